@@ -1,0 +1,211 @@
+//! Everything the program says while it runs: one enum, one line each.
+//!
+//! `2026-11-16T00:04:07.123Z INFO (renewal) event=lease.renewed instance=… endpoint=… ttl_ms=30000`
+//! The logger adds time, level and thread; [`Event::log`] writes the rest. Never put a secret, a
+//! header or a body into an event.
+
+use std::fmt;
+use std::time::Duration;
+
+use log::Level;
+
+use crate::model::{EndpointId, FenceToken, InstanceId};
+
+/// Something an operator or a script may want to know.
+#[derive(Debug)]
+#[expect(missing_docs, reason = "names and fields are the ones CONTRACT.md fixes")]
+pub enum Event<'a> {
+    DaemonStarted { version: &'a str, redis: &'a str },
+    DaemonReady { endpoints: usize, instances: usize, held: usize },
+    DaemonStopping { reason: &'a str },
+    DaemonStopped { held: usize },
+    LeaseAcquired { endpoint: &'a EndpointId, fence: FenceToken, reason: &'a str },
+    LeaseRefused { endpoint: &'a EndpointId, owner: &'a str },
+    LeaseFailed { endpoint: &'a EndpointId, error: &'a dyn fmt::Display },
+    LeaseRenewed { endpoint: &'a EndpointId, ttl: Duration },
+    RenewalRound { renewed: usize, lost: usize, uncertain: usize },
+    LeaseUncertain { endpoint: &'a EndpointId, error: &'a dyn fmt::Display },
+    LeaseLost { endpoint: &'a EndpointId, reason: &'a str, owner: Option<&'a InstanceId> },
+    LeaseReleased { endpoint: &'a EndpointId, reason: &'a str, heir: Option<&'a InstanceId> },
+    LeaseReclaimed { endpoint: &'a EndpointId, fence: FenceToken },
+    StoreHoldoff { left: Duration, epoch: u64 },
+    StoreUnreachable { error: &'a dyn fmt::Display },
+    StoreReachable { away: Duration },
+    StoreClock { ahead: Duration },
+    PollOk { endpoint: &'a EndpointId, fence: FenceToken, status: Option<i32>, took: Duration },
+    PollFailed { endpoint: &'a EndpointId, fence: FenceToken, error: &'a str, took: Duration },
+    PollFenced { endpoint: &'a EndpointId, fence: FenceToken },
+    PollUnpublished { endpoint: &'a EndpointId, fence: FenceToken, error: &'a dyn fmt::Display },
+    PollAborted { endpoint: &'a EndpointId, fence: FenceToken },
+    PollSkipped { endpoint: &'a EndpointId, reason: &'a str },
+    EndpointLight { endpoint: &'a EndpointId, failures: u32 },
+    EndpointNormal { endpoint: &'a EndpointId },
+    SessionInvalid { endpoint: &'a str, error: &'a dyn fmt::Display },
+    InstanceJoined { other: &'a InstanceId },
+    InstanceLeft { other: &'a InstanceId },
+    PlacementStuck { reason: &'a str },
+}
+
+impl Event<'_> {
+    /// The name that scripts look for.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::DaemonStarted { .. } => "daemon.started",
+            Self::DaemonReady { .. } => "daemon.ready",
+            Self::DaemonStopping { .. } => "daemon.stopping",
+            Self::DaemonStopped { .. } => "daemon.stopped",
+            Self::LeaseAcquired { .. } => "lease.acquired",
+            Self::LeaseRefused { .. } => "lease.refused",
+            Self::LeaseFailed { .. } => "lease.failed",
+            Self::LeaseRenewed { .. } => "lease.renewed",
+            Self::RenewalRound { .. } => "renewal.round",
+            Self::LeaseUncertain { .. } => "lease.uncertain",
+            Self::LeaseLost { .. } => "lease.lost",
+            Self::LeaseReleased { .. } => "lease.released",
+            Self::LeaseReclaimed { .. } => "lease.reclaimed",
+            Self::StoreHoldoff { .. } => "store.holdoff",
+            Self::StoreUnreachable { .. } => "store.unreachable",
+            Self::StoreReachable { .. } => "store.reachable",
+            Self::StoreClock { .. } => "store.clock",
+            Self::PollOk { .. } => "poll.ok",
+            Self::PollFailed { .. } => "poll.failed",
+            Self::PollFenced { .. } => "poll.fenced",
+            Self::PollUnpublished { .. } => "poll.unpublished",
+            Self::PollAborted { .. } => "poll.aborted",
+            Self::PollSkipped { .. } => "poll.skipped",
+            Self::EndpointLight { .. } => "endpoint.light",
+            Self::EndpointNormal { .. } => "endpoint.normal",
+            Self::SessionInvalid { .. } => "session.invalid",
+            Self::InstanceJoined { .. } => "instance.joined",
+            Self::InstanceLeft { .. } => "instance.left",
+            Self::PlacementStuck { .. } => "placement.stuck",
+        }
+    }
+
+    /// Warnings are what an operator should look at; polls are only interesting when debugging.
+    pub fn level(&self) -> Level {
+        match self {
+            Self::PollOk { .. } | Self::PollFailed { .. } => Level::Debug,
+            Self::LeaseFailed { .. }
+            | Self::LeaseUncertain { .. }
+            | Self::LeaseLost { .. }
+            | Self::StoreUnreachable { .. }
+            | Self::StoreHoldoff { .. }
+            | Self::StoreClock { .. }
+            | Self::PollFenced { .. }
+            | Self::PollUnpublished { .. }
+            | Self::PollAborted { .. }
+            | Self::PollSkipped { .. }
+            | Self::EndpointLight { .. }
+            | Self::SessionInvalid { .. }
+            | Self::PlacementStuck { .. } => Level::Warn,
+            _ => Level::Info,
+        }
+    }
+
+    /// Says it, once, as `instance`.
+    pub fn log(&self, instance: &InstanceId) {
+        log::log!(self.level(), "event={} instance={instance}{self}", self.name());
+    }
+}
+
+/// The fields after `event` and `instance`, each with a space before it.
+impl fmt::Display for Event<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut line = Fields(f);
+        match self {
+            Self::DaemonStarted { version, redis } => {
+                line.put("version", version)?.put("redis", redis)?;
+            }
+            Self::DaemonReady { endpoints, instances, held } => {
+                line.put("endpoints", endpoints)?.put("instances", instances)?.put("held", held)?;
+            }
+            Self::DaemonStopped { held } => line.put("held", held)?.end(),
+            Self::LeaseAcquired { endpoint, fence, reason } => {
+                line.put("endpoint", endpoint)?.put("fence", fence)?.put("reason", reason)?;
+            }
+            Self::LeaseRefused { endpoint, owner } => {
+                line.put("endpoint", endpoint)?.put("owner", owner)?;
+            }
+            Self::LeaseFailed { endpoint, error } | Self::LeaseUncertain { endpoint, error } => {
+                line.put("endpoint", endpoint)?.put("error", error)?;
+            }
+            Self::LeaseRenewed { endpoint, ttl } => {
+                line.put("endpoint", endpoint)?.put("ttl_ms", &ttl.as_millis())?;
+            }
+            Self::RenewalRound { renewed, lost, uncertain } => {
+                line.put("renewed", renewed)?.put("lost", lost)?.put("uncertain", uncertain)?;
+            }
+            Self::LeaseLost { endpoint, reason, owner } => {
+                line.put("endpoint", endpoint)?.put("reason", reason)?.maybe("owner", owner)?;
+            }
+            Self::LeaseReleased { endpoint, reason, heir } => {
+                line.put("endpoint", endpoint)?.put("reason", reason)?.maybe("heir", heir)?;
+            }
+            Self::StoreHoldoff { left, epoch } => {
+                line.put("left_ms", &left.as_millis())?.put("epoch", epoch)?;
+            }
+            Self::StoreUnreachable { error } => line.put("error", error)?.end(),
+            Self::StoreReachable { away } => line.put("away_ms", &away.as_millis())?.end(),
+            Self::StoreClock { ahead } => line.put("ahead_ms", &ahead.as_millis())?.end(),
+            Self::PollOk { endpoint, fence, status, took } => {
+                line.put("endpoint", endpoint)?.put("fence", fence)?;
+                line.maybe("status", status)?.put("duration_ms", &took.as_millis())?;
+            }
+            Self::PollFailed { endpoint, fence, error, took } => {
+                line.put("endpoint", endpoint)?.put("fence", fence)?.put("error", error)?;
+                line.put("duration_ms", &took.as_millis())?;
+            }
+            Self::PollUnpublished { endpoint, fence, error } => {
+                line.put("endpoint", endpoint)?.put("fence", fence)?.put("error", error)?;
+            }
+            Self::LeaseReclaimed { endpoint, fence }
+            | Self::PollFenced { endpoint, fence }
+            | Self::PollAborted { endpoint, fence } => {
+                line.put("endpoint", endpoint)?.put("fence", fence)?;
+            }
+            Self::PollSkipped { endpoint, reason } => {
+                line.put("endpoint", endpoint)?.put("reason", reason)?;
+            }
+            Self::EndpointLight { endpoint, failures } => {
+                line.put("endpoint", endpoint)?.put("failures", failures)?;
+            }
+            Self::EndpointNormal { endpoint } => line.put("endpoint", endpoint)?.end(),
+            Self::SessionInvalid { endpoint, error } => {
+                line.put("endpoint", endpoint)?.put("error", error)?;
+            }
+            Self::InstanceJoined { other } | Self::InstanceLeft { other } => {
+                line.put("other", other)?;
+            }
+            Self::DaemonStopping { reason } | Self::PlacementStuck { reason } => {
+                line.put("reason", reason)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Writes ` key=value`, quoting a value that would not survive being split at spaces.
+struct Fields<'a, 'b>(&'a mut fmt::Formatter<'b>);
+
+impl Fields<'_, '_> {
+    fn put(&mut self, key: &str, value: &dyn fmt::Display) -> Result<&mut Self, fmt::Error> {
+        let text = value.to_string();
+        let plain = !text.is_empty() && text.bytes().all(|c| c.is_ascii_graphic() && c != b'"' && c != b'=');
+        if plain {
+            write!(self.0, " {key}={text}")?;
+        } else {
+            write!(self.0, " {key}={}", serde_json::Value::from(text))?;
+        }
+        Ok(self)
+    }
+
+    fn maybe(&mut self, key: &str, value: &Option<impl fmt::Display>) -> Result<&mut Self, fmt::Error> {
+        match value {
+            Some(value) => self.put(key, value),
+            None => Ok(self),
+        }
+    }
+
+    fn end(&mut self) {}
+}

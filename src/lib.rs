@@ -1,0 +1,8 @@
+//! Leasehold.
+pub mod clock;
+pub mod event;
+pub mod model;
+pub mod pipeline;
+pub use model::{Sample, Session};
+pub use pipeline::lease::{PollPermit, Revoked};
+pub use pipeline::poll::Poller;

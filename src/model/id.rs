@@ -1,0 +1,151 @@
+//! Names and numbers: who, what, and under which grant.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// What is polled. The suffix of its session's key: 1–128 characters of `A-Z a-z 0-9 . _ -`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct EndpointId(Arc<str>);
+
+/// Longest endpoint id, in bytes.
+const ENDPOINT_ID_MAX: usize = 128;
+
+impl EndpointId {
+    /// Checks the characters: an id becomes part of Redis keys, log lines and environment variables.
+    pub fn parse(text: &str) -> Result<Self, InvalidId> {
+        let legal = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'.' | b'_' | b'-');
+        if text.is_empty() || text.len() > ENDPOINT_ID_MAX || !text.bytes().all(legal) {
+            return Err(InvalidId);
+        }
+        Ok(Self(text.into()))
+    }
+
+    /// The id as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// An endpoint id that is empty, too long, or has characters outside `A-Z a-z 0-9 . _ -`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InvalidId;
+
+impl fmt::Display for InvalidId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "an id is 1 to {ENDPOINT_ID_MAX} characters of A-Z a-z 0-9 . _ -")
+    }
+}
+
+impl std::error::Error for InvalidId {}
+
+/// One start of one process: `<hostname>-<unix nanoseconds at start>-<8 hex digits>`, never reused.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct InstanceId(Arc<str>);
+
+impl InstanceId {
+    /// An id that names this process start and no other (FR-005).
+    pub fn generate(host: &str, unix_nanos: u128) -> Self {
+        let random = uuid::Uuid::new_v4().simple().to_string();
+        Self(format!("{host}-{unix_nanos}-{}", &random[..8]).into())
+    }
+
+    /// Takes any non-empty text, as found in Redis or given in a test.
+    pub fn new(text: &str) -> Self {
+        Self(text.into())
+    }
+
+    /// The id as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The host name an id of the usual form begins with; the whole id otherwise.
+    pub fn host(&self) -> &str {
+        self.0.rsplitn(3, '-').nth(2).unwrap_or(&self.0)
+    }
+}
+
+/// Grows with every grant of an endpoint, over every life of the Redis server. Fits in 2^53.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FenceToken(pub u64);
+
+/// One life of the store; zero before any was seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub struct Epoch(pub u64);
+
+/// An instance's share of the work relative to the others; zero means draining.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Weight(pub u32);
+
+impl Weight {
+    /// Largest weight an instance can ask for.
+    pub const MAX: u32 = 1_000;
+
+    /// The value of a `poll:node` key. Garbage counts as 1: the instance is alive, whatever it wrote.
+    pub fn from_node_value(value: &[u8]) -> Self {
+        let number = std::str::from_utf8(value).ok().and_then(|it| it.parse::<u32>().ok());
+        Self(number.map_or(1, |it| it.min(Self::MAX)))
+    }
+}
+
+/// One grant of one endpoint. Every answer from the store belongs to one (R4).
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Tenure {
+    /// What was granted.
+    pub endpoint: EndpointId,
+    /// Which grant it was.
+    pub fence: FenceToken,
+}
+
+impl Tenure {
+    /// The grant of `endpoint` that was given `fence`.
+    pub fn new(endpoint: EndpointId, fence: FenceToken) -> Self {
+        Self { endpoint, fence }
+    }
+}
+
+macro_rules! shows_its_inside {
+    ($($name:ident)*) => { $(
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{}", self.0)
+            }
+        }
+    )* };
+}
+
+shows_its_inside!(EndpointId InstanceId FenceToken Epoch Weight);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_endpoint_id_has_only_characters_that_are_safe_in_a_key() {
+        for good in ["a", "save-1", "2f1c.A_b-9", &"x".repeat(128)] {
+            assert!(EndpointId::parse(good).is_ok(), "{good}");
+        }
+        for bad in ["", "a b", "a:b", "a/b", "é", "a\n", &"x".repeat(129)] {
+            assert_eq!(EndpointId::parse(bad), Err(InvalidId), "{bad:?}");
+        }
+    }
+
+    /// FR-005, edge case "two instances generate the same instance ID".
+    #[test]
+    fn two_instance_ids_of_one_host_and_one_nanosecond_differ() {
+        let (a, b) = (InstanceId::generate("vm-1", 17), InstanceId::generate("vm-1", 17));
+        assert_ne!(a, b);
+        assert!(a.as_str().starts_with("vm-1-17-"), "{a}");
+        assert_eq!(a.as_str().len(), "vm-1-17-".len() + 8);
+        assert_eq!(a.host(), "vm-1");
+    }
+
+    #[test]
+    fn a_node_value_that_is_no_number_counts_as_one() {
+        assert_eq!(Weight::from_node_value(b"4"), Weight(4));
+        assert_eq!(Weight::from_node_value(b"0"), Weight(0));
+        assert_eq!(Weight::from_node_value(b"many"), Weight(1));
+        assert_eq!(Weight::from_node_value(b"-3"), Weight(1));
+        assert_eq!(Weight::from_node_value(b"4000000000"), Weight(Weight::MAX));
+    }
+}

@@ -1,0 +1,206 @@
+//! The stored record that declares an endpoint, as a stranger wrote it.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+
+use crate::model::{EndpointId, InvalidId};
+
+/// A stored session larger than this is not looked at.
+pub const SESSION_MAX_BYTES: usize = 64 * 1024;
+
+const ADDRESS_MAX_CHARS: usize = 2_048;
+const INTERVAL_MS_MAX: u64 = 86_400_000;
+const INTERVAL_MS_MIN: u64 = 10;
+const TIMEOUT_MS_MAX: u64 = 3_600_000;
+
+/// A session that can be polled.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Session {
+    /// Which endpoint this declares.
+    pub endpoint: EndpointId,
+    /// Where it is.
+    pub address: Address,
+    /// Paused sessions are known, but owned and polled by nobody.
+    pub paused: bool,
+    /// Its own poll interval, if it has one.
+    pub interval: Option<Duration>,
+    /// Its own poll timeout, if it has one.
+    pub timeout: Option<Duration>,
+    /// The JSON text as stored, handed to poll commands as it is.
+    pub document: Arc<str>,
+}
+
+/// How to reach an endpoint.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Address {
+    /// A GET of this `http://` or `https://` URL.
+    Http(String),
+    /// A connection to this `host:port`.
+    Tcp(String),
+}
+
+/// Why a stored session cannot be understood.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SessionError {
+    /// The key's suffix is no endpoint id.
+    Key(InvalidId),
+    /// The key holds a list, a hash, …
+    NotAString(String),
+    /// More than [`SESSION_MAX_BYTES`].
+    TooLarge(usize),
+    /// Not UTF-8, or not JSON; with the parser's words.
+    NotJson(String),
+    /// JSON, but not an object.
+    NotAnObject,
+    /// A field that must be there is not.
+    Missing(&'static str),
+    /// A field of the wrong type.
+    WrongType(&'static str, &'static str),
+    /// A number outside its range.
+    OutOfRange(&'static str, u64, u64),
+    /// The `id` inside is not the key's suffix.
+    OtherId(String),
+    /// An address that is empty, too long, of an unknown scheme, or without a port.
+    Address(&'static str),
+}
+
+impl Session {
+    /// Understands the stored value of `session:<suffix>`, or says why not.
+    pub fn parse(suffix: &str, value: &[u8]) -> Result<Self, SessionError> {
+        let endpoint = EndpointId::parse(suffix).map_err(SessionError::Key)?;
+        if value.len() > SESSION_MAX_BYTES {
+            return Err(SessionError::TooLarge(value.len()));
+        }
+        let document = std::str::from_utf8(value).map_err(|it| SessionError::NotJson(it.to_string()))?;
+        let json = serde_json::from_str(document).map_err(|it| SessionError::NotJson(it.to_string()))?;
+        let Value::Object(fields) = json else { return Err(SessionError::NotAnObject) };
+        let id = text(&fields, "id")?.ok_or(SessionError::Missing("id"))?;
+        if id != suffix {
+            return Err(SessionError::OtherId(id.chars().take(128).collect()));
+        }
+        text(&fields, "name")?;
+        let address = text(&fields, "address")?.ok_or(SessionError::Missing("address"))?;
+        let path = text(&fields, "path")?;
+        Ok(Self {
+            endpoint,
+            address: Address::parse(address, path)?,
+            paused: flag(&fields, "isPaused")?,
+            interval: millis(&fields, "intervalMs", INTERVAL_MS_MIN, INTERVAL_MS_MAX)?,
+            timeout: millis(&fields, "timeoutMs", 1, TIMEOUT_MS_MAX)?,
+            document: document.into(),
+        })
+    }
+}
+
+impl Address {
+    /// `host:port`, `http://…`, `https://…` or `tcp://host:port`; `path` replaces an address's own.
+    pub fn parse(address: &str, path: Option<&str>) -> Result<Self, SessionError> {
+        let wrong = |why| Err(SessionError::Address(why));
+        if address.is_empty() {
+            return wrong("is empty");
+        }
+        if address.chars().count() > ADDRESS_MAX_CHARS {
+            return wrong("is longer than 2048 characters");
+        }
+        if address.chars().chain(path.unwrap_or("").chars()).any(|c| c.is_control() || c == ' ') {
+            return wrong("has a space or a control character");
+        }
+        let (scheme, rest) = match address.split_once("://") {
+            Some((scheme, rest)) => (scheme.to_ascii_lowercase(), rest),
+            None if address.contains('/') => return wrong("is neither host:port nor a URL"),
+            None => ("".into(), address),
+        };
+        let authority = &rest[..rest.find(['/', '?', '#']).unwrap_or(rest.len())];
+        if authority.is_empty() {
+            return wrong("names no host");
+        }
+        if authority.contains('@') {
+            return wrong("carries a user name: secrets do not belong in an address");
+        }
+        match scheme.as_str() {
+            "tcp" if authority.len() != rest.len() => wrong("has a path, which tcp does not know"),
+            "tcp" => has_port(authority).map(|()| Self::Tcp(authority.into())),
+            "" => has_port(authority).map(|()| Self::Http(with_path("http", authority, rest, path))),
+            "http" | "https" => Ok(Self::Http(with_path(&scheme, authority, rest, path))),
+            _ => wrong("has an unknown scheme: use http, https or tcp"),
+        }
+    }
+}
+
+fn has_port(authority: &str) -> Result<(), SessionError> {
+    let port = authority.rsplit_once(':').and_then(|(host, port)| {
+        (!host.is_empty() && port.bytes().all(|it| it.is_ascii_digit())).then(|| port.parse::<u16>())
+    });
+    match port {
+        Some(Ok(1..)) => Ok(()),
+        _ => Err(SessionError::Address("has no port: write host:port")),
+    }
+}
+
+fn with_path(scheme: &str, authority: &str, rest: &str, path: Option<&str>) -> String {
+    let tail = match path {
+        Some(path) => path,
+        None => &rest[authority.len()..],
+    };
+    let tail = tail.split('#').next().unwrap_or("");
+    let slash = if tail.starts_with('/') { "" } else { "/" };
+    format!("{scheme}://{authority}{slash}{tail}")
+}
+
+fn text<'a>(fields: &'a Map<String, Value>, name: &'static str) -> Result<Option<&'a str>, SessionError> {
+    match fields.get(name) {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::String(it)) => Ok(Some(it)),
+        Some(_) => Err(SessionError::WrongType(name, "a string")),
+    }
+}
+
+fn flag(fields: &Map<String, Value>, name: &'static str) -> Result<bool, SessionError> {
+    match fields.get(name) {
+        None | Some(Value::Null) => Ok(false),
+        Some(Value::Bool(it)) => Ok(*it),
+        Some(_) => Err(SessionError::WrongType(name, "true or false")),
+    }
+}
+
+fn millis(
+    fields: &Map<String, Value>,
+    name: &'static str,
+    min: u64,
+    max: u64,
+) -> Result<Option<Duration>, SessionError> {
+    match fields.get(name) {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::Number(it)) => match it.as_u64() {
+            Some(ms) if (min..=max).contains(&ms) => Ok(Some(Duration::from_millis(ms))),
+            _ => Err(SessionError::OutOfRange(name, min, max)),
+        },
+        Some(_) => Err(SessionError::WrongType(name, "a number of milliseconds")),
+    }
+}
+
+impl fmt::Display for SessionError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Key(it) => write!(f, "the key's suffix is no id: {it}"),
+            Self::NotAString(kind) => write!(f, "the key holds a {kind}, not a string"),
+            Self::TooLarge(bytes) => {
+                write!(f, "the value has {bytes} bytes, more than {SESSION_MAX_BYTES}")
+            }
+            Self::NotJson(why) => write!(f, "the value is not JSON: {why}"),
+            Self::NotAnObject => write!(f, "the value is JSON, but not an object"),
+            Self::Missing(name) => write!(f, "{name} is missing"),
+            Self::WrongType(name, kind) => write!(f, "{name} must be {kind}"),
+            Self::OutOfRange(name, min, max) => {
+                write!(f, "{name} must be a whole number from {min} to {max}")
+            }
+            Self::OtherId(id) => write!(f, "id {id:?} is not the key's suffix"),
+            Self::Address(why) => write!(f, "address {why}"),
+        }
+    }
+}
+
+impl std::error::Error for SessionError {}

@@ -1,0 +1,52 @@
+//! How long a right lasts, and how much earlier its owner stops.
+
+use std::time::Duration;
+
+/// The life of a lease or a heartbeat. Every holder stops [`Self::margin`] before Redis forgets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Term {
+    /// What Redis is told.
+    pub ttl: Duration,
+}
+
+impl Term {
+    /// Rates of two clocks may differ by this much, in percent (DESIGN: assumed).
+    pub const RATE_PERCENT: u32 = 3;
+    const MARGIN_FLOOR: Duration = Duration::from_millis(100);
+
+    /// A right that Redis forgets after `ttl`.
+    pub const fn new(ttl: Duration) -> Self {
+        Self { ttl }
+    }
+
+    /// R1: 3 % of the TTL for clocks that run at different rates, and 100 ms for everything else.
+    pub fn margin(self) -> Duration {
+        self.ttl * Self::RATE_PERCENT / 100 + Self::MARGIN_FLOOR
+    }
+
+    /// R1: how long the holder may rely on it, counted from before the question.
+    pub fn usable(self) -> Duration {
+        self.ttl.saturating_sub(self.margin())
+    }
+
+    /// R5: how long a new epoch grants nothing.
+    pub fn hold_off(self) -> Duration {
+        self.ttl + self.margin()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// R1: the holder must have stopped when Redis forgets, however the two clocks run.
+    #[test]
+    fn a_holder_stops_before_redis_forgets_at_a_rate_difference_of_three_percent() {
+        for ttl_ms in [500_u64, 3_000, 6_000, 30_000, 600_000] {
+            let term = Term::new(Duration::from_millis(ttl_ms));
+            assert!(term.usable().mul_f64(1.0 / 0.97) < term.ttl, "{ttl_ms} ms");
+            assert!(term.usable().mul_f64(1.03) < term.hold_off(), "{ttl_ms} ms");
+        }
+        assert_eq!(Term::new(Duration::from_secs(30)).margin(), Duration::from_secs(1));
+    }
+}

@@ -1,0 +1,99 @@
+//! How a running poll is stopped from outside: a switch that fires once.
+
+use std::fmt;
+
+use parking_lot::Mutex;
+
+/// Fired when the right to a running poll is lost. The poller arms it with what stops the poll.
+#[derive(Default)]
+pub struct Abort(Mutex<State>);
+
+#[derive(Default)]
+enum State {
+    #[default]
+    Idle,
+    Armed(Box<dyn FnOnce() + Send>),
+    Fired,
+}
+
+impl Abort {
+    /// Says how to stop what is about to run (shut a socket down, kill a process group). Replaces
+    /// an earlier way; if the switch has fired already, `stop` runs at once on this thread.
+    pub fn arm(&self, stop: impl FnOnce() + Send + 'static) {
+        let mut state = self.0.lock();
+        if matches!(*state, State::Fired) {
+            drop(state);
+            stop();
+        } else {
+            *state = State::Armed(Box::new(stop));
+        }
+    }
+
+    /// Forgets how to stop it: what was armed has ended by itself.
+    pub fn disarm(&self) {
+        let mut state = self.0.lock();
+        if matches!(*state, State::Armed(_)) {
+            *state = State::Idle;
+        }
+    }
+
+    /// Stops the poll, now or as soon as it is armed. Quick, and harmless when repeated.
+    pub fn fire(&self) {
+        let before = std::mem::replace(&mut *self.0.lock(), State::Fired);
+        if let State::Armed(stop) = before {
+            stop();
+        }
+    }
+
+    /// Whether the poll must not go on.
+    pub fn is_fired(&self) -> bool {
+        matches!(*self.0.lock(), State::Fired)
+    }
+}
+
+impl fmt::Debug for Abort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Abort(fired: {})", self.is_fired())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+
+    fn counted() -> (Arc<AtomicU32>, impl Fn() + Clone + Send + 'static) {
+        let count = Arc::new(AtomicU32::new(0));
+        let same = Arc::clone(&count);
+        (count, move || {
+            same.fetch_add(1, Ordering::SeqCst);
+        })
+    }
+
+    #[test]
+    fn a_switch_that_fired_before_it_was_armed_still_stops_the_poll() {
+        let (count, stop) = counted();
+        let abort = Abort::default();
+        abort.fire();
+        abort.arm(stop);
+        assert_eq!(count.load(Ordering::SeqCst), 1);
+    }
+
+    #[test]
+    fn a_switch_stops_what_is_armed_once_and_nothing_that_has_ended() {
+        let (count, stop) = counted();
+        let abort = Abort::default();
+        abort.arm(stop.clone());
+        abort.fire();
+        abort.fire();
+        assert_eq!(count.load(Ordering::SeqCst), 1);
+        let abort = Abort::default();
+        abort.arm(stop);
+        abort.disarm();
+        abort.fire();
+        assert_eq!(count.load(Ordering::SeqCst), 1);
+        assert!(abort.is_fired());
+    }
+}

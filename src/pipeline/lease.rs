@@ -1,0 +1,232 @@
+//! One tenure as its owner sees it: until when it may be relied on, and the permit to poll under it.
+//!
+//! A lease exists from the grant to its loss or release. Everything that can end it early fires the
+//! abort switch of the poll that runs under it, under the same lock that issued the permit (R2).
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+
+use crate::clock::{Clock, Moment};
+use crate::model::{InstanceId, Tenure, Term};
+use crate::pipeline::abort::Abort;
+
+/// R13: the heartbeat is a deadline too, for every lease at once.
+///
+/// A generation ends when the heartbeat was not confirmed in time; leases of an earlier generation
+/// are lost for good, even if the next heartbeat succeeds before anybody noticed the lapse.
+#[derive(Debug, Default)]
+pub(crate) struct Pulse {
+    valid_until: AtomicU64,
+    generation: AtomicU64,
+}
+
+impl Pulse {
+    /// A heartbeat asked for at `sent` was answered at `now`. True when a lapse ended a generation.
+    pub(crate) fn confirm(&self, sent: Moment, now: Moment, heartbeat: Term) -> bool {
+        let lapsed = now >= self.valid_until();
+        if lapsed {
+            self.end_generation();
+        }
+        let until = (sent + heartbeat.usable()).as_nanos();
+        self.valid_until.fetch_max(until, Ordering::SeqCst);
+        lapsed
+    }
+
+    /// Whatever was held until now is lost.
+    pub(crate) fn end_generation(&self) {
+        self.generation.fetch_add(1, Ordering::SeqCst);
+    }
+
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn valid_until(&self) -> Moment {
+        Moment::from_nanos(self.valid_until.load(Ordering::SeqCst))
+    }
+
+    /// Whether rights of `generation` stand at `now`. The deadline is read first: whoever sees the
+    /// deadline of a new generation also sees that it is one.
+    pub(crate) fn carries(&self, generation: u64, now: Moment) -> bool {
+        now < self.valid_until() && generation == self.generation()
+    }
+}
+
+/// What the owner may assume about a lease it has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// Confirmed: polls may start.
+    Held,
+    /// A question about it got no answer: no poll may start until a later one does (R3).
+    Uncertain,
+}
+
+/// A tenure from grant to loss or release.
+#[derive(Debug)]
+pub(crate) struct Lease {
+    pub(crate) tenure: Tenure,
+    pub(crate) acquired_at: Moment,
+    generation: u64,
+    pulse: Arc<Pulse>,
+    pub(crate) state: Mutex<LeaseState>,
+}
+
+#[derive(Debug)]
+pub(crate) struct LeaseState {
+    pub(crate) standing: Standing,
+    pub(crate) valid_until: Moment,
+    /// Only an answer to a question asked after this restores `Held`.
+    pub(crate) doubted_at: Moment,
+    pub(crate) renewed_at: Moment,
+    pub(crate) renew_at: Moment,
+    /// Being handed over or given back since then: no new poll, but renewed until the running one ends.
+    pub(crate) draining_since: Option<Moment>,
+    pub(crate) ended: bool,
+    pub(crate) running: Option<Arc<Abort>>,
+}
+
+impl Lease {
+    pub(crate) fn new(
+        tenure: Tenure,
+        pulse: &Arc<Pulse>,
+        asked_at: Moment,
+        valid_until: Moment,
+        renew_at: Moment,
+    ) -> Self {
+        let state = LeaseState {
+            standing: Standing::Held,
+            valid_until,
+            doubted_at: Moment::NEVER,
+            renewed_at: asked_at,
+            renew_at,
+            draining_since: None,
+            ended: false,
+            running: None,
+        };
+        Self {
+            tenure,
+            acquired_at: asked_at,
+            generation: pulse.generation(),
+            pulse: Arc::clone(pulse),
+            state: Mutex::new(state),
+        }
+    }
+
+    /// R1, R13: the moment from which this lease can only be lost.
+    pub(crate) fn deadline(&self, state: &LeaseState) -> Moment {
+        state.valid_until.min(self.pulse.valid_until())
+    }
+
+    /// R2, R3, R13: whether a poll may start at `now`. The one place that says so.
+    pub(crate) fn may_poll(&self, state: &LeaseState, now: Moment) -> bool {
+        !state.ended
+            && state.draining_since.is_none()
+            && state.standing == Standing::Held
+            && self.stands(state, now)
+    }
+
+    /// R3, R13: past its deadline, or after a lapse of the heartbeat, a lease is lost.
+    pub(crate) fn stands(&self, state: &LeaseState, now: Moment) -> bool {
+        now < state.valid_until && self.pulse.carries(self.generation, now)
+    }
+
+    /// Ends the tenure: no permit of it holds any more, and the running poll is stopped.
+    pub(crate) fn end(&self) {
+        let running = {
+            let mut state = self.state.lock();
+            state.ended = true;
+            state.running.take()
+        };
+        if let Some(abort) = running {
+            abort.fire();
+        }
+    }
+}
+
+/// The right to one poll. Only [`crate::pipeline::ownership::OwnershipTable`] issues one; it ends
+/// with the poll, and polls of one endpoint never overlap because at most one permit exists.
+#[derive(Debug)]
+pub struct PollPermit {
+    lease: Arc<Lease>,
+    instance: InstanceId,
+    abort: Arc<Abort>,
+    clock: SharedClock,
+}
+
+#[derive(Clone)]
+pub(crate) struct SharedClock(pub(crate) Arc<dyn Clock>);
+
+impl fmt::Debug for SharedClock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Clock")
+    }
+}
+
+/// The lease is no longer held: the poll must not start, or must not go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Revoked;
+
+impl fmt::Display for Revoked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the lease is no longer held")
+    }
+}
+
+impl std::error::Error for Revoked {}
+
+impl PollPermit {
+    /// Registers the abort switch under the lock that decides, so that no loss can fall in between.
+    pub(crate) fn issue(lease: &Arc<Lease>, me: &InstanceId, clock: &SharedClock) -> Option<Self> {
+        let mut state = lease.state.lock();
+        if state.running.is_some() || !lease.may_poll(&state, clock.0.now()) {
+            return None;
+        }
+        let abort = Arc::new(Abort::default());
+        state.running = Some(Arc::clone(&abort));
+        drop(state);
+        Some(Self { lease: Arc::clone(lease), instance: me.clone(), abort, clock: clock.clone() })
+    }
+
+    /// R2: asked again right before the first byte of the request (or before exec), after name
+    /// lookup, connect and TLS. What takes long belongs before this call, never after it.
+    pub fn confirm(&self) -> Result<(), Revoked> {
+        let state = self.lease.state.lock();
+        // A hand-over that began meanwhile lets this poll go on: it is the "running one".
+        let held = !state.ended
+            && state.standing == Standing::Held
+            && self.lease.stands(&state, self.clock.0.now());
+        if held && !self.abort.is_fired() { Ok(()) } else { Err(Revoked) }
+    }
+
+    /// What may be polled, under which grant.
+    pub fn tenure(&self) -> &Tenure {
+        &self.lease.tenure
+    }
+
+    /// Who polls.
+    pub fn instance(&self) -> &InstanceId {
+        &self.instance
+    }
+
+    /// The switch that stops this poll. Arm it before anything that can block.
+    pub fn abort(&self) -> &Arc<Abort> {
+        &self.abort
+    }
+
+    /// Whether somebody waits for this poll to end so that the lease can be given away.
+    pub fn is_awaited(&self) -> bool {
+        self.lease.state.lock().draining_since.is_some()
+    }
+}
+
+impl Drop for PollPermit {
+    fn drop(&mut self) {
+        let mut state = self.lease.state.lock();
+        if state.running.as_ref().is_some_and(|it| Arc::ptr_eq(it, &self.abort)) {
+            state.running = None;
+        }
+    }
+}

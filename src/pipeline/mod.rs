@@ -1,0 +1,7 @@
+//! The stages between a session in Redis and a published result, in the order data flows.
+//!
+//! Each stage is plain values and functions of `now`; none spawns, waits, or calls the next one.
+
+pub mod abort;
+pub mod lease;
+pub mod poll;
