@@ -2,7 +2,7 @@
 pub mod clock;
 pub mod event;
 pub mod model;
+pub mod store;
 pub mod pipeline;
 pub use model::{Sample, Session};
 pub use pipeline::lease::{PollPermit, Revoked};
-pub use pipeline::poll::Poller;

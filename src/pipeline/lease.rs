@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::Mutex;
 
 use crate::clock::{Clock, Moment};
-use crate::model::{InstanceId, Tenure, Term};
+use crate::model::{Epoch, InstanceId, Tenure, Term};
 use crate::pipeline::abort::Abort;
 
 /// R13: the heartbeat is a deadline too, for every lease at once.
@@ -21,23 +21,23 @@ use crate::pipeline::abort::Abort;
 pub(crate) struct Pulse {
     valid_until: AtomicU64,
     generation: AtomicU64,
+    /// The epoch of the last confirmed beat.
+    epoch: AtomicU64,
 }
 
 impl Pulse {
-    /// A heartbeat asked for at `sent` was answered at `now`. True when a lapse ended a generation.
-    pub(crate) fn confirm(&self, sent: Moment, now: Moment, heartbeat: Term) -> bool {
-        let lapsed = now >= self.valid_until();
-        if lapsed {
-            self.end_generation();
+    /// A heartbeat asked for at `sent` was answered at `now`. Only the heartbeat thread confirms.
+    ///
+    /// A generation ends with a lapse, and when the key had vanished within one life of the store:
+    /// somebody removed it, and others may have taken our leases meanwhile.
+    pub(crate) fn confirm(&self, sent: Moment, now: Moment, heartbeat: Term, seen: (bool, Epoch)) {
+        let (unbroken, epoch) = seen;
+        let same_life = self.epoch.swap(epoch.0, Ordering::SeqCst) == epoch.0;
+        if now >= self.valid_until() || (same_life && !unbroken) {
+            self.generation.fetch_add(1, Ordering::SeqCst);
         }
         let until = (sent + heartbeat.usable()).as_nanos();
         self.valid_until.fetch_max(until, Ordering::SeqCst);
-        lapsed
-    }
-
-    /// Whatever was held until now is lost.
-    pub(crate) fn end_generation(&self) {
-        self.generation.fetch_add(1, Ordering::SeqCst);
     }
 
     pub(crate) fn generation(&self) -> u64 {
@@ -91,7 +91,7 @@ pub(crate) struct LeaseState {
 impl Lease {
     pub(crate) fn new(
         tenure: Tenure,
-        pulse: &Arc<Pulse>,
+        (pulse, generation): (&Arc<Pulse>, u64),
         asked_at: Moment,
         valid_until: Moment,
         renew_at: Moment,
@@ -109,7 +109,7 @@ impl Lease {
         Self {
             tenure,
             acquired_at: asked_at,
-            generation: pulse.generation(),
+            generation,
             pulse: Arc::clone(pulse),
             state: Mutex::new(state),
         }

@@ -4,4 +4,6 @@
 
 pub mod abort;
 pub mod lease;
-pub mod poll;
+pub mod witness;
+pub mod ownership;
+//pub mod poll;

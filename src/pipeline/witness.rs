@@ -1,0 +1,234 @@
+//! What this instance has seen of the store's epoch and clock, and what follows for the next question.
+//!
+//! Pure arithmetic. The server's clock is never compared with ours, only its progress with our own:
+//! from before an earlier question to after a later answer, so that latency never looks like a step.
+
+use std::time::Duration;
+
+use crate::clock::Moment;
+use crate::model::{Epoch, FenceToken, InstanceId, Term};
+use crate::store::{Ask, Stamp};
+
+/// How far the server's clock may seem to run ahead beyond the rate difference.
+const STEP_TOLERANCE: Duration = Duration::from_millis(50);
+
+/// A server time that was read at some moment after `asked_at`.
+#[derive(Clone, Copy, Debug)]
+struct Sight {
+    asked_at: Moment,
+    server_us: u64,
+}
+
+impl Sight {
+    /// The latest the server's clock can stand at `now`, unless it was stepped.
+    fn latest_us(self, now: Moment) -> u64 {
+        let gone = micros(now.since(self.asked_at));
+        self.server_us + gone + gone * u64::from(Term::RATE_PERCENT) / 100
+    }
+}
+
+/// What one instance knows about the store it talks to.
+#[derive(Debug)]
+pub struct Witness {
+    me: InstanceId,
+    term: Term,
+    new_fleet: bool,
+    epoch: Epoch,
+    floor_us: u64,
+    sight: Option<Sight>,
+    suspect: bool,
+    hold_off_until: Moment,
+}
+
+/// What a reply revealed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Revelation {
+    /// Another life of the store began.
+    pub new_epoch: bool,
+    /// The server's clock ran ahead by this much more than ours can explain.
+    pub ran_ahead: Option<Duration>,
+}
+
+impl Witness {
+    /// Has seen nothing yet.
+    pub fn new(me: InstanceId, term: Term, new_fleet: bool) -> Self {
+        Self {
+            me,
+            term,
+            new_fleet,
+            epoch: Epoch::default(),
+            floor_us: 0,
+            sight: None,
+            suspect: false,
+            hold_off_until: Moment::NEVER,
+        }
+    }
+
+    /// The frame of a question sent at `now`.
+    ///
+    /// R4: a grant or a reclaim is executed at most a margin late. A step of the server's clock that
+    /// is larger than the margin, and so could have ended somebody's lease early, makes it late too.
+    pub fn ask(&self, now: Moment, timeout: Duration) -> Ask {
+        let slack = micros(timeout.min(self.term.margin()));
+        Ask {
+            instance: self.me.clone(),
+            term: self.term,
+            epoch: self.epoch,
+            suspect: self.suspect,
+            floor_us: self.floor_us,
+            not_after_us: self.sight.map_or(0, |it| it.latest_us(now) + slack),
+            // Only before the first reply: a running instance that finds the epoch missing knows better.
+            new_fleet: self.new_fleet && self.epoch == Epoch::default(),
+            timeout,
+        }
+    }
+
+    /// Takes in the stamp of a reply to a question asked at `asked_at` and answered by `now`.
+    pub fn observe(&mut self, asked_at: Moment, now: Moment, stamp: &Stamp) -> Revelation {
+        let mut seen = Revelation::default();
+        self.floor_us = self.floor_us.max(stamp.server_us);
+        if stamp.epoch < self.epoch {
+            return seen; // an old connection's last word
+        }
+        if stamp.epoch > self.epoch {
+            seen.new_epoch = true;
+            self.epoch = stamp.epoch;
+            self.sight = None;
+            self.suspect = false;
+        }
+        self.hold_off_until = match stamp.hold_off {
+            Duration::ZERO => Moment::NEVER,
+            left => now + left + left * Term::RATE_PERCENT / 100,
+        };
+        let sight = Sight { asked_at, server_us: stamp.server_us };
+        if let Some(before) = self.sight {
+            let limit = before.latest_us(now) + micros(STEP_TOLERANCE);
+            if stamp.server_us > limit {
+                self.suspect = true;
+                seen.ran_ahead = Some(Duration::from_micros(stamp.server_us - limit));
+            }
+        }
+        // The sight that promises least is the most recent knowledge; a clock set back promises less.
+        if self.sight.is_none_or(|it| sight.latest_us(now) <= it.latest_us(now)) {
+            self.sight = Some(sight);
+        }
+        seen
+    }
+
+    /// A grant was seen: every later fence must be higher.
+    pub fn saw_fence(&mut self, fence: FenceToken) {
+        self.floor_us = self.floor_us.max(fence.0);
+    }
+
+    /// The epoch of the last reply.
+    pub fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    /// Whether the store grants nothing yet, as far as known, and for how long.
+    pub fn hold_off(&self, now: Moment) -> Option<Duration> {
+        (now < self.hold_off_until).then(|| self.hold_off_until.since(now))
+    }
+
+    /// The server's clock about now, in milliseconds; `None` before the first reply.
+    pub fn server_ms(&self, now: Moment) -> Option<u64> {
+        self.sight.map(|it| (it.server_us + micros(now.since(it.asked_at))) / 1_000)
+    }
+}
+
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TTL: Duration = Duration::from_secs(30);
+
+    fn at(ms: u64) -> Moment {
+        Moment::from_nanos(ms * 1_000_000)
+    }
+
+    fn stamp(epoch: u64, server_ms: u64) -> Stamp {
+        Stamp { epoch: Epoch(epoch), hold_off: Duration::ZERO, server_us: server_ms * 1_000 }
+    }
+
+    fn witness() -> Witness {
+        let mut it = Witness::new(InstanceId::new("a"), Term::new(TTL), false);
+        it.observe(at(1_000), at(1_010), &stamp(1, 500_000));
+        it
+    }
+
+    /// R5: "so that latency never looks like a step".
+    #[test]
+    fn a_slow_reply_is_no_step_of_the_servers_clock() {
+        let mut it = witness();
+        let slow = it.observe(at(1_100), at(9_000), &stamp(1, 507_900));
+        assert_eq!(slow.ran_ahead, None);
+        let quick = it.observe(at(9_000), at(9_001), &stamp(1, 508_000));
+        assert_eq!(quick.ran_ahead, None);
+    }
+
+    /// R5: a step of the server's clock, or a pause of this VM that its clock did not count.
+    #[test]
+    fn a_server_clock_that_runs_ahead_is_suspected_until_a_new_epoch_begins() {
+        let mut it = witness();
+        let stepped = it.observe(at(2_000), at(2_010), &stamp(1, 521_000));
+        assert!(stepped.ran_ahead.is_some_and(|ahead| ahead > Duration::from_secs(19)));
+        assert!(it.ask(at(2_020), TTL).suspect);
+        let told = it.observe(at(2_030), at(2_040), &stamp(2, 521_030));
+        assert_eq!(told, Revelation { new_epoch: true, ran_ahead: None });
+        assert!(!it.ask(at(2_050), TTL).suspect);
+    }
+
+    #[test]
+    fn a_rate_difference_of_three_percent_is_not_suspected_over_an_hour() {
+        let mut it = witness();
+        for second in 1..3_600 {
+            let reply = stamp(1, 500_000 + second * 1_029);
+            let seen = it.observe(at(1_000 + second * 1_000), at(1_001 + second * 1_000), &reply);
+            assert_eq!(seen.ran_ahead, None, "second {second}");
+        }
+    }
+
+    /// R4: the latest server time at which a grant may be executed.
+    #[test]
+    fn a_question_expires_a_margin_after_the_latest_time_the_server_can_have() {
+        let it = witness();
+        let ask = it.ask(at(11_000), Duration::from_secs(2));
+        let latest = 500_000_000 + 10_000_000 * 103 / 100;
+        assert_eq!(ask.not_after_us, latest + 1_000_000);
+        assert_eq!(it.ask(at(11_000), Duration::from_millis(300)).not_after_us, latest + 300_000);
+    }
+
+    #[test]
+    fn an_old_epochs_late_reply_changes_nothing_but_the_floor() {
+        let mut it = witness();
+        it.observe(at(2_000), at(2_001), &stamp(5, 501_000));
+        let late = it.observe(at(1_500), at(2_002), &stamp(1, 900_000));
+        assert_eq!(late, Revelation::default());
+        assert_eq!(it.epoch(), Epoch(5));
+        assert_eq!(it.ask(at(2_003), TTL).floor_us, 900_000_000);
+    }
+
+    /// `--new-fleet` skips exactly the first start; a running instance knows that a fleet exists.
+    #[test]
+    fn the_word_that_nobody_else_runs_is_given_only_before_the_first_reply() {
+        let mut it = Witness::new(InstanceId::new("a"), Term::new(TTL), true);
+        assert!(it.ask(at(1), TTL).new_fleet);
+        it.observe(at(1), at(2), &stamp(1, 1));
+        assert!(!it.ask(at(3), TTL).new_fleet);
+    }
+
+    #[test]
+    fn a_hold_off_is_over_when_a_reply_says_so_or_its_time_has_passed() {
+        let mut it = witness();
+        let held = Stamp { hold_off: Duration::from_secs(10), ..stamp(1, 501_000) };
+        it.observe(at(2_000), at(2_001), &held);
+        assert!(it.hold_off(at(11_000)).is_some());
+        assert!(it.hold_off(at(12_400)).is_none());
+        it.observe(at(2_100), at(2_101), &stamp(1, 501_100));
+        assert!(it.hold_off(at(2_102)).is_none());
+    }
+}

@@ -1,0 +1,48 @@
+-- acquire: take each lease that is free, ours by a lost reply (R7), or left by a dead owner (R13).
+-- KEYS  2 node of the instance  then per item: lease, result       ARGV  9 prefix of node keys
+-- reply  … per item  {1, fence, how, polled_at_ms}  granted; how: 0 free, 1 adopted, 2 takeover
+--                    {2, owner} held   {3} hold-off   {4} no heartbeat   {5} late   {6, why} failed
+if EPOCH ~= NAMED then return reply('epoch') end
+local out = reply('ok')
+local alive = redis.call('EXISTS', KEYS[2]) == 1
+
+-- Grows with every grant, whatever this server has forgotten and wherever its clock stands.
+local function next_fence(granted)
+  return math.max(granted + 1, NOW_US, FLOOR_US + 1, tonumber(ARGV[4]) + 1)
+end
+
+local function held_by(lease, owner)
+  -- No lease outlasts its TTL, not even when the clock was set back.
+  local left = redis.call('PTTL', lease)
+  if left < 0 or left > TTL_MS then redis.call('PEXPIRE', lease, TTL_MS) end
+  return {2, owner}
+end
+
+local function acquire(lease, result)
+  local owner = redis.pcall('GET', lease)
+  if failed(owner) then return {6, owner.err} end
+  local how = 0
+  if owner == ME then
+    how = 1
+  elseif owner then
+    if HOLDING_OFF or redis.call('EXISTS', ARGV[9] .. owner) == 1 then return held_by(lease, owner) end
+    how = 2
+  end
+  if HOLDING_OFF then return {3} end
+  if not alive then return {4} end
+  if LATE then return {5} end
+  local stored = redis.pcall('HMGET', result, 'granted', 'started_at_ms')
+  if failed(stored) then return {6, stored.err} end
+  local fence = next_fence(tonumber(stored[1]) or 0)
+  -- The fence first: if there is no memory for it, nothing has been granted.
+  local written = redis.pcall('HSET', result, 'granted', exact(fence))
+  if failed(written) then return {6, written.err} end
+  local set
+  if how == 0 then set = redis.pcall('SET', lease, ME, 'NX', 'PX', TTL_MS)
+  else set = redis.pcall('SET', lease, ME, 'PX', TTL_MS) end
+  if failed(set) then return {6, set.err} end
+  return {1, fence, how, stored[2] or ''}
+end
+
+for i = 3, #KEYS, 2 do out[#out + 1] = acquire(KEYS[i], KEYS[i + 1]) end
+return out

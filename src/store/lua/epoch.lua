@@ -1,0 +1,61 @@
+-- epoch: which life of the store is this, and does it grant anything yet (R5, R14)?
+-- Stands in front of every script that grants, renews, verifies, publishes or beats.
+-- KEYS[1]  <prefix>:epoch
+-- ARGV     1 instance  2 epoch named  3 suspect  4 floor_us  5 lease_ttl_ms  6 margin_ms
+--          7 not_after_us  8 new_fleet          the verb's own arguments begin at ARGV[9]
+-- A reply begins with  status, epoch, hold_off_ms, server_us
+local ME, NAMED, TTL_MS = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[5])
+local NOT_AFTER_US = tonumber(ARGV[7])
+local HOLD_US = (TTL_MS + tonumber(ARGV[6])) * 1000
+
+local time = redis.call('TIME')
+local NOW_US = tonumber(time[1]) * 1000000 + tonumber(time[2])
+
+-- Lua prints large numbers rounded; fences and times must stay exact.
+local function exact(number) return string.format('%.0f', number) end
+
+local EPOCH, SINCE_US, FLOOR_US
+do
+  -- The server's own word, asked every time: connections outlive promotions and restarts.
+  local info = redis.call('INFO', 'replication')
+  local replid = string.match(info, 'master_replid:(%w+)')
+  if not replid then return redis.error_reply('NOREPLID this server does not tell its master_replid') end
+  if not string.find(info, 'role:master', 1, true) then return redis.error_reply('READONLY this server is a replica') end
+  local seen = redis.call('HMGET', KEYS[1], 'epoch', 'replid', 'since_ms', 'floor_us', 'lease_ttl_ms')
+  EPOCH, FLOOR_US = tonumber(seen[1]), tonumber(seen[4]) or 0
+  SINCE_US = tonumber(seen[3]) and tonumber(seen[3]) * 1000
+  local known = EPOCH and SINCE_US and seen[2] and tonumber(seen[5])
+  if known and tonumber(seen[5]) ~= TTL_MS then
+    return {'timing', tonumber(seen[5])}
+  end
+  local suspected = ARGV[3] == '1' and EPOCH == NAMED
+  if not known or seen[2] ~= replid or suspected then
+    -- A number that no earlier life can have had, even if this one remembers nothing.
+    EPOCH = math.max((EPOCH or 0) + 1, NAMED + 1, NOW_US)
+    SINCE_US = NOW_US
+    if not known and ARGV[8] == '1' and NAMED == 0 then SINCE_US = NOW_US - HOLD_US end
+    redis.call('HSET', KEYS[1], 'epoch', exact(EPOCH), 'replid', replid,
+      'since_ms', exact(math.floor(SINCE_US / 1000)), 'lease_ttl_ms', ARGV[5], 'margin_ms', ARGV[6])
+  elseif NOW_US < SINCE_US then
+    -- Time went back: the hold-off starts again.
+    SINCE_US = NOW_US
+    redis.call('HSET', KEYS[1], 'since_ms', exact(math.floor(SINCE_US / 1000)))
+  end
+  -- Somebody has seen a later time or fence than this clock shows: grants must grow beyond it.
+  local floor = tonumber(ARGV[4])
+  if floor > NOW_US and floor + HOLD_US > FLOOR_US then
+    FLOOR_US = floor + HOLD_US
+    redis.call('HSET', KEYS[1], 'floor_us', exact(FLOOR_US))
+  end
+end
+
+local HOLD_LEFT_US = math.max(0, SINCE_US + HOLD_US - NOW_US)
+local HOLDING_OFF = HOLD_LEFT_US > 0
+local LATE = NOT_AFTER_US > 0 and NOW_US > NOT_AFTER_US
+
+local function reply(status)
+  return {status, EPOCH, math.ceil(HOLD_LEFT_US / 1000), NOW_US}
+end
+
+-- One item that errs (wrong type, out of memory) must not spoil the others.
+local function failed(result) return type(result) == 'table' and result.err end

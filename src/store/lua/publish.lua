@@ -1,0 +1,30 @@
+-- publish: store and announce each result, but only under the lease it was polled under (G2).
+-- KEYS  per item from 2: lease, result
+-- ARGV  per item from 9: fence, started_at_ms, channel, message, ok, status, error, duration_ms, body
+-- reply  … per item  1 stored   2 fenced   {3, why} failed
+if EPOCH ~= NAMED then return reply('epoch') end
+local out = reply('ok')
+
+local function publish(lease, result, at)
+  local fence, started_at = ARGV[at], ARGV[at + 1]
+  local owner = redis.pcall('GET', lease)
+  if failed(owner) then return {3, owner.err} end
+  local stored = redis.pcall('HMGET', result, 'granted', 'fence', 'started_at_ms')
+  if failed(stored) then return {3, stored.err} end
+  if owner ~= ME or stored[1] ~= fence then return 2 end
+  -- Said before, and only the reply was lost: nobody hears it twice.
+  if stored[2] == fence and stored[3] == started_at then return 1 end
+  local written = redis.pcall('HSET', result, 'fence', fence, 'instance', ME, 'ok', ARGV[at + 4],
+    'status', ARGV[at + 5], 'error', ARGV[at + 6], 'started_at_ms', started_at,
+    'duration_ms', ARGV[at + 7], 'body', ARGV[at + 8])
+  if failed(written) then return {3, written.err} end
+  redis.pcall('PUBLISH', ARGV[at + 2], ARGV[at + 3])
+  return 1
+end
+
+local at = 9
+for i = 2, #KEYS, 2 do
+  out[#out + 1] = publish(KEYS[i], KEYS[i + 1], at)
+  at = at + 9
+end
+return out

@@ -1,0 +1,26 @@
+-- release: give back each lease that is ours under this fence (FR-003), then tell those who wait.
+-- KEYS  per item: lease, result
+-- ARGV  1 instance  2 number of items  then per item: fence  then pairs: channel, message
+-- reply  per item  1 released   0 not ours
+-- Needs no epoch: it only ever takes away. The stored fence is raised beyond this tenure, so that no
+-- renewal still on its way can bring it back.
+local items = tonumber(ARGV[2])
+local out = {}
+
+local function release(lease, result, fence)
+  local stored = redis.pcall('HGET', result, 'granted')
+  if type(stored) == 'table' and stored.err then return 0 end
+  if (tonumber(stored) or 0) > fence then return 0 end
+  local owner = redis.pcall('GET', lease)
+  if type(owner) == 'table' and owner.err then return 0 end
+  if owner and owner ~= ARGV[1] then return 0 end
+  if owner then redis.call('DEL', lease) end
+  redis.pcall('HSET', result, 'granted', string.format('%.0f', fence + 1))
+  return owner and 1 or 0
+end
+
+for i = 1, items do
+  out[i] = release(KEYS[2 * i - 1], KEYS[2 * i], tonumber(ARGV[2 + i]))
+end
+for i = 3 + items, #ARGV, 2 do redis.pcall('PUBLISH', ARGV[i], ARGV[i + 1]) end
+return out

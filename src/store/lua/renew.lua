@@ -1,0 +1,41 @@
+-- renew: keep each lease that is still ours under this fence; put back one that was forgotten (R6).
+-- KEYS  per item from 2: lease, result             ARGV  per item from 9: fence, may_reclaim
+-- reply  … per item  1 extended   2 reclaimed   {3, owner or ''} not ours   {4} late   {5, why} failed
+-- Goes on during a hold-off: a running tenure is no grant.
+if EPOCH ~= NAMED then return reply('epoch') end
+local out = reply('ok')
+
+local function renew(lease, result, fence_text, may_reclaim)
+  local fence = tonumber(fence_text)
+  local owner = redis.pcall('GET', lease)
+  if failed(owner) then return {5, owner.err} end
+  if owner and owner ~= ME then return {3, owner} end
+  local stored = redis.pcall('HGET', result, 'granted')
+  if failed(stored) then return {5, stored.err} end
+  local granted = tonumber(stored) or 0
+  -- A later grant or a release has ended this tenure, even if the key bears our name or none.
+  if granted > fence then return {3, ''} end
+  if not owner then
+    if not may_reclaim then return {3, ''} end
+    if LATE then return {4} end
+  end
+  if granted < fence then
+    local written = redis.pcall('HSET', result, 'granted', fence_text)
+    if failed(written) then return {5, written.err} end
+  end
+  if owner then
+    local kept = redis.pcall('PEXPIRE', lease, TTL_MS)
+    if failed(kept) then return {5, kept.err} end
+    return 1
+  end
+  local set = redis.pcall('SET', lease, ME, 'NX', 'PX', TTL_MS)
+  if failed(set) then return {5, set.err} end
+  return 2
+end
+
+local arg = 9
+for i = 2, #KEYS, 2 do
+  out[#out + 1] = renew(KEYS[i], KEYS[i + 1], ARGV[arg], ARGV[arg + 1] == '1')
+  arg = arg + 2
+end
+return out

@@ -1,0 +1,223 @@
+//! The store without Redis: the same contract on a manual clock, with the faults a test plans.
+//!
+//! [`MemoryServer`] is the server that all instances share; a [`MemoryStore`] is one instance's way to
+//! it, and what can go wrong on that way. Nothing here waits: a lost message is an error at once.
+
+mod server;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+pub use crate::store::memory::server::{MemoryServer, Snapshot};
+
+use crate::clock::ManualClock;
+use crate::model::{EndpointId, InstanceId, Tenure, Weight};
+use crate::store::memory::server::State;
+use crate::store::{
+    Acquire, Ask, Asked, Beat, Ear, Fault, Publication, Publish, Release, Renew, RenewItem,
+    SessionPage, Stamped, Store, StoreError, Verify, Wake,
+};
+
+/// What happens to a call on its way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mishap {
+    /// It never arrives.
+    LoseRequest,
+    /// It is executed, but the answer never arrives.
+    LoseReply,
+    /// It times out, and is executed this much later, when nobody waits for it any more.
+    ExecuteLate(Duration),
+    /// It takes this long to arrive, and its answer as long again; the shared clock moves on.
+    Slow(Duration),
+}
+
+/// One instance's way to a [`MemoryServer`].
+pub struct MemoryStore {
+    server: Arc<MemoryServer>,
+    way: Arc<Mutex<Way>>,
+}
+
+#[derive(Default)]
+struct Way {
+    cut_off: bool,
+    mishaps: VecDeque<(&'static str, Mishap)>,
+}
+
+impl MemoryStore {
+    /// A way to `server` on which nothing goes wrong yet.
+    pub fn new(server: &Arc<MemoryServer>) -> Self {
+        Self { server: Arc::clone(server), way: Arc::default() }
+    }
+
+    /// Plans what happens to the next call of `op` (`acquire`, `renew`, …).
+    pub fn plan(&self, op: &'static str, mishap: Mishap) {
+        self.way.lock().mishaps.push_back((op, mishap));
+    }
+
+    /// Nothing gets through either way until it is mended.
+    pub fn cut_off(&self, cut: bool) {
+        self.way.lock().cut_off = cut;
+    }
+
+    fn call<T: Send>(
+        &self,
+        op: &'static str,
+        execute: impl FnOnce(&mut State, &ManualClock) -> Asked<T> + Send + 'static,
+    ) -> Asked<T> {
+        let mishap = {
+            let mut way = self.way.lock();
+            if way.cut_off {
+                return Err(no_answer(op));
+            }
+            let at = way.mishaps.iter().position(|it| it.0 == op);
+            at.and_then(|at| way.mishaps.remove(at)).map(|it| it.1)
+        };
+        match mishap {
+            None => self.server.execute(op, execute),
+            Some(Mishap::LoseRequest) => Err(no_answer(op)),
+            Some(Mishap::LoseReply) => {
+                let _ = self.server.execute(op, execute);
+                Err(no_answer(op))
+            }
+            Some(Mishap::ExecuteLate(delay)) => {
+                self.server.execute_later(delay, move |state, clock| {
+                    let _ = execute(state, clock);
+                });
+                Err(no_answer(op))
+            }
+            Some(Mishap::Slow(each_way)) => {
+                self.server.clock().pass(each_way);
+                let answer = self.server.execute(op, execute);
+                self.server.clock().pass(each_way);
+                answer
+            }
+        }
+    }
+}
+
+fn no_answer(op: &'static str) -> StoreError {
+    let (target, reason) = ("the store".into(), "no answer in time".into());
+    StoreError { op, target, fault: Fault::Unreachable, reason }
+}
+
+impl Store for MemoryStore {
+    fn inspect(&self, _: Duration) -> Asked<()> {
+        self.call("inspect", |_, _| Ok(()))
+    }
+
+    fn beat(&self, ask: &Ask, ttl: Duration, weight: Weight) -> Stamped<Beat> {
+        let ask = ask.clone();
+        self.call("beat", move |state, clock| state.beat(&ask, ttl, weight, clock))
+    }
+
+    fn acquire(&self, ask: &Ask, endpoints: &[EndpointId]) -> Stamped<Vec<Acquire>> {
+        let (ask, endpoints) = (ask.clone(), endpoints.to_vec());
+        self.call("acquire", move |state, clock| {
+            state.for_each(&ask, clock, &endpoints, |state, it, now| state.acquire(&ask, it, now))
+        })
+    }
+
+    fn renew(&self, ask: &Ask, items: &[RenewItem]) -> Stamped<Vec<Renew>> {
+        let (ask, items) = (ask.clone(), items.to_vec());
+        self.call("renew", move |state, clock| {
+            state.for_each(&ask, clock, &items, |state, it, now| state.renew(&ask, it, now))
+        })
+    }
+
+    fn verify(&self, ask: &Ask, tenures: &[Tenure]) -> Stamped<Vec<Verify>> {
+        let (ask, tenures) = (ask.clone(), tenures.to_vec());
+        self.call("verify", move |state, clock| {
+            state.for_each(&ask, clock, &tenures, |state, it, _| state.verify(&ask, it))
+        })
+    }
+
+    fn publish(&self, ask: &Ask, publications: &[Publication]) -> Stamped<Vec<Publish>> {
+        let (ask, publications) = (ask.clone(), publications.to_vec());
+        self.call("publish", move |state, clock| {
+            state.for_each(&ask, clock, &publications, |state, it, _| state.publish(&ask, it))
+        })
+    }
+
+    fn release(&self, ask: &Ask, tenures: &[Tenure], wakes: &[Wake]) -> Asked<Vec<Release>> {
+        let (ask, tenures, wakes) = (ask.clone(), tenures.to_vec(), wakes.to_vec());
+        self.call("release", move |state, clock| {
+            state.forget_expired(clock);
+            let answers = tenures.iter().map(|it| state.release(&ask.instance, it)).collect();
+            state.say(&wakes);
+            Ok(answers)
+        })
+    }
+
+    fn withdraw(&self, ask: &Ask) -> Asked<()> {
+        let me = ask.instance.clone();
+        self.call("withdraw", move |state, _| {
+            state.withdraw(&me);
+            Ok(())
+        })
+    }
+
+    fn wake(&self, wakes: &[Wake], _: Duration) -> Asked<()> {
+        let wakes = wakes.to_vec();
+        self.call("wake", move |state, _| {
+            state.say(&wakes);
+            Ok(())
+        })
+    }
+
+    fn sessions(&self, _: u64, _: Duration) -> Asked<SessionPage> {
+        self.call("sessions", |state, _| Ok(SessionPage { sessions: state.sessions(), cursor: 0 }))
+    }
+
+    fn instances(&self, _: Duration) -> Asked<Vec<(InstanceId, Weight)>> {
+        self.call("instances", |state, clock| {
+            state.forget_expired(clock);
+            Ok(state.instances())
+        })
+    }
+
+    fn owners(&self, endpoints: &[EndpointId], _: Duration) -> Asked<Vec<Option<InstanceId>>> {
+        let endpoints = endpoints.to_vec();
+        self.call("owners", move |state, clock| {
+            state.forget_expired(clock);
+            Ok(endpoints.iter().map(|it| state.owner(it)).collect())
+        })
+    }
+
+    fn bury(&self, dead: &InstanceId, _: Duration) -> Asked<usize> {
+        let dead = dead.clone();
+        self.call("bury", move |state, clock| {
+            state.forget_expired(clock);
+            Ok(state.bury(&dead))
+        })
+    }
+
+    fn listen(&self, me: &InstanceId, _: Duration) -> Asked<Box<dyn Ear>> {
+        let (me, store) = (me.clone(), self.same_way());
+        self.call("listen", move |state, _| {
+            state.subscribe(&me);
+            Ok(Box::new(MemoryEar { me, store }) as Box<dyn Ear>)
+        })
+    }
+}
+
+impl MemoryStore {
+    /// The same way again: what happens to one happens to both.
+    pub fn same_way(&self) -> Self {
+        Self { server: Arc::clone(&self.server), way: Arc::clone(&self.way) }
+    }
+}
+
+struct MemoryEar {
+    me: InstanceId,
+    store: MemoryStore,
+}
+
+impl Ear for MemoryEar {
+    fn next(&mut self, _: Duration) -> Asked<Option<Wake>> {
+        let me = self.me.clone();
+        self.store.call("hear", move |state, _| Ok(state.heard(&me)))
+    }
+}

@@ -1,0 +1,305 @@
+//! The questions Leasehold asks of Redis, and every answer there is.
+//!
+//! A method is one round trip over a batch, with one answer per item. Losing is an answer; an `Err`
+//! means only that the store could not be asked, so nothing is known and the caller fails closed.
+
+pub mod keys;
+pub mod memory;
+pub mod redis;
+mod ear;
+mod message;
+mod reply;
+mod wire;
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::model::{EndpointId, Epoch, FenceToken, InstanceId, Sample, Tenure, Term, Weight};
+
+/// Most items in one call: more gains nothing and keeps other clients waiting.
+pub const BATCH_MAX: usize = 500;
+
+/// Who asks, what it believes about the store, and until when the question may be answered.
+#[derive(Clone, Debug)]
+pub struct Ask {
+    /// The asking instance.
+    pub instance: InstanceId,
+    /// The agreed life of a lease (R14).
+    pub term: Term,
+    /// The epoch the question was decided under (R5).
+    pub epoch: Epoch,
+    /// The server's clock ran ahead of ours: begin a new epoch if this one still runs (R5).
+    pub suspect: bool,
+    /// The highest server time or fence this instance has seen, in microseconds.
+    pub floor_us: u64,
+    /// Server time after which nothing may be granted or reclaimed any more (R4); 0 for no limit.
+    pub not_after_us: u64,
+    /// Nobody else runs on this store: a missing epoch needs no hold-off.
+    pub new_fleet: bool,
+    /// How long the whole exchange may take.
+    pub timeout: Duration,
+}
+
+/// What every reply says about the store itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stamp {
+    /// The epoch the server is in.
+    pub epoch: Epoch,
+    /// How much of its hold-off is left.
+    pub hold_off: Duration,
+    /// The server's clock when it answered.
+    pub server_us: u64,
+}
+
+/// A stamped answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reply<T> {
+    /// What it says about the store.
+    pub stamp: Stamp,
+    /// `None`: the question was decided under another epoch; ask again under this one.
+    pub answer: Option<T>,
+}
+
+/// Answer to a heartbeat.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Beat {
+    /// The previous heartbeat was still there.
+    pub unbroken: bool,
+    /// The weight that was written: zero when an operator drains this instance.
+    pub weight: Weight,
+}
+
+/// Answer to an acquire, per endpoint.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Acquire {
+    /// Granted under this fence; with the start of the last poll by the server's clock, if known.
+    Granted {
+        /// The new tenure's token.
+        fence: FenceToken,
+        /// Why it could be granted.
+        grant: Grant,
+        /// `started_at_ms` of the stored result.
+        polled_at_ms: Option<u64>,
+    },
+    /// Somebody else has it.
+    HeldBy(InstanceId),
+    /// Nothing is granted during a hold-off (R5).
+    HoldOff,
+    /// The asking instance has no heartbeat in the store (R13).
+    NoHeartbeat,
+    /// The question arrived too late to be answered (R4).
+    Late,
+    /// The store could not decide this item.
+    Failed(String),
+}
+
+/// Why a lease could be granted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Grant {
+    /// It was free.
+    Free,
+    /// It was there under our own id: an earlier reply was lost (R7).
+    Adopted,
+    /// Its owner's heartbeat is gone (R13).
+    Takeover,
+}
+
+/// One lease to keep.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RenewItem {
+    /// Which grant.
+    pub tenure: Tenure,
+    /// Whether it may be put back if it is missing (R6): its deadline has not passed.
+    pub may_reclaim: bool,
+}
+
+/// Answer to a renewal, per lease.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Renew {
+    /// Ours for another TTL.
+    Extended,
+    /// It was missing; ours again, under the same fence (R6).
+    Reclaimed,
+    /// No longer ours; whose, if anybody's.
+    NotOwner(Option<InstanceId>),
+    /// It is missing, and the question arrived too late to put it back (R4).
+    Late,
+    /// The store could not decide this item.
+    Failed(String),
+}
+
+/// Answer to a verification, per lease.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verify {
+    /// Ours, under this fence.
+    Held,
+    /// Nobody's: a renewal will put it back or lose it.
+    Missing,
+    /// No longer ours; whose.
+    NotOwner(Option<InstanceId>),
+    /// The store could not decide this item.
+    Failed(String),
+}
+
+/// One result to store and announce.
+#[derive(Clone, Debug)]
+pub struct Publication {
+    /// The grant it was polled under.
+    pub tenure: Tenure,
+    /// When the poll began, by the server's clock.
+    pub started_at_ms: u64,
+    /// What came of it.
+    pub sample: Sample,
+}
+
+/// Answer to a publication.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Publish {
+    /// Stored and announced, now or by an earlier attempt whose reply was lost.
+    Stored,
+    /// The lease is no longer held under that fence: nothing was written (G2).
+    Fenced,
+    /// The store could not decide this item.
+    Failed(String),
+}
+
+/// Answer to a release, per lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Release {
+    /// It was ours and is free now.
+    Released,
+    /// It was not ours (any more).
+    NotOwner,
+}
+
+/// A stored session as found: a value, or why there is none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RawSession {
+    /// The bytes as stored.
+    Value(Vec<u8>),
+    /// Another type of key.
+    WrongType(String),
+    /// Too large to be read; its size in bytes.
+    TooLarge(usize),
+}
+
+/// A page of the stored sessions, by the suffix of their keys.
+#[derive(Clone, Debug, Default)]
+pub struct SessionPage {
+    /// What this page holds; a key may turn up on two pages.
+    pub sessions: Vec<(String, RawSession)>,
+    /// Where the next page begins; zero when this was the last.
+    pub cursor: u64,
+}
+
+/// A word from one instance to others: look now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wake {
+    /// To one instance, or to all.
+    pub to: Option<InstanceId>,
+    /// Who says so.
+    pub from: InstanceId,
+    /// Endpoints the sender asks for (R8).
+    pub wants: Vec<EndpointId>,
+    /// Endpoints the sender has just let go.
+    pub freed: Vec<EndpointId>,
+}
+
+/// What a store cannot be used for at all, as opposed to not now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// Not reached, or no answer in time: try again.
+    Unreachable,
+    /// It answered with a refusal that may pass (loading, read-only, out of memory).
+    Refused,
+    /// It answered that this can never work as configured: password, permission, timing, eviction.
+    Misconfigured,
+}
+
+/// The store could not be asked, so nothing is known.
+#[derive(Clone, Debug)]
+pub struct StoreError {
+    /// What was tried, as a verb.
+    pub op: &'static str,
+    /// On what.
+    pub target: String,
+    /// Whether trying again can help.
+    pub fault: Fault,
+    /// What came back, and the way out where there is one.
+    pub reason: String,
+}
+
+impl fmt::Display for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cannot {} {}: {}", self.op, self.target, self.reason)
+    }
+}
+
+impl std::error::Error for StoreError {}
+
+/// Result of asking.
+pub type Asked<T> = Result<T, StoreError>;
+
+/// Result of asking for something that depends on the epoch.
+pub type Stamped<T> = Result<Reply<T>, StoreError>;
+
+/// The coordination store. One method, one round trip.
+pub trait Store: Send + Sync {
+    /// Refuses a server that cannot be trusted with leases (R14).
+    fn inspect(&self, timeout: Duration) -> Asked<()>;
+
+    /// Keeps this instance's heartbeat for `ttl` (FR-006), with its weight.
+    fn beat(&self, ask: &Ask, ttl: Duration, weight: Weight) -> Stamped<Beat>;
+
+    /// Takes what is free, and what its dead owner left (FR-001).
+    fn acquire(&self, ask: &Ask, endpoints: &[EndpointId]) -> Stamped<Vec<Acquire>>;
+
+    /// Keeps what is still ours (FR-002).
+    fn renew(&self, ask: &Ask, items: &[RenewItem]) -> Stamped<Vec<Renew>>;
+
+    /// Is it still ours, in the store, now (FR-010)?
+    fn verify(&self, ask: &Ask, tenures: &[Tenure]) -> Stamped<Vec<Verify>>;
+
+    /// Stores and announces results, each only under the lease it was polled under (G2).
+    fn publish(&self, ask: &Ask, publications: &[Publication]) -> Stamped<Vec<Publish>>;
+
+    /// Gives back what is ours (FR-003) and tells those who wait, in this order.
+    fn release(
+        &self,
+        ask: &Ask,
+        tenures: &[Tenure],
+        wakes: &[Wake],
+    ) -> Asked<Vec<Release>>;
+
+    /// Takes this instance's heartbeat away, and says so.
+    fn withdraw(&self, ask: &Ask) -> Asked<()>;
+
+    /// Sends words to other instances. They may get lost.
+    fn wake(&self, wakes: &[Wake], timeout: Duration) -> Asked<()>;
+
+    /// One page of the stored sessions.
+    fn sessions(&self, cursor: u64, timeout: Duration) -> Asked<SessionPage>;
+
+    /// Every live instance and its weight (FR-007).
+    fn instances(&self, timeout: Duration) -> Asked<Vec<(InstanceId, Weight)>>;
+
+    /// Who owns each of these, if anybody.
+    fn owners(
+        &self,
+        endpoints: &[EndpointId],
+        timeout: Duration,
+    ) -> Asked<Vec<Option<InstanceId>>>;
+
+    /// Gives back the leases of a dead instance, heartbeat first; how many there were.
+    fn bury(&self, dead: &InstanceId, timeout: Duration) -> Asked<usize>;
+
+    /// Opens an ear for words to `me` and to all.
+    fn listen(&self, me: &InstanceId, timeout: Duration) -> Asked<Box<dyn Ear>>;
+}
+
+/// Hears what other instances say.
+pub trait Ear: Send {
+    /// The next word, waiting at most `wait`; `None` when there was none. Words that cannot be
+    /// understood are passed over: the channel is a hint, and anybody may write to it.
+    fn next(&mut self, wait: Duration) -> Asked<Option<Wake>>;
+}

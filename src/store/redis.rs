@@ -1,0 +1,354 @@
+//! The store on a real Redis: scripts, connections, and what their replies mean.
+//!
+//! A `RedisStore` keeps up to `idle_max` connections for whoever calls. A thread whose calls must
+//! never wait behind another's has a line of its own: a store with one connection.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ::redis::{ConnectionInfo, IntoConnectionInfo, RedisError, RedisResult, Value};
+use parking_lot::Mutex;
+
+use crate::clock::{BootClock, Clock};
+use crate::model::{EndpointId, InstanceId, SESSION_MAX_BYTES, Tenure, Weight};
+use crate::store::ear::RedisEar;
+use crate::store::keys::Keys;
+use crate::store::message;
+use crate::store::reply::{self, Script};
+use crate::store::wire::Wire;
+use crate::store::{
+    Acquire, Ask, Asked, Beat, Ear, Fault, Publication, Publish, RawSession, Release, Renew,
+    RenewItem, SessionPage, Stamped, Store, StoreError, Verify, Wake,
+};
+
+/// How many keys one step of a scan looks at.
+const SCAN_COUNT: usize = 1_000;
+
+/// Redis, as one thread or a few share it.
+#[derive(Debug)]
+pub struct RedisStore {
+    server: Arc<Server>,
+    idle: Mutex<Vec<Wire>>,
+    idle_max: usize,
+}
+
+#[derive(Debug)]
+pub(crate) struct Server {
+    pub(crate) info: ConnectionInfo,
+    pub(crate) shown: String,
+    pub(crate) keys: Keys,
+}
+
+impl RedisStore {
+    /// A store for `url`. Nothing is connected yet. `shown` is the URL as people may see it.
+    pub fn new(url: &str, shown: &str, keys: Keys) -> Asked<Self> {
+        let info = url.into_connection_info().map_err(|error| StoreError {
+            op: "understand",
+            target: shown.into(),
+            fault: Fault::Misconfigured,
+            // The library's own words may quote the URL, and with it the password.
+            reason: format!("{:?}: write redis://host:port/db", error.kind()),
+        })?;
+        let server = Server { info, shown: shown.into(), keys };
+        Ok(Self { server: Arc::new(server), idle: Mutex::default(), idle_max: 4 })
+    }
+
+    /// A line of one's own to the same server: one connection that nothing else is in front of.
+    pub fn line(&self) -> Self {
+        Self { server: Arc::clone(&self.server), idle: Mutex::default(), idle_max: 1 }
+    }
+
+    /// One exchange with a deadline around all of it. Only a wire that served it well is kept.
+    fn call<T>(
+        &self,
+        op: &'static str,
+        timeout: Duration,
+        exchange: impl FnOnce(&mut Wire) -> RedisResult<T>,
+    ) -> Asked<T> {
+        let deadline = BootClock.now() + timeout;
+        let idle = self.idle.lock().pop().and_then(Wire::if_quiet);
+        let mut wire = match idle {
+            Some(wire) => wire,
+            None => Wire::connect(&self.server.info, deadline)
+                .map_err(|error| self.server.error("connect to", &error))?,
+        };
+        wire.set_deadline(deadline);
+        // After any error the wire is dropped: it may owe a reply, or lead to a server that is no
+        // longer the right one.
+        let answer = exchange(&mut wire).map_err(|error| self.server.error(op, &error))?;
+        self.keep(wire);
+        Ok(answer)
+    }
+
+    fn keep(&self, wire: Wire) {
+        let mut idle = self.idle.lock();
+        if idle.len() < self.idle_max {
+            idle.push(wire);
+        }
+    }
+
+    fn scan(&self, op: &'static str, prefix: &str, cursor: u64, timeout: Duration) -> Asked<(u64, Vec<Vec<u8>>)> {
+        let pattern = format!("{}*", glob_escaped(prefix));
+        self.call(op, timeout, |wire| {
+            let mut scan = ::redis::cmd("SCAN");
+            scan.arg(cursor).arg("MATCH").arg(&pattern).arg("COUNT").arg(SCAN_COUNT);
+            scan.query(wire)
+        })
+    }
+
+    fn stamped<T>(
+        &self,
+        op: &'static str,
+        ask: &Ask,
+        script: &Script,
+        fill: impl FnOnce(&mut reply::Call),
+        item: impl Fn(&Value) -> T,
+    ) -> Stamped<Vec<T>> {
+        let mut call = reply::Call::framed(&self.server.keys, ask);
+        fill(&mut call);
+        let value = self.call(op, ask.timeout, |wire| script.run(wire, &call))?;
+        reply::stamped(op, &self.server, ask, &value, item)
+    }
+}
+
+impl Server {
+    pub(crate) fn error(&self, op: &'static str, error: &RedisError) -> StoreError {
+        let (fault, hint) = reply::judge(error);
+        let target = self.shown.clone();
+        let code = error.code().unwrap_or("");
+        let detail = error.detail().map_or_else(|| error.to_string(), |it| format!("{code} {it}"));
+        let detail: String = detail.trim().chars().take(200).collect();
+        StoreError { op, target, fault, reason: format!("{detail}{hint}") }
+    }
+
+    pub(crate) fn unexpected(&self, op: &'static str) -> StoreError {
+        let reason = "the reply is not of the expected form".into();
+        StoreError { op, target: self.shown.clone(), fault: Fault::Refused, reason }
+    }
+}
+
+impl Store for RedisStore {
+    fn inspect(&self, timeout: Duration) -> Asked<()> {
+        let (memory, replication): (String, String) = self.call("inspect", timeout, |wire| {
+            let mut pipe = ::redis::pipe();
+            pipe.cmd("INFO").arg("memory").cmd("INFO").arg("replication");
+            pipe.query(wire)
+        })?;
+        reply::trustworthy(&memory, &replication).map_err(|(fault, reason)| StoreError {
+            op: "use",
+            target: self.server.shown.clone(),
+            fault,
+            reason,
+        })
+    }
+
+    fn beat(&self, ask: &Ask, ttl: Duration, weight: Weight) -> Stamped<Beat> {
+        let mut call = reply::Call::framed(&self.server.keys, ask);
+        call.key(self.server.keys.node(&ask.instance));
+        call.key(self.server.keys.drain());
+        call.arg(ttl.as_millis()).arg(weight).arg(ask.instance.host());
+        let value = self.call("beat on", ask.timeout, |wire| reply::BEAT.run(wire, &call))?;
+        reply::beat(&self.server, ask, &value)
+    }
+
+    fn acquire(&self, ask: &Ask, endpoints: &[EndpointId]) -> Stamped<Vec<Acquire>> {
+        let keys = &self.server.keys;
+        let fill = |call: &mut reply::Call| {
+            call.key(keys.node(&ask.instance));
+            call.arg(keys.node_prefix());
+            for endpoint in endpoints {
+                call.key(keys.lease(endpoint)).key(keys.result(endpoint));
+            }
+        };
+        self.stamped("acquire on", ask, &reply::ACQUIRE, fill, reply::acquire)
+    }
+
+    fn renew(&self, ask: &Ask, items: &[RenewItem]) -> Stamped<Vec<Renew>> {
+        let keys = &self.server.keys;
+        let fill = |call: &mut reply::Call| {
+            for RenewItem { tenure, may_reclaim } in items {
+                call.key(keys.lease(&tenure.endpoint)).key(keys.result(&tenure.endpoint));
+                call.arg(tenure.fence).arg(u8::from(*may_reclaim));
+            }
+        };
+        self.stamped("renew on", ask, &reply::RENEW, fill, reply::renew)
+    }
+
+    fn verify(&self, ask: &Ask, tenures: &[Tenure]) -> Stamped<Vec<Verify>> {
+        let keys = &self.server.keys;
+        let fill = |call: &mut reply::Call| {
+            for tenure in tenures {
+                call.key(keys.lease(&tenure.endpoint)).key(keys.result(&tenure.endpoint));
+                call.arg(tenure.fence);
+            }
+        };
+        self.stamped("verify on", ask, &reply::VERIFY, fill, reply::verify)
+    }
+
+    fn publish(&self, ask: &Ask, publications: &[Publication]) -> Stamped<Vec<Publish>> {
+        let keys = &self.server.keys;
+        let fill = |call: &mut reply::Call| {
+            for it in publications {
+                let endpoint = &it.tenure.endpoint;
+                call.key(keys.lease(endpoint)).key(keys.result(endpoint));
+                call.arg(it.tenure.fence).arg(it.started_at_ms).arg(keys.results_channel(endpoint));
+                call.arg(message::result(&ask.instance, it));
+                call.arg(u8::from(it.sample.ok));
+                call.arg(it.sample.status.map_or_else(String::new, |it| it.to_string()));
+                call.arg(it.sample.error.as_deref().unwrap_or(""));
+                call.arg(it.sample.duration.as_millis()).bytes(&it.sample.body);
+            }
+        };
+        self.stamped("publish on", ask, &reply::PUBLISH, fill, reply::publish)
+    }
+
+    fn release(&self, ask: &Ask, tenures: &[Tenure], wakes: &[Wake]) -> Asked<Vec<Release>> {
+        let keys = &self.server.keys;
+        let mut call = reply::Call::default();
+        call.arg(&ask.instance).arg(tenures.len());
+        for tenure in tenures {
+            call.key(keys.lease(&tenure.endpoint)).key(keys.result(&tenure.endpoint));
+            call.arg(tenure.fence);
+        }
+        for wake in wakes {
+            call.arg(keys.wake(wake.to.as_ref())).arg(message::wake(wake));
+        }
+        let value = self.call("release on", ask.timeout, |wire| reply::RELEASE.run(wire, &call))?;
+        let released: Vec<i64> =
+            ::redis::from_redis_value(value).map_err(|_| self.server.unexpected("release on"))?;
+        let answer = |it| if it == 1 { Release::Released } else { Release::NotOwner };
+        Ok(released.into_iter().map(answer).collect())
+    }
+
+    fn withdraw(&self, ask: &Ask) -> Asked<()> {
+        let keys = &self.server.keys;
+        let word = Wake { to: None, from: ask.instance.clone(), wants: vec![], freed: vec![] };
+        self.call("withdraw on", ask.timeout, |wire| {
+            let mut pipe = ::redis::pipe();
+            pipe.cmd("DEL").arg(keys.node(&ask.instance)).ignore();
+            pipe.cmd("PUBLISH").arg(keys.wake(None)).arg(message::wake(&word)).ignore();
+            pipe.exec(wire)
+        })
+    }
+
+    fn wake(&self, wakes: &[Wake], timeout: Duration) -> Asked<()> {
+        self.call("wake others on", timeout, |wire| {
+            let mut pipe = ::redis::pipe();
+            for wake in wakes {
+                let channel = self.server.keys.wake(wake.to.as_ref());
+                pipe.cmd("PUBLISH").arg(channel).arg(message::wake(wake)).ignore();
+            }
+            pipe.exec(wire)
+        })
+    }
+
+    fn sessions(&self, cursor: u64, timeout: Duration) -> Asked<SessionPage> {
+        let prefix = self.server.keys.session_prefix().to_owned();
+        let (cursor, keys) = self.scan("list sessions on", &prefix, cursor, timeout)?;
+        if keys.is_empty() {
+            return Ok(SessionPage { sessions: vec![], cursor });
+        }
+        let mut call = reply::Call::default();
+        call.arg(SESSION_MAX_BYTES);
+        for key in &keys {
+            call.key(key);
+        }
+        let op = "read sessions on";
+        let value = self.call(op, timeout, |wire| reply::SESSIONS.run(wire, &call))?;
+        let Value::Array(values) = value else { return Err(self.server.unexpected(op)) };
+        let suffix = |key: &[u8]| String::from_utf8_lossy(&key[prefix.len()..]).into_owned();
+        let found = keys.iter().zip(&values).filter_map(|(key, value)| {
+            let session: RawSession = reply::session(value)?;
+            key.starts_with(prefix.as_bytes()).then(|| (suffix(key), session))
+        });
+        Ok(SessionPage { sessions: found.collect(), cursor })
+    }
+
+    fn instances(&self, timeout: Duration) -> Asked<Vec<(InstanceId, Weight)>> {
+        let prefix = self.server.keys.node_prefix();
+        let (mut cursor, mut nodes) = (0, Vec::new());
+        loop {
+            let (next, mut page) = self.scan("list instances on", &prefix, cursor, timeout)?;
+            nodes.append(&mut page);
+            cursor = next;
+            if cursor == 0 {
+                break;
+            }
+        }
+        nodes.sort_unstable();
+        nodes.dedup();
+        if nodes.is_empty() {
+            return Ok(vec![]);
+        }
+        let values: Vec<Option<Vec<u8>>> = self.call("read instances on", timeout, |wire| {
+            ::redis::cmd("MGET").arg(&nodes).query(wire)
+        })?;
+        let instance = |key: &[u8]| {
+            let id = std::str::from_utf8(key.strip_prefix(prefix.as_bytes())?).ok()?;
+            Some(InstanceId::new(id))
+        };
+        let live = nodes.iter().zip(values).filter_map(|(key, value)| {
+            Some((instance(key)?, Weight::from_node_value(&value?)))
+        });
+        Ok(live.collect())
+    }
+
+    fn owners(
+        &self,
+        endpoints: &[EndpointId],
+        timeout: Duration,
+    ) -> Asked<Vec<Option<InstanceId>>> {
+        if endpoints.is_empty() {
+            return Ok(vec![]);
+        }
+        let values: Vec<Option<Vec<u8>>> = self.call("read owners on", timeout, |wire| {
+            let mut mget = ::redis::cmd("MGET");
+            for endpoint in endpoints {
+                mget.arg(self.server.keys.lease(endpoint));
+            }
+            mget.query(wire)
+        })?;
+        let owner = |value: Vec<u8>| InstanceId::new(&String::from_utf8_lossy(&value));
+        Ok(values.into_iter().map(|it| it.map(owner)).collect())
+    }
+
+    fn bury(&self, dead: &InstanceId, timeout: Duration) -> Asked<usize> {
+        let keys = &self.server.keys;
+        let node = keys.node(dead);
+        self.call("withdraw on", timeout, |wire| ::redis::cmd("DEL").arg(&node).exec(wire))?;
+        let prefix = keys.lease_prefix();
+        let (mut cursor, mut count) = (0, 0);
+        loop {
+            let (next, page) = self.scan("list leases on", &prefix, cursor, timeout)?;
+            let mut call = reply::Call::default();
+            call.arg(dead);
+            for key in &page {
+                let suffix = key.strip_prefix(prefix.as_bytes()).and_then(|it| std::str::from_utf8(it).ok());
+                if let Some(endpoint) = suffix.and_then(|it| EndpointId::parse(it).ok()) {
+                    call.key(keys.lease(&endpoint)).key(keys.result(&endpoint));
+                }
+            }
+            let value = self.call("release on", timeout, |wire| reply::BURY.run(wire, &call))?;
+            let here: usize =
+                ::redis::from_redis_value(value).map_err(|_| self.server.unexpected("release on"))?;
+            count += here;
+            cursor = next;
+            if cursor == 0 {
+                break;
+            }
+        }
+        let word = Wake { to: None, from: dead.clone(), wants: vec![], freed: vec![] };
+        self.wake(&[word], timeout)?;
+        Ok(count)
+    }
+
+    fn listen(&self, me: &InstanceId, timeout: Duration) -> Asked<Box<dyn Ear>> {
+        Ok(Box::new(RedisEar::open(Arc::clone(&self.server), me, timeout)?))
+    }
+}
+
+/// A prefix is text, not a pattern.
+fn glob_escaped(prefix: &str) -> String {
+    let special = |c| matches!(c, '*' | '?' | '[' | ']' | '\\');
+    prefix.chars().flat_map(|c| special(c).then_some('\\').into_iter().chain([c])).collect()
+}

@@ -1,0 +1,294 @@
+//! The scripts, how they are called, and what each reply means.
+
+use std::fmt::Display;
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use redis::{ErrorKind, RedisError, RedisResult, Value};
+
+use crate::model::{Epoch, FenceToken, InstanceId, Weight};
+use crate::store::keys::Keys;
+use crate::store::redis::Server;
+use crate::store::wire::Wire;
+use crate::store::{
+    Acquire, Ask, Beat, Fault, Grant, Publish, RawSession, Renew, Reply, Stamp, Stamped,
+    StoreError, Verify,
+};
+
+/// A Lua file, and the epoch's in front of it where the verb depends on the epoch.
+pub(crate) struct Script(redis::Script, &'static str);
+
+macro_rules! script {
+    (epoch + $file:literal) => {
+        script!(@ concat!(include_str!("lua/epoch.lua"), include_str!(concat!("lua/", $file))))
+    };
+    ($file:literal) => { script!(@ include_str!(concat!("lua/", $file))) };
+    (@ $code:expr) => { LazyLock::new(|| Script(redis::Script::new($code), $code)) };
+}
+
+pub(crate) static ACQUIRE: LazyLock<Script> = script!(epoch + "acquire.lua");
+pub(crate) static BEAT: LazyLock<Script> = script!(epoch + "beat.lua");
+pub(crate) static BURY: LazyLock<Script> = script!("bury.lua");
+pub(crate) static PUBLISH: LazyLock<Script> = script!(epoch + "publish.lua");
+pub(crate) static RELEASE: LazyLock<Script> = script!("release.lua");
+pub(crate) static RENEW: LazyLock<Script> = script!(epoch + "renew.lua");
+pub(crate) static SESSIONS: LazyLock<Script> = script!("sessions.lua");
+pub(crate) static VERIFY: LazyLock<Script> = script!(epoch + "verify.lua");
+
+impl Script {
+    /// By its hash; whole when the server does not know it (any more): `SCRIPT FLUSH` costs a round.
+    pub(crate) fn run(&self, wire: &mut Wire, call: &Call) -> RedisResult<Value> {
+        match call.command("EVALSHA", self.0.get_hash()).query(wire) {
+            Err(error) if is_unknown_script(&error) => call.command("EVAL", self.1).query(wire),
+            answer => answer,
+        }
+    }
+}
+
+fn is_unknown_script(error: &RedisError) -> bool {
+    error.code() == Some("NOSCRIPT")
+        || error.detail().is_some_and(|it| it.starts_with("unknown command"))
+}
+
+/// The keys and arguments of a script.
+#[derive(Default)]
+pub(crate) struct Call {
+    keys: Vec<Vec<u8>>,
+    args: Vec<Vec<u8>>,
+}
+
+impl Call {
+    /// The frame that epoch.lua expects.
+    pub(crate) fn framed(keys: &Keys, ask: &Ask) -> Self {
+        let mut call = Self::default();
+        call.key(keys.epoch());
+        call.arg(&ask.instance).arg(ask.epoch).arg(u8::from(ask.suspect)).arg(ask.floor_us);
+        call.arg(ask.term.ttl.as_millis()).arg(ask.term.margin().as_millis());
+        call.arg(ask.not_after_us).arg(u8::from(ask.new_fleet));
+        call
+    }
+
+    pub(crate) fn key(&mut self, key: impl AsRef<[u8]>) -> &mut Self {
+        self.keys.push(key.as_ref().to_vec());
+        self
+    }
+
+    pub(crate) fn arg(&mut self, arg: impl Display) -> &mut Self {
+        self.args.push(arg.to_string().into_bytes());
+        self
+    }
+
+    pub(crate) fn bytes(&mut self, arg: &[u8]) -> &mut Self {
+        self.args.push(arg.to_vec());
+        self
+    }
+
+    fn command(&self, verb: &str, script: &str) -> redis::Cmd {
+        let mut command = redis::cmd(verb);
+        command.arg(script).arg(self.keys.len()).arg(&self.keys).arg(&self.args);
+        command
+    }
+}
+
+/// Takes the stamp off a reply; the items only if the question's epoch was the right one.
+pub(crate) fn stamped<T>(
+    op: &'static str,
+    server: &Server,
+    ask: &Ask,
+    value: &Value,
+    item: impl Fn(&Value) -> T,
+) -> Stamped<Vec<T>> {
+    let (stamp, status, items) = split(op, server, ask, value)?;
+    let answer = (status == "ok").then(|| items.iter().map(item).collect());
+    Ok(Reply { stamp, answer })
+}
+
+/// The answer to a beat; none when it arrived too late to count.
+pub(crate) fn beat(server: &Server, ask: &Ask, value: &Value) -> Stamped<Beat> {
+    let (stamp, status, items) = split("beat on", server, ask, value)?;
+    let answer = match (status.as_str(), items) {
+        ("ok", [unbroken, weight]) => Some(Beat {
+            unbroken: number(unbroken) == Some(1),
+            weight: Weight(number(weight).and_then(|it| u32::try_from(it).ok()).unwrap_or(1)),
+        }),
+        _ => None,
+    };
+    Ok(Reply { stamp, answer })
+}
+
+fn split<'a>(
+    op: &'static str,
+    server: &Server,
+    ask: &Ask,
+    value: &'a Value,
+) -> Result<(Stamp, String, &'a [Value]), StoreError> {
+    let unexpected = || server.unexpected(op);
+    let Value::Array(parts) = value else { return Err(unexpected()) };
+    let status = parts.first().and_then(text).ok_or_else(unexpected)?;
+    if status == "timing" {
+        let theirs = parts.get(1).and_then(number).ok_or_else(unexpected)?;
+        return Err(other_timing(server, ask, theirs));
+    }
+    let [_, epoch, hold_off, server_us, items @ ..] = &parts[..] else { return Err(unexpected()) };
+    let stamp = Stamp {
+        epoch: Epoch(number(epoch).ok_or_else(unexpected)?),
+        hold_off: Duration::from_millis(number(hold_off).ok_or_else(unexpected)?),
+        server_us: number(server_us).ok_or_else(unexpected)?,
+    };
+    Ok((stamp, status, items))
+}
+
+/// R14: all agree on time.
+fn other_timing(server: &Server, ask: &Ask, theirs_ms: u64) -> StoreError {
+    let (ours_ms, epoch) = (ask.term.ttl.as_millis(), server.keys.epoch());
+    let reason = format!(
+        "this instance has --lease-ttl {ours_ms}ms, the fleet runs with {theirs_ms}ms; \
+         use {theirs_ms}ms, or stop every instance, delete the key {epoch}, and start all with the new value"
+    );
+    StoreError { op: "join the fleet on", target: server.shown.clone(), fault: Fault::Misconfigured, reason }
+}
+
+/// Whether trying again can help, and what else would.
+pub(crate) fn judge(error: &RedisError) -> (Fault, &'static str) {
+    // Match the code only: the texts differ between servers. Inside a script a denial is a plain ERR.
+    let code = error.code().unwrap_or("");
+    let detail = error.detail().unwrap_or("");
+    let denied = code == "NOPERM" || detail.contains("can't run this command");
+    match code {
+        "WRONGPASS" | "NOAUTH" => {
+            (Fault::Misconfigured, ": check the user and the password in --redis or its password file")
+        }
+        "NOREPLID" => (Fault::Misconfigured, ": leases need a server that does"),
+        _ if denied => (Fault::Misconfigured, ": give the Redis user the permissions the README lists"),
+        _ if error.kind() == ErrorKind::AuthenticationFailed => {
+            (Fault::Misconfigured, ": check the user and the password in --redis or its password file")
+        }
+        _ if detail.contains("without any password configured") => {
+            (Fault::Misconfigured, ": this server wants no password")
+        }
+        _ if error.is_io_error() => (Fault::Unreachable, ""),
+        "READONLY" => (Fault::Refused, ": connect to the master"),
+        _ => (Fault::Refused, ""),
+    }
+}
+
+/// R14: a server that may forget a lease by itself cannot be trusted with one.
+pub(crate) fn trustworthy(memory: &str, replication: &str) -> Result<(), (Fault, String)> {
+    let field = |info: &str, name: &str| {
+        info.lines().find_map(|it| it.strip_prefix(name)?.strip_prefix(':').map(|it| it.trim().to_owned()))
+    };
+    let limit = field(memory, "maxmemory").unwrap_or_default();
+    let policy = field(memory, "maxmemory_policy").unwrap_or_else(|| "noeviction".into());
+    if limit != "0" && policy != "noeviction" {
+        let why = format!(
+            "it may evict leases (maxmemory {limit} with maxmemory-policy {policy}); \
+             set maxmemory-policy noeviction, or give Leasehold a Redis of its own"
+        );
+        return Err((Fault::Misconfigured, why));
+    }
+    if field(replication, "master_replid").is_none() {
+        let why = "it does not tell its master_replid, so a restart could not be noticed".into();
+        return Err((Fault::Misconfigured, why));
+    }
+    Ok(())
+}
+
+/// An item as a code and what follows it.
+fn coded(value: &Value) -> (u64, &[Value]) {
+    match value {
+        Value::Array(parts) => match &parts[..] {
+            [code, rest @ ..] => (number(code).unwrap_or(0), rest),
+            [] => (0, &[]),
+        },
+        plain => (number(plain).unwrap_or(0), &[]),
+    }
+}
+
+const GARBLED: &str = "the reply is not of the expected form";
+
+fn why(rest: &[Value]) -> String {
+    rest.first().and_then(text).unwrap_or_else(|| GARBLED.into())
+}
+
+fn owner(rest: &[Value]) -> Option<InstanceId> {
+    rest.first().and_then(text).filter(|it| !it.is_empty()).map(|it| InstanceId::new(&it))
+}
+
+pub(crate) fn acquire(value: &Value) -> Acquire {
+    let (code, rest) = coded(value);
+    match (code, rest) {
+        (1, [fence, how, polled_at]) => {
+            let Some(fence) = number(fence) else { return Acquire::Failed(GARBLED.into()) };
+            let grant = match number(how) {
+                Some(1) => Grant::Adopted,
+                Some(2) => Grant::Takeover,
+                _ => Grant::Free,
+            };
+            let polled_at_ms = text(polled_at).and_then(|it| it.parse().ok());
+            Acquire::Granted { fence: FenceToken(fence), grant, polled_at_ms }
+        }
+        (2, rest) => owner(rest).map_or(Acquire::Failed(GARBLED.into()), Acquire::HeldBy),
+        (3, _) => Acquire::HoldOff,
+        (4, _) => Acquire::NoHeartbeat,
+        (5, _) => Acquire::Late,
+        _ => Acquire::Failed(why(rest)),
+    }
+}
+
+pub(crate) fn renew(value: &Value) -> Renew {
+    match coded(value) {
+        (1, _) => Renew::Extended,
+        (2, _) => Renew::Reclaimed,
+        (3, rest) => Renew::NotOwner(owner(rest)),
+        (4, _) => Renew::Late,
+        (_, rest) => Renew::Failed(why(rest)),
+    }
+}
+
+pub(crate) fn verify(value: &Value) -> Verify {
+    match coded(value) {
+        (1, _) => Verify::Held,
+        (2, _) => Verify::Missing,
+        (3, rest) => Verify::NotOwner(owner(rest)),
+        (_, rest) => Verify::Failed(why(rest)),
+    }
+}
+
+pub(crate) fn publish(value: &Value) -> Publish {
+    match coded(value) {
+        (1, _) => Publish::Stored,
+        (2, _) => Publish::Fenced,
+        (_, rest) => Publish::Failed(why(rest)),
+    }
+}
+
+/// A stored session; `None` when it vanished between the scan and the look.
+pub(crate) fn session(value: &Value) -> Option<RawSession> {
+    match value {
+        Value::BulkString(bytes) => Some(RawSession::Value(bytes.clone())),
+        Value::Array(_) => match coded(value) {
+            (1, rest) => Some(RawSession::WrongType(why(rest))),
+            (2, [bytes]) => {
+                Some(RawSession::TooLarge(number(bytes).and_then(|it| it.try_into().ok())?))
+            }
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+fn number(value: &Value) -> Option<u64> {
+    match value {
+        Value::Int(it) => u64::try_from(*it).ok(),
+        _ => None,
+    }
+}
+
+fn text(value: &Value) -> Option<String> {
+    match value {
+        Value::BulkString(it) => Some(String::from_utf8_lossy(it).into_owned()),
+        Value::SimpleString(it) => Some(it.clone()),
+        Value::Okay => Some("OK".into()),
+        _ => None,
+    }
+}
