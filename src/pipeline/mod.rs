@@ -2,8 +2,12 @@
 //!
 //! Each stage is plain values and functions of `now`; none spawns, waits, or calls the next one.
 
+pub mod discovery;
+pub mod placement;
 pub mod abort;
 pub mod lease;
 pub mod witness;
 pub mod ownership;
+pub mod schedule;
 //pub mod poll;
+pub mod publish;
