@@ -1,0 +1,33 @@
+//! Ends every lease at its deadline and aborts its poll, whatever hangs elsewhere (R3).
+//!
+//! Asks nobody: this thread only reads the clock, so that no slow store can keep a poll running.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::daemon::report::Reporter;
+use crate::pipeline::ownership::OwnershipTable;
+
+/// The thread `expiry`: wakes at the next deadline.
+pub struct Expiry {
+    table: Arc<OwnershipTable>,
+    reporter: Reporter,
+}
+
+impl Expiry {
+    /// Watches over `table`.
+    pub fn new(table: Arc<OwnershipTable>) -> Self {
+        let reporter = Reporter::new(&table);
+        Self { table, reporter }
+    }
+
+    /// Ends what is past its deadline; how long until the next one can be.
+    pub fn step(&self) -> Duration {
+        self.reporter.lost(&self.table.expire());
+        // Nothing gained from now on can expire sooner than this.
+        let idle = self.table.rhythm().lease.usable() / 4;
+        let Some(deadline) = self.table.next_deadline() else { return idle };
+        // A moment later: at the deadline itself a lease is already past it.
+        (deadline.since(self.table.now()) + Duration::from_micros(100)).min(idle)
+    }
+}

@@ -1,0 +1,52 @@
+//! Keeps `poll:node:<me>` alive, and with it every lease (R13).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::daemon::report::Reporter;
+use crate::model::Weight;
+use crate::pipeline::ownership::OwnershipTable;
+use crate::store::{Store, StoreError};
+
+/// The thread `heartbeat`: wakes on its tick.
+pub struct Heartbeat {
+    store: Arc<dyn Store>,
+    table: Arc<OwnershipTable>,
+    reporter: Reporter,
+    weight: Weight,
+    interval: Duration,
+}
+
+impl Heartbeat {
+    /// Beats with `weight` every `interval`.
+    pub fn new(
+        store: Arc<dyn Store>,
+        table: Arc<OwnershipTable>,
+        weight: Weight,
+        interval: Duration,
+    ) -> Self {
+        let reporter = Reporter::new(&table);
+        Self { store, table, reporter, weight, interval }
+    }
+
+    /// Beats once; how long to wait for the next.
+    pub fn step(&self) -> Duration {
+        self.beat().unwrap_or_else(|_| self.table.rhythm().retry_interval())
+    }
+
+    /// Beats once, or says why not.
+    pub fn beat(&self) -> Result<Duration, StoreError> {
+        let question = self.table.question();
+        let ttl = self.table.rhythm().heartbeat.ttl;
+        let reply = self.store.beat(&question.ask, ttl, self.weight)?;
+        let applied = self.table.beaten(&question, &reply);
+        self.reporter.applied(&applied);
+        // A beat that arrived too late did not count.
+        Ok(if applied.ask_again { self.table.rhythm().retry_interval() } else { self.interval })
+    }
+
+    /// Takes the heartbeat away: whoever plans from now on no longer counts us.
+    pub fn withdraw(&self) -> Result<(), StoreError> {
+        self.store.withdraw(&self.table.question().ask)
+    }
+}

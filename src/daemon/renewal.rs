@@ -1,0 +1,45 @@
+//! Renews everything held, in batches, on a line that nothing slow is ever in front of.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::daemon::report::Reporter;
+use crate::pipeline::ownership::OwnershipTable;
+use crate::store::{BATCH_MAX, Store};
+
+/// The thread `renewal`: wakes when the next lease is due, and soon after a failure.
+pub struct Renewal {
+    store: Arc<dyn Store>,
+    table: Arc<OwnershipTable>,
+    reporter: Reporter,
+}
+
+impl Renewal {
+    /// Renews what `table` holds.
+    pub fn new(store: Arc<dyn Store>, table: Arc<OwnershipTable>, reporter: Reporter) -> Self {
+        Self { store, table, reporter }
+    }
+
+    /// Renews one batch; how long to wait for the next.
+    pub fn step(&self) -> Duration {
+        let Some((question, items)) = self.table.renewals() else { return self.wait() };
+        let applied = match self.store.renew(&question.ask, &items) {
+            Ok(reply) => self.table.renewed(&question, &items, &reply),
+            Err(error) => self.table.unanswered(&items, &error.to_string()),
+        };
+        self.reporter.applied(&applied);
+        self.reporter.round(&applied, self.table.len());
+        self.wait()
+    }
+
+    /// Until the next lease is due, but never long: a doubt makes leases due at once (R3). Batches
+    /// are spread over half the interval, so that a burst of grants is not a burst for ever.
+    fn wait(&self) -> Duration {
+        let rhythm = self.table.rhythm();
+        let retry = rhythm.retry_interval();
+        let Some(next) = self.table.next_renewal() else { return retry };
+        let n_batches = u32::try_from(self.table.len().div_ceil(BATCH_MAX)).unwrap_or(u32::MAX);
+        let pace = if n_batches > 1 { rhythm.renew_interval / 2 / n_batches } else { Duration::ZERO };
+        next.since(self.table.now()).max(pace).min(retry)
+    }
+}

@@ -1,0 +1,83 @@
+//! Says what happened to leases, once, in the words of CONTRACT.md.
+
+use crate::config::LogRenewals;
+use crate::event::Event;
+use crate::model::InstanceId;
+use crate::pipeline::ownership::{Applied, Loss, Lost, OwnershipTable};
+use std::time::Duration;
+
+/// Above this many held leases, `auto` sums a round up instead of naming each.
+const EACH_MAX: usize = 100;
+
+/// Speaks for one instance.
+#[derive(Clone, Debug)]
+pub struct Reporter {
+    me: InstanceId,
+    ttl: Duration,
+    renewals: LogRenewals,
+}
+
+impl Reporter {
+    /// Speaks for the owner of `table`.
+    pub fn new(table: &OwnershipTable) -> Self {
+        let (me, ttl) = (table.instance().clone(), table.rhythm().lease.ttl);
+        Self { me, ttl, renewals: LogRenewals::Auto }
+    }
+
+    /// Names each renewal, or sums them up.
+    pub fn renewals(self, renewals: LogRenewals) -> Self {
+        Self { renewals, ..self }
+    }
+
+    /// Says it.
+    pub fn say(&self, event: &Event<'_>) {
+        event.log(&self.me);
+    }
+
+    /// Everything but the renewals that went well.
+    pub fn applied(&self, applied: &Applied) {
+        for tenure in &applied.reclaimed {
+            let (endpoint, fence) = (&tenure.endpoint, tenure.fence);
+            self.say(&Event::LeaseReclaimed { endpoint, fence });
+        }
+        for (tenure, error) in &applied.doubted {
+            self.say(&Event::LeaseUncertain { endpoint: &tenure.endpoint, error });
+        }
+        self.lost(&applied.lost);
+        if let Some(ahead) = applied.revelation.ran_ahead {
+            self.say(&Event::StoreClock { ahead });
+        }
+    }
+
+    /// What ended against our will.
+    pub fn lost(&self, lost: &[Lost]) {
+        for Lost { tenure, loss } in lost {
+            let (reason, owner) = match loss {
+                Loss::Expired => ("expired", None),
+                Loss::Taken(owner) => ("taken", Some(owner)),
+                Loss::Gone => ("gone", None),
+            };
+            self.say(&Event::LeaseLost { endpoint: &tenure.endpoint, reason, owner });
+        }
+    }
+
+    /// The renewals that went well: by name, or as counts when there are many.
+    pub fn round(&self, applied: &Applied, held: usize) {
+        let each = match self.renewals {
+            LogRenewals::Each => true,
+            LogRenewals::Summary => false,
+            LogRenewals::Auto => held <= EACH_MAX,
+        };
+        if each {
+            for tenure in &applied.extended {
+                self.say(&Event::LeaseRenewed { endpoint: &tenure.endpoint, ttl: self.ttl });
+            }
+        } else {
+            self.say(&Event::RenewalRound {
+                renewed: applied.extended.len() + applied.reclaimed.len(),
+                lost: applied.lost.len(),
+                uncertain: applied.doubted.len(),
+            });
+        }
+    }
+}

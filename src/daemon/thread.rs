@@ -1,0 +1,78 @@
+//! Threads that are named, owned and joined, and the one way to stop them.
+
+use std::convert::Infallible;
+use std::io;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
+
+/// Nothing is ever sent: dropping the source is the message, and every [`Stop`] sees it.
+#[derive(Debug)]
+pub struct StopSource {
+    _alive: Sender<Infallible>,
+}
+
+/// Says when to stop.
+#[derive(Clone, Debug)]
+pub struct Stop(Receiver<Infallible>);
+
+/// A source and what it stops.
+pub fn stop() -> (StopSource, Stop) {
+    let (alive, stop) = bounded(0);
+    (StopSource { _alive: alive }, Stop(stop))
+}
+
+impl Stop {
+    /// Waits out `duration`; true when it is time to stop instead.
+    pub fn within(&self, duration: Duration) -> bool {
+        match self.0.recv_timeout(duration) {
+            Err(RecvTimeoutError::Timeout) => false,
+            Err(RecvTimeoutError::Disconnected) => true,
+            Ok(never) => match never {},
+        }
+    }
+
+    /// For a `select!`: becomes ready, with an error, when it is time to stop.
+    pub fn receiver(&self) -> &Receiver<Infallible> {
+        &self.0
+    }
+}
+
+/// A running thread. Dropping it waits for its end, so its stop source must be dropped before.
+#[derive(Debug)]
+pub struct Thread(Option<JoinHandle<()>>);
+
+impl Thread {
+    /// Runs `body` under `name`, of which Linux shows the first 15 bytes.
+    pub fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<Self> {
+        Ok(Self(Some(std::thread::Builder::new().name(name.into()).spawn(body)?)))
+    }
+
+    /// A thread whose body is one step after another: each says how long to wait for the next.
+    pub fn steps(
+        name: &str,
+        stop: Stop,
+        mut step: impl FnMut() -> Duration + Send + 'static,
+    ) -> io::Result<Self> {
+        Self::spawn(name, move || while !stop.within(step()) {})
+    }
+
+    /// Waits for its end.
+    pub fn join(mut self) {
+        self.wait();
+    }
+
+    fn wait(&mut self) {
+        if let Some(handle) = self.0.take() {
+            // A panic has already aborted the process (R12), except under a test harness.
+            let _ = handle.join();
+        }
+    }
+}
+
+impl Drop for Thread {
+    fn drop(&mut self) {
+        self.wait();
+    }
+}
