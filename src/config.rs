@@ -9,7 +9,7 @@ mod redis_url;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::model::{Term, Weight};
@@ -20,7 +20,10 @@ pub use self::redis_url::{RedisUrl, RedisUrlError, Topology};
 
 /// The settings of one instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "each field is the flag of its name, and --help explains the flags")]
+#[expect(
+    missing_docs,
+    reason = "each field is the flag of its name, and --help explains the flags"
+)]
 pub struct Config {
     pub redis: RedisUrl,
     pub redis_password_file: Option<PathBuf>,
@@ -173,10 +176,16 @@ impl Config {
 
     fn check_supported(&self) -> Result<(), ConfigError> {
         if self.min_replicas > 0 {
-            return Err(ConfigError::Unsupported { flag: "--min-replicas", way_out: "set it to 0" });
+            return Err(ConfigError::Unsupported {
+                flag: "--min-replicas",
+                way_out: "set it to 0",
+            });
         }
         if self.metrics_file.is_some() {
-            return Err(ConfigError::Unsupported { flag: "--metrics-file", way_out: "leave it out" });
+            return Err(ConfigError::Unsupported {
+                flag: "--metrics-file",
+                way_out: "leave it out",
+            });
         }
         Ok(())
     }
@@ -209,7 +218,12 @@ impl Config {
         let limit = |ttl| Term::new(ttl).usable().saturating_sub(store_timeout.saturating_mul(2));
         if renew_interval >= limit(lease_ttl) {
             let limit = limit(lease_ttl);
-            return Err(ConfigError::RenewTooSlow { renew_interval, store_timeout, lease_ttl, limit });
+            return Err(ConfigError::RenewTooSlow {
+                renew_interval,
+                store_timeout,
+                lease_ttl,
+                limit,
+            });
         }
         if heartbeat_interval >= limit(heartbeat_ttl) {
             let limit = limit(heartbeat_ttl);
@@ -325,22 +339,29 @@ impl fmt::Display for ConfigError {
         match self {
             Self::TopologyUnsupported { topology } => {
                 let scheme = topology.scheme();
-                write!(f, "--redis {scheme}://… is a topology that this build does not speak yet: ")?;
+                write!(
+                    f,
+                    "--redis {scheme}://… is a topology that this build does not speak yet: "
+                )?;
                 write!(f, "use redis:// or unix://")
             }
             Self::Unsupported { flag, way_out } => {
                 write!(f, "{flag} is not supported yet by this build: {way_out}")
             }
             Self::TwoPasswords { path } => {
-                write!(f, "--redis has a password, and --redis-password-file {path:?} names ")?;
+                write!(
+                    f,
+                    "--redis has a password, and --redis-password-file{} names ",
+                    named(path)
+                )?;
                 write!(f, "another: leave one of them out")
             }
             Self::PasswordFileUnreadable { path, source } => {
-                write!(f, "cannot read --redis-password-file {path:?}: {source}")
+                write!(f, "cannot read --redis-password-file{}: {source}", named(path))
             }
             Self::PasswordFileUseless { path } => {
-                write!(f, "--redis-password-file {path:?} holds no password: write it as one line")?;
-                write!(f, " of text, or leave the option out")
+                write!(f, "--redis-password-file{} holds no password: write it ", named(path))?;
+                write!(f, "as one line of text, or leave the option out")
             }
             Self::DurationOutOfRange { flag, value, min, max } => {
                 let [value, min, max] = [value, min, max].map(|it| show_duration(*it));
@@ -377,10 +398,19 @@ impl fmt::Display for ConfigError {
     }
 }
 
+/// A path that does not look like one is not repeated: people put the password itself there.
+fn named(path: &Path) -> String {
+    let certain = path.is_absolute() || path.starts_with(".") || path.starts_with("..");
+    if certain { format!(" {path:?}") } else { String::new() }
+}
+
 fn too_slow(f: &mut fmt::Formatter<'_>, words: [&str; 3], values: [Duration; 4]) -> fmt::Result {
     let [interval_flag, ttl_flag, what] = words;
     let [interval, ttl, store_timeout, limit] = values.map(show_duration);
-    write!(f, "{interval_flag} {interval} leaves no room for one failed {what} within {ttl_flag} ")?;
+    write!(
+        f,
+        "{interval_flag} {interval} leaves no room for one failed {what} within {ttl_flag} "
+    )?;
     write!(f, "{ttl} at --store-timeout {store_timeout}: ")?;
     if values[3] <= MS_10 {
         return write!(f, "shorten --store-timeout or lengthen {ttl_flag}");
@@ -524,7 +554,8 @@ mod tests {
             ("poll", "poll:node"),
             ("a:b", "a:"),
         ] {
-            let error = refused(|it| (it.prefix, it.session_prefix) = (prefix.into(), sessions.into()));
+            let error =
+                refused(|it| (it.prefix, it.session_prefix) = (prefix.into(), sessions.into()));
             assert!(error.contains(&format!("--prefix {prefix:?}")), "{error}");
             assert!(error.contains(&format!("--session-prefix {sessions:?}")), "{error}");
         }
@@ -576,7 +607,8 @@ mod tests {
 
     impl Scratch {
         fn holding(name: &str, bytes: &[u8]) -> Self {
-            let path = std::env::temp_dir().join(format!("leasehold-{}-{name}", std::process::id()));
+            let path =
+                std::env::temp_dir().join(format!("leasehold-{}-{name}", std::process::id()));
             std::fs::write(&path, bytes).unwrap();
             Self(path)
         }
@@ -604,13 +636,21 @@ mod tests {
     }
 
     #[test]
+    fn a_password_given_in_place_of_its_file_is_not_repeated() {
+        let config = Config { redis_password_file: Some("hunter2".into()), ..Config::default() };
+        let error = config.with_password_read().unwrap_err().to_string();
+        assert!(error.starts_with("cannot read --redis-password-file: "), "{error}");
+    }
+
+    #[test]
     fn a_password_file_that_is_missing_empty_huge_or_not_text_is_refused_by_name() {
-        let missing = Config {
-            redis_password_file: Some("/nowhere/secret".into()),
-            ..Config::default()
-        };
+        let missing =
+            Config { redis_password_file: Some("/nowhere/secret".into()), ..Config::default() };
         let error = missing.with_password_read().unwrap_err().to_string();
-        assert!(error.starts_with("cannot read --redis-password-file \"/nowhere/secret\""), "{error}");
+        assert!(
+            error.starts_with("cannot read --redis-password-file \"/nowhere/secret\""),
+            "{error}"
+        );
         for (name, bytes) in
             [("empty", &b"\n"[..]), ("binary", b"hunter2\xff"), ("huge", &[b'x'; 70_000])]
         {

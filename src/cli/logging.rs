@@ -157,11 +157,7 @@ mod tests {
 
     fn say(log: &dyn Log, level: Level, target: &str, message: &str) {
         log.log(
-            &Record::builder()
-                .level(level)
-                .target(target)
-                .args(format_args!("{message}"))
-                .build(),
+            &Record::builder().level(level).target(target).args(format_args!("{message}")).build(),
         );
     }
 
@@ -171,21 +167,22 @@ mod tests {
         for (level, target, message) in records {
             say(&log, *level, target, message);
         }
-        let lines = captured.0.lock().unwrap().clone();
-        lines
+        captured.0.lock().unwrap().clone()
     }
 
     #[test]
     fn a_line_has_utc_milliseconds_level_thread_and_message_in_one_write() {
         let thread = thread::Builder::new().name("renewal".into()).spawn(|| {
-            let record = (Level::Info, "leasehold::event", "event=lease.renewed instance=a ttl_ms=30000");
+            let record =
+                (Level::Info, "leasehold::event", "event=lease.renewed instance=a ttl_ms=30000");
             written(LevelFilter::Info, &[record])
         });
         let lines = thread.unwrap().join().unwrap();
         assert_eq!(lines.len(), 1);
         let (time, rest) = lines[0].split_at("2026-11-16T00:04:07.123Z".len());
         assert_eq!(rest, " INFO (renewal) event=lease.renewed instance=a ttl_ms=30000\n");
-        let shape: String = time.chars().map(|c| if c.is_ascii_digit() { '0' } else { c }).collect();
+        let shape: String =
+            time.chars().map(|c| if c.is_ascii_digit() { '0' } else { c }).collect();
         assert_eq!(shape, "0000-00-00T00:00:00.000Z");
     }
 
@@ -227,8 +224,7 @@ mod tests {
 
     #[test]
     fn a_level_keeps_back_what_is_below_it() {
-        let records =
-            [(Level::Info, "leasehold", "info"), (Level::Warn, "leasehold", "warn")];
+        let records = [(Level::Info, "leasehold", "info"), (Level::Warn, "leasehold", "warn")];
         assert_eq!(written(LevelFilter::Warn, &records).len(), 1);
         assert_eq!(written(LevelFilter::Off, &records).len(), 0);
     }

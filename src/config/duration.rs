@@ -48,7 +48,7 @@ pub(crate) fn show_duration(duration: Duration) -> String {
     if millis == 0 {
         return "0s".into();
     }
-    let mut fitting = UNITS.iter().filter(|(_, length)| millis % u128::from(*length) == 0);
+    let mut fitting = UNITS.iter().filter(|(_, length)| millis.is_multiple_of(u128::from(*length)));
     let (unit, length) = fitting.next().unwrap_or(&UNITS[3]);
     format!("{}{unit}", millis / u128::from(*length))
 }

@@ -53,8 +53,7 @@ pub enum RedisUrlError {
 }
 
 impl Topology {
-    const ALL: [Topology; 5] =
-        [Self::Tcp, Self::Tls, Self::Unix, Self::Sentinel, Self::Cluster];
+    const ALL: [Topology; 5] = [Self::Tcp, Self::Tls, Self::Unix, Self::Sentinel, Self::Cluster];
 
     /// The part before `://`.
     pub fn scheme(self) -> &'static str {
