@@ -12,11 +12,11 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::config::duration::show_duration;
 use crate::model::{Term, Weight};
 
-use self::duration::show_duration;
-pub use self::duration::{DurationError, parse_duration};
-pub use self::redis_url::{RedisUrl, RedisUrlError, Topology};
+pub use crate::config::duration::{DurationError, parse_duration};
+pub use crate::config::redis_url::{RedisUrl, RedisUrlError, Topology};
 
 /// The settings of one instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
