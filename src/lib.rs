@@ -1,5 +1,6 @@
 //! Leasehold.
 pub mod clock;
+pub mod config;
 pub mod event;
 pub mod model;
 pub mod store;

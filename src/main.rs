@@ -1,2 +1,22 @@
-//! leasehold
-fn main() {}
+//! The program: arguments become a command, a command becomes an exit code.
+
+mod cli;
+
+use std::env;
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use crate::cli::args::{Command, parse};
+
+fn main() -> ExitCode {
+    let args: Vec<OsString> = env::args_os().skip(1).collect();
+    let command = parse(&args, &|name| env::var_os(name)).and_then(Command::with_password_read);
+    match command {
+        Ok(Command::Run(config)) => cli::run::run(config),
+        Ok(Command::Release { config, what }) => cli::release::release(config, what),
+        Ok(Command::Guardian { program, grace }) => cli::guardian(&program, grace),
+        Ok(Command::Help(text)) => cli::say(&text),
+        Ok(Command::Version) => cli::say(concat!("leasehold ", env!("CARGO_PKG_VERSION"), "\n")),
+        Err(error) => cli::fail(cli::USAGE, &error),
+    }
+}

@@ -1,0 +1,642 @@
+//! What did the user ask for? Arguments and environment become one checked [`Command`], or a sentence
+//! saying which flag or variable is wrong and what to write instead.
+//!
+//! A pure function of its two inputs; only [`Command::with_password_read`] touches a file. An error
+//! never repeats what could be a password.
+
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use leasehold::config::{Config, ConfigError};
+
+use crate::cli::help;
+use crate::cli::options::{COMMANDS, Draft, OPTIONS, Opt, Spec, ValueError, showable};
+
+/// What to do.
+#[derive(Debug)]
+pub(crate) enum Command {
+    Run(Config),
+    Release { config: Config, what: ReleaseWhat },
+    Guardian { program: Vec<String>, grace: Duration },
+    Help(String),
+    Version,
+}
+
+/// Whose leases to give back.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum ReleaseWhat {
+    Instance { id: String, force: bool },
+    RuntimeDir(PathBuf),
+}
+
+/// Reads a variable of the environment.
+pub(crate) type Env<'a> = &'a dyn Fn(&str) -> Option<OsString>;
+
+/// Understands `args` (without the program's name), or says what is wrong with them.
+pub(crate) fn parse(args: &[OsString], env: Env<'_>) -> Result<Command, UsageError> {
+    let Some((first, rest)) = args.split_first() else { return Err(UsageError::NoCommand) };
+    let first = first.to_string_lossy();
+    match first.as_ref() {
+        "-h" | "--help" => return Ok(Command::Help(help::overview())),
+        "-V" | "--version" => return Ok(Command::Version),
+        _ if first.starts_with('-') => {
+            return Err(UsageError::OptionFirst { given: name_of(&first) });
+        }
+        _ => (),
+    }
+    let Some(command) = COMMANDS.iter().find(|it| it.name == first) else {
+        let names = COMMANDS.iter().filter(|it| !it.hidden).map(|it| it.name);
+        let nearest = nearest(&first, names);
+        return Err(UsageError::UnknownCommand { given: showable(&first), nearest });
+    };
+    match scan(command, rest)? {
+        Scanned::Help => Ok(Command::Help(help::of(command))),
+        Scanned::Version => Ok(Command::Version),
+        Scanned::Typed(typed) => build(command, typed, env),
+    }
+}
+
+impl Command {
+    /// Reads the password file, where one is named.
+    pub(crate) fn with_password_read(self) -> Result<Self, UsageError> {
+        Ok(match self {
+            Self::Run(config) => Self::Run(config.with_password_read()?),
+            Self::Release { config, what } => {
+                Self::Release { config: config.with_password_read()?, what }
+            }
+            other => other,
+        })
+    }
+}
+
+/// What the arguments after the command's name turned out to be.
+enum Scanned {
+    Help,
+    Version,
+    Typed(Typed),
+}
+
+/// Options with their values as typed, and what followed `--`.
+#[derive(Default)]
+struct Typed {
+    options: Vec<(&'static Opt, OsString)>,
+    rest: Vec<OsString>,
+}
+
+fn scan(command: &'static Spec, args: &[OsString]) -> Result<Scanned, UsageError> {
+    let mut typed = Typed::default();
+    let mut args = args.iter();
+    while let Some(arg) = args.next() {
+        match arg.to_str() {
+            Some("-h" | "--help") => return Ok(Scanned::Help),
+            Some("-V" | "--version") => return Ok(Scanned::Version),
+            Some("--") => {
+                typed.rest = args.cloned().collect();
+                break;
+            }
+            _ => (),
+        }
+        let (name, value) = split_at_equals(arg);
+        let name = name.to_string_lossy();
+        if !name.starts_with('-') || name == "-" {
+            return Err(UsageError::Unexpected { command: command.name, given: showable(&name) });
+        }
+        let opt = find(command, &name)?;
+        let value = match (value, opt.value) {
+            (Some(value), _) => value.to_os_string(),
+            (None, None) => "true".into(),
+            (None, Some(_)) => match args.next() {
+                // `--prefix --redis x` is a forgotten value far more often than a prefix of dashes.
+                Some(value) if !value.as_bytes().starts_with(b"-") => value.clone(),
+                _ => return Err(UsageError::MissingValue { opt }),
+            },
+        };
+        typed.options.push((opt, value));
+    }
+    Ok(Scanned::Typed(typed))
+}
+
+fn split_at_equals(arg: &OsStr) -> (&OsStr, Option<&OsStr>) {
+    let bytes = arg.as_bytes();
+    match bytes.iter().position(|c| *c == b'=') {
+        Some(at) => (OsStr::from_bytes(&bytes[..at]), Some(OsStr::from_bytes(&bytes[at + 1..]))),
+        None => (arg, None),
+    }
+}
+
+fn find(command: &'static Spec, typed: &str) -> Result<&'static Opt, UsageError> {
+    let named = |it: &&'static Opt| typed.strip_prefix("--") == Some(it.name);
+    match OPTIONS.iter().find(named) {
+        Some(opt) if opt.belongs_to(command) => Ok(opt),
+        Some(opt) => Err(UsageError::OtherCommands { command: command.name, opt }),
+        None => {
+            let names = OPTIONS.iter().filter(|it| it.belongs_to(command)).map(|it| it.name);
+            let nearest = nearest(typed.trim_start_matches('-'), names);
+            Err(UsageError::UnknownOption { command: command.name, given: name_of(typed), nearest })
+        }
+    }
+}
+
+/// The name of an option in quotes, if it can be one.
+fn name_of(typed: &str) -> Option<String> {
+    showable(typed.split('=').next().unwrap_or(typed))
+}
+
+fn build(command: &'static Spec, typed: Typed, env: Env<'_>) -> Result<Command, UsageError> {
+    let mut draft = Draft::default();
+    if !command.hidden {
+        let wanted = OPTIONS.iter().filter(|it| it.belongs_to(command));
+        // A variable that the command line overrides is not even looked at.
+        for opt in wanted.filter(|it| typed.value_of(it.name).is_none()) {
+            if let Some(value) = env(&opt.variable()).filter(|it| !it.is_empty()) {
+                (opt.set)(&mut draft, &value)
+                    .map_err(|why| UsageError::Value { from: Origin::Variable(opt), why })?;
+            }
+        }
+    }
+    for (opt, value) in &typed.options {
+        (opt.set)(&mut draft, value)
+            .map_err(|why| UsageError::Value { from: Origin::Flag(opt), why })?;
+    }
+    if command.name != "guardian"
+        && let Some(extra) = typed.rest.first()
+    {
+        let given = extra.to_str().and_then(showable);
+        return Err(UsageError::Unexpected { command: command.name, given });
+    }
+    match command.name {
+        "release" => release(draft, &typed, env),
+        "guardian" => guardian(&draft, &typed),
+        _ => run(draft, env),
+    }
+}
+
+impl Typed {
+    fn value_of(&self, name: &str) -> Option<&OsStr> {
+        self.options.iter().rev().find(|(opt, _)| opt.name == name).map(|(_, value)| value.as_ref())
+    }
+}
+
+fn run(draft: Draft, env: Env<'_>) -> Result<Command, UsageError> {
+    let Draft { mut config, store_timeout, .. } = draft;
+    let usual = Config::usual_store_timeout(config.lease_ttl, config.heartbeat_ttl);
+    config.store_timeout = store_timeout.unwrap_or(usual);
+    config.runtime_dir = config.runtime_dir.or_else(|| systemd_runtime_dir(env));
+    Ok(Command::Run(config.checked()?))
+}
+
+fn release(draft: Draft, typed: &Typed, env: Env<'_>) -> Result<Command, UsageError> {
+    let Draft { mut config, store_timeout, instance, force, .. } = draft;
+    config.store_timeout = store_timeout.unwrap_or(config.store_timeout);
+    let typed_instance = typed.value_of("instance").is_some();
+    let typed_dir = typed.value_of("runtime-dir").is_some();
+    let what = match (instance, config.runtime_dir.clone()) {
+        // Of one on the command line and one in the environment, the first wins; of two alike, none.
+        (Some(_), Some(_)) if typed_instance == typed_dir => return Err(UsageError::ReleaseBoth),
+        (Some(id), Some(_)) if typed_instance => ReleaseWhat::Instance { id, force },
+        (_, Some(dir)) => ReleaseWhat::RuntimeDir(dir),
+        (Some(id), None) => ReleaseWhat::Instance { id, force },
+        (None, None) => match systemd_runtime_dir(env) {
+            Some(dir) => ReleaseWhat::RuntimeDir(dir),
+            None => return Err(UsageError::ReleaseNothing),
+        },
+    };
+    match &what {
+        ReleaseWhat::Instance { id, .. } if !is_instance_id(id) => Err(UsageError::InstanceId),
+        ReleaseWhat::RuntimeDir(_) if force => Err(UsageError::ForceWithoutInstance),
+        _ => Ok(Command::Release { config: config.checked_store()?, what }),
+    }
+}
+
+fn is_instance_id(id: &str) -> bool {
+    !id.is_empty() && id.len() <= 256 && !id.chars().any(|c| c.is_whitespace() || c.is_control())
+}
+
+/// systemd lists several directories with colons; the instance's own is the first.
+fn systemd_runtime_dir(env: Env<'_>) -> Option<PathBuf> {
+    let list = env("RUNTIME_DIRECTORY")?;
+    let first = list.as_bytes().split(|c| *c == b':').next().filter(|it| !it.is_empty())?;
+    Some(OsStr::from_bytes(first).into())
+}
+
+fn guardian(draft: &Draft, typed: &Typed) -> Result<Command, UsageError> {
+    let program: Option<Vec<String>> =
+        typed.rest.iter().map(|it| it.to_str().map(String::from)).collect();
+    match (draft.grace, program) {
+        (Some(grace), Some(program)) if !program.is_empty() => {
+            Ok(Command::Guardian { program, grace })
+        }
+        _ => Err(UsageError::Guardian),
+    }
+}
+
+/// The name closest to what was typed, if it is close enough to be a slip of the finger.
+fn nearest(typed: &str, names: impl Iterator<Item = &'static str>) -> Option<&'static str> {
+    let typed: Vec<char> = typed.chars().take(40).collect();
+    let closest = names.map(|name| (distance(&typed, name), name)).min()?;
+    (closest.0 <= 1 + typed.len() / 4).then_some(closest.1)
+}
+
+/// How many characters to insert, remove or replace to get from one to the other (Levenshtein).
+fn distance(a: &[char], b: &str) -> usize {
+    let mut row: Vec<usize> = (0..=a.len()).collect();
+    for (i, b) in b.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, a) in a.iter().enumerate() {
+            let replaced = diagonal + usize::from(*a != b);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(diagonal + 1).min(row[j] + 1);
+        }
+    }
+    row[a.len()]
+}
+
+/// Where a value came from.
+pub(crate) enum Origin {
+    Flag(&'static Opt),
+    Variable(&'static Opt),
+}
+
+/// Why the command line cannot be followed. Texts given are kept only if they can be shown.
+pub(crate) enum UsageError {
+    NoCommand,
+    OptionFirst { given: Option<String> },
+    UnknownCommand { given: Option<String>, nearest: Option<&'static str> },
+    UnknownOption { command: &'static str, given: Option<String>, nearest: Option<&'static str> },
+    OtherCommands { command: &'static str, opt: &'static Opt },
+    Unexpected { command: &'static str, given: Option<String> },
+    MissingValue { opt: &'static Opt },
+    Value { from: Origin, why: ValueError },
+    ReleaseNothing,
+    ReleaseBoth,
+    ForceWithoutInstance,
+    InstanceId,
+    Guardian,
+    Config(ConfigError),
+}
+
+impl From<ConfigError> for UsageError {
+    fn from(error: ConfigError) -> Self {
+        Self::Config(error)
+    }
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Flag(opt) => write!(f, "--{}", opt.name),
+            Self::Variable(opt) => f.write_str(&opt.variable()),
+        }
+    }
+}
+
+impl fmt::Display for UsageError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoCommand => write!(f, "no command given: try leasehold --help"),
+            Self::OptionFirst { given } => {
+                let given = given.as_deref().unwrap_or("an option");
+                write!(f, "{given} comes before the command: write leasehold COMMAND [OPTIONS], ")?;
+                write!(f, "and see leasehold --help")
+            }
+            Self::UnknownCommand { given, nearest } => {
+                write!(f, "unknown command{}", after_space(given))?;
+                match nearest {
+                    Some(name) => write!(f, ": did you mean {name}?"),
+                    None => write!(f, ": see leasehold --help"),
+                }
+            }
+            Self::UnknownOption { command, given, nearest } => {
+                write!(f, "unknown option{} of {command}", after_space(given))?;
+                match nearest {
+                    Some(name) => write!(f, ": did you mean --{name}?"),
+                    None => write!(f, ": see leasehold {command} --help"),
+                }
+            }
+            Self::OtherCommands { command, opt } => {
+                write!(f, "--{} is no option of {command}, but of ", opt.name)?;
+                write!(f, "{}: see leasehold {command} --help", opt.commands.join(" and "))
+            }
+            Self::Unexpected { command, given } => {
+                write!(f, "unexpected argument{}: {command} takes only ", after_space(given))?;
+                write!(f, "options, see leasehold {command} --help")
+            }
+            Self::MissingValue { opt } => {
+                let (name, value) = (opt.name, opt.value.unwrap_or("VALUE"));
+                write!(
+                    f,
+                    "--{name} needs a value: write --{name} {value}, or --{name}={value} for "
+                )?;
+                write!(f, "one that begins with a dash")
+            }
+            Self::Value { from, why } => write!(f, "{from} {why}"),
+            Self::ReleaseNothing => {
+                write!(
+                    f,
+                    "release needs to know whose leases: give --instance ID or --runtime-dir DIR"
+                )
+            }
+            Self::ReleaseBoth => {
+                write!(f, "--instance and --runtime-dir both say whose leases to release: give one")
+            }
+            Self::ForceWithoutInstance => {
+                write!(
+                    f,
+                    "--force is for --instance; with --runtime-dir the lock in the directory "
+                )?;
+                write!(f, "tells whether the instance is dead: leave --force out")
+            }
+            Self::InstanceId => {
+                write!(
+                    f,
+                    "--instance must be 1 to 256 bytes without spaces or control characters: "
+                )?;
+                write!(f, "write the id as the log shows it after instance=")
+            }
+            Self::Guardian => {
+                write!(f, "write leasehold guardian --grace-ms N -- PROGRAM [ARGUMENTS]")
+            }
+            Self::Config(error) => write!(f, "{error}"),
+        }
+    }
+}
+
+fn after_space(given: &Option<String>) -> String {
+    given.as_ref().map_or(String::new(), |it| format!(" {it}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(args: &[&str], env: &[(&str, &str)]) -> Result<Command, String> {
+        let args: Vec<OsString> = args.iter().map(OsString::from).collect();
+        let variable = |name: &str| {
+            let found = env.iter().find(|(it, _)| *it == name);
+            found.map(|(_, value)| OsString::from(value))
+        };
+        parse(&args, &variable).map_err(|it| it.to_string())
+    }
+
+    fn config(args: &[&str], env: &[(&str, &str)]) -> Config {
+        match parsed(&[&["run", "--host-name", "vm1"], args].concat(), env) {
+            Ok(Command::Run(config)) => config,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn refused(args: &[&str], env: &[(&str, &str)]) -> String {
+        parsed(args, env).unwrap_err()
+    }
+
+    fn released(args: &[&str], env: &[(&str, &str)]) -> ReleaseWhat {
+        match parsed(&[&["release"], args].concat(), env) {
+            Ok(Command::Release { what, .. }) => what,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn secs(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn no_options_are_the_defaults() {
+        assert_eq!(config(&[], &[]), Config { host_name: "vm1".into(), ..Config::default() });
+    }
+
+    #[test]
+    fn a_value_may_follow_its_option_or_an_equals_sign_and_the_last_one_wins() {
+        assert_eq!(config(&["--weight", "3"], &[]).weight, 3);
+        assert_eq!(config(&["--weight=3"], &[]).weight, 3);
+        assert_eq!(config(&["--weight=3", "--weight", "4"], &[]).weight, 4);
+        assert_eq!(config(&["--prefix=a=b"], &[]).prefix, "a=b");
+        assert_eq!(config(&["--prefix=-p"], &[]).prefix, "-p");
+        let command = config(&["--poll-command", "check  --fast -x"], &[]).poll_command;
+        assert_eq!(command.unwrap(), ["check", "--fast", "-x"]);
+    }
+
+    #[test]
+    fn the_command_line_wins_over_the_environment_and_the_environment_over_the_default() {
+        let env = [("LEASEHOLD_INTERVAL", "7s"), ("LEASEHOLD_PREFIX", "")];
+        assert_eq!(config(&[], &env).interval, secs(7));
+        assert_eq!(config(&["--interval", "9s"], &env).interval, secs(9));
+        assert_eq!(config(&[], &env).prefix, "poll", "an empty variable is not set");
+        let wrong = [("LEASEHOLD_INTERVAL", "soon")];
+        assert_eq!(config(&["--interval", "9s"], &wrong).interval, secs(9));
+    }
+
+    #[test]
+    fn every_option_of_run_can_be_given_as_a_variable() {
+        let command = COMMANDS.iter().find(|it| it.name == "run").unwrap();
+        for opt in OPTIONS.iter().filter(|it| it.belongs_to(command)) {
+            let variable = opt.variable();
+            let asked = std::cell::Cell::new(false);
+            let env = |name: &str| {
+                asked.set(asked.get() || name == variable);
+                None
+            };
+            let _ = parse(&["run".into()], &env);
+            assert!(asked.get(), "{variable}");
+        }
+    }
+
+    #[test]
+    fn a_switch_can_be_turned_on_and_off_from_both_sides() {
+        assert!(config(&["--new-fleet"], &[]).new_fleet);
+        assert!(config(&[], &[("LEASEHOLD_NEW_FLEET", "yes")]).new_fleet);
+        assert!(!config(&[], &[("LEASEHOLD_NEW_FLEET", "off")]).new_fleet);
+        assert!(!config(&["--new-fleet=false"], &[("LEASEHOLD_NEW_FLEET", "1")]).new_fleet);
+    }
+
+    #[test]
+    fn an_unset_store_timeout_follows_the_shortest_ttl() {
+        let short = ["--lease-ttl", "3s", "--renew-interval", "1s"];
+        assert_eq!(config(&short, &[]).store_timeout, Duration::from_millis(300));
+        let set = [&short[..], &["--store-timeout", "200ms"]].concat();
+        assert_eq!(config(&set, &[]).store_timeout, Duration::from_millis(200));
+    }
+
+    #[test]
+    fn the_runtime_directory_of_systemd_is_the_default() {
+        let env = [("RUNTIME_DIRECTORY", "/run/leasehold:/run/other")];
+        assert_eq!(config(&[], &env).runtime_dir, Some("/run/leasehold".into()));
+        assert_eq!(config(&["--runtime-dir", "/r"], &env).runtime_dir, Some("/r".into()));
+        assert_eq!(config(&[], &[("RUNTIME_DIRECTORY", "")]).runtime_dir, None);
+    }
+
+    #[test]
+    fn a_wrong_value_is_refused_in_the_name_of_where_it_came_from() {
+        for (args, env, sentence) in [
+            (&["--lease-ttl", "30"][..], &[][..], "--lease-ttl \"30\" has no unit"),
+            (&["--workers=many"], &[], "--workers \"many\" is no whole number"),
+            (&["--log-level", "loud"], &[], "--log-level \"loud\" is none of off, error"),
+            (&["--log-renewals", "x"], &[], "--log-renewals \"x\" is none of auto"),
+            (&["--redis", "h:6379"], &[], "--redis does not begin with redis://"),
+            (&["--runtime-dir="], &[], "--runtime-dir is empty"),
+            (&["--poll-command", "  "], &[], "--poll-command names no program"),
+            (&[], &[("LEASEHOLD_LEASE_TTL", "1.5s")], "LEASEHOLD_LEASE_TTL \"1.5s\" has a frac"),
+            (&[], &[("LEASEHOLD_NEW_FLEET", "maybe")], "LEASEHOLD_NEW_FLEET \"maybe\" is none"),
+            (&[], &[("LEASEHOLD_REDIS", "x")], "LEASEHOLD_REDIS does not begin with redis://"),
+            (&["--renew-interval", "30s"], &[], "--renew-interval 30s leaves no room"),
+            (&["--prefix"], &[], "--prefix needs a value: write --prefix P"),
+            (&["--prefix", "--new-fleet"], &[], "--prefix needs a value"),
+        ] {
+            let error = refused(&[&["run"], args].concat(), env);
+            assert!(error.starts_with(sentence), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_value_that_is_not_utf8_is_refused_except_in_a_path() {
+        let odd = OsString::from(OsStr::from_bytes(b"a\xffb"));
+        let none = |_: &str| None;
+        let error = parse(&["run".into(), "--prefix".into(), odd.clone()], &none);
+        assert_eq!(error.unwrap_err().to_string(), "--prefix is not valid UTF-8");
+        let ok = parse(&["run".into(), "--runtime-dir".into(), odd.clone()], &none);
+        assert!(matches!(ok, Ok(Command::Run(it)) if it.runtime_dir == Some(odd.into())));
+    }
+
+    #[test]
+    fn a_slip_of_the_finger_is_answered_with_the_nearest_name() {
+        for (args, sentence) in [
+            (&["rum"][..], "unknown command \"rum\": did you mean run?"),
+            (&["relase"], "unknown command \"relase\": did you mean release?"),
+            (&["status"], "unknown command \"status\": see leasehold --help"),
+            (&["guardain"], "unknown command \"guardain\": see leasehold --help"),
+            (
+                &["run", "--leas-ttl", "3s"],
+                "unknown option \"--leas-ttl\" of run: did you mean --lease-ttl?",
+            ),
+            (
+                &["run", "--lease_ttl=3s"],
+                "unknown option \"--lease_ttl\" of run: did you mean --lease-ttl?",
+            ),
+            (&["run", "-weight=3"], "unknown option \"-weight\" of run: did you mean --weight?"),
+            (&["run", "--bogus"], "unknown option \"--bogus\" of run: see leasehold run --help"),
+            (&["release", "--weight", "3"], "--weight is no option of release, but of run"),
+            (&["run", "now"], "unexpected argument \"now\": run takes only options"),
+            (&["run", "-"], "unexpected argument \"-\""),
+            (&["run", "--", "x"], "unexpected argument \"x\""),
+            (&[], "no command given"),
+            (&["--redis", "x", "run"], "\"--redis\" comes before the command"),
+        ] {
+            let error = refused(args, &[]);
+            assert!(error.starts_with(sentence), "{error}");
+        }
+        assert!(parsed(&["run", "--"], &[]).is_ok());
+    }
+
+    #[test]
+    fn help_and_version_are_found_wherever_an_option_may_stand() {
+        for args in [&["-h"][..], &["--help"], &["run", "-h"], &["run", "--weight", "3", "--help"]]
+        {
+            assert!(matches!(parsed(args, &[]), Ok(Command::Help(_))), "{args:?}");
+        }
+        for args in [&["-V"][..], &["--version"], &["release", "-V"]] {
+            assert!(matches!(parsed(args, &[]), Ok(Command::Version)), "{args:?}");
+        }
+    }
+
+    #[test]
+    fn release_is_told_whose_leases_and_the_command_line_wins() {
+        let of = |id: &str, force| ReleaseWhat::Instance { id: id.into(), force };
+        let dir = |it: &str| ReleaseWhat::RuntimeDir(it.into());
+        let env = [("LEASEHOLD_RUNTIME_DIR", "/e"), ("RUNTIME_DIRECTORY", "/s")];
+        assert_eq!(released(&["--instance", "a-1-b"], &[]), of("a-1-b", false));
+        assert_eq!(released(&["--instance", "a", "--force"], &env), of("a", true));
+        assert_eq!(released(&["--runtime-dir", "/r"], &[("LEASEHOLD_INSTANCE", "a")]), dir("/r"));
+        assert_eq!(released(&[], &env), dir("/e"));
+        assert_eq!(released(&[], &env[1..]), dir("/s"));
+        assert_eq!(released(&[], &[("LEASEHOLD_LEASE_TTL", "nonsense"), env[1]]), dir("/s"));
+    }
+
+    #[test]
+    fn release_refuses_to_guess() {
+        for (args, sentence) in [
+            (&[][..], "release needs to know whose leases"),
+            (&["--instance", "a", "--runtime-dir", "/r"], "--instance and --runtime-dir both"),
+            (&["--runtime-dir", "/r", "--force"], "--force is for --instance; with --runtime-dir"),
+            (&["--instance", "a b"], "--instance must be"),
+            (&["--instance="], "--instance must be"),
+            (&["--instance", "a", "--store-timeout", "0s"], "--store-timeout 0s is out of range"),
+        ] {
+            let error = refused(&[&["release"], args].concat(), &[]);
+            assert!(error.starts_with(sentence), "{error}");
+        }
+    }
+
+    #[test]
+    fn release_may_wait_longer_for_the_store_than_an_instance_could() {
+        assert_eq!(
+            released(&["--instance", "a", "--store-timeout", "20s"], &[]),
+            ReleaseWhat::Instance { id: "a".into(), force: false }
+        );
+    }
+
+    #[test]
+    fn a_guardian_takes_its_program_as_it_is_and_nothing_from_the_environment() {
+        let args = ["guardian", "--grace-ms", "1500", "--", "sh", "-c", "--help", "--"];
+        match parsed(&args, &[]) {
+            Ok(Command::Guardian { program, grace }) => {
+                assert_eq!(program, ["sh", "-c", "--help", "--"]);
+                assert_eq!(grace, Duration::from_millis(1_500));
+            }
+            other => panic!("{other:?}"),
+        }
+        let env = [("LEASEHOLD_GRACE_MS", "1")];
+        for args in [&["guardian", "--", "sh"][..], &["guardian", "--grace-ms", "1"]] {
+            assert!(refused(args, &env).starts_with("write leasehold guardian"), "{args:?}");
+        }
+    }
+
+    #[test]
+    fn a_password_is_in_no_error_wherever_its_url_was_put() {
+        let urls = [
+            "redis://user:hunter2@h/0",
+            "redis://user:hunter2@h:x/0",
+            "redis://user:hunter2@h/zero",
+            "redis//user:hunter2@h",
+            "user:hunter2@h",
+            "redis://:hunter2",
+            "rediss://user:hunter2@h/0",
+        ];
+        for url in urls {
+            let mut lines: Vec<Vec<String>> = vec![
+                vec![url.into()],
+                vec![format!("--{url}")],
+                vec!["run".into(), url.into()],
+                vec!["run".into(), format!("--{url}")],
+                vec!["run".into(), format!("--rediss={url}")],
+                vec!["run".into(), format!("-r={url}")],
+                vec!["run".into(), "--".into(), url.into()],
+                vec!["run".into(), "--redis".into(), url.into(), "extra".into()],
+                vec!["run".into(), "--redis".into(), url.into(), "--workers".into(), "0".into()],
+                vec!["guardian".into(), url.into()],
+            ];
+            for opt in OPTIONS.iter().filter(|it| it.value.is_some()) {
+                let value = opt.commands[0];
+                lines.push(vec![value.into(), format!("--{}={url}", opt.name), "--bogus".into()]);
+                if !["prefix", "session-prefix"].contains(&opt.name) {
+                    lines.push(vec![value.into(), format!("--{}={url}", opt.name)]);
+                }
+            }
+            for line in lines {
+                let args: Vec<&str> = line.iter().map(String::as_str).collect();
+                if let Err(error) = parsed(&args, &[]) {
+                    assert!(!error.contains("hunter2"), "{args:?}: {error}");
+                }
+                if let Err(error) = parsed(&["run"], &[("LEASEHOLD_REDIS", url)]) {
+                    assert!(!error.contains("hunter2"), "{url}: {error}");
+                }
+            }
+        }
+        let command = parsed(&["run", "--redis", "redis://user:hunter2@h/0"], &[]);
+        let shown = format!("{command:?}");
+        assert!(shown.contains("user:***@h/0") && !shown.contains("hunter2"), "{shown}");
+    }
+}

@@ -1,0 +1,665 @@
+//! What was this instance told to do? Every setting, its default, and the relations between them.
+//!
+//! Checked once, here, in the words of the flags; nobody behind [`Config::checked`] checks again.
+//! Does not read the command line or the environment: that is `cli::args`.
+
+mod duration;
+mod redis_url;
+
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::config::duration::show_duration;
+use crate::model::{Term, Weight};
+
+pub use crate::config::duration::{DurationError, parse_duration};
+pub use crate::config::redis_url::{RedisUrl, RedisUrlError, Topology};
+
+/// The settings of one instance.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(
+    missing_docs,
+    reason = "each field is the flag of its name, and --help explains the flags"
+)]
+pub struct Config {
+    pub redis: RedisUrl,
+    pub redis_password_file: Option<PathBuf>,
+    pub prefix: String,
+    pub session_prefix: String,
+    pub lease_ttl: Duration,
+    pub renew_interval: Duration,
+    pub heartbeat_ttl: Duration,
+    pub heartbeat_interval: Duration,
+    pub reconcile_interval: Duration,
+    pub store_timeout: Duration,
+    pub workers: usize,
+    pub interval: Duration,
+    pub timeout: Duration,
+    pub light_after: u32,
+    pub light_interval: Duration,
+    pub poll_command: Option<Vec<String>>,
+    pub allow_targets: String,
+    pub deny_targets: String,
+    pub max_body: usize,
+    pub weight: u32,
+    pub host_name: String,
+    pub drain_timeout: Duration,
+    pub new_fleet: bool,
+    pub min_replicas: u32,
+    pub runtime_dir: Option<PathBuf>,
+    pub metrics_file: Option<PathBuf>,
+    pub log_level: log::LevelFilter,
+    pub log_renewals: LogRenewals,
+}
+
+/// How renewals are logged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogRenewals {
+    /// Each while few leases are held, a summary above that.
+    Auto,
+    /// One line for every lease and round.
+    Each,
+    /// One line a round.
+    Summary,
+}
+
+const PREFIX_BYTES_MAX: usize = 64;
+const HOST_NAME_BYTES_MAX: usize = 64;
+const WORKERS_MAX: u64 = 4_096;
+const MAX_BODY_MAX: u64 = 16 * 1024 * 1024;
+const PASSWORD_BYTES_MAX: u64 = 64 * 1024;
+
+const MS_10: Duration = Duration::from_millis(10);
+const TTL_MIN: Duration = Duration::from_millis(500);
+const HOUR: Duration = Duration::from_secs(3_600);
+const DAY: Duration = Duration::from_secs(86_400);
+
+/// The second part of every coordination key.
+const KEY_FAMILIES: [&str; 8] =
+    ["lease:", "node:", "result:", "results:", "wake:", "epoch:", "history:", "drain:"];
+
+impl Default for Config {
+    fn default() -> Self {
+        let redis = RedisUrl::parse("redis://127.0.0.1:6379/0");
+        let host_name = nix::unistd::gethostname().ok().and_then(|it| it.into_string().ok());
+        let (ttl, interval) = (Duration::from_secs(30), Duration::from_secs(10));
+        Self {
+            redis: redis.expect("the default URL is well formed"),
+            redis_password_file: None,
+            prefix: "poll".into(),
+            session_prefix: "session:".into(),
+            lease_ttl: ttl,
+            renew_interval: interval,
+            heartbeat_ttl: ttl,
+            heartbeat_interval: interval,
+            reconcile_interval: Duration::from_secs(10),
+            store_timeout: Self::usual_store_timeout(ttl, ttl),
+            workers: 16,
+            interval: Duration::from_secs(5),
+            timeout: Duration::from_secs(10),
+            light_after: 5,
+            light_interval: Duration::from_secs(30),
+            poll_command: None,
+            allow_targets: "all".into(),
+            deny_targets: "169.254.0.0/16,fe80::/10".into(),
+            max_body: 65_536,
+            weight: 1,
+            host_name: host_name.filter(|it| !it.is_empty()).unwrap_or_else(|| "localhost".into()),
+            drain_timeout: Duration::from_secs(10),
+            new_fleet: false,
+            min_replicas: 0,
+            runtime_dir: None,
+            metrics_file: None,
+            log_level: log::LevelFilter::Info,
+            log_renewals: LogRenewals::Auto,
+        }
+    }
+}
+
+impl Config {
+    /// The store timeout when none is set: two seconds, or a tenth of the shortest TTL.
+    pub fn usual_store_timeout(lease_ttl: Duration, heartbeat_ttl: Duration) -> Duration {
+        Duration::from_secs(2).min(lease_ttl.min(heartbeat_ttl) / 10)
+    }
+
+    /// Refuses settings that cannot work, each alone and together.
+    pub fn checked(self) -> Result<Self, ConfigError> {
+        let config = self.checked_store()?;
+        config.check_supported()?;
+        config.check_ranges()?;
+        config.check_rhythms()?;
+        check_prefix("--session-prefix", &config.session_prefix)?;
+        config.check_prefixes()?;
+        config.check_host_name()?;
+        if config.poll_command.as_ref().is_some_and(Vec::is_empty) {
+            return Err(ConfigError::PollCommandEmpty);
+        }
+        Ok(config)
+    }
+
+    /// The part of [`Self::checked`] that a command needs which only talks to the store.
+    pub fn checked_store(self) -> Result<Self, ConfigError> {
+        match self.redis.topology() {
+            Topology::Tcp | Topology::Unix => (),
+            topology => return Err(ConfigError::TopologyUnsupported { topology }),
+        }
+        if let Some(path) = &self.redis_password_file
+            && self.redis.has_password()
+        {
+            return Err(ConfigError::TwoPasswords { path: path.clone() });
+        }
+        check_duration("--store-timeout", self.store_timeout, MS_10, HOUR)?;
+        check_prefix("--prefix", &self.prefix)?;
+        Ok(self)
+    }
+
+    /// Puts the password from its file into the URL. The one step that reads anything.
+    pub fn with_password_read(mut self) -> Result<Self, ConfigError> {
+        let Some(path) = self.redis_password_file.clone() else { return Ok(self) };
+        let mut bytes = Vec::new();
+        File::open(&path)
+            .and_then(|file| file.take(PASSWORD_BYTES_MAX + 1).read_to_end(&mut bytes))
+            .map_err(|source| ConfigError::PasswordFileUnreadable { path: path.clone(), source })?;
+        let too_long = bytes.len() as u64 > PASSWORD_BYTES_MAX;
+        let text = String::from_utf8(bytes).ok().filter(|_| !too_long);
+        let password = text.as_deref().map(|it| it.trim_end_matches(['\n', '\r']));
+        let Some(password) = password.filter(|it| !it.is_empty()) else {
+            return Err(ConfigError::PasswordFileUseless { path });
+        };
+        let url = self.redis.with_password(password);
+        self.redis = url.map_err(|_| ConfigError::PasswordFileUseless { path })?;
+        Ok(self)
+    }
+
+    fn check_supported(&self) -> Result<(), ConfigError> {
+        if self.min_replicas > 0 {
+            return Err(ConfigError::Unsupported {
+                flag: "--min-replicas",
+                way_out: "set it to 0",
+            });
+        }
+        if self.metrics_file.is_some() {
+            return Err(ConfigError::Unsupported {
+                flag: "--metrics-file",
+                way_out: "leave it out",
+            });
+        }
+        Ok(())
+    }
+
+    fn check_ranges(&self) -> Result<(), ConfigError> {
+        let durations = [
+            ("--lease-ttl", self.lease_ttl, TTL_MIN, HOUR),
+            ("--renew-interval", self.renew_interval, MS_10, HOUR),
+            ("--heartbeat-ttl", self.heartbeat_ttl, TTL_MIN, HOUR),
+            ("--heartbeat-interval", self.heartbeat_interval, MS_10, HOUR),
+            ("--reconcile-interval", self.reconcile_interval, MS_10, HOUR),
+            ("--interval", self.interval, MS_10, DAY),
+            ("--timeout", self.timeout, Duration::from_millis(1), HOUR),
+            ("--light-interval", self.light_interval, MS_10, DAY),
+            ("--drain-timeout", self.drain_timeout, Duration::ZERO, HOUR),
+        ];
+        for (flag, value, min, max) in durations {
+            check_duration(flag, value, min, max)?;
+        }
+        check_number("--workers", self.workers as u64, 1, WORKERS_MAX)?;
+        check_number("--light-after", self.light_after.into(), 1, u32::MAX.into())?;
+        check_number("--max-body", self.max_body as u64, 0, MAX_BODY_MAX)?;
+        check_number("--weight", self.weight.into(), 0, Weight::MAX.into())
+    }
+
+    /// One renewal may time out, and the next must still be answered while the right is usable.
+    fn check_rhythms(&self) -> Result<(), ConfigError> {
+        let Self { lease_ttl, renew_interval, heartbeat_ttl, heartbeat_interval, .. } = *self;
+        let store_timeout = self.store_timeout;
+        let limit = |ttl| Term::new(ttl).usable().saturating_sub(store_timeout.saturating_mul(2));
+        if renew_interval >= limit(lease_ttl) {
+            let limit = limit(lease_ttl);
+            return Err(ConfigError::RenewTooSlow {
+                renew_interval,
+                store_timeout,
+                lease_ttl,
+                limit,
+            });
+        }
+        if heartbeat_interval >= limit(heartbeat_ttl) {
+            let limit = limit(heartbeat_ttl);
+            return Err(ConfigError::BeatTooSlow {
+                heartbeat_interval,
+                store_timeout,
+                heartbeat_ttl,
+                limit,
+            });
+        }
+        Ok(())
+    }
+
+    /// A look for sessions must find no coordination key, and the other way round.
+    fn check_prefixes(&self) -> Result<(), ConfigError> {
+        let ours = format!("{}:", self.prefix);
+        let mixed = match self.session_prefix.strip_prefix(&ours) {
+            // Below our own keys there is room for sessions, but not inside a family.
+            Some(rest) => {
+                KEY_FAMILIES.iter().any(|it| it.starts_with(rest) || rest.starts_with(it))
+            }
+            None => ours.starts_with(&self.session_prefix),
+        };
+        if mixed {
+            let (prefix, session_prefix) = (self.prefix.clone(), self.session_prefix.clone());
+            return Err(ConfigError::PrefixesOverlap { prefix, session_prefix });
+        }
+        Ok(())
+    }
+
+    fn check_host_name(&self) -> Result<(), ConfigError> {
+        let name = &self.host_name;
+        let illegal = |c: char| c.is_whitespace() || c.is_control() || c == '/';
+        if name.is_empty() || name.len() > HOST_NAME_BYTES_MAX || name.chars().any(illegal) {
+            return Err(ConfigError::HostName);
+        }
+        Ok(())
+    }
+}
+
+fn check_duration(
+    flag: &'static str,
+    value: Duration,
+    min: Duration,
+    max: Duration,
+) -> Result<(), ConfigError> {
+    if (min..=max).contains(&value) {
+        return Ok(());
+    }
+    Err(ConfigError::DurationOutOfRange { flag, value, min, max })
+}
+
+fn check_number(flag: &'static str, value: u64, min: u64, max: u64) -> Result<(), ConfigError> {
+    if (min..=max).contains(&value) {
+        return Ok(());
+    }
+    Err(ConfigError::NumberOutOfRange { flag, value, min, max })
+}
+
+fn check_prefix(flag: &'static str, prefix: &str) -> Result<(), ConfigError> {
+    // The last five mean something in a SCAN pattern.
+    let illegal = |c: char| c.is_whitespace() || c.is_control() || "*?[]\\".contains(c);
+    if prefix.is_empty() || prefix.len() > PREFIX_BYTES_MAX || prefix.chars().any(illegal) {
+        return Err(ConfigError::Prefix { flag });
+    }
+    Ok(())
+}
+
+/// A setting, or two together, that cannot work.
+#[derive(Debug)]
+#[expect(missing_docs, reason = "the fields carry the values of the flags that the message names")]
+pub enum ConfigError {
+    /// A scheme this build understands but does not speak.
+    TopologyUnsupported { topology: Topology },
+    /// A setting of the contract that comes with a later version.
+    Unsupported { flag: &'static str, way_out: &'static str },
+    /// A password in the URL and another in a file.
+    TwoPasswords { path: PathBuf },
+    /// The password file cannot be read.
+    PasswordFileUnreadable { path: PathBuf, source: io::Error },
+    /// The password file is empty, huge, or not text.
+    PasswordFileUseless { path: PathBuf },
+    /// A duration that is too short or too long.
+    DurationOutOfRange { flag: &'static str, value: Duration, min: Duration, max: Duration },
+    /// A number that is too small or too large.
+    NumberOutOfRange { flag: &'static str, value: u64, min: u64, max: u64 },
+    /// No room for one failed renewal.
+    RenewTooSlow {
+        renew_interval: Duration,
+        store_timeout: Duration,
+        lease_ttl: Duration,
+        limit: Duration,
+    },
+    /// No room for one failed heartbeat.
+    BeatTooSlow {
+        heartbeat_interval: Duration,
+        store_timeout: Duration,
+        heartbeat_ttl: Duration,
+        limit: Duration,
+    },
+    /// A prefix that cannot begin a key.
+    Prefix { flag: &'static str },
+    /// Session keys and coordination keys could be taken for each other.
+    PrefixesOverlap { prefix: String, session_prefix: String },
+    /// A host name that cannot be part of an instance id.
+    HostName,
+    /// A poll command without a program.
+    PollCommandEmpty,
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TopologyUnsupported { topology } => {
+                let scheme = topology.scheme();
+                write!(
+                    f,
+                    "--redis {scheme}://… is a topology that this build does not speak yet: "
+                )?;
+                write!(f, "use redis:// or unix://")
+            }
+            Self::Unsupported { flag, way_out } => {
+                write!(f, "{flag} is not supported yet by this build: {way_out}")
+            }
+            Self::TwoPasswords { path } => {
+                write!(
+                    f,
+                    "--redis has a password, and --redis-password-file{} names ",
+                    named(path)
+                )?;
+                write!(f, "another: leave one of them out")
+            }
+            Self::PasswordFileUnreadable { path, source } => {
+                write!(f, "cannot read --redis-password-file{}: {source}", named(path))
+            }
+            Self::PasswordFileUseless { path } => {
+                write!(f, "--redis-password-file{} holds no password: write it ", named(path))?;
+                write!(f, "as one line of text, or leave the option out")
+            }
+            Self::DurationOutOfRange { flag, value, min, max } => {
+                let [value, min, max] = [value, min, max].map(|it| show_duration(*it));
+                write!(f, "{flag} {value} is out of range: choose from {min} to {max}")
+            }
+            Self::NumberOutOfRange { flag, value, min, max } => {
+                write!(f, "{flag} {value} is out of range: choose from {min} to {max}")
+            }
+            Self::RenewTooSlow { renew_interval, store_timeout, lease_ttl, limit } => {
+                let flags = ["--renew-interval", "--lease-ttl", "renewal"];
+                too_slow(f, flags, [*renew_interval, *lease_ttl, *store_timeout, *limit])
+            }
+            Self::BeatTooSlow { heartbeat_interval, store_timeout, heartbeat_ttl, limit } => {
+                let flags = ["--heartbeat-interval", "--heartbeat-ttl", "heartbeat"];
+                too_slow(f, flags, [*heartbeat_interval, *heartbeat_ttl, *store_timeout, *limit])
+            }
+            Self::Prefix { flag } => {
+                write!(f, "{flag} must be 1 to {PREFIX_BYTES_MAX} bytes without spaces, control ")?;
+                write!(f, "characters or any of * ? [ ] \\")
+            }
+            Self::PrefixesOverlap { prefix, session_prefix } => {
+                write!(f, "--session-prefix {session_prefix:?} and --prefix {prefix:?} mix ")?;
+                write!(f, "sessions up with the keys {prefix}:lease:… and their like: choose a ")?;
+                write!(f, "session prefix such as session: or {prefix}:session:")
+            }
+            Self::HostName => {
+                write!(f, "--host-name must be 1 to {HOST_NAME_BYTES_MAX} bytes without spaces, ")?;
+                write!(f, "control characters or /: it becomes part of the instance id")
+            }
+            Self::PollCommandEmpty => {
+                write!(f, "--poll-command names no program: give one, or leave the option out")
+            }
+        }
+    }
+}
+
+/// A path that does not look like one is not repeated: people put the password itself there.
+fn named(path: &Path) -> String {
+    let certain = path.is_absolute() || path.starts_with(".") || path.starts_with("..");
+    if certain { format!(" {path:?}") } else { String::new() }
+}
+
+fn too_slow(f: &mut fmt::Formatter<'_>, words: [&str; 3], values: [Duration; 4]) -> fmt::Result {
+    let [interval_flag, ttl_flag, what] = words;
+    let [interval, ttl, store_timeout, limit] = values.map(show_duration);
+    write!(
+        f,
+        "{interval_flag} {interval} leaves no room for one failed {what} within {ttl_flag} "
+    )?;
+    write!(f, "{ttl} at --store-timeout {store_timeout}: ")?;
+    if values[3] <= MS_10 {
+        return write!(f, "shorten --store-timeout or lengthen {ttl_flag}");
+    }
+    write!(f, "set {interval_flag} under {limit}, or lengthen {ttl_flag}")
+}
+
+impl std::error::Error for ConfigError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::PasswordFileUnreadable { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ms(millis: u64) -> Duration {
+        Duration::from_millis(millis)
+    }
+
+    fn refused(change: impl FnOnce(&mut Config)) -> String {
+        let mut config = Config { host_name: "vm1".into(), ..Config::default() };
+        change(&mut config);
+        config.checked().unwrap_err().to_string()
+    }
+
+    fn accepted(change: impl FnOnce(&mut Config)) {
+        let mut config = Config { host_name: "vm1".into(), ..Config::default() };
+        change(&mut config);
+        if let Err(error) = config.checked() {
+            panic!("refused: {error}");
+        }
+    }
+
+    #[test]
+    fn the_defaults_agree_with_each_other() {
+        accepted(|_| ());
+        assert_eq!(Config::default().store_timeout, ms(2_000));
+    }
+
+    #[test]
+    fn the_usual_store_timeout_is_a_tenth_of_the_shortest_ttl_if_that_is_less_than_two_seconds() {
+        assert_eq!(Config::usual_store_timeout(ms(30_000), ms(30_000)), ms(2_000));
+        assert_eq!(Config::usual_store_timeout(ms(3_000), ms(30_000)), ms(300));
+        assert_eq!(Config::usual_store_timeout(ms(30_000), ms(6_000)), ms(600));
+    }
+
+    #[test]
+    fn short_terms_with_room_for_a_failure_are_accepted() {
+        for (ttl, renew, timeout) in
+            [(3_000, 1_000, 300), (500, 150, 50), (6_000, 2_000, 600), (3_600_000, 10, 10)]
+        {
+            accepted(|it| {
+                (it.lease_ttl, it.renew_interval) = (ms(ttl), ms(renew));
+                (it.heartbeat_ttl, it.heartbeat_interval) = (ms(ttl), ms(renew));
+                it.store_timeout = ms(timeout);
+            });
+        }
+    }
+
+    #[test]
+    fn a_renewal_that_may_not_fail_once_is_refused_naming_both_flags() {
+        let error = refused(|it| it.renew_interval = ms(25_000));
+        assert_eq!(
+            error,
+            "--renew-interval 25s leaves no room for one failed renewal within --lease-ttl 30s at \
+             --store-timeout 2s: set --renew-interval under 25s, or lengthen --lease-ttl"
+        );
+        accepted(|it| it.renew_interval = ms(24_999));
+        let error = refused(|it| it.store_timeout = ms(14_500));
+        assert!(error.ends_with("shorten --store-timeout or lengthen --lease-ttl"), "{error}");
+    }
+
+    #[test]
+    fn a_heartbeat_that_may_not_fail_once_is_refused_naming_both_flags() {
+        let error = refused(|it| it.heartbeat_ttl = ms(10_000));
+        assert!(error.contains("--heartbeat-interval 10s"), "{error}");
+        assert!(error.contains("--heartbeat-ttl 10s"), "{error}");
+    }
+
+    #[test]
+    fn a_value_out_of_range_is_refused_by_name_and_never_overflows() {
+        type Change = fn(&mut Config);
+        let cases: [(&str, Change); 23] = [
+            ("--lease-ttl 499ms", |it| it.lease_ttl = ms(499)),
+            ("--lease-ttl 3600001ms", |it| it.lease_ttl = ms(3_600_001)),
+            ("--lease-ttl ", |it| it.lease_ttl = Duration::MAX),
+            ("--heartbeat-ttl ", |it| it.heartbeat_ttl = Duration::MAX),
+            ("--heartbeat-ttl 0s", |it| it.heartbeat_ttl = Duration::ZERO),
+            ("--renew-interval 0s", |it| it.renew_interval = Duration::ZERO),
+            ("--renew-interval ", |it| it.renew_interval = Duration::MAX),
+            ("--heartbeat-interval 9ms", |it| it.heartbeat_interval = ms(9)),
+            ("--reconcile-interval 0s", |it| it.reconcile_interval = Duration::ZERO),
+            ("--store-timeout 9ms", |it| it.store_timeout = ms(9)),
+            ("--store-timeout ", |it| it.store_timeout = Duration::MAX),
+            ("--interval 9ms", |it| it.interval = ms(9)),
+            ("--interval ", |it| it.interval = Duration::MAX),
+            ("--timeout 0s", |it| it.timeout = Duration::ZERO),
+            ("--light-interval 0s", |it| it.light_interval = Duration::ZERO),
+            ("--drain-timeout ", |it| it.drain_timeout = Duration::MAX),
+            ("--workers 0", |it| it.workers = 0),
+            ("--workers 4097", |it| it.workers = 4_097),
+            ("--workers ", |it| it.workers = usize::MAX),
+            ("--light-after 0", |it| it.light_after = 0),
+            ("--max-body 16777217", |it| it.max_body = 16_777_217),
+            ("--weight 1001", |it| it.weight = 1_001),
+            ("--weight ", |it| it.weight = u32::MAX),
+        ];
+        for (start, change) in cases {
+            let error = refused(change);
+            assert!(error.starts_with(start), "{error}");
+            assert!(error.contains("choose from"), "{error}");
+        }
+        accepted(|it| (it.weight, it.max_body, it.workers) = (0, 16_777_216, 4_096));
+    }
+
+    #[test]
+    fn a_prefix_that_cannot_begin_a_key_is_refused() {
+        let long = "x".repeat(65);
+        for bad in ["", " ", "a b", "a\n", "a\u{7f}", "a\u{a0}", "a*", "a[b]", "a\\", &long] {
+            let error = refused(|it| it.prefix = bad.into());
+            assert!(error.starts_with("--prefix must be"), "{bad:?}: {error}");
+            let error = refused(|it| it.session_prefix = bad.into());
+            assert!(error.starts_with("--session-prefix must be"), "{bad:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn prefixes_that_mix_sessions_up_with_leases_are_refused_naming_both_flags() {
+        for (prefix, sessions) in [
+            ("poll", "poll:"),
+            ("poll", "poll"),
+            ("poll", "p"),
+            ("poll", "poll:lease:"),
+            ("poll", "poll:lease:x"),
+            ("poll", "poll:l"),
+            ("poll", "poll:node"),
+            ("a:b", "a:"),
+        ] {
+            let error =
+                refused(|it| (it.prefix, it.session_prefix) = (prefix.into(), sessions.into()));
+            assert!(error.contains(&format!("--prefix {prefix:?}")), "{error}");
+            assert!(error.contains(&format!("--session-prefix {sessions:?}")), "{error}");
+        }
+        for (prefix, sessions) in
+            [("poll", "session:"), ("poll", "poll:session:"), ("poll", "polls:"), ("{poll}", "s")]
+        {
+            accepted(|it| (it.prefix, it.session_prefix) = (prefix.into(), sessions.into()));
+        }
+    }
+
+    #[test]
+    fn a_host_name_that_would_break_an_instance_id_is_refused() {
+        for bad in ["", "a b", "a/b", "a\nb", &"x".repeat(65)] {
+            let error = refused(|it| it.host_name = bad.into());
+            assert!(error.starts_with("--host-name must be"), "{bad:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn what_this_build_cannot_do_yet_is_refused_and_not_ignored() {
+        let error = refused(|it| it.min_replicas = 1);
+        assert!(error.starts_with("--min-replicas is not supported yet by this build"), "{error}");
+        let error = refused(|it| it.metrics_file = Some("m.prom".into()));
+        assert!(error.starts_with("--metrics-file is not supported yet by this build"), "{error}");
+        for url in ["rediss://u:hunter2@h", "redis+sentinel://h:1/m", "redis+cluster://h:1"] {
+            let error = refused(|it| it.redis = RedisUrl::parse(url).unwrap());
+            assert!(error.contains("this build does not speak yet"), "{error}");
+            assert!(!error.contains("hunter2"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_poll_command_without_a_program_is_refused() {
+        assert!(refused(|it| it.poll_command = Some(vec![])).starts_with("--poll-command"));
+    }
+
+    #[test]
+    fn a_password_in_the_url_and_another_in_a_file_contradict_each_other() {
+        let error = refused(|it| {
+            it.redis = RedisUrl::parse("redis://user:hunter2@h/0").unwrap();
+            it.redis_password_file = Some("/run/secret".into());
+        });
+        assert!(error.contains("--redis has a password"), "{error}");
+        assert!(error.contains("--redis-password-file \"/run/secret\""), "{error}");
+        assert!(!error.contains("hunter2"), "{error}");
+    }
+
+    struct Scratch(PathBuf);
+
+    impl Scratch {
+        fn holding(name: &str, bytes: &[u8]) -> Self {
+            let path =
+                std::env::temp_dir().join(format!("leasehold-{}-{name}", std::process::id()));
+            std::fs::write(&path, bytes).unwrap();
+            Self(path)
+        }
+
+        fn read(&self, url: &str) -> Result<Config, ConfigError> {
+            let redis = RedisUrl::parse(url).unwrap();
+            let redis_password_file = Some(self.0.clone());
+            Config { redis, redis_password_file, ..Config::default() }.with_password_read()
+        }
+    }
+
+    impl Drop for Scratch {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_file(&self.0);
+        }
+    }
+
+    #[test]
+    fn a_password_file_is_read_without_its_last_newline_and_never_shown() {
+        let file = Scratch::holding("password", b"hunter2\n");
+        let config = file.read("redis://user@h:1/0").unwrap();
+        assert_eq!(config.redis.expose(), "redis://user:hunter2@h:1/0");
+        assert!(!format!("{config:?}").contains("hunter2"));
+        assert_eq!(config.redis.to_string(), "redis://user:***@h:1/0");
+    }
+
+    #[test]
+    fn a_password_given_in_place_of_its_file_is_not_repeated() {
+        let config = Config { redis_password_file: Some("hunter2".into()), ..Config::default() };
+        let error = config.with_password_read().unwrap_err().to_string();
+        assert!(error.starts_with("cannot read --redis-password-file: "), "{error}");
+    }
+
+    #[test]
+    fn a_password_file_that_is_missing_empty_huge_or_not_text_is_refused_by_name() {
+        let missing =
+            Config { redis_password_file: Some("/nowhere/secret".into()), ..Config::default() };
+        let error = missing.with_password_read().unwrap_err().to_string();
+        assert!(
+            error.starts_with("cannot read --redis-password-file \"/nowhere/secret\""),
+            "{error}"
+        );
+        for (name, bytes) in
+            [("empty", &b"\n"[..]), ("binary", b"hunter2\xff"), ("huge", &[b'x'; 70_000])]
+        {
+            let error = Scratch::holding(name, bytes).read("redis://h").unwrap_err().to_string();
+            assert!(error.contains("holds no password"), "{error}");
+            assert!(!error.contains("hunter2"), "{error}");
+        }
+        let endless = Scratch(PathBuf::from("/dev/zero"));
+        assert!(endless.read("redis://h").is_err());
+        std::mem::forget(endless); // not ours to remove
+    }
+}
