@@ -2,17 +2,18 @@
 //!
 //! Pure bookkeeping around [`crate::store::Store::publish`]. A batch whose reply was lost is said
 //! again; the store knows what it has stored already. A result whose tenure has ended is dropped: the
-//! store would refuse it (G2), and nobody may wait for it.
-
-use std::collections::VecDeque;
+//! store would refuse it (G2). The permit of a poll travels with its result, so that a lease is not
+//! given away between the two.
 
 use crate::model::Tenure;
+use crate::pipeline::lease::PollPermit;
 use crate::store::{BATCH_MAX, Publication, Publish};
 
-/// Results on their way to the store.
+/// Results on their way to the store, oldest first.
 #[derive(Debug, Default)]
 pub struct Outbox {
-    waiting: VecDeque<Publication>,
+    results: Vec<Publication>,
+    permits: Vec<PollPermit>,
 }
 
 /// What became of a batch.
@@ -22,55 +23,61 @@ pub struct Sent {
     pub fenced: Vec<Tenure>,
     /// Could not be stored, and why.
     pub failed: Vec<(Tenure, String)>,
+    /// Somebody waited for one of these polls to end.
+    pub awaited: bool,
 }
 
 impl Outbox {
     /// Most results that wait; beyond that, pollers wait (and polling with them).
     pub const CAPACITY: usize = 4 * BATCH_MAX;
 
-    /// Takes a result in.
-    pub fn put(&mut self, publication: Publication) {
-        self.waiting.push_back(publication);
+    /// Takes a result in, with the permit it was polled under.
+    pub fn put(&mut self, publication: Publication, permit: PollPermit) {
+        self.results.push(publication);
+        self.permits.push(permit);
     }
 
     /// Whether nothing waits.
     pub fn is_empty(&self) -> bool {
-        self.waiting.is_empty()
+        self.results.is_empty()
     }
 
     /// How many more results fit.
     pub fn room(&self) -> usize {
-        Self::CAPACITY.saturating_sub(self.waiting.len())
+        Self::CAPACITY.saturating_sub(self.results.len())
     }
 
-    /// The next batch: what is still wanted, oldest first. It waits here until it is settled.
-    pub fn batch(&mut self, still_held: impl Fn(&Tenure) -> bool) -> (Vec<Publication>, Vec<Tenure>) {
+    /// Drops what nobody may publish any more.
+    pub fn drop_ended(&mut self, still_held: impl Fn(&Tenure) -> bool) -> Vec<Tenure> {
+        let (results, permits) = (std::mem::take(&mut self.results), std::mem::take(&mut self.permits));
         let mut ended = Vec::new();
-        self.waiting.retain(|it| {
-            let wanted = still_held(&it.tenure);
-            if !wanted {
-                ended.push(it.tenure.clone());
+        for (publication, permit) in results.into_iter().zip(permits) {
+            if still_held(&publication.tenure) {
+                self.put(publication, permit);
+            } else {
+                ended.push(publication.tenure);
             }
-            wanted
-        });
-        (self.waiting.iter().take(BATCH_MAX).cloned().collect(), ended)
+        }
+        ended
+    }
+
+    /// The next batch. It waits here until it is settled.
+    pub fn batch(&self) -> &[Publication] {
+        &self.results[..self.results.len().min(BATCH_MAX)]
     }
 
     /// The store answered about the last batch.
     pub fn settle(&mut self, answers: &[Publish]) -> Sent {
+        let n = answers.len().min(self.results.len());
         let mut sent = Sent::default();
-        for (publication, answer) in self.waiting.drain(..answers.len().min(self.waiting.len())).zip(answers) {
+        for (publication, answer) in self.results.drain(..n).zip(answers) {
             match answer {
                 Publish::Stored => (),
                 Publish::Fenced => sent.fenced.push(publication.tenure),
                 Publish::Failed(why) => sent.failed.push((publication.tenure, why.clone())),
             }
         }
+        sent.awaited = self.permits.drain(..n).any(|it| it.is_awaited());
         sent
-    }
-
-    /// Nobody will answer any more: what is left is dropped.
-    pub fn give_up(&mut self) -> Vec<Tenure> {
-        self.waiting.drain(..).map(|it| it.tenure).collect()
     }
 }

@@ -1,0 +1,180 @@
+//! Keeps the schedule, verifies what is due in the store (FR-010), and feeds the pollers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crossbeam_channel::Sender;
+
+use crate::clock::Moment;
+use crate::daemon::report::Reporter;
+use crate::event::Event;
+use crate::model::{Session, Tenure};
+use crate::pipeline::ownership::OwnershipTable;
+use crate::pipeline::schedule::{Due, Pace, PollSchedule, Tempo};
+use crate::store::{BATCH_MAX, Store};
+
+/// R2: a verification is good for so long.
+pub const VERIFIED_FOR: Duration = Duration::from_secs(1);
+/// A lease that may not be polled under now is looked at again after this.
+const RECHECK: Duration = Duration::from_millis(250);
+/// A wait without anything due.
+const IDLE: Duration = Duration::from_secs(3_600);
+
+/// What reconcile tells dispatch. A late word can delay a poll, never duplicate one.
+#[derive(Clone, Debug)]
+pub enum LeaseChange {
+    /// Poll under this from now on.
+    Gained {
+        /// Which grant.
+        tenure: Tenure,
+        /// What to poll.
+        session: Arc<Session>,
+        /// When it was last polled, by the server's clock.
+        polled_at_ms: Option<u64>,
+    },
+    /// A session's record changed.
+    Session(Arc<Session>),
+}
+
+/// One poll for a poller to do.
+#[derive(Clone, Debug)]
+pub struct PollJob {
+    /// What, and under which grant.
+    pub due: Due,
+    /// When the store confirmed the lease.
+    pub verified_at: Moment,
+}
+
+/// What became of a job.
+#[derive(Clone, Debug)]
+pub struct PollDone {
+    /// The job.
+    pub due: Due,
+    /// `None` when it did not begin: verify and try again.
+    pub ok: Option<bool>,
+}
+
+/// The thread `dispatch`: wakes on changes, on polls done, and when the next endpoint is due.
+pub struct Dispatch {
+    store: Arc<dyn Store>,
+    table: Arc<OwnershipTable>,
+    reporter: Reporter,
+    schedule: PollSchedule,
+    jobs: Sender<PollJob>,
+    /// Jobs given out and not done.
+    out: usize,
+    out_max: usize,
+}
+
+impl Dispatch {
+    /// Feeds up to twice as many jobs as there are `workers`, so that none waits for this thread.
+    pub fn new(
+        store: Arc<dyn Store>,
+        table: Arc<OwnershipTable>,
+        pace: Pace,
+        jobs: Sender<PollJob>,
+        workers: usize,
+    ) -> Self {
+        let reporter = Reporter::new(&table);
+        let schedule = PollSchedule::new(pace);
+        Self { store, table, reporter, schedule, jobs, out: 0, out_max: 2 * workers }
+    }
+
+    /// Takes in a change of ownership.
+    pub fn change(&mut self, change: LeaseChange) {
+        let now = self.table.now();
+        match change {
+            LeaseChange::Session(session) => self.schedule.changed(&session, now),
+            LeaseChange::Gained { tenure, session, polled_at_ms } => {
+                let age = polled_at_ms.zip(self.table.server_ms()).map(|(polled, server)| {
+                    Duration::from_millis(server.saturating_sub(polled))
+                });
+                let rhythm = self.table.rhythm();
+                // As long as a failover can take, with a hold-off in between.
+                let kept = rhythm.lease.hold_off() * 2 + rhythm.heartbeat.ttl;
+                let due_at = self.schedule.first_due(&session, age, kept, now);
+                self.schedule.gained(tenure, session, due_at);
+            }
+        }
+    }
+
+    /// Takes in the end of a poll.
+    pub fn done(&mut self, done: &PollDone) {
+        self.out = self.out.saturating_sub(1);
+        let now = self.table.now();
+        let endpoint = &done.due.tenure.endpoint;
+        let Some(ok) = done.ok else { return self.schedule.put_back(endpoint, now) };
+        match self.schedule.done(&done.due, ok, now) {
+            Some(Tempo::Light(failures)) => {
+                self.reporter.say(&Event::EndpointLight { endpoint, failures });
+            }
+            Some(Tempo::Normal) => self.reporter.say(&Event::EndpointNormal { endpoint }),
+            None => (),
+        }
+    }
+
+    /// Gives out what is due; how long to wait if nothing else happens.
+    pub fn step(&mut self) -> Duration {
+        let now = self.table.now();
+        let room = self.out_max.saturating_sub(self.out).min(BATCH_MAX);
+        let due = self.schedule.take_due(now, room);
+        let ready: Vec<Due> = due.into_iter().filter(|it| self.is_ready(it, now)).collect();
+        if !ready.is_empty() {
+            self.verify_and_give(ready);
+        }
+        self.wait()
+    }
+
+    /// Whether a poll could start; what could not is put back, or ended with its lease.
+    fn is_ready(&mut self, due: &Due, now: Moment) -> bool {
+        let endpoint = &due.tenure.endpoint;
+        if !self.table.has(&due.tenure) {
+            self.schedule.ended(&due.tenure);
+            self.schedule.put_back(endpoint, now);
+            return false;
+        }
+        if !self.table.may_poll(endpoint) {
+            self.schedule.put_back(endpoint, now + RECHECK);
+            return false;
+        }
+        if now.since(due.due_at) >= self.schedule.interval(&due.session) {
+            self.reporter.say(&Event::PollSkipped { endpoint, reason: "backlog" });
+        }
+        true
+    }
+
+    fn verify_and_give(&mut self, due: Vec<Due>) {
+        let tenures: Vec<Tenure> = due.iter().map(|it| it.tenure.clone()).collect();
+        let question = self.table.question();
+        let verified_at = self.table.now();
+        let held = match self.store.verify(&question.ask, &tenures) {
+            Ok(reply) => {
+                let (held, applied) = self.table.verified(&question, &tenures, &reply);
+                self.reporter.applied(&applied);
+                held
+            }
+            // Nothing is known, so nothing is polled; whether it is still ours, renewal finds out.
+            Err(_) => Vec::new(),
+        };
+        let now = self.table.now();
+        let mut held = held.into_iter().peekable();
+        for due in due {
+            if held.peek() != Some(&due.tenure) {
+                self.schedule.put_back(&due.tenure.endpoint, now + RECHECK);
+                continue;
+            }
+            held.next();
+            self.out += 1;
+            // Never full: no more are given out than fit. Nobody there: this is the end.
+            let _ = self.jobs.try_send(PollJob { due, verified_at });
+        }
+    }
+
+    fn wait(&mut self) -> Duration {
+        if self.out >= self.out_max {
+            return IDLE; // until a poll is done
+        }
+        let now = self.table.now();
+        self.schedule.next_due().map_or(IDLE, |at| at.since(now))
+    }
+}

@@ -1,0 +1,99 @@
+//! Batches fenced writes of results.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
+
+use crate::daemon::poller::Polled;
+use crate::daemon::reconcile::Nudge;
+use crate::daemon::report::Reporter;
+use crate::event::Event;
+use crate::pipeline::ownership::OwnershipTable;
+use crate::pipeline::publish::Outbox;
+use crate::store::Store;
+
+/// The thread `publish`: wakes on a result.
+pub struct Publisher {
+    store: Arc<dyn Store>,
+    table: Arc<OwnershipTable>,
+    reporter: Reporter,
+    samples: Receiver<Polled>,
+    nudges: Sender<Nudge>,
+    outbox: Outbox,
+}
+
+impl Publisher {
+    /// Publishes what comes through `samples`.
+    pub fn new(
+        store: Arc<dyn Store>,
+        table: Arc<OwnershipTable>,
+        samples: Receiver<Polled>,
+        nudges: Sender<Nudge>,
+    ) -> Self {
+        let reporter = Reporter::new(&table);
+        Self { store, table, reporter, samples, nudges, outbox: Outbox::default() }
+    }
+
+    /// Publishes until no poller is left and nothing waits.
+    pub fn run(mut self) {
+        let mut wait = Duration::ZERO;
+        while self.fill(wait) {
+            wait = self.step();
+        }
+    }
+
+    /// Waits for something to do; false when there will never be anything again.
+    fn fill(&mut self, wait: Duration) -> bool {
+        if self.outbox.is_empty() {
+            let Ok(polled) = self.samples.recv() else { return false };
+            self.outbox.put(polled.0, polled.1);
+        } else if !wait.is_zero() && self.outbox.room() > 0 {
+            match self.samples.recv_timeout(wait) {
+                Ok(polled) => self.outbox.put(polled.0, polled.1),
+                Err(RecvTimeoutError::Timeout) => (),
+                // The pollers are gone and the store does not answer: a stop does not wait for it.
+                Err(RecvTimeoutError::Disconnected) => return false,
+            }
+        }
+        let room = self.outbox.room();
+        self.samples.try_iter().take(room).for_each(|it| self.outbox.put(it.0, it.1));
+        true
+    }
+
+    /// Publishes one batch; how long to wait before the next try.
+    pub fn step(&mut self) -> Duration {
+        for tenure in self.outbox.drop_ended(|it| self.table.has(it)) {
+            let (endpoint, fence) = (&tenure.endpoint, tenure.fence);
+            self.reporter.say(&Event::PollFenced { endpoint, fence });
+        }
+        if self.outbox.is_empty() {
+            return Duration::ZERO;
+        }
+        let question = self.table.question();
+        let Ok(reply) = self.store.publish(&question.ask, self.outbox.batch()) else {
+            return self.table.rhythm().retry_interval();
+        };
+        self.table.saw(&question, &reply);
+        let Some(answers) = reply.answer else { return Duration::ZERO };
+        let sent = self.outbox.settle(&answers);
+        for tenure in &sent.fenced {
+            let (endpoint, fence) = (&tenure.endpoint, tenure.fence);
+            self.reporter.say(&Event::PollFenced { endpoint, fence });
+        }
+        for (tenure, error) in &sent.failed {
+            let (endpoint, fence) = (&tenure.endpoint, tenure.fence);
+            self.reporter.say(&Event::PollUnpublished { endpoint, fence, error });
+        }
+        if sent.awaited {
+            let _ = self.nudges.try_send(Nudge::PollEnded);
+        }
+        Duration::ZERO
+    }
+
+    /// Takes a result in, for tests that step without threads.
+    pub fn take_waiting(&mut self) {
+        let room = self.outbox.room();
+        self.samples.try_iter().take(room).for_each(|it| self.outbox.put(it.0, it.1));
+    }
+}
