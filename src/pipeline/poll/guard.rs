@@ -177,14 +177,16 @@ fn faces(ip: IpAddr) -> Vec<IpAddr> {
         };
         match v6.segments() {
             // IPv4-compatible, IPv4-mapped, NAT64.
-            [0, 0, 0, 0, 0, 0 | 0xffff, ..] | [0x64, 0xff9b, 0, 0, 0, 0, ..] => faces.push(v4(g, h)),
+            [0, 0, 0, 0, 0, 0 | 0xffff, ..] | [0x64, 0xff9b, 0, 0, 0, 0, ..] => {
+                faces.push(v4(g, h))
+            }
             [0x2002, ..] => faces.push(v4(b, c)),
             _ => (),
         }
     }
     // Linux takes "any address" as the destination for "this machine".
     if faces.iter().any(IpAddr::is_unspecified) {
-        faces.extend([Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()]);
+        faces.extend([IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)]);
     }
     faces
 }
@@ -250,7 +252,10 @@ impl fmt::Display for ResolveError {
                 write!(f, "cannot find {host}: the name servers did not answer within {limit:?}")
             }
             Self::Busy(host) => {
-                write!(f, "cannot find {host}: {LOOKUPS_MAX} earlier name lookups got no answer yet")
+                write!(
+                    f,
+                    "cannot find {host}: {LOOKUPS_MAX} earlier name lookups got no answer yet"
+                )
             }
             Self::NotAllowed(authority, ip) => write!(
                 f,
@@ -288,7 +293,8 @@ mod tests {
         ] {
             assert!(!targets.permits(ip(bad)), "{bad}");
         }
-        for good in ["169.253.255.255", "169.255.0.0", "127.0.0.1", "::1", "fec0::1", "2001:db8::1"] {
+        for good in ["169.253.255.255", "169.255.0.0", "127.0.0.1", "::1", "fec0::1", "2001:db8::1"]
+        {
             assert!(targets.permits(ip(good)), "{good}");
         }
     }
@@ -324,7 +330,9 @@ mod tests {
 
     #[test]
     fn a_range_that_is_none_is_refused_by_name() {
-        for bad in ["10.0.0.0/33", "::/129", "10.0.0/8", "example.com", "10.0.0.0/", "/8", "1.2.3.4/-1"] {
+        for bad in
+            ["10.0.0.0/33", "::/129", "10.0.0/8", "example.com", "10.0.0.0/", "/8", "1.2.3.4/-1"]
+        {
             let error = bad.parse::<Cidr>().unwrap_err().to_string();
             assert!(error.contains(bad) && error.contains("10.0.0.0/8"), "{error}");
         }
@@ -366,7 +374,6 @@ mod tests {
     fn a_lookup_ends_with_the_right_to_poll() {
         let abort = Abort::default();
         abort.fire();
-        // Whichever answer came first, the caller's own look at the switch decides.
         let ended = Targets::default().resolve("localhost:80", Duration::from_secs(10), &abort);
         assert!(matches!(ended, Err(ResolveError::Aborted)), "{ended:?}");
     }

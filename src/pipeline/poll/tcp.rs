@@ -75,7 +75,9 @@ impl ConnectError {
         match self {
             Self::NoAnswer => format!("no answer within {timeout:?}"),
             Self::Revoked => Revoked.to_string(),
-            Self::Failed(address, error) => format!("cannot connect to {address}: {}", plain(error)),
+            Self::Failed(address, error) => {
+                format!("cannot connect to {address}: {}", plain(error))
+            }
         }
     }
 }
@@ -97,7 +99,9 @@ pub(crate) fn connect_any(
         let until = if is_last { deadline } else { now + deadline.since(now) / 2 };
         match connect(*address, until, abort) {
             Ok(stream) => return Ok(stream),
-            Err(error) if error.kind() == io::ErrorKind::TimedOut => failure = ConnectError::NoAnswer,
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => {
+                failure = ConnectError::NoAnswer
+            }
             Err(error) => failure = ConnectError::Failed(*address, error),
         }
     }

@@ -13,6 +13,15 @@ pub fn permit_for_tests(
     instance: &str,
     fence: u64,
 ) -> (PollPermit, impl FnOnce() + Send + 'static) {
+    let (permit, lease) = permit_and_lease(endpoint, instance, fence);
+    (permit, move || lease.end())
+}
+
+pub(crate) fn permit_and_lease(
+    endpoint: &str,
+    instance: &str,
+    fence: u64,
+) -> (PollPermit, Arc<Lease>) {
     let hour = Duration::from_secs(3_600);
     let now = BootClock.now();
     let pulse = Arc::new(Pulse::default());
@@ -23,5 +32,5 @@ pub fn permit_for_tests(
     let clock = SharedClock(Arc::new(BootClock));
     let permit = PollPermit::issue(&lease, &InstanceId::new(instance), &clock)
         .expect("a lease granted just now may be polled");
-    (permit, move || lease.end())
+    (permit, lease)
 }
