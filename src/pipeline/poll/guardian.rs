@@ -43,22 +43,29 @@ pub fn guardian_main(args: &[String]) -> ExitCode {
 }
 
 fn guard(name: &str, args: &[String], grace: Duration) -> io::Result<ExitCode> {
-    // A TERM for the group must not end its guardian. The command starts with a clean mask:
-    // the standard library resets it.
-    SigSet::all().thread_block()?;
+    let mut ends = SigSet::empty();
+    ends.add(Signal::SIGCHLD);
+    // The only one blocked, whatever the daemon blocks; and before the handler's thread exists, or
+    // that thread would swallow it.
+    ends.thread_set_mask()?;
+    // A TERM for the group must not end its guardian. A handler, not a mask: the command would
+    // inherit a mask.
+    ctrlc::set_handler(|| ()).map_err(io::Error::other)?;
     let own = Pid::from_raw(0);
     if getpgrp() != getpid() {
         setpgid(own, own)?;
     }
-    let mut ends = SigSet::empty();
-    ends.add(Signal::SIGCHLD);
-    let ends = SignalFd::with_flags(&ends, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
+    let watched = SignalFd::with_flags(&ends, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
     say("ready");
     let Some(document) = read_frame(&mut io::stdin().lock())? else {
         return Ok(ExitCode::SUCCESS);
     };
-    let command = Command::new(name).args(args).stdin(Stdio::piped()).stderr(Stdio::null()).spawn();
-    let mut child = match command {
+    let mut command = Command::new(name);
+    command.args(args).stdin(Stdio::piped()).stderr(Stdio::null());
+    ends.thread_unblock()?;
+    let started = command.spawn();
+    ends.thread_block()?;
+    let mut child = match started {
         Ok(child) => child,
         Err(error) => {
             say(&format!("failed cannot run {name}: {}", plain(&error)));
@@ -66,7 +73,7 @@ fn guard(name: &str, args: &[String], grace: Duration) -> io::Result<ExitCode> {
         }
     };
     let feed = child.stdin.take().map(|it| Feed::new(it, document)).transpose()?;
-    let status = Watch { feed, ends, grace, kill_at: None }.until_end(&mut child)?;
+    let status = Watch { feed, ends: watched, grace, kill_at: None }.until_end(&mut child)?;
     say(&verdict(status));
     killpg(getpgrp(), Signal::SIGKILL)?;
     Ok(ExitCode::SUCCESS)
