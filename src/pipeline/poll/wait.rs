@@ -32,7 +32,7 @@ impl AsFd for Wake {
 /// Waits until one of `fds` is ready, at most for `left`. May return early with none of them ready.
 pub(crate) fn wait(fds: &mut [PollFd<'_>], left: Duration) -> io::Result<()> {
     // Rounded up: a wait of 0 ms for the last half millisecond would spin.
-    let millis = left.as_millis() + u128::from(left.subsec_nanos() % 1_000_000 != 0);
+    let millis = left.as_millis() + u128::from(!left.subsec_nanos().is_multiple_of(1_000_000));
     let timeout = PollTimeout::from(u16::try_from(millis).unwrap_or(u16::MAX));
     match poll(fds, timeout) {
         Ok(_) | Err(Errno::EINTR) => Ok(()),
