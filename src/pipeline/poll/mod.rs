@@ -5,8 +5,12 @@
 
 pub mod command;
 pub mod guard;
+pub mod guardian;
 pub mod http;
 pub mod tcp;
+#[doc(hidden)]
+pub mod testing;
+pub(crate) mod wait;
 
 use std::time::Duration;
 

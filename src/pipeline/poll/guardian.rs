@@ -1,0 +1,238 @@
+//! Who stops a poll command when the daemon no longer can?
+//!
+//! A process between the two (R12). It leads the command's process group, holds the reading end of a
+//! pipe whose writing end only the daemon has, and says on its stderr, line by line, how things stand:
+//! `ready`, then `exit N`, `signal N` or `failed WHY`. After the command's end it kills what is left
+//! of the group, itself included: no other signal reaches a whole group at once.
+
+use std::io::{self, BufRead, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, ChildStdin, Command, ExitCode, ExitStatus, Stdio};
+use std::time::Duration;
+
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::poll::{PollFd, PollFlags};
+use nix::sys::signal::{SigSet, Signal, killpg};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::unistd::{Pid, getpgrp, getpid, setpgid};
+
+use crate::clock::{BootClock, Clock, Moment};
+use crate::model::SESSION_MAX_BYTES;
+use crate::pipeline::poll::wait::{is_ready, plain, wait};
+
+/// The exit code of a shell for a command that is not there.
+const NOT_FOUND: u8 = 127;
+
+/// The hidden subcommand `guardian --grace-ms N -- PROGRAM [ARGUMENT]…`; `args` is what follows its
+/// name. Call it before anything else: no thread may exist yet, and no setting matters here.
+pub fn guardian_main(args: &[String]) -> ExitCode {
+    let guarded = match args {
+        [flag, millis, dashes, program @ ..] if flag == "--grace-ms" && dashes == "--" => {
+            match (millis.parse(), program) {
+                (Ok(millis), [name, rest @ ..]) => guard(name, rest, Duration::from_millis(millis)),
+                _ => Err(io::Error::other("--grace-ms N and a program are needed")),
+            }
+        }
+        _ => Err(io::Error::other("use it as: guardian --grace-ms N -- PROGRAM [ARGUMENT]…")),
+    };
+    guarded.unwrap_or_else(|error| {
+        say(&format!("failed the guardian could not work: {}", plain(&error)));
+        ExitCode::FAILURE
+    })
+}
+
+fn guard(name: &str, args: &[String], grace: Duration) -> io::Result<ExitCode> {
+    let mut ends = SigSet::empty();
+    ends.add(Signal::SIGCHLD);
+    // The only one blocked, whatever the daemon blocks; and before the handler's thread exists, or
+    // that thread would swallow it.
+    ends.thread_set_mask()?;
+    // A TERM for the group must not end its guardian. A handler, not a mask: the command would
+    // inherit a mask.
+    ctrlc::set_handler(|| ()).map_err(io::Error::other)?;
+    let own = Pid::from_raw(0);
+    if getpgrp() != getpid() {
+        setpgid(own, own)?;
+    }
+    let watched = SignalFd::with_flags(&ends, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
+    say("ready");
+    let Some(document) = read_frame(&mut io::stdin().lock())? else {
+        return Ok(ExitCode::SUCCESS);
+    };
+    let mut command = Command::new(name);
+    command.args(args).stdin(Stdio::piped()).stderr(Stdio::null());
+    ends.thread_unblock()?;
+    let started = command.spawn();
+    ends.thread_block()?;
+    let mut child = match started {
+        Ok(child) => child,
+        Err(error) => {
+            say(&format!("failed cannot run {name}: {}", plain(&error)));
+            return Ok(ExitCode::from(NOT_FOUND));
+        }
+    };
+    let feed = child.stdin.take().map(|it| Feed::new(it, document)).transpose()?;
+    let status = Watch { feed, ends: watched, grace, kill_at: None }.until_end(&mut child)?;
+    say(&verdict(status));
+    killpg(getpgrp(), Signal::SIGKILL)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// `None` when the daemon gave up before it had said everything: then nothing may start.
+fn read_frame(input: &mut impl BufRead) -> io::Result<Option<Vec<u8>>> {
+    let mut line = String::new();
+    input.take(16).read_line(&mut line)?;
+    let Some(digits) = line.strip_suffix('\n') else { return Ok(None) };
+    let length: usize = digits.parse().map_err(io::Error::other)?;
+    if length > SESSION_MAX_BYTES {
+        return Err(io::Error::other("the session is too large"));
+    }
+    let mut document = vec![0; length];
+    match input.read_exact(&mut document) {
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
+        read => read.map(|()| Some(document)),
+    }
+}
+
+struct Watch {
+    feed: Option<Feed>,
+    ends: SignalFd,
+    grace: Duration,
+    kill_at: Option<Moment>,
+}
+
+impl Watch {
+    fn until_end(mut self, child: &mut Child) -> io::Result<ExitStatus> {
+        let daemon = io::stdin();
+        let mut is_alone = false;
+        loop {
+            // A program that does not read its input, or closes it, must not matter here.
+            if self.feed.as_mut().is_some_and(|it| it.push() != Fed::Partly) {
+                self.feed = None;
+            }
+            if let Some(status) = child.try_wait()? {
+                return Ok(status);
+            }
+            let left = match self.kill_at {
+                None => Duration::MAX,
+                Some(at) => at.since(BootClock.now()),
+            };
+            if left.is_zero() {
+                // Only the command yet, so that it is waited for and leaves no zombie.
+                child.kill()?;
+                self.kill_at = None;
+                continue;
+            }
+            if self.wait(&daemon, is_alone, left)? && daemon.lock().read(&mut [0; 64])? == 0 {
+                is_alone = true;
+                self.kill_at = Some(BootClock.now() + self.grace);
+                killpg(getpgrp(), Signal::SIGTERM)?;
+            }
+        }
+    }
+
+    /// Whether there is something to read from the daemon, or its end.
+    fn wait(&self, daemon: &io::Stdin, is_alone: bool, left: Duration) -> io::Result<bool> {
+        let mut fds = vec![PollFd::new(self.ends.as_fd(), PollFlags::POLLIN)];
+        if let Some(feed) = &self.feed {
+            fds.push(PollFd::new(feed.as_fd(), PollFlags::POLLOUT));
+        }
+        if !is_alone {
+            fds.push(PollFd::new(daemon.as_fd(), PollFlags::POLLIN));
+        }
+        wait(&mut fds, left)?;
+        let heard = !is_alone && fds.last().is_some_and(is_ready);
+        // One signal may stand for many ends; only the next look at the command counts.
+        while self.ends.read_signal()?.is_some() {}
+        Ok(heard)
+    }
+}
+
+fn verdict(status: ExitStatus) -> String {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("exit {code}"),
+        (None, Some(signal)) => format!("signal {signal}"),
+        (None, None) => "failed the command ended in an unknown way".into(),
+    }
+}
+
+/// Nobody may be listening any more, and that is no reason to stop guarding.
+fn say(line: &str) {
+    drop(io::stderr().write_all(format!("{line}\n").as_bytes()));
+}
+
+/// Bytes on their way into a pipe whose reader may be slow, or never read.
+#[derive(Debug)]
+pub(crate) struct Feed {
+    pipe: ChildStdin,
+    bytes: Vec<u8>,
+    sent: usize,
+}
+
+/// How far a [`Feed`] got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fed {
+    Partly,
+    Wholly,
+    NobodyReads,
+}
+
+impl Feed {
+    pub(crate) fn new(pipe: ChildStdin, bytes: Vec<u8>) -> io::Result<Self> {
+        fcntl(pipe.as_fd(), FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
+        Ok(Self { pipe, bytes, sent: 0 })
+    }
+
+    pub(crate) fn add(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    pub(crate) fn is_pending(&self) -> bool {
+        self.sent < self.bytes.len()
+    }
+
+    /// Writes what fits without waiting.
+    pub(crate) fn push(&mut self) -> Fed {
+        while self.is_pending() {
+            match self.pipe.write(&self.bytes[self.sent..]) {
+                Ok(more) => self.sent += more,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => (),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Fed::Partly,
+                Err(_) => {
+                    self.sent = self.bytes.len();
+                    return Fed::NobodyReads;
+                }
+            }
+        }
+        Fed::Wholly
+    }
+}
+
+impl AsFd for Feed {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.pipe.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_starts_on_half_a_session() {
+        for (said, heard) in [
+            ("3\nabc", Some("abc")),
+            ("0\n", Some("")),
+            ("3\nabcdef", Some("abc")),
+            ("3\nab", None),
+            ("3", None),
+            ("", None),
+        ] {
+            let document = read_frame(&mut said.as_bytes()).unwrap();
+            assert_eq!(document.as_deref(), heard.map(str::as_bytes), "{said:?}");
+        }
+        assert!(read_frame(&mut "x\nabc".as_bytes()).is_err());
+        assert!(read_frame(&mut "99999999\n".as_bytes()).is_err());
+    }
+}
