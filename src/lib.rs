@@ -1,9 +1,28 @@
-//! Leasehold.
+//! Leasehold lets a fleet of plain VMs share out polling work through Redis: one endpoint, one lease,
+//! one poller. Start another instance and it takes its share; kill one and the others take over.
+//!
+//! Data flows one way, and the modules are listed in that order:
+//!
+//! ```text
+//! sessions in Redis → discovery → placement → ownership → schedule → poll → publish
+//! ```
+//!
+//! [`store`] asks Redis and knows every answer; [`pipeline`] holds the stages, plain values and functions
+//! of `now`; [`daemon`] is the threads around them. To hold leases in a program of your own use
+//! [`LeaseManager`]; to poll in your own way implement [`Poller`] and start a [`Daemon`].
+
+pub mod model;
 pub mod clock;
 pub mod config;
 pub mod event;
-pub mod model;
 pub mod store;
 pub mod pipeline;
-pub use model::{Sample, Session};
-pub use pipeline::lease::{PollPermit, Revoked};
+pub mod daemon;
+pub mod manager;
+
+pub use crate::config::Config;
+pub use crate::daemon::Daemon;
+pub use crate::manager::LeaseManager;
+pub use crate::model::{EndpointId, FenceToken, InstanceId, Sample, Session, Tenure};
+pub use crate::pipeline::lease::{PollPermit, Revoked};
+pub use crate::pipeline::poll::Poller;

@@ -6,6 +6,8 @@ use std::env;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
+use leasehold::pipeline::poll::guardian::guardian_main;
+
 use crate::cli::args::{Command, parse};
 
 fn main() -> ExitCode {
@@ -14,7 +16,7 @@ fn main() -> ExitCode {
     match command {
         Ok(Command::Run(config)) => cli::run::run(config),
         Ok(Command::Release { config, what }) => cli::release::release(config, what),
-        Ok(Command::Guardian { program, grace }) => cli::guardian(&program, grace),
+        Ok(Command::Guardian { program, grace }) => guardian_main(&program, grace),
         Ok(Command::Help(text)) => cli::say(&text),
         Ok(Command::Version) => cli::say(concat!("leasehold ", env!("CARGO_PKG_VERSION"), "\n")),
         Err(error) => cli::fail(cli::USAGE, &error),

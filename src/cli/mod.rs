@@ -12,7 +12,6 @@ pub(crate) mod run;
 use std::fmt;
 use std::io::{self, Write};
 use std::process::ExitCode;
-use std::time::Duration;
 
 /// It failed.
 pub(crate) const FAILED: u8 = 1;
@@ -31,10 +30,4 @@ pub(crate) fn say(text: &str) -> ExitCode {
     let mut stdout = io::stdout().lock();
     let _ = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
     ExitCode::SUCCESS
-}
-
-/// Runs `program` so that it cannot outlive the daemon.
-pub(crate) fn guardian(program: &[String], grace: Duration) -> ExitCode {
-    let _ = (program, grace);
-    fail(FAILED, &"guardian is not wired yet")
 }

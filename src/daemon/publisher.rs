@@ -48,8 +48,11 @@ impl Publisher {
         if self.outbox.is_empty() {
             let Ok(polled) = self.samples.recv() else { return false };
             self.outbox.put(polled.0, polled.1);
-        } else if !wait.is_zero() && self.outbox.room() > 0 {
-            match self.samples.recv_timeout(wait) {
+        } else if !wait.is_zero() {
+            // While there is no room only time can help: leases end, and their results with them.
+            let none = crossbeam_channel::never();
+            let samples = if self.outbox.room() > 0 { &self.samples } else { &none };
+            match samples.recv_timeout(wait) {
                 Ok(polled) => self.outbox.put(polled.0, polled.1),
                 Err(RecvTimeoutError::Timeout) => (),
                 // The pollers are gone and the store does not answer: a stop does not wait for it.

@@ -49,6 +49,13 @@ impl InstanceId {
         Self(format!("{host}-{unix_nanos}-{}", &random[..8]).into())
     }
 
+    /// An id for a process that starts now on `host`.
+    #[expect(clippy::disallowed_methods, reason = "the wall clock is part of the id, for people")]
+    pub fn generate_now(host: &str) -> Self {
+        let since_1970 = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        Self::generate(host, since_1970.map_or(0, |it| it.as_nanos()))
+    }
+
     /// Takes any non-empty text, as found in Redis or given in a test.
     pub fn new(text: &str) -> Self {
         Self(text.into())

@@ -9,5 +9,5 @@ pub mod lease;
 pub mod witness;
 pub mod ownership;
 pub mod schedule;
-//pub mod poll;
+pub mod poll;
 pub mod publish;

@@ -453,6 +453,13 @@ impl OwnershipTable {
         ready
     }
 
+    /// Aborts every running poll; the leases stay until they are released.
+    pub fn abort_all(&self) {
+        let running = |it: &Arc<Lease>| it.state.lock().running.clone();
+        let aborts: Vec<_> = self.leases.read().values().filter_map(running).collect();
+        aborts.iter().for_each(|it| it.fire());
+    }
+
     /// When the next running poll of a draining lease has outlasted `patience`.
     pub fn next_impatience(&self, patience: Duration) -> Option<Moment> {
         let leases = self.leases.read();

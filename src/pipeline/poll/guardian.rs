@@ -24,17 +24,12 @@ use crate::pipeline::poll::wait::{is_ready, plain, wait};
 /// The exit code of a shell for a command that is not there.
 const NOT_FOUND: u8 = 127;
 
-/// The hidden subcommand `guardian --grace-ms N -- PROGRAM [ARGUMENT]…`; `args` is what follows its
-/// name. Call it before anything else: no thread may exist yet, and no setting matters here.
-pub fn guardian_main(args: &[String]) -> ExitCode {
-    let guarded = match args {
-        [flag, millis, dashes, program @ ..] if flag == "--grace-ms" && dashes == "--" => {
-            match (millis.parse(), program) {
-                (Ok(millis), [name, rest @ ..]) => guard(name, rest, Duration::from_millis(millis)),
-                _ => Err(io::Error::other("--grace-ms N and a program are needed")),
-            }
-        }
-        _ => Err(io::Error::other("use it as: guardian --grace-ms N -- PROGRAM [ARGUMENT]…")),
+/// The hidden subcommand `guardian --grace-ms N -- PROGRAM [ARGUMENT]…`. Call it before any thread
+/// exists: it blocks a signal for the whole process.
+pub fn guardian_main(program: &[String], grace: Duration) -> ExitCode {
+    let guarded = match program {
+        [name, rest @ ..] => guard(name, rest, grace),
+        [] => Err(io::Error::other("a program is needed")),
     };
     guarded.unwrap_or_else(|error| {
         say(&format!("failed the guardian could not work: {}", plain(&error)));

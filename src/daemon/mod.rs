@@ -1,0 +1,243 @@
+//! The threads: the only place that spawns, waits, or wires stages together.
+//!
+//! | thread | wakes on | reads | writes | sends |
+//! |---|---|---|---|---|
+//! | `heartbeat` | tick | | Redis `poll:node`; table | |
+//! | `renewal` | lease due, retry | table | Redis leases; table | |
+//! | `expiry` | next deadline | table | table; aborts polls | |
+//! | `watch` | push from Redis | Redis pub/sub | | `Nudge` → reconcile |
+//! | `reconcile` | tick, nudge, fallback due | Redis; table | Redis leases; table | `LeaseChange` → dispatch |
+//! | `dispatch` | change, poll done, next due | table; Redis (verify) | its schedule | `PollJob` → pollers |
+//! | `poller-NN` | job | table (permit) | the endpoint | `Polled` → publish, `PollDone` → dispatch |
+//! | `publish` | result | | Redis results (fenced) | `Nudge` → reconcile |
+//! | `main` | signals | | | nothing: drops the stop sources |
+//!
+//! Every channel is bounded. `changes` blocks reconcile, which nothing safety depends on waits for;
+//! `jobs` is never full, because dispatch gives out no more than fit; `dones` fits every job given out;
+//! `samples` blocks pollers; `nudges` drops, because a look is due anyway.
+
+pub mod dispatch;
+pub mod expiry;
+pub mod heartbeat;
+pub mod keeper;
+mod look;
+pub mod poller;
+pub mod publisher;
+pub mod reconcile;
+pub mod renewal;
+pub mod report;
+pub mod state_file;
+pub mod thread;
+pub mod watch;
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, after, bounded, select};
+
+use crate::clock::Clock;
+use crate::config::Config;
+use crate::daemon::dispatch::{Dispatch, LeaseChange, PollDone, PollJob};
+use crate::daemon::keeper::{Keeper, Lines, StartError};
+use crate::daemon::poller::PollerThread;
+use crate::daemon::publisher::Publisher;
+use crate::daemon::reconcile::{Nudge, Reconcile};
+use crate::daemon::report::Reporter;
+use crate::daemon::thread::{Stop, StopSource, Thread, stop};
+use crate::daemon::watch::Watch;
+use crate::event::Event;
+use crate::model::InstanceId;
+use crate::pipeline::ownership::OwnershipTable;
+use crate::pipeline::poll::Poller;
+use crate::pipeline::publish::Outbox;
+use crate::pipeline::schedule::Pace;
+use crate::store::Store;
+
+const CHANGES_MAX: usize = 1_024;
+const NUDGES_MAX: usize = 256;
+
+/// One running instance.
+pub struct Daemon {
+    table: Arc<OwnershipTable>,
+    drain_timeout: Duration,
+    keeper: Keeper,
+    moving: StopSource,
+    movers: Vec<Thread>,
+    polling: StopSource,
+    dispatch: Thread,
+    pollers: Vec<Thread>,
+    /// Every poller holds the other end.
+    pollers_gone: Receiver<()>,
+    publish: Thread,
+}
+
+impl Daemon {
+    /// Starts every thread, waiting for the store first (until told to stop).
+    pub fn start(
+        config: &Config,
+        me: InstanceId,
+        clock: Arc<dyn Clock>,
+        lines: &Lines,
+        poller: Arc<dyn Poller>,
+        until: &Stop,
+    ) -> Result<Self, StartError> {
+        let table = keeper::table(config, me, clock);
+        let keeper = Keeper::start(config, &table, lines, until)?;
+        let (nudges, nudged) = bounded(NUDGES_MAX);
+        let (changes, changed) = bounded(CHANGES_MAX);
+        let (jobs, to_do) = bounded(2 * config.workers);
+        let (dones, done) = bounded(4 * config.workers);
+        let (samples, sampled) = bounded(Outbox::CAPACITY);
+
+        let (polling, when) = stop();
+        let line = Arc::clone(&lines.dispatch);
+        let dispatch =
+            Dispatch::new(line, Arc::clone(&table), pace(config), jobs, config.workers);
+        let dispatch = run_dispatch(dispatch, changed, done, when)?;
+        let (pollers_here, pollers_gone) = bounded(0);
+        let thread = PollerThread::new(poller, Arc::clone(&table), samples, dones, nudges.clone());
+        let pollers = run_pollers(&thread, &to_do, config.workers, &pollers_here)?;
+        let publisher =
+            Publisher::new(Arc::clone(&lines.publish), Arc::clone(&table), sampled, nudges.clone());
+        let publish = Thread::spawn("publish", move || publisher.run())?;
+
+        let (moving, when) = stop();
+        let line = Arc::clone(&lines.reconcile);
+        let reconcile = Reconcile::new(
+            line,
+            Arc::clone(&table),
+            changes,
+            config.reconcile_interval,
+            config.drain_timeout,
+        );
+        let movers = vec![
+            run_watch(&lines.rest, &table, nudges, when.clone())?,
+            run_reconcile(reconcile, nudged, when)?,
+        ];
+        let drain_timeout = config.drain_timeout;
+        Ok(Self {
+            table,
+            drain_timeout,
+            keeper,
+            moving,
+            movers,
+            polling,
+            dispatch,
+            pollers,
+            pollers_gone,
+            publish,
+        })
+    }
+
+    /// What this instance holds.
+    pub fn table(&self) -> &Arc<OwnershipTable> {
+        &self.table
+    }
+
+    /// R11: the order is the safety argument. No poll outlives the renewal of its lease, and nobody
+    /// counts us any more when the leases become free.
+    pub fn stop(self) {
+        let mut keeper = self.keeper;
+        drop(self.moving); // reconcile and watch: nothing new is acquired
+        drop(self.movers);
+        for endpoint in self.table.endpoints() {
+            self.table.drain(&endpoint); // queued jobs get no permit any more
+        }
+        drop(self.polling);
+        drop(self.dispatch); // takes the job queue with it, so pollers end after the poll they run
+        let drained = self.pollers_gone.recv_timeout(self.drain_timeout);
+        if drained == Err(RecvTimeoutError::Timeout) {
+            self.table.abort_all();
+        }
+        drop(self.pollers);
+        drop(self.publish); // the last results, while the leases are still ours
+        keeper.end_heartbeat();
+        keeper.release_all();
+        let held = self.table.len();
+        Reporter::new(&self.table).say(&Event::DaemonStopped { held });
+    }
+}
+
+fn pace(config: &Config) -> Pace {
+    Pace {
+        interval: config.interval,
+        timeout: config.timeout,
+        light_after: config.light_after,
+        light_interval: config.light_interval,
+    }
+}
+
+fn run_dispatch(
+    mut dispatch: Dispatch,
+    changes: Receiver<LeaseChange>,
+    dones: Receiver<PollDone>,
+    when: Stop,
+) -> io::Result<Thread> {
+    Thread::spawn("dispatch", move || {
+        let mut changes = changes;
+        loop {
+            let due = after(dispatch.step());
+            select! {
+                recv(when.receiver()) -> _ => return,
+                // Reconcile has ended: what is held is still polled until we are told to stop.
+                recv(changes) -> change => match change {
+                    Ok(change) => dispatch.change(change),
+                    Err(_) => changes = crossbeam_channel::never(),
+                },
+                recv(dones) -> done => done.iter().for_each(|it| dispatch.done(it)),
+                recv(due) -> _ => (),
+            }
+            changes.try_iter().take(CHANGES_MAX).for_each(|it| dispatch.change(it));
+            dones.try_iter().take(CHANGES_MAX).for_each(|it| dispatch.done(&it));
+        }
+    })
+}
+
+fn run_pollers(
+    thread: &PollerThread,
+    jobs: &Receiver<PollJob>,
+    workers: usize,
+    here: &Sender<()>,
+) -> io::Result<Vec<Thread>> {
+    let spawn = |n: usize| {
+        let (thread, jobs, here) = (thread.clone(), jobs.clone(), here.clone());
+        Thread::spawn(&format!("poller-{n:02}"), move || {
+            let _here = here;
+            jobs.iter().for_each(|job| thread.step(job));
+        })
+    };
+    (0..workers).map(spawn).collect()
+}
+
+fn run_watch(
+    line: &Arc<dyn Store>,
+    table: &Arc<OwnershipTable>,
+    nudges: Sender<Nudge>,
+    when: Stop,
+) -> io::Result<Thread> {
+    let (me, timeout) = (table.instance().clone(), table.rhythm().store_timeout);
+    let mut watch = Watch::new(Arc::clone(line), me, timeout, nudges);
+    Thread::steps("watch", when, move || watch.step())
+}
+
+fn run_reconcile(
+    mut reconcile: Reconcile,
+    nudges: Receiver<Nudge>,
+    when: Stop,
+) -> io::Result<Thread> {
+    Thread::spawn("reconcile", move || {
+        let mut heard: Vec<Nudge> = Vec::new();
+        loop {
+            let due = after(reconcile.step(&heard));
+            heard.clear();
+            select! {
+                recv(when.receiver()) -> _ => return,
+                recv(nudges) -> nudge => heard.extend(nudge),
+                recv(due) -> _ => (),
+            }
+            heard.extend(nudges.try_iter().take(NUDGES_MAX));
+        }
+    })
+}
+

@@ -1,0 +1,173 @@
+//! Leases for a program of your own: no polling, no placement, just the rights and their deadlines.
+//!
+//! The seeds' `LeaseManager` in Rust's manner, a thin face over the ownership table. A right can end at
+//! any moment: ask [`LeaseManager::is_owned`] right before each effect, and pass the fence along.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::clock::{BootClock, Clock, Moment};
+use crate::config::Config;
+use crate::daemon::keeper::{Keeper, Lines, StartError, table};
+use crate::daemon::thread::stop;
+use crate::model::{EndpointId, FenceToken, InstanceId, Tenure};
+use crate::pipeline::lease::Standing;
+use crate::pipeline::ownership::OwnershipTable;
+use crate::pipeline::placement::preference;
+use crate::store::keys::Keys;
+use crate::store::redis::RedisStore;
+use crate::store::{Store, StoreError, Wake};
+
+/// A running instance that holds leases until it is stopped or dropped.
+pub struct LeaseManager {
+    table: Arc<OwnershipTable>,
+    store: Arc<dyn Store>,
+    keeper: Keeper,
+}
+
+/// How an endpoint stands, as this instance sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LeaseState {
+    /// Never asked, or nobody's.
+    Unknown,
+    /// Ours, and confirmed.
+    Owned,
+    /// Another instance's.
+    Other,
+    /// Ours, but a question about it got no answer: do nothing under it.
+    Uncertain,
+}
+
+/// What is known about a lease.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeaseInfo {
+    /// Whose it is, if anybody's.
+    pub owner: Option<InstanceId>,
+    /// How it stands.
+    pub state: LeaseState,
+    /// The fence, if it is ours.
+    pub fence: Option<FenceToken>,
+    /// When the grant was asked for, if it is ours.
+    pub acquired_at: Option<Moment>,
+    /// When its last confirmation was asked for, if it is ours.
+    pub last_renewed_at: Option<Moment>,
+}
+
+impl LeaseManager {
+    /// Connects to the Redis of `config` and begins to beat. Fails where a daemon would wait.
+    pub fn start(config: Config) -> Result<Self, StartError> {
+        let keys = Keys::new(&config.prefix, &config.session_prefix);
+        let store = RedisStore::new(config.redis.expose(), &config.redis.to_string(), keys)
+            .map_err(StartError::Store)?;
+        store.inspect(config.store_timeout).map_err(StartError::Store)?;
+        let me = InstanceId::generate_now(&config.host_name);
+        Self::start_on(&config, me, &Lines::redis(store), Arc::new(BootClock))
+    }
+
+    /// The same on stores and a clock of one's own.
+    pub fn start_on(
+        config: &Config,
+        me: InstanceId,
+        lines: &Lines,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self, StartError> {
+        let table = table(config, me, clock);
+        let (_source, until) = stop();
+        let keeper = Keeper::start(config, &table, lines, &until)?;
+        Ok(Self { table, store: Arc::clone(&lines.reconcile), keeper })
+    }
+
+    /// Gives back everything and wakes the others. Dropping does the same.
+    pub fn stop(self) {
+        drop(self.keeper);
+    }
+
+    /// Takes the lease if it is free. True also when it is held already; false when another has it,
+    /// or nothing is granted yet.
+    pub fn try_acquire(&self, endpoint: &EndpointId) -> Result<bool, StoreError> {
+        // Once more when the epoch changed under the question (R5).
+        for _ in 0..2 {
+            if self.table.tenure(endpoint).is_some() {
+                return Ok(self.table.may_poll(endpoint));
+            }
+            let question = self.table.question();
+            let wanted = std::slice::from_ref(endpoint);
+            let reply = self.store.acquire(&question.ask, wanted)?;
+            let (gained, _) = self.table.granted(&question, wanted, &reply);
+            if reply.answer.is_some() {
+                return Ok(!gained.is_empty());
+            }
+        }
+        Ok(false)
+    }
+
+    /// Gives the lease back, if it is held, and says so.
+    pub fn release(&self, endpoint: &EndpointId) -> Result<(), StoreError> {
+        if !self.table.drain(endpoint) {
+            return Ok(());
+        }
+        let tenures: Vec<Tenure> = self.table.drained(Duration::ZERO);
+        let from = self.table.instance().clone();
+        let freed = tenures.iter().map(|it| it.endpoint.clone()).collect();
+        let word = Wake { to: None, from, wants: vec![], freed };
+        self.store.release(&self.table.question().ask, &tenures, &[word]).map(drop)
+    }
+
+    /// Whether something may be done under this lease, right now.
+    pub fn is_owned(&self, endpoint: &EndpointId) -> bool {
+        self.table.may_poll(endpoint)
+    }
+
+    /// The fence under which `endpoint` is held right now: send it along with every effect.
+    pub fn fence(&self, endpoint: &EndpointId) -> Option<FenceToken> {
+        let fence = self.table.tenure(endpoint)?.fence;
+        self.is_owned(endpoint).then_some(fence)
+    }
+
+    /// Everything held, in whatever standing.
+    pub fn owned(&self) -> Vec<EndpointId> {
+        self.table.endpoints()
+    }
+
+    /// How `endpoint` stands. Asks the store only about what is not held here.
+    pub fn info(&self, endpoint: &EndpointId) -> Result<LeaseInfo, StoreError> {
+        if let Some(held) = self.table.holding(endpoint) {
+            let owned = held.standing == Standing::Held && self.table.now() < held.deadline;
+            return Ok(LeaseInfo {
+                owner: Some(self.instance_id().clone()),
+                state: if owned { LeaseState::Owned } else { LeaseState::Uncertain },
+                fence: Some(held.fence),
+                acquired_at: Some(held.acquired_at),
+                last_renewed_at: Some(held.renewed_at),
+            });
+        }
+        let timeout = self.table.rhythm().store_timeout;
+        let owner = self.store.owners(std::slice::from_ref(endpoint), timeout)?.pop().flatten();
+        let state = if owner.is_some() { LeaseState::Other } else { LeaseState::Unknown };
+        Ok(LeaseInfo { owner, state, fence: None, acquired_at: None, last_renewed_at: None })
+    }
+
+    /// Every instance with a heartbeat (FR-007).
+    pub fn live_instances(&self) -> Result<Vec<InstanceId>, StoreError> {
+        let live = self.store.instances(self.table.rhythm().store_timeout)?;
+        Ok(live.into_iter().map(|it| it.0).collect())
+    }
+
+    /// Who should own `endpoint` by rendezvous hashing of the live instances (FR-013).
+    pub fn preferred_owner(&self, endpoint: &EndpointId) -> Result<Option<InstanceId>, StoreError> {
+        let live = self.live_instances()?;
+        Ok(preference(endpoint, &live).first().map(|it| (*it).clone()))
+    }
+
+    /// Who this is.
+    pub fn instance_id(&self) -> &InstanceId {
+        self.table.instance()
+    }
+}
+
+impl fmt::Debug for LeaseManager {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "LeaseManager({}, {} held)", self.instance_id(), self.table.len())
+    }
+}
