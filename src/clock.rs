@@ -60,7 +60,8 @@ impl Clock for BootClock {
     fn now(&self) -> Moment {
         // The call can only fail for a clock id the kernel does not know, and every Linux since
         // 2.6.39 knows this one; without a clock nothing here may go on.
-        let time = clock_gettime(ClockId::CLOCK_BOOTTIME).expect("this kernel has no CLOCK_BOOTTIME");
+        let time =
+            clock_gettime(ClockId::CLOCK_BOOTTIME).expect("this kernel has no CLOCK_BOOTTIME");
         let seconds = u64::try_from(time.tv_sec()).unwrap_or(0);
         let nanos = u64::try_from(time.tv_nsec()).unwrap_or(0);
         Moment(seconds * 1_000_000_000 + nanos)

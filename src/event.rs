@@ -190,7 +190,8 @@ struct Fields<'a, 'b>(&'a mut fmt::Formatter<'b>);
 impl Fields<'_, '_> {
     fn put(&mut self, key: &str, value: &dyn fmt::Display) -> Result<&mut Self, fmt::Error> {
         let text = value.to_string();
-        let plain = !text.is_empty() && text.bytes().all(|c| c.is_ascii_graphic() && c != b'"' && c != b'=');
+        let plain = !text.is_empty()
+            && text.bytes().all(|c| c.is_ascii_graphic() && c != b'"' && c != b'=');
         if plain {
             write!(self.0, " {key}={text}")?;
         } else {
@@ -199,7 +200,11 @@ impl Fields<'_, '_> {
         Ok(self)
     }
 
-    fn maybe(&mut self, key: &str, value: &Option<impl fmt::Display>) -> Result<&mut Self, fmt::Error> {
+    fn maybe(
+        &mut self,
+        key: &str,
+        value: &Option<impl fmt::Display>,
+    ) -> Result<&mut Self, fmt::Error> {
         match value {
             Some(value) => self.put(key, value),
             None => Ok(self),

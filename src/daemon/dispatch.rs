@@ -86,9 +86,9 @@ impl Dispatch {
         match change {
             LeaseChange::Session(session) => self.schedule.changed(&session, now),
             LeaseChange::Gained { tenure, session, polled_at_ms } => {
-                let age = polled_at_ms.zip(self.table.server_ms()).map(|(polled, server)| {
-                    Duration::from_millis(server.saturating_sub(polled))
-                });
+                let age = polled_at_ms
+                    .zip(self.table.server_ms())
+                    .map(|(polled, server)| Duration::from_millis(server.saturating_sub(polled)));
                 let rhythm = self.table.rhythm();
                 // As long as a failover can take, with a hold-off in between.
                 let kept = rhythm.lease.hold_off() * 2 + rhythm.heartbeat.ttl;

@@ -74,9 +74,9 @@ impl Looker {
             return false;
         }
         self.last_look = now;
+        self.next_look = now + self.interval;
         match self.look() {
             Ok(()) => {
-                self.next_look = now + self.interval;
                 if let Some(since) = self.away_since.take() {
                     self.reporter.say(&Event::StoreReachable { away: now.since(since) });
                 }
@@ -114,7 +114,8 @@ impl Looker {
         let mut owners = FnvHashMap::default();
         for batch in endpoints.chunks(BATCH_MAX) {
             let stored = self.store.owners(batch, timeout)?;
-            let owned = batch.iter().zip(stored).filter_map(|(it, owner)| Some((it.clone(), owner?)));
+            let owned =
+                batch.iter().zip(stored).filter_map(|(it, owner)| Some((it.clone(), owner?)));
             owners.extend(owned);
         }
         self.take_in(View { instances, endpoints, owners });
@@ -152,7 +153,10 @@ impl Looker {
         orphans.extend(
             view.endpoints
                 .iter()
-                .filter(|it| dead(view.owners.get(*it)) || (!view.owners.contains_key(*it) && dead(self.view.owners.get(*it))))
+                .filter(|it| {
+                    dead(view.owners.get(*it))
+                        || (!view.owners.contains_key(*it) && dead(self.view.owners.get(*it)))
+                })
                 .cloned(),
         );
         self.orphans = orphans;

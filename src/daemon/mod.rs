@@ -92,8 +92,7 @@ impl Daemon {
 
         let (polling, when) = stop();
         let line = Arc::clone(&lines.dispatch);
-        let dispatch =
-            Dispatch::new(line, Arc::clone(&table), pace(config), jobs, config.workers);
+        let dispatch = Dispatch::new(line, Arc::clone(&table), pace(config), jobs, config.workers);
         let dispatch = run_dispatch(dispatch, changed, done, when)?;
         let (pollers_here, pollers_gone) = bounded(0);
         let thread = PollerThread::new(poller, Arc::clone(&table), samples, dones, nudges.clone());
@@ -240,4 +239,3 @@ fn run_reconcile(
         }
     })
 }
-

@@ -112,7 +112,10 @@ impl Reconcile {
         if self.looker.sees() {
             self.replan(looked);
             self.note_hold_off();
-            if self.table.hold_off().is_none() && self.table.is_beating() && self.looker.is_settled() {
+            if self.table.hold_off().is_none()
+                && self.table.is_beating()
+                && self.looker.is_settled()
+            {
                 self.hand_over();
                 self.acquire();
                 if looked {
@@ -192,7 +195,8 @@ impl Reconcile {
 
     /// R8: whoever asks gets what the plan gives it, once the running poll has ended.
     fn hand_over(&mut self) {
-        let reason = if self.looker.my_weight() == Some(0) { Leaving::Drain } else { Leaving::Rebalance };
+        let reason =
+            if self.looker.my_weight() == Some(0) { Leaving::Drain } else { Leaving::Rebalance };
         for (endpoint, heir) in std::mem::take(&mut self.asks) {
             if self.plan.heirs.get(&endpoint) == Some(&heir) && self.table.drain(&endpoint) {
                 self.leaving.insert(endpoint, (reason, Some(heir)));
@@ -307,7 +311,8 @@ impl Reconcile {
     fn release_drained(&mut self) {
         let tenures = self.table.drained(self.drain_timeout);
         for batch in tenures.chunks(BATCH_MAX) {
-            let mut by_heir: FnvHashMap<Option<InstanceId>, Vec<EndpointId>> = FnvHashMap::default();
+            let mut by_heir: FnvHashMap<Option<InstanceId>, Vec<EndpointId>> =
+                FnvHashMap::default();
             let mut reasons = Vec::new();
             for Tenure { endpoint, .. } in batch {
                 let (leaving, heir) =

@@ -39,7 +39,8 @@ impl Renewal {
         let retry = rhythm.retry_interval();
         let Some(next) = self.table.next_renewal() else { return retry };
         let n_batches = u32::try_from(self.table.len().div_ceil(BATCH_MAX)).unwrap_or(u32::MAX);
-        let pace = if n_batches > 1 { rhythm.renew_interval / 2 / n_batches } else { Duration::ZERO };
+        let pace =
+            if n_batches > 1 { rhythm.renew_interval / 2 / n_batches } else { Duration::ZERO };
         next.since(self.table.now()).max(pace).min(retry)
     }
 }

@@ -27,7 +27,8 @@ impl StateFile {
     /// Locks the file in `dir`, waiting at most `patience` for its last holder to be gone.
     pub fn lock(dir: &Path, patience: Duration) -> io::Result<Self> {
         let path = dir.join(NAME);
-        let open = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
+        let open =
+            OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
         let mut file = open.map_err(|error| at(&path, "open", &error))?;
         let (_never, stop) = stop();
         let mut waited = Duration::ZERO;
@@ -71,6 +72,10 @@ impl StateFile {
 }
 
 fn at(path: &Path, verb: &str, error: &io::Error) -> io::Error {
-    let hint = if error.kind() == io::ErrorKind::WouldBlock { " (another leasehold runs here)" } else { "" };
+    let hint = if error.kind() == io::ErrorKind::WouldBlock {
+        " (another leasehold runs here)"
+    } else {
+        ""
+    };
     io::Error::new(error.kind(), format!("cannot {verb} {}: {error}{hint}", path.display()))
 }

@@ -74,8 +74,10 @@ impl Session {
         if value.len() > SESSION_MAX_BYTES {
             return Err(SessionError::TooLarge(value.len()));
         }
-        let document = std::str::from_utf8(value).map_err(|it| SessionError::NotJson(it.to_string()))?;
-        let json = serde_json::from_str(document).map_err(|it| SessionError::NotJson(it.to_string()))?;
+        let document =
+            std::str::from_utf8(value).map_err(|it| SessionError::NotJson(it.to_string()))?;
+        let json =
+            serde_json::from_str(document).map_err(|it| SessionError::NotJson(it.to_string()))?;
         let Value::Object(fields) = json else { return Err(SessionError::NotAnObject) };
         let id = text(&fields, "id")?.ok_or(SessionError::Missing("id"))?;
         if id != suffix {
@@ -123,7 +125,9 @@ impl Address {
         match scheme.as_str() {
             "tcp" if authority.len() != rest.len() => wrong("has a path, which tcp does not know"),
             "tcp" => has_port(authority).map(|()| Self::Tcp(authority.into())),
-            "" => has_port(authority).map(|()| Self::Http(with_path("http", authority, rest, path))),
+            "" => {
+                has_port(authority).map(|()| Self::Http(with_path("http", authority, rest, path)))
+            }
             "http" | "https" => Ok(Self::Http(with_path(&scheme, authority, rest, path))),
             _ => wrong("has an unknown scheme: use http, https or tcp"),
         }
@@ -132,7 +136,8 @@ impl Address {
 
 fn has_port(authority: &str) -> Result<(), SessionError> {
     let port = authority.rsplit_once(':').and_then(|(host, port)| {
-        (!host.is_empty() && port.bytes().all(|it| it.is_ascii_digit())).then(|| port.parse::<u16>())
+        (!host.is_empty() && port.bytes().all(|it| it.is_ascii_digit()))
+            .then(|| port.parse::<u16>())
     });
     match port {
         Some(Ok(1..)) => Ok(()),
@@ -150,7 +155,10 @@ fn with_path(scheme: &str, authority: &str, rest: &str, path: Option<&str>) -> S
     format!("{scheme}://{authority}{slash}{tail}")
 }
 
-fn text<'a>(fields: &'a Map<String, Value>, name: &'static str) -> Result<Option<&'a str>, SessionError> {
+fn text<'a>(
+    fields: &'a Map<String, Value>,
+    name: &'static str,
+) -> Result<Option<&'a str>, SessionError> {
     match fields.get(name) {
         None | Some(Value::Null) => Ok(None),
         Some(Value::String(it)) => Ok(Some(it)),

@@ -4,9 +4,9 @@
 
 pub mod discovery;
 pub mod placement;
+pub mod witness;
 pub mod abort;
 pub mod lease;
-pub mod witness;
 pub mod ownership;
 pub mod schedule;
 pub mod poll;

@@ -146,7 +146,8 @@ fn set_quotas(seats: &mut [Seat<'_>], endpoints: usize, total: u64) {
         open -= floor;
         seat.quota = usize::try_from(floor).unwrap_or(usize::MAX);
     }
-    let mut rest: Vec<usize> = (0..seats.len()).filter(|it| share(seats[*it].weight) % total > 0).collect();
+    let mut rest: Vec<usize> =
+        (0..seats.len()).filter(|it| share(seats[*it].weight) % total > 0).collect();
     rest.sort_by_key(|it| {
         let seat = &seats[*it];
         let remainder = share(seat.weight) % total;

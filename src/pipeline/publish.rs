@@ -49,7 +49,8 @@ impl Outbox {
 
     /// Drops what nobody may publish any more.
     pub fn drop_ended(&mut self, still_held: impl Fn(&Tenure) -> bool) -> Vec<Tenure> {
-        let (results, permits) = (std::mem::take(&mut self.results), std::mem::take(&mut self.permits));
+        let (results, permits) =
+            (std::mem::take(&mut self.results), std::mem::take(&mut self.permits));
         let mut ended = Vec::new();
         for (publication, permit) in results.into_iter().zip(permits) {
             if still_held(&publication.tenure) {

@@ -196,7 +196,11 @@ impl PollSchedule {
         let interval = if is_light { own.max(pace.light_interval) } else { own };
         let failures = entry.failures;
         // A tenure gained while the old poll still ran has its own due time.
-        let at = if entry.tenure == due.tenure { after(due.due_at, interval, now) } else { entry.due_at };
+        let at = if entry.tenure == due.tenure {
+            after(due.due_at, interval, now)
+        } else {
+            entry.due_at
+        };
         self.enqueue(endpoint, at);
         match (was_light, is_light) {
             (false, true) => Some(Tempo::Light(failures)),

@@ -68,7 +68,8 @@ mod tests {
     fn a_word_is_heard_as_it_was_said() {
         let id = |it| EndpointId::parse(it).unwrap();
         let (a, b) = (InstanceId::new("a"), InstanceId::new("b"));
-        let said = Wake { to: Some(b.clone()), from: a, wants: vec![id("e1")], freed: vec![id("e2")] };
+        let said =
+            Wake { to: Some(b.clone()), from: a, wants: vec![id("e1")], freed: vec![id("e2")] };
         assert_eq!(heard(Some(&b), wake(&said).as_bytes()), Some(said));
     }
 

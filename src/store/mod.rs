@@ -3,11 +3,11 @@
 //! A method is one round trip over a batch, with one answer per item. Losing is an answer; an `Err`
 //! means only that the store could not be asked, so nothing is known and the caller fails closed.
 
+mod ear;
 pub mod keys;
 pub mod memory;
-pub mod redis;
-mod ear;
 mod message;
+pub mod redis;
 mod reply;
 mod wire;
 
@@ -264,12 +264,7 @@ pub trait Store: Send + Sync {
     fn publish(&self, ask: &Ask, publications: &[Publication]) -> Stamped<Vec<Publish>>;
 
     /// Gives back what is ours (FR-003) and tells those who wait, in this order.
-    fn release(
-        &self,
-        ask: &Ask,
-        tenures: &[Tenure],
-        wakes: &[Wake],
-    ) -> Asked<Vec<Release>>;
+    fn release(&self, ask: &Ask, tenures: &[Tenure], wakes: &[Wake]) -> Asked<Vec<Release>>;
 
     /// Takes this instance's heartbeat away, and says so.
     fn withdraw(&self, ask: &Ask) -> Asked<()>;
@@ -284,11 +279,8 @@ pub trait Store: Send + Sync {
     fn instances(&self, timeout: Duration) -> Asked<Vec<(InstanceId, Weight)>>;
 
     /// Who owns each of these, if anybody.
-    fn owners(
-        &self,
-        endpoints: &[EndpointId],
-        timeout: Duration,
-    ) -> Asked<Vec<Option<InstanceId>>>;
+    fn owners(&self, endpoints: &[EndpointId], timeout: Duration)
+    -> Asked<Vec<Option<InstanceId>>>;
 
     /// Gives back the leases of a dead instance, heartbeat first; how many there were.
     fn bury(&self, dead: &InstanceId, timeout: Duration) -> Asked<usize>;

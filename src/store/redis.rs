@@ -87,7 +87,13 @@ impl RedisStore {
         }
     }
 
-    fn scan(&self, op: &'static str, prefix: &str, cursor: u64, timeout: Duration) -> Asked<(u64, Vec<Vec<u8>>)> {
+    fn scan(
+        &self,
+        op: &'static str,
+        prefix: &str,
+        cursor: u64,
+        timeout: Duration,
+    ) -> Asked<(u64, Vec<Vec<u8>>)> {
         let pattern = format!("{}*", glob_escaped(prefix));
         self.call(op, timeout, |wire| {
             let mut scan = ::redis::cmd("SCAN");
@@ -287,9 +293,10 @@ impl Store for RedisStore {
             let id = std::str::from_utf8(key.strip_prefix(prefix.as_bytes())?).ok()?;
             Some(InstanceId::new(id))
         };
-        let live = nodes.iter().zip(values).filter_map(|(key, value)| {
-            Some((instance(key)?, Weight::from_node_value(&value?)))
-        });
+        let live = nodes
+            .iter()
+            .zip(values)
+            .filter_map(|(key, value)| Some((instance(key)?, Weight::from_node_value(&value?))));
         Ok(live.collect())
     }
 
@@ -323,14 +330,15 @@ impl Store for RedisStore {
             let mut call = reply::Call::default();
             call.arg(dead);
             for key in &page {
-                let suffix = key.strip_prefix(prefix.as_bytes()).and_then(|it| std::str::from_utf8(it).ok());
+                let suffix =
+                    key.strip_prefix(prefix.as_bytes()).and_then(|it| std::str::from_utf8(it).ok());
                 if let Some(endpoint) = suffix.and_then(|it| EndpointId::parse(it).ok()) {
                     call.key(keys.lease(&endpoint)).key(keys.result(&endpoint));
                 }
             }
             let value = self.call("release on", timeout, |wire| reply::BURY.run(wire, &call))?;
-            let here: usize =
-                ::redis::from_redis_value(value).map_err(|_| self.server.unexpected("release on"))?;
+            let here: usize = ::redis::from_redis_value(value)
+                .map_err(|_| self.server.unexpected("release on"))?;
             count += here;
             cursor = next;
             if cursor == 0 {

@@ -145,7 +145,12 @@ fn other_timing(server: &Server, ask: &Ask, theirs_ms: u64) -> StoreError {
         "this instance has --lease-ttl {ours_ms}ms, the fleet runs with {theirs_ms}ms; \
          use {theirs_ms}ms, or stop every instance, delete the key {epoch}, and start all with the new value"
     );
-    StoreError { op: "join the fleet on", target: server.shown.clone(), fault: Fault::Misconfigured, reason }
+    StoreError {
+        op: "join the fleet on",
+        target: server.shown.clone(),
+        fault: Fault::Misconfigured,
+        reason,
+    }
 }
 
 /// Whether trying again can help, and what else would.
@@ -155,14 +160,18 @@ pub(crate) fn judge(error: &RedisError) -> (Fault, &'static str) {
     let detail = error.detail().unwrap_or("");
     let denied = code == "NOPERM" || detail.contains("can't run this command");
     match code {
-        "WRONGPASS" | "NOAUTH" => {
-            (Fault::Misconfigured, ": check the user and the password in --redis or its password file")
-        }
+        "WRONGPASS" | "NOAUTH" => (
+            Fault::Misconfigured,
+            ": check the user and the password in --redis or its password file",
+        ),
         "NOREPLID" => (Fault::Misconfigured, ": leases need a server that does"),
-        _ if denied => (Fault::Misconfigured, ": give the Redis user the permissions the README lists"),
-        _ if error.kind() == ErrorKind::AuthenticationFailed => {
-            (Fault::Misconfigured, ": check the user and the password in --redis or its password file")
+        _ if denied => {
+            (Fault::Misconfigured, ": give the Redis user the permissions the README lists")
         }
+        _ if error.kind() == ErrorKind::AuthenticationFailed => (
+            Fault::Misconfigured,
+            ": check the user and the password in --redis or its password file",
+        ),
         _ if detail.contains("without any password configured") => {
             (Fault::Misconfigured, ": this server wants no password")
         }
@@ -175,7 +184,8 @@ pub(crate) fn judge(error: &RedisError) -> (Fault, &'static str) {
 /// R14: a server that may forget a lease by itself cannot be trusted with one.
 pub(crate) fn trustworthy(memory: &str, replication: &str) -> Result<(), (Fault, String)> {
     let field = |info: &str, name: &str| {
-        info.lines().find_map(|it| it.strip_prefix(name)?.strip_prefix(':').map(|it| it.trim().to_owned()))
+        info.lines()
+            .find_map(|it| it.strip_prefix(name)?.strip_prefix(':').map(|it| it.trim().to_owned()))
     };
     let limit = field(memory, "maxmemory").unwrap_or_default();
     let policy = field(memory, "maxmemory_policy").unwrap_or_else(|| "noeviction".into());

@@ -59,7 +59,8 @@ impl Wire {
     /// Itself while nothing waits to be read: the server has not hung up, and owes us no reply.
     pub(crate) fn if_quiet(mut self) -> Option<Self> {
         let mut byte = [0];
-        let waiting = self.stream.nonblocking(true).and_then(|()| self.stream.get().read(&mut byte));
+        let waiting =
+            self.stream.nonblocking(true).and_then(|()| self.stream.get().read(&mut byte));
         let quiet = matches!(&waiting, Err(error) if error.kind() == io::ErrorKind::WouldBlock);
         (quiet && self.stream.nonblocking(false).is_ok()).then_some(self)
     }

@@ -28,7 +28,8 @@ pub(crate) fn permit_and_lease(
     pulse.confirm(now, now, Term::new(hour), (true, Epoch(1)));
     let endpoint = EndpointId::parse(endpoint).expect("a valid endpoint id");
     let tenure = Tenure::new(endpoint, FenceToken(fence));
-    let lease = Arc::new(Lease::new(tenure, (&pulse, pulse.generation()), now, now + hour, now + hour));
+    let lease =
+        Arc::new(Lease::new(tenure, (&pulse, pulse.generation()), now, now + hour, now + hour));
     let clock = SharedClock(Arc::new(BootClock));
     let permit = PollPermit::issue(&lease, &InstanceId::new(instance), &clock)
         .expect("a lease granted just now may be polled");

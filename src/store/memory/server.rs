@@ -164,7 +164,11 @@ impl MemoryServer {
     /// Adds to or takes from the drain set.
     pub fn set_drain(&self, name: &str, drained: bool) {
         let mut state = self.state.lock();
-        if drained { state.data.drains.insert(name.into()) } else { state.data.drains.remove(name) };
+        if drained {
+            state.data.drains.insert(name.into())
+        } else {
+            state.data.drains.remove(name)
+        };
     }
 
     /// Who owns `endpoint` in the store.

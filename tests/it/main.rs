@@ -1,0 +1,41 @@
+//! Whole-system tests, one binary. Each module says what belongs there.
+#![allow(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    clippy::too_many_lines,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "tests"
+)]
+#![allow(missing_docs, unreachable_pub, reason = "tests")]
+
+/// Rules about the source tree itself: imports point one way, documents are true.
+mod architecture;
+/// US4: balance.
+mod balance;
+/// Commands, options, exit codes and messages of the real binary.
+mod cli;
+/// The daemon under hostile input and faults that are not about ownership.
+mod daemon;
+/// US1: work is shared out.
+mod distribution;
+/// US2: failover and self-healing, real processes.
+mod failover;
+/// Redis misbehaves, real processes.
+mod faults;
+/// The public face of the library.
+mod library;
+/// Commands as pollers, under their guardian.
+mod poll_command;
+/// Every requirement has its test.
+mod requirements;
+/// R1–R14 on the in-memory cluster: one test a clause.
+mod rules;
+/// US3: never two pollers, real processes.
+mod single_poller;
+/// The same cases over the in-memory store and a real Redis.
+mod store_contract;
+/// What the tests above are written with.
+mod support;

@@ -1,0 +1,6 @@
+//! What the tests are written with.
+
+pub mod cluster;
+pub mod process;
+pub mod redis;
+pub mod target;
