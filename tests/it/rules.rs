@@ -1,1 +1,804 @@
-//! To be written.
+//! R1–R14 on the in-memory cluster: one test a clause, no sleeps, safety checked at every step.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold::clock::{Clock, ManualClock};
+use leasehold::model::{InstanceId, Tenure, Weight};
+use leasehold::pipeline::lease::Standing;
+use leasehold::pipeline::ownership::{Loss, OwnershipTable};
+use leasehold::store::memory::{MemoryServer, MemoryStore, Mishap};
+use leasehold::store::{Store, Wake};
+
+use crate::support::cluster::{Cluster, INTERVAL, RENEW, Seen, TTL, endpoint, rhythm};
+
+const MARGIN: Duration = Duration::from_millis(190);
+
+fn secs(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+/// One instance by hand: the questions and answers of a single table.
+struct Solo {
+    clock: Arc<ManualClock>,
+    server: Arc<MemoryServer>,
+    store: MemoryStore,
+    table: OwnershipTable,
+}
+
+impl Solo {
+    fn new(name: &str) -> Self {
+        let clock = Arc::new(ManualClock::at(10_000_000_000_000));
+        let server = MemoryServer::new(&clock);
+        let solo = Self::beside(&clock, &server, name);
+        solo.beat();
+        solo
+    }
+
+    fn beside(clock: &Arc<ManualClock>, server: &Arc<MemoryServer>, name: &str) -> Self {
+        let own: Arc<dyn Clock> = Arc::<ManualClock>::clone(clock);
+        Self {
+            clock: Arc::clone(clock),
+            server: Arc::clone(server),
+            store: MemoryStore::new(server),
+            table: OwnershipTable::new(InstanceId::new(name), rhythm(), own, true),
+        }
+    }
+
+    fn another(&self, name: &str) -> Self {
+        let other = Self::beside(&self.clock, &self.server, name);
+        other.beat();
+        other
+    }
+
+    fn beat(&self) {
+        let question = self.table.question();
+        let reply = self.store.beat(&question.ask, TTL, Weight(1)).unwrap();
+        self.table.beaten(&question, &reply);
+    }
+
+    fn acquire(&self, name: &str) -> Option<Tenure> {
+        let wanted = [endpoint(name)];
+        for _ in 0..2 {
+            let question = self.table.question();
+            let reply = self.store.acquire(&question.ask, &wanted).ok()?;
+            self.table.granted(&question, &wanted, &reply);
+            if reply.answer.is_some() {
+                break;
+            }
+        }
+        self.table.tenure(&wanted[0])
+    }
+
+    fn renew(&self) -> leasehold::pipeline::ownership::Applied {
+        let Some((question, items)) = self.table.renewals() else { return Default::default() };
+        match self.store.renew(&question.ask, &items) {
+            Ok(reply) => self.table.renewed(&question, &items, &reply),
+            Err(error) => self.table.unanswered(&items, &error.to_string()),
+        }
+    }
+
+    /// Renews after what is due has come due, beating on the way.
+    fn renew_when_due(&self) -> leasehold::pipeline::ownership::Applied {
+        self.clock.pass(RENEW);
+        self.beat();
+        self.renew()
+    }
+}
+
+// ---- R1 -----------------------------------------------------------------------------------------
+
+#[test]
+fn r1_a_lease_counts_from_before_the_question_not_from_the_answer() {
+    let solo = Solo::new("a");
+    solo.acquire("warm-up");
+    solo.store.plan("acquire", Mishap::Slow(Duration::from_millis(100)));
+    let asked_at = solo.clock.now();
+    solo.acquire("e").unwrap();
+    solo.beat();
+    let held = solo.table.holding(&endpoint("e")).unwrap();
+    assert_eq!(held.deadline, asked_at + TTL - MARGIN);
+}
+
+#[test]
+fn r1_a_renewal_counts_from_before_the_question_too() {
+    let solo = Solo::new("a");
+    solo.acquire("e").unwrap();
+    solo.clock.pass(RENEW);
+    solo.beat();
+    solo.store.plan("renew", Mishap::Slow(Duration::from_millis(100)));
+    let asked_at = solo.clock.now();
+    solo.renew();
+    solo.beat();
+    let held = solo.table.holding(&endpoint("e")).unwrap();
+    assert_eq!(held.deadline, asked_at + TTL - MARGIN);
+}
+
+#[test]
+fn r1_an_owner_with_a_slow_clock_still_stops_before_redis_forgets() {
+    // Three permille inside what the design allows, because the cluster moves in steps.
+    for (slow, fast) in [(973, 1_000), (1_000, 1_027)] {
+        let mut cluster = Cluster::empty(4);
+        cluster.join_at_rate("a", slow, false);
+        cluster.join_at_rate("b", fast, false);
+        cluster.pass(3 * TTL);
+        assert_eq!(cluster.owned_total(), 4);
+        cluster.cut_off("a", true);
+        cluster.pass(3 * TTL); // checks at every step that no two may poll
+        assert_eq!(cluster.owned("b"), 4);
+        cluster.cut_off("a", false);
+        cluster.pass(3 * TTL);
+        assert_eq!((cluster.owned("a"), cluster.owned("b")), (2, 2));
+    }
+}
+
+// ---- R2 -----------------------------------------------------------------------------------------
+
+#[test]
+fn r2_a_permit_is_worth_nothing_once_the_deadline_has_passed() {
+    let solo = Solo::new("a");
+    let tenure = solo.acquire("e").unwrap();
+    let permit = solo.table.permit(&tenure).unwrap();
+    solo.clock.pass(TTL - MARGIN - Duration::from_millis(1));
+    solo.beat();
+    assert!(permit.confirm().is_ok());
+    solo.clock.pass(Duration::from_millis(1));
+    assert!(permit.confirm().is_err(), "polled at its deadline");
+    assert!(solo.table.permit(&tenure).is_none());
+}
+
+#[test]
+fn r2_a_permit_issued_before_a_doubt_does_not_start_a_poll_during_it() {
+    let solo = Solo::new("a");
+    let tenure = solo.acquire("e").unwrap();
+    let permit = solo.table.permit(&tenure).unwrap();
+    solo.clock.pass(RENEW);
+    solo.store.plan("renew", Mishap::LoseRequest);
+    solo.renew();
+    assert!(permit.confirm().is_err());
+}
+
+#[test]
+fn r2_two_permits_for_one_endpoint_never_exist_at_once() {
+    let solo = Solo::new("a");
+    let tenure = solo.acquire("e").unwrap();
+    let first = solo.table.permit(&tenure).unwrap();
+    assert!(solo.table.permit(&tenure).is_none());
+    drop(first);
+    assert!(solo.table.permit(&tenure).is_some());
+}
+
+/// FR-010: an operator's `DEL` is seen before the next poll, not at the next renewal.
+#[test]
+fn r2_what_was_deleted_in_the_store_is_not_polled_until_it_is_reclaimed() {
+    let mut cluster = Cluster::new(&["a"], 1);
+    let e = endpoint("e0");
+    let fence = cluster.member("a").table.holding(&e).unwrap().fence;
+    // Let the reclaiming renewals fail, so that only the verification can have stopped the polls.
+    (0..3).for_each(|_| cluster.member("a").store.plan("renew", Mishap::LoseRequest));
+    cluster.server.delete_lease(&e);
+    let from = cluster.clock.now();
+    cluster.pass(Duration::from_millis(400));
+    assert!(cluster.polls_since(from).is_empty(), "polled a lease that is not in the store");
+    cluster.pass(secs(2));
+    assert!(!cluster.polls_since(from).is_empty());
+    assert_eq!(cluster.member("a").table.holding(&e).unwrap().fence, fence);
+}
+
+// ---- R3 -----------------------------------------------------------------------------------------
+
+/// FR-016.
+#[test]
+fn r3_an_unanswered_renewal_pauses_polling_and_the_next_answer_resumes_it() {
+    let solo = Solo::new("a");
+    solo.acquire("e").unwrap();
+    solo.clock.pass(RENEW);
+    solo.store.plan("renew", Mishap::LoseRequest);
+    let applied = solo.renew();
+    assert_eq!(applied.doubted.len(), 1);
+    assert!(!solo.table.may_poll(&endpoint("e")));
+    assert_eq!(solo.table.holding(&endpoint("e")).unwrap().standing, Standing::Uncertain);
+    let wait = solo.table.next_renewal().unwrap().since(solo.clock.now());
+    assert!(wait <= secs(1), "asked again after {wait:?}, not at the next tick");
+    solo.clock.pass(wait);
+    solo.renew();
+    assert!(solo.table.may_poll(&endpoint("e")));
+}
+
+#[test]
+fn r3_past_its_deadline_a_lease_is_lost_even_if_redis_still_has_it() {
+    let solo = Solo::new("a");
+    solo.acquire("e").unwrap();
+    solo.clock.pass(RENEW);
+    solo.beat();
+    solo.clock.pass(TTL - MARGIN - RENEW);
+    assert!(solo.server.owner(&endpoint("e")).is_some());
+    assert!(solo.table.renewals().is_none(), "a lost lease was renewed");
+    assert_eq!(solo.table.expire().len(), 1);
+    assert!(solo.table.is_empty());
+}
+
+#[test]
+fn r3_an_answer_that_comes_after_the_deadline_does_not_bring_the_lease_back() {
+    let solo = Solo::new("a");
+    solo.acquire("e").unwrap();
+    solo.clock.pass(TTL - MARGIN - Duration::from_millis(20));
+    solo.beat();
+    solo.store.plan("renew", Mishap::Slow(Duration::from_millis(20)));
+    let applied = solo.renew();
+    assert_eq!(applied.lost.len(), 1);
+    assert_eq!(applied.lost[0].loss, Loss::Expired);
+    assert!(solo.table.is_empty());
+}
+
+/// FR-012.
+#[test]
+fn r3_a_lost_lease_aborts_its_running_poll_at_once() {
+    let solo = Solo::new("a");
+    let tenure = solo.acquire("e").unwrap();
+    let permit = solo.table.permit(&tenure).unwrap();
+    let other = solo.another("b");
+    solo.server.delete_lease(&tenure.endpoint);
+    other.acquire("e").unwrap();
+    let applied = solo.renew_when_due();
+    assert_eq!(applied.lost[0].loss, Loss::Taken(InstanceId::new("b")));
+    assert!(permit.abort().is_fired());
+}
+
+#[test]
+fn r3_the_deadline_aborts_the_running_poll_without_any_answer() {
+    let solo = Solo::new("a");
+    let tenure = solo.acquire("e").unwrap();
+    let permit = solo.table.permit(&tenure).unwrap();
+    solo.clock.pass(TTL - MARGIN);
+    solo.table.expire();
+    assert!(permit.abort().is_fired());
+}
+
+/// US2.2, FR-016, SC-005: fail closed, and resume by itself.
+#[test]
+fn r3_an_instance_cut_off_from_redis_stops_and_the_others_take_over() {
+    let mut cluster = Cluster::new(&["a", "b", "c"], 9);
+    cluster.cut_off("a", true);
+    let cut_at = cluster.clock.now();
+    cluster.pass(2 * TTL);
+    assert_eq!((cluster.owned("a"), cluster.owned("b") + cluster.owned("c")), (0, 9));
+    let last = cluster.polls_since(cut_at).iter().filter(|it| it.instance.as_str() == "a").count();
+    assert!(last <= 9, "polled {last} times while cut off");
+    cluster.cut_off("a", false);
+    cluster.pass(2 * TTL);
+    assert_eq!(cluster.owned("a"), 3);
+}
+
+// ---- R4 -----------------------------------------------------------------------------------------
+
+/// C5: "renewal reply handled after the release resurrects e".
+#[test]
+fn r4_a_renewal_answered_after_the_release_was_sent_brings_nothing_back() {
+    let solo = Solo::new("a");
+    let tenure = solo.acquire("e").unwrap();
+    solo.clock.pass(RENEW);
+    let (question, items) = solo.table.renewals().unwrap();
+    let reply = solo.store.renew(&question.ask, &items).unwrap();
+    solo.table.drain(&tenure.endpoint);
+    assert_eq!(solo.table.drained(TTL), [tenure]);
+    solo.table.renewed(&question, &items, &reply);
+    assert!(solo.table.is_empty());
+}
+
+/// C5: "late renewal with reclaim after the release makes an orphan lease".
+#[test]
+fn r4_a_renewal_executed_long_after_the_release_brings_nothing_back() {
+    let solo = Solo::new("a");
+    let tenure = solo.acquire("e").unwrap();
+    solo.clock.pass(RENEW);
+    solo.store.plan("renew", Mishap::ExecuteLate(Duration::from_millis(100)));
+    solo.renew();
+    solo.table.drain(&tenure.endpoint);
+    let given = solo.table.drained(TTL);
+    solo.store.release(&solo.table.question().ask, &given, &[]).unwrap();
+    solo.clock.pass(Duration::from_millis(150));
+    assert_eq!(solo.server.owner(&tenure.endpoint), None);
+}
+
+/// C5: "A's release times out … A re-adopts e … Redis then executes the buffered release".
+#[test]
+fn r4_a_release_executed_late_does_not_end_a_later_tenure() {
+    let solo = Solo::new("a");
+    let tenure = solo.acquire("e").unwrap();
+    solo.table.drain(&tenure.endpoint);
+    let given = solo.table.drained(TTL);
+    solo.store.plan("release", Mishap::ExecuteLate(Duration::from_millis(500)));
+    assert!(solo.store.release(&solo.table.question().ask, &given, &[]).is_err());
+    assert!(solo.table.is_empty(), "forgotten when it was sent");
+    let again = solo.acquire("e").unwrap();
+    assert!(again.fence > tenure.fence);
+    solo.clock.pass(secs(1));
+    assert_eq!(solo.server.owner(&tenure.endpoint), Some(InstanceId::new("a")));
+}
+
+/// R4: an acquire that nobody waits for any more refuses itself.
+#[test]
+fn r4_an_acquire_executed_long_after_it_timed_out_takes_nothing() {
+    let solo = Solo::new("a");
+    solo.acquire("warm-up");
+    solo.store.plan("acquire", Mishap::ExecuteLate(secs(1)));
+    assert_eq!(solo.acquire("e"), None);
+    solo.clock.pass(Duration::from_millis(1_100));
+    solo.beat();
+    assert_eq!(solo.server.owner(&endpoint("e")), None);
+}
+
+#[test]
+fn r4_a_call_never_waits_longer_than_the_leases_it_is_about_have_left() {
+    let solo = Solo::new("a");
+    solo.acquire("e").unwrap();
+    solo.clock.pass(TTL - MARGIN - Duration::from_millis(100));
+    solo.beat();
+    let (question, _) = solo.table.renewals().unwrap();
+    assert_eq!(question.ask.timeout, Duration::from_millis(100));
+}
+
+// ---- R5 -----------------------------------------------------------------------------------------
+
+#[test]
+fn r5_the_first_start_ever_waits_out_a_hold_off_and_a_new_fleet_does_not() {
+    let mut cluster = Cluster::empty(3);
+    cluster.join("a");
+    cluster.pass(TTL);
+    assert_eq!(cluster.owned("a"), 0);
+    cluster.pass(secs(1));
+    assert_eq!(cluster.owned("a"), 3);
+    let mut cluster = Cluster::empty(3);
+    cluster.join_at_rate("a", 1_000, true);
+    cluster.pass(secs(1));
+    assert_eq!(cluster.owned("a"), 3);
+}
+
+#[test]
+fn r5_the_word_that_nobody_runs_does_not_count_for_an_instance_that_runs() {
+    let mut cluster = Cluster::empty(2);
+    cluster.join_at_rate("a", 1_000, true);
+    cluster.pass(secs(2));
+    cluster.server.flush();
+    cluster.add_session("e0");
+    cluster.add_session("fresh");
+    cluster.pass(secs(2));
+    assert!(cluster.holder(&endpoint("fresh")).is_none(), "granted in a hold-off");
+}
+
+/// SC-005: the owners go on, a newcomer gets nothing it should not, nobody overlaps.
+#[test]
+fn r5_r6_a_redis_restarted_empty_costs_no_poll_and_gives_a_newcomer_nothing() {
+    let mut cluster = Cluster::new(&["a", "b"], 8);
+    let sessions = cluster.server.snapshot();
+    let fences: Vec<_> = cluster.seen.lock().iter().map(|it| it.fence).collect();
+    cluster.server.crash();
+    cluster.pass(Duration::from_millis(600));
+    cluster.server.restart(None);
+    (0..8).for_each(|it| {
+        let json = format!(r#"{{"id":"e{it}","address":"127.0.0.1:1"}}"#);
+        cluster.server.put_session(&format!("e{it}"), json.as_bytes());
+    });
+    cluster.join("c");
+    let from = cluster.clock.now();
+    cluster.pass(Duration::from_millis(2_500));
+    assert_eq!((cluster.owned("a"), cluster.owned("b"), cluster.owned("c")), (4, 4, 0));
+    assert!(cluster.longest_gap(from) < secs(2), "{:?}", cluster.longest_gap(from));
+    let newest = fences.iter().max().unwrap();
+    assert!(cluster.polls_since(from).iter().all(|it| it.fence <= *newest), "a new grant");
+    cluster.pass(2 * TTL);
+    assert!((2..=3).contains(&cluster.owned("c")), "its share, once the hold-off is over");
+    drop(sessions);
+}
+
+/// C2, C3: the epoch is read inside the scripts, so connections that survive a promotion notice it.
+#[test]
+fn r5_a_failover_that_lost_a_grant_makes_nobody_a_second_owner() {
+    let mut cluster = Cluster::new(&["a"], 3);
+    let before_the_grant = cluster.server.snapshot();
+    cluster.add_session("late");
+    let lost_grants = cluster.server.snapshot();
+    drop(before_the_grant);
+    cluster.pass(secs(2));
+    assert_eq!(cluster.holder(&endpoint("late")), Some("a"));
+    cluster.cut_off("a", true); // so that it cannot reclaim
+    cluster.server.fail_over(&lost_grants);
+    cluster.join("b");
+    cluster.pass(Duration::from_millis(2_500)); // checks at every step
+    assert_eq!(cluster.owned("b"), 0, "granted while the old owner was within its rights");
+    cluster.pass(2 * TTL);
+    assert_eq!(cluster.owned("b"), 4);
+}
+
+/// C1: R7 × R5.
+#[test]
+fn r5_a_key_with_our_name_that_a_failover_brought_back_is_not_adopted_in_the_hold_off() {
+    let mut cluster = Cluster::new(&["a"], 2);
+    let with_a_as_owner = cluster.server.snapshot();
+    cluster.join("b");
+    cluster.pass(secs(2));
+    assert_eq!(cluster.owned("b"), 1);
+    cluster.server.fail_over(&with_a_as_owner);
+    cluster.pass(4 * TTL); // two owners would be seen at some step
+    assert_eq!(cluster.owned_total(), 2);
+}
+
+#[test]
+fn r5_flushall_is_noticed_though_the_server_shows_no_sign_of_it() {
+    let mut cluster = Cluster::new(&["a", "b"], 6);
+    let polls_before = cluster.seen.lock().len();
+    cluster.cut_off("a", true);
+    cluster.server.flush();
+    (0..6).for_each(|it| {
+        let json = format!(r#"{{"id":"e{it}","address":"127.0.0.1:1"}}"#);
+        cluster.server.put_session(&format!("e{it}"), json.as_bytes());
+    });
+    cluster.pass(4 * TTL);
+    assert_eq!(cluster.owned("b"), 6);
+    assert!(cluster.seen.lock().len() > polls_before);
+}
+
+/// C8, C9: the server's clock was stepped, or this VM was paused on a clock that did not count it.
+#[test]
+fn r5_a_server_clock_that_ran_ahead_makes_every_lease_uncertain_until_renewed() {
+    let solo = Solo::new("a");
+    solo.acquire("e").unwrap();
+    solo.server.step_clock(1_000);
+    solo.beat();
+    assert!(!solo.table.may_poll(&endpoint("e")), "relied on a clock that was stepped");
+    let applied = solo.renew();
+    assert!(applied.ask_again, "a new epoch was asked for");
+    solo.renew();
+    assert!(solo.table.may_poll(&endpoint("e")));
+    assert!(solo.table.hold_off().is_some());
+}
+
+#[test]
+fn r5_a_renewal_asked_before_the_doubt_does_not_end_it() {
+    let solo = Solo::new("a");
+    solo.acquire("e").unwrap();
+    solo.clock.pass(RENEW);
+    solo.beat();
+    let (question, items) = solo.table.renewals().unwrap();
+    let reply = solo.store.renew(&question.ask, &items).unwrap();
+    solo.clock.pass(Duration::from_millis(10));
+    solo.server.step_clock(500);
+    solo.beat();
+    solo.table.renewed(&question, &items, &reply);
+    assert!(!solo.table.may_poll(&endpoint("e")));
+}
+
+#[test]
+fn r5_a_vm_that_slept_on_a_stopped_clock_asks_before_it_polls_again() {
+    let mut cluster = Cluster::new(&["a", "b"], 6);
+    cluster.sleep("a", 2 * TTL);
+    let woke_at = cluster.clock.now();
+    cluster.pass(Duration::from_millis(100));
+    // What it could not know is caught by the verification before each poll.
+    let polls = cluster.polls_since(woke_at);
+    assert!(polls.iter().all(|it| it.instance.as_str() == "b"), "{polls:?}");
+    cluster.pass(4 * TTL);
+    assert_eq!(cluster.owned_total(), 6);
+}
+
+#[test]
+fn r5_a_clock_set_back_by_an_hour_ends_neither_the_fleet_nor_a_dead_owners_lease_an_hour_late() {
+    let mut cluster = Cluster::new(&["a", "b"], 4);
+    cluster.server.step_clock(-3_600_000);
+    cluster.pass(TTL);
+    cluster.crash("a");
+    cluster.pass(5 * TTL);
+    assert_eq!(cluster.owned("b"), 4);
+}
+
+// ---- R6, R7 -------------------------------------------------------------------------------------
+
+#[test]
+fn r6_a_lease_that_redis_forgot_is_reclaimed_under_its_fence() {
+    let solo = Solo::new("a");
+    let tenure = solo.acquire("e").unwrap();
+    solo.server.delete_lease(&tenure.endpoint);
+    let applied = solo.renew_when_due();
+    assert_eq!(applied.reclaimed, [tenure.clone()]);
+    assert_eq!(solo.server.owner(&tenure.endpoint), Some(InstanceId::new("a")));
+}
+
+/// H1.
+#[test]
+fn r6_a_lease_that_somebody_had_meanwhile_is_not_reclaimed() {
+    let solo = Solo::new("a");
+    let tenure = solo.acquire("e").unwrap();
+    let other = solo.another("b");
+    solo.server.delete_lease(&tenure.endpoint);
+    let theirs = other.acquire("e").unwrap();
+    other.store.release(&other.table.question().ask, &[theirs], &[]).unwrap();
+    assert_eq!(solo.renew_when_due().lost[0].loss, Loss::Gone);
+}
+
+#[test]
+fn r7_an_acquire_whose_reply_was_lost_is_granted_anew_under_a_new_fence() {
+    let solo = Solo::new("a");
+    solo.acquire("warm-up");
+    solo.store.plan("acquire", Mishap::LoseReply);
+    assert_eq!(solo.acquire("e"), None);
+    let first = solo.server.owner(&endpoint("e"));
+    assert_eq!(first, Some(InstanceId::new("a")));
+    let lost_fence = solo.server.granted(&endpoint("e"));
+    let tenure = solo.acquire("e").unwrap();
+    assert!(tenure.fence > lost_fence);
+}
+
+/// US2.3.
+#[test]
+fn r7_a_restarted_process_cannot_renew_what_its_predecessor_held() {
+    let mut cluster = Cluster::new(&["a"], 3);
+    cluster.crash("a");
+    cluster.join("a-again");
+    cluster.pass(secs(1));
+    assert_eq!(cluster.owned("a-again"), 0);
+    cluster.pass(2 * TTL);
+    assert_eq!(cluster.owned("a-again"), 3);
+}
+
+// ---- R8, R10 ------------------------------------------------------------------------------------
+
+/// US4.3, FR-015.
+#[test]
+fn r8_a_lease_moves_when_its_heir_asks_and_no_endpoint_misses_a_round() {
+    let mut cluster = Cluster::new(&["a", "b"], 10);
+    let from = cluster.clock.now();
+    cluster.join("c");
+    cluster.pass(secs(3));
+    assert!((3..=4).contains(&cluster.owned("c")));
+    let gap = cluster.longest_gap(from);
+    assert!(gap <= INTERVAL + Duration::from_millis(150), "a gap of {gap:?}");
+}
+
+#[test]
+fn r8_an_heir_that_is_hung_is_given_nothing_and_nothing_circles() {
+    let mut cluster = Cluster::new(&["a", "b"], 10);
+    cluster.join("c");
+    cluster.hang("c", true);
+    let polled_by = |cluster: &Cluster| {
+        let it = |name: &str| cluster.member(name).table.endpoints().len();
+        (it("a"), it("b"))
+    };
+    let before = polled_by(&cluster);
+    let fences: Vec<_> = cluster.seen.lock().iter().map(|it| it.fence).collect();
+    cluster.pass(5 * TTL);
+    assert_eq!(polled_by(&cluster), before);
+    let newest = fences.iter().max().unwrap();
+    assert!(cluster.seen.lock().iter().all(|it| it.fence <= *newest), "something moved");
+}
+
+/// FR-014.
+#[test]
+fn r8_what_a_hung_heir_does_not_take_falls_to_the_next_within_a_second() {
+    let mut cluster = Cluster::new(&["a", "b", "c"], 9);
+    cluster.hang("c", true);
+    (9..30).for_each(|it| cluster.add_session(&format!("e{it}")));
+    cluster.pass(Duration::from_millis(2_500));
+    assert_eq!(cluster.owned_total(), 30);
+    assert_eq!(cluster.owned("c"), 3, "it hangs");
+}
+
+#[test]
+fn r8_a_forged_word_moves_nothing() {
+    let mut cluster = Cluster::new(&["a", "b"], 4);
+    let mine = cluster.member("a").table.endpoints();
+    let fake = InstanceId::new("mallory");
+    let word = |to: &str| Wake {
+        to: Some(InstanceId::new(to)),
+        from: fake.clone(),
+        wants: mine.clone(),
+        freed: mine.clone(),
+    };
+    let wakes = [word("a"), word("b")];
+    cluster.member("b").store.wake(&wakes, secs(1)).unwrap();
+    cluster.pass(secs(2));
+    let mut after = cluster.member("a").table.endpoints();
+    let mut before = mine;
+    before.sort();
+    after.sort();
+    assert_eq!(before, after);
+}
+
+#[test]
+fn r10_nothing_is_handed_over_during_a_hold_off() {
+    let mut cluster = Cluster::new(&["a"], 6);
+    let all = cluster.server.snapshot();
+    cluster.server.fail_over(&all); // nothing lost, but nobody can know
+    cluster.join("b");
+    cluster.pass(Duration::from_millis(2_500));
+    assert_eq!((cluster.owned("a"), cluster.owned("b")), (6, 0));
+    cluster.pass(secs(3));
+    assert_eq!((cluster.owned("a"), cluster.owned("b")), (3, 3));
+}
+
+#[test]
+fn r10_nothing_is_given_back_while_redis_is_out_of_reach() {
+    let mut cluster = Cluster::new(&["a", "b"], 4);
+    cluster.join("c");
+    cluster.pass(Duration::from_millis(200)); // seen, but has not asked yet
+    cluster.server.crash();
+    cluster.pass(secs(1));
+    assert_eq!(cluster.owned("a") + cluster.owned("b"), 4);
+}
+
+/// CONTRACT: pausing or removing gives the lease back.
+#[test]
+fn a_paused_session_is_given_back_and_a_resumed_one_taken_again() {
+    let mut cluster = Cluster::new(&["a", "b"], 4);
+    cluster.pause_session("e1");
+    cluster.pass(secs(2));
+    assert_eq!(cluster.server.owner(&endpoint("e1")), None);
+    cluster.add_session("e1");
+    cluster.pass(secs(2));
+    assert!(cluster.holder(&endpoint("e1")).is_some());
+    cluster.server.remove_session("e1");
+    cluster.pass(secs(2));
+    assert_eq!(cluster.server.owner(&endpoint("e1")), None);
+}
+
+// ---- R13 ----------------------------------------------------------------------------------------
+
+/// C4 (a).
+#[test]
+fn r13_a_lapsed_heartbeat_loses_everything_even_if_the_next_one_succeeds() {
+    let solo = Solo::new("a");
+    let tenure = solo.acquire("e").unwrap();
+    let permit = solo.table.permit(&tenure).unwrap();
+    for _ in 0..2 {
+        solo.clock.pass(RENEW);
+        solo.renew(); // the lease itself is fine
+    }
+    solo.clock.pass(RENEW);
+    assert!(permit.confirm().is_err(), "polled without a heartbeat");
+    solo.beat();
+    assert!(permit.confirm().is_err(), "a late heartbeat healed a lapse");
+    assert!(solo.table.is_empty());
+}
+
+#[test]
+fn r13_a_heartbeat_counts_from_before_the_question() {
+    let solo = Solo::new("a");
+    solo.acquire("e").unwrap();
+    solo.store.plan("beat", Mishap::Slow(Duration::from_millis(100)));
+    solo.beat(); // asked at 0, answered at 200
+    for _ in 0..2 {
+        solo.clock.pass(RENEW);
+        solo.renew();
+    }
+    solo.clock.pass(Duration::from_millis(609));
+    assert!(solo.table.may_poll(&endpoint("e")));
+    solo.clock.pass(Duration::from_millis(1)); // 200 + 2000 + 610 = usable
+    assert!(!solo.table.may_poll(&endpoint("e")));
+}
+
+#[test]
+fn r13_a_grant_asked_for_before_a_lapse_is_dropped() {
+    let solo = Solo::new("a");
+    solo.acquire("warm-up");
+    let wanted = [endpoint("e")];
+    let question = solo.table.question();
+    let reply = solo.store.acquire(&question.ask, &wanted).unwrap();
+    solo.clock.pass(TTL - MARGIN - Duration::from_millis(1));
+    // Frozen here: the heartbeat lapses, and beats again before anybody noticed.
+    let late = solo.table.question();
+    solo.clock.pass(Duration::from_millis(1));
+    let beat = solo.store.beat(&late.ask, TTL, Weight(1)).unwrap();
+    solo.table.beaten(&late, &beat);
+    let (gained, _) = solo.table.granted(&question, &wanted, &reply);
+    assert!(gained.is_empty());
+}
+
+#[test]
+fn r13_a_heartbeat_that_somebody_removed_is_a_lapse() {
+    let solo = Solo::new("a");
+    solo.acquire("e").unwrap();
+    solo.server.delete_node(&InstanceId::new("a"));
+    solo.clock.pass(RENEW);
+    solo.beat();
+    assert!(solo.table.is_empty(), "kept what others may have taken");
+}
+
+/// G4: a dead VM is replaced when its heartbeat ends, although leases last longer.
+#[test]
+fn r13_a_dead_owners_leases_are_taken_when_its_heartbeat_ends() {
+    let mut cluster = Cluster::empty(6).with_heartbeat(Duration::from_millis(2_000));
+    cluster.join("a");
+    cluster.join("b");
+    cluster.pass(3 * TTL);
+    cluster.crash("a");
+    cluster.pass(Duration::from_millis(2_000) + secs(1));
+    assert_eq!(cluster.owned("b"), 6);
+}
+
+#[test]
+fn r13_who_has_no_heartbeat_in_the_store_is_granted_nothing() {
+    let solo = Solo::new("a");
+    solo.acquire("warm-up");
+    solo.server.delete_node(&InstanceId::new("a"));
+    assert_eq!(solo.acquire("e"), None);
+}
+
+// ---- freezes and crashes ------------------------------------------------------------------------
+
+/// FR-010, FR-012, SC-001.
+#[test]
+fn a_frozen_instance_may_not_poll_when_it_wakes_after_its_lease_has_moved() {
+    let mut cluster = Cluster::new(&["a", "b"], 10);
+    cluster.freeze("a", true);
+    cluster.pass(2 * TTL);
+    assert_eq!(cluster.owned("b"), 10);
+    let newest = cluster.seen.lock().iter().map(|it| it.fence).max().unwrap();
+    cluster.freeze("a", false);
+    let woke_at = cluster.clock.now();
+    cluster.pass(Duration::from_millis(100));
+    // It may ask for its share again at once; what it had is gone.
+    let granted_anew = |it: &Seen| it.instance.as_str() == "b" || it.fence > newest;
+    assert!(cluster.polls_since(woke_at).iter().all(granted_anew));
+    cluster.pass(2 * TTL);
+    assert_eq!((cluster.owned("a"), cluster.owned("b")), (5, 5));
+}
+
+/// Edge case: all instances crash and restart simultaneously.
+#[test]
+fn after_everybody_crashed_and_restarted_everything_is_shared_out_again() {
+    let mut cluster = Cluster::new(&["a", "b", "c"], 9);
+    ["a", "b", "c"].iter().for_each(|it| cluster.crash(it));
+    ["d", "e", "f"].iter().for_each(|it| cluster.join(it));
+    cluster.pass(3 * TTL);
+    for name in ["d", "e", "f"] {
+        assert_eq!(cluster.owned(name), 3);
+    }
+}
+
+/// SC-001, G1: many faults, one fleet; `pass` checks at every step.
+#[test]
+fn no_two_owners_through_many_random_faults() {
+    let mut random = 0x2545_f491_4f6c_dd1d_u64;
+    let mut next = move |n: u64| {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        random % n
+    };
+    let mut cluster = Cluster::new(&["a", "b", "c"], 6);
+    let names = ["a", "b", "c"];
+    let mut snapshot = cluster.server.snapshot();
+    for _ in 0..150 {
+        let name = names[next(3) as usize];
+        match next(9) {
+            0 => cluster.freeze(name, true),
+            1 => cluster.cut_off(name, true),
+            2 => snapshot = cluster.server.snapshot(),
+            3 => cluster.server.fail_over(&snapshot),
+            4 => cluster.server.step_clock(-(next(4_000) as i64)),
+            5 => {
+                cluster.crash(name);
+                cluster.join(name);
+            }
+            6 => {
+                let late = Mishap::ExecuteLate(Duration::from_millis(next(4_000)));
+                for op in ["acquire", "renew", "release", "beat", "publish"] {
+                    cluster.member(name).store.plan(op, late);
+                }
+            }
+            7 => {
+                for op in ["acquire", "renew", "release", "beat", "publish", "verify"] {
+                    cluster.member(name).store.plan(op, Mishap::LoseReply);
+                }
+            }
+            _ => (),
+        }
+        cluster.pass(Duration::from_millis(200 + next(3_000)));
+        for name in names {
+            cluster.freeze(name, false);
+            cluster.cut_off(name, false);
+        }
+    }
+    cluster.pass(6 * TTL);
+    assert_eq!(cluster.owned_total(), 6, "everything is polled again once the faults stop");
+}

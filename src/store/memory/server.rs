@@ -178,9 +178,15 @@ impl MemoryServer {
         state.owner(endpoint)
     }
 
-    /// Every result announced so far.
-    pub fn announced(&self) -> Vec<Announced> {
-        self.state.lock().published.clone()
+    /// The fence of the last grant of `endpoint`.
+    pub fn granted(&self, endpoint: &EndpointId) -> FenceToken {
+        let state = self.state.lock();
+        FenceToken(state.data.results.get(endpoint).map_or(0, |it| it.granted))
+    }
+
+    /// The results announced after the first `n`.
+    pub fn announced_since(&self, n: usize) -> Vec<Announced> {
+        self.state.lock().published[n..].to_vec()
     }
 
     pub(crate) fn execute<T>(

@@ -1,1 +1,389 @@
-//! To be written.
+//! A whole fleet in memory: the production threads' steps on one manual clock, without a sleep.
+//!
+//! `pass` lets time go by in small steps. At every step of every thread it checks that at most one
+//! instance may start a poll of an endpoint (G1), and that no result is announced under an older fence
+//! than one before it (G2). Faults: `crash` (gone), `cut_off` (runs, no store), `freeze` (stands still,
+//! then wakes).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+use leasehold::clock::{Clock, ManualClock, Moment};
+use leasehold::config::LogRenewals;
+use leasehold::daemon::dispatch::{Dispatch, LeaseChange, PollDone, PollJob};
+use leasehold::daemon::expiry::Expiry;
+use leasehold::daemon::heartbeat::Heartbeat;
+use leasehold::daemon::poller::PollerThread;
+use leasehold::daemon::publisher::Publisher;
+use leasehold::daemon::reconcile::{Nudge, Reconcile};
+use leasehold::daemon::renewal::Renewal;
+use leasehold::daemon::report::Reporter;
+use leasehold::model::{EndpointId, FenceToken, InstanceId, Term, Weight};
+use leasehold::pipeline::ownership::{OwnershipTable, Rhythm};
+use leasehold::pipeline::schedule::Pace;
+use leasehold::store::memory::{MemoryServer, MemoryStore};
+use leasehold::store::{Ear, Store};
+use leasehold::{PollPermit, Poller, Revoked, Sample, Session};
+use parking_lot::Mutex;
+
+pub const TTL: Duration = Duration::from_secs(3);
+pub const RENEW: Duration = Duration::from_secs(1);
+pub const INTERVAL: Duration = Duration::from_millis(200);
+const TIMEOUT: Duration = Duration::from_millis(300);
+const STEP: Duration = Duration::from_millis(20);
+
+pub fn endpoint(name: &str) -> EndpointId {
+    EndpointId::parse(name).unwrap()
+}
+
+pub fn rhythm() -> Rhythm {
+    Rhythm {
+        lease: Term::new(TTL),
+        heartbeat: Term::new(TTL),
+        renew_interval: RENEW,
+        store_timeout: TIMEOUT,
+    }
+}
+
+/// One poll, as the endpoint saw it.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    pub at: Moment,
+    pub instance: InstanceId,
+    pub endpoint: EndpointId,
+    pub fence: FenceToken,
+}
+
+/// An instance's own clock: the world's, at its own rate, and set off by what it slept through.
+pub struct SkewedClock {
+    world: Arc<ManualClock>,
+    rate_permille: u64,
+    slept_nanos: AtomicI64,
+}
+
+impl Clock for SkewedClock {
+    fn now(&self) -> Moment {
+        let world = i64::try_from(self.world.now().as_nanos()).unwrap();
+        let ran = world * i64::try_from(self.rate_permille).unwrap() / 1_000;
+        let now = ran - self.slept_nanos.load(Ordering::SeqCst);
+        Moment::from_nanos(u64::try_from(now).unwrap())
+    }
+}
+
+struct Recorder {
+    world: Arc<ManualClock>,
+    seen: Arc<Mutex<Vec<Seen>>>,
+}
+
+impl Poller for Recorder {
+    fn poll(&self, _: &Session, permit: &PollPermit, _: Duration) -> Result<Sample, Revoked> {
+        permit.confirm()?;
+        self.seen.lock().push(Seen {
+            at: self.world.now(),
+            instance: permit.instance().clone(),
+            endpoint: permit.tenure().endpoint.clone(),
+            fence: permit.tenure().fence,
+        });
+        Ok(Sample { ok: true, status: Some(200), error: None, body: vec![], duration: STEP })
+    }
+}
+
+pub struct Member {
+    pub store: MemoryStore,
+    pub table: Arc<OwnershipTable>,
+    pub clock: Arc<SkewedClock>,
+    heartbeat: Heartbeat,
+    renewal: Renewal,
+    expiry: Expiry,
+    reconcile: Reconcile,
+    dispatch: Dispatch,
+    poller: PollerThread,
+    publisher: Publisher,
+    changes: Receiver<LeaseChange>,
+    jobs: Receiver<PollJob>,
+    dones: Receiver<PollDone>,
+    nudges: Receiver<Nudge>,
+    ear: Option<Box<dyn Ear>>,
+    frozen: bool,
+    /// Looks, plans and moves nothing, but beats and renews.
+    hung: bool,
+    beat_at: Moment,
+    renew_at: Moment,
+    expire_at: Moment,
+    reconcile_at: Moment,
+}
+
+pub struct Cluster {
+    pub clock: Arc<ManualClock>,
+    pub server: Arc<MemoryServer>,
+    pub members: BTreeMap<String, Member>,
+    pub seen: Arc<Mutex<Vec<Seen>>>,
+    endpoints: Vec<EndpointId>,
+    rhythm: Rhythm,
+    results: usize,
+    newest: BTreeMap<EndpointId, FenceToken>,
+}
+
+impl Cluster {
+    /// Nobody yet; `n` sessions `e0`, `e1`, …
+    pub fn empty(n: usize) -> Self {
+        let clock = Arc::new(ManualClock::at(10_000_000_000_000));
+        let server = MemoryServer::new(&clock);
+        let mut cluster = Self {
+            clock,
+            server,
+            members: BTreeMap::new(),
+            seen: Arc::default(),
+            endpoints: Vec::new(),
+            rhythm: rhythm(),
+            results: 0,
+            newest: BTreeMap::new(),
+        };
+        (0..n).for_each(|it| cluster.add_session(&format!("e{it}")));
+        cluster
+    }
+
+    /// These instances, settled, after the first hold-off.
+    pub fn new(names: &[&str], n: usize) -> Self {
+        let mut cluster = Self::empty(n);
+        names.iter().for_each(|it| cluster.join(it));
+        cluster.pass(2 * TTL);
+        assert_eq!(cluster.owned_total(), n, "a settled fleet owns everything");
+        cluster
+    }
+
+    pub fn with_heartbeat(mut self, ttl: Duration) -> Self {
+        self.rhythm.heartbeat = Term::new(ttl);
+        self
+    }
+
+    pub fn add_session(&mut self, name: &str) {
+        let json = format!(r#"{{"id":"{name}","address":"127.0.0.1:1"}}"#);
+        self.server.put_session(name, json.as_bytes());
+        self.endpoints.push(endpoint(name));
+    }
+
+    pub fn pause_session(&mut self, name: &str) {
+        let json = format!(r#"{{"id":"{name}","address":"127.0.0.1:1","isPaused":true}}"#);
+        self.server.put_session(name, json.as_bytes());
+    }
+
+    pub fn join(&mut self, name: &str) {
+        self.join_at_rate(name, 1_000, false);
+    }
+
+    pub fn join_at_rate(&mut self, name: &str, rate_permille: u64, new_fleet: bool) {
+        let id = InstanceId::new(name);
+        let clock = Arc::new(SkewedClock {
+            world: Arc::clone(&self.clock),
+            rate_permille,
+            slept_nanos: AtomicI64::new(0),
+        });
+        let store = MemoryStore::new(&self.server);
+        let line: Arc<dyn Store> = Arc::new(store.same_way());
+        let own_clock: Arc<dyn Clock> = Arc::<SkewedClock>::clone(&clock);
+        let table = Arc::new(OwnershipTable::new(id, self.rhythm, own_clock, new_fleet));
+        let member = self.assemble(store, &line, table, clock);
+        self.members.insert(name.into(), member);
+    }
+
+    fn assemble(
+        &self,
+        store: MemoryStore,
+        line: &Arc<dyn Store>,
+        table: Arc<OwnershipTable>,
+        clock: Arc<SkewedClock>,
+    ) -> Member {
+        let (change, changes): (Sender<LeaseChange>, _) = bounded(10_000);
+        let (job, jobs) = bounded(64);
+        let (done, dones) = bounded(128);
+        let (sample, samples) = bounded(1_000);
+        let (nudge, nudges) = bounded(1_000);
+        let pace =
+            Pace { interval: INTERVAL, timeout: TIMEOUT, light_after: 5, light_interval: TTL };
+        let recorder = Recorder { world: Arc::clone(&self.clock), seen: Arc::clone(&self.seen) };
+        let share = || Arc::clone(&table);
+        let reporter = Reporter::new(&table).renewals(LogRenewals::Summary);
+        Member {
+            heartbeat: Heartbeat::new(Arc::clone(line), share(), Weight(1), RENEW),
+            renewal: Renewal::new(Arc::clone(line), share(), reporter),
+            expiry: Expiry::new(share()),
+            reconcile: Reconcile::new(Arc::clone(line), share(), change, TTL, TTL),
+            dispatch: Dispatch::new(Arc::clone(line), share(), pace, job, 16),
+            poller: PollerThread::new(Arc::new(recorder), share(), sample, done, nudge.clone()),
+            publisher: Publisher::new(Arc::clone(line), share(), samples, nudge),
+            store,
+            table,
+            clock,
+            changes,
+            jobs,
+            dones,
+            nudges,
+            ear: None,
+            frozen: false,
+            hung: false,
+            beat_at: Moment::NEVER,
+            renew_at: Moment::NEVER,
+            expire_at: Moment::NEVER,
+            reconcile_at: Moment::NEVER,
+        }
+    }
+
+    pub fn member(&self, name: &str) -> &Member {
+        &self.members[name]
+    }
+
+    /// Gone without a word.
+    pub fn crash(&mut self, name: &str) {
+        self.members.remove(name).unwrap();
+    }
+
+    pub fn cut_off(&mut self, name: &str, cut: bool) {
+        self.members[name].store.cut_off(cut);
+    }
+
+    /// Stands still, as after SIGSTOP; its clock goes on.
+    pub fn freeze(&mut self, name: &str, frozen: bool) {
+        self.members.get_mut(name).unwrap().frozen = frozen;
+    }
+
+    pub fn hang(&mut self, name: &str, hung: bool) {
+        self.members.get_mut(name).unwrap().hung = hung;
+    }
+
+    /// Paused by its hypervisor for `duration`, on a clock that does not count the pause.
+    pub fn sleep(&mut self, name: &str, duration: Duration) {
+        self.freeze(name, true);
+        self.pass(duration);
+        let nanos = i64::try_from(duration.as_nanos()).unwrap();
+        self.members[name].clock.slept_nanos.fetch_add(nanos, Ordering::SeqCst);
+        self.freeze(name, false);
+    }
+
+    /// Lets time go by, step by step, checking safety at each.
+    pub fn pass(&mut self, duration: Duration) {
+        let end = self.clock.now() + duration;
+        while self.clock.now() < end {
+            self.clock.pass(STEP);
+            self.server.catch_up();
+            let names: Vec<String> = self.members.keys().cloned().collect();
+            for name in names {
+                for thread in 0..7 {
+                    let member = self.members.get_mut(&name).unwrap();
+                    if !member.frozen {
+                        member.step(thread);
+                    }
+                    self.check_owners();
+                }
+            }
+            self.check_results();
+        }
+    }
+
+    /// G1.
+    fn check_owners(&self) {
+        for endpoint in &self.endpoints {
+            let may = self.members.iter().filter(|it| it.1.table.may_poll(endpoint));
+            if may.clone().count() > 1 {
+                let names: Vec<&String> = may.map(|it| it.0).collect();
+                panic!("{endpoint} may be polled by {names:?}");
+            }
+        }
+    }
+
+    /// G2.
+    fn check_results(&mut self) {
+        let news = self.server.announced_since(self.results);
+        self.results += news.len();
+        for it in news {
+            let tenure = it.publication.tenure;
+            let before = self.newest.insert(tenure.endpoint.clone(), tenure.fence);
+            assert!(before <= Some(tenure.fence), "{tenure:?} announced after {before:?}");
+        }
+    }
+
+    pub fn owned(&self, name: &str) -> usize {
+        self.members[name].table.len()
+    }
+
+    pub fn owned_total(&self) -> usize {
+        self.members.values().map(|it| it.table.len()).sum()
+    }
+
+    /// Who holds `endpoint` and may poll it.
+    pub fn holder(&self, endpoint: &EndpointId) -> Option<&str> {
+        let held = self.members.iter().find(|it| it.1.table.may_poll(endpoint));
+        held.map(|it| it.0.as_str())
+    }
+
+    /// The polls since `from`.
+    pub fn polls_since(&self, from: Moment) -> Vec<Seen> {
+        self.seen.lock().iter().filter(|it| it.at > from).cloned().collect()
+    }
+
+    /// The longest time any endpoint went without a poll since `from`.
+    pub fn longest_gap(&self, from: Moment) -> Duration {
+        let polls = self.polls_since(from);
+        let gap = |endpoint: &EndpointId| {
+            let mut last = from;
+            let mut gap = Duration::ZERO;
+            for poll in polls.iter().filter(|it| it.endpoint == *endpoint) {
+                gap = gap.max(poll.at.since(last));
+                last = poll.at;
+            }
+            gap.max(self.clock.now().since(last))
+        };
+        self.endpoints.iter().map(gap).max().unwrap_or_default()
+    }
+}
+
+impl Member {
+    fn step(&mut self, thread: usize) {
+        let now = self.clock.now();
+        match thread {
+            0 if now >= self.beat_at => self.beat_at = now + self.heartbeat.step(),
+            1 if now >= self.renew_at => self.renew_at = now + self.renewal.step(),
+            2 if now >= self.expire_at => self.expire_at = now + self.expiry.step(),
+            3 if !self.hung => self.reconcile(now),
+            4 => self.dispatch(),
+            5 => self.jobs.try_iter().for_each(|job| self.poller.step(job)),
+            6 => {
+                self.publisher.take_waiting();
+                self.publisher.step();
+            }
+            _ => (),
+        }
+    }
+
+    fn reconcile(&mut self, now: Moment) {
+        let mut nudges: Vec<Nudge> = self.nudges.try_iter().collect();
+        match &mut self.ear {
+            None => {
+                self.ear = self.store.listen(self.table.instance(), TIMEOUT).ok();
+                nudges.push(Nudge::Look);
+            }
+            Some(ear) => loop {
+                match ear.next(Duration::ZERO) {
+                    Ok(Some(word)) => nudges.push(Nudge::Heard(word)),
+                    Ok(None) => break,
+                    Err(_) => {
+                        self.ear = None;
+                        break;
+                    }
+                }
+            },
+        }
+        if !nudges.is_empty() || now >= self.reconcile_at {
+            self.reconcile_at = now + self.reconcile.step(&nudges);
+        }
+    }
+
+    fn dispatch(&mut self) {
+        self.changes.try_iter().for_each(|it| self.dispatch.change(it));
+        self.dones.try_iter().for_each(|it| self.dispatch.done(&it));
+        self.dispatch.step();
+    }
+}
