@@ -161,9 +161,14 @@ impl Cluster {
     }
 
     pub fn add_session(&mut self, name: &str) {
+        self.restore_session(name);
+        self.endpoints.push(endpoint(name));
+    }
+
+    /// Stores a session that is known already, as after a loss.
+    pub fn restore_session(&self, name: &str) {
         let json = format!(r#"{{"id":"{name}","address":"127.0.0.1:1"}}"#);
         self.server.put_session(name, json.as_bytes());
-        self.endpoints.push(endpoint(name));
     }
 
     pub fn pause_session(&mut self, name: &str) {
