@@ -125,6 +125,8 @@ impl Looker {
     fn take_in(&mut self, mut view: View) {
         let now = self.table.now();
         let me = self.table.instance();
+        // R7: under our name, but not held: the reply to the grant was lost, or we lost it. Free to us.
+        view.owners.retain(|_, owner| owner != me);
         // What we hold is ours, also when the store has just forgotten it and a renewal is on its way.
         for endpoint in self.table.endpoints() {
             view.owners.insert(endpoint, me.clone());

@@ -102,6 +102,22 @@ impl RedisStore {
         })
     }
 
+    fn read_clipped(
+        &self,
+        op: &'static str,
+        longest: &str,
+        keys: &[Vec<u8>],
+        timeout: Duration,
+    ) -> Asked<Vec<Option<Vec<u8>>>> {
+        let mut call = reply::Call::default();
+        call.key(self.server.keys.epoch()).arg(longest);
+        keys.iter().for_each(|it| {
+            call.key(it);
+        });
+        let value = self.call(op, timeout, |wire| reply::CLIPPED.run(wire, &call))?;
+        ::redis::from_redis_value(value).map_err(|_| self.server.unexpected(op))
+    }
+
     fn stamped<T>(
         &self,
         op: &'static str,
@@ -286,9 +302,7 @@ impl Store for RedisStore {
         if nodes.is_empty() {
             return Ok(vec![]);
         }
-        let values: Vec<Option<Vec<u8>>> = self.call("read instances on", timeout, |wire| {
-            ::redis::cmd("MGET").arg(&nodes).query(wire)
-        })?;
+        let values = self.read_clipped("read instances on", "heartbeat_ttl_ms", &nodes, timeout)?;
         let instance = |key: &[u8]| {
             let id = std::str::from_utf8(key.strip_prefix(prefix.as_bytes())?).ok()?;
             Some(InstanceId::new(id))
@@ -308,13 +322,9 @@ impl Store for RedisStore {
         if endpoints.is_empty() {
             return Ok(vec![]);
         }
-        let values: Vec<Option<Vec<u8>>> = self.call("read owners on", timeout, |wire| {
-            let mut mget = ::redis::cmd("MGET");
-            for endpoint in endpoints {
-                mget.arg(self.server.keys.lease(endpoint));
-            }
-            mget.query(wire)
-        })?;
+        let keys: Vec<Vec<u8>> =
+            endpoints.iter().map(|it| self.server.keys.lease(it).into_bytes()).collect();
+        let values = self.read_clipped("read owners on", "lease_ttl_ms", &keys, timeout)?;
         let owner = |value: Vec<u8>| InstanceId::new(&String::from_utf8_lossy(&value));
         Ok(values.into_iter().map(|it| it.map(owner)).collect())
     }

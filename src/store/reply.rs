@@ -29,6 +29,7 @@ macro_rules! script {
 pub(crate) static ACQUIRE: LazyLock<Script> = script!(epoch + "acquire.lua");
 pub(crate) static BEAT: LazyLock<Script> = script!(epoch + "beat.lua");
 pub(crate) static BURY: LazyLock<Script> = script!("bury.lua");
+pub(crate) static CLIPPED: LazyLock<Script> = script!("clipped.lua");
 pub(crate) static PUBLISH: LazyLock<Script> = script!(epoch + "publish.lua");
 pub(crate) static RELEASE: LazyLock<Script> = script!("release.lua");
 pub(crate) static RENEW: LazyLock<Script> = script!(epoch + "renew.lua");

@@ -521,6 +521,27 @@ fn r7_an_acquire_whose_reply_was_lost_is_granted_anew_under_a_new_fence() {
     assert!(tenure.fence > lost_fence);
 }
 
+#[test]
+fn r7_a_lease_under_our_own_name_that_we_do_not_hold_is_taken_at_once() {
+    let mut cluster = Cluster::new(&["a"], 1);
+    // Somebody deletes the heartbeat: a lapse. The key bears our name, and the next look takes it.
+    cluster.server.delete_node(&InstanceId::new("a"));
+    cluster.pass(RENEW + Duration::from_millis(100));
+    let from = cluster.clock.now();
+    cluster.pass(secs(1) + INTERVAL);
+    assert!(cluster.longest_gap(from) <= secs(1) + INTERVAL, "waited for the TTL");
+    assert_eq!(cluster.owned("a"), 1);
+}
+
+#[test]
+fn r5_a_dead_owner_is_not_kept_for_an_hour_by_a_clock_set_back_after_its_death() {
+    let mut cluster = Cluster::new(&["a", "b"], 4);
+    cluster.crash("a");
+    cluster.server.step_clock(-3_600_000);
+    cluster.pass(5 * TTL);
+    assert_eq!(cluster.owned("b"), 4);
+}
+
 /// US2.3.
 #[test]
 fn r7_a_restarted_process_cannot_renew_what_its_predecessor_held() {
@@ -770,6 +791,9 @@ fn through_random_faults(seed: u64) {
     if next(2) == 0 {
         cluster = cluster.with_heartbeat(Duration::from_millis(1_500));
     }
+    // A server that forgets *and* goes back in time by more than a hold-off may repeat a fence
+    // (DESIGN §3: "a little behind"), so a schedule has the one or the other.
+    let clock_goes_back = next(2) == 0;
     let names = ["a", "b", "c"];
     names.iter().for_each(|it| cluster.join_at_rate(it, 986 + next(28), false));
     cluster.pass(2 * TTL);
@@ -780,8 +804,8 @@ fn through_random_faults(seed: u64) {
             0 => cluster.freeze(name, true),
             1 => cluster.cut_off(name, true),
             2 => snapshot = cluster.server.snapshot(),
-            3 => cluster.server.fail_over(&snapshot),
-            4 => cluster.server.step_clock(-(next(4_000) as i64)),
+            3 if !clock_goes_back => cluster.server.fail_over(&snapshot),
+            4 if clock_goes_back => cluster.server.step_clock(-(next(4_000) as i64)),
             5 => {
                 cluster.crash(name);
                 cluster.join_at_rate(name, 986 + next(28), false);
@@ -797,7 +821,7 @@ fn through_random_faults(seed: u64) {
                     cluster.member(name).store.plan(op, Mishap::LoseReply);
                 }
             }
-            8 => {
+            8 if !clock_goes_back => {
                 cluster.server.crash();
                 cluster.pass(Duration::from_millis(next(3_000)));
                 let empty = next(2) == 0;

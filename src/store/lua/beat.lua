@@ -7,6 +7,10 @@ local weight = ARGV[10]
 if redis.call('SISMEMBER', KEYS[3], ME) == 1 or redis.call('SISMEMBER', KEYS[3], ARGV[11]) == 1 then
   weight = '0'
 end
+-- The longest heartbeat of the fleet: a node key with more than that left is from before a clock was
+-- set back (nodes.lua).
+local longest = tonumber(redis.call('HGET', KEYS[1], 'heartbeat_ttl_ms')) or 0
+if tonumber(ARGV[9]) > longest then redis.call('HSET', KEYS[1], 'heartbeat_ttl_ms', ARGV[9]) end
 local unbroken = redis.call('EXISTS', KEYS[2])
 redis.call('SET', KEYS[2], weight, 'PX', ARGV[9])
 local out = reply('ok')

@@ -173,7 +173,7 @@ impl Store for MemoryStore {
 
     fn instances(&self, _: Duration) -> Asked<Vec<(InstanceId, Weight)>> {
         self.call("instances", |state, clock| {
-            state.forget_expired(clock);
+            state.clip(clock);
             Ok(state.instances())
         })
     }
@@ -181,7 +181,7 @@ impl Store for MemoryStore {
     fn owners(&self, endpoints: &[EndpointId], _: Duration) -> Asked<Vec<Option<InstanceId>>> {
         let endpoints = endpoints.to_vec();
         self.call("owners", move |state, clock| {
-            state.forget_expired(clock);
+            state.clip(clock);
             Ok(endpoints.iter().map(|it| state.owner(it)).collect())
         })
     }

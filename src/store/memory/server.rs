@@ -69,6 +69,7 @@ struct EpochHash {
     since_us: u64,
     floor_us: u64,
     lease_ttl: Duration,
+    heartbeat_ttl: Duration,
 }
 
 /// What a script knows once the epoch is settled.
@@ -237,8 +238,21 @@ impl State {
         self.data.nodes.retain(|_, it| it.1 > now);
     }
 
+    /// clipped.lua
+    pub(crate) fn clip(&mut self, clock: &ManualClock) {
+        self.forget_expired(clock);
+        let now = self.now_us(clock);
+        let Some(epoch) = self.data.epoch else { return };
+        let longest = now + micros(epoch.lease_ttl);
+        self.data.leases.values_mut().for_each(|it| it.1 = it.1.min(longest));
+        let longest = now + micros(epoch.heartbeat_ttl);
+        self.data.nodes.values_mut().for_each(|it| it.1 = it.1.min(longest));
+    }
+
     /// epoch.lua
     fn enter(&mut self, ask: &Ask, clock: &ManualClock) -> Asked<(Stamp, Now)> {
+        // No two calls in the same microsecond, as on a real server.
+        self.wall_ahead_us += 1;
         self.forget_expired(clock);
         let now = self.now_us(clock);
         let hold = micros(ask.term.hold_off());
@@ -259,6 +273,7 @@ impl State {
                 since_us: now,
                 floor_us: before.map_or(0, |it| it.floor_us),
                 lease_ttl: ask.term.ttl,
+                heartbeat_ttl: before.map_or(Duration::ZERO, |it| it.heartbeat_ttl),
             },
         };
         if before.is_none() && ask.new_fleet && ask.epoch == Epoch(0) {
@@ -304,6 +319,9 @@ impl State {
         let (stamp, now) = self.enter(ask, clock)?;
         if now.late {
             return Ok(Reply { stamp, answer: None });
+        }
+        if let Some(epoch) = &mut self.data.epoch {
+            epoch.heartbeat_ttl = epoch.heartbeat_ttl.max(ttl);
         }
         let me = &ask.instance;
         let drained = [me.as_str(), me.host()].iter().any(|it| self.data.drains.contains(*it));

@@ -123,6 +123,7 @@ pub struct Cluster {
     pub seen: Arc<Mutex<Vec<Seen>>>,
     endpoints: Vec<EndpointId>,
     rhythm: Rhythm,
+    starts: BTreeMap<String, u32>,
     results: usize,
     newest: BTreeMap<EndpointId, FenceToken>,
 }
@@ -139,6 +140,7 @@ impl Cluster {
             seen: Arc::default(),
             endpoints: Vec::new(),
             rhythm: rhythm(),
+            starts: BTreeMap::new(),
             results: 0,
             newest: BTreeMap::new(),
         };
@@ -181,7 +183,13 @@ impl Cluster {
     }
 
     pub fn join_at_rate(&mut self, name: &str, rate_permille: u64, new_fleet: bool) {
-        let id = InstanceId::new(name);
+        // Never reused, as in life: the n-th start of "b" is "b", "b~2", "b~3" …
+        let starts = self.starts.entry(name.into()).or_insert(0);
+        *starts += 1;
+        let id = match starts {
+            1 => InstanceId::new(name),
+            n => InstanceId::new(&format!("{name}~{n}")),
+        };
         let clock = Arc::new(SkewedClock {
             world: Arc::clone(&self.clock),
             rate_permille,
