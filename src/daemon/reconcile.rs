@@ -20,6 +20,9 @@ use crate::store::{Acquire, BATCH_MAX, Grant, Store, Wake};
 /// to us for as long again.
 const FALLBACK_STEP: Duration = Duration::from_millis(250);
 
+/// An heir that asked is alive, but may be deaf: it gets this much longer to find what was freed for it.
+const HEIR_PATIENCE: Duration = Duration::from_secs(2);
+
 /// Something worth an earlier look.
 #[derive(Clone, Debug)]
 pub enum Nudge {
@@ -309,6 +312,7 @@ impl Reconcile {
 
     /// Gives back what no poll runs under any more, and wakes the heirs.
     fn release_drained(&mut self) {
+        let now = self.table.now();
         let tenures = self.table.drained(self.drain_timeout);
         for batch in tenures.chunks(BATCH_MAX) {
             let mut by_heir: FnvHashMap<Option<InstanceId>, Vec<EndpointId>> =
@@ -321,6 +325,9 @@ impl Reconcile {
                     by_heir.entry(heir.clone()).or_default().push(endpoint.clone());
                 }
                 self.looker.freed(std::slice::from_ref(endpoint));
+                if heir.is_some() {
+                    self.free_since.insert(endpoint.clone(), now + HEIR_PATIENCE);
+                }
                 reasons.push((endpoint, leaving, heir));
             }
             let wakes: Vec<Wake> =

@@ -1,1 +1,205 @@
-//! To be written.
+//! Rules about the source tree itself: imports point one way, documents are true.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Lowest first. A module may import those before it in this list, never those behind it.
+const LAYERS: &[&str] =
+    &["model", "clock", "config", "event", "store", "pipeline", "daemon", "manager", "cli", "main"];
+/// The same inside `pipeline/`, in the order data flows.
+const STAGES: &[&str] = &[
+    "discovery",
+    "placement",
+    "witness",
+    "abort",
+    "lease",
+    "ownership",
+    "schedule",
+    "poll",
+    "publish",
+];
+/// Longest file, without its tests.
+const LINES_MAX: usize = 400;
+/// A table, looked things up in and not read.
+const TABLES: &[&str] = &["src/cli/options.rs"];
+
+struct Source {
+    path: PathBuf,
+    text: String,
+}
+
+impl Source {
+    /// The path below `src/`, as module names.
+    fn modules(&self) -> Vec<String> {
+        let below = self.path.strip_prefix(root().join("src")).unwrap().with_extension("");
+        let names = below.iter().map(|it| it.to_str().unwrap().to_owned());
+        names.filter(|it| it != "mod").collect()
+    }
+
+    /// Without its tests.
+    fn production(&self) -> &str {
+        self.text.split("#[cfg(test)]").next().unwrap()
+    }
+
+    /// Without its tests and comments.
+    fn code(&self) -> String {
+        let lines = self.production().lines().filter(|it| !it.trim_start().starts_with("//"));
+        lines.collect::<Vec<_>>().join("\n")
+    }
+
+    fn name(&self) -> String {
+        self.path.strip_prefix(root()).unwrap().display().to_string()
+    }
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).to_owned()
+}
+
+fn read(name: &str) -> String {
+    fs::read_to_string(root().join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+fn files(dir: &Path, ending: &str, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            files(&path, ending, found);
+        } else if path.to_str().unwrap().ends_with(ending) {
+            found.push(path);
+        }
+    }
+}
+
+fn sources(dir: &str) -> Vec<Source> {
+    let mut found = Vec::new();
+    files(&root().join(dir), ".rs", &mut found);
+    assert!(!found.is_empty());
+    let source = |path: PathBuf| Source { text: fs::read_to_string(&path).unwrap(), path };
+    found.into_iter().map(source).collect()
+}
+
+/// The modules that `text` names behind `prefix`.
+fn named_behind<'a>(text: &'a str, prefix: &'a str) -> impl Iterator<Item = &'a str> {
+    text.match_indices(prefix).map(move |(at, _)| {
+        let rest = &text[at + prefix.len()..];
+        &rest[..rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len())]
+    })
+}
+
+fn rank(list: &[&str], name: &str) -> Option<usize> {
+    list.iter().position(|it| *it == name)
+}
+
+#[test]
+fn imports_point_upstream_only() {
+    let mut wrong = Vec::new();
+    for source in sources("src") {
+        let modules = source.modules();
+        if modules == ["lib"] {
+            continue;
+        }
+        let layer =
+            rank(LAYERS, &modules[0]).unwrap_or_else(|| panic!("{}: no layer", source.name()));
+        for named in named_behind(&source.code(), "crate::") {
+            if rank(LAYERS, named).is_some_and(|it| it > layer) {
+                wrong.push(format!("{} imports {named}", source.name()));
+            }
+        }
+        let stage = (modules[0] == "pipeline").then(|| modules.get(1)).flatten();
+        for named in named_behind(&source.code(), "crate::pipeline::") {
+            let stage =
+                stage.map(|it| rank(STAGES, it).unwrap_or_else(|| panic!("{it}: no stage")));
+            if rank(STAGES, named) > stage && stage.is_some() {
+                wrong.push(format!("{} imports the later stage {named}", source.name()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "imports against the flow:\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn every_module_opens_with_what_it_answers() {
+    let all = ["src", "tests", "examples", "benches"].into_iter().flat_map(sources);
+    let silent: Vec<String> =
+        all.filter(|it| !it.text.starts_with("//!")).map(|it| it.name()).collect();
+    assert!(silent.is_empty(), "no //! at the top of {silent:?}");
+}
+
+#[test]
+fn imports_are_written_so_that_the_direction_can_be_seen() {
+    let all = sources("src");
+    let hidden: Vec<String> =
+        all.iter().filter(|it| it.production().contains("super::")).map(Source::name).collect();
+    assert!(hidden.is_empty(), "super:: outside of tests in {hidden:?}");
+}
+
+#[test]
+fn only_the_store_knows_redis() {
+    let all = sources("src");
+    let outside = all.iter().filter(|it| it.modules()[0] != "store");
+    let knowing: Vec<String> = outside
+        .filter(|it| {
+            let text = it.code().replace("store::redis::", "");
+            text.contains("use redis") || text.contains(" redis::") || text.contains("::redis::")
+        })
+        .map(Source::name)
+        .collect();
+    assert!(knowing.is_empty(), "the redis crate is used in {knowing:?}");
+}
+
+#[test]
+fn a_file_fits_in_the_head() {
+    for source in sources("src").iter().filter(|it| !TABLES.contains(&it.name().as_str())) {
+        let lines = source.production().lines().count();
+        assert!(lines <= LINES_MAX, "{} has {lines} lines without its tests", source.name());
+    }
+}
+
+#[test]
+fn there_is_no_async_runtime_in_the_tree() {
+    let lock = read("Cargo.lock");
+    for runtime in ["tokio", "async-std", "smol", "async-io", "mio"] {
+        assert!(!lock.contains(&format!("name = \"{runtime}\"\n")), "{runtime} is in Cargo.lock");
+    }
+}
+
+#[test]
+fn every_event_and_every_key_is_in_the_architecture_page() {
+    let page = read("ARCHITECTURE.md");
+    let events = read("src/event.rs");
+    let names = events.split("=> \"").skip(1).filter_map(|it| it.split('"').next());
+    let names: Vec<&str> = names.filter(|it| it.contains('.')).collect();
+    assert!(names.len() > 20, "{names:?}");
+    for name in names {
+        assert!(page.contains(&format!("`{name}`")), "{name} is not in ARCHITECTURE.md");
+    }
+    let keys = read("src/store/keys.rs");
+    for key in keys.split("format!(\"{}:").skip(1).filter_map(|it| it.split(['{', '"']).next()) {
+        assert!(page.contains(&format!("poll:{key}")), "poll:{key} is not in ARCHITECTURE.md");
+    }
+}
+
+#[test]
+fn every_dependency_has_its_reason_in_the_architecture_page() {
+    let page = read("ARCHITECTURE.md");
+    let manifest = read("Cargo.toml");
+    let section = manifest.split("[dependencies]").nth(1).unwrap().split("\n[").next().unwrap();
+    for line in section.lines().filter(|it| it.contains('=') && !it.starts_with('#')) {
+        let name = line.split('=').next().unwrap().trim();
+        assert!(page.contains(&format!("`{name}`")), "{name} has no reason in ARCHITECTURE.md");
+    }
+}
+
+#[test]
+fn every_rule_is_named_where_it_is_kept() {
+    let mut texts: String = sources("src").iter().map(|it| it.production().to_owned()).collect();
+    let mut scripts = Vec::new();
+    files(&root().join("src/store/lua"), ".lua", &mut scripts);
+    texts.extend(scripts.iter().map(|it| fs::read_to_string(it).unwrap()));
+    for rule in (1..=14).filter(|it| *it != 9) {
+        let named =
+            [":", ",", ")", " ", "."].iter().any(|end| texts.contains(&format!("R{rule}{end}")));
+        assert!(named, "R{rule} is named nowhere in src");
+    }
+}

@@ -1,1 +1,204 @@
-//! To be written.
+//! The public face of the library, on the in-memory store: what a Rust programmer relies on.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+use leasehold::clock::{BootClock, ManualClock};
+use leasehold::config::Config;
+use leasehold::daemon::keeper::Lines;
+use leasehold::daemon::thread::stop;
+use leasehold::manager::{LeaseManager, LeaseState};
+use leasehold::model::InstanceId;
+use leasehold::store::Store;
+use leasehold::store::memory::{MemoryServer, MemoryStore};
+use leasehold::{Daemon, PollPermit, Poller, Revoked, Sample, Session};
+
+use crate::support::cluster::endpoint;
+
+const LIMIT: Duration = Duration::from_secs(20);
+
+fn config() -> Config {
+    Config {
+        lease_ttl: Duration::from_secs(3),
+        renew_interval: Duration::from_millis(100),
+        heartbeat_ttl: Duration::from_secs(3),
+        heartbeat_interval: Duration::from_millis(100),
+        store_timeout: Duration::from_millis(300),
+        interval: Duration::from_millis(100),
+        workers: 2,
+        new_fleet: true,
+        ..Config::default()
+    }
+}
+
+/// A server whose clock stands still: nothing expires unless a test says so.
+fn server() -> Arc<MemoryServer> {
+    MemoryServer::new(&Arc::new(ManualClock::at(10_000_000_000_000)))
+}
+
+fn manager(server: &Arc<MemoryServer>, name: &str) -> LeaseManager {
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new(server));
+    let lines = Lines::shared(&store);
+    let me = InstanceId::new(name);
+    LeaseManager::start_on(&config(), me, &lines, Arc::new(BootClock)).unwrap()
+}
+
+/// Waits for `condition`, or says what was waited for.
+fn wait_for(what: &str, condition: impl Fn() -> bool) {
+    let tick = crossbeam_channel::tick(Duration::from_millis(5));
+    let late = crossbeam_channel::after(LIMIT);
+    while !condition() {
+        crossbeam_channel::select! {
+            recv(tick) -> _ => (),
+            recv(late) -> _ => panic!("{what}: not within {LIMIT:?}"),
+        }
+    }
+}
+
+/// Seed 002: TryAcquire, IsOwned, OwnedSessions, Release.
+#[test]
+fn a_lease_is_acquired_once_and_given_back() {
+    let server = server();
+    let (a, b) = (manager(&server, "a"), manager(&server, "b"));
+    let e = endpoint("e");
+    assert!(a.try_acquire(&e).unwrap());
+    assert!(a.try_acquire(&e).unwrap(), "true also when already held");
+    assert!(!b.try_acquire(&e).unwrap());
+    assert!(a.is_owned(&e) && !b.is_owned(&e));
+    assert_eq!(a.owned(), [e.clone()]);
+    a.release(&e).unwrap();
+    assert!(!a.is_owned(&e));
+    assert!(b.try_acquire(&e).unwrap());
+}
+
+/// Seed 002: LeaseState and LeaseInfo.
+#[test]
+fn a_lease_tells_its_state_and_since_when() {
+    let server = server();
+    let (a, b) = (manager(&server, "a"), manager(&server, "b"));
+    let e = endpoint("e");
+    assert_eq!(a.info(&e).unwrap().state, LeaseState::Unknown);
+    a.try_acquire(&e).unwrap();
+    let mine = a.info(&e).unwrap();
+    assert_eq!((mine.state, mine.owner), (LeaseState::Owned, Some(InstanceId::new("a"))));
+    assert_eq!(mine.fence, a.fence(&e));
+    let theirs = b.info(&e).unwrap();
+    assert_eq!((theirs.state, theirs.owner), (LeaseState::Other, Some(InstanceId::new("a"))));
+    wait_for("a renewal", || a.info(&e).unwrap().last_renewed_at > mine.acquired_at);
+    assert_eq!(a.info(&e).unwrap().acquired_at, mine.acquired_at);
+}
+
+#[test]
+fn a_lease_that_cannot_be_renewed_is_uncertain_and_then_no_longer_owned() {
+    let server = server();
+    let a = manager(&server, "a");
+    let e = endpoint("e");
+    a.try_acquire(&e).unwrap();
+    server.crash();
+    wait_for("a doubt", || a.info(&e).is_ok_and(|it| it.state == LeaseState::Uncertain));
+    assert!(!a.is_owned(&e) && a.fence(&e).is_none());
+}
+
+/// FR-007, FR-013.
+#[test]
+fn live_instances_agree_on_the_preferred_owner() {
+    let server = server();
+    let (a, b) = (manager(&server, "a"), manager(&server, "b"));
+    assert_eq!(a.live_instances().unwrap().len(), 2);
+    for n in 0..20 {
+        let e = endpoint(&format!("e{n}"));
+        assert_eq!(a.preferred_owner(&e).unwrap(), b.preferred_owner(&e).unwrap());
+    }
+}
+
+#[test]
+fn a_manager_that_is_dropped_leaves_nothing_behind() {
+    let server = server();
+    let a = manager(&server, "a");
+    a.try_acquire(&endpoint("e")).unwrap();
+    drop(a);
+    assert_eq!(server.owner(&endpoint("e")), None);
+    assert!(MemoryStore::new(&server).instances(LIMIT).unwrap().is_empty());
+}
+
+/// Polls for as long as the test wants.
+struct Slow {
+    began: Sender<()>,
+    end: Receiver<()>,
+}
+
+impl Poller for Slow {
+    fn poll(&self, _: &Session, permit: &PollPermit, _: Duration) -> Result<Sample, Revoked> {
+        permit.confirm()?;
+        let _ = self.began.send(());
+        let _ = self.end.recv_timeout(LIMIT);
+        if permit.abort().is_fired() {
+            return Err(Revoked);
+        }
+        let duration = Duration::ZERO;
+        Ok(Sample { ok: true, status: None, error: None, body: b"last".to_vec(), duration })
+    }
+}
+
+/// R11: polls end, their results are published, the heartbeat is withdrawn, the leases are released;
+/// renewal goes on until the last poll has ended.
+#[test]
+fn r11_the_order_of_a_stop_is_polls_results_heartbeat_leases() {
+    let server = server();
+    server.put_session("e", br#"{"id":"e","address":"127.0.0.1:1"}"#);
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new(&server));
+    let (began, begun) = bounded(8);
+    let (finish, end) = bounded(8);
+    let poller = Arc::new(Slow { began, end });
+    let (_running, until) = stop();
+    let me = InstanceId::new("a");
+    let lines = Lines::shared(&store);
+    let daemon = Daemon::start(&config(), me, Arc::new(BootClock), &lines, poller, &until).unwrap();
+    begun.recv_timeout(LIMIT).expect("a poll begins");
+    let renewals = || server.journal().iter().filter(|it| **it == "renew").count();
+    let stopping = std::thread::spawn(move || daemon.stop());
+    let before = renewals();
+    wait_for("renewals while the last poll runs", || renewals() >= before + 3);
+    let poll_ended = server.journal().len();
+    assert!(!server.journal().contains(&"withdraw"), "withdrawn while a poll ran");
+    finish.send(()).unwrap();
+    stopping.join().unwrap();
+    let journal = server.journal();
+    let at =
+        |op: &str| journal.iter().rposition(|it| *it == op).unwrap_or_else(|| panic!("no {op}"));
+    assert!(at("publish") >= poll_ended);
+    assert!(at("publish") < at("withdraw") && at("withdraw") < at("release"), "{journal:?}");
+    assert!(at("renew") < at("release") && at("beat") < at("withdraw"));
+    assert_eq!(server.announced_since(0).len(), 1, "the last result was published");
+    assert_eq!(server.owner(&endpoint("e")), None);
+}
+
+/// The drain timeout bounds a stop: a poll that goes on is aborted, and then nothing is published.
+#[test]
+fn a_stop_aborts_a_poll_that_outlasts_the_drain_timeout() {
+    let server = server();
+    server.put_session("e", br#"{"id":"e","address":"127.0.0.1:1"}"#);
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new(&server));
+    let (began, begun) = bounded(8);
+    let (finish, end) = bounded::<()>(0);
+    struct UntilAborted(Slow, Sender<()>);
+    impl Poller for UntilAborted {
+        fn poll(&self, s: &Session, permit: &PollPermit, t: Duration) -> Result<Sample, Revoked> {
+            let finish = self.1.clone();
+            permit.abort().arm(move || {
+                let _ = finish.send_timeout((), LIMIT);
+            });
+            self.0.poll(s, permit, t)
+        }
+    }
+    let poller = Arc::new(UntilAborted(Slow { began, end }, finish));
+    let (_running, until) = stop();
+    let config = Config { drain_timeout: Duration::from_millis(200), ..config() };
+    let (me, lines) = (InstanceId::new("a"), Lines::shared(&store));
+    let daemon = Daemon::start(&config, me, Arc::new(BootClock), &lines, poller, &until).unwrap();
+    begun.recv_timeout(LIMIT).expect("a poll begins");
+    daemon.stop();
+    assert!(server.announced_since(0).is_empty());
+    assert_eq!(server.owner(&endpoint("e")), None);
+}

@@ -492,7 +492,7 @@ fn r6_a_lease_that_redis_forgot_is_reclaimed_under_its_fence() {
     let tenure = solo.acquire("e").unwrap();
     solo.server.delete_lease(&tenure.endpoint);
     let applied = solo.renew_when_due();
-    assert_eq!(applied.reclaimed, [tenure.clone()]);
+    assert_eq!(applied.reclaimed, std::slice::from_ref(&tenure));
     assert_eq!(solo.server.owner(&tenure.endpoint), Some(InstanceId::new("a")));
 }
 
@@ -581,6 +581,20 @@ fn r8_an_heir_that_is_hung_is_given_nothing_and_nothing_circles() {
     let fences: Vec<_> = cluster.seen.lock().iter().map(|it| it.fence).collect();
     cluster.pass(5 * TTL);
     assert_eq!(polled_by(&cluster), before);
+    let newest = fences.iter().max().unwrap();
+    assert!(cluster.seen.lock().iter().all(|it| it.fence <= *newest), "something moved");
+}
+
+/// The wake-up channel is a hint: losing every word only delays.
+#[test]
+fn r8_a_deaf_heir_gets_its_share_and_nothing_circles() {
+    let mut cluster = Cluster::new(&["a", "b"], 10);
+    cluster.join("c");
+    cluster.deafen("c");
+    cluster.pass(secs(4));
+    assert!((3..=4).contains(&cluster.owned("c")));
+    let fences: Vec<_> = cluster.seen.lock().iter().map(|it| it.fence).collect();
+    cluster.pass(3 * TTL);
     let newest = fences.iter().max().unwrap();
     assert!(cluster.seen.lock().iter().all(|it| it.fence <= *newest), "something moved");
 }

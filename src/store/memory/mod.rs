@@ -3,6 +3,7 @@
 //! [`MemoryServer`] is the server that all instances share; a [`MemoryStore`] is one instance's way to
 //! it, and what can go wrong on that way. Nothing here waits: a lost message is an error at once.
 
+mod scripts;
 mod server;
 
 use std::collections::VecDeque;
@@ -218,6 +219,6 @@ struct MemoryEar {
 impl Ear for MemoryEar {
     fn next(&mut self, _: Duration) -> Asked<Option<Wake>> {
         let me = self.me.clone();
-        self.store.call("hear", move |state, _| Ok(state.heard(&me)))
+        self.store.call("hear", move |state, _| state.heard(&me))
     }
 }

@@ -1,4 +1,4 @@
-//! What the scripts do, said again in Rust: the state of the in-memory server, and its mishaps.
+//! The state of the in-memory server, and the mishaps of the server itself.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -7,11 +7,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use crate::clock::{Clock, ManualClock, Moment};
-use crate::model::{EndpointId, Epoch, FenceToken, InstanceId, Tenure, Weight};
-use crate::store::{
-    Acquire, Ask, Asked, Beat, Fault, Grant, Publication, Publish, RawSession, Release, Renew,
-    RenewItem, Reply, Stamp, StoreError, Verify, Wake,
-};
+use crate::model::{EndpointId, FenceToken, InstanceId, Weight};
+use crate::store::{Asked, Fault, Publication, RawSession, StoreError, Wake};
 
 /// A server that all in-memory instances share.
 pub struct MemoryServer {
@@ -21,19 +18,20 @@ pub struct MemoryServer {
 
 /// Everything the server had at one moment, for a restart from it.
 #[derive(Clone, Debug)]
-pub struct Snapshot(Data);
+pub struct Snapshot(pub(crate) Data);
 
 type Deed = Box<dyn FnOnce(&mut State, &ManualClock) + Send>;
 
 pub(crate) struct State {
-    up: bool,
-    replid: u64,
+    pub(crate) up: bool,
+    pub(crate) replid: u64,
     /// How far the server's wall clock is ahead of the manual one, in microseconds.
-    wall_ahead_us: i64,
-    data: Data,
-    ears: BTreeMap<InstanceId, VecDeque<Wake>>,
-    later: Vec<(Moment, Deed)>,
-    published: Vec<Announced>,
+    pub(crate) wall_ahead_us: i64,
+    pub(crate) data: Data,
+    pub(crate) ears: BTreeMap<InstanceId, VecDeque<Wake>>,
+    pub(crate) later: Vec<(Moment, Deed)>,
+    pub(crate) published: Vec<Announced>,
+    journal: Vec<&'static str>,
 }
 
 /// A result that was announced, with who did it.
@@ -46,39 +44,30 @@ pub struct Announced {
 }
 
 #[derive(Clone, Debug, Default)]
-struct Data {
-    leases: BTreeMap<EndpointId, (InstanceId, u64)>,
-    nodes: BTreeMap<InstanceId, (Weight, u64)>,
-    results: BTreeMap<EndpointId, ResultHash>,
-    epoch: Option<EpochHash>,
-    sessions: BTreeMap<String, RawSession>,
-    drains: BTreeSet<String>,
+pub(crate) struct Data {
+    pub(crate) leases: BTreeMap<EndpointId, (InstanceId, u64)>,
+    pub(crate) nodes: BTreeMap<InstanceId, (Weight, u64)>,
+    pub(crate) results: BTreeMap<EndpointId, ResultHash>,
+    pub(crate) epoch: Option<EpochHash>,
+    pub(crate) sessions: BTreeMap<String, RawSession>,
+    pub(crate) drains: BTreeSet<String>,
 }
 
 #[derive(Clone, Debug, Default)]
-struct ResultHash {
-    granted: u64,
-    fence: u64,
-    started_at_ms: Option<u64>,
+pub(crate) struct ResultHash {
+    pub(crate) granted: u64,
+    pub(crate) fence: u64,
+    pub(crate) started_at_ms: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct EpochHash {
-    epoch: u64,
-    replid: u64,
-    since_us: u64,
-    floor_us: u64,
-    lease_ttl: Duration,
-    heartbeat_ttl: Duration,
-}
-
-/// What a script knows once the epoch is settled.
-#[derive(Clone, Copy)]
-pub(crate) struct Now {
-    us: u64,
-    floor_us: u64,
-    holding_off: bool,
-    late: bool,
+pub(crate) struct EpochHash {
+    pub(crate) epoch: u64,
+    pub(crate) replid: u64,
+    pub(crate) since_us: u64,
+    pub(crate) floor_us: u64,
+    pub(crate) lease_ttl: Duration,
+    pub(crate) heartbeat_ttl: Duration,
 }
 
 const WALL_START_US: i64 = 1_700_000_000_000_000;
@@ -94,6 +83,7 @@ impl MemoryServer {
             ears: BTreeMap::new(),
             later: Vec::new(),
             published: Vec::new(),
+            journal: Vec::new(),
         };
         Arc::new(Self { clock: Arc::clone(clock), state: Mutex::new(state) })
     }
@@ -201,7 +191,13 @@ impl MemoryServer {
             let (target, reason) = ("the store".into(), "connection refused".into());
             return Err(StoreError { op, target, fault: Fault::Unreachable, reason });
         }
+        state.journal.push(op);
         deed(&mut state, &self.clock)
+    }
+
+    /// Every call that reached it, in order.
+    pub fn journal(&self) -> Vec<&'static str> {
+        self.state.lock().journal.clone()
     }
 
     pub(crate) fn execute_later(
@@ -227,7 +223,7 @@ impl MemoryServer {
 }
 
 impl State {
-    fn now_us(&self, clock: &ManualClock) -> u64 {
+    pub(crate) fn now_us(&self, clock: &ManualClock) -> u64 {
         let micros = i64::try_from(clock.now().as_nanos() / 1_000).unwrap_or(i64::MAX);
         u64::try_from(micros.saturating_add(self.wall_ahead_us)).unwrap_or(0)
     }
@@ -237,243 +233,4 @@ impl State {
         self.data.leases.retain(|_, it| it.1 > now);
         self.data.nodes.retain(|_, it| it.1 > now);
     }
-
-    /// clipped.lua
-    pub(crate) fn clip(&mut self, clock: &ManualClock) {
-        self.forget_expired(clock);
-        let now = self.now_us(clock);
-        let Some(epoch) = self.data.epoch else { return };
-        let longest = now + micros(epoch.lease_ttl);
-        self.data.leases.values_mut().for_each(|it| it.1 = it.1.min(longest));
-        let longest = now + micros(epoch.heartbeat_ttl);
-        self.data.nodes.values_mut().for_each(|it| it.1 = it.1.min(longest));
-    }
-
-    /// epoch.lua
-    fn enter(&mut self, ask: &Ask, clock: &ManualClock) -> Asked<(Stamp, Now)> {
-        // No two calls in the same microsecond, as on a real server.
-        self.wall_ahead_us += 1;
-        self.forget_expired(clock);
-        let now = self.now_us(clock);
-        let hold = micros(ask.term.hold_off());
-        let before = self.data.epoch;
-        if let Some(it) = before.filter(|it| it.lease_ttl != ask.term.ttl) {
-            return Err(StoreError {
-                op: "join the fleet on",
-                target: "the store".into(),
-                fault: Fault::Misconfigured,
-                reason: format!("--lease-ttl {:?}, the fleet has {:?}", ask.term.ttl, it.lease_ttl),
-            });
-        }
-        let mut epoch = match before {
-            Some(it) if it.replid == self.replid && !(ask.suspect && it.epoch == ask.epoch.0) => it,
-            _ => EpochHash {
-                epoch: now.max(ask.epoch.0 + 1).max(before.map_or(0, |it| it.epoch + 1)),
-                replid: self.replid,
-                since_us: now,
-                floor_us: before.map_or(0, |it| it.floor_us),
-                lease_ttl: ask.term.ttl,
-                heartbeat_ttl: before.map_or(Duration::ZERO, |it| it.heartbeat_ttl),
-            },
-        };
-        if before.is_none() && ask.new_fleet && ask.epoch == Epoch(0) {
-            epoch.since_us = now - hold;
-        }
-        epoch.since_us = epoch.since_us.min(now);
-        if ask.floor_us > now {
-            epoch.floor_us = epoch.floor_us.max(ask.floor_us + hold);
-        }
-        self.data.epoch = Some(epoch);
-        let left = (epoch.since_us + hold).saturating_sub(now);
-        let stamp = Stamp {
-            epoch: Epoch(epoch.epoch),
-            hold_off: Duration::from_micros(left),
-            server_us: now,
-        };
-        let late = ask.not_after_us > 0 && now > ask.not_after_us;
-        Ok((stamp, Now { us: now, floor_us: epoch.floor_us, holding_off: left > 0, late }))
-    }
-
-    /// A verb over many items, refused as a whole when it was decided under another epoch.
-    pub(crate) fn for_each<I, T>(
-        &mut self,
-        ask: &Ask,
-        clock: &ManualClock,
-        items: &[I],
-        mut verb: impl FnMut(&mut Self, &I, Now) -> T,
-    ) -> Asked<Reply<Vec<T>>> {
-        let (stamp, now) = self.enter(ask, clock)?;
-        let named = stamp.epoch == ask.epoch;
-        let answer = named.then(|| items.iter().map(|it| verb(self, it, now)).collect());
-        Ok(Reply { stamp, answer })
-    }
-
-    /// beat.lua
-    pub(crate) fn beat(
-        &mut self,
-        ask: &Ask,
-        ttl: Duration,
-        weight: Weight,
-        clock: &ManualClock,
-    ) -> Asked<Reply<Beat>> {
-        let (stamp, now) = self.enter(ask, clock)?;
-        if now.late {
-            return Ok(Reply { stamp, answer: None });
-        }
-        if let Some(epoch) = &mut self.data.epoch {
-            epoch.heartbeat_ttl = epoch.heartbeat_ttl.max(ttl);
-        }
-        let me = &ask.instance;
-        let drained = [me.as_str(), me.host()].iter().any(|it| self.data.drains.contains(*it));
-        let weight = if drained { Weight(0) } else { weight };
-        let before = self.data.nodes.insert(me.clone(), (weight, now.us + micros(ttl)));
-        Ok(Reply { stamp, answer: Some(Beat { unbroken: before.is_some(), weight }) })
-    }
-
-    /// acquire.lua
-    pub(crate) fn acquire(&mut self, ask: &Ask, endpoint: &EndpointId, now: Now) -> Acquire {
-        let ttl = micros(ask.term.ttl);
-        let grant = match self.data.leases.get_mut(endpoint) {
-            None => Grant::Free,
-            Some((owner, _)) if *owner == ask.instance => Grant::Adopted,
-            Some((owner, until)) => {
-                if now.holding_off || self.data.nodes.contains_key(owner) {
-                    *until = (*until).min(now.us + ttl);
-                    return Acquire::HeldBy(owner.clone());
-                }
-                Grant::Takeover
-            }
-        };
-        if now.holding_off {
-            return Acquire::HoldOff;
-        }
-        if !self.data.nodes.contains_key(&ask.instance) {
-            return Acquire::NoHeartbeat;
-        }
-        if now.late {
-            return Acquire::Late;
-        }
-        let result = self.data.results.entry(endpoint.clone()).or_default();
-        let floor = now.floor_us.max(ask.floor_us) + 1;
-        result.granted = (result.granted + 1).max(now.us).max(floor);
-        let (fence, polled_at_ms) = (FenceToken(result.granted), result.started_at_ms);
-        self.data.leases.insert(endpoint.clone(), (ask.instance.clone(), now.us + ttl));
-        Acquire::Granted { fence, grant, polled_at_ms }
-    }
-
-    /// renew.lua
-    pub(crate) fn renew(&mut self, ask: &Ask, item: &RenewItem, now: Now) -> Renew {
-        let Tenure { endpoint, fence } = &item.tenure;
-        let owner = self.owner(endpoint);
-        if owner.as_ref().is_some_and(|it| *it != ask.instance) {
-            return Renew::NotOwner(owner);
-        }
-        let result = self.data.results.entry(endpoint.clone()).or_default();
-        if result.granted > fence.0 {
-            return Renew::NotOwner(None);
-        }
-        if owner.is_none() && !item.may_reclaim {
-            return Renew::NotOwner(None);
-        }
-        if owner.is_none() && now.late {
-            return Renew::Late;
-        }
-        result.granted = fence.0;
-        let until = now.us + micros(ask.term.ttl);
-        self.data.leases.insert(endpoint.clone(), (ask.instance.clone(), until));
-        if owner.is_some() { Renew::Extended } else { Renew::Reclaimed }
-    }
-
-    /// verify.lua
-    pub(crate) fn verify(&mut self, ask: &Ask, tenure: &Tenure) -> Verify {
-        let granted = self.data.results.get(&tenure.endpoint).map_or(0, |it| it.granted);
-        match self.owner(&tenure.endpoint) {
-            None => Verify::Missing,
-            Some(owner) if owner != ask.instance => Verify::NotOwner(Some(owner)),
-            Some(_) if granted > tenure.fence.0 => Verify::NotOwner(None),
-            Some(_) => Verify::Held,
-        }
-    }
-
-    /// publish.lua
-    pub(crate) fn publish(&mut self, ask: &Ask, it: &Publication) -> Publish {
-        let owner = self.owner(&it.tenure.endpoint);
-        let result = self.data.results.entry(it.tenure.endpoint.clone()).or_default();
-        let fence = it.tenure.fence.0;
-        if owner.as_ref() != Some(&ask.instance) || result.granted != fence {
-            return Publish::Fenced;
-        }
-        if (result.fence, result.started_at_ms) != (fence, Some(it.started_at_ms)) {
-            (result.fence, result.started_at_ms) = (fence, Some(it.started_at_ms));
-            let instance = ask.instance.clone();
-            self.published.push(Announced { instance, publication: it.clone() });
-        }
-        Publish::Stored
-    }
-
-    /// release.lua
-    pub(crate) fn release(&mut self, me: &InstanceId, tenure: &Tenure) -> Release {
-        let owner = self.owner(&tenure.endpoint);
-        let result = self.data.results.entry(tenure.endpoint.clone()).or_default();
-        if result.granted > tenure.fence.0 || owner.as_ref().is_some_and(|it| it != me) {
-            return Release::NotOwner;
-        }
-        result.granted = tenure.fence.0 + 1;
-        self.data.leases.remove(&tenure.endpoint);
-        if owner.is_some() { Release::Released } else { Release::NotOwner }
-    }
-
-    /// bury.lua
-    pub(crate) fn bury(&mut self, dead: &InstanceId) -> usize {
-        self.withdraw(dead);
-        let (mut count, results) = (0, &mut self.data.results);
-        self.data.leases.retain(|endpoint, (owner, _)| {
-            if owner == dead {
-                count += 1;
-                results.entry(endpoint.clone()).or_default().granted += 1;
-            }
-            owner != dead
-        });
-        count
-    }
-
-    pub(crate) fn withdraw(&mut self, me: &InstanceId) {
-        self.data.nodes.remove(me);
-        let word = Wake { to: None, from: me.clone(), wants: vec![], freed: vec![] };
-        self.say(&[word]);
-    }
-
-    pub(crate) fn say(&mut self, wakes: &[Wake]) {
-        for wake in wakes {
-            for (instance, words) in &mut self.ears {
-                if wake.to.as_ref().is_none_or(|to| to == instance) {
-                    words.push_back(wake.clone());
-                }
-            }
-        }
-    }
-
-    pub(crate) fn subscribe(&mut self, me: &InstanceId) {
-        self.ears.insert(me.clone(), VecDeque::new());
-    }
-
-    pub(crate) fn heard(&mut self, me: &InstanceId) -> Option<Wake> {
-        self.ears.get_mut(me)?.pop_front()
-    }
-
-    pub(crate) fn owner(&self, endpoint: &EndpointId) -> Option<InstanceId> {
-        self.data.leases.get(endpoint).map(|it| it.0.clone())
-    }
-
-    pub(crate) fn instances(&self) -> Vec<(InstanceId, Weight)> {
-        self.data.nodes.iter().map(|(id, it)| (id.clone(), it.0)).collect()
-    }
-
-    pub(crate) fn sessions(&self) -> Vec<(String, RawSession)> {
-        self.data.sessions.iter().map(|(id, it)| (id.clone(), it.clone())).collect()
-    }
-}
-
-fn micros(duration: Duration) -> u64 {
-    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }

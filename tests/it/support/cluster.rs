@@ -110,6 +110,8 @@ pub struct Member {
     frozen: bool,
     /// Looks, plans and moves nothing, but beats and renews.
     hung: bool,
+    /// Hears no word of the others.
+    deaf: bool,
     beat_at: Moment,
     renew_at: Moment,
     expire_at: Moment,
@@ -238,6 +240,7 @@ impl Cluster {
             ear: None,
             frozen: false,
             hung: false,
+            deaf: false,
             beat_at: Moment::NEVER,
             renew_at: Moment::NEVER,
             expire_at: Moment::NEVER,
@@ -265,6 +268,10 @@ impl Cluster {
 
     pub fn hang(&mut self, name: &str, hung: bool) {
         self.members.get_mut(name).unwrap().hung = hung;
+    }
+
+    pub fn deafen(&mut self, name: &str) {
+        self.members.get_mut(name).unwrap().deaf = true;
     }
 
     /// Paused by its hypervisor for `duration`, on a clock that does not count the pause.
@@ -388,6 +395,9 @@ impl Member {
                     }
                 }
             },
+        }
+        if self.deaf {
+            nudges.clear();
         }
         if !nudges.is_empty() || now >= self.reconcile_at {
             self.reconcile_at = now + self.reconcile.step(&nudges);

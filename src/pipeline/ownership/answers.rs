@@ -1,0 +1,237 @@
+//! Every question to the store, framed, and every answer, applied to the tenure it was asked for.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::clock::Moment;
+use crate::model::{EndpointId, Tenure};
+use crate::pipeline::lease::{Lease, LeaseState, Standing};
+use crate::pipeline::ownership::{Applied, Gained, Loss, OwnershipTable, Question};
+use crate::pipeline::witness::Revelation;
+use crate::store::{Acquire, BATCH_MAX, Beat, Renew, RenewItem, Reply, Stamp, Verify};
+
+impl OwnershipTable {
+    /// R1: the clock is read before the question is sent. Redis starts a TTL later than that.
+    pub fn question(&self) -> Question {
+        let asked_at = self.now();
+        // R4: a reply that comes after the heartbeat has lapsed is worth nothing; once it has lapsed
+        // nothing is at stake any more.
+        let timeout = match self.pulse.valid_until().since(asked_at) {
+            Duration::ZERO => self.rhythm.store_timeout,
+            left => self.rhythm.store_timeout.min(left),
+        };
+        let ask = self.witness.lock().ask(asked_at, timeout);
+        Question { ask, asked_at, generation: self.pulse.generation() }
+    }
+
+    /// The leases to renew now: at most a batch, those due first. `None` when none is due.
+    pub fn renewals(&self) -> Option<(Question, Vec<RenewItem>)> {
+        let mut question = self.question();
+        let now = question.asked_at;
+        let mut due: Vec<(Moment, Moment, Tenure)> = Vec::new();
+        for lease in self.leases.read().values() {
+            let state = lease.state.lock();
+            // R3: past its deadline there is nothing to renew.
+            if state.renew_at <= now && lease.stands(&state, now) {
+                due.push((state.renew_at, lease.deadline(&state), lease.tenure.clone()));
+            }
+        }
+        due.sort_unstable_by_key(|it| it.0);
+        due.truncate(BATCH_MAX);
+        // R4: a call's timeout never exceeds what is left of the leases it is about.
+        let left = due.iter().map(|it| it.1.since(now)).min()?;
+        question.ask.timeout = question.ask.timeout.min(left.max(Duration::from_millis(1)));
+        // R6: each of them stands at this moment, so each may be reclaimed if Redis forgot it.
+        let items = due.into_iter().map(|it| RenewItem { tenure: it.2, may_reclaim: true });
+        Some((question, items.collect()))
+    }
+
+    /// When the next renewal is due; `None` while nothing is held.
+    pub fn next_renewal(&self) -> Option<Moment> {
+        self.leases.read().values().map(|it| it.state.lock().renew_at).min()
+    }
+
+    fn observe(&self, question: &Question, stamp: &Stamp) -> Revelation {
+        let now = self.now();
+        let revelation = self.witness.lock().observe(question.asked_at, now, stamp);
+        if revelation.ran_ahead.is_some() {
+            // R5: the server may have ended leases early, or we slept: ask about every one again.
+            self.doubt_all(now);
+        }
+        revelation
+    }
+
+    /// R13: a heartbeat was answered. What was held before a lapse is lost for good.
+    pub fn beaten(&self, question: &Question, reply: &Reply<Beat>) -> Applied {
+        let mut applied =
+            Applied { revelation: self.observe(question, &reply.stamp), ..Applied::default() };
+        let Some(beat) = reply.answer else { return Applied { ask_again: true, ..applied } };
+        let seen = (beat.unbroken, reply.stamp.epoch);
+        self.pulse.confirm(question.asked_at, self.now(), self.rhythm.heartbeat, seen);
+        applied.lost = self.expire();
+        applied
+    }
+
+    /// Takes grants into the table. R13: not those asked for before a lapse of the heartbeat.
+    pub fn granted(
+        &self,
+        question: &Question,
+        endpoints: &[EndpointId],
+        reply: &Reply<Vec<Acquire>>,
+    ) -> (Vec<Gained>, Revelation) {
+        let revelation = self.observe(question, &reply.stamp);
+        let now = self.now();
+        let mut gained = Vec::new();
+        for (endpoint, answer) in endpoints.iter().zip(reply.answer.iter().flatten()) {
+            let Acquire::Granted { fence, grant, polled_at_ms } = answer else { continue };
+            self.witness.lock().saw_fence(*fence);
+            let tenure = Tenure::new(endpoint.clone(), *fence);
+            if self.gain(question, tenure.clone(), now) {
+                gained.push(Gained { tenure, grant: *grant, polled_at_ms: *polled_at_ms });
+            }
+        }
+        (gained, revelation)
+    }
+
+    fn gain(&self, question: &Question, tenure: Tenure, now: Moment) -> bool {
+        let valid_until = question.asked_at + self.rhythm.lease.usable();
+        let renew_at = question.asked_at + self.rhythm.renew_interval;
+        let mut leases = self.leases.write();
+        let fresh = self.pulse.carries(question.generation, now) && now < valid_until;
+        if !fresh || leases.contains_key(&tenure.endpoint) {
+            return false;
+        }
+        let pulse = (&self.pulse, question.generation);
+        let lease = Lease::new(tenure.clone(), pulse, question.asked_at, valid_until, renew_at);
+        leases.insert(tenure.endpoint, Arc::new(lease));
+        true
+    }
+
+    /// R3: extends what the store confirmed, loses what it denied, doubts what it could not decide.
+    pub fn renewed(
+        &self,
+        question: &Question,
+        items: &[RenewItem],
+        reply: &Reply<Vec<Renew>>,
+    ) -> Applied {
+        let revelation = self.observe(question, &reply.stamp);
+        let mut applied = Applied { revelation, ..Applied::default() };
+        let Some(answers) = &reply.answer else {
+            self.retry_soon(items, Duration::ZERO);
+            return Applied { ask_again: true, ..applied };
+        };
+        for (item, answer) in items.iter().zip(answers) {
+            let tenure = item.tenure.clone();
+            match answer {
+                Renew::Extended => self.extend(question, tenure, &mut applied, false),
+                Renew::Reclaimed => self.extend(question, tenure, &mut applied, true),
+                Renew::NotOwner(owner) => {
+                    let loss = owner.clone().map_or(Loss::Gone, Loss::Taken);
+                    self.lose(tenure, loss, &mut applied.lost);
+                }
+                Renew::Late => self.doubt(tenure, "the renewal arrived late", &mut applied),
+                Renew::Failed(why) => self.doubt(tenure, why, &mut applied),
+            }
+        }
+        applied
+    }
+
+    fn extend(&self, question: &Question, tenure: Tenure, applied: &mut Applied, reclaimed: bool) {
+        let now = self.now();
+        let Some(lease) = self.find(&tenure) else { return };
+        let mut state = lease.state.lock();
+        if !lease.stands(&state, now) {
+            // R3: lost at its deadline, whatever was on its way.
+            drop(state);
+            return self.lose(tenure, Loss::Expired, &mut applied.lost);
+        }
+        let asked_at = question.asked_at;
+        state.valid_until = state.valid_until.max(asked_at + self.rhythm.lease.usable());
+        state.renewed_at = state.renewed_at.max(asked_at);
+        if asked_at >= state.doubted_at {
+            state.standing = Standing::Held;
+            state.renew_at = asked_at + self.rhythm.renew_interval;
+        }
+        drop(state);
+        if reclaimed { applied.reclaimed.push(tenure) } else { applied.extended.push(tenure) }
+    }
+
+    /// R3: no answer. The leases it was about are uncertain, and asked for again soon.
+    pub fn unanswered(&self, items: &[RenewItem], error: &str) -> Applied {
+        let mut applied = Applied::default();
+        for item in items {
+            self.doubt(item.tenure.clone(), error, &mut applied);
+        }
+        applied
+    }
+
+    fn doubt(&self, tenure: Tenure, why: &str, applied: &mut Applied) {
+        let now = self.now();
+        let Some(lease) = self.find(&tenure) else { return };
+        let mut state = lease.state.lock();
+        let news = state.standing == Standing::Held;
+        self.mark_uncertain(&mut state, now);
+        state.renew_at = now + self.rhythm.retry_interval();
+        drop(state);
+        if news {
+            applied.doubted.push((tenure, why.into()));
+        }
+    }
+
+    fn doubt_all(&self, now: Moment) {
+        for lease in self.leases.read().values() {
+            self.mark_uncertain(&mut lease.state.lock(), now);
+        }
+    }
+
+    fn mark_uncertain(&self, state: &mut LeaseState, now: Moment) {
+        state.standing = Standing::Uncertain;
+        state.doubted_at = now;
+        state.renew_at = now;
+    }
+
+    fn retry_soon(&self, items: &[RenewItem], after: Duration) {
+        let at = self.now() + after;
+        for item in items {
+            if let Some(lease) = self.find(&item.tenure) {
+                lease.state.lock().renew_at = at;
+            }
+        }
+    }
+
+    /// FR-010: applies a look into the store; what remains may be dispatched.
+    pub fn verified(
+        &self,
+        question: &Question,
+        tenures: &[Tenure],
+        reply: &Reply<Vec<Verify>>,
+    ) -> (Vec<Tenure>, Applied) {
+        let revelation = self.observe(question, &reply.stamp);
+        let mut applied = Applied { revelation, ..Applied::default() };
+        let mut held = Vec::new();
+        let Some(answers) = &reply.answer else {
+            return (held, Applied { ask_again: true, ..applied });
+        };
+        for (tenure, answer) in tenures.iter().zip(answers) {
+            let tenure = tenure.clone();
+            match answer {
+                Verify::Held => held.push(tenure),
+                Verify::Missing => {
+                    self.doubt(tenure.clone(), "the lease is missing in the store", &mut applied);
+                    self.retry_soon(&[RenewItem { tenure, may_reclaim: true }], Duration::ZERO);
+                }
+                Verify::NotOwner(owner) => {
+                    let loss = owner.clone().map_or(Loss::Gone, Loss::Taken);
+                    self.lose(tenure, loss, &mut applied.lost);
+                }
+                Verify::Failed(why) => self.doubt(tenure, why, &mut applied),
+            }
+        }
+        (held, applied)
+    }
+
+    /// A reply whose items are somebody else's business.
+    pub fn saw<T>(&self, question: &Question, reply: &Reply<T>) -> Revelation {
+        self.observe(question, &reply.stamp)
+    }
+}

@@ -1,0 +1,317 @@
+//! 3 — What this instance may poll, until when, and how every answer of the store changes that.
+//!
+//! The table is the truth inside the process; channels carry hints, and Redis has the last word. No
+//! lock is held across I/O and no guard leaves this file. Every question is framed here (so that its
+//! deadline is counted from before it is sent, R1) and every answer is applied here, to the tenure
+//! it was asked for and to no other (R4).
+
+mod answers;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fnv::FnvHashMap;
+use parking_lot::{Mutex, RwLock};
+
+use crate::clock::{Clock, Moment};
+use crate::model::{EndpointId, Epoch, FenceToken, InstanceId, Tenure, Term};
+use crate::pipeline::lease::{Lease, PollPermit, Pulse, SharedClock, Standing};
+use crate::pipeline::witness::{Revelation, Witness};
+use crate::store::{Ask, Grant};
+
+/// The times a table keeps.
+#[derive(Clone, Copy, Debug)]
+pub struct Rhythm {
+    /// Life of a lease.
+    pub lease: Term,
+    /// Life of a heartbeat.
+    pub heartbeat: Term,
+    /// How long after an answer a lease is renewed.
+    pub renew_interval: Duration,
+    /// Longest wait for any answer.
+    pub store_timeout: Duration,
+}
+
+impl Rhythm {
+    /// R3: an unanswered renewal is asked again this soon, not at the next tick.
+    pub fn retry_interval(&self) -> Duration {
+        let shortest = self.lease.ttl.min(self.heartbeat.ttl);
+        Duration::from_secs(1).min(shortest / 12).max(Duration::from_millis(50))
+    }
+}
+
+/// Written by the threads that ask, read by every poller.
+pub struct OwnershipTable {
+    me: InstanceId,
+    rhythm: Rhythm,
+    clock: SharedClock,
+    pulse: Arc<Pulse>,
+    leases: RwLock<FnvHashMap<EndpointId, Arc<Lease>>>,
+    witness: Mutex<Witness>,
+}
+
+/// A question about to be sent, with the moment its answer counts from.
+#[derive(Clone, Debug)]
+pub struct Question {
+    /// What to send along.
+    pub ask: Ask,
+    asked_at: Moment,
+    generation: u64,
+}
+
+/// A grant that was taken into the table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Gained {
+    /// Which grant.
+    pub tenure: Tenure,
+    /// Why it could be had.
+    pub grant: Grant,
+    /// When it was last polled, by the server's clock.
+    pub polled_at_ms: Option<u64>,
+}
+
+/// Why a lease ended against our will.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Loss {
+    /// Its deadline, or the heartbeat's, passed unconfirmed.
+    Expired,
+    /// Somebody else has it.
+    Taken(InstanceId),
+    /// It is gone and cannot be reclaimed.
+    Gone,
+}
+
+/// A lease that ended against our will.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lost {
+    /// Which grant.
+    pub tenure: Tenure,
+    /// Why.
+    pub loss: Loss,
+}
+
+/// What a round of answers did.
+#[derive(Debug, Default)]
+pub struct Applied {
+    /// Still held.
+    pub extended: Vec<Tenure>,
+    /// Put back after the store had forgotten them.
+    pub reclaimed: Vec<Tenure>,
+    /// No longer known to be held, and why.
+    pub doubted: Vec<(Tenure, String)>,
+    /// Ended.
+    pub lost: Vec<Lost>,
+    /// What the stamp revealed.
+    pub revelation: Revelation,
+    /// The epoch changed under the question: ask again at once.
+    pub ask_again: bool,
+}
+
+/// What is known about one held lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Holding {
+    /// Its token.
+    pub fence: FenceToken,
+    /// Confirmed or not.
+    pub standing: Standing,
+    /// When the grant was asked for.
+    pub acquired_at: Moment,
+    /// When its last confirmation was asked for.
+    pub renewed_at: Moment,
+    /// From when on it can only be lost.
+    pub deadline: Moment,
+    /// On its way out.
+    pub draining: bool,
+}
+
+impl OwnershipTable {
+    /// Holds nothing yet.
+    pub fn new(me: InstanceId, rhythm: Rhythm, clock: Arc<dyn Clock>, new_fleet: bool) -> Self {
+        let witness = Witness::new(me.clone(), rhythm.lease, new_fleet);
+        Self {
+            me,
+            rhythm,
+            clock: SharedClock(clock),
+            pulse: Arc::default(),
+            leases: RwLock::default(),
+            witness: Mutex::new(witness),
+        }
+    }
+
+    /// Whose table this is.
+    pub fn instance(&self) -> &InstanceId {
+        &self.me
+    }
+
+    /// The times it keeps.
+    pub fn rhythm(&self) -> &Rhythm {
+        &self.rhythm
+    }
+
+    /// The moment it is.
+    pub fn now(&self) -> Moment {
+        self.clock.0.now()
+    }
+
+    fn lose(&self, tenure: Tenure, loss: Loss, lost: &mut Vec<Lost>) {
+        if let Some(lease) = self.forget(&tenure) {
+            lease.end();
+            lost.push(Lost { tenure, loss });
+        }
+    }
+
+    fn forget(&self, tenure: &Tenure) -> Option<Arc<Lease>> {
+        let mut leases = self.leases.write();
+        if leases.get(&tenure.endpoint).is_some_and(|it| it.tenure.fence == tenure.fence) {
+            leases.remove(&tenure.endpoint)
+        } else {
+            None
+        }
+    }
+
+    /// R3, R13: everything past its deadline is lost, and its running poll aborted.
+    pub fn expire(&self) -> Vec<Lost> {
+        let now = self.now();
+        let past: Vec<Tenure> = self
+            .leases
+            .read()
+            .values()
+            .filter(|it| !it.stands(&it.state.lock(), now))
+            .map(|it| it.tenure.clone())
+            .collect();
+        let mut lost = Vec::new();
+        for tenure in past {
+            self.lose(tenure, Loss::Expired, &mut lost);
+        }
+        lost
+    }
+
+    /// When the next lease will be lost if nothing confirms it; `None` while nothing is held.
+    pub fn next_deadline(&self) -> Option<Moment> {
+        self.leases.read().values().map(|it| it.deadline(&it.state.lock())).min()
+    }
+
+    /// R8: no new poll of this endpoint; it will be released when the running one has ended. False
+    /// when it is not held or on its way already.
+    pub fn drain(&self, endpoint: &EndpointId) -> bool {
+        let leases = self.leases.read();
+        let Some(lease) = leases.get(endpoint) else { return false };
+        let mut state = lease.state.lock();
+        let news = state.draining_since.is_none();
+        state.draining_since.get_or_insert(self.now());
+        news
+    }
+
+    /// R4: forgets, at the moment their release is sent, the draining leases whose last poll has
+    /// ended; nothing can bring such a tenure back. Polls that outlast `patience` are aborted.
+    pub fn drained(&self, patience: Duration) -> Vec<Tenure> {
+        let now = self.now();
+        let mut ready = Vec::new();
+        let mut late = Vec::new();
+        for lease in self.leases.read().values() {
+            let state = lease.state.lock();
+            match (&state.draining_since, &state.running) {
+                (Some(_), None) => ready.push(lease.tenure.clone()),
+                (Some(since), Some(abort)) if now.since(*since) >= patience => {
+                    late.push(Arc::clone(abort));
+                }
+                _ => (),
+            }
+        }
+        for abort in late {
+            abort.fire();
+        }
+        ready.retain(|it| self.forget(it).map(|lease| lease.end()).is_some());
+        ready
+    }
+
+    /// Aborts every running poll; the leases stay until they are released.
+    pub fn abort_all(&self) {
+        let running = |it: &Arc<Lease>| it.state.lock().running.clone();
+        let aborts: Vec<_> = self.leases.read().values().filter_map(running).collect();
+        aborts.iter().for_each(|it| it.fire());
+    }
+
+    /// When the next running poll of a draining lease has outlasted `patience`.
+    pub fn next_impatience(&self, patience: Duration) -> Option<Moment> {
+        let leases = self.leases.read();
+        let since = leases.values().filter_map(|it| it.state.lock().draining_since).min()?;
+        Some(since + patience)
+    }
+
+    fn find(&self, tenure: &Tenure) -> Option<Arc<Lease>> {
+        let leases = self.leases.read();
+        leases.get(&tenure.endpoint).filter(|it| it.tenure.fence == tenure.fence).cloned()
+    }
+
+    /// R2: the only way to a poll.
+    pub fn permit(&self, tenure: &Tenure) -> Option<PollPermit> {
+        PollPermit::issue(&self.find(tenure)?, &self.me, &self.clock)
+    }
+
+    /// The tenure under which `endpoint` is held, in whatever standing.
+    pub fn tenure(&self, endpoint: &EndpointId) -> Option<Tenure> {
+        self.leases.read().get(endpoint).map(|it| it.tenure.clone())
+    }
+
+    /// Whether this tenure is still in the table.
+    pub fn has(&self, tenure: &Tenure) -> bool {
+        self.find(tenure).is_some()
+    }
+
+    /// Whether a poll of `endpoint` could start now.
+    pub fn may_poll(&self, endpoint: &EndpointId) -> bool {
+        let leases = self.leases.read();
+        leases.get(endpoint).is_some_and(|it| it.may_poll(&it.state.lock(), self.now()))
+    }
+
+    /// What is known about `endpoint`, if it is held.
+    pub fn holding(&self, endpoint: &EndpointId) -> Option<Holding> {
+        let leases = self.leases.read();
+        let lease = leases.get(endpoint)?;
+        let state = lease.state.lock();
+        Some(Holding {
+            fence: lease.tenure.fence,
+            standing: state.standing,
+            acquired_at: lease.acquired_at,
+            renewed_at: state.renewed_at,
+            deadline: lease.deadline(&state),
+            draining: state.draining_since.is_some(),
+        })
+    }
+
+    /// Everything in the table.
+    pub fn endpoints(&self) -> Vec<EndpointId> {
+        self.leases.read().keys().cloned().collect()
+    }
+
+    /// How many leases are in the table.
+    pub fn len(&self) -> usize {
+        self.leases.read().len()
+    }
+
+    /// Whether nothing is held.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The epoch last heard of.
+    pub fn epoch(&self) -> Epoch {
+        self.witness.lock().epoch()
+    }
+
+    /// R5: how long the store still grants nothing.
+    pub fn hold_off(&self) -> Option<Duration> {
+        self.witness.lock().hold_off(self.now())
+    }
+
+    /// R13: whether the heartbeat has been confirmed in time.
+    pub fn is_beating(&self) -> bool {
+        self.now() < self.pulse.valid_until()
+    }
+
+    /// The server's clock about now.
+    pub fn server_ms(&self) -> Option<u64> {
+        self.witness.lock().server_ms(self.now())
+    }
+}
