@@ -141,7 +141,7 @@ fn only_the_store_knows_redis() {
     let knowing: Vec<String> = outside
         .filter(|it| {
             let text = it.code().replace("store::redis::", "");
-            text.contains("use redis") || text.contains(" redis::") || text.contains("::redis::")
+            text.contains("\nuse redis") || text.contains(" redis::") || text.contains("::redis::")
         })
         .map(Source::name)
         .collect();

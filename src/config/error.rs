@@ -1,0 +1,145 @@
+//! Why are these settings refused? One sentence each, in the words of the flags.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::config::duration::show_duration;
+use crate::config::redis_url::Topology;
+use crate::config::{HOST_NAME_BYTES_MAX, MS_10, PREFIX_BYTES_MAX};
+
+/// A setting, or two together, that cannot work.
+#[derive(Debug)]
+#[expect(missing_docs, reason = "the fields carry the values of the flags that the message names")]
+pub enum ConfigError {
+    /// A scheme this build understands but does not speak.
+    TopologyUnsupported { topology: Topology },
+    /// A setting of the contract that comes with a later version.
+    Unsupported { flag: &'static str, way_out: &'static str },
+    /// A password in the URL and another in a file.
+    TwoPasswords { path: PathBuf },
+    /// The password file cannot be read.
+    PasswordFileUnreadable { path: PathBuf, source: io::Error },
+    /// The password file is empty, huge, or not text.
+    PasswordFileUseless { path: PathBuf },
+    /// A duration that is too short or too long.
+    DurationOutOfRange { flag: &'static str, value: Duration, min: Duration, max: Duration },
+    /// A number that is too small or too large.
+    NumberOutOfRange { flag: &'static str, value: u64, min: u64, max: u64 },
+    /// No room for one failed renewal.
+    RenewTooSlow {
+        renew_interval: Duration,
+        store_timeout: Duration,
+        lease_ttl: Duration,
+        limit: Duration,
+    },
+    /// No room for one failed heartbeat.
+    BeatTooSlow {
+        heartbeat_interval: Duration,
+        store_timeout: Duration,
+        heartbeat_ttl: Duration,
+        limit: Duration,
+    },
+    /// A prefix that cannot begin a key.
+    Prefix { flag: &'static str },
+    /// Session keys and coordination keys could be taken for each other.
+    PrefixesOverlap { prefix: String, session_prefix: String },
+    /// A host name that cannot be part of an instance id.
+    HostName,
+    /// A poll command without a program.
+    PollCommandEmpty,
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TopologyUnsupported { topology } => {
+                let scheme = topology.scheme();
+                write!(
+                    f,
+                    "--redis {scheme}://… is a topology that this build does not speak yet: "
+                )?;
+                write!(f, "use redis:// or unix://")
+            }
+            Self::Unsupported { flag, way_out } => {
+                write!(f, "{flag} is not supported yet by this build: {way_out}")
+            }
+            Self::TwoPasswords { path } => {
+                write!(
+                    f,
+                    "--redis has a password, and --redis-password-file{} names ",
+                    named(path)
+                )?;
+                write!(f, "another: leave one of them out")
+            }
+            Self::PasswordFileUnreadable { path, source } => {
+                write!(f, "cannot read --redis-password-file{}: {source}", named(path))
+            }
+            Self::PasswordFileUseless { path } => {
+                write!(f, "--redis-password-file{} holds no password: write it ", named(path))?;
+                write!(f, "as one line of text, or leave the option out")
+            }
+            Self::DurationOutOfRange { flag, value, min, max } => {
+                let [value, min, max] = [value, min, max].map(|it| show_duration(*it));
+                write!(f, "{flag} {value} is out of range: choose from {min} to {max}")
+            }
+            Self::NumberOutOfRange { flag, value, min, max } => {
+                write!(f, "{flag} {value} is out of range: choose from {min} to {max}")
+            }
+            Self::RenewTooSlow { renew_interval, store_timeout, lease_ttl, limit } => {
+                let flags = ["--renew-interval", "--lease-ttl", "renewal"];
+                too_slow(f, flags, [*renew_interval, *lease_ttl, *store_timeout, *limit])
+            }
+            Self::BeatTooSlow { heartbeat_interval, store_timeout, heartbeat_ttl, limit } => {
+                let flags = ["--heartbeat-interval", "--heartbeat-ttl", "heartbeat"];
+                too_slow(f, flags, [*heartbeat_interval, *heartbeat_ttl, *store_timeout, *limit])
+            }
+            Self::Prefix { flag } => {
+                write!(f, "{flag} must be 1 to {PREFIX_BYTES_MAX} bytes without spaces, control ")?;
+                write!(f, "characters or any of * ? [ ] \\")
+            }
+            Self::PrefixesOverlap { prefix, session_prefix } => {
+                write!(f, "--session-prefix {session_prefix:?} and --prefix {prefix:?} mix ")?;
+                write!(f, "sessions up with the keys {prefix}:lease:… and their like: choose a ")?;
+                write!(f, "session prefix such as session: or {prefix}:session:")
+            }
+            Self::HostName => {
+                write!(f, "--host-name must be 1 to {HOST_NAME_BYTES_MAX} bytes without spaces, ")?;
+                write!(f, "control characters or /: it becomes part of the instance id")
+            }
+            Self::PollCommandEmpty => {
+                write!(f, "--poll-command names no program: give one, or leave the option out")
+            }
+        }
+    }
+}
+
+/// A path that does not look like one is not repeated: people put the password itself there.
+fn named(path: &Path) -> String {
+    let certain = path.is_absolute() || path.starts_with(".") || path.starts_with("..");
+    if certain { format!(" {path:?}") } else { String::new() }
+}
+
+fn too_slow(f: &mut fmt::Formatter<'_>, words: [&str; 3], values: [Duration; 4]) -> fmt::Result {
+    let [interval_flag, ttl_flag, what] = words;
+    let [interval, ttl, store_timeout, limit] = values.map(show_duration);
+    write!(
+        f,
+        "{interval_flag} {interval} leaves no room for one failed {what} within {ttl_flag} "
+    )?;
+    write!(f, "{ttl} at --store-timeout {store_timeout}: ")?;
+    if values[3] <= MS_10 {
+        return write!(f, "shorten --store-timeout or lengthen {ttl_flag}");
+    }
+    write!(f, "set {interval_flag} under {limit}, or lengthen {ttl_flag}")
+}
+
+impl std::error::Error for ConfigError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::PasswordFileUnreadable { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+}
