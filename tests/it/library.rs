@@ -66,7 +66,7 @@ fn a_lease_is_acquired_once_and_given_back() {
     assert!(a.try_acquire(&e).unwrap(), "true also when already held");
     assert!(!b.try_acquire(&e).unwrap());
     assert!(a.is_owned(&e) && !b.is_owned(&e));
-    assert_eq!(a.owned(), [e.clone()]);
+    assert_eq!(a.owned(), std::slice::from_ref(&e));
     a.release(&e).unwrap();
     assert!(!a.is_owned(&e));
     assert!(b.try_acquire(&e).unwrap());
