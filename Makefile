@@ -28,7 +28,7 @@ doc: ## the library's documentation, warnings are errors
 deps: ## check that no async runtime has come in as a dependency
 	scripts/no-async-runtime $(CARGO)
 
-ci: lint doc deps test ## everything above; what .ci/run calls
+ci: lint doc deps test ## lint, doc, deps and test: what .ci/run calls
 
 bench: setup ## what a renewal costs, next to plain PEXPIRE
 	$(CARGO) bench --locked --bench renewal
