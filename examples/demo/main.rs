@@ -117,7 +117,9 @@ impl Stage<'_> {
         self.connection = self.redis.crash_and_restart(self.until)?;
         self.settle("Redis forgets", begun)?;
         let reclaimed = self.fleet.count("lease.reclaimed") - before;
-        self.say(&format!("Nobody lost anything: the owners put {reclaimed} leases back."))
+        self.say(&format!(
+            "The owners put {reclaimed} of {SESSIONS} leases back, each under its old fence."
+        ))
     }
 
     fn verdict(&self) -> io::Result<bool> {
