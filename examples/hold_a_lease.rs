@@ -16,7 +16,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let work = EndpointId::parse(&name)?;
     let until = interrupted()?;
     // redis://127.0.0.1:6379/0; a lease lasts 30 s and is renewed every 10 s on a thread of its own.
-    let leases = LeaseManager::start(Config::default().checked()?)?;
+    // Weight 0: daemons on the same Redis must not keep a share of their endpoints for this program.
+    let config = Config { weight: 0, ..Config::default() };
+    let leases = LeaseManager::start(config.checked()?)?;
     say(&format!("this is {}", leases.instance_id()))?;
     loop {
         // True also when it is held already. An error means that Redis could not be asked.
