@@ -1,7 +1,7 @@
 //! Does something only while this process, and no other, holds a lease.
 //!
-//! Run it twice, in two terminals: `cargo run --example hold_a_lease -- nightly-report`. One of them
-//! works; stop it with Ctrl-C and the other goes on. The very first start on a Redis waits 30 s.
+//! Run it twice, in two terminals: `cargo run --example hold_a_lease -- nightly-report`. One
+//! of them works; stop it with Ctrl-C and the other goes on. The first start on a Redis waits 30 s.
 
 use std::error::Error;
 use std::io::{self, Write};
@@ -15,8 +15,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let name = std::env::args().nth(1).unwrap_or_else(|| "nightly-report".into());
     let work = EndpointId::parse(&name)?;
     let until = interrupted()?;
-    // redis://127.0.0.1:6379/0; a lease lasts 30 s and is renewed every 10 s on a thread of its own.
-    // Weight 0: daemons on the same Redis must not keep a share of their endpoints for this program.
+    // redis://127.0.0.1:6379/0; a lease lasts 30 s, and a thread renews it every 10 s.
+    // Weight 0: daemons on the same Redis are to keep no share of their endpoints for us.
     let config = Config { weight: 0, ..Config::default() };
     let leases = LeaseManager::start(config.checked()?)?;
     say(&format!("this is {}", leases.instance_id()))?;

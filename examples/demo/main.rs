@@ -72,7 +72,8 @@ impl Stage<'_> {
     fn opening(&self) -> io::Result<()> {
         let (redis, judge) = (self.redis.port, self.judge.port);
         self.screen.line(&format!(
-            "A private Redis (port {redis}), an HTTP endpoint (port {judge}), and {SESSIONS} sessions\n\
+            "A private Redis (port {redis}), an HTTP endpoint (port {judge}), and {SESSIONS} \
+             sessions\n\
              that are polled every 500 ms. Leases last 3 s and are renewed every second;\n\
              the defaults are ten times that."
         ))
