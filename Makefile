@@ -1,0 +1,51 @@
+# The usual verbs. `make` alone lists them.
+CARGO  ?= cargo
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+PREFIX ?= /usr/local
+UNITS   = $(DESTDIR)$(PREFIX)/lib/systemd/system
+ETC     = $(DESTDIR)/etc/leasehold
+
+.PHONY: help build test lint doc deps bench ci demo setup install uninstall
+.DEFAULT_GOAL := help
+
+help: ## this list
+	@sed -n 's/^\([a-z]*\):[^#]*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 18
+
+build: ## the release binary, target/release/leasehold
+	$(CARGO) build --locked --release --bin leasehold
+
+test: setup ## all tests, against private Redis servers of their own
+	$(CARGO) test --locked
+
+lint: ## formatting and clippy, warnings are errors
+	$(CARGO) fmt --check
+	$(CARGO) clippy --locked --all-targets -- -D warnings
+	$(CARGO) clippy --locked --all-targets --no-default-features -- -D warnings
+
+doc: ## the library's documentation, warnings are errors
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --no-deps
+
+deps: ## check that no async runtime has come in as a dependency
+	scripts/no-async-runtime $(CARGO)
+
+ci: lint doc deps test ## lint, doc, deps and test: what .ci/run calls
+
+bench: setup ## what a renewal costs, next to plain PEXPIRE
+	$(CARGO) bench --locked --bench renewal
+
+demo: setup ## three instances, a private Redis, four mishaps: about a minute
+	$(CARGO) build --locked --quiet --bin leasehold --example demo
+	@$(TARGET)/debug/examples/demo
+
+setup: ## get redis-server (for tests, benchmark and demo) if it is missing
+	@scripts/setup-redis
+
+install: ## binary, systemd unit and example settings (PREFIX, DESTDIR)
+	@test -x $(TARGET)/release/leasehold || $(MAKE) build
+	install -D -m 755 $(TARGET)/release/leasehold $(DESTDIR)$(PREFIX)/bin/leasehold
+	install -D -m 644 systemd/leasehold.env.example $(ETC)/leasehold.env.example
+	install -d $(UNITS)
+	sed 's|/usr/local/bin|$(PREFIX)/bin|' systemd/leasehold.service >$(UNITS)/leasehold.service
+
+uninstall: ## take away what install put there; your leasehold.env stays
+	rm -f $(DESTDIR)$(PREFIX)/bin/leasehold $(UNITS)/leasehold.service $(ETC)/leasehold.env.example

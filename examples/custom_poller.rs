@@ -1,0 +1,107 @@
+//! A poller of one's own: is the Redis at a session's address alive, and how long is it up?
+//!
+//! ```text
+//! redis-cli set session:cache '{"id": "cache", "address": "tcp://127.0.0.1:6379"}'
+//! cargo run --example custom_poller
+//! redis-cli hgetall poll:result:cache
+//! ```
+//!
+//! Start it as often as you like: the instances share the sessions out. Ctrl-C stops one.
+
+use std::error::Error;
+use std::io::{self, BufRead, BufReader, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold::clock::{BootClock, Clock};
+use leasehold::daemon::keeper::Lines;
+use leasehold::daemon::thread::{Stop, stop};
+use leasehold::model::Address;
+use leasehold::store::keys::Keys;
+use leasehold::store::redis::RedisStore;
+use leasehold::{Config, Daemon, InstanceId, PollPermit, Poller, Revoked, Sample, Session};
+use parking_lot::Mutex;
+
+struct RedisPoller;
+
+impl Poller for RedisPoller {
+    fn poll(
+        &self,
+        session: &Session,
+        permit: &PollPermit,
+        timeout: Duration,
+    ) -> Result<Sample, Revoked> {
+        let begun = BootClock.now();
+        let asked = connect(&session.address, timeout).map(|stream| uptime(stream, permit));
+        let answer = match asked {
+            Ok(answer) => answer?,
+            Err(error) => Err(error),
+        };
+        let duration = BootClock.now().since(begun);
+        // Everything the endpoint does wrong is a sample that is not ok.
+        Ok(match answer {
+            Ok(body) => Sample { ok: true, status: None, error: None, body, duration },
+            Err(error) => Sample::failed(error.to_string(), duration),
+        })
+    }
+}
+
+fn connect(address: &Address, timeout: Duration) -> io::Result<TcpStream> {
+    let Address::Tcp(authority) = address else {
+        return Err(io::Error::other("this poller wants a tcp:// address"));
+    };
+    let address = authority.to_socket_addrs()?.next().ok_or(io::ErrorKind::NotFound)?;
+    let stream = TcpStream::connect_timeout(&address, timeout)?;
+    stream.set_read_timeout(Some(timeout))?;
+    Ok(stream)
+}
+
+/// Two rules for every poller: arm the abort switch before anything that can block, and confirm the
+/// permit right before the first byte that others can see.
+fn uptime(stream: TcpStream, permit: &PollPermit) -> Result<io::Result<Vec<u8>>, Revoked> {
+    let ask = || -> io::Result<Option<Vec<u8>>> {
+        let other = stream.try_clone()?;
+        permit.abort().arm(move || drop(other.shutdown(std::net::Shutdown::Both)));
+        if permit.confirm().is_err() {
+            return Ok(None);
+        }
+        (&stream).write_all(b"INFO server\r\n")?;
+        let lines = BufReader::new(&stream).lines().take(100);
+        let found = lines.map_while(Result::ok).find(|it| it.starts_with("uptime_in_seconds"));
+        Ok(Some(found.ok_or_else(|| io::Error::other("it does not tell"))?.into_bytes()))
+    };
+    let answer = ask();
+    if permit.abort().is_fired() {
+        return Err(Revoked);
+    }
+    match answer {
+        Ok(None) => Err(Revoked),
+        Ok(Some(body)) => Ok(Ok(body)),
+        Err(error) => Ok(Err(error)),
+    }
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    // As `leasehold run` would have it with no options: redis://127.0.0.1:6379/0, 30 s, 10 s.
+    let config = Config::default().checked()?;
+    let until = interrupted()?;
+    let keys = Keys::new(&config.prefix, &config.session_prefix);
+    let store = RedisStore::new(config.redis.expose(), &config.redis.to_string(), keys)?;
+    let me = InstanceId::generate_now(&config.host_name);
+    let (lines, clock) = (Lines::redis(store), Arc::new(BootClock));
+    let daemon = Daemon::start(&config, me, clock, &lines, Arc::new(RedisPoller), &until)?;
+    while !until.within(Duration::from_secs(60)) {
+        writeln!(io::stdout(), "{} endpoints are polled here", daemon.table().len())?;
+    }
+    daemon.stop(); // in the order that is safe: polls, heartbeat, leases
+    Ok(())
+}
+
+/// SIGINT and SIGTERM.
+fn interrupted() -> Result<Stop, ctrlc::Error> {
+    let (source, until) = stop();
+    let source = Mutex::new(Some(source));
+    ctrlc::set_handler(move || drop(source.lock().take()))?;
+    Ok(until)
+}

@@ -1,0 +1,63 @@
+//! Does something only while this process, and no other, holds a lease.
+//!
+//! Run it twice, in two terminals: `cargo run --example hold_a_lease -- nightly-report`. One
+//! of them works; stop it with Ctrl-C and the other goes on. The first start on a Redis waits 30 s.
+
+use std::error::Error;
+use std::io::{self, Write};
+use std::time::Duration;
+
+use leasehold::daemon::thread::{Stop, stop};
+use leasehold::{Config, EndpointId, FenceToken, LeaseManager};
+use parking_lot::Mutex;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let name = std::env::args().nth(1).unwrap_or_else(|| "nightly-report".into());
+    let work = EndpointId::parse(&name)?;
+    let until = interrupted()?;
+    // redis://127.0.0.1:6379/0; a lease lasts 30 s, and a thread renews it every 10 s.
+    // Weight 0: daemons on the same Redis are to keep no share of their endpoints for us.
+    let config = Config { weight: 0, ..Config::default() };
+    let leases = LeaseManager::start(config.checked()?)?;
+    say(&format!("this is {}", leases.instance_id()))?;
+    loop {
+        // True also when it is held already. An error means that Redis could not be asked.
+        match leases.try_acquire(&work) {
+            Ok(true) => do_a_bit(&leases, &work)?,
+            Ok(false) => say(&format!("waiting: {work} is {:?}", leases.info(&work)?.state))?,
+            Err(error) => say(&format!("waiting: {error}"))?,
+        }
+        if until.within(Duration::from_secs(1)) {
+            break;
+        }
+    }
+    leases.stop(); // gives everything back, so that the next need not wait for the TTL
+    Ok(())
+}
+
+/// A right can end at any moment, so it is asked for right before the effect; and whoever feels the
+/// effect gets the fence along, and refuses one that is older than the last it saw.
+fn do_a_bit(leases: &LeaseManager, work: &EndpointId) -> io::Result<()> {
+    let prepared = "what takes long comes first";
+    let Some(fence) = leases.fence(work) else { return Ok(()) };
+    if leases.is_owned(work) {
+        effect(prepared, fence)?;
+    }
+    Ok(())
+}
+
+fn effect(what: &str, fence: FenceToken) -> io::Result<()> {
+    say(&format!("working under fence {fence}: {what}"))
+}
+
+fn say(text: &str) -> io::Result<()> {
+    writeln!(io::stdout(), "{text}")
+}
+
+/// SIGINT and SIGTERM.
+fn interrupted() -> Result<Stop, ctrlc::Error> {
+    let (source, until) = stop();
+    let source = Mutex::new(Some(source));
+    ctrlc::set_handler(move || drop(source.lock().take()))?;
+    Ok(until)
+}
