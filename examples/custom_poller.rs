@@ -15,13 +15,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::clock::{BootClock, Clock};
-use leasehold::daemon::keeper::Lines;
-use leasehold::daemon::thread::{Stop, stop};
-use leasehold::model::Address;
-use leasehold::store::keys::Keys;
-use leasehold::store::redis::RedisStore;
-use leasehold::{Config, Daemon, InstanceId, PollPermit, Poller, Revoked, Sample, Session};
-use parking_lot::Mutex;
+use leasehold::{
+    Address, Config, Daemon, PollPermit, Poller, Revoked, Sample, Session, stop_on_signal,
+};
 
 struct RedisPoller;
 
@@ -85,23 +81,11 @@ fn uptime(stream: TcpStream, permit: &PollPermit) -> Result<io::Result<Vec<u8>>,
 fn main() -> Result<(), Box<dyn Error>> {
     // As `leasehold run` would have it with no options: redis://127.0.0.1:6379/0, 30 s, 10 s.
     let config = Config::default().checked()?;
-    let until = interrupted()?;
-    let keys = Keys::new(&config.prefix, &config.session_prefix);
-    let store = RedisStore::new(config.redis.expose(), &config.redis.to_string(), keys)?;
-    let me = InstanceId::generate_now(&config.host_name);
-    let (lines, clock) = (Lines::redis(store), Arc::new(BootClock));
-    let daemon = Daemon::start(&config, me, clock, &lines, Arc::new(RedisPoller), &until)?;
+    let until = stop_on_signal()?;
+    let daemon = Daemon::start_redis(&config, Arc::new(RedisPoller), &until)?;
     while !until.within(Duration::from_secs(60)) {
         writeln!(io::stdout(), "{} endpoints are polled here", daemon.table().len())?;
     }
     daemon.stop(); // in the order that is safe: polls, heartbeat, leases
     Ok(())
-}
-
-/// SIGINT and SIGTERM.
-fn interrupted() -> Result<Stop, ctrlc::Error> {
-    let (source, until) = stop();
-    let source = Mutex::new(Some(source));
-    ctrlc::set_handler(move || drop(source.lock().take()))?;
-    Ok(until)
 }

@@ -7,18 +7,14 @@ use std::error::Error;
 use std::io::{self, Write};
 use std::time::Duration;
 
-use leasehold::daemon::thread::{Stop, stop};
-use leasehold::{Config, EndpointId, FenceToken, LeaseManager};
-use parking_lot::Mutex;
+use leasehold::{Config, EndpointId, FenceToken, LeaseManager, stop_on_signal};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let name = std::env::args().nth(1).unwrap_or_else(|| "nightly-report".into());
     let work = EndpointId::parse(&name)?;
-    let until = interrupted()?;
+    let until = stop_on_signal()?;
     // redis://127.0.0.1:6379/0; a lease lasts 30 s, and a thread renews it every 10 s.
-    // Weight 0: daemons on the same Redis are to keep no share of their endpoints for us.
-    let config = Config { weight: 0, ..Config::default() };
-    let leases = LeaseManager::start(config.checked()?)?;
+    let leases = LeaseManager::start(Config::default().checked()?)?;
     say(&format!("this is {}", leases.instance_id()))?;
     loop {
         // True also when it is held already. An error means that Redis could not be asked.
@@ -52,12 +48,4 @@ fn effect(what: &str, fence: FenceToken) -> io::Result<()> {
 
 fn say(text: &str) -> io::Result<()> {
     writeln!(io::stdout(), "{text}")
-}
-
-/// SIGINT and SIGTERM.
-fn interrupted() -> Result<Stop, ctrlc::Error> {
-    let (source, until) = stop();
-    let source = Mutex::new(Some(source));
-    ctrlc::set_handler(move || drop(source.lock().take()))?;
-    Ok(until)
 }

@@ -22,7 +22,14 @@ pub mod manager;
 
 pub use crate::config::Config;
 pub use crate::daemon::Daemon;
+pub use crate::daemon::keeper::StartError;
+pub use crate::daemon::thread::{Stop, stop_on_signal};
 pub use crate::manager::LeaseManager;
-pub use crate::model::{EndpointId, FenceToken, InstanceId, Sample, Session, Tenure};
+pub use crate::model::{Address, EndpointId, FenceToken, InstanceId, Sample, Session, Tenure};
 pub use crate::pipeline::lease::{PollPermit, Revoked};
 pub use crate::pipeline::poll::Poller;
+
+/// Its Rust is compiled with the tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -15,8 +15,6 @@ use crate::model::{EndpointId, FenceToken, InstanceId, Tenure};
 use crate::pipeline::lease::Standing;
 use crate::pipeline::ownership::OwnershipTable;
 use crate::pipeline::placement::preference;
-use crate::store::keys::Keys;
-use crate::store::redis::RedisStore;
 use crate::store::{Store, StoreError, Wake};
 
 /// A running instance that holds leases until it is stopped or dropped.
@@ -57,12 +55,10 @@ pub struct LeaseInfo {
 impl LeaseManager {
     /// Connects to the Redis of `config` and begins to beat. Fails where a daemon would wait.
     pub fn start(config: Config) -> Result<Self, StartError> {
-        let keys = Keys::new(&config.prefix, &config.session_prefix);
-        let store = RedisStore::new(config.redis.expose(), &config.redis.to_string(), keys)
-            .map_err(StartError::Store)?;
-        store.inspect(config.store_timeout).map_err(StartError::Store)?;
+        let lines = Lines::redis(&config).map_err(StartError::Store)?;
+        lines.rest.inspect(config.store_timeout).map_err(StartError::Store)?;
         let me = InstanceId::generate_now(&config.host_name);
-        Self::start_on(&config, me, &Lines::redis(store), Arc::new(BootClock))
+        Self::start_on(&config, me, &lines, Arc::new(BootClock))
     }
 
     /// The same on stores and a clock of one's own.
@@ -72,6 +68,8 @@ impl LeaseManager {
         lines: &Lines,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, StartError> {
+        // Daemons on the same prefix must not keep a share of their endpoints for us: we take none.
+        let config = &Config { weight: 0, ..config.clone() };
         let table = table(config, me, clock);
         let (_source, until) = stop();
         let keeper = Keeper::start(config, &table, lines, &until)?;

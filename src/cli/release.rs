@@ -48,10 +48,13 @@ fn by_state_file(config: &Config, dir: &Path) -> Result<String, String> {
         return Ok(format!("nothing to release: no state file in {}", dir.display()));
     }
     let mut state = StateFile::lock(dir, PATIENCE).map_err(|error| error.to_string())?;
-    let id = state.instance().map_err(|error| format!("cannot read the state file: {error}"))?;
-    let sentence = match id {
-        Some(id) => bury(&store(config)?, &id, config)?,
-        None => "nothing to release: the state file names no instance".into(),
+    let ids = state.instances().map_err(|error| format!("cannot read the state file: {error}"))?;
+    let store = store(config)?;
+    let sentences: Result<Vec<String>, String> =
+        ids.iter().map(|id| bury(&store, id, config)).collect();
+    let sentence = match sentences?.join("\n") {
+        none if none.is_empty() => "nothing to release: the state file names no instance".into(),
+        some => some,
     };
     let _ = state.remove();
     Ok(sentence)

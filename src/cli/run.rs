@@ -1,6 +1,6 @@
 //! `leasehold run`: one instance, until SIGTERM or SIGINT.
 
-use std::fmt;
+use std::io;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,17 +9,13 @@ use leasehold::clock::BootClock;
 use leasehold::config::Config;
 use leasehold::daemon::keeper::{Lines, StartError};
 use leasehold::daemon::state_file::StateFile;
-use leasehold::daemon::thread::{Stop, stop};
 use leasehold::event::Event;
 use leasehold::model::{InstanceId, Term};
 use leasehold::pipeline::poll::NetPoller;
 use leasehold::pipeline::poll::command::CommandPoller;
 use leasehold::pipeline::poll::guard::Targets;
 use leasehold::store::Store;
-use leasehold::store::keys::Keys;
-use leasehold::store::redis::RedisStore;
-use leasehold::{Daemon, Poller};
-use parking_lot::Mutex;
+use leasehold::{Daemon, Poller, stop_on_signal};
 
 use crate::cli::{FAILED, USAGE, fail, logging};
 
@@ -40,64 +36,69 @@ pub(crate) fn run(config: Config) -> ExitCode {
 }
 
 fn instance(config: &Config, targets: Targets) -> Result<(), String> {
-    let signalled = on_signal().map_err(|error| format!("cannot handle signals: {error}"))?;
+    let signalled = stop_on_signal().map_err(|error| format!("cannot handle signals: {error}"))?;
     let me = InstanceId::generate_now(&config.host_name);
-    let (mut state, predecessor) = state_file(config).map_err(|error| error.to_string())?;
+    let mut state = StateOfRuntimeDir::take(config, &me)?;
+    let lines = Lines::redis(config).map_err(|error| error.to_string())?;
     let redis = config.redis.to_string();
-    let keys = Keys::new(&config.prefix, &config.session_prefix);
-    let store = RedisStore::new(config.redis.expose(), &redis, keys).map_err(text)?;
     Event::DaemonStarted { version: env!("CARGO_PKG_VERSION"), redis: &redis }.log(&me);
-    let lines = Lines::redis(store);
-    let clock = Arc::new(BootClock);
     let poller = poller(config, targets)?;
-    let started = Daemon::start(config, me.clone(), clock, &lines, poller, &signalled);
-    let daemon = match started {
-        Ok(daemon) => daemon,
-        Err(StartError::Stopped) => {
-            Event::DaemonStopped { held: 0 }.log(&me);
-            return Ok(());
+    let clock = Arc::new(BootClock);
+    match Daemon::start(config, me.clone(), clock, &lines, poller, &signalled) {
+        Ok(daemon) => {
+            state.bury_predecessors(lines.rest.as_ref(), config.store_timeout)?;
+            while !signalled.within(Duration::from_secs(3_600)) {}
+            Event::DaemonStopping { reason: "signal" }.log(&me);
+            daemon.stop();
         }
+        Err(StartError::Stopped) => Event::DaemonStopped { held: 0 }.log(&me),
         Err(error) => return Err(error.to_string()),
-    };
-    if let Some(dead) = predecessor {
-        bury(lines.rest.as_ref(), &dead, config.store_timeout);
     }
-    if let Some(state) = &mut state {
-        state.write(&me).map_err(|error| format!("cannot write the state file: {error}"))?;
-    }
-    while !signalled.within(Duration::from_secs(3_600)) {}
-    Event::DaemonStopping { reason: "signal" }.log(&me);
-    daemon.stop();
-    if let Some(state) = state {
-        let _ = state.remove();
-    }
+    state.clear();
     Ok(())
 }
 
-fn text(error: impl fmt::Display) -> String {
-    error.to_string()
+/// The state file, if there is a runtime directory, and whom it named before us (R12).
+struct StateOfRuntimeDir {
+    file: Option<StateFile>,
+    me: InstanceId,
+    predecessors: Vec<InstanceId>,
 }
 
-/// SIGTERM, SIGINT and SIGHUP end the program; the first is enough.
-fn on_signal() -> Result<Stop, ctrlc::Error> {
-    let (source, signalled) = stop();
-    let source = Mutex::new(Some(source));
-    ctrlc::set_handler(move || drop(source.lock().take()))?;
-    Ok(signalled)
-}
+impl StateOfRuntimeDir {
+    /// The lock proves that whoever is named there is gone, and its commands too. Our own name is added
+    /// before we can hold anything.
+    fn take(config: &Config, me: &InstanceId) -> Result<Self, String> {
+        let failed = |error: io::Error| format!("--runtime-dir: {error}");
+        let mut state = Self { file: None, me: me.clone(), predecessors: Vec::new() };
+        if let Some(dir) = &config.runtime_dir {
+            let mut file = StateFile::lock(dir, PREDECESSOR_PATIENCE).map_err(failed)?;
+            state.predecessors = file.instances().map_err(failed)?;
+            let all: Vec<InstanceId> = state.predecessors.iter().chain([me]).cloned().collect();
+            file.write(&all).map_err(failed)?;
+            state.file = Some(file);
+        }
+        Ok(state)
+    }
 
-/// The lock proves that whoever wrote an id there before is gone, and its commands too (R12).
-fn state_file(config: &Config) -> std::io::Result<(Option<StateFile>, Option<InstanceId>)> {
-    let Some(dir) = &config.runtime_dir else { return Ok((None, None)) };
-    let mut state = StateFile::lock(dir, PREDECESSOR_PATIENCE)?;
-    let predecessor = state.instance()?;
-    Ok((Some(state), predecessor))
-}
+    /// What they left behind need not wait for its TTL. If this fails, it does.
+    fn bury_predecessors(&mut self, store: &dyn Store, timeout: Duration) -> Result<(), String> {
+        for dead in std::mem::take(&mut self.predecessors) {
+            if let Err(error) = store.bury(&dead, timeout) {
+                Event::StoreUnreachable { error: &error }.log(&self.me);
+                return Ok(());
+            }
+        }
+        let written = self.file.as_mut().map(|it| it.write(std::slice::from_ref(&self.me)));
+        written
+            .transpose()
+            .map(drop)
+            .map_err(|error| format!("cannot write the state file: {error}"))
+    }
 
-/// What a predecessor left behind need not wait for its TTL. If this fails, it does.
-fn bury(store: &dyn Store, dead: &InstanceId, timeout: Duration) {
-    if let Err(error) = store.bury(dead, timeout) {
-        log::warn!("event=release.failed instance={dead} error={:?}", error.to_string());
+    /// Nothing of ours is left to be given back.
+    fn clear(self) {
+        let _ = self.file.map(StateFile::remove);
     }
 }
 

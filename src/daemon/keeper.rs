@@ -13,6 +13,7 @@ use crate::daemon::thread::{Stop, StopSource, Thread, stop};
 use crate::event::Event;
 use crate::model::{InstanceId, Tenure, Term, Weight};
 use crate::pipeline::ownership::{OwnershipTable, Rhythm};
+use crate::store::keys::Keys;
 use crate::store::redis::RedisStore;
 use crate::store::{BATCH_MAX, Fault, Store, StoreError, Wake};
 
@@ -34,16 +35,18 @@ pub struct Lines {
 }
 
 impl Lines {
-    /// A connection each to one Redis.
-    pub fn redis(store: RedisStore) -> Self {
-        Self {
+    /// A connection each to the Redis of `config`. Nothing is connected yet.
+    pub fn redis(config: &Config) -> Result<Self, StoreError> {
+        let keys = Keys::new(&config.prefix, &config.session_prefix);
+        let store = RedisStore::new(config.redis.expose(), &config.redis.to_string(), keys)?;
+        Ok(Self {
             heartbeat: Arc::new(store.line()),
             renewal: Arc::new(store.line()),
             reconcile: Arc::new(store.line()),
             dispatch: Arc::new(store.line()),
             publish: Arc::new(store.line()),
             rest: Arc::new(store),
-        }
+        })
     }
 
     /// One way for all.

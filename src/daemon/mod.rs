@@ -36,7 +36,7 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, after, bounded, select};
 
-use crate::clock::Clock;
+use crate::clock::{BootClock, Clock};
 use crate::config::Config;
 use crate::daemon::dispatch::{Dispatch, LeaseChange, PollDone, PollJob};
 use crate::daemon::keeper::{Keeper, Lines, StartError};
@@ -73,7 +73,18 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// Starts every thread, waiting for the store first (until told to stop).
+    /// Starts an instance on the Redis of `config`, waiting for it if it is away (until told to stop).
+    pub fn start_redis(
+        config: &Config,
+        poller: Arc<dyn Poller>,
+        until: &Stop,
+    ) -> Result<Self, StartError> {
+        let lines = Lines::redis(config).map_err(StartError::Store)?;
+        let me = InstanceId::generate_now(&config.host_name);
+        Self::start(config, me, Arc::new(BootClock), &lines, poller, until)
+    }
+
+    /// The same on stores and a clock of one's own.
     pub fn start(
         config: &Config,
         me: InstanceId,

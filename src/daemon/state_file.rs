@@ -43,21 +43,22 @@ impl StateFile {
         }
     }
 
-    /// The id that is written there.
-    pub fn instance(&mut self) -> io::Result<Option<InstanceId>> {
+    /// The instances that may still have something to be given back.
+    pub fn instances(&mut self) -> io::Result<Vec<InstanceId>> {
         let mut text = String::new();
         self.file.rewind()?;
-        (&*self.file).take(1_024).read_to_string(&mut text)?;
-        let id = text.trim();
-        Ok((!id.is_empty()).then(|| InstanceId::new(id)))
+        (&*self.file).take(16 * 1_024).read_to_string(&mut text)?;
+        let ids = text.lines().map(str::trim).filter(|it| !it.is_empty());
+        Ok(ids.map(InstanceId::new).collect())
     }
 
-    /// Writes `me`, and lets commands inherit the lock.
-    pub fn write(&mut self, me: &InstanceId) -> io::Result<()> {
+    /// Writes who may have something to be given back, and lets commands inherit the lock.
+    pub fn write(&mut self, instances: &[InstanceId]) -> io::Result<()> {
         fcntl(&*self.file, FcntlArg::F_SETFD(FdFlag::empty()))?;
+        let text: String = instances.iter().map(|it| format!("{it}\n")).collect();
         self.file.set_len(0)?;
         self.file.rewind()?;
-        self.file.write_all(format!("{me}\n").as_bytes())
+        self.file.write_all(text.as_bytes())
     }
 
     /// Everything is given back: nothing is left for `release` to do.

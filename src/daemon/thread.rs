@@ -6,6 +6,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
+use parking_lot::Mutex;
 
 /// Nothing is ever sent: dropping the source is the message, and every [`Stop`] sees it.
 #[derive(Debug)]
@@ -21,6 +22,14 @@ pub struct Stop(Receiver<Infallible>);
 pub fn stop() -> (StopSource, Stop) {
     let (alive, stop) = bounded(0);
     (StopSource { _alive: alive }, Stop(stop))
+}
+
+/// Stops at the first SIGTERM, SIGINT or SIGHUP. A process can have this once.
+pub fn stop_on_signal() -> Result<Stop, ctrlc::Error> {
+    let (source, signalled) = stop();
+    let source = Mutex::new(Some(source));
+    ctrlc::set_handler(move || drop(source.lock().take()))?;
+    Ok(signalled)
 }
 
 impl Stop {
