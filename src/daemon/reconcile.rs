@@ -254,7 +254,7 @@ impl Reconcile {
     fn begin(&mut self, gained: Gained) {
         let Gained { tenure, grant, polled_at_ms } = gained;
         let endpoint = &tenure.endpoint;
-        let fell_back = self.plan.fallback.iter().any(|it| it.0 == *endpoint);
+        let fell_back = self.free_since.contains_key(endpoint);
         let reason = match grant {
             Grant::Adopted => "adopted",
             Grant::Takeover => "takeover",
