@@ -103,6 +103,7 @@ pub fn a_flush_begins_an_epoch_never_seen_before(world: &mut dyn World) {
     let (tenure, mut seen) = (a.grant(&e), vec![epoch_of(&mut a)]);
     for asker in [&mut a, &mut b] {
         world.flush();
+        world.pass(Duration::from_millis(1));
         let epoch = epoch_of(asker);
         assert!(!seen.contains(&epoch) && epoch > seen[0], "{epoch} of {seen:?}");
         assert!(asker.holds_off());
@@ -120,6 +121,7 @@ pub fn a_restart_without_data_begins_a_hold_off_in_which_leases_are_reclaimed(
     let (tenure, before) = (a.grant(&e), epoch_of(&mut a));
     let (store, clock) = (world.store(), world.clock());
     world.restart_empty();
+    world.pass(Duration::from_millis(1));
     let mut b = Asker::on(store, clock, "b", false, TERM);
     b.beat();
     assert_eq!(b.acquire(&e), Acquire::HoldOff);

@@ -11,9 +11,7 @@ use leasehold::model::{InstanceId, Weight};
 use leasehold::store::{Ask, Fault, RawSession, Renew, Store, StoreError, Verify};
 
 use crate::store_contract::words::sessions_of;
-use crate::store_contract::world::{
-    Asker, RedisWorld, TERM, TIMEOUT, TTL, endpoint, store_at,
-};
+use crate::store_contract::world::{Asker, RedisWorld, TERM, TIMEOUT, TTL, endpoint, store_at};
 use crate::support::redis::{RedisServer, eventually};
 
 /// Beyond a call's timeout: what a thread may be kept from running on a busy machine.
@@ -231,7 +229,7 @@ fn resident_kb() -> u64 {
 #[test]
 fn a_reply_too_many_answers_nothing() {
     let page = |suffix: &str| format!("*2\r\n$1\r\n0\r\n*1\r\n$11\r\npoll:node:{suffix}\r\n");
-    let (scan, extra) = (page("a"), page("b"));
+    let (scan, extra) = (page("a"), "*1\r\n$1\r\n9\r\n");
     let fake = Fake::serving(move |mut stream| {
         let mut first = true;
         while take_request(&stream) {
@@ -243,7 +241,7 @@ fn a_reply_too_many_answers_nothing() {
         }
     });
     // The second question (MGET) goes over the same connection, or over a new one; either way the
-    // surplus page must not be taken for its answer.
+    // surplus must not be taken for its answer.
     if let Ok(live) = fake.store().instances(SHORT) {
         assert_eq!(live, [(InstanceId::new("a"), Weight(7))]);
     }
@@ -269,11 +267,10 @@ fn a_connection_closed_under_a_call_costs_one_error() {
     let world = RedisWorld::new();
     let mut a = Asker::alive(&world, "a");
     let tenure = a.grant(&endpoint("e"));
-    world.server.cli(&["CLIENT", "PAUSE", "5000", "ALL"]);
+    world.server.cli(&["CLIENT", "PAUSE", "9000", "WRITE"]);
     std::thread::scope(|scope| {
         let call = scope.spawn(|| a.store.verify(&a.ask(), std::slice::from_ref(&tenure)));
         let clients = || world.server.cli(&["CLIENT", "LIST", "TYPE", "normal"]);
-        // `CLIENT` itself is not paused; the call waits as a blocked client.
         eventually(
             || clients().lines().any(|it| it.contains("cmd=evalsha") && it.contains("flags=b")),
             clients,
