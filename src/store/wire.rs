@@ -167,7 +167,13 @@ impl Timed<'_> {
 
 impl Read for Timed<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.arm()?.read(buffer).map_err(timed_out)
+        loop {
+            match self.arm()?.read(buffer) {
+                // With a timeout set the kernel restarts no read that a signal or a freeze broke off.
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => (),
+                other => return other.map_err(timed_out),
+            }
+        }
     }
 }
 

@@ -1,13 +1,15 @@
 //! What every store must do: the same cases over the in-memory one and over a real Redis.
 //!
 //! A case is a function of a [`world::World`]. What only one of them can show stands in
-//! `on_redis` (the server) and `lines` (the way to it).
+//! `on_redis` and `refusals` (the server) and `lines` (the way to it).
 
+mod asker;
 mod epochs;
 mod fences;
 mod leases;
 mod lines;
 mod on_redis;
+mod refusals;
 mod results;
 mod words;
 mod world;

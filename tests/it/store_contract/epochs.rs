@@ -7,7 +7,8 @@ use leasehold::store::{
     Acquire, Ask, Beat, Fault, Publish, Release, Renew, RenewItem, Store, Verify,
 };
 
-use crate::store_contract::world::{Asker, TERM, TTL, World, endpoint, only, publication};
+use crate::store_contract::asker::{Asker, endpoint, only, publication};
+use crate::store_contract::world::{TERM, TTL, World};
 
 fn epoch_of(asker: &mut Asker) -> Epoch {
     asker.holds_off();

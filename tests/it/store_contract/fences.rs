@@ -3,7 +3,8 @@
 use leasehold::model::{FenceToken, Tenure};
 use leasehold::store::Publish;
 
-use crate::store_contract::world::{Asker, TERM, World, endpoint};
+use crate::store_contract::asker::{Asker, endpoint};
+use crate::store_contract::world::{TERM, World};
 
 fn grown(fences: &[FenceToken]) -> bool {
     fences.windows(2).all(|pair| pair[0] < pair[1])

@@ -5,7 +5,8 @@ use std::time::Duration;
 use leasehold::model::{Tenure, Term};
 use leasehold::store::{Acquire, Grant, Publish, Release, Renew, RenewItem, Verify};
 
-use crate::store_contract::world::{Asker, TTL, World, endpoint, only, publication};
+use crate::store_contract::asker::{Asker, endpoint, only, publication};
+use crate::store_contract::world::{TTL, World};
 
 /// FR-001.
 pub fn a_free_lease_is_granted_once(world: &mut dyn World) {

@@ -10,8 +10,9 @@ use leasehold::clock::BootClock;
 use leasehold::model::{InstanceId, Weight};
 use leasehold::store::{Ask, Fault, RawSession, Renew, Store, StoreError, Verify};
 
+use crate::store_contract::asker::{Asker, endpoint};
 use crate::store_contract::words::sessions_of;
-use crate::store_contract::world::{Asker, RedisWorld, TERM, TIMEOUT, TTL, endpoint, store_at};
+use crate::store_contract::world::{RedisWorld, TERM, TIMEOUT, TTL, store_at};
 use crate::support::redis::{RedisServer, eventually};
 
 /// Beyond a call's timeout: what a thread may be kept from running on a busy machine.
@@ -285,7 +286,7 @@ fn a_connection_closed_under_a_call_costs_one_error() {
 #[test]
 fn a_server_that_is_not_there_is_unreachable() {
     let mut server = RedisServer::start();
-    let a = Asker::on(Arc::new(store_at(&server.url())), Arc::new(BootClock), "a", true, TERM);
+    let a = Asker::at(&server.url(), "a");
     server.kill();
     let error = fails_within(TIMEOUT, || a.store.beat(&a.ask(), TTL, Weight(1)));
     assert_eq!(error.fault, Fault::Unreachable, "{error}");
@@ -349,4 +350,21 @@ fn a_word_in_pieces_is_heard_whole() {
     drop(go);
     let heard = heard.or_else(|| ear.next(TIMEOUT).unwrap());
     assert_eq!(heard.map(|it| it.from.to_string()).as_deref(), Some("b"));
+}
+
+/// A line that went silent is asked whether it still stands: words may be missed on it.
+#[test]
+fn an_ear_on_a_hung_server_notices() {
+    let server = RedisServer::start();
+    let mut ear = store_at(&server.url()).listen(&InstanceId::new("a"), SHORT).unwrap();
+    server.pause();
+    let mut heard = Ok(None);
+    eventually(
+        || {
+            heard = ear.next(Duration::from_millis(50));
+            heard.is_err()
+        },
+        || "still listening".into(),
+    );
+    assert_eq!(heard.unwrap_err().fault, Fault::Unreachable);
 }

@@ -2,7 +2,8 @@
 
 use leasehold::store::{Acquire, Publish};
 
-use crate::store_contract::world::{Asker, Heard, World, endpoint, publication};
+use crate::store_contract::asker::{Asker, endpoint, publication};
+use crate::store_contract::world::{Heard, World};
 
 /// FR-011, G2.
 pub fn a_result_is_announced_under_the_lease_it_was_polled_under(world: &mut dyn World) {

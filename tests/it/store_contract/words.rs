@@ -6,7 +6,8 @@ use std::time::Duration;
 use leasehold::model::{EndpointId, SESSION_MAX_BYTES, Weight};
 use leasehold::store::{Ear, RawSession, Renew, Store, Wake};
 
-use crate::store_contract::world::{Asker, TIMEOUT, World, endpoint};
+use crate::store_contract::asker::{Asker, endpoint};
+use crate::store_contract::world::{TIMEOUT, World};
 
 pub fn sessions_of(store: &dyn Store) -> BTreeMap<String, RawSession> {
     let (mut found, mut cursor) = (BTreeMap::new(), 0);
