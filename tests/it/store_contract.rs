@@ -3,6 +3,7 @@
 //! A case is a function of a [`world::World`]. What only one of them can show stands in
 //! `on_redis` and `refusals` (the server) and `lines` (the way to it).
 
+mod agreement;
 mod asker;
 mod epochs;
 mod fences;
@@ -86,6 +87,7 @@ contract! {
     fences {
         a_fence_grows_over_grants_releases_and_losses
         a_fence_grows_over_a_flush
+        a_fence_grows_by_the_servers_clock_alone
         a_fence_grows_beyond_one_that_is_ahead_of_the_clock
         what_one_has_seen_raises_the_fences_of_all
         fences_do_not_run_away_once_they_are_ahead_of_the_clock

@@ -55,7 +55,8 @@ do
   local beyond = floor + (HOLDING_OFF and HOLD_US or 0)
   if floor > NOW_US and beyond > FLOOR_US then
     FLOOR_US = beyond
-    redis.call('HSET', KEYS[1], 'floor_us', exact(FLOOR_US))
+    -- Without memory for it nothing is granted either, and what is held must go on.
+    redis.pcall('HSET', KEYS[1], 'floor_us', exact(FLOOR_US))
   end
 end
 

@@ -1,7 +1,9 @@
 //! §3: the token grows with every grant, whatever the server has forgotten.
 
+use std::time::Duration;
+
 use leasehold::model::{FenceToken, Tenure};
-use leasehold::store::Publish;
+use leasehold::store::{Acquire, Ask, Publish};
 
 use crate::store_contract::asker::{Asker, endpoint};
 use crate::store_contract::world::{TERM, World};
@@ -38,6 +40,21 @@ pub fn a_fence_grows_over_a_flush(world: &mut dyn World) {
     a.beat();
     fences.push(a.grant(&e).fence);
     assert!(grown(&fences), "{fences:?}");
+}
+
+/// §3: "server TIME in µs": enough for one who has seen nothing, on a server that has forgotten.
+pub fn a_fence_grows_by_the_servers_clock_alone(world: &mut dyn World) {
+    let (e, mut a) = (endpoint("e"), Asker::alive(world, "a"));
+    let before = a.grant(&e).fence;
+    world.delete_lease(&e);
+    world.delete_result(&e);
+    world.pass(Duration::from_millis(1));
+    let ask = Ask { floor_us: 0, ..a.ask() };
+    let answer = a.store.acquire(&ask, std::slice::from_ref(&e)).unwrap().answer.unwrap();
+    assert!(
+        matches!(answer[..], [Acquire::Granted { fence, .. }] if fence > before),
+        "{answer:?} after {before}"
+    );
 }
 
 /// §3: the stored fence is raised by a grant however far ahead of the clock it already is.

@@ -29,6 +29,17 @@ fn without_memory_nothing_is_granted_and_what_is_held_is_kept() {
     b.grant(&endpoint("f"));
 }
 
+/// A clock that is behind costs a write to remember; a renewal must not depend on it.
+#[test]
+fn without_memory_what_is_held_is_kept_on_a_server_whose_clock_is_behind() {
+    let world = RedisWorld::new();
+    let mut a = Asker::alive(&world, "a");
+    let tenure = a.grant(&endpoint("e"));
+    world.server.cli(&["CONFIG", "SET", "maxmemory", "1"]);
+    a.saw_fence(a.stamp.unwrap().server_us + 3_600_000_000);
+    assert_eq!(a.renew(&tenure), Renew::Extended);
+}
+
 fn wait_for_link(replica: &RedisServer) {
     let info = || replica.cli(&["INFO", "replication"]);
     eventually(|| info().contains("master_link_status:up"), info);

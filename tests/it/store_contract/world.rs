@@ -182,6 +182,10 @@ impl RedisWorld {
         }
     }
 
+    pub fn forget_announcements(&mut self) {
+        self.announced.clear();
+    }
+
     fn epoch_since(&self, shift_ms: i64) {
         let since: i64 = self.server.cli(&["HGET", "poll:epoch", "since_ms"]).parse().unwrap();
         let shifted = (since + shift_ms).to_string();
