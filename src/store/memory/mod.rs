@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-pub use crate::store::memory::server::{MemoryServer, Snapshot};
+pub use crate::store::memory::server::{Announced, MemoryServer, Snapshot};
 
 use crate::clock::ManualClock;
 use crate::model::{EndpointId, InstanceId, Tenure, Weight};

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::clock::ManualClock;
-use crate::model::{EndpointId, Epoch, FenceToken, InstanceId, Tenure, Weight};
+use crate::model::{EndpointId, Epoch, FenceToken, InstanceId, SESSION_MAX_BYTES, Tenure, Weight};
 use crate::store::memory::server::{Announced, EpochHash, State};
 use crate::store::{
     Acquire, Ask, Asked, Beat, Fault, Grant, Publication, Publish, RawSession, Release, Renew,
@@ -49,7 +49,13 @@ impl State {
             });
         }
         let mut epoch = match before {
-            Some(it) if it.replid == self.replid && !(ask.suspect && it.epoch == ask.epoch.0) => it,
+            Some(it)
+                if it.replid == self.replid
+                    && it.epoch >= ask.epoch.0
+                    && !(ask.suspect && it.epoch == ask.epoch.0) =>
+            {
+                it
+            }
             _ => EpochHash {
                 epoch: now.max(ask.epoch.0 + 1).max(before.map_or(0, |it| it.epoch + 1)),
                 replid: self.replid,
@@ -63,11 +69,12 @@ impl State {
             epoch.since_us = now - hold;
         }
         epoch.since_us = epoch.since_us.min(now);
+        let left = (epoch.since_us + hold).saturating_sub(now);
         if ask.floor_us > now {
-            epoch.floor_us = epoch.floor_us.max(ask.floor_us + hold);
+            let ahead = if left > 0 { hold } else { 0 };
+            epoch.floor_us = epoch.floor_us.max(ask.floor_us + ahead);
         }
         self.data.epoch = Some(epoch);
-        let left = (epoch.since_us + hold).saturating_sub(now);
         let stamp = Stamp {
             epoch: Epoch(epoch.epoch),
             hold_off: Duration::from_micros(left),
@@ -261,10 +268,14 @@ impl State {
     }
 
     pub(crate) fn sessions(&self) -> Vec<(String, RawSession)> {
-        self.data.sessions.iter().map(|(id, it)| (id.clone(), it.clone())).collect()
+        let found = |it: &RawSession| match it {
+            RawSession::Value(it) if it.len() > SESSION_MAX_BYTES => RawSession::TooLarge(it.len()),
+            other => other.clone(),
+        };
+        self.data.sessions.iter().map(|(id, it)| (id.clone(), found(it))).collect()
     }
 }
 
-fn micros(duration: Duration) -> u64 {
+pub(crate) fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }

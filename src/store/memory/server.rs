@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 
 use crate::clock::{Clock, ManualClock, Moment};
 use crate::model::{EndpointId, FenceToken, InstanceId, Weight};
+use crate::store::memory::scripts::micros;
 use crate::store::{Asked, Fault, Publication, RawSession, StoreError, Wake};
 
 /// A server that all in-memory instances share.
@@ -145,6 +146,27 @@ impl MemoryServer {
     /// Deletes a lease, as an operator might.
     pub fn delete_lease(&self, endpoint: &EndpointId) {
         self.state.lock().data.leases.remove(endpoint);
+    }
+
+    /// Deletes a result and the fence of the last grant, as an operator might.
+    pub fn delete_result(&self, endpoint: &EndpointId) {
+        self.state.lock().data.results.remove(endpoint);
+    }
+
+    /// Lets a lease end that much later from now, or never, as an operator might.
+    pub fn set_lease_left(&self, endpoint: &EndpointId, left: Option<Duration>) {
+        let mut state = self.state.lock();
+        let now = state.now_us(&self.clock);
+        if let Some(lease) = state.data.leases.get_mut(endpoint) {
+            lease.1 = left.map_or(u64::MAX, |it| now + micros(it));
+        }
+    }
+
+    /// How long a lease still lasts.
+    pub fn lease_left(&self, endpoint: &EndpointId) -> Option<Duration> {
+        let state = self.state.lock();
+        let until = state.data.leases.get(endpoint)?.1;
+        Some(Duration::from_micros(until.saturating_sub(state.now_us(&self.clock))))
     }
 
     /// Deletes a heartbeat, as an operator or an eviction might.
