@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::redis::{ConnectionInfo, IntoConnectionInfo, RedisError, RedisResult, Value};
+use ::redis::{ConnectionInfo, ConnectionLike, IntoConnectionInfo, RedisError, RedisResult, Value};
 use parking_lot::Mutex;
 
 use crate::clock::{BootClock, Clock};
@@ -23,6 +23,8 @@ use crate::store::{
 
 /// How many keys one step of a scan looks at.
 const SCAN_COUNT: usize = 1_000;
+/// How many sessions are read in one exchange: each may be large.
+const SESSIONS_AT_ONCE: usize = 200;
 
 /// Redis, as one thread or a few share it.
 #[derive(Debug)]
@@ -118,6 +120,48 @@ impl RedisStore {
         ::redis::from_redis_value(value).map_err(|_| self.server.unexpected(op))
     }
 
+    /// By plain reading commands, so that a user who may only read sessions suffices; without choking
+    /// on one that is no string, or enormous. `None` where one has vanished meanwhile.
+    fn read_sessions(
+        &self,
+        keys: &[Vec<u8>],
+        timeout: Duration,
+        found: &mut Vec<Option<RawSession>>,
+    ) -> Asked<()> {
+        let op = "read sessions on";
+        let answers = self.call(op, timeout, |wire| {
+            let mut pipe = ::redis::pipe();
+            for key in keys {
+                pipe.cmd("STRLEN").arg(key).cmd("GETRANGE").arg(key).arg(0).arg(SESSION_MAX_BYTES);
+            }
+            wire.req_packed_commands(&pipe.get_packed_pipeline(), 0, 2 * keys.len())
+        })?;
+        let odd: Vec<&Vec<u8>> = (keys.iter().zip(answers.chunks(2)))
+            .filter(|it| reply::session(it.1).is_none())
+            .map(|it| it.0)
+            .collect();
+        let kinds: Vec<String> = if odd.is_empty() {
+            vec![]
+        } else {
+            self.call(op, timeout, |wire| {
+                let mut pipe = ::redis::pipe();
+                odd.iter().for_each(|it| {
+                    pipe.cmd("TYPE").arg(*it);
+                });
+                pipe.query(wire)
+            })?
+        };
+        let mut kinds = kinds.into_iter();
+        for answer in answers.chunks(2) {
+            found.push(match reply::session(answer) {
+                Some(session) => Some(session),
+                None => reply::odd_session(kinds.next().as_deref(), answer)
+                    .map_err(|error| self.server.error(op, &error))?,
+            });
+        }
+        Ok(())
+    }
+
     fn stamped<T>(
         &self,
         op: &'static str,
@@ -161,7 +205,9 @@ impl Store for RedisStore {
             target: self.server.shown.clone(),
             fault,
             reason,
-        })
+        })?;
+        // Sessions that may not be read are a setting to mend, not a store that is away.
+        self.sessions(0, timeout).map(drop)
     }
 
     fn beat(&self, ask: &Ask, ttl: Duration, weight: Weight) -> Stamped<Beat> {
@@ -270,20 +316,15 @@ impl Store for RedisStore {
         if keys.is_empty() {
             return Ok(SessionPage { sessions: vec![], cursor });
         }
-        let mut call = reply::Call::default();
-        call.arg(SESSION_MAX_BYTES);
-        for key in &keys {
-            call.key(key);
+        let mut found = Vec::with_capacity(keys.len());
+        for chunk in keys.chunks(SESSIONS_AT_ONCE) {
+            self.read_sessions(chunk, timeout, &mut found)?;
         }
-        let op = "read sessions on";
-        let value = self.call(op, timeout, |wire| reply::SESSIONS.run(wire, &call))?;
-        let Value::Array(values) = value else { return Err(self.server.unexpected(op)) };
-        let suffix = |key: &[u8]| String::from_utf8_lossy(&key[prefix.len()..]).into_owned();
-        let found = keys.iter().zip(&values).filter_map(|(key, value)| {
-            let session: RawSession = reply::session(value)?;
-            key.starts_with(prefix.as_bytes()).then(|| (suffix(key), session))
+        let sessions = keys.iter().zip(found).filter_map(|(key, session)| {
+            let suffix = key.strip_prefix(prefix.as_bytes())?;
+            Some((String::from_utf8_lossy(suffix).into_owned(), session?))
         });
-        Ok(SessionPage { sessions: found.collect(), cursor })
+        Ok(SessionPage { sessions: sessions.collect(), cursor })
     }
 
     fn instances(&self, timeout: Duration) -> Asked<Vec<(InstanceId, Weight)>> {

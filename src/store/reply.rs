@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use redis::{ErrorKind, RedisError, RedisResult, Value};
 
-use crate::model::{Epoch, FenceToken, InstanceId, Weight};
+use crate::model::{Epoch, FenceToken, InstanceId, SESSION_MAX_BYTES, Weight};
 use crate::store::keys::Keys;
 use crate::store::redis::Server;
 use crate::store::wire::Wire;
@@ -33,7 +33,6 @@ pub(crate) static CLIPPED: LazyLock<Script> = script!("clipped.lua");
 pub(crate) static PUBLISH: LazyLock<Script> = script!(epoch + "publish.lua");
 pub(crate) static RELEASE: LazyLock<Script> = script!("release.lua");
 pub(crate) static RENEW: LazyLock<Script> = script!(epoch + "renew.lua");
-pub(crate) static SESSIONS: LazyLock<Script> = script!("sessions.lua");
 pub(crate) static VERIFY: LazyLock<Script> = script!(epoch + "verify.lua");
 
 impl Script {
@@ -275,18 +274,36 @@ pub(crate) fn publish(value: &Value) -> Publish {
     }
 }
 
-/// A stored session; `None` when it vanished between the scan and the look.
-pub(crate) fn session(value: &Value) -> Option<RawSession> {
-    match value {
-        Value::BulkString(bytes) => Some(RawSession::Value(bytes.clone())),
-        Value::Array(_) => match coded(value) {
-            (1, rest) => Some(RawSession::WrongType(why(rest))),
-            (2, [bytes]) => {
-                Some(RawSession::TooLarge(number(bytes).and_then(|it| it.try_into().ok())?))
-            }
-            _ => None,
-        },
+/// A stored session from the answers to STRLEN and GETRANGE; `None` where they do not say enough.
+pub(crate) fn session(answers: &[Value]) -> Option<RawSession> {
+    match answers {
+        [Value::Int(0), _] => None,
+        [bytes @ Value::Int(_), Value::BulkString(value)] => {
+            let bytes: usize = number(bytes)?.try_into().ok()?;
+            let whole = bytes <= SESSION_MAX_BYTES;
+            Some(if whole { RawSession::Value(value.clone()) } else { RawSession::TooLarge(bytes) })
+        }
         _ => None,
+    }
+}
+
+/// A key that did not answer like a filled string, by its type; `None` when it has vanished.
+pub(crate) fn odd_session(
+    kind: Option<&str>,
+    answers: &[Value],
+) -> RedisResult<Option<RawSession>> {
+    match (kind, answers.first()) {
+        (Some("none"), _) => Ok(None),
+        (Some("string"), Some(Value::Int(_))) => Ok(Some(RawSession::Value(vec![]))),
+        // It had another type a moment ago; the next look will see.
+        (Some("string"), Some(Value::ServerError(error))) if error.code() == "WRONGTYPE" => {
+            Ok(None)
+        }
+        (Some(kind), Some(Value::ServerError(error))) if error.code() == "WRONGTYPE" => {
+            Ok(Some(RawSession::WrongType(kind.into())))
+        }
+        (_, Some(answer)) => answer.clone().extract_error().map(|_| None),
+        (_, None) => Ok(None),
     }
 }
 

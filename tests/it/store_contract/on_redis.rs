@@ -306,3 +306,18 @@ fn a_password_is_sent_over_a_unix_socket_and_after_a_reconnect() {
     server.cli(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
     assert!(b.beat().unbroken);
 }
+
+/// C8: a clock set back would keep a dead instance and its leases for as long as the step.
+#[test]
+fn a_heartbeat_or_lease_with_too_long_an_end_is_cut_by_whoever_looks() {
+    let world = RedisWorld::new();
+    let mut a = Asker::alive(&world, "a");
+    a.grant(&endpoint("e"));
+    for (key, longest) in [("poll:node:a", 30_000), ("poll:lease:e", 30_000)] {
+        assert_eq!(world.server.cli(&["PEXPIRE", key, "3600000"]), "1");
+        a.store.instances(TIMEOUT).unwrap();
+        a.owner(&endpoint("e"));
+        let left: u64 = world.server.cli(&["PTTL", key]).parse().unwrap();
+        assert!(left <= longest, "{key} lasts {left} ms");
+    }
+}

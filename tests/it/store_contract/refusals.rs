@@ -1,7 +1,7 @@
 //! Servers that refuse: no memory, the wrong role, the wrong moment, the wrong user.
 
 use leasehold::model::{Tenure, Weight};
-use leasehold::store::{Acquire, Fault, Publish, Release, Renew, Store, StoreError, Verify};
+use leasehold::store::{Acquire, Fault, Publish, Release, Renew, Store, StoreError, Verify, Wake};
 
 use crate::store_contract::asker::{Asker, endpoint, items, publication};
 use crate::store_contract::world::{RedisWorld, TIMEOUT, TTL, store_at};
@@ -196,6 +196,39 @@ fn missing_permissions_are_told_with_the_way_out() {
     let a = Asker::at(&deaf, "a");
     let error = a.store.listen(&a.me, TIMEOUT).err().unwrap();
     assert_eq!(error.fault, Fault::Misconfigured, "{error}");
+}
+
+/// The README's rule is enough for everything a daemon does, and lets it write no session.
+#[test]
+fn a_user_with_just_the_rights_of_the_readme_can_do_everything() {
+    let server = RedisServer::start();
+    server.cli(&["SET", "session:s", "{}"]);
+    let readme = include_str!("../../../README.md");
+    let rule = readme.split("redis-cli ACL SETUSER leasehold").nth(1).unwrap();
+    let rule = rule.split("```").next().unwrap().replace(['\'', '\\'], " ");
+    let mut command = vec!["ACL", "SETUSER", "leasehold"];
+    command.extend(rule.split_whitespace());
+    assert_eq!(server.cli(&command), "OK");
+    let url = format!("redis://leasehold:PASSWORD@127.0.0.1:{}/0", server.port());
+    let mut a = Asker::at(&url, "a");
+    a.store.inspect(TIMEOUT).unwrap();
+    let mut ear = a.store.listen(&a.me, TIMEOUT).unwrap();
+    a.beat();
+    server.cli(&["HSET", "poll:epoch", "since_ms", "1"]);
+    let tenure = a.grant(&endpoint("s"));
+    assert_eq!(a.renew(&tenure), Renew::Extended);
+    assert_eq!(a.verify(&tenure), Verify::Held);
+    assert_eq!(a.publish(&tenure, 1), Publish::Stored);
+    assert_eq!(a.store.sessions(0, TIMEOUT).unwrap().sessions.len(), 1);
+    assert_eq!(a.store.instances(TIMEOUT).unwrap().len(), 1);
+    assert_eq!(a.owner(&endpoint("s")).as_deref(), Some("a"));
+    let word = Wake { to: None, from: a.me.clone(), wants: vec![], freed: vec![] };
+    assert_eq!(a.store.release(&a.ask(), &[tenure], &[word]).unwrap(), [Release::Released]);
+    assert!(ear.next(TIMEOUT).unwrap().is_some());
+    assert_eq!(a.store.bury(&a.me, TIMEOUT).unwrap(), 0);
+    a.withdraw();
+    let denied = server.cli(&["ACL", "DRYRUN", "leasehold", "SET", "session:s", "x"]);
+    assert!(denied.contains("permissions"), "{denied}");
 }
 
 /// Inside a script a denied key is a plain ERR, whoever's key it is.
