@@ -73,8 +73,9 @@ impl Publisher {
         if self.outbox.is_empty() {
             return Duration::ZERO;
         }
-        let question = self.table.question();
-        let Ok(reply) = self.store.publish(&question.ask, self.outbox.batch()) else {
+        let batch = self.outbox.batch();
+        let question = self.table.question_about(batch.iter().map(|it| &it.tenure));
+        let Ok(reply) = self.store.publish(&question.ask, batch) else {
             return self.table.rhythm().retry_interval();
         };
         self.table.saw(&question, &reply);

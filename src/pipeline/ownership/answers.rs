@@ -10,6 +10,9 @@ use crate::pipeline::ownership::{Applied, Gained, Loss, OwnershipTable, Question
 use crate::pipeline::witness::Revelation;
 use crate::store::{Acquire, BATCH_MAX, Beat, Renew, RenewItem, Reply, Stamp, Verify};
 
+/// A call that is about nothing any more still needs a timeout.
+const SHORTEST: Duration = Duration::from_millis(1);
+
 impl OwnershipTable {
     /// R1: the clock is read before the question is sent. Redis starts a TTL later than that.
     pub fn question(&self) -> Question {
@@ -24,25 +27,44 @@ impl OwnershipTable {
         Question { ask, asked_at, generation: self.pulse.generation() }
     }
 
+    /// The same about these leases.
+    pub fn question_about<'a>(&self, tenures: impl Iterator<Item = &'a Tenure>) -> Question {
+        let mut question = self.question();
+        self.limit(&mut question, tenures);
+        question
+    }
+
+    /// R4: a call's timeout never exceeds what is left of the leases it is about.
+    fn limit<'a>(&self, question: &mut Question, tenures: impl Iterator<Item = &'a Tenure>) {
+        let leases = self.leases.read();
+        let deadline =
+            |it: &Tenure| leases.get(&it.endpoint).map(|it| it.deadline(&it.state.lock()));
+        if let Some(deadline) = tenures.filter_map(deadline).min() {
+            let left = deadline.since(question.asked_at).max(SHORTEST);
+            question.ask.timeout = question.ask.timeout.min(left);
+        }
+    }
+
     /// The leases to renew now: at most a batch, those due first. `None` when none is due.
     pub fn renewals(&self) -> Option<(Question, Vec<RenewItem>)> {
         let mut question = self.question();
         let now = question.asked_at;
-        let mut due: Vec<(Moment, Moment, Tenure)> = Vec::new();
+        let mut due: Vec<(Moment, Tenure)> = Vec::new();
         for lease in self.leases.read().values() {
             let state = lease.state.lock();
             // R3: past its deadline there is nothing to renew.
             if state.renew_at <= now && lease.stands(&state, now) {
-                due.push((state.renew_at, lease.deadline(&state), lease.tenure.clone()));
+                due.push((state.renew_at, lease.tenure.clone()));
             }
         }
         due.sort_unstable_by_key(|it| it.0);
         due.truncate(BATCH_MAX);
-        // R4: a call's timeout never exceeds what is left of the leases it is about.
-        let left = due.iter().map(|it| it.1.since(now)).min()?;
-        question.ask.timeout = question.ask.timeout.min(left.max(Duration::from_millis(1)));
+        if due.is_empty() {
+            return None;
+        }
+        self.limit(&mut question, due.iter().map(|it| &it.1));
         // R6: each of them stands at this moment, so each may be reclaimed if Redis forgot it.
-        let items = due.into_iter().map(|it| RenewItem { tenure: it.2, may_reclaim: true });
+        let items = due.into_iter().map(|it| RenewItem { tenure: it.1, may_reclaim: true });
         Some((question, items.collect()))
     }
 
