@@ -130,6 +130,7 @@ impl Config {
         let config = self.checked_store()?;
         config.check_supported()?;
         config.check_ranges()?;
+        let config = config.with_heartbeat_capped();
         config.check_rhythms()?;
         check_prefix("--session-prefix", &config.session_prefix)?;
         config.check_prefixes()?;
@@ -209,6 +210,17 @@ impl Config {
         check_number("--light-after", self.light_after.into(), 1, u32::MAX.into())?;
         check_number("--max-body", self.max_body as u64, 0, MAX_BODY_MAX)?;
         check_number("--weight", self.weight.into(), 0, Weight::MAX.into())
+    }
+
+    /// R13: a heartbeat must not outlast a lease. Whoever finds a node key gone may take its leases once
+    /// the hold-off is over, which lasts as long as a lease; and a longer one adds nothing, because a
+    /// dead owner's leases are free when they expire. Intervals keep their proportion.
+    fn with_heartbeat_capped(mut self) -> Self {
+        if self.heartbeat_ttl > self.lease_ttl {
+            self.heartbeat_ttl = self.lease_ttl;
+            self.heartbeat_interval = self.heartbeat_interval.min(self.lease_ttl / 3);
+        }
+        self
     }
 
     /// One renewal may time out, and the next must still be answered while the right is usable.

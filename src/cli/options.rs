@@ -166,7 +166,7 @@ pub(crate) static OPTIONS: &[Opt] = &[
         name: "heartbeat-ttl",
         value: Some("DURATION"),
         default: "30s",
-        help: "How long after its last heartbeat an instance counts as alive.",
+        help: "How long after its last heartbeat an instance counts as alive; at most the lease TTL.",
         commands: RUN,
         set: |draft, value| duration(value).map(|it| draft.config.heartbeat_ttl = it),
     },

@@ -31,15 +31,12 @@ pub(crate) fn release(config: Config, what: ReleaseWhat) -> ExitCode {
 }
 
 fn by_id(config: &Config, id: &InstanceId, force: bool) -> Result<String, String> {
-    let store = store(config)?;
-    let live = store.instances(config.store_timeout).map_err(|error| error.to_string())?;
-    if !force && live.iter().any(|it| it.0 == *id) {
-        return Err(format!(
+    bury(&store(config)?, id, force, config)?.ok_or_else(|| {
+        format!(
             "instance {id} still has a heartbeat: stop it, or wait until it expires; \
              if it is certainly dead, say --force"
-        ));
-    }
-    bury(&store, id, config)
+        )
+    })
 }
 
 /// R12: the lock is the proof of death.
@@ -50,14 +47,15 @@ fn by_state_file(config: &Config, dir: &Path) -> Result<String, String> {
     let mut state = StateFile::lock(dir, PATIENCE).map_err(|error| error.to_string())?;
     let ids = state.instances().map_err(|error| format!("cannot read the state file: {error}"))?;
     let store = store(config)?;
-    let sentences: Result<Vec<String>, String> =
-        ids.iter().map(|id| bury(&store, id, config)).collect();
-    let sentence = match sentences?.join("\n") {
-        none if none.is_empty() => "nothing to release: the state file names no instance".into(),
-        some => some,
-    };
+    let mut sentences = Vec::new();
+    for id in &ids {
+        sentences.extend(bury(&store, id, true, config)?);
+    }
+    if sentences.is_empty() {
+        sentences.push("nothing to release: the state file names no instance".into());
+    }
     let _ = state.remove();
-    Ok(sentence)
+    Ok(sentences.join("\n"))
 }
 
 fn store(config: &Config) -> Result<RedisStore, String> {
@@ -66,7 +64,13 @@ fn store(config: &Config) -> Result<RedisStore, String> {
         .map_err(|error| error.to_string())
 }
 
-fn bury(store: &RedisStore, id: &InstanceId, config: &Config) -> Result<String, String> {
-    let count = store.bury(id, config.store_timeout).map_err(|error| error.to_string())?;
-    Ok(format!("released {count} leases of {id}"))
+/// `None` when it has a heartbeat and its death is not certain.
+fn bury(
+    store: &RedisStore,
+    id: &InstanceId,
+    certain: bool,
+    config: &Config,
+) -> Result<Option<String>, String> {
+    let count = store.bury(id, certain, config.store_timeout).map_err(|error| error.to_string())?;
+    Ok(count.map(|it| format!("released {it} leases of {id}")))
 }

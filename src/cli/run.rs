@@ -46,13 +46,16 @@ fn instance(config: &Config, targets: Targets) -> Result<(), String> {
     let clock = Arc::new(BootClock);
     match Daemon::start(config, me.clone(), clock, &lines, poller, &signalled) {
         Ok(daemon) => {
-            state.bury_predecessors(lines.rest.as_ref(), config.store_timeout)?;
+            state.bury_predecessors(lines.rest.as_ref(), config.store_timeout);
             while !signalled.within(Duration::from_secs(3_600)) {}
             Event::DaemonStopping { reason: "signal" }.log(&me);
             daemon.stop();
         }
         Err(StartError::Stopped) => Event::DaemonStopped { held: 0 }.log(&me),
-        Err(error) => return Err(error.to_string()),
+        Err(error) => {
+            state.forget_me();
+            return Err(error.to_string());
+        }
     }
     state.clear();
     Ok(())
@@ -82,18 +85,26 @@ impl StateOfRuntimeDir {
     }
 
     /// What they left behind need not wait for its TTL. If this fails, it does.
-    fn bury_predecessors(&mut self, store: &dyn Store, timeout: Duration) -> Result<(), String> {
+    fn bury_predecessors(&mut self, store: &dyn Store, timeout: Duration) {
         for dead in std::mem::take(&mut self.predecessors) {
-            if let Err(error) = store.bury(&dead, timeout) {
+            if let Err(error) = store.bury(&dead, true, timeout) {
                 Event::StoreUnreachable { error: &error }.log(&self.me);
-                return Ok(());
+                return;
             }
         }
-        let written = self.file.as_mut().map(|it| it.write(std::slice::from_ref(&self.me)));
-        written
-            .transpose()
-            .map(drop)
-            .map_err(|error| format!("cannot write the state file: {error}"))
+        let only_me = self.me.clone();
+        self.write(&[only_me]);
+    }
+
+    /// We held nothing: `release` need not look for us.
+    fn forget_me(mut self) {
+        let others = std::mem::take(&mut self.predecessors);
+        if others.is_empty() { self.clear() } else { self.write(&others) }
+    }
+
+    /// A file that cannot be written any more only costs `release` some useless work.
+    fn write(&mut self, ids: &[InstanceId]) {
+        let _ = self.file.as_mut().map(|it| it.write(ids));
     }
 
     /// Nothing of ours is left to be given back.
@@ -109,6 +120,7 @@ fn poller(config: &Config, targets: Targets) -> Result<Arc<dyn Poller>, String> 
     let guardian = std::env::current_exe()
         .map_err(|error| format!("cannot find this program for --poll-command: {error}"))?;
     // TERM, then KILL, and all of it before another instance could be granted the lease.
-    let grace = Term::new(config.lease_ttl).margin() / 2;
+    let shortest = config.lease_ttl.min(config.heartbeat_ttl);
+    let grace = Term::new(shortest).margin() / 2;
     Ok(Arc::new(CommandPoller::new(program.clone(), guardian, config.max_body, grace)))
 }

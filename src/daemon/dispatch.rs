@@ -50,8 +50,22 @@ pub struct PollJob {
 pub struct PollDone {
     /// The job.
     pub due: Due,
-    /// `None` when it did not begin: verify and try again.
-    pub ok: Option<bool>,
+    /// How it ended.
+    pub end: PollEnd,
+}
+
+/// How a job ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PollEnd {
+    /// The endpoint was asked, and did well or not.
+    Polled {
+        /// It did well.
+        ok: bool,
+    },
+    /// It waited too long for a poller: to be verified again, at once.
+    Stale,
+    /// The lease gave no permit, or was lost: nothing is known about the endpoint.
+    Refused,
 }
 
 /// The thread `dispatch`: wakes on changes, on polls done, and when the next endpoint is due.
@@ -103,7 +117,11 @@ impl Dispatch {
         self.out = self.out.saturating_sub(1);
         let now = self.table.now();
         let endpoint = &done.due.tenure.endpoint;
-        let Some(ok) = done.ok else { return self.schedule.put_back(endpoint, now) };
+        let ok = match done.end {
+            PollEnd::Polled { ok } => ok,
+            PollEnd::Stale => return self.schedule.put_back_first(endpoint),
+            PollEnd::Refused => return self.schedule.put_back(endpoint, now + RECHECK),
+        };
         match self.schedule.done(&done.due, ok, now) {
             Some(Tempo::Light(failures)) => {
                 self.reporter.say(&Event::EndpointLight { endpoint, failures });
@@ -137,7 +155,7 @@ impl Dispatch {
             self.schedule.put_back(endpoint, now + RECHECK);
             return false;
         }
-        if now.since(due.due_at) >= self.schedule.interval(&due.session) {
+        if due.skipped {
             self.reporter.say(&Event::PollSkipped { endpoint, reason: "backlog" });
         }
         true

@@ -24,10 +24,12 @@ impl Expiry {
     /// Ends what is past its deadline; how long until the next one can be.
     pub fn step(&self) -> Duration {
         self.reporter.lost(&self.table.expire());
-        // Nothing gained from now on can expire sooner than this.
-        let idle = self.table.rhythm().lease.usable() / 4;
-        let Some(deadline) = self.table.next_deadline() else { return idle };
+        // Well within the margin, whatever is gained meanwhile and whatever the VM slept through: a wait
+        // stands still in a suspend, the deadline does not.
+        let rhythm = self.table.rhythm();
+        let longest = rhythm.lease.margin().min(rhythm.heartbeat.margin()) / 4;
+        let Some(deadline) = self.table.next_deadline() else { return longest };
         // A moment later: at the deadline itself a lease is already past it.
-        (deadline.since(self.table.now()) + Duration::from_micros(100)).min(idle)
+        (deadline.since(self.table.now()) + Duration::from_micros(100)).min(longest)
     }
 }

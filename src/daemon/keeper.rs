@@ -81,7 +81,7 @@ pub struct Keeper {
     reporter: Reporter,
     heartbeat: Arc<Heartbeat>,
     beating: Option<(StopSource, Thread)>,
-    keeping: Option<(StopSource, [Thread; 2])>,
+    keeping: Option<(StopSource, Vec<Thread>)>,
 }
 
 /// Why nothing could be started.
@@ -132,14 +132,15 @@ impl Keeper {
         })?;
         let (beating, when) = stop();
         let beater = Arc::clone(&heartbeat);
-        let beat = Thread::steps("heartbeat", when, move || beater.step())?;
+        // Source and thread together: whatever fails below, the source is dropped first.
+        let beating = (beating, Thread::steps("heartbeat", when, move || beater.step())?);
         let keeping = keep(table, &lines.renewal, config.log_renewals)?;
         Ok(Self {
             reporter: Reporter::new(table),
             table: Arc::clone(table),
             store: Arc::clone(&lines.rest),
             heartbeat,
-            beating: Some((beating, beat)),
+            beating: Some(beating),
             keeping: Some(keeping),
         })
     }
@@ -167,11 +168,13 @@ impl Keeper {
             threads.into_iter().for_each(Thread::join);
         }
         for batch in tenures.chunks(BATCH_MAX) {
-            self.release(batch);
+            if !self.release(batch) {
+                break; // a store that does not answer is not waited for once per batch
+            }
         }
     }
 
-    fn release(&self, tenures: &[Tenure]) {
+    fn release(&self, tenures: &[Tenure]) -> bool {
         let freed = tenures.iter().map(|it| it.endpoint.clone()).collect();
         let from = self.table.instance().clone();
         let word = Wake { to: None, from, wants: vec![], freed };
@@ -182,6 +185,7 @@ impl Keeper {
                 self.reporter.say(&Event::LeaseFailed { endpoint, error });
             }
         }
+        answer.is_ok()
     }
 }
 
@@ -196,14 +200,15 @@ fn keep(
     table: &Arc<OwnershipTable>,
     line: &Arc<dyn Store>,
     log_renewals: LogRenewals,
-) -> io::Result<(StopSource, [Thread; 2])> {
-    let (keeping, when) = stop();
+) -> io::Result<(StopSource, Vec<Thread>)> {
+    let (source, when) = stop();
+    let mut keeping = (source, Vec::new());
     let reporter = Reporter::new(table).renewals(log_renewals);
     let renewal = Renewal::new(Arc::clone(line), Arc::clone(table), reporter);
     let expiry = Expiry::new(Arc::clone(table));
-    let renew = Thread::steps("renewal", when.clone(), move || renewal.step())?;
-    let expire = Thread::steps("expiry", when, move || expiry.step())?;
-    Ok((keeping, [renew, expire]))
+    keeping.1.push(Thread::steps("renewal", when.clone(), move || renewal.step())?);
+    keeping.1.push(Thread::steps("expiry", when, move || expiry.step())?);
+    Ok(keeping)
 }
 
 /// Tries until it works, is hopeless, or is no longer wanted.

@@ -11,7 +11,7 @@ use crate::clock::Moment;
 use crate::daemon::report::Reporter;
 use crate::event::Event;
 use crate::model::{EndpointId, InstanceId, Session};
-use crate::pipeline::discovery::Catalogue;
+use crate::pipeline::discovery::{Catalogue, News};
 use crate::pipeline::ownership::OwnershipTable;
 use crate::pipeline::placement::View;
 use crate::store::{BATCH_MAX, Store, StoreError};
@@ -105,7 +105,10 @@ impl Looker {
             }
         }
         let instances = self.store.instances(timeout)?;
-        let news = self.catalogue.refresh(found);
+        // R6: a store that has just lost its memory has lost the sessions too. Until its hold-off is over
+        // that is no reason to stop: whoever keeps them may put them back.
+        let forgotten = found.is_empty() && self.table.hold_off().is_some();
+        let news = if forgotten { News::default() } else { self.catalogue.refresh(found) };
         for (endpoint, error) in &news.invalid {
             self.reporter.say(&Event::SessionInvalid { endpoint, error });
         }

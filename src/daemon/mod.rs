@@ -57,19 +57,18 @@ use crate::store::Store;
 const CHANGES_MAX: usize = 1_024;
 const NUDGES_MAX: usize = 256;
 
-/// One running instance.
+/// One running instance, until it is stopped or dropped.
 pub struct Daemon {
     table: Arc<OwnershipTable>,
     drain_timeout: Duration,
     keeper: Keeper,
-    moving: StopSource,
-    movers: Vec<Thread>,
-    polling: StopSource,
-    dispatch: Thread,
+    movers: Option<(StopSource, Vec<Thread>)>,
+    dispatch: Option<(StopSource, Thread)>,
     pollers: Vec<Thread>,
     /// Every poller holds the other end.
     pollers_gone: Receiver<()>,
-    publish: Thread,
+    publish: Option<Thread>,
+    stopped: bool,
 }
 
 impl Daemon {
@@ -95,49 +94,45 @@ impl Daemon {
     ) -> Result<Self, StartError> {
         let table = keeper::table(config, me, clock);
         let keeper = Keeper::start(config, &table, lines, until)?;
+        // Whatever fails below, what runs already is stopped in the right order: the locals that hold
+        // ends of channels go first, then this.
+        let mut daemon = Self {
+            table: Arc::clone(&table),
+            drain_timeout: config.drain_timeout,
+            keeper,
+            movers: None,
+            dispatch: None,
+            pollers: Vec::new(),
+            pollers_gone: bounded(0).1,
+            publish: None,
+            stopped: false,
+        };
         let (nudges, nudged) = bounded(NUDGES_MAX);
         let (changes, changed) = bounded(CHANGES_MAX);
         let (jobs, to_do) = bounded(2 * config.workers);
         let (dones, done) = bounded(4 * config.workers);
         let (samples, sampled) = bounded(Outbox::CAPACITY);
-
-        let (polling, when) = stop();
         let line = Arc::clone(&lines.dispatch);
         let dispatch = Dispatch::new(line, Arc::clone(&table), pace(config), jobs, config.workers);
-        let dispatch = run_dispatch(dispatch, changed, done, when)?;
-        let (pollers_here, pollers_gone) = bounded(0);
+        let (polling, when) = stop();
+        daemon.dispatch = Some((polling, run_dispatch(dispatch, changed, done, when)?));
+        let line = Arc::clone(&lines.publish);
+        let publisher = Publisher::new(line, Arc::clone(&table), sampled, nudges.clone());
+        daemon.publish = Some(Thread::spawn("publish", move || publisher.run())?);
         let thread = PollerThread::new(poller, Arc::clone(&table), samples, dones, nudges.clone());
-        let pollers = run_pollers(&thread, &to_do, config.workers, &pollers_here)?;
-        let publisher =
-            Publisher::new(Arc::clone(&lines.publish), Arc::clone(&table), sampled, nudges.clone());
-        let publish = Thread::spawn("publish", move || publisher.run())?;
-
+        let (poller_here, pollers_gone) = bounded(0);
+        daemon.pollers_gone = pollers_gone;
+        for n in 0..config.workers {
+            daemon.pollers.push(run_poller(n, &thread, &to_do, &poller_here)?);
+        }
         let (moving, when) = stop();
+        let movers = &mut daemon.movers.insert((moving, Vec::new())).1;
+        movers.push(run_watch(&lines.rest, &table, nudges, when.clone())?);
         let line = Arc::clone(&lines.reconcile);
-        let reconcile = Reconcile::new(
-            line,
-            Arc::clone(&table),
-            changes,
-            config.reconcile_interval,
-            config.drain_timeout,
-        );
-        let movers = vec![
-            run_watch(&lines.rest, &table, nudges, when.clone())?,
-            run_reconcile(reconcile, nudged, when)?,
-        ];
-        let drain_timeout = config.drain_timeout;
-        Ok(Self {
-            table,
-            drain_timeout,
-            keeper,
-            moving,
-            movers,
-            polling,
-            dispatch,
-            pollers,
-            pollers_gone,
-            publish,
-        })
+        let (tick, patience) = (config.reconcile_interval, config.drain_timeout);
+        let reconcile = Reconcile::new(line, table, changes, tick, patience);
+        movers.push(run_reconcile(reconcile, nudged, when)?);
+        Ok(daemon)
     }
 
     /// What this instance holds.
@@ -145,27 +140,38 @@ impl Daemon {
         &self.table
     }
 
+    /// Stops it. Dropping does the same.
+    pub fn stop(mut self) {
+        self.shut_down();
+    }
+
     /// R11: the order is the safety argument. No poll outlives the renewal of its lease, and nobody
     /// counts us any more when the leases become free.
-    pub fn stop(self) {
-        let mut keeper = self.keeper;
-        drop(self.moving); // reconcile and watch: nothing new is acquired
-        drop(self.movers);
+    fn shut_down(&mut self) {
+        if std::mem::replace(&mut self.stopped, true) {
+            return;
+        }
+        drop(self.movers.take()); // reconcile and watch: nothing new is acquired
         for endpoint in self.table.endpoints() {
             self.table.drain(&endpoint); // queued jobs get no permit any more
         }
-        drop(self.polling);
-        drop(self.dispatch); // takes the job queue with it, so pollers end after the poll they run
+        drop(self.dispatch.take()); // takes the job queue with it: pollers end after the poll they run
         let drained = self.pollers_gone.recv_timeout(self.drain_timeout);
         if drained == Err(RecvTimeoutError::Timeout) {
             self.table.abort_all();
         }
-        drop(self.pollers);
-        drop(self.publish); // the last results, while the leases are still ours
-        keeper.end_heartbeat();
-        keeper.release_all();
+        self.pollers.clear();
+        drop(self.publish.take()); // the last results, while the leases are still ours
+        self.keeper.end_heartbeat();
+        self.keeper.release_all();
         let held = self.table.len();
         Reporter::new(&self.table).say(&Event::DaemonStopped { held });
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        self.shut_down();
     }
 }
 
@@ -204,20 +210,17 @@ fn run_dispatch(
     })
 }
 
-fn run_pollers(
+fn run_poller(
+    n: usize,
     thread: &PollerThread,
     jobs: &Receiver<PollJob>,
-    workers: usize,
     here: &Sender<()>,
-) -> io::Result<Vec<Thread>> {
-    let spawn = |n: usize| {
-        let (thread, jobs, here) = (thread.clone(), jobs.clone(), here.clone());
-        Thread::spawn(&format!("poller-{n:02}"), move || {
-            let _here = here;
-            jobs.iter().for_each(|job| thread.step(job));
-        })
-    };
-    (0..workers).map(spawn).collect()
+) -> io::Result<Thread> {
+    let (thread, jobs, here) = (thread.clone(), jobs.clone(), here.clone());
+    Thread::spawn(&format!("poller-{n:02}"), move || {
+        let _here = here;
+        jobs.iter().for_each(|job| thread.step(job));
+    })
 }
 
 fn run_watch(

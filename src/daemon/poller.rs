@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crossbeam_channel::Sender;
 
-use crate::daemon::dispatch::{PollDone, PollJob, VERIFIED_FOR};
+use crate::daemon::dispatch::{PollDone, PollEnd, PollJob, VERIFIED_FOR};
 use crate::daemon::reconcile::Nudge;
 use crate::daemon::report::Reporter;
 use crate::event::Event;
@@ -43,26 +43,26 @@ impl PollerThread {
 
     /// Does one job.
     pub fn step(&self, job: PollJob) {
-        let ok = self.poll(&job);
+        let end = self.poll(&job);
         // Nobody there: this is the end.
-        let _ = self.dones.send(PollDone { due: job.due, ok });
+        let _ = self.dones.send(PollDone { due: job.due, end });
     }
 
-    /// `None` when it did not begin.
-    fn poll(&self, job: &PollJob) -> Option<bool> {
+    fn poll(&self, job: &PollJob) -> PollEnd {
         if self.table.now().since(job.verified_at) > VERIFIED_FOR {
-            return None; // R2: back to dispatch, to be verified again
+            return PollEnd::Stale; // R2: back to dispatch, to be verified again
         }
         let tenure = &job.due.tenure;
-        let permit = self.table.permit(tenure)?;
-        let started_at_ms = self.table.server_ms()?;
+        let Some(permit) = self.table.permit(tenure) else { return PollEnd::Refused };
+        let Some(server_ms) = self.table.server_ms() else { return PollEnd::Refused };
+        let started_at_ms = permit.start(server_ms);
         match self.poller.poll(&job.due.session, &permit, job.due.timeout) {
             Ok(sample) => {
                 self.say(job, &sample);
                 let ok = sample.ok;
                 let publication = Publication { tenure: tenure.clone(), started_at_ms, sample };
                 let _ = self.samples.send((publication, permit));
-                Some(ok)
+                PollEnd::Polled { ok }
             }
             Err(_) => {
                 let (endpoint, fence) = (&tenure.endpoint, tenure.fence);
@@ -72,7 +72,7 @@ impl PollerThread {
                 if awaited {
                     let _ = self.nudges.try_send(Nudge::PollEnded);
                 }
-                Some(false)
+                PollEnd::Refused
             }
         }
     }

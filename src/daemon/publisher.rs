@@ -10,7 +10,7 @@ use crate::daemon::reconcile::Nudge;
 use crate::daemon::report::Reporter;
 use crate::event::Event;
 use crate::pipeline::ownership::OwnershipTable;
-use crate::pipeline::publish::Outbox;
+use crate::pipeline::publish::{Outbox, Sent};
 use crate::store::Store;
 
 /// The thread `publish`: wakes on a result.
@@ -32,7 +32,8 @@ impl Publisher {
         nudges: Sender<Nudge>,
     ) -> Self {
         let reporter = Reporter::new(&table);
-        Self { store, table, reporter, samples, nudges, outbox: Outbox::default() }
+        let outbox = Outbox::new(table.rhythm().lease.ttl);
+        Self { store, table, reporter, samples, nudges, outbox }
     }
 
     /// Publishes until no poller is left and nothing waits.
@@ -47,40 +48,45 @@ impl Publisher {
     fn fill(&mut self, wait: Duration) -> bool {
         if self.outbox.is_empty() {
             let Ok(polled) = self.samples.recv() else { return false };
-            self.outbox.put(polled.0, polled.1);
+            self.outbox.put(polled.0, polled.1, self.table.now());
         } else if !wait.is_zero() {
             // While there is no room only time can help: leases end, and their results with them.
             let none = crossbeam_channel::never();
             let samples = if self.outbox.room() > 0 { &self.samples } else { &none };
             match samples.recv_timeout(wait) {
-                Ok(polled) => self.outbox.put(polled.0, polled.1),
+                Ok(polled) => self.outbox.put(polled.0, polled.1, self.table.now()),
                 Err(RecvTimeoutError::Timeout) => (),
                 // The pollers are gone and the store does not answer: a stop does not wait for it.
                 Err(RecvTimeoutError::Disconnected) => return false,
             }
         }
-        let room = self.outbox.room();
-        self.samples.try_iter().take(room).for_each(|it| self.outbox.put(it.0, it.1));
+        self.take_waiting();
         true
     }
 
     /// Publishes one batch; how long to wait before the next try.
     pub fn step(&mut self) -> Duration {
-        for tenure in self.outbox.drop_ended(|it| self.table.has(it)) {
-            let (endpoint, fence) = (&tenure.endpoint, tenure.fence);
-            self.reporter.say(&Event::PollFenced { endpoint, fence });
-        }
+        let hopeless = self.outbox.drop_hopeless(|it| self.table.has(it), self.table.now());
+        self.report(&hopeless);
         if self.outbox.is_empty() {
             return Duration::ZERO;
         }
         let batch = self.outbox.batch();
-        let question = self.table.question_about(batch.iter().map(|it| &it.tenure));
-        let Ok(reply) = self.store.publish(&question.ask, batch) else {
+        let question = self.table.question();
+        let Ok(reply) = self.store.publish(&question.ask, &batch) else {
+            self.outbox.unanswered();
             return self.table.rhythm().retry_interval();
         };
-        self.table.saw(&question, &reply);
+        if let Some(ahead) = self.table.saw(&question, &reply).ran_ahead {
+            self.reporter.say(&Event::StoreClock { ahead });
+        }
         let Some(answers) = reply.answer else { return Duration::ZERO };
         let sent = self.outbox.settle(&answers);
+        self.report(&sent);
+        if sent.missing { self.table.rhythm().retry_interval() } else { Duration::ZERO }
+    }
+
+    fn report(&self, sent: &Sent) {
         for tenure in &sent.fenced {
             let (endpoint, fence) = (&tenure.endpoint, tenure.fence);
             self.reporter.say(&Event::PollFenced { endpoint, fence });
@@ -92,12 +98,12 @@ impl Publisher {
         if sent.awaited {
             let _ = self.nudges.try_send(Nudge::PollEnded);
         }
-        Duration::ZERO
     }
 
     /// Takes a result in, for tests that step without threads.
     pub fn take_waiting(&mut self) {
         let room = self.outbox.room();
-        self.samples.try_iter().take(room).for_each(|it| self.outbox.put(it.0, it.1));
+        let now = self.table.now();
+        self.samples.try_iter().take(room).for_each(|it| self.outbox.put(it.0, it.1, now));
     }
 }

@@ -33,14 +33,17 @@ impl Renewal {
     }
 
     /// Until the next lease is due, but never long: a doubt makes leases due at once (R3). Batches
-    /// are spread over half the interval, so that a burst of grants is not a burst for ever.
+    /// are spread over half the interval, so that a burst of grants is not a burst for ever; but not when
+    /// they are late, as after an outage.
     fn wait(&self) -> Duration {
         let rhythm = self.table.rhythm();
         let retry = rhythm.retry_interval();
         let Some(next) = self.table.next_renewal() else { return retry };
+        let now = self.table.now();
         let n_batches = u32::try_from(self.table.len().div_ceil(BATCH_MAX)).unwrap_or(u32::MAX);
-        let pace =
-            if n_batches > 1 { rhythm.renew_interval / 2 / n_batches } else { Duration::ZERO };
-        next.since(self.table.now()).max(pace).min(retry)
+        let pace = rhythm.renew_interval / 2 / n_batches.max(1);
+        let late = now.since(next) > pace || self.table.is_doubtful();
+        let pace = if n_batches > 1 && !late { pace } else { Duration::ZERO };
+        next.since(now).max(pace).min(retry)
     }
 }

@@ -5,9 +5,11 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, FdFlag, Flock, FlockArg, fcntl};
 
 use crate::daemon::thread::stop;
@@ -27,20 +29,39 @@ impl StateFile {
     /// Locks the file in `dir`, waiting at most `patience` for its last holder to be gone.
     pub fn lock(dir: &Path, patience: Duration) -> io::Result<Self> {
         let path = dir.join(NAME);
-        let open =
-            OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
-        let mut file = open.map_err(|error| at(&path, "open", &error))?;
         let (_never, stop) = stop();
         let mut waited = Duration::ZERO;
         loop {
-            match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
-                Ok(file) => return Ok(Self { path, file }),
-                Err((again, nix::errno::Errno::EWOULDBLOCK)) if waited < patience => file = again,
-                Err((_, error)) => return Err(at(&path, "lock", &error.into())),
+            match Self::try_lock(&path) {
+                Ok(Some(file)) => return Ok(Self { path, file }),
+                Ok(None) if waited < patience => (),
+                Ok(None) => {
+                    let why = "another leasehold runs here, or a command of one that ran";
+                    return Err(io::Error::other(format!("{} is locked: {why}", path.display())));
+                }
+                Err(error) => {
+                    let why = format!("cannot lock {}: {error}", path.display());
+                    return Err(io::Error::new(error.kind(), why));
+                }
             }
             stop.within(RETRY);
             waited += RETRY;
         }
+    }
+
+    /// `None` while somebody else has it.
+    fn try_lock(path: &Path) -> io::Result<Option<Flock<File>>> {
+        let file =
+            OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
+        let file = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+            Ok(file) => file,
+            Err((_, Errno::EWOULDBLOCK)) => return Ok(None),
+            Err((_, error)) => return Err(error.into()),
+        };
+        // Its last holder may have removed it meanwhile: a lock on a file without a name proves nothing.
+        let (locked, named) = (file.metadata()?, fs::metadata(path));
+        let same = named.is_ok_and(|it| (it.dev(), it.ino()) == (locked.dev(), locked.ino()));
+        Ok(same.then_some(file))
     }
 
     /// The instances that may still have something to be given back.
@@ -70,13 +91,4 @@ impl StateFile {
     pub fn exists(dir: &Path) -> bool {
         dir.join(NAME).exists()
     }
-}
-
-fn at(path: &Path, verb: &str, error: &io::Error) -> io::Error {
-    let hint = if error.kind() == io::ErrorKind::WouldBlock {
-        " (another leasehold runs here)"
-    } else {
-        ""
-    };
-    io::Error::new(error.kind(), format!("cannot {verb} {}: {error}{hint}", path.display()))
 }

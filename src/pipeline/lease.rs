@@ -85,6 +85,7 @@ pub(crate) struct LeaseState {
     /// Being handed over or given back since then: no new poll, but renewed until the running one ends.
     pub(crate) draining_since: Option<Moment>,
     pub(crate) ended: bool,
+    pub(crate) started_ms: u64,
     pub(crate) running: Option<Arc<Abort>>,
 }
 
@@ -104,6 +105,7 @@ impl Lease {
             renew_at,
             draining_since: None,
             ended: false,
+            started_ms: 0,
             running: None,
         };
         Self {
@@ -199,6 +201,14 @@ impl PollPermit {
             && state.standing == Standing::Held
             && self.lease.stands(&state, self.clock.0.now());
         if held && !self.abort.is_fired() { Ok(()) } else { Err(Revoked) }
+    }
+
+    /// The start of this poll by the server's clock: `server_ms`, but later than any before it under this
+    /// grant, because a result with the start of an earlier one would count as said already.
+    pub(crate) fn start(&self, server_ms: u64) -> u64 {
+        let mut state = self.lease.state.lock();
+        state.started_ms = server_ms.max(state.started_ms + 1);
+        state.started_ms
     }
 
     /// What may be polled, under which grant.

@@ -5,15 +5,31 @@
 //! store would refuse it (G2). The permit of a poll travels with its result, so that a lease is not
 //! given away between the two.
 
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use crate::clock::Moment;
 use crate::model::Tenure;
 use crate::pipeline::lease::PollPermit;
 use crate::store::{BATCH_MAX, Publication, Publish};
 
+/// Most bytes in one call, about: a call must fit into its timeout.
+const BATCH_BYTES_MAX: usize = 1 << 20;
+
 /// Results on their way to the store, oldest first.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Outbox {
-    results: Vec<Publication>,
-    permits: Vec<PollPermit>,
+    waiting: VecDeque<Parcel>,
+    /// Halved whenever a call fails: perhaps it was too much at once.
+    batch_max: usize,
+    patience: Duration,
+}
+
+#[derive(Debug)]
+struct Parcel {
+    publication: Publication,
+    permit: PollPermit,
+    since: Moment,
 }
 
 /// What became of a batch.
@@ -23,6 +39,8 @@ pub struct Sent {
     pub fenced: Vec<Tenure>,
     /// Could not be stored, and why.
     pub failed: Vec<(Tenure, String)>,
+    /// Their lease is missing, and about to be reclaimed or lost: they wait.
+    pub missing: bool,
     /// Somebody waited for one of these polls to end.
     pub awaited: bool,
 }
@@ -31,54 +49,87 @@ impl Outbox {
     /// Most results that wait; beyond that, pollers wait (and polling with them).
     pub const CAPACITY: usize = 4 * BATCH_MAX;
 
+    /// Gives a result up after `patience`.
+    pub fn new(patience: Duration) -> Self {
+        Self { waiting: VecDeque::new(), batch_max: BATCH_MAX, patience }
+    }
+
     /// Takes a result in, with the permit it was polled under.
-    pub fn put(&mut self, publication: Publication, permit: PollPermit) {
-        self.results.push(publication);
-        self.permits.push(permit);
+    pub fn put(&mut self, publication: Publication, permit: PollPermit, now: Moment) {
+        self.waiting.push_back(Parcel { publication, permit, since: now });
     }
 
     /// Whether nothing waits.
     pub fn is_empty(&self) -> bool {
-        self.results.is_empty()
+        self.waiting.is_empty()
     }
 
     /// How many more results fit.
     pub fn room(&self) -> usize {
-        Self::CAPACITY.saturating_sub(self.results.len())
+        Self::CAPACITY.saturating_sub(self.waiting.len())
     }
 
-    /// Drops what nobody may publish any more.
-    pub fn drop_ended(&mut self, still_held: impl Fn(&Tenure) -> bool) -> Vec<Tenure> {
-        let (results, permits) =
-            (std::mem::take(&mut self.results), std::mem::take(&mut self.permits));
-        let mut ended = Vec::new();
-        for (publication, permit) in results.into_iter().zip(permits) {
-            if still_held(&publication.tenure) {
-                self.put(publication, permit);
+    /// Drops what nobody may publish any more, and what could not be for too long.
+    pub fn drop_hopeless(&mut self, still_held: impl Fn(&Tenure) -> bool, now: Moment) -> Sent {
+        let mut sent = Sent::default();
+        let patience = self.patience;
+        self.waiting.retain(|it| {
+            let tenure = &it.publication.tenure;
+            if !still_held(tenure) {
+                sent.fenced.push(tenure.clone());
+            } else if now.since(it.since) >= patience {
+                sent.failed.push((tenure.clone(), "it could not be stored for too long".into()));
             } else {
-                ended.push(publication.tenure);
+                return true;
             }
-        }
-        ended
+            sent.awaited |= it.permit.is_awaited();
+            false
+        });
+        sent
     }
 
-    /// The next batch. It waits here until it is settled.
-    pub fn batch(&self) -> &[Publication] {
-        &self.results[..self.results.len().min(BATCH_MAX)]
+    /// The next batch: at most so many, and so many bytes, but at least one. It waits here until it is
+    /// settled.
+    pub fn batch(&self) -> Vec<Publication> {
+        let mut bytes = 0;
+        let fits = |it: &&Parcel| {
+            let first = bytes == 0;
+            // The body goes along twice, the second time as JSON, where a byte can become six.
+            bytes += 512 + 7 * it.publication.sample.body.len();
+            first || bytes <= BATCH_BYTES_MAX
+        };
+        let batch = self.waiting.iter().take(self.batch_max).take_while(fits);
+        batch.map(|it| it.publication.clone()).collect()
     }
 
     /// The store answered about the last batch.
     pub fn settle(&mut self, answers: &[Publish]) -> Sent {
-        let n = answers.len().min(self.results.len());
+        self.batch_max = BATCH_MAX.min(2 * self.batch_max);
         let mut sent = Sent::default();
-        for (publication, answer) in self.results.drain(..n).zip(answers) {
+        let n = answers.len().min(self.waiting.len());
+        let batch: Vec<Parcel> = self.waiting.drain(..n).collect();
+        for (parcel, answer) in batch.into_iter().zip(answers) {
+            let tenure = || parcel.publication.tenure.clone();
             match answer {
                 Publish::Stored => (),
-                Publish::Fenced => sent.fenced.push(publication.tenure),
-                Publish::Failed(why) => sent.failed.push((publication.tenure, why.clone())),
+                Publish::Fenced => sent.fenced.push(tenure()),
+                Publish::Failed(why) => sent.failed.push((tenure(), why.clone())),
+                Publish::Missing => {
+                    sent.missing = true;
+                    self.waiting.push_back(parcel);
+                    continue;
+                }
             }
+            sent.awaited |= parcel.permit.is_awaited();
         }
-        sent.awaited = self.permits.drain(..n).any(|it| it.is_awaited());
         sent
+    }
+
+    /// The store did not answer about the last batch: less at once, and another first.
+    pub fn unanswered(&mut self) {
+        if self.batch_max == 1 {
+            self.waiting.rotate_left(1.min(self.waiting.len()));
+        }
+        self.batch_max = (self.batch_max / 2).max(1);
     }
 }

@@ -38,6 +38,8 @@ pub struct Due {
     pub timeout: Duration,
     /// When it should have begun.
     pub due_at: Moment,
+    /// Whole rounds went by before there was a poller for it: they are skipped.
+    pub skipped: bool,
 }
 
 /// Whether an endpoint has just become light or normal.
@@ -134,19 +136,19 @@ impl PollSchedule {
             entry.failures = 0;
         }
         if before != after || moved {
-            let due_at = (entry.due_at.min(now + after)).max(now);
-            let endpoint = session.endpoint.clone();
+            entry.due_at = (entry.due_at.min(now + after)).max(now);
+            let (endpoint, due_at) = (session.endpoint.clone(), entry.due_at);
             self.enqueue(&endpoint, due_at);
         }
     }
 
-    fn enqueue(&mut self, endpoint: &EndpointId, due_at: Moment) {
+    /// Not before `at`; when it is due is another matter.
+    fn enqueue(&mut self, endpoint: &EndpointId, at: Moment) {
         self.tickets += 1;
         let Some(entry) = self.entries.get_mut(endpoint) else { return };
-        entry.due_at = due_at;
         entry.ticket = self.tickets;
         if !self.in_flight.contains(endpoint) {
-            self.queue.push(Reverse((due_at, self.tickets, endpoint.clone())));
+            self.queue.push(Reverse((at, self.tickets, endpoint.clone())));
         }
     }
 
@@ -166,24 +168,38 @@ impl PollSchedule {
     pub fn take_due(&mut self, now: Moment, n_max: usize) -> Vec<Due> {
         let mut due = Vec::new();
         while due.len() < n_max && self.next_due().is_some_and(|at| at <= now) {
-            let Some(Reverse((due_at, _, endpoint))) = self.queue.pop() else { break };
-            let Some(entry) = self.entries.get(&endpoint) else { continue };
+            let Some(Reverse((_, _, endpoint))) = self.queue.pop() else { break };
+            let Some(entry) = self.entries.get_mut(&endpoint) else { continue };
+            let interval = entry.session.interval.unwrap_or(self.pace.interval);
+            let skipped = now.since(entry.due_at) >= interval;
+            if skipped {
+                entry.due_at = after(entry.due_at, interval, now) - interval;
+            }
             let timeout = entry.session.timeout.unwrap_or(self.pace.timeout);
             let (tenure, session) = (entry.tenure.clone(), Arc::clone(&entry.session));
-            due.push(Due { tenure, session, timeout, due_at });
+            due.push(Due { tenure, session, timeout, due_at: entry.due_at, skipped });
             self.in_flight.insert(endpoint);
         }
         due
     }
 
-    /// It could not begin: due again at `at`.
+    /// It could not begin: not before `at`, but as long overdue as it is, and in its own rhythm.
     pub fn put_back(&mut self, endpoint: &EndpointId, at: Moment) {
         self.in_flight.remove(endpoint);
         self.enqueue(endpoint, at);
     }
 
-    /// A poll that began at `began_at` has ended. The next is due an interval after this one was,
-    /// or at the first such moment that is not past.
+    /// It could not begin through no fault of its own: in front of all that is due later.
+    pub fn put_back_first(&mut self, endpoint: &EndpointId) {
+        if let Some(due_at) = self.entries.get(endpoint).map(|it| it.due_at) {
+            self.put_back(endpoint, due_at);
+        } else {
+            self.in_flight.remove(endpoint);
+        }
+    }
+
+    /// A poll has ended. The next is due an interval after this one was, or at the first such moment
+    /// that is not past.
     pub fn done(&mut self, due: &Due, ok: bool, now: Moment) -> Option<Tempo> {
         let endpoint = &due.tenure.endpoint;
         self.in_flight.remove(endpoint);
@@ -196,11 +212,10 @@ impl PollSchedule {
         let interval = if is_light { own.max(pace.light_interval) } else { own };
         let failures = entry.failures;
         // A tenure gained while the old poll still ran has its own due time.
-        let at = if entry.tenure == due.tenure {
-            after(due.due_at, interval, now)
-        } else {
-            entry.due_at
-        };
+        if entry.tenure == due.tenure {
+            entry.due_at = after(due.due_at, interval, now);
+        }
+        let at = entry.due_at;
         self.enqueue(endpoint, at);
         match (was_light, is_light) {
             (false, true) => Some(Tempo::Light(failures)),
@@ -333,6 +348,27 @@ mod tests {
         assert!(spread.iter().filter(|it| **it < at(10_500)).count() > 10);
         assert!(spread.iter().filter(|it| **it >= at(10_500)).count() > 10);
         assert_eq!(due(Some(200_000)), due(None), "a forgotten rhythm is spread too");
+    }
+
+    /// CONTRACT: missed rounds are skipped, not queued up; and one that waits for a poller keeps its turn.
+    #[test]
+    fn an_endpoint_that_was_put_back_keeps_its_rhythm_and_its_turn() {
+        let mut schedule = with_one(100);
+        schedule.gained(tenure("b", 1), session("b"), at(150));
+        let due = schedule.take_due(at(100), 1).remove(0);
+        schedule.put_back_first(&due.tenure.endpoint);
+        let first = schedule.take_due(at(1_050), 1).remove(0);
+        assert_eq!(
+            (first.tenure.clone(), first.due_at, first.skipped),
+            (tenure("a", 1), at(100), false)
+        );
+        schedule.put_back(&first.tenure.endpoint, at(2_350));
+        let again =
+            schedule.take_due(at(2_350), 9).into_iter().find(|it| it.tenure == tenure("a", 1));
+        let again = again.unwrap();
+        assert_eq!((again.due_at, again.skipped), (at(2_100), true));
+        schedule.done(&again, true, at(2_400));
+        assert_eq!(schedule.next_due(), Some(at(3_100)));
     }
 
     #[test]

@@ -9,6 +9,7 @@ pub mod memory;
 mod message;
 pub mod redis;
 mod reply;
+mod scan;
 mod wire;
 
 use std::fmt;
@@ -159,6 +160,8 @@ pub enum Publish {
     Stored,
     /// The lease is no longer held under that fence: nothing was written (G2).
     Fenced,
+    /// Nobody has the lease: nothing was written, but it may be reclaimed.
+    Missing,
     /// The store could not decide this item.
     Failed(String),
 }
@@ -282,8 +285,9 @@ pub trait Store: Send + Sync {
     fn owners(&self, endpoints: &[EndpointId], timeout: Duration)
     -> Asked<Vec<Option<InstanceId>>>;
 
-    /// Gives back the leases of a dead instance, heartbeat first; how many there were.
-    fn bury(&self, dead: &InstanceId, timeout: Duration) -> Asked<usize>;
+    /// Gives back the leases of a dead instance, heartbeat first; how many there were. Unless its death
+    /// is `certain`, nothing of an instance with a heartbeat is touched: `None`.
+    fn bury(&self, dead: &InstanceId, certain: bool, timeout: Duration) -> Asked<Option<usize>>;
 
     /// Opens an ear for words to `me` and to all.
     fn listen(&self, me: &InstanceId, timeout: Duration) -> Asked<Box<dyn Ear>>;

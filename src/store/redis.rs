@@ -6,30 +6,26 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::redis::{ConnectionInfo, ConnectionLike, IntoConnectionInfo, RedisError, RedisResult, Value};
+use ::redis::{ConnectionInfo, IntoConnectionInfo, RedisError, RedisResult, Value};
 use parking_lot::Mutex;
 
 use crate::clock::{BootClock, Clock};
-use crate::model::{EndpointId, InstanceId, SESSION_MAX_BYTES, Tenure, Weight};
+use crate::model::{EndpointId, InstanceId, Tenure, Weight};
 use crate::store::ear::RedisEar;
 use crate::store::keys::Keys;
 use crate::store::message;
 use crate::store::reply::{self, Script};
+use crate::store::scan::SESSIONS_AT_ONCE;
 use crate::store::wire::Wire;
 use crate::store::{
-    Acquire, Ask, Asked, Beat, Ear, Fault, Publication, Publish, RawSession, Release, Renew,
-    RenewItem, SessionPage, Stamped, Store, StoreError, Verify, Wake,
+    Acquire, Ask, Asked, Beat, Ear, Fault, Publication, Publish, Release, Renew, RenewItem,
+    SessionPage, Stamped, Store, StoreError, Verify, Wake,
 };
-
-/// How many keys one step of a scan looks at.
-const SCAN_COUNT: usize = 1_000;
-/// How many sessions are read in one exchange: each may be large.
-const SESSIONS_AT_ONCE: usize = 200;
 
 /// Redis, as one thread or a few share it.
 #[derive(Debug)]
 pub struct RedisStore {
-    server: Arc<Server>,
+    pub(crate) server: Arc<Server>,
     idle: Mutex<Vec<Wire>>,
     idle_max: usize,
 }
@@ -61,7 +57,7 @@ impl RedisStore {
     }
 
     /// One exchange with a deadline around all of it. Only a wire that served it well is kept.
-    fn call<T>(
+    pub(crate) fn call<T>(
         &self,
         op: &'static str,
         timeout: Duration,
@@ -87,79 +83,6 @@ impl RedisStore {
         if idle.len() < self.idle_max {
             idle.push(wire);
         }
-    }
-
-    fn scan(
-        &self,
-        op: &'static str,
-        prefix: &str,
-        cursor: u64,
-        timeout: Duration,
-    ) -> Asked<(u64, Vec<Vec<u8>>)> {
-        let pattern = format!("{}*", glob_escaped(prefix));
-        self.call(op, timeout, |wire| {
-            let mut scan = ::redis::cmd("SCAN");
-            scan.arg(cursor).arg("MATCH").arg(&pattern).arg("COUNT").arg(SCAN_COUNT);
-            scan.query(wire)
-        })
-    }
-
-    fn read_clipped(
-        &self,
-        op: &'static str,
-        longest: &str,
-        keys: &[Vec<u8>],
-        timeout: Duration,
-    ) -> Asked<Vec<Option<Vec<u8>>>> {
-        let mut call = reply::Call::default();
-        call.key(self.server.keys.epoch()).arg(longest);
-        keys.iter().for_each(|it| {
-            call.key(it);
-        });
-        let value = self.call(op, timeout, |wire| reply::CLIPPED.run(wire, &call))?;
-        ::redis::from_redis_value(value).map_err(|_| self.server.unexpected(op))
-    }
-
-    /// By plain reading commands, so that a user who may only read sessions suffices; without choking
-    /// on one that is no string, or enormous. `None` where one has vanished meanwhile.
-    fn read_sessions(
-        &self,
-        keys: &[Vec<u8>],
-        timeout: Duration,
-        found: &mut Vec<Option<RawSession>>,
-    ) -> Asked<()> {
-        let op = "read sessions on";
-        let answers = self.call(op, timeout, |wire| {
-            let mut pipe = ::redis::pipe();
-            for key in keys {
-                pipe.cmd("STRLEN").arg(key).cmd("GETRANGE").arg(key).arg(0).arg(SESSION_MAX_BYTES);
-            }
-            wire.req_packed_commands(&pipe.get_packed_pipeline(), 0, 2 * keys.len())
-        })?;
-        let odd: Vec<&Vec<u8>> = (keys.iter().zip(answers.chunks(2)))
-            .filter(|it| reply::session(it.1).is_none())
-            .map(|it| it.0)
-            .collect();
-        let kinds: Vec<String> = if odd.is_empty() {
-            vec![]
-        } else {
-            self.call(op, timeout, |wire| {
-                let mut pipe = ::redis::pipe();
-                odd.iter().for_each(|it| {
-                    pipe.cmd("TYPE").arg(*it);
-                });
-                pipe.query(wire)
-            })?
-        };
-        let mut kinds = kinds.into_iter();
-        for answer in answers.chunks(2) {
-            found.push(match reply::session(answer) {
-                Some(session) => Some(session),
-                None => reply::odd_session(kinds.next().as_deref(), answer)
-                    .map_err(|error| self.server.error(op, &error))?,
-            });
-        }
-        Ok(())
     }
 
     fn stamped<T>(
@@ -370,16 +293,14 @@ impl Store for RedisStore {
         Ok(values.into_iter().map(|it| it.map(owner)).collect())
     }
 
-    fn bury(&self, dead: &InstanceId, timeout: Duration) -> Asked<usize> {
+    fn bury(&self, dead: &InstanceId, certain: bool, timeout: Duration) -> Asked<Option<usize>> {
         let keys = &self.server.keys;
-        let node = keys.node(dead);
-        self.call("withdraw on", timeout, |wire| ::redis::cmd("DEL").arg(&node).exec(wire))?;
         let prefix = keys.lease_prefix();
         let (mut cursor, mut count) = (0, 0);
         loop {
             let (next, page) = self.scan("list leases on", &prefix, cursor, timeout)?;
             let mut call = reply::Call::default();
-            call.arg(dead);
+            call.key(keys.node(dead)).arg(dead).arg(u8::from(certain));
             for key in &page {
                 let suffix =
                     key.strip_prefix(prefix.as_bytes()).and_then(|it| std::str::from_utf8(it).ok());
@@ -388,8 +309,9 @@ impl Store for RedisStore {
                 }
             }
             let value = self.call("release on", timeout, |wire| reply::BURY.run(wire, &call))?;
-            let here: usize = ::redis::from_redis_value(value)
+            let here: i64 = ::redis::from_redis_value(value)
                 .map_err(|_| self.server.unexpected("release on"))?;
+            let Ok(here) = usize::try_from(here) else { return Ok(None) };
             count += here;
             cursor = next;
             if cursor == 0 {
@@ -398,16 +320,10 @@ impl Store for RedisStore {
         }
         let word = Wake { to: None, from: dead.clone(), wants: vec![], freed: vec![] };
         self.wake(&[word], timeout)?;
-        Ok(count)
+        Ok(Some(count))
     }
 
     fn listen(&self, me: &InstanceId, timeout: Duration) -> Asked<Box<dyn Ear>> {
         Ok(Box::new(RedisEar::open(Arc::clone(&self.server), me, timeout)?))
     }
-}
-
-/// A prefix is text, not a pattern.
-fn glob_escaped(prefix: &str) -> String {
-    let special = |c| matches!(c, '*' | '?' | '[' | ']' | '\\');
-    prefix.chars().flat_map(|c| special(c).then_some('\\').into_iter().chain([c])).collect()
 }

@@ -270,6 +270,7 @@ pub(crate) fn publish(value: &Value) -> Publish {
     match coded(value) {
         (1, _) => Publish::Stored,
         (2, _) => Publish::Fenced,
+        (4, _) => Publish::Missing,
         (_, rest) => Publish::Failed(why(rest)),
     }
 }

@@ -10,10 +10,14 @@ use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crossbeam_channel::bounded;
-use redis::{Cmd, ConnectionAddr, ConnectionInfo, ConnectionLike, Parser, RedisResult, Value};
+use redis::{
+    Cmd, ConnectionAddr, ConnectionInfo, ConnectionLike, ErrorKind, Parser, RedisError,
+    RedisResult, Value,
+};
 use socket2::{Domain, SockAddr, Socket, Type};
 
 use crate::clock::{BootClock, Clock, Moment};
@@ -45,7 +49,7 @@ impl Wire {
             if let Some(user) = settings.username() {
                 auth.arg(user);
             }
-            auth.arg(password).exec(&mut wire)?;
+            auth.arg(password).exec(&mut wire).map_err(without_secrets)?;
         }
         if settings.db() != 0 {
             redis::cmd("SELECT").arg(settings.db()).exec(&mut wire)?;
@@ -207,8 +211,11 @@ fn left_until(deadline: Moment) -> io::Result<Duration> {
 
 fn dial(host: &str, port: u16, deadline: Moment) -> io::Result<TcpStream> {
     let mut failure = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
-    for address in look_up(host, port, deadline)? {
-        match TcpStream::connect_timeout(&address, left_until(deadline)?) {
+    let addresses = look_up(host, port, deadline)?;
+    for (address, rest) in addresses.iter().zip((1..=addresses.len()).rev()) {
+        // An address that does not answer must leave time for the next.
+        let share = left_until(deadline)? / u32::try_from(rest).unwrap_or(u32::MAX);
+        match TcpStream::connect_timeout(address, share) {
             Ok(stream) => {
                 stream.set_nodelay(true)?;
                 return Ok(stream);
@@ -226,18 +233,43 @@ fn dial_unix(path: &Path, deadline: Moment) -> io::Result<UnixStream> {
     Ok(socket.into())
 }
 
+/// Lookups that are waited for or were given up.
+static LOOKUPS: AtomicUsize = AtomicUsize::new(0);
+/// A resolver that hangs must not eat every thread.
+const LOOKUPS_MAX: usize = 16;
+
+/// A server that does not know AUTH repeats what it was told, the password too.
+fn without_secrets(error: RedisError) -> RedisError {
+    let harmless = ["WRONGPASS", "NOAUTH", "NOPERM"].contains(&error.code().unwrap_or(""))
+        || error.is_io_error()
+        || error.detail().is_some_and(|it| it.contains("without any password configured"));
+    if harmless {
+        return error;
+    }
+    (ErrorKind::AuthenticationFailed, "the server refused AUTH").into()
+}
+
 /// A name lookup cannot be given a deadline, so it is waited for with one.
 fn look_up(host: &str, port: u16, deadline: Moment) -> io::Result<Vec<SocketAddr>> {
     if let Ok(address) = host.parse() {
         return Ok(vec![SocketAddr::new(address, port)]);
     }
+    if LOOKUPS.fetch_add(1, Ordering::SeqCst) >= LOOKUPS_MAX {
+        LOOKUPS.fetch_sub(1, Ordering::SeqCst);
+        return Err(io::Error::other("too many name lookups hang already"));
+    }
     let (found, answers) = bounded(1);
     let name = (host.to_owned(), port);
-    let wait = left_until(deadline)?;
-    std::thread::Builder::new().name("lookup".into()).spawn(move || {
-        let _ = found.send(name.to_socket_addrs().map(Iterator::collect));
-    })?;
-    answers.recv_timeout(wait).map_err(|_| no_answer())?
+    let spawned = std::thread::Builder::new().name("lookup".into()).spawn(move || {
+        let addresses = name.to_socket_addrs().map(Iterator::collect);
+        LOOKUPS.fetch_sub(1, Ordering::SeqCst);
+        let _ = found.send(addresses);
+    });
+    if let Err(error) = spawned {
+        LOOKUPS.fetch_sub(1, Ordering::SeqCst);
+        return Err(error);
+    }
+    answers.recv_timeout(left_until(deadline)?).map_err(|_| no_answer())?
 }
 
 impl fmt::Debug for Wire {

@@ -174,6 +174,58 @@ fn r11_the_order_of_a_stop_is_polls_results_heartbeat_leases() {
     assert_eq!(server.owner(&endpoint("e")), None);
 }
 
+/// R11: dropping is stopping.
+#[test]
+fn r11_a_daemon_that_is_dropped_stops_in_the_same_order() {
+    let server = server();
+    server.put_session("e", br#"{"id":"e","address":"127.0.0.1:1"}"#);
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new(&server));
+    let (began, begun) = bounded(8);
+    let (finish, end) = bounded(8);
+    let poller = Arc::new(Slow { began, end });
+    let (_running, until) = stop();
+    let (me, lines) = (InstanceId::new("a"), Lines::shared(&store));
+    let daemon = Daemon::start(&config(), me, Arc::new(BootClock), &lines, poller, &until).unwrap();
+    begun.recv_timeout(LIMIT).expect("a poll begins");
+    let dropping = std::thread::spawn(move || drop(daemon));
+    let renewals = || server.journal().iter().filter(|it| **it == "renew").count();
+    let before = renewals();
+    wait_for("renewals while the last poll runs", || renewals() >= before + 3);
+    assert!(!server.journal().contains(&"withdraw"), "withdrawn while a poll ran");
+    finish.send(()).unwrap();
+    dropping.join().unwrap();
+    assert_eq!(server.owner(&endpoint("e")), None);
+}
+
+/// A result that is too large for one call with others, or cannot be stored for long, blocks nobody.
+#[test]
+fn one_result_that_cannot_be_published_does_not_stop_the_others() {
+    use leasehold::store::memory::Mishap;
+    let server = server();
+    for name in ["e", "f"] {
+        let json = format!(r#"{{"id":"{name}","address":"127.0.0.1:1"}}"#);
+        server.put_session(name, json.as_bytes());
+    }
+    let way = MemoryStore::new(&server);
+    (0..4).for_each(|_| way.plan("publish", Mishap::LoseRequest));
+    let store: Arc<dyn Store> = Arc::new(way);
+    let (began, _begun) = bounded(1_000);
+    let (finish, end) = bounded(1_000);
+    (0..1_000).for_each(|_| finish.send(()).unwrap());
+    let poller = Arc::new(Slow { began, end });
+    let (_running, until) = stop();
+    let (me, lines) = (InstanceId::new("a"), Lines::shared(&store));
+    let daemon = Daemon::start(&config(), me, Arc::new(BootClock), &lines, poller, &until).unwrap();
+    wait_for("results of both after four failures", || {
+        let announced = server.announced_since(0);
+        ["e", "f"].iter().all(|name| {
+            announced.iter().filter(|it| it.publication.tenure.endpoint == endpoint(name)).count()
+                >= 2
+        })
+    });
+    daemon.stop();
+}
+
 /// The drain timeout bounds a stop: a poll that goes on is aborted, and then nothing is published.
 #[test]
 fn a_stop_aborts_a_poll_that_outlasts_the_drain_timeout() {

@@ -1,5 +1,4 @@
 //! Poll commands as real processes: what they are given, how they end, and that nothing is left.
-#![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::fs;
 use std::io::Write;
@@ -307,7 +306,7 @@ fn a_term_for_the_group_does_not_end_its_guardian() {
 /// R12: however the daemon ended.
 #[test]
 fn a_killed_daemon_takes_its_commands_along() {
-    let me = "a_killed_daemon_takes_its_commands_along";
+    let me = "poll_command::a_killed_daemon_takes_its_commands_along";
     if let Some(file) = std::env::var_os("PIDS") {
         shell(&family(Path::new(&file)));
         return;

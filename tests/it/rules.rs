@@ -484,6 +484,52 @@ fn r5_a_clock_set_back_by_an_hour_ends_neither_the_fleet_nor_a_dead_owners_lease
     assert_eq!(cluster.owned("b"), 4);
 }
 
+/// R6: a store that forgot everything forgot the sessions too; whoever keeps them may put them back.
+#[test]
+fn r6_sessions_that_a_restart_has_lost_are_polled_on_until_the_hold_off_is_over() {
+    let mut cluster = Cluster::new(&["a", "b"], 4);
+    cluster.server.crash();
+    cluster.server.restart(None);
+    let from = cluster.clock.now();
+    cluster.pass(secs(2));
+    assert_eq!(cluster.owned_total(), 4);
+    assert!(cluster.longest_gap(from) < secs(1), "{:?}", cluster.longest_gap(from));
+    cluster.pass(2 * TTL);
+    assert_eq!(cluster.owned_total(), 0, "they are really gone");
+}
+
+/// R5: a grant that was asked for before the server's clock was seen to run ahead.
+#[test]
+fn r5_a_grant_asked_for_before_a_doubt_is_uncertain_too() {
+    let solo = Solo::new("a");
+    solo.acquire("warm-up");
+    let wanted = [endpoint("e")];
+    let question = solo.table.question();
+    let reply = solo.store.acquire(&question.ask, &wanted).unwrap();
+    solo.clock.pass(Duration::from_millis(10));
+    solo.server.step_clock(500);
+    solo.beat();
+    let (gained, _) = solo.table.granted(&question, &wanted, &reply);
+    assert_eq!(gained.len(), 1);
+    assert!(!solo.table.may_poll(&wanted[0]));
+}
+
+/// R4, R7: two questions at once about one endpoint; the store keeps only the later grant.
+#[test]
+fn r7_a_later_grant_of_the_same_endpoint_replaces_the_earlier_one() {
+    let solo = Solo::new("a");
+    solo.acquire("warm-up");
+    let wanted = [endpoint("e")];
+    let (first, second) = (solo.table.question(), solo.table.question());
+    let early = solo.store.acquire(&first.ask, &wanted).unwrap();
+    let late = solo.store.acquire(&second.ask, &wanted).unwrap();
+    assert_eq!(solo.table.granted(&first, &wanted, &early).0.len(), 1);
+    let permit = solo.table.permit(&solo.table.tenure(&wanted[0]).unwrap()).unwrap();
+    assert_eq!(solo.table.granted(&second, &wanted, &late).0.len(), 1);
+    assert!(permit.abort().is_fired(), "polled under a grant that is over");
+    assert!(solo.renew_when_due().lost.is_empty());
+}
+
 // ---- R6, R7 -------------------------------------------------------------------------------------
 
 #[test]
@@ -641,6 +687,33 @@ fn r10_nothing_is_handed_over_during_a_hold_off() {
     assert_eq!((cluster.owned("a"), cluster.owned("b")), (6, 0));
     cluster.pass(secs(3));
     assert_eq!((cluster.owned("a"), cluster.owned("b")), (3, 3));
+}
+
+/// Asked and waiting for a poll to end when Redis restarts: what would be released nobody could have.
+#[test]
+fn r10_a_move_that_has_begun_is_called_off_when_a_hold_off_begins() {
+    let mut cluster = Cluster::new(&["a"], 2);
+    let poll: Vec<_> = ["e0", "e1"]
+        .iter()
+        .map(|it| {
+            let table = &cluster.member("a").table;
+            table.permit(&table.tenure(&endpoint(it)).unwrap()).unwrap()
+        })
+        .collect();
+    cluster.join("b");
+    cluster.pass(Duration::from_millis(1_200));
+    let drains = |cluster: &Cluster| {
+        let held = |it| cluster.member("a").table.holding(&endpoint(it)).unwrap().draining;
+        held("e0") || held("e1")
+    };
+    assert!(drains(&cluster), "one is to be handed over once its poll has ended");
+    let all = cluster.server.snapshot();
+    cluster.server.fail_over(&all);
+    cluster.pass(secs(1));
+    drop(poll);
+    cluster.pass(secs(1));
+    assert!(!drains(&cluster));
+    assert_eq!(cluster.owned("a"), 2, "released into a hold-off");
 }
 
 #[test]

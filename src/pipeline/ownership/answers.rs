@@ -12,6 +12,8 @@ use crate::store::{Acquire, BATCH_MAX, Beat, Renew, RenewItem, Reply, Stamp, Ver
 
 /// A call that is about nothing any more still needs a timeout.
 const SHORTEST: Duration = Duration::from_millis(1);
+/// A lease with less than this left is not renewed any more: no answer would come in time.
+const LEFT_MIN: Duration = Duration::from_millis(10);
 
 impl OwnershipTable {
     /// R1: the clock is read before the question is sent. Redis starts a TTL later than that.
@@ -45,7 +47,7 @@ impl OwnershipTable {
         }
     }
 
-    /// The leases to renew now: at most a batch, those due first. `None` when none is due.
+    /// The leases to renew now: at most a batch, those that end first. `None` when none is due.
     pub fn renewals(&self) -> Option<(Question, Vec<RenewItem>)> {
         let mut question = self.question();
         let now = question.asked_at;
@@ -53,8 +55,11 @@ impl OwnershipTable {
         for lease in self.leases.read().values() {
             let state = lease.state.lock();
             // R3: past its deadline there is nothing to renew.
-            if state.renew_at <= now && lease.stands(&state, now) {
-                due.push((state.renew_at, lease.tenure.clone()));
+            // One with no time left for an answer would take that time from all others.
+            let deadline = lease.deadline(&state);
+            let in_time = lease.stands(&state, now) && deadline.since(now) >= LEFT_MIN;
+            if state.renew_at <= now && in_time {
+                due.push((deadline, lease.tenure.clone()));
             }
         }
         due.sort_unstable_by_key(|it| it.0);
@@ -120,11 +125,20 @@ impl OwnershipTable {
         let renew_at = question.asked_at + self.rhythm.renew_interval;
         let mut leases = self.leases.write();
         let fresh = self.pulse.carries(question.generation, now) && now < valid_until;
-        if !fresh || leases.contains_key(&tenure.endpoint) {
+        let older =
+            leases.get(&tenure.endpoint).filter(|it| it.tenure.fence < tenure.fence).cloned();
+        if !fresh || (older.is_none() && leases.contains_key(&tenure.endpoint)) {
             return false;
         }
+        // A later grant has ended the earlier one in the store.
+        older.iter().for_each(|it| it.end());
         let pulse = (&self.pulse, question.generation);
         let lease = Lease::new(tenure.clone(), pulse, question.asked_at, valid_until, renew_at);
+        // R5: asked before the server's clock was seen to run ahead, so not to be relied on yet.
+        let doubted_at = *self.doubted_at.lock();
+        if question.asked_at < doubted_at {
+            self.mark_uncertain(&mut lease.state.lock(), doubted_at);
+        }
         leases.insert(tenure.endpoint, Arc::new(lease));
         true
     }
@@ -201,6 +215,7 @@ impl OwnershipTable {
     }
 
     fn doubt_all(&self, now: Moment) {
+        *self.doubted_at.lock() = now;
         for lease in self.leases.read().values() {
             self.mark_uncertain(&mut lease.state.lock(), now);
         }

@@ -48,6 +48,8 @@ pub struct OwnershipTable {
     pulse: Arc<Pulse>,
     leases: RwLock<FnvHashMap<EndpointId, Arc<Lease>>>,
     witness: Mutex<Witness>,
+    /// When the server's clock was last seen to run ahead.
+    doubted_at: Mutex<Moment>,
 }
 
 /// A question about to be sent, with the moment its answer counts from.
@@ -135,6 +137,7 @@ impl OwnershipTable {
             pulse: Arc::default(),
             leases: RwLock::default(),
             witness: Mutex::new(witness),
+            doubted_at: Mutex::new(Moment::NEVER),
         }
     }
 
@@ -202,6 +205,13 @@ impl OwnershipTable {
         news
     }
 
+    /// R10: it stays after all, unless its release has been sent.
+    pub fn undrain(&self, endpoint: &EndpointId) {
+        if let Some(lease) = self.leases.read().get(endpoint) {
+            lease.state.lock().draining_since = None;
+        }
+    }
+
     /// R4: forgets, at the moment their release is sent, the draining leases whose last poll has
     /// ended; nothing can bring such a tenure back. Polls that outlast `patience` are aborted.
     pub fn drained(&self, patience: Duration) -> Vec<Tenure> {
@@ -232,11 +242,12 @@ impl OwnershipTable {
         aborts.iter().for_each(|it| it.fire());
     }
 
-    /// When the next running poll of a draining lease has outlasted `patience`.
+    /// When the next running poll of a draining lease will have outlasted `patience`.
     pub fn next_impatience(&self, patience: Duration) -> Option<Moment> {
+        let now = self.now();
         let leases = self.leases.read();
-        let since = leases.values().filter_map(|it| it.state.lock().draining_since).min()?;
-        Some(since + patience)
+        let since = leases.values().filter_map(|it| it.state.lock().draining_since);
+        since.map(|it| it + patience).filter(|it| *it > now).min()
     }
 
     fn find(&self, tenure: &Tenure) -> Option<Arc<Lease>> {
@@ -283,6 +294,12 @@ impl OwnershipTable {
     /// Everything in the table.
     pub fn endpoints(&self) -> Vec<EndpointId> {
         self.leases.read().keys().cloned().collect()
+    }
+
+    /// Whether the standing of any lease is uncertain.
+    pub fn is_doubtful(&self) -> bool {
+        let uncertain = |it: &Arc<Lease>| it.state.lock().standing == Standing::Uncertain;
+        self.leases.read().values().any(uncertain)
     }
 
     /// How many leases are in the table.

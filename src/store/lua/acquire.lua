@@ -33,7 +33,10 @@ local function acquire(lease, result)
   if LATE then return {5} end
   local stored = redis.pcall('HMGET', result, 'granted', 'started_at_ms')
   if failed(stored) then return {6, stored.err} end
-  local fence = next_fence(tonumber(stored[1]) or 0)
+  -- Beyond 2^53 a number stands still: nobody granted that, so it is not believed.
+  local granted = tonumber(stored[1]) or 0
+  if not (granted >= 0 and granted < 9007199254740992) then granted = 0 end
+  local fence = next_fence(granted)
   -- The fence first: if there is no memory for it, nothing has been granted.
   local written = redis.pcall('HSET', result, 'granted', exact(fence))
   if failed(written) then return {6, written.err} end

@@ -1,10 +1,14 @@
--- bury: give back leases of an instance that is certainly dead.
--- KEYS  per item: lease, result        ARGV  1 the dead instance        reply  how many were its
+-- bury: give back leases of an instance that is dead.
+-- KEYS  1 its node key  then per item: lease, result      ARGV  1 the dead instance  2 certain
+-- reply  how many were its; -1 when it has a heartbeat and its death is not certain
 if not string.find(redis.call('INFO', 'replication'), 'role:master', 1, true) then
   return redis.error_reply('READONLY this server is a replica')
 end
+-- Looked at here and not before: an instance can come back between two calls.
+if ARGV[2] == '1' then redis.call('DEL', KEYS[1])
+elseif redis.call('EXISTS', KEYS[1]) == 1 then return -1 end
 local count = 0
-for i = 1, #KEYS, 2 do
+for i = 2, #KEYS, 2 do
   if redis.pcall('GET', KEYS[i]) == ARGV[1] then
     redis.call('DEL', KEYS[i])
     local granted = tonumber(redis.pcall('HGET', KEYS[i + 1], 'granted'))

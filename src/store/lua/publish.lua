@@ -1,7 +1,7 @@
 -- publish: store and announce each result, but only under the lease it was polled under (G2).
 -- KEYS  per item from 2: lease, result
 -- ARGV  per item from 9: fence, started_at_ms, channel, message, ok, status, error, duration_ms, body
--- reply  … per item  1 stored   2 fenced   {3, why} failed
+-- reply  … per item  1 stored   2 fenced   {3, why} failed   4 nobody has the lease, but nobody had it since
 if EPOCH ~= NAMED then return reply('epoch') end
 local out = reply('ok')
 
@@ -11,6 +11,8 @@ local function publish(lease, result, at)
   if failed(owner) then return {3, owner.err} end
   local stored = redis.pcall('HMGET', result, 'granted', 'fence', 'started_at_ms')
   if failed(stored) then return {3, stored.err} end
+  -- Forgotten by the server, and not granted since: its owner may be about to reclaim it.
+  if not owner and (tonumber(stored[1]) or 0) <= tonumber(fence) then return 4 end
   if owner ~= ME or stored[1] ~= fence then return 2 end
   -- Said before, and only the reply was lost: nobody hears it twice.
   if stored[2] == fence and stored[3] == started_at then return 1 end

@@ -187,11 +187,11 @@ impl Store for MemoryStore {
         })
     }
 
-    fn bury(&self, dead: &InstanceId, _: Duration) -> Asked<usize> {
+    fn bury(&self, dead: &InstanceId, certain: bool, _: Duration) -> Asked<Option<usize>> {
         let dead = dead.clone();
         self.call("bury", move |state, clock| {
             state.forget_expired(clock);
-            Ok(state.bury(&dead))
+            Ok(state.bury(&dead, certain))
         })
     }
 

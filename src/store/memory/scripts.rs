@@ -190,6 +190,9 @@ impl State {
         let owner = self.owner(&it.tenure.endpoint);
         let result = self.data.results.entry(it.tenure.endpoint.clone()).or_default();
         let fence = it.tenure.fence.0;
+        if owner.is_none() && result.granted <= fence {
+            return Publish::Missing;
+        }
         if owner.as_ref() != Some(&ask.instance) || result.granted != fence {
             return Publish::Fenced;
         }
@@ -214,7 +217,10 @@ impl State {
     }
 
     /// bury.lua
-    pub(crate) fn bury(&mut self, dead: &InstanceId) -> usize {
+    pub(crate) fn bury(&mut self, dead: &InstanceId, certain: bool) -> Option<usize> {
+        if !certain && self.data.nodes.contains_key(dead) {
+            return None;
+        }
         self.withdraw(dead);
         let (mut count, results) = (0, &mut self.data.results);
         self.data.leases.retain(|endpoint, (owner, _)| {
@@ -224,7 +230,7 @@ impl State {
             }
             owner != dead
         });
-        count
+        Some(count)
     }
 
     pub(crate) fn withdraw(&mut self, me: &InstanceId) {

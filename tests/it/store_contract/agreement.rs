@@ -116,7 +116,9 @@ impl Story {
             16 => format!("{:?}", world.delete_result(&endpoint)),
             17 => format!("{:?}", world.delete_node(&asker.me)),
             18 if late => format!("{:?}", asker.suspect()),
-            18 => format!("{:?}", asker.store.bury(&asker.me, Duration::from_secs(5)).unwrap()),
+            18 => {
+                format!("{:?}", asker.store.bury(&asker.me, true, Duration::from_secs(5)).unwrap())
+            }
             _ if late => format!("{:?}", world.flush()),
             _ => self.after_the_hold_off(world),
         };

@@ -90,7 +90,7 @@ pub fn a_forgotten_lease_is_reclaimed_under_its_fence(world: &mut dyn World) {
     world.delete_lease(&e);
     world.delete_result(&e);
     assert_eq!(a.verify(&tenure), Verify::Missing);
-    assert_eq!(a.publish(&tenure, 1), Publish::Fenced);
+    assert_eq!(a.publish(&tenure, 1), Publish::Missing);
     assert_eq!(a.renew(&tenure), Renew::Reclaimed);
     assert_eq!(a.publish(&tenure, 1), Publish::Stored);
     assert_eq!(b.acquire(&e), Acquire::HeldBy(a.me.clone()));

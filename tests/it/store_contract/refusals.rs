@@ -81,7 +81,7 @@ fn assert_read_only(store: &dyn Store, a: &Asker, tenures: &[Tenure]) {
         errors.push(store.publish(&ask, &[publication(tenure, 1)]).unwrap_err());
         errors.push(store.release(&ask, one, &[]).unwrap_err());
     }
-    errors.push(store.bury(&a.me, TIMEOUT).unwrap_err());
+    errors.push(store.bury(&a.me, true, TIMEOUT).unwrap_err());
     for error in errors {
         assert_eq!(error.fault, Fault::Refused, "{error}");
         assert!(error.reason.contains("READONLY"), "{error}");
@@ -225,7 +225,7 @@ fn a_user_with_just_the_rights_of_the_readme_can_do_everything() {
     let word = Wake { to: None, from: a.me.clone(), wants: vec![], freed: vec![] };
     assert_eq!(a.store.release(&a.ask(), &[tenure], &[word]).unwrap(), [Release::Released]);
     assert!(ear.next(TIMEOUT).unwrap().is_some());
-    assert_eq!(a.store.bury(&a.me, TIMEOUT).unwrap(), 0);
+    assert_eq!(a.store.bury(&a.me, true, TIMEOUT).unwrap(), Some(0));
     a.withdraw();
     let denied = server.cli(&["ACL", "DRYRUN", "leasehold", "SET", "session:s", "x"]);
     assert!(denied.contains("permissions"), "{denied}");

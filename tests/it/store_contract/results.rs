@@ -45,7 +45,7 @@ pub fn a_result_after_the_loss_of_its_lease_is_refused(world: &mut dyn World) {
     let (e, mut a, mut b) = (endpoint("e"), Asker::alive(world, "a"), Asker::alive(world, "b"));
     let lost = a.grant(&e);
     world.delete_lease(&e);
-    assert_eq!(a.publish(&lost, 1), Publish::Fenced, "stored without a lease");
+    assert_eq!(a.publish(&lost, 1), Publish::Missing, "stored without a lease");
     let next = b.grant(&e);
     assert_eq!(a.publish(&lost, 1), Publish::Fenced, "stored under another's lease");
     assert_eq!(a.publish(&next, 1), Publish::Fenced, "stored with another's fence");

@@ -73,8 +73,10 @@ pub fn burying_frees_the_leases_of_the_dead_and_no_other(world: &mut dyn World) 
     let (mut a, mut b) = (Asker::alive(world, "a"), Asker::alive(world, "b"));
     let kept = b.grant(&endpoint("kept"));
     let graves: Vec<_> = (0..20).map(|n| a.grant(&endpoint(&format!("e{n}")))).collect();
-    assert_eq!(b.store.bury(&a.me, TIMEOUT).unwrap(), 20);
-    assert_eq!(b.store.bury(&a.me, TIMEOUT).unwrap(), 0, "buried twice");
+    assert_eq!(b.store.bury(&a.me, false, TIMEOUT).unwrap(), None, "it has a heartbeat");
+    assert_eq!(b.owner(&endpoint("e0")).as_deref(), Some("a"));
+    assert_eq!(b.store.bury(&a.me, true, TIMEOUT).unwrap(), Some(20));
+    assert_eq!(b.store.bury(&a.me, false, TIMEOUT).unwrap(), Some(0), "buried twice");
     assert_eq!(b.store.instances(TIMEOUT).unwrap(), [(b.me.clone(), Weight(1))]);
     assert_eq!(b.renew(&kept), Renew::Extended);
     for tenure in graves {
@@ -125,7 +127,7 @@ pub fn all_hear_of_a_withdrawal_and_of_a_burial(world: &mut dyn World) {
     let mut ear = c.store.listen(&c.me, TIMEOUT).unwrap();
     a.withdraw();
     assert_eq!(hear(&mut *ear), word(&a, None, &[], &[]));
-    c.store.bury(&b.me, TIMEOUT).unwrap();
+    c.store.bury(&b.me, true, TIMEOUT).unwrap();
     assert_eq!(hear(&mut *ear), word(&b, None, &[], &[]));
 }
 

@@ -1,5 +1,7 @@
 //! Looks, plans, acquires and hands over: moves ownership towards the plan, by asking (R8).
 
+mod moves;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,9 +11,10 @@ use fnv::{FnvHashMap, FnvHashSet};
 use crate::clock::Moment;
 use crate::daemon::dispatch::LeaseChange;
 use crate::daemon::look::Looker;
+use crate::daemon::reconcile::moves::Leaving;
 use crate::daemon::report::Reporter;
 use crate::event::Event;
-use crate::model::{EndpointId, Epoch, InstanceId, Tenure};
+use crate::model::{EndpointId, Epoch, InstanceId};
 use crate::pipeline::ownership::{Gained, OwnershipTable};
 use crate::pipeline::placement::{Plan, plan};
 use crate::store::{Acquire, BATCH_MAX, Grant, Store, Wake};
@@ -20,8 +23,8 @@ use crate::store::{Acquire, BATCH_MAX, Grant, Store, Wake};
 /// to us for as long again.
 const FALLBACK_STEP: Duration = Duration::from_millis(250);
 
-/// An heir that asked is alive, but may be deaf: it gets this much longer to find what was freed for it.
-const HEIR_PATIENCE: Duration = Duration::from_secs(2);
+/// A lease that could not be acquired is tried again after this.
+const RETRY_FAILED: Duration = Duration::from_secs(1);
 
 /// Something worth an earlier look.
 #[derive(Clone, Debug)]
@@ -32,26 +35,6 @@ pub enum Nudge {
     Heard(Wake),
     /// A poll that a hand-over waits for has ended.
     PollEnded,
-}
-
-/// Why a lease is given back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Leaving {
-    Rebalance,
-    Drain,
-    Paused,
-    Removed,
-}
-
-impl Leaving {
-    fn word(self) -> &'static str {
-        match self {
-            Self::Rebalance => "rebalance",
-            Self::Drain => "drain",
-            Self::Paused => "paused",
-            Self::Removed => "removed",
-        }
-    }
 }
 
 /// The thread `reconcile`: wakes on its tick, on nudges, and when a fallback or a hold-off ends.
@@ -70,6 +53,8 @@ pub struct Reconcile {
     asked_for: FnvHashSet<EndpointId>,
     leaving: FnvHashMap<EndpointId, (Leaving, Option<InstanceId>)>,
     free_since: FnvHashMap<EndpointId, Moment>,
+    /// What could not be acquired, why, and when it is tried again.
+    failing: FnvHashMap<EndpointId, (Moment, String)>,
     held_off_in: Epoch,
     stuck: bool,
     ready: bool,
@@ -98,6 +83,7 @@ impl Reconcile {
             asked_for: FnvHashSet::default(),
             leaving: FnvHashMap::default(),
             free_since: FnvHashMap::default(),
+            failing: FnvHashMap::default(),
             held_off_in: Epoch::default(),
             stuck: false,
             ready: false,
@@ -111,24 +97,32 @@ impl Reconcile {
         if looked {
             self.tell_news();
         }
-        // R10: no voluntary move while the store is out of reach. What is ending ends all the same.
         if self.looker.sees() {
             self.replan(looked);
             self.note_hold_off();
-            if self.table.hold_off().is_none()
-                && self.table.is_beating()
-                && self.looker.is_settled()
-            {
-                self.hand_over();
-                self.acquire();
-                if looked {
-                    self.ask();
-                }
-            }
             self.say_ready();
         }
-        self.release_drained();
+        if self.may_move() {
+            self.hand_over(looked);
+            self.acquire();
+            if looked {
+                self.ask();
+            }
+        } else {
+            self.keep_what_was_to_move();
+        }
+        if self.looker.sees() {
+            self.release_drained();
+        }
         self.wait()
+    }
+
+    /// R10: no voluntary move during a hold-off or while the store is out of reach.
+    fn may_move(&self) -> bool {
+        self.looker.sees()
+            && self.looker.is_settled()
+            && self.table.is_beating()
+            && self.table.hold_off().is_none()
     }
 
     fn take_in(&mut self, nudge: &Nudge) {
@@ -196,17 +190,6 @@ impl Reconcile {
         }
     }
 
-    /// R8: whoever asks gets what the plan gives it, once the running poll has ended.
-    fn hand_over(&mut self) {
-        let reason =
-            if self.looker.my_weight() == Some(0) { Leaving::Drain } else { Leaving::Rebalance };
-        for (endpoint, heir) in std::mem::take(&mut self.asks) {
-            if self.plan.heirs.get(&endpoint) == Some(&heir) && self.table.drain(&endpoint) {
-                self.leaving.insert(endpoint, (reason, Some(heir)));
-            }
-        }
-    }
-
     /// Takes what is free and ours by plan, and what nobody came for in time.
     fn acquire(&mut self) {
         let now = self.table.now();
@@ -216,7 +199,12 @@ impl Reconcile {
             now >= free_since + FALLBACK_STEP * (1 + rank)
         });
         wanted.extend(overdue.map(|it| it.0.clone()));
-        wanted.retain(|it| self.table.tenure(it).is_none());
+        if !self.failing.is_empty() {
+            let wanted: FnvHashSet<&EndpointId> = wanted.iter().collect();
+            self.failing.retain(|it, _| wanted.contains(it));
+        }
+        let too_early = |it: &EndpointId| self.failing.get(it).is_some_and(|it| now < it.0);
+        wanted.retain(|it| self.table.tenure(it).is_none() && !too_early(it));
         for batch in wanted.chunks(BATCH_MAX) {
             if !self.acquire_batch(batch) {
                 break;
@@ -232,9 +220,8 @@ impl Reconcile {
             let reply = match self.store.acquire(&question.ask, endpoints) {
                 Ok(reply) => reply,
                 Err(error) => {
-                    for endpoint in endpoints {
-                        self.reporter.say(&Event::LeaseFailed { endpoint, error: &error });
-                    }
+                    let error = error.to_string();
+                    endpoints.iter().for_each(|it| self.failed(it, &error));
                     return false;
                 }
             };
@@ -286,60 +273,12 @@ impl Reconcile {
         }
     }
 
-    fn failed(&self, endpoint: &EndpointId, error: &str) {
-        self.reporter.say(&Event::LeaseFailed { endpoint, error: &error });
-    }
-
-    /// Asks owners for what is ours by plan; repeated with every look until it is given.
-    fn ask(&mut self) {
-        let mut by_owner: FnvHashMap<&InstanceId, Vec<EndpointId>> = FnvHashMap::default();
-        for (owner, endpoint) in &self.plan.ask {
-            by_owner.entry(owner).or_default().push(endpoint.clone());
-        }
-        self.asked_for = self.plan.ask.iter().map(|it| it.1.clone()).collect();
-        let wakes: Vec<Wake> = by_owner
-            .into_iter()
-            .map(|(owner, wants)| self.word(Some(owner.clone()), wants, vec![]))
-            .collect();
-        if !wakes.is_empty() {
-            let _ = self.store.wake(&wakes, self.table.rhythm().store_timeout);
-        }
-    }
-
-    fn word(&self, to: Option<InstanceId>, wants: Vec<EndpointId>, freed: Vec<EndpointId>) -> Wake {
-        Wake { to, from: self.me.clone(), wants, freed }
-    }
-
-    /// Gives back what no poll runs under any more, and wakes the heirs.
-    fn release_drained(&mut self) {
-        let now = self.table.now();
-        let tenures = self.table.drained(self.drain_timeout);
-        for batch in tenures.chunks(BATCH_MAX) {
-            let mut by_heir: FnvHashMap<Option<InstanceId>, Vec<EndpointId>> =
-                FnvHashMap::default();
-            let mut reasons = Vec::new();
-            for Tenure { endpoint, .. } in batch {
-                let (leaving, heir) =
-                    self.leaving.remove(endpoint).unwrap_or((Leaving::Rebalance, None));
-                if matches!(leaving, Leaving::Rebalance | Leaving::Drain) {
-                    by_heir.entry(heir.clone()).or_default().push(endpoint.clone());
-                }
-                self.looker.freed(std::slice::from_ref(endpoint));
-                if heir.is_some() {
-                    self.free_since.insert(endpoint.clone(), now + HEIR_PATIENCE);
-                }
-                reasons.push((endpoint, leaving, heir));
-            }
-            let wakes: Vec<Wake> =
-                by_heir.into_iter().map(|(heir, freed)| self.word(heir, vec![], freed)).collect();
-            let answer = self.store.release(&self.table.question().ask, batch, &wakes);
-            for (endpoint, leaving, heir) in reasons {
-                let (reason, heir) = (leaving.word(), heir.as_ref());
-                self.reporter.say(&Event::LeaseReleased { endpoint, reason, heir });
-                if let Err(error) = &answer {
-                    self.reporter.say(&Event::LeaseFailed { endpoint, error });
-                }
-            }
+    /// Said once per change, and tried again after a while.
+    fn failed(&mut self, endpoint: &EndpointId, error: &str) {
+        let next = self.table.now() + RETRY_FAILED;
+        let before = self.failing.insert(endpoint.clone(), (next, error.into()));
+        if before.is_none_or(|it| it.1 != error) {
+            self.reporter.say(&Event::LeaseFailed { endpoint, error: &error });
         }
     }
 
@@ -359,9 +298,12 @@ impl Reconcile {
         let now = self.table.now();
         let mut wait = self.looker.wait();
         let mut sooner = |at: Moment| wait = wait.min(at.since(now));
-        for (endpoint, rank) in &self.plan.fallback {
-            if let Some(since) = self.free_since.get(endpoint) {
-                sooner(*since + FALLBACK_STEP * (1 + rank));
+        // Only what can be acted on when its time comes; a look comes soon enough for the rest.
+        if self.may_move() {
+            for (endpoint, rank) in &self.plan.fallback {
+                let since = self.free_since.get(endpoint).copied().unwrap_or(now);
+                let failing = self.failing.get(endpoint).map_or(now, |it| it.0);
+                sooner((since + FALLBACK_STEP * (1 + rank)).max(failing));
             }
         }
         if let Some(at) = self.table.next_impatience(self.drain_timeout) {
