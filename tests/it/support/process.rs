@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
@@ -23,7 +25,7 @@ pub const INTERVAL: Duration = Duration::from_millis(200);
 /// For what takes a moment, on a machine that is busy.
 pub const SOON: Duration = Duration::from_secs(15);
 
-const TIMINGS: [&str; 14] = [
+const TIMINGS: [&str; 12] = [
     "--lease-ttl=3s",
     "--renew-interval=1s",
     "--heartbeat-ttl=3s",
@@ -35,9 +37,7 @@ const TIMINGS: [&str; 14] = [
     "--light-after=1000",
     "--drain-timeout=3s",
     "--log-level=info",
-    "--allow-targets=0.0.0.0/0,::/0",
     "--host-name=vm",
-    "--max-body=65536",
 ];
 
 pub fn ms(n: u64) -> Duration {
@@ -56,6 +56,34 @@ pub fn eventually(
     while !condition() {
         assert!(Instant::now() < deadline, "not within {limit:?}: {what}\n{}", describe());
         std::thread::sleep(ms(20));
+    }
+}
+
+/// A directory of one test, removed with it.
+pub struct TempDir(PathBuf);
+
+impl TempDir {
+    pub fn new() -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let (pid, n) = (std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let path = std::env::temp_dir().join(format!("leasehold-it-{pid}-{n}"));
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// As the option `--<name>=DIR`.
+    pub fn option(&self, name: &str) -> String {
+        format!("--{name}={}", self.0.display())
+    }
+}
+
+impl Drop for TempDir {
+    fn drop(&mut self) {
+        drop(std::fs::remove_dir_all(&self.0));
     }
 }
 

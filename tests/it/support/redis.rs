@@ -12,7 +12,7 @@ use nix::unistd::Pid;
 static DIRECTORIES: AtomicU32 = AtomicU32::new(0);
 
 /// A fresh, empty directory.
-pub fn temp_dir(what: &str) -> PathBuf {
+fn temp_dir(what: &str) -> PathBuf {
     let n = DIRECTORIES.fetch_add(1, Ordering::Relaxed);
     let path = std::env::temp_dir().join(format!("leasehold-{what}-{}-{n}", std::process::id()));
     drop(std::fs::remove_dir_all(&path));
@@ -25,19 +25,12 @@ pub struct RedisServer {
     child: Option<Child>,
     port: u16,
     dir: PathBuf,
-    args: Vec<String>,
 }
 
 impl RedisServer {
     pub fn start() -> Self {
-        Self::start_with(&[])
-    }
-
-    /// With options of redis-server on top.
-    pub fn start_with(args: &[&str]) -> Self {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let args = args.iter().map(|it| (*it).to_owned()).collect();
-        let mut server = Self { child: None, port, dir: temp_dir("redis"), args };
+        let mut server = Self { child: None, port, dir: temp_dir("redis") };
         server.restart();
         server
     }
@@ -54,9 +47,6 @@ impl RedisServer {
     pub fn cli(&self, args: &[&str]) -> String {
         let mut command = Command::new("redis-cli");
         command.arg("-p").arg(self.port.to_string()).args(args);
-        if let Some(at) = self.args.iter().position(|it| it == "--requirepass") {
-            command.env("REDISCLI_AUTH", &self.args[at + 1]);
-        }
         let output = command.output().unwrap();
         String::from_utf8_lossy(&output.stdout).trim_end().to_owned()
     }
@@ -85,7 +75,6 @@ impl RedisServer {
             .args(["--protected-mode", "no", "--enable-debug-command", "yes"])
             .args(["--port", &self.port.to_string()])
             .args(["--dir", self.dir.to_str().unwrap()])
-            .args(&self.args)
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()

@@ -295,3 +295,41 @@ impl Drop for Target {
         drop(TcpStream::connect(("127.0.0.1", self.port)));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Begins a poll; it ends when the answer has come.
+    fn begin(target: &Target, fence: u64) -> TcpStream {
+        let seen = target.requests().len();
+        let mut stream = TcpStream::connect(target.address()).unwrap();
+        let head = format!(
+            "GET /e1 HTTP/1.1\r\nX-Leasehold-Instance: a\r\nX-Leasehold-Fence: {fence}\r\n\r\n"
+        );
+        stream.write_all(head.as_bytes()).unwrap();
+        target.wait_until(Duration::from_secs(5), "a poll", |it| it.len() > seen);
+        stream
+    }
+
+    fn finish(mut stream: TcpStream) {
+        drop(stream.read_to_end(&mut Vec::new()));
+    }
+
+    #[test]
+    fn the_judge_sees_two_polls_that_meet_and_a_fence_that_falls() {
+        let target = Target::start();
+        finish(begin(&target, 2));
+        finish(begin(&target, 2));
+        assert_eq!((target.overlaps().len(), target.fence_regressions().len()), (0, 0));
+        finish(begin(&target, 1));
+        assert_eq!((target.overlaps().len(), target.fence_regressions().len()), (0, 1));
+        target.answer("e1", Answer { hang: true, ..Answer::default() });
+        let hanging = begin(&target, 3);
+        target.answer("e1", Answer::default());
+        finish(begin(&target, 3));
+        finish(begin(&target, 3));
+        assert_eq!(target.overlaps().len(), 2, "{}", target.story());
+        drop(hanging);
+    }
+}
