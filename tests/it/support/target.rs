@@ -32,12 +32,14 @@ pub struct Answer {
     pub body: String,
     /// Goes on with the body until the poller hangs up.
     pub endless: bool,
+    /// Between two pieces of an endless body.
+    pub pause: Duration,
 }
 
 impl Default for Answer {
     fn default() -> Self {
         let (delay, body) = (Duration::ZERO, "fine".into());
-        Self { status: 200, delay, hang: false, body, endless: false }
+        Self { status: 200, delay, hang: false, body, endless: false, pause: Duration::ZERO }
     }
 }
 
@@ -284,7 +286,9 @@ fn respond(stream: &mut TcpStream, answer: &Answer) -> Instant {
     let text = format!("HTTP/1.1 {status} Said\r\n{length}Connection: close\r\n\r\n{body}");
     let mut sent = stream.write_all(text.as_bytes());
     while answer.endless && sent.is_ok() {
-        sent = stream.write_all(&[b'x'; 4_096]);
+        std::thread::sleep(answer.pause);
+        let piece = if answer.pause.is_zero() { 4_096 } else { 1 };
+        sent = stream.write_all(&vec![b'x'; piece]);
     }
     if answer.endless { Instant::now() } else { end }
 }
