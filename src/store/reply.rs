@@ -158,7 +158,9 @@ pub(crate) fn judge(error: &RedisError) -> (Fault, &'static str) {
     // Match the code only: the texts differ between servers. Inside a script a denial is a plain ERR.
     let code = error.code().unwrap_or("");
     let detail = error.detail().unwrap_or("");
-    let denied = code == "NOPERM" || detail.contains("can't run this command");
+    let denied = code == "NOPERM" || detail.starts_with("The user executing the script can't");
+    // A question of more than ten words is not even heard out before a password was given.
+    let unknown = detail.starts_with("Protocol error: unauthenticated");
     match code {
         "WRONGPASS" | "NOAUTH" => (
             Fault::Misconfigured,
@@ -168,7 +170,7 @@ pub(crate) fn judge(error: &RedisError) -> (Fault, &'static str) {
         _ if denied => {
             (Fault::Misconfigured, ": give the Redis user the permissions the README lists")
         }
-        _ if error.kind() == ErrorKind::AuthenticationFailed => (
+        _ if unknown || error.kind() == ErrorKind::AuthenticationFailed => (
             Fault::Misconfigured,
             ": check the user and the password in --redis or its password file",
         ),

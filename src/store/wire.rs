@@ -9,10 +9,12 @@ use std::fmt;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::time::Duration;
 
 use crossbeam_channel::bounded;
 use redis::{Cmd, ConnectionAddr, ConnectionInfo, ConnectionLike, Parser, RedisResult, Value};
+use socket2::{Domain, SockAddr, Socket, Type};
 
 use crate::clock::{BootClock, Clock, Moment};
 
@@ -33,7 +35,7 @@ impl Wire {
     pub(crate) fn connect(info: &ConnectionInfo, deadline: Moment) -> RedisResult<Self> {
         let stream = match info.addr() {
             ConnectionAddr::Tcp(host, port) => Stream::Tcp(dial(host, *port, deadline)?),
-            ConnectionAddr::Unix(path) => Stream::Unix(UnixStream::connect(path)?),
+            ConnectionAddr::Unix(path) => Stream::Unix(dial_unix(path, deadline)?),
             _ => return Err(io::Error::other("this build does not speak TLS to Redis").into()),
         };
         let settings = info.redis_settings();
@@ -58,6 +60,11 @@ impl Wire {
 
     /// Itself while nothing waits to be read: the server has not hung up, and owes us no reply.
     pub(crate) fn if_quiet(mut self) -> Option<Self> {
+        // A surplus reply may have been read along with the last one.
+        let mut read = std::mem::replace(&mut self.parser, Parser::new());
+        if read.parse_value(io::empty()).is_ok() {
+            return None;
+        }
         let mut byte = [0];
         let waiting =
             self.stream.nonblocking(true).and_then(|()| self.stream.get().read(&mut byte));
@@ -160,7 +167,13 @@ impl Timed<'_> {
 
 impl Read for Timed<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.arm()?.read(buffer).map_err(timed_out)
+        loop {
+            match self.arm()?.read(buffer) {
+                // With a timeout set the kernel restarts no read that a signal or a freeze broke off.
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => (),
+                other => return other.map_err(timed_out),
+            }
+        }
     }
 }
 
@@ -204,6 +217,13 @@ fn dial(host: &str, port: u16, deadline: Moment) -> io::Result<TcpStream> {
         }
     }
     Err(failure)
+}
+
+/// A socket whose backlog is full would keep a plain connect waiting without end.
+fn dial_unix(path: &Path, deadline: Moment) -> io::Result<UnixStream> {
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    socket.connect_timeout(&SockAddr::unix(path)?, left_until(deadline)?)?;
+    Ok(socket.into())
 }
 
 /// A name lookup cannot be given a deadline, so it is waited for with one.

@@ -1,1 +1,114 @@
-//! To be written.
+//! What every store must do: the same cases over the in-memory one and over a real Redis.
+//!
+//! A case is a function of a [`world::World`]. What only one of them can show stands in
+//! `on_redis` and `refusals` (the server) and `lines` (the way to it).
+
+mod asker;
+mod epochs;
+mod fences;
+mod leases;
+mod lines;
+mod on_redis;
+mod refusals;
+mod results;
+mod words;
+mod world;
+
+/// Two tests of every case.
+macro_rules! contract {
+    ($($module:ident { $($case:ident)* })*) => {
+        mod memory { $($(
+            #[test]
+            fn $case() {
+                crate::store_contract::$module::$case(
+                    &mut crate::store_contract::world::MemoryWorld::new(),
+                );
+            }
+        )*)* }
+
+        mod redis { $($(
+            #[test]
+            fn $case() {
+                crate::store_contract::$module::$case(
+                    &mut crate::store_contract::world::RedisWorld::new(),
+                );
+            }
+        )*)* }
+    };
+}
+
+contract! {
+    leases {
+        a_free_lease_is_granted_once
+        a_lease_is_free_again_after_its_ttl
+        only_the_owner_renews
+        only_the_owner_releases
+        meeting_its_own_id_is_a_new_grant
+        an_earlier_grant_of_ones_own_counts_for_nothing
+        a_forgotten_lease_is_reclaimed_under_its_fence
+        a_forgotten_fence_is_written_back_by_the_next_renewal
+        a_lease_granted_to_another_meanwhile_is_not_reclaimed
+        a_lease_past_its_deadline_is_not_reclaimed
+        a_late_acquire_refuses_itself
+        a_late_acquire_neither_adopts_nor_takes_over
+        a_late_renewal_keeps_a_lease_but_reclaims_none
+        a_renewal_after_the_release_cannot_bring_the_lease_back
+        the_release_of_a_missing_lease_ends_its_tenure_too
+        a_late_release_leaves_the_next_owner_alone
+        a_late_release_leaves_ones_own_next_tenure_alone
+        a_lease_is_taken_from_an_owner_without_heartbeat
+        nothing_is_granted_to_an_instance_without_heartbeat
+        verify_says_whose_a_lease_is
+        a_lease_with_too_long_or_no_end_is_cut_to_the_ttl
+        a_batch_of_five_hundred_is_answered_item_by_item
+    }
+    epochs {
+        the_first_start_ever_waits
+        a_hold_off_ends_by_itself_after_ttl_and_margin
+        the_word_that_the_fleet_is_new_skips_only_a_missing_epoch
+        a_running_instance_does_not_skip_the_hold_off_of_a_flush
+        a_call_that_names_an_earlier_epoch_changes_nothing
+        a_call_that_names_a_later_epoch_begins_one_beyond_it
+        a_flush_begins_an_epoch_never_seen_before
+        a_restart_without_data_begins_a_hold_off_in_which_leases_are_reclaimed
+        a_restart_from_a_snapshot_begins_a_hold_off_in_which_nothing_is_adopted
+        in_a_hold_off_tenures_go_on_and_nothing_is_granted
+        in_a_hold_off_a_lease_without_end_is_cut_to_the_ttl
+        a_suspicion_begins_one_epoch_however_many_share_it
+        a_clock_set_back_restarts_the_hold_off
+        another_lease_ttl_is_refused_with_both_values
+        a_heartbeat_says_whether_the_one_before_was_still_there
+        a_heartbeat_is_kept_by_the_next
+        a_late_heartbeat_does_not_revive_who_has_withdrawn
+        an_instance_is_drained_by_its_id_and_by_its_host
+        a_withdrawn_heartbeat_is_gone_at_once
+    }
+    fences {
+        a_fence_grows_over_grants_releases_and_losses
+        a_fence_grows_over_a_flush
+        a_fence_grows_beyond_one_that_is_ahead_of_the_clock
+        what_one_has_seen_raises_the_fences_of_all
+        fences_do_not_run_away_once_they_are_ahead_of_the_clock
+        in_a_hold_off_fences_are_raised_beyond_what_others_may_have_seen
+        a_fence_is_exact_above_two_to_the_fifty_second
+    }
+    results {
+        a_result_is_announced_under_the_lease_it_was_polled_under
+        a_result_said_twice_is_announced_once
+        a_result_of_the_next_grant_is_not_taken_for_the_one_before
+        a_result_after_the_loss_of_its_lease_is_refused
+        a_refused_result_does_not_spoil_its_batch
+        the_next_owner_learns_when_it_was_last_polled
+    }
+    words {
+        every_session_is_found
+        a_session_is_read_as_it_is_unless_too_large
+        every_live_instance_is_listed_with_its_weight
+        owners_are_told_in_the_order_asked
+        burying_frees_the_leases_of_the_dead_and_no_other
+        a_word_reaches_whom_it_is_for
+        a_release_tells_those_who_wait
+        all_hear_of_a_withdrawal_and_of_a_burial
+        an_ear_does_not_outlive_its_server
+    }
+}

@@ -4,11 +4,14 @@
 -- so that a beat executed after its sender has withdrawn cannot revive it
 if LATE then return reply('late') end
 local weight = ARGV[10]
-if redis.call('SISMEMBER', KEYS[3], ME) == 1 or redis.call('SISMEMBER', KEYS[3], ARGV[11]) == 1 then
+-- A drain set of another type drains nobody; it must not stop a fleet.
+if redis.pcall('SISMEMBER', KEYS[3], ME) == 1 or redis.pcall('SISMEMBER', KEYS[3], ARGV[11]) == 1 then
   weight = '0'
 end
 local unbroken = redis.call('EXISTS', KEYS[2])
-redis.call('SET', KEYS[2], weight, 'PX', ARGV[9])
+-- What is there already can be kept without memory, and the leases with it.
+if redis.pcall('GET', KEYS[2]) == weight then redis.call('PEXPIRE', KEYS[2], ARGV[9])
+else redis.call('SET', KEYS[2], weight, 'PX', ARGV[9]) end
 local out = reply('ok')
 out[5], out[6] = unbroken, tonumber(weight)
 return out

@@ -29,7 +29,9 @@ do
     return {'timing', tonumber(seen[5])}
   end
   local suspected = ARGV[3] == '1' and EPOCH == NAMED
-  if not known or seen[2] ~= replid or suspected then
+  -- Somebody was here in a later epoch than this server remembers: it has forgotten one.
+  local outlived = known and NAMED > EPOCH
+  if not known or seen[2] ~= replid or suspected or outlived then
     -- A number that no earlier life can have had, even if this one remembers nothing.
     EPOCH = math.max((EPOCH or 0) + 1, NAMED + 1, NOW_US)
     SINCE_US = NOW_US
@@ -41,16 +43,22 @@ do
     SINCE_US = NOW_US
     redis.call('HSET', KEYS[1], 'since_ms', exact(math.floor(SINCE_US / 1000)))
   end
-  -- Somebody has seen a later time or fence than this clock shows: grants must grow beyond it.
-  local floor = tonumber(ARGV[4])
-  if floor > NOW_US and floor + HOLD_US > FLOOR_US then
-    FLOOR_US = floor + HOLD_US
-    redis.call('HSET', KEYS[1], 'floor_us', exact(FLOOR_US))
-  end
 end
 
 local HOLD_LEFT_US = math.max(0, SINCE_US + HOLD_US - NOW_US)
 local HOLDING_OFF = HOLD_LEFT_US > 0
+
+do
+  -- Somebody has seen a later time or fence than this clock shows: grants must grow beyond it. After
+  -- a loss of memory others may have seen more; but not with every grant, or fences would run away.
+  local floor = tonumber(ARGV[4])
+  local beyond = floor + (HOLDING_OFF and HOLD_US or 0)
+  if floor > NOW_US and beyond > FLOOR_US then
+    FLOOR_US = beyond
+    redis.call('HSET', KEYS[1], 'floor_us', exact(FLOOR_US))
+  end
+end
+
 local LATE = NOT_AFTER_US > 0 and NOW_US > NOT_AFTER_US
 
 local function reply(status)

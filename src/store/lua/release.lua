@@ -4,6 +4,9 @@
 -- reply  per item  1 released   0 not ours
 -- Needs no epoch: it only ever takes away. The stored fence is raised beyond this tenure, so that no
 -- renewal still on its way can bring it back.
+if not string.find(redis.call('INFO', 'replication'), 'role:master', 1, true) then
+  return redis.error_reply('READONLY this server is a replica')
+end
 local items = tonumber(ARGV[2])
 local out = {}
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-pub use crate::store::memory::server::{MemoryServer, Snapshot};
+pub use crate::store::memory::server::{Announced, MemoryServer, Snapshot};
 
 use crate::clock::ManualClock;
 use crate::model::{EndpointId, InstanceId, Tenure, Weight};
@@ -218,6 +218,6 @@ struct MemoryEar {
 impl Ear for MemoryEar {
     fn next(&mut self, _: Duration) -> Asked<Option<Wake>> {
         let me = self.me.clone();
-        self.store.call("hear", move |state, _| Ok(state.heard(&me)))
+        self.store.call("hear", move |state, _| state.heard(&me))
     }
 }

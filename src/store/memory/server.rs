@@ -7,7 +7,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use crate::clock::{Clock, ManualClock, Moment};
-use crate::model::{EndpointId, Epoch, FenceToken, InstanceId, Tenure, Weight};
+use crate::model::{EndpointId, Epoch, FenceToken, InstanceId, SESSION_MAX_BYTES, Tenure, Weight};
 use crate::store::{
     Acquire, Ask, Asked, Beat, Fault, Grant, Publication, Publish, RawSession, Release, Renew,
     RenewItem, Reply, Stamp, StoreError, Verify, Wake,
@@ -156,6 +156,27 @@ impl MemoryServer {
         self.state.lock().data.leases.remove(endpoint);
     }
 
+    /// Deletes a result and the fence of the last grant, as an operator might.
+    pub fn delete_result(&self, endpoint: &EndpointId) {
+        self.state.lock().data.results.remove(endpoint);
+    }
+
+    /// Lets a lease end that much later from now, or never, as an operator might.
+    pub fn set_lease_left(&self, endpoint: &EndpointId, left: Option<Duration>) {
+        let mut state = self.state.lock();
+        let now = state.now_us(&self.clock);
+        if let Some(lease) = state.data.leases.get_mut(endpoint) {
+            lease.1 = left.map_or(u64::MAX, |it| now + micros(it));
+        }
+    }
+
+    /// How long a lease still lasts.
+    pub fn lease_left(&self, endpoint: &EndpointId) -> Option<Duration> {
+        let state = self.state.lock();
+        let until = state.data.leases.get(endpoint)?.1;
+        Some(Duration::from_micros(until.saturating_sub(state.now_us(&self.clock))))
+    }
+
     /// Deletes a heartbeat, as an operator or an eviction might.
     pub fn delete_node(&self, instance: &InstanceId) {
         self.state.lock().data.nodes.remove(instance);
@@ -246,7 +267,13 @@ impl State {
             });
         }
         let mut epoch = match before {
-            Some(it) if it.replid == self.replid && !(ask.suspect && it.epoch == ask.epoch.0) => it,
+            Some(it)
+                if it.replid == self.replid
+                    && it.epoch >= ask.epoch.0
+                    && !(ask.suspect && it.epoch == ask.epoch.0) =>
+            {
+                it
+            }
             _ => EpochHash {
                 epoch: now.max(ask.epoch.0 + 1).max(before.map_or(0, |it| it.epoch + 1)),
                 replid: self.replid,
@@ -259,11 +286,12 @@ impl State {
             epoch.since_us = now - hold;
         }
         epoch.since_us = epoch.since_us.min(now);
+        let left = (epoch.since_us + hold).saturating_sub(now);
         if ask.floor_us > now {
-            epoch.floor_us = epoch.floor_us.max(ask.floor_us + hold);
+            let ahead = if left > 0 { hold } else { 0 };
+            epoch.floor_us = epoch.floor_us.max(ask.floor_us + ahead);
         }
         self.data.epoch = Some(epoch);
-        let left = (epoch.since_us + hold).saturating_sub(now);
         let stamp = Stamp {
             epoch: Epoch(epoch.epoch),
             hold_off: Duration::from_micros(left),
@@ -433,8 +461,17 @@ impl State {
         self.ears.insert(me.clone(), VecDeque::new());
     }
 
-    pub(crate) fn heard(&mut self, me: &InstanceId) -> Option<Wake> {
-        self.ears.get_mut(me)?.pop_front()
+    /// An ear does not outlive the server's life it was opened in.
+    pub(crate) fn heard(&mut self, me: &InstanceId) -> Asked<Option<Wake>> {
+        match self.ears.get_mut(me) {
+            Some(words) => Ok(words.pop_front()),
+            None => Err(StoreError {
+                op: "hear",
+                target: "the store".into(),
+                fault: Fault::Unreachable,
+                reason: "the connection was closed".into(),
+            }),
+        }
     }
 
     pub(crate) fn owner(&self, endpoint: &EndpointId) -> Option<InstanceId> {
@@ -446,7 +483,11 @@ impl State {
     }
 
     pub(crate) fn sessions(&self) -> Vec<(String, RawSession)> {
-        self.data.sessions.iter().map(|(id, it)| (id.clone(), it.clone())).collect()
+        let found = |it: &RawSession| match it {
+            RawSession::Value(it) if it.len() > SESSION_MAX_BYTES => RawSession::TooLarge(it.len()),
+            other => other.clone(),
+        };
+        self.data.sessions.iter().map(|(id, it)| (id.clone(), found(it))).collect()
     }
 }
 

@@ -1,0 +1,176 @@
+//! Somebody who asks a store questions.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold::clock::{BootClock, Clock};
+use leasehold::model::{EndpointId, FenceToken, InstanceId, Sample, Tenure, Term, Weight};
+use leasehold::pipeline::witness::Witness;
+use leasehold::store::{
+    Acquire, Ask, Beat, Publication, Publish, Release, Renew, RenewItem, Stamp, Stamped, Store,
+    Verify,
+};
+
+use crate::store_contract::world::{TERM, TIMEOUT, TTL, World, store_at};
+
+/// An instance that asks as the daemon does: under the epoch it has seen, and again if that changed.
+pub struct Asker {
+    pub me: InstanceId,
+    pub store: Arc<dyn Store>,
+    /// Of the last reply.
+    pub stamp: Option<Stamp>,
+    witness: Witness,
+    clock: Arc<dyn Clock>,
+}
+
+impl Asker {
+    pub fn new(world: &dyn World, name: &str, new_fleet: bool) -> Self {
+        Self::with_term(world, name, new_fleet, TERM)
+    }
+
+    pub fn with_term(world: &dyn World, name: &str, new_fleet: bool, term: Term) -> Self {
+        Self::on(world.store(), world.clock(), name, new_fleet, term)
+    }
+
+    pub fn on(
+        store: Arc<dyn Store>,
+        clock: Arc<dyn Clock>,
+        name: &str,
+        new_fleet: bool,
+        term: Term,
+    ) -> Self {
+        let me = InstanceId::new(name);
+        let witness = Witness::new(me.clone(), term, new_fleet);
+        Self { me, store, stamp: None, witness, clock }
+    }
+
+    /// On the server at `url`, which nobody used before.
+    pub fn at(url: &str, name: &str) -> Self {
+        Self::on(Arc::new(store_at(url)), Arc::new(BootClock), name, true, TERM)
+    }
+
+    /// Alive on a store without hold-off, unless somebody was there before.
+    pub fn alive(world: &dyn World, name: &str) -> Self {
+        let mut asker = Self::new(world, name, true);
+        asker.beat();
+        asker
+    }
+
+    pub fn ask(&self) -> Ask {
+        self.witness.ask(self.clock.now(), TIMEOUT)
+    }
+
+    /// A question that is out of date wherever it arrives.
+    pub fn late_ask(&self) -> Ask {
+        Ask { not_after_us: 1, ..self.ask() }
+    }
+
+    pub fn saw_fence(&mut self, fence: u64) {
+        self.witness.saw_fence(FenceToken(fence));
+    }
+
+    /// Asks until the answer was decided under the epoch the server is in.
+    pub fn answered<T>(&mut self, question: impl Fn(&dyn Store, &Ask) -> Stamped<T>) -> T {
+        for _ in 0..3 {
+            let asked_at = self.clock.now();
+            let ask = self.ask();
+            let reply = question(&*self.store, &ask).unwrap();
+            self.witness.observe(asked_at, self.clock.now(), &reply.stamp);
+            self.stamp = Some(reply.stamp);
+            if let Some(answer) = reply.answer {
+                return answer;
+            }
+        }
+        panic!("{} was told three times that the epoch has changed: {:?}", self.me, self.stamp);
+    }
+
+    pub fn beat(&mut self) -> Beat {
+        self.answered(|store, ask| store.beat(ask, TTL, Weight(1)))
+    }
+
+    pub fn acquire(&mut self, endpoint: &EndpointId) -> Acquire {
+        let endpoints = [endpoint.clone()];
+        let answer = only(self.answered(|store, ask| store.acquire(ask, &endpoints)));
+        if let Acquire::Granted { fence, .. } = answer {
+            self.witness.saw_fence(fence);
+        }
+        answer
+    }
+
+    /// An acquire that must succeed.
+    pub fn grant(&mut self, endpoint: &EndpointId) -> Tenure {
+        match self.acquire(endpoint) {
+            Acquire::Granted { fence, .. } => Tenure::new(endpoint.clone(), fence),
+            other => panic!("{} was not granted {endpoint}: {other:?}", self.me),
+        }
+    }
+
+    /// As the daemon renews a lease that stands.
+    pub fn renew(&mut self, tenure: &Tenure) -> Renew {
+        let items = [RenewItem { tenure: tenure.clone(), may_reclaim: true }];
+        only(self.answered(|store, ask| store.renew(ask, &items)))
+    }
+
+    pub fn verify(&mut self, tenure: &Tenure) -> Verify {
+        let tenures = [tenure.clone()];
+        only(self.answered(|store, ask| store.verify(ask, &tenures)))
+    }
+
+    pub fn publish(&mut self, tenure: &Tenure, started_at_ms: u64) -> Publish {
+        let results = [publication(tenure, started_at_ms)];
+        only(self.answered(|store, ask| store.publish(ask, &results)))
+    }
+
+    pub fn release(&mut self, tenure: &Tenure) -> Release {
+        let answers = self.store.release(&self.ask(), std::slice::from_ref(tenure), &[]).unwrap();
+        only(answers)
+    }
+
+    pub fn withdraw(&self) {
+        self.store.withdraw(&self.ask()).unwrap();
+    }
+
+    /// Who has it, whoever asks.
+    pub fn owner(&self, endpoint: &EndpointId) -> Option<String> {
+        let owners = self.store.owners(std::slice::from_ref(endpoint), TIMEOUT).unwrap();
+        only(owners).map(|it| it.to_string())
+    }
+
+    /// Has a new epoch begin, as after a step of the server's clock.
+    pub fn suspect(&mut self) {
+        let ask = Ask { suspect: true, ..self.ask() };
+        assert_eq!(self.store.verify(&ask, &[]).unwrap().answer, None);
+    }
+
+    pub fn holds_off(&mut self) -> bool {
+        let none: Vec<Verify> = self.answered(|store, ask| store.verify(ask, &[]));
+        assert!(none.is_empty());
+        self.stamp.is_some_and(|it| it.hold_off > Duration::ZERO)
+    }
+}
+
+pub fn only<T>(mut items: Vec<T>) -> T {
+    assert_eq!(items.len(), 1, "one answer per item");
+    items.remove(0)
+}
+
+pub fn endpoint(name: &str) -> EndpointId {
+    EndpointId::parse(name).unwrap()
+}
+
+pub fn publication(tenure: &Tenure, started_at_ms: u64) -> Publication {
+    let sample = Sample {
+        ok: true,
+        status: Some(200),
+        error: None,
+        body: b"hello".to_vec(),
+        duration: Duration::from_millis(7),
+    };
+    Publication { tenure: tenure.clone(), started_at_ms, sample }
+}
+
+/// As the daemon renews leases that stand.
+pub fn items(tenures: &[Tenure]) -> Vec<RenewItem> {
+    let item = |it: &Tenure| RenewItem { tenure: it.clone(), may_reclaim: true };
+    tenures.iter().map(item).collect()
+}

@@ -1,0 +1,292 @@
+//! Acquire, renew, verify, release: who may, and who may not.
+
+use std::time::Duration;
+
+use leasehold::model::{Tenure, Term};
+use leasehold::store::{Acquire, Grant, Publish, Release, Renew, RenewItem, Verify};
+
+use crate::store_contract::asker::{Asker, endpoint, only, publication};
+use crate::store_contract::world::{TTL, World};
+
+/// FR-001.
+pub fn a_free_lease_is_granted_once(world: &mut dyn World) {
+    let (e, mut a, mut b) = (endpoint("e"), Asker::alive(world, "a"), Asker::alive(world, "b"));
+    let granted = a.acquire(&e);
+    assert!(matches!(granted, Acquire::Granted { grant: Grant::Free, polled_at_ms: None, .. }));
+    assert_eq!(b.acquire(&e), Acquire::HeldBy(a.me.clone()));
+    assert_eq!(b.owner(&e).as_deref(), Some("a"));
+    let left = world.lease_left(&e).unwrap();
+    assert!(left <= TTL && left > TTL - Duration::from_secs(9), "{left:?} left of {TTL:?}");
+}
+
+/// FR-001: a lease nobody keeps ends by itself, after its TTL.
+pub fn a_lease_is_free_again_after_its_ttl(world: &mut dyn World) {
+    let (e, term) = (endpoint("e"), Term::new(Duration::from_millis(400)));
+    let [mut a, mut b] = ["a", "b"].map(|it| Asker::with_term(world, it, true, term));
+    a.beat();
+    b.beat();
+    let first = a.grant(&e);
+    world.pass(term.ttl);
+    let second = b.acquire(&e);
+    assert!(
+        matches!(&second, Acquire::Granted { fence, grant: Grant::Free, .. } if *fence > first.fence),
+        "{second:?}"
+    );
+    assert_eq!(a.renew(&first), Renew::NotOwner(Some(b.me.clone())));
+}
+
+/// FR-002, US3.3.
+pub fn only_the_owner_renews(world: &mut dyn World) {
+    let (e, mut a, mut b) = (endpoint("e"), Asker::alive(world, "a"), Asker::alive(world, "b"));
+    let tenure = a.grant(&e);
+    world.set_lease_left(&e, Some(Duration::from_secs(12)));
+    assert_eq!(b.renew(&tenure), Renew::NotOwner(Some(a.me.clone())));
+    assert!(world.lease_left(&e).unwrap() <= Duration::from_secs(12), "extended for a stranger");
+    assert_eq!(a.renew(&tenure), Renew::Extended);
+    assert!(world.lease_left(&e).unwrap() > Duration::from_secs(20), "not extended for its owner");
+}
+
+/// FR-003.
+pub fn only_the_owner_releases(world: &mut dyn World) {
+    let (e, mut a, mut b) = (endpoint("e"), Asker::alive(world, "a"), Asker::alive(world, "b"));
+    let tenure = a.grant(&e);
+    assert_eq!(b.release(&tenure), Release::NotOwner);
+    assert_eq!(a.renew(&tenure), Renew::Extended, "a stranger's release has ended it");
+    assert_eq!(a.release(&tenure), Release::Released);
+    assert_eq!(a.owner(&e), None);
+    assert_eq!(a.release(&tenure), Release::NotOwner, "released twice");
+    b.grant(&e);
+}
+
+/// R7: the reply was lost, so whoever asked before must not count.
+pub fn meeting_its_own_id_is_a_new_grant(world: &mut dyn World) {
+    let (e, mut a) = (endpoint("e"), Asker::alive(world, "a"));
+    let first = a.grant(&e);
+    let second = a.acquire(&e);
+    assert!(
+        matches!(second, Acquire::Granted { fence, grant: Grant::Adopted, .. } if fence > first.fence),
+        "{second:?}"
+    );
+}
+
+/// R4, C5: every verb matches owner and fence, so nothing said under an earlier grant counts.
+pub fn an_earlier_grant_of_ones_own_counts_for_nothing(world: &mut dyn World) {
+    let (e, mut a) = (endpoint("e"), Asker::alive(world, "a"));
+    let (old, new) = (a.grant(&e), a.grant(&e));
+    world.set_lease_left(&e, Some(Duration::from_secs(12)));
+    assert_eq!(a.renew(&old), Renew::NotOwner(None));
+    assert!(world.lease_left(&e).unwrap() <= Duration::from_secs(12), "renewed by the old grant");
+    assert_eq!(a.verify(&old), Verify::NotOwner(None));
+    assert_eq!(a.publish(&old, 5), Publish::Fenced);
+    assert_eq!(a.release(&old), Release::NotOwner);
+    assert_eq!(a.verify(&new), Verify::Held);
+    assert_eq!(a.publish(&new, 5), Publish::Stored);
+}
+
+/// R6, H1: put back under the same fence, and that fence written back with it.
+pub fn a_forgotten_lease_is_reclaimed_under_its_fence(world: &mut dyn World) {
+    let (e, mut a, mut b) = (endpoint("e"), Asker::alive(world, "a"), Asker::alive(world, "b"));
+    let tenure = a.grant(&e);
+    world.delete_lease(&e);
+    world.delete_result(&e);
+    assert_eq!(a.verify(&tenure), Verify::Missing);
+    assert_eq!(a.publish(&tenure, 1), Publish::Fenced);
+    assert_eq!(a.renew(&tenure), Renew::Reclaimed);
+    assert_eq!(a.publish(&tenure, 1), Publish::Stored);
+    assert_eq!(b.acquire(&e), Acquire::HeldBy(a.me.clone()));
+    assert!(world.lease_left(&e).unwrap() <= TTL);
+}
+
+/// H1: a deleted result hash must not silence the owner for ever.
+pub fn a_forgotten_fence_is_written_back_by_the_next_renewal(world: &mut dyn World) {
+    let (e, mut a) = (endpoint("e"), Asker::alive(world, "a"));
+    let tenure = a.grant(&e);
+    world.delete_result(&e);
+    assert_eq!(a.publish(&tenure, 1), Publish::Fenced);
+    assert_eq!(a.renew(&tenure), Renew::Extended);
+    assert_eq!(a.publish(&tenure, 1), Publish::Stored);
+}
+
+/// H1: somebody else was granted it and gave it back; this tenure is over.
+pub fn a_lease_granted_to_another_meanwhile_is_not_reclaimed(world: &mut dyn World) {
+    let (e, mut a, mut b) = (endpoint("e"), Asker::alive(world, "a"), Asker::alive(world, "b"));
+    let lost = a.grant(&e);
+    world.delete_lease(&e);
+    b.grant(&e);
+    world.delete_lease(&e);
+    assert_eq!(a.renew(&lost), Renew::NotOwner(None));
+    assert_eq!(a.owner(&e), None, "came back");
+}
+
+/// R3, C6: past its deadline a lease is never reclaimed.
+pub fn a_lease_past_its_deadline_is_not_reclaimed(world: &mut dyn World) {
+    let (e, mut a) = (endpoint("e"), Asker::alive(world, "a"));
+    let tenure = a.grant(&e);
+    let items = [RenewItem { tenure: tenure.clone(), may_reclaim: false }];
+    let renew = |a: &mut Asker| only(a.answered(|store, ask| store.renew(ask, &items)));
+    assert_eq!(renew(&mut a), Renew::Extended);
+    world.delete_lease(&e);
+    assert_eq!(renew(&mut a), Renew::NotOwner(None));
+    assert_eq!(a.owner(&e), None, "came back");
+}
+
+/// R4, C5: an acquire that was executed late grants nothing.
+pub fn a_late_acquire_refuses_itself(world: &mut dyn World) {
+    let (e, a) = (endpoint("e"), Asker::alive(world, "a"));
+    let reply = a.store.acquire(&a.late_ask(), std::slice::from_ref(&e)).unwrap();
+    assert_eq!(reply.answer, Some(vec![Acquire::Late]));
+    assert_eq!(a.owner(&e), None);
+}
+
+/// R4: a late takeover or adoption is a late grant too.
+pub fn a_late_acquire_neither_adopts_nor_takes_over(world: &mut dyn World) {
+    let (e, mut a, b) = (endpoint("e"), Asker::alive(world, "a"), Asker::alive(world, "b"));
+    let tenure = a.grant(&e);
+    let own = a.store.acquire(&a.late_ask(), std::slice::from_ref(&e)).unwrap();
+    assert_eq!(own.answer, Some(vec![Acquire::Late]));
+    world.delete_node(&a.me);
+    let other = b.store.acquire(&b.late_ask(), std::slice::from_ref(&e)).unwrap();
+    assert_eq!(other.answer, Some(vec![Acquire::Late]));
+    assert_eq!(a.verify(&tenure), Verify::Held);
+}
+
+/// R4: a renewal takes nothing from anybody, so it may be late; a reclaim may not.
+pub fn a_late_renewal_keeps_a_lease_but_reclaims_none(world: &mut dyn World) {
+    let (e, mut a) = (endpoint("e"), Asker::alive(world, "a"));
+    let items = [RenewItem { tenure: a.grant(&e), may_reclaim: true }];
+    let kept = a.store.renew(&a.late_ask(), &items).unwrap();
+    assert_eq!(kept.answer, Some(vec![Renew::Extended]));
+    world.delete_lease(&e);
+    let gone = a.store.renew(&a.late_ask(), &items).unwrap();
+    assert_eq!(gone.answer, Some(vec![Renew::Late]));
+    assert_eq!(a.owner(&e), None);
+}
+
+/// C5: a renewal that overtook nothing, executed after the release.
+pub fn a_renewal_after_the_release_cannot_bring_the_lease_back(world: &mut dyn World) {
+    let (e, mut a) = (endpoint("e"), Asker::alive(world, "a"));
+    let tenure = a.grant(&e);
+    assert_eq!(a.release(&tenure), Release::Released);
+    assert_eq!(a.renew(&tenure), Renew::NotOwner(None));
+    assert_eq!(a.owner(&e), None, "the released lease is back");
+}
+
+/// C5: the same when the store had forgotten the lease, and its fence, before the release.
+pub fn the_release_of_a_missing_lease_ends_its_tenure_too(world: &mut dyn World) {
+    let (e, mut a) = (endpoint("e"), Asker::alive(world, "a"));
+    let tenure = a.grant(&e);
+    world.delete_lease(&e);
+    world.delete_result(&e);
+    assert_eq!(a.release(&tenure), Release::NotOwner);
+    assert_eq!(a.renew(&tenure), Renew::NotOwner(None));
+    assert_eq!(a.owner(&e), None, "the released lease is back");
+}
+
+/// C5: a release executed late, when somebody else has the lease.
+pub fn a_late_release_leaves_the_next_owner_alone(world: &mut dyn World) {
+    let (e, mut a, mut b) = (endpoint("e"), Asker::alive(world, "a"), Asker::alive(world, "b"));
+    let old = a.grant(&e);
+    world.delete_lease(&e);
+    let new = b.grant(&e);
+    assert_eq!(a.release(&old), Release::NotOwner);
+    assert_eq!(b.publish(&new, 1), Publish::Stored);
+}
+
+/// C5: released and granted to the same instance again before the old release is executed.
+pub fn a_late_release_leaves_ones_own_next_tenure_alone(world: &mut dyn World) {
+    let (e, mut a) = (endpoint("e"), Asker::alive(world, "a"));
+    let old = a.grant(&e);
+    world.delete_lease(&e);
+    let new = a.grant(&e);
+    assert_eq!(a.release(&old), Release::NotOwner);
+    assert_eq!(a.verify(&new), Verify::Held);
+}
+
+/// R13.
+pub fn a_lease_is_taken_from_an_owner_without_heartbeat(world: &mut dyn World) {
+    let (e, mut a, mut b) = (endpoint("e"), Asker::alive(world, "a"), Asker::alive(world, "b"));
+    let old = a.grant(&e);
+    assert_eq!(b.acquire(&e), Acquire::HeldBy(a.me.clone()), "taken from a living owner");
+    world.delete_node(&a.me);
+    let taken = b.acquire(&e);
+    assert!(
+        matches!(taken, Acquire::Granted { fence, grant: Grant::Takeover, .. } if fence > old.fence),
+        "{taken:?}"
+    );
+    assert_eq!(a.renew(&old), Renew::NotOwner(Some(b.me.clone())));
+    assert!(world.lease_left(&e).is_some_and(|left| left <= TTL));
+}
+
+/// R13: whose heartbeat is gone would lose the lease to the next who asks.
+pub fn nothing_is_granted_to_an_instance_without_heartbeat(world: &mut dyn World) {
+    let (e, mut a, mut b) = (endpoint("e"), Asker::alive(world, "a"), Asker::alive(world, "b"));
+    world.delete_node(&a.me);
+    assert_eq!(a.acquire(&e), Acquire::NoHeartbeat);
+    assert_eq!(b.owner(&e), None);
+    let tenure = b.grant(&e);
+    world.delete_node(&b.me);
+    assert_eq!(a.acquire(&e), Acquire::NoHeartbeat, "took over without a heartbeat");
+    assert_eq!(b.acquire(&e), Acquire::NoHeartbeat, "adopted without a heartbeat");
+    assert_eq!(b.verify(&tenure), Verify::Held);
+}
+
+/// FR-010.
+pub fn verify_says_whose_a_lease_is(world: &mut dyn World) {
+    let (e, mut a, mut b) = (endpoint("e"), Asker::alive(world, "a"), Asker::alive(world, "b"));
+    let tenure = a.grant(&e);
+    assert_eq!(a.verify(&tenure), Verify::Held);
+    assert_eq!(b.verify(&tenure), Verify::NotOwner(Some(a.me.clone())));
+    world.delete_lease(&e);
+    assert_eq!(a.verify(&tenure), Verify::Missing);
+}
+
+/// C8: no lease outlasts its TTL, wherever its end came from.
+pub fn a_lease_with_too_long_or_no_end_is_cut_to_the_ttl(world: &mut dyn World) {
+    let (e, mut a, mut b) = (endpoint("e"), Asker::alive(world, "a"), Asker::alive(world, "b"));
+    let tenure = a.grant(&e);
+    for wrong in [Some(TTL * 100), None] {
+        world.set_lease_left(&e, wrong);
+        assert_eq!(b.acquire(&e), Acquire::HeldBy(a.me.clone()));
+        assert!(world.lease_left(&e).unwrap() <= TTL, "{wrong:?} survived a look");
+        world.set_lease_left(&e, wrong);
+        assert_eq!(a.renew(&tenure), Renew::Extended);
+        assert!(world.lease_left(&e).unwrap() <= TTL, "{wrong:?} survived a renewal");
+    }
+    world.set_lease_left(&e, Some(Duration::from_secs(20)));
+    assert_eq!(b.acquire(&e), Acquire::HeldBy(a.me.clone()));
+    assert!(world.lease_left(&e).unwrap() <= Duration::from_secs(20), "a look extended it");
+}
+
+/// R4: one answer per item, in order, at the size of the largest batch.
+pub fn a_batch_of_five_hundred_is_answered_item_by_item(world: &mut dyn World) {
+    let (mut a, mut b) = (Asker::alive(world, "a"), Asker::alive(world, "b"));
+    let all: Vec<_> = (0..500).map(|n| endpoint(&format!("e{n}"))).collect();
+    b.grant(&all[250]);
+    let answers = a.answered(|store, ask| store.acquire(ask, &all));
+    assert_eq!(answers.len(), 500);
+    let mut tenures = Vec::new();
+    for (n, (endpoint, answer)) in all.iter().zip(answers).enumerate() {
+        match answer {
+            Acquire::Granted { fence, .. } if n != 250 => {
+                tenures.push(Tenure::new(endpoint.clone(), fence));
+            }
+            Acquire::HeldBy(owner) if n == 250 => assert_eq!(owner, b.me),
+            other => panic!("{n}: {other:?}"),
+        }
+    }
+    world.delete_lease(&all[7]);
+    let item = |tenure: &Tenure| RenewItem { tenure: tenure.clone(), may_reclaim: true };
+    let items: Vec<_> = tenures.iter().map(item).collect();
+    let renewed = a.answered(|store, ask| store.renew(ask, &items));
+    assert!(renewed.iter().enumerate().all(|(n, it)| match it {
+        Renew::Reclaimed => n == 7,
+        other => n != 7 && *other == Renew::Extended,
+    }));
+    let verified = a.answered(|store, ask| store.verify(ask, &tenures));
+    assert_eq!(verified, vec![Verify::Held; 499]);
+    let results: Vec<_> = tenures.iter().map(|it| publication(it, 9)).collect();
+    let published = a.answered(|store, ask| store.publish(ask, &results));
+    assert_eq!(published, vec![Publish::Stored; 499]);
+    let released = a.store.release(&a.ask(), &tenures, &[]).unwrap();
+    assert_eq!(released, vec![Release::Released; 499]);
+}

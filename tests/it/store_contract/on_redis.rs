@@ -1,0 +1,308 @@
+//! What only a real server does: types, memory, roles, permissions, scripts forgotten.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use leasehold::model::{Sample, Tenure, Weight};
+use leasehold::store::{Acquire, Publication, Publish, RawSession, Release, Renew, Verify};
+
+use crate::store_contract::asker::{Asker, endpoint, items, publication};
+use crate::store_contract::words::sessions_of;
+use crate::store_contract::world::{RedisWorld, TIMEOUT, World};
+use crate::support::redis::RedisServer;
+
+fn hash(server: &RedisServer, key: &str) -> BTreeMap<String, String> {
+    let text = server.cli(&["HGETALL", key]);
+    let lines: Vec<&str> = text.split('\n').collect();
+    lines.chunks(2).map(|it| (it[0].to_owned(), it[1].to_owned())).collect()
+}
+
+/// CONTRACT, "Redis keys".
+#[test]
+fn the_keys_are_those_of_the_contract() {
+    let world = RedisWorld::new();
+    let mut a = Asker::alive(&world, "vm-1-17-aaaaaaaa");
+    let tenure = a.grant(&endpoint("e"));
+    a.publish(&tenure, 1_700_000_000_000);
+    let mut keys: Vec<String> =
+        world.server.cli(&["KEYS", "*"]).lines().map(str::to_owned).collect();
+    keys.sort_unstable();
+    let expected = ["poll:epoch", "poll:lease:e", "poll:node:vm-1-17-aaaaaaaa", "poll:result:e"];
+    assert_eq!(keys, expected);
+    assert_eq!(world.server.cli(&["GET", "poll:lease:e"]), "vm-1-17-aaaaaaaa");
+    assert_eq!(world.server.cli(&["GET", "poll:node:vm-1-17-aaaaaaaa"]), "1");
+    let epoch = hash(&world.server, "poll:epoch");
+    assert_eq!(epoch["lease_ttl_ms"], "30000");
+    assert_eq!(epoch["margin_ms"], "1000");
+    assert_eq!(epoch["epoch"], a.stamp.unwrap().epoch.to_string());
+    assert!(world.server.cli(&["INFO", "replication"]).contains(&epoch["replid"]));
+    assert!(epoch.contains_key("since_ms"));
+}
+
+/// CONTRACT: `poll:result:<endpoint>`, and "the same as JSON, at the same moment".
+#[test]
+fn a_result_is_stored_and_announced_with_the_fields_of_the_contract() {
+    let mut world = RedisWorld::new();
+    let mut a = Asker::alive(&world, "a");
+    let (e, f) = (a.grant(&endpoint("e")), a.grant(&endpoint("f")));
+    let sample = Sample::failed("no route \"to\" host\n", Duration::from_millis(12));
+    let results = [publication(&e, 5), Publication { tenure: f.clone(), started_at_ms: 6, sample }];
+    let stored = a.answered(|store, ask| store.publish(ask, &results));
+    assert_eq!(stored, [Publish::Stored, Publish::Stored]);
+    let fields = |rows: [(&str, &str); 9]| -> BTreeMap<String, String> {
+        rows.map(|(name, value)| (name.to_owned(), value.to_owned())).into()
+    };
+    let (e_fence, f_fence) = (e.fence.to_string(), f.fence.to_string());
+    let good = fields([
+        ("granted", &e_fence),
+        ("fence", &e_fence),
+        ("instance", "a"),
+        ("ok", "1"),
+        ("status", "200"),
+        ("error", ""),
+        ("started_at_ms", "5"),
+        ("duration_ms", "7"),
+        ("body", "hello"),
+    ]);
+    assert_eq!(hash(&world.server, "poll:result:e"), good);
+    let bad = BTreeMap::from([
+        ("ok", "0"),
+        ("status", ""),
+        ("fence", f_fence.as_str()),
+        ("started_at_ms", "6"),
+        ("duration_ms", "12"),
+        ("body", ""),
+    ]);
+    for (name, value) in bad {
+        assert_eq!(world.server.cli(&["HGET", "poll:result:f", name]), value, "{name}");
+    }
+    let error = world.server.cli(&["HGET", "poll:result:f", "error"]);
+    assert_eq!(error, "no route \"to\" host\n");
+    let announced = world.announcements();
+    let expected = [
+        serde_json::json!({"endpoint": "e", "fence": e.fence.0, "instance": "a", "ok": 1,
+            "status": 200, "error": null, "started_at_ms": 5, "duration_ms": 7, "body": "hello"}),
+        serde_json::json!({"endpoint": "f", "fence": f.fence.0, "instance": "a", "ok": 0,
+            "status": null, "error": "no route \"to\" host\n", "started_at_ms": 6,
+            "duration_ms": 12, "body": ""}),
+    ];
+    assert_eq!(announced, expected);
+}
+
+/// CONTRACT: "A body that is not UTF-8 is stored as it is and announced lossily."
+#[test]
+fn a_body_that_is_not_utf8_is_stored_as_it_is() {
+    let mut world = RedisWorld::new();
+    let mut a = Asker::alive(&world, "a");
+    let tenure = a.grant(&endpoint("e"));
+    let mut result = publication(&tenure, 5);
+    result.sample.body = b"\xff\x00\r\n\x80".to_vec();
+    let stored = a.answered(|store, ask| store.publish(ask, std::slice::from_ref(&result)));
+    assert_eq!(stored, [Publish::Stored]);
+    let body = world.server.query(&["HGET", "poll:result:e", "body"]).unwrap();
+    assert_eq!(body, redis::Value::BulkString(result.sample.body));
+    assert_eq!(world.announcements()[0]["body"], "\u{fffd}\0\r\n\u{fffd}");
+}
+
+/// G2: what was fenced has written nothing, not even the announcement's fields.
+#[test]
+fn a_refused_result_leaves_the_stored_one_untouched() {
+    let mut world = RedisWorld::new();
+    let (mut a, mut b) = (Asker::alive(&world, "a"), Asker::alive(&world, "b"));
+    let old = a.grant(&endpoint("e"));
+    a.publish(&old, 1);
+    world.delete_node(&a.me);
+    b.grant(&endpoint("e"));
+    let before = hash(&world.server, "poll:result:e");
+    assert_eq!(a.publish(&old, 2), Publish::Fenced);
+    assert_eq!(hash(&world.server, "poll:result:e"), before);
+}
+
+/// R4: "an item that errs (wrong type, out of memory) does not spoil the others".
+#[test]
+fn a_lease_of_the_wrong_type_fails_alone() {
+    let world = RedisWorld::new();
+    let mut a = Asker::alive(&world, "a");
+    let ids = ["e", "x", "g"].map(endpoint);
+    let tenures: Vec<Tenure> = ids.iter().map(|it| a.grant(it)).collect();
+    world.server.cli(&["DEL", "poll:lease:x"]);
+    world.server.cli(&["LPUSH", "poll:lease:x", "1"]);
+    let acquired = a.answered(|store, ask| store.acquire(ask, &ids));
+    let [Acquire::Granted { .. }, Acquire::Failed(why), Acquire::Granted { .. }] = &acquired[..]
+    else {
+        panic!("{acquired:?}");
+    };
+    assert!(why.contains("WRONGTYPE"), "{why}");
+    let fence = |it: &Acquire| match it {
+        Acquire::Granted { fence, .. } => *fence,
+        _ => tenures[1].fence,
+    };
+    let tenures: Vec<Tenure> =
+        ids.iter().zip(&acquired).map(|(id, it)| Tenure::new(id.clone(), fence(it))).collect();
+    let renewed = a.answered(|store, ask| store.renew(ask, &items(&tenures)));
+    assert!(matches!(renewed[..], [Renew::Extended, Renew::Failed(_), Renew::Extended]));
+    let verified = a.answered(|store, ask| store.verify(ask, &tenures));
+    assert!(matches!(verified[..], [Verify::Held, Verify::Failed(_), Verify::Held]));
+    let results: Vec<_> = tenures.iter().map(|it| publication(it, 1)).collect();
+    let published = a.answered(|store, ask| store.publish(ask, &results));
+    assert!(matches!(published[..], [Publish::Stored, Publish::Failed(_), Publish::Stored]));
+    let released = a.store.release(&a.ask(), &tenures, &[]).unwrap();
+    assert_eq!(released, [Release::Released, Release::NotOwner, Release::Released]);
+    assert_eq!(world.server.cli(&["TYPE", "poll:lease:x"]), "list", "somebody else's key is gone");
+}
+
+/// R4, with the other key of an item.
+#[test]
+fn a_result_of_the_wrong_type_fails_alone() {
+    let world = RedisWorld::new();
+    let mut a = Asker::alive(&world, "a");
+    world.server.cli(&["SET", "poll:result:x", "1"]);
+    let ids = ["e", "x"].map(endpoint);
+    let acquired = a.answered(|store, ask| store.acquire(ask, &ids));
+    assert!(matches!(acquired[..], [Acquire::Granted { .. }, Acquire::Failed(_)]), "{acquired:?}");
+    assert_eq!(a.owner(&ids[1]), None, "granted without a fence");
+    let mut tenures: Vec<Tenure> = vec![a.grant(&ids[0]), a.grant(&endpoint("y"))];
+    world.server.cli(&["DEL", "poll:result:y"]);
+    world.server.cli(&["SET", "poll:result:y", "1"]);
+    tenures.swap(0, 1);
+    let renewed = a.answered(|store, ask| store.renew(ask, &items(&tenures)));
+    assert!(matches!(renewed[..], [Renew::Failed(_), Renew::Extended]), "{renewed:?}");
+    let verified = a.answered(|store, ask| store.verify(ask, &tenures));
+    assert!(matches!(verified[..], [Verify::Failed(_), Verify::Held]), "{verified:?}");
+    let results: Vec<_> = tenures.iter().map(|it| publication(it, 1)).collect();
+    let published = a.answered(|store, ask| store.publish(ask, &results));
+    assert!(matches!(published[..], [Publish::Failed(_), Publish::Stored]), "{published:?}");
+    assert_eq!(a.store.bury(&a.me, TIMEOUT).unwrap(), 2);
+}
+
+/// Any key may be of any type: one typing error of an operator must not stop the fleet.
+#[test]
+fn a_drain_set_of_the_wrong_type_stops_no_heartbeat() {
+    let world = RedisWorld::new();
+    let mut a = Asker::alive(&world, "a");
+    world.server.cli(&["SET", "poll:drain", "a"]);
+    assert_eq!(a.beat().weight, Weight(1));
+}
+
+#[test]
+fn a_node_with_a_garbage_weight_counts_as_one() {
+    let world = RedisWorld::new();
+    let a = Asker::alive(&world, "a");
+    world.server.cli(&["SET", "poll:node:b", "many"]);
+    world.server.query(&[&b"SET"[..], b"poll:node:c", b"\xff"]).unwrap();
+    world.server.query(&[&b"SET"[..], b"poll:node:\xff", b"1"]).unwrap();
+    world.server.cli(&["SET", "poll:node:d", "5000000"]);
+    let live = a.store.instances(TIMEOUT).unwrap();
+    let live: Vec<_> = live.iter().map(|(id, weight)| (id.as_str(), weight.0)).collect();
+    assert_eq!(live, [("a", 1), ("b", 1), ("c", 1), ("d", 1_000)]);
+}
+
+/// FR-009: sessions come from strangers.
+#[test]
+fn a_session_of_another_type_is_told_by_its_type() {
+    let world = RedisWorld::new();
+    world.server.cli(&["HSET", "session:h", "a", "b"]);
+    world.server.cli(&["SET", "session:ok", "{}"]);
+    world.server.cli(&["SET", "sessionx", "{}"]);
+    world.server.cli(&["SET", "poll:session:y", "{}"]);
+    let found = sessions_of(&*world.store());
+    assert_eq!(found.len(), 2, "{found:?}");
+    assert_eq!(found["h"], RawSession::WrongType("hash".into()));
+    assert_eq!(found["ok"], RawSession::Value(b"{}".to_vec()));
+}
+
+/// A prefix is text, not a pattern.
+#[test]
+fn a_session_prefix_with_pattern_characters_matches_only_itself() {
+    let server = RedisServer::start();
+    let keys = leasehold::store::keys::Keys::new("poll", "s[ab]*?\\:");
+    let store = leasehold::store::redis::RedisStore::new(&server.url(), "redis", keys).unwrap();
+    for key in ["s[ab]*?\\:one", "sa:two", "sb*?\\:three", "s[ab]xx\\:four"] {
+        server.cli(&["SET", key, "{}"]);
+    }
+    let found = sessions_of(&store);
+    assert_eq!(found.keys().map(String::as_str).collect::<Vec<_>>(), ["one"]);
+}
+
+/// Words from strangers are passed over, and so is a word that is not meant as one.
+#[test]
+fn a_malformed_word_is_passed_over() {
+    let world = RedisWorld::new();
+    let a = Asker::alive(&world, "a");
+    let mut ear = a.store.listen(&a.me, TIMEOUT).unwrap();
+    let huge = format!(r#"{{"from":"{}"}}"#, "x".repeat(300_000));
+    let noise: [&[u8]; 5] = [b"look", b"\xff\x00", b"{}", b"[[[[", huge.as_bytes()];
+    for word in noise {
+        world.server.query(&[b"PUBLISH", &b"poll:wake"[..], word]).unwrap();
+    }
+    world.server.cli(&["PUBLISH", "poll:wake:a", r#"{"from":"b"}"#]);
+    let mut heard = None;
+    for _ in 0..=noise.len() {
+        heard = heard.or(ear.next(TIMEOUT).unwrap());
+    }
+    assert_eq!(heard.unwrap().from.as_str(), "b");
+}
+
+/// LAB §1: `SCRIPT FLUSH` costs a round, never an error.
+#[test]
+fn forgotten_scripts_cost_no_error() {
+    let world = RedisWorld::new();
+    let mut a = Asker::alive(&world, "a");
+    let tenure = a.grant(&endpoint("e"));
+    world.server.cli(&["SCRIPT", "FLUSH"]);
+    assert_eq!(a.renew(&tenure), Renew::Extended);
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut connection = world.server.connect().unwrap();
+            while !over.load(Ordering::Relaxed) {
+                redis::cmd("SCRIPT").arg("FLUSH").exec(&mut connection).unwrap();
+            }
+        });
+        for n in 0..200 {
+            assert_eq!(a.renew(&tenure), Renew::Extended);
+            assert_eq!(a.publish(&tenure, n), Publish::Stored);
+            assert!(a.beat().unbroken);
+            a.store.sessions(0, TIMEOUT).unwrap();
+        }
+        over.store(true, Ordering::Relaxed);
+    });
+}
+
+/// LAB §1: servers on which EVALSHA was renamed away.
+#[test]
+fn a_server_without_evalsha_is_asked_with_eval() {
+    let server = RedisServer::start_with(&["--rename-command", "EVALSHA", ""]);
+    let mut a = Asker::at(&server.url(), "a");
+    a.beat();
+    a.grant(&endpoint("e"));
+}
+
+/// CONTRACT: `redis://…/DB` and `unix://`.
+#[test]
+fn a_database_number_and_a_unix_socket_lead_to_the_right_place() {
+    let server = RedisServer::start();
+    let mut a = Asker::at(&format!("redis://127.0.0.1:{}/3", server.port()), "a");
+    a.beat();
+    assert_eq!(server.cli(&["EXISTS", "poll:node:a"]), "0");
+    assert!(server.cli(&["INFO", "keyspace"]).contains("db3:"));
+    let mut b = Asker::at(&server.unix_url(), "b");
+    b.beat();
+    b.grant(&endpoint("e"));
+    assert_eq!(server.cli(&["GET", "poll:lease:e"]), "b");
+    assert!(
+        matches!(a.acquire(&endpoint("e")), Acquire::Granted { .. }),
+        "one database is another"
+    );
+}
+
+/// The password is said on every new connection, over a unix socket too.
+#[test]
+fn a_password_is_sent_over_a_unix_socket_and_after_a_reconnect() {
+    let server = RedisServer::start_with(&["--requirepass", "hunter2"]);
+    let mut b = Asker::at(&format!("{}?pass=hunter2&db=2", server.unix_url()), "b");
+    b.beat();
+    server.cli(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+    assert!(b.beat().unbroken);
+}

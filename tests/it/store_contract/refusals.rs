@@ -1,0 +1,221 @@
+//! Servers that refuse: no memory, the wrong role, the wrong moment, the wrong user.
+
+use leasehold::model::{Tenure, Weight};
+use leasehold::store::{Acquire, Fault, Publish, Release, Renew, Store, StoreError, Verify};
+
+use crate::store_contract::asker::{Asker, endpoint, items, publication};
+use crate::store_contract::world::{RedisWorld, TIMEOUT, TTL, store_at};
+use crate::support::redis::{RedisServer, eventually};
+
+/// FINDINGS M: OOM in a batch. What is held can be kept without memory.
+#[test]
+fn without_memory_nothing_is_granted_and_what_is_held_is_kept() {
+    let world = RedisWorld::new();
+    let (mut a, mut b) = (Asker::alive(&world, "a"), Asker::alive(&world, "b"));
+    let (kept, given) = (a.grant(&endpoint("e")), a.grant(&endpoint("g")));
+    a.publish(&kept, 1);
+    world.server.cli(&["CONFIG", "SET", "maxmemory", "1"]);
+    let refused = a.acquire(&endpoint("f"));
+    assert!(matches!(&refused, Acquire::Failed(why) if why.contains("OOM")), "{refused:?}");
+    assert_eq!(a.owner(&endpoint("f")), None);
+    assert_eq!(a.renew(&kept), Renew::Extended);
+    assert_eq!(a.verify(&kept), Verify::Held);
+    assert!(a.beat().unbroken, "the heartbeat ended");
+    let published = a.publish(&kept, 2);
+    assert!(matches!(&published, Publish::Failed(why) if why.contains("OOM")), "{published:?}");
+    assert_eq!(world.server.cli(&["HGET", "poll:result:e", "started_at_ms"]), "1");
+    assert_eq!(a.release(&given), Release::Released);
+    world.server.cli(&["CONFIG", "SET", "maxmemory", "0"]);
+    b.grant(&endpoint("f"));
+}
+
+fn wait_for_link(replica: &RedisServer) {
+    let info = || replica.cli(&["INFO", "replication"]);
+    eventually(|| info().contains("master_link_status:up"), info);
+}
+
+/// LAB §1: "Renew script on a key the replica lacks returns 0, not an error".
+#[test]
+fn a_replica_is_an_error_and_never_an_answer() {
+    let world = RedisWorld::new();
+    let mut a = Asker::alive(&world, "a");
+    let (held, missing) = (a.grant(&endpoint("e")), a.grant(&endpoint("f")));
+    world.server.cli(&["DEL", "poll:lease:f"]);
+    let master = format!("127.0.0.1 {}", world.server.port());
+    let replica = RedisServer::start_with(&["--replicaof", &master]);
+    wait_for_link(&replica);
+    assert_read_only(&store_at(&replica.url()), &a, &[held, missing]);
+}
+
+/// C2: connections survive demotions.
+#[test]
+fn a_demoted_master_is_an_error_and_never_an_answer() {
+    let (world, other) = (RedisWorld::new(), RedisServer::start());
+    let mut a = Asker::alive(&world, "a");
+    let (held, missing) = (a.grant(&endpoint("e")), a.grant(&endpoint("f")));
+    world.server.cli(&["DEL", "poll:lease:f"]);
+    world.server.cli(&["REPLICAOF", "127.0.0.1", &other.port().to_string()]);
+    assert_read_only(&*a.store, &a, &[held, missing]);
+}
+
+fn assert_read_only(store: &dyn Store, a: &Asker, tenures: &[Tenure]) {
+    let ask = a.ask();
+    let mut errors: Vec<StoreError> = vec![];
+    errors.push(store.beat(&ask, TTL, Weight(1)).unwrap_err());
+    for tenure in tenures {
+        let (one, id) = (std::slice::from_ref(tenure), std::slice::from_ref(&tenure.endpoint));
+        errors.push(store.acquire(&ask, id).unwrap_err());
+        errors.push(store.renew(&ask, &items(one)).unwrap_err());
+        errors.push(store.verify(&ask, one).unwrap_err());
+        errors.push(store.publish(&ask, &[publication(tenure, 1)]).unwrap_err());
+        errors.push(store.release(&ask, one, &[]).unwrap_err());
+    }
+    errors.push(store.bury(&a.me, TIMEOUT).unwrap_err());
+    for error in errors {
+        assert_eq!(error.fault, Fault::Refused, "{error}");
+        assert!(error.reason.contains("READONLY"), "{error}");
+    }
+}
+
+/// C2, R5: the epoch is asked for inside every script, not once per connection.
+#[test]
+fn a_promotion_under_a_living_connection_begins_a_hold_off() {
+    let world = RedisWorld::new();
+    let mut a = Asker::alive(&world, "a");
+    let tenure = a.grant(&endpoint("e"));
+    let before = a.stamp.unwrap().epoch;
+    world.server.cli(&["REPLICAOF", "127.0.0.1", "1"]);
+    world.server.cli(&["REPLICAOF", "NO", "ONE"]);
+    assert_eq!(a.acquire(&endpoint("f")), Acquire::HoldOff);
+    assert!(a.stamp.unwrap().epoch > before);
+    assert_eq!(a.renew(&tenure), Renew::Extended);
+}
+
+/// LAB §1: `BUSY` while a script hangs; it passes.
+#[test]
+fn a_busy_server_is_an_error_that_passes() {
+    let server = RedisServer::start_with(&["--busy-reply-threshold", "50"]);
+    let mut a = Asker::at(&server.url(), "a");
+    a.beat();
+    let tenure = a.grant(&endpoint("e"));
+    let (port, pid) = (server.port(), server.pid());
+    std::thread::scope(|scope| {
+        scope.spawn(|| server.cli(&["EVAL", "while true do end", "0"]));
+        eventually(
+            || a.store.verify(&a.ask(), &[]).is_err_and(|it| it.reason.contains("BUSY")),
+            || format!("server {pid} on {port} never was busy"),
+        );
+        let error = a.store.renew(&a.ask(), &items(std::slice::from_ref(&tenure))).unwrap_err();
+        assert_eq!(error.fault, Fault::Refused, "{error}");
+        assert_eq!(server.cli(&["SCRIPT", "KILL"]), "OK");
+    });
+    assert_eq!(a.renew(&tenure), Renew::Extended);
+}
+
+/// LAB §1: `LOADING` after a restart; it passes.
+#[test]
+fn a_loading_server_is_an_error_that_passes() {
+    let mut server = RedisServer::start_with(&[
+        "--key-load-delay",
+        "50",
+        "--loading-process-events-interval-bytes",
+        "1024",
+    ]);
+    let mut a = Asker::at(&server.url(), "a");
+    a.beat();
+    let tenure = a.grant(&endpoint("e"));
+    server.cli(&["DEBUG", "POPULATE", "20000"]);
+    server.save();
+    server.restart();
+    let _ = a.store.wake(&[], TIMEOUT);
+    let error = a.store.renew(&a.ask(), &items(std::slice::from_ref(&tenure))).unwrap_err();
+    assert_eq!(error.fault, Fault::Refused, "{error}");
+    assert!(error.reason.contains("LOADING"), "{error}");
+    let last = || a.store.verify(&a.ask(), &[]).map(|it| it.stamp);
+    eventually(|| last().is_ok(), || format!("still {:?}", last()));
+    assert_eq!(a.renew(&tenure), Renew::Extended);
+}
+
+fn refusal(url: &str) -> StoreError {
+    let a = Asker::at(url, "a");
+    let error = a.store.beat(&a.ask(), TTL, Weight(1)).unwrap_err();
+    assert_eq!(error.fault, Fault::Misconfigured, "{error}");
+    let shown = format!("{error} {error:?}");
+    assert!(!shown.contains("hunter2"), "the password is shown: {shown}");
+    error
+}
+
+/// A password is either right or needs a person; it is never shown.
+#[test]
+fn a_wrong_or_missing_password_is_told_without_showing_it() {
+    let server = RedisServer::start_with(&["--requirepass", "hunter2-right"]);
+    let at = |user: &str| format!("redis://{user}127.0.0.1:{}/0", server.port());
+    for user in [":hunter2-wrong@", "joe:hunter2@", ""] {
+        let error = refusal(&at(user));
+        assert!(error.reason.contains("check the user and the password"), "{user}: {error}");
+    }
+    Asker::at(&at(":hunter2-right@"), "a").beat();
+    let open = RedisServer::start();
+    let error = refusal(&format!("redis://:hunter2@127.0.0.1:{}/0", open.port()));
+    assert!(error.reason.contains("wants no password"), "{error}");
+}
+
+/// A user with a name, and the permissions a user may lack.
+#[test]
+fn missing_permissions_are_told_with_the_way_out() {
+    let server = RedisServer::start();
+    let user = |name: &str, rules: &[&str]| {
+        let mut command = vec!["ACL", "SETUSER", name, "on", ">hunter2"];
+        command.extend(rules);
+        assert_eq!(server.cli(&command), "OK");
+        format!("redis://{name}:hunter2@127.0.0.1:{}/0", server.port())
+    };
+    Asker::at(&user("all", &["~poll:*", "&poll:*", "+@all"]), "a").beat();
+    for (name, rules) in [
+        ("nothing", &["~*", "&*", "-@all"][..]),
+        ("noinfo", &["~*", "&*", "+@all", "-info"]),
+        ("nokeys", &["~other:*", "&*", "+@all"]),
+        ("nohset", &["~*", "&*", "+@all", "-hset", "-hmget"]),
+        ("noscripts", &["~*", "&*", "+@all", "-eval", "-evalsha"]),
+    ] {
+        let error = refusal(&user(name, rules));
+        assert!(error.reason.contains("permissions"), "{name}: {error}");
+    }
+    let deaf = user("deaf", &["~*", "resetchannels", "+@all"]);
+    let a = Asker::at(&deaf, "a");
+    let error = a.store.listen(&a.me, TIMEOUT).err().unwrap();
+    assert_eq!(error.fault, Fault::Misconfigured, "{error}");
+}
+
+/// Inside a script a denied key is a plain ERR, whoever's key it is.
+#[test]
+fn a_key_denied_inside_a_script_is_told_as_a_missing_permission() {
+    let world = RedisWorld::new();
+    let mut b = Asker::alive(&world, "b");
+    b.grant(&endpoint("e"));
+    let rules = ["~poll:epoch", "~poll:node:a", "~poll:drain", "~poll:lease:*", "~poll:result:*"];
+    let mut command = vec!["ACL", "SETUSER", "narrow", "on", ">hunter2", "+@all", "&*"];
+    command.extend(rules);
+    assert_eq!(world.server.cli(&command), "OK");
+    let mut a =
+        Asker::at(&format!("redis://narrow:hunter2@127.0.0.1:{}/0", world.server.port()), "a");
+    a.beat();
+    let error = a.store.acquire(&a.ask(), &[endpoint("e")]).unwrap_err();
+    assert_eq!(error.fault, Fault::Misconfigured, "{error}");
+}
+
+/// R14: "leases have a TTL and are the first to go".
+#[test]
+fn a_server_that_may_evict_leases_is_refused() {
+    let server = RedisServer::start();
+    let store = store_at(&server.url());
+    store.inspect(TIMEOUT).unwrap();
+    server.cli(&["CONFIG", "SET", "maxmemory-policy", "volatile-lru"]);
+    store.inspect(TIMEOUT).unwrap();
+    server.cli(&["CONFIG", "SET", "maxmemory", "100mb"]);
+    let error = store.inspect(TIMEOUT).unwrap_err();
+    assert_eq!(error.fault, Fault::Misconfigured);
+    assert!(error.reason.contains("volatile-lru"), "{error}");
+    server.cli(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]);
+    store.inspect(TIMEOUT).unwrap();
+}

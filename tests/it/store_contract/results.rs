@@ -1,0 +1,81 @@
+//! Publishing: only under the lease a result was polled under, and once (G2).
+
+use leasehold::store::{Acquire, Publish};
+
+use crate::store_contract::asker::{Asker, endpoint, publication};
+use crate::store_contract::world::{Heard, World};
+
+/// FR-011, G2.
+pub fn a_result_is_announced_under_the_lease_it_was_polled_under(world: &mut dyn World) {
+    let (e, mut a) = (endpoint("e"), Asker::alive(world, "a"));
+    let tenure = a.grant(&e);
+    assert_eq!(a.publish(&tenure, 77), Publish::Stored);
+    let heard = Heard {
+        endpoint: "e".into(),
+        instance: "a".into(),
+        fence: tenure.fence.0,
+        started_at_ms: 77,
+    };
+    assert_eq!(world.announced(), [heard]);
+}
+
+/// §3: "a lost reply cannot publish twice".
+pub fn a_result_said_twice_is_announced_once(world: &mut dyn World) {
+    let (e, mut a) = (endpoint("e"), Asker::alive(world, "a"));
+    let tenure = a.grant(&e);
+    assert_eq!(a.publish(&tenure, 1), Publish::Stored);
+    assert_eq!(a.publish(&tenure, 1), Publish::Stored);
+    assert_eq!(world.announced().len(), 1);
+    assert_eq!(a.publish(&tenure, 2), Publish::Stored);
+    assert_eq!(world.announced().len(), 2, "the next result was taken for the one before");
+}
+
+/// §3: the same start under another grant is another result.
+pub fn a_result_of_the_next_grant_is_not_taken_for_the_one_before(world: &mut dyn World) {
+    let (e, mut a) = (endpoint("e"), Asker::alive(world, "a"));
+    let old = a.grant(&e);
+    assert_eq!(a.publish(&old, 1), Publish::Stored);
+    let new = a.grant(&e);
+    assert_eq!(a.publish(&new, 1), Publish::Stored);
+    assert_eq!(world.announced().len(), 2);
+}
+
+/// G2: nothing is written after the loss.
+pub fn a_result_after_the_loss_of_its_lease_is_refused(world: &mut dyn World) {
+    let (e, mut a, mut b) = (endpoint("e"), Asker::alive(world, "a"), Asker::alive(world, "b"));
+    let lost = a.grant(&e);
+    world.delete_lease(&e);
+    assert_eq!(a.publish(&lost, 1), Publish::Fenced, "stored without a lease");
+    let next = b.grant(&e);
+    assert_eq!(a.publish(&lost, 1), Publish::Fenced, "stored under another's lease");
+    assert_eq!(a.publish(&next, 1), Publish::Fenced, "stored with another's fence");
+    a.release(&lost);
+    assert_eq!(b.publish(&lost, 1), Publish::Fenced, "stored with an old fence");
+    assert!(world.announced().is_empty());
+    assert!(matches!(b.acquire(&e), Acquire::Granted { polled_at_ms: None, .. }));
+}
+
+/// R4: one answer per item.
+pub fn a_refused_result_does_not_spoil_its_batch(world: &mut dyn World) {
+    let (mut a, mut b) = (Asker::alive(world, "a"), Asker::alive(world, "b"));
+    let (mine, also_mine) = (a.grant(&endpoint("e")), a.grant(&endpoint("g")));
+    let other = b.grant(&endpoint("f"));
+    let batch = [publication(&mine, 1), publication(&other, 2), publication(&also_mine, 3)];
+    let answers = a.answered(|store, ask| store.publish(ask, &batch));
+    assert_eq!(answers, [Publish::Stored, Publish::Fenced, Publish::Stored]);
+    let started: Vec<u64> = world.announced().iter().map(|it| it.started_at_ms).collect();
+    assert_eq!(started, [1, 3]);
+}
+
+/// CONTRACT: "an endpoint handed or taken over keeps its rhythm".
+pub fn the_next_owner_learns_when_it_was_last_polled(world: &mut dyn World) {
+    let (e, mut a, mut b) = (endpoint("e"), Asker::alive(world, "a"), Asker::alive(world, "b"));
+    let tenure = a.grant(&e);
+    a.publish(&tenure, 1_700_000_000_123);
+    a.release(&tenure);
+    let granted = b.acquire(&e);
+    assert!(
+        matches!(granted, Acquire::Granted { polled_at_ms: Some(1_700_000_000_123), .. }),
+        "{granted:?}"
+    );
+}

@@ -1,0 +1,301 @@
+//! A store under test, and what a test may do to its server.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold::clock::{BootClock, Clock, ManualClock};
+use leasehold::model::{EndpointId, InstanceId, Term};
+use leasehold::store::Store;
+use leasehold::store::keys::Keys;
+use leasehold::store::memory::{MemoryServer, MemoryStore, Snapshot};
+use leasehold::store::redis::RedisStore;
+use serde_json::Value as Json;
+
+use crate::support::redis::{RedisServer, eventually};
+
+pub const TIMEOUT: Duration = Duration::from_secs(5);
+pub const TTL: Duration = Duration::from_secs(30);
+pub const TERM: Term = Term::new(TTL);
+
+/// A result as somebody who listens got it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Heard {
+    pub endpoint: String,
+    pub instance: String,
+    pub fence: u64,
+    pub started_at_ms: u64,
+}
+
+/// A server that no other test knows.
+pub trait World {
+    /// A way to the server, for one instance.
+    fn store(&self) -> Arc<dyn Store>;
+    fn clock(&self) -> Arc<dyn Clock>;
+    /// Until the server's clock shows that much more.
+    fn pass(&mut self, duration: Duration);
+    /// The wall clock of the server is set back.
+    fn clock_goes_back(&mut self, by: Duration);
+    /// Whatever hold-off runs is over. Leases and heartbeats may be, too.
+    fn end_hold_off(&mut self);
+    fn delete_lease(&mut self, endpoint: &EndpointId);
+    fn delete_result(&mut self, endpoint: &EndpointId);
+    fn delete_node(&mut self, instance: &InstanceId);
+    /// `None`: it never ends by itself.
+    fn set_lease_left(&mut self, endpoint: &EndpointId, left: Option<Duration>);
+    fn lease_left(&mut self, endpoint: &EndpointId) -> Option<Duration>;
+    fn flush(&mut self);
+    fn save(&mut self);
+    fn restart_empty(&mut self);
+    fn restart_from_saved(&mut self);
+    fn put_session(&mut self, suffix: &str, value: &[u8]);
+    fn remove_session(&mut self, suffix: &str);
+    fn set_drain(&mut self, name: &str, drained: bool);
+    /// Every result announced so far.
+    fn announced(&mut self) -> Vec<Heard>;
+}
+
+pub struct MemoryWorld {
+    server: Arc<MemoryServer>,
+    clock: Arc<ManualClock>,
+    saved: Option<Snapshot>,
+}
+
+impl MemoryWorld {
+    pub fn new() -> Self {
+        let clock = Arc::new(ManualClock::at(1_000_000_000));
+        Self { server: MemoryServer::new(&clock), clock, saved: None }
+    }
+}
+
+impl World for MemoryWorld {
+    fn store(&self) -> Arc<dyn Store> {
+        Arc::new(MemoryStore::new(&self.server))
+    }
+
+    fn clock(&self) -> Arc<dyn Clock> {
+        Arc::clone(&self.clock) as Arc<dyn Clock>
+    }
+
+    fn pass(&mut self, duration: Duration) {
+        self.clock.pass(duration);
+    }
+
+    fn clock_goes_back(&mut self, by: Duration) {
+        self.server.step_clock(-i64::try_from(by.as_millis()).unwrap());
+    }
+
+    fn end_hold_off(&mut self) {
+        self.clock.pass(TERM.hold_off());
+    }
+
+    fn delete_lease(&mut self, endpoint: &EndpointId) {
+        self.server.delete_lease(endpoint);
+    }
+
+    fn delete_result(&mut self, endpoint: &EndpointId) {
+        self.server.delete_result(endpoint);
+    }
+
+    fn delete_node(&mut self, instance: &InstanceId) {
+        self.server.delete_node(instance);
+    }
+
+    fn set_lease_left(&mut self, endpoint: &EndpointId, left: Option<Duration>) {
+        self.server.set_lease_left(endpoint, left);
+    }
+
+    fn lease_left(&mut self, endpoint: &EndpointId) -> Option<Duration> {
+        self.server.lease_left(endpoint)
+    }
+
+    fn flush(&mut self) {
+        self.server.flush();
+    }
+
+    fn save(&mut self) {
+        self.saved = Some(self.server.snapshot());
+    }
+
+    fn restart_empty(&mut self) {
+        self.server.crash();
+        self.server.restart(None);
+    }
+
+    fn restart_from_saved(&mut self) {
+        self.server.crash();
+        self.server.restart(self.saved.as_ref());
+    }
+
+    fn put_session(&mut self, suffix: &str, value: &[u8]) {
+        self.server.put_session(suffix, value);
+    }
+
+    fn remove_session(&mut self, suffix: &str) {
+        self.server.remove_session(suffix);
+    }
+
+    fn set_drain(&mut self, name: &str, drained: bool) {
+        self.server.set_drain(name, drained);
+    }
+
+    fn announced(&mut self) -> Vec<Heard> {
+        let heard = |it: &leasehold::store::memory::Announced| Heard {
+            endpoint: it.publication.tenure.endpoint.to_string(),
+            instance: it.instance.to_string(),
+            fence: it.publication.tenure.fence.0,
+            started_at_ms: it.publication.started_at_ms,
+        };
+        self.server.announced().iter().map(heard).collect()
+    }
+}
+
+pub struct RedisWorld {
+    pub server: RedisServer,
+    listener: redis::Connection,
+    announced: Vec<Json>,
+}
+
+impl RedisWorld {
+    pub fn new() -> Self {
+        let server = RedisServer::start();
+        let mut listener = server.connect().unwrap();
+        redis::cmd("PSUBSCRIBE").arg("poll:results:*").exec(&mut listener).unwrap();
+        Self { server, listener, announced: vec![] }
+    }
+
+    pub fn redis_store(&self) -> RedisStore {
+        store_at(&self.server.url())
+    }
+
+    /// Every announcement so far as it was sent. One more, sent now, tells that none is outstanding.
+    pub fn announcements(&mut self) -> &[Json] {
+        self.server.cli(&["PUBLISH", "poll:results:", "the end"]);
+        loop {
+            let message = self.listener.recv_response().unwrap();
+            let parts: (String, String, String, String) = redis::from_redis_value(message).unwrap();
+            if parts.3 == "the end" {
+                return &self.announced;
+            }
+            let json: Json = serde_json::from_str(&parts.3).unwrap();
+            assert_eq!(parts.2, format!("poll:results:{}", json["endpoint"].as_str().unwrap()));
+            self.announced.push(json);
+        }
+    }
+
+    fn epoch_since(&self, shift_ms: i64) {
+        let since: i64 = self.server.cli(&["HGET", "poll:epoch", "since_ms"]).parse().unwrap();
+        let shifted = (since + shift_ms).to_string();
+        self.server.cli(&["HSET", "poll:epoch", "since_ms", &shifted]);
+    }
+}
+
+/// A store for `url` under the usual names.
+pub fn store_at(url: &str) -> RedisStore {
+    RedisStore::new(url, "redis", Keys::new("poll", "session:")).unwrap()
+}
+
+fn millis(duration: Duration) -> String {
+    duration.as_millis().to_string()
+}
+
+impl World for RedisWorld {
+    fn store(&self) -> Arc<dyn Store> {
+        Arc::new(self.redis_store())
+    }
+
+    fn clock(&self) -> Arc<dyn Clock> {
+        Arc::new(BootClock)
+    }
+
+    fn pass(&mut self, duration: Duration) {
+        let time = || {
+            let shown = self.server.cli(&["TIME"]);
+            let (seconds, micros) = shown.split_once('\n').unwrap();
+            seconds.parse::<u128>().unwrap() * 1_000_000 + micros.parse::<u128>().unwrap()
+        };
+        let until = time() + duration.as_micros();
+        eventually(|| time() > until, || format!("the server's clock stands before {until}"));
+    }
+
+    /// What a server sees whose clock was set back: everything it wrote down lies further ahead.
+    fn clock_goes_back(&mut self, by: Duration) {
+        self.epoch_since(by.as_millis() as i64);
+        for key in self.server.cli(&["KEYS", "poll:lease:*"]).lines() {
+            let left: u128 = self.server.cli(&["PTTL", key]).parse().unwrap();
+            self.server.cli(&["PEXPIRE", key, &(left + by.as_millis()).to_string()]);
+        }
+    }
+
+    fn end_hold_off(&mut self) {
+        self.epoch_since(-(TERM.hold_off().as_millis() as i64));
+    }
+
+    fn delete_lease(&mut self, endpoint: &EndpointId) {
+        self.server.cli(&["DEL", &format!("poll:lease:{endpoint}")]);
+    }
+
+    fn delete_result(&mut self, endpoint: &EndpointId) {
+        self.server.cli(&["DEL", &format!("poll:result:{endpoint}")]);
+    }
+
+    fn delete_node(&mut self, instance: &InstanceId) {
+        self.server.cli(&["DEL", &format!("poll:node:{instance}")]);
+    }
+
+    fn set_lease_left(&mut self, endpoint: &EndpointId, left: Option<Duration>) {
+        let key = format!("poll:lease:{endpoint}");
+        match left {
+            Some(left) => self.server.cli(&["PEXPIRE", &key, &millis(left)]),
+            None => self.server.cli(&["PERSIST", &key]),
+        };
+    }
+
+    fn lease_left(&mut self, endpoint: &EndpointId) -> Option<Duration> {
+        let left: i64 =
+            self.server.cli(&["PTTL", &format!("poll:lease:{endpoint}")]).parse().unwrap();
+        match left {
+            -2 => None,
+            -1 => Some(Duration::MAX),
+            left => Some(Duration::from_millis(left as u64)),
+        }
+    }
+
+    fn flush(&mut self) {
+        self.server.flushall();
+    }
+
+    fn save(&mut self) {
+        self.server.save();
+    }
+
+    fn restart_empty(&mut self) {
+        self.server.restart_empty();
+    }
+
+    fn restart_from_saved(&mut self) {
+        self.server.restart();
+    }
+
+    fn put_session(&mut self, suffix: &str, value: &[u8]) {
+        let key = format!("session:{suffix}");
+        self.server.query(&[b"SET", key.as_bytes(), value]).unwrap();
+    }
+
+    fn remove_session(&mut self, suffix: &str) {
+        self.server.cli(&["DEL", &format!("session:{suffix}")]);
+    }
+
+    fn set_drain(&mut self, name: &str, drained: bool) {
+        self.server.cli(&[if drained { "SADD" } else { "SREM" }, "poll:drain", name]);
+    }
+
+    fn announced(&mut self) -> Vec<Heard> {
+        let heard = |it: &Json| Heard {
+            endpoint: it["endpoint"].as_str().unwrap().into(),
+            instance: it["instance"].as_str().unwrap().into(),
+            fence: it["fence"].as_u64().unwrap(),
+            started_at_ms: it["started_at_ms"].as_u64().unwrap(),
+        };
+        self.announcements().iter().map(heard).collect()
+    }
+}
