@@ -72,7 +72,7 @@ fn version_prints_the_version() {
 fn a_wrong_command_line_is_refused_with_code_two_and_one_sentence() {
     for (args, words) in [
         (&[][..], "no command"),
-        (&["rnu"], "did you mean run"),
+        (&["rum"], "did you mean run"),
         (&["run", "--lease-tll", "3s"], "--lease-ttl"),
         (&["run", "--lease-ttl", "soon"], "--lease-ttl"),
         (&["run", "--lease-ttl", "3s", "--renew-interval", "3s"], "--renew-interval"),

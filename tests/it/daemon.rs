@@ -67,7 +67,7 @@ fn sessions_that_cannot_be_understood_are_reported_once_per_change_and_harm_nobo
         ("no-port", with("no-port", "address", json!("127.0.0.1"))),
         ("port", with("port", "address", json!("127.0.0.1:99999"))),
         ("newline", with("newline", "path", json!("/x\r\nX-Evil: 1"))),
-        ("user", with("user", "address", json!("http://a:secret@127.0.0.1:1/"))),
+        ("user", with("user", "address", json!("http://a:hunter2@127.0.0.1:1/"))),
         ("long", with("long", "address", json!(long))),
         ("large", vec![b'x'; 1 << 20]),
         ("binary", vec![0, 159, 146, 150, 255, 10, 13]),
@@ -97,7 +97,7 @@ fn sessions_that_cannot_be_understood_are_reported_once_per_change_and_harm_nobo
     scene.target.observe(ms(1_200));
     assert_eq!(reported("text"), 2);
     assert!(one.lines(&["event=session.invalid"]).iter().all(|it| field(it, "error").is_some()));
-    assert!(!one.log().iter().any(|it| it.starts_with("event=forged") || it.contains("secret")));
+    assert!(!one.log().iter().any(|it| it.starts_with("event=forged") || it.contains("hunter2")));
     let gap = scene.target.longest_gap("e1", since..Instant::now());
     assert!(gap <= ms(1_000), "e1 was not polled for {gap:?}");
     assert!(scene.target.requests().iter().all(|it| it.path == "/e1"));
@@ -438,15 +438,18 @@ fn the_redis_password_is_in_no_line_of_the_log() {
         one.wait_for("event=daemon.ready");
     }
     scene.target.wait_for_polls(&scene.endpoints, Instant::now(), SOON);
-    let auth = ["-a", "hunter2", "--no-auth-warning"];
-    scene.redis.cli(&[&auth[..], &["CONFIG", "SET", "requirepass", "other"]].concat());
-    let auth = ["-a", "other", "--no-auth-warning"];
-    scene.redis.cli(&[&auth[..], &["CLIENT", "KILL", "TYPE", "normal"]].concat());
-    scene.redis.cli(&[&auth[..], &["CLIENT", "KILL", "TYPE", "pubsub"]].concat());
+    let admin = |password: &str, words: &[&str]| {
+        let url = format!("redis://:{password}@127.0.0.1:{}/0", scene.redis.port());
+        let mut redis = ::redis::Client::open(url).unwrap().get_connection().unwrap();
+        ::redis::cmd(words[0]).arg(&words[1..]).exec(&mut redis).unwrap();
+    };
+    admin("hunter2", &["CONFIG", "SET", "requirepass", "other"]);
+    admin("other", &["CLIENT", "KILL", "TYPE", "normal"]);
+    admin("other", &["CLIENT", "KILL", "TYPE", "pubsub"]);
     for one in [&in_url, &in_file] {
         one.wait_for("event=store.unreachable");
     }
-    scene.redis.cli(&[&auth[..], &["CONFIG", "SET", "requirepass", "hunter2"]].concat());
+    admin("other", &["CONFIG", "SET", "requirepass", "hunter2"]);
     let healed_at = Instant::now();
     for one in [&in_url, &in_file] {
         one.wait_for_since(healed_at, "event=store.reachable");
@@ -551,7 +554,7 @@ fn a_daemon_that_runs_out_of_descriptors_recovers_when_there_are_some_again() {
     let mut one = scene.first(&[]);
     scene.target.wait_for_polls(&scene.endpoints, Instant::now(), SOON);
     let limit = |n: &str| {
-        let (pid, nofile) = (one.pid().to_string(), format!("--nofile={n}:{n}"));
+        let (pid, nofile) = (one.pid().to_string(), format!("--nofile={n}:"));
         let set = Command::new("prlimit").args(["--pid", &pid, &nofile]).status();
         assert!(set.unwrap().success());
     };

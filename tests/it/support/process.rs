@@ -372,7 +372,7 @@ fn clean(command: &mut Command) -> &mut Command {
     command.env_remove("RUNTIME_DIRECTORY")
 }
 
-/// Runs the binary to its end.
+/// Runs the binary to its end, which must come soon.
 pub fn leasehold<S: AsRef<OsStr>>(args: &[S]) -> Output {
     leasehold_with(args, &[])
 }
@@ -380,7 +380,17 @@ pub fn leasehold<S: AsRef<OsStr>>(args: &[S]) -> Output {
 /// With variables in its environment.
 pub fn leasehold_with<S: AsRef<OsStr>>(args: &[S], env: &[(&str, &str)]) -> Output {
     let mut command = Command::new(BINARY);
-    clean(command.args(args)).envs(env.iter().copied()).stdin(Stdio::null()).output().unwrap()
+    clean(command.args(args)).envs(env.iter().copied()).stdin(Stdio::null());
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let deadline = Instant::now() + SOON;
+    while child.try_wait().unwrap().is_none() {
+        if Instant::now() > deadline {
+            child.kill().unwrap();
+            panic!("it does not end: {:?}", child.wait_with_output().unwrap());
+        }
+        std::thread::sleep(ms(10));
+    }
+    child.wait_with_output().unwrap()
 }
 
 /// The value of `key` in a log line.

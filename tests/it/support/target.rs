@@ -108,11 +108,6 @@ impl Target {
         self.requests().into_iter().filter(|it| it.instance == instance).collect()
     }
 
-    /// Who polled `endpoint` last.
-    pub fn poller(&self, endpoint: &str) -> Option<String> {
-        self.polls(endpoint).pop().map(|it| it.instance)
-    }
-
     /// The longest time within `span` in which no poll of `endpoint` began.
     pub fn longest_gap(&self, endpoint: &str, span: Range<Instant>) -> Duration {
         let starts = self.polls(endpoint).into_iter().map(|it| it.start);
