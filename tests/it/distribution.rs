@@ -118,7 +118,7 @@ fn a_changed_interval_counts_within_two_seconds() {
     let polls = scene.target.polls("e1");
     for pair in polls[from..].windows(2) {
         let gap = pair[1].start - pair[0].start;
-        assert!(gap >= ms(1_400), "polled after {gap:?}\n{}", scene.target.story());
+        assert!(gap >= ms(1_000), "polled after {gap:?}\n{}", scene.target.story());
     }
     scene.target.assert_sound();
 }

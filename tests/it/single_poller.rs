@@ -6,6 +6,7 @@ use std::time::Instant;
 use serde_json::json;
 
 use crate::support::process::{Instance, SOON, Scene, TTL, eventually, field, ms};
+use crate::support::proxy::Proxy;
 use crate::support::target::Answer;
 
 /// US3.1, FR-001, SC-001.
@@ -148,5 +149,85 @@ fn two_processes_of_one_host_have_different_ids_of_the_stated_form() {
         let hex = |it: u8| it.is_ascii_digit() || (b'a'..=b'f').contains(&it);
         assert!(random.len() == 8 && random.bytes().all(hex), "{id}");
     }
+    scene.target.assert_sound();
+}
+
+/// What is random must be repeatable.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % sides
+    }
+}
+
+/// G1, SC-001: everything at once. `LEASEHOLD_CHAOS=<seed>` plays another game.
+#[test]
+fn whatever_happens_in_whatever_order_nobody_polls_twice_and_in_the_end_everything_is_polled() {
+    let seed = std::env::var("LEASEHOLD_CHAOS").ok().and_then(|it| it.parse().ok()).unwrap_or(7);
+    println!("seed {seed}");
+    let mut dice = Dice(0x9e37_79b9_7f4a_7c15 ^ (seed << 1));
+    let mut scene = Scene::new(5);
+    scene.target.answer("e1", Answer { delay: ms(60), ..Answer::default() });
+    scene.redis.save();
+    let proxies: Vec<Proxy> = (0..3).map(|_| Proxy::start(scene.redis.port())).collect();
+    let start = |n: usize| Instance::start_at(&proxies[n].url(), &[]);
+    let mut fleet = vec![scene.first(&[]), start(1), start(2)];
+    let began_at = Instant::now();
+    let mut story = Vec::new();
+    while began_at.elapsed() < ms(12_000) {
+        let n = dice.roll(3) as usize;
+        let pause = ms(100 + dice.roll(10) * 80);
+        let fault = dice.roll(12);
+        story.push(format!(
+            "{:.1} s: fault {fault}, instance {n}",
+            began_at.elapsed().as_secs_f64()
+        ));
+        match fault {
+            0 => {
+                fleet[n].kill9();
+                fleet[n] = start(n);
+            }
+            1 => {
+                fleet[n].thaw();
+                proxies[n].heal();
+                fleet[n].term();
+                fleet[n] = start(n);
+            }
+            2 | 3 => fleet[n].freeze(),
+            4 => fleet[n].thaw(),
+            5 => proxies[n].clog(),
+            6 => proxies[n].cut(),
+            7 => proxies[n].heal(),
+            8 => {
+                scene.redis.pause();
+                scene.target.observe(pause * 3);
+                scene.redis.resume();
+            }
+            9 => {
+                scene.redis.kill();
+                scene.target.observe(pause);
+                scene.redis.restart();
+                scene.put_sessions();
+            }
+            10 => {
+                scene.redis.cli(&["FLUSHALL"]);
+                scene.put_sessions();
+            }
+            _ => scene.redis.save(),
+        }
+        scene.target.observe(pause);
+    }
+    println!("{story:#?}");
+    fleet.iter().for_each(Instance::thaw);
+    proxies.iter().for_each(Proxy::heal);
+    let healed_at = Instant::now();
+    scene.target.wait_for_polls(&scene.endpoints, healed_at, SOON);
+    println!("measured: chaos over, all polled after {:?}", healed_at.elapsed());
+    scene.wait_for_balance(&fleet.iter().collect::<Vec<_>>(), SOON);
+    scene.target.wait_for_polls(&scene.endpoints, Instant::now(), SOON);
     scene.target.assert_sound();
 }
