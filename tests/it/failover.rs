@@ -99,6 +99,28 @@ fn an_instance_whose_connections_to_redis_are_cut_stops_before_its_leases_move()
     cut_off(Proxy::cut);
 }
 
+/// FR-012, R3: at its deadline a lease ends, and with it the poll that runs under it.
+#[test]
+fn a_poll_that_runs_when_its_instance_is_cut_off_is_aborted_before_anybody_else_begins() {
+    let scene = Scene::new(1);
+    scene.put_session("e1", json!({"timeoutMs": 60_000}));
+    scene.target.answer("e1", Answer { hang: true, ..Answer::default() });
+    let proxy = Proxy::start(scene.redis.port());
+    let far = Instance::start_at(&proxy.url(), &["--new-fleet"]);
+    scene.target.wait_until(SOON, "a poll", |requests| requests.len() == 1);
+    scene.target.answer("e1", Answer::default());
+    let near = scene.join(&[]);
+    let cut_at = Instant::now();
+    proxy.clog();
+    wait_for_takeover(&scene, &scene.endpoints, &far.id(), cut_at, TTL + ms(1_500));
+    let polls = scene.target.polls("e1");
+    assert_eq!(polls[1].instance, near.id());
+    println!("measured: aborted {:?} before the next poll", polls[1].start - polls[0].end.unwrap());
+    assert_eq!(far.lines(&["event=lease.lost", "reason=expired"]).len(), 1);
+    assert_eq!(far.lines(&["event=poll.aborted", "endpoint=e1 "]).len(), 1);
+    scene.target.assert_sound();
+}
+
 /// US2.2: shorter than the TTL, nothing moves.
 #[test]
 fn an_instance_cut_off_for_less_than_its_lease_keeps_it() {

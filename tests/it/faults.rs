@@ -2,9 +2,13 @@
 
 use std::time::{Duration, Instant};
 
+use serde_json::json;
+
 use crate::support::process::{
     Instance, MARGIN, SOON, Scene, TTL, eventually, field, leasehold, ms, run_args,
 };
+use crate::support::proxy::Proxy;
+use crate::support::target::Answer;
 
 /// How long no endpoint at all may go without a poll between `since` and now.
 #[track_caller]
@@ -87,6 +91,33 @@ fn after_a_restart_without_its_leases_owners_reclaim_and_a_newcomer_waits() {
     let first = scene.target.polls_of(&newcomer.id())[0].start - restarted_at;
     assert!(first >= TTL, "the newcomer polled after {first:?}");
     assert!(lost(&fleet).is_empty(), "{:?}", lost(&fleet));
+    scene.target.assert_sound();
+}
+
+/// R5, R3: what Redis has forgotten may still be polled under, by somebody who cannot know.
+#[test]
+fn a_poll_under_a_lease_that_redis_forgot_is_over_before_anybody_else_begins() {
+    let mut scene = Scene::new(0);
+    scene.endpoints.push("e1".into());
+    scene.put_session("e1", json!({"timeoutMs": 60_000}));
+    scene.redis.save();
+    scene.target.answer("e1", Answer { hang: true, ..Answer::default() });
+    let proxy = Proxy::start(scene.redis.port());
+    let owner = Instance::start_at(&proxy.url(), &["--new-fleet"]);
+    scene.target.wait_until(SOON, "a poll", |requests| requests.len() == 1);
+    scene.target.answer("e1", Answer::default());
+    proxy.clog();
+    scene.redis.restart();
+    let newcomer = Instance::start(&scene.redis, &[]);
+    scene.target.wait_until(SOON, "a poll by the newcomer", |requests| {
+        requests.iter().any(|it| it.instance == newcomer.id())
+    });
+    let polls = scene.target.polls("e1");
+    let aborted = polls[0].end.unwrap();
+    println!("measured: aborted {:?} before the next poll", polls[1].start - aborted);
+    assert_eq!(owner.lines(&["event=poll.aborted", "endpoint=e1 "]).len(), 1);
+    proxy.heal();
+    scene.target.wait_for_polls(&scene.endpoints, Instant::now() + TTL / 2, SOON);
     scene.target.assert_sound();
 }
 

@@ -175,7 +175,7 @@ fn whatever_happens_in_whatever_order_nobody_polls_twice_and_in_the_end_everythi
     scene.redis.save();
     let proxies: Vec<Proxy> = (0..3).map(|_| Proxy::start(scene.redis.port())).collect();
     let start = |n: usize| Instance::start_at(&proxies[n].url(), &[]);
-    let mut fleet = vec![scene.first(&[]), start(1), start(2)];
+    let mut fleet = [scene.first(&[]), start(1), start(2)];
     let began_at = Instant::now();
     let mut story = Vec::new();
     while began_at.elapsed() < ms(12_000) {
