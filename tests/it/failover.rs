@@ -48,7 +48,13 @@ fn the_endpoints_of_a_killed_instance_are_polled_again_when_its_leases_expire() 
     assert_eq!(orphans.len(), 3);
     let killed_at = Instant::now();
     dead.kill9();
+    let left = |key: String| ms(scene.redis.cli(&["PTTL", &key]).parse().unwrap());
+    let node = left(format!("poll:node:{}", dead.id()));
+    let leases = orphans.iter().map(|it| left(format!("poll:lease:{it}"))).max().unwrap();
+    let free_at = Instant::now() + node.min(leases);
     wait_for_takeover(&scene, &orphans, &dead.id(), killed_at, TTL + ms(1_500));
+    let late = taken_over(&scene, &orphans, &dead.id(), killed_at).unwrap() - free_at;
+    println!("measured: that is {late:?} after expiry");
     for endpoint in scene.endpoints.iter().filter(|it| !orphans.contains(it)) {
         let gap = scene.target.longest_gap(endpoint, killed_at..Instant::now());
         assert!(gap <= INTERVAL + ms(800), "{endpoint} was not polled for {gap:?}");
@@ -115,6 +121,7 @@ fn a_poll_that_runs_when_its_instance_is_cut_off_is_aborted_before_anybody_else_
     wait_for_takeover(&scene, &scene.endpoints, &far.id(), cut_at, TTL + ms(1_500));
     let polls = scene.target.polls("e1");
     assert_eq!(polls[1].instance, near.id());
+    scene.target.assert_sound();
     println!("measured: aborted {:?} before the next poll", polls[1].start - polls[0].end.unwrap());
     assert_eq!(far.lines(&["event=lease.lost", "reason=expired"]).len(), 1);
     assert_eq!(far.lines(&["event=poll.aborted", "endpoint=e1 "]).len(), 1);

@@ -113,6 +113,7 @@ fn a_poll_under_a_lease_that_redis_forgot_is_over_before_anybody_else_begins() {
         requests.iter().any(|it| it.instance == newcomer.id())
     });
     let polls = scene.target.polls("e1");
+    scene.target.assert_sound();
     let aborted = polls[0].end.unwrap();
     println!("measured: aborted {:?} before the next poll", polls[1].start - aborted);
     assert_eq!(owner.lines(&["event=poll.aborted", "endpoint=e1 "]).len(), 1);
