@@ -119,9 +119,9 @@ impl Server {
 impl Store for RedisStore {
     fn inspect(&self, timeout: Duration) -> Asked<()> {
         let (memory, replication): (String, String) = self.call("inspect", timeout, |wire| {
-            let mut pipe = ::redis::pipe();
-            pipe.cmd("INFO").arg("memory").cmd("INFO").arg("replication");
-            pipe.query(wire)
+            // One by one: the error of a pipeline has no code by which to judge it.
+            let memory = ::redis::cmd("INFO").arg("memory").query(wire)?;
+            Ok((memory, ::redis::cmd("INFO").arg("replication").query(wire)?))
         })?;
         reply::trustworthy(&memory, &replication).map_err(|(fault, reason)| StoreError {
             op: "use",

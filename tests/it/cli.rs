@@ -1,1 +1,178 @@
-//! To be written.
+//! The binary as people and scripts meet it.
+
+use std::net::TcpListener;
+use std::process::Output;
+use std::time::Instant;
+
+use crate::support::process::{Instance, SOON, Scene, TempDir, leasehold, leasehold_with, ms};
+
+fn out(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn err(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn help_goes_to_stdout_fits_eighty_columns_and_shows_defaults() {
+    for args in [&["--help"][..], &["run", "--help"], &["release", "--help"]] {
+        let output = leasehold(args);
+        assert_eq!(output.status.code(), Some(0), "{args:?}");
+        assert!(output.stderr.is_empty(), "{args:?}");
+        let wide: Vec<String> =
+            out(&output).lines().filter(|it| it.chars().count() > 80).map(String::from).collect();
+        assert!(wide.is_empty(), "{args:?}: {wide:#?}");
+    }
+    let run = out(&leasehold(&["run", "--help"]));
+    for option in [
+        "--redis",
+        "--prefix",
+        "--session-prefix",
+        "--lease-ttl",
+        "--renew-interval",
+        "--heartbeat-ttl",
+        "--heartbeat-interval",
+        "--reconcile-interval",
+        "--store-timeout",
+        "--workers",
+        "--interval",
+        "--timeout",
+        "--light-after",
+        "--light-interval",
+        "--poll-command",
+        "--allow-targets",
+        "--deny-targets",
+        "--max-body",
+        "--weight",
+        "--host-name",
+        "--drain-timeout",
+        "--min-replicas",
+        "--new-fleet",
+        "--runtime-dir",
+        "--metrics-file",
+        "--log-level",
+        "--log-renewals",
+    ] {
+        assert!(run.contains(option), "{option} is not in run --help");
+    }
+    for default in ["redis://127.0.0.1:6379/0", "session:", "30s", "10s", "65536", "info"] {
+        assert!(run.contains(default), "{default} is not in run --help");
+    }
+}
+
+#[test]
+fn version_prints_the_version() {
+    let output = leasehold(&["--version"]);
+    assert_eq!(output.status.code(), Some(0));
+    assert_eq!(out(&output), concat!("leasehold ", env!("CARGO_PKG_VERSION"), "\n"));
+}
+
+#[test]
+fn a_wrong_command_line_is_refused_with_code_two_and_one_sentence() {
+    for (args, words) in [
+        (&[][..], "no command"),
+        (&["rum"], "did you mean run"),
+        (&["run", "--lease-tll", "3s"], "--lease-ttl"),
+        (&["run", "--lease-ttl", "soon"], "--lease-ttl"),
+        (&["run", "--lease-ttl", "3s", "--renew-interval", "3s"], "--renew-interval"),
+        (&["run", "--workers", "0"], "--workers"),
+        (&["run", "--allow-targets", "10.0.0.0/33"], "--allow-targets"),
+        (&["run", "--redis", "http://x"], "--redis"),
+        (&["run", "extra"], "extra"),
+        (&["release"], "--instance"),
+        (&["release", "--weight", "1"], "--weight"),
+    ] {
+        let output = leasehold(args);
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {}", err(&output));
+        assert!(out(&output).is_empty(), "{args:?}");
+        assert_eq!(err(&output).lines().count(), 1, "{args:?}: {}", err(&output));
+        assert!(err(&output).contains(words), "{args:?}: {}", err(&output));
+    }
+}
+
+#[test]
+fn settings_come_from_the_environment_and_the_command_line_wins() {
+    let bad = leasehold_with(&["run"], &[("LEASEHOLD_LEASE_TTL", "soon")]);
+    assert_eq!(bad.status.code(), Some(2));
+    assert!(err(&bad).contains("LEASEHOLD_LEASE_TTL"), "{}", err(&bad));
+    // An environment alone is enough to find the server; the command line overrides it.
+    let scene = Scene::new(0);
+    let url = scene.redis.url();
+    let nobody = leasehold_with(&["release", "--instance", "a-1-b"], &[("LEASEHOLD_REDIS", &url)]);
+    assert_eq!(nobody.status.code(), Some(0), "{}", err(&nobody));
+    assert_eq!(out(&nobody), "released 0 leases of a-1-b\n");
+    let wins = leasehold_with(
+        &["release", "--instance", "a-1-b", "--redis", &url],
+        &[("LEASEHOLD_REDIS", "redis://127.0.0.1:1/0")],
+    );
+    assert_eq!(wins.status.code(), Some(0), "{}", err(&wins));
+}
+
+#[test]
+fn release_of_an_empty_runtime_directory_has_nothing_to_do() {
+    let dir = TempDir::new();
+    let output = leasehold(&["release", &dir.option("runtime-dir"), "--redis=redis://127.0.0.1:1"]);
+    assert_eq!(output.status.code(), Some(0), "{}", err(&output));
+    assert!(out(&output).contains("nothing to release"), "{}", out(&output));
+}
+
+/// "every other command fails after its timeout with a sentence".
+#[test]
+fn release_fails_with_a_sentence_when_redis_is_away_or_does_not_answer() {
+    let refused = leasehold(&["release", "--instance=a-1-b", "--redis=redis://127.0.0.1:1/0"]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert_eq!(err(&refused).lines().count(), 1, "{}", err(&refused));
+    assert!(err(&refused).contains("127.0.0.1:1"), "{}", err(&refused));
+    // Accepts, and never says a word.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("--redis=redis://:hunter2@{}/0", silent.local_addr().unwrap());
+    let asked_at = Instant::now();
+    let output = leasehold(&["release", "--instance=a-1-b", &url, "--store-timeout=500ms"]);
+    let took = asked_at.elapsed();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(took >= ms(450) && took < ms(3_000), "took {took:?}");
+    assert_eq!(err(&output).lines().count(), 1, "{}", err(&output));
+    assert!(!err(&output).contains("hunter2"), "{}", err(&output));
+}
+
+#[test]
+fn release_by_name_wants_force_while_there_is_a_heartbeat_and_then_does_it() {
+    let scene = Scene::new(0);
+    scene.redis.cli(&["SET", "poll:node:a-1-b", "1", "PX", "30000"]);
+    scene.redis.cli(&["SET", "poll:lease:e1", "a-1-b", "PX", "30000"]);
+    scene.redis.cli(&["SET", "poll:lease:e2", "other", "PX", "30000"]);
+    let url = format!("--redis={}", scene.redis.url());
+    let refused = leasehold(&["release", &url, "--instance=a-1-b"]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(err(&refused).contains("--force"), "{}", err(&refused));
+    let done = leasehold(&["release", &url, "--instance=a-1-b", "--force"]);
+    assert_eq!(done.status.code(), Some(0), "{}", err(&done));
+    assert_eq!(out(&done), "released 1 leases of a-1-b\n");
+    assert_eq!(scene.redis.cli(&["EXISTS", "poll:node:a-1-b", "poll:lease:e1"]), "0");
+    assert_eq!(scene.redis.cli(&["GET", "poll:lease:e2"]), "other");
+}
+
+/// R12: one process a runtime directory.
+#[test]
+fn a_second_process_in_one_runtime_directory_is_refused() {
+    let scene = Scene::new(1);
+    let dir = TempDir::new();
+    let _one = scene.first(&[&dir.option("runtime-dir")]);
+    let mut two = Instance::start(&scene.redis, &[&dir.option("runtime-dir")]);
+    assert_eq!(two.wait().code(), Some(1));
+    two.wait_for("another leasehold runs here");
+    scene.target.wait_for_polls(&scene.endpoints, Instant::now(), SOON);
+    scene.target.assert_sound();
+}
+
+#[test]
+fn output_into_a_closed_pipe_is_no_crash() {
+    let command = format!(
+        "{} run --help | head -c 1 >/dev/null; echo ${{PIPESTATUS[0]}}",
+        crate::support::process::BINARY
+    );
+    let output = std::process::Command::new("bash").args(["-c", &command]).output().unwrap();
+    assert!(output.stderr.is_empty(), "{}", err(&output));
+    assert_eq!(out(&output).trim(), "0");
+}

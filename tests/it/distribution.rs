@@ -1,1 +1,191 @@
-//! To be written.
+//! US1: work is shared out among whoever runs, and shared out again when that changes.
+
+use std::time::Instant;
+
+use serde_json::json;
+
+use crate::support::process::{INTERVAL, Instance, SOON, Scene, TTL, eventually, ms};
+
+/// US1.1.
+#[test]
+fn a_single_instance_polls_every_endpoint() {
+    let scene = Scene::new(5);
+    let one = scene.first(&[]);
+    scene.target.wait_for_polls(&scene.endpoints, Instant::now(), SOON);
+    assert!(scene.target.requests().iter().all(|it| it.instance == one.id()));
+    assert_eq!(scene.counts(&[&one]), [5]);
+    scene.target.assert_sound();
+}
+
+/// US1.2, SC-006.
+#[test]
+fn a_third_instance_gets_its_share_and_nobody_misses_a_poll() {
+    let scene = Scene::new(6);
+    let fleet = scene.fleet(2);
+    let before = Instant::now();
+    let third = scene.join(&[]);
+    scene.wait_for_balance(&[&fleet[0], &fleet[1], &third], SOON);
+    scene.target.wait_until(SOON, "the third polls its share", |requests| {
+        requests.iter().filter(|it| it.instance == third.id()).count() >= 6
+    });
+    assert_eq!(scene.counts(&[&fleet[0], &fleet[1], &third]), [2, 2, 2]);
+    for endpoint in &scene.endpoints {
+        let gap = scene.target.longest_gap(endpoint, before..Instant::now());
+        assert!(gap <= INTERVAL + ms(800), "{endpoint} was not polled for {gap:?}");
+    }
+    scene.target.assert_sound();
+}
+
+/// US1.3: the seeds allow 30 s. SC-002, SC-006.
+#[test]
+fn the_endpoints_of_a_stopped_instance_are_taken_over_within_two_seconds() {
+    let scene = Scene::new(6);
+    let mut fleet = scene.fleet(3);
+    let mut third = fleet.pop().unwrap();
+    let orphans = scene.owned_by(&third);
+    assert_eq!(orphans.len(), 2);
+    let stopped_at = Instant::now();
+    assert!(third.term().success());
+    scene.target.wait_until(ms(2_000), "takeover", |requests| {
+        orphans.iter().all(|endpoint| {
+            let path = format!("/{endpoint}");
+            requests
+                .iter()
+                .any(|it| it.path == path && it.instance != third.id() && it.start > stopped_at)
+        })
+    });
+    scene.wait_for_balance(&[&fleet[0], &fleet[1]], SOON);
+    scene.target.assert_sound();
+}
+
+/// SC-003.
+#[test]
+fn ten_instances_share_twenty_endpoints_two_each() {
+    let scene = Scene::new(20);
+    let slow = ["--interval=1s", "--workers=2"];
+    let mut fleet = vec![scene.first(&slow)];
+    fleet.extend((0..9).map(|_| Instance::start(&scene.redis, &slow)));
+    let everyone: Vec<&Instance> = fleet.iter().collect();
+    scene.wait_for_balance(&everyone, SOON * 2);
+    assert_eq!(scene.counts(&everyone), [2; 10]);
+    scene.target.wait_for_polls(&scene.endpoints, Instant::now(), SOON);
+    scene.target.wait_until(SOON, "everybody polls", |requests| {
+        fleet.iter().all(|one| requests.iter().any(|it| it.instance == one.id()))
+    });
+    scene.target.assert_sound();
+}
+
+/// FR-011.
+#[test]
+fn an_added_session_is_polled_within_two_seconds() {
+    let scene = Scene::new(2);
+    let _fleet = scene.fleet(2);
+    let before = Instant::now();
+    scene.put_session("late", json!({}));
+    scene.target.wait_for_polls(&["late".into()], before, ms(2_000));
+    scene.target.assert_sound();
+}
+
+/// FR-011.
+#[test]
+fn a_changed_address_is_polled_within_two_seconds_and_the_old_one_left_alone() {
+    let scene = Scene::new(2);
+    let _fleet = scene.fleet(2);
+    let elsewhere = crate::support::target::Target::start();
+    let before = Instant::now();
+    scene.put_session("e1", json!({"address": elsewhere.address()}));
+    elsewhere.wait_for_polls(&["e1".into()], before, ms(2_000));
+    let moved_at = elsewhere.requests()[0].start;
+    scene.target.observe(ms(1_000));
+    let late = scene.target.polls("e1").into_iter().filter(|it| it.start > moved_at).count();
+    assert_eq!(late, 0, "polled at its old address\n{}", scene.target.story());
+    scene.target.assert_sound();
+    elsewhere.assert_sound();
+}
+
+/// FR-011.
+#[test]
+fn a_changed_interval_counts_within_two_seconds() {
+    let scene = Scene::new(0);
+    scene.put_session("e1", json!({"intervalMs": 60_000}));
+    let _one = scene.first(&[]);
+    scene.put_session("e1", json!({"intervalMs": 100}));
+    scene.target.wait_until(ms(3_000), "ten polls", |requests| requests.len() >= 10);
+    scene.put_session("e1", json!({"intervalMs": 1_500}));
+    scene.target.observe(ms(2_000));
+    let from = scene.target.polls("e1").len() - 1;
+    scene.target.wait_until(SOON, "three slow polls", |requests| requests.len() >= from + 3);
+    let polls = scene.target.polls("e1");
+    for pair in polls[from..].windows(2) {
+        let gap = pair[1].start - pair[0].start;
+        assert!(gap >= ms(1_000), "polled after {gap:?}\n{}", scene.target.story());
+    }
+    scene.target.assert_sound();
+}
+
+/// FR-011: pausing gives the lease back, resuming takes it again.
+#[test]
+fn a_paused_session_is_released_within_two_seconds_and_polled_again_when_resumed() {
+    let scene = Scene::new(3);
+    let fleet = scene.fleet(2);
+    scene.put_session("e1", json!({"isPaused": true}));
+    eventually(
+        ms(2_000),
+        "e1 is released",
+        || format!("{:?}", scene.owners()),
+        || !scene.owners().contains_key("e1"),
+    );
+    let paused_at = Instant::now();
+    scene.target.observe(ms(1_500));
+    assert!(scene.target.polls("e1").iter().all(|it| it.start < paused_at), "polled while paused");
+    assert!(
+        fleet.iter().any(|it| !it.lines(&["lease.released", "e1", "reason=paused"]).is_empty())
+    );
+    let resumed_at = Instant::now();
+    scene.put_session("e1", json!({"isPaused": false}));
+    scene.target.wait_for_polls(&["e1".into()], resumed_at, ms(2_000));
+    scene.target.assert_sound();
+}
+
+/// FR-011: removing gives the lease back.
+#[test]
+fn a_removed_session_is_released_within_two_seconds_and_never_polled_again() {
+    let scene = Scene::new(3);
+    let fleet = scene.fleet(2);
+    scene.redis.cli(&["DEL", "session:e1"]);
+    eventually(
+        ms(2_000),
+        "e1 is released",
+        || format!("{:?}", scene.owners()),
+        || !scene.owners().contains_key("e1"),
+    );
+    let removed_at = Instant::now();
+    scene.target.observe(ms(1_500));
+    assert!(scene.target.polls("e1").iter().all(|it| it.start < removed_at), "polled when removed");
+    assert!(
+        fleet.iter().any(|it| !it.lines(&["lease.released", "e1", "reason=removed"]).is_empty())
+    );
+    scene.target.assert_sound();
+}
+
+/// FR-006, FR-007, FR-008.
+#[test]
+fn every_instance_has_a_heartbeat_key_that_expires_when_it_dies() {
+    let scene = Scene::new(2);
+    let mut fleet = scene.fleet(2);
+    let nodes = || scene.redis.cli(&["KEYS", "poll:node:*"]);
+    for one in &fleet {
+        let key = format!("poll:node:{}", one.id());
+        assert_eq!(scene.redis.cli(&["GET", &key]), "1");
+        let ttl: u64 = scene.redis.cli(&["PTTL", &key]).parse().unwrap();
+        assert!(ttl > 0 && ttl <= 3_000, "{ttl}");
+    }
+    assert_eq!(nodes().lines().count(), 2);
+    fleet[1].kill9();
+    let gone = format!("poll:node:{}", fleet[1].id());
+    eventually(TTL + ms(500), "it expires", nodes, || !nodes().contains(&gone));
+    assert!(nodes().contains(&fleet[0].id()));
+    fleet[0].wait_for(&format!("other={}", fleet[1].id()));
+    scene.target.wait_for_polls(&scene.endpoints, Instant::now(), SOON);
+    scene.target.assert_sound();
+}

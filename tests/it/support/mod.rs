@@ -2,5 +2,6 @@
 
 pub mod cluster;
 pub mod process;
+pub mod proxy;
 pub mod redis;
 pub mod target;

@@ -1,1 +1,334 @@
-//! To be written.
+//! The judge: an HTTP server that sees every poll, and knows whether two of one endpoint ever met.
+
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+use serde_json::{Value, json};
+
+/// One poll, as the endpoint saw it.
+#[derive(Clone, Debug)]
+pub struct Request {
+    pub path: String,
+    pub instance: String,
+    pub fence: u64,
+    /// When its first byte arrived.
+    pub start: Instant,
+    /// When the answer was sent, or the poller hung up.
+    pub end: Option<Instant>,
+}
+
+/// How an endpoint answers.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    pub status: u16,
+    pub delay: Duration,
+    /// Never answers; ends when the poller hangs up.
+    pub hang: bool,
+    pub body: String,
+    /// Goes on with the body until the poller hangs up.
+    pub endless: bool,
+    /// Between two pieces of an endless body.
+    pub pause: Duration,
+}
+
+impl Default for Answer {
+    fn default() -> Self {
+        let (delay, body) = (Duration::ZERO, "fine".into());
+        Self { status: 200, delay, hang: false, body, endless: false, pause: Duration::ZERO }
+    }
+}
+
+#[derive(Default)]
+struct State {
+    requests: Vec<Request>,
+    answers: BTreeMap<String, Answer>,
+    over: bool,
+}
+
+#[derive(Default)]
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+/// Answers on a port of its own until dropped.
+pub struct Target {
+    port: u16,
+    began: Instant,
+    shared: Arc<Shared>,
+}
+
+impl Target {
+    pub fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let shared = Arc::<Shared>::default();
+        let accepting = Arc::clone(&shared);
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                if accepting.state.lock().over {
+                    return;
+                }
+                let shared = Arc::clone(&accepting);
+                std::thread::spawn(move || shared.serve(stream));
+            }
+        });
+        Self { port, began: Instant::now(), shared }
+    }
+
+    pub fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    /// The record of an endpoint that is polled here, under a path of its own.
+    pub fn session(&self, id: &str) -> Value {
+        json!({"id": id, "name": id, "address": self.address(), "path": format!("/{id}")})
+    }
+
+    /// How `endpoint` answers from now on.
+    pub fn answer(&self, endpoint: &str, answer: Answer) {
+        self.shared.state.lock().answers.insert(format!("/{endpoint}"), answer);
+    }
+
+    pub fn requests(&self) -> Vec<Request> {
+        self.shared.state.lock().requests.clone()
+    }
+
+    /// Polls of one endpoint, in the order in which they came.
+    pub fn polls(&self, endpoint: &str) -> Vec<Request> {
+        self.requests().into_iter().filter(|it| it.path == format!("/{endpoint}")).collect()
+    }
+
+    pub fn polls_of(&self, instance: &str) -> Vec<Request> {
+        self.requests().into_iter().filter(|it| it.instance == instance).collect()
+    }
+
+    /// The longest time within `span` in which no poll of `endpoint` began.
+    pub fn longest_gap(&self, endpoint: &str, span: Range<Instant>) -> Duration {
+        let starts = self.polls(endpoint).into_iter().map(|it| it.start);
+        let mut last = span.start;
+        let mut longest = Duration::ZERO;
+        for at in starts.filter(|it| span.contains(it)).chain([span.end]) {
+            longest = longest.max(at - last);
+            last = at;
+        }
+        longest
+    }
+
+    /// Waits until `condition` holds of what was seen; the story so far if it never does.
+    #[track_caller]
+    pub fn wait_until(
+        &self,
+        limit: Duration,
+        what: &str,
+        mut condition: impl FnMut(&[Request]) -> bool,
+    ) {
+        let deadline = Instant::now() + limit;
+        let mut state = self.shared.state.lock();
+        while !condition(&state.requests) {
+            if Instant::now() >= deadline {
+                drop(state);
+                panic!("not within {limit:?}: {what}\n{}", self.story());
+            }
+            let again = deadline.min(Instant::now() + Duration::from_millis(100));
+            self.shared.changed.wait_until(&mut state, again);
+        }
+    }
+
+    /// Waits until every one of `endpoints` was polled after `since`.
+    #[track_caller]
+    pub fn wait_for_polls(&self, endpoints: &[String], since: Instant, limit: Duration) {
+        let what = format!("polls of each of {endpoints:?}");
+        self.wait_until(limit, &what, |requests| {
+            endpoints.iter().all(|endpoint| {
+                let path = format!("/{endpoint}");
+                requests.iter().rev().any(|it| it.path == path && it.start >= since)
+            })
+        });
+    }
+
+    /// Watches for `duration`: for what must not happen.
+    pub fn observe(&self, duration: Duration) {
+        let deadline = Instant::now() + duration;
+        let mut state = self.shared.state.lock();
+        while Instant::now() < deadline {
+            self.shared.changed.wait_until(&mut state, deadline);
+        }
+    }
+
+    /// Polls of one endpoint that met, by whomever they were.
+    pub fn overlaps(&self) -> Vec<String> {
+        let mut found = Vec::new();
+        let mut last: BTreeMap<String, Request> = BTreeMap::new();
+        for request in self.requests() {
+            if let Some(before) = last.get(&request.path)
+                && before.end.is_none_or(|it| it > request.start)
+            {
+                found.push(format!("{} and {}", self.line(before), self.line(&request)));
+            }
+            let ends_later =
+                last.get(&request.path).is_none_or(|it| it.end.is_some() && it.end <= request.end);
+            if ends_later || request.end.is_none() {
+                last.insert(request.path.clone(), request);
+            }
+        }
+        found
+    }
+
+    /// Polls under an older grant than one that was already seen.
+    pub fn fence_regressions(&self) -> Vec<String> {
+        let mut found = Vec::new();
+        let mut highest: BTreeMap<String, Request> = BTreeMap::new();
+        for request in self.requests() {
+            match highest.get(&request.path) {
+                Some(before) if before.fence > request.fence => {
+                    found.push(format!("{} after {}", self.line(&request), self.line(before)));
+                }
+                _ => drop(highest.insert(request.path.clone(), request)),
+            }
+        }
+        found
+    }
+
+    /// SC-001: nobody ever polled together with, or after, somebody with more right to.
+    #[track_caller]
+    pub fn assert_sound(&self) {
+        let (overlaps, regressions) = (self.overlaps(), self.fence_regressions());
+        assert!(overlaps.is_empty(), "polls overlap: {overlaps:#?}\n{}", self.story());
+        assert!(regressions.is_empty(), "fences fall: {regressions:#?}\n{}", self.story());
+        let nameless = self.requests().iter().any(|it| it.instance.is_empty() || it.fence == 0);
+        assert!(!nameless, "a poll without its headers");
+    }
+
+    /// The last polls of every endpoint, a line each.
+    pub fn story(&self) -> String {
+        let requests = self.requests();
+        let last = &requests[requests.len().saturating_sub(60)..];
+        last.iter().map(|it| self.line(it) + "\n").collect()
+    }
+
+    fn line(&self, request: &Request) -> String {
+        let Request { path, instance, fence, start, end } = request;
+        let at = |it: Instant| it.saturating_duration_since(self.began).as_secs_f64();
+        let end = end.map_or("…".into(), |it| format!("{:.3}", at(it)));
+        format!("{path} {:.3}–{end} by {instance} fence {fence}", at(*start))
+    }
+}
+
+impl Shared {
+    fn serve(&self, mut stream: TcpStream) {
+        let mut head = Vec::new();
+        let mut buffer = [0; 2_048];
+        let mut start = None;
+        while !head.windows(4).any(|it| it == b"\r\n\r\n") {
+            match stream.read(&mut buffer) {
+                Ok(n) if n > 0 => {
+                    start.get_or_insert_with(Instant::now);
+                    head.extend_from_slice(&buffer[..n]);
+                }
+                _ => return,
+            }
+        }
+        let Some(start) = start else { return };
+        let head = String::from_utf8_lossy(&head).into_owned();
+        let path = head.split(' ').nth(1).unwrap_or("").to_owned();
+        let instance = header(&head, "x-leasehold-instance");
+        let fence = header(&head, "x-leasehold-fence").parse().unwrap_or(0);
+        let mut state = self.state.lock();
+        let answer = state.answers.get(&path).cloned().unwrap_or_default();
+        let request = Request { path, instance, fence, start, end: None };
+        let index = state.requests.partition_point(|it| it.start <= request.start);
+        state.requests.insert(index, request.clone());
+        drop(state);
+        self.changed.notify_all();
+        let end = respond(&mut stream, &answer);
+        let mut state = self.state.lock();
+        let mine = |it: &&mut Request| it.start == request.start && it.path == request.path;
+        state.requests.iter_mut().rev().find(mine).unwrap().end = Some(end);
+        drop(state);
+        self.changed.notify_all();
+    }
+}
+
+fn header(head: &str, name: &str) -> String {
+    let value = head.lines().find_map(|line| {
+        let (key, value) = line.split_once(':')?;
+        key.eq_ignore_ascii_case(name).then(|| value.trim().to_owned())
+    });
+    value.unwrap_or_default()
+}
+
+/// Answers; the moment at which the poll was over. Before the answer is sent: what the poller does
+/// with it can only come later.
+fn respond(stream: &mut TcpStream, answer: &Answer) -> Instant {
+    if answer.hang || !answer.delay.is_zero() {
+        let patience = (!answer.hang).then_some(answer.delay);
+        stream.set_read_timeout(patience).unwrap();
+        if !matches!(stream.read(&mut [0]), Err(error) if error.kind() == std::io::ErrorKind::WouldBlock)
+        {
+            return Instant::now(); // hung up
+        }
+    }
+    let Answer { status, body, .. } = answer;
+    let length =
+        if answer.endless { String::new() } else { format!("Content-Length: {}\r\n", body.len()) };
+    let end = Instant::now();
+    let text = format!("HTTP/1.1 {status} Said\r\n{length}Connection: close\r\n\r\n{body}");
+    let mut sent = stream.write_all(text.as_bytes());
+    while answer.endless && sent.is_ok() {
+        std::thread::sleep(answer.pause);
+        let piece = if answer.pause.is_zero() { 4_096 } else { 1 };
+        sent = stream.write_all(&vec![b'x'; piece]);
+    }
+    if answer.endless { Instant::now() } else { end }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        self.shared.state.lock().over = true;
+        drop(TcpStream::connect(("127.0.0.1", self.port)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Begins a poll; it ends when the answer has come.
+    fn begin(target: &Target, fence: u64) -> TcpStream {
+        let seen = target.requests().len();
+        let mut stream = TcpStream::connect(target.address()).unwrap();
+        let head = format!(
+            "GET /e1 HTTP/1.1\r\nX-Leasehold-Instance: a\r\nX-Leasehold-Fence: {fence}\r\n\r\n"
+        );
+        stream.write_all(head.as_bytes()).unwrap();
+        target.wait_until(Duration::from_secs(5), "a poll", |it| it.len() > seen);
+        stream
+    }
+
+    fn finish(mut stream: TcpStream) {
+        drop(stream.read_to_end(&mut Vec::new()));
+    }
+
+    #[test]
+    fn the_judge_sees_two_polls_that_meet_and_a_fence_that_falls() {
+        let target = Target::start();
+        finish(begin(&target, 2));
+        finish(begin(&target, 2));
+        assert_eq!((target.overlaps().len(), target.fence_regressions().len()), (0, 0));
+        finish(begin(&target, 1));
+        assert_eq!((target.overlaps().len(), target.fence_regressions().len()), (0, 1));
+        target.answer("e1", Answer { hang: true, ..Answer::default() });
+        let hanging = begin(&target, 3);
+        target.answer("e1", Answer::default());
+        finish(begin(&target, 3));
+        finish(begin(&target, 3));
+        assert_eq!(target.overlaps().len(), 2, "{}", target.story());
+        drop(hanging);
+    }
+}

@@ -1,0 +1,119 @@
+//! A wire to Redis that a test can cut or clog.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::Arc;
+
+use parking_lot::{Condvar, Mutex};
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    Open,
+    /// Bytes wait, as in a partition, and arrive after it, however late and whoever has hung up.
+    Clogged,
+    /// Every connection is closed, and every new one.
+    Cut,
+    Over,
+}
+
+struct Shared {
+    mode: Mutex<Mode>,
+    changed: Condvar,
+    streams: Mutex<Vec<TcpStream>>,
+    to: u16,
+}
+
+/// Forwards a port of its own to another.
+pub struct Proxy {
+    port: u16,
+    shared: Arc<Shared>,
+}
+
+impl Proxy {
+    pub fn start(to: u16) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let shared = Arc::new(Shared {
+            mode: Mutex::new(Mode::Open),
+            changed: Condvar::new(),
+            streams: Mutex::default(),
+            to,
+        });
+        let accepting = Arc::clone(&shared);
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                match *accepting.mode.lock() {
+                    Mode::Over => return,
+                    Mode::Cut => continue,
+                    Mode::Open | Mode::Clogged => (),
+                }
+                let shared = Arc::clone(&accepting);
+                std::thread::spawn(move || shared.connect(&stream));
+            }
+        });
+        Self { port, shared }
+    }
+
+    pub fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}/0", self.port)
+    }
+
+    pub fn clog(&self) {
+        self.shared.set(Mode::Clogged);
+    }
+
+    pub fn cut(&self) {
+        self.shared.set(Mode::Cut);
+        for stream in self.shared.streams.lock().drain(..) {
+            drop(stream.shutdown(Shutdown::Both));
+        }
+    }
+
+    pub fn heal(&self) {
+        self.shared.set(Mode::Open);
+    }
+}
+
+impl Shared {
+    fn set(&self, mode: Mode) {
+        *self.mode.lock() = mode;
+        self.changed.notify_all();
+    }
+
+    fn wait_while_clogged(&self) {
+        self.changed.wait_while(&mut self.mode.lock(), |it| *it == Mode::Clogged);
+    }
+
+    fn connect(self: &Arc<Self>, near: &TcpStream) {
+        self.wait_while_clogged();
+        let Ok(far) = TcpStream::connect(("127.0.0.1", self.to)) else { return };
+        for stream in [near, &far] {
+            drop(stream.set_nodelay(true));
+            self.streams.lock().push(stream.try_clone().unwrap());
+        }
+        let (shared, from, to) =
+            (Arc::clone(self), far.try_clone().unwrap(), near.try_clone().unwrap());
+        std::thread::spawn(move || shared.pump(&from, &to));
+        self.pump(near, &far);
+    }
+
+    fn pump(&self, mut from: &TcpStream, mut to: &TcpStream) {
+        let mut buffer = [0; 16 * 1024];
+        loop {
+            let n = from.read(&mut buffer).unwrap_or(0);
+            self.wait_while_clogged();
+            if n == 0 || to.write_all(&buffer[..n]).is_err() {
+                drop(to.shutdown(Shutdown::Write));
+                return;
+            }
+        }
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.cut();
+        self.shared.set(Mode::Over);
+        drop(TcpStream::connect(("127.0.0.1", self.port)));
+    }
+}
