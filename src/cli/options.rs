@@ -296,7 +296,7 @@ pub(crate) static OPTIONS: &[Opt] = &[
         name: "drain-timeout",
         value: Some("DURATION"),
         default: "10s",
-        help: "How long a stop waits for polls that are still running.",
+        help: "How long a stop or a hand-over waits for a poll that is still running.",
         commands: RUN,
         set: |draft, value| duration(value).map(|it| draft.config.drain_timeout = it),
     },

@@ -72,5 +72,6 @@ fn bury(
     config: &Config,
 ) -> Result<Option<String>, String> {
     let count = store.bury(id, certain, config.store_timeout).map_err(|error| error.to_string())?;
-    Ok(count.map(|it| format!("released {it} leases of {id}")))
+    let leases = |n| if n == 1 { "1 lease".into() } else { format!("{n} leases") };
+    Ok(count.map(|it| format!("released {} of {id}", leases(it))))
 }

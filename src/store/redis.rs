@@ -102,6 +102,10 @@ impl RedisStore {
 
 impl Server {
     pub(crate) fn error(&self, op: &'static str, error: &RedisError) -> StoreError {
+        // A pipeline's error has no code of its own; its first refusal has.
+        let refusals = error.clone().into_server_errors();
+        let first = refusals.and_then(|it| it.first().map(|it| RedisError::from(it.1.clone())));
+        let error = first.as_ref().unwrap_or(error);
         let (fault, hint) = reply::judge(error);
         let target = self.shown.clone();
         let code = error.code().unwrap_or("");
@@ -119,9 +123,9 @@ impl Server {
 impl Store for RedisStore {
     fn inspect(&self, timeout: Duration) -> Asked<()> {
         let (memory, replication): (String, String) = self.call("inspect", timeout, |wire| {
-            // One by one: the error of a pipeline has no code by which to judge it.
-            let memory = ::redis::cmd("INFO").arg("memory").query(wire)?;
-            Ok((memory, ::redis::cmd("INFO").arg("replication").query(wire)?))
+            let mut pipe = ::redis::pipe();
+            pipe.cmd("INFO").arg("memory").cmd("INFO").arg("replication");
+            pipe.query(wire)
         })?;
         reply::trustworthy(&memory, &replication).map_err(|(fault, reason)| StoreError {
             op: "use",

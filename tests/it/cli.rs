@@ -148,7 +148,7 @@ fn release_by_name_wants_force_while_there_is_a_heartbeat_and_then_does_it() {
     assert!(err(&refused).contains("--force"), "{}", err(&refused));
     let done = leasehold(&["release", &url, "--instance=a-1-b", "--force"]);
     assert_eq!(done.status.code(), Some(0), "{}", err(&done));
-    assert_eq!(out(&done), "released 1 leases of a-1-b\n");
+    assert_eq!(out(&done), "released 1 lease of a-1-b\n");
     assert_eq!(scene.redis.cli(&["EXISTS", "poll:node:a-1-b", "poll:lease:e1"]), "0");
     assert_eq!(scene.redis.cli(&["GET", "poll:lease:e2"]), "other");
 }
