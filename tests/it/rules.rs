@@ -3,12 +3,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crossbeam_channel::bounded;
 use leasehold::clock::{Clock, ManualClock};
+use leasehold::daemon::dispatch::{PollEnd, PollJob};
+use leasehold::daemon::poller::PollerThread;
 use leasehold::model::{InstanceId, Tenure, Weight};
 use leasehold::pipeline::lease::Standing;
 use leasehold::pipeline::ownership::{Loss, OwnershipTable};
+use leasehold::pipeline::schedule::Due;
 use leasehold::store::memory::{MemoryServer, MemoryStore, Mishap};
 use leasehold::store::{Store, Wake};
+use leasehold::{PollPermit, Poller, Revoked, Sample, Session};
 
 use crate::support::cluster::{Cluster, INTERVAL, RENEW, Seen, TTL, endpoint, rhythm};
 
@@ -183,6 +188,30 @@ fn r2_what_was_deleted_in_the_store_is_not_polled_until_it_is_reclaimed() {
     cluster.pass(secs(2));
     assert!(!cluster.polls_since(from).is_empty());
     assert_eq!(cluster.member("a").table.holding(&e).unwrap().fence, fence);
+}
+
+/// H2: verified, then queued behind busy pollers, while an operator deletes the lease.
+#[test]
+fn r2_a_job_whose_verification_is_older_than_a_second_goes_back_to_dispatch() {
+    struct Never;
+    impl Poller for Never {
+        fn poll(&self, _: &Session, _: &PollPermit, _: Duration) -> Result<Sample, Revoked> {
+            panic!("polled on an old verification");
+        }
+    }
+    let solo = Solo::new("a");
+    let tenure = solo.acquire("e").unwrap();
+    let session = Session::parse("e", br#"{"id":"e","address":"h:1"}"#).unwrap();
+    let (now, timeout) = (solo.clock.now(), secs(1));
+    let due = Due { tenure, session: Arc::new(session), timeout, due_at: now, skipped: false };
+    let table = Arc::new(solo.table);
+    let (samples, _sampled) = bounded(1);
+    let (dones, done) = bounded(1);
+    let (nudges, _nudged) = bounded(1);
+    let poller = PollerThread::new(Arc::new(Never), table, samples, dones, nudges);
+    solo.clock.pass(Duration::from_millis(1_001));
+    poller.step(PollJob { due, verified_at: now });
+    assert_eq!(done.try_recv().unwrap().end, PollEnd::Stale);
 }
 
 // ---- R3 -----------------------------------------------------------------------------------------

@@ -78,6 +78,7 @@ contract! {
         a_suspicion_begins_one_epoch_however_many_share_it
         a_clock_set_back_restarts_the_hold_off
         another_lease_ttl_is_refused_with_both_values
+        a_fleet_corrects_the_timing_of_a_newcomer_that_came_first_after_a_loss
         a_heartbeat_says_whether_the_one_before_was_still_there
         a_heartbeat_is_kept_by_the_next
         a_late_heartbeat_does_not_revive_who_has_withdrawn

@@ -26,7 +26,13 @@ do
   SINCE_US = tonumber(seen[3]) and tonumber(seen[3]) * 1000
   local known = EPOCH and SINCE_US and seen[2] and tonumber(seen[5])
   if known and tonumber(seen[5]) ~= TTL_MS then
-    return {'timing', tonumber(seen[5])}
+    -- After a loss of memory whoever asks first sets the timing. Who was here before, with leases that
+    -- last longer, corrects it as long as nothing can have been granted.
+    local granted_nothing = seen[2] == replid and NOW_US - SINCE_US < tonumber(seen[5]) * 1000
+    if not (NAMED > 0 and TTL_MS > tonumber(seen[5]) and granted_nothing) then
+      return {'timing', tonumber(seen[5])}
+    end
+    known = false
   end
   local suspected = ARGV[3] == '1' and EPOCH == NAMED
   -- Somebody was here in a later epoch than this server remembers: it has forgotten one.

@@ -39,14 +39,22 @@ impl State {
         self.forget_expired(clock);
         let now = self.now_us(clock);
         let hold = micros(ask.term.hold_off());
-        let before = self.data.epoch;
+        let mut before = self.data.epoch;
         if let Some(it) = before.filter(|it| it.lease_ttl != ask.term.ttl) {
-            return Err(StoreError {
-                op: "join the fleet on",
-                target: "the store".into(),
-                fault: Fault::Misconfigured,
-                reason: format!("--lease-ttl {:?}, the fleet has {:?}", ask.term.ttl, it.lease_ttl),
-            });
+            let granted_nothing =
+                it.replid == self.replid && now < it.since_us + micros(it.lease_ttl);
+            if ask.epoch == Epoch(0) || ask.term.ttl < it.lease_ttl || !granted_nothing {
+                return Err(StoreError {
+                    op: "join the fleet on",
+                    target: "the store".into(),
+                    fault: Fault::Misconfigured,
+                    reason: format!(
+                        "--lease-ttl {:?}, the fleet has {:?}",
+                        ask.term.ttl, it.lease_ttl
+                    ),
+                });
+            }
+            before = None;
         }
         let mut epoch = match before {
             Some(it)

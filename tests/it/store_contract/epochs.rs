@@ -220,6 +220,26 @@ pub fn another_lease_ttl_is_refused_with_both_values(world: &mut dyn World) {
     assert_eq!(live.len(), 1, "the refused one is listed: {live:?}");
 }
 
+/// R14: a misconfigured newcomer that asks first after a loss does not lock the fleet out, nor shorten
+/// the hold-off its leases need.
+pub fn a_fleet_corrects_the_timing_of_a_newcomer_that_came_first_after_a_loss(
+    world: &mut dyn World,
+) {
+    let mut a = Asker::alive(world, "a");
+    a.grant(&endpoint("e"));
+    world.flush();
+    let short = Term::new(Duration::from_secs(12));
+    let mut newcomer = Asker::with_term(world, "b", false, short);
+    newcomer.beat();
+    a.beat();
+    assert!(a.holds_off());
+    let error = newcomer.store.beat(&newcomer.ask(), TTL, Weight(1)).unwrap_err();
+    assert_eq!(error.fault, Fault::Misconfigured, "{error}");
+    let longer = Asker::with_term(world, "c", false, Term::new(2 * TTL));
+    let error = longer.store.beat(&longer.ask(), TTL, Weight(1)).unwrap_err();
+    assert_eq!(error.fault, Fault::Misconfigured, "a stranger changed the timing: {error}");
+}
+
 /// FR-006, R13: whoever hears "broken" knows that others may have taken its leases.
 pub fn a_heartbeat_says_whether_the_one_before_was_still_there(world: &mut dyn World) {
     let mut a = Asker::new(world, "a", true);
