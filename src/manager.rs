@@ -72,7 +72,7 @@ impl LeaseManager {
         let config = &Config { weight: 0, ..config.clone() };
         let table = table(config, me, clock);
         let (_source, until) = stop();
-        let keeper = Keeper::start(config, &table, lines, &until)?;
+        let keeper = Keeper::start(config, &table, lines, &Arc::default(), &until)?;
         Ok(Self { table, store: Arc::clone(&lines.reconcile), keeper })
     }
 

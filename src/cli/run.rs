@@ -1,5 +1,6 @@
 //! `leasehold run`: one instance, until SIGTERM or SIGINT.
 
+use std::env;
 use std::io;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -9,6 +10,8 @@ use leasehold::clock::BootClock;
 use leasehold::config::Config;
 use leasehold::daemon::keeper::{Lines, StartError};
 use leasehold::daemon::state_file::StateFile;
+use leasehold::daemon::systemd::{self, Notifier};
+use leasehold::daemon::thread::stop;
 use leasehold::event::Event;
 use leasehold::model::{InstanceId, Term};
 use leasehold::pipeline::poll::NetPoller;
@@ -38,6 +41,7 @@ pub(crate) fn run(config: Config) -> ExitCode {
 fn instance(config: &Config, targets: Targets) -> Result<(), String> {
     let signalled = stop_on_signal().map_err(|error| format!("cannot handle signals: {error}"))?;
     let me = InstanceId::generate_now(&config.host_name);
+    let manager = manager()?;
     let mut state = StateOfRuntimeDir::take(config, &me)?;
     let lines = Lines::redis(config).map_err(|error| error.to_string())?;
     let redis = config.redis.to_string();
@@ -47,9 +51,16 @@ fn instance(config: &Config, targets: Targets) -> Result<(), String> {
     match Daemon::start(config, me.clone(), clock, &lines, poller, &signalled) {
         Ok(daemon) => {
             state.bury_predecessors(lines.rest.as_ref(), config.store_timeout);
+            let (watching, when) = stop();
+            let watchdog =
+                systemd::watch(Arc::clone(&manager), Arc::clone(daemon.progress()), when)
+                    .map_err(|error| format!("cannot start a thread: {error}"))?;
             while !signalled.within(Duration::from_secs(3_600)) {}
+            manager.say("STOPPING=1");
             Event::DaemonStopping { reason: "signal" }.log(&me);
             daemon.stop();
+            drop(watching);
+            watchdog.join();
         }
         Err(StartError::Stopped) => Event::DaemonStopped { held: 0 }.log(&me),
         Err(error) => {
@@ -59,6 +70,13 @@ fn instance(config: &Config, targets: Targets) -> Result<(), String> {
     }
     state.clear();
     Ok(())
+}
+
+/// The service manager, if this process has one.
+fn manager() -> Result<Arc<Notifier>, String> {
+    let (socket, period) = (env::var_os("NOTIFY_SOCKET"), env::var_os("WATCHDOG_USEC"));
+    let notifier = Notifier::new(socket.as_deref(), period.as_deref());
+    notifier.map(Arc::new).map_err(|error| format!("cannot reach $NOTIFY_SOCKET: {error}"))
 }
 
 /// The state file, if there is a runtime directory, and whom it named before us (R12).

@@ -17,8 +17,8 @@ use crate::store::{BATCH_MAX, Store};
 pub const VERIFIED_FOR: Duration = Duration::from_secs(1);
 /// A lease that may not be polled under now is looked at again after this.
 const RECHECK: Duration = Duration::from_millis(250);
-/// A wait without anything due.
-const IDLE: Duration = Duration::from_secs(3_600);
+/// A wait without anything due; the watchdog wants to see that we can still wake.
+const IDLE: Duration = Duration::from_secs(2);
 
 /// What reconcile tells dispatch. A late word can delay a poll, never duplicate one.
 #[derive(Clone, Debug)]

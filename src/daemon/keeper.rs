@@ -3,10 +3,11 @@
 use std::io;
 use std::sync::Arc;
 
-use crate::clock::Clock;
+use crate::clock::{BootClock, Clock};
 use crate::config::{Config, LogRenewals};
 use crate::daemon::expiry::Expiry;
 use crate::daemon::heartbeat::Heartbeat;
+use crate::daemon::progress::{Part, Progress};
 use crate::daemon::renewal::Renewal;
 use crate::daemon::report::Reporter;
 use crate::daemon::thread::{Stop, StopSource, Thread, stop};
@@ -120,6 +121,7 @@ impl Keeper {
         config: &Config,
         table: &Arc<OwnershipTable>,
         lines: &Lines,
+        progress: &Arc<Progress>,
         until: &Stop,
     ) -> Result<Self, StartError> {
         let interval = config.heartbeat_interval;
@@ -131,10 +133,14 @@ impl Keeper {
             heartbeat.beat().map(drop)
         })?;
         let (beating, when) = stop();
-        let beater = Arc::clone(&heartbeat);
+        let (beater, moving) = (Arc::clone(&heartbeat), Arc::clone(progress));
+        let beat = move || {
+            moving.mark(Part::Heartbeat, BootClock.now());
+            beater.step()
+        };
         // Source and thread together: whatever fails below, the source is dropped first.
-        let beating = (beating, Thread::steps("heartbeat", when, move || beater.step())?);
-        let keeping = keep(table, &lines.renewal, config.log_renewals)?;
+        let beating = (beating, Thread::steps("heartbeat", when, beat)?);
+        let keeping = keep(table, &lines.renewal, config.log_renewals, progress)?;
         Ok(Self {
             reporter: Reporter::new(table),
             table: Arc::clone(table),
@@ -200,13 +206,19 @@ fn keep(
     table: &Arc<OwnershipTable>,
     line: &Arc<dyn Store>,
     log_renewals: LogRenewals,
+    progress: &Arc<Progress>,
 ) -> io::Result<(StopSource, Vec<Thread>)> {
     let (source, when) = stop();
     let mut keeping = (source, Vec::new());
     let reporter = Reporter::new(table).renewals(log_renewals);
     let renewal = Renewal::new(Arc::clone(line), Arc::clone(table), reporter);
     let expiry = Expiry::new(Arc::clone(table));
-    keeping.1.push(Thread::steps("renewal", when.clone(), move || renewal.step())?);
+    let moving = Arc::clone(progress);
+    let renew = move || {
+        moving.mark(Part::Renewal, BootClock.now());
+        renewal.step()
+    };
+    keeping.1.push(Thread::steps("renewal", when.clone(), renew)?);
     keeping.1.push(Thread::steps("expiry", when, move || expiry.step())?);
     Ok(keeping)
 }

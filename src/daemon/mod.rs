@@ -10,6 +10,7 @@
 //! | `dispatch` | change, poll done, next due | table; Redis (verify) | its schedule | `PollJob` → pollers |
 //! | `poller-NN` | job | table (permit) | the endpoint | `Polled` → publish, `PollDone` → dispatch |
 //! | `publish` | result | | Redis results (fenced) | `Nudge` → reconcile |
+//! | `watchdog` | tick, under systemd | progress of the threads | the manager's socket | |
 //! | `main` | signals | | | nothing: drops the stop sources |
 //!
 //! Every channel is bounded. `changes` blocks reconcile, which nothing safety depends on waits for;
@@ -22,11 +23,13 @@ pub mod heartbeat;
 pub mod keeper;
 mod look;
 pub mod poller;
+pub mod progress;
 pub mod publisher;
 pub mod reconcile;
 pub mod renewal;
 pub mod report;
 pub mod state_file;
+pub mod systemd;
 pub mod thread;
 pub mod watch;
 
@@ -41,6 +44,7 @@ use crate::config::Config;
 use crate::daemon::dispatch::{Dispatch, LeaseChange, PollDone, PollJob};
 use crate::daemon::keeper::{Keeper, Lines, StartError};
 use crate::daemon::poller::PollerThread;
+use crate::daemon::progress::{Part, Progress};
 use crate::daemon::publisher::Publisher;
 use crate::daemon::reconcile::{Nudge, Reconcile};
 use crate::daemon::report::Reporter;
@@ -68,6 +72,7 @@ pub struct Daemon {
     /// Every poller holds the other end.
     pollers_gone: Receiver<()>,
     publish: Option<Thread>,
+    progress: Arc<Progress>,
     stopped: bool,
 }
 
@@ -93,7 +98,8 @@ impl Daemon {
         until: &Stop,
     ) -> Result<Self, StartError> {
         let table = keeper::table(config, me, clock);
-        let keeper = Keeper::start(config, &table, lines, until)?;
+        let progress = Arc::new(Progress::default());
+        let keeper = Keeper::start(config, &table, lines, &progress, until)?;
         // Whatever fails below, what runs already is stopped in the right order: the locals that hold
         // ends of channels go first, then this.
         let mut daemon = Self {
@@ -105,6 +111,7 @@ impl Daemon {
             pollers: Vec::new(),
             pollers_gone: bounded(0).1,
             publish: None,
+            progress: Arc::clone(&progress),
             stopped: false,
         };
         let (nudges, nudged) = bounded(NUDGES_MAX);
@@ -115,7 +122,7 @@ impl Daemon {
         let line = Arc::clone(&lines.dispatch);
         let dispatch = Dispatch::new(line, Arc::clone(&table), pace(config), jobs, config.workers);
         let (polling, when) = stop();
-        daemon.dispatch = Some((polling, run_dispatch(dispatch, changed, done, when)?));
+        daemon.dispatch = Some((polling, run_dispatch(dispatch, changed, done, &progress, when)?));
         let line = Arc::clone(&lines.publish);
         let publisher = Publisher::new(line, Arc::clone(&table), sampled, nudges.clone());
         daemon.publish = Some(Thread::spawn("publish", move || publisher.run())?);
@@ -131,13 +138,18 @@ impl Daemon {
         let line = Arc::clone(&lines.reconcile);
         let (tick, patience) = (config.reconcile_interval, config.drain_timeout);
         let reconcile = Reconcile::new(line, table, changes, tick, patience);
-        movers.push(run_reconcile(reconcile, nudged, when)?);
+        movers.push(run_reconcile(reconcile, nudged, progress, when)?);
         Ok(daemon)
     }
 
     /// What this instance holds.
     pub fn table(&self) -> &Arc<OwnershipTable> {
         &self.table
+    }
+
+    /// How its threads are.
+    pub fn progress(&self) -> &Arc<Progress> {
+        &self.progress
     }
 
     /// Stops it. Dropping does the same.
@@ -188,11 +200,14 @@ fn run_dispatch(
     mut dispatch: Dispatch,
     changes: Receiver<LeaseChange>,
     dones: Receiver<PollDone>,
+    progress: &Arc<Progress>,
     when: Stop,
 ) -> io::Result<Thread> {
+    let progress = Arc::clone(progress);
     Thread::spawn("dispatch", move || {
         let mut changes = changes;
         loop {
+            progress.mark(Part::Dispatch, BootClock.now());
             let due = after(dispatch.step());
             select! {
                 recv(when.receiver()) -> _ => return,
@@ -237,12 +252,17 @@ fn run_watch(
 fn run_reconcile(
     mut reconcile: Reconcile,
     nudges: Receiver<Nudge>,
+    progress: Arc<Progress>,
     when: Stop,
 ) -> io::Result<Thread> {
     Thread::spawn("reconcile", move || {
         let mut heard: Vec<Nudge> = Vec::new();
         loop {
+            progress.mark(Part::Reconcile, BootClock.now());
             let due = after(reconcile.step(&heard));
+            if reconcile.is_ready() {
+                progress.mark_ready();
+            }
             heard.clear();
             select! {
                 recv(when.receiver()) -> _ => return,

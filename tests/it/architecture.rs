@@ -181,6 +181,33 @@ fn every_event_and_every_key_is_in_the_architecture_page() {
 }
 
 #[test]
+fn every_option_that_a_page_names_exists() {
+    let table = read("src/cli/options.rs");
+    let exists = |name: &str| table.contains(&format!("name: \"{name}\""));
+    let foreign = ["example", "now", "foo-bar"]; // of cargo, systemctl, and nobody
+    for page in ["README.md", "ARCHITECTURE.md", "systemd/leasehold.service"] {
+        for name in named_with_hyphens(&read(page), "--") {
+            assert!(exists(&name) || foreign.contains(&name.as_str()), "{page} names --{name}");
+        }
+    }
+    let settings = read("systemd/leasehold.env.example");
+    for name in settings.split("LEASEHOLD_").skip(1) {
+        let end = name.find(|c: char| !c.is_ascii_uppercase() && c != '_').unwrap_or(name.len());
+        let option = name[..end].to_lowercase().replace('_', "-");
+        assert!(exists(&option), "the example settings name {option}");
+    }
+}
+
+/// The lower-case words with hyphens that stand behind `prefix`.
+fn named_with_hyphens(text: &str, prefix: &str) -> Vec<String> {
+    let words = text.split(prefix).skip(1).map(|it| {
+        let end = it.find(|c: char| !c.is_ascii_lowercase() && c != '-').unwrap_or(it.len());
+        it[..end].trim_end_matches('-').to_owned()
+    });
+    words.filter(|it| it.len() > 2).collect()
+}
+
+#[test]
 fn every_dependency_has_its_reason_in_the_architecture_page() {
     let page = read("ARCHITECTURE.md");
     let manifest = read("Cargo.toml");

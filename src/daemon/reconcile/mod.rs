@@ -125,6 +125,11 @@ impl Reconcile {
             && self.table.hold_off().is_none()
     }
 
+    /// Whether the first round is done.
+    pub fn is_ready(&self) -> bool {
+        self.ready
+    }
+
     fn take_in(&mut self, nudge: &Nudge) {
         match nudge {
             Nudge::PollEnded => (),

@@ -1,0 +1,70 @@
+//! Does every thread that safety or balance depends on still move? What the watchdog asks (R12).
+//!
+//! A hung instance that still beats is the one fault that balance cannot heal: it keeps its share and
+//! does nothing with it. So nobody vouches for the process unless all of these make progress.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::clock::Moment;
+
+/// A thread that must not hang.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "named as the threads are")]
+pub enum Part {
+    Heartbeat,
+    Renewal,
+    Reconcile,
+    Dispatch,
+}
+
+/// When each part last moved.
+#[derive(Debug, Default)]
+pub struct Progress {
+    moved_at: [AtomicU64; 4],
+    ready: AtomicBool,
+}
+
+impl Progress {
+    /// `part` moves.
+    pub fn mark(&self, part: Part, now: Moment) {
+        self.moved_at[part as usize].store(now.as_nanos(), Ordering::Relaxed);
+    }
+
+    /// The first round is done.
+    pub fn mark_ready(&self) {
+        self.ready.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the first round is done.
+    pub fn is_ready(&self) -> bool {
+        self.ready.load(Ordering::Relaxed)
+    }
+
+    /// Whether every part has moved within `patience`.
+    pub fn moves(&self, now: Moment, patience: Duration) -> bool {
+        self.moved_at
+            .iter()
+            .all(|it| now.since(Moment::from_nanos(it.load(Ordering::Relaxed))) <= patience)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// R12.
+    #[test]
+    fn nobody_vouches_for_a_process_of_which_one_part_hangs() {
+        let at = |seconds: u64| Moment::from_nanos(seconds * 1_000_000_000);
+        let patience = Duration::from_secs(20);
+        let parts = [Part::Heartbeat, Part::Renewal, Part::Reconcile, Part::Dispatch];
+        for hung in parts {
+            let progress = Progress::default();
+            parts.iter().for_each(|it| progress.mark(*it, at(100)));
+            assert!(progress.moves(at(110), patience));
+            parts.iter().filter(|it| **it != hung).for_each(|it| progress.mark(*it, at(130)));
+            assert!(!progress.moves(at(130), patience), "{hung:?} hangs");
+        }
+    }
+}
