@@ -184,7 +184,7 @@ fn every_event_and_every_key_is_in_the_architecture_page() {
 fn every_option_that_a_page_names_exists() {
     let table = read("src/cli/options.rs");
     let exists = |name: &str| table.contains(&format!("name: \"{name}\""));
-    let foreign = ["example", "now", "foo-bar"]; // of cargo, systemctl, and nobody
+    let foreign = ["help", "example", "now", "foo-bar"]; // of cargo, systemctl, and nobody
     for page in ["README.md", "ARCHITECTURE.md", "systemd/leasehold.service"] {
         for name in named_with_hyphens(&read(page), "--") {
             assert!(exists(&name) || foreign.contains(&name.as_str()), "{page} names --{name}");
