@@ -789,6 +789,20 @@ fn r13_a_lapsed_heartbeat_loses_everything_even_if_the_next_one_succeeds() {
     assert!(solo.table.is_empty());
 }
 
+/// C4 (a): late by less than the margin, so that the key is still there and the store sees no gap.
+#[test]
+fn r13_a_heartbeat_that_comes_within_the_margin_is_late_all_the_same() {
+    let solo = Solo::new("a");
+    solo.acquire("e").unwrap();
+    for _ in 0..2 {
+        solo.clock.pass(RENEW);
+        solo.renew();
+    }
+    solo.clock.pass(RENEW - MARGIN / 2);
+    solo.beat();
+    assert!(solo.table.is_empty(), "a late heartbeat healed a lapse");
+}
+
 #[test]
 fn r13_a_heartbeat_counts_from_before_the_question() {
     let solo = Solo::new("a");
@@ -810,14 +824,12 @@ fn r13_a_grant_asked_for_before_a_lapse_is_dropped() {
     let solo = Solo::new("a");
     solo.acquire("warm-up");
     let wanted = [endpoint("e")];
+    solo.clock.pass(RENEW);
     let question = solo.table.question();
     let reply = solo.store.acquire(&question.ask, &wanted).unwrap();
-    solo.clock.pass(TTL - MARGIN - Duration::from_millis(1));
     // Frozen here: the heartbeat lapses, and beats again before anybody noticed.
-    let late = solo.table.question();
-    solo.clock.pass(Duration::from_millis(1));
-    let beat = solo.store.beat(&late.ask, TTL, Weight(1)).unwrap();
-    solo.table.beaten(&late, &beat);
+    solo.clock.pass(TTL - MARGIN - RENEW);
+    solo.beat();
     let (gained, _) = solo.table.granted(&question, &wanted, &reply);
     assert!(gained.is_empty());
 }
