@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -10,6 +10,8 @@ use leasehold::clock::{BootClock, Clock};
 use leasehold::pipeline::poll::command::CommandPoller;
 use leasehold::pipeline::poll::testing::permit_for_tests;
 use leasehold::{PollPermit, Poller, Revoked, Sample, Session};
+
+use crate::support::process::TempDir;
 
 const GUARDIAN: &str = env!("CARGO_BIN_EXE_leasehold");
 const LIMIT: Duration = Duration::from_secs(20);
@@ -41,13 +43,6 @@ fn text(sample: &Sample) -> &str {
 }
 
 /// A directory of one test, empty at its start.
-fn directory(test: &str) -> PathBuf {
-    let path = std::env::temp_dir().join(format!("leasehold-{test}-{}", std::process::id()));
-    drop(fs::remove_dir_all(&path));
-    fs::create_dir_all(&path).unwrap();
-    path
-}
-
 fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let never = crossbeam_channel::never::<()>();
     let deadline = BootClock.now() + LIMIT;
@@ -168,7 +163,8 @@ fn input_that_is_not_read_and_output_that_is_too_long_hold_nobody_up() {
 
 #[test]
 fn what_a_command_leaves_behind_ends_with_it() {
-    let file = directory("leftovers").join("pids");
+    let dir = TempDir::new();
+    let file = dir.path().join("pids");
     let script = format!("trap '' TERM; sleep 1000 & echo $! > {}; echo done", file.display());
     let begun = BootClock.now();
     let sample = shell(&script);
@@ -186,7 +182,8 @@ fn a_command_that_closes_its_output_is_still_waited_for() {
 
 #[test]
 fn a_command_that_takes_too_long_ends_with_its_whole_family() {
-    let file = directory("late").join("pids");
+    let dir = TempDir::new();
+    let file = dir.path().join("pids");
     let (permit, _revoke) = permit_for_tests("e1", "i", 1);
     let limit = Duration::from_millis(1_500);
     let sample = poll_as(&["sh", "-c", &family(&file)], &permit, limit, 1_000).unwrap();
@@ -208,7 +205,8 @@ fn a_command_may_tidy_up_between_term_and_kill() {
 /// R3: over within the margin, which may be as short as 190 ms.
 #[test]
 fn a_lost_lease_ends_a_command_with_its_whole_family() {
-    let file = directory("lost").join("pids");
+    let dir = TempDir::new();
+    let file = dir.path().join("pids");
     let (permit, revoke) = permit_for_tests("e1", "i", 1);
     let script = family(&file);
     std::thread::scope(|scope| {
@@ -230,7 +228,8 @@ fn a_lost_lease_ends_a_command_with_its_whole_family() {
 /// R2.
 #[test]
 fn without_a_permit_no_command_starts() {
-    let file = directory("refused").join("started");
+    let dir = TempDir::new();
+    let file = dir.path().join("started");
     let (permit, revoke) = permit_for_tests("e1", "i", 1);
     revoke();
     let script = format!("echo x > {}", file.display());
@@ -273,7 +272,8 @@ fn guardian(script: &str) -> Child {
 /// R12.
 #[test]
 fn a_closed_pipe_ends_the_guardian_and_everything_under_it() {
-    let file = directory("closed").join("pids");
+    let dir = TempDir::new();
+    let file = dir.path().join("pids");
     let mut guardian = guardian(&family(&file));
     let pids = pids(&file, 3);
     drop(guardian.stdin.take());
@@ -287,7 +287,8 @@ fn a_closed_pipe_ends_the_guardian_and_everything_under_it() {
 /// R12.
 #[test]
 fn a_term_for_the_group_does_not_end_its_guardian() {
-    let file = directory("term").join("pids");
+    let dir = TempDir::new();
+    let file = dir.path().join("pids");
     let script = format!(
         "trap 'echo $$ >> {0}' TERM; echo $$ >> {0}; while :; do sleep 0.01; done",
         file.display()
@@ -311,7 +312,8 @@ fn a_killed_daemon_takes_its_commands_along() {
         shell(&family(Path::new(&file)));
         return;
     }
-    let file = directory("killed").join("pids");
+    let dir = TempDir::new();
+    let file = dir.path().join("pids");
     let mut daemon = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", me])
         .env("PIDS", &file)
@@ -327,7 +329,8 @@ fn a_killed_daemon_takes_its_commands_along() {
 /// A guardian that is gone (out of memory, an operator) must not leave its command behind.
 #[test]
 fn a_killed_guardian_takes_its_command_along() {
-    let file = directory("guardian").join("pids");
+    let dir = TempDir::new();
+    let file = dir.path().join("pids");
     let sample = shell(&format!("echo $$ > {}; kill -9 $PPID; sleep 1000", file.display()));
     assert_eq!(sample.error.as_deref(), Some("the guardian ended before the command did"));
     all_gone(&pids(&file, 1));
