@@ -33,7 +33,7 @@ ci: lint doc deps test ## lint, doc, deps and test: what .ci/run calls
 bench: setup ## what a renewal costs, next to plain PEXPIRE
 	$(CARGO) bench --locked --bench renewal
 
-demo: setup ## three instances, a private Redis, four mishaps: about a minute
+demo: setup ## four instances, a private Redis, four mishaps: about half a minute
 	$(CARGO) build --locked --quiet --bin leasehold --example demo
 	@$(TARGET)/debug/examples/demo
 

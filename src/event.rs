@@ -43,6 +43,9 @@ pub enum Event<'a> {
     InstanceJoined { other: &'a InstanceId },
     InstanceLeft { other: &'a InstanceId },
     PlacementStuck { reason: &'a str },
+    HeartbeatFailed { error: &'a dyn fmt::Display },
+    HeartbeatResumed,
+    ManagerUnreachable { error: &'a dyn fmt::Display },
 }
 
 impl Event<'_> {
@@ -78,6 +81,9 @@ impl Event<'_> {
             Self::InstanceJoined { .. } => "instance.joined",
             Self::InstanceLeft { .. } => "instance.left",
             Self::PlacementStuck { .. } => "placement.stuck",
+            Self::HeartbeatFailed { .. } => "heartbeat.failed",
+            Self::HeartbeatResumed => "heartbeat.resumed",
+            Self::ManagerUnreachable { .. } => "manager.unreachable",
         }
     }
 
@@ -97,9 +103,29 @@ impl Event<'_> {
             | Self::PollSkipped { .. }
             | Self::EndpointLight { .. }
             | Self::SessionInvalid { .. }
-            | Self::PlacementStuck { .. } => Level::Warn,
+            | Self::PlacementStuck { .. }
+            | Self::HeartbeatFailed { .. }
+            | Self::ManagerUnreachable { .. } => Level::Warn,
             _ => Level::Info,
         }
+    }
+
+    fn poll_fields(&self, line: &mut Fields<'_, '_>) -> fmt::Result {
+        match self {
+            Self::PollOk { endpoint, fence, status, took } => {
+                line.put("endpoint", endpoint)?.put("fence", fence)?;
+                line.maybe("status", status)?.put("duration_ms", &took.as_millis())?;
+            }
+            Self::PollFailed { endpoint, fence, error, took } => {
+                line.put("endpoint", endpoint)?.put("fence", fence)?.put("error", error)?;
+                line.put("duration_ms", &took.as_millis())?;
+            }
+            Self::PollUnpublished { endpoint, fence, error } => {
+                line.put("endpoint", endpoint)?.put("fence", fence)?.put("error", error)?;
+            }
+            _ => (),
+        }
+        Ok(())
     }
 
     /// Says it, once, as `instance`.
@@ -144,19 +170,14 @@ impl fmt::Display for Event<'_> {
             Self::StoreHoldoff { left, epoch } => {
                 line.put("left_ms", &left.as_millis())?.put("epoch", epoch)?;
             }
-            Self::StoreUnreachable { error } => line.put("error", error)?.end(),
+            Self::StoreUnreachable { error }
+            | Self::HeartbeatFailed { error }
+            | Self::ManagerUnreachable { error } => line.put("error", error)?.end(),
+            Self::HeartbeatResumed => (),
             Self::StoreReachable { away } => line.put("away_ms", &away.as_millis())?.end(),
             Self::StoreClock { ahead } => line.put("ahead_ms", &ahead.as_millis())?.end(),
-            Self::PollOk { endpoint, fence, status, took } => {
-                line.put("endpoint", endpoint)?.put("fence", fence)?;
-                line.maybe("status", status)?.put("duration_ms", &took.as_millis())?;
-            }
-            Self::PollFailed { endpoint, fence, error, took } => {
-                line.put("endpoint", endpoint)?.put("fence", fence)?.put("error", error)?;
-                line.put("duration_ms", &took.as_millis())?;
-            }
-            Self::PollUnpublished { endpoint, fence, error } => {
-                line.put("endpoint", endpoint)?.put("fence", fence)?.put("error", error)?;
+            Self::PollOk { .. } | Self::PollFailed { .. } | Self::PollUnpublished { .. } => {
+                self.poll_fields(&mut line)?;
             }
             Self::LeaseReclaimed { endpoint, fence }
             | Self::PollFenced { endpoint, fence }

@@ -5,17 +5,14 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::clock::{BootClock, Clock, Moment};
 use crate::config::Config;
 use crate::daemon::keeper::{Keeper, Lines, StartError, table};
-use crate::daemon::thread::stop;
-use crate::model::{EndpointId, FenceToken, InstanceId, Tenure};
-use crate::pipeline::lease::Standing;
+use crate::model::{EndpointId, FenceToken, InstanceId};
 use crate::pipeline::ownership::OwnershipTable;
 use crate::pipeline::placement::preference;
-use crate::store::{Store, StoreError, Wake};
+use crate::store::{Acquire, Fault, Store, StoreError, Wake};
 
 /// A running instance that holds leases until it is stopped or dropped.
 pub struct LeaseManager {
@@ -56,7 +53,6 @@ impl LeaseManager {
     /// Connects to the Redis of `config` and begins to beat. Fails where a daemon would wait.
     pub fn start(config: Config) -> Result<Self, StartError> {
         let lines = Lines::redis(&config).map_err(StartError::Store)?;
-        lines.rest.inspect(config.store_timeout).map_err(StartError::Store)?;
         let me = InstanceId::generate_now(&config.host_name);
         Self::start_on(&config, me, &lines, Arc::new(BootClock))
     }
@@ -71,8 +67,7 @@ impl LeaseManager {
         // Daemons on the same prefix must not keep a share of their endpoints for us: we take none.
         let config = &Config { weight: 0, ..config.clone() };
         let table = table(config, me, clock);
-        let (_source, until) = stop();
-        let keeper = Keeper::start(config, &table, lines, &Arc::default(), &until)?;
+        let keeper = Keeper::start(config, &table, lines, &Arc::default(), None)?;
         Ok(Self { table, store: Arc::clone(&lines.reconcile), keeper })
     }
 
@@ -93,8 +88,11 @@ impl LeaseManager {
             let wanted = std::slice::from_ref(endpoint);
             let reply = self.store.acquire(&question.ask, wanted)?;
             let (gained, _) = self.table.granted(&question, wanted, &reply);
-            if reply.answer.is_some() {
-                return Ok(!gained.is_empty());
+            match reply.answer.and_then(|it| it.into_iter().next()) {
+                // Losing is an answer; what could not be decided is none.
+                Some(Acquire::Failed(why)) => return Err(undecided(endpoint, why)),
+                Some(_) => return Ok(!gained.is_empty()),
+                None => (),
             }
         }
         Ok(false)
@@ -102,14 +100,10 @@ impl LeaseManager {
 
     /// Gives the lease back, if it is held, and says so.
     pub fn release(&self, endpoint: &EndpointId) -> Result<(), StoreError> {
-        if !self.table.drain(endpoint) {
-            return Ok(());
-        }
-        let tenures: Vec<Tenure> = self.table.drained(Duration::ZERO);
+        let Some(tenure) = self.table.let_go(endpoint) else { return Ok(()) };
         let from = self.table.instance().clone();
-        let freed = tenures.iter().map(|it| it.endpoint.clone()).collect();
-        let word = Wake { to: None, from, wants: vec![], freed };
-        self.store.release(&self.table.question().ask, &tenures, &[word]).map(drop)
+        let word = Wake { to: None, from, wants: vec![], freed: vec![endpoint.clone()] };
+        self.store.release(&self.table.question().ask, &[tenure], &[word]).map(drop)
     }
 
     /// Whether something may be done under this lease, right now.
@@ -119,8 +113,7 @@ impl LeaseManager {
 
     /// The fence under which `endpoint` is held right now: send it along with every effect.
     pub fn fence(&self, endpoint: &EndpointId) -> Option<FenceToken> {
-        let fence = self.table.tenure(endpoint)?.fence;
-        self.is_owned(endpoint).then_some(fence)
+        self.table.usable(endpoint).map(|it| it.fence)
     }
 
     /// Everything held, in whatever standing.
@@ -131,7 +124,7 @@ impl LeaseManager {
     /// How `endpoint` stands. Asks the store only about what is not held here.
     pub fn info(&self, endpoint: &EndpointId) -> Result<LeaseInfo, StoreError> {
         if let Some(held) = self.table.holding(endpoint) {
-            let owned = held.standing == Standing::Held && self.table.now() < held.deadline;
+            let owned = self.table.may_poll(endpoint);
             return Ok(LeaseInfo {
                 owner: Some(self.instance_id().clone()),
                 state: if owned { LeaseState::Owned } else { LeaseState::Uncertain },
@@ -162,6 +155,10 @@ impl LeaseManager {
     pub fn instance_id(&self) -> &InstanceId {
         self.table.instance()
     }
+}
+
+fn undecided(endpoint: &EndpointId, reason: String) -> StoreError {
+    StoreError { op: "acquire", target: endpoint.to_string(), fault: Fault::Refused, reason }
 }
 
 impl fmt::Debug for LeaseManager {

@@ -41,7 +41,7 @@ pub(crate) fn run(config: Config) -> ExitCode {
 fn instance(config: &Config, targets: Targets) -> Result<(), String> {
     let signalled = stop_on_signal().map_err(|error| format!("cannot handle signals: {error}"))?;
     let me = InstanceId::generate_now(&config.host_name);
-    let manager = manager()?;
+    let manager = manager(&me);
     let mut state = StateOfRuntimeDir::take(config, &me)?;
     let lines = Lines::redis(config).map_err(|error| error.to_string())?;
     let redis = config.redis.to_string();
@@ -52,9 +52,11 @@ fn instance(config: &Config, targets: Targets) -> Result<(), String> {
         Ok(daemon) => {
             state.bury_predecessors(lines.rest.as_ref(), config.store_timeout);
             let (watching, when) = stop();
-            let watchdog =
-                systemd::watch(Arc::clone(&manager), Arc::clone(daemon.progress()), when)
-                    .map_err(|error| format!("cannot start a thread: {error}"))?;
+            // Each part moves at least this often when all is well.
+            let patience = 2 * (config.heartbeat_interval + config.store_timeout);
+            let progress = Arc::clone(daemon.progress());
+            let watchdog = systemd::watch(Arc::clone(&manager), progress, patience, when)
+                .map_err(|error| format!("cannot start a thread: {error}"))?;
             while !signalled.within(Duration::from_secs(3_600)) {}
             manager.say("STOPPING=1");
             Event::DaemonStopping { reason: "signal" }.log(&me);
@@ -62,10 +64,15 @@ fn instance(config: &Config, targets: Targets) -> Result<(), String> {
             drop(watching);
             watchdog.join();
         }
-        Err(StartError::Stopped) => Event::DaemonStopped { held: 0 }.log(&me),
         Err(error) => {
             state.forget_me();
-            return Err(error.to_string());
+            return match error {
+                StartError::Stopped => {
+                    Event::DaemonStopped { held: 0 }.log(&me);
+                    Ok(())
+                }
+                error => Err(error.to_string()),
+            };
         }
     }
     state.clear();
@@ -73,10 +80,14 @@ fn instance(config: &Config, targets: Targets) -> Result<(), String> {
 }
 
 /// The service manager, if this process has one.
-fn manager() -> Result<Arc<Notifier>, String> {
+fn manager(me: &InstanceId) -> Arc<Notifier> {
     let (socket, period) = (env::var_os("NOTIFY_SOCKET"), env::var_os("WATCHDOG_USEC"));
     let notifier = Notifier::new(socket.as_deref(), period.as_deref());
-    notifier.map(Arc::new).map_err(|error| format!("cannot reach $NOTIFY_SOCKET: {error}"))
+    Arc::new(notifier.unwrap_or_else(|error| {
+        // One that does not listen is no reason not to start.
+        Event::ManagerUnreachable { error: &error }.log(me);
+        Notifier::default()
+    }))
 }
 
 /// The state file, if there is a runtime directory, and whom it named before us (R12).

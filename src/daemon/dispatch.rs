@@ -94,6 +94,11 @@ impl Dispatch {
         Self { store, table, reporter, schedule, jobs, out: 0, out_max: 2 * workers }
     }
 
+    /// The moment it is.
+    pub fn now(&self) -> Moment {
+        self.table.now()
+    }
+
     /// Takes in a change of ownership.
     pub fn change(&mut self, change: LeaseChange) {
         let now = self.table.now();

@@ -3,7 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
+
 use crate::daemon::report::Reporter;
+use crate::event::Event;
 use crate::model::Weight;
 use crate::pipeline::ownership::OwnershipTable;
 use crate::store::{Store, StoreError};
@@ -15,6 +18,8 @@ pub struct Heartbeat {
     reporter: Reporter,
     weight: Weight,
     interval: Duration,
+    /// Why the last beat failed, if it did.
+    trouble: Mutex<Option<String>>,
 }
 
 impl Heartbeat {
@@ -26,12 +31,27 @@ impl Heartbeat {
         interval: Duration,
     ) -> Self {
         let reporter = Reporter::new(&table);
-        Self { store, table, reporter, weight, interval }
+        Self { store, table, reporter, weight, interval, trouble: Mutex::default() }
     }
 
     /// Beats once; how long to wait for the next.
     pub fn step(&self) -> Duration {
-        self.beat().unwrap_or_else(|_| self.table.rhythm().retry_interval())
+        let beaten = self.beat();
+        self.tell(beaten.as_ref().err());
+        beaten.unwrap_or_else(|_| self.table.rhythm().retry_interval())
+    }
+
+    /// Once per change.
+    fn tell(&self, error: Option<&StoreError>) {
+        let now = error.map(ToString::to_string);
+        let before = std::mem::replace(&mut *self.trouble.lock(), now.clone());
+        match now {
+            Some(error) if before.as_ref() != Some(&error) => {
+                self.reporter.say(&Event::HeartbeatFailed { error: &error });
+            }
+            None if before.is_some() => self.reporter.say(&Event::HeartbeatResumed),
+            _ => (),
+        }
     }
 
     /// Beats once, or says why not.

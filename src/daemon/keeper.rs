@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-use crate::clock::{BootClock, Clock};
+use crate::clock::Clock;
 use crate::config::{Config, LogRenewals};
 use crate::daemon::expiry::Expiry;
 use crate::daemon::heartbeat::Heartbeat;
@@ -82,6 +82,7 @@ pub struct Keeper {
     reporter: Reporter,
     heartbeat: Arc<Heartbeat>,
     beating: Option<(StopSource, Thread)>,
+    withdrawn: bool,
     keeping: Option<(StopSource, Vec<Thread>)>,
 }
 
@@ -116,13 +117,13 @@ impl From<io::Error> for StartError {
 
 impl Keeper {
     /// Waits for a store that can be trusted (R14), announces this instance, and keeps what `table`
-    /// will hold.
+    /// will hold. Without an `until` that could end the wait, the first failure is the last.
     pub fn start(
         config: &Config,
         table: &Arc<OwnershipTable>,
         lines: &Lines,
         progress: &Arc<Progress>,
-        until: &Stop,
+        until: Option<&Stop>,
     ) -> Result<Self, StartError> {
         let interval = config.heartbeat_interval;
         let line = Arc::clone(&lines.heartbeat);
@@ -133,33 +134,36 @@ impl Keeper {
             heartbeat.beat().map(drop)
         })?;
         let (beating, when) = stop();
-        let (beater, moving) = (Arc::clone(&heartbeat), Arc::clone(progress));
+        let (beater, moving, clock) =
+            (Arc::clone(&heartbeat), Arc::clone(progress), Arc::clone(table));
         let beat = move || {
-            moving.mark(Part::Heartbeat, BootClock.now());
+            moving.mark(Part::Heartbeat, clock.now());
             beater.step()
         };
-        // Source and thread together: whatever fails below, the source is dropped first.
-        let beating = (beating, Thread::steps("heartbeat", when, beat)?);
-        let keeping = keep(table, &lines.renewal, config.log_renewals, progress)?;
-        Ok(Self {
+        // Whatever fails below, this is dropped: it withdraws the heartbeat that was the first.
+        let mut keeper = Self {
             reporter: Reporter::new(table),
             table: Arc::clone(table),
             store: Arc::clone(&lines.rest),
             heartbeat,
-            beating: Some(beating),
-            keeping: Some(keeping),
-        })
+            beating: None,
+            withdrawn: false,
+            keeping: None,
+        };
+        keeper.beating = Some((beating, Thread::steps("heartbeat", when, beat)?));
+        keeper.keeping = Some(keep(table, &lines.renewal, config.log_renewals, progress)?);
+        Ok(keeper)
     }
 
     /// R11: from now on nobody counts us. Leases are still renewed. What is given back must not be
     /// taken by us again.
     pub fn end_heartbeat(&mut self) {
-        if let Some((beating, beat)) = self.beating.take() {
-            drop(beating);
-            beat.join();
-            if let Err(error) = self.heartbeat.withdraw() {
-                self.reporter.say(&Event::StoreUnreachable { error: &error });
-            }
+        if std::mem::replace(&mut self.withdrawn, true) {
+            return;
+        }
+        drop(self.beating.take()); // the source, then the thread
+        if let Err(error) = self.heartbeat.withdraw() {
+            self.reporter.say(&Event::StoreUnreachable { error: &error });
         }
     }
 
@@ -173,25 +177,26 @@ impl Keeper {
             drop(keeping);
             threads.into_iter().for_each(Thread::join);
         }
+        let mut failure = None;
         for batch in tenures.chunks(BATCH_MAX) {
-            if !self.release(batch) {
-                break; // a store that does not answer is not waited for once per batch
-            }
+            failure = self.release(batch, failure);
         }
     }
 
-    fn release(&self, tenures: &[Tenure]) -> bool {
+    /// A store that did not answer is not waited for once more per batch.
+    fn release(&self, tenures: &[Tenure], failure: Option<StoreError>) -> Option<StoreError> {
         let freed = tenures.iter().map(|it| it.endpoint.clone()).collect();
         let from = self.table.instance().clone();
         let word = Wake { to: None, from, wants: vec![], freed };
-        let answer = self.store.release(&self.table.question().ask, tenures, &[word]);
+        let failure = failure
+            .or_else(|| self.store.release(&self.table.question().ask, tenures, &[word]).err());
         for Tenure { endpoint, .. } in tenures {
             self.reporter.say(&Event::LeaseReleased { endpoint, reason: "shutdown", heir: None });
-            if let Err(error) = &answer {
+            if let Some(error) = &failure {
                 self.reporter.say(&Event::LeaseFailed { endpoint, error });
             }
         }
-        answer.is_ok()
+        failure
     }
 }
 
@@ -213,9 +218,9 @@ fn keep(
     let reporter = Reporter::new(table).renewals(log_renewals);
     let renewal = Renewal::new(Arc::clone(line), Arc::clone(table), reporter);
     let expiry = Expiry::new(Arc::clone(table));
-    let moving = Arc::clone(progress);
+    let (moving, clock) = (Arc::clone(progress), Arc::clone(table));
     let renew = move || {
-        moving.mark(Part::Renewal, BootClock.now());
+        moving.mark(Part::Renewal, clock.now());
         renewal.step()
     };
     keeping.1.push(Thread::steps("renewal", when.clone(), renew)?);
@@ -226,7 +231,7 @@ fn keep(
 /// Tries until it works, is hopeless, or is no longer wanted.
 fn wait_for_store(
     table: &OwnershipTable,
-    until: &Stop,
+    until: Option<&Stop>,
     attempt: impl Fn() -> Result<(), StoreError>,
 ) -> Result<(), StartError> {
     let reporter = Reporter::new(table);
@@ -234,7 +239,7 @@ fn wait_for_store(
     loop {
         match attempt() {
             Ok(()) => break,
-            Err(error) if error.fault == Fault::Misconfigured => {
+            Err(error) if error.fault == Fault::Misconfigured || until.is_none() => {
                 return Err(StartError::Store(error));
             }
             Err(error) => {
@@ -244,7 +249,7 @@ fn wait_for_store(
                 away_since.get_or_insert(table.now());
             }
         }
-        if until.within(table.rhythm().retry_interval()) {
+        if until.is_some_and(|it| it.within(table.rhythm().retry_interval())) {
             return Err(StartError::Stopped);
         }
     }

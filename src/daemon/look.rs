@@ -11,7 +11,7 @@ use crate::clock::Moment;
 use crate::daemon::report::Reporter;
 use crate::event::Event;
 use crate::model::{EndpointId, InstanceId, Session};
-use crate::pipeline::discovery::{Catalogue, News};
+use crate::pipeline::discovery::Catalogue;
 use crate::pipeline::ownership::OwnershipTable;
 use crate::pipeline::placement::View;
 use crate::store::{BATCH_MAX, Store, StoreError};
@@ -75,7 +75,11 @@ impl Looker {
         }
         self.last_look = now;
         self.next_look = now + self.interval;
-        match self.look() {
+        let looked = self.look();
+        // A look that takes long is not followed by the next at once.
+        let took = self.table.now().since(now);
+        self.next_look = self.next_look.max(now + took * 2);
+        match looked {
             Ok(()) => {
                 if let Some(since) = self.away_since.take() {
                     self.reporter.say(&Event::StoreReachable { away: now.since(since) });
@@ -105,10 +109,15 @@ impl Looker {
             }
         }
         let instances = self.store.instances(timeout)?;
-        // R6: a store that has just lost its memory has lost the sessions too. Until its hold-off is over
-        // that is no reason to stop: whoever keeps them may put them back.
-        let forgotten = found.is_empty() && self.table.hold_off().is_some();
-        let news = if forgotten { News::default() } else { self.catalogue.refresh(found) };
+        // R6: a store that has lost its memory has lost the sessions too. Until its hold-off is over that
+        // is no reason to stop: whoever keeps them may put them back. So before anything is believed to
+        // be gone, the store is asked which life it is in.
+        if self.catalogue.misses(&found) {
+            let question = self.table.question();
+            let reply = self.store.verify(&question.ask, &[])?;
+            self.table.saw(&question, &reply);
+        }
+        let news = self.catalogue.refresh(found, self.table.hold_off().is_none());
         for (endpoint, error) in &news.invalid {
             self.reporter.say(&Event::SessionInvalid { endpoint, error });
         }
@@ -167,7 +176,8 @@ impl Looker {
         self.orphans = orphans;
         self.view = view;
         if !self.settled {
-            self.next_look = self.next_look.min(self.live_since + STILL_FOR);
+            let settled_at = (self.live_since + STILL_FOR).max(now + LOOK_INTERVAL_MIN);
+            self.next_look = self.next_look.min(settled_at);
         }
     }
 

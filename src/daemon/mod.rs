@@ -6,10 +6,10 @@
 //! | `renewal` | lease due, retry | table | Redis leases; table | |
 //! | `expiry` | next deadline | table | table; aborts polls | |
 //! | `watch` | push from Redis | Redis pub/sub | | `Nudge` → reconcile |
-//! | `reconcile` | tick, nudge, fallback due | Redis; table | Redis leases; table | `LeaseChange` → dispatch |
+//! | `reconcile` | tick, nudge, fallback due, end of a hold-off | Redis; table | Redis leases; table | `LeaseChange` → dispatch |
 //! | `dispatch` | change, poll done, next due | table; Redis (verify) | its schedule | `PollJob` → pollers |
-//! | `poller-NN` | job | table (permit) | the endpoint | `Polled` → publish, `PollDone` → dispatch |
-//! | `publish` | result | | Redis results (fenced) | `Nudge` → reconcile |
+//! | `poller-NN` | job | table (permit) | the endpoint | `Polled` → publish, `PollDone` → dispatch, `Nudge` → reconcile |
+//! | `publish` | result | table | Redis results (fenced) | `Nudge` → reconcile |
 //! | `watchdog` | tick, under systemd | progress of the threads | the manager's socket | |
 //! | `main` | signals | | | nothing: drops the stop sources |
 //!
@@ -73,7 +73,6 @@ pub struct Daemon {
     pollers_gone: Receiver<()>,
     publish: Option<Thread>,
     progress: Arc<Progress>,
-    stopped: bool,
 }
 
 impl Daemon {
@@ -99,7 +98,7 @@ impl Daemon {
     ) -> Result<Self, StartError> {
         let table = keeper::table(config, me, clock);
         let progress = Arc::new(Progress::default());
-        let keeper = Keeper::start(config, &table, lines, &progress, until)?;
+        let keeper = Keeper::start(config, &table, lines, &progress, Some(until))?;
         // Whatever fails below, what runs already is stopped in the right order: the locals that hold
         // ends of channels go first, then this.
         let mut daemon = Self {
@@ -112,7 +111,6 @@ impl Daemon {
             pollers_gone: bounded(0).1,
             publish: None,
             progress: Arc::clone(&progress),
-            stopped: false,
         };
         let (nudges, nudged) = bounded(NUDGES_MAX);
         let (changes, changed) = bounded(CHANGES_MAX);
@@ -153,16 +151,15 @@ impl Daemon {
     }
 
     /// Stops it. Dropping does the same.
-    pub fn stop(mut self) {
-        self.shut_down();
+    pub fn stop(self) {
+        drop(self);
     }
+}
 
+impl Drop for Daemon {
     /// R11: the order is the safety argument. No poll outlives the renewal of its lease, and nobody
     /// counts us any more when the leases become free.
-    fn shut_down(&mut self) {
-        if std::mem::replace(&mut self.stopped, true) {
-            return;
-        }
+    fn drop(&mut self) {
         drop(self.movers.take()); // reconcile and watch: nothing new is acquired
         for endpoint in self.table.endpoints() {
             self.table.drain(&endpoint); // queued jobs get no permit any more
@@ -178,12 +175,6 @@ impl Daemon {
         self.keeper.release_all();
         let held = self.table.len();
         Reporter::new(&self.table).say(&Event::DaemonStopped { held });
-    }
-}
-
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        self.shut_down();
     }
 }
 
@@ -207,7 +198,7 @@ fn run_dispatch(
     Thread::spawn("dispatch", move || {
         let mut changes = changes;
         loop {
-            progress.mark(Part::Dispatch, BootClock.now());
+            progress.mark(Part::Dispatch, dispatch.now());
             let due = after(dispatch.step());
             select! {
                 recv(when.receiver()) -> _ => return,
@@ -258,7 +249,7 @@ fn run_reconcile(
     Thread::spawn("reconcile", move || {
         let mut heard: Vec<Nudge> = Vec::new();
         loop {
-            progress.mark(Part::Reconcile, BootClock.now());
+            progress.mark(Part::Reconcile, reconcile.now());
             let due = after(reconcile.step(&heard));
             if reconcile.is_ready() {
                 progress.mark_ready();

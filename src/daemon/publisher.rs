@@ -42,6 +42,8 @@ impl Publisher {
         while self.fill(wait) {
             wait = self.step();
         }
+        let left = self.outbox.give_up("stopped before it could be stored");
+        self.report(&left);
     }
 
     /// Waits for something to do; false when there will never be anything again.
@@ -100,7 +102,7 @@ impl Publisher {
         }
     }
 
-    /// Takes a result in, for tests that step without threads.
+    /// Takes in what waits, as far as there is room.
     pub fn take_waiting(&mut self) {
         let room = self.outbox.room();
         let now = self.table.now();

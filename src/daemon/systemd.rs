@@ -40,34 +40,33 @@ impl Notifier {
         Ok(Self { socket: Some(socket), watchdog })
     }
 
-    /// Says it. A manager that does not listen is no reason to stop.
-    pub fn say(&self, state: &str) {
-        if let Some(socket) = &self.socket {
-            let _ = socket.send(state.as_bytes());
-        }
-    }
-
-    /// Whether anybody listens.
-    pub fn is_heard(&self) -> bool {
-        self.socket.is_some()
+    /// Says it; false when it could not be said just now. A manager that does not listen is no reason to
+    /// stop.
+    pub fn say(&self, state: &str) -> bool {
+        self.socket.as_ref().is_none_or(|it| it.send(state.as_bytes()).is_ok())
     }
 }
 
 /// The thread `watchdog`: says when the first round is done, and vouches for the process at half the
-/// manager's period, as long as every part has moved within that period (R12).
-pub fn watch(notifier: Arc<Notifier>, progress: Arc<Progress>, when: Stop) -> io::Result<Thread> {
+/// manager's period, as long as every part has moved within that period, or within `patience` where a
+/// part moves less often (R12).
+pub fn watch(
+    notifier: Arc<Notifier>,
+    progress: Arc<Progress>,
+    patience: Duration,
+    when: Stop,
+) -> io::Result<Thread> {
     let mut said_ready = false;
     let tick = notifier.watchdog.map_or(TICK, |it| TICK.min(it / 4));
     let mut vouched_at = BootClock.now();
     Thread::steps("watchdog", when, move || {
         if !said_ready && progress.is_ready() {
-            said_ready = true;
-            notifier.say("READY=1\nSTATUS=polling");
+            said_ready = notifier.say("READY=1\nSTATUS=polling");
         }
         let now = BootClock.now();
         if let Some(period) = notifier.watchdog {
             let due = now.since(vouched_at) >= period / 2;
-            if due && progress.moves(now, period) {
+            if due && progress.moves(now, period.max(patience)) {
                 vouched_at = now;
                 notifier.say("WATCHDOG=1");
             }

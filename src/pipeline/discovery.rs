@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use std::hash::Hasher;
 
-use fnv::{FnvHashMap, FnvHasher};
+use fnv::{FnvHashMap, FnvHashSet, FnvHasher};
 
 use crate::model::{EndpointId, Session, SessionError};
 use crate::store::RawSession;
@@ -31,28 +31,26 @@ struct Record {
 pub struct News {
     /// New, or changed in any way, paused ones too.
     pub changed: Vec<Arc<Session>>,
-    /// No longer there, or no longer understood.
-    pub removed: Vec<EndpointId>,
     /// Not understood, by key suffix, and not reported before.
     pub invalid: Vec<(String, SessionError)>,
 }
 
 impl Catalogue {
-    /// Takes in everything a full look found.
-    pub fn refresh(&mut self, found: Vec<(String, RawSession)>) -> News {
+    /// Whether something that is known is not among what was found.
+    pub fn misses(&self, found: &[(String, RawSession)]) -> bool {
+        let found: FnvHashSet<&str> = found.iter().map(|it| it.0.as_str()).collect();
+        self.records.keys().any(|it| !found.contains(it.as_str()))
+    }
+
+    /// Takes in everything a full look found. What it did not find is gone, if it `may_forget`.
+    pub fn refresh(&mut self, found: Vec<(String, RawSession)>, may_forget: bool) -> News {
         self.round += 1;
         let mut news = News::default();
         for (suffix, raw) in found {
             self.take_in(suffix, &raw, &mut news);
         }
         let round = self.round;
-        self.records.retain(|_, record| {
-            let here = record.seen_in == round;
-            if let (false, Some(session)) = (here, &record.session) {
-                news.removed.push(session.endpoint.clone());
-            }
-            here
-        });
+        self.records.retain(|_, record| record.seen_in == round || !may_forget);
         news
     }
 
@@ -69,7 +67,6 @@ impl Catalogue {
             RawSession::WrongType(kind) => Err(SessionError::NotAString(kind.clone())),
             RawSession::TooLarge(bytes) => Err(SessionError::TooLarge(*bytes)),
         };
-        let before = self.records.remove(&suffix).and_then(|it| it.session);
         let session = match understood {
             Ok(session) => {
                 let session = Arc::new(session);
@@ -77,7 +74,6 @@ impl Catalogue {
                 Some(session)
             }
             Err(error) => {
-                news.removed.extend(before.map(|it| it.endpoint.clone()));
                 news.invalid.push((suffix.clone(), error));
                 None
             }
@@ -126,30 +122,42 @@ mod tests {
     fn a_bad_session_is_reported_once_per_change_and_disturbs_no_other() {
         let mut catalogue = Catalogue::default();
         let bad = || ("b".to_owned(), raw("{"));
-        let news = catalogue.refresh(vec![good("a"), bad()]);
+        let news = catalogue.refresh(vec![good("a"), bad()], true);
         assert_eq!((news.changed.len(), news.invalid.len()), (1, 1));
-        let news = catalogue.refresh(vec![good("a"), bad()]);
+        let news = catalogue.refresh(vec![good("a"), bad()], true);
         assert_eq!((news.changed.len(), news.invalid.len()), (0, 0));
-        let news = catalogue.refresh(vec![good("a"), ("b".into(), raw("{{"))]);
+        let news = catalogue.refresh(vec![good("a"), ("b".into(), raw("{{"))], true);
         assert_eq!((news.changed.len(), news.invalid.len()), (0, 1));
-        let news = catalogue.refresh(vec![good("a"), good("b")]);
+        let news = catalogue.refresh(vec![good("a"), good("b")], true);
         assert_eq!((news.changed.len(), news.invalid.len()), (1, 0));
     }
 
     #[test]
     fn a_session_that_turns_bad_or_goes_away_is_removed() {
         let mut catalogue = Catalogue::default();
-        catalogue.refresh(vec![good("a"), good("b")]);
-        let news = catalogue.refresh(vec![("a".into(), RawSession::TooLarge(1 << 20))]);
-        assert_eq!(news.removed.len(), 2);
+        catalogue.refresh(vec![good("a"), good("b")], true);
+        let news = catalogue.refresh(vec![("a".into(), RawSession::TooLarge(1 << 20))], true);
+        assert_eq!(news.invalid.len(), 1);
         assert!(catalogue.endpoints().is_empty());
+    }
+
+    /// R6: after a loss of memory, sessions may come back one by one.
+    #[test]
+    fn what_was_not_found_is_kept_as_long_as_nothing_may_be_forgotten() {
+        let mut catalogue = Catalogue::default();
+        catalogue.refresh(vec![good("a"), good("b")], true);
+        assert!(catalogue.misses(&[good("b")]) && !catalogue.misses(&[good("b"), good("a")]));
+        catalogue.refresh(vec![good("b")], false);
+        assert_eq!(catalogue.endpoints().len(), 2);
+        catalogue.refresh(vec![good("b")], true);
+        assert_eq!(catalogue.endpoints().len(), 1);
     }
 
     #[test]
     fn a_paused_session_is_known_but_not_to_be_polled() {
         let mut catalogue = Catalogue::default();
         let paused = r#"{"id":"a","address":"h:1","isPaused":true}"#;
-        catalogue.refresh(vec![("a".into(), raw(paused))]);
+        catalogue.refresh(vec![("a".into(), raw(paused))], true);
         let id = EndpointId::parse("a").unwrap();
         assert!(catalogue.session(&id).is_some() && catalogue.endpoints().is_empty());
     }

@@ -125,6 +125,12 @@ impl Outbox {
         sent
     }
 
+    /// What is left will not be published any more.
+    pub fn give_up(&mut self, why: &str) -> Sent {
+        let left = self.waiting.drain(..).map(|it| (it.publication.tenure, why.into()));
+        Sent { failed: left.collect(), ..Sent::default() }
+    }
+
     /// The store did not answer about the last batch: less at once, and another first.
     pub fn unanswered(&mut self) {
         if self.batch_max == 1 {

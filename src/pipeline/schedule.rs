@@ -186,16 +186,14 @@ impl PollSchedule {
     /// It could not begin: not before `at`, but as long overdue as it is, and in its own rhythm.
     pub fn put_back(&mut self, endpoint: &EndpointId, at: Moment) {
         self.in_flight.remove(endpoint);
-        self.enqueue(endpoint, at);
+        if let Some(due_at) = self.entries.get(endpoint).map(|it| it.due_at) {
+            self.enqueue(endpoint, due_at.max(at));
+        }
     }
 
     /// It could not begin through no fault of its own: in front of all that is due later.
     pub fn put_back_first(&mut self, endpoint: &EndpointId) {
-        if let Some(due_at) = self.entries.get(endpoint).map(|it| it.due_at) {
-            self.put_back(endpoint, due_at);
-        } else {
-            self.in_flight.remove(endpoint);
-        }
+        self.put_back(endpoint, Moment::NEVER);
     }
 
     /// A poll has ended. The next is due an interval after this one was, or at the first such moment
@@ -222,16 +220,6 @@ impl PollSchedule {
             (true, false) => Some(Tempo::Normal),
             _ => None,
         }
-    }
-
-    /// The tenures that are polled at present or will be.
-    pub fn len(&self) -> usize {
-        self.entries.len()
-    }
-
-    /// Whether there is nothing to poll.
-    pub fn is_empty(&self) -> bool {
-        self.entries.is_empty()
     }
 }
 

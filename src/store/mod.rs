@@ -1,6 +1,7 @@
 //! The questions Leasehold asks of Redis, and every answer there is.
 //!
-//! A method is one round trip over a batch, with one answer per item. Losing is an answer; an `Err`
+//! A method is one round trip over a batch, with one answer per item (the few that list keys take one per
+//! page, each with the timeout). Losing is an answer; an `Err`
 //! means only that the store could not be asked, so nothing is known and the caller fails closed.
 
 mod ear;
@@ -246,7 +247,7 @@ pub type Asked<T> = Result<T, StoreError>;
 /// Result of asking for something that depends on the epoch.
 pub type Stamped<T> = Result<Reply<T>, StoreError>;
 
-/// The coordination store. One method, one round trip.
+/// The coordination store.
 pub trait Store: Send + Sync {
     /// Refuses a server that cannot be trusted with leases (R14).
     fn inspect(&self, timeout: Duration) -> Asked<()>;

@@ -202,6 +202,9 @@ pub(crate) fn trustworthy(memory: &str, replication: &str) -> Result<(), (Fault,
         let why = "it does not tell its master_replid, so a restart could not be noticed".into();
         return Err((Fault::Misconfigured, why));
     }
+    if field(replication, "role").is_some_and(|it| it != "master") {
+        return Err((Fault::Refused, "it is a replica; connect to the master".into()));
+    }
     Ok(())
 }
 

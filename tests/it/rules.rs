@@ -527,6 +527,22 @@ fn r6_sessions_that_a_restart_has_lost_are_polled_on_until_the_hold_off_is_over(
     assert_eq!(cluster.owned_total(), 0, "they are really gone");
 }
 
+/// R6: sessions come back one by one, and a look that came before any other reply must not believe
+/// that the rest is gone.
+#[test]
+fn r6_sessions_that_come_back_one_by_one_are_polled_on_all_the_while() {
+    let mut cluster = Cluster::new(&["a", "b"], 4);
+    cluster.server.flush();
+    let from = cluster.clock.now();
+    for n in 0..4 {
+        cluster.pass(Duration::from_millis(500));
+        cluster.restore_session(&format!("e{n}"));
+    }
+    cluster.pass(2 * TTL);
+    assert_eq!(cluster.owned_total(), 4);
+    assert!(cluster.longest_gap(from) < secs(1), "{:?}", cluster.longest_gap(from));
+}
+
 /// R5: a grant that was asked for before the server's clock was seen to run ahead.
 #[test]
 fn r5_a_grant_asked_for_before_a_doubt_is_uncertain_too() {

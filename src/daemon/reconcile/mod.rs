@@ -125,6 +125,11 @@ impl Reconcile {
             && self.table.hold_off().is_none()
     }
 
+    /// The moment it is.
+    pub fn now(&self) -> Moment {
+        self.table.now()
+    }
+
     /// Whether the first round is done.
     pub fn is_ready(&self) -> bool {
         self.ready
@@ -143,7 +148,8 @@ impl Reconcile {
                         self.looker.look_soon();
                     }
                 }
-                self.looker.freed(&word.freed);
+                let freed = word.freed.iter().filter(|it| self.table.tenure(it).is_none());
+                self.looker.freed(&freed.cloned().collect::<Vec<_>>());
                 if word.wants.is_empty() && word.freed.is_empty() {
                     self.looker.look_soon();
                 }
@@ -153,7 +159,9 @@ impl Reconcile {
 
     /// Passes on what the look changed about sessions we own.
     fn tell_news(&mut self) {
-        for session in self.looker.take_changed() {
+        let mut changed = self.looker.take_changed();
+        changed.retain(|it| self.table.tenure(&it.endpoint).is_some());
+        for session in changed {
             let _ = self.changes.send(LeaseChange::Session(session));
         }
         for endpoint in self.table.endpoints() {

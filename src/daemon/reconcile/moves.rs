@@ -84,6 +84,7 @@ impl Reconcile {
     pub(crate) fn release_drained(&mut self) {
         let now = self.table.now();
         let tenures = self.table.drained(self.drain_timeout);
+        let mut failure = None;
         for batch in tenures.chunks(BATCH_MAX) {
             let mut by_heir: FnvHashMap<Option<InstanceId>, Vec<EndpointId>> =
                 FnvHashMap::default();
@@ -102,11 +103,13 @@ impl Reconcile {
             }
             let wakes: Vec<Wake> =
                 by_heir.into_iter().map(|(heir, freed)| self.word(heir, vec![], freed)).collect();
-            let answer = self.store.release(&self.table.question().ask, batch, &wakes);
+            // A store that did not answer is not waited for once more per batch.
+            failure = failure
+                .or_else(|| self.store.release(&self.table.question().ask, batch, &wakes).err());
             for (endpoint, leaving, heir) in reasons {
                 let (reason, heir) = (leaving.word(), heir.as_ref());
                 self.reporter.say(&Event::LeaseReleased { endpoint, reason, heir });
-                if let Err(error) = &answer {
+                if let Some(error) = &failure {
                     self.reporter.say(&Event::LeaseFailed { endpoint, error });
                 }
             }

@@ -130,8 +130,6 @@ impl OwnershipTable {
         if !fresh || (older.is_none() && leases.contains_key(&tenure.endpoint)) {
             return false;
         }
-        // A later grant has ended the earlier one in the store.
-        older.iter().for_each(|it| it.end());
         let pulse = (&self.pulse, question.generation);
         let lease = Lease::new(tenure.clone(), pulse, question.asked_at, valid_until, renew_at);
         // R5: asked before the server's clock was seen to run ahead, so not to be relied on yet.
@@ -140,6 +138,9 @@ impl OwnershipTable {
             self.mark_uncertain(&mut lease.state.lock(), doubted_at);
         }
         leases.insert(tenure.endpoint, Arc::new(lease));
+        drop(leases);
+        // A later grant has ended the earlier one in the store.
+        older.iter().for_each(|it| it.end());
         true
     }
 

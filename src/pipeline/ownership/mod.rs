@@ -1,9 +1,9 @@
 //! 3 — What this instance may poll, until when, and how every answer of the store changes that.
 //!
 //! The table is the truth inside the process; channels carry hints, and Redis has the last word. No
-//! lock is held across I/O and no guard leaves this file. Every question is framed here (so that its
-//! deadline is counted from before it is sent, R1) and every answer is applied here, to the tenure
-//! it was asked for and to no other (R4).
+//! lock is held across I/O and no guard leaves this module. In `answers` every question is framed (so that
+//! its deadline is counted from before it is sent, R1) and every answer applied to the tenure it was
+//! asked for, and to no other (R4).
 
 mod answers;
 
@@ -205,6 +205,13 @@ impl OwnershipTable {
         news
     }
 
+    /// R4: forgets what is held of `endpoint` at the moment its release is sent; its poll is aborted.
+    pub fn let_go(&self, endpoint: &EndpointId) -> Option<Tenure> {
+        let tenure = self.tenure(endpoint)?;
+        self.forget(&tenure)?.end();
+        Some(tenure)
+    }
+
     /// R10: it stays after all, unless its release has been sent.
     pub fn undrain(&self, endpoint: &EndpointId) {
         if let Some(lease) = self.leases.read().get(endpoint) {
@@ -265,6 +272,13 @@ impl OwnershipTable {
         self.leases.read().get(endpoint).map(|it| it.tenure.clone())
     }
 
+    /// The tenure under which a poll of `endpoint` could start now.
+    pub fn usable(&self, endpoint: &EndpointId) -> Option<Tenure> {
+        let leases = self.leases.read();
+        let lease = leases.get(endpoint)?;
+        lease.may_poll(&lease.state.lock(), self.now()).then(|| lease.tenure.clone())
+    }
+
     /// Whether this tenure is still in the table.
     pub fn has(&self, tenure: &Tenure) -> bool {
         self.find(tenure).is_some()
@@ -272,8 +286,7 @@ impl OwnershipTable {
 
     /// Whether a poll of `endpoint` could start now.
     pub fn may_poll(&self, endpoint: &EndpointId) -> bool {
-        let leases = self.leases.read();
-        leases.get(endpoint).is_some_and(|it| it.may_poll(&it.state.lock(), self.now()))
+        self.usable(endpoint).is_some()
     }
 
     /// What is known about `endpoint`, if it is held.
