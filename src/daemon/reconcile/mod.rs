@@ -100,7 +100,6 @@ impl Reconcile {
         if self.looker.sees() {
             self.replan(looked);
             self.note_hold_off();
-            self.say_ready();
         }
         if self.may_move() {
             self.hand_over(looked);
@@ -113,6 +112,7 @@ impl Reconcile {
         }
         if self.looker.sees() {
             self.release_drained();
+            self.say_ready();
         }
         self.wait()
     }
