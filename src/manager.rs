@@ -134,7 +134,8 @@ impl LeaseManager {
             });
         }
         let timeout = self.table.rhythm().store_timeout;
-        let owner = self.store.owners(std::slice::from_ref(endpoint), timeout)?.pop().flatten();
+        let owner =
+            self.store.owners(std::slice::from_ref(endpoint), timeout)?.found.pop().flatten();
         let state = if owner.is_some() { LeaseState::Other } else { LeaseState::Unknown };
         Ok(LeaseInfo { owner, state, fence: None, acquired_at: None, last_renewed_at: None })
     }
@@ -142,7 +143,7 @@ impl LeaseManager {
     /// Every instance with a heartbeat (FR-007).
     pub fn live_instances(&self) -> Result<Vec<InstanceId>, StoreError> {
         let live = self.store.instances(self.table.rhythm().store_timeout)?;
-        Ok(live.into_iter().map(|it| it.0).collect())
+        Ok(live.found.into_iter().map(|it| it.0).collect())
     }
 
     /// Who should own `endpoint` by rendezvous hashing of the live instances (FR-013).

@@ -14,12 +14,14 @@ use crate::model::{EndpointId, InstanceId, Session};
 use crate::pipeline::discovery::Catalogue;
 use crate::pipeline::ownership::OwnershipTable;
 use crate::pipeline::placement::View;
-use crate::store::{BATCH_MAX, Store, StoreError};
+use crate::store::{BATCH_MAX, Seen, Store, StoreError};
 
 /// Looks are at most this far apart: added, changed and removed sessions take effect within 2 s.
 const LOOK_INTERVAL_MAX: Duration = Duration::from_secs(1);
 /// And at least this far, however often somebody says "look now".
 const LOOK_INTERVAL_MIN: Duration = Duration::from_millis(50);
+/// Redis removes a key that has expired within this.
+const JUST_AFTER: Duration = Duration::from_millis(3);
 /// A newcomer acts once the live set has been still for so long …
 const STILL_FOR: Duration = Duration::from_millis(500);
 /// … or has not become still for so long.
@@ -108,7 +110,7 @@ impl Looker {
                 break;
             }
         }
-        let instances = self.store.instances(timeout)?;
+        let Seen { found: instances, mut first_end } = self.store.instances(timeout)?;
         // R6: a store that has lost its memory has lost the sessions too. Until its hold-off is over that
         // is no reason to stop: whoever keeps them may put them back. So before anything is believed to
         // be gone, the store is asked which life it is in.
@@ -126,11 +128,17 @@ impl Looker {
         let mut owners = FnvHashMap::default();
         for batch in endpoints.chunks(BATCH_MAX) {
             let stored = self.store.owners(batch, timeout)?;
+            first_end = first_end.into_iter().chain(stored.first_end).min();
             let owned =
-                batch.iter().zip(stored).filter_map(|(it, owner)| Some((it.clone(), owner?)));
+                batch.iter().zip(stored.found).filter_map(|(it, owner)| Some((it.clone(), owner?)));
             owners.extend(owned);
         }
         self.take_in(View { instances, endpoints, owners });
+        // R9: whatever ends next, unless somebody keeps it, is looked at right when it ends.
+        if let Some(left) = first_end {
+            let at = self.table.now() + left + JUST_AFTER;
+            self.next_look = self.next_look.min(at.max(self.last_look + LOOK_INTERVAL_MIN));
+        }
         Ok(())
     }
 

@@ -196,6 +196,15 @@ pub struct SessionPage {
     pub cursor: u64,
 }
 
+/// What was found, and when the first of it will be gone unless somebody keeps it (R9).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seen<T> {
+    /// What was found.
+    pub found: T,
+    /// How long the one that ends first still lasts.
+    pub first_end: Option<Duration>,
+}
+
 /// A word from one instance to others: look now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wake {
@@ -280,11 +289,14 @@ pub trait Store: Send + Sync {
     fn sessions(&self, cursor: u64, timeout: Duration) -> Asked<SessionPage>;
 
     /// Every live instance and its weight (FR-007).
-    fn instances(&self, timeout: Duration) -> Asked<Vec<(InstanceId, Weight)>>;
+    fn instances(&self, timeout: Duration) -> Asked<Seen<Vec<(InstanceId, Weight)>>>;
 
     /// Who owns each of these, if anybody.
-    fn owners(&self, endpoints: &[EndpointId], timeout: Duration)
-    -> Asked<Vec<Option<InstanceId>>>;
+    fn owners(
+        &self,
+        endpoints: &[EndpointId],
+        timeout: Duration,
+    ) -> Asked<Seen<Vec<Option<InstanceId>>>>;
 
     /// Gives back the leases of a dead instance, heartbeat first; how many there were. Unless its death
     /// is `certain`, nothing of an instance with a heartbeat is touched: `None`.

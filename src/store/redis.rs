@@ -18,7 +18,7 @@ use crate::store::reply::{self, Script};
 use crate::store::scan::SESSIONS_AT_ONCE;
 use crate::store::wire::Wire;
 use crate::store::{
-    Acquire, Ask, Asked, Beat, Ear, Fault, Publication, Publish, Release, Renew, RenewItem,
+    Acquire, Ask, Asked, Beat, Ear, Fault, Publication, Publish, Release, Renew, RenewItem, Seen,
     SessionPage, Stamped, Store, StoreError, Verify, Wake,
 };
 
@@ -254,7 +254,7 @@ impl Store for RedisStore {
         Ok(SessionPage { sessions: sessions.collect(), cursor })
     }
 
-    fn instances(&self, timeout: Duration) -> Asked<Vec<(InstanceId, Weight)>> {
+    fn instances(&self, timeout: Duration) -> Asked<Seen<Vec<(InstanceId, Weight)>>> {
         let prefix = self.server.keys.node_prefix();
         let (mut cursor, mut nodes) = (0, Vec::new());
         loop {
@@ -268,9 +268,10 @@ impl Store for RedisStore {
         nodes.sort_unstable();
         nodes.dedup();
         if nodes.is_empty() {
-            return Ok(vec![]);
+            return Ok(Seen { found: vec![], first_end: None });
         }
-        let values = self.read_clipped("read instances on", "heartbeat_ttl_ms", &nodes, timeout)?;
+        let Seen { found: values, first_end } =
+            self.read_clipped("read instances on", "heartbeat_ttl_ms", &nodes, timeout)?;
         let instance = |key: &[u8]| {
             let id = std::str::from_utf8(key.strip_prefix(prefix.as_bytes())?).ok()?;
             Some(InstanceId::new(id))
@@ -279,22 +280,23 @@ impl Store for RedisStore {
             .iter()
             .zip(values)
             .filter_map(|(key, value)| Some((instance(key)?, Weight::from_node_value(&value?))));
-        Ok(live.collect())
+        Ok(Seen { found: live.collect(), first_end })
     }
 
     fn owners(
         &self,
         endpoints: &[EndpointId],
         timeout: Duration,
-    ) -> Asked<Vec<Option<InstanceId>>> {
+    ) -> Asked<Seen<Vec<Option<InstanceId>>>> {
         if endpoints.is_empty() {
-            return Ok(vec![]);
+            return Ok(Seen { found: vec![], first_end: None });
         }
         let keys: Vec<Vec<u8>> =
             endpoints.iter().map(|it| self.server.keys.lease(it).into_bytes()).collect();
-        let values = self.read_clipped("read owners on", "lease_ttl_ms", &keys, timeout)?;
+        let Seen { found, first_end } =
+            self.read_clipped("read owners on", "lease_ttl_ms", &keys, timeout)?;
         let owner = |value: Vec<u8>| InstanceId::new(&String::from_utf8_lossy(&value));
-        Ok(values.into_iter().map(|it| it.map(owner)).collect())
+        Ok(Seen { found: found.into_iter().map(|it| it.map(owner)).collect(), first_end })
     }
 
     fn bury(&self, dead: &InstanceId, certain: bool, timeout: Duration) -> Asked<Option<usize>> {

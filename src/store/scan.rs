@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use redis::ConnectionLike;
+use redis::{ConnectionLike, Value};
 
 use crate::model::SESSION_MAX_BYTES;
 use crate::store::redis::RedisStore;
 use crate::store::reply;
-use crate::store::{Asked, RawSession};
+use crate::store::{Asked, RawSession, Seen};
 
 /// How many keys one step of a scan looks at.
 const SCAN_COUNT: usize = 1_000;
@@ -36,14 +36,21 @@ impl RedisStore {
         longest: &str,
         keys: &[Vec<u8>],
         timeout: Duration,
-    ) -> Asked<Vec<Option<Vec<u8>>>> {
+    ) -> Asked<Seen<Vec<Option<Vec<u8>>>>> {
         let mut call = reply::Call::default();
         call.key(self.server.keys.epoch()).arg(longest);
         keys.iter().for_each(|it| {
             call.key(it);
         });
         let value = self.call(op, timeout, |wire| reply::CLIPPED.run(wire, &call))?;
-        redis::from_redis_value(value).map_err(|_| self.server.unexpected(op))
+        let unexpected = || self.server.unexpected(op);
+        let Value::Array(mut values) = value else { return Err(unexpected()) };
+        let first_end = match values.pop() {
+            Some(Value::Int(ms)) => u64::try_from(ms).ok().map(Duration::from_millis),
+            _ => return Err(unexpected()),
+        };
+        let found = redis::from_redis_value(Value::Array(values)).map_err(|_| unexpected())?;
+        Ok(Seen { found, first_end })
     }
 
     /// By plain reading commands, so that a user who may only read sessions suffices; without choking

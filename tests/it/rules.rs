@@ -786,6 +786,20 @@ fn a_paused_session_is_given_back_and_a_resumed_one_taken_again() {
     assert_eq!(cluster.server.owner(&endpoint("e1")), None);
 }
 
+// ---- R9 -----------------------------------------------------------------------------------------
+
+/// G4, FR-017: at expiry and milliseconds, not at the next look, whenever in its life the owner died.
+#[test]
+fn r9_a_dead_owners_leases_are_taken_when_they_end_not_at_the_next_look() {
+    for after_ms in [0, 330, 660, 900] {
+        let mut cluster = Cluster::new(&["a", "b", "c"], 9);
+        cluster.pass(Duration::from_millis(after_ms));
+        cluster.crash("a");
+        cluster.pass(TTL + Duration::from_millis(120));
+        assert_eq!(cluster.owned_total(), 9, "crashed {after_ms} ms after a round");
+    }
+}
+
 // ---- R13 ----------------------------------------------------------------------------------------
 
 /// C4 (a).

@@ -18,7 +18,7 @@ use crate::clock::ManualClock;
 use crate::model::{EndpointId, InstanceId, Tenure, Weight};
 use crate::store::memory::server::State;
 use crate::store::{
-    Acquire, Ask, Asked, Beat, Ear, Fault, Publication, Publish, Release, Renew, RenewItem,
+    Acquire, Ask, Asked, Beat, Ear, Fault, Publication, Publish, Release, Renew, RenewItem, Seen,
     SessionPage, Stamped, Store, StoreError, Verify, Wake,
 };
 
@@ -172,18 +172,22 @@ impl Store for MemoryStore {
         self.call("sessions", |state, _| Ok(SessionPage { sessions: state.sessions(), cursor: 0 }))
     }
 
-    fn instances(&self, _: Duration) -> Asked<Vec<(InstanceId, Weight)>> {
+    fn instances(&self, _: Duration) -> Asked<Seen<Vec<(InstanceId, Weight)>>> {
         self.call("instances", |state, clock| {
             state.clip(clock);
-            Ok(state.instances())
+            Ok(state.instances(clock))
         })
     }
 
-    fn owners(&self, endpoints: &[EndpointId], _: Duration) -> Asked<Vec<Option<InstanceId>>> {
+    fn owners(
+        &self,
+        endpoints: &[EndpointId],
+        _: Duration,
+    ) -> Asked<Seen<Vec<Option<InstanceId>>>> {
         let endpoints = endpoints.to_vec();
         self.call("owners", move |state, clock| {
             state.clip(clock);
-            Ok(endpoints.iter().map(|it| state.owner(it)).collect())
+            Ok(state.owners(&endpoints, clock))
         })
     }
 

@@ -8,7 +8,7 @@ use crate::model::{EndpointId, Epoch, FenceToken, InstanceId, SESSION_MAX_BYTES,
 use crate::store::memory::server::{Announced, EpochHash, State};
 use crate::store::{
     Acquire, Ask, Asked, Beat, Fault, Grant, Publication, Publish, RawSession, Release, Renew,
-    RenewItem, Reply, Stamp, StoreError, Verify, Wake,
+    RenewItem, Reply, Seen, Stamp, StoreError, Verify, Wake,
 };
 
 /// What a script knows once the epoch is settled.
@@ -277,8 +277,24 @@ impl State {
         self.data.leases.get(endpoint).map(|it| it.0.clone())
     }
 
-    pub(crate) fn instances(&self) -> Vec<(InstanceId, Weight)> {
-        self.data.nodes.iter().map(|(id, it)| (id.clone(), it.0)).collect()
+    pub(crate) fn instances(&self, clock: &ManualClock) -> Seen<Vec<(InstanceId, Weight)>> {
+        let found = self.data.nodes.iter().map(|(id, it)| (id.clone(), it.0)).collect();
+        let first_end = self.left(self.data.nodes.values().map(|it| it.1).min(), clock);
+        Seen { found, first_end }
+    }
+
+    pub(crate) fn owners(
+        &self,
+        endpoints: &[EndpointId],
+        clock: &ManualClock,
+    ) -> Seen<Vec<Option<InstanceId>>> {
+        let found = endpoints.iter().map(|it| self.owner(it)).collect();
+        let ends = endpoints.iter().filter_map(|it| self.data.leases.get(it)).map(|it| it.1);
+        Seen { found, first_end: self.left(ends.min(), clock) }
+    }
+
+    fn left(&self, until_us: Option<u64>, clock: &ManualClock) -> Option<Duration> {
+        until_us.map(|it| Duration::from_micros(it.saturating_sub(self.now_us(clock))))
     }
 
     pub(crate) fn sessions(&self) -> Vec<(String, RawSession)> {

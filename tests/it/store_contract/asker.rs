@@ -132,7 +132,7 @@ impl Asker {
 
     /// Who has it, whoever asks.
     pub fn owner(&self, endpoint: &EndpointId) -> Option<String> {
-        let owners = self.store.owners(std::slice::from_ref(endpoint), TIMEOUT).unwrap();
+        let owners = self.store.owners(std::slice::from_ref(endpoint), TIMEOUT).unwrap().found;
         only(owners).map(|it| it.to_string())
     }
 

@@ -233,21 +233,23 @@ fn resident_kb() -> u64 {
 #[test]
 fn a_reply_too_many_answers_nothing() {
     let page = |suffix: &str| format!("*2\r\n$1\r\n0\r\n*1\r\n$11\r\npoll:node:{suffix}\r\n");
-    let (scan, extra) = (page("a"), "*1\r\n$1\r\n9\r\n");
+    let answer = |weight: u8| format!("*2\r\n$1\r\n{weight}\r\n:1000\r\n");
+    let (scan, extra) = (page("a"), answer(9));
     let fake = Fake::serving(move |mut stream| {
         let mut first = true;
         while take_request(&stream) {
-            let reply = if first { format!("{scan}{extra}") } else { "*1\r\n$1\r\n7\r\n".into() };
+            let reply = if first { format!("{scan}{extra}") } else { answer(7) };
             first = false;
             if stream.write_all(reply.as_bytes()).is_err() {
                 return;
             }
         }
     });
-    // The second question (MGET) goes over the same connection, or over a new one; either way the
+    // The second question goes over the same connection, or over a new one; either way the
     // surplus must not be taken for its answer.
     if let Ok(live) = fake.store().instances(SHORT) {
-        assert_eq!(live, [(InstanceId::new("a"), Weight(7))]);
+        assert_eq!(live.first_end, Some(Duration::from_secs(1)));
+        assert_eq!(live.found, [(InstanceId::new("a"), Weight(7))]);
     }
 }
 

@@ -193,7 +193,7 @@ fn a_node_with_a_garbage_weight_counts_as_one() {
     world.server.query(&[&b"SET"[..], b"poll:node:c", b"\xff"]).unwrap();
     world.server.query(&[&b"SET"[..], b"poll:node:\xff", b"1"]).unwrap();
     world.server.cli(&["SET", "poll:node:d", "5000000"]);
-    let live = a.store.instances(TIMEOUT).unwrap();
+    let live = a.store.instances(TIMEOUT).unwrap().found;
     let live: Vec<_> = live.iter().map(|(id, weight)| (id.as_str(), weight.0)).collect();
     assert_eq!(live, [("a", 1), ("b", 1), ("c", 1), ("d", 1_000)]);
 }

@@ -220,7 +220,7 @@ fn a_user_with_just_the_rights_of_the_readme_can_do_everything() {
     assert_eq!(a.verify(&tenure), Verify::Held);
     assert_eq!(a.publish(&tenure, 1), Publish::Stored);
     assert_eq!(a.store.sessions(0, TIMEOUT).unwrap().sessions.len(), 1);
-    assert_eq!(a.store.instances(TIMEOUT).unwrap().len(), 1);
+    assert_eq!(a.store.instances(TIMEOUT).unwrap().found.len(), 1);
     assert_eq!(a.owner(&endpoint("s")).as_deref(), Some("a"));
     let word = Wake { to: None, from: a.me.clone(), wants: vec![], freed: vec![] };
     assert_eq!(a.store.release(&a.ask(), &[tenure], &[word]).unwrap(), [Release::Released]);
