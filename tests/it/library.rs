@@ -141,20 +141,29 @@ impl Poller for Slow {
     }
 }
 
+/// A daemon on `way` that polls one endpoint after the other of what `server` has.
+fn daemon(way: MemoryStore, config: &Config, poller: Arc<dyn Poller>) -> Daemon {
+    let store: Arc<dyn Store> = Arc::new(way);
+    let (_running, until) = stop();
+    let (me, lines) = (InstanceId::new("a"), Lines::shared(&store));
+    Daemon::start(config, me, Arc::new(BootClock), &lines, poller, &until).unwrap()
+}
+
+fn put_session(server: &MemoryServer, name: &str) {
+    let json = format!(r#"{{"id":"{name}","address":"127.0.0.1:1"}}"#);
+    server.put_session(name, json.as_bytes());
+}
+
 /// R11: polls end, their results are published, the heartbeat is withdrawn, the leases are released;
 /// renewal goes on until the last poll has ended.
 #[test]
 fn r11_the_order_of_a_stop_is_polls_results_heartbeat_leases() {
     let server = server();
-    server.put_session("e", br#"{"id":"e","address":"127.0.0.1:1"}"#);
-    let store: Arc<dyn Store> = Arc::new(MemoryStore::new(&server));
+    put_session(&server, "e");
     let (began, begun) = bounded(8);
     let (finish, end) = bounded(8);
     let poller = Arc::new(Slow { began, end });
-    let (_running, until) = stop();
-    let me = InstanceId::new("a");
-    let lines = Lines::shared(&store);
-    let daemon = Daemon::start(&config(), me, Arc::new(BootClock), &lines, poller, &until).unwrap();
+    let daemon = daemon(MemoryStore::new(&server), &config(), poller);
     begun.recv_timeout(LIMIT).expect("a poll begins");
     let renewals = || server.journal().iter().filter(|it| **it == "renew").count();
     let stopping = std::thread::spawn(move || daemon.stop());
@@ -178,14 +187,11 @@ fn r11_the_order_of_a_stop_is_polls_results_heartbeat_leases() {
 #[test]
 fn r11_a_daemon_that_is_dropped_stops_in_the_same_order() {
     let server = server();
-    server.put_session("e", br#"{"id":"e","address":"127.0.0.1:1"}"#);
-    let store: Arc<dyn Store> = Arc::new(MemoryStore::new(&server));
+    put_session(&server, "e");
     let (began, begun) = bounded(8);
     let (finish, end) = bounded(8);
     let poller = Arc::new(Slow { began, end });
-    let (_running, until) = stop();
-    let (me, lines) = (InstanceId::new("a"), Lines::shared(&store));
-    let daemon = Daemon::start(&config(), me, Arc::new(BootClock), &lines, poller, &until).unwrap();
+    let daemon = daemon(MemoryStore::new(&server), &config(), poller);
     begun.recv_timeout(LIMIT).expect("a poll begins");
     let dropping = std::thread::spawn(move || drop(daemon));
     let renewals = || server.journal().iter().filter(|it| **it == "renew").count();
@@ -202,20 +208,14 @@ fn r11_a_daemon_that_is_dropped_stops_in_the_same_order() {
 fn one_result_that_cannot_be_published_does_not_stop_the_others() {
     use leasehold::store::memory::Mishap;
     let server = server();
-    for name in ["e", "f"] {
-        let json = format!(r#"{{"id":"{name}","address":"127.0.0.1:1"}}"#);
-        server.put_session(name, json.as_bytes());
-    }
+    ["e", "f"].iter().for_each(|it| put_session(&server, it));
     let way = MemoryStore::new(&server);
     (0..4).for_each(|_| way.plan("publish", Mishap::LoseRequest));
-    let store: Arc<dyn Store> = Arc::new(way);
     let (began, _begun) = bounded(1_000);
     let (finish, end) = bounded(1_000);
     (0..1_000).for_each(|_| finish.send(()).unwrap());
     let poller = Arc::new(Slow { began, end });
-    let (_running, until) = stop();
-    let (me, lines) = (InstanceId::new("a"), Lines::shared(&store));
-    let daemon = Daemon::start(&config(), me, Arc::new(BootClock), &lines, poller, &until).unwrap();
+    let daemon = daemon(way, &config(), poller);
     wait_for("results of both after four failures", || {
         let announced = server.announced_since(0);
         ["e", "f"].iter().all(|name| {
@@ -230,8 +230,7 @@ fn one_result_that_cannot_be_published_does_not_stop_the_others() {
 #[test]
 fn a_stop_aborts_a_poll_that_outlasts_the_drain_timeout() {
     let server = server();
-    server.put_session("e", br#"{"id":"e","address":"127.0.0.1:1"}"#);
-    let store: Arc<dyn Store> = Arc::new(MemoryStore::new(&server));
+    put_session(&server, "e");
     let (began, begun) = bounded(8);
     let (finish, end) = bounded::<()>(0);
     struct UntilAborted(Slow, Sender<()>);
@@ -245,10 +244,8 @@ fn a_stop_aborts_a_poll_that_outlasts_the_drain_timeout() {
         }
     }
     let poller = Arc::new(UntilAborted(Slow { began, end }, finish));
-    let (_running, until) = stop();
     let config = Config { drain_timeout: Duration::from_millis(200), ..config() };
-    let (me, lines) = (InstanceId::new("a"), Lines::shared(&store));
-    let daemon = Daemon::start(&config, me, Arc::new(BootClock), &lines, poller, &until).unwrap();
+    let daemon = daemon(MemoryStore::new(&server), &config, poller);
     begun.recv_timeout(LIMIT).expect("a poll begins");
     daemon.stop();
     assert!(server.announced_since(0).is_empty());
