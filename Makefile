@@ -5,7 +5,7 @@ PREFIX ?= /usr/local
 UNITS   = $(DESTDIR)$(PREFIX)/lib/systemd/system
 ETC     = $(DESTDIR)/etc/leasehold
 
-.PHONY: help build test lint doc deps bench ci demo setup install uninstall
+.PHONY: help build test lint doc deps bench mutants ci demo setup install uninstall
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -32,6 +32,9 @@ ci: lint doc deps test ## lint, doc, deps and test: what .ci/run calls
 
 bench: setup ## what a renewal costs, next to plain PEXPIRE
 	$(CARGO) bench --locked --bench renewal
+
+mutants: setup ## plant deliberate bugs one by one, and see which test notices (15 minutes)
+	scripts/mutants
 
 demo: setup ## four instances, a private Redis, four mishaps: about half a minute
 	$(CARGO) build --locked --quiet --bin leasehold --example demo
