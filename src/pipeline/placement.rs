@@ -326,4 +326,95 @@ mod tests {
         let stranger = plan(&view, &InstanceId::new("nobody"));
         assert!(stranger.acquire.is_empty() && stranger.fallback.is_empty());
     }
+
+    /// Repeats for a seed.
+    struct Random(u64);
+
+    impl Random {
+        fn below(&mut self, n: usize) -> usize {
+            self.0 ^= self.0 << 13;
+            self.0 ^= self.0 >> 7;
+            self.0 ^= self.0 << 17;
+            usize::try_from(self.0 >> 11).unwrap() % n
+        }
+    }
+
+    /// A fleet of any size, weights from 0 to 10, any ownership to begin with, the dead among it.
+    fn any_view(random: &mut Random) -> View {
+        let mut instances = fleet(1 + random.below(20));
+        for instance in &mut instances {
+            let weight = u32::try_from(random.below(11)).unwrap();
+            instance.1 = if random.below(2) == 0 { Weight(1) } else { Weight(weight) };
+        }
+        instances[0].1 = Weight(1); // somebody may be given something
+        let endpoints = endpoints(random.below(300));
+        let mut owners = FnvHashMap::default();
+        for endpoint in &endpoints {
+            match random.below(4) {
+                0 => (),
+                1 => drop(owners.insert(endpoint.clone(), InstanceId::new("dead"))),
+                _ => {
+                    let owner = instances[random.below(instances.len())].0.clone();
+                    owners.insert(endpoint.clone(), owner);
+                }
+            }
+        }
+        View { instances, endpoints, owners }
+    }
+
+    /// The fair share of each, rounded down, and whether there is a rest.
+    fn shares(view: &View) -> Vec<(usize, bool)> {
+        let total: usize = view.instances.iter().map(|it| it.1.0 as usize).sum();
+        let share = |weight: usize| view.endpoints.len() * weight;
+        let it = view.instances.iter().map(|it| it.1.0 as usize);
+        it.map(|it| (share(it) / total, share(it) % total > 0)).collect()
+    }
+
+    /// The fewest moves after which every count is the fair share rounded down or up.
+    fn fewest_moves(view: &View) -> usize {
+        let (shares, counts) = (shares(view), counts(view));
+        let both = || shares.iter().zip(&counts);
+        let floors: usize = shares.iter().map(|it| it.0).sum();
+        let lacking: usize = both().map(|(share, held)| share.0.saturating_sub(*held)).sum();
+        let roundable = both().filter(|(share, held)| share.1 && **held > share.0).count();
+        lacking + (view.endpoints.len() - floors).saturating_sub(roundable)
+    }
+
+    /// G5, G6: from anything to balance with the fewest moves, and then never another.
+    #[test]
+    fn any_fleet_settles_in_balance_with_the_fewest_moves() {
+        let mut random = Random(0x9e37_79b9_7f4a_7c15);
+        for round in 0..2_000 {
+            let mut view = any_view(&mut random);
+            let fewest = fewest_moves(&view);
+            assert_eq!(settle(&mut view), fewest, "round {round}");
+            for ((floor, rest), count) in shares(&view).into_iter().zip(counts(&view)) {
+                let fair = count == floor || (rest && count == floor + 1);
+                assert!(fair, "round {round}: {count} instead of {floor}, rest {rest}");
+            }
+            assert_eq!(settle(&mut view), 0, "round {round}: a settled fleet moved");
+        }
+    }
+
+    /// G6: one instance or one endpoint more or less, on a settled fleet.
+    #[test]
+    fn a_change_to_a_settled_fleet_costs_the_fewest_moves() {
+        let mut random = Random(0x2545_f491_4f6c_dd1d);
+        for round in 0..2_000 {
+            let mut view = any_view(&mut random);
+            settle(&mut view);
+            match random.below(4) {
+                0 => view.instances.push((InstanceId::new("newcomer"), Weight(1))),
+                1 if view.instances.len() > 1 => drop(view.instances.pop()),
+                2 => view.endpoints.push(EndpointId::parse("one-more").unwrap()),
+                _ => {
+                    if let Some(gone) = view.endpoints.pop() {
+                        view.owners.remove(&gone);
+                    }
+                }
+            }
+            let fewest = fewest_moves(&view);
+            assert_eq!(settle(&mut view), fewest, "round {round}");
+        }
+    }
 }
