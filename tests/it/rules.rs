@@ -315,6 +315,23 @@ fn r4_a_renewal_answered_after_the_release_was_sent_brings_nothing_back() {
     assert!(solo.table.is_empty());
 }
 
+/// ABA in one process: the same endpoint again, under a later grant.
+#[test]
+fn r4_no_answer_about_an_earlier_tenure_touches_the_later_one() {
+    let solo = Solo::new("a");
+    let earlier = solo.acquire("e").unwrap();
+    solo.clock.pass(RENEW);
+    let (_, items) = solo.table.renewals().unwrap();
+    solo.table.drain(&earlier.endpoint);
+    let given = solo.table.drained(TTL);
+    solo.store.release(&solo.table.question().ask, &given, &[]).unwrap();
+    let later = solo.acquire("e").unwrap();
+    solo.table.unanswered(&items, "no answer in time");
+    assert!(solo.table.may_poll(&later.endpoint), "doubted for another tenure's sake");
+    assert!(solo.table.permit(&earlier).is_none() && !solo.table.has(&earlier));
+    assert!(solo.table.permit(&later).is_some());
+}
+
 /// C5: "late renewal with reclaim after the release makes an orphan lease".
 #[test]
 fn r4_a_renewal_executed_long_after_the_release_brings_nothing_back() {
