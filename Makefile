@@ -30,8 +30,8 @@ deps: ## check that no async runtime has come in as a dependency
 
 ci: lint doc deps test ## lint, doc, deps and test: what .ci/run calls
 
-bench: setup ## what a renewal costs, next to plain PEXPIRE
-	$(CARGO) bench --locked --bench renewal
+bench: setup ## what a renewal and a plan cost, next to the plainest alternative
+	$(CARGO) bench --locked --bench renewal --bench placement
 
 mutants: setup ## plant deliberate bugs one by one, and see which test notices (15 minutes)
 	scripts/mutants
