@@ -43,8 +43,6 @@ pub struct Witness {
 /// What a reply revealed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Revelation {
-    /// Another life of the store began.
-    pub new_epoch: bool,
     /// The server's clock ran ahead by this much more than ours can explain.
     pub ran_ahead: Option<Duration>,
 }
@@ -91,7 +89,6 @@ impl Witness {
             return seen; // an old connection's last word
         }
         if stamp.epoch > self.epoch {
-            seen.new_epoch = true;
             self.epoch = stamp.epoch;
             self.sight = None;
             self.suspect = false;
@@ -178,7 +175,7 @@ mod tests {
         assert!(stepped.ran_ahead.is_some_and(|ahead| ahead > Duration::from_secs(19)));
         assert!(it.ask(at(2_020), TTL).suspect);
         let told = it.observe(at(2_030), at(2_040), &stamp(2, 521_030));
-        assert_eq!(told, Revelation { new_epoch: true, ran_ahead: None });
+        assert_eq!((told, it.epoch()), (Revelation::default(), Epoch(2)));
         assert!(!it.ask(at(2_050), TTL).suspect);
     }
 

@@ -141,7 +141,7 @@ impl Poller for Slow {
     }
 }
 
-/// A daemon on `way` that polls one endpoint after the other of what `server` has.
+/// A daemon whose only way to the store is `way`.
 fn daemon(way: MemoryStore, config: &Config, poller: Arc<dyn Poller>) -> Daemon {
     let store: Arc<dyn Store> = Arc::new(way);
     let (_running, until) = stop();
@@ -156,8 +156,7 @@ fn put_session(server: &MemoryServer, name: &str) {
 
 /// R11: polls end, their results are published, the heartbeat is withdrawn, the leases are released;
 /// renewal goes on until the last poll has ended.
-#[test]
-fn r11_the_order_of_a_stop_is_polls_results_heartbeat_leases() {
+fn ends_in_the_safe_order(ending: fn(Daemon)) {
     let server = server();
     put_session(&server, "e");
     let (began, begun) = bounded(8);
@@ -166,7 +165,7 @@ fn r11_the_order_of_a_stop_is_polls_results_heartbeat_leases() {
     let daemon = daemon(MemoryStore::new(&server), &config(), poller);
     begun.recv_timeout(LIMIT).expect("a poll begins");
     let renewals = || server.journal().iter().filter(|it| **it == "renew").count();
-    let stopping = std::thread::spawn(move || daemon.stop());
+    let stopping = std::thread::spawn(move || ending(daemon));
     let before = renewals();
     wait_for("renewals while the last poll runs", || renewals() >= before + 3);
     let poll_ended = server.journal().len();
@@ -183,24 +182,15 @@ fn r11_the_order_of_a_stop_is_polls_results_heartbeat_leases() {
     assert_eq!(server.owner(&endpoint("e")), None);
 }
 
+#[test]
+fn r11_the_order_of_a_stop_is_polls_results_heartbeat_leases() {
+    ends_in_the_safe_order(Daemon::stop);
+}
+
 /// R11: dropping is stopping.
 #[test]
 fn r11_a_daemon_that_is_dropped_stops_in_the_same_order() {
-    let server = server();
-    put_session(&server, "e");
-    let (began, begun) = bounded(8);
-    let (finish, end) = bounded(8);
-    let poller = Arc::new(Slow { began, end });
-    let daemon = daemon(MemoryStore::new(&server), &config(), poller);
-    begun.recv_timeout(LIMIT).expect("a poll begins");
-    let dropping = std::thread::spawn(move || drop(daemon));
-    let renewals = || server.journal().iter().filter(|it| **it == "renew").count();
-    let before = renewals();
-    wait_for("renewals while the last poll runs", || renewals() >= before + 3);
-    assert!(!server.journal().contains(&"withdraw"), "withdrawn while a poll ran");
-    finish.send(()).unwrap();
-    dropping.join().unwrap();
-    assert_eq!(server.owner(&endpoint("e")), None);
+    ends_in_the_safe_order(drop);
 }
 
 /// A result that is too large for one call with others, or cannot be stored for long, blocks nobody.
