@@ -15,6 +15,8 @@ pub struct Moment(u64);
 impl Moment {
     /// Before every other moment: a deadline that was never set.
     pub const NEVER: Moment = Moment(0);
+    /// Later than any.
+    pub const FOREVER: Moment = Moment(u64::MAX);
 
     /// A moment by its nanoseconds since the clock began.
     pub const fn from_nanos(nanos: u64) -> Self {

@@ -101,8 +101,8 @@ impl LeaseManager {
     /// Gives the lease back, if it is held, and says so.
     pub fn release(&self, endpoint: &EndpointId) -> Result<(), StoreError> {
         let Some(tenure) = self.table.let_go(endpoint) else { return Ok(()) };
-        let from = self.table.instance().clone();
-        let word = Wake { to: None, from, wants: vec![], freed: vec![endpoint.clone()] };
+        let freed = vec![endpoint.clone()];
+        let word = Wake { freed, ..Wake::new(self.table.instance(), None) };
         self.store.release(&self.table.question().ask, &[tenure], &[word]).map(drop)
     }
 
@@ -134,16 +134,26 @@ impl LeaseManager {
             });
         }
         let timeout = self.table.rhythm().store_timeout;
-        let owner =
-            self.store.owners(std::slice::from_ref(endpoint), timeout)?.found.pop().flatten();
+        let stored = self.store.owners(std::slice::from_ref(endpoint), timeout)?.pop().flatten();
+        let owner = stored.map(|it| it.it);
         let state = if owner.is_some() { LeaseState::Other } else { LeaseState::Unknown };
         Ok(LeaseInfo { owner, state, fence: None, acquired_at: None, last_renewed_at: None })
     }
 
     /// Every instance with a heartbeat (FR-007).
     pub fn live_instances(&self) -> Result<Vec<InstanceId>, StoreError> {
-        let live = self.store.instances(self.table.rhythm().store_timeout)?;
-        Ok(live.found.into_iter().map(|it| it.0).collect())
+        let (mut live, mut cursor) = (Vec::new(), 0);
+        loop {
+            let page = self.store.instances(cursor, self.table.rhythm().store_timeout)?;
+            live.extend(page.found);
+            cursor = page.cursor;
+            if cursor == 0 {
+                break;
+            }
+        }
+        live.sort_unstable();
+        live.dedup();
+        Ok(live)
     }
 
     /// Who should own `endpoint` by rendezvous hashing of the live instances (FR-013).

@@ -3,6 +3,8 @@
 use std::io;
 use std::sync::Arc;
 
+use crossbeam_channel::{Sender, bounded};
+
 use crate::clock::Clock;
 use crate::config::{Config, LogRenewals};
 use crate::daemon::expiry::Expiry;
@@ -82,6 +84,7 @@ pub struct Keeper {
     reporter: Reporter,
     heartbeat: Arc<Heartbeat>,
     beating: Option<(StopSource, Thread)>,
+    beat_now: Sender<()>,
     withdrawn: bool,
     keeping: Option<(StopSource, Vec<Thread>)>,
 }
@@ -134,6 +137,7 @@ impl Keeper {
             heartbeat.beat().map(drop)
         })?;
         let (beating, when) = stop();
+        let (beat_now, nudges) = bounded(1);
         let (beater, moving, clock) =
             (Arc::clone(&heartbeat), Arc::clone(progress), Arc::clone(table));
         let beat = move || {
@@ -147,12 +151,18 @@ impl Keeper {
             store: Arc::clone(&lines.rest),
             heartbeat,
             beating: None,
+            beat_now,
             withdrawn: false,
             keeping: None,
         };
-        keeper.beating = Some((beating, Thread::steps("heartbeat", when, beat)?));
+        keeper.beating = Some((beating, Thread::nudged_steps("heartbeat", when, nudges, beat)?));
         keeper.keeping = Some(keep(table, &lines.renewal, config.log_renewals, progress)?);
         Ok(keeper)
+    }
+
+    /// For whoever hears that the next beat may say something else than the last.
+    pub fn beat_now(&self) -> Sender<()> {
+        self.beat_now.clone()
     }
 
     /// R11: from now on nobody counts us. Leases are still renewed. What is given back must not be
@@ -186,8 +196,7 @@ impl Keeper {
     /// A store that did not answer is not waited for once more per batch.
     fn release(&self, tenures: &[Tenure], failure: Option<StoreError>) -> Option<StoreError> {
         let freed = tenures.iter().map(|it| it.endpoint.clone()).collect();
-        let from = self.table.instance().clone();
-        let word = Wake { to: None, from, wants: vec![], freed };
+        let word = Wake { freed, ..Wake::new(self.table.instance(), None) };
         let failure = failure
             .or_else(|| self.store.release(&self.table.question().ask, tenures, &[word]).err());
         for Tenure { endpoint, .. } in tenures {

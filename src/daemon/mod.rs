@@ -132,7 +132,13 @@ impl Daemon {
         }
         let (moving, when) = stop();
         let movers = &mut daemon.movers.insert((moving, Vec::new())).1;
-        movers.push(run_watch(&lines.rest, &table, nudges, when.clone())?);
+        movers.push(run_watch(
+            &lines.rest,
+            &table,
+            nudges,
+            daemon.keeper.beat_now(),
+            when.clone(),
+        )?);
         let line = Arc::clone(&lines.reconcile);
         let (tick, patience) = (config.reconcile_interval, config.drain_timeout);
         let reconcile = Reconcile::new(line, table, changes, tick, patience);
@@ -233,10 +239,11 @@ fn run_watch(
     line: &Arc<dyn Store>,
     table: &Arc<OwnershipTable>,
     nudges: Sender<Nudge>,
+    beat_now: Sender<()>,
     when: Stop,
 ) -> io::Result<Thread> {
     let (me, timeout) = (table.instance().clone(), table.rhythm().store_timeout);
-    let mut watch = Watch::new(Arc::clone(line), me, timeout, nudges);
+    let mut watch = Watch::new(Arc::clone(line), me, timeout, nudges, beat_now);
     Thread::steps("watch", when, move || watch.step())
 }
 

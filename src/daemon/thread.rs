@@ -5,7 +5,7 @@ use std::io;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, after, bounded, never, select};
 use parking_lot::Mutex;
 
 /// Nothing is ever sent: dropping the source is the message, and every [`Stop`] sees it.
@@ -65,6 +65,26 @@ impl Thread {
         mut step: impl FnMut() -> Duration + Send + 'static,
     ) -> io::Result<Self> {
         Self::spawn(name, move || while !stop.within(step()) {})
+    }
+
+    /// The same, but a nudge brings the next step at once.
+    pub fn nudged_steps(
+        name: &str,
+        stop: Stop,
+        nudges: Receiver<()>,
+        mut step: impl FnMut() -> Duration + Send + 'static,
+    ) -> io::Result<Self> {
+        Self::spawn(name, move || {
+            let mut nudges = nudges;
+            loop {
+                let due = after(step());
+                select! {
+                    recv(stop.receiver()) -> _ => return,
+                    recv(nudges) -> nudge => if nudge.is_err() { nudges = never() },
+                    recv(due) -> _ => (),
+                }
+            }
+        })
     }
 
     /// Waits for its end.

@@ -1,4 +1,4 @@
-//! Turns words from other instances into nudges. Hints only: losing every one merely delays.
+//! Turns what the store and other instances say into nudges. Hints only: losing every one merely delays.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use crossbeam_channel::Sender;
 
 use crate::daemon::reconcile::Nudge;
 use crate::model::InstanceId;
-use crate::store::{Ear, Store};
+use crate::store::{Changes, Ear, Heard, Store, Wake};
 
 /// How long one wait for a word lasts, and so how long a stop may take.
 const WAIT: Duration = Duration::from_millis(200);
@@ -18,18 +18,21 @@ pub struct Watch {
     me: InstanceId,
     timeout: Duration,
     nudges: Sender<Nudge>,
+    beat_now: Sender<()>,
     ear: Option<Box<dyn Ear>>,
+    told: bool,
 }
 
 impl Watch {
-    /// Listens for `me`.
+    /// Listens for `me`. Reconcile hears all of it, the heartbeat of changes to who is to hold nothing.
     pub fn new(
         store: Arc<dyn Store>,
         me: InstanceId,
         timeout: Duration,
         nudges: Sender<Nudge>,
+        beat_now: Sender<()>,
     ) -> Self {
-        Self { store, me, timeout, nudges, ear: None }
+        Self { store, me, timeout, nudges, beat_now, ear: None, told: false }
     }
 
     /// Waits for a word and passes it on; how long to wait before the next try.
@@ -38,28 +41,45 @@ impl Watch {
             Some(ear) => ear.next(WAIT),
             None => match self.store.listen(&self.me, self.timeout) {
                 Ok(ear) => {
+                    self.tell(ear.hears_changes());
                     self.ear = Some(ear);
-                    // Words said while nobody listened are lost: look for what they were about.
-                    self.nudge(Nudge::Look);
+                    // Those who hear only words would not know of us.
+                    let _ = self.store.wake(&[Wake::new(&self.me, None)], self.timeout);
                     return Duration::ZERO;
                 }
                 Err(error) => Err(error),
             },
         };
         match heard {
-            Ok(word) => {
-                word.into_iter().for_each(|it| self.nudge(Nudge::Heard(it)));
+            Ok(heard) => {
+                heard.into_iter().for_each(|it| self.pass_on(it));
                 Duration::ZERO
             }
             Err(_) => {
-                self.ear = None;
+                if self.ear.take().is_some() || !self.told {
+                    self.tell(false);
+                }
                 Duration::from_secs(1).min(self.timeout)
             }
         }
     }
 
+    fn tell(&mut self, changes: bool) {
+        self.told = true;
+        self.nudge(Nudge::Listening { changes });
+    }
+
+    fn pass_on(&self, heard: Heard) {
+        if matches!(heard, Heard::Changed(Changes { drain: true, .. }) | Heard::Everything) {
+            // One that waits already is enough.
+            let _ = self.beat_now.try_send(());
+        }
+        self.nudge(Nudge::Heard(heard));
+    }
+
     fn nudge(&self, nudge: Nudge) {
-        // Full: a look is due anyway, and shows what this word was about.
-        let _ = self.nudges.try_send(nudge);
+        // Waits while reconcile is busy: what was dropped here could be missed for minutes. The server
+        // hangs up on an ear that does not listen, and then everything is looked at.
+        let _ = self.nudges.send(nudge);
     }
 }

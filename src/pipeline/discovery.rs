@@ -1,98 +1,120 @@
 //! 1 — What is there to poll? Turns stored records into sessions, and says what changed.
 //!
 //! Records come from strangers. One that cannot be understood is reported once per change and
-//! disturbs nothing. Reading them is the caller's business; so is how often.
-
-use std::sync::Arc;
+//! disturbs nothing. Reading them is the caller's business; so is how often. Only what was read is
+//! here: the sessions this instance polls or is about to, and those that nobody polls.
 
 use std::hash::Hasher;
+use std::sync::Arc;
 
 use fnv::{FnvHashMap, FnvHashSet, FnvHasher};
 
 use crate::model::{EndpointId, Session, SessionError};
 use crate::store::RawSession;
 
-/// The sessions as last seen.
+/// The sessions as last read.
 #[derive(Debug, Default)]
 pub struct Catalogue {
-    records: FnvHashMap<String, Record>,
-    round: u64,
+    records: FnvHashMap<EndpointId, Record>,
+    /// Names that are no endpoint ids, found in this round and in the one before.
+    misnamed: FnvHashSet<String>,
+    misnamed_before: FnvHashSet<String>,
 }
 
 #[derive(Debug)]
 struct Record {
     digest: u64,
+    /// `None`: not understood.
     session: Option<Arc<Session>>,
-    seen_in: u64,
 }
 
-/// What a look changed.
+/// What reading changed.
 #[derive(Debug, Default)]
 pub struct News {
     /// New, or changed in any way, paused ones too.
     pub changed: Vec<Arc<Session>>,
     /// Not understood, by key suffix, and not reported before.
     pub invalid: Vec<(String, SessionError)>,
+    /// There no more, or no longer understood.
+    pub gone: Vec<EndpointId>,
 }
 
 impl Catalogue {
-    /// Whether something that is known is not among what was found.
-    pub fn misses(&self, found: &[(String, RawSession)]) -> bool {
-        let found: FnvHashSet<&str> = found.iter().map(|it| it.0.as_str()).collect();
-        self.records.keys().any(|it| !found.contains(it.as_str()))
+    /// A walk over all names begins: what it does not meet again is forgotten with the next.
+    pub fn begin_round(&mut self) {
+        self.misnamed_before = std::mem::take(&mut self.misnamed);
     }
 
-    /// Takes in everything a full look found. What it did not find is gone, if it `may_forget`.
-    pub fn refresh(&mut self, found: Vec<(String, RawSession)>, may_forget: bool) -> News {
-        self.round += 1;
-        let mut news = News::default();
-        for (suffix, raw) in found {
-            self.take_in(suffix, &raw, &mut news);
-        }
-        let round = self.round;
-        self.records.retain(|_, record| record.seen_in == round || !may_forget);
-        news
+    /// The endpoint that a stored session of this name declares.
+    pub fn named(&mut self, suffix: &str, news: &mut News) -> Option<EndpointId> {
+        EndpointId::parse(suffix)
+            .map_err(|error| {
+                let known = self.misnamed_before.contains(suffix);
+                if self.misnamed.insert(suffix.into()) && !known {
+                    news.invalid.push((suffix.into(), SessionError::Key(error)));
+                }
+            })
+            .ok()
     }
 
-    fn take_in(&mut self, suffix: String, raw: &RawSession, news: &mut News) {
+    /// Takes in what was found under `endpoint`; whether it is to be polled.
+    pub fn take_in(&mut self, endpoint: &EndpointId, raw: &RawSession, news: &mut News) -> bool {
         let digest = digest(raw);
-        if let Some(record) = self.records.get_mut(&suffix) {
-            record.seen_in = self.round;
-            if record.digest == digest {
-                return;
-            }
+        if self.records.get(endpoint).is_none_or(|it| it.digest != digest) {
+            let session = match understood(endpoint, raw) {
+                Ok(session) => {
+                    let session = Arc::new(session);
+                    news.changed.push(Arc::clone(&session));
+                    Some(session)
+                }
+                Err(error) => {
+                    news.invalid.push((endpoint.to_string(), error));
+                    news.gone.push(endpoint.clone());
+                    None
+                }
+            };
+            self.records.insert(endpoint.clone(), Record { digest, session });
         }
-        let understood = match raw {
-            RawSession::Value(bytes) => Session::parse(&suffix, bytes),
-            RawSession::WrongType(kind) => Err(SessionError::NotAString(kind.clone())),
-            RawSession::TooLarge(bytes) => Err(SessionError::TooLarge(*bytes)),
-        };
-        let session = match understood {
-            Ok(session) => {
-                let session = Arc::new(session);
-                news.changed.push(Arc::clone(&session));
-                Some(session)
-            }
-            Err(error) => {
-                news.invalid.push((suffix.clone(), error));
-                None
-            }
-        };
-        self.records.insert(suffix, Record { digest, session, seen_in: self.round });
+        !self.is_idle(endpoint)
     }
 
-    /// The session of `endpoint`, if it is understood.
+    /// Nothing is known about `endpoint` any more.
+    pub fn forget(&mut self, endpoint: &EndpointId) {
+        self.records.remove(endpoint);
+    }
+
+    /// Whether it was read.
+    pub fn knows(&self, endpoint: &EndpointId) -> bool {
+        self.records.contains_key(endpoint)
+    }
+
+    /// The session of `endpoint`, if it was read and is understood.
     pub fn session(&self, endpoint: &EndpointId) -> Option<&Arc<Session>> {
-        self.records.get(endpoint.as_str())?.session.as_ref()
+        self.records.get(endpoint)?.session.as_ref()
     }
 
-    /// Everything that is to be polled: understood and not paused. In a stable order.
-    pub fn endpoints(&self) -> Vec<EndpointId> {
-        let sessions = self.records.values().filter_map(|it| it.session.as_ref());
-        let mut endpoints: Vec<EndpointId> =
-            sessions.filter(|it| !it.paused).map(|it| it.endpoint.clone()).collect();
-        endpoints.sort_unstable();
-        endpoints
+    /// Whether it was read and is not to be polled: paused, or not understood.
+    pub fn is_idle(&self, endpoint: &EndpointId) -> bool {
+        self.records.get(endpoint).is_some_and(Record::is_idle)
+    }
+
+    /// Everything that was read and is not to be polled.
+    pub fn idle(&self) -> impl Iterator<Item = &EndpointId> {
+        self.records.iter().filter(|it| it.1.is_idle()).map(|it| it.0)
+    }
+}
+
+impl Record {
+    fn is_idle(&self) -> bool {
+        self.session.as_ref().is_none_or(|it| it.paused)
+    }
+}
+
+fn understood(endpoint: &EndpointId, raw: &RawSession) -> Result<Session, SessionError> {
+    match raw {
+        RawSession::Value(bytes) => Session::parse(endpoint.as_str(), bytes),
+        RawSession::WrongType(kind) => Err(SessionError::NotAString(kind.clone())),
+        RawSession::TooLarge(bytes) => Err(SessionError::TooLarge(*bytes)),
     }
 }
 
@@ -110,56 +132,67 @@ fn digest(raw: &RawSession) -> u64 {
 mod tests {
     use super::*;
 
+    fn id(name: &str) -> EndpointId {
+        EndpointId::parse(name).unwrap()
+    }
+
     fn raw(text: &str) -> RawSession {
         RawSession::Value(text.as_bytes().to_vec())
     }
 
-    fn good(id: &str) -> (String, RawSession) {
-        (id.into(), raw(&format!(r#"{{"id":"{id}","address":"127.0.0.1:1"}}"#)))
+    fn read(catalogue: &mut Catalogue, name: &str, text: &str) -> (bool, News) {
+        let mut news = News::default();
+        let polled = catalogue.take_in(&id(name), &raw(text), &mut news);
+        (polled, news)
     }
 
-    #[test]
-    fn a_bad_session_is_reported_once_per_change_and_disturbs_no_other() {
-        let mut catalogue = Catalogue::default();
-        let bad = || ("b".to_owned(), raw("{"));
-        let news = catalogue.refresh(vec![good("a"), bad()], true);
-        assert_eq!((news.changed.len(), news.invalid.len()), (1, 1));
-        let news = catalogue.refresh(vec![good("a"), bad()], true);
-        assert_eq!((news.changed.len(), news.invalid.len()), (0, 0));
-        let news = catalogue.refresh(vec![good("a"), ("b".into(), raw("{{"))], true);
-        assert_eq!((news.changed.len(), news.invalid.len()), (0, 1));
-        let news = catalogue.refresh(vec![good("a"), good("b")], true);
-        assert_eq!((news.changed.len(), news.invalid.len()), (1, 0));
-    }
+    const GOOD: &str = r#"{"id":"a","address":"127.0.0.1:1"}"#;
+    const PAUSED: &str = r#"{"id":"a","address":"h:1","isPaused":true}"#;
 
     #[test]
-    fn a_session_that_turns_bad_or_goes_away_is_removed() {
+    fn a_bad_session_is_reported_once_per_change() {
         let mut catalogue = Catalogue::default();
-        catalogue.refresh(vec![good("a"), good("b")], true);
-        let news = catalogue.refresh(vec![("a".into(), RawSession::TooLarge(1 << 20))], true);
-        assert_eq!(news.invalid.len(), 1);
-        assert!(catalogue.endpoints().is_empty());
+        for (text, changed, invalid) in
+            [("{", 0, 1), ("{", 0, 0), ("{{", 0, 1), (GOOD, 1, 0), (GOOD, 0, 0), ("{", 0, 1)]
+        {
+            let (polled, news) = read(&mut catalogue, "a", text);
+            assert_eq!((news.changed.len(), news.invalid.len()), (changed, invalid), "{text}");
+            assert_eq!(polled, text == GOOD);
+            assert_eq!(news.gone.len(), invalid, "not understood is as good as gone");
+        }
+        assert!(catalogue.session(&id("a")).is_none() && catalogue.is_idle(&id("a")));
     }
 
-    /// R6: after a loss of memory, sessions may come back one by one.
+    /// Reported when it turns up, not each time all names are walked over; again when it comes back.
     #[test]
-    fn what_was_not_found_is_kept_as_long_as_nothing_may_be_forgotten() {
+    fn a_bad_name_is_reported_once() {
         let mut catalogue = Catalogue::default();
-        catalogue.refresh(vec![good("a"), good("b")], true);
-        assert!(catalogue.misses(&[good("b")]) && !catalogue.misses(&[good("b"), good("a")]));
-        catalogue.refresh(vec![good("b")], false);
-        assert_eq!(catalogue.endpoints().len(), 2);
-        catalogue.refresh(vec![good("b")], true);
-        assert_eq!(catalogue.endpoints().len(), 1);
+        let told = |catalogue: &mut Catalogue, name| {
+            let mut news = News::default();
+            assert!(catalogue.named(name, &mut news).is_none());
+            news.invalid.len()
+        };
+        for times in [1, 0, 0] {
+            catalogue.begin_round();
+            assert_eq!(told(&mut catalogue, "a b"), times);
+            assert_eq!(told(&mut catalogue, "a b"), 0);
+        }
+        catalogue.begin_round();
+        catalogue.begin_round();
+        assert_eq!(told(&mut catalogue, "a b"), 1);
+        assert!(catalogue.named("a-b", &mut News::default()).is_some());
     }
 
     #[test]
     fn a_paused_session_is_known_but_not_to_be_polled() {
         let mut catalogue = Catalogue::default();
-        let paused = r#"{"id":"a","address":"h:1","isPaused":true}"#;
-        catalogue.refresh(vec![("a".into(), raw(paused))], true);
-        let id = EndpointId::parse("a").unwrap();
-        assert!(catalogue.session(&id).is_some() && catalogue.endpoints().is_empty());
+        assert!(!catalogue.is_idle(&id("a")) && !catalogue.knows(&id("a")));
+        assert!(!read(&mut catalogue, "a", PAUSED).0);
+        assert!(catalogue.session(&id("a")).is_some() && catalogue.is_idle(&id("a")));
+        assert_eq!(catalogue.idle().collect::<Vec<_>>(), [&id("a")]);
+        assert!(read(&mut catalogue, "a", GOOD).0);
+        catalogue.forget(&id("a"));
+        assert!(!catalogue.knows(&id("a")));
     }
 
     #[test]

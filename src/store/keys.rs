@@ -54,6 +54,10 @@ impl Keys {
         }
     }
 
+    pub(crate) fn session(&self, endpoint: &EndpointId) -> String {
+        format!("{}{endpoint}", self.sessions)
+    }
+
     pub(crate) fn session_prefix(&self) -> &str {
         &self.sessions
     }

@@ -32,7 +32,11 @@ pub(crate) fn wake(wake: &Wake) -> String {
     let ids = |it: &[EndpointId]| it.iter().map(EndpointId::as_str).collect::<Vec<_>>().into();
     let mut fields = serde_json::Map::new();
     fields.insert("from".into(), wake.from.as_str().into());
-    for (name, endpoints) in [("wants", &wake.wants), ("freed", &wake.freed)] {
+    if let Some(heir) = &wake.heir {
+        fields.insert("heir".into(), heir.as_str().into());
+    }
+    for (name, endpoints) in [("wants", &wake.wants), ("freed", &wake.freed), ("took", &wake.took)]
+    {
         if !endpoints.is_empty() {
             let list: Value = ids(endpoints);
             fields.insert(name.into(), list);
@@ -47,16 +51,21 @@ pub(crate) fn heard(to: Option<&InstanceId>, payload: &[u8]) -> Option<Wake> {
         return None;
     }
     let Ok(Value::Object(fields)) = serde_json::from_slice(payload) else { return None };
-    let from = fields.get("from")?.as_str().filter(|it| !it.is_empty())?;
+    let instance = |name: &str| {
+        let id = fields.get(name)?.as_str().filter(|it| !it.is_empty())?;
+        Some(InstanceId::new(id))
+    };
     let ids = |name: &str| -> Vec<EndpointId> {
         let list = fields.get(name).and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
         list.iter().filter_map(|it| EndpointId::parse(it.as_str()?).ok()).collect()
     };
     Some(Wake {
         to: to.cloned(),
-        from: InstanceId::new(from),
+        from: instance("from")?,
         wants: ids("wants"),
         freed: ids("freed"),
+        heir: instance("heir"),
+        took: ids("took"),
     })
 }
 
@@ -68,8 +77,14 @@ mod tests {
     fn a_word_is_heard_as_it_was_said() {
         let id = |it| EndpointId::parse(it).unwrap();
         let (a, b) = (InstanceId::new("a"), InstanceId::new("b"));
-        let said =
-            Wake { to: Some(b.clone()), from: a, wants: vec![id("e1")], freed: vec![id("e2")] };
+        let said = Wake {
+            to: Some(b.clone()),
+            from: a,
+            wants: vec![id("e1")],
+            freed: vec![id("e2")],
+            heir: Some(b.clone()),
+            took: vec![id("e3")],
+        };
         assert_eq!(heard(Some(&b), wake(&said).as_bytes()), Some(said));
     }
 

@@ -1,7 +1,7 @@
 //! The questions Leasehold asks of Redis, and every answer there is.
 //!
-//! A method is one round trip over a batch, with one answer per item (the few that list keys take one per
-//! page, each with the timeout). Losing is an answer; an `Err`
+//! A method is one round trip over a batch, with one answer per item (`bury` and `inspect` take a few, each
+//! with the timeout). Losing is an answer; an `Err`
 //! means only that the store could not be asked, so nothing is known and the caller fails closed.
 
 mod ear;
@@ -187,25 +187,25 @@ pub enum RawSession {
     TooLarge(usize),
 }
 
-/// A page of the stored sessions, by the suffix of their keys.
-#[derive(Clone, Debug, Default)]
-pub struct SessionPage {
-    /// What this page holds; a key may turn up on two pages.
-    pub sessions: Vec<(String, RawSession)>,
+/// A page of names, as a walk over all keys finds them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Page<T> {
+    /// What this page holds; a name may turn up on two pages.
+    pub found: Vec<T>,
     /// Where the next page begins; zero when this was the last.
     pub cursor: u64,
 }
 
-/// What was found, and when the first of it will be gone unless somebody keeps it (R9).
+/// Something stored that ends by itself unless somebody keeps it (R9).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Seen<T> {
-    /// What was found.
-    pub found: T,
-    /// How long the one that ends first still lasts.
-    pub first_end: Option<Duration>,
+pub struct Lasting<T> {
+    /// What is stored.
+    pub it: T,
+    /// How long it still lasts.
+    pub left: Duration,
 }
 
-/// A word from one instance to others: look now.
+/// A word from one instance to others. Nothing follows from it that the store does not confirm.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wake {
     /// To one instance, or to all.
@@ -214,8 +214,41 @@ pub struct Wake {
     pub from: InstanceId,
     /// Endpoints the sender asks for (R8).
     pub wants: Vec<EndpointId>,
-    /// Endpoints the sender has just let go.
+    /// Endpoints the sender has just let go …
     pub freed: Vec<EndpointId>,
+    /// … for this one, who asked for them; for whomever the plan says otherwise.
+    pub heir: Option<InstanceId>,
+    /// Endpoints the sender has just been granted.
+    pub took: Vec<EndpointId>,
+}
+
+impl Wake {
+    /// A word that says no more than: I am here.
+    pub fn new(from: &InstanceId, to: Option<InstanceId>) -> Self {
+        Self { to, from: from.clone(), wants: vec![], freed: vec![], heir: None, took: vec![] }
+    }
+}
+
+/// What an ear hears.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Heard {
+    /// Another instance said something.
+    Word(Wake),
+    /// Keys were written, removed or expired.
+    Changed(Changes),
+    /// Anything may have changed.
+    Everything,
+}
+
+/// Keys that were written, removed or expired: which, not how.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// Sessions, by the suffix of their keys.
+    pub sessions: Vec<String>,
+    /// Instances whose heartbeat was written or is gone.
+    pub nodes: Vec<InstanceId>,
+    /// The set of those who are to hold nothing.
+    pub drain: bool,
 }
 
 /// What a store cannot be used for at all, as opposed to not now.
@@ -264,7 +297,7 @@ pub trait Store: Send + Sync {
     /// Keeps this instance's heartbeat for `ttl` (FR-006), with its weight.
     fn beat(&self, ask: &Ask, ttl: Duration, weight: Weight) -> Stamped<Beat>;
 
-    /// Takes what is free, and what its dead owner left (FR-001).
+    /// Takes what is free, and what its dead owner left (FR-001); tells all what was granted.
     fn acquire(&self, ask: &Ask, endpoints: &[EndpointId]) -> Stamped<Vec<Acquire>>;
 
     /// Keeps what is still ours (FR-002).
@@ -285,30 +318,47 @@ pub trait Store: Send + Sync {
     /// Sends words to other instances. They may get lost.
     fn wake(&self, wakes: &[Wake], timeout: Duration) -> Asked<()>;
 
-    /// One page of the stored sessions.
-    fn sessions(&self, cursor: u64, timeout: Duration) -> Asked<SessionPage>;
+    /// One page of the names of all stored sessions. Walks over every key there is: seldom.
+    fn session_names(&self, cursor: u64, timeout: Duration) -> Asked<Page<String>>;
 
-    /// Every live instance and its weight (FR-007).
-    fn instances(&self, timeout: Duration) -> Asked<Seen<Vec<(InstanceId, Weight)>>>;
+    /// The stored sessions of these endpoints, as found; `None` where there is none.
+    fn sessions(
+        &self,
+        endpoints: &[EndpointId],
+        timeout: Duration,
+    ) -> Asked<Vec<Option<RawSession>>>;
 
-    /// Who owns each of these, if anybody.
+    /// One page of all live instances (FR-007). Walks over every key there is: seldom.
+    fn instances(&self, cursor: u64, timeout: Duration) -> Asked<Page<InstanceId>>;
+
+    /// The weights these instances beat with, and how long their last beat still counts; `None` for the dead.
+    fn nodes(
+        &self,
+        instances: &[InstanceId],
+        timeout: Duration,
+    ) -> Asked<Vec<Option<Lasting<Weight>>>>;
+
+    /// Who owns each of these, if anybody, and how long unless it is renewed.
     fn owners(
         &self,
         endpoints: &[EndpointId],
         timeout: Duration,
-    ) -> Asked<Seen<Vec<Option<InstanceId>>>>;
+    ) -> Asked<Vec<Option<Lasting<InstanceId>>>>;
 
     /// Gives back the leases of a dead instance, heartbeat first; how many there were. Unless its death
     /// is `certain`, nothing of an instance with a heartbeat is touched: `None`.
     fn bury(&self, dead: &InstanceId, certain: bool, timeout: Duration) -> Asked<Option<usize>>;
 
-    /// Opens an ear for words to `me` and to all.
+    /// Opens an ear for words to `me` and to all, and for changes of keys if the server tells them.
     fn listen(&self, me: &InstanceId, timeout: Duration) -> Asked<Box<dyn Ear>>;
 }
 
-/// Hears what other instances say.
+/// Hears what other instances say, and what changes.
 pub trait Ear: Send {
-    /// The next word, waiting at most `wait`; `None` when there was none. Words that cannot be
-    /// understood are passed over: the channel is a hint, and anybody may write to it.
-    fn next(&mut self, wait: Duration) -> Asked<Option<Wake>>;
+    /// Whatever comes next, waiting at most `wait`; `None` when there was nothing. Words that cannot
+    /// be understood are passed over: the channel is a hint, and anybody may write to it.
+    fn next(&mut self, wait: Duration) -> Asked<Option<Heard>>;
+
+    /// Whether the server tells of changes, and not only passes on words.
+    fn hears_changes(&self) -> bool;
 }

@@ -15,11 +15,10 @@ use crate::store::ear::RedisEar;
 use crate::store::keys::Keys;
 use crate::store::message;
 use crate::store::reply::{self, Script};
-use crate::store::scan::SESSIONS_AT_ONCE;
 use crate::store::wire::Wire;
 use crate::store::{
-    Acquire, Ask, Asked, Beat, Ear, Fault, Publication, Publish, Release, Renew, RenewItem, Seen,
-    SessionPage, Stamped, Store, StoreError, Verify, Wake,
+    Acquire, Ask, Asked, Beat, Ear, Fault, Lasting, Page, Publication, Publish, RawSession,
+    Release, Renew, RenewItem, Stamped, Store, StoreError, Verify, Wake,
 };
 
 /// Redis, as one thread or a few share it.
@@ -134,7 +133,9 @@ impl Store for RedisStore {
             reason,
         })?;
         // Sessions that may not be read are a setting to mend, not a store that is away.
-        self.sessions(0, timeout).map(drop)
+        self.session_names(0, timeout)?;
+        let any = EndpointId::parse("any").into_iter().collect::<Vec<_>>();
+        self.sessions(&any, timeout).map(drop)
     }
 
     fn beat(&self, ask: &Ask, ttl: Duration, weight: Weight) -> Stamped<Beat> {
@@ -150,7 +151,7 @@ impl Store for RedisStore {
         let keys = &self.server.keys;
         let fill = |call: &mut reply::Call| {
             call.key(keys.node(&ask.instance));
-            call.arg(keys.node_prefix());
+            call.arg(keys.node_prefix()).arg(keys.lease_prefix()).arg(keys.wake(None));
             for endpoint in endpoints {
                 call.key(keys.lease(endpoint)).key(keys.result(endpoint));
             }
@@ -217,7 +218,7 @@ impl Store for RedisStore {
 
     fn withdraw(&self, ask: &Ask) -> Asked<()> {
         let keys = &self.server.keys;
-        let word = Wake { to: None, from: ask.instance.clone(), wants: vec![], freed: vec![] };
+        let word = Wake::new(&ask.instance, None);
         self.call("withdraw on", ask.timeout, |wire| {
             let mut pipe = ::redis::pipe();
             pipe.cmd("DEL").arg(keys.node(&ask.instance)).ignore();
@@ -237,66 +238,50 @@ impl Store for RedisStore {
         })
     }
 
-    fn sessions(&self, cursor: u64, timeout: Duration) -> Asked<SessionPage> {
-        let prefix = self.server.keys.session_prefix().to_owned();
-        let (cursor, keys) = self.scan("list sessions on", &prefix, cursor, timeout)?;
-        if keys.is_empty() {
-            return Ok(SessionPage { sessions: vec![], cursor });
-        }
-        let mut found = Vec::with_capacity(keys.len());
-        for chunk in keys.chunks(SESSIONS_AT_ONCE) {
-            self.read_sessions(chunk, timeout, &mut found)?;
-        }
-        let sessions = keys.iter().zip(found).filter_map(|(key, session)| {
+    fn session_names(&self, cursor: u64, timeout: Duration) -> Asked<Page<String>> {
+        let prefix = self.server.keys.session_prefix();
+        let (cursor, keys) = self.scan("list sessions on", prefix, cursor, timeout)?;
+        let suffix = |key: &Vec<u8>| {
             let suffix = key.strip_prefix(prefix.as_bytes())?;
-            Some((String::from_utf8_lossy(suffix).into_owned(), session?))
-        });
-        Ok(SessionPage { sessions: sessions.collect(), cursor })
+            Some(String::from_utf8_lossy(suffix).into_owned())
+        };
+        Ok(Page { found: keys.iter().filter_map(suffix).collect(), cursor })
     }
 
-    fn instances(&self, timeout: Duration) -> Asked<Seen<Vec<(InstanceId, Weight)>>> {
+    fn sessions(
+        &self,
+        endpoints: &[EndpointId],
+        timeout: Duration,
+    ) -> Asked<Vec<Option<RawSession>>> {
+        let keys: Vec<String> = endpoints.iter().map(|it| self.server.keys.session(it)).collect();
+        self.read_sessions(&keys, timeout)
+    }
+
+    fn instances(&self, cursor: u64, timeout: Duration) -> Asked<Page<InstanceId>> {
         let prefix = self.server.keys.node_prefix();
-        let (mut cursor, mut nodes) = (0, Vec::new());
-        loop {
-            let (next, mut page) = self.scan("list instances on", &prefix, cursor, timeout)?;
-            nodes.append(&mut page);
-            cursor = next;
-            if cursor == 0 {
-                break;
-            }
-        }
-        nodes.sort_unstable();
-        nodes.dedup();
-        if nodes.is_empty() {
-            return Ok(Seen { found: vec![], first_end: None });
-        }
-        let Seen { found: values, first_end } =
-            self.read_clipped("read instances on", "heartbeat_ttl_ms", &nodes, timeout)?;
-        let instance = |key: &[u8]| {
-            let id = std::str::from_utf8(key.strip_prefix(prefix.as_bytes())?).ok()?;
-            Some(InstanceId::new(id))
-        };
-        let live = nodes
-            .iter()
-            .zip(values)
-            .filter_map(|(key, value)| Some((instance(key)?, Weight::from_node_value(&value?))));
-        Ok(Seen { found: live.collect(), first_end })
+        let (cursor, keys) = self.scan("list instances on", &prefix, cursor, timeout)?;
+        let found = keys.iter().filter_map(|it| named_in(it, &prefix));
+        Ok(Page { found: found.collect(), cursor })
+    }
+
+    fn nodes(
+        &self,
+        instances: &[InstanceId],
+        timeout: Duration,
+    ) -> Asked<Vec<Option<Lasting<Weight>>>> {
+        let keys = instances.iter().map(|it| self.server.keys.node(it));
+        let weight = |value: &[u8]| Weight::from_node_value(value);
+        self.read_clipped("read instances on", "heartbeat_ttl_ms", keys, timeout, weight)
     }
 
     fn owners(
         &self,
         endpoints: &[EndpointId],
         timeout: Duration,
-    ) -> Asked<Seen<Vec<Option<InstanceId>>>> {
-        if endpoints.is_empty() {
-            return Ok(Seen { found: vec![], first_end: None });
-        }
-        let keys: Vec<Vec<u8>> =
-            endpoints.iter().map(|it| self.server.keys.lease(it).into_bytes()).collect();
-        let Seen { found, first_end } =
-            self.read_clipped("read owners on", "lease_ttl_ms", &keys, timeout)?;
-        let owner = |value: Vec<u8>| InstanceId::new(&String::from_utf8_lossy(&value));
-        Ok(Seen { found: found.into_iter().map(|it| it.map(owner)).collect(), first_end })
+    ) -> Asked<Vec<Option<Lasting<InstanceId>>>> {
+        let keys = endpoints.iter().map(|it| self.server.keys.lease(it));
+        let owner = |value: &[u8]| InstanceId::new(&String::from_utf8_lossy(value));
+        self.read_clipped("read owners on", "lease_ttl_ms", keys, timeout, owner)
     }
 
     fn bury(&self, dead: &InstanceId, certain: bool, timeout: Duration) -> Asked<Option<usize>> {
@@ -324,7 +309,7 @@ impl Store for RedisStore {
                 break;
             }
         }
-        let word = Wake { to: None, from: dead.clone(), wants: vec![], freed: vec![] };
+        let word = Wake::new(dead, None);
         self.wake(&[word], timeout)?;
         Ok(Some(count))
     }
@@ -332,4 +317,10 @@ impl Store for RedisStore {
     fn listen(&self, me: &InstanceId, timeout: Duration) -> Asked<Box<dyn Ear>> {
         Ok(Box::new(RedisEar::open(Arc::clone(&self.server), me, timeout)?))
     }
+}
+
+/// The instance whose key this is.
+pub(crate) fn named_in(key: &[u8], prefix: &str) -> Option<InstanceId> {
+    let id = std::str::from_utf8(key.strip_prefix(prefix.as_bytes())?).ok()?;
+    Some(InstanceId::new(id))
 }

@@ -7,13 +7,10 @@ use redis::{ConnectionLike, Value};
 use crate::model::SESSION_MAX_BYTES;
 use crate::store::redis::RedisStore;
 use crate::store::reply;
-use crate::store::{Asked, RawSession, Seen};
+use crate::store::{Asked, Lasting, RawSession};
 
 /// How many keys one step of a scan looks at.
 const SCAN_COUNT: usize = 1_000;
-/// How many sessions are read in one exchange: each may be large.
-pub(crate) const SESSIONS_AT_ONCE: usize = 200;
-
 impl RedisStore {
     pub(crate) fn scan(
         &self,
@@ -30,38 +27,51 @@ impl RedisStore {
         })
     }
 
-    pub(crate) fn read_clipped(
+    pub(crate) fn read_clipped<T>(
         &self,
         op: &'static str,
         longest: &str,
-        keys: &[Vec<u8>],
+        keys: impl Iterator<Item = String>,
         timeout: Duration,
-    ) -> Asked<Seen<Vec<Option<Vec<u8>>>>> {
+        read: impl Fn(&[u8]) -> T,
+    ) -> Asked<Vec<Option<Lasting<T>>>> {
         let mut call = reply::Call::default();
         call.key(self.server.keys.epoch()).arg(longest);
-        keys.iter().for_each(|it| {
-            call.key(it);
-        });
+        let mut asked = 0;
+        for key in keys {
+            call.key(key);
+            asked += 1;
+        }
+        if asked == 0 {
+            return Ok(vec![]);
+        }
         let value = self.call(op, timeout, |wire| reply::CLIPPED.run(wire, &call))?;
         let unexpected = || self.server.unexpected(op);
-        let Value::Array(mut values) = value else { return Err(unexpected()) };
-        let first_end = match values.pop() {
-            Some(Value::Int(ms)) => u64::try_from(ms).ok().map(Duration::from_millis),
-            _ => return Err(unexpected()),
+        let Value::Array(values) = value else { return Err(unexpected()) };
+        let lasting = |pair: &[Value]| match pair {
+            [Value::Nil, _] => Ok(None),
+            [Value::BulkString(value), Value::Int(ms)] => {
+                // One that lasts for ever, on a server that nobody has set a time on yet.
+                let left = u64::try_from(*ms).map_or(Duration::MAX, Duration::from_millis);
+                Ok(Some(Lasting { it: read(value), left }))
+            }
+            _ => Err(unexpected()),
         };
-        let found = redis::from_redis_value(Value::Array(values)).map_err(|_| unexpected())?;
-        Ok(Seen { found, first_end })
+        let found: Vec<_> = values.chunks(2).map(lasting).collect::<Asked<_>>()?;
+        if found.len() == asked { Ok(found) } else { Err(unexpected()) }
     }
 
     /// By plain reading commands, so that a user who may only read sessions suffices; without choking
     /// on one that is no string, or enormous. `None` where one has vanished meanwhile.
     pub(crate) fn read_sessions(
         &self,
-        keys: &[Vec<u8>],
+        keys: &[String],
         timeout: Duration,
-        found: &mut Vec<Option<RawSession>>,
-    ) -> Asked<()> {
+    ) -> Asked<Vec<Option<RawSession>>> {
         let op = "read sessions on";
+        if keys.is_empty() {
+            return Ok(vec![]);
+        }
         let answers = self.call(op, timeout, |wire| {
             let mut pipe = redis::pipe();
             for key in keys {
@@ -69,7 +79,7 @@ impl RedisStore {
             }
             wire.req_packed_commands(&pipe.get_packed_pipeline(), 0, 2 * keys.len())
         })?;
-        let odd: Vec<&Vec<u8>> = (keys.iter().zip(answers.chunks(2)))
+        let odd: Vec<&String> = (keys.iter().zip(answers.chunks(2)))
             .filter(|it| reply::session(it.1).is_none())
             .map(|it| it.0)
             .collect();
@@ -85,19 +95,17 @@ impl RedisStore {
             })?
         };
         let mut kinds = kinds.into_iter();
-        for answer in answers.chunks(2) {
-            found.push(match reply::session(answer) {
-                Some(session) => Some(session),
-                None => reply::odd_session(kinds.next().as_deref(), answer)
-                    .map_err(|error| self.server.error(op, &error))?,
-            });
-        }
-        Ok(())
+        let session = |answer: &[Value]| match reply::session(answer) {
+            Some(session) => Ok(Some(session)),
+            None => reply::odd_session(kinds.next().as_deref(), answer)
+                .map_err(|error| self.server.error(op, &error)),
+        };
+        answers.chunks(2).map(session).collect()
     }
 }
 
 /// A prefix is text, not a pattern.
-fn glob_escaped(prefix: &str) -> String {
+pub(crate) fn glob_escaped(prefix: &str) -> String {
     let special = |c| matches!(c, '*' | '?' | '[' | ']' | '\\');
     prefix.chars().flat_map(|c| special(c).then_some('\\').into_iter().chain([c])).collect()
 }

@@ -387,6 +387,7 @@ fn every_line_of_a_turbulent_life_has_the_stated_form() {
     let mut one = scene.first(&args);
     let mut two = scene.join(&args);
     scene.wait_for_balance(&[&one, &two], SOON);
+    one.wait_for("event=lease.renewed");
     scene.redis.cli(&["SET", "session:odd one", "\"quoted\" = \\ text"]);
     one.wait_for("event=session.invalid");
     scene.put_session("e3", json!({"isPaused": true}));

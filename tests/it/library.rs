@@ -119,7 +119,7 @@ fn a_manager_that_is_dropped_leaves_nothing_behind() {
     a.try_acquire(&endpoint("e")).unwrap();
     drop(a);
     assert_eq!(server.owner(&endpoint("e")), None);
-    assert!(MemoryStore::new(&server).instances(LIMIT).unwrap().found.is_empty());
+    assert!(MemoryStore::new(&server).instances(0, LIMIT).unwrap().found.is_empty());
 }
 
 /// Polls for as long as the test wants.

@@ -110,6 +110,8 @@ contract! {
         owners_are_told_in_the_order_asked
         burying_frees_the_leases_of_the_dead_and_no_other
         a_word_reaches_whom_it_is_for
+        all_hear_what_was_granted_and_only_that
+        an_ear_hears_which_sessions_and_heartbeats_were_touched
         a_release_tells_those_who_wait
         all_hear_of_a_withdrawal_and_of_a_burial
         an_ear_does_not_outlive_its_server

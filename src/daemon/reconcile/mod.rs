@@ -11,28 +11,35 @@ use fnv::{FnvHashMap, FnvHashSet};
 use crate::clock::Moment;
 use crate::daemon::dispatch::LeaseChange;
 use crate::daemon::look::Looker;
-use crate::daemon::reconcile::moves::Leaving;
+use crate::daemon::reconcile::moves::{Asking, Leaving};
 use crate::daemon::report::Reporter;
 use crate::event::Event;
 use crate::model::{EndpointId, Epoch, InstanceId};
 use crate::pipeline::ownership::{Gained, OwnershipTable};
 use crate::pipeline::placement::{Plan, plan};
-use crate::store::{Acquire, BATCH_MAX, Grant, Store, Wake};
+use crate::store::{Acquire, BATCH_MAX, Grant, Heard, Store};
 
 /// R8: a free lease that is another's is left to the heir for this long, and to each who is preferred
 /// to us for as long again.
 const FALLBACK_STEP: Duration = Duration::from_millis(250);
 
+/// A session that nobody has taken for this long may be one that nobody is to poll: everybody reads it.
+const UNREAD_MAX: Duration = Duration::from_millis(500);
+
 /// A lease that could not be acquired is tried again after this.
 const RETRY_FAILED: Duration = Duration::from_secs(1);
 
-/// Something worth an earlier look.
+/// Something worth a look or a move.
 #[derive(Clone, Debug)]
 pub enum Nudge {
-    /// Words may have been missed.
-    Look,
-    /// Another instance said something.
-    Heard(Wake),
+    /// There is an ear now, for words or for changes too; or there is none, which is the same as one
+    /// that hears nothing. Whatever was said before is lost.
+    Listening {
+        /// Whether changes of keys are heard of.
+        changes: bool,
+    },
+    /// The store or another instance said something.
+    Heard(Heard),
     /// A poll that a hand-over waits for has ended.
     PollEnded,
 }
@@ -47,10 +54,9 @@ pub struct Reconcile {
     drain_timeout: Duration,
     looker: Looker,
     plan: Plan,
-    /// Who asked for what since the last time it was considered.
-    asks: FnvHashMap<EndpointId, InstanceId>,
-    /// What we asked for, to tell a hand-over from a find.
-    asked_for: FnvHashSet<EndpointId>,
+    /// Who asked for what, and when.
+    asks: FnvHashMap<EndpointId, (InstanceId, Moment)>,
+    asking: Asking,
     leaving: FnvHashMap<EndpointId, (Leaving, Option<InstanceId>)>,
     free_since: FnvHashMap<EndpointId, Moment>,
     /// What could not be acquired, why, and when it is tried again.
@@ -80,7 +86,7 @@ impl Reconcile {
             drain_timeout,
             plan: Plan::default(),
             asks: FnvHashMap::default(),
-            asked_for: FnvHashSet::default(),
+            asking: Asking::default(),
             leaving: FnvHashMap::default(),
             free_since: FnvHashMap::default(),
             failing: FnvHashMap::default(),
@@ -93,20 +99,16 @@ impl Reconcile {
     /// Does what can be done now; how long to wait for the next step.
     pub fn step(&mut self, nudges: &[Nudge]) -> Duration {
         nudges.iter().for_each(|it| self.take_in(it));
-        let looked = self.looker.look_if_due();
-        if looked {
-            self.tell_news();
-        }
+        self.looker.look_if_due();
+        self.tell_news();
         if self.looker.sees() {
-            self.replan(looked);
+            self.replan();
             self.note_hold_off();
         }
         if self.may_move() {
-            self.hand_over(looked);
+            self.hand_over();
             self.acquire();
-            if looked {
-                self.ask();
-            }
+            self.ask();
         } else {
             self.keep_what_was_to_move();
         }
@@ -138,61 +140,57 @@ impl Reconcile {
     fn take_in(&mut self, nudge: &Nudge) {
         match nudge {
             Nudge::PollEnded => (),
-            Nudge::Look => self.looker.look_soon(),
-            Nudge::Heard(word) if word.from == self.me => (),
-            Nudge::Heard(word) => {
-                for endpoint in word.wants.iter().filter(|it| self.table.tenure(it).is_some()) {
-                    self.asks.insert(endpoint.clone(), word.from.clone());
-                    // Asked by somebody the plan does not know of: look again before refusing.
-                    if self.plan.heirs.get(endpoint) != Some(&word.from) {
-                        self.looker.look_soon();
+            Nudge::Listening { changes } => self.looker.listens(*changes),
+            Nudge::Heard(Heard::Word(word)) if word.from == self.me => (),
+            Nudge::Heard(heard) => {
+                if let Heard::Word(word) = heard {
+                    let now = self.table.now();
+                    for endpoint in word.wants.iter().filter(|it| self.table.tenure(it).is_some()) {
+                        self.asks.insert(endpoint.clone(), (word.from.clone(), now));
                     }
                 }
-                let freed = word.freed.iter().filter(|it| self.table.tenure(it).is_none());
-                self.looker.freed(&freed.cloned().collect::<Vec<_>>());
-                if word.wants.is_empty() && word.freed.is_empty() {
-                    self.looker.look_soon();
-                }
+                self.looker.hear(heard);
             }
         }
     }
 
-    /// Passes on what the look changed about sessions we own.
+    /// Passes on what was read about sessions we own.
     fn tell_news(&mut self) {
-        let mut changed = self.looker.take_changed();
-        changed.retain(|it| self.table.tenure(&it.endpoint).is_some());
-        for session in changed {
+        let news = self.looker.take_news();
+        for session in news.changed {
+            if self.table.tenure(&session.endpoint).is_none() {
+                continue;
+            }
+            if session.paused {
+                self.leave(&session.endpoint, Leaving::Paused);
+            }
             let _ = self.changes.send(LeaseChange::Session(session));
         }
-        for endpoint in self.table.endpoints() {
-            let leaving = match self.looker.session(&endpoint) {
-                None => Leaving::Removed,
-                Some(session) if session.paused => Leaving::Paused,
-                Some(_) => continue,
-            };
-            if self.table.drain(&endpoint) {
-                self.leaving.insert(endpoint, (leaving, None));
-            }
+        for endpoint in news.gone {
+            self.leave(&endpoint, Leaving::Removed);
         }
     }
 
-    fn replan(&mut self, looked: bool) {
-        if looked || self.looker.take_stale() {
-            self.plan = plan(self.looker.view(), &self.me);
-            if self.plan.nobody && !self.stuck && self.looker.is_settled() {
-                let reason = "every instance has weight 0: nothing new is taken";
-                self.reporter.say(&Event::PlacementStuck { reason });
-            }
-            self.stuck = self.plan.nobody;
-            let now = self.table.now();
-            let free: FnvHashMap<EndpointId, Moment> = self
-                .plan
-                .fallback
-                .iter()
-                .map(|(it, _)| (it.clone(), self.free_since.get(it).copied().unwrap_or(now)))
-                .collect();
-            self.free_since = free;
+    fn leave(&mut self, endpoint: &EndpointId, why: Leaving) {
+        self.table.drain(endpoint);
+        if self.table.tenure(endpoint).is_some() {
+            self.leaving.insert(endpoint.clone(), (why, None));
         }
+    }
+
+    fn replan(&mut self) {
+        if !self.looker.take_stale() {
+            return;
+        }
+        self.plan = plan(self.looker.view(), &self.me);
+        let stuck = self.plan.nobody && self.looker.my_weight().is_some();
+        if stuck && !self.stuck && self.looker.is_settled() {
+            let reason = "every instance has weight 0: nothing new is taken";
+            self.reporter.say(&Event::PlacementStuck { reason });
+        }
+        self.stuck = stuck;
+        let still_free = |it: &EndpointId| Some((it.clone(), *self.free_since.get(it)?));
+        self.free_since = self.plan.fallback.iter().filter_map(|it| still_free(&it.0)).collect();
     }
 
     fn note_hold_off(&mut self) {
@@ -205,13 +203,10 @@ impl Reconcile {
 
     /// Takes what is free and ours by plan, and what nobody came for in time.
     fn acquire(&mut self) {
-        let now = self.table.now();
+        let overdue = self.overdue();
         let mut wanted = self.plan.acquire.clone();
-        let overdue = self.plan.fallback.iter().filter(|(endpoint, rank)| {
-            let free_since = self.free_since.get(endpoint).copied().unwrap_or(now);
-            now >= free_since + FALLBACK_STEP * (1 + rank)
-        });
-        wanted.extend(overdue.map(|it| it.0.clone()));
+        wanted.extend(overdue);
+        let now = self.table.now();
         if !self.failing.is_empty() {
             let wanted: FnvHashSet<&EndpointId> = wanted.iter().collect();
             self.failing.retain(|it, _| wanted.contains(it));
@@ -219,10 +214,41 @@ impl Reconcile {
         let too_early = |it: &EndpointId| self.failing.get(it).is_some_and(|it| now < it.0);
         wanted.retain(|it| self.table.tenure(it).is_none() && !too_early(it));
         for batch in wanted.chunks(BATCH_MAX) {
-            if !self.acquire_batch(batch) {
+            // Whoever polls must know what: a session that is not to be polled is not taken.
+            if !self.looker.learn(batch) {
+                break;
+            }
+            let to_poll = |it: &&EndpointId| self.looker.view().contains(it);
+            let batch: Vec<EndpointId> = batch.iter().filter(to_poll).cloned().collect();
+            if !batch.is_empty() && !self.acquire_batch(&batch) {
                 break;
             }
         }
+        self.tell_news();
+    }
+
+    /// R8: what is another's and was not taken in time. Looked up first, so that no two ask for it.
+    fn overdue(&mut self) -> Vec<EndpointId> {
+        let now = self.table.now();
+        let (mut unread, mut overdue) = (Vec::new(), Vec::new());
+        for (endpoint, rank) in &self.plan.fallback {
+            let since = *self.free_since.entry(endpoint.clone()).or_insert(now);
+            if now >= since + FALLBACK_STEP * (1 + rank) {
+                overdue.push(endpoint.clone());
+            } else if now >= since + UNREAD_MAX && !self.looker.has_read(endpoint) {
+                unread.push(endpoint.clone());
+            }
+        }
+        if !overdue.is_empty() && !self.looker.check_now(&overdue) {
+            return vec![];
+        }
+        if !unread.is_empty() {
+            self.looker.learn(&unread);
+        }
+        let view = self.looker.view();
+        let free = |it: &EndpointId| view.owner(it).is_none_or(|it| !view.is_live(it));
+        overdue.retain(|it| view.contains(it) && free(it));
+        overdue
     }
 
     /// False when there is no point in asking for more.
@@ -258,12 +284,13 @@ impl Reconcile {
         let reason = match grant {
             Grant::Adopted => "adopted",
             Grant::Takeover => "takeover",
-            Grant::Free if self.asked_for.remove(endpoint) => "handover",
+            Grant::Free if self.asking.was_asked(endpoint) => "handover",
             Grant::Free if self.looker.is_orphan(endpoint) => "takeover",
             Grant::Free if fell_back => "fallback",
             Grant::Free => "preferred",
         };
         self.reporter.say(&Event::LeaseAcquired { endpoint, fence: tenure.fence, reason });
+        self.asking.got(endpoint);
         self.looker.owned(endpoint, &self.me);
         if let Some(session) = self.looker.session(endpoint) {
             let session = Arc::clone(session);
@@ -300,8 +327,8 @@ impl Reconcile {
             self.ready = true;
             let view = self.looker.view();
             self.reporter.say(&Event::DaemonReady {
-                endpoints: view.endpoints.len(),
-                instances: view.instances.len(),
+                endpoints: view.len(),
+                instances: view.instance_count(),
                 held: self.table.len(),
             });
         }
@@ -311,12 +338,19 @@ impl Reconcile {
         let now = self.table.now();
         let mut wait = self.looker.wait();
         let mut sooner = |at: Moment| wait = wait.min(at.since(now));
-        // Only what can be acted on when its time comes; a look comes soon enough for the rest.
+        // Only what can be acted on when its time comes.
         if self.may_move() {
             for (endpoint, rank) in &self.plan.fallback {
                 let since = self.free_since.get(endpoint).copied().unwrap_or(now);
                 let failing = self.failing.get(endpoint).map_or(now, |it| it.0);
-                sooner((since + FALLBACK_STEP * (1 + rank)).max(failing));
+                let mut due = since + FALLBACK_STEP * (1 + rank);
+                if !self.looker.has_read(endpoint) {
+                    due = due.min(since + UNREAD_MAX);
+                }
+                sooner(due.max(failing));
+            }
+            if !self.plan.ask.is_empty() {
+                sooner(self.asking.next());
             }
         }
         if let Some(at) = self.table.next_impatience(self.drain_timeout) {

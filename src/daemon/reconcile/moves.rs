@@ -4,13 +4,42 @@ use std::time::Duration;
 
 use fnv::FnvHashMap;
 
+use crate::clock::Moment;
 use crate::daemon::reconcile::Reconcile;
 use crate::event::Event;
-use crate::model::{EndpointId, InstanceId, Tenure};
+use crate::model::{EndpointId, InstanceId, Tenure, Weight};
 use crate::store::{BATCH_MAX, Wake};
 
-/// An heir that asked is alive, but may be deaf: it gets this much longer to find what was freed for it.
-const HEIR_PATIENCE: Duration = Duration::from_secs(2);
+/// What is not given is asked for again after this; whoever was asked remembers it for as long.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
+/// What was asked for is looked up after this: whoever cannot hear finds it all the same.
+const LOOK_AFTER_ASKING: Duration = Duration::from_millis(200);
+/// Whoever has asked so often in vain, and twice as often, and so on, looks at everything again.
+const IN_VAIN: u32 = 4;
+
+/// What we have asked others for (R8).
+#[derive(Debug, Default)]
+pub(crate) struct Asking {
+    asked: FnvHashMap<EndpointId, Moment>,
+    last: Moment,
+    in_vain: u32,
+}
+
+impl Asking {
+    pub(crate) fn was_asked(&self, endpoint: &EndpointId) -> bool {
+        self.asked.contains_key(endpoint)
+    }
+
+    pub(crate) fn got(&mut self, endpoint: &EndpointId) {
+        if self.asked.remove(endpoint).is_some() {
+            self.in_vain = 0;
+        }
+    }
+
+    pub(crate) fn next(&self) -> Moment {
+        self.last + ASK_AGAIN
+    }
+}
 
 /// Why a lease is given back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +64,8 @@ impl Leaving {
 impl Reconcile {
     /// R10: a move that has begun is called off, so that nothing is released into a void.
     pub(crate) fn keep_what_was_to_move(&mut self) {
+        // What is free now is no heir's fault: its patience begins when it can act.
+        self.free_since.clear();
         self.leaving.retain(|endpoint, (leaving, _)| {
             let moves = matches!(leaving, Leaving::Rebalance | Leaving::Drain);
             if moves {
@@ -45,44 +76,69 @@ impl Reconcile {
     }
 
     /// R8: whoever asks gets what the plan gives it, once the running poll has ended.
-    pub(crate) fn hand_over(&mut self, looked: bool) {
-        let reason =
-            if self.looker.my_weight() == Some(0) { Leaving::Drain } else { Leaving::Rebalance };
-        for (endpoint, heir) in std::mem::take(&mut self.asks) {
-            if self.plan.heirs.get(&endpoint) == Some(&heir) && self.table.drain(&endpoint) {
-                self.leaving.insert(endpoint, (reason, Some(heir)));
-            } else if !looked {
-                // The plan may be older than the one who asks: judged after the next look.
-                self.asks.insert(endpoint, heir);
-            }
+    pub(crate) fn hand_over(&mut self) {
+        if self.asks.is_empty() {
+            return;
         }
+        let now = self.table.now();
+        let draining = self.looker.my_weight() == Some(Weight(0));
+        let reason = if draining { Leaving::Drain } else { Leaving::Rebalance };
+        self.asks.retain(|endpoint, (heir, asked_at)| {
+            if self.plan.heirs.get(endpoint) != Some(heir) {
+                // The plan may be older than the one who asks.
+                return now.since(*asked_at) < ASK_AGAIN;
+            }
+            if self.table.drain(endpoint) {
+                self.leaving.insert(endpoint.clone(), (reason, Some(heir.clone())));
+            }
+            false
+        });
     }
 
-    /// Asks owners for what is ours by plan; repeated with every look until it is given.
+    /// Asks owners for what is ours by plan; repeated until it is given.
     pub(crate) fn ask(&mut self) {
+        let now = self.table.now();
+        let again = now >= self.asking.next();
+        if self.plan.ask.is_empty() {
+            self.asking.in_vain = 0;
+            return;
+        }
         let mut by_owner: FnvHashMap<&InstanceId, Vec<EndpointId>> = FnvHashMap::default();
         for (owner, endpoint) in &self.plan.ask {
-            by_owner.entry(owner).or_default().push(endpoint.clone());
+            if again || !self.asking.was_asked(endpoint) {
+                by_owner.entry(owner).or_default().push(endpoint.clone());
+            }
         }
-        self.asked_for = self.plan.ask.iter().map(|it| it.1.clone()).collect();
+        if again {
+            self.asking.last = now;
+            self.asking.in_vain += 1;
+            // What was freed for us meanwhile is no longer in the plan; it is remembered for a while.
+            self.asking.asked.retain(|_, at| now.since(*at) < 3 * ASK_AGAIN);
+        }
         // In pieces, because nobody listens to a word without end.
         let mut wakes = Vec::new();
         for (owner, wants) in by_owner {
-            let pieces = wants.chunks(BATCH_MAX);
-            wakes.extend(pieces.map(|it| self.word(Some(owner.clone()), it.to_vec(), vec![])));
+            for wants in wants.chunks(BATCH_MAX) {
+                for endpoint in wants {
+                    self.asking.asked.insert(endpoint.clone(), now);
+                    self.looker.check_at(now + LOOK_AFTER_ASKING, endpoint);
+                }
+                let word = Wake::new(&self.me, Some(owner.clone()));
+                wakes.push(Wake { wants: wants.to_vec(), ..word });
+            }
         }
         if !wakes.is_empty() {
             let _ = self.store.wake(&wakes, self.table.rhythm().store_timeout);
         }
+        let in_vain = self.asking.in_vain;
+        if again && in_vain >= IN_VAIN && in_vain.is_power_of_two() {
+            // Our idea of who owns what may be wrong.
+            self.looker.sweep_soon();
+        }
     }
 
-    fn word(&self, to: Option<InstanceId>, wants: Vec<EndpointId>, freed: Vec<EndpointId>) -> Wake {
-        Wake { to, from: self.me.clone(), wants, freed }
-    }
-
-    /// Gives back what no poll runs under any more, and wakes the heirs.
+    /// Gives back what no poll runs under any more, and says so to all.
     pub(crate) fn release_drained(&mut self) {
-        let now = self.table.now();
         let tenures = self.table.drained(self.drain_timeout);
         let mut failure = None;
         for batch in tenures.chunks(BATCH_MAX) {
@@ -92,17 +148,12 @@ impl Reconcile {
             for Tenure { endpoint, .. } in batch {
                 let (leaving, heir) =
                     self.leaving.remove(endpoint).unwrap_or((Leaving::Rebalance, None));
-                if matches!(leaving, Leaving::Rebalance | Leaving::Drain) {
-                    by_heir.entry(heir.clone()).or_default().push(endpoint.clone());
-                }
-                self.looker.freed(std::slice::from_ref(endpoint));
-                if heir.is_some() {
-                    self.free_since.insert(endpoint.clone(), now + HEIR_PATIENCE);
-                }
+                self.looker.gave(endpoint, heir.as_ref());
+                by_heir.entry(heir.clone()).or_default().push(endpoint.clone());
                 reasons.push((endpoint, leaving, heir));
             }
-            let wakes: Vec<Wake> =
-                by_heir.into_iter().map(|(heir, freed)| self.word(heir, vec![], freed)).collect();
+            let word = |(heir, freed)| Wake { heir, freed, ..Wake::new(&self.me, None) };
+            let wakes: Vec<Wake> = by_heir.into_iter().map(word).collect();
             // A store that did not answer is not waited for once more per batch.
             failure = failure
                 .or_else(|| self.store.release(&self.table.question().ask, batch, &wakes).err());

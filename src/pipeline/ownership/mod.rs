@@ -8,6 +8,7 @@
 mod answers;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use fnv::FnvHashMap;
@@ -50,6 +51,7 @@ pub struct OwnershipTable {
     witness: Mutex<Witness>,
     /// When the server's clock was last seen to run ahead.
     doubted_at: Mutex<Moment>,
+    losses: AtomicU64,
 }
 
 /// A question about to be sent, with the moment its answer counts from.
@@ -138,6 +140,7 @@ impl OwnershipTable {
             leases: RwLock::default(),
             witness: Mutex::new(witness),
             doubted_at: Mutex::new(Moment::NEVER),
+            losses: AtomicU64::new(0),
         }
     }
 
@@ -159,8 +162,14 @@ impl OwnershipTable {
     fn lose(&self, tenure: Tenure, loss: Loss, lost: &mut Vec<Lost>) {
         if let Some(lease) = self.forget(&tenure) {
             lease.end();
+            self.losses.fetch_add(1, Ordering::Release);
             lost.push(Lost { tenure, loss });
         }
+    }
+
+    /// How many leases have ended against our will so far: whoever plans sees by it that one has.
+    pub fn losses(&self) -> u64 {
+        self.losses.load(Ordering::Acquire)
     }
 
     fn forget(&self, tenure: &Tenure) -> Option<Arc<Lease>> {

@@ -1,5 +1,6 @@
 -- acquire: take each lease that is free, ours by a lost reply (R7), or left by a dead owner (R13).
--- KEYS  2 node of the instance  then per item: lease, result       ARGV  9 prefix of node keys
+-- KEYS  2 node of the instance  then per item: lease, result
+-- ARGV  9 prefix of node keys  10 prefix of lease keys  11 channel to all
 -- reply  … per item  {1, fence, how, polled_at_ms}  granted; how: 0 free, 1 adopted, 2 takeover
 --                    {2, owner} held   {3} hold-off   {4} no heartbeat   {5} late   {6, why} failed
 if EPOCH ~= NAMED then return reply('epoch') end
@@ -47,5 +48,12 @@ local function acquire(lease, result)
   return {1, fence, how, stored[2] or ''}
 end
 
-for i = 3, #KEYS, 2 do out[#out + 1] = acquire(KEYS[i], KEYS[i + 1]) end
+local took = {}
+for i = 3, #KEYS, 2 do
+  local answer = acquire(KEYS[i], KEYS[i + 1])
+  if answer[1] == 1 then took[#took + 1] = string.sub(KEYS[i], #ARGV[10] + 1) end
+  out[#out + 1] = answer
+end
+-- One word for all of them, so that nobody has to read who owns what.
+if #took > 0 then redis.pcall('PUBLISH', ARGV[11], cjson.encode({from = ME, took = took})) end
 return out

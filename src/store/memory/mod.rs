@@ -18,8 +18,8 @@ use crate::clock::ManualClock;
 use crate::model::{EndpointId, InstanceId, Tenure, Weight};
 use crate::store::memory::server::State;
 use crate::store::{
-    Acquire, Ask, Asked, Beat, Ear, Fault, Publication, Publish, Release, Renew, RenewItem, Seen,
-    SessionPage, Stamped, Store, StoreError, Verify, Wake,
+    Acquire, Ask, Asked, Beat, Ear, Fault, Heard, Lasting, Page, Publication, Publish, RawSession,
+    Release, Renew, RenewItem, Stamped, Store, StoreError, Verify, Wake,
 };
 
 /// What happens to a call on its way.
@@ -117,7 +117,10 @@ impl Store for MemoryStore {
     fn acquire(&self, ask: &Ask, endpoints: &[EndpointId]) -> Stamped<Vec<Acquire>> {
         let (ask, endpoints) = (ask.clone(), endpoints.to_vec());
         self.call("acquire", move |state, clock| {
-            state.for_each(&ask, clock, &endpoints, |state, it, now| state.acquire(&ask, it, now))
+            let verb = |state: &mut State, it: &EndpointId, now| state.acquire(&ask, it, now);
+            let reply = state.for_each(&ask, clock, &endpoints, verb)?;
+            state.tell_grants(&ask.instance, &endpoints, &reply);
+            Ok(reply)
         })
     }
 
@@ -168,14 +171,30 @@ impl Store for MemoryStore {
         })
     }
 
-    fn sessions(&self, _: u64, _: Duration) -> Asked<SessionPage> {
-        self.call("sessions", |state, _| Ok(SessionPage { sessions: state.sessions(), cursor: 0 }))
+    fn session_names(&self, _: u64, _: Duration) -> Asked<Page<String>> {
+        self.call("session_names", |state, _| Ok(Page { found: state.session_names(), cursor: 0 }))
     }
 
-    fn instances(&self, _: Duration) -> Asked<Seen<Vec<(InstanceId, Weight)>>> {
+    fn sessions(&self, endpoints: &[EndpointId], _: Duration) -> Asked<Vec<Option<RawSession>>> {
+        let endpoints = endpoints.to_vec();
+        self.call("sessions", move |state, _| {
+            Ok(endpoints.iter().map(|it| state.session(it)).collect())
+        })
+    }
+
+    fn instances(&self, _: u64, _: Duration) -> Asked<Page<InstanceId>> {
         self.call("instances", |state, clock| {
+            state.forget_expired(clock);
+            Ok(Page { found: state.data.nodes.keys().cloned().collect(), cursor: 0 })
+        })
+    }
+
+    fn nodes(&self, instances: &[InstanceId], _: Duration) -> Asked<Vec<Option<Lasting<Weight>>>> {
+        let instances = instances.to_vec();
+        self.call("nodes", move |state, clock| {
             state.clip(clock);
-            Ok(state.instances(clock))
+            let node = |it| state.data.nodes.get(it).map(|it| state.lasting(it, clock));
+            Ok(instances.iter().map(node).collect())
         })
     }
 
@@ -183,11 +202,12 @@ impl Store for MemoryStore {
         &self,
         endpoints: &[EndpointId],
         _: Duration,
-    ) -> Asked<Seen<Vec<Option<InstanceId>>>> {
+    ) -> Asked<Vec<Option<Lasting<InstanceId>>>> {
         let endpoints = endpoints.to_vec();
         self.call("owners", move |state, clock| {
             state.clip(clock);
-            Ok(state.owners(&endpoints, clock))
+            let owner = |it| state.data.leases.get(it).map(|it| state.lasting(it, clock));
+            Ok(endpoints.iter().map(owner).collect())
         })
     }
 
@@ -221,8 +241,15 @@ struct MemoryEar {
 }
 
 impl Ear for MemoryEar {
-    fn next(&mut self, _: Duration) -> Asked<Option<Wake>> {
+    fn next(&mut self, _: Duration) -> Asked<Option<Heard>> {
         let me = self.me.clone();
-        self.store.call("hear", move |state, _| state.heard(&me))
+        self.store.call("hear", move |state, clock| {
+            state.forget_expired(clock);
+            state.heard(&me)
+        })
+    }
+
+    fn hears_changes(&self) -> bool {
+        true
     }
 }

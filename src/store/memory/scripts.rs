@@ -7,8 +7,8 @@ use crate::clock::ManualClock;
 use crate::model::{EndpointId, Epoch, FenceToken, InstanceId, SESSION_MAX_BYTES, Tenure, Weight};
 use crate::store::memory::server::{Announced, EpochHash, State};
 use crate::store::{
-    Acquire, Ask, Asked, Beat, Fault, Grant, Publication, Publish, RawSession, Release, Renew,
-    RenewItem, Reply, Seen, Stamp, StoreError, Verify, Wake,
+    Acquire, Ask, Asked, Beat, Changes, Fault, Grant, Heard, Lasting, Publication, Publish,
+    RawSession, Release, Renew, RenewItem, Reply, Stamp, StoreError, Verify, Wake,
 };
 
 /// What a script knows once the epoch is settled.
@@ -125,6 +125,7 @@ impl State {
         let drained = [me.as_str(), me.host()].iter().any(|it| self.data.drains.contains(*it));
         let weight = if drained { Weight(0) } else { weight };
         let before = self.data.nodes.insert(me.clone(), (weight, now.us + micros(ttl)));
+        self.tell_node(me);
         Ok(Reply { stamp, answer: Some(Beat { unbroken: before.is_some(), weight }) })
     }
 
@@ -243,15 +244,39 @@ impl State {
 
     pub(crate) fn withdraw(&mut self, me: &InstanceId) {
         self.data.nodes.remove(me);
-        let word = Wake { to: None, from: me.clone(), wants: vec![], freed: vec![] };
-        self.say(&[word]);
+        self.tell_node(me);
+        self.say(&[Wake::new(me, None)]);
+    }
+
+    /// The end of acquire.lua
+    pub(crate) fn tell_grants(
+        &mut self,
+        me: &InstanceId,
+        endpoints: &[EndpointId],
+        reply: &Reply<Vec<Acquire>>,
+    ) {
+        let answers = endpoints.iter().zip(reply.answer.iter().flatten());
+        let granted = answers.filter(|it| matches!(it.1, Acquire::Granted { .. }));
+        let took: Vec<EndpointId> = granted.map(|it| it.0.clone()).collect();
+        if !took.is_empty() {
+            self.say(&[Wake { took, ..Wake::new(me, None) }]);
+        }
+    }
+
+    pub(crate) fn tell_node(&mut self, instance: &InstanceId) {
+        self.tell(&Heard::Changed(Changes { nodes: vec![instance.clone()], ..Changes::default() }));
+    }
+
+    /// Tells everybody who listens.
+    pub(crate) fn tell(&mut self, news: &Heard) {
+        self.ears.values_mut().for_each(|it| it.push_back(news.clone()));
     }
 
     pub(crate) fn say(&mut self, wakes: &[Wake]) {
         for wake in wakes {
             for (instance, words) in &mut self.ears {
                 if wake.to.as_ref().is_none_or(|to| to == instance) {
-                    words.push_back(wake.clone());
+                    words.push_back(Heard::Word(wake.clone()));
                 }
             }
         }
@@ -261,7 +286,7 @@ impl State {
         self.ears.insert(me.clone(), VecDeque::new());
     }
 
-    pub(crate) fn heard(&mut self, me: &InstanceId) -> Asked<Option<Wake>> {
+    pub(crate) fn heard(&mut self, me: &InstanceId) -> Asked<Option<Heard>> {
         match self.ears.get_mut(me) {
             Some(words) => Ok(words.pop_front()),
             None => Err(StoreError {
@@ -277,32 +302,20 @@ impl State {
         self.data.leases.get(endpoint).map(|it| it.0.clone())
     }
 
-    pub(crate) fn instances(&self, clock: &ManualClock) -> Seen<Vec<(InstanceId, Weight)>> {
-        let found = self.data.nodes.iter().map(|(id, it)| (id.clone(), it.0)).collect();
-        let first_end = self.left(self.data.nodes.values().map(|it| it.1).min(), clock);
-        Seen { found, first_end }
+    pub(crate) fn lasting<T: Clone>(&self, it: &(T, u64), clock: &ManualClock) -> Lasting<T> {
+        let left = Duration::from_micros(it.1.saturating_sub(self.now_us(clock)));
+        Lasting { it: it.0.clone(), left }
     }
 
-    pub(crate) fn owners(
-        &self,
-        endpoints: &[EndpointId],
-        clock: &ManualClock,
-    ) -> Seen<Vec<Option<InstanceId>>> {
-        let found = endpoints.iter().map(|it| self.owner(it)).collect();
-        let ends = endpoints.iter().filter_map(|it| self.data.leases.get(it)).map(|it| it.1);
-        Seen { found, first_end: self.left(ends.min(), clock) }
+    pub(crate) fn session_names(&self) -> Vec<String> {
+        self.data.sessions.keys().cloned().collect()
     }
 
-    fn left(&self, until_us: Option<u64>, clock: &ManualClock) -> Option<Duration> {
-        until_us.map(|it| Duration::from_micros(it.saturating_sub(self.now_us(clock))))
-    }
-
-    pub(crate) fn sessions(&self) -> Vec<(String, RawSession)> {
-        let found = |it: &RawSession| match it {
+    pub(crate) fn session(&self, endpoint: &EndpointId) -> Option<RawSession> {
+        Some(match self.data.sessions.get(endpoint.as_str())? {
             RawSession::Value(it) if it.len() > SESSION_MAX_BYTES => RawSession::TooLarge(it.len()),
             other => other.clone(),
-        };
-        self.data.sessions.iter().map(|(id, it)| (id.clone(), found(it))).collect()
+        })
     }
 }
 

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use crate::clock::{Clock, ManualClock, Moment};
 use crate::model::{EndpointId, FenceToken, InstanceId, Weight};
 use crate::store::memory::scripts::micros;
-use crate::store::{Asked, Fault, Publication, RawSession, StoreError, Wake};
+use crate::store::{Asked, Changes, Fault, Heard, Publication, RawSession, StoreError};
 
 /// A server that all in-memory instances share.
 pub struct MemoryServer {
@@ -29,7 +29,7 @@ pub(crate) struct State {
     /// How far the server's wall clock is ahead of the manual one, in microseconds.
     pub(crate) wall_ahead_us: i64,
     pub(crate) data: Data,
-    pub(crate) ears: BTreeMap<InstanceId, VecDeque<Wake>>,
+    pub(crate) ears: BTreeMap<InstanceId, VecDeque<Heard>>,
     pub(crate) later: Vec<(Moment, Deed)>,
     pub(crate) published: Vec<Announced>,
     journal: Vec<&'static str>,
@@ -122,9 +122,11 @@ impl MemoryServer {
         Snapshot(self.state.lock().data.clone())
     }
 
-    /// `FLUSHALL`: forgets everything, and shows no sign of it.
+    /// `FLUSHALL`: forgets everything, and tells only those who listen.
     pub fn flush(&self) {
-        self.state.lock().data = Data::default();
+        let mut state = self.state.lock();
+        state.data = Data::default();
+        state.tell(&Heard::Everything);
     }
 
     /// Steps the wall clock it expires keys by.
@@ -135,12 +137,16 @@ impl MemoryServer {
     /// Stores a session, as an application would.
     pub fn put_session(&self, suffix: &str, value: &[u8]) {
         let value = RawSession::Value(value.to_vec());
-        self.state.lock().data.sessions.insert(suffix.into(), value);
+        let mut state = self.state.lock();
+        state.data.sessions.insert(suffix.into(), value);
+        state.tell_session(suffix);
     }
 
     /// Removes a session, as an application would.
     pub fn remove_session(&self, suffix: &str) {
-        self.state.lock().data.sessions.remove(suffix);
+        let mut state = self.state.lock();
+        state.data.sessions.remove(suffix);
+        state.tell_session(suffix);
     }
 
     /// Deletes a lease, as an operator might.
@@ -171,7 +177,9 @@ impl MemoryServer {
 
     /// Deletes a heartbeat, as an operator or an eviction might.
     pub fn delete_node(&self, instance: &InstanceId) {
-        self.state.lock().data.nodes.remove(instance);
+        let mut state = self.state.lock();
+        state.data.nodes.remove(instance);
+        state.tell_node(instance);
     }
 
     /// Adds to or takes from the drain set.
@@ -182,6 +190,7 @@ impl MemoryServer {
         } else {
             state.data.drains.remove(name)
         };
+        state.tell(&Heard::Changed(Changes { drain: true, ..Changes::default() }));
     }
 
     /// Who owns `endpoint` in the store.
@@ -253,6 +262,15 @@ impl State {
     pub(crate) fn forget_expired(&mut self, clock: &ManualClock) {
         let now = self.now_us(clock);
         self.data.leases.retain(|_, it| it.1 > now);
-        self.data.nodes.retain(|_, it| it.1 > now);
+        let dead = self.data.nodes.iter().filter(|it| it.1.1 <= now).map(|it| it.0.clone());
+        for instance in dead.collect::<Vec<_>>() {
+            self.data.nodes.remove(&instance);
+            self.tell_node(&instance);
+        }
+    }
+
+    fn tell_session(&mut self, suffix: &str) {
+        let sessions = vec![suffix.to_owned()];
+        self.tell(&Heard::Changed(Changes { sessions, ..Changes::default() }));
     }
 }

@@ -1,5 +1,6 @@
 //! Somebody who asks a store questions.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -132,8 +133,24 @@ impl Asker {
 
     /// Who has it, whoever asks.
     pub fn owner(&self, endpoint: &EndpointId) -> Option<String> {
-        let owners = self.store.owners(std::slice::from_ref(endpoint), TIMEOUT).unwrap().found;
-        only(owners).map(|it| it.to_string())
+        let owners = self.store.owners(std::slice::from_ref(endpoint), TIMEOUT).unwrap();
+        only(owners).map(|it| it.it.to_string())
+    }
+
+    /// Who has a heartbeat, with its weight, sorted.
+    pub fn live(&self) -> Vec<(InstanceId, Weight)> {
+        let (mut names, mut cursor) = (BTreeSet::new(), 0);
+        loop {
+            let page = self.store.instances(cursor, TIMEOUT).unwrap();
+            names.extend(page.found);
+            cursor = page.cursor;
+            if cursor == 0 {
+                break;
+            }
+        }
+        let names: Vec<InstanceId> = names.into_iter().collect();
+        let weights = self.store.nodes(&names, TIMEOUT).unwrap();
+        names.into_iter().zip(weights).filter_map(|(id, it)| Some((id, it?.it))).collect()
     }
 
     /// Has a new epoch begin, as after a step of the server's clock.

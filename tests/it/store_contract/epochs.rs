@@ -216,7 +216,7 @@ pub fn another_lease_ttl_is_refused_with_both_values(world: &mut dyn World) {
     let shown = error.to_string();
     assert!(shown.contains("12") && shown.contains("30"), "{shown}");
     assert_eq!(epoch_of(&mut a), before);
-    let live = a.store.instances(TTL).unwrap().found;
+    let live = a.live();
     assert_eq!(live.len(), 1, "the refused one is listed: {live:?}");
 }
 
@@ -250,7 +250,7 @@ pub fn a_heartbeat_says_whether_the_one_before_was_still_there(world: &mut dyn W
     let short = Duration::from_millis(150);
     let beat = |store: &dyn Store, ask: &Ask| store.beat(ask, short, Weight(3));
     assert_eq!(a.answered(beat), Beat { unbroken: true, weight: Weight(3) });
-    assert_eq!(a.store.instances(TTL).unwrap().found, [(a.me.clone(), Weight(3))]);
+    assert_eq!(a.live(), [(a.me.clone(), Weight(3))]);
     world.pass(short);
     assert_eq!(a.beat(), Beat { unbroken: false, weight: Weight(1) });
 }
@@ -262,7 +262,7 @@ pub fn a_heartbeat_is_kept_by_the_next(world: &mut dyn World) {
     a.answered(|store, ask| store.beat(ask, short, Weight(1)));
     a.beat();
     world.pass(short);
-    assert_eq!(a.store.instances(TTL).unwrap().found.len(), 1, "ended with the one before");
+    assert_eq!(a.live().len(), 1, "ended with the one before");
 }
 
 /// FINDINGS M: "late heartbeat after withdrawal revives the node key".
@@ -271,7 +271,7 @@ pub fn a_late_heartbeat_does_not_revive_who_has_withdrawn(world: &mut dyn World)
     let late = a.late_ask();
     a.withdraw();
     assert_eq!(a.store.beat(&late, TTL, Weight(1)).unwrap().answer, None);
-    assert_eq!(a.store.instances(TTL).unwrap().found, []);
+    assert_eq!(a.live(), []);
 }
 
 /// CONTRACT: `poll:drain` has instance ids and host names.
@@ -282,7 +282,7 @@ pub fn an_instance_is_drained_by_its_id_and_by_its_host(world: &mut dyn World) {
         world.set_drain(name, true);
         assert_eq!(a.beat().weight, Weight(0), "{name} is drained");
         assert_eq!(b.beat().weight, Weight(1), "{name} is drained");
-        let live = a.store.instances(TTL).unwrap().found;
+        let live = a.live();
         assert_eq!(live, [(a.me.clone(), Weight(0)), (b.me.clone(), Weight(1))]);
         world.set_drain(name, false);
         assert_eq!(a.beat().weight, Weight(1), "{name} is undrained");
@@ -294,6 +294,6 @@ pub fn a_withdrawn_heartbeat_is_gone_at_once(world: &mut dyn World) {
     let (e, mut a, mut b) = (endpoint("e"), Asker::alive(world, "a"), Asker::alive(world, "b"));
     a.grant(&e);
     a.withdraw();
-    assert_eq!(only(b.store.instances(TTL).unwrap().found).0, b.me);
+    assert_eq!(only(b.live()).0, b.me);
     b.grant(&e);
 }

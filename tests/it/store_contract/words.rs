@@ -1,19 +1,19 @@
 //! Sessions, instances, owners, the dead, and words between instances.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use leasehold::model::{EndpointId, SESSION_MAX_BYTES, Weight};
-use leasehold::store::{Ear, RawSession, Renew, Store, Wake};
+use leasehold::store::{Changes, Ear, Heard, RawSession, Renew, Store, Wake};
 
 use crate::store_contract::asker::{Asker, endpoint};
-use crate::store_contract::world::{TIMEOUT, World};
+use crate::store_contract::world::{TIMEOUT, TTL, World};
 
-pub fn sessions_of(store: &dyn Store) -> BTreeMap<String, RawSession> {
-    let (mut found, mut cursor) = (BTreeMap::new(), 0);
+fn session_names_of(store: &dyn Store) -> BTreeSet<String> {
+    let (mut found, mut cursor) = (BTreeSet::new(), 0);
     loop {
-        let page = store.sessions(cursor, TIMEOUT).unwrap();
-        found.extend(page.sessions);
+        let page = store.session_names(cursor, TIMEOUT).unwrap();
+        found.extend(page.found);
         cursor = page.cursor;
         if cursor == 0 {
             return found;
@@ -21,10 +21,20 @@ pub fn sessions_of(store: &dyn Store) -> BTreeMap<String, RawSession> {
     }
 }
 
+/// Every session that can be one, as found.
+pub fn sessions_of(store: &dyn Store) -> BTreeMap<String, RawSession> {
+    let names = session_names_of(store);
+    let ids: Vec<EndpointId> = names.iter().filter_map(|it| EndpointId::parse(it).ok()).collect();
+    let found = store.sessions(&ids, TIMEOUT).unwrap();
+    let named = ids.iter().map(EndpointId::to_string).zip(found);
+    named.filter_map(|(id, it)| Some((id, it?))).collect()
+}
+
 /// FR-009: every session, over as many pages as it takes.
 pub fn every_session_is_found(world: &mut dyn World) {
     let store = world.store();
-    assert!(sessions_of(&*store).is_empty());
+    assert!(session_names_of(&*store).is_empty());
+    assert_eq!(store.sessions(&[], TIMEOUT).unwrap(), []);
     for n in 0..2_500 {
         world.put_session(&format!("s{n}"), b"{}");
     }
@@ -42,20 +52,23 @@ pub fn a_session_is_read_as_it_is_unless_too_large(world: &mut dyn World) {
     world.put_session("fits", &fits);
     world.put_session("large", &vec![b'x'; SESSION_MAX_BYTES + 1]);
     world.put_session("not an id: é*[", b"{}");
-    let found = sessions_of(&*world.store());
+    let store = world.store();
+    assert!(session_names_of(&*store).contains("not an id: é*["));
+    let found = sessions_of(&*store);
     assert_eq!(found["binary"], RawSession::Value(b"\xff\x00\r\n$5".to_vec()));
     assert_eq!(found["empty"], RawSession::Value(vec![]));
     assert_eq!(found["fits"], RawSession::Value(fits));
     assert_eq!(found["large"], RawSession::TooLarge(SESSION_MAX_BYTES + 1));
-    assert_eq!(found["not an id: é*["], RawSession::Value(b"{}".to_vec()));
+    let asked = ["empty", "nowhere"].map(endpoint);
+    let found = store.sessions(&asked, TIMEOUT).unwrap();
+    assert_eq!(found, [Some(RawSession::Value(vec![])), None], "in the order asked");
 }
 
 /// FR-007.
 pub fn every_live_instance_is_listed_with_its_weight(world: &mut dyn World) {
     let (mut a, b) = (Asker::alive(world, "a"), Asker::alive(world, "b"));
     a.answered(|store, ask| store.beat(ask, TIMEOUT, Weight(4)));
-    let live = a.store.instances(TIMEOUT).unwrap().found;
-    assert_eq!(live, [(a.me.clone(), Weight(4)), (b.me.clone(), Weight(1))]);
+    assert_eq!(a.live(), [(a.me.clone(), Weight(4)), (b.me.clone(), Weight(1))]);
 }
 
 pub fn owners_are_told_in_the_order_asked(world: &mut dyn World) {
@@ -63,9 +76,13 @@ pub fn owners_are_told_in_the_order_asked(world: &mut dyn World) {
     let all: Vec<EndpointId> = ["x", "y", "z"].map(endpoint).into();
     a.grant(&all[2]);
     b.grant(&all[0]);
-    let owners = a.store.owners(&all, TIMEOUT).unwrap().found;
-    assert_eq!(owners, [Some(b.me.clone()), None, Some(a.me.clone())]);
-    assert_eq!(a.store.owners(&[], TIMEOUT).unwrap().found, []);
+    let owners = a.store.owners(&all, TIMEOUT).unwrap();
+    let names: Vec<_> = owners.iter().map(|it| it.as_ref().map(|it| it.it.clone())).collect();
+    assert_eq!(names, [Some(b.me.clone()), None, Some(a.me.clone())]);
+    assert_eq!(a.store.owners(&[], TIMEOUT).unwrap(), []);
+    for lasting in owners.into_iter().flatten() {
+        assert!(lasting.left <= TTL && lasting.left + TIMEOUT >= TTL, "{lasting:?}");
+    }
 }
 
 /// R12: `leasehold release` on behalf of a process that is gone.
@@ -77,7 +94,7 @@ pub fn burying_frees_the_leases_of_the_dead_and_no_other(world: &mut dyn World) 
     assert_eq!(b.owner(&endpoint("e0")).as_deref(), Some("a"));
     assert_eq!(b.store.bury(&a.me, true, TIMEOUT).unwrap(), Some(20));
     assert_eq!(b.store.bury(&a.me, false, TIMEOUT).unwrap(), Some(0), "buried twice");
-    assert_eq!(b.store.instances(TIMEOUT).unwrap().found, [(b.me.clone(), Weight(1))]);
+    assert_eq!(b.live(), [(b.me.clone(), Weight(1))]);
     assert_eq!(b.renew(&kept), Renew::Extended);
     for tenure in graves {
         assert_eq!(a.renew(&tenure), Renew::NotOwner(None), "the dead came back");
@@ -85,14 +102,39 @@ pub fn burying_frees_the_leases_of_the_dead_and_no_other(world: &mut dyn World) 
     }
 }
 
+/// The next word; changes are passed over.
 fn hear(ear: &mut dyn Ear) -> Wake {
-    ear.next(TIMEOUT).unwrap().expect("no word came")
+    loop {
+        match ear.next(TIMEOUT).unwrap().expect("no word came") {
+            Heard::Word(word) => return word,
+            _ => (),
+        }
+    }
+}
+
+/// The next change; words are passed over.
+fn hear_change(ear: &mut dyn Ear) -> Heard {
+    loop {
+        match ear.next(TIMEOUT).unwrap().expect("no change came") {
+            Heard::Word(_) => (),
+            change => return change,
+        }
+    }
+}
+
+fn no_word_waits(ear: &mut dyn Ear) -> bool {
+    while let Some(heard) = ear.next(Duration::from_millis(1)).unwrap() {
+        if matches!(heard, Heard::Word(_)) {
+            return false;
+        }
+    }
+    true
 }
 
 fn word(from: &Asker, to: Option<&Asker>, wants: &[&str], freed: &[&str]) -> Wake {
     let ids = |names: &[&str]| names.iter().map(|it| endpoint(it)).collect();
     let to = to.map(|it| it.me.clone());
-    Wake { to, from: from.me.clone(), wants: ids(wants), freed: ids(freed) }
+    Wake { wants: ids(wants), freed: ids(freed), ..Wake::new(&from.me, to) }
 }
 
 /// R8.
@@ -106,8 +148,51 @@ pub fn a_word_reaches_whom_it_is_for(world: &mut dyn World) {
     assert_eq!(hear(&mut *ears[0]), to_all);
     assert_eq!(hear(&mut *ears[1]), to_all, "a word to b reached c");
     for ear in &mut ears {
-        assert_eq!(ear.next(Duration::from_millis(1)).unwrap(), None);
+        assert!(no_word_waits(&mut **ear));
     }
+}
+
+/// R8, G5: so that nobody has to read who owns what.
+pub fn all_hear_what_was_granted_and_only_that(world: &mut dyn World) {
+    let [mut a, mut b] = ["a", "b"].map(|it| Asker::alive(world, it));
+    let mut ear = b.store.listen(&b.me, TIMEOUT).unwrap();
+    b.grant(&endpoint("held"));
+    assert_eq!(hear(&mut *ear).took, [endpoint("held")]);
+    let wanted = ["x", "held", "y"].map(endpoint);
+    a.answered(|store, ask| store.acquire(ask, &wanted));
+    let took = ["x", "y"].map(endpoint).to_vec();
+    assert_eq!(hear(&mut *ear), Wake { took, ..Wake::new(&a.me, None) });
+    a.answered(|store, ask| store.acquire(ask, &[endpoint("held")]));
+    assert!(no_word_waits(&mut *ear), "nothing was granted");
+}
+
+/// Discovery: whatever is touched is named, and nothing else is.
+pub fn an_ear_hears_which_sessions_and_heartbeats_were_touched(world: &mut dyn World) {
+    let mut a = Asker::alive(world, "a");
+    let mut ear = a.store.listen(&a.me, TIMEOUT).unwrap();
+    assert!(ear.hears_changes());
+    let sessions = |name: &str| Changes { sessions: vec![name.into()], ..Changes::default() };
+    let node = |it: &Asker| Changes { nodes: vec![it.me.clone()], ..Changes::default() };
+    world.put_session("s", b"{}");
+    assert_eq!(hear_change(&mut *ear), Heard::Changed(sessions("s")));
+    world.remove_session("s");
+    assert_eq!(hear_change(&mut *ear), Heard::Changed(sessions("s")));
+    world.put_session("no id", b"{}");
+    assert_eq!(hear_change(&mut *ear), Heard::Changed(sessions("no id")));
+    let tenure = a.grant(&endpoint("e"));
+    a.renew(&tenure);
+    a.publish(&tenure, 1);
+    a.beat();
+    assert_eq!(hear_change(&mut *ear), Heard::Changed(node(&a)), "leases and results are not told");
+    let b = Asker::alive(world, "b");
+    assert_eq!(hear_change(&mut *ear), Heard::Changed(node(&b)));
+    b.withdraw();
+    assert_eq!(hear_change(&mut *ear), Heard::Changed(node(&b)));
+    world.set_drain("b", true);
+    let drain = Changes { drain: true, ..Changes::default() };
+    assert_eq!(hear_change(&mut *ear), Heard::Changed(drain));
+    world.flush();
+    assert_eq!(hear_change(&mut *ear), Heard::Everything);
 }
 
 /// R8: the heir hears of a release after it has happened, so that it can acquire at once.
@@ -139,5 +224,5 @@ pub fn an_ear_does_not_outlive_its_server(world: &mut dyn World) {
     assert!(ear.next(TIMEOUT).is_err());
     let _ = a.store.wake(&[], TIMEOUT);
     let mut ear = a.store.listen(&a.me, TIMEOUT).unwrap();
-    assert_eq!(ear.next(Duration::from_millis(1)).unwrap(), None);
+    assert!(no_word_waits(&mut *ear));
 }

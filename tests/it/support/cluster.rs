@@ -25,7 +25,7 @@ use leasehold::model::{EndpointId, FenceToken, InstanceId, Term, Weight};
 use leasehold::pipeline::ownership::{OwnershipTable, Rhythm};
 use leasehold::pipeline::schedule::Pace;
 use leasehold::store::memory::{MemoryServer, MemoryStore};
-use leasehold::store::{Ear, Store};
+use leasehold::store::{Changes, Ear, Heard, Store};
 use leasehold::{PollPermit, Poller, Revoked, Sample, Session};
 use parking_lot::Mutex;
 
@@ -110,8 +110,12 @@ pub struct Member {
     frozen: bool,
     /// Looks, plans and moves nothing, but beats and renews.
     hung: bool,
-    /// Hears no word of the others.
+    /// Hears nothing, and knows it: a server that only answers.
     deaf: bool,
+    /// Loses every word of the others, and does not know it.
+    no_words: bool,
+    told: bool,
+    listen_at: Moment,
     beat_at: Moment,
     renew_at: Moment,
     expire_at: Moment,
@@ -125,6 +129,7 @@ pub struct Cluster {
     pub seen: Arc<Mutex<Vec<Seen>>>,
     endpoints: Vec<EndpointId>,
     rhythm: Rhythm,
+    deaf: bool,
     starts: BTreeMap<String, u32>,
     results: usize,
     newest: BTreeMap<EndpointId, FenceToken>,
@@ -142,6 +147,7 @@ impl Cluster {
             seen: Arc::default(),
             endpoints: Vec::new(),
             rhythm: rhythm(),
+            deaf: false,
             starts: BTreeMap::new(),
             results: 0,
             newest: BTreeMap::new(),
@@ -240,7 +246,10 @@ impl Cluster {
             ear: None,
             frozen: false,
             hung: false,
-            deaf: false,
+            deaf: self.deaf,
+            no_words: false,
+            told: false,
+            listen_at: Moment::NEVER,
             beat_at: Moment::NEVER,
             renew_at: Moment::NEVER,
             expire_at: Moment::NEVER,
@@ -270,8 +279,13 @@ impl Cluster {
         self.members.get_mut(name).unwrap().hung = hung;
     }
 
-    pub fn deafen(&mut self, name: &str) {
-        self.members.get_mut(name).unwrap().deaf = true;
+    /// Whoever joins from now on hears nothing.
+    pub fn deafen_all(&mut self) {
+        self.deaf = true;
+    }
+
+    pub fn lose_words(&mut self, name: &str) {
+        self.members.get_mut(name).unwrap().no_words = true;
     }
 
     /// Paused by its hypervisor for `duration`, on a clock that does not count the pause.
@@ -380,27 +394,43 @@ impl Member {
 
     fn reconcile(&mut self, now: Moment) {
         let mut nudges: Vec<Nudge> = self.nudges.try_iter().collect();
-        match &mut self.ear {
-            None => {
-                self.ear = self.store.listen(self.table.instance(), TIMEOUT).ok();
-                nudges.push(Nudge::Look);
-            }
-            Some(ear) => loop {
-                match ear.next(Duration::ZERO) {
-                    Ok(Some(word)) => nudges.push(Nudge::Heard(word)),
-                    Ok(None) => break,
-                    Err(_) => {
-                        self.ear = None;
-                        break;
-                    }
-                }
-            },
-        }
-        if self.deaf {
-            nudges.clear();
-        }
+        self.listen(now, &mut nudges);
         if !nudges.is_empty() || now >= self.reconcile_at {
             self.reconcile_at = now + self.reconcile.step(&nudges);
+        }
+    }
+
+    /// As the thread `watch` does.
+    fn listen(&mut self, now: Moment, nudges: &mut Vec<Nudge>) {
+        let Some(ear) = &mut self.ear else {
+            if now >= self.listen_at {
+                self.listen_at = now + TIMEOUT;
+                self.ear = self.store.listen(self.table.instance(), TIMEOUT).ok();
+                let changes = self.ear.as_ref().is_some_and(|it| it.hears_changes());
+                if self.ear.is_some() || !std::mem::replace(&mut self.told, true) {
+                    nudges.push(Nudge::Listening { changes: changes && !self.deaf });
+                }
+            }
+            return;
+        };
+        loop {
+            match ear.next(Duration::ZERO) {
+                Ok(None) => break,
+                Ok(Some(heard)) => {
+                    if matches!(heard, Heard::Changed(Changes { drain: true, .. })) {
+                        self.beat_at = Moment::NEVER;
+                    }
+                    let word = matches!(heard, Heard::Word(_));
+                    if !self.deaf && !(word && self.no_words) {
+                        nudges.push(Nudge::Heard(heard));
+                    }
+                }
+                Err(_) => {
+                    self.ear = None;
+                    nudges.push(Nudge::Listening { changes: false });
+                    break;
+                }
+            }
         }
     }
 

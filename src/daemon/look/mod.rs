@@ -1,0 +1,233 @@
+//! What is there, who is alive, who has what: keeps the view that plans are made of.
+//!
+//! Everything is read once, in a sweep over all keys. From then on changes are heard of: the server
+//! tells which sessions and heartbeats were touched, instances say what they took and let go, and only
+//! what that concerns is read. What hearing may miss is repaired: by rounds over the leases this
+//! instance would be the next to take, and by a seldom sweep. A server that does not tell of changes
+//! is swept more often, as often as that stays cheap.
+
+mod nodes;
+mod owners;
+mod sessions;
+mod sweep;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use fnv::FnvHashSet;
+
+use crate::clock::Moment;
+use crate::daemon::look::nodes::Node;
+use crate::daemon::look::sweep::Sweep;
+use crate::daemon::report::Reporter;
+use crate::event::Event;
+use crate::model::{EndpointId, InstanceId, Session};
+use crate::pipeline::discovery::{Catalogue, News};
+use crate::pipeline::ownership::OwnershipTable;
+use crate::pipeline::view::View;
+use crate::store::{Changes, Heard, Store, StoreError};
+
+/// The live instances are looked at this often, at the least.
+const GLANCE_INTERVAL_MAX: Duration = Duration::from_secs(1);
+/// What is heard of is read this much later than the last look, so that what comes together is read together.
+const LOOK_INTERVAL_MIN: Duration = Duration::from_millis(10);
+/// Redis removes a key that has expired within this.
+const JUST_AFTER: Duration = Duration::from_millis(3);
+/// Exchanges of one look; then it is somebody else's turn, and the look goes on.
+const EXCHANGES_MAX: usize = 16;
+
+/// How much of what changes is heard of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Hearing {
+    /// Not known yet: whoever reads before it listens misses what happens in between.
+    Unknown,
+    /// Nothing, or words only.
+    Words,
+    Changes,
+}
+
+/// Looks at the store for the reconciler.
+pub(crate) struct Looker {
+    store: Arc<dyn Store>,
+    table: Arc<OwnershipTable>,
+    reporter: Reporter,
+    me: InstanceId,
+    hearing: Hearing,
+    view: View,
+    /// The view was touched since the last plan.
+    stale: bool,
+    catalogue: Catalogue,
+    news: News,
+    /// Sessions to be read again.
+    to_read: BTreeSet<EndpointId>,
+    /// Sessions that were not there while the store held off.
+    missed: FnvHashSet<EndpointId>,
+    nodes: BTreeMap<InstanceId, Node>,
+    /// Instances whose heartbeat is to be read.
+    to_meet: BTreeSet<InstanceId>,
+    /// Leases whose owner is to be read, and when.
+    checks: BTreeSet<(Moment, EndpointId)>,
+    /// Where the round over the leases of others stands, and since when.
+    round: (usize, Moment),
+    losses: u64,
+    sweep: Option<Sweep>,
+    next_sweep: Moment,
+    next_glance: Moment,
+    glance_interval: Duration,
+    last_look: Moment,
+    first_sight: Option<Moment>,
+    live_since: Moment,
+    settled: bool,
+    away_since: Option<Moment>,
+}
+
+impl Looker {
+    pub(crate) fn new(store: Arc<dyn Store>, table: Arc<OwnershipTable>, tick: Duration) -> Self {
+        Self {
+            reporter: Reporter::new(&table),
+            me: table.instance().clone(),
+            store,
+            table,
+            hearing: Hearing::Unknown,
+            view: View::default(),
+            stale: false,
+            catalogue: Catalogue::default(),
+            news: News::default(),
+            to_read: BTreeSet::new(),
+            missed: FnvHashSet::default(),
+            nodes: BTreeMap::new(),
+            to_meet: BTreeSet::new(),
+            checks: BTreeSet::new(),
+            round: (0, Moment::NEVER),
+            losses: 0,
+            sweep: None,
+            next_sweep: Moment::NEVER,
+            next_glance: Moment::NEVER,
+            glance_interval: tick.min(GLANCE_INTERVAL_MAX),
+            last_look: Moment::NEVER,
+            first_sight: None,
+            live_since: Moment::NEVER,
+            settled: false,
+            away_since: None,
+        }
+    }
+
+    /// The watch has an ear now, or has none. What was said meanwhile is lost, so everything is looked at.
+    pub(crate) fn listens(&mut self, changes: bool) {
+        self.hearing = if changes { Hearing::Changes } else { Hearing::Words };
+        self.sweep_soon();
+    }
+
+    /// Takes in what the store or another instance said.
+    pub(crate) fn hear(&mut self, heard: &Heard) {
+        match heard {
+            Heard::Word(word) => self.hear_word(word),
+            Heard::Changed(Changes { sessions, nodes, .. }) => {
+                self.hear_sessions(sessions);
+                self.to_meet.extend(nodes.iter().cloned());
+            }
+            Heard::Everything => self.sweep_soon(),
+        }
+    }
+
+    /// Looks at what there is to look at, if it is time.
+    pub(crate) fn look_if_due(&mut self) {
+        self.see_losses();
+        let now = self.table.now();
+        if now < self.next_look() {
+            return;
+        }
+        self.last_look = now;
+        if let Err(error) = self.look(now) {
+            return self.trouble(&error);
+        }
+        if let Some(since) = self.away_since.take() {
+            self.reporter.say(&Event::StoreReachable { away: now.since(since) });
+        }
+    }
+
+    fn look(&mut self, now: Moment) -> Result<(), StoreError> {
+        let glance = now >= self.next_glance;
+        let mut exchanges = EXCHANGES_MAX;
+        self.read_sessions(&mut exchanges)?;
+        self.check_owners(now, &mut exchanges)?;
+        if glance && self.first_sight.is_some() {
+            self.make_round(now)?;
+        }
+        let swept = self.sweep(now, &mut exchanges)?;
+        // Last, because owners may be instances that were not met yet.
+        self.meet(now, glance)?;
+        if glance {
+            self.next_glance = now + self.glance_interval;
+        }
+        if swept {
+            self.first_sight.get_or_insert(now);
+        }
+        self.settle(now);
+        Ok(())
+    }
+
+    /// The store could not be asked. Said once.
+    pub(crate) fn trouble(&mut self, error: &StoreError) {
+        if self.away_since.is_none() {
+            self.away_since = Some(self.table.now());
+            self.reporter.say(&Event::StoreUnreachable { error });
+        }
+    }
+
+    fn next_look(&self) -> Moment {
+        if self.hearing == Hearing::Unknown {
+            return Moment::FOREVER;
+        }
+        if self.away_since.is_some() {
+            return self.last_look + self.table.rhythm().retry_interval();
+        }
+        let mut next = self.next_glance.min(self.next_sweep);
+        let unfinished = !self.to_read.is_empty() || !self.to_meet.is_empty();
+        if unfinished || self.sweep.is_some() {
+            next = Moment::NEVER;
+        }
+        // R9: whatever ends next, unless somebody keeps it, is looked at right when it ends.
+        if let Some(ends_at) = self.nodes.values().map(|it| it.ends_at).min() {
+            next = next.min(ends_at + JUST_AFTER);
+        }
+        if let Some((at, _)) = self.checks.first() {
+            next = next.min(*at);
+        }
+        if !self.settled && self.first_sight.is_some() {
+            next = next.min(self.settled_at());
+        }
+        next.max(self.last_look + LOOK_INTERVAL_MIN)
+    }
+
+    pub(crate) fn wait(&self) -> Duration {
+        self.next_look().since(self.table.now())
+    }
+
+    pub(crate) fn take_stale(&mut self) -> bool {
+        std::mem::take(&mut self.stale)
+    }
+
+    /// What reading sessions has changed since this was last asked.
+    pub(crate) fn take_news(&mut self) -> News {
+        std::mem::take(&mut self.news)
+    }
+
+    pub(crate) fn session(&self, endpoint: &EndpointId) -> Option<&Arc<Session>> {
+        self.catalogue.session(endpoint)
+    }
+
+    pub(crate) fn view(&self) -> &View {
+        &self.view
+    }
+
+    /// Whether everything was seen once, and the last look succeeded.
+    pub(crate) fn sees(&self) -> bool {
+        self.first_sight.is_some() && self.away_since.is_none()
+    }
+
+    pub(crate) fn is_settled(&self) -> bool {
+        self.settled
+    }
+}

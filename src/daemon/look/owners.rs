@@ -1,0 +1,192 @@
+//! Who has what. Instances say what they took and let go; that is believed while it fits what is known,
+//! and read in the store where it does not. Each lease is also watched by one: who would be the next to take it.
+
+use std::time::Duration;
+
+use crate::clock::Moment;
+use crate::daemon::look::{JUST_AFTER, Looker};
+use crate::model::{EndpointId, InstanceId};
+use crate::store::{BATCH_MAX, Lasting, StoreError, Wake};
+
+/// An heir that asked is alive, but may be slow: it gets this long to take what was freed for it.
+pub(super) const HEIR_PATIENCE: Duration = Duration::from_secs(2);
+/// A grant that was announced is looked up this much later by whoever watches the lease.
+const LOOKED_UP_AFTER: Duration = Duration::from_millis(250);
+
+impl Looker {
+    pub(super) fn hear_word(&mut self, word: &Wake) {
+        let now = self.table.now();
+        if !self.view.is_live(&word.from) {
+            self.to_meet.insert(word.from.clone());
+        }
+        for endpoint in &word.took {
+            self.believe(endpoint, &word.from, Some(&word.from), now + LOOKED_UP_AFTER);
+        }
+        // An owner that lets go for somebody: until that one comes, it is as good as its.
+        for endpoint in &word.freed {
+            self.believe(endpoint, &word.from, word.heir.as_ref(), now + HEIR_PATIENCE);
+        }
+    }
+
+    /// `from` says that `endpoint` has this owner now. Whoever watches it looks that up at `check_at`.
+    fn believe(
+        &mut self,
+        endpoint: &EndpointId,
+        from: &InstanceId,
+        owner: Option<&InstanceId>,
+        check_at: Moment,
+    ) {
+        if self.table.tenure(endpoint).is_some() || !self.view.contains(endpoint) {
+            return; // we know better, or have not heard of it
+        }
+        let known = self.view.owner(endpoint);
+        let contradicts = known.is_some_and(|it| it != from && self.view.is_live(it));
+        if contradicts && known != owner {
+            self.checks.insert((self.table.now(), endpoint.clone()));
+            return;
+        }
+        let owner = owner.filter(|it| **it != self.me);
+        self.stale |= self.view.set_owner(endpoint, owner);
+        if owner.is_some() && self.view.watches(&self.me, endpoint) {
+            self.checks.insert((check_at, endpoint.clone()));
+        }
+    }
+
+    /// We let this go, for somebody or for whomever the plan says.
+    pub(crate) fn gave(&mut self, endpoint: &EndpointId, heir: Option<&InstanceId>) {
+        self.forget_session(endpoint);
+        self.stale |= self.view.set_owner(endpoint, heir);
+        if heir.is_some() {
+            self.checks.insert((self.table.now() + HEIR_PATIENCE, endpoint.clone()));
+        }
+    }
+
+    /// The store says who owns this.
+    pub(crate) fn owned(&mut self, endpoint: &EndpointId, owner: &InstanceId) {
+        if *owner != self.me {
+            self.forget_session(endpoint);
+            if !self.view.is_live(owner) {
+                self.to_meet.insert(owner.clone());
+            }
+        }
+        self.stale |= self.view.set_owner(endpoint, Some(owner));
+    }
+
+    /// Reads who owns this in a while.
+    pub(crate) fn check_at(&mut self, at: Moment, endpoint: &EndpointId) {
+        self.checks.insert((at, endpoint.clone()));
+    }
+
+    /// What was lost is no longer ours.
+    pub(super) fn see_losses(&mut self) {
+        let losses = self.table.losses();
+        if std::mem::replace(&mut self.losses, losses) == losses {
+            return;
+        }
+        for endpoint in self.view.owned_by(&self.me) {
+            if self.table.tenure(&endpoint).is_none() {
+                self.forget_session(&endpoint);
+                self.stale |= self.view.set_owner(&endpoint, None);
+            }
+        }
+    }
+
+    pub(super) fn check_owners(
+        &mut self,
+        now: Moment,
+        exchanges: &mut usize,
+    ) -> Result<(), StoreError> {
+        while *exchanges > 0 {
+            let due = self.checks.iter().take_while(|it| it.0 <= now).take(BATCH_MAX);
+            let due: Vec<(Moment, EndpointId)> = due.cloned().collect();
+            if due.is_empty() {
+                break;
+            }
+            *exchanges -= 1;
+            let endpoints: Vec<EndpointId> = due.iter().map(|it| it.1.clone()).collect();
+            self.read_owners(&endpoints)?;
+            for it in &due {
+                self.checks.remove(it);
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads who owns these now; false when the store could not be asked.
+    pub(crate) fn check_now(&mut self, endpoints: &[EndpointId]) -> bool {
+        for batch in endpoints.chunks(BATCH_MAX) {
+            if let Err(error) = self.read_owners(batch) {
+                self.trouble(&error);
+                return false;
+            }
+        }
+        true
+    }
+
+    pub(super) fn read_owners(&mut self, endpoints: &[EndpointId]) -> Result<(), StoreError> {
+        let asked_at = self.table.now();
+        let found = self.store.owners(endpoints, self.table.rhythm().store_timeout)?;
+        for (endpoint, owner) in endpoints.iter().zip(found) {
+            self.take_in_owner(endpoint, owner, asked_at);
+        }
+        Ok(())
+    }
+
+    fn take_in_owner(
+        &mut self,
+        endpoint: &EndpointId,
+        found: Option<Lasting<InstanceId>>,
+        asked_at: Moment,
+    ) {
+        // What we hold is ours, also when the store has just forgotten it and a renewal is on its way.
+        if self.table.tenure(endpoint).is_some() {
+            self.stale |= self.view.set_owner(endpoint, Some(&self.me));
+            return;
+        }
+        match found {
+            // R7: under our name, but not held: the reply to the grant was lost, or we lost it. Free to us.
+            Some(owner) if owner.it == self.me => {
+                self.stale |= self.view.set_owner(endpoint, None);
+            }
+            Some(owner) => {
+                self.owned(endpoint, &owner.it);
+                // R9: one that will end before the next round unless it is renewed.
+                if owner.left < self.round_period() {
+                    self.checks.insert((asked_at + owner.left + JUST_AFTER, endpoint.clone()));
+                }
+            }
+            // Left by the dead: free, and it shows why.
+            None if self.is_orphan(endpoint) => (),
+            None => self.stale |= self.view.set_owner(endpoint, None),
+        }
+    }
+
+    /// Whether its last owner left without a word.
+    pub(crate) fn is_orphan(&self, endpoint: &EndpointId) -> bool {
+        self.view.owner(endpoint).is_some_and(|it| !self.view.is_live(it))
+    }
+
+    /// A lease that is not renewed any more is seen before it ends: it lasts longer than a round.
+    fn round_period(&self) -> Duration {
+        self.table.rhythm().lease.ttl * 2 / 3
+    }
+
+    /// Reads the owners of some of the leases that this instance would be the next to take.
+    pub(super) fn make_round(&mut self, now: Moment) -> Result<(), StoreError> {
+        let (mut cursor, since) = self.round;
+        let share = now.since(since).as_secs_f64() / self.round_period().as_secs_f64();
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "0 to a view's size"
+        )]
+        #[expect(clippy::cast_precision_loss, reason = "a part of a round, rounded up")]
+        let count = (self.view.len() as f64 * share.min(1.0)).ceil() as usize;
+        let watched = self.view.watched(&self.me, &mut cursor, count);
+        for batch in watched.chunks(BATCH_MAX) {
+            self.read_owners(batch)?;
+        }
+        self.round = (cursor, now);
+        Ok(())
+    }
+}

@@ -1,0 +1,122 @@
+//! What there is to poll. A session is read by whoever polls it or is about to; one that nobody polls,
+//! by everybody, once.
+
+use crate::daemon::look::Looker;
+use crate::event::Event;
+use crate::model::EndpointId;
+use crate::store::StoreError;
+
+/// How many sessions are read in one exchange: each may be large.
+const SESSIONS_AT_ONCE: usize = 200;
+
+impl Looker {
+    /// These were written or removed.
+    pub(super) fn hear_sessions(&mut self, names: &[String]) {
+        for name in names {
+            if let Some(endpoint) = self.catalogue.named(name, &mut self.news) {
+                if let Some(sweep) = &mut self.sweep {
+                    sweep.has_seen(&endpoint);
+                }
+                if self.table.tenure(&endpoint).is_some() {
+                    self.to_read.insert(endpoint);
+                } else {
+                    // Whoever is to take it reads it first. Its owner, if it has one, reads it now.
+                    self.catalogue.forget(&endpoint);
+                    self.stale |= self.view.add(&endpoint);
+                }
+            }
+        }
+        self.tell_invalid();
+    }
+
+    pub(super) fn read_sessions(&mut self, exchanges: &mut usize) -> Result<(), StoreError> {
+        if !self.missed.is_empty() && self.table.hold_off().is_none() {
+            self.to_read.extend(std::mem::take(&mut self.missed));
+        }
+        while *exchanges > 0 && !self.to_read.is_empty() {
+            *exchanges -= 1;
+            let batch: Vec<EndpointId> =
+                self.to_read.iter().take(SESSIONS_AT_ONCE).cloned().collect();
+            self.read(&batch)?;
+            for endpoint in &batch {
+                self.to_read.remove(endpoint);
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads these sessions now; false when the store could not be asked.
+    pub(crate) fn learn(&mut self, endpoints: &[EndpointId]) -> bool {
+        for batch in endpoints.chunks(SESSIONS_AT_ONCE) {
+            if let Err(error) = self.read(batch) {
+                self.trouble(&error);
+                return false;
+            }
+        }
+        true
+    }
+
+    fn read(&mut self, endpoints: &[EndpointId]) -> Result<(), StoreError> {
+        let found = self.store.sessions(endpoints, self.table.rhythm().store_timeout)?;
+        let mut missing = Vec::new();
+        for (endpoint, raw) in endpoints.iter().zip(found) {
+            let Some(raw) = raw else {
+                missing.push(endpoint.clone());
+                continue;
+            };
+            self.stale |= if self.catalogue.take_in(endpoint, &raw, &mut self.news) {
+                self.view.add(endpoint)
+            } else {
+                self.view.remove(endpoint)
+            };
+        }
+        self.tell_invalid();
+        self.miss(missing)
+    }
+
+    /// R6: a store that has lost its memory has lost the sessions too. Until its hold-off is over that
+    /// is no reason to stop: whoever keeps them may put them back. So before anything is believed to
+    /// be gone, the store is asked which life it is in.
+    fn miss(&mut self, missing: Vec<EndpointId>) -> Result<(), StoreError> {
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let question = self.table.question();
+        let reply = self.store.verify(&question.ask, &[])?;
+        self.table.saw(&question, &reply);
+        if self.table.hold_off().is_some() {
+            self.missed.extend(missing);
+            return Ok(());
+        }
+        for endpoint in missing {
+            self.catalogue.forget(&endpoint);
+            self.stale |= self.view.remove(&endpoint);
+            self.news.gone.push(endpoint);
+        }
+        Ok(())
+    }
+
+    pub(super) fn tell_invalid(&mut self) {
+        for (endpoint, error) in std::mem::take(&mut self.news.invalid) {
+            self.reporter.say(&Event::SessionInvalid { endpoint: &endpoint, error: &error });
+        }
+    }
+
+    /// Whether its session was read since it last changed.
+    pub(crate) fn has_read(&self, endpoint: &EndpointId) -> bool {
+        self.catalogue.knows(endpoint)
+    }
+
+    /// It is not polled here any more: whoever takes it next, maybe we, reads it anew.
+    pub(super) fn forget_session(&mut self, endpoint: &EndpointId) {
+        if !self.catalogue.is_idle(endpoint) {
+            self.catalogue.forget(endpoint);
+        }
+    }
+
+    /// What this instance polls, and what nobody does: read again, in case a change was missed.
+    pub(super) fn read_again(&mut self) {
+        self.to_read.extend(self.table.endpoints());
+        self.to_read.extend(self.catalogue.idle().cloned());
+    }
+}

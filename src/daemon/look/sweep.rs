@@ -1,0 +1,148 @@
+//! A look at everything: at the start, after something may have been missed, and now and then.
+//!
+//! It walks over all keys, a page at a time, while everything else goes on.
+
+use std::time::Duration;
+
+use fnv::FnvHashSet;
+
+use crate::clock::Moment;
+use crate::daemon::look::{Hearing, Looker};
+use crate::model::EndpointId;
+use crate::pipeline::placement::spread;
+use crate::store::{BATCH_MAX, StoreError};
+
+/// Where changes are heard of, each instance sweeps this often …
+const REPAIR_INTERVAL: Duration = Duration::from_secs(300);
+/// … or less often in a large fleet, so that all together sweep no oftener than this.
+const REPAIR_INTERVAL_OF_ALL: Duration = Duration::from_secs(60);
+/// Where they are not, all together spend no more than one part in so many of the time sweeping.
+const SWEEPING_SHARE: u32 = 20;
+/// After a break of the line everybody sweeps: one in each of these, not all at once.
+const SWEEP_SLOT: Duration = Duration::from_millis(100);
+/// Whatever the size of the fleet, a break is repaired after this.
+const SWEEP_SPREAD_MAX: Duration = Duration::from_secs(5);
+
+/// How far a look at everything has come.
+pub(super) struct Sweep {
+    stage: Stage,
+    cursor: u64,
+    seen: FnvHashSet<EndpointId>,
+    owners_to_read: Vec<EndpointId>,
+    began: Moment,
+}
+
+enum Stage {
+    Sessions,
+    Owners,
+    Instances,
+}
+
+impl Sweep {
+    fn new(began: Moment) -> Self {
+        let (seen, owners_to_read) = (FnvHashSet::default(), Vec::new());
+        Self { stage: Stage::Sessions, cursor: 0, seen, owners_to_read, began }
+    }
+
+    /// Was there at some time during this sweep.
+    pub(super) fn has_seen(&mut self, endpoint: &EndpointId) {
+        self.seen.insert(endpoint.clone());
+    }
+}
+
+impl Looker {
+    /// Looks at everything again, the first time at once, later in a slot of its own.
+    pub(crate) fn sweep_soon(&mut self) {
+        let now = self.table.now();
+        // One that has begun may have passed by what is to be seen.
+        self.sweep = None;
+        let others = u32::try_from(self.view.instance_count()).unwrap_or(u32::MAX);
+        let slots = SWEEP_SLOT.saturating_mul(others).min(SWEEP_SPREAD_MAX);
+        let wait = if self.first_sight.is_some() { self.my_part_of(slots) } else { Duration::ZERO };
+        self.next_sweep = self.next_sweep.min(now + wait);
+    }
+
+    /// Something between nothing and `span` that is ours, and seldom another's.
+    fn my_part_of(&self, span: Duration) -> Duration {
+        let micros = u64::try_from(span.as_micros()).unwrap_or(u64::MAX);
+        Duration::from_micros(spread(self.me.as_str(), micros))
+    }
+
+    /// Goes on with a sweep, or begins one if it is time; true when it came to its end.
+    pub(super) fn sweep(&mut self, now: Moment, exchanges: &mut usize) -> Result<bool, StoreError> {
+        if self.sweep.is_none() && now < self.next_sweep {
+            return Ok(false);
+        }
+        let mut sweep = self.sweep.take().unwrap_or_else(|| {
+            self.catalogue.begin_round();
+            Sweep::new(now)
+        });
+        while *exchanges > 0 {
+            *exchanges -= 1;
+            let ended = match sweep.stage {
+                Stage::Sessions => self.sweep_sessions(&mut sweep)?,
+                Stage::Owners => self.sweep_owners(&mut sweep)?,
+                Stage::Instances => self.sweep_instances(&mut sweep)?,
+            };
+            if ended {
+                self.next_sweep = now + self.sweep_interval(now.since(sweep.began));
+                return Ok(true);
+            }
+        }
+        self.sweep = Some(sweep);
+        Ok(false)
+    }
+
+    fn sweep_interval(&self, took: Duration) -> Duration {
+        let instances = u32::try_from(self.view.instance_count()).unwrap_or(u32::MAX).max(1);
+        if self.hearing == Hearing::Changes {
+            let interval = REPAIR_INTERVAL.max(REPAIR_INTERVAL_OF_ALL.saturating_mul(instances));
+            return interval * 3 / 4 + self.my_part_of(interval / 2);
+        }
+        took.saturating_mul(SWEEPING_SHARE.saturating_mul(instances)).max(self.glance_interval)
+    }
+
+    fn sweep_sessions(&mut self, sweep: &mut Sweep) -> Result<bool, StoreError> {
+        let timeout = self.table.rhythm().store_timeout;
+        let page = self.store.session_names(sweep.cursor, timeout)?;
+        let mut news = std::mem::take(&mut self.news);
+        for name in &page.found {
+            if let Some(endpoint) = self.catalogue.named(name, &mut news) {
+                if !self.catalogue.is_idle(&endpoint) {
+                    self.stale |= self.view.add(&endpoint);
+                }
+                sweep.seen.insert(endpoint);
+            }
+        }
+        self.news = news;
+        self.tell_invalid();
+        sweep.cursor = page.cursor;
+        if sweep.cursor == 0 {
+            let gone = self.view.endpoints().filter(|it| !sweep.seen.contains(*it));
+            self.to_read.extend(gone.cloned());
+            self.read_again();
+            sweep.owners_to_read = self.view.endpoints().cloned().collect();
+            sweep.stage = Stage::Owners;
+        }
+        Ok(false)
+    }
+
+    fn sweep_owners(&mut self, sweep: &mut Sweep) -> Result<bool, StoreError> {
+        let rest = sweep.owners_to_read.len().saturating_sub(BATCH_MAX);
+        let batch = sweep.owners_to_read.split_off(rest);
+        self.read_owners(&batch)?;
+        if rest > 0 {
+            return Ok(false);
+        }
+        sweep.stage = Stage::Instances;
+        // Where changes are heard of, whoever is alive is heard of with every beat.
+        Ok(self.first_sight.is_some() && self.hearing == Hearing::Changes)
+    }
+
+    fn sweep_instances(&mut self, sweep: &mut Sweep) -> Result<bool, StoreError> {
+        let page = self.store.instances(sweep.cursor, self.table.rhythm().store_timeout)?;
+        self.to_meet.extend(page.found);
+        sweep.cursor = page.cursor;
+        Ok(sweep.cursor == 0)
+    }
+}
