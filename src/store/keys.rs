@@ -54,6 +54,10 @@ impl Keys {
         }
     }
 
+    pub(crate) fn ask(&self, to: &InstanceId, from: &InstanceId) -> String {
+        format!("{}:ask:{to}:{from}", self.prefix)
+    }
+
     pub(crate) fn session(&self, endpoint: &EndpointId) -> String {
         format!("{}{endpoint}", self.sessions)
     }

@@ -35,8 +35,9 @@ pub(crate) fn wake(wake: &Wake) -> String {
     if let Some(heir) = &wake.heir {
         fields.insert("heir".into(), heir.as_str().into());
     }
-    for (name, endpoints) in [("wants", &wake.wants), ("freed", &wake.freed), ("took", &wake.took)]
-    {
+    let Wake { wants, freed, took, dropped, .. } = wake;
+    let lists = [("wants", wants), ("freed", freed), ("took", took), ("dropped", dropped)];
+    for (name, endpoints) in lists {
         if !endpoints.is_empty() {
             let list: Value = ids(endpoints);
             fields.insert(name.into(), list);
@@ -66,6 +67,7 @@ pub(crate) fn heard(to: Option<&InstanceId>, payload: &[u8]) -> Option<Wake> {
         freed: ids("freed"),
         heir: instance("heir"),
         took: ids("took"),
+        dropped: ids("dropped"),
     })
 }
 
@@ -84,6 +86,7 @@ mod tests {
             freed: vec![id("e2")],
             heir: Some(b.clone()),
             took: vec![id("e3")],
+            dropped: vec![id("e4")],
         };
         assert_eq!(heard(Some(&b), wake(&said).as_bytes()), Some(said));
     }

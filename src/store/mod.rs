@@ -21,6 +21,9 @@ use crate::model::{EndpointId, Epoch, FenceToken, InstanceId, Sample, Tenure, Te
 /// Most items in one call: more gains nothing and keeps other clients waiting.
 pub const BATCH_MAX: usize = 500;
 
+/// What is asked for can be read for this long: longer than it takes to ask again.
+const ASK_LASTS: Duration = Duration::from_secs(3);
+
 /// Who asks, what it believes about the store, and until when the question may be answered.
 #[derive(Clone, Debug)]
 pub struct Ask {
@@ -220,12 +223,15 @@ pub struct Wake {
     pub heir: Option<InstanceId>,
     /// Endpoints the sender has just been granted.
     pub took: Vec<EndpointId>,
+    /// Endpoints the sender has just let go because nobody is to poll them any more.
+    pub dropped: Vec<EndpointId>,
 }
 
 impl Wake {
     /// A word that says no more than: I am here.
     pub fn new(from: &InstanceId, to: Option<InstanceId>) -> Self {
-        Self { to, from: from.clone(), wants: vec![], freed: vec![], heir: None, took: vec![] }
+        let [wants, freed, took, dropped] = std::array::from_fn(|_| vec![]);
+        Self { to, from: from.clone(), wants, freed, heir: None, took, dropped }
     }
 }
 
@@ -315,8 +321,11 @@ pub trait Store: Send + Sync {
     /// Takes this instance's heartbeat away, and says so.
     fn withdraw(&self, ask: &Ask) -> Asked<()>;
 
-    /// Sends words to other instances. They may get lost.
+    /// Sends words to other instances. They may get lost; what one asks another for can be read for a while.
     fn wake(&self, wakes: &[Wake], timeout: Duration) -> Asked<()>;
+
+    /// What these instances have asked `me` for lately.
+    fn asks(&self, me: &InstanceId, of: &[InstanceId], timeout: Duration) -> Asked<Vec<Wake>>;
 
     /// One page of the names of all stored sessions. Walks over every key there is: seldom.
     fn session_names(&self, cursor: u64, timeout: Duration) -> Asked<Page<String>>;

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::redis::{ConnectionInfo, IntoConnectionInfo, RedisError, RedisResult, Value};
+use ::redis::{ConnectionInfo, ConnectionLike, IntoConnectionInfo, RedisError, RedisResult, Value};
 use parking_lot::Mutex;
 
 use crate::clock::{BootClock, Clock};
@@ -17,8 +17,8 @@ use crate::store::message;
 use crate::store::reply::{self, Script};
 use crate::store::wire::Wire;
 use crate::store::{
-    Acquire, Ask, Asked, Beat, Ear, Fault, Lasting, Page, Publication, Publish, RawSession,
-    Release, Renew, RenewItem, Stamped, Store, StoreError, Verify, Wake,
+    ASK_LASTS, Acquire, Ask, Asked, Beat, Ear, Fault, Lasting, Page, Publication, Publish,
+    RawSession, Release, Renew, RenewItem, Stamped, Store, StoreError, Verify, Wake,
 };
 
 /// Redis, as one thread or a few share it.
@@ -231,11 +231,34 @@ impl Store for RedisStore {
         self.call("wake others on", timeout, |wire| {
             let mut pipe = ::redis::pipe();
             for wake in wakes {
-                let channel = self.server.keys.wake(wake.to.as_ref());
-                pipe.cmd("PUBLISH").arg(channel).arg(message::wake(wake)).ignore();
+                let word = message::wake(wake);
+                if let Some(to) = wake.to.as_ref().filter(|_| !wake.wants.is_empty()) {
+                    let key = self.server.keys.ask(to, &wake.from);
+                    pipe.cmd("SET")
+                        .arg(key)
+                        .arg(&word)
+                        .arg("PX")
+                        .arg(ASK_LASTS.as_millis().to_string());
+                }
+                pipe.cmd("PUBLISH").arg(self.server.keys.wake(wake.to.as_ref())).arg(word);
             }
-            pipe.exec(wire)
+            // One that is refused (no memory, no permission) must not keep the others from being said.
+            wire.req_packed_commands(&pipe.get_packed_pipeline(), 0, pipe.len()).map(drop)
         })
+    }
+
+    fn asks(&self, me: &InstanceId, of: &[InstanceId], timeout: Duration) -> Asked<Vec<Wake>> {
+        if of.is_empty() {
+            return Ok(vec![]);
+        }
+        let words: Vec<Option<Vec<u8>>> = self.call("read asks on", timeout, |wire| {
+            let mut pipe = ::redis::pipe();
+            for other in of {
+                pipe.cmd("GET").arg(self.server.keys.ask(me, other));
+            }
+            pipe.query(wire)
+        })?;
+        Ok(words.iter().flatten().filter_map(|it| message::heard(Some(me), it)).collect())
     }
 
     fn session_names(&self, cursor: u64, timeout: Duration) -> Asked<Page<String>> {

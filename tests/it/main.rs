@@ -27,6 +27,7 @@ mod failover;
 mod faults;
 /// The public face of the library.
 mod library;
+mod looking;
 /// Commands as pollers, under their guardian.
 mod poll_command;
 /// Every requirement has its test.

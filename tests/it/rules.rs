@@ -698,7 +698,7 @@ fn r8_an_heir_that_is_hung_is_given_nothing_and_nothing_circles() {
 fn r8_a_deaf_heir_gets_its_share_and_nothing_circles() {
     let mut cluster = Cluster::new(&["a", "b"], 10);
     cluster.join("c");
-    cluster.lose_words("c");
+    cluster.lose_words("c", true);
     cluster.pass(secs(4));
     assert!((3..=4).contains(&cluster.owned("c")));
     let fences: Vec<_> = cluster.seen.lock().iter().map(|it| it.fence).collect();
@@ -982,7 +982,7 @@ fn through_random_faults(seed: u64) {
     let mut snapshot = cluster.server.snapshot();
     for _ in 0..60 {
         let name = names[next(3) as usize];
-        match next(10) {
+        match next(13) {
             0 => cluster.freeze(name, true),
             1 => cluster.cut_off(name, true),
             2 => snapshot = cluster.server.snapshot(),
@@ -1011,6 +1011,9 @@ fn through_random_faults(seed: u64) {
                 cluster.server.restart((!empty).then_some(&kept));
                 (0..4).for_each(|it| cluster.restore_session(&format!("e{it}")));
             }
+            9 => cluster.lose_words(name, true),
+            10 => cluster.drain(name, true),
+            11 => cluster.pause_session("e1"),
             _ => (),
         }
         snapshot = if next(4) == 0 { cluster.server.snapshot() } else { snapshot };
@@ -1018,8 +1021,15 @@ fn through_random_faults(seed: u64) {
         for name in names {
             cluster.freeze(name, false);
             cluster.cut_off(name, false);
+            cluster.lose_words(name, false);
+            cluster.drain(name, false);
         }
+        cluster.restore_session("e1");
     }
     cluster.pass(6 * TTL);
     assert_eq!(cluster.owned_total(), 4, "everything is polled again once the faults stop");
+    cluster.pass_until(6 * TTL, |it| it.is_balanced(4));
+    let (_, grants) = cluster.server.acquires();
+    cluster.pass(6 * TTL);
+    assert_eq!(cluster.server.acquires().1, grants, "a settled fleet moves something");
 }

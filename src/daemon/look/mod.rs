@@ -72,6 +72,8 @@ pub(crate) struct Looker {
     round: (usize, Moment),
     losses: u64,
     sweep: Option<Sweep>,
+    /// Heartbeats may have gone unheard since the last sweep.
+    missed_beats: bool,
     next_sweep: Moment,
     next_glance: Moment,
     glance_interval: Duration,
@@ -102,6 +104,7 @@ impl Looker {
             round: (0, Moment::NEVER),
             losses: 0,
             sweep: None,
+            missed_beats: true,
             next_sweep: Moment::NEVER,
             next_glance: Moment::NEVER,
             glance_interval: tick.min(GLANCE_INTERVAL_MAX),

@@ -26,6 +26,13 @@ impl Looker {
         for endpoint in &word.freed {
             self.believe(endpoint, &word.from, word.heir.as_ref(), now + HEIR_PATIENCE);
         }
+        // Nobody is to poll it, it says. Everybody reads that for itself, since each might have to.
+        for endpoint in &word.dropped {
+            self.believe(endpoint, &word.from, None, now);
+            if self.view.owner(endpoint).is_none() {
+                self.to_read.insert(endpoint.clone());
+            }
+        }
     }
 
     /// `from` says that `endpoint` has this owner now. Whoever watches it looks that up at `check_at`.

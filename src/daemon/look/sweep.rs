@@ -29,6 +29,8 @@ pub(super) struct Sweep {
     cursor: u64,
     seen: FnvHashSet<EndpointId>,
     owners_to_read: Vec<EndpointId>,
+    /// Whether to look for live instances too.
+    instances: bool,
     began: Moment,
 }
 
@@ -39,9 +41,9 @@ enum Stage {
 }
 
 impl Sweep {
-    fn new(began: Moment) -> Self {
+    fn new(began: Moment, instances: bool) -> Self {
         let (seen, owners_to_read) = (FnvHashSet::default(), Vec::new());
-        Self { stage: Stage::Sessions, cursor: 0, seen, owners_to_read, began }
+        Self { stage: Stage::Sessions, cursor: 0, seen, owners_to_read, instances, began }
     }
 
     /// Was there at some time during this sweep.
@@ -56,6 +58,7 @@ impl Looker {
         let now = self.table.now();
         // One that has begun may have passed by what is to be seen.
         self.sweep = None;
+        self.missed_beats = true;
         let others = u32::try_from(self.view.instance_count()).unwrap_or(u32::MAX);
         let slots = SWEEP_SLOT.saturating_mul(others).min(SWEEP_SPREAD_MAX);
         let wait = if self.first_sight.is_some() { self.my_part_of(slots) } else { Duration::ZERO };
@@ -75,7 +78,8 @@ impl Looker {
         }
         let mut sweep = self.sweep.take().unwrap_or_else(|| {
             self.catalogue.begin_round();
-            Sweep::new(now)
+            // Where changes are heard of, whoever is alive is heard of with every beat.
+            Sweep::new(now, self.missed_beats || self.hearing != Hearing::Changes)
         });
         while *exchanges > 0 {
             *exchanges -= 1;
@@ -85,7 +89,9 @@ impl Looker {
                 Stage::Instances => self.sweep_instances(&mut sweep)?,
             };
             if ended {
-                self.next_sweep = now + self.sweep_interval(now.since(sweep.began));
+                self.missed_beats = false;
+                let ended_at = self.table.now();
+                self.next_sweep = ended_at + self.sweep_interval(ended_at.since(sweep.began));
                 return Ok(true);
             }
         }
@@ -135,8 +141,7 @@ impl Looker {
             return Ok(false);
         }
         sweep.stage = Stage::Instances;
-        // Where changes are heard of, whoever is alive is heard of with every beat.
-        Ok(self.first_sight.is_some() && self.hearing == Hearing::Changes)
+        Ok(!sweep.instances)
     }
 
     fn sweep_instances(&mut self, sweep: &mut Sweep) -> Result<bool, StoreError> {

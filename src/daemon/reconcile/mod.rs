@@ -26,6 +26,9 @@ const FALLBACK_STEP: Duration = Duration::from_millis(250);
 /// A session that nobody has taken for this long may be one that nobody is to poll: everybody reads it.
 const UNREAD_MAX: Duration = Duration::from_millis(500);
 
+/// Batches acquired in one step; then whoever asks or says something is heard first.
+const BATCHES_AT_ONCE: usize = 4;
+
 /// A lease that could not be acquired is tried again after this.
 const RETRY_FAILED: Duration = Duration::from_secs(1);
 
@@ -56,11 +59,15 @@ pub struct Reconcile {
     plan: Plan,
     /// Who asked for what, and when.
     asks: FnvHashMap<EndpointId, (InstanceId, Moment)>,
+    /// When it is read who asked for what, in case it was not heard.
+    next_asks: Moment,
     asking: Asking,
     leaving: FnvHashMap<EndpointId, (Leaving, Option<InstanceId>)>,
     free_since: FnvHashMap<EndpointId, Moment>,
     /// What could not be acquired, why, and when it is tried again.
     failing: FnvHashMap<EndpointId, (Moment, String)>,
+    /// There is more to acquire.
+    unfinished: bool,
     held_off_in: Epoch,
     stuck: bool,
     ready: bool,
@@ -86,10 +93,12 @@ impl Reconcile {
             drain_timeout,
             plan: Plan::default(),
             asks: FnvHashMap::default(),
+            next_asks: Moment::NEVER,
             asking: Asking::default(),
             leaving: FnvHashMap::default(),
             free_since: FnvHashMap::default(),
             failing: FnvHashMap::default(),
+            unfinished: false,
             held_off_in: Epoch::default(),
             stuck: false,
             ready: false,
@@ -106,6 +115,7 @@ impl Reconcile {
             self.note_hold_off();
         }
         if self.may_move() {
+            self.read_asks();
             self.hand_over();
             self.acquire();
             self.ask();
@@ -144,10 +154,7 @@ impl Reconcile {
             Nudge::Heard(Heard::Word(word)) if word.from == self.me => (),
             Nudge::Heard(heard) => {
                 if let Heard::Word(word) = heard {
-                    let now = self.table.now();
-                    for endpoint in word.wants.iter().filter(|it| self.table.tenure(it).is_some()) {
-                        self.asks.insert(endpoint.clone(), (word.from.clone(), now));
-                    }
+                    self.note_asks(word);
                 }
                 self.looker.hear(heard);
             }
@@ -213,14 +220,17 @@ impl Reconcile {
         }
         let too_early = |it: &EndpointId| self.failing.get(it).is_some_and(|it| now < it.0);
         wanted.retain(|it| self.table.tenure(it).is_none() && !too_early(it));
-        for batch in wanted.chunks(BATCH_MAX) {
+        self.unfinished = wanted.len() > BATCHES_AT_ONCE * BATCH_MAX;
+        for batch in wanted.chunks(BATCH_MAX).take(BATCHES_AT_ONCE) {
             // Whoever polls must know what: a session that is not to be polled is not taken.
             if !self.looker.learn(batch) {
+                self.unfinished = false;
                 break;
             }
             let to_poll = |it: &&EndpointId| self.looker.view().contains(it);
             let batch: Vec<EndpointId> = batch.iter().filter(to_poll).cloned().collect();
             if !batch.is_empty() && !self.acquire_batch(&batch) {
+                self.unfinished = false;
                 break;
             }
         }
@@ -340,6 +350,9 @@ impl Reconcile {
         let mut sooner = |at: Moment| wait = wait.min(at.since(now));
         // Only what can be acted on when its time comes.
         if self.may_move() {
+            if self.unfinished {
+                sooner(now);
+            }
             for (endpoint, rank) in &self.plan.fallback {
                 let since = self.free_since.get(endpoint).copied().unwrap_or(now);
                 let failing = self.failing.get(endpoint).map_or(now, |it| it.0);
@@ -351,6 +364,9 @@ impl Reconcile {
             }
             if !self.plan.ask.is_empty() {
                 sooner(self.asking.next());
+            }
+            if !self.plan.heirs.is_empty() {
+                sooner(self.next_asks);
             }
         }
         if let Some(at) = self.table.next_impatience(self.drain_timeout) {

@@ -1,5 +1,6 @@
 //! How leases change hands: the heir asks, the owner lets the running poll end, releases, and says so (R8).
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use fnv::FnvHashMap;
@@ -75,6 +76,28 @@ impl Reconcile {
         });
     }
 
+    pub(crate) fn note_asks(&mut self, word: &Wake) {
+        let now = self.table.now();
+        for endpoint in word.wants.iter().filter(|it| self.table.tenure(it).is_some()) {
+            self.asks.insert(endpoint.clone(), (word.from.clone(), now));
+        }
+    }
+
+    /// Whoever should have something of ours may have asked for it in a word that was lost.
+    pub(crate) fn read_asks(&mut self) {
+        let now = self.table.now();
+        if self.plan.heirs.is_empty() || now < self.next_asks {
+            return;
+        }
+        self.next_asks = now + ASK_AGAIN;
+        let heirs: BTreeSet<InstanceId> = self.plan.heirs.values().cloned().collect();
+        let heirs: Vec<InstanceId> = heirs.into_iter().collect();
+        match self.store.asks(&self.me, &heirs, self.table.rhythm().store_timeout) {
+            Ok(words) => words.iter().for_each(|it| self.note_asks(it)),
+            Err(error) => self.looker.trouble(&error),
+        }
+    }
+
     /// R8: whoever asks gets what the plan gives it, once the running poll has ended.
     pub(crate) fn hand_over(&mut self) {
         if self.asks.is_empty() {
@@ -142,18 +165,21 @@ impl Reconcile {
         let tenures = self.table.drained(self.drain_timeout);
         let mut failure = None;
         for batch in tenures.chunks(BATCH_MAX) {
-            let mut by_heir: FnvHashMap<Option<InstanceId>, Vec<EndpointId>> =
-                FnvHashMap::default();
+            let mut by_heir: FnvHashMap<Option<InstanceId>, Wake> = FnvHashMap::default();
             let mut reasons = Vec::new();
             for Tenure { endpoint, .. } in batch {
                 let (leaving, heir) =
                     self.leaving.remove(endpoint).unwrap_or((Leaving::Rebalance, None));
                 self.looker.gave(endpoint, heir.as_ref());
-                by_heir.entry(heir.clone()).or_default().push(endpoint.clone());
+                let word = || Wake { heir: heir.clone(), ..Wake::new(&self.me, None) };
+                let word = by_heir.entry(heir.clone()).or_insert_with(word);
+                match leaving {
+                    Leaving::Rebalance | Leaving::Drain => word.freed.push(endpoint.clone()),
+                    Leaving::Paused | Leaving::Removed => word.dropped.push(endpoint.clone()),
+                }
                 reasons.push((endpoint, leaving, heir));
             }
-            let word = |(heir, freed)| Wake { heir, freed, ..Wake::new(&self.me, None) };
-            let wakes: Vec<Wake> = by_heir.into_iter().map(word).collect();
+            let wakes: Vec<Wake> = by_heir.into_values().collect();
             // A store that did not answer is not waited for once more per batch.
             failure = failure
                 .or_else(|| self.store.release(&self.table.question().ask, batch, &wakes).err());

@@ -16,10 +16,11 @@ pub use crate::store::memory::server::{Announced, MemoryServer, Snapshot};
 
 use crate::clock::ManualClock;
 use crate::model::{EndpointId, InstanceId, Tenure, Weight};
+use crate::store::memory::scripts::micros;
 use crate::store::memory::server::State;
 use crate::store::{
-    Acquire, Ask, Asked, Beat, Ear, Fault, Heard, Lasting, Page, Publication, Publish, RawSession,
-    Release, Renew, RenewItem, Stamped, Store, StoreError, Verify, Wake,
+    ASK_LASTS, Acquire, Ask, Asked, Beat, Ear, Fault, Heard, Lasting, Page, Publication, Publish,
+    RawSession, Release, Renew, RenewItem, Stamped, Store, StoreError, Verify, Wake,
 };
 
 /// What happens to a call on its way.
@@ -165,9 +166,24 @@ impl Store for MemoryStore {
 
     fn wake(&self, wakes: &[Wake], _: Duration) -> Asked<()> {
         let wakes = wakes.to_vec();
-        self.call("wake", move |state, _| {
+        self.call("wake", move |state, clock| {
+            let until = state.now_us(clock) + micros(ASK_LASTS);
+            for wake in wakes.iter().filter(|it| !it.wants.is_empty()) {
+                let asks =
+                    wake.to.clone().map(|to| ((to, wake.from.clone()), (wake.clone(), until)));
+                state.data.asks.extend(asks);
+            }
             state.say(&wakes);
             Ok(())
+        })
+    }
+
+    fn asks(&self, me: &InstanceId, of: &[InstanceId], _: Duration) -> Asked<Vec<Wake>> {
+        let (me, of) = (me.clone(), of.to_vec());
+        self.call("asks", move |state, clock| {
+            state.forget_expired(clock);
+            let ask = |it: &InstanceId| state.data.asks.get(&(me.clone(), it.clone()));
+            Ok(of.iter().filter_map(ask).map(|it| it.0.clone()).collect())
         })
     }
 

@@ -258,6 +258,8 @@ impl State {
         let answers = endpoints.iter().zip(reply.answer.iter().flatten());
         let granted = answers.filter(|it| matches!(it.1, Acquire::Granted { .. }));
         let took: Vec<EndpointId> = granted.map(|it| it.0.clone()).collect();
+        self.acquires.0 += endpoints.len();
+        self.acquires.1 += took.len();
         if !took.is_empty() {
             self.say(&[Wake { took, ..Wake::new(me, None) }]);
         }

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use crate::clock::{Clock, ManualClock, Moment};
 use crate::model::{EndpointId, FenceToken, InstanceId, Weight};
 use crate::store::memory::scripts::micros;
-use crate::store::{Asked, Changes, Fault, Heard, Publication, RawSession, StoreError};
+use crate::store::{Asked, Changes, Fault, Heard, Publication, RawSession, StoreError, Wake};
 
 /// A server that all in-memory instances share.
 pub struct MemoryServer {
@@ -33,6 +33,8 @@ pub(crate) struct State {
     pub(crate) later: Vec<(Moment, Deed)>,
     pub(crate) published: Vec<Announced>,
     journal: Vec<&'static str>,
+    /// Leases asked for, and granted.
+    pub(crate) acquires: (usize, usize),
 }
 
 /// A result that was announced, with who did it.
@@ -52,6 +54,8 @@ pub(crate) struct Data {
     pub(crate) epoch: Option<EpochHash>,
     pub(crate) sessions: BTreeMap<String, RawSession>,
     pub(crate) drains: BTreeSet<String>,
+    /// Who was asked, and who asks: for what, until when.
+    pub(crate) asks: BTreeMap<(InstanceId, InstanceId), (Wake, u64)>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -85,6 +89,7 @@ impl MemoryServer {
             later: Vec::new(),
             published: Vec::new(),
             journal: Vec::new(),
+            acquires: (0, 0),
         };
         Arc::new(Self { clock: Arc::clone(clock), state: Mutex::new(state) })
     }
@@ -231,6 +236,11 @@ impl MemoryServer {
         self.state.lock().journal.clone()
     }
 
+    /// How many leases were asked for so far, and how many granted.
+    pub fn acquires(&self) -> (usize, usize) {
+        self.state.lock().acquires
+    }
+
     pub(crate) fn execute_later(
         &self,
         delay: Duration,
@@ -262,6 +272,7 @@ impl State {
     pub(crate) fn forget_expired(&mut self, clock: &ManualClock) {
         let now = self.now_us(clock);
         self.data.leases.retain(|_, it| it.1 > now);
+        self.data.asks.retain(|_, it| it.1 > now);
         let dead = self.data.nodes.iter().filter(|it| it.1.1 <= now).map(|it| it.0.clone());
         for instance in dead.collect::<Vec<_>>() {
             self.data.nodes.remove(&instance);

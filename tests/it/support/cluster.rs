@@ -275,6 +275,11 @@ impl Cluster {
         self.members.get_mut(name).unwrap().frozen = frozen;
     }
 
+    /// Its leases end, although it beats.
+    pub fn stop_renewing(&mut self, name: &str) {
+        self.members.get_mut(name).unwrap().renew_at = Moment::FOREVER;
+    }
+
     pub fn hang(&mut self, name: &str, hung: bool) {
         self.members.get_mut(name).unwrap().hung = hung;
     }
@@ -284,8 +289,37 @@ impl Cluster {
         self.deaf = true;
     }
 
-    pub fn lose_words(&mut self, name: &str) {
-        self.members.get_mut(name).unwrap().no_words = true;
+    /// What others say does not reach it; the store's own words do.
+    pub fn lose_words(&mut self, name: &str, lost: bool) {
+        self.members.get_mut(name).unwrap().no_words = lost;
+    }
+
+    pub fn drain(&self, name: &str, drained: bool) {
+        self.server.set_drain(self.members[name].table.instance().as_str(), drained);
+    }
+
+    /// Passes until `holds`, for at most `limit`; how long it took.
+    #[track_caller]
+    pub fn pass_until(&mut self, limit: Duration, holds: impl Fn(&Self) -> bool) -> Duration {
+        let from = self.clock.now();
+        while !holds(self) {
+            let waited = self.clock.now().since(from);
+            assert!(waited < limit, "not within {limit:?}: {:?}", self.counts());
+            self.pass(STEP);
+        }
+        self.clock.now().since(from)
+    }
+
+    /// How many each owns, in the order of names.
+    pub fn counts(&self) -> Vec<usize> {
+        self.members.values().map(|it| it.table.len()).collect()
+    }
+
+    /// G5, for equal weights.
+    pub fn is_balanced(&self, endpoints: usize) -> bool {
+        let counts = self.counts();
+        let spread = counts.iter().max().unwrap() - counts.iter().min().unwrap();
+        counts.iter().sum::<usize>() == endpoints && spread <= 1
     }
 
     /// Paused by its hypervisor for `duration`, on a clock that does not count the pause.
