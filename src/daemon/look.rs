@@ -10,10 +10,10 @@ use fnv::{FnvHashMap, FnvHashSet};
 use crate::clock::Moment;
 use crate::daemon::report::Reporter;
 use crate::event::Event;
-use crate::model::{EndpointId, InstanceId, Session};
+use crate::model::{EndpointId, InstanceId, Session, Weight};
 use crate::pipeline::discovery::Catalogue;
 use crate::pipeline::ownership::OwnershipTable;
-use crate::pipeline::placement::View;
+use crate::pipeline::view::View;
 use crate::store::{BATCH_MAX, Seen, Store, StoreError};
 
 /// Looks are at most this far apart: added, changed and removed sessions take effect within 2 s.
@@ -133,7 +133,7 @@ impl Looker {
                 batch.iter().zip(stored.found).filter_map(|(it, owner)| Some((it.clone(), owner?)));
             owners.extend(owned);
         }
-        self.take_in(View { instances, endpoints, owners });
+        self.take_in(&instances, &endpoints, owners);
         // R9: whatever ends next, unless somebody keeps it, is looked at right when it ends.
         if let Some(left) = first_end {
             let at = self.table.now() + left + JUST_AFTER;
@@ -142,18 +142,22 @@ impl Looker {
         Ok(())
     }
 
-    fn take_in(&mut self, mut view: View) {
+    fn take_in(
+        &mut self,
+        instances: &[(InstanceId, Weight)],
+        endpoints: &[EndpointId],
+        mut owners: FnvHashMap<EndpointId, InstanceId>,
+    ) {
         let now = self.table.now();
         let me = self.table.instance();
         // R7: under our name, but not held: the reply to the grant was lost, or we lost it. Free to us.
-        view.owners.retain(|_, owner| owner != me);
+        owners.retain(|_, owner| owner != me);
         // What we hold is ours, also when the store has just forgotten it and a renewal is on its way.
         for endpoint in self.table.endpoints() {
-            view.owners.insert(endpoint, me.clone());
+            owners.insert(endpoint, me.clone());
         }
-        view.instances.sort();
-        let before: FnvHashSet<&InstanceId> = self.view.instances.iter().map(|it| &it.0).collect();
-        let live: FnvHashSet<&InstanceId> = view.instances.iter().map(|it| &it.0).collect();
+        let before: FnvHashSet<&InstanceId> = self.view.instances().map(|it| it.0).collect();
+        let live: FnvHashSet<&InstanceId> = instances.iter().map(|it| &it.0).collect();
         if self.first_sight.is_some() {
             for other in live.difference(&before).filter(|it| **it != me) {
                 self.reporter.say(&Event::InstanceJoined { other });
@@ -171,18 +175,23 @@ impl Looker {
             && (now.since(self.live_since) >= STILL_FOR || now.since(first_sight) >= SETTLE_MAX);
         let dead = |owner: Option<&InstanceId>| owner.is_some_and(|it| !live.contains(it));
         let mut orphans: FnvHashSet<EndpointId> =
-            self.orphans.iter().filter(|it| !view.owners.contains_key(*it)).cloned().collect();
+            self.orphans.iter().filter(|it| !owners.contains_key(*it)).cloned().collect();
         orphans.extend(
-            view.endpoints
+            endpoints
                 .iter()
                 .filter(|it| {
-                    dead(view.owners.get(*it))
-                        || (!view.owners.contains_key(*it) && dead(self.view.owners.get(*it)))
+                    dead(owners.get(*it))
+                        || (!owners.contains_key(*it) && dead(self.view.owner(it)))
                 })
                 .cloned(),
         );
         self.orphans = orphans;
-        self.view = view;
+        self.view = View::default();
+        self.view.set_instances(instances);
+        for endpoint in endpoints {
+            self.view.add(endpoint);
+            self.view.set_owner(endpoint, owners.get(endpoint));
+        }
         if !self.settled {
             let settled_at = (self.live_since + STILL_FOR).max(now + LOOK_INTERVAL_MIN);
             self.next_look = self.next_look.min(settled_at);
@@ -198,14 +207,14 @@ impl Looker {
     pub(crate) fn freed(&mut self, endpoints: &[EndpointId]) {
         for endpoint in endpoints {
             self.orphans.remove(endpoint);
-            self.stale |= self.view.owners.remove(endpoint).is_some();
+            self.stale |= self.view.set_owner(endpoint, None);
         }
     }
 
     /// The store says who owns this.
     pub(crate) fn owned(&mut self, endpoint: &EndpointId, owner: &InstanceId) {
         self.orphans.remove(endpoint);
-        self.view.owners.insert(endpoint.clone(), owner.clone());
+        self.view.set_owner(endpoint, Some(owner));
         self.stale = true;
     }
 
@@ -241,8 +250,7 @@ impl Looker {
     }
 
     pub(crate) fn my_weight(&self) -> Option<u32> {
-        let me = self.table.instance();
-        self.view.instances.iter().find(|it| it.0 == *me).map(|it| it.1.0)
+        self.view.weight(self.table.instance()).map(|it| it.0)
     }
 
     pub(crate) fn wait(&self) -> Duration {

@@ -3,6 +3,7 @@
 //! Each stage is plain values and functions of `now`; none spawns, waits, or calls the next one.
 
 pub mod discovery;
+pub mod view;
 pub mod placement;
 pub mod witness;
 pub mod abort;

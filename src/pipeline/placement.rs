@@ -6,22 +6,11 @@
 //! own part, by asking (R8).
 
 use std::cmp::Reverse;
-use std::hash::Hasher;
 
-use fnv::{FnvHashMap, FnvHasher};
+use fnv::FnvHashMap;
 
-use crate::model::{EndpointId, InstanceId, Weight};
-
-/// What was seen: who is alive, what there is to poll, and who has it.
-#[derive(Clone, Debug, Default)]
-pub struct View {
-    /// Live instances with their weights.
-    pub instances: Vec<(InstanceId, Weight)>,
-    /// Everything that is to be polled.
-    pub endpoints: Vec<EndpointId>,
-    /// Owners as stored, alive or not.
-    pub owners: FnvHashMap<EndpointId, InstanceId>,
-}
+use crate::model::{EndpointId, InstanceId};
+use crate::pipeline::view::{Known, Slot, View, fnv1a};
 
 /// What one instance should do about a view.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -36,13 +25,6 @@ pub struct Plan {
     pub heirs: FnvHashMap<EndpointId, InstanceId>,
     /// No instance may be given anything.
     pub nobody: bool,
-}
-
-/// FNV-1a of a name, fed as bytes (a `str`'s own hash would add one).
-fn fnv1a(text: &str) -> u64 {
-    let mut hasher = FnvHasher::default();
-    hasher.write(text.as_bytes());
-    hasher.finish()
 }
 
 /// How much `instance` wants `endpoint`. FNV alone leaves the high bits nearly equal for ids such as
@@ -69,67 +51,78 @@ pub fn preference<'a>(endpoint: &EndpointId, instances: &'a [InstanceId]) -> Vec
     order
 }
 
-/// An instance while the plan is made.
+/// A live instance while the plan is made. Seats are numbered in the order of ids.
 struct Seat<'a> {
     id: &'a InstanceId,
-    weight: u64,
     hash: u64,
+    weight: u64,
+    held: usize,
     quota: usize,
-    held: Vec<usize>,
 }
 
-/// Who should own each endpoint of the view, in its order; `None` where nobody may be given it.
-pub fn assign(view: &View) -> Vec<Option<InstanceId>> {
-    let mut seats = seats(view);
-    let hashes: Vec<u64> = view.endpoints.iter().map(|it| fnv1a(it.as_str())).collect();
-    let mut assigned: Vec<Option<usize>> = vec![None; view.endpoints.len()];
+/// An endpoint that should not stay where it is, and the seat that should have it.
+struct Move<'a> {
+    slot: &'a Slot,
+    heir: Option<usize>,
+}
+
+/// Who should own each endpoint of the view; `None` where nobody may be given it.
+pub fn assign(view: &View) -> Vec<(EndpointId, Option<InstanceId>)> {
+    let seats = seats(view);
+    let moves = moves(view, &seats).into_iter().map(|it| (&it.slot.id, it.heir));
+    let moves: FnvHashMap<&EndpointId, Option<usize>> = moves.collect();
+    let heir = |slot: &Slot| match moves.get(&slot.id) {
+        Some(heir) => heir.map(|it| seats[it].id.clone()),
+        None => view.owner_of(slot).map(|it| it.id.clone()),
+    };
+    view.slots().map(|it| (it.id.clone(), heir(it))).collect()
+}
+
+/// What `me` should do about `view`.
+pub fn plan(view: &View, me: &InstanceId) -> Plan {
+    let seats = seats(view);
+    let mut plan = Plan { nobody: seats.iter().all(|it| it.weight == 0), ..Plan::default() };
+    let Some(mine) = seats.iter().position(|it| it.id == me) else { return plan };
+    for Move { slot, heir } in moves(view, &seats) {
+        let Some(heir) = heir else { continue };
+        let endpoint = || slot.id.clone();
+        match view.owner_of(slot).and_then(|it| it.seat) {
+            Some(owner) if owner == mine => {
+                plan.heirs.insert(endpoint(), seats[heir].id.clone());
+            }
+            Some(owner) if heir == mine => plan.ask.push((seats[owner].id.clone(), endpoint())),
+            None if heir == mine => plan.acquire.push(endpoint()),
+            None if seats[mine].weight > 0 => {
+                plan.fallback.push((endpoint(), rank(slot, &seats, mine, heir)));
+            }
+            _ => (),
+        }
+    }
+    plan
+}
+
+/// How many instances that may take it, other than the heir, are preferred to `mine`.
+fn rank(slot: &Slot, seats: &[Seat<'_>], mine: usize, heir: usize) -> u32 {
+    let wants = |seat: usize| (affinity(seats[seat].hash, slot.hash), seat);
+    let mine = wants(mine);
+    let others = (0..seats.len()).filter(|it| seats[*it].weight > 0 && *it != heir);
+    u32::try_from(others.filter(|it| wants(*it) > mine).count()).unwrap_or(u32::MAX)
+}
+
+/// The live instances, each with its quota.
+fn seats(view: &View) -> Vec<Seat<'_>> {
+    let live = view.live().map(|it| Seat {
+        id: &it.id,
+        hash: it.hash,
+        weight: it.weight.0.into(),
+        held: it.owns,
+        // Where nobody may be given anything, everybody keeps what it has.
+        quota: it.owns,
+    });
+    let mut seats: Vec<Seat<'_>> = live.collect();
     let total: u64 = seats.iter().map(|it| it.weight).sum();
     if total > 0 {
-        set_quotas(&mut seats, view.endpoints.len(), total);
-    } else {
-        // Nobody may be given anything, so everybody keeps what it has.
-        seats.iter_mut().for_each(|it| it.quota = it.held.len());
-    }
-    for (index, seat) in seats.iter_mut().enumerate() {
-        let mut held = std::mem::take(&mut seat.held);
-        held.sort_unstable_by_key(|it| (Reverse(affinity(seat.hash, hashes[*it])), *it));
-        held.truncate(seat.quota);
-        seat.quota -= held.len();
-        held.into_iter().for_each(|it| assigned[it] = Some(index));
-    }
-    for endpoint in 0..assigned.len() {
-        if assigned[endpoint].is_none() {
-            let open = seats.iter().enumerate().filter(|it| it.1.quota > 0);
-            let best = open.max_by_key(|it| (affinity(it.1.hash, hashes[endpoint]), it.1.id));
-            if let Some(index) = best.map(|it| it.0) {
-                seats[index].quota -= 1;
-                assigned[endpoint] = Some(index);
-            }
-        }
-    }
-    assigned.into_iter().map(|it| it.map(|index| seats[index].id.clone())).collect()
-}
-
-fn seats(view: &View) -> Vec<Seat<'_>> {
-    let mut seats: Vec<Seat<'_>> = view
-        .instances
-        .iter()
-        .map(|(id, weight)| Seat {
-            id,
-            weight: weight.0.into(),
-            hash: fnv1a(id.as_str()),
-            quota: 0,
-            held: Vec::new(),
-        })
-        .collect();
-    seats.sort_by_key(|it| it.id);
-    seats.dedup_by_key(|it| it.id);
-    let index: FnvHashMap<&InstanceId, usize> =
-        seats.iter().enumerate().map(|(index, it)| (it.id, index)).collect();
-    for (position, endpoint) in view.endpoints.iter().enumerate() {
-        if let Some(index) = view.owners.get(endpoint).and_then(|it| index.get(it)) {
-            seats[*index].held.push(position);
-        }
+        set_quotas(&mut seats, view.len(), total);
     }
     seats
 }
@@ -150,8 +143,7 @@ fn set_quotas(seats: &mut [Seat<'_>], endpoints: usize, total: u64) {
         (0..seats.len()).filter(|it| share(seats[*it].weight) % total > 0).collect();
     rest.sort_by_key(|it| {
         let seat = &seats[*it];
-        let remainder = share(seat.weight) % total;
-        let held = seat.held.len();
+        let (remainder, held) = (share(seat.weight) % total, seat.held);
         (Reverse(held > seat.quota), Reverse(remainder), Reverse(held), Reverse(seat.hash), *it)
     });
     for index in rest.into_iter().take(usize::try_from(open).unwrap_or(usize::MAX)) {
@@ -159,262 +151,74 @@ fn set_quotas(seats: &mut [Seat<'_>], endpoints: usize, total: u64) {
     }
 }
 
-/// What `me` should do about `view`.
-pub fn plan(view: &View, me: &InstanceId) -> Plan {
-    let mut plan = Plan { nobody: view.instances.iter().all(|it| it.1.0 == 0), ..Plan::default() };
-    let Some((_, my_weight)) = view.instances.iter().find(|it| it.0 == *me) else { return plan };
-    let live: FnvHashMap<&InstanceId, Weight> =
-        view.instances.iter().map(|(id, weight)| (id, *weight)).collect();
-    for (endpoint, heir) in view.endpoints.iter().zip(assign(view)) {
-        let owner = view.owners.get(endpoint).filter(|it| live.contains_key(it));
-        let Some(heir) = heir else { continue };
-        match owner {
-            Some(owner) if owner == me && heir != *me => {
-                plan.heirs.insert(endpoint.clone(), heir);
+/// Everything that needs another owner, and who that is: the most preferred with room.
+fn moves<'a>(view: &'a View, seats: &[Seat<'_>]) -> Vec<Move<'a>> {
+    let mut homeless = homeless(view, seats);
+    // Room goes to who comes first, so everybody has to take them in the same order.
+    homeless.sort_unstable_by_key(|(hash, slot)| (*hash, &slot.id));
+    let room = seats.iter().enumerate();
+    let room = room.map(|(index, it)| (index, it.hash, it.quota.saturating_sub(it.held)));
+    let mut open: Vec<(usize, u64, usize)> = room.filter(|it| it.2 > 0).collect();
+    let give = |(hash, slot)| {
+        let wants = |it: &usize| (affinity(open[*it].1, hash), open[*it].0);
+        let best = (0..open.len()).max_by_key(wants);
+        let heir = best.map(|it| open[it].0);
+        if let Some(best) = best {
+            open[best].2 -= 1;
+            if open[best].2 == 0 {
+                open.swap_remove(best);
             }
-            Some(owner) if heir == *me && owner != me => {
-                plan.ask.push((owner.clone(), endpoint.clone()));
-            }
-            None if heir == *me => plan.acquire.push(endpoint.clone()),
-            None if my_weight.0 > 0 => {
-                plan.fallback.push((endpoint.clone(), rank(endpoint, me, &heir, &live)));
-            }
-            _ => (),
         }
-    }
-    plan
+        Move { slot, heir }
+    };
+    homeless.into_iter().map(give).collect()
 }
 
-/// How many instances that may take it, other than the heir, are preferred to `me`.
-fn rank(
-    endpoint: &EndpointId,
-    me: &InstanceId,
-    heir: &InstanceId,
-    live: &FnvHashMap<&InstanceId, Weight>,
-) -> u32 {
-    let hash = fnv1a(endpoint.as_str());
-    let wants = |it: &InstanceId| affinity(fnv1a(it.as_str()), hash);
-    let mine = (wants(me), me);
-    let ahead = live.iter().filter(|(id, weight)| {
-        weight.0 > 0 && **id != heir && **id != me && (wants(id), **id) > mine
-    });
-    u32::try_from(ahead.count()).unwrap_or(u32::MAX)
+/// What nobody alive has, and what its owner has above its quota, the least preferred first to go.
+fn homeless<'a>(view: &'a View, seats: &[Seat<'_>]) -> Vec<(u64, &'a Slot)> {
+    let mut homeless = Vec::new();
+    let mut crowded: Vec<Vec<(Reverse<u64>, &Slot)>> = vec![Vec::new(); seats.len()];
+    for slot in view.slots() {
+        match view.owner_of(slot).and_then(|it| it.seat) {
+            None => homeless.push((slot.hash, slot)),
+            Some(index) if seats[index].held > seats[index].quota => {
+                crowded[index].push((Reverse(affinity(seats[index].hash, slot.hash)), slot));
+            }
+            Some(_) => (),
+        }
+    }
+    for (seat, mut held) in seats.iter().zip(crowded).filter(|it| !it.1.is_empty()) {
+        held.select_nth_unstable_by(seat.quota, |a, b| (a.0, &a.1.id).cmp(&(b.0, &b.1.id)));
+        homeless.extend(held.drain(seat.quota..).map(|it| (it.1.hash, it.1)));
+    }
+    homeless
+}
+
+impl View {
+    /// Whether `me` is the most preferred live instance of weight > 0 other than the owner of `endpoint`:
+    /// the one that is to notice when it becomes free.
+    pub fn watches(&self, me: &InstanceId, endpoint: &EndpointId) -> bool {
+        let (Some(me), Some(slot)) = (self.known(me), self.slot(endpoint)) else { return false };
+        self.is_next(me, slot)
+    }
+
+    /// Walks the view in a circle, up to `count` endpoints on from `cursor`. Those with a live owner other
+    /// than `me` for which `me` is the most preferred of all other live instances of weight > 0.
+    pub fn watched(&self, me: &InstanceId, cursor: &mut usize, count: usize) -> Vec<EndpointId> {
+        let Some(me) = self.known(me) else { return Vec::new() };
+        let owned = |slot: &&Slot| self.owner_of(slot).is_some_and(|it| it.seat.is_some());
+        let walk = (0..count.min(self.len())).filter_map(|_| self.next_slot(cursor));
+        let watched = walk.filter(owned).filter(|it| self.is_next(me, it));
+        watched.map(|it| it.id.clone()).collect()
+    }
+
+    fn is_next(&self, me: &Known, slot: &Slot) -> bool {
+        let owner = self.owner_of(slot).and_then(|it| it.seat);
+        let wants = |it: &Known| (affinity(it.hash, slot.hash), it.seat);
+        let may = |it: &Known| it.seat.is_some() && it.weight.0 > 0 && it.seat != owner;
+        may(me) && !self.live().any(|it| may(it) && wants(it) > wants(me))
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn fleet(n: usize) -> Vec<(InstanceId, Weight)> {
-        (0..n).map(|it| (InstanceId::new(&format!("vm{it}-17{it}-abc{it}")), Weight(1))).collect()
-    }
-
-    fn endpoints(n: usize) -> Vec<EndpointId> {
-        (0..n).map(|it| EndpointId::parse(&format!("session-{it}")).unwrap()).collect()
-    }
-
-    fn settle(view: &mut View) -> usize {
-        let assigned = assign(view);
-        let mut moves = 0;
-        for (endpoint, owner) in view.endpoints.clone().into_iter().zip(assigned) {
-            let owner = owner.unwrap();
-            let before = view.owners.insert(endpoint, owner.clone());
-            moves += usize::from(before != Some(owner));
-        }
-        moves
-    }
-
-    fn counts(view: &View) -> Vec<usize> {
-        view.instances
-            .iter()
-            .map(|(id, _)| view.owners.values().filter(|it| *it == id).count())
-            .collect()
-    }
-
-    /// US4.1, SC-004, FR-013: also on the ids that plain FNV-1a gives to one instance.
-    #[test]
-    fn counts_differ_by_at_most_one_whatever_the_ids() {
-        for n in 1..12 {
-            for m in [0, 1, 7, 9, 100, 1_001] {
-                let mut view =
-                    View { instances: fleet(n), endpoints: endpoints(m), ..View::default() };
-                settle(&mut view);
-                let counts = counts(&view);
-                let (least, most) = (counts.iter().min().unwrap(), counts.iter().max().unwrap());
-                assert!(most - least <= 1, "{m} endpoints on {n} instances: {counts:?}");
-            }
-        }
-    }
-
-    /// G6: a settled fleet stays as it is.
-    #[test]
-    fn a_settled_fleet_moves_nothing() {
-        let mut view = View { instances: fleet(7), endpoints: endpoints(100), ..View::default() };
-        settle(&mut view);
-        assert_eq!(settle(&mut view), 0);
-    }
-
-    /// US4.2, G6: the newcomer gets its share and nothing else moves.
-    #[test]
-    fn a_join_moves_just_what_the_newcomer_gets() {
-        let mut view = View { instances: fleet(2), endpoints: endpoints(10), ..View::default() };
-        settle(&mut view);
-        view.instances = fleet(3);
-        let moved = settle(&mut view);
-        assert_eq!(moved, 3, "{:?}", counts(&view));
-    }
-
-    /// G6: what a leaver had is shared out and nothing else moves.
-    #[test]
-    fn a_leave_moves_just_what_the_leaver_had() {
-        let mut view = View { instances: fleet(5), endpoints: endpoints(102), ..View::default() };
-        settle(&mut view);
-        let had = *counts(&view).last().unwrap();
-        view.instances.pop();
-        assert_eq!(settle(&mut view), had);
-    }
-
-    #[test]
-    fn a_weight_is_a_share_and_zero_is_none() {
-        let mut view = View { instances: fleet(3), endpoints: endpoints(100), ..View::default() };
-        view.instances[0].1 = Weight(3);
-        view.instances[2].1 = Weight(0);
-        settle(&mut view);
-        assert_eq!(counts(&view), [75, 25, 0]);
-    }
-
-    #[test]
-    fn when_every_weight_is_zero_everybody_keeps_what_it_has_and_nothing_is_given() {
-        let mut view = View { instances: fleet(2), endpoints: endpoints(4), ..View::default() };
-        view.owners.insert(view.endpoints[0].clone(), view.instances[0].0.clone());
-        view.instances.iter_mut().for_each(|it| it.1 = Weight(0));
-        let assigned = assign(&view);
-        assert_eq!(assigned[0].as_ref(), Some(&view.instances[0].0));
-        assert!(assigned[1..].iter().all(Option::is_none));
-        let plan = plan(&view, &view.instances[1].0);
-        assert!(plan.nobody && plan.acquire.is_empty() && plan.fallback.is_empty());
-    }
-
-    /// R8: the plan of each says only what that one should do, and together they cover everything.
-    #[test]
-    fn the_plans_of_all_instances_fit_together() {
-        let mut view = View { instances: fleet(3), endpoints: endpoints(30), ..View::default() };
-        settle(&mut view);
-        view.instances = fleet(4);
-        let newcomer = view.instances[3].0.clone();
-        let wanted = plan(&view, &newcomer).ask;
-        assert_eq!(wanted.len(), 7);
-        for (owner, endpoint) in wanted {
-            assert_eq!(plan(&view, &owner).heirs.get(&endpoint), Some(&newcomer));
-        }
-    }
-
-    /// FR-014: the heir takes it, the others wait their turn, and no two have the same.
-    #[test]
-    fn a_free_endpoint_has_one_heir_and_everybody_else_a_different_rank() {
-        let view = View { instances: fleet(5), endpoints: endpoints(1), ..View::default() };
-        let plans: Vec<Plan> = view.instances.iter().map(|it| plan(&view, &it.0)).collect();
-        assert_eq!(plans.iter().filter(|it| it.acquire.len() == 1).count(), 1);
-        let mut ranks: Vec<u32> = plans.iter().flat_map(|it| &it.fallback).map(|it| it.1).collect();
-        ranks.sort_unstable();
-        assert_eq!(ranks, [0, 1, 2, 3]);
-    }
-
-    #[test]
-    fn who_is_not_seen_alive_plans_nothing() {
-        let view = View { instances: fleet(2), endpoints: endpoints(3), ..View::default() };
-        let stranger = plan(&view, &InstanceId::new("nobody"));
-        assert!(stranger.acquire.is_empty() && stranger.fallback.is_empty());
-    }
-
-    /// Repeats for a seed.
-    struct Random(u64);
-
-    impl Random {
-        fn below(&mut self, n: usize) -> usize {
-            self.0 ^= self.0 << 13;
-            self.0 ^= self.0 >> 7;
-            self.0 ^= self.0 << 17;
-            usize::try_from(self.0 >> 11).unwrap() % n
-        }
-    }
-
-    /// A fleet of any size, weights from 0 to 10, any ownership to begin with, the dead among it.
-    fn any_view(random: &mut Random) -> View {
-        let mut instances = fleet(1 + random.below(20));
-        for instance in &mut instances {
-            let weight = u32::try_from(random.below(11)).unwrap();
-            instance.1 = if random.below(2) == 0 { Weight(1) } else { Weight(weight) };
-        }
-        instances[0].1 = Weight(1); // somebody may be given something
-        let endpoints = endpoints(random.below(300));
-        let mut owners = FnvHashMap::default();
-        for endpoint in &endpoints {
-            match random.below(4) {
-                0 => (),
-                1 => drop(owners.insert(endpoint.clone(), InstanceId::new("dead"))),
-                _ => {
-                    let owner = instances[random.below(instances.len())].0.clone();
-                    owners.insert(endpoint.clone(), owner);
-                }
-            }
-        }
-        View { instances, endpoints, owners }
-    }
-
-    /// The fair share of each, rounded down, and whether there is a rest.
-    fn shares(view: &View) -> Vec<(usize, bool)> {
-        let total: usize = view.instances.iter().map(|it| it.1.0 as usize).sum();
-        let share = |weight: usize| view.endpoints.len() * weight;
-        let it = view.instances.iter().map(|it| it.1.0 as usize);
-        it.map(|it| (share(it) / total, share(it) % total > 0)).collect()
-    }
-
-    /// The fewest moves after which every count is the fair share rounded down or up.
-    fn fewest_moves(view: &View) -> usize {
-        let (shares, counts) = (shares(view), counts(view));
-        let both = || shares.iter().zip(&counts);
-        let floors: usize = shares.iter().map(|it| it.0).sum();
-        let lacking: usize = both().map(|(share, held)| share.0.saturating_sub(*held)).sum();
-        let roundable = both().filter(|(share, held)| share.1 && **held > share.0).count();
-        lacking + (view.endpoints.len() - floors).saturating_sub(roundable)
-    }
-
-    /// G5, G6: from anything to balance with the fewest moves, and then never another.
-    #[test]
-    fn any_fleet_settles_in_balance_with_the_fewest_moves() {
-        let mut random = Random(0x9e37_79b9_7f4a_7c15);
-        for round in 0..2_000 {
-            let mut view = any_view(&mut random);
-            let fewest = fewest_moves(&view);
-            assert_eq!(settle(&mut view), fewest, "round {round}");
-            for ((floor, rest), count) in shares(&view).into_iter().zip(counts(&view)) {
-                let fair = count == floor || (rest && count == floor + 1);
-                assert!(fair, "round {round}: {count} instead of {floor}, rest {rest}");
-            }
-            assert_eq!(settle(&mut view), 0, "round {round}: a settled fleet moved");
-        }
-    }
-
-    /// G6: one instance or one endpoint more or less, on a settled fleet.
-    #[test]
-    fn a_change_to_a_settled_fleet_costs_the_fewest_moves() {
-        let mut random = Random(0x2545_f491_4f6c_dd1d);
-        for round in 0..2_000 {
-            let mut view = any_view(&mut random);
-            settle(&mut view);
-            match random.below(4) {
-                0 => view.instances.push((InstanceId::new("newcomer"), Weight(1))),
-                1 if view.instances.len() > 1 => drop(view.instances.pop()),
-                2 => view.endpoints.push(EndpointId::parse("one-more").unwrap()),
-                _ => {
-                    if let Some(gone) = view.endpoints.pop() {
-                        view.owners.remove(&gone);
-                    }
-                }
-            }
-            let fewest = fewest_moves(&view);
-            assert_eq!(settle(&mut view), fewest, "round {round}");
-        }
-    }
-}
+mod tests;

@@ -300,8 +300,8 @@ impl Reconcile {
             self.ready = true;
             let view = self.looker.view();
             self.reporter.say(&Event::DaemonReady {
-                endpoints: view.endpoints.len(),
-                instances: view.instances.len(),
+                endpoints: view.len(),
+                instances: view.instance_count(),
                 held: self.table.len(),
             });
         }
