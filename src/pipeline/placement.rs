@@ -47,7 +47,7 @@ pub fn spread(text: &str, span: u64) -> u64 {
 pub fn preference<'a>(endpoint: &EndpointId, instances: &'a [InstanceId]) -> Vec<&'a InstanceId> {
     let hash = fnv1a(endpoint.as_str());
     let mut order: Vec<&InstanceId> = instances.iter().collect();
-    order.sort_by_key(|it| (Reverse(affinity(fnv1a(it.as_str()), hash)), *it));
+    order.sort_by_cached_key(|it| Reverse((affinity(fnv1a(it.as_str()), hash), *it)));
     order
 }
 
