@@ -2,6 +2,8 @@
 
 /// What is true of every fleet.
 mod properties;
+/// What is true when everybody sees something else.
+mod convergence;
 
 use crate::model::{EndpointId, InstanceId, Weight};
 use crate::pipeline::placement::{Plan, assign, plan};
