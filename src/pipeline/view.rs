@@ -34,6 +34,9 @@ pub(crate) struct Slot {
     owner: Option<u32>,
 }
 
+// A plan reads every one of them, and there may be millions.
+const _: () = assert!(size_of::<Option<Slot>>() <= 32);
+
 /// An instance that lives or owns something.
 #[derive(Clone, Debug)]
 pub(crate) struct Known {

@@ -148,13 +148,14 @@ pub(crate) fn uuid(random: &mut Random, _: usize) -> EndpointId {
     EndpointId::parse(&text).unwrap()
 }
 
-/// An id of the usual form; seldom a twin of another.
+/// An id of the usual form, which sorts before the twins or behind them; seldom a twin itself.
 pub(crate) fn instance(random: &mut Random, n: usize) -> InstanceId {
-    if random.one_in(20) {
+    if random.one_in(10) {
         return InstanceId::new(TWINS[0][random.below(2)]);
     }
     let nanos = 1_794_806_411_005_251_162 + random.below(1_000_000_000);
-    InstanceId::new(&format!("vm{n}-{nanos}-{:08x}", random.next() >> 32))
+    let host = if random.one_in(2) { "1st" } else { "vm" };
+    InstanceId::new(&format!("{host}{n}-{nanos}-{:08x}", random.next() >> 32))
 }
 
 pub(crate) fn weight(random: &mut Random) -> Weight {

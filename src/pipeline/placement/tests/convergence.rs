@@ -309,8 +309,8 @@ fn from_a_common_view_hardly_a_move_is_in_vain() {
     assert!(moves_in_all * 100 <= fewest_in_all * 101, "{moves_in_all} instead of {fewest_in_all}");
 }
 
-/// R8: what an instance that hangs should be given stays where it is or falls to another, what it has stays with
-/// it, and the others are in balance apart from that.
+/// R8: what an instance that hangs should be given stays where it is or falls to another, what it has stays
+/// with it, and the others are in balance apart from that.
 #[test]
 fn only_what_concerns_those_who_hang_is_left_undone() {
     let mut left_undone = 0;
