@@ -47,7 +47,7 @@ pub fn spread(text: &str, span: u64) -> u64 {
 pub fn preference<'a>(endpoint: &EndpointId, instances: &'a [InstanceId]) -> Vec<&'a InstanceId> {
     let hash = fnv1a(endpoint.as_str());
     let mut order: Vec<&InstanceId> = instances.iter().collect();
-    order.sort_by_key(|it| (Reverse(affinity(fnv1a(it.as_str()), hash)), *it));
+    order.sort_by_cached_key(|it| Reverse((affinity(fnv1a(it.as_str()), hash), *it)));
     order
 }
 
@@ -83,6 +83,7 @@ pub fn plan(view: &View, me: &InstanceId) -> Plan {
     let seats = seats(view);
     let mut plan = Plan { nobody: seats.iter().all(|it| it.weight == 0), ..Plan::default() };
     let Some(mine) = seats.iter().position(|it| it.id == me) else { return plan };
+    let takers = hashes(&seats, |it| seats[it].weight > 0);
     for Move { slot, heir } in moves(view, &seats) {
         let Some(heir) = heir else { continue };
         let endpoint = || slot.id.clone();
@@ -93,7 +94,8 @@ pub fn plan(view: &View, me: &InstanceId) -> Plan {
             Some(owner) if heir == mine => plan.ask.push((seats[owner].id.clone(), endpoint())),
             None if heir == mine => plan.acquire.push(endpoint()),
             None if seats[mine].weight > 0 => {
-                plan.fallback.push((endpoint(), rank(slot, &seats, mine, heir)));
+                let (mine, heir) = ((seats[mine].hash, mine), (seats[heir].hash, heir));
+                plan.fallback.push((endpoint(), rank(slot, &takers, mine, heir)));
             }
             _ => (),
         }
@@ -102,11 +104,16 @@ pub fn plan(view: &View, me: &InstanceId) -> Plan {
 }
 
 /// How many instances that may take it, other than the heir, are preferred to `mine`.
-fn rank(slot: &Slot, seats: &[Seat<'_>], mine: usize, heir: usize) -> u32 {
-    let wants = |seat: usize| (affinity(seats[seat].hash, slot.hash), seat);
+fn rank(slot: &Slot, takers: &[(u64, usize)], mine: (u64, usize), heir: (u64, usize)) -> u32 {
+    let wants = |it: (u64, usize)| (affinity(it.0, slot.hash), it.1);
     let mine = wants(mine);
-    let others = (0..seats.len()).filter(|it| seats[*it].weight > 0 && *it != heir);
-    u32::try_from(others.filter(|it| wants(*it) > mine).count()).unwrap_or(u32::MAX)
+    let ahead = takers.iter().filter(|it| wants(**it) > mine).count();
+    u32::try_from(ahead - usize::from(wants(heir) > mine)).unwrap_or(u32::MAX)
+}
+
+/// Hashes and numbers of the seats that are `wanted`: flat, because they are gone through for every endpoint.
+fn hashes(seats: &[Seat<'_>], wanted: impl Fn(usize) -> bool) -> Vec<(u64, usize)> {
+    (0..seats.len()).filter(|it| wanted(*it)).map(|it| (seats[it].hash, it)).collect()
 }
 
 /// The live instances, each with its quota.
@@ -156,17 +163,15 @@ fn moves<'a>(view: &'a View, seats: &[Seat<'_>]) -> Vec<Move<'a>> {
     let mut homeless = homeless(view, seats);
     // Room goes to who comes first, so everybody has to take them in the same order.
     homeless.sort_unstable_by_key(|(hash, slot)| (*hash, &slot.id));
-    let room = seats.iter().enumerate();
-    let room = room.map(|(index, it)| (index, it.hash, it.quota.saturating_sub(it.held)));
-    let mut open: Vec<(usize, u64, usize)> = room.filter(|it| it.2 > 0).collect();
+    let mut room: Vec<usize> = seats.iter().map(|it| it.quota.saturating_sub(it.held)).collect();
+    let mut open = hashes(seats, |it| room[it] > 0);
     let give = |(hash, slot)| {
-        let wants = |it: &usize| (affinity(open[*it].1, hash), open[*it].0);
-        let best = (0..open.len()).max_by_key(wants);
-        let heir = best.map(|it| open[it].0);
-        if let Some(best) = best {
-            open[best].2 -= 1;
-            if open[best].2 == 0 {
-                open.swap_remove(best);
+        // Of equals the last is taken, which is the one with the greatest id.
+        let heir = open.iter().max_by_key(|it| affinity(it.0, hash)).map(|it| it.1);
+        if let Some(heir) = heir {
+            room[heir] -= 1;
+            if room[heir] == 0 {
+                open.retain(|it| it.1 != heir);
             }
         }
         Move { slot, heir }

@@ -34,6 +34,9 @@ pub(crate) struct Slot {
     owner: Option<u32>,
 }
 
+// A plan reads every one of them, and there may be millions.
+const _: () = assert!(size_of::<Option<Slot>>() <= 32);
+
 /// An instance that lives or owns something.
 #[derive(Clone, Debug)]
 pub(crate) struct Known {
@@ -228,5 +231,121 @@ impl View {
             self.numbers.remove(&known.id);
             self.unused.push(number);
         }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod testing;
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use super::*;
+    use crate::pipeline::view::testing::{Facts, Random, instance, sequential, weight};
+
+    /// Everything that can be asked, against what is the case.
+    fn check(view: &View, facts: &Facts, seed: u64) {
+        assert!(view.instances().map(|it| (it.0.clone(), it.1)).eq(facts.instances()), "{seed}");
+        assert_eq!(view.instance_count(), facts.live.len(), "seed {seed}");
+        assert_eq!((view.len(), view.is_empty()), (facts.owners.len(), facts.owners.is_empty()));
+        let endpoints: BTreeSet<&EndpointId> = view.endpoints().collect();
+        assert!(endpoints.into_iter().eq(facts.owners.keys()), "seed {seed}");
+        assert_eq!(view.endpoints().count(), view.len(), "seed {seed}: one is there twice");
+        let mut owned: BTreeMap<&InstanceId, Vec<EndpointId>> = BTreeMap::new();
+        for (endpoint, owner) in &facts.owners {
+            assert_eq!(view.owner(endpoint), owner.as_ref(), "seed {seed}: {endpoint}");
+            if let Some(owner) = owner {
+                owned.entry(owner).or_default().push(endpoint.clone());
+            }
+        }
+        for known in owned.keys().copied().chain(facts.live.keys()) {
+            let mut has = view.owned_by(known);
+            has.sort();
+            assert_eq!(&has, owned.get(known).unwrap_or(&vec![]), "seed {seed}: {known}");
+            assert_eq!(view.known(known).unwrap().owns, has.len(), "seed {seed}: {known}");
+            assert_eq!(view.weight(known), facts.live.get(known).copied(), "seed {seed}: {known}");
+            assert_eq!(view.is_live(known), facts.live.contains_key(known), "seed {seed}");
+        }
+        let needed: BTreeSet<&InstanceId> = owned.into_keys().chain(facts.live.keys()).collect();
+        assert_eq!(view.numbers.len(), needed.len(), "seed {seed}: remembers who is gone");
+    }
+
+    /// Says of every change whether it was one, and always knows what is the case.
+    #[test]
+    fn whatever_happens_the_view_is_what_is_the_case() {
+        for seed in 0..300 {
+            let mut random = Random::new(seed);
+            let mut facts = Facts::any(&mut random, 6, 20);
+            let mut view = facts.view();
+            for _ in 0..60 {
+                let owners: Vec<InstanceId> =
+                    facts.live.keys().cloned().chain([instance(&mut random, 9)]).collect();
+                let somebody = owners[random.below(owners.len())].clone();
+                let number = random.below(25);
+                let endpoint = sequential(&mut random, number);
+                match random.below(6) {
+                    0 => {
+                        let news = !facts.owners.contains_key(&endpoint);
+                        assert_eq!(view.add(&endpoint), news, "seed {seed}");
+                        facts.owners.entry(endpoint).or_default();
+                    }
+                    1 => {
+                        let there = facts.owners.remove(&endpoint).is_some();
+                        assert_eq!(view.remove(&endpoint), there, "seed {seed}");
+                    }
+                    2 | 3 => {
+                        let owner = (!random.one_in(3)).then_some(somebody);
+                        let before = facts.owners.get(&endpoint).cloned();
+                        let news = before.is_some_and(|it| it != owner);
+                        assert_eq!(view.set_owner(&endpoint, owner.as_ref()), news, "seed {seed}");
+                        facts.owners.entry(endpoint).and_modify(|it| *it = owner);
+                    }
+                    _ => {
+                        let before = facts.live.clone();
+                        if random.one_in(2) {
+                            facts.live.remove(&somebody);
+                        } else {
+                            facts.live.insert(somebody, weight(&mut random));
+                        }
+                        let mut told = facts.instances();
+                        told.extend(told.first().cloned());
+                        random.shuffle(&mut told);
+                        assert_eq!(view.set_instances(&told), facts.live != before, "seed {seed}");
+                    }
+                }
+                check(&view, &facts, seed);
+            }
+        }
+    }
+
+    /// Instance ids are never reused: years of daily restarts must not fill the memory.
+    #[test]
+    fn those_who_are_gone_leave_nothing_behind() {
+        let mut random = Random::new(1);
+        let mut view = View::default();
+        let endpoints: Vec<EndpointId> = (0..20).map(|it| sequential(&mut random, it)).collect();
+        endpoints.iter().for_each(|it| assert!(view.add(it)));
+        for day in 0..2_000 {
+            let fleet: Vec<_> =
+                (0..5).map(|it| (instance(&mut random, day * 5 + it), Weight(1))).collect();
+            view.set_instances(&fleet);
+            for (endpoint, owner) in endpoints.iter().zip(fleet.iter().cycle()) {
+                view.set_owner(endpoint, Some(&owner.0));
+            }
+        }
+        assert!(view.known.len() <= 10 && view.numbers.len() <= 5, "{}", view.known.len());
+    }
+
+    /// A hole is filled before the array grows.
+    #[test]
+    fn sessions_that_come_and_go_need_no_more_room_than_there_are_at_once() {
+        let mut view = View::default();
+        for n in 0..5_000 {
+            let id = |n: usize| EndpointId::parse(&format!("session-{n}")).unwrap();
+            view.add(&id(n));
+            view.remove(&id(n.wrapping_sub(9)));
+        }
+        assert_eq!((view.len(), view.slots.len()), (9, 10));
     }
 }

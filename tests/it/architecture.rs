@@ -9,6 +9,7 @@ const LAYERS: &[&str] =
 /// The same inside `pipeline/`, in the order data flows.
 const STAGES: &[&str] = &[
     "discovery",
+    "view",
     "placement",
     "witness",
     "abort",

@@ -1,5 +1,10 @@
 //! Balance with the fewest moves: the cases a reader can check by hand.
 
+/// What is true of every fleet.
+mod properties;
+/// What is true when everybody sees something else.
+mod convergence;
+
 use crate::model::{EndpointId, InstanceId, Weight};
 use crate::pipeline::placement::{Plan, assign, plan};
 use crate::pipeline::view::View;
