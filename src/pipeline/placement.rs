@@ -12,6 +12,17 @@ use fnv::FnvHashMap;
 use crate::model::{EndpointId, InstanceId};
 use crate::pipeline::view::{Known, Slot, View, fnv1a};
 
+/// A free lease that is another's by plan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fallback {
+    /// What is free.
+    pub endpoint: EndpointId,
+    /// How many instances come before this one, if the heir does not.
+    pub rank: u32,
+    /// Whose it is.
+    pub heir: InstanceId,
+}
+
 /// What one instance should do about a view.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
@@ -19,8 +30,8 @@ pub struct Plan {
     pub acquire: Vec<EndpointId>,
     /// Mine, but this owner has it: ask.
     pub ask: Vec<(InstanceId, EndpointId)>,
-    /// Another's, and nobody alive has it: take it if the heir does not come; with my rank.
-    pub fallback: Vec<(EndpointId, u32)>,
+    /// Another's, and nobody alive has it: take it if the heir does not come.
+    pub fallback: Vec<Fallback>,
     /// Held by me, another's by plan: give it when asked.
     pub heirs: FnvHashMap<EndpointId, InstanceId>,
     /// No instance may be given anything.
@@ -94,8 +105,10 @@ pub fn plan(view: &View, me: &InstanceId) -> Plan {
             Some(owner) if heir == mine => plan.ask.push((seats[owner].id.clone(), endpoint())),
             None if heir == mine => plan.acquire.push(endpoint()),
             None if seats[mine].weight > 0 => {
-                let (mine, heir) = ((seats[mine].hash, mine), (seats[heir].hash, heir));
-                plan.fallback.push((endpoint(), rank(slot, &takers, mine, heir)));
+                let (me, other) = ((seats[mine].hash, mine), (seats[heir].hash, heir));
+                let rank = rank(slot, &takers, me, other);
+                let heir = seats[heir].id.clone();
+                plan.fallback.push(Fallback { endpoint: endpoint(), rank, heir });
             }
             _ => (),
         }

@@ -1,6 +1,7 @@
 //! Looks, plans, acquires and hands over: moves ownership towards the plan, by asking (R8).
 
 mod moves;
+mod patience;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,16 +13,13 @@ use crate::clock::Moment;
 use crate::daemon::dispatch::LeaseChange;
 use crate::daemon::look::Looker;
 use crate::daemon::reconcile::moves::{Asking, Leaving};
+use crate::daemon::reconcile::patience::Patience;
 use crate::daemon::report::Reporter;
 use crate::event::Event;
 use crate::model::{EndpointId, Epoch, InstanceId};
 use crate::pipeline::ownership::{Gained, OwnershipTable};
 use crate::pipeline::placement::{Plan, plan};
 use crate::store::{Acquire, BATCH_MAX, Grant, Heard, Store};
-
-/// R8: a free lease that is another's is left to the heir for this long, and to each who is preferred
-/// to us for as long again.
-const FALLBACK_STEP: Duration = Duration::from_millis(250);
 
 /// A session that nobody has taken for this long may be one that nobody is to poll: everybody reads it.
 const UNREAD_MAX: Duration = Duration::from_millis(500);
@@ -63,7 +61,7 @@ pub struct Reconcile {
     next_asks: Moment,
     asking: Asking,
     leaving: FnvHashMap<EndpointId, (Leaving, Option<InstanceId>)>,
-    free_since: FnvHashMap<EndpointId, Moment>,
+    patience: Patience,
     /// What could not be acquired, why, and when it is tried again.
     failing: FnvHashMap<EndpointId, (Moment, String)>,
     /// There is more to acquire.
@@ -96,7 +94,7 @@ impl Reconcile {
             next_asks: Moment::NEVER,
             asking: Asking::default(),
             leaving: FnvHashMap::default(),
-            free_since: FnvHashMap::default(),
+            patience: Patience::default(),
             failing: FnvHashMap::default(),
             unfinished: false,
             held_off_in: Epoch::default(),
@@ -155,6 +153,9 @@ impl Reconcile {
             Nudge::Heard(heard) => {
                 if let Heard::Word(word) = heard {
                     self.note_asks(word);
+                    if !word.took.is_empty() {
+                        self.patience.acts(&word.from, self.table.now());
+                    }
                 }
                 self.looker.hear(heard);
             }
@@ -196,8 +197,7 @@ impl Reconcile {
             self.reporter.say(&Event::PlacementStuck { reason });
         }
         self.stuck = stuck;
-        let still_free = |it: &EndpointId| Some((it.clone(), *self.free_since.get(it)?));
-        self.free_since = self.plan.fallback.iter().filter_map(|it| still_free(&it.0)).collect();
+        self.patience.keep(&self.plan.fallback);
     }
 
     fn note_hold_off(&mut self) {
@@ -241,12 +241,12 @@ impl Reconcile {
     fn overdue(&mut self) -> Vec<EndpointId> {
         let now = self.table.now();
         let (mut unread, mut overdue) = (Vec::new(), Vec::new());
-        for (endpoint, rank) in &self.plan.fallback {
-            let since = *self.free_since.entry(endpoint.clone()).or_insert(now);
-            if now >= since + FALLBACK_STEP * (1 + rank) {
-                overdue.push(endpoint.clone());
-            } else if now >= since + UNREAD_MAX && !self.looker.has_read(endpoint) {
-                unread.push(endpoint.clone());
+        for it in &self.plan.fallback {
+            let since = self.patience.since(it, now);
+            if now >= self.patience.due(it, now) {
+                overdue.push(it.endpoint.clone());
+            } else if now >= since + UNREAD_MAX && !self.looker.has_read(&it.endpoint) {
+                unread.push(it.endpoint.clone());
             }
         }
         if !overdue.is_empty() && !self.looker.check_now(&overdue) {
@@ -290,7 +290,7 @@ impl Reconcile {
     fn begin(&mut self, gained: Gained) {
         let Gained { tenure, grant, polled_at_ms } = gained;
         let endpoint = &tenure.endpoint;
-        let fell_back = self.free_since.contains_key(endpoint);
+        let fell_back = !self.plan.acquire.contains(endpoint);
         let reason = match grant {
             Grant::Adopted => "adopted",
             Grant::Takeover => "takeover",
@@ -353,14 +353,12 @@ impl Reconcile {
             if self.unfinished {
                 sooner(now);
             }
-            for (endpoint, rank) in &self.plan.fallback {
-                let since = self.free_since.get(endpoint).copied().unwrap_or(now);
-                let failing = self.failing.get(endpoint).map_or(now, |it| it.0);
-                let mut due = since + FALLBACK_STEP * (1 + rank);
-                if !self.looker.has_read(endpoint) {
-                    due = due.min(since + UNREAD_MAX);
-                }
-                sooner(due.max(failing));
+            for it in &self.plan.fallback {
+                let failing = self.failing.get(&it.endpoint).map_or(now, |it| it.0);
+                sooner(self.patience.due(it, now).max(failing));
+            }
+            if !self.plan.fallback.is_empty() {
+                sooner(now + UNREAD_MAX / 2);
             }
             if !self.plan.ask.is_empty() {
                 sooner(self.asking.next());

@@ -66,7 +66,7 @@ impl Reconcile {
     /// R10: a move that has begun is called off, so that nothing is released into a void.
     pub(crate) fn keep_what_was_to_move(&mut self) {
         // What is free now is no heir's fault: its patience begins when it can act.
-        self.free_since.clear();
+        self.patience.restart();
         self.leaving.retain(|endpoint, (leaving, _)| {
             let moves = matches!(leaving, Leaving::Rebalance | Leaving::Drain);
             if moves {

@@ -120,7 +120,7 @@ fn a_free_endpoint_has_one_heir_and_everybody_else_a_different_rank() {
     let view = view(5, 1);
     let plans: Vec<Plan> = view.instances().map(|it| plan(&view, it.0)).collect();
     assert_eq!(plans.iter().filter(|it| it.acquire.len() == 1).count(), 1);
-    let mut ranks: Vec<u32> = plans.iter().flat_map(|it| &it.fallback).map(|it| it.1).collect();
+    let mut ranks: Vec<u32> = plans.iter().flat_map(|it| &it.fallback).map(|it| it.rank).collect();
     ranks.sort_unstable();
     assert_eq!(ranks, [0, 1, 2, 3]);
 }

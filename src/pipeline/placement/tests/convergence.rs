@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use crate::model::{EndpointId, InstanceId, Weight};
-use crate::pipeline::placement::{Plan, assign, plan};
+use crate::pipeline::placement::{Fallback, Plan, assign, plan};
 use crate::pipeline::view::View;
 use crate::pipeline::view::testing::{Facts, Random, instance, uuid, weight};
 
@@ -78,11 +78,12 @@ impl Actor {
     fn wanted(&mut self, me: &InstanceId, round: usize) -> Vec<EndpointId> {
         let plan = self.plan(me).clone();
         let since = |it: &EndpointId| self.free_since.get(it).copied().unwrap_or(round);
-        self.free_since = plan.fallback.iter().map(|it| (it.0.clone(), since(&it.0))).collect();
-        let overdue = plan.fallback.into_iter().filter(|(it, rank)| {
-            round >= self.free_since[it] + FALLBACK_STEP * (1 + *rank as usize)
+        let waits = |it: &Fallback| (it.endpoint.clone(), since(&it.endpoint));
+        self.free_since = plan.fallback.iter().map(waits).collect();
+        let overdue = plan.fallback.into_iter().filter(|it| {
+            round >= self.free_since[&it.endpoint] + FALLBACK_STEP * (1 + it.rank as usize)
         });
-        plan.acquire.into_iter().chain(overdue.map(|it| it.0)).collect()
+        plan.acquire.into_iter().chain(overdue.map(|it| it.endpoint)).collect()
     }
 }
 

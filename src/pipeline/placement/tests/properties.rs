@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::model::{EndpointId, InstanceId, Weight};
-use crate::pipeline::placement::{Plan, affinity, assign, plan, preference};
+use crate::pipeline::placement::{Fallback, Plan, affinity, assign, plan, preference};
 use crate::pipeline::view::testing::{Facts, Random, instance, uuid, weight};
 use crate::pipeline::view::{View, fnv1a};
 
@@ -158,7 +158,9 @@ fn expected(facts: &Facts, assigned: &Assigned) -> BTreeMap<InstanceId, Plan> {
                 plan(heir, &|it| it.acquire.push(endpoint.clone()));
                 let others = preference(endpoint, &takers).into_iter().filter(|it| *it != heir);
                 for (rank, other) in (0..).zip(others) {
-                    plan(other, &|it| it.fallback.push((endpoint.clone(), rank)));
+                    let (endpoint, heir) = (endpoint.clone(), heir.clone());
+                    let fallback = Fallback { endpoint, rank, heir };
+                    plan(other, &|it| it.fallback.push(fallback.clone()));
                 }
             }
         }

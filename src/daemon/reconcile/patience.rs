@@ -1,0 +1,107 @@
+//! When a free lease that is another's may be taken all the same (R8, FR-014).
+
+use std::time::Duration;
+
+use fnv::FnvHashMap;
+
+use crate::clock::Moment;
+use crate::model::{EndpointId, InstanceId};
+use crate::pipeline::placement::Fallback;
+
+/// R8: a free lease that is another's is left to the heir for this long, and to each who is preferred
+/// to us for as long again.
+const FALLBACK_STEP: Duration = Duration::from_millis(250);
+
+/// An heir that is seen to take other leases is at work and gets more time, but no more than this:
+/// what is said about it may be a lie.
+const AT_WORK_MAX: Duration = Duration::from_secs(5);
+
+/// How long each free lease has been waiting for its heir.
+#[derive(Debug, Default)]
+pub(crate) struct Patience {
+    waiting: FnvHashMap<EndpointId, (InstanceId, Moment)>,
+    acted: FnvHashMap<InstanceId, Moment>,
+}
+
+impl Patience {
+    /// `instance` has just taken something.
+    pub(crate) fn acts(&mut self, instance: &InstanceId, now: Moment) {
+        self.acted.retain(|_, at| now.since(*at) < AT_WORK_MAX);
+        self.acted.insert(instance.clone(), now);
+    }
+
+    /// These are free now, and no others.
+    pub(crate) fn keep(&mut self, free: &[Fallback]) {
+        let mut before = std::mem::take(&mut self.waiting);
+        // Another heir has the same time.
+        let same_heir =
+            |it: &Fallback| before.remove_entry(&it.endpoint).filter(|was| was.1.0 == it.heir);
+        self.waiting = free.iter().filter_map(same_heir).collect();
+    }
+
+    /// Nobody could act until now, so no heir was slow.
+    pub(crate) fn restart(&mut self) {
+        self.waiting.clear();
+    }
+
+    /// Since when it waits for its heir.
+    pub(crate) fn since(&mut self, it: &Fallback, now: Moment) -> Moment {
+        let waits = (it.heir.clone(), now);
+        self.waiting.entry(it.endpoint.clone()).or_insert(waits).1
+    }
+
+    /// When it may be taken instead of its heir.
+    pub(crate) fn due(&self, it: &Fallback, now: Moment) -> Moment {
+        let since = self.waiting.get(&it.endpoint).map_or(now, |it| it.1);
+        let acted = self.acted.get(&it.heir).copied().unwrap_or(Moment::NEVER);
+        acted.clamp(since, since + AT_WORK_MAX) + FALLBACK_STEP * (1 + it.rank)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Moment = Moment::from_nanos(1 << 40);
+
+    fn free(rank: u32, heir: &str) -> Fallback {
+        let endpoint = EndpointId::parse("e").unwrap();
+        Fallback { endpoint, rank, heir: InstanceId::new(heir) }
+    }
+
+    /// FR-014.
+    #[test]
+    fn each_waits_a_step_longer_than_who_is_preferred_to_it() {
+        let mut patience = Patience::default();
+        for rank in 0..5 {
+            patience.since(&free(rank, "b"), NOW);
+            assert_eq!(patience.due(&free(rank, "b"), NOW), NOW + FALLBACK_STEP * (rank + 1));
+        }
+    }
+
+    #[test]
+    fn an_heir_at_work_gets_more_time_but_not_for_ever() {
+        let (mut patience, b) = (Patience::default(), InstanceId::new("b"));
+        patience.since(&free(0, "b"), NOW);
+        let later = NOW + Duration::from_secs(1);
+        patience.acts(&b, later);
+        assert_eq!(patience.due(&free(0, "b"), later), later + FALLBACK_STEP);
+        patience.acts(&b, NOW + Duration::from_secs(60));
+        assert_eq!(patience.due(&free(0, "b"), later), NOW + AT_WORK_MAX + FALLBACK_STEP);
+    }
+
+    #[test]
+    fn another_heir_and_another_time_begin_anew() {
+        let mut patience = Patience::default();
+        let later = NOW + Duration::from_secs(1);
+        patience.since(&free(0, "b"), NOW);
+        patience.keep(&[free(1, "b")]);
+        assert_eq!(patience.since(&free(1, "b"), later), NOW);
+        patience.keep(&[free(0, "c")]);
+        assert_eq!(patience.since(&free(0, "c"), later), later);
+        patience.keep(&[]);
+        assert_eq!(patience.since(&free(0, "c"), NOW), NOW);
+        patience.restart();
+        assert_eq!(patience.since(&free(0, "c"), later), later);
+    }
+}
