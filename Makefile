@@ -5,7 +5,7 @@ PREFIX ?= /usr/local
 UNITS   = $(DESTDIR)$(PREFIX)/lib/systemd/system
 ETC     = $(DESTDIR)/etc/leasehold
 
-.PHONY: help build test lint doc deps bench mutants ci demo setup install uninstall
+.PHONY: help build test lint doc deps bench mutants ci demo picture setup install uninstall
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -39,6 +39,10 @@ mutants: setup ## plant deliberate bugs one by one, and see which test notices (
 demo: setup ## four instances, a private Redis, four mishaps: about half a minute
 	$(CARGO) build --locked --quiet --bin leasehold --example demo
 	@$(TARGET)/debug/examples/demo
+
+picture: setup ## draw docs/load.svg anew: load per instance through join, crash, drain, restart
+	$(CARGO) build --locked --quiet --bin leasehold --example demo
+	@$(TARGET)/debug/examples/demo --picture docs/load.svg
 
 setup: ## get redis-server (for tests, benchmark and demo) if it is missing
 	@scripts/setup-redis
