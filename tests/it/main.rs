@@ -29,6 +29,8 @@ mod faults;
 mod library;
 /// Commands as pollers, under their guardian.
 mod poll_command;
+/// How long an endpoint is without a poll when it changes hands, as distributions.
+mod moves;
 /// Every requirement has its test.
 mod requirements;
 /// R1–R14 on the in-memory cluster: one test a clause.
@@ -39,3 +41,5 @@ mod single_poller;
 mod store_contract;
 /// What the tests above are written with.
 mod support;
+/// How long an endpoint is without a poll when its owner dies or its heir hangs.
+mod takeover;
