@@ -21,6 +21,8 @@ mod cli;
 mod daemon;
 /// US1: work is shared out.
 mod distribution;
+/// Weights and `poll:drain`, changed while the fleet runs.
+mod drain;
 /// US2: failover and self-healing, real processes.
 mod failover;
 /// Redis misbehaves, real processes.
