@@ -27,6 +27,8 @@ mod drain;
 mod failover;
 /// Redis misbehaves, real processes.
 mod faults;
+/// The wake-up channels are hints, whatever is said on them.
+mod hints;
 /// The public face of the library.
 mod library;
 /// Commands as pollers, under their guardian.
