@@ -5,7 +5,7 @@ PREFIX ?= /usr/local
 UNITS   = $(DESTDIR)$(PREFIX)/lib/systemd/system
 ETC     = $(DESTDIR)/etc/leasehold
 
-.PHONY: help build test lint doc deps bench mutants ci demo picture setup install uninstall
+.PHONY: help build test lint doc deps bench rolling mutants ci demo picture setup install uninstall
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -32,6 +32,9 @@ ci: lint doc deps test ## lint, doc, deps and test: what .ci/run calls
 
 bench: setup ## what a renewal and a plan cost, next to the plainest alternative
 	$(CARGO) bench --locked --bench renewal --bench placement
+
+rolling: setup ## 10,000 endpoints: rolling restart, mass lapse, default timings (5 minutes)
+	$(CARGO) bench --locked --bench rolling
 
 mutants: setup ## plant deliberate bugs one by one, and see which test notices (15 minutes)
 	scripts/mutants

@@ -31,10 +31,10 @@ mod faults;
 mod hints;
 /// The public face of the library.
 mod library;
-/// Commands as pollers, under their guardian.
-mod poll_command;
 /// How long an endpoint is without a poll when it changes hands, as distributions.
 mod moves;
+/// Commands as pollers, under their guardian.
+mod poll_command;
 /// Every requirement has its test.
 mod requirements;
 /// R1–R14 on the in-memory cluster: one test a clause.
@@ -43,7 +43,7 @@ mod rules;
 mod single_poller;
 /// The same cases over the in-memory store and a real Redis.
 mod store_contract;
-/// What the tests above are written with.
-mod support;
 /// How long an endpoint is without a poll when its owner dies or its heir hangs.
 mod takeover;
+/// What the tests above are written with.
+mod support;

@@ -40,7 +40,7 @@ fn assert_rhythm(what: &str, moved: &[Move], interval: Duration, stalls: &Stalls
         early.add(it.pause(), stalls.within(on_its_way), told);
     }
     late.assert_within(interval + BEYOND);
-    early.assert_at_least(interval - ms(40));
+    early.assert_at_least(interval - ms(50));
 }
 
 /// R8, SC-006: on join and on leave, over 400 moves.

@@ -5,5 +5,6 @@ pub mod measure;
 pub mod process;
 pub mod proxy;
 pub mod redis;
+pub mod takeovers;
 pub mod target;
 pub mod temp_dir;
