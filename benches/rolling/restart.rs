@@ -31,13 +31,18 @@ pub(crate) fn fleet(scene: &Scene, n: usize, args: &[&str]) -> Vec<Instance> {
     let mut fleet = vec![scene.first(args)];
     fleet.extend((1..n).map(|_| Instance::start(&scene.redis, args)));
     wait_for_balance(scene, &fleet.iter().collect::<Vec<_>>());
+    wait_for_polls(scene);
+    fleet
+}
+
+/// Of every endpoint, from now on.
+fn wait_for_polls(scene: &Scene) {
     let since = Instant::now();
     now_and_then("polls of every endpoint", String::new, || {
         let polled = scene.target.requests();
         let later = polled.iter().filter(|it| it.start > since);
         later.map(|it| &it.path).collect::<BTreeSet<_>>().len() == scene.endpoints.len()
     });
-    fleet
 }
 
 /// As the scene's own, but without asking for 10,000 owners fifty times a second.
@@ -74,13 +79,12 @@ pub(crate) fn rolling_restart(verdict: &mut Verdict) {
         wait_for_balance(&scene, &fleet.iter().collect::<Vec<_>>());
     }
     println!("measured: all restarted in {:?}", began.elapsed());
-    // Whoever was polled last before the end must be polled once more.
-    scene.target.observe(INTERVAL + GAP);
+    wait_for_polls(&scene);
     let requests = scene.target.requests();
     let mut all = Measured::new("rolling restart, one poll of an endpoint to the next");
     // Until it was due it did not matter whether the machine ran.
     let stalled = |from: Instant, to: Instant| stalls.within(from + INTERVAL..to);
-    for (path, Range { start, end }) in gaps(&requests, &(began..Instant::now())) {
+    for (path, Range { start, end }) in gaps(&requests, began) {
         all.add(end - start, stalled(start, end), path);
     }
     verdict.within(&all, INTERVAL + GAP);

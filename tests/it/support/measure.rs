@@ -174,18 +174,17 @@ pub fn moves(requests: &[Request]) -> Vec<Move> {
     found
 }
 
-/// From each poll of each path to its next within `span`, from its beginning and to its end.
-pub fn gaps(requests: &[Request], span: &Range<Instant>) -> Vec<(String, Range<Instant>)> {
+/// From the poll before it to each poll since `since`, by path. Whoever asks has waited for a last one.
+pub fn gaps(requests: &[Request], since: Instant) -> Vec<(String, Range<Instant>)> {
     let mut last: BTreeMap<&str, Instant> = BTreeMap::new();
     let mut found = Vec::new();
     for request in requests {
-        let before = last.entry(&request.path).or_insert(span.start);
-        if span.contains(&request.start) {
-            found.push((request.path.clone(), *before..request.start));
-            *before = request.start;
+        if let Some(before) = last.insert(&request.path, request.start)
+            && request.start >= since
+        {
+            found.push((request.path.clone(), before..request.start));
         }
     }
-    found.extend(last.into_iter().map(|(path, at)| (path.to_owned(), at..span.end)));
     found
 }
 
