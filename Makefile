@@ -5,7 +5,7 @@ PREFIX ?= /usr/local
 UNITS   = $(DESTDIR)$(PREFIX)/lib/systemd/system
 ETC     = $(DESTDIR)/etc/leasehold
 
-.PHONY: help build test lint doc deps bench mutants ci demo setup install uninstall
+.PHONY: help build test lint doc deps bench rolling mutants ci demo picture setup install uninstall
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -33,12 +33,19 @@ ci: lint doc deps test ## lint, doc, deps and test: what .ci/run calls
 bench: setup ## what a renewal and a plan cost, next to the plainest alternative
 	$(CARGO) bench --locked --bench renewal --bench placement
 
+rolling: setup ## 10,000 endpoints: rolling restart, mass lapse, default timings (5 minutes)
+	$(CARGO) bench --locked --bench rolling
+
 mutants: setup ## plant deliberate bugs one by one, and see which test notices (15 minutes)
 	scripts/mutants
 
 demo: setup ## four instances, a private Redis, four mishaps: about half a minute
 	$(CARGO) build --locked --quiet --bin leasehold --example demo
 	@$(TARGET)/debug/examples/demo
+
+picture: setup ## draw docs/load.svg anew: load per instance through join, crash, drain, restart
+	$(CARGO) build --locked --quiet --bin leasehold --example demo
+	@$(TARGET)/debug/examples/demo --picture docs/load.svg
 
 setup: ## get redis-server (for tests, benchmark and demo) if it is missing
 	@scripts/setup-redis

@@ -109,16 +109,25 @@ fn end(child: &mut Child) {
 
 /// Who is alive, and who owns how many: `poll:node:*` and `poll:lease:*`.
 pub(crate) fn shares(connection: &mut Connection) -> RedisResult<Shares> {
-    let host = |id: &str| id.split('-').next().unwrap_or(id).to_owned();
     let nodes: Vec<String> = redis::cmd("KEYS").arg("poll:node:*").query(connection)?;
     let mut shares: Shares = nodes.iter().map(|it| (host(&it["poll:node:".len()..]), 0)).collect();
     let leases: Vec<String> = redis::cmd("KEYS").arg("poll:lease:*").query(connection)?;
-    if leases.is_empty() {
-        return Ok(shares);
+    if !leases.is_empty() {
+        shares.extend(owned(connection, &leases)?);
     }
-    let owners: Vec<Option<String>> = redis::cmd("MGET").arg(&leases).query(connection)?;
+    Ok(shares)
+}
+
+/// How many of `leases` each owner has, alive or not, at one moment.
+pub(crate) fn owned(connection: &mut Connection, leases: &[String]) -> RedisResult<Shares> {
+    let owners: Vec<Option<String>> = redis::cmd("MGET").arg(leases).query(connection)?;
+    let mut shares = Shares::new();
     for owner in owners.into_iter().flatten() {
         *shares.entry(host(&owner)).or_default() += 1;
     }
     Ok(shares)
+}
+
+fn host(instance: &str) -> String {
+    instance.split('-').next().unwrap_or(instance).to_owned()
 }

@@ -25,6 +25,13 @@ pub(crate) struct Seen {
     pub(crate) regressions: u32,
 }
 
+impl Seen {
+    /// Never two at a time, never one with less right than another before it.
+    pub(crate) fn is_sound(&self) -> bool {
+        self.overlaps == 0 && self.regressions == 0
+    }
+}
+
 #[derive(Default)]
 struct Record {
     act: Seen,

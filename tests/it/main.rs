@@ -21,13 +21,20 @@ mod cli;
 mod daemon;
 /// US1: work is shared out.
 mod distribution;
+/// Weights and `poll:drain`, changed while the fleet runs.
+mod drain;
 /// US2: failover and self-healing, real processes.
 mod failover;
 /// Redis misbehaves, real processes.
 mod faults;
+/// The wake-up channels are hints, whatever is said on them.
+mod hints;
 /// The public face of the library.
 mod library;
+/// Looking is cheap and nothing is overlooked, in memory.
 mod looking;
+/// How long an endpoint is without a poll when it changes hands, as distributions.
+mod moves;
 /// Commands as pollers, under their guardian.
 mod poll_command;
 /// Every requirement has its test.
@@ -38,5 +45,7 @@ mod rules;
 mod single_poller;
 /// The same cases over the in-memory store and a real Redis.
 mod store_contract;
+/// How long an endpoint is without a poll when its owner dies or its heir hangs.
+mod takeover;
 /// What the tests above are written with.
 mod support;

@@ -1,7 +1,10 @@
 //! What the tests are written with.
 
 pub mod cluster;
+pub mod measure;
 pub mod process;
 pub mod proxy;
 pub mod redis;
+pub mod takeovers;
 pub mod target;
+pub mod temp_dir;

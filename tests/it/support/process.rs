@@ -3,10 +3,8 @@
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
@@ -16,6 +14,7 @@ use serde_json::Value;
 
 use crate::support::redis::RedisServer;
 use crate::support::target::Target;
+pub use crate::support::temp_dir::TempDir;
 
 pub const BINARY: &str = env!("CARGO_BIN_EXE_leasehold");
 pub const TTL: Duration = Duration::from_secs(3);
@@ -40,7 +39,7 @@ const TIMINGS: [&str; 12] = [
     "--host-name=vm",
 ];
 
-pub fn ms(n: u64) -> Duration {
+pub const fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
 }
 
@@ -56,34 +55,6 @@ pub fn eventually(
     while !condition() {
         assert!(Instant::now() < deadline, "not within {limit:?}: {what}\n{}", describe());
         std::thread::sleep(ms(20));
-    }
-}
-
-/// A directory of one test, removed with it.
-pub struct TempDir(PathBuf);
-
-impl TempDir {
-    pub fn new() -> Self {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let (pid, n) = (std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-        let path = std::env::temp_dir().join(format!("leasehold-it-{pid}-{n}"));
-        std::fs::create_dir_all(&path).unwrap();
-        Self(path)
-    }
-
-    pub fn path(&self) -> &Path {
-        &self.0
-    }
-
-    /// As the option `--<name>=DIR`.
-    pub fn option(&self, name: &str) -> String {
-        format!("--{name}={}", self.0.display())
-    }
-}
-
-impl Drop for TempDir {
-    fn drop(&mut self) {
-        drop(std::fs::remove_dir_all(&self.0));
     }
 }
 
@@ -255,7 +226,20 @@ impl Instance {
 
     /// Lines that contain all of `parts`.
     pub fn lines(&self, parts: &[&str]) -> Vec<String> {
-        self.log().into_iter().filter(|line| parts.iter().all(|it| line.contains(it))).collect()
+        self.timed_lines(parts).into_iter().map(|it| it.1).collect()
+    }
+
+    /// With the moment at which each was read.
+    pub fn timed_lines(&self, parts: &[&str]) -> Vec<(Instant, String)> {
+        let lines = self.log.lines.lock();
+        lines.iter().filter(|it| parts.iter().all(|part| it.1.contains(part))).cloned().collect()
+    }
+
+    /// When it first said this, waiting for it.
+    #[track_caller]
+    pub fn when(&self, text: &str) -> Instant {
+        self.wait_for(text);
+        self.timed_lines(&[text])[0].0
     }
 
     pub fn says(&self, text: &str) -> bool {

@@ -1,0 +1,141 @@
+//! How long a hand-over takes: an endpoint that moves keeps its rhythm, and its running poll ends first.
+
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use crate::support::measure::{Measured, Move, Stalls, moves};
+use crate::support::process::{Instance, SOON, Scene, eventually, ms};
+use crate::support::target::Answer;
+
+/// What a move may cost beyond the interval of the endpoint.
+const BEYOND: Duration = ms(250);
+/// From `daemon.started` on; 500 ms of it a newcomer waits for others who may be starting too.
+const JOINED_WITHIN: Duration = ms(2_000);
+
+/// When `instance` had acquired `n` leases, waiting for it.
+#[track_caller]
+fn acquired(instance: &Instance, n: usize) -> Instant {
+    let lines = || instance.timed_lines(&["event=lease.acquired"]);
+    eventually(
+        SOON,
+        "leases acquired",
+        || format!("{} of {n}", lines().len()),
+        || lines().len() >= n,
+    );
+    lines()[n - 1].0
+}
+
+/// The pauses of `moved`, against the rhythm of `interval`.
+#[track_caller]
+fn assert_rhythm(what: &str, moved: &[Move], interval: Duration, stalls: &Stalls) {
+    let mut late =
+        Measured::new(&format!("{what}, last poll of the old owner to first of the new"));
+    let mut early = Measured::new(what);
+    for it in moved {
+        let told = format!("{} from {} to {}", it.endpoint, it.last.instance, it.first.instance);
+        late.add(it.pause(), stalls.within(it.span()), told.clone());
+        // A last poll that was held up on its way here is followed all the sooner.
+        let on_its_way = it.last.start - ms(200)..it.last.start;
+        early.add(it.pause(), stalls.within(on_its_way), told);
+    }
+    late.assert_within(interval + BEYOND);
+    early.assert_at_least(interval - ms(50));
+}
+
+/// R8, SC-006: on join and on leave, over 400 moves.
+#[test]
+fn an_endpoint_that_changes_hands_is_polled_in_its_rhythm() {
+    let interval = ms(400);
+    let args = ["--interval=400ms", "--workers=8"];
+    let scene = Scene::new(100);
+    let stayer = scene.first(&args);
+    let stalls = Stalls::watch(&scene.redis);
+    let mut joins = Measured::new("join, daemon.started to the last lease of its share");
+    let mut newcomers = Vec::new();
+    for round in 0..4 {
+        scene.target.wait_for_polls(&scene.endpoints, Instant::now(), SOON);
+        let mut newcomer = Instance::start(&scene.redis, &args);
+        let started = newcomer.when("event=daemon.started");
+        let owned = acquired(&newcomer, 50);
+        joins.add(owned - started, stalls.within(started..owned), format!("join {round}"));
+        scene.wait_for_balance(&[&stayer, &newcomer], SOON);
+        scene.target.wait_for_polls(&scene.endpoints, Instant::now(), SOON);
+        assert_eq!(newcomer.term().code(), Some(0));
+        scene.wait_for_balance(&[&stayer], SOON);
+        newcomers.push(newcomer.id());
+    }
+    scene.target.wait_for_polls(&scene.endpoints, Instant::now(), SOON);
+    joins.assert_within(JOINED_WITHIN);
+    let moved = moves(&scene.target.requests());
+    let (leaves, joins): (Vec<Move>, Vec<Move>) =
+        moved.into_iter().partition(|it| it.first.instance == stayer.id());
+    assert_eq!((joins.len(), leaves.len()), (200, 200), "each moved once there and once back");
+    assert!(joins.iter().all(|it| newcomers.contains(&it.first.instance)));
+    assert_rhythm("join", &joins, interval, &stalls);
+    assert_rhythm("leave", &leaves, interval, &stalls);
+    scene.target.assert_sound();
+}
+
+/// R8: no lease is given away from under a poll.
+#[test]
+fn a_hand_over_waits_for_the_end_of_a_poll_that_takes_two_seconds() {
+    let scene = Scene::new(4);
+    for endpoint in &scene.endpoints {
+        scene.target.answer(endpoint, Answer { delay: ms(2_000), ..Answer::default() });
+    }
+    let args = ["--timeout=10s", "--drain-timeout=5s"];
+    let owner = scene.first(&args);
+    scene.target.wait_for_polls(&scene.endpoints, owner.when("event=daemon.started"), SOON);
+    let stalls = Stalls::watch(&scene.redis);
+    let heir = scene.join(&args);
+    scene.wait_for_balance(&[&owner, &heir], SOON);
+    scene.target.wait_for_polls(&scene.owned_by(&heir), Instant::now(), SOON);
+    let moved = moves(&scene.target.requests());
+    assert_eq!(moved.len(), 2, "{}", scene.target.story());
+    let mut pauses = Measured::new("hand-over, end of a poll of 2 s to the next");
+    for it in &moved {
+        let end = it.last.end.unwrap();
+        let took = end - it.last.start;
+        assert!(took >= ms(1_950), "it was cut short after {took:?}: {it:?}");
+        assert!(it.first.start >= end, "polls of {} overlap: {it:?}", it.endpoint);
+        let pause = it.first.start - end;
+        pauses.add(pause, stalls.within(end..it.first.start), it.endpoint.clone());
+    }
+    pauses.assert_within(BEYOND);
+    assert!(!owner.says("event=poll.aborted"));
+    scene.target.assert_sound();
+}
+
+/// R8, `--drain-timeout`.
+#[test]
+fn a_hand_over_waits_for_a_poll_no_longer_than_the_drain_timeout() {
+    let scene = Scene::new(4);
+    for endpoint in &scene.endpoints {
+        scene.put_session(endpoint, json!({"timeoutMs": 60_000}));
+        scene.target.answer(endpoint, Answer { hang: true, ..Answer::default() });
+    }
+    let owner = scene.first(&["--drain-timeout=1s"]);
+    scene.target.wait_for_polls(&scene.endpoints, owner.when("event=daemon.started"), SOON);
+    let stalls = Stalls::watch(&scene.redis);
+    for endpoint in &scene.endpoints {
+        scene.target.answer(endpoint, Answer::default());
+    }
+    let heir = scene.join(&[]);
+    let asked = heir.when("event=daemon.ready");
+    scene.wait_for_balance(&[&owner, &heir], SOON);
+    scene.target.wait_for_polls(&scene.owned_by(&heir), Instant::now(), SOON);
+    let moved = moves(&scene.target.requests());
+    assert_eq!(moved.len(), 2, "{}", scene.target.story());
+    let mut patience = Measured::new("hand-over under a hanging poll, asked to polled by the heir");
+    for it in &moved {
+        assert!(it.first.start >= it.last.end.unwrap(), "polls of {} overlap", it.endpoint);
+        let aborted = owner.lines(&["event=poll.aborted", &format!("endpoint={} ", it.endpoint)]);
+        assert_eq!(aborted.len(), 1, "{aborted:?}");
+        let took = it.first.start - asked;
+        patience.add(took, stalls.within(asked..it.first.start), it.endpoint.clone());
+    }
+    patience.assert_at_least(ms(900));
+    patience.assert_within(ms(1_000) + BEYOND);
+    scene.target.assert_sound();
+}
