@@ -30,8 +30,8 @@ deps: ## check that no async runtime has come in as a dependency
 
 ci: lint doc deps test ## lint, doc, deps and test: what .ci/run calls
 
-bench: setup ## what a renewal and a plan cost, next to the plainest alternative
-	$(CARGO) bench --locked --bench renewal --bench placement
+bench: setup ## what a renewal, a plan and discovery cost (2 minutes)
+	$(CARGO) bench --locked --bench renewal --bench placement --bench discovery
 
 rolling: setup ## 10,000 endpoints: rolling restart, mass lapse, default timings (5 minutes)
 	$(CARGO) bench --locked --bench rolling

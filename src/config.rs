@@ -78,8 +78,8 @@ const HOUR: Duration = Duration::from_secs(3_600);
 const DAY: Duration = Duration::from_secs(86_400);
 
 /// The second part of every coordination key.
-const KEY_FAMILIES: [&str; 8] =
-    ["lease:", "node:", "result:", "results:", "wake:", "epoch:", "history:", "drain:"];
+const KEY_FAMILIES: [&str; 9] =
+    ["lease:", "node:", "result:", "results:", "wake:", "ask:", "epoch:", "history:", "drain:"];
 
 impl Default for Config {
     fn default() -> Self {

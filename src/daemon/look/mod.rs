@@ -155,12 +155,11 @@ impl Looker {
         let mut exchanges = EXCHANGES_MAX;
         self.read_sessions(&mut exchanges)?;
         self.check_owners(now, &mut exchanges)?;
-        if glance && self.first_sight.is_some() {
-            self.make_round(now)?;
-        }
+        let went_round = glance && self.first_sight.is_some() && self.make_round(now)?;
         let swept = self.sweep(now, &mut exchanges)?;
-        // Last, because owners may be instances that were not met yet.
-        self.meet(now, glance)?;
+        // Last, because owners may be instances that were not met yet. Where every beat is heard of, a
+        // look at all of them only tells whether the store is still there, which a round did.
+        self.meet(now, glance && !(went_round && self.hearing == Hearing::Changes))?;
         if glance {
             self.next_glance = now + self.glance_interval;
         }
@@ -206,6 +205,10 @@ impl Looker {
 
     pub(crate) fn wait(&self) -> Duration {
         self.next_look().since(self.table.now())
+    }
+
+    pub(crate) fn is_stale(&self) -> bool {
+        self.stale
     }
 
     pub(crate) fn take_stale(&mut self) -> bool {

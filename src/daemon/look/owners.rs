@@ -178,8 +178,8 @@ impl Looker {
         self.table.rhythm().lease.ttl * 2 / 3
     }
 
-    /// Reads the owners of some of the leases that this instance would be the next to take.
-    pub(super) fn make_round(&mut self, now: Moment) -> Result<(), StoreError> {
+    /// Reads the owners of some of the leases that this instance would be the next to take; whether there were any.
+    pub(super) fn make_round(&mut self, now: Moment) -> Result<bool, StoreError> {
         let (mut cursor, since) = self.round;
         let share = now.since(since).as_secs_f64() / self.round_period().as_secs_f64();
         #[expect(
@@ -194,6 +194,6 @@ impl Looker {
             self.read_owners(batch)?;
         }
         self.round = (cursor, now);
-        Ok(())
+        Ok(!watched.is_empty())
     }
 }

@@ -27,6 +27,9 @@ const UNREAD_MAX: Duration = Duration::from_millis(500);
 /// Batches acquired in one step; then whoever asks or says something is heard first.
 const BATCHES_AT_ONCE: usize = 4;
 
+/// At most one part in so many of the time is spent on planning.
+const PLANNING_SHARE: u32 = 5;
+
 /// A lease that could not be acquired is tried again after this.
 const RETRY_FAILED: Duration = Duration::from_secs(1);
 
@@ -62,6 +65,10 @@ pub struct Reconcile {
     asking: Asking,
     leaving: FnvHashMap<EndpointId, (Leaving, Option<InstanceId>)>,
     patience: Patience,
+    next_plan: Moment,
+    next_fallback: Moment,
+    /// What is another's and is taken in this step all the same.
+    overdue: FnvHashSet<EndpointId>,
     /// What could not be acquired, why, and when it is tried again.
     failing: FnvHashMap<EndpointId, (Moment, String)>,
     /// There is more to acquire.
@@ -95,6 +102,9 @@ impl Reconcile {
             asking: Asking::default(),
             leaving: FnvHashMap::default(),
             patience: Patience::default(),
+            next_plan: Moment::NEVER,
+            next_fallback: Moment::NEVER,
+            overdue: FnvHashSet::default(),
             failing: FnvHashMap::default(),
             unfinished: false,
             held_off_in: Epoch::default(),
@@ -187,10 +197,14 @@ impl Reconcile {
     }
 
     fn replan(&mut self) {
-        if !self.looker.take_stale() {
+        let now = self.table.now();
+        if now < self.next_plan || !self.looker.take_stale() {
             return;
         }
         self.plan = plan(self.looker.view(), &self.me);
+        // A plan for a large fleet in turmoil takes its time: act on it before it is made again.
+        self.next_plan = now + self.table.now().since(now) * PLANNING_SHARE;
+        self.next_fallback = Moment::NEVER;
         let stuck = self.plan.nobody && self.looker.my_weight().is_some();
         if stuck && !self.stuck && self.looker.is_settled() {
             let reason = "every instance has weight 0: nothing new is taken";
@@ -198,6 +212,12 @@ impl Reconcile {
         }
         self.stuck = stuck;
         self.patience.keep(&self.plan.fallback);
+        if !self.failing.is_empty() {
+            let fallback = self.plan.fallback.iter().map(|it| &it.endpoint);
+            let wanted: FnvHashSet<&EndpointId> =
+                self.plan.acquire.iter().chain(fallback).collect();
+            self.failing.retain(|it, _| wanted.contains(it));
+        }
     }
 
     fn note_hold_off(&mut self) {
@@ -212,12 +232,9 @@ impl Reconcile {
     fn acquire(&mut self) {
         let overdue = self.overdue();
         let mut wanted = self.plan.acquire.clone();
-        wanted.extend(overdue);
+        wanted.extend(overdue.iter().cloned());
+        self.overdue = overdue.into_iter().collect();
         let now = self.table.now();
-        if !self.failing.is_empty() {
-            let wanted: FnvHashSet<&EndpointId> = wanted.iter().collect();
-            self.failing.retain(|it, _| wanted.contains(it));
-        }
         let too_early = |it: &EndpointId| self.failing.get(it).is_some_and(|it| now < it.0);
         wanted.retain(|it| self.table.tenure(it).is_none() && !too_early(it));
         self.unfinished = wanted.len() > BATCHES_AT_ONCE * BATCH_MAX;
@@ -240,17 +257,33 @@ impl Reconcile {
     /// R8: what is another's and was not taken in time. Looked up first, so that no two ask for it.
     fn overdue(&mut self) -> Vec<EndpointId> {
         let now = self.table.now();
+        if now < self.next_fallback {
+            return vec![];
+        }
         let (mut unread, mut overdue) = (Vec::new(), Vec::new());
+        self.next_fallback = Moment::FOREVER;
         for it in &self.plan.fallback {
-            let since = self.patience.since(it, now);
-            if now >= self.patience.due(it, now) {
+            let failing = self.failing.get(&it.endpoint).map_or(now, |it| it.0);
+            let read_at = self.patience.since(it, now) + UNREAD_MAX;
+            let due = self.patience.due(it, now).max(failing);
+            if now >= due {
                 overdue.push(it.endpoint.clone());
-            } else if now >= since + UNREAD_MAX && !self.looker.has_read(&it.endpoint) {
-                unread.push(it.endpoint.clone());
+                continue;
+            }
+            self.next_fallback = self.next_fallback.min(due);
+            if !self.looker.has_read(&it.endpoint) {
+                self.next_fallback = self.next_fallback.min(read_at.max(now + UNREAD_MAX / 10));
+                if now >= read_at {
+                    unread.push(it.endpoint.clone());
+                }
             }
         }
-        if !overdue.is_empty() && !self.looker.check_now(&overdue) {
-            return vec![];
+        if !overdue.is_empty() {
+            // Whatever comes of it, they are looked at again.
+            self.next_fallback = self.next_fallback.min(now + RETRY_FAILED);
+            if !self.looker.check_now(&overdue) {
+                return vec![];
+            }
         }
         if !unread.is_empty() {
             self.looker.learn(&unread);
@@ -290,7 +323,7 @@ impl Reconcile {
     fn begin(&mut self, gained: Gained) {
         let Gained { tenure, grant, polled_at_ms } = gained;
         let endpoint = &tenure.endpoint;
-        let fell_back = !self.plan.acquire.contains(endpoint);
+        let fell_back = self.overdue.contains(endpoint);
         let reason = match grant {
             Grant::Adopted => "adopted",
             Grant::Takeover => "takeover",
@@ -353,12 +386,11 @@ impl Reconcile {
             if self.unfinished {
                 sooner(now);
             }
-            for it in &self.plan.fallback {
-                let failing = self.failing.get(&it.endpoint).map_or(now, |it| it.0);
-                sooner(self.patience.due(it, now).max(failing));
-            }
             if !self.plan.fallback.is_empty() {
-                sooner(now + UNREAD_MAX / 2);
+                sooner(self.next_fallback);
+            }
+            if self.looker.is_stale() {
+                sooner(self.next_plan);
             }
             if !self.plan.ask.is_empty() {
                 sooner(self.asking.next());

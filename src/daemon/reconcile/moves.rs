@@ -67,6 +67,7 @@ impl Reconcile {
     pub(crate) fn keep_what_was_to_move(&mut self) {
         // What is free now is no heir's fault: its patience begins when it can act.
         self.patience.restart();
+        self.next_fallback = Moment::NEVER;
         self.leaving.retain(|endpoint, (leaving, _)| {
             let moves = matches!(leaving, Leaving::Rebalance | Leaving::Drain);
             if moves {

@@ -2,18 +2,17 @@
 -- KEYS  1 epoch  then the keys to read        ARGV  1 the epoch's field that has the longest TTL in ms
 -- reply  per key  its value, or false when there is none or it is no string; then how many ms it has left
 local longest = tonumber(redis.pcall('HGET', KEYS[1], ARGV[1]))
+local values = redis.call('MGET', unpack(KEYS, 2))
 local out = {}
-for i = 2, #KEYS do
-  local value, left = redis.pcall('GET', KEYS[i]), 0
-  if type(value) ~= 'string' then
-    value = false
-  else
-    left = redis.call('PTTL', KEYS[i])
+for i, value in ipairs(values) do
+  local left = 0
+  if value then
+    left = redis.call('PTTL', KEYS[i + 1])
     if longest and (left < 0 or left > longest) then
-      redis.pcall('PEXPIRE', KEYS[i], longest)
+      redis.pcall('PEXPIRE', KEYS[i + 1], longest)
       left = longest
     end
   end
-  out[2 * i - 3], out[2 * i - 2] = value, left
+  out[2 * i - 1], out[2 * i] = value, left
 end
 return out

@@ -105,9 +105,8 @@ pub fn burying_frees_the_leases_of_the_dead_and_no_other(world: &mut dyn World) 
 /// The next word; changes are passed over.
 fn hear(ear: &mut dyn Ear) -> Wake {
     loop {
-        match ear.next(TIMEOUT).unwrap().expect("no word came") {
-            Heard::Word(word) => return word,
-            _ => (),
+        if let Heard::Word(word) = ear.next(TIMEOUT).unwrap().expect("no word came") {
+            return word;
         }
     }
 }

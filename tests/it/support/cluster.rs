@@ -454,8 +454,8 @@ impl Member {
                     if matches!(heard, Heard::Changed(Changes { drain: true, .. })) {
                         self.beat_at = Moment::NEVER;
                     }
-                    let word = matches!(heard, Heard::Word(_));
-                    if !self.deaf && !(word && self.no_words) {
+                    let lost = self.deaf || (self.no_words && matches!(heard, Heard::Word(_)));
+                    if !lost {
                         nudges.push(Nudge::Heard(heard));
                     }
                 }
