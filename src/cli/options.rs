@@ -182,7 +182,7 @@ pub(crate) static OPTIONS: &[Opt] = &[
         name: "reconcile-interval",
         value: Some("DURATION"),
         default: "10s",
-        help: "How often everything is looked at again. This build looks once a second at least.",
+        help: "How often to look for what was not heard of; once a second at the least.",
         commands: RUN,
         set: |draft, value| duration(value).map(|it| draft.config.reconcile_interval = it),
     },

@@ -2,10 +2,10 @@
 //!
 //! | thread | wakes on | reads | writes | sends |
 //! |---|---|---|---|---|
-//! | `heartbeat` | tick | | Redis `poll:node`; table | |
+//! | `heartbeat` | tick, a change of `poll:drain` | | Redis `poll:node`; table | |
 //! | `renewal` | lease due, retry | table | Redis leases; table | |
 //! | `expiry` | next deadline | table | table; aborts polls | |
-//! | `watch` | push from Redis | Redis pub/sub | | `Nudge` → reconcile |
+//! | `watch` | push from Redis | Redis: touched keys, words | | `Nudge` → reconcile, a nudge → heartbeat |
 //! | `reconcile` | tick, nudge, fallback due, end of a hold-off | Redis; table | Redis leases; table | `LeaseChange` → dispatch |
 //! | `dispatch` | change, poll done, next due | table; Redis (verify) | its schedule | `PollJob` → pollers |
 //! | `poller-NN` | job | table (permit) | the endpoint | `Polled` → publish, `PollDone` → dispatch, `Nudge` → reconcile |
@@ -15,7 +15,7 @@
 //!
 //! Every channel is bounded. `changes` blocks reconcile, which nothing safety depends on waits for;
 //! `jobs` is never full, because dispatch gives out no more than fit; `dones` fits every job given out;
-//! `samples` blocks pollers; `nudges` drops, because a look is due anyway.
+//! `samples` blocks pollers; `nudges` blocks watch, which must not miss anything, and drops what pollers say.
 
 pub mod dispatch;
 pub mod expiry;
