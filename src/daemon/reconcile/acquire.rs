@@ -1,0 +1,160 @@
+//! How leases are taken: what is free and ours by plan, and what nobody came for in time (FR-014).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::clock::Moment;
+use crate::daemon::dispatch::LeaseChange;
+use crate::daemon::reconcile::Reconcile;
+use crate::event::Event;
+use crate::model::EndpointId;
+use crate::pipeline::ownership::Gained;
+use crate::store::{Acquire, BATCH_MAX, Grant};
+
+/// A session that nobody has taken for this long may be one that nobody is to poll: everybody reads it.
+const UNREAD_MAX: Duration = Duration::from_millis(500);
+
+/// Batches acquired in one step; then whoever asks or says something is heard first.
+const BATCHES_AT_ONCE: usize = 4;
+
+/// A lease that could not be acquired is tried again after this.
+const RETRY_FAILED: Duration = Duration::from_secs(1);
+
+impl Reconcile {
+    /// Takes what is free and ours by plan, and what nobody came for in time.
+    pub(super) fn acquire(&mut self) {
+        let overdue = self.overdue();
+        let mut wanted = self.plan.acquire.clone();
+        wanted.extend(overdue.iter().cloned());
+        self.overdue = overdue.into_iter().collect();
+        let now = self.table.now();
+        let too_early = |it: &EndpointId| self.failing.get(it).is_some_and(|it| now < it.0);
+        wanted.retain(|it| self.table.tenure(it).is_none() && !too_early(it));
+        self.unfinished = wanted.len() > BATCHES_AT_ONCE * BATCH_MAX;
+        for batch in wanted.chunks(BATCH_MAX).take(BATCHES_AT_ONCE) {
+            // Whoever polls must know what: a session that is not to be polled is not taken.
+            if !self.looker.learn(batch) {
+                self.unfinished = false;
+                break;
+            }
+            let to_poll = |it: &&EndpointId| self.looker.view().contains(it);
+            let batch: Vec<EndpointId> = batch.iter().filter(to_poll).cloned().collect();
+            if !batch.is_empty() && !self.acquire_batch(&batch) {
+                self.unfinished = false;
+                break;
+            }
+        }
+        self.tell_news();
+    }
+
+    /// R8: what is another's and was not taken in time. Looked up first, so that no two ask for it.
+    fn overdue(&mut self) -> Vec<EndpointId> {
+        let now = self.table.now();
+        if now < self.next_fallback {
+            return vec![];
+        }
+        let (mut unread, mut overdue) = (Vec::new(), Vec::new());
+        self.next_fallback = Moment::FOREVER;
+        for it in &self.plan.fallback {
+            let failing = self.failing.get(&it.endpoint).map_or(now, |it| it.0);
+            let read_at = self.patience.since(it, now) + UNREAD_MAX;
+            let due = self.patience.due(it, now).max(failing);
+            if now >= due {
+                overdue.push(it.endpoint.clone());
+                continue;
+            }
+            self.next_fallback = self.next_fallback.min(due);
+            if !self.looker.has_read(&it.endpoint) {
+                self.next_fallback = self.next_fallback.min(read_at.max(now + UNREAD_MAX / 10));
+                if now >= read_at {
+                    unread.push(it.endpoint.clone());
+                }
+            }
+        }
+        if !overdue.is_empty() {
+            // Whatever comes of it, they are looked at again.
+            self.next_fallback = self.next_fallback.min(now + RETRY_FAILED);
+            if !self.looker.check_now(&overdue) {
+                return vec![];
+            }
+        }
+        if !unread.is_empty() {
+            self.looker.learn(&unread);
+        }
+        let view = self.looker.view();
+        let free = |it: &EndpointId| view.owner(it).is_none_or(|it| !view.is_live(it));
+        overdue.retain(|it| view.contains(it) && free(it));
+        overdue
+    }
+
+    /// False when there is no point in asking for more.
+    fn acquire_batch(&mut self, endpoints: &[EndpointId]) -> bool {
+        // Once more when the epoch changed under the question: it is asked again at once (R5).
+        for _ in 0..2 {
+            let question = self.table.question();
+            let reply = match self.store.acquire(&question.ask, endpoints) {
+                Ok(reply) => reply,
+                Err(error) => {
+                    let error = error.to_string();
+                    endpoints.iter().for_each(|it| self.failed(it, &error));
+                    return false;
+                }
+            };
+            let (gained, revelation) = self.table.granted(&question, endpoints, &reply);
+            if let Some(ahead) = revelation.ran_ahead {
+                self.reporter.say(&Event::StoreClock { ahead });
+            }
+            gained.into_iter().for_each(|it| self.begin(it));
+            if let Some(answers) = reply.answer {
+                self.note_refusals(endpoints, &answers);
+                return true;
+            }
+        }
+        false
+    }
+
+    fn begin(&mut self, gained: Gained) {
+        let Gained { tenure, grant, polled_at_ms } = gained;
+        let endpoint = &tenure.endpoint;
+        let fell_back = self.overdue.contains(endpoint);
+        let reason = match grant {
+            Grant::Adopted => "adopted",
+            Grant::Takeover => "takeover",
+            Grant::Free if self.asking.was_asked(endpoint) => "handover",
+            Grant::Free if self.looker.is_orphan(endpoint) => "takeover",
+            Grant::Free if fell_back => "fallback",
+            Grant::Free => "preferred",
+        };
+        self.reporter.say(&Event::LeaseAcquired { endpoint, fence: tenure.fence, reason });
+        self.asking.got(endpoint);
+        self.looker.owned(endpoint, &self.me);
+        if let Some(session) = self.looker.session(endpoint) {
+            let session = Arc::clone(session);
+            let _ = self.changes.send(LeaseChange::Gained { tenure, session, polled_at_ms });
+        }
+    }
+
+    fn note_refusals(&mut self, endpoints: &[EndpointId], answers: &[Acquire]) {
+        for (endpoint, answer) in endpoints.iter().zip(answers) {
+            match answer {
+                Acquire::Granted { .. } | Acquire::HoldOff => (),
+                Acquire::HeldBy(owner) => {
+                    self.reporter.say(&Event::LeaseRefused { endpoint, owner: owner.as_str() });
+                    self.looker.owned(endpoint, owner);
+                }
+                Acquire::NoHeartbeat => self.failed(endpoint, "this instance has no heartbeat"),
+                Acquire::Late => self.failed(endpoint, "the question arrived late"),
+                Acquire::Failed(why) => self.failed(endpoint, why),
+            }
+        }
+    }
+
+    /// Said once per change, and tried again after a while.
+    fn failed(&mut self, endpoint: &EndpointId, error: &str) {
+        let next = self.table.now() + RETRY_FAILED;
+        let before = self.failing.insert(endpoint.clone(), (next, error.into()));
+        if before.is_none_or(|it| it.1 != error) {
+            self.reporter.say(&Event::LeaseFailed { endpoint, error: &error });
+        }
+    }
+}
