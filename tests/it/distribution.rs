@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use serde_json::json;
 
+use crate::support::measure::{Measured, Stalls};
 use crate::support::process::{INTERVAL, Instance, SOON, Scene, TTL, eventually, ms};
 
 /// US1.1.
@@ -186,6 +187,66 @@ fn every_instance_has_a_heartbeat_key_that_expires_when_it_dies() {
     eventually(TTL + ms(500), "it expires", nodes, || !nodes().contains(&gone));
     assert!(nodes().contains(&fleet[0].id()));
     fleet[0].wait_for(&format!("other={}", fleet[1].id()));
+    scene.target.wait_for_polls(&scene.endpoints, Instant::now(), SOON);
+    scene.target.assert_sound();
+}
+
+/// From a change in Redis to its effect there, for each of them.
+fn effects(scene: &Scene, stalls: &Stalls, rounds: usize, within: std::time::Duration) {
+    let mut times = Measured::new("a change of a session to its effect");
+    for n in 0..rounds {
+        let id = format!("pushed-{n}");
+        let key = format!("poll:lease:{id}");
+        let owned = || scene.redis.cli(&["EXISTS", &key]) == "1";
+        let mut measure = |what: &str, owned_then: bool| {
+            let since = Instant::now();
+            match what {
+                "added" | "resumed" => scene.put_session(&id, json!({})),
+                "paused" => scene.put_session(&id, json!({"isPaused": true})),
+                _ => drop(scene.redis.cli(&["DEL", &format!("session:{id}")])),
+            }
+            eventually(SOON, what, || format!("{id} {what}"), || owned() == owned_then);
+            times.add(
+                since.elapsed(),
+                stalls.within(since..Instant::now()),
+                format!("{id} {what}"),
+            );
+        };
+        measure("added", true);
+        measure("paused", false);
+        measure("resumed", true);
+        measure("removed", false);
+    }
+    times.assert_within(within);
+}
+
+/// FR-011: changes are pushed, so nobody waits for a look.
+#[test]
+fn a_change_of_a_session_takes_effect_within_a_fifth_of_a_second() {
+    let scene = Scene::new(6);
+    let _fleet = scene.fleet(3);
+    effects(&scene, &Stalls::watch(&scene.redis), 10, ms(200));
+    scene.target.assert_sound();
+}
+
+/// FR-011, on a server that pushes nothing and passes on no word: whole instances under such a user.
+#[test]
+fn where_nothing_is_pushed_and_nobody_is_heard_everything_takes_effect_within_two_seconds() {
+    let scene = Scene::new(6);
+    let rule = ["ACL", "SETUSER", "deaf", "on", ">pw", "~*", "resetchannels", "+@all"];
+    assert_eq!(scene.redis.cli(&rule), "OK");
+    assert_eq!(scene.redis.cli(&["ACL", "SETUSER", "deaf", "-client|tracking"]), "OK");
+    let url = format!("redis://deaf:pw@127.0.0.1:{}/0", scene.redis.port());
+    let fleet = [
+        Instance::start_at(&url, &["--new-fleet"]),
+        Instance::start_at(&url, &[]),
+        Instance::start_at(&url, &[]),
+    ];
+    scene.wait_for_balance(&fleet.iter().collect::<Vec<_>>(), SOON);
+    effects(&scene, &Stalls::watch(&scene.redis), 2, ms(2_000));
+    let newcomer = Instance::start_at(&url, &[]);
+    let all: Vec<&Instance> = fleet.iter().chain([&newcomer]).collect();
+    scene.wait_for_balance(&all, SOON);
     scene.target.wait_for_polls(&scene.endpoints, Instant::now(), SOON);
     scene.target.assert_sound();
 }

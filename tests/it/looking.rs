@@ -182,7 +182,7 @@ fn forged_words_move_nothing_and_hide_nothing() {
         let word = Wake { took: new.clone(), ..Wake::new(&InstanceId::new(name), None) };
         cluster.member("a").store.wake(&[word], TTL).unwrap();
     }
-    cluster.pass_until(ms(2_000), |it| it.holder(&endpoint("new")).is_some());
+    cluster.pass_until(ms(1_000), |it| it.holder(&endpoint("new")).is_some());
     assert!(cluster.longest_gap(from) <= ms(2_500));
 }
 

@@ -102,6 +102,11 @@ impl Looker {
         }
     }
 
+    /// Whether its session was read and says so.
+    pub(crate) fn is_to_be_polled(&self, endpoint: &EndpointId) -> bool {
+        self.catalogue.knows(endpoint) && !self.catalogue.is_idle(endpoint)
+    }
+
     /// Whether its session was read since it last changed.
     pub(crate) fn has_read(&self, endpoint: &EndpointId) -> bool {
         self.catalogue.knows(endpoint)

@@ -31,13 +31,16 @@ impl Reconcile {
         let too_early = |it: &EndpointId| self.failing.get(it).is_some_and(|it| now < it.0);
         wanted.retain(|it| self.table.tenure(it).is_none() && !too_early(it));
         self.unfinished = wanted.len() > BATCHES_AT_ONCE * BATCH_MAX;
+        if self.unfinished {
+            self.next_fallback = Moment::NEVER;
+        }
         for batch in wanted.chunks(BATCH_MAX).take(BATCHES_AT_ONCE) {
             // Whoever polls must know what: a session that is not to be polled is not taken.
             if !self.looker.learn(batch) {
                 self.unfinished = false;
                 break;
             }
-            let to_poll = |it: &&EndpointId| self.looker.view().contains(it);
+            let to_poll = |it: &&EndpointId| self.looker.is_to_be_polled(it);
             let batch: Vec<EndpointId> = batch.iter().filter(to_poll).cloned().collect();
             if !batch.is_empty() && !self.acquire_batch(&batch) {
                 self.unfinished = false;

@@ -1,7 +1,9 @@
 //! Servers that refuse: no memory, the wrong role, the wrong moment, the wrong user.
 
 use leasehold::model::{Tenure, Weight};
-use leasehold::store::{Acquire, Fault, Publish, Release, Renew, Store, StoreError, Verify, Wake};
+use leasehold::store::{
+    Acquire, Fault, Heard, Publish, Release, Renew, Store, StoreError, Verify, Wake,
+};
 
 use crate::store_contract::asker::{Asker, endpoint, items, publication};
 use crate::store_contract::world::{RedisWorld, TIMEOUT, TTL, store_at};
@@ -264,4 +266,56 @@ fn a_server_that_may_evict_leases_is_refused() {
     assert!(error.reason.contains("volatile-lru"), "{error}");
     server.cli(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]);
     store.inspect(TIMEOUT).unwrap();
+}
+
+/// A user who may do all but these.
+fn without(server: &RedisServer, refused: &[&str]) -> String {
+    let mut rule = vec!["ACL", "SETUSER", "poor", "on", ">pw", "~*", "&*", "+@all"];
+    rule.extend(refused);
+    assert_eq!(server.cli(&rule), "OK");
+    format!("redis://poor:pw@127.0.0.1:{}/0", server.port())
+}
+
+/// What the ear hears of a write, a removal and a beat; words are heard in any case.
+fn hears(server: &RedisServer, url: &str) -> Vec<Heard> {
+    let mut a = Asker::at(url, "a");
+    let mut ear = a.store.listen(&a.me, TIMEOUT).unwrap();
+    server.cli(&["SET", "session:s", "{}"]);
+    server.cli(&["DEL", "session:s"]);
+    a.beat();
+    let last = Wake::new(&a.me, None);
+    a.store.wake(std::slice::from_ref(&last), TIMEOUT).unwrap();
+    let mut heard = Vec::new();
+    loop {
+        match ear.next(TIMEOUT).unwrap() {
+            Some(Heard::Word(word)) if word == last => break,
+            Some(news) => heard.push(news),
+            None => panic!("a word is not heard by {url}"),
+        }
+    }
+    assert_eq!(ear.hears_changes(), !heard.is_empty());
+    heard
+}
+
+/// Managed servers refuse one thing or another, and old ones do not know them: found out, and done without.
+#[test]
+fn an_ear_makes_do_with_what_the_server_allows() {
+    let server = RedisServer::start();
+    let old = RedisServer::start_with(&["--rename-command", "HELLO", ""]);
+    let whole = hears(&server, &server.url());
+    assert_eq!(whole.len(), 3, "{whole:?}");
+    let refuses = ["-client|tracking", "-config"];
+    assert_eq!(hears(&server, &without(&server, &refuses[..1])), []);
+    assert_eq!(hears(&server, &without(&server, &refuses)), []);
+    assert_eq!(hears(&old, &old.url()), []);
+    for server in [&server, &old] {
+        server.cli(&["CONFIG", "SET", "notify-keyspace-events", "Kg$"]);
+        let heard = hears(server, &without(server, &refuses[..1]));
+        assert_eq!(heard, whole, "by keyspace events");
+        // Some kinds of events only would leave changes unheard, which is worse than none.
+        server.cli(&["CONFIG", "SET", "notify-keyspace-events", "Kgx"]);
+        assert_eq!(hears(server, &without(server, &refuses[..1])), []);
+        server.cli(&["CONFIG", "SET", "notify-keyspace-events", "KEA"]);
+        assert_eq!(hears(server, &without(server, &refuses)), [], "it cannot know");
+    }
 }
