@@ -79,6 +79,12 @@ impl Looker {
         self.stale |= self.view.set_owner(endpoint, Some(owner));
     }
 
+    /// Reads again who owns what this one seems to own.
+    pub(crate) fn doubt(&mut self, instance: &InstanceId) {
+        let now = self.table.now();
+        self.checks.extend(self.view.owned_by(instance).into_iter().map(|it| (now, it)));
+    }
+
     /// Reads who owns this in a while.
     pub(crate) fn check_at(&mut self, at: Moment, endpoint: &EndpointId) {
         self.checks.insert((at, endpoint.clone()));

@@ -54,6 +54,7 @@ pub struct Reconcile {
     asks: FnvHashMap<EndpointId, (InstanceId, Moment)>,
     /// When it is read who asked for what, in case it was not heard.
     next_asks: Moment,
+    next_doubt: Moment,
     asking: Asking,
     leaving: FnvHashMap<EndpointId, (Leaving, Option<InstanceId>)>,
     patience: Patience,
@@ -91,6 +92,7 @@ impl Reconcile {
             plan: Plan::default(),
             asks: FnvHashMap::default(),
             next_asks: Moment::NEVER,
+            next_doubt: Moment::NEVER,
             asking: Asking::default(),
             leaving: FnvHashMap::default(),
             patience: Patience::default(),

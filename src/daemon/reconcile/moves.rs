@@ -11,8 +11,10 @@ use crate::event::Event;
 use crate::model::{EndpointId, InstanceId, Tenure, Weight};
 use crate::store::{BATCH_MAX, Wake};
 
-/// What is not given is asked for again after this; whoever was asked remembers it for as long.
+/// What is not given is asked for again after this; whoever was asked remembers it for twice as long.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
+/// What somebody seems to have who asks for more is looked up no oftener than this.
+const DOUBT_INTERVAL: Duration = Duration::from_secs(4);
 /// What was asked for is looked up after this: whoever cannot hear finds it all the same.
 const LOOK_AFTER_ASKING: Duration = Duration::from_millis(200);
 /// Whoever has asked so often in vain, and twice as often, and so on, looks at everything again.
@@ -79,8 +81,17 @@ impl Reconcile {
 
     pub(crate) fn note_asks(&mut self, word: &Wake) {
         let now = self.table.now();
+        let mut asked_before = false;
         for endpoint in word.wants.iter().filter(|it| self.table.tenure(it).is_some()) {
-            self.asks.insert(endpoint.clone(), (word.from.clone(), now));
+            let ask = (word.from.clone(), now);
+            let before = self.asks.insert(endpoint.clone(), ask);
+            asked_before |= before.is_some_and(|it| it.0 == word.from);
+        }
+        // It goes on asking for what the plan does not give it, so one of the two sees something wrong:
+        // it looks at everything, we at what we think it has.
+        if asked_before && now >= self.next_doubt {
+            self.next_doubt = now + DOUBT_INTERVAL;
+            self.looker.doubt(&word.from);
         }
     }
 
@@ -110,7 +121,7 @@ impl Reconcile {
         self.asks.retain(|endpoint, (heir, asked_at)| {
             if self.plan.heirs.get(endpoint) != Some(heir) {
                 // The plan may be older than the one who asks.
-                return now.since(*asked_at) < ASK_AGAIN;
+                return now.since(*asked_at) < 2 * ASK_AGAIN;
             }
             if self.table.drain(endpoint) {
                 self.leaving.insert(endpoint.clone(), (reason, Some(heir.clone())));
