@@ -16,9 +16,9 @@ use crate::store::RawSession;
 #[derive(Debug, Default)]
 pub struct Catalogue {
     records: FnvHashMap<EndpointId, Record>,
-    /// Names that are no endpoint ids, found in this round and in the one before.
+    /// Names that are no endpoint ids, all reported; and those met since the last walk over all names.
     misnamed: FnvHashSet<String>,
-    misnamed_before: FnvHashSet<String>,
+    met: FnvHashSet<String>,
 }
 
 #[derive(Debug)]
@@ -26,6 +26,8 @@ struct Record {
     digest: u64,
     /// `None`: not understood.
     session: Option<Arc<Session>>,
+    /// It may have changed since.
+    doubtful: bool,
 }
 
 /// What reading changed.
@@ -40,17 +42,17 @@ pub struct News {
 }
 
 impl Catalogue {
-    /// A walk over all names begins: what it does not meet again is forgotten with the next.
-    pub fn begin_round(&mut self) {
-        self.misnamed_before = std::mem::take(&mut self.misnamed);
+    /// A walk over all names has ended: what it did not meet is there no more.
+    pub fn end_walk(&mut self) {
+        self.misnamed = std::mem::take(&mut self.met);
     }
 
     /// The endpoint that a stored session of this name declares.
     pub fn named(&mut self, suffix: &str, news: &mut News) -> Option<EndpointId> {
         EndpointId::parse(suffix)
             .map_err(|error| {
-                let known = self.misnamed_before.contains(suffix);
-                if self.misnamed.insert(suffix.into()) && !known {
+                self.met.insert(suffix.into());
+                if self.misnamed.insert(suffix.into()) {
                     news.invalid.push((suffix.into(), SessionError::Key(error)));
                 }
             })
@@ -60,7 +62,10 @@ impl Catalogue {
     /// Takes in what was found under `endpoint`; whether it is to be polled.
     pub fn take_in(&mut self, endpoint: &EndpointId, raw: &RawSession, news: &mut News) -> bool {
         let digest = digest(raw);
-        if self.records.get(endpoint).is_none_or(|it| it.digest != digest) {
+        let known = self.records.get_mut(endpoint).filter(|it| it.digest == digest);
+        if let Some(record) = known {
+            record.doubtful = false;
+        } else {
             let session = match understood(endpoint, raw) {
                 Ok(session) => {
                     let session = Arc::new(session);
@@ -73,9 +78,17 @@ impl Catalogue {
                     None
                 }
             };
-            self.records.insert(endpoint.clone(), Record { digest, session });
+            self.records.insert(endpoint.clone(), Record { digest, session, doubtful: false });
         }
         !self.is_idle(endpoint)
+    }
+
+    /// It may have changed. What nobody polls is remembered, so that it is not reported again unchanged.
+    pub fn doubt(&mut self, endpoint: &EndpointId) {
+        match self.records.get_mut(endpoint) {
+            Some(record) if record.is_idle() => record.doubtful = true,
+            _ => self.forget(endpoint),
+        }
     }
 
     /// Nothing is known about `endpoint` any more.
@@ -83,9 +96,9 @@ impl Catalogue {
         self.records.remove(endpoint);
     }
 
-    /// Whether it was read.
+    /// Whether it was read since it may have changed.
     pub fn knows(&self, endpoint: &EndpointId) -> bool {
-        self.records.contains_key(endpoint)
+        self.records.get(endpoint).is_some_and(|it| !it.doubtful)
     }
 
     /// The session of `endpoint`, if it was read and is understood.
@@ -95,7 +108,7 @@ impl Catalogue {
 
     /// Whether it was read and is not to be polled: paused, or not understood.
     pub fn is_idle(&self, endpoint: &EndpointId) -> bool {
-        self.records.get(endpoint).is_some_and(Record::is_idle)
+        self.records.get(endpoint).is_some_and(|it| it.is_idle() && !it.doubtful)
     }
 
     /// Everything that was read and is not to be polled.
@@ -173,12 +186,11 @@ mod tests {
             news.invalid.len()
         };
         for times in [1, 0, 0] {
-            catalogue.begin_round();
             assert_eq!(told(&mut catalogue, "a b"), times);
             assert_eq!(told(&mut catalogue, "a b"), 0);
+            catalogue.end_walk();
         }
-        catalogue.begin_round();
-        catalogue.begin_round();
+        catalogue.end_walk();
         assert_eq!(told(&mut catalogue, "a b"), 1);
         assert!(catalogue.named("a-b", &mut News::default()).is_some());
     }
@@ -190,8 +202,12 @@ mod tests {
         assert!(!read(&mut catalogue, "a", PAUSED).0);
         assert!(catalogue.session(&id("a")).is_some() && catalogue.is_idle(&id("a")));
         assert_eq!(catalogue.idle().collect::<Vec<_>>(), [&id("a")]);
+        catalogue.doubt(&id("a"));
+        assert!(!catalogue.is_idle(&id("a")) && !catalogue.knows(&id("a")));
+        let (polled, news) = read(&mut catalogue, "a", PAUSED);
+        assert!(!polled && news.changed.is_empty(), "it was only touched");
         assert!(read(&mut catalogue, "a", GOOD).0);
-        catalogue.forget(&id("a"));
+        catalogue.doubt(&id("a"));
         assert!(!catalogue.knows(&id("a")));
     }
 

@@ -35,9 +35,13 @@ pub(crate) fn wake(wake: &Wake) -> String {
     if let Some(heir) = &wake.heir {
         fields.insert("heir".into(), heir.as_str().into());
     }
-    let Wake { wants, freed, took, dropped, .. } = wake;
-    let lists = [("wants", wants), ("freed", freed), ("took", took), ("dropped", dropped)];
-    for (name, endpoints) in lists {
+    for (name, endpoints) in [
+        ("wants", &wake.wants),
+        ("freed", &wake.freed),
+        ("took", &wake.took),
+        ("dropped", &wake.dropped),
+        ("surprises", &wake.surprises),
+    ] {
         if !endpoints.is_empty() {
             let list: Value = ids(endpoints);
             fields.insert(name.into(), list);
@@ -68,6 +72,7 @@ pub(crate) fn heard(to: Option<&InstanceId>, payload: &[u8]) -> Option<Wake> {
         heir: instance("heir"),
         took: ids("took"),
         dropped: ids("dropped"),
+        surprises: ids("surprises"),
     })
 }
 
@@ -87,6 +92,7 @@ mod tests {
             heir: Some(b.clone()),
             took: vec![id("e3")],
             dropped: vec![id("e4")],
+            surprises: vec![id("e5")],
         };
         assert_eq!(heard(Some(&b), wake(&said).as_bytes()), Some(said));
     }

@@ -225,13 +225,15 @@ pub struct Wake {
     pub took: Vec<EndpointId>,
     /// Endpoints the sender has just let go because nobody is to poll them any more.
     pub dropped: Vec<EndpointId>,
+    /// Endpoints that the sender has found to have another owner than it thought, or none.
+    pub surprises: Vec<EndpointId>,
 }
 
 impl Wake {
     /// A word that says no more than: I am here.
     pub fn new(from: &InstanceId, to: Option<InstanceId>) -> Self {
-        let [wants, freed, took, dropped] = std::array::from_fn(|_| vec![]);
-        Self { to, from: from.clone(), wants, freed, heir: None, took, dropped }
+        let [wants, freed, took, dropped, surprises] = std::array::from_fn(|_| vec![]);
+        Self { to, from: from.clone(), wants, freed, heir: None, took, dropped, surprises }
     }
 }
 

@@ -35,6 +35,7 @@ mod library;
 mod looking;
 /// How long an endpoint is without a poll when it changes hands, as distributions.
 mod moves;
+mod overlooked;
 /// Commands as pollers, under their guardian.
 mod poll_command;
 /// Every requirement has its test.

@@ -22,7 +22,7 @@ use crate::daemon::look::nodes::Node;
 use crate::daemon::look::sweep::Sweep;
 use crate::daemon::report::Reporter;
 use crate::event::Event;
-use crate::model::{EndpointId, InstanceId, Session};
+use crate::model::{EndpointId, Epoch, InstanceId, Session};
 use crate::pipeline::discovery::{Catalogue, News};
 use crate::pipeline::ownership::OwnershipTable;
 use crate::pipeline::view::View;
@@ -61,6 +61,10 @@ pub(crate) struct Looker {
     news: News,
     /// Sessions to be read again.
     to_read: BTreeSet<EndpointId>,
+    /// Sessions to be read if nobody has taken them by then: each might be one that nobody is to poll.
+    unread: BTreeSet<(Moment, EndpointId)>,
+    /// When it was last no wonder that something is free: somebody was at work, or nothing was granted.
+    excused_at: Moment,
     /// Sessions that were not there while the store held off.
     missed: FnvHashSet<EndpointId>,
     nodes: BTreeMap<InstanceId, Node>,
@@ -68,6 +72,8 @@ pub(crate) struct Looker {
     to_meet: BTreeSet<InstanceId>,
     /// Leases whose owner is to be read, and when.
     checks: BTreeSet<(Moment, EndpointId)>,
+    /// What a round has found to be different; the others should look too.
+    surprises: Vec<EndpointId>,
     /// Where the round over the leases of others stands, and since when.
     round: (usize, Moment),
     losses: u64,
@@ -78,7 +84,10 @@ pub(crate) struct Looker {
     next_glance: Moment,
     glance_interval: Duration,
     last_look: Moment,
+    /// Everything was swept once; who is alive may still have to be read.
+    swept: bool,
     first_sight: Option<Moment>,
+    epoch: Epoch,
     live_since: Moment,
     settled: bool,
     away_since: Option<Moment>,
@@ -97,10 +106,13 @@ impl Looker {
             catalogue: Catalogue::default(),
             news: News::default(),
             to_read: BTreeSet::new(),
+            unread: BTreeSet::new(),
+            excused_at: Moment::NEVER,
             missed: FnvHashSet::default(),
             nodes: BTreeMap::new(),
             to_meet: BTreeSet::new(),
             checks: BTreeSet::new(),
+            surprises: Vec::new(),
             round: (0, Moment::NEVER),
             losses: 0,
             sweep: None,
@@ -109,7 +121,9 @@ impl Looker {
             next_glance: Moment::NEVER,
             glance_interval: tick.min(GLANCE_INTERVAL_MAX),
             last_look: Moment::NEVER,
+            swept: false,
             first_sight: None,
+            epoch: Epoch::default(),
             live_since: Moment::NEVER,
             settled: false,
             away_since: None,
@@ -147,23 +161,33 @@ impl Looker {
         }
         if let Some(since) = self.away_since.take() {
             self.reporter.say(&Event::StoreReachable { away: now.since(since) });
+            self.sweep_soon();
+        }
+        // Another life of the store has what it has, and nobody says what is different.
+        let before = std::mem::replace(&mut self.epoch, self.table.epoch());
+        if before != self.epoch && before != Epoch::default() {
+            self.sweep_soon();
         }
     }
 
     fn look(&mut self, now: Moment) -> Result<(), StoreError> {
         let glance = now >= self.next_glance;
+        if self.away_since.is_some() {
+            // Is it back? Everything else waits, so that not everybody asks for everything at once.
+            return self.meet(now, true);
+        }
         let mut exchanges = EXCHANGES_MAX;
         self.read_sessions(&mut exchanges)?;
         self.check_owners(now, &mut exchanges)?;
         let went_round = glance && self.first_sight.is_some() && self.make_round(now)?;
-        let swept = self.sweep(now, &mut exchanges)?;
+        self.swept |= self.sweep(now, &mut exchanges)?;
         // Last, because owners may be instances that were not met yet. Where every beat is heard of, a
         // look at all of them only tells whether the store is still there, which a round did.
         self.meet(now, glance && !(went_round && self.hearing == Hearing::Changes))?;
         if glance {
             self.next_glance = now + self.glance_interval;
         }
-        if swept {
+        if self.swept {
             self.first_sight.get_or_insert(now);
         }
         self.settle(now);
@@ -196,6 +220,9 @@ impl Looker {
         }
         if let Some((at, _)) = self.checks.first() {
             next = next.min(*at);
+        }
+        if let Some(at) = self.next_unread() {
+            next = next.min(at);
         }
         if !self.settled && self.first_sight.is_some() {
             next = next.min(self.settled_at());

@@ -19,8 +19,14 @@ impl Looker {
         if !self.view.is_live(&word.from) {
             self.to_meet.insert(word.from.clone());
         }
+        if !word.took.is_empty() {
+            self.excused_at = now;
+        }
         for endpoint in &word.took {
             self.believe(endpoint, &word.from, Some(&word.from), now + LOOKED_UP_AFTER);
+        }
+        for endpoint in word.surprises.iter().filter(|it| self.view.contains(it)) {
+            self.checks.insert((now, endpoint.clone()));
         }
         // An owner that lets go for somebody: until that one comes, it is as good as its.
         for endpoint in &word.freed {
@@ -53,10 +59,27 @@ impl Looker {
             return;
         }
         let owner = owner.filter(|it| **it != self.me);
-        self.stale |= self.view.set_owner(endpoint, owner);
+        self.set_owner(endpoint, owner);
         if owner.is_some() && self.view.watches(&self.me, endpoint) {
             self.checks.insert((check_at, endpoint.clone()));
         }
+    }
+
+    fn set_owner(&mut self, endpoint: &EndpointId, owner: Option<&InstanceId>) {
+        self.stale |= self.view.set_owner(endpoint, owner);
+        if owner.is_none() {
+            self.read_if_free(endpoint);
+        }
+    }
+
+    /// Nobody alive has it.
+    pub(crate) fn is_free(&self, endpoint: &EndpointId) -> bool {
+        self.view.owner(endpoint).is_none_or(|it| !self.view.is_live(it))
+    }
+
+    /// What a round has found to be different since this was last asked.
+    pub(crate) fn take_surprises(&mut self) -> Vec<EndpointId> {
+        std::mem::take(&mut self.surprises)
     }
 
     /// We let this go, for somebody or for whomever the plan says.
@@ -158,9 +181,7 @@ impl Looker {
         }
         match found {
             // R7: under our name, but not held: the reply to the grant was lost, or we lost it. Free to us.
-            Some(owner) if owner.it == self.me => {
-                self.stale |= self.view.set_owner(endpoint, None);
-            }
+            Some(owner) if owner.it == self.me => self.set_owner(endpoint, None),
             Some(owner) => {
                 self.owned(endpoint, &owner.it);
                 // R9: one that will end before the next round unless it is renewed.
@@ -170,7 +191,7 @@ impl Looker {
             }
             // Left by the dead: free, and it shows why.
             None if self.is_orphan(endpoint) => (),
-            None => self.stale |= self.view.set_owner(endpoint, None),
+            None => self.set_owner(endpoint, None),
         }
     }
 
@@ -197,7 +218,14 @@ impl Looker {
         let count = (self.view.len() as f64 * share.min(1.0)).ceil() as usize;
         let watched = self.view.watched(&self.me, &mut cursor, count);
         for batch in watched.chunks(BATCH_MAX) {
+            let owners = |it: &Self| -> Vec<Option<InstanceId>> {
+                batch.iter().map(|endpoint| it.view.owner(endpoint).cloned()).collect()
+            };
+            let before = owners(self);
             self.read_owners(batch)?;
+            let changed = batch.iter().zip(before.into_iter().zip(owners(self)));
+            // Whoever missed this may have missed it with others.
+            self.surprises.extend(changed.filter(|it| it.1.0 != it.1.1).map(|it| it.0.clone()));
         }
         self.round = (cursor, now);
         Ok(!watched.is_empty())

@@ -1,6 +1,9 @@
 //! What there is to poll. A session is read by whoever polls it or is about to; one that nobody polls,
 //! by everybody, once.
 
+use std::time::Duration;
+
+use crate::clock::Moment;
 use crate::daemon::look::Looker;
 use crate::event::Event;
 use crate::model::EndpointId;
@@ -8,6 +11,8 @@ use crate::store::StoreError;
 
 /// How many sessions are read in one exchange: each may be large.
 const SESSIONS_AT_ONCE: usize = 200;
+/// A session that nobody has taken for this long may be one that nobody is to poll: everybody reads it.
+const UNREAD_MAX: Duration = Duration::from_millis(500);
 
 impl Looker {
     /// These were written or removed.
@@ -21,8 +26,9 @@ impl Looker {
                     self.to_read.insert(endpoint);
                 } else {
                     // Whoever is to take it reads it first. Its owner, if it has one, reads it now.
-                    self.catalogue.forget(&endpoint);
+                    self.catalogue.doubt(&endpoint);
                     self.stale |= self.view.add(&endpoint);
+                    self.read_if_free(&endpoint);
                 }
             }
         }
@@ -30,8 +36,11 @@ impl Looker {
     }
 
     pub(super) fn read_sessions(&mut self, exchanges: &mut usize) -> Result<(), StoreError> {
-        if !self.missed.is_empty() && self.table.hold_off().is_none() {
+        if self.table.hold_off().is_some() {
+            self.excused_at = self.table.now();
+        } else {
             self.to_read.extend(std::mem::take(&mut self.missed));
+            self.read_unread();
         }
         while *exchanges > 0 && !self.to_read.is_empty() {
             *exchanges -= 1;
@@ -43,6 +52,35 @@ impl Looker {
             }
         }
         Ok(())
+    }
+
+    /// Reads it in a while, if it is free then: whoever is to take it reads it sooner.
+    pub(super) fn read_if_free(&mut self, endpoint: &EndpointId) {
+        if !self.catalogue.knows(endpoint) {
+            self.unread.insert((self.table.now() + UNREAD_MAX, endpoint.clone()));
+        }
+    }
+
+    pub(super) fn next_unread(&self) -> Option<Moment> {
+        let (at, _) = self.unread.first()?;
+        let excused_for = self.table.hold_off().unwrap_or_default() + UNREAD_MAX;
+        Some((*at).max(self.excused_at + excused_for))
+    }
+
+    fn read_unread(&mut self) {
+        let now = self.table.now();
+        if now < self.excused_at + UNREAD_MAX {
+            return;
+        }
+        while let Some((at, endpoint)) = self.unread.pop_first() {
+            if at > now {
+                self.unread.insert((at, endpoint));
+                break;
+            }
+            if self.is_free(&endpoint) && !self.catalogue.knows(&endpoint) {
+                self.to_read.insert(endpoint);
+            }
+        }
     }
 
     /// Reads these sessions now; false when the store could not be asked.
@@ -105,11 +143,6 @@ impl Looker {
     /// Whether its session was read and says so.
     pub(crate) fn is_to_be_polled(&self, endpoint: &EndpointId) -> bool {
         self.catalogue.knows(endpoint) && !self.catalogue.is_idle(endpoint)
-    }
-
-    /// Whether its session was read since it last changed.
-    pub(crate) fn has_read(&self, endpoint: &EndpointId) -> bool {
-        self.catalogue.knows(endpoint)
     }
 
     /// It is not polled here any more: whoever takes it next, maybe we, reads it anew.

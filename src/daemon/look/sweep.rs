@@ -62,7 +62,9 @@ impl Looker {
         let others = u32::try_from(self.view.instance_count()).unwrap_or(u32::MAX);
         let slots = SWEEP_SLOT.saturating_mul(others).min(SWEEP_SPREAD_MAX);
         let wait = if self.first_sight.is_some() { self.my_part_of(slots) } else { Duration::ZERO };
-        self.next_sweep = self.next_sweep.min(now + wait);
+        // One that is overdue could not be made; all the others could not either.
+        let planned = if self.next_sweep > now { self.next_sweep } else { Moment::FOREVER };
+        self.next_sweep = planned.min(now + wait);
     }
 
     /// Something between nothing and `span` that is ours, and seldom another's.
@@ -77,7 +79,6 @@ impl Looker {
             return Ok(false);
         }
         let mut sweep = self.sweep.take().unwrap_or_else(|| {
-            self.catalogue.begin_round();
             // Where changes are heard of, whoever is alive is heard of with every beat.
             Sweep::new(now, self.missed_beats || self.hearing != Hearing::Changes)
         });
@@ -124,6 +125,7 @@ impl Looker {
         self.tell_invalid();
         sweep.cursor = page.cursor;
         if sweep.cursor == 0 {
+            self.catalogue.end_walk();
             let gone = self.view.endpoints().filter(|it| !sweep.seen.contains(*it));
             self.to_read.extend(gone.cloned());
             self.read_again();

@@ -11,9 +11,6 @@ use crate::model::EndpointId;
 use crate::pipeline::ownership::Gained;
 use crate::store::{Acquire, BATCH_MAX, Grant};
 
-/// A session that nobody has taken for this long may be one that nobody is to poll: everybody reads it.
-const UNREAD_MAX: Duration = Duration::from_millis(500);
-
 /// Batches acquired in one step; then whoever asks or says something is heard first.
 const BATCHES_AT_ONCE: usize = 4;
 
@@ -56,22 +53,15 @@ impl Reconcile {
         if now < self.next_fallback {
             return vec![];
         }
-        let (mut unread, mut overdue) = (Vec::new(), Vec::new());
+        let mut overdue = Vec::new();
         self.next_fallback = Moment::FOREVER;
         for it in &self.plan.fallback {
             let failing = self.failing.get(&it.endpoint).map_or(now, |it| it.0);
-            let read_at = self.patience.since(it, now) + UNREAD_MAX;
             let due = self.patience.due(it, now).max(failing);
             if now >= due {
                 overdue.push(it.endpoint.clone());
-                continue;
-            }
-            self.next_fallback = self.next_fallback.min(due);
-            if !self.looker.has_read(&it.endpoint) {
-                self.next_fallback = self.next_fallback.min(read_at.max(now + UNREAD_MAX / 10));
-                if now >= read_at {
-                    unread.push(it.endpoint.clone());
-                }
+            } else {
+                self.next_fallback = self.next_fallback.min(due);
             }
         }
         if !overdue.is_empty() {
@@ -81,12 +71,7 @@ impl Reconcile {
                 return vec![];
             }
         }
-        if !unread.is_empty() {
-            self.looker.learn(&unread);
-        }
-        let view = self.looker.view();
-        let free = |it: &EndpointId| view.owner(it).is_none_or(|it| !view.is_live(it));
-        overdue.retain(|it| view.contains(it) && free(it));
+        overdue.retain(|it| self.looker.view().contains(it) && self.looker.is_free(it));
         overdue
     }
 
@@ -123,8 +108,8 @@ impl Reconcile {
         let reason = match grant {
             Grant::Adopted => "adopted",
             Grant::Takeover => "takeover",
-            Grant::Free if self.asking.was_asked(endpoint) => "handover",
             Grant::Free if self.looker.is_orphan(endpoint) => "takeover",
+            Grant::Free if self.asking.was_asked(endpoint) => "handover",
             Grant::Free if fell_back => "fallback",
             Grant::Free => "preferred",
         };

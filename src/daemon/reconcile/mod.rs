@@ -112,6 +112,7 @@ impl Reconcile {
         nudges.iter().for_each(|it| self.take_in(it));
         self.looker.look_if_due();
         self.tell_news();
+        self.tell_surprises();
         if self.looker.sees() {
             self.replan();
             self.note_hold_off();
@@ -205,6 +206,7 @@ impl Reconcile {
             self.reporter.say(&Event::PlacementStuck { reason });
         }
         self.stuck = stuck;
+        self.keep_what_is_ours_again();
         self.patience.keep(&self.plan.fallback);
         if !self.failing.is_empty() {
             let fallback = self.plan.fallback.iter().map(|it| &it.endpoint);

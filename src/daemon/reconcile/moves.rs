@@ -69,6 +69,8 @@ impl Reconcile {
     pub(crate) fn keep_what_was_to_move(&mut self) {
         // What is free now is no heir's fault: its patience begins when it can act.
         self.patience.restart();
+        // Whoever asked before may hang by the time it could be given anything.
+        self.asks.clear();
         self.next_fallback = Moment::NEVER;
         self.leaving.retain(|endpoint, (leaving, _)| {
             let moves = matches!(leaving, Leaving::Rebalance | Leaving::Drain);
@@ -110,6 +112,28 @@ impl Reconcile {
         }
     }
 
+    /// R8: what the plan no longer gives away stays, unless its release was sent.
+    pub(crate) fn keep_what_is_ours_again(&mut self) {
+        self.leaving.retain(|endpoint, (leaving, heir)| {
+            let moves = matches!(leaving, Leaving::Rebalance | Leaving::Drain);
+            let called_off = moves && self.plan.heirs.get(endpoint) != heir.as_ref();
+            if called_off {
+                self.table.undrain(endpoint);
+            }
+            !called_off
+        });
+    }
+
+    /// A round has found something different: whoever missed it may not be alone.
+    pub(crate) fn tell_surprises(&mut self) {
+        let surprises = self.looker.take_surprises();
+        let word = |it: &[EndpointId]| Wake { surprises: it.to_vec(), ..Wake::new(&self.me, None) };
+        let wakes: Vec<Wake> = surprises.chunks(BATCH_MAX).map(word).collect();
+        if !wakes.is_empty() {
+            let _ = self.store.wake(&wakes, self.table.rhythm().store_timeout);
+        }
+    }
+
     /// R8: whoever asks gets what the plan gives it, once the running poll has ended.
     pub(crate) fn hand_over(&mut self) {
         if self.asks.is_empty() {
@@ -119,9 +143,11 @@ impl Reconcile {
         let draining = self.looker.my_weight() == Some(Weight(0));
         let reason = if draining { Leaving::Drain } else { Leaving::Rebalance };
         self.asks.retain(|endpoint, (heir, asked_at)| {
+            if now.since(*asked_at) >= 2 * ASK_AGAIN {
+                return false;
+            }
             if self.plan.heirs.get(endpoint) != Some(heir) {
-                // The plan may be older than the one who asks.
-                return now.since(*asked_at) < 2 * ASK_AGAIN;
+                return true; // the plan may be older than the one who asks
             }
             if self.table.drain(endpoint) {
                 self.leaving.insert(endpoint.clone(), (reason, Some(heir.clone())));

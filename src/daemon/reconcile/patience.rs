@@ -44,15 +44,10 @@ impl Patience {
         self.waiting.clear();
     }
 
-    /// Since when it waits for its heir.
-    pub(crate) fn since(&mut self, it: &Fallback, now: Moment) -> Moment {
+    /// When it may be taken instead of its heir; its time begins when this is first asked.
+    pub(crate) fn due(&mut self, it: &Fallback, now: Moment) -> Moment {
         let waits = (it.heir.clone(), now);
-        self.waiting.entry(it.endpoint.clone()).or_insert(waits).1
-    }
-
-    /// When it may be taken instead of its heir.
-    pub(crate) fn due(&self, it: &Fallback, now: Moment) -> Moment {
-        let since = self.waiting.get(&it.endpoint).map_or(now, |it| it.1);
+        let since = self.waiting.entry(it.endpoint.clone()).or_insert(waits).1;
         let acted = self.acted.get(&it.heir).copied().unwrap_or(Moment::NEVER);
         acted.clamp(since, since + AT_WORK_MAX) + FALLBACK_STEP * (1 + it.rank)
     }
@@ -74,7 +69,6 @@ mod tests {
     fn each_waits_a_step_longer_than_who_is_preferred_to_it() {
         let mut patience = Patience::default();
         for rank in 0..5 {
-            patience.since(&free(rank, "b"), NOW);
             assert_eq!(patience.due(&free(rank, "b"), NOW), NOW + FALLBACK_STEP * (rank + 1));
         }
     }
@@ -82,7 +76,7 @@ mod tests {
     #[test]
     fn an_heir_at_work_gets_more_time_but_not_for_ever() {
         let (mut patience, b) = (Patience::default(), InstanceId::new("b"));
-        patience.since(&free(0, "b"), NOW);
+        patience.due(&free(0, "b"), NOW);
         let later = NOW + Duration::from_secs(1);
         patience.acts(&b, later);
         assert_eq!(patience.due(&free(0, "b"), later), later + FALLBACK_STEP);
@@ -94,14 +88,16 @@ mod tests {
     fn another_heir_and_another_time_begin_anew() {
         let mut patience = Patience::default();
         let later = NOW + Duration::from_secs(1);
-        patience.since(&free(0, "b"), NOW);
-        patience.keep(&[free(1, "b")]);
-        assert_eq!(patience.since(&free(1, "b"), later), NOW);
+        let since =
+            |patience: &mut Patience, heir, at| patience.due(&free(0, heir), at) - FALLBACK_STEP;
+        since(&mut patience, "b", NOW);
+        patience.keep(&[free(0, "b")]);
+        assert_eq!(since(&mut patience, "b", later), NOW);
         patience.keep(&[free(0, "c")]);
-        assert_eq!(patience.since(&free(0, "c"), later), later);
+        assert_eq!(since(&mut patience, "c", later), later);
         patience.keep(&[]);
-        assert_eq!(patience.since(&free(0, "c"), NOW), NOW);
+        assert_eq!(since(&mut patience, "c", NOW), NOW);
         patience.restart();
-        assert_eq!(patience.since(&free(0, "c"), later), later);
+        assert_eq!(since(&mut patience, "c", later), later);
     }
 }
