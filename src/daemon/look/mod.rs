@@ -72,6 +72,10 @@ pub(crate) struct Looker {
     to_meet: BTreeSet<InstanceId>,
     /// Leases whose owner is to be read, and when.
     checks: BTreeSet<(Moment, EndpointId)>,
+    /// Leases that will end unless they are renewed, and when (R9).
+    ends: BTreeSet<(Moment, EndpointId)>,
+    /// Leases that did.
+    lapsed: FnvHashSet<EndpointId>,
     /// What a round has found to be different; the others should look too.
     surprises: Vec<EndpointId>,
     /// Where the round over the leases of others stands, and since when.
@@ -112,6 +116,8 @@ impl Looker {
             nodes: BTreeMap::new(),
             to_meet: BTreeSet::new(),
             checks: BTreeSet::new(),
+            ends: BTreeSet::new(),
+            lapsed: FnvHashSet::default(),
             surprises: Vec::new(),
             round: (0, Moment::NEVER),
             losses: 0,
@@ -218,7 +224,7 @@ impl Looker {
         if let Some(ends_at) = self.nodes.values().map(|it| it.ends_at).min() {
             next = next.min(ends_at + JUST_AFTER);
         }
-        if let Some((at, _)) = self.checks.first() {
+        for (at, _) in self.checks.first().into_iter().chain(self.ends.first()) {
             next = next.min(*at);
         }
         if let Some(at) = self.next_unread() {

@@ -1,6 +1,7 @@
 //! Who has what. Instances say what they took and let go; that is believed while it fits what is known,
 //! and read in the store where it does not. Each lease is also watched by one: who would be the next to take it.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::clock::Moment;
@@ -69,6 +70,8 @@ impl Looker {
         self.stale |= self.view.set_owner(endpoint, owner);
         if owner.is_none() {
             self.read_if_free(endpoint);
+        } else {
+            self.lapsed.remove(endpoint);
         }
     }
 
@@ -99,7 +102,7 @@ impl Looker {
                 self.to_meet.insert(owner.clone());
             }
         }
-        self.stale |= self.view.set_owner(endpoint, Some(owner));
+        self.set_owner(endpoint, Some(owner));
     }
 
     /// Reads again who owns what this one seems to own.
@@ -133,17 +136,32 @@ impl Looker {
         exchanges: &mut usize,
     ) -> Result<(), StoreError> {
         while *exchanges > 0 {
-            let due = self.checks.iter().take_while(|it| it.0 <= now).take(BATCH_MAX);
-            let due: Vec<(Moment, EndpointId)> = due.cloned().collect();
+            let (due, endpoints) = due(&self.checks, now);
             if due.is_empty() {
                 break;
             }
             *exchanges -= 1;
-            let endpoints: Vec<EndpointId> = due.iter().map(|it| it.1.clone()).collect();
             self.read_owners(&endpoints)?;
             for it in &due {
                 self.checks.remove(it);
             }
+        }
+        while *exchanges > 0 {
+            let (due, endpoints) = due(&self.ends, now);
+            if due.is_empty() {
+                break;
+            }
+            *exchanges -= 1;
+            let held = |it: &Self, endpoint: &EndpointId| !it.is_free(endpoint);
+            let endpoints: Vec<EndpointId> =
+                endpoints.into_iter().filter(|it| held(self, it)).collect();
+            self.read_owners(&endpoints)?;
+            for it in &due {
+                self.ends.remove(it);
+            }
+            let lapsed: Vec<EndpointId> =
+                endpoints.into_iter().filter(|it| !held(self, it)).collect();
+            self.lapsed.extend(lapsed);
         }
         Ok(())
     }
@@ -186,18 +204,19 @@ impl Looker {
                 self.owned(endpoint, &owner.it);
                 // R9: one that will end before the next round unless it is renewed.
                 if owner.left < self.round_period() {
-                    self.checks.insert((asked_at + owner.left + JUST_AFTER, endpoint.clone()));
+                    self.ends.insert((asked_at + owner.left + JUST_AFTER, endpoint.clone()));
                 }
             }
             // Left by the dead: free, and it shows why.
-            None if self.is_orphan(endpoint) => (),
+            None if self.is_free(endpoint) && self.is_orphan(endpoint) => (),
             None => self.set_owner(endpoint, None),
         }
     }
 
     /// Whether its last owner left without a word.
     pub(crate) fn is_orphan(&self, endpoint: &EndpointId) -> bool {
-        self.view.owner(endpoint).is_some_and(|it| !self.view.is_live(it))
+        let dead = self.view.owner(endpoint).is_some_and(|it| !self.view.is_live(it));
+        dead || self.lapsed.contains(endpoint)
     }
 
     /// A lease that is not renewed any more is seen before it ends: it lasts longer than a round.
@@ -230,4 +249,13 @@ impl Looker {
         self.round = (cursor, now);
         Ok(!watched.is_empty())
     }
+}
+
+/// A batch of those whose time has come.
+fn due(
+    times: &BTreeSet<(Moment, EndpointId)>,
+    now: Moment,
+) -> (Vec<(Moment, EndpointId)>, Vec<EndpointId>) {
+    let due = times.iter().take_while(|it| it.0 <= now).take(BATCH_MAX);
+    due.cloned().map(|it| (it.clone(), it.1)).unzip()
 }
