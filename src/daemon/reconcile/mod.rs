@@ -54,7 +54,8 @@ pub struct Reconcile {
     asks: FnvHashMap<EndpointId, (InstanceId, Moment)>,
     /// When it is read who asked for what, in case it was not heard.
     next_asks: Moment,
-    next_doubt: Moment,
+    /// When we last doubted what we see, and how often in a row.
+    doubts: (Moment, u32),
     asking: Asking,
     leaving: FnvHashMap<EndpointId, (Leaving, Option<InstanceId>)>,
     patience: Patience,
@@ -92,7 +93,7 @@ impl Reconcile {
             plan: Plan::default(),
             asks: FnvHashMap::default(),
             next_asks: Moment::NEVER,
-            next_doubt: Moment::NEVER,
+            doubts: (Moment::NEVER, 0),
             asking: Asking::default(),
             leaving: FnvHashMap::default(),
             patience: Patience::default(),

@@ -13,8 +13,8 @@ use crate::store::{BATCH_MAX, Wake};
 
 /// What is not given is asked for again after this; whoever was asked remembers it for twice as long.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
-/// What somebody seems to have who asks for more is looked up no oftener than this.
-const DOUBT_INTERVAL: Duration = Duration::from_secs(4);
+/// Whoever is asked again and again looks no oftener than this what is wrong.
+const DOUBT_INTERVAL: Duration = Duration::from_secs(3);
 /// What was asked for is looked up after this: whoever cannot hear finds it all the same.
 const LOOK_AFTER_ASKING: Duration = Duration::from_millis(200);
 /// Whoever has asked so often in vain, and twice as often, and so on, looks at everything again.
@@ -89,11 +89,24 @@ impl Reconcile {
             let before = self.asks.insert(endpoint.clone(), ask);
             asked_before |= before.is_some_and(|it| it.0 == word.from);
         }
-        // It goes on asking for what the plan does not give it, so one of the two sees something wrong:
-        // it looks at everything, we at what we think it has.
-        if asked_before && now >= self.next_doubt {
-            self.next_doubt = now + DOUBT_INTERVAL;
-            self.looker.doubt(&word.from);
+        if asked_before {
+            self.doubt(&word.from);
+        }
+    }
+
+    /// It goes on asking for what the plan does not give it, so one of the two sees something wrong: we look
+    /// at what we think it has, and if that was not it, at everything, ever less often.
+    fn doubt(&mut self, asker: &InstanceId) {
+        let now = self.table.now();
+        let (last, times) = self.doubts;
+        if now.since(last) < DOUBT_INTERVAL {
+            return;
+        }
+        let times = if now.since(last) < 3 * DOUBT_INTERVAL { times + 1 } else { 1 };
+        self.doubts = (now, times);
+        self.looker.doubt(asker);
+        if times > 1 && times.is_power_of_two() {
+            self.looker.sweep_soon();
         }
     }
 
