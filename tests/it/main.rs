@@ -35,6 +35,7 @@ mod library;
 mod looking;
 /// How long an endpoint is without a poll when it changes hands, as distributions.
 mod moves;
+/// Ways in which something was once overlooked, in memory.
 mod overlooked;
 /// Commands as pollers, under their guardian.
 mod poll_command;

@@ -1,4 +1,4 @@
-//! Findings of the adversarial review, one failing test each (in memory unless it says otherwise).
+//! Ways in which something was once overlooked, a test each; and random ones. In memory.
 
 use std::cell::RefCell;
 use std::sync::Once;
@@ -51,19 +51,19 @@ fn calls(cluster: &Cluster, from: usize, op: &str) -> usize {
     cluster.server.journal()[from..].iter().filter(|it| **it == op).count()
 }
 
-/// 1: one lost reply right after the first sweep, and the newcomer does nothing until the next one.
+/// One lost reply right after the first sweep, and the newcomer does nothing until the next one.
 #[test]
-fn f1_one_lost_reply_at_the_end_of_the_first_sweep_does_not_blind_a_newcomer() {
+fn one_lost_reply_at_the_end_of_the_first_sweep_does_not_blind_a_newcomer() {
     let mut cluster = Cluster::new(&["a", "b"], 9);
     cluster.join("c");
     cluster.member("c").store.plan("nodes", Mishap::LoseRequest);
     cluster.pass_until(ms(10_000), |it| it.is_balanced(9));
 }
 
-/// 2: a fleet that takes longer than 500 ms to take everything reads every session n times.
+/// A fleet that takes longer than 500 ms to take everything reads every session n times.
 #[test]
-fn f2_taking_everything_slowly_does_not_make_everybody_read_everything() {
-    let n = 4_000;
+fn taking_everything_slowly_does_not_make_everybody_read_everything() {
+    let n = 1_600;
     let names = ["a", "b", "c", "d", "e", "f", "g", "h"];
     let mut cluster = Cluster::empty(n);
     names.iter().for_each(|it| cluster.join(it));
@@ -72,15 +72,14 @@ fn f2_taking_everything_slowly_does_not_make_everybody_read_everything() {
     }
     cluster.pass_until(6 * TTL, |it| it.owned_total() == n);
     let read = calls(&cluster, 0, "sessions");
-    println!("{read} {:?}", cluster.server.acquires());
     assert!(read <= 2 * n / 200 + 2 * names.len(), "{read} reads of up to 200 for {n} sessions");
 }
 
-/// 3: whoever has weight 0 never learns what is paused, so its plan differs and it keeps some for ever.
+/// Whoever has weight 0 never learns what is paused, so its plan differs and it keeps some for ever.
 #[test]
-fn f3_a_drained_instance_gives_everything_whatever_was_added_paused_meanwhile() {
+fn a_drained_instance_gives_everything_whatever_was_added_paused_meanwhile() {
     let mut stuck = Vec::new();
-    for n in 20..32 {
+    for n in 20..25 {
         let mut cluster = Cluster::new(&["a", "b", "c", "d"], n);
         ["a", "b", "c", "d"].iter().for_each(|it| cluster.drain(it, true));
         cluster.pass(ms(1_000));
@@ -98,9 +97,9 @@ fn f3_a_drained_instance_gives_everything_whatever_was_added_paused_meanwhile() 
     assert!(stuck.is_empty(), "{stuck:?}");
 }
 
-/// 4: one release that gets lost on its way, and others count a ghost until the next sweep.
+/// One release that gets lost on its way, and others count a ghost until the next sweep.
 #[test]
-fn f4_a_lost_release_of_a_removed_session_does_not_unbalance_the_fleet_for_minutes() {
+fn a_lost_release_of_a_removed_session_does_not_unbalance_the_fleet_for_minutes() {
     for n in 0..10 {
         let mut cluster = Cluster::new(&["a", "b", "c"], 10);
         let e = endpoint(&format!("e{n}"));
@@ -115,9 +114,9 @@ fn f4_a_lost_release_of_a_removed_session_does_not_unbalance_the_fleet_for_minut
     }
 }
 
-/// 5: connections survive a promotion (DESIGN R5), but what it brought back is not looked at.
+/// Connections survive a promotion (DESIGN R5), but what it brought back is not looked at.
 #[test]
-fn f5_a_session_that_a_failover_brought_back_is_polled() {
+fn a_session_that_a_failover_brought_back_is_polled() {
     let mut cluster = Cluster::new(&["a", "b"], 4);
     let before = cluster.server.snapshot();
     cluster.server.remove_session("e1");
@@ -126,9 +125,9 @@ fn f5_a_session_that_a_failover_brought_back_is_polled() {
     cluster.pass_until(4 * TTL, |it| it.holder(&endpoint("e1")).is_some());
 }
 
-/// 6: CONTRACT: reported once per change. Written again as it is, or only touched, is no change.
+/// CONTRACT: reported once per change. Written again as it is, or only touched, is no change.
 #[test]
-fn f6_an_invalid_session_that_is_written_again_unchanged_is_not_reported_again() {
+fn an_invalid_session_that_is_written_again_unchanged_is_not_reported_again() {
     capture();
     let mut cluster = Cluster::new(&["a", "b"], 2);
     for _ in 0..5 {
@@ -139,9 +138,9 @@ fn f6_an_invalid_session_that_is_written_again_unchanged_is_not_reported_again()
     assert_eq!(told.len(), 2, "{told:#?}");
 }
 
-/// 7: the same for a bad name, over an outage.
+/// The same for a bad name, over an outage.
 #[test]
-fn f7_a_misnamed_session_is_not_reported_again_after_an_outage() {
+fn a_misnamed_session_is_not_reported_again_after_an_outage() {
     capture();
     let mut cluster = Cluster::new(&["a", "b"], 2);
     cluster.server.put_session("a b", b"{}");
@@ -158,9 +157,9 @@ fn f7_a_misnamed_session_is_not_reported_again_after_an_outage() {
     assert_eq!(told.len(), 2, "{told:#?}");
 }
 
-/// 8: the slots are over before the store is back: all sweep at once.
+/// The slots are over before the store is back: all sweep at once.
 #[test]
-fn f8_after_an_outage_not_everybody_sweeps_at_once() {
+fn after_an_outage_not_everybody_sweeps_at_once() {
     let names: Vec<String> = (0..20).map(|it| format!("i{it}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let mut cluster = Cluster::new(&names, 20);
@@ -175,9 +174,9 @@ fn f8_after_an_outage_not_everybody_sweeps_at_once() {
     assert!(swept <= 12, "{swept} sweeps begun in half a second");
 }
 
-/// 9: CONTRACT, reasons: its owner died.
+/// CONTRACT, reasons: its owner died.
 #[test]
-fn f9_what_was_asked_for_in_vain_and_left_by_the_dead_is_a_takeover() {
+fn what_was_asked_for_in_vain_and_left_by_the_dead_is_a_takeover() {
     capture();
     for after in 0..10 {
         let mut cluster = Cluster::new(&["a", "b"], 8);
@@ -192,9 +191,9 @@ fn f9_what_was_asked_for_in_vain_and_left_by_the_dead_is_a_takeover() {
     }
 }
 
-/// 10: G6: a drain that is taken back before the running polls have ended moves nothing.
+/// G6: a drain that is taken back before the running polls have ended moves nothing.
 #[test]
-fn f10_a_drain_that_is_taken_back_in_time_moves_nothing() {
+fn a_drain_that_is_taken_back_in_time_moves_nothing() {
     let mut cluster = Cluster::new(&["a", "b"], 4);
     let table = std::sync::Arc::clone(&cluster.member("a").table);
     let polls: Vec<_> = table
@@ -212,9 +211,9 @@ fn f10_a_drain_that_is_taken_back_in_time_moves_nothing() {
     assert_eq!(cluster.server.acquires().1, grants, "moved there and back");
 }
 
-/// 11: R8: an ask that is old proves nothing.
+/// R8: an ask that is old proves nothing.
 #[test]
-fn f11_an_ask_from_before_a_hold_off_is_not_answered_after_it() {
+fn an_ask_from_before_a_hold_off_is_not_answered_after_it() {
     let mut cluster = Cluster::new(&["a", "b"], 4);
     cluster.join("c");
     cluster.pass(ms(100));
@@ -235,9 +234,9 @@ fn f11_an_ask_from_before_a_hold_off_is_not_answered_after_it() {
     assert_eq!(cluster.server.acquires().1, grants, "given to one that hangs, and taken back");
 }
 
-/// 12: after any faults and changes of sessions: everything that is to be polled is, nothing else, in balance.
+/// After any faults and changes of sessions: everything that is to be polled is, nothing else, in balance.
 #[test]
-fn f12_whatever_happened_the_fleet_comes_to_rest_in_balance() {
+fn whatever_happened_the_fleet_comes_to_rest_in_balance() {
     let wanted = std::env::var("LEASEHOLD_SEEDS").unwrap_or_else(|_| "1..5".into());
     let (first, last) = wanted.split_once("..").unwrap();
     let mut failed = Vec::new();
@@ -259,8 +258,6 @@ fn through_changes(seed: u64) {
         random ^= random << 17;
         (random >> 11) % n
     };
-    let trace = std::env::var("TRACE").is_ok();
-    let kinds: u64 = std::env::var("KINDS").ok().and_then(|it| it.parse().ok()).unwrap_or(u64::MAX);
     let n = 12;
     let mut cluster = Cluster::empty(n);
     let names = ["a", "b", "c", "d"];
@@ -281,20 +278,14 @@ fn through_changes(seed: u64) {
         "beat",
         "renew",
     ];
-    for round in 0..12 {
+    for _ in 0..12 {
         for _ in 0..1 + next(4) {
             let name = names[next(4) as usize];
             let kind = next(12);
             let (x, y) = (next(n as u64) as usize, next(ops.len() as u64) as usize);
-            if kinds & (1 << kind) == 0 {
-                continue;
-            }
-            if trace {
-                eprintln!("{round} {:?} kind {kind} {name} e{x} {}", cluster.clock.now(), ops[y]);
-            }
             let here = cluster.members.contains_key(name);
             match kind {
-                0 | 1 | 2 => {
+                0..=2 => {
                     let to = next(3) as usize;
                     state[x] = to;
                     let id = format!("e{x}");
@@ -331,7 +322,7 @@ fn through_changes(seed: u64) {
     }
     let count = state.iter().filter(|it| **it == 1).count();
     let rest = cluster.clock.now();
-    let limit = ms(std::env::var("REST_MS").ok().and_then(|it| it.parse().ok()).unwrap_or(12_000));
+    let limit = ms(12_000);
     let settled = |it: &Cluster| {
         it.is_balanced(count)
             && state
@@ -360,11 +351,11 @@ fn through_changes(seed: u64) {
     assert!(settled(&cluster), "{:?}", cluster.counts());
 }
 
-/// 13: item 8. Whoever missed words keeps what it is asked for, since its own idea of who owns what is wrong.
+/// Item 8. Whoever missed words keeps what it is asked for, since its own idea of who owns what is wrong.
 #[test]
-fn f13_an_owner_that_missed_words_gives_what_it_is_asked_for_in_the_end() {
+fn an_owner_that_missed_words_gives_what_it_is_asked_for_in_the_end() {
     let mut late = Vec::new();
-    for n in 8..16 {
+    for n in 8..11 {
         for (deaf, drained) in [("a", "b"), ("b", "c"), ("c", "a"), ("b", "a")] {
             let mut cluster = Cluster::new(&["a", "b", "c"], n);
             cluster.lose_words(deaf, true);
@@ -380,55 +371,4 @@ fn f13_an_owner_that_missed_words_gives_what_it_is_asked_for_in_the_end() {
         }
     }
     assert!(late.is_empty(), "after a minute: {late:?}");
-}
-
-/// 14: a push that arrives in pieces, with pauses longer than one wait.
-#[test]
-fn f14_a_push_in_pieces_is_heard() {
-    use leasehold::store::Heard;
-    use leasehold::store::keys::Keys;
-    use leasehold::store::redis::RedisStore;
-    use std::io::{Read, Write};
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("redis://{}", listener.local_addr().unwrap());
-    let server = std::thread::spawn(move || {
-        let (mut stream, _) = listener.accept().unwrap();
-        let mut buffer = [0; 4096];
-        let mut read = |stream: &mut std::net::TcpStream| stream.read(&mut buffer).unwrap();
-        read(&mut stream);
-        stream.write_all(b"%1\r\n$6\r\nserver\r\n$5\r\nredis\r\n").unwrap();
-        read(&mut stream);
-        stream.write_all(b"+OK\r\n").unwrap();
-        read(&mut stream);
-        stream.write_all(b">3\r\n$9\r\nsubscribe\r\n$9\r\npoll:wake\r\n:1\r\n").unwrap();
-        stream.write_all(b">3\r\n$9\r\nsubscribe\r\n$11\r\npoll:wake:m\r\n:2\r\n").ok();
-        for piece in [
-            &b">2\r\n$10\r\ninval"[..],
-            b"idate\r\n*2\r\n$9\r\nsession",
-            b":a\r\n$9\r\nsession:b\r\n",
-            b">2\r\n$10\r\ninvalidate\r\n_\r\n",
-        ] {
-            std::thread::sleep(ms(150));
-            stream.write_all(piece).unwrap();
-        }
-        std::thread::sleep(ms(300));
-    });
-    let store = RedisStore::new(&url, &url, Keys::new("poll", "session:")).unwrap();
-    let mut ear = store.listen(&InstanceId::new("m"), ms(1_000)).unwrap();
-    let mut heard = Vec::new();
-    for _ in 0..30 {
-        match ear.next(ms(50)) {
-            Ok(Some(it)) => heard.push(it),
-            Ok(None) => (),
-            Err(error) => {
-                println!("{error}");
-                break;
-            }
-        }
-    }
-    server.join().unwrap();
-    println!("{heard:?}");
-    assert!(
-        matches!(&heard[..], [Heard::Changed(it), Heard::Everything] if it.sessions == ["a", "b"])
-    );
 }
