@@ -177,7 +177,8 @@ fn has_keyspace_events(wire: &mut Wire) -> RedisResult<bool> {
         Err(error) if !error.is_io_error() => String::new(),
         Err(error) => return Err(error),
     };
-    let all = classes.contains('A') || (classes.contains('g') && classes.contains('$'));
+    // Removals, strings, sets, expiries: with fewer, changes would go unheard, which is worse than none.
+    let all = classes.contains('A') || "g$sx".chars().all(|it| classes.contains(it));
     Ok(classes.contains('K') && all)
 }
 

@@ -63,6 +63,8 @@ pub(crate) struct Looker {
     to_read: BTreeSet<EndpointId>,
     /// Sessions to be read if nobody has taken them by then: each might be one that nobody is to poll.
     unread: BTreeSet<(Moment, EndpointId)>,
+    /// Where nothing is pushed: what is still to be read again in this turn.
+    turn: Vec<EndpointId>,
     /// When it was last no wonder that something is free: somebody was at work, or nothing was granted.
     excused_at: Moment,
     /// Sessions that were not there while the store held off.
@@ -111,6 +113,7 @@ impl Looker {
             news: News::default(),
             to_read: BTreeSet::new(),
             unread: BTreeSet::new(),
+            turn: Vec::new(),
             excused_at: Moment::NEVER,
             missed: FnvHashSet::default(),
             nodes: BTreeMap::new(),
@@ -180,9 +183,13 @@ impl Looker {
         let glance = now >= self.next_glance;
         if self.away_since.is_some() {
             // Is it back? Everything else waits, so that not everybody asks for everything at once.
+            self.to_meet.insert(self.me.clone());
             return self.meet(now, true);
         }
         let mut exchanges = EXCHANGES_MAX;
+        if glance && self.hearing == Hearing::Words {
+            self.read_some_again();
+        }
         self.read_sessions(&mut exchanges)?;
         self.check_owners(now, &mut exchanges)?;
         let went_round = glance && self.first_sight.is_some() && self.make_round(now)?;

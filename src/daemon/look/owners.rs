@@ -17,7 +17,9 @@ const LOOKED_UP_AFTER: Duration = Duration::from_millis(250);
 impl Looker {
     pub(super) fn hear_word(&mut self, word: &Wake) {
         let now = self.table.now();
-        if !self.view.is_live(&word.from) {
+        // A newcomer; or one that says nothing else may be saying that it leaves.
+        let empty = Wake { to: word.to.clone(), ..Wake::new(&word.from, None) };
+        if !self.view.is_live(&word.from) || *word == empty {
             self.to_meet.insert(word.from.clone());
         }
         if !word.took.is_empty() {
@@ -203,7 +205,7 @@ impl Looker {
             Some(owner) => {
                 self.owned(endpoint, &owner.it);
                 // R9: one that will end before the next round unless it is renewed.
-                if owner.left < self.round_period() {
+                if owner.left < self.round_period() && self.view.watches(&self.me, endpoint) {
                     self.ends.insert((asked_at + owner.left + JUST_AFTER, endpoint.clone()));
                 }
             }

@@ -11,6 +11,8 @@ use crate::store::StoreError;
 
 /// How many sessions are read in one exchange: each may be large.
 const SESSIONS_AT_ONCE: usize = 200;
+/// How many are read again at each glance where changes are not heard of.
+const AGAIN_MAX: usize = 1_000;
 /// A session that nobody has taken for this long may be one that nobody is to poll: everybody reads it.
 const UNREAD_MAX: Duration = Duration::from_millis(500);
 
@@ -154,7 +156,19 @@ impl Looker {
 
     /// What this instance polls, and what nobody does: read again, in case a change was missed.
     pub(super) fn read_again(&mut self) {
-        self.to_read.extend(self.table.endpoints());
-        self.to_read.extend(self.catalogue.idle().cloned());
+        self.to_read.extend(self.ours_and_idle());
+    }
+
+    /// The same, some at each glance, where changes are not heard of.
+    pub(super) fn read_some_again(&mut self) {
+        if self.turn.is_empty() {
+            self.turn = self.ours_and_idle();
+        }
+        let rest = self.turn.len().saturating_sub(AGAIN_MAX);
+        self.to_read.extend(self.turn.split_off(rest));
+    }
+
+    fn ours_and_idle(&self) -> Vec<EndpointId> {
+        self.table.endpoints().into_iter().chain(self.catalogue.idle().cloned()).collect()
     }
 }

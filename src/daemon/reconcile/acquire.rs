@@ -129,6 +129,11 @@ impl Reconcile {
                 Acquire::HeldBy(owner) => {
                     self.reporter.say(&Event::LeaseRefused { endpoint, owner: owner.as_str() });
                     self.looker.owned(endpoint, owner);
+                    if self.looker.is_free(endpoint) {
+                        // The store takes it for alive, and we do not: not again at once.
+                        let next = self.table.now() + RETRY_FAILED;
+                        self.failing.insert(endpoint.clone(), (next, "held by the dead".into()));
+                    }
                 }
                 Acquire::NoHeartbeat => self.failed(endpoint, "this instance has no heartbeat"),
                 Acquire::Late => self.failed(endpoint, "the question arrived late"),

@@ -173,6 +173,8 @@ impl Reconcile {
     pub(crate) fn ask(&mut self) {
         let now = self.table.now();
         let again = now >= self.asking.next();
+        // What was freed for us is no longer in the plan; it is remembered for a while.
+        self.asking.asked.retain(|_, at| now.since(*at) < 3 * ASK_AGAIN);
         if self.plan.ask.is_empty() {
             self.asking.in_vain = 0;
             return;
@@ -186,8 +188,6 @@ impl Reconcile {
         if again {
             self.asking.last = now;
             self.asking.in_vain += 1;
-            // What was freed for us meanwhile is no longer in the plan; it is remembered for a while.
-            self.asking.asked.retain(|_, at| now.since(*at) < 3 * ASK_AGAIN);
         }
         // In pieces, because nobody listens to a word without end.
         let mut wakes = Vec::new();

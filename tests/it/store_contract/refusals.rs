@@ -309,11 +309,11 @@ fn an_ear_makes_do_with_what_the_server_allows() {
     assert_eq!(hears(&server, &without(&server, &refuses)), []);
     assert_eq!(hears(&old, &old.url()), []);
     for server in [&server, &old] {
-        server.cli(&["CONFIG", "SET", "notify-keyspace-events", "Kg$"]);
+        server.cli(&["CONFIG", "SET", "notify-keyspace-events", "Kg$xs"]);
         let heard = hears(server, &without(server, &refuses[..1]));
         assert_eq!(heard, whole, "by keyspace events");
         // Some kinds of events only would leave changes unheard, which is worse than none.
-        server.cli(&["CONFIG", "SET", "notify-keyspace-events", "Kgx"]);
+        server.cli(&["CONFIG", "SET", "notify-keyspace-events", "Kg$s"]);
         assert_eq!(hears(server, &without(server, &refuses[..1])), []);
         server.cli(&["CONFIG", "SET", "notify-keyspace-events", "KEA"]);
         assert_eq!(hears(server, &without(server, &refuses)), [], "it cannot know");
