@@ -134,8 +134,7 @@ impl LeaseManager {
             });
         }
         let timeout = self.table.rhythm().store_timeout;
-        let stored = self.store.owners(std::slice::from_ref(endpoint), timeout)?.pop().flatten();
-        let owner = stored.map(|it| it.it);
+        let owner = self.store.owners(std::slice::from_ref(endpoint), timeout)?.pop().flatten();
         let state = if owner.is_some() { LeaseState::Other } else { LeaseState::Unknown };
         Ok(LeaseInfo { owner, state, fence: None, acquired_at: None, last_renewed_at: None })
     }

@@ -349,12 +349,24 @@ pub trait Store: Send + Sync {
         timeout: Duration,
     ) -> Asked<Vec<Option<Lasting<Weight>>>>;
 
-    /// Who owns each of these, if anybody, and how long unless it is renewed.
-    fn owners(
+    /// Who owns each of these, if anybody.
+    fn owners(&self, endpoints: &[EndpointId], timeout: Duration)
+    -> Asked<Vec<Option<InstanceId>>>;
+
+    /// The same, and for how long unless it is renewed (R9). Dearer.
+    fn leases(
         &self,
         endpoints: &[EndpointId],
         timeout: Duration,
     ) -> Asked<Vec<Option<Lasting<InstanceId>>>>;
+
+    /// Those of these leases that are free, or will be within `soon` unless they are renewed (R9).
+    fn waning(
+        &self,
+        endpoints: &[EndpointId],
+        soon: Duration,
+        timeout: Duration,
+    ) -> Asked<Vec<EndpointId>>;
 
     /// Gives back the leases of a dead instance, heartbeat first; how many there were. Unless its death
     /// is `certain`, nothing of an instance with a heartbeat is touched: `None`.

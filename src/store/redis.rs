@@ -303,10 +303,55 @@ impl Store for RedisStore {
         &self,
         endpoints: &[EndpointId],
         timeout: Duration,
+    ) -> Asked<Vec<Option<InstanceId>>> {
+        if endpoints.is_empty() {
+            return Ok(vec![]);
+        }
+        let op = "read owners on";
+        let values: Vec<Option<Vec<u8>>> = self.call(op, timeout, |wire| {
+            let mut mget = ::redis::cmd("MGET");
+            for endpoint in endpoints {
+                mget.arg(self.server.keys.lease(endpoint));
+            }
+            mget.query(wire)
+        })?;
+        if values.len() != endpoints.len() {
+            return Err(self.server.unexpected(op));
+        }
+        let owner = |value: Vec<u8>| InstanceId::new(&String::from_utf8_lossy(&value));
+        Ok(values.into_iter().map(|it| it.map(owner)).collect())
+    }
+
+    fn leases(
+        &self,
+        endpoints: &[EndpointId],
+        timeout: Duration,
     ) -> Asked<Vec<Option<Lasting<InstanceId>>>> {
         let keys = endpoints.iter().map(|it| self.server.keys.lease(it));
         let owner = |value: &[u8]| InstanceId::new(&String::from_utf8_lossy(value));
         self.read_clipped("read owners on", "lease_ttl_ms", keys, timeout, owner)
+    }
+
+    fn waning(
+        &self,
+        endpoints: &[EndpointId],
+        soon: Duration,
+        timeout: Duration,
+    ) -> Asked<Vec<EndpointId>> {
+        if endpoints.is_empty() {
+            return Ok(vec![]);
+        }
+        let (op, keys) = ("look at leases on", &self.server.keys);
+        let mut call = reply::Call::default();
+        call.key(keys.epoch()).arg(soon.as_millis());
+        endpoints.iter().for_each(|it| {
+            call.key(keys.lease(it));
+        });
+        let value = self.call(op, timeout, |wire| reply::WANING.run(wire, &call))?;
+        let places: Vec<usize> =
+            ::redis::from_redis_value(value).map_err(|_| self.server.unexpected(op))?;
+        let named = |it: usize| endpoints.get(it.checked_sub(1)?).cloned();
+        Ok(places.into_iter().filter_map(named).collect())
     }
 
     fn bury(&self, dead: &InstanceId, certain: bool, timeout: Duration) -> Asked<Option<usize>> {

@@ -108,6 +108,7 @@ contract! {
         a_session_is_read_as_it_is_unless_too_large
         every_live_instance_is_listed_with_its_weight
         owners_are_told_in_the_order_asked
+        a_lease_that_is_free_or_soon_will_be_is_named
         burying_frees_the_leases_of_the_dead_and_no_other
         a_word_reaches_whom_it_is_for
         all_hear_what_was_granted_and_only_that

@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use fnv::FnvHashSet;
+use fnv::{FnvHashMap, FnvHashSet};
 
 use crate::clock::Moment;
 use crate::daemon::look::nodes::Node;
@@ -82,6 +82,8 @@ pub(crate) struct Looker {
     surprises: Vec<EndpointId>,
     /// Where the round over the leases of others stands, and since when.
     round: (usize, Moment),
+    /// A lease of each owner that is looked at at every glance.
+    samples: FnvHashMap<InstanceId, EndpointId>,
     losses: u64,
     sweep: Option<Sweep>,
     /// Heartbeats may have gone unheard since the last sweep.
@@ -123,6 +125,7 @@ impl Looker {
             lapsed: FnvHashSet::default(),
             surprises: Vec::new(),
             round: (0, Moment::NEVER),
+            samples: FnvHashMap::default(),
             losses: 0,
             sweep: None,
             missed_beats: true,

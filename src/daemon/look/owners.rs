@@ -4,10 +4,12 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use fnv::FnvHashSet;
+
 use crate::clock::Moment;
 use crate::daemon::look::{JUST_AFTER, Looker};
 use crate::model::{EndpointId, InstanceId};
-use crate::store::{BATCH_MAX, Lasting, StoreError, Wake};
+use crate::store::{BATCH_MAX, StoreError, Wake};
 
 /// An heir that asked is alive, but may be slow: it gets this long to take what was freed for it.
 pub(super) const HEIR_PATIENCE: Duration = Duration::from_secs(2);
@@ -157,7 +159,7 @@ impl Looker {
             let held = |it: &Self, endpoint: &EndpointId| !it.is_free(endpoint);
             let endpoints: Vec<EndpointId> =
                 endpoints.into_iter().filter(|it| held(self, it)).collect();
-            self.read_owners(&endpoints)?;
+            self.read_ends(&endpoints)?;
             for it in &due {
                 self.ends.remove(it);
             }
@@ -180,20 +182,28 @@ impl Looker {
     }
 
     pub(super) fn read_owners(&mut self, endpoints: &[EndpointId]) -> Result<(), StoreError> {
-        let asked_at = self.table.now();
         let found = self.store.owners(endpoints, self.table.rhythm().store_timeout)?;
-        for (endpoint, owner) in endpoints.iter().zip(found) {
-            self.take_in_owner(endpoint, owner, asked_at);
+        for (endpoint, owner) in endpoints.iter().zip(&found) {
+            self.take_in_owner(endpoint, owner.as_ref());
         }
         Ok(())
     }
 
-    fn take_in_owner(
-        &mut self,
-        endpoint: &EndpointId,
-        found: Option<Lasting<InstanceId>>,
-        asked_at: Moment,
-    ) {
+    /// Reads the owners of leases that wane, and when each of them will end (R9).
+    fn read_ends(&mut self, endpoints: &[EndpointId]) -> Result<(), StoreError> {
+        let asked_at = self.table.now();
+        let found = self.store.leases(endpoints, self.table.rhythm().store_timeout)?;
+        for (endpoint, lease) in endpoints.iter().zip(found) {
+            self.take_in_owner(endpoint, lease.as_ref().map(|it| &it.it));
+            let left = lease.map(|it| it.left).filter(|it| *it < self.lasts_when_kept());
+            if let Some(left) = left.filter(|_| !self.is_free(endpoint)) {
+                self.ends.insert((asked_at + left + JUST_AFTER, endpoint.clone()));
+            }
+        }
+        Ok(())
+    }
+
+    fn take_in_owner(&mut self, endpoint: &EndpointId, found: Option<&InstanceId>) {
         // What we hold is ours, also when the store has just forgotten it and a renewal is on its way.
         if self.table.tenure(endpoint).is_some() {
             self.stale |= self.view.set_owner(endpoint, Some(&self.me));
@@ -201,14 +211,8 @@ impl Looker {
         }
         match found {
             // R7: under our name, but not held: the reply to the grant was lost, or we lost it. Free to us.
-            Some(owner) if owner.it == self.me => self.set_owner(endpoint, None),
-            Some(owner) => {
-                self.owned(endpoint, &owner.it);
-                // R9: one that will end before the next round unless it is renewed.
-                if owner.left < self.round_period() && self.view.watches(&self.me, endpoint) {
-                    self.ends.insert((asked_at + owner.left + JUST_AFTER, endpoint.clone()));
-                }
-            }
+            Some(owner) if *owner == self.me => self.set_owner(endpoint, None),
+            Some(owner) => self.owned(endpoint, owner),
             // Left by the dead: free, and it shows why.
             None if self.is_free(endpoint) && self.is_orphan(endpoint) => (),
             None => self.set_owner(endpoint, None),
@@ -221,12 +225,14 @@ impl Looker {
         dead || self.lapsed.contains(endpoint)
     }
 
-    /// A lease that is not renewed any more is seen before it ends: it lasts longer than a round.
-    fn round_period(&self) -> Duration {
+    /// A lease that is renewed in time always lasts for at least this long.
+    fn lasts_when_kept(&self) -> Duration {
         self.table.rhythm().lease.ttl * 2 / 3
     }
 
-    /// Reads the owners of some of the leases that this instance would be the next to take; whether there were any.
+    /// Looks after the leases that this instance would be the next to take: who owns them, all in turn; and whether
+    /// they are still renewed, one of each owner at every glance. An owner that stops renewing one, and so
+    /// probably all, is seen long before the first of them ends (R9). False when there was none.
     pub(super) fn make_round(&mut self, now: Moment) -> Result<bool, StoreError> {
         let (mut cursor, since) = self.round;
         let share = now.since(since).as_secs_f64() / self.round_period().as_secs_f64();
@@ -238,18 +244,64 @@ impl Looker {
         #[expect(clippy::cast_precision_loss, reason = "a part of a round, rounded up")]
         let count = (self.view.len() as f64 * share.min(1.0)).ceil() as usize;
         let watched = self.view.watched(&self.me, &mut cursor, count);
+        for endpoint in &watched {
+            if let Some(owner) = self.view.owner(endpoint) {
+                self.samples.insert(owner.clone(), endpoint.clone());
+            }
+        }
         for batch in watched.chunks(BATCH_MAX) {
-            let owners = |it: &Self| -> Vec<Option<InstanceId>> {
-                batch.iter().map(|endpoint| it.view.owner(endpoint).cloned()).collect()
-            };
-            let before = owners(self);
-            self.read_owners(batch)?;
-            let changed = batch.iter().zip(before.into_iter().zip(owners(self)));
-            // Whoever missed this may have missed it with others.
-            self.surprises.extend(changed.filter(|it| it.1.0 != it.1.1).map(|it| it.0.clone()));
+            self.surprised_by(batch, Self::read_owners)?;
+        }
+        self.samples
+            .retain(|owner, it| self.view.owner(it) == Some(owner) && self.view.is_live(owner));
+        let samples: Vec<EndpointId> = self.samples.values().cloned().collect();
+        let (soon, timeout) = (self.lasts_when_kept(), self.table.rhythm().store_timeout);
+        for batch in samples.chunks(BATCH_MAX) {
+            let waning = self.store.waning(batch, soon, timeout)?;
+            self.look_at_waning(waning)?;
         }
         self.round = (cursor, now);
-        Ok(!watched.is_empty())
+        Ok(!samples.is_empty())
+    }
+
+    /// Whoever missed what is found to be different may have missed it with others.
+    fn surprised_by(
+        &mut self,
+        endpoints: &[EndpointId],
+        read: fn(&mut Self, &[EndpointId]) -> Result<(), StoreError>,
+    ) -> Result<(), StoreError> {
+        let owner = |it: &Self, endpoint: &EndpointId| it.view.owner(endpoint).cloned();
+        let before: Vec<_> = endpoints.iter().map(|it| owner(self, it)).collect();
+        read(self, endpoints)?;
+        let changed = endpoints.iter().zip(before).filter(|it| owner(self, it.0) != it.1);
+        let changed: Vec<EndpointId> = changed.map(|it| it.0.clone()).collect();
+        self.surprises.extend(changed);
+        Ok(())
+    }
+
+    fn look_at_waning(&mut self, waning: Vec<EndpointId>) -> Result<(), StoreError> {
+        if waning.is_empty() {
+            return Ok(());
+        }
+        // What ends with the one that was looked at: whatever else its owner has and this instance watches.
+        let owners: BTreeSet<InstanceId> =
+            waning.iter().filter_map(|it| self.view.owner(it).cloned()).collect();
+        let mut waning: BTreeSet<EndpointId> = waning.into_iter().collect();
+        for it in &owners {
+            let theirs = self.view.owned_by(it).into_iter();
+            waning.extend(theirs.filter(|it| self.view.watches(&self.me, it)));
+        }
+        let known: FnvHashSet<EndpointId> = self.ends.iter().map(|it| it.1.clone()).collect();
+        let waning: Vec<EndpointId> = waning.into_iter().filter(|it| !known.contains(it)).collect();
+        for batch in waning.chunks(BATCH_MAX) {
+            self.surprised_by(batch, Self::read_ends)?;
+        }
+        Ok(())
+    }
+
+    /// How long it takes to look at every lease once.
+    fn round_period(&self) -> Duration {
+        self.table.rhythm().lease.ttl * 2
     }
 }
 

@@ -13,7 +13,7 @@ use fnv::{FnvHashMap, FnvHashSet};
 use crate::clock::Moment;
 use crate::daemon::dispatch::LeaseChange;
 use crate::daemon::look::Looker;
-use crate::daemon::reconcile::moves::{Asking, Leaving};
+use crate::daemon::reconcile::moves::{ASK_AGAIN, Asking, Leaving};
 use crate::daemon::reconcile::patience::Patience;
 use crate::daemon::report::Reporter;
 use crate::event::Event;
@@ -52,8 +52,8 @@ pub struct Reconcile {
     plan: Plan,
     /// Who asked for what, and when.
     asks: FnvHashMap<EndpointId, (InstanceId, Moment)>,
-    /// When it is read who asked for what, in case it was not heard.
-    next_asks: Moment,
+    /// When it was last read who asks for what, in case it was not heard.
+    asks_read_at: Moment,
     /// When we last doubted what we see, and how often in a row.
     doubts: (Moment, u32),
     asking: Asking,
@@ -92,7 +92,7 @@ impl Reconcile {
             drain_timeout,
             plan: Plan::default(),
             asks: FnvHashMap::default(),
-            next_asks: Moment::NEVER,
+            asks_read_at: Moment::NEVER,
             doubts: (Moment::NEVER, 0),
             asking: Asking::default(),
             leaving: FnvHashMap::default(),
@@ -256,7 +256,7 @@ impl Reconcile {
                 sooner(self.asking.next());
             }
             if !self.plan.heirs.is_empty() {
-                sooner(self.next_asks);
+                sooner(self.asks_read_at + ASK_AGAIN);
             }
         }
         if let Some(at) = self.table.next_impatience(self.drain_timeout) {

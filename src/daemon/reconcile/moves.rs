@@ -11,14 +11,18 @@ use crate::event::Event;
 use crate::model::{EndpointId, InstanceId, Tenure, Weight};
 use crate::store::{BATCH_MAX, Wake};
 
-/// What is not given is asked for again after this; whoever was asked remembers it for twice as long.
-const ASK_AGAIN: Duration = Duration::from_secs(1);
+/// What is not given is asked for again after this.
+pub(super) const ASK_AGAIN: Duration = Duration::from_secs(1);
+/// Whoever was asked remembers it for this long.
+const ASK_REMEMBERED: Duration = Duration::from_secs(4);
+/// Who asks is read this often while we think that nobody has a reason to.
+const ASKS_READ_EVERY: Duration = Duration::from_secs(3);
 /// Whoever is asked again and again looks no oftener than this what is wrong.
 const DOUBT_INTERVAL: Duration = Duration::from_secs(3);
 /// What was asked for is looked up after this: whoever cannot hear finds it all the same.
 const LOOK_AFTER_ASKING: Duration = Duration::from_millis(200);
 /// Whoever has asked so often in vain, and twice as often, and so on, looks at everything again.
-const IN_VAIN: u32 = 4;
+const IN_VAIN: u32 = 2;
 
 /// What we have asked others for (R8).
 #[derive(Debug, Default)]
@@ -110,16 +114,25 @@ impl Reconcile {
         }
     }
 
-    /// Whoever should have something of ours may have asked for it in a word that was lost.
+    /// Whoever should have something of ours may have asked for it in a word that was lost; now and then, so may
+    /// somebody of whom we do not think so.
     pub(crate) fn read_asks(&mut self) {
         let now = self.table.now();
-        if self.plan.heirs.is_empty() || now < self.next_asks {
+        let heirs: BTreeSet<&InstanceId> = self.plan.heirs.values().collect();
+        let (at, askers): (_, Vec<InstanceId>) = if heirs.is_empty() {
+            let others = self.looker.view().instances().map(|it| it.0);
+            (
+                self.asks_read_at + ASKS_READ_EVERY,
+                others.filter(|it| **it != self.me).cloned().collect(),
+            )
+        } else {
+            (self.asks_read_at + ASK_AGAIN, heirs.into_iter().cloned().collect())
+        };
+        if now < at {
             return;
         }
-        self.next_asks = now + ASK_AGAIN;
-        let heirs: BTreeSet<InstanceId> = self.plan.heirs.values().cloned().collect();
-        let heirs: Vec<InstanceId> = heirs.into_iter().collect();
-        match self.store.asks(&self.me, &heirs, self.table.rhythm().store_timeout) {
+        self.asks_read_at = now;
+        match self.store.asks(&self.me, &askers, self.table.rhythm().store_timeout) {
             Ok(words) => words.iter().for_each(|it| self.note_asks(it)),
             Err(error) => self.looker.trouble(&error),
         }
@@ -156,7 +169,7 @@ impl Reconcile {
         let draining = self.looker.my_weight() == Some(Weight(0));
         let reason = if draining { Leaving::Drain } else { Leaving::Rebalance };
         self.asks.retain(|endpoint, (heir, asked_at)| {
-            if now.since(*asked_at) >= 2 * ASK_AGAIN {
+            if now.since(*asked_at) >= ASK_REMEMBERED {
                 return false;
             }
             if self.plan.heirs.get(endpoint) != Some(heir) {

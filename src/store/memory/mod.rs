@@ -214,16 +214,42 @@ impl Store for MemoryStore {
         })
     }
 
-    fn owners(
+    fn owners(&self, endpoints: &[EndpointId], _: Duration) -> Asked<Vec<Option<InstanceId>>> {
+        let endpoints = endpoints.to_vec();
+        self.call("owners", move |state, clock| {
+            state.forget_expired(clock);
+            Ok(endpoints.iter().map(|it| state.owner(it)).collect())
+        })
+    }
+
+    fn leases(
         &self,
         endpoints: &[EndpointId],
         _: Duration,
     ) -> Asked<Vec<Option<Lasting<InstanceId>>>> {
         let endpoints = endpoints.to_vec();
-        self.call("owners", move |state, clock| {
+        self.call("leases", move |state, clock| {
             state.clip(clock);
             let owner = |it| state.data.leases.get(it).map(|it| state.lasting(it, clock));
             Ok(endpoints.iter().map(owner).collect())
+        })
+    }
+
+    fn waning(
+        &self,
+        endpoints: &[EndpointId],
+        soon: Duration,
+        _: Duration,
+    ) -> Asked<Vec<EndpointId>> {
+        let endpoints = endpoints.to_vec();
+        self.call("waning", move |state, clock| {
+            state.forget_expired(clock);
+            let longest = state.data.epoch.map_or(Duration::MAX, |it| it.lease_ttl);
+            let lasts = |it: &EndpointId| {
+                let left = state.data.leases.get(it).map(|it| state.lasting(it, clock).left);
+                left.is_some_and(|it| it >= soon && it <= longest)
+            };
+            Ok(endpoints.into_iter().filter(|it| !lasts(it)).collect())
         })
     }
 

@@ -134,7 +134,7 @@ impl Asker {
     /// Who has it, whoever asks.
     pub fn owner(&self, endpoint: &EndpointId) -> Option<String> {
         let owners = self.store.owners(std::slice::from_ref(endpoint), TIMEOUT).unwrap();
-        only(owners).map(|it| it.it.to_string())
+        only(owners).map(|it| it.to_string())
     }
 
     /// Who has a heartbeat, with its weight, sorted.

@@ -316,7 +316,7 @@ fn a_heartbeat_or_lease_with_too_long_an_end_is_cut_by_whoever_looks() {
     for (key, longest) in [("poll:node:a", 30_000), ("poll:lease:e", 30_000)] {
         assert_eq!(world.server.cli(&["PEXPIRE", key, "3600000"]), "1");
         a.live();
-        a.owner(&endpoint("e"));
+        a.store.leases(&[endpoint("e")], TIMEOUT).unwrap();
         let left: u64 = world.server.cli(&["PTTL", key]).parse().unwrap();
         assert!(left <= longest, "{key} lasts {left} ms");
     }

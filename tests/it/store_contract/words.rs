@@ -76,13 +76,27 @@ pub fn owners_are_told_in_the_order_asked(world: &mut dyn World) {
     let all: Vec<EndpointId> = ["x", "y", "z"].map(endpoint).into();
     a.grant(&all[2]);
     b.grant(&all[0]);
-    let owners = a.store.owners(&all, TIMEOUT).unwrap();
+    let owners = a.store.leases(&all, TIMEOUT).unwrap();
     let names: Vec<_> = owners.iter().map(|it| it.as_ref().map(|it| it.it.clone())).collect();
     assert_eq!(names, [Some(b.me.clone()), None, Some(a.me.clone())]);
+    assert_eq!(a.store.owners(&all, TIMEOUT).unwrap(), names);
     assert_eq!(a.store.owners(&[], TIMEOUT).unwrap(), []);
+    assert_eq!(a.store.leases(&[], TIMEOUT).unwrap(), []);
     for lasting in owners.into_iter().flatten() {
         assert!(lasting.left <= TTL && lasting.left + TIMEOUT >= TTL, "{lasting:?}");
     }
+}
+
+/// R9.
+pub fn a_lease_that_is_free_or_soon_will_be_is_named(world: &mut dyn World) {
+    let mut a = Asker::alive(world, "a");
+    let all: Vec<EndpointId> = ["x", "y", "z", "free"].map(endpoint).into();
+    all[..3].iter().for_each(|it| drop(a.grant(it)));
+    world.set_lease_left(&all[1], Some(Duration::from_secs(9)));
+    world.set_lease_left(&all[2], None);
+    let waning = a.store.waning(&all, Duration::from_secs(10), TIMEOUT).unwrap();
+    assert_eq!(waning, all[1..], "ends soon, never ends, is free");
+    assert_eq!(a.store.waning(&[], TTL, TIMEOUT).unwrap(), []);
 }
 
 /// R12: `leasehold release` on behalf of a process that is gone.
