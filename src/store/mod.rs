@@ -225,7 +225,7 @@ pub struct Wake {
     pub took: Vec<EndpointId>,
     /// Endpoints the sender has just let go because nobody is to poll them any more.
     pub dropped: Vec<EndpointId>,
-    /// Endpoints that the sender has found to have another owner than it thought, or none.
+    /// Endpoints about which the sender has found something else than it thought.
     pub surprises: Vec<EndpointId>,
 }
 

@@ -256,3 +256,17 @@ fn after_a_hold_off_everything_is_taken_once() {
     assert_eq!(granted, 400);
     assert!(asked * 10 <= granted * 12, "{asked} asked for {granted}");
 }
+
+/// A change that nobody heard of is found by whoever sweeps next, who tells the others.
+#[test]
+fn what_one_finds_in_a_sweep_all_know() {
+    let mut cluster = Cluster::new(&["a", "b", "c"], 9);
+    cluster.server.put_session_unheard("new", br#"{"id":"new","address":"127.0.0.1:1"}"#);
+    cluster.pass(TTL);
+    assert_eq!(cluster.server.owner(&endpoint("new")), None, "nobody can know");
+    let from = cluster.server.journal().len();
+    cluster.pass_until(Duration::from_secs(450), |it| it.holder(&endpoint("new")).is_some());
+    let sweeps = calls(&cluster, from, &["session_names"]);
+    assert!(sweeps[0] <= 2, "{sweeps:?} sweeps until it was found");
+    cluster.pass_until(ms(1_000), |it| it.is_balanced(10));
+}

@@ -30,7 +30,8 @@ impl Looker {
         for endpoint in &word.took {
             self.believe(endpoint, &word.from, Some(&word.from), now + LOOKED_UP_AFTER);
         }
-        for endpoint in word.surprises.iter().filter(|it| self.view.contains(it)) {
+        for endpoint in &word.surprises {
+            self.hear_sessions(&[endpoint.to_string()]);
             self.checks.insert((now, endpoint.clone()));
         }
         // An owner that lets go for somebody: until that one comes, it is as good as its.

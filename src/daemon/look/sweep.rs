@@ -14,8 +14,8 @@ use crate::store::{BATCH_MAX, StoreError};
 
 /// Where changes are heard of, each instance sweeps this often …
 const REPAIR_INTERVAL: Duration = Duration::from_secs(300);
-/// … or less often in a large fleet, so that all together sweep no oftener than this.
-const REPAIR_INTERVAL_OF_ALL: Duration = Duration::from_secs(60);
+/// … or less often in a large fleet: all together this often, and what one finds it tells the others.
+const REPAIR_INTERVAL_OF_ALL: Duration = Duration::from_secs(90);
 /// Where they are not, all together spend no more than one part in so many of the time sweeping.
 const SWEEPING_SHARE: u32 = 20;
 /// After a break of the line everybody sweeps: one in each of these, not all at once.
@@ -115,8 +115,9 @@ impl Looker {
         let mut news = std::mem::take(&mut self.news);
         for name in &page.found {
             if let Some(endpoint) = self.catalogue.named(name, &mut news) {
-                if !self.catalogue.is_idle(&endpoint) {
-                    self.stale |= self.view.add(&endpoint);
+                if !self.catalogue.is_idle(&endpoint) && self.view.add(&endpoint) {
+                    self.stale = true;
+                    self.surprised_at_sweep(&endpoint);
                 }
                 sweep.seen.insert(endpoint);
             }
@@ -127,12 +128,21 @@ impl Looker {
         if sweep.cursor == 0 {
             self.catalogue.end_walk();
             let gone = self.view.endpoints().filter(|it| !sweep.seen.contains(*it));
-            self.to_read.extend(gone.cloned());
+            let gone: Vec<EndpointId> = gone.cloned().collect();
+            gone.iter().for_each(|it| self.surprised_at_sweep(it));
+            self.to_read.extend(gone);
             self.read_again();
             sweep.owners_to_read = self.view.endpoints().cloned().collect();
             sweep.stage = Stage::Owners;
         }
         Ok(false)
+    }
+
+    /// Whoever listened all the time should have known.
+    fn surprised_at_sweep(&mut self, endpoint: &EndpointId) {
+        if self.first_sight.is_some() && !self.missed_beats {
+            self.surprises.push(endpoint.clone());
+        }
     }
 
     fn sweep_owners(&mut self, sweep: &mut Sweep) -> Result<bool, StoreError> {

@@ -147,6 +147,12 @@ impl MemoryServer {
         state.tell_session(suffix);
     }
 
+    /// Stores a session, and the push gets lost.
+    pub fn put_session_unheard(&self, suffix: &str, value: &[u8]) {
+        let value = RawSession::Value(value.to_vec());
+        self.state.lock().data.sessions.insert(suffix.into(), value);
+    }
+
     /// Removes a session, as an application would.
     pub fn remove_session(&self, suffix: &str) {
         let mut state = self.state.lock();
