@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use leasehold::clock::Clock;
 use leasehold::model::InstanceId;
+use leasehold::store::memory::Mishap;
 use leasehold::store::{Store, Wake};
 
 use crate::support::cluster::{Cluster, INTERVAL, RENEW, TTL, endpoint};
@@ -269,4 +270,20 @@ fn what_one_finds_in_a_sweep_all_know() {
     let sweeps = calls(&cluster, from, &["session_names"]);
     assert!(sweeps[0] <= 2, "{sweeps:?} sweeps until it was found");
     cluster.pass_until(ms(1_000), |it| it.is_balanced(10));
+}
+
+/// R7: a grant whose reply was lost stands under our name. Whoever reads that must not take it for held.
+#[test]
+fn r7_what_a_look_finds_under_our_own_name_but_we_do_not_hold_is_free_to_us() {
+    let mut cluster = Cluster::empty(3);
+    cluster.deafen_all(); // so that everything is read again every second
+    cluster.join("a");
+    cluster.pass_until(3 * TTL, |it| it.owned_total() == 3);
+    // The first reply is lost, and the attempt after it is not even heard: a look comes in between.
+    cluster.member("a").store.plan("acquire", Mishap::LoseReply);
+    cluster.member("a").store.plan("acquire", Mishap::LoseRequest);
+    cluster.add_session("new");
+    cluster.pass_until(2 * TTL, |it| it.server.owner(&endpoint("new")).is_some());
+    assert_eq!(cluster.owned_total(), 3, "it cannot know");
+    cluster.pass_until(TTL - ms(500), |it| it.owned_total() == 4);
 }
