@@ -287,3 +287,20 @@ fn r7_what_a_look_finds_under_our_own_name_but_we_do_not_hold_is_free_to_us() {
     assert_eq!(cluster.owned_total(), 3, "it cannot know");
     cluster.pass_until(TTL - ms(500), |it| it.owned_total() == 4);
 }
+
+/// Item 8: that something was taken is looked up by whoever would be the next to take it.
+#[test]
+fn a_lie_that_a_hung_instance_took_something_hides_it_for_a_moment_only() {
+    let mut cluster = Cluster::new(&["a", "b", "c"], 9);
+    cluster.hang("b", true);
+    let names: Vec<String> = (0..6).map(|it| format!("new{it}")).collect();
+    for name in &names {
+        cluster.add_session(name);
+        let took = vec![endpoint(name)];
+        let word = Wake { took, ..Wake::new(&InstanceId::new("b"), None) };
+        cluster.member("a").store.wake(&[word], TTL).unwrap();
+        cluster.pass(ms(20));
+    }
+    cluster
+        .pass_until(ms(1_200), |it| names.iter().all(|name| it.holder(&endpoint(name)).is_some()));
+}
