@@ -304,3 +304,63 @@ fn a_lie_that_a_hung_instance_took_something_hides_it_for_a_moment_only() {
     cluster
         .pass_until(ms(1_200), |it| names.iter().all(|name| it.holder(&endpoint(name)).is_some()));
 }
+
+/// Only the ear breaks: questions are answered all the time.
+#[test]
+fn what_was_pushed_while_the_ear_was_broken_is_found_when_it_hears_again() {
+    let mut cluster = Cluster::new(&["a"], 3);
+    cluster.break_ear("a", ms(500));
+    cluster.add_session("new");
+    cluster.pass(ms(400));
+    assert_eq!(cluster.server.owner(&endpoint("new")), None, "it cannot know");
+    cluster.pass_until(ms(1_000), |it| it.holder(&endpoint("new")).is_some());
+}
+
+/// R9: where no end of a key is pushed, it is looked at right when it comes, not at the next glance.
+#[test]
+fn r9_on_a_server_that_tells_nothing_the_end_of_a_heartbeat_is_seen_when_it_comes() {
+    for after_ms in [0, 330, 660, 900] {
+        let mut cluster = Cluster::empty(9);
+        cluster.deafen_all();
+        ["a", "b"].iter().for_each(|it| cluster.join(it));
+        cluster.pass_until(3 * TTL, |it| it.is_balanced(9));
+        cluster.pass(2 * TTL + ms(after_ms));
+        cluster.crash("a");
+        let lives = |cluster: &Cluster| {
+            let live = cluster.member("b").store.instances(0, TTL).unwrap().found;
+            live.contains(&InstanceId::new("a"))
+        };
+        while lives(&cluster) {
+            cluster.pass(ms(20));
+        }
+        cluster.pass(ms(80));
+        assert_eq!(cluster.owned("b"), 9, "crashed {after_ms} ms after a round");
+    }
+}
+
+/// R9: the same for a lease. Its heir may be the very one that hangs: then the next takes it, half a second later.
+#[test]
+fn r9_a_lease_that_ends_under_a_live_owner_is_looked_at_right_then() {
+    let mut cluster = Cluster::new(&["a", "b", "c"], 30);
+    let left = cluster.member("a").table.endpoints();
+    cluster.stop_renewing("a");
+    cluster.hang("a", true);
+    let mut free_at = std::collections::BTreeMap::new();
+    let mut longest = Duration::ZERO;
+    for _ in 0..400 {
+        cluster.pass(ms(20));
+        let now = cluster.clock.now();
+        for it in &left {
+            match cluster.server.owner(it) {
+                None => drop(free_at.entry(it.clone()).or_insert(now)),
+                Some(owner) if owner.as_str() != "a" => {
+                    let since = free_at.remove(it).unwrap_or(now);
+                    longest = longest.max(now.since(since));
+                }
+                Some(_) => (),
+            }
+        }
+    }
+    assert_eq!(cluster.owned("b") + cluster.owned("c"), 30);
+    assert!(longest <= ms(560), "free for {longest:?}");
+}

@@ -275,6 +275,13 @@ impl Cluster {
         self.members.get_mut(name).unwrap().frozen = frozen;
     }
 
+    /// Hears nothing for a while and knows it; whatever is said meanwhile is lost.
+    pub fn break_ear(&mut self, name: &str, duration: Duration) {
+        let member = self.members.get_mut(name).unwrap();
+        member.ear = None;
+        member.listen_at = member.clock.now() + duration;
+    }
+
     /// Its leases end, although it beats.
     pub fn stop_renewing(&mut self, name: &str) {
         self.members.get_mut(name).unwrap().renew_at = Moment::FOREVER;
