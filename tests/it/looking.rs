@@ -320,7 +320,8 @@ fn what_was_pushed_while_the_ear_was_broken_is_found_when_it_hears_again() {
 #[test]
 fn r9_on_a_server_that_tells_nothing_the_end_of_a_heartbeat_is_seen_when_it_comes() {
     for after_ms in [0, 330, 660, 900] {
-        let mut cluster = Cluster::empty(9);
+        // Shorter than a lease, so that it is the first to end.
+        let mut cluster = Cluster::empty(9).with_heartbeat(ms(2_000));
         cluster.deafen_all();
         ["a", "b"].iter().for_each(|it| cluster.join(it));
         cluster.pass_until(3 * TTL, |it| it.is_balanced(9));
@@ -363,4 +364,21 @@ fn r9_a_lease_that_ends_under_a_live_owner_is_looked_at_right_then() {
     }
     assert_eq!(cluster.owned("b") + cluster.owned("c"), 30);
     assert!(longest <= ms(560), "free for {longest:?}");
+}
+
+/// A server that tells nothing is asked once a second, not all the time.
+#[test]
+fn at_rest_on_a_server_that_tells_nothing_everything_is_read_once_a_second() {
+    let mut cluster = Cluster::empty(9);
+    cluster.deafen_all();
+    ["a", "b", "c"].iter().for_each(|it| cluster.join(it));
+    cluster.pass_until(3 * TTL, |it| it.is_balanced(9));
+    cluster.pass(2 * TTL);
+    let from = cluster.server.journal().len();
+    let seconds = 20;
+    cluster.pass(Duration::from_secs(seconds as u64));
+    for (op, often) in [("session_names", 1), ("instances", 1), ("nodes", 3), ("sessions", 2)] {
+        let made = calls(&cluster, from, &[op])[0];
+        assert!(made <= 3 * seconds * often + 3, "{made} times {op} in {seconds} s by three");
+    }
 }
