@@ -279,11 +279,8 @@ impl State {
         let now = self.now_us(clock);
         self.data.leases.retain(|_, it| it.1 > now);
         self.data.asks.retain(|_, it| it.1 > now);
-        let dead = self.data.nodes.iter().filter(|it| it.1.1 <= now).map(|it| it.0.clone());
-        for instance in dead.collect::<Vec<_>>() {
-            self.data.nodes.remove(&instance);
-            self.tell_node(&instance);
-        }
+        // Nobody is told: Redis may take its time to notice that a key has expired.
+        self.data.nodes.retain(|_, it| it.1 > now);
     }
 
     fn tell_session(&mut self, suffix: &str) {
