@@ -9,7 +9,7 @@ use leasehold::model::InstanceId;
 use leasehold::store::memory::Mishap;
 use leasehold::store::{Store, Wake};
 
-use crate::support::cluster::{Cluster, TTL, endpoint};
+use crate::support::cluster::{Cluster, TTL, endpoint, for_each_seed, random};
 
 fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
@@ -237,27 +237,11 @@ fn an_ask_from_before_a_hold_off_is_not_answered_after_it() {
 /// After any faults and changes of sessions: everything that is to be polled is, nothing else, in balance.
 #[test]
 fn whatever_happened_the_fleet_comes_to_rest_in_balance() {
-    let wanted = std::env::var("LEASEHOLD_SEEDS").unwrap_or_else(|_| "1..5".into());
-    let (first, last) = wanted.split_once("..").unwrap();
-    let mut failed = Vec::new();
-    for seed in first.parse().unwrap()..last.parse::<u64>().unwrap() {
-        if let Err(why) = std::panic::catch_unwind(|| through_changes(seed)) {
-            let why = why.downcast_ref::<String>().cloned().unwrap_or_default();
-            eprintln!("seed {seed}: {why}");
-            failed.push(seed);
-        }
-    }
-    assert!(failed.is_empty(), "{failed:?}");
+    for_each_seed(through_changes);
 }
 
 fn through_changes(seed: u64) {
-    let mut random = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut next = move |n: u64| {
-        random ^= random << 13;
-        random ^= random >> 7;
-        random ^= random << 17;
-        (random >> 11) % n
-    };
+    let mut next = random(seed);
     let n = 12;
     let mut cluster = Cluster::empty(n);
     let names = ["a", "b", "c", "d"];

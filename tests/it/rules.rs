@@ -15,7 +15,9 @@ use leasehold::store::memory::{MemoryServer, MemoryStore, Mishap};
 use leasehold::store::{Store, Wake};
 use leasehold::{PollPermit, Poller, Revoked, Sample, Session};
 
-use crate::support::cluster::{Cluster, INTERVAL, RENEW, Seen, TTL, endpoint, rhythm};
+use crate::support::cluster::{
+    Cluster, INTERVAL, RENEW, Seen, TTL, endpoint, for_each_seed, random, rhythm,
+};
 
 const MARGIN: Duration = Duration::from_millis(190);
 
@@ -953,22 +955,11 @@ fn after_everybody_crashed_and_restarted_everything_is_shared_out_again() {
 /// SC-001, G1: many faults, one fleet; `pass` checks at every step. `LEASEHOLD_SEEDS=1..200` tries more.
 #[test]
 fn no_two_owners_through_many_random_faults() {
-    let wanted = std::env::var("LEASEHOLD_SEEDS").unwrap_or_else(|_| "1..5".into());
-    let (first, last) = wanted.split_once("..").unwrap();
-    for seed in first.parse().unwrap()..last.parse::<u64>().unwrap() {
-        let ended = std::panic::catch_unwind(|| through_random_faults(seed));
-        assert!(ended.is_ok(), "seed {seed}: run with LEASEHOLD_SEEDS={seed}..{}", seed + 1);
-    }
+    for_each_seed(through_random_faults);
 }
 
 fn through_random_faults(seed: u64) {
-    let mut random = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut next = move |n: u64| {
-        random ^= random << 13;
-        random ^= random >> 7;
-        random ^= random << 17;
-        (random >> 11) % n
-    };
+    let mut next = random(seed);
     let mut cluster = Cluster::empty(4);
     if next(2) == 0 {
         cluster = cluster.with_heartbeat(Duration::from_millis(1_500));

@@ -28,7 +28,7 @@ use crate::pipeline::ownership::OwnershipTable;
 use crate::pipeline::view::View;
 use crate::store::{Changes, Heard, Store, StoreError};
 
-/// The live instances are looked at this often, at the least.
+/// Something is looked at this often, at the least: the heartbeats, or where they are pushed some leases.
 const GLANCE_INTERVAL_MAX: Duration = Duration::from_secs(1);
 /// What is heard of is read this much later than the last look, so that what comes together is read together.
 const LOOK_INTERVAL_MIN: Duration = Duration::from_millis(10);
@@ -78,7 +78,7 @@ pub(crate) struct Looker {
     ends: BTreeSet<(Moment, EndpointId)>,
     /// Leases that did.
     lapsed: FnvHashSet<EndpointId>,
-    /// What a round has found to be different; the others should look too.
+    /// What a round or a sweep has found to be different; the others should look too.
     surprises: Vec<EndpointId>,
     /// Where the round over the leases of others stands, and since when.
     round: (usize, Moment),

@@ -12,7 +12,7 @@ use crate::model::{EndpointId, InstanceId};
 use crate::store::{BATCH_MAX, StoreError, Wake};
 
 /// An heir that asked is alive, but may be slow: it gets this long to take what was freed for it.
-pub(super) const HEIR_PATIENCE: Duration = Duration::from_secs(2);
+const HEIR_PATIENCE: Duration = Duration::from_secs(2);
 /// A grant that was announced is looked up this much later by whoever watches the lease.
 const LOOKED_UP_AFTER: Duration = Duration::from_millis(250);
 
@@ -85,7 +85,7 @@ impl Looker {
         self.view.owner(endpoint).is_none_or(|it| !self.view.is_live(it))
     }
 
-    /// What a round has found to be different since this was last asked.
+    /// What a round or a sweep has found to be different since this was last asked.
     pub(crate) fn take_surprises(&mut self) -> Vec<EndpointId> {
         std::mem::take(&mut self.surprises)
     }

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use fnv::FnvHashSet;
+
 use crate::clock::Moment;
 use crate::daemon::dispatch::LeaseChange;
 use crate::daemon::reconcile::Reconcile;
@@ -20,10 +22,9 @@ const RETRY_FAILED: Duration = Duration::from_secs(1);
 impl Reconcile {
     /// Takes what is free and ours by plan, and what nobody came for in time.
     pub(super) fn acquire(&mut self) {
-        let overdue = self.overdue();
+        let overdue: FnvHashSet<EndpointId> = self.overdue().into_iter().collect();
         let mut wanted = self.plan.acquire.clone();
         wanted.extend(overdue.iter().cloned());
-        self.overdue = overdue.into_iter().collect();
         let now = self.table.now();
         let too_early = |it: &EndpointId| self.failing.get(it).is_some_and(|it| now < it.0);
         wanted.retain(|it| self.table.tenure(it).is_none() && !too_early(it));
@@ -39,7 +40,7 @@ impl Reconcile {
             }
             let to_poll = |it: &&EndpointId| self.looker.is_to_be_polled(it);
             let batch: Vec<EndpointId> = batch.iter().filter(to_poll).cloned().collect();
-            if !batch.is_empty() && !self.acquire_batch(&batch) {
+            if !batch.is_empty() && !self.acquire_batch(&batch, &overdue) {
                 self.unfinished = false;
                 break;
             }
@@ -76,7 +77,11 @@ impl Reconcile {
     }
 
     /// False when there is no point in asking for more.
-    fn acquire_batch(&mut self, endpoints: &[EndpointId]) -> bool {
+    fn acquire_batch(
+        &mut self,
+        endpoints: &[EndpointId],
+        overdue: &FnvHashSet<EndpointId>,
+    ) -> bool {
         // Once more when the epoch changed under the question: it is asked again at once (R5).
         for _ in 0..2 {
             let question = self.table.question();
@@ -92,7 +97,10 @@ impl Reconcile {
             if let Some(ahead) = revelation.ran_ahead {
                 self.reporter.say(&Event::StoreClock { ahead });
             }
-            gained.into_iter().for_each(|it| self.begin(it));
+            gained.into_iter().for_each(|it| {
+                let fell_back = overdue.contains(&it.tenure.endpoint);
+                self.begin(it, fell_back);
+            });
             if let Some(answers) = reply.answer {
                 self.note_refusals(endpoints, &answers);
                 return true;
@@ -101,10 +109,9 @@ impl Reconcile {
         false
     }
 
-    fn begin(&mut self, gained: Gained) {
+    fn begin(&mut self, gained: Gained, fell_back: bool) {
         let Gained { tenure, grant, polled_at_ms } = gained;
         let endpoint = &tenure.endpoint;
-        let fell_back = self.overdue.contains(endpoint);
         let reason = match grant {
             Grant::Adopted => "adopted",
             Grant::Takeover => "takeover",

@@ -61,8 +61,6 @@ pub struct Reconcile {
     patience: Patience,
     next_plan: Moment,
     next_fallback: Moment,
-    /// What is another's and is taken in this step all the same.
-    overdue: FnvHashSet<EndpointId>,
     /// What could not be acquired, why, and when it is tried again.
     failing: FnvHashMap<EndpointId, (Moment, String)>,
     /// There is more to acquire.
@@ -99,7 +97,6 @@ impl Reconcile {
             patience: Patience::default(),
             next_plan: Moment::NEVER,
             next_fallback: Moment::NEVER,
-            overdue: FnvHashSet::default(),
             failing: FnvHashMap::default(),
             unfinished: false,
             held_off_in: Epoch::default(),

@@ -58,6 +58,11 @@ pub(crate) enum Leaving {
 }
 
 impl Leaving {
+    /// To another owner, who is to poll it.
+    fn is_move(self) -> bool {
+        matches!(self, Self::Rebalance | Self::Drain)
+    }
+
     fn word(self) -> &'static str {
         match self {
             Self::Rebalance => "rebalance",
@@ -76,12 +81,24 @@ impl Reconcile {
         // Whoever asked before may hang by the time it could be given anything.
         self.asks.clear();
         self.next_fallback = Moment::NEVER;
-        self.leaving.retain(|endpoint, (leaving, _)| {
-            let moves = matches!(leaving, Leaving::Rebalance | Leaving::Drain);
-            if moves {
+        self.call_off(|_, _| true);
+    }
+
+    /// R8: what the plan no longer gives away stays, unless its release was sent.
+    pub(crate) fn keep_what_is_ours_again(&mut self) {
+        let heirs = std::mem::take(&mut self.plan.heirs);
+        self.call_off(|endpoint, heir| heirs.get(endpoint) != heir);
+        self.plan.heirs = heirs;
+    }
+
+    /// What was to move to another and is `kept` after all may be polled again.
+    fn call_off(&mut self, kept: impl Fn(&EndpointId, Option<&InstanceId>) -> bool) {
+        self.leaving.retain(|endpoint, (leaving, heir)| {
+            let kept = leaving.is_move() && kept(endpoint, heir.as_ref());
+            if kept {
                 self.table.undrain(endpoint);
             }
-            !moves
+            !kept
         });
     }
 
@@ -138,19 +155,7 @@ impl Reconcile {
         }
     }
 
-    /// R8: what the plan no longer gives away stays, unless its release was sent.
-    pub(crate) fn keep_what_is_ours_again(&mut self) {
-        self.leaving.retain(|endpoint, (leaving, heir)| {
-            let moves = matches!(leaving, Leaving::Rebalance | Leaving::Drain);
-            let called_off = moves && self.plan.heirs.get(endpoint) != heir.as_ref();
-            if called_off {
-                self.table.undrain(endpoint);
-            }
-            !called_off
-        });
-    }
-
-    /// A round has found something different: whoever missed it may not be alone.
+    /// A round or a sweep has found something different: whoever missed it may not be alone.
     pub(crate) fn tell_surprises(&mut self) {
         let surprises = self.looker.take_surprises();
         let word = |it: &[EndpointId]| Wake { surprises: it.to_vec(), ..Wake::new(&self.me, None) };
@@ -237,10 +242,8 @@ impl Reconcile {
                 self.looker.gave(endpoint, heir.as_ref());
                 let word = || Wake { heir: heir.clone(), ..Wake::new(&self.me, None) };
                 let word = by_heir.entry(heir.clone()).or_insert_with(word);
-                match leaving {
-                    Leaving::Rebalance | Leaving::Drain => word.freed.push(endpoint.clone()),
-                    Leaving::Paused | Leaving::Removed => word.dropped.push(endpoint.clone()),
-                }
+                let list = if leaving.is_move() { &mut word.freed } else { &mut word.dropped };
+                list.push(endpoint.clone());
                 reasons.push((endpoint, leaving, heir));
             }
             let wakes: Vec<Wake> = by_heir.into_values().collect();

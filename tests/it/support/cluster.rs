@@ -48,6 +48,27 @@ pub fn rhythm() -> Rhythm {
     }
 }
 
+/// Numbers below `n`, by chance, the same for a seed every time.
+pub fn random(seed: u64) -> impl FnMut(u64) -> u64 {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    move |n| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 11) % n
+    }
+}
+
+/// Tells the random story of each seed of `LEASEHOLD_SEEDS`, a few by default; names those that fail.
+pub fn for_each_seed(story: impl Fn(u64) + std::panic::RefUnwindSafe) {
+    let wanted = std::env::var("LEASEHOLD_SEEDS").unwrap_or_else(|_| "1..5".into());
+    let (first, last) = wanted.split_once("..").unwrap();
+    let seeds = first.parse().unwrap()..last.parse::<u64>().unwrap();
+    let failed: Vec<u64> =
+        seeds.filter(|seed| std::panic::catch_unwind(|| story(*seed)).is_err()).collect();
+    assert!(failed.is_empty(), "run with LEASEHOLD_SEEDS=n..n+1, n one of {failed:?}");
+}
+
 /// One poll, as the endpoint saw it.
 #[derive(Clone, Debug)]
 pub struct Seen {

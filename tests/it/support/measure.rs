@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use crossbeam_channel::{RecvTimeoutError, Sender, bounded};
 use parking_lot::Mutex;
 
 use crate::support::process::ms;
@@ -22,18 +22,19 @@ const USUAL: Duration = ms(2);
 pub struct Stalls {
     /// When each round ended, and how late.
     late: Arc<Mutex<Vec<(Instant, Duration)>>>,
-    over: Arc<AtomicBool>,
+    /// Dropping it ends the control.
+    _running: Sender<()>,
 }
 
 impl Stalls {
     pub fn watch(redis: &RedisServer) -> Self {
-        let (late, over) = (Arc::<Mutex<Vec<_>>>::default(), Arc::<AtomicBool>::default());
-        let (kept, done) = (Arc::clone(&late), Arc::clone(&over));
+        let late = Arc::<Mutex<Vec<_>>>::default();
+        let kept = Arc::clone(&late);
+        let (running, over) = bounded(0);
         let mut connection = redis.connect().unwrap();
         std::thread::spawn(move || {
-            while !done.load(Ordering::Relaxed) {
-                let began = Instant::now();
-                std::thread::sleep(TICK);
+            let mut began = Instant::now();
+            while over.recv_timeout(TICK) == Err(RecvTimeoutError::Timeout) {
                 if redis::cmd("PING").exec(&mut connection).is_err() {
                     return; // the scene is over
                 }
@@ -41,9 +42,10 @@ impl Stalls {
                 if beyond > USUAL {
                     kept.lock().push((Instant::now(), beyond));
                 }
+                began = Instant::now();
             }
         });
-        Self { late, over }
+        Self { late, _running: running }
     }
 
     /// How long, within `span`, one that wanted to run could not, added up.
@@ -53,12 +55,6 @@ impl Stalls {
             span.end.min(*end).saturating_duration_since(span.start.max(begin))
         };
         self.late.lock().iter().map(shared).sum()
-    }
-}
-
-impl Drop for Stalls {
-    fn drop(&mut self) {
-        self.over.store(true, Ordering::Relaxed);
     }
 }
 
@@ -195,7 +191,7 @@ mod tests {
     #[test]
     fn a_stall_counts_as_far_as_it_lies_in_the_span() {
         let (now, late) = (Instant::now(), Arc::<Mutex<Vec<_>>>::default());
-        let stalls = Stalls { late: Arc::clone(&late), over: Arc::default() };
+        let stalls = Stalls { late: Arc::clone(&late), _running: bounded(0).0 };
         let at = |n| now + ms(n);
         late.lock().extend([(at(100), ms(50)), (at(300), ms(20))]);
         assert_eq!(stalls.within(at(0)..at(50)), ms(0));
