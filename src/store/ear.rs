@@ -41,8 +41,10 @@ impl RedisEar {
         let mut wire = Wire::connect(&server.info, now + timeout).map_err(failed)?;
         let mine = server.keys.wake(Some(me));
         let keyspace = format!("__keyspace@{}__:", server.info.redis_settings().db());
-        let tracked = track(&server, &mut wire).map_err(failed)?;
-        let events = !tracked && has_keyspace_events(&mut wire).map_err(failed)?;
+        // Roles are few: whoever stands for one looks at it in time, and hears the words.
+        let of_roles = server.keys.leader_heartbeats().is_some();
+        let tracked = !of_roles && track(&server, &mut wire).map_err(failed)?;
+        let events = !of_roles && !tracked && has_keyspace_events(&mut wire).map_err(failed)?;
         subscribe(&mut wire, "SUBSCRIBE", &[server.keys.wake(None), mine.clone()])
             .map_err(failed)?;
         if events {

@@ -2,29 +2,85 @@
 
 use crate::model::{EndpointId, InstanceId};
 
-/// The two prefixes all names begin with.
+/// A role's field with its last term is this and its name.
+pub(crate) const TERM_FIELD: &str = "term:";
+
+/// What all names begin with, and what they are for.
 #[derive(Clone, Debug)]
 pub struct Keys {
     prefix: String,
-    sessions: String,
+    family: Family,
+}
+
+/// Leases on endpoints and leases on roles are the same, in other places.
+#[derive(Clone, Debug)]
+enum Family {
+    /// The fence of an endpoint is kept with its result, the timing once for all.
+    Polls { sessions: String },
+    /// Term and timing of each role are kept with the epoch.
+    Roles { heartbeats: String },
 }
 
 impl Keys {
     /// Names under `prefix` (`poll`), sessions under `session_prefix` (`session:`).
     pub fn new(prefix: &str, session_prefix: &str) -> Self {
-        Self { prefix: prefix.into(), sessions: session_prefix.into() }
+        let family = Family::Polls { sessions: session_prefix.into() };
+        Self { prefix: prefix.into(), family }
+    }
+
+    /// Names of roles under `prefix` (`leader`), heartbeats of leaders under their own
+    /// (`leader:heartbeat:`).
+    pub fn of_roles(prefix: &str, heartbeat_prefix: &str) -> Self {
+        let family = Family::Roles { heartbeats: heartbeat_prefix.into() };
+        Self { prefix: prefix.into(), family }
     }
 
     pub(crate) fn lease(&self, endpoint: &EndpointId) -> String {
-        format!("{}:lease:{endpoint}", self.prefix)
+        format!("{}{endpoint}", self.lease_prefix())
     }
 
     pub(crate) fn lease_prefix(&self) -> String {
-        format!("{}:lease:", self.prefix)
+        match self.family {
+            Family::Polls { .. } => format!("{}:lease:", self.prefix),
+            Family::Roles { .. } => format!("{}:", self.prefix),
+        }
     }
 
-    pub(crate) fn result(&self, endpoint: &EndpointId) -> String {
-        format!("{}:result:{endpoint}", self.prefix)
+    /// The hash with the fence of the last grant.
+    pub(crate) fn record(&self, endpoint: &EndpointId) -> String {
+        match self.family {
+            Family::Polls { .. } => format!("{}:result:{endpoint}", self.prefix),
+            Family::Roles { .. } => self.epoch(),
+        }
+    }
+
+    /// What the fields that belong to one role end with.
+    pub(crate) fn suffix(&self, endpoint: &EndpointId) -> String {
+        match self.family {
+            Family::Polls { .. } => String::new(),
+            Family::Roles { .. } => format!(":{endpoint}"),
+        }
+    }
+
+    /// The field of [`Self::record`] with the fence.
+    pub(crate) fn granted(&self, endpoint: &EndpointId) -> String {
+        match self.family {
+            Family::Polls { .. } => "granted".into(),
+            Family::Roles { .. } => format!("{TERM_FIELD}{endpoint}"),
+        }
+    }
+
+    /// What the names of leaders' heartbeats begin with; `None` where heartbeats are not the leases' own.
+    pub(crate) fn leader_heartbeats(&self) -> Option<&str> {
+        match &self.family {
+            Family::Polls { .. } => None,
+            Family::Roles { heartbeats } => Some(heartbeats),
+        }
+    }
+
+    /// Where a leader says that it is alive.
+    pub(crate) fn leader_heartbeat(&self, leader: &InstanceId) -> Option<String> {
+        self.leader_heartbeats().map(|it| format!("{it}{leader}"))
     }
 
     pub(crate) fn results_channel(&self, endpoint: &EndpointId) -> String {
@@ -59,10 +115,14 @@ impl Keys {
     }
 
     pub(crate) fn session(&self, endpoint: &EndpointId) -> String {
-        format!("{}{endpoint}", self.sessions)
+        format!("{}{endpoint}", self.session_prefix())
     }
 
+    /// Roles have no sessions.
     pub(crate) fn session_prefix(&self) -> &str {
-        &self.sessions
+        match &self.family {
+            Family::Polls { sessions } => sessions,
+            Family::Roles { .. } => "",
+        }
     }
 }

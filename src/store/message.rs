@@ -35,12 +35,16 @@ pub(crate) fn wake(wake: &Wake) -> String {
     if let Some(heir) = &wake.heir {
         fields.insert("heir".into(), heir.as_str().into());
     }
+    if wake.priority > 0 {
+        fields.insert("priority".into(), wake.priority.into());
+    }
     for (name, endpoints) in [
         ("wants", &wake.wants),
         ("freed", &wake.freed),
         ("took", &wake.took),
         ("dropped", &wake.dropped),
         ("surprises", &wake.surprises),
+        ("resign", &wake.resign),
     ] {
         if !endpoints.is_empty() {
             let list: Value = ids(endpoints);
@@ -64,6 +68,7 @@ pub(crate) fn heard(to: Option<&InstanceId>, payload: &[u8]) -> Option<Wake> {
         let list = fields.get(name).and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
         list.iter().filter_map(|it| EndpointId::parse(it.as_str()?).ok()).collect()
     };
+    let priority = fields.get("priority").and_then(Value::as_u64).map(u32::try_from);
     Some(Wake {
         to: to.cloned(),
         from: instance("from")?,
@@ -73,6 +78,8 @@ pub(crate) fn heard(to: Option<&InstanceId>, payload: &[u8]) -> Option<Wake> {
         took: ids("took"),
         dropped: ids("dropped"),
         surprises: ids("surprises"),
+        resign: ids("resign"),
+        priority: priority.and_then(Result::ok).unwrap_or(0),
     })
 }
 
@@ -93,6 +100,8 @@ mod tests {
             took: vec![id("e3")],
             dropped: vec![id("e4")],
             surprises: vec![id("e5")],
+            resign: vec![id("e6")],
+            priority: 7,
         };
         assert_eq!(heard(Some(&b), wake(&said).as_bytes()), Some(said));
     }

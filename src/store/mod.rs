@@ -11,6 +11,7 @@ mod message;
 pub mod redis;
 mod reply;
 mod scan;
+mod seats;
 mod wire;
 
 use std::fmt;
@@ -23,6 +24,9 @@ pub const BATCH_MAX: usize = 500;
 
 /// What is asked for can be read for this long: longer than it takes to ask again.
 const ASK_LASTS: Duration = Duration::from_secs(3);
+
+/// A leader's heartbeat lasts this much longer than the role: older than both, its leader is stale.
+pub const BEAT_EXTRA: Duration = Duration::from_secs(5);
 
 /// Who asks, what it believes about the store, and until when the question may be answered.
 #[derive(Clone, Debug)]
@@ -208,6 +212,23 @@ pub struct Lasting<T> {
     pub left: Duration,
 }
 
+/// How a role stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seat {
+    /// Who leads, and for how long unless it renews.
+    pub leader: Option<Lasting<InstanceId>>,
+    /// Its heartbeat is older than it can be while it has any right (R13).
+    pub is_stale: bool,
+    /// How long ago its heartbeat was written.
+    pub beaten: Option<Duration>,
+    /// The last term.
+    pub term: FenceToken,
+    /// How long ago that began; `None` when the server's clock was set back since.
+    pub led_for: Option<Duration>,
+    /// The life of this role (R14), once somebody has named it.
+    pub ttl: Option<Duration>,
+}
+
 /// A word from one instance to others. Nothing follows from it that the store does not confirm.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wake {
@@ -227,13 +248,18 @@ pub struct Wake {
     pub dropped: Vec<EndpointId>,
     /// Endpoints about which the sender has found something else than it thought.
     pub surprises: Vec<EndpointId>,
+    /// Roles the sender asks the leader to give up, for whomever.
+    pub resign: Vec<EndpointId>,
+    /// How much the sender should be preferred as a leader of what it wants.
+    pub priority: u32,
 }
 
 impl Wake {
     /// A word that says no more than: I am here.
     pub fn new(from: &InstanceId, to: Option<InstanceId>) -> Self {
-        let [wants, freed, took, dropped, surprises] = std::array::from_fn(|_| vec![]);
-        Self { to, from: from.clone(), wants, freed, heir: None, took, dropped, surprises }
+        let [wants, freed, took, dropped, surprises, resign] = std::array::from_fn(|_| vec![]);
+        let (from, heir, priority) = (from.clone(), None, 0);
+        Self { to, from, wants, freed, heir, took, dropped, surprises, resign, priority }
     }
 }
 
@@ -371,6 +397,12 @@ pub trait Store: Send + Sync {
     /// Gives back the leases of a dead instance, heartbeat first; how many there were. Unless its death
     /// is `certain`, nothing of an instance with a heartbeat is touched: `None`.
     fn bury(&self, dead: &InstanceId, certain: bool, timeout: Duration) -> Asked<Option<usize>>;
+
+    /// How these roles stand.
+    fn seats(&self, roles: &[EndpointId], timeout: Duration) -> Asked<Vec<Seat>>;
+
+    /// Every role that was ever led.
+    fn role_names(&self, timeout: Duration) -> Asked<Vec<EndpointId>>;
 
     /// Opens an ear for words to `me` and to all, and for changes of keys if the server tells them.
     fn listen(&self, me: &InstanceId, timeout: Duration) -> Asked<Box<dyn Ear>>;

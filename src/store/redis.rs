@@ -18,7 +18,7 @@ use crate::store::reply::{self, Script};
 use crate::store::wire::Wire;
 use crate::store::{
     ASK_LASTS, Acquire, Ask, Asked, Beat, Ear, Fault, Lasting, Page, Publication, Publish,
-    RawSession, Release, Renew, RenewItem, Stamped, Store, StoreError, Verify, Wake,
+    RawSession, Release, Renew, RenewItem, Seat, Stamped, Store, StoreError, Verify, Wake,
 };
 
 /// Redis, as one thread or a few share it.
@@ -89,12 +89,10 @@ impl RedisStore {
         op: &'static str,
         ask: &Ask,
         script: &Script,
-        fill: impl FnOnce(&mut reply::Call),
+        call: &reply::Call,
         item: impl Fn(&Value) -> T,
     ) -> Stamped<Vec<T>> {
-        let mut call = reply::Call::framed(&self.server.keys, ask);
-        fill(&mut call);
-        let value = self.call(op, ask.timeout, |wire| script.run(wire, &call))?;
+        let value = self.call(op, ask.timeout, |wire| script.run(wire, call))?;
         reply::stamped(op, &self.server, ask, &value, item)
     }
 }
@@ -132,6 +130,9 @@ impl Store for RedisStore {
             fault,
             reason,
         })?;
+        if self.server.keys.leader_heartbeats().is_some() {
+            return Ok(());
+        }
         // Sessions that may not be read are a setting to mend, not a store that is away.
         self.session_names(0, timeout)?;
         let any = EndpointId::parse("any").into_iter().collect::<Vec<_>>();
@@ -139,7 +140,7 @@ impl Store for RedisStore {
     }
 
     fn beat(&self, ask: &Ask, ttl: Duration, weight: Weight) -> Stamped<Beat> {
-        let mut call = reply::Call::framed(&self.server.keys, ask);
+        let mut call = reply::Call::framed(&self.server.keys, ask, None);
         call.key(self.server.keys.node(&ask.instance));
         call.key(self.server.keys.drain());
         call.arg(ttl.as_millis()).arg(weight).arg(ask.instance.host());
@@ -149,66 +150,53 @@ impl Store for RedisStore {
 
     fn acquire(&self, ask: &Ask, endpoints: &[EndpointId]) -> Stamped<Vec<Acquire>> {
         let keys = &self.server.keys;
-        let fill = |call: &mut reply::Call| {
-            call.key(keys.node(&ask.instance));
-            call.arg(keys.node_prefix()).arg(keys.lease_prefix()).arg(keys.wake(None));
-            for endpoint in endpoints {
-                call.key(keys.lease(endpoint)).key(keys.result(endpoint));
-            }
-        };
-        self.stamped("acquire on", ask, &reply::ACQUIRE, fill, reply::acquire)
+        let mut call = reply::Call::framed(keys, ask, endpoints);
+        call.key(keys.node(&ask.instance));
+        call.arg(keys.node_prefix()).arg(keys.lease_prefix()).arg(keys.wake(None));
+        for endpoint in endpoints {
+            call.key(keys.lease(endpoint)).key(keys.record(endpoint));
+        }
+        self.stamped("acquire on", ask, &reply::ACQUIRE, &call, reply::acquire)
     }
 
     fn renew(&self, ask: &Ask, items: &[RenewItem]) -> Stamped<Vec<Renew>> {
         let keys = &self.server.keys;
-        let fill = |call: &mut reply::Call| {
-            for RenewItem { tenure, may_reclaim } in items {
-                call.key(keys.lease(&tenure.endpoint)).key(keys.result(&tenure.endpoint));
-                call.arg(tenure.fence).arg(u8::from(*may_reclaim));
-            }
-        };
-        self.stamped("renew on", ask, &reply::RENEW, fill, reply::renew)
+        let mut call = reply::Call::framed(keys, ask, items.iter().map(|it| &it.tenure.endpoint));
+        for RenewItem { tenure, may_reclaim } in items {
+            call.key(keys.lease(&tenure.endpoint)).key(keys.record(&tenure.endpoint));
+            call.arg(tenure.fence).arg(u8::from(*may_reclaim));
+        }
+        self.stamped("renew on", ask, &reply::RENEW, &call, reply::renew)
     }
 
     fn verify(&self, ask: &Ask, tenures: &[Tenure]) -> Stamped<Vec<Verify>> {
         let keys = &self.server.keys;
-        let fill = |call: &mut reply::Call| {
-            for tenure in tenures {
-                call.key(keys.lease(&tenure.endpoint)).key(keys.result(&tenure.endpoint));
-                call.arg(tenure.fence);
-            }
-        };
-        self.stamped("verify on", ask, &reply::VERIFY, fill, reply::verify)
+        let mut call = reply::Call::framed(keys, ask, tenures.iter().map(|it| &it.endpoint));
+        for tenure in tenures {
+            call.key(keys.lease(&tenure.endpoint)).key(keys.record(&tenure.endpoint));
+            call.arg(tenure.fence);
+        }
+        self.stamped("verify on", ask, &reply::VERIFY, &call, reply::verify)
     }
 
     fn publish(&self, ask: &Ask, publications: &[Publication]) -> Stamped<Vec<Publish>> {
         let keys = &self.server.keys;
-        let fill = |call: &mut reply::Call| {
-            for it in publications {
-                let endpoint = &it.tenure.endpoint;
-                call.key(keys.lease(endpoint)).key(keys.result(endpoint));
-                call.arg(it.tenure.fence).arg(it.started_at_ms).arg(keys.results_channel(endpoint));
-                call.arg(message::result(&ask.instance, it));
-                call.arg(u8::from(it.sample.ok));
-                call.arg(it.sample.status.map_or_else(String::new, |it| it.to_string()));
-                call.arg(it.sample.error.as_deref().unwrap_or(""));
-                call.arg(it.sample.duration.as_millis()).bytes(&it.sample.body);
-            }
-        };
-        self.stamped("publish on", ask, &reply::PUBLISH, fill, reply::publish)
+        let mut call = reply::Call::framed(keys, ask, None);
+        for it in publications {
+            let endpoint = &it.tenure.endpoint;
+            call.key(keys.lease(endpoint)).key(keys.record(endpoint));
+            call.arg(it.tenure.fence).arg(it.started_at_ms).arg(keys.results_channel(endpoint));
+            call.arg(message::result(&ask.instance, it));
+            call.arg(u8::from(it.sample.ok));
+            call.arg(it.sample.status.map_or_else(String::new, |it| it.to_string()));
+            call.arg(it.sample.error.as_deref().unwrap_or(""));
+            call.arg(it.sample.duration.as_millis()).bytes(&it.sample.body);
+        }
+        self.stamped("publish on", ask, &reply::PUBLISH, &call, reply::publish)
     }
 
     fn release(&self, ask: &Ask, tenures: &[Tenure], wakes: &[Wake]) -> Asked<Vec<Release>> {
-        let keys = &self.server.keys;
-        let mut call = reply::Call::default();
-        call.arg(&ask.instance).arg(tenures.len());
-        for tenure in tenures {
-            call.key(keys.lease(&tenure.endpoint)).key(keys.result(&tenure.endpoint));
-            call.arg(tenure.fence);
-        }
-        for wake in wakes {
-            call.arg(keys.wake(wake.to.as_ref())).arg(message::wake(wake));
-        }
+        let call = reply::Call::release(&self.server.keys, ask, tenures, wakes);
         let value = self.call("release on", ask.timeout, |wire| reply::RELEASE.run(wire, &call))?;
         let released: Vec<i64> =
             ::redis::from_redis_value(value).map_err(|_| self.server.unexpected("release on"))?;
@@ -230,11 +218,12 @@ impl Store for RedisStore {
     }
 
     fn wake(&self, wakes: &[Wake], timeout: Duration) -> Asked<()> {
+        let are_kept = self.server.keys.leader_heartbeats().is_none();
         self.call("wake others on", timeout, |wire| {
             let mut pipe = ::redis::pipe();
             for wake in wakes {
                 let word = message::wake(wake);
-                if let Some(to) = wake.to.as_ref().filter(|_| !wake.wants.is_empty()) {
+                if let Some(to) = wake.to.as_ref().filter(|_| are_kept && !wake.wants.is_empty()) {
                     let key = self.server.keys.ask(to, &wake.from);
                     pipe.cmd("SET")
                         .arg(key)
@@ -366,7 +355,7 @@ impl Store for RedisStore {
                 let suffix =
                     key.strip_prefix(prefix.as_bytes()).and_then(|it| std::str::from_utf8(it).ok());
                 if let Some(endpoint) = suffix.and_then(|it| EndpointId::parse(it).ok()) {
-                    call.key(keys.lease(&endpoint)).key(keys.result(&endpoint));
+                    call.key(keys.lease(&endpoint)).key(keys.record(&endpoint));
                 }
             }
             let value = self.call("release on", timeout, |wire| reply::BURY.run(wire, &call))?;
@@ -382,6 +371,14 @@ impl Store for RedisStore {
         let word = Wake::new(dead, None);
         self.wake(&[word], timeout)?;
         Ok(Some(count))
+    }
+
+    fn seats(&self, roles: &[EndpointId], timeout: Duration) -> Asked<Vec<Seat>> {
+        self.read_seats(roles, timeout)
+    }
+
+    fn role_names(&self, timeout: Duration) -> Asked<Vec<EndpointId>> {
+        self.list_roles(timeout)
     }
 
     fn listen(&self, me: &InstanceId, timeout: Duration) -> Asked<Box<dyn Ear>> {

@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use redis::{ErrorKind, RedisError, RedisResult, Value};
 
-use crate::model::{Epoch, FenceToken, InstanceId, SESSION_MAX_BYTES, Weight};
+use crate::model::{EndpointId, Epoch, FenceToken, InstanceId, SESSION_MAX_BYTES, Tenure, Weight};
 use crate::store::keys::Keys;
+use crate::store::message;
 use crate::store::redis::Server;
 use crate::store::wire::Wire;
 use crate::store::{
-    Acquire, Ask, Beat, Fault, Grant, Publish, RawSession, Renew, Reply, Stamp, Stamped,
-    StoreError, Verify,
+    Acquire, Ask, BEAT_EXTRA, Beat, Fault, Grant, Lasting, Publish, RawSession, Renew, Reply, Seat,
+    Stamp, Stamped, StoreError, Verify, Wake,
 };
 
 /// A Lua file, and the epoch's in front of it where the verb depends on the epoch.
@@ -33,6 +34,7 @@ pub(crate) static CLIPPED: LazyLock<Script> = script!("clipped.lua");
 pub(crate) static PUBLISH: LazyLock<Script> = script!(epoch + "publish.lua");
 pub(crate) static RELEASE: LazyLock<Script> = script!("release.lua");
 pub(crate) static RENEW: LazyLock<Script> = script!(epoch + "renew.lua");
+pub(crate) static SEATS: LazyLock<Script> = script!("seats.lua");
 pub(crate) static WANING: LazyLock<Script> = script!("waning.lua");
 pub(crate) static VERIFY: LazyLock<Script> = script!(epoch + "verify.lua");
 
@@ -60,12 +62,38 @@ pub(crate) struct Call {
 
 impl Call {
     /// The frame that epoch.lua expects.
-    pub(crate) fn framed(keys: &Keys, ask: &Ask) -> Self {
+    pub(crate) fn framed<'a>(
+        keys: &Keys,
+        ask: &Ask,
+        about: impl IntoIterator<Item = &'a EndpointId>,
+    ) -> Self {
         let mut call = Self::default();
         call.key(keys.epoch());
         call.arg(&ask.instance).arg(ask.epoch).arg(u8::from(ask.suspect)).arg(ask.floor_us);
         call.arg(ask.term.ttl.as_millis()).arg(ask.term.margin().as_millis());
         call.arg(ask.not_after_us).arg(u8::from(ask.new_fleet));
+        // A question is about many endpoints or about one role, because each role has its own timing.
+        call.arg(about.into_iter().next().map(|it| keys.suffix(it)).unwrap_or_default());
+        match keys.leader_heartbeats() {
+            None => call.arg("").arg(0),
+            Some(prefix) => call.arg(prefix).arg((ask.term.ttl + BEAT_EXTRA).as_millis()),
+        };
+        call
+    }
+
+    /// What release.lua expects.
+    pub(crate) fn release(keys: &Keys, ask: &Ask, tenures: &[Tenure], wakes: &[Wake]) -> Self {
+        let mut call = Self::default();
+        call.arg(&ask.instance);
+        call.arg(tenures.first().map(|it| keys.granted(&it.endpoint)).unwrap_or_default());
+        call.arg(keys.leader_heartbeat(&ask.instance).unwrap_or_default()).arg(tenures.len());
+        for tenure in tenures {
+            call.key(keys.lease(&tenure.endpoint)).key(keys.record(&tenure.endpoint));
+            call.arg(tenure.fence);
+        }
+        for wake in wakes {
+            call.arg(keys.wake(wake.to.as_ref())).arg(message::wake(wake));
+        }
         call
     }
 
@@ -142,16 +170,18 @@ fn split<'a>(
 /// R14: all agree on time.
 fn other_timing(server: &Server, ask: &Ask, theirs_ms: u64) -> StoreError {
     let (ours_ms, epoch) = (ask.term.ttl.as_millis(), server.keys.epoch());
+    let (op, theirs, way_out) = match server.keys.leader_heartbeats() {
+        None => ("join the fleet on", "the fleet runs", format!("delete the key {epoch}")),
+        Some(_) => {
+            let way_out = format!("HDEL {epoch} of its lease_ttl_ms:ROLE");
+            ("stand for the role on", "the role was first led", way_out)
+        }
+    };
     let reason = format!(
-        "this instance has --lease-ttl {ours_ms}ms, the fleet runs with {theirs_ms}ms; \
-         use {theirs_ms}ms, or stop every instance, delete the key {epoch}, and start all with the new value"
+        "this instance has --lease-ttl {ours_ms}ms, {theirs} with {theirs_ms}ms; \
+         use {theirs_ms}ms, or stop every instance, {way_out}, and start all with the new value"
     );
-    StoreError {
-        op: "join the fleet on",
-        target: server.shown.clone(),
-        fault: Fault::Misconfigured,
-        reason,
-    }
+    StoreError { op, target: server.shown.clone(), fault: Fault::Misconfigured, reason }
 }
 
 /// Whether trying again can help, and what else would.
@@ -277,6 +307,27 @@ pub(crate) fn publish(value: &Value) -> Publish {
         (4, _) => Publish::Missing,
         (_, rest) => Publish::Failed(why(rest)),
     }
+}
+
+/// How a role stands, by an answer of seats.lua given at `now_us`.
+pub(crate) fn seat(now_us: u64, value: &Value) -> Option<Seat> {
+    let Value::Array(parts) = value else { return None };
+    let [leader, left, beaten, stale, term, ttl] = &parts[..] else { return None };
+    let leader = text(leader).filter(|it| !it.is_empty()).map(|it| {
+        let left = Duration::from_millis(number(left).unwrap_or(0));
+        Lasting { it: InstanceId::new(&it), left }
+    });
+    let beaten = number(beaten).map(|it| now_us.saturating_sub(it.saturating_mul(1_000)));
+    let term = FenceToken(number(term)?);
+    Some(Seat {
+        leader,
+        is_stale: number(stale) == Some(1),
+        beaten: beaten.map(Duration::from_micros),
+        term,
+        // A term is the server's time in microseconds, unless its clock was set back.
+        led_for: now_us.checked_sub(term.0).map(Duration::from_micros),
+        ttl: number(ttl).map(Duration::from_millis),
+    })
 }
 
 /// A stored session from the answers to STRLEN and GETRANGE; `None` where they do not say enough.

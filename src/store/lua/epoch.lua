@@ -2,11 +2,16 @@
 -- Stands in front of every script that grants, renews, verifies, publishes or beats.
 -- KEYS[1]  <prefix>:epoch
 -- ARGV     1 instance  2 epoch named  3 suspect  4 floor_us  5 lease_ttl_ms  6 margin_ms
---          7 not_after_us  8 new_fleet          the verb's own arguments begin at ARGV[9]
+--          7 not_after_us  8 new_fleet  9 suffix  10 prefix of leaders' heartbeats  11 how many ms one lasts
+--          the verb's own arguments begin at ARGV[12]
+-- Polls agree on one timing and have their fences elsewhere: 9 and 10 are empty, 11 is zero. Each role has
+-- its own timing and term in the epoch's hash, in fields with its name behind a colon: that is the suffix.
 -- A reply begins with  status, epoch, hold_off_ms, server_us
 local ME, NAMED, TTL_MS = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[5])
 local NOT_AFTER_US = tonumber(ARGV[7])
 local HOLD_US = (TTL_MS + tonumber(ARGV[6])) * 1000
+local SUFFIX, BEATS, BEAT_MS = ARGV[9], ARGV[10], tonumber(ARGV[11])
+local GRANTED = SUFFIX == '' and 'granted' or 'term' .. SUFFIX
 
 local time = redis.call('TIME')
 local NOW_US = tonumber(time[1]) * 1000000 + tonumber(time[2])
@@ -21,16 +26,18 @@ do
   local replid = string.match(info, 'master_replid:(%w+)')
   if not replid then return redis.error_reply('NOREPLID this server does not tell its master_replid') end
   if not string.find(info, 'role:master', 1, true) then return redis.error_reply('READONLY this server is a replica') end
-  local seen = redis.call('HMGET', KEYS[1], 'epoch', 'replid', 'since_ms', 'floor_us', 'lease_ttl_ms')
+  local seen = redis.call('HMGET', KEYS[1], 'epoch', 'replid', 'since_ms', 'floor_us', 'lease_ttl_ms' .. SUFFIX)
   EPOCH, FLOOR_US = tonumber(seen[1]), tonumber(seen[4]) or 0
   SINCE_US = tonumber(seen[3]) and tonumber(seen[3]) * 1000
-  local known = EPOCH and SINCE_US and seen[2] and tonumber(seen[5])
-  if known and tonumber(seen[5]) ~= TTL_MS then
+  local agreed = tonumber(seen[5])
+  -- A role is new to a store until somebody has named its timing; a fleet is not known without one.
+  local known = EPOCH and SINCE_US and seen[2] and (agreed or SUFFIX ~= '')
+  if known and agreed and agreed ~= TTL_MS then
     -- After a loss of memory whoever asks first sets the timing. Who was here before, with leases that
     -- last longer, corrects it as long as nothing can have been granted.
-    local granted_nothing = seen[2] == replid and NOW_US - SINCE_US < tonumber(seen[5]) * 1000
-    if not (NAMED > 0 and TTL_MS > tonumber(seen[5]) and granted_nothing) then
-      return {'timing', tonumber(seen[5])}
+    local granted_nothing = seen[2] == replid and NOW_US - SINCE_US < agreed * 1000
+    if not (NAMED > 0 and TTL_MS > agreed and granted_nothing) then
+      return {'timing', agreed}
     end
     known = false
   end
@@ -43,11 +50,15 @@ do
     SINCE_US = NOW_US
     if not known and ARGV[8] == '1' and NAMED == 0 then SINCE_US = NOW_US - HOLD_US end
     redis.call('HSET', KEYS[1], 'epoch', exact(EPOCH), 'replid', replid,
-      'since_ms', exact(math.floor(SINCE_US / 1000)), 'lease_ttl_ms', ARGV[5], 'margin_ms', ARGV[6])
+      'since_ms', exact(math.floor(SINCE_US / 1000)), 'lease_ttl_ms' .. SUFFIX, ARGV[5],
+      'margin_ms' .. SUFFIX, ARGV[6])
   elseif NOW_US < SINCE_US then
     -- Time went back: the hold-off starts again.
     SINCE_US = NOW_US
     redis.call('HSET', KEYS[1], 'since_ms', exact(math.floor(SINCE_US / 1000)))
+  end
+  if known and not agreed then
+    redis.call('HSET', KEYS[1], 'lease_ttl_ms' .. SUFFIX, ARGV[5], 'margin_ms' .. SUFFIX, ARGV[6])
   end
 end
 
@@ -74,3 +85,11 @@ end
 
 -- One item that errs (wrong type, out of memory) must not spoil the others.
 local function failed(result) return type(result) == 'table' and result.err end
+
+-- R13 for roles: a leader's heartbeat is written by whatever grants or keeps the role, and before it.
+-- One key for all roles of an instance: it lasts as long as the longest of them needs.
+local function beat()
+  if BEATS == '' then return true end
+  local lasts = math.max(redis.call('PTTL', BEATS .. ME), BEAT_MS)
+  return redis.pcall('SET', BEATS .. ME, exact(math.floor(NOW_US / 1000)), 'PX', lasts)
+end

@@ -1,6 +1,6 @@
 -- publish: store and announce each result, but only under the lease it was polled under (G2).
 -- KEYS  per item from 2: lease, result
--- ARGV  per item from 9: fence, started_at_ms, channel, message, ok, status, error, duration_ms, body
+-- ARGV  per item from 12: fence, started_at_ms, channel, message, ok, status, error, duration_ms, body
 -- reply  … per item  1 stored   2 fenced   {3, why} failed   4 nobody has the lease, but nobody had it since
 if EPOCH ~= NAMED then return reply('epoch') end
 local out = reply('ok')
@@ -24,7 +24,7 @@ local function publish(lease, result, at)
   return 1
 end
 
-local at = 9
+local at = 12
 for i = 2, #KEYS, 2 do
   out[#out + 1] = publish(KEYS[i], KEYS[i + 1], at)
   at = at + 9

@@ -1,5 +1,5 @@
 -- renew: keep each lease that is still ours under this fence; put back one that was forgotten (R6).
--- KEYS  per item from 2: lease, result             ARGV  per item from 9: fence, may_reclaim
+-- KEYS  per item from 2: lease, result             ARGV  per item from 12: fence, may_reclaim
 -- reply  … per item  1 extended   2 reclaimed   {3, owner or ''} not ours   {4} late   {5, why} failed
 -- Goes on during a hold-off: a running tenure is no grant.
 if EPOCH ~= NAMED then return reply('epoch') end
@@ -10,7 +10,7 @@ local function renew(lease, result, fence_text, may_reclaim)
   local owner = redis.pcall('GET', lease)
   if failed(owner) then return {5, owner.err} end
   if owner and owner ~= ME then return {3, owner} end
-  local stored = redis.pcall('HGET', result, 'granted')
+  local stored = redis.pcall('HGET', result, GRANTED)
   if failed(stored) then return {5, stored.err} end
   local granted = tonumber(stored) or 0
   -- A later grant or a release has ended this tenure, even if the key bears our name or none.
@@ -20,9 +20,11 @@ local function renew(lease, result, fence_text, may_reclaim)
     if LATE then return {4} end
   end
   if granted < fence then
-    local written = redis.pcall('HSET', result, 'granted', fence_text)
+    local written = redis.pcall('HSET', result, GRANTED, fence_text)
     if failed(written) then return {5, written.err} end
   end
+  local beaten = beat()
+  if failed(beaten) then return {5, beaten.err} end
   if owner then
     local kept = redis.pcall('PEXPIRE', lease, TTL_MS)
     if failed(kept) then return {5, kept.err} end
@@ -33,7 +35,7 @@ local function renew(lease, result, fence_text, may_reclaim)
   return 2
 end
 
-local arg = 9
+local arg = 12
 for i = 2, #KEYS, 2 do
   out[#out + 1] = renew(KEYS[i], KEYS[i + 1], ARGV[arg], ARGV[arg + 1] == '1')
   arg = arg + 2

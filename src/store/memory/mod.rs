@@ -20,7 +20,7 @@ use crate::store::memory::scripts::micros;
 use crate::store::memory::server::State;
 use crate::store::{
     ASK_LASTS, Acquire, Ask, Asked, Beat, Ear, Fault, Heard, Lasting, Page, Publication, Publish,
-    RawSession, Release, Renew, RenewItem, Stamped, Store, StoreError, Verify, Wake,
+    RawSession, Release, Renew, RenewItem, Seat, Stamped, Store, StoreError, Verify, Wake,
 };
 
 /// What happens to a call on its way.
@@ -142,7 +142,8 @@ impl Store for MemoryStore {
     fn publish(&self, ask: &Ask, publications: &[Publication]) -> Stamped<Vec<Publish>> {
         let (ask, publications) = (ask.clone(), publications.to_vec());
         self.call("publish", move |state, clock| {
-            state.for_each(&ask, clock, &publications, |state, it, _| state.publish(&ask, it))
+            let verb = |state: &mut State, it: &Publication, _| state.publish(&ask, it);
+            state.for_each(&ask, clock, &publications, verb)
         })
     }
 
@@ -259,6 +260,17 @@ impl Store for MemoryStore {
             state.forget_expired(clock);
             Ok(state.bury(&dead, certain))
         })
+    }
+
+    fn seats(&self, roles: &[EndpointId], _: Duration) -> Asked<Vec<Seat>> {
+        let roles = roles.to_vec();
+        self.call("seats", move |state, clock| {
+            Ok(roles.iter().map(|it| state.seat(it, clock)).collect())
+        })
+    }
+
+    fn role_names(&self, _: Duration) -> Asked<Vec<EndpointId>> {
+        self.call("role_names", |state, _| Ok(state.data.results.keys().cloned().collect()))
     }
 
     fn listen(&self, me: &InstanceId, _: Duration) -> Asked<Box<dyn Ear>> {

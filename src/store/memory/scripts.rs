@@ -7,8 +7,8 @@ use crate::clock::ManualClock;
 use crate::model::{EndpointId, Epoch, FenceToken, InstanceId, SESSION_MAX_BYTES, Tenure, Weight};
 use crate::store::memory::server::{Announced, EpochHash, State};
 use crate::store::{
-    Acquire, Ask, Asked, Beat, Changes, Fault, Grant, Heard, Lasting, Publication, Publish,
-    RawSession, Release, Renew, RenewItem, Reply, Stamp, StoreError, Verify, Wake,
+    Acquire, Ask, Asked, BEAT_EXTRA, Beat, Changes, Fault, Grant, Heard, Lasting, Publication,
+    Publish, RawSession, Release, Renew, RenewItem, Reply, Seat, Stamp, StoreError, Verify, Wake,
 };
 
 /// What a script knows once the epoch is settled.
@@ -18,6 +18,35 @@ pub(crate) struct Now {
     floor_us: u64,
     holding_off: bool,
     late: bool,
+}
+
+/// What an item of a question is about.
+pub(crate) trait About {
+    fn about(&self) -> &EndpointId;
+}
+
+impl About for EndpointId {
+    fn about(&self) -> &EndpointId {
+        self
+    }
+}
+
+impl About for Tenure {
+    fn about(&self) -> &EndpointId {
+        &self.endpoint
+    }
+}
+
+impl About for RenewItem {
+    fn about(&self) -> &EndpointId {
+        &self.tenure.endpoint
+    }
+}
+
+impl About for Publication {
+    fn about(&self) -> &EndpointId {
+        &self.tenure.endpoint
+    }
 }
 
 impl State {
@@ -33,28 +62,32 @@ impl State {
     }
 
     /// epoch.lua
-    fn enter(&mut self, ask: &Ask, clock: &ManualClock) -> Asked<(Stamp, Now)> {
+    fn enter(
+        &mut self,
+        ask: &Ask,
+        about: Option<&EndpointId>,
+        clock: &ManualClock,
+    ) -> Asked<(Stamp, Now)> {
         // No two calls in the same microsecond, as on a real server.
         self.wall_ahead_us += 1;
         self.forget_expired(clock);
         let now = self.now_us(clock);
         let hold = micros(ask.term.hold_off());
+        let role = about.filter(|_| self.of_roles);
+        let agreed = match role {
+            Some(role) => self.data.timings.get(role).copied(),
+            None => self.data.epoch.map(|it| it.lease_ttl),
+        };
         let mut before = self.data.epoch;
-        if let Some(it) = before.filter(|it| it.lease_ttl != ask.term.ttl) {
-            let granted_nothing =
-                it.replid == self.replid && now < it.since_us + micros(it.lease_ttl);
-            if ask.epoch == Epoch(0) || ask.term.ttl < it.lease_ttl || !granted_nothing {
-                return Err(StoreError {
-                    op: "join the fleet on",
-                    target: "the store".into(),
-                    fault: Fault::Misconfigured,
-                    reason: format!(
-                        "--lease-ttl {:?}, the fleet has {:?}",
-                        ask.term.ttl, it.lease_ttl
-                    ),
-                });
+        if let (Some(it), Some(agreed)) = (before, agreed.filter(|it| *it != ask.term.ttl)) {
+            let granted_nothing = it.replid == self.replid && now < it.since_us + micros(agreed);
+            if ask.epoch == Epoch(0) || ask.term.ttl < agreed || !granted_nothing {
+                return Err(other_timing(ask.term.ttl, agreed));
             }
             before = None;
+        }
+        if let Some(role) = role {
+            self.data.timings.insert(role.clone(), ask.term.ttl);
         }
         let mut epoch = match before {
             Some(it)
@@ -93,14 +126,14 @@ impl State {
     }
 
     /// A verb over many items, refused as a whole when it was decided under another epoch.
-    pub(crate) fn for_each<I, T>(
+    pub(crate) fn for_each<I: About, T>(
         &mut self,
         ask: &Ask,
         clock: &ManualClock,
         items: &[I],
         mut verb: impl FnMut(&mut Self, &I, Now) -> T,
     ) -> Asked<Reply<Vec<T>>> {
-        let (stamp, now) = self.enter(ask, clock)?;
+        let (stamp, now) = self.enter(ask, items.first().map(About::about), clock)?;
         let named = stamp.epoch == ask.epoch;
         let answer = named.then(|| items.iter().map(|it| verb(self, it, now)).collect());
         Ok(Reply { stamp, answer })
@@ -114,7 +147,7 @@ impl State {
         weight: Weight,
         clock: &ManualClock,
     ) -> Asked<Reply<Beat>> {
-        let (stamp, now) = self.enter(ask, clock)?;
+        let (stamp, now) = self.enter(ask, None, clock)?;
         if now.late {
             return Ok(Reply { stamp, answer: None });
         }
@@ -129,15 +162,57 @@ impl State {
         Ok(Reply { stamp, answer: Some(Beat { unbroken: before.is_some(), weight }) })
     }
 
+    /// The end of epoch.lua
+    fn beat_for_role(&mut self, ask: &Ask, now: Now) {
+        if self.of_roles {
+            let lasts = micros(ask.term.ttl + BEAT_EXTRA);
+            let before = self.data.beats.get(&ask.instance).map_or(0, |it| it.1);
+            let until = before.max(now.us + lasts);
+            self.data.beats.insert(ask.instance.clone(), (now.us / 1_000, until));
+        }
+    }
+
+    /// acquire.lua, `is_dead`
+    fn is_dead(&self, owner: &InstanceId, ask: &Ask, now: Now) -> bool {
+        if !self.of_roles {
+            return !self.data.nodes.contains_key(owner);
+        }
+        let beaten = self.data.beats.get(owner);
+        beaten.is_some_and(|it| is_stale(now.us, it.0, ask.term.ttl))
+    }
+
+    /// seats.lua
+    pub(crate) fn seat(&mut self, role: &EndpointId, clock: &ManualClock) -> Seat {
+        self.forget_expired(clock);
+        let now = self.now_us(clock);
+        let ttl = self.data.timings.get(role).copied();
+        if let (Some(ttl), Some(lease)) = (ttl, self.data.leases.get_mut(role)) {
+            lease.1 = lease.1.min(now + micros(ttl));
+        }
+        let leader = self.data.leases.get(role).map(|it| self.lasting(it, clock));
+        let beat = leader.as_ref().and_then(|it| self.data.beats.get(&it.it));
+        let term = FenceToken(self.data.results.get(role).map_or(0, |it| it.granted));
+        Seat {
+            is_stale: beat.zip(ttl).is_some_and(|(beat, ttl)| is_stale(now, beat.0, ttl)),
+            beaten: beat.map(|it| Duration::from_micros(now.saturating_sub(it.0 * 1_000))),
+            leader,
+            term,
+            led_for: now.checked_sub(term.0).map(Duration::from_micros),
+            ttl,
+        }
+    }
+
     /// acquire.lua
     pub(crate) fn acquire(&mut self, ask: &Ask, endpoint: &EndpointId, now: Now) -> Acquire {
         let ttl = micros(ask.term.ttl);
-        let grant = match self.data.leases.get_mut(endpoint) {
+        let owner = self.owner(endpoint);
+        let grant = match &owner {
             None => Grant::Free,
-            Some((owner, _)) if *owner == ask.instance => Grant::Adopted,
-            Some((owner, until)) => {
-                if now.holding_off || self.data.nodes.contains_key(owner) {
-                    *until = (*until).min(now.us + ttl);
+            Some(owner) if *owner == ask.instance => Grant::Adopted,
+            Some(owner) => {
+                if now.holding_off || !self.is_dead(owner, ask, now) {
+                    let until = self.data.leases.get_mut(endpoint).map(|it| &mut it.1);
+                    until.into_iter().for_each(|it| *it = (*it).min(now.us + ttl));
                     return Acquire::HeldBy(owner.clone());
                 }
                 Grant::Takeover
@@ -146,7 +221,7 @@ impl State {
         if now.holding_off {
             return Acquire::HoldOff;
         }
-        if !self.data.nodes.contains_key(&ask.instance) {
+        if !self.of_roles && !self.data.nodes.contains_key(&ask.instance) {
             return Acquire::NoHeartbeat;
         }
         if now.late {
@@ -157,6 +232,15 @@ impl State {
         result.granted = (result.granted + 1).max(now.us).max(floor);
         let (fence, polled_at_ms) = (FenceToken(result.granted), result.started_at_ms);
         self.data.leases.insert(endpoint.clone(), (ask.instance.clone(), now.us + ttl));
+        self.beat_for_role(ask, now);
+        if self.of_roles {
+            let last = self.data.leaders.insert(endpoint.clone(), ask.instance.clone());
+            for predecessor in [last, owner].into_iter().flatten() {
+                if predecessor != ask.instance {
+                    self.data.beats.remove(&predecessor);
+                }
+            }
+        }
         Acquire::Granted { fence, grant, polled_at_ms }
     }
 
@@ -180,6 +264,7 @@ impl State {
         result.granted = fence.0;
         let until = now.us + micros(ask.term.ttl);
         self.data.leases.insert(endpoint.clone(), (ask.instance.clone(), until));
+        self.beat_for_role(ask, now);
         if owner.is_some() { Renew::Extended } else { Renew::Reclaimed }
     }
 
@@ -222,6 +307,9 @@ impl State {
         }
         result.granted = tenure.fence.0 + 1;
         self.data.leases.remove(&tenure.endpoint);
+        if owner.is_some() {
+            self.data.beats.remove(me);
+        }
         if owner.is_some() { Release::Released } else { Release::NotOwner }
     }
 
@@ -319,6 +407,16 @@ impl State {
             other => other.clone(),
         })
     }
+}
+
+fn is_stale(now_us: u64, beaten_ms: u64, ttl: Duration) -> bool {
+    now_us.saturating_sub(beaten_ms * 1_000) > micros(ttl + BEAT_EXTRA)
+}
+
+fn other_timing(ours: Duration, theirs: Duration) -> StoreError {
+    let reason = format!("--lease-ttl {ours:?}, the fleet has {theirs:?}");
+    let (op, target) = ("join the fleet on", "the store".into());
+    StoreError { op, target, fault: Fault::Misconfigured, reason }
 }
 
 pub(crate) fn micros(duration: Duration) -> u64 {

@@ -25,6 +25,8 @@ type Deed = Box<dyn FnOnce(&mut State, &ManualClock) + Send>;
 
 pub(crate) struct State {
     pub(crate) up: bool,
+    /// What is leased here are roles.
+    pub(crate) of_roles: bool,
     pub(crate) replid: u64,
     /// How far the server's wall clock is ahead of the manual one, in microseconds.
     pub(crate) wall_ahead_us: i64,
@@ -56,6 +58,12 @@ pub(crate) struct Data {
     pub(crate) drains: BTreeSet<String>,
     /// Who was asked, and who asks: for what, until when.
     pub(crate) asks: BTreeMap<(InstanceId, InstanceId), (Wake, u64)>,
+    /// The life of each role.
+    pub(crate) timings: BTreeMap<EndpointId, Duration>,
+    /// Who led each role last.
+    pub(crate) leaders: BTreeMap<EndpointId, InstanceId>,
+    /// When each leader's heartbeat was written, in milliseconds, and until when it lasts.
+    pub(crate) beats: BTreeMap<InstanceId, (u64, u64)>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -80,8 +88,18 @@ const WALL_START_US: i64 = 1_700_000_000_000_000;
 impl MemoryServer {
     /// An empty server that is up.
     pub fn new(clock: &Arc<ManualClock>) -> Arc<Self> {
+        Self::of(clock, false)
+    }
+
+    /// The same for roles.
+    pub fn of_roles(clock: &Arc<ManualClock>) -> Arc<Self> {
+        Self::of(clock, true)
+    }
+
+    fn of(clock: &Arc<ManualClock>, of_roles: bool) -> Arc<Self> {
         let state = State {
             up: true,
+            of_roles,
             replid: 1,
             wall_ahead_us: WALL_START_US,
             data: Data::default(),
@@ -193,6 +211,22 @@ impl MemoryServer {
         state.tell_node(instance);
     }
 
+    /// When the heartbeat of a leader was written, by the server's clock in milliseconds.
+    pub fn leader_beat(&self, leader: &InstanceId) -> Option<u64> {
+        self.state.lock().data.beats.get(leader).map(|it| it.0)
+    }
+
+    /// Sets when the heartbeat of a leader was written, and keeps it, as an operator might; `None` deletes it.
+    pub fn set_leader_beat(&self, leader: &InstanceId, ago: Option<Duration>) {
+        let mut state = self.state.lock();
+        let now = state.now_us(&self.clock);
+        state.data.beats.remove(leader);
+        if let Some(ago) = ago {
+            let written_ms = now.saturating_sub(micros(ago)) / 1_000;
+            state.data.beats.insert(leader.clone(), (written_ms, u64::MAX));
+        }
+    }
+
     /// Adds to or takes from the drain set.
     pub fn set_drain(&self, name: &str, drained: bool) {
         let mut state = self.state.lock();
@@ -279,6 +313,7 @@ impl State {
         let now = self.now_us(clock);
         self.data.leases.retain(|_, it| it.1 > now);
         self.data.asks.retain(|_, it| it.1 > now);
+        self.data.beats.retain(|_, it| it.1 > now);
         // Nobody is told: Redis may take its time to notice that a key has expired.
         self.data.nodes.retain(|_, it| it.1 > now);
     }

@@ -1,0 +1,24 @@
+-- seats: how roles stand. Cuts short what a clock that was set back would keep for ages.
+-- KEYS  1 epoch  then the roles' keys        ARGV  1 prefix of heartbeats  2 extra_ms of a heartbeat  then the suffixes
+-- reply  now_us  then per role  {leader or '', left_ms, beaten_ms or -1, stale (1/0), term, ttl_ms}; -1 for an unknown TTL
+local time = redis.call('TIME')
+local now_us = tonumber(time[1]) * 1000000 + tonumber(time[2])
+local out = {now_us}
+
+local function seat(key, suffix)
+  local seen = redis.call('HMGET', KEYS[1], 'lease_ttl_ms' .. suffix, 'term' .. suffix)
+  local ttl, term = tonumber(seen[1]), tonumber(seen[2]) or 0
+  local leader = redis.pcall('GET', key)
+  if type(leader) ~= 'string' then return {'', 0, -1, 0, term, ttl or -1} end
+  local left = redis.call('PTTL', key)
+  if ttl and (left < 0 or left > ttl) then
+    redis.pcall('PEXPIRE', key, ttl)
+    left = ttl
+  end
+  local beaten = tonumber(redis.pcall('GET', ARGV[1] .. leader))
+  local stale = beaten and ttl and now_us / 1000 - beaten > ttl + tonumber(ARGV[2])
+  return {leader, left, beaten or -1, stale and 1 or 0, term, ttl or -1}
+end
+
+for i = 2, #KEYS do out[i] = seat(KEYS[i], ARGV[i + 1]) end
+return out
