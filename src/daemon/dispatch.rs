@@ -6,7 +6,7 @@ use std::time::Duration;
 use crossbeam_channel::Sender;
 
 use crate::clock::Moment;
-use crate::daemon::report::Reporter;
+use crate::daemon::report::{Hearer, Reporter};
 use crate::event::Event;
 use crate::model::{Session, Tenure};
 use crate::pipeline::ownership::OwnershipTable;

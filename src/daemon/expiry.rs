@@ -5,25 +5,24 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::daemon::report::Reporter;
+use crate::daemon::report::Hearer;
 use crate::pipeline::ownership::OwnershipTable;
 
 /// The thread `expiry`: wakes at the next deadline.
 pub struct Expiry {
     table: Arc<OwnershipTable>,
-    reporter: Reporter,
+    hearer: Box<dyn Hearer>,
 }
 
 impl Expiry {
-    /// Watches over `table`.
-    pub fn new(table: Arc<OwnershipTable>) -> Self {
-        let reporter = Reporter::new(&table);
-        Self { table, reporter }
+    /// Watches over `table`, and tells what ends.
+    pub fn new(table: Arc<OwnershipTable>, hearer: impl Hearer + 'static) -> Self {
+        Self { table, hearer: Box::new(hearer) }
     }
 
     /// Ends what is past its deadline; how long until the next one can be.
     pub fn step(&self) -> Duration {
-        self.reporter.lost(&self.table.expire());
+        self.hearer.lost(&self.table.expire());
         // Well within the margin, whatever is gained meanwhile and whatever the VM slept through: a wait
         // stands still in a suspend, the deadline does not.
         let rhythm = self.table.rhythm();

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use crate::daemon::report::Reporter;
+use crate::daemon::report::{Hearer, Reporter};
 use crate::event::Event;
 use crate::model::Weight;
 use crate::pipeline::ownership::OwnershipTable;

@@ -225,8 +225,8 @@ fn keep(
     let (source, when) = stop();
     let mut keeping = (source, Vec::new());
     let reporter = Reporter::new(table).renewals(log_renewals);
+    let expiry = Expiry::new(Arc::clone(table), reporter.clone());
     let renewal = Renewal::new(Arc::clone(line), Arc::clone(table), reporter);
-    let expiry = Expiry::new(Arc::clone(table));
     let (moving, clock) = (Arc::clone(progress), Arc::clone(table));
     let renew = move || {
         moving.mark(Part::Renewal, clock.now());
@@ -238,7 +238,7 @@ fn keep(
 }
 
 /// Tries until it works, is hopeless, or is no longer wanted.
-fn wait_for_store(
+pub(crate) fn wait_for_store(
     table: &OwnershipTable,
     until: Option<&Stop>,
     attempt: impl Fn() -> Result<(), StoreError>,

@@ -56,7 +56,7 @@ use crate::pipeline::ownership::OwnershipTable;
 use crate::pipeline::poll::Poller;
 use crate::pipeline::publish::Outbox;
 use crate::pipeline::schedule::Pace;
-use crate::store::Store;
+use crate::store::{Changes, Heard, Store};
 
 const CHANGES_MAX: usize = 1_024;
 const NUDGES_MAX: usize = 256;
@@ -243,7 +243,18 @@ fn run_watch(
     when: Stop,
 ) -> io::Result<Thread> {
     let (me, timeout) = (table.instance().clone(), table.rhythm().store_timeout);
-    let mut watch = Watch::new(Arc::clone(line), me, timeout, nudges, beat_now);
+    let nudge = move |nudge: Nudge| {
+        if let Nudge::Heard(Heard::Changed(Changes { drain: true, .. }) | Heard::Everything) =
+            &nudge
+        {
+            // Who is to hold nothing is said by the beat. One that waits already is enough.
+            let _ = beat_now.try_send(());
+        }
+        // Waits while reconcile is busy: what was dropped here could be missed for minutes. The server
+        // hangs up on an ear that does not listen, and then everything is looked at.
+        let _ = nudges.send(nudge);
+    };
+    let mut watch = Watch::new(Arc::clone(line), me, timeout, nudge);
     Thread::steps("watch", when, move || watch.step())
 }
 

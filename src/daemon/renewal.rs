@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::daemon::report::Reporter;
+use crate::daemon::report::Hearer;
 use crate::pipeline::ownership::OwnershipTable;
 use crate::store::{BATCH_MAX, Store};
 
@@ -11,13 +11,17 @@ use crate::store::{BATCH_MAX, Store};
 pub struct Renewal {
     store: Arc<dyn Store>,
     table: Arc<OwnershipTable>,
-    reporter: Reporter,
+    hearer: Box<dyn Hearer>,
 }
 
 impl Renewal {
-    /// Renews what `table` holds.
-    pub fn new(store: Arc<dyn Store>, table: Arc<OwnershipTable>, reporter: Reporter) -> Self {
-        Self { store, table, reporter }
+    /// Renews what `table` holds, and tells what comes of it.
+    pub fn new(
+        store: Arc<dyn Store>,
+        table: Arc<OwnershipTable>,
+        hearer: impl Hearer + 'static,
+    ) -> Self {
+        Self { store, table, hearer: Box::new(hearer) }
     }
 
     /// Renews one batch; how long to wait for the next.
@@ -27,8 +31,8 @@ impl Renewal {
             Ok(reply) => self.table.renewed(&question, &items, &reply),
             Err(error) => self.table.unanswered(&items, &error.to_string()),
         };
-        self.reporter.applied(&applied);
-        self.reporter.round(&applied, self.table.len());
+        self.hearer.applied(&applied);
+        self.hearer.round(&applied, self.table.len());
         self.wait()
     }
 

@@ -9,6 +9,18 @@ use std::time::Duration;
 /// Above this many held leases, `auto` sums a round up instead of naming each.
 const EACH_MAX: usize = 100;
 
+/// Hears what became of leases, from the threads that keep them.
+pub trait Hearer: Send + Sync {
+    /// Everything a round of answers did, but the renewals that went well.
+    fn applied(&self, applied: &Applied);
+
+    /// The renewals that went well, of so many held.
+    fn round(&self, applied: &Applied, held: usize);
+
+    /// What ended against our will.
+    fn lost(&self, lost: &[Lost]);
+}
+
 /// Speaks for one instance.
 #[derive(Clone, Debug)]
 pub struct Reporter {
@@ -33,9 +45,10 @@ impl Reporter {
     pub fn say(&self, event: &Event<'_>) {
         event.log(&self.me);
     }
+}
 
-    /// Everything but the renewals that went well.
-    pub fn applied(&self, applied: &Applied) {
+impl Hearer for Reporter {
+    fn applied(&self, applied: &Applied) {
         for tenure in &applied.reclaimed {
             let (endpoint, fence) = (&tenure.endpoint, tenure.fence);
             self.say(&Event::LeaseReclaimed { endpoint, fence });
@@ -49,8 +62,7 @@ impl Reporter {
         }
     }
 
-    /// What ended against our will.
-    pub fn lost(&self, lost: &[Lost]) {
+    fn lost(&self, lost: &[Lost]) {
         for Lost { tenure, loss } in lost {
             let (reason, owner) = match loss {
                 Loss::Expired => ("expired", None),
@@ -61,8 +73,8 @@ impl Reporter {
         }
     }
 
-    /// The renewals that went well: by name, or as counts when there are many.
-    pub fn round(&self, applied: &Applied, held: usize) {
+    /// By name, or as counts when there are many.
+    fn round(&self, applied: &Applied, held: usize) {
         let each = match self.renewals {
             LogRenewals::Each => true,
             LogRenewals::Summary => false,

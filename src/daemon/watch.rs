@@ -3,11 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crossbeam_channel::Sender;
-
 use crate::daemon::reconcile::Nudge;
 use crate::model::InstanceId;
-use crate::store::{Changes, Ear, Heard, Store, Wake};
+use crate::store::{Ear, Store, Wake};
 
 /// How long one wait for a word lasts, and so how long a stop may take.
 const WAIT: Duration = Duration::from_millis(200);
@@ -17,22 +15,20 @@ pub struct Watch {
     store: Arc<dyn Store>,
     me: InstanceId,
     timeout: Duration,
-    nudges: Sender<Nudge>,
-    beat_now: Sender<()>,
+    nudge: Box<dyn FnMut(Nudge) + Send>,
     ear: Option<Box<dyn Ear>>,
     told: bool,
 }
 
 impl Watch {
-    /// Listens for `me`. Reconcile hears all of it, the heartbeat of changes to who is to hold nothing.
+    /// Listens for `me` and passes everything on, in order.
     pub fn new(
         store: Arc<dyn Store>,
         me: InstanceId,
         timeout: Duration,
-        nudges: Sender<Nudge>,
-        beat_now: Sender<()>,
+        nudge: impl FnMut(Nudge) + Send + 'static,
     ) -> Self {
-        Self { store, me, timeout, nudges, beat_now, ear: None, told: false }
+        Self { store, me, timeout, nudge: Box::new(nudge), ear: None, told: false }
     }
 
     /// Waits for a word and passes it on; how long to wait before the next try.
@@ -52,7 +48,7 @@ impl Watch {
         };
         match heard {
             Ok(heard) => {
-                heard.into_iter().for_each(|it| self.pass_on(it));
+                heard.into_iter().for_each(|it| (self.nudge)(Nudge::Heard(it)));
                 Duration::ZERO
             }
             Err(_) => {
@@ -66,20 +62,6 @@ impl Watch {
 
     fn tell(&mut self, changes: bool) {
         self.told = true;
-        self.nudge(Nudge::Listening { changes });
-    }
-
-    fn pass_on(&self, heard: Heard) {
-        if matches!(heard, Heard::Changed(Changes { drain: true, .. }) | Heard::Everything) {
-            // One that waits already is enough.
-            let _ = self.beat_now.try_send(());
-        }
-        self.nudge(Nudge::Heard(heard));
-    }
-
-    fn nudge(&self, nudge: Nudge) {
-        // Waits while reconcile is busy: what was dropped here could be missed for minutes. The server
-        // hangs up on an ear that does not listen, and then everything is looked at.
-        let _ = self.nudges.send(nudge);
+        (self.nudge)(Nudge::Listening { changes });
     }
 }

@@ -26,6 +26,14 @@ pub(crate) struct Pulse {
 }
 
 impl Pulse {
+    /// For roles: a leader's heartbeat is written by what renews the role and lasts longer, so that the
+    /// role's own deadline always comes first.
+    pub(crate) fn of_renewals() -> Self {
+        let pulse = Self::default();
+        pulse.valid_until.store(Moment::FOREVER.as_nanos(), Ordering::SeqCst);
+        pulse
+    }
+
     /// A heartbeat asked for at `sent` was answered at `now`. Only the heartbeat thread confirms.
     ///
     /// A generation ends with a lapse, and when the key had vanished within one life of the store:

@@ -144,6 +144,12 @@ impl OwnershipTable {
         }
     }
 
+    /// The same for a role, whose heartbeat is part of its renewal (R13).
+    pub fn of_role(me: InstanceId, rhythm: Rhythm, clock: Arc<dyn Clock>, new_fleet: bool) -> Self {
+        let pulse = Arc::new(Pulse::of_renewals());
+        Self { pulse, ..Self::new(me, rhythm, clock, new_fleet) }
+    }
+
     /// Whose table this is.
     pub fn instance(&self) -> &InstanceId {
         &self.me

@@ -252,7 +252,7 @@ impl Cluster {
         Member {
             heartbeat: Heartbeat::new(Arc::clone(line), share(), Weight(1), RENEW),
             renewal: Renewal::new(Arc::clone(line), share(), reporter),
-            expiry: Expiry::new(share()),
+            expiry: Expiry::new(share(), Reporter::new(&table)),
             reconcile: Reconcile::new(Arc::clone(line), share(), change, TTL, TTL),
             dispatch: Dispatch::new(Arc::clone(line), share(), pace, job, 16),
             poller: PollerThread::new(Arc::new(recorder), share(), sample, done, nudge.clone()),
