@@ -12,7 +12,7 @@ use std::io::Read;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::model::{Term, Weight};
+use crate::model::{Role, Term, Weight};
 
 pub use crate::config::duration::{DurationError, parse_duration};
 pub use crate::config::error::ConfigError;
@@ -47,6 +47,13 @@ pub struct Config {
     pub weight: u32,
     pub host_name: String,
     pub drain_timeout: Duration,
+    pub leader_prefix: String,
+    pub leader_heartbeat_prefix: Option<String>,
+    pub election_interval: Duration,
+    pub startup_jitter: Duration,
+    pub priority: u32,
+    pub no_candidate: bool,
+    pub lead: Vec<Role>,
     pub new_fleet: bool,
     pub min_replicas: u32,
     pub runtime_dir: Option<PathBuf>,
@@ -109,6 +116,13 @@ impl Default for Config {
             weight: 1,
             host_name: host_name.filter(|it| !it.is_empty()).unwrap_or_else(|| "localhost".into()),
             drain_timeout: Duration::from_secs(10),
+            leader_prefix: "leader".into(),
+            leader_heartbeat_prefix: None,
+            election_interval: Duration::from_secs(15),
+            startup_jitter: Duration::ZERO,
+            priority: 0,
+            no_candidate: false,
+            lead: Vec::new(),
             new_fleet: false,
             min_replicas: 0,
             runtime_dir: None,
@@ -154,7 +168,17 @@ impl Config {
         }
         check_duration("--store-timeout", self.store_timeout, MS_10, HOUR)?;
         check_prefix("--prefix", &self.prefix)?;
+        check_prefix("--leader-prefix", &self.leader_prefix)?;
+        if self.prefix == self.leader_prefix {
+            return Err(ConfigError::PrefixesEqual { prefix: self.prefix });
+        }
         Ok(self)
+    }
+
+    /// What the names of leaders' heartbeats begin with.
+    pub fn leader_heartbeat_prefix(&self) -> String {
+        let usual = || format!("{}:heartbeat:", self.leader_prefix);
+        self.leader_heartbeat_prefix.clone().unwrap_or_else(usual)
     }
 
     /// Puts the password from its file into the URL. The one step that reads anything.
@@ -202,6 +226,8 @@ impl Config {
             ("--timeout", self.timeout, Duration::from_millis(1), HOUR),
             ("--light-interval", self.light_interval, MS_10, DAY),
             ("--drain-timeout", self.drain_timeout, Duration::ZERO, HOUR),
+            ("--election-interval", self.election_interval, MS_10, HOUR),
+            ("--startup-jitter", self.startup_jitter, Duration::ZERO, HOUR),
         ];
         for (flag, value, min, max) in durations {
             check_duration(flag, value, min, max)?;

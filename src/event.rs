@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use log::Level;
 
-use crate::model::{EndpointId, FenceToken, InstanceId};
+use crate::model::{EndpointId, FenceToken, InstanceId, Role};
 
 /// Something an operator or a script may want to know.
 #[expect(missing_docs, reason = "names and fields are the ones CONTRACT.md fixes")]
@@ -46,6 +46,14 @@ pub enum Event<'a> {
     HeartbeatFailed { error: &'a dyn fmt::Display },
     HeartbeatResumed,
     ManagerUnreachable { error: &'a dyn fmt::Display },
+    LeaderCandidate { role: &'a Role },
+    LeaderElected { role: &'a Role, term: FenceToken },
+    LeaderFollower { role: &'a Role, leader: Option<&'a InstanceId> },
+    LeaderElectionFailed { role: &'a Role, error: &'a dyn fmt::Display },
+    LeaderUncertain { role: &'a Role, term: FenceToken, error: &'a dyn fmt::Display },
+    LeaderReclaimed { role: &'a Role, term: FenceToken },
+    LeaderLost { role: &'a Role, term: FenceToken, reason: &'a str, owner: Option<&'a InstanceId> },
+    LeaderResigned { role: &'a Role, term: FenceToken, heir: Option<&'a InstanceId> },
 }
 
 impl Event<'_> {
@@ -84,6 +92,14 @@ impl Event<'_> {
             Self::HeartbeatFailed { .. } => "heartbeat.failed",
             Self::HeartbeatResumed => "heartbeat.resumed",
             Self::ManagerUnreachable { .. } => "manager.unreachable",
+            Self::LeaderCandidate { .. } => "leader.candidate",
+            Self::LeaderElected { .. } => "leader.elected",
+            Self::LeaderFollower { .. } => "leader.follower",
+            Self::LeaderElectionFailed { .. } => "leader.election_failed",
+            Self::LeaderUncertain { .. } => "leader.uncertain",
+            Self::LeaderReclaimed { .. } => "leader.reclaimed",
+            Self::LeaderLost { .. } => "leader.lost",
+            Self::LeaderResigned { .. } => "leader.resigned",
         }
     }
 
@@ -105,7 +121,9 @@ impl Event<'_> {
             | Self::SessionInvalid { .. }
             | Self::PlacementStuck { .. }
             | Self::HeartbeatFailed { .. }
-            | Self::ManagerUnreachable { .. } => Level::Warn,
+            | Self::ManagerUnreachable { .. }
+            | Self::LeaderUncertain { .. }
+            | Self::LeaderLost { .. } => Level::Warn,
             _ => Level::Info,
         }
     }
@@ -122,6 +140,33 @@ impl Event<'_> {
             }
             Self::PollUnpublished { endpoint, fence, error } => {
                 line.put("endpoint", endpoint)?.put("fence", fence)?.put("error", error)?;
+            }
+            _ => (),
+        }
+        Ok(())
+    }
+
+    fn leader_fields(&self, line: &mut Fields<'_, '_>) -> fmt::Result {
+        match self {
+            Self::LeaderCandidate { role } => line.put("role", role)?.end(),
+            Self::LeaderElected { role, term } | Self::LeaderReclaimed { role, term } => {
+                line.put("role", role)?.put("term", term)?;
+            }
+            Self::LeaderFollower { role, leader } => {
+                line.put("role", role)?.maybe("leader", leader)?;
+            }
+            Self::LeaderElectionFailed { role, error } => {
+                line.put("role", role)?.put("error", error)?;
+            }
+            Self::LeaderUncertain { role, term, error } => {
+                line.put("role", role)?.put("term", term)?.put("error", error)?;
+            }
+            Self::LeaderLost { role, term, reason, owner } => {
+                line.put("role", role)?.put("term", term)?.put("reason", reason)?;
+                line.maybe("owner", owner)?;
+            }
+            Self::LeaderResigned { role, term, heir } => {
+                line.put("role", role)?.put("term", term)?.maybe("heir", heir)?;
             }
             _ => (),
         }
@@ -200,6 +245,14 @@ impl fmt::Display for Event<'_> {
             Self::DaemonStopping { reason } | Self::PlacementStuck { reason } => {
                 line.put("reason", reason)?;
             }
+            Self::LeaderCandidate { .. }
+            | Self::LeaderElected { .. }
+            | Self::LeaderFollower { .. }
+            | Self::LeaderElectionFailed { .. }
+            | Self::LeaderUncertain { .. }
+            | Self::LeaderReclaimed { .. }
+            | Self::LeaderLost { .. }
+            | Self::LeaderResigned { .. } => self.leader_fields(&mut line)?,
         }
         Ok(())
     }

@@ -19,6 +19,7 @@ pub mod store;
 pub mod pipeline;
 pub mod daemon;
 pub mod manager;
+pub mod election;
 
 pub use crate::config::Config;
 pub use crate::daemon::Daemon;

@@ -45,6 +45,8 @@ pub enum ConfigError {
     Prefix { flag: &'static str },
     /// Session keys and coordination keys could be taken for each other.
     PrefixesOverlap { prefix: String, session_prefix: String },
+    /// The keys of leaders and those of pollers would be the same.
+    PrefixesEqual { prefix: String },
     /// A host name that cannot be part of an instance id.
     HostName,
     /// A poll command without a program.
@@ -103,6 +105,10 @@ impl fmt::Display for ConfigError {
                 write!(f, "--session-prefix {session_prefix:?} and --prefix {prefix:?} mix ")?;
                 write!(f, "sessions up with the keys {prefix}:lease:… and their like: choose a ")?;
                 write!(f, "session prefix such as session: or {prefix}:session:")
+            }
+            Self::PrefixesEqual { prefix } => {
+                write!(f, "--prefix and --leader-prefix are both {prefix}: ")?;
+                write!(f, "leaders and pollers need keys of their own")
             }
             Self::HostName => {
                 write!(f, "--host-name must be 1 to {HOST_NAME_BYTES_MAX} bytes without spaces, ")?;

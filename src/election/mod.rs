@@ -1,0 +1,236 @@
+//! One leader per role. An election is a lease whose name is a role: the same scripts, deadlines and
+//! hold-off, and the fence is called *term*.
+//!
+//! ```no_run
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use leasehold::election::LeaderElection;
+//!
+//! let election = LeaderElection::builder("cleanup")?.redis("redis://127.0.0.1:6379")?.start()?;
+//! loop {
+//!     // Only on the leader; the role is not handed over before the closure has ended.
+//!     election.run_if_leader(|duty| println!("cleaning up in term {}", duty.term()));
+//!     # break;
+//! }
+//! # Ok(()) }
+//! ```
+//!
+//! Does not fence what a leader does: send [`Duty::term`] along with every effect that must not come from a
+//! leader of the past. A leader that was frozen can be in the middle of something when it wakes; it learns
+//! from [`LeaderElection::is_leader`] that it leads no more, but nobody can call back what it had begun.
+
+mod builder;
+pub mod candidate;
+pub mod hub;
+mod listeners;
+pub mod office;
+
+use std::io;
+use std::time::Duration;
+use std::{fmt, sync::Arc};
+
+use crossbeam_channel::Receiver;
+
+use crate::model::{FenceToken, InstanceId, Role};
+
+pub use crate::election::builder::{BuildError, ElectionBuilder};
+pub use crate::election::candidate::Candidacy;
+pub use crate::election::hub::{Elections, RoleLines};
+pub use crate::election::listeners::Registration;
+pub use crate::election::office::{Duty, Office};
+
+/// What this instance is for a role.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum State {
+    /// Another leads, or this one cannot or will not.
+    Follower,
+    /// Nobody leads, and this one stands.
+    Candidate,
+    /// This one leads.
+    Leader,
+}
+
+/// Why a leadership ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LossReason {
+    /// It could not be renewed in time.
+    Expired,
+    /// Somebody else leads.
+    Taken(InstanceId),
+    /// It is gone and cannot be reclaimed.
+    Gone,
+    /// It was given up.
+    Resigned,
+}
+
+/// What listeners are told, in the order in which it happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ElectionEvent {
+    /// Told of every change of state, before what follows from it.
+    StateChanged {
+        /// Of which role.
+        role: Role,
+        /// What it was.
+        from: State,
+        /// What it is.
+        to: State,
+    },
+    /// This instance leads.
+    LeadershipAcquired {
+        /// Which role.
+        role: Role,
+        /// Under which term.
+        term: FenceToken,
+    },
+    /// This instance leads no more.
+    LeadershipLost {
+        /// Which role.
+        role: Role,
+        /// The term that is over.
+        term: FenceToken,
+        /// Why.
+        reason: LossReason,
+    },
+    /// This instance stood, and was not elected.
+    ElectionFailed {
+        /// For which role.
+        role: Role,
+        /// Who was, if anybody.
+        winner: Option<InstanceId>,
+        /// Why, in a sentence.
+        reason: String,
+    },
+}
+
+/// An instance that stands for a role until it is stopped or dropped.
+pub struct LeaderElection {
+    office: Arc<Office>,
+    ended: Receiver<()>,
+    // After the office: the threads that keep it must outlive it.
+    elections: Elections,
+}
+
+impl LeaderElection {
+    /// Stands for `role`, with every setting at its default.
+    pub fn builder(role: &str) -> Result<ElectionBuilder, BuildError> {
+        ElectionBuilder::new(role)
+    }
+
+    pub(crate) fn new(office: Arc<Office>, elections: Elections, ended: Receiver<()>) -> Self {
+        Self { office, ended, elections }
+    }
+
+    /// Whether this instance may act as the leader, right now. Never true after the role could have moved;
+    /// false also while a renewal has gone unanswered, until one is answered.
+    pub fn is_leader(&self) -> bool {
+        self.office.is_leader()
+    }
+
+    /// What this instance is.
+    pub fn state(&self) -> State {
+        self.office.state()
+    }
+
+    /// The term it leads under, while [`Self::is_leader`].
+    pub fn term(&self) -> Option<FenceToken> {
+        self.office.term()
+    }
+
+    /// Who leads, as far as known.
+    pub fn leader(&self) -> Option<InstanceId> {
+        self.office.leader()
+    }
+
+    /// What it stands for.
+    pub fn role(&self) -> &Role {
+        self.office.role()
+    }
+
+    /// Who stands.
+    pub fn instance_id(&self) -> &InstanceId {
+        self.elections.instance_id()
+    }
+
+    /// Calls `listener` for every event from now on, in order, on a thread of its own. It may take its time.
+    pub fn listen(
+        &self,
+        listener: impl FnMut(&ElectionEvent) + Send + 'static,
+    ) -> io::Result<Registration> {
+        self.office.listeners.add(Box::new(listener))
+    }
+
+    /// The same on the thread that caused the event. Keep it short: nothing is elected, renewed or ended
+    /// for this role meanwhile.
+    pub fn listen_inline(
+        &self,
+        listener: impl FnMut(&ElectionEvent) + Send + 'static,
+    ) -> Registration {
+        self.office.listeners.add_inline(Box::new(listener))
+    }
+
+    /// Runs `work` if this instance leads; `None` if not. The role is not handed over before it has ended,
+    /// but it can be lost: `work` asks [`Duty::holds`] before each effect.
+    pub fn run_if_leader<T>(&self, work: impl FnOnce(&Duty) -> T) -> Option<T> {
+        self.office.enter().map(|duty| work(&duty))
+    }
+
+    /// Begins some of the leader's work, for whom a closure is too narrow.
+    pub fn enter(&self) -> Option<Duty> {
+        self.office.enter()
+    }
+
+    /// Waits until this instance leads, at most so long; false if it does not.
+    pub fn wait_for_leadership(&self, timeout: Duration) -> bool {
+        self.office.wait_for_leadership(timeout)
+    }
+
+    /// Gives the role up, for somebody else to lead: it stands again after two seconds. Nothing if it
+    /// does not lead. What runs under [`Self::run_if_leader`] ends before it is given back.
+    pub fn resign(&self) {
+        self.office.resign(None);
+    }
+
+    /// Gives the role up and stands no more. Waits for what runs under [`Self::run_if_leader`], so do not
+    /// call it from there. Dropping does the same.
+    pub fn stop(self) {}
+}
+
+impl Drop for LeaderElection {
+    fn drop(&mut self) {
+        self.office.stop();
+        let _ = self.ended.recv();
+        self.office.listeners.close();
+    }
+}
+
+impl fmt::Debug for LeaderElection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "LeaderElection({}, {:?})", self.role(), self.state())
+    }
+}
+
+/// A leadership that was won in a single attempt. Dropping it resigns.
+#[derive(Debug)]
+pub struct Leadership {
+    election: LeaderElection,
+}
+
+impl Leadership {
+    pub(crate) fn of(election: LeaderElection) -> Self {
+        Self { election }
+    }
+
+    /// Whether an effect may happen now. Once lost it does not come back.
+    pub fn holds(&self) -> bool {
+        self.election.is_leader()
+    }
+
+    /// The term, while it holds.
+    pub fn term(&self) -> Option<FenceToken> {
+        self.election.term()
+    }
+
+    /// The election it was won in.
+    pub fn election(&self) -> &LeaderElection {
+        &self.election
+    }
+}

@@ -1,0 +1,339 @@
+//! One role as this instance sees it: whether it leads, who else does, and who is to be told.
+//!
+//! The ownership table decides who leads; this is what follows from it. Every change of state is made here,
+//! under one lock, whichever thread noticed it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crossbeam_channel::Sender;
+use parking_lot::{Condvar, Mutex};
+
+use crate::clock::Moment;
+use crate::daemon::report::Hearer;
+use crate::election::listeners::Listeners;
+use crate::election::{ElectionEvent, LossReason, State};
+use crate::event::Event;
+use crate::model::{FenceToken, InstanceId, Role, Tenure};
+use crate::pipeline::ownership::{Applied, Loss, Lost, OwnershipTable};
+use crate::store::Lasting;
+
+/// One role, shared by the elector, the threads that keep it, and whoever asks.
+pub struct Office {
+    role: Role,
+    table: Arc<OwnershipTable>,
+    inner: Mutex<Inner>,
+    changed: Condvar,
+    pub(crate) listeners: Arc<Listeners>,
+    /// Something to do for the elector.
+    poke: Sender<()>,
+}
+
+struct Inner {
+    state: State,
+    /// Of the leadership that listeners have been told of.
+    term: Option<FenceToken>,
+    /// Who led when last looked, and until when that may be believed.
+    leader: Option<(InstanceId, Moment)>,
+    /// How much of the leader's work is under way.
+    running: usize,
+    /// On its way out, for this one if for anybody.
+    leaving: Option<Option<InstanceId>>,
+    is_stopping: bool,
+}
+
+impl Office {
+    /// An office that nobody is known to hold.
+    pub fn new(role: Role, table: Arc<OwnershipTable>, poke: Sender<()>) -> Arc<Self> {
+        let inner = Inner {
+            state: State::Follower,
+            term: None,
+            leader: None,
+            running: 0,
+            leaving: None,
+            is_stopping: false,
+        };
+        Arc::new(Self {
+            role,
+            table,
+            inner: Mutex::new(inner),
+            changed: Condvar::new(),
+            listeners: Listeners::new(),
+            poke,
+        })
+    }
+
+    /// Which one.
+    pub fn role(&self) -> &Role {
+        &self.role
+    }
+
+    /// The rights and their deadlines.
+    pub fn table(&self) -> &Arc<OwnershipTable> {
+        &self.table
+    }
+
+    /// Whether this instance may act as leader at this moment: the role is confirmed, in time, and not on
+    /// its way out. Read from the table, so that no thread that stands still can make it lie.
+    pub fn is_leader(&self) -> bool {
+        self.table.may_poll(self.role.as_lease())
+    }
+
+    /// The term under which it may.
+    pub fn term(&self) -> Option<FenceToken> {
+        self.table.usable(self.role.as_lease()).map(|it| it.fence)
+    }
+
+    /// The state that listeners know, but never `Leader` past the deadline.
+    pub fn state(&self) -> State {
+        let state = self.inner.lock().state;
+        let held = self.table.holding(self.role.as_lease());
+        let in_time = held.is_some_and(|it| self.table.now() < it.deadline);
+        if state == State::Leader && !in_time { State::Follower } else { state }
+    }
+
+    /// Who leads, as far as known.
+    pub fn leader(&self) -> Option<InstanceId> {
+        if self.is_leader() {
+            return Some(self.table.instance().clone());
+        }
+        let now = self.table.now();
+        self.inner.lock().leader.as_ref().filter(|it| now < it.1).map(|it| it.0.clone())
+    }
+
+    /// Waits for the right to lead, at most so long.
+    pub(crate) fn wait_for_leadership(&self, timeout: Duration) -> bool {
+        let deadline = self.table.now() + timeout;
+        let mut inner = self.inner.lock();
+        while !self.is_leader() {
+            let left = deadline.since(self.table.now());
+            if left.is_zero() || inner.is_stopping {
+                return false;
+            }
+            self.changed.wait_for(&mut inner, left);
+        }
+        true
+    }
+
+    /// Begins some of the leader's work, if it may begin now. The role is not given back before it ends.
+    pub fn enter(self: &Arc<Self>) -> Option<Duty> {
+        let mut inner = self.inner.lock();
+        let tenure = self.table.usable(self.role.as_lease())?;
+        inner.running += 1;
+        drop(inner);
+        Some(Duty { office: Arc::clone(self), tenure })
+    }
+
+    /// Changes something, then tells whom it concerns.
+    fn change<T>(&self, change: impl FnOnce(&mut Inner) -> T) -> T {
+        let result = change(&mut self.inner.lock());
+        self.changed.notify_all();
+        self.listeners.deliver();
+        result
+    }
+
+    fn say(&self, event: &Event<'_>) {
+        event.log(self.table.instance());
+    }
+
+    fn turn(&self, inner: &mut Inner, to: State) {
+        if inner.state == to {
+            return;
+        }
+        let (role, from) = (&self.role, std::mem::replace(&mut inner.state, to));
+        match to {
+            State::Candidate => self.say(&Event::LeaderCandidate { role }),
+            State::Leader => (),
+            State::Follower => {
+                let leader = inner.leader.as_ref().map(|it| &it.0);
+                self.say(&Event::LeaderFollower { role, leader });
+            }
+        }
+        self.listeners.post(ElectionEvent::StateChanged { role: role.clone(), from, to });
+    }
+
+    /// The store said who leads, or that nobody does.
+    pub(crate) fn saw(&self, leader: Option<&Lasting<InstanceId>>) {
+        let now = self.table.now();
+        self.inner.lock().leader = leader.map(|it| (it.it.clone(), now + it.left));
+    }
+
+    /// Another leads, or this one does not stand.
+    pub(crate) fn follow(&self) {
+        self.change(|inner| self.turn(inner, State::Follower));
+    }
+
+    /// Nobody leads: an attempt begins.
+    pub(crate) fn stand(&self) {
+        self.change(|inner| self.turn(inner, State::Candidate));
+    }
+
+    /// The attempt came to nothing.
+    pub(crate) fn not_elected(&self, winner: Option<&InstanceId>, why: &str) {
+        self.change(|inner| {
+            let role = self.role.clone();
+            self.say(&Event::LeaderElectionFailed { role: &role, error: &why });
+            let (winner, reason) = (winner.cloned(), why.to_owned());
+            self.listeners.post(ElectionEvent::ElectionFailed { role, winner, reason });
+            self.turn(inner, State::Follower);
+        });
+    }
+
+    /// The table was given this grant. If it has lost it again meanwhile, nobody hears of either.
+    pub(crate) fn elected(&self, tenure: &Tenure) {
+        self.change(|inner| {
+            if !self.table.has(tenure) {
+                return self.turn(inner, State::Follower);
+            }
+            let (role, term) = (self.role.clone(), tenure.fence);
+            self.turn(inner, State::Candidate);
+            self.say(&Event::LeaderElected { role: &role, term });
+            self.turn(inner, State::Leader);
+            inner.term = Some(term);
+            inner.leaving = None;
+            self.listeners.post(ElectionEvent::LeadershipAcquired { role, term });
+        });
+    }
+
+    fn step_down(&self, inner: &mut Inner, reason: LossReason) {
+        let (role, Some(term)) = (self.role.clone(), inner.term.take()) else { return };
+        match &reason {
+            LossReason::Expired => self.say_lost(term, "expired", None),
+            LossReason::Taken(owner) => self.say_lost(term, "taken", Some(owner)),
+            LossReason::Gone => self.say_lost(term, "gone", None),
+            LossReason::Resigned => {
+                let heir = inner.leaving.as_ref().and_then(Option::as_ref);
+                self.say(&Event::LeaderResigned { role: &role, term, heir });
+            }
+        }
+        inner.leader = match &reason {
+            LossReason::Taken(owner) => {
+                Some((owner.clone(), self.table.now() + self.table.rhythm().lease.ttl))
+            }
+            _ => None,
+        };
+        self.turn(inner, State::Follower);
+        self.listeners.post(ElectionEvent::LeadershipLost { role, term, reason });
+    }
+
+    fn say_lost(&self, term: FenceToken, reason: &str, owner: Option<&InstanceId>) {
+        self.say(&Event::LeaderLost { role: &self.role, term, reason, owner });
+    }
+
+    /// Gives the role up, for `heir` if for anybody: nothing more may begin, and once what is under way has
+    /// ended the elector gives it back (R11). Nothing if it is not held.
+    pub(crate) fn resign(&self, heir: Option<InstanceId>) {
+        self.change(|inner| {
+            if inner.leaving.is_none() && self.table.drain(self.role.as_lease()) {
+                inner.leaving = Some(heir);
+                self.step_down(inner, LossReason::Resigned);
+            }
+        });
+        self.poke();
+    }
+
+    /// Stands no more, and gives up what it holds.
+    pub(crate) fn stop(&self) {
+        self.inner.lock().is_stopping = true;
+        self.resign(None);
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.inner.lock().is_stopping
+    }
+
+    /// Whether the role is held, if only until it is given back.
+    pub(crate) fn is_held(&self) -> bool {
+        self.table.tenure(self.role.as_lease()).is_some()
+    }
+
+    /// What to give back now, and to whom. R4: from here on nothing can bring that tenure back.
+    pub(crate) fn let_go(&self) -> Option<(Tenure, Option<InstanceId>)> {
+        let mut inner = self.inner.lock();
+        if inner.leaving.is_none() || inner.running > 0 {
+            return None;
+        }
+        let heir = inner.leaving.take().flatten();
+        self.table.let_go(self.role.as_lease()).map(|it| (it, heir))
+    }
+
+    /// One that waits already is enough.
+    fn poke(&self) {
+        let _ = self.poke.try_send(());
+    }
+}
+
+impl Hearer for Arc<Office> {
+    fn applied(&self, applied: &Applied) {
+        let role = &self.role;
+        for tenure in &applied.reclaimed {
+            self.say(&Event::LeaderReclaimed { role, term: tenure.fence });
+        }
+        for (tenure, error) in &applied.doubted {
+            self.say(&Event::LeaderUncertain { role, term: tenure.fence, error });
+        }
+        self.lost(&applied.lost);
+        if let Some(ahead) = applied.revelation.ran_ahead {
+            self.say(&Event::StoreClock { ahead });
+        }
+    }
+
+    fn round(&self, _: &Applied, _: usize) {
+        // A doubt that has passed is a right that has come back.
+        self.changed.notify_all();
+    }
+
+    fn lost(&self, lost: &[Lost]) {
+        for Lost { tenure, loss } in lost {
+            self.change(|inner| {
+                inner.leaving = None;
+                if inner.term == Some(tenure.fence) {
+                    self.step_down(inner, loss.clone().into());
+                }
+            });
+            self.poke();
+        }
+    }
+}
+
+impl From<Loss> for LossReason {
+    fn from(loss: Loss) -> Self {
+        match loss {
+            Loss::Expired => Self::Expired,
+            Loss::Taken(owner) => Self::Taken(owner),
+            Loss::Gone => Self::Gone,
+        }
+    }
+}
+
+/// Some of a leader's work, under way: the role is not given back before this is dropped. It can still be
+/// lost; whoever works asks [`Duty::holds`], or stops at [`Duty::deadline`].
+pub struct Duty {
+    office: Arc<Office>,
+    tenure: Tenure,
+}
+
+impl Duty {
+    /// The term of this leadership. Send it along with every effect.
+    pub fn term(&self) -> FenceToken {
+        self.tenure.fence
+    }
+
+    /// Whether an effect may happen now.
+    pub fn holds(&self) -> bool {
+        self.office.term() == Some(self.tenure.fence)
+    }
+
+    /// When this leadership can only be lost, as things stand; `None` when it is over or being given up.
+    pub fn deadline(&self) -> Option<Moment> {
+        let held = self.office.table.holding(self.office.role.as_lease());
+        held.filter(|it| it.fence == self.tenure.fence && !it.draining).map(|it| it.deadline)
+    }
+}
+
+impl Drop for Duty {
+    fn drop(&mut self) {
+        self.office.inner.lock().running -= 1;
+        self.office.poke();
+    }
+}
