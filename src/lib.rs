@@ -18,6 +18,7 @@ pub mod event;
 pub mod store;
 pub mod pipeline;
 pub mod daemon;
+pub mod wrapped;
 pub mod manager;
 pub mod election;
 

@@ -7,6 +7,8 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use leasehold::pipeline::poll::guardian::guardian_main;
+use leasehold::wrapped::ward::ward_main;
+use leasehold::wrapped::warden::warden_main;
 
 use crate::cli::args::{Command, parse};
 
@@ -17,6 +19,10 @@ fn main() -> ExitCode {
         Ok(Command::Run(config)) => cli::run::run(config),
         Ok(Command::Release { config, what }) => cli::release::release(config, what),
         Ok(Command::Guardian { program, grace }) => guardian_main(&program, grace),
+        Ok(Command::Warden { program, grace, orders, report }) => {
+            warden_main(orders, report, &program, grace)
+        }
+        Ok(Command::Ward { program, orders, report }) => ward_main(orders, report, &program),
         Ok(Command::Help(text)) => cli::say(&text),
         Ok(Command::Version) => cli::say(concat!("leasehold ", env!("CARGO_PKG_VERSION"), "\n")),
         Err(error) => cli::fail(cli::USAGE, &error),

@@ -6,6 +6,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
+use std::os::fd::RawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -21,6 +22,8 @@ pub(crate) enum Command {
     Run(Config),
     Release { config: Config, what: ReleaseWhat },
     Guardian { program: Vec<String>, grace: Duration },
+    Warden { program: Vec<String>, grace: Duration, orders: RawFd, report: RawFd },
+    Ward { program: Vec<String>, orders: RawFd, report: RawFd },
     Help(String),
     Version,
 }
@@ -161,7 +164,7 @@ fn build(command: &'static Spec, typed: Typed, env: Env<'_>) -> Result<Command, 
         (opt.set)(&mut draft, value)
             .map_err(|why| UsageError::Value { from: Origin::Flag(opt), why })?;
     }
-    if command.name != "guardian"
+    if !command.hidden
         && let Some(extra) = typed.rest.first()
     {
         let given = extra.to_str().and_then(showable);
@@ -169,7 +172,7 @@ fn build(command: &'static Spec, typed: Typed, env: Env<'_>) -> Result<Command, 
     }
     match command.name {
         "release" => release(draft, &typed, env),
-        "guardian" => guardian(&draft, &typed),
+        _ if command.hidden => hidden(command, &draft, &typed),
         _ => run(draft, env),
     }
 }
@@ -222,14 +225,18 @@ fn systemd_runtime_dir(env: Env<'_>) -> Option<PathBuf> {
     Some(OsStr::from_bytes(first).into())
 }
 
-fn guardian(draft: &Draft, typed: &Typed) -> Result<Command, UsageError> {
+/// One that Leasehold starts itself: everything has to be there.
+fn hidden(command: &'static Spec, draft: &Draft, typed: &Typed) -> Result<Command, UsageError> {
     let program: Option<Vec<String>> =
         typed.rest.iter().map(|it| it.to_str().map(String::from)).collect();
-    match (draft.grace, program) {
-        (Some(grace), Some(program)) if !program.is_empty() => {
-            Ok(Command::Guardian { program, grace })
+    let program = program.filter(|it| !it.is_empty()).ok_or(UsageError::Hidden { command })?;
+    match (command.name, draft.grace, draft.orders, draft.report) {
+        ("guardian", Some(grace), ..) => Ok(Command::Guardian { program, grace }),
+        ("warden", Some(grace), Some(orders), Some(report)) => {
+            Ok(Command::Warden { program, grace, orders, report })
         }
-        _ => Err(UsageError::Guardian),
+        ("ward", _, Some(orders), Some(report)) => Ok(Command::Ward { program, orders, report }),
+        _ => Err(UsageError::Hidden { command }),
     }
 }
 
@@ -275,7 +282,7 @@ pub(crate) enum UsageError {
     ReleaseBoth,
     ForceWithoutInstance,
     InstanceId,
-    Guardian,
+    Hidden { command: &'static Spec },
     Config(ConfigError),
 }
 
@@ -357,9 +364,7 @@ impl fmt::Display for UsageError {
                 )?;
                 write!(f, "write the id as the log shows it after instance=")
             }
-            Self::Guardian => {
-                write!(f, "write leasehold guardian --grace-ms N -- PROGRAM [ARGUMENTS]")
-            }
+            Self::Hidden { command } => write!(f, "write {}", command.usage),
             Self::Config(error) => write!(f, "{error}"),
         }
     }

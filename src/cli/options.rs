@@ -5,6 +5,7 @@
 
 use std::ffi::OsStr;
 use std::fmt;
+use std::os::fd::RawFd;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -44,6 +45,8 @@ pub(crate) struct Draft {
     pub(crate) instance: Option<String>,
     pub(crate) force: bool,
     pub(crate) grace: Option<Duration>,
+    pub(crate) orders: Option<RawFd>,
+    pub(crate) report: Option<RawFd>,
 }
 
 impl Opt {
@@ -82,6 +85,21 @@ pub(crate) static COMMANDS: &[Spec] = &[
         summary: "run a program that must not outlive this one",
         about: "Runs PROGRAM in its own process group and ends the group when the daemon that \
                 started the guardian is gone. Started by Leasehold itself.",
+        hidden: true,
+    },
+    Spec {
+        name: "warden",
+        usage: "leasehold warden --grace-ms N --orders-fd N --report-fd N -- PROGRAM [ARGUMENTS]",
+        summary: "run a program that must end at a moment",
+        about: "Runs PROGRAM and ends its process group at the moment that it was last told, or when \
+                nobody is left to tell. Started by Leasehold itself.",
+        hidden: true,
+    },
+    Spec {
+        name: "ward",
+        usage: "leasehold ward --orders-fd N --report-fd N -- PROGRAM [ARGUMENTS]",
+        summary: "become a program when told to",
+        about: "Becomes PROGRAM at the word of its warden, and dies with it. Started by the warden.",
         hidden: true,
     },
 ];
@@ -374,10 +392,26 @@ pub(crate) static OPTIONS: &[Opt] = &[
         value: Some("N"),
         default: "",
         help: "Milliseconds between TERM and KILL.",
-        commands: &["guardian"],
+        commands: &["guardian", "warden"],
         set: |draft, value| {
             number(value).map(|it| draft.grace = Some(Duration::from_millis(u32::into(it))))
         },
+    },
+    Opt {
+        name: "orders-fd",
+        value: Some("N"),
+        default: "",
+        help: "The descriptor to be told through.",
+        commands: &["warden", "ward"],
+        set: |draft, value| number(value).map(|it| draft.orders = Some(it)),
+    },
+    Opt {
+        name: "report-fd",
+        value: Some("N"),
+        default: "",
+        help: "The descriptor to report through.",
+        commands: &["warden", "ward"],
+        set: |draft, value| number(value).map(|it| draft.report = Some(it)),
     },
 ];
 
