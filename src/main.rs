@@ -18,6 +18,12 @@ fn main() -> ExitCode {
     match command {
         Ok(Command::Run(config)) => cli::run::run(config),
         Ok(Command::Release { config, what }) => cli::release::release(config, what),
+        Ok(Command::Lead(wrap)) => cli::lead::lead(wrap),
+        Ok(Command::Once { wrap, at_least_for, skip_code }) => {
+            cli::once::once(&wrap, at_least_for, skip_code)
+        }
+        Ok(Command::Leaders { config, json }) => cli::leaders::leaders(&config, json),
+        Ok(Command::Resign { config, role }) => cli::leaders::resign(&config, &role),
         Ok(Command::Guardian { program, grace }) => guardian_main(&program, grace),
         Ok(Command::Warden { program, grace, orders, report }) => {
             warden_main(orders, report, &program, grace)

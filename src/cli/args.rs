@@ -5,27 +5,41 @@
 //! never repeats what could be a password.
 
 use std::ffi::{OsStr, OsString};
-use std::fmt;
 use std::os::fd::RawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use leasehold::config::{Config, ConfigError};
+use leasehold::config::Config;
+use leasehold::model::Role;
 
 use crate::cli::help;
-use crate::cli::options::{COMMANDS, Draft, OPTIONS, Opt, Spec, ValueError, showable};
+use crate::cli::options::{COMMANDS, Draft, OPTIONS, Opt, Spec, Takes, showable};
+use crate::cli::usage::{Origin, UsageError, nearest};
 
 /// What to do.
 #[derive(Debug)]
 pub(crate) enum Command {
     Run(Config),
     Release { config: Config, what: ReleaseWhat },
+    Lead(Wrap),
+    Once { wrap: Wrap, at_least_for: Duration, skip_code: u8 },
+    Leaders { config: Config, json: bool },
+    Resign { config: Config, role: Role },
     Guardian { program: Vec<String>, grace: Duration },
     Warden { program: Vec<String>, grace: Duration, orders: RawFd, report: RawFd },
     Ward { program: Vec<String>, orders: RawFd, report: RawFd },
     Help(String),
     Version,
+}
+
+/// A command to run as a leader.
+#[derive(Debug)]
+pub(crate) struct Wrap {
+    pub(crate) config: Config,
+    pub(crate) role: Role,
+    pub(crate) program: Vec<String>,
+    pub(crate) restart: bool,
 }
 
 /// Whose leases to give back.
@@ -70,8 +84,24 @@ impl Command {
             Self::Release { config, what } => {
                 Self::Release { config: config.with_password_read()?, what }
             }
+            Self::Lead(wrap) => Self::Lead(wrap.with_password_read()?),
+            Self::Once { wrap, at_least_for, skip_code } => {
+                Self::Once { wrap: wrap.with_password_read()?, at_least_for, skip_code }
+            }
+            Self::Leaders { config, json } => {
+                Self::Leaders { config: config.with_password_read()?, json }
+            }
+            Self::Resign { config, role } => {
+                Self::Resign { config: config.with_password_read()?, role }
+            }
             other => other,
         })
+    }
+}
+
+impl Wrap {
+    fn with_password_read(self) -> Result<Self, UsageError> {
+        Ok(Self { config: self.config.with_password_read()?, ..self })
     }
 }
 
@@ -86,6 +116,7 @@ enum Scanned {
 #[derive(Default)]
 struct Typed {
     options: Vec<(&'static Opt, OsString)>,
+    role: Option<String>,
     rest: Vec<OsString>,
 }
 
@@ -105,7 +136,16 @@ fn scan(command: &'static Spec, args: &[OsString]) -> Result<Scanned, UsageError
         let (name, value) = split_at_equals(arg);
         let name = name.to_string_lossy();
         if !name.starts_with('-') || name == "-" {
-            return Err(UsageError::Unexpected { command: command.name, given: showable(&name) });
+            let given = arg.to_string_lossy();
+            match (command.takes, &typed.role) {
+                (Takes::Options | Takes::Program, _) | (Takes::Role, Some(_)) => {
+                    let given = showable(&given);
+                    return Err(UsageError::Unexpected { command: command.name, given });
+                }
+                (Takes::RoleAndProgram, Some(_)) => return Err(UsageError::NoDashes { command }),
+                (_, None) => typed.role = Some(given.into_owned()),
+            }
+            continue;
         }
         let opt = find(command, &name)?;
         let value = match (value, opt.value) {
@@ -164,7 +204,7 @@ fn build(command: &'static Spec, typed: Typed, env: Env<'_>) -> Result<Command, 
         (opt.set)(&mut draft, value)
             .map_err(|why| UsageError::Value { from: Origin::Flag(opt), why })?;
     }
-    if !command.hidden
+    if !matches!(command.takes, Takes::Program | Takes::RoleAndProgram)
         && let Some(extra) = typed.rest.first()
     {
         let given = extra.to_str().and_then(showable);
@@ -172,6 +212,16 @@ fn build(command: &'static Spec, typed: Typed, env: Env<'_>) -> Result<Command, 
     }
     match command.name {
         "release" => release(draft, &typed, env),
+        "lead" => Ok(Command::Lead(wrap(command, draft, &typed)?)),
+        "once" => {
+            if !draft.level_given {
+                draft.config.log_level = log::LevelFilter::Warn;
+            }
+            let (at_least_for, skip_code) = (draft.at_least_for, draft.skip_code);
+            Ok(Command::Once { wrap: wrap(command, draft, &typed)?, at_least_for, skip_code })
+        }
+        "leaders" => Ok(Command::Leaders { json: draft.json, config: reader(draft)? }),
+        "resign" => Ok(Command::Resign { role: role(command, &typed)?, config: reader(draft)? }),
         _ if command.hidden => hidden(command, &draft, &typed),
         _ => run(draft, env),
     }
@@ -189,6 +239,35 @@ fn run(draft: Draft, env: Env<'_>) -> Result<Command, UsageError> {
     config.store_timeout = store_timeout.unwrap_or(usual);
     config.runtime_dir = config.runtime_dir.or_else(|| systemd_runtime_dir(env));
     Ok(Command::Run(config.checked()?))
+}
+
+fn role(command: &'static Spec, typed: &Typed) -> Result<Role, UsageError> {
+    let role = typed.role.as_deref().ok_or(UsageError::NoRole { command })?;
+    Role::parse(role).map_err(|why| UsageError::Role { why })
+}
+
+fn wrap(command: &'static Spec, draft: Draft, typed: &Typed) -> Result<Wrap, UsageError> {
+    let role = role(command, typed)?;
+    let program: Option<Vec<String>> =
+        typed.rest.iter().map(|it| it.to_str().map(String::from)).collect();
+    let program = program.ok_or(UsageError::ProgramText)?;
+    if program.is_empty() {
+        return Err(UsageError::NoProgram { command });
+    }
+    let Draft { mut config, store_timeout, renew_given, restart, .. } = draft;
+    if !renew_given {
+        config.renew_interval = config.lease_ttl / 3;
+    }
+    let usual = Config::usual_store_timeout(config.lease_ttl, config.lease_ttl);
+    config.store_timeout = store_timeout.unwrap_or(usual);
+    Ok(Wrap { config: config.checked()?, role, program, restart })
+}
+
+/// The settings of a command that only looks or says something.
+fn reader(draft: Draft) -> Result<Config, UsageError> {
+    let Draft { mut config, store_timeout, .. } = draft;
+    config.store_timeout = store_timeout.unwrap_or(config.store_timeout);
+    Ok(config.checked_store()?)
 }
 
 fn release(draft: Draft, typed: &Typed, env: Env<'_>) -> Result<Command, UsageError> {
@@ -238,140 +317,6 @@ fn hidden(command: &'static Spec, draft: &Draft, typed: &Typed) -> Result<Comman
         ("ward", _, Some(orders), Some(report)) => Ok(Command::Ward { program, orders, report }),
         _ => Err(UsageError::Hidden { command }),
     }
-}
-
-/// The name closest to what was typed, if it is close enough to be a slip of the finger.
-fn nearest(typed: &str, names: impl Iterator<Item = &'static str>) -> Option<&'static str> {
-    let typed: Vec<char> = typed.chars().take(40).collect();
-    let closest = names.map(|name| (distance(&typed, name), name)).min()?;
-    (closest.0 <= 1 + typed.len() / 4).then_some(closest.1)
-}
-
-/// How many characters to insert, remove or replace to get from one to the other (Levenshtein).
-fn distance(a: &[char], b: &str) -> usize {
-    let mut row: Vec<usize> = (0..=a.len()).collect();
-    for (i, b) in b.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, a) in a.iter().enumerate() {
-            let replaced = diagonal + usize::from(*a != b);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(diagonal + 1).min(row[j] + 1);
-        }
-    }
-    row[a.len()]
-}
-
-/// Where a value came from.
-pub(crate) enum Origin {
-    Flag(&'static Opt),
-    Variable(&'static Opt),
-}
-
-/// Why the command line cannot be followed. Texts given are kept only if they can be shown.
-pub(crate) enum UsageError {
-    NoCommand,
-    OptionFirst { given: Option<String> },
-    UnknownCommand { given: Option<String>, nearest: Option<&'static str> },
-    UnknownOption { command: &'static str, given: Option<String>, nearest: Option<&'static str> },
-    OtherCommands { command: &'static str, opt: &'static Opt },
-    Unexpected { command: &'static str, given: Option<String> },
-    MissingValue { opt: &'static Opt },
-    Value { from: Origin, why: ValueError },
-    ReleaseNothing,
-    ReleaseBoth,
-    ForceWithoutInstance,
-    InstanceId,
-    Hidden { command: &'static Spec },
-    Config(ConfigError),
-}
-
-impl From<ConfigError> for UsageError {
-    fn from(error: ConfigError) -> Self {
-        Self::Config(error)
-    }
-}
-
-impl fmt::Display for Origin {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Flag(opt) => write!(f, "--{}", opt.name),
-            Self::Variable(opt) => f.write_str(&opt.variable()),
-        }
-    }
-}
-
-impl fmt::Display for UsageError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoCommand => write!(f, "no command given: try leasehold --help"),
-            Self::OptionFirst { given } => {
-                let given = given.as_deref().unwrap_or("an option");
-                write!(f, "{given} comes before the command: write leasehold COMMAND [OPTIONS], ")?;
-                write!(f, "and see leasehold --help")
-            }
-            Self::UnknownCommand { given, nearest } => {
-                write!(f, "unknown command{}", after_space(given))?;
-                match nearest {
-                    Some(name) => write!(f, ": did you mean {name}?"),
-                    None => write!(f, ": see leasehold --help"),
-                }
-            }
-            Self::UnknownOption { command, given, nearest } => {
-                write!(f, "unknown option{} of {command}", after_space(given))?;
-                match nearest {
-                    Some(name) => write!(f, ": did you mean --{name}?"),
-                    None => write!(f, ": see leasehold {command} --help"),
-                }
-            }
-            Self::OtherCommands { command, opt } => {
-                write!(f, "--{} is no option of {command}, but of ", opt.name)?;
-                write!(f, "{}: see leasehold {command} --help", opt.commands.join(" and "))
-            }
-            Self::Unexpected { command, given } => {
-                write!(f, "unexpected argument{}: {command} takes only ", after_space(given))?;
-                write!(f, "options, see leasehold {command} --help")
-            }
-            Self::MissingValue { opt } => {
-                let (name, value) = (opt.name, opt.value.unwrap_or("VALUE"));
-                write!(
-                    f,
-                    "--{name} needs a value: write --{name} {value}, or --{name}={value} for "
-                )?;
-                write!(f, "one that begins with a dash")
-            }
-            Self::Value { from, why } => write!(f, "{from} {why}"),
-            Self::ReleaseNothing => {
-                write!(
-                    f,
-                    "release needs to know whose leases: give --instance ID or --runtime-dir DIR"
-                )
-            }
-            Self::ReleaseBoth => {
-                write!(f, "--instance and --runtime-dir both say whose leases to release: give one")
-            }
-            Self::ForceWithoutInstance => {
-                write!(
-                    f,
-                    "--force is for --instance; with --runtime-dir the lock in the directory "
-                )?;
-                write!(f, "tells whether the instance is dead: leave --force out")
-            }
-            Self::InstanceId => {
-                write!(
-                    f,
-                    "--instance must be 1 to 256 bytes without spaces or control characters: "
-                )?;
-                write!(f, "write the id as the log shows it after instance=")
-            }
-            Self::Hidden { command } => write!(f, "write {}", command.usage),
-            Self::Config(error) => write!(f, "{error}"),
-        }
-    }
-}
-
-fn after_space(given: &Option<String>) -> String {
-    given.as_ref().map_or(String::new(), |it| format!(" {it}"))
 }
 
 #[cfg(test)]

@@ -12,13 +12,15 @@ use leasehold::daemon::keeper::{Lines, StartError};
 use leasehold::daemon::state_file::StateFile;
 use leasehold::daemon::systemd::{self, Notifier};
 use leasehold::daemon::thread::stop;
+use leasehold::election::{Elections, LeaderElection, RoleLines};
 use leasehold::event::Event;
 use leasehold::model::{InstanceId, Term};
 use leasehold::pipeline::poll::NetPoller;
 use leasehold::pipeline::poll::command::CommandPoller;
 use leasehold::pipeline::poll::guard::Targets;
 use leasehold::store::Store;
-use leasehold::{Daemon, Poller, stop_on_signal};
+use leasehold::store::redis::RedisStore;
+use leasehold::{Daemon, Poller, Stop, stop_on_signal};
 
 use crate::cli::{FAILED, USAGE, fail, logging};
 
@@ -50,16 +52,18 @@ fn instance(config: &Config, targets: Targets) -> Result<(), String> {
     let clock = Arc::new(BootClock);
     match Daemon::start(config, me.clone(), clock, &lines, poller, &signalled) {
         Ok(daemon) => {
-            state.bury_predecessors(lines.rest.as_ref(), config.store_timeout);
+            state.bury_predecessors(lines.rest.as_ref(), config);
             let (watching, when) = stop();
             // Each part moves at least this often when all is well.
             let patience = 2 * (config.heartbeat_interval + config.store_timeout);
+            let elections = stand(config, &me, &signalled)?;
             let progress = Arc::clone(daemon.progress());
             let watchdog = systemd::watch(Arc::clone(&manager), progress, patience, when)
                 .map_err(|error| format!("cannot start a thread: {error}"))?;
             while !signalled.within(Duration::from_secs(3_600)) {}
             manager.say("STOPPING=1");
             Event::DaemonStopping { reason: "signal" }.log(&me);
+            drop(elections);
             daemon.stop();
             drop(watching);
             watchdog.join();
@@ -77,6 +81,27 @@ fn instance(config: &Config, targets: Targets) -> Result<(), String> {
     }
     state.clear();
     Ok(())
+}
+
+/// Stands for the roles of `--lead`, as the same instance.
+fn stand(config: &Config, me: &InstanceId, until: &Stop) -> Result<Vec<LeaderElection>, String> {
+    if config.lead.is_empty() {
+        return Ok(Vec::new());
+    }
+    let sentence = |error: StartError| error.to_string();
+    let lines = RoleLines::redis(config).map_err(|error| error.to_string())?;
+    let (clock, timeout) = (Arc::new(BootClock), config.store_timeout);
+    let elections = Elections::start(me.clone(), lines, clock, config.new_fleet, timeout);
+    let elections = elections.map_err(sentence)?;
+    let mut standing = Vec::new();
+    for role in &config.lead {
+        match elections.stand(config.candidacy(role.clone()), Some(until)) {
+            Ok(election) => standing.push(election),
+            Err(StartError::Stopped) => break,
+            Err(error) => return Err(sentence(error)),
+        }
+    }
+    Ok(standing)
 }
 
 /// The service manager, if this process has one.
@@ -114,9 +139,14 @@ impl StateOfRuntimeDir {
     }
 
     /// What they left behind need not wait for its TTL. If this fails, it does.
-    fn bury_predecessors(&mut self, store: &dyn Store, timeout: Duration) {
+    fn bury_predecessors(&mut self, store: &dyn Store, config: &Config) {
+        let timeout = config.store_timeout;
         for dead in std::mem::take(&mut self.predecessors) {
-            if let Err(error) = store.bury(&dead, true, timeout) {
+            let buried = store.bury(&dead, true, timeout).and_then(|_| match config.lead[..] {
+                [] => Ok(None),
+                _ => RedisStore::of_roles(config)?.bury(&dead, true, timeout),
+            });
+            if let Err(error) = buried {
                 Event::StoreUnreachable { error: &error }.log(&self.me);
                 return;
             }

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use redis::Value;
 
-use crate::model::EndpointId;
+use crate::model::{EndpointId, InstanceId, Tenure};
 use crate::store::keys::TERM_FIELD;
 use crate::store::redis::RedisStore;
 use crate::store::reply;
-use crate::store::{Asked, BEAT_EXTRA, Seat};
+use crate::store::{Asked, BATCH_MAX, BEAT_EXTRA, Seat, Wake};
 
 impl RedisStore {
     pub(crate) fn read_seats(&self, roles: &[EndpointId], timeout: Duration) -> Asked<Vec<Seat>> {
@@ -31,6 +31,33 @@ impl RedisStore {
             _ => None,
         };
         seats.filter(|it| it.len() == roles.len()).ok_or_else(|| self.server.unexpected(op))
+    }
+
+    /// Gives back the roles of a dead leader, each by its own term; how many there were. A fresh heartbeat is
+    /// no death, unless it is certain.
+    pub(crate) fn bury_leader(
+        &self,
+        dead: &InstanceId,
+        certain: bool,
+        timeout: Duration,
+    ) -> Asked<Option<usize>> {
+        let (mut count, keys) = (0, &self.server.keys);
+        for roles in self.list_roles(timeout)?.chunks(BATCH_MAX) {
+            for (role, seat) in roles.iter().zip(self.read_seats(roles, timeout)?) {
+                if seat.leader.is_none_or(|it| it.it != *dead) {
+                    continue;
+                }
+                if !certain && seat.beaten.is_some() && !seat.is_stale {
+                    return Ok(None);
+                }
+                let word = Wake { freed: vec![role.clone()], ..Wake::new(dead, None) };
+                let tenure = Tenure::new(role.clone(), seat.term);
+                let call = reply::Call::release(keys, dead, &[tenure], &[word]);
+                self.call("release on", timeout, |wire| reply::RELEASE.run(wire, &call))?;
+                count += 1;
+            }
+        }
+        Ok(Some(count))
     }
 
     /// Every role that was ever led has its last term in the epoch's hash.
