@@ -29,6 +29,8 @@ mod failover;
 mod faults;
 /// The wake-up channels are hints, whatever is said on them.
 mod hints;
+/// A command on the leader, and on nobody else, real processes.
+mod lead;
 /// The public face of the library.
 mod library;
 /// Looking is cheap and nothing is overlooked, in memory.
