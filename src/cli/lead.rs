@@ -9,10 +9,9 @@ use leasehold::daemon::thread::stop;
 use leasehold::election::{Duty, Elections, LeaderElection};
 use leasehold::wrapped::Ended;
 use leasehold::wrapped::signals::Signals;
-use nix::sys::signal::Signal;
 
 use crate::cli::args::Wrap;
-use crate::cli::wrap::{self, End, is_stop};
+use crate::cli::wrap::{self, End, ends_waiting};
 use crate::cli::{FAILED, fail, logging};
 
 /// A right that comes back after a doubt makes no event.
@@ -58,11 +57,6 @@ fn stand(wrap: &Wrap, signals: &Signals) -> Result<Option<LeaderElection>, Strin
             },
         }
     }
-}
-
-/// Nobody is there to pass it on to.
-fn ends_waiting(signal: Signal) -> bool {
-    is_stop(signal) || matches!(signal, Signal::SIGHUP | Signal::SIGQUIT)
 }
 
 fn in_office(

@@ -12,7 +12,7 @@ use leasehold::wrapped::signals::Signals;
 
 use crate::cli::args::Wrap;
 use crate::cli::lead::passed_on;
-use crate::cli::wrap::{self, End, is_stop};
+use crate::cli::wrap::{self, End, ends_waiting};
 use crate::cli::{FAILED, fail, logging};
 
 /// What a single attempt comes to.
@@ -49,7 +49,7 @@ fn attempt(wrap: &Wrap, signals: &Signals) -> Result<Tried, ExitCode> {
     loop {
         select! {
             recv(outcome) -> tried => return Ok(tried.unwrap_or(Err(StartError::Stopped))),
-            recv(signals.caught()) -> signal => if let Ok(signal) = signal && is_stop(signal) {
+            recv(signals.caught()) -> signal => if let Ok(signal) = signal && ends_waiting(signal) {
                 let code = 128 + signal as i32;
                 return Err(ExitCode::from(u8::try_from(code).unwrap_or(FAILED)));
             },
@@ -66,23 +66,31 @@ fn do_it(
     let begun = BootClock.now();
     let election = leadership.election();
     let Some(duty) = election.enter() else { return fail(FAILED, &lost(wrap)) };
-    let ended = match wrap::run(wrap, election, &duty, signals) {
-        Ok(End::Own(ended) | End::Signalled(ended)) => ended,
+    let (ended, is_told) = match wrap::run(wrap, election, &duty, signals) {
+        Ok(End::Own(ended)) => (ended, false),
+        Ok(End::Signalled(ended)) => (ended, true),
         Ok(End::Duty) => return fail(FAILED, &lost(wrap)),
         Err(why) => return fail(FAILED, &why),
     };
     drop(duty);
-    let rest = after((begun + at_least_for).since(BootClock.now()));
-    if !at_least_for.is_zero() {
-        select! {
-            recv(rest) -> _ => (),
-            recv(signals.caught()) -> _ => {
-                // To give it up now would break the promise; let it end with its TTL.
-                std::mem::forget(leadership);
-            }
-        }
+    let rest = (begun + at_least_for).since(BootClock.now());
+    if !rest.is_zero() && (is_told || is_told_within(rest, signals)) {
+        // To give it up now would break the promise; let it end with its TTL.
+        std::mem::forget(leadership);
     }
     passed_on(&ended)
+}
+
+fn is_told_within(rest: Duration, signals: &Signals) -> bool {
+    let over = after(rest);
+    loop {
+        select! {
+            recv(over) -> _ => return false,
+            recv(signals.caught()) -> signal => if signal.is_ok_and(ends_waiting) {
+                return true;
+            },
+        }
+    }
 }
 
 fn lost(wrap: &Wrap) -> String {

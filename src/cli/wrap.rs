@@ -32,8 +32,13 @@ pub(crate) enum End {
     Duty,
 }
 
+/// Whether a signal ends this program while there is no command to pass it on to.
+pub(crate) fn ends_waiting(signal: Signal) -> bool {
+    is_stop(signal) || matches!(signal, Signal::SIGHUP | Signal::SIGQUIT)
+}
+
 /// Whether a signal asks to stop.
-pub(crate) fn is_stop(signal: Signal) -> bool {
+fn is_stop(signal: Signal) -> bool {
     matches!(signal, Signal::SIGTERM | Signal::SIGINT)
 }
 

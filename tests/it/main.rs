@@ -37,6 +37,8 @@ mod library;
 mod looking;
 /// How long an endpoint is without a poll when it changes hands, as distributions.
 mod moves;
+/// Roles from the command line: once, leaders, run --lead, real processes.
+mod once;
 /// Ways in which something was once overlooked, in memory.
 mod overlooked;
 /// Commands as pollers, under their guardian.
