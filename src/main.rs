@@ -15,6 +15,7 @@ fn main() -> ExitCode {
     let command = parse(&args, &|name| env::var_os(name)).and_then(Command::with_password_read);
     match command {
         Ok(Command::Run(config)) => cli::run::run(config),
+        Ok(Command::Status { config, how }) => cli::status::status(&config, how),
         Ok(Command::Release { config, what }) => cli::release::release(config, what),
         Ok(Command::Guardian { program, grace }) => guardian_main(&program, grace),
         Ok(Command::Help(text)) => cli::say(&text),

@@ -8,6 +8,8 @@ pub(crate) mod logging;
 mod options;
 pub(crate) mod release;
 pub(crate) mod run;
+pub(crate) mod status;
+mod table;
 
 use std::fmt;
 use std::io::{self, Write};

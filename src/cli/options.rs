@@ -43,6 +43,9 @@ pub(crate) struct Draft {
     pub(crate) store_timeout: Option<Duration>,
     pub(crate) instance: Option<String>,
     pub(crate) force: bool,
+    pub(crate) json: bool,
+    pub(crate) all: bool,
+    pub(crate) stale_after: Option<Duration>,
     pub(crate) grace: Option<Duration>,
 }
 
@@ -68,6 +71,17 @@ pub(crate) static COMMANDS: &[Spec] = &[
         hidden: false,
     },
     Spec {
+        name: "status",
+        usage: "leasehold status [OPTIONS]",
+        summary: "who polls what, and whether all is well",
+        about: "Shows who polls what, and whether all is well: a verdict, the instances with what they \
+                own and what would be their fair share, and the endpoints with owner, preferred \
+                owner, fence, time left of the lease, and last result. Only reads: the README lists \
+                the few rights it needs in Redis. Exit code 0 says that it could be read, not that \
+                all is well; --json has \"healthy\" for that.",
+        hidden: false,
+    },
+    Spec {
         name: "release",
         usage: "leasehold release (--instance ID | --runtime-dir DIR) [OPTIONS]",
         summary: "give back the leases of an instance that is certainly dead",
@@ -88,7 +102,10 @@ pub(crate) static COMMANDS: &[Spec] = &[
 
 const RUN: &[&str] = &["run"];
 const RELEASE: &[&str] = &["release"];
-const BOTH: &[&str] = &["run", "release"];
+const STATUS: &[&str] = &["status"];
+const RUN_AND_RELEASE: &[&str] = &["run", "release"];
+const RUN_AND_STATUS: &[&str] = &["run", "status"];
+const ALL: &[&str] = &["run", "release", "status"];
 
 pub(crate) static OPTIONS: &[Opt] = &[
     Opt {
@@ -109,6 +126,32 @@ pub(crate) static OPTIONS: &[Opt] = &[
         set: |draft, value| switch(value).map(|it| draft.force = it),
     },
     Opt {
+        name: "json",
+        value: None,
+        default: "off",
+        help: "Print one JSON document with everything, for programs.",
+        commands: STATUS,
+        set: |draft, value| switch(value).map(|it| draft.json = it),
+    },
+    Opt {
+        name: "all",
+        value: None,
+        default: "off",
+        help: "List every endpoint. Without it, where there are more than 20, only those that need \
+               attention, and of these the first 50.",
+        commands: STATUS,
+        set: |draft, value| switch(value).map(|it| draft.all = it),
+    },
+    Opt {
+        name: "stale-after",
+        value: Some("DURATION"),
+        default: "2m",
+        help: "An endpoint that has an owner, but no result for this long, is called stale. One with \
+               an intervalMs of its own has at least three of these.",
+        commands: STATUS,
+        set: |draft, value| duration(value).map(|it| draft.stale_after = Some(it)),
+    },
+    Opt {
         name: "redis",
         value: Some("URL"),
         default: "redis://127.0.0.1:6379/0",
@@ -116,7 +159,7 @@ pub(crate) static OPTIONS: &[Opt] = &[
                rediss://, redis+sentinel:// and redis+cluster:// are not in this build yet. \
                Percent-encode special characters in a password. A command line can be read by \
                everybody on the host: better put the password into a file.",
-        commands: BOTH,
+        commands: ALL,
         set: |draft, value| {
             let url = value.to_str().ok_or(ValueError::NotText)?;
             RedisUrl::parse(url).map(|it| draft.config.redis = it).map_err(ValueError::Redis)
@@ -127,7 +170,7 @@ pub(crate) static OPTIONS: &[Opt] = &[
         value: Some("PATH"),
         default: "",
         help: "A file whose one line is the password.",
-        commands: BOTH,
+        commands: ALL,
         set: |draft, value| path(value).map(|it| draft.config.redis_password_file = Some(it)),
     },
     Opt {
@@ -135,7 +178,7 @@ pub(crate) static OPTIONS: &[Opt] = &[
         value: Some("P"),
         default: "poll",
         help: "How the names of all coordination keys begin.",
-        commands: BOTH,
+        commands: ALL,
         set: |draft, value| text(value).map(|it| draft.config.prefix = it),
     },
     Opt {
@@ -143,7 +186,7 @@ pub(crate) static OPTIONS: &[Opt] = &[
         value: Some("P"),
         default: "session:",
         help: "How the names of the keys that hold the sessions begin.",
-        commands: RUN,
+        commands: RUN_AND_STATUS,
         set: |draft, value| text(value).map(|it| draft.config.session_prefix = it),
     },
     Opt {
@@ -191,7 +234,7 @@ pub(crate) static OPTIONS: &[Opt] = &[
         value: Some("DURATION"),
         default: "2s, or a tenth of the shortest TTL if that is less",
         help: "For a whole connect and for a whole call to Redis.",
-        commands: BOTH,
+        commands: ALL,
         set: |draft, value| duration(value).map(|it| draft.store_timeout = Some(it)),
     },
     Opt {
@@ -322,7 +365,7 @@ pub(crate) static OPTIONS: &[Opt] = &[
         value: Some("DIR"),
         default: "$RUNTIME_DIRECTORY",
         help: "Where run keeps its instance id, and release finds it.",
-        commands: BOTH,
+        commands: RUN_AND_RELEASE,
         set: |draft, value| path(value).map(|it| draft.config.runtime_dir = Some(it)),
     },
     Opt {
@@ -338,7 +381,7 @@ pub(crate) static OPTIONS: &[Opt] = &[
         value: Some("LEVEL"),
         default: "info",
         help: "What to log on stderr: off, error, warn, info, debug or trace.",
-        commands: BOTH,
+        commands: RUN_AND_RELEASE,
         set: |draft, value| {
             let level = text(value)?;
             let known = log::LevelFilter::from_str(&level);

@@ -15,6 +15,11 @@ impl Keys {
         Self { prefix: prefix.into(), sessions: session_prefix.into() }
     }
 
+    /// How everything but the sessions begins.
+    pub(crate) fn coordination_prefix(&self) -> String {
+        format!("{}:", self.prefix)
+    }
+
     pub(crate) fn lease(&self, endpoint: &EndpointId) -> String {
         format!("{}:lease:{endpoint}", self.prefix)
     }
