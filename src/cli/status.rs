@@ -45,8 +45,8 @@ fn page(status: &Status, all: bool, painter: Painter) -> String {
     let mut out = painter.paint(paint(status.alarm()), &status.verdict()) + "\n";
     if let Some(left) = status.hold_off {
         let words = format!(
-            "Redis holds off for another {}: its memory is new, and nothing is granted until \
-             earlier owners must have stopped.",
+            "Hold-off: Redis is new or has lost its memory, so nothing is granted for another {}. \
+             Owners from before go on.",
             brief(left)
         );
         out += &(painter.paint(Paint::Watch, &words) + "\n");
