@@ -309,3 +309,87 @@ fn instance_statuses(
     });
     alive.chain(gone).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::RawSession;
+
+    fn judged(live: &[(&str, u32)], owners: &[(&str, Option<&str>)]) -> Status {
+        let lasting = |it: &str| Lasting { it: InstanceId::new(it), left: Duration::MAX };
+        let beat = |weight| Lasting { it: Weight(weight), left: Duration::MAX };
+        let endpoint = |(id, owner): &(&str, Option<&str>)| Stored {
+            id: EndpointId::parse(id).unwrap(),
+            session: Some(RawSession::Value(
+                format!(r#"{{"id":"{id}","address":"h:1"}}"#).into_bytes(),
+            )),
+            lease: owner.map(lasting),
+            granted: None,
+            result: None,
+        };
+        let overview = Overview {
+            instances: live.iter().map(|it| (InstanceId::new(it.0), beat(it.1))).collect(),
+            endpoints: owners.iter().map(endpoint).collect(),
+            ..Overview::default()
+        };
+        Status::of(overview, Duration::from_secs(120))
+    }
+
+    /// What is shown is what the instances act on.
+    #[test]
+    fn the_preferred_owner_is_the_plans() {
+        let status =
+            judged(&[("a", 1), ("b", 3)], &[("e1", Some("a")), ("e2", Some("a")), ("e3", None)]);
+        let mut view = View::default();
+        view.set_instances(&[(InstanceId::new("a"), Weight(1)), (InstanceId::new("b"), Weight(3))]);
+        for (id, owner) in [("e1", Some("a")), ("e2", Some("a")), ("e3", None)] {
+            let id = EndpointId::parse(id).unwrap();
+            view.add(&id);
+            view.set_owner(&id, owner.map(InstanceId::new).as_ref());
+        }
+        for (id, heir) in assign(&view) {
+            let shown = status.endpoints.iter().find(|it| it.name == id.as_str()).unwrap();
+            assert_eq!(shown.preferred, heir, "{id}");
+        }
+        let shares: Vec<f64> = status.instances.iter().map(|it| it.fair_share).collect();
+        assert_eq!(shares, [0.75, 2.25]);
+        assert_eq!(status.n_to_move(), 1, "{:#?}", status.endpoints);
+    }
+
+    #[test]
+    fn the_verdict_has_words_for_every_fleet() {
+        for (live, owners, words) in [
+            (&[][..], &[][..], "No sessions are stored, and no instance is running."),
+            (&[("a", 1)], &[], "No sessions are stored: nothing to poll for 1 instance."),
+            (&[], &[("e", None)], "No instance is running: nobody polls 1 endpoint."),
+            (&[], &[("e", Some("a"))], "No instance is running: nobody polls 1 endpoint."),
+            (&[("a", 1)], &[("e", None)], "1 instance has 1 endpoint to itself: 1 unowned."),
+            (
+                &[("a", 1), ("b", 1)],
+                &[("e", Some("a")), ("f", Some("a"))],
+                "2 instances share 2 endpoints: 1 not polled yet, 1 to move.",
+            ),
+            (
+                &[("a", 0)],
+                &[("e", Some("a"))],
+                "1 instance has 1 endpoint to itself: 1 not polled yet, balanced. \
+                 Every instance has weight 0: nothing new is taken.",
+            ),
+        ] {
+            assert_eq!(judged(live, owners).verdict(), words);
+        }
+    }
+
+    /// R5, as epoch.lua counts it.
+    #[test]
+    fn a_hold_off_ends_and_starts_again_when_time_goes_back() {
+        let record = |since_ms| EpochRecord { epoch: 1, since_ms, lease_ttl_ms: 30, margin_ms: 1 };
+        let left = |since_ms, now| record(since_ms).hold_off_left(now).map(|it| it.as_millis());
+        assert_eq!(left(100, 100), Some(31));
+        assert_eq!(left(100, 130), Some(1));
+        assert_eq!(left(100, 131), None);
+        assert_eq!(left(100, 50), Some(31), "time went back");
+        let forged = EpochRecord { margin_ms: u64::MAX, ..record(u64::MAX) };
+        assert!(forged.hold_off_left(0).is_some());
+    }
+}

@@ -230,3 +230,32 @@ fn brief(time: Duration) -> String {
         _ => format!("{}d", ms / 86_400_000),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_is_shown_with_two_digits_or_so() {
+        for (ms, shown) in [
+            (0, "0.0s"),
+            (9_960, "9.9s"),
+            (29_500, "29s"),
+            (119_999, "119s"),
+            (120_000, "2m"),
+            (7_200_000, "2h"),
+            (864_000_000, "10d"),
+        ] {
+            assert_eq!(brief(Duration::from_millis(ms)), shown);
+        }
+        assert_eq!(brief(Duration::MAX), "no end");
+        assert_eq!(brief(Duration::from_millis(u64::MAX)), "213503982334d");
+    }
+
+    #[test]
+    fn a_long_result_is_cut_between_characters() {
+        assert_eq!(cut("short"), "short");
+        assert_eq!(cut(&"é".repeat(70)), "é".repeat(70));
+        assert_eq!(cut(&"é".repeat(71)), "é".repeat(70) + "...");
+    }
+}

@@ -4,8 +4,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Lowest first. A module may import those before it in this list, never those behind it.
-const LAYERS: &[&str] =
-    &["model", "clock", "config", "event", "store", "pipeline", "daemon", "manager", "cli", "main"];
+const LAYERS: &[&str] = &[
+    "model", "clock", "config", "event", "store", "pipeline", "status", "daemon", "manager", "cli",
+    "main",
+];
 /// The same inside `pipeline/`, in the order data flows.
 const STAGES: &[&str] = &[
     "discovery",
