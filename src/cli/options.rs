@@ -147,7 +147,7 @@ pub(crate) static OPTIONS: &[Opt] = &[
         value: Some("DURATION"),
         default: "2m",
         help: "An endpoint that has an owner, but no result for this long, is called stale. One with \
-               an intervalMs of its own has at least three of these.",
+               an intervalMs of its own has at least three intervals.",
         commands: STATUS,
         set: |draft, value| duration(value).map(|it| draft.stale_after = Some(it)),
     },

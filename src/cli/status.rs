@@ -11,6 +11,7 @@ use std::time::Duration;
 use leasehold::config::Config;
 use leasehold::model::InstanceId;
 use leasehold::status::{Alarm, EndpointStatus, InstanceStatus, State, Status, counted};
+use leasehold::store::Fault;
 use leasehold::store::keys::Keys;
 use leasehold::store::redis::RedisStore;
 
@@ -32,7 +33,13 @@ pub(crate) fn status(config: &Config, how: StatusHow) -> ExitCode {
     let overview = RedisStore::new(config.redis.expose(), &config.redis.to_string(), keys)
         .and_then(|it| it.overview(config.store_timeout));
     match overview {
-        Err(error) => fail(FAILED, &printable(&error.to_string())),
+        Err(error) => {
+            let way_out = match error.fault {
+                Fault::Unreachable => ": check that it runs, and --redis",
+                _ => "", // the reason has it
+            };
+            fail(FAILED, &format!("{}{way_out}", printable(&error.to_string())))
+        }
         Ok(overview) => {
             let status = Status::of(overview, how.stale_after);
             let painter = Painter::for_stdout();
@@ -96,7 +103,10 @@ fn instances(status: &Status) -> Table {
 
 fn heartbeat(instance: &InstanceStatus) -> Cell {
     let Some(heartbeat) = &instance.heartbeat else { return Cell::painted("gone", Paint::Bad) };
-    let left = format!("{} left", brief(heartbeat.left));
+    let left = match heartbeat.left {
+        Duration::MAX => "never ends".into(),
+        left => format!("{} left", brief(left)),
+    };
     if instance.drained {
         return Cell::painted(&format!("{left}, drained"), Paint::Watch);
     }

@@ -320,6 +320,7 @@ fn it_fails_with_a_sentence_when_redis_is_away_or_does_not_answer() {
     let said = String::from_utf8_lossy(&refused.stderr);
     assert_eq!((refused.status.code(), refused.stdout.len()), (Some(1), 0), "{said}");
     assert!(said.starts_with("leasehold: cannot connect to redis://127.0.0.1:1/0: "), "{said}");
+    assert!(said.ends_with("check that it runs, and --redis\n"), "{said}");
     assert_eq!(said.lines().count(), 1, "{said}");
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("redis://:hunter2@{}/0", silent.local_addr().unwrap());
@@ -419,6 +420,7 @@ fn prefixes_are_followed() {
     let page = shown(&redis, &["--session-prefix=mine:", "--prefix=other"]);
     assert_eq!(verdict(&page), "1 instance has 1 endpoint to itself: 1 not polled yet, balanced.");
     assert_eq!(row(&page, "e1")[2], "vm2");
+    assert!(row(&page, "vm2-1-bbbbbbbb").join(" ").ends_with("never ends"), "{page}");
     let page = shown(&redis, &["--prefix=nothing"]);
     assert_eq!(page, "No sessions are stored, and no instance is running.\n");
     assert_eq!(redis.cli(&["DBSIZE"]), "4", "nothing is written");
