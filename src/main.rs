@@ -17,6 +17,7 @@ fn main() -> ExitCode {
     let command = parse(&args, &|name| env::var_os(name)).and_then(Command::with_password_read);
     match command {
         Ok(Command::Run(config)) => cli::run::run(config),
+        Ok(Command::Status { config, how }) => cli::status::status(&config, how),
         Ok(Command::Release { config, what }) => cli::release::release(config, what),
         Ok(Command::Lead(wrap)) => cli::lead::lead(wrap),
         Ok(Command::Once { wrap, at_least_for, skip_code }) => {

@@ -21,6 +21,7 @@ use crate::cli::usage::{Origin, UsageError, nearest};
 #[derive(Debug)]
 pub(crate) enum Command {
     Run(Config),
+    Status { config: Config, how: StatusHow },
     Release { config: Config, what: ReleaseWhat },
     Lead(Wrap),
     Once { wrap: Wrap, at_least_for: Duration, skip_code: u8 },
@@ -42,12 +43,23 @@ pub(crate) struct Wrap {
     pub(crate) restart: bool,
 }
 
+/// How to show what is going on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct StatusHow {
+    pub(crate) json: bool,
+    pub(crate) all: bool,
+    pub(crate) stale_after: Duration,
+}
+
 /// Whose leases to give back.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum ReleaseWhat {
     Instance { id: String, force: bool },
     RuntimeDir(PathBuf),
 }
+
+/// Several times the light interval, at which endpoints that fail are polled.
+const STALE_AFTER: Duration = Duration::from_secs(120);
 
 /// Reads a variable of the environment.
 pub(crate) type Env<'a> = &'a dyn Fn(&str) -> Option<OsString>;
@@ -81,6 +93,9 @@ impl Command {
     pub(crate) fn with_password_read(self) -> Result<Self, UsageError> {
         Ok(match self {
             Self::Run(config) => Self::Run(config.with_password_read()?),
+            Self::Status { config, how } => {
+                Self::Status { config: config.with_password_read()?, how }
+            }
             Self::Release { config, what } => {
                 Self::Release { config: config.with_password_read()?, what }
             }
@@ -211,6 +226,7 @@ fn build(command: &'static Spec, typed: Typed, env: Env<'_>) -> Result<Command, 
         return Err(UsageError::Unexpected { command: command.name, given });
     }
     match command.name {
+        "status" => status(draft),
         "release" => release(draft, &typed, env),
         "lead" => Ok(Command::Lead(wrap(command, draft, &typed)?)),
         "once" => {
@@ -268,6 +284,13 @@ fn reader(draft: Draft) -> Result<Config, UsageError> {
     let Draft { mut config, store_timeout, .. } = draft;
     config.store_timeout = store_timeout.unwrap_or(config.store_timeout);
     Ok(config.checked_store()?)
+}
+
+fn status(draft: Draft) -> Result<Command, UsageError> {
+    let Draft { mut config, store_timeout, json, all, stale_after, .. } = draft;
+    config.store_timeout = store_timeout.unwrap_or(config.store_timeout);
+    let how = StatusHow { json, all, stale_after: stale_after.unwrap_or(STALE_AFTER) };
+    Ok(Command::Status { config: config.checked_reading()?, how })
 }
 
 fn release(draft: Draft, typed: &Typed, env: Env<'_>) -> Result<Command, UsageError> {
@@ -456,7 +479,8 @@ mod tests {
         for (args, sentence) in [
             (&["rum"][..], "unknown command \"rum\": did you mean run?"),
             (&["relase"], "unknown command \"relase\": did you mean release?"),
-            (&["status"], "unknown command \"status\": see leasehold --help"),
+            (&["statsu"], "unknown command \"statsu\": did you mean status?"),
+            (&["bogus"], "unknown command \"bogus\": see leasehold --help"),
             (&["guardain"], "unknown command \"guardain\": see leasehold --help"),
             (
                 &["run", "--leas-ttl", "3s"],
@@ -490,6 +514,31 @@ mod tests {
         for args in [&["-V"][..], &["--version"], &["release", "-V"]] {
             assert!(matches!(parsed(args, &[]), Ok(Command::Version)), "{args:?}");
         }
+    }
+
+    #[test]
+    fn status_reads_only_what_concerns_the_store() {
+        let how = |args: &[&str], env: &[(&str, &str)]| match parsed(
+            &[&["status"], args].concat(),
+            env,
+        ) {
+            Ok(Command::Status { how, config }) => (how, config),
+            other => panic!("{other:?}"),
+        };
+        let (plain, config) = how(&[], &[("LEASEHOLD_LEASE_TTL", "nonsense")]);
+        assert_eq!(plain, StatusHow { json: false, all: false, stale_after: secs(120) });
+        assert_eq!(config.store_timeout, secs(2));
+        let args = ["--json", "--all", "--stale-after=1h", "--store-timeout", "20s"];
+        let (all, config) = how(&args, &[("LEASEHOLD_SESSION_PREFIX", "s:")]);
+        assert_eq!(all, StatusHow { json: true, all: true, stale_after: secs(3_600) });
+        assert_eq!((config.store_timeout, config.session_prefix.as_str()), (secs(20), "s:"));
+        assert!(
+            refused(&["status", "--session-prefix", "poll:"], &[]).contains("--session-prefix")
+        );
+        assert!(refused(&["status", "e1"], &[]).starts_with("unexpected argument \"e1\": status"));
+        assert!(
+            refused(&["status", "--weight=1"], &[]).contains("no option of status, but of run")
+        );
     }
 
     #[test]

@@ -8,9 +8,10 @@ use leasehold::config::Config;
 use leasehold::daemon::thread::stop;
 use leasehold::model::{EndpointId, InstanceId, Role};
 use leasehold::store::redis::RedisStore;
-use leasehold::store::{BATCH_MAX, Seat, Store, Wake};
+use leasehold::store::{Seat, Store, Wake};
 use serde_json::{Value, json};
 
+use crate::cli::table::{Cell, Paint, Painter, Side, Table, brief, printable};
 use crate::cli::{FAILED, fail, logging, say};
 
 /// So often the leader is asked again, and looked at.
@@ -22,31 +23,27 @@ fn store(config: &Config) -> Result<RedisStore, String> {
     RedisStore::of_roles(config).map_err(|error| error.to_string())
 }
 
+/// Every role that was ever led, and how it stands.
+pub(crate) type Leaders = Vec<(EndpointId, Seat)>;
+
 /// Lists every role.
 pub(crate) fn leaders(config: &Config, json: bool) -> ExitCode {
     logging::start(config.log_level);
-    match seats(config) {
-        Ok(seats) if json => {
-            let leaders: Vec<Value> = seats.iter().map(|(role, it)| as_json(role, it)).collect();
+    let led = store(config)
+        .and_then(|it| it.role_overview(config.store_timeout).map_err(|it| it.to_string()));
+    match led {
+        Ok(led) if json => {
+            let leaders: Vec<Value> = led.iter().map(as_json).collect();
             say(&format!("{:#}\n", json!({ "leaders": leaders })))
         }
-        Ok(seats) => say(&table(&seats)),
+        Ok(led) if led.is_empty() => say("no role has ever been led here\n"),
+        Ok(led) => say(&table(&led).shown(Painter::for_stdout())),
         Err(why) => fail(FAILED, &why),
     }
 }
 
-fn seats(config: &Config) -> Result<Vec<(EndpointId, Seat)>, String> {
-    let store = store(config)?;
-    let timeout = config.store_timeout;
-    let roles = store.role_names(timeout).map_err(|error| error.to_string())?;
-    let mut seats = Vec::with_capacity(roles.len());
-    for batch in roles.chunks(BATCH_MAX) {
-        seats.extend(store.seats(batch, timeout).map_err(|error| error.to_string())?);
-    }
-    Ok(roles.into_iter().zip(seats).collect())
-}
-
-pub(crate) fn as_json(role: &EndpointId, seat: &Seat) -> Value {
+/// One role, for programs.
+pub(crate) fn as_json((role, seat): &(EndpointId, Seat)) -> Value {
     let ms = |it: Option<Duration>| it.map(|it| u64::try_from(it.as_millis()).unwrap_or(u64::MAX));
     let leader = seat.leader.as_ref();
     json!({
@@ -61,50 +58,35 @@ pub(crate) fn as_json(role: &EndpointId, seat: &Seat) -> Value {
     })
 }
 
-fn table(seats: &[(EndpointId, Seat)]) -> String {
-    if seats.is_empty() {
-        return "no role has ever been led here\n".into();
-    }
-    let role_width = seats.iter().map(|it| it.0.as_str().len()).max().unwrap_or(0).max(4);
-    let mut rows = vec![["ROLE", "LEADER", "TERM", "SINCE", "LEFT"].map(String::from)];
-    for (role, seat) in seats {
+/// All roles, for people.
+pub(crate) fn table(led: &Leaders) -> Table {
+    let mut table = Table::new(&[
+        ("ROLE", Side::Left),
+        ("LEADER", Side::Left),
+        ("TERM", Side::Right),
+        ("SINCE", Side::Right),
+        ("LEFT", Side::Right),
+    ]);
+    for (role, seat) in led {
         let leader = seat.leader.as_ref();
-        rows.push([
-            role.to_string(),
-            leader.map_or("nobody".into(), |it| printable(&it.it)),
-            seat.term.to_string(),
-            leader.and(seat.led_for).map_or("-".into(), |it| format!("{} ago", short(it))),
+        let since = leader.and(seat.led_for).map(|it| format!("{} ago", brief(it)));
+        let left = match leader {
+            Some(_) if seat.is_stale => Cell::painted("stale", Paint::Bad),
+            Some(it) => Cell::new(&brief(it.left)),
+            None => Cell::new("-"),
+        };
+        table.row(vec![
+            Cell::new(role.as_str()),
             match leader {
-                Some(_) if seat.is_stale => "stale".into(),
-                Some(it) => short(it.left),
-                None => "-".into(),
+                Some(it) => Cell::new(it.it.as_str()),
+                None => Cell::painted("nobody", Paint::Watch),
             },
+            Cell::new(&seat.term.to_string()),
+            Cell::new(since.as_deref().unwrap_or("-")),
+            left,
         ]);
     }
-    let width = |n: usize| rows.iter().map(|it| it[n].chars().count()).max().unwrap_or(0);
-    let (leader, term, since) = (width(1), width(2), width(3));
-    let line = |[a, b, c, d, e]: &[String; 5]| {
-        let line = format!("{a:role_width$}  {b:leader$}  {c:term$}  {d:since$}  {e}");
-        format!("{}\n", line.trim_end())
-    };
-    rows.iter().map(line).collect()
-}
-
-/// An id from the store may be anything; a terminal obeys control characters.
-fn printable(id: &InstanceId) -> String {
-    id.as_str().chars().map(|c| if c.is_control() { '?' } else { c }).collect()
-}
-
-/// A duration at a glance.
-fn short(duration: Duration) -> String {
-    let seconds = duration.as_secs();
-    match seconds {
-        0..10 => format!("{:.1}s", duration.as_secs_f64()),
-        10..120 => format!("{seconds}s"),
-        120..7_200 => format!("{}m", seconds / 60),
-        7_200..172_800 => format!("{}h", seconds / 3_600),
-        _ => format!("{}d", seconds / 86_400),
-    }
+    table
 }
 
 /// Makes the leader step down.
@@ -135,10 +117,10 @@ fn ask_to_resign(config: &Config, role: &Role) -> Result<String, String> {
     while BootClock.now() < deadline {
         store.wake(std::slice::from_ref(&word), timeout).map_err(|error| error.to_string())?;
         pause.within(ASK_AGAIN);
-        let shown = printable(&leader);
+        let shown = printable(leader.as_str());
         match look()? {
             Some(Seat { leader: Some(now), term: since, .. }) if since != term => {
-                let successor = printable(&now.it);
+                let successor = printable(now.it.as_str());
                 return Ok(format!("{shown} gave up {role}; {successor} leads since term {since}"));
             }
             Some(Seat { leader: Some(_), .. }) => (),
@@ -148,7 +130,7 @@ fn ask_to_resign(config: &Config, role: &Role) -> Result<String, String> {
     Err(format!(
         "{} still leads {role} after {}: its command may not have ended, or it hangs and will be \
          replaced when its time is over; see leasehold leaders",
-        printable(&leader),
-        short(PATIENCE),
+        printable(leader.as_str()),
+        brief(PATIENCE),
     ))
 }

@@ -11,6 +11,8 @@ pub(crate) mod once;
 mod options;
 pub(crate) mod release;
 pub(crate) mod run;
+pub(crate) mod status;
+mod table;
 mod usage;
 mod wrap;
 

@@ -56,13 +56,15 @@ pub(crate) struct Draft {
     pub(crate) store_timeout: Option<Duration>,
     pub(crate) instance: Option<String>,
     pub(crate) force: bool,
+    pub(crate) json: bool,
+    pub(crate) all: bool,
+    pub(crate) stale_after: Option<Duration>,
     pub(crate) grace: Option<Duration>,
     pub(crate) renew_given: bool,
     pub(crate) level_given: bool,
     pub(crate) restart: bool,
     pub(crate) at_least_for: Duration,
     pub(crate) skip_code: u8,
-    pub(crate) json: bool,
     pub(crate) orders: Option<RawFd>,
     pub(crate) report: Option<RawFd>,
 }
@@ -86,6 +88,18 @@ pub(crate) static COMMANDS: &[Spec] = &[
         about: "Runs one instance until SIGTERM or SIGINT. It finds the others through Redis, takes \
                 its share of the stored sessions, polls them, and gives everything back when it \
                 stops. Started while Redis is away, it waits for it.",
+        takes: Takes::Options,
+        hidden: false,
+    },
+    Spec {
+        name: "status",
+        usage: "leasehold status [OPTIONS]",
+        summary: "who polls what, and whether all is well",
+        about: "Shows who polls what, and whether all is well: a verdict, the instances with what they \
+                own and what would be their fair share, and the endpoints with owner, preferred \
+                owner, fence, time left of the lease, and last result. Only reads: the README lists \
+                the few rights it needs in Redis. Exit code 0 says that it could be read, not that \
+                all is well; --json has \"healthy\" for that.",
         takes: Takes::Options,
         hidden: false,
     },
@@ -172,12 +186,16 @@ pub(crate) static COMMANDS: &[Spec] = &[
 
 const RUN: &[&str] = &["run"];
 const RELEASE: &[&str] = &["release"];
-const POLLS: &[&str] = &["run", "release"];
-const ALL: &[&str] = &["run", "release", "lead", "once", "leaders", "resign"];
+const STATUS: &[&str] = &["status"];
+const RUN_AND_RELEASE: &[&str] = &["run", "release"];
+const RUN_AND_STATUS: &[&str] = &["run", "status"];
+const POLLS: &[&str] = &["run", "release", "status"];
 /// Who stands for a role, or may.
 const STAND: &[&str] = &["run", "lead", "once"];
 const LEAD: &[&str] = &["run", "lead"];
-const ROLES: &[&str] = &["run", "release", "lead", "once", "leaders", "resign"];
+const LOGGING: &[&str] = &["run", "release", "lead", "once", "leaders", "resign"];
+const READ: &[&str] = &["status", "leaders"];
+const ALL: &[&str] = &["run", "release", "status", "lead", "once", "leaders", "resign"];
 
 pub(crate) static OPTIONS: &[Opt] = &[
     Opt {
@@ -196,6 +214,32 @@ pub(crate) static OPTIONS: &[Opt] = &[
                is certainly dead.",
         commands: RELEASE,
         set: |draft, value| switch(value).map(|it| draft.force = it),
+    },
+    Opt {
+        name: "json",
+        value: None,
+        default: "off",
+        help: "Print one JSON document with everything, for programs.",
+        commands: READ,
+        set: |draft, value| switch(value).map(|it| draft.json = it),
+    },
+    Opt {
+        name: "all",
+        value: None,
+        default: "off",
+        help: "List every endpoint. Without it, where there are more than 20, only those that need \
+               attention, and of these the first 50.",
+        commands: STATUS,
+        set: |draft, value| switch(value).map(|it| draft.all = it),
+    },
+    Opt {
+        name: "stale-after",
+        value: Some("DURATION"),
+        default: "2m",
+        help: "An endpoint that has an owner, but no result for this long, is called stale. One with \
+               an intervalMs of its own has at least three intervals.",
+        commands: STATUS,
+        set: |draft, value| duration(value).map(|it| draft.stale_after = Some(it)),
     },
     Opt {
         name: "redis",
@@ -232,7 +276,7 @@ pub(crate) static OPTIONS: &[Opt] = &[
         value: Some("P"),
         default: "session:",
         help: "How the names of the keys that hold the sessions begin.",
-        commands: RUN,
+        commands: RUN_AND_STATUS,
         set: |draft, value| text(value).map(|it| draft.config.session_prefix = it),
     },
     Opt {
@@ -414,7 +458,7 @@ pub(crate) static OPTIONS: &[Opt] = &[
         value: Some("DIR"),
         default: "$RUNTIME_DIRECTORY",
         help: "Where run keeps its instance id, and release finds it.",
-        commands: POLLS,
+        commands: RUN_AND_RELEASE,
         set: |draft, value| path(value).map(|it| draft.config.runtime_dir = Some(it)),
     },
     Opt {
@@ -430,7 +474,7 @@ pub(crate) static OPTIONS: &[Opt] = &[
         value: Some("LEVEL"),
         default: "info",
         help: "What to log on stderr: off, error, warn, info, debug or trace.",
-        commands: ALL,
+        commands: LOGGING,
         set: |draft, value| {
             draft.level_given = true;
             let level = text(value)?;
@@ -480,7 +524,7 @@ pub(crate) static OPTIONS: &[Opt] = &[
         value: Some("P"),
         default: "leader",
         help: "How the names of all keys of roles begin.",
-        commands: ROLES,
+        commands: ALL,
         set: |draft, value| text(value).map(|it| draft.config.leader_prefix = it),
     },
     Opt {
@@ -540,14 +584,6 @@ pub(crate) static OPTIONS: &[Opt] = &[
         help: "The exit code when another host is doing it.",
         commands: &["once"],
         set: |draft, value| number(value).map(|it| draft.skip_code = it),
-    },
-    Opt {
-        name: "json",
-        value: None,
-        default: "off",
-        help: "Print one JSON document instead of a table.",
-        commands: &["leaders"],
-        set: |draft, value| switch(value).map(|it| draft.json = it),
     },
     Opt {
         name: "grace-ms",

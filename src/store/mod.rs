@@ -8,6 +8,7 @@ mod ear;
 pub mod keys;
 pub mod memory;
 mod message;
+pub mod overview;
 pub mod redis;
 mod reply;
 mod scan;

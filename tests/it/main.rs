@@ -49,6 +49,8 @@ mod requirements;
 mod rules;
 /// US3: never two pollers, real processes.
 mod single_poller;
+/// `leasehold status`, on real fleets and on what strangers left in Redis.
+mod status;
 /// The same cases over the in-memory store and a real Redis.
 mod store_contract;
 /// How long an endpoint is without a poll when its owner dies or its heir hangs.
