@@ -2,6 +2,7 @@
 
 pub mod cluster;
 pub mod measure;
+pub mod pids;
 pub mod process;
 pub mod proxy;
 pub mod redis;
