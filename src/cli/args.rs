@@ -594,6 +594,31 @@ mod tests {
     }
 
     #[test]
+    fn a_warden_and_a_ward_need_both_descriptors() {
+        let fds = ["--orders-fd", "7", "--report-fd", "9"];
+        let [grace, program] = [["--grace-ms", "1500"], ["--", "sh"]];
+        match parsed(&[&["warden"][..], &grace, &fds, &program].concat(), &[]) {
+            Ok(Command::Warden { program, grace, orders: 7, report: 9 }) => {
+                assert_eq!((program, grace), (vec!["sh".into()], Duration::from_millis(1_500)));
+            }
+            other => panic!("{other:?}"),
+        }
+        match parsed(&[&["ward"][..], &fds, &program].concat(), &[]) {
+            Ok(Command::Ward { program, orders: 7, report: 9 }) => assert_eq!(program, ["sh"]),
+            other => panic!("{other:?}"),
+        }
+        for args in [
+            [&["warden"][..], &fds, &program].concat(),
+            [&["warden"][..], &grace, &fds[..2], &program].concat(),
+            [&["warden"][..], &grace, &fds].concat(),
+            [&["ward"][..], &fds[2..], &program].concat(),
+        ] {
+            let error = refused(&args, &[("LEASEHOLD_GRACE_MS", "1")]);
+            assert!(error.starts_with(&format!("write leasehold {} ", args[0])), "{error}");
+        }
+    }
+
+    #[test]
     fn a_password_is_in_no_error_wherever_its_url_was_put() {
         let urls = [
             "redis://user:hunter2@h/0",

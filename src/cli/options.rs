@@ -167,7 +167,7 @@ pub(crate) static COMMANDS: &[Spec] = &[
     },
     Spec {
         name: "warden",
-        usage: "leasehold warden --grace-ms N --orders-fd N --report-fd N -- PROGRAM [ARGUMENTS]",
+        usage: "leasehold warden --grace-ms N --orders-fd N --report-fd N -- PROGRAM…",
         summary: "run a program that must end at a moment",
         about: "Runs PROGRAM and ends its process group at the moment that it was last told, or when \
                 nobody is left to tell. Started by Leasehold itself.",

@@ -11,6 +11,7 @@ pub mod signals;
 pub mod ward;
 pub mod warden;
 
+use std::fs;
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -18,6 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
+use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags};
 use nix::sys::signal::{Signal, kill, killpg};
@@ -116,9 +118,12 @@ impl Wrapped {
         Ok((wrapped, ready))
     }
 
-    /// Starts the command, which may run until `until` unless extended. That it could not be run is
-    /// told by [`Wrapped::ended`].
+    /// Starts the command, which may run until `until` unless extended. `Err` when nothing was started;
+    /// that it could not be run is told by [`Wrapped::ended`].
     pub fn go(&mut self, until: Moment) -> Result<(), String> {
+        if BootClock.now() >= until - self.grace {
+            return Err("there is no time left for the command to run".into());
+        }
         self.until = Some(until);
         self.set_alarm();
         match self.say(&format!("until {}", until.as_nanos())) {
@@ -206,7 +211,7 @@ impl Listener {
         }
         // It may be there still, if its report could not be read.
         let _ = kill(self.warden, Signal::SIGKILL);
-        while waitpid(self.warden, None) == Err(nix::errno::Errno::EINTR) {}
+        while waitpid(self.warden, None) == Err(Errno::EINTR) {}
         self.ended.unwrap_or_else(|| Ended {
             code: 1,
             error: Some(match self.strikes {
@@ -272,13 +277,25 @@ impl Listener {
         let _ = self.alarm.set(BootClock.now() + REPORT_PATIENCE);
     }
 
-    /// Without a warden, which would have waited for every single one, the group is asked.
+    /// Without a warden, which would have waited for every single one, they are looked for.
     fn kill_group(&self) {
         let Some(group) = self.group else { return };
+        let _ = killpg(group, Signal::SIGKILL);
         let patience = BootClock.now() + REPORT_PATIENCE;
-        // A zombie that nobody waits for is in the group for ever.
-        while killpg(group, Signal::SIGKILL).is_ok() && BootClock.now() < patience {
+        while has_living(group) && BootClock.now() < patience {
             let _ = wait(&mut [], Duration::from_millis(1));
         }
     }
+}
+
+/// Whether anybody in `group` is more than a zombie, which its new parent may leave as it is for ever.
+fn has_living(group: Pid) -> bool {
+    let lives = |stat: String| {
+        // PID (NAME) STATE PARENT GROUP …, and a name may hold anything.
+        let mut fields = stat.rsplit(')').next().unwrap_or("").split_whitespace();
+        let (state, its_group) = (fields.next(), fields.nth(1));
+        !matches!(state, Some("Z" | "X")) && its_group == Some(group.to_string().as_str())
+    };
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    processes.filter_map(|it| fs::read_to_string(it.path().join("stat")).ok()).any(lives)
 }

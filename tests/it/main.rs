@@ -55,5 +55,7 @@ mod status;
 mod store_contract;
 /// How long an endpoint is without a poll when its owner dies or its heir hangs.
 mod takeover;
+/// Commands that end before their lease can move.
+mod warden;
 /// What the tests above are written with.
 mod support;

@@ -3,6 +3,7 @@
 pub mod cluster;
 pub mod lead;
 pub mod measure;
+pub mod pids;
 pub mod process;
 pub mod proxy;
 pub mod redis;
