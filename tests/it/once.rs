@@ -254,3 +254,74 @@ fn release_gives_back_roles_too() {
     assert!(said.contains("released 1 lease and 1 role of "), "{said} {:?}", done.stderr);
     assert_eq!(scene.redis.cli(&["GET", "leader:alpha"]), "(nil)");
 }
+
+/// The README's lines for cron, as pasted, on two hosts at once; only the job itself is another.
+#[test]
+fn the_readmes_cron_line_runs_once() {
+    let hosts = Hosts::new();
+    let readme = include_str!("../../README.md");
+    let line = readme.lines().find(|it| it.contains("leasehold once nightly")).unwrap();
+    let command = line.split_once(" root ").unwrap().1;
+    let log = hosts.file("log");
+    let job = command.rsplit_once("logger ").unwrap();
+    let pasted = job.0.replace("/usr/local/bin/leasehold", BINARY);
+    // The promise of ten minutes would keep the test that long; a signal ends the waiting.
+    let pasted = format!("exec {pasted} sh -c 'echo ran >>{}'", log.display());
+    let host = || {
+        let mut cron = Command::new("sh");
+        cron.args(["-c", &pasted]).env("LEASEHOLD_REDIS", hosts.redis.url());
+        Instance::spawn(&mut cron)
+    };
+    let mut both = [host(), host()];
+    let ran = || fs::read_to_string(&log).unwrap_or_default();
+    eventually(SOON, "one run", ran, || ran() == "ran\n");
+    eventually(SOON, "the end of the other", ran, || both.iter_mut().any(|it| !it.is_running()));
+    both.iter_mut().filter_map(still_running).for_each(|it| it.signal(Signal::SIGTERM));
+    assert!(both.iter_mut().all(|it| it.wait().success()));
+    assert_eq!(ran(), "ran\n");
+}
+
+fn still_running(host: &mut Instance) -> Option<&Instance> {
+    host.is_running().then_some(host)
+}
+
+/// The README's rule is enough for elections, too.
+#[test]
+fn a_user_with_just_the_rights_of_the_readme_can_lead_and_look() {
+    let redis = RedisServer::start();
+    let readme = include_str!("../../README.md");
+    let rule = readme.split("ACL SETUSER leasehold ").nth(1).unwrap();
+    let rule = rule.split("```").next().unwrap().replace("\\\n", " ").replace('\'', "");
+    let rule = rule.replace(">PASSWORD", ">secret");
+    let mut args = vec!["ACL", "SETUSER", "leasehold"];
+    args.extend(rule.split_whitespace());
+    assert_eq!(redis.cli(&args), "OK");
+    let url = redis.url().replace("redis://", "redis://leasehold:secret@");
+    let mut lead = Command::new(BINARY);
+    lead.args(["lead", "job", &format!("--redis={url}"), "--new-fleet", "--", "sleep", "60"]);
+    let mut leader = Instance::spawn(&mut lead);
+    leader.wait_for("event=leader.elected");
+    let url = format!("--redis={url}");
+    let listed = leasehold(&["leaders", &url]);
+    assert!(String::from_utf8_lossy(&listed.stdout).contains("job"), "{listed:?}");
+    let resigned = leasehold(&["resign", "job", &url]);
+    assert!(String::from_utf8_lossy(&resigned.stdout).contains("gave up job"), "{resigned:?}");
+    leader.wait_for("event=leader.resigned");
+    leader.term();
+}
+
+/// Issue 4: `--lead` is exposed in `status`.
+#[test]
+fn status_tells_who_leads() {
+    let scene = Scene::new(1);
+    let first = scene.first(&["--lead=alpha"]);
+    first.wait_for("event=leader.elected");
+    let redis = format!("--redis={}", scene.redis.url());
+    let page = leasehold(&["status", &redis]);
+    let page = String::from_utf8(page.stdout).unwrap();
+    let line = page.lines().find(|it| it.starts_with("alpha")).unwrap_or_else(|| panic!("{page}"));
+    assert!(line.contains(&first.id()), "{page}");
+    let json = leasehold(&["status", &redis, "--json"]);
+    let json: Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!(json["leaders"][0]["leader"].as_str(), Some(first.id().as_str()), "{json}");
+}
