@@ -228,7 +228,11 @@ fn build(command: &'static Spec, typed: Typed, env: Env<'_>) -> Result<Command, 
     match command.name {
         "status" => status(draft),
         "release" => release(draft, &typed, env),
-        "lead" => Ok(Command::Lead(wrap(command, draft, &typed)?)),
+        "lead" => {
+            let dir = draft.config.runtime_dir.take().or_else(|| systemd_runtime_dir(env));
+            draft.config.runtime_dir = dir;
+            Ok(Command::Lead(wrap(command, draft, &typed)?))
+        }
         "once" => {
             if !draft.level_given {
                 draft.config.log_level = log::LevelFilter::Warn;

@@ -1,16 +1,19 @@
 //! `leasehold lead`: a command runs while, and only while, this host leads.
 
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam_channel::{bounded, select};
 use leasehold::StartError;
 use leasehold::daemon::thread::stop;
 use leasehold::election::{Duty, Elections, LeaderElection};
+use leasehold::store::redis::RedisStore;
 use leasehold::wrapped::Ended;
 use leasehold::wrapped::signals::Signals;
 
 use crate::cli::args::Wrap;
+use crate::cli::state::State;
 use crate::cli::wrap::{self, End, ends_waiting};
 use crate::cli::{FAILED, fail, logging};
 
@@ -27,16 +30,33 @@ pub(crate) fn lead(wrap: Wrap) -> ExitCode {
         Err(error) => return fail(FAILED, &format!("cannot handle signals: {error}")),
     };
     logging::start(wrap.config.log_level);
-    let led = stand(&wrap, &signals).and_then(|election| match election {
-        Some(election) => in_office(&wrap, &election, &signals),
-        None => Ok(ExitCode::SUCCESS),
-    });
-    led.unwrap_or_else(|why| fail(FAILED, &why))
+    run(&wrap, &signals).unwrap_or_else(|why| fail(FAILED, &why))
+}
+
+fn run(wrap: &Wrap, signals: &Signals) -> Result<ExitCode, String> {
+    let elections = Elections::on_redis(&wrap.config).map_err(|error| error.to_string())?;
+    let mut state = State::take(&wrap.config, elections.instance_id())?;
+    let election = match stand(wrap, elections, signals) {
+        Ok(Some(election)) => election,
+        other => {
+            state.forget_me();
+            return other.map(|_| ExitCode::SUCCESS);
+        }
+    };
+    let roles = RedisStore::of_roles(&wrap.config).map_err(|error| error.to_string())?;
+    state.bury_predecessors(&[Arc::new(roles)], wrap.config.store_timeout);
+    let code = in_office(wrap, &election, signals);
+    drop(election);
+    state.clear();
+    code
 }
 
 /// Waits for the store; `None` when told to stop before it was there.
-fn stand(wrap: &Wrap, signals: &Signals) -> Result<Option<LeaderElection>, String> {
-    let elections = Elections::on_redis(&wrap.config).map_err(|error| error.to_string())?;
+fn stand(
+    wrap: &Wrap,
+    elections: Elections,
+    signals: &Signals,
+) -> Result<Option<LeaderElection>, String> {
     let candidacy = wrap.config.candidacy(wrap.role.clone());
     let (source, until) = stop();
     let (tell, started) = bounded(1);

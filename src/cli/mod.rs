@@ -11,6 +11,7 @@ pub(crate) mod once;
 mod options;
 pub(crate) mod release;
 pub(crate) mod run;
+mod state;
 pub(crate) mod status;
 mod table;
 mod usage;

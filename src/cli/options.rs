@@ -187,7 +187,7 @@ pub(crate) static COMMANDS: &[Spec] = &[
 const RUN: &[&str] = &["run"];
 const RELEASE: &[&str] = &["release"];
 const STATUS: &[&str] = &["status"];
-const RUN_AND_RELEASE: &[&str] = &["run", "release"];
+const KEPT: &[&str] = &["run", "lead", "release"];
 const RUN_AND_STATUS: &[&str] = &["run", "status"];
 const POLLS: &[&str] = &["run", "release", "status"];
 /// Who stands for a role, or may.
@@ -283,7 +283,7 @@ pub(crate) static OPTIONS: &[Opt] = &[
         name: "lease-ttl",
         value: Some("DURATION"),
         default: "30s",
-        help: "How long a lease lasts without being renewed. The same on all instances.",
+        help: "How long a lease, or a role, lasts without being renewed. The same on all instances.",
         commands: STAND,
         set: |draft, value| duration(value).map(|it| draft.config.lease_ttl = it),
     },
@@ -291,7 +291,8 @@ pub(crate) static OPTIONS: &[Opt] = &[
         name: "renew-interval",
         value: Some("DURATION"),
         default: "10s",
-        help: "How often every held lease is renewed. One renewal may fail within the lease's TTL.",
+        help: "How often every held lease is renewed. One renewal may fail within the lease's TTL. \
+               lead and once renew three times in a TTL unless this is given.",
         commands: STAND,
         set: |draft, value| {
             draft.renew_given = true;
@@ -432,7 +433,7 @@ pub(crate) static OPTIONS: &[Opt] = &[
         name: "drain-timeout",
         value: Some("DURATION"),
         default: "10s",
-        help: "How long a stop or a hand-over waits for a poll that is still running.",
+        help: "How long a stop or a hand-over waits for a poll or a command that is still running.",
         commands: STAND,
         set: |draft, value| duration(value).map(|it| draft.config.drain_timeout = it),
     },
@@ -457,8 +458,8 @@ pub(crate) static OPTIONS: &[Opt] = &[
         name: "runtime-dir",
         value: Some("DIR"),
         default: "$RUNTIME_DIRECTORY",
-        help: "Where run keeps its instance id, and release finds it.",
-        commands: RUN_AND_RELEASE,
+        help: "Where run and lead keep their instance id, and release finds it.",
+        commands: KEPT,
         set: |draft, value| path(value).map(|it| draft.config.runtime_dir = Some(it)),
     },
     Opt {

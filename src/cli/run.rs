@@ -1,7 +1,6 @@
 //! `leasehold run`: one instance, until SIGTERM or SIGINT.
 
 use std::env;
-use std::io;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +8,6 @@ use std::time::Duration;
 use leasehold::clock::BootClock;
 use leasehold::config::Config;
 use leasehold::daemon::keeper::{Lines, StartError};
-use leasehold::daemon::state_file::StateFile;
 use leasehold::daemon::systemd::{self, Notifier};
 use leasehold::daemon::thread::stop;
 use leasehold::election::{Elections, LeaderElection, RoleLines};
@@ -22,10 +20,8 @@ use leasehold::store::Store;
 use leasehold::store::redis::RedisStore;
 use leasehold::{Daemon, Poller, Stop, stop_on_signal};
 
+use crate::cli::state::State;
 use crate::cli::{FAILED, USAGE, fail, logging};
-
-/// How long a predecessor in the same runtime directory may take to be gone.
-const PREDECESSOR_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Runs an instance to its end.
 pub(crate) fn run(config: Config) -> ExitCode {
@@ -44,7 +40,7 @@ fn instance(config: &Config, targets: Targets) -> Result<(), String> {
     let signalled = stop_on_signal().map_err(|error| format!("cannot handle signals: {error}"))?;
     let me = InstanceId::generate_now(&config.host_name);
     let manager = manager(&me);
-    let mut state = StateOfRuntimeDir::take(config, &me)?;
+    let mut state = State::take(config, &me)?;
     let lines = Lines::redis(config).map_err(|error| error.to_string())?;
     let redis = config.redis.to_string();
     Event::DaemonStarted { version: env!("CARGO_PKG_VERSION"), redis: &redis }.log(&me);
@@ -52,7 +48,7 @@ fn instance(config: &Config, targets: Targets) -> Result<(), String> {
     let clock = Arc::new(BootClock);
     match Daemon::start(config, me.clone(), clock, &lines, poller, &signalled) {
         Ok(daemon) => {
-            state.bury_predecessors(lines.rest.as_ref(), config);
+            state.bury_predecessors(&held_in(config, &lines)?, config.store_timeout);
             let (watching, when) = stop();
             // Each part moves at least this often when all is well.
             let patience = 2 * (config.heartbeat_interval + config.store_timeout);
@@ -81,6 +77,16 @@ fn instance(config: &Config, targets: Targets) -> Result<(), String> {
     }
     state.clear();
     Ok(())
+}
+
+/// Where an instance with these settings may have left something.
+fn held_in(config: &Config, lines: &Lines) -> Result<Vec<Arc<dyn Store>>, String> {
+    let mut stores = vec![Arc::clone(&lines.rest)];
+    if !config.lead.is_empty() {
+        let roles = RedisStore::of_roles(config).map_err(|error| error.to_string())?;
+        stores.push(Arc::new(roles));
+    }
+    Ok(stores)
 }
 
 /// Stands for the roles of `--lead`, as the same instance.
@@ -113,63 +119,6 @@ fn manager(me: &InstanceId) -> Arc<Notifier> {
         Event::ManagerUnreachable { error: &error }.log(me);
         Notifier::default()
     }))
-}
-
-/// The state file, if there is a runtime directory, and whom it named before us (R12).
-struct StateOfRuntimeDir {
-    file: Option<StateFile>,
-    me: InstanceId,
-    predecessors: Vec<InstanceId>,
-}
-
-impl StateOfRuntimeDir {
-    /// The lock proves that whoever is named there is gone, and its commands too. Our own name is added
-    /// before we can hold anything.
-    fn take(config: &Config, me: &InstanceId) -> Result<Self, String> {
-        let failed = |error: io::Error| format!("--runtime-dir: {error}");
-        let mut state = Self { file: None, me: me.clone(), predecessors: Vec::new() };
-        if let Some(dir) = &config.runtime_dir {
-            let mut file = StateFile::lock(dir, PREDECESSOR_PATIENCE).map_err(failed)?;
-            state.predecessors = file.instances().map_err(failed)?;
-            let all: Vec<InstanceId> = state.predecessors.iter().chain([me]).cloned().collect();
-            file.write(&all).map_err(failed)?;
-            state.file = Some(file);
-        }
-        Ok(state)
-    }
-
-    /// What they left behind need not wait for its TTL. If this fails, it does.
-    fn bury_predecessors(&mut self, store: &dyn Store, config: &Config) {
-        let timeout = config.store_timeout;
-        for dead in std::mem::take(&mut self.predecessors) {
-            let buried = store.bury(&dead, true, timeout).and_then(|_| match config.lead[..] {
-                [] => Ok(None),
-                _ => RedisStore::of_roles(config)?.bury(&dead, true, timeout),
-            });
-            if let Err(error) = buried {
-                Event::StoreUnreachable { error: &error }.log(&self.me);
-                return;
-            }
-        }
-        let only_me = self.me.clone();
-        self.write(&[only_me]);
-    }
-
-    /// We held nothing: `release` need not look for us.
-    fn forget_me(mut self) {
-        let others = std::mem::take(&mut self.predecessors);
-        if others.is_empty() { self.clear() } else { self.write(&others) }
-    }
-
-    /// A file that cannot be written any more only costs `release` some useless work.
-    fn write(&mut self, ids: &[InstanceId]) {
-        let _ = self.file.as_mut().map(|it| it.write(ids));
-    }
-
-    /// Nothing of ours is left to be given back.
-    fn clear(self) {
-        let _ = self.file.map(StateFile::remove);
-    }
 }
 
 fn poller(config: &Config, targets: Targets) -> Result<Arc<dyn Poller>, String> {

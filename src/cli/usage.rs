@@ -124,8 +124,10 @@ impl fmt::Display for UsageError {
                 write!(f, "{}: see leasehold {command} --help", opt.commands.join(" and "))
             }
             Self::Unexpected { command, given } => {
-                write!(f, "unexpected argument{}: {command} takes only ", after_space(given))?;
-                write!(f, "options, see leasehold {command} --help")
+                let only =
+                    if *command == "resign" { "one role and options" } else { "only options" };
+                write!(f, "unexpected argument{}: {command} takes {only}, ", after_space(given))?;
+                write!(f, "see leasehold {command} --help")
             }
             Self::MissingValue { opt } => {
                 let (name, value) = (opt.name, opt.value.unwrap_or("VALUE"));

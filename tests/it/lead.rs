@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 
 use crate::support::lead::{Hosts, PACE, TTL, is_alive, leading, wait_for_death};
-use crate::support::process::{Instance, SOON, eventually, leasehold, ms};
+use crate::support::process::{Instance, SOON, TempDir, eventually, leasehold, ms};
 use crate::support::proxy::Proxy;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -168,6 +168,27 @@ fn a_lost_host_leaves_no_process_behind() {
     let life = hosts.wait_for_life(0);
     leader.kill9();
     wait_for_death(life.pid);
+}
+
+/// R12: with a runtime directory, as under systemd, `release` proves the death of the leader and of its
+/// command, and the next host need not wait for the TTL.
+#[test]
+fn after_a_kill_release_hands_over_at_once() {
+    let hosts = Hosts::new();
+    let dir = TempDir::new();
+    let runtime = dir.option("runtime-dir");
+    let mut first = hosts.lead(&[&runtime]);
+    let before = hosts.wait_for_life(0);
+    let second = hosts.lead(&[]);
+    second.wait_for("event=leader.follower");
+    first.kill9();
+    let done = leasehold(&["release", &runtime, &format!("--redis={}", hosts.redis.url())]);
+    let said = String::from_utf8_lossy(&done.stdout).into_owned();
+    assert!(said.contains("and 1 role of"), "{done:?}");
+    hosts.wait_for_life(1);
+    assert!(!is_alive(before.pid));
+    let vacancy = hosts.longest_vacancy();
+    assert!(vacancy <= SECOND, "{vacancy:?}");
 }
 
 #[test]
