@@ -37,8 +37,8 @@ struct Inner {
     leader: Option<(InstanceId, Moment)>,
     /// How much of the leader's work is under way.
     running: usize,
-    /// On its way out, for this one if for anybody.
-    leaving: Option<Option<InstanceId>>,
+    /// The term that is on its way out, and for whom if for anybody.
+    leaving: Option<(FenceToken, Option<InstanceId>)>,
     is_stopping: bool,
 }
 
@@ -190,8 +190,15 @@ impl Office {
             self.say(&Event::LeaderElected { role: &role, term });
             self.turn(inner, State::Leader);
             inner.term = Some(term);
-            inner.leaving = None;
+            inner.leader = None;
             self.listeners.post(ElectionEvent::LeadershipAcquired { role, term });
+            // Somebody gave it up, or stopped, while the grant was on its way.
+            if inner.is_stopping && self.table.drain(self.role.as_lease()) {
+                inner.leaving = Some((term, None));
+            }
+            if inner.leaving.as_ref().is_some_and(|it| it.0 == term) {
+                self.step_down(inner, LossReason::Resigned);
+            }
         });
     }
 
@@ -202,7 +209,7 @@ impl Office {
             LossReason::Taken(owner) => self.say_lost(term, "taken", Some(owner)),
             LossReason::Gone => self.say_lost(term, "gone", None),
             LossReason::Resigned => {
-                let heir = inner.leaving.as_ref().and_then(Option::as_ref);
+                let heir = inner.leaving.as_ref().and_then(|it| it.1.as_ref());
                 self.say(&Event::LeaderResigned { role: &role, term, heir });
             }
         }
@@ -224,8 +231,13 @@ impl Office {
     /// ended the elector gives it back (R11). Nothing if it is not held.
     pub(crate) fn resign(&self, heir: Option<InstanceId>) {
         self.change(|inner| {
-            if inner.leaving.is_none() && self.table.drain(self.role.as_lease()) {
-                inner.leaving = Some(heir);
+            if !self.table.drain(self.role.as_lease()) {
+                return;
+            }
+            // If it was lost, and another term begun, right behind this: that one stays.
+            let held = self.table.holding(self.role.as_lease()).filter(|it| it.draining);
+            if let Some(held) = held {
+                inner.leaving = Some((held.fence, heir));
                 self.step_down(inner, LossReason::Resigned);
             }
         });
@@ -242,9 +254,11 @@ impl Office {
         self.inner.lock().is_stopping
     }
 
-    /// Whether the role is held, if only until it is given back.
+    /// Whether the role is held, if only until it is given back; or was, and listeners have not been told
+    /// of its end: nothing else is to happen before that.
     pub(crate) fn is_held(&self) -> bool {
-        self.table.tenure(self.role.as_lease()).is_some()
+        let is_told = self.inner.lock().term.is_none();
+        !is_told || self.table.tenure(self.role.as_lease()).is_some()
     }
 
     /// What to give back now, and to whom. R4: from here on nothing can bring that tenure back.
@@ -253,8 +267,9 @@ impl Office {
         if inner.leaving.is_none() || inner.running > 0 {
             return None;
         }
-        let heir = inner.leaving.take().flatten();
-        self.table.let_go(self.role.as_lease()).map(|it| (it, heir))
+        let (term, heir) = inner.leaving.take()?;
+        let tenure = self.table.tenure(self.role.as_lease()).filter(|it| it.fence == term)?;
+        self.table.let_go(&tenure.endpoint).map(|it| (it, heir))
     }
 
     /// One that waits already is enough.
@@ -279,14 +294,16 @@ impl Hearer for Arc<Office> {
     }
 
     fn round(&self, _: &Applied, _: usize) {
-        // A doubt that has passed is a right that has come back.
+        // A doubt that has passed is a right that has come back. Whoever has just seen that it is not
+        // there, but does not wait yet, is to hear of it too.
+        drop(self.inner.lock());
         self.changed.notify_all();
     }
 
     fn lost(&self, lost: &[Lost]) {
         for Lost { tenure, loss } in lost {
             self.change(|inner| {
-                inner.leaving = None;
+                inner.leaving.take_if(|it| it.0 == tenure.fence);
                 if inner.term == Some(tenure.fence) {
                     self.step_down(inner, loss.clone().into());
                 }
