@@ -269,8 +269,11 @@ impl Candidate {
             }
             Acquire::HeldBy(winner) => {
                 self.office.not_elected(Some(&winner), &format!("{winner} was elected"));
-                // To learn until when.
-                self.look_at = now;
+                // To learn until when. A stale leader stays until the end of a hold-off: no hurry then.
+                match self.office.table().hold_off() {
+                    None => self.look_at = now,
+                    Some(_) => self.look_soon(),
+                }
                 self.decide(Ok(Outcome::LedBy(winner)));
             }
             Acquire::HoldOff => self.wait_for_end_of_hold_off(),
