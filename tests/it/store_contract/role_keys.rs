@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use leasehold::model::{FenceToken, Tenure};
 use leasehold::store::{Acquire, Release, Renew, Verify};
 
 use crate::store_contract::asker::{Asker, endpoint, only};
@@ -66,6 +67,7 @@ fn without_memory_for_the_heartbeat_no_role_is_kept_or_granted() {
     let world = RedisWorld::of_roles();
     let mut a = Asker::alive(&world, "a");
     let tenure = a.grant(&endpoint("e"));
+    a.verify(&Tenure::new(endpoint("f"), FenceToken(0)));
     world.server.cli(&["PEXPIRE", "leader:e", "12000"]);
     let before = world.server.cli(&["GET", "leader:heartbeat:a"]);
     world.server.cli(&["CONFIG", "SET", "maxmemory", "1"]);
