@@ -165,7 +165,7 @@ impl LeaderElection {
         &self,
         listener: impl FnMut(&ElectionEvent) + Send + 'static,
     ) -> Registration {
-        self.office.listeners.add_inline(Box::new(listener))
+        self.office.listen_inline(listener)
     }
 
     /// Runs `work` if this instance leads; `None` if not. The role is not handed over before it has ended,

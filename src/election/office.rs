@@ -11,7 +11,7 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::clock::Moment;
 use crate::daemon::report::Hearer;
-use crate::election::listeners::Listeners;
+use crate::election::listeners::{Listeners, Registration};
 use crate::election::{ElectionEvent, LossReason, State};
 use crate::event::Event;
 use crate::model::{FenceToken, InstanceId, Role, Tenure};
@@ -115,6 +115,14 @@ impl Office {
         true
     }
 
+    /// Calls `listener` for every event from now on, in order, on the thread that causes it.
+    pub fn listen_inline(
+        &self,
+        listener: impl FnMut(&ElectionEvent) + Send + 'static,
+    ) -> Registration {
+        self.listeners.add_inline(Box::new(listener))
+    }
+
     /// Begins some of the leader's work, if it may begin now. The role is not given back before it ends.
     pub fn enter(self: &Arc<Self>) -> Option<Duty> {
         let mut inner = self.inner.lock();
@@ -154,7 +162,8 @@ impl Office {
 
     /// The store said who leads, or that nobody does.
     pub(crate) fn saw(&self, leader: Option<&Lasting<InstanceId>>) {
-        let now = self.table.now();
+        // It is looked at again right when it ends; until that is answered, it is what is known.
+        let now = self.table.now() + self.table.rhythm().store_timeout;
         self.inner.lock().leader = leader.map(|it| (it.it.clone(), now + it.left));
     }
 
@@ -229,7 +238,7 @@ impl Office {
 
     /// Gives the role up, for `heir` if for anybody: nothing more may begin, and once what is under way has
     /// ended the elector gives it back (R11). Nothing if it is not held.
-    pub(crate) fn resign(&self, heir: Option<InstanceId>) {
+    pub fn resign(&self, heir: Option<InstanceId>) {
         self.change(|inner| {
             if !self.table.drain(self.role.as_lease()) {
                 return;
@@ -245,7 +254,7 @@ impl Office {
     }
 
     /// Stands no more, and gives up what it holds.
-    pub(crate) fn stop(&self) {
+    pub fn stop(&self) {
         self.inner.lock().is_stopping = true;
         self.resign(None);
     }

@@ -23,6 +23,8 @@ mod daemon;
 mod distribution;
 /// Weights and `poll:drain`, changed while the fleet runs.
 mod drain;
+/// Leader election, in memory.
+mod election;
 /// US2: failover and self-healing, real processes.
 mod failover;
 /// Redis misbehaves, real processes.

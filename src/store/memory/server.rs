@@ -183,6 +183,13 @@ impl MemoryServer {
         self.state.lock().data.leases.remove(endpoint);
     }
 
+    /// Gives a lease to somebody, as an operator might.
+    pub fn put_lease(&self, endpoint: &EndpointId, owner: &InstanceId, left: Duration) {
+        let mut state = self.state.lock();
+        let until = state.now_us(&self.clock) + micros(left);
+        state.data.leases.insert(endpoint.clone(), (owner.clone(), until));
+    }
+
     /// Deletes a result and the fence of the last grant, as an operator might.
     pub fn delete_result(&self, endpoint: &EndpointId) {
         self.state.lock().data.results.remove(endpoint);
