@@ -25,6 +25,8 @@ mod distribution;
 mod drain;
 /// Leader election, in memory.
 mod election;
+/// The same as a library: real threads, a real Redis.
+mod election_library;
 /// US2: failover and self-healing, real processes.
 mod failover;
 /// Redis misbehaves, real processes.
