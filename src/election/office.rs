@@ -363,3 +363,204 @@ impl Drop for Duty {
         self.office.poke();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::ManualClock;
+    use crate::election::candidate::{Candidacy, Candidate};
+    use crate::store::memory::{MemoryServer, MemoryStore};
+    use crate::store::{Renew, Reply, Store};
+    use crossbeam_channel::{Receiver, bounded};
+
+    /// One office by hand: what happens between the steps of its threads.
+    struct Rig {
+        clock: Arc<ManualClock>,
+        server: Arc<MemoryServer>,
+        store: Arc<dyn Store>,
+        office: Arc<Office>,
+        told: Arc<Mutex<Vec<ElectionEvent>>>,
+        poked: Receiver<()>,
+    }
+
+    fn candidacy() -> Candidacy {
+        Candidacy {
+            role: Role::parse("r").unwrap(),
+            ttl: Duration::from_secs(3),
+            heartbeat_interval: Duration::from_secs(1),
+            election_interval: Duration::from_secs(15),
+            startup_jitter: Duration::ZERO,
+            priority: 0,
+            stands: true,
+            store_timeout: Duration::from_millis(300),
+        }
+    }
+
+    impl Rig {
+        fn new() -> Self {
+            let clock = Arc::new(ManualClock::at(10_000_000_000_000));
+            let server = MemoryServer::of_roles(&clock);
+            let store: Arc<dyn Store> = Arc::new(MemoryStore::new(&server));
+            let (me, rhythm) = (InstanceId::new("a"), candidacy().rhythm());
+            let own: Arc<ManualClock> = Arc::clone(&clock);
+            let table = OwnershipTable::of_role(me, rhythm, own, true);
+            let (poke, poked) = bounded(1);
+            let office = Office::new(candidacy().role, Arc::new(table), poke);
+            let told = Arc::<Mutex<Vec<ElectionEvent>>>::default();
+            let heard = Arc::clone(&told);
+            office.listen_inline(move |it| heard.lock().push(it.clone()));
+            Self { clock, server, store, office, told, poked }
+        }
+
+        /// The table has it, and nobody has been told.
+        fn granted(&self) -> Tenure {
+            let wanted = [self.office.role.as_lease().clone()];
+            loop {
+                let question = self.office.table.question();
+                let reply = self.store.acquire(&question.ask, &wanted).unwrap();
+                let (gained, _) = self.office.table.granted(&question, &wanted, &reply);
+                if let Some(gained) = gained.first() {
+                    return gained.tenure.clone();
+                }
+            }
+        }
+
+        fn led(&self) -> Tenure {
+            let tenure = self.granted();
+            self.office.elected(&tenure);
+            self.told.lock().clear();
+            tenure
+        }
+
+        /// The table has lost it, and nobody has been told.
+        fn lost(&self) -> Vec<Lost> {
+            self.clock.pass(Duration::from_secs(1));
+            let (question, items) = self.office.table.renewals().unwrap();
+            let stamp = self.store.renew(&question.ask, &items).unwrap().stamp;
+            let reply = Reply { stamp, answer: Some(vec![Renew::NotOwner(None)]) };
+            self.office.table.renewed(&question, &items, &reply).lost
+        }
+
+        /// How often it was told that a leadership began, and ended.
+        fn leaderships(&self) -> (usize, usize) {
+            let told = self.told.lock();
+            let is_begin =
+                |it: &&ElectionEvent| matches!(it, ElectionEvent::LeadershipAcquired { .. });
+            let is_end = |it: &&ElectionEvent| matches!(it, ElectionEvent::LeadershipLost { .. });
+            (told.iter().filter(is_begin).count(), told.iter().filter(is_end).count())
+        }
+    }
+
+    #[test]
+    fn a_resignation_before_the_grant_was_announced_is_told_and_carried_out() {
+        let rig = Rig::new();
+        let tenure = rig.granted();
+        rig.office.resign(None);
+        assert!(!rig.office.is_leader());
+        rig.office.elected(&tenure);
+        assert_eq!((rig.leaderships(), rig.office.state()), ((1, 1), State::Follower));
+        assert_eq!(
+            rig.office.let_go(),
+            Some((tenure, None)),
+            "drained, renewed and never given back"
+        );
+        assert!(!rig.office.is_held());
+    }
+
+    #[test]
+    fn a_stop_while_the_grant_is_on_its_way_gives_it_back() {
+        let rig = Rig::new();
+        rig.office.stop();
+        let tenure = rig.granted();
+        rig.office.elected(&tenure);
+        assert!(!rig.office.is_leader(), "elected after its stop");
+        assert_eq!(rig.leaderships(), (1, 1));
+        assert!(rig.office.let_go().is_some());
+    }
+
+    #[test]
+    fn a_grant_that_was_lost_before_it_was_announced_is_not_announced() {
+        let rig = Rig::new();
+        let tenure = rig.granted();
+        let lost = rig.lost();
+        rig.office.lost(&lost);
+        rig.office.elected(&tenure);
+        assert_eq!((rig.leaderships(), rig.office.state()), ((0, 0), State::Follower));
+    }
+
+    #[test]
+    fn nothing_is_stood_for_before_the_loss_was_told() {
+        let rig = Rig::new();
+        let tenure = rig.led();
+        let lost = rig.lost();
+        assert!(!rig.office.is_leader());
+        let mut candidate =
+            Candidate::new(Arc::clone(&rig.office), Arc::clone(&rig.store), candidacy());
+        candidate.step();
+        assert_eq!(rig.leaderships(), (0, 0), "a new term before the end of the last one");
+        rig.office.lost(&lost);
+        assert!(rig.poked.try_recv().is_ok(), "nobody wakes the elector");
+        candidate.step();
+        assert_eq!(rig.leaderships(), (1, 1));
+        assert!(rig.office.term().unwrap() > tenure.fence);
+    }
+
+    #[test]
+    fn the_loss_of_an_earlier_term_changes_nothing_about_this_one() {
+        let rig = Rig::new();
+        let earlier = Tenure::new(rig.office.role.as_lease().clone(), FenceToken(1));
+        rig.led();
+        rig.office.resign(None);
+        rig.office.lost(&[Lost { tenure: earlier, loss: Loss::Expired }]);
+        assert_eq!(rig.leaderships(), (0, 1), "told twice, or for another");
+        assert!(rig.office.let_go().is_some(), "the resignation is forgotten");
+    }
+
+    #[test]
+    fn nothing_is_given_back_before_the_work_has_ended_or_without_a_resignation() {
+        let rig = Rig::new();
+        rig.led();
+        assert_eq!(rig.office.let_go(), None, "nobody resigned");
+        let duties = [rig.office.enter().unwrap(), rig.office.enter().unwrap()];
+        rig.office.resign(None);
+        rig.office.resign(Some(InstanceId::new("b")));
+        assert!(rig.office.enter().is_none());
+        for duty in duties {
+            assert_eq!(rig.office.let_go(), None, "something is under way");
+            while rig.poked.try_recv().is_ok() {}
+            drop(duty);
+            assert!(rig.poked.try_recv().is_ok(), "nobody wakes the elector");
+        }
+        assert_eq!(rig.office.let_go().map(|it| it.1), Some(None), "for whom it was first meant");
+        assert_eq!(rig.leaderships(), (0, 1), "a loss is told once");
+    }
+
+    #[test]
+    fn a_doubt_is_not_the_end_and_the_deadline_is() {
+        let rig = Rig::new();
+        rig.led();
+        rig.clock.pass(Duration::from_secs(1));
+        let (_, items) = rig.office.table.renewals().unwrap();
+        rig.office.table.unanswered(&items, "no answer");
+        assert_eq!((rig.office.is_leader(), rig.office.state()), (false, State::Leader));
+        assert_eq!((rig.office.leader(), rig.office.term()), (None, None));
+        rig.clock.pass(Duration::from_millis(1_809));
+        assert_eq!(rig.office.state(), State::Leader);
+        rig.clock.pass(Duration::from_millis(2));
+        assert_eq!(rig.office.state(), State::Follower, "no thread has run");
+        assert_eq!(rig.server.owner(rig.office.role.as_lease()), Some(InstanceId::new("a")));
+    }
+
+    #[test]
+    fn who_waits_for_leadership_is_woken_by_an_election_and_by_a_stop() {
+        let rig = Rig::new();
+        assert!(!rig.office.wait_for_leadership(Duration::ZERO));
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| rig.office.wait_for_leadership(Duration::MAX));
+            rig.led();
+            assert!(waits.join().unwrap());
+        });
+        rig.office.stop();
+        assert!(!rig.office.wait_for_leadership(Duration::MAX));
+    }
+}
