@@ -14,7 +14,7 @@ use crate::daemon::renewal::Renewal;
 use crate::daemon::report::Reporter;
 use crate::daemon::thread::{Stop, StopSource, Thread, stop};
 use crate::event::Event;
-use crate::model::{InstanceId, Tenure, Term, Weight};
+use crate::model::{InstanceId, Role, Tenure, Term, Weight};
 use crate::pipeline::ownership::{OwnershipTable, Rhythm};
 use crate::store::redis::RedisStore;
 use crate::store::{BATCH_MAX, Fault, Store, StoreError, Wake};
@@ -96,6 +96,8 @@ pub enum StartError {
     Thread(io::Error),
     /// Told to stop before it began.
     Stopped,
+    /// This instance stands for that role already: under one id, two would both be its leader (R7).
+    StandsAlready(Role),
 }
 
 impl std::fmt::Display for StartError {
@@ -104,6 +106,12 @@ impl std::fmt::Display for StartError {
             Self::Store(error) => error.fmt(f),
             Self::Thread(error) => write!(f, "cannot start a thread: {error}"),
             Self::Stopped => f.write_str("stopped before it began"),
+            Self::StandsAlready(role) => {
+                write!(
+                    f,
+                    "this instance stands for the role {role} already; stop that election first"
+                )
+            }
         }
     }
 }

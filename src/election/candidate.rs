@@ -134,15 +134,16 @@ impl Candidate {
     /// Does what is due; how long to wait for the next.
     pub fn step(&mut self) -> Duration {
         self.give_back();
-        if self.office.is_held() {
-            return WHILE_HELD;
-        }
         let now = self.office.table().now();
-        if now >= self.look_at && !self.office.is_stopping() {
+        if !self.office.is_held() && now >= self.look_at && !self.office.is_stopping() {
             self.look_at = now + self.candidacy.election_interval;
             self.look();
         }
-        // Elected meanwhile, or something to do at once.
+        if self.office.is_held() {
+            // When it is lost, whatever was seen before is out of date.
+            self.look_at = now;
+            return WHILE_HELD;
+        }
         self.look_at.since(self.office.table().now())
     }
 
@@ -269,8 +270,11 @@ impl Candidate {
             }
             Acquire::HeldBy(winner) => {
                 self.office.not_elected(Some(&winner), &format!("{winner} was elected"));
-                // To learn until when.
-                self.look_at = now;
+                // To learn until when. A stale leader stays until the end of a hold-off: no hurry then.
+                match self.office.table().hold_off() {
+                    None => self.look_at = now,
+                    Some(_) => self.look_soon(),
+                }
                 self.decide(Ok(Outcome::LedBy(winner)));
             }
             Acquire::HoldOff => self.wait_for_end_of_hold_off(),

@@ -144,7 +144,7 @@ impl Elections {
         until: Option<&Stop>,
     ) -> Result<LeaderElection, StartError> {
         let candidate = self.candidate(candidacy, until)?;
-        Ok(self.welcome(candidate))
+        self.welcome(candidate)
     }
 
     /// Stands for a role once: its leader until the guard is dropped, or who leads it. Waits out a
@@ -154,8 +154,10 @@ impl Elections {
         candidacy: Candidacy,
     ) -> Result<Result<Leadership, InstanceId>, StartError> {
         let (verdict, decided) = bounded::<Verdict>(1);
+        // One that only looks would wait for ever where nobody leads.
+        let candidacy = Candidacy { stands: true, ..candidacy };
         let candidate = self.candidate(candidacy, None)?.once(verdict);
-        let election = self.welcome(candidate);
+        let election = self.welcome(candidate)?;
         match decided.recv() {
             Ok(Ok(Outcome::Elected)) => Ok(Ok(Leadership::of(election))),
             Ok(Ok(Outcome::LedBy(leader))) => Ok(Err(leader)),
@@ -183,7 +185,7 @@ impl Elections {
         Ok(candidate)
     }
 
-    fn welcome(&self, candidate: Candidate) -> LeaderElection {
+    fn welcome(&self, candidate: Candidate) -> Result<LeaderElection, StartError> {
         let office = Arc::clone(candidate.office());
         let (line, table) = (Arc::clone(&self.hub.lines.renewal), office.table());
         let kept = Kept {
@@ -191,11 +193,17 @@ impl Elections {
             expiry: Expiry::new(Arc::clone(table), Arc::clone(&office)),
             office: Arc::clone(&office),
         };
-        // Kept before it can be held.
-        self.hub.kept.write().push(Arc::new(kept));
+        {
+            let mut roles = self.hub.kept.write();
+            if roles.iter().any(|it| it.office.role() == office.role()) {
+                return Err(StartError::StandsAlready(office.role().clone()));
+            }
+            // Kept before it can be held.
+            roles.push(Arc::new(kept));
+        }
         let (gone, ended) = bounded(1);
         let _ = self.hub.newcomers.send(Newcomer { candidate, gone });
-        LeaderElection::new(office, self.clone(), ended)
+        Ok(LeaderElection::new(office, self.clone(), ended))
     }
 }
 

@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread::ThreadId;
 use std::time::Duration;
@@ -25,6 +26,8 @@ type Tell = Box<dyn FnMut(&ElectionEvent) + Send>;
 struct Slot {
     id: u64,
     tell: Mutex<Tell>,
+    /// Set when it is taken out: what waits in its queue is not told either.
+    is_out: Arc<AtomicBool>,
 }
 
 /// The listeners of one election.
@@ -52,7 +55,13 @@ impl Registration {
     /// Tells it nothing more. A call that is under way may still end.
     pub fn unregister(self) {
         if let Some(listeners) = self.listeners.upgrade() {
-            listeners.slots.lock().retain(|it| it.id != self.id);
+            listeners.slots.lock().retain(|it| {
+                let stays = it.id != self.id;
+                if !stays {
+                    it.is_out.store(true, Ordering::Release);
+                }
+                stays
+            });
         }
     }
 }
@@ -73,12 +82,16 @@ impl Listeners {
 
     /// Calls `tell` on the thread that causes an event.
     pub(crate) fn add_inline(self: &Arc<Self>, tell: Tell) -> Registration {
+        self.insert(tell, Arc::default())
+    }
+
+    fn insert(self: &Arc<Self>, tell: Tell, is_out: Arc<AtomicBool>) -> Registration {
         let id = {
             let mut next = self.next_id.lock();
             *next += 1;
             *next
         };
-        self.slots.lock().push(Arc::new(Slot { id, tell: Mutex::new(tell) }));
+        self.slots.lock().push(Arc::new(Slot { id, tell: Mutex::new(tell), is_out }));
         Registration { listeners: Arc::downgrade(self), id }
     }
 
@@ -86,16 +99,22 @@ impl Listeners {
     pub(crate) fn add(self: &Arc<Self>, mut tell: Tell) -> io::Result<Registration> {
         let (events, heard) = unbounded::<ElectionEvent>();
         let here = self.here.lock().clone();
+        let is_out = Arc::<AtomicBool>::default();
+        let unregistered = Arc::clone(&is_out);
         // Ends when it is unregistered, or when the election has: then nobody sends any more.
         let body = move || {
             let _here = here;
-            heard.iter().for_each(|it| tell(&it));
+            for event in heard {
+                if unregistered.load(Ordering::Acquire) {
+                    return;
+                }
+                call(&mut tell, &event);
+            }
         };
         let thread = std::thread::Builder::new().name("listener".into()).spawn(body)?;
         self.threads.lock().push(thread.thread().id());
-        Ok(self.add_inline(Box::new(move |event| {
-            let _ = events.send(event.clone());
-        })))
+        let pass_on = Box::new(move |event: &ElectionEvent| drop(events.send(event.clone())));
+        Ok(self.insert(pass_on, is_out))
     }
 
     /// Puts an event in line. Call it under the lock under which the state changed.
@@ -110,8 +129,9 @@ impl Listeners {
             while let Some(event) = self.next() {
                 let slots = self.slots.lock().clone();
                 for slot in slots {
-                    // The panic of a listener has been said on stderr and is its own affair.
-                    let _ = catch_unwind(AssertUnwindSafe(|| (slot.tell.lock())(&event)));
+                    if !slot.is_out.load(Ordering::Acquire) {
+                        call(&mut slot.tell.lock(), &event);
+                    }
                 }
             }
         }
@@ -129,6 +149,11 @@ impl Listeners {
             let _ = self.gone.recv_timeout(PATIENCE);
         }
     }
+}
+
+/// The panic of a listener has been said on stderr and is its own affair: it hears of the next event.
+fn call(tell: &mut Tell, event: &ElectionEvent) {
+    let _ = catch_unwind(AssertUnwindSafe(|| tell(event)));
 }
 
 impl std::fmt::Debug for Listeners {

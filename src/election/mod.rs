@@ -159,12 +159,13 @@ impl LeaderElection {
     }
 
     /// The same on the thread that caused the event. Keep it short: nothing is elected, renewed or ended
-    /// for this role meanwhile.
+    /// meanwhile, for any role of these [`Elections`]. Do not stop the election in it, nor begin another:
+    /// both wait for the thread it runs on.
     pub fn listen_inline(
         &self,
         listener: impl FnMut(&ElectionEvent) + Send + 'static,
     ) -> Registration {
-        self.office.listeners.add_inline(Box::new(listener))
+        self.office.listen_inline(listener)
     }
 
     /// Runs `work` if this instance leads; `None` if not. The role is not handed over before it has ended,

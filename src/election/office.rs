@@ -11,7 +11,7 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::clock::Moment;
 use crate::daemon::report::Hearer;
-use crate::election::listeners::Listeners;
+use crate::election::listeners::{Listeners, Registration};
 use crate::election::{ElectionEvent, LossReason, State};
 use crate::event::Event;
 use crate::model::{FenceToken, InstanceId, Role, Tenure};
@@ -37,8 +37,8 @@ struct Inner {
     leader: Option<(InstanceId, Moment)>,
     /// How much of the leader's work is under way.
     running: usize,
-    /// On its way out, for this one if for anybody.
-    leaving: Option<Option<InstanceId>>,
+    /// The term that is on its way out, and for whom if for anybody.
+    leaving: Option<(FenceToken, Option<InstanceId>)>,
     is_stopping: bool,
 }
 
@@ -115,6 +115,14 @@ impl Office {
         true
     }
 
+    /// Calls `listener` for every event from now on, in order, on the thread that causes it.
+    pub fn listen_inline(
+        &self,
+        listener: impl FnMut(&ElectionEvent) + Send + 'static,
+    ) -> Registration {
+        self.listeners.add_inline(Box::new(listener))
+    }
+
     /// Begins some of the leader's work, if it may begin now. The role is not given back before it ends.
     pub fn enter(self: &Arc<Self>) -> Option<Duty> {
         let mut inner = self.inner.lock();
@@ -159,7 +167,8 @@ impl Office {
 
     /// The store said who leads, or that nobody does.
     pub(crate) fn saw(&self, leader: Option<&Lasting<InstanceId>>) {
-        let now = self.table.now();
+        // It is looked at again right when it ends; until that is answered, it is what is known.
+        let now = self.table.now() + self.table.rhythm().store_timeout;
         let mut inner = self.inner.lock();
         let before = inner.leader.take().map(|it| it.0);
         inner.leader = leader.map(|it| (it.it.clone(), now + it.left));
@@ -204,8 +213,15 @@ impl Office {
             self.say(&Event::LeaderElected { role: &role, term });
             self.turn(inner, State::Leader);
             inner.term = Some(term);
-            inner.leaving = None;
+            inner.leader = None;
             self.listeners.post(ElectionEvent::LeadershipAcquired { role, term });
+            // Somebody gave it up, or stopped, while the grant was on its way.
+            if inner.is_stopping && self.table.drain(self.role.as_lease()) {
+                inner.leaving = Some((term, None));
+            }
+            if inner.leaving.as_ref().is_some_and(|it| it.0 == term) {
+                self.step_down(inner, LossReason::Resigned);
+            }
         });
     }
 
@@ -216,7 +232,7 @@ impl Office {
             LossReason::Taken(owner) => self.say_lost(term, "taken", Some(owner)),
             LossReason::Gone => self.say_lost(term, "gone", None),
             LossReason::Resigned => {
-                let heir = inner.leaving.as_ref().and_then(Option::as_ref);
+                let heir = inner.leaving.as_ref().and_then(|it| it.1.as_ref());
                 self.say(&Event::LeaderResigned { role: &role, term, heir });
             }
         }
@@ -234,10 +250,15 @@ impl Office {
 
     /// Gives the role up, for `heir` if for anybody: nothing more may begin, and once what is under way has
     /// ended the elector gives it back (R11). Nothing if it is not held.
-    pub(crate) fn resign(&self, heir: Option<InstanceId>) {
+    pub fn resign(&self, heir: Option<InstanceId>) {
         self.change(|inner| {
-            if inner.leaving.is_none() && self.table.drain(self.role.as_lease()) {
-                inner.leaving = Some(heir);
+            if !self.table.drain(self.role.as_lease()) {
+                return;
+            }
+            // If it was lost, and another term begun, right behind this: that one stays.
+            let held = self.table.holding(self.role.as_lease()).filter(|it| it.draining);
+            if let Some(held) = held {
+                inner.leaving = Some((held.fence, heir));
                 self.step_down(inner, LossReason::Resigned);
             }
         });
@@ -245,7 +266,7 @@ impl Office {
     }
 
     /// Stands no more, and gives up what it holds.
-    pub(crate) fn stop(&self) {
+    pub fn stop(&self) {
         self.inner.lock().is_stopping = true;
         self.resign(None);
     }
@@ -254,9 +275,11 @@ impl Office {
         self.inner.lock().is_stopping
     }
 
-    /// Whether the role is held, if only until it is given back.
+    /// Whether the role is held, if only until it is given back; or was, and listeners have not been told
+    /// of its end: nothing else is to happen before that.
     pub(crate) fn is_held(&self) -> bool {
-        self.table.tenure(self.role.as_lease()).is_some()
+        let is_told = self.inner.lock().term.is_none();
+        !is_told || self.table.tenure(self.role.as_lease()).is_some()
     }
 
     /// What to give back now, and to whom. R4: from here on nothing can bring that tenure back.
@@ -265,8 +288,9 @@ impl Office {
         if inner.leaving.is_none() || inner.running > 0 {
             return None;
         }
-        let heir = inner.leaving.take().flatten();
-        self.table.let_go(self.role.as_lease()).map(|it| (it, heir))
+        let (term, heir) = inner.leaving.take()?;
+        let tenure = self.table.tenure(self.role.as_lease()).filter(|it| it.fence == term)?;
+        self.table.let_go(&tenure.endpoint).map(|it| (it, heir))
     }
 
     /// One that waits already is enough.
@@ -291,14 +315,16 @@ impl Hearer for Arc<Office> {
     }
 
     fn round(&self, _: &Applied, _: usize) {
-        // A doubt that has passed is a right that has come back.
+        // A doubt that has passed is a right that has come back. Whoever has just seen that it is not
+        // there, but does not wait yet, is to hear of it too.
+        drop(self.inner.lock());
         self.changed.notify_all();
     }
 
     fn lost(&self, lost: &[Lost]) {
         for Lost { tenure, loss } in lost {
             self.change(|inner| {
-                inner.leaving = None;
+                inner.leaving.take_if(|it| it.0 == tenure.fence);
                 if inner.term == Some(tenure.fence) {
                     self.step_down(inner, loss.clone().into());
                 }
@@ -347,5 +373,206 @@ impl Drop for Duty {
     fn drop(&mut self) {
         self.office.inner.lock().running -= 1;
         self.office.poke();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::ManualClock;
+    use crate::election::candidate::{Candidacy, Candidate};
+    use crate::store::memory::{MemoryServer, MemoryStore};
+    use crate::store::{Renew, Reply, Store};
+    use crossbeam_channel::{Receiver, bounded};
+
+    /// One office by hand: what happens between the steps of its threads.
+    struct Rig {
+        clock: Arc<ManualClock>,
+        server: Arc<MemoryServer>,
+        store: Arc<dyn Store>,
+        office: Arc<Office>,
+        told: Arc<Mutex<Vec<ElectionEvent>>>,
+        poked: Receiver<()>,
+    }
+
+    fn candidacy() -> Candidacy {
+        Candidacy {
+            role: Role::parse("r").unwrap(),
+            ttl: Duration::from_secs(3),
+            heartbeat_interval: Duration::from_secs(1),
+            election_interval: Duration::from_secs(15),
+            startup_jitter: Duration::ZERO,
+            priority: 0,
+            stands: true,
+            store_timeout: Duration::from_millis(300),
+        }
+    }
+
+    impl Rig {
+        fn new() -> Self {
+            let clock = Arc::new(ManualClock::at(10_000_000_000_000));
+            let server = MemoryServer::of_roles(&clock);
+            let store: Arc<dyn Store> = Arc::new(MemoryStore::new(&server));
+            let (me, rhythm) = (InstanceId::new("a"), candidacy().rhythm());
+            let own: Arc<ManualClock> = Arc::clone(&clock);
+            let table = OwnershipTable::of_role(me, rhythm, own, true);
+            let (poke, poked) = bounded(1);
+            let office = Office::new(candidacy().role, Arc::new(table), poke);
+            let told = Arc::<Mutex<Vec<ElectionEvent>>>::default();
+            let heard = Arc::clone(&told);
+            office.listen_inline(move |it| heard.lock().push(it.clone()));
+            Self { clock, server, store, office, told, poked }
+        }
+
+        /// The table has it, and nobody has been told.
+        fn granted(&self) -> Tenure {
+            let wanted = [self.office.role.as_lease().clone()];
+            loop {
+                let question = self.office.table.question();
+                let reply = self.store.acquire(&question.ask, &wanted).unwrap();
+                let (gained, _) = self.office.table.granted(&question, &wanted, &reply);
+                if let Some(gained) = gained.first() {
+                    return gained.tenure.clone();
+                }
+            }
+        }
+
+        fn led(&self) -> Tenure {
+            let tenure = self.granted();
+            self.office.elected(&tenure);
+            self.told.lock().clear();
+            tenure
+        }
+
+        /// The table has lost it, and nobody has been told.
+        fn lost(&self) -> Vec<Lost> {
+            self.clock.pass(Duration::from_secs(1));
+            let (question, items) = self.office.table.renewals().unwrap();
+            let stamp = self.store.renew(&question.ask, &items).unwrap().stamp;
+            let reply = Reply { stamp, answer: Some(vec![Renew::NotOwner(None)]) };
+            self.office.table.renewed(&question, &items, &reply).lost
+        }
+
+        /// How often it was told that a leadership began, and ended.
+        fn leaderships(&self) -> (usize, usize) {
+            let told = self.told.lock();
+            let is_begin =
+                |it: &&ElectionEvent| matches!(it, ElectionEvent::LeadershipAcquired { .. });
+            let is_end = |it: &&ElectionEvent| matches!(it, ElectionEvent::LeadershipLost { .. });
+            (told.iter().filter(is_begin).count(), told.iter().filter(is_end).count())
+        }
+    }
+
+    #[test]
+    fn a_resignation_before_the_grant_was_announced_is_told_and_carried_out() {
+        let rig = Rig::new();
+        let tenure = rig.granted();
+        rig.office.resign(None);
+        assert!(!rig.office.is_leader());
+        rig.office.elected(&tenure);
+        assert_eq!((rig.leaderships(), rig.office.state()), ((1, 1), State::Follower));
+        assert_eq!(
+            rig.office.let_go(),
+            Some((tenure, None)),
+            "drained, renewed and never given back"
+        );
+        assert!(!rig.office.is_held());
+    }
+
+    #[test]
+    fn a_stop_while_the_grant_is_on_its_way_gives_it_back() {
+        let rig = Rig::new();
+        rig.office.stop();
+        let tenure = rig.granted();
+        rig.office.elected(&tenure);
+        assert!(!rig.office.is_leader(), "elected after its stop");
+        assert_eq!(rig.leaderships(), (1, 1));
+        assert!(rig.office.let_go().is_some());
+    }
+
+    #[test]
+    fn a_grant_that_was_lost_before_it_was_announced_is_not_announced() {
+        let rig = Rig::new();
+        let tenure = rig.granted();
+        let lost = rig.lost();
+        rig.office.lost(&lost);
+        rig.office.elected(&tenure);
+        assert_eq!((rig.leaderships(), rig.office.state()), ((0, 0), State::Follower));
+    }
+
+    #[test]
+    fn nothing_is_stood_for_before_the_loss_was_told() {
+        let rig = Rig::new();
+        let tenure = rig.led();
+        let lost = rig.lost();
+        assert!(!rig.office.is_leader());
+        let mut candidate =
+            Candidate::new(Arc::clone(&rig.office), Arc::clone(&rig.store), candidacy());
+        candidate.step();
+        assert_eq!(rig.leaderships(), (0, 0), "a new term before the end of the last one");
+        rig.office.lost(&lost);
+        assert!(rig.poked.try_recv().is_ok(), "nobody wakes the elector");
+        candidate.step();
+        assert_eq!(rig.leaderships(), (1, 1));
+        assert!(rig.office.term().unwrap() > tenure.fence);
+    }
+
+    #[test]
+    fn the_loss_of_an_earlier_term_changes_nothing_about_this_one() {
+        let rig = Rig::new();
+        let earlier = Tenure::new(rig.office.role.as_lease().clone(), FenceToken(1));
+        rig.led();
+        rig.office.resign(None);
+        rig.office.lost(&[Lost { tenure: earlier, loss: Loss::Expired }]);
+        assert_eq!(rig.leaderships(), (0, 1), "told twice, or for another");
+        assert!(rig.office.let_go().is_some(), "the resignation is forgotten");
+    }
+
+    #[test]
+    fn nothing_is_given_back_before_the_work_has_ended_or_without_a_resignation() {
+        let rig = Rig::new();
+        rig.led();
+        assert_eq!(rig.office.let_go(), None, "nobody resigned");
+        let duties = [rig.office.enter().unwrap(), rig.office.enter().unwrap()];
+        rig.office.resign(None);
+        rig.office.resign(Some(InstanceId::new("b")));
+        assert!(rig.office.enter().is_none());
+        for duty in duties {
+            assert_eq!(rig.office.let_go(), None, "something is under way");
+            while rig.poked.try_recv().is_ok() {}
+            drop(duty);
+            assert!(rig.poked.try_recv().is_ok(), "nobody wakes the elector");
+        }
+        assert_eq!(rig.office.let_go().map(|it| it.1), Some(None), "for whom it was first meant");
+        assert_eq!(rig.leaderships(), (0, 1), "a loss is told once");
+    }
+
+    #[test]
+    fn a_doubt_is_not_the_end_and_the_deadline_is() {
+        let rig = Rig::new();
+        rig.led();
+        rig.clock.pass(Duration::from_secs(1));
+        let (_, items) = rig.office.table.renewals().unwrap();
+        rig.office.table.unanswered(&items, "no answer");
+        assert_eq!((rig.office.is_leader(), rig.office.state()), (false, State::Leader));
+        assert_eq!((rig.office.leader(), rig.office.term()), (None, None));
+        rig.clock.pass(Duration::from_millis(1_809));
+        assert_eq!(rig.office.state(), State::Leader);
+        rig.clock.pass(Duration::from_millis(2));
+        assert_eq!(rig.office.state(), State::Follower, "no thread has run");
+        assert_eq!(rig.server.owner(rig.office.role.as_lease()), Some(InstanceId::new("a")));
+    }
+
+    #[test]
+    fn who_waits_for_leadership_is_woken_by_an_election_and_by_a_stop() {
+        let rig = Rig::new();
+        assert!(!rig.office.wait_for_leadership(Duration::ZERO));
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| rig.office.wait_for_leadership(Duration::MAX));
+            rig.led();
+            assert!(waits.join().unwrap());
+        });
+        rig.office.stop();
+        assert!(!rig.office.wait_for_leadership(Duration::MAX));
     }
 }

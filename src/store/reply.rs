@@ -320,7 +320,8 @@ pub(crate) fn seat(now_us: u64, value: &Value) -> Option<Seat> {
     let Value::Array(parts) = value else { return None };
     let [leader, left, beaten, stale, term, ttl] = &parts[..] else { return None };
     let leader = text(leader).filter(|it| !it.is_empty()).map(|it| {
-        let left = Duration::from_millis(number(left).unwrap_or(0));
+        // Without an end, and without a TTL to cut it to.
+        let left = number(left).map_or(Duration::MAX, Duration::from_millis);
         Lasting { it: InstanceId::new(&it), left }
     });
     let beaten = number(beaten).map(|it| now_us.saturating_sub(it.saturating_mul(1_000)));

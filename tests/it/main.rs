@@ -23,6 +23,10 @@ mod daemon;
 mod distribution;
 /// Weights and `poll:drain`, changed while the fleet runs.
 mod drain;
+/// Leader election, in memory.
+mod election;
+/// The same as a library: real threads, a real Redis.
+mod election_library;
 /// US2: failover and self-healing, real processes.
 mod failover;
 /// Redis misbehaves, real processes.

@@ -12,33 +12,37 @@ mod lines;
 mod on_redis;
 mod refusals;
 mod results;
+mod role_keys;
+mod roles;
 mod words;
 mod world;
 
-/// Two tests of every case.
+/// Two tests of every case: one in memory, one on a Redis.
 macro_rules! contract {
-    ($($module:ident { $($case:ident)* })*) => {
-        mod memory { $($(
+    ($memory:ident $redis:ident of $world:ident: $($module:ident { $($case:ident)* })*) => {
+        mod $memory { $($(
             #[test]
             fn $case() {
                 crate::store_contract::$module::$case(
-                    &mut crate::store_contract::world::MemoryWorld::new(),
+                    &mut crate::store_contract::world::MemoryWorld::$world(),
                 );
             }
         )*)* }
 
-        mod redis { $($(
+        mod $redis { $($(
             #[test]
             fn $case() {
                 crate::store_contract::$module::$case(
-                    &mut crate::store_contract::world::RedisWorld::new(),
+                    &mut crate::store_contract::world::RedisWorld::$world(),
                 );
             }
         )*)* }
     };
 }
 
+// Leases on endpoints.
 contract! {
+    memory redis of new:
     leases {
         a_free_lease_is_granted_once
         a_lease_is_free_again_after_its_ttl
@@ -116,5 +120,82 @@ contract! {
         a_release_tells_those_who_wait
         all_hear_of_a_withdrawal_and_of_a_burial
         an_ear_does_not_outlive_its_server
+    }
+}
+
+// Leases on roles: the same rules, and what only roles have.
+contract! {
+    roles_in_memory roles_on_redis of of_roles:
+    leases {
+        a_free_lease_is_granted_once
+        a_lease_is_free_again_after_its_ttl
+        only_the_owner_renews
+        only_the_owner_releases
+        meeting_its_own_id_is_a_new_grant
+        an_earlier_grant_of_ones_own_counts_for_nothing
+        a_forgotten_lease_is_reclaimed_under_its_fence
+        a_lease_granted_to_another_meanwhile_is_not_reclaimed
+        a_lease_past_its_deadline_is_not_reclaimed
+        a_late_acquire_refuses_itself
+        a_late_acquire_neither_adopts_nor_takes_over
+        a_late_renewal_keeps_a_lease_but_reclaims_none
+        a_renewal_after_the_release_cannot_bring_the_lease_back
+        the_release_of_a_missing_lease_ends_its_tenure_too
+        a_late_release_leaves_the_next_owner_alone
+        a_late_release_leaves_ones_own_next_tenure_alone
+        a_lease_is_taken_from_an_owner_without_heartbeat
+        verify_says_whose_a_lease_is
+        a_lease_with_too_long_or_no_end_is_cut_to_the_ttl
+    }
+    epochs {
+        the_first_start_ever_waits
+        a_hold_off_ends_by_itself_after_ttl_and_margin
+        the_word_that_the_fleet_is_new_skips_only_a_missing_epoch
+        a_running_instance_does_not_skip_the_hold_off_of_a_flush
+        a_call_that_names_an_earlier_epoch_changes_nothing
+        a_call_that_names_a_later_epoch_begins_one_beyond_it
+        a_flush_begins_an_epoch_never_seen_before
+        a_restart_without_data_begins_a_hold_off_in_which_leases_are_reclaimed
+        a_restart_from_a_snapshot_begins_a_hold_off_in_which_nothing_is_adopted
+        in_a_hold_off_tenures_go_on_and_nothing_is_granted
+        in_a_hold_off_a_lease_without_end_is_cut_to_the_ttl
+        a_suspicion_begins_one_epoch_however_many_share_it
+        a_clock_set_back_restarts_the_hold_off
+    }
+    fences {
+        a_fence_grows_over_grants_releases_and_losses
+        a_fence_grows_over_a_flush
+        a_fence_grows_by_the_servers_clock_alone
+        a_fence_grows_beyond_one_that_is_ahead_of_the_clock
+        what_one_has_seen_raises_the_fences_of_all
+        fences_do_not_run_away_once_they_are_ahead_of_the_clock
+        in_a_hold_off_fences_are_raised_beyond_what_others_may_have_seen
+        a_fence_is_exact_above_two_to_the_fifty_second
+    }
+    words {
+        a_word_reaches_whom_it_is_for
+        a_release_tells_those_who_wait
+        an_ear_does_not_outlive_its_server
+    }
+    roles {
+        who_names_a_role_first_sets_its_ttl
+        roles_of_different_ttl_live_side_by_side
+        a_new_role_in_an_old_epoch_needs_no_hold_off
+        the_hold_off_of_a_role_is_that_of_its_own_ttl
+        who_led_before_a_loss_corrects_the_ttl_of_a_newcomer
+        a_grant_and_a_renewal_write_the_heartbeat_and_nothing_else_does
+        a_heartbeat_lasts_five_seconds_longer_than_the_role
+        a_short_role_does_not_shorten_the_heartbeat_of_a_long_one
+        a_heartbeat_just_young_enough_is_no_proof
+        a_heartbeat_just_too_old_is_proof
+        a_missing_heartbeat_is_no_proof
+        nobody_is_stale_in_a_hold_off
+        a_successor_takes_the_heartbeat_of_an_expired_leader_away
+        a_successor_takes_the_heartbeat_of_a_stale_leader_away
+        a_release_takes_the_heartbeat_away
+        a_release_of_what_is_anothers_leaves_heartbeats_alone
+        a_seat_says_who_leads_for_how_long_and_since_when
+        a_seat_without_end_is_cut_to_the_ttl
+        every_role_ever_led_is_listed
     }
 }

@@ -183,6 +183,13 @@ impl MemoryServer {
         self.state.lock().data.leases.remove(endpoint);
     }
 
+    /// Gives a lease to somebody, as an operator might.
+    pub fn put_lease(&self, endpoint: &EndpointId, owner: &InstanceId, left: Duration) {
+        let mut state = self.state.lock();
+        let until = state.now_us(&self.clock) + micros(left);
+        state.data.leases.insert(endpoint.clone(), (owner.clone(), until));
+    }
+
     /// Deletes a result and the fence of the last grant, as an operator might.
     pub fn delete_result(&self, endpoint: &EndpointId) {
         self.state.lock().data.results.remove(endpoint);
@@ -211,9 +218,14 @@ impl MemoryServer {
         state.tell_node(instance);
     }
 
-    /// When the heartbeat of a leader was written, by the server's clock in milliseconds.
-    pub fn leader_beat(&self, leader: &InstanceId) -> Option<u64> {
-        self.state.lock().data.beats.get(leader).map(|it| it.0)
+    /// How long ago the heartbeat of a leader was written, and how long it lasts.
+    pub fn leader_beat(&self, leader: &InstanceId) -> Option<(Duration, Duration)> {
+        let mut state = self.state.lock();
+        state.forget_expired(&self.clock);
+        let now = state.now_us(&self.clock);
+        let (written_ms, until) = *state.data.beats.get(leader)?;
+        let age = Duration::from_micros(now.saturating_sub(written_ms * 1_000));
+        Some((age, Duration::from_micros(until - now)))
     }
 
     /// Sets when the heartbeat of a leader was written, and keeps it, as an operator might; `None` deletes it.

@@ -106,16 +106,26 @@ impl Story {
                 }
             }
             10 => format!("{:?}", asker.verify(&tenure)),
+            11 | 12 if world.of_roles() => {
+                let seats = asker.store.seats(&self.endpoints, Duration::from_secs(5)).unwrap();
+                let told = seats.iter().map(|it| {
+                    let leader = it.leader.as_ref().map(|it| it.it.clone());
+                    (leader, it.is_stale, it.beaten.is_some(), it.ttl)
+                });
+                format!("{:?}", told.collect::<Vec<_>>())
+            }
             11 | 12 => {
                 let results = [publication(&tenure, start)];
                 format!("{:?}", asker.answered(|store, ask| store.publish(ask, &results)))
             }
             13 => format!("{:?}", asker.release(&tenure)),
+            14 if world.of_roles() => format!("{:?}", world.set_leader_beat(&asker.me, None)),
             14 => format!("{:?}", asker.withdraw()),
             15 => format!("{:?}", world.delete_lease(&endpoint)),
             16 => format!("{:?}", world.delete_result(&endpoint)),
             17 => format!("{:?}", world.delete_node(&asker.me)),
             18 if late => format!("{:?}", asker.suspect()),
+            18 if world.of_roles() => String::new(),
             18 => {
                 format!("{:?}", asker.store.bury(&asker.me, true, Duration::from_secs(5)).unwrap())
             }
@@ -125,7 +135,11 @@ impl Story {
         let holds_off = self.askers[who].holds_off();
         let owners = self.endpoints.iter().map(|it| self.askers[who].owner(it));
         let owners: Vec<_> = owners.collect();
-        format!("{verb} {who} {endpoint} late={late}: {told}; {owners:?} hold-off={holds_off}")
+        let beaten = self.askers.iter().map(|it| world.leader_beat(&it.me).is_some());
+        let beaten: Vec<bool> = beaten.collect();
+        format!(
+            "{verb} {who} {endpoint} late={late}: {told}; {owners:?} {beaten:?} hold-off={holds_off}"
+        )
     }
 
     fn acquired(&mut self, endpoint: &EndpointId, answer: Option<Acquire>) -> String {
@@ -142,7 +156,10 @@ impl Story {
     fn after_the_hold_off(&mut self, world: &mut dyn World) -> String {
         world.end_hold_off();
         for asker in &self.askers {
-            world.delete_node(&asker.me);
+            match world.of_roles() {
+                false => world.delete_node(&asker.me),
+                true => world.set_leader_beat(&asker.me, None),
+            }
         }
         for endpoint in &self.endpoints {
             world.delete_lease(endpoint);
@@ -153,9 +170,21 @@ impl Story {
 
 #[test]
 fn both_stores_answer_any_story_alike() {
-    let (mut on_redis, mut everything) = (RedisWorld::new(), String::new());
+    tell_all(RedisWorld::new(), MemoryWorld::new, KINDS);
+}
+
+/// The same with roles: what is never asked about them is passed over.
+#[test]
+fn both_stores_answer_any_story_of_roles_alike() {
+    let never = ["NoHeartbeat", "Stored", "Fenced", "unbroken: false"];
+    let kinds: Vec<&str> = KINDS.iter().copied().filter(|it| !never.contains(it)).collect();
+    tell_all(RedisWorld::of_roles(), MemoryWorld::of_roles, &kinds);
+}
+
+fn tell_all(mut on_redis: RedisWorld, in_memory: impl Fn() -> MemoryWorld, kinds: &[&str]) {
+    let mut everything = String::new();
     for seed in 0..STORIES {
-        let mut in_memory = MemoryWorld::new();
+        let mut in_memory = in_memory();
         on_redis.flush();
         let mut stories = [Story::begin(&in_memory, seed), Story::begin(&on_redis, seed)];
         let mut so_far = Vec::new();
@@ -175,7 +204,7 @@ fn both_stores_answer_any_story_alike() {
         assert_eq!(heard.0, heard.1, "announced in story {seed}: {so_far:#?}");
         on_redis.forget_announcements();
     }
-    for kind in KINDS {
+    for kind in kinds {
         assert!(everything.contains(kind), "no story came to {kind}");
     }
 }

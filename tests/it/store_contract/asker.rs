@@ -22,6 +22,7 @@ pub struct Asker {
     pub stamp: Option<Stamp>,
     witness: Witness,
     clock: Arc<dyn Clock>,
+    of_roles: bool,
 }
 
 impl Asker {
@@ -30,7 +31,12 @@ impl Asker {
     }
 
     pub fn with_term(world: &dyn World, name: &str, new_fleet: bool, term: Term) -> Self {
-        Self::on(world.store(), world.clock(), name, new_fleet, term)
+        Self::on(world.store(), world.clock(), name, new_fleet, term).of_roles(world.of_roles())
+    }
+
+    /// Asks about roles: one at a time, and its heartbeat is part of its grants and renewals.
+    pub fn of_roles(self, of_roles: bool) -> Self {
+        Self { of_roles, ..self }
     }
 
     pub fn on(
@@ -42,7 +48,7 @@ impl Asker {
     ) -> Self {
         let me = InstanceId::new(name);
         let witness = Witness::new(me.clone(), term, new_fleet);
-        Self { me, store, stamp: None, witness, clock }
+        Self { me, store, stamp: None, witness, clock, of_roles: false }
     }
 
     /// On the server at `url`, which nobody used before.
@@ -86,7 +92,17 @@ impl Asker {
     }
 
     pub fn beat(&mut self) -> Beat {
+        if self.of_roles {
+            self.holds_off();
+            return Beat { unbroken: true, weight: Weight(1) };
+        }
         self.answered(|store, ask| store.beat(ask, TTL, Weight(1)))
+    }
+
+    /// What to verify if nothing in particular: a role has to be named, for its timing.
+    fn nothing(&self) -> Vec<Tenure> {
+        let role = || Tenure::new(endpoint("e"), FenceToken(0));
+        self.of_roles.then(role).into_iter().collect()
     }
 
     pub fn acquire(&mut self, endpoint: &EndpointId) -> Acquire {
@@ -117,7 +133,16 @@ impl Asker {
         only(self.answered(|store, ask| store.verify(ask, &tenures)))
     }
 
+    /// Nothing is published under a role; a verification says as much.
     pub fn publish(&mut self, tenure: &Tenure, started_at_ms: u64) -> Publish {
+        if self.of_roles {
+            return match self.verify(tenure) {
+                Verify::Held => Publish::Stored,
+                Verify::Missing => Publish::Missing,
+                Verify::NotOwner(_) => Publish::Fenced,
+                Verify::Failed(why) => Publish::Failed(why),
+            };
+        }
         let results = [publication(tenure, started_at_ms)];
         only(self.answered(|store, ask| store.publish(ask, &results)))
     }
@@ -156,12 +181,13 @@ impl Asker {
     /// Has a new epoch begin, as after a step of the server's clock.
     pub fn suspect(&mut self) {
         let ask = Ask { suspect: true, ..self.ask() };
-        assert_eq!(self.store.verify(&ask, &[]).unwrap().answer, None);
+        assert_eq!(self.store.verify(&ask, &self.nothing()).unwrap().answer, None);
     }
 
     pub fn holds_off(&mut self) -> bool {
-        let none: Vec<Verify> = self.answered(|store, ask| store.verify(ask, &[]));
-        assert!(none.is_empty());
+        let nothing = self.nothing();
+        let answers: Vec<Verify> = self.answered(|store, ask| store.verify(ask, &nothing));
+        assert_eq!(answers.len(), nothing.len());
         self.stamp.is_some_and(|it| it.hold_off > Duration::ZERO)
     }
 }

@@ -16,6 +16,8 @@ use crate::support::redis::{RedisServer, eventually};
 pub const TIMEOUT: Duration = Duration::from_secs(5);
 pub const TTL: Duration = Duration::from_secs(30);
 pub const TERM: Term = Term::new(TTL);
+/// Older than the heartbeat of a leader that has any right.
+const TOO_OLD: Duration = Duration::from_secs(36);
 
 /// A result as somebody who listens got it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,7 +41,14 @@ pub trait World {
     fn end_hold_off(&mut self);
     fn delete_lease(&mut self, endpoint: &EndpointId);
     fn delete_result(&mut self, endpoint: &EndpointId);
+    /// Whatever proves that it is dead: its heartbeat is gone or, a leader's, too old (R13).
     fn delete_node(&mut self, instance: &InstanceId);
+    /// What is leased here are roles: heartbeats are the leaders', and nothing is published.
+    fn of_roles(&self) -> bool;
+    /// How long ago the heartbeat of a leader was written, and how long it lasts.
+    fn leader_beat(&mut self, leader: &InstanceId) -> Option<(Duration, Duration)>;
+    /// As if it had been written so long ago and were kept by somebody; `None`: it is gone.
+    fn set_leader_beat(&mut self, leader: &InstanceId, ago: Option<Duration>);
     /// `None`: it never ends by itself.
     fn set_lease_left(&mut self, endpoint: &EndpointId, left: Option<Duration>);
     fn lease_left(&mut self, endpoint: &EndpointId) -> Option<Duration>;
@@ -58,12 +67,18 @@ pub struct MemoryWorld {
     server: Arc<MemoryServer>,
     clock: Arc<ManualClock>,
     saved: Option<Snapshot>,
+    of_roles: bool,
 }
 
 impl MemoryWorld {
     pub fn new() -> Self {
         let clock = Arc::new(ManualClock::at(1_000_000_000));
-        Self { server: MemoryServer::new(&clock), clock, saved: None }
+        Self { server: MemoryServer::new(&clock), clock, saved: None, of_roles: false }
+    }
+
+    pub fn of_roles() -> Self {
+        let clock = Arc::new(ManualClock::at(1_000_000_000));
+        Self { server: MemoryServer::of_roles(&clock), clock, saved: None, of_roles: true }
     }
 }
 
@@ -97,7 +112,22 @@ impl World for MemoryWorld {
     }
 
     fn delete_node(&mut self, instance: &InstanceId) {
-        self.server.delete_node(instance);
+        match self.of_roles {
+            false => self.server.delete_node(instance),
+            true => self.server.set_leader_beat(instance, Some(TOO_OLD)),
+        }
+    }
+
+    fn of_roles(&self) -> bool {
+        self.of_roles
+    }
+
+    fn leader_beat(&mut self, leader: &InstanceId) -> Option<(Duration, Duration)> {
+        self.server.leader_beat(leader)
+    }
+
+    fn set_leader_beat(&mut self, leader: &InstanceId, ago: Option<Duration>) {
+        self.server.set_leader_beat(leader, ago);
     }
 
     fn set_lease_left(&mut self, endpoint: &EndpointId, left: Option<Duration>) {
@@ -153,6 +183,7 @@ pub struct RedisWorld {
     pub server: RedisServer,
     listener: redis::Connection,
     announced: Vec<Json>,
+    of_roles: bool,
 }
 
 impl RedisWorld {
@@ -160,11 +191,37 @@ impl RedisWorld {
         let server = RedisServer::start();
         let mut listener = server.connect().unwrap();
         redis::cmd("PSUBSCRIBE").arg("poll:results:*").exec(&mut listener).unwrap();
-        Self { server, listener, announced: vec![] }
+        Self { server, listener, announced: vec![], of_roles: false }
+    }
+
+    pub fn of_roles() -> Self {
+        Self { of_roles: true, ..Self::new() }
     }
 
     pub fn redis_store(&self) -> RedisStore {
-        store_at(&self.server.url())
+        match self.of_roles {
+            false => store_at(&self.server.url()),
+            true => role_store_at(&self.server.url()),
+        }
+    }
+
+    fn prefix(&self) -> &'static str {
+        if self.of_roles { "leader" } else { "poll" }
+    }
+
+    pub fn lease_key(&self, endpoint: &EndpointId) -> String {
+        match self.of_roles {
+            false => format!("poll:lease:{endpoint}"),
+            true => format!("leader:{endpoint}"),
+        }
+    }
+
+    fn lease_keys(&self) -> Vec<String> {
+        let pattern = if self.of_roles { "leader:*" } else { "poll:lease:*" };
+        let keys = self.server.cli(&["KEYS", pattern]);
+        let others = ["leader:epoch", "leader:heartbeat:"];
+        let lease = |it: &&str| !it.is_empty() && !others.iter().any(|other| it.starts_with(other));
+        keys.lines().filter(lease).map(str::to_owned).collect()
     }
 
     /// Every announcement so far as it was sent. One more, sent now, tells that none is outstanding.
@@ -186,16 +243,32 @@ impl RedisWorld {
         self.announced.clear();
     }
 
+    fn now_us(&self) -> u64 {
+        let shown = self.server.cli(&["TIME"]);
+        let (seconds, micros) = shown.split_once('\n').unwrap();
+        seconds.parse::<u64>().unwrap() * 1_000_000 + micros.parse::<u64>().unwrap()
+    }
+
+    fn now_ms(&self) -> u64 {
+        self.now_us() / 1_000
+    }
+
     fn epoch_since(&self, shift_ms: i64) {
-        let since: i64 = self.server.cli(&["HGET", "poll:epoch", "since_ms"]).parse().unwrap();
+        let key = format!("{}:epoch", self.prefix());
+        let since: i64 = self.server.cli(&["HGET", &key, "since_ms"]).parse().unwrap();
         let shifted = (since + shift_ms).to_string();
-        self.server.cli(&["HSET", "poll:epoch", "since_ms", &shifted]);
+        self.server.cli(&["HSET", &key, "since_ms", &shifted]);
     }
 }
 
 /// A store for `url` under the usual names.
 pub fn store_at(url: &str) -> RedisStore {
     RedisStore::new(url, "redis", Keys::new("poll", "session:")).unwrap()
+}
+
+/// A store of roles for `url` under the usual names.
+pub fn role_store_at(url: &str) -> RedisStore {
+    RedisStore::new(url, "redis", Keys::of_roles("leader", "leader:heartbeat:")).unwrap()
 }
 
 fn millis(duration: Duration) -> String {
@@ -212,21 +285,17 @@ impl World for RedisWorld {
     }
 
     fn pass(&mut self, duration: Duration) {
-        let time = || {
-            let shown = self.server.cli(&["TIME"]);
-            let (seconds, micros) = shown.split_once('\n').unwrap();
-            seconds.parse::<u128>().unwrap() * 1_000_000 + micros.parse::<u128>().unwrap()
-        };
-        let until = time() + duration.as_micros();
-        eventually(|| time() > until, || format!("the server's clock stands before {until}"));
+        let until = self.now_us() + duration.as_micros() as u64;
+        let otherwise = || format!("the server's clock stands before {until}");
+        eventually(|| self.now_us() > until, otherwise);
     }
 
     /// What a server sees whose clock was set back: everything it wrote down lies further ahead.
     fn clock_goes_back(&mut self, by: Duration) {
         self.epoch_since(by.as_millis() as i64);
-        for key in self.server.cli(&["KEYS", "poll:lease:*"]).lines() {
-            let left: u128 = self.server.cli(&["PTTL", key]).parse().unwrap();
-            self.server.cli(&["PEXPIRE", key, &(left + by.as_millis()).to_string()]);
+        for key in self.lease_keys() {
+            let left: u128 = self.server.cli(&["PTTL", &key]).parse().unwrap();
+            self.server.cli(&["PEXPIRE", &key, &(left + by.as_millis()).to_string()]);
         }
     }
 
@@ -235,19 +304,48 @@ impl World for RedisWorld {
     }
 
     fn delete_lease(&mut self, endpoint: &EndpointId) {
-        self.server.cli(&["DEL", &format!("poll:lease:{endpoint}")]);
+        self.server.cli(&["DEL", &self.lease_key(endpoint)]);
     }
 
     fn delete_result(&mut self, endpoint: &EndpointId) {
-        self.server.cli(&["DEL", &format!("poll:result:{endpoint}")]);
+        match self.of_roles {
+            false => self.server.cli(&["DEL", &format!("poll:result:{endpoint}")]),
+            true => self.server.cli(&["HDEL", "leader:epoch", &format!("term:{endpoint}")]),
+        };
     }
 
     fn delete_node(&mut self, instance: &InstanceId) {
-        self.server.cli(&["DEL", &format!("poll:node:{instance}")]);
+        match self.of_roles {
+            false => drop(self.server.cli(&["DEL", &format!("poll:node:{instance}")])),
+            true => self.set_leader_beat(instance, Some(TOO_OLD)),
+        }
+    }
+
+    fn of_roles(&self) -> bool {
+        self.of_roles
+    }
+
+    fn leader_beat(&mut self, leader: &InstanceId) -> Option<(Duration, Duration)> {
+        let key = format!("leader:heartbeat:{leader}");
+        let written: u64 = self.server.cli(&["GET", &key]).parse().ok()?;
+        let left: i64 = self.server.cli(&["PTTL", &key]).parse().unwrap();
+        let left = u64::try_from(left).map_or(Duration::MAX, Duration::from_millis);
+        Some((Duration::from_millis(self.now_ms().saturating_sub(written)), left))
+    }
+
+    fn set_leader_beat(&mut self, leader: &InstanceId, ago: Option<Duration>) {
+        let key = format!("leader:heartbeat:{leader}");
+        match ago {
+            None => self.server.cli(&["DEL", &key]),
+            Some(ago) => {
+                let written = self.now_ms() - ago.as_millis() as u64;
+                self.server.cli(&["SET", &key, &written.to_string()])
+            }
+        };
     }
 
     fn set_lease_left(&mut self, endpoint: &EndpointId, left: Option<Duration>) {
-        let key = format!("poll:lease:{endpoint}");
+        let key = self.lease_key(endpoint);
         match left {
             Some(left) => self.server.cli(&["PEXPIRE", &key, &millis(left)]),
             None => self.server.cli(&["PERSIST", &key]),
@@ -255,8 +353,7 @@ impl World for RedisWorld {
     }
 
     fn lease_left(&mut self, endpoint: &EndpointId) -> Option<Duration> {
-        let left: i64 =
-            self.server.cli(&["PTTL", &format!("poll:lease:{endpoint}")]).parse().unwrap();
+        let left: i64 = self.server.cli(&["PTTL", &self.lease_key(endpoint)]).parse().unwrap();
         match left {
             -2 => None,
             -1 => Some(Duration::MAX),

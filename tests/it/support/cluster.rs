@@ -85,6 +85,19 @@ pub struct SkewedClock {
     slept_nanos: AtomicI64,
 }
 
+impl SkewedClock {
+    pub fn new(world: &Arc<ManualClock>, rate_permille: u64) -> Arc<Self> {
+        let slept_nanos = AtomicI64::new(0);
+        Arc::new(Self { world: Arc::clone(world), rate_permille, slept_nanos })
+    }
+
+    /// Stood still for that long.
+    pub fn sleep(&self, duration: Duration) {
+        let nanos = i64::try_from(duration.as_nanos()).unwrap();
+        self.slept_nanos.fetch_add(nanos, Ordering::SeqCst);
+    }
+}
+
 impl Clock for SkewedClock {
     fn now(&self) -> Moment {
         let world = i64::try_from(self.world.now().as_nanos()).unwrap();
@@ -219,11 +232,7 @@ impl Cluster {
             1 => InstanceId::new(name),
             n => InstanceId::new(&format!("{name}~{n}")),
         };
-        let clock = Arc::new(SkewedClock {
-            world: Arc::clone(&self.clock),
-            rate_permille,
-            slept_nanos: AtomicI64::new(0),
-        });
+        let clock = SkewedClock::new(&self.clock, rate_permille);
         let store = MemoryStore::new(&self.server);
         let line: Arc<dyn Store> = Arc::new(store.same_way());
         let own_clock: Arc<dyn Clock> = Arc::<SkewedClock>::clone(&clock);
@@ -354,8 +363,7 @@ impl Cluster {
     pub fn sleep(&mut self, name: &str, duration: Duration) {
         self.freeze(name, true);
         self.pass(duration);
-        let nanos = i64::try_from(duration.as_nanos()).unwrap();
-        self.members[name].clock.slept_nanos.fetch_add(nanos, Ordering::SeqCst);
+        self.members[name].clock.sleep(duration);
         self.freeze(name, false);
     }
 

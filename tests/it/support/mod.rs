@@ -1,6 +1,7 @@
 //! What the tests are written with.
 
 pub mod cluster;
+pub mod electorate;
 pub mod lead;
 pub mod measure;
 pub mod pids;

@@ -1,0 +1,140 @@
+//! The leader's work: when it may begin, and that the role stays until it has ended.
+
+use std::time::Duration;
+
+use leasehold::election::{Candidacy, State};
+use leasehold::store::memory::Mishap;
+
+use crate::support::electorate::{
+    Electorate, HEARTBEAT, MARGIN, STEP, TTL, candidacy, lease, role,
+};
+
+const SOON: Duration = Duration::from_millis(50);
+
+/// `run_if_leader`: only on the leader.
+#[test]
+fn work_begins_only_where_the_role_is_led() {
+    let mut all = Electorate::led_by_first(&["a", "b"]);
+    assert!(all.work("a", "r", TTL));
+    assert!(!all.work("b", "r", TTL));
+    all.cut_off("a", true);
+    all.pass(HEARTBEAT + SOON);
+    assert!(!all.work("a", "r", TTL), "R3: not knowing pauses");
+}
+
+/// R11: what is under way ends first, and is renewed meanwhile, however long it takes.
+#[test]
+fn a_resignation_waits_for_the_work_and_keeps_the_role_meanwhile() {
+    let mut all = Electorate::led_by_first(&["a", "b"]);
+    assert!(all.work("a", "r", 3 * TTL));
+    assert!(all.work("a", "r", TTL));
+    all.resign("a", "r");
+    assert_eq!((all.leader("r"), all.state("a", "r")), (None, State::Follower));
+    assert!(!all.work("a", "r", TTL), "nothing more begins");
+    all.pass(3 * TTL - 2 * STEP);
+    assert_eq!(all.server.owner(&lease("r")), Some(all.id("a")), "gone before the work had ended");
+    all.pass_until(SOON, |it| it.leader("r").as_deref() == Some("b"));
+}
+
+/// The same for a stop, and for the higher priority that asks.
+#[test]
+fn a_stop_and_a_wish_wait_for_the_work_too() {
+    for is_stop in [true, false] {
+        let mut all = Electorate::led_by_first(&["a", "b"]);
+        assert!(all.work("a", "r", TTL));
+        if is_stop {
+            all.stop("a");
+        } else {
+            all.join("c", Candidacy { priority: 1, ..candidacy("r") });
+        }
+        all.pass(TTL - 2 * STEP);
+        assert_eq!(all.leader("r"), None);
+        let heir = if is_stop { "b" } else { "c" };
+        all.pass_until(SOON, |it| it.leader("r").as_deref() == Some(heir));
+    }
+}
+
+/// What is under way when a leadership is lost cannot be called back: it is told.
+#[test]
+fn work_sees_that_its_leadership_is_over() {
+    let mut all = Electorate::led_by_first(&["a", "b"]);
+    let duty = all.office("a", "r").enter().unwrap();
+    assert_eq!(Some(duty.term()), all.office("a", "r").term());
+    assert!(duty.holds() && duty.deadline().is_some());
+    all.cut_off("a", true);
+    all.pass_until(TTL, |it| it.leader("r").as_deref() == Some("b"));
+    assert!(!duty.holds());
+    assert_eq!(duty.deadline(), None);
+    all.cut_off("a", false);
+    all.stop("b");
+    all.pass_until(TTL, |it| it.leader("r").as_deref() == Some("a"));
+    assert!(!duty.holds(), "a later term of the same instance is another leadership");
+}
+
+/// A resignation during which the role is lost: the next term is not given up with it.
+#[test]
+fn a_resignation_ends_with_the_term_it_was_meant_for() {
+    let mut all = Electorate::led_by_first(&["a"]);
+    let duty = all.office("a", "r").enter().unwrap();
+    all.resign("a", "r");
+    all.cut_off("a", true);
+    all.pass(TTL);
+    all.cut_off("a", false);
+    all.pass_until(2 * TTL, |it| it.leader("r").as_deref() == Some("a"));
+    drop(duty);
+    all.pass(2 * TTL);
+    assert_eq!(all.leader("r").as_deref(), Some("a"), "given up by an old resignation");
+}
+
+/// "it stands again after two seconds".
+#[test]
+fn whoever_resigned_leaves_the_role_to_others_for_two_seconds() {
+    let mut all = Electorate::led_by_first(&["a"]);
+    all.resign("a", "r");
+    all.pass(Duration::from_millis(1_950));
+    assert_eq!(all.leader("r"), None);
+    all.pass_until(2 * SOON, |it| it.leader("r").as_deref() == Some("a"));
+}
+
+/// A release that got lost: the key stays until its TTL, and nobody leads under it.
+#[test]
+fn a_lost_release_costs_time_and_nothing_else() {
+    let mut all = Electorate::led_by_first(&["a", "b"]);
+    all.member("a").store.plan("release", Mishap::LoseRequest);
+    all.stop("a");
+    all.pass(SOON);
+    assert!(!all.members.contains_key("a") && all.leader("r").is_none());
+    all.pass_until(TTL + SOON, |it| it.leader("r").as_deref() == Some("b"));
+}
+
+/// R4: a release that is executed late does not end a later term.
+#[test]
+fn a_release_executed_late_leaves_the_next_term_alone() {
+    let mut all = Electorate::led_by_first(&["a", "b"]);
+    let late = Mishap::ExecuteLate(TTL + Duration::from_millis(500));
+    all.member("a").store.plan("release", late);
+    all.resign("a", "r");
+    all.pass_until(TTL + SOON, |it| it.leader("r").is_some());
+    let (leader, term) = (all.leader("r").unwrap(), all.server.granted(&lease("r")));
+    all.pass(TTL);
+    assert_eq!((all.leader("r"), all.server.granted(&lease("r"))), (Some(leader), term));
+}
+
+/// Two roles of one instance share a heartbeat: giving one up costs the other nothing.
+#[test]
+fn an_instance_leads_several_roles_and_gives_up_one() {
+    let mut all = Electorate::empty();
+    all.join_with("a", candidacy("r"), 1_000, true);
+    all.join("a", Candidacy { ttl: 2 * TTL, ..candidacy("s") });
+    all.pass_until(2 * TTL + 3 * MARGIN, |it| it.leader("s").is_some());
+    all.join("b", candidacy("r"));
+    all.join("b", Candidacy { ttl: 2 * TTL, ..candidacy("s") });
+    all.pass(SOON);
+    all.resign("a", "r");
+    all.pass_until(SOON, |it| it.leader("r").as_deref() == Some("b"));
+    all.pass(5 * TTL);
+    assert_eq!(all.leader("s").as_deref(), Some("a"));
+    assert_eq!(all.office("b", "s").leader(), Some(all.id("a")));
+    assert_eq!(all.office("a", "r").role(), &role("r"));
+    assert!(all.server.leader_beat(&all.id("a")).is_some_and(|it| it.0 <= HEARTBEAT + SOON));
+}

@@ -1,0 +1,194 @@
+//! Who is preferred: priorities, heirs, observers, single attempts.
+
+use std::time::Duration;
+
+use leasehold::election::candidate::Outcome;
+use leasehold::election::{Candidacy, State};
+use leasehold::model::InstanceId;
+use leasehold::store::Wake;
+use leasehold::store::memory::Mishap;
+
+use crate::support::electorate::{Electorate, MARGIN, STEP, TTL, candidacy, lease};
+
+const SOON: Duration = Duration::from_millis(50);
+const REST: Duration = Duration::from_secs(2);
+
+fn with_priority(priority: u32) -> Candidacy {
+    Candidacy { priority, ..candidacy("r") }
+}
+
+#[test]
+fn a_higher_priority_takes_over_at_once_and_gracefully() {
+    let mut all = Electorate::led_by_first(&["a", "b"]);
+    all.join("c", with_priority(5));
+    all.pass_until(2 * SOON, |it| it.leader("r").as_deref() == Some("c"));
+}
+
+#[test]
+fn an_equal_or_lower_priority_takes_nothing() {
+    let mut all = Electorate::empty();
+    all.join_with("a", with_priority(5), 1_000, true);
+    all.pass(STEP);
+    all.join("b", with_priority(5));
+    all.join("c", with_priority(4));
+    let term = all.office("a", "r").term();
+    all.pass(10 * TTL);
+    assert_eq!(all.office("a", "r").term(), term, "it was given up in between");
+}
+
+/// The one that gave way does not ask for it again.
+#[test]
+fn priorities_do_not_play_ping_pong() {
+    let mut all = Electorate::empty();
+    all.join_with("a", with_priority(1), 1_000, true);
+    all.pass(STEP);
+    all.join("b", with_priority(3));
+    all.join("c", with_priority(2));
+    all.pass(TTL);
+    assert_eq!(all.leader("r").as_deref(), Some("b"));
+    let (_, grants) = all.server.acquires();
+    all.pass(20 * TTL);
+    assert_eq!(all.server.acquires().1, grants, "the role moved");
+}
+
+/// While the heir is on its way nobody else takes it; not even one that is faster.
+#[test]
+fn the_heir_is_preferred_to_others_who_stand() {
+    let mut all = Electorate::led_by_first(&["b", "a", "d"]);
+    all.join("c", with_priority(5));
+    // It takes its time.
+    all.pass(STEP);
+    all.member("c").store.plan("seats", Mishap::LoseRequest);
+    all.pass(2 * STEP);
+    all.member("c").store.plan("seats", Mishap::LoseRequest);
+    let took = all.pass_until(Duration::from_secs(1), |it| it.leader("r").is_some());
+    assert_eq!(all.leader("r").as_deref(), Some("c"), "after {took:?}");
+}
+
+/// An heir that dies before it comes: half a second, not a TTL.
+#[test]
+fn a_role_whose_heir_died_is_led_by_another_after_half_a_second() {
+    let mut all = Electorate::led_by_first(&["a", "b"]);
+    let (id, r) = (InstanceId::new("ghost"), lease("r"));
+    let wants = vec![r.clone()];
+    all.say(&Wake { wants, priority: 9, ..Wake::new(&id, Some(all.id("a"))) });
+    let took =
+        all.pass_until(Duration::from_millis(600), |it| it.leader("r").as_deref() == Some("b"));
+    assert!(took >= Duration::from_millis(500), "the heir had only {took:?}");
+}
+
+/// `leasehold resign`, from outside.
+#[test]
+fn a_leader_that_is_asked_to_resign_does() {
+    let mut all = Electorate::led_by_first(&["a", "b"]);
+    let resign = vec![lease("r")];
+    all.say(&Wake { resign, ..Wake::new(&InstanceId::new("operator"), None) });
+    all.pass_until(2 * SOON, |it| it.leader("r").as_deref() == Some("b"));
+}
+
+/// Words are hints: whatever a stranger says, nobody leads twice and nobody leads less for long.
+#[test]
+fn forged_words_cost_at_most_a_hand_over() {
+    let mut all = Electorate::led_by_first(&["a", "b", "c"]);
+    let (stranger, r) = (InstanceId::new("stranger"), lease("r"));
+    for n in 0..60 {
+        let mut word = Wake::new(&stranger, None);
+        match n % 4 {
+            0 => word.freed = vec![r.clone()],
+            1 => word.took = vec![r.clone()],
+            2 => (word.freed, word.heir) = (vec![r.clone()], Some(all.id("b"))),
+            _ => (word.wants, word.priority) = (vec![r.clone()], 0),
+        }
+        all.say(&word);
+        all.pass(Duration::from_millis(70));
+        assert_eq!(all.leader("r").as_deref(), Some("a"), "{word:?}");
+    }
+}
+
+/// Without any word everything still happens, at the next look.
+#[test]
+fn whoever_hears_nothing_follows_all_the_same() {
+    let mut all = Electorate::led_by_first(&["a", "b"]);
+    all.deafen("b", true);
+    all.stop("a");
+    all.pass_until(TTL + SOON, |it| it.leader("r").as_deref() == Some("b"));
+}
+
+#[test]
+fn an_observer_knows_who_leads_and_never_stands() {
+    let mut all = Electorate::led_by_first(&["a"]);
+    all.join("o", Candidacy { stands: false, priority: 9, ..candidacy("r") });
+    all.pass(SOON);
+    assert_eq!(all.office("o", "r").leader(), Some(all.id("a")));
+    all.crash("a");
+    all.pass(5 * TTL);
+    assert_eq!((all.leader("r"), all.state("o", "r")), (None, State::Follower));
+    assert_eq!(all.office("o", "r").leader(), None);
+    assert_eq!(all.news("o", "r"), []);
+    assert_eq!(all.server.owner(&lease("r")), None);
+}
+
+/// "a one-shot form": elected, then never again.
+#[test]
+fn a_single_attempt_leads_until_it_ends_and_does_not_come_back() {
+    let mut all = Electorate::led_by_first(&["z"]);
+    all.stop("z");
+    all.pass(SOON);
+    let decided = all.join_once("a", candidacy("r"));
+    all.pass(SOON);
+    assert_eq!(decided.try_recv().unwrap().unwrap(), Outcome::Elected);
+    all.pass(3 * TTL);
+    assert_eq!(all.leader("r").as_deref(), Some("a"), "it is renewed");
+    all.cut_off("a", true);
+    all.pass(TTL);
+    all.cut_off("a", false);
+    all.pass(3 * TTL);
+    assert_eq!(all.leader("r"), None, "once lost it does not come back");
+}
+
+#[test]
+fn a_single_attempt_says_who_leads() {
+    let mut all = Electorate::led_by_first(&["a"]);
+    let decided = all.join_once("b", candidacy("r"));
+    all.pass(SOON);
+    assert_eq!(decided.try_recv().unwrap().unwrap(), Outcome::LedBy(all.id("a")));
+    all.crash("a");
+    all.pass(2 * TTL);
+    assert_eq!(all.leader("r"), None, "it stood only once");
+}
+
+/// R5.
+#[test]
+fn a_single_attempt_waits_out_a_hold_off() {
+    let mut all = Electorate::empty();
+    let decided = all.join_once("a", candidacy("r"));
+    all.pass(TTL);
+    assert!(decided.try_recv().is_err(), "decided in a hold-off");
+    assert_eq!(all.state("a", "r"), State::Candidate);
+    all.pass(2 * MARGIN);
+    assert_eq!(decided.try_recv().unwrap().unwrap(), Outcome::Elected);
+}
+
+/// Without an answer there is a verdict too: nothing hangs.
+#[test]
+fn a_single_attempt_that_cannot_ask_fails() {
+    let mut all = Electorate::led_by_first(&["a"]);
+    let decided = all.join_once("b", candidacy("r"));
+    all.member("b").store.plan("seats", Mishap::LoseRequest);
+    all.pass(SOON);
+    assert!(decided.try_recv().unwrap().is_err());
+}
+
+/// After a resignation everybody else comes first, even where priorities say otherwise.
+#[test]
+fn a_high_priority_that_resigns_is_followed_by_another_for_a_while() {
+    let mut all = Electorate::empty();
+    all.join_with("a", with_priority(5), 1_000, true);
+    all.pass(STEP);
+    all.join("b", with_priority(0));
+    all.pass(SOON);
+    all.resign("a", "r");
+    all.pass_until(SOON, |it| it.leader("r").as_deref() == Some("b"));
+    all.pass(REST - 2 * SOON);
+    assert_eq!(all.leader("r").as_deref(), Some("b"), "it rests for two seconds");
+}

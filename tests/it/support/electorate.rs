@@ -1,0 +1,456 @@
+//! Several instances that stand for roles, in memory: the production steps of `election` on one manual
+//! clock, put together as `src/election/hub.rs` does, without a thread or a sleep.
+//!
+//! `pass` lets time go by in small steps. At every step of every thread it checks that at most one instance
+//! is leader of a role, that nobody leads while another still holds it, if only until a duty has ended, and
+//! that terms never go back. Faults: `crash` (gone), `cut_off` (runs, no store), `freeze` (stands still, then
+//! wakes), `sleep` (the same on a clock that does not count it), and whatever happens to the server.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, bounded};
+use leasehold::clock::{Clock, ManualClock, Moment};
+use leasehold::daemon::expiry::Expiry;
+use leasehold::daemon::renewal::Renewal;
+use leasehold::election::candidate::{Candidate, Verdict};
+use leasehold::election::office::{Duty, Office};
+use leasehold::election::{Candidacy, ElectionEvent, State};
+use leasehold::model::{EndpointId, FenceToken, InstanceId, Role};
+use leasehold::pipeline::ownership::OwnershipTable;
+use leasehold::store::memory::{MemoryServer, MemoryStore};
+use leasehold::store::{Ear, Heard, Store, Wake};
+use parking_lot::Mutex;
+
+use crate::support::cluster::SkewedClock;
+
+pub const TTL: Duration = Duration::from_secs(3);
+pub const MARGIN: Duration = Duration::from_millis(190);
+pub const HEARTBEAT: Duration = Duration::from_secs(1);
+/// Long: whatever is noticed within seconds is not noticed by this.
+pub const ELECTION: Duration = Duration::from_secs(15);
+const TIMEOUT: Duration = Duration::from_millis(300);
+pub const STEP: Duration = Duration::from_millis(10);
+
+pub fn role(name: &str) -> Role {
+    Role::parse(name).unwrap()
+}
+
+pub fn lease(name: &str) -> EndpointId {
+    EndpointId::parse(name).unwrap()
+}
+
+/// As an instance with default settings stands, in the times of these tests.
+pub fn candidacy(name: &str) -> Candidacy {
+    Candidacy {
+        role: role(name),
+        ttl: TTL,
+        heartbeat_interval: HEARTBEAT,
+        election_interval: ELECTION,
+        startup_jitter: Duration::ZERO,
+        priority: 0,
+        stands: true,
+        store_timeout: TIMEOUT,
+    }
+}
+
+/// One role of one instance.
+pub struct Stand {
+    pub office: Arc<Office>,
+    candidate: Candidate,
+    renewal: Renewal,
+    expiry: Expiry,
+    pub events: Arc<Mutex<Vec<ElectionEvent>>>,
+    duties: Vec<(Duty, Moment)>,
+    is_introduced: bool,
+    renew_at: Moment,
+    expire_at: Moment,
+}
+
+pub struct Member {
+    pub me: InstanceId,
+    pub store: MemoryStore,
+    pub clock: Arc<SkewedClock>,
+    pub stands: BTreeMap<String, Stand>,
+    poked: Receiver<()>,
+    poke: crossbeam_channel::Sender<()>,
+    ear: Option<Box<dyn Ear>>,
+    listen_at: Moment,
+    elect_at: Moment,
+    is_frozen: bool,
+    /// Loses every word of the others.
+    is_deaf: bool,
+    /// Has slept on a stopped clock and has not asked the store since: nothing is promised of it.
+    dazed_until: Moment,
+    woke_at: Moment,
+}
+
+pub struct Electorate {
+    pub clock: Arc<ManualClock>,
+    pub server: Arc<MemoryServer>,
+    pub members: BTreeMap<String, Member>,
+    starts: BTreeMap<String, u32>,
+    newest: BTreeMap<String, FenceToken>,
+    /// Somebody meddled with the keys: holding is no longer the holder's to decide.
+    pub is_lawless: bool,
+    ticks: usize,
+}
+
+impl Electorate {
+    /// Nobody yet, on a store that has never seen an election.
+    pub fn empty() -> Self {
+        let clock = Arc::new(ManualClock::at(10_000_000_000_000));
+        Self {
+            server: MemoryServer::of_roles(&clock),
+            clock,
+            members: BTreeMap::new(),
+            starts: BTreeMap::new(),
+            newest: BTreeMap::new(),
+            is_lawless: false,
+            ticks: 0,
+        }
+    }
+
+    /// These instances, all standing for the role `r`, led by the first of them.
+    pub fn led_by_first(names: &[&str]) -> Self {
+        let mut all = Self::empty();
+        all.join_with(names[0], candidacy("r"), 1_000, true);
+        all.pass(STEP);
+        assert_eq!(all.leader("r"), Some(names[0].into()));
+        names[1..].iter().for_each(|it| all.join(it, candidacy("r")));
+        all.pass(20 * STEP);
+        all
+    }
+
+    pub fn join(&mut self, name: &str, candidacy: Candidacy) {
+        self.join_with(name, candidacy, 1_000, false);
+    }
+
+    /// Never the same id twice, as in life: the n-th start of "b" is "b", "b~2", "b~3" …
+    pub fn join_with(&mut self, name: &str, candidacy: Candidacy, rate: u64, new_fleet: bool) {
+        if !self.members.contains_key(name) {
+            let starts = self.starts.entry(name.into()).or_insert(0);
+            *starts += 1;
+            let id = if *starts == 1 { name.into() } else { format!("{name}~{starts}") };
+            let member = Member::new(&id, &self.server, SkewedClock::new(&self.clock, rate));
+            self.members.insert(name.into(), member);
+        }
+        self.members.get_mut(name).unwrap().stand(candidacy, new_fleet, None);
+    }
+
+    /// Stands once; where it is told how that ended.
+    pub fn join_once(&mut self, name: &str, candidacy: Candidacy) -> Receiver<Verdict> {
+        let (verdict, decided) = bounded(1);
+        let member = Member::new(name, &self.server, SkewedClock::new(&self.clock, 1_000));
+        self.members.insert(name.into(), member);
+        self.members.get_mut(name).unwrap().stand(candidacy, false, Some(verdict));
+        decided
+    }
+
+    pub fn member(&self, name: &str) -> &Member {
+        self.members.get(name).unwrap_or_else(|| panic!("{name} is gone"))
+    }
+
+    pub fn office(&self, name: &str, role: &str) -> &Arc<Office> {
+        &self.member(name).stands[role].office
+    }
+
+    pub fn id(&self, name: &str) -> InstanceId {
+        self.member(name).me.clone()
+    }
+
+    pub fn state(&self, name: &str, role: &str) -> State {
+        self.office(name, role).state()
+    }
+
+    /// What listeners were told since this was last asked.
+    pub fn news(&self, name: &str, role: &str) -> Vec<ElectionEvent> {
+        std::mem::take(&mut *self.member(name).stands[role].events.lock())
+    }
+
+    pub fn forget_news(&self) {
+        let stands = self.members.values().flat_map(|it| it.stands.values());
+        stands.for_each(|it| it.events.lock().clear());
+    }
+
+    pub fn crash(&mut self, name: &str) {
+        let member = self.members.remove(name).unwrap();
+        // What it had begun ended with its process.
+        drop(member);
+    }
+
+    pub fn cut_off(&self, name: &str, cut: bool) {
+        self.member(name).store.cut_off(cut);
+    }
+
+    pub fn freeze(&mut self, name: &str, frozen: bool) {
+        self.members.get_mut(name).unwrap().is_frozen = frozen;
+    }
+
+    pub fn deafen(&mut self, name: &str, deaf: bool) {
+        self.members.get_mut(name).unwrap().is_deaf = deaf;
+    }
+
+    /// Paused by its hypervisor, on a clock that does not count the pause.
+    pub fn sleep(&mut self, name: &str, duration: Duration) {
+        self.freeze(name, true);
+        self.pass(duration);
+        let member = self.members.get_mut(name).unwrap();
+        member.clock.sleep(duration);
+        // It knows better as soon as it has asked: with the next heartbeat, or its first answer after.
+        // Until then it may believe that it holds what it cannot ask about, but nothing begins.
+        member.dazed_until = member.clock.now() + HEARTBEAT + TIMEOUT;
+        member.woke_at = member.clock.now();
+        member.is_frozen = false;
+    }
+
+    pub fn resign(&self, name: &str, role: &str) {
+        self.office(name, role).resign(None);
+    }
+
+    /// Asks it to end; it is gone when every role of it has been given back.
+    pub fn stop(&self, name: &str) {
+        self.member(name).stands.values().for_each(|it| it.office.stop());
+    }
+
+    /// Begins some of the leader's work, which takes so long unless it sees that it must stop.
+    pub fn work(&mut self, name: &str, role: &str, duration: Duration) -> bool {
+        let member = self.members.get_mut(name).unwrap();
+        let until = member.clock.now() + duration;
+        let stand = member.stands.get_mut(role).unwrap();
+        let Some(duty) = stand.office.enter() else { return false };
+        stand.duties.push((duty, until));
+        true
+    }
+
+    /// Says something to all, as a stranger could.
+    pub fn say(&self, word: &Wake) {
+        MemoryStore::new(&self.server).wake(std::slice::from_ref(word), TIMEOUT).unwrap();
+    }
+
+    /// Who may act as leader.
+    pub fn leaders(&self, role: &str) -> Vec<&str> {
+        let leads = |it: &&Member| it.stands.get(role).is_some_and(|it| it.office.is_leader());
+        let all = self.members.iter().filter(|it| leads(&it.1));
+        all.map(|it| it.0.as_str()).collect()
+    }
+
+    pub fn leader(&self, role: &str) -> Option<String> {
+        self.leaders(role).first().map(|it| (*it).to_owned())
+    }
+
+    /// Passes until `holds`, for at most `limit`; how long it took.
+    #[track_caller]
+    pub fn pass_until(&mut self, limit: Duration, holds: impl Fn(&Self) -> bool) -> Duration {
+        let from = self.clock.now();
+        while !holds(self) {
+            let waited = self.clock.now().since(from);
+            assert!(waited < limit, "not within {limit:?}: {}", self.story());
+            self.pass(STEP);
+        }
+        self.clock.now().since(from)
+    }
+
+    fn story(&self) -> String {
+        let member = |(name, it): (&String, &Member)| {
+            let stands = it.stands.iter().map(|(role, it)| {
+                let office = &it.office;
+                let leads = if office.is_leader() { " leads" } else { "" };
+                format!("{role}: {:?}{leads}, sees {:?}", office.state(), office.leader())
+            });
+            format!("{name} [{}]", stands.collect::<Vec<_>>().join("; "))
+        };
+        self.members.iter().map(member).collect::<Vec<_>>().join(", ")
+    }
+
+    pub fn pass(&mut self, duration: Duration) {
+        let end = self.clock.now() + duration;
+        while self.clock.now() < end {
+            self.clock.pass(STEP);
+            self.server.catch_up();
+            self.ticks += 1;
+            let mut names: Vec<String> = self.members.keys().cloned().collect();
+            // Not always the same first.
+            let turn = self.ticks % names.len().max(1);
+            names.rotate_left(turn);
+            for name in names {
+                for thread in 0..4 {
+                    let member = self.members.get_mut(&name).unwrap();
+                    if !member.is_frozen {
+                        member.step((thread + self.ticks) % 4);
+                    }
+                    self.check();
+                }
+                if self.members[&name].stands.is_empty() {
+                    self.members.remove(&name);
+                }
+            }
+        }
+    }
+
+    fn check(&mut self) {
+        let mut leading: BTreeMap<&str, Vec<(&str, FenceToken)>> = BTreeMap::new();
+        let mut holding: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for (name, member) in &self.members {
+            let now = member.clock.now();
+            if now < member.dazed_until {
+                continue;
+            }
+            for (role, stand) in &member.stands {
+                if let Some(term) = stand.office.term() {
+                    leading.entry(role).or_default().push((name, term));
+                }
+                let held = stand.office.table().holding(stand.office.role().as_lease());
+                if held.is_some_and(|it| now < it.deadline && it.renewed_at >= member.woke_at) {
+                    holding.entry(role).or_default().push(name);
+                }
+            }
+        }
+        for (role, leaders) in leading {
+            assert!(leaders.len() == 1, "{role} is led by {leaders:?}");
+            let held = holding.remove(role).unwrap_or_default();
+            assert!(
+                self.is_lawless || held.len() <= 1,
+                "{role} is led by {leaders:?}, held by {held:?}"
+            );
+            let newest = self.newest.entry(role.into()).or_insert(FenceToken(0));
+            assert!(leaders[0].1 >= *newest, "{role} is led by {leaders:?} after term {newest}");
+            *newest = leaders[0].1;
+        }
+    }
+}
+
+impl Member {
+    fn new(id: &str, server: &Arc<MemoryServer>, clock: Arc<SkewedClock>) -> Self {
+        let (poke, poked) = bounded(1);
+        Self {
+            me: InstanceId::new(id),
+            store: MemoryStore::new(server),
+            clock,
+            stands: BTreeMap::new(),
+            poked,
+            poke,
+            ear: None,
+            listen_at: Moment::NEVER,
+            elect_at: Moment::NEVER,
+            is_frozen: false,
+            is_deaf: false,
+            dazed_until: Moment::NEVER,
+            woke_at: Moment::NEVER,
+        }
+    }
+
+    /// As `Elections::candidate` and `Elections::welcome` do.
+    fn stand(
+        &mut self,
+        candidacy: Candidacy,
+        new_fleet: bool,
+        verdict: Option<crossbeam_channel::Sender<Verdict>>,
+    ) {
+        let clock: Arc<dyn Clock> = Arc::<SkewedClock>::clone(&self.clock);
+        let line: Arc<dyn Store> = Arc::new(self.store.same_way());
+        let table = OwnershipTable::of_role(self.me.clone(), candidacy.rhythm(), clock, new_fleet);
+        let table = Arc::new(table);
+        let role = candidacy.role.clone();
+        let office = Office::new(role.clone(), Arc::clone(&table), self.poke.clone());
+        let events = Arc::<Mutex<Vec<ElectionEvent>>>::default();
+        let heard = Arc::clone(&events);
+        office.listen_inline(move |it| heard.lock().push(it.clone()));
+        let candidate = Candidate::new(Arc::clone(&office), Arc::clone(&line), candidacy);
+        let stand = Stand {
+            renewal: Renewal::new(line, Arc::clone(&table), Arc::clone(&office)),
+            expiry: Expiry::new(table, Arc::clone(&office)),
+            candidate: match verdict {
+                Some(verdict) => candidate.once(verdict),
+                None => candidate,
+            },
+            office,
+            events,
+            duties: Vec::new(),
+            is_introduced: false,
+            renew_at: Moment::NEVER,
+            expire_at: Moment::NEVER,
+        };
+        self.stands.insert(role.as_str().into(), stand);
+        self.elect_at = Moment::NEVER;
+    }
+
+    fn step(&mut self, thread: usize) {
+        let now = self.clock.now();
+        match thread {
+            0 => self.elect(now),
+            1 => {
+                for it in self.stands.values_mut().filter(|it| now >= it.renew_at) {
+                    it.renew_at = now + it.renewal.step();
+                }
+            }
+            2 => {
+                for it in self.stands.values_mut().filter(|it| now >= it.expire_at) {
+                    it.expire_at = now + it.expiry.step();
+                }
+            }
+            _ => {
+                for stand in self.stands.values_mut() {
+                    let office = &stand.office;
+                    let lost = |it: &Duty| {
+                        office
+                            .table()
+                            .tenure(office.role().as_lease())
+                            .is_none_or(|held| held.fence != it.term())
+                    };
+                    stand.duties.retain(|(duty, until)| now < *until && !lost(duty));
+                }
+            }
+        }
+    }
+
+    /// As `Elector::run` does.
+    fn elect(&mut self, now: Moment) {
+        let (words, is_news) = self.listen(now);
+        let is_poked = self.poked.try_recv().is_ok();
+        if !is_news && !is_poked && words.is_empty() && now < self.elect_at {
+            return;
+        }
+        let mut wait = Duration::from_secs(1);
+        for stand in self.stands.values_mut() {
+            if !stand.is_introduced {
+                stand.is_introduced = stand.candidate.introduce().is_ok();
+                wait = wait.min(TTL / 12);
+            }
+            if is_news {
+                stand.candidate.look_now();
+            }
+            words.iter().for_each(|it| stand.candidate.hear(it));
+            if stand.is_introduced {
+                wait = wait.min(stand.candidate.step());
+            }
+        }
+        self.stands.retain(|_, it| !it.candidate.is_finished() || !it.duties.is_empty());
+        self.elect_at = now + wait;
+    }
+
+    /// As the thread `role-watch` does: the words, and whether some may have been missed.
+    fn listen(&mut self, now: Moment) -> (Vec<Wake>, bool) {
+        let Some(ear) = &mut self.ear else {
+            if now < self.listen_at {
+                return (vec![], false);
+            }
+            self.listen_at = now + TIMEOUT;
+            self.ear = self.store.listen(&self.me, TIMEOUT).ok();
+            return (vec![], self.ear.is_some());
+        };
+        let mut words = Vec::new();
+        loop {
+            match ear.next(Duration::ZERO) {
+                Ok(None) => return (words, false),
+                Ok(Some(Heard::Word(word))) if !self.is_deaf => words.push(word),
+                Ok(Some(_)) => (),
+                Err(_) => {
+                    self.ear = None;
+                    return (words, true);
+                }
+            }
+        }
+    }
+}
