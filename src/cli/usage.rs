@@ -124,10 +124,13 @@ impl fmt::Display for UsageError {
                 write!(f, "{}: see leasehold {command} --help", opt.commands.join(" and "))
             }
             Self::Unexpected { command, given } => {
-                let only =
+                let given = after_space(given);
+                let what =
                     if *command == "resign" { "one role and options" } else { "only options" };
-                write!(f, "unexpected argument{}: {command} takes {only}, ", after_space(given))?;
-                write!(f, "see leasehold {command} --help")
+                write!(
+                    f,
+                    "unexpected argument{given}: {command} takes {what}, see {command} --help"
+                )
             }
             Self::MissingValue { opt } => {
                 let (name, value) = (opt.name, opt.value.unwrap_or("VALUE"));
