@@ -124,13 +124,8 @@ impl fmt::Display for UsageError {
                 write!(f, "{}: see leasehold {command} --help", opt.commands.join(" and "))
             }
             Self::Unexpected { command, given } => {
-                let given = after_space(given);
-                let what =
-                    if *command == "resign" { "one role and options" } else { "only options" };
-                write!(
-                    f,
-                    "unexpected argument{given}: {command} takes {what}, see {command} --help"
-                )
+                write!(f, "unexpected argument{}: {command} takes ", after_space(given))?;
+                write!(f, "{}, see leasehold {command} --help", beside_options(command))
             }
             Self::MissingValue { opt } => {
                 let (name, value) = (opt.name, opt.value.unwrap_or("VALUE"));
@@ -177,4 +172,8 @@ impl fmt::Display for UsageError {
 
 fn after_space(given: &Option<String>) -> String {
     given.as_ref().map_or(String::new(), |it| format!(" {it}"))
+}
+
+fn beside_options(command: &str) -> &'static str {
+    if command == "resign" { "one role and options" } else { "only options" }
 }
