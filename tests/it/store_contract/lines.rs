@@ -1,9 +1,8 @@
 //! Hung, slow, lying and dying servers: a call ends at its deadline, and a late reply answers nothing.
 
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use leasehold::clock::BootClock;
