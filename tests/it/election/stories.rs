@@ -74,7 +74,9 @@ fn through_random_faults(seed: u64) {
     for _ in 0..60 {
         let name = NAMES[next(3) as usize];
         let role = ROLES[next(2) as usize];
-        match next(15) {
+        let fault = next(15);
+        println!("seed {seed}: fault {fault}, {name}, {role}");
+        match fault {
             0 => all.freeze(name, true),
             1 => all.cut_off(name, true),
             2 => snapshot = all.server.snapshot(),
