@@ -141,13 +141,11 @@ impl Config {
 
     /// Refuses settings that cannot work, each alone and together.
     pub fn checked(self) -> Result<Self, ConfigError> {
-        let config = self.checked_store()?;
+        let config = self.checked_reading()?;
         config.check_supported()?;
         config.check_ranges()?;
         let config = config.with_heartbeat_capped();
         config.check_rhythms()?;
-        check_prefix("--session-prefix", &config.session_prefix)?;
-        config.check_prefixes()?;
         config.check_host_name()?;
         if config.poll_command.as_ref().is_some_and(Vec::is_empty) {
             return Err(ConfigError::PollCommandEmpty);
@@ -179,6 +177,14 @@ impl Config {
     pub fn leader_heartbeat_prefix(&self) -> String {
         let usual = || format!("{}:heartbeat:", self.leader_prefix);
         self.leader_heartbeat_prefix.clone().unwrap_or_else(usual)
+    }
+
+    /// The part of [`Self::checked`] that a command needs which reads sessions, too.
+    pub fn checked_reading(self) -> Result<Self, ConfigError> {
+        let config = self.checked_store()?;
+        check_prefix("--session-prefix", &config.session_prefix)?;
+        config.check_prefixes()?;
+        Ok(config)
     }
 
     /// Puts the password from its file into the URL. The one step that reads anything.

@@ -245,14 +245,7 @@ impl fmt::Display for Event<'_> {
             Self::DaemonStopping { reason } | Self::PlacementStuck { reason } => {
                 line.put("reason", reason)?;
             }
-            Self::LeaderCandidate { .. }
-            | Self::LeaderElected { .. }
-            | Self::LeaderFollower { .. }
-            | Self::LeaderElectionFailed { .. }
-            | Self::LeaderUncertain { .. }
-            | Self::LeaderReclaimed { .. }
-            | Self::LeaderLost { .. }
-            | Self::LeaderResigned { .. } => self.leader_fields(&mut line)?,
+            _ => self.leader_fields(&mut line)?,
         }
         Ok(())
     }

@@ -17,7 +17,9 @@ pub mod config;
 pub mod event;
 pub mod store;
 pub mod pipeline;
+pub mod status;
 pub mod daemon;
+pub mod wrapped;
 pub mod manager;
 pub mod election;
 

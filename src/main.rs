@@ -7,6 +7,8 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use leasehold::pipeline::poll::guardian::guardian_main;
+use leasehold::wrapped::ward::ward_main;
+use leasehold::wrapped::warden::warden_main;
 
 use crate::cli::args::{Command, parse};
 
@@ -15,8 +17,19 @@ fn main() -> ExitCode {
     let command = parse(&args, &|name| env::var_os(name)).and_then(Command::with_password_read);
     match command {
         Ok(Command::Run(config)) => cli::run::run(config),
+        Ok(Command::Status { config, how }) => cli::status::status(&config, how),
         Ok(Command::Release { config, what }) => cli::release::release(config, what),
+        Ok(Command::Lead(wrap)) => cli::lead::lead(wrap),
+        Ok(Command::Once { wrap, at_least_for, skip_code }) => {
+            cli::once::once(&wrap, at_least_for, skip_code)
+        }
+        Ok(Command::Leaders { config, json }) => cli::leaders::leaders(&config, json),
+        Ok(Command::Resign { config, role }) => cli::leaders::resign(&config, &role),
         Ok(Command::Guardian { program, grace }) => guardian_main(&program, grace),
+        Ok(Command::Warden { program, grace, orders, report }) => {
+            warden_main(orders, report, &program, grace)
+        }
+        Ok(Command::Ward { program, orders, report }) => ward_main(orders, report, &program),
         Ok(Command::Help(text)) => cli::say(&text),
         Ok(Command::Version) => cli::say(concat!("leasehold ", env!("CARGO_PKG_VERSION"), "\n")),
         Err(error) => cli::fail(cli::USAGE, &error),

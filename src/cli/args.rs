@@ -5,24 +5,50 @@
 //! never repeats what could be a password.
 
 use std::ffi::{OsStr, OsString};
-use std::fmt;
+use std::os::fd::RawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use leasehold::config::{Config, ConfigError};
+use leasehold::config::Config;
+use leasehold::model::Role;
 
 use crate::cli::help;
-use crate::cli::options::{COMMANDS, Draft, OPTIONS, Opt, Spec, ValueError, showable};
+use crate::cli::options::{COMMANDS, Draft, OPTIONS, Opt, Spec, Takes, showable};
+use crate::cli::usage::{Origin, UsageError, nearest};
 
 /// What to do.
 #[derive(Debug)]
 pub(crate) enum Command {
     Run(Config),
+    Status { config: Config, how: StatusHow },
     Release { config: Config, what: ReleaseWhat },
+    Lead(Wrap),
+    Once { wrap: Wrap, at_least_for: Duration, skip_code: u8 },
+    Leaders { config: Config, json: bool },
+    Resign { config: Config, role: Role },
     Guardian { program: Vec<String>, grace: Duration },
+    Warden { program: Vec<String>, grace: Duration, orders: RawFd, report: RawFd },
+    Ward { program: Vec<String>, orders: RawFd, report: RawFd },
     Help(String),
     Version,
+}
+
+/// A command to run as a leader.
+#[derive(Debug)]
+pub(crate) struct Wrap {
+    pub(crate) config: Config,
+    pub(crate) role: Role,
+    pub(crate) program: Vec<String>,
+    pub(crate) restart: bool,
+}
+
+/// How to show what is going on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct StatusHow {
+    pub(crate) json: bool,
+    pub(crate) all: bool,
+    pub(crate) stale_after: Duration,
 }
 
 /// Whose leases to give back.
@@ -31,6 +57,9 @@ pub(crate) enum ReleaseWhat {
     Instance { id: String, force: bool },
     RuntimeDir(PathBuf),
 }
+
+/// Several times the light interval, at which endpoints that fail are polled.
+const STALE_AFTER: Duration = Duration::from_secs(120);
 
 /// Reads a variable of the environment.
 pub(crate) type Env<'a> = &'a dyn Fn(&str) -> Option<OsString>;
@@ -64,11 +93,30 @@ impl Command {
     pub(crate) fn with_password_read(self) -> Result<Self, UsageError> {
         Ok(match self {
             Self::Run(config) => Self::Run(config.with_password_read()?),
+            Self::Status { config, how } => {
+                Self::Status { config: config.with_password_read()?, how }
+            }
             Self::Release { config, what } => {
                 Self::Release { config: config.with_password_read()?, what }
             }
+            Self::Lead(wrap) => Self::Lead(wrap.with_password_read()?),
+            Self::Once { wrap, at_least_for, skip_code } => {
+                Self::Once { wrap: wrap.with_password_read()?, at_least_for, skip_code }
+            }
+            Self::Leaders { config, json } => {
+                Self::Leaders { config: config.with_password_read()?, json }
+            }
+            Self::Resign { config, role } => {
+                Self::Resign { config: config.with_password_read()?, role }
+            }
             other => other,
         })
+    }
+}
+
+impl Wrap {
+    fn with_password_read(self) -> Result<Self, UsageError> {
+        Ok(Self { config: self.config.with_password_read()?, ..self })
     }
 }
 
@@ -83,6 +131,7 @@ enum Scanned {
 #[derive(Default)]
 struct Typed {
     options: Vec<(&'static Opt, OsString)>,
+    role: Option<String>,
     rest: Vec<OsString>,
 }
 
@@ -102,7 +151,16 @@ fn scan(command: &'static Spec, args: &[OsString]) -> Result<Scanned, UsageError
         let (name, value) = split_at_equals(arg);
         let name = name.to_string_lossy();
         if !name.starts_with('-') || name == "-" {
-            return Err(UsageError::Unexpected { command: command.name, given: showable(&name) });
+            let given = arg.to_string_lossy();
+            match (command.takes, &typed.role) {
+                (Takes::Options | Takes::Program, _) | (Takes::Role, Some(_)) => {
+                    let given = showable(&given);
+                    return Err(UsageError::Unexpected { command: command.name, given });
+                }
+                (Takes::RoleAndProgram, Some(_)) => return Err(UsageError::NoDashes { command }),
+                (_, None) => typed.role = Some(given.into_owned()),
+            }
+            continue;
         }
         let opt = find(command, &name)?;
         let value = match (value, opt.value) {
@@ -161,15 +219,30 @@ fn build(command: &'static Spec, typed: Typed, env: Env<'_>) -> Result<Command, 
         (opt.set)(&mut draft, value)
             .map_err(|why| UsageError::Value { from: Origin::Flag(opt), why })?;
     }
-    if command.name != "guardian"
+    if !matches!(command.takes, Takes::Program | Takes::RoleAndProgram)
         && let Some(extra) = typed.rest.first()
     {
         let given = extra.to_str().and_then(showable);
         return Err(UsageError::Unexpected { command: command.name, given });
     }
     match command.name {
+        "status" => status(draft),
         "release" => release(draft, &typed, env),
-        "guardian" => guardian(&draft, &typed),
+        "lead" => {
+            let dir = draft.config.runtime_dir.take().or_else(|| systemd_runtime_dir(env));
+            draft.config.runtime_dir = dir;
+            Ok(Command::Lead(wrap(command, draft, &typed)?))
+        }
+        "once" => {
+            if !draft.level_given {
+                draft.config.log_level = log::LevelFilter::Warn;
+            }
+            let (at_least_for, skip_code) = (draft.at_least_for, draft.skip_code);
+            Ok(Command::Once { wrap: wrap(command, draft, &typed)?, at_least_for, skip_code })
+        }
+        "leaders" => Ok(Command::Leaders { json: draft.json, config: reader(draft)? }),
+        "resign" => Ok(Command::Resign { role: role(command, &typed)?, config: reader(draft)? }),
+        _ if command.hidden => hidden(command, &draft, &typed),
         _ => run(draft, env),
     }
 }
@@ -186,6 +259,42 @@ fn run(draft: Draft, env: Env<'_>) -> Result<Command, UsageError> {
     config.store_timeout = store_timeout.unwrap_or(usual);
     config.runtime_dir = config.runtime_dir.or_else(|| systemd_runtime_dir(env));
     Ok(Command::Run(config.checked()?))
+}
+
+fn role(command: &'static Spec, typed: &Typed) -> Result<Role, UsageError> {
+    let role = typed.role.as_deref().ok_or(UsageError::NoRole { command })?;
+    Role::parse(role).map_err(|why| UsageError::Role { why })
+}
+
+fn wrap(command: &'static Spec, draft: Draft, typed: &Typed) -> Result<Wrap, UsageError> {
+    let role = role(command, typed)?;
+    let program: Option<Vec<String>> =
+        typed.rest.iter().map(|it| it.to_str().map(String::from)).collect();
+    let program = program.ok_or(UsageError::ProgramText)?;
+    if program.is_empty() {
+        return Err(UsageError::NoProgram { command });
+    }
+    let Draft { mut config, store_timeout, renew_given, restart, .. } = draft;
+    if !renew_given {
+        config.renew_interval = config.lease_ttl / 3;
+    }
+    let usual = Config::usual_store_timeout(config.lease_ttl, config.lease_ttl);
+    config.store_timeout = store_timeout.unwrap_or(usual);
+    Ok(Wrap { config: config.checked()?, role, program, restart })
+}
+
+/// The settings of a command that only looks or says something.
+fn reader(draft: Draft) -> Result<Config, UsageError> {
+    let Draft { mut config, store_timeout, .. } = draft;
+    config.store_timeout = store_timeout.unwrap_or(config.store_timeout);
+    Ok(config.checked_store()?)
+}
+
+fn status(draft: Draft) -> Result<Command, UsageError> {
+    let Draft { mut config, store_timeout, json, all, stale_after, .. } = draft;
+    config.store_timeout = store_timeout.unwrap_or(config.store_timeout);
+    let how = StatusHow { json, all, stale_after: stale_after.unwrap_or(STALE_AFTER) };
+    Ok(Command::Status { config: config.checked_reading()?, how })
 }
 
 fn release(draft: Draft, typed: &Typed, env: Env<'_>) -> Result<Command, UsageError> {
@@ -222,151 +331,19 @@ fn systemd_runtime_dir(env: Env<'_>) -> Option<PathBuf> {
     Some(OsStr::from_bytes(first).into())
 }
 
-fn guardian(draft: &Draft, typed: &Typed) -> Result<Command, UsageError> {
+/// One that Leasehold starts itself: everything has to be there.
+fn hidden(command: &'static Spec, draft: &Draft, typed: &Typed) -> Result<Command, UsageError> {
     let program: Option<Vec<String>> =
         typed.rest.iter().map(|it| it.to_str().map(String::from)).collect();
-    match (draft.grace, program) {
-        (Some(grace), Some(program)) if !program.is_empty() => {
-            Ok(Command::Guardian { program, grace })
+    let program = program.filter(|it| !it.is_empty()).ok_or(UsageError::Hidden { command })?;
+    match (command.name, draft.grace, draft.orders, draft.report) {
+        ("guardian", Some(grace), ..) => Ok(Command::Guardian { program, grace }),
+        ("warden", Some(grace), Some(orders), Some(report)) => {
+            Ok(Command::Warden { program, grace, orders, report })
         }
-        _ => Err(UsageError::Guardian),
+        ("ward", _, Some(orders), Some(report)) => Ok(Command::Ward { program, orders, report }),
+        _ => Err(UsageError::Hidden { command }),
     }
-}
-
-/// The name closest to what was typed, if it is close enough to be a slip of the finger.
-fn nearest(typed: &str, names: impl Iterator<Item = &'static str>) -> Option<&'static str> {
-    let typed: Vec<char> = typed.chars().take(40).collect();
-    let closest = names.map(|name| (distance(&typed, name), name)).min()?;
-    (closest.0 <= 1 + typed.len() / 4).then_some(closest.1)
-}
-
-/// How many characters to insert, remove or replace to get from one to the other (Levenshtein).
-fn distance(a: &[char], b: &str) -> usize {
-    let mut row: Vec<usize> = (0..=a.len()).collect();
-    for (i, b) in b.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, a) in a.iter().enumerate() {
-            let replaced = diagonal + usize::from(*a != b);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(diagonal + 1).min(row[j] + 1);
-        }
-    }
-    row[a.len()]
-}
-
-/// Where a value came from.
-pub(crate) enum Origin {
-    Flag(&'static Opt),
-    Variable(&'static Opt),
-}
-
-/// Why the command line cannot be followed. Texts given are kept only if they can be shown.
-pub(crate) enum UsageError {
-    NoCommand,
-    OptionFirst { given: Option<String> },
-    UnknownCommand { given: Option<String>, nearest: Option<&'static str> },
-    UnknownOption { command: &'static str, given: Option<String>, nearest: Option<&'static str> },
-    OtherCommands { command: &'static str, opt: &'static Opt },
-    Unexpected { command: &'static str, given: Option<String> },
-    MissingValue { opt: &'static Opt },
-    Value { from: Origin, why: ValueError },
-    ReleaseNothing,
-    ReleaseBoth,
-    ForceWithoutInstance,
-    InstanceId,
-    Guardian,
-    Config(ConfigError),
-}
-
-impl From<ConfigError> for UsageError {
-    fn from(error: ConfigError) -> Self {
-        Self::Config(error)
-    }
-}
-
-impl fmt::Display for Origin {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Flag(opt) => write!(f, "--{}", opt.name),
-            Self::Variable(opt) => f.write_str(&opt.variable()),
-        }
-    }
-}
-
-impl fmt::Display for UsageError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoCommand => write!(f, "no command given: try leasehold --help"),
-            Self::OptionFirst { given } => {
-                let given = given.as_deref().unwrap_or("an option");
-                write!(f, "{given} comes before the command: write leasehold COMMAND [OPTIONS], ")?;
-                write!(f, "and see leasehold --help")
-            }
-            Self::UnknownCommand { given, nearest } => {
-                write!(f, "unknown command{}", after_space(given))?;
-                match nearest {
-                    Some(name) => write!(f, ": did you mean {name}?"),
-                    None => write!(f, ": see leasehold --help"),
-                }
-            }
-            Self::UnknownOption { command, given, nearest } => {
-                write!(f, "unknown option{} of {command}", after_space(given))?;
-                match nearest {
-                    Some(name) => write!(f, ": did you mean --{name}?"),
-                    None => write!(f, ": see leasehold {command} --help"),
-                }
-            }
-            Self::OtherCommands { command, opt } => {
-                write!(f, "--{} is no option of {command}, but of ", opt.name)?;
-                write!(f, "{}: see leasehold {command} --help", opt.commands.join(" and "))
-            }
-            Self::Unexpected { command, given } => {
-                write!(f, "unexpected argument{}: {command} takes only ", after_space(given))?;
-                write!(f, "options, see leasehold {command} --help")
-            }
-            Self::MissingValue { opt } => {
-                let (name, value) = (opt.name, opt.value.unwrap_or("VALUE"));
-                write!(
-                    f,
-                    "--{name} needs a value: write --{name} {value}, or --{name}={value} for "
-                )?;
-                write!(f, "one that begins with a dash")
-            }
-            Self::Value { from, why } => write!(f, "{from} {why}"),
-            Self::ReleaseNothing => {
-                write!(
-                    f,
-                    "release needs to know whose leases: give --instance ID or --runtime-dir DIR"
-                )
-            }
-            Self::ReleaseBoth => {
-                write!(f, "--instance and --runtime-dir both say whose leases to release: give one")
-            }
-            Self::ForceWithoutInstance => {
-                write!(
-                    f,
-                    "--force is for --instance; with --runtime-dir the lock in the directory "
-                )?;
-                write!(f, "tells whether the instance is dead: leave --force out")
-            }
-            Self::InstanceId => {
-                write!(
-                    f,
-                    "--instance must be 1 to 256 bytes without spaces or control characters: "
-                )?;
-                write!(f, "write the id as the log shows it after instance=")
-            }
-            Self::Guardian => {
-                write!(f, "write leasehold guardian --grace-ms N -- PROGRAM [ARGUMENTS]")
-            }
-            Self::Config(error) => write!(f, "{error}"),
-        }
-    }
-}
-
-fn after_space(given: &Option<String>) -> String {
-    given.as_ref().map_or(String::new(), |it| format!(" {it}"))
 }
 
 #[cfg(test)]
@@ -506,7 +483,8 @@ mod tests {
         for (args, sentence) in [
             (&["rum"][..], "unknown command \"rum\": did you mean run?"),
             (&["relase"], "unknown command \"relase\": did you mean release?"),
-            (&["status"], "unknown command \"status\": see leasehold --help"),
+            (&["statsu"], "unknown command \"statsu\": did you mean status?"),
+            (&["bogus"], "unknown command \"bogus\": see leasehold --help"),
             (&["guardain"], "unknown command \"guardain\": see leasehold --help"),
             (
                 &["run", "--leas-ttl", "3s"],
@@ -540,6 +518,31 @@ mod tests {
         for args in [&["-V"][..], &["--version"], &["release", "-V"]] {
             assert!(matches!(parsed(args, &[]), Ok(Command::Version)), "{args:?}");
         }
+    }
+
+    #[test]
+    fn status_reads_only_what_concerns_the_store() {
+        let how = |args: &[&str], env: &[(&str, &str)]| match parsed(
+            &[&["status"], args].concat(),
+            env,
+        ) {
+            Ok(Command::Status { how, config }) => (how, config),
+            other => panic!("{other:?}"),
+        };
+        let (plain, config) = how(&[], &[("LEASEHOLD_LEASE_TTL", "nonsense")]);
+        assert_eq!(plain, StatusHow { json: false, all: false, stale_after: secs(120) });
+        assert_eq!(config.store_timeout, secs(2));
+        let args = ["--json", "--all", "--stale-after=1h", "--store-timeout", "20s"];
+        let (all, config) = how(&args, &[("LEASEHOLD_SESSION_PREFIX", "s:")]);
+        assert_eq!(all, StatusHow { json: true, all: true, stale_after: secs(3_600) });
+        assert_eq!((config.store_timeout, config.session_prefix.as_str()), (secs(20), "s:"));
+        assert!(
+            refused(&["status", "--session-prefix", "poll:"], &[]).contains("--session-prefix")
+        );
+        assert!(refused(&["status", "e1"], &[]).starts_with("unexpected argument \"e1\": status"));
+        assert!(
+            refused(&["status", "--weight=1"], &[]).contains("no option of status, but of run")
+        );
     }
 
     #[test]
@@ -591,6 +594,31 @@ mod tests {
         let env = [("LEASEHOLD_GRACE_MS", "1")];
         for args in [&["guardian", "--", "sh"][..], &["guardian", "--grace-ms", "1"]] {
             assert!(refused(args, &env).starts_with("write leasehold guardian"), "{args:?}");
+        }
+    }
+
+    #[test]
+    fn a_warden_and_a_ward_need_both_descriptors() {
+        let fds = ["--orders-fd", "7", "--report-fd", "9"];
+        let [grace, program] = [["--grace-ms", "1500"], ["--", "sh"]];
+        match parsed(&[&["warden"][..], &grace, &fds, &program].concat(), &[]) {
+            Ok(Command::Warden { program, grace, orders: 7, report: 9 }) => {
+                assert_eq!((program, grace), (vec!["sh".into()], Duration::from_millis(1_500)));
+            }
+            other => panic!("{other:?}"),
+        }
+        match parsed(&[&["ward"][..], &fds, &program].concat(), &[]) {
+            Ok(Command::Ward { program, orders: 7, report: 9 }) => assert_eq!(program, ["sh"]),
+            other => panic!("{other:?}"),
+        }
+        for args in [
+            [&["warden"][..], &fds, &program].concat(),
+            [&["warden"][..], &grace, &fds[..2], &program].concat(),
+            [&["warden"][..], &grace, &fds].concat(),
+            [&["ward"][..], &fds[2..], &program].concat(),
+        ] {
+            let error = refused(&args, &[("LEASEHOLD_GRACE_MS", "1")]);
+            assert!(error.starts_with(&format!("write leasehold {} ", args[0])), "{error}");
         }
     }
 

@@ -27,7 +27,7 @@ const CONVENTIONS: &str = "Every option --foo-bar of a command can also be given
     Durations are a whole number and a unit: 500ms, 30s, 5m, 1h.";
 
 const EXIT_CODES: &str = "Exit codes: 0 done; 1 it failed; 2 the command line or a setting is wrong. \
-    Either way stderr says why in one sentence.";
+    Either way stderr says why in one sentence. A command's own code is passed on, 128+n for a signal.";
 
 /// The help of `leasehold COMMAND --help`.
 pub(crate) fn of(command: &Spec) -> String {

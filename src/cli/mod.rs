@@ -4,10 +4,18 @@
 
 pub(crate) mod args;
 mod help;
+pub(crate) mod lead;
+pub(crate) mod leaders;
 pub(crate) mod logging;
+pub(crate) mod once;
 mod options;
 pub(crate) mod release;
 pub(crate) mod run;
+mod state;
+pub(crate) mod status;
+mod table;
+mod usage;
+mod wrap;
 
 use std::fmt;
 use std::io::{self, Write};

@@ -5,6 +5,7 @@
 
 use std::ffi::OsStr;
 use std::fmt;
+use std::os::fd::RawFd;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -12,6 +13,7 @@ use std::time::Duration;
 use leasehold::config::{
     Config, DurationError, LogRenewals, RedisUrl, RedisUrlError, parse_duration,
 };
+use leasehold::model::{InvalidRole, Role};
 
 /// A command, as `--help` tells of it.
 pub(crate) struct Spec {
@@ -19,8 +21,19 @@ pub(crate) struct Spec {
     pub(crate) usage: &'static str,
     pub(crate) summary: &'static str,
     pub(crate) about: &'static str,
+    pub(crate) takes: Takes,
     /// Hidden commands are started by Leasehold itself: not listed, and deaf to the environment.
     pub(crate) hidden: bool,
+}
+
+/// What may stand beside the options.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Takes {
+    Options,
+    Role,
+    /// Behind `--`.
+    Program,
+    RoleAndProgram,
 }
 
 /// An option: `--name VALUE` and `LEASEHOLD_NAME`.
@@ -43,7 +56,17 @@ pub(crate) struct Draft {
     pub(crate) store_timeout: Option<Duration>,
     pub(crate) instance: Option<String>,
     pub(crate) force: bool,
+    pub(crate) json: bool,
+    pub(crate) all: bool,
+    pub(crate) stale_after: Option<Duration>,
     pub(crate) grace: Option<Duration>,
+    pub(crate) renew_given: bool,
+    pub(crate) level_given: bool,
+    pub(crate) restart: bool,
+    pub(crate) at_least_for: Duration,
+    pub(crate) skip_code: u8,
+    pub(crate) orders: Option<RawFd>,
+    pub(crate) report: Option<RawFd>,
 }
 
 impl Opt {
@@ -65,6 +88,19 @@ pub(crate) static COMMANDS: &[Spec] = &[
         about: "Runs one instance until SIGTERM or SIGINT. It finds the others through Redis, takes \
                 its share of the stored sessions, polls them, and gives everything back when it \
                 stops. Started while Redis is away, it waits for it.",
+        takes: Takes::Options,
+        hidden: false,
+    },
+    Spec {
+        name: "status",
+        usage: "leasehold status [OPTIONS]",
+        summary: "who polls what, and whether all is well",
+        about: "Shows who polls what, and whether all is well: a verdict, the instances with what they \
+                own and what would be their fair share, and the endpoints with owner, preferred \
+                owner, fence, time left of the lease, and last result. Only reads: the README lists \
+                the few rights it needs in Redis. Exit code 0 says that it could be read, not that \
+                all is well; --json has \"healthy\" for that.",
+        takes: Takes::Options,
         hidden: false,
     },
     Spec {
@@ -74,6 +110,50 @@ pub(crate) static COMMANDS: &[Spec] = &[
         about: "Gives back the leases of an instance that is certainly dead, so that the others need \
                 not wait for them to expire. Made for systemd's ExecStopPost. An instance that still \
                 runs would go on polling for a moment after its leases are gone.",
+        takes: Takes::Options,
+        hidden: false,
+    },
+    Spec {
+        name: "lead",
+        usage: "leasehold lead ROLE [OPTIONS] -- COMMAND…",
+        summary: "run a command while, and only while, this host leads a role",
+        about: "Stands for ROLE and runs COMMAND while, and only while, it leads. One host at a time \
+                does. COMMAND runs in a process group of its own, with LEASEHOLD_ROLE, \
+                LEASEHOLD_TERM and LEASEHOLD_INSTANCE in its environment, and is ended (TERM, then \
+                KILL) before another host could lead, even if this program is killed or frozen. \
+                Signals are passed on to it. When it ends by itself the role is given up and its \
+                exit code passed on (128+n for a signal); with --restart it is started again.",
+        takes: Takes::RoleAndProgram,
+        hidden: false,
+    },
+    Spec {
+        name: "once",
+        usage: "leasehold once ROLE [OPTIONS] -- COMMAND…",
+        summary: "run a command if no other host is doing it: for cron on many hosts",
+        about: "Runs COMMAND if nobody leads ROLE, and leads it meanwhile; does nothing if somebody \
+                does. Put the same line into the crontab of every host, and one of them runs it. \
+                Waits if the store has just lost its memory, then tries. The exit code of COMMAND \
+                is passed on. Cron mails what a command says, so only warnings are logged unless \
+                --log-level says otherwise.",
+        takes: Takes::RoleAndProgram,
+        hidden: false,
+    },
+    Spec {
+        name: "leaders",
+        usage: "leasehold leaders [OPTIONS]",
+        summary: "who leads what, since when, under which term",
+        about: "Lists every role that was ever led: who leads it, since when, under which term, and \
+                for how long unless it is renewed.",
+        takes: Takes::Options,
+        hidden: false,
+    },
+    Spec {
+        name: "resign",
+        usage: "leasehold resign ROLE [OPTIONS]",
+        summary: "make the leader of a role step down",
+        about: "Asks the leader of ROLE to step down, and waits until it has. It ends its work, gives \
+                the role up and leaves it to the others for two seconds.",
+        takes: Takes::Role,
         hidden: false,
     },
     Spec {
@@ -82,13 +162,40 @@ pub(crate) static COMMANDS: &[Spec] = &[
         summary: "run a program that must not outlive this one",
         about: "Runs PROGRAM in its own process group and ends the group when the daemon that \
                 started the guardian is gone. Started by Leasehold itself.",
+        takes: Takes::Program,
+        hidden: true,
+    },
+    Spec {
+        name: "warden",
+        usage: "leasehold warden --grace-ms N --orders-fd N --report-fd N -- PROGRAM…",
+        summary: "run a program that must end at a moment",
+        about: "Runs PROGRAM and ends its process group at the moment that it was last told, or when \
+                nobody is left to tell. Started by Leasehold itself.",
+        takes: Takes::Program,
+        hidden: true,
+    },
+    Spec {
+        name: "ward",
+        usage: "leasehold ward --orders-fd N --report-fd N -- PROGRAM [ARGUMENTS]",
+        summary: "become a program when told to",
+        about: "Becomes PROGRAM at the word of its warden, and dies with it. Started by the warden.",
+        takes: Takes::Program,
         hidden: true,
     },
 ];
 
 const RUN: &[&str] = &["run"];
 const RELEASE: &[&str] = &["release"];
-const BOTH: &[&str] = &["run", "release"];
+const STATUS: &[&str] = &["status"];
+const KEPT: &[&str] = &["run", "lead", "release"];
+const RUN_AND_STATUS: &[&str] = &["run", "status"];
+const POLLS: &[&str] = &["run", "release", "status"];
+/// Who stands for a role, or may.
+const STAND: &[&str] = &["run", "lead", "once"];
+const LEAD: &[&str] = &["run", "lead"];
+const LOGGING: &[&str] = &["run", "release", "lead", "once", "leaders", "resign"];
+const READ: &[&str] = &["status", "leaders"];
+const ALL: &[&str] = &["run", "release", "status", "lead", "once", "leaders", "resign"];
 
 pub(crate) static OPTIONS: &[Opt] = &[
     Opt {
@@ -109,6 +216,32 @@ pub(crate) static OPTIONS: &[Opt] = &[
         set: |draft, value| switch(value).map(|it| draft.force = it),
     },
     Opt {
+        name: "json",
+        value: None,
+        default: "off",
+        help: "Print one JSON document with everything, for programs.",
+        commands: READ,
+        set: |draft, value| switch(value).map(|it| draft.json = it),
+    },
+    Opt {
+        name: "all",
+        value: None,
+        default: "off",
+        help: "List every endpoint. Without it, where there are more than 20, only those that need \
+               attention, and of these the first 50.",
+        commands: STATUS,
+        set: |draft, value| switch(value).map(|it| draft.all = it),
+    },
+    Opt {
+        name: "stale-after",
+        value: Some("DURATION"),
+        default: "2m",
+        help: "An endpoint that has an owner, but no result for this long, is called stale. One with \
+               an intervalMs of its own has at least three intervals.",
+        commands: STATUS,
+        set: |draft, value| duration(value).map(|it| draft.stale_after = Some(it)),
+    },
+    Opt {
         name: "redis",
         value: Some("URL"),
         default: "redis://127.0.0.1:6379/0",
@@ -116,7 +249,7 @@ pub(crate) static OPTIONS: &[Opt] = &[
                rediss://, redis+sentinel:// and redis+cluster:// are not in this build yet. \
                Percent-encode special characters in a password. A command line can be read by \
                everybody on the host: better put the password into a file.",
-        commands: BOTH,
+        commands: ALL,
         set: |draft, value| {
             let url = value.to_str().ok_or(ValueError::NotText)?;
             RedisUrl::parse(url).map(|it| draft.config.redis = it).map_err(ValueError::Redis)
@@ -127,7 +260,7 @@ pub(crate) static OPTIONS: &[Opt] = &[
         value: Some("PATH"),
         default: "",
         help: "A file whose one line is the password.",
-        commands: BOTH,
+        commands: ALL,
         set: |draft, value| path(value).map(|it| draft.config.redis_password_file = Some(it)),
     },
     Opt {
@@ -135,7 +268,7 @@ pub(crate) static OPTIONS: &[Opt] = &[
         value: Some("P"),
         default: "poll",
         help: "How the names of all coordination keys begin.",
-        commands: BOTH,
+        commands: POLLS,
         set: |draft, value| text(value).map(|it| draft.config.prefix = it),
     },
     Opt {
@@ -143,24 +276,28 @@ pub(crate) static OPTIONS: &[Opt] = &[
         value: Some("P"),
         default: "session:",
         help: "How the names of the keys that hold the sessions begin.",
-        commands: RUN,
+        commands: RUN_AND_STATUS,
         set: |draft, value| text(value).map(|it| draft.config.session_prefix = it),
     },
     Opt {
         name: "lease-ttl",
         value: Some("DURATION"),
         default: "30s",
-        help: "How long a lease lasts without being renewed. The same on all instances.",
-        commands: RUN,
+        help: "How long a lease, or a role, lasts without being renewed. The same on all instances.",
+        commands: STAND,
         set: |draft, value| duration(value).map(|it| draft.config.lease_ttl = it),
     },
     Opt {
         name: "renew-interval",
         value: Some("DURATION"),
         default: "10s",
-        help: "How often every held lease is renewed. One renewal may fail within the lease's TTL.",
-        commands: RUN,
-        set: |draft, value| duration(value).map(|it| draft.config.renew_interval = it),
+        help: "How often every held lease is renewed. One renewal may fail within the lease's TTL. \
+               lead and once renew three times in a TTL unless this is given.",
+        commands: STAND,
+        set: |draft, value| {
+            draft.renew_given = true;
+            duration(value).map(|it| draft.config.renew_interval = it)
+        },
     },
     Opt {
         name: "heartbeat-ttl",
@@ -191,7 +328,7 @@ pub(crate) static OPTIONS: &[Opt] = &[
         value: Some("DURATION"),
         default: "2s, or a tenth of the shortest TTL if that is less",
         help: "For a whole connect and for a whole call to Redis.",
-        commands: BOTH,
+        commands: ALL,
         set: |draft, value| duration(value).map(|it| draft.store_timeout = Some(it)),
     },
     Opt {
@@ -289,15 +426,15 @@ pub(crate) static OPTIONS: &[Opt] = &[
         value: Some("NAME"),
         default: "the host's",
         help: "First part of the instance id; the id is unique whatever it is.",
-        commands: RUN,
+        commands: STAND,
         set: |draft, value| text(value).map(|it| draft.config.host_name = it),
     },
     Opt {
         name: "drain-timeout",
         value: Some("DURATION"),
         default: "10s",
-        help: "How long a stop or a hand-over waits for a poll that is still running.",
-        commands: RUN,
+        help: "How long a stop or a hand-over waits for a poll or a command that is still running.",
+        commands: STAND,
         set: |draft, value| duration(value).map(|it| draft.config.drain_timeout = it),
     },
     Opt {
@@ -314,15 +451,15 @@ pub(crate) static OPTIONS: &[Opt] = &[
         default: "off",
         help: "Nobody else is running on this Redis: do not hold off when it has no record of an \
                earlier fleet.",
-        commands: RUN,
+        commands: STAND,
         set: |draft, value| switch(value).map(|it| draft.config.new_fleet = it),
     },
     Opt {
         name: "runtime-dir",
         value: Some("DIR"),
         default: "$RUNTIME_DIRECTORY",
-        help: "Where run keeps its instance id, and release finds it.",
-        commands: BOTH,
+        help: "Where run and lead keep their instance id, and release finds it.",
+        commands: KEPT,
         set: |draft, value| path(value).map(|it| draft.config.runtime_dir = Some(it)),
     },
     Opt {
@@ -338,8 +475,9 @@ pub(crate) static OPTIONS: &[Opt] = &[
         value: Some("LEVEL"),
         default: "info",
         help: "What to log on stderr: off, error, warn, info, debug or trace.",
-        commands: BOTH,
+        commands: LOGGING,
         set: |draft, value| {
+            draft.level_given = true;
             let level = text(value)?;
             let known = log::LevelFilter::from_str(&level);
             let choices = "off, error, warn, info, debug or trace";
@@ -370,14 +508,109 @@ pub(crate) static OPTIONS: &[Opt] = &[
         },
     },
     Opt {
+        name: "lead",
+        value: Some("ROLES"),
+        default: "",
+        help: "Also stand for these roles, separated by commas; the lease's times are theirs, too.",
+        commands: RUN,
+        set: |draft, value| {
+            for role in text(value)?.split(',').map(str::trim) {
+                draft.config.lead.push(Role::parse(role).map_err(ValueError::Role)?);
+            }
+            Ok(())
+        },
+    },
+    Opt {
+        name: "leader-prefix",
+        value: Some("P"),
+        default: "leader",
+        help: "How the names of all keys of roles begin.",
+        commands: ALL,
+        set: |draft, value| text(value).map(|it| draft.config.leader_prefix = it),
+    },
+    Opt {
+        name: "election-interval",
+        value: Some("DURATION"),
+        default: "15s",
+        help: "How often an instance that does not lead looks even if nothing happened. Whatever \
+               happens is noticed at once.",
+        commands: LEAD,
+        set: |draft, value| duration(value).map(|it| draft.config.election_interval = it),
+    },
+    Opt {
+        name: "startup-jitter",
+        value: Some("DURATION"),
+        default: "0s",
+        help: "Wait by chance up to this long before standing for a role for the first time.",
+        commands: STAND,
+        set: |draft, value| duration(value).map(|it| draft.config.startup_jitter = it),
+    },
+    Opt {
+        name: "priority",
+        value: Some("N"),
+        default: "0",
+        help: "A leader gives way to an instance with a higher priority.",
+        commands: LEAD,
+        set: |draft, value| number(value).map(|it| draft.config.priority = it),
+    },
+    Opt {
+        name: "no-candidate",
+        value: None,
+        default: "off",
+        help: "Never lead: only know, and log, who does.",
+        commands: LEAD,
+        set: |draft, value| switch(value).map(|it| draft.config.no_candidate = it),
+    },
+    Opt {
+        name: "restart",
+        value: None,
+        default: "off",
+        help: "Start the command again, after a second, when it ends by itself, and stay the leader.",
+        commands: &["lead"],
+        set: |draft, value| switch(value).map(|it| draft.restart = it),
+    },
+    Opt {
+        name: "at-least-for",
+        value: Some("DURATION"),
+        default: "0s",
+        help: "Keep the role this long from the start, also when the command ends sooner, so that a \
+               host whose clock is late does not run it again.",
+        commands: &["once"],
+        set: |draft, value| duration(value).map(|it| draft.at_least_for = it),
+    },
+    Opt {
+        name: "skip-code",
+        value: Some("N"),
+        default: "0",
+        help: "The exit code when another host is doing it.",
+        commands: &["once"],
+        set: |draft, value| number(value).map(|it| draft.skip_code = it),
+    },
+    Opt {
         name: "grace-ms",
         value: Some("N"),
         default: "",
         help: "Milliseconds between TERM and KILL.",
-        commands: &["guardian"],
+        commands: &["guardian", "warden"],
         set: |draft, value| {
             number(value).map(|it| draft.grace = Some(Duration::from_millis(u32::into(it))))
         },
+    },
+    Opt {
+        name: "orders-fd",
+        value: Some("N"),
+        default: "",
+        help: "The descriptor to be told through.",
+        commands: &["warden", "ward"],
+        set: |draft, value| number(value).map(|it| draft.orders = Some(it)),
+    },
+    Opt {
+        name: "report-fd",
+        value: Some("N"),
+        default: "",
+        help: "The descriptor to report through.",
+        commands: &["warden", "ward"],
+        set: |draft, value| number(value).map(|it| draft.report = Some(it)),
     },
 ];
 
@@ -390,6 +623,7 @@ pub(crate) enum ValueError {
     Number { shown: Option<String> },
     Choice { shown: Option<String>, choices: &'static str },
     Redis(RedisUrlError),
+    Role(InvalidRole),
 }
 
 impl fmt::Display for ValueError {
@@ -409,6 +643,7 @@ impl fmt::Display for ValueError {
             }
             Self::Choice { choices, .. } => write!(f, "is none of {choices}"),
             Self::Redis(why) => write!(f, "{why}"),
+            Self::Role(why) => write!(f, "{why}"),
         }
     }
 }

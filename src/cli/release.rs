@@ -7,9 +7,8 @@ use std::time::Duration;
 use leasehold::config::Config;
 use leasehold::daemon::state_file::StateFile;
 use leasehold::model::InstanceId;
-use leasehold::store::Store;
-use leasehold::store::keys::Keys;
 use leasehold::store::redis::RedisStore;
+use leasehold::store::{Fault, Store, StoreError};
 
 use crate::cli::args::ReleaseWhat;
 use crate::cli::{FAILED, fail, logging, say};
@@ -31,7 +30,7 @@ pub(crate) fn release(config: Config, what: ReleaseWhat) -> ExitCode {
 }
 
 fn by_id(config: &Config, id: &InstanceId, force: bool) -> Result<String, String> {
-    bury(&store(config)?, id, force, config)?.ok_or_else(|| {
+    bury(id, force, config)?.ok_or_else(|| {
         format!(
             "instance {id} still has a heartbeat: stop it, or wait until it expires; \
              if it is certainly dead, say --force"
@@ -46,10 +45,9 @@ fn by_state_file(config: &Config, dir: &Path) -> Result<String, String> {
     }
     let mut state = StateFile::lock(dir, PATIENCE).map_err(|error| error.to_string())?;
     let ids = state.instances().map_err(|error| format!("cannot read the state file: {error}"))?;
-    let store = store(config)?;
     let mut sentences = Vec::new();
     for id in &ids {
-        sentences.extend(bury(&store, id, true, config)?);
+        sentences.extend(bury(id, true, config)?);
     }
     if sentences.is_empty() {
         sentences.push("nothing to release: the state file names no instance".into());
@@ -58,20 +56,20 @@ fn by_state_file(config: &Config, dir: &Path) -> Result<String, String> {
     Ok(sentences.join("\n"))
 }
 
-fn store(config: &Config) -> Result<RedisStore, String> {
-    let keys = Keys::new(&config.prefix, &config.session_prefix);
-    RedisStore::new(config.redis.expose(), &config.redis.to_string(), keys)
-        .map_err(|error| error.to_string())
-}
-
 /// `None` when it has a heartbeat and its death is not certain.
-fn bury(
-    store: &RedisStore,
-    id: &InstanceId,
-    certain: bool,
-    config: &Config,
-) -> Result<Option<String>, String> {
-    let count = store.bury(id, certain, config.store_timeout).map_err(|error| error.to_string())?;
-    let leases = |n| if n == 1 { "1 lease".into() } else { format!("{n} leases") };
-    Ok(count.map(|it| format!("released {} of {id}", leases(it))))
+fn bury(id: &InstanceId, certain: bool, config: &Config) -> Result<Option<String>, String> {
+    let sentence = |error: StoreError| error.to_string();
+    let timeout = config.store_timeout;
+    let polls = RedisStore::of_polls(config).map_err(sentence)?;
+    let roles = RedisStore::of_roles(config).map_err(sentence)?;
+    let led = match roles.bury(id, certain, timeout) {
+        // Who may not touch the keys of roles runs an instance that leads none.
+        Err(error) if error.fault == Fault::Misconfigured => Some(0),
+        led => led.map_err(sentence)?,
+    };
+    let Some(led) = led else { return Ok(None) };
+    let Some(polled) = polls.bury(id, certain, timeout).map_err(sentence)? else { return Ok(None) };
+    let count = |n, one: &str| format!("{n} {one}{}", if n == 1 { "" } else { "s" });
+    let roles = if led > 0 { format!(" and {}", count(led, "role")) } else { String::new() };
+    Ok(Some(format!("released {}{roles} of {id}", count(polled, "lease"))))
 }

@@ -1,7 +1,6 @@
 //! `leasehold run`: one instance, until SIGTERM or SIGINT.
 
 use std::env;
-use std::io;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,21 +8,20 @@ use std::time::Duration;
 use leasehold::clock::BootClock;
 use leasehold::config::Config;
 use leasehold::daemon::keeper::{Lines, StartError};
-use leasehold::daemon::state_file::StateFile;
 use leasehold::daemon::systemd::{self, Notifier};
 use leasehold::daemon::thread::stop;
+use leasehold::election::{Elections, LeaderElection, RoleLines};
 use leasehold::event::Event;
 use leasehold::model::{InstanceId, Term};
 use leasehold::pipeline::poll::NetPoller;
 use leasehold::pipeline::poll::command::CommandPoller;
 use leasehold::pipeline::poll::guard::Targets;
 use leasehold::store::Store;
-use leasehold::{Daemon, Poller, stop_on_signal};
+use leasehold::store::redis::RedisStore;
+use leasehold::{Daemon, Poller, Stop, stop_on_signal};
 
+use crate::cli::state::State;
 use crate::cli::{FAILED, USAGE, fail, logging};
-
-/// How long a predecessor in the same runtime directory may take to be gone.
-const PREDECESSOR_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Runs an instance to its end.
 pub(crate) fn run(config: Config) -> ExitCode {
@@ -42,7 +40,7 @@ fn instance(config: &Config, targets: Targets) -> Result<(), String> {
     let signalled = stop_on_signal().map_err(|error| format!("cannot handle signals: {error}"))?;
     let me = InstanceId::generate_now(&config.host_name);
     let manager = manager(&me);
-    let mut state = StateOfRuntimeDir::take(config, &me)?;
+    let mut state = State::take(config, &me)?;
     let lines = Lines::redis(config).map_err(|error| error.to_string())?;
     let redis = config.redis.to_string();
     Event::DaemonStarted { version: env!("CARGO_PKG_VERSION"), redis: &redis }.log(&me);
@@ -50,16 +48,18 @@ fn instance(config: &Config, targets: Targets) -> Result<(), String> {
     let clock = Arc::new(BootClock);
     match Daemon::start(config, me.clone(), clock, &lines, poller, &signalled) {
         Ok(daemon) => {
-            state.bury_predecessors(lines.rest.as_ref(), config.store_timeout);
+            state.bury_predecessors(&held_in(config, &lines)?, config.store_timeout);
             let (watching, when) = stop();
             // Each part moves at least this often when all is well.
             let patience = 2 * (config.heartbeat_interval + config.store_timeout);
+            let elections = stand(config, &me, &signalled)?;
             let progress = Arc::clone(daemon.progress());
             let watchdog = systemd::watch(Arc::clone(&manager), progress, patience, when)
                 .map_err(|error| format!("cannot start a thread: {error}"))?;
             while !signalled.within(Duration::from_secs(3_600)) {}
             manager.say("STOPPING=1");
             Event::DaemonStopping { reason: "signal" }.log(&me);
+            drop(elections);
             daemon.stop();
             drop(watching);
             watchdog.join();
@@ -79,6 +79,37 @@ fn instance(config: &Config, targets: Targets) -> Result<(), String> {
     Ok(())
 }
 
+/// Where an instance with these settings may have left something.
+fn held_in(config: &Config, lines: &Lines) -> Result<Vec<Arc<dyn Store>>, String> {
+    let mut stores = vec![Arc::clone(&lines.rest)];
+    if !config.lead.is_empty() {
+        let roles = RedisStore::of_roles(config).map_err(|error| error.to_string())?;
+        stores.push(Arc::new(roles));
+    }
+    Ok(stores)
+}
+
+/// Stands for the roles of `--lead`, as the same instance.
+fn stand(config: &Config, me: &InstanceId, until: &Stop) -> Result<Vec<LeaderElection>, String> {
+    if config.lead.is_empty() {
+        return Ok(Vec::new());
+    }
+    let sentence = |error: StartError| error.to_string();
+    let lines = RoleLines::redis(config).map_err(|error| error.to_string())?;
+    let (clock, timeout) = (Arc::new(BootClock), config.store_timeout);
+    let elections = Elections::start(me.clone(), lines, clock, config.new_fleet, timeout);
+    let elections = elections.map_err(sentence)?;
+    let mut standing = Vec::new();
+    for role in &config.lead {
+        match elections.stand(config.candidacy(role.clone()), Some(until)) {
+            Ok(election) => standing.push(election),
+            Err(StartError::Stopped) => break,
+            Err(error) => return Err(sentence(error)),
+        }
+    }
+    Ok(standing)
+}
+
 /// The service manager, if this process has one.
 fn manager(me: &InstanceId) -> Arc<Notifier> {
     let (socket, period) = (env::var_os("NOTIFY_SOCKET"), env::var_os("WATCHDOG_USEC"));
@@ -88,58 +119,6 @@ fn manager(me: &InstanceId) -> Arc<Notifier> {
         Event::ManagerUnreachable { error: &error }.log(me);
         Notifier::default()
     }))
-}
-
-/// The state file, if there is a runtime directory, and whom it named before us (R12).
-struct StateOfRuntimeDir {
-    file: Option<StateFile>,
-    me: InstanceId,
-    predecessors: Vec<InstanceId>,
-}
-
-impl StateOfRuntimeDir {
-    /// The lock proves that whoever is named there is gone, and its commands too. Our own name is added
-    /// before we can hold anything.
-    fn take(config: &Config, me: &InstanceId) -> Result<Self, String> {
-        let failed = |error: io::Error| format!("--runtime-dir: {error}");
-        let mut state = Self { file: None, me: me.clone(), predecessors: Vec::new() };
-        if let Some(dir) = &config.runtime_dir {
-            let mut file = StateFile::lock(dir, PREDECESSOR_PATIENCE).map_err(failed)?;
-            state.predecessors = file.instances().map_err(failed)?;
-            let all: Vec<InstanceId> = state.predecessors.iter().chain([me]).cloned().collect();
-            file.write(&all).map_err(failed)?;
-            state.file = Some(file);
-        }
-        Ok(state)
-    }
-
-    /// What they left behind need not wait for its TTL. If this fails, it does.
-    fn bury_predecessors(&mut self, store: &dyn Store, timeout: Duration) {
-        for dead in std::mem::take(&mut self.predecessors) {
-            if let Err(error) = store.bury(&dead, true, timeout) {
-                Event::StoreUnreachable { error: &error }.log(&self.me);
-                return;
-            }
-        }
-        let only_me = self.me.clone();
-        self.write(&[only_me]);
-    }
-
-    /// We held nothing: `release` need not look for us.
-    fn forget_me(mut self) {
-        let others = std::mem::take(&mut self.predecessors);
-        if others.is_empty() { self.clear() } else { self.write(&others) }
-    }
-
-    /// A file that cannot be written any more only costs `release` some useless work.
-    fn write(&mut self, ids: &[InstanceId]) {
-        let _ = self.file.as_mut().map(|it| it.write(ids));
-    }
-
-    /// Nothing of ours is left to be given back.
-    fn clear(self) {
-        let _ = self.file.map(StateFile::remove);
-    }
 }
 
 fn poller(config: &Config, targets: Targets) -> Result<Arc<dyn Poller>, String> {

@@ -16,7 +16,6 @@ use crate::daemon::thread::{Stop, StopSource, Thread, stop};
 use crate::event::Event;
 use crate::model::{InstanceId, Role, Tenure, Term, Weight};
 use crate::pipeline::ownership::{OwnershipTable, Rhythm};
-use crate::store::keys::Keys;
 use crate::store::redis::RedisStore;
 use crate::store::{BATCH_MAX, Fault, Store, StoreError, Wake};
 
@@ -40,8 +39,7 @@ pub struct Lines {
 impl Lines {
     /// A connection each to the Redis of `config`. Nothing is connected yet.
     pub fn redis(config: &Config) -> Result<Self, StoreError> {
-        let keys = Keys::new(&config.prefix, &config.session_prefix);
-        let store = RedisStore::new(config.redis.expose(), &config.redis.to_string(), keys)?;
+        let store = RedisStore::of_polls(config)?;
         Ok(Self {
             heartbeat: Arc::new(store.line()),
             renewal: Arc::new(store.line()),

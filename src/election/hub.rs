@@ -28,7 +28,6 @@ use crate::election::office::Office;
 use crate::election::{LeaderElection, Leadership};
 use crate::model::InstanceId;
 use crate::pipeline::ownership::OwnershipTable;
-use crate::store::keys::Keys;
 use crate::store::redis::RedisStore;
 use crate::store::{Heard, Store, StoreError};
 
@@ -51,8 +50,7 @@ pub struct RoleLines {
 impl RoleLines {
     /// A connection each to the Redis of `config`. Nothing is connected yet.
     pub fn redis(config: &Config) -> Result<Self, StoreError> {
-        let keys = Keys::of_roles(&config.leader_prefix, &config.leader_heartbeat_prefix());
-        let store = RedisStore::new(config.redis.expose(), &config.redis.to_string(), keys)?;
+        let store = RedisStore::of_roles(config)?;
         Ok(Self {
             renewal: Arc::new(store.line()),
             elector: Arc::new(store.line()),

@@ -140,6 +140,11 @@ impl Office {
         result
     }
 
+    /// Until when one may lead who has just been elected.
+    fn fresh_end(&self) -> Moment {
+        self.table.now() + self.table.rhythm().lease.ttl
+    }
+
     fn say(&self, event: &Event<'_>) {
         event.log(self.table.instance());
     }
@@ -164,7 +169,13 @@ impl Office {
     pub(crate) fn saw(&self, leader: Option<&Lasting<InstanceId>>) {
         // It is looked at again right when it ends; until that is answered, it is what is known.
         let now = self.table.now() + self.table.rhythm().store_timeout;
-        self.inner.lock().leader = leader.map(|it| (it.it.clone(), now + it.left));
+        let mut inner = self.inner.lock();
+        let before = inner.leader.take().map(|it| it.0);
+        inner.leader = leader.map(|it| (it.it.clone(), now + it.left));
+        let news = leader.map(|it| &it.it).filter(|it| Some(*it) != before.as_ref());
+        if news.is_some_and(|it| it != self.table.instance()) && inner.state == State::Follower {
+            self.say(&Event::LeaderFollower { role: &self.role, leader: news });
+        }
     }
 
     /// Another leads, or this one does not stand.
@@ -182,6 +193,9 @@ impl Office {
         self.change(|inner| {
             let role = self.role.clone();
             self.say(&Event::LeaderElectionFailed { role: &role, error: &why });
+            if let Some(winner) = winner {
+                inner.leader = Some((winner.clone(), self.fresh_end()));
+            }
             let (winner, reason) = (winner.cloned(), why.to_owned());
             self.listeners.post(ElectionEvent::ElectionFailed { role, winner, reason });
             self.turn(inner, State::Follower);
@@ -223,9 +237,7 @@ impl Office {
             }
         }
         inner.leader = match &reason {
-            LossReason::Taken(owner) => {
-                Some((owner.clone(), self.table.now() + self.table.rhythm().lease.ttl))
-            }
+            LossReason::Taken(owner) => Some((owner.clone(), self.fresh_end())),
             _ => None,
         };
         self.turn(inner, State::Follower);

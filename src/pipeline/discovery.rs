@@ -123,7 +123,8 @@ impl Record {
     }
 }
 
-fn understood(endpoint: &EndpointId, raw: &RawSession) -> Result<Session, SessionError> {
+/// What the record of `endpoint` says, or why it cannot be understood.
+pub fn understood(endpoint: &EndpointId, raw: &RawSession) -> Result<Session, SessionError> {
     match raw {
         RawSession::Value(bytes) => Session::parse(endpoint.as_str(), bytes),
         RawSession::WrongType(kind) => Err(SessionError::NotAString(kind.clone())),

@@ -9,7 +9,7 @@ use std::cmp::Reverse;
 
 use fnv::FnvHashMap;
 
-use crate::model::{EndpointId, InstanceId};
+use crate::model::{EndpointId, InstanceId, Weight};
 use crate::pipeline::view::{Known, Slot, View, fnv1a};
 
 /// A free lease that is another's by plan.
@@ -87,6 +87,13 @@ pub fn assign(view: &View) -> Vec<(EndpointId, Option<InstanceId>)> {
         None => view.owner_of(slot).map(|it| it.id.clone()),
     };
     view.slots().map(|it| (it.id.clone(), heir(it))).collect()
+}
+
+/// What each live instance would own if endpoints could be divided, in the order of ids: what quotas round.
+pub fn fair_shares(view: &View) -> Vec<f64> {
+    let total: u64 = view.instances().map(|it| u64::from(it.1.0)).sum();
+    let share = |weight: Weight| view.len() as f64 * f64::from(weight.0) / total.max(1) as f64;
+    view.instances().map(|it| share(it.1)).collect()
 }
 
 /// What `me` should do about `view`.

@@ -4,6 +4,8 @@ use crate::model::{EndpointId, InstanceId};
 
 /// A role's field with its last term is this and its name.
 pub(crate) const TERM_FIELD: &str = "term:";
+/// The same with its timing.
+pub(crate) const TTL_FIELD: &str = "lease_ttl_ms:";
 
 /// What all names begin with, and what they are for.
 #[derive(Clone, Debug)]
@@ -33,6 +35,11 @@ impl Keys {
     pub fn of_roles(prefix: &str, heartbeat_prefix: &str) -> Self {
         let family = Family::Roles { heartbeats: heartbeat_prefix.into() };
         Self { prefix: prefix.into(), family }
+    }
+
+    /// How everything but the sessions begins.
+    pub(crate) fn coordination_prefix(&self) -> String {
+        format!("{}:", self.prefix)
     }
 
     pub(crate) fn lease(&self, endpoint: &EndpointId) -> String {

@@ -8,14 +8,18 @@ mod ear;
 pub mod keys;
 pub mod memory;
 mod message;
+pub mod overview;
 pub mod redis;
 mod reply;
 mod scan;
 mod seats;
 mod wire;
+mod words;
 
 use std::fmt;
 use std::time::Duration;
+
+pub use crate::store::words::{Changes, Ear, Heard, Wake};
 
 use crate::model::{EndpointId, Epoch, FenceToken, InstanceId, Sample, Tenure, Term, Weight};
 
@@ -229,62 +233,6 @@ pub struct Seat {
     pub ttl: Option<Duration>,
 }
 
-/// A word from one instance to others. Nothing follows from it that the store does not confirm.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wake {
-    /// To one instance, or to all.
-    pub to: Option<InstanceId>,
-    /// Who says so.
-    pub from: InstanceId,
-    /// Endpoints the sender asks for (R8).
-    pub wants: Vec<EndpointId>,
-    /// Endpoints the sender has just let go …
-    pub freed: Vec<EndpointId>,
-    /// … for this one, who asked for them; for whomever the plan says otherwise.
-    pub heir: Option<InstanceId>,
-    /// Endpoints the sender has just been granted.
-    pub took: Vec<EndpointId>,
-    /// Endpoints the sender has just let go because nobody is to poll them any more.
-    pub dropped: Vec<EndpointId>,
-    /// Endpoints about which the sender has found something else than it thought.
-    pub surprises: Vec<EndpointId>,
-    /// Roles the sender asks the leader to give up, for whomever.
-    pub resign: Vec<EndpointId>,
-    /// How much the sender should be preferred as a leader of what it wants.
-    pub priority: u32,
-}
-
-impl Wake {
-    /// A word that says no more than: I am here.
-    pub fn new(from: &InstanceId, to: Option<InstanceId>) -> Self {
-        let [wants, freed, took, dropped, surprises, resign] = std::array::from_fn(|_| vec![]);
-        let (from, heir, priority) = (from.clone(), None, 0);
-        Self { to, from, wants, freed, heir, took, dropped, surprises, resign, priority }
-    }
-}
-
-/// What an ear hears.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Heard {
-    /// Another instance said something.
-    Word(Wake),
-    /// Keys were written, removed or expired.
-    Changed(Changes),
-    /// Anything may have changed.
-    Everything,
-}
-
-/// Keys that were written, removed or expired: which, not how.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Changes {
-    /// Sessions, by the suffix of their keys.
-    pub sessions: Vec<String>,
-    /// Instances whose heartbeat was written or is gone.
-    pub nodes: Vec<InstanceId>,
-    /// The set of those who are to hold nothing.
-    pub drain: bool,
-}
-
 /// What a store cannot be used for at all, as opposed to not now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
@@ -406,14 +354,4 @@ pub trait Store: Send + Sync {
 
     /// Opens an ear for words to `me` and to all, and for changes of keys if the server tells them.
     fn listen(&self, me: &InstanceId, timeout: Duration) -> Asked<Box<dyn Ear>>;
-}
-
-/// Hears what other instances say, and what changes.
-pub trait Ear: Send {
-    /// Whatever comes next, waiting at most `wait`; `None` when there was nothing. Words that cannot
-    /// be understood are passed over: the channel is a hint, and anybody may write to it.
-    fn next(&mut self, wait: Duration) -> Asked<Option<Heard>>;
-
-    /// Whether the server tells of changes, and not only passes on words.
-    fn hears_changes(&self) -> bool;
 }

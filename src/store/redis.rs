@@ -10,6 +10,7 @@ use ::redis::{ConnectionInfo, ConnectionLike, IntoConnectionInfo, RedisError, Re
 use parking_lot::Mutex;
 
 use crate::clock::{BootClock, Clock};
+use crate::config::Config;
 use crate::model::{EndpointId, InstanceId, Tenure, Weight};
 use crate::store::ear::RedisEar;
 use crate::store::keys::Keys;
@@ -48,6 +49,20 @@ impl RedisStore {
         })?;
         let server = Server { info, shown: shown.into(), keys };
         Ok(Self { server: Arc::new(server), idle: Mutex::default(), idle_max: 4 })
+    }
+
+    /// The leases on endpoints of `config`.
+    pub fn of_polls(config: &Config) -> Asked<Self> {
+        Self::of(config, Keys::new(&config.prefix, &config.session_prefix))
+    }
+
+    /// The leases on roles of `config`.
+    pub fn of_roles(config: &Config) -> Asked<Self> {
+        Self::of(config, Keys::of_roles(&config.leader_prefix, &config.leader_heartbeat_prefix()))
+    }
+
+    fn of(config: &Config, keys: Keys) -> Asked<Self> {
+        Self::new(config.redis.expose(), &config.redis.to_string(), keys)
     }
 
     /// A line of one's own to the same server: one connection that nothing else is in front of.
@@ -196,7 +211,7 @@ impl Store for RedisStore {
     }
 
     fn release(&self, ask: &Ask, tenures: &[Tenure], wakes: &[Wake]) -> Asked<Vec<Release>> {
-        let call = reply::Call::release(&self.server.keys, ask, tenures, wakes);
+        let call = reply::Call::release(&self.server.keys, &ask.instance, tenures, wakes);
         let value = self.call("release on", ask.timeout, |wire| reply::RELEASE.run(wire, &call))?;
         let released: Vec<i64> =
             ::redis::from_redis_value(value).map_err(|_| self.server.unexpected("release on"))?;
@@ -344,33 +359,10 @@ impl Store for RedisStore {
     }
 
     fn bury(&self, dead: &InstanceId, certain: bool, timeout: Duration) -> Asked<Option<usize>> {
-        let keys = &self.server.keys;
-        let prefix = keys.lease_prefix();
-        let (mut cursor, mut count) = (0, 0);
-        loop {
-            let (next, page) = self.scan("list leases on", &prefix, cursor, timeout)?;
-            let mut call = reply::Call::default();
-            call.key(keys.node(dead)).arg(dead).arg(u8::from(certain));
-            for key in &page {
-                let suffix =
-                    key.strip_prefix(prefix.as_bytes()).and_then(|it| std::str::from_utf8(it).ok());
-                if let Some(endpoint) = suffix.and_then(|it| EndpointId::parse(it).ok()) {
-                    call.key(keys.lease(&endpoint)).key(keys.record(&endpoint));
-                }
-            }
-            let value = self.call("release on", timeout, |wire| reply::BURY.run(wire, &call))?;
-            let here: i64 = ::redis::from_redis_value(value)
-                .map_err(|_| self.server.unexpected("release on"))?;
-            let Ok(here) = usize::try_from(here) else { return Ok(None) };
-            count += here;
-            cursor = next;
-            if cursor == 0 {
-                break;
-            }
+        match self.server.keys.leader_heartbeats() {
+            None => self.bury_owner(dead, certain, timeout),
+            Some(_) => self.bury_leader(dead, certain, timeout),
         }
-        let word = Wake::new(dead, None);
-        self.wake(&[word], timeout)?;
-        Ok(Some(count))
     }
 
     fn seats(&self, roles: &[EndpointId], timeout: Duration) -> Asked<Vec<Seat>> {

@@ -82,11 +82,16 @@ impl Call {
     }
 
     /// What release.lua expects.
-    pub(crate) fn release(keys: &Keys, ask: &Ask, tenures: &[Tenure], wakes: &[Wake]) -> Self {
+    pub(crate) fn release(
+        keys: &Keys,
+        owner: &InstanceId,
+        tenures: &[Tenure],
+        wakes: &[Wake],
+    ) -> Self {
         let mut call = Self::default();
-        call.arg(&ask.instance);
+        call.arg(owner);
         call.arg(tenures.first().map(|it| keys.granted(&it.endpoint)).unwrap_or_default());
-        call.arg(keys.leader_heartbeat(&ask.instance).unwrap_or_default()).arg(tenures.len());
+        call.arg(keys.leader_heartbeat(owner).unwrap_or_default()).arg(tenures.len());
         for tenure in tenures {
             call.key(keys.lease(&tenure.endpoint)).key(keys.record(&tenure.endpoint));
             call.arg(tenure.fence);
@@ -156,7 +161,8 @@ fn split<'a>(
     let status = parts.first().and_then(text).ok_or_else(unexpected)?;
     if status == "timing" {
         let theirs = parts.get(1).and_then(number).ok_or_else(unexpected)?;
-        return Err(other_timing(server, ask, theirs));
+        let field = parts.get(2).and_then(text).unwrap_or_default();
+        return Err(other_timing(server, ask, theirs, &field));
     }
     let [_, epoch, hold_off, server_us, items @ ..] = &parts[..] else { return Err(unexpected()) };
     let stamp = Stamp {
@@ -168,13 +174,13 @@ fn split<'a>(
 }
 
 /// R14: all agree on time.
-fn other_timing(server: &Server, ask: &Ask, theirs_ms: u64) -> StoreError {
+fn other_timing(server: &Server, ask: &Ask, theirs_ms: u64, field: &str) -> StoreError {
     let (ours_ms, epoch) = (ask.term.ttl.as_millis(), server.keys.epoch());
     let (op, theirs, way_out) = match server.keys.leader_heartbeats() {
         None => ("join the fleet on", "the fleet runs", format!("delete the key {epoch}")),
         Some(_) => {
-            let way_out = format!("HDEL {epoch} of its lease_ttl_ms:ROLE");
-            ("stand for the role on", "the role was first led", way_out)
+            let way_out = format!("say HDEL {epoch} {field}");
+            ("stand for the role on", "the role has been led", way_out)
         }
     };
     let reason = format!(

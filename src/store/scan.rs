@@ -4,14 +4,51 @@ use std::time::Duration;
 
 use redis::{ConnectionLike, Value};
 
-use crate::model::SESSION_MAX_BYTES;
+use crate::model::{EndpointId, InstanceId, SESSION_MAX_BYTES};
 use crate::store::redis::RedisStore;
 use crate::store::reply;
-use crate::store::{Asked, Lasting, RawSession};
+use crate::store::{Asked, Lasting, RawSession, Store, Wake};
 
 /// How many keys one step of a scan looks at.
 const SCAN_COUNT: usize = 1_000;
+
 impl RedisStore {
+    /// Walks over all leases: seldom, and only for the dead.
+    pub(crate) fn bury_owner(
+        &self,
+        dead: &InstanceId,
+        certain: bool,
+        timeout: Duration,
+    ) -> Asked<Option<usize>> {
+        let keys = &self.server.keys;
+        let prefix = keys.lease_prefix();
+        let (mut cursor, mut count) = (0, 0);
+        loop {
+            let (next, page) = self.scan("list leases on", &prefix, cursor, timeout)?;
+            let mut call = reply::Call::default();
+            call.key(keys.node(dead)).arg(dead).arg(u8::from(certain));
+            for key in &page {
+                let suffix =
+                    key.strip_prefix(prefix.as_bytes()).and_then(|it| std::str::from_utf8(it).ok());
+                if let Some(endpoint) = suffix.and_then(|it| EndpointId::parse(it).ok()) {
+                    call.key(keys.lease(&endpoint)).key(keys.record(&endpoint));
+                }
+            }
+            let value = self.call("release on", timeout, |wire| reply::BURY.run(wire, &call))?;
+            let here: i64 =
+                redis::from_redis_value(value).map_err(|_| self.server.unexpected("release on"))?;
+            let Ok(here) = usize::try_from(here) else { return Ok(None) };
+            count += here;
+            cursor = next;
+            if cursor == 0 {
+                break;
+            }
+        }
+        let word = Wake::new(dead, None);
+        self.wake(&[word], timeout)?;
+        Ok(Some(count))
+    }
+
     pub(crate) fn scan(
         &self,
         op: &'static str,

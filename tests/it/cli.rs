@@ -16,7 +16,8 @@ fn err(output: &Output) -> String {
 
 #[test]
 fn help_goes_to_stdout_fits_eighty_columns_and_shows_defaults() {
-    for args in [&["--help"][..], &["run", "--help"], &["release", "--help"]] {
+    for args in [&["--help"][..], &["run", "--help"], &["release", "--help"], &["status", "--help"]]
+    {
         let output = leasehold(args);
         assert_eq!(output.status.code(), Some(0), "{args:?}");
         assert!(output.stderr.is_empty(), "{args:?}");

@@ -33,12 +33,16 @@ mod failover;
 mod faults;
 /// The wake-up channels are hints, whatever is said on them.
 mod hints;
+/// A command on the leader, and on nobody else, real processes.
+mod lead;
 /// The public face of the library.
 mod library;
 /// Looking is cheap and nothing is overlooked, in memory.
 mod looking;
 /// How long an endpoint is without a poll when it changes hands, as distributions.
 mod moves;
+/// Roles from the command line: once, leaders, run --lead, real processes.
+mod once;
 /// Ways in which something was once overlooked, in memory.
 mod overlooked;
 /// Commands as pollers, under their guardian.
@@ -49,9 +53,13 @@ mod requirements;
 mod rules;
 /// US3: never two pollers, real processes.
 mod single_poller;
+/// `leasehold status`, on real fleets and on what strangers left in Redis.
+mod status;
 /// The same cases over the in-memory store and a real Redis.
 mod store_contract;
 /// How long an endpoint is without a poll when its owner dies or its heir hangs.
 mod takeover;
+/// Commands that end before their lease can move.
+mod warden;
 /// What the tests above are written with.
 mod support;

@@ -11,10 +11,10 @@ use leasehold::pipeline::poll::command::CommandPoller;
 use leasehold::pipeline::poll::testing::permit_for_tests;
 use leasehold::{PollPermit, Poller, Revoked, Sample, Session};
 
-use crate::support::process::TempDir;
+use crate::support::pids::{LIMIT, all_gone, family, pids};
+use crate::support::temp_dir::TempDir;
 
 const GUARDIAN: &str = env!("CARGO_BIN_EXE_leasehold");
-const LIMIT: Duration = Duration::from_secs(20);
 const GRACE: Duration = Duration::from_millis(150);
 const DOCUMENT: &str = r#"{"id":"e1","address":"127.0.0.1:1","name":"main save"}"#;
 
@@ -40,47 +40,6 @@ fn shell(script: &str) -> Sample {
 
 fn text(sample: &Sample) -> &str {
     std::str::from_utf8(&sample.body).unwrap()
-}
-
-/// A directory of one test, empty at its start.
-fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let never = crossbeam_channel::never::<()>();
-    let deadline = BootClock.now() + LIMIT;
-    loop {
-        if let Some(found) = look() {
-            return found;
-        }
-        assert!(BootClock.now() < deadline, "not within {LIMIT:?}: {what}");
-        let _ = never.recv_timeout(Duration::from_millis(2));
-    }
-}
-
-/// The process ids a script has written to `path`, once there are `count`.
-fn pids(path: &Path, count: usize) -> Vec<String> {
-    eventually(&format!("{count} process ids in {}", path.display()), || {
-        let pids: Vec<String> =
-            fs::read_to_string(path).ok()?.split_whitespace().map(Into::into).collect();
-        (pids.len() == count).then_some(pids)
-    })
-}
-
-/// Gone, or a zombie that whoever adopted it has not looked at yet.
-fn is_gone(pid: &str) -> bool {
-    fs::read_to_string(format!("/proc/{pid}/stat"))
-        .map_or(true, |it| it.rsplit(')').next().is_some_and(|it| it.starts_with(" Z")))
-}
-
-fn all_gone(pids: &[String]) {
-    eventually(&format!("the end of {pids:?}"), || pids.iter().all(|it| is_gone(it)).then_some(()));
-}
-
-/// Writes its own id, a child's and a grandchild's; all of them are deaf to TERM.
-fn family(file: &Path) -> String {
-    let file = file.display();
-    format!(
-        "trap '' TERM; echo $$ >> {file}; sh -c 'echo $$ >> {file}; \
-         sh -c \"echo \\$\\$ >> {file}; exec sleep 1000\" & wait' & wait; sleep 1000"
-    )
 }
 
 #[test]

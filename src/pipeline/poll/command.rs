@@ -3,8 +3,10 @@
 //! The command runs under a guardian (R12), in the guardian's process group. The guardian is started
 //! first; the permit is asked right before it is told to start the command.
 
+use std::ffi::OsStr;
 use std::io::{self, Read};
 use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
@@ -23,8 +25,13 @@ use crate::pipeline::poll::wait::{Wake, is_ready, plain, wait};
 
 /// A guardian's report is a few short lines; more than this is none.
 const REPORT_MAX_BYTES: usize = 4_096;
-/// How Redis is reached may carry a password, which is no business of a poll command.
+/// How Redis is reached may carry a password, which is no business of a command.
 const SECRET_PREFIX: &str = "LEASEHOLD_REDIS";
+
+/// Whether a variable of our environment is not for the commands we start.
+pub(crate) fn is_secret(name: &OsStr) -> bool {
+    name.as_bytes().starts_with(SECRET_PREFIX.as_bytes())
+}
 
 /// Polls by running a command.
 #[derive(Debug)]
@@ -53,7 +60,7 @@ impl CommandPoller {
     fn start(&self, permit: &PollPermit) -> io::Result<Run> {
         let mut command = Command::new(&self.guardian);
         let secrets = std::env::vars_os().map(|(name, _)| name);
-        for name in secrets.filter(|it| it.to_string_lossy().starts_with(SECRET_PREFIX)) {
+        for name in secrets.filter(|it| is_secret(it)) {
             command.env_remove(name);
         }
         let mut child = command

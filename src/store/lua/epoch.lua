@@ -37,7 +37,7 @@ do
     -- last longer, corrects it as long as nothing can have been granted.
     local granted_nothing = seen[2] == replid and NOW_US - SINCE_US < agreed * 1000
     if not (NAMED > 0 and TTL_MS > agreed and granted_nothing) then
-      return {'timing', agreed}
+      return {'timing', agreed, 'lease_ttl_ms' .. SUFFIX}
     end
     known = false
   end

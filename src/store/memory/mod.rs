@@ -3,6 +3,7 @@
 //! [`MemoryServer`] is the server that all instances share; a [`MemoryStore`] is one instance's way to
 //! it, and what can go wrong on that way. Nothing here waits: a lost message is an error at once.
 
+mod roles;
 mod scripts;
 mod server;
 

@@ -2,7 +2,9 @@
 
 pub mod cluster;
 pub mod electorate;
+pub mod lead;
 pub mod measure;
+pub mod pids;
 pub mod process;
 pub mod proxy;
 pub mod redis;

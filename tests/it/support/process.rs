@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::Arc;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
@@ -366,15 +367,32 @@ pub fn leasehold_with<S: AsRef<OsStr>>(args: &[S], env: &[(&str, &str)]) -> Outp
     let mut command = Command::new(BINARY);
     clean(command.args(args)).envs(env.iter().copied()).stdin(Stdio::null());
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // Read along: more than a pipe holds would keep it from ending.
+    let stdout = read_to_end(child.stdout.take().unwrap());
+    let stderr = read_to_end(child.stderr.take().unwrap());
     let deadline = Instant::now() + SOON;
-    while child.try_wait().unwrap().is_none() {
+    let mut late = false;
+    let status = loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            break status;
+        }
         if Instant::now() > deadline {
+            late = true;
             child.kill().unwrap();
-            panic!("it does not end: {:?}", child.wait_with_output().unwrap());
         }
         std::thread::sleep(ms(10));
-    }
-    child.wait_with_output().unwrap()
+    };
+    let output = Output { status, stdout: stdout.join().unwrap(), stderr: stderr.join().unwrap() };
+    assert!(!late, "it does not end: {output:?}");
+    output
+}
+
+fn read_to_end(mut pipe: impl Read + Send + 'static) -> JoinHandle<Vec<u8>> {
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        pipe.read_to_end(&mut bytes).unwrap();
+        bytes
+    })
 }
 
 /// The value of `key` in a log line.

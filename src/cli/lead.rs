@@ -1,0 +1,143 @@
+//! `leasehold lead`: a command runs while, and only while, this host leads.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crossbeam_channel::{bounded, select};
+use leasehold::StartError;
+use leasehold::daemon::thread::stop;
+use leasehold::election::{Duty, Elections, LeaderElection};
+use leasehold::store::redis::RedisStore;
+use leasehold::wrapped::Ended;
+use leasehold::wrapped::signals::Signals;
+
+use crate::cli::args::Wrap;
+use crate::cli::state::State;
+use crate::cli::wrap::{self, End, ends_waiting};
+use crate::cli::{FAILED, fail, logging};
+
+/// A right that comes back after a doubt makes no event.
+const LOOK: Duration = Duration::from_millis(200);
+/// With `--restart`: a command that fails at once must not keep the host busy.
+const RESTART_AFTER: Duration = Duration::from_secs(1);
+
+/// Stands for the role until told to stop, or until the command has ended.
+pub(crate) fn lead(wrap: Wrap) -> ExitCode {
+    // Before any thread exists.
+    let signals = match Signals::catch() {
+        Ok(signals) => signals,
+        Err(error) => return fail(FAILED, &format!("cannot handle signals: {error}")),
+    };
+    logging::start(wrap.config.log_level);
+    run(&wrap, &signals).unwrap_or_else(|why| fail(FAILED, &why))
+}
+
+fn run(wrap: &Wrap, signals: &Signals) -> Result<ExitCode, String> {
+    let elections = Elections::on_redis(&wrap.config).map_err(|error| error.to_string())?;
+    let mut state = State::take(&wrap.config, elections.instance_id())?;
+    let election = match stand(wrap, elections, signals) {
+        Ok(Some(election)) => election,
+        other => {
+            state.forget_me();
+            return other.map(|_| ExitCode::SUCCESS);
+        }
+    };
+    let roles = RedisStore::of_roles(&wrap.config).map_err(|error| error.to_string())?;
+    state.bury_predecessors(&[Arc::new(roles)], wrap.config.store_timeout);
+    let code = in_office(wrap, &election, signals);
+    drop(election);
+    state.clear();
+    code
+}
+
+/// Waits for the store; `None` when told to stop before it was there.
+fn stand(
+    wrap: &Wrap,
+    elections: Elections,
+    signals: &Signals,
+) -> Result<Option<LeaderElection>, String> {
+    let candidacy = wrap.config.candidacy(wrap.role.clone());
+    let (source, until) = stop();
+    let (tell, started) = bounded(1);
+    std::thread::Builder::new()
+        .name("start".into())
+        .spawn(move || drop(tell.send(elections.stand(candidacy, Some(&until)))))
+        .map_err(|error| format!("cannot start a thread: {error}"))?;
+    let mut source = Some(source);
+    loop {
+        select! {
+            recv(started) -> election => return match election {
+                Ok(Ok(election)) => Ok(Some(election)),
+                Ok(Err(StartError::Stopped)) | Err(_) => Ok(None),
+                Ok(Err(error)) => Err(error.to_string()),
+            },
+            recv(signals.caught()) -> signal => if signal.is_ok_and(ends_waiting) {
+                source.take();
+            },
+        }
+    }
+}
+
+fn in_office(
+    wrap: &Wrap,
+    election: &LeaderElection,
+    signals: &Signals,
+) -> Result<ExitCode, String> {
+    let (change, changed) = bounded(1);
+    let _told = election.listen_inline(move |_| {
+        // One that waits already is enough.
+        let _ = change.try_send(());
+    });
+    loop {
+        if let Some(duty) = election.enter() {
+            if let Some(ended) = serve(wrap, election, duty, signals)? {
+                return Ok(passed_on(&ended));
+            }
+            continue;
+        }
+        select! {
+            recv(signals.caught()) -> signal => if signal.is_ok_and(ends_waiting) {
+                return Ok(ExitCode::SUCCESS);
+            },
+            recv(changed) -> _ => (),
+            default(LOOK) => (),
+        }
+    }
+}
+
+/// Runs the command, again and again if so wished, for one leadership; how it ended, if that is to be the
+/// end of everything.
+fn serve(
+    wrap: &Wrap,
+    election: &LeaderElection,
+    duty: Duty,
+    signals: &Signals,
+) -> Result<Option<Ended>, String> {
+    loop {
+        match wrap::run(wrap, election, &duty, signals)? {
+            End::Duty => return Ok(None),
+            End::Own(ended) if wrap.restart => {
+                let rest = crossbeam_channel::after(RESTART_AFTER);
+                select! {
+                    recv(signals.caught()) -> signal => if signal.is_ok_and(ends_waiting) {
+                        return Ok(Some(ended));
+                    },
+                    recv(rest) -> _ => (),
+                }
+                if duty.deadline().is_none() {
+                    return Ok(None);
+                }
+            }
+            End::Own(ended) | End::Signalled(ended) => return Ok(Some(ended)),
+        }
+    }
+}
+
+/// The command's own code, and why it did not run if it did not.
+pub(crate) fn passed_on(ended: &Ended) -> ExitCode {
+    match &ended.error {
+        Some(why) => fail(ended.code, why),
+        None => ExitCode::from(ended.code),
+    }
+}

@@ -1,0 +1,136 @@
+//! `leasehold leaders` and `leasehold resign`: who leads what, and how to change that.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use leasehold::clock::{BootClock, Clock};
+use leasehold::config::Config;
+use leasehold::daemon::thread::stop;
+use leasehold::model::{EndpointId, InstanceId, Role};
+use leasehold::store::redis::RedisStore;
+use leasehold::store::{Seat, Store, Wake};
+use serde_json::{Value, json};
+
+use crate::cli::table::{Cell, Paint, Painter, Side, Table, brief, printable};
+use crate::cli::{FAILED, fail, logging, say};
+
+/// So often the leader is asked again, and looked at.
+const ASK_AGAIN: Duration = Duration::from_millis(250);
+/// For a command that takes its time to end.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn store(config: &Config) -> Result<RedisStore, String> {
+    RedisStore::of_roles(config).map_err(|error| error.to_string())
+}
+
+/// Every role that was ever led, and how it stands.
+pub(crate) type Leaders = Vec<(EndpointId, Seat)>;
+
+/// Lists every role.
+pub(crate) fn leaders(config: &Config, json: bool) -> ExitCode {
+    logging::start(config.log_level);
+    let led = store(config)
+        .and_then(|it| it.role_overview(config.store_timeout).map_err(|it| it.to_string()));
+    match led {
+        Ok(led) if json => {
+            let leaders: Vec<Value> = led.iter().map(as_json).collect();
+            say(&format!("{:#}\n", json!({ "leaders": leaders })))
+        }
+        Ok(led) if led.is_empty() => say("no role has ever been led here\n"),
+        Ok(led) => say(&table(&led).shown(Painter::for_stdout())),
+        Err(why) => fail(FAILED, &why),
+    }
+}
+
+/// One role, for programs.
+pub(crate) fn as_json((role, seat): &(EndpointId, Seat)) -> Value {
+    let ms = |it: Option<Duration>| it.map(|it| u64::try_from(it.as_millis()).unwrap_or(u64::MAX));
+    let leader = seat.leader.as_ref();
+    json!({
+        "role": role.as_str(),
+        "leader": leader.map(|it| it.it.as_str()),
+        "term": seat.term.0,
+        "ledForMs": leader.and(ms(seat.led_for)),
+        "leftMs": ms(leader.map(|it| it.left)),
+        "heartbeatAgeMs": ms(seat.beaten),
+        "ttlMs": ms(seat.ttl),
+        "stale": seat.is_stale,
+    })
+}
+
+/// All roles, for people.
+pub(crate) fn table(led: &Leaders) -> Table {
+    let mut table = Table::new(&[
+        ("ROLE", Side::Left),
+        ("LEADER", Side::Left),
+        ("TERM", Side::Right),
+        ("SINCE", Side::Right),
+        ("LEFT", Side::Right),
+    ]);
+    for (role, seat) in led {
+        let leader = seat.leader.as_ref();
+        let since = leader.and(seat.led_for).map(|it| format!("{} ago", brief(it)));
+        let left = match leader {
+            Some(_) if seat.is_stale => Cell::painted("stale", Paint::Bad),
+            Some(it) => Cell::new(&brief(it.left)),
+            None => Cell::new("-"),
+        };
+        table.row(vec![
+            Cell::new(role.as_str()),
+            match leader {
+                Some(it) => Cell::new(it.it.as_str()),
+                None => Cell::painted("nobody", Paint::Watch),
+            },
+            Cell::new(&seat.term.to_string()),
+            Cell::new(since.as_deref().unwrap_or("-")),
+            left,
+        ]);
+    }
+    table
+}
+
+/// Makes the leader step down.
+pub(crate) fn resign(config: &Config, role: &Role) -> ExitCode {
+    logging::start(config.log_level);
+    match ask_to_resign(config, role) {
+        Ok(sentence) => say(&format!("{sentence}\n")),
+        Err(why) => fail(FAILED, &why),
+    }
+}
+
+fn ask_to_resign(config: &Config, role: &Role) -> Result<String, String> {
+    let (store, timeout) = (store(config)?, config.store_timeout);
+    let look = || -> Result<Option<Seat>, String> {
+        let seats = store.seats(&[role.as_lease().clone()], timeout);
+        Ok(seats.map_err(|error| error.to_string())?.pop())
+    };
+    let Some(Seat { leader: Some(leader), term, .. }) = look()? else {
+        return Ok(format!("nobody leads {role}"));
+    };
+    let leader = leader.it;
+    let me = InstanceId::generate_now(&config.host_name);
+    let word = Wake::new(&me, Some(leader.clone()));
+    let word = Wake { resign: vec![role.as_lease().clone()], ..word };
+    let deadline = BootClock.now() + PATIENCE;
+    let (_never, pause) = stop();
+    // A word may get lost: it is said until it has had its effect.
+    while BootClock.now() < deadline {
+        store.wake(std::slice::from_ref(&word), timeout).map_err(|error| error.to_string())?;
+        pause.within(ASK_AGAIN);
+        let shown = printable(leader.as_str());
+        match look()? {
+            Some(Seat { leader: Some(now), term: since, .. }) if since != term => {
+                let successor = printable(now.it.as_str());
+                return Ok(format!("{shown} gave up {role}; {successor} leads since term {since}"));
+            }
+            Some(Seat { leader: Some(_), .. }) => (),
+            _ => return Ok(format!("{shown} gave up {role}; nobody leads it yet")),
+        }
+    }
+    Err(format!(
+        "{} still leads {role} after {}: its command may not have ended, or it hangs and will be \
+         replaced when its time is over; see leasehold leaders",
+        printable(leader.as_str()),
+        brief(PATIENCE),
+    ))
+}

@@ -1,0 +1,68 @@
+//! Who ran here before us, and what did they leave? The state file in the runtime directory (R12).
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold::config::Config;
+use leasehold::daemon::state_file::StateFile;
+use leasehold::event::Event;
+use leasehold::model::InstanceId;
+use leasehold::store::Store;
+
+/// How long a predecessor in the same runtime directory may take to be gone.
+const PREDECESSOR_PATIENCE: Duration = Duration::from_secs(5);
+
+/// The state file, if there is a runtime directory, and whom it named before us (R12).
+pub(crate) struct State {
+    file: Option<StateFile>,
+    me: InstanceId,
+    predecessors: Vec<InstanceId>,
+}
+
+impl State {
+    /// The lock proves that whoever is named there is gone, and its commands too. Our own name is added
+    /// before we can hold anything.
+    pub(crate) fn take(config: &Config, me: &InstanceId) -> Result<Self, String> {
+        let failed = |error: io::Error| format!("--runtime-dir: {error}");
+        let mut state = Self { file: None, me: me.clone(), predecessors: Vec::new() };
+        if let Some(dir) = &config.runtime_dir {
+            let mut file = StateFile::lock(dir, PREDECESSOR_PATIENCE).map_err(failed)?;
+            state.predecessors = file.instances().map_err(failed)?;
+            let all: Vec<InstanceId> = state.predecessors.iter().chain([me]).cloned().collect();
+            file.write(&all).map_err(failed)?;
+            state.file = Some(file);
+        }
+        Ok(state)
+    }
+
+    /// What they left behind need not wait for its TTL. If this fails, it does.
+    pub(crate) fn bury_predecessors(&mut self, stores: &[Arc<dyn Store>], timeout: Duration) {
+        for dead in std::mem::take(&mut self.predecessors) {
+            let mut buried = stores.iter().map(|it| it.bury(&dead, true, timeout));
+            let buried = buried.try_for_each(|it| it.map(drop));
+            if let Err(error) = buried {
+                Event::StoreUnreachable { error: &error }.log(&self.me);
+                return;
+            }
+        }
+        let only_me = self.me.clone();
+        self.write(&[only_me]);
+    }
+
+    /// We held nothing: `release` need not look for us.
+    pub(crate) fn forget_me(mut self) {
+        let others = std::mem::take(&mut self.predecessors);
+        if others.is_empty() { self.clear() } else { self.write(&others) }
+    }
+
+    /// A file that cannot be written any more only costs `release` some useless work.
+    fn write(&mut self, ids: &[InstanceId]) {
+        let _ = self.file.as_mut().map(|it| it.write(ids));
+    }
+
+    /// Nothing of ours is left to be given back.
+    pub(crate) fn clear(self) {
+        let _ = self.file.map(StateFile::remove);
+    }
+}

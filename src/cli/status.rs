@@ -1,0 +1,254 @@
+//! `leasehold status`: who polls what, and is all well? For a person at three in the morning.
+//!
+//! Says what was read; judging it is `leasehold::status`. The exit code says only whether it could be read.
+
+mod json;
+
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use leasehold::config::Config;
+use leasehold::model::InstanceId;
+use leasehold::status::{Alarm, EndpointStatus, InstanceStatus, State, Status, counted};
+use leasehold::store::redis::RedisStore;
+use leasehold::store::{Asked, Fault};
+
+use crate::cli::args::StatusHow;
+use crate::cli::leaders::{self, Leaders};
+use crate::cli::status::json::document;
+use crate::cli::table::{Cell, Paint, Painter, Side, Table, brief, printable};
+use crate::cli::{FAILED, fail, say};
+
+/// Up to so many endpoints are always listed.
+const FEW: usize = 20;
+/// No more than so many are listed unasked: in an outage it would be all.
+const ATTENTION_MAX: usize = 50;
+/// No more of a result than this in a table; `--json` has the whole.
+const RESULT_MAX_CHARS: usize = 70;
+
+/// Reads, judges, and shows it.
+pub(crate) fn status(config: &Config, how: StatusHow) -> ExitCode {
+    let polls = RedisStore::of_polls(config);
+    let overview = polls.and_then(|it| it.overview(config.store_timeout));
+    match overview.and_then(|it| Ok((it, led(config)?))) {
+        Err(error) => {
+            let way_out = match error.fault {
+                Fault::Unreachable => ": check that it runs, and --redis",
+                _ => "", // the reason has it
+            };
+            fail(FAILED, &format!("{}{way_out}", printable(&error.to_string())))
+        }
+        Ok((overview, led)) => {
+            let status = Status::of(overview, how.stale_after);
+            let painter = Painter::for_stdout();
+            say(&match how.json {
+                true => document(&status, &led),
+                false => page(&status, &led, how.all, painter),
+            })
+        }
+    }
+}
+
+/// Who may not see the keys of roles is not told of any.
+fn led(config: &Config) -> Asked<Leaders> {
+    match RedisStore::of_roles(config)?.role_overview(config.store_timeout) {
+        Err(error) if error.fault == Fault::Misconfigured => Ok(vec![]),
+        led => led,
+    }
+}
+
+fn page(status: &Status, led: &Leaders, all: bool, painter: Painter) -> String {
+    let mut out = painter.paint(paint(status.alarm()), &status.verdict()) + "\n";
+    if let Some(left) = status.hold_off {
+        let words = format!(
+            "Hold-off: Redis is new or has lost its memory, so nothing is granted for another {}. \
+             Owners from before go on.",
+            brief(left)
+        );
+        out += &(painter.paint(Paint::Watch, &words) + "\n");
+    }
+    if !status.drained.is_empty() {
+        out += &format!("Drained: {}\n", printable(&status.drained.join(", ")));
+    }
+    if !status.instances.is_empty() {
+        out += &format!("\n{}", instances(status).shown(painter));
+    }
+    if !led.is_empty() {
+        out += &format!("\n{}", leaders::table(led).shown(painter));
+    }
+    if !status.endpoints.is_empty() {
+        out += &format!("\n{}", endpoints(status, all, painter));
+    }
+    out + &odd_keys(status, all)
+}
+
+fn paint(alarm: Alarm) -> Paint {
+    match alarm {
+        Alarm::None => Paint::Good,
+        Alarm::Watch => Paint::Watch,
+        Alarm::Act => Paint::Bad,
+    }
+}
+
+fn instances(status: &Status) -> Table {
+    let mut table = Table::new(&[
+        ("INSTANCE", Side::Left),
+        ("WEIGHT", Side::Right),
+        ("OWNED", Side::Right),
+        ("SHARE", Side::Right),
+        ("HEARTBEAT", Side::Left),
+    ]);
+    for it in &status.instances {
+        let weight = it.heartbeat.as_ref().map_or("-".into(), |it| it.it.to_string());
+        let share =
+            if it.heartbeat.is_some() { format!("{:.1}", it.fair_share) } else { "-".into() };
+        table.row(vec![
+            Cell::new(it.id.as_str()),
+            Cell::new(&weight),
+            Cell::new(&it.owned.to_string()),
+            Cell::new(&share),
+            heartbeat(it),
+        ]);
+    }
+    table
+}
+
+fn heartbeat(instance: &InstanceStatus) -> Cell {
+    let Some(heartbeat) = &instance.heartbeat else { return Cell::painted("gone", Paint::Bad) };
+    let left = match heartbeat.left {
+        Duration::MAX => "never ends".into(),
+        left => format!("{} left", brief(left)),
+    };
+    if instance.drained {
+        return Cell::painted(&format!("{left}, drained"), Paint::Watch);
+    }
+    Cell::new(&left)
+}
+
+/// How many are in which state, and those that are to be seen.
+fn endpoints(status: &Status, all: bool, painter: Painter) -> String {
+    let total = status.endpoints.len();
+    let wanted = |it: &&EndpointStatus| all || total <= FEW || it.state.alarm() != Alarm::None;
+    let most = if all { usize::MAX } else { ATTENTION_MAX };
+    let to_show = status.endpoints.iter().filter(wanted).count();
+    let counts = State::ALL.iter().rev().map(|it| (status.count(*it), it.word()));
+    let counts: Vec<String> =
+        counts.filter(|it| it.0 > 0).map(|(n, word)| format!("{n} {word}")).collect();
+    let mut out = format!("{}: {}.", counted(total, "endpoint"), counts.join(", "));
+    match to_show {
+        0 => return out + " --all lists them.\n",
+        n if n > most => out += &format!(" The {most} worst (--all lists every one):"),
+        n if n < total => out += " Those that need attention (--all lists every one):",
+        _ => (),
+    }
+    let mut table = Table::new(&[
+        ("ENDPOINT", Side::Left),
+        ("STATE", Side::Left),
+        ("OWNER", Side::Left),
+        ("PREFERRED", Side::Left),
+        ("FENCE", Side::Right),
+        ("LEFT", Side::Right),
+        ("LAST RESULT", Side::Left),
+    ]);
+    let names = short_names(status);
+    for it in status.endpoints.iter().filter(wanted).take(most) {
+        table.row(endpoint(it, &names));
+    }
+    format!("{out}\n{}", table.shown(painter))
+}
+
+fn endpoint(endpoint: &EndpointStatus, names: &BTreeMap<&InstanceId, String>) -> Vec<Cell> {
+    let named = |id: Option<&InstanceId>| {
+        Cell::new(id.map_or("-", |it| names.get(it).map_or(it.as_str(), String::as_str)))
+    };
+    let colour = match endpoint.state {
+        State::Ok => Paint::Plain,
+        state => paint(state.alarm()),
+    };
+    let lease = endpoint.lease.as_ref();
+    vec![
+        Cell::new(&endpoint.name),
+        Cell::painted(endpoint.state.word(), colour),
+        named(lease.map(|it| &it.it)),
+        named(endpoint.preferred.as_ref()),
+        Cell::new(&endpoint.fence.map_or("-".into(), |it| it.to_string())),
+        Cell::new(&lease.map_or("-".into(), |it| brief(it.left))),
+        last_result(endpoint),
+    ]
+}
+
+/// Why there can be none, where there cannot.
+fn last_result(endpoint: &EndpointStatus) -> Cell {
+    if let Some(error) = &endpoint.invalid {
+        return Cell::painted(&cut(&error.to_string()), Paint::Bad);
+    }
+    let Some(result) = &endpoint.result else { return Cell::new("-") };
+    let mut words = endpoint.age.map_or(String::new(), |it| format!("{} ago: ", brief(it)));
+    words += if result.ok { "ok" } else { "failed" };
+    if let Some(status) = result.status {
+        words += &format!(" {status}");
+    }
+    if let Some(ms) = result.duration_ms {
+        words += &format!(" in {ms} ms");
+    }
+    if let Some(error) = &result.error {
+        words += &format!(", {error}");
+    }
+    Cell::painted(&cut(&words), if result.ok { Paint::Plain } else { Paint::Bad })
+}
+
+fn cut(text: &str) -> String {
+    match text.char_indices().nth(RESULT_MAX_CHARS) {
+        Some((at, _)) => format!("{}...", &text[..at]),
+        None => text.into(),
+    }
+}
+
+/// The host where that says which instance is meant, and its last digits too where it does not. The ids
+/// themselves are in the table of instances.
+fn short_names(status: &Status) -> BTreeMap<&InstanceId, String> {
+    let owners = status.endpoints.iter().filter_map(|it| Some(&it.lease.as_ref()?.it));
+    let ids = status.instances.iter().map(|it| &it.id).chain(owners);
+    let mut by_host: BTreeMap<&str, Vec<&InstanceId>> = BTreeMap::new();
+    for id in ids {
+        let same = by_host.entry(id.host()).or_default();
+        if !same.contains(&id) {
+            same.push(id);
+        }
+    }
+    let mut names = BTreeMap::new();
+    for (host, ids) in &by_host {
+        for id in ids {
+            let digits = id.as_str().rsplit('-').next().filter(|_| *host != id.as_str());
+            let name = match digits {
+                Some(digits) if ids.len() > 1 => format!("{host}-{digits}"),
+                _ => (*host).into(),
+            };
+            names.insert(*id, name);
+        }
+    }
+    names
+}
+
+fn odd_keys(status: &Status, all: bool) -> String {
+    let (n, most) = (status.odd_keys.len(), if all { usize::MAX } else { FEW });
+    let lines = status.odd_keys.iter().take(most);
+    let mut out: String = lines.map(|(key, why)| format!("{} {why}\n", printable(key))).collect();
+    if n > most {
+        out += &format!("... and {} more (--all lists every one)\n", n - most);
+    }
+    if n > 0 { format!("\nKeys that are not as they should be:\n{out}") } else { out }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_result_is_cut_between_characters() {
+        assert_eq!(cut("short"), "short");
+        assert_eq!(cut(&"é".repeat(70)), "é".repeat(70));
+        assert_eq!(cut(&"é".repeat(71)), "é".repeat(70) + "...");
+    }
+}

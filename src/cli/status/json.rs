@@ -1,0 +1,101 @@
+//! What do programs read of a fleet's status? One document; whatever is not known is null.
+//!
+//! Keys may be added, and are never renamed: other people's scripts rely on them.
+
+use std::time::Duration;
+
+use leasehold::model::InstanceId;
+use leasehold::status::{Alarm, EndpointStatus, InstanceStatus, State, Status};
+use serde_json::{Map, Value, json};
+
+use crate::cli::leaders::{self, Leaders};
+
+/// Everything, as one JSON document.
+pub(crate) fn document(status: &Status, led: &Leaders) -> String {
+    let counts = State::ALL.iter().map(|it| (camel(it.word()), json!(status.count(*it))));
+    let mut counts: Map<String, Value> = counts.collect();
+    counts.insert("instances".into(), json!(status.n_live()));
+    counts.insert("sessions".into(), json!(status.n_sessions()));
+    counts.insert("toPoll".into(), json!(status.n_wanted()));
+    counts.insert("toMove".into(), json!(status.n_to_move()));
+    let unowned = status.endpoints.iter().filter(|it| it.state == State::Unowned);
+    let odd = status.odd_keys.iter().map(|(key, why)| json!({"key": key, "why": why}));
+    let document = json!({
+        "verdict": status.verdict(),
+        "healthy": status.alarm() == Alarm::None,
+        "serverTimeMs": status.server_ms,
+        "holdOffMs": status.hold_off.map(millis),
+        "counts": counts,
+        "drained": status.drained,
+        "instances": status.instances.iter().map(instance_document).collect::<Vec<_>>(),
+        "leaders": led.iter().map(leaders::as_json).collect::<Vec<_>>(),
+        "endpoints": status.endpoints.iter().map(endpoint_document).collect::<Vec<_>>(),
+        "unowned": unowned.map(|it| it.name.as_str()).collect::<Vec<_>>(),
+        "oddKeys": odd.collect::<Vec<_>>(),
+    });
+    without_controls(&format!("{document:#}\n"))
+}
+
+fn instance_document(instance: &InstanceStatus) -> Value {
+    let heartbeat = instance.heartbeat.as_ref();
+    json!({
+        "id": instance.id.as_str(),
+        "alive": heartbeat.is_some(),
+        "weight": heartbeat.map(|it| it.it.0),
+        "heartbeatLeftMs": heartbeat.map(|it| millis(it.left)),
+        "owned": instance.owned,
+        "fairShare": instance.fair_share,
+        "drained": instance.drained,
+    })
+}
+
+fn endpoint_document(endpoint: &EndpointStatus) -> Value {
+    let lease = endpoint.lease.as_ref();
+    let id = |it: &InstanceId| it.as_str().to_owned();
+    let result = endpoint.result.as_ref().map(|it| {
+        json!({
+            "ok": it.ok,
+            "status": it.status,
+            "error": it.error,
+            "startedAtMs": it.started_at_ms,
+            "durationMs": it.duration_ms,
+            "fence": it.fence.map(|it| it.0),
+            "instance": it.instance.as_ref().map(id),
+            "ageMs": endpoint.age.map(millis),
+        })
+    });
+    json!({
+        "id": endpoint.name,
+        "state": camel(endpoint.state.word()),
+        "error": endpoint.invalid.as_ref().map(ToString::to_string),
+        "owner": lease.map(|it| id(&it.it)),
+        "ownerAlive": endpoint.owner_lives,
+        "preferredOwner": endpoint.preferred.as_ref().map(id),
+        "fence": endpoint.fence.map(|it| it.0),
+        "leaseLeftMs": lease.map(|it| millis(it.left)),
+        "lastResult": result,
+    })
+}
+
+/// `noSession` for `no session`.
+fn camel(words: &str) -> String {
+    words.replace(" s", "S")
+}
+
+/// Null for what has no end.
+fn millis(time: Duration) -> Option<u64> {
+    u64::try_from(time.as_millis()).ok()
+}
+
+/// JSON lets some through that mean something to a terminal. They occur only inside strings.
+fn without_controls(document: &str) -> String {
+    let mut out = String::with_capacity(document.len());
+    for c in document.chars() {
+        match c {
+            '\n' => out.push(c),
+            _ if c.is_control() => out.push_str(&format!("\\u{:04x}", u32::from(c))),
+            _ => out.push(c),
+        }
+    }
+    out
+}

@@ -1,0 +1,188 @@
+//! How does a table look on a terminal? Aligned, coloured where that is wanted, and harmless.
+//!
+//! Much of what is shown was written by strangers: nothing gets here that could move a cursor.
+
+use std::env;
+use std::io::{self, IsTerminal};
+use std::time::Duration;
+
+/// A colour with a meaning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Paint {
+    Plain,
+    Heading,
+    Good,
+    Watch,
+    Bad,
+}
+
+/// Paints, or does not.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Painter {
+    pub(crate) colours: bool,
+}
+
+impl Painter {
+    /// Colours on a terminal that knows them, unless `NO_COLOR` is set.
+    pub(crate) fn for_stdout() -> Self {
+        let set = |name: &str| env::var_os(name).is_some_and(|it| !it.is_empty());
+        let dumb = env::var_os("TERM").is_none_or(|it| it == "dumb" || it.is_empty());
+        Self { colours: io::stdout().is_terminal() && !set("NO_COLOR") && !dumb }
+    }
+
+    /// `text` in its colour, and back.
+    pub(crate) fn paint(self, paint: Paint, text: &str) -> String {
+        let code = match paint {
+            _ if !self.colours => return text.into(),
+            Paint::Plain => return text.into(),
+            Paint::Heading => "1",
+            Paint::Good => "32",
+            Paint::Watch => "33",
+            Paint::Bad => "1;31",
+        };
+        format!("\x1b[{code}m{text}\x1b[0m")
+    }
+}
+
+/// A cell, safe to print.
+pub(crate) struct Cell {
+    text: String,
+    paint: Paint,
+}
+
+impl Cell {
+    pub(crate) fn new(text: &str) -> Self {
+        Self { text: printable(text), paint: Paint::Plain }
+    }
+
+    pub(crate) fn painted(text: &str, paint: Paint) -> Self {
+        Self { text: printable(text), paint }
+    }
+}
+
+/// Which side of its column a cell keeps to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Side {
+    Left,
+    Right,
+}
+
+/// Rows under headings. The last column is as long as it is.
+pub(crate) struct Table {
+    columns: &'static [(&'static str, Side)],
+    rows: Vec<Vec<Cell>>,
+}
+
+impl Table {
+    pub(crate) fn new(columns: &'static [(&'static str, Side)]) -> Self {
+        Self { columns, rows: Vec::new() }
+    }
+
+    /// A row has a cell for each column.
+    pub(crate) fn row(&mut self, cells: Vec<Cell>) {
+        self.rows.push(cells);
+    }
+
+    /// The lines of the table, each with its end.
+    pub(crate) fn shown(&self, painter: Painter) -> String {
+        let heading = |it: &(&str, Side)| Cell::painted(it.0, Paint::Heading);
+        let headings: Vec<Cell> = self.columns.iter().map(heading).collect();
+        let width = |at: usize| {
+            let cells = self.rows.iter().chain([&headings]).filter_map(|it| it.get(at));
+            cells.map(|it| it.text.chars().count()).max().unwrap_or(0)
+        };
+        let widths: Vec<usize> = (0..self.columns.len()).map(width).collect();
+        let mut out = String::new();
+        for row in [&headings].into_iter().chain(&self.rows) {
+            let mut line = String::new();
+            let cells = row.iter().zip(self.columns).zip(&widths).enumerate();
+            for (at, ((cell, (_, side)), width)) in cells {
+                let gap = " ".repeat(width - cell.text.chars().count());
+                let text = painter.paint(cell.paint, &cell.text);
+                let last = at + 1 == row.len();
+                line.push_str(if at == 0 { "" } else { "  " });
+                match side {
+                    Side::Right => line.push_str(&format!("{gap}{text}")),
+                    Side::Left if last => line.push_str(&text),
+                    Side::Left => line.push_str(&format!("{text}{gap}")),
+                }
+            }
+            out.push_str(line.trim_end());
+            out.push('\n');
+        }
+        out
+    }
+}
+
+/// What cannot be seen, or could do something to a terminal, as an escape.
+pub(crate) fn printable(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '"' | '\'' => out.push(c),
+            _ => out.extend(c.escape_debug()),
+        }
+    }
+    out
+}
+
+/// Two digits say enough.
+pub(crate) fn brief(time: Duration) -> String {
+    let ms = time.as_millis();
+    match ms {
+        _ if time == Duration::MAX => "no end".into(),
+        0..10_000 => format!("{}.{}s", ms / 1_000, ms % 1_000 / 100),
+        10_000..120_000 => format!("{}s", ms / 1_000),
+        120_000..7_200_000 => format!("{}m", ms / 60_000),
+        7_200_000..172_800_000 => format!("{}h", ms / 3_600_000),
+        _ => format!("{}d", ms / 86_400_000),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_that_a_stranger_wrote_reaches_the_terminal_as_a_control() {
+        let hostile = "a\x1b[2J\x07\r\n\t\x7f\u{9b}31m\u{202e}\u{200b}\0é'\"";
+        let shown = printable(hostile);
+        assert_eq!(shown, "a\\u{1b}[2J\\u{7}\\r\\n\\t\\u{7f}\\u{9b}31m\\u{202e}\\u{200b}\\0é'\"");
+        let mut table = Table::new(&[("A", Side::Left)]);
+        table.row(vec![Cell::new(hostile)]);
+        let shown = table.shown(Painter { colours: false });
+        assert!(shown.chars().all(|it| it == '\n' || !it.is_control()), "{shown:?}");
+    }
+
+    #[test]
+    fn columns_are_as_wide_as_their_widest_cell_and_lines_end_without_spaces() {
+        let mut table =
+            Table::new(&[("NAME", Side::Left), ("N", Side::Right), ("WHY", Side::Left)]);
+        table.row(vec![Cell::new("é"), Cell::new("10"), Cell::new("")]);
+        table.row(vec![Cell::new("longer"), Cell::new("9"), Cell::painted("so", Paint::Bad)]);
+        let shown = table.shown(Painter { colours: false });
+        assert_eq!(
+            shown.lines().collect::<Vec<_>>(),
+            ["NAME     N  WHY", "é       10", "longer   9  so"]
+        );
+        let coloured = table.shown(Painter { colours: true });
+        assert!(coloured.contains("longer   9  \x1b[1;31mso\x1b[0m\n"), "{coloured:?}");
+    }
+
+    #[test]
+    fn a_time_is_shown_with_two_digits_or_so() {
+        for (ms, shown) in [
+            (0, "0.0s"),
+            (9_960, "9.9s"),
+            (29_500, "29s"),
+            (119_999, "119s"),
+            (120_000, "2m"),
+            (7_200_000, "2h"),
+            (864_000_000, "10d"),
+        ] {
+            assert_eq!(brief(Duration::from_millis(ms)), shown);
+        }
+        assert_eq!(brief(Duration::MAX), "no end");
+        assert_eq!(brief(Duration::from_millis(u64::MAX)), "213503982334d");
+    }
+}

@@ -1,0 +1,179 @@
+//! What is wrong with a command line? A sentence that names it and says what to write instead.
+
+use std::fmt;
+
+use leasehold::config::ConfigError;
+use leasehold::model::InvalidRole;
+
+use crate::cli::options::{Opt, Spec, ValueError};
+
+/// The name closest to what was typed, if it is close enough to be a slip of the finger.
+pub(crate) fn nearest(
+    typed: &str,
+    names: impl Iterator<Item = &'static str>,
+) -> Option<&'static str> {
+    let typed: Vec<char> = typed.chars().take(40).collect();
+    let closest = names.map(|name| (distance(&typed, name), name)).min()?;
+    (closest.0 <= 1 + typed.len() / 4).then_some(closest.1)
+}
+
+/// How many characters to insert, remove or replace to get from one to the other (Levenshtein).
+fn distance(a: &[char], b: &str) -> usize {
+    let mut row: Vec<usize> = (0..=a.len()).collect();
+    for (i, b) in b.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, a) in a.iter().enumerate() {
+            let replaced = diagonal + usize::from(*a != b);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(diagonal + 1).min(row[j] + 1);
+        }
+    }
+    row[a.len()]
+}
+
+/// Where a value came from.
+pub(crate) enum Origin {
+    Flag(&'static Opt),
+    Variable(&'static Opt),
+}
+
+/// Why the command line cannot be followed. Texts given are kept only if they can be shown.
+pub(crate) enum UsageError {
+    NoCommand,
+    OptionFirst { given: Option<String> },
+    UnknownCommand { given: Option<String>, nearest: Option<&'static str> },
+    UnknownOption { command: &'static str, given: Option<String>, nearest: Option<&'static str> },
+    OtherCommands { command: &'static str, opt: &'static Opt },
+    Unexpected { command: &'static str, given: Option<String> },
+    MissingValue { opt: &'static Opt },
+    NoRole { command: &'static Spec },
+    Role { why: InvalidRole },
+    NoProgram { command: &'static Spec },
+    ProgramText,
+    NoDashes { command: &'static Spec },
+    Value { from: Origin, why: ValueError },
+    ReleaseNothing,
+    ReleaseBoth,
+    ForceWithoutInstance,
+    InstanceId,
+    Hidden { command: &'static Spec },
+    Config(ConfigError),
+}
+
+impl From<ConfigError> for UsageError {
+    fn from(error: ConfigError) -> Self {
+        Self::Config(error)
+    }
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Flag(opt) => write!(f, "--{}", opt.name),
+            Self::Variable(opt) => f.write_str(&opt.variable()),
+        }
+    }
+}
+
+impl UsageError {
+    /// About the command line of a command that is to be led.
+    fn wrapped(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoRole { command } => {
+                write!(f, "{} needs a role: write {}", command.name, command.usage)
+            }
+            Self::Role { why } => write!(f, "{why}"),
+            Self::NoProgram { command } => {
+                write!(f, "{} needs a command to run: write {}", command.name, command.usage)
+            }
+            Self::ProgramText => write!(f, "the command to run is not valid UTF-8"),
+            Self::NoDashes { command } => {
+                write!(f, "the command to run comes after two dashes: write {}", command.usage)
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for UsageError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoCommand => write!(f, "no command given: try leasehold --help"),
+            Self::OptionFirst { given } => {
+                let given = given.as_deref().unwrap_or("an option");
+                write!(f, "{given} comes before the command: write leasehold COMMAND [OPTIONS], ")?;
+                write!(f, "and see leasehold --help")
+            }
+            Self::UnknownCommand { given, nearest } => {
+                write!(f, "unknown command{}", after_space(given))?;
+                match nearest {
+                    Some(name) => write!(f, ": did you mean {name}?"),
+                    None => write!(f, ": see leasehold --help"),
+                }
+            }
+            Self::UnknownOption { command, given, nearest } => {
+                write!(f, "unknown option{} of {command}", after_space(given))?;
+                match nearest {
+                    Some(name) => write!(f, ": did you mean --{name}?"),
+                    None => write!(f, ": see leasehold {command} --help"),
+                }
+            }
+            Self::OtherCommands { command, opt } => {
+                write!(f, "--{} is no option of {command}, but of ", opt.name)?;
+                write!(f, "{}: see leasehold {command} --help", opt.commands.join(" and "))
+            }
+            Self::Unexpected { command, given } => {
+                write!(f, "unexpected argument{}: {command} takes ", after_space(given))?;
+                write!(f, "{}, see leasehold {command} --help", beside_options(command))
+            }
+            Self::MissingValue { opt } => {
+                let (name, value) = (opt.name, opt.value.unwrap_or("VALUE"));
+                write!(
+                    f,
+                    "--{name} needs a value: write --{name} {value}, or --{name}={value} for "
+                )?;
+                write!(f, "one that begins with a dash")
+            }
+            Self::Value { from, why } => write!(f, "{from} {why}"),
+            Self::ReleaseNothing => {
+                write!(
+                    f,
+                    "release needs to know whose leases: give --instance ID or --runtime-dir DIR"
+                )
+            }
+            Self::ReleaseBoth => {
+                write!(f, "--instance and --runtime-dir both say whose leases to release: give one")
+            }
+            Self::ForceWithoutInstance => {
+                write!(
+                    f,
+                    "--force is for --instance; with --runtime-dir the lock in the directory "
+                )?;
+                write!(f, "tells whether the instance is dead: leave --force out")
+            }
+            Self::InstanceId => {
+                write!(
+                    f,
+                    "--instance must be 1 to 256 bytes without spaces or control characters: "
+                )?;
+                write!(f, "write the id as the log shows it after instance=")
+            }
+            Self::Hidden { command } => write!(f, "write {}", command.usage),
+            Self::NoRole { .. }
+            | Self::Role { .. }
+            | Self::NoProgram { .. }
+            | Self::ProgramText
+            | Self::NoDashes { .. } => self.wrapped(f),
+            Self::Config(error) => write!(f, "{error}"),
+        }
+    }
+}
+
+fn after_space(given: &Option<String>) -> String {
+    given.as_ref().map_or(String::new(), |it| format!(" {it}"))
+}
+
+fn beside_options(command: &str) -> &'static str {
+    if command == "resign" { "one role and options" } else { "only options" }
+}

@@ -1,0 +1,132 @@
+//! How does a command run as long as a duty lasts, and not a moment longer?
+//!
+//! The warden ends it at the role's deadline whatever happens here; this side moves the deadline on with
+//! every renewal, passes signals on, and ends the command in good time when the role is to be given up.
+
+use std::path::Path;
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, after, never, select};
+use leasehold::clock::{BootClock, Clock, Moment};
+use leasehold::election::{Duty, LeaderElection};
+use leasehold::model::Term;
+use leasehold::wrapped::signals::Signals;
+use leasehold::wrapped::{Ended, Wrapped};
+use nix::sys::signal::Signal;
+
+use crate::cli::args::Wrap;
+
+/// So often the deadline is looked at.
+const TICK: Duration = Duration::from_millis(50);
+
+/// The executable that runs, even if its file was replaced meanwhile.
+const THIS: &str = "/proc/self/exe";
+
+/// How a command came to its end.
+pub(crate) enum End {
+    /// By itself, or by a signal of somebody else's.
+    Own(Ended),
+    /// By a signal to us that was passed on.
+    Signalled(Ended),
+    /// Because the role was given up, or lost, or about to be.
+    Duty,
+}
+
+/// Whether a signal ends this program while there is no command to pass it on to.
+pub(crate) fn ends_waiting(signal: Signal) -> bool {
+    is_stop(signal) || matches!(signal, Signal::SIGHUP | Signal::SIGQUIT)
+}
+
+/// Whether a signal asks to stop.
+fn is_stop(signal: Signal) -> bool {
+    matches!(signal, Signal::SIGTERM | Signal::SIGINT)
+}
+
+/// Time between TERM and KILL, and before the deadline: a part of what a leadership lasts.
+fn grace(wrap: &Wrap) -> Duration {
+    wrap.config.drain_timeout.min(Term::new(wrap.config.lease_ttl).usable() / 5)
+}
+
+/// Runs the command once, at most for as long as `duty` lasts.
+pub(crate) fn run(
+    wrap: &Wrap,
+    election: &LeaderElection,
+    duty: &Duty,
+    signals: &Signals,
+) -> Result<End, String> {
+    let environment = [
+        ("LEASEHOLD_ROLE", wrap.role.to_string()),
+        ("LEASEHOLD_TERM", duty.term().to_string()),
+        ("LEASEHOLD_INSTANCE", election.instance_id().to_string()),
+    ];
+    let grace = grace(wrap);
+    let mut wrapped = Wrapped::prepare(Path::new(THIS), &wrap.program, &environment, grace)?;
+    // R2: asked again right before the start, which is all that is left to do.
+    let Some(until) = duty.deadline().filter(|_| duty.holds()) else { return Ok(End::Duty) };
+    wrapped.go(until)?;
+    let watch = Supervision { duty, grace, until, is_threatened: false, stop_at: None };
+    Ok(watch.until_end(&mut wrapped, signals.caught(), wrap.config.drain_timeout))
+}
+
+struct Supervision<'a> {
+    duty: &'a Duty,
+    grace: Duration,
+    until: Moment,
+    /// The warden may have begun to end it.
+    is_threatened: bool,
+    /// When a command that was signalled has had time enough.
+    stop_at: Option<Moment>,
+}
+
+impl Supervision<'_> {
+    fn until_end(
+        mut self,
+        wrapped: &mut Wrapped,
+        signals: &Receiver<Signal>,
+        patience: Duration,
+    ) -> End {
+        loop {
+            let tick = if self.is_threatened { never() } else { after(TICK) };
+            select! {
+                recv(wrapped.ended()) -> ended => return self.verdict(ended.ok()),
+                recv(signals) -> signal => if let Ok(signal) = signal {
+                    wrapped.signal(signal);
+                    if is_stop(signal) {
+                        self.stop_at.get_or_insert(BootClock.now() + patience);
+                    }
+                },
+                recv(tick) -> _ => self.tick(wrapped),
+            }
+        }
+    }
+
+    fn tick(&mut self, wrapped: &mut Wrapped) {
+        let now = BootClock.now();
+        let Some(deadline) = self.duty.deadline() else {
+            self.is_threatened = true;
+            return wrapped.end();
+        };
+        if self.stop_at.is_some_and(|it| now >= it) {
+            wrapped.end();
+        }
+        if now + self.grace >= self.until {
+            // TERM is on its way. A renewal that comes now is too late for this run of the command.
+            self.is_threatened = true;
+            return wrapped.end();
+        }
+        if deadline > self.until {
+            self.until = deadline;
+            wrapped.extend(deadline);
+        }
+    }
+
+    fn verdict(&self, ended: Option<Ended>) -> End {
+        let gone = || Ended { code: 1, error: Some("the warden is gone".into()) };
+        let ended = ended.unwrap_or_else(gone);
+        if self.stop_at.is_some() {
+            return End::Signalled(ended);
+        }
+        let told = self.is_threatened || BootClock.now() + self.grace >= self.until;
+        if told || self.duty.deadline().is_none() { End::Duty } else { End::Own(ended) }
+    }
+}

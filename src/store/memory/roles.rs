@@ -1,0 +1,84 @@
+//! What is different where roles are leased: one question is about one role, and leaders beat by renewing.
+
+use std::time::Duration;
+
+use crate::clock::ManualClock;
+use crate::model::{EndpointId, FenceToken, InstanceId, Tenure};
+use crate::store::memory::scripts::{Now, micros};
+use crate::store::memory::server::State;
+use crate::store::{Ask, BEAT_EXTRA, Publication, RenewItem, Seat};
+
+/// What an item of a question is about.
+pub(crate) trait About {
+    fn about(&self) -> &EndpointId;
+}
+
+impl About for EndpointId {
+    fn about(&self) -> &EndpointId {
+        self
+    }
+}
+
+impl About for Tenure {
+    fn about(&self) -> &EndpointId {
+        &self.endpoint
+    }
+}
+
+impl About for RenewItem {
+    fn about(&self) -> &EndpointId {
+        &self.tenure.endpoint
+    }
+}
+
+impl About for Publication {
+    fn about(&self) -> &EndpointId {
+        &self.tenure.endpoint
+    }
+}
+
+impl State {
+    /// The end of epoch.lua
+    pub(crate) fn beat_for_role(&mut self, ask: &Ask, now: Now) {
+        if self.of_roles {
+            let lasts = micros(ask.term.ttl + BEAT_EXTRA);
+            let before = self.data.beats.get(&ask.instance).map_or(0, |it| it.1);
+            let until = before.max(now.us + lasts);
+            self.data.beats.insert(ask.instance.clone(), (now.us / 1_000, until));
+        }
+    }
+
+    /// acquire.lua, `is_dead`
+    pub(crate) fn is_dead(&self, owner: &InstanceId, ask: &Ask, now: Now) -> bool {
+        if !self.of_roles {
+            return !self.data.nodes.contains_key(owner);
+        }
+        let beaten = self.data.beats.get(owner);
+        beaten.is_some_and(|it| is_stale(now.us, it.0, ask.term.ttl))
+    }
+
+    /// seats.lua
+    pub(crate) fn seat(&mut self, role: &EndpointId, clock: &ManualClock) -> Seat {
+        self.forget_expired(clock);
+        let now = self.now_us(clock);
+        let ttl = self.data.timings.get(role).copied();
+        if let (Some(ttl), Some(lease)) = (ttl, self.data.leases.get_mut(role)) {
+            lease.1 = lease.1.min(now + micros(ttl));
+        }
+        let leader = self.data.leases.get(role).map(|it| self.lasting(it, clock));
+        let beat = leader.as_ref().and_then(|it| self.data.beats.get(&it.it));
+        let term = FenceToken(self.data.results.get(role).map_or(0, |it| it.granted));
+        Seat {
+            is_stale: beat.zip(ttl).is_some_and(|(beat, ttl)| is_stale(now, beat.0, ttl)),
+            beaten: beat.map(|it| Duration::from_micros(now.saturating_sub(it.0 * 1_000))),
+            leader,
+            term,
+            led_for: now.checked_sub(term.0).map(Duration::from_micros),
+            ttl,
+        }
+    }
+}
+
+fn is_stale(now_us: u64, beaten_ms: u64, ttl: Duration) -> bool {
+    now_us.saturating_sub(beaten_ms * 1_000) > micros(ttl + BEAT_EXTRA)
+}
