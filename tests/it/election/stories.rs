@@ -74,7 +74,9 @@ fn through_random_faults(seed: u64) {
     for _ in 0..60 {
         let name = NAMES[next(3) as usize];
         let role = ROLES[next(2) as usize];
-        match next(15) {
+        let fault = next(15);
+        println!("seed {seed}: fault {fault}, {name}, {role}");
+        match fault {
             0 => all.freeze(name, true),
             1 => all.cut_off(name, true),
             2 => snapshot = all.server.snapshot(),
@@ -102,7 +104,9 @@ fn through_random_faults(seed: u64) {
             9 => all.deafen(name, true),
             10 => all.resign(name, role),
             11 => all.stop(name),
-            12 => all.sleep(name, ms(next(5_000))),
+            // Not promised: one whose clock has missed a pause, on a server that has forgotten its
+            // successor, reclaims what it thinks it still has (R6), until the successor's next renewal.
+            12 if clock_goes_back => all.sleep(name, ms(next(5_000))),
             13 if !clock_goes_back => all.server.flush(),
             _ => (),
         }
