@@ -17,13 +17,14 @@ use leasehold::pipeline::poll::guard::Targets;
 use leasehold::pipeline::poll::testing::permit_for_tests;
 use leasehold::store::keys::Keys;
 use leasehold::store::redis::RedisStore;
-use leasehold::store::{Acquire, Publication, RenewItem, Store};
+use leasehold::store::{Acquire, Heard, Publication, RenewItem, Store};
 use leasehold::{Poller, Sample, Session};
 use parking_lot::Mutex;
 
 use crate::support::cluster::{for_each_seed, random};
 use crate::support::fake::Fake;
 use crate::support::process::ms;
+use crate::support::redis::RedisServer;
 
 /// Beyond a timeout: what a thread may be kept from running on a busy machine.
 const SLACK: Duration = Duration::from_secs(3);
@@ -371,4 +372,41 @@ fn an_endpoint_that_answers_anything_is_polled_in_time_and_in_bounds() {
             assert!(sample.error.as_ref().is_none_or(|it| it.len() < 2_000), "{sample:?}");
         }
     });
+}
+
+/// Anybody may write to a channel. What makes no sense is nothing, and the ear goes on.
+#[test]
+fn whatever_is_said_on_a_channel_the_ear_goes_on() {
+    const GOOD: &str = r#"{"from":"vm-1","wants":["e1","e2"],"freed":["e3"],"heir":"vm-2","took":[],
+        "dropped":["e4"],"surprises":["e5"],"resign":["job"],"priority":7}"#;
+    let redis = RedisServer::start();
+    let me = InstanceId::new("vm-2");
+    for keys in [Keys::new("poll", "session:"), Keys::of_roles("poll", "poll:heartbeat:")] {
+        let store = RedisStore::new(&redis.url(), "redis", keys).unwrap();
+        let mut ear = store.listen(&me, SLACK).unwrap();
+        let mut said = redis.connect().unwrap();
+        let mut chance = random(1);
+        for n in 0..500 {
+            let mut pipe = redis::pipe();
+            for channel in ["poll:wake", "poll:wake:vm-2"] {
+                pipe.cmd("PUBLISH")
+                    .arg(channel)
+                    .arg(spoiled(GOOD.as_bytes(), &mut chance))
+                    .ignore();
+            }
+            // The last one makes sense: everything before it has been heard, one way or the other.
+            let last = format!(r#"{{"from":"vm-{n}","priority":{n}}}"#);
+            pipe.cmd("PUBLISH").arg("poll:wake").arg(last).ignore();
+            pipe.exec(&mut said).unwrap();
+            let sender = InstanceId::new(&format!("vm-{n}"));
+            let began = Instant::now();
+            loop {
+                assert!(began.elapsed() < SLACK, "deaf after {n}");
+                match ear.next(SLACK).unwrap() {
+                    Some(Heard::Word(word)) if word.from == sender && word.priority == n => break,
+                    _ => (),
+                }
+            }
+        }
+    }
 }
