@@ -13,6 +13,7 @@ pub mod redis;
 mod reply;
 mod scan;
 mod seats;
+pub mod sessions;
 mod wire;
 mod words;
 

@@ -34,6 +34,7 @@ pub(crate) static CLIPPED: LazyLock<Script> = script!("clipped.lua");
 pub(crate) static PUBLISH: LazyLock<Script> = script!(epoch + "publish.lua");
 pub(crate) static RELEASE: LazyLock<Script> = script!("release.lua");
 pub(crate) static RENEW: LazyLock<Script> = script!(epoch + "renew.lua");
+pub(crate) static SWAP: LazyLock<Script> = script!("swap.lua");
 pub(crate) static SEATS: LazyLock<Script> = script!("seats.lua");
 pub(crate) static WANING: LazyLock<Script> = script!("waning.lua");
 pub(crate) static VERIFY: LazyLock<Script> = script!(epoch + "verify.lua");
