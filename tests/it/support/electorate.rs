@@ -293,7 +293,7 @@ impl Electorate {
             let now = member.clock.now();
             for (role, stand) in &member.stands {
                 let held = stand.office.table().holding(stand.office.role().as_lease());
-                let Some(held) = held.filter(|it| it.renewed_at >= member.woke_at) else {
+                let Some(held) = held.filter(|it| it.renewed_at > member.woke_at) else {
                     continue;
                 };
                 if let Some(term) = stand.office.term() {
