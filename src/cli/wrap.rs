@@ -63,6 +63,10 @@ pub(crate) fn run(
     let mut wrapped = Wrapped::prepare(Path::new(THIS), &wrap.program, &environment, grace)?;
     // R2: asked again right before the start, which is all that is left to do.
     let Some(until) = duty.deadline().filter(|_| duty.holds()) else { return Ok(End::Duty) };
+    if BootClock.now() + grace >= until {
+        // It would be told to end before it began.
+        return Ok(End::Duty);
+    }
     wrapped.go(until)?;
     let watch = Supervision { duty, grace, until, is_threatened: false, stop_at: None };
     Ok(watch.until_end(&mut wrapped, signals.caught(), wrap.config.drain_timeout))

@@ -35,6 +35,8 @@ mod faults;
 mod hints;
 /// A command on the leader, and on nobody else, real processes.
 mod lead;
+/// Generated input from strangers: sessions, settings, replies, responses, words.
+mod hostile;
 /// The public face of the library.
 mod library;
 /// Looking is cheap and nothing is overlooked, in memory.
