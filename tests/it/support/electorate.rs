@@ -195,9 +195,10 @@ impl Electorate {
     /// Paused by its hypervisor, on a clock that does not count the pause.
     pub fn sleep(&mut self, name: &str, duration: Duration) {
         self.freeze(name, true);
+        let fell_asleep_at = self.member(name).clock.now();
         self.pass(duration);
         let member = self.members.get_mut(name).unwrap();
-        member.clock.sleep(duration);
+        member.clock.sleep(member.clock.now().since(fell_asleep_at));
         member.woke_at = member.clock.now();
         member.is_frozen = false;
     }
