@@ -195,9 +195,10 @@ impl Electorate {
     /// Paused by its hypervisor, on a clock that does not count the pause.
     pub fn sleep(&mut self, name: &str, duration: Duration) {
         self.freeze(name, true);
+        let fell_asleep_at = self.member(name).clock.now();
         self.pass(duration);
         let member = self.members.get_mut(name).unwrap();
-        member.clock.sleep(duration);
+        member.clock.sleep(member.clock.now().since(fell_asleep_at));
         member.woke_at = member.clock.now();
         member.is_frozen = false;
     }
@@ -293,7 +294,7 @@ impl Electorate {
             let now = member.clock.now();
             for (role, stand) in &member.stands {
                 let held = stand.office.table().holding(stand.office.role().as_lease());
-                let Some(held) = held.filter(|it| it.renewed_at >= member.woke_at) else {
+                let Some(held) = held.filter(|it| it.renewed_at > member.woke_at) else {
                     continue;
                 };
                 if let Some(term) = stand.office.term() {
