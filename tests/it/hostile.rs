@@ -223,8 +223,8 @@ fn answer(chance: Chance<'_>) -> Vec<u8> {
     }
     let status = ["ok", "ok", "ok", "epoch", "timing", "late", "what"][below(chance, 7)];
     let items = below(chance, 4);
-    let head = format!("${}\r\n{status}\r\n:0\r\n:0\r\n:1700000000000000\r\n", status.len());
-    out.extend(format!("*{}\r\n{head}", 4 + items).bytes());
+    let head = format!("${}\r\n{status}\r\n:0\r\n:0\r\n:1700000000000000\r\n:0\r\n", status.len());
+    out.extend(format!("*{}\r\n{head}", 5 + items).bytes());
     (0..items).for_each(|_| reply(2, chance, &mut out));
     match chance(20) {
         0 => spoiled(&out, chance),
