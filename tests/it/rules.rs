@@ -626,8 +626,12 @@ fn r6_who_may_have_slept_through_a_loss_of_memory_reclaims_nothing() {
     let before = cluster.server.snapshot();
     cluster.sleep("a", 2 * TTL);
     assert_eq!(cluster.owned("b"), 6, "taken over while it slept");
+    // The new owner is within its rights, but cannot say so.
+    cluster.cut_off("b", true);
     cluster.server.fail_over(&before);
     // Safety is checked at every step: neither may poll what the other may.
+    cluster.pass(TTL);
+    cluster.cut_off("b", false);
     cluster.pass(6 * TTL);
     assert_eq!(cluster.owned_total(), 6);
 }

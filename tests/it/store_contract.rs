@@ -80,6 +80,7 @@ contract! {
         in_a_hold_off_tenures_go_on_and_nothing_is_granted
         in_a_hold_off_a_lease_without_end_is_cut_to_the_ttl
         a_suspicion_begins_one_epoch_however_many_share_it
+        a_loss_of_memory_begins_a_life_and_a_suspicion_only_an_epoch
         a_clock_set_back_restarts_the_hold_off
         another_lease_ttl_is_refused_with_both_values
         a_fleet_corrects_the_timing_of_a_newcomer_that_came_first_after_a_loss
@@ -160,6 +161,7 @@ contract! {
         in_a_hold_off_tenures_go_on_and_nothing_is_granted
         in_a_hold_off_a_lease_without_end_is_cut_to_the_ttl
         a_suspicion_begins_one_epoch_however_many_share_it
+        a_loss_of_memory_begins_a_life_and_a_suspicion_only_an_epoch
         a_clock_set_back_restarts_the_hold_off
     }
     fences {

@@ -194,6 +194,27 @@ pub fn a_suspicion_begins_one_epoch_however_many_share_it(world: &mut dyn World)
     assert_eq!(epoch_of(&mut b), begun);
 }
 
+/// R6: whoever may have slept asks what life of the store it was in, and a suspicion ends none.
+pub fn a_loss_of_memory_begins_a_life_and_a_suspicion_only_an_epoch(world: &mut dyn World) {
+    let mut a = Asker::alive(world, "a");
+    epoch_of(&mut a);
+    let first = a.stamp.unwrap();
+    a.suspect();
+    epoch_of(&mut a);
+    let suspected = a.stamp.unwrap();
+    assert!(suspected.epoch > first.epoch);
+    assert_eq!(suspected.born, first.born, "nothing was forgotten");
+    world.save();
+    world.restart_from_saved();
+    epoch_of(&mut a);
+    let restarted = a.stamp.unwrap();
+    assert_eq!(restarted.born, restarted.epoch, "what came after the snapshot is forgotten");
+    world.flush();
+    epoch_of(&mut a);
+    let flushed = a.stamp.unwrap();
+    assert!(flushed.born > restarted.born, "everything is forgotten");
+}
+
 /// R5, C8: "Time that went back restarts the hold-off".
 pub fn a_clock_set_back_restarts_the_hold_off(world: &mut dyn World) {
     let (e, f, mut a) = (endpoint("e"), endpoint("f"), Asker::alive(world, "a"));
