@@ -4,6 +4,7 @@
 //! word, the very one the instances act on. What was read is no snapshot, so an endpoint that is just
 //! changing hands may look unowned: ask twice.
 
+pub mod plan;
 mod verdict;
 
 use std::collections::BTreeMap;

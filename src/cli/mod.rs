@@ -10,6 +10,7 @@ mod leaders;
 pub(crate) mod logging;
 mod once;
 mod options;
+mod plan;
 mod release;
 mod run;
 mod state;
@@ -36,6 +37,8 @@ pub(crate) fn perform(config: &Config, task: Task) -> ExitCode {
         Task::Release(what) => release::release(config, what),
         Task::Sessions(verb) => sessions::sessions(config, verb),
         Task::Drain(drain) => drain::drain(config, &drain),
+        Task::Plan { join, leave, json } => plan::plan(config, join, &leave, json),
+        Task::Explain { endpoint, json } => plan::explain(config, &endpoint, json),
         Task::Lead(wrap) => lead::lead(config, &wrap),
         Task::Once { wrap, at_least_for, skip_code } => {
             once::once(config, &wrap, at_least_for, skip_code)

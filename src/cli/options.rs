@@ -75,6 +75,8 @@ pub(crate) struct Draft {
     pub(crate) id: Option<String>,
     pub(crate) name: Option<String>,
     pub(crate) wait: Duration,
+    pub(crate) join: usize,
+    pub(crate) leave: Vec<String>,
     pub(crate) orders: Option<RawFd>,
     pub(crate) report: Option<RawFd>,
 }
@@ -111,6 +113,25 @@ pub(crate) static COMMANDS: &[Spec] = &[
                 the few rights it needs in Redis. Exit code 0 says that it could be read, not that \
                 all is well; --json has \"healthy\" for that.",
         takes: NOTHING,
+        hidden: false,
+    },
+    Spec {
+        name: "plan",
+        usage: "leasehold plan [--join N] [--leave INSTANCE]… [OPTIONS]",
+        summary: "dry run: what would move where, without touching anything",
+        about: "Says how many leases would move, from whom to whom, and how many each instance would \
+                own, if N instances of weight 1 joined and those named by --leave left; without \
+                either, what will move by itself. Only reads.",
+        takes: NOTHING,
+        hidden: false,
+    },
+    Spec {
+        name: "explain",
+        usage: "leasehold explain ENDPOINT [OPTIONS]",
+        summary: "why an endpoint is where it is, and what would move it",
+        about: "Says who owns ENDPOINT and why, who should, in which order instances are preferred, and \
+                what would have to happen for it to move. Only reads.",
+        takes: words(1),
         hidden: false,
     },
     Spec {
@@ -230,16 +251,18 @@ const RUN: &[&str] = &["run"];
 const RELEASE: &[&str] = &["release"];
 const STATUS: &[&str] = &["status"];
 const KEPT: &[&str] = &["run", "lead", "release"];
-const SESSIONS: &[&str] = &["run", "status", "sessions", "drain", "undrain"];
-const POLLS: &[&str] = &["run", "release", "status", "sessions", "drain", "undrain"];
+const SESSIONS: &[&str] = &["run", "status", "plan", "explain", "sessions", "drain", "undrain"];
+const POLLS: &[&str] =
+    &["run", "release", "status", "plan", "explain", "sessions", "drain", "undrain"];
 /// Who stands for a role, or may.
 const STAND: &[&str] = &["run", "lead", "once"];
 const LEAD: &[&str] = &["run", "lead"];
 const LOGGING: &[&str] = &["run", "release", "lead", "once", "leaders", "resign"];
-const READ: &[&str] = &["status", "sessions", "leaders"];
+const READ: &[&str] = &["status", "plan", "explain", "sessions", "leaders"];
 const ROLES: &[&str] = &["run", "release", "status", "lead", "once", "leaders", "resign"];
 const ALL: &[&str] = &[
-    "run", "release", "status", "sessions", "drain", "undrain", "lead", "once", "leaders", "resign",
+    "run", "release", "status", "plan", "explain", "sessions", "drain", "undrain", "lead", "once",
+    "leaders", "resign",
 ];
 
 pub(crate) static OPTIONS: &[Opt] = &[
@@ -654,6 +677,22 @@ pub(crate) static OPTIONS: &[Opt] = &[
         help: "Wait until nothing is left there, at most so long; 1 is the exit code if something is.",
         commands: &["drain"],
         set: |draft, value| duration(value).map(|it| draft.wait = it),
+    },
+    Opt {
+        name: "join",
+        value: Some("N"),
+        default: "0",
+        help: "So many instances join.",
+        commands: &["plan"],
+        set: |draft, value| number(value).map(|it: u16| draft.join = it.into()),
+    },
+    Opt {
+        name: "leave",
+        value: Some("INSTANCE"),
+        default: "",
+        help: "This instance, or all of this host, leaves; may be given again.",
+        commands: &["plan"],
+        set: |draft, value| text(value).map(|it| draft.leave.push(it)),
     },
     Opt {
         name: "grace-ms",

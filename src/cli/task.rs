@@ -20,6 +20,8 @@ pub(crate) enum Task {
     Release(ReleaseWhat),
     Sessions(SessionsVerb),
     Drain(Drain),
+    Plan { join: usize, leave: Vec<String>, json: bool },
+    Explain { endpoint: EndpointId, json: bool },
     Lead(Wrap),
     Once { wrap: Wrap, at_least_for: Duration, skip_code: u8 },
     Leaders { json: bool },
@@ -94,6 +96,16 @@ pub(crate) fn of(
             Ok((reader(draft)?.checked_reading()?, Task::Sessions(verb)))
         }
         "drain" | "undrain" => drain(command, draft, typed),
+        "plan" => {
+            let (join, leave, json) = (draft.join, std::mem::take(&mut draft.leave), draft.json);
+            Ok((reader(draft)?.checked_reading()?, Task::Plan { join, leave, json }))
+        }
+        "explain" => {
+            let word = typed.words.first().ok_or(UsageError::NoId { command })?;
+            let endpoint = EndpointId::parse(word).map_err(|why| UsageError::Id { why })?;
+            let json = draft.json;
+            Ok((reader(draft)?.checked_reading()?, Task::Explain { endpoint, json }))
+        }
         "lead" => {
             let dir = draft.config.runtime_dir.take().or_else(|| systemd_runtime_dir(env));
             draft.config.runtime_dir = dir;

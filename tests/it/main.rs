@@ -47,6 +47,8 @@ mod moves;
 mod once;
 /// Ways in which something was once overlooked, in memory.
 mod overlooked;
+/// A dry run, and reasons.
+mod plan;
 /// Commands as pollers, under their guardian.
 mod poll_command;
 /// Every requirement has its test.
