@@ -1,0 +1,20 @@
+//! The tests that notice mutants, as a small binary of their own: `scripts/mutants` builds it a hundred times.
+//! Not part of `cargo test`: everything here is in `tests/it`, too.
+#![allow(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    clippy::too_many_lines,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "tests"
+)]
+#![allow(missing_docs, unreachable_pub, dead_code, reason = "tests")]
+
+mod election;
+mod looking;
+mod overlooked;
+mod rules;
+mod store_contract;
+mod support;
