@@ -147,8 +147,8 @@ impl Electors {
             .all(|it| it.candidate.try_borrow().is_ok_and(|candidate| candidate.is_finished()))
     }
 
-    pub fn resign(&self, role: usize) {
-        self.stands[role].office.resign(None);
+    pub fn resign(&self) {
+        self.stands.iter().for_each(|it| it.office.resign(None));
     }
 
     /// Which roles it may act as leader of, a bit each.

@@ -52,7 +52,7 @@ pub const KINDS: [&str; 24] = [
     "one-way: replies", "weather", "server restarts empty", "server restarts from an old snapshot",
     "server restarts with everything", "failover that loses writes", "demotion", "FLUSHALL",
     "server clock back", "server clock ahead", "epoch evicted", "lease evicted", "heartbeat evicted",
-    "session added, paused, removed", "drain", "line breaks", "words lost",
+    "session added, paused, removed", "drain", "line breaks, roles resigned", "words lost",
 ];
 
 pub struct Faults {
@@ -66,6 +66,8 @@ pub struct Faults {
     replica: RefCell<Option<(Snapshot, Snapshot)>>,
     old: RefCell<Option<(Snapshot, Snapshot)>>,
     stepped_at: Cell<u64>,
+    /// Until when something may be executed that was sent long before.
+    pub late_until: Cell<u64>,
     server_is_away: Cell<bool>,
 }
 
@@ -82,6 +84,7 @@ impl Faults {
             replica: RefCell::default(),
             old: RefCell::default(),
             stepped_at: Cell::new(0),
+            late_until: Cell::new(0),
             server_is_away: Cell::new(false),
         }
     }
@@ -305,7 +308,12 @@ impl Faults {
                 self.mishaps.set(*dice.pick(&[0, world.scene.mishaps]));
                 self.latency_us.set(*dice.pick(&[300, world.scene.latency_us]));
             }
-            22 => member.breaks.set(member.breaks.get() + 1),
+            22 => {
+                member.breaks.set(member.breaks.get() + 1);
+                if let Some(electors) = &*member.electors.borrow() {
+                    electors.resign();
+                }
+            }
             _ => (),
         }
     }

@@ -89,6 +89,8 @@ impl Line {
                 self.inner.plan(op, Mishap::ExecuteLate(Duration::from_nanos(delay)));
                 let answer = execute(&self.inner);
                 world.after(delay, Happening::CatchUp);
+                let faults = &world.faults;
+                faults.late_until.set(faults.late_until.get().max(world.now() + delay));
                 world.wait(member, gives_up_at, &never);
                 answer
             }
@@ -101,7 +103,8 @@ impl Line {
                 }
                 let back = if fate == Fate::Answered { world.now() + way() } else { u64::MAX };
                 world.wait(member, back.min(gives_up_at), &never);
-                let in_time = world.now() < gives_up_at && !member.gone.get();
+                let in_time = fate == Fate::Answered && world.now() < gives_up_at;
+                let in_time = in_time && !member.gone.get();
                 answer.and_then(|it| if in_time { Ok(it) } else { Err(no_answer(op)) })
             }
         };

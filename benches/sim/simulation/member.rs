@@ -316,8 +316,10 @@ impl Member {
             Part::Publish => {
                 let mut publisher = self.publisher.borrow_mut();
                 publisher.take_waiting();
+                let calls = world.calls.get();
                 let wait = publisher.step();
-                (!wait.is_zero()).then_some(wait)
+                // As long as it has something to say.
+                (!wait.is_zero() || world.calls.get() != calls).then_some(wait)
             }
             Part::Stop => self.stop(world),
             _ if part >= Part::RoleElector => {
@@ -339,6 +341,12 @@ impl Member {
         }
     }
 
+    fn drain_all(&self) {
+        for endpoint in self.table.endpoints() {
+            self.table.drain(&endpoint);
+        }
+    }
+
     fn is_busy(&self, parts: &[Part]) -> bool {
         parts.iter().any(|it| self.busy.get() & (1 << *it as usize) != 0)
     }
@@ -357,7 +365,7 @@ impl Member {
                 if self.is_busy(&[Reconcile, Watch, Dispatch]) {
                     return soon;
                 }
-                self.table.endpoints().iter().for_each(|it| drop(self.table.drain(it)));
+                self.drain_all();
                 self.drain_until.set(world.now() + 2_000 * MS);
                 self.stage.set(1);
             }
@@ -384,7 +392,7 @@ impl Member {
                     return soon;
                 }
                 let _ = self.heartbeat.withdraw();
-                self.table.endpoints().iter().for_each(|it| drop(self.table.drain(it)));
+                self.drain_all();
                 self.stage.set(4);
             }
             _ => {
@@ -411,10 +419,6 @@ impl Member {
         let gone = nanos / 1_000 * self.rate / 1_000;
         self.clock.slept.fetch_add(gone, std::sync::atomic::Ordering::Relaxed);
         self.dazed.set(true);
-    }
-
-    pub fn now(&self) -> Moment {
-        self.clock.now()
     }
 }
 

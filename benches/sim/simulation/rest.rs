@@ -27,8 +27,9 @@ pub fn story(world: &Rc<World>, outcome: &mut Outcome) {
     world.faults.begin(world);
     world.pass(scene.faults_for);
     world.faults.end(world);
-    // What was sent before is executed late, for as long as this.
-    world.pass(2 * scene.hold_off());
+    // What was sent before and is executed late is a fault, too: the last one.
+    let late = world.faults.late_until.get().saturating_sub(world.now());
+    world.pass(Duration::from_nanos(late));
     settle(world, outcome);
     stay(world);
     welcome(world);

@@ -33,10 +33,6 @@ impl Trace {
         Self { on, lines: RefCell::default() }
     }
 
-    pub fn is_on(&self) -> bool {
-        self.on
-    }
-
     pub fn say(&self, now: u64, line: impl FnOnce() -> String) {
         if self.on {
             let mut lines = self.lines.borrow_mut();

@@ -27,6 +27,9 @@ pub const START: u64 = 10_000_000_000_000;
 /// So many calls may be under way on top of each other; one more is answered at once.
 const DEPTH_MAX: u32 = 20;
 
+/// A seed that takes more steps than this runs in circles.
+const STEPS_MAX: u64 = 30_000_000;
+
 thread_local! {
     static WORLD: RefCell<Option<Rc<World>>> = const { RefCell::new(None) };
 }
@@ -179,6 +182,9 @@ impl World {
             let Some(Reverse((at, _, what))) = next else { break };
             self.move_to(at);
             self.happen(what);
+            if self.steps.get() > STEPS_MAX {
+                self.fail(format!("no end after {STEPS_MAX} steps"));
+            }
             if self.is_over() || over() {
                 return;
             }
