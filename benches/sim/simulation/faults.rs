@@ -193,7 +193,7 @@ impl Faults {
                 }
             }
             Fault::Mend(n) => world.member(n).way.set(Way::Open),
-            Fault::Awake(n, slept) => world.member(n).slept(slept),
+            Fault::Awake(n, slept) => world.member(n).slept(world, slept),
             Fault::Bury(n) => {
                 // Another process, on the same host: its line is as good as any.
                 let store = MemoryStore::new(&world.server);

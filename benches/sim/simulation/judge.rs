@@ -147,7 +147,8 @@ impl Judge {
 
     /// One leader for each role, and terms that grow.
     fn leaders(&self, world: &World, member: &Member) {
-        if !member.answered.replace(false) || member.dazed.get() {
+        let dazed = |it: &Member| world.now() < it.roles_dazed_until.get();
+        if !member.answered.replace(false) || dazed(member) {
             return;
         }
         let leads = |it: &Member| it.electors.borrow().as_ref().map_or(0, |it| it.leads());
@@ -158,7 +159,7 @@ impl Judge {
         self.checks.set(self.checks.get() + 1);
         for other in world.members.borrow().iter().filter(|it| it.n != member.n && !it.gone.get()) {
             let both = mine & leads(other);
-            if both != 0 && !other.dazed.get() {
+            if both != 0 && !dazed(other) {
                 let (one, two, n) = (&member.name, &other.name, both.trailing_zeros());
                 world.fail(format!("two leaders: {one} and {two} lead r{n}"));
             }

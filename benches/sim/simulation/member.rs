@@ -95,6 +95,8 @@ pub struct Member {
     pub thawed_at: Cell<u64>,
     /// Has slept on a clock that did not count it and has not heard from the store since: nothing is promised.
     pub dazed: Cell<bool>,
+    /// The same of its roles, each of which finds out by itself: until its lease is over.
+    pub roles_dazed_until: Cell<u64>,
     /// The store has answered since this was last looked at.
     pub answered: Cell<bool>,
     /// What it may poll, as last looked at.
@@ -131,10 +133,11 @@ impl Member {
         let offset = START / 2 + world.dice.below(1_000_000) * MS;
         let slept = std::sync::atomic::AtomicU64::new(0);
         let clock = Arc::new(SimClock { world: Arc::clone(&world.clock), rate, offset, slept });
-        let line = |server| -> Arc<dyn Store> {
-            Arc::new(Line::new(n, MemoryStore::new(server), world.scene.hears_changes))
+        let line = |server, of_roles: bool| -> Arc<dyn Store> {
+            let hears_changes = world.scene.hears_changes && !of_roles;
+            Arc::new(Line::new(n, MemoryStore::new(server), of_roles, hears_changes))
         };
-        let store = line(&world.server);
+        let store = line(&world.server, false);
         let own: Arc<dyn Clock> = Arc::<SimClock>::clone(&clock);
         let table =
             Arc::new(OwnershipTable::new(id.clone(), world.scene.rhythm, Arc::clone(&own), false));
@@ -156,7 +159,7 @@ impl Member {
         let reporter = Reporter::new(&table).renewals(LogRenewals::Summary);
         let tick = Duration::from_secs(10);
         let patience = Duration::from_secs(2);
-        let electors = Electors::new(world, &id, &line(&world.roles), &own);
+        let electors = Electors::new(world, &id, &line(&world.roles, true), &own);
         let member = Self {
             n,
             name: format!("{name}{n}"),
@@ -187,6 +190,7 @@ impl Member {
             frozen_until: Cell::new(0),
             thawed_at: Cell::new(0),
             dazed: Cell::new(false),
+            roles_dazed_until: Cell::new(0),
             answered: Cell::new(false),
             may: Cell::new(0),
             uncertain: RefCell::default(),
@@ -415,8 +419,10 @@ impl Member {
     }
 
     /// Paused by its hypervisor; on wakening its clock has not counted it.
-    pub fn slept(&self, nanos: u64) {
-        let gone = nanos / 1_000 * self.rate / 1_000;
+    pub fn slept(&self, world: &World, slept: u64) {
+        let life = nanos(world.scene.rhythm.lease.ttl);
+        self.roles_dazed_until.set(world.now() + life + life / 20);
+        let gone = slept / 1_000 * self.rate / 1_000;
         self.clock.slept.fetch_add(gone, std::sync::atomic::Ordering::Relaxed);
         self.dazed.set(true);
     }
