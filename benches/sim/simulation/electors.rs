@@ -17,7 +17,7 @@ use leasehold::model::{InstanceId, Role};
 use leasehold::pipeline::ownership::OwnershipTable;
 use leasehold::store::{Heard, Store};
 
-use super::member::{Member, Part};
+use super::member::{Member, Part, until_deadline};
 use super::world::World;
 
 struct Stand {
@@ -87,7 +87,8 @@ impl Electors {
         match part {
             Part::RoleRenewal => all.map(|it| it.renewal.step()).min(),
             Part::RoleExpiry => {
-                let wait = all.map(|it| it.expiry.step()).min();
+                let step = |it: &Stand| it.expiry.step().max(until_deadline(it.office.table()));
+                let wait = all.map(step).min();
                 self.wake_elector(world, member);
                 wait
             }

@@ -22,9 +22,6 @@ pub struct Line {
     hears_changes: bool,
 }
 
-/// Calls whose answers tell the server's time.
-const STAMPED: [&str; 5] = ["beat", "acquire", "renew", "verify", "publish"];
-
 /// What becomes of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
@@ -113,10 +110,6 @@ impl Line {
             }
         };
         member.answered.set(member.answered.get() | answer.is_ok());
-        // It sees by the server's time that it has slept.
-        if answer.is_ok() && !self.of_roles && STAMPED.contains(&op) {
-            member.dazed.set(false);
-        }
         world.trace.say(world.now(), || {
             let text = match &answer {
                 Ok(it) => format!("{it:?}"),
@@ -125,6 +118,20 @@ impl Line {
             let text = text.replace("EndpointId", "").replace("InstanceId", "");
             format!("{} {op}: {}", member.name, text.chars().take(300).collect::<String>())
         });
+        answer
+    }
+
+    fn stamped<T: Debug>(
+        &self,
+        op: &'static str,
+        ask: &Ask,
+        execute: impl FnOnce(&MemoryStore) -> Stamped<T>,
+    ) -> Stamped<T> {
+        let answer = self.call(op, ask.timeout, execute);
+        // It sees by the server's time that it has slept; but the times of two lives cannot be compared.
+        if !self.of_roles && answer.as_ref().is_ok_and(|it| it.answer.is_some()) {
+            world().member(self.member).dazed.set(false);
+        }
         answer
     }
 }
@@ -140,26 +147,26 @@ impl Store for Line {
     }
 
     fn beat(&self, ask: &Ask, ttl: Duration, weight: Weight) -> Stamped<Beat> {
-        self.call("beat", ask.timeout, |it| it.beat(ask, ttl, weight))
+        self.stamped("beat", ask, |it| it.beat(ask, ttl, weight))
     }
 
     fn acquire(&self, ask: &Ask, endpoints: &[EndpointId]) -> Stamped<Vec<Acquire>> {
-        self.call("acquire", ask.timeout, |it| it.acquire(ask, endpoints))
+        self.stamped("acquire", ask, |it| it.acquire(ask, endpoints))
     }
 
     fn renew(&self, ask: &Ask, items: &[RenewItem]) -> Stamped<Vec<Renew>> {
-        let answer = self.call("renew", ask.timeout, |it| it.renew(ask, items));
+        let answer = self.stamped("renew", ask, |it| it.renew(ask, items));
         let world = world();
         world.judge.renewed(&world.member(self.member), items, answer.is_ok());
         answer
     }
 
     fn verify(&self, ask: &Ask, tenures: &[Tenure]) -> Stamped<Vec<Verify>> {
-        self.call("verify", ask.timeout, |it| it.verify(ask, tenures))
+        self.stamped("verify", ask, |it| it.verify(ask, tenures))
     }
 
     fn publish(&self, ask: &Ask, publications: &[Publication]) -> Stamped<Vec<Publish>> {
-        self.call("publish", ask.timeout, |it| it.publish(ask, publications))
+        self.stamped("publish", ask, |it| it.publish(ask, publications))
     }
 
     fn release(&self, ask: &Ask, tenures: &[Tenure], wakes: &[Wake]) -> Asked<Vec<Release>> {
