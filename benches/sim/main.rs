@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
+use simulation::explorer::{Budget, Weakness, explore};
 use simulation::{Outcome, faults::KINDS, play};
 
 /// Production steps on top of each other need room.
@@ -28,6 +29,9 @@ fn main() -> ExitCode {
     let minutes = value("--minutes").map_or(10, |it| it.parse().expect("--minutes N"));
     if let Some(seed) = value("--seed") {
         return replay(seed.parse().expect("--seed N"), minutes);
+    }
+    if args.iter().any(|it| it == "--explore") {
+        return exhaust(value("--events"), value("--ticks"), value("--faults"));
     }
     let seeds = value("--seeds").unwrap_or_else(|| "1000".into());
     let (first, last) = seeds.split_once("..").unwrap_or(("0", &seeds));
@@ -51,6 +55,29 @@ fn replay(seed: u64, minutes: u64) -> ExitCode {
         }
         None => ExitCode::SUCCESS,
     }
+}
+
+fn exhaust(events: Option<String>, ticks: Option<String>, faults: Option<String>) -> ExitCode {
+    let number = |it: Option<String>, or: u8| it.map_or(or, |it| it.parse().expect("a number"));
+    let budget =
+        Budget { events: number(events, 7), ticks: number(ticks, 7), faults: number(faults, 1) };
+    let weaknesses =
+        [Weakness::None, Weakness::FastServer, Weakness::FalseWord, Weakness::NeverLate];
+    let mut sound = true;
+    for weakness in weaknesses {
+        let began = Instant::now();
+        let found = explore(budget, weakness);
+        println!(
+            "{weakness:?}: {} states, {} transitions, {} interleavings in {:.1?}; two owners: {}",
+            found.states,
+            found.transitions,
+            found.interleavings,
+            began.elapsed(),
+            found.counterexample.as_ref().map_or("never".into(), |it| it.join(" ")),
+        );
+        sound &= found.counterexample.is_none() || weakness != Weakness::None;
+    }
+    if sound { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 fn sweep(first: u64, last: u64, minutes: u64) -> ExitCode {

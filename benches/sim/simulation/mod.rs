@@ -3,6 +3,7 @@
 
 pub mod dice;
 pub mod electors;
+pub mod explorer;
 pub mod faults;
 pub mod judge;
 pub mod line;
