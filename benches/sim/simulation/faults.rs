@@ -112,8 +112,7 @@ impl Faults {
         }
         for member in world.living() {
             member.way.set(Way::Open);
-            member.frozen_until.set(member.frozen_until.get().min(world.now()));
-            member.thawed_at.set(world.now());
+            member.thaw(world);
         }
         let hosts = world.scene.instances;
         for host in 0..hosts {

@@ -52,6 +52,22 @@ pub enum Part {
 }
 
 const PARTS: usize = 14;
+const PARTS_IN_ORDER: [Part; PARTS] = [
+    Part::Heartbeat,
+    Part::Renewal,
+    Part::Expiry,
+    Part::Watch,
+    Part::Reconcile,
+    Part::Dispatch,
+    Part::Publish,
+    Part::Poller0,
+    Part::Poller1,
+    Part::RoleElector,
+    Part::RoleRenewal,
+    Part::RoleExpiry,
+    Part::RoleWatch,
+    Part::Stop,
+];
 
 /// What gets through between a process and the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -233,6 +249,18 @@ impl Member {
         let wait = nanos(wait.min(Duration::from_secs(3_600))) / 1_000 * 1_000_000 / self.rate;
         let late = if world.dice.permille(10) { world.dice.below(20 * MS) } else { 1_000 };
         self.wake(world, part, wait * 1_000 + late);
+    }
+
+    /// Goes on at once, if it stood still.
+    pub fn thaw(&self, world: &World) {
+        let now = world.now();
+        if self.frozen_until.get() > now {
+            self.frozen_until.set(now);
+            self.thawed_at.set(now);
+            for part in PARTS_IN_ORDER.iter().filter(|it| self.due[**it as usize].get() != u64::MAX) {
+                self.wake(world, *part, 0);
+            }
+        }
     }
 
     /// Whoever has something to receive wakes up.
