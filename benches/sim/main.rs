@@ -1,7 +1,7 @@
 //! `make sim`: plays random stories of a whole fleet, on all cores, and says which seeds end badly.
 //!
-//! `--seed N` replays one with its trace; `--seeds N` or `--seeds A..B` plays that many; `--minutes N` of
-//! faults in each, on average.
+//! `--seed N` replays one with its trace; `--seeds N` or `--seeds A..B` plays that many; `--faults N`
+//! in each, on average.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, clippy::print_stdout, reason = "a test")]
 #![allow(clippy::cast_precision_loss, missing_docs, unreachable_pub, reason = "a test")]
 
@@ -26,16 +26,16 @@ fn main() -> ExitCode {
         let at = args.iter().position(|it| it == name)?;
         args.get(at + 1).cloned()
     };
-    let minutes = value("--minutes").map_or(10, |it| it.parse().expect("--minutes N"));
+    let faults = value("--faults").map_or(40, |it| it.parse().expect("--faults N"));
     if let Some(seed) = value("--seed") {
-        return replay(seed.parse().expect("--seed N"), minutes);
+        return replay(seed.parse().expect("--seed N"), faults);
     }
     if args.iter().any(|it| it == "--explore") {
-        return exhaust(value("--events"), value("--ticks"), value("--faults"));
+        return exhaust(value("--events"), value("--ticks"), value("--losses"));
     }
     let seeds = value("--seeds").unwrap_or_else(|| "1000".into());
     let (first, last) = seeds.split_once("..").unwrap_or(("0", &seeds));
-    sweep(first.parse().expect("A..B"), last.parse().expect("A..B"), minutes)
+    sweep(first.parse().expect("A..B"), last.parse().expect("A..B"), faults)
 }
 
 fn on_big_stack<T: Send + 'static>(body: impl FnOnce() -> T + Send + 'static) -> T {
@@ -43,8 +43,8 @@ fn on_big_stack<T: Send + 'static>(body: impl FnOnce() -> T + Send + 'static) ->
     thread.join().expect("the simulation itself failed")
 }
 
-fn replay(seed: u64, minutes: u64) -> ExitCode {
-    let outcome = on_big_stack(move || play(seed, minutes, true));
+fn replay(seed: u64, faults: u64) -> ExitCode {
+    let outcome = on_big_stack(move || play(seed, faults, true));
     println!("{}", outcome.trace.join("\n"));
     println!("seed {seed}: {}", outcome.scene);
     println!("{} steps, {} calls, {} polls", outcome.steps, outcome.calls, outcome.polls);
@@ -57,10 +57,10 @@ fn replay(seed: u64, minutes: u64) -> ExitCode {
     }
 }
 
-fn exhaust(events: Option<String>, ticks: Option<String>, faults: Option<String>) -> ExitCode {
+fn exhaust(events: Option<String>, ticks: Option<String>, losses: Option<String>) -> ExitCode {
     let number = |it: Option<String>, or: u8| it.map_or(or, |it| it.parse().expect("a number"));
     let budget =
-        Budget { events: number(events, 7), ticks: number(ticks, 7), faults: number(faults, 1) };
+        Budget { events: number(events, 4), ticks: number(ticks, 6), faults: number(losses, 1) };
     let weaknesses =
         [Weakness::None, Weakness::FastServer, Weakness::FalseWord, Weakness::NeverLate];
     let mut sound = true;
@@ -80,7 +80,7 @@ fn exhaust(events: Option<String>, ticks: Option<String>, faults: Option<String>
     if sound { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn sweep(first: u64, last: u64, minutes: u64) -> ExitCode {
+fn sweep(first: u64, last: u64, faults: u64) -> ExitCode {
     let began = Instant::now();
     let next = std::sync::Arc::new(AtomicU64::new(first));
     let (report, reports) = channel::<Outcome>();
@@ -90,7 +90,7 @@ fn sweep(first: u64, last: u64, minutes: u64) -> ExitCode {
         let body = move || {
             loop {
                 let seed = next.fetch_add(1, Ordering::Relaxed);
-                if seed >= last || report.send(play(seed, minutes, false)).is_err() {
+                if seed >= last || report.send(play(seed, faults, false)).is_err() {
                     return;
                 }
             }
@@ -120,7 +120,7 @@ fn sweep(first: u64, last: u64, minutes: u64) -> ExitCode {
     for (seed, why) in &total.failed {
         println!("seed {seed} fails: {why}");
     }
-    println!("replay with: make sim SEED={} MINUTES={minutes}", total.failed[0].0);
+    println!("replay with: make sim SEED={} FAULTS={faults}", total.failed[0].0);
     ExitCode::FAILURE
 }
 

@@ -40,10 +40,10 @@ pub struct Outcome {
     pub faults: Vec<u64>,
 }
 
-/// Plays one seed: `minutes` of faults on average, and then the end.
-pub fn play(seed: u64, minutes: u64, traced: bool) -> Outcome {
+/// Plays one seed: so many faults on average, and then the end.
+pub fn play(seed: u64, faults: u64, traced: bool) -> Outcome {
     let dice = Dice::new(seed ^ 0x005c_e4e5);
-    let scene = Scene::new(&dice, minutes);
+    let scene = Scene::new(&dice, faults);
     let mut outcome = Outcome { seed, scene: format!("{scene:?}"), ..Outcome::default() };
     let world = World::begin(scene, seed, traced);
     rest::story(&world, &mut outcome);

@@ -33,9 +33,11 @@ pub struct Scene {
 }
 
 impl Scene {
-    /// By chance; `minutes` of faults, on average.
-    pub fn new(dice: &Dice, minutes: u64) -> Self {
-        let ttl = Duration::from_secs(*dice.pick(&[3, 6, 10, 30]));
+    /// By chance; with so many faults, on average.
+    pub fn new(dice: &Dice, faults: u64) -> Self {
+        let ttl = Duration::from_secs(*dice.pick(&[3, 3, 3, 6, 10, 30]));
+        let fault_gap = ttl * u32::try_from(dice.between(1, 10)).unwrap_or(1) / 10;
+        let faults = u32::try_from(dice.between(faults / 2, faults * 3 / 2)).unwrap_or(1);
         let beat = if dice.permille(500) { ttl } else { ttl.min(Duration::from_secs(6)) / 2 };
         let timeout = (ttl.min(beat) / 10).min(Duration::from_secs(2));
         let endpoints = if dice.permille(700) { 12 } else { 50 };
@@ -57,10 +59,10 @@ impl Scene {
             poll_interval: Duration::from_millis(*dice.pick(&[1_000, 5_000, 10_000])),
             rates: if spread { (slowest, fastest.max(1_000_000)) } else { (1_000_000, 1_000_000) },
             clock_goes_back: dice.permille(300),
-            fault_gap: ttl * u32::try_from(dice.between(1, 20)).unwrap_or(1) / 5,
+            fault_gap,
             mishaps: *dice.pick(&[0, 5, 50, 200]),
             latency_us: *dice.pick(&[300, 1_000, 10_000, 60_000]),
-            faults_for: Duration::from_secs(minutes * dice.between(30, 90)),
+            faults_for: fault_gap * faults,
             hears_changes: dice.permille(800),
         }
     }

@@ -368,15 +368,22 @@ impl State {
 
     pub(crate) fn forget_expired(&mut self, clock: &ManualClock) {
         let now = self.now_us(clock);
-        self.data.leases.retain(|_, it| it.1 > now);
-        self.data.asks.retain(|_, it| it.1 > now);
-        self.data.beats.retain(|_, it| it.1 > now);
+        forget(&mut self.data.leases, now);
+        forget(&mut self.data.asks, now);
+        forget(&mut self.data.beats, now);
         // Nobody is told: Redis may take its time to notice that a key has expired.
-        self.data.nodes.retain(|_, it| it.1 > now);
+        forget(&mut self.data.nodes, now);
     }
 
     fn tell_session(&mut self, suffix: &str) {
         let sessions = vec![suffix.to_owned()];
         self.tell(&Heard::Changed(Changes { sessions, ..Changes::default() }));
+    }
+}
+
+/// Seldom anything has expired, and to look for it first is cheaper.
+fn forget<K: Ord, T>(map: &mut BTreeMap<K, (T, u64)>, now: u64) {
+    if map.values().any(|it| it.1 <= now) {
+        map.retain(|_, it| it.1 > now);
     }
 }
