@@ -25,6 +25,12 @@ impl Sight {
         let gone = micros(now.since(self.asked_at));
         self.server_us + gone + gone * u64::from(Term::RATE_PERCENT) / 100
     }
+
+    /// How far the server's clock has run ahead of that, if it has.
+    fn ahead(self, now: Moment, stamp: &Stamp) -> Option<Duration> {
+        let limit = self.latest_us(now) + micros(STEP_TOLERANCE);
+        (stamp.server_us > limit).then(|| Duration::from_micros(stamp.server_us - limit))
+    }
 }
 
 /// What one instance knows about the store it talks to.
@@ -89,6 +95,9 @@ impl Witness {
             return seen; // an old connection's last word
         }
         if stamp.epoch > self.epoch {
+            // Another life may be another machine, whose clock says nothing about that of the first. But it
+            // may be the same, and then we have slept or it was stepped: to ask again costs little.
+            seen.ran_ahead = self.sight.filter(|_| !self.suspect).and_then(|it| it.ahead(now, stamp));
             self.epoch = stamp.epoch;
             self.sight = None;
             self.suspect = false;
@@ -98,12 +107,9 @@ impl Witness {
             left => now + left + left * Term::RATE_PERCENT / 100,
         };
         let sight = Sight { asked_at, server_us: stamp.server_us };
-        if let Some(before) = self.sight {
-            let limit = before.latest_us(now) + micros(STEP_TOLERANCE);
-            if stamp.server_us > limit {
-                self.suspect = true;
-                seen.ran_ahead = Some(Duration::from_micros(stamp.server_us - limit));
-            }
+        if let Some(ahead) = self.sight.and_then(|it| it.ahead(now, stamp)) {
+            self.suspect = true;
+            seen.ran_ahead = Some(ahead);
         }
         // The sight that promises least is the most recent knowledge; a clock set back promises less.
         if self.sight.is_none_or(|it| sight.latest_us(now) <= it.latest_us(now)) {
@@ -177,6 +183,17 @@ mod tests {
         let told = it.observe(at(2_030), at(2_040), &stamp(2, 521_030));
         assert_eq!((told, it.epoch()), (Revelation::default(), Epoch(2)));
         assert!(!it.ask(at(2_050), TTL).suspect);
+    }
+
+    /// R5: whoever slept while a new epoch began learns both from the same answer. Found by simulation.
+    #[test]
+    fn a_clock_that_ran_ahead_is_seen_across_epochs_too() {
+        let mut it = witness();
+        let slept = it.observe(at(2_000), at(2_010), &stamp(2, 521_000));
+        assert!(slept.ran_ahead.is_some_and(|ahead| ahead > Duration::from_secs(19)));
+        assert!(!it.ask(at(2_020), TTL).suspect, "this epoch began after it");
+        assert_eq!(it.observe(at(2_020), at(2_030), &stamp(2, 521_020)), Revelation::default());
+        assert_eq!(it.observe(at(3_000), at(3_010), &stamp(3, 400_000)), Revelation::default());
     }
 
     #[test]

@@ -51,6 +51,8 @@ mod poll_command;
 mod requirements;
 /// R1–R14 on the in-memory cluster: one test a clause.
 mod rules;
+/// A short run of the simulator, and of the explorer of the small case.
+mod simulated;
 /// US3: never two pollers, real processes.
 mod single_poller;
 /// `leasehold status`, on real fleets and on what strangers left in Redis.

@@ -68,7 +68,9 @@ pub struct Faults {
     stepped_at: Cell<u64>,
     /// Until when something may be executed that was sent long before.
     pub late_until: Cell<u64>,
+    /// Down, or demoted.
     server_is_away: Cell<bool>,
+    server_is_down: Cell<bool>,
 }
 
 impl Faults {
@@ -86,6 +88,7 @@ impl Faults {
             stepped_at: Cell::new(0),
             late_until: Cell::new(0),
             server_is_away: Cell::new(false),
+            server_is_down: Cell::new(false),
         }
     }
 
@@ -124,7 +127,7 @@ impl Faults {
         // Somebody has to be given something.
         let takes = |it: &Rc<Member>| it.weight > 0 && !it.stopping.get();
         if !world.living().iter().any(takes) {
-            start(world, HOSTS.len() - 1);
+            Member::start(world, HOSTS[HOSTS.len() - 1], 1_000_000, 1);
         }
         let takers: Vec<String> =
             world.living().iter().filter(|it| takes(it)).map(|it| it.name[..1].into()).collect();
@@ -159,6 +162,7 @@ impl Faults {
 
     fn revive(&self, world: &World, memory: Memory) {
         self.server_is_away.set(false);
+        self.server_is_down.set(false);
         let everything = Self::snapshot(world);
         let old = self.old.borrow().clone();
         let from = match memory {
@@ -199,10 +203,11 @@ impl Faults {
                 let _ = store.bury(&world.member(n).id, true, Duration::from_secs(1));
                 world.ring();
             }
-            Fault::ServerRestarts(memory) if self.server_is_away.get() => {
+            Fault::ServerRestarts(memory) if self.server_is_down.get() => {
                 self.revive(world, memory);
             }
-            Fault::Promotion => {
+            // Nobody is promoted while the server is down: it comes back by itself.
+            Fault::Promotion if !self.server_is_down.get() => {
                 self.server_is_away.set(false);
                 if let Some((polls, roles)) = self.replica.take() {
                     world.server.fail_over(&polls);
@@ -211,7 +216,7 @@ impl Faults {
                 }
             }
             Fault::Sessions => self.put_sessions(world),
-            Fault::ServerRestarts(_) => (),
+            Fault::ServerRestarts(_) | Fault::Promotion => (),
         }
     }
 
@@ -227,7 +232,8 @@ impl Faults {
         let away = self.server_is_away.get();
         let last = scene.step_ahead_max();
         let too_soon = world.now() < self.stepped_at.get() + 3 * nanos(scene.hold_off());
-        let skip = (forgets && scene.clock_goes_back)
+        // Whoever sleeps unawares while the server's clock goes back cannot know.
+        let skip = ((forgets || kind == 4) && scene.clock_goes_back)
             || (kind == 15 && !scene.clock_goes_back)
             || (kind == 16 && (too_soon || last < Duration::from_millis(2)))
             || (away && (9..=19).contains(&kind))
@@ -323,6 +329,7 @@ impl Faults {
             9..=11 => {
                 let memory = [Memory::Nothing, Memory::Old, Memory::Everything][kind - 9];
                 self.server_is_away.set(true);
+                self.server_is_down.set(true);
                 world.server.crash();
                 world.roles.crash();
                 world.after(span, Happening::Fault(Fault::ServerRestarts(memory)));

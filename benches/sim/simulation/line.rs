@@ -128,8 +128,8 @@ impl Line {
         execute: impl FnOnce(&MemoryStore) -> Stamped<T>,
     ) -> Stamped<T> {
         let answer = self.call(op, ask.timeout, execute);
-        // It sees by the server's time that it has slept; but the times of two lives cannot be compared.
-        if !self.of_roles && answer.as_ref().is_ok_and(|it| it.answer.is_some()) {
+        // It sees by the server's time that it has slept.
+        if !self.of_roles && answer.is_ok() {
             world().member(self.member).dazed.set(false);
         }
         answer
