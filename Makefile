@@ -5,7 +5,7 @@ PREFIX ?= /usr/local
 UNITS   = $(DESTDIR)$(PREFIX)/lib/systemd/system
 ETC     = $(DESTDIR)/etc/leasehold
 
-.PHONY: help build test lint doc deps bench rolling mutants ci demo picture setup install uninstall
+.PHONY: help build test lint doc deps bench rolling sim explore mutants ci demo picture setup install uninstall
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -35,6 +35,17 @@ bench: setup ## what a renewal, a plan and discovery cost (2 minutes)
 
 rolling: setup ## 10,000 endpoints: rolling restart, mass lapse, default timings (5 minutes)
 	$(CARGO) bench --locked --bench rolling
+
+SEEDS  ?= 1000
+FAULTS ?= 40
+# Without TLS, which nothing here uses: half the time to build.
+SIM     = $(CARGO) bench --locked --no-default-features --bench sim --
+
+sim: ## random stories of a whole fleet in memory: SEEDS=1000 of FAULTS=40 each, or SEED=n with its trace
+	$(SIM) $(if $(SEED),--seed $(SEED),--seeds $(SEEDS)) --faults $(FAULTS)
+
+explore: ## every interleaving of the small case: EVENTS=3, TICKS=6
+	$(SIM) --explore --events $(or $(EVENTS),3) --ticks $(or $(TICKS),6)
 
 mutants: setup ## plant deliberate bugs one by one, and see which test notices (15 minutes)
 	scripts/mutants

@@ -170,7 +170,9 @@ fn set_quotas(seats: &mut [Seat<'_>], endpoints: usize, total: u64) {
         (0..seats.len()).filter(|it| share(seats[*it].weight) % total > 0).collect();
     rest.sort_by_key(|it| {
         let seat = &seats[*it];
-        let (remainder, held) = (share(seat.weight) % total, seat.held);
+        // Whoever holds more than that may hold any number more: leases are on their way, and the choice
+        // must not change with each of them.
+        let (remainder, held) = (share(seat.weight) % total, seat.held.min(seat.quota + 1));
         (Reverse(held > seat.quota), Reverse(remainder), Reverse(held), Reverse(seat.hash), *it)
     });
     for index in rest.into_iter().take(usize::try_from(open).unwrap_or(usize::MAX)) {

@@ -57,6 +57,8 @@ mod requirements;
 mod rules;
 /// Stored sessions and drains, as people change them.
 mod sessions;
+/// A short run of the simulator, and of the explorer of the small case.
+mod simulated;
 /// US3: never two pollers, real processes.
 mod single_poller;
 /// `leasehold status`, on real fleets and on what strangers left in Redis.

@@ -67,6 +67,27 @@ fn a_join_moves_just_what_the_newcomer_gets() {
     assert_eq!(moved, 3, "{:?}", counts(&view));
 }
 
+/// G6: leases move one by one, and everybody plans anew after each. Found by simulation.
+#[test]
+fn a_join_moves_no_more_when_it_is_planned_anew_after_every_move() {
+    for (before, endpoints, least) in [(4, 36, 7), (3, 30, 7), (5, 50, 8)] {
+        let mut view = settled(before, endpoints);
+        view.set_instances(&fleet(before + 1));
+        let mut moved = 0;
+        loop {
+            let owners = fleet(before);
+            // The one that holds most gives first, so that nobody stays ahead.
+            let gives = |it: &InstanceId| plan(&view, it).heirs.into_iter().next();
+            let most = owners.iter().filter(|it| gives(&it.0).is_some());
+            let Some(giver) = most.max_by_key(|it| view.owned_by(&it.0).len()) else { break };
+            let (endpoint, heir) = gives(&giver.0).unwrap();
+            view.set_owner(&endpoint, Some(&heir));
+            moved += 1;
+        }
+        assert_eq!(moved, least, "{endpoints} on {before} and one: {:?}", counts(&view));
+    }
+}
+
 /// G6: what a leaver had is shared out and nothing else moves.
 #[test]
 fn a_leave_moves_just_what_the_leaver_had() {

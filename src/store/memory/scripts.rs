@@ -297,10 +297,12 @@ impl State {
 
     /// Tells everybody who listens.
     pub(crate) fn tell(&mut self, news: &Heard) {
+        self.told = true;
         self.ears.values_mut().for_each(|it| it.push_back(news.clone()));
     }
 
     pub(crate) fn say(&mut self, wakes: &[Wake]) {
+        self.told = true;
         for wake in wakes {
             for (instance, words) in &mut self.ears {
                 if wake.to.as_ref().is_none_or(|to| to == instance) {

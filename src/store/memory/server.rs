@@ -25,6 +25,10 @@ type Deed = Box<dyn FnOnce(&mut State, &ManualClock) + Send>;
 
 pub(crate) struct State {
     pub(crate) up: bool,
+    /// Demoted: it answers what only reads, and refuses the rest.
+    read_only: bool,
+    /// Somebody was told something since this was last asked.
+    pub(crate) told: bool,
     /// What is leased here are roles.
     pub(crate) of_roles: bool,
     pub(crate) replid: u64,
@@ -85,6 +89,21 @@ pub(crate) struct EpochHash {
     pub(crate) heartbeat_ttl: Duration,
 }
 
+/// What a replica answers, too.
+const READS: [&str; 11] = [
+    "inspect",
+    "asks",
+    "session_names",
+    "sessions",
+    "instances",
+    "nodes",
+    "owners",
+    "waning",
+    "role_names",
+    "listen",
+    "hear",
+];
+
 const WALL_START_US: i64 = 1_700_000_000_000_000;
 
 impl MemoryServer {
@@ -101,6 +120,8 @@ impl MemoryServer {
     fn of(clock: &Arc<ManualClock>, of_roles: bool) -> Arc<Self> {
         let state = State {
             up: true,
+            read_only: false,
+            told: false,
             of_roles,
             replid: 1,
             wall_ahead_us: WALL_START_US,
@@ -133,6 +154,7 @@ impl MemoryServer {
         state.data = from.map(|it| it.0.clone()).unwrap_or_default();
         state.replid += 1;
         state.up = true;
+        state.read_only = false;
     }
 
     /// A replica that has only what `from` holds becomes master. Connections live on.
@@ -140,6 +162,22 @@ impl MemoryServer {
         let mut state = self.state.lock();
         state.data = from.0.clone();
         state.replid += 1;
+        state.read_only = false;
+    }
+
+    /// Becomes a replica, until it is promoted by [`Self::fail_over`]. What arrives late is refused, too.
+    pub fn demote(&self) {
+        self.state.lock().read_only = true;
+    }
+
+    /// Deletes what it knows of its own life, as an eviction might.
+    pub fn delete_epoch(&self) {
+        self.state.lock().data.epoch = None;
+    }
+
+    /// Whether somebody who listens was told something since this was last asked.
+    pub fn has_told(&self) -> bool {
+        std::mem::take(&mut self.state.lock().told)
     }
 
     /// Everything it has now.
@@ -281,6 +319,10 @@ impl MemoryServer {
             let (target, reason) = ("the store".into(), "connection refused".into());
             return Err(StoreError { op, target, fault: Fault::Unreachable, reason });
         }
+        if state.read_only && !READS.contains(&op) {
+            let (target, reason) = ("the store".into(), "READONLY this server is a replica".into());
+            return Err(StoreError { op, target, fault: Fault::Refused, reason });
+        }
         state.journal.push(op);
         deed(&mut state, &self.clock)
     }
@@ -308,11 +350,14 @@ impl MemoryServer {
     pub fn catch_up(&self) {
         let now = self.clock.now();
         let mut state = self.state.lock();
+        if state.later.is_empty() {
+            return;
+        }
         let (due, later) = std::mem::take(&mut state.later).into_iter().partition(|it| it.0 <= now);
         state.later = later;
         let due: Vec<(Moment, Deed)> = due;
-        for (_, deed) in due {
-            deed(&mut state, &self.clock);
+        if !state.read_only {
+            due.into_iter().for_each(|(_, deed)| deed(&mut state, &self.clock));
         }
     }
 }
@@ -325,15 +370,22 @@ impl State {
 
     pub(crate) fn forget_expired(&mut self, clock: &ManualClock) {
         let now = self.now_us(clock);
-        self.data.leases.retain(|_, it| it.1 > now);
-        self.data.asks.retain(|_, it| it.1 > now);
-        self.data.beats.retain(|_, it| it.1 > now);
+        forget(&mut self.data.leases, now);
+        forget(&mut self.data.asks, now);
+        forget(&mut self.data.beats, now);
         // Nobody is told: Redis may take its time to notice that a key has expired.
-        self.data.nodes.retain(|_, it| it.1 > now);
+        forget(&mut self.data.nodes, now);
     }
 
     fn tell_session(&mut self, suffix: &str) {
         let sessions = vec![suffix.to_owned()];
         self.tell(&Heard::Changed(Changes { sessions, ..Changes::default() }));
+    }
+}
+
+/// Seldom anything has expired, and to look for it first is cheaper.
+fn forget<K: Ord, T>(map: &mut BTreeMap<K, (T, u64)>, now: u64) {
+    if map.values().any(|it| it.1 <= now) {
+        map.retain(|_, it| it.1 > now);
     }
 }

@@ -1,0 +1,164 @@
+//! The roles a process stands for: the production steps of `election`, put together as its hub does.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, bounded, unbounded};
+use leasehold::clock::Clock;
+use leasehold::daemon::expiry::Expiry;
+use leasehold::daemon::reconcile::Nudge;
+use leasehold::daemon::renewal::Renewal;
+use leasehold::daemon::watch::Watch;
+use leasehold::election::Candidacy;
+use leasehold::election::candidate::Candidate;
+use leasehold::election::office::Office;
+use leasehold::model::{InstanceId, Role};
+use leasehold::pipeline::ownership::OwnershipTable;
+use leasehold::store::{Heard, Store};
+
+use super::member::{Member, Part, until_deadline};
+use super::world::World;
+
+struct Stand {
+    office: Arc<Office>,
+    candidate: RefCell<Candidate>,
+    renewal: Renewal,
+    expiry: Expiry,
+    introduced: std::cell::Cell<bool>,
+}
+
+pub struct Electors {
+    stands: Vec<Stand>,
+    watch: RefCell<Watch>,
+    said: Receiver<Nudge>,
+    poked: Receiver<()>,
+}
+
+impl Electors {
+    /// None where a scene has no roles.
+    pub fn new(
+        world: &World,
+        id: &InstanceId,
+        line: &Arc<dyn Store>,
+        clock: &Arc<dyn Clock>,
+    ) -> Option<Self> {
+        let scene = &world.scene;
+        if scene.roles == 0 {
+            return None;
+        }
+        let (poke, poked) = bounded(1);
+        let (words, said) = unbounded();
+        let timeout = scene.rhythm.store_timeout;
+        let stand = |n: usize| {
+            let candidacy = Candidacy {
+                role: Role::parse(&format!("r{n}")).expect("legal"),
+                ttl: scene.rhythm.lease.ttl,
+                heartbeat_interval: scene.rhythm.renew_interval,
+                election_interval: Duration::from_secs(15),
+                startup_jitter: Duration::ZERO,
+                priority: u32::try_from(world.dice.below(3).saturating_sub(1)).unwrap_or(0),
+                stands: true,
+                store_timeout: timeout,
+            };
+            let table =
+                OwnershipTable::of_role(id.clone(), candidacy.rhythm(), Arc::clone(clock), false);
+            let table = Arc::new(table);
+            let office = Office::new(candidacy.role.clone(), Arc::clone(&table), poke.clone());
+            Stand {
+                candidate: RefCell::new(Candidate::new(
+                    Arc::clone(&office),
+                    Arc::clone(line),
+                    candidacy,
+                )),
+                renewal: Renewal::new(Arc::clone(line), Arc::clone(&table), Arc::clone(&office)),
+                expiry: Expiry::new(table, Arc::clone(&office)),
+                office,
+                introduced: std::cell::Cell::new(false),
+            }
+        };
+        let nudge = move |nudge| drop(words.send(nudge));
+        let watch = RefCell::new(Watch::new(Arc::clone(line), id.clone(), timeout, nudge));
+        Some(Self { stands: (0..scene.roles).map(stand).collect(), watch, said, poked })
+    }
+
+    pub fn step(&self, world: &World, member: &Member, part: Part) -> Option<Duration> {
+        let all = self.stands.iter();
+        match part {
+            Part::RoleRenewal => all.map(|it| it.renewal.step()).min(),
+            Part::RoleExpiry => {
+                let step = |it: &Stand| it.expiry.step().max(until_deadline(it.office.table()));
+                let wait = all.map(step).min();
+                self.wake_elector(world, member);
+                wait
+            }
+            Part::RoleWatch => {
+                let mut watch = self.watch.borrow_mut();
+                let wait = watch.step();
+                let mut before = 0;
+                while self.said.len() > before {
+                    before = self.said.len();
+                    watch.step();
+                }
+                self.wake_elector(world, member);
+                Some(if wait.is_zero() { Duration::from_secs(2) } else { wait })
+            }
+            _ => Some(self.elect()),
+        }
+    }
+
+    /// As `Elector::run` does.
+    fn elect(&self) -> Duration {
+        while self.poked.try_recv().is_ok() {}
+        let nudges: Vec<Nudge> = self.said.try_iter().collect();
+        let mut wait = Duration::from_secs(1);
+        for stand in &self.stands {
+            let mut candidate = stand.candidate.borrow_mut();
+            if !stand.introduced.get() {
+                stand.introduced.set(candidate.introduce().is_ok());
+                wait = wait.min(stand.office.table().rhythm().retry_interval());
+            }
+            for nudge in &nudges {
+                match nudge {
+                    Nudge::Heard(Heard::Word(word)) => candidate.hear(word),
+                    _ => candidate.look_now(),
+                }
+            }
+            if stand.introduced.get() && !candidate.is_finished() {
+                wait = wait.min(candidate.step());
+            }
+        }
+        // One that is poked has something to do at once.
+        if self.poked.is_empty() { wait } else { Duration::ZERO }
+    }
+
+    fn wake_elector(&self, world: &World, member: &Member) {
+        if !self.poked.is_empty() || !self.said.is_empty() {
+            member.wake(world, Part::RoleElector, 0);
+        }
+    }
+
+    pub fn stop(&self) {
+        self.stands.iter().for_each(|it| it.office.stop());
+    }
+
+    pub fn is_finished(&self) -> bool {
+        self.stands
+            .iter()
+            .all(|it| it.candidate.try_borrow().is_ok_and(|candidate| candidate.is_finished()))
+    }
+
+    pub fn resign(&self) {
+        self.stands.iter().for_each(|it| it.office.resign(None));
+    }
+
+    /// Which roles it may act as leader of, a bit each.
+    pub fn leads(&self) -> u64 {
+        let bit = |(n, it): (usize, &Stand)| u64::from(it.office.is_leader()) << n;
+        self.stands.iter().enumerate().map(bit).sum()
+    }
+
+    pub fn terms(&self) -> Vec<Option<u64>> {
+        self.stands.iter().map(|it| it.office.term().map(|it| it.0)).collect()
+    }
+}

@@ -1,0 +1,425 @@
+//! What goes wrong, and when it is over.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::Duration;
+
+use leasehold::store::Store;
+use leasehold::store::memory::{MemoryStore, Snapshot};
+
+use super::member::{Member, Part, Way};
+use super::world::{Happening, MS, World, nanos};
+
+/// Names of hosts.
+pub const HOSTS: [&str; 9] = ["a", "b", "c", "d", "e", "f", "g", "h", "z"];
+/// What an application wants of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    Polled,
+    Paused,
+    Gone,
+}
+
+/// Something goes wrong, or is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Fault {
+    /// The next one, by chance.
+    Any,
+    /// A process is started on this host, if there is none.
+    Start(usize),
+    Mend(usize),
+    /// It wakes from a pause that its clock did not count.
+    Awake(usize, u64),
+    /// What a dead process left is given back (`ExecStopPost`).
+    Bury(usize),
+    ServerRestarts(Memory),
+    Promotion,
+    /// The application stores its sessions again.
+    Sessions,
+}
+
+/// What a server remembers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Memory {
+    Nothing,
+    Old,
+    Everything,
+}
+
+/// Kinds of faults, for the count of what was played.
+pub const KINDS: [&str; 24] = [
+    "crash",
+    "stop",
+    "freeze",
+    "suspend",
+    "pause that no clock counts",
+    "partition",
+    "one-way: requests",
+    "one-way: replies",
+    "weather",
+    "server restarts empty",
+    "server restarts from an old snapshot",
+    "server restarts with everything",
+    "failover that loses writes",
+    "demotion",
+    "FLUSHALL",
+    "server clock back",
+    "server clock ahead",
+    "epoch evicted",
+    "lease evicted",
+    "heartbeat evicted",
+    "session added, paused, removed",
+    "drain",
+    "line breaks, roles resigned",
+    "words lost",
+];
+
+pub struct Faults {
+    pub calm: Cell<bool>,
+    pub mishaps: Cell<u64>,
+    pub latency_us: Cell<u64>,
+    pub wanted: RefCell<Vec<Wanted>>,
+    pub drained: RefCell<Vec<bool>>,
+    pub counts: RefCell<Vec<u64>>,
+    words_lost: Cell<u64>,
+    replica: RefCell<Option<(Snapshot, Snapshot)>>,
+    old: RefCell<Option<(Snapshot, Snapshot)>>,
+    stepped_at: Cell<u64>,
+    /// Until when something may be executed that was sent long before.
+    pub late_until: Cell<u64>,
+    /// Down, or demoted.
+    server_is_away: Cell<bool>,
+    server_is_down: Cell<bool>,
+}
+
+impl Faults {
+    pub fn new(endpoints: usize) -> Self {
+        Self {
+            calm: Cell::new(true),
+            mishaps: Cell::new(0),
+            latency_us: Cell::new(300),
+            wanted: RefCell::new(vec![Wanted::Polled; endpoints]),
+            drained: RefCell::new(vec![false; HOSTS.len()]),
+            counts: RefCell::new(vec![0; KINDS.len()]),
+            words_lost: Cell::new(0),
+            replica: RefCell::default(),
+            old: RefCell::default(),
+            stepped_at: Cell::new(0),
+            late_until: Cell::new(0),
+            server_is_away: Cell::new(false),
+            server_is_down: Cell::new(false),
+        }
+    }
+
+    pub fn loses_word(&self, world: &World) -> bool {
+        self.words_lost.get() > 0 && world.dice.permille(self.words_lost.get())
+    }
+
+    /// From now on things go wrong.
+    pub fn begin(&self, world: &World) {
+        self.calm.set(false);
+        self.latency_us.set(world.scene.latency_us);
+        world.after(0, Happening::Fault(Fault::Any));
+    }
+
+    /// From now on nothing does: everything stands, everybody runs, nobody is cut off.
+    pub fn end(&self, world: &World) {
+        self.calm.set(true);
+        world.trace.say(world.now(), || "--- nothing goes wrong any more".into());
+        self.mishaps.set(0);
+        self.words_lost.set(0);
+        self.latency_us.set(300);
+        if self.server_is_away.replace(false) {
+            self.revive(world, Memory::Everything);
+        }
+        for member in world.living() {
+            member.way.set(Way::Open);
+            member.thaw(world);
+        }
+        let hosts = world.scene.instances;
+        for host in 0..hosts {
+            let running = host_of(world, host).is_some();
+            if !running && (host < 2 || world.dice.permille(500)) {
+                start(world, host);
+            }
+        }
+        // Somebody has to be given something.
+        let takes = |it: &Rc<Member>| it.weight > 0 && !it.stopping.get();
+        if !world.living().iter().any(takes) {
+            Member::start(world, HOSTS[HOSTS.len() - 1], 1_000_000, 1);
+        }
+        let takers: Vec<String> =
+            world.living().iter().filter(|it| takes(it)).map(|it| it.name[..1].into()).collect();
+        let mut drained = self.drained.borrow_mut();
+        let is_taker = |n: usize| takers.iter().any(|it| it == HOSTS[n]);
+        if !(0..HOSTS.len()).any(|it| is_taker(it) && !drained[it]) {
+            drained.fill(false);
+        }
+        drop(drained);
+        self.put_sessions(world);
+    }
+
+    /// What the application and the operator have stored.
+    pub fn put_sessions(&self, world: &World) {
+        for (n, wanted) in self.wanted.borrow().iter().enumerate() {
+            let (id, paused) = (format!("e{n}"), *wanted == Wanted::Paused);
+            let json = format!(r#"{{"id":"{id}","address":"127.0.0.1:1","isPaused":{paused}}}"#);
+            match wanted {
+                Wanted::Gone => world.server.remove_session(&id),
+                _ => world.server.put_session(&id, json.as_bytes()),
+            }
+        }
+        for (host, drained) in self.drained.borrow().iter().enumerate() {
+            world.server.set_drain(HOSTS[host], *drained);
+        }
+        world.ring();
+    }
+
+    fn snapshot(world: &World) -> (Snapshot, Snapshot) {
+        (world.server.snapshot(), world.roles.snapshot())
+    }
+
+    fn revive(&self, world: &World, memory: Memory) {
+        self.server_is_away.set(false);
+        self.server_is_down.set(false);
+        let everything = Self::snapshot(world);
+        let old = self.old.borrow().clone();
+        let from = match memory {
+            Memory::Nothing => None,
+            Memory::Old => old,
+            Memory::Everything => Some(everything),
+        };
+        world.server.restart(from.as_ref().map(|it| &it.0));
+        world.roles.restart(from.as_ref().map(|it| &it.1));
+        if memory != Memory::Everything {
+            world.after(world.dice.skewed(3_000) * MS, Happening::Fault(Fault::Sessions));
+        }
+    }
+
+    pub fn happen(&self, world: &World, fault: Fault) {
+        if self.calm.get() && !matches!(fault, Fault::Bury(_)) {
+            return;
+        }
+        if fault != Fault::Any {
+            world.trace.say(world.now(), || format!("--- {fault:?}"));
+        }
+        match fault {
+            Fault::Any => {
+                self.any(world);
+                let gap = nanos(world.scene.fault_gap);
+                world.after(world.dice.below(2 * gap), Happening::Fault(Fault::Any));
+            }
+            Fault::Start(host) => {
+                if host_of(world, host).is_none() {
+                    start(world, host);
+                }
+            }
+            Fault::Mend(n) => world.member(n).way.set(Way::Open),
+            Fault::Awake(n, slept) => world.member(n).slept(world, slept),
+            Fault::Bury(n) => {
+                // Another process, on the same host: its line is as good as any.
+                let store = MemoryStore::new(&world.server);
+                let _ = store.bury(&world.member(n).id, true, Duration::from_secs(1));
+                world.ring();
+            }
+            Fault::ServerRestarts(memory) if self.server_is_down.get() => {
+                self.revive(world, memory);
+            }
+            // Nobody is promoted while the server is down: it comes back by itself.
+            Fault::Promotion if !self.server_is_down.get() => {
+                self.server_is_away.set(false);
+                if let Some((polls, roles)) = self.replica.take() {
+                    world.server.fail_over(&polls);
+                    world.roles.fail_over(&roles);
+                    world.after(world.dice.skewed(2_000) * MS, Happening::Fault(Fault::Sessions));
+                }
+            }
+            Fault::Sessions => self.put_sessions(world),
+            Fault::ServerRestarts(_) | Fault::Promotion => (),
+        }
+    }
+
+    /// One of them, by chance.
+    fn any(&self, world: &World) {
+        let (dice, scene) = (&world.dice, &world.scene);
+        let living = world.living();
+        if living.is_empty() {
+            return start(world, 0);
+        }
+        let kind = usize::try_from(dice.below(KINDS.len() as u64)).unwrap_or(0);
+        let forgets = [9, 10, 12, 14, 17].contains(&kind);
+        let away = self.server_is_away.get();
+        let last = scene.step_ahead_max();
+        let too_soon = world.now() < self.stepped_at.get() + 3 * nanos(scene.hold_off());
+        // Whoever sleeps unawares while the server's clock goes back cannot know.
+        let skip = ((forgets || kind == 4) && scene.clock_goes_back)
+            || (kind == 15 && !scene.clock_goes_back)
+            || (kind == 16 && (too_soon || last < Duration::from_millis(2)))
+            || (away && (9..=19).contains(&kind))
+            // What nobody promises: seldom, because it excuses what follows.
+            || ([4, 18, 19].contains(&kind) && !dice.permille(250));
+        if skip {
+            return;
+        }
+        self.counts.borrow_mut()[kind] += 1;
+        let member = Rc::clone(dice.pick(&living));
+        let ttl = nanos(scene.rhythm.lease.ttl);
+        // Up to two lives of a lease, short ones more often.
+        let span = dice.skewed(2 * ttl / MS) * MS;
+        let name = &member.name;
+        world.trace.say(world.now(), || format!("--- {}: {name}, {} ms", KINDS[kind], span / MS));
+        match kind {
+            0..=8 | 22 => self.befall(world, &member, kind, span),
+            9..=17 => self.befall_server(world, kind, span),
+            18 | 19 => self.evict(world, &member, kind),
+            20 => {
+                let n = usize::try_from(dice.below(scene.endpoints as u64)).unwrap_or(0);
+                let wanted = [Wanted::Polled, Wanted::Polled, Wanted::Paused, Wanted::Gone];
+                self.wanted.borrow_mut()[n] = *dice.pick(&wanted);
+                self.put_sessions(world);
+            }
+            21 => {
+                let host = usize::try_from(dice.below(scene.instances as u64)).unwrap_or(0);
+                let drained = dice.permille(300);
+                self.drained.borrow_mut()[host] = drained;
+                world.server.set_drain(HOSTS[host], drained);
+                world.ring();
+            }
+            _ => self.words_lost.set(*dice.pick(&[0, 0, 100, 1_000])),
+        }
+    }
+
+    fn befall(&self, world: &World, member: &Rc<Member>, kind: usize, span: u64) {
+        let dice = &world.dice;
+        let mend = |way| {
+            member.way.set(way);
+            world.after(span, Happening::Fault(Fault::Mend(member.n)));
+        };
+        let freeze = || {
+            member.frozen_until.set((world.now() + span).max(member.frozen_until.get()));
+            member.thawed_at.set(member.frozen_until.get());
+        };
+        let host = HOSTS.iter().position(|it| member.name.starts_with(it)).unwrap_or(0);
+        match kind {
+            0 => {
+                member.gone.set(true);
+                member.running.borrow_mut().clear();
+                if dice.permille(300) {
+                    let after = dice.skewed(1_000) * MS;
+                    world.after(after, Happening::Fault(Fault::Bury(member.n)));
+                }
+                world.after(span, Happening::Fault(Fault::Start(host)));
+            }
+            1 => {
+                member.wake(world, Part::Stop, 0);
+                world.after(2_000 * MS + span, Happening::Fault(Fault::Start(host)));
+            }
+            2 => freeze(),
+            3 => {
+                freeze();
+                member.breaks.set(member.breaks.get() + 1);
+            }
+            4 if member.frozen_until.get() <= world.now() => {
+                freeze();
+                world.after(span, Happening::Fault(Fault::Awake(member.n, span)));
+            }
+            5 => mend(Way::Cut),
+            6 => mend(Way::NoRequests),
+            7 => mend(Way::NoReplies),
+            8 => {
+                self.mishaps.set(*dice.pick(&[0, world.scene.mishaps]));
+                self.latency_us.set(*dice.pick(&[300, world.scene.latency_us]));
+            }
+            22 => {
+                member.breaks.set(member.breaks.get() + 1);
+                if let Some(electors) = &*member.electors.borrow() {
+                    electors.resign();
+                }
+            }
+            _ => (),
+        }
+    }
+
+    fn befall_server(&self, world: &World, kind: usize, span: u64) {
+        let dice = &world.dice;
+        match kind {
+            9..=11 => {
+                let memory = [Memory::Nothing, Memory::Old, Memory::Everything][kind - 9];
+                self.server_is_away.set(true);
+                self.server_is_down.set(true);
+                world.server.crash();
+                world.roles.crash();
+                world.after(span, Happening::Fault(Fault::ServerRestarts(memory)));
+            }
+            // The replica stops here; or has everything.
+            12 => {
+                self.replica.replace(Some(Self::snapshot(world)));
+                world.after(dice.skewed(5_000) * MS, Happening::Fault(Fault::Promotion));
+            }
+            13 => {
+                self.server_is_away.set(true);
+                self.replica.replace(Some(Self::snapshot(world)));
+                world.server.demote();
+                world.roles.demote();
+                world.after(span, Happening::Fault(Fault::Promotion));
+            }
+            14 => {
+                world.server.flush();
+                world.roles.flush();
+                world.ring();
+                world.after(dice.skewed(3_000) * MS, Happening::Fault(Fault::Sessions));
+            }
+            15 => {
+                let back = i64::try_from(dice.skewed(86_400_000)).unwrap_or(1);
+                world.server.step_clock(-back);
+                world.roles.step_clock(-back);
+            }
+            16 => {
+                self.stepped_at.set(world.now());
+                let max = u64::try_from(world.scene.step_ahead_max().as_millis()).unwrap_or(1);
+                let ahead = i64::try_from(dice.between(1, max)).unwrap_or(1);
+                world.server.step_clock(ahead);
+                world.roles.step_clock(ahead);
+            }
+            _ => {
+                world.server.delete_epoch();
+                world.roles.delete_epoch();
+            }
+        }
+        if dice.permille(300) {
+            self.old.replace(Some(Self::snapshot(world)));
+        }
+    }
+
+    /// Not promised (R14 refuses a server that evicts): what it concerns is left out of G1 for a while.
+    fn evict(&self, world: &World, member: &Member, kind: usize) {
+        let excused = world.now() + 2 * nanos(world.scene.hold_off());
+        for (n, endpoint) in world.endpoints.iter().enumerate() {
+            let theirs = member.table.tenure(endpoint).is_some();
+            if theirs && (kind == 19 || world.dice.permille(300)) {
+                world.judge.lawless_until.borrow_mut()[n] = excused;
+                if kind == 18 {
+                    world.server.delete_lease(endpoint);
+                }
+            }
+        }
+        if kind == 19 {
+            world.server.delete_node(&member.id);
+            world.ring();
+        }
+    }
+}
+
+/// The process that runs on this host, if one does.
+pub fn host_of(world: &World, host: usize) -> Option<Rc<Member>> {
+    world.living().into_iter().find(|it| it.name.starts_with(HOSTS[host]))
+}
+
+/// Starts a process on this host.
+pub fn start(world: &World, host: usize) {
+    let (slow, fast) = world.scene.rates;
+    let dice = &world.dice;
+    let rate = *dice.pick(&[slow, fast, dice.between(slow, fast)]);
+    let weight = *dice.pick(&[1, 1, 1, 1, 1, 1, 3, 2, 0]);
+    Member::start(world, HOSTS[host], rate, u32::try_from(weight).unwrap_or(1));
+}

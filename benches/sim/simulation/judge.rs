@@ -1,0 +1,178 @@
+//! What must be true: at every step while things go wrong, and in the end when nothing does.
+//!
+//! A right is only ever gained in a step of its owner, and ends by itself: so after a step it is enough to
+//! compare what that process may do with what all others may do at that real moment.
+
+use std::cell::{Cell, RefCell};
+
+use leasehold::PollPermit;
+use leasehold::store::RenewItem;
+
+use super::member::{Member, Part, index};
+use super::scene::Scene;
+use super::world::{World, nanos};
+
+pub struct Judge {
+    /// The newest fence that was announced, of each endpoint.
+    newest: RefCell<Vec<u64>>,
+    results: Cell<usize>,
+    /// When each endpoint was last polled.
+    pub polled_at: RefCell<Vec<u64>>,
+    /// Until when nothing is promised of it, because somebody meddled with its key.
+    pub lawless_until: RefCell<Vec<u64>>,
+    terms: RefCell<Vec<u64>>,
+    pub polls: Cell<u64>,
+    /// How often each kind of thing was compared.
+    pub checks: Cell<u64>,
+}
+
+impl Judge {
+    pub fn new(scene: &Scene) -> Self {
+        Self {
+            newest: RefCell::new(vec![0; scene.endpoints]),
+            results: Cell::new(0),
+            polled_at: RefCell::new(vec![0; scene.endpoints]),
+            lawless_until: RefCell::new(vec![0; scene.endpoints]),
+            terms: RefCell::new(vec![0; scene.roles]),
+            polls: Cell::new(0),
+            checks: Cell::new(0),
+        }
+    }
+
+    /// A thread of `member` has stepped.
+    pub fn stepped(&self, world: &World, member: &Member, part: Part) {
+        match part {
+            Part::RoleElector | Part::RoleRenewal => self.leaders(world, member),
+            Part::Heartbeat | Part::Renewal | Part::Reconcile => {
+                if member.answered.replace(false) || part == Part::Reconcile {
+                    self.owners(world, member);
+                }
+            }
+            // These only take rights away.
+            _ => (),
+        }
+    }
+
+    /// G1, from the tables.
+    fn owners(&self, world: &World, member: &Member) {
+        if member.dazed.get() {
+            return;
+        }
+        let mut may = 0;
+        if !member.table.is_empty() {
+            for (n, endpoint) in world.endpoints.iter().enumerate() {
+                may |= u64::from(member.table.may_poll(endpoint)) << n;
+            }
+        }
+        member.may.set(may);
+        self.checks.set(self.checks.get() + 1);
+        for other in world.members.borrow().iter() {
+            if other.n == member.n || other.may.get() & may == 0 || other.gone.get() {
+                continue;
+            }
+            for (n, endpoint) in world.endpoints.iter().enumerate() {
+                if other.may.get() & may & (1 << n) == 0 {
+                    continue;
+                }
+                if other.table.may_poll(endpoint) && !other.dazed.get() {
+                    if world.now() >= self.lawless_until.borrow()[n] {
+                        let (one, two) = (&member.name, &other.name);
+                        world.fail(format!("G1: {endpoint} may be polled by {one} and {two}"));
+                    }
+                } else {
+                    other.may.set(other.may.get() & !(1 << n));
+                }
+            }
+        }
+    }
+
+    /// G1, from the polls themselves; and G3.
+    pub fn poll_begins(&self, world: &World, member: &Member, n: usize, permit: &PollPermit) {
+        self.polls.set(self.polls.get() + 1);
+        self.polled_at.borrow_mut()[n] = world.now();
+        let name = &member.name;
+        world
+            .trace
+            .say(world.now(), || format!("{name} polls e{n} under {}", permit.tenure().fence.0));
+        if member.dazed.get() || world.now() < self.lawless_until.borrow()[n] {
+            return;
+        }
+        if member.uncertain.borrow().contains(permit.tenure()) {
+            world.fail(format!("G3: {name} polls e{n}, whose renewal got no answer"));
+        }
+        let margin = nanos(world.scene.rhythm.lease.margin());
+        for other in world.members.borrow().iter() {
+            if other.n == member.n || other.gone.get() || other.dazed.get() {
+                continue;
+            }
+            let them = &other.name;
+            if other.table.may_poll(&world.endpoints[n]) {
+                world.fail(format!("G1: {name} polls e{n}, which {them} may poll"));
+            }
+            // One that stands still, or has just woken, cannot call back what is on the wire.
+            let awake = other.is_awake(world) && world.now() >= other.thawed_at.get() + margin;
+            let mut running = other.running.borrow().clone().into_iter();
+            if awake && running.any(|it| it.0 == n && !it.1.is_fired()) {
+                world.fail(format!("G1: {name} polls e{n} while a poll of {them} runs"));
+            }
+        }
+    }
+
+    /// G3: a renewal was answered, or not.
+    pub fn renewed(&self, member: &Member, items: &[RenewItem], answered: bool) {
+        let mut uncertain = member.uncertain.borrow_mut();
+        if !uncertain.is_empty() {
+            uncertain
+                .retain(|it| member.table.has(it) && !items.iter().any(|item| item.tenure == *it));
+        }
+        if !answered {
+            uncertain.extend(items.iter().map(|it| it.tenure.clone()));
+        }
+    }
+
+    /// G2: what is announced never goes back to an older grant.
+    pub fn results(&self, world: &World) {
+        let news = world.server.announced_since(self.results.get());
+        self.results.set(self.results.get() + news.len());
+        for it in news {
+            let tenure = &it.publication.tenure;
+            let n = index(tenure.endpoint.as_str());
+            let newest = &mut self.newest.borrow_mut()[n];
+            if tenure.fence.0 < *newest {
+                let (who, fence) = (&it.instance, tenure.fence.0);
+                world.fail(format!("G2: {who:?} announces e{n} under {fence} after {newest}"));
+            }
+            *newest = (*newest).max(tenure.fence.0);
+        }
+    }
+
+    /// One leader for each role, and terms that grow.
+    fn leaders(&self, world: &World, member: &Member) {
+        let dazed = |it: &Member| world.now() < it.roles_dazed_until.get();
+        if !member.answered.replace(false) || dazed(member) {
+            return;
+        }
+        let leads = |it: &Member| it.electors.borrow().as_ref().map_or(0, |it| it.leads());
+        let mine = leads(member);
+        if mine == 0 {
+            return;
+        }
+        self.checks.set(self.checks.get() + 1);
+        for other in world.members.borrow().iter().filter(|it| it.n != member.n && !it.gone.get()) {
+            let both = mine & leads(other);
+            if both != 0 && !dazed(other) {
+                let (one, two, n) = (&member.name, &other.name, both.trailing_zeros());
+                world.fail(format!("two leaders: {one} and {two} lead r{n}"));
+            }
+        }
+        let terms = member.electors.borrow().as_ref().map(|it| it.terms()).unwrap_or_default();
+        for (n, term) in terms.into_iter().enumerate() {
+            let newest = &mut self.terms.borrow_mut()[n];
+            if term.is_some_and(|it| it < *newest) {
+                let name = &member.name;
+                world.fail(format!("{name} leads r{n} in term {term:?} after {newest}"));
+            }
+            *newest = (*newest).max(term.unwrap_or(0));
+        }
+    }
+}

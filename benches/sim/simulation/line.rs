@@ -1,0 +1,291 @@
+//! An instance's way to the store, and what happens on it: production calls the `Store`, this is the network.
+
+use std::fmt::Debug;
+use std::time::Duration;
+
+use leasehold::model::{EndpointId, InstanceId, Tenure, Weight};
+use leasehold::store::memory::{MemoryStore, Mishap};
+use leasehold::store::{
+    Acquire, Ask, Asked, Beat, Ear, Fault, Heard, Lasting, Page, Publication, Publish, RawSession,
+    Release, Renew, RenewItem, Seat, Stamped, Store, StoreError, Verify, Wake,
+};
+
+use super::member::{Member, Way};
+use super::world::{Happening, MS, World, nanos, world};
+
+/// One process's way to a server.
+pub struct Line {
+    /// Whose it is: the n-th process that was started.
+    member: usize,
+    inner: MemoryStore,
+    of_roles: bool,
+    hears_changes: bool,
+}
+
+/// What becomes of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    Answered,
+    /// It does not arrive; noticed at once, or when time is up.
+    Refused,
+    Lost,
+    /// Executed, but nobody is told.
+    Unanswered,
+    /// Executed long after time was up.
+    Late(u64),
+}
+
+impl Line {
+    pub fn new(member: usize, inner: MemoryStore, of_roles: bool, hears_changes: bool) -> Self {
+        Self { member, inner, of_roles, hears_changes }
+    }
+
+    fn fate(world: &World, member: &Member) -> Fate {
+        let dice = &world.dice;
+        match member.way.get() {
+            Way::Cut | Way::NoRequests => {
+                return if dice.permille(300) { Fate::Refused } else { Fate::Lost };
+            }
+            Way::NoReplies => return Fate::Unanswered,
+            Way::Open => (),
+        }
+        let mishaps = world.faults.mishaps.get();
+        if mishaps == 0 || !dice.permille(mishaps) {
+            return Fate::Answered;
+        }
+        match dice.below(5) {
+            0 => Fate::Refused,
+            1 => Fate::Lost,
+            2 => Fate::Unanswered,
+            _ => Fate::Late(dice.skewed(2 * nanos(world.scene.hold_off()) / MS) * MS),
+        }
+    }
+
+    fn call<T: Debug>(
+        &self,
+        op: &'static str,
+        timeout: Duration,
+        execute: impl FnOnce(&MemoryStore) -> Asked<T>,
+    ) -> Asked<T> {
+        let world = &*world();
+        let member = &*world.member(self.member);
+        if member.gone.get() {
+            return Err(no_answer(op));
+        }
+        world.steps.set(world.steps.get() + 1);
+        world.calls.set(world.calls.get() + 1);
+        member.wake_receivers(world);
+        let fate = Self::fate(world, member);
+        let gives_up_at = world.now() + nanos(timeout) * 1_000_000 / member.rate;
+        let usual = world.faults.latency_us.get();
+        let way = || (50 + world.dice.skewed(usual)) * 1_000;
+        let never = || false;
+        let answer = match fate {
+            Fate::Refused => Err(no_answer(op)),
+            Fate::Lost => {
+                world.wait(member, gives_up_at, &never);
+                Err(no_answer(op))
+            }
+            Fate::Late(delay) => {
+                self.inner.plan(op, Mishap::ExecuteLate(Duration::from_nanos(delay)));
+                let answer = execute(&self.inner);
+                world.after(delay, Happening::CatchUp);
+                let faults = &world.faults;
+                faults.late_until.set(faults.late_until.get().max(world.now() + delay));
+                world.wait(member, gives_up_at, &never);
+                answer
+            }
+            Fate::Answered | Fate::Unanswered => {
+                world.wait(member, (world.now() + way()).min(gives_up_at), &never);
+                let answer = execute(&self.inner);
+                world.ring();
+                if op == "publish" {
+                    world.judge.results(world);
+                }
+                let back = if fate == Fate::Answered { world.now() + way() } else { u64::MAX };
+                world.wait(member, back.min(gives_up_at), &never);
+                let in_time = fate == Fate::Answered && world.now() < gives_up_at;
+                let in_time = in_time && !member.gone.get();
+                answer.and_then(|it| if in_time { Ok(it) } else { Err(no_answer(op)) })
+            }
+        };
+        member.answered.set(member.answered.get() | answer.is_ok());
+        world.trace.say(world.now(), || {
+            let text = match &answer {
+                Ok(it) => format!("{it:?}"),
+                Err(error) => format!("({fate:?}) {}", error.reason),
+            };
+            let text = text.replace("EndpointId", "").replace("InstanceId", "");
+            format!("{} {op}: {}", member.name, text.chars().take(300).collect::<String>())
+        });
+        answer
+    }
+
+    fn stamped<T: Debug>(
+        &self,
+        op: &'static str,
+        ask: &Ask,
+        execute: impl FnOnce(&MemoryStore) -> Stamped<T>,
+    ) -> Stamped<T> {
+        let answer = self.call(op, ask.timeout, execute);
+        // It sees by the server's time that it has slept.
+        if !self.of_roles && answer.is_ok() {
+            world().member(self.member).dazed.set(false);
+        }
+        answer
+    }
+}
+
+fn no_answer(op: &'static str) -> StoreError {
+    let (target, reason) = ("the store".into(), "no answer in time".into());
+    StoreError { op, target, fault: Fault::Unreachable, reason }
+}
+
+impl Store for Line {
+    fn inspect(&self, timeout: Duration) -> Asked<()> {
+        self.call("inspect", timeout, |it| it.inspect(timeout))
+    }
+
+    fn beat(&self, ask: &Ask, ttl: Duration, weight: Weight) -> Stamped<Beat> {
+        self.stamped("beat", ask, |it| it.beat(ask, ttl, weight))
+    }
+
+    fn acquire(&self, ask: &Ask, endpoints: &[EndpointId]) -> Stamped<Vec<Acquire>> {
+        self.stamped("acquire", ask, |it| it.acquire(ask, endpoints))
+    }
+
+    fn renew(&self, ask: &Ask, items: &[RenewItem]) -> Stamped<Vec<Renew>> {
+        let answer = self.stamped("renew", ask, |it| it.renew(ask, items));
+        let world = world();
+        world.judge.renewed(&world.member(self.member), items, answer.is_ok());
+        answer
+    }
+
+    fn verify(&self, ask: &Ask, tenures: &[Tenure]) -> Stamped<Vec<Verify>> {
+        self.stamped("verify", ask, |it| it.verify(ask, tenures))
+    }
+
+    fn publish(&self, ask: &Ask, publications: &[Publication]) -> Stamped<Vec<Publish>> {
+        self.stamped("publish", ask, |it| it.publish(ask, publications))
+    }
+
+    fn release(&self, ask: &Ask, tenures: &[Tenure], wakes: &[Wake]) -> Asked<Vec<Release>> {
+        self.call("release", ask.timeout, |it| it.release(ask, tenures, wakes))
+    }
+
+    fn withdraw(&self, ask: &Ask) -> Asked<()> {
+        self.call("withdraw", ask.timeout, |it| it.withdraw(ask))
+    }
+
+    fn wake(&self, wakes: &[Wake], timeout: Duration) -> Asked<()> {
+        self.call("wake", timeout, |it| it.wake(wakes, timeout))
+    }
+
+    fn asks(&self, me: &InstanceId, of: &[InstanceId], timeout: Duration) -> Asked<Vec<Wake>> {
+        self.call("asks", timeout, |it| it.asks(me, of, timeout))
+    }
+
+    fn session_names(&self, cursor: u64, timeout: Duration) -> Asked<Page<String>> {
+        self.call("session_names", timeout, |it| it.session_names(cursor, timeout))
+    }
+
+    fn sessions(
+        &self,
+        endpoints: &[EndpointId],
+        timeout: Duration,
+    ) -> Asked<Vec<Option<RawSession>>> {
+        self.call("sessions", timeout, |it| it.sessions(endpoints, timeout))
+    }
+
+    fn instances(&self, cursor: u64, timeout: Duration) -> Asked<Page<InstanceId>> {
+        self.call("instances", timeout, |it| it.instances(cursor, timeout))
+    }
+
+    fn nodes(&self, of: &[InstanceId], timeout: Duration) -> Asked<Vec<Option<Lasting<Weight>>>> {
+        self.call("nodes", timeout, |it| it.nodes(of, timeout))
+    }
+
+    fn owners(&self, of: &[EndpointId], timeout: Duration) -> Asked<Vec<Option<InstanceId>>> {
+        self.call("owners", timeout, |it| it.owners(of, timeout))
+    }
+
+    fn leases(
+        &self,
+        of: &[EndpointId],
+        timeout: Duration,
+    ) -> Asked<Vec<Option<Lasting<InstanceId>>>> {
+        self.call("leases", timeout, |it| it.leases(of, timeout))
+    }
+
+    fn waning(
+        &self,
+        of: &[EndpointId],
+        soon: Duration,
+        timeout: Duration,
+    ) -> Asked<Vec<EndpointId>> {
+        self.call("waning", timeout, |it| it.waning(of, soon, timeout))
+    }
+
+    fn bury(&self, dead: &InstanceId, certain: bool, timeout: Duration) -> Asked<Option<usize>> {
+        self.call("bury", timeout, |it| it.bury(dead, certain, timeout))
+    }
+
+    fn seats(&self, roles: &[EndpointId], timeout: Duration) -> Asked<Vec<Seat>> {
+        self.call("seats", timeout, |it| it.seats(roles, timeout))
+    }
+
+    fn role_names(&self, timeout: Duration) -> Asked<Vec<EndpointId>> {
+        self.call("role_names", timeout, |it| it.role_names(timeout))
+    }
+
+    fn listen(&self, me: &InstanceId, timeout: Duration) -> Asked<Box<dyn Ear>> {
+        let opened = self.call("listen", timeout, |it| it.listen(me, timeout).map(NotShown))?;
+        let (member, hears_changes) = (self.member, self.hears_changes);
+        Ok(Box::new(SimEar { member, inner: opened.0, hears_changes, lost: 0 }))
+    }
+}
+
+struct NotShown(Box<dyn Ear>);
+
+impl Debug for NotShown {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("an ear")
+    }
+}
+
+/// Hears what the server tells, while the line stands. Never waits: whoever is told something is woken.
+struct SimEar {
+    member: usize,
+    inner: Box<dyn Ear>,
+    hears_changes: bool,
+    /// How often this process's line had been broken when it was opened.
+    lost: u32,
+}
+
+impl Ear for SimEar {
+    fn next(&mut self, wait: Duration) -> Asked<Option<Heard>> {
+        let world = world();
+        let member = world.member(self.member);
+        let breaks = member.breaks.get();
+        if self.lost == 0 {
+            self.lost = breaks;
+        }
+        // A line that is cut is noticed when it is asked whether it still stands.
+        if self.lost != breaks || member.way.get() != Way::Open {
+            return Err(no_answer("listen on"));
+        }
+        loop {
+            let heard = self.inner.next(wait)?;
+            let changed = matches!(heard, Some(Heard::Changed(_) | Heard::Everything));
+            let word = matches!(heard, Some(Heard::Word(_)));
+            if (changed && !self.hears_changes) || (word && world.faults.loses_word(&world)) {
+                continue;
+            }
+            return Ok(heard);
+        }
+    }
+
+    fn hears_changes(&self) -> bool {
+        self.hears_changes
+    }
+}

@@ -1,0 +1,521 @@
+//! One process: the production threads' steps, put together as `Daemon::start` and `Daemon::drop` do.
+
+use std::cell::{Cell, RefCell};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, Sender, unbounded};
+use leasehold::clock::{Clock, ManualClock, Moment};
+use leasehold::config::LogRenewals;
+use leasehold::daemon::dispatch::{Dispatch, LeaseChange, PollDone, PollJob};
+use leasehold::daemon::expiry::Expiry;
+use leasehold::daemon::heartbeat::Heartbeat;
+use leasehold::daemon::poller::{Polled, PollerThread};
+use leasehold::daemon::publisher::Publisher;
+use leasehold::daemon::reconcile::{Nudge, Reconcile};
+use leasehold::daemon::renewal::Renewal;
+use leasehold::daemon::report::Reporter;
+use leasehold::daemon::watch::Watch;
+use leasehold::model::{InstanceId, Tenure, Weight};
+use leasehold::pipeline::abort::Abort;
+use leasehold::pipeline::ownership::OwnershipTable;
+use leasehold::pipeline::schedule::Pace;
+use leasehold::store::memory::MemoryStore;
+use leasehold::store::{Changes, Heard, Store, Wake};
+use leasehold::{PollPermit, Poller, Revoked, Sample, Session};
+
+use super::electors::Electors;
+use super::line::Line;
+use super::world::{Happening, MS, START, World, nanos, world};
+
+/// Polls of one process at the same time.
+pub const WORKERS: usize = 2;
+
+/// The threads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Part {
+    Heartbeat,
+    Renewal,
+    Expiry,
+    Watch,
+    Reconcile,
+    Dispatch,
+    Publish,
+    Poller0,
+    Poller1,
+    RoleElector,
+    RoleRenewal,
+    RoleExpiry,
+    RoleWatch,
+    /// The stop, in the order of R11.
+    Stop,
+}
+
+const PARTS: usize = 14;
+const PARTS_IN_ORDER: [Part; PARTS] = [
+    Part::Heartbeat,
+    Part::Renewal,
+    Part::Expiry,
+    Part::Watch,
+    Part::Reconcile,
+    Part::Dispatch,
+    Part::Publish,
+    Part::Poller0,
+    Part::Poller1,
+    Part::RoleElector,
+    Part::RoleRenewal,
+    Part::RoleExpiry,
+    Part::RoleWatch,
+    Part::Stop,
+];
+
+/// What gets through between a process and the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    Open,
+    NoRequests,
+    NoReplies,
+    Cut,
+}
+
+/// A process's own clock: the world's at its own rate, behind by what it did not count.
+pub struct SimClock {
+    world: Arc<ManualClock>,
+    rate: u64,
+    offset: u64,
+    slept: std::sync::atomic::AtomicU64,
+}
+
+impl Clock for SimClock {
+    fn now(&self) -> Moment {
+        let gone = self.world.now().as_nanos() - START;
+        let slept = self.slept.load(std::sync::atomic::Ordering::Relaxed);
+        Moment::from_nanos(self.offset + gone / 1_000 * self.rate / 1_000 - slept)
+    }
+}
+
+pub struct Member {
+    pub n: usize,
+    pub name: String,
+    pub id: InstanceId,
+    pub rate: u64,
+    pub weight: u32,
+    pub table: Arc<OwnershipTable>,
+    pub line: Arc<dyn Store>,
+    clock: Arc<SimClock>,
+    pub gone: Cell<bool>,
+    pub stopping: Cell<bool>,
+    pub way: Cell<Way>,
+    pub breaks: Cell<u32>,
+    pub frozen_until: Cell<u64>,
+    pub thawed_at: Cell<u64>,
+    /// Has slept on a clock that did not count it and has not heard from the store since: nothing is promised.
+    pub dazed: Cell<bool>,
+    /// The same of its roles, each of which finds out by itself: until its lease is over.
+    pub roles_dazed_until: Cell<u64>,
+    /// The store has answered since this was last looked at.
+    pub answered: Cell<bool>,
+    /// What it may poll, as last looked at.
+    pub may: Cell<u64>,
+    /// What a renewal had no answer about (G3).
+    pub uncertain: RefCell<Vec<Tenure>>,
+    pub running: RefCell<Vec<(usize, Arc<Abort>)>>,
+    due: [Cell<u64>; PARTS],
+    started: Cell<bool>,
+    heartbeat: Heartbeat,
+    renewal: Renewal,
+    expiry: Expiry,
+    poller: PollerThread,
+    watch: RefCell<Watch>,
+    reconcile: RefCell<Reconcile>,
+    dispatch: RefCell<Dispatch>,
+    publisher: RefCell<Publisher>,
+    pub electors: RefCell<Option<Electors>>,
+    nudges: Receiver<Nudge>,
+    changes: Receiver<LeaseChange>,
+    jobs: Receiver<PollJob>,
+    dones: Receiver<PollDone>,
+    samples: Receiver<Polled>,
+    busy: Cell<usize>,
+    stage: Cell<u32>,
+    drain_until: Cell<u64>,
+}
+
+impl Member {
+    pub fn start(world: &World, name: &str, rate: u64, weight: u32) {
+        let n = world.members.borrow().len();
+        // Never reused: the id names one start.
+        let id = InstanceId::new(&format!("{name}-{n}-0"));
+        let offset = START / 2 + world.dice.below(1_000_000) * MS;
+        let slept = std::sync::atomic::AtomicU64::new(0);
+        let clock = Arc::new(SimClock { world: Arc::clone(&world.clock), rate, offset, slept });
+        let line = |server, of_roles: bool| -> Arc<dyn Store> {
+            let hears_changes = world.scene.hears_changes && !of_roles;
+            Arc::new(Line::new(n, MemoryStore::new(server), of_roles, hears_changes))
+        };
+        let store = line(&world.server, false);
+        let own: Arc<dyn Clock> = Arc::<SimClock>::clone(&clock);
+        let table =
+            Arc::new(OwnershipTable::new(id.clone(), world.scene.rhythm, Arc::clone(&own), false));
+        let (nudge, nudges) = unbounded();
+        let (change, changes) = unbounded();
+        let (job, jobs) = unbounded();
+        let (done, dones) = unbounded();
+        let (sample, samples) = unbounded();
+        let scene = &world.scene;
+        let timeout = scene.rhythm.store_timeout;
+        let pace = Pace {
+            interval: scene.poll_interval,
+            timeout: Duration::from_secs(3),
+            light_after: 5,
+            light_interval: scene.poll_interval * 2,
+        };
+        let share = || Arc::clone(&table);
+        let to = || Arc::clone(&store);
+        let reporter = Reporter::new(&table).renewals(LogRenewals::Summary);
+        let tick = Duration::from_secs(10);
+        let patience = Duration::from_secs(2);
+        let electors = Electors::new(world, &id, &line(&world.roles, true), &own);
+        let member = Self {
+            n,
+            name: format!("{name}{n}"),
+            rate,
+            weight,
+            heartbeat: Heartbeat::new(to(), share(), Weight(weight), scene.heartbeat_interval),
+            renewal: Renewal::new(to(), share(), reporter),
+            expiry: Expiry::new(share(), Reporter::new(&table)),
+            poller: PollerThread::new(
+                Arc::new(Endpoint(n)),
+                share(),
+                sample,
+                done,
+                Sender::clone(&nudge),
+            ),
+            watch: RefCell::new(watch(n, &store, &id, timeout, &nudge)),
+            reconcile: RefCell::new(Reconcile::new(to(), share(), change, tick, patience)),
+            dispatch: RefCell::new(Dispatch::new(to(), share(), pace, job, WORKERS)),
+            publisher: RefCell::new(Publisher::new(to(), share(), samples.clone(), nudge)),
+            id,
+            line: store,
+            table,
+            clock,
+            gone: Cell::new(false),
+            stopping: Cell::new(false),
+            way: Cell::new(Way::Open),
+            breaks: Cell::new(1),
+            frozen_until: Cell::new(0),
+            thawed_at: Cell::new(0),
+            dazed: Cell::new(false),
+            roles_dazed_until: Cell::new(0),
+            answered: Cell::new(false),
+            may: Cell::new(0),
+            uncertain: RefCell::default(),
+            running: RefCell::default(),
+            due: std::array::from_fn(|_| Cell::new(u64::MAX)),
+            started: Cell::new(false),
+            electors: RefCell::new(electors),
+            nudges,
+            changes,
+            jobs,
+            dones,
+            samples,
+            busy: Cell::new(0),
+            stage: Cell::new(0),
+            drain_until: Cell::new(0),
+        };
+        world.trace.say(world.now(), || format!("{} starts, weight {weight}", member.name));
+        let member = std::rc::Rc::new(member);
+        world.members.borrow_mut().push(std::rc::Rc::clone(&member));
+        member.wake(world, Part::Heartbeat, 0);
+    }
+
+    /// Its process is there and does not stand still.
+    pub fn is_awake(&self, world: &World) -> bool {
+        !self.gone.get() && self.frozen_until.get() <= world.now()
+    }
+
+    /// Lets a thread step that much later, unless it is to step sooner.
+    pub fn wake(&self, world: &World, part: Part, after: u64) {
+        let due = &self.due[part as usize];
+        let at = world.now() + after + world.dice.below(200_000);
+        if at < due.get() && self.busy.get() & (1 << part as usize) == 0 {
+            due.set(at);
+            world.at(at, Happening::Step(self.n, part));
+        }
+    }
+
+    /// A thread waits so long by the process's clock, and then for its turn.
+    fn wake_after(&self, world: &World, part: Part, wait: Duration) {
+        let wait = nanos(wait.min(Duration::from_secs(3_600))) / 1_000 * 1_000_000 / self.rate;
+        let late = if world.dice.permille(10) { world.dice.below(20 * MS) } else { 1_000 };
+        self.wake(world, part, wait * 1_000 + late);
+    }
+
+    /// Goes on at once, if it stood still.
+    pub fn thaw(&self, world: &World) {
+        let now = world.now();
+        if self.frozen_until.get() > now {
+            self.frozen_until.set(now);
+            self.thawed_at.set(now);
+            for part in PARTS_IN_ORDER.iter().filter(|it| self.due[**it as usize].get() != u64::MAX)
+            {
+                self.wake(world, *part, 0);
+            }
+        }
+    }
+
+    /// Whoever has something to receive wakes up.
+    pub fn wake_receivers(&self, world: &World) {
+        if !self.nudges.is_empty() && !self.stopping.get() {
+            self.wake(world, Part::Reconcile, 0);
+        }
+        if (!self.changes.is_empty() || !self.dones.is_empty()) && !self.stopping.get() {
+            self.wake(world, Part::Dispatch, 0);
+        }
+        if !self.jobs.is_empty() {
+            self.wake(world, Part::Poller0, 0);
+            self.wake(world, Part::Poller1, 0);
+        }
+        if !self.samples.is_empty() {
+            self.wake(world, Part::Publish, 0);
+        }
+    }
+
+    pub fn step(&self, world: &World, part: Part) {
+        let due = &self.due[part as usize];
+        if self.gone.get() || due.get() > world.now() {
+            return; // it is dead, or steps at another time
+        }
+        due.set(u64::MAX);
+        if self.frozen_until.get() > world.now() {
+            let after = self.frozen_until.get() - world.now();
+            return self.wake(world, part, after);
+        }
+        let bit = 1 << part as usize;
+        self.busy.set(self.busy.get() | bit);
+        world.steps.set(world.steps.get() + 1);
+        let wait = self.act(world, part);
+        self.busy.set(self.busy.get() & !bit);
+        if self.gone.get() {
+            return;
+        }
+        world.judge.stepped(world, self, part);
+        if let Some(wait) = wait {
+            self.wake_after(world, part, wait);
+        }
+        self.wake_receivers(world);
+    }
+
+    /// One step of a thread; how long it waits for the next, if it does not only wait to be woken.
+    fn act(&self, world: &World, part: Part) -> Option<Duration> {
+        let moves = !self.stopping.get();
+        match part {
+            Part::Heartbeat if self.stage.get() < 3 => {
+                let wait = self.heartbeat.step();
+                if self.table.is_beating() && !self.started.replace(true) {
+                    self.begin(world);
+                }
+                Some(wait)
+            }
+            Part::Renewal if self.stage.get() < 4 => Some(self.renewal.step()),
+            Part::Expiry if self.stage.get() < 4 => {
+                let wait = self.expiry.step();
+                Some(wait.max(until_deadline(&self.table)))
+            }
+            Part::Watch if moves => {
+                let mut watch = self.watch.borrow_mut();
+                let wait = watch.step();
+                // With an ear it would wait for words: it is woken for each, and now and then.
+                let mut before = 0;
+                while self.nudges.len() > before {
+                    before = self.nudges.len();
+                    watch.step();
+                }
+                Some(if wait.is_zero() { Duration::from_secs(2) } else { wait })
+            }
+            Part::Reconcile if moves => {
+                let nudges: Vec<Nudge> = self.nudges.try_iter().collect();
+                Some(self.reconcile.borrow_mut().step(&nudges))
+            }
+            Part::Dispatch if moves => {
+                let mut dispatch = self.dispatch.borrow_mut();
+                self.changes.try_iter().for_each(|it| dispatch.change(it));
+                self.dones.try_iter().for_each(|it| dispatch.done(&it));
+                Some(dispatch.step())
+            }
+            Part::Poller0 | Part::Poller1 => {
+                // A stop takes the queue away.
+                let job = self.jobs.try_recv().ok().filter(|_| moves)?;
+                self.poller.step(job);
+                (!self.jobs.is_empty()).then_some(Duration::ZERO)
+            }
+            Part::Publish => {
+                let mut publisher = self.publisher.borrow_mut();
+                publisher.take_waiting();
+                let calls = world.calls.get();
+                let wait = publisher.step();
+                // As long as it has something to say.
+                (!wait.is_zero() || world.calls.get() != calls).then_some(wait)
+            }
+            Part::Stop => self.stop(world),
+            _ if part >= Part::RoleElector => {
+                self.electors.borrow().as_ref().and_then(|it| it.step(world, self, part))
+            }
+            _ => None,
+        }
+    }
+
+    /// The first beat was answered: everything else begins.
+    fn begin(&self, world: &World) {
+        use Part::{Dispatch, Expiry, Reconcile, Renewal, Watch};
+        use Part::{RoleElector, RoleExpiry, RoleRenewal, RoleWatch};
+        let all = [Renewal, Expiry, Watch, Reconcile, Dispatch];
+        all.iter().for_each(|it| self.wake(world, *it, 0));
+        if self.electors.borrow().is_some() {
+            let all = [RoleElector, RoleRenewal, RoleExpiry, RoleWatch];
+            all.iter().for_each(|it| self.wake(world, *it, 0));
+        }
+    }
+
+    fn drain_all(&self) {
+        for endpoint in self.table.endpoints() {
+            self.table.drain(&endpoint);
+        }
+    }
+
+    fn is_busy(&self, parts: &[Part]) -> bool {
+        parts.iter().any(|it| self.busy.get() & (1 << *it as usize) != 0)
+    }
+
+    /// R11, as `Daemon::drop` and `Keeper` do it.
+    fn stop(&self, world: &World) -> Option<Duration> {
+        use Part::{
+            Dispatch, Expiry, Heartbeat, Poller0, Poller1, Publish, Reconcile, Renewal, Watch,
+        };
+        let soon = Some(Duration::from_millis(1));
+        match self.stage.get() {
+            0 => {
+                self.stopping.set(true);
+                if let Some(electors) = &*self.electors.borrow() {
+                    electors.stop();
+                    self.wake(world, Part::RoleElector, 0);
+                }
+                if self.is_busy(&[Reconcile, Watch, Dispatch]) {
+                    return soon;
+                }
+                self.drain_all();
+                self.drain_until.set(world.now() + 2_000 * MS);
+                self.stage.set(1);
+            }
+            1 => {
+                if self.is_busy(&[Poller0, Poller1]) {
+                    if world.now() >= self.drain_until.get() {
+                        self.table.abort_all();
+                    }
+                    return soon;
+                }
+                self.stage.set(2);
+            }
+            2 => {
+                if self.is_busy(&[Publish]) {
+                    return soon;
+                }
+                let mut publisher = self.publisher.borrow_mut();
+                publisher.take_waiting();
+                publisher.step();
+                self.stage.set(3);
+            }
+            3 => {
+                if self.is_busy(&[Heartbeat]) {
+                    return soon;
+                }
+                let _ = self.heartbeat.withdraw();
+                self.drain_all();
+                self.stage.set(4);
+            }
+            _ => {
+                let roles = self.electors.borrow().as_ref().is_some_and(|it| !it.is_finished());
+                if self.is_busy(&[Renewal, Expiry]) || roles {
+                    return soon;
+                }
+                let tenures: Vec<Tenure> = self.table.drained(Duration::ZERO);
+                let freed = tenures.iter().map(|it| it.endpoint.clone()).collect();
+                let word = Wake { freed, ..Wake::new(&self.id, None) };
+                if !tenures.is_empty() {
+                    let _ = self.line.release(&self.table.question().ask, &tenures, &[word]);
+                }
+                self.gone.set(true);
+                world.trace.say(world.now(), || format!("{} has stopped", self.name));
+                return None;
+            }
+        }
+        soon
+    }
+
+    /// Paused by its hypervisor; on wakening its clock has not counted it.
+    pub fn slept(&self, world: &World, slept: u64) {
+        let life = nanos(world.scene.rhythm.lease.ttl);
+        self.roles_dazed_until.set(world.now() + life + life / 20);
+        let gone = slept / 1_000 * self.rate / 1_000;
+        self.clock.slept.fetch_add(gone, std::sync::atomic::Ordering::Relaxed);
+        self.dazed.set(true);
+    }
+}
+
+/// The expiry looks at its clock many times before a deadline, in case it has slept; nobody sleeps unseen here,
+/// and looks that change nothing are left out.
+pub fn until_deadline(table: &OwnershipTable) -> Duration {
+    let wait = |at: Moment| at.since(table.now()) + Duration::from_micros(100);
+    table.next_deadline().map_or(Duration::from_secs(1), wait)
+}
+
+fn watch(
+    n: usize,
+    store: &Arc<dyn Store>,
+    id: &InstanceId,
+    timeout: Duration,
+    nudges: &Sender<Nudge>,
+) -> Watch {
+    let nudges = nudges.clone();
+    Watch::new(Arc::clone(store), id.clone(), timeout, move |nudge| {
+        let beats = matches!(
+            nudge,
+            Nudge::Heard(Heard::Changed(Changes { drain: true, .. }) | Heard::Everything)
+        );
+        if beats {
+            let world = world();
+            world.member(n).wake(&world, Part::Heartbeat, 0);
+        }
+        let _ = nudges.send(nudge);
+    })
+}
+
+/// What is polled: takes its time, and tells the judge.
+struct Endpoint(usize);
+
+impl Poller for Endpoint {
+    fn poll(&self, _: &Session, permit: &PollPermit, _: Duration) -> Result<Sample, Revoked> {
+        let world = &*world();
+        let member = &*world.member(self.0);
+        let dice = &world.dice;
+        // Name lookup, connect, TLS.
+        world.wait(member, world.now() + dice.skewed(5 * MS), &|| permit.abort().is_fired());
+        permit.confirm()?;
+        let endpoint = index(permit.tenure().endpoint.as_str());
+        world.judge.poll_begins(world, member, endpoint, permit);
+        let takes = if dice.permille(20) { dice.below(3_000) } else { dice.skewed(30) };
+        member.running.borrow_mut().push((endpoint, Arc::clone(permit.abort())));
+        world.wait(member, world.now() + takes * MS, &|| permit.abort().is_fired());
+        member.running.borrow_mut().retain(|it| !Arc::ptr_eq(&it.1, permit.abort()));
+        if permit.abort().is_fired() {
+            permit.confirm()?;
+        }
+        let duration = Duration::from_millis(takes);
+        Ok(Sample { ok: true, status: Some(200), error: None, body: vec![], duration })
+    }
+}
+
+/// The number of an endpoint, by its name.
+pub fn index(name: &str) -> usize {
+    name[1..].parse().unwrap_or(0)
+}

@@ -1,0 +1,243 @@
+//! The story of a seed, and its end: when nothing goes wrong any more, everything is owned, in balance, and
+//! stays where it is; and who joins or dies then moves no more than it must.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use super::Outcome;
+use super::faults::{self, HOSTS, Wanted};
+use super::member::{Member, Way};
+use super::world::{World, nanos};
+
+/// How long a fleet at rest is watched.
+const STILL_FOR: Duration = Duration::from_secs(60);
+const GLANCE: Duration = Duration::from_millis(500);
+
+/// Plays everything.
+pub fn story(world: &Rc<World>, outcome: &mut Outcome) {
+    let scene = world.scene.clone();
+    world.faults.put_sessions(world);
+    for host in 0..scene.instances {
+        faults::start(world, host);
+        world.pass(Duration::from_millis(world.dice.skewed(5_000)));
+    }
+    if world.dice.permille(500) {
+        world.pass(scene.hold_off() + Duration::from_secs(3));
+    }
+    world.faults.begin(world);
+    world.pass(scene.faults_for);
+    world.faults.end(world);
+    // What was sent before and is executed late is a fault, too: the last one.
+    let late = world.faults.late_until.get().saturating_sub(world.now());
+    world.pass(Duration::from_nanos(late));
+    settle(world, outcome);
+    stay(world);
+    welcome(world);
+    lose_one(world);
+}
+
+/// Bounds, by the times of the scene.
+fn owned_within(world: &World) -> Duration {
+    2 * world.scene.hold_off() + Duration::from_secs(10)
+}
+
+fn settled_within(world: &World) -> Duration {
+    4 * world.scene.hold_off() + Duration::from_secs(120)
+}
+
+/// Until it has been in order for the life of a lease: what went wrong before may still take effect.
+fn settle(world: &World, outcome: &mut Outcome) {
+    let from = world.now();
+    let since = || Duration::from_nanos(world.now() - from);
+    let quiet = world.scene.rhythm.lease.ttl + Duration::from_secs(2);
+    while world.failure().is_none() && since() < outcome.settled_after + quiet {
+        if let Err(why) = unowned(world) {
+            outcome.owned_after = since();
+            if since() > owned_within(world) {
+                world.fail(format!("liveness: after {:?} {why}", since()));
+            }
+        }
+        if let Err(why) = unsettled(world) {
+            outcome.settled_after = since();
+            if since() > settled_within(world) {
+                world.fail(format!("G5: after {:?} {why}", since()));
+            }
+        }
+        world.pass(GLANCE);
+    }
+    let percent =
+        outcome.settled_after.as_millis() * 100 / world.scene.rhythm.lease.ttl.as_millis();
+    outcome.settled_percent = u64::try_from(percent).unwrap_or(0);
+}
+
+/// Everything that is to be polled may be, by one; nothing else is held.
+fn unowned(world: &World) -> Result<(), String> {
+    let living = world.living();
+    for (n, endpoint) in world.endpoints.iter().enumerate() {
+        let wanted = world.faults.wanted.borrow()[n] == Wanted::Polled;
+        let may = living.iter().filter(|it| it.table.may_poll(endpoint)).count();
+        if wanted != (may > 0) {
+            let owner = world.server.owner(endpoint);
+            return Err(format!("{endpoint} may be polled by {may}, in the store {owner:?}"));
+        }
+    }
+    for role in 0..world.scene.roles {
+        let leads = |it: &Rc<Member>| it.electors.borrow().as_ref().map_or(0, |it| it.leads());
+        if !living.iter().any(|it| leads(it) & (1 << role) != 0) {
+            return Err(format!("nobody leads r{role}"));
+        }
+    }
+    Ok(())
+}
+
+fn weight_of(world: &World, member: &Member) -> u32 {
+    let host = HOSTS.iter().position(|it| member.name.starts_with(it)).unwrap_or(0);
+    if world.faults.drained.borrow()[host] { 0 } else { member.weight }
+}
+
+fn polled(world: &World) -> usize {
+    world.faults.wanted.borrow().iter().filter(|it| **it == Wanted::Polled).count()
+}
+
+/// G5: within one of the fair share.
+fn unsettled(world: &World) -> Result<(), String> {
+    unowned(world)?;
+    let living = world.living();
+    let total: u32 = living.iter().map(|it| weight_of(world, it)).sum();
+    for member in &living {
+        if member.stopping.get() {
+            return Err(format!("{} is stopping", member.name));
+        }
+        let share =
+            polled(world) as f64 * f64::from(weight_of(world, member)) / f64::from(total.max(1));
+        let held = member.table.len();
+        if (held as f64 - share).abs() >= 1.0 {
+            return Err(format!("{} holds {held}, its share is {share:.2}", member.name));
+        }
+    }
+    Ok(())
+}
+
+/// Who owns each endpoint.
+fn owners(world: &World) -> Vec<Option<usize>> {
+    let living = world.living();
+    let owner = |it| living.iter().find(|member| member.table.may_poll(it)).map(|it| it.n);
+    world.endpoints.iter().map(owner).collect()
+}
+
+/// G6: at rest nothing moves, and everything is polled.
+fn stay(world: &World) {
+    if world.failure().is_some() {
+        return;
+    }
+    let grants = world.server.acquires().1;
+    let before = owners(world);
+    world.pass(STILL_FOR);
+    if world.server.acquires().1 != grants || owners(world) != before {
+        let n = world.server.acquires().1 - grants;
+        world.fail(format!("G6: {n} leases moved within {STILL_FOR:?} of rest"));
+    }
+    polled_all(world, |_| true);
+}
+
+/// Each of these endpoints was polled when it should have been.
+fn polled_all(world: &World, of: impl Fn(usize) -> bool) {
+    let late = nanos(world.scene.poll_interval + Duration::from_secs(5));
+    for (n, at) in world.judge.polled_at.borrow().iter().enumerate() {
+        let wanted = world.faults.wanted.borrow()[n] == Wanted::Polled;
+        if wanted && of(n) && at + late < world.now() {
+            let ago = Duration::from_nanos(world.now() - at);
+            world.fail(format!("liveness: e{n} was last polled {ago:?} ago"));
+        }
+    }
+}
+
+/// G6: a newcomer gets its share, and no more moves than that takes.
+fn welcome(world: &World) {
+    if world.failure().is_some() {
+        return;
+    }
+    let before = owners(world);
+    let held: Vec<(f64, usize)> =
+        world.living().iter().map(|it| (f64::from(weight_of(world, it)), it.table.len())).collect();
+    Member::start(world, "z", 1_000_000, 1);
+    let mut waited = Duration::ZERO;
+    while let Err(why) = unsettled(world) {
+        world.pass(GLANCE);
+        waited += GLANCE;
+        if waited > Duration::from_secs(30) || world.failure().is_some() {
+            return world.fail(format!("G5: {waited:?} after a join {why}"));
+        }
+    }
+    world.pass(Duration::from_secs(10));
+    let after = owners(world);
+    let moved = before.iter().zip(&after).filter(|it| it.0 != it.1).count();
+    let least = least_moves(&held, polled(world));
+    if moved != least {
+        world.fail(format!("G6: a newcomer moved {moved} leases, {least} were enough"));
+    }
+}
+
+/// So many must change hands when one of weight 1 joins those with these weights and counts.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "small numbers")]
+fn least_moves(held: &[(f64, usize)], endpoints: usize) -> usize {
+    let total: f64 = held.iter().map(|it| it.0).sum::<f64>() + 1.0;
+    let share = |weight: f64| endpoints as f64 * weight / total;
+    let floor = |weight: f64| (share(weight) + 1e-9).floor() as usize;
+    let is_whole = |weight: f64| (share(weight) - share(weight).round()).abs() < 1e-9;
+    let floors: usize = held.iter().map(|it| floor(it.0)).sum::<usize>() + floor(1.0);
+    let over: usize = held.iter().map(|it| it.1.saturating_sub(floor(it.0))).sum();
+    let kept = held.iter().filter(|it| it.1 > floor(it.0) && !is_whole(it.0)).count();
+    over - kept.min(endpoints - floors)
+}
+
+/// G4, G7: one dies, is cut off or freezes; the others do not notice, and have what it had when its time is up.
+fn lose_one(world: &World) {
+    let living = world.living();
+    let takes = |it: &&Rc<Member>| weight_of(world, it) > 0;
+    if world.failure().is_some() || living.iter().filter(takes).count() < 2 {
+        return;
+    }
+    let takers: Vec<Rc<Member>> = living.iter().filter(takes).cloned().collect();
+    let lost = Rc::clone(world.dice.pick(&takers));
+    let before = owners(world);
+    let how = world.dice.below(3);
+    let name = &lost.name;
+    world.trace.say(world.now(), || format!("--- {name} is lost ({how})"));
+    match how {
+        0 => lost.gone.set(true),
+        1 => lost.way.set(Way::Cut),
+        _ => lost.frozen_until.set(u64::MAX / 2),
+    }
+    if how == 0 {
+        lost.running.borrow_mut().clear();
+    }
+    let rhythm = &world.scene.rhythm;
+    let life = rhythm.lease.ttl.min(rhythm.heartbeat.ttl);
+    // By the slowest clock, and a moment to see it.
+    let limit = world.now() + nanos(life * 104 / 100 + Duration::from_secs(3));
+    let free = |n: usize| before[n] == Some(lost.n);
+    let orphaned = |n: &usize| {
+        world.faults.wanted.borrow()[*n] == Wanted::Polled
+            && !living.iter().any(|it| it.n != lost.n && it.table.may_poll(&world.endpoints[*n]))
+    };
+    while let Some(n) = (0..world.endpoints.len()).find(orphaned) {
+        if world.now() > limit || world.failure().is_some() {
+            return world.fail(format!("G4: e{n} is nobody's {life:?} after {name} was lost"));
+        }
+        world.pass(GLANCE);
+        polled_all(world, |n| !free(n));
+    }
+    if how != 0 {
+        world.fail_unless_paused(&lost);
+    }
+}
+
+impl World {
+    /// G3: cut off or asleep for that long it may poll nothing.
+    fn fail_unless_paused(&self, member: &Member) {
+        if let Some(it) = self.endpoints.iter().find(|it| member.table.may_poll(it)) {
+            self.fail(format!("G3: {} may poll {it}, out of reach of the store", member.name));
+        }
+    }
+}

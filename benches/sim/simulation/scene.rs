@@ -1,0 +1,84 @@
+//! What a seed plays: how many, how fast, how bad.
+
+use std::time::Duration;
+
+use leasehold::model::Term;
+use leasehold::pipeline::ownership::Rhythm;
+
+use super::dice::Dice;
+
+/// Everything that stays the same for a seed.
+#[derive(Clone, Debug)]
+pub struct Scene {
+    pub instances: usize,
+    pub endpoints: usize,
+    pub roles: usize,
+    pub rhythm: Rhythm,
+    pub heartbeat_interval: Duration,
+    pub poll_interval: Duration,
+    /// The slowest and the fastest clock of an instance, in millionths of the server's rate.
+    pub rates: (u64, u64),
+    /// The server forgets, or its clock goes back: together they may repeat a fence (DESIGN §3).
+    pub clock_goes_back: bool,
+    /// Between two faults, on average.
+    pub fault_gap: Duration,
+    /// Of a thousand calls in a bad hour, so many go wrong.
+    pub mishaps: u64,
+    /// Longest usual way of a call, in microseconds.
+    pub latency_us: u64,
+    /// How long things go wrong.
+    pub faults_for: Duration,
+    /// The server tells of changed keys, and not only passes on words.
+    pub hears_changes: bool,
+}
+
+impl Scene {
+    /// By chance; with so many faults, on average.
+    pub fn new(dice: &Dice, faults: u64) -> Self {
+        let ttl = Duration::from_secs(*dice.pick(&[3, 3, 3, 6, 10, 30]));
+        let fault_gap = ttl * u32::try_from(dice.between(1, 10)).unwrap_or(1) / 10;
+        let faults = u32::try_from(dice.between(faults / 2, faults * 3 / 2)).unwrap_or(1);
+        let beat = if dice.permille(500) { ttl } else { ttl.min(Duration::from_secs(6)) / 2 };
+        let timeout = (ttl.min(beat) / 10).min(Duration::from_secs(2));
+        let endpoints = if dice.permille(700) { 12 } else { 50 };
+        // All within 3 % of each other, the server's at one.
+        let slowest = 1_000_000 * 100 / (100 + dice.below(4));
+        let fastest = slowest * 103 / 100;
+        let spread = dice.permille(700);
+        Self {
+            instances: usize::try_from(dice.between(2, 8)).unwrap_or(2),
+            endpoints: usize::try_from(dice.between(1, endpoints)).unwrap_or(1),
+            roles: usize::try_from(dice.below(5).saturating_sub(2)).unwrap_or(0),
+            rhythm: Rhythm {
+                lease: Term::new(ttl),
+                heartbeat: Term::new(beat),
+                renew_interval: ttl / 3,
+                store_timeout: timeout,
+            },
+            heartbeat_interval: beat / 3,
+            poll_interval: Duration::from_millis(*dice.pick(&[1_000, 5_000, 10_000])),
+            rates: if spread { (slowest, fastest.max(1_000_000)) } else { (1_000_000, 1_000_000) },
+            clock_goes_back: dice.permille(300),
+            fault_gap,
+            mishaps: *dice.pick(&[0, 5, 50, 200]),
+            latency_us: *dice.pick(&[300, 1_000, 10_000, 60_000]),
+            faults_for: fault_gap * faults,
+            hears_changes: dice.permille(800),
+        }
+    }
+
+    /// How far the server's clock may be stepped ahead within the life of a lease: what the margin leaves
+    /// when the slowest clock has taken its part.
+    pub fn step_ahead_max(&self) -> Duration {
+        let left = |term: Term| {
+            let slowest = u32::try_from(self.rates.0).unwrap_or(1);
+            term.ttl.saturating_sub(term.usable() * 1_000 / (slowest / 1_000).max(1))
+        };
+        left(self.rhythm.lease).min(left(self.rhythm.heartbeat)) * 8 / 10
+    }
+
+    /// One life of a lease and its hold-off, whichever clock counts.
+    pub fn hold_off(&self) -> Duration {
+        self.rhythm.lease.hold_off()
+    }
+}
