@@ -103,6 +103,8 @@ pub(crate) struct Verdict {
     /// The longest time that any endpoint went without a poll, since the fault began.
     pub(crate) gap: Duration,
     pub(crate) bound: Duration,
+    /// How much of the longest gap the machine itself stood still.
+    pub(crate) stalled: Duration,
     /// From the end of the fault until everything had been polled.
     pub(crate) again: Duration,
     pub(crate) wrong: Vec<String>,
@@ -151,7 +153,9 @@ impl<'a> Lab<'a> {
         let redis = RedisServer::start_in(setup.redis_env, &[bind, setup.redis].concat());
         let target = Target::start_on(net.map_or("127.0.0.1", |_| TARGET_IP));
         let endpoints = (1..=ENDPOINTS).map(|n| format!("e{n}")).collect();
-        let results = Results::watch(&redis.url());
+        let password = setup.redis.iter().skip_while(|it| **it != "--requirepass").nth(1);
+        let url = redis.url().replace("//", &format!("//:{}@", password.unwrap_or(&"")));
+        let results = Results::watch(&url);
         let scene = Scene { redis, target, endpoints };
         scene.put_sessions();
         Self {
@@ -272,22 +276,25 @@ impl<'a> Lab<'a> {
             wrong.extend(overlaps.iter().cloned());
         }
         wrong.extend(stale.iter().cloned());
-        let mut longest = Duration::ZERO;
+        let (mut longest, mut stood_still) = (Duration::ZERO, Duration::ZERO);
         for (path, span) in gaps(&requests, began) {
             let gap = span.end - span.start;
-            longest = longest.max(gap);
             let stalled = self.stalls.within(span);
+            if gap > longest {
+                (longest, stood_still) = (gap, stalled);
+            }
             if gap > bound + stalled {
                 wrong.push(format!("{path} was not polled for {gap:?}, stalled {stalled:?}"));
             }
         }
-        let (polls, results) = (requests.len(), self.results.len());
+        let (polls, results) = (self.scene.target.requests().len(), self.results.len());
         if results == 0 {
             wrong.push("no result was heard of".into());
         }
         let (overlaps, stale) = (overlaps.len(), stale.len());
+        let (gap, stalled) = (longest, stood_still);
         let verdict =
-            Verdict { polls, results, overlaps, stale, gap: longest, bound, again, wrong };
+            Verdict { polls, results, overlaps, stale, gap, bound, stalled, again, wrong };
         if !verdict.wrong.is_empty() {
             self.tell();
         }

@@ -245,7 +245,7 @@ fn password(net: Option<&Net>) -> Result<Verdict, String> {
     let file = dir.path().join("password");
     fs::write(&file, "old\n").unwrap();
     let option = format!("--redis-password-file={}", file.display());
-    let setup = Setup { args: &[&option], ..Setup::default() };
+    let setup = Setup { redis: &["--requirepass", "old"], args: &[&option], ..Setup::default() };
     let mut lab = Lab::with(net, &setup);
     let mut admin = lab.scene.redis.connect().unwrap();
     let mut say = |words: &[&str]| redis::cmd(words[0]).arg(&words[1..]).exec(&mut admin).unwrap();
@@ -267,8 +267,8 @@ fn password(net: Option<&Net>) -> Result<Verdict, String> {
         lab.start(n, &[], &url, &[&option]);
     }
     lab.healed();
-    // The judge asks without a password.
-    say(&["CONFIG", "SET", "requirepass", ""]);
+    // The judge still asks with the old one.
+    say(&["ACL", "SETUSER", "default", ">old"]);
     Ok(lab.judge(LONG + ms(2_000) + RECOVERY))
 }
 

@@ -22,6 +22,12 @@ fn seconds(it: Duration) -> String {
     format!("{:.1} s", it.as_secs_f64())
 }
 
+/// The longest, and what excuses it if it is beyond its bound.
+fn gap(it: &Verdict) -> String {
+    let text = seconds(it.gap);
+    if it.gap <= it.bound { text } else { format!("{text}, stalled {}", seconds(it.stalled)) }
+}
+
 impl Row {
     fn passed(&self) -> bool {
         matches!(&self.outcome, Outcome::Judged(it) if it.wrong.is_empty())
@@ -45,7 +51,7 @@ impl Row {
                     it.results,
                     it.overlaps,
                     it.stale,
-                    seconds(it.gap),
+                    gap(it),
                     seconds(it.bound),
                     seconds(it.again),
                 );
@@ -67,7 +73,7 @@ impl Row {
                 it.polls,
                 it.overlaps,
                 it.stale,
-                seconds(it.gap),
+                gap(it),
                 seconds(it.bound),
                 seconds(it.again),
             ),
