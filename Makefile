@@ -5,7 +5,7 @@ PREFIX ?= /usr/local
 UNITS   = $(DESTDIR)$(PREFIX)/lib/systemd/system
 ETC     = $(DESTDIR)/etc/leasehold
 
-.PHONY: help build test lint doc deps bench rolling mutants ci demo picture setup install uninstall
+.PHONY: help build test lint doc deps bench rolling faults stress mutants ci demo picture setup install uninstall
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -35,6 +35,12 @@ bench: setup ## what a renewal, a plan and discovery cost (2 minutes)
 
 rolling: setup ## 10,000 endpoints: rolling restart, mass lapse, default timings (5 minutes)
 	$(CARGO) bench --locked --bench rolling
+
+faults: setup ## networks, Redis, processes and clocks really fail, as root (7 minutes; ONLY=name)
+	$(CARGO) bench --locked --bench faults -- $(ONLY)
+
+stress: setup ## 64 instances, 5,000 endpoints, kills and freezes at random (FOR=10m SEED=1)
+	$(CARGO) bench --locked --bench stress -- $(or $(FOR),10m) $(or $(SEED),1)
 
 mutants: setup ## plant deliberate bugs one by one, and see which test notices (15 minutes)
 	scripts/mutants

@@ -12,6 +12,7 @@ use crate::support::redis::RedisServer;
 pub(crate) const SCENES: &[Scenario] = &[
     ("redis-hung", "Redis hangs (SIGSTOP) for longer than a lease", hung),
     ("redis-hung-short", "Redis hangs for half a lease", hung_short),
+    ("redis-down", "Redis is killed, and comes back after longer than a lease", down),
     ("redis-empty", "Redis is killed, and comes back with nothing", empty),
     ("redis-rdb", "Redis is killed, and comes back with an old snapshot", rdb),
     ("redis-aof", "Redis is killed, and comes back with its AOF", aof),
@@ -52,6 +53,18 @@ fn hung_short(net: Option<&Net>) -> Result<Verdict, String> {
     let lost: usize = (0..3).map(|n| lab.said(n, "event=lease.lost")).sum();
     lab.expect(lost == 0, format!("{lost} leases were lost"));
     Ok(lab.judge(ms(1_500) + RECOVERY))
+}
+
+/// Nobody can say any more who was within their rights when it died.
+fn down(net: Option<&Net>) -> Result<Verdict, String> {
+    let mut lab = Lab::new(net);
+    lab.scene.redis.save();
+    lab.fault();
+    lab.scene.redis.kill();
+    lab.pass(LONG);
+    lab.scene.redis.restart();
+    lab.healed();
+    Ok(lab.judge(LONG + HOLD_OFF + RECOVERY))
 }
 
 /// Killed, and a moment later started again by `restart`.
