@@ -52,7 +52,7 @@ impl Chaos {
         if Instant::now() < self.next {
             return;
         }
-        self.next = Instant::now() + ms(500 + self.below(3_000));
+        self.next = Instant::now() + ms(200 + self.below(1_800));
         match self.below(10) {
             0..=2 => self.end_one("killed", |it| it.kill9()),
             3..=4 => self.end_one("stopped", |it| _ = it.term()),
