@@ -4,15 +4,17 @@
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
+use std::time::Instant;
 
 use crate::Scenario;
 use crate::apart::find;
-use crate::lab::{HOLD_OFF, LONG, Lab, Net, RECOVERY, Setup, TAKEOVER, Verdict};
+use crate::lab::{HOLD_OFF, LONG, Lab, Net, RECOVERY, REDIS_IP, Setup, TAKEOVER, Verdict};
 use crate::support::process::{TTL, TempDir, ms};
 
 pub(crate) const SCENES: &[Scenario] = &[
     ("clock-ahead", "an instance's wall clock is set an hour ahead", instance_ahead),
     ("clock-back", "an instance's wall clock is set an hour back", instance_back),
+    ("clock-rate", "an instance's clocks run 2.5 % slow, and it does not reach Redis", slow_clock),
     ("suspend", "an instance's machine is suspended for a minute, as its clocks tell", suspend),
     ("redis-clock-ahead", "Redis' wall clock is set an hour ahead", redis_ahead),
     ("redis-clock-back", "Redis' wall clock is set an hour back", redis_back),
@@ -94,6 +96,30 @@ fn instance_ahead(net: Option<&Net>) -> Result<Verdict, String> {
 
 fn instance_back(net: Option<&Net>) -> Result<Verdict, String> {
     unmoved(net, -HOUR)
+}
+
+/// It counts its last seconds more slowly than Redis does.
+fn slow_clock(net: Option<&Net>) -> Result<Verdict, String> {
+    let network = net.ok_or("needs network namespaces")?;
+    let skew = Skew::build()?;
+    let vars = skew.env().map(|it| format!("{}={}", it.0, it.1));
+    let wrapper = ["env", &vars[0], &vars[1]];
+    let mut lab = Lab::with(net, &Setup { wrapper: &wrapper, ..Setup::default() });
+    lab.fault();
+    let began = Instant::now();
+    let mut reachable = true;
+    while began.elapsed() < LONG + TTL {
+        let behind = -(began.elapsed().as_nanos() as i64) / 40;
+        skew.set([behind; 3]);
+        if reachable && began.elapsed() > TTL {
+            reachable = false;
+            network.rule(0, &["OUTPUT", "-d", REDIS_IP, "-j", "DROP"]);
+        }
+        lab.pass(ms(5));
+    }
+    network.heal();
+    lab.healed();
+    Ok(lab.judge(TAKEOVER))
 }
 
 /// What it had may have moved: it starts anew.

@@ -34,11 +34,14 @@ fn run(command: &[&str]) {
     assert!(output.status.success(), "{}: {said}", command.join(" "));
 }
 
-/// A switch with a machine on each of its ports.
-pub(crate) struct Net(());
+/// Three machines on the switch that all share. Scenes that are played at the same time have their own.
+pub(crate) struct Net {
+    lane: usize,
+}
 
 impl Net {
-    pub(crate) fn build() -> Self {
+    /// Redis, the endpoint, and a switch.
+    pub(crate) fn switch() {
         let hub = format!("{REDIS_IP}/24");
         let endpoint = format!("{TARGET_IP}/24");
         run(&["mkdir", "-p", "/run/netns"]);
@@ -48,8 +51,13 @@ impl Net {
         run(&["ip", "addr", "add", &hub, "dev", "br0"]);
         run(&["ip", "addr", "add", &endpoint, "dev", "br0"]);
         run(&["ip", "link", "set", "br0", "up"]);
+    }
+
+    pub(crate) fn build(lane: usize) -> Self {
+        let net = Self { lane };
         for n in 0..VMS {
-            let (vm, port, ip) = (vm(n), port(n), format!("10.77.0.{}/24", 11 + n));
+            let (vm, port) = (net.vm(n), net.port(n));
+            let ip = format!("10.77.0.{}/24", 10 * (1 + lane) + n);
             run(&["ip", "netns", "add", &vm]);
             run(&[
                 "ip", "link", "add", &port, "type", "veth", "peer", "name", "eth0", "netns", &vm,
@@ -59,18 +67,26 @@ impl Net {
             run(&["ip", "-n", &vm, "link", "set", "eth0", "up"]);
             run(&["ip", "-n", &vm, "link", "set", "lo", "up"]);
         }
-        Self(())
+        net
+    }
+
+    fn vm(&self, n: usize) -> String {
+        format!("vm{}{n}", self.lane)
+    }
+
+    fn port(&self, n: usize) -> String {
+        format!("port{}{n}", self.lane)
     }
 
     /// On the machine `n`.
     #[track_caller]
     pub(crate) fn exec(&self, n: usize, command: &[&str]) {
-        run(&[&["ip", "netns", "exec", &vm(n)], command].concat());
+        run(&[&["ip", "netns", "exec", &self.vm(n)], command].concat());
     }
 
     /// The cable of the machine `n`, at the switch.
     pub(crate) fn link(&self, n: usize, up: bool) {
-        run(&["ip", "link", "set", &port(n), if up { "up" } else { "down" }]);
+        run(&["ip", "link", "set", &self.port(n), if up { "up" } else { "down" }]);
     }
 
     /// A rule of the machine `n`'s packet filter.
@@ -82,19 +98,11 @@ impl Net {
         for n in 0..VMS {
             self.exec(n, &["iptables", "-F"]);
             // There is mostly none to delete.
-            let (vm, tc) = (vm(n), ["tc", "qdisc", "del", "dev", "eth0", "root"]);
+            let (vm, tc) = (self.vm(n), ["tc", "qdisc", "del", "dev", "eth0", "root"]);
             drop(Command::new("ip").args(["netns", "exec", &vm]).args(tc).output());
             self.link(n, true);
         }
     }
-}
-
-fn vm(n: usize) -> String {
-    format!("vm{n}")
-}
-
-fn port(n: usize) -> String {
-    format!("port{n}")
 }
 
 /// What came of one scene.
@@ -194,7 +202,7 @@ impl<'a> Lab<'a> {
 
     /// One more instance, on the machine `n`.
     pub(crate) fn start(&mut self, n: usize, wrapper: &[&str], url: &str, args: &[&str]) {
-        let vm = vm(n);
+        let vm = self.net.map_or_else(|| format!("vm{n}"), |it| it.vm(n));
         let place: &[&str] = match self.net {
             Some(_) => &["ip", "netns", "exec", &vm],
             None => &[],

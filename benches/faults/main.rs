@@ -21,12 +21,18 @@ mod server;
 mod support;
 mod table;
 
+use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
+
+use parking_lot::Mutex;
 
 use crate::lab::{Net, Verdict};
 use crate::table::{Outcome, Row};
+
+const LANES: usize = 3;
 
 /// What a scene is called, what is done in it, and the scene.
 type Scenario = (&'static str, &'static str, Play);
@@ -45,31 +51,48 @@ fn main() -> ExitCode {
         return ExitCode::FAILURE;
     }
     match apart::enter() {
-        apart::Place::Inside => play(&scenes, Some(&Net::build())),
+        apart::Place::Inside => {
+            Net::switch();
+            play(&scenes, &(0..LANES).map(|lane| Some(Net::build(lane))).collect::<Vec<_>>())
+        }
         apart::Place::Left(code) => code,
         apart::Place::Nowhere(why) => {
             println!("no namespaces of our own: {why}");
-            play(&scenes, None)
+            play(&scenes, &[const { None }; LANES])
         }
     }
 }
 
-fn play(scenes: &[&Scenario], net: Option<&Net>) -> ExitCode {
+/// Most of a scene is waiting: so many are played at a time.
+fn play(scenes: &[&Scenario], lanes: &[Option<Net>]) -> ExitCode {
     let began = Instant::now();
-    let mut rows = Vec::new();
-    for (n, &&(name, what, scene)) in scenes.iter().enumerate() {
-        println!("\n{} of {}: {name}: {what}", n + 1, scenes.len());
-        let outcome = match catch_unwind(AssertUnwindSafe(|| scene(net))) {
-            Ok(Ok(verdict)) => Outcome::Judged(verdict),
-            Ok(Err(why)) => Outcome::Skipped(why),
-            Err(_) => Outcome::Broken, // said why already
-        };
-        if let Some(net) = net {
-            net.heal();
+    let (todo, rows) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()));
+    std::thread::scope(|scope| {
+        for net in lanes {
+            scope.spawn(|| {
+                loop {
+                    let n = todo.fetch_add(1, Ordering::Relaxed);
+                    let Some(&&scene) = scenes.get(n) else { return };
+                    let row = play_one(scene, net.as_ref());
+                    let mut rows = rows.lock();
+                    rows.insert(n, row);
+                    println!("{} of {}: {}", rows.len(), scenes.len(), rows[&n].line());
+                }
+            });
         }
-        let row = Row { name, what, outcome };
-        println!("{}", row.line());
-        rows.push(row);
+    });
+    table::show(&rows.into_inner().into_values().collect::<Vec<_>>(), began.elapsed())
+}
+
+fn play_one((name, what, scene): Scenario, net: Option<&Net>) -> Row {
+    println!("{name}: {what} …");
+    let outcome = match catch_unwind(AssertUnwindSafe(|| scene(net))) {
+        Ok(Ok(verdict)) => Outcome::Judged(verdict),
+        Ok(Err(why)) => Outcome::Skipped(why),
+        Err(_) => Outcome::Broken, // said why already
+    };
+    if let Some(net) = net {
+        net.heal();
     }
-    table::show(&rows, began.elapsed())
+    Row { name, what, outcome }
 }

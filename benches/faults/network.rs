@@ -12,7 +12,7 @@ pub(crate) const SCENES: &[Scenario] = &[
     ("reset", "every packet to Redis is answered with RST", reset),
     ("unreachable", "the route to Redis is gone (ICMP)", unreachable),
     ("lossy", "a third of a machine's packets is lost", lossy),
-    ("slow", "a machine has 16 kbit/s", slow),
+    ("slow", "a machine sends 16 kbit/s", slow),
     ("flapping", "a machine's cable is pulled and plugged again and again", flapping),
 ];
 

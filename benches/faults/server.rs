@@ -1,10 +1,11 @@
 //! Redis hangs, dies, forgets, refuses, or is replaced.
 
 use std::fs;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::Scenario;
-use crate::lab::{HOLD_OFF, LONG, Lab, Net, RECOVERY, REDIS_IP, Setup, Verdict};
+use crate::lab::{HOLD_OFF, LONG, Lab, Net, RECOVERY, REDIS_IP, Setup, TAKEOVER, Verdict};
 use crate::support::process::{SOON, Scene, TempDir, eventually, ms};
 use crate::support::proxy::Proxy;
 use crate::support::redis::RedisServer;
@@ -13,18 +14,22 @@ pub(crate) const SCENES: &[Scenario] = &[
     ("redis-hung", "Redis hangs (SIGSTOP) for longer than a lease", hung),
     ("redis-hung-short", "Redis hangs for half a lease", hung_short),
     ("redis-down", "Redis is killed, and comes back after longer than a lease", down),
+    ("redis-host-crash", "Redis' host is gone without a word, and comes back", host_crash),
     ("redis-empty", "Redis is killed, and comes back with nothing", empty),
     ("redis-rdb", "Redis is killed, and comes back with an old snapshot", rdb),
     ("redis-aof", "Redis is killed, and comes back with its AOF", aof),
     ("redis-torn-aof", "Redis is killed, and comes back with a torn AOF", torn_aof),
+    ("redis-empty-frozen", "Redis comes back with nothing while an instance is stopped", forgotten),
     ("redis-loading", "Redis is restarted, and loads for longer than a lease", loading),
     ("redis-flushall", "FLUSHALL", flushall),
     ("redis-oom", "Redis is out of memory", oom),
+    ("redis-oom-kill", "Redis is out of memory, and an instance is killed", oom_kill),
     ("redis-misconf", "Redis cannot save, and takes no writes", misconf),
     ("redis-readonly", "Redis becomes a replica, and takes no writes", readonly),
     ("redis-maxclients", "Redis takes no new connections", maxclients),
     ("redis-client-kill", "every connection is killed, ten times a second", client_kill),
     ("redis-client-pause", "CLIENT PAUSE for longer than a lease", client_pause),
+    ("redis-stutter", "Redis takes 250 ms for everything", stutter),
     ("redis-busy", "a script runs without end, and Redis says BUSY", busy),
     ("redis-password", "the password changes; instances are restarted with the new one", password),
     ("failover", "a replica that lacks the last grants is promoted, by hand", failover),
@@ -85,6 +90,43 @@ fn restarted<'a>(
     lab
 }
 
+/// No connection is closed: packets to the dead one are lost until somebody else answers them.
+fn host_crash(net: Option<&Net>) -> Result<Verdict, String> {
+    net.ok_or("needs network namespaces")?;
+    let mut lab = Lab::new(net);
+    lab.scene.redis.save();
+    lab.fault();
+    let silence = Silence::of(lab.scene.redis.port());
+    lab.scene.redis.kill();
+    lab.pass(SHORT);
+    lab.scene.redis.restart();
+    drop(silence);
+    reclaimed(lab)
+}
+
+/// A port from which nothing comes any more, while this lives.
+struct Silence(String);
+
+impl Silence {
+    fn of(port: u16) -> Self {
+        let silence = Self(port.to_string());
+        silence.rule("-A");
+        silence
+    }
+
+    fn rule(&self, verb: &str) {
+        let rule = ["OUTPUT", "-s", REDIS_IP, "-p", "tcp", "--sport", &self.0, "-j", "DROP"];
+        let done = Command::new("iptables").arg(verb).args(rule).status();
+        assert!(done.unwrap().success());
+    }
+}
+
+impl Drop for Silence {
+    fn drop(&mut self) {
+        self.rule("-D");
+    }
+}
+
 fn empty(net: Option<&Net>) -> Result<Verdict, String> {
     let restart = |scene: &mut Scene| {
         scene.redis.restart_empty();
@@ -132,6 +174,19 @@ fn torn_aof(net: Option<&Net>) -> Result<Verdict, String> {
         scene.redis.restart();
     };
     reclaimed(restarted(net, AOF, |_| (), restart))
+}
+
+/// What the frozen one holds nobody may have before its time is over, and it goes on before that.
+fn forgotten(net: Option<&Net>) -> Result<Verdict, String> {
+    let mut lab = Lab::new(net);
+    lab.fault();
+    lab.fleet[0].freeze();
+    lab.scene.redis.restart_empty();
+    lab.scene.put_sessions();
+    lab.pass(ms(1_500));
+    lab.fleet[0].thaw();
+    lab.healed();
+    Ok(lab.judge(SHORT + HOLD_OFF + RECOVERY))
 }
 
 fn loading(net: Option<&Net>) -> Result<Verdict, String> {
@@ -184,6 +239,18 @@ fn oom(net: Option<&Net>) -> Result<Verdict, String> {
     Ok(lab.judge(ms(1_500)))
 }
 
+/// What it held cannot be granted to anybody: that needs memory.
+fn oom_kill(net: Option<&Net>) -> Result<Verdict, String> {
+    let mut lab = Lab::new(net);
+    lab.fault();
+    lab.scene.redis.cli(&["CONFIG", "SET", "maxmemory", "1mb"]);
+    lab.fleet.remove(0).kill9();
+    lab.pass(LONG);
+    lab.scene.redis.cli(&["CONFIG", "SET", "maxmemory", "0"]);
+    lab.healed();
+    Ok(lab.judge(LONG + RECOVERY))
+}
+
 fn misconf(net: Option<&Net>) -> Result<Verdict, String> {
     let mut lab = Lab::with(net, &Setup { redis: &["--save", "3600 1"], ..Setup::default() });
     lab.fault();
@@ -234,6 +301,18 @@ fn client_pause(net: Option<&Net>) -> Result<Verdict, String> {
     lab.pass(LONG);
     lab.healed();
     Ok(lab.judge(LONG + RECOVERY))
+}
+
+/// Just within the time that a call has.
+fn stutter(net: Option<&Net>) -> Result<Verdict, String> {
+    let mut lab = Lab::new(net);
+    lab.fault();
+    let since = Instant::now();
+    while since.elapsed() < LONG {
+        lab.scene.redis.cli(&["DEBUG", "SLEEP", "0.25"]);
+    }
+    lab.healed();
+    Ok(lab.judge(TAKEOVER))
 }
 
 fn busy(net: Option<&Net>) -> Result<Verdict, String> {

@@ -45,7 +45,8 @@ impl Row {
         match &self.outcome {
             Outcome::Judged(it) => {
                 let mut text = format!(
-                    "{}: {} polls, {} results, {} overlaps, {} stale, longest gap {} (bound {}), again after {}",
+                    "{}: {}: {} polls, {} results, {} overlaps, {} stale, longest gap {} (bound {}), again after {}",
+                    self.name,
                     self.verdict(),
                     it.polls,
                     it.results,
@@ -60,8 +61,8 @@ impl Row {
                 }
                 text
             }
-            Outcome::Skipped(why) => format!("skipped: {why}"),
-            Outcome::Broken => "FAILED: see above".into(),
+            Outcome::Skipped(why) => format!("{}: skipped: {why}", self.name),
+            Outcome::Broken => format!("{}: FAILED: see above", self.name),
         }
     }
 
@@ -102,7 +103,7 @@ pub(crate) fn show(rows: &[Row], took: Duration) -> ExitCode {
         took.as_secs()
     );
     for row in rows.iter().filter(|it| !it.passed()) {
-        println!("{}: {}", row.name, row.line());
+        println!("{}", row.line());
     }
     if count("FAILED") == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -155,3 +155,66 @@ fn look(mut connection: Connection, record: &Mutex<Record>, over: &Receiver<()>)
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::support::redis::{RedisServer, eventually};
+
+    #[test]
+    fn the_judge_sees_a_result_that_comes_after_one_with_more_right_to() {
+        let redis = RedisServer::start();
+        let results = Results::watch(&redis.url());
+        let announce = |fence: u64, instance: &str| {
+            let text = serde_json::json!({"instance": instance, "fence": fence}).to_string();
+            let before = results.len();
+            let heard = || {
+                if results.len() == before {
+                    redis.cli(&["PUBLISH", "poll:results:e1", &text]);
+                    std::thread::sleep(ms(20));
+                }
+                results.len() > before
+            };
+            eventually(heard, || "nothing was heard".into());
+        };
+        announce(7, "a");
+        announce(9, "b");
+        assert!(results.stale(&[]).is_empty(), "{:?}", results.stale(&[]));
+        announce(8, "a");
+        assert!(!results.stale(&[]).is_empty());
+    }
+
+    #[test]
+    fn the_judge_sees_a_stored_result_that_falls() {
+        let redis = RedisServer::start();
+        let results = Results::watch(&redis.url());
+        let seen = |fence: u64| {
+            redis.cli(&["HSET", "poll:result:e1", "fence", &fence.to_string()]);
+            let key = "poll:result:e1";
+            let stored = || {
+                let record = results.record.lock();
+                record.stored.iter().any(|it| it.0.1 == key && *it.1 == fence)
+            };
+            eventually(stored, || "it was not looked at".into());
+        };
+        seen(9);
+        assert!(results.stale(&[]).is_empty());
+        seen(8);
+        assert_eq!(results.stale(&[]).len(), 1);
+    }
+
+    #[test]
+    fn the_judge_sees_a_result_that_comes_long_after_a_newer_poll() {
+        let now = Instant::now();
+        let (path, instance) = ("/e1".to_owned(), "b".to_owned());
+        let poll = Request { path, instance, fence: 9, start: now, end: None };
+        let result = |fence, after| {
+            let (endpoint, instance) = ("e1".to_owned(), "a".to_owned());
+            Announced { endpoint, instance, fence, at: now + after }
+        };
+        let late = |it: Announced| overtaken(&[it], std::slice::from_ref(&poll)).len();
+        assert_eq!(late(result(8, ms(2_000))), 1);
+        assert_eq!(late(result(8, ms(100))), 0);
+        assert_eq!(late(result(9, ms(2_000))), 0);
+    }
+}
