@@ -16,15 +16,7 @@ fn main() -> ExitCode {
     let args: Vec<OsString> = env::args_os().skip(1).collect();
     let command = parse(&args, &|name| env::var_os(name)).and_then(Command::with_password_read);
     match command {
-        Ok(Command::Run(config)) => cli::run::run(config),
-        Ok(Command::Status { config, how }) => cli::status::status(&config, how),
-        Ok(Command::Release { config, what }) => cli::release::release(config, what),
-        Ok(Command::Lead(wrap)) => cli::lead::lead(wrap),
-        Ok(Command::Once { wrap, at_least_for, skip_code }) => {
-            cli::once::once(&wrap, at_least_for, skip_code)
-        }
-        Ok(Command::Leaders { config, json }) => cli::leaders::leaders(&config, json),
-        Ok(Command::Resign { config, role }) => cli::leaders::resign(&config, &role),
+        Ok(Command::Task(config, task)) => cli::perform(&config, task),
         Ok(Command::Guardian { program, grace }) => guardian_main(&program, grace),
         Ok(Command::Warden { program, grace, orders, report }) => {
             warden_main(orders, report, &program, grace)

@@ -7,59 +7,25 @@
 use std::ffi::{OsStr, OsString};
 use std::os::fd::RawFd;
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use leasehold::config::Config;
-use leasehold::model::Role;
 
 use crate::cli::help;
-use crate::cli::options::{COMMANDS, Draft, OPTIONS, Opt, Spec, Takes, showable};
+use crate::cli::options::{COMMANDS, Draft, OPTIONS, Opt, Spec, showable};
+use crate::cli::task::{self, Task};
 use crate::cli::usage::{Origin, UsageError, nearest};
 
 /// What to do.
 #[derive(Debug)]
 pub(crate) enum Command {
-    Run(Config),
-    Status { config: Config, how: StatusHow },
-    Release { config: Config, what: ReleaseWhat },
-    Lead(Wrap),
-    Once { wrap: Wrap, at_least_for: Duration, skip_code: u8 },
-    Leaders { config: Config, json: bool },
-    Resign { config: Config, role: Role },
+    Task(Box<Config>, Task),
     Guardian { program: Vec<String>, grace: Duration },
     Warden { program: Vec<String>, grace: Duration, orders: RawFd, report: RawFd },
     Ward { program: Vec<String>, orders: RawFd, report: RawFd },
     Help(String),
     Version,
 }
-
-/// A command to run as a leader.
-#[derive(Debug)]
-pub(crate) struct Wrap {
-    pub(crate) config: Config,
-    pub(crate) role: Role,
-    pub(crate) program: Vec<String>,
-    pub(crate) restart: bool,
-}
-
-/// How to show what is going on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct StatusHow {
-    pub(crate) json: bool,
-    pub(crate) all: bool,
-    pub(crate) stale_after: Duration,
-}
-
-/// Whose leases to give back.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum ReleaseWhat {
-    Instance { id: String, force: bool },
-    RuntimeDir(PathBuf),
-}
-
-/// Several times the light interval, at which endpoints that fail are polled.
-const STALE_AFTER: Duration = Duration::from_secs(120);
 
 /// Reads a variable of the environment.
 pub(crate) type Env<'a> = &'a dyn Fn(&str) -> Option<OsString>;
@@ -92,31 +58,9 @@ impl Command {
     /// Reads the password file, where one is named.
     pub(crate) fn with_password_read(self) -> Result<Self, UsageError> {
         Ok(match self {
-            Self::Run(config) => Self::Run(config.with_password_read()?),
-            Self::Status { config, how } => {
-                Self::Status { config: config.with_password_read()?, how }
-            }
-            Self::Release { config, what } => {
-                Self::Release { config: config.with_password_read()?, what }
-            }
-            Self::Lead(wrap) => Self::Lead(wrap.with_password_read()?),
-            Self::Once { wrap, at_least_for, skip_code } => {
-                Self::Once { wrap: wrap.with_password_read()?, at_least_for, skip_code }
-            }
-            Self::Leaders { config, json } => {
-                Self::Leaders { config: config.with_password_read()?, json }
-            }
-            Self::Resign { config, role } => {
-                Self::Resign { config: config.with_password_read()?, role }
-            }
+            Self::Task(config, task) => Self::Task(Box::new(config.with_password_read()?), task),
             other => other,
         })
-    }
-}
-
-impl Wrap {
-    fn with_password_read(self) -> Result<Self, UsageError> {
-        Ok(Self { config: self.config.with_password_read()?, ..self })
     }
 }
 
@@ -127,12 +71,12 @@ enum Scanned {
     Typed(Typed),
 }
 
-/// Options with their values as typed, and what followed `--`.
+/// Options with their values as typed, words beside them, and what followed `--`.
 #[derive(Default)]
-struct Typed {
+pub(crate) struct Typed {
     options: Vec<(&'static Opt, OsString)>,
-    role: Option<String>,
-    rest: Vec<OsString>,
+    pub(crate) words: Vec<String>,
+    pub(crate) rest: Vec<OsString>,
 }
 
 fn scan(command: &'static Spec, args: &[OsString]) -> Result<Scanned, UsageError> {
@@ -152,14 +96,13 @@ fn scan(command: &'static Spec, args: &[OsString]) -> Result<Scanned, UsageError
         let name = name.to_string_lossy();
         if !name.starts_with('-') || name == "-" {
             let given = arg.to_string_lossy();
-            match (command.takes, &typed.role) {
-                (Takes::Options | Takes::Program, _) | (Takes::Role, Some(_)) => {
-                    let given = showable(&given);
-                    return Err(UsageError::Unexpected { command: command.name, given });
-                }
-                (Takes::RoleAndProgram, Some(_)) => return Err(UsageError::NoDashes { command }),
-                (_, None) => typed.role = Some(given.into_owned()),
+            if typed.words.len() == command.takes.words_max {
+                return Err(match command.takes.program {
+                    true if !command.hidden => UsageError::NoDashes { command },
+                    _ => UsageError::Unexpected { command, given: showable(&given) },
+                });
             }
+            typed.words.push(given.into_owned());
             continue;
         }
         let opt = find(command, &name)?;
@@ -219,116 +162,21 @@ fn build(command: &'static Spec, typed: Typed, env: Env<'_>) -> Result<Command, 
         (opt.set)(&mut draft, value)
             .map_err(|why| UsageError::Value { from: Origin::Flag(opt), why })?;
     }
-    if !matches!(command.takes, Takes::Program | Takes::RoleAndProgram)
-        && let Some(extra) = typed.rest.first()
-    {
+    if let Some(extra) = typed.rest.first().filter(|_| !command.takes.program) {
         let given = extra.to_str().and_then(showable);
-        return Err(UsageError::Unexpected { command: command.name, given });
+        return Err(UsageError::Unexpected { command, given });
     }
-    match command.name {
-        "status" => status(draft),
-        "release" => release(draft, &typed, env),
-        "lead" => {
-            let dir = draft.config.runtime_dir.take().or_else(|| systemd_runtime_dir(env));
-            draft.config.runtime_dir = dir;
-            Ok(Command::Lead(wrap(command, draft, &typed)?))
-        }
-        "once" => {
-            if !draft.level_given {
-                draft.config.log_level = log::LevelFilter::Warn;
-            }
-            let (at_least_for, skip_code) = (draft.at_least_for, draft.skip_code);
-            Ok(Command::Once { wrap: wrap(command, draft, &typed)?, at_least_for, skip_code })
-        }
-        "leaders" => Ok(Command::Leaders { json: draft.json, config: reader(draft)? }),
-        "resign" => Ok(Command::Resign { role: role(command, &typed)?, config: reader(draft)? }),
-        _ if command.hidden => hidden(command, &draft, &typed),
-        _ => run(draft, env),
+    if command.hidden {
+        return hidden(command, &draft, &typed);
     }
+    task::of(command, draft, &typed, env)
+        .map(|(config, task)| Command::Task(Box::new(config), task))
 }
 
 impl Typed {
-    fn value_of(&self, name: &str) -> Option<&OsStr> {
+    pub(crate) fn value_of(&self, name: &str) -> Option<&OsStr> {
         self.options.iter().rev().find(|(opt, _)| opt.name == name).map(|(_, value)| value.as_ref())
     }
-}
-
-fn run(draft: Draft, env: Env<'_>) -> Result<Command, UsageError> {
-    let Draft { mut config, store_timeout, .. } = draft;
-    let usual = Config::usual_store_timeout(config.lease_ttl, config.heartbeat_ttl);
-    config.store_timeout = store_timeout.unwrap_or(usual);
-    config.runtime_dir = config.runtime_dir.or_else(|| systemd_runtime_dir(env));
-    Ok(Command::Run(config.checked()?))
-}
-
-fn role(command: &'static Spec, typed: &Typed) -> Result<Role, UsageError> {
-    let role = typed.role.as_deref().ok_or(UsageError::NoRole { command })?;
-    Role::parse(role).map_err(|why| UsageError::Role { why })
-}
-
-fn wrap(command: &'static Spec, draft: Draft, typed: &Typed) -> Result<Wrap, UsageError> {
-    let role = role(command, typed)?;
-    let program: Option<Vec<String>> =
-        typed.rest.iter().map(|it| it.to_str().map(String::from)).collect();
-    let program = program.ok_or(UsageError::ProgramText)?;
-    if program.is_empty() {
-        return Err(UsageError::NoProgram { command });
-    }
-    let Draft { mut config, store_timeout, renew_given, restart, .. } = draft;
-    if !renew_given {
-        config.renew_interval = config.lease_ttl / 3;
-    }
-    let usual = Config::usual_store_timeout(config.lease_ttl, config.lease_ttl);
-    config.store_timeout = store_timeout.unwrap_or(usual);
-    Ok(Wrap { config: config.checked()?, role, program, restart })
-}
-
-/// The settings of a command that only looks or says something.
-fn reader(draft: Draft) -> Result<Config, UsageError> {
-    let Draft { mut config, store_timeout, .. } = draft;
-    config.store_timeout = store_timeout.unwrap_or(config.store_timeout);
-    Ok(config.checked_store()?)
-}
-
-fn status(draft: Draft) -> Result<Command, UsageError> {
-    let Draft { mut config, store_timeout, json, all, stale_after, .. } = draft;
-    config.store_timeout = store_timeout.unwrap_or(config.store_timeout);
-    let how = StatusHow { json, all, stale_after: stale_after.unwrap_or(STALE_AFTER) };
-    Ok(Command::Status { config: config.checked_reading()?, how })
-}
-
-fn release(draft: Draft, typed: &Typed, env: Env<'_>) -> Result<Command, UsageError> {
-    let Draft { mut config, store_timeout, instance, force, .. } = draft;
-    config.store_timeout = store_timeout.unwrap_or(config.store_timeout);
-    let typed_instance = typed.value_of("instance").is_some();
-    let typed_dir = typed.value_of("runtime-dir").is_some();
-    let what = match (instance, config.runtime_dir.clone()) {
-        // Of one on the command line and one in the environment, the first wins; of two alike, none.
-        (Some(_), Some(_)) if typed_instance == typed_dir => return Err(UsageError::ReleaseBoth),
-        (Some(id), Some(_)) if typed_instance => ReleaseWhat::Instance { id, force },
-        (_, Some(dir)) => ReleaseWhat::RuntimeDir(dir),
-        (Some(id), None) => ReleaseWhat::Instance { id, force },
-        (None, None) => match systemd_runtime_dir(env) {
-            Some(dir) => ReleaseWhat::RuntimeDir(dir),
-            None => return Err(UsageError::ReleaseNothing),
-        },
-    };
-    match &what {
-        ReleaseWhat::Instance { id, .. } if !is_instance_id(id) => Err(UsageError::InstanceId),
-        ReleaseWhat::RuntimeDir(_) if force => Err(UsageError::ForceWithoutInstance),
-        _ => Ok(Command::Release { config: config.checked_store()?, what }),
-    }
-}
-
-fn is_instance_id(id: &str) -> bool {
-    !id.is_empty() && id.len() <= 256 && !id.chars().any(|c| c.is_whitespace() || c.is_control())
-}
-
-/// systemd lists several directories with colons; the instance's own is the first.
-fn systemd_runtime_dir(env: Env<'_>) -> Option<PathBuf> {
-    let list = env("RUNTIME_DIRECTORY")?;
-    let first = list.as_bytes().split(|c| *c == b':').next().filter(|it| !it.is_empty())?;
-    Some(OsStr::from_bytes(first).into())
 }
 
 /// One that Leasehold starts itself: everything has to be there.
@@ -349,6 +197,7 @@ fn hidden(command: &'static Spec, draft: &Draft, typed: &Typed) -> Result<Comman
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::task::{ReleaseWhat, StatusHow};
 
     fn parsed(args: &[&str], env: &[(&str, &str)]) -> Result<Command, String> {
         let args: Vec<OsString> = args.iter().map(OsString::from).collect();
@@ -361,7 +210,7 @@ mod tests {
 
     fn config(args: &[&str], env: &[(&str, &str)]) -> Config {
         match parsed(&[&["run", "--host-name", "vm1"], args].concat(), env) {
-            Ok(Command::Run(config)) => config,
+            Ok(Command::Task(config, Task::Run)) => *config,
             other => panic!("{other:?}"),
         }
     }
@@ -372,7 +221,7 @@ mod tests {
 
     fn released(args: &[&str], env: &[(&str, &str)]) -> ReleaseWhat {
         match parsed(&[&["release"], args].concat(), env) {
-            Ok(Command::Release { what, .. }) => what,
+            Ok(Command::Task(_, Task::Release(what))) => what,
             other => panic!("{other:?}"),
         }
     }
@@ -475,7 +324,9 @@ mod tests {
         let error = parse(&["run".into(), "--prefix".into(), odd.clone()], &none);
         assert_eq!(error.unwrap_err().to_string(), "--prefix is not valid UTF-8");
         let ok = parse(&["run".into(), "--runtime-dir".into(), odd.clone()], &none);
-        assert!(matches!(ok, Ok(Command::Run(it)) if it.runtime_dir == Some(odd.into())));
+        assert!(
+            matches!(ok, Ok(Command::Task(it, Task::Run)) if it.runtime_dir == Some(odd.into()))
+        );
     }
 
     #[test]
@@ -497,7 +348,7 @@ mod tests {
             (&["run", "-weight=3"], "unknown option \"-weight\" of run: did you mean --weight?"),
             (&["run", "--bogus"], "unknown option \"--bogus\" of run: see leasehold run --help"),
             (&["release", "--weight", "3"], "--weight is no option of release, but of run"),
-            (&["run", "now"], "unexpected argument \"now\": run takes only options"),
+            (&["run", "now"], "unexpected argument \"now\" of run: write leasehold run"),
             (&["run", "-"], "unexpected argument \"-\""),
             (&["run", "--", "x"], "unexpected argument \"x\""),
             (&[], "no command given"),
@@ -526,7 +377,7 @@ mod tests {
             &[&["status"], args].concat(),
             env,
         ) {
-            Ok(Command::Status { how, config }) => (how, config),
+            Ok(Command::Task(config, Task::Status(how))) => (how, *config),
             other => panic!("{other:?}"),
         };
         let (plain, config) = how(&[], &[("LEASEHOLD_LEASE_TTL", "nonsense")]);
@@ -539,7 +390,9 @@ mod tests {
         assert!(
             refused(&["status", "--session-prefix", "poll:"], &[]).contains("--session-prefix")
         );
-        assert!(refused(&["status", "e1"], &[]).starts_with("unexpected argument \"e1\": status"));
+        assert!(
+            refused(&["status", "e1"], &[]).starts_with("unexpected argument \"e1\" of status")
+        );
         assert!(
             refused(&["status", "--weight=1"], &[]).contains("no option of status, but of run")
         );

@@ -6,14 +6,15 @@ use std::time::Duration;
 
 use crossbeam_channel::{bounded, select};
 use leasehold::StartError;
+use leasehold::config::Config;
 use leasehold::daemon::thread::stop;
 use leasehold::election::{Duty, Elections, LeaderElection};
 use leasehold::store::redis::RedisStore;
 use leasehold::wrapped::Ended;
 use leasehold::wrapped::signals::Signals;
 
-use crate::cli::args::Wrap;
 use crate::cli::state::State;
+use crate::cli::task::Wrap;
 use crate::cli::wrap::{self, End, ends_waiting};
 use crate::cli::{FAILED, fail, logging};
 
@@ -23,29 +24,29 @@ const LOOK: Duration = Duration::from_millis(200);
 const RESTART_AFTER: Duration = Duration::from_secs(1);
 
 /// Stands for the role until told to stop, or until the command has ended.
-pub(crate) fn lead(wrap: Wrap) -> ExitCode {
+pub(crate) fn lead(config: &Config, wrap: &Wrap) -> ExitCode {
     // Before any thread exists.
     let signals = match Signals::catch() {
         Ok(signals) => signals,
         Err(error) => return fail(FAILED, &format!("cannot handle signals: {error}")),
     };
-    logging::start(wrap.config.log_level);
-    run(&wrap, &signals).unwrap_or_else(|why| fail(FAILED, &why))
+    logging::start(config.log_level);
+    run(config, wrap, &signals).unwrap_or_else(|why| fail(FAILED, &why))
 }
 
-fn run(wrap: &Wrap, signals: &Signals) -> Result<ExitCode, String> {
-    let elections = Elections::on_redis(&wrap.config).map_err(|error| error.to_string())?;
-    let mut state = State::take(&wrap.config, elections.instance_id())?;
-    let election = match stand(wrap, elections, signals) {
+fn run(config: &Config, wrap: &Wrap, signals: &Signals) -> Result<ExitCode, String> {
+    let elections = Elections::on_redis(config).map_err(|error| error.to_string())?;
+    let mut state = State::take(config, elections.instance_id())?;
+    let election = match stand(config, wrap, elections, signals) {
         Ok(Some(election)) => election,
         other => {
             state.forget_me();
             return other.map(|_| ExitCode::SUCCESS);
         }
     };
-    let roles = RedisStore::of_roles(&wrap.config).map_err(|error| error.to_string())?;
-    state.bury_predecessors(&[Arc::new(roles)], wrap.config.store_timeout);
-    let code = in_office(wrap, &election, signals);
+    let roles = RedisStore::of_roles(config).map_err(|error| error.to_string())?;
+    state.bury_predecessors(&[Arc::new(roles)], config.store_timeout);
+    let code = in_office(config, wrap, &election, signals);
     drop(election);
     state.clear();
     code
@@ -53,11 +54,12 @@ fn run(wrap: &Wrap, signals: &Signals) -> Result<ExitCode, String> {
 
 /// Waits for the store; `None` when told to stop before it was there.
 fn stand(
+    config: &Config,
     wrap: &Wrap,
     elections: Elections,
     signals: &Signals,
 ) -> Result<Option<LeaderElection>, String> {
-    let candidacy = wrap.config.candidacy(wrap.role.clone());
+    let candidacy = config.candidacy(wrap.role.clone());
     let (source, until) = stop();
     let (tell, started) = bounded(1);
     std::thread::Builder::new()
@@ -80,6 +82,7 @@ fn stand(
 }
 
 fn in_office(
+    config: &Config,
     wrap: &Wrap,
     election: &LeaderElection,
     signals: &Signals,
@@ -91,7 +94,7 @@ fn in_office(
     });
     loop {
         if let Some(duty) = election.enter() {
-            if let Some(ended) = serve(wrap, election, duty, signals)? {
+            if let Some(ended) = serve(config, wrap, election, duty, signals)? {
                 return Ok(passed_on(&ended));
             }
             continue;
@@ -109,13 +112,14 @@ fn in_office(
 /// Runs the command, again and again if so wished, for one leadership; how it ended, if that is to be the
 /// end of everything.
 fn serve(
+    config: &Config,
     wrap: &Wrap,
     election: &LeaderElection,
     duty: Duty,
     signals: &Signals,
 ) -> Result<Option<Ended>, String> {
     loop {
-        match wrap::run(wrap, election, &duty, signals)? {
+        match wrap::run(config, wrap, election, &duty, signals)? {
             End::Duty => return Ok(None),
             End::Own(ended) if wrap.restart => {
                 let rest = crossbeam_channel::after(RESTART_AFTER);

@@ -3,23 +3,47 @@
 //! `print!` and its kin panic on a closed pipe or a full disk; nothing here does.
 
 pub(crate) mod args;
+mod drain;
 mod help;
-pub(crate) mod lead;
-pub(crate) mod leaders;
+mod lead;
+mod leaders;
 pub(crate) mod logging;
-pub(crate) mod once;
+mod once;
 mod options;
-pub(crate) mod release;
-pub(crate) mod run;
+mod release;
+mod run;
 mod state;
-pub(crate) mod status;
+mod sessions;
+mod status;
 mod table;
+mod task;
 mod usage;
 mod wrap;
 
 use std::fmt;
 use std::io::{self, Write};
 use std::process::ExitCode;
+
+use leasehold::config::Config;
+
+use crate::cli::task::Task;
+
+/// Does it.
+pub(crate) fn perform(config: &Config, task: Task) -> ExitCode {
+    match task {
+        Task::Run => run::run(config),
+        Task::Status(how) => status::status(config, how),
+        Task::Release(what) => release::release(config, what),
+        Task::Sessions(verb) => sessions::sessions(config, verb),
+        Task::Drain(drain) => drain::drain(config, &drain),
+        Task::Lead(wrap) => lead::lead(config, &wrap),
+        Task::Once { wrap, at_least_for, skip_code } => {
+            once::once(config, &wrap, at_least_for, skip_code)
+        }
+        Task::Leaders { json } => leaders::leaders(config, json),
+        Task::Resign(role) => leaders::resign(config, &role),
+    }
+}
 
 /// It failed.
 pub(crate) const FAILED: u8 = 1;

@@ -6,12 +6,13 @@ use std::time::Duration;
 use crossbeam_channel::{after, bounded, select};
 use leasehold::StartError;
 use leasehold::clock::{BootClock, Clock};
+use leasehold::config::Config;
 use leasehold::election::{Elections, Leadership};
 use leasehold::model::InstanceId;
 use leasehold::wrapped::signals::Signals;
 
-use crate::cli::args::Wrap;
 use crate::cli::lead::passed_on;
+use crate::cli::task::Wrap;
 use crate::cli::wrap::{self, End, ends_waiting};
 use crate::cli::{FAILED, fail, logging};
 
@@ -19,28 +20,33 @@ use crate::cli::{FAILED, fail, logging};
 type Tried = Result<Result<Leadership, InstanceId>, StartError>;
 
 /// Runs the command if nobody else does.
-pub(crate) fn once(wrap: &Wrap, at_least_for: Duration, skip_code: u8) -> ExitCode {
+pub(crate) fn once(
+    config: &Config,
+    wrap: &Wrap,
+    at_least_for: Duration,
+    skip_code: u8,
+) -> ExitCode {
     // Before any thread exists.
     let signals = match Signals::catch() {
         Ok(signals) => signals,
         Err(error) => return fail(FAILED, &format!("cannot handle signals: {error}")),
     };
-    logging::start(wrap.config.log_level);
-    match attempt(wrap, &signals) {
+    logging::start(config.log_level);
+    match attempt(config, wrap, &signals) {
         Err(code) => code,
         Ok(Ok(Err(_))) => ExitCode::from(skip_code),
         Ok(Err(error)) => fail(FAILED, &error),
-        Ok(Ok(Ok(leadership))) => do_it(wrap, leadership, at_least_for, &signals),
+        Ok(Ok(Ok(leadership))) => do_it(config, wrap, leadership, at_least_for, &signals),
     }
 }
 
 /// Waits for the outcome, which a hold-off delays. A signal ends that, with its code.
-fn attempt(wrap: &Wrap, signals: &Signals) -> Result<Tried, ExitCode> {
-    let elections = match Elections::on_redis(&wrap.config) {
+fn attempt(config: &Config, wrap: &Wrap, signals: &Signals) -> Result<Tried, ExitCode> {
+    let elections = match Elections::on_redis(config) {
         Ok(elections) => elections,
         Err(error) => return Ok(Err(error)),
     };
-    let candidacy = wrap.config.candidacy(wrap.role.clone());
+    let candidacy = config.candidacy(wrap.role.clone());
     let (tell, outcome) = bounded(1);
     let tried = move || drop(tell.send(elections.try_lead(candidacy)));
     if let Err(error) = std::thread::Builder::new().name("attempt".into()).spawn(tried) {
@@ -58,6 +64,7 @@ fn attempt(wrap: &Wrap, signals: &Signals) -> Result<Tried, ExitCode> {
 }
 
 fn do_it(
+    config: &Config,
     wrap: &Wrap,
     leadership: Leadership,
     at_least_for: Duration,
@@ -66,7 +73,7 @@ fn do_it(
     let begun = BootClock.now();
     let election = leadership.election();
     let Some(duty) = election.enter() else { return fail(FAILED, &lost(wrap)) };
-    let (ended, is_told) = match wrap::run(wrap, election, &duty, signals) {
+    let (ended, is_told) = match wrap::run(config, wrap, election, &duty, signals) {
         Ok(End::Own(ended)) => (ended, false),
         Ok(End::Signalled(ended)) => (ended, true),
         Ok(End::Duty) => return fail(FAILED, &lost(wrap)),

@@ -28,12 +28,19 @@ pub(crate) struct Spec {
 
 /// What may stand beside the options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Takes {
-    Options,
-    Role,
+pub(crate) struct Takes {
+    pub(crate) words_max: usize,
     /// Behind `--`.
-    Program,
-    RoleAndProgram,
+    pub(crate) program: bool,
+}
+
+const NOTHING: Takes = words(0);
+const ROLE: Takes = words(1);
+const PROGRAM: Takes = Takes { words_max: 0, program: true };
+const ROLE_AND_PROGRAM: Takes = Takes { words_max: 1, program: true };
+
+const fn words(words_max: usize) -> Takes {
+    Takes { words_max, program: false }
 }
 
 /// An option: `--name VALUE` and `LEASEHOLD_NAME`.
@@ -65,6 +72,9 @@ pub(crate) struct Draft {
     pub(crate) restart: bool,
     pub(crate) at_least_for: Duration,
     pub(crate) skip_code: u8,
+    pub(crate) id: Option<String>,
+    pub(crate) name: Option<String>,
+    pub(crate) wait: Duration,
     pub(crate) orders: Option<RawFd>,
     pub(crate) report: Option<RawFd>,
 }
@@ -88,7 +98,7 @@ pub(crate) static COMMANDS: &[Spec] = &[
         about: "Runs one instance until SIGTERM or SIGINT. It finds the others through Redis, takes \
                 its share of the stored sessions, polls them, and gives everything back when it \
                 stops. Started while Redis is away, it waits for it.",
-        takes: Takes::Options,
+        takes: NOTHING,
         hidden: false,
     },
     Spec {
@@ -100,7 +110,7 @@ pub(crate) static COMMANDS: &[Spec] = &[
                 owner, fence, time left of the lease, and last result. Only reads: the README lists \
                 the few rights it needs in Redis. Exit code 0 says that it could be read, not that \
                 all is well; --json has \"healthy\" for that.",
-        takes: Takes::Options,
+        takes: NOTHING,
         hidden: false,
     },
     Spec {
@@ -110,7 +120,39 @@ pub(crate) static COMMANDS: &[Spec] = &[
         about: "Gives back the leases of an instance that is certainly dead, so that the others need \
                 not wait for them to expire. Made for systemd's ExecStopPost. An instance that still \
                 runs would go on polling for a moment after its leases are gone.",
-        takes: Takes::Options,
+        takes: NOTHING,
+        hidden: false,
+    },
+    Spec {
+        name: "sessions",
+        usage: "leasehold sessions VERB [ADDRESS | ID… | FILE] [OPTIONS]",
+        summary: "the stored sessions: list, add, pause, resume, remove, import",
+        about: "Reads and changes what is to be polled. VERB is list, add ADDRESS, pause ID…, resume \
+                ID…, remove ID… or import [FILE]. list shows every stored session; add stores one \
+                for ADDRESS (host:port, a URL, or tcp://host:port) under --id, or a new UUID, and \
+                prints the id; pause and resume set isPaused and leave every other byte as it is; \
+                remove deletes; import stores one session for each line of JSON of FILE, or of \
+                stdin, after all of them have been checked. A session that somebody else changes at \
+                the same moment is not overwritten by pause and resume.",
+        takes: words(10_001),
+        hidden: false,
+    },
+    Spec {
+        name: "drain",
+        usage: "leasehold drain INSTANCE [OPTIONS]",
+        summary: "hand over everything an instance or a host owns",
+        about: "Makes an instance, or every instance of a host, hand over everything it owns and take \
+                nothing, until undrain. INSTANCE is an instance id or a host name; a host name also \
+                holds for instances that are started there later. Refuses to leave nobody.",
+        takes: words(1),
+        hidden: false,
+    },
+    Spec {
+        name: "undrain",
+        usage: "leasehold undrain INSTANCE [OPTIONS]",
+        summary: "let an instance or a host have its share again",
+        about: "Lets an instance or a host that was drained have its share again.",
+        takes: words(1),
         hidden: false,
     },
     Spec {
@@ -123,7 +165,7 @@ pub(crate) static COMMANDS: &[Spec] = &[
                 KILL) before another host could lead, even if this program is killed or frozen. \
                 Signals are passed on to it. When it ends by itself the role is given up and its \
                 exit code passed on (128+n for a signal); with --restart it is started again.",
-        takes: Takes::RoleAndProgram,
+        takes: ROLE_AND_PROGRAM,
         hidden: false,
     },
     Spec {
@@ -135,7 +177,7 @@ pub(crate) static COMMANDS: &[Spec] = &[
                 Waits if the store has just lost its memory, then tries. The exit code of COMMAND \
                 is passed on. Cron mails what a command says, so only warnings are logged unless \
                 --log-level says otherwise.",
-        takes: Takes::RoleAndProgram,
+        takes: ROLE_AND_PROGRAM,
         hidden: false,
     },
     Spec {
@@ -144,7 +186,7 @@ pub(crate) static COMMANDS: &[Spec] = &[
         summary: "who leads what, since when, under which term",
         about: "Lists every role that was ever led: who leads it, since when, under which term, and \
                 for how long unless it is renewed.",
-        takes: Takes::Options,
+        takes: NOTHING,
         hidden: false,
     },
     Spec {
@@ -153,7 +195,7 @@ pub(crate) static COMMANDS: &[Spec] = &[
         summary: "make the leader of a role step down",
         about: "Asks the leader of ROLE to step down, and waits until it has. It ends its work, gives \
                 the role up and leaves it to the others for two seconds.",
-        takes: Takes::Role,
+        takes: ROLE,
         hidden: false,
     },
     Spec {
@@ -162,7 +204,7 @@ pub(crate) static COMMANDS: &[Spec] = &[
         summary: "run a program that must not outlive this one",
         about: "Runs PROGRAM in its own process group and ends the group when the daemon that \
                 started the guardian is gone. Started by Leasehold itself.",
-        takes: Takes::Program,
+        takes: PROGRAM,
         hidden: true,
     },
     Spec {
@@ -171,7 +213,7 @@ pub(crate) static COMMANDS: &[Spec] = &[
         summary: "run a program that must end at a moment",
         about: "Runs PROGRAM and ends its process group at the moment that it was last told, or when \
                 nobody is left to tell. Started by Leasehold itself.",
-        takes: Takes::Program,
+        takes: PROGRAM,
         hidden: true,
     },
     Spec {
@@ -179,7 +221,7 @@ pub(crate) static COMMANDS: &[Spec] = &[
         usage: "leasehold ward --orders-fd N --report-fd N -- PROGRAM [ARGUMENTS]",
         summary: "become a program when told to",
         about: "Becomes PROGRAM at the word of its warden, and dies with it. Started by the warden.",
-        takes: Takes::Program,
+        takes: PROGRAM,
         hidden: true,
     },
 ];
@@ -188,14 +230,17 @@ const RUN: &[&str] = &["run"];
 const RELEASE: &[&str] = &["release"];
 const STATUS: &[&str] = &["status"];
 const KEPT: &[&str] = &["run", "lead", "release"];
-const RUN_AND_STATUS: &[&str] = &["run", "status"];
-const POLLS: &[&str] = &["run", "release", "status"];
+const SESSIONS: &[&str] = &["run", "status", "sessions", "drain", "undrain"];
+const POLLS: &[&str] = &["run", "release", "status", "sessions", "drain", "undrain"];
 /// Who stands for a role, or may.
 const STAND: &[&str] = &["run", "lead", "once"];
 const LEAD: &[&str] = &["run", "lead"];
 const LOGGING: &[&str] = &["run", "release", "lead", "once", "leaders", "resign"];
-const READ: &[&str] = &["status", "leaders"];
-const ALL: &[&str] = &["run", "release", "status", "lead", "once", "leaders", "resign"];
+const READ: &[&str] = &["status", "sessions", "leaders"];
+const ROLES: &[&str] = &["run", "release", "status", "lead", "once", "leaders", "resign"];
+const ALL: &[&str] = &[
+    "run", "release", "status", "sessions", "drain", "undrain", "lead", "once", "leaders", "resign",
+];
 
 pub(crate) static OPTIONS: &[Opt] = &[
     Opt {
@@ -210,9 +255,9 @@ pub(crate) static OPTIONS: &[Opt] = &[
         name: "force",
         value: None,
         default: "off",
-        help: "With --instance: do it even if the instance still has a heartbeat. Only for one that \
-               is certainly dead.",
-        commands: RELEASE,
+        help: "release --instance: do it even if the instance still has a heartbeat; only for one that \
+               is certainly dead. drain: do it even if nobody is left to take the work.",
+        commands: &["release", "drain"],
         set: |draft, value| switch(value).map(|it| draft.force = it),
     },
     Opt {
@@ -276,7 +321,7 @@ pub(crate) static OPTIONS: &[Opt] = &[
         value: Some("P"),
         default: "session:",
         help: "How the names of the keys that hold the sessions begin.",
-        commands: RUN_AND_STATUS,
+        commands: SESSIONS,
         set: |draft, value| text(value).map(|it| draft.config.session_prefix = it),
     },
     Opt {
@@ -525,7 +570,7 @@ pub(crate) static OPTIONS: &[Opt] = &[
         value: Some("P"),
         default: "leader",
         help: "How the names of all keys of roles begin.",
-        commands: ALL,
+        commands: ROLES,
         set: |draft, value| text(value).map(|it| draft.config.leader_prefix = it),
     },
     Opt {
@@ -585,6 +630,30 @@ pub(crate) static OPTIONS: &[Opt] = &[
         help: "The exit code when another host is doing it.",
         commands: &["once"],
         set: |draft, value| number(value).map(|it| draft.skip_code = it),
+    },
+    Opt {
+        name: "id",
+        value: Some("ID"),
+        default: "",
+        help: "add: the id of the session.",
+        commands: &["sessions"],
+        set: |draft, value| text(value).map(|it| draft.id = Some(it)),
+    },
+    Opt {
+        name: "name",
+        value: Some("TEXT"),
+        default: "",
+        help: "add: a name for people.",
+        commands: &["sessions"],
+        set: |draft, value| text(value).map(|it| draft.name = Some(it)),
+    },
+    Opt {
+        name: "wait",
+        value: Some("DURATION"),
+        default: "0s",
+        help: "Wait until nothing is left there, at most so long; 1 is the exit code if something is.",
+        commands: &["drain"],
+        set: |draft, value| duration(value).map(|it| draft.wait = it),
     },
     Opt {
         name: "grace-ms",

@@ -10,18 +10,18 @@ use leasehold::model::InstanceId;
 use leasehold::store::redis::RedisStore;
 use leasehold::store::{Fault, Store, StoreError};
 
-use crate::cli::args::ReleaseWhat;
+use crate::cli::task::ReleaseWhat;
 use crate::cli::{FAILED, fail, logging, say};
 
 /// How long the dead process's commands may take to be gone.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Releases everything of the instance that `what` names.
-pub(crate) fn release(config: Config, what: ReleaseWhat) -> ExitCode {
+pub(crate) fn release(config: &Config, what: ReleaseWhat) -> ExitCode {
     logging::start(config.log_level);
     let released = match what {
-        ReleaseWhat::Instance { id, force } => by_id(&config, &InstanceId::new(&id), force),
-        ReleaseWhat::RuntimeDir(dir) => by_state_file(&config, &dir),
+        ReleaseWhat::Instance { id, force } => by_id(config, &InstanceId::new(&id), force),
+        ReleaseWhat::RuntimeDir(dir) => by_state_file(config, &dir),
     };
     match released {
         Ok(sentence) => say(&format!("{sentence}\n")),

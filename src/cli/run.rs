@@ -24,13 +24,13 @@ use crate::cli::state::State;
 use crate::cli::{FAILED, USAGE, fail, logging};
 
 /// Runs an instance to its end.
-pub(crate) fn run(config: Config) -> ExitCode {
+pub(crate) fn run(config: &Config) -> ExitCode {
     logging::start(config.log_level);
     let targets = match Targets::parse(&config.allow_targets, &config.deny_targets) {
         Ok(targets) => targets,
         Err(error) => return fail(USAGE, &format!("--allow-targets, --deny-targets: {error}")),
     };
-    match instance(&config, targets) {
+    match instance(config, targets) {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => fail(FAILED, &why),
     }

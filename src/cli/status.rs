@@ -14,10 +14,10 @@ use leasehold::status::{Alarm, EndpointStatus, InstanceStatus, State, Status, co
 use leasehold::store::redis::RedisStore;
 use leasehold::store::{Asked, Fault};
 
-use crate::cli::args::StatusHow;
 use crate::cli::leaders::{self, Leaders};
 use crate::cli::status::json::document;
 use crate::cli::table::{Cell, Paint, Painter, Side, Table, brief, printable};
+use crate::cli::task::StatusHow;
 use crate::cli::{FAILED, fail, say};
 
 /// Up to so many endpoints are always listed.

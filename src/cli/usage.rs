@@ -3,7 +3,7 @@
 use std::fmt;
 
 use leasehold::config::ConfigError;
-use leasehold::model::InvalidRole;
+use leasehold::model::{InvalidId, InvalidRole};
 
 use crate::cli::options::{Opt, Spec, ValueError};
 
@@ -45,9 +45,13 @@ pub(crate) enum UsageError {
     UnknownCommand { given: Option<String>, nearest: Option<&'static str> },
     UnknownOption { command: &'static str, given: Option<String>, nearest: Option<&'static str> },
     OtherCommands { command: &'static str, opt: &'static Opt },
-    Unexpected { command: &'static str, given: Option<String> },
+    Unexpected { command: &'static Spec, given: Option<String> },
     MissingValue { opt: &'static Opt },
     NoRole { command: &'static Spec },
+    NoVerb { command: &'static Spec },
+    NoId { command: &'static Spec },
+    NoInstance { command: &'static Spec },
+    Id { why: InvalidId },
     Role { why: InvalidRole },
     NoProgram { command: &'static Spec },
     ProgramText,
@@ -77,12 +81,28 @@ impl fmt::Display for Origin {
 }
 
 impl UsageError {
-    /// About the command line of a command that is to be led.
-    fn wrapped(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    /// About the words beside the options.
+    fn words(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoRole { command } => {
                 write!(f, "{} needs a role: write {}", command.name, command.usage)
             }
+            Self::NoVerb { command } => {
+                write!(
+                    f,
+                    "{} needs a verb and what it is about: list, add ADDRESS, pause ID…, ",
+                    command.name
+                )?;
+                write!(f, "resume ID…, remove ID… or import [FILE]")
+            }
+            Self::NoId { command } => {
+                write!(f, "{} needs the id of a session: write {}", command.name, command.usage)
+            }
+            Self::NoInstance { command } => {
+                let name = command.name;
+                write!(f, "{name} needs an instance id or a host name: write {}", command.usage)
+            }
+            Self::Id { why } => write!(f, "{why}"),
             Self::Role { why } => write!(f, "{why}"),
             Self::NoProgram { command } => {
                 write!(f, "{} needs a command to run: write {}", command.name, command.usage)
@@ -124,13 +144,8 @@ impl fmt::Display for UsageError {
                 write!(f, "{}: see leasehold {command} --help", opt.commands.join(" and "))
             }
             Self::Unexpected { command, given } => {
-                let given = after_space(given);
-                let what =
-                    if *command == "resign" { "one role and options" } else { "only options" };
-                write!(
-                    f,
-                    "unexpected argument{given}: {command} takes {what}, see {command} --help"
-                )
+                let (name, given) = (command.name, after_space(given));
+                write!(f, "unexpected argument{given} of {name}: write {}", command.usage)
             }
             Self::MissingValue { opt } => {
                 let (name, value) = (opt.name, opt.value.unwrap_or("VALUE"));
@@ -165,12 +180,8 @@ impl fmt::Display for UsageError {
                 write!(f, "write the id as the log shows it after instance=")
             }
             Self::Hidden { command } => write!(f, "write {}", command.usage),
-            Self::NoRole { .. }
-            | Self::Role { .. }
-            | Self::NoProgram { .. }
-            | Self::ProgramText
-            | Self::NoDashes { .. } => self.wrapped(f),
             Self::Config(error) => write!(f, "{error}"),
+            _ => self.words(f),
         }
     }
 }

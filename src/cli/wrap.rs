@@ -8,13 +8,14 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, after, never, select};
 use leasehold::clock::{BootClock, Clock, Moment};
+use leasehold::config::Config;
 use leasehold::election::{Duty, LeaderElection};
 use leasehold::model::Term;
 use leasehold::wrapped::signals::Signals;
 use leasehold::wrapped::{Ended, Wrapped};
 use nix::sys::signal::Signal;
 
-use crate::cli::args::Wrap;
+use crate::cli::task::Wrap;
 
 /// So often the deadline is looked at.
 const TICK: Duration = Duration::from_millis(50);
@@ -43,12 +44,13 @@ fn is_stop(signal: Signal) -> bool {
 }
 
 /// Time between TERM and KILL, and before the deadline: a part of what a leadership lasts.
-fn grace(wrap: &Wrap) -> Duration {
-    wrap.config.drain_timeout.min(Term::new(wrap.config.lease_ttl).usable() / 5)
+fn grace(config: &Config) -> Duration {
+    config.drain_timeout.min(Term::new(config.lease_ttl).usable() / 5)
 }
 
 /// Runs the command once, at most for as long as `duty` lasts.
 pub(crate) fn run(
+    config: &Config,
     wrap: &Wrap,
     election: &LeaderElection,
     duty: &Duty,
@@ -59,13 +61,17 @@ pub(crate) fn run(
         ("LEASEHOLD_TERM", duty.term().to_string()),
         ("LEASEHOLD_INSTANCE", election.instance_id().to_string()),
     ];
-    let grace = grace(wrap);
+    let grace = grace(config);
     let mut wrapped = Wrapped::prepare(Path::new(THIS), &wrap.program, &environment, grace)?;
     // R2: asked again right before the start, which is all that is left to do.
     let Some(until) = duty.deadline().filter(|_| duty.holds()) else { return Ok(End::Duty) };
+    if BootClock.now() + grace >= until {
+        // It would be told to end before it began.
+        return Ok(End::Duty);
+    }
     wrapped.go(until)?;
     let watch = Supervision { duty, grace, until, is_threatened: false, stop_at: None };
-    Ok(watch.until_end(&mut wrapped, signals.caught(), wrap.config.drain_timeout))
+    Ok(watch.until_end(&mut wrapped, signals.caught(), config.drain_timeout))
 }
 
 struct Supervision<'a> {

@@ -143,6 +143,8 @@ fn server(topology: Topology, place: &str) -> Result<(String, bool), RedisUrlErr
         // A user without a password is shown as little: people write redis://password@host, too.
         Some(None) => ("***@".into(), false),
         Some(Some((_, ""))) => ("***@".into(), false),
+        // So is one with an `@`: that belongs to a password.
+        Some(Some((user, _))) if user.contains('@') => ("***@".into(), true),
         Some(Some((user, _))) => (format!("{user}:***@"), true),
     };
     let slash = if path.is_empty() { "" } else { "/" };
@@ -203,7 +205,8 @@ fn check_database(text: &str) -> Result<(), RedisUrlError> {
 }
 
 fn socket(path: &str) -> Result<String, RedisUrlError> {
-    if !path.starts_with('/') || path.ends_with('/') || path.contains('@') {
+    // A forgotten `?` must not make a password part of what is shown.
+    if !path.starts_with('/') || path.ends_with('/') || path.contains(['@', '=', '&']) {
         return Err(RedisUrlError::SocketPath);
     }
     Ok(path.into())

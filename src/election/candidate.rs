@@ -77,6 +77,8 @@ pub struct Candidate {
     look_at: Moment,
     /// Not before: a delay at the start, the heir's turn, a rest.
     stand_at: Moment,
+    /// When a leader of less priority may be asked again.
+    ask_at: Moment,
     /// For a single attempt: whom to tell how it ended.
     verdict: Option<Sender<Verdict>>,
     away_since: Option<Moment>,
@@ -96,6 +98,7 @@ impl Candidate {
             candidacy,
             look_at: now,
             stand_at: now + delay,
+            ask_at: now,
             verdict: None,
             away_since: None,
             held_off_in: Epoch::default(),
@@ -162,8 +165,9 @@ impl Candidate {
         if word.resign.contains(role) {
             self.office.resign(None);
         }
-        // R8: it is asked for, so somebody lives who wants it.
-        if word.wants.contains(role) && word.priority > self.candidacy.priority {
+        // R8: it is asked for, so somebody lives who wants it. R10: who could not be granted it yet.
+        let is_void = self.office.table().hold_off().is_some();
+        if word.wants.contains(role) && word.priority > self.candidacy.priority && !is_void {
             self.office.resign(Some(word.from.clone()));
         }
         if word.freed.contains(role) {
@@ -218,12 +222,16 @@ impl Candidate {
         if self.decide(Ok(Outcome::LedBy(leader.it.clone()))) {
             return;
         }
-        if self.candidacy.priority > 0 && self.candidacy.stands && now >= self.stand_at {
+        let may_ask = now >= self.stand_at && now >= self.ask_at;
+        if self.candidacy.priority > 0 && self.candidacy.stands && may_ask {
+            self.ask_at = now + self.candidacy.election_interval.min(self.candidacy.ttl);
+            // Also one that hears nothing is to see what it was given, while others leave it to it.
+            self.look_at = self.look_at.min(now + HEIR_FIRST / 2);
             let wants = vec![self.candidacy.role.as_lease().clone()];
             let priority = self.candidacy.priority;
             let word = Wake::new(self.office.table().instance(), Some(leader.it.clone()));
             let word = Wake { wants, priority, ..word };
-            // Lost, it is said again at the next look.
+            // Lost, it is said again at a later look.
             let _ = self.store.wake(&[word], self.candidacy.store_timeout);
         }
     }

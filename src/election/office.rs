@@ -522,6 +522,8 @@ mod tests {
         let rig = Rig::new();
         let earlier = Tenure::new(rig.office.role.as_lease().clone(), FenceToken(1));
         rig.led();
+        rig.office.lost(&[Lost { tenure: earlier.clone(), loss: Loss::Expired }]);
+        assert_eq!((rig.leaderships(), rig.office.state()), ((0, 0), State::Leader));
         rig.office.resign(None);
         rig.office.lost(&[Lost { tenure: earlier, loss: Loss::Expired }]);
         assert_eq!(rig.leaderships(), (0, 1), "told twice, or for another");

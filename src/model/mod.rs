@@ -1,11 +1,13 @@
 //! The plain values everything else speaks of. No I/O, no time, no threads.
 
+mod document;
 mod id;
 mod role;
 mod sample;
 mod session;
 mod timing;
 
+pub use document::with_field;
 pub use id::{EndpointId, Epoch, FenceToken, InstanceId, InvalidId, Tenure, Weight};
 pub use role::{InvalidRole, Role};
 pub use sample::Sample;

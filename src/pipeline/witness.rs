@@ -34,6 +34,7 @@ pub struct Witness {
     term: Term,
     new_fleet: bool,
     epoch: Epoch,
+    born: Epoch,
     floor_us: u64,
     sight: Option<Sight>,
     suspect: bool,
@@ -45,6 +46,9 @@ pub struct Witness {
 pub struct Revelation {
     /// The server's clock ran ahead by this much more than ours can explain.
     pub ran_ahead: Option<Duration>,
+    /// By more than a margin: we may have slept while somebody was granted a lease of ours. The life of
+    /// the store in which that was; what another life has forgotten may not be reclaimed (R6).
+    pub slept_in: Option<Epoch>,
 }
 
 impl Witness {
@@ -55,6 +59,7 @@ impl Witness {
             term,
             new_fleet,
             epoch: Epoch::default(),
+            born: Epoch::default(),
             floor_us: 0,
             sight: None,
             suspect: false,
@@ -85,10 +90,21 @@ impl Witness {
     pub fn observe(&mut self, asked_at: Moment, now: Moment, stamp: &Stamp) -> Revelation {
         let mut seen = Revelation::default();
         self.floor_us = self.floor_us.max(stamp.server_us);
+        let margin = micros(self.term.margin());
         if stamp.epoch < self.epoch {
             return seen; // an old connection's last word
         }
         if stamp.epoch > self.epoch {
+            // Clocks of two lives may differ a little; by more than a margin they must not (R5, R6).
+            let before = self.sight.map_or(u64::MAX, |it| it.latest_us(now));
+            let ahead = stamp.server_us.saturating_sub(before);
+            if stamp.born != self.born && ahead > margin {
+                seen = Revelation {
+                    ran_ahead: Some(Duration::from_micros(ahead)),
+                    slept_in: Some(self.born),
+                };
+            }
+            self.born = stamp.born;
             self.epoch = stamp.epoch;
             self.sight = None;
             self.suspect = false;
@@ -103,6 +119,8 @@ impl Witness {
             if stamp.server_us > limit {
                 self.suspect = true;
                 seen.ran_ahead = Some(Duration::from_micros(stamp.server_us - limit));
+                let long = stamp.server_us - limit > margin;
+                seen.slept_in = long.then_some(self.born);
             }
         }
         // The sight that promises least is the most recent knowledge; a clock set back promises less.
@@ -120,6 +138,11 @@ impl Witness {
     /// The epoch of the last reply.
     pub fn epoch(&self) -> Epoch {
         self.epoch
+    }
+
+    /// The life of the store that answered last: it changes with every loss of memory.
+    pub fn born(&self) -> Epoch {
+        self.born
     }
 
     /// Whether the store grants nothing yet, as far as known, and for how long.
@@ -148,7 +171,8 @@ mod tests {
     }
 
     fn stamp(epoch: u64, server_ms: u64) -> Stamp {
-        Stamp { epoch: Epoch(epoch), hold_off: Duration::ZERO, server_us: server_ms * 1_000 }
+        let (epoch, server_us) = (Epoch(epoch), server_ms * 1_000);
+        Stamp { epoch, hold_off: Duration::ZERO, server_us, born: epoch }
     }
 
     fn witness() -> Witness {
@@ -174,7 +198,9 @@ mod tests {
         let stepped = it.observe(at(2_000), at(2_010), &stamp(1, 521_000));
         assert!(stepped.ran_ahead.is_some_and(|ahead| ahead > Duration::from_secs(19)));
         assert!(it.ask(at(2_020), TTL).suspect);
-        let told = it.observe(at(2_030), at(2_040), &stamp(2, 521_030));
+        // By the suspicion itself: nothing was forgotten.
+        let same_life = Stamp { born: Epoch(1), ..stamp(2, 521_030) };
+        let told = it.observe(at(2_030), at(2_040), &same_life);
         assert_eq!((told, it.epoch()), (Revelation::default(), Epoch(2)));
         assert!(!it.ask(at(2_050), TTL).suspect);
     }
@@ -187,6 +213,22 @@ mod tests {
             let seen = it.observe(at(1_000 + second * 1_000), at(1_001 + second * 1_000), &reply);
             assert_eq!(seen.ran_ahead, None, "second {second}");
         }
+    }
+
+    /// R6: what was held before may have been somebody else's in between.
+    #[test]
+    fn a_new_epoch_whose_clock_is_a_margin_ahead_is_one_that_we_may_have_slept_into() {
+        let mut it = witness();
+        let honest = it.observe(at(2_000), at(2_010), &stamp(2, 502_000));
+        assert_eq!(honest, Revelation::default(), "another server's clock, a little ahead");
+        let slept = it.observe(at(3_000), at(3_010), &stamp(3, 540_000));
+        assert!(slept.slept_in == Some(Epoch(2)) && slept.ran_ahead.is_some());
+        let first = Witness::new(InstanceId::new("a"), Term::new(TTL), false).observe(
+            at(1_000),
+            at(1_010),
+            &stamp(1, 500_000),
+        );
+        assert_eq!(first, Revelation::default(), "nothing was seen before");
     }
 
     /// R4: the latest server time at which a grant may be executed.

@@ -13,6 +13,7 @@ pub mod redis;
 mod reply;
 mod scan;
 mod seats;
+pub mod sessions;
 mod wire;
 mod words;
 
@@ -62,6 +63,8 @@ pub struct Stamp {
     pub hold_off: Duration,
     /// The server's clock when it answered.
     pub server_us: u64,
+    /// The epoch that began with its last loss of memory.
+    pub born: Epoch,
 }
 
 /// A stamped answer.

@@ -34,6 +34,7 @@ pub(crate) static CLIPPED: LazyLock<Script> = script!("clipped.lua");
 pub(crate) static PUBLISH: LazyLock<Script> = script!(epoch + "publish.lua");
 pub(crate) static RELEASE: LazyLock<Script> = script!("release.lua");
 pub(crate) static RENEW: LazyLock<Script> = script!(epoch + "renew.lua");
+pub(crate) static SWAP: LazyLock<Script> = script!("swap.lua");
 pub(crate) static SEATS: LazyLock<Script> = script!("seats.lua");
 pub(crate) static WANING: LazyLock<Script> = script!("waning.lua");
 pub(crate) static VERIFY: LazyLock<Script> = script!(epoch + "verify.lua");
@@ -164,11 +165,14 @@ fn split<'a>(
         let field = parts.get(2).and_then(text).unwrap_or_default();
         return Err(other_timing(server, ask, theirs, &field));
     }
-    let [_, epoch, hold_off, server_us, items @ ..] = &parts[..] else { return Err(unexpected()) };
+    let [_, epoch, hold_off, server_us, born, items @ ..] = &parts[..] else {
+        return Err(unexpected());
+    };
     let stamp = Stamp {
         epoch: Epoch(number(epoch).ok_or_else(unexpected)?),
         hold_off: Duration::from_millis(number(hold_off).ok_or_else(unexpected)?),
         server_us: number(server_us).ok_or_else(unexpected)?,
+        born: Epoch(number(born).ok_or_else(unexpected)?),
     };
     Ok((stamp, status, items))
 }

@@ -35,6 +35,8 @@ mod faults;
 mod hints;
 /// A command on the leader, and on nobody else, real processes.
 mod lead;
+/// Generated input from strangers: sessions, settings, replies, responses, words.
+mod hostile;
 /// The public face of the library.
 mod library;
 /// Looking is cheap and nothing is overlooked, in memory.
@@ -51,6 +53,8 @@ mod poll_command;
 mod requirements;
 /// R1–R14 on the in-memory cluster: one test a clause.
 mod rules;
+/// Stored sessions and drains, as people change them.
+mod sessions;
 /// US3: never two pollers, real processes.
 mod single_poller;
 /// `leasehold status`, on real fleets and on what strangers left in Redis.

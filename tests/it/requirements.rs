@@ -40,21 +40,62 @@ fn every_requirement_of_the_specification_has_a_test() {
     assert!(table.values().all(|it| !it.is_empty()));
 }
 
+/// Fails unless `test` is one: by itself, or as a case of the store contract that is on its list.
+fn assert_exists(test: &str, wanted_by: &str) {
+    let (place, name) = test.rsplit_once("::").unwrap();
+    let file = match place.starts_with("src/") {
+        true => place.to_owned(),
+        false => format!("tests/it/{}.rs", place.replace("::", "/")),
+    };
+    let text = fs::read_to_string(root().join(&file)).unwrap_or_default();
+    let list = fs::read_to_string(root().join("tests/it/store_contract.rs")).unwrap();
+    let is_case = place.starts_with("store_contract::")
+        && text.contains(&format!("\npub fn {name}(world"))
+        && list.contains(&format!("        {name}\n"));
+    let is_test = text.contains(&format!("#[test]\nfn {name}()"))
+        || text.contains(&format!("    #[test]\n    fn {name}()"));
+    assert!(is_test || is_case, "{wanted_by}: there is no test {name} in {file}");
+}
+
 #[test]
 fn every_test_the_table_names_exists() {
     for (id, tests) in table() {
-        for test in tests {
-            let (place, name) = test.rsplit_once("::").unwrap();
-            let file = match place.starts_with("src/") {
-                true => place.to_owned(),
-                false => format!("tests/it/{place}.rs"),
-            };
-            let text = fs::read_to_string(root().join(&file)).unwrap_or_default();
-            let written = text.contains(&format!("#[test]\nfn {name}()"))
-                || text.contains(&format!("    #[test]\n    fn {name}()"));
-            assert!(written, "{id}: there is no test {name} in {file}");
-        }
+        tests.iter().for_each(|it| assert_exists(it, &id));
     }
+}
+
+/// 003 has four failure scenarios; 004 has three, three rows of failover and four of events.
+#[test]
+fn every_row_of_the_election_documents_has_a_test_that_exists() {
+    let page = fs::read_to_string(root().join("docs/election.md")).unwrap();
+    let mut rows = 0;
+    for row in page.lines().filter(|it| it.starts_with("| ") && it.contains("::")) {
+        let names = row.split('`').skip(1).step_by(2);
+        let tests: Vec<&str> = names.filter(|it| it.contains("::")).collect();
+        assert!(!tests.is_empty(), "no test in {row}");
+        tests.iter().for_each(|it| assert_exists(it, row));
+        rows += 1;
+    }
+    for row in [
+        "| Leader crashes",
+        "| Network partition",
+        "| Redis unavailable",
+        "| Graceful shutdown",
+        "| Scenario 1",
+        "| Scenario 2",
+        "| Scenario 3",
+        "| Failover: clean",
+        "| Failover: crash",
+        "| Failover: partition",
+        "| `* → LEADER`",
+        "| `LEADER → *`",
+        "| `* → FOLLOWER`",
+        "| Election failed",
+    ] {
+        let has_test = |it: &str| it.starts_with(row) && it.contains("election::");
+        assert!(page.lines().any(has_test), "{row} of the documents has no test");
+    }
+    assert!(rows > 30, "{rows} rows");
 }
 
 /// FR-004; the other defaults of the contract that the specification fixes.

@@ -510,14 +510,15 @@ fn a_frozen_command_may_tidy_up_too() {
 fn what_a_command_leaves_behind_is_gone_when_its_end_is_told() {
     let dir = TempDir::new();
     let file = dir.path().join("pids");
-    // The second has lost its parent long before.
+    // Half of them have lost their parent long before; so many that not all die in a moment.
     let script = format!(
-        "trap '' TERM; sleep 1000 & echo $! >> {0}; (sleep 1000 & echo $! >> {0}); exit 3",
+        "trap '' TERM; for i in $(seq 50); do \
+         sleep 1000 & echo $! >> {0}; (sleep 1000 & echo $! >> {0}); done; exit 3",
         file.display()
     );
     let wrapped = shell(&script);
     assert_eq!(end_of(&wrapped), code(3));
-    let pids = pids(&file, 2);
+    let pids = pids(&file, 100);
     assert!(pids.iter().all(|it| is_gone(it)), "{pids:?}");
 }
 

@@ -51,7 +51,8 @@ impl OwnershipTable {
     pub fn renewals(&self) -> Option<(Question, Vec<RenewItem>)> {
         let mut question = self.question();
         let now = question.asked_at;
-        let mut due: Vec<(Moment, Tenure)> = Vec::new();
+        let slept_until = self.slept_until();
+        let mut due: Vec<(Moment, RenewItem)> = Vec::new();
         for lease in self.leases.read().values() {
             let state = lease.state.lock();
             // R3: past its deadline there is nothing to renew.
@@ -59,7 +60,9 @@ impl OwnershipTable {
             let deadline = lease.deadline(&state);
             let in_time = lease.stands(&state, now) && deadline.since(now) >= LEFT_MIN;
             if state.renew_at <= now && in_time {
-                due.push((deadline, lease.tenure.clone()));
+                // R6: it stands at this moment, so nobody can have been granted it, unless we slept.
+                let may_reclaim = state.renewed_at >= slept_until;
+                due.push((deadline, RenewItem { tenure: lease.tenure.clone(), may_reclaim }));
             }
         }
         due.sort_unstable_by_key(|it| it.0);
@@ -67,10 +70,14 @@ impl OwnershipTable {
         if due.is_empty() {
             return None;
         }
-        self.limit(&mut question, due.iter().map(|it| &it.1));
-        // R6: each of them stands at this moment, so each may be reclaimed if Redis forgot it.
-        let items = due.into_iter().map(|it| RenewItem { tenure: it.1, may_reclaim: true });
-        Some((question, items.collect()))
+        self.limit(&mut question, due.iter().map(|it| &it.1.tenure));
+        Some((question, due.into_iter().map(|it| it.1).collect()))
+    }
+
+    /// R6: what was last confirmed before this may have been granted to another, and that be forgotten.
+    fn slept_until(&self) -> Moment {
+        let (until, life) = *self.slept.lock();
+        if life == self.witness.lock().born() { Moment::NEVER } else { until }
     }
 
     /// When the next renewal is due; `None` while nothing is held.
@@ -81,6 +88,9 @@ impl OwnershipTable {
     fn observe(&self, question: &Question, stamp: &Stamp) -> Revelation {
         let now = self.now();
         let revelation = self.witness.lock().observe(question.asked_at, now, stamp);
+        if let Some(life) = revelation.slept_in {
+            *self.slept.lock() = (now, life);
+        }
         if revelation.ran_ahead.is_some() {
             // R5: the server may have ended leases early, or we slept: ask about every one again.
             self.doubt_all(now);

@@ -51,6 +51,8 @@ pub struct OwnershipTable {
     witness: Mutex<Witness>,
     /// When the server's clock was last seen to run ahead.
     doubted_at: Mutex<Moment>,
+    /// R6: what was not confirmed since then may not be reclaimed in another life of the store than this.
+    slept: Mutex<(Moment, Epoch)>,
     losses: AtomicU64,
 }
 
@@ -140,6 +142,7 @@ impl OwnershipTable {
             leases: RwLock::default(),
             witness: Mutex::new(witness),
             doubted_at: Mutex::new(Moment::NEVER),
+            slept: Mutex::new((Moment::NEVER, Epoch::default())),
             losses: AtomicU64::new(0),
         }
     }

@@ -17,5 +17,5 @@ local unbroken = redis.call('EXISTS', KEYS[2])
 if redis.pcall('GET', KEYS[2]) == weight then redis.call('PEXPIRE', KEYS[2], ARGV[12])
 else redis.call('SET', KEYS[2], weight, 'PX', ARGV[12]) end
 local out = reply('ok')
-out[5], out[6] = unbroken, tonumber(weight)
+out[6], out[7] = unbroken, tonumber(weight)
 return out

@@ -6,7 +6,7 @@
 --          the verb's own arguments begin at ARGV[12]
 -- Polls agree on one timing and have their fences elsewhere: 9 and 10 are empty, 11 is zero. Each role has
 -- its own timing and term in the epoch's hash, in fields with its name behind a colon: that is the suffix.
--- A reply begins with  status, epoch, hold_off_ms, server_us
+-- A reply begins with  status, epoch, hold_off_ms, server_us, the epoch that began with the last loss of memory
 local ME, NAMED, TTL_MS = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[5])
 local NOT_AFTER_US = tonumber(ARGV[7])
 local HOLD_US = (TTL_MS + tonumber(ARGV[6])) * 1000
@@ -19,15 +19,15 @@ local NOW_US = tonumber(time[1]) * 1000000 + tonumber(time[2])
 -- Lua prints large numbers rounded; fences and times must stay exact.
 local function exact(number) return string.format('%.0f', number) end
 
-local EPOCH, SINCE_US, FLOOR_US
+local EPOCH, SINCE_US, FLOOR_US, BORN
 do
   -- The server's own word, asked every time: connections outlive promotions and restarts.
   local info = redis.call('INFO', 'replication')
   local replid = string.match(info, 'master_replid:(%w+)')
   if not replid then return redis.error_reply('NOREPLID this server does not tell its master_replid') end
   if not string.find(info, 'role:master', 1, true) then return redis.error_reply('READONLY this server is a replica') end
-  local seen = redis.call('HMGET', KEYS[1], 'epoch', 'replid', 'since_ms', 'floor_us', 'lease_ttl_ms' .. SUFFIX)
-  EPOCH, FLOOR_US = tonumber(seen[1]), tonumber(seen[4]) or 0
+  local seen = redis.call('HMGET', KEYS[1], 'epoch', 'replid', 'since_ms', 'floor_us', 'lease_ttl_ms' .. SUFFIX, 'born')
+  EPOCH, FLOOR_US, BORN = tonumber(seen[1]), tonumber(seen[4]) or 0, tonumber(seen[6])
   SINCE_US = tonumber(seen[3]) and tonumber(seen[3]) * 1000
   local agreed = tonumber(seen[5])
   -- A role is new to a store until somebody has named its timing; a fleet is not known without one.
@@ -48,10 +48,12 @@ do
     -- A number that no earlier life can have had, even if this one remembers nothing.
     EPOCH = math.max((EPOCH or 0) + 1, NAMED + 1, NOW_US)
     SINCE_US = NOW_US
+    -- A suspicion begins an epoch, too, but nothing is forgotten by it.
+    if not known or seen[2] ~= replid or outlived or not BORN then BORN = EPOCH end
     if not known and ARGV[8] == '1' and NAMED == 0 then SINCE_US = NOW_US - HOLD_US end
     redis.call('HSET', KEYS[1], 'epoch', exact(EPOCH), 'replid', replid,
-      'since_ms', exact(math.floor(SINCE_US / 1000)), 'lease_ttl_ms' .. SUFFIX, ARGV[5],
-      'margin_ms' .. SUFFIX, ARGV[6])
+      'since_ms', exact(math.floor(SINCE_US / 1000)), 'born', exact(BORN),
+      'lease_ttl_ms' .. SUFFIX, ARGV[5], 'margin_ms' .. SUFFIX, ARGV[6])
   elseif NOW_US < SINCE_US then
     -- Time went back: the hold-off starts again.
     SINCE_US = NOW_US
@@ -80,7 +82,7 @@ end
 local LATE = NOT_AFTER_US > 0 and NOW_US > NOT_AFTER_US
 
 local function reply(status)
-  return {status, EPOCH, math.ceil(HOLD_LEFT_US / 1000), NOW_US}
+  return {status, EPOCH, math.ceil(HOLD_LEFT_US / 1000), NOW_US, BORN or EPOCH}
 end
 
 -- One item that errs (wrong type, out of memory) must not spoil the others.

@@ -71,6 +71,7 @@ impl State {
             }
             _ => EpochHash {
                 epoch: now.max(ask.epoch.0 + 1).max(before.map_or(0, |it| it.epoch + 1)),
+                born: 0,
                 replid: self.replid,
                 since_us: now,
                 floor_us: before.map_or(0, |it| it.floor_us),
@@ -78,6 +79,10 @@ impl State {
                 heartbeat_ttl: before.map_or(Duration::ZERO, |it| it.heartbeat_ttl),
             },
         };
+        if epoch.born == 0 {
+            let remembers = before.filter(|it| it.replid == self.replid && it.epoch >= ask.epoch.0);
+            epoch.born = remembers.map_or(epoch.epoch, |it| it.born);
+        }
         if before.is_none() && ask.new_fleet && ask.epoch == Epoch(0) {
             epoch.since_us = now - hold;
         }
@@ -92,6 +97,7 @@ impl State {
             epoch: Epoch(epoch.epoch),
             hold_off: Duration::from_micros(left),
             server_us: now,
+            born: Epoch(epoch.born),
         };
         let late = ask.not_after_us > 0 && now > ask.not_after_us;
         Ok((stamp, Now { us: now, floor_us: epoch.floor_us, holding_off: left > 0, late }))

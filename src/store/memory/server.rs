@@ -76,6 +76,8 @@ pub(crate) struct ResultHash {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EpochHash {
     pub(crate) epoch: u64,
+    /// The epoch that began with the last loss of memory.
+    pub(crate) born: u64,
     pub(crate) replid: u64,
     pub(crate) since_us: u64,
     pub(crate) floor_us: u64,

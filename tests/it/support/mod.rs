@@ -2,6 +2,7 @@
 
 pub mod cluster;
 pub mod electorate;
+pub mod fake;
 pub mod lead;
 pub mod measure;
 pub mod pids;

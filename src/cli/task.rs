@@ -1,0 +1,241 @@
+//! What is one command to do? The options and words of its line, checked and put together.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use leasehold::config::Config;
+use leasehold::model::{EndpointId, Role};
+
+use crate::cli::args::{Env, Typed};
+use crate::cli::options::{Draft, Spec};
+use crate::cli::usage::UsageError;
+
+/// What to do with a store.
+#[derive(Debug)]
+pub(crate) enum Task {
+    Run,
+    Status(StatusHow),
+    Release(ReleaseWhat),
+    Sessions(SessionsVerb),
+    Drain(Drain),
+    Lead(Wrap),
+    Once { wrap: Wrap, at_least_for: Duration, skip_code: u8 },
+    Leaders { json: bool },
+    Resign(Role),
+}
+
+/// A command to run as a leader.
+#[derive(Debug)]
+pub(crate) struct Wrap {
+    pub(crate) role: Role,
+    pub(crate) program: Vec<String>,
+    pub(crate) restart: bool,
+}
+
+/// How to show what is going on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct StatusHow {
+    pub(crate) json: bool,
+    pub(crate) all: bool,
+    pub(crate) stale_after: Duration,
+}
+
+/// Whose leases to give back.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum ReleaseWhat {
+    Instance { id: String, force: bool },
+    RuntimeDir(PathBuf),
+}
+
+/// What to do with the stored sessions.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum SessionsVerb {
+    List {
+        json: bool,
+    },
+    Add {
+        address: String,
+        id: Option<EndpointId>,
+        name: Option<String>,
+    },
+    Pause(Vec<EndpointId>),
+    Resume(Vec<EndpointId>),
+    Remove(Vec<EndpointId>),
+    /// From a file, or from stdin.
+    Import(Option<PathBuf>),
+}
+
+/// Whom to take work off, or to let work again.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Drain {
+    pub(crate) name: String,
+    pub(crate) off: bool,
+    pub(crate) force: bool,
+    pub(crate) wait: Duration,
+}
+
+/// Several times the light interval, at which endpoints that fail are polled.
+const STALE_AFTER: Duration = Duration::from_secs(120);
+
+/// The task of `command`, and the settings it needs.
+pub(crate) fn of(
+    command: &'static Spec,
+    mut draft: Draft,
+    typed: &Typed,
+    env: Env<'_>,
+) -> Result<(Config, Task), UsageError> {
+    match command.name {
+        "status" => status(draft),
+        "release" => release(draft, typed, env),
+        "sessions" => {
+            let verb = sessions(command, &draft, typed)?;
+            Ok((reader(draft)?.checked_reading()?, Task::Sessions(verb)))
+        }
+        "drain" | "undrain" => drain(command, draft, typed),
+        "lead" => {
+            let dir = draft.config.runtime_dir.take().or_else(|| systemd_runtime_dir(env));
+            draft.config.runtime_dir = dir;
+            let (config, wrap) = wrap(command, draft, typed)?;
+            Ok((config, Task::Lead(wrap)))
+        }
+        "once" => {
+            if !draft.level_given {
+                draft.config.log_level = log::LevelFilter::Warn;
+            }
+            let (at_least_for, skip_code) = (draft.at_least_for, draft.skip_code);
+            let (config, wrap) = wrap(command, draft, typed)?;
+            Ok((config, Task::Once { wrap, at_least_for, skip_code }))
+        }
+        "leaders" => {
+            let json = draft.json;
+            Ok((reader(draft)?, Task::Leaders { json }))
+        }
+        "resign" => {
+            let role = role(command, typed)?;
+            Ok((reader(draft)?, Task::Resign(role)))
+        }
+        _ => run(draft, env),
+    }
+}
+
+fn run(draft: Draft, env: Env<'_>) -> Result<(Config, Task), UsageError> {
+    let Draft { mut config, store_timeout, .. } = draft;
+    let usual = Config::usual_store_timeout(config.lease_ttl, config.heartbeat_ttl);
+    config.store_timeout = store_timeout.unwrap_or(usual);
+    config.runtime_dir = config.runtime_dir.or_else(|| systemd_runtime_dir(env));
+    Ok((config.checked()?, Task::Run))
+}
+
+fn role(command: &'static Spec, typed: &Typed) -> Result<Role, UsageError> {
+    let role = typed.words.first().ok_or(UsageError::NoRole { command })?;
+    Role::parse(role).map_err(|why| UsageError::Role { why })
+}
+
+fn wrap(command: &'static Spec, draft: Draft, typed: &Typed) -> Result<(Config, Wrap), UsageError> {
+    let role = role(command, typed)?;
+    let program: Option<Vec<String>> =
+        typed.rest.iter().map(|it| it.to_str().map(String::from)).collect();
+    let program = program.ok_or(UsageError::ProgramText)?;
+    if program.is_empty() {
+        return Err(UsageError::NoProgram { command });
+    }
+    let Draft { mut config, store_timeout, renew_given, restart, .. } = draft;
+    if !renew_given {
+        config.renew_interval = config.lease_ttl / 3;
+    }
+    let usual = Config::usual_store_timeout(config.lease_ttl, config.lease_ttl);
+    config.store_timeout = store_timeout.unwrap_or(usual);
+    Ok((config.checked()?, Wrap { role, program, restart }))
+}
+
+/// The settings of a command that only looks or says something.
+fn reader(draft: Draft) -> Result<Config, UsageError> {
+    let Draft { mut config, store_timeout, .. } = draft;
+    config.store_timeout = store_timeout.unwrap_or(config.store_timeout);
+    Ok(config.checked_store()?)
+}
+
+fn status(draft: Draft) -> Result<(Config, Task), UsageError> {
+    let Draft { mut config, store_timeout, json, all, stale_after, .. } = draft;
+    config.store_timeout = store_timeout.unwrap_or(config.store_timeout);
+    let how = StatusHow { json, all, stale_after: stale_after.unwrap_or(STALE_AFTER) };
+    Ok((config.checked_reading()?, Task::Status(how)))
+}
+
+fn release(draft: Draft, typed: &Typed, env: Env<'_>) -> Result<(Config, Task), UsageError> {
+    let Draft { mut config, store_timeout, instance, force, .. } = draft;
+    config.store_timeout = store_timeout.unwrap_or(config.store_timeout);
+    let typed_instance = typed.value_of("instance").is_some();
+    let typed_dir = typed.value_of("runtime-dir").is_some();
+    let what = match (instance, config.runtime_dir.clone()) {
+        // Of one on the command line and one in the environment, the first wins; of two alike, none.
+        (Some(_), Some(_)) if typed_instance == typed_dir => return Err(UsageError::ReleaseBoth),
+        (Some(id), Some(_)) if typed_instance => ReleaseWhat::Instance { id, force },
+        (_, Some(dir)) => ReleaseWhat::RuntimeDir(dir),
+        (Some(id), None) => ReleaseWhat::Instance { id, force },
+        (None, None) => match systemd_runtime_dir(env) {
+            Some(dir) => ReleaseWhat::RuntimeDir(dir),
+            None => return Err(UsageError::ReleaseNothing),
+        },
+    };
+    match &what {
+        ReleaseWhat::Instance { id, .. } if !is_instance_id(id) => Err(UsageError::InstanceId),
+        ReleaseWhat::RuntimeDir(_) if force => Err(UsageError::ForceWithoutInstance),
+        _ => Ok((config.checked_store()?, Task::Release(what))),
+    }
+}
+
+fn is_instance_id(id: &str) -> bool {
+    !id.is_empty() && id.len() <= 256 && !id.chars().any(|c| c.is_whitespace() || c.is_control())
+}
+
+/// systemd lists several directories with colons; the instance's own is the first.
+fn systemd_runtime_dir(env: Env<'_>) -> Option<PathBuf> {
+    let list = env("RUNTIME_DIRECTORY")?;
+    let first = list.as_bytes().split(|c| *c == b':').next().filter(|it| !it.is_empty())?;
+    Some(OsStr::from_bytes(first).into())
+}
+
+fn sessions(
+    command: &'static Spec,
+    draft: &Draft,
+    typed: &Typed,
+) -> Result<SessionsVerb, UsageError> {
+    let Some((verb, words)) = typed.words.split_first() else {
+        return Err(UsageError::NoVerb { command });
+    };
+    let ids = || -> Result<Vec<EndpointId>, UsageError> {
+        let ids =
+            words.iter().map(|it| EndpointId::parse(it).map_err(|why| UsageError::Id { why }));
+        let ids: Vec<EndpointId> = ids.collect::<Result<_, _>>()?;
+        if ids.is_empty() { Err(UsageError::NoId { command }) } else { Ok(ids) }
+    };
+    match (verb.as_str(), words) {
+        ("list", []) => Ok(SessionsVerb::List { json: draft.json }),
+        ("add", [address]) => {
+            let id = draft.id.as_deref().map(EndpointId::parse).transpose();
+            let id = id.map_err(|why| UsageError::Id { why })?;
+            Ok(SessionsVerb::Add { address: address.clone(), id, name: draft.name.clone() })
+        }
+        ("pause", _) => ids().map(SessionsVerb::Pause),
+        ("resume", _) => ids().map(SessionsVerb::Resume),
+        ("remove", _) => ids().map(SessionsVerb::Remove),
+        ("import", []) => Ok(SessionsVerb::Import(None)),
+        ("import", [path]) if path == "-" => Ok(SessionsVerb::Import(None)),
+        ("import", [path]) => Ok(SessionsVerb::Import(Some(path.into()))),
+        _ => Err(UsageError::NoVerb { command }),
+    }
+}
+
+fn drain(
+    command: &'static Spec,
+    draft: Draft,
+    typed: &Typed,
+) -> Result<(Config, Task), UsageError> {
+    let name = typed.words.first().filter(|it| is_instance_id(it));
+    let name = name.ok_or(UsageError::NoInstance { command })?.clone();
+    let (off, force, wait) = (command.name == "undrain", draft.force, draft.wait);
+    Ok((reader(draft)?.checked_reading()?, Task::Drain(Drain { name, off, force, wait })))
+}
