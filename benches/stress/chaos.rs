@@ -1,6 +1,7 @@
 //! What happens to the fleet: chosen by a seed, so that it can be told again.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use crate::support::process::{Instance, Scene, ms};
@@ -24,6 +25,10 @@ pub(crate) struct Chaos {
     away: Vec<(Instant, usize, Fate)>,
     next: Instant,
     counts: BTreeMap<&'static str, usize>,
+    /// What was done to whom, and when.
+    history: Vec<(Instant, String)>,
+    /// What those said that have ended.
+    last_words: Vec<(Instant, String)>,
     pub(crate) wrong: Vec<String>,
 }
 
@@ -33,8 +38,17 @@ impl Chaos {
         let fleet = fleet.into_iter().map(Some).collect();
         // Never 0, from which this generator would not get away.
         let random = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-        let (away, wrong) = (Vec::new(), Vec::new());
-        Self { random, fleet, lives, away, next: Instant::now(), counts: BTreeMap::new(), wrong }
+        Self {
+            random,
+            fleet,
+            lives,
+            away: Vec::new(),
+            next: Instant::now(),
+            counts: BTreeMap::new(),
+            history: Vec::new(),
+            last_words: Vec::new(),
+            wrong: Vec::new(),
+        }
     }
 
     /// Below `n`; xorshift64*.
@@ -80,9 +94,10 @@ impl Chaos {
         if one.says("panicked") {
             self.wrong.push(format!("instance {n}: {:?}", one.lines(&["panicked"])));
         }
+        self.last_words.extend(one.timed_lines(&[]));
         let until = Instant::now() + ms(self.below(8_000));
         self.away.push((until, n, Fate::Gone));
-        *self.counts.entry(how).or_default() += 1;
+        self.note(how, n);
     }
 
     /// Shorter or longer than a lease.
@@ -91,7 +106,23 @@ impl Chaos {
         self.fleet[n].as_ref().unwrap().freeze();
         let until = Instant::now() + ms(100 + self.below(12_000));
         self.away.push((until, n, Fate::Frozen));
-        *self.counts.entry("frozen").or_default() += 1;
+        self.note("frozen", n);
+    }
+
+    fn note(&mut self, how: &'static str, n: usize) {
+        *self.counts.entry(how).or_default() += 1;
+        self.history.push((Instant::now(), format!("i{n}-{} {how}", self.lives[n])));
+    }
+
+    /// All that was done to anybody, and all that was said about `endpoint`, within `span`.
+    pub(crate) fn story(&self, endpoint: &str, span: &Range<Instant>) -> Vec<(Instant, String)> {
+        let about = format!(" endpoint={endpoint} ");
+        let lives = self.fleet.iter().flatten().flat_map(|it| it.timed_lines(&[&about]));
+        let dead = self.last_words.iter().filter(|it| it.1.contains(&about)).cloned();
+        let mut all: Vec<_> = self.history.iter().cloned().chain(dead).chain(lives).collect();
+        all.retain(|it| span.contains(&it.0));
+        all.sort();
+        all
     }
 
     fn bring_back(&mut self, scene: &Scene, now: Instant) {
@@ -100,11 +131,14 @@ impl Chaos {
         self.away = later;
         for (_, n, fate) in due {
             match fate {
-                Fate::Frozen => self.fleet[n].as_ref().unwrap().thaw(),
+                Fate::Frozen => {
+                    self.fleet[n].as_ref().unwrap().thaw();
+                    self.history.push((now, format!("i{n}-{} thawed", self.lives[n])));
+                }
                 Fate::Gone => {
                     self.lives[n] += 1;
                     self.fleet[n] = Some(start(scene, n, self.lives[n]));
-                    *self.counts.entry("started").or_default() += 1;
+                    self.note("started", n);
                 }
             }
         }
@@ -122,10 +156,19 @@ impl Chaos {
     }
 
     /// Everybody is there again, for good.
-    pub(crate) fn end(&mut self, scene: &Scene) -> Vec<Instance> {
+    pub(crate) fn end(&mut self, scene: &Scene) {
         let far = Instant::now() + Duration::from_secs(3_600);
         self.bring_back(scene, far);
-        self.fleet.drain(..).map(Option::unwrap).collect()
+    }
+
+    /// Everybody ends when told to.
+    pub(crate) fn stop(&mut self) {
+        for (n, mut one) in self.fleet.drain(..).flatten().enumerate() {
+            let status = one.term();
+            if !status.success() || one.says("panicked") {
+                self.wrong.push(format!("instance {n} ended with {status}"));
+            }
+        }
     }
 
     pub(crate) fn done(&self) -> String {

@@ -13,7 +13,9 @@ mod health;
 #[allow(unused, missing_docs, unreachable_pub, clippy::print_stderr, reason = "the tests' own")]
 mod support;
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -43,7 +45,7 @@ const ARGS: [&str; 12] = [
     "--workers=2",
     "--drain-timeout=3s",
     "--light-after=1000",
-    "--log-level=warn",
+    "--log-level=info",
     "--log-renewals=summary",
 ];
 
@@ -107,22 +109,18 @@ fn stress(time: Duration, seed: u64) -> Vec<String> {
             say(began, &scene, &chaos, &health);
         }
     }
-    let mut fleet = chaos.end(&scene);
+    chaos.end(&scene);
     let over = Instant::now();
     polled(&scene, over);
     settle(&scene);
     polled(&scene, Instant::now());
     say(began, &scene, &chaos, &health);
 
-    let mut wrong = std::mem::take(&mut chaos.wrong);
-    wrong.extend(judge(&scene, &results, &stalls, began, over));
+    let mut wrong = judge(&scene, &results);
+    wrong.extend(judge_gaps(&scene, &stalls, &chaos, began..over));
     wrong.extend(health.judge());
-    for (n, one) in fleet.iter_mut().enumerate() {
-        let status = one.term();
-        if !status.success() || one.says("panicked") {
-            wrong.push(format!("instance {n} ended with {status}"));
-        }
-    }
+    chaos.stop();
+    wrong.extend(chaos.wrong);
     wrong
 }
 
@@ -168,13 +166,7 @@ fn polled(scene: &Scene, since: Instant) {
     now_and_then("polls of every endpoint", || count().to_string(), || count() == ENDPOINTS);
 }
 
-fn judge(
-    scene: &Scene,
-    results: &Results,
-    stalls: &Stalls,
-    began: Instant,
-    over: Instant,
-) -> Vec<String> {
+fn judge(scene: &Scene, results: &Results) -> Vec<String> {
     let requests = scene.target.requests();
     let (overlaps, back) = (scene.target.overlaps(), scene.target.fence_regressions());
     let stale = results.stale(&requests);
@@ -186,24 +178,40 @@ fn judge(
         back.len(),
         stale.len()
     );
-    let mut wrong = [overlaps, back, stale].concat();
+    [overlaps, back, stale].concat()
+}
+
+/// While there were mishaps, and after the last of them.
+fn judge_gaps(
+    scene: &Scene,
+    stalls: &Stalls,
+    chaos: &Chaos,
+    mishaps: Range<Instant>,
+) -> Vec<String> {
+    let (requests, mut wrong) = (scene.target.requests(), Vec::new());
     let (once, bound) = (INTERVAL + TTL + TAKEOVER, INTERVAL + IN_A_ROW * (TTL + TAKEOVER));
-    let (mut longest, mut beyond) = (Duration::ZERO, 0);
-    for (path, span) in gaps(&requests, began) {
-        let gap = span.end - span.start;
-        longest = longest.max(gap);
-        beyond += usize::from(gap > once);
+    let mut all = gaps(&requests, mishaps.start);
+    all.sort_by_key(|(_, span)| Reverse(span.end - span.start));
+    let longest = all.first().map_or(Duration::ZERO, |(_, it)| it.end - it.start);
+    let beyond = all.iter().take_while(|(_, it)| it.end - it.start > once).count();
+    println!(
+        "measured: longest gap {longest:?} (bound {bound:?}); {beyond} of {} beyond {once:?}, \
+         what one death may cost",
+        all.len()
+    );
+    for (path, span) in all.into_iter().take_while(|(_, it)| it.end - it.start > bound) {
         // Until it was due it did not matter whether the machine ran.
         let stalled = stalls.within(span.start + INTERVAL..span.end);
+        let gap = span.end - span.start;
+        println!("{path} was not polled for {gap:?}, stalled {stalled:?}");
+        for (at, what) in chaos.story(path.trim_start_matches('/'), &span) {
+            println!("  {:7.3} {what}", (at - span.start).as_secs_f64());
+        }
         if gap > bound + stalled {
             wrong.push(format!("{path} was not polled for {gap:?}, stalled {stalled:?}"));
         }
     }
-    println!(
-        "measured: longest gap {longest:?} (bound {bound:?}); {beyond} of {} beyond {once:?}, \
-         what one death may cost",
-        requests.len()
-    );
+    let over = mishaps.end;
     let mut firsts = BTreeMap::<&str, Instant>::new();
     for request in requests.iter().filter(|it| it.start >= over) {
         firsts.entry(&request.path).or_insert(request.start);

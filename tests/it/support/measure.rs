@@ -33,6 +33,7 @@ impl Stalls {
     }
 
     /// Without asking anybody: for scenes in which Redis itself stands still.
+    #[allow(dead_code, reason = "for benches/faults")]
     pub fn of_the_machine() -> Self {
         Self::between(|| true)
     }

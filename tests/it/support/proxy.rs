@@ -65,11 +65,13 @@ impl Proxy {
         format!("redis://{}:{}/0", self.ip, self.port)
     }
 
+    #[allow(dead_code, reason = "for benches/faults")]
     pub fn port(&self) -> u16 {
         self.port
     }
 
     /// New connections lead there from now on.
+    #[allow(dead_code, reason = "for benches/faults")]
     pub fn lead_to(&self, to: u16) {
         self.shared.to.store(to, Ordering::SeqCst);
     }

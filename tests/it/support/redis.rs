@@ -75,6 +75,7 @@ impl RedisServer {
     }
 
     /// Where it keeps what it saves.
+    #[allow(dead_code, reason = "for benches/faults")]
     pub fn dir(&self) -> &Path {
         &self.dir
     }

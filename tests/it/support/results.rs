@@ -54,6 +54,7 @@ impl Results {
     }
 
     /// The server is another now, or wants another password.
+    #[allow(dead_code, reason = "for benches/faults")]
     pub fn go_to(&self, url: &str) {
         url.clone_into(&mut self.url.lock());
     }
