@@ -36,7 +36,7 @@ bench: setup ## what a renewal, a plan and discovery cost (2 minutes)
 rolling: setup ## 10,000 endpoints: rolling restart, mass lapse, default timings (5 minutes)
 	$(CARGO) bench --locked --bench rolling
 
-faults: setup ## networks, Redis, processes and clocks really fail, as root (7 minutes; ONLY=name)
+faults: setup ## networks, Redis, processes and clocks really fail, as root (3 minutes; ONLY=name)
 	$(CARGO) bench --locked --bench faults -- $(ONLY)
 
 stress: setup ## 64 instances, 5,000 endpoints, kills and freezes at random (FOR=10m SEED=1)
