@@ -16,6 +16,8 @@ struct Sample {
     descriptors: u64,
 }
 
+type Value = fn(&Sample) -> u64;
+
 /// Of a few processes, added up.
 pub(crate) struct Health {
     pids: Vec<u32>,
@@ -60,14 +62,14 @@ impl Health {
     /// The second quarter of the time against the last: both are in the middle of it.
     pub(crate) fn judge(&self) -> Vec<String> {
         let n = self.samples.len();
-        let median = |part: &[Sample], what: fn(&Sample) -> u64| {
+        let median = |part: &[Sample], what: Value| {
             let mut values: Vec<u64> = part.iter().map(what).collect();
             values.sort_unstable();
             values.get(values.len() / 2).copied().unwrap_or(0)
         };
         let (early, late) = (&self.samples[n / 4..n / 2], &self.samples[n - n / 4..]);
         let each = self.pids.len() as u64;
-        let kinds: [(&str, fn(&Sample) -> u64, u64); 3] = [
+        let kinds: [(&str, Value, u64); 3] = [
             ("KiB", |it| it.kib, MORE_KIB * each),
             ("threads", |it| it.threads, each),
             ("descriptors", |it| it.descriptors, 2 * each),
