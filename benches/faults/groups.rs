@@ -87,13 +87,22 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // Whoever is being killed in there takes a moment to be gone.
-        for _ in 0..100 {
-            if fs::remove_dir(&self.path).is_ok() {
-                return;
-            }
-            std::thread::sleep(std::time::Duration::from_millis(20));
+        remove(&self.path);
+    }
+}
+
+/// Whoever is being killed in there takes a moment to be gone, and a frozen one has to be thawed first.
+fn remove(path: &Path) {
+    for (file, thawed) in [("cgroup.freeze", "0"), ("freezer.state", "THAWED")] {
+        if path.join(file).exists() {
+            drop(fs::write(path.join(file), thawed));
         }
+    }
+    for _ in 0..100 {
+        if fs::remove_dir(path).is_ok() || !path.exists() {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(20));
     }
 }
 
@@ -120,11 +129,11 @@ fn place(kind: Kind) -> Result<(PathBuf, bool), String> {
     Err(format!("no cgroup controller {name} here"))
 }
 
-/// Removes what is left of groups in which nobody is any more.
+/// Removes what a run has left that was ended from outside.
 pub(crate) fn sweep() {
     for kind in [Kind::Freezer, Kind::Memory, Kind::Cpu] {
         if let Ok((path, _)) = place(kind) {
-            drop(fs::remove_dir(path.join(format!("{NAME}-{}", kind.name()))));
+            remove(&path.join(format!("{NAME}-{}", kind.name())));
         }
     }
 }
