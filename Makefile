@@ -5,7 +5,7 @@ PREFIX ?= /usr/local
 UNITS   = $(DESTDIR)$(PREFIX)/lib/systemd/system
 ETC     = $(DESTDIR)/etc/leasehold
 
-.PHONY: help build test lint doc deps bench rolling sim explore mutants ci demo picture setup install uninstall
+.PHONY: help build test lint doc deps bench rolling sim explore faults stress mutants ci demo picture setup install uninstall
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -46,9 +46,14 @@ sim: ## random stories of a whole fleet in memory: SEEDS=1000 of FAULTS=40 each,
 
 explore: ## every interleaving of the small case: EVENTS=3, TICKS=6
 	$(SIM) --explore --events $(or $(EVENTS),3) --ticks $(or $(TICKS),6)
+faults: setup ## networks, Redis, processes and clocks really fail, as root (3 minutes; ONLY=name)
+	$(CARGO) bench --locked --bench faults -- $(ONLY)
 
-mutants: setup ## plant deliberate bugs one by one, and see which test notices (15 minutes)
-	scripts/mutants
+stress: setup ## 64 instances, 5,000 endpoints, kills and freezes at random (FOR=10m SEED=1)
+	$(CARGO) bench --locked --bench stress -- $(or $(FOR),10m) $(or $(SEED),1)
+
+mutants: setup ## plant deliberate bugs one by one, and see which test notices (an hour)
+	scripts/mutants -j2
 
 demo: setup ## four instances, a private Redis, four mishaps: about half a minute
 	$(CARGO) build --locked --quiet --bin leasehold --example demo

@@ -28,14 +28,25 @@ pub struct Stalls {
 
 impl Stalls {
     pub fn watch(redis: &RedisServer) -> Self {
+        let mut connection = redis.connect().unwrap();
+        Self::between(move || redis::cmd("PING").exec(&mut connection).is_ok())
+    }
+
+    /// Without asking anybody: for scenes in which Redis itself stands still.
+    #[allow(dead_code, reason = "for benches/faults")]
+    pub fn of_the_machine() -> Self {
+        Self::between(|| true)
+    }
+
+    /// Until `ask` finds nobody any more.
+    fn between(mut ask: impl FnMut() -> bool + Send + 'static) -> Self {
         let late = Arc::<Mutex<Vec<_>>>::default();
         let kept = Arc::clone(&late);
         let (running, over) = bounded(0);
-        let mut connection = redis.connect().unwrap();
         std::thread::spawn(move || {
             let mut began = Instant::now();
             while over.recv_timeout(TICK) == Err(RecvTimeoutError::Timeout) {
-                if redis::cmd("PING").exec(&mut connection).is_err() {
+                if !ask() {
                     return; // the scene is over
                 }
                 let beyond = began.elapsed().saturating_sub(TICK);

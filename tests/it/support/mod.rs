@@ -9,6 +9,7 @@ pub mod pids;
 pub mod process;
 pub mod proxy;
 pub mod redis;
+pub mod results;
 pub mod takeovers;
 pub mod target;
 pub mod temp_dir;

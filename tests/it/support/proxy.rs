@@ -3,6 +3,7 @@
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
 
 use parking_lot::{Condvar, Mutex};
 
@@ -20,24 +21,30 @@ struct Shared {
     mode: Mutex<Mode>,
     changed: Condvar,
     streams: Mutex<Vec<TcpStream>>,
-    to: u16,
+    to: AtomicU16,
 }
 
 /// Forwards a port of its own to another.
 pub struct Proxy {
+    ip: String,
     port: u16,
     shared: Arc<Shared>,
 }
 
 impl Proxy {
     pub fn start(to: u16) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        Self::start_on("127.0.0.1", to)
+    }
+
+    /// At an address that others can reach, too.
+    pub fn start_on(ip: &str, to: u16) -> Self {
+        let listener = TcpListener::bind((ip, 0)).unwrap();
         let port = listener.local_addr().unwrap().port();
         let shared = Arc::new(Shared {
             mode: Mutex::new(Mode::Open),
             changed: Condvar::new(),
             streams: Mutex::default(),
-            to,
+            to: AtomicU16::new(to),
         });
         let accepting = Arc::clone(&shared);
         std::thread::spawn(move || {
@@ -51,11 +58,22 @@ impl Proxy {
                 std::thread::spawn(move || shared.connect(&stream));
             }
         });
-        Self { port, shared }
+        Self { ip: ip.into(), port, shared }
     }
 
     pub fn url(&self) -> String {
-        format!("redis://127.0.0.1:{}/0", self.port)
+        format!("redis://{}:{}/0", self.ip, self.port)
+    }
+
+    #[allow(dead_code, reason = "for benches/faults")]
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// New connections lead there from now on.
+    #[allow(dead_code, reason = "for benches/faults")]
+    pub fn lead_to(&self, to: u16) {
+        self.shared.to.store(to, Ordering::SeqCst);
     }
 
     pub fn clog(&self) {
@@ -86,7 +104,9 @@ impl Shared {
 
     fn connect(self: &Arc<Self>, near: &TcpStream) {
         self.wait_while_clogged();
-        let Ok(far) = TcpStream::connect(("127.0.0.1", self.to)) else { return };
+        let Ok(far) = TcpStream::connect(("127.0.0.1", self.to.load(Ordering::SeqCst))) else {
+            return;
+        };
         for stream in [near, &far] {
             drop(stream.set_nodelay(true));
             self.streams.lock().push(stream.try_clone().unwrap());
@@ -114,6 +134,6 @@ impl Drop for Proxy {
     fn drop(&mut self) {
         self.cut();
         self.shared.set(Mode::Over);
-        drop(TcpStream::connect(("127.0.0.1", self.port)));
+        drop(TcpStream::connect((self.ip.as_str(), self.port)));
     }
 }

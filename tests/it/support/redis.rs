@@ -19,6 +19,7 @@ pub struct RedisServer {
     port: u16,
     dir: PathBuf,
     options: Vec<String>,
+    env: Vec<(String, String)>,
     /// What [`Self::cli`] logs in with.
     password: Option<String>,
 }
@@ -31,6 +32,11 @@ impl RedisServer {
 
     /// One with further options, e.g. `["--requirepass", "secret"]`.
     pub fn start_with(options: &[&str]) -> Self {
+        Self::start_in(&[], options)
+    }
+
+    /// One with variables in its environment, too.
+    pub fn start_in(env: &[(&str, &str)], options: &[&str]) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let dir =
@@ -40,15 +46,16 @@ impl RedisServer {
         let password = options.iter().position(|it| it == "--requirepass");
         let password = password.map(|at| options[at + 1].clone());
         let port = free_port();
-        let child = spawn(port, &dir, &options);
-        let mut server = Self { child, port, dir, options, password };
+        let env: Vec<_> = env.iter().map(|it| (it.0.to_owned(), it.1.to_owned())).collect();
+        let child = spawn(port, &dir, &options, &env);
+        let mut server = Self { child, port, dir, options, env, password };
         // Between asking the OS for a free port and using it, somebody else may have got it.
         for _ in 0..5 {
             if server.is_ready() {
                 return server;
             }
             server.port = free_port();
-            server.child = spawn(server.port, &server.dir, &server.options);
+            server.child = spawn(server.port, &server.dir, &server.options, &server.env);
         }
         panic!("redis-server does not start; its log:\n{}", server.log());
     }
@@ -65,6 +72,12 @@ impl RedisServer {
 
     pub fn port(&self) -> u16 {
         self.port
+    }
+
+    /// Where it keeps what it saves.
+    #[allow(dead_code, reason = "for benches/faults")]
+    pub fn dir(&self) -> &Path {
+        &self.dir
     }
 
     pub fn pid(&self) -> u32 {
@@ -127,7 +140,7 @@ impl RedisServer {
         let began = Instant::now();
         self.kill();
         while began.elapsed() < START_WITHIN {
-            self.child = spawn(self.port, &self.dir, &self.options);
+            self.child = spawn(self.port, &self.dir, &self.options, &self.env);
             if self.is_ready() {
                 return;
             }
@@ -196,13 +209,13 @@ fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
-fn spawn(port: u16, dir: &Path, options: &[String]) -> Child {
+fn spawn(port: u16, dir: &Path, options: &[String], env: &[(String, String)]) -> Child {
     let log = fs::File::options().create(true).append(true).open(dir.join("log")).unwrap();
     let mut command = Command::new("redis-server");
     command.args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--daemonize", "no"]);
     command.arg("--dir").arg(dir).arg("--unixsocket").arg(dir.join("redis.sock"));
     command.args(["--save", "", "--appendonly", "no", "--enable-debug-command", "yes"]);
-    command.args(options).stdin(Stdio::null());
+    command.args(options).envs(env.iter().cloned()).stdin(Stdio::null());
     let spawned = command.stdout(log.try_clone().unwrap()).stderr(log).spawn();
     spawned.expect("redis-server is not installed: run `make test`, which installs it")
 }

@@ -58,6 +58,7 @@ struct Shared {
 
 /// Answers on a port of its own until dropped.
 pub struct Target {
+    ip: String,
     port: u16,
     began: Instant,
     shared: Arc<Shared>,
@@ -65,7 +66,12 @@ pub struct Target {
 
 impl Target {
     pub fn start() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        Self::start_on("127.0.0.1")
+    }
+
+    /// At an address of this machine that pollers elsewhere can reach, too.
+    pub fn start_on(ip: &str) -> Self {
+        let listener = TcpListener::bind((ip, 0)).unwrap();
         let port = listener.local_addr().unwrap().port();
         let shared = Arc::<Shared>::default();
         let accepting = Arc::clone(&shared);
@@ -78,11 +84,11 @@ impl Target {
                 std::thread::spawn(move || shared.serve(stream));
             }
         });
-        Self { port, began: Instant::now(), shared }
+        Self { ip: ip.into(), port, began: Instant::now(), shared }
     }
 
     pub fn address(&self) -> String {
-        format!("127.0.0.1:{}", self.port)
+        format!("{}:{}", self.ip, self.port)
     }
 
     /// The record of an endpoint that is polled here, under a path of its own.
@@ -291,7 +297,7 @@ fn respond(stream: &mut TcpStream, answer: &Answer) -> Instant {
 impl Drop for Target {
     fn drop(&mut self) {
         self.shared.state.lock().over = true;
-        drop(TcpStream::connect(("127.0.0.1", self.port)));
+        drop(TcpStream::connect(self.address()));
     }
 }
 

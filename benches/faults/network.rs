@@ -1,0 +1,102 @@
+//! The network of one machine fails.
+
+use crate::Scenario;
+use crate::lab::{LONG, Lab, Net, REDIS_IP, TAKEOVER, Verdict};
+use crate::support::process::{TTL, ms};
+
+pub(crate) const SCENES: &[Scenario] = &[
+    ("partition", "a machine's cable is pulled", partition),
+    ("partition-redis", "a machine reaches the endpoints, but not Redis", partition_redis),
+    ("requests-lost", "what a machine says to Redis is lost", requests_lost),
+    ("replies-lost", "what Redis says to a machine is lost", replies_lost),
+    ("reset", "every packet to Redis is answered with RST", reset),
+    ("unreachable", "the route to Redis is gone (ICMP)", unreachable),
+    ("lossy", "a third of a machine's packets is lost", lossy),
+    ("slow", "a machine sends 16 kbit/s", slow),
+    ("flapping", "a machine's cable is pulled and plugged again and again", flapping),
+];
+
+const NO_NET: &str = "needs network namespaces";
+
+/// The machine 0 has a fault for longer than any right lasts, and then none any more.
+fn broken(net: Option<&Net>, fault: fn(&Net)) -> Result<Lab<'_>, String> {
+    let network = net.ok_or(NO_NET)?;
+    let mut lab = Lab::new(net);
+    lab.fault();
+    fault(network);
+    lab.pass(LONG);
+    network.heal();
+    lab.healed();
+    Ok(lab)
+}
+
+/// The others have it all when the TTL is over, and nothing of it overlaps.
+fn taken_over(net: Option<&Net>, fault: fn(&Net)) -> Result<Verdict, String> {
+    Ok(broken(net, fault)?.judge(TAKEOVER))
+}
+
+fn partition(net: Option<&Net>) -> Result<Verdict, String> {
+    taken_over(net, |net| net.link(0, false))
+}
+
+fn partition_redis(net: Option<&Net>) -> Result<Verdict, String> {
+    taken_over(net, |net| {
+        net.rule(0, &["OUTPUT", "-d", REDIS_IP, "-j", "DROP"]);
+        net.rule(0, &["INPUT", "-s", REDIS_IP, "-j", "DROP"]);
+    })
+}
+
+fn requests_lost(net: Option<&Net>) -> Result<Verdict, String> {
+    taken_over(net, |net| net.rule(0, &["OUTPUT", "-d", REDIS_IP, "-j", "DROP"]))
+}
+
+fn replies_lost(net: Option<&Net>) -> Result<Verdict, String> {
+    taken_over(net, |net| net.rule(0, &["INPUT", "-s", REDIS_IP, "-j", "DROP"]))
+}
+
+fn reset(net: Option<&Net>) -> Result<Verdict, String> {
+    taken_over(net, |net| {
+        let refuse = ["-p", "tcp", "-j", "REJECT", "--reject-with", "tcp-reset"];
+        net.rule(0, &[&["OUTPUT", "-d", REDIS_IP], &refuse[..]].concat());
+    })
+}
+
+fn unreachable(net: Option<&Net>) -> Result<Verdict, String> {
+    taken_over(net, |net| {
+        let refuse = ["-j", "REJECT", "--reject-with", "icmp-host-unreachable"];
+        net.rule(0, &[&["OUTPUT", "-d", REDIS_IP], &refuse[..]].concat());
+    })
+}
+
+/// Neither alive nor dead: twice what a death may cost, since a renewal may get through and the next not.
+fn limping(net: Option<&Net>, fault: fn(&Net)) -> Result<Verdict, String> {
+    Ok(broken(net, fault)?.judge(TAKEOVER + TTL))
+}
+
+fn lossy(net: Option<&Net>) -> Result<Verdict, String> {
+    limping(net, |net| {
+        let some = ["-m", "statistic", "--mode", "random", "--probability", "0.33", "-j", "DROP"];
+        net.rule(0, &[&["OUTPUT"], &some[..]].concat());
+        net.rule(0, &[&["INPUT"], &some[..]].concat());
+    })
+}
+
+fn slow(net: Option<&Net>) -> Result<Verdict, String> {
+    limping(net, |net| {
+        let rate = ["tbf", "rate", "16kbit", "burst", "1600", "latency", "2000ms"];
+        net.exec(0, &[&["tc", "qdisc", "replace", "dev", "eth0", "root"], &rate[..]].concat());
+    })
+}
+
+fn flapping(net: Option<&Net>) -> Result<Verdict, String> {
+    let network = net.ok_or(NO_NET)?;
+    let mut lab = Lab::new(net);
+    lab.fault();
+    for n in 0..6 {
+        network.link(0, n % 2 == 1);
+        lab.pass(ms(900));
+    }
+    network.heal();
+    lab.healed();
+    Ok(lab.judge(TAKEOVER + TTL))
+}

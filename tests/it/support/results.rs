@@ -1,0 +1,221 @@
+//! The other half of the judge: every result that was announced or stored, and whether one ever came
+//! under an older grant than one before it (G2).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
+use parking_lot::Mutex;
+use redis::{Connection, RedisResult};
+use serde_json::Value;
+
+use crate::support::process::ms;
+use crate::support::target::Request;
+
+/// Between two looks at what is stored.
+const LOOK: Duration = ms(200);
+/// How much later than it was said an announcement may be read here, on a machine that is busy.
+const HEARD_WITHIN: Duration = Duration::from_secs(1);
+
+/// A result, as everybody who subscribes hears it.
+#[derive(Clone, Debug)]
+pub struct Announced {
+    pub endpoint: String,
+    pub instance: String,
+    pub fence: u64,
+    pub at: Instant,
+}
+
+#[derive(Default)]
+struct Record {
+    announced: Vec<Announced>,
+    /// By the life of the server (a restart may bring back what was stored earlier) and endpoint.
+    stored: BTreeMap<(String, String), u64>,
+    fell: Vec<String>,
+}
+
+/// Listens and looks until dropped; whenever the server is away, as soon as it is back.
+pub struct Results {
+    url: Arc<Mutex<String>>,
+    record: Arc<Mutex<Record>>,
+    _running: Sender<()>,
+}
+
+impl Results {
+    pub fn watch(url: &str) -> Self {
+        let url = Arc::new(Mutex::new(url.to_owned()));
+        let record = Arc::<Mutex<Record>>::default();
+        let (running, over) = bounded(0);
+        let results = Self { url, record, _running: running };
+        results.spawn(&over, listen);
+        results.spawn(&over, look);
+        results
+    }
+
+    /// The server is another now, or wants another password.
+    #[allow(dead_code, reason = "for benches/faults")]
+    pub fn go_to(&self, url: &str) {
+        url.clone_into(&mut self.url.lock());
+    }
+
+    fn spawn(&self, over: &Receiver<()>, step: fn(Connection, &Mutex<Record>, &Receiver<()>)) {
+        let (url, record, over) = (Arc::clone(&self.url), Arc::clone(&self.record), over.clone());
+        std::thread::spawn(move || {
+            while over.recv_timeout(ms(30)) == Err(RecvTimeoutError::Timeout) {
+                let url = url.lock().clone();
+                if let Ok(connection) = connect(&url) {
+                    step(connection, &record, &over);
+                }
+            }
+        });
+    }
+
+    pub fn len(&self) -> usize {
+        self.record.lock().announced.len()
+    }
+
+    /// Results that came after one with more right to, or after a poll by somebody with more right to.
+    pub fn stale(&self, polls: &[Request]) -> Vec<String> {
+        let record = self.record.lock();
+        let mut found = record.fell.clone();
+        let mut highest: BTreeMap<&str, &Announced> = BTreeMap::new();
+        for result in &record.announced {
+            let before = highest.entry(&result.endpoint).or_insert(result);
+            let twice = before.fence == result.fence && before.instance != result.instance;
+            if before.fence > result.fence || twice {
+                found.push(format!("{result:?} after {before:?}"));
+            } else {
+                *before = result;
+            }
+        }
+        found.extend(overtaken(&record.announced, polls));
+        found
+    }
+}
+
+/// Announced although somebody had polled under a newer grant, well before.
+fn overtaken(announced: &[Announced], polls: &[Request]) -> Vec<String> {
+    // Each endpoint's first poll under each fence: grants, as the endpoint saw them.
+    let mut grants: BTreeMap<&str, BTreeMap<u64, Instant>> = BTreeMap::new();
+    for poll in polls {
+        let endpoint = poll.path.trim_start_matches('/');
+        grants.entry(endpoint).or_default().entry(poll.fence).or_insert(poll.start);
+    }
+    let late = |it: &&Announced| {
+        let newer = grants.get(it.endpoint.as_str()).map(|grants| grants.range(it.fence + 1..));
+        newer.into_iter().flatten().any(|(_, began)| *began + HEARD_WITHIN < it.at)
+    };
+    announced.iter().filter(late).map(|it| format!("{it:?} after a newer poll")).collect()
+}
+
+fn connect(url: &str) -> RedisResult<Connection> {
+    let connection = redis::Client::open(url)?.get_connection_with_timeout(ms(500))?;
+    connection.set_read_timeout(Some(ms(500)))?;
+    Ok(connection)
+}
+
+fn listen(mut connection: Connection, record: &Mutex<Record>, over: &Receiver<()>) {
+    let mut channel = connection.as_pubsub();
+    if channel.psubscribe("poll:results:*").is_err() {
+        return;
+    }
+    while over.try_recv() == Err(crossbeam_channel::TryRecvError::Empty) {
+        let message = match channel.get_message() {
+            Ok(message) => message,
+            Err(error) if error.is_timeout() => continue,
+            Err(_) => return,
+        };
+        let at = Instant::now();
+        let endpoint = message.get_channel_name().trim_start_matches("poll:results:").to_owned();
+        let text: String = message.get_payload().unwrap_or_default();
+        let result: Value = serde_json::from_str(&text).unwrap_or_default();
+        let instance = result["instance"].as_str().unwrap_or_default().to_owned();
+        let fence = result["fence"].as_u64().unwrap_or_default();
+        record.lock().announced.push(Announced { endpoint, instance, fence, at });
+    }
+}
+
+fn look(mut connection: Connection, record: &Mutex<Record>, over: &Receiver<()>) {
+    let script = redis::Script::new(
+        "local r = {string.match(redis.call('INFO', 'server'), 'run_id:(%w+)')} \
+         for _, k in ipairs(redis.call('KEYS', 'poll:result:*')) do \
+         r[#r + 1] = k r[#r + 1] = redis.call('HGET', k, 'fence') or '0' end return r",
+    );
+    while over.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {
+        let Ok(answer) = script.invoke::<Vec<String>>(&mut connection) else { return };
+        let Some((life, pairs)) = answer.split_first() else { return };
+        let mut record = record.lock();
+        for pair in pairs.chunks_exact(2) {
+            let fence = pair[1].parse().unwrap_or(0);
+            let key = (life.clone(), pair[0].clone());
+            let before = record.stored.insert(key, fence).unwrap_or(0);
+            if before > fence && fence > 0 {
+                record.fell.push(format!("{} fell from {before} to {fence}", pair[0]));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::support::redis::{RedisServer, eventually};
+
+    #[test]
+    fn the_judge_sees_a_result_that_comes_after_one_with_more_right_to() {
+        let redis = RedisServer::start();
+        let results = Results::watch(&redis.url());
+        let announce = |fence: u64, instance: &str| {
+            let text = serde_json::json!({"instance": instance, "fence": fence}).to_string();
+            let before = results.len();
+            let heard = || {
+                if results.len() == before {
+                    redis.cli(&["PUBLISH", "poll:results:e1", &text]);
+                    std::thread::sleep(ms(20));
+                }
+                results.len() > before
+            };
+            eventually(heard, || "nothing was heard".into());
+        };
+        announce(7, "a");
+        announce(9, "b");
+        assert!(results.stale(&[]).is_empty(), "{:?}", results.stale(&[]));
+        announce(8, "a");
+        assert!(!results.stale(&[]).is_empty());
+    }
+
+    #[test]
+    fn the_judge_sees_a_stored_result_that_falls() {
+        let redis = RedisServer::start();
+        let results = Results::watch(&redis.url());
+        let seen = |fence: u64| {
+            redis.cli(&["HSET", "poll:result:e1", "fence", &fence.to_string()]);
+            let key = "poll:result:e1";
+            let stored = || {
+                let record = results.record.lock();
+                record.stored.iter().any(|it| it.0.1 == key && *it.1 == fence)
+            };
+            eventually(stored, || "it was not looked at".into());
+        };
+        seen(9);
+        assert!(results.stale(&[]).is_empty());
+        seen(8);
+        assert_eq!(results.stale(&[]).len(), 1);
+    }
+
+    #[test]
+    fn the_judge_sees_a_result_that_comes_long_after_a_newer_poll() {
+        let now = Instant::now();
+        let (path, instance) = ("/e1".to_owned(), "b".to_owned());
+        let poll = Request { path, instance, fence: 9, start: now, end: None };
+        let result = |fence, after| {
+            let (endpoint, instance) = ("e1".to_owned(), "a".to_owned());
+            Announced { endpoint, instance, fence, at: now + after }
+        };
+        let late = |it: Announced| overtaken(&[it], std::slice::from_ref(&poll)).len();
+        assert_eq!(late(result(8, ms(2_000))), 1);
+        assert_eq!(late(result(8, ms(100))), 0);
+        assert_eq!(late(result(9, ms(2_000))), 0);
+    }
+}
