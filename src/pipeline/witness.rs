@@ -97,7 +97,8 @@ impl Witness {
         if stamp.epoch > self.epoch {
             // Another life may be another machine, whose clock says nothing about that of the first. But it
             // may be the same, and then we have slept or it was stepped: to ask again costs little.
-            seen.ran_ahead = self.sight.filter(|_| !self.suspect).and_then(|it| it.ahead(now, stamp));
+            seen.ran_ahead =
+                self.sight.filter(|_| !self.suspect).and_then(|it| it.ahead(now, stamp));
             self.epoch = stamp.epoch;
             self.sight = None;
             self.suspect = false;

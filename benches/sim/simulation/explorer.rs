@@ -299,8 +299,7 @@ impl Small {
             let _ = write!(text, "{:?}{:?}", it.hold_off(), it.next_renewal());
         }
         let _ = write!(text, "{:?}{:?}", self.server.snapshot(), self.replica);
-        let mut messages: Vec<String> =
-            self.messages.iter().map(|it| format!("{it:?}")).collect();
+        let mut messages: Vec<String> = self.messages.iter().map(|it| format!("{it:?}")).collect();
         messages.sort_unstable();
         let _ = write!(text, "{messages:?}");
         self.canonical(&text)
@@ -324,8 +323,11 @@ impl Small {
         for (at, number, length) in big_numbers(text).map(|it| (it.0, it.1, it.2)) {
             text[from..at].hash(&mut hasher);
             from = at + length;
-            let (now, unit) =
-                if number > 1_000_000_000_000_000 { (now_us, 50_000) } else { (now_ns, 50_000_000) };
+            let (now, unit) = if number > 1_000_000_000_000_000 {
+                (now_us, 50_000)
+            } else {
+                (now_ns, 50_000_000)
+            };
             if grows(at) {
                 numbers.binary_search(&number).hash(&mut hasher);
             } else {

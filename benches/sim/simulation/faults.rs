@@ -48,11 +48,30 @@ pub enum Memory {
 
 /// Kinds of faults, for the count of what was played.
 pub const KINDS: [&str; 24] = [
-    "crash", "stop", "freeze", "suspend", "pause that no clock counts", "partition", "one-way: requests",
-    "one-way: replies", "weather", "server restarts empty", "server restarts from an old snapshot",
-    "server restarts with everything", "failover that loses writes", "demotion", "FLUSHALL",
-    "server clock back", "server clock ahead", "epoch evicted", "lease evicted", "heartbeat evicted",
-    "session added, paused, removed", "drain", "line breaks, roles resigned", "words lost",
+    "crash",
+    "stop",
+    "freeze",
+    "suspend",
+    "pause that no clock counts",
+    "partition",
+    "one-way: requests",
+    "one-way: replies",
+    "weather",
+    "server restarts empty",
+    "server restarts from an old snapshot",
+    "server restarts with everything",
+    "failover that loses writes",
+    "demotion",
+    "FLUSHALL",
+    "server clock back",
+    "server clock ahead",
+    "epoch evicted",
+    "lease evicted",
+    "heartbeat evicted",
+    "session added, paused, removed",
+    "drain",
+    "line breaks, roles resigned",
+    "words lost",
 ];
 
 pub struct Faults {
@@ -248,9 +267,7 @@ impl Faults {
         // Up to two lives of a lease, short ones more often.
         let span = dice.skewed(2 * ttl / MS) * MS;
         let name = &member.name;
-        world.trace.say(world.now(), || {
-            format!("--- {}: {name}, {} ms", KINDS[kind], span / MS)
-        });
+        world.trace.say(world.now(), || format!("--- {}: {name}, {} ms", KINDS[kind], span / MS));
         match kind {
             0..=8 | 22 => self.befall(world, &member, kind, span),
             9..=17 => self.befall_server(world, kind, span),

@@ -91,9 +91,9 @@ impl Judge {
         self.polls.set(self.polls.get() + 1);
         self.polled_at.borrow_mut()[n] = world.now();
         let name = &member.name;
-        world.trace.say(world.now(), || {
-            format!("{name} polls e{n} under {}", permit.tenure().fence.0)
-        });
+        world
+            .trace
+            .say(world.now(), || format!("{name} polls e{n} under {}", permit.tenure().fence.0));
         if member.dazed.get() || world.now() < self.lawless_until.borrow()[n] {
             return;
         }
@@ -122,7 +122,8 @@ impl Judge {
     pub fn renewed(&self, member: &Member, items: &[RenewItem], answered: bool) {
         let mut uncertain = member.uncertain.borrow_mut();
         if !uncertain.is_empty() {
-            uncertain.retain(|it| member.table.has(it) && !items.iter().any(|item| item.tenure == *it));
+            uncertain
+                .retain(|it| member.table.has(it) && !items.iter().any(|item| item.tenure == *it));
         }
         if !answered {
             uncertain.extend(items.iter().map(|it| it.tenure.clone()));

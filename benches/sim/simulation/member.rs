@@ -257,7 +257,8 @@ impl Member {
         if self.frozen_until.get() > now {
             self.frozen_until.set(now);
             self.thawed_at.set(now);
-            for part in PARTS_IN_ORDER.iter().filter(|it| self.due[**it as usize].get() != u64::MAX) {
+            for part in PARTS_IN_ORDER.iter().filter(|it| self.due[**it as usize].get() != u64::MAX)
+            {
                 self.wake(world, *part, 0);
             }
         }
@@ -388,7 +389,9 @@ impl Member {
 
     /// R11, as `Daemon::drop` and `Keeper` do it.
     fn stop(&self, world: &World) -> Option<Duration> {
-        use Part::{Dispatch, Expiry, Heartbeat, Poller0, Poller1, Publish, Reconcile, Renewal, Watch};
+        use Part::{
+            Dispatch, Expiry, Heartbeat, Poller0, Poller1, Publish, Reconcile, Renewal, Watch,
+        };
         let soon = Some(Duration::from_millis(1));
         match self.stage.get() {
             0 => {

@@ -65,7 +65,8 @@ fn settle(world: &World, outcome: &mut Outcome) {
         }
         world.pass(GLANCE);
     }
-    let percent = outcome.settled_after.as_millis() * 100 / world.scene.rhythm.lease.ttl.as_millis();
+    let percent =
+        outcome.settled_after.as_millis() * 100 / world.scene.rhythm.lease.ttl.as_millis();
     outcome.settled_percent = u64::try_from(percent).unwrap_or(0);
 }
 
@@ -157,11 +158,8 @@ fn welcome(world: &World) {
         return;
     }
     let before = owners(world);
-    let held: Vec<(f64, usize)> = world
-        .living()
-        .iter()
-        .map(|it| (f64::from(weight_of(world, it)), it.table.len()))
-        .collect();
+    let held: Vec<(f64, usize)> =
+        world.living().iter().map(|it| (f64::from(weight_of(world, it)), it.table.len())).collect();
     Member::start(world, "z", 1_000_000, 1);
     let mut waited = Duration::ZERO;
     while let Err(why) = unsettled(world) {
