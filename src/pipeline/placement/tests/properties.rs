@@ -101,7 +101,8 @@ fn plainly(facts: &Facts) -> Assigned {
         let mut rest: Vec<&InstanceId> = facts.live.keys().collect();
         rest.retain(|it| share(it) % total > 0);
         rest.sort_by_key(|it| {
-            let (has, hash) = (held[*it].len(), fnv1a(it.as_str()));
+            // How much more somebody has than its quota does not count: that changes with every move.
+            let (has, hash) = (held[*it].len().min(quota[*it] + 1), fnv1a(it.as_str()));
             Reverse((has > quota[*it], share(it) % total, has, hash, Reverse(*it)))
         });
         let open = facts.owners.len() - quota.values().sum::<usize>();
