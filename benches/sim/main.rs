@@ -3,7 +3,13 @@
 //! `--seed N` replays one with its trace; `--seeds N` or `--seeds A..B` plays that many; `--faults N`
 //! in each, on average.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, clippy::print_stdout, reason = "a test")]
-#![allow(clippy::cast_precision_loss, missing_docs, unreachable_pub, reason = "a test")]
+#![allow(
+    clippy::too_many_lines,
+    clippy::cast_precision_loss,
+    missing_docs,
+    unreachable_pub,
+    reason = "a test"
+)]
 
 mod simulation;
 

@@ -41,15 +41,13 @@ impl Judge {
 
     /// A thread of `member` has stepped.
     pub fn stepped(&self, world: &World, member: &Member, part: Part) {
-        match part {
-            Part::RoleElector | Part::RoleRenewal => self.leaders(world, member),
-            Part::Heartbeat | Part::Renewal | Part::Reconcile => {
-                if member.answered.replace(false) || part == Part::Reconcile {
-                    self.owners(world, member);
-                }
-            }
-            // These only take rights away.
-            _ => (),
+        // All others only take rights away.
+        if matches!(part, Part::RoleElector | Part::RoleRenewal) {
+            self.leaders(world, member);
+        }
+        let gives = matches!(part, Part::Heartbeat | Part::Renewal | Part::Reconcile);
+        if gives && (member.answered.replace(false) || part == Part::Reconcile) {
+            self.owners(world, member);
         }
     }
 
