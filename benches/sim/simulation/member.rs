@@ -349,7 +349,8 @@ impl Member {
                 self.poller.step(job);
                 (!self.jobs.is_empty()).then_some(Duration::ZERO)
             }
-            Part::Publish => {
+            // From then on the stop itself says the last of it.
+            Part::Publish if self.stage.get() < 2 => {
                 let mut publisher = self.publisher.borrow_mut();
                 publisher.take_waiting();
                 let calls = world.calls.get();
