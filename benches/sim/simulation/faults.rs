@@ -144,7 +144,7 @@ impl Faults {
             }
         }
         // Somebody has to be given something.
-        let takes = |it: &Rc<Member>| it.weight > 0 && !it.stopping.get();
+        let takes = |it: &Rc<Member>| it.weight > 0 && !it.is_to_stop();
         if !world.living().iter().any(takes) {
             Member::start(world, HOSTS[HOSTS.len() - 1], 1_000_000, 1);
         }

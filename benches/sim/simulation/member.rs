@@ -229,6 +229,11 @@ impl Member {
         member.wake(world, Part::Heartbeat, 0);
     }
 
+    /// It stops, or was told to and has not heard it yet.
+    pub fn is_to_stop(&self) -> bool {
+        self.stopping.get() || self.due[Part::Stop as usize].get() != u64::MAX
+    }
+
     /// Its process is there and does not stand still.
     pub fn is_awake(&self, world: &World) -> bool {
         !self.gone.get() && self.frozen_until.get() <= world.now()
