@@ -149,12 +149,12 @@ impl Sessions<'_> {
                 return Err(format!("there is no session {id}: see leasehold sessions list"));
             };
             let after = change(&raw).map_err(|why| format!("the session {id} {why}"))?;
-            let before = match raw {
-                RawSession::Value(bytes) => Some(bytes),
-                // Nothing but a removal comes here, and that needs no comparison.
-                _ => None,
+            let RawSession::Value(before) = raw else {
+                // What cannot be read cannot be compared, and so is not ours to remove.
+                let key = format!("{}{id}", self.config.session_prefix);
+                return Err(format!("the session {id} cannot be compared: look at the key {key}"));
             };
-            let swap = Swap { before, after };
+            let swap = Swap { before: Some(before), after };
             if self.store.swap_session(id, &swap, timeout).map_err(sentence)? {
                 return Ok(());
             }

@@ -14,6 +14,7 @@ use crate::election::office::Office;
 use crate::event::Event;
 use crate::model::{Epoch, FenceToken, InstanceId, Role, Tenure, Term};
 use crate::pipeline::ownership::Rhythm;
+use crate::pipeline::placement::spread;
 use crate::store::{Acquire, Fault, Lasting, Store, StoreError, Wake};
 
 /// How long after it gave up a role an instance leaves it to the others.
@@ -90,7 +91,7 @@ impl Candidate {
     pub fn new(office: Arc<Office>, store: Arc<dyn Store>, candidacy: Candidacy) -> Self {
         let now = office.table().now();
         // By chance, but the same in every run of a test.
-        let chance = fnv_of(office.table().instance()) % 1_000;
+        let chance = spread(office.table().instance().as_str(), 1_000);
         let delay = candidacy.startup_jitter / 1_000 * u32::try_from(chance).unwrap_or(0);
         Self {
             office,
@@ -346,11 +347,4 @@ impl Candidate {
         let _ = waiting.send(verdict);
         true
     }
-}
-
-fn fnv_of(instance: &InstanceId) -> u64 {
-    use std::hash::Hasher;
-    let mut hasher = fnv::FnvHasher::default();
-    hasher.write(instance.as_str().as_bytes());
-    hasher.finish()
 }

@@ -83,7 +83,7 @@ pub fn forecast(
     Ok(forecast)
 }
 
-/// The live instances in the order in which they should own `endpoint`, with what each owns and may own.
+/// The live instances in the order in which they should own `endpoint`.
 pub fn ranking(overview: &Overview, endpoint: &EndpointId) -> Vec<InstanceId> {
     let live: Vec<InstanceId> = overview.instances.iter().map(|it| it.0.clone()).collect();
     preference(endpoint, &live).into_iter().cloned().collect()

@@ -72,6 +72,7 @@ fn what_cannot_be_done_is_a_sentence_and_says_how_far_it_got() {
     let why = refused(&run(&redis, &["sessions", "pause", "e1", "nobody"]));
     assert!(why.contains("no session nobody") && why.contains("paused e1"), "{why}");
     assert!(refused(&run(&redis, &["sessions", "pause", "list"])).contains("is not a string"));
+    assert!(refused(&run(&redis, &["sessions", "remove", "list"])).contains("session:list"));
     assert!(refused(&run(&redis, &["sessions", "pause", "text"])).contains("not a JSON object"));
     assert!(refused(&run(&redis, &["sessions", "add", "nonsense"])).contains("address"));
     for args in [&["sessions"][..], &["sessions", "list", "x"], &["sessions", "pause"]] {
