@@ -35,6 +35,9 @@ pub(crate) fn wake(wake: &Wake) -> String {
     if let Some(heir) = &wake.heir {
         fields.insert("heir".into(), heir.as_str().into());
     }
+    if wake.unasked {
+        fields.insert("unasked".into(), true.into());
+    }
     if wake.priority > 0 {
         fields.insert("priority".into(), wake.priority.into());
     }
@@ -78,6 +81,7 @@ pub(crate) fn heard(to: Option<&InstanceId>, payload: &[u8]) -> Option<Wake> {
         took: ids("took"),
         dropped: ids("dropped"),
         surprises: ids("surprises"),
+        unasked: fields.get("unasked").and_then(Value::as_bool).unwrap_or(false),
         resign: ids("resign"),
         priority: priority.and_then(Result::ok).unwrap_or(0),
     })
@@ -100,6 +104,7 @@ mod tests {
             took: vec![id("e3")],
             dropped: vec![id("e4")],
             surprises: vec![id("e5")],
+            unasked: true,
             resign: vec![id("e6")],
             priority: 7,
         };

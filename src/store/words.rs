@@ -24,6 +24,8 @@ pub struct Wake {
     pub dropped: Vec<EndpointId>,
     /// Endpoints about which the sender has found something else than it thought.
     pub surprises: Vec<EndpointId>,
+    /// The sender has something for which the receiver should have asked, it thinks.
+    pub unasked: bool,
     /// Roles the sender asks the leader to give up, for whomever.
     pub resign: Vec<EndpointId>,
     /// How much the sender should be preferred as a leader of what it wants.
@@ -34,8 +36,8 @@ impl Wake {
     /// A word that says no more than: I am here.
     pub fn new(from: &InstanceId, to: Option<InstanceId>) -> Self {
         let [wants, freed, took, dropped, surprises, resign] = std::array::from_fn(|_| vec![]);
-        let (from, heir, priority) = (from.clone(), None, 0);
-        Self { to, from, wants, freed, heir, took, dropped, surprises, resign, priority }
+        let (from, heir, unasked, priority) = (from.clone(), None, false, 0);
+        Self { to, from, wants, freed, heir, took, dropped, surprises, unasked, resign, priority }
     }
 }
 

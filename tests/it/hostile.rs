@@ -378,7 +378,7 @@ fn an_endpoint_that_answers_anything_is_polled_in_time_and_in_bounds() {
 #[test]
 fn whatever_is_said_on_a_channel_the_ear_goes_on() {
     const GOOD: &str = r#"{"from":"vm-1","wants":["e1","e2"],"freed":["e3"],"heir":"vm-2","took":[],
-        "dropped":["e4"],"surprises":["e5"],"resign":["job"],"priority":7}"#;
+        "dropped":["e4"],"surprises":["e5"],"unasked":true,"resign":["job"],"priority":7}"#;
     let redis = RedisServer::start();
     let me = InstanceId::new("vm-2");
     for keys in [Keys::new("poll", "session:"), Keys::of_roles("poll", "poll:heartbeat:")] {

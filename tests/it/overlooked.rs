@@ -356,3 +356,33 @@ fn an_owner_that_missed_words_gives_what_it_is_asked_for_in_the_end() {
     }
     assert!(late.is_empty(), "after a minute: {late:?}");
 }
+
+/// R8. An heir that missed words takes itself to have its share and never asks. Whoever has more than its own says so.
+#[test]
+fn an_heir_that_does_not_ask_is_told() {
+    const NAMES: [&str; 7] = ["a", "b", "c", "d", "e", "f", "g"];
+    let mut late = Vec::new();
+    // Of the first 150 stories 59 is the one in which an heir never asked.
+    for seed in [59] {
+        let mut chance = random(seed);
+        let names = &NAMES[..4 + usize::try_from(chance(4)).unwrap()];
+        let n = names.len() + usize::try_from(chance(15)).unwrap();
+        let mut cluster = Cluster::new(names, n);
+        for _ in 0..3 {
+            for it in names {
+                cluster.lose_words(it, chance(3) > 0);
+            }
+            let drained = names[usize::try_from(chance(names.len() as u64)).unwrap()];
+            cluster.drain(drained, true);
+            cluster.pass(ms(100 + chance(900)));
+            cluster.drain(drained, false);
+            cluster.pass(ms(100 + chance(900)));
+        }
+        names.iter().for_each(|it| cluster.lose_words(it, false));
+        cluster.pass(Duration::from_secs(60));
+        if !cluster.is_balanced(n) {
+            late.push((seed, cluster.counts()));
+        }
+    }
+    assert!(late.is_empty(), "after a minute: {late:?}");
+}

@@ -142,6 +142,33 @@ pub struct Member {
 }
 
 impl Member {
+    /// What this one takes to be the case and is not, said for people.
+    pub fn errors(&self, world: &World, living: &[std::rc::Rc<Self>]) -> Vec<String> {
+        let Ok(reconcile) = self.reconcile.try_borrow() else { return Vec::new() };
+        let view = reconcile.view();
+        let mut errors = Vec::new();
+        for endpoint in &world.endpoints {
+            let owner = world.server.owner(endpoint);
+            match (view.contains(endpoint), view.owner(endpoint)) {
+                (true, seen) if seen != owner.as_ref() => {
+                    errors.push(format!("{endpoint} is {seen:?}'s, it is {owner:?}'s"));
+                }
+                (false, _) if owner.is_some() => errors.push(format!("{endpoint} is not there")),
+                (true, None) => errors.push(format!("{endpoint} is there and free")),
+                _ => (),
+            }
+        }
+        for (seen, weight) in view.instances() {
+            if !living.iter().any(|it| it.table.instance() == seen) {
+                errors.push(format!("{seen} is alive ({weight:?})"));
+            }
+        }
+        for it in living.iter().filter(|it| !view.is_live(it.table.instance())) {
+            errors.push(format!("{} is dead", it.name));
+        }
+        errors
+    }
+
     pub fn start(world: &World, name: &str, rate: u64, weight: u32) {
         let n = world.members.borrow().len();
         // Never reused: the id names one start.

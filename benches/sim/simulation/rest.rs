@@ -60,6 +60,7 @@ fn settle(world: &World, outcome: &mut Outcome) {
         if let Err(why) = unsettled(world) {
             outcome.settled_after = since();
             if since() > settled_within(world) {
+                tell_errors(world);
                 world.fail(format!("G5: after {:?} {why}", since()));
             }
         }
@@ -116,6 +117,16 @@ fn unsettled(world: &World) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// Why a fleet is not in balance is mostly that somebody takes something else to be the case.
+fn tell_errors(world: &World) {
+    let living = world.living();
+    for member in &living {
+        for error in member.errors(world, &living) {
+            world.trace.say(world.now(), || format!("--- {} believes {error}", member.name));
+        }
+    }
 }
 
 /// Who owns each endpoint.

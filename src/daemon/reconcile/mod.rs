@@ -3,6 +3,7 @@
 mod acquire;
 mod moves;
 mod patience;
+mod unasked;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,11 +16,13 @@ use crate::daemon::dispatch::LeaseChange;
 use crate::daemon::look::Looker;
 use crate::daemon::reconcile::moves::{ASK_AGAIN, Asking, Leaving};
 use crate::daemon::reconcile::patience::Patience;
+use crate::daemon::reconcile::unasked::Unasked;
 use crate::daemon::report::Reporter;
 use crate::event::Event;
 use crate::model::{EndpointId, Epoch, InstanceId};
 use crate::pipeline::ownership::OwnershipTable;
 use crate::pipeline::placement::{Plan, plan};
+use crate::pipeline::view::View;
 use crate::store::{Heard, Store};
 
 /// At most one part in so many of the time is spent on planning.
@@ -57,6 +60,7 @@ pub struct Reconcile {
     /// When we last doubted what we see, and how often in a row.
     doubts: (Moment, u32),
     asking: Asking,
+    unasked: Unasked,
     leaving: FnvHashMap<EndpointId, (Leaving, Option<InstanceId>)>,
     patience: Patience,
     next_plan: Moment,
@@ -93,6 +97,7 @@ impl Reconcile {
             asks_read_at: Moment::NEVER,
             doubts: (Moment::NEVER, 0),
             asking: Asking::default(),
+            unasked: Unasked::default(),
             leaving: FnvHashMap::default(),
             patience: Patience::default(),
             next_plan: Moment::NEVER,
@@ -120,6 +125,7 @@ impl Reconcile {
             self.hand_over();
             self.acquire();
             self.ask();
+            self.tell_unasked();
         } else {
             self.keep_what_was_to_move();
         }
@@ -143,6 +149,11 @@ impl Reconcile {
         self.table.now()
     }
 
+    /// What this instance takes to be the case.
+    pub fn view(&self) -> &View {
+        self.looker.view()
+    }
+
     /// Whether the first round is done.
     pub fn is_ready(&self) -> bool {
         self.ready
@@ -156,6 +167,7 @@ impl Reconcile {
             Nudge::Heard(heard) => {
                 if let Heard::Word(word) = heard {
                     self.note_asks(word);
+                    self.heed_unasked(word);
                     if !word.took.is_empty() {
                         self.patience.acts(&word.from, self.table.now());
                     }
@@ -254,6 +266,9 @@ impl Reconcile {
             }
             if !self.plan.heirs.is_empty() {
                 sooner(self.asks_read_at + ASK_AGAIN);
+            }
+            if let Some(at) = self.unasked.next() {
+                sooner(at);
             }
         }
         if let Some(at) = self.table.next_impatience(self.drain_timeout) {

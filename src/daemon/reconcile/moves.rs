@@ -80,6 +80,7 @@ impl Reconcile {
         self.patience.restart();
         // Whoever asked before may hang by the time it could be given anything.
         self.asks.clear();
+        self.unasked.stop();
         self.next_fallback = Moment::NEVER;
         self.call_off(|_, _| true);
     }

@@ -1,0 +1,69 @@
+//! What nobody asks for. A lease moves when its heir asks (R8); an heir that takes something else to be the case
+//! never does, and whoever holds more than its share is the only one who can know.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use crate::clock::Moment;
+use crate::daemon::reconcile::Reconcile;
+use crate::model::InstanceId;
+use crate::store::Wake;
+
+/// An heir that has not asked for so long, and twice as long, and so on, is told.
+const UNASKED: Duration = Duration::from_secs(10);
+/// Whoever is told looks at everything again, but no oftener than this: anybody may say it.
+const HEEDED_EVERY: Duration = Duration::from_secs(30);
+
+/// How long we have had something that its heir does not ask for.
+#[derive(Debug, Default)]
+pub(crate) struct Unasked {
+    since: Option<Moment>,
+    told: u32,
+    heeded: Option<Moment>,
+}
+
+impl Unasked {
+    /// Somebody asks for what is its, or nothing is to be asked for.
+    pub(crate) fn stop(&mut self) {
+        (self.since, self.told) = (None, 0);
+    }
+
+    /// When the heirs are told, if nobody asks until then.
+    pub(crate) fn next(&self) -> Option<Moment> {
+        Some(self.since? + UNASKED * 2_u32.saturating_pow(self.told))
+    }
+}
+
+impl Reconcile {
+    /// Tells heirs that do not ask; and since it may be us who see something wrong, looks at everything, too.
+    pub(crate) fn tell_unasked(&mut self) {
+        let now = self.table.now();
+        if self.plan.heirs.is_empty() || !self.leaving.is_empty() {
+            return self.unasked.stop();
+        }
+        self.unasked.since.get_or_insert(now);
+        if self.unasked.next().is_none_or(|at| now < at) {
+            return;
+        }
+        if self.unasked.told > 0 {
+            self.looker.sweep_soon();
+        }
+        self.unasked.told += 1;
+        let heirs: BTreeSet<&InstanceId> = self.plan.heirs.values().collect();
+        let word =
+            |it: &InstanceId| Wake { unasked: true, ..Wake::new(&self.me, Some(it.clone())) };
+        let wakes: Vec<Wake> = heirs.into_iter().map(word).collect();
+        let _ = self.store.wake(&wakes, self.table.rhythm().store_timeout);
+    }
+
+    /// We could have had something for the asking, somebody says.
+    pub(crate) fn heed_unasked(&mut self, word: &Wake) {
+        let now = self.table.now();
+        let asked = self.plan.ask.iter().any(|it| it.0 == word.from);
+        let heeded = self.unasked.heeded.is_some_and(|at| now.since(at) < HEEDED_EVERY);
+        if word.unasked && !heeded && !asked {
+            self.unasked.heeded = Some(now);
+            self.looker.sweep_soon();
+        }
+    }
+}
