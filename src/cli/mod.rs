@@ -56,7 +56,8 @@ pub(crate) const USAGE: u8 = 2;
 /// Says why on stderr, and hands `code` on.
 pub(crate) fn fail(code: u8, why: &dyn fmt::Display) -> ExitCode {
     // One write: a line of another process must not get in between.
-    let _ = io::stderr().write_all(format!("leasehold: {why}\n").as_bytes());
+    let priority = if logging::is_journal() { "<3>" } else { "" };
+    let _ = io::stderr().write_all(format!("{priority}leasehold: {why}\n").as_bytes());
     ExitCode::from(code)
 }
 

@@ -5,8 +5,9 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold::clock::BootClock;
+use leasehold::clock::{BootClock, Clock};
 use leasehold::config::Config;
+use leasehold::daemon::account::{Account, Phase};
 use leasehold::daemon::keeper::{Lines, StartError};
 use leasehold::daemon::systemd::{self, Notifier};
 use leasehold::daemon::thread::stop;
@@ -45,24 +46,28 @@ fn instance(config: &Config, targets: Targets) -> Result<(), String> {
     let redis = config.redis.to_string();
     Event::DaemonStarted { version: env!("CARGO_PKG_VERSION"), redis: &redis }.log(&me);
     let poller = poller(config, targets)?;
-    let clock = Arc::new(BootClock);
-    match Daemon::start(config, me.clone(), clock, &lines, poller, &signalled) {
+    // Each part moves at least this often when all is well.
+    let patience = 2 * (config.heartbeat_interval + config.store_timeout);
+    let account = Arc::new(Account::new(&redis, patience));
+    let (watching, when) = stop();
+    let watchdog = systemd::watch(Arc::clone(&manager), Arc::clone(&account), when)
+        .map_err(|error| format!("cannot start a thread: {error}"))?;
+    // Dropped from left to right: the thread must be able to end before it is waited for.
+    let _watchdog = (watching, watchdog);
+    match Daemon::start(config, me.clone(), Arc::new(BootClock), &lines, poller, &signalled) {
         Ok(daemon) => {
+            let table = Arc::clone(daemon.table());
+            account.enter(Phase::Running(Arc::clone(&table), Arc::clone(daemon.progress())));
             state.bury_predecessors(&held_in(config, &lines)?, config.store_timeout);
-            let (watching, when) = stop();
-            // Each part moves at least this often when all is well.
-            let patience = 2 * (config.heartbeat_interval + config.store_timeout);
             let elections = stand(config, &me, &signalled)?;
-            let progress = Arc::clone(daemon.progress());
-            let watchdog = systemd::watch(Arc::clone(&manager), progress, patience, when)
-                .map_err(|error| format!("cannot start a thread: {error}"))?;
             while !signalled.within(Duration::from_secs(3_600)) {}
             manager.say("STOPPING=1");
+            // The polls that run, and some calls that may all time out.
+            let limit = config.drain_timeout + 8 * config.store_timeout;
+            account.enter(Phase::Draining(table, BootClock.now(), limit));
             Event::DaemonStopping { reason: "signal" }.log(&me);
             drop(elections);
             daemon.stop();
-            drop(watching);
-            watchdog.join();
         }
         Err(error) => {
             state.forget_me();

@@ -17,6 +17,7 @@
 //! `jobs` is never full, because dispatch gives out no more than fit; `dones` fits every job given out;
 //! `samples` blocks pollers; `nudges` blocks watch, which must not miss anything, and drops what pollers say.
 
+pub mod account;
 pub mod dispatch;
 pub mod expiry;
 pub mod heartbeat;
@@ -269,6 +270,8 @@ fn run_reconcile(
         loop {
             progress.mark(Part::Reconcile, reconcile.now());
             let due = after(reconcile.step(&heard));
+            let (endpoints, instances) = reconcile.seen();
+            progress.mark_seen(endpoints, instances);
             if reconcile.is_ready() {
                 progress.mark_ready();
             }

@@ -59,6 +59,8 @@ mod rules;
 mod sessions;
 /// A short run of the simulator, and of the explorer of the small case.
 mod simulated;
+/// What the service manager hears and says: readiness, status, watchdog, reload.
+mod service;
 /// US3: never two pollers, real processes.
 mod single_poller;
 /// `leasehold status`, on real fleets and on what strangers left in Redis.
