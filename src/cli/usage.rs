@@ -6,6 +6,7 @@ use leasehold::config::ConfigError;
 use leasehold::model::{InvalidId, InvalidRole};
 
 use crate::cli::options::{Opt, Spec, ValueError};
+use crate::cli::settings::SettingsError;
 
 /// The name closest to what was typed, if it is close enough to be a slip of the finger.
 pub(crate) fn nearest(
@@ -62,6 +63,7 @@ pub(crate) enum UsageError {
     ForceWithoutInstance,
     InstanceId,
     Hidden { command: &'static Spec },
+    Settings(SettingsError),
     Config(ConfigError),
 }
 
@@ -180,6 +182,7 @@ impl fmt::Display for UsageError {
                 write!(f, "write the id as the log shows it after instance=")
             }
             Self::Hidden { command } => write!(f, "write {}", command.usage),
+            Self::Settings(error) => write!(f, "{error}"),
             Self::Config(error) => write!(f, "{error}"),
             _ => self.words(f),
         }

@@ -51,6 +51,8 @@ mod overlooked;
 mod plan;
 /// Commands as pollers, under their guardian.
 mod poll_command;
+/// SIGHUP: what changes, what has to wait, and what is refused.
+mod reload;
 /// Every requirement has its test.
 mod requirements;
 /// R1–R14 on the in-memory cluster: one test a clause.

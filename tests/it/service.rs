@@ -107,6 +107,21 @@ fn the_status_is_a_sentence_that_is_sent_when_it_changes_and_never_has_the_passw
     assert!(instance.term().success());
 }
 
+/// So that `systemctl reload` knows when it is over; before it is ready, a READY=1 would lie.
+#[test]
+fn a_reload_is_told_of_when_it_begins_and_when_it_ends() {
+    let (scene, manager, dir) = (Scene::new(1), Manager::new(), TempDir::new());
+    let file = dir.path().join("settings");
+    std::fs::write(&file, "LEASEHOLD_WEIGHT=3\n").unwrap();
+    let option = format!("--settings={}", file.display());
+    let instance = manager.start(&scene.redis.url(), &["--new-fleet", &option]);
+    manager.hear("READY=1");
+    instance.signal(nix::sys::signal::Signal::SIGHUP);
+    manager.hear("RELOADING=1");
+    manager.hear("READY=1");
+    instance.wait_for("event=daemon.reloaded");
+}
+
 /// A hold-off is said with what is left of it.
 #[test]
 fn the_status_tells_of_a_hold_off() {
