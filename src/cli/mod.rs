@@ -3,11 +3,13 @@
 //! `print!` and its kin panic on a closed pipe or a full disk; nothing here does.
 
 pub(crate) mod args;
+mod completions;
 mod drain;
 mod help;
 mod lead;
 mod leaders;
 pub(crate) mod logging;
+mod man;
 mod once;
 mod options;
 mod plan;

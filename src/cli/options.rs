@@ -223,6 +223,23 @@ pub(crate) static COMMANDS: &[Spec] = &[
         hidden: false,
     },
     Spec {
+        name: "completions",
+        usage: "leasehold completions SHELL",
+        summary: "what bash, zsh or fish needs to complete a command line",
+        about: "Prints completions for SHELL: bash, zsh or fish. make install and the package put them \
+                where each shell looks for them.",
+        takes: words(1),
+        hidden: false,
+    },
+    Spec {
+        name: "man",
+        usage: "leasehold man",
+        summary: "the manual page, in roff",
+        about: "Prints the manual page, for make install.",
+        takes: NOTHING,
+        hidden: true,
+    },
+    Spec {
         name: "guardian",
         usage: "leasehold guardian --grace-ms N -- PROGRAM [ARGUMENTS]",
         summary: "run a program that must not outlive this one",

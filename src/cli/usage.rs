@@ -5,6 +5,7 @@ use std::fmt;
 use leasehold::config::ConfigError;
 use leasehold::model::{InvalidId, InvalidRole};
 
+use crate::cli::completions::SHELLS;
 use crate::cli::options::{Opt, Spec, ValueError};
 use crate::cli::settings::SettingsError;
 
@@ -52,6 +53,7 @@ pub(crate) enum UsageError {
     NoVerb { command: &'static Spec },
     NoId { command: &'static Spec },
     NoInstance { command: &'static Spec },
+    NoShell { command: &'static Spec },
     Id { why: InvalidId },
     Role { why: InvalidRole },
     NoProgram { command: &'static Spec },
@@ -103,6 +105,9 @@ impl UsageError {
             Self::NoInstance { command } => {
                 let name = command.name;
                 write!(f, "{name} needs an instance id or a host name: write {}", command.usage)
+            }
+            Self::NoShell { command } => {
+                write!(f, "{} needs the name of a shell: {}", command.name, SHELLS.join(", "))
             }
             Self::Id { why } => write!(f, "{why}"),
             Self::Role { why } => write!(f, "{why}"),
