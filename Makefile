@@ -10,7 +10,7 @@ ZSH    ?= site-functions
 COMPLETIONS = $(SHARE)/bash-completion/completions/leasehold $(SHARE)/zsh/$(ZSH)/_leasehold \
   $(SHARE)/fish/vendor_completions.d/leasehold.fish
 
-.PHONY: help build test lint doc deps bench rolling sim explore faults stress mutants ci demo picture setup install uninstall deb
+.PHONY: help build test lint doc deps bench rolling sim explore faults systemd stress mutants ci demo picture setup install uninstall deb
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -53,6 +53,9 @@ explore: ## every interleaving of the small case: EVENTS=3, TICKS=6
 	$(SIM) --explore --events $(or $(EVENTS),3) --ticks $(or $(TICKS),6)
 faults: setup ## networks, Redis, processes and clocks really fail, as root (3 minutes; ONLY=name)
 	$(CARGO) bench --locked --bench faults -- $(ONLY)
+
+systemd: setup ## the unit under real systemds on five VMs: kill, freeze, restart, upgrade, power-off; as root (3 minutes)
+	$(CARGO) bench --locked --bench systemd
 
 stress: setup ## 64 instances, 5,000 endpoints, kills and freezes at random (FOR=10m SEED=1)
 	$(CARGO) bench --locked --bench stress -- $(or $(FOR),10m) $(or $(SEED),1)
