@@ -10,8 +10,8 @@
 //! | `dispatch` | change, poll done, next due | table; Redis (verify) | its schedule | `PollJob` → pollers |
 //! | `poller-NN` | job | table (permit) | the endpoint | `Polled` → publish, `PollDone` → dispatch, `Nudge` → reconcile |
 //! | `publish` | result | table | Redis results (fenced) | `Nudge` → reconcile |
-//! | `watchdog` | tick, under systemd | progress of the threads | the manager's socket | |
-//! | `main` | signals | | | nothing: drops the stop sources |
+//! | `watchdog` | tick, under systemd | progress of the threads; table | the manager's socket | |
+//! | `main` | signals | | pollers, weight (`reload`) | pace → dispatch; at the end nothing: drops the stop sources |
 //!
 //! Every channel is bounded. `changes` blocks reconcile, which nothing safety depends on waits for;
 //! `jobs` is never full, because dispatch gives out no more than fit; `dones` fits every job given out;

@@ -404,4 +404,20 @@ mod tests {
         schedule.changed(&Arc::new(Session::parse("a", json).unwrap()), at(1_000));
         assert_eq!(schedule.next_due(), Some(at(1_200)));
     }
+
+    #[test]
+    fn a_shorter_pace_holds_at_once_and_is_spread_and_a_longer_one_from_the_next_poll_on() {
+        let now = at(100);
+        let mut schedule = PollSchedule::new(PACE);
+        for n in 0..50 {
+            let id = format!("e{n}");
+            schedule.gained(tenure(&id, 1), session(&id), now + PACE.interval);
+        }
+        let short = Duration::from_millis(500);
+        schedule.set_pace(Pace { interval: short, ..PACE }, now);
+        let first_half = schedule.take_due(now + short / 2, 100).len();
+        assert!((10..=40).contains(&first_half), "{first_half} of 50 in the first half");
+        schedule.set_pace(Pace { interval: Duration::from_secs(3_600), ..PACE }, now);
+        assert_eq!(schedule.take_due(now + short, 100).len(), 50 - first_half);
+    }
 }

@@ -146,3 +146,24 @@ fn a_drain_is_told_of_and_asks_for_time() {
     manager.hear("EXTEND_TIMEOUT_USEC=");
     assert!(instance.wait().success());
 }
+
+/// Where there is a systemd to ask: nothing is wrong with the units, and they are as closed as promised.
+#[test]
+fn the_units_are_well_formed_and_hardened() {
+    let dir = TempDir::new();
+    for name in ["leasehold.service", "leasehold@.service"] {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/systemd/");
+        let unit = std::fs::read_to_string(format!("{path}{name}")).unwrap();
+        let file = dir.path().join(name.replace('@', "@x"));
+        std::fs::write(&file, unit.replace("/usr/local/bin/leasehold", BINARY)).unwrap();
+        for words in [
+            &["verify", "--man=no", "--recursive-errors=yes"][..],
+            &["security", "--offline=yes", "--threshold=20", "--no-pager"],
+        ] {
+            let asked = Command::new("systemd-analyze").args(words).arg(&file).output();
+            if let Ok(output) = asked {
+                assert!(output.status.success(), "{name} {words:?}: {output:?}");
+            }
+        }
+    }
+}
