@@ -4,8 +4,13 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 PREFIX ?= /usr/local
 UNITS   = $(DESTDIR)$(PREFIX)/lib/systemd/system
 ETC     = $(DESTDIR)/etc/leasehold
+SHARE   = $(DESTDIR)$(PREFIX)/share
+MAN     = $(SHARE)/man/man1/leasehold.1
+ZSH    ?= site-functions
+COMPLETIONS = $(SHARE)/bash-completion/completions/leasehold $(SHARE)/zsh/$(ZSH)/_leasehold \
+  $(SHARE)/fish/vendor_completions.d/leasehold.fish
 
-.PHONY: help build test lint doc deps bench rolling sim explore faults stress mutants ci demo picture setup install uninstall
+.PHONY: help build test lint doc deps bench rolling sim explore faults systemd stress mutants ci demo picture setup install uninstall deb
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -50,6 +55,9 @@ explore: ## every interleaving of the small case: EVENTS=3, TICKS=6
 faults: setup ## networks, Redis, processes and clocks really fail, as root (3 minutes; ONLY=name)
 	$(CARGO) bench --locked --bench faults -- $(ONLY)
 
+systemd: setup ## the unit under real systemds on five VMs: kill, freeze, restart, upgrade, power-off; as root (3 minutes)
+	$(CARGO) bench --locked --bench systemd
+
 stress: setup ## 64 instances, 5,000 endpoints, kills and freezes at random (FOR=10m SEED=1)
 	$(CARGO) bench --locked --bench stress -- $(or $(FOR),10m) $(or $(SEED),1)
 
@@ -67,12 +75,22 @@ picture: setup ## draw docs/load.svg anew: load per instance through join, crash
 setup: ## get redis-server (for tests, benchmark and demo) if it is missing
 	@scripts/setup-redis
 
-install: ## binary, systemd unit and example settings (PREFIX, DESTDIR)
+install: ## binary, systemd units, man page, completions, example settings (PREFIX, DESTDIR)
 	@test -x $(TARGET)/release/leasehold || $(MAKE) build
 	install -D -m 755 $(TARGET)/release/leasehold $(DESTDIR)$(PREFIX)/bin/leasehold
 	install -D -m 644 systemd/leasehold.env.example $(ETC)/leasehold.env.example
-	install -d $(UNITS)
-	sed 's|/usr/local/bin|$(PREFIX)/bin|' systemd/leasehold.service >$(UNITS)/leasehold.service
+	install -d $(UNITS) $(dir $(MAN)) $(dir $(COMPLETIONS))
+	for unit in leasehold.service leasehold@.service; do \
+	  sed 's|/usr/local/bin|$(PREFIX)/bin|' systemd/$$unit >$(UNITS)/$$unit || exit; done
+	$(TARGET)/release/leasehold man >$(MAN)
+	$(TARGET)/release/leasehold completions bash >$(word 1,$(COMPLETIONS))
+	$(TARGET)/release/leasehold completions zsh >$(word 2,$(COMPLETIONS))
+	$(TARGET)/release/leasehold completions fish >$(word 3,$(COMPLETIONS))
 
-uninstall: ## take away what install put there; your leasehold.env stays
-	rm -f $(DESTDIR)$(PREFIX)/bin/leasehold $(UNITS)/leasehold.service $(ETC)/leasehold.env.example
+uninstall: ## take away what install put there; your settings stay
+	rm -f $(DESTDIR)$(PREFIX)/bin/leasehold $(UNITS)/leasehold.service $(UNITS)/leasehold@.service
+	rm -f $(MAN) $(COMPLETIONS) $(ETC)/leasehold.env.example
+	-rmdir --ignore-fail-on-non-empty $(ETC)
+
+deb: build ## a package for Debian 12 and later, target/leasehold_VERSION_ARCH.deb
+	scripts/deb $(TARGET)

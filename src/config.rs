@@ -58,6 +58,7 @@ pub struct Config {
     pub min_replicas: u32,
     pub runtime_dir: Option<PathBuf>,
     pub metrics_file: Option<PathBuf>,
+    pub settings: Vec<PathBuf>,
     pub log_level: log::LevelFilter,
     pub log_renewals: LogRenewals,
 }
@@ -75,7 +76,6 @@ pub enum LogRenewals {
 
 const PREFIX_BYTES_MAX: usize = 64;
 const HOST_NAME_BYTES_MAX: usize = 64;
-const WORKERS_MAX: u64 = 4_096;
 const MAX_BODY_MAX: u64 = 16 * 1024 * 1024;
 const PASSWORD_BYTES_MAX: u64 = 64 * 1024;
 
@@ -127,6 +127,7 @@ impl Default for Config {
             min_replicas: 0,
             runtime_dir: None,
             metrics_file: None,
+            settings: Vec::new(),
             log_level: log::LevelFilter::Info,
             log_renewals: LogRenewals::Auto,
         }
@@ -134,6 +135,9 @@ impl Default for Config {
 }
 
 impl Config {
+    /// The most `--workers` there can be.
+    pub const WORKERS_MAX: usize = 4_096;
+
     /// The store timeout when none is set: two seconds, or a tenth of the shortest TTL.
     pub fn usual_store_timeout(lease_ttl: Duration, heartbeat_ttl: Duration) -> Duration {
         Duration::from_secs(2).min(lease_ttl.min(heartbeat_ttl) / 10)
@@ -238,7 +242,7 @@ impl Config {
         for (flag, value, min, max) in durations {
             check_duration(flag, value, min, max)?;
         }
-        check_number("--workers", self.workers as u64, 1, WORKERS_MAX)?;
+        check_number("--workers", self.workers as u64, 1, Self::WORKERS_MAX as u64)?;
         check_number("--light-after", self.light_after.into(), 1, u32::MAX.into())?;
         check_number("--max-body", self.max_body as u64, 0, MAX_BODY_MAX)?;
         check_number("--weight", self.weight.into(), 0, Weight::MAX.into())

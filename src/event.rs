@@ -16,6 +16,9 @@ use crate::model::{EndpointId, FenceToken, InstanceId, Role};
 pub enum Event<'a> {
     DaemonStarted { version: &'a str, redis: &'a str },
     DaemonReady { endpoints: usize, instances: usize, held: usize },
+    DaemonReloaded { changed: &'a str },
+    DaemonNeedsRestart { options: &'a str },
+    DaemonReloadRefused { error: &'a dyn fmt::Display },
     DaemonStopping { reason: &'a str },
     DaemonStopped { held: usize },
     LeaseAcquired { endpoint: &'a EndpointId, fence: FenceToken, reason: &'a str },
@@ -62,6 +65,9 @@ impl Event<'_> {
         match self {
             Self::DaemonStarted { .. } => "daemon.started",
             Self::DaemonReady { .. } => "daemon.ready",
+            Self::DaemonReloaded { .. } => "daemon.reloaded",
+            Self::DaemonNeedsRestart { .. } => "daemon.needs_restart",
+            Self::DaemonReloadRefused { .. } => "daemon.reload_refused",
             Self::DaemonStopping { .. } => "daemon.stopping",
             Self::DaemonStopped { .. } => "daemon.stopped",
             Self::LeaseAcquired { .. } => "lease.acquired",
@@ -122,6 +128,8 @@ impl Event<'_> {
             | Self::PlacementStuck { .. }
             | Self::HeartbeatFailed { .. }
             | Self::ManagerUnreachable { .. }
+            | Self::DaemonNeedsRestart { .. }
+            | Self::DaemonReloadRefused { .. }
             | Self::LeaderUncertain { .. }
             | Self::LeaderLost { .. } => Level::Warn,
             _ => Level::Info,
@@ -190,6 +198,8 @@ impl fmt::Display for Event<'_> {
             Self::DaemonReady { endpoints, instances, held } => {
                 line.put("endpoints", endpoints)?.put("instances", instances)?.put("held", held)?;
             }
+            Self::DaemonReloaded { changed } => line.put("changed", changed)?.end(),
+            Self::DaemonNeedsRestart { options } => line.put("options", options)?.end(),
             Self::DaemonStopped { held } => line.put("held", held)?.end(),
             Self::LeaseAcquired { endpoint, fence, reason } => {
                 line.put("endpoint", endpoint)?.put("fence", fence)?.put("reason", reason)?;
@@ -216,6 +226,7 @@ impl fmt::Display for Event<'_> {
                 line.put("left_ms", &left.as_millis())?.put("epoch", epoch)?;
             }
             Self::StoreUnreachable { error }
+            | Self::DaemonReloadRefused { error }
             | Self::HeartbeatFailed { error }
             | Self::ManagerUnreachable { error } => line.put("error", error)?.end(),
             Self::HeartbeatResumed => (),

@@ -10,11 +10,13 @@ use leasehold::pipeline::poll::guardian::guardian_main;
 use leasehold::wrapped::ward::ward_main;
 use leasehold::wrapped::warden::warden_main;
 
-use crate::cli::args::{Command, parse};
+use crate::cli::args::Command;
+use crate::cli::reload::parse_with_settings;
 
 fn main() -> ExitCode {
     let args: Vec<OsString> = env::args_os().skip(1).collect();
-    let command = parse(&args, &|name| env::var_os(name)).and_then(Command::with_password_read);
+    let command = parse_with_settings(&args, &|name| env::var_os(name));
+    let command = command.and_then(Command::with_password_read);
     match command {
         Ok(Command::Task(config, task)) => cli::perform(&config, task),
         Ok(Command::Guardian { program, grace }) => guardian_main(&program, grace),

@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use leasehold::config::Config;
 
-use crate::cli::help;
 use crate::cli::options::{COMMANDS, Draft, OPTIONS, Opt, Spec, showable};
 use crate::cli::task::{self, Task};
 use crate::cli::usage::{Origin, UsageError, nearest};
+use crate::cli::{completions, help, man};
 
 /// What to do.
 #[derive(Debug)]
@@ -165,6 +165,14 @@ fn build(command: &'static Spec, typed: Typed, env: Env<'_>) -> Result<Command, 
     if let Some(extra) = typed.rest.first().filter(|_| !command.takes.program) {
         let given = extra.to_str().and_then(showable);
         return Err(UsageError::Unexpected { command, given });
+    }
+    match (command.name, typed.words.first()) {
+        ("man", _) => return Ok(Command::Help(man::page())),
+        ("completions", shell) => {
+            let script = shell.and_then(|it| completions::of(it));
+            return script.map(Command::Help).ok_or(UsageError::NoShell { command });
+        }
+        _ => (),
     }
     if command.hidden {
         return hidden(command, &draft, &typed);

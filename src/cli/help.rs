@@ -12,7 +12,7 @@ pub(crate) fn overview() -> String {
     wrap(&mut out, 0, concat!(env!("CARGO_PKG_DESCRIPTION"), "."));
     out.push_str("\nUsage: leasehold COMMAND [OPTIONS]\n\nCommands:\n");
     for command in COMMANDS.iter().filter(|it| !it.hidden) {
-        out.push_str(&format!("  {:<9}{}\n", command.name, command.summary));
+        out.push_str(&format!("  {:<12}{}\n", command.name, command.summary));
     }
     out.push_str("\nOptions:\n  -h, --help     this, or after a command, all about it\n");
     out.push_str("  -V, --version  the version\n\n");
@@ -22,11 +22,11 @@ pub(crate) fn overview() -> String {
     out
 }
 
-const CONVENTIONS: &str = "Every option --foo-bar of a command can also be given as the environment \
+pub(crate) const CONVENTIONS: &str = "Every option --foo-bar of a command can also be given as the environment \
     variable LEASEHOLD_FOO_BAR; the command line wins, and an empty variable counts as not set. \
     Durations are a whole number and a unit: 500ms, 30s, 5m, 1h.";
 
-const EXIT_CODES: &str = "Exit codes: 0 done; 1 it failed; 2 the command line or a setting is wrong. \
+pub(crate) const EXIT_CODES: &str = "Exit codes: 0 done; 1 it failed; 2 the command line or a setting is wrong. \
     Either way stderr says why in one sentence. A command's own code is passed on, 128+n for a signal.";
 
 /// The help of `leasehold COMMAND --help`.

@@ -6,28 +6,60 @@
 //! it has no name, and takes another time format only from users of the `time` crate. So [`Prefixed`]
 //! puts level and thread into the message, simplelog adds the time and the lock, and [`Lines`] cuts
 //! the time to milliseconds. Does not decide what is said: that is `event`.
+//!
+//! Where stderr is journald's own stream, each line begins with its priority (`<6>`), which journald
+//! takes off again: `journalctl -p warning` finds the warnings.
 
+use std::env;
+use std::ffi::OsStr;
 use std::io::{self, Write};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use log::{Level, LevelFilter, Log, Metadata, Record};
+use nix::sys::stat::fstat;
 use simplelog::{ConfigBuilder, WriteLogger};
 
 /// Sends the log to stderr from here on, at `level` and above.
 pub(crate) fn start(level: LevelFilter) {
+    let logger = LOGGER.get_or_init(|| Prefixed::new(level, io::stderr(), is_journal()));
     // Fails only where a logger was set before, and then there is one.
-    if log::set_boxed_logger(Box::new(Prefixed::new(level, io::stderr()))).is_ok() {
+    if log::set_logger(logger).is_ok() {
         log::set_max_level(level);
     }
 }
 
+/// From here on at `level` and above.
+pub(crate) fn set_level(level: LevelFilter) {
+    if let Some(logger) = LOGGER.get() {
+        logger.level.store(level as usize, Ordering::Relaxed);
+        log::set_max_level(level);
+    }
+}
+
+static LOGGER: OnceLock<Prefixed<io::Stderr>> = OnceLock::new();
+
+/// Whether stderr goes straight to journald.
+pub(crate) fn is_journal() -> bool {
+    let here = fstat(io::stderr()).ok().map(|it| (it.st_dev, it.st_ino));
+    here.is_some_and(|here| names(env::var_os("JOURNAL_STREAM").as_deref(), here))
+}
+
+/// Whether `$JOURNAL_STREAM` names this device and inode. The variable alone proves nothing: it is
+/// inherited by whatever is started with another stderr.
+fn names(stream: Option<&OsStr>, (device, inode): (u64, u64)) -> bool {
+    let stream = stream.and_then(OsStr::to_str).and_then(|it| it.split_once(':'));
+    stream.is_some_and(|(d, i)| d.parse() == Ok(device) && i.parse() == Ok(inode))
+}
+
 struct Prefixed<W: Write + Send + 'static> {
-    level: LevelFilter,
+    level: AtomicUsize,
     inner: Box<WriteLogger<Lines<W>>>,
 }
 
 impl<W: Write + Send + 'static> Prefixed<W> {
-    fn new(level: LevelFilter, to: W) -> Self {
+    fn new(level: LevelFilter, to: W, priorities: bool) -> Self {
         let config = ConfigBuilder::new()
             .set_time_format_rfc3339()
             .set_max_level(LevelFilter::Off) // of writing the level, not of logging
@@ -35,7 +67,9 @@ impl<W: Write + Send + 'static> Prefixed<W> {
             .set_target_level(LevelFilter::Off)
             .set_location_level(LevelFilter::Off)
             .build();
-        Self { level, inner: WriteLogger::new(level, config, Lines::new(to)) }
+        let lines = Lines { priorities, ..Lines::new(to) };
+        let inner = WriteLogger::new(LevelFilter::Trace, config, lines);
+        Self { level: AtomicUsize::new(level as usize), inner }
     }
 }
 
@@ -44,7 +78,8 @@ impl<W: Write + Send + 'static> Log for Prefixed<W> {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
         let target = metadata.target();
         let ours = target == "leasehold" || target.starts_with("leasehold::");
-        metadata.level() <= self.level && (ours || metadata.level() <= Level::Warn)
+        let wanted = metadata.level() as usize <= self.level.load(Ordering::Relaxed);
+        wanted && (ours || metadata.level() <= Level::Warn)
     }
 
     fn log(&self, record: &Record<'_>) {
@@ -80,16 +115,21 @@ struct Lines<W> {
     line: Vec<u8>,
     /// The last line was cut off in the middle, by a disk that filled up.
     torn: bool,
+    /// Each begins with its priority.
+    priorities: bool,
 }
 
 impl<W: Write> Lines<W> {
     fn new(to: W) -> Self {
-        Self { to, line: Vec::new(), torn: false }
+        Self { to, line: Vec::new(), torn: false, priorities: false }
     }
 
     fn send(&mut self) {
         let mut line = in_milliseconds(&self.line);
         self.line.clear();
+        if self.priorities {
+            line.splice(0..0, priority(&line).bytes());
+        }
         if self.torn {
             line.insert(0, b'\n');
         }
@@ -117,6 +157,16 @@ impl<W: Write> Write for Lines<W> {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+/// In sd-daemon's numbers, by the word behind the time.
+fn priority(line: &[u8]) -> &'static str {
+    match line.split(|c| *c == b' ').nth(1) {
+        Some(b"ERROR") => "<3>",
+        Some(b"WARN") => "<4>",
+        Some(b"INFO") => "<6>",
+        _ => "<7>",
     }
 }
 
@@ -163,7 +213,7 @@ mod tests {
 
     fn written(level: LevelFilter, records: &[(Level, &str, &str)]) -> Vec<String> {
         let captured = Captured::default();
-        let log = Prefixed::new(level, captured.clone());
+        let log = Prefixed::new(level, captured.clone(), false);
         for (level, target, message) in records {
             say(&log, *level, target, message);
         }
@@ -205,6 +255,28 @@ mod tests {
         let lines = written(LevelFilter::Info, &[record]);
         assert_eq!(lines.len(), 1);
         assert!(lines[0].ends_with("error=a event=forged  [31m\n"), "{lines:?}");
+    }
+
+    #[test]
+    fn under_journald_a_line_begins_with_its_priority_and_is_otherwise_the_same() {
+        let captured = Captured::default();
+        let log = Prefixed::new(LevelFilter::Trace, captured.clone(), true);
+        let levels = [Level::Error, Level::Warn, Level::Info, Level::Debug, Level::Trace];
+        levels.iter().for_each(|it| say(&log, *it, "leasehold", "event=x"));
+        let lines = captured.0.lock().unwrap().clone();
+        let begins: Vec<&str> = lines.iter().map(|it| &it[..3]).collect();
+        assert_eq!(begins, ["<3>", "<4>", "<6>", "<7>", "<7>"], "{lines:?}");
+        assert!(lines.iter().all(|it| it[3..].starts_with("20") && it.ends_with("event=x\n")));
+    }
+
+    #[test]
+    fn only_the_very_stream_that_is_named_is_journald_s() {
+        let says = |text: &str| names(Some(OsStr::new(text)), (10, 35_353));
+        assert!(says("10:35353"));
+        for other in ["", "10", "10:", ":35353", "10:35354", "11:35353", "10:35353 ", "x:y"] {
+            assert!(!says(other), "{other}");
+        }
+        assert!(!names(None, (10, 35_353)));
     }
 
     #[test]
@@ -252,7 +324,8 @@ mod tests {
 
     #[test]
     fn a_stderr_that_always_fails_disturbs_nobody() {
-        let log = Prefixed::new(LevelFilter::Info, Broken { room: 0, got: Captured::default() });
+        let log =
+            Prefixed::new(LevelFilter::Info, Broken { room: 0, got: Captured::default() }, false);
         for _ in 0..3 {
             say(&log, Level::Error, "leasehold", "lost");
             log.flush();
@@ -280,7 +353,7 @@ mod tests {
             }
         }
         let captured = Captured::default();
-        let log = Prefixed::new(LevelFilter::Info, captured.clone());
+        let log = Prefixed::new(LevelFilter::Info, captured.clone(), false);
         let quiet = std::panic::AssertUnwindSafe(|| {
             let metadata = Metadata::builder().level(Level::Info).target("leasehold").build();
             log.log(&Record::builder().metadata(metadata).args(format_args!("{Panics}")).build());

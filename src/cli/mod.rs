@@ -3,18 +3,22 @@
 //! `print!` and its kin panic on a closed pipe or a full disk; nothing here does.
 
 pub(crate) mod args;
+mod completions;
 mod drain;
 mod help;
 mod lead;
 mod leaders;
 pub(crate) mod logging;
+mod man;
 mod once;
 mod options;
 mod plan;
 mod release;
+pub(crate) mod reload;
 mod run;
 mod state;
 mod sessions;
+mod settings;
 mod status;
 mod table;
 mod task;
@@ -56,7 +60,8 @@ pub(crate) const USAGE: u8 = 2;
 /// Says why on stderr, and hands `code` on.
 pub(crate) fn fail(code: u8, why: &dyn fmt::Display) -> ExitCode {
     // One write: a line of another process must not get in between.
-    let _ = io::stderr().write_all(format!("leasehold: {why}\n").as_bytes());
+    let priority = if logging::is_journal() { "<3>" } else { "" };
+    let _ = io::stderr().write_all(format!("{priority}leasehold: {why}\n").as_bytes());
     ExitCode::from(code)
 }
 

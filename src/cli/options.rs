@@ -6,6 +6,7 @@
 use std::ffi::OsStr;
 use std::fmt;
 use std::os::fd::RawFd;
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -99,7 +100,9 @@ pub(crate) static COMMANDS: &[Spec] = &[
         summary: "one instance, until SIGTERM or SIGINT",
         about: "Runs one instance until SIGTERM or SIGINT. It finds the others through Redis, takes \
                 its share of the stored sessions, polls them, and gives everything back when it \
-                stops. Started while Redis is away, it waits for it.",
+                stops. Started while Redis is away, it waits for it. SIGHUP reloads --settings: log \
+                level, interval, timeout, light polling, workers, weight, targets and body size \
+                change at once; what else differs is named in the log and waits for a restart.",
         takes: NOTHING,
         hidden: false,
     },
@@ -218,6 +221,23 @@ pub(crate) static COMMANDS: &[Spec] = &[
                 the role up and leaves it to the others for two seconds.",
         takes: ROLE,
         hidden: false,
+    },
+    Spec {
+        name: "completions",
+        usage: "leasehold completions SHELL",
+        summary: "what bash, zsh or fish needs to complete a command line",
+        about: "Prints completions for SHELL: bash, zsh or fish. make install and the package put them \
+                where each shell looks for them.",
+        takes: words(1),
+        hidden: false,
+    },
+    Spec {
+        name: "man",
+        usage: "leasehold man",
+        summary: "the manual page, in roff",
+        about: "Prints the manual page, for make install.",
+        takes: NOTHING,
+        hidden: true,
     },
     Spec {
         name: "guardian",
@@ -537,6 +557,20 @@ pub(crate) static OPTIONS: &[Opt] = &[
         help: "Metrics in the Prometheus text format. Not in this build yet.",
         commands: RUN,
         set: |draft, value| path(value).map(|it| draft.config.metrics_file = Some(it)),
+    },
+    Opt {
+        name: "settings",
+        value: Some("FILES"),
+        default: "",
+        help: "Files, separated by colons, with settings as lines of NAME=value, like an EnvironmentFile of systemd; read at the start \
+               and again on SIGHUP. Of two files the last one wins, over both the command line, and \
+               over the environment the files.",
+        commands: RUN,
+        set: |draft, value| {
+            let files = value.as_bytes().split(|c| *c == b':').map(OsStr::from_bytes);
+            draft.config.settings = files.map(path).collect::<Result<_, _>>()?;
+            Ok(())
+        },
     },
     Opt {
         name: "log-level",

@@ -1,12 +1,13 @@
-//! `leasehold run`: one instance, until SIGTERM or SIGINT.
+//! `leasehold run`: one instance, until SIGTERM or SIGINT. SIGHUP reads the settings again.
 
 use std::env;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
 
-use leasehold::clock::BootClock;
+use crossbeam_channel::select;
+use leasehold::clock::{BootClock, Clock};
 use leasehold::config::Config;
+use leasehold::daemon::account::{Account, Phase};
 use leasehold::daemon::keeper::{Lines, StartError};
 use leasehold::daemon::systemd::{self, Notifier};
 use leasehold::daemon::thread::stop;
@@ -18,8 +19,10 @@ use leasehold::pipeline::poll::command::CommandPoller;
 use leasehold::pipeline::poll::guard::Targets;
 use leasehold::store::Store;
 use leasehold::store::redis::RedisStore;
+use leasehold::wrapped::signals::Signals;
 use leasehold::{Daemon, Poller, Stop, stop_on_signal};
 
+use crate::cli::reload::{Replaceable, Sources};
 use crate::cli::state::State;
 use crate::cli::{FAILED, USAGE, fail, logging};
 
@@ -37,6 +40,9 @@ pub(crate) fn run(config: &Config) -> ExitCode {
 }
 
 fn instance(config: &Config, targets: Targets) -> Result<(), String> {
+    let sources = Sources::new(env::args_os().skip(1).collect(), config)?;
+    // First of all: every thread must have SIGHUP blocked.
+    let hangups = Signals::catch_hangup().map_err(|it| format!("cannot handle signals: {it}"))?;
     let signalled = stop_on_signal().map_err(|error| format!("cannot handle signals: {error}"))?;
     let me = InstanceId::generate_now(&config.host_name);
     let manager = manager(&me);
@@ -44,25 +50,36 @@ fn instance(config: &Config, targets: Targets) -> Result<(), String> {
     let lines = Lines::redis(config).map_err(|error| error.to_string())?;
     let redis = config.redis.to_string();
     Event::DaemonStarted { version: env!("CARGO_PKG_VERSION"), redis: &redis }.log(&me);
-    let poller = poller(config, targets)?;
-    let clock = Arc::new(BootClock);
-    match Daemon::start(config, me.clone(), clock, &lines, poller, &signalled) {
-        Ok(daemon) => {
+    let replaceable = Arc::new(Replaceable::new(poller(config, targets)?));
+    let poller: Arc<dyn Poller> = Arc::<Replaceable>::clone(&replaceable);
+    // Each part moves at least this often when all is well.
+    let patience = 2 * (config.heartbeat_interval + config.store_timeout);
+    let account = Arc::new(Account::new(&redis, patience));
+    let (watching, when) = stop();
+    let watchdog = systemd::watch(Arc::clone(&manager), Arc::clone(&account), when)
+        .map_err(|error| format!("cannot start a thread: {error}"))?;
+    // Dropped from left to right: the thread must be able to end before it is waited for.
+    let _watchdog = (watching, watchdog);
+    match Daemon::start(config, me.clone(), Arc::new(BootClock), &lines, poller, &signalled) {
+        Ok(mut daemon) => {
+            let table = Arc::clone(daemon.table());
+            account.enter(Phase::Running(Arc::clone(&table), Arc::clone(daemon.progress())));
             state.bury_predecessors(&held_in(config, &lines)?, config.store_timeout);
-            let (watching, when) = stop();
-            // Each part moves at least this often when all is well.
-            let patience = 2 * (config.heartbeat_interval + config.store_timeout);
             let elections = stand(config, &me, &signalled)?;
-            let progress = Arc::clone(daemon.progress());
-            let watchdog = systemd::watch(Arc::clone(&manager), progress, patience, when)
-                .map_err(|error| format!("cannot start a thread: {error}"))?;
-            while !signalled.within(Duration::from_secs(3_600)) {}
+            let mut reload = Reload { sources, config: config.clone(), me: &me, manager: &manager };
+            loop {
+                select! {
+                    recv(signalled.receiver()) -> _ => break,
+                    recv(hangups.caught()) -> _ => reload.step(&mut daemon, &replaceable),
+                }
+            }
             manager.say("STOPPING=1");
+            // The polls that run, and some calls that may all time out.
+            let limit = config.drain_timeout + 8 * config.store_timeout;
+            account.enter(Phase::Draining(table, BootClock.now(), limit));
             Event::DaemonStopping { reason: "signal" }.log(&me);
             drop(elections);
             daemon.stop();
-            drop(watching);
-            watchdog.join();
         }
         Err(error) => {
             state.forget_me();
@@ -77,6 +94,50 @@ fn instance(config: &Config, targets: Targets) -> Result<(), String> {
     }
     state.clear();
     Ok(())
+}
+
+/// What happens at a SIGHUP.
+struct Reload<'a> {
+    sources: Sources,
+    /// In force.
+    config: Config,
+    me: &'a InstanceId,
+    manager: &'a Notifier,
+}
+
+impl Reload<'_> {
+    fn step(&mut self, daemon: &mut Daemon, replaceable: &Replaceable) {
+        // A READY=1 ends a reload, but would also end a start that is not over.
+        let ready = daemon.progress().is_ready();
+        if ready {
+            self.manager.say("RELOADING=1");
+        }
+        if let Err(error) = self.reload(daemon, replaceable) {
+            Event::DaemonReloadRefused { error: &error }.log(self.me);
+        }
+        if ready {
+            self.manager.say("READY=1");
+        }
+    }
+
+    fn reload(&mut self, daemon: &mut Daemon, replaceable: &Replaceable) -> Result<(), String> {
+        let news = self.sources.read(&self.config, &|name| env::var_os(name))?;
+        let poller = poller(&news.config, news.targets)?;
+        daemon.reload(&news.config).map_err(|error| format!("cannot start a thread: {error}"))?;
+        replaceable.replace(poller);
+        self.config = news.config;
+        // Said at the more talkative of the two levels.
+        let level = self.config.log_level;
+        if level > log::max_level() {
+            logging::set_level(level);
+        }
+        Event::DaemonReloaded { changed: &news.changed }.log(self.me);
+        if !news.waiting.is_empty() {
+            Event::DaemonNeedsRestart { options: &news.waiting }.log(self.me);
+        }
+        logging::set_level(level);
+        Ok(())
+    }
 }
 
 /// Where an instance with these settings may have left something.

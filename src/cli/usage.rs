@@ -5,7 +5,9 @@ use std::fmt;
 use leasehold::config::ConfigError;
 use leasehold::model::{InvalidId, InvalidRole};
 
+use crate::cli::completions::SHELLS;
 use crate::cli::options::{Opt, Spec, ValueError};
+use crate::cli::settings::SettingsError;
 
 /// The name closest to what was typed, if it is close enough to be a slip of the finger.
 pub(crate) fn nearest(
@@ -51,6 +53,7 @@ pub(crate) enum UsageError {
     NoVerb { command: &'static Spec },
     NoId { command: &'static Spec },
     NoInstance { command: &'static Spec },
+    NoShell { command: &'static Spec },
     Id { why: InvalidId },
     Role { why: InvalidRole },
     NoProgram { command: &'static Spec },
@@ -62,6 +65,7 @@ pub(crate) enum UsageError {
     ForceWithoutInstance,
     InstanceId,
     Hidden { command: &'static Spec },
+    Settings(SettingsError),
     Config(ConfigError),
 }
 
@@ -101,6 +105,9 @@ impl UsageError {
             Self::NoInstance { command } => {
                 let name = command.name;
                 write!(f, "{name} needs an instance id or a host name: write {}", command.usage)
+            }
+            Self::NoShell { command } => {
+                write!(f, "{} needs the name of a shell: {}", command.name, SHELLS.join(", "))
             }
             Self::Id { why } => write!(f, "{why}"),
             Self::Role { why } => write!(f, "{why}"),
@@ -180,6 +187,7 @@ impl fmt::Display for UsageError {
                 write!(f, "write the id as the log shows it after instance=")
             }
             Self::Hidden { command } => write!(f, "write {}", command.usage),
+            Self::Settings(error) => write!(f, "{error}"),
             Self::Config(error) => write!(f, "{error}"),
             _ => self.words(f),
         }

@@ -94,6 +94,12 @@ impl Dispatch {
         Self { store, table, reporter, schedule, jobs, out: 0, out_max: 2 * workers }
     }
 
+    /// Another pace, and another number of pollers, from now on.
+    pub fn set_pace(&mut self, pace: Pace, workers: usize) {
+        self.out_max = 2 * workers;
+        self.schedule.set_pace(pace, self.table.now());
+    }
+
     /// The moment it is.
     pub fn now(&self) -> Moment {
         self.table.now()

@@ -1,6 +1,7 @@
 //! Keeps `poll:node:<me>` alive, and with it every lease (R13).
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -16,7 +17,7 @@ pub struct Heartbeat {
     store: Arc<dyn Store>,
     table: Arc<OwnershipTable>,
     reporter: Reporter,
-    weight: Weight,
+    weight: AtomicU32,
     interval: Duration,
     /// Why the last beat failed, if it did.
     trouble: Mutex<Option<String>>,
@@ -31,7 +32,13 @@ impl Heartbeat {
         interval: Duration,
     ) -> Self {
         let reporter = Reporter::new(&table);
+        let weight = AtomicU32::new(weight.0);
         Self { store, table, reporter, weight, interval, trouble: Mutex::default() }
+    }
+
+    /// Beats with another weight from the next beat on.
+    pub fn set_weight(&self, weight: Weight) {
+        self.weight.store(weight.0, Ordering::Relaxed);
     }
 
     /// Beats once; how long to wait for the next.
@@ -58,7 +65,8 @@ impl Heartbeat {
     pub fn beat(&self) -> Result<Duration, StoreError> {
         let question = self.table.question();
         let ttl = self.table.rhythm().heartbeat.ttl;
-        let reply = self.store.beat(&question.ask, ttl, self.weight)?;
+        let weight = Weight(self.weight.load(Ordering::Relaxed));
+        let reply = self.store.beat(&question.ask, ttl, weight)?;
         let applied = self.table.beaten(&question, &reply);
         self.reporter.applied(&applied);
         // A beat that arrived too late did not count.

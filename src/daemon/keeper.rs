@@ -171,6 +171,12 @@ impl Keeper {
         self.beat_now.clone()
     }
 
+    /// The weight that others reckon with from the next beat on, which comes at once.
+    pub fn set_weight(&self, weight: Weight) {
+        self.heartbeat.set_weight(weight);
+        let _ = self.beat_now.try_send(()); // one that waits already is enough
+    }
+
     /// R11: from now on nobody counts us. Leases are still renewed. What is given back must not be
     /// taken by us again.
     pub fn end_heartbeat(&mut self) {

@@ -10,13 +10,15 @@
 //! | `dispatch` | change, poll done, next due | table; Redis (verify) | its schedule | `PollJob` → pollers |
 //! | `poller-NN` | job | table (permit) | the endpoint | `Polled` → publish, `PollDone` → dispatch, `Nudge` → reconcile |
 //! | `publish` | result | table | Redis results (fenced) | `Nudge` → reconcile |
-//! | `watchdog` | tick, under systemd | progress of the threads | the manager's socket | |
-//! | `main` | signals | | | nothing: drops the stop sources |
+//! | `watchdog` | tick, under systemd | progress of the threads; table | the manager's socket | |
+//! | `main` | signals | | pollers, weight (`reload`) | pace → dispatch; at the end nothing: drops the stop sources |
 //!
 //! Every channel is bounded. `changes` blocks reconcile, which nothing safety depends on waits for;
 //! `jobs` is never full, because dispatch gives out no more than fit; `dones` fits every job given out;
 //! `samples` blocks pollers; `nudges` blocks watch, which must not miss anything, and drops what pollers say.
 
+pub mod account;
+pub mod crew;
 pub mod dispatch;
 pub mod expiry;
 pub mod heartbeat;
@@ -37,11 +39,12 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, after, bounded, select};
+use crossbeam_channel::{Receiver, Sender, after, bounded, select};
 
 use crate::clock::{BootClock, Clock};
 use crate::config::Config;
-use crate::daemon::dispatch::{Dispatch, LeaseChange, PollDone, PollJob};
+use crate::daemon::crew::Crew;
+use crate::daemon::dispatch::{Dispatch, LeaseChange, PollDone};
 use crate::daemon::keeper::{Keeper, Lines, StartError};
 use crate::daemon::poller::PollerThread;
 use crate::daemon::progress::{Part, Progress};
@@ -51,7 +54,7 @@ use crate::daemon::report::Reporter;
 use crate::daemon::thread::{Stop, StopSource, Thread, stop};
 use crate::daemon::watch::Watch;
 use crate::event::Event;
-use crate::model::InstanceId;
+use crate::model::{InstanceId, Weight};
 use crate::pipeline::ownership::OwnershipTable;
 use crate::pipeline::poll::Poller;
 use crate::pipeline::publish::Outbox;
@@ -68,9 +71,8 @@ pub struct Daemon {
     keeper: Keeper,
     movers: Option<(StopSource, Vec<Thread>)>,
     dispatch: Option<(StopSource, Thread)>,
-    pollers: Vec<Thread>,
-    /// Every poller holds the other end.
-    pollers_gone: Receiver<()>,
+    crew: Option<Crew>,
+    paces: Sender<(Pace, usize)>,
     publish: Option<Thread>,
     progress: Arc<Progress>,
 }
@@ -107,29 +109,29 @@ impl Daemon {
             keeper,
             movers: None,
             dispatch: None,
-            pollers: Vec::new(),
-            pollers_gone: bounded(0).1,
+            crew: None,
+            paces: bounded(0).0,
             publish: None,
             progress: Arc::clone(&progress),
         };
         let (nudges, nudged) = bounded(NUDGES_MAX);
         let (changes, changed) = bounded(CHANGES_MAX);
-        let (jobs, to_do) = bounded(2 * config.workers);
-        let (dones, done) = bounded(4 * config.workers);
+        // Room for as many as there can ever be: their number may change.
+        let (jobs, to_do) = bounded(2 * Config::WORKERS_MAX);
+        let (dones, done) = bounded(2 * Config::WORKERS_MAX);
+        let (paces, paced) = bounded(1);
+        daemon.paces = paces;
         let (samples, sampled) = bounded(Outbox::CAPACITY);
         let line = Arc::clone(&lines.dispatch);
         let dispatch = Dispatch::new(line, Arc::clone(&table), pace(config), jobs, config.workers);
         let (polling, when) = stop();
-        daemon.dispatch = Some((polling, run_dispatch(dispatch, changed, done, &progress, when)?));
+        let heard = Inbox { changes: changed, dones: done, paces: paced };
+        daemon.dispatch = Some((polling, run_dispatch(dispatch, heard, &progress, when)?));
         let line = Arc::clone(&lines.publish);
         let publisher = Publisher::new(line, Arc::clone(&table), sampled, nudges.clone());
         daemon.publish = Some(Thread::spawn("publish", move || publisher.run())?);
         let thread = PollerThread::new(poller, Arc::clone(&table), samples, dones, nudges.clone());
-        let (poller_here, pollers_gone) = bounded(0);
-        daemon.pollers_gone = pollers_gone;
-        for n in 0..config.workers {
-            daemon.pollers.push(run_poller(n, &thread, &to_do, &poller_here)?);
-        }
+        daemon.crew.insert(Crew::new(thread, to_do)).resize(config.workers)?;
         let (moving, when) = stop();
         let movers = &mut daemon.movers.insert((moving, Vec::new())).1;
         movers.push(run_watch(
@@ -144,6 +146,17 @@ impl Daemon {
         let reconcile = Reconcile::new(line, table, changes, tick, patience);
         movers.push(run_reconcile(reconcile, nudged, progress, when)?);
         Ok(daemon)
+    }
+
+    /// Goes on with other settings: interval, timeout, light polling, workers and weight. The rest of
+    /// `config` is as it was, or comes with the next start.
+    pub fn reload(&mut self, config: &Config) -> io::Result<()> {
+        let crew = self.crew.as_mut().filter(|it| it.len() != config.workers);
+        crew.map_or(Ok(()), |it| it.resize(config.workers))?;
+        // Waits while dispatch is still busy with the one before. Nobody there: this is the end.
+        let _ = self.paces.send((pace(config), config.workers));
+        self.keeper.set_weight(Weight(config.weight));
+        Ok(())
     }
 
     /// What this instance holds.
@@ -171,11 +184,12 @@ impl Drop for Daemon {
             self.table.drain(&endpoint); // queued jobs get no permit any more
         }
         drop(self.dispatch.take()); // takes the job queue with it: pollers end after the poll they run
-        let drained = self.pollers_gone.recv_timeout(self.drain_timeout);
-        if drained == Err(RecvTimeoutError::Timeout) {
-            self.table.abort_all();
+        if let Some(mut crew) = self.crew.take() {
+            if !crew.drain(self.drain_timeout) {
+                self.table.abort_all();
+            }
+            crew.dismiss();
         }
-        self.pollers.clear();
         drop(self.publish.take()); // the last results, while the leases are still ours
         self.keeper.end_heartbeat();
         self.keeper.release_all();
@@ -193,16 +207,22 @@ fn pace(config: &Config) -> Pace {
     }
 }
 
-fn run_dispatch(
-    mut dispatch: Dispatch,
+/// What dispatch listens to.
+struct Inbox {
     changes: Receiver<LeaseChange>,
     dones: Receiver<PollDone>,
+    paces: Receiver<(Pace, usize)>,
+}
+
+fn run_dispatch(
+    mut dispatch: Dispatch,
+    inbox: Inbox,
     progress: &Arc<Progress>,
     when: Stop,
 ) -> io::Result<Thread> {
     let progress = Arc::clone(progress);
     Thread::spawn("dispatch", move || {
-        let mut changes = changes;
+        let Inbox { mut changes, dones, mut paces } = inbox;
         loop {
             progress.mark(Part::Dispatch, dispatch.now());
             let due = after(dispatch.step());
@@ -213,25 +233,16 @@ fn run_dispatch(
                     Ok(change) => dispatch.change(change),
                     Err(_) => changes = crossbeam_channel::never(),
                 },
+                recv(paces) -> pace => match pace {
+                    Ok((pace, workers)) => dispatch.set_pace(pace, workers),
+                    Err(_) => paces = crossbeam_channel::never(),
+                },
                 recv(dones) -> done => done.iter().for_each(|it| dispatch.done(it)),
                 recv(due) -> _ => (),
             }
             changes.try_iter().take(CHANGES_MAX).for_each(|it| dispatch.change(it));
             dones.try_iter().take(CHANGES_MAX).for_each(|it| dispatch.done(&it));
         }
-    })
-}
-
-fn run_poller(
-    n: usize,
-    thread: &PollerThread,
-    jobs: &Receiver<PollJob>,
-    here: &Sender<()>,
-) -> io::Result<Thread> {
-    let (thread, jobs, here) = (thread.clone(), jobs.clone(), here.clone());
-    Thread::spawn(&format!("poller-{n:02}"), move || {
-        let _here = here;
-        jobs.iter().for_each(|job| thread.step(job));
     })
 }
 
@@ -269,6 +280,8 @@ fn run_reconcile(
         loop {
             progress.mark(Part::Reconcile, reconcile.now());
             let due = after(reconcile.step(&heard));
+            let (endpoints, instances) = reconcile.seen();
+            progress.mark_seen(endpoints, instances);
             if reconcile.is_ready() {
                 progress.mark_ready();
             }

@@ -3,7 +3,8 @@
 //! A hung instance that still beats is the one fault that balance cannot heal: it keeps its share and
 //! does nothing with it. So nobody vouches for the process unless all of these make progress.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::clock::Moment;
@@ -18,11 +19,26 @@ pub enum Part {
     Dispatch,
 }
 
+const PARTS: [Part; 4] = [Part::Heartbeat, Part::Renewal, Part::Reconcile, Part::Dispatch];
+
+impl fmt::Display for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Heartbeat => "heartbeat",
+            Self::Renewal => "renewal",
+            Self::Reconcile => "reconcile",
+            Self::Dispatch => "dispatch",
+        })
+    }
+}
+
 /// When each part last moved.
 #[derive(Debug, Default)]
 pub struct Progress {
     moved_at: [AtomicU64; 4],
     ready: AtomicBool,
+    endpoints: AtomicUsize,
+    instances: AtomicUsize,
 }
 
 impl Progress {
@@ -41,11 +57,27 @@ impl Progress {
         self.ready.load(Ordering::Relaxed)
     }
 
+    /// So much is there to be polled, and so many instances are alive.
+    pub fn mark_seen(&self, endpoints: usize, instances: usize) {
+        self.endpoints.store(endpoints, Ordering::Relaxed);
+        self.instances.store(instances, Ordering::Relaxed);
+    }
+
+    /// How many endpoints and instances were last seen.
+    pub fn seen(&self) -> (usize, usize) {
+        (self.endpoints.load(Ordering::Relaxed), self.instances.load(Ordering::Relaxed))
+    }
+
     /// Whether every part has moved within `patience`.
     pub fn moves(&self, now: Moment, patience: Duration) -> bool {
-        self.moved_at
-            .iter()
-            .all(|it| now.since(Moment::from_nanos(it.load(Ordering::Relaxed))) <= patience)
+        self.hung(now, patience).is_none()
+    }
+
+    /// The first part that has not.
+    pub fn hung(&self, now: Moment, patience: Duration) -> Option<Part> {
+        let moved_at =
+            |it: &Part| Moment::from_nanos(self.moved_at[*it as usize].load(Ordering::Relaxed));
+        PARTS.into_iter().find(|it| now.since(moved_at(it)) > patience)
     }
 }
 

@@ -24,7 +24,8 @@ pub fn stop() -> (StopSource, Stop) {
     (StopSource { _alive: alive }, Stop(stop))
 }
 
-/// Stops at the first SIGTERM, SIGINT or SIGHUP. A process can have this once.
+/// Stops at the first SIGTERM or SIGINT, and at a SIGHUP unless that is blocked (`wrapped::signals`
+/// does, for `run`). A process can have this once.
 pub fn stop_on_signal() -> Result<Stop, ctrlc::Error> {
     let (source, signalled) = stop();
     let source = Mutex::new(Some(source));
@@ -85,6 +86,11 @@ impl Thread {
                 }
             }
         })
+    }
+
+    /// Whether it has ended, so that dropping it would not wait.
+    pub fn is_finished(&self) -> bool {
+        self.0.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
     /// Waits for its end.

@@ -27,6 +27,14 @@ pub struct Pace {
     pub light_interval: Duration,
 }
 
+impl Pace {
+    /// From one poll of `session` to the next, after so many failures in a row.
+    fn interval_of(&self, session: &Session, failures: u32) -> Duration {
+        let own = session.interval.unwrap_or(self.interval);
+        if failures >= self.light_after { own.max(self.light_interval) } else { own }
+    }
+}
+
 /// An endpoint whose time has come.
 #[derive(Clone, Debug)]
 pub struct Due {
@@ -81,6 +89,24 @@ impl PollSchedule {
             queue: BinaryHeap::new(),
             in_flight: HashSet::default(),
             tickets: 0,
+        }
+    }
+
+    /// Another pace from now on. What would be due later than its new interval allows is due within
+    /// that, spread over it: a shorter interval must not make all endpoints due at one moment.
+    pub fn set_pace(&mut self, pace: Pace, now: Moment) {
+        self.pace = pace;
+        let mut sooner = Vec::new();
+        for (endpoint, entry) in &mut self.entries {
+            let interval = pace.interval_of(&entry.session, entry.failures);
+            if entry.due_at > now + interval {
+                let span = u64::try_from(interval.as_millis()).unwrap_or(u64::MAX);
+                entry.due_at = now + Duration::from_millis(spread(endpoint.as_str(), span));
+                sooner.push((endpoint.clone(), entry.due_at));
+            }
+        }
+        for (endpoint, due_at) in sooner {
+            self.enqueue(&endpoint, due_at);
         }
     }
 
@@ -206,8 +232,7 @@ impl PollSchedule {
         let was_light = entry.failures >= pace.light_after;
         entry.failures = if ok { 0 } else { entry.failures.saturating_add(1) };
         let is_light = entry.failures >= pace.light_after;
-        let own = entry.session.interval.unwrap_or(pace.interval);
-        let interval = if is_light { own.max(pace.light_interval) } else { own };
+        let interval = pace.interval_of(&entry.session, entry.failures);
         let failures = entry.failures;
         // A tenure gained while the old poll still ran has its own due time.
         if entry.tenure == due.tenure {
@@ -378,5 +403,21 @@ mod tests {
         let json = br#"{"id":"a","address":"h:1","intervalMs":200}"#;
         schedule.changed(&Arc::new(Session::parse("a", json).unwrap()), at(1_000));
         assert_eq!(schedule.next_due(), Some(at(1_200)));
+    }
+
+    #[test]
+    fn a_shorter_pace_holds_at_once_and_is_spread_and_a_longer_one_from_the_next_poll_on() {
+        let now = at(100);
+        let mut schedule = PollSchedule::new(PACE);
+        for n in 0..50 {
+            let id = format!("e{n}");
+            schedule.gained(tenure(&id, 1), session(&id), now + PACE.interval);
+        }
+        let short = Duration::from_millis(500);
+        schedule.set_pace(Pace { interval: short, ..PACE }, now);
+        let first_half = schedule.take_due(now + short / 2, 100).len();
+        assert!((10..=40).contains(&first_half), "{first_half} of 50 in the first half");
+        schedule.set_pace(Pace { interval: Duration::from_secs(3_600), ..PACE }, now);
+        assert_eq!(schedule.take_due(now + short, 100).len(), 50 - first_half);
     }
 }

@@ -1,4 +1,5 @@
-//! Which signal did we get? All that a wrapped command may want to hear of, each by its name.
+//! Which signal did we get? All that a wrapped command may want to hear of, each by its name; and for
+//! `run`, SIGHUP apart from those that end it.
 
 use std::fs;
 use std::io::{self, PipeReader, PipeWriter};
@@ -39,7 +40,16 @@ impl Signals {
     /// ignored when the program started (`nohup`) stays so.
     pub fn catch() -> io::Result<Self> {
         let ignored = ignored();
-        let wanted: SigSet = CAUGHT.into_iter().filter(|it| !ignored.contains(*it)).collect();
+        Self::catch_these(CAUGHT.into_iter().filter(|it| !ignored.contains(*it)).collect())
+    }
+
+    /// The same for SIGHUP alone. Blocked, it does not reach the handler of `stop_on_signal`, which
+    /// could not tell it from a SIGTERM.
+    pub fn catch_hangup() -> io::Result<Self> {
+        Self::catch_these([Signal::SIGHUP].into_iter().collect())
+    }
+
+    fn catch_these(wanted: SigSet) -> io::Result<Self> {
         wanted.thread_block()?;
         let source = SignalFd::with_flags(&wanted, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
         let (stopped, stop) = io::pipe()?;

@@ -177,3 +177,63 @@ fn output_into_a_closed_pipe_is_no_crash() {
     assert!(output.stderr.is_empty(), "{}", err(&output));
     assert_eq!(out(&output).trim(), "0");
 }
+
+/// The page is text that groff takes without a word; where there is no groff, its unit tests must do.
+#[test]
+fn the_manual_page_is_well_formed() {
+    let output = leasehold(&["man"]);
+    assert!(output.status.success() && out(&output).starts_with(".TH LEASEHOLD 1"));
+    let dir = TempDir::new();
+    let page = dir.path().join("leasehold.1");
+    std::fs::write(&page, &output.stdout).unwrap();
+    let groff = std::process::Command::new("groff")
+        .args(["-man", "-ww", "-Tascii", "-z"])
+        .arg(&page)
+        .output();
+    if let Ok(groff) = groff {
+        assert!(groff.status.success() && groff.stderr.is_empty(), "{}", err(&groff));
+    }
+}
+
+/// What bash would offer for these words.
+fn completed(words: &[&str]) -> Vec<String> {
+    let dir = TempDir::new();
+    let script = dir.path().join("completions");
+    std::fs::write(&script, leasehold(&["completions", "bash"]).stdout).unwrap();
+    let ask = "compopt() { :; }; . \"$1\"; shift; COMP_WORDS=(\"$@\"); COMP_CWORD=$(($# - 1)); \
+               _leasehold; printf '%s\\n' \"${COMPREPLY[@]}\"";
+    let mut bash = std::process::Command::new("bash");
+    bash.args(["--norc", "-uc", ask, "bash"]).arg(&script).args(words);
+    let output = bash.output().unwrap();
+    assert!(output.status.success() && output.stderr.is_empty(), "{}", err(&output));
+    out(&output).lines().filter(|it| !it.is_empty()).map(String::from).collect()
+}
+
+#[test]
+fn bash_completes_commands_options_and_values() {
+    for (words, wanted) in [
+        (&["leasehold", "sta"][..], &["status"][..]),
+        (&["leasehold", "run", "--heartbeat"], &["--heartbeat-ttl", "--heartbeat-interval"]),
+        (&["leasehold", "run", "--log-level", "d"], &["debug"]),
+        (&["leasehold", "run", "--log-level", "=", "t"], &["trace"]),
+        (&["leasehold", "sessions", "re"], &["resume", "remove"]),
+        (&["leasehold", "completions", "b"], &["bash"]),
+        (&["leasehold", "run", "--redis", ""], &[]),
+        (&["leasehold", "status", "--workers"], &[]),
+        (&["leasehold", "gua"], &[]),
+        (&["leasehold", "run", "--runtime-dir", "/us"], &["/usr"]),
+        (&["leasehold", "run", "--settings", "/etc/host"], &["/etc/hosts", "/etc/hostname"]),
+    ] {
+        let mut found = completed(words);
+        found.retain(|it| it != "/etc/host.conf" && it != "/etc/hosts.allow");
+        found.retain(|it| it != "/etc/hosts.deny");
+        let (mut found, mut wanted) = (found, wanted.to_vec());
+        found.sort();
+        wanted.sort_unstable();
+        assert_eq!(found, wanted, "{words:?}");
+    }
+    assert!(completed(&["leasehold", "lead", "role", "--", "gre"]).contains(&"grep".into()));
+    let output = leasehold(&["completions", "tcsh"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(err(&output).contains("bash, zsh, fish"), "{}", err(&output));
+}

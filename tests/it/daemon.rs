@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, OpenOptions};
-use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -578,48 +577,4 @@ fn a_daemon_that_runs_out_of_descriptors_recovers_when_there_are_some_again() {
     assert!(one.is_running());
     assert!(one.term().success());
     scene.target.assert_sound();
-}
-
-/// R12: the service manager hears when it is ready, that it moves, and that it stops; and hears nothing
-/// of a process that stands still.
-#[test]
-fn a_service_manager_is_told_how_the_daemon_is() {
-    let (scene, dir) = (Scene::new(1), TempDir::new());
-    let path = dir.path().join("notify");
-    let manager = UnixDatagram::bind(&path).unwrap();
-    manager.set_read_timeout(Some(SOON)).unwrap();
-    let mut command = Command::new(BINARY);
-    command.args(run_args(&scene.redis.url(), &["--new-fleet"]));
-    command.env("NOTIFY_SOCKET", &path).env("WATCHDOG_USEC", "2000000");
-    let mut instance = Instance::spawn(&mut command);
-    let word = || {
-        let mut buffer = [0; 256];
-        let read = manager.recv(&mut buffer).expect("a word from the daemon");
-        String::from_utf8_lossy(&buffer[..read]).into_owned()
-    };
-    let mut words = vec![word()];
-    while words.iter().filter(|it| *it == "WATCHDOG=1").count() < 2 || words.len() < 3 {
-        words.push(word());
-    }
-    assert!(words.iter().any(|it| it.starts_with("READY=1")), "{words:?}");
-    instance.wait_for("event=daemon.ready");
-    // A Redis that hangs is no hang of ours.
-    scene.redis.pause();
-    for _ in 0..4 {
-        assert_eq!(word(), "WATCHDOG=1");
-    }
-    scene.redis.resume();
-    instance.freeze();
-    manager.set_read_timeout(Some(ms(1_500))).unwrap();
-    let mut buffer = [0; 256];
-    // At most the one that was on its way.
-    assert!((0..2).any(|_| manager.recv(&mut buffer).is_err()), "vouched for while frozen");
-    instance.thaw();
-    manager.set_read_timeout(Some(SOON)).unwrap();
-    assert!(instance.term().success());
-    let mut last = word();
-    while last == "WATCHDOG=1" {
-        last = word();
-    }
-    assert_eq!(last, "STOPPING=1");
 }

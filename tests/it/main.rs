@@ -51,6 +51,8 @@ mod overlooked;
 mod plan;
 /// Commands as pollers, under their guardian.
 mod poll_command;
+/// SIGHUP: what changes, what has to wait, and what is refused.
+mod reload;
 /// Every requirement has its test.
 mod requirements;
 /// R1–R14 on the in-memory cluster: one test a clause.
@@ -59,6 +61,8 @@ mod rules;
 mod sessions;
 /// A short run of the simulator, and of the explorer of the small case.
 mod simulated;
+/// What the service manager hears and says: readiness, status, watchdog, reload.
+mod service;
 /// US3: never two pollers, real processes.
 mod single_poller;
 /// `leasehold status`, on real fleets and on what strangers left in Redis.

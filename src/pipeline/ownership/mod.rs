@@ -333,6 +333,12 @@ impl OwnershipTable {
         self.leases.read().values().any(uncertain)
     }
 
+    /// How many polls run.
+    pub fn running(&self) -> usize {
+        let running = |it: &&Arc<Lease>| it.state.lock().running.is_some();
+        self.leases.read().values().filter(running).count()
+    }
+
     /// How many leases are in the table.
     pub fn len(&self) -> usize {
         self.leases.read().len()

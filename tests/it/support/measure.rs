@@ -95,6 +95,12 @@ impl Measured {
         sorted[((sorted.len() - 1) as f64 * share).round() as usize]
     }
 
+    /// Milliseconds that this share of all did not exceed.
+    #[allow(dead_code, reason = "for benches/systemd")]
+    pub fn at(&self, share: f64) -> u128 {
+        self.quantile(share).as_millis()
+    }
+
     fn summary(&self) -> String {
         let at = |share| self.quantile(share).as_millis();
         let stalled = self.times.iter().map(|it| it.1).max().unwrap_or_default();

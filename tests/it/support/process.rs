@@ -197,7 +197,12 @@ impl Instance {
 
     /// Any command that ends up as `leasehold run`.
     pub fn spawn(command: &mut Command) -> Self {
-        let mut child = clean(command).stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        Self::spawn_with_env(clean(command))
+    }
+
+    /// The same, with whatever is in the environment.
+    pub fn spawn_with_env(command: &mut Command) -> Self {
+        let mut child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let log = Arc::<Log>::default();
         let (stderr, kept) = (child.stderr.take().unwrap(), Arc::clone(&log));
         std::thread::spawn(move || {
