@@ -14,46 +14,174 @@ use crate::model::{EndpointId, FenceToken, InstanceId, Role};
 /// Something an operator or a script may want to know.
 #[expect(missing_docs, reason = "names and fields are the ones CONTRACT.md fixes")]
 pub enum Event<'a> {
-    DaemonStarted { version: &'a str, redis: &'a str },
-    DaemonReady { endpoints: usize, instances: usize, held: usize },
-    DaemonStopping { reason: &'a str },
-    DaemonStopped { held: usize },
-    LeaseAcquired { endpoint: &'a EndpointId, fence: FenceToken, reason: &'a str },
-    LeaseRefused { endpoint: &'a EndpointId, owner: &'a str },
-    LeaseFailed { endpoint: &'a EndpointId, error: &'a dyn fmt::Display },
-    LeaseRenewed { endpoint: &'a EndpointId, ttl: Duration },
-    RenewalRound { renewed: usize, lost: usize, uncertain: usize },
-    LeaseUncertain { endpoint: &'a EndpointId, error: &'a dyn fmt::Display },
-    LeaseLost { endpoint: &'a EndpointId, reason: &'a str, owner: Option<&'a InstanceId> },
-    LeaseReleased { endpoint: &'a EndpointId, reason: &'a str, heir: Option<&'a InstanceId> },
-    LeaseReclaimed { endpoint: &'a EndpointId, fence: FenceToken },
-    StoreHoldoff { left: Duration, epoch: u64 },
-    StoreUnreachable { error: &'a dyn fmt::Display },
-    StoreReachable { away: Duration },
-    StoreClock { ahead: Duration },
-    PollOk { endpoint: &'a EndpointId, fence: FenceToken, status: Option<i32>, took: Duration },
-    PollFailed { endpoint: &'a EndpointId, fence: FenceToken, error: &'a str, took: Duration },
-    PollFenced { endpoint: &'a EndpointId, fence: FenceToken },
-    PollUnpublished { endpoint: &'a EndpointId, fence: FenceToken, error: &'a dyn fmt::Display },
-    PollAborted { endpoint: &'a EndpointId, fence: FenceToken },
-    PollSkipped { endpoint: &'a EndpointId, reason: &'a str },
-    EndpointLight { endpoint: &'a EndpointId, failures: u32 },
-    EndpointNormal { endpoint: &'a EndpointId },
-    SessionInvalid { endpoint: &'a str, error: &'a dyn fmt::Display },
-    InstanceJoined { other: &'a InstanceId },
-    InstanceLeft { other: &'a InstanceId },
-    PlacementStuck { reason: &'a str },
-    HeartbeatFailed { error: &'a dyn fmt::Display },
+    DaemonStarted {
+        version: &'a str,
+        redis: &'a str,
+    },
+    DaemonReady {
+        endpoints: usize,
+        instances: usize,
+        held: usize,
+    },
+    DaemonStopping {
+        reason: &'a str,
+    },
+    DaemonStopped {
+        held: usize,
+    },
+    LeaseAcquired {
+        endpoint: &'a EndpointId,
+        fence: FenceToken,
+        reason: &'static str,
+    },
+    LeaseRefused {
+        endpoint: &'a EndpointId,
+        owner: &'a str,
+    },
+    LeaseFailed {
+        endpoint: &'a EndpointId,
+        error: &'a dyn fmt::Display,
+    },
+    LeaseRenewed {
+        endpoint: &'a EndpointId,
+        ttl: Duration,
+    },
+    RenewalRound {
+        renewed: usize,
+        lost: usize,
+        uncertain: usize,
+    },
+    LeaseUncertain {
+        endpoint: &'a EndpointId,
+        error: &'a dyn fmt::Display,
+    },
+    LeaseLost {
+        endpoint: &'a EndpointId,
+        fence: FenceToken,
+        reason: &'static str,
+        owner: Option<&'a InstanceId>,
+    },
+    LeaseReleased {
+        endpoint: &'a EndpointId,
+        fence: FenceToken,
+        reason: &'static str,
+        heir: Option<&'a InstanceId>,
+    },
+    LeaseReclaimed {
+        endpoint: &'a EndpointId,
+        fence: FenceToken,
+    },
+    StoreHoldoff {
+        left: Duration,
+        epoch: u64,
+    },
+    StoreUnreachable {
+        error: &'a dyn fmt::Display,
+    },
+    StoreReachable {
+        away: Duration,
+    },
+    StoreClock {
+        ahead: Duration,
+    },
+    PollOk {
+        endpoint: &'a EndpointId,
+        fence: FenceToken,
+        status: Option<i32>,
+        took: Duration,
+    },
+    PollFailed {
+        endpoint: &'a EndpointId,
+        fence: FenceToken,
+        error: &'a str,
+        took: Duration,
+    },
+    PollFenced {
+        endpoint: &'a EndpointId,
+        fence: FenceToken,
+    },
+    PollUnpublished {
+        endpoint: &'a EndpointId,
+        fence: FenceToken,
+        error: &'a dyn fmt::Display,
+    },
+    PollAborted {
+        endpoint: &'a EndpointId,
+        fence: FenceToken,
+    },
+    PollSkipped {
+        endpoint: &'a EndpointId,
+        reason: &'a str,
+    },
+    EndpointLight {
+        endpoint: &'a EndpointId,
+        failures: u32,
+    },
+    EndpointNormal {
+        endpoint: &'a EndpointId,
+    },
+    SessionInvalid {
+        endpoint: &'a str,
+        error: &'a dyn fmt::Display,
+    },
+    InstanceJoined {
+        other: &'a InstanceId,
+    },
+    InstanceLeft {
+        other: &'a InstanceId,
+    },
+    PlacementStuck {
+        reason: &'a str,
+    },
+    HeartbeatFailed {
+        error: &'a dyn fmt::Display,
+    },
     HeartbeatResumed,
-    ManagerUnreachable { error: &'a dyn fmt::Display },
-    LeaderCandidate { role: &'a Role },
-    LeaderElected { role: &'a Role, term: FenceToken },
-    LeaderFollower { role: &'a Role, leader: Option<&'a InstanceId> },
-    LeaderElectionFailed { role: &'a Role, error: &'a dyn fmt::Display },
-    LeaderUncertain { role: &'a Role, term: FenceToken, error: &'a dyn fmt::Display },
-    LeaderReclaimed { role: &'a Role, term: FenceToken },
-    LeaderLost { role: &'a Role, term: FenceToken, reason: &'a str, owner: Option<&'a InstanceId> },
-    LeaderResigned { role: &'a Role, term: FenceToken, heir: Option<&'a InstanceId> },
+    ManagerUnreachable {
+        error: &'a dyn fmt::Display,
+    },
+    HistoryFailed {
+        error: &'a dyn fmt::Display,
+    },
+    HistoryResumed,
+    HistoryDropped {
+        entries: u64,
+    },
+    LeaderCandidate {
+        role: &'a Role,
+    },
+    LeaderElected {
+        role: &'a Role,
+        term: FenceToken,
+    },
+    LeaderFollower {
+        role: &'a Role,
+        leader: Option<&'a InstanceId>,
+    },
+    LeaderElectionFailed {
+        role: &'a Role,
+        error: &'a dyn fmt::Display,
+    },
+    LeaderUncertain {
+        role: &'a Role,
+        term: FenceToken,
+        error: &'a dyn fmt::Display,
+    },
+    LeaderReclaimed {
+        role: &'a Role,
+        term: FenceToken,
+    },
+    LeaderLost {
+        role: &'a Role,
+        term: FenceToken,
+        reason: &'a str,
+        owner: Option<&'a InstanceId>,
+    },
+    LeaderResigned {
+        role: &'a Role,
+        term: FenceToken,
+        heir: Option<&'a InstanceId>,
+    },
 }
 
 impl Event<'_> {
@@ -92,6 +220,9 @@ impl Event<'_> {
             Self::HeartbeatFailed { .. } => "heartbeat.failed",
             Self::HeartbeatResumed => "heartbeat.resumed",
             Self::ManagerUnreachable { .. } => "manager.unreachable",
+            Self::HistoryFailed { .. } => "history.failed",
+            Self::HistoryResumed => "history.resumed",
+            Self::HistoryDropped { .. } => "history.dropped",
             Self::LeaderCandidate { .. } => "leader.candidate",
             Self::LeaderElected { .. } => "leader.elected",
             Self::LeaderFollower { .. } => "leader.follower",
@@ -122,6 +253,7 @@ impl Event<'_> {
             | Self::PlacementStuck { .. }
             | Self::HeartbeatFailed { .. }
             | Self::ManagerUnreachable { .. }
+            | Self::HistoryFailed { .. }
             | Self::LeaderUncertain { .. }
             | Self::LeaderLost { .. } => Level::Warn,
             _ => Level::Info,
@@ -206,19 +338,23 @@ impl fmt::Display for Event<'_> {
             Self::RenewalRound { renewed, lost, uncertain } => {
                 line.put("renewed", renewed)?.put("lost", lost)?.put("uncertain", uncertain)?;
             }
-            Self::LeaseLost { endpoint, reason, owner } => {
-                line.put("endpoint", endpoint)?.put("reason", reason)?.maybe("owner", owner)?;
+            Self::LeaseLost { endpoint, fence, reason, owner } => {
+                line.put("endpoint", endpoint)?.put("fence", fence)?.put("reason", reason)?;
+                line.maybe("owner", owner)?;
             }
-            Self::LeaseReleased { endpoint, reason, heir } => {
-                line.put("endpoint", endpoint)?.put("reason", reason)?.maybe("heir", heir)?;
+            Self::LeaseReleased { endpoint, fence, reason, heir } => {
+                line.put("endpoint", endpoint)?.put("fence", fence)?.put("reason", reason)?;
+                line.maybe("heir", heir)?;
             }
             Self::StoreHoldoff { left, epoch } => {
                 line.put("left_ms", &left.as_millis())?.put("epoch", epoch)?;
             }
             Self::StoreUnreachable { error }
             | Self::HeartbeatFailed { error }
+            | Self::HistoryFailed { error }
             | Self::ManagerUnreachable { error } => line.put("error", error)?.end(),
-            Self::HeartbeatResumed => (),
+            Self::HeartbeatResumed | Self::HistoryResumed => (),
+            Self::HistoryDropped { entries } => line.put("entries", entries)?.end(),
             Self::StoreReachable { away } => line.put("away_ms", &away.as_millis())?.end(),
             Self::StoreClock { ahead } => line.put("ahead_ms", &ahead.as_millis())?.end(),
             Self::PollOk { .. } | Self::PollFailed { .. } | Self::PollUnpublished { .. } => {

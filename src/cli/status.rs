@@ -15,7 +15,8 @@ use leasehold::store::redis::RedisStore;
 use leasehold::store::{Asked, Fault};
 
 use crate::cli::leaders::{self, Leaders};
-use crate::cli::status::json::document;
+use crate::cli::names;
+pub(crate) use crate::cli::status::json::{document, without_controls};
 use crate::cli::table::{Cell, Paint, Painter, Side, Table, brief, printable};
 use crate::cli::task::StatusHow;
 use crate::cli::{FAILED, fail, say};
@@ -205,30 +206,10 @@ fn cut(text: &str) -> String {
     }
 }
 
-/// The host where that says which instance is meant, and its last digits too where it does not. The ids
-/// themselves are in the table of instances.
+/// The ids themselves are in the table of instances.
 fn short_names(status: &Status) -> BTreeMap<&InstanceId, String> {
     let owners = status.endpoints.iter().filter_map(|it| Some(&it.lease.as_ref()?.it));
-    let ids = status.instances.iter().map(|it| &it.id).chain(owners);
-    let mut by_host: BTreeMap<&str, Vec<&InstanceId>> = BTreeMap::new();
-    for id in ids {
-        let same = by_host.entry(id.host()).or_default();
-        if !same.contains(&id) {
-            same.push(id);
-        }
-    }
-    let mut names = BTreeMap::new();
-    for (host, ids) in &by_host {
-        for id in ids {
-            let digits = id.as_str().rsplit('-').next().filter(|_| *host != id.as_str());
-            let name = match digits {
-                Some(digits) if ids.len() > 1 => format!("{host}-{digits}"),
-                _ => (*host).into(),
-            };
-            names.insert(*id, name);
-        }
-    }
-    names
+    names::short(status.instances.iter().map(|it| &it.id).chain(owners))
 }
 
 fn odd_keys(status: &Status, all: bool) -> String {

@@ -94,6 +94,11 @@ impl Dispatch {
         Self { store, table, reporter, schedule, jobs, out: 0, out_max: 2 * workers }
     }
 
+    /// Speaks through `reporter` instead of one of its own.
+    pub fn reporting(self, reporter: &Reporter) -> Self {
+        Self { reporter: reporter.clone(), ..self }
+    }
+
     /// The moment it is.
     pub fn now(&self) -> Moment {
         self.table.now()

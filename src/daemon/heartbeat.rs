@@ -34,6 +34,11 @@ impl Heartbeat {
         Self { store, table, reporter, weight, interval, trouble: Mutex::default() }
     }
 
+    /// Speaks through `reporter` instead of one of its own.
+    pub fn reporting(self, reporter: &Reporter) -> Self {
+        Self { reporter: reporter.clone(), ..self }
+    }
+
     /// Beats once; how long to wait for the next.
     pub fn step(&self) -> Duration {
         let beaten = self.beat();

@@ -23,6 +23,8 @@ mod daemon;
 mod distribution;
 /// Weights and `poll:drain`, changed while the fleet runs.
 mod drain;
+/// What was remembered, and what is happening: `leasehold history` and `watch`.
+mod history;
 /// Leader election, in memory.
 mod election;
 /// The same as a library: real threads, a real Redis.

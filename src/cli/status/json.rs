@@ -88,7 +88,7 @@ fn millis(time: Duration) -> Option<u64> {
 }
 
 /// JSON lets some through that mean something to a terminal. They occur only inside strings.
-fn without_controls(document: &str) -> String {
+pub(crate) fn without_controls(document: &str) -> String {
     let mut out = String::with_capacity(document.len());
     for c in document.chars() {
         match c {

@@ -236,7 +236,7 @@ impl Reconcile {
         for batch in tenures.chunks(BATCH_MAX) {
             let mut by_heir: FnvHashMap<Option<InstanceId>, Wake> = FnvHashMap::default();
             let mut reasons = Vec::new();
-            for Tenure { endpoint, .. } in batch {
+            for Tenure { endpoint, fence } in batch {
                 let (leaving, heir) =
                     self.leaving.remove(endpoint).unwrap_or((Leaving::Rebalance, None));
                 self.looker.gave(endpoint, heir.as_ref());
@@ -244,15 +244,15 @@ impl Reconcile {
                 let word = by_heir.entry(heir.clone()).or_insert_with(word);
                 let list = if leaving.is_move() { &mut word.freed } else { &mut word.dropped };
                 list.push(endpoint.clone());
-                reasons.push((endpoint, leaving, heir));
+                reasons.push((endpoint, *fence, leaving, heir));
             }
             let wakes: Vec<Wake> = by_heir.into_values().collect();
             // A store that did not answer is not waited for once more per batch.
             failure = failure
                 .or_else(|| self.store.release(&self.table.question().ask, batch, &wakes).err());
-            for (endpoint, leaving, heir) in reasons {
+            for (endpoint, fence, leaving, heir) in reasons {
                 let (reason, heir) = (leaving.word(), heir.as_ref());
-                self.reporter.say(&Event::LeaseReleased { endpoint, reason, heir });
+                self.reporter.say(&Event::LeaseReleased { endpoint, fence, reason, heir });
                 if let Some(error) = &failure {
                     self.reporter.say(&Event::LeaseFailed { endpoint, error });
                 }
