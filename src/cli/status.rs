@@ -12,7 +12,7 @@ use leasehold::config::Config;
 use leasehold::model::InstanceId;
 use leasehold::status::{Alarm, EndpointStatus, InstanceStatus, State, Status, counted};
 use leasehold::store::redis::RedisStore;
-use leasehold::store::{Asked, Fault};
+use leasehold::store::{Asked, Fault, StoreError};
 
 use crate::cli::leaders::{self, Leaders};
 use crate::cli::names;
@@ -33,13 +33,7 @@ pub(crate) fn status(config: &Config, how: StatusHow) -> ExitCode {
     let polls = RedisStore::of_polls(config);
     let overview = polls.and_then(|it| it.overview(config.store_timeout));
     match overview.and_then(|it| Ok((it, led(config)?))) {
-        Err(error) => {
-            let way_out = match error.fault {
-                Fault::Unreachable => ": check that it runs, and --redis",
-                _ => "", // the reason has it
-            };
-            fail(FAILED, &format!("{}{way_out}", printable(&error.to_string())))
-        }
+        Err(error) => failed(&error),
         Ok((overview, led)) => {
             let status = Status::of(overview, how.stale_after);
             let painter = Painter::for_stdout();
@@ -49,6 +43,15 @@ pub(crate) fn status(config: &Config, how: StatusHow) -> ExitCode {
             })
         }
     }
+}
+
+/// Says why nothing could be read.
+pub(crate) fn failed(error: &StoreError) -> ExitCode {
+    let way_out = match error.fault {
+        Fault::Unreachable => ": check that it runs, and --redis",
+        _ => "", // the reason has it
+    };
+    fail(FAILED, &format!("{}{way_out}", printable(&error.to_string())))
 }
 
 /// Who may not see the keys of roles is not told of any.
@@ -84,7 +87,7 @@ fn page(status: &Status, led: &Leaders, all: bool, painter: Painter) -> String {
     out + &odd_keys(status, all)
 }
 
-fn paint(alarm: Alarm) -> Paint {
+pub(crate) fn paint(alarm: Alarm) -> Paint {
     match alarm {
         Alarm::None => Paint::Good,
         Alarm::Watch => Paint::Watch,
@@ -168,6 +171,7 @@ fn endpoint(endpoint: &EndpointStatus, names: &BTreeMap<&InstanceId, String>) ->
         state => paint(state.alarm()),
     };
     let lease = endpoint.lease.as_ref();
+    let (result, colour_of_result) = last_result(endpoint);
     vec![
         Cell::new(&endpoint.name),
         Cell::painted(endpoint.state.word(), colour),
@@ -175,16 +179,16 @@ fn endpoint(endpoint: &EndpointStatus, names: &BTreeMap<&InstanceId, String>) ->
         named(endpoint.preferred.as_ref()),
         Cell::new(&endpoint.fence.map_or("-".into(), |it| it.to_string())),
         Cell::new(&lease.map_or("-".into(), |it| brief(it.left))),
-        last_result(endpoint),
+        Cell::painted(&result, colour_of_result),
     ]
 }
 
 /// Why there can be none, where there cannot.
-fn last_result(endpoint: &EndpointStatus) -> Cell {
+pub(crate) fn last_result(endpoint: &EndpointStatus) -> (String, Paint) {
     if let Some(error) = &endpoint.invalid {
-        return Cell::painted(&cut(&error.to_string()), Paint::Bad);
+        return (cut(&error.to_string()), Paint::Bad);
     }
-    let Some(result) = &endpoint.result else { return Cell::new("-") };
+    let Some(result) = &endpoint.result else { return ("-".into(), Paint::Plain) };
     let mut words = endpoint.age.map_or(String::new(), |it| format!("{} ago: ", brief(it)));
     words += if result.ok { "ok" } else { "failed" };
     if let Some(status) = result.status {
@@ -196,7 +200,7 @@ fn last_result(endpoint: &EndpointStatus) -> Cell {
     if let Some(error) = &result.error {
         words += &format!(", {error}");
     }
-    Cell::painted(&cut(&words), if result.ok { Paint::Plain } else { Paint::Bad })
+    (cut(&words), if result.ok { Paint::Plain } else { Paint::Bad })
 }
 
 fn cut(text: &str) -> String {

@@ -69,6 +69,8 @@ mod status;
 mod store_contract;
 /// How long an endpoint is without a poll when its owner dies or its heir hangs.
 mod takeover;
+/// `leasehold top` in a terminal of its own.
+mod top;
 /// Commands that end before their lease can move.
 mod warden;
 /// What the tests above are written with.
