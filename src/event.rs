@@ -9,179 +9,54 @@ use std::time::Duration;
 
 use log::Level;
 
-use crate::model::{EndpointId, FenceToken, InstanceId, Role};
+use crate::model::{EndpointId, FenceToken, InstanceId, Role, Tenure};
 
 /// Something an operator or a script may want to know.
 #[expect(missing_docs, reason = "names and fields are the ones CONTRACT.md fixes")]
 pub enum Event<'a> {
-    DaemonStarted {
-        version: &'a str,
-        redis: &'a str,
-    },
-    DaemonReady {
-        endpoints: usize,
-        instances: usize,
-        held: usize,
-    },
-    DaemonStopping {
-        reason: &'a str,
-    },
-    DaemonStopped {
-        held: usize,
-    },
-    LeaseAcquired {
-        endpoint: &'a EndpointId,
-        fence: FenceToken,
-        reason: &'static str,
-    },
-    LeaseRefused {
-        endpoint: &'a EndpointId,
-        owner: &'a str,
-    },
-    LeaseFailed {
-        endpoint: &'a EndpointId,
-        error: &'a dyn fmt::Display,
-    },
-    LeaseRenewed {
-        endpoint: &'a EndpointId,
-        ttl: Duration,
-    },
-    RenewalRound {
-        renewed: usize,
-        lost: usize,
-        uncertain: usize,
-    },
-    LeaseUncertain {
-        endpoint: &'a EndpointId,
-        error: &'a dyn fmt::Display,
-    },
-    LeaseLost {
-        endpoint: &'a EndpointId,
-        fence: FenceToken,
-        reason: &'static str,
-        owner: Option<&'a InstanceId>,
-    },
-    LeaseReleased {
-        endpoint: &'a EndpointId,
-        fence: FenceToken,
-        reason: &'static str,
-        heir: Option<&'a InstanceId>,
-    },
-    LeaseReclaimed {
-        endpoint: &'a EndpointId,
-        fence: FenceToken,
-    },
-    StoreHoldoff {
-        left: Duration,
-        epoch: u64,
-    },
-    StoreUnreachable {
-        error: &'a dyn fmt::Display,
-    },
-    StoreReachable {
-        away: Duration,
-    },
-    StoreClock {
-        ahead: Duration,
-    },
-    PollOk {
-        endpoint: &'a EndpointId,
-        fence: FenceToken,
-        status: Option<i32>,
-        took: Duration,
-    },
-    PollFailed {
-        endpoint: &'a EndpointId,
-        fence: FenceToken,
-        error: &'a str,
-        took: Duration,
-    },
-    PollFenced {
-        endpoint: &'a EndpointId,
-        fence: FenceToken,
-    },
-    PollUnpublished {
-        endpoint: &'a EndpointId,
-        fence: FenceToken,
-        error: &'a dyn fmt::Display,
-    },
-    PollAborted {
-        endpoint: &'a EndpointId,
-        fence: FenceToken,
-    },
-    PollSkipped {
-        endpoint: &'a EndpointId,
-        reason: &'a str,
-    },
-    EndpointLight {
-        endpoint: &'a EndpointId,
-        failures: u32,
-    },
-    EndpointNormal {
-        endpoint: &'a EndpointId,
-    },
-    SessionInvalid {
-        endpoint: &'a str,
-        error: &'a dyn fmt::Display,
-    },
-    InstanceJoined {
-        other: &'a InstanceId,
-    },
-    InstanceLeft {
-        other: &'a InstanceId,
-    },
-    PlacementStuck {
-        reason: &'a str,
-    },
-    HeartbeatFailed {
-        error: &'a dyn fmt::Display,
-    },
+    DaemonStarted { version: &'a str, redis: &'a str },
+    DaemonReady { endpoints: usize, instances: usize, held: usize },
+    DaemonStopping { reason: &'a str },
+    DaemonStopped { held: usize },
+    LeaseAcquired { endpoint: &'a EndpointId, fence: FenceToken, reason: &'static str },
+    LeaseRefused { endpoint: &'a EndpointId, owner: &'a str },
+    LeaseFailed { endpoint: &'a EndpointId, error: &'a dyn fmt::Display },
+    LeaseRenewed { endpoint: &'a EndpointId, ttl: Duration },
+    RenewalRound { renewed: usize, lost: usize, uncertain: usize },
+    LeaseUncertain { endpoint: &'a EndpointId, error: &'a dyn fmt::Display },
+    LeaseLost { tenure: &'a Tenure, reason: &'static str, owner: Option<&'a InstanceId> },
+    LeaseReleased { tenure: &'a Tenure, reason: &'static str, heir: Option<&'a InstanceId> },
+    LeaseReclaimed { endpoint: &'a EndpointId, fence: FenceToken },
+    StoreHoldoff { left: Duration, epoch: u64 },
+    StoreUnreachable { error: &'a dyn fmt::Display },
+    StoreReachable { away: Duration },
+    StoreClock { ahead: Duration },
+    PollOk { endpoint: &'a EndpointId, fence: FenceToken, status: Option<i32>, took: Duration },
+    PollFailed { endpoint: &'a EndpointId, fence: FenceToken, error: &'a str, took: Duration },
+    PollFenced { endpoint: &'a EndpointId, fence: FenceToken },
+    PollUnpublished { endpoint: &'a EndpointId, fence: FenceToken, error: &'a dyn fmt::Display },
+    PollAborted { endpoint: &'a EndpointId, fence: FenceToken },
+    PollSkipped { endpoint: &'a EndpointId, reason: &'a str },
+    EndpointLight { endpoint: &'a EndpointId, failures: u32 },
+    EndpointNormal { endpoint: &'a EndpointId },
+    SessionInvalid { endpoint: &'a str, error: &'a dyn fmt::Display },
+    InstanceJoined { other: &'a InstanceId },
+    InstanceLeft { other: &'a InstanceId },
+    PlacementStuck { reason: &'a str },
+    HeartbeatFailed { error: &'a dyn fmt::Display },
     HeartbeatResumed,
-    ManagerUnreachable {
-        error: &'a dyn fmt::Display,
-    },
-    HistoryFailed {
-        error: &'a dyn fmt::Display,
-    },
+    ManagerUnreachable { error: &'a dyn fmt::Display },
+    HistoryFailed { error: &'a dyn fmt::Display },
     HistoryResumed,
-    HistoryDropped {
-        entries: u64,
-    },
-    LeaderCandidate {
-        role: &'a Role,
-    },
-    LeaderElected {
-        role: &'a Role,
-        term: FenceToken,
-    },
-    LeaderFollower {
-        role: &'a Role,
-        leader: Option<&'a InstanceId>,
-    },
-    LeaderElectionFailed {
-        role: &'a Role,
-        error: &'a dyn fmt::Display,
-    },
-    LeaderUncertain {
-        role: &'a Role,
-        term: FenceToken,
-        error: &'a dyn fmt::Display,
-    },
-    LeaderReclaimed {
-        role: &'a Role,
-        term: FenceToken,
-    },
-    LeaderLost {
-        role: &'a Role,
-        term: FenceToken,
-        reason: &'a str,
-        owner: Option<&'a InstanceId>,
-    },
-    LeaderResigned {
-        role: &'a Role,
-        term: FenceToken,
-        heir: Option<&'a InstanceId>,
-    },
+    HistoryDropped { entries: u64 },
+    LeaderCandidate { role: &'a Role },
+    LeaderElected { role: &'a Role, term: FenceToken },
+    LeaderFollower { role: &'a Role, leader: Option<&'a InstanceId> },
+    LeaderElectionFailed { role: &'a Role, error: &'a dyn fmt::Display },
+    LeaderUncertain { role: &'a Role, term: FenceToken, error: &'a dyn fmt::Display },
+    LeaderReclaimed { role: &'a Role, term: FenceToken },
+    LeaderLost { role: &'a Role, term: FenceToken, reason: &'a str, owner: Option<&'a InstanceId> },
+    LeaderResigned { role: &'a Role, term: FenceToken, heir: Option<&'a InstanceId> },
 }
 
 impl Event<'_> {
@@ -338,11 +213,11 @@ impl fmt::Display for Event<'_> {
             Self::RenewalRound { renewed, lost, uncertain } => {
                 line.put("renewed", renewed)?.put("lost", lost)?.put("uncertain", uncertain)?;
             }
-            Self::LeaseLost { endpoint, fence, reason, owner } => {
+            Self::LeaseLost { tenure: Tenure { endpoint, fence }, reason, owner } => {
                 line.put("endpoint", endpoint)?.put("fence", fence)?.put("reason", reason)?;
                 line.maybe("owner", owner)?;
             }
-            Self::LeaseReleased { endpoint, fence, reason, heir } => {
+            Self::LeaseReleased { tenure: Tenure { endpoint, fence }, reason, heir } => {
                 line.put("endpoint", endpoint)?.put("fence", fence)?.put("reason", reason)?;
                 line.maybe("heir", heir)?;
             }

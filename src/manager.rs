@@ -113,8 +113,8 @@ impl LeaseManager {
     /// Gives the lease back, if it is held, and says so.
     pub fn release(&self, endpoint: &EndpointId) -> Result<(), StoreError> {
         let Some(tenure) = self.table.let_go(endpoint) else { return Ok(()) };
-        let (fence, reason, heir) = (tenure.fence, "asked", None);
-        self.keeper.history().note(&Event::LeaseReleased { endpoint, fence, reason, heir });
+        let released = Event::LeaseReleased { tenure: &tenure, reason: "asked", heir: None };
+        self.keeper.history().note(&released);
         let freed = vec![endpoint.clone()];
         let word = Wake { freed, ..Wake::new(self.table.instance(), None) };
         self.store.release(&self.table.question().ask, &[tenure], &[word]).map(drop)

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use leasehold::config::Config;
 use leasehold::model::InstanceId;
+use leasehold::status::left::{Left, left_lately};
 use leasehold::status::{Alarm, EndpointStatus, InstanceStatus, State, Status, counted};
 use leasehold::store::redis::RedisStore;
 use leasehold::store::{Asked, Fault, StoreError};
@@ -25,6 +26,10 @@ use crate::cli::{FAILED, fail, say};
 const FEW: usize = 20;
 /// No more than so many are listed unasked: in an outage it would be all.
 const ATTENTION_MAX: usize = 50;
+/// Whoever left longer ago is of no interest any more.
+const LATELY: Duration = Duration::from_secs(3_600);
+/// No more of those are named.
+const LEFT_MAX: usize = 5;
 /// No more of a result than this in a table; `--json` has the whole.
 const RESULT_MAX_CHARS: usize = 70;
 
@@ -36,10 +41,11 @@ pub(crate) fn status(config: &Config, how: StatusHow) -> ExitCode {
         Err(error) => failed(&error),
         Ok((overview, led)) => {
             let status = Status::of(overview, how.stale_after);
+            let left = left(config, &status);
             let painter = Painter::for_stdout();
             say(&match how.json {
-                true => document(&status, &led),
-                false => page(&status, &led, how.all, painter),
+                true => document(&status, &led, left.as_deref()),
+                false => page(&status, &led, left.as_deref(), how.all, painter),
             })
         }
     }
@@ -62,7 +68,20 @@ fn led(config: &Config) -> Asked<Leaders> {
     }
 }
 
-fn page(status: &Status, led: &Leaders, all: bool, painter: Painter) -> String {
+/// Who left lately; nothing is known where the history may not be read.
+fn left(config: &Config, status: &Status) -> Option<Vec<Left>> {
+    let store = RedisStore::of_polls(config).ok()?;
+    let entries = store.whole_history(config.store_timeout).ok()?;
+    Some(left_lately(&entries, status, LATELY))
+}
+
+fn page(
+    status: &Status,
+    led: &Leaders,
+    left: Option<&[Left]>,
+    all: bool,
+    painter: Painter,
+) -> String {
     let mut out = painter.paint(paint(status.alarm()), &status.verdict()) + "\n";
     if let Some(left) = status.hold_off {
         let words = format!(
@@ -78,6 +97,7 @@ fn page(status: &Status, led: &Leaders, all: bool, painter: Painter) -> String {
     if !status.instances.is_empty() {
         out += &format!("\n{}", instances(status).shown(painter));
     }
+    out += &who_left(left.unwrap_or_default(), painter);
     if !led.is_empty() {
         out += &format!("\n{}", leaders::table(led).shown(painter));
     }
@@ -116,6 +136,23 @@ fn instances(status: &Status) -> Table {
         ]);
     }
     table
+}
+
+/// The last first.
+fn who_left(left: &[Left], painter: Painter) -> String {
+    if left.is_empty() {
+        return String::new();
+    }
+    let gone = |it: &Left| {
+        let how = if it.stopped { "stopped" } else { "died or was cut off" };
+        format!("{} {how} {} ago", printable(it.id.as_str()), brief(it.ago))
+    };
+    let mut words: Vec<String> = left.iter().take(LEFT_MAX).map(gone).collect();
+    if left.len() > LEFT_MAX {
+        words.push(format!("and {} more", left.len() - LEFT_MAX));
+    }
+    let paint = if left.iter().all(|it| it.stopped) { Paint::Plain } else { Paint::Watch };
+    painter.paint(paint, &format!("Left in the last hour: {}.", words.join(", "))) + "\n"
 }
 
 fn heartbeat(instance: &InstanceStatus) -> Cell {

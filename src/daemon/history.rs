@@ -14,7 +14,7 @@ use crate::clock::Moment;
 use crate::daemon::report::Reporter;
 use crate::daemon::thread::Stop;
 use crate::event::Event;
-use crate::model::{EndpointId, FenceToken, InstanceId};
+use crate::model::{EndpointId, FenceToken, InstanceId, Tenure};
 use crate::pipeline::ownership::OwnershipTable;
 use crate::store::{BATCH_MAX, Fault, Note, Store, StoreError};
 
@@ -51,11 +51,11 @@ impl fmt::Debug for History {
 }
 
 fn note_of(event: &Event<'_>, me: &InstanceId) -> Option<Note> {
-    let note = |event, endpoint: &EndpointId, fence: FenceToken, reason| Note {
+    let note = |event, endpoint: &EndpointId, fence: &FenceToken, reason: &'static str| Note {
         event,
         endpoint: endpoint.clone(),
         instance: me.clone(),
-        fence,
+        fence: *fence,
         reason,
         owner: None,
         heir: None,
@@ -63,15 +63,15 @@ fn note_of(event: &Event<'_>, me: &InstanceId) -> Option<Note> {
     };
     Some(match event {
         Event::LeaseAcquired { endpoint, fence, reason } => {
-            note("acquired", endpoint, *fence, *reason)
+            note("acquired", endpoint, fence, reason)
         }
-        Event::LeaseReleased { endpoint, fence, reason, heir } => {
-            Note { heir: heir.cloned(), ..note("released", endpoint, *fence, *reason) }
+        Event::LeaseReleased { tenure: Tenure { endpoint, fence }, reason, heir } => {
+            Note { heir: heir.cloned(), ..note("released", endpoint, fence, reason) }
         }
-        Event::LeaseLost { endpoint, fence, reason, owner } => {
-            Note { owner: owner.cloned(), ..note("lost", endpoint, *fence, *reason) }
+        Event::LeaseLost { tenure: Tenure { endpoint, fence }, reason, owner } => {
+            Note { owner: owner.cloned(), ..note("lost", endpoint, fence, reason) }
         }
-        Event::LeaseReclaimed { endpoint, fence } => note("reclaimed", endpoint, *fence, ""),
+        Event::LeaseReclaimed { endpoint, fence } => note("reclaimed", endpoint, fence, ""),
         _ => return None,
     })
 }

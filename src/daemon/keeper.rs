@@ -235,11 +235,10 @@ impl Keeper {
         let word = Wake { freed, ..Wake::new(self.table.instance(), None) };
         let failure = failure
             .or_else(|| self.store.release(&self.table.question().ask, tenures, &[word]).err());
-        for Tenure { endpoint, fence } in tenures {
-            let (fence, reason, heir) = (*fence, "shutdown", None);
-            self.reporter.say(&Event::LeaseReleased { endpoint, fence, reason, heir });
+        for tenure in tenures {
+            self.reporter.say(&Event::LeaseReleased { tenure, reason: "shutdown", heir: None });
             if let Some(error) = &failure {
-                self.reporter.say(&Event::LeaseFailed { endpoint, error });
+                self.reporter.say(&Event::LeaseFailed { endpoint: &tenure.endpoint, error });
             }
         }
         failure

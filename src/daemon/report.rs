@@ -79,8 +79,7 @@ impl Hearer for Reporter {
                 Loss::Taken(owner) => ("taken", Some(owner)),
                 Loss::Gone => ("gone", None),
             };
-            let (endpoint, fence) = (&tenure.endpoint, tenure.fence);
-            self.say(&Event::LeaseLost { endpoint, fence, reason, owner });
+            self.say(&Event::LeaseLost { tenure, reason, owner });
         }
     }
 

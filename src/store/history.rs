@@ -12,6 +12,8 @@ use crate::store::redis::RedisStore;
 
 /// About so many entries are kept.
 const KEPT: usize = 10_000;
+/// So many are read at a time.
+const PAGE: usize = 1_000;
 /// The longest text of an entry that is read. Nothing of ours is half as long.
 const TEXT_MAX_CHARS: usize = 255;
 
@@ -94,6 +96,20 @@ impl RedisStore {
     ) -> Asked<Vec<Entry>> {
         let from = before.map_or("+".into(), |it| format!("({it}"));
         self.entries("XREVRANGE", &from, "-", count, timeout)
+    }
+
+    /// Everything that is remembered, the newest first.
+    pub fn whole_history(&self, timeout: Duration) -> Asked<Vec<Entry>> {
+        let mut found: Vec<Entry> = Vec::new();
+        loop {
+            let before = found.last().map(|it| it.id.clone());
+            let page = self.history(before.as_deref(), PAGE, timeout)?;
+            let is_last = page.len() < PAGE;
+            found.extend(page);
+            if is_last || found.len() >= 2 * KEPT {
+                return Ok(found);
+            }
+        }
     }
 
     /// The first entries after `after`, the oldest first.
