@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use log::Level;
 
-use crate::model::{EndpointId, FenceToken, InstanceId, Role};
+use crate::model::{EndpointId, FenceToken, InstanceId, Role, Tenure};
 
 /// Something an operator or a script may want to know.
 #[expect(missing_docs, reason = "names and fields are the ones CONTRACT.md fixes")]
@@ -21,14 +21,14 @@ pub enum Event<'a> {
     DaemonReloadRefused { error: &'a dyn fmt::Display },
     DaemonStopping { reason: &'a str },
     DaemonStopped { held: usize },
-    LeaseAcquired { endpoint: &'a EndpointId, fence: FenceToken, reason: &'a str },
+    LeaseAcquired { endpoint: &'a EndpointId, fence: FenceToken, reason: &'static str },
     LeaseRefused { endpoint: &'a EndpointId, owner: &'a str },
     LeaseFailed { endpoint: &'a EndpointId, error: &'a dyn fmt::Display },
     LeaseRenewed { endpoint: &'a EndpointId, ttl: Duration },
     RenewalRound { renewed: usize, lost: usize, uncertain: usize },
     LeaseUncertain { endpoint: &'a EndpointId, error: &'a dyn fmt::Display },
-    LeaseLost { endpoint: &'a EndpointId, reason: &'a str, owner: Option<&'a InstanceId> },
-    LeaseReleased { endpoint: &'a EndpointId, reason: &'a str, heir: Option<&'a InstanceId> },
+    LeaseLost { tenure: &'a Tenure, reason: &'static str, owner: Option<&'a InstanceId> },
+    LeaseReleased { tenure: &'a Tenure, reason: &'static str, heir: Option<&'a InstanceId> },
     LeaseReclaimed { endpoint: &'a EndpointId, fence: FenceToken },
     StoreHoldoff { left: Duration, epoch: u64 },
     StoreUnreachable { error: &'a dyn fmt::Display },
@@ -49,6 +49,9 @@ pub enum Event<'a> {
     HeartbeatFailed { error: &'a dyn fmt::Display },
     HeartbeatResumed,
     ManagerUnreachable { error: &'a dyn fmt::Display },
+    HistoryFailed { error: &'a dyn fmt::Display },
+    HistoryResumed,
+    HistoryDropped { entries: u64 },
     LeaderCandidate { role: &'a Role },
     LeaderElected { role: &'a Role, term: FenceToken },
     LeaderFollower { role: &'a Role, leader: Option<&'a InstanceId> },
@@ -98,6 +101,9 @@ impl Event<'_> {
             Self::HeartbeatFailed { .. } => "heartbeat.failed",
             Self::HeartbeatResumed => "heartbeat.resumed",
             Self::ManagerUnreachable { .. } => "manager.unreachable",
+            Self::HistoryFailed { .. } => "history.failed",
+            Self::HistoryResumed => "history.resumed",
+            Self::HistoryDropped { .. } => "history.dropped",
             Self::LeaderCandidate { .. } => "leader.candidate",
             Self::LeaderElected { .. } => "leader.elected",
             Self::LeaderFollower { .. } => "leader.follower",
@@ -130,6 +136,7 @@ impl Event<'_> {
             | Self::ManagerUnreachable { .. }
             | Self::DaemonNeedsRestart { .. }
             | Self::DaemonReloadRefused { .. }
+            | Self::HistoryFailed { .. }
             | Self::LeaderUncertain { .. }
             | Self::LeaderLost { .. } => Level::Warn,
             _ => Level::Info,
@@ -216,11 +223,13 @@ impl fmt::Display for Event<'_> {
             Self::RenewalRound { renewed, lost, uncertain } => {
                 line.put("renewed", renewed)?.put("lost", lost)?.put("uncertain", uncertain)?;
             }
-            Self::LeaseLost { endpoint, reason, owner } => {
-                line.put("endpoint", endpoint)?.put("reason", reason)?.maybe("owner", owner)?;
+            Self::LeaseLost { tenure: Tenure { endpoint, fence }, reason, owner } => {
+                line.put("endpoint", endpoint)?.put("fence", fence)?.put("reason", reason)?;
+                line.maybe("owner", owner)?;
             }
-            Self::LeaseReleased { endpoint, reason, heir } => {
-                line.put("endpoint", endpoint)?.put("reason", reason)?.maybe("heir", heir)?;
+            Self::LeaseReleased { tenure: Tenure { endpoint, fence }, reason, heir } => {
+                line.put("endpoint", endpoint)?.put("fence", fence)?.put("reason", reason)?;
+                line.maybe("heir", heir)?;
             }
             Self::StoreHoldoff { left, epoch } => {
                 line.put("left_ms", &left.as_millis())?.put("epoch", epoch)?;
@@ -228,8 +237,10 @@ impl fmt::Display for Event<'_> {
             Self::StoreUnreachable { error }
             | Self::DaemonReloadRefused { error }
             | Self::HeartbeatFailed { error }
+            | Self::HistoryFailed { error }
             | Self::ManagerUnreachable { error } => line.put("error", error)?.end(),
-            Self::HeartbeatResumed => (),
+            Self::HeartbeatResumed | Self::HistoryResumed => (),
+            Self::HistoryDropped { entries } => line.put("entries", entries)?.end(),
             Self::StoreReachable { away } => line.put("away_ms", &away.as_millis())?.end(),
             Self::StoreClock { ahead } => line.put("ahead_ms", &ahead.as_millis())?.end(),
             Self::PollOk { .. } | Self::PollFailed { .. } | Self::PollUnpublished { .. } => {

@@ -9,10 +9,11 @@ use std::sync::Arc;
 use crate::clock::{BootClock, Clock, Moment};
 use crate::config::Config;
 use crate::daemon::keeper::{Keeper, Lines, StartError, table};
+use crate::event::Event;
 use crate::model::{EndpointId, FenceToken, InstanceId};
-use crate::pipeline::ownership::OwnershipTable;
+use crate::pipeline::ownership::{Gained, OwnershipTable};
 use crate::pipeline::placement::preference;
-use crate::store::{Acquire, Fault, Store, StoreError, Wake};
+use crate::store::{Acquire, Fault, Grant, Store, StoreError, Wake};
 
 /// A running instance that holds leases until it is stopped or dropped.
 pub struct LeaseManager {
@@ -88,6 +89,7 @@ impl LeaseManager {
             let wanted = std::slice::from_ref(endpoint);
             let reply = self.store.acquire(&question.ask, wanted)?;
             let (gained, _) = self.table.granted(&question, wanted, &reply);
+            gained.iter().for_each(|it| self.note_grant(it));
             match reply.answer.and_then(|it| it.into_iter().next()) {
                 // Losing is an answer; what could not be decided is none.
                 Some(Acquire::Failed(why)) => return Err(undecided(endpoint, why)),
@@ -98,9 +100,21 @@ impl LeaseManager {
         Ok(false)
     }
 
+    fn note_grant(&self, gained: &Gained) {
+        let reason = match gained.grant {
+            Grant::Free => "asked",
+            Grant::Adopted => "adopted",
+            Grant::Takeover => "takeover",
+        };
+        let (endpoint, fence) = (&gained.tenure.endpoint, gained.tenure.fence);
+        self.keeper.history().note(&Event::LeaseAcquired { endpoint, fence, reason });
+    }
+
     /// Gives the lease back, if it is held, and says so.
     pub fn release(&self, endpoint: &EndpointId) -> Result<(), StoreError> {
         let Some(tenure) = self.table.let_go(endpoint) else { return Ok(()) };
+        let released = Event::LeaseReleased { tenure: &tenure, reason: "asked", heir: None };
+        self.keeper.history().note(&released);
         let freed = vec![endpoint.clone()];
         let word = Wake { freed, ..Wake::new(self.table.instance(), None) };
         self.store.release(&self.table.question().ask, &[tenure], &[word]).map(drop)

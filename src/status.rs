@@ -4,6 +4,7 @@
 //! word, the very one the instances act on. What was read is no snapshot, so an endpoint that is just
 //! changing hands may look unowned: ask twice.
 
+pub mod left;
 pub mod plan;
 mod verdict;
 
@@ -89,6 +90,8 @@ pub enum State {
     Failing,
     /// Its session cannot be understood, so nobody polls it.
     Invalid,
+    /// Its renewal is overdue, so it may not be polled at the moment.
+    Uncertain,
     /// Another instance should have it.
     Moving,
     /// Owned, but not polled yet.
@@ -112,12 +115,13 @@ enum Wanted {
 
 impl State {
     /// Every one, the worst first.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Unowned,
         Self::Abandoned,
         Self::Stale,
         Self::Failing,
         Self::Invalid,
+        Self::Uncertain,
         Self::Moving,
         Self::New,
         Self::NoSession,
@@ -133,6 +137,7 @@ impl State {
             Self::Stale => "stale",
             Self::Failing => "failing",
             Self::Invalid => "invalid",
+            Self::Uncertain => "uncertain",
             Self::Moving => "moving",
             Self::New => "new",
             Self::NoSession => "no session",
@@ -160,12 +165,13 @@ impl Status {
         let found: Vec<(Wanted, Stored)> =
             endpoints.into_iter().map(|it| (wanted(&it), it)).collect();
         let view = view(&instances, &found);
+        let ttl = epoch.map(|it| Duration::from_millis(it.lease_ttl_ms));
         let mut preferred: FnvHashMap<EndpointId, Option<InstanceId>> =
             assign(&view).into_iter().collect();
         let judged = found.into_iter().map(|(wanted, stored)| {
             let preferred = preferred.remove(&stored.id).flatten();
             let mut it = EndpointStatus::of(stored, preferred, &view, server_ms);
-            it.judge(wanted, stale_after);
+            it.judge(wanted, stale_after, ttl);
             it
         });
         let misnamed = misnamed.into_iter().map(EndpointStatus::misnamed);
@@ -217,7 +223,7 @@ impl EndpointStatus {
         Self { lease, owner_lives, preferred, fence: granted, result, age, ..it }
     }
 
-    fn judge(&mut self, wanted: Wanted, stale_after: Duration) {
+    fn judge(&mut self, wanted: Wanted, stale_after: Duration, ttl: Option<Duration>) {
         self.state = match wanted {
             Wanted::Nothing => State::NoSession,
             Wanted::Pause => State::Paused,
@@ -227,17 +233,18 @@ impl EndpointStatus {
             }
             Wanted::Polls(interval) => {
                 let patience = interval.map_or(stale_after, |it| stale_after.max(3 * it));
-                self.state_of_polling(patience)
+                self.state_of_polling(patience, ttl)
             }
         };
     }
 
-    fn state_of_polling(&self, patience: Duration) -> State {
+    fn state_of_polling(&self, patience: Duration, ttl: Option<Duration>) -> State {
         match (&self.lease, &self.result) {
             (None, _) => State::Unowned,
             _ if !self.owner_lives => State::Abandoned,
             _ if self.age.is_some_and(|it| it > patience) => State::Stale,
             (_, Some(result)) if !result.ok => State::Failing,
+            _ if self.is_overdue(ttl) => State::Uncertain,
             _ if self.is_misplaced() => State::Moving,
             (_, None) => State::New,
             _ => State::Ok,
@@ -253,6 +260,11 @@ impl EndpointStatus {
         let (state, owner_lives) = (State::Ok, false);
         let (invalid, lease, preferred, fence, result) = (None, None, None, None, None);
         Self { name, state, invalid, lease, owner_lives, preferred, fence, result, age: None }
+    }
+
+    /// It has not been renewed for three quarters of its life, and no settings let an owner wait that long.
+    fn is_overdue(&self, ttl: Option<Duration>) -> bool {
+        self.lease.as_ref().zip(ttl).is_some_and(|(lease, ttl)| lease.left < ttl / 4)
     }
 
     /// Who has it lives, and somebody else should have it.

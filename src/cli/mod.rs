@@ -6,10 +6,12 @@ pub(crate) mod args;
 mod completions;
 mod drain;
 mod help;
+mod history;
 mod lead;
 mod leaders;
 pub(crate) mod logging;
 mod man;
+mod names;
 mod once;
 mod options;
 mod plan;
@@ -22,7 +24,10 @@ mod settings;
 mod status;
 mod table;
 mod task;
+mod top;
 mod usage;
+mod utc;
+mod watch;
 mod wrap;
 
 use std::fmt;
@@ -43,6 +48,11 @@ pub(crate) fn perform(config: &Config, task: Task) -> ExitCode {
         Task::Drain(drain) => drain::drain(config, &drain),
         Task::Plan { join, leave, json } => plan::plan(config, join, &leave, json),
         Task::Explain { endpoint, json } => plan::explain(config, &endpoint, json),
+        Task::Top { how, refresh } => top::top(config, how, refresh),
+        Task::Watch { endpoint, json } => watch::watch(config, endpoint.as_ref(), json),
+        Task::History { endpoint, limit, json } => {
+            history::history(config, endpoint.as_ref(), limit, json)
+        }
         Task::Lead(wrap) => lead::lead(config, &wrap),
         Task::Once { wrap, at_least_for, skip_code } => {
             once::once(config, &wrap, at_least_for, skip_code)

@@ -67,6 +67,8 @@ pub(crate) struct Draft {
     pub(crate) json: bool,
     pub(crate) all: bool,
     pub(crate) stale_after: Option<Duration>,
+    pub(crate) limit: Option<usize>,
+    pub(crate) refresh: Option<Duration>,
     pub(crate) grace: Option<Duration>,
     pub(crate) renew_given: bool,
     pub(crate) level_given: bool,
@@ -119,6 +121,19 @@ pub(crate) static COMMANDS: &[Spec] = &[
         hidden: false,
     },
     Spec {
+        name: "top",
+        usage: "leasehold top [OPTIONS]",
+        summary: "the same, live, in the terminal; q quits",
+        about: "Shows what status shows, live and full-screen, with bars for what each instance owns, the \
+                latencies seen so far, and the last lease events. Keys: q quits; arrows, PgUp, PgDn, \
+                Home and End scroll; s sorts by the next column, r the other way round; / filters by \
+                endpoint, owner or state, Esc clears that; p pauses; ? helps. While Redis does not \
+                answer the last picture stays. Needs a terminal; with --json it prints what status \
+                --json prints, once. Only reads.",
+        takes: NOTHING,
+        hidden: false,
+    },
+    Spec {
         name: "plan",
         usage: "leasehold plan [--join N] [--leave INSTANCE]… [OPTIONS]",
         summary: "dry run: what would move where, without touching anything",
@@ -134,6 +149,28 @@ pub(crate) static COMMANDS: &[Spec] = &[
         summary: "why an endpoint is where it is, and what would move it",
         about: "Says who owns ENDPOINT and why, who should, in which order instances are preferred, and \
                 what would have to happen for it to move. Only reads.",
+        takes: words(1),
+        hidden: false,
+    },
+    Spec {
+        name: "watch",
+        usage: "leasehold watch [ENDPOINT] [OPTIONS]",
+        summary: "follow lease events and results as they happen",
+        about: "Prints a line for each lease event and for each result, of ENDPOINT or of all, as they \
+                happen, until SIGINT, SIGTERM or a closed pipe. While Redis is away it says so on stderr \
+                and tries again; lease events of that time are told afterwards, results are not. Only \
+                reads.",
+        takes: words(1),
+        hidden: false,
+    },
+    Spec {
+        name: "history",
+        usage: "leasehold history [ENDPOINT] [OPTIONS]",
+        summary: "the last grants: who held what, when, why it moved",
+        about: "Lists the last lease events, of ENDPOINT or of all, the newest last: when, which endpoint, \
+                what happened (acquired, released, lost, reclaimed), who, under which fence, and why. \
+                Instances remember about the last 10,000 events in Redis, as well as they can: nothing \
+                waits for that. Only reads.",
         takes: words(1),
         hidden: false,
     },
@@ -271,18 +308,23 @@ const RUN: &[&str] = &["run"];
 const RELEASE: &[&str] = &["release"];
 const STATUS: &[&str] = &["status"];
 const KEPT: &[&str] = &["run", "lead", "release"];
-const SESSIONS: &[&str] = &["run", "status", "plan", "explain", "sessions", "drain", "undrain"];
-const POLLS: &[&str] =
-    &["run", "release", "status", "plan", "explain", "sessions", "drain", "undrain"];
+const SHOWN: &[&str] = &["status", "top"];
+const SESSIONS: &[&str] =
+    &["run", "status", "top", "plan", "explain", "sessions", "drain", "undrain"];
+const POLLS: &[&str] = &[
+    "run", "release", "status", "top", "plan", "explain", "watch", "history", "sessions", "drain",
+    "undrain",
+];
 /// Who stands for a role, or may.
 const STAND: &[&str] = &["run", "lead", "once"];
 const LEAD: &[&str] = &["run", "lead"];
 const LOGGING: &[&str] = &["run", "release", "lead", "once", "leaders", "resign"];
-const READ: &[&str] = &["status", "plan", "explain", "sessions", "leaders"];
-const ROLES: &[&str] = &["run", "release", "status", "lead", "once", "leaders", "resign"];
+const READ: &[&str] =
+    &["status", "top", "plan", "explain", "watch", "history", "sessions", "leaders"];
+const ROLES: &[&str] = &["run", "release", "status", "top", "lead", "once", "leaders", "resign"];
 const ALL: &[&str] = &[
-    "run", "release", "status", "plan", "explain", "sessions", "drain", "undrain", "lead", "once",
-    "leaders", "resign",
+    "run", "release", "status", "top", "plan", "explain", "watch", "history", "sessions", "drain",
+    "undrain", "lead", "once", "leaders", "resign",
 ];
 
 pub(crate) static OPTIONS: &[Opt] = &[
@@ -307,7 +349,7 @@ pub(crate) static OPTIONS: &[Opt] = &[
         name: "json",
         value: None,
         default: "off",
-        help: "Print one JSON document with everything, for programs.",
+        help: "Print one JSON document with everything, for programs; watch: one for each line.",
         commands: READ,
         set: |draft, value| switch(value).map(|it| draft.json = it),
     },
@@ -326,8 +368,25 @@ pub(crate) static OPTIONS: &[Opt] = &[
         default: "2m",
         help: "An endpoint that has an owner, but no result for this long, is called stale. One with \
                an intervalMs of its own has at least three intervals.",
-        commands: STATUS,
+        commands: SHOWN,
         set: |draft, value| duration(value).map(|it| draft.stale_after = Some(it)),
+    },
+    Opt {
+        name: "refresh",
+        value: Some("DURATION"),
+        default: "1s",
+        help: "How often to read everything; less often where reading takes long, so that it is never \
+               more than a tenth of the time.",
+        commands: &["top"],
+        set: |draft, value| duration(value).map(|it| draft.refresh = Some(it)),
+    },
+    Opt {
+        name: "limit",
+        value: Some("N"),
+        default: "50",
+        help: "No more than the last N events.",
+        commands: &["history"],
+        set: |draft, value| number(value).map(|it| draft.limit = Some(it)),
     },
     Opt {
         name: "redis",

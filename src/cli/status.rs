@@ -10,12 +10,14 @@ use std::time::Duration;
 
 use leasehold::config::Config;
 use leasehold::model::InstanceId;
+use leasehold::status::left::{Left, left_lately};
 use leasehold::status::{Alarm, EndpointStatus, InstanceStatus, State, Status, counted};
 use leasehold::store::redis::RedisStore;
-use leasehold::store::{Asked, Fault};
+use leasehold::store::{Asked, Fault, StoreError};
 
 use crate::cli::leaders::{self, Leaders};
-use crate::cli::status::json::document;
+use crate::cli::names;
+pub(crate) use crate::cli::status::json::{document, without_controls};
 use crate::cli::table::{Cell, Paint, Painter, Side, Table, brief, printable};
 use crate::cli::task::StatusHow;
 use crate::cli::{FAILED, fail, say};
@@ -24,6 +26,10 @@ use crate::cli::{FAILED, fail, say};
 const FEW: usize = 20;
 /// No more than so many are listed unasked: in an outage it would be all.
 const ATTENTION_MAX: usize = 50;
+/// Whoever left longer ago is of no interest any more.
+const LATELY: Duration = Duration::from_secs(3_600);
+/// No more of those are named.
+const LEFT_MAX: usize = 5;
 /// No more of a result than this in a table; `--json` has the whole.
 const RESULT_MAX_CHARS: usize = 70;
 
@@ -32,22 +38,26 @@ pub(crate) fn status(config: &Config, how: StatusHow) -> ExitCode {
     let polls = RedisStore::of_polls(config);
     let overview = polls.and_then(|it| it.overview(config.store_timeout));
     match overview.and_then(|it| Ok((it, led(config)?))) {
-        Err(error) => {
-            let way_out = match error.fault {
-                Fault::Unreachable => ": check that it runs, and --redis",
-                _ => "", // the reason has it
-            };
-            fail(FAILED, &format!("{}{way_out}", printable(&error.to_string())))
-        }
+        Err(error) => failed(&error),
         Ok((overview, led)) => {
             let status = Status::of(overview, how.stale_after);
+            let left = left(config, &status);
             let painter = Painter::for_stdout();
             say(&match how.json {
-                true => document(&status, &led),
-                false => page(&status, &led, how.all, painter),
+                true => document(&status, &led, left.as_deref()),
+                false => page(&status, &led, left.as_deref(), how.all, painter),
             })
         }
     }
+}
+
+/// Says why nothing could be read.
+pub(crate) fn failed(error: &StoreError) -> ExitCode {
+    let way_out = match error.fault {
+        Fault::Unreachable => ": check that it runs, and --redis",
+        _ => "", // the reason has it
+    };
+    fail(FAILED, &format!("{}{way_out}", printable(&error.to_string())))
 }
 
 /// Who may not see the keys of roles is not told of any.
@@ -58,7 +68,20 @@ fn led(config: &Config) -> Asked<Leaders> {
     }
 }
 
-fn page(status: &Status, led: &Leaders, all: bool, painter: Painter) -> String {
+/// Who left lately; nothing is known where the history may not be read.
+fn left(config: &Config, status: &Status) -> Option<Vec<Left>> {
+    let store = RedisStore::of_polls(config).ok()?;
+    let entries = store.whole_history(config.store_timeout).ok()?;
+    Some(left_lately(&entries, status, LATELY))
+}
+
+fn page(
+    status: &Status,
+    led: &Leaders,
+    left: Option<&[Left]>,
+    all: bool,
+    painter: Painter,
+) -> String {
     let mut out = painter.paint(paint(status.alarm()), &status.verdict()) + "\n";
     if let Some(left) = status.hold_off {
         let words = format!(
@@ -74,6 +97,7 @@ fn page(status: &Status, led: &Leaders, all: bool, painter: Painter) -> String {
     if !status.instances.is_empty() {
         out += &format!("\n{}", instances(status).shown(painter));
     }
+    out += &who_left(left.unwrap_or_default(), painter);
     if !led.is_empty() {
         out += &format!("\n{}", leaders::table(led).shown(painter));
     }
@@ -83,7 +107,7 @@ fn page(status: &Status, led: &Leaders, all: bool, painter: Painter) -> String {
     out + &odd_keys(status, all)
 }
 
-fn paint(alarm: Alarm) -> Paint {
+pub(crate) fn paint(alarm: Alarm) -> Paint {
     match alarm {
         Alarm::None => Paint::Good,
         Alarm::Watch => Paint::Watch,
@@ -112,6 +136,23 @@ fn instances(status: &Status) -> Table {
         ]);
     }
     table
+}
+
+/// The last first.
+fn who_left(left: &[Left], painter: Painter) -> String {
+    if left.is_empty() {
+        return String::new();
+    }
+    let gone = |it: &Left| {
+        let how = if it.stopped { "stopped" } else { "died or was cut off" };
+        format!("{} {how} {} ago", printable(it.id.as_str()), brief(it.ago))
+    };
+    let mut words: Vec<String> = left.iter().take(LEFT_MAX).map(gone).collect();
+    if left.len() > LEFT_MAX {
+        words.push(format!("and {} more", left.len() - LEFT_MAX));
+    }
+    let paint = if left.iter().all(|it| it.stopped) { Paint::Plain } else { Paint::Watch };
+    painter.paint(paint, &format!("Left in the last hour: {}.", words.join(", "))) + "\n"
 }
 
 fn heartbeat(instance: &InstanceStatus) -> Cell {
@@ -167,6 +208,7 @@ fn endpoint(endpoint: &EndpointStatus, names: &BTreeMap<&InstanceId, String>) ->
         state => paint(state.alarm()),
     };
     let lease = endpoint.lease.as_ref();
+    let (result, colour_of_result) = last_result(endpoint);
     vec![
         Cell::new(&endpoint.name),
         Cell::painted(endpoint.state.word(), colour),
@@ -174,16 +216,16 @@ fn endpoint(endpoint: &EndpointStatus, names: &BTreeMap<&InstanceId, String>) ->
         named(endpoint.preferred.as_ref()),
         Cell::new(&endpoint.fence.map_or("-".into(), |it| it.to_string())),
         Cell::new(&lease.map_or("-".into(), |it| brief(it.left))),
-        last_result(endpoint),
+        Cell::painted(&result, colour_of_result),
     ]
 }
 
 /// Why there can be none, where there cannot.
-fn last_result(endpoint: &EndpointStatus) -> Cell {
+pub(crate) fn last_result(endpoint: &EndpointStatus) -> (String, Paint) {
     if let Some(error) = &endpoint.invalid {
-        return Cell::painted(&cut(&error.to_string()), Paint::Bad);
+        return (cut(&error.to_string()), Paint::Bad);
     }
-    let Some(result) = &endpoint.result else { return Cell::new("-") };
+    let Some(result) = &endpoint.result else { return ("-".into(), Paint::Plain) };
     let mut words = endpoint.age.map_or(String::new(), |it| format!("{} ago: ", brief(it)));
     words += if result.ok { "ok" } else { "failed" };
     if let Some(status) = result.status {
@@ -195,7 +237,7 @@ fn last_result(endpoint: &EndpointStatus) -> Cell {
     if let Some(error) = &result.error {
         words += &format!(", {error}");
     }
-    Cell::painted(&cut(&words), if result.ok { Paint::Plain } else { Paint::Bad })
+    (cut(&words), if result.ok { Paint::Plain } else { Paint::Bad })
 }
 
 fn cut(text: &str) -> String {
@@ -205,30 +247,10 @@ fn cut(text: &str) -> String {
     }
 }
 
-/// The host where that says which instance is meant, and its last digits too where it does not. The ids
-/// themselves are in the table of instances.
+/// The ids themselves are in the table of instances.
 fn short_names(status: &Status) -> BTreeMap<&InstanceId, String> {
     let owners = status.endpoints.iter().filter_map(|it| Some(&it.lease.as_ref()?.it));
-    let ids = status.instances.iter().map(|it| &it.id).chain(owners);
-    let mut by_host: BTreeMap<&str, Vec<&InstanceId>> = BTreeMap::new();
-    for id in ids {
-        let same = by_host.entry(id.host()).or_default();
-        if !same.contains(&id) {
-            same.push(id);
-        }
-    }
-    let mut names = BTreeMap::new();
-    for (host, ids) in &by_host {
-        for id in ids {
-            let digits = id.as_str().rsplit('-').next().filter(|_| *host != id.as_str());
-            let name = match digits {
-                Some(digits) if ids.len() > 1 => format!("{host}-{digits}"),
-                _ => (*host).into(),
-            };
-            names.insert(*id, name);
-        }
-    }
-    names
+    names::short(status.instances.iter().map(|it| &it.id).chain(owners))
 }
 
 fn odd_keys(status: &Status, all: bool) -> String {

@@ -22,6 +22,9 @@ pub(crate) enum Task {
     Drain(Drain),
     Plan { join: usize, leave: Vec<String>, json: bool },
     Explain { endpoint: EndpointId, json: bool },
+    Top { how: StatusHow, refresh: Duration },
+    Watch { endpoint: Option<EndpointId>, json: bool },
+    History { endpoint: Option<EndpointId>, limit: usize, json: bool },
     Lead(Wrap),
     Once { wrap: Wrap, at_least_for: Duration, skip_code: u8 },
     Leaders { json: bool },
@@ -81,6 +84,11 @@ pub(crate) struct Drain {
 /// Several times the light interval, at which endpoints that fail are polled.
 const STALE_AFTER: Duration = Duration::from_secs(120);
 
+/// How often `top` looks.
+const REFRESH: Duration = Duration::from_secs(1);
+/// How many events `history` lists: a screenful.
+const LIMIT: usize = 50;
+
 /// The task of `command`, and the settings it needs.
 pub(crate) fn of(
     command: &'static Spec,
@@ -89,7 +97,24 @@ pub(crate) fn of(
     env: Env<'_>,
 ) -> Result<(Config, Task), UsageError> {
     match command.name {
-        "status" => status(draft),
+        "status" => {
+            let (config, how) = status(draft)?;
+            Ok((config, Task::Status(how)))
+        }
+        "top" => {
+            let refresh = draft.refresh.unwrap_or(REFRESH);
+            let (config, how) = status(draft)?;
+            Ok((config, Task::Top { how, refresh }))
+        }
+        "watch" => {
+            let (endpoint, json) = (endpoint(typed)?, draft.json);
+            Ok((reader(draft)?, Task::Watch { endpoint, json }))
+        }
+        "history" => {
+            let (endpoint, json) = (endpoint(typed)?, draft.json);
+            let limit = draft.limit.unwrap_or(LIMIT);
+            Ok((reader(draft)?, Task::History { endpoint, limit, json }))
+        }
         "release" => release(draft, typed, env),
         "sessions" => {
             let verb = sessions(command, &draft, typed)?;
@@ -169,11 +194,17 @@ fn reader(draft: Draft) -> Result<Config, UsageError> {
     Ok(config.checked_store()?)
 }
 
-fn status(draft: Draft) -> Result<(Config, Task), UsageError> {
+/// The endpoint, where one is named.
+fn endpoint(typed: &Typed) -> Result<Option<EndpointId>, UsageError> {
+    let word = typed.words.first();
+    word.map(|it| EndpointId::parse(it).map_err(|why| UsageError::Id { why })).transpose()
+}
+
+fn status(draft: Draft) -> Result<(Config, StatusHow), UsageError> {
     let Draft { mut config, store_timeout, json, all, stale_after, .. } = draft;
     config.store_timeout = store_timeout.unwrap_or(config.store_timeout);
     let how = StatusHow { json, all, stale_after: stale_after.unwrap_or(STALE_AFTER) };
-    Ok((config.checked_reading()?, Task::Status(how)))
+    Ok((config.checked_reading()?, how))
 }
 
 fn release(draft: Draft, typed: &Typed, env: Env<'_>) -> Result<(Config, Task), UsageError> {

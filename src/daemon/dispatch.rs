@@ -100,6 +100,11 @@ impl Dispatch {
         self.schedule.set_pace(pace, self.table.now());
     }
 
+    /// Speaks through `reporter` instead of one of its own.
+    pub fn reporting(self, reporter: &Reporter) -> Self {
+        Self { reporter: reporter.clone(), ..self }
+    }
+
     /// The moment it is.
     pub fn now(&self) -> Moment {
         self.table.now()

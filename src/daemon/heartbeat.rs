@@ -41,6 +41,11 @@ impl Heartbeat {
         self.weight.store(weight.0, Ordering::Relaxed);
     }
 
+    /// Speaks through `reporter` instead of one of its own.
+    pub fn reporting(self, reporter: &Reporter) -> Self {
+        Self { reporter: reporter.clone(), ..self }
+    }
+
     /// Beats once; how long to wait for the next.
     pub fn step(&self) -> Duration {
         let beaten = self.beat();

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use crossbeam_channel::{Sender, bounded};
 
 use crate::clock::Clock;
-use crate::config::{Config, LogRenewals};
+use crate::config::Config;
 use crate::daemon::expiry::Expiry;
 use crate::daemon::heartbeat::Heartbeat;
+use crate::daemon::history::{Historian, History};
 use crate::daemon::progress::{Part, Progress};
 use crate::daemon::renewal::Renewal;
 use crate::daemon::report::Reporter;
@@ -32,6 +33,8 @@ pub struct Lines {
     pub dispatch: Arc<dyn Store>,
     /// For results.
     pub publish: Arc<dyn Store>,
+    /// For the history.
+    pub history: Arc<dyn Store>,
     /// For everything else.
     pub rest: Arc<dyn Store>,
 }
@@ -46,6 +49,7 @@ impl Lines {
             reconcile: Arc::new(store.line()),
             dispatch: Arc::new(store.line()),
             publish: Arc::new(store.line()),
+            history: Arc::new(store.line()),
             rest: Arc::new(store),
         })
     }
@@ -59,6 +63,7 @@ impl Lines {
             reconcile: line(),
             dispatch: line(),
             publish: line(),
+            history: line(),
             rest: line(),
         }
     }
@@ -85,6 +90,8 @@ pub struct Keeper {
     beat_now: Sender<()>,
     withdrawn: bool,
     keeping: Option<(StopSource, Vec<Thread>)>,
+    history: History,
+    remembering: Option<(StopSource, Thread)>,
 }
 
 /// Why nothing could be started.
@@ -136,8 +143,10 @@ impl Keeper {
     ) -> Result<Self, StartError> {
         let interval = config.heartbeat_interval;
         let line = Arc::clone(&lines.heartbeat);
-        let heartbeat =
-            Arc::new(Heartbeat::new(line, Arc::clone(table), Weight(config.weight), interval));
+        let (history, historian) = Historian::new(&lines.history, table);
+        let reporter = Reporter::new(table).remembering(&history);
+        let heartbeat = Heartbeat::new(line, Arc::clone(table), Weight(config.weight), interval);
+        let heartbeat = Arc::new(heartbeat.reporting(&reporter));
         wait_for_store(table, until, || {
             lines.rest.inspect(config.store_timeout)?;
             heartbeat.beat().map(drop)
@@ -152,7 +161,7 @@ impl Keeper {
         };
         // Whatever fails below, this is dropped: it withdraws the heartbeat that was the first.
         let mut keeper = Self {
-            reporter: Reporter::new(table),
+            reporter,
             table: Arc::clone(table),
             store: Arc::clone(&lines.rest),
             heartbeat,
@@ -160,9 +169,19 @@ impl Keeper {
             beat_now,
             withdrawn: false,
             keeping: None,
+            history,
+            remembering: None,
         };
+        let (source, until) = stop();
+        let remember = Thread::spawn("history", move || historian.run(&until))?;
+        keeper.remembering = Some((source, remember));
         keeper.beating = Some((beating, Thread::nudged_steps("heartbeat", when, nudges, beat)?));
-        keeper.keeping = Some(keep(table, &lines.renewal, config.log_renewals, progress)?);
+        keeper.keeping = Some(keep(
+            table,
+            &lines.renewal,
+            keeper.reporter().renewals(config.log_renewals),
+            progress,
+        )?);
         Ok(keeper)
     }
 
@@ -175,6 +194,16 @@ impl Keeper {
     pub fn set_weight(&self, weight: Weight) {
         self.heartbeat.set_weight(weight);
         let _ = self.beat_now.try_send(()); // one that waits already is enough
+    }
+
+    /// Speaks for this instance, and has remembered what becomes of its leases.
+    pub fn reporter(&self) -> Reporter {
+        self.reporter.clone()
+    }
+
+    /// Where to note what is not said.
+    pub fn history(&self) -> &History {
+        &self.history
     }
 
     /// R11: from now on nobody counts us. Leases are still renewed. What is given back must not be
@@ -203,6 +232,7 @@ impl Keeper {
         for batch in tenures.chunks(BATCH_MAX) {
             failure = self.release(batch, failure);
         }
+        drop(self.remembering.take()); // writes what is still queued
     }
 
     /// A store that did not answer is not waited for once more per batch.
@@ -211,10 +241,10 @@ impl Keeper {
         let word = Wake { freed, ..Wake::new(self.table.instance(), None) };
         let failure = failure
             .or_else(|| self.store.release(&self.table.question().ask, tenures, &[word]).err());
-        for Tenure { endpoint, .. } in tenures {
-            self.reporter.say(&Event::LeaseReleased { endpoint, reason: "shutdown", heir: None });
+        for tenure in tenures {
+            self.reporter.say(&Event::LeaseReleased { tenure, reason: "shutdown", heir: None });
             if let Some(error) = &failure {
-                self.reporter.say(&Event::LeaseFailed { endpoint, error });
+                self.reporter.say(&Event::LeaseFailed { endpoint: &tenure.endpoint, error });
             }
         }
         failure
@@ -231,12 +261,11 @@ impl Drop for Keeper {
 fn keep(
     table: &Arc<OwnershipTable>,
     line: &Arc<dyn Store>,
-    log_renewals: LogRenewals,
+    reporter: Reporter,
     progress: &Arc<Progress>,
 ) -> io::Result<(StopSource, Vec<Thread>)> {
     let (source, when) = stop();
     let mut keeping = (source, Vec::new());
-    let reporter = Reporter::new(table).renewals(log_renewals);
     let expiry = Expiry::new(Arc::clone(table), reporter.clone());
     let renewal = Renewal::new(Arc::clone(line), Arc::clone(table), reporter);
     let (moving, clock) = (Arc::clone(progress), Arc::clone(table));

@@ -10,18 +10,20 @@
 //! | `dispatch` | change, poll done, next due | table; Redis (verify) | its schedule | `PollJob` → pollers |
 //! | `poller-NN` | job | table (permit) | the endpoint | `Polled` → publish, `PollDone` → dispatch, `Nudge` → reconcile |
 //! | `publish` | result | table | Redis results (fenced) | `Nudge` → reconcile |
+//! | `history` | something became of a lease | its queue | Redis `poll:history` | |
 //! | `watchdog` | tick, under systemd | progress of the threads; table | the manager's socket | |
 //! | `main` | signals | | pollers, weight (`reload`) | pace → dispatch; at the end nothing: drops the stop sources |
 //!
 //! Every channel is bounded. `changes` blocks reconcile, which nothing safety depends on waits for;
 //! `jobs` is never full, because dispatch gives out no more than fit; `dones` fits every job given out;
-//! `samples` blocks pollers; `nudges` blocks watch, which must not miss anything, and drops what pollers say.
+//! `notes` drops what does not fit, and counts it; `samples` blocks pollers; `nudges` blocks watch, which must not miss anything, and drops what pollers say.
 
 pub mod account;
 pub mod crew;
 pub mod dispatch;
 pub mod expiry;
 pub mod heartbeat;
+pub mod history;
 pub mod keeper;
 mod look;
 pub mod poller;
@@ -123,7 +125,9 @@ impl Daemon {
         daemon.paces = paces;
         let (samples, sampled) = bounded(Outbox::CAPACITY);
         let line = Arc::clone(&lines.dispatch);
-        let dispatch = Dispatch::new(line, Arc::clone(&table), pace(config), jobs, config.workers);
+        let reporter = daemon.keeper.reporter();
+        let dispatch = Dispatch::new(line, Arc::clone(&table), pace(config), jobs, config.workers)
+            .reporting(&reporter);
         let (polling, when) = stop();
         let heard = Inbox { changes: changed, dones: done, paces: paced };
         daemon.dispatch = Some((polling, run_dispatch(dispatch, heard, &progress, when)?));
@@ -143,7 +147,7 @@ impl Daemon {
         )?);
         let line = Arc::clone(&lines.reconcile);
         let (tick, patience) = (config.reconcile_interval, config.drain_timeout);
-        let reconcile = Reconcile::new(line, table, changes, tick, patience);
+        let reconcile = Reconcile::new(line, table, changes, tick, patience).reporting(&reporter);
         movers.push(run_reconcile(reconcile, nudged, progress, when)?);
         Ok(daemon)
     }

@@ -1,6 +1,7 @@
 //! Says what happened to leases, once, in the words of CONTRACT.md.
 
 use crate::config::LogRenewals;
+use crate::daemon::history::History;
 use crate::event::Event;
 use crate::model::InstanceId;
 use crate::pipeline::ownership::{Applied, Loss, Lost, OwnershipTable};
@@ -27,13 +28,14 @@ pub struct Reporter {
     me: InstanceId,
     ttl: Duration,
     renewals: LogRenewals,
+    history: Option<History>,
 }
 
 impl Reporter {
     /// Speaks for the owner of `table`.
     pub fn new(table: &OwnershipTable) -> Self {
         let (me, ttl) = (table.instance().clone(), table.rhythm().lease.ttl);
-        Self { me, ttl, renewals: LogRenewals::Auto }
+        Self { me, ttl, renewals: LogRenewals::Auto, history: None }
     }
 
     /// Names each renewal, or sums them up.
@@ -41,8 +43,16 @@ impl Reporter {
         Self { renewals, ..self }
     }
 
+    /// What becomes of leases is remembered, too.
+    pub fn remembering(self, history: &History) -> Self {
+        Self { history: Some(history.clone()), ..self }
+    }
+
     /// Says it.
     pub fn say(&self, event: &Event<'_>) {
+        if let Some(history) = &self.history {
+            history.note(event);
+        }
         event.log(&self.me);
     }
 }
@@ -69,7 +79,7 @@ impl Hearer for Reporter {
                 Loss::Taken(owner) => ("taken", Some(owner)),
                 Loss::Gone => ("gone", None),
             };
-            self.say(&Event::LeaseLost { endpoint: &tenure.endpoint, reason, owner });
+            self.say(&Event::LeaseLost { tenure, reason, owner });
         }
     }
 

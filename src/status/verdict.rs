@@ -19,7 +19,7 @@ impl State {
         match self {
             Self::Unowned | Self::Abandoned | Self::Stale => Alarm::Act,
             Self::Failing | Self::Invalid => Alarm::Act,
-            Self::Moving | Self::New => Alarm::Watch,
+            Self::Uncertain | Self::Moving | Self::New => Alarm::Watch,
             Self::NoSession | Self::Paused | Self::Ok => Alarm::None,
         }
     }
@@ -78,7 +78,7 @@ impl Status {
         if parts.is_empty() {
             parts.push("all polled".into());
         }
-        parts.extend(self.counts(&[(State::Failing, "failing")]));
+        parts.extend(self.counts(&[(State::Failing, "failing"), (State::Uncertain, "uncertain")]));
         let homeless = self.count(State::Unowned) + self.count(State::Abandoned);
         match self.n_to_move() {
             0 if homeless > 0 => (),

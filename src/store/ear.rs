@@ -21,52 +21,22 @@ use crate::store::{Asked, Changes, Ear, Heard};
 /// A line that has been silent for this long is asked whether it still stands.
 const SILENCE_MAX: Duration = Duration::from_secs(5);
 
-pub(crate) struct RedisEar {
-    server: Arc<Server>,
+/// A line on which the server speaks by itself.
+pub(crate) struct Listening {
     wire: Wire,
-    me: InstanceId,
-    my_channel: Vec<u8>,
-    /// What the channels of keyspace events begin with.
-    keyspace: Vec<u8>,
-    hears_changes: bool,
     timeout: Duration,
     heard_at: Moment,
     pinged_at: Option<Moment>,
 }
 
-impl RedisEar {
-    pub(crate) fn open(server: Arc<Server>, me: &InstanceId, timeout: Duration) -> Asked<Self> {
-        let now = BootClock.now();
-        let failed = |error| server.error("listen on", &error);
-        let mut wire = Wire::connect(&server.info, now + timeout).map_err(failed)?;
-        let mine = server.keys.wake(Some(me));
-        let keyspace = format!("__keyspace@{}__:", server.info.redis_settings().db());
-        // Roles are few: whoever stands for one looks at it in time, and hears the words.
-        let of_roles = server.keys.leader_heartbeats().is_some();
-        let tracked = !of_roles && track(&server, &mut wire).map_err(failed)?;
-        let events = !of_roles && !tracked && has_keyspace_events(&mut wire).map_err(failed)?;
-        subscribe(&mut wire, "SUBSCRIBE", &[server.keys.wake(None), mine.clone()])
-            .map_err(failed)?;
-        if events {
-            let patterns = watched(&server).map(|it| format!("{keyspace}{}", glob_escaped(&it)));
-            let [sessions, nodes, drain] = patterns;
-            let patterns = [sessions + "*", nodes + "*", drain];
-            subscribe(&mut wire, "PSUBSCRIBE", &patterns).map_err(failed)?;
-        }
-        Ok(Self {
-            server,
-            wire,
-            me: me.clone(),
-            my_channel: mine.into_bytes(),
-            keyspace: keyspace.into_bytes(),
-            hears_changes: tracked || events,
-            timeout,
-            heard_at: now,
-            pinged_at: None,
-        })
+impl Listening {
+    /// From now on, on a wire that is subscribed. A broken line is noticed within the silence and `timeout`.
+    pub(crate) fn on(wire: Wire, timeout: Duration) -> Self {
+        Self { wire, timeout, heard_at: BootClock.now(), pinged_at: None }
     }
 
-    fn hear(&mut self, wait: Duration) -> RedisResult<Option<Heard>> {
+    /// The next word of the server; `None` when there was none in time.
+    pub(crate) fn next(&mut self, wait: Duration) -> RedisResult<Option<Value>> {
         let now = BootClock.now();
         match self.pinged_at {
             None if now.since(self.heard_at) >= SILENCE_MAX => {
@@ -84,11 +54,50 @@ impl RedisEar {
             Ok(value) => {
                 self.heard_at = BootClock.now();
                 self.pinged_at = None;
-                Ok(self.understand(value.extract_error()?))
+                value.extract_error().map(Some)
             }
             Err(error) if error.is_timeout() => Ok(None),
             Err(error) => Err(error),
         }
+    }
+}
+
+pub(crate) struct RedisEar {
+    server: Arc<Server>,
+    line: Listening,
+    me: InstanceId,
+    my_channel: Vec<u8>,
+    /// What the channels of keyspace events begin with.
+    keyspace: Vec<u8>,
+    hears_changes: bool,
+}
+
+impl RedisEar {
+    pub(crate) fn open(server: Arc<Server>, me: &InstanceId, timeout: Duration) -> Asked<Self> {
+        let failed = |error| server.error("listen on", &error);
+        let mut wire = Wire::connect(&server.info, BootClock.now() + timeout).map_err(failed)?;
+        let mine = server.keys.wake(Some(me));
+        let keyspace = format!("__keyspace@{}__:", server.info.redis_settings().db());
+        // Roles are few: whoever stands for one looks at it in time, and hears the words.
+        let of_roles = server.keys.leader_heartbeats().is_some();
+        let tracked = !of_roles && track(&server, &mut wire).map_err(failed)?;
+        let events = !of_roles && !tracked && has_keyspace_events(&mut wire).map_err(failed)?;
+        subscribe(&mut wire, "SUBSCRIBE", &[server.keys.wake(None), mine.clone()])
+            .map_err(failed)?;
+        if events {
+            let patterns = watched(&server).map(|it| format!("{keyspace}{}", glob_escaped(&it)));
+            let [sessions, nodes, drain] = patterns;
+            let patterns = [sessions + "*", nodes + "*", drain];
+            subscribe(&mut wire, "PSUBSCRIBE", &patterns).map_err(failed)?;
+        }
+        Ok(Self {
+            server,
+            line: Listening::on(wire, timeout),
+            me: me.clone(),
+            my_channel: mine.into_bytes(),
+            keyspace: keyspace.into_bytes(),
+            hears_changes: tracked || events,
+        })
     }
 
     fn understand(&self, value: Value) -> Option<Heard> {
@@ -142,7 +151,8 @@ impl RedisEar {
 
 impl Ear for RedisEar {
     fn next(&mut self, wait: Duration) -> Asked<Option<Heard>> {
-        self.hear(wait).map_err(|error| self.server.error("listen on", &error))
+        let heard = self.line.next(wait).map_err(|error| self.server.error("listen on", &error))?;
+        Ok(heard.and_then(|it| self.understand(it)))
     }
 
     fn hears_changes(&self) -> bool {
@@ -194,7 +204,7 @@ fn granted(answer: RedisResult<()>) -> RedisResult<bool> {
 }
 
 /// Each must be confirmed, or words said from now on could be missed without a sign.
-fn subscribe(wire: &mut Wire, verb: &str, channels: &[String]) -> RedisResult<()> {
+pub(crate) fn subscribe(wire: &mut Wire, verb: &str, channels: &[String]) -> RedisResult<()> {
     wire.send(redis::cmd(verb).arg(channels))?;
     let mut outstanding = channels.len();
     while outstanding > 0 {
@@ -209,7 +219,7 @@ fn subscribe(wire: &mut Wire, verb: &str, channels: &[String]) -> RedisResult<()
     Ok(())
 }
 
-fn bytes(value: &Value) -> Option<&[u8]> {
+pub(crate) fn bytes(value: &Value) -> Option<&[u8]> {
     match value {
         Value::BulkString(it) => Some(it),
         Value::SimpleString(it) => Some(it.as_bytes()),

@@ -91,7 +91,11 @@ impl Keys {
     }
 
     pub(crate) fn results_channel(&self, endpoint: &EndpointId) -> String {
-        format!("{}:results:{endpoint}", self.prefix)
+        format!("{}{endpoint}", self.results_prefix())
+    }
+
+    pub(crate) fn results_prefix(&self) -> String {
+        format!("{}:results:", self.prefix)
     }
 
     pub(crate) fn node(&self, instance: &InstanceId) -> String {
@@ -108,6 +112,10 @@ impl Keys {
 
     pub(crate) fn drain(&self) -> String {
         format!("{}:drain", self.prefix)
+    }
+
+    pub(crate) fn history(&self) -> String {
+        format!("{}:history", self.prefix)
     }
 
     pub(crate) fn wake(&self, to: Option<&InstanceId>) -> String {

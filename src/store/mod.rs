@@ -5,6 +5,8 @@
 //! means only that the store could not be asked, so nothing is known and the caller fails closed.
 
 mod ear;
+pub mod follow;
+pub mod history;
 pub mod keys;
 pub mod memory;
 mod message;
@@ -20,6 +22,7 @@ mod words;
 use std::fmt;
 use std::time::Duration;
 
+pub use crate::store::history::Note;
 pub use crate::store::words::{Changes, Ear, Heard, Wake};
 
 use crate::model::{EndpointId, Epoch, FenceToken, InstanceId, Sample, Tenure, Term, Weight};
@@ -354,6 +357,11 @@ pub trait Store: Send + Sync {
 
     /// Every role that was ever led.
     fn role_names(&self, timeout: Duration) -> Asked<Vec<EndpointId>>;
+
+    /// Appends to the history, for people. Nothing depends on it: a store may remember nothing.
+    fn remember(&self, _notes: &[Note], _timeout: Duration) -> Asked<()> {
+        Ok(())
+    }
 
     /// Opens an ear for words to `me` and to all, and for changes of keys if the server tells them.
     fn listen(&self, me: &InstanceId, timeout: Duration) -> Asked<Box<dyn Ear>>;

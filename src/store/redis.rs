@@ -18,7 +18,7 @@ use crate::store::message;
 use crate::store::reply::{self, Script};
 use crate::store::wire::Wire;
 use crate::store::{
-    ASK_LASTS, Acquire, Ask, Asked, Beat, Ear, Fault, Lasting, Page, Publication, Publish,
+    ASK_LASTS, Acquire, Ask, Asked, Beat, Ear, Fault, Lasting, Note, Page, Publication, Publish,
     RawSession, Release, Renew, RenewItem, Seat, Stamped, Store, StoreError, Verify, Wake,
 };
 
@@ -371,6 +371,10 @@ impl Store for RedisStore {
 
     fn role_names(&self, timeout: Duration) -> Asked<Vec<EndpointId>> {
         self.list_roles(timeout)
+    }
+
+    fn remember(&self, notes: &[Note], timeout: Duration) -> Asked<()> {
+        self.append_notes(notes, timeout)
     }
 
     fn listen(&self, me: &InstanceId, timeout: Duration) -> Asked<Box<dyn Ear>> {

@@ -23,6 +23,8 @@ mod daemon;
 mod distribution;
 /// Weights and `poll:drain`, changed while the fleet runs.
 mod drain;
+/// What was remembered, and what is happening: `leasehold history` and `watch`.
+mod history;
 /// Leader election, in memory.
 mod election;
 /// The same as a library: real threads, a real Redis.
@@ -71,6 +73,8 @@ mod status;
 mod store_contract;
 /// How long an endpoint is without a poll when its owner dies or its heir hangs.
 mod takeover;
+/// `leasehold top` in a terminal of its own.
+mod top;
 /// Commands that end before their lease can move.
 mod warden;
 /// What the tests above are written with.

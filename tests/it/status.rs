@@ -425,3 +425,45 @@ fn prefixes_are_followed() {
     assert_eq!(page, "No sessions are stored, and no instance is running.\n");
     assert_eq!(redis.cli(&["DBSIZE"]), "4", "nothing is written");
 }
+
+/// "who left recently": by a stop, and by a kill.
+#[test]
+fn who_left_lately_is_told_and_how() {
+    let scene = Scene::new(9);
+    let mut fleet = scene.fleet(3);
+    let ids: Vec<String> = fleet.iter().map(Instance::id).collect();
+    assert_eq!(document(&scene.redis)["left"], json!([]));
+    assert!(!shown(&scene.redis, &[]).contains("Left in the last hour"));
+    assert!(fleet[1].term().success());
+    fleet[2].kill9();
+    let wanted = "1 instance has 9 endpoints to itself: all polled, balanced.";
+    let page = wait_for_verdict(&scene.redis, wanted);
+    let line = page.lines().find(|it| it.starts_with("Left in the last hour: "));
+    let line = line.unwrap_or_else(|| panic!("{page}"));
+    assert!(line.contains(&format!("{} stopped ", ids[1])), "{page}");
+    assert!(line.contains(&format!("{} died or was cut off ", ids[2])), "{page}");
+    assert!(!line.contains(&ids[0]), "{page}");
+    let told = document(&scene.redis);
+    let how = |id: &str| entry(&told, "left", id)["how"].clone();
+    assert_eq!((how(&ids[1]), how(&ids[2])), (json!("stopped"), json!("died")));
+    assert_eq!(told["healthy"], true, "it is past");
+}
+
+#[test]
+fn a_renewal_that_is_overdue_is_told() {
+    let redis = traces(2);
+    alive(&redis, "vm1-1-aaaaaaaa", "1");
+    redis.cli(&["HSET", "poll:epoch", "epoch", "1", "since_ms", "1", "lease_ttl_ms", "60000"]);
+    redis.cli(&["HSET", "poll:epoch", "margin_ms", "1900"]);
+    for endpoint in ["e1", "e2"] {
+        owns(&redis, "vm1-1-aaaaaaaa", endpoint);
+        polled(&redis, endpoint, 1);
+    }
+    redis.cli(&["PEXPIRE", "poll:lease:e2", "14000"]);
+    let page = shown(&redis, &[]);
+    let wanted = "1 instance has 2 endpoints to itself: all polled, 1 uncertain, balanced.";
+    assert_eq!(verdict(&page), wanted);
+    assert_eq!((row(&page, "e1")[1], row(&page, "e2")[1]), ("ok", "uncertain"));
+    let told = document(&redis);
+    assert_eq!(json!([told["counts"]["uncertain"], told["healthy"]]), json!([1, false]));
+}

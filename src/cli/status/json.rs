@@ -5,13 +5,14 @@
 use std::time::Duration;
 
 use leasehold::model::InstanceId;
+use leasehold::status::left::Left;
 use leasehold::status::{Alarm, EndpointStatus, InstanceStatus, State, Status};
 use serde_json::{Map, Value, json};
 
 use crate::cli::leaders::{self, Leaders};
 
 /// Everything, as one JSON document.
-pub(crate) fn document(status: &Status, led: &Leaders) -> String {
+pub(crate) fn document(status: &Status, led: &Leaders, left: Option<&[Left]>) -> String {
     let counts = State::ALL.iter().map(|it| (camel(it.word()), json!(status.count(*it))));
     let mut counts: Map<String, Value> = counts.collect();
     counts.insert("instances".into(), json!(status.n_live()));
@@ -20,7 +21,9 @@ pub(crate) fn document(status: &Status, led: &Leaders) -> String {
     counts.insert("toMove".into(), json!(status.n_to_move()));
     let unowned = status.endpoints.iter().filter(|it| it.state == State::Unowned);
     let odd = status.odd_keys.iter().map(|(key, why)| json!({"key": key, "why": why}));
+    let left = left.map(|it| it.iter().map(left_document).collect::<Vec<_>>());
     let document = json!({
+        "left": left,
         "verdict": status.verdict(),
         "healthy": status.alarm() == Alarm::None,
         "serverTimeMs": status.server_ms,
@@ -77,6 +80,11 @@ fn endpoint_document(endpoint: &EndpointStatus) -> Value {
     })
 }
 
+fn left_document(it: &Left) -> Value {
+    let how = if it.stopped { "stopped" } else { "died" };
+    json!({"id": it.id.as_str(), "how": how, "agoMs": millis(it.ago)})
+}
+
 /// `noSession` for `no session`.
 fn camel(words: &str) -> String {
     words.replace(" s", "S")
@@ -88,7 +96,7 @@ fn millis(time: Duration) -> Option<u64> {
 }
 
 /// JSON lets some through that mean something to a terminal. They occur only inside strings.
-fn without_controls(document: &str) -> String {
+pub(crate) fn without_controls(document: &str) -> String {
     let mut out = String::with_capacity(document.len());
     for c in document.chars() {
         match c {

@@ -110,6 +110,11 @@ impl Reconcile {
         }
     }
 
+    /// Speaks through `reporter` instead of one of its own.
+    pub fn reporting(self, reporter: &Reporter) -> Self {
+        Self { reporter: reporter.clone(), ..self }
+    }
+
     /// Does what can be done now; how long to wait for the next step.
     pub fn step(&mut self, nudges: &[Nudge]) -> Duration {
         nudges.iter().for_each(|it| self.take_in(it));

@@ -8,7 +8,7 @@ use fnv::FnvHashMap;
 use crate::clock::Moment;
 use crate::daemon::reconcile::Reconcile;
 use crate::event::Event;
-use crate::model::{EndpointId, InstanceId, Tenure, Weight};
+use crate::model::{EndpointId, InstanceId, Weight};
 use crate::store::{BATCH_MAX, Wake};
 
 /// What is not given is asked for again after this.
@@ -237,7 +237,8 @@ impl Reconcile {
         for batch in tenures.chunks(BATCH_MAX) {
             let mut by_heir: FnvHashMap<Option<InstanceId>, Wake> = FnvHashMap::default();
             let mut reasons = Vec::new();
-            for Tenure { endpoint, .. } in batch {
+            for tenure in batch {
+                let endpoint = &tenure.endpoint;
                 let (leaving, heir) =
                     self.leaving.remove(endpoint).unwrap_or((Leaving::Rebalance, None));
                 self.looker.gave(endpoint, heir.as_ref());
@@ -245,17 +246,17 @@ impl Reconcile {
                 let word = by_heir.entry(heir.clone()).or_insert_with(word);
                 let list = if leaving.is_move() { &mut word.freed } else { &mut word.dropped };
                 list.push(endpoint.clone());
-                reasons.push((endpoint, leaving, heir));
+                reasons.push((tenure, leaving, heir));
             }
             let wakes: Vec<Wake> = by_heir.into_values().collect();
             // A store that did not answer is not waited for once more per batch.
             failure = failure
                 .or_else(|| self.store.release(&self.table.question().ask, batch, &wakes).err());
-            for (endpoint, leaving, heir) in reasons {
+            for (tenure, leaving, heir) in reasons {
                 let (reason, heir) = (leaving.word(), heir.as_ref());
-                self.reporter.say(&Event::LeaseReleased { endpoint, reason, heir });
+                self.reporter.say(&Event::LeaseReleased { tenure, reason, heir });
                 if let Some(error) = &failure {
-                    self.reporter.say(&Event::LeaseFailed { endpoint, error });
+                    self.reporter.say(&Event::LeaseFailed { endpoint: &tenure.endpoint, error });
                 }
             }
         }

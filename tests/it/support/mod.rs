@@ -13,3 +13,4 @@ pub mod results;
 pub mod takeovers;
 pub mod target;
 pub mod temp_dir;
+pub mod terminal;

@@ -1,0 +1,136 @@
+//! `leasehold history`: who held what, when, and why did it move?
+
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+
+use leasehold::config::Config;
+use leasehold::model::{EndpointId, FenceToken, InstanceId};
+use leasehold::store::Asked;
+use leasehold::store::history::Entry;
+use leasehold::store::redis::RedisStore;
+use serde_json::{Value, json};
+
+use crate::cli::status::without_controls;
+use crate::cli::table::{Cell, Paint, Painter, Side, Table, printable};
+use crate::cli::{FAILED, fail, names, say, utc};
+
+/// So many entries are read at a time.
+const PAGE: usize = 1_000;
+
+/// Lists the last events, the newest last.
+pub(crate) fn history(
+    config: &Config,
+    endpoint: Option<&EndpointId>,
+    limit: usize,
+    as_json: bool,
+) -> ExitCode {
+    match RedisStore::of_polls(config).and_then(|it| last(&it, config, endpoint, limit)) {
+        Err(error) => fail(FAILED, &printable(&error.to_string())),
+        Ok(found) if as_json => {
+            let entries: Vec<Value> = found.iter().map(document).collect();
+            say(&without_controls(&format!("{:#}\n", json!({ "entries": entries }))))
+        }
+        Ok(found) if found.is_empty() => say(&match endpoint {
+            Some(endpoint) => format!("Nothing is remembered of {endpoint}.\n"),
+            None => "Nothing is remembered yet.\n".into(),
+        }),
+        Ok(found) => say(&table(&found).shown(Painter::for_stdout())),
+    }
+}
+
+/// Back page by page, until there are enough.
+fn last(
+    store: &RedisStore,
+    config: &Config,
+    endpoint: Option<&EndpointId>,
+    limit: usize,
+) -> Asked<Vec<Entry>> {
+    let mut found: Vec<Entry> = Vec::new();
+    let mut before: Option<String> = None;
+    while found.len() < limit {
+        let count = if endpoint.is_some() { PAGE } else { PAGE.min(limit - found.len()) };
+        let page = store.history(before.as_deref(), count, config.store_timeout)?;
+        before = page.last().map(|it| it.id.clone());
+        let is_last = page.len() < count;
+        found.extend(page.into_iter().filter(|it| is_of(it, endpoint)));
+        if is_last {
+            break;
+        }
+    }
+    found.truncate(limit);
+    // One that was written late happened before others.
+    found.sort_by_key(|it| it.at_ms);
+    Ok(found)
+}
+
+/// Whether it is about this endpoint, where one is asked for.
+pub(crate) fn is_of(entry: &Entry, endpoint: Option<&EndpointId>) -> bool {
+    endpoint.is_none_or(|it| entry.endpoint == it.as_str())
+}
+
+fn table(entries: &[Entry]) -> Table {
+    let mut table = Table::new(&[
+        ("TIME", Side::Left),
+        ("ENDPOINT", Side::Left),
+        ("EVENT", Side::Left),
+        ("WHO", Side::Left),
+        ("FENCE", Side::Right),
+        ("WHY", Side::Left),
+    ]);
+    let ids: Vec<InstanceId> = entries.iter().flat_map(instances).collect();
+    let names = names::short(ids.iter());
+    for it in entries {
+        table.row(vec![
+            Cell::new(&utc::date_and_time(it.at_ms)),
+            Cell::new(&it.endpoint),
+            Cell::painted(&it.event, paint(it)),
+            Cell::new(&name(&it.instance, &names)),
+            Cell::new(&it.fence.map_or("-".into(), |it| it.to_string())),
+            Cell::new(&why(it, &names)),
+        ]);
+    }
+    table
+}
+
+/// What is ours by plan is nothing to look at.
+pub(crate) fn paint(entry: &Entry) -> Paint {
+    match entry.event.as_str() {
+        "lost" => Paint::Bad,
+        "reclaimed" => Paint::Watch,
+        _ => Paint::Plain,
+    }
+}
+
+/// Everybody an entry speaks of.
+pub(crate) fn instances(entry: &Entry) -> Vec<InstanceId> {
+    let others = [&entry.owner, &entry.heir].into_iter().flatten();
+    [&entry.instance].into_iter().chain(others).map(|it| InstanceId::new(it)).collect()
+}
+
+/// As short as it is clear.
+pub(crate) fn name(id: &str, names: &BTreeMap<&InstanceId, String>) -> String {
+    names.get(&InstanceId::new(id)).cloned().unwrap_or_else(|| id.into())
+}
+
+/// The reason, and who else is concerned.
+pub(crate) fn why(entry: &Entry, names: &BTreeMap<&InstanceId, String>) -> String {
+    let mut words: Vec<String> = entry.reason.iter().cloned().collect();
+    words.extend(entry.owner.as_ref().map(|it| format!("by {}", name(it, names))));
+    words.extend(entry.heir.as_ref().map(|it| format!("for {}", name(it, names))));
+    words.join(" ")
+}
+
+/// An entry for programs.
+pub(crate) fn document(entry: &Entry) -> Value {
+    json!({
+        "id": entry.id,
+        "atMs": entry.at_ms,
+        "endpoint": entry.endpoint,
+        "event": entry.event,
+        "instance": entry.instance,
+        "fence": entry.fence.map(|FenceToken(it)| it),
+        "reason": entry.reason,
+        "owner": entry.owner,
+        "heir": entry.heir,
+    })
+}
