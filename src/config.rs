@@ -212,12 +212,6 @@ impl Config {
                 way_out: "set it to 0",
             });
         }
-        if self.metrics_file.is_some() {
-            return Err(ConfigError::Unsupported {
-                flag: "--metrics-file",
-                way_out: "leave it out",
-            });
-        }
         Ok(())
     }
 
@@ -487,8 +481,6 @@ mod tests {
     fn what_this_build_cannot_do_yet_is_refused_and_not_ignored() {
         let error = refused(|it| it.min_replicas = 1);
         assert!(error.starts_with("--min-replicas is not supported yet by this build"), "{error}");
-        let error = refused(|it| it.metrics_file = Some("m.prom".into()));
-        assert!(error.starts_with("--metrics-file is not supported yet by this build"), "{error}");
         for url in ["rediss://u:hunter2@h", "redis+sentinel://h:1/m", "redis+cluster://h:1"] {
             let error = refused(|it| it.redis = RedisUrl::parse(url).unwrap());
             assert!(error.contains("this build does not speak yet"), "{error}");

@@ -45,6 +45,8 @@ pub enum Event<'a> {
     PlacementStuck { reason: &'a str },
     HeartbeatFailed { error: &'a dyn fmt::Display },
     HeartbeatResumed,
+    MetricsFailed { error: &'a dyn fmt::Display },
+    MetricsResumed,
     ManagerUnreachable { error: &'a dyn fmt::Display },
     LeaderCandidate { role: &'a Role },
     LeaderElected { role: &'a Role, term: FenceToken },
@@ -91,6 +93,8 @@ impl Event<'_> {
             Self::PlacementStuck { .. } => "placement.stuck",
             Self::HeartbeatFailed { .. } => "heartbeat.failed",
             Self::HeartbeatResumed => "heartbeat.resumed",
+            Self::MetricsFailed { .. } => "metrics.failed",
+            Self::MetricsResumed => "metrics.resumed",
             Self::ManagerUnreachable { .. } => "manager.unreachable",
             Self::LeaderCandidate { .. } => "leader.candidate",
             Self::LeaderElected { .. } => "leader.elected",
@@ -121,6 +125,7 @@ impl Event<'_> {
             | Self::SessionInvalid { .. }
             | Self::PlacementStuck { .. }
             | Self::HeartbeatFailed { .. }
+            | Self::MetricsFailed { .. }
             | Self::ManagerUnreachable { .. }
             | Self::LeaderUncertain { .. }
             | Self::LeaderLost { .. } => Level::Warn,
@@ -217,8 +222,9 @@ impl fmt::Display for Event<'_> {
             }
             Self::StoreUnreachable { error }
             | Self::HeartbeatFailed { error }
+            | Self::MetricsFailed { error }
             | Self::ManagerUnreachable { error } => line.put("error", error)?.end(),
-            Self::HeartbeatResumed => (),
+            Self::HeartbeatResumed | Self::MetricsResumed => (),
             Self::StoreReachable { away } => line.put("away_ms", &away.as_millis())?.end(),
             Self::StoreClock { ahead } => line.put("ahead_ms", &ahead.as_millis())?.end(),
             Self::PollOk { .. } | Self::PollFailed { .. } | Self::PollUnpublished { .. } => {

@@ -15,6 +15,7 @@ pub mod model;
 pub mod clock;
 pub mod config;
 pub mod event;
+pub mod metrics;
 pub mod store;
 pub mod pipeline;
 pub mod status;

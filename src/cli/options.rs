@@ -534,8 +534,9 @@ pub(crate) static OPTIONS: &[Opt] = &[
         name: "metrics-file",
         value: Some("PATH"),
         default: "",
-        help: "Metrics in the Prometheus text format. Not in this build yet.",
-        commands: RUN,
+        help: "Write metrics there every five seconds, in the Prometheus text format, for \
+               node_exporter's textfile collector: the name has to end in .prom. Removed at a stop.",
+        commands: LEAD,
         set: |draft, value| path(value).map(|it| draft.config.metrics_file = Some(it)),
     },
     Opt {

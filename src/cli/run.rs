@@ -53,6 +53,9 @@ fn instance(config: &Config, targets: Targets) -> Result<(), String> {
             // Each part moves at least this often when all is well.
             let patience = 2 * (config.heartbeat_interval + config.store_timeout);
             let elections = stand(config, &me, &signalled)?;
+            for it in &elections {
+                daemon.exposition().add_role(it.role().clone(), it.term_teller());
+            }
             let progress = Arc::clone(daemon.progress());
             let watchdog = systemd::watch(Arc::clone(&manager), progress, patience, when)
                 .map_err(|error| format!("cannot start a thread: {error}"))?;

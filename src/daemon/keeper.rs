@@ -17,7 +17,7 @@ use crate::event::Event;
 use crate::model::{InstanceId, Role, Tenure, Term, Weight};
 use crate::pipeline::ownership::{OwnershipTable, Rhythm};
 use crate::store::redis::RedisStore;
-use crate::store::{BATCH_MAX, Fault, Store, StoreError, Wake};
+use crate::store::{BATCH_MAX, Failures, Fault, Store, StoreError, Wake};
 
 /// A way to the store for each who must not wait behind another.
 #[derive(Clone)]
@@ -34,6 +34,8 @@ pub struct Lines {
     pub publish: Arc<dyn Store>,
     /// For everything else.
     pub rest: Arc<dyn Store>,
+    /// How often asking failed, on all of them.
+    pub failures: Arc<Failures>,
 }
 
 impl Lines {
@@ -46,6 +48,7 @@ impl Lines {
             reconcile: Arc::new(store.line()),
             dispatch: Arc::new(store.line()),
             publish: Arc::new(store.line()),
+            failures: Arc::clone(store.failures()),
             rest: Arc::new(store),
         })
     }
@@ -60,6 +63,7 @@ impl Lines {
             dispatch: line(),
             publish: line(),
             rest: line(),
+            failures: Arc::default(),
         }
     }
 }

@@ -11,6 +11,7 @@
 //! | `poller-NN` | job | table (permit) | the endpoint | `Polled` → publish, `PollDone` → dispatch, `Nudge` → reconcile |
 //! | `publish` | result | table | Redis results (fenced) | `Nudge` → reconcile |
 //! | `watchdog` | tick, under systemd | progress of the threads | the manager's socket | |
+//! | `metrics` | tick | what was counted; table | the metrics file | |
 //! | `main` | signals | | | nothing: drops the stop sources |
 //!
 //! Every channel is bounded. `changes` blocks reconcile, which nothing safety depends on waits for;
@@ -19,9 +20,11 @@
 
 pub mod dispatch;
 pub mod expiry;
+pub mod exposition;
 pub mod heartbeat;
 pub mod keeper;
 mod look;
+pub mod metrics_file;
 pub mod poller;
 pub mod progress;
 pub mod publisher;
@@ -42,7 +45,9 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, after, bounded, sele
 use crate::clock::{BootClock, Clock};
 use crate::config::Config;
 use crate::daemon::dispatch::{Dispatch, LeaseChange, PollDone, PollJob};
+use crate::daemon::exposition::Exposition;
 use crate::daemon::keeper::{Keeper, Lines, StartError};
+use crate::daemon::metrics_file::MetricsFile;
 use crate::daemon::poller::PollerThread;
 use crate::daemon::progress::{Part, Progress};
 use crate::daemon::publisher::Publisher;
@@ -73,6 +78,9 @@ pub struct Daemon {
     pollers_gone: Receiver<()>,
     publish: Option<Thread>,
     progress: Arc<Progress>,
+    exposition: Arc<Exposition>,
+    // Last: what ends is shown to the end.
+    _metrics: Option<MetricsFile>,
 }
 
 impl Daemon {
@@ -98,6 +106,11 @@ impl Daemon {
     ) -> Result<Self, StartError> {
         let table = keeper::table(config, me, clock);
         let progress = Arc::new(Progress::default());
+        let exposition =
+            Exposition::of_instance(&table, &progress, &lines.failures, config.workers);
+        let exposition = Arc::new(exposition);
+        // Before the store is waited for: that it is away is worth showing.
+        let metrics = MetricsFile::of(config, table.instance(), &exposition)?;
         let keeper = Keeper::start(config, &table, lines, &progress, Some(until))?;
         // Whatever fails below, what runs already is stopped in the right order: the locals that hold
         // ends of channels go first, then this.
@@ -111,6 +124,8 @@ impl Daemon {
             pollers_gone: bounded(0).1,
             publish: None,
             progress: Arc::clone(&progress),
+            exposition,
+            _metrics: metrics,
         };
         let (nudges, nudged) = bounded(NUDGES_MAX);
         let (changes, changed) = bounded(CHANGES_MAX);
@@ -154,6 +169,11 @@ impl Daemon {
     /// How its threads are.
     pub fn progress(&self) -> &Arc<Progress> {
         &self.progress
+    }
+
+    /// What it has to show in numbers.
+    pub fn exposition(&self) -> &Arc<Exposition> {
+        &self.exposition
     }
 
     /// Stops it. Dropping does the same.

@@ -41,6 +41,14 @@ impl Progress {
         self.ready.load(Ordering::Relaxed)
     }
 
+    /// For how long each part has not moved, by the name of its thread; zero before it has begun.
+    pub fn still(&self, now: Moment) -> impl Iterator<Item = (&'static str, Duration)> {
+        let names = ["heartbeat", "renewal", "reconcile", "dispatch"]; // in the order of Part
+        let at = self.moved_at.iter().map(|it| Moment::from_nanos(it.load(Ordering::Relaxed)));
+        let still = move |at| if at == Moment::NEVER { Duration::ZERO } else { now.since(at) };
+        names.into_iter().zip(at.map(still))
+    }
+
     /// Whether every part has moved within `patience`.
     pub fn moves(&self, now: Moment, patience: Duration) -> bool {
         self.moved_at

@@ -2,8 +2,10 @@
 
 use crate::config::LogRenewals;
 use crate::event::Event;
+use crate::metrics::Metrics;
 use crate::model::InstanceId;
 use crate::pipeline::ownership::{Applied, Loss, Lost, OwnershipTable};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Above this many held leases, `auto` sums a round up instead of naming each.
@@ -27,13 +29,15 @@ pub struct Reporter {
     me: InstanceId,
     ttl: Duration,
     renewals: LogRenewals,
+    metrics: Arc<Metrics>,
 }
 
 impl Reporter {
     /// Speaks for the owner of `table`.
     pub fn new(table: &OwnershipTable) -> Self {
         let (me, ttl) = (table.instance().clone(), table.rhythm().lease.ttl);
-        Self { me, ttl, renewals: LogRenewals::Auto }
+        let metrics = Arc::clone(table.metrics());
+        Self { me, ttl, renewals: LogRenewals::Auto, metrics }
     }
 
     /// Names each renewal, or sums them up.
@@ -41,8 +45,9 @@ impl Reporter {
         Self { renewals, ..self }
     }
 
-    /// Says it.
+    /// Says it, and counts it.
     pub fn say(&self, event: &Event<'_>) {
+        self.metrics.count(event);
         event.log(&self.me);
     }
 }

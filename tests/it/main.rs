@@ -41,6 +41,8 @@ mod hostile;
 mod library;
 /// Looking is cheap and nothing is overlooked, in memory.
 mod looking;
+/// `--metrics-file`, and what is to be made of it.
+mod metrics;
 /// How long an endpoint is without a poll when it changes hands, as distributions.
 mod moves;
 /// Roles from the command line: once, leaders, run --lead, real processes.

@@ -1,0 +1,174 @@
+//! `--metrics-file`: what it says is true, and it costs nobody anything.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use crate::support::process::{BINARY, Instance, SOON, Scene, TempDir, eventually};
+use crate::support::prometheus::Document;
+
+/// As a setting of its own.
+struct Metrics(PathBuf);
+
+impl Metrics {
+    fn new(dir: &TempDir, name: &str) -> Self {
+        Self(dir.path().join(name))
+    }
+
+    fn arg(&self) -> String {
+        format!("--metrics-file={}", self.0.display())
+    }
+
+    /// What it says now; every version of it must be well formed.
+    fn read(&self) -> Option<Document> {
+        let text = fs::read_to_string(&self.0).ok()?;
+        Some(Document::parse(&text).unwrap_or_else(|why| panic!("{why}\n{text}")))
+    }
+
+    /// Waits until it says so.
+    #[track_caller]
+    fn wait(&self, what: &str, wanted: impl Fn(&Document) -> bool) -> Document {
+        let mut last = None;
+        eventually(
+            SOON,
+            what,
+            || format!("{:#?}", self.read()),
+            || {
+                last = self.read();
+                last.as_ref().is_some_and(&wanted)
+            },
+        );
+        last.unwrap()
+    }
+}
+
+fn names_in(dir: &Path) -> Vec<String> {
+    let names = fs::read_dir(dir).unwrap().map(|it| it.unwrap().file_name().into_string().unwrap());
+    names.collect()
+}
+
+#[test]
+fn the_numbers_are_what_happened() {
+    let dir = TempDir::new();
+    let (mine, others) = (Metrics::new(&dir, "a.prom"), Metrics::new(&dir, "b.prom"));
+    let mut scene = Scene::new(4);
+    let mut first = scene.first(&[&mine.arg()]);
+    let now = mine.wait("everything owned and polled", |it| {
+        it.get("leasehold_leases_owned") == 4.0
+            && it.get("leasehold_polls_total{result=\"ok\"}") > 8.0
+    });
+    assert_eq!(now.get("leasehold_leases_acquired_total{reason=\"preferred\"}"), 4.0);
+    assert_eq!(now.get("leasehold_endpoints"), 4.0);
+    assert_eq!(now.get("leasehold_instances"), 1.0);
+    assert_eq!(now.get("leasehold_ready"), 1.0);
+    assert_eq!(now.get("leasehold_store_up"), 1.0);
+    assert_eq!(now.get("leasehold_heartbeat_valid"), 1.0);
+    assert_eq!(now.get("leasehold_workers"), 4.0);
+    assert_eq!(now.get("leasehold_hold_off_seconds"), 0.0);
+    let version = format!("leasehold_build_info{{version=\"{}\"}}", env!("CARGO_PKG_VERSION"));
+    assert_eq!(now.get(&version), 1.0);
+    let polls = now.get("leasehold_polls_total{result=\"ok\"}");
+    assert_eq!(now.get("leasehold_poll_duration_seconds_count"), polls);
+    assert!(now.get("leasehold_poll_lag_seconds_count") >= polls);
+    assert!(now.get("leasehold_renewal_duration_seconds_count") >= 1.0);
+    assert!(now.get("leasehold_leases_renewed_total") >= 4.0);
+    // heartbeat, renewal, expiry, watch, reconcile, dispatch, publish, four pollers, watchdog, metrics
+    assert_eq!(now.get("leasehold_threads"), 13.0);
+    assert!(now.get("leasehold_thread_still_seconds{thread=\"renewal\"}") < 3.0);
+    let mode = fs::metadata(&mine.0).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o644);
+
+    let mut second = scene.join(&[&others.arg()]);
+    scene.wait_for_balance(&[&first, &second], SOON);
+    others.wait("its share", |it| it.get("leasehold_leases_owned") == 2.0);
+    let now = mine.wait("the other", |it| {
+        it.get("leasehold_instances") == 2.0 && it.get("leasehold_leases_owned") == 2.0
+    });
+    assert_eq!(now.get("leasehold_instances_joined_total"), 1.0);
+    assert_eq!(now.get("leasehold_leases_released_total{reason=\"rebalance\"}"), 2.0);
+    second.kill9();
+    let now = mine.wait("what the dead one had", |it| it.get("leasehold_leases_owned") == 4.0);
+    assert_eq!(now.get("leasehold_leases_acquired_total{reason=\"takeover\"}"), 2.0);
+    assert_eq!(now.get("leasehold_instances_left_total"), 1.0);
+
+    scene.redis.kill();
+    let now = mine.wait("the outage", |it| {
+        it.get("leasehold_store_up") == 0.0
+            && it.get("leasehold_leases_lost_total{reason=\"expired\"}") == 4.0
+    });
+    assert!(now.get("leasehold_leases_doubted_total") >= 4.0);
+    assert!(now.get("leasehold_store_errors_total{fault=\"unreachable\"}") > 4.0);
+    assert_eq!(now.get("leasehold_store_outages_total"), 1.0);
+    assert_eq!(now.get("leasehold_heartbeat_valid"), 0.0);
+    scene.redis.restart_empty();
+    scene.put_sessions();
+    let now = mine.wait("the end of it", |it| it.get("leasehold_leases_owned") == 4.0);
+    assert_eq!(now.get("leasehold_store_epoch_changes_total"), 1.0);
+    assert_eq!(now.get("leasehold_store_hold_offs_total"), 1.0);
+    assert_eq!(now.get("leasehold_store_up"), 1.0);
+
+    assert!(first.term().success());
+    assert_eq!(names_in(dir.path()), ["b.prom"], "a stop leaves nothing; a kill cannot help it");
+}
+
+/// A disk is no reason not to poll.
+#[test]
+fn a_file_that_cannot_be_written_costs_one_line_and_nothing_else() {
+    let dir = TempDir::new();
+    let missing = dir.path().join("not-yet");
+    let metrics = Metrics(missing.join("m.prom"));
+    let scene = Scene::new(1);
+    let mut one = scene.first(&[&metrics.arg()]);
+    let line = one.wait_for("event=metrics.failed");
+    assert!(line.contains("cannot write") && line.contains("No such file"), "{line}");
+    scene.target.wait_for_polls(&scene.endpoints, std::time::Instant::now(), SOON);
+    fs::create_dir(&missing).unwrap();
+    one.wait_for("event=metrics.resumed");
+    metrics.wait("what is owned", |it| it.get("leasehold_leases_owned") == 1.0);
+    assert_eq!(one.lines(&["event=metrics.failed"]).len(), 1);
+    // Somebody else's mistake: a directory where the file should be.
+    fs::remove_file(&metrics.0).unwrap();
+    fs::create_dir(&metrics.0).unwrap();
+    eventually(SOON, "another reason", String::new, || {
+        one.lines(&["event=metrics.failed"]).len() == 2
+    });
+    assert_eq!(names_in(&missing), ["m.prom"], "nothing half written stays");
+    assert!(one.term().success());
+}
+
+#[test]
+fn it_is_there_while_redis_is_awaited_and_gone_when_the_start_is_given_up() {
+    let dir = TempDir::new();
+    let metrics = Metrics::new(&dir, "m.prom");
+    let mut one = Instance::start_at("redis://127.0.0.1:1", &[&metrics.arg()]);
+    let now = metrics.wait("an outage", |it| it.get("leasehold_store_up") == 0.0);
+    assert_eq!(now.get("leasehold_ready"), 0.0);
+    assert!(now.get("leasehold_store_errors_total{fault=\"unreachable\"}") >= 1.0);
+    assert!(one.term().success());
+    assert!(!metrics.0.exists());
+}
+
+#[test]
+fn a_leader_tells_its_roles() {
+    let dir = TempDir::new();
+    let (led, polling) = (Metrics::new(&dir, "lead.prom"), Metrics::new(&dir, "run.prom"));
+    let scene = Scene::new(1);
+    let url = format!("--redis={}", scene.redis.url());
+    let mut command = Command::new(BINARY);
+    command.args(["lead", "mailer", &url, "--lease-ttl=3s", "--new-fleet", &led.arg()]);
+    let mut lead = Instance::spawn(command.args(["--", "sleep", "1000"]));
+    lead.wait_for("event=leader.elected");
+    let now = led.wait("the role", |it| it.get("leasehold_role_leader{role=\"mailer\"}") == 1.0);
+    assert!(now.get("leasehold_role_term{role=\"mailer\"}") > 1e15);
+    assert!(!now.names().contains("leasehold_leases_owned"), "it polls nothing");
+    let _run = scene.first(&[&polling.arg(), "--lead=mailer,backup"]);
+    let now = polling.wait("the roles", |it| {
+        it.samples.get("leasehold_role_leader{role=\"backup\"}") == Some(&1.0)
+    });
+    assert_eq!(now.get("leasehold_role_leader{role=\"mailer\"}"), 0.0);
+    assert_eq!(now.get("leasehold_role_term{role=\"mailer\"}"), 0.0);
+    lead.term();
+    eventually(Duration::from_secs(5), "the file's end", String::new, || !led.0.exists());
+}
