@@ -85,8 +85,10 @@ const HOUR: Duration = Duration::from_secs(3_600);
 const DAY: Duration = Duration::from_secs(86_400);
 
 /// The second part of every coordination key.
-const KEY_FAMILIES: [&str; 9] =
-    ["lease:", "node:", "result:", "results:", "wake:", "ask:", "epoch:", "history:", "drain:"];
+const KEY_FAMILIES: [&str; 10] = [
+    "lease:", "node:", "result:", "results:", "wake:", "ask:", "epoch:", "history:", "drain:",
+    "doctor:",
+];
 
 impl Default for Config {
     fn default() -> Self {

@@ -19,6 +19,7 @@ pub mod metrics;
 pub mod store;
 pub mod pipeline;
 pub mod status;
+pub mod doctor;
 pub mod daemon;
 pub mod wrapped;
 pub mod manager;

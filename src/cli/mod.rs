@@ -3,6 +3,7 @@
 //! `print!` and its kin panic on a closed pipe or a full disk; nothing here does.
 
 pub(crate) mod args;
+mod doctor;
 mod drain;
 mod help;
 mod lead;
@@ -39,6 +40,7 @@ pub(crate) fn perform(config: &Config, task: Task) -> ExitCode {
         Task::Drain(drain) => drain::drain(config, &drain),
         Task::Plan { join, leave, json } => plan::plan(config, join, &leave, json),
         Task::Explain { endpoint, json } => plan::explain(config, &endpoint, json),
+        Task::Doctor { watch, json } => doctor::doctor(config, watch, json),
         Task::Lead(wrap) => lead::lead(config, &wrap),
         Task::Once { wrap, at_least_for, skip_code } => {
             once::once(config, &wrap, at_least_for, skip_code)

@@ -66,6 +66,7 @@ pub(crate) struct Draft {
     pub(crate) json: bool,
     pub(crate) all: bool,
     pub(crate) stale_after: Option<Duration>,
+    pub(crate) watch_for: Option<Duration>,
     pub(crate) grace: Option<Duration>,
     pub(crate) renew_given: bool,
     pub(crate) level_given: bool,
@@ -132,6 +133,20 @@ pub(crate) static COMMANDS: &[Spec] = &[
         about: "Says who owns ENDPOINT and why, who should, in which order instances are preferred, and \
                 what would have to happen for it to move. Only reads.",
         takes: words(1),
+        hidden: false,
+    },
+    Spec {
+        name: "doctor",
+        usage: "leasehold doctor [OPTIONS]",
+        summary: "check the Redis set-up: is everything as the promises need it?",
+        about: "Looks at the Redis server and at this host, and says of each thing whether it is ok, to be \
+                looked at (warn) or has to be mended (fail), what that means, and the way out: \
+                reachable, latency, version, role, eviction, memory, persistence, replicas, every \
+                right that is needed (and the ACL rule to paste), pushes, the fleet's timing, the \
+                rate of the server's clock, the systemd unit. Give it the settings of run. Changes \
+                nothing: what has to be tried is tried on keys of its own that expire. Exit code 1 \
+                if anything failed.",
+        takes: NOTHING,
         hidden: false,
     },
     Spec {
@@ -250,19 +265,22 @@ pub(crate) static COMMANDS: &[Spec] = &[
 const RUN: &[&str] = &["run"];
 const RELEASE: &[&str] = &["release"];
 const STATUS: &[&str] = &["status"];
-const KEPT: &[&str] = &["run", "lead", "release"];
-const SESSIONS: &[&str] = &["run", "status", "plan", "explain", "sessions", "drain", "undrain"];
+const KEPT: &[&str] = &["run", "lead", "release", "doctor"];
+const SESSIONS: &[&str] =
+    &["run", "status", "plan", "explain", "sessions", "drain", "undrain", "doctor"];
 const POLLS: &[&str] =
-    &["run", "release", "status", "plan", "explain", "sessions", "drain", "undrain"];
+    &["run", "release", "status", "plan", "explain", "sessions", "drain", "undrain", "doctor"];
 /// Who stands for a role, or may.
 const STAND: &[&str] = &["run", "lead", "once"];
 const LEAD: &[&str] = &["run", "lead"];
 const LOGGING: &[&str] = &["run", "release", "lead", "once", "leaders", "resign"];
-const READ: &[&str] = &["status", "plan", "explain", "sessions", "leaders"];
-const ROLES: &[&str] = &["run", "release", "status", "lead", "once", "leaders", "resign"];
+const READ: &[&str] = &["status", "plan", "explain", "sessions", "leaders", "doctor"];
+/// Who stands for a role, or looks whether all is ready for that.
+const TIMED: &[&str] = &["run", "lead", "once", "doctor"];
+const ROLES: &[&str] = &["run", "release", "status", "lead", "once", "leaders", "resign", "doctor"];
 const ALL: &[&str] = &[
     "run", "release", "status", "plan", "explain", "sessions", "drain", "undrain", "lead", "once",
-    "leaders", "resign",
+    "leaders", "resign", "doctor",
 ];
 
 pub(crate) static OPTIONS: &[Opt] = &[
@@ -310,6 +328,14 @@ pub(crate) static OPTIONS: &[Opt] = &[
         set: |draft, value| duration(value).map(|it| draft.stale_after = Some(it)),
     },
     Opt {
+        name: "for",
+        value: Some("DURATION"),
+        default: "2s",
+        help: "How long to watch the server's clock: the longer, the finer its rate is told.",
+        commands: &["doctor"],
+        set: |draft, value| duration(value).map(|it| draft.watch_for = Some(it)),
+    },
+    Opt {
         name: "redis",
         value: Some("URL"),
         default: "redis://127.0.0.1:6379/0",
@@ -352,7 +378,7 @@ pub(crate) static OPTIONS: &[Opt] = &[
         value: Some("DURATION"),
         default: "30s",
         help: "How long a lease, or a role, lasts without being renewed. The same on all instances.",
-        commands: STAND,
+        commands: TIMED,
         set: |draft, value| duration(value).map(|it| draft.config.lease_ttl = it),
     },
     Opt {
@@ -372,7 +398,7 @@ pub(crate) static OPTIONS: &[Opt] = &[
         value: Some("DURATION"),
         default: "30s",
         help: "How long after its last heartbeat an instance counts as alive; at most the lease TTL.",
-        commands: RUN,
+        commands: &["run", "doctor"],
         set: |draft, value| duration(value).map(|it| draft.config.heartbeat_ttl = it),
     },
     Opt {
@@ -502,7 +528,7 @@ pub(crate) static OPTIONS: &[Opt] = &[
         value: Some("DURATION"),
         default: "10s",
         help: "How long a stop or a hand-over waits for a poll or a command that is still running.",
-        commands: STAND,
+        commands: TIMED,
         set: |draft, value| duration(value).map(|it| draft.config.drain_timeout = it),
     },
     Opt {
@@ -536,7 +562,7 @@ pub(crate) static OPTIONS: &[Opt] = &[
         default: "",
         help: "Write metrics there every five seconds, in the Prometheus text format, for \
                node_exporter's textfile collector: the name has to end in .prom. Removed at a stop.",
-        commands: LEAD,
+        commands: &["run", "lead", "doctor"],
         set: |draft, value| path(value).map(|it| draft.config.metrics_file = Some(it)),
     },
     Opt {

@@ -4,11 +4,13 @@
 //! with the timeout). Losing is an answer; an `Err`
 //! means only that the store could not be asked, so nothing is known and the caller fails closed.
 
+pub mod acl;
 mod ear;
 pub mod keys;
 pub mod memory;
 mod message;
 pub mod overview;
+pub mod probe;
 pub mod redis;
 mod reply;
 mod scan;

@@ -21,6 +21,8 @@ mod cli;
 mod daemon;
 /// US1: work is shared out.
 mod distribution;
+/// `leasehold doctor`, on servers that were set up badly on purpose.
+mod doctor;
 /// Weights and `poll:drain`, changed while the fleet runs.
 mod drain;
 /// Leader election, in memory.
