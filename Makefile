@@ -3,6 +3,7 @@ CARGO  ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 PREFIX ?= /usr/local
 UNITS   = $(DESTDIR)$(PREFIX)/lib/systemd/system
+SHARE   = $(DESTDIR)$(PREFIX)/share/leasehold
 ETC     = $(DESTDIR)/etc/leasehold
 
 .PHONY: help build test lint doc deps bench rolling sim explore faults stress mutants ci demo picture setup install uninstall
@@ -66,12 +67,15 @@ picture: setup ## draw docs/load.svg anew: load per instance through join, crash
 setup: ## get redis-server (for tests, benchmark and demo) if it is missing
 	@scripts/setup-redis
 
-install: ## binary, systemd unit and example settings (PREFIX, DESTDIR)
+install: ## binary, systemd unit, example settings, alerts and dashboard (PREFIX, DESTDIR)
 	@test -x $(TARGET)/release/leasehold || $(MAKE) build
 	install -D -m 755 $(TARGET)/release/leasehold $(DESTDIR)$(PREFIX)/bin/leasehold
 	install -D -m 644 systemd/leasehold.env.example $(ETC)/leasehold.env.example
+	install -D -m 644 -t $(SHARE) monitoring/alerts.yml monitoring/grafana.json
 	install -d $(UNITS)
 	sed 's|/usr/local/bin|$(PREFIX)/bin|' systemd/leasehold.service >$(UNITS)/leasehold.service
 
 uninstall: ## take away what install put there; your leasehold.env stays
 	rm -f $(DESTDIR)$(PREFIX)/bin/leasehold $(UNITS)/leasehold.service $(ETC)/leasehold.env.example
+	rm -f $(SHARE)/alerts.yml $(SHARE)/grafana.json
+	-rmdir $(SHARE)

@@ -288,7 +288,7 @@ impl Metrics {
             text.gauge(name, help, float(value.load(Ordering::Relaxed) as u64));
         };
         gauge("leasehold_polls_running", "Polls that run now.", &self.polling);
-        gauge("leasehold_endpoints", "Endpoints there are for the whole fleet.", &self.endpoints);
+        gauge("leasehold_endpoints", "Endpoints to poll, of the whole fleet.", &self.endpoints);
         gauge("leasehold_instances", "Instances that are alive.", &self.instances);
         let up = !self.store_away.load(Ordering::Relaxed);
         text.gauge("leasehold_store_up", "1 while the store can be looked at.", bit(up));

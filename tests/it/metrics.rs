@@ -1,10 +1,13 @@
 //! `--metrics-file`: what it says is true, and it costs nobody anything.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
+
+use serde_json::Value;
 
 use crate::support::process::{BINARY, Instance, SOON, Scene, TempDir, eventually};
 use crate::support::prometheus::Document;
@@ -171,4 +174,73 @@ fn a_leader_tells_its_roles() {
     assert_eq!(now.get("leasehold_role_term{role=\"mailer\"}"), 0.0);
     lead.term();
     eventually(Duration::from_secs(5), "the file's end", String::new, || !led.0.exists());
+}
+
+/// The names of ours that a text asks for.
+fn asked_for(text: &str) -> BTreeSet<String> {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let words = text.split(|c: char| !is_part(c)).filter(|it| it.starts_with("leasehold_"));
+    words.map(String::from).collect()
+}
+
+#[test]
+fn every_series_of_the_alerts_and_the_dashboard_is_written() {
+    let dir = TempDir::new();
+    let metrics = Metrics::new(&dir, "m.prom");
+    let scene = Scene::new(1);
+    let _one = scene.first(&[&metrics.arg(), "--lead=mailer"]);
+    let written = metrics.wait("the role", |it| it.names().contains("leasehold_role_leader"));
+    let (alerts, dashboard) = (
+        include_str!("../../monitoring/alerts.yml"),
+        include_str!("../../monitoring/grafana.json"),
+    );
+    for (page, text) in [
+        ("alerts.yml", alerts),
+        ("grafana.json", dashboard),
+        ("README.md", include_str!("../../README.md")),
+    ] {
+        let asked = asked_for(text);
+        assert!(asked.len() > 8, "{page}: {asked:?}");
+        let families: BTreeSet<String> = written.kinds.keys().cloned().collect();
+        let known = &written.names() | &families;
+        let unknown: Vec<&String> = asked.difference(&known).collect();
+        assert!(unknown.is_empty(), "{page} asks for {unknown:?}");
+    }
+    // And the other way round: whatever is written is shown somewhere.
+    let shown = &asked_for(alerts) | &asked_for(dashboard);
+    let is_shown =
+        |it: &String| ["", "_bucket"].iter().any(|end| shown.contains(&format!("{it}{end}")));
+    let unseen: Vec<&String> = written.kinds.keys().filter(|it| !is_shown(it)).collect();
+    assert!(unseen.is_empty(), "nobody looks at {unseen:?}");
+}
+
+#[test]
+fn every_alert_says_what_to_do_and_every_panel_asks_something() {
+    let alerts = include_str!("../../monitoring/alerts.yml");
+    let rules: Vec<&str> = alerts.split("- alert: ").skip(1).collect();
+    assert!(rules.len() > 10);
+    for rule in rules {
+        for part in ["expr: ", "labels: {severity: ", "summary: ", "description: "] {
+            assert_eq!(rule.matches(part).count(), 1, "{part} in {rule}");
+        }
+        let expr = rule.split("expr: ").nth(1).unwrap().split("labels:").next().unwrap();
+        assert!(!asked_for(expr).is_empty(), "{rule}");
+        for (open, close) in [('(', ')'), ('[', ']'), ('{', '}')] {
+            assert_eq!(expr.matches(open).count(), expr.matches(close).count(), "{expr}");
+        }
+    }
+    let dashboard: Value =
+        serde_json::from_str(include_str!("../../monitoring/grafana.json")).unwrap();
+    let panels = dashboard["panels"].as_array().unwrap();
+    let ids: BTreeSet<u64> = panels.iter().map(|it| it["id"].as_u64().unwrap()).collect();
+    assert_eq!(ids.len(), panels.len(), "an id twice");
+    for panel in panels.iter().filter(|it| it["type"] != "row") {
+        let targets = panel["targets"].as_array().unwrap();
+        assert!(!targets.is_empty(), "{panel}");
+        for target in targets {
+            let expr = target["expr"].as_str().unwrap();
+            assert!(!asked_for(expr).is_empty(), "{panel}");
+            assert_eq!(expr.matches('(').count(), expr.matches(')').count(), "{expr}");
+        }
+    }
 }
