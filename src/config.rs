@@ -9,6 +9,7 @@ mod redis_url;
 
 use std::fs::File;
 use std::io::Read;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -58,6 +59,7 @@ pub struct Config {
     pub min_replicas: u32,
     pub runtime_dir: Option<PathBuf>,
     pub metrics_file: Option<PathBuf>,
+    pub metrics_listen: Option<SocketAddr>,
     pub log_level: log::LevelFilter,
     pub log_renewals: LogRenewals,
 }
@@ -129,6 +131,7 @@ impl Default for Config {
             min_replicas: 0,
             runtime_dir: None,
             metrics_file: None,
+            metrics_listen: None,
             log_level: log::LevelFilter::Info,
             log_renewals: LogRenewals::Auto,
         }
@@ -149,6 +152,9 @@ impl Config {
         let config = config.with_heartbeat_capped();
         config.check_rhythms()?;
         config.check_host_name()?;
+        if let Some(address) = config.metrics_listen.filter(|it| !it.ip().is_loopback()) {
+            return Err(ConfigError::MetricsForAll { address });
+        }
         if config.poll_command.as_ref().is_some_and(Vec::is_empty) {
             return Err(ConfigError::PollCommandEmpty);
         }
@@ -476,6 +482,17 @@ mod tests {
         for bad in ["", "a b", "a/b", "a\nb", &"x".repeat(65)] {
             let error = refused(|it| it.host_name = bad.into());
             assert!(error.starts_with("--host-name must be"), "{bad:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn metrics_are_for_this_host_only() {
+        for address in ["0.0.0.0:9464", "10.0.0.1:9464", "[::]:9464"] {
+            let error = refused(|it| it.metrics_listen = address.parse().ok());
+            assert!(error.contains("--metrics-listen") && error.contains("loopback"), "{error}");
+        }
+        for address in ["127.0.0.1:9464", "127.1.2.3:1", "[::1]:9464"] {
+            accepted(|it| it.metrics_listen = address.parse().ok());
         }
     }
 

@@ -566,6 +566,19 @@ pub(crate) static OPTIONS: &[Opt] = &[
         set: |draft, value| path(value).map(|it| draft.config.metrics_file = Some(it)),
     },
     Opt {
+        name: "metrics-listen",
+        value: Some("ADDR"),
+        default: "",
+        help: "Also show metrics at http://ADDR/metrics, such as 127.0.0.1:9464; loopback only.",
+        commands: LEAD,
+        set: |draft, value| {
+            let given = text(value)?;
+            let address = given.parse().map_err(|_| ValueError::Listen)?;
+            draft.config.metrics_listen = Some(address);
+            Ok(())
+        },
+    },
+    Opt {
         name: "log-level",
         value: Some("LEVEL"),
         default: "info",
@@ -759,6 +772,7 @@ pub(crate) enum ValueError {
     Choice { shown: Option<String>, choices: &'static str },
     Redis(RedisUrlError),
     Role(InvalidRole),
+    Listen,
 }
 
 impl fmt::Display for ValueError {
@@ -779,6 +793,7 @@ impl fmt::Display for ValueError {
             Self::Choice { choices, .. } => write!(f, "is none of {choices}"),
             Self::Redis(why) => write!(f, "{why}"),
             Self::Role(why) => write!(f, "{why}"),
+            Self::Listen => write!(f, "is no address with a port: write 127.0.0.1:9464"),
         }
     }
 }

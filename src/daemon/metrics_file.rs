@@ -42,13 +42,13 @@ impl MetricsFile {
         let Some(path) = config.metrics_file.clone() else { return Ok(None) };
         let (source, when) = stop();
         let (here, ended) = bounded(0);
-        let (me, exposition) = (me.clone(), Arc::clone(exposition));
+        let exposition = Arc::clone(exposition);
+        let mut trouble = Trouble::of(me, format!("cannot write {}", path.display()));
         let thread = Thread::spawn("metrics", move || {
             let _here = here;
-            let mut trouble = None;
             loop {
                 let written = replace(&path, exposition.text().as_bytes());
-                tell(&me, &path, &mut trouble, written);
+                trouble.tell(written.err().as_ref());
                 if when.within(EVERY) {
                     break;
                 }
@@ -72,15 +72,28 @@ impl Drop for MetricsFile {
     }
 }
 
-/// Once per change of the reason.
-fn tell(me: &InstanceId, path: &Path, trouble: &mut Option<String>, written: io::Result<()>) {
-    let now = written.err().map(|error| format!("cannot write {}: {error}", path.display()));
-    match &now {
-        Some(error) if *trouble != now => Event::MetricsFailed { error }.log(me),
-        None if trouble.is_some() => Event::MetricsResumed.log(me),
-        _ => (),
+/// Why the numbers cannot be shown, if they cannot: said once per change of the reason.
+pub(crate) struct Trouble {
+    me: InstanceId,
+    what: String,
+    now: Option<String>,
+}
+
+impl Trouble {
+    /// None yet. `what` is what cannot be done when there is some.
+    pub(crate) fn of(me: &InstanceId, what: String) -> Self {
+        Self { me: me.clone(), what, now: None }
     }
-    *trouble = now;
+
+    pub(crate) fn tell(&mut self, error: Option<&io::Error>) {
+        let now = error.map(|error| format!("{}: {error}", self.what));
+        match &now {
+            Some(error) if self.now != now => Event::MetricsFailed { error }.log(&self.me),
+            None if self.now.is_some() => Event::MetricsResumed.log(&self.me),
+            _ => (),
+        }
+        self.now = now;
+    }
 }
 
 /// Whoever reads `path` finds the old bytes or the new ones, never some of both.

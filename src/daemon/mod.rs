@@ -12,6 +12,7 @@
 //! | `publish` | result | table | Redis results (fenced) | `Nudge` → reconcile |
 //! | `watchdog` | tick, under systemd | progress of the threads | the manager's socket | |
 //! | `metrics` | tick | what was counted; table | the metrics file | |
+//! | `metrics-http` | a client on this host | the same | the client | |
 //! | `main` | signals | | | nothing: drops the stop sources |
 //!
 //! Every channel is bounded. `changes` blocks reconcile, which nothing safety depends on waits for;
@@ -25,6 +26,7 @@ pub mod heartbeat;
 pub mod keeper;
 mod look;
 pub mod metrics_file;
+pub mod metrics_http;
 pub mod poller;
 pub mod progress;
 pub mod publisher;
@@ -48,6 +50,7 @@ use crate::daemon::dispatch::{Dispatch, LeaseChange, PollDone, PollJob};
 use crate::daemon::exposition::Exposition;
 use crate::daemon::keeper::{Keeper, Lines, StartError};
 use crate::daemon::metrics_file::MetricsFile;
+use crate::daemon::metrics_http::MetricsHttp;
 use crate::daemon::poller::PollerThread;
 use crate::daemon::progress::{Part, Progress};
 use crate::daemon::publisher::Publisher;
@@ -80,7 +83,7 @@ pub struct Daemon {
     progress: Arc<Progress>,
     exposition: Arc<Exposition>,
     // Last: what ends is shown to the end.
-    _metrics: Option<MetricsFile>,
+    _metrics: (Option<MetricsHttp>, Option<MetricsFile>),
 }
 
 impl Daemon {
@@ -110,7 +113,10 @@ impl Daemon {
             Exposition::of_instance(&table, &progress, &lines.failures, config.workers);
         let exposition = Arc::new(exposition);
         // Before the store is waited for: that it is away is worth showing.
-        let metrics = MetricsFile::of(config, table.instance(), &exposition)?;
+        let metrics = (
+            MetricsHttp::of(config, table.instance(), &exposition)?,
+            MetricsFile::of(config, table.instance(), &exposition)?,
+        );
         let keeper = Keeper::start(config, &table, lines, &progress, Some(until))?;
         // Whatever fails below, what runs already is stopped in the right order: the locals that hold
         // ends of channels go first, then this.

@@ -2,14 +2,16 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::support::process::{BINARY, Instance, SOON, Scene, TempDir, eventually};
+use crate::support::process::{BINARY, Instance, SOON, Scene, TempDir, eventually, leasehold};
 use crate::support::prometheus::Document;
 
 /// As a setting of its own.
@@ -126,7 +128,7 @@ fn a_file_that_cannot_be_written_costs_one_line_and_nothing_else() {
     let mut one = scene.first(&[&metrics.arg()]);
     let line = one.wait_for("event=metrics.failed");
     assert!(line.contains("cannot write") && line.contains("No such file"), "{line}");
-    scene.target.wait_for_polls(&scene.endpoints, std::time::Instant::now(), SOON);
+    scene.target.wait_for_polls(&scene.endpoints, Instant::now(), SOON);
     fs::create_dir(&missing).unwrap();
     one.wait_for("event=metrics.resumed");
     metrics.wait("what is owned", |it| it.get("leasehold_leases_owned") == 1.0);
@@ -243,4 +245,58 @@ fn every_alert_says_what_to_do_and_every_panel_asks_something() {
             assert_eq!(expr.matches('(').count(), expr.matches(')').count(), "{expr}");
         }
     }
+}
+
+/// What is answered to these bytes, by a client that hangs up after them only when it was answered.
+fn asked(port: u16, request: &[u8]) -> String {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    stream.set_read_timeout(Some(SOON)).unwrap();
+    // It may have hung up on us already.
+    let _ = stream.write_all(request);
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer);
+    String::from_utf8(answer).unwrap()
+}
+
+#[test]
+fn whoever_asks_on_this_host_is_answered_and_who_misbehaves_is_not_waited_for() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port();
+    let scene = Scene::new(2);
+    let mut one = scene.first(&[&format!("--metrics-listen=127.0.0.1:{port}")]);
+    one.wait_for("event=metrics.failed");
+    drop(taken);
+    one.wait_for("event=metrics.resumed");
+
+    let get = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    let answer = asked(port, get);
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
+    assert!(head.contains("text/plain; version=0.0.4"), "{head}");
+    assert!(head.contains(&format!("Content-Length: {}", body.len())), "{head}");
+    let document = Document::parse(body).unwrap();
+    assert_eq!(document.get("leasehold_leases_owned"), 2.0);
+    assert!(asked(port, b"GET / HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 404 "));
+    assert!(asked(port, b"POST /metrics HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 405 "));
+    assert_eq!(asked(port, &[b'x'; 100_000]), "", "an endless header");
+    assert!(asked(port, b"\xff\0\r\n\r\n").starts_with("HTTP/1.1 405 "));
+
+    // Clients that say nothing, each of which is given up on after a second, and one that is gone.
+    let silent: Vec<TcpStream> =
+        (0..3).map(|_| TcpStream::connect(("127.0.0.1", port)).unwrap()).collect();
+    drop(TcpStream::connect(("127.0.0.1", port)).unwrap());
+    let began = Instant::now();
+    assert!(asked(port, get).starts_with("HTTP/1.1 200 OK"));
+    assert!(began.elapsed() < Duration::from_secs(8), "{:?}", began.elapsed());
+    scene.target.wait_for_polls(&scene.endpoints, Instant::now(), SOON);
+    let began = Instant::now();
+    assert!(one.term().success());
+    assert!(began.elapsed() < Duration::from_secs(5), "a stop waits for nobody");
+    drop(silent);
+
+    let output = leasehold(&["run", "--metrics-listen=0.0.0.0:9464"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("no loopback address"), "{output:?}");
+    let output = leasehold(&["run", "--metrics-listen=9464"]);
+    assert_eq!(output.status.code(), Some(2));
 }
