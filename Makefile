@@ -3,6 +3,7 @@ CARGO  ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 PREFIX ?= /usr/local
 UNITS   = $(DESTDIR)$(PREFIX)/lib/systemd/system
+MONITORING = $(SHARE)/leasehold
 ETC     = $(DESTDIR)/etc/leasehold
 SHARE   = $(DESTDIR)$(PREFIX)/share
 MAN     = $(SHARE)/man/man1/leasehold.1
@@ -75,10 +76,11 @@ picture: setup ## draw docs/load.svg anew: load per instance through join, crash
 setup: ## get redis-server (for tests, benchmark and demo) if it is missing
 	@scripts/setup-redis
 
-install: ## binary, systemd units, man page, completions, example settings (PREFIX, DESTDIR)
+install: ## binary, systemd units, man page, completions, example settings, alerts, dashboard (PREFIX, DESTDIR)
 	@test -x $(TARGET)/release/leasehold || $(MAKE) build
 	install -D -m 755 $(TARGET)/release/leasehold $(DESTDIR)$(PREFIX)/bin/leasehold
 	install -D -m 644 systemd/leasehold.env.example $(ETC)/leasehold.env.example
+	install -D -m 644 -t $(MONITORING) monitoring/alerts.yml monitoring/grafana.json
 	install -d $(UNITS) $(dir $(MAN)) $(dir $(COMPLETIONS))
 	for unit in leasehold.service leasehold@.service; do \
 	  sed 's|/usr/local/bin|$(PREFIX)/bin|' systemd/$$unit >$(UNITS)/$$unit || exit; done
@@ -90,6 +92,7 @@ install: ## binary, systemd units, man page, completions, example settings (PREF
 uninstall: ## take away what install put there; your settings stay
 	rm -f $(DESTDIR)$(PREFIX)/bin/leasehold $(UNITS)/leasehold.service $(UNITS)/leasehold@.service
 	rm -f $(MAN) $(COMPLETIONS) $(ETC)/leasehold.env.example
+	rm -rf $(MONITORING)
 	-rmdir --ignore-fail-on-non-empty $(ETC)
 
 deb: build ## a package for Debian 12 and later, target/leasehold_VERSION_ARCH.deb

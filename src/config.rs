@@ -9,6 +9,7 @@ mod redis_url;
 
 use std::fs::File;
 use std::io::Read;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -59,6 +60,7 @@ pub struct Config {
     pub runtime_dir: Option<PathBuf>,
     pub metrics_file: Option<PathBuf>,
     pub settings: Vec<PathBuf>,
+    pub metrics_listen: Option<SocketAddr>,
     pub log_level: log::LevelFilter,
     pub log_renewals: LogRenewals,
 }
@@ -85,8 +87,10 @@ const HOUR: Duration = Duration::from_secs(3_600);
 const DAY: Duration = Duration::from_secs(86_400);
 
 /// The second part of every coordination key.
-const KEY_FAMILIES: [&str; 9] =
-    ["lease:", "node:", "result:", "results:", "wake:", "ask:", "epoch:", "history:", "drain:"];
+const KEY_FAMILIES: [&str; 10] = [
+    "lease:", "node:", "result:", "results:", "wake:", "ask:", "epoch:", "history:", "drain:",
+    "doctor:",
+];
 
 impl Default for Config {
     fn default() -> Self {
@@ -128,6 +132,7 @@ impl Default for Config {
             runtime_dir: None,
             metrics_file: None,
             settings: Vec::new(),
+            metrics_listen: None,
             log_level: log::LevelFilter::Info,
             log_renewals: LogRenewals::Auto,
         }
@@ -151,6 +156,9 @@ impl Config {
         let config = config.with_heartbeat_capped();
         config.check_rhythms()?;
         config.check_host_name()?;
+        if let Some(address) = config.metrics_listen.filter(|it| !it.ip().is_loopback()) {
+            return Err(ConfigError::MetricsForAll { address });
+        }
         if config.poll_command.as_ref().is_some_and(Vec::is_empty) {
             return Err(ConfigError::PollCommandEmpty);
         }
@@ -214,12 +222,6 @@ impl Config {
             return Err(ConfigError::Unsupported {
                 flag: "--min-replicas",
                 way_out: "set it to 0",
-            });
-        }
-        if self.metrics_file.is_some() {
-            return Err(ConfigError::Unsupported {
-                flag: "--metrics-file",
-                way_out: "leave it out",
             });
         }
         Ok(())
@@ -488,11 +490,20 @@ mod tests {
     }
 
     #[test]
+    fn metrics_are_for_this_host_only() {
+        for address in ["0.0.0.0:9464", "10.0.0.1:9464", "[::]:9464"] {
+            let error = refused(|it| it.metrics_listen = address.parse().ok());
+            assert!(error.contains("--metrics-listen") && error.contains("loopback"), "{error}");
+        }
+        for address in ["127.0.0.1:9464", "127.1.2.3:1", "[::1]:9464"] {
+            accepted(|it| it.metrics_listen = address.parse().ok());
+        }
+    }
+
+    #[test]
     fn what_this_build_cannot_do_yet_is_refused_and_not_ignored() {
         let error = refused(|it| it.min_replicas = 1);
         assert!(error.starts_with("--min-replicas is not supported yet by this build"), "{error}");
-        let error = refused(|it| it.metrics_file = Some("m.prom".into()));
-        assert!(error.starts_with("--metrics-file is not supported yet by this build"), "{error}");
         for url in ["rediss://u:hunter2@h", "redis+sentinel://h:1/m", "redis+cluster://h:1"] {
             let error = refused(|it| it.redis = RedisUrl::parse(url).unwrap());
             assert!(error.contains("this build does not speak yet"), "{error}");

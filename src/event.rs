@@ -48,6 +48,8 @@ pub enum Event<'a> {
     PlacementStuck { reason: &'a str },
     HeartbeatFailed { error: &'a dyn fmt::Display },
     HeartbeatResumed,
+    MetricsFailed { error: &'a dyn fmt::Display },
+    MetricsResumed,
     ManagerUnreachable { error: &'a dyn fmt::Display },
     HistoryFailed { error: &'a dyn fmt::Display },
     HistoryResumed,
@@ -100,6 +102,8 @@ impl Event<'_> {
             Self::PlacementStuck { .. } => "placement.stuck",
             Self::HeartbeatFailed { .. } => "heartbeat.failed",
             Self::HeartbeatResumed => "heartbeat.resumed",
+            Self::MetricsFailed { .. } => "metrics.failed",
+            Self::MetricsResumed => "metrics.resumed",
             Self::ManagerUnreachable { .. } => "manager.unreachable",
             Self::HistoryFailed { .. } => "history.failed",
             Self::HistoryResumed => "history.resumed",
@@ -133,6 +137,7 @@ impl Event<'_> {
             | Self::SessionInvalid { .. }
             | Self::PlacementStuck { .. }
             | Self::HeartbeatFailed { .. }
+            | Self::MetricsFailed { .. }
             | Self::ManagerUnreachable { .. }
             | Self::DaemonNeedsRestart { .. }
             | Self::DaemonReloadRefused { .. }
@@ -141,6 +146,22 @@ impl Event<'_> {
             | Self::LeaderLost { .. } => Level::Warn,
             _ => Level::Info,
         }
+    }
+
+    fn daemon_fields(&self, line: &mut Fields<'_, '_>) -> fmt::Result {
+        match self {
+            Self::DaemonStarted { version, redis } => {
+                line.put("version", version)?.put("redis", redis)?;
+            }
+            Self::DaemonReady { endpoints, instances, held } => {
+                line.put("endpoints", endpoints)?.put("instances", instances)?.put("held", held)?;
+            }
+            Self::DaemonReloaded { changed } => line.put("changed", changed)?.end(),
+            Self::DaemonNeedsRestart { options } => line.put("options", options)?.end(),
+            Self::DaemonStopped { held } => line.put("held", held)?.end(),
+            _ => (),
+        }
+        Ok(())
     }
 
     fn poll_fields(&self, line: &mut Fields<'_, '_>) -> fmt::Result {
@@ -199,15 +220,11 @@ impl fmt::Display for Event<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut line = Fields(f);
         match self {
-            Self::DaemonStarted { version, redis } => {
-                line.put("version", version)?.put("redis", redis)?;
-            }
-            Self::DaemonReady { endpoints, instances, held } => {
-                line.put("endpoints", endpoints)?.put("instances", instances)?.put("held", held)?;
-            }
-            Self::DaemonReloaded { changed } => line.put("changed", changed)?.end(),
-            Self::DaemonNeedsRestart { options } => line.put("options", options)?.end(),
-            Self::DaemonStopped { held } => line.put("held", held)?.end(),
+            Self::DaemonStarted { .. }
+            | Self::DaemonReady { .. }
+            | Self::DaemonReloaded { .. }
+            | Self::DaemonNeedsRestart { .. }
+            | Self::DaemonStopped { .. } => self.daemon_fields(&mut line)?,
             Self::LeaseAcquired { endpoint, fence, reason } => {
                 line.put("endpoint", endpoint)?.put("fence", fence)?.put("reason", reason)?;
             }
@@ -238,8 +255,9 @@ impl fmt::Display for Event<'_> {
             | Self::DaemonReloadRefused { error }
             | Self::HeartbeatFailed { error }
             | Self::HistoryFailed { error }
+            | Self::MetricsFailed { error }
             | Self::ManagerUnreachable { error } => line.put("error", error)?.end(),
-            Self::HeartbeatResumed | Self::HistoryResumed => (),
+            Self::HeartbeatResumed | Self::HistoryResumed | Self::MetricsResumed => (),
             Self::HistoryDropped { entries } => line.put("entries", entries)?.end(),
             Self::StoreReachable { away } => line.put("away_ms", &away.as_millis())?.end(),
             Self::StoreClock { ahead } => line.put("ahead_ms", &ahead.as_millis())?.end(),

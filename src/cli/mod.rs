@@ -4,6 +4,7 @@
 
 pub(crate) mod args;
 mod completions;
+mod doctor;
 mod drain;
 mod help;
 mod history;
@@ -53,6 +54,7 @@ pub(crate) fn perform(config: &Config, task: Task) -> ExitCode {
         Task::History { endpoint, limit, json } => {
             history::history(config, endpoint.as_ref(), limit, json)
         }
+        Task::Doctor { watch, json } => doctor::doctor(config, watch, json),
         Task::Lead(wrap) => lead::lead(config, &wrap),
         Task::Once { wrap, at_least_for, skip_code } => {
             once::once(config, &wrap, at_least_for, skip_code)

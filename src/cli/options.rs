@@ -69,6 +69,7 @@ pub(crate) struct Draft {
     pub(crate) stale_after: Option<Duration>,
     pub(crate) limit: Option<usize>,
     pub(crate) refresh: Option<Duration>,
+    pub(crate) watch_for: Option<Duration>,
     pub(crate) grace: Option<Duration>,
     pub(crate) renew_given: bool,
     pub(crate) level_given: bool,
@@ -172,6 +173,20 @@ pub(crate) static COMMANDS: &[Spec] = &[
                 Instances remember about the last 10,000 events in Redis, as well as they can: nothing \
                 waits for that. Only reads.",
         takes: words(1),
+        hidden: false,
+    },
+    Spec {
+        name: "doctor",
+        usage: "leasehold doctor [OPTIONS]",
+        summary: "check the Redis set-up: is everything as the promises need it?",
+        about: "Looks at the Redis server and at this host, and says of each thing whether it is ok, to be \
+                looked at (warn) or has to be mended (fail), what that means, and the way out: \
+                reachable, latency, version, role, eviction, memory, persistence, replicas, every \
+                right that is needed (and the ACL rule to paste), pushes, the fleet's timing, the \
+                rate of the server's clock, the systemd unit. Give it the settings of run. Changes \
+                nothing: what has to be tried is tried on keys of its own that expire. Exit code 1 \
+                if anything failed.",
+        takes: NOTHING,
         hidden: false,
     },
     Spec {
@@ -307,24 +322,27 @@ pub(crate) static COMMANDS: &[Spec] = &[
 const RUN: &[&str] = &["run"];
 const RELEASE: &[&str] = &["release"];
 const STATUS: &[&str] = &["status"];
-const KEPT: &[&str] = &["run", "lead", "release"];
+const KEPT: &[&str] = &["run", "lead", "release", "doctor"];
 const SHOWN: &[&str] = &["status", "top"];
 const SESSIONS: &[&str] =
-    &["run", "status", "top", "plan", "explain", "sessions", "drain", "undrain"];
+    &["run", "status", "top", "plan", "explain", "sessions", "drain", "undrain", "doctor"];
 const POLLS: &[&str] = &[
     "run", "release", "status", "top", "plan", "explain", "watch", "history", "sessions", "drain",
-    "undrain",
+    "undrain", "doctor",
 ];
 /// Who stands for a role, or may.
 const STAND: &[&str] = &["run", "lead", "once"];
 const LEAD: &[&str] = &["run", "lead"];
 const LOGGING: &[&str] = &["run", "release", "lead", "once", "leaders", "resign"];
 const READ: &[&str] =
-    &["status", "top", "plan", "explain", "watch", "history", "sessions", "leaders"];
-const ROLES: &[&str] = &["run", "release", "status", "top", "lead", "once", "leaders", "resign"];
+    &["status", "top", "plan", "explain", "watch", "history", "sessions", "leaders", "doctor"];
+/// Who stands for a role, or looks whether all is ready for that.
+const TIMED: &[&str] = &["run", "lead", "once", "doctor"];
+const ROLES: &[&str] =
+    &["run", "release", "status", "top", "lead", "once", "leaders", "resign", "doctor"];
 const ALL: &[&str] = &[
     "run", "release", "status", "top", "plan", "explain", "watch", "history", "sessions", "drain",
-    "undrain", "lead", "once", "leaders", "resign",
+    "undrain", "lead", "once", "leaders", "resign", "doctor",
 ];
 
 pub(crate) static OPTIONS: &[Opt] = &[
@@ -389,6 +407,14 @@ pub(crate) static OPTIONS: &[Opt] = &[
         set: |draft, value| number(value).map(|it| draft.limit = Some(it)),
     },
     Opt {
+        name: "for",
+        value: Some("DURATION"),
+        default: "2s",
+        help: "How long to watch the server's clock: the longer, the finer its rate is told.",
+        commands: &["doctor"],
+        set: |draft, value| duration(value).map(|it| draft.watch_for = Some(it)),
+    },
+    Opt {
         name: "redis",
         value: Some("URL"),
         default: "redis://127.0.0.1:6379/0",
@@ -431,7 +457,7 @@ pub(crate) static OPTIONS: &[Opt] = &[
         value: Some("DURATION"),
         default: "30s",
         help: "How long a lease, or a role, lasts without being renewed. The same on all instances.",
-        commands: STAND,
+        commands: TIMED,
         set: |draft, value| duration(value).map(|it| draft.config.lease_ttl = it),
     },
     Opt {
@@ -451,7 +477,7 @@ pub(crate) static OPTIONS: &[Opt] = &[
         value: Some("DURATION"),
         default: "30s",
         help: "How long after its last heartbeat an instance counts as alive; at most the lease TTL.",
-        commands: RUN,
+        commands: &["run", "doctor"],
         set: |draft, value| duration(value).map(|it| draft.config.heartbeat_ttl = it),
     },
     Opt {
@@ -581,7 +607,7 @@ pub(crate) static OPTIONS: &[Opt] = &[
         value: Some("DURATION"),
         default: "10s",
         help: "How long a stop or a hand-over waits for a poll or a command that is still running.",
-        commands: STAND,
+        commands: TIMED,
         set: |draft, value| duration(value).map(|it| draft.config.drain_timeout = it),
     },
     Opt {
@@ -613,8 +639,9 @@ pub(crate) static OPTIONS: &[Opt] = &[
         name: "metrics-file",
         value: Some("PATH"),
         default: "",
-        help: "Metrics in the Prometheus text format. Not in this build yet.",
-        commands: RUN,
+        help: "Write metrics there every five seconds, in the Prometheus text format, for \
+               node_exporter's textfile collector: the name has to end in .prom. Removed at a stop.",
+        commands: &["run", "lead", "doctor"],
         set: |draft, value| path(value).map(|it| draft.config.metrics_file = Some(it)),
     },
     Opt {
@@ -628,6 +655,19 @@ pub(crate) static OPTIONS: &[Opt] = &[
         set: |draft, value| {
             let files = value.as_bytes().split(|c| *c == b':').map(OsStr::from_bytes);
             draft.config.settings = files.map(path).collect::<Result<_, _>>()?;
+            Ok(())
+        },
+    },
+    Opt {
+        name: "metrics-listen",
+        value: Some("ADDR"),
+        default: "",
+        help: "Also show metrics at http://ADDR/metrics, such as 127.0.0.1:9464; loopback only.",
+        commands: LEAD,
+        set: |draft, value| {
+            let given = text(value)?;
+            let address = given.parse().map_err(|_| ValueError::Listen)?;
+            draft.config.metrics_listen = Some(address);
             Ok(())
         },
     },
@@ -825,6 +865,7 @@ pub(crate) enum ValueError {
     Choice { shown: Option<String>, choices: &'static str },
     Redis(RedisUrlError),
     Role(InvalidRole),
+    Listen,
 }
 
 impl fmt::Display for ValueError {
@@ -845,6 +886,7 @@ impl fmt::Display for ValueError {
             Self::Choice { choices, .. } => write!(f, "is none of {choices}"),
             Self::Redis(why) => write!(f, "{why}"),
             Self::Role(why) => write!(f, "{why}"),
+            Self::Listen => write!(f, "is no address with a port: write 127.0.0.1:9464"),
         }
     }
 }

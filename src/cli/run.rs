@@ -66,6 +66,9 @@ fn instance(config: &Config, targets: Targets) -> Result<(), String> {
             account.enter(Phase::Running(Arc::clone(&table), Arc::clone(daemon.progress())));
             state.bury_predecessors(&held_in(config, &lines)?, config.store_timeout);
             let elections = stand(config, &me, &signalled)?;
+            for it in &elections {
+                daemon.exposition().add_role(it.role().clone(), it.term_teller());
+            }
             let mut reload = Reload { sources, config: config.clone(), me: &me, manager: &manager };
             loop {
                 select! {

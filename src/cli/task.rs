@@ -25,6 +25,7 @@ pub(crate) enum Task {
     Top { how: StatusHow, refresh: Duration },
     Watch { endpoint: Option<EndpointId>, json: bool },
     History { endpoint: Option<EndpointId>, limit: usize, json: bool },
+    Doctor { watch: Duration, json: bool },
     Lead(Wrap),
     Once { wrap: Wrap, at_least_for: Duration, skip_code: u8 },
     Leaders { json: bool },
@@ -88,6 +89,8 @@ const STALE_AFTER: Duration = Duration::from_secs(120);
 const REFRESH: Duration = Duration::from_secs(1);
 /// How many events `history` lists: a screenful.
 const LIMIT: usize = 50;
+/// How long `doctor` watches the server's clock.
+const WATCH_FOR: Duration = Duration::from_secs(2);
 
 /// The task of `command`, and the settings it needs.
 pub(crate) fn of(
@@ -131,6 +134,7 @@ pub(crate) fn of(
             let json = draft.json;
             Ok((reader(draft)?.checked_reading()?, Task::Explain { endpoint, json }))
         }
+        "doctor" => doctor(draft, env),
         "lead" => {
             let dir = draft.config.runtime_dir.take().or_else(|| systemd_runtime_dir(env));
             draft.config.runtime_dir = dir;
@@ -163,6 +167,16 @@ fn run(draft: Draft, env: Env<'_>) -> Result<(Config, Task), UsageError> {
     config.store_timeout = store_timeout.unwrap_or(usual);
     config.runtime_dir = config.runtime_dir.or_else(|| systemd_runtime_dir(env));
     Ok((config.checked()?, Task::Run))
+}
+
+/// With the settings that `run` would have, as far as they matter here.
+fn doctor(draft: Draft, env: Env<'_>) -> Result<(Config, Task), UsageError> {
+    let Draft { mut config, store_timeout, json, watch_for, .. } = draft;
+    let usual = Config::usual_store_timeout(config.lease_ttl, config.heartbeat_ttl);
+    config.store_timeout = store_timeout.unwrap_or(usual);
+    config.runtime_dir = config.runtime_dir.or_else(|| systemd_runtime_dir(env));
+    let watch = watch_for.unwrap_or(WATCH_FOR);
+    Ok((config.checked_reading()?, Task::Doctor { watch, json }))
 }
 
 fn role(command: &'static Spec, typed: &Typed) -> Result<Role, UsageError> {

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -51,6 +52,8 @@ pub enum ConfigError {
     HostName,
     /// A poll command without a program.
     PollCommandEmpty,
+    /// Metrics that others could read.
+    MetricsForAll { address: SocketAddr },
 }
 
 impl fmt::Display for ConfigError {
@@ -113,6 +116,10 @@ impl fmt::Display for ConfigError {
             Self::HostName => {
                 write!(f, "--host-name must be 1 to {HOST_NAME_BYTES_MAX} bytes without spaces, ")?;
                 write!(f, "control characters or /: it becomes part of the instance id")
+            }
+            Self::MetricsForAll { address } => {
+                write!(f, "--metrics-listen {address} is no loopback address: use 127.0.0.1 or ")?;
+                write!(f, "[::1], and let a proxy or node_exporter show them to others")
             }
             Self::PollCommandEmpty => {
                 write!(f, "--poll-command names no program: give one, or leave the option out")

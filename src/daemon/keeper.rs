@@ -18,7 +18,7 @@ use crate::event::Event;
 use crate::model::{InstanceId, Role, Tenure, Term, Weight};
 use crate::pipeline::ownership::{OwnershipTable, Rhythm};
 use crate::store::redis::RedisStore;
-use crate::store::{BATCH_MAX, Fault, Store, StoreError, Wake};
+use crate::store::{BATCH_MAX, Failures, Fault, Store, StoreError, Wake};
 
 /// A way to the store for each who must not wait behind another.
 #[derive(Clone)]
@@ -37,6 +37,8 @@ pub struct Lines {
     pub history: Arc<dyn Store>,
     /// For everything else.
     pub rest: Arc<dyn Store>,
+    /// How often asking failed, on all of them.
+    pub failures: Arc<Failures>,
 }
 
 impl Lines {
@@ -50,6 +52,7 @@ impl Lines {
             dispatch: Arc::new(store.line()),
             publish: Arc::new(store.line()),
             history: Arc::new(store.line()),
+            failures: Arc::clone(store.failures()),
             rest: Arc::new(store),
         })
     }
@@ -65,6 +68,7 @@ impl Lines {
             publish: line(),
             history: line(),
             rest: line(),
+            failures: Arc::default(),
         }
     }
 }

@@ -12,6 +12,8 @@
 //! | `publish` | result | table | Redis results (fenced) | `Nudge` → reconcile |
 //! | `history` | something became of a lease | its queue | Redis `poll:history` | |
 //! | `watchdog` | tick, under systemd | progress of the threads; table | the manager's socket | |
+//! | `metrics` | tick | what was counted; table | the metrics file | |
+//! | `metrics-http` | a client on this host | the same | the client | |
 //! | `main` | signals | | pollers, weight (`reload`) | pace → dispatch; at the end nothing: drops the stop sources |
 //!
 //! Every channel is bounded. `changes` blocks reconcile, which nothing safety depends on waits for;
@@ -22,10 +24,13 @@ pub mod account;
 pub mod crew;
 pub mod dispatch;
 pub mod expiry;
+pub mod exposition;
 pub mod heartbeat;
 pub mod history;
 pub mod keeper;
 mod look;
+pub mod metrics_file;
+pub mod metrics_http;
 pub mod poller;
 pub mod progress;
 pub mod publisher;
@@ -47,7 +52,10 @@ use crate::clock::{BootClock, Clock};
 use crate::config::Config;
 use crate::daemon::crew::Crew;
 use crate::daemon::dispatch::{Dispatch, LeaseChange, PollDone};
+use crate::daemon::exposition::Exposition;
 use crate::daemon::keeper::{Keeper, Lines, StartError};
+use crate::daemon::metrics_file::MetricsFile;
+use crate::daemon::metrics_http::MetricsHttp;
 use crate::daemon::poller::PollerThread;
 use crate::daemon::progress::{Part, Progress};
 use crate::daemon::publisher::Publisher;
@@ -77,6 +85,9 @@ pub struct Daemon {
     paces: Sender<(Pace, usize)>,
     publish: Option<Thread>,
     progress: Arc<Progress>,
+    exposition: Arc<Exposition>,
+    // Last: what ends is shown to the end.
+    _metrics: (Option<MetricsHttp>, Option<MetricsFile>),
 }
 
 impl Daemon {
@@ -102,6 +113,14 @@ impl Daemon {
     ) -> Result<Self, StartError> {
         let table = keeper::table(config, me, clock);
         let progress = Arc::new(Progress::default());
+        let exposition =
+            Exposition::of_instance(&table, &progress, &lines.failures, config.workers);
+        let exposition = Arc::new(exposition);
+        // Before the store is waited for: that it is away is worth showing.
+        let metrics = (
+            MetricsHttp::of(config, table.instance(), &exposition)?,
+            MetricsFile::of(config, table.instance(), &exposition)?,
+        );
         let keeper = Keeper::start(config, &table, lines, &progress, Some(until))?;
         // Whatever fails below, what runs already is stopped in the right order: the locals that hold
         // ends of channels go first, then this.
@@ -115,6 +134,8 @@ impl Daemon {
             paces: bounded(0).0,
             publish: None,
             progress: Arc::clone(&progress),
+            exposition,
+            _metrics: metrics,
         };
         let (nudges, nudged) = bounded(NUDGES_MAX);
         let (changes, changed) = bounded(CHANGES_MAX);
@@ -171,6 +192,11 @@ impl Daemon {
     /// How its threads are.
     pub fn progress(&self) -> &Arc<Progress> {
         &self.progress
+    }
+
+    /// What it has to show in numbers.
+    pub fn exposition(&self) -> &Arc<Exposition> {
+        &self.exposition
     }
 
     /// Stops it. Dropping does the same.

@@ -56,7 +56,10 @@ impl PollerThread {
         let Some(permit) = self.table.permit(tenure) else { return PollEnd::Refused };
         let Some(server_ms) = self.table.server_ms() else { return PollEnd::Refused };
         let started_at_ms = permit.start(server_ms);
-        match self.poller.poll(&job.due.session, &permit, job.due.timeout) {
+        let metrics = self.table.metrics();
+        metrics.lag.observe(self.table.now().since(job.due.due_at));
+        let poll = || self.poller.poll(&job.due.session, &permit, job.due.timeout);
+        match metrics.while_polling(poll) {
             Ok(sample) => {
                 self.say(job, &sample);
                 let ok = sample.ok;

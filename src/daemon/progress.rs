@@ -68,6 +68,13 @@ impl Progress {
         (self.endpoints.load(Ordering::Relaxed), self.instances.load(Ordering::Relaxed))
     }
 
+    /// For how long each part has not moved; zero before it has begun.
+    pub fn still(&self, now: Moment) -> impl Iterator<Item = (Part, Duration)> {
+        let at = self.moved_at.iter().map(|it| Moment::from_nanos(it.load(Ordering::Relaxed)));
+        let still = move |at| if at == Moment::NEVER { Duration::ZERO } else { now.since(at) };
+        PARTS.into_iter().zip(at.map(still))
+    }
+
     /// Whether every part has moved within `patience`.
     pub fn moves(&self, now: Moment, patience: Duration) -> bool {
         self.hung(now, patience).is_none()

@@ -27,10 +27,14 @@ impl Renewal {
     /// Renews one batch; how long to wait for the next.
     pub fn step(&self) -> Duration {
         let Some((question, items)) = self.table.renewals() else { return self.wait() };
-        let applied = match self.store.renew(&question.ask, &items) {
+        let asked_at = self.table.now();
+        let reply = self.store.renew(&question.ask, &items);
+        self.table.metrics().renewal.observe(self.table.now().since(asked_at));
+        let applied = match reply {
             Ok(reply) => self.table.renewed(&question, &items, &reply),
             Err(error) => self.table.unanswered(&items, &error.to_string()),
         };
+        self.table.metrics().renewed(applied.extended.len());
         self.hearer.applied(&applied);
         self.hearer.round(&applied, self.table.len());
         self.wait()

@@ -3,8 +3,10 @@
 use crate::config::LogRenewals;
 use crate::daemon::history::History;
 use crate::event::Event;
+use crate::metrics::Metrics;
 use crate::model::InstanceId;
 use crate::pipeline::ownership::{Applied, Loss, Lost, OwnershipTable};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Above this many held leases, `auto` sums a round up instead of naming each.
@@ -29,13 +31,15 @@ pub struct Reporter {
     ttl: Duration,
     renewals: LogRenewals,
     history: Option<History>,
+    metrics: Arc<Metrics>,
 }
 
 impl Reporter {
     /// Speaks for the owner of `table`.
     pub fn new(table: &OwnershipTable) -> Self {
         let (me, ttl) = (table.instance().clone(), table.rhythm().lease.ttl);
-        Self { me, ttl, renewals: LogRenewals::Auto, history: None }
+        let metrics = Arc::clone(table.metrics());
+        Self { me, ttl, renewals: LogRenewals::Auto, history: None, metrics }
     }
 
     /// Names each renewal, or sums them up.
@@ -48,8 +52,9 @@ impl Reporter {
         Self { history: Some(history.clone()), ..self }
     }
 
-    /// Says it.
+    /// Says it, and counts it.
     pub fn say(&self, event: &Event<'_>) {
+        self.metrics.count(event);
         if let Some(history) = &self.history {
             history.note(event);
         }

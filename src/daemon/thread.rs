@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -49,6 +50,13 @@ impl Stop {
     }
 }
 
+static ALIVE: AtomicUsize = AtomicUsize::new(0);
+
+/// How many threads of this process run.
+pub fn alive() -> usize {
+    ALIVE.load(Ordering::Relaxed)
+}
+
 /// A running thread. Dropping it waits for its end, so its stop source must be dropped before.
 #[derive(Debug)]
 pub struct Thread(Option<JoinHandle<()>>);
@@ -56,6 +64,11 @@ pub struct Thread(Option<JoinHandle<()>>);
 impl Thread {
     /// Runs `body` under `name`, of which Linux shows the first 15 bytes.
     pub fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<Self> {
+        let body = move || {
+            ALIVE.fetch_add(1, Ordering::Relaxed);
+            body();
+            ALIVE.fetch_sub(1, Ordering::Relaxed);
+        };
         Ok(Self(Some(std::thread::Builder::new().name(name.into()).spawn(body)?)))
     }
 

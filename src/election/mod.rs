@@ -135,6 +135,12 @@ impl LeaderElection {
         self.office.term()
     }
 
+    /// Asks for [`Self::term`] from elsewhere, also when this is gone.
+    pub fn term_teller(&self) -> impl Fn() -> Option<FenceToken> + Send + 'static {
+        let office = Arc::downgrade(&self.office);
+        move || office.upgrade()?.term()
+    }
+
     /// Who leads, as far as known.
     pub fn leader(&self) -> Option<InstanceId> {
         self.office.leader()

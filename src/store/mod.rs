@@ -4,6 +4,7 @@
 //! with the timeout). Losing is an answer; an `Err`
 //! means only that the store could not be asked, so nothing is known and the caller fails closed.
 
+pub mod acl;
 mod ear;
 pub mod follow;
 pub mod history;
@@ -11,6 +12,7 @@ pub mod keys;
 pub mod memory;
 mod message;
 pub mod overview;
+pub mod probe;
 pub mod redis;
 mod reply;
 mod scan;
@@ -20,6 +22,7 @@ mod wire;
 mod words;
 
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 pub use crate::store::history::Note;
@@ -248,6 +251,27 @@ pub enum Fault {
     Refused,
     /// It answered that this can never work as configured: password, permission, timing, eviction.
     Misconfigured,
+}
+
+/// How often asking failed, by what kind of fault.
+#[derive(Debug, Default)]
+pub struct Failures([AtomicU64; 3]);
+
+impl Failures {
+    /// One more.
+    pub fn count(&self, fault: Fault) {
+        self.0[fault as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// By the names of the faults.
+    pub fn counts(&self) -> [(&'static str, u64); 3] {
+        let of = |fault: Fault| self.0[fault as usize].load(Ordering::Relaxed);
+        [
+            ("unreachable", of(Fault::Unreachable)),
+            ("refused", of(Fault::Refused)),
+            ("misconfigured", of(Fault::Misconfigured)),
+        ]
+    }
 }
 
 /// The store could not be asked, so nothing is known.

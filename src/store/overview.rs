@@ -21,6 +21,9 @@ const ERROR_MAX_CHARS: usize = 1_000;
 const RESULT_FIELDS: [&str; 8] =
     ["granted", "fence", "instance", "ok", "status", "error", "started_at_ms", "duration_ms"];
 
+/// The fields of the epoch's hash that are read, in this order.
+const EPOCH_FIELDS: [&str; 4] = ["epoch", "since_ms", "lease_ttl_ms", "margin_ms"];
+
 /// What was found.
 #[derive(Clone, Debug, Default)]
 pub struct Overview {
@@ -199,15 +202,18 @@ impl RedisStore {
         Ok(())
     }
 
+    /// The record of the store's epoch alone; `None` where nobody has run yet.
+    pub fn epoch(&self, timeout: Duration) -> Asked<Option<EpochRecord>> {
+        let mut pipe = redis::pipe();
+        pipe.cmd("HMGET").arg(self.server.keys.epoch()).arg(&EPOCH_FIELDS);
+        let answers = self.each("read the epoch on", &pipe, timeout)?;
+        Ok(answers.first().and_then(epoch_record))
+    }
+
     fn read_server(&self, found: &mut Overview, timeout: Duration) -> Asked<()> {
         let (op, keys) = ("read the epoch on", &self.server.keys);
         let mut pipe = redis::pipe();
-        pipe.cmd("HMGET").arg(keys.epoch()).arg(&[
-            "epoch",
-            "since_ms",
-            "lease_ttl_ms",
-            "margin_ms",
-        ]);
+        pipe.cmd("HMGET").arg(keys.epoch()).arg(&EPOCH_FIELDS);
         pipe.cmd("SMEMBERS").arg(keys.drain()).cmd("TIME");
         let answers = self.each(op, &pipe, timeout)?;
         let [epoch, drained, time] = &answers[..] else { return Err(self.server.unexpected(op)) };

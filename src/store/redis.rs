@@ -18,8 +18,8 @@ use crate::store::message;
 use crate::store::reply::{self, Script};
 use crate::store::wire::Wire;
 use crate::store::{
-    ASK_LASTS, Acquire, Ask, Asked, Beat, Ear, Fault, Lasting, Note, Page, Publication, Publish,
-    RawSession, Release, Renew, RenewItem, Seat, Stamped, Store, StoreError, Verify, Wake,
+    ASK_LASTS, Acquire, Ask, Asked, Beat, Ear, Failures, Fault, Lasting, Note, Page, Publication,
+    Publish, RawSession, Release, Renew, RenewItem, Seat, Stamped, Store, StoreError, Verify, Wake,
 };
 
 /// Redis, as one thread or a few share it.
@@ -35,6 +35,7 @@ pub(crate) struct Server {
     pub(crate) info: ConnectionInfo,
     pub(crate) shown: String,
     pub(crate) keys: Keys,
+    pub(crate) failures: Arc<Failures>,
 }
 
 impl RedisStore {
@@ -47,7 +48,8 @@ impl RedisStore {
             // The library's own words may quote the URL, and with it the password.
             reason: format!("{:?}: write redis://host:port/db", error.kind()),
         })?;
-        let server = Server { info, shown: shown.into(), keys };
+        let failures = Arc::default();
+        let server = Server { info, shown: shown.into(), keys, failures };
         Ok(Self { server: Arc::new(server), idle: Mutex::default(), idle_max: 4 })
     }
 
@@ -68,6 +70,11 @@ impl RedisStore {
     /// A line of one's own to the same server: one connection that nothing else is in front of.
     pub fn line(&self) -> Self {
         Self { server: Arc::clone(&self.server), idle: Mutex::default(), idle_max: 1 }
+    }
+
+    /// How often asking failed, on this line and on every other to the same server.
+    pub fn failures(&self) -> &Arc<Failures> {
+        &self.server.failures
     }
 
     /// One exchange with a deadline around all of it. Only a wire that served it well is kept.
@@ -119,6 +126,7 @@ impl Server {
         let first = refusals.and_then(|it| it.first().map(|it| RedisError::from(it.1.clone())));
         let error = first.as_ref().unwrap_or(error);
         let (fault, hint) = reply::judge(error);
+        self.failures.count(fault);
         let target = self.shown.clone();
         let code = error.code().unwrap_or("");
         let detail = error.detail().map_or_else(|| error.to_string(), |it| format!("{code} {it}"));
@@ -128,6 +136,7 @@ impl Server {
 
     pub(crate) fn unexpected(&self, op: &'static str) -> StoreError {
         let reason = "the reply is not of the expected form".into();
+        self.failures.count(Fault::Refused);
         StoreError { op, target: self.shown.clone(), fault: Fault::Refused, reason }
     }
 }

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 /// Lowest first. A module may import those before it in this list, never those behind it.
 const LAYERS: &[&str] = &[
-    "model", "clock", "config", "event", "store", "pipeline", "status", "daemon", "wrapped",
-    "manager", "election", "cli", "main",
+    "model", "clock", "config", "event", "metrics", "store", "pipeline", "status", "doctor",
+    "daemon", "wrapped", "manager", "election", "cli", "main",
 ];
 /// The same inside `pipeline/`, in the order data flows.
 const STAGES: &[&str] = &[

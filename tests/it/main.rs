@@ -21,6 +21,8 @@ mod cli;
 mod daemon;
 /// US1: work is shared out.
 mod distribution;
+/// `leasehold doctor`, on servers that were set up badly on purpose.
+mod doctor;
 /// Weights and `poll:drain`, changed while the fleet runs.
 mod drain;
 /// What was remembered, and what is happening: `leasehold history` and `watch`.
@@ -43,6 +45,8 @@ mod hostile;
 mod library;
 /// Looking is cheap and nothing is overlooked, in memory.
 mod looking;
+/// `--metrics-file`, and what is to be made of it.
+mod metrics;
 /// How long an endpoint is without a poll when it changes hands, as distributions.
 mod moves;
 /// Roles from the command line: once, leaders, run --lead, real processes.

@@ -122,6 +122,8 @@ impl Reconcile {
         self.tell_news();
         self.tell_surprises();
         if self.looker.sees() {
+            let view = self.looker.view();
+            self.table.metrics().see(view.len(), view.instance_count());
             self.replan();
             self.note_hold_off();
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Moment;
-use crate::model::{EndpointId, Tenure};
+use crate::model::{EndpointId, Epoch, Tenure};
 use crate::pipeline::lease::{Lease, LeaseState, Standing};
 use crate::pipeline::ownership::{Applied, Gained, Loss, OwnershipTable, Question};
 use crate::pipeline::witness::Revelation;
@@ -87,7 +87,15 @@ impl OwnershipTable {
 
     fn observe(&self, question: &Question, stamp: &Stamp) -> Revelation {
         let now = self.now();
-        let revelation = self.witness.lock().observe(question.asked_at, now, stamp);
+        let (before, revelation, after) = {
+            let mut witness = self.witness.lock();
+            let before = witness.epoch();
+            let revelation = witness.observe(question.asked_at, now, stamp);
+            (before, revelation, witness.epoch())
+        };
+        if before != after && before != Epoch::default() {
+            self.metrics.epoch_changed();
+        }
         if let Some(life) = revelation.slept_in {
             *self.slept.lock() = (now, life);
         }

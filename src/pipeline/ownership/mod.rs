@@ -15,6 +15,7 @@ use fnv::FnvHashMap;
 use parking_lot::{Mutex, RwLock};
 
 use crate::clock::{Clock, Moment};
+use crate::metrics::Metrics;
 use crate::model::{EndpointId, Epoch, FenceToken, InstanceId, Tenure, Term};
 use crate::pipeline::lease::{Lease, PollPermit, Pulse, SharedClock, Standing};
 use crate::pipeline::witness::{Revelation, Witness};
@@ -54,6 +55,7 @@ pub struct OwnershipTable {
     /// R6: what was not confirmed since then may not be reclaimed in another life of the store than this.
     slept: Mutex<(Moment, Epoch)>,
     losses: AtomicU64,
+    metrics: Arc<Metrics>,
 }
 
 /// A question about to be sent, with the moment its answer counts from.
@@ -113,6 +115,17 @@ pub struct Applied {
     pub ask_again: bool,
 }
 
+/// How many leases are in which state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// All of them.
+    pub held: usize,
+    /// Not confirmed.
+    pub uncertain: usize,
+    /// On their way out.
+    pub draining: usize,
+}
+
 /// What is known about one held lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Holding {
@@ -144,6 +157,7 @@ impl OwnershipTable {
             doubted_at: Mutex::new(Moment::NEVER),
             slept: Mutex::new((Moment::NEVER, Epoch::default())),
             losses: AtomicU64::new(0),
+            metrics: Arc::default(),
         }
     }
 
@@ -161,6 +175,11 @@ impl OwnershipTable {
     /// The times it keeps.
     pub fn rhythm(&self) -> &Rhythm {
         &self.rhythm
+    }
+
+    /// What this instance counts.
+    pub fn metrics(&self) -> &Arc<Metrics> {
+        &self.metrics
     }
 
     /// The moment it is.
@@ -325,6 +344,18 @@ impl OwnershipTable {
     /// Everything in the table.
     pub fn endpoints(&self) -> Vec<EndpointId> {
         self.leases.read().keys().cloned().collect()
+    }
+
+    /// How many leases are in which state.
+    pub fn tally(&self) -> Tally {
+        let leases = self.leases.read();
+        let mut tally = Tally { held: leases.len(), ..Tally::default() };
+        for lease in leases.values() {
+            let state = lease.state.lock();
+            tally.uncertain += usize::from(state.standing == Standing::Uncertain);
+            tally.draining += usize::from(state.draining_since.is_some());
+        }
+        tally
     }
 
     /// Whether the standing of any lease is uncertain.

@@ -7,6 +7,7 @@ pub mod lead;
 pub mod measure;
 pub mod pids;
 pub mod process;
+pub mod prometheus;
 pub mod proxy;
 pub mod redis;
 pub mod results;

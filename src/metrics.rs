@@ -1,0 +1,389 @@
+//! How often did what happen in this instance, and how long did it take? Plain numbers, for whoever
+//! reads them.
+//!
+//! Most are counted where every event passes (`Reporter::say`). Whoever counts never waits: atomics and
+//! nothing else. What can be asked for at any time (what is held, the hold-off) is not kept here, but
+//! read when the numbers are written. No label has a value for each endpoint or instance.
+
+pub mod text;
+
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use crate::event::Event;
+use crate::metrics::text::{Kind, Text};
+
+/// The longest list of values that a label has.
+const VALUES_MAX: usize = 5;
+
+/// Something that is counted, by the values of a label or without one.
+#[derive(Debug)]
+pub struct Counter {
+    name: &'static str,
+    help: &'static str,
+    label: &'static str,
+    values: &'static [&'static str],
+    counts: [AtomicU64; VALUES_MAX],
+}
+
+impl Counter {
+    const fn plain(name: &'static str, help: &'static str) -> Self {
+        Self::by(name, help, "", &[""])
+    }
+
+    const fn by(
+        name: &'static str,
+        help: &'static str,
+        label: &'static str,
+        values: &'static [&'static str],
+    ) -> Self {
+        assert!(values.len() <= VALUES_MAX, "make VALUES_MAX larger");
+        Self { name, help, label, values, counts: [const { AtomicU64::new(0) }; VALUES_MAX] }
+    }
+
+    /// So many more.
+    fn add(&self, n: usize) {
+        self.counts[0].fetch_add(n as u64, Ordering::Relaxed);
+    }
+
+    /// One more under this value of the label. One that is not in the list is not counted.
+    fn one(&self, value: &str) {
+        if let Some(at) = self.values.iter().position(|it| *it == value) {
+            self.counts[at].fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn write(&self, text: &mut Text) {
+        let mut family = text.family(self.name, Kind::Counter, self.help);
+        for (value, count) in self.values.iter().zip(&self.counts) {
+            let label = [(self.label, *value)];
+            let labels = if self.label.is_empty() { &[][..] } else { &label[..] };
+            family.sample("", labels, float(count.load(Ordering::Relaxed)));
+        }
+    }
+}
+
+/// How long something took, in buckets.
+#[derive(Debug)]
+pub struct Histogram {
+    name: &'static str,
+    help: &'static str,
+    counts: [AtomicU64; BOUNDS_MS.len() + 1],
+    sum_us: AtomicU64,
+}
+
+/// Upper bounds of the buckets of every histogram: from a fast Redis to a slow endpoint.
+const BOUNDS_MS: [u64; 14] =
+    [1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 30_000];
+
+impl Histogram {
+    const fn new(name: &'static str, help: &'static str) -> Self {
+        let counts = [const { AtomicU64::new(0) }; BOUNDS_MS.len() + 1];
+        Self { name, help, counts, sum_us: AtomicU64::new(0) }
+    }
+
+    /// It took so long.
+    pub fn observe(&self, took: Duration) {
+        let at = BOUNDS_MS.iter().position(|it| took <= Duration::from_millis(*it));
+        self.counts[at.unwrap_or(BOUNDS_MS.len())].fetch_add(1, Ordering::Relaxed);
+        let us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+        self.sum_us.fetch_add(us, Ordering::Relaxed);
+    }
+
+    fn write(&self, text: &mut Text) {
+        let mut family = text.family(self.name, Kind::Histogram, self.help);
+        let bounds = BOUNDS_MS.iter().map(|it| seconds(Duration::from_millis(*it)).to_string());
+        let mut total = 0;
+        for (bound, count) in bounds.chain(["+Inf".into()]).zip(&self.counts) {
+            total += count.load(Ordering::Relaxed);
+            family.sample("_bucket", &[("le", &bound)], float(total));
+        }
+        let sum = Duration::from_micros(self.sum_us.load(Ordering::Relaxed));
+        family.sample("_sum", &[], seconds(sum));
+        // Read once: a count that is taken meanwhile is in the next document.
+        family.sample("_count", &[], float(total));
+    }
+}
+
+/// Everything that one instance counts.
+#[derive(Debug)]
+pub struct Metrics {
+    acquired: Counter,
+    refused: Counter,
+    failed: Counter,
+    renewed: Counter,
+    doubted: Counter,
+    lost: Counter,
+    released: Counter,
+    reclaimed: Counter,
+    polls: Counter,
+    skipped: Counter,
+    fenced: Counter,
+    unpublished: Counter,
+    light: Counter,
+    invalid: Counter,
+    hold_offs: Counter,
+    epochs: Counter,
+    outages: Counter,
+    clock_steps: Counter,
+    joined: Counter,
+    left: Counter,
+    /// How long the store took to answer a batch of renewals, or to fail to.
+    pub renewal: Histogram,
+    /// How long polls took.
+    pub poll: Histogram,
+    /// How much later than it was due a poll started.
+    pub lag: Histogram,
+    polling: AtomicUsize,
+    endpoints: AtomicUsize,
+    instances: AtomicUsize,
+    store_away: AtomicBool,
+}
+
+const ACQUIRED: &[&str] = &["preferred", "handover", "takeover", "fallback", "adopted"];
+const RELEASED: &[&str] = &["rebalance", "drain", "shutdown", "paused", "removed"];
+const LOST: &[&str] = &["expired", "taken", "gone"];
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let (by, plain) = (Counter::by, Counter::plain);
+        Self {
+            acquired: by("leasehold_leases_acquired_total", "Leases granted.", "reason", ACQUIRED),
+            refused: plain("leasehold_leases_refused_total", "Attempts that another won."),
+            failed: plain("leasehold_leases_failed_total", "Attempts that could not be asked."),
+            renewed: plain("leasehold_leases_renewed_total", "Renewals of leases that went well."),
+            doubted: plain(
+                "leasehold_leases_doubted_total",
+                "Renewals of leases without an answer; the endpoint pauses until there is one.",
+            ),
+            lost: by(
+                "leasehold_leases_lost_total",
+                "Leases ended against our will.",
+                "reason",
+                LOST,
+            ),
+            released: by("leasehold_leases_released_total", "Leases given up.", "reason", RELEASED),
+            reclaimed: plain(
+                "leasehold_leases_reclaimed_total",
+                "Leases put back after the store had forgotten them.",
+            ),
+            polls: by("leasehold_polls_total", "Polls.", "result", &["ok", "failed", "aborted"]),
+            skipped: plain("leasehold_polls_skipped_total", "Polls that came a round too late."),
+            fenced: plain(
+                "leasehold_results_fenced_total",
+                "Results refused because the lease was no longer ours.",
+            ),
+            unpublished: plain(
+                "leasehold_results_unpublished_total",
+                "Results that could not be stored.",
+            ),
+            light: plain(
+                "leasehold_endpoints_light_total",
+                "Endpoints that failed so often that they are polled less.",
+            ),
+            invalid: plain(
+                "leasehold_sessions_invalid_total",
+                "Sessions that were not understood, once for each change.",
+            ),
+            hold_offs: plain(
+                "leasehold_store_hold_offs_total",
+                "Times for which the store granted nothing.",
+            ),
+            epochs: plain(
+                "leasehold_store_epoch_changes_total",
+                "Changes of the store's epoch: it lost its memory, was replaced, or its clock stepped.",
+            ),
+            outages: plain("leasehold_store_outages_total", "Times the store was out of reach."),
+            clock_steps: plain(
+                "leasehold_store_clock_steps_total",
+                "Times the store's clock ran ahead of ours.",
+            ),
+            joined: plain("leasehold_instances_joined_total", "Other instances that came."),
+            left: plain("leasehold_instances_left_total", "Other instances that went."),
+            renewal: Histogram::new(
+                "leasehold_renewal_duration_seconds",
+                "How long the store took to answer a batch of renewals, or to fail to.",
+            ),
+            poll: Histogram::new("leasehold_poll_duration_seconds", "How long polls took."),
+            lag: Histogram::new(
+                "leasehold_poll_lag_seconds",
+                "How much later than it was due a poll started.",
+            ),
+            polling: AtomicUsize::new(0),
+            endpoints: AtomicUsize::new(0),
+            instances: AtomicUsize::new(0),
+            store_away: AtomicBool::new(false),
+        }
+    }
+}
+
+impl Metrics {
+    /// Counts what is said.
+    pub fn count(&self, event: &Event<'_>) {
+        match event {
+            Event::LeaseAcquired { reason, .. } => self.acquired.one(reason),
+            Event::LeaseRefused { .. } => self.refused.add(1),
+            Event::LeaseFailed { .. } => self.failed.add(1),
+            Event::LeaseUncertain { .. } => self.doubted.add(1),
+            Event::LeaseLost { reason, .. } => self.lost.one(reason),
+            Event::LeaseReleased { reason, .. } => self.released.one(reason),
+            Event::LeaseReclaimed { .. } => self.reclaimed.add(1),
+            Event::PollOk { took, .. } => self.polled("ok", *took),
+            Event::PollFailed { took, .. } => self.polled("failed", *took),
+            Event::PollAborted { .. } => self.polls.one("aborted"),
+            Event::PollSkipped { .. } => self.skipped.add(1),
+            Event::PollFenced { .. } => self.fenced.add(1),
+            Event::PollUnpublished { .. } => self.unpublished.add(1),
+            Event::EndpointLight { .. } => self.light.add(1),
+            Event::SessionInvalid { .. } => self.invalid.add(1),
+            Event::StoreHoldoff { .. } => self.hold_offs.add(1),
+            Event::StoreClock { .. } => self.clock_steps.add(1),
+            Event::StoreUnreachable { .. } => {
+                self.outages.add(1);
+                self.store_away.store(true, Ordering::Relaxed);
+            }
+            Event::StoreReachable { .. } => self.store_away.store(false, Ordering::Relaxed),
+            Event::InstanceJoined { .. } => self.joined.add(1),
+            Event::InstanceLeft { .. } => self.left.add(1),
+            _ => (),
+        }
+    }
+
+    fn polled(&self, result: &str, took: Duration) {
+        self.polls.one(result);
+        self.poll.observe(took);
+    }
+
+    /// So many leases were renewed.
+    pub fn renewed(&self, n: usize) {
+        self.renewed.add(n);
+    }
+
+    /// The store is in another epoch than before.
+    pub fn epoch_changed(&self) {
+        self.epochs.add(1);
+    }
+
+    /// What there is to poll, and who is there to do it.
+    pub fn see(&self, endpoints: usize, instances: usize) {
+        self.endpoints.store(endpoints, Ordering::Relaxed);
+        self.instances.store(instances, Ordering::Relaxed);
+    }
+
+    /// Runs `poll`, counted as running meanwhile.
+    pub fn while_polling<T>(&self, poll: impl FnOnce() -> T) -> T {
+        self.polling.fetch_add(1, Ordering::Relaxed);
+        let came = poll();
+        self.polling.fetch_sub(1, Ordering::Relaxed);
+        came
+    }
+
+    /// Writes everything that is kept here.
+    pub fn write(&self, text: &mut Text) {
+        for it in self.counters() {
+            it.write(text);
+        }
+        [&self.renewal, &self.poll, &self.lag].iter().for_each(|it| it.write(text));
+        let mut gauge = |name: &str, help: &str, value: &AtomicUsize| {
+            text.gauge(name, help, float(value.load(Ordering::Relaxed) as u64));
+        };
+        gauge("leasehold_polls_running", "Polls that run now.", &self.polling);
+        gauge("leasehold_endpoints", "Endpoints to poll, of the whole fleet.", &self.endpoints);
+        gauge("leasehold_instances", "Instances that are alive.", &self.instances);
+        let up = !self.store_away.load(Ordering::Relaxed);
+        text.gauge("leasehold_store_up", "1 while the store can be looked at.", bit(up));
+    }
+
+    fn counters(&self) -> [&Counter; 20] {
+        [
+            &self.acquired,
+            &self.refused,
+            &self.failed,
+            &self.renewed,
+            &self.doubted,
+            &self.lost,
+            &self.released,
+            &self.reclaimed,
+            &self.polls,
+            &self.skipped,
+            &self.fenced,
+            &self.unpublished,
+            &self.light,
+            &self.invalid,
+            &self.hold_offs,
+            &self.epochs,
+            &self.outages,
+            &self.clock_steps,
+            &self.joined,
+            &self.left,
+        ]
+    }
+}
+
+/// For a gauge that is a yes or a no.
+pub fn bit(yes: bool) -> f64 {
+    f64::from(u8::from(yes))
+}
+
+/// Base units, as Prometheus wants them.
+pub fn seconds(duration: Duration) -> f64 {
+    duration.as_secs_f64()
+}
+
+/// Exact up to 2^53, as every sample is.
+pub fn float(count: u64) -> f64 {
+    count as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{EndpointId, FenceToken};
+
+    fn written(metrics: &Metrics) -> String {
+        let mut text = Text::default();
+        metrics.write(&mut text);
+        text.into_string()
+    }
+
+    #[test]
+    fn a_duration_falls_into_the_first_bucket_that_it_fits_and_all_above() {
+        let metrics = Metrics::default();
+        for ms in [1, 3, 31_000] {
+            metrics.lag.observe(Duration::from_millis(ms));
+        }
+        let text = written(&metrics);
+        for line in [
+            "leasehold_poll_lag_seconds_bucket{le=\"0.001\"} 1",
+            "leasehold_poll_lag_seconds_bucket{le=\"0.002\"} 1",
+            "leasehold_poll_lag_seconds_bucket{le=\"0.005\"} 2",
+            "leasehold_poll_lag_seconds_bucket{le=\"30\"} 2",
+            "leasehold_poll_lag_seconds_bucket{le=\"+Inf\"} 3",
+            "leasehold_poll_lag_seconds_sum 31.004",
+            "leasehold_poll_lag_seconds_count 3",
+        ] {
+            assert!(text.contains(&format!("\n{line}\n")), "{line}\n{text}");
+        }
+    }
+
+    /// Every reason that the code can give is in the list of its counter.
+    #[test]
+    fn no_reason_is_lost_between_an_event_and_its_counter() {
+        let metrics = Metrics::default();
+        let endpoint = &EndpointId::parse("e").unwrap();
+        let fence = FenceToken(1);
+        let tenure = &crate::model::Tenure { endpoint: endpoint.clone(), fence };
+        for reason in ["preferred", "handover", "takeover", "fallback", "adopted"] {
+            metrics.count(&Event::LeaseAcquired { endpoint, fence, reason });
+        }
+        for reason in ["expired", "taken", "gone"] {
+            metrics.count(&Event::LeaseLost { tenure, reason, owner: None });
+        }
+        for reason in ["rebalance", "drain", "shutdown", "paused", "removed"] {
+            metrics.count(&Event::LeaseReleased { tenure, reason, heir: None });
+        }
+        let text = written(&metrics);
+        let counted = text.lines().filter(|it| it.contains("{reason=") && it.ends_with(" 1"));
+        assert_eq!(counted.count(), 13, "{text}");
+    }
+}

@@ -1,0 +1,382 @@
+//! Which rights does Leasehold need in Redis, which of them has this user, and what is to be pasted?
+//!
+//! The one list of them: the README shows the same text, and a test compares the two.
+
+use std::time::Duration;
+
+use redis::{Cmd, RedisError, RedisResult, Value};
+
+use crate::store::Asked;
+use crate::store::keys::Keys;
+use crate::store::redis::RedisStore;
+
+/// Every command, in the lines of the rule. Keep each under 100 columns.
+const COMMANDS: [&[&str]; 3] = [
+    &[
+        "eval", "evalsha", "get", "mget", "set", "del", "strlen", "getrange", "type", "exists",
+        "pexpire", "pttl",
+    ],
+    &[
+        "hget",
+        "hset",
+        "hmget",
+        "hkeys",
+        "sismember",
+        "scan",
+        "publish",
+        "subscribe",
+        "ping",
+        "select",
+        "info",
+        "time",
+    ],
+    &[PUSHES],
+];
+/// Without it nothing is pushed, and everything else works.
+const PUSHES: &str = "client|tracking";
+
+/// The name that the keys and channels of a trial end with.
+const NOBODY: &str = "doctor";
+/// How long a key of a trial lasts at most.
+const TRIAL_LASTS_MS: &str = "10000";
+
+/// Who is to be given what.
+#[derive(Clone, Debug)]
+pub struct Rule {
+    /// `poll`.
+    pub prefix: String,
+    /// `session:`.
+    pub session_prefix: String,
+    /// `leader`.
+    pub leader_prefix: String,
+    /// Whether the server can tell reading from writing: Redis 7.0 or later.
+    pub tells_reading: bool,
+}
+
+impl Rule {
+    fn sessions(&self) -> String {
+        let read = if self.tells_reading { "%R" } else { "" };
+        format!("{read}~{}*", self.session_prefix)
+    }
+
+    fn patterns(&self) -> [String; 5] {
+        let Self { prefix, leader_prefix, .. } = self;
+        [
+            format!("~{prefix}:*"),
+            self.sessions(),
+            format!("&{prefix}:*"),
+            format!("~{leader_prefix}:*"),
+            format!("&{leader_prefix}:*"),
+        ]
+    }
+
+    /// What to paste into a shell. A user of its own is made; one that is there keeps its password.
+    pub fn to_paste(&self, user: Option<&str>) -> String {
+        let (name, password) = match user.filter(|it| *it != "default") {
+            Some(name) => (name, ""),
+            None => ("leasehold", " '>PASSWORD'"),
+        };
+        let mut lines = vec![format!(
+            "redis-cli ACL SETUSER {} on{password} resetkeys resetchannels -@all",
+            quoted(name)
+        )];
+        lines.push(self.patterns().map(|it| quoted(&it)).join(" "));
+        for row in COMMANDS {
+            let rights: Vec<String> = row.iter().map(|it| quoted(&format!("+{it}"))).collect();
+            lines.push(rights.join(" "));
+        }
+        lines.join(" \\\n  ")
+    }
+}
+
+/// As a shell takes it for one word.
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "+-_.,:/".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        return word.into();
+    }
+    format!("'{}'", word.replace('\'', "'\\''"))
+}
+
+/// How much a right matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Weight {
+    /// `leasehold run` does not work without it.
+    Needed,
+    /// Roles do not: `lead`, `once`, `run --lead`.
+    ForRoles,
+    /// Changes are noticed later.
+    ForPushes,
+}
+
+/// A right that the user does not have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Missing {
+    /// As it stands in the rule.
+    pub right: String,
+    /// What showed it.
+    pub shown_by: String,
+    /// How much it matters.
+    pub weight: Weight,
+}
+
+/// What a user may do, as far as it could be found out.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rights {
+    /// What it may not.
+    pub missing: Vec<Missing>,
+    /// How many rights were looked at.
+    pub n_checked: usize,
+    /// The server was asked what it would say, and nothing was tried.
+    pub by_dry_run: bool,
+}
+
+/// A command that shows whether a right is there.
+struct Trial {
+    right: String,
+    command: Vec<String>,
+    weight: Weight,
+}
+
+impl Trial {
+    fn of(right: impl Into<String>, command: &[&str], weight: Weight) -> Self {
+        let command = command.iter().map(|it| (*it).to_owned()).collect();
+        Self { right: right.into(), command, weight }
+    }
+
+    /// Would make a key that stays, unless there is one of another type already.
+    fn needs_a_string(&self) -> bool {
+        self.command[0] == "HSET"
+    }
+}
+
+/// Every right, in an order in which it can be tried: a string that expires is made first, and everything
+/// else has no effect on it or elsewhere.
+fn trials(rule: &Rule, keys: &Keys, probe: &str, db: &str) -> Vec<Trial> {
+    let mut all =
+        vec![Trial::of("+set", &["SET", probe, "1", "PX", TRIAL_LASTS_MS], Weight::Needed)];
+    let channel = format!("{}:wake:{NOBODY}", rule.prefix);
+    let nothing = "0".repeat(40);
+    for &name in COMMANDS.concat().iter().filter(|it| !["set", "del"].contains(*it)) {
+        let verb = name.to_ascii_uppercase();
+        let command: Vec<&str> = match name {
+            "eval" => vec!["EVAL", "return 1", "0"],
+            "evalsha" => vec!["EVALSHA", &nothing, "0"],
+            "getrange" => vec!["GETRANGE", probe, "0", "1"],
+            "pexpire" => vec!["PEXPIRE", probe, TRIAL_LASTS_MS],
+            "hget" | "hmget" | "sismember" => vec![&verb, probe, "x"],
+            "hset" => vec!["HSET", probe, "x", "1"],
+            "scan" => vec!["SCAN", "0", "COUNT", "1"],
+            "publish" => vec!["PUBLISH", &channel, ""],
+            "subscribe" => vec!["SUBSCRIBE", &channel],
+            "ping" | "time" => vec![&verb],
+            "select" => vec!["SELECT", db],
+            "info" => vec!["INFO", "replication"],
+            PUSHES => vec!["CLIENT", "TRACKING", "OFF"],
+            _ => vec![&verb, probe],
+        };
+        let weight = if name == PUSHES { Weight::ForPushes } else { Weight::Needed };
+        all.push(Trial::of(format!("+{name}"), &command, weight));
+    }
+    all.extend(key_trials(rule, keys));
+    all.push(Trial::of("+del", &["DEL", probe], Weight::Needed));
+    all
+}
+
+/// The keys that a script declares must be ours to read and to write, whether it touches them or not.
+fn key_trials(rule: &Rule, keys: &Keys) -> Vec<Trial> {
+    let Rule { prefix, leader_prefix, session_prefix, .. } = rule;
+    let [ours, sessions, words, roles, role_words] = rule.patterns();
+    let families =
+        ["lease:", "node:", "result:", "ask:"].map(|it| format!("{prefix}:{it}{NOBODY}"));
+    let mut all = Vec::new();
+    for key in families.into_iter().chain([keys.epoch(), keys.drain()]) {
+        all.push(Trial::of(&ours, &["EVAL", "return 1", "1", &key], Weight::Needed));
+    }
+    let session = format!("{session_prefix}{NOBODY}");
+    all.push(Trial::of(&sessions, &["STRLEN", &session], Weight::Needed));
+    let channel = format!("{prefix}:results:{NOBODY}");
+    all.push(Trial::of(&words, &["PUBLISH", &channel, ""], Weight::Needed));
+    all.push(Trial::of(&words, &["SUBSCRIBE", &keys.wake(None)], Weight::Needed));
+    for key in ["epoch", NOBODY, "heartbeat:doctor"].map(|it| format!("{leader_prefix}:{it}")) {
+        all.push(Trial::of(&roles, &["EVAL", "return 1", "1", &key], Weight::ForRoles));
+    }
+    let channel = format!("{leader_prefix}:wake:{NOBODY}");
+    all.push(Trial::of(&role_words, &["PUBLISH", &channel, ""], Weight::ForRoles));
+    all
+}
+
+/// What a refusal is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum About {
+    Command,
+    KeyOrChannel,
+}
+
+/// Whether this text denies a permission. Only a denial of the command names it as something to run.
+fn about(denial: &str) -> About {
+    if denial.contains("to run the") { About::Command } else { About::KeyOrChannel }
+}
+
+impl RedisStore {
+    /// Whom the URL names.
+    pub fn user(&self) -> Option<&str> {
+        self.server.info.redis_settings().username()
+    }
+
+    /// Who we are for the server; `None` where it does not tell.
+    pub fn whoami(&self, timeout: Duration) -> Asked<Option<String>> {
+        let asked =
+            self.refusable("ask who we are on", timeout, redis::cmd("ACL").arg("WHOAMI"))?;
+        match asked {
+            Ok(value) => Ok(redis::from_redis_value(value).ok()),
+            // Before a password was given nothing else is answered.
+            Err(error) if error.code() == Some("NOAUTH") => {
+                Err(self.server.error("log in to", &error))
+            }
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// Which of the rights that `rule` gives this user has. Where the server may be asked what it would
+    /// say, nothing is tried; elsewhere everything is, on a key of this trial's own that expires.
+    pub fn rights(&self, rule: &Rule, user: Option<&str>, timeout: Duration) -> Asked<Rights> {
+        let probe = format!("{}:{NOBODY}:{}", rule.prefix, uuid::Uuid::new_v4());
+        let db = self.server.info.redis_settings().db().to_string();
+        let trials = trials(rule, &self.server.keys, &probe, &db);
+        let dry = match user {
+            Some(user) => self.may_ask(user, timeout)?.then_some(user),
+            None => None,
+        };
+        let mut rights = Rights { by_dry_run: dry.is_some(), ..Rights::default() };
+        let lacks = |rights: &Rights, it: &str| rights.missing.iter().any(|had| had.right == it);
+        for trial in trials {
+            let verb = format!("+{}", trial.command[0].to_ascii_lowercase());
+            let hopeless = trial.right != verb && lacks(&rights, &verb);
+            if dry.is_none() && (hopeless || trial.needs_a_string() && lacks(&rights, "+set")) {
+                continue; // nothing would be learned, or a key would stay
+            }
+            rights.n_checked += 1;
+            let Some(denial) = self.denial(&trial, dry, timeout)? else { continue };
+            // A command that may be run, on a key that may not be touched, is told of by the key's trial.
+            let is_command = trial.right.starts_with('+');
+            if is_command != (about(&denial) == About::Command) || lacks(&rights, &trial.right) {
+                continue;
+            }
+            let shown_by = trial.command[..trial.command.len().min(4)].join(" ");
+            let Trial { right, weight, .. } = trial;
+            rights.missing.push(Missing { right, shown_by, weight });
+        }
+        Ok(rights)
+    }
+
+    fn may_ask(&self, user: &str, timeout: Duration) -> Asked<bool> {
+        let mut ask = redis::cmd("ACL");
+        ask.arg("DRYRUN").arg(user).arg("PING");
+        Ok(self.refusable("ask about rights on", timeout, &ask)?.is_ok())
+    }
+
+    /// Why it is denied, if it is. Any other refusal shows that it would be allowed.
+    fn denial(&self, trial: &Trial, dry: Option<&str>, timeout: Duration) -> Asked<Option<String>> {
+        let op = "try rights on";
+        if let Some(user) = dry {
+            let mut ask = redis::cmd("ACL");
+            ask.arg("DRYRUN").arg(user).arg(&trial.command);
+            return Ok(match self.refusable(op, timeout, &ask)? {
+                Ok(Value::Okay) => None,
+                Ok(Value::BulkString(text)) => Some(String::from_utf8_lossy(&text).into_owned()),
+                Ok(_) => None,
+                // The server does not know such a command.
+                Err(_) => Some("to run the command: unknown".into()),
+            });
+        }
+        let mut command = Cmd::new();
+        command.arg(&trial.command);
+        // Whoever subscribes can say nothing else on that line any more.
+        let answer = match trial.command[0].as_str() {
+            "SUBSCRIBE" => self.line().refusable(op, timeout, &command)?,
+            _ => self.refusable(op, timeout, &command)?,
+        };
+        Ok(answer.err().and_then(|error| {
+            let detail = error.detail().unwrap_or_default();
+            let unknown = detail.starts_with("unknown command");
+            match error.code() {
+                Some("NOPERM") => Some(detail.to_owned()),
+                _ if unknown => Some("to run the command: unknown".into()),
+                _ => None,
+            }
+        }))
+    }
+
+    /// One command, and the server's own refusal as an answer.
+    pub(crate) fn refusable(
+        &self,
+        op: &'static str,
+        timeout: Duration,
+        command: &Cmd,
+    ) -> Asked<Result<Value, RedisError>> {
+        self.call(op, timeout, |wire| -> RedisResult<Result<Value, RedisError>> {
+            match command.query::<Value>(wire) {
+                // Only what the server says has a code: not a broken line, nor what is no reply at all.
+                Err(error) if error.code().is_none() => Err(error),
+                answer => Ok(answer),
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rule() -> Rule {
+        Rule {
+            prefix: "poll".into(),
+            session_prefix: "session:".into(),
+            leader_prefix: "leader".into(),
+            tells_reading: true,
+        }
+    }
+
+    #[test]
+    fn the_readme_shows_the_same_rule() {
+        let readme = include_str!("../../README.md");
+        let rule = rule().to_paste(None);
+        assert!(readme.contains(&format!("\n{rule}\n```")), "the README lacks\n{rule}");
+    }
+
+    #[test]
+    fn every_line_fits_and_an_odd_name_is_one_word_for_a_shell() {
+        let rule = Rule { prefix: "{it's}".into(), tells_reading: false, ..rule() };
+        let text = rule.to_paste(Some("joe doe"));
+        assert!(text.lines().all(|it| it.len() <= 100), "{text}");
+        assert!(text.starts_with("redis-cli ACL SETUSER 'joe doe' on resetkeys "), "{text}");
+        assert!(text.contains("'~{it'\\''s}:*' '~session:*' "), "{text}");
+    }
+
+    #[test]
+    fn every_right_of_the_rule_is_tried() {
+        let keys = Keys::new("poll", "session:");
+        let trials = trials(&rule(), &keys, "poll:doctor:x", "0");
+        let commands = COMMANDS.concat().into_iter().map(|it| format!("+{it}"));
+        for right in commands.chain(rule().patterns()) {
+            assert!(trials.iter().any(|it| it.right == right), "{right} is not tried");
+        }
+    }
+
+    #[test]
+    fn a_denied_command_is_told_from_a_denied_key() {
+        for (text, is) in [
+            ("this user has no permissions to run the 'get' command", About::Command),
+            ("User joe has no permissions to run the 'client|tracking' command", About::Command),
+            (
+                "this user has no permissions to access one of the keys used as arguments",
+                About::KeyOrChannel,
+            ),
+            ("User joe has no permissions to access the 'poll:epoch' key", About::KeyOrChannel),
+            ("User joe has no permissions to access the 'poll:wake' channel", About::KeyOrChannel),
+        ] {
+            assert_eq!(about(text), is, "{text}");
+        }
+    }
+}
