@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use leasehold::config::Config;
 use leasehold::model::{EndpointId, FenceToken, InstanceId};
 use leasehold::store::Asked;
-use leasehold::store::history::Entry;
+use leasehold::store::history::{Entry, in_order};
 use leasehold::store::redis::RedisStore;
 use serde_json::{Value, json};
 
@@ -58,9 +58,7 @@ fn last(
         }
     }
     found.truncate(limit);
-    // One that was written late happened before others.
-    found.sort_by_key(|it| it.at_ms);
-    Ok(found)
+    Ok(in_order(found))
 }
 
 /// Whether it is about this endpoint, where one is asked for.

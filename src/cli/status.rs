@@ -72,7 +72,7 @@ fn led(config: &Config) -> Asked<Leaders> {
 fn left(config: &Config, status: &Status) -> Option<Vec<Left>> {
     let store = RedisStore::of_polls(config).ok()?;
     let entries = store.whole_history(config.store_timeout).ok()?;
-    Some(left_lately(&entries, status, LATELY))
+    Some(left_lately(entries, status, LATELY))
 }
 
 fn page(

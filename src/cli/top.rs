@@ -37,6 +37,8 @@ use crate::cli::{FAILED, USAGE, fail};
 const LOOK: Duration = Duration::from_millis(100);
 /// Reading takes no more than one part in so many of the time.
 const READING_SHARE: u32 = 10;
+/// A store that does not answer is not asked more often than this.
+const RETRY: Duration = Duration::from_secs(1);
 /// A terminal says how large it is within this, or is taken to be of the usual size for the first frame.
 const SIZE_WITHIN: Duration = Duration::from_millis(200);
 
@@ -141,6 +143,7 @@ impl Screen<'_> {
             Err(error) => {
                 let since = view.trouble.take().map_or(view.picture.read_at, |it| it.0);
                 view.trouble = Some((since, printable(&error.to_string())));
+                return now + self.refresh.max(RETRY);
             }
         }
         self.next_reading(view, now)

@@ -10,7 +10,7 @@ use fnv::FnvHashMap;
 
 use crate::model::InstanceId;
 use crate::status::Status;
-use crate::store::history::Entry;
+use crate::store::history::{Entry, in_order};
 
 /// An instance that is gone.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,12 +31,11 @@ struct Trace {
 }
 
 /// Those that left no longer than `lately` ago, the last first. `entries` are in any order.
-pub fn left_lately(entries: &[Entry], status: &Status, lately: Duration) -> Vec<Left> {
-    let mut in_order: Vec<&Entry> = entries.iter().filter(|it| !it.instance.is_empty()).collect();
-    in_order.sort_by_key(|it| it.at_ms);
+pub fn left_lately(entries: Vec<Entry>, status: &Status, lately: Duration) -> Vec<Left> {
+    let entries = in_order(entries);
     let mut traces: BTreeMap<&str, Trace> = BTreeMap::new();
     let mut holders: FnvHashMap<&str, &str> = FnvHashMap::default();
-    for it in in_order {
+    for it in entries.iter().filter(|it| !it.instance.is_empty()) {
         let stopped = it.event == "released" && it.reason.as_deref() == Some("shutdown");
         traces.insert(&it.instance, Trace { at_ms: it.at_ms, stopped });
         let before = match it.event.as_str() {
@@ -90,7 +89,7 @@ mod tests {
             ..Overview::default()
         };
         let status = Status::of(overview, Duration::MAX);
-        let left = left_lately(entries, &status, Duration::from_millis(lately_ms));
+        let left = left_lately(entries.to_vec(), &status, Duration::from_millis(lately_ms));
         let word = |it: &Left| if it.stopped { "stopped" } else { "died" };
         left.iter().map(|it| format!("{} {} {}", it.id, word(it), it.ago.as_millis())).collect()
     }

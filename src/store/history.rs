@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use fnv::FnvHashMap;
 use redis::{ConnectionLike, Value};
 
 use crate::model::{EndpointId, FenceToken, InstanceId};
@@ -53,6 +54,24 @@ pub struct Entry {
     pub reason: Option<String>,
     pub owner: Option<String>,
     pub heir: Option<String>,
+}
+
+/// In the order in which it happened: by time, and for one endpoint by grant. Times of different instances
+/// are only as exact as their connections are quick, but fences grow with every grant.
+pub fn in_order(mut entries: Vec<Entry>) -> Vec<Entry> {
+    entries.sort_by_key(|it| it.at_ms);
+    let mut places: FnvHashMap<String, Vec<usize>> = FnvHashMap::default();
+    for (at, it) in entries.iter().enumerate() {
+        places.entry(it.endpoint.clone()).or_default().push(at);
+    }
+    let mut ordered: Vec<Option<Entry>> = entries.into_iter().map(Some).collect();
+    for places in places.into_values() {
+        let mut life: Vec<Entry> = places.iter().filter_map(|it| ordered[*it].take()).collect();
+        let is_end = |it: &Entry| matches!(it.event.as_str(), "released" | "lost");
+        life.sort_by_key(|it| (it.fence, is_end(it), it.at_ms));
+        places.iter().zip(life).for_each(|(at, it)| ordered[*at] = Some(it));
+    }
+    ordered.into_iter().flatten().collect()
 }
 
 impl RedisStore {
@@ -166,4 +185,39 @@ fn entry(value: &Value) -> Option<Entry> {
 fn text(value: &Value) -> Option<String> {
     let Value::BulkString(bytes) = value else { return None };
     Some(String::from_utf8_lossy(bytes).chars().take(TEXT_MAX_CHARS).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The owner notes its release when it was answered; by then the heir may have noted its grant.
+    #[test]
+    fn a_release_comes_before_the_grant_that_follows_it_whatever_the_clocks_say() {
+        let entry = |at_ms: u64, endpoint: &str, event: &str, fence: u64| Entry {
+            id: format!("{at_ms}-0"),
+            at_ms,
+            event: event.into(),
+            endpoint: endpoint.into(),
+            instance: "a".into(),
+            fence: Some(FenceToken(fence)),
+            reason: None,
+            owner: None,
+            heir: None,
+        };
+        let found = vec![
+            entry(7, "e", "released", 1),
+            entry(6, "f", "acquired", 1),
+            entry(5, "e", "acquired", 2),
+            entry(3, "e", "reclaimed", 1),
+            entry(3, "e", "acquired", 1),
+        ];
+        let told: Vec<String> = in_order(found)
+            .iter()
+            .map(|it| format!("{} {} {:?}", it.endpoint, it.event, it.fence.unwrap().0))
+            .collect();
+        let wanted =
+            ["e reclaimed 1", "e acquired 1", "e released 1", "f acquired 1", "e acquired 2"];
+        assert_eq!(told, wanted);
+    }
 }

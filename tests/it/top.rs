@@ -317,7 +317,7 @@ fn it_wants_a_terminal_and_a_redis_before_it_draws_anything() {
 #[test]
 fn ten_thousand_endpoints_are_read_for_a_tenth_of_the_time_at_most() {
     let redis = sessions(10_000);
-    let top = top(&redis, &["--refresh=1ms"]);
+    let top = top(&redis, &["--refresh=1ms", "--store-timeout=10s"]);
     top.wait_for("nobody polls 10000 endpoints");
     let readings = || -> u64 {
         let stats = redis.cli(&["INFO", "commandstats"]);

@@ -262,7 +262,8 @@ fn sparkline(samples: Option<&Samples>, signs: Signs) -> Cell {
 }
 
 fn recent(view: &View, names: &BTreeMap<&InstanceId, String>) -> Vec<Line> {
-    let newest = &view.picture.recent[..view.picture.recent.len().min(RECENT_MAX)];
+    let recent = &view.picture.recent;
+    let newest = &recent[recent.len().saturating_sub(RECENT_MAX)..];
     let row = |it: &leasehold::store::history::Entry| {
         vec![
             (Paint::Plain, utc::time(it.at_ms)),
@@ -279,7 +280,7 @@ fn recent(view: &View, names: &BTreeMap<&InstanceId, String>) -> Vec<Line> {
         ("WHO", Side::Left),
         ("WHY", Side::Left),
     ];
-    aligned(&headings, newest.iter().rev().map(row).collect())
+    aligned(&headings, newest.iter().map(row).collect())
 }
 
 fn footer(view: &View) -> Line {

@@ -1,6 +1,5 @@
 //! What was read last, and the latencies seen since `top` began.
 
-use std::cmp::Reverse;
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -9,7 +8,7 @@ use leasehold::clock::{BootClock, Clock, Moment};
 use leasehold::config::Config;
 use leasehold::status::{EndpointStatus, Status};
 use leasehold::store::Asked;
-use leasehold::store::history::Entry;
+use leasehold::store::history::{Entry, in_order};
 use leasehold::store::redis::RedisStore;
 
 /// So many latencies are shown.
@@ -20,7 +19,7 @@ const RECENT: usize = 20;
 /// Everything that was read at one time.
 pub(crate) struct Picture {
     pub(crate) status: Status,
-    /// The newest first; none where they may not be read.
+    /// The newest last; none where they may not be read.
     pub(crate) recent: Vec<Entry>,
     pub(crate) read_at: Moment,
     pub(crate) took: Duration,
@@ -30,8 +29,8 @@ impl Picture {
     pub(crate) fn read(store: &RedisStore, config: &Config, stale: Duration) -> Asked<Self> {
         let began = BootClock.now();
         let overview = store.overview(config.store_timeout)?;
-        let mut recent = store.history(None, RECENT, config.store_timeout).unwrap_or_default();
-        recent.sort_by_key(|it| Reverse(it.at_ms));
+        let recent = store.history(None, RECENT, config.store_timeout).unwrap_or_default();
+        let recent = in_order(recent);
         let took = BootClock.now().since(began);
         let status = Status::of(overview, stale);
         Ok(Self { status, recent, read_at: BootClock.now(), took })
