@@ -13,7 +13,7 @@ use std::time::Duration;
 use crate::config::Config;
 use crate::doctor::clock::Drift;
 use crate::model::Term;
-use crate::store::acl::{Missing, Rights, Rule, Weight};
+use crate::store::acl::{Missing, Need, Rights, Rule};
 use crate::store::overview::EpochRecord;
 use crate::store::probe::{Info, Reading};
 use crate::store::redis::RedisStore;
@@ -331,23 +331,23 @@ fn judged(rights: &Rights) -> Finding {
         true => it.right.clone(),
         false => format!("{} (denied: {})", it.right, it.shown_by),
     };
-    let all_of = |weight: Weight| {
-        let these = rights.missing.iter().filter(|it| it.weight == weight);
+    let all_of = |need: Need| {
+        let these = rights.missing.iter().filter(|it| it.need == need);
         these.map(named).collect::<Vec<_>>().join(", ")
     };
     let mut found = Vec::new();
-    for (weight, what) in [
-        (Weight::Needed, "run does not work without"),
-        (Weight::ForRoles, "lead, once and run --lead do not work without"),
-        (Weight::ForPushes, "changes are noticed later without"),
+    for (need, what) in [
+        (Need::Run, "run does not work without"),
+        (Need::Roles, "lead, once and run --lead do not work without"),
+        (Need::Pushes, "changes are noticed later without"),
     ] {
-        let names = all_of(weight);
+        let names = all_of(need);
         if !names.is_empty() {
             found.push(format!("{what} {names}"));
         }
     }
     let found = found.join("; ");
-    let needed = rights.missing.iter().any(|it| it.weight == Weight::Needed);
+    let needed = rights.missing.iter().any(|it| it.need == Need::Run);
     let way_out = "paste the rule below";
     if needed { Finding::fail(check, found, way_out) } else { Finding::warn(check, found, way_out) }
 }

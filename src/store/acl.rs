@@ -98,15 +98,15 @@ fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', "'\\''"))
 }
 
-/// How much a right matters.
+/// What a right is needed for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Weight {
+pub enum Need {
     /// `leasehold run` does not work without it.
-    Needed,
+    Run,
     /// Roles do not: `lead`, `once`, `run --lead`.
-    ForRoles,
+    Roles,
     /// Changes are noticed later.
-    ForPushes,
+    Pushes,
 }
 
 /// A right that the user does not have.
@@ -116,8 +116,8 @@ pub struct Missing {
     pub right: String,
     /// What showed it.
     pub shown_by: String,
-    /// How much it matters.
-    pub weight: Weight,
+    /// What for.
+    pub need: Need,
 }
 
 /// What a user may do, as far as it could be found out.
@@ -135,13 +135,13 @@ pub struct Rights {
 struct Trial {
     right: String,
     command: Vec<String>,
-    weight: Weight,
+    need: Need,
 }
 
 impl Trial {
-    fn of(right: impl Into<String>, command: &[&str], weight: Weight) -> Self {
+    fn of(right: impl Into<String>, command: &[&str], need: Need) -> Self {
         let command = command.iter().map(|it| (*it).to_owned()).collect();
-        Self { right: right.into(), command, weight }
+        Self { right: right.into(), command, need }
     }
 
     /// Would make a key that stays, unless there is one of another type already.
@@ -153,8 +153,7 @@ impl Trial {
 /// Every right, in an order in which it can be tried: a string that expires is made first, and everything
 /// else has no effect on it or elsewhere.
 fn trials(rule: &Rule, keys: &Keys, probe: &str, db: &str) -> Vec<Trial> {
-    let mut all =
-        vec![Trial::of("+set", &["SET", probe, "1", "PX", TRIAL_LASTS_MS], Weight::Needed)];
+    let mut all = vec![Trial::of("+set", &["SET", probe, "1", "PX", TRIAL_LASTS_MS], Need::Run)];
     let channel = format!("{}:wake:{NOBODY}", rule.prefix);
     let nothing = "0".repeat(40);
     for &name in COMMANDS.concat().iter().filter(|it| !["set", "del"].contains(*it)) {
@@ -175,11 +174,11 @@ fn trials(rule: &Rule, keys: &Keys, probe: &str, db: &str) -> Vec<Trial> {
             PUSHES => vec!["CLIENT", "TRACKING", "OFF"],
             _ => vec![&verb, probe],
         };
-        let weight = if name == PUSHES { Weight::ForPushes } else { Weight::Needed };
-        all.push(Trial::of(format!("+{name}"), &command, weight));
+        let need = if name == PUSHES { Need::Pushes } else { Need::Run };
+        all.push(Trial::of(format!("+{name}"), &command, need));
     }
     all.extend(key_trials(rule, keys));
-    all.push(Trial::of("+del", &["DEL", probe], Weight::Needed));
+    all.push(Trial::of("+del", &["DEL", probe], Need::Run));
     all
 }
 
@@ -191,18 +190,18 @@ fn key_trials(rule: &Rule, keys: &Keys) -> Vec<Trial> {
         ["lease:", "node:", "result:", "ask:"].map(|it| format!("{prefix}:{it}{NOBODY}"));
     let mut all = Vec::new();
     for key in families.into_iter().chain([keys.epoch(), keys.drain()]) {
-        all.push(Trial::of(&ours, &["EVAL", "return 1", "1", &key], Weight::Needed));
+        all.push(Trial::of(&ours, &["EVAL", "return 1", "1", &key], Need::Run));
     }
     let session = format!("{session_prefix}{NOBODY}");
-    all.push(Trial::of(&sessions, &["STRLEN", &session], Weight::Needed));
+    all.push(Trial::of(&sessions, &["STRLEN", &session], Need::Run));
     let channel = format!("{prefix}:results:{NOBODY}");
-    all.push(Trial::of(&words, &["PUBLISH", &channel, ""], Weight::Needed));
-    all.push(Trial::of(&words, &["SUBSCRIBE", &keys.wake(None)], Weight::Needed));
+    all.push(Trial::of(&words, &["PUBLISH", &channel, ""], Need::Run));
+    all.push(Trial::of(&words, &["SUBSCRIBE", &keys.wake(None)], Need::Run));
     for key in ["epoch", NOBODY, "heartbeat:doctor"].map(|it| format!("{leader_prefix}:{it}")) {
-        all.push(Trial::of(&roles, &["EVAL", "return 1", "1", &key], Weight::ForRoles));
+        all.push(Trial::of(&roles, &["EVAL", "return 1", "1", &key], Need::Roles));
     }
     let channel = format!("{leader_prefix}:wake:{NOBODY}");
-    all.push(Trial::of(&role_words, &["PUBLISH", &channel, ""], Weight::ForRoles));
+    all.push(Trial::of(&role_words, &["PUBLISH", &channel, ""], Need::Roles));
     all
 }
 
@@ -264,8 +263,8 @@ impl RedisStore {
                 continue;
             }
             let shown_by = trial.command[..trial.command.len().min(4)].join(" ");
-            let Trial { right, weight, .. } = trial;
-            rights.missing.push(Missing { right, shown_by, weight });
+            let Trial { right, need, .. } = trial;
+            rights.missing.push(Missing { right, shown_by, need });
         }
         Ok(rights)
     }
@@ -299,7 +298,9 @@ impl RedisStore {
         };
         Ok(answer.err().and_then(|error| {
             let detail = error.detail().unwrap_or_default();
-            let unknown = detail.starts_with("unknown command");
+            // The second is looked at before the rights are: a trial of that kind would show nothing.
+            let unknown = detail.starts_with("unknown command")
+                || detail.starts_with("wrong number of arguments");
             match error.code() {
                 Some("NOPERM") => Some(detail.to_owned()),
                 _ if unknown => Some("to run the command: unknown".into()),

@@ -54,6 +54,7 @@ fn names_in(dir: &Path) -> Vec<String> {
     names.collect()
 }
 
+/// Compared with the log of the same process: on a busy machine more happens than is asked for.
 #[test]
 fn the_numbers_are_what_happened() {
     let dir = TempDir::new();
@@ -64,26 +65,31 @@ fn the_numbers_are_what_happened() {
         it.get("leasehold_leases_owned") == 4.0
             && it.get("leasehold_polls_total{result=\"ok\"}") > 8.0
     });
-    assert_eq!(now.get("leasehold_leases_acquired_total{reason=\"preferred\"}"), 4.0);
+    assert!(now.get("leasehold_leases_acquired_total{reason=\"preferred\"}") >= 4.0);
     assert_eq!(now.get("leasehold_endpoints"), 4.0);
     assert_eq!(now.get("leasehold_instances"), 1.0);
     assert_eq!(now.get("leasehold_ready"), 1.0);
-    assert_eq!(now.get("leasehold_store_up"), 1.0);
-    assert_eq!(now.get("leasehold_heartbeat_valid"), 1.0);
     assert_eq!(now.get("leasehold_workers"), 4.0);
     assert_eq!(now.get("leasehold_hold_off_seconds"), 0.0);
     let version = format!("leasehold_build_info{{version=\"{}\"}}", env!("CARGO_PKG_VERSION"));
     assert_eq!(now.get(&version), 1.0);
     let polls = now.get("leasehold_polls_total{result=\"ok\"}");
-    assert_eq!(now.get("leasehold_poll_duration_seconds_count"), polls);
+    let failed = now.get("leasehold_polls_total{result=\"failed\"}");
+    // Each is read on its own, while polls go on: they may be a poll or two apart.
+    let timed = now.get("leasehold_poll_duration_seconds_count");
+    assert!((timed - polls - failed).abs() <= 4.0, "{timed} {polls} {failed}");
     assert!(now.get("leasehold_poll_lag_seconds_count") >= polls);
-    assert!(now.get("leasehold_renewal_duration_seconds_count") >= 1.0);
-    assert!(now.get("leasehold_leases_renewed_total") >= 4.0);
     // heartbeat, renewal, expiry, watch, reconcile, dispatch, publish, four pollers, watchdog, metrics
     assert_eq!(now.get("leasehold_threads"), 13.0);
-    assert!(now.get("leasehold_thread_still_seconds{thread=\"renewal\"}") < 3.0);
+    assert!(now.get("leasehold_thread_still_seconds{thread=\"renewal\"}") < 10.0);
     let mode = fs::metadata(&mine.0).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o644);
+    mine.wait("renewals", |it| {
+        it.get("leasehold_renewal_duration_seconds_count") >= 1.0
+            && it.get("leasehold_leases_renewed_total") >= 4.0
+            && it.get("leasehold_store_up") == 1.0
+            && it.get("leasehold_heartbeat_valid") == 1.0
+    });
 
     let mut second = scene.join(&[&others.arg()]);
     scene.wait_for_balance(&[&first, &second], SOON);
@@ -91,31 +97,56 @@ fn the_numbers_are_what_happened() {
     let now = mine.wait("the other", |it| {
         it.get("leasehold_instances") == 2.0 && it.get("leasehold_leases_owned") == 2.0
     });
-    assert_eq!(now.get("leasehold_instances_joined_total"), 1.0);
-    assert_eq!(now.get("leasehold_leases_released_total{reason=\"rebalance\"}"), 2.0);
+    assert!(now.get("leasehold_instances_joined_total") >= 1.0);
     second.kill9();
-    let now = mine.wait("what the dead one had", |it| it.get("leasehold_leases_owned") == 4.0);
-    assert_eq!(now.get("leasehold_leases_acquired_total{reason=\"takeover\"}"), 2.0);
-    assert_eq!(now.get("leasehold_instances_left_total"), 1.0);
+    let taken = "leasehold_leases_acquired_total{reason=\"takeover\"}";
+    let now = mine.wait("what the dead one had", |it| {
+        it.get("leasehold_leases_owned") == 4.0 && it.get(taken) >= 2.0
+    });
+    assert!(now.get("leasehold_instances_left_total") >= 1.0);
 
+    let (outages, epochs) =
+        ("leasehold_store_outages_total", "leasehold_store_epoch_changes_total");
+    let before = (now.get(outages), now.get(epochs));
     scene.redis.kill();
     let now = mine.wait("the outage", |it| {
         it.get("leasehold_store_up") == 0.0
-            && it.get("leasehold_leases_lost_total{reason=\"expired\"}") == 4.0
+            && it.get("leasehold_leases_lost_total{reason=\"expired\"}") >= 4.0
     });
     assert!(now.get("leasehold_leases_doubted_total") >= 4.0);
     assert!(now.get("leasehold_store_errors_total{fault=\"unreachable\"}") > 4.0);
-    assert_eq!(now.get("leasehold_store_outages_total"), 1.0);
+    assert!(now.get(outages) > before.0);
     assert_eq!(now.get("leasehold_heartbeat_valid"), 0.0);
     scene.redis.restart_empty();
     scene.put_sessions();
-    let now = mine.wait("the end of it", |it| it.get("leasehold_leases_owned") == 4.0);
-    assert_eq!(now.get("leasehold_store_epoch_changes_total"), 1.0);
-    assert_eq!(now.get("leasehold_store_hold_offs_total"), 1.0);
-    assert_eq!(now.get("leasehold_store_up"), 1.0);
+    let now = mine.wait("the end of it", |it| {
+        it.get("leasehold_leases_owned") == 4.0 && it.get("leasehold_store_up") == 1.0
+    });
+    assert!(now.get(epochs) > before.1);
+    assert!(now.get("leasehold_store_hold_offs_total") >= 1.0);
+    counted_as_logged(&mine, &first);
 
     assert!(first.term().success());
     assert_eq!(names_in(dir.path()), ["b.prom"], "a stop leaves nothing; a kill cannot help it");
+}
+
+/// Waits until both agree, because the log is read later than it is written.
+#[track_caller]
+fn counted_as_logged(metrics: &Metrics, instance: &Instance) {
+    let lines = |parts: &[&str]| instance.lines(parts).len() as f64;
+    let agree = |it: &Document| {
+        ["preferred", "handover", "takeover", "fallback", "adopted"].iter().all(|reason| {
+            let logged = lines(&["event=lease.acquired ", &format!(" reason={reason}")]);
+            it.get(&format!("leasehold_leases_acquired_total{{reason=\"{reason}\"}}")) == logged
+        }) && it.get("leasehold_leases_lost_total{reason=\"expired\"}")
+            == lines(&["event=lease.lost ", " reason=expired"])
+            && it.get("leasehold_leases_released_total{reason=\"rebalance\"}")
+                == lines(&["event=lease.released ", " reason=rebalance"])
+            && it.get("leasehold_leases_doubted_total") == lines(&["event=lease.uncertain "])
+            && it.get("leasehold_store_outages_total") == lines(&["event=store.unreachable "])
+            && it.get("leasehold_store_hold_offs_total") == lines(&["event=store.holdoff "])
+    };
+    metrics.wait("as many as there are lines", agree);
 }
 
 /// A disk is no reason not to poll.
