@@ -340,6 +340,7 @@ fn judged(rights: &Rights) -> Finding {
         (Need::Run, "run does not work without"),
         (Need::Roles, "lead, once and run --lead do not work without"),
         (Need::Pushes, "changes are noticed later without"),
+        (Need::History, "history has nothing to show without"),
     ] {
         let names = all_of(need);
         if !names.is_empty() {

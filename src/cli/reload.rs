@@ -133,6 +133,7 @@ fn differing(a: &Config, b: &Config) -> String {
         ("--min-replicas", a.min_replicas != b.min_replicas),
         ("--runtime-dir", a.runtime_dir != b.runtime_dir),
         ("--metrics-file", a.metrics_file != b.metrics_file),
+        ("--metrics-listen", a.metrics_listen != b.metrics_listen),
         ("--log-level", a.log_level != b.log_level),
         ("--log-renewals", a.log_renewals != b.log_renewals),
     ];
@@ -188,6 +189,7 @@ mod tests {
                 "7s"
             }
             "allow-targets" | "deny-targets" => "10.0.0.0/8",
+            "metrics-listen" => "127.0.0.1:9464",
             _ => "other",
         }
     }

@@ -91,7 +91,7 @@ impl Account {
 }
 
 fn draining(table: &OwnershipTable) -> String {
-    match table.running() {
+    match table.tally().running {
         0 => format!("stopping: giving back {}", counted(table.len(), "lease")),
         1 => "draining: 1 poll still runs".into(),
         n => format!("draining: {n} polls still run"),

@@ -23,6 +23,7 @@ const COMMANDS: [&[&str]; 3] = [
         "hkeys",
         "sismember",
         "scan",
+        REMEMBERS,
         "publish",
         "subscribe",
         "ping",
@@ -32,6 +33,8 @@ const COMMANDS: [&[&str]; 3] = [
     ],
     &[PUSHES],
 ];
+/// Without it nothing is remembered for `history`, and everything else works.
+const REMEMBERS: &str = "xadd";
 /// Without it nothing is pushed, and everything else works.
 const PUSHES: &str = "client|tracking";
 
@@ -107,6 +110,8 @@ pub enum Need {
     Roles,
     /// Changes are noticed later.
     Pushes,
+    /// `leasehold history` has nothing to show.
+    History,
 }
 
 /// A right that the user does not have.
@@ -146,7 +151,7 @@ impl Trial {
 
     /// Would make a key that stays, unless there is one of another type already.
     fn needs_a_string(&self) -> bool {
-        self.command[0] == "HSET"
+        ["HSET", "XADD"].contains(&self.command[0].as_str())
     }
 }
 
@@ -165,6 +170,7 @@ fn trials(rule: &Rule, keys: &Keys, probe: &str, db: &str) -> Vec<Trial> {
             "pexpire" => vec!["PEXPIRE", probe, TRIAL_LASTS_MS],
             "hget" | "hmget" | "sismember" => vec![&verb, probe, "x"],
             "hset" => vec!["HSET", probe, "x", "1"],
+            REMEMBERS => vec!["XADD", probe, "*", "x", "1"],
             "scan" => vec!["SCAN", "0", "COUNT", "1"],
             "publish" => vec!["PUBLISH", &channel, ""],
             "subscribe" => vec!["SUBSCRIBE", &channel],
@@ -174,7 +180,11 @@ fn trials(rule: &Rule, keys: &Keys, probe: &str, db: &str) -> Vec<Trial> {
             PUSHES => vec!["CLIENT", "TRACKING", "OFF"],
             _ => vec![&verb, probe],
         };
-        let need = if name == PUSHES { Need::Pushes } else { Need::Run };
+        let need = match name {
+            PUSHES => Need::Pushes,
+            REMEMBERS => Need::History,
+            _ => Need::Run,
+        };
         all.push(Trial::of(format!("+{name}"), &command, need));
     }
     all.extend(key_trials(rule, keys));

@@ -79,8 +79,9 @@ fn the_numbers_are_what_happened() {
     let timed = now.get("leasehold_poll_duration_seconds_count");
     assert!((timed - polls - failed).abs() <= 4.0, "{timed} {polls} {failed}");
     assert!(now.get("leasehold_poll_lag_seconds_count") >= polls);
-    // heartbeat, renewal, expiry, watch, reconcile, dispatch, publish, four pollers, watchdog, metrics
-    assert_eq!(now.get("leasehold_threads"), 13.0);
+    // heartbeat, renewal, expiry, watch, reconcile, dispatch, publish, history, four pollers, watchdog,
+    // metrics, signals
+    assert_eq!(now.get("leasehold_threads"), 15.0);
     assert!(now.get("leasehold_thread_still_seconds{thread=\"renewal\"}") < 10.0);
     let mode = fs::metadata(&mine.0).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o644);
@@ -213,6 +214,7 @@ fn a_leader_tells_its_roles() {
 fn asked_for(text: &str) -> BTreeSet<String> {
     let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let words = text.split(|c: char| !is_part(c)).filter(|it| it.starts_with("leasehold_"));
+    let words = words.filter(|it| *it != "leasehold_"); // of leasehold_*.deb
     words.map(String::from).collect()
 }
 

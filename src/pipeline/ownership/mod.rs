@@ -124,6 +124,8 @@ pub struct Tally {
     pub uncertain: usize,
     /// On their way out.
     pub draining: usize,
+    /// Under which a poll runs.
+    pub running: usize,
 }
 
 /// What is known about one held lease.
@@ -354,6 +356,7 @@ impl OwnershipTable {
             let state = lease.state.lock();
             tally.uncertain += usize::from(state.standing == Standing::Uncertain);
             tally.draining += usize::from(state.draining_since.is_some());
+            tally.running += usize::from(state.running.is_some());
         }
         tally
     }
@@ -362,12 +365,6 @@ impl OwnershipTable {
     pub fn is_doubtful(&self) -> bool {
         let uncertain = |it: &Arc<Lease>| it.state.lock().standing == Standing::Uncertain;
         self.leases.read().values().any(uncertain)
-    }
-
-    /// How many polls run.
-    pub fn running(&self) -> usize {
-        let running = |it: &&Arc<Lease>| it.state.lock().running.is_some();
-        self.leases.read().values().filter(running).count()
     }
 
     /// How many leases are in the table.
