@@ -53,7 +53,9 @@ sim: ## random stories of a whole fleet in memory: SEEDS=1000 of FAULTS=40 each,
 
 explore: ## every interleaving of the small case: EVENTS=3, TICKS=6
 	$(SIM) --explore --events $(or $(EVENTS),3) --ticks $(or $(TICKS),6)
+
 faults: setup ## networks, Redis, processes and clocks really fail, as root (3 minutes; ONLY=name)
+	@scripts/setup unshare ip iptables tc cc
 	$(CARGO) bench --locked --bench faults -- $(ONLY)
 
 systemd: setup ## the unit under real systemds on five VMs: kill, freeze, restart, upgrade, power-off; as root (3 minutes)
@@ -74,7 +76,7 @@ picture: setup ## draw docs/load.svg anew: load per instance through join, crash
 	@$(TARGET)/debug/examples/demo --picture docs/load.svg
 
 setup: ## get redis-server (for tests, benchmark and demo) if it is missing
-	@scripts/setup-redis
+	@scripts/setup redis-server
 
 install: ## binary, systemd units, man page, completions, example settings, alerts, dashboard (PREFIX, DESTDIR)
 	@test -x $(TARGET)/release/leasehold || $(MAKE) build

@@ -270,6 +270,11 @@ impl Metrics {
         self.instances.store(instances, Ordering::Relaxed);
     }
 
+    /// How many endpoints and instances were last seen.
+    pub fn seen(&self) -> (usize, usize) {
+        (self.endpoints.load(Ordering::Relaxed), self.instances.load(Ordering::Relaxed))
+    }
+
     /// Runs `poll`, counted as running meanwhile.
     pub fn while_polling<T>(&self, poll: impl FnOnce() -> T) -> T {
         self.polling.fetch_add(1, Ordering::Relaxed);

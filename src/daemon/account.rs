@@ -73,7 +73,7 @@ impl Account {
         if !progress.is_ready() {
             return "looking for sessions and other instances".into();
         }
-        let (endpoints, instances) = progress.seen();
+        let (endpoints, instances) = table.metrics().seen();
         let share = format!("polling {} of {}", table.len(), counted(endpoints, "endpoint"));
         if !table.is_beating() {
             return format!("cannot reach Redis at {}: nothing is polled", self.redis);
@@ -138,7 +138,7 @@ mod tests {
         mark_all(&progress, now);
         assert_eq!(account.sentence(now), "looking for sessions and other instances");
         progress.mark_ready();
-        progress.mark_seen(36, 3);
+        table.metrics().see(36, 3);
         // No beat was ever answered.
         let away = account.sentence(now);
         assert!(away.starts_with("cannot reach Redis at "), "{away}");

@@ -310,8 +310,6 @@ fn run_reconcile(
         loop {
             progress.mark(Part::Reconcile, reconcile.now());
             let due = after(reconcile.step(&heard));
-            let (endpoints, instances) = reconcile.seen();
-            progress.mark_seen(endpoints, instances);
             if reconcile.is_ready() {
                 progress.mark_ready();
             }

@@ -4,7 +4,7 @@
 //! does nothing with it. So nobody vouches for the process unless all of these make progress.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::clock::Moment;
@@ -37,8 +37,6 @@ impl fmt::Display for Part {
 pub struct Progress {
     moved_at: [AtomicU64; 4],
     ready: AtomicBool,
-    endpoints: AtomicUsize,
-    instances: AtomicUsize,
 }
 
 impl Progress {
@@ -55,17 +53,6 @@ impl Progress {
     /// Whether the first round is done.
     pub fn is_ready(&self) -> bool {
         self.ready.load(Ordering::Relaxed)
-    }
-
-    /// So much is there to be polled, and so many instances are alive.
-    pub fn mark_seen(&self, endpoints: usize, instances: usize) {
-        self.endpoints.store(endpoints, Ordering::Relaxed);
-        self.instances.store(instances, Ordering::Relaxed);
-    }
-
-    /// How many endpoints and instances were last seen.
-    pub fn seen(&self) -> (usize, usize) {
-        (self.endpoints.load(Ordering::Relaxed), self.instances.load(Ordering::Relaxed))
     }
 
     /// For how long each part has not moved; zero before it has begun.

@@ -166,11 +166,6 @@ impl Reconcile {
         self.ready
     }
 
-    /// How many endpoints and live instances it knows of.
-    pub fn seen(&self) -> (usize, usize) {
-        (self.looker.view().len(), self.looker.view().instance_count())
-    }
-
     fn take_in(&mut self, nudge: &Nudge) {
         match nudge {
             Nudge::PollEnded => (),
