@@ -20,8 +20,11 @@ help: ## this list
 build: ## the release binary, target/release/leasehold
 	$(CARGO) build --locked --release --bin leasehold
 
+# Under nohup SIGHUP is ignored, by what tests start, too; and what it does is tested.
+HANGUPS := $(shell env --default-signal=HUP true 2>/dev/null && echo env --default-signal=HUP)
+
 test: setup ## all tests, against private Redis servers of their own
-	$(CARGO) test --locked
+	$(HANGUPS) $(CARGO) test --locked
 
 lint: ## formatting and clippy, warnings are errors
 	$(CARGO) fmt --check
