@@ -165,7 +165,8 @@ fn entry(value: &Value) -> Option<Entry> {
         _ => &[],
     };
     let field = |name: &str| {
-        let named = |it: &&[Value]| text(&it[0]).as_deref() == Some(name);
+        let named =
+            |it: &&[Value]| matches!(&it[0], Value::BulkString(it) if it == name.as_bytes());
         fields.chunks_exact(2).find(named).and_then(|it| text(&it[1]))
     };
     let age_ms = field("age_ms").and_then(|it| it.parse().ok()).unwrap_or(0);

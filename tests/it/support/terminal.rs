@@ -277,18 +277,15 @@ impl Terminal {
         self.assert_sound();
     }
 
-    /// Pulls the plug.
-    pub fn hang_up(mut self) -> (Child, Duration) {
+    /// Pulls the plug; how it ended, and how long that took.
+    pub fn hang_up(mut self) -> (ExitStatus, Duration) {
         self.over.store(true, Ordering::SeqCst);
         self.watcher.take().unwrap().join().unwrap();
         self.slave = None;
         let pulled_at = Instant::now();
         let nowhere = File::open("/dev/null").unwrap();
         drop(std::mem::replace(&mut self.master, nowhere));
-        let mut left = Command::new("true").spawn().unwrap();
-        std::mem::swap(&mut left, &mut self.child);
-        eventually(SOON, "the end", String::new, || left.try_wait().unwrap().is_some());
-        (left, pulled_at.elapsed())
+        (self.wait(), pulled_at.elapsed())
     }
 }
 
