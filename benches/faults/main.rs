@@ -11,6 +11,7 @@
 
 mod apart;
 mod clocks;
+mod failover;
 mod groups;
 mod lab;
 mod network;
@@ -43,7 +44,8 @@ fn main() -> ExitCode {
     // Cargo adds an option of its own.
     let words: Vec<String> = std::env::args().skip(1).filter(|it| !it.starts_with('-')).collect();
     let scenes: Vec<Scenario> =
-        [network::SCENES, server::SCENES, process::SCENES, clocks::SCENES].concat();
+        [network::SCENES, server::SCENES, failover::SCENES, process::SCENES, clocks::SCENES]
+            .concat();
     let chosen = |it: &&Scenario| words.is_empty() || words.iter().any(|word| it.0.contains(word));
     let scenes: Vec<&Scenario> = scenes.iter().filter(chosen).collect();
     if scenes.is_empty() {

@@ -7,8 +7,6 @@ use std::time::{Duration, Instant};
 use crate::Scenario;
 use crate::lab::{HOLD_OFF, LONG, Lab, Net, RECOVERY, REDIS_IP, Setup, TAKEOVER, Verdict};
 use crate::support::process::{SOON, Scene, TempDir, eventually, ms};
-use crate::support::proxy::Proxy;
-use crate::support::redis::RedisServer;
 
 pub(crate) const SCENES: &[Scenario] = &[
     ("redis-hung", "Redis hangs (SIGSTOP) for longer than a lease", hung),
@@ -32,7 +30,6 @@ pub(crate) const SCENES: &[Scenario] = &[
     ("redis-stutter", "Redis takes 250 ms for everything", stutter),
     ("redis-busy", "a script runs without end, and Redis says BUSY", busy),
     ("redis-password", "the password changes; instances are restarted with the new one", password),
-    ("failover", "a replica that lacks the last grants is promoted, by hand", failover),
 ];
 
 /// Down for less than a lease.
@@ -362,45 +359,4 @@ fn password(net: Option<&Net>) -> Result<Verdict, String> {
     // The judge still asks with the old one.
     say(&["ACL", "SETUSER", "default", ">old"]);
     Ok(lab.judge(LONG + ms(2_000) + RECOVERY))
-}
-
-/// Sentinel URLs are not in this build, so the address moves: a wire that leads to another server.
-fn failover(net: Option<&Net>) -> Result<Verdict, String> {
-    let mut lab = Lab::empty(net, &Setup::default());
-    let ip = net.map_or("127.0.0.1", |_| REDIS_IP);
-    let address = Proxy::start_on(ip, lab.scene.redis.port());
-    let link = Proxy::start(lab.scene.redis.port());
-    let replica = RedisServer::start_with(&["--repl-diskless-sync-delay", "0"]);
-    let port = link.port().to_string();
-    assert_eq!(replica.cli(&["REPLICAOF", "127.0.0.1", &port]), "OK");
-    let synced = || replica.cli(&["INFO", "replication"]);
-    eventually(SOON, "the replica follows", synced, || synced().contains("link_status:up"));
-    lab.populate(&address.url(), &Setup::default());
-
-    // From here on the replica hears nothing. An instance leaves, and what it had is granted to others;
-    // a session is added, and granted to somebody.
-    link.clog();
-    let mut leaver = lab.fleet.pop().unwrap();
-    let moved = lab.scene.owned_by(&leaver);
-    let before = Instant::now();
-    assert!(leaver.term().success());
-    lab.scene.endpoints.push("added".into());
-    lab.scene.put_sessions();
-    lab.scene.target.wait_for_polls(&lab.scene.endpoints, before + ms(500), SOON);
-    let knows = |server: &RedisServer, id: &str| server.cli(&["GET", &format!("poll:lease:{id}")]);
-    let lost = moved.iter().all(|it| knows(&replica, it) != knows(&lab.scene.redis, it));
-    lab.expect(lost && knows(&replica, "added") == "(nil)", "no grant was lost");
-
-    lab.fault();
-    lab.scene.redis.kill();
-    assert_eq!(replica.cli(&["REPLICAOF", "NO", "ONE"]), "OK");
-    address.cut();
-    address.lead_to(replica.port());
-    address.heal();
-    lab.results.go_to(&replica.url());
-    // What its application would do: the session is not there, either.
-    lab.scene.redis = replica;
-    lab.scene.put_sessions();
-    lab.healed();
-    Ok(lab.judge(HOLD_OFF + RECOVERY))
 }

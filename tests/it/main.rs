@@ -23,6 +23,8 @@ mod daemon;
 mod distribution;
 /// `leasehold doctor`, on servers that were set up badly on purpose.
 mod doctor;
+/// The shape of every document, and every page of help.
+mod golden;
 /// Weights and `poll:drain`, changed while the fleet runs.
 mod drain;
 /// What was remembered, and what is happening: `leasehold history` and `watch`.

@@ -192,6 +192,7 @@ impl Faults {
         world.server.restart(from.as_ref().map(|it| &it.0));
         world.roles.restart(from.as_ref().map(|it| &it.1));
         if memory != Memory::Everything {
+            world.judge.forgotten(world);
             world.after(world.dice.skewed(3_000) * MS, Happening::Fault(Fault::Sessions));
         }
     }
@@ -231,6 +232,7 @@ impl Faults {
                 if let Some((polls, roles)) = self.replica.take() {
                     world.server.fail_over(&polls);
                     world.roles.fail_over(&roles);
+                    world.judge.forgotten(world);
                     world.after(world.dice.skewed(2_000) * MS, Happening::Fault(Fault::Sessions));
                 }
             }
@@ -366,6 +368,7 @@ impl Faults {
             14 => {
                 world.server.flush();
                 world.roles.flush();
+                world.judge.forgotten(world);
                 world.ring();
                 world.after(dice.skewed(3_000) * MS, Happening::Fault(Fault::Sessions));
             }
@@ -395,7 +398,9 @@ impl Faults {
     fn evict(&self, world: &World, member: &Member, kind: usize) {
         let excused = world.now() + 2 * nanos(world.scene.hold_off());
         for (n, endpoint) in world.endpoints.iter().enumerate() {
-            let theirs = member.table.tenure(endpoint).is_some();
+            // Granted, and maybe not heard of yet.
+            let granted = world.server.owner(endpoint).as_ref() == Some(&member.id);
+            let theirs = granted || member.table.tenure(endpoint).is_some();
             if theirs && (kind == 19 || world.dice.permille(300)) {
                 world.judge.lawless_until.borrow_mut()[n] = excused;
                 if kind == 18 {

@@ -128,6 +128,18 @@ impl Judge {
         }
     }
 
+    /// The store forgot grants. Where a key was evicted before, two may have thought it theirs, and the one
+    /// whose newer grant is forgotten may have announced something under it.
+    pub fn forgotten(&self, world: &World) {
+        for (newest, until) in
+            self.newest.borrow_mut().iter_mut().zip(&*self.lawless_until.borrow())
+        {
+            if world.now() < *until {
+                *newest = 0;
+            }
+        }
+    }
+
     /// G2: what is announced never goes back to an older grant.
     pub fn results(&self, world: &World) {
         let news = world.server.announced_since(self.results.get());
