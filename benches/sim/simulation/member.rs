@@ -533,6 +533,9 @@ impl Poller for Endpoint {
         let dice = &world.dice;
         // Name lookup, connect, TLS.
         world.wait(member, world.now() + dice.skewed(5 * MS), &|| permit.abort().is_fired());
+        if member.gone.get() {
+            return Err(Revoked); // nobody polls from the grave
+        }
         permit.confirm()?;
         let endpoint = index(permit.tenure().endpoint.as_str());
         world.judge.poll_begins(world, member, endpoint, permit);

@@ -42,7 +42,8 @@ impl Scene {
         let timeout = (ttl.min(beat) / 10).min(Duration::from_secs(2));
         let endpoints = if dice.permille(700) { 12 } else { 50 };
         // All within 3 % of each other, the server's at one.
-        let slowest = 1_000_000 * 100 / (100 + dice.below(4));
+        // Rounded inwards: a clock that is a millionth too slow is suspected in the end.
+        let slowest = (1_000_000 * 100_u64).div_ceil(100 + dice.below(4));
         let fastest = slowest * 103 / 100;
         let spread = dice.permille(700);
         Self {
