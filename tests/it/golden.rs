@@ -96,7 +96,7 @@ fn every_document_has_the_shape_it_had() {
         let status = ask(&["status"]);
         let results = status["endpoints"].as_array().unwrap().iter();
         results.filter(|it| it["lastResult"].is_object()).count() == 3
-            && ask(&["leaders"]).to_string().contains("mailer")
+            && ask(&["leaders"]).to_string().contains(&fleet[0].id())
     };
     eventually(SOON, "results", || format!("{:#}", ask(&["status"])), settled);
     let mut shapes = String::new();
