@@ -131,7 +131,8 @@ pub enum Grant {
 pub struct RenewItem {
     /// Which grant.
     pub tenure: Tenure,
-    /// Whether it may be put back if it is missing (R6): its deadline has not passed.
+    /// Whether it may be put back if it is missing (R6): its deadline has not passed, and no other can have
+    /// had it in a life of the store that was forgotten.
     pub may_reclaim: bool,
 }
 

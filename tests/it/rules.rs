@@ -636,6 +636,28 @@ fn r6_who_may_have_slept_through_a_loss_of_memory_reclaims_nothing() {
     assert_eq!(cluster.owned_total(), 6);
 }
 
+/// Found by simulation (seed 55277): the same, but the lease lasts longer than the heartbeat, so that the store
+/// still has it under the name of the one that slept.
+#[test]
+fn r6_who_may_have_slept_through_a_loss_of_memory_keeps_nothing_by_its_name_in_the_store() {
+    let mut cluster = Cluster::empty(6).with_heartbeat(Duration::from_millis(1_300));
+    ["a", "b"].iter().for_each(|it| cluster.join(it));
+    cluster.pass(3 * TTL);
+    assert_eq!(cluster.counts(), [3, 3]);
+    let before = cluster.server.snapshot();
+    cluster.sleep("a", Duration::from_millis(1_400));
+    assert_eq!(cluster.owned("b"), 6, "taken over by its heartbeat");
+    cluster.cut_off("b", true);
+    cluster.server.fail_over(&before);
+    let kept = cluster.member("a").table.endpoints();
+    assert!(kept.iter().all(|it| cluster.server.owner(it) == Some(InstanceId::new("a"))));
+    cluster.pass(Duration::from_millis(300));
+    assert!(!kept.iter().any(|it| cluster.member("a").table.may_poll(it)), "{kept:?}");
+    cluster.cut_off("b", false);
+    cluster.pass(6 * TTL);
+    assert_eq!(cluster.owned_total(), 6);
+}
+
 #[test]
 fn r7_an_acquire_whose_reply_was_lost_is_granted_anew_under_a_new_fence() {
     let solo = Solo::new("a");

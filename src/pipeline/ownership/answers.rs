@@ -178,6 +178,11 @@ impl OwnershipTable {
         for (item, answer) in items.iter().zip(answers) {
             let tenure = item.tenure.clone();
             match answer {
+                // R6: who slept cannot know whether it was taken over (R13) in what the store forgot. The
+                // key that it kept proves nothing.
+                Renew::Extended if !item.may_reclaim => {
+                    self.lose(tenure, Loss::Gone, &mut applied.lost);
+                }
                 Renew::Extended => self.extend(question, tenure, &mut applied, false),
                 Renew::Reclaimed => self.extend(question, tenure, &mut applied, true),
                 Renew::NotOwner(owner) => {
