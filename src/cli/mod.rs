@@ -80,6 +80,18 @@ pub(crate) fn fail(code: u8, why: &dyn fmt::Display) -> ExitCode {
 /// Puts `text` on stdout.
 pub(crate) fn say(text: &str) -> ExitCode {
     let mut stdout = io::stdout().lock();
-    let _ = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
-    ExitCode::SUCCESS
+    let said = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
+    said.map_or_else(|error| unheard(&error), |()| ExitCode::SUCCESS)
+}
+
+/// What was to be on stdout could not be put there: whoever closed a pipe has read enough, and a disk that is
+/// full has not kept it.
+pub(crate) fn unheard(error: &io::Error) -> ExitCode {
+    if error.kind() == io::ErrorKind::BrokenPipe {
+        return ExitCode::SUCCESS;
+    }
+    fail(
+        FAILED,
+        &format!("cannot write to stdout: {error}; what was done is done, but it is not told"),
+    )
 }

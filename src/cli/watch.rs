@@ -24,7 +24,7 @@ use serde_json::{Value, json};
 
 use crate::cli::status::without_controls;
 use crate::cli::table::{Paint, Painter, brief, printable};
-use crate::cli::{FAILED, fail, history, utc};
+use crate::cli::{FAILED, fail, history, unheard, utc};
 
 /// The stream is looked at so often.
 const LOOK: Duration = Duration::from_millis(200);
@@ -248,8 +248,8 @@ impl Teller {
                 lines += &self.line(it, painter);
             }
             let mut stdout = io::stdout().lock();
-            if stdout.write_all(lines.as_bytes()).and_then(|()| stdout.flush()).is_err() {
-                return ExitCode::SUCCESS; // nobody reads any more
+            if let Err(error) = stdout.write_all(lines.as_bytes()).and_then(|()| stdout.flush()) {
+                return unheard(&error);
             }
         }
     }

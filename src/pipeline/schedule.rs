@@ -46,7 +46,7 @@ pub struct Due {
     pub timeout: Duration,
     /// When it should have begun.
     pub due_at: Moment,
-    /// Whole rounds went by before there was a poller for it: they are skipped.
+    /// Whole rounds went by before there was a poller for it: they are skipped. Told once.
     pub skipped: bool,
 }
 
@@ -78,6 +78,7 @@ struct Entry {
     /// The queue entry that counts; all others of this endpoint are stale.
     ticket: u64,
     failures: u32,
+    told_late: bool,
 }
 
 impl PollSchedule {
@@ -138,7 +139,7 @@ impl PollSchedule {
     pub fn gained(&mut self, tenure: Tenure, session: Arc<Session>, due_at: Moment) {
         let endpoint = tenure.endpoint.clone();
         let failures = self.entries.get(&endpoint).map_or(0, |it| it.failures);
-        let entry = Entry { tenure, session, due_at, ticket: 0, failures };
+        let entry = Entry { tenure, session, due_at, ticket: 0, failures, told_late: false };
         self.entries.insert(endpoint.clone(), entry);
         self.enqueue(&endpoint, due_at);
     }
@@ -197,10 +198,8 @@ impl PollSchedule {
             let Some(Reverse((_, _, endpoint))) = self.queue.pop() else { break };
             let Some(entry) = self.entries.get_mut(&endpoint) else { continue };
             let interval = entry.session.interval.unwrap_or(self.pace.interval);
-            let skipped = now.since(entry.due_at) >= interval;
-            if skipped {
-                entry.due_at = after(entry.due_at, interval, now) - interval;
-            }
+            let late = now.since(entry.due_at) >= interval;
+            let skipped = late && !std::mem::replace(&mut entry.told_late, late);
             let timeout = entry.session.timeout.unwrap_or(self.pace.timeout);
             let (tenure, session) = (entry.tenure.clone(), Arc::clone(&entry.session));
             due.push(Due { tenure, session, timeout, due_at: entry.due_at, skipped });
@@ -234,6 +233,7 @@ impl PollSchedule {
         let is_light = entry.failures >= pace.light_after;
         let interval = pace.interval_of(&entry.session, entry.failures);
         let failures = entry.failures;
+        entry.told_late = false;
         // A tenure gained while the old poll still ran has its own due time.
         if entry.tenure == due.tenure {
             entry.due_at = after(due.due_at, interval, now);
@@ -379,7 +379,10 @@ mod tests {
         let again =
             schedule.take_due(at(2_350), 9).into_iter().find(|it| it.tenure == tenure("a", 1));
         let again = again.unwrap();
-        assert_eq!((again.due_at, again.skipped), (at(2_100), true));
+        assert_eq!((again.due_at, again.skipped), (at(100), true));
+        schedule.put_back_first(&again.tenure.endpoint);
+        let again = schedule.take_due(at(2_350), 1).remove(0);
+        assert_eq!((again.tenure.clone(), again.skipped), (tenure("a", 1), false), "told once");
         schedule.done(&again, true, at(2_400));
         assert_eq!(schedule.next_due(), Some(at(3_100)));
     }

@@ -36,7 +36,9 @@ pub fn left_lately(entries: Vec<Entry>, status: &Status, lately: Duration) -> Ve
     let mut traces: BTreeMap<&str, Trace> = BTreeMap::new();
     let mut holders: FnvHashMap<&str, &str> = FnvHashMap::default();
     for it in entries.iter().filter(|it| !it.instance.is_empty()) {
-        let stopped = it.event == "released" && it.reason.as_deref() == Some("shutdown");
+        // Drained first, as before a reboot, it has nothing left to give back when it stops.
+        let stopped =
+            it.event == "released" && matches!(it.reason.as_deref(), Some("shutdown" | "drain"));
         traces.insert(&it.instance, Trace { at_ms: it.at_ms, stopped });
         let before = match it.event.as_str() {
             "acquired" | "reclaimed" => holders.insert(&it.endpoint, &it.instance),

@@ -178,6 +178,21 @@ fn output_into_a_closed_pipe_is_no_crash() {
     assert_eq!(out(&output).trim(), "0");
 }
 
+/// What could not be written was not said: that is a failure, unlike a pipe whose reader has enough.
+#[test]
+fn output_onto_a_full_disk_is_a_sentence_and_a_failure() {
+    let redis = crate::support::redis::RedisServer::start();
+    let url = format!("--redis={}", redis.url());
+    let add = ["sessions", "add", "h:1", &url];
+    for args in [&["man"][..], &["--help"], &["status", "--json", &url], &add] {
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let mut command = std::process::Command::new(crate::support::process::BINARY);
+        let output = command.args(args).stdout(full).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{args:?}");
+        assert!(err(&output).contains("cannot write to stdout: No space left"), "{args:?}");
+    }
+}
+
 /// The page is text that groff takes without a word; where there is no groff, its unit tests must do.
 #[test]
 fn the_manual_page_is_well_formed() {

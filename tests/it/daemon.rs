@@ -578,3 +578,21 @@ fn a_daemon_that_runs_out_of_descriptors_recovers_when_there_are_some_again() {
     assert!(one.term().success());
     scene.target.assert_sound();
 }
+
+/// Dispatch hands out more than pollers can begin at once; what has waited too long has to be verified again (R2),
+/// and must not lose its turn by that.
+#[test]
+fn with_too_few_workers_every_endpoint_has_its_turn() {
+    let scene = Scene::new(6);
+    for endpoint in &scene.endpoints {
+        scene.target.answer(endpoint, Answer { delay: ms(1_200), ..Answer::default() });
+    }
+    let _one = scene.first(&["--workers=1"]);
+    for round in 0..3 {
+        // A fair round takes 7.2 s, a verification before each poll hardly more.
+        let began = Instant::now();
+        scene.target.wait_for_polls(&scene.endpoints, began, 2 * SOON);
+        println!("measured: round {round} {:?}", began.elapsed());
+    }
+    scene.target.assert_sound();
+}

@@ -61,6 +61,9 @@ fn what_is_there_is_neither_overwritten_nor_reformatted() {
     assert_eq!(stored(&redis, "e1"), text);
     said(&run(&redis, &["sessions", "pause", "e1"]));
     assert_eq!(stored(&redis, "e1"), text.replace("null", "true"), "every other byte stays");
+    redis.cli(&["PEXPIRE", "session:e1", "100000"]);
+    said(&run(&redis, &["sessions", "resume", "e1"]));
+    assert!(redis.cli(&["PTTL", "session:e1"]).parse::<u64>().unwrap() > 1, "and its end");
 }
 
 #[test]

@@ -7,6 +7,6 @@ if ARGV[2] == '1' then
 elseif now then
   return 0
 end
-if ARGV[4] == '1' then redis.call('SET', KEYS[1], ARGV[3])
+if ARGV[4] == '1' then redis.call('SET', KEYS[1], ARGV[3], 'KEEPTTL')
 else redis.call('DEL', KEYS[1]) end
 return 1
