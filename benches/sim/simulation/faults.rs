@@ -82,9 +82,11 @@ pub struct Faults {
     pub drained: RefCell<Vec<bool>>,
     pub counts: RefCell<Vec<u64>>,
     words_lost: Cell<u64>,
+    /// They ever were.
+    pub lost_words: Cell<bool>,
     replica: RefCell<Option<(Snapshot, Snapshot)>>,
     old: RefCell<Option<(Snapshot, Snapshot)>>,
-    stepped_at: Cell<u64>,
+    pub stepped_at: Cell<u64>,
     /// Until when something may be executed that was sent long before.
     pub late_until: Cell<u64>,
     /// Down, or demoted.
@@ -102,6 +104,7 @@ impl Faults {
             drained: RefCell::new(vec![false; HOSTS.len()]),
             counts: RefCell::new(vec![0; KINDS.len()]),
             words_lost: Cell::new(0),
+            lost_words: Cell::new(false),
             replica: RefCell::default(),
             old: RefCell::default(),
             stepped_at: Cell::new(0),
@@ -287,7 +290,10 @@ impl Faults {
                 world.server.set_drain(HOSTS[host], drained);
                 world.ring();
             }
-            _ => self.words_lost.set(*dice.pick(&[0, 0, 100, 1_000])),
+            _ => {
+                self.words_lost.set(*dice.pick(&[0, 0, 100, 1_000]));
+                self.lost_words.set(self.lost_words.get() || self.words_lost.get() > 0);
+            }
         }
     }
 
