@@ -183,6 +183,7 @@ fn welcome(world: &World) {
         world.pass(GLANCE);
         waited += GLANCE;
         if waited > Duration::from_secs(30) || world.failure().is_some() {
+            tell_errors(world);
             return world.fail(format!("G5: {waited:?} after a join {why}"));
         }
     }
