@@ -6,8 +6,9 @@
 //! own part, by asking (R8).
 
 use std::cmp::Reverse;
+use std::collections::BTreeSet;
 
-use fnv::FnvHashMap;
+use fnv::{FnvHashMap, FnvHashSet};
 
 use crate::model::{EndpointId, InstanceId, Weight};
 use crate::pipeline::view::{Known, Slot, View, fnv1a};
@@ -34,6 +35,8 @@ pub struct Plan {
     pub fallback: Vec<Fallback>,
     /// Held by me, another's by plan: give it when asked.
     pub heirs: FnvHashMap<EndpointId, InstanceId>,
+    /// Those between whom something else is to move: owners, and heirs.
+    pub others: BTreeSet<InstanceId>,
     /// No instance may be given anything.
     pub nobody: bool,
 }
@@ -102,6 +105,7 @@ pub fn plan(view: &View, me: &InstanceId) -> Plan {
     let mut plan = Plan { nobody: seats.iter().all(|it| it.weight == 0), ..Plan::default() };
     let Some(mine) = seats.iter().position(|it| it.id == me) else { return plan };
     let takers = hashes(&seats, |it| seats[it].weight > 0);
+    let mut others = FnvHashSet::default();
     for Move { slot, heir } in moves(view, &seats) {
         let Some(heir) = heir else { continue };
         let endpoint = || slot.id.clone();
@@ -110,6 +114,7 @@ pub fn plan(view: &View, me: &InstanceId) -> Plan {
                 plan.heirs.insert(endpoint(), seats[heir].id.clone());
             }
             Some(owner) if heir == mine => plan.ask.push((seats[owner].id.clone(), endpoint())),
+            Some(owner) => others.extend([owner, heir]),
             None if heir == mine => plan.acquire.push(endpoint()),
             None if seats[mine].weight > 0 => {
                 let (me, other) = ((seats[mine].hash, mine), (seats[heir].hash, heir));
@@ -120,6 +125,7 @@ pub fn plan(view: &View, me: &InstanceId) -> Plan {
             _ => (),
         }
     }
+    plan.others = others.into_iter().map(|it: usize| seats[it].id.clone()).collect();
     plan
 }
 

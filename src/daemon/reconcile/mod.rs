@@ -223,6 +223,9 @@ impl Reconcile {
             self.reporter.say(&Event::PlacementStuck { reason });
         }
         self.stuck = stuck;
+        if self.plan.heirs.is_empty() {
+            self.unasked.stop(); // what is to move between others does
+        }
         self.keep_what_is_ours_again();
         self.patience.keep(&self.plan.fallback);
         if !self.failing.is_empty() {

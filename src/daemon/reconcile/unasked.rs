@@ -1,5 +1,5 @@
 //! What nobody asks for. A lease moves when its heir asks (R8); an heir that takes something else to be the case
-//! never does, and whoever holds more than its share is the only one who can know.
+//! never does. Whoever holds more than its share can know; and if that one is wrong, too, somebody else.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -38,7 +38,8 @@ impl Reconcile {
     /// Tells heirs that do not ask; and since it may be us who see something wrong, looks at everything, too.
     pub(crate) fn tell_unasked(&mut self) {
         let now = self.table.now();
-        if self.plan.heirs.is_empty() || !self.leaving.is_empty() {
+        let nothing = self.plan.heirs.is_empty() && self.plan.others.is_empty();
+        if nothing || !self.leaving.is_empty() {
             return self.unasked.stop();
         }
         self.unasked.since.get_or_insert(now);
@@ -49,7 +50,9 @@ impl Reconcile {
             self.looker.sweep_soon();
         }
         self.unasked.told += 1;
-        let heirs: BTreeSet<&InstanceId> = self.plan.heirs.values().collect();
+        // Ours does not wait for us; what is between others has not moved since this plan was made.
+        let heirs = self.plan.heirs.values().chain(&self.plan.others);
+        let heirs: BTreeSet<&InstanceId> = heirs.filter(|it| **it != self.me).collect();
         let word =
             |it: &InstanceId| Wake { unasked: true, ..Wake::new(&self.me, Some(it.clone())) };
         let wakes: Vec<Wake> = heirs.into_iter().map(word).collect();

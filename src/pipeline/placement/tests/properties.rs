@@ -154,6 +154,9 @@ fn expected(facts: &Facts, assigned: &Assigned) -> BTreeMap<InstanceId, Plan> {
             Some(owner) => {
                 plan(owner, &|it| drop(it.heirs.insert(endpoint.clone(), heir.clone())));
                 plan(heir, &|it| it.ask.push((owner.clone(), endpoint.clone())));
+                for it in facts.live.keys().filter(|it| *it != owner && *it != heir) {
+                    plan(it, &|it| it.others.extend([owner.clone(), heir.clone()]));
+                }
             }
             None => {
                 plan(heir, &|it| it.acquire.push(endpoint.clone()));
