@@ -20,11 +20,12 @@ help: ## this list
 build: ## the release binary, target/release/leasehold
 	$(CARGO) build --locked --release --bin leasehold
 
-# Under nohup SIGHUP is ignored, by what tests start, too; and what it does is tested.
-HANGUPS := $(shell env --default-signal=HUP true 2>/dev/null && echo env --default-signal=HUP)
+# Under nohup or in the background of a shell some signals are ignored, by what tests start, too; and what
+# signals do is tested.
+SIGNALS := $(shell env --default-signal true 2>/dev/null && echo env --default-signal)
 
 test: setup ## all tests, against private Redis servers of their own
-	$(HANGUPS) $(CARGO) test --locked
+	$(SIGNALS) $(CARGO) test --locked
 
 lint: ## formatting and clippy, warnings are errors
 	$(CARGO) fmt --check
