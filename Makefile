@@ -68,7 +68,7 @@ systemd: setup ## the unit under real systemds on five VMs: kill, freeze, restar
 stress: setup ## 64 instances, 5,000 endpoints, kills and freezes at random (FOR=10m SEED=1)
 	$(CARGO) bench --locked --bench stress -- $(or $(FOR),10m) $(or $(SEED),1)
 
-mutants: setup ## plant deliberate bugs one by one, and see which test notices (an hour)
+mutants: setup ## plant deliberate bugs one by one, and see which test notices (over an hour)
 	scripts/mutants -j2
 
 demo: setup ## four instances, a private Redis, four mishaps: about half a minute

@@ -114,6 +114,17 @@ mod tests {
         assert_eq!(told(&[], 1_000), Vec::<String>::new());
     }
 
+    /// As before a reboot: nothing is left to give back at the stop.
+    #[test]
+    fn whoever_was_drained_first_has_stopped() {
+        let entries = [
+            entry(100, "e1", "acquired", "a", "preferred"),
+            entry(200, "e1", "released", "a", "drain"),
+            entry(210, "e1", "acquired", "alive", "handover"),
+        ];
+        assert_eq!(told(&entries, 1_000), ["a stopped 800"]);
+    }
+
     /// Its word came late, or it was cut off and lost what it held before it died.
     #[test]
     fn whoever_handed_over_is_not_taken_for_dead_by_that() {

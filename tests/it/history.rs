@@ -166,7 +166,10 @@ fn what_happened_while_redis_was_away_is_told_when_it_is_back() {
     scene.redis.kill();
     one.wait_for("event=lease.lost");
     let lost_at = one.when("event=lease.lost");
-    std::thread::sleep(ms(1_000));
+    one.wait_for("event=history.failed");
+    // Longer than what the time that is told may be off.
+    let long_ago = || lost_at.elapsed() > ms(2_500);
+    eventually(SOON, "an outage that is told from others", String::new, long_ago);
     scene.redis.restart();
     wait_for_entries(&scene.redis, &[], |it| {
         it.iter().filter(|it| it["event"] == "lost").count() == 2

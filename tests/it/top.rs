@@ -142,9 +142,9 @@ fn every_size_of_a_terminal_is_filled_and_not_overfilled() {
         });
         let lines: Vec<&str> = text.split('\n').collect();
         let before = top.with(|it| it.overlong);
+        // In the smallest there is no room for the help, so nothing may be drawn at all.
         top.keys("?x");
-        std::thread::sleep(ms(200));
-        assert_eq!(top.with(|it| it.overlong), before, "{text}");
+        top.watch(ms(200), |_| assert_eq!(top.with(|it| it.overlong), before, "{text}"));
         if rows >= 6 {
             assert!(listed(&text).contains(&"e001"), "{text}");
         }
@@ -227,8 +227,7 @@ fn keys_sort_filter_scroll_pause_and_help() {
     top.keys("p");
     top.wait_for("PAUSED");
     redis.cli(&["DEL", "session:e001"]);
-    std::thread::sleep(ms(600));
-    assert!(top.text().contains("of 60,"), "{}", top.text());
+    top.watch(ms(600), |it| assert!(it.contains("of 60,"), "{it}"));
     top.keys("p");
     top.wait_for("of 59,");
     top.keys("?");
@@ -246,12 +245,12 @@ fn what_does_not_change_is_not_written_again() {
     let redis = sessions(20);
     let top = top(&redis, &["--refresh=100ms"]);
     top.wait_for("e020");
-    std::thread::sleep(ms(500));
+    let lines = top.with(|it| it.lines_written);
+    top.wait_for_more_than(lines);
     let (erased, written) = top.with(|it| (it.erased, it.lines_written));
     let age = |text: &str| text.lines().nth(1).unwrap().to_owned();
     let before = age(&top.text());
-    std::thread::sleep(ms(2_000));
-    assert_eq!(top.with(|it| it.erased), erased);
+    top.watch(ms(2_000), |it| assert_eq!(top.with(|it| it.erased), erased, "{it}"));
     let more = top.with(|it| it.lines_written) - written;
     // Only the line that tells the age of the picture.
     assert!((1..=25).contains(&more), "{more} lines in two seconds, {before}");
@@ -330,10 +329,7 @@ fn ten_thousand_endpoints_are_read_for_a_tenth_of_the_time_at_most() {
         words[words.len() - 2].parse().unwrap_or_else(|_| panic!("{line}"))
     };
     let (before, began, mut shortest) = (readings(), Instant::now(), u64::MAX);
-    while began.elapsed() < ms(6_000) {
-        shortest = shortest.min(took(&top.text()));
-        std::thread::sleep(ms(100));
-    }
+    top.watch(ms(6_000), |it| shortest = shortest.min(took(it)));
     let n = readings() - before;
     println!("{n} readings of {shortest} ms at the least in {:?}", began.elapsed());
     // A reading that took longer, on a machine that stood still, is the only one so far.

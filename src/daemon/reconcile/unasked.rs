@@ -14,7 +14,7 @@ const UNASKED: Duration = Duration::from_secs(10);
 /// Whoever is told looks at everything again, but no oftener than this: anybody may say it.
 const HEEDED_EVERY: Duration = Duration::from_secs(30);
 
-/// How long we have had something that its heir does not ask for.
+/// How long nothing has moved that should: ours to its heir, or something between others.
 #[derive(Debug, Default)]
 pub(crate) struct Unasked {
     since: Option<Moment>,
@@ -23,12 +23,12 @@ pub(crate) struct Unasked {
 }
 
 impl Unasked {
-    /// Somebody asks for what is its, or nothing is to be asked for.
+    /// It moves, or there is nothing to move.
     pub(crate) fn stop(&mut self) {
         (self.since, self.told) = (None, 0);
     }
 
-    /// When the heirs are told, if nobody asks until then.
+    /// When they are told, if nothing moves until then.
     pub(crate) fn next(&self) -> Option<Moment> {
         Some(self.since? + UNASKED * 2_u32.saturating_pow(self.told))
     }
@@ -50,12 +50,12 @@ impl Reconcile {
             self.looker.sweep_soon();
         }
         self.unasked.told += 1;
-        // Ours does not wait for us; what is between others has not moved since this plan was made.
-        let heirs = self.plan.heirs.values().chain(&self.plan.others);
-        let heirs: BTreeSet<&InstanceId> = heirs.filter(|it| **it != self.me).collect();
+        // Owners of what is to move between others are told, too: they may be as wrong as their heirs.
+        let told = self.plan.heirs.values().chain(&self.plan.others);
+        let told: BTreeSet<&InstanceId> = told.filter(|it| **it != self.me).collect();
         let word =
             |it: &InstanceId| Wake { unasked: true, ..Wake::new(&self.me, Some(it.clone())) };
-        let wakes: Vec<Wake> = heirs.into_iter().map(word).collect();
+        let wakes: Vec<Wake> = told.into_iter().map(word).collect();
         let _ = self.store.wake(&wakes, self.table.rhythm().store_timeout);
     }
 

@@ -249,6 +249,23 @@ impl Terminal {
         self.wait_until(&format!("no more {text}"), |it| !it.contains(text))
     }
 
+    /// Looks at it again and again for this long: for what must not happen meanwhile.
+    #[track_caller]
+    pub fn watch(&self, time: Duration, mut look: impl FnMut(&str)) {
+        let began = Instant::now();
+        eventually(time + SOON, "its time", String::new, || {
+            look(&self.text());
+            began.elapsed() >= time
+        });
+    }
+
+    /// Waits until something was drawn since this many lines had been.
+    #[track_caller]
+    pub fn wait_for_more_than(&self, lines: usize) {
+        let drawn = || self.with(|it| it.lines_written) > lines;
+        eventually(SOON, "a line that is drawn", || self.text(), drawn);
+    }
+
     /// Nothing was written that a terminal could misunderstand.
     #[track_caller]
     pub fn assert_sound(&self) {
