@@ -259,13 +259,6 @@ impl Terminal {
         });
     }
 
-    /// Waits until something was drawn since this many lines had been.
-    #[track_caller]
-    pub fn wait_for_more_than(&self, lines: usize) {
-        let drawn = || self.with(|it| it.lines_written) > lines;
-        eventually(SOON, "a line that is drawn", || self.text(), drawn);
-    }
-
     /// Nothing was written that a terminal could misunderstand.
     #[track_caller]
     pub fn assert_sound(&self) {
