@@ -3,21 +3,23 @@
 //! Checked once, here, in the words of the flags; nobody behind [`Config::checked`] checks again.
 //! Does not read the command line or the environment: that is `cli::args`.
 
+mod access;
 mod duration;
 mod error;
 mod redis_url;
 
-use std::fs::File;
-use std::io::Read;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::model::{Role, Term, Weight};
 
+pub(crate) use crate::config::access::PemFile;
+pub use crate::config::access::{Access, AccessError};
 pub use crate::config::duration::{DurationError, parse_duration};
 pub use crate::config::error::ConfigError;
-pub use crate::config::redis_url::{RedisUrl, RedisUrlError, Topology};
+pub(crate) use crate::config::redis_url::Login;
+pub use crate::config::redis_url::{HostPort, RedisUrl, RedisUrlError, Topology};
 
 /// The settings of one instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,7 +29,7 @@ pub use crate::config::redis_url::{RedisUrl, RedisUrlError, Topology};
 )]
 pub struct Config {
     pub redis: RedisUrl,
-    pub redis_password_file: Option<PathBuf>,
+    pub access: Access,
     pub prefix: String,
     pub session_prefix: String,
     pub lease_ttl: Duration,
@@ -78,8 +80,8 @@ pub enum LogRenewals {
 
 const PREFIX_BYTES_MAX: usize = 64;
 const HOST_NAME_BYTES_MAX: usize = 64;
+const MIN_REPLICAS_MAX: u64 = 100;
 const MAX_BODY_MAX: u64 = 16 * 1024 * 1024;
-const PASSWORD_BYTES_MAX: u64 = 64 * 1024;
 
 const MS_10: Duration = Duration::from_millis(10);
 const TTL_MIN: Duration = Duration::from_millis(500);
@@ -99,7 +101,7 @@ impl Default for Config {
         let (ttl, interval) = (Duration::from_secs(30), Duration::from_secs(10));
         Self {
             redis: redis.expect("the default URL is well formed"),
-            redis_password_file: None,
+            access: Access::default(),
             prefix: "poll".into(),
             session_prefix: "session:".into(),
             lease_ttl: ttl,
@@ -151,7 +153,6 @@ impl Config {
     /// Refuses settings that cannot work, each alone and together.
     pub fn checked(self) -> Result<Self, ConfigError> {
         let config = self.checked_reading()?;
-        config.check_supported()?;
         config.check_ranges()?;
         let config = config.with_heartbeat_capped();
         config.check_rhythms()?;
@@ -166,23 +167,44 @@ impl Config {
     }
 
     /// The part of [`Self::checked`] that a command needs which only talks to the store.
-    pub fn checked_store(self) -> Result<Self, ConfigError> {
-        match self.redis.topology() {
-            Topology::Tcp | Topology::Unix => (),
-            topology => return Err(ConfigError::TopologyUnsupported { topology }),
-        }
-        if let Some(path) = &self.redis_password_file
-            && self.redis.has_password()
-        {
-            return Err(ConfigError::TwoPasswords { path: path.clone() });
-        }
+    pub fn checked_store(mut self) -> Result<Self, ConfigError> {
+        self.check_access()?;
         check_duration("--store-timeout", self.store_timeout, MS_10, HOUR)?;
         check_prefix("--prefix", &self.prefix)?;
         check_prefix("--leader-prefix", &self.leader_prefix)?;
         if self.prefix == self.leader_prefix {
             return Err(ConfigError::PrefixesEqual { prefix: self.prefix });
         }
+        if self.redis.topology() == Topology::Cluster {
+            self.prefix = tagged(&self.prefix);
+            self.leader_prefix = tagged(&self.leader_prefix);
+            let heartbeats = self.leader_heartbeat_prefix();
+            if hash_tag(&heartbeats) != hash_tag(&self.leader_prefix) {
+                let (prefix, leader_prefix) = (heartbeats, self.leader_prefix);
+                return Err(ConfigError::PrefixesApart { prefix, leader_prefix });
+            }
+        }
         Ok(self)
+    }
+
+    fn check_access(&self) -> Result<(), AccessError> {
+        let Access { password, ca, cert, key } = &self.access;
+        if let Some(path) = password
+            && self.redis.has_password()
+        {
+            return Err(AccessError::TwoPasswords { path: path.clone() });
+        }
+        if cert.is_some() != key.is_some() {
+            return Err(AccessError::HalfACertificate);
+        }
+        let named = [("--redis-ca", ca), ("--redis-cert", cert)];
+        match named.into_iter().find(|it| it.1.is_some()) {
+            Some((flag, _)) if !self.redis.uses_tls() => Err(AccessError::NoTls { flag }),
+            _ if self.redis.uses_tls() && !cfg!(feature = "https") => {
+                Err(AccessError::TlsUnsupported)
+            }
+            _ => Ok(()),
+        }
     }
 
     /// What the names of leaders' heartbeats begin with.
@@ -197,34 +219,6 @@ impl Config {
         check_prefix("--session-prefix", &config.session_prefix)?;
         config.check_prefixes()?;
         Ok(config)
-    }
-
-    /// Puts the password from its file into the URL. The one step that reads anything.
-    pub fn with_password_read(mut self) -> Result<Self, ConfigError> {
-        let Some(path) = self.redis_password_file.clone() else { return Ok(self) };
-        let mut bytes = Vec::new();
-        File::open(&path)
-            .and_then(|file| file.take(PASSWORD_BYTES_MAX + 1).read_to_end(&mut bytes))
-            .map_err(|source| ConfigError::PasswordFileUnreadable { path: path.clone(), source })?;
-        let too_long = bytes.len() as u64 > PASSWORD_BYTES_MAX;
-        let text = String::from_utf8(bytes).ok().filter(|_| !too_long);
-        let password = text.as_deref().map(|it| it.trim_end_matches(['\n', '\r']));
-        let Some(password) = password.filter(|it| !it.is_empty()) else {
-            return Err(ConfigError::PasswordFileUseless { path });
-        };
-        let url = self.redis.with_password(password);
-        self.redis = url.map_err(|_| ConfigError::PasswordFileUseless { path })?;
-        Ok(self)
-    }
-
-    fn check_supported(&self) -> Result<(), ConfigError> {
-        if self.min_replicas > 0 {
-            return Err(ConfigError::Unsupported {
-                flag: "--min-replicas",
-                way_out: "set it to 0",
-            });
-        }
-        Ok(())
     }
 
     fn check_ranges(&self) -> Result<(), ConfigError> {
@@ -246,6 +240,7 @@ impl Config {
         }
         check_number("--workers", self.workers as u64, 1, Self::WORKERS_MAX as u64)?;
         check_number("--light-after", self.light_after.into(), 1, u32::MAX.into())?;
+        check_number("--min-replicas", self.min_replicas.into(), 0, MIN_REPLICAS_MAX)?;
         check_number("--max-body", self.max_body as u64, 0, MAX_BODY_MAX)?;
         check_number("--weight", self.weight.into(), 0, Weight::MAX.into())
     }
@@ -331,6 +326,17 @@ fn check_number(flag: &'static str, value: u64, min: u64, max: u64) -> Result<()
         return Ok(());
     }
     Err(ConfigError::NumberOutOfRange { flag, value, min, max })
+}
+
+/// What a cluster places a key by: the part in its first braces, if there is any.
+pub(crate) fn hash_tag(key: &str) -> Option<&str> {
+    let (_, rest) = key.split_once('{')?;
+    rest.split_once('}').map(|it| it.0).filter(|it| !it.is_empty())
+}
+
+/// All keys of a fleet have to be on one shard of a cluster, because scripts change several at once.
+fn tagged(prefix: &str) -> String {
+    if hash_tag(prefix).is_some() { prefix.into() } else { format!("{{{prefix}}}") }
 }
 
 fn check_prefix(flag: &'static str, prefix: &str) -> Result<(), ConfigError> {
@@ -500,15 +506,40 @@ mod tests {
         }
     }
 
+    fn accepted_on(url: &str, change: impl FnOnce(&mut Config)) -> Config {
+        let redis = RedisUrl::parse(url).unwrap();
+        let mut config = Config { redis, host_name: "vm1".into(), ..Config::default() };
+        change(&mut config);
+        config.checked().unwrap()
+    }
+
     #[test]
-    fn what_this_build_cannot_do_yet_is_refused_and_not_ignored() {
-        let error = refused(|it| it.min_replicas = 1);
-        assert!(error.starts_with("--min-replicas is not supported yet by this build"), "{error}");
-        for url in ["rediss://u:hunter2@h", "redis+sentinel://h:1/m", "redis+cluster://h:1"] {
-            let error = refused(|it| it.redis = RedisUrl::parse(url).unwrap());
-            assert!(error.contains("this build does not speak yet"), "{error}");
-            assert!(!error.contains("hunter2"), "{error}");
-        }
+    fn on_a_cluster_all_keys_of_a_fleet_are_in_braces() {
+        let config = accepted_on("redis+cluster://h", |_| ());
+        assert_eq!((&*config.prefix, &*config.leader_prefix), ("{poll}", "{leader}"));
+        assert_eq!(config.leader_heartbeat_prefix(), "{leader}:heartbeat:");
+        let config = accepted_on("redis+cluster://h", |it| it.prefix = "a{b}c".into());
+        assert_eq!(config.prefix, "a{b}c");
+        assert_eq!(accepted_on("redis+sentinel://h/m", |_| ()).prefix, "poll");
+        let error = refused(|it| {
+            it.redis = RedisUrl::parse("redis+cluster://h").unwrap();
+            it.leader_heartbeat_prefix = Some("beats:".into());
+        });
+        assert!(error.contains("the part in braces that \"{leader}\" has"), "{error}");
+    }
+
+    #[test]
+    fn files_for_tls_need_a_url_with_tls_and_each_other() {
+        let error = refused(|it| it.access.ca = Some("/ca".into()));
+        assert!(
+            error.starts_with("--redis-ca is for TLS, and --redis is a URL without"),
+            "{error}"
+        );
+        let error = refused(|it| {
+            it.redis = RedisUrl::parse("rediss://h").unwrap();
+            it.access.cert = Some("/cert".into());
+        });
+        assert!(error.starts_with("--redis-cert and --redis-key belong together"), "{error}");
     }
 
     #[test]
@@ -520,70 +551,10 @@ mod tests {
     fn a_password_in_the_url_and_another_in_a_file_contradict_each_other() {
         let error = refused(|it| {
             it.redis = RedisUrl::parse("redis://user:hunter2@h/0").unwrap();
-            it.redis_password_file = Some("/run/secret".into());
+            it.access.password = Some("/run/secret".into());
         });
         assert!(error.contains("--redis has a password"), "{error}");
         assert!(error.contains("--redis-password-file \"/run/secret\""), "{error}");
         assert!(!error.contains("hunter2"), "{error}");
-    }
-
-    struct Scratch(PathBuf);
-
-    impl Scratch {
-        fn holding(name: &str, bytes: &[u8]) -> Self {
-            let path =
-                std::env::temp_dir().join(format!("leasehold-{}-{name}", std::process::id()));
-            std::fs::write(&path, bytes).unwrap();
-            Self(path)
-        }
-
-        fn read(&self, url: &str) -> Result<Config, ConfigError> {
-            let redis = RedisUrl::parse(url).unwrap();
-            let redis_password_file = Some(self.0.clone());
-            Config { redis, redis_password_file, ..Config::default() }.with_password_read()
-        }
-    }
-
-    impl Drop for Scratch {
-        fn drop(&mut self) {
-            let _ = std::fs::remove_file(&self.0);
-        }
-    }
-
-    #[test]
-    fn a_password_file_is_read_without_its_last_newline_and_never_shown() {
-        let file = Scratch::holding("password", b"hunter2\n");
-        let config = file.read("redis://user@h:1/0").unwrap();
-        assert_eq!(config.redis.expose(), "redis://user:hunter2@h:1/0");
-        assert!(!format!("{config:?}").contains("hunter2"));
-        assert_eq!(config.redis.to_string(), "redis://user:***@h:1/0");
-    }
-
-    #[test]
-    fn a_password_given_in_place_of_its_file_is_not_repeated() {
-        let config = Config { redis_password_file: Some("hunter2".into()), ..Config::default() };
-        let error = config.with_password_read().unwrap_err().to_string();
-        assert!(error.starts_with("cannot read --redis-password-file: "), "{error}");
-    }
-
-    #[test]
-    fn a_password_file_that_is_missing_empty_huge_or_not_text_is_refused_by_name() {
-        let missing =
-            Config { redis_password_file: Some("/nowhere/secret".into()), ..Config::default() };
-        let error = missing.with_password_read().unwrap_err().to_string();
-        assert!(
-            error.starts_with("cannot read --redis-password-file \"/nowhere/secret\""),
-            "{error}"
-        );
-        for (name, bytes) in
-            [("empty", &b"\n"[..]), ("binary", b"hunter2\xff"), ("huge", &[b'x'; 70_000])]
-        {
-            let error = Scratch::holding(name, bytes).read("redis://h").unwrap_err().to_string();
-            assert!(error.contains("holds no password"), "{error}");
-            assert!(!error.contains("hunter2"), "{error}");
-        }
-        let endless = Scratch(PathBuf::from("/dev/zero"));
-        assert!(endless.read("redis://h").is_err());
-        std::mem::forget(endless); // not ours to remove
     }
 }

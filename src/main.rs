@@ -16,7 +16,7 @@ use crate::cli::reload::parse_with_settings;
 fn main() -> ExitCode {
     let args: Vec<OsString> = env::args_os().skip(1).collect();
     let command = parse_with_settings(&args, &|name| env::var_os(name));
-    let command = command.and_then(Command::with_password_read);
+    let command = command.and_then(Command::with_files_checked);
     match command {
         Ok(Command::Task(config, task)) => cli::perform(&config, task),
         Ok(Command::Guardian { program, grace }) => guardian_main(&program, grace),

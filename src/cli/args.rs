@@ -1,7 +1,7 @@
 //! What did the user ask for? Arguments and environment become one checked [`Command`], or a sentence
 //! saying which flag or variable is wrong and what to write instead.
 //!
-//! A pure function of its two inputs; only [`Command::with_password_read`] touches a file. An error
+//! A pure function of its two inputs; only [`Command::with_files_checked`] touches a file. An error
 //! never repeats what could be a password.
 
 use std::ffi::{OsStr, OsString};
@@ -9,7 +9,7 @@ use std::os::fd::RawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
-use leasehold::config::Config;
+use leasehold::config::{Config, ConfigError};
 
 use crate::cli::options::{COMMANDS, Draft, OPTIONS, Opt, Spec, showable};
 use crate::cli::task::{self, Task};
@@ -55,12 +55,12 @@ pub(crate) fn parse(args: &[OsString], env: Env<'_>) -> Result<Command, UsageErr
 }
 
 impl Command {
-    /// Reads the password file, where one is named.
-    pub(crate) fn with_password_read(self) -> Result<Self, UsageError> {
-        Ok(match self {
-            Self::Task(config, task) => Self::Task(Box::new(config.with_password_read()?), task),
-            other => other,
-        })
+    /// Tries the files it takes to get into the store, so that what is missing is said at once.
+    pub(crate) fn with_files_checked(self) -> Result<Self, UsageError> {
+        if let Self::Task(config, _) = &self {
+            config.access.check().map_err(ConfigError::from)?;
+        }
+        Ok(self)
     }
 }
 

@@ -418,8 +418,10 @@ pub(crate) static OPTIONS: &[Opt] = &[
         name: "redis",
         value: Some("URL"),
         default: "redis://127.0.0.1:6379/0",
-        help: "The server: redis://[[USER]:PASSWORD@]HOST[:PORT][/DB] or unix:///PATH[?db=DB]. \
-               rediss://, redis+sentinel:// and redis+cluster:// are not in this build yet. \
+        help: "The server: redis://[[USER]:PASSWORD@]HOST[:PORT][/DB], rediss:// over TLS, \
+               unix:///PATH[?db=DB]; redis+sentinel://HOST:PORT,HOST:PORT/NAME[/DB] for the master \
+               that sentinels name, redis+cluster://HOST:PORT,HOST:PORT for a cluster, \
+               rediss+sentinel:// and rediss+cluster:// for these over TLS. \
                Percent-encode special characters in a password. A command line can be read by \
                everybody on the host: better put the password into a file.",
         commands: ALL,
@@ -432,9 +434,35 @@ pub(crate) static OPTIONS: &[Opt] = &[
         name: "redis-password-file",
         value: Some("PATH"),
         default: "",
-        help: "A file whose one line is the password.",
+        help: "A file whose one line is the password. It is read for every connection, so that it can \
+               be changed without a restart; so are the next three.",
         commands: ALL,
-        set: |draft, value| path(value).map(|it| draft.config.redis_password_file = Some(it)),
+        set: |draft, value| path(value).map(|it| draft.config.access.password = Some(it)),
+    },
+    Opt {
+        name: "redis-ca",
+        value: Some("PATH"),
+        default: "",
+        help: "With rediss://, a PEM file of the authorities whose signature on the server's certificate \
+               is believed. Without it, the public ones are.",
+        commands: ALL,
+        set: |draft, value| path(value).map(|it| draft.config.access.ca = Some(it)),
+    },
+    Opt {
+        name: "redis-cert",
+        value: Some("PATH"),
+        default: "",
+        help: "With rediss://, a PEM file with our own certificate, for a server that asks for one.",
+        commands: ALL,
+        set: |draft, value| path(value).map(|it| draft.config.access.cert = Some(it)),
+    },
+    Opt {
+        name: "redis-key",
+        value: Some("PATH"),
+        default: "",
+        help: "The PEM file with the key of --redis-cert.",
+        commands: ALL,
+        set: |draft, value| path(value).map(|it| draft.config.access.key = Some(it)),
     },
     Opt {
         name: "prefix",
@@ -614,8 +642,9 @@ pub(crate) static OPTIONS: &[Opt] = &[
         name: "min-replicas",
         value: Some("N"),
         default: "0",
-        help: "Replicas that must acknowledge each grant and renewal. Only 0 in this build yet.",
-        commands: RUN,
+        help: "Replicas that must acknowledge each grant and renewal before it counts. With as many as \
+               could be promoted, a failover cannot forget who owns what.",
+        commands: STAND,
         set: |draft, value| number(value).map(|it| draft.config.min_replicas = it),
     },
     Opt {

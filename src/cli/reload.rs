@@ -67,7 +67,7 @@ impl Sources {
         // environment, which does not change, and a line that was taken out must not live on there.
         let still = |name: &str| (!self.first.has(name)).then(|| env(name)).flatten();
         let command = parse(&self.args, &|name| file.value(name).or_else(|| still(name)));
-        let command = command.and_then(Command::with_password_read);
+        let command = command.and_then(Command::with_files_checked);
         match command.map_err(|it| it.to_string())? {
             Command::Task(new, Task::Run) => {
                 let new = Config { settings: current.settings.clone(), ..*new };
@@ -102,7 +102,10 @@ fn news(old: &Config, new: &Config) -> Result<News, String> {
 fn differing(a: &Config, b: &Config) -> String {
     let differ = [
         ("--redis", a.redis != b.redis),
-        ("--redis-password-file", a.redis_password_file != b.redis_password_file),
+        ("--redis-password-file", a.access.password != b.access.password),
+        ("--redis-ca", a.access.ca != b.access.ca),
+        ("--redis-cert", a.access.cert != b.access.cert),
+        ("--redis-key", a.access.key != b.access.key),
         ("--prefix", a.prefix != b.prefix),
         ("--session-prefix", a.session_prefix != b.session_prefix),
         ("--lease-ttl", a.lease_ttl != b.lease_ttl),

@@ -1,29 +1,19 @@
 //! Why are these settings refused? One sentence each, in the words of the flags.
 
 use std::fmt;
-use std::io;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::config::access::AccessError;
 use crate::config::duration::show_duration;
-use crate::config::redis_url::Topology;
 use crate::config::{HOST_NAME_BYTES_MAX, MS_10, PREFIX_BYTES_MAX};
 
 /// A setting, or two together, that cannot work.
 #[derive(Debug)]
 #[expect(missing_docs, reason = "the fields carry the values of the flags that the message names")]
 pub enum ConfigError {
-    /// A scheme this build understands but does not speak.
-    TopologyUnsupported { topology: Topology },
-    /// A setting of the contract that comes with a later version.
-    Unsupported { flag: &'static str, way_out: &'static str },
-    /// A password in the URL and another in a file.
-    TwoPasswords { path: PathBuf },
-    /// The password file cannot be read.
-    PasswordFileUnreadable { path: PathBuf, source: io::Error },
-    /// The password file is empty, huge, or not text.
-    PasswordFileUseless { path: PathBuf },
+    /// No way into the store.
+    Access(AccessError),
     /// A duration that is too short or too long.
     DurationOutOfRange { flag: &'static str, value: Duration, min: Duration, max: Duration },
     /// A number that is too small or too large.
@@ -48,6 +38,8 @@ pub enum ConfigError {
     PrefixesOverlap { prefix: String, session_prefix: String },
     /// The keys of leaders and those of pollers would be the same.
     PrefixesEqual { prefix: String },
+    /// Keys that one script changes would be on two shards of a cluster.
+    PrefixesApart { prefix: String, leader_prefix: String },
     /// A host name that cannot be part of an instance id.
     HostName,
     /// A poll command without a program.
@@ -59,32 +51,7 @@ pub enum ConfigError {
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::TopologyUnsupported { topology } => {
-                let scheme = topology.scheme();
-                write!(
-                    f,
-                    "--redis {scheme}://… is a topology that this build does not speak yet: "
-                )?;
-                write!(f, "use redis:// or unix://")
-            }
-            Self::Unsupported { flag, way_out } => {
-                write!(f, "{flag} is not supported yet by this build: {way_out}")
-            }
-            Self::TwoPasswords { path } => {
-                write!(
-                    f,
-                    "--redis has a password, and --redis-password-file{} names ",
-                    named(path)
-                )?;
-                write!(f, "another: leave one of them out")
-            }
-            Self::PasswordFileUnreadable { path, source } => {
-                write!(f, "cannot read --redis-password-file{}: {source}", named(path))
-            }
-            Self::PasswordFileUseless { path } => {
-                write!(f, "--redis-password-file{} holds no password: write it ", named(path))?;
-                write!(f, "as one line of text, or leave the option out")
-            }
+            Self::Access(error) => error.fmt(f),
             Self::DurationOutOfRange { flag, value, min, max } => {
                 let [value, min, max] = [value, min, max].map(|it| show_duration(*it));
                 write!(f, "{flag} {value} is out of range: choose from {min} to {max}")
@@ -113,6 +80,11 @@ impl fmt::Display for ConfigError {
                 write!(f, "--prefix and --leader-prefix are both {prefix}: ")?;
                 write!(f, "leaders and pollers need keys of their own")
             }
+            Self::PrefixesApart { prefix, leader_prefix } => {
+                write!(f, "on a cluster the keys of a role must be on one shard: give ")?;
+                write!(f, "--leader-heartbeat-prefix {prefix:?} the part in braces that ")?;
+                write!(f, "{leader_prefix:?} has")
+            }
             Self::HostName => {
                 write!(f, "--host-name must be 1 to {HOST_NAME_BYTES_MAX} bytes without spaces, ")?;
                 write!(f, "control characters or /: it becomes part of the instance id")
@@ -126,12 +98,6 @@ impl fmt::Display for ConfigError {
             }
         }
     }
-}
-
-/// A path that does not look like one is not repeated: people put the password itself there.
-fn named(path: &Path) -> String {
-    let certain = path.is_absolute() || path.starts_with(".") || path.starts_with("..");
-    if certain { format!(" {path:?}") } else { String::new() }
 }
 
 fn too_slow(f: &mut fmt::Formatter<'_>, words: [&str; 3], values: [Duration; 4]) -> fmt::Result {
@@ -148,10 +114,16 @@ fn too_slow(f: &mut fmt::Formatter<'_>, words: [&str; 3], values: [Duration; 4])
     write!(f, "set {interval_flag} under {limit}, or lengthen {ttl_flag}")
 }
 
+impl From<AccessError> for ConfigError {
+    fn from(error: AccessError) -> Self {
+        Self::Access(error)
+    }
+}
+
 impl std::error::Error for ConfigError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Self::PasswordFileUnreadable { source, .. } => Some(source),
+            Self::Access(error) => error.source(),
             _ => None,
         }
     }

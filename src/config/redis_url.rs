@@ -4,28 +4,46 @@
 //! URL that cannot be taken apart nobody knows which part is the password.
 
 use std::fmt;
+use std::path::{Path, PathBuf};
 
 /// A URL of the store. Shown as `redis://user:***@host:6379/0`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct RedisUrl {
-    full: String,
     shown: String,
     topology: Topology,
-    has_password: bool,
+    uses_tls: bool,
+    places: Vec<HostPort>,
+    socket: PathBuf,
+    login: Login,
+    master: String,
+    database: u32,
+}
+
+/// A server by name or address.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[expect(missing_docs, reason = "the two say what they are")]
+pub struct HostPort {
+    pub host: String,
+    pub port: u16,
+}
+
+/// Who we are for the server. Never shown.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub(crate) struct Login {
+    pub(crate) user: Option<String>,
+    pub(crate) password: Option<String>,
 }
 
 /// What kind of store a URL's scheme names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Topology {
-    /// `redis://`: one server over TCP.
+    /// `redis://`, or `rediss://` over TLS: one server.
     Tcp,
-    /// `rediss://`: one server over TLS.
-    Tls,
     /// `unix://`: one server over a local socket.
     Unix,
-    /// `redis+sentinel://`: the master that the sentinels name.
+    /// `redis+sentinel://`, or `rediss+sentinel://`: the master that the sentinels name.
     Sentinel,
-    /// `redis+cluster://`: all masters of a cluster.
+    /// `redis+cluster://`, or `rediss+cluster://`: all masters of a cluster.
     Cluster,
 }
 
@@ -52,30 +70,29 @@ pub enum RedisUrlError {
     Fragment,
 }
 
-impl Topology {
-    const ALL: [Topology; 5] = [Self::Tcp, Self::Tls, Self::Unix, Self::Sentinel, Self::Cluster];
+/// What may stand before `://`: the topology, and whether it is reached over TLS.
+const SCHEMES: [(&str, Topology, bool); 7] = [
+    ("redis", Topology::Tcp, false),
+    ("rediss", Topology::Tcp, true),
+    ("unix", Topology::Unix, false),
+    ("redis+sentinel", Topology::Sentinel, false),
+    ("rediss+sentinel", Topology::Sentinel, true),
+    ("redis+cluster", Topology::Cluster, false),
+    ("rediss+cluster", Topology::Cluster, true),
+];
 
-    /// The part before `://`.
-    pub fn scheme(self) -> &'static str {
-        match self {
-            Self::Tcp => "redis",
-            Self::Tls => "rediss",
-            Self::Unix => "unix",
-            Self::Sentinel => "redis+sentinel",
-            Self::Cluster => "redis+cluster",
-        }
-    }
-}
+const PORT: u16 = 6_379;
+const SENTINEL_PORT: u16 = 26_379;
 
 impl RedisUrl {
-    /// Takes a URL apart far enough to know which part is the password.
+    /// Takes a URL apart.
     pub fn parse(text: &str) -> Result<Self, RedisUrlError> {
         if text.chars().any(|c| c.is_whitespace() || c.is_control()) {
             return Err(RedisUrlError::Characters);
         }
         let (scheme, rest) = text.split_once("://").ok_or(RedisUrlError::Scheme)?;
-        let topology = Topology::ALL.into_iter().find(|it| it.scheme() == scheme);
-        let topology = topology.ok_or(RedisUrlError::Scheme)?;
+        let known = SCHEMES.into_iter().find(|it| it.0 == scheme);
+        let (_, topology, uses_tls) = known.ok_or(RedisUrlError::Scheme)?;
         if rest.contains('#') {
             return Err(RedisUrlError::Fragment);
         }
@@ -83,18 +100,23 @@ impl RedisUrl {
             Some((place, query)) => (place, Some(query)),
             None => (rest, None),
         };
-        let (place, in_place) = match topology {
-            Topology::Unix => (socket(place)?, false),
-            _ => server(topology, place)?,
+        let mut url = Self {
+            shown: String::new(),
+            topology,
+            uses_tls,
+            places: Vec::new(),
+            socket: PathBuf::new(),
+            login: Login::default(),
+            master: String::new(),
+            database: 0,
         };
-        let (query, in_query) = parameters(topology, query)?;
-        let shown = format!("{scheme}://{place}{query}");
-        Ok(Self { full: text.into(), shown, topology, has_password: in_place || in_query })
-    }
-
-    /// The whole URL, password included: for the client library and for nothing else.
-    pub fn expose(&self) -> &str {
-        &self.full
+        let place = match topology {
+            Topology::Unix => url.take_socket(place)?,
+            _ => url.take_servers(place)?,
+        };
+        let query = url.take_parameters(query)?;
+        url.shown = format!("{scheme}://{place}{query}");
+        Ok(url)
     }
 
     /// What kind of store this is.
@@ -102,57 +124,122 @@ impl RedisUrl {
         self.topology
     }
 
+    /// Whether it is spoken to over TLS.
+    pub fn uses_tls(&self) -> bool {
+        self.uses_tls
+    }
+
     /// Whether there is a password inside.
     pub fn has_password(&self) -> bool {
-        self.has_password
+        self.login.password.is_some()
     }
 
-    /// The same place with this password, for a URL that has none.
-    pub(crate) fn with_password(&self, password: &str) -> Result<Self, RedisUrlError> {
-        let password = percent_encoded(password);
-        let (scheme, rest) = self.full.split_once("://").ok_or(RedisUrlError::Scheme)?;
-        if self.topology == Topology::Unix {
-            let joint = if rest.contains('?') { '&' } else { '?' };
-            return Self::parse(&format!("{scheme}://{rest}{joint}pass={password}"));
+    /// Who we are for the server, for whoever logs in and for nobody else.
+    pub(crate) fn login(&self) -> &Login {
+        &self.login
+    }
+
+    /// The servers, sentinels or nodes it names; none for a local socket.
+    pub(crate) fn places(&self) -> &[HostPort] {
+        &self.places
+    }
+
+    /// The path of a local socket.
+    pub(crate) fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    /// What the sentinels call the master.
+    pub(crate) fn master(&self) -> &str {
+        &self.master
+    }
+
+    pub(crate) fn database(&self) -> u32 {
+        self.database
+    }
+
+    /// Takes `[user[:password]@]hosts[/path]`; its showable form.
+    fn take_servers(&mut self, place: &str) -> Result<String, RedisUrlError> {
+        let (authority, path) = place.split_once('/').unwrap_or((place, ""));
+        let (login, hosts) = match authority.rsplit_once('@') {
+            Some((login, hosts)) => (Some(login), hosts),
+            None => (None, authority),
+        };
+        let many = matches!(self.topology, Topology::Sentinel | Topology::Cluster);
+        if hosts.contains(',') && !many {
+            return Err(RedisUrlError::Host);
         }
-        let end = rest.find(['/', '?']).unwrap_or(rest.len());
-        let (user, hosts) = rest[..end].rsplit_once('@').unwrap_or(("", &rest[..end]));
-        let user = user.trim_end_matches(':');
-        Self::parse(&format!("{scheme}://{user}:{password}@{hosts}{}", &rest[end..]))
+        let port = if self.topology == Topology::Sentinel { SENTINEL_PORT } else { PORT };
+        self.places = hosts.split(',').map(|it| host(it, port)).collect::<Result<_, _>>()?;
+        self.take_path(path)?;
+        let (user, password) = login.map_or(("", ""), |it| it.split_once(':').unwrap_or((it, "")));
+        self.login = Login { user: decoded(user)?, password: decoded(password)? };
+        let login = match login {
+            None => String::new(),
+            // A user without a password is shown as little: people write redis://password@host, too.
+            Some(_) if password.is_empty() => "***@".into(),
+            // So is one with an `@`: that belongs to a password.
+            Some(_) if user.contains('@') => "***@".into(),
+            Some(_) => format!("{user}:***@"),
+        };
+        let slash = if path.is_empty() { "" } else { "/" };
+        Ok(format!("{login}{hosts}{slash}{path}"))
     }
-}
 
-/// The showable form of `[user[:password]@]hosts[/path]`, and whether it had a password.
-fn server(topology: Topology, place: &str) -> Result<(String, bool), RedisUrlError> {
-    let (authority, path) = match place.split_once('/') {
-        Some((authority, path)) => (authority, path),
-        None => (place, ""),
-    };
-    let (login, hosts) = match authority.rsplit_once('@') {
-        Some((login, hosts)) => (Some(login), hosts),
-        None => (None, authority),
-    };
-    let many = matches!(topology, Topology::Sentinel | Topology::Cluster);
-    if hosts.contains(',') && !many {
-        return Err(RedisUrlError::Host);
+    /// `DB`, for sentinels `NAME[/DB]`, for a cluster nothing.
+    fn take_path(&mut self, path: &str) -> Result<(), RedisUrlError> {
+        let database = match self.topology {
+            Topology::Sentinel => {
+                let (name, database) = path.split_once('/').unwrap_or((path, ""));
+                let legal = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'.' | b'-' | b'_');
+                if name.is_empty() || !name.bytes().all(legal) {
+                    return Err(RedisUrlError::MasterName);
+                }
+                self.master = name.into();
+                database
+            }
+            Topology::Cluster if path.is_empty() => "",
+            Topology::Cluster => return Err(RedisUrlError::Database),
+            _ => path,
+        };
+        self.database = database_number(database)?;
+        Ok(())
     }
-    hosts.split(',').try_for_each(host)?;
-    check_path(topology, path)?;
-    let (login, has_password) = match login.map(|it| it.split_once(':')) {
-        None => (String::new(), false),
-        // A user without a password is shown as little: people write redis://password@host, too.
-        Some(None) => ("***@".into(), false),
-        Some(Some((_, ""))) => ("***@".into(), false),
-        // So is one with an `@`: that belongs to a password.
-        Some(Some((user, _))) if user.contains('@') => ("***@".into(), true),
-        Some(Some((user, _))) => (format!("{user}:***@"), true),
-    };
-    let slash = if path.is_empty() { "" } else { "/" };
-    Ok((format!("{login}{hosts}{slash}{path}"), has_password))
+
+    fn take_socket(&mut self, path: &str) -> Result<String, RedisUrlError> {
+        // A forgotten `?` must not make a password part of what is shown.
+        if !path.starts_with('/') || path.ends_with('/') || path.contains(['@', '=', '&']) {
+            return Err(RedisUrlError::SocketPath);
+        }
+        self.socket = path.into();
+        Ok(path.into())
+    }
+
+    /// Takes what follows `?`; its showable form.
+    fn take_parameters(&mut self, query: Option<&str>) -> Result<String, RedisUrlError> {
+        let Some(query) = query else { return Ok(String::new()) };
+        let mut shown = Vec::new();
+        for parameter in query.split('&') {
+            let (name, value) = parameter.split_once('=').ok_or(RedisUrlError::Parameter)?;
+            match (self.topology, name) {
+                (_, "protocol") if matches!(value, "2" | "3" | "resp2" | "resp3") => (),
+                (Topology::Unix, "db") => self.database = database_number(value)?,
+                (Topology::Unix, "user") => self.login.user = decoded(value)?,
+                (Topology::Unix, "pass") => {
+                    self.login.password = decoded(value)?;
+                    shown.push("pass=***");
+                    continue;
+                }
+                _ => return Err(RedisUrlError::Parameter),
+            }
+            shown.push(parameter);
+        }
+        Ok(format!("?{}", shown.join("&")))
+    }
 }
 
 /// `name`, `name:port`, `[v6]` or `[v6]:port`.
-fn host(text: &str) -> Result<(), RedisUrlError> {
+fn host(text: &str, usual_port: u16) -> Result<HostPort, RedisUrlError> {
     let (name, port) = match text.strip_prefix('[').and_then(|it| it.split_once(']')) {
         Some((v6, rest)) => {
             v6.parse::<std::net::Ipv6Addr>().map_err(|_| RedisUrlError::Host)?;
@@ -160,92 +247,65 @@ fn host(text: &str) -> Result<(), RedisUrlError> {
             if port.is_none() && !rest.is_empty() {
                 return Err(RedisUrlError::Host);
             }
-            ("v6", port)
+            (v6, port)
         }
-        None => match text.split_once(':') {
-            Some((name, port)) => (name, Some(port)),
-            None => (text, None),
-        },
-    };
-    let legal = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'.' | b'-' | b'_');
-    if name.is_empty() || !name.bytes().all(legal) {
-        return Err(RedisUrlError::Host);
-    }
-    match port {
-        Some(port) if !port.bytes().all(|c| c.is_ascii_digit()) => Err(RedisUrlError::Port),
-        Some(port) => match port.parse::<u16>() {
-            Ok(1..) => Ok(()),
-            _ => Err(RedisUrlError::Port),
-        },
-        None => Ok(()),
-    }
-}
-
-/// `DB`, for sentinels `NAME[/DB]`, for a cluster nothing.
-fn check_path(topology: Topology, path: &str) -> Result<(), RedisUrlError> {
-    let database = match topology {
-        Topology::Sentinel => {
-            let (name, database) = path.split_once('/').unwrap_or((path, ""));
+        None => {
+            let (name, port) = text.split_once(':').map_or((text, None), |it| (it.0, Some(it.1)));
             let legal = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'.' | b'-' | b'_');
             if name.is_empty() || !name.bytes().all(legal) {
-                return Err(RedisUrlError::MasterName);
+                return Err(RedisUrlError::Host);
             }
-            database
+            (name, port)
         }
-        Topology::Cluster if path.is_empty() => "",
-        Topology::Cluster => return Err(RedisUrlError::Database),
-        _ => path,
     };
-    check_database(database)
+    let port = match port {
+        None => usual_port,
+        Some(port) if port.bytes().all(|c| c.is_ascii_digit()) => port.parse().unwrap_or(0),
+        Some(_) => 0,
+    };
+    if port == 0 {
+        return Err(RedisUrlError::Port);
+    }
+    Ok(HostPort { host: name.into(), port })
 }
 
-fn check_database(text: &str) -> Result<(), RedisUrlError> {
+fn database_number(text: &str) -> Result<u32, RedisUrlError> {
     let fits = text.bytes().all(|c| c.is_ascii_digit()) && text.len() <= 5;
-    if fits { Ok(()) } else { Err(RedisUrlError::Database) }
-}
-
-fn socket(path: &str) -> Result<String, RedisUrlError> {
-    // A forgotten `?` must not make a password part of what is shown.
-    if !path.starts_with('/') || path.ends_with('/') || path.contains(['@', '=', '&']) {
-        return Err(RedisUrlError::SocketPath);
+    match text {
+        "" => Ok(0),
+        _ if fits => text.parse().map_err(|_| RedisUrlError::Database),
+        _ => Err(RedisUrlError::Database),
     }
-    Ok(path.into())
 }
 
-/// The showable form of what follows `?`, and whether there was a password in it.
-fn parameters(topology: Topology, query: Option<&str>) -> Result<(String, bool), RedisUrlError> {
-    let Some(query) = query else { return Ok((String::new(), false)) };
-    let (mut shown, mut has_password) = (Vec::new(), false);
-    for parameter in query.split('&') {
-        let (name, value) = parameter.split_once('=').ok_or(RedisUrlError::Parameter)?;
-        match (topology, name) {
-            (_, "protocol") if matches!(value, "2" | "3" | "resp2" | "resp3") => {
-                shown.push(parameter.to_string());
+/// Without its percent signs; `None` where nothing is written.
+fn decoded(text: &str) -> Result<Option<String>, RedisUrlError> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut parts = text.split('%');
+    bytes.extend_from_slice(parts.next().unwrap_or_default().as_bytes());
+    for part in parts {
+        // A percent sign that begins no number is one that somebody has left as it was.
+        let number = part.get(..2).and_then(|it| u8::from_str_radix(it, 16).ok());
+        match number {
+            Some(byte) => {
+                bytes.push(byte);
+                bytes.extend_from_slice(&part.as_bytes()[2..]);
             }
-            (Topology::Unix, "db") => {
-                check_database(value)?;
-                shown.push(parameter.to_string());
+            None => {
+                bytes.push(b'%');
+                bytes.extend_from_slice(part.as_bytes());
             }
-            (Topology::Unix, "user") => shown.push(parameter.to_string()),
-            (Topology::Unix, "pass") => {
-                has_password = true;
-                shown.push("pass=***".into());
-            }
-            _ => return Err(RedisUrlError::Parameter),
         }
     }
-    Ok((format!("?{}", shown.join("&")), has_password))
+    let text = String::from_utf8(bytes).map_err(|_| RedisUrlError::Characters)?;
+    Ok(Some(text).filter(|it| !it.is_empty()))
 }
 
-fn percent_encoded(text: &str) -> String {
-    let mut encoded = String::new();
-    for byte in text.bytes() {
-        match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' => encoded.push(char::from(byte)),
-            _ => encoded.push_str(&format!("%{byte:02X}")),
-        }
+impl fmt::Display for HostPort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { host, port } = self;
+        if host.contains(':') { write!(f, "[{host}]:{port}") } else { write!(f, "{host}:{port}") }
     }
-    encoded
 }
 
 impl fmt::Display for RedisUrl {
@@ -268,7 +328,7 @@ impl fmt::Display for RedisUrlError {
             }
             Self::Scheme => {
                 "does not begin with redis://, rediss://, unix://, redis+sentinel:// or \
-                 redis+cluster://"
+                 redis+cluster:// (rediss+sentinel:// and rediss+cluster:// over TLS)"
             }
             Self::Host => {
                 "names no host where one should be: write redis://host:6379/0, and percent-encode \
@@ -322,7 +382,6 @@ mod tests {
             let url = RedisUrl::parse(text).unwrap();
             assert_eq!(url.to_string(), shown);
             assert_eq!(format!("{url:?}"), format!("RedisUrl({shown})"));
-            assert_eq!(url.expose(), text);
             assert!(!url.to_string().contains("hunter2"));
         }
     }
@@ -372,19 +431,18 @@ mod tests {
     }
 
     #[test]
-    fn a_password_of_any_characters_can_be_put_into_a_url_that_has_none() {
-        for (text, full) in [
-            ("redis://h:1/2", "redis://:p%2F%40%3A%23%20%C3%A9@h:1/2"),
-            ("redis://user@h", "redis://user:p%2F%40%3A%23%20%C3%A9@h"),
-            ("redis://user:@h", "redis://user:p%2F%40%3A%23%20%C3%A9@h"),
-            ("unix:///r.sock", "unix:///r.sock?pass=p%2F%40%3A%23%20%C3%A9"),
-            ("unix:///r.sock?db=1", "unix:///r.sock?db=1&pass=p%2F%40%3A%23%20%C3%A9"),
-        ] {
-            let url = RedisUrl::parse(text).unwrap();
-            assert!(!url.has_password());
-            let url = url.with_password("p/@:# é").unwrap();
-            assert_eq!(url.expose(), full);
-            assert!(url.has_password() && !url.to_string().contains("p%2F"), "{url}");
-        }
+    fn a_url_says_where_and_who() {
+        let url = RedisUrl::parse("redis+sentinel://u:p%2F%40%25é%zz@a,[::1]:2/main/3").unwrap();
+        let places: Vec<String> = url.places().iter().map(HostPort::to_string).collect();
+        assert_eq!(places, ["a:26379", "[::1]:2"]);
+        assert_eq!((url.master(), url.database()), ("main", 3));
+        assert_eq!(url.login().user.as_deref(), Some("u"));
+        assert_eq!(url.login().password.as_deref(), Some("p/@%é%zz"));
+        let url = RedisUrl::parse("unix:///r.sock?db=1&user=u&pass=p%20q").unwrap();
+        assert_eq!((url.socket(), url.database()), (Path::new("/r.sock"), 1));
+        assert_eq!(url.login().password.as_deref(), Some("p q"));
+        let url = RedisUrl::parse("rediss://h").unwrap();
+        assert!(url.uses_tls() && !url.has_password());
+        assert_eq!(url.places()[0].to_string(), "h:6379");
     }
 }

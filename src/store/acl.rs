@@ -230,7 +230,7 @@ fn about(denial: &str) -> About {
 impl RedisStore {
     /// Whom the URL names.
     pub fn user(&self) -> Option<&str> {
-        self.server.info.redis_settings().username()
+        self.server.place.user()
     }
 
     /// Who we are for the server; `None` where it does not tell.
@@ -251,7 +251,7 @@ impl RedisStore {
     /// say, nothing is tried; elsewhere everything is, on a key of this trial's own that expires.
     pub fn rights(&self, rule: &Rule, user: Option<&str>, timeout: Duration) -> Asked<Rights> {
         let probe = format!("{}:{NOBODY}:{}", rule.prefix, uuid::Uuid::new_v4());
-        let db = self.server.info.redis_settings().db().to_string();
+        let db = self.server.place.database().to_string();
         let trials = trials(rule, &self.server.keys, &probe, &db);
         let dry = match user {
             Some(user) => self.may_ask(user, timeout)?.then_some(user),

@@ -4,10 +4,13 @@
 //! touched, or by keyspace events where a server refuses that and has them switched on. A server that
 //! offers neither only passes on words.
 
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
 use fnv::FnvHashMap;
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use redis::{PushKind, RedisResult, Value};
 
 use crate::clock::{BootClock, Clock, Moment};
@@ -21,35 +24,65 @@ use crate::store::{Asked, Changes, Ear, Heard};
 /// A line that has been silent for this long is asked whether it still stands.
 const SILENCE_MAX: Duration = Duration::from_secs(5);
 
-/// A line on which the server speaks by itself.
+/// Lines on which servers speak by themselves.
 pub(crate) struct Listening {
-    wire: Wire,
+    lines: Vec<Line>,
     timeout: Duration,
+}
+
+struct Line {
+    wire: Wire,
     heard_at: Moment,
     pinged_at: Option<Moment>,
 }
 
 impl Listening {
-    /// From now on, on a wire that is subscribed. A broken line is noticed within the silence and `timeout`.
-    pub(crate) fn on(wire: Wire, timeout: Duration) -> Self {
-        Self { wire, timeout, heard_at: BootClock.now(), pinged_at: None }
+    /// From now on, on wires that are subscribed. A broken line is noticed within the silence and `timeout`.
+    pub(crate) fn on(wires: Vec<Wire>, timeout: Duration) -> RedisResult<Self> {
+        let line = |wire: Wire| {
+            let wire = wire.without_waiting()?;
+            Ok(Line { wire, heard_at: BootClock.now(), pinged_at: None })
+        };
+        Ok(Self { lines: wires.into_iter().map(line).collect::<RedisResult<_>>()?, timeout })
     }
 
-    /// The next word of the server; `None` when there was none in time.
+    /// The next word of a server; `None` when there was none in time.
     pub(crate) fn next(&mut self, wait: Duration) -> RedisResult<Option<Value>> {
-        let now = BootClock.now();
-        match self.pinged_at {
-            None if now.since(self.heard_at) >= SILENCE_MAX => {
-                self.wire.set_deadline(now + self.timeout);
-                self.wire.send(&redis::cmd("PING"))?;
-                self.pinged_at = Some(now);
+        let until = BootClock.now() + wait;
+        loop {
+            for at in 0..self.lines.len() {
+                if let Some(value) = self.lines[at].heard()? {
+                    // The others are next: one that speaks without end must not drown them.
+                    self.lines.rotate_left(at + 1);
+                    return Ok(Some(value));
+                }
             }
-            Some(at) if now.since(at) >= self.timeout.max(wait) => {
-                return Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into());
+            let timeout = self.timeout;
+            self.lines.iter_mut().try_for_each(|it| it.keep_alive(timeout))?;
+            let left = until.since(BootClock.now());
+            if left.is_zero() {
+                return Ok(None);
             }
-            _ => (),
+            self.wait(left.min(SILENCE_MAX))?;
         }
-        self.wire.set_deadline(now + wait);
+    }
+
+    /// Until there is something to read, or no longer than this.
+    fn wait(&self, longest: Duration) -> RedisResult<()> {
+        let fds = self.lines.iter().map(|it| PollFd::new(it.wire.as_fd(), PollFlags::POLLIN));
+        let mut fds: Vec<_> = fds.collect();
+        let ms = longest.as_micros().div_ceil(1_000);
+        let timeout = PollTimeout::try_from(ms).unwrap_or(PollTimeout::MAX);
+        match poll(&mut fds, timeout) {
+            Ok(_) | Err(Errno::EINTR) => Ok(()),
+            Err(error) => Err(std::io::Error::from(error).into()),
+        }
+    }
+}
+
+impl Line {
+    /// What is there, without waiting for it.
+    fn heard(&mut self) -> RedisResult<Option<Value>> {
         match self.wire.receive() {
             Ok(value) => {
                 self.heard_at = BootClock.now();
@@ -59,6 +92,21 @@ impl Listening {
             Err(error) if error.is_timeout() => Ok(None),
             Err(error) => Err(error),
         }
+    }
+
+    fn keep_alive(&mut self, timeout: Duration) -> RedisResult<()> {
+        let now = BootClock.now();
+        match self.pinged_at {
+            None if now.since(self.heard_at) >= SILENCE_MAX => {
+                self.wire.send(&redis::cmd("PING"))?;
+                self.pinged_at = Some(now);
+            }
+            Some(at) if now.since(at) >= timeout => {
+                return Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into());
+            }
+            _ => (),
+        }
+        Ok(())
     }
 }
 
@@ -70,34 +118,19 @@ pub(crate) struct RedisEar {
     /// What the channels of keyspace events begin with.
     keyspace: Vec<u8>,
     hears_changes: bool,
+    /// How often the store had moved when this began.
+    moves: u64,
 }
 
 impl RedisEar {
     pub(crate) fn open(server: Arc<Server>, me: &InstanceId, timeout: Duration) -> Asked<Self> {
-        let failed = |error| server.error("listen on", &error);
-        let mut wire = Wire::connect(&server.info, BootClock.now() + timeout).map_err(failed)?;
-        let mine = server.keys.wake(Some(me));
-        let keyspace = format!("__keyspace@{}__:", server.info.redis_settings().db());
-        // Roles are few: whoever stands for one looks at it in time, and hears the words.
-        let of_roles = server.keys.leader_heartbeats().is_some();
-        let tracked = !of_roles && track(&server, &mut wire).map_err(failed)?;
-        let events = !of_roles && !tracked && has_keyspace_events(&mut wire).map_err(failed)?;
-        subscribe(&mut wire, "SUBSCRIBE", &[server.keys.wake(None), mine.clone()])
-            .map_err(failed)?;
-        if events {
-            let patterns = watched(&server).map(|it| format!("{keyspace}{}", glob_escaped(&it)));
-            let [sessions, nodes, drain] = patterns;
-            let patterns = [sessions + "*", nodes + "*", drain];
-            subscribe(&mut wire, "PSUBSCRIBE", &patterns).map_err(failed)?;
-        }
-        Ok(Self {
-            server,
-            line: Listening::on(wire, timeout),
-            me: me.clone(),
-            my_channel: mine.into_bytes(),
-            keyspace: keyspace.into_bytes(),
-            hears_changes: tracked || events,
-        })
+        let (line, hears_changes, moves) = open_lines(&server, me, timeout).map_err(|error| {
+            server.place.doubt(&error);
+            server.error("listen on", &error)
+        })?;
+        let my_channel = server.keys.wake(Some(me)).into_bytes();
+        let keyspace = keyspace(&server).into_bytes();
+        Ok(Self { server, line, me: me.clone(), my_channel, keyspace, hears_changes, moves })
     }
 
     fn understand(&self, value: Value) -> Option<Heard> {
@@ -151,7 +184,11 @@ impl RedisEar {
 
 impl Ear for RedisEar {
     fn next(&mut self, wait: Duration) -> Asked<Option<Heard>> {
-        let heard = self.line.next(wait).map_err(|error| self.server.error("listen on", &error))?;
+        let failed = |error| self.server.error("listen on", &error);
+        if self.server.place.moves() != self.moves {
+            return Err(failed(std::io::Error::other("the store has moved").into()));
+        }
+        let heard = self.line.next(wait).map_err(failed)?;
         Ok(heard.and_then(|it| self.understand(it)))
     }
 
@@ -166,15 +203,57 @@ fn watched(server: &Server) -> [String; 3] {
     [keys.session_prefix().into(), keys.node_prefix(), keys.drain()]
 }
 
+fn keyspace(server: &Server) -> String {
+    format!("__keyspace@{}__:", server.place.database())
+}
+
+/// A line to every shard, whether changes are heard on all of them, and how often the store had moved.
+fn open_lines(
+    server: &Server,
+    me: &InstanceId,
+    timeout: Duration,
+) -> RedisResult<(Listening, bool, u64)> {
+    let deadline = BootClock.now() + timeout;
+    // Roles are few: whoever stands for one looks at it in time, and hears the words.
+    let of_roles = server.keys.leader_heartbeats().is_some();
+    let mut peers = server.place.peers(deadline)?;
+    let moves = server.place.moves();
+    peers.truncate(if of_roles { 1 } else { usize::MAX });
+    let [sessions, nodes, drain] = watched(server);
+    let (mut wires, mut hears_changes) = (Vec::new(), !of_roles);
+    for (at, peer) in peers.iter().enumerate() {
+        let mut wire = server.place.connect(peer, deadline)?;
+        let is_home = at == 0;
+        let prefixes = if is_home { vec![&sessions, &nodes, &drain] } else { vec![&sessions] };
+        let tracked = !of_roles && track(&mut wire, &prefixes)?;
+        let events = !of_roles && !tracked && has_keyspace_events(&mut wire)?;
+        if is_home {
+            let channels = [server.keys.wake(None), server.keys.wake(Some(me))];
+            subscribe(&mut wire, "SUBSCRIBE", &channels)?;
+        }
+        if events {
+            let pattern = |it: &&String| {
+                let any = if **it == drain { "" } else { "*" };
+                format!("{}{}{any}", keyspace(server), glob_escaped(it))
+            };
+            let patterns: Vec<String> = prefixes.iter().map(pattern).collect();
+            subscribe(&mut wire, "PSUBSCRIBE", &patterns)?;
+        }
+        hears_changes &= tracked || events;
+        wires.push(wire);
+    }
+    Ok((Listening::on(wires, timeout)?, hears_changes, moves))
+}
+
 /// Asks to be told of changes; false when the server will not. Leases are not among them: to push each
 /// renewal to everybody would make it five times dearer.
-fn track(server: &Server, wire: &mut Wire) -> RedisResult<bool> {
+fn track(wire: &mut Wire, prefixes: &[&String]) -> RedisResult<bool> {
     if !granted(redis::cmd("HELLO").arg(3).exec(wire))? {
         return Ok(false);
     }
     let mut tracking = redis::cmd("CLIENT");
     tracking.arg("TRACKING").arg("ON").arg("BCAST");
-    for prefix in watched(server) {
+    for prefix in prefixes {
         tracking.arg("PREFIX").arg(prefix);
     }
     granted(tracking.exec(wire))

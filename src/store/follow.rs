@@ -13,7 +13,6 @@ use crate::store::ear::{Listening, bytes, subscribe};
 use crate::store::overview::LastResult;
 use crate::store::redis::{RedisStore, Server};
 use crate::store::scan::glob_escaped;
-use crate::store::wire::Wire;
 
 /// A line that hears results.
 pub struct Results {
@@ -40,8 +39,7 @@ impl RedisStore {
     ) -> Asked<Results> {
         let failed = |error| self.server.error("follow results on", &error);
         let keys = &self.server.keys;
-        let mut wire =
-            Wire::connect(&self.server.info, BootClock.now() + timeout).map_err(failed)?;
+        let mut wire = self.server.place.connect_home(BootClock.now() + timeout).map_err(failed)?;
         let subscribed = match endpoint {
             Some(endpoint) => subscribe(&mut wire, "SUBSCRIBE", &[keys.results_channel(endpoint)]),
             None => {
@@ -51,7 +49,8 @@ impl RedisStore {
         };
         subscribed.map_err(failed)?;
         let (server, prefix) = (Arc::clone(&self.server), keys.results_prefix());
-        Ok(Results { server, line: Listening::on(wire, timeout), prefix })
+        let line = Listening::on(vec![wire], timeout).map_err(failed)?;
+        Ok(Results { server, line, prefix })
     }
 }
 

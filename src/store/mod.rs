@@ -12,12 +12,17 @@ pub mod keys;
 pub mod memory;
 mod message;
 pub mod overview;
+mod place;
 pub mod probe;
 pub mod redis;
 mod reply;
 mod scan;
 mod seats;
 pub mod sessions;
+mod socket;
+mod spread;
+mod tls;
+mod verbs;
 mod wire;
 mod words;
 

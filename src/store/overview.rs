@@ -106,7 +106,8 @@ impl RedisStore {
 
     fn list_sessions(&self, names: &mut Names, timeout: Duration) -> Asked<()> {
         let prefix = self.server.keys.session_prefix();
-        self.walk("list sessions on", prefix, timeout, |key| {
+        let step = |cursor| self.scan_shards("list sessions on", prefix, cursor, timeout);
+        walk(step, |key| {
             let Some(suffix) = key.strip_prefix(prefix.as_bytes()) else { return };
             match endpoint(suffix) {
                 Some(endpoint) => drop(names.endpoints.insert(endpoint)),
@@ -120,7 +121,8 @@ impl RedisStore {
         let keys = &self.server.keys;
         let (all, nodes, leases) =
             (keys.coordination_prefix(), keys.node_prefix(), keys.lease_prefix());
-        self.walk("list instances and leases on", &all, timeout, |key| {
+        let step = |cursor| self.scan("list instances and leases on", &all, cursor, timeout);
+        walk(step, |key| {
             if key.starts_with(nodes.as_bytes()) {
                 match named_in(key, &nodes) {
                     Some(instance) => drop(names.nodes.insert(instance)),
@@ -133,24 +135,6 @@ impl RedisStore {
                 }
             }
         })
-    }
-
-    fn walk(
-        &self,
-        op: &'static str,
-        prefix: &str,
-        timeout: Duration,
-        mut meet: impl FnMut(&[u8]),
-    ) -> Asked<()> {
-        let mut cursor = 0;
-        loop {
-            let (next, page) = self.scan(op, prefix, cursor, timeout)?;
-            page.iter().for_each(|it| meet(it));
-            cursor = next;
-            if cursor == 0 {
-                return Ok(());
-            }
-        }
     }
 
     fn read_endpoints(
@@ -253,6 +237,22 @@ impl RedisStore {
             };
             answers.into_iter().map(answer).collect()
         })
+    }
+}
+
+/// Takes steps of a scan until there are no more.
+fn walk(
+    mut step: impl FnMut(u64) -> Asked<(u64, Vec<Vec<u8>>)>,
+    mut meet: impl FnMut(&[u8]),
+) -> Asked<()> {
+    let mut cursor = 0;
+    loop {
+        let (next, page) = step(cursor)?;
+        page.iter().for_each(|it| meet(it));
+        cursor = next;
+        if cursor == 0 {
+            return Ok(());
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! The store on a real Redis: scripts, connections, and what their replies mean.
+//! The store on a real Redis: its connections, and what is made of an error.
 //!
 //! A `RedisStore` keeps up to `idle_max` connections for whoever calls. A thread whose calls must
 //! never wait behind another's has a line of its own: a store with one connection.
@@ -6,21 +6,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::redis::{ConnectionInfo, ConnectionLike, IntoConnectionInfo, RedisError, RedisResult, Value};
+use ::redis::{RedisError, RedisResult};
 use parking_lot::Mutex;
 
 use crate::clock::{BootClock, Clock};
-use crate::config::Config;
-use crate::model::{EndpointId, InstanceId, Tenure, Weight};
-use crate::store::ear::RedisEar;
+use crate::config::{Access, Config, RedisUrl, Topology};
+use crate::model::InstanceId;
 use crate::store::keys::Keys;
-use crate::store::message;
-use crate::store::reply::{self, Script};
+use crate::store::place::{Peer, Place, Spot};
+use crate::store::reply;
 use crate::store::wire::Wire;
-use crate::store::{
-    ASK_LASTS, Acquire, Ask, Asked, Beat, Ear, Failures, Fault, Lasting, Note, Page, Publication,
-    Publish, RawSession, Release, Renew, RenewItem, Seat, Stamped, Store, StoreError, Verify, Wake,
-};
+use crate::store::{Asked, Failures, Fault, StoreError};
 
 /// Redis, as one thread or a few share it.
 #[derive(Debug)]
@@ -32,25 +28,31 @@ pub struct RedisStore {
 
 #[derive(Debug)]
 pub(crate) struct Server {
-    pub(crate) info: ConnectionInfo,
+    pub(crate) place: Place,
     pub(crate) shown: String,
     pub(crate) keys: Keys,
     pub(crate) failures: Arc<Failures>,
+    /// How many replicas must have what was granted or renewed before it counts.
+    pub(crate) min_replicas: u32,
 }
 
 impl RedisStore {
-    /// A store for `url`. Nothing is connected yet. `shown` is the URL as people may see it.
+    /// A store for `url`. Nothing is connected yet. `shown` is what people call it.
     pub fn new(url: &str, shown: &str, keys: Keys) -> Asked<Self> {
-        let info = url.into_connection_info().map_err(|error| StoreError {
+        let url = RedisUrl::parse(url).map_err(|error| StoreError {
             op: "understand",
             target: shown.into(),
             fault: Fault::Misconfigured,
-            // The library's own words may quote the URL, and with it the password.
-            reason: format!("{:?}: write redis://host:port/db", error.kind()),
+            reason: format!("the URL {error}"),
         })?;
+        Ok(Self::at(&url, &Access::default(), shown, keys, 0))
+    }
+
+    fn at(url: &RedisUrl, access: &Access, shown: &str, keys: Keys, min_replicas: u32) -> Self {
+        let place = Place::new(url, access, &keys.epoch());
         let failures = Arc::default();
-        let server = Server { info, shown: shown.into(), keys, failures };
-        Ok(Self { server: Arc::new(server), idle: Mutex::default(), idle_max: 4 })
+        let server = Server { place, shown: shown.into(), keys, failures, min_replicas };
+        Self { server: Arc::new(server), idle: Mutex::default(), idle_max: 4 }
     }
 
     /// The leases on endpoints of `config`.
@@ -64,7 +66,8 @@ impl RedisStore {
     }
 
     fn of(config: &Config, keys: Keys) -> Asked<Self> {
-        Self::new(config.redis.expose(), &config.redis.to_string(), keys)
+        let shown = config.redis.to_string();
+        Ok(Self::at(&config.redis, &config.access, &shown, keys, config.min_replicas))
     }
 
     /// A line of one's own to the same server: one connection that nothing else is in front of.
@@ -84,38 +87,53 @@ impl RedisStore {
         timeout: Duration,
         exchange: impl FnOnce(&mut Wire) -> RedisResult<T>,
     ) -> Asked<T> {
+        self.call_at(Spot::Home, op, timeout, exchange)
+    }
+
+    /// The same with a part of the store.
+    pub(crate) fn call_at<T>(
+        &self,
+        spot: Spot<'_>,
+        op: &'static str,
+        timeout: Duration,
+        exchange: impl FnOnce(&mut Wire) -> RedisResult<T>,
+    ) -> Asked<T> {
         let deadline = BootClock.now() + timeout;
-        let idle = self.idle.lock().pop().and_then(Wire::if_quiet);
-        let mut wire = match idle {
-            Some(wire) => wire,
-            None => Wire::connect(&self.server.info, deadline)
-                .map_err(|error| self.server.error("connect to", &error))?,
-        };
-        wire.set_deadline(deadline);
-        // After any error the wire is dropped: it may owe a reply, or lead to a server that is no
-        // longer the right one.
-        let answer = exchange(&mut wire).map_err(|error| self.server.error(op, &error))?;
-        self.keep(wire);
-        Ok(answer)
+        let place = &self.server.place;
+        let mut connecting = "connect to";
+        let answer = place.peer(spot, deadline).and_then(|peer| {
+            let mut wire = match self.idle(&peer) {
+                Some(wire) => wire,
+                None => place.connect(&peer, deadline)?,
+            };
+            connecting = op;
+            wire.set_deadline(deadline);
+            // After any error the wire is dropped: it may owe a reply, or lead to a server that is no
+            // longer the right one.
+            let answer = exchange(&mut wire)?;
+            self.keep(wire);
+            Ok(answer)
+        });
+        answer.map_err(|error| {
+            place.doubt(&error);
+            self.server.error(connecting, &error)
+        })
+    }
+
+    /// A wire to this peer that is there already; those that lead elsewhere are left to whoever needs them.
+    fn idle(&self, peer: &Peer) -> Option<Wire> {
+        let mut idle = self.idle.lock();
+        let at = idle.iter().rposition(|it| *it.peer == *peer)?;
+        let wire = idle.swap_remove(at);
+        drop(idle);
+        wire.if_quiet()
     }
 
     fn keep(&self, wire: Wire) {
         let mut idle = self.idle.lock();
-        if idle.len() < self.idle_max {
+        if idle.iter().filter(|it| it.peer == wire.peer).count() < self.idle_max {
             idle.push(wire);
         }
-    }
-
-    fn stamped<T>(
-        &self,
-        op: &'static str,
-        ask: &Ask,
-        script: &Script,
-        call: &reply::Call,
-        item: impl Fn(&Value) -> T,
-    ) -> Stamped<Vec<T>> {
-        let value = self.call(op, ask.timeout, |wire| script.run(wire, call))?;
-        reply::stamped(op, &self.server, ask, &value, item)
     }
 }
 
@@ -125,7 +143,13 @@ impl Server {
         let refusals = error.clone().into_server_errors();
         let first = refusals.and_then(|it| it.first().map(|it| RedisError::from(it.1.clone())));
         let error = first.as_ref().unwrap_or(error);
-        let (fault, hint) = reply::judge(error);
+        let (fault, hint) = match (error.code(), self.place.topology()) {
+            (_, Topology::Cluster) => reply::judge(error),
+            (Some("MOVED" | "CROSSSLOT" | "CLUSTERDOWN"), _) => {
+                (Fault::Misconfigured, ": this is a node of a cluster, so write redis+cluster://")
+            }
+            _ => reply::judge(error),
+        };
         self.failures.count(fault);
         let target = self.shown.clone();
         let code = error.code().unwrap_or("");
@@ -138,256 +162,6 @@ impl Server {
         let reason = "the reply is not of the expected form".into();
         self.failures.count(Fault::Refused);
         StoreError { op, target: self.shown.clone(), fault: Fault::Refused, reason }
-    }
-}
-
-impl Store for RedisStore {
-    fn inspect(&self, timeout: Duration) -> Asked<()> {
-        let (memory, replication): (String, String) = self.call("inspect", timeout, |wire| {
-            let mut pipe = ::redis::pipe();
-            pipe.cmd("INFO").arg("memory").cmd("INFO").arg("replication");
-            pipe.query(wire)
-        })?;
-        reply::trustworthy(&memory, &replication).map_err(|(fault, reason)| StoreError {
-            op: "use",
-            target: self.server.shown.clone(),
-            fault,
-            reason,
-        })?;
-        if self.server.keys.leader_heartbeats().is_some() {
-            return Ok(());
-        }
-        // Sessions that may not be read are a setting to mend, not a store that is away.
-        self.session_names(0, timeout)?;
-        let any = EndpointId::parse("any").into_iter().collect::<Vec<_>>();
-        self.sessions(&any, timeout).map(drop)
-    }
-
-    fn beat(&self, ask: &Ask, ttl: Duration, weight: Weight) -> Stamped<Beat> {
-        let mut call = reply::Call::framed(&self.server.keys, ask, None);
-        call.key(self.server.keys.node(&ask.instance));
-        call.key(self.server.keys.drain());
-        call.arg(ttl.as_millis()).arg(weight).arg(ask.instance.host());
-        let value = self.call("beat on", ask.timeout, |wire| reply::BEAT.run(wire, &call))?;
-        reply::beat(&self.server, ask, &value)
-    }
-
-    fn acquire(&self, ask: &Ask, endpoints: &[EndpointId]) -> Stamped<Vec<Acquire>> {
-        let keys = &self.server.keys;
-        let mut call = reply::Call::framed(keys, ask, endpoints);
-        call.key(keys.node(&ask.instance));
-        call.arg(keys.node_prefix()).arg(keys.lease_prefix()).arg(keys.wake(None));
-        for endpoint in endpoints {
-            call.key(keys.lease(endpoint)).key(keys.record(endpoint));
-        }
-        self.stamped("acquire on", ask, &reply::ACQUIRE, &call, reply::acquire)
-    }
-
-    fn renew(&self, ask: &Ask, items: &[RenewItem]) -> Stamped<Vec<Renew>> {
-        let keys = &self.server.keys;
-        let mut call = reply::Call::framed(keys, ask, items.iter().map(|it| &it.tenure.endpoint));
-        for RenewItem { tenure, may_reclaim } in items {
-            call.key(keys.lease(&tenure.endpoint)).key(keys.record(&tenure.endpoint));
-            call.arg(tenure.fence).arg(u8::from(*may_reclaim));
-        }
-        self.stamped("renew on", ask, &reply::RENEW, &call, reply::renew)
-    }
-
-    fn verify(&self, ask: &Ask, tenures: &[Tenure]) -> Stamped<Vec<Verify>> {
-        let keys = &self.server.keys;
-        let mut call = reply::Call::framed(keys, ask, tenures.iter().map(|it| &it.endpoint));
-        for tenure in tenures {
-            call.key(keys.lease(&tenure.endpoint)).key(keys.record(&tenure.endpoint));
-            call.arg(tenure.fence);
-        }
-        self.stamped("verify on", ask, &reply::VERIFY, &call, reply::verify)
-    }
-
-    fn publish(&self, ask: &Ask, publications: &[Publication]) -> Stamped<Vec<Publish>> {
-        let keys = &self.server.keys;
-        let mut call = reply::Call::framed(keys, ask, None);
-        for it in publications {
-            let endpoint = &it.tenure.endpoint;
-            call.key(keys.lease(endpoint)).key(keys.record(endpoint));
-            call.arg(it.tenure.fence).arg(it.started_at_ms).arg(keys.results_channel(endpoint));
-            call.arg(message::result(&ask.instance, it));
-            call.arg(u8::from(it.sample.ok));
-            call.arg(it.sample.status.map_or_else(String::new, |it| it.to_string()));
-            call.arg(it.sample.error.as_deref().unwrap_or(""));
-            call.arg(it.sample.duration.as_millis()).bytes(&it.sample.body);
-        }
-        self.stamped("publish on", ask, &reply::PUBLISH, &call, reply::publish)
-    }
-
-    fn release(&self, ask: &Ask, tenures: &[Tenure], wakes: &[Wake]) -> Asked<Vec<Release>> {
-        let call = reply::Call::release(&self.server.keys, &ask.instance, tenures, wakes);
-        let value = self.call("release on", ask.timeout, |wire| reply::RELEASE.run(wire, &call))?;
-        let released: Vec<i64> =
-            ::redis::from_redis_value(value).map_err(|_| self.server.unexpected("release on"))?;
-        let answer = |it| if it == 1 { Release::Released } else { Release::NotOwner };
-        Ok(released.into_iter().map(answer).collect())
-    }
-
-    fn withdraw(&self, ask: &Ask) -> Asked<()> {
-        let keys = &self.server.keys;
-        let word = Wake::new(&ask.instance, None);
-        self.call("withdraw on", ask.timeout, |wire| {
-            let mut pipe = ::redis::pipe();
-            pipe.cmd("DEL").arg(keys.node(&ask.instance));
-            pipe.cmd("PUBLISH").arg(keys.wake(None)).arg(message::wake(&word));
-            // A word that may not be said is no reason to fail.
-            let answers = wire.req_packed_commands(&pipe.get_packed_pipeline(), 0, 2)?;
-            answers.into_iter().take(1).try_for_each(|it| it.extract_error().map(drop))
-        })
-    }
-
-    fn wake(&self, wakes: &[Wake], timeout: Duration) -> Asked<()> {
-        let are_kept = self.server.keys.leader_heartbeats().is_none();
-        self.call("wake others on", timeout, |wire| {
-            let mut pipe = ::redis::pipe();
-            for wake in wakes {
-                let word = message::wake(wake);
-                if let Some(to) = wake.to.as_ref().filter(|_| are_kept && !wake.wants.is_empty()) {
-                    let key = self.server.keys.ask(to, &wake.from);
-                    pipe.cmd("SET")
-                        .arg(key)
-                        .arg(&word)
-                        .arg("PX")
-                        .arg(ASK_LASTS.as_millis().to_string());
-                }
-                pipe.cmd("PUBLISH").arg(self.server.keys.wake(wake.to.as_ref())).arg(word);
-            }
-            // One that is refused (no memory, no permission) must not keep the others from being said.
-            wire.req_packed_commands(&pipe.get_packed_pipeline(), 0, pipe.len()).map(drop)
-        })
-    }
-
-    fn asks(&self, me: &InstanceId, of: &[InstanceId], timeout: Duration) -> Asked<Vec<Wake>> {
-        if of.is_empty() {
-            return Ok(vec![]);
-        }
-        let words: Vec<Option<Vec<u8>>> = self.call("read asks on", timeout, |wire| {
-            let mut pipe = ::redis::pipe();
-            for other in of {
-                pipe.cmd("GET").arg(self.server.keys.ask(me, other));
-            }
-            pipe.query(wire)
-        })?;
-        Ok(words.iter().flatten().filter_map(|it| message::heard(Some(me), it)).collect())
-    }
-
-    fn session_names(&self, cursor: u64, timeout: Duration) -> Asked<Page<String>> {
-        let prefix = self.server.keys.session_prefix();
-        let (cursor, keys) = self.scan("list sessions on", prefix, cursor, timeout)?;
-        let suffix = |key: &Vec<u8>| {
-            let suffix = key.strip_prefix(prefix.as_bytes())?;
-            Some(String::from_utf8_lossy(suffix).into_owned())
-        };
-        Ok(Page { found: keys.iter().filter_map(suffix).collect(), cursor })
-    }
-
-    fn sessions(
-        &self,
-        endpoints: &[EndpointId],
-        timeout: Duration,
-    ) -> Asked<Vec<Option<RawSession>>> {
-        let keys: Vec<String> = endpoints.iter().map(|it| self.server.keys.session(it)).collect();
-        self.read_sessions(&keys, timeout)
-    }
-
-    fn instances(&self, cursor: u64, timeout: Duration) -> Asked<Page<InstanceId>> {
-        let prefix = self.server.keys.node_prefix();
-        let (cursor, keys) = self.scan("list instances on", &prefix, cursor, timeout)?;
-        let found = keys.iter().filter_map(|it| named_in(it, &prefix));
-        Ok(Page { found: found.collect(), cursor })
-    }
-
-    fn nodes(
-        &self,
-        instances: &[InstanceId],
-        timeout: Duration,
-    ) -> Asked<Vec<Option<Lasting<Weight>>>> {
-        let keys = instances.iter().map(|it| self.server.keys.node(it));
-        let weight = |value: &[u8]| Weight::from_node_value(value);
-        self.read_clipped("read instances on", "heartbeat_ttl_ms", keys, timeout, weight)
-    }
-
-    fn owners(
-        &self,
-        endpoints: &[EndpointId],
-        timeout: Duration,
-    ) -> Asked<Vec<Option<InstanceId>>> {
-        if endpoints.is_empty() {
-            return Ok(vec![]);
-        }
-        let op = "read owners on";
-        let values: Vec<Option<Vec<u8>>> = self.call(op, timeout, |wire| {
-            let mut mget = ::redis::cmd("MGET");
-            for endpoint in endpoints {
-                mget.arg(self.server.keys.lease(endpoint));
-            }
-            mget.query(wire)
-        })?;
-        if values.len() != endpoints.len() {
-            return Err(self.server.unexpected(op));
-        }
-        let owner = |value: Vec<u8>| InstanceId::new(&String::from_utf8_lossy(&value));
-        Ok(values.into_iter().map(|it| it.map(owner)).collect())
-    }
-
-    fn leases(
-        &self,
-        endpoints: &[EndpointId],
-        timeout: Duration,
-    ) -> Asked<Vec<Option<Lasting<InstanceId>>>> {
-        let keys = endpoints.iter().map(|it| self.server.keys.lease(it));
-        let owner = |value: &[u8]| InstanceId::new(&String::from_utf8_lossy(value));
-        self.read_clipped("read owners on", "lease_ttl_ms", keys, timeout, owner)
-    }
-
-    fn waning(
-        &self,
-        endpoints: &[EndpointId],
-        soon: Duration,
-        timeout: Duration,
-    ) -> Asked<Vec<EndpointId>> {
-        if endpoints.is_empty() {
-            return Ok(vec![]);
-        }
-        let (op, keys) = ("look at leases on", &self.server.keys);
-        let mut call = reply::Call::default();
-        call.key(keys.epoch()).arg(soon.as_millis());
-        endpoints.iter().for_each(|it| {
-            call.key(keys.lease(it));
-        });
-        let value = self.call(op, timeout, |wire| reply::WANING.run(wire, &call))?;
-        let places: Vec<usize> =
-            ::redis::from_redis_value(value).map_err(|_| self.server.unexpected(op))?;
-        let named = |it: usize| endpoints.get(it.checked_sub(1)?).cloned();
-        Ok(places.into_iter().filter_map(named).collect())
-    }
-
-    fn bury(&self, dead: &InstanceId, certain: bool, timeout: Duration) -> Asked<Option<usize>> {
-        match self.server.keys.leader_heartbeats() {
-            None => self.bury_owner(dead, certain, timeout),
-            Some(_) => self.bury_leader(dead, certain, timeout),
-        }
-    }
-
-    fn seats(&self, roles: &[EndpointId], timeout: Duration) -> Asked<Vec<Seat>> {
-        self.read_seats(roles, timeout)
-    }
-
-    fn role_names(&self, timeout: Duration) -> Asked<Vec<EndpointId>> {
-        self.list_roles(timeout)
-    }
-
-    fn remember(&self, notes: &[Note], timeout: Duration) -> Asked<()> {
-        self.append_notes(notes, timeout)
-    }
-
-    fn listen(&self, me: &InstanceId, timeout: Duration) -> Asked<Box<dyn Ear>> {
-        Ok(Box::new(RedisEar::open(Arc::clone(&self.server), me, timeout)?))
     }
 }
 

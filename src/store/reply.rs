@@ -219,6 +219,8 @@ pub(crate) fn judge(error: &RedisError) -> (Fault, &'static str) {
             (Fault::Misconfigured, ": this server wants no password")
         }
         _ if error.is_io_error() => (Fault::Unreachable, ""),
+        // What is wrong with a file or a certificate says the way out itself.
+        _ if error.kind() == ErrorKind::InvalidClientConfig => (Fault::Misconfigured, ""),
         "READONLY" => (Fault::Refused, ": connect to the master"),
         _ => (Fault::Refused, ""),
     }

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use redis::{ConnectionLike, Value};
+use redis::Value;
 
 use crate::model::{EndpointId, InstanceId, SESSION_MAX_BYTES};
+use crate::store::place::Spot;
 use crate::store::redis::RedisStore;
 use crate::store::reply;
 use crate::store::{Asked, Lasting, RawSession, Store, Wake};
@@ -49,6 +50,7 @@ impl RedisStore {
         Ok(Some(count))
     }
 
+    /// A step of a walk over all keys that begin so, where everything but the sessions is.
     pub(crate) fn scan(
         &self,
         op: &'static str,
@@ -56,8 +58,19 @@ impl RedisStore {
         cursor: u64,
         timeout: Duration,
     ) -> Asked<(u64, Vec<Vec<u8>>)> {
+        self.scan_at(Spot::Home, op, prefix, cursor, timeout)
+    }
+
+    pub(crate) fn scan_at(
+        &self,
+        spot: Spot<'_>,
+        op: &'static str,
+        prefix: &str,
+        cursor: u64,
+        timeout: Duration,
+    ) -> Asked<(u64, Vec<Vec<u8>>)> {
         let pattern = format!("{}*", glob_escaped(prefix));
-        self.call(op, timeout, |wire| {
+        self.call_at(spot, op, timeout, |wire| {
             let mut scan = redis::cmd("SCAN");
             scan.arg(cursor).arg("MATCH").arg(&pattern).arg("COUNT").arg(SCAN_COUNT);
             scan.query(wire)
@@ -109,28 +122,26 @@ impl RedisStore {
         if keys.is_empty() {
             return Ok(vec![]);
         }
-        let answers = self.call(op, timeout, |wire| {
-            let mut pipe = redis::pipe();
-            for key in keys {
-                pipe.cmd("STRLEN").arg(key).cmd("GETRANGE").arg(key).arg(0).arg(SESSION_MAX_BYTES);
-            }
-            wire.req_packed_commands(&pipe.get_packed_pipeline(), 0, 2 * keys.len())
+        let answers = self.each_key(op, keys, timeout, 2, |pipe, at| {
+            let key = &keys[at];
+            pipe.cmd("STRLEN").arg(key).cmd("GETRANGE").arg(key).arg(0).arg(SESSION_MAX_BYTES);
         })?;
-        let odd: Vec<&String> = (keys.iter().zip(answers.chunks(2)))
+        let odd: Vec<String> = (keys.iter().zip(answers.chunks(2)))
             .filter(|it| reply::session(it.1).is_none())
-            .map(|it| it.0)
+            .map(|it| it.0.clone())
             .collect();
-        let kinds: Vec<String> = if odd.is_empty() {
+        let kinds: Vec<Value> = if odd.is_empty() {
             vec![]
         } else {
-            self.call(op, timeout, |wire| {
-                let mut pipe = redis::pipe();
-                odd.iter().for_each(|it| {
-                    pipe.cmd("TYPE").arg(*it);
-                });
-                pipe.query(wire)
+            self.each_key(op, &odd, timeout, 1, |pipe, at| {
+                pipe.cmd("TYPE").arg(&odd[at]);
             })?
         };
+        let kinds = kinds.into_iter().map(|it| {
+            let kind = it.extract_error().and_then(|it| Ok(redis::from_redis_value(it)?));
+            kind.map_err(|error| self.server.error(op, &error))
+        });
+        let kinds: Vec<String> = kinds.collect::<Asked<_>>()?;
         let mut kinds = kinds.into_iter();
         let session = |answer: &[Value]| match reply::session(answer) {
             Some(session) => Ok(Some(session)),

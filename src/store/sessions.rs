@@ -6,6 +6,7 @@ use std::time::Duration;
 use redis::Value;
 
 use crate::model::EndpointId;
+use crate::store::place::Spot;
 use crate::store::redis::RedisStore;
 use crate::store::reply;
 use crate::store::{Asked, BATCH_MAX, RawSession, Store};
@@ -59,7 +60,8 @@ impl RedisStore {
         for side in [&swap.before, &swap.after] {
             call.bytes(side.as_deref().unwrap_or_default()).arg(u8::from(side.is_some()));
         }
-        match self.call(op, timeout, |wire| reply::SWAP.run(wire, &call))? {
+        let key = self.server.keys.session(id);
+        match self.call_at(Spot::Key(&key), op, timeout, |wire| reply::SWAP.run(wire, &call))? {
             Value::Int(done) => Ok(done == 1),
             _ => Err(self.server.unexpected(op)),
         }
@@ -71,12 +73,16 @@ impl RedisStore {
         batch: &[(EndpointId, Vec<u8>)],
         timeout: Duration,
     ) -> Asked<Imported> {
-        let mut pipe = redis::pipe();
-        for (id, text) in batch {
-            pipe.cmd("SET").arg(self.server.keys.session(id)).arg(text).arg("GET");
-        }
-        let before: Vec<Option<Vec<u8>>> =
-            self.call("store sessions on", timeout, |wire| pipe.query(wire))?;
+        let op = "store sessions on";
+        let keys: Vec<String> = batch.iter().map(|it| self.server.keys.session(&it.0)).collect();
+        let answers = self.each_key(op, &keys, timeout, 1, |pipe, at| {
+            pipe.cmd("SET").arg(&keys[at]).arg(&batch[at].1).arg("GET");
+        })?;
+        let before = answers.into_iter().map(|it| {
+            let before = it.extract_error().and_then(|it| Ok(redis::from_redis_value(it)?));
+            before.map_err(|error| self.server.error(op, &error))
+        });
+        let before: Vec<Option<Vec<u8>>> = before.collect::<Asked<_>>()?;
         let mut imported = Imported::default();
         for ((_, text), before) in batch.iter().zip(before) {
             match before {

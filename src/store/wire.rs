@@ -7,59 +7,71 @@
 
 use std::fmt;
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
-use std::os::unix::net::UnixStream;
-use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 
-use crossbeam_channel::bounded;
-use redis::{
-    Cmd, ConnectionAddr, ConnectionInfo, ConnectionLike, ErrorKind, Parser, RedisError,
-    RedisResult, Value,
-};
-use socket2::{Domain, SockAddr, Socket, Type};
+use redis::{Cmd, ConnectionLike, ErrorKind, Parser, RedisError, RedisResult, Value};
 
-use crate::clock::{BootClock, Clock, Moment};
+use crate::clock::Moment;
+use crate::config::Login;
+use crate::store::place::Peer;
+use crate::store::socket::Socket;
+use crate::store::tls::{self, Tls};
 
 pub(crate) struct Wire {
     stream: Stream,
     parser: Parser,
-    deadline: Moment,
     db: i64,
+    /// Where it leads.
+    pub(crate) peer: Arc<Peer>,
 }
 
 enum Stream {
-    Tcp(TcpStream),
-    Unix(UnixStream),
+    Plain(Socket),
+    Secured(tls::Stream),
+}
+
+/// What it takes to be let in.
+pub(crate) struct Entry {
+    pub(crate) login: Login,
+    pub(crate) tls: Option<Tls>,
+    pub(crate) database: u32,
 }
 
 impl Wire {
     /// Connects, authenticates and selects the database, all before `deadline`.
-    pub(crate) fn connect(info: &ConnectionInfo, deadline: Moment) -> RedisResult<Self> {
-        let stream = match info.addr() {
-            ConnectionAddr::Tcp(host, port) => Stream::Tcp(dial(host, *port, deadline)?),
-            ConnectionAddr::Unix(path) => Stream::Unix(dial_unix(path, deadline)?),
-            _ => return Err(io::Error::other("this build does not speak TLS to Redis").into()),
+    pub(crate) fn connect(peer: &Arc<Peer>, entry: &Entry, deadline: Moment) -> RedisResult<Self> {
+        let stream = match (&**peer, &entry.tls) {
+            (Peer::Unix(path), _) => Stream::Plain(Socket::dial_unix(path, deadline)?),
+            (Peer::Tcp(place), None) => Stream::Plain(Socket::dial(place, deadline)?),
+            (Peer::Tcp(place), Some(tls)) => {
+                Stream::Secured(tls.shake_hands(&place.host, Socket::dial(place, deadline)?)?)
+            }
         };
-        let settings = info.redis_settings();
-        let mut wire = Self { stream, parser: Parser::new(), deadline, db: settings.db() };
-        if let Some(password) = settings.password() {
+        let (db, peer) = (entry.database.into(), Arc::clone(peer));
+        let mut wire = Self { stream, parser: Parser::new(), db, peer };
+        if let Some(password) = &entry.login.password {
             let mut auth = redis::cmd("AUTH");
-            if let Some(user) = settings.username() {
+            if let Some(user) = &entry.login.user {
                 auth.arg(user);
             }
             auth.arg(password).exec(&mut wire).map_err(without_secrets)?;
         }
-        if settings.db() != 0 {
-            redis::cmd("SELECT").arg(settings.db()).exec(&mut wire)?;
+        if entry.database != 0 {
+            redis::cmd("SELECT").arg(entry.database).exec(&mut wire)?;
         }
         Ok(wire)
     }
 
     /// Everything until the next call of this must be over by `deadline`.
     pub(crate) fn set_deadline(&mut self, deadline: Moment) {
-        self.deadline = deadline;
+        self.socket().deadline = deadline;
+    }
+
+    /// From now on [`Self::receive`] takes what is there and never waits.
+    pub(crate) fn without_waiting(mut self) -> io::Result<Self> {
+        self.socket().set_waits(false)?;
+        Ok(self)
     }
 
     /// Itself while nothing waits to be read: the server has not hung up, and owes us no reply.
@@ -70,10 +82,10 @@ impl Wire {
             return None;
         }
         let mut byte = [0];
-        let waiting =
-            self.stream.nonblocking(true).and_then(|()| self.stream.get().read(&mut byte));
+        self.socket().set_waits(false).ok()?;
+        let waiting = self.stream.read(&mut byte);
         let quiet = matches!(&waiting, Err(error) if error.kind() == io::ErrorKind::WouldBlock);
-        (quiet && self.stream.nonblocking(false).is_ok()).then_some(self)
+        (quiet && self.socket().set_waits(true).is_ok()).then_some(self)
     }
 
     /// Sends without waiting for a reply (for subscriptions).
@@ -83,13 +95,27 @@ impl Wire {
 
     /// The next value from the server.
     pub(crate) fn receive(&mut self) -> RedisResult<Value> {
-        let mut reader = Timed { stream: &mut self.stream, deadline: self.deadline };
-        self.parser.parse_value(&mut reader)
+        let received = self.parser.parse_value(&mut self.stream);
+        received.map_err(|error| self.understood(error))
     }
 
     fn write(&mut self, bytes: &[u8]) -> RedisResult<()> {
-        Timed { stream: &mut self.stream, deadline: self.deadline }.write_all(bytes)?;
-        Ok(())
+        let written = self.stream.write_all(bytes).and_then(|()| self.stream.flush());
+        written.map_err(|error| self.understood(error.into()))
+    }
+
+    fn understood(&mut self, error: RedisError) -> RedisError {
+        match &mut self.stream {
+            Stream::Plain(_) => error,
+            Stream::Secured(it) => it.refusal().unwrap_or(error),
+        }
+    }
+
+    fn socket(&mut self) -> &mut Socket {
+        match &mut self.stream {
+            Stream::Plain(it) => it,
+            Stream::Secured(it) => it.socket(),
+        }
     }
 }
 
@@ -129,147 +155,50 @@ impl ConnectionLike for Wire {
     }
 }
 
-impl Stream {
-    fn nonblocking(&self, on: bool) -> io::Result<()> {
-        match self {
-            Self::Tcp(it) => it.set_nonblocking(on),
-            Self::Unix(it) => it.set_nonblocking(on),
-        }
-    }
-
-    fn set_timeouts(&self, timeout: Duration) -> io::Result<()> {
-        let timeout = Some(timeout);
-        match self {
-            Self::Tcp(it) => it.set_read_timeout(timeout).and(it.set_write_timeout(timeout)),
-            Self::Unix(it) => it.set_read_timeout(timeout).and(it.set_write_timeout(timeout)),
-        }
-    }
-
-    fn get(&mut self) -> &mut dyn ReadWrite {
-        match self {
-            Self::Tcp(it) => it,
-            Self::Unix(it) => it,
-        }
-    }
-}
-
-trait ReadWrite: Read + Write {}
-impl<T: Read + Write> ReadWrite for T {}
-
-/// Arms the socket's timeout anew before each call with what is left of the whole.
-struct Timed<'a> {
-    stream: &'a mut Stream,
-    deadline: Moment,
-}
-
-impl Timed<'_> {
-    fn arm(&mut self) -> io::Result<&mut dyn ReadWrite> {
-        self.stream.set_timeouts(left_until(self.deadline)?)?;
-        Ok(self.stream.get())
-    }
-}
-
-impl Read for Timed<'_> {
+impl Read for Stream {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        loop {
-            match self.arm()?.read(buffer) {
-                // With a timeout set the kernel restarts no read that a signal or a freeze broke off.
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => (),
-                other => return other.map_err(timed_out),
-            }
+        match self {
+            Self::Plain(it) => it.read(buffer),
+            Self::Secured(it) => it.read(buffer),
         }
     }
 }
 
-impl Write for Timed<'_> {
+impl Write for Stream {
     fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
-        self.arm()?.write(buffer).map_err(timed_out)
+        match self {
+            Self::Plain(it) => it.write(buffer),
+            Self::Secured(it) => it.write(buffer),
+        }
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-fn timed_out(error: io::Error) -> io::Error {
-    match error.kind() {
-        io::ErrorKind::WouldBlock => no_answer(),
-        _ => error,
-    }
-}
-
-fn no_answer() -> io::Error {
-    io::Error::new(io::ErrorKind::TimedOut, "no answer in time")
-}
-
-fn left_until(deadline: Moment) -> io::Result<Duration> {
-    match deadline.since(BootClock.now()) {
-        Duration::ZERO => Err(no_answer()),
-        left => Ok(left),
-    }
-}
-
-fn dial(host: &str, port: u16, deadline: Moment) -> io::Result<TcpStream> {
-    let mut failure = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
-    let addresses = look_up(host, port, deadline)?;
-    for (address, rest) in addresses.iter().zip((1..=addresses.len()).rev()) {
-        // An address that does not answer must leave time for the next.
-        let share = left_until(deadline)? / u32::try_from(rest).unwrap_or(u32::MAX);
-        match TcpStream::connect_timeout(address, share) {
-            Ok(stream) => {
-                stream.set_nodelay(true)?;
-                return Ok(stream);
-            }
-            Err(error) => failure = error,
+        match self {
+            Self::Plain(it) => it.flush(),
+            Self::Secured(it) => it.flush(),
         }
     }
-    Err(failure)
 }
 
-/// A socket whose backlog is full would keep a plain connect waiting without end.
-fn dial_unix(path: &Path, deadline: Moment) -> io::Result<UnixStream> {
-    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
-    socket.connect_timeout(&SockAddr::unix(path)?, left_until(deadline)?)?;
-    Ok(socket.into())
+impl AsFd for Wire {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match &self.stream {
+            Stream::Plain(it) => it.as_fd(),
+            Stream::Secured(it) => it.as_fd(),
+        }
+    }
 }
-
-/// Lookups that are waited for or were given up.
-static LOOKUPS: AtomicUsize = AtomicUsize::new(0);
-/// A resolver that hangs must not eat every thread.
-const LOOKUPS_MAX: usize = 16;
 
 /// A server that does not know AUTH repeats what it was told, the password too.
 fn without_secrets(error: RedisError) -> RedisError {
     let harmless = ["WRONGPASS", "NOAUTH", "NOPERM"].contains(&error.code().unwrap_or(""))
         || error.is_io_error()
+        || error.kind() == ErrorKind::InvalidClientConfig
         || error.detail().is_some_and(|it| it.contains("without any password configured"));
     if harmless {
         return error;
     }
     (ErrorKind::AuthenticationFailed, "the server refused AUTH").into()
-}
-
-/// A name lookup cannot be given a deadline, so it is waited for with one.
-fn look_up(host: &str, port: u16, deadline: Moment) -> io::Result<Vec<SocketAddr>> {
-    if let Ok(address) = host.parse() {
-        return Ok(vec![SocketAddr::new(address, port)]);
-    }
-    if LOOKUPS.fetch_add(1, Ordering::SeqCst) >= LOOKUPS_MAX {
-        LOOKUPS.fetch_sub(1, Ordering::SeqCst);
-        return Err(io::Error::other("too many name lookups hang already"));
-    }
-    let (found, answers) = bounded(1);
-    let name = (host.to_owned(), port);
-    let spawned = std::thread::Builder::new().name("lookup".into()).spawn(move || {
-        let addresses = name.to_socket_addrs().map(Iterator::collect);
-        LOOKUPS.fetch_sub(1, Ordering::SeqCst);
-        let _ = found.send(addresses);
-    });
-    if let Err(error) = spawned {
-        LOOKUPS.fetch_sub(1, Ordering::SeqCst);
-        return Err(error);
-    }
-    answers.recv_timeout(left_until(deadline)?).map_err(|_| no_answer())?
 }
 
 impl fmt::Debug for Wire {

@@ -1,0 +1,162 @@
+//! Where is the store now? One server, the master that sentinels name, or the shards of a cluster.
+//!
+//! Where it can move, whoever calls asks every now and then where it is, and leaves a server that is no
+//! longer the one: a demoted master goes on answering for seconds. Nothing here is believed to be safe by
+//! itself; which life of the store it is, is read inside every script (R5).
+
+mod sentinels;
+pub(crate) mod shards;
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use redis::{ErrorKind, RedisError, RedisResult};
+
+use crate::clock::Moment;
+use crate::config::{Access, AccessError, HostPort, Login, RedisUrl, Topology};
+use crate::store::place::sentinels::Sentinels;
+use crate::store::place::shards::{Shards, slot_of};
+use crate::store::tls::Tls;
+use crate::store::wire::{Entry, Wire};
+
+/// A server that can be connected to.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Peer {
+    Tcp(HostPort),
+    Unix(PathBuf),
+}
+
+/// Which part of the store is asked.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Spot<'a> {
+    /// Where everything but the sessions is.
+    Home,
+    /// Where this key is.
+    Key(&'a str),
+    /// This server.
+    At(&'a Arc<Peer>),
+}
+
+#[derive(Debug)]
+pub(crate) struct Place {
+    url: RedisUrl,
+    access: Access,
+    guide: Guide,
+}
+
+/// Who says where it is.
+#[derive(Debug)]
+enum Guide {
+    Fixed(Arc<Peer>),
+    Sentinels(Sentinels),
+    Shards(Shards),
+}
+
+impl Place {
+    /// Nothing is connected yet. `home` is a key of those that belong together.
+    pub(crate) fn new(url: &RedisUrl, access: &Access, home: &str) -> Self {
+        let mut peers = url.places().iter().map(|it| Arc::new(Peer::Tcp(it.clone())));
+        let guide = match url.topology() {
+            Topology::Sentinel => Guide::Sentinels(Sentinels::new(peers.collect(), url.master())),
+            Topology::Cluster => Guide::Shards(Shards::new(peers.collect(), slot_of(home))),
+            Topology::Tcp | Topology::Unix => {
+                let socket = || Arc::new(Peer::Unix(url.socket().to_owned()));
+                Guide::Fixed(peers.next().unwrap_or_else(socket))
+            }
+        };
+        Self { url: url.clone(), access: access.clone(), guide }
+    }
+
+    pub(crate) fn database(&self) -> u32 {
+        self.url.database()
+    }
+
+    pub(crate) fn user(&self) -> Option<&str> {
+        self.url.login().user.as_deref()
+    }
+
+    pub(crate) fn topology(&self) -> Topology {
+        self.url.topology()
+    }
+
+    /// Who is to be asked about `spot` now.
+    pub(crate) fn peer(&self, spot: Spot<'_>, deadline: Moment) -> RedisResult<Arc<Peer>> {
+        match (&self.guide, spot) {
+            (_, Spot::At(peer)) => Ok(Arc::clone(peer)),
+            (Guide::Fixed(peer), _) => Ok(Arc::clone(peer)),
+            (Guide::Sentinels(it), _) => it.master(&|| self.entry(), deadline),
+            (Guide::Shards(it), Spot::Home) => it.home(&|| self.entry(), deadline),
+            (Guide::Shards(it), Spot::Key(key)) => {
+                it.owner(slot_of(key), &|| self.entry(), deadline)
+            }
+        }
+    }
+
+    /// Everybody who has a part of the store, home first.
+    pub(crate) fn peers(&self, deadline: Moment) -> RedisResult<Vec<Arc<Peer>>> {
+        match &self.guide {
+            Guide::Shards(it) => it.masters(&|| self.entry(), deadline),
+            _ => Ok(vec![self.peer(Spot::Home, deadline)?]),
+        }
+    }
+
+    /// Changes whenever the store was found to be elsewhere.
+    pub(crate) fn moves(&self) -> u64 {
+        match &self.guide {
+            Guide::Fixed(_) => 0,
+            Guide::Sentinels(it) => it.moves(),
+            Guide::Shards(it) => it.moves(),
+        }
+    }
+
+    /// Something failed: before the next question, ask where it is.
+    pub(crate) fn doubt(&self, error: &RedisError) {
+        match &self.guide {
+            Guide::Fixed(_) => (),
+            Guide::Sentinels(it) => it.doubt(),
+            Guide::Shards(it) => it.doubt(error),
+        }
+    }
+
+    /// Connects to one of [`Self::peers`].
+    pub(crate) fn connect(&self, peer: &Arc<Peer>, deadline: Moment) -> RedisResult<Wire> {
+        let mut wire = Wire::connect(peer, &self.entry()?, deadline)?;
+        if let Guide::Sentinels(_) = self.guide {
+            sentinels::check_role(&mut wire)?;
+        }
+        Ok(wire)
+    }
+
+    /// Connects to where everything but the sessions is.
+    pub(crate) fn connect_home(&self, deadline: Moment) -> RedisResult<Wire> {
+        let peer = self.peer(Spot::Home, deadline)?;
+        let wire = self.connect(&peer, deadline);
+        wire.inspect_err(|error| self.doubt(error))
+    }
+
+    /// Reads the files, so only when something is to be connected.
+    fn entry(&self) -> RedisResult<Entry> {
+        let tls = self.url.uses_tls().then(|| Tls::read(&self.access)).transpose();
+        let login = self.url.login().clone();
+        let password = self.access.password().map_err(unusable)?;
+        let login = Login { password: login.password.or(password), ..login };
+        Ok(Entry { login, tls: tls.map_err(unusable)?, database: self.url.database() })
+    }
+}
+
+/// What it takes to be let in, when it is needed.
+type Keyring<'a> = &'a dyn Fn() -> RedisResult<Entry>;
+
+fn unusable(error: AccessError) -> RedisError {
+    (ErrorKind::InvalidClientConfig, "settings", error.to_string()).into()
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(place) => place.fmt(f),
+            Self::Unix(path) => path.display().fmt(f),
+        }
+    }
+}

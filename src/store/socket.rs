@@ -1,0 +1,166 @@
+//! A socket with a deadline around everything that is read from it or written to it.
+//!
+//! A timeout of the operating system bounds one `read(2)`: a server that drips a byte now and then would
+//! hold a reply, or the handshake of TLS, for ever. So what is left until the deadline is armed anew before
+//! every call, below TLS as below plain Redis.
+
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use crossbeam_channel::bounded;
+use socket2::{Domain, SockAddr, Type};
+
+use crate::clock::{BootClock, Clock, Moment};
+use crate::config::HostPort;
+
+pub(crate) struct Socket {
+    stream: Raw,
+    pub(crate) deadline: Moment,
+    waits: bool,
+}
+
+enum Raw {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl Socket {
+    pub(crate) fn dial(place: &HostPort, deadline: Moment) -> io::Result<Self> {
+        Ok(Self { stream: Raw::Tcp(connected(place, deadline)?), deadline, waits: true })
+    }
+
+    /// A socket whose backlog is full would keep a plain connect waiting without end.
+    pub(crate) fn dial_unix(path: &Path, deadline: Moment) -> io::Result<Self> {
+        let socket = socket2::Socket::new(Domain::UNIX, Type::STREAM, None)?;
+        socket.connect_timeout(&SockAddr::unix(path)?, left_until(deadline)?)?;
+        Ok(Self { stream: Raw::Unix(socket.into()), deadline, waits: true })
+    }
+
+    /// Whether reading waits, until the deadline, for something to be there. Otherwise there is no
+    /// deadline either.
+    pub(crate) fn set_waits(&mut self, waits: bool) -> io::Result<()> {
+        match &self.stream {
+            Raw::Tcp(it) => it.set_nonblocking(!waits)?,
+            Raw::Unix(it) => it.set_nonblocking(!waits)?,
+        }
+        self.waits = waits;
+        Ok(())
+    }
+
+    fn arm(&mut self) -> io::Result<&mut dyn ReadWrite> {
+        let timeout = if self.waits { Some(left_until(self.deadline)?) } else { None };
+        Ok(match &mut self.stream {
+            Raw::Tcp(it) => {
+                if self.waits {
+                    it.set_read_timeout(timeout).and(it.set_write_timeout(timeout))?;
+                }
+                it
+            }
+            Raw::Unix(it) => {
+                if self.waits {
+                    it.set_read_timeout(timeout).and(it.set_write_timeout(timeout))?;
+                }
+                it
+            }
+        })
+    }
+
+    fn timed_out(&self, error: io::Error) -> io::Error {
+        if self.waits && error.kind() == io::ErrorKind::WouldBlock { no_answer() } else { error }
+    }
+}
+
+trait ReadWrite: Read + Write {}
+impl<T: Read + Write> ReadWrite for T {}
+
+impl Read for Socket {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            match self.arm()?.read(buffer) {
+                // With a timeout set the kernel restarts no read that a signal or a freeze broke off.
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => (),
+                other => return other.map_err(|it| self.timed_out(it)),
+            }
+        }
+    }
+}
+
+impl Write for Socket {
+    fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
+        self.arm()?.write(buffer).map_err(|it| self.timed_out(it))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match &self.stream {
+            Raw::Tcp(it) => it.as_fd(),
+            Raw::Unix(it) => it.as_fd(),
+        }
+    }
+}
+
+pub(crate) fn no_answer() -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, "no answer in time")
+}
+
+pub(crate) fn left_until(deadline: Moment) -> io::Result<Duration> {
+    match deadline.since(BootClock.now()) {
+        Duration::ZERO => Err(no_answer()),
+        left => Ok(left),
+    }
+}
+
+fn connected(place: &HostPort, deadline: Moment) -> io::Result<TcpStream> {
+    let mut failure = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
+    let addresses = look_up(&place.host, place.port, deadline)?;
+    for (address, rest) in addresses.iter().zip((1..=addresses.len()).rev()) {
+        // An address that does not answer must leave time for the next.
+        let share = left_until(deadline)? / u32::try_from(rest).unwrap_or(u32::MAX);
+        match TcpStream::connect_timeout(address, share) {
+            Ok(stream) => {
+                stream.set_nodelay(true)?;
+                return Ok(stream);
+            }
+            Err(error) => failure = error,
+        }
+    }
+    Err(failure)
+}
+
+/// Lookups that are waited for or were given up.
+static LOOKUPS: AtomicUsize = AtomicUsize::new(0);
+/// A resolver that hangs must not eat every thread.
+const LOOKUPS_MAX: usize = 16;
+
+/// A name lookup cannot be given a deadline, so it is waited for with one.
+fn look_up(host: &str, port: u16, deadline: Moment) -> io::Result<Vec<SocketAddr>> {
+    if let Ok(address) = host.parse() {
+        return Ok(vec![SocketAddr::new(address, port)]);
+    }
+    if LOOKUPS.fetch_add(1, Ordering::SeqCst) >= LOOKUPS_MAX {
+        LOOKUPS.fetch_sub(1, Ordering::SeqCst);
+        return Err(io::Error::other("too many name lookups hang already"));
+    }
+    let (found, answers) = bounded(1);
+    let name = (host.to_owned(), port);
+    let spawned = std::thread::Builder::new().name("lookup".into()).spawn(move || {
+        let addresses = name.to_socket_addrs().map(Iterator::collect);
+        LOOKUPS.fetch_sub(1, Ordering::SeqCst);
+        let _ = found.send(addresses);
+    });
+    if let Err(error) = spawned {
+        LOOKUPS.fetch_sub(1, Ordering::SeqCst);
+        return Err(error);
+    }
+    answers.recv_timeout(left_until(deadline)?).map_err(|_| no_answer())?
+}
