@@ -80,6 +80,11 @@ impl Place {
         self.url.topology()
     }
 
+    /// Whether it can be at several servers.
+    pub(crate) fn is_many(&self) -> bool {
+        !matches!(self.guide, Guide::Fixed(_))
+    }
+
     /// Who is to be asked about `spot` now.
     pub(crate) fn peer(&self, spot: Spot<'_>, deadline: Moment) -> RedisResult<Arc<Peer>> {
         match (&self.guide, spot) {

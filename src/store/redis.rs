@@ -100,13 +100,14 @@ impl RedisStore {
     ) -> Asked<T> {
         let deadline = BootClock.now() + timeout;
         let place = &self.server.place;
-        let mut connecting = "connect to";
+        let (mut tried, mut asked) = ("connect to", None);
         let answer = place.peer(spot, deadline).and_then(|peer| {
-            let mut wire = match self.idle(&peer) {
+            let peer = asked.insert(peer);
+            let mut wire = match self.idle(peer) {
                 Some(wire) => wire,
-                None => place.connect(&peer, deadline)?,
+                None => place.connect(peer, deadline)?,
             };
-            connecting = op;
+            tried = op;
             wire.set_deadline(deadline);
             // After any error the wire is dropped: it may owe a reply, or lead to a server that is no
             // longer the right one.
@@ -116,7 +117,12 @@ impl RedisStore {
         });
         answer.map_err(|error| {
             place.doubt(&error);
-            self.server.error(connecting, &error)
+            let mut error = self.server.error(tried, &error);
+            // Where there are several, the URL does not say which.
+            if let Some(peer) = asked.filter(|_| place.is_many()) {
+                error.reason = format!("{peer}: {}", error.reason);
+            }
+            error
         })
     }
 

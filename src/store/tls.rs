@@ -68,7 +68,8 @@ mod secured {
             let mut stream = StreamOwned::new(client, socket);
             while stream.conn.is_handshaking() {
                 let shaken = stream.conn.complete_io(&mut stream.sock);
-                shaken.map_err(|error| refusal(&error).unwrap_or_else(|| error.into()))?;
+                shaken
+                    .map_err(|error| refusal(&error).unwrap_or_else(|| unanswered(error).into()))?;
             }
             Ok(Stream { tls: Box::new(stream), refusal: None })
         }
@@ -121,6 +122,15 @@ mod secured {
         fn as_fd(&self) -> BorrowedFd<'_> {
             self.tls.sock.as_fd()
         }
+    }
+
+    /// A Redis without TLS takes what we say for the beginning of a long line, and waits for its end.
+    fn unanswered(error: io::Error) -> io::Error {
+        if error.kind() != io::ErrorKind::TimedOut {
+            return error;
+        }
+        let why = format!("{error} to the handshake of TLS: does it speak TLS on this port?");
+        io::Error::new(io::ErrorKind::TimedOut, why)
     }
 
     fn refusal(error: &io::Error) -> Option<RedisError> {

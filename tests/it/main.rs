@@ -79,6 +79,8 @@ mod status;
 mod store_contract;
 /// How long an endpoint is without a poll when its owner dies or its heir hangs.
 mod takeover;
+/// Redis over TLS, and secrets that are exchanged while everything runs.
+mod tls;
 /// `leasehold top` in a terminal of its own.
 mod top;
 /// Commands that end before their lease can move.
