@@ -89,7 +89,7 @@ impl Holder {
             for (endpoint, answer) in batch.iter().zip(reply.answer.into_iter().flatten()) {
                 let Acquire::Granted { fence, .. } = answer else { return Err(refused(&answer)) };
                 let tenure = Tenure::new(endpoint.clone(), fence);
-                items.push(RenewItem { tenure, may_reclaim: true });
+                items.push(RenewItem { matched: true, ..RenewItem::new(tenure) });
             }
         }
         let keys = endpoints.iter().map(|it| format!("poll:lease:{it}")).collect();

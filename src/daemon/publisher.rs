@@ -90,6 +90,7 @@ impl Publisher {
 
     fn report(&self, sent: &Sent) {
         for tenure in &sent.fenced {
+            self.table.mistrust(tenure);
             let (endpoint, fence) = (&tenure.endpoint, tenure.fence);
             self.reporter.say(&Event::PollFenced { endpoint, fence });
         }

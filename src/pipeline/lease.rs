@@ -90,6 +90,8 @@ pub(crate) struct LeaseState {
     pub(crate) doubted_at: Moment,
     pub(crate) renewed_at: Moment,
     pub(crate) renew_at: Moment,
+    /// The epoch in which its fence was last compared in the store.
+    pub(crate) matched_in: Epoch,
     /// Being handed over or given back since then: no new poll, but renewed until the running one ends.
     pub(crate) draining_since: Option<Moment>,
     pub(crate) ended: bool,
@@ -111,6 +113,7 @@ impl Lease {
             doubted_at: Moment::NEVER,
             renewed_at: asked_at,
             renew_at,
+            matched_in: Epoch::default(),
             draining_since: None,
             ended: false,
             started_ms: 0,

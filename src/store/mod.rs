@@ -139,6 +139,15 @@ pub struct RenewItem {
     /// Whether it may be put back if it is missing (R6): its deadline has not passed, and no other can have
     /// had it in a life of the store that was forgotten.
     pub may_reclaim: bool,
+    /// Its fence was compared in the epoch that is named, so that its owner's name proves it (see keep.lua).
+    pub matched: bool,
+}
+
+impl RenewItem {
+    /// One that may be put back, and whose fence is to be compared.
+    pub fn new(tenure: Tenure) -> Self {
+        Self { tenure, may_reclaim: true, matched: false }
+    }
 }
 
 /// Answer to a renewal, per lease.

@@ -31,6 +31,7 @@ pub(crate) static ACQUIRE: LazyLock<Script> = script!(epoch + "acquire.lua");
 pub(crate) static BEAT: LazyLock<Script> = script!(epoch + "beat.lua");
 pub(crate) static BURY: LazyLock<Script> = script!("bury.lua");
 pub(crate) static CLIPPED: LazyLock<Script> = script!("clipped.lua");
+pub(crate) static KEEP: LazyLock<Script> = script!(epoch + "keep.lua");
 pub(crate) static PUBLISH: LazyLock<Script> = script!(epoch + "publish.lua");
 pub(crate) static RELEASE: LazyLock<Script> = script!("release.lua");
 pub(crate) static RENEW: LazyLock<Script> = script!(epoch + "renew.lua");
@@ -149,6 +150,19 @@ pub(crate) fn beat(server: &Server, ask: &Ask, value: &Value) -> Stamped<Beat> {
         _ => None,
     };
     Ok(Reply { stamp, answer })
+}
+
+/// From the reply of keep.lua: which of `n` were kept; none when the question's epoch was not the right one.
+pub(crate) fn kept(server: &Server, ask: &Ask, value: &Value, n: usize) -> Stamped<Vec<bool>> {
+    let op = "renew on";
+    let (stamp, status, places) = split(op, server, ask, value)?;
+    let mut kept = vec![true; n];
+    for place in places {
+        let at = number(place).and_then(|it| usize::try_from(it).ok()?.checked_sub(1));
+        let kept = at.and_then(|it| kept.get_mut(it)).ok_or_else(|| server.unexpected(op))?;
+        *kept = false;
+    }
+    Ok(Reply { stamp, answer: (status == "ok").then_some(kept) })
 }
 
 fn split<'a>(

@@ -13,7 +13,7 @@ use crate::store::redis::{RedisStore, named_in};
 use crate::store::reply::{self, Script};
 use crate::store::{
     ASK_LASTS, Acquire, Ask, Asked, Beat, Ear, Fault, Lasting, Note, Page, Publication, Publish,
-    RawSession, Release, Renew, RenewItem, Seat, Stamped, Store, StoreError, Verify, Wake,
+    RawSession, Release, Renew, RenewItem, Reply, Seat, Stamped, Store, StoreError, Verify, Wake,
 };
 
 impl RedisStore {
@@ -63,6 +63,39 @@ impl RedisStore {
         let value = self.call(op, ask.timeout, |wire| script.run(wire, call))?;
         reply::stamped(op, &self.server, ask, &value, item)
     }
+
+    /// Which of these are still ours by name, each with another TTL.
+    fn by_name<'a>(
+        &self,
+        ask: &Ask,
+        items: impl Iterator<Item = &'a RenewItem>,
+    ) -> Stamped<Vec<bool>> {
+        let mut call = reply::Call::framed(&self.server.keys, ask, None);
+        let mut n = 0;
+        for item in items {
+            call.key(self.server.keys.lease(&item.tenure.endpoint));
+            n += 1;
+        }
+        let value = self.confirmed("renew on", ask, &reply::KEEP, &call)?;
+        reply::kept(&self.server, ask, &value, n)
+    }
+
+    /// What becomes of each of these, by owner and fence.
+    fn by_fence<'a>(
+        &self,
+        ask: &Ask,
+        items: impl Iterator<Item = &'a RenewItem> + Clone,
+    ) -> Stamped<Vec<Renew>> {
+        let keys = &self.server.keys;
+        let about = items.clone().map(|it| &it.tenure.endpoint);
+        let mut call = reply::Call::framed(keys, ask, about);
+        for RenewItem { tenure, may_reclaim, .. } in items {
+            call.key(keys.lease(&tenure.endpoint)).key(keys.record(&tenure.endpoint));
+            call.arg(tenure.fence).arg(u8::from(*may_reclaim));
+        }
+        let value = self.confirmed("renew on", ask, &reply::RENEW, &call)?;
+        reply::stamped("renew on", &self.server, ask, &value, reply::renew)
+    }
 }
 
 impl Store for RedisStore {
@@ -108,15 +141,30 @@ impl Store for RedisStore {
         reply::stamped("acquire on", &self.server, ask, &value, reply::acquire)
     }
 
+    /// The cheap way where that proves enough, and then by the fence what is left.
     fn renew(&self, ask: &Ask, items: &[RenewItem]) -> Stamped<Vec<Renew>> {
-        let keys = &self.server.keys;
-        let mut call = reply::Call::framed(keys, ask, items.iter().map(|it| &it.tenure.endpoint));
-        for RenewItem { tenure, may_reclaim } in items {
-            call.key(keys.lease(&tenure.endpoint)).key(keys.record(&tenure.endpoint));
-            call.arg(tenure.fence).arg(u8::from(*may_reclaim));
+        let until = BootClock.now() + ask.timeout;
+        // A role is not renewed without its leader's heartbeat.
+        let of_roles = self.server.keys.leader_heartbeats().is_some();
+        let is_proof = |at: &usize| items[*at].matched && !of_roles;
+        let (matched, mut rest): (Vec<usize>, Vec<usize>) = (0..items.len()).partition(is_proof);
+        let mut answers = vec![Renew::Extended; items.len()];
+        if !matched.is_empty() {
+            let Reply { stamp, answer } =
+                self.by_name(ask, matched.iter().map(|&it| &items[it]))?;
+            let Some(kept) = answer else { return Ok(Reply { stamp, answer: None }) };
+            rest.extend(matched.iter().zip(kept).filter(|it| !it.1).map(|it| *it.0));
+            if rest.is_empty() {
+                return Ok(Reply { stamp, answer: Some(answers) });
+            }
         }
-        let value = self.confirmed("renew on", ask, &reply::RENEW, &call)?;
-        reply::stamped("renew on", &self.server, ask, &value, reply::renew)
+        let ask = Ask { timeout: until.since(BootClock.now()), ..ask.clone() };
+        let Reply { stamp, answer } = self.by_fence(&ask, rest.iter().map(|&it| &items[it]))?;
+        let answer = answer.map(|renewed| {
+            rest.iter().zip(renewed).for_each(|(&at, it)| answers[at] = it);
+            answers
+        });
+        Ok(Reply { stamp, answer })
     }
 
     fn verify(&self, ask: &Ask, tenures: &[Tenure]) -> Stamped<Vec<Verify>> {

@@ -123,6 +123,17 @@ fn a_session_that_becomes_incomprehensible_is_no_longer_polled() {
 }
 
 /// G7: a hanging or dripping endpoint costs one worker, for its timeout.
+/// An operator tidies up. The fence goes with the result, and comes back with the next renewal.
+#[test]
+fn a_result_that_somebody_deletes_is_followed_by_others() {
+    let scene = Scene::new(1);
+    let one = scene.first(&[]);
+    wait_for_result(&scene, "e1", |_| true);
+    assert_eq!(scene.redis.cli(&["DEL", "poll:result:e1"]), "1");
+    wait_for_result(&scene, "e1", |it| it["fence"] == it["granted"]);
+    assert!(!one.says("event=lease.lost"), "{:?}", one.log());
+}
+
 #[test]
 fn endpoints_that_hang_or_drip_do_not_disturb_the_others() {
     let scene = Scene::new(6);

@@ -244,7 +244,7 @@ fn ask_everything(store: &dyn Store, table: &OwnershipTable, timeout: Duration) 
         assert!(table.granted(&ask, &one, &it).0.len() <= codes.count());
     });
     drop(granted);
-    let items = [RenewItem { tenure: tenure.clone(), may_reclaim: true }];
+    let items = [RenewItem::new(tenure.clone())];
     drop(store.renew(&ask.ask, &items).map(|it| drop(table.renewed(&ask, &items, &it))));
     let tenures = [tenure.clone()];
     drop(store.verify(&ask.ask, &tenures).map(|it| drop(table.verified(&ask, &tenures, &it))));

@@ -658,6 +658,27 @@ fn r6_who_may_have_slept_through_a_loss_of_memory_keeps_nothing_by_its_name_in_t
     assert_eq!(cluster.owned_total(), 6);
 }
 
+/// A name in the store proves a tenure only in the life of the store in which its fence was compared.
+#[test]
+fn r4_a_fence_is_compared_anew_in_every_epoch_and_when_a_result_was_refused() {
+    let solo = Solo::new("a");
+    let tenure = solo.acquire("e").unwrap();
+    let matched = || {
+        solo.clock.pass(RENEW);
+        solo.beat();
+        solo.table.renewals().unwrap().1[0].matched
+    };
+    assert!(matched(), "a grant compares");
+    let before = solo.server.snapshot();
+    solo.server.fail_over(&before);
+    solo.beat(); // another epoch
+    assert!(!matched(), "compared in another life");
+    assert_eq!(solo.renew().extended, std::slice::from_ref(&tenure));
+    assert!(matched(), "a renewal compares");
+    solo.table.mistrust(&tenure);
+    assert!(!matched(), "the store had another fence");
+}
+
 #[test]
 fn r7_an_acquire_whose_reply_was_lost_is_granted_anew_under_a_new_fence() {
     let solo = Solo::new("a");

@@ -54,6 +54,8 @@ contract! {
         a_forgotten_fence_is_written_back_by_the_next_renewal
         a_lease_granted_to_another_meanwhile_is_not_reclaimed
         a_lease_past_its_deadline_is_not_reclaimed
+        a_matched_lease_is_kept_by_its_owners_name
+        a_matched_lease_of_another_epoch_is_not_kept
         a_late_acquire_refuses_itself
         a_late_acquire_neither_adopts_nor_takes_over
         a_late_renewal_keeps_a_lease_but_reclaims_none
@@ -137,6 +139,8 @@ contract! {
         a_forgotten_lease_is_reclaimed_under_its_fence
         a_lease_granted_to_another_meanwhile_is_not_reclaimed
         a_lease_past_its_deadline_is_not_reclaimed
+        a_matched_lease_is_kept_by_its_owners_name
+        a_matched_lease_of_another_epoch_is_not_kept
         a_late_acquire_refuses_itself
         a_late_acquire_neither_adopts_nor_takes_over
         a_late_renewal_keeps_a_lease_but_reclaims_none

@@ -62,7 +62,10 @@ impl OwnershipTable {
             if state.renew_at <= now && in_time {
                 // R6: it stands at this moment, so nobody can have been granted it, unless we slept.
                 let may_reclaim = state.renewed_at >= slept_until;
-                due.push((deadline, RenewItem { tenure: lease.tenure.clone(), may_reclaim }));
+                // R4: within an epoch the fence is compared once, and then the owner's name proves it.
+                let matched = state.matched_in == question.ask.epoch;
+                let tenure = lease.tenure.clone();
+                due.push((deadline, RenewItem { tenure, may_reclaim, matched }));
             }
         }
         due.sort_unstable_by_key(|it| it.0);
@@ -150,6 +153,7 @@ impl OwnershipTable {
         }
         let pulse = (&self.pulse, question.generation);
         let lease = Lease::new(tenure.clone(), pulse, question.asked_at, valid_until, renew_at);
+        lease.state.lock().matched_in = question.ask.epoch;
         // R5: asked before the server's clock was seen to run ahead, so not to be relied on yet.
         let doubted_at = *self.doubted_at.lock();
         if question.asked_at < doubted_at {
@@ -208,6 +212,7 @@ impl OwnershipTable {
         let asked_at = question.asked_at;
         state.valid_until = state.valid_until.max(asked_at + self.rhythm.lease.usable());
         state.renewed_at = state.renewed_at.max(asked_at);
+        state.matched_in = question.ask.epoch;
         if asked_at >= state.doubted_at {
             state.standing = Standing::Held;
             state.renew_at = asked_at + self.rhythm.renew_interval;
@@ -251,6 +256,15 @@ impl OwnershipTable {
         state.renew_at = now;
     }
 
+    /// The store has another fence than ours for it, or none: the next renewal compares, and comes at once.
+    pub fn mistrust(&self, tenure: &Tenure) {
+        if let Some(lease) = self.find(tenure) {
+            let mut state = lease.state.lock();
+            state.matched_in = Epoch::default();
+            state.renew_at = self.now();
+        }
+    }
+
     fn retry_soon(&self, items: &[RenewItem], after: Duration) {
         let at = self.now() + after;
         for item in items {
@@ -279,7 +293,7 @@ impl OwnershipTable {
                 Verify::Held => held.push(tenure),
                 Verify::Missing => {
                     self.doubt(tenure.clone(), "the lease is missing in the store", &mut applied);
-                    self.retry_soon(&[RenewItem { tenure, may_reclaim: true }], Duration::ZERO);
+                    self.retry_soon(&[RenewItem::new(tenure)], Duration::ZERO);
                 }
                 Verify::NotOwner(owner) => {
                     let loss = owner.clone().map_or(Loss::Gone, Loss::Taken);

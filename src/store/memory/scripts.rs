@@ -182,10 +182,15 @@ impl State {
         Acquire::Granted { fence, grant, polled_at_ms }
     }
 
-    /// renew.lua
+    /// keep.lua, and renew.lua for what that does not keep
     pub(crate) fn renew(&mut self, ask: &Ask, item: &RenewItem, now: Now) -> Renew {
         let Tenure { endpoint, fence } = &item.tenure;
         let owner = self.owner(endpoint);
+        if item.matched && !self.of_roles && owner.as_ref() == Some(&ask.instance) {
+            let until = now.us + micros(ask.term.ttl);
+            self.data.leases.insert(endpoint.clone(), (ask.instance.clone(), until));
+            return Renew::Extended;
+        }
         if owner.as_ref().is_some_and(|it| *it != ask.instance) {
             return Renew::NotOwner(owner);
         }

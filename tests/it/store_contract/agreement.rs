@@ -84,6 +84,7 @@ impl Story {
         let tenure = self.tenure(&endpoint);
         let late = self.dice.below(6) == 0;
         let (may_reclaim, start) = (self.dice.below(4) > 0, self.dice.below(3) as u64);
+        let matched = self.dice.below(2) > 0;
         let asker = &mut self.askers[who];
         let told = match verb {
             0..=2 => format!("{:?}", asker.beat()),
@@ -96,7 +97,7 @@ impl Story {
                 self.acquired(&endpoint, answer)
             }
             7..=9 => {
-                let items = [RenewItem { tenure, may_reclaim }];
+                let items = [RenewItem { tenure, may_reclaim, matched }];
                 match late {
                     true => format!(
                         "{:?}",

@@ -124,7 +124,7 @@ impl Asker {
 
     /// As the daemon renews a lease that stands.
     pub fn renew(&mut self, tenure: &Tenure) -> Renew {
-        let items = [RenewItem { tenure: tenure.clone(), may_reclaim: true }];
+        let items = [RenewItem::new(tenure.clone())];
         only(self.answered(|store, ask| store.renew(ask, &items)))
     }
 
@@ -214,6 +214,6 @@ pub fn publication(tenure: &Tenure, started_at_ms: u64) -> Publication {
 
 /// As the daemon renews leases that stand.
 pub fn items(tenures: &[Tenure]) -> Vec<RenewItem> {
-    let item = |it: &Tenure| RenewItem { tenure: it.clone(), may_reclaim: true };
+    let item = |it: &Tenure| RenewItem::new(it.clone());
     tenures.iter().map(item).collect()
 }

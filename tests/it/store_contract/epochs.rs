@@ -75,7 +75,7 @@ pub fn a_call_that_names_an_earlier_epoch_changes_nothing(world: &mut dyn World)
     world.set_lease_left(&e, Some(Duration::from_secs(12)));
     let epoch = epoch_of(&mut a);
     let old = Ask { epoch: Epoch(epoch.0 - 1), ..a.ask() };
-    let items = [RenewItem { tenure: tenure.clone(), may_reclaim: true }];
+    let items = [RenewItem::new(tenure.clone())];
     assert_eq!(a.store.acquire(&old, std::slice::from_ref(&f)).unwrap().answer, None);
     assert_eq!(a.store.renew(&old, &items).unwrap().answer, None);
     let reply = a.store.verify(&old, std::slice::from_ref(&tenure)).unwrap();

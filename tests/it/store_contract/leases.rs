@@ -123,12 +123,43 @@ pub fn a_lease_granted_to_another_meanwhile_is_not_reclaimed(world: &mut dyn Wor
 pub fn a_lease_past_its_deadline_is_not_reclaimed(world: &mut dyn World) {
     let (e, mut a) = (endpoint("e"), Asker::alive(world, "a"));
     let tenure = a.grant(&e);
-    let items = [RenewItem { tenure: tenure.clone(), may_reclaim: false }];
+    let items = [RenewItem { may_reclaim: false, ..RenewItem::new(tenure.clone()) }];
     let renew = |a: &mut Asker| only(a.answered(|store, ask| store.renew(ask, &items)));
     assert_eq!(renew(&mut a), Renew::Extended);
     world.delete_lease(&e);
     assert_eq!(renew(&mut a), Renew::NotOwner(None));
     assert_eq!(a.owner(&e), None, "came back");
+}
+
+/// R4: a fence that was compared in this epoch need not be compared again; whatever else became of the
+/// lease is said as ever.
+pub fn a_matched_lease_is_kept_by_its_owners_name(world: &mut dyn World) {
+    let (e, mut a, mut b) = (endpoint("e"), Asker::alive(world, "a"), Asker::alive(world, "b"));
+    let tenure = a.grant(&e);
+    let items = [RenewItem { matched: true, ..RenewItem::new(tenure.clone()) }];
+    let renew = |a: &mut Asker| only(a.answered(|store, ask| store.renew(ask, &items)));
+    world.pass(Duration::from_millis(50));
+    let before = world.lease_left(&e).unwrap();
+    assert_eq!(renew(&mut a), Renew::Extended);
+    assert!(world.lease_left(&e).unwrap() > before, "no new TTL");
+    world.delete_lease(&e);
+    assert_eq!(renew(&mut a), Renew::Reclaimed);
+    world.delete_lease(&e);
+    b.beat();
+    let other = b.grant(&e);
+    assert_eq!(renew(&mut a), Renew::NotOwner(Some(b.me.clone())));
+    assert_eq!(b.release(&other), Release::Released);
+    assert_eq!(renew(&mut a), Renew::NotOwner(None));
+    assert_eq!(a.owner(&e), None, "came back");
+}
+
+/// R5: what was compared in another epoch was compared in another life.
+pub fn a_matched_lease_of_another_epoch_is_not_kept(world: &mut dyn World) {
+    let (e, mut a, mut b) = (endpoint("e"), Asker::alive(world, "a"), Asker::alive(world, "b"));
+    let items = [RenewItem { matched: true, ..RenewItem::new(a.grant(&e)) }];
+    b.suspect();
+    let reply = a.store.renew(&a.ask(), &items).unwrap();
+    assert_eq!(reply.answer, None);
 }
 
 /// R4, C5: an acquire that was executed late grants nothing.
@@ -154,7 +185,7 @@ pub fn a_late_acquire_neither_adopts_nor_takes_over(world: &mut dyn World) {
 /// R4: a renewal takes nothing from anybody, so it may be late; a reclaim may not.
 pub fn a_late_renewal_keeps_a_lease_but_reclaims_none(world: &mut dyn World) {
     let (e, mut a) = (endpoint("e"), Asker::alive(world, "a"));
-    let items = [RenewItem { tenure: a.grant(&e), may_reclaim: true }];
+    let items = [RenewItem::new(a.grant(&e))];
     let kept = a.store.renew(&a.late_ask(), &items).unwrap();
     assert_eq!(kept.answer, Some(vec![Renew::Extended]));
     world.delete_lease(&e);
@@ -276,7 +307,7 @@ pub fn a_batch_of_five_hundred_is_answered_item_by_item(world: &mut dyn World) {
         }
     }
     world.delete_lease(&all[7]);
-    let item = |tenure: &Tenure| RenewItem { tenure: tenure.clone(), may_reclaim: true };
+    let item = |tenure: &Tenure| RenewItem::new(tenure.clone());
     let items: Vec<_> = tenures.iter().map(item).collect();
     let renewed = a.answered(|store, ask| store.renew(ask, &items));
     assert!(renewed.iter().enumerate().all(|(n, it)| match it {
