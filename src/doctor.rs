@@ -14,6 +14,7 @@ use crate::config::Config;
 use crate::doctor::clock::Drift;
 use crate::model::Term;
 use crate::store::acl::{Missing, Need, Rights, Rule};
+use crate::store::kinds::{Single, Spoilt};
 use crate::store::overview::EpochRecord;
 use crate::store::probe::{Info, Reading};
 use crate::store::redis::RedisStore;
@@ -156,8 +157,14 @@ impl Examination<'_> {
         if let Some(pushes) = self.put_or(pushes, "pushes")? {
             self.report.findings.push(server::pushes(pushes));
         }
-        let fleet = self.fleet();
-        self.put(fleet)?;
+        let spoilt = self.store.spoilt(self.patience());
+        let spoilt = self.put_or(spoilt, "keys")?.unwrap_or_default();
+        self.report.findings.extend(of_the_right_type(self.config, &spoilt));
+        // What cannot be read is no sign that nobody has run here.
+        if !spoilt.iter().any(|it| it.which == Single::Epoch) {
+            let fleet = self.fleet();
+            self.put(fleet)?;
+        }
         let drift = self.drift(watch);
         if let Some(readings) = self.put_or(drift, "clock")? {
             let margin = Term::new(self.config.lease_ttl).margin();
@@ -272,6 +279,22 @@ impl Examination<'_> {
             let _ = crossbeam_channel::after(CLOCK_INTERVAL.min(watch / 4)).recv();
         }
     }
+}
+
+/// Whether anything can be done with the keys of which there is one.
+fn of_the_right_type(config: &Config, spoilt: &[Spoilt]) -> Vec<Finding> {
+    let check = "keys";
+    if spoilt.is_empty() {
+        let p = &config.prefix;
+        let found =
+            format!("{p}:epoch, {p}:drain and {p}:history are of their types, or not there");
+        return vec![Finding::ok(check, found)];
+    }
+    let judged = |it: &Spoilt| match it.which {
+        Single::Epoch => Finding::fail(check, it.sentence(), it.way_out()),
+        Single::Drain | Single::History => Finding::warn(check, it.sentence(), it.way_out()),
+    };
+    spoilt.iter().map(judged).collect()
 }
 
 /// R14: whoever has other times than the fleet is refused.

@@ -155,7 +155,7 @@ fn who_left(left: &[Left], painter: Painter) -> String {
     painter.paint(paint, &format!("Left in the last hour: {}.", words.join(", "))) + "\n"
 }
 
-fn heartbeat(instance: &InstanceStatus) -> Cell {
+pub(crate) fn heartbeat(instance: &InstanceStatus) -> Cell {
     let Some(heartbeat) = &instance.heartbeat else { return Cell::painted("gone", Paint::Bad) };
     let left = match heartbeat.left {
         Duration::MAX => "never ends".into(),

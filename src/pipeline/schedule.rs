@@ -46,6 +46,10 @@ pub struct Due {
     pub timeout: Duration,
     /// When it should have begun.
     pub due_at: Moment,
+    /// From then to the next, if it does well.
+    pub next_after_ok: Duration,
+    /// And if it does not: it may become light.
+    pub next_after_failure: Duration,
     /// Whole rounds went by before there was a poller for it: they are skipped. Told once.
     pub skipped: bool,
 }
@@ -202,7 +206,16 @@ impl PollSchedule {
             let skipped = late && !std::mem::replace(&mut entry.told_late, late);
             let timeout = entry.session.timeout.unwrap_or(self.pace.timeout);
             let (tenure, session) = (entry.tenure.clone(), Arc::clone(&entry.session));
-            due.push(Due { tenure, session, timeout, due_at: entry.due_at, skipped });
+            due.push(Due {
+                next_after_ok: self.pace.interval_of(&session, 0),
+                next_after_failure: (self.pace)
+                    .interval_of(&session, entry.failures.saturating_add(1)),
+                tenure,
+                session,
+                timeout,
+                due_at: entry.due_at,
+                skipped,
+            });
             self.in_flight.insert(endpoint);
         }
         due

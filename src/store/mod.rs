@@ -9,6 +9,7 @@ mod ear;
 pub mod follow;
 pub mod history;
 pub mod keys;
+pub mod kinds;
 pub mod memory;
 mod message;
 pub mod overview;
@@ -176,6 +177,8 @@ pub struct Publication {
     pub tenure: Tenure,
     /// When the poll began, by the server's clock.
     pub started_at_ms: u64,
+    /// When its owner means to poll next, from then on: so that people see when that does not happen.
+    pub interval: Duration,
     /// What came of it.
     pub sample: Sample,
 }

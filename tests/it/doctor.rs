@@ -86,6 +86,7 @@ ok    persistence  append-only file: a power cut loses up to a second of grants 
 ok    replicas     none: nothing can fail over, and while this server is away nobody polls
 ok    rights       all that is needed: # checked by asking what the server would say
 ok    pushes       changes of sessions are pushed, and noticed at once
+ok    keys         poll:epoch, poll:drain and poll:history are of their types, or not there
 ok    fleet        nobody has run here yet: the first start waits # s before it polls, or not at all with --new-fleet
 ok    clock        its rate differs from ours by -# to +# % (# readings in # s); leases allow for # %
 ok    systemd      no systemd here
@@ -108,7 +109,7 @@ fn a_healthy_server_is_told_so_line_by_line() {
     assert_eq!(json["missingRights"], Value::Array(vec![]));
     assert!(json["aclRule"].as_str().unwrap().starts_with("redis-cli ACL SETUSER leasehold on"));
     let checks = json["checks"].as_array().unwrap();
-    assert_eq!(checks.len(), 14);
+    assert_eq!(checks.len(), 15);
     for (check, line) in checks.iter().zip(HEALTHY.lines()) {
         assert_eq!(check.as_object().unwrap().len(), 4, "{check}");
         assert_eq!(check["check"].as_str(), line.split_whitespace().nth(1));
@@ -306,6 +307,28 @@ fn another_timing_and_a_hold_off_are_told() {
     epoch(&now, "30000");
     let line = doctor.finds(&url, &[], "fleet", "warn");
     assert!(line.contains("hold-off: nothing is granted for another 3"), "{line}");
+}
+
+/// Deleting is all that helps, so what that means is said.
+#[test]
+fn keys_of_a_wrong_type_are_told_with_what_deleting_them_means() {
+    let doctor = Doctor::new();
+    let redis = RedisServer::start_with(&["--appendonly", "yes"]);
+    let url = redis.url();
+    for (key, grade, means) in [
+        ("poll:epoch", "fail", "redis-cli DEL poll:epoch; costs one hold-off"),
+        ("poll:drain", "warn", "redis-cli DEL poll:drain; nobody is drained then"),
+        ("poll:history", "warn", "redis-cli DEL poll:history; nothing else depends on it"),
+    ] {
+        redis.cli(&["SET", key, "no more"]);
+        let line = doctor.finds(&url, &[], "keys", grade);
+        assert!(line.contains(&format!("{key} is of the type string, not ")), "{line}");
+        assert!(line.contains(means), "{line}");
+        let (_, page) = doctor.page(&url, &[]);
+        assert_eq!(page.contains("nobody has run here yet"), key != "poll:epoch", "{page}");
+        redis.cli(&["DEL", key]);
+    }
+    doctor.finds(&url, &[], "keys", "ok");
 }
 
 #[test]

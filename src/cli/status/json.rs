@@ -34,6 +34,7 @@ pub(crate) fn document(status: &Status, led: &Leaders, left: Option<&[Left]>) ->
         "leaders": led.iter().map(leaders::as_json).collect::<Vec<_>>(),
         "endpoints": status.endpoints.iter().map(endpoint_document).collect::<Vec<_>>(),
         "unowned": unowned.map(|it| it.name.as_str()).collect::<Vec<_>>(),
+        "late": status.late().iter().map(|it| it.name.as_str()).collect::<Vec<_>>(),
         "oddKeys": odd.collect::<Vec<_>>(),
     });
     without_controls(&format!("{document:#}\n"))
@@ -65,6 +66,7 @@ fn endpoint_document(endpoint: &EndpointStatus) -> Value {
             "fence": it.fence.map(|it| it.0),
             "instance": it.instance.as_ref().map(id),
             "ageMs": endpoint.age.map(millis),
+            "intervalMs": it.interval_ms,
         })
     });
     json!({
@@ -76,6 +78,9 @@ fn endpoint_document(endpoint: &EndpointStatus) -> Value {
         "preferredOwner": endpoint.preferred.as_ref().map(id),
         "fence": endpoint.fence.map(|it| it.0),
         "leaseLeftMs": lease.map(|it| millis(it.left)),
+        "intervalMs": endpoint.interval.map(millis),
+        "late": endpoint.overdue.is_some(),
+        "overdueMs": endpoint.overdue.map(millis),
         "lastResult": result,
     })
 }
