@@ -267,7 +267,7 @@ fn recent(view: &View, names: &BTreeMap<&InstanceId, String>) -> Vec<Line> {
     let row = |it: &leasehold::store::history::Entry| {
         vec![
             (Paint::Plain, utc::time(it.at_ms)),
-            (Paint::Plain, it.endpoint.clone()),
+            (Paint::Plain, history::endpoint(it).into()),
             (history::paint(it), it.event.clone()),
             (Paint::Plain, history::name(&it.instance, names)),
             (Paint::Plain, history::why(it, names)),
