@@ -5,6 +5,7 @@
 //! own that expires.
 
 pub mod clock;
+pub mod fleet;
 pub mod server;
 pub mod unit;
 
@@ -14,8 +15,7 @@ use crate::config::Config;
 use crate::doctor::clock::Drift;
 use crate::model::Term;
 use crate::store::acl::{Missing, Need, Rights, Rule};
-use crate::store::kinds::{Single, Spoilt};
-use crate::store::overview::EpochRecord;
+use crate::store::kinds::Single;
 use crate::store::probe::{Info, Reading};
 use crate::store::redis::RedisStore;
 use crate::store::{Asked, Fault, StoreError};
@@ -79,8 +79,12 @@ pub struct Report {
     pub findings: Vec<Finding>,
     /// The rights that the user lacks.
     pub missing: Vec<Missing>,
-    /// The rule to paste.
+    /// The rule to paste, for the daemon's user.
     pub rule: String,
+    /// Whom it is for, and what becomes of that user; without a full stop.
+    pub rule_is_for: String,
+    /// Another one, where the user was meant to look only.
+    pub looking: Option<String>,
 }
 
 /// So many pings tell how fast it is.
@@ -159,7 +163,7 @@ impl Examination<'_> {
         }
         let spoilt = self.store.spoilt(self.patience());
         let spoilt = self.put_or(spoilt, "keys")?.unwrap_or_default();
-        self.report.findings.extend(of_the_right_type(self.config, &spoilt));
+        self.report.findings.extend(fleet::of_the_right_type(self.config, &spoilt));
         // What cannot be read is no sign that nobody has run here.
         if !spoilt.iter().any(|it| it.which == Single::Epoch) {
             let fleet = self.fleet();
@@ -252,19 +256,41 @@ impl Examination<'_> {
     fn rights(&mut self, user: Option<&str>, info: Option<&Info>) -> Asked<()> {
         let tells_reading = info.is_none_or(|it| server::major(it) >= 7);
         let rule = rule(self.config, tells_reading);
-        self.report.rule = rule.to_paste(user);
+        self.propose(&rule, user);
         let rights = self.store.rights(&rule, user, self.patience());
         if let Some(rights) = self.put_or(rights, "rights")? {
             self.report.findings.push(judged(&rights));
+            if rights.only_looks() {
+                // It must not become one that may write, only because it was pasted without reading.
+                self.propose(&rule, None);
+                self.report.looking =
+                    Some(rule.to_paste_for_looking(user.filter(|it| *it != "default")));
+            }
             self.report.missing = rights.missing;
         }
         Ok(())
     }
 
+    /// The rule of the daemon's user, for a user that is there unless that is everybody's.
+    fn propose(&mut self, rule: &Rule, user: Option<&str>) {
+        self.report.rule = rule.to_paste(user);
+        self.report.rule_is_for = match user.filter(|it| *it != "default") {
+            Some(name) => format!(
+                "For the daemon: the user {name} may do this and nothing else from then on, and keeps its \
+                 password"
+            ),
+            None => {
+                "For the daemon: a user leasehold of its own, to be named in its --redis; no other \
+                     user is changed"
+                    .into()
+            }
+        };
+    }
+
     fn fleet(&self) -> Result<Finding, (&'static str, StoreError)> {
         let epoch = self.store.epoch(self.patience()).map_err(|error| ("fleet", error))?;
         let clock = self.store.clock(self.patience()).map_err(|error| ("fleet", error))?;
-        Ok(agreement(self.config, epoch, clock.server_us / 1_000))
+        Ok(fleet::agreement(self.config, epoch, clock.server_us / 1_000))
     }
 
     fn drift(&self, watch: Duration) -> Asked<Vec<Reading>> {
@@ -278,64 +304,6 @@ impl Examination<'_> {
             }
             let _ = crossbeam_channel::after(CLOCK_INTERVAL.min(watch / 4)).recv();
         }
-    }
-}
-
-/// Whether anything can be done with the keys of which there is one.
-fn of_the_right_type(config: &Config, spoilt: &[Spoilt]) -> Vec<Finding> {
-    let check = "keys";
-    if spoilt.is_empty() {
-        let p = &config.prefix;
-        let found =
-            format!("{p}:epoch, {p}:drain and {p}:history are of their types, or not there");
-        return vec![Finding::ok(check, found)];
-    }
-    let judged = |it: &Spoilt| match it.which {
-        Single::Epoch => Finding::fail(check, it.sentence(), it.way_out()),
-        Single::Drain | Single::History => Finding::warn(check, it.sentence(), it.way_out()),
-    };
-    spoilt.iter().map(judged).collect()
-}
-
-/// R14: whoever has other times than the fleet is refused.
-fn agreement(config: &Config, epoch: Option<EpochRecord>, server_ms: u64) -> Finding {
-    let check = "fleet";
-    let ours = config.lease_ttl;
-    let Some(epoch) = epoch else {
-        let wait = whole_seconds(Term::new(ours).hold_off());
-        return Finding::ok(
-            check,
-            format!(
-                "nobody has run here yet: the first start waits {wait} before it polls, or not at all \
-                 with --new-fleet"
-            ),
-        );
-    };
-    let theirs = Duration::from_millis(epoch.lease_ttl_ms);
-    if theirs != ours {
-        return Finding::fail(
-            check,
-            format!(
-                "it runs with --lease-ttl {theirs:?}, and we have {ours:?}: run will be refused"
-            ),
-            format!(
-                "use {theirs:?}; or stop every instance, delete the key {}:epoch, and start all with \
-                 the new value",
-                config.prefix
-            ),
-        );
-    }
-    match epoch.hold_off_left(server_ms) {
-        Some(left) => Finding::warn(
-            check,
-            format!(
-                "the same --lease-ttl as ours, {ours:?}; a hold-off: nothing is granted for another {}, \
-                 because the server is new or has forgotten something. Owners from before go on",
-                whole_seconds(left)
-            ),
-            "wait",
-        ),
-        None => Finding::ok(check, format!("the same --lease-ttl as ours, {ours:?}; no hold-off")),
     }
 }
 
@@ -370,6 +338,13 @@ fn judged(rights: &Rights) -> Finding {
             found.push(format!("{what} {names}"));
         }
     }
+    if rights.only_looks() {
+        return Finding::fail(
+            check,
+            "this user may only look (status, top, explain, plan, watch, history): run does not work",
+            "nothing, if it is meant for people who look; the daemon needs a user of its own, see below",
+        );
+    }
     let found = found.join("; ");
     let needed = rights.missing.iter().any(|it| it.need == Need::Run);
     let way_out = "paste the rule below";
@@ -379,9 +354,4 @@ fn judged(rights: &Rights) -> Finding {
 /// For people, fine enough for a network.
 pub fn ms(time: Duration) -> String {
     format!("{:.1} ms", time.as_secs_f64() * 1_000.0)
-}
-
-/// For people, coarse.
-fn whole_seconds(time: Duration) -> String {
-    format!("{} s", time.as_millis().div_ceil(1_000))
 }

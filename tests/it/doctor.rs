@@ -209,6 +209,32 @@ fn a_missing_right_is_named_and_the_rule_that_is_shown_gives_it() {
     assert!(daemon.term().success());
 }
 
+/// Whoever pastes without reading must not make more of a user than it was, nor lock others out.
+#[test]
+fn no_rule_that_is_shown_changes_a_user_unsaid() {
+    let doctor = Doctor::new();
+    let redis = RedisServer::start_with(&["--appendonly", "yes"]);
+    let url = crate::history::give_rule(&redis, "onlooker");
+    for way in ["+acl", "-acl"] {
+        redis.cli(&["ACL", "SETUSER", "onlooker", way]);
+        let line = doctor.finds(&url, &[], "rights", "fail");
+        assert!(line.contains("may only look") && line.contains("a user of its own"), "{line}");
+        let (_, page) = doctor.page(&url, &[]);
+        let rules: Vec<&str> = page.lines().filter(|it| it.contains("ACL SETUSER")).collect();
+        assert_eq!(rules.len(), 2, "{page}");
+        assert!(rules[0].starts_with("redis-cli ACL SETUSER leasehold on '>PASSWORD'"), "{page}");
+        assert!(rules[1].starts_with("redis-cli ACL SETUSER onlooker on resetkeys"), "{page}");
+        assert!(page.contains("no other user is changed:\nredis-cli"), "{page}");
+        assert!(page.contains("For people who only look:\nredis-cli"), "{page}");
+    }
+    redis.cli(&["ACL", "SETUSER", "joe", "on", ">pw", "~*", "&*", "+@all", "-hset"]);
+    let (_, page) = doctor.page(&redis.url().replace("redis://", "redis://joe:pw@"), &[]);
+    assert!(page.contains("For the daemon: the user joe may do this and nothing else"), "{page}");
+    redis.cli(&["ACL", "SETUSER", "default", "-hset"]);
+    let (_, page) = doctor.page(&redis.url(), &[]);
+    assert!(page.contains("SETUSER leasehold on") && !page.contains("SETUSER default"), "{page}");
+}
+
 #[test]
 fn a_wrong_password_is_told_without_it() {
     let doctor = Doctor::new();
