@@ -162,10 +162,11 @@ impl Examination<'_> {
             self.report.findings.push(server::pushes(pushes));
         }
         let spoilt = self.store.spoilt(self.patience());
-        let spoilt = self.put_or(spoilt, "keys")?.unwrap_or_default();
-        self.report.findings.extend(fleet::of_the_right_type(self.config, &spoilt));
+        let spoilt = self.put_or(spoilt, "keys")?;
+        let judged = spoilt.as_ref().map(|it| fleet::of_the_right_type(self.config, it));
+        self.report.findings.extend(judged.into_iter().flatten());
         // What cannot be read is no sign that nobody has run here.
-        if !spoilt.iter().any(|it| it.which == Single::Epoch) {
+        if !spoilt.iter().flatten().any(|it| it.which == Single::Epoch) {
             let fleet = self.fleet();
             self.put(fleet)?;
         }
@@ -280,8 +281,8 @@ impl Examination<'_> {
                  password"
             ),
             None => {
-                "For the daemon: a user leasehold of its own, to be named in its --redis; no other \
-                     user is changed"
+                "For the daemon: a user leasehold of its own, made or changed, to be named in its \
+                     --redis; no other user is changed"
                     .into()
             }
         };

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use crate::store::Asked;
 use crate::store::redis::RedisStore;
-use crate::store::{Asked, Fault};
 
 /// A key of which there is one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,7 +67,7 @@ impl Spoilt {
 }
 
 impl RedisStore {
-    /// Those that are of another type. Who may not ask for types is told of none.
+    /// Those that are of another type.
     pub fn spoilt(&self, timeout: Duration) -> Asked<Vec<Spoilt>> {
         let keys = &self.server.keys;
         let key = |it| match it {
@@ -75,17 +75,13 @@ impl RedisStore {
             Single::Drain => keys.drain(),
             Single::History => keys.history(),
         };
-        let kinds: Asked<Vec<String>> = self.call("ask for types on", timeout, |wire| {
+        let kinds: Vec<String> = self.call("ask for types on", timeout, |wire| {
             let mut pipe = redis::pipe();
             Single::ALL.iter().for_each(|it| {
                 pipe.cmd("TYPE").arg(key(*it));
             });
             pipe.query(wire)
-        });
-        let kinds = match kinds {
-            Err(error) if error.fault == Fault::Misconfigured => return Ok(vec![]),
-            kinds => kinds?,
-        };
+        })?;
         let found = Single::ALL.into_iter().zip(kinds);
         let found = found.filter(|(it, found)| found != "none" && found != it.kind());
         Ok(found.map(|(which, found)| Spoilt { key: key(which), which, found }).collect())

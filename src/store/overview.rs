@@ -12,7 +12,7 @@ use redis::{ConnectionLike, Pipeline, Value};
 use crate::model::{EndpointId, FenceToken, InstanceId, Weight};
 use crate::store::kinds::{Single, Spoilt};
 use crate::store::redis::{RedisStore, named_in};
-use crate::store::{Asked, BATCH_MAX, Lasting, RawSession};
+use crate::store::{Asked, BATCH_MAX, Fault, Lasting, RawSession};
 
 /// The longest owner's id or weight that is read. Nothing of ours is half as long.
 const NAME_MAX: usize = 255;
@@ -111,7 +111,11 @@ impl RedisStore {
         for batch in listed(names.nodes).chunks(BATCH_MAX) {
             self.read_nodes(&mut found, batch, timeout)?;
         }
-        found.spoilt = self.spoilt(timeout)?;
+        found.spoilt = match self.spoilt(timeout) {
+            // Who may not ask for types is told of none.
+            Err(error) if error.fault == Fault::Misconfigured => vec![],
+            spoilt => spoilt?,
+        };
         let history = found.spoilt.iter().find(|it| it.which == Single::History);
         found.odd_keys.extend(history.map(|it| (it.key.clone(), "is not a stream")));
         // Last: an age must not come out too small.

@@ -61,6 +61,16 @@ impl Doctor {
     }
 }
 
+impl Doctor {
+    /// What could not be looked at is not called ok.
+    #[track_caller]
+    fn finds_refusal(&self, url: &str, check: &str) {
+        let (_, page) = self.page(url, &[]);
+        let line = page.lines().find(|it| it.split_whitespace().nth(1) == Some(check));
+        assert!(line.is_some_and(|it| it.starts_with("fail") && it.contains("NOPERM")), "{page}");
+    }
+}
+
 /// Digits that differ from run to run become one `#`.
 fn without_numbers(text: &str) -> String {
     let mut out = String::new();
@@ -227,6 +237,8 @@ fn no_rule_that_is_shown_changes_a_user_unsaid() {
         assert!(page.contains("no other user is changed:\nredis-cli"), "{page}");
         assert!(page.contains("For people who only look:\nredis-cli"), "{page}");
     }
+    redis.cli(&["ACL", "SETUSER", "onlooker", "-type"]);
+    doctor.finds_refusal(&url, "keys");
     redis.cli(&["ACL", "SETUSER", "joe", "on", ">pw", "~*", "&*", "+@all", "-hset"]);
     let (_, page) = doctor.page(&redis.url().replace("redis://", "redis://joe:pw@"), &[]);
     assert!(page.contains("For the daemon: the user joe may do this and nothing else"), "{page}");
