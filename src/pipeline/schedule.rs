@@ -436,4 +436,26 @@ mod tests {
         schedule.set_pace(Pace { interval: Duration::from_secs(3_600), ..PACE }, now);
         assert_eq!(schedule.take_due(now + short, 100).len(), 50 - first_half);
     }
+
+    /// What is told with a result (`interval_ms`) is when the next poll is due, also when it becomes light.
+    #[test]
+    fn the_next_poll_is_due_when_it_was_told() {
+        let mut schedule = with_one(0);
+        let mut now = at(0);
+        for (ok, interval) in [
+            (true, 1_000),
+            (false, 1_000),
+            (false, 1_000),
+            (false, 5_000),
+            (false, 5_000),
+            (true, 1_000),
+        ] {
+            let due = schedule.take_due(now, 1).remove(0);
+            let told = if ok { due.next_after_ok } else { due.next_after_failure };
+            assert_eq!(told, Duration::from_millis(interval));
+            schedule.done(&due, ok, now);
+            assert_eq!(schedule.next_due(), Some(now + told));
+            now = now + told;
+        }
+    }
 }
