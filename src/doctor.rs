@@ -5,6 +5,7 @@
 //! own that expires.
 
 pub mod clock;
+pub mod fleet;
 pub mod server;
 pub mod unit;
 
@@ -14,7 +15,7 @@ use crate::config::Config;
 use crate::doctor::clock::Drift;
 use crate::model::Term;
 use crate::store::acl::{Missing, Need, Rights, Rule};
-use crate::store::overview::EpochRecord;
+use crate::store::kinds::Single;
 use crate::store::probe::{Info, Reading};
 use crate::store::redis::RedisStore;
 use crate::store::{Asked, Fault, StoreError};
@@ -78,8 +79,12 @@ pub struct Report {
     pub findings: Vec<Finding>,
     /// The rights that the user lacks.
     pub missing: Vec<Missing>,
-    /// The rule to paste.
+    /// The rule to paste, for the daemon's user.
     pub rule: String,
+    /// Whom it is for, and what becomes of that user; without a full stop.
+    pub rule_is_for: String,
+    /// Another one, where the user was meant to look only.
+    pub looking: Option<String>,
 }
 
 /// So many pings tell how fast it is.
@@ -156,8 +161,15 @@ impl Examination<'_> {
         if let Some(pushes) = self.put_or(pushes, "pushes")? {
             self.report.findings.push(server::pushes(pushes));
         }
-        let fleet = self.fleet();
-        self.put(fleet)?;
+        let spoilt = self.store.spoilt(self.patience());
+        let spoilt = self.put_or(spoilt, "keys")?;
+        let judged = spoilt.as_ref().map(|it| fleet::of_the_right_type(self.config, it));
+        self.report.findings.extend(judged.into_iter().flatten());
+        // What cannot be read is no sign that nobody has run here.
+        if !spoilt.iter().flatten().any(|it| it.which == Single::Epoch) {
+            let fleet = self.fleet();
+            self.put(fleet)?;
+        }
         let drift = self.drift(watch);
         if let Some(readings) = self.put_or(drift, "clock")? {
             let margin = Term::new(self.config.lease_ttl).margin();
@@ -245,19 +257,41 @@ impl Examination<'_> {
     fn rights(&mut self, user: Option<&str>, info: Option<&Info>) -> Asked<()> {
         let tells_reading = info.is_none_or(|it| server::major(it) >= 7);
         let rule = rule(self.config, tells_reading);
-        self.report.rule = rule.to_paste(user);
+        self.propose(&rule, user);
         let rights = self.store.rights(&rule, user, self.patience());
         if let Some(rights) = self.put_or(rights, "rights")? {
             self.report.findings.push(judged(&rights));
+            if rights.only_looks() {
+                // It must not become one that may write, only because it was pasted without reading.
+                self.propose(&rule, None);
+                self.report.looking =
+                    Some(rule.to_paste_for_looking(user.filter(|it| *it != "default")));
+            }
             self.report.missing = rights.missing;
         }
         Ok(())
     }
 
+    /// The rule of the daemon's user, for a user that is there unless that is everybody's.
+    fn propose(&mut self, rule: &Rule, user: Option<&str>) {
+        self.report.rule = rule.to_paste(user);
+        self.report.rule_is_for = match user.filter(|it| *it != "default") {
+            Some(name) => format!(
+                "For the daemon: the user {name} may do this and nothing else from then on, and keeps its \
+                 password"
+            ),
+            None => {
+                "For the daemon: a user leasehold of its own, made or changed, to be named in its \
+                     --redis; no other user is changed"
+                    .into()
+            }
+        };
+    }
+
     fn fleet(&self) -> Result<Finding, (&'static str, StoreError)> {
         let epoch = self.store.epoch(self.patience()).map_err(|error| ("fleet", error))?;
         let clock = self.store.clock(self.patience()).map_err(|error| ("fleet", error))?;
-        Ok(agreement(self.config, epoch, clock.server_us / 1_000))
+        Ok(fleet::agreement(self.config, epoch, clock.server_us / 1_000))
     }
 
     fn drift(&self, watch: Duration) -> Asked<Vec<Reading>> {
@@ -271,48 +305,6 @@ impl Examination<'_> {
             }
             let _ = crossbeam_channel::after(CLOCK_INTERVAL.min(watch / 4)).recv();
         }
-    }
-}
-
-/// R14: whoever has other times than the fleet is refused.
-fn agreement(config: &Config, epoch: Option<EpochRecord>, server_ms: u64) -> Finding {
-    let check = "fleet";
-    let ours = config.lease_ttl;
-    let Some(epoch) = epoch else {
-        let wait = whole_seconds(Term::new(ours).hold_off());
-        return Finding::ok(
-            check,
-            format!(
-                "nobody has run here yet: the first start waits {wait} before it polls, or not at all \
-                 with --new-fleet"
-            ),
-        );
-    };
-    let theirs = Duration::from_millis(epoch.lease_ttl_ms);
-    if theirs != ours {
-        return Finding::fail(
-            check,
-            format!(
-                "it runs with --lease-ttl {theirs:?}, and we have {ours:?}: run will be refused"
-            ),
-            format!(
-                "use {theirs:?}; or stop every instance, delete the key {}:epoch, and start all with \
-                 the new value",
-                config.prefix
-            ),
-        );
-    }
-    match epoch.hold_off_left(server_ms) {
-        Some(left) => Finding::warn(
-            check,
-            format!(
-                "the same --lease-ttl as ours, {ours:?}; a hold-off: nothing is granted for another {}, \
-                 because the server is new or has forgotten something. Owners from before go on",
-                whole_seconds(left)
-            ),
-            "wait",
-        ),
-        None => Finding::ok(check, format!("the same --lease-ttl as ours, {ours:?}; no hold-off")),
     }
 }
 
@@ -347,6 +339,13 @@ fn judged(rights: &Rights) -> Finding {
             found.push(format!("{what} {names}"));
         }
     }
+    if rights.only_looks() {
+        return Finding::fail(
+            check,
+            "this user may only look (status, top, explain, plan, watch, history): run does not work",
+            "nothing, if it is meant for people who look; the daemon needs a user of its own, see below",
+        );
+    }
     let found = found.join("; ");
     let needed = rights.missing.iter().any(|it| it.need == Need::Run);
     let way_out = "paste the rule below";
@@ -356,9 +355,4 @@ fn judged(rights: &Rights) -> Finding {
 /// For people, fine enough for a network.
 pub fn ms(time: Duration) -> String {
     format!("{:.1} ms", time.as_secs_f64() * 1_000.0)
-}
-
-/// For people, coarse.
-fn whole_seconds(time: Duration) -> String {
-    format!("{} s", time.as_millis().div_ceil(1_000))
 }

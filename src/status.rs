@@ -4,6 +4,7 @@
 //! word, the very one the instances act on. What was read is no snapshot, so an endpoint that is just
 //! changing hands may look unowned: ask twice.
 
+pub mod late;
 pub mod left;
 pub mod plan;
 mod verdict;
@@ -17,10 +18,12 @@ use crate::model::{EndpointId, FenceToken, InstanceId, SessionError, Weight};
 use crate::pipeline::discovery::understood;
 use crate::pipeline::placement::{assign, fair_shares};
 use crate::pipeline::view::View;
+use crate::status::late::Asked;
 use crate::store::Lasting;
+use crate::store::kinds::Spoilt;
 use crate::store::overview::{EpochRecord, LastResult, Overview, Stored};
 
-pub use crate::status::verdict::{Alarm, counted};
+pub use crate::status::verdict::{Alarm, brief, counted};
 
 /// A fleet, judged.
 #[derive(Clone, Debug)]
@@ -37,6 +40,8 @@ pub struct Status {
     pub drained: Vec<String>,
     /// Keys that are not what they should be, and why.
     pub odd_keys: Vec<(String, &'static str)>,
+    /// Of the keys of which there is one, those of a wrong type.
+    pub spoilt: Vec<Spoilt>,
 }
 
 /// An instance that is alive, or owns something.
@@ -75,6 +80,14 @@ pub struct EndpointStatus {
     pub result: Option<LastResult>,
     /// How long ago that poll began.
     pub age: Option<Duration>,
+    /// How long ago it was granted to who has it, as far as the fence tells.
+    pub granted_ago: Option<Duration>,
+    /// How often it should be polled, where that is known.
+    pub interval: Option<Duration>,
+    /// By how much it is late, beyond all patience; `None` when it is not, or has no owner that lives.
+    pub overdue: Option<Duration>,
+    /// Its owner should have renewed it long ago.
+    pub renewal_overdue: bool,
 }
 
 /// How an endpoint stands, the worst first. One that is in two of these is in the first of them.
@@ -86,6 +99,8 @@ pub enum State {
     Abandoned,
     /// Not polled for long, though it is owned.
     Stale,
+    /// Owned, and polled less often than it should be.
+    Late,
     /// Its last poll failed.
     Failing,
     /// Its session cannot be understood, so nobody polls it.
@@ -105,9 +120,8 @@ pub enum State {
 }
 
 /// What a session asks for.
-enum Wanted {
-    /// Polls, at an interval of its own if it has one.
-    Polls(Option<Duration>),
+pub(crate) enum Wanted {
+    Polls(Asked),
     Pause,
     Nonsense(SessionError),
     Nothing,
@@ -115,10 +129,11 @@ enum Wanted {
 
 impl State {
     /// Every one, the worst first.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Unowned,
         Self::Abandoned,
         Self::Stale,
+        Self::Late,
         Self::Failing,
         Self::Invalid,
         Self::Uncertain,
@@ -135,6 +150,7 @@ impl State {
             Self::Unowned => "unowned",
             Self::Abandoned => "abandoned",
             Self::Stale => "stale",
+            Self::Late => "late",
             Self::Failing => "failing",
             Self::Invalid => "invalid",
             Self::Uncertain => "uncertain",
@@ -157,21 +173,23 @@ impl EpochRecord {
 }
 
 impl Status {
-    /// Judges what was found. An endpoint without a result for `stale_after` and for three of its own
-    /// intervals is stale: its owner renews the lease and does not poll.
+    /// Judges what was found. An endpoint without a result for three intervals and a little is late; for
+    /// `stale_after`, too, it is stale: its owner renews the lease and does not poll.
     pub fn of(overview: Overview, stale_after: Duration) -> Self {
-        let Overview { server_ms, epoch, drained, instances, endpoints, misnamed, odd_keys } =
-            overview;
+        let Overview { server_ms, epoch, drained, instances, endpoints, .. } = overview;
+        let Overview { misnamed, odd_keys, spoilt, .. } = overview;
         let found: Vec<(Wanted, Stored)> =
             endpoints.into_iter().map(|it| (wanted(&it), it)).collect();
         let view = view(&instances, &found);
         let ttl = epoch.map(|it| Duration::from_millis(it.lease_ttl_ms));
+        let usual = late::usual_interval(&found);
         let mut preferred: FnvHashMap<EndpointId, Option<InstanceId>> =
             assign(&view).into_iter().collect();
         let judged = found.into_iter().map(|(wanted, stored)| {
             let preferred = preferred.remove(&stored.id).flatten();
             let mut it = EndpointStatus::of(stored, preferred, &view, server_ms);
-            it.judge(wanted, stale_after, ttl);
+            it.renewal_overdue = it.is_overdue(ttl);
+            it.judge(wanted, stale_after, usual);
             it
         });
         let misnamed = misnamed.into_iter().map(EndpointStatus::misnamed);
@@ -184,6 +202,7 @@ impl Status {
             endpoints,
             drained,
             odd_keys,
+            spoilt,
         }
     }
 
@@ -219,11 +238,12 @@ impl EndpointStatus {
         let polled_at_ms = result.as_ref().and_then(|it| it.started_at_ms);
         let age = polled_at_ms.map(|it| Duration::from_millis(server_ms.saturating_sub(it)));
         let owner_lives = lease.as_ref().is_some_and(|it| view.is_live(&it.it));
+        let granted_ago = late::granted_ago(granted, server_ms).filter(|_| lease.is_some());
         let it = Self::named(id.to_string());
-        Self { lease, owner_lives, preferred, fence: granted, result, age, ..it }
+        Self { lease, owner_lives, preferred, fence: granted, granted_ago, result, age, ..it }
     }
 
-    fn judge(&mut self, wanted: Wanted, stale_after: Duration, ttl: Option<Duration>) {
+    fn judge(&mut self, wanted: Wanted, stale_after: Duration, usual: Option<Duration>) {
         self.state = match wanted {
             Wanted::Nothing => State::NoSession,
             Wanted::Pause => State::Paused,
@@ -231,23 +251,29 @@ impl EndpointStatus {
                 self.invalid = Some(error);
                 State::Invalid
             }
-            Wanted::Polls(interval) => {
-                let patience = interval.map_or(stale_after, |it| stale_after.max(3 * it));
-                self.state_of_polling(patience, ttl)
+            Wanted::Polls(asked) => {
+                self.expect(asked, usual);
+                self.state_of_polling(asked, stale_after)
             }
         };
     }
 
-    fn state_of_polling(&self, patience: Duration, ttl: Option<Duration>) -> State {
-        match (&self.lease, &self.result) {
-            (None, _) => State::Unowned,
-            _ if !self.owner_lives => State::Abandoned,
-            _ if self.age.is_some_and(|it| it > patience) => State::Stale,
-            (_, Some(result)) if !result.ok => State::Failing,
-            _ if self.is_overdue(ttl) => State::Uncertain,
+    fn state_of_polling(&mut self, asked: Asked, stale_after: Duration) -> State {
+        if self.lease.is_none() {
+            return State::Unowned;
+        }
+        if !self.owner_lives {
+            return State::Abandoned;
+        }
+        if let Some(late) = self.lateness(asked, stale_after) {
+            return late;
+        }
+        match &self.result {
+            Some(result) if !result.ok => State::Failing,
+            _ if self.renewal_overdue => State::Uncertain,
             _ if self.is_misplaced() => State::Moving,
-            (_, None) => State::New,
-            _ => State::Ok,
+            None => State::New,
+            Some(_) => State::Ok,
         }
     }
 
@@ -259,7 +285,22 @@ impl EndpointStatus {
     fn named(name: String) -> Self {
         let (state, owner_lives) = (State::Ok, false);
         let (invalid, lease, preferred, fence, result) = (None, None, None, None, None);
-        Self { name, state, invalid, lease, owner_lives, preferred, fence, result, age: None }
+        let (age, granted_ago, interval, overdue) = (None, None, None, None);
+        Self {
+            name,
+            state,
+            invalid,
+            lease,
+            owner_lives,
+            preferred,
+            fence,
+            result,
+            age,
+            granted_ago,
+            interval,
+            overdue,
+            renewal_overdue: false,
+        }
     }
 
     /// It has not been renewed for three quarters of its life, and no settings let an owner wait that long.
@@ -278,7 +319,9 @@ fn wanted(stored: &Stored) -> Wanted {
     let Some(raw) = &stored.session else { return Wanted::Nothing };
     match understood(&stored.id, raw) {
         Ok(session) if session.paused => Wanted::Pause,
-        Ok(session) => Wanted::Polls(session.interval),
+        Ok(session) => {
+            Wanted::Polls(Asked { interval: session.interval, timeout: session.timeout })
+        }
         Err(error) => Wanted::Nonsense(error),
     }
 }

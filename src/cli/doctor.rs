@@ -43,7 +43,10 @@ fn page(config: &Config, report: &Report, painter: Painter) -> String {
         out += &format!("{word}  {check:width$}  {found}{arrow}{way_out}\n");
     }
     if !report.missing.is_empty() {
-        out += &format!("\n{}\n", report.rule);
+        out += &format!("\n{}:\n{}\n", printable(&report.rule_is_for), report.rule);
+    }
+    if let Some(looking) = &report.looking {
+        out += &format!("\nFor people who only look:\n{looking}\n");
     }
     let count = |grade: Grade| report.findings.iter().filter(|it| it.grade == grade).count();
     out + &format!(
@@ -75,6 +78,8 @@ fn document(report: &Report) -> String {
         "checks": checks.collect::<Vec<_>>(),
         "missingRights": missing.collect::<Vec<_>>(),
         "aclRule": report.rule,
+        "aclRuleIsFor": report.rule_is_for,
+        "aclRuleForLooking": report.looking,
     });
     format!("{document:#}\n")
 }

@@ -80,7 +80,7 @@ fn table(entries: &[Entry]) -> Table {
     for it in entries {
         table.row(vec![
             Cell::new(&utc::date_and_time(it.at_ms)),
-            Cell::new(&it.endpoint),
+            Cell::new(endpoint(it)),
             Cell::painted(&it.event, paint(it)),
             Cell::new(&name(&it.instance, &names)),
             Cell::new(&it.fence.map_or("-".into(), |it| it.to_string())),
@@ -88,6 +88,11 @@ fn table(entries: &[Entry]) -> Table {
         ]);
     }
     table
+}
+
+/// What it is about: of an instance there is none.
+pub(crate) fn endpoint(entry: &Entry) -> &str {
+    if entry.endpoint.is_empty() { "-" } else { &entry.endpoint }
 }
 
 /// What is ours by plan is nothing to look at.

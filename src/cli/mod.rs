@@ -6,6 +6,7 @@ pub(crate) mod args;
 mod completions;
 mod doctor;
 mod drain;
+mod explain;
 mod help;
 mod history;
 mod lead;
@@ -48,7 +49,7 @@ pub(crate) fn perform(config: &Config, task: Task) -> ExitCode {
         Task::Sessions(verb) => sessions::sessions(config, verb),
         Task::Drain(drain) => drain::drain(config, &drain),
         Task::Plan { join, leave, json } => plan::plan(config, join, &leave, json),
-        Task::Explain { endpoint, json } => plan::explain(config, &endpoint, json),
+        Task::Explain { endpoint, json } => explain::explain(config, &endpoint, json),
         Task::Top { how, refresh } => top::top(config, how, refresh),
         Task::Watch { endpoint, json } => watch::watch(config, endpoint.as_ref(), json),
         Task::History { endpoint, limit, json } => {

@@ -384,8 +384,8 @@ pub(crate) static OPTIONS: &[Opt] = &[
         name: "stale-after",
         value: Some("DURATION"),
         default: "2m",
-        help: "An endpoint that has an owner, but no result for this long, is called stale. One with \
-               an intervalMs of its own has at least three intervals.",
+        help: "An endpoint that has an owner, but no result for this long, is called stale; late it is \
+               after three of its intervals, its timeout and 5 s, and stale never sooner.",
         commands: SHOWN,
         set: |draft, value| duration(value).map(|it| draft.stale_after = Some(it)),
     },
@@ -402,9 +402,9 @@ pub(crate) static OPTIONS: &[Opt] = &[
         name: "limit",
         value: Some("N"),
         default: "50",
-        help: "No more than the last N events.",
+        help: "No more than the last N events, at least 1.",
         commands: &["history"],
-        set: |draft, value| number(value).map(|it| draft.limit = Some(it)),
+        set: |draft, value| at_least_one(value).map(|it| draft.limit = Some(it)),
     },
     Opt {
         name: "for",
@@ -895,6 +895,7 @@ pub(crate) enum ValueError {
     Redis(RedisUrlError),
     Role(InvalidRole),
     Listen,
+    Zero,
 }
 
 impl fmt::Display for ValueError {
@@ -915,6 +916,7 @@ impl fmt::Display for ValueError {
             Self::Choice { choices, .. } => write!(f, "is none of {choices}"),
             Self::Redis(why) => write!(f, "{why}"),
             Self::Role(why) => write!(f, "{why}"),
+            Self::Zero => write!(f, "is 0, which would show nothing: write 1 or more"),
             Self::Listen => write!(f, "is no address with a port: write 127.0.0.1:9464"),
         }
     }
@@ -945,6 +947,10 @@ fn number<T: FromStr>(value: &OsStr) -> Result<T, ValueError> {
     let digits = value.bytes().all(|c| c.is_ascii_digit());
     let parsed = value.parse().ok().filter(|_| digits);
     parsed.ok_or_else(|| ValueError::Number { shown: showable(&value) })
+}
+
+fn at_least_one(value: &OsStr) -> Result<usize, ValueError> {
+    number(value).and_then(|it| if it > 0 { Ok(it) } else { Err(ValueError::Zero) })
 }
 
 fn switch(value: &OsStr) -> Result<bool, ValueError> {

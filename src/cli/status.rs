@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use leasehold::config::Config;
 use leasehold::model::InstanceId;
-use leasehold::status::left::{Left, left_lately};
+use leasehold::status::left::{Lately, Left, left_lately};
 use leasehold::status::{Alarm, EndpointStatus, InstanceStatus, State, Status, counted};
 use leasehold::store::redis::RedisStore;
 use leasehold::store::{Asked, Fault, StoreError};
@@ -44,8 +44,8 @@ pub(crate) fn status(config: &Config, how: StatusHow) -> ExitCode {
             let left = left(config, &status);
             let painter = Painter::for_stdout();
             say(&match how.json {
-                true => document(&status, &led, left.as_deref()),
-                false => page(&status, &led, left.as_deref(), how.all, painter),
+                true => document(&status, &led, left.as_ref()),
+                false => page(&status, &led, left.as_ref(), how.all, painter),
             })
         }
     }
@@ -69,7 +69,7 @@ fn led(config: &Config) -> Asked<Leaders> {
 }
 
 /// Who left lately; nothing is known where the history may not be read.
-fn left(config: &Config, status: &Status) -> Option<Vec<Left>> {
+fn left(config: &Config, status: &Status) -> Option<Lately> {
     let store = RedisStore::of_polls(config).ok()?;
     let entries = store.whole_history(config.store_timeout).ok()?;
     Some(left_lately(entries, status, LATELY))
@@ -78,7 +78,7 @@ fn left(config: &Config, status: &Status) -> Option<Vec<Left>> {
 fn page(
     status: &Status,
     led: &Leaders,
-    left: Option<&[Left]>,
+    left: Option<&Lately>,
     all: bool,
     painter: Painter,
 ) -> String {
@@ -97,7 +97,10 @@ fn page(
     if !status.instances.is_empty() {
         out += &format!("\n{}", instances(status).shown(painter));
     }
-    out += &who_left(left.unwrap_or_default(), painter);
+    if let Some(lately) = left {
+        out += &who_left(&lately.left, painter);
+        out += &how_far_back(lately.reach);
+    }
     if !led.is_empty() {
         out += &format!("\n{}", leaders::table(led).shown(painter));
     }
@@ -144,7 +147,11 @@ fn who_left(left: &[Left], painter: Painter) -> String {
         return String::new();
     }
     let gone = |it: &Left| {
-        let how = if it.stopped { "stopped" } else { "died or was cut off" };
+        let how = match (it.stopped, it.taken_over) {
+            (true, _) => "stopped",
+            (false, true) => "died or was cut off",
+            (false, false) => "died or was cut off, last heard of",
+        };
         format!("{} {how} {} ago", printable(it.id.as_str()), brief(it.ago))
     };
     let mut words: Vec<String> = left.iter().take(LEFT_MAX).map(gone).collect();
@@ -155,7 +162,13 @@ fn who_left(left: &[Left], painter: Painter) -> String {
     painter.paint(paint, &format!("Left in the last hour: {}.", words.join(", "))) + "\n"
 }
 
-fn heartbeat(instance: &InstanceStatus) -> Cell {
+fn how_far_back(reach: Option<Duration>) -> String {
+    let words =
+        |it| format!("The history reaches back {}: who left before is not known.\n", brief(it));
+    reach.map(words).unwrap_or_default()
+}
+
+pub(crate) fn heartbeat(instance: &InstanceStatus) -> Cell {
     let Some(heartbeat) = &instance.heartbeat else { return Cell::painted("gone", Paint::Bad) };
     let left = match heartbeat.left {
         Duration::MAX => "never ends".into(),

@@ -4,7 +4,8 @@
 
 use std::env;
 use std::io::{self, IsTerminal};
-use std::time::Duration;
+
+pub(crate) use leasehold::status::brief;
 
 /// A colour with a meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,22 +127,10 @@ pub(crate) fn printable(text: &str) -> String {
     out
 }
 
-/// Two digits say enough.
-pub(crate) fn brief(time: Duration) -> String {
-    let ms = time.as_millis();
-    match ms {
-        _ if time == Duration::MAX => "no end".into(),
-        0..10_000 => format!("{}.{}s", ms / 1_000, ms % 1_000 / 100),
-        10_000..120_000 => format!("{}s", ms / 1_000),
-        120_000..7_200_000 => format!("{}m", ms / 60_000),
-        7_200_000..172_800_000 => format!("{}h", ms / 3_600_000),
-        _ => format!("{}d", ms / 86_400_000),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     #[test]
     fn nothing_that_a_stranger_wrote_reaches_the_terminal_as_a_control() {

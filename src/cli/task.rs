@@ -83,7 +83,7 @@ pub(crate) struct Drain {
 }
 
 /// Several times the light interval, at which endpoints that fail are polled.
-const STALE_AFTER: Duration = Duration::from_secs(120);
+pub(crate) const STALE_AFTER: Duration = Duration::from_secs(120);
 
 /// How often `top` looks.
 const REFRESH: Duration = Duration::from_secs(1);

@@ -9,6 +9,7 @@ mod picture;
 mod terminal;
 mod view;
 
+use std::collections::VecDeque;
 use std::io;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -51,7 +52,9 @@ pub(crate) fn top(config: &Config, how: StatusHow, refresh: Duration) -> ExitCod
         let why = "top needs a terminal: use leasehold status, or top --json for programs";
         return fail(USAGE, &why);
     }
-    let Ok(signals) = Signals::catch() else { return fail(FAILED, &"cannot handle signals") };
+    let Ok(signals) = Signals::catch_on_terminal() else {
+        return fail(FAILED, &"cannot handle signals");
+    };
     // Before anything is drawn: whoever cannot be asked at all is told so in the usual way.
     let store = match RedisStore::of_polls(config) {
         Ok(store) => store,
@@ -87,6 +90,18 @@ fn is_hang_up(error: &io::Error) -> bool {
     gone.contains(&error.kind()) || error.raw_os_error() == Some(nix::errno::Errno::EIO as i32)
 }
 
+/// Leaves the terminal to the shell until it says to go on; what was typed since.
+fn suspend(terminal: &mut Terminal) -> io::Result<Vec<Input>> {
+    terminal::leave();
+    Signals::stop_here()?;
+    resume(terminal)
+}
+
+/// Whoever had the terminal meanwhile may have left it in any state, and of any size.
+fn resume(terminal: &mut Terminal) -> io::Result<Vec<Input>> {
+    if terminal.take()? { terminal.input(SIZE_WITHIN) } else { Ok(vec![]) }
+}
+
 struct Screen<'a> {
     asks: Sender<()>,
     pictures: Receiver<Asked<Picture>>,
@@ -100,19 +115,22 @@ impl Screen<'_> {
         let mut due = self.next_reading(&view, BootClock.now());
         let mut drawn_at = Moment::NEVER;
         let mut changed = true;
-        let mut inputs = terminal.input(SIZE_WITHIN)?;
+        let mut inputs = VecDeque::from(terminal.input(SIZE_WITHIN)?);
         loop {
             for signal in signals.caught().try_iter() {
                 match signal {
                     Signal::SIGWINCH => terminal.ask_size()?,
+                    Signal::SIGTSTP => inputs.extend(suspend(&mut terminal)?),
+                    Signal::SIGCONT => inputs.extend(resume(&mut terminal)?),
                     Signal::SIGUSR1 | Signal::SIGUSR2 => (),
                     _ => return Ok(()),
                 }
             }
-            for input in inputs {
+            while let Some(input) = inputs.pop_front() {
                 changed = true;
                 match input {
                     Input::Size(size) => terminal.resized(size),
+                    Input::Suspend => inputs.extend(suspend(&mut terminal)?),
                     key if view.press(key) == Next::Quit => return Ok(()),
                     _ => (),
                 }
@@ -131,7 +149,7 @@ impl Screen<'_> {
                 self.draw(&mut terminal, &mut view, now)?;
                 (drawn_at, changed) = (now, false);
             }
-            inputs = terminal.input(LOOK)?;
+            inputs.extend(terminal.input(LOOK)?);
         }
     }
 

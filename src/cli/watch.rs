@@ -325,7 +325,8 @@ fn result_document(it: &Announced) -> Value {
 /// In the manner of the log, so that the same `grep` finds it.
 fn lease_line(it: &Entry, painter: Painter) -> String {
     let event = painter.paint(history::paint(it), &printable(&it.event));
-    let mut line = format!("{} {} {event}", utc::date_and_time(it.at_ms), printable(&it.endpoint));
+    let mut line =
+        format!("{} {} {event}", utc::date_and_time(it.at_ms), printable(history::endpoint(it)));
     put(&mut line, "instance", Some(&it.instance));
     put(&mut line, "fence", it.fence.as_ref());
     put(&mut line, "reason", it.reason.as_ref());

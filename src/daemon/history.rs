@@ -1,4 +1,4 @@
-//! Remembers what becomes of leases in `poll:history`, for people, behind everything else.
+//! Remembers what becomes of leases, and of this instance, in `poll:history`, for people, behind everything else.
 //!
 //! No thread that keeps a lease ever waits for this one: what does not fit into the queue is dropped and
 //! counted, and a store that refuses costs a line in the log.
@@ -36,7 +36,17 @@ pub struct History {
 impl History {
     /// Remembers `event` if it is one of a lease that begins or ends.
     pub fn note(&self, event: &Event<'_>) {
-        let Some(note) = note_of(event, self.table.instance()) else { return };
+        if let Some(note) = note_of(event, self.table.instance()) {
+            self.put(note);
+        }
+    }
+
+    /// Remembers that this instance has `started` or `stopped`: one that held nothing leaves no other trace.
+    pub fn note_instance(&self, event: &'static str) {
+        self.put(Note::of_instance(event, self.table.instance()));
+    }
+
+    fn put(&self, note: Note) {
         // Nobody there: this is the end.
         if let Err(TrySendError::Full(_)) = self.notes.try_send((self.table.now(), note)) {
             self.dropped.fetch_add(1, Ordering::Relaxed);
@@ -52,14 +62,9 @@ impl fmt::Debug for History {
 
 fn note_of(event: &Event<'_>, me: &InstanceId) -> Option<Note> {
     let note = |event, endpoint: &EndpointId, fence: &FenceToken, reason: &'static str| Note {
-        event,
-        endpoint: endpoint.clone(),
-        instance: me.clone(),
-        fence: *fence,
+        tenure: Some(Tenure::new(endpoint.clone(), *fence)),
         reason,
-        owner: None,
-        heir: None,
-        age: Duration::ZERO,
+        ..Note::of_instance(event, me)
     };
     Some(match event {
         Event::LeaseAcquired { endpoint, fence, reason } => {

@@ -179,6 +179,7 @@ impl Keeper {
         let (source, until) = stop();
         let remember = Thread::spawn("history", move || historian.run(&until))?;
         keeper.remembering = Some((source, remember));
+        keeper.history.note_instance("started");
         keeper.beating = Some((beating, Thread::nudged_steps("heartbeat", when, nudges, beat)?));
         keeper.keeping = Some(keep(
             table,
@@ -236,7 +237,10 @@ impl Keeper {
         for batch in tenures.chunks(BATCH_MAX) {
             failure = self.release(batch, failure);
         }
-        drop(self.remembering.take()); // writes what is still queued
+        if let Some((writing, thread)) = self.remembering.take() {
+            self.history.note_instance("stopped");
+            drop((writing, thread)); // writes what is still queued
+        }
     }
 
     /// A store that did not answer is not waited for once more per batch.

@@ -12,6 +12,7 @@ use crate::model::Sample;
 use crate::pipeline::lease::PollPermit;
 use crate::pipeline::ownership::OwnershipTable;
 use crate::pipeline::poll::Poller;
+use crate::pipeline::schedule::Due;
 use crate::store::Publication;
 
 /// A result and the permit it was polled under.
@@ -63,7 +64,10 @@ impl PollerThread {
             Ok(sample) => {
                 self.say(job, &sample);
                 let ok = sample.ok;
-                let publication = Publication { tenure: tenure.clone(), started_at_ms, sample };
+                let Due { next_after_ok, next_after_failure, .. } = job.due;
+                let interval = if ok { next_after_ok } else { next_after_failure };
+                let tenure = tenure.clone();
+                let publication = Publication { tenure, started_at_ms, interval, sample };
                 let _ = self.samples.send((publication, permit));
                 PollEnd::Polled { ok }
             }

@@ -46,6 +46,10 @@ pub struct Due {
     pub timeout: Duration,
     /// When it should have begun.
     pub due_at: Moment,
+    /// From then to the next, if it does well.
+    pub next_after_ok: Duration,
+    /// And if it does not: it may become light.
+    pub next_after_failure: Duration,
     /// Whole rounds went by before there was a poller for it: they are skipped. Told once.
     pub skipped: bool,
 }
@@ -202,7 +206,16 @@ impl PollSchedule {
             let skipped = late && !std::mem::replace(&mut entry.told_late, late);
             let timeout = entry.session.timeout.unwrap_or(self.pace.timeout);
             let (tenure, session) = (entry.tenure.clone(), Arc::clone(&entry.session));
-            due.push(Due { tenure, session, timeout, due_at: entry.due_at, skipped });
+            due.push(Due {
+                next_after_ok: self.pace.interval_of(&session, 0),
+                next_after_failure: (self.pace)
+                    .interval_of(&session, entry.failures.saturating_add(1)),
+                tenure,
+                session,
+                timeout,
+                due_at: entry.due_at,
+                skipped,
+            });
             self.in_flight.insert(endpoint);
         }
         due
@@ -422,5 +435,27 @@ mod tests {
         assert!((10..=40).contains(&first_half), "{first_half} of 50 in the first half");
         schedule.set_pace(Pace { interval: Duration::from_secs(3_600), ..PACE }, now);
         assert_eq!(schedule.take_due(now + short, 100).len(), 50 - first_half);
+    }
+
+    /// What is told with a result (`interval_ms`) is when the next poll is due, also when it becomes light.
+    #[test]
+    fn the_next_poll_is_due_when_it_was_told() {
+        let mut schedule = with_one(0);
+        let mut now = at(0);
+        for (ok, interval) in [
+            (true, 1_000),
+            (false, 1_000),
+            (false, 1_000),
+            (false, 5_000),
+            (false, 5_000),
+            (true, 1_000),
+        ] {
+            let due = schedule.take_due(now, 1).remove(0);
+            let told = if ok { due.next_after_ok } else { due.next_after_failure };
+            assert_eq!(told, Duration::from_millis(interval));
+            schedule.done(&due, ok, now);
+            assert_eq!(schedule.next_due(), Some(now + told));
+            now = now + told;
+        }
     }
 }

@@ -1,7 +1,8 @@
 //! Who left lately, as far as the history tells? Whoever is in it and has no heartbeat any more.
 //!
-//! The history has no word of a death. But what the dead held is granted to others, and that is in it: so
-//! somebody who did not give back what it held was still there then, at the latest.
+//! Whoever stops says so there, and whoever starts, too. The history has no word of a death. But what the
+//! dead held is granted to others, and that is in it: so somebody who did not give back what it held was
+//! still there then, at the latest.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,17 +11,28 @@ use fnv::FnvHashMap;
 
 use crate::model::InstanceId;
 use crate::status::Status;
-use crate::store::history::{Entry, in_order};
+use crate::store::history::{Entry, in_order, reach};
 
 /// An instance that is gone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Left {
     /// Its id.
     pub id: InstanceId,
-    /// It gave back what it held because it was told to stop. Otherwise it died, or was cut off.
+    /// It said that it stops, or gave back what it held. Otherwise it died, or was cut off.
     pub stopped: bool,
+    /// Somebody else was granted what it held.
+    pub taken_over: bool,
     /// How long ago it was last heard of, or taken over from.
     pub ago: Duration,
+}
+
+/// What is known of those that are gone.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Lately {
+    /// The last first.
+    pub left: Vec<Left>,
+    /// How far back the history reaches, where that is less than was asked about.
+    pub reach: Option<Duration>,
 }
 
 /// What an instance was last heard of for.
@@ -28,18 +40,29 @@ pub struct Left {
 struct Trace {
     at_ms: u64,
     stopped: bool,
+    taken_over: bool,
 }
 
-/// Those that left no longer than `lately` ago, the last first. `entries` are in any order.
-pub fn left_lately(entries: Vec<Entry>, status: &Status, lately: Duration) -> Vec<Left> {
+/// Those that left no longer than `lately` ago. `entries` are all there are, in any order.
+pub fn left_lately(entries: Vec<Entry>, status: &Status, lately: Duration) -> Lately {
+    let reach = reach(&entries, status.server_ms).filter(|it| *it < lately);
     let entries = in_order(entries);
     let mut traces: BTreeMap<&str, Trace> = BTreeMap::new();
     let mut holders: FnvHashMap<&str, &str> = FnvHashMap::default();
     for it in entries.iter().filter(|it| !it.instance.is_empty()) {
         // Drained first, as before a reboot, it has nothing left to give back when it stops.
-        let stopped =
-            it.event == "released" && matches!(it.reason.as_deref(), Some("shutdown" | "drain"));
-        traces.insert(&it.instance, Trace { at_ms: it.at_ms, stopped });
+        let stopped = match it.event.as_str() {
+            "released" => matches!(it.reason.as_deref(), Some("shutdown" | "drain")),
+            event => event == "stopped",
+        };
+        traces.insert(&it.instance, Trace { at_ms: it.at_ms, stopped, taken_over: false });
+        if it.event == "stopped" {
+            // Whatever it held it has given back, even if there is no word of that.
+            holders.retain(|_, holder| *holder != it.instance);
+        }
+        if it.endpoint.is_empty() {
+            continue;
+        }
         let before = match it.event.as_str() {
             "acquired" | "reclaimed" => holders.insert(&it.endpoint, &it.instance),
             _ => {
@@ -48,18 +71,20 @@ pub fn left_lately(entries: Vec<Entry>, status: &Status, lately: Duration) -> Ve
             }
         };
         if let Some(heir_of) = before.filter(|before| *before != it.instance) {
-            traces.insert(heir_of, Trace { at_ms: it.at_ms, stopped: false });
+            let trace = Trace { at_ms: it.at_ms, stopped: false, taken_over: true };
+            traces.insert(heir_of, trace);
         }
     }
     let lives = |id: &str| status.instances.iter().any(|it| it.id.as_str() == id);
     let gone = traces.into_iter().filter(|it| !lives(it.0)).map(|(id, trace)| Left {
         id: InstanceId::new(id),
         stopped: trace.stopped,
+        taken_over: trace.taken_over,
         ago: Duration::from_millis(status.server_ms.saturating_sub(trace.at_ms)),
     });
     let mut gone: Vec<Left> = gone.filter(|it| it.ago <= lately).collect();
     gone.sort_by_key(|it| it.ago);
-    gone
+    Lately { left: gone, reach }
 }
 
 #[cfg(test)]
@@ -92,6 +117,7 @@ mod tests {
         };
         let status = Status::of(overview, Duration::MAX);
         let left = left_lately(entries.to_vec(), &status, Duration::from_millis(lately_ms));
+        let left = left.left;
         let word = |it: &Left| if it.stopped { "stopped" } else { "died" };
         left.iter().map(|it| format!("{} {} {}", it.id, word(it), it.ago.as_millis())).collect()
     }
@@ -123,6 +149,23 @@ mod tests {
             entry(210, "e1", "acquired", "alive", "handover"),
         ];
         assert_eq!(told(&entries, 1_000), ["a stopped 800"]);
+    }
+
+    /// A spare one, and one whose releases did not fit into the queue.
+    #[test]
+    fn whoever_says_that_it_stops_has_stopped_whatever_it_held() {
+        let entries = [
+            entry(100, "", "started", "spare", ""),
+            entry(110, "", "started", "killed", ""),
+            entry(120, "e1", "acquired", "a", "preferred"),
+            entry(300, "", "stopped", "spare", ""),
+            entry(400, "", "stopped", "a", ""),
+            entry(410, "e1", "acquired", "alive", "preferred"),
+        ];
+        assert_eq!(
+            told(&entries, 1_000),
+            ["a stopped 600", "spare stopped 700", "killed died 890"]
+        );
     }
 
     /// Its word came late, or it was cut off and lost what it held before it died.

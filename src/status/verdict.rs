@@ -1,6 +1,9 @@
 //! Is all well? The whole of a fleet's status in a sentence, and how bad it is.
 
+use std::time::Duration;
+
 use crate::status::{State, Status};
+use crate::store::kinds::Single;
 
 /// How bad it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -17,7 +20,7 @@ impl State {
     /// How bad it is.
     pub fn alarm(self) -> Alarm {
         match self {
-            Self::Unowned | Self::Abandoned | Self::Stale => Alarm::Act,
+            Self::Unowned | Self::Abandoned | Self::Stale | Self::Late => Alarm::Act,
             Self::Failing | Self::Invalid => Alarm::Act,
             Self::Uncertain | Self::Moving | Self::New => Alarm::Watch,
             Self::NoSession | Self::Paused | Self::Ok => Alarm::None,
@@ -33,10 +36,17 @@ impl Status {
             || self.n_to_move() > 0
             || !self.odd_keys.is_empty()
             || self.takes_nothing();
-        worst.unwrap_or(Alarm::None).max(if watch { Alarm::Watch } else { Alarm::None })
+        // Nobody polls for long without it, whatever it looks like at the moment.
+        let act = self.spoilt.iter().any(|it| it.which == Single::Epoch);
+        let general = match (act, watch) {
+            (true, _) => Alarm::Act,
+            (false, true) => Alarm::Watch,
+            (false, false) => Alarm::None,
+        };
+        worst.unwrap_or(Alarm::None).max(general)
     }
 
-    /// The whole of it in a sentence, or two.
+    /// The whole of it in a sentence, or a few.
     pub fn verdict(&self) -> String {
         let idle = self.counts(&[(State::Paused, "paused"), (State::Invalid, "invalid")]);
         let mut verdict = self.about_polling();
@@ -44,8 +54,12 @@ impl Status {
             verdict.push_str(&format!("; {}", idle.join(", ")));
         }
         verdict.push('.');
+        verdict.push_str(&self.about_late());
         if self.takes_nothing() {
             verdict.push_str(" Every instance has weight 0: nothing new is taken.");
+        }
+        for it in &self.spoilt {
+            verdict.push_str(&format!(" {}; {}.", it.sentence(), it.way_out()));
         }
         verdict
     }
@@ -73,6 +87,7 @@ impl Status {
             (State::Unowned, "unowned"),
             (State::Abandoned, "left by the dead"),
             (State::Stale, "not polled for long"),
+            (State::Late, "polled late"),
             (State::New, "not polled yet"),
         ]);
         if parts.is_empty() {
@@ -98,6 +113,19 @@ impl Status {
     fn takes_nothing(&self) -> bool {
         let mut weights = self.instances.iter().filter_map(|it| it.heartbeat.as_ref());
         self.n_live() > 0 && self.n_wanted() > 0 && weights.all(|it| it.it.0 == 0)
+    }
+}
+
+/// Two digits say enough.
+pub fn brief(time: Duration) -> String {
+    let ms = time.as_millis();
+    match ms {
+        _ if time == Duration::MAX => "no end".into(),
+        0..10_000 => format!("{}.{}s", ms / 1_000, ms % 1_000 / 100),
+        10_000..120_000 => format!("{}s", ms / 1_000),
+        120_000..7_200_000 => format!("{}m", ms / 60_000),
+        7_200_000..172_800_000 => format!("{}h", ms / 3_600_000),
+        _ => format!("{}d", ms / 86_400_000),
     }
 }
 

@@ -33,6 +33,13 @@ const COMMANDS: [&[&str]; 3] = [
     ],
     &[PUSHES],
 ];
+/// What is enough for looking: `status`, `top`, `explain`, `plan`, `watch`, `history`.
+const LOOKING: [&[&str]; 2] = [
+    &["scan", "strlen", "getrange", "type", "pttl", "hmget", "hkeys", "smembers", "time", "select"],
+    &["xrange", "xrevrange", "subscribe", "psubscribe", "ping"],
+];
+/// Whoever has none of these was meant to look only.
+const WRITING: [&str; 5] = ["+eval", "+evalsha", "+set", "+del", "+publish"];
 /// Without it nothing is remembered for `history`, and everything else works.
 const REMEMBERS: &str = "xadd";
 /// Without it nothing is pushed, and everything else works.
@@ -79,17 +86,36 @@ impl Rule {
             Some(name) => (name, ""),
             None => ("leasehold", " '>PASSWORD'"),
         };
-        let mut lines = vec![format!(
-            "redis-cli ACL SETUSER {} on{password} resetkeys resetchannels -@all",
-            quoted(name)
-        )];
-        lines.push(self.patterns().map(|it| quoted(&it)).join(" "));
-        for row in COMMANDS {
-            let rights: Vec<String> = row.iter().map(|it| quoted(&format!("+{it}"))).collect();
-            lines.push(rights.join(" "));
-        }
-        lines.join(" \\\n  ")
+        pasted(name, password, &self.patterns(), &COMMANDS)
     }
+
+    /// The same for people who only look. One that is there keeps its password.
+    pub fn to_paste_for_looking(&self, user: Option<&str>) -> String {
+        let (name, password) = user.map_or(("onlooker", " '>PASSWORD'"), |it| (it, ""));
+        let read = if self.tells_reading { "%R" } else { "" };
+        let keys = [
+            &format!("{}:", self.prefix),
+            &self.session_prefix,
+            &format!("{}:", self.leader_prefix),
+        ];
+        let mut patterns = keys.map(|it| format!("{read}~{it}*")).to_vec();
+        patterns.push(format!("&{}:results:*", self.prefix));
+        pasted(name, password, &patterns, &LOOKING)
+    }
+}
+
+fn pasted(name: &str, password: &str, patterns: &[String], commands: &[&[&str]]) -> String {
+    let head = format!(
+        "redis-cli ACL SETUSER {} on{password} resetkeys resetchannels -@all",
+        quoted(name)
+    );
+    let patterns: Vec<String> = patterns.iter().map(|it| quoted(it)).collect();
+    let mut lines = vec![head, patterns.join(" ")];
+    for row in commands {
+        let rights: Vec<String> = row.iter().map(|it| quoted(&format!("+{it}"))).collect();
+        lines.push(rights.join(" "));
+    }
+    lines.join(" \\\n  ")
 }
 
 /// As a shell takes it for one word.
@@ -134,6 +160,13 @@ pub struct Rights {
     pub n_checked: usize,
     /// The server was asked what it would say, and nothing was tried.
     pub by_dry_run: bool,
+}
+
+impl Rights {
+    /// Whether this user was meant to look only: it may do nothing that changes anything.
+    pub fn only_looks(&self) -> bool {
+        WRITING.iter().all(|it| self.missing.iter().any(|had| had.right == *it))
+    }
 }
 
 /// A command that shows whether a right is there.
@@ -350,10 +383,11 @@ mod tests {
     }
 
     #[test]
-    fn the_readme_shows_the_same_rule() {
+    fn the_readme_shows_the_same_rules() {
         let readme = include_str!("../../README.md");
-        let rule = rule().to_paste(None);
-        assert!(readme.contains(&format!("\n{rule}\n```")), "the README lacks\n{rule}");
+        for rule in [rule().to_paste(None), rule().to_paste_for_looking(None)] {
+            assert!(readme.contains(&format!("\n{rule}\n```")), "the README lacks\n{rule}");
+        }
     }
 
     #[test]

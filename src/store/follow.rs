@@ -88,6 +88,7 @@ fn announced(payload: &[u8]) -> Option<LastResult> {
         status: fields.get("status").and_then(Json::as_i64),
         error: text("error").map(|it| it.chars().take(1_000).collect()),
         started_at_ms: number("started_at_ms"),
+        interval_ms: number("interval_ms"),
         duration_ms: number("duration_ms"),
         fence: number("fence").map(FenceToken),
         instance: text("instance").filter(|it| !it.is_empty()).map(InstanceId::new),

@@ -1,4 +1,4 @@
-//! `poll:history`: what became of leases, for people. A capped stream, written behind everything else.
+//! `poll:history`: what became of leases and of instances, for people. A capped stream, written behind everything else.
 //!
 //! An entry's time is the server's when it was written, less its age then: no two clocks are compared.
 
@@ -7,7 +7,7 @@ use std::time::Duration;
 use fnv::FnvHashMap;
 use redis::{ConnectionLike, Value};
 
-use crate::model::{EndpointId, FenceToken, InstanceId};
+use crate::model::{FenceToken, InstanceId, Tenure};
 use crate::store::Asked;
 use crate::store::redis::RedisStore;
 
@@ -18,17 +18,15 @@ const PAGE: usize = 1_000;
 /// The longest text of an entry that is read. Nothing of ours is half as long.
 const TEXT_MAX_CHARS: usize = 255;
 
-/// Something that became of a lease.
+/// Something that became of a lease, or of an instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Note {
-    /// `acquired`, `released`, `lost` or `reclaimed`.
+    /// `acquired`, `released`, `lost` or `reclaimed`; of an instance, `started` or `stopped`.
     pub event: &'static str,
-    /// Which endpoint.
-    pub endpoint: EndpointId,
+    /// Which grant; `None` of an instance.
+    pub tenure: Option<Tenure>,
     /// Whose lease it was or is.
     pub instance: InstanceId,
-    /// Which grant.
-    pub fence: FenceToken,
     /// Why, in the words of the log; empty where there is no choice.
     pub reason: &'static str,
     /// Who has it instead, of a loss.
@@ -39,7 +37,15 @@ pub struct Note {
     pub age: Duration,
 }
 
-/// An entry as it was found. Anybody may have written it.
+impl Note {
+    /// Something that has just become of `instance`.
+    pub fn of_instance(event: &'static str, instance: &InstanceId) -> Self {
+        let (tenure, reason, owner, heir) = (None, "", None, None);
+        Self { event, tenure, instance: instance.clone(), reason, owner, heir, age: Duration::ZERO }
+    }
+}
+
+/// An entry as it was found. Anybody may have written it. One of an instance has no endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "each field is the one of its name in poll:history")]
 pub struct Entry {
@@ -56,19 +62,42 @@ pub struct Entry {
     pub heir: Option<String>,
 }
 
-/// In the order in which it happened: by time, and for one endpoint by grant. Times of different instances
-/// are only as exact as their connections are quick, but fences grow with every grant.
+impl Entry {
+    /// Its id as numbers: within a millisecond entries are counted.
+    fn place(&self) -> (u64, u64) {
+        let (ms, n) = self.id.split_once('-').unwrap_or((&self.id, "0"));
+        (ms.parse().unwrap_or(0), n.parse().unwrap_or(0))
+    }
+
+    /// Where it stands in the life of a grant.
+    fn stage(&self) -> u8 {
+        match self.event.as_str() {
+            "acquired" => 0,
+            "released" | "lost" => 2,
+            _ => 1,
+        }
+    }
+}
+
+/// How far back they reach, if there were more: `None` when nothing has been forgotten.
+pub fn reach(entries: &[Entry], server_ms: u64) -> Option<Duration> {
+    let oldest = entries.iter().map(|it| it.place().0).min().filter(|_| entries.len() >= KEPT)?;
+    Some(Duration::from_millis(server_ms.saturating_sub(oldest)))
+}
+
+/// In the order in which it happened: by time, within a millisecond by place, and for one endpoint by grant.
+/// Times of different instances are only as exact as their connections are quick, but fences grow with
+/// every grant.
 pub fn in_order(mut entries: Vec<Entry>) -> Vec<Entry> {
-    entries.sort_by_key(|it| it.at_ms);
+    entries.sort_by_key(|it| (it.at_ms, it.place()));
     let mut places: FnvHashMap<String, Vec<usize>> = FnvHashMap::default();
-    for (at, it) in entries.iter().enumerate() {
+    for (at, it) in entries.iter().enumerate().filter(|it| !it.1.endpoint.is_empty()) {
         places.entry(it.endpoint.clone()).or_default().push(at);
     }
     let mut ordered: Vec<Option<Entry>> = entries.into_iter().map(Some).collect();
     for places in places.into_values() {
         let mut life: Vec<Entry> = places.iter().filter_map(|it| ordered[*it].take()).collect();
-        let is_end = |it: &Entry| matches!(it.event.as_str(), "released" | "lost");
-        life.sort_by_key(|it| (it.fence, is_end(it), it.at_ms));
+        life.sort_by_key(|it| (it.fence, it.stage(), it.at_ms));
         places.iter().zip(life).for_each(|(at, it)| ordered[*at] = Some(it));
     }
     ordered.into_iter().flatten().collect()
@@ -84,8 +113,10 @@ impl RedisStore {
         let mut pipe = redis::pipe();
         for note in notes {
             let add = pipe.cmd("XADD").arg(&key).arg("MAXLEN").arg("~").arg(KEPT).arg("*");
-            add.arg("endpoint").arg(note.endpoint.as_str()).arg("event").arg(note.event);
-            add.arg("instance").arg(note.instance.as_str()).arg("fence").arg(note.fence.0);
+            add.arg("event").arg(note.event).arg("instance").arg(note.instance.as_str());
+            if let Some(Tenure { endpoint, fence }) = &note.tenure {
+                add.arg("endpoint").arg(endpoint.as_str()).arg("fence").arg(fence.0);
+            }
             let others = [("owner", &note.owner), ("heir", &note.heir)];
             let others = others.map(|it| (it.0, it.1.as_ref().map_or("", InstanceId::as_str)));
             for (name, text) in others.into_iter().chain([("reason", note.reason)]) {
@@ -218,7 +249,27 @@ mod tests {
             .map(|it| format!("{} {} {:?}", it.endpoint, it.event, it.fence.unwrap().0))
             .collect();
         let wanted =
-            ["e reclaimed 1", "e acquired 1", "e released 1", "f acquired 1", "e acquired 2"];
+            ["e acquired 1", "e reclaimed 1", "e released 1", "f acquired 1", "e acquired 2"];
         assert_eq!(told, wanted);
+    }
+
+    /// Whichever way they were read, and however many happened in one millisecond.
+    #[test]
+    fn within_a_millisecond_they_are_in_the_order_of_the_stream() {
+        let entry = |n: u64| Entry {
+            id: format!("5-{n}"),
+            at_ms: 5,
+            event: "acquired".into(),
+            endpoint: format!("e{}", 7 * n % 13),
+            instance: "a".into(),
+            fence: Some(FenceToken(1)),
+            reason: None,
+            owner: None,
+            heir: None,
+        };
+        let wanted: Vec<Entry> = (0..12).map(entry).collect();
+        assert_eq!(in_order((0..12).rev().map(entry).collect()), wanted);
+        assert_eq!(in_order(wanted.clone()), wanted);
+        assert_eq!(reach(&wanted, 100), None, "nothing was forgotten");
     }
 }

@@ -22,6 +22,7 @@ pub(crate) fn result(instance: &InstanceId, it: &Publication) -> String {
         "error": sample.error,
         "started_at_ms": it.started_at_ms,
         "duration_ms": u64::try_from(sample.duration.as_millis()).unwrap_or(u64::MAX),
+        "interval_ms": u64::try_from(it.interval.as_millis()).unwrap_or(u64::MAX),
         "body": String::from_utf8_lossy(&sample.body),
     })
     .to_string()

@@ -1,14 +1,14 @@
 //! The questions Leasehold asks of Redis, and every answer there is.
 //!
-//! A method is one round trip over a batch, with one answer per item (`bury` and `inspect` take a few, each
-//! with the timeout). Losing is an answer; an `Err`
-//! means only that the store could not be asked, so nothing is known and the caller fails closed.
+//! A method is one round trip over a batch, one answer per item (`bury` and `inspect` take a few, each with
+//! the timeout). Losing is an answer; an `Err` means only that nothing is known: the caller fails closed.
 
 pub mod acl;
 mod ear;
 pub mod follow;
 pub mod history;
 pub mod keys;
+pub mod kinds;
 pub mod memory;
 mod message;
 pub mod overview;
@@ -185,6 +185,8 @@ pub struct Publication {
     pub tenure: Tenure,
     /// When the poll began, by the server's clock.
     pub started_at_ms: u64,
+    /// When its owner means to poll next, from then on: so that people see when that does not happen.
+    pub interval: Duration,
     /// What came of it.
     pub sample: Sample,
 }

@@ -10,16 +10,26 @@ use std::time::Duration;
 use redis::{ConnectionLike, Pipeline, Value};
 
 use crate::model::{EndpointId, FenceToken, InstanceId, Weight};
+use crate::store::kinds::{Single, Spoilt};
 use crate::store::redis::{RedisStore, named_in};
-use crate::store::{Asked, BATCH_MAX, Lasting, RawSession};
+use crate::store::{Asked, BATCH_MAX, Fault, Lasting, RawSession};
 
 /// The longest owner's id or weight that is read. Nothing of ours is half as long.
 const NAME_MAX: usize = 255;
 /// The longest error of a poll that is kept.
 const ERROR_MAX_CHARS: usize = 1_000;
 /// The fields of a result hash that are read, in this order. The body is not: it may be large.
-const RESULT_FIELDS: [&str; 8] =
-    ["granted", "fence", "instance", "ok", "status", "error", "started_at_ms", "duration_ms"];
+const RESULT_FIELDS: [&str; 9] = [
+    "granted",
+    "fence",
+    "instance",
+    "ok",
+    "status",
+    "error",
+    "started_at_ms",
+    "duration_ms",
+    "interval_ms",
+];
 
 /// The fields of the epoch's hash that are read, in this order.
 const EPOCH_FIELDS: [&str; 4] = ["epoch", "since_ms", "lease_ttl_ms", "margin_ms"];
@@ -41,6 +51,8 @@ pub struct Overview {
     pub misnamed: Vec<String>,
     /// Keys that are not what they should be, and why.
     pub odd_keys: Vec<(String, &'static str)>,
+    /// Of the keys of which there is one, those of a wrong type.
+    pub spoilt: Vec<Spoilt>,
 }
 
 /// All that is stored about one endpoint.
@@ -67,6 +79,7 @@ pub struct LastResult {
     pub error: Option<String>,
     pub started_at_ms: Option<u64>,
     pub duration_ms: Option<u64>,
+    pub interval_ms: Option<u64>,
     pub fence: Option<FenceToken>,
     pub instance: Option<InstanceId>,
 }
@@ -98,6 +111,14 @@ impl RedisStore {
         for batch in listed(names.nodes).chunks(BATCH_MAX) {
             self.read_nodes(&mut found, batch, timeout)?;
         }
+        found.spoilt = match self.spoilt(timeout) {
+            // Who may not ask for types is told of none.
+            Err(error) if error.fault == Fault::Misconfigured => vec![],
+            spoilt => spoilt?,
+        };
+        let history = found.spoilt.iter().find(|it| it.which == Single::History);
+        found.odd_keys.extend(history.map(|it| (it.key.clone(), "is not a stream")));
+        // Last: an age must not come out too small.
         self.read_server(&mut found, timeout)?;
         found.misnamed = listed(names.misnamed);
         found.odd_keys.extend(names.odd.into_iter().map(|it| (it, "has no name of ours")));
@@ -315,6 +336,7 @@ impl Overview {
             error: text(5).map(|it| it.chars().take(ERROR_MAX_CHARS).collect()),
             started_at_ms: number(6),
             duration_ms: number(7),
+            interval_ms: number(8),
             fence: number(1).map(FenceToken),
             instance: text(2).map(|it| InstanceId::new(&it)),
         };

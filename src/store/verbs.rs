@@ -188,7 +188,8 @@ impl Store for RedisStore {
             call.arg(u8::from(it.sample.ok));
             call.arg(it.sample.status.map_or_else(String::new, |it| it.to_string()));
             call.arg(it.sample.error.as_deref().unwrap_or(""));
-            call.arg(it.sample.duration.as_millis()).bytes(&it.sample.body);
+            call.arg(it.sample.duration.as_millis()).arg(it.interval.as_millis());
+            call.bytes(&it.sample.body);
         }
         self.stamped("publish on", ask, &reply::PUBLISH, &call, reply::publish)
     }

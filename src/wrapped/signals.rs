@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 use nix::poll::{PollFd, PollFlags};
-use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signal::{SigSet, Signal, raise};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 
 use crate::daemon::thread::Thread;
@@ -25,6 +25,9 @@ pub const CAUGHT: [Signal; 7] = [
     Signal::SIGWINCH,
 ];
 
+/// What a program on a terminal hears of, too: Ctrl-Z by way of `kill`, and that it goes on.
+const OF_A_TERMINAL: [Signal; 2] = [Signal::SIGTSTP, Signal::SIGCONT];
+
 /// Signals on a channel instead of their usual effect.
 #[derive(Debug)]
 pub struct Signals {
@@ -39,8 +42,22 @@ impl Signals {
     /// threads it starts from then on, and one thread without the block would die of it. What was
     /// ignored when the program started (`nohup`) stays so.
     pub fn catch() -> io::Result<Self> {
-        let ignored = ignored();
-        Self::catch_these(CAUGHT.into_iter().filter(|it| !ignored.contains(*it)).collect())
+        Self::catch_these(not_ignored(&CAUGHT))
+    }
+
+    /// The same, and those that stop a program on a terminal and let it go on.
+    pub fn catch_on_terminal() -> io::Result<Self> {
+        Self::catch_these(not_ignored(&[&CAUGHT[..], &OF_A_TERMINAL].concat()))
+    }
+
+    /// Stops this process as a Ctrl-Z would, until it is told to go on. Does nothing where nobody
+    /// could tell it so: the kernel sees to that, as long as it is not a SIGSTOP.
+    pub fn stop_here() -> io::Result<()> {
+        let stop: SigSet = [Signal::SIGTSTP].into_iter().collect();
+        // For this thread alone, where it waits until it is let through: the other one would catch it.
+        raise(Signal::SIGTSTP)?;
+        stop.thread_unblock()?;
+        Ok(stop.thread_block()?)
     }
 
     /// The same for SIGHUP alone. Blocked, it does not reach the handler of `stop_on_signal`, which
@@ -82,10 +99,11 @@ fn pass_on(source: &SignalFd, stopped: &PipeReader, tell: &Sender<Signal>) {
     }
 }
 
-/// From the kernel's own page: asking the C library is `unsafe`.
-fn ignored() -> SigSet {
+/// Without those that were ignored when the program started. From the kernel's own page: asking the C
+/// library is `unsafe`.
+fn not_ignored(wanted: &[Signal]) -> SigSet {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|it| it.strip_prefix("SigIgn:"));
     let mask = mask.and_then(|it| u64::from_str_radix(it.trim(), 16).ok()).unwrap_or(0);
-    CAUGHT.into_iter().filter(|it| mask >> (*it as i32 - 1) & 1 == 1).collect()
+    wanted.iter().copied().filter(|it| mask >> (*it as i32 - 1) & 1 == 0).collect()
 }

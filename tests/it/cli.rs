@@ -154,6 +154,20 @@ fn release_by_name_wants_force_while_there_is_a_heartbeat_and_then_does_it() {
     assert_eq!(scene.redis.cli(&["GET", "poll:lease:e2"]), "other");
 }
 
+/// Over several pages of a scan, while keys vanish under it, and beside what is not its own.
+#[test]
+fn release_counts_each_lease_once_however_many_there_are() {
+    let scene = Scene::new(0);
+    let fill = "for n = 1, 5000 do redis.call('SET', 'poll:lease:e' .. n, n % 2 == 0 and 'a-1-b' or 'other') \
+                end redis.call('HSET', 'poll:lease:odd', 'a', 'b') return redis.call('DBSIZE')";
+    assert_eq!(scene.redis.cli(&["EVAL", fill, "0"]), "5001");
+    let url = format!("--redis={}", scene.redis.url());
+    let release = || out(&leasehold(&["release", &url, "--instance=a-1-b", "--force"]));
+    assert_eq!(release(), "released 2500 leases of a-1-b\n");
+    assert_eq!(scene.redis.cli(&["DBSIZE"]), "2501");
+    assert_eq!(release(), "released 0 leases of a-1-b\n");
+}
+
 /// R12: one process a runtime directory.
 #[test]
 fn a_second_process_in_one_runtime_directory_is_refused() {

@@ -506,6 +506,7 @@ fn a_result_has_exactly_the_stated_fields_and_is_announced_as_json() {
         "fence",
         "granted",
         "instance",
+        "interval_ms",
         "ok",
         "started_at_ms",
         "status",

@@ -61,6 +61,16 @@ impl Doctor {
     }
 }
 
+impl Doctor {
+    /// What could not be looked at is not called ok.
+    #[track_caller]
+    fn finds_refusal(&self, url: &str, check: &str) {
+        let (_, page) = self.page(url, &[]);
+        let line = page.lines().find(|it| it.split_whitespace().nth(1) == Some(check));
+        assert!(line.is_some_and(|it| it.starts_with("fail") && it.contains("NOPERM")), "{page}");
+    }
+}
+
 /// Digits that differ from run to run become one `#`.
 fn without_numbers(text: &str) -> String {
     let mut out = String::new();
@@ -86,6 +96,7 @@ ok    persistence  append-only file: a power cut loses up to a second of grants 
 ok    replicas     none: nothing can fail over, and while this server is away nobody polls
 ok    rights       all that is needed: # checked by asking what the server would say
 ok    pushes       changes of sessions are pushed, and noticed at once
+ok    keys         poll:epoch, poll:drain and poll:history are of their types, or not there
 ok    fleet        nobody has run here yet: the first start waits # s before it polls, or not at all with --new-fleet
 ok    clock        its rate differs from ours by -# to +# % (# readings in # s); leases allow for # %
 ok    systemd      no systemd here
@@ -108,7 +119,7 @@ fn a_healthy_server_is_told_so_line_by_line() {
     assert_eq!(json["missingRights"], Value::Array(vec![]));
     assert!(json["aclRule"].as_str().unwrap().starts_with("redis-cli ACL SETUSER leasehold on"));
     let checks = json["checks"].as_array().unwrap();
-    assert_eq!(checks.len(), 14);
+    assert_eq!(checks.len(), 15);
     for (check, line) in checks.iter().zip(HEALTHY.lines()) {
         assert_eq!(check.as_object().unwrap().len(), 4, "{check}");
         assert_eq!(check["check"].as_str(), line.split_whitespace().nth(1));
@@ -206,6 +217,34 @@ fn a_missing_right_is_named_and_the_rule_that_is_shown_gives_it() {
     let mut daemon = Instance::start_at(&url, &["--new-fleet"]);
     daemon.wait_for("event=daemon.ready");
     assert!(daemon.term().success());
+}
+
+/// Whoever pastes without reading must not make more of a user than it was, nor lock others out.
+#[test]
+fn no_rule_that_is_shown_changes_a_user_unsaid() {
+    let doctor = Doctor::new();
+    let redis = RedisServer::start_with(&["--appendonly", "yes"]);
+    let url = crate::history::give_rule(&redis, "onlooker");
+    for way in ["+acl", "-acl"] {
+        redis.cli(&["ACL", "SETUSER", "onlooker", way]);
+        let line = doctor.finds(&url, &[], "rights", "fail");
+        assert!(line.contains("may only look") && line.contains("a user of its own"), "{line}");
+        let (_, page) = doctor.page(&url, &[]);
+        let rules: Vec<&str> = page.lines().filter(|it| it.contains("ACL SETUSER")).collect();
+        assert_eq!(rules.len(), 2, "{page}");
+        assert!(rules[0].starts_with("redis-cli ACL SETUSER leasehold on '>PASSWORD'"), "{page}");
+        assert!(rules[1].starts_with("redis-cli ACL SETUSER onlooker on resetkeys"), "{page}");
+        assert!(page.contains("no other user is changed:\nredis-cli"), "{page}");
+        assert!(page.contains("For people who only look:\nredis-cli"), "{page}");
+    }
+    redis.cli(&["ACL", "SETUSER", "onlooker", "-type"]);
+    doctor.finds_refusal(&url, "keys");
+    redis.cli(&["ACL", "SETUSER", "joe", "on", ">pw", "~*", "&*", "+@all", "-hset"]);
+    let (_, page) = doctor.page(&redis.url().replace("redis://", "redis://joe:pw@"), &[]);
+    assert!(page.contains("For the daemon: the user joe may do this and nothing else"), "{page}");
+    redis.cli(&["ACL", "SETUSER", "default", "-hset"]);
+    let (_, page) = doctor.page(&redis.url(), &[]);
+    assert!(page.contains("SETUSER leasehold on") && !page.contains("SETUSER default"), "{page}");
 }
 
 #[test]
@@ -306,6 +345,28 @@ fn another_timing_and_a_hold_off_are_told() {
     epoch(&now, "30000");
     let line = doctor.finds(&url, &[], "fleet", "warn");
     assert!(line.contains("hold-off: nothing is granted for another 3"), "{line}");
+}
+
+/// Deleting is all that helps, so what that means is said.
+#[test]
+fn keys_of_a_wrong_type_are_told_with_what_deleting_them_means() {
+    let doctor = Doctor::new();
+    let redis = RedisServer::start_with(&["--appendonly", "yes"]);
+    let url = redis.url();
+    for (key, grade, means) in [
+        ("poll:epoch", "fail", "redis-cli DEL poll:epoch; costs one hold-off"),
+        ("poll:drain", "warn", "redis-cli DEL poll:drain; nobody is drained then"),
+        ("poll:history", "warn", "redis-cli DEL poll:history; nothing else depends on it"),
+    ] {
+        redis.cli(&["SET", key, "no more"]);
+        let line = doctor.finds(&url, &[], "keys", grade);
+        assert!(line.contains(&format!("{key} is of the type string, not ")), "{line}");
+        assert!(line.contains(means), "{line}");
+        let (_, page) = doctor.page(&url, &[]);
+        assert_eq!(page.contains("nobody has run here yet"), key != "poll:epoch", "{page}");
+        redis.cli(&["DEL", key]);
+    }
+    doctor.finds(&url, &[], "keys", "ok");
 }
 
 #[test]

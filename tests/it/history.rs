@@ -96,12 +96,42 @@ fn the_life_of_a_lease_can_be_read_afterwards() {
     assert!(!page.contains('\x1b'), "colours without a terminal");
 }
 
+/// It leaves no other trace.
+#[test]
+fn an_instance_that_held_nothing_is_remembered_too() {
+    let scene = Scene::new(0);
+    let mut spare = scene.first(&["--weight=0"]);
+    let mut killed = scene.join(&["--weight=0"]);
+    let (a, b) = (spare.id(), killed.id());
+    wait_for_entries(&scene.redis, &[], |it| it.len() == 2);
+    assert!(spare.term().success());
+    killed.kill9();
+    let told = entries(&scene.redis, &[]);
+    let wanted = [format!("started {a} -"), format!("started {b} -"), format!("stopped {a} -")];
+    assert_eq!(gist(&told), wanted);
+    assert_eq!((&told[2]["endpoint"], &told[2]["fence"]), (&json!(""), &Value::Null));
+    let page = shown(&scene.redis, &["history"]);
+    let last: Vec<&str> = page.lines().last().unwrap().split_whitespace().collect();
+    let name = format!("vm-{}", a.rsplit('-').next().unwrap());
+    assert_eq!(last[1..], ["-", "stopped", &name, "-"], "{page}");
+    let left = || shown(&scene.redis, &["status"]);
+    // The heartbeat of the other has to end first.
+    let died = format!("{b} died or was cut off, last heard of ");
+    eventually(SOON, "both gone", left, || left().contains(&died));
+    let page = left();
+    assert!(page.contains(&format!("{a} stopped ")), "{page}");
+    assert!(!page.contains("The history reaches back"), "{page}");
+}
+
 #[test]
 fn where_nothing_is_remembered_that_is_said_and_a_wrong_name_is_refused() {
     let redis = RedisServer::start();
     assert_eq!(shown(&redis, &["history"]), "Nothing is remembered yet.\n");
     assert_eq!(shown(&redis, &["history", "e1"]), "Nothing is remembered of e1.\n");
     assert_eq!(entries(&redis, &[]), Vec::<Value>::new());
+    let none = asked(&redis.url(), &["history", "--limit=0"]);
+    assert_eq!(none.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&none.stderr).contains("write 1 or more"), "{none:?}");
     for args in [&["history", "a b"][..], &["watch", "a b"], &["history", "e1", "e2"]] {
         assert_eq!(asked(&redis.url(), args).status.code(), Some(2), "{args:?}");
     }
@@ -161,7 +191,7 @@ fn what_happened_while_redis_was_away_is_told_when_it_is_back() {
     let mut scene = Scene::new(2);
     let one = scene.first(&[]);
     scene.target.wait_for_polls(&scene.endpoints, Instant::now(), SOON);
-    wait_for_entries(&scene.redis, &[], |it| it.len() == 2);
+    wait_for_entries(&scene.redis, &[], |it| it.len() == 3);
     scene.redis.save();
     scene.redis.kill();
     one.wait_for("event=lease.lost");
@@ -196,6 +226,11 @@ fn no_more_is_kept_than_about_ten_thousand() {
     let length = || scene.redis.cli(&["XLEN", "poll:history"]);
     let short = || (10_000..10_200).contains(&length().parse::<usize>().unwrap());
     eventually(SOON, "a short stream", length, short);
+    // Who left an hour ago is not known any more, and that is said.
+    let page = shown(&scene.redis, &["status"]);
+    assert!(page.contains("The history reaches back ") && page.contains("is not known."), "{page}");
+    let told: Value = serde_json::from_str(&shown(&scene.redis, &["status", "--json"])).unwrap();
+    assert!(told["historyReachMs"].is_u64(), "{}", told["historyReachMs"]);
     let asked_at = Instant::now();
     assert_eq!(entries(&scene.redis, &["e11999"]).len(), 1);
     assert_eq!(entries(&scene.redis, &["e3"]).len(), 0, "read to the end");
@@ -355,7 +390,7 @@ fn a_user_who_may_only_read_can_use_every_reading_command() {
     let one = Instance::start_at(&daemon, &["--new-fleet"]);
     one.wait_for("event=daemon.ready");
     scene.target.wait_for_polls(&scene.endpoints, Instant::now(), SOON);
-    wait_for_entries(&scene.redis, &[], |it| it.len() == 2);
+    wait_for_entries(&scene.redis, &[], |it| it.len() == 3);
     assert!(!one.says("history.failed"));
     let url = give_rule(&scene.redis, "onlooker");
     for args in [

@@ -249,7 +249,8 @@ fn ask_everything(store: &dyn Store, table: &OwnershipTable, timeout: Duration) 
     let tenures = [tenure.clone()];
     drop(store.verify(&ask.ask, &tenures).map(|it| drop(table.verified(&ask, &tenures, &it))));
     let sample = Sample::failed("no", timeout);
-    let publication = Publication { tenure: tenure.clone(), started_at_ms: 1, sample };
+    let publication =
+        Publication { tenure: tenure.clone(), started_at_ms: 1, interval: timeout, sample };
     drop(store.publish(&ask.ask, &[publication]));
     drop(store.release(&ask.ask, &tenures, &[]));
     drop(store.withdraw(&ask.ask));

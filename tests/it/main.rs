@@ -43,6 +43,8 @@ mod hints;
 mod lead;
 /// Generated input from strangers: sessions, settings, replies, responses, words.
 mod hostile;
+/// Endpoints that are polled less often than they should be: `status` and `explain` say so.
+mod late;
 /// The public face of the library.
 mod library;
 /// Looking is cheap and nothing is overlooked, in memory.

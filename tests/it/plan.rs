@@ -2,7 +2,7 @@
 
 use std::process::Output;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::support::process::{SOON, Scene, eventually, leasehold};
 
@@ -68,4 +68,59 @@ fn every_endpoint_can_be_explained() {
     assert_eq!(none.status.code(), Some(1));
     assert_eq!(run(&scene, &["explain", "a b"]).status.code(), Some(2));
     drop(fleet);
+}
+
+/// Nobody can be granted it, whatever the plan says.
+#[test]
+fn keys_of_a_wrong_type_are_explained() {
+    let scene = Scene::new(2);
+    let redis = &scene.redis;
+    redis.cli(&["HSET", "poll:lease:e1", "a", "b"]);
+    redis.cli(&["SET", "poll:result:e1", "x"]);
+    redis.cli(&["DEL", "session:e2"]);
+    redis.cli(&["LPUSH", "session:e2", "x"]);
+    redis.cli(&["LPUSH", "poll:lease:lost", "x"]);
+    redis.cli(&["SET", "poll:epoch", "x"]);
+    let why = document(&scene, &["explain", "e1"])["why"].to_string();
+    for words in [
+        "poll:lease:e1 is not a string: it can be granted to nobody; redis-cli DEL poll:lease:e1",
+        "poll:result:e1 is not a hash: it can be granted to nobody, and no result stored; redis-cli DEL",
+        "poll:epoch is of the type string, not hash",
+    ] {
+        assert!(why.contains(words), "{words}: {why}");
+    }
+    let why = document(&scene, &["explain", "e2"])["why"].to_string();
+    assert!(why.contains("the key holds a list, not a string"), "{why}");
+    assert!(!why.contains("poll:lease:e1"), "another's: {why}");
+    let none = run(&scene, &["explain", "lost"]);
+    let said = String::from_utf8_lossy(&none.stderr);
+    assert_eq!(none.status.code(), Some(1));
+    assert!(
+        said.contains("there is no session lost, but poll:lease:lost is not a string"),
+        "{said}"
+    );
+}
+
+/// Drained instances are in nobody's order, and what has no lease has nothing left of it.
+#[test]
+fn shares_and_drains_are_explained_in_numbers() {
+    let scene = Scene::new(3);
+    let redis = &scene.redis;
+    for (id, weight) in [("vm1-1-aaaaaaaa", "1"), ("vm2-1-bbbbbbbb", "0")] {
+        redis.cli(&["SET", &format!("poll:node:{id}"), weight, "PX", "60000"]);
+    }
+    redis.cli(&["SADD", "poll:drain", "vm2"]);
+    redis.cli(&["SET", "poll:lease:e1", "vm1-1-aaaaaaaa", "PX", "60000"]);
+    redis.cli(&["SET", "poll:lease:e2", "vm2-1-bbbbbbbb", "PX", "60000"]);
+    redis.cli(&["HSET", "poll:result:e3", "granted", "7"]);
+    let page = |id: &str| String::from_utf8(run(&scene, &["explain", id]).stdout).unwrap();
+    let kept = page("e1");
+    assert!(kept.contains("within its share: it owns 1, and its share is 3.0"), "{kept}");
+    let drained = page("e2");
+    assert!(drained.contains("should have it, because vm2-1-bbbbbbbb is drained;"), "{drained}");
+    let last = drained.lines().rfind(|it| it.contains("vm2")).unwrap();
+    assert!(last.trim_start().starts_with("-  vm2") && last.ends_with("drained"), "{drained}");
+    let free = page("e3");
+    assert!(free.contains("\nThe last fence was 7.\n") && !free.contains("- left"), "{free}");
+    assert_eq!(document(&scene, &["explain", "e3"])["late"], json!(false));
 }

@@ -205,7 +205,15 @@ fn r2_a_job_whose_verification_is_older_than_a_second_goes_back_to_dispatch() {
     let tenure = solo.acquire("e").unwrap();
     let session = Session::parse("e", br#"{"id":"e","address":"h:1"}"#).unwrap();
     let (now, timeout) = (solo.clock.now(), secs(1));
-    let due = Due { tenure, session: Arc::new(session), timeout, due_at: now, skipped: false };
+    let due = Due {
+        tenure,
+        session: Arc::new(session),
+        timeout,
+        due_at: now,
+        next_after_ok: timeout,
+        next_after_failure: timeout,
+        skipped: false,
+    };
     let table = Arc::new(solo.table);
     let (samples, _sampled) = bounded(1);
     let (dones, done) = bounded(1);

@@ -26,16 +26,16 @@ fn shown_at(url: &str, args: &[&str]) -> String {
 }
 
 #[track_caller]
-fn shown(redis: &RedisServer, args: &[&str]) -> String {
+pub fn shown(redis: &RedisServer, args: &[&str]) -> String {
     shown_at(&redis.url(), args)
 }
 
 #[track_caller]
-fn document(redis: &RedisServer) -> Value {
+pub fn document(redis: &RedisServer) -> Value {
     serde_json::from_str(&shown(redis, &["--json"])).unwrap()
 }
 
-fn verdict(page: &str) -> &str {
+pub fn verdict(page: &str) -> &str {
     page.lines().next().unwrap()
 }
 
@@ -54,14 +54,14 @@ fn wait_for_verdict(redis: &RedisServer, wanted: &str) -> String {
 
 /// The words of the line that begins with `name`.
 #[track_caller]
-fn row<'a>(page: &'a str, name: &str) -> Vec<&'a str> {
+pub fn row<'a>(page: &'a str, name: &str) -> Vec<&'a str> {
     let named = |it: &&str| it.split_whitespace().next() == Some(name);
     let line = page.lines().find(named).unwrap_or_else(|| panic!("no {name} in\n{page}"));
     line.split_whitespace().collect()
 }
 
 #[track_caller]
-fn entry<'a>(document: &'a Value, list: &str, id: &str) -> &'a Value {
+pub fn entry<'a>(document: &'a Value, list: &str, id: &str) -> &'a Value {
     let entries = document[list].as_array().unwrap();
     entries.iter().find(|it| it["id"] == id).unwrap_or_else(|| panic!("no {id} in {document:#}"))
 }
@@ -161,7 +161,7 @@ fn a_hold_off_is_told_with_what_is_left_of_it() {
 }
 
 /// A Redis with the traces of a fleet, without its processes.
-fn traces(n_sessions: usize) -> RedisServer {
+pub fn traces(n_sessions: usize) -> RedisServer {
     let redis = RedisServer::start();
     for n in 1..=n_sessions {
         let session = json!({"id": format!("e{n}"), "address": "127.0.0.1:1"}).to_string();
@@ -170,16 +170,16 @@ fn traces(n_sessions: usize) -> RedisServer {
     redis
 }
 
-fn alive(redis: &RedisServer, id: &str, weight: &str) {
+pub fn alive(redis: &RedisServer, id: &str, weight: &str) {
     redis.cli(&["SET", &format!("poll:node:{id}"), weight, "PX", "60000"]);
 }
 
-fn owns(redis: &RedisServer, id: &str, endpoint: &str) {
+pub fn owns(redis: &RedisServer, id: &str, endpoint: &str) {
     redis.cli(&["SET", &format!("poll:lease:{endpoint}"), id, "PX", "60000"]);
     redis.cli(&["HSET", &format!("poll:result:{endpoint}"), "granted", "7"]);
 }
 
-fn polled(redis: &RedisServer, endpoint: &str, seconds_ago: u64) {
+pub fn polled(redis: &RedisServer, endpoint: &str, seconds_ago: u64) {
     let now: u64 = redis.cli(&["TIME"]).lines().next().unwrap().parse().unwrap();
     let at = ((now - seconds_ago) * 1_000).to_string();
     let key = format!("poll:result:{endpoint}");
@@ -203,7 +203,8 @@ fn what_the_dead_left_what_must_move_and_what_nobody_polls_any_more_is_told() {
     polled(&redis, "e5", 150);
     let page = shown(&redis, &[]);
     let wanted = "2 instances share 5 endpoints: 1 left by the dead, 1 not polled for long, \
-                  1 not polled yet, 1 to move.";
+                  1 not polled yet, 1 to move. \
+                  1 endpoint is polled late: e5 (last poll 2m ago).";
     assert_eq!(verdict(&page), wanted);
     assert!(page.contains("\nDrained: vm2\n"), "{page}");
     assert_eq!(row(&page, "vm1-1-aaaaaaaa")[1..4], ["1", "3", "5.0"]);
@@ -257,7 +258,12 @@ fn nothing_that_strangers_left_in_redis_confuses_it() {
     let page = shown(&redis, &[]);
     assert_eq!(
         verdict(&page),
-        "1 instance has 3 endpoints to itself: 1 unowned, 1 left by the dead, 1 not polled yet; 5 invalid."
+        "1 instance has 3 endpoints to itself: 1 unowned, 1 left by the dead, 1 not polled yet; 5 invalid. \
+         poll:epoch is of the type string, not hash: nothing is granted, renewed or published, so nobody \
+         polls for long; redis-cli DEL poll:epoch; costs one hold-off: nothing new is granted for a lease \
+         TTL and a margin, and whoever is still within its rights goes on. poll:drain is of the type hash, \
+         not set: it drains nobody; redis-cli DEL poll:drain; nobody is drained then: leasehold drain each \
+         of them again."
     );
     assert_eq!(row(&page, "vm\\u{1b}[2J-1-\\u{9b}\\u{7}\\u{7f}")[1..4], ["1", "1", "3.0"]);
     assert!(page.contains("the key holds a hash, not a string"), "{page}");
@@ -281,6 +287,28 @@ fn nothing_that_strangers_left_in_redis_confuses_it() {
     assert_eq!(entry(&told, "endpoints", "nightly")["leaseLeftMs"], json!(null));
     assert!(entry(&told, "endpoints", "nightly")["lastResult"]["status"].is_null());
     assert_eq!(told["oddKeys"].as_array().unwrap().len(), 8);
+}
+
+/// Whatever else is well: it will not be for long.
+#[test]
+fn a_key_of_a_wrong_type_is_in_the_verdict() {
+    let redis = traces(1);
+    alive(&redis, "vm1-1-aaaaaaaa", "1");
+    owns(&redis, "vm1-1-aaaaaaaa", "e1");
+    polled(&redis, "e1", 1);
+    for (key, told) in [
+        ("poll:epoch", "poll:epoch is of the type list, not hash: nothing is granted"),
+        ("poll:drain", "poll:drain is of the type list, not set: it drains nobody"),
+        ("poll:history", "poll:history is of the type list, not stream: nothing is remembered"),
+    ] {
+        assert_eq!(document(&redis)["healthy"], true);
+        redis.cli(&["LPUSH", key, "x"]);
+        let page = shown(&redis, &[]);
+        assert!(verdict(&page).contains(told), "{page}");
+        assert!(verdict(&page).contains(&format!("redis-cli DEL {key}")), "{page}");
+        assert_eq!(document(&redis)["healthy"], false);
+        redis.cli(&["DEL", key]);
+    }
 }
 
 /// The README's rule for onlookers is enough, and lets them write nothing.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
-use crate::support::process::{Scene, leasehold, leasehold_with, ms};
+use crate::support::process::{SOON, Scene, eventually, leasehold, leasehold_with, ms};
 use crate::support::redis::RedisServer;
 use crate::support::target::Answer;
 use crate::support::terminal::Terminal;
@@ -112,6 +112,42 @@ fn the_terminal_is_as_it_was_whatever_ends_it() {
         assert_eq!(top.wait().code(), Some(0), "{keys:?} {signal:?}");
         top.assert_restored();
     }
+}
+
+/// The shell gets its terminal back, and whoever goes on gets a whole screen.
+#[test]
+fn a_stop_leaves_the_terminal_as_it_was_and_goes_on_where_it_was() {
+    let redis = sessions(3);
+    let mut top = top(&redis, &[]);
+    for stop in [None, Some(Signal::SIGTSTP)] {
+        top.wait_for("nobody polls 3 endpoints");
+        let erased = top.with(|it| it.erased);
+        match stop {
+            Some(signal) => top.signal(signal),
+            None => top.keys("\x1a"),
+        }
+        eventually(SOON, "a stop", || top.text(), || top.is_stopped());
+        top.assert_restored();
+        top.signal(Signal::SIGCONT);
+        let back = || top.with(|it| it.alternate && !it.cursor_shown && it.erased > erased + 1);
+        eventually(SOON, "a whole screen", || top.text(), back);
+    }
+    top.wait_for("e003");
+    top.keys("q");
+    assert_eq!(top.wait().code(), Some(0));
+    top.assert_restored();
+}
+
+/// A verdict that is long is broken between words; what is cut is marked.
+#[test]
+fn a_long_verdict_has_several_lines() {
+    let redis = sessions(3);
+    redis.cli(&["SET", "poll:drain", "x"]);
+    let top = top_of(&redis, &[], 24, 80);
+    let text = top.wait_for("redis-cli DEL poll:drain");
+    let head: Vec<&str> = text.lines().take(3).collect();
+    assert!(head[0].ends_with("type"), "between words: {text}");
+    assert!(head[2].ends_with('.') || head[2].ends_with('…'), "{text}");
 }
 
 #[test]

@@ -5,14 +5,14 @@
 use std::time::Duration;
 
 use leasehold::model::InstanceId;
-use leasehold::status::left::Left;
+use leasehold::status::left::{Lately, Left};
 use leasehold::status::{Alarm, EndpointStatus, InstanceStatus, State, Status};
 use serde_json::{Map, Value, json};
 
 use crate::cli::leaders::{self, Leaders};
 
 /// Everything, as one JSON document.
-pub(crate) fn document(status: &Status, led: &Leaders, left: Option<&[Left]>) -> String {
+pub(crate) fn document(status: &Status, led: &Leaders, lately: Option<&Lately>) -> String {
     let counts = State::ALL.iter().map(|it| (camel(it.word()), json!(status.count(*it))));
     let mut counts: Map<String, Value> = counts.collect();
     counts.insert("instances".into(), json!(status.n_live()));
@@ -21,9 +21,10 @@ pub(crate) fn document(status: &Status, led: &Leaders, left: Option<&[Left]>) ->
     counts.insert("toMove".into(), json!(status.n_to_move()));
     let unowned = status.endpoints.iter().filter(|it| it.state == State::Unowned);
     let odd = status.odd_keys.iter().map(|(key, why)| json!({"key": key, "why": why}));
-    let left = left.map(|it| it.iter().map(left_document).collect::<Vec<_>>());
+    let left = lately.map(|it| it.left.iter().map(left_document).collect::<Vec<_>>());
     let document = json!({
         "left": left,
+        "historyReachMs": lately.and_then(|it| it.reach).map(millis),
         "verdict": status.verdict(),
         "healthy": status.alarm() == Alarm::None,
         "serverTimeMs": status.server_ms,
@@ -34,6 +35,7 @@ pub(crate) fn document(status: &Status, led: &Leaders, left: Option<&[Left]>) ->
         "leaders": led.iter().map(leaders::as_json).collect::<Vec<_>>(),
         "endpoints": status.endpoints.iter().map(endpoint_document).collect::<Vec<_>>(),
         "unowned": unowned.map(|it| it.name.as_str()).collect::<Vec<_>>(),
+        "late": status.late().iter().map(|it| it.name.as_str()).collect::<Vec<_>>(),
         "oddKeys": odd.collect::<Vec<_>>(),
     });
     without_controls(&format!("{document:#}\n"))
@@ -65,6 +67,7 @@ fn endpoint_document(endpoint: &EndpointStatus) -> Value {
             "fence": it.fence.map(|it| it.0),
             "instance": it.instance.as_ref().map(id),
             "ageMs": endpoint.age.map(millis),
+            "intervalMs": it.interval_ms,
         })
     });
     json!({
@@ -76,6 +79,9 @@ fn endpoint_document(endpoint: &EndpointStatus) -> Value {
         "preferredOwner": endpoint.preferred.as_ref().map(id),
         "fence": endpoint.fence.map(|it| it.0),
         "leaseLeftMs": lease.map(|it| millis(it.left)),
+        "intervalMs": endpoint.interval.map(millis),
+        "late": endpoint.overdue.is_some(),
+        "overdueMs": endpoint.overdue.map(millis),
         "lastResult": result,
     })
 }

@@ -9,7 +9,7 @@ use leasehold::status::{EndpointStatus, InstanceStatus, State, counted};
 
 use crate::cli::status::{last_result, paint};
 use crate::cli::table::{Paint, Side, brief};
-use crate::cli::top::line::{Cell, Line, Signs, aligned};
+use crate::cli::top::line::{Cell, Line, Signs, aligned, wrapped};
 use crate::cli::top::picture::{SAMPLES, Samples};
 use crate::cli::top::terminal::Size;
 use crate::cli::top::view::View;
@@ -23,8 +23,11 @@ const RECENT_MAX: usize = 5;
 const ROWS_FOR_RECENT: usize = 18;
 const ROWS_FOR_INSTANCES: usize = 9;
 
+/// The verdict has no more than one line in so many.
+const ROWS_PER_LINE_OF_VERDICT: usize = 8;
+
 const HELP: &[&str] = &[
-    "q, Ctrl-C         quit",
+    "q, Ctrl-C         quit; Ctrl-Z stops it, fg goes on",
     "up, down, k, j    scroll; PgUp, PgDn, Home, End, too",
     "s                 sort by state, endpoint, owner, age, latency, left",
     "r                 the other way round",
@@ -42,7 +45,7 @@ pub(crate) struct Surroundings<'a> {
 
 /// The lines of the screen, exactly as many as it has.
 pub(crate) fn frame(view: &mut View, size: Size, around: &Surroundings<'_>) -> Vec<Line> {
-    let mut lines = head(view, around);
+    let mut lines = head(view, size, around);
     lines.truncate(size.rows);
     let left = size.rows.saturating_sub(lines.len());
     let foot = usize::from(left > 1);
@@ -57,7 +60,7 @@ pub(crate) fn frame(view: &mut View, size: Size, around: &Surroundings<'_>) -> V
     lines
 }
 
-fn head(view: &View, around: &Surroundings<'_>) -> Vec<Line> {
+fn head(view: &View, size: Size, around: &Surroundings<'_>) -> Vec<Line> {
     let status = &view.picture.status;
     let age = brief(around.now.since(view.picture.read_at));
     let took = view.picture.took.as_millis();
@@ -66,7 +69,9 @@ fn head(view: &View, around: &Surroundings<'_>) -> Vec<Line> {
     if view.paused {
         second = second.with(Paint::Watch, "  PAUSED: p goes on");
     }
-    let mut lines = vec![Line::new(paint(status.alarm()), &status.verdict()), second];
+    let verdict_max = (size.rows / ROWS_PER_LINE_OF_VERDICT).max(1);
+    let mut lines = wrapped(paint(status.alarm()), &status.verdict(), size.columns, verdict_max);
+    lines.push(second);
     if let Some((since, error)) = &view.trouble {
         let away = around.now.since(*since).as_secs();
         lines.push(Line::new(Paint::Bad, &format!("No answer for {away} s: {error}")));
@@ -267,7 +272,7 @@ fn recent(view: &View, names: &BTreeMap<&InstanceId, String>) -> Vec<Line> {
     let row = |it: &leasehold::store::history::Entry| {
         vec![
             (Paint::Plain, utc::time(it.at_ms)),
-            (Paint::Plain, it.endpoint.clone()),
+            (Paint::Plain, history::endpoint(it).into()),
             (history::paint(it), it.event.clone()),
             (Paint::Plain, history::name(&it.instance, names)),
             (Paint::Plain, history::why(it, names)),

@@ -17,6 +17,8 @@ pub(crate) enum Input {
     End,
     /// Ctrl-C or Ctrl-D.
     Interrupt,
+    /// Ctrl-Z.
+    Suspend,
     /// The answer to where the last row and column are.
     Size(Size),
 }
@@ -58,6 +60,7 @@ impl Decoder {
                 b'\r' | b'\n' => inputs.push(Input::Enter),
                 0x7f | 0x08 => inputs.push(Input::Backspace),
                 0x03 | 0x04 => inputs.push(Input::Interrupt),
+                0x1a => inputs.push(Input::Suspend),
                 b' '..=b'~' => inputs.push(Input::Char(char::from(*byte))),
                 _ => (),
             }

@@ -75,6 +75,27 @@ impl Line {
     }
 }
 
+/// A text on as many lines as it needs, but no more than `most`: broken between words, and cut only where the
+/// last line ends.
+pub(crate) fn wrapped(paint: Paint, text: &str, columns: usize, most: usize) -> Vec<Line> {
+    let text = printable(text);
+    let mut lines: Vec<String> = vec![String::new()];
+    for word in text.split(' ') {
+        let n = lines.len();
+        let line = &mut lines[n - 1];
+        let fits = line.chars().count() + 1 + word.chars().count() <= columns;
+        if line.is_empty() {
+            line.push_str(word);
+        } else if fits || n >= most {
+            line.push(' ');
+            line.push_str(word);
+        } else {
+            lines.push(word.into());
+        }
+    }
+    lines.into_iter().map(|it| Line(vec![(paint, it)])).collect()
+}
+
 /// A cell of a table.
 pub(crate) type Cell = (Paint, String);
 
@@ -108,6 +129,21 @@ pub(crate) fn aligned(headings: &[(&str, Side)], rows: Vec<Vec<Cell>>) -> Vec<Li
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_text_is_broken_between_words_and_cut_only_where_the_last_line_ends() {
+        let (painter, signs) = (Painter { colours: false }, Signs::of_locale());
+        let lines = |text: &str, columns: usize, most: usize| -> Vec<String> {
+            let lines = wrapped(Paint::Bad, text, columns, most);
+            lines.iter().map(|it| it.shown(columns, painter, signs)).collect()
+        };
+        assert_eq!(lines("one two three", 80, 3), ["one two three"]);
+        assert_eq!(lines("one two three", 7, 3), ["one two", "three"]);
+        let cut = signs.cut;
+        assert_eq!(lines("one two three four", 7, 2), ["one two".into(), format!("three {cut}")]);
+        assert_eq!(lines("endless", 4, 2), [format!("end{cut}")]);
+        assert_eq!(lines("", 4, 2), [""]);
+    }
 
     #[test]
     fn a_line_ends_where_the_screen_does_and_nothing_in_it_moves_a_cursor() {

@@ -45,10 +45,6 @@ pub(crate) fn is_there() -> bool {
 impl Terminal {
     /// Takes it over.
     pub(crate) fn enter() -> io::Result<Self> {
-        let before = tcgetattr(io::stdin())?;
-        let mut raw = before.clone();
-        cfmakeraw(&mut raw);
-        *BEFORE.lock() = Some(before);
         // From here on, dropping it puts everything back, and so does a panic, which drops nothing.
         let mut terminal = Self { decoder: Decoder::default(), shown: vec![], size: usual_size() };
         let usual = panic::take_hook();
@@ -56,10 +52,25 @@ impl Terminal {
             leave();
             usual(info);
         }));
+        terminal.take()?;
+        Ok(terminal)
+    }
+
+    /// Raw and on its other screen, which is drawn anew; whether its size is asked for, which it is not when
+    /// it was raw already.
+    pub(crate) fn take(&mut self) -> io::Result<bool> {
+        let now = tcgetattr(io::stdin())?;
+        let mut raw = now.clone();
+        cfmakeraw(&mut raw);
+        let is_raw = BEFORE.lock().is_some() && now == raw;
+        BEFORE.lock().get_or_insert(now);
         tcsetattr(io::stdin(), SetArg::TCSADRAIN, &raw)?;
         write_all(ENTER)?;
-        terminal.ask_size()?;
-        Ok(terminal)
+        self.shown.clear();
+        if !is_raw {
+            self.ask_size()?;
+        }
+        Ok(!is_raw)
     }
 
     /// The answer comes as input.
@@ -125,7 +136,7 @@ fn is_readable(wait: Duration) -> io::Result<bool> {
 }
 
 /// Once; never waits, because a panic may come while it is locked.
-fn leave() {
+pub(crate) fn leave() {
     let Some(before) = BEFORE.try_lock().and_then(|mut it| it.take()) else { return };
     let _ = write_all(LEAVE);
     let _ = tcsetattr(io::stdin(), SetArg::TCSADRAIN, &before);

@@ -165,7 +165,7 @@ impl View {
             Input::Char('?' | 'h') => self.helps = true,
             Input::Char('k') => self.scroll_to(self.scrolled.saturating_sub(1)),
             Input::Char('j') => self.scroll_to(self.scrolled + 1),
-            Input::Char(_) | Input::Backspace | Input::Size(_) => (),
+            Input::Char(_) | Input::Backspace | Input::Size(_) | Input::Suspend => (),
         }
         Next::GoOn
     }

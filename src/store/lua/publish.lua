@@ -1,6 +1,7 @@
 -- publish: store and announce each result, but only under the lease it was polled under (G2).
 -- KEYS  per item from 2: lease, result
--- ARGV  per item from 12: fence, started_at_ms, channel, message, ok, status, error, duration_ms, body
+-- ARGV  per item from 12: fence, started_at_ms, channel, message, ok, status, error, duration_ms,
+--       interval_ms, body
 -- reply  … per item  1 stored   2 fenced   {3, why} failed   4 nobody has the lease, but nobody had it since
 if EPOCH ~= NAMED then return reply('epoch') end
 local out = reply('ok')
@@ -18,7 +19,7 @@ local function publish(lease, result, at)
   if stored[2] == fence and stored[3] == started_at then return 1 end
   local written = redis.pcall('HSET', result, 'fence', fence, 'instance', ME, 'ok', ARGV[at + 4],
     'status', ARGV[at + 5], 'error', ARGV[at + 6], 'started_at_ms', started_at,
-    'duration_ms', ARGV[at + 7], 'body', ARGV[at + 8])
+    'duration_ms', ARGV[at + 7], 'interval_ms', ARGV[at + 8], 'body', ARGV[at + 9])
   if failed(written) then return {3, written.err} end
   redis.pcall('PUBLISH', ARGV[at + 2], ARGV[at + 3])
   return 1
@@ -27,6 +28,6 @@ end
 local at = 12
 for i = 2, #KEYS, 2 do
   out[#out + 1] = publish(KEYS[i], KEYS[i + 1], at)
-  at = at + 9
+  at = at + 10
 end
 return out

@@ -209,7 +209,8 @@ pub fn publication(tenure: &Tenure, started_at_ms: u64) -> Publication {
         body: b"hello".to_vec(),
         duration: Duration::from_millis(7),
     };
-    Publication { tenure: tenure.clone(), started_at_ms, sample }
+    let interval = Duration::from_millis(500);
+    Publication { tenure: tenure.clone(), started_at_ms, interval, sample }
 }
 
 /// As the daemon renews leases that stand.

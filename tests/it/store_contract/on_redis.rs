@@ -47,10 +47,11 @@ fn a_result_is_stored_and_announced_with_the_fields_of_the_contract() {
     let mut a = Asker::alive(&world, "a");
     let (e, f) = (a.grant(&endpoint("e")), a.grant(&endpoint("f")));
     let sample = Sample::failed("no route \"to\" host\n", Duration::from_millis(12));
-    let results = [publication(&e, 5), Publication { tenure: f.clone(), started_at_ms: 6, sample }];
+    let light = Publication { interval: Duration::from_secs(30), sample, ..publication(&f, 6) };
+    let results = [publication(&e, 5), light];
     let stored = a.answered(|store, ask| store.publish(ask, &results));
     assert_eq!(stored, [Publish::Stored, Publish::Stored]);
-    let fields = |rows: [(&str, &str); 9]| -> BTreeMap<String, String> {
+    let fields = |rows: [(&str, &str); 10]| -> BTreeMap<String, String> {
         rows.map(|(name, value)| (name.to_owned(), value.to_owned())).into()
     };
     let (e_fence, f_fence) = (e.fence.to_string(), f.fence.to_string());
@@ -63,6 +64,7 @@ fn a_result_is_stored_and_announced_with_the_fields_of_the_contract() {
         ("error", ""),
         ("started_at_ms", "5"),
         ("duration_ms", "7"),
+        ("interval_ms", "500"),
         ("body", "hello"),
     ]);
     assert_eq!(hash(&world.server, "poll:result:e"), good);
@@ -72,6 +74,7 @@ fn a_result_is_stored_and_announced_with_the_fields_of_the_contract() {
         ("fence", f_fence.as_str()),
         ("started_at_ms", "6"),
         ("duration_ms", "12"),
+        ("interval_ms", "30000"),
         ("body", ""),
     ]);
     for (name, value) in bad {
@@ -82,10 +85,11 @@ fn a_result_is_stored_and_announced_with_the_fields_of_the_contract() {
     let announced = world.announcements();
     let expected = [
         serde_json::json!({"endpoint": "e", "fence": e.fence.0, "instance": "a", "ok": 1,
-            "status": 200, "error": null, "started_at_ms": 5, "duration_ms": 7, "body": "hello"}),
+            "status": 200, "error": null, "started_at_ms": 5, "duration_ms": 7,
+            "interval_ms": 500, "body": "hello"}),
         serde_json::json!({"endpoint": "f", "fence": f.fence.0, "instance": "a", "ok": 0,
             "status": null, "error": "no route \"to\" host\n", "started_at_ms": 6,
-            "duration_ms": 12, "body": ""}),
+            "duration_ms": 12, "interval_ms": 30_000, "body": ""}),
     ];
     assert_eq!(announced, expected);
 }

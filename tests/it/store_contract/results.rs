@@ -15,6 +15,7 @@ pub fn a_result_is_announced_under_the_lease_it_was_polled_under(world: &mut dyn
         instance: "a".into(),
         fence: tenure.fence.0,
         started_at_ms: 77,
+        interval_ms: 500,
     };
     assert_eq!(world.announced(), [heard]);
 }

@@ -26,6 +26,7 @@ pub struct Heard {
     pub instance: String,
     pub fence: u64,
     pub started_at_ms: u64,
+    pub interval_ms: u64,
 }
 
 /// A server that no other test knows.
@@ -174,6 +175,7 @@ impl World for MemoryWorld {
             instance: it.instance.to_string(),
             fence: it.publication.tenure.fence.0,
             started_at_ms: it.publication.started_at_ms,
+            interval_ms: it.publication.interval.as_millis() as u64,
         };
         self.server.announced_since(0).iter().map(heard).collect()
     }
@@ -396,6 +398,7 @@ impl World for RedisWorld {
             instance: it["instance"].as_str().unwrap().into(),
             fence: it["fence"].as_u64().unwrap(),
             started_at_ms: it["started_at_ms"].as_u64().unwrap(),
+            interval_ms: it["interval_ms"].as_u64().unwrap(),
         };
         self.announcements().iter().map(heard).collect()
     }

@@ -6,6 +6,7 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -199,7 +200,8 @@ impl Terminal {
         let mut command = Command::new(BINARY);
         command.args(args).stdin(end()).stdout(end()).stderr(end());
         command.env("TERM", "xterm").env("LC_ALL", "C.UTF-8").env_remove("NO_COLOR");
-        let child = command.envs(env.iter().copied()).spawn().unwrap();
+        // A group of its own, beside ours: so that it can be stopped as by a shell, and we are not.
+        let child = command.envs(env.iter().copied()).process_group(0).spawn().unwrap();
         drop(command);
         let screen = Arc::new(Mutex::new(Screen::new(rows, columns)));
         let over = Arc::new(AtomicBool::new(false));
@@ -264,6 +266,12 @@ impl Terminal {
     pub fn assert_sound(&self) {
         let flaw = self.with(|it| it.flaw.clone());
         assert!(flaw.is_none(), "{flaw:?}\n{}", self.text());
+    }
+
+    /// Whether it stands still, as after a Ctrl-Z.
+    pub fn is_stopped(&self) -> bool {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap();
+        stat.rsplit(')').next().unwrap().trim_start().starts_with('T')
     }
 
     /// Waits for its end.

@@ -1,0 +1,89 @@
+//! Are the keys of which there is one of the types they should be? Somebody may have written over them.
+
+use std::time::Duration;
+
+use crate::store::Asked;
+use crate::store::redis::RedisStore;
+
+/// A key of which there is one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Single {
+    /// `poll:epoch`.
+    Epoch,
+    /// `poll:drain`.
+    Drain,
+    /// `poll:history`.
+    History,
+}
+
+/// One that is of another type.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Spoilt {
+    /// Its name.
+    pub key: String,
+    /// Which of them.
+    pub which: Single,
+    /// Its type.
+    pub found: String,
+}
+
+impl Single {
+    const ALL: [Self; 3] = [Self::Epoch, Self::Drain, Self::History];
+
+    fn kind(self) -> &'static str {
+        match self {
+            Self::Epoch => "hash",
+            Self::Drain => "set",
+            Self::History => "stream",
+        }
+    }
+}
+
+impl Spoilt {
+    /// What is wrong, and what comes of it; without a full stop.
+    pub fn sentence(&self) -> String {
+        let Self { key, which, found } = self;
+        let kind = which.kind();
+        let comes_of_it = match which {
+            Single::Epoch => "nothing is granted, renewed or published, so nobody polls for long",
+            Single::Drain => "it drains nobody",
+            Single::History => "nothing is remembered",
+        };
+        format!("{key} is of the type {found}, not {kind}: {comes_of_it}")
+    }
+
+    /// What to do, and what that means.
+    pub fn way_out(&self) -> String {
+        let means = match self.which {
+            Single::Epoch => {
+                "costs one hold-off: nothing new is granted for a lease TTL and a margin, and whoever is \
+                 still within its rights goes on"
+            }
+            Single::Drain => "nobody is drained then: leasehold drain each of them again",
+            Single::History => "nothing else depends on it",
+        };
+        format!("redis-cli DEL {}; {means}", self.key)
+    }
+}
+
+impl RedisStore {
+    /// Those that are of another type.
+    pub fn spoilt(&self, timeout: Duration) -> Asked<Vec<Spoilt>> {
+        let keys = &self.server.keys;
+        let key = |it| match it {
+            Single::Epoch => keys.epoch(),
+            Single::Drain => keys.drain(),
+            Single::History => keys.history(),
+        };
+        let kinds: Vec<String> = self.call("ask for types on", timeout, |wire| {
+            let mut pipe = redis::pipe();
+            Single::ALL.iter().for_each(|it| {
+                pipe.cmd("TYPE").arg(key(*it));
+            });
+            pipe.query(wire)
+        })?;
+        let found = Single::ALL.into_iter().zip(kinds);
+        let found = found.filter(|(it, found)| found != "none" && found != it.kind());
+        Ok(found.map(|(which, found)| Spoilt { key: key(which), which, found }).collect())
+    }
+}
