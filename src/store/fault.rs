@@ -1,0 +1,57 @@
+//! Why the store could not be asked, and how often.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What a store cannot be used for at all, as opposed to not now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// Not reached, or no answer in time: try again.
+    Unreachable,
+    /// It answered with a refusal that may pass (loading, read-only, out of memory).
+    Refused,
+    /// It answered that this can never work as configured: password, permission, timing, eviction.
+    Misconfigured,
+}
+
+/// How often asking failed, by what kind of fault.
+#[derive(Debug, Default)]
+pub struct Failures([AtomicU64; 3]);
+
+impl Failures {
+    /// One more.
+    pub fn count(&self, fault: Fault) {
+        self.0[fault as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// By the names of the faults.
+    pub fn counts(&self) -> [(&'static str, u64); 3] {
+        let of = |fault: Fault| self.0[fault as usize].load(Ordering::Relaxed);
+        [
+            ("unreachable", of(Fault::Unreachable)),
+            ("refused", of(Fault::Refused)),
+            ("misconfigured", of(Fault::Misconfigured)),
+        ]
+    }
+}
+
+/// The store could not be asked, so nothing is known.
+#[derive(Clone, Debug)]
+pub struct StoreError {
+    /// What was tried, as a verb.
+    pub op: &'static str,
+    /// On what.
+    pub target: String,
+    /// Whether trying again can help.
+    pub fault: Fault,
+    /// What came back, and the way out where there is one.
+    pub reason: String,
+}
+
+impl fmt::Display for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cannot {} {}: {}", self.op, self.target, self.reason)
+    }
+}
+
+impl std::error::Error for StoreError {}
