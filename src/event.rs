@@ -21,6 +21,7 @@ pub enum Event<'a> {
     DaemonReloadRefused { error: &'a dyn fmt::Display },
     DaemonStopping { reason: &'a str },
     DaemonStopped { held: usize },
+    SettingsOdd { reason: &'a str },
     LeaseAcquired { endpoint: &'a EndpointId, fence: FenceToken, reason: &'static str },
     LeaseRefused { endpoint: &'a EndpointId, owner: &'a str },
     LeaseFailed { endpoint: &'a EndpointId, error: &'a dyn fmt::Display },
@@ -75,6 +76,7 @@ impl Event<'_> {
             Self::DaemonReloadRefused { .. } => "daemon.reload_refused",
             Self::DaemonStopping { .. } => "daemon.stopping",
             Self::DaemonStopped { .. } => "daemon.stopped",
+            Self::SettingsOdd { .. } => "settings.odd",
             Self::LeaseAcquired { .. } => "lease.acquired",
             Self::LeaseRefused { .. } => "lease.refused",
             Self::LeaseFailed { .. } => "lease.failed",
@@ -141,6 +143,7 @@ impl Event<'_> {
             | Self::ManagerUnreachable { .. }
             | Self::DaemonNeedsRestart { .. }
             | Self::DaemonReloadRefused { .. }
+            | Self::SettingsOdd { .. }
             | Self::HistoryFailed { .. }
             | Self::LeaderUncertain { .. }
             | Self::LeaderLost { .. } => Level::Warn,
@@ -282,9 +285,9 @@ impl fmt::Display for Event<'_> {
             Self::InstanceJoined { other } | Self::InstanceLeft { other } => {
                 line.put("other", other)?;
             }
-            Self::DaemonStopping { reason } | Self::PlacementStuck { reason } => {
-                line.put("reason", reason)?;
-            }
+            Self::DaemonStopping { reason }
+            | Self::SettingsOdd { reason }
+            | Self::PlacementStuck { reason } => line.put("reason", reason)?.end(),
             _ => self.leader_fields(&mut line)?,
         }
         Ok(())

@@ -7,6 +7,7 @@
 use std::ffi::{OsStr, OsString};
 use std::os::fd::RawFd;
 use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use leasehold::config::{Config, ConfigError};
@@ -54,6 +55,28 @@ pub(crate) fn parse(args: &[OsString], env: Env<'_>) -> Result<Command, UsageErr
     }
 }
 
+/// The settings files that `args` name, or else the environment.
+pub(crate) fn settings_files(args: &[OsString], env: Env<'_>) -> Result<Vec<PathBuf>, UsageError> {
+    let Some((first, rest)) = args.split_first() else { return Ok(vec![]) };
+    let command = COMMANDS.iter().find(|it| first.to_str() == Some(it.name));
+    let opt = OPTIONS.iter().find(|it| it.name == "settings");
+    let (Some(command), Some(opt)) = (command, opt) else { return Ok(vec![]) };
+    // Whatever is wrong with the line, `parse` will say.
+    let Ok(Scanned::Typed(typed)) = scan(command, rest) else { return Ok(vec![]) };
+    let typed = typed.value_of(opt.name).map(OsStr::to_os_string);
+    let from_env = || env(&opt.variable()).filter(|it| opt.belongs_to(command) && !it.is_empty());
+    let (value, from) = match typed {
+        Some(value) => (value, Origin::Flag(opt)),
+        None => match from_env() {
+            Some(value) => (value, Origin::Variable(opt)),
+            None => return Ok(vec![]),
+        },
+    };
+    let mut draft = Draft::default();
+    (opt.set)(&mut draft, &value).map_err(|why| UsageError::Value { from, why })?;
+    Ok(draft.config.settings)
+}
+
 impl Command {
     /// Tries the files it takes to get into the store, so that what is missing is said at once.
     pub(crate) fn with_files_checked(self) -> Result<Self, UsageError> {
@@ -95,14 +118,14 @@ fn scan(command: &'static Spec, args: &[OsString]) -> Result<Scanned, UsageError
         let (name, value) = split_at_equals(arg);
         let name = name.to_string_lossy();
         if !name.starts_with('-') || name == "-" {
-            let given = arg.to_string_lossy();
+            let given = arg.to_str().ok_or(UsageError::WordText { command })?;
             if typed.words.len() == command.takes.words_max {
                 return Err(match command.takes.program {
                     true if !command.hidden => UsageError::NoDashes { command },
-                    _ => UsageError::Unexpected { command, given: showable(&given) },
+                    _ => UsageError::Unexpected { command, given: showable(given) },
                 });
             }
-            typed.words.push(given.into_owned());
+            typed.words.push(given.into());
             continue;
         }
         let opt = find(command, &name)?;
@@ -218,7 +241,7 @@ mod tests {
 
     fn config(args: &[&str], env: &[(&str, &str)]) -> Config {
         match parsed(&[&["run", "--host-name", "vm1"], args].concat(), env) {
-            Ok(Command::Task(config, Task::Run)) => *config,
+            Ok(Command::Task(config, Task::Run { .. })) => *config,
             other => panic!("{other:?}"),
         }
     }
@@ -333,7 +356,7 @@ mod tests {
         assert_eq!(error.unwrap_err().to_string(), "--prefix is not valid UTF-8");
         let ok = parse(&["run".into(), "--runtime-dir".into(), odd.clone()], &none);
         assert!(
-            matches!(ok, Ok(Command::Task(it, Task::Run)) if it.runtime_dir == Some(odd.into()))
+            matches!(ok, Ok(Command::Task(it, Task::Run { .. })) if it.runtime_dir == Some(odd.into()))
         );
     }
 

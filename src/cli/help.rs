@@ -53,7 +53,7 @@ fn option(out: &mut String, opt: &Opt, command: &Spec) {
     }
     wrap(out, 10, opt.help);
     if !opt.default.is_empty() {
-        wrap(out, 10, &format!("[default: {}]", opt.default));
+        wrap(out, 10, &format!("[default: {}]", opt.default_of(command)));
     }
     if !command.hidden {
         wrap(out, 10, &format!("[env: {}]", opt.variable()));
@@ -111,7 +111,8 @@ mod tests {
                 let env = text.contains(&format!("[env: {}]", opt.variable()));
                 assert_eq!(env, ours && !command.hidden, "{} {name}", command.name);
                 if ours && !opt.default.is_empty() {
-                    assert!(text.contains(&format!("[default: {}]", opt.default)), "{name}");
+                    let default = format!("[default: {}]", opt.default_of(command));
+                    assert!(text.contains(&default), "{name}");
                 }
             }
         }

@@ -19,7 +19,7 @@ use leasehold::wrapped::signals::Signals;
 use crate::cli::state::State;
 use crate::cli::task::Wrap;
 use crate::cli::wrap::{self, End, ends_waiting};
-use crate::cli::{FAILED, fail, logging};
+use crate::cli::{FAILED, doubts, fail, logging};
 
 /// A right that comes back after a doubt makes no event.
 const LOOK: Duration = Duration::from_millis(200);
@@ -47,6 +47,7 @@ fn run(config: &Config, wrap: &Wrap, signals: &Signals) -> Result<ExitCode, Stri
             return other.map(|_| ExitCode::SUCCESS);
         }
     };
+    doubts::tell(config, std::iter::empty(), None, election.instance_id());
     let roles = RedisStore::of_roles(config).map_err(|error| error.to_string())?;
     state.bury_predecessors(&[Arc::new(roles)], config.store_timeout);
     let exposition = Arc::new(Exposition::default());

@@ -5,6 +5,7 @@
 pub(crate) mod args;
 mod completions;
 mod doctor;
+mod doubts;
 mod drain;
 mod explain;
 mod help;
@@ -43,7 +44,7 @@ use crate::cli::task::Task;
 /// Does it.
 pub(crate) fn perform(config: &Config, task: Task) -> ExitCode {
     match task {
-        Task::Run => run::run(config),
+        Task::Run { doubt } => run::run(config, doubt),
         Task::Status(how) => status::status(config, how),
         Task::Release(what) => release::release(config, what),
         Task::Sessions(verb) => sessions::sessions(config, verb),

@@ -16,6 +16,8 @@ use leasehold::config::{
 };
 use leasehold::model::{InvalidRole, Role};
 
+use crate::cli::usage::nearest;
+
 /// A command, as `--help` tells of it.
 pub(crate) struct Spec {
     pub(crate) name: &'static str,
@@ -72,6 +74,7 @@ pub(crate) struct Draft {
     pub(crate) watch_for: Option<Duration>,
     pub(crate) grace: Option<Duration>,
     pub(crate) renew_given: bool,
+    pub(crate) heartbeat_given: bool,
     pub(crate) level_given: bool,
     pub(crate) restart: bool,
     pub(crate) at_least_for: Duration,
@@ -93,6 +96,14 @@ impl Opt {
 
     pub(crate) fn belongs_to(&self, command: &Spec) -> bool {
         self.commands.contains(&command.name)
+    }
+
+    /// What holds for this command when it is not given.
+    pub(crate) fn default_of(&self, command: &Spec) -> &'static str {
+        match (command.name, self.name) {
+            ("once", "log-level") => "warn", // cron mails what a command says
+            _ => self.default,
+        }
     }
 }
 
@@ -287,9 +298,9 @@ pub(crate) static COMMANDS: &[Spec] = &[
         name: "man",
         usage: "leasehold man",
         summary: "the manual page, in roff",
-        about: "Prints the manual page, for make install.",
+        about: "Prints the manual page. make install and the package put it where man looks for it.",
         takes: NOTHING,
-        hidden: true,
+        hidden: false,
     },
     Spec {
         name: "guardian",
@@ -506,7 +517,10 @@ pub(crate) static OPTIONS: &[Opt] = &[
         default: "30s",
         help: "How long after its last heartbeat an instance counts as alive; at most the lease TTL.",
         commands: &["run", "doctor"],
-        set: |draft, value| duration(value).map(|it| draft.config.heartbeat_ttl = it),
+        set: |draft, value| {
+            draft.heartbeat_given = true;
+            duration(value).map(|it| draft.config.heartbeat_ttl = it)
+        },
     },
     Opt {
         name: "heartbeat-interval",
@@ -677,10 +691,11 @@ pub(crate) static OPTIONS: &[Opt] = &[
         name: "settings",
         value: Some("FILES"),
         default: "",
-        help: "Files, separated by colons, with settings as lines of NAME=value, like an EnvironmentFile of systemd; read at the start \
-               and again on SIGHUP. Of two files the last one wins, over both the command line, and \
-               over the environment the files.",
-        commands: RUN,
+        help: "Files, separated by colons, with settings as lines of NAME=value, like an EnvironmentFile \
+               of systemd; read at the start, and by run again on SIGHUP. Of two files the last one \
+               wins, over both the command line, and over the environment the files. Those of the \
+               service do for every command: what does not concern it is passed over.",
+        commands: ALL,
         set: |draft, value| {
             let files = value.as_bytes().split(|c| *c == b':').map(OsStr::from_bytes);
             draft.config.settings = files.map(path).collect::<Result<_, _>>()?;
@@ -704,7 +719,8 @@ pub(crate) static OPTIONS: &[Opt] = &[
         name: "log-level",
         value: Some("LEVEL"),
         default: "info",
-        help: "What to log on stderr: off, error, warn, info, debug or trace.",
+        help: "What to log on stderr: off, error, warn, info, debug or trace. once logs no more than \
+               warn unless this is given.",
         commands: LOGGING,
         set: |draft, value| {
             draft.level_given = true;
@@ -883,6 +899,24 @@ pub(crate) static OPTIONS: &[Opt] = &[
         set: |draft, value| number(value).map(|it| draft.report = Some(it)),
     },
 ];
+
+/// Variables that are told to commands which we start. One of those may start us.
+const TOLD: [&str; 4] =
+    ["LEASEHOLD_ENDPOINT", "LEASEHOLD_FENCE", "LEASEHOLD_ROLE", "LEASEHOLD_TERM"];
+
+/// Whether a variable looks like ours and is no option's: with the one that was meant, if that can be told.
+pub(crate) fn is_stranger(variable: &str) -> Option<Option<String>> {
+    let is_ours = |it: &&Opt| COMMANDS.iter().any(|command| !command.hidden && it.belongs_to(command));
+    let upper = variable.to_ascii_uppercase();
+    let name = upper.strip_prefix("LEASEHOLD_")?.to_ascii_lowercase().replace('_', "-");
+    let mut ours = OPTIONS.iter().filter(is_ours);
+    if TOLD.contains(&variable) || ours.any(|it| it.variable() == variable) {
+        return None;
+    }
+    let meant = nearest(&name, OPTIONS.iter().filter(is_ours).map(|it| it.name));
+    let meant = OPTIONS.iter().find(|it| Some(it.name) == meant);
+    Some(meant.map(Opt::variable))
+}
 
 /// Why a value does not fit its option. What was given is kept only where it cannot be a secret.
 #[derive(Debug, PartialEq, Eq)]

@@ -12,7 +12,7 @@ use leasehold::pipeline::poll::guard::Targets;
 use leasehold::{PollPermit, Poller, Revoked, Sample};
 use parking_lot::RwLock;
 
-use crate::cli::args::{Command, Env, parse};
+use crate::cli::args::{Command, Env, parse, settings_files};
 use crate::cli::settings::Settings;
 use crate::cli::task::Task;
 use crate::cli::usage::UsageError;
@@ -37,15 +37,14 @@ pub(crate) struct News {
 
 /// Understands `args`, with the settings file that they or the environment name.
 pub(crate) fn parse_with_settings(args: &[OsString], env: Env<'_>) -> Result<Command, UsageError> {
-    let command = parse(args, env)?;
-    let Command::Task(config, Task::Run) = &command else { return Ok(command) };
-    if config.settings.is_empty() {
-        return Ok(command);
+    let files = settings_files(args, env)?;
+    if files.is_empty() {
+        return parse(args, env);
     }
-    let file = Settings::read_all(&config.settings).map_err(UsageError::Settings)?;
-    let mut command = parse(args, &|name| file.value(name).or_else(|| env(name)))?;
-    if let Command::Task(new, _) = &mut command {
-        new.settings.clone_from(&config.settings); // a file does not name another
+    let settings = Settings::read_all(&files).map_err(UsageError::Settings)?;
+    let mut command = parse(args, &|name| settings.value(name).or_else(|| env(name)))?;
+    if let Command::Task(config, _) = &mut command {
+        config.settings = files; // a file does not name another
     }
     Ok(command)
 }
@@ -69,7 +68,7 @@ impl Sources {
         let command = parse(&self.args, &|name| file.value(name).or_else(|| still(name)));
         let command = command.and_then(Command::with_files_checked);
         match command.map_err(|it| it.to_string())? {
-            Command::Task(new, Task::Run) => {
+            Command::Task(new, Task::Run { .. }) => {
                 let new = Config { settings: current.settings.clone(), ..*new };
                 news(current, &new)
             }

@@ -24,22 +24,22 @@ use leasehold::{Daemon, Poller, Stop, stop_on_signal};
 
 use crate::cli::reload::{Replaceable, Sources};
 use crate::cli::state::State;
-use crate::cli::{FAILED, USAGE, fail, logging};
+use crate::cli::{FAILED, USAGE, doubts, fail, logging};
 
 /// Runs an instance to its end.
-pub(crate) fn run(config: &Config) -> ExitCode {
+pub(crate) fn run(config: &Config, doubt: Option<String>) -> ExitCode {
     logging::start(config.log_level);
     let targets = match Targets::parse(&config.allow_targets, &config.deny_targets) {
         Ok(targets) => targets,
         Err(error) => return fail(USAGE, &format!("--allow-targets, --deny-targets: {error}")),
     };
-    match instance(config, targets) {
+    match instance(config, targets, doubt) {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => fail(FAILED, &why),
     }
 }
 
-fn instance(config: &Config, targets: Targets) -> Result<(), String> {
+fn instance(config: &Config, targets: Targets, doubt: Option<String>) -> Result<(), String> {
     let sources = Sources::new(env::args_os().skip(1).collect(), config)?;
     // First of all: every thread must have SIGHUP blocked.
     let hangups = Signals::catch_hangup().map_err(|it| format!("cannot handle signals: {it}"))?;
@@ -50,6 +50,7 @@ fn instance(config: &Config, targets: Targets) -> Result<(), String> {
     let lines = Lines::redis(config).map_err(|error| error.to_string())?;
     let redis = config.redis.to_string();
     Event::DaemonStarted { version: env!("CARGO_PKG_VERSION"), redis: &redis }.log(&me);
+    doubts::tell(config, env::vars_os().map(|it| it.0), doubt, &me);
     let replaceable = Arc::new(Replaceable::new(poller(config, targets)?));
     let poller: Arc<dyn Poller> = Arc::<Replaceable>::clone(&replaceable);
     // Each part moves at least this often when all is well.

@@ -1,8 +1,8 @@
 //! What does a settings file say? Lines of `NAME=value`, as systemd reads an `EnvironmentFile`.
 //!
 //! The same file can be both, so the same rules hold: `#` and `;` begin a comment line, quotes and
-//! backslashes mean what they mean there. Stricter in one thing: a line that is no assignment makes the
-//! whole file wrong, because half a file must never be in force.
+//! backslashes mean what they mean there. Stricter in two things: a line that is no assignment, or a name
+//! like ours that is none, makes the whole file wrong, because half a file must never be in force.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -12,6 +12,8 @@ use std::io::{self, Read};
 use std::iter::Peekable;
 use std::path::{Path, PathBuf};
 use std::str::Chars;
+
+use crate::cli::options::is_stranger;
 
 const BYTES_MAX: u64 = 1024 * 1024;
 
@@ -32,6 +34,7 @@ enum Why {
     NotText,
     NoAssignment { line: usize },
     OpenQuote { line: usize },
+    Unknown { line: usize, name: String, meant: Option<String> },
 }
 
 impl fmt::Display for SettingsError {
@@ -42,6 +45,13 @@ impl fmt::Display for SettingsError {
             Why::NotText => write!(f, "is no text of at most 1 MiB"),
             Why::NoAssignment { line } => write!(f, "line {line} is no NAME=value"),
             Why::OpenQuote { line } => write!(f, "the quote of line {line} is never closed"),
+            Why::Unknown { line, name, meant } => {
+                write!(f, "line {line} sets {name}, which is no setting: ")?;
+                match meant {
+                    Some(meant) => write!(f, "did you mean {meant}?"),
+                    None => write!(f, "leasehold run --help lists them all"),
+                }
+            }
         }
     }
 }
@@ -91,6 +101,9 @@ fn parse(text: &str) -> Result<BTreeMap<String, String>, Why> {
             Some(_) => {
                 let name = rest.name().ok_or(Why::NoAssignment { line })?;
                 let value = rest.value().ok_or(Why::OpenQuote { line })?;
+                if let Some(meant) = is_stranger(&name) {
+                    return Err(Why::Unknown { line, name, meant });
+                }
                 values.insert(name, value); // the last one wins
             }
         }
@@ -234,6 +247,24 @@ mod tests {
             let error = SettingsError { path: "f".into(), why }.to_string();
             assert_eq!(error, format!("--settings f: line {line} is no NAME=value"), "{text}");
         }
+        let odd = |text: &str| {
+            SettingsError { path: "f".into(), why: parse(text).unwrap_err() }.to_string()
+        };
+        let meant = |name| format!("--settings f: line 2 sets {name}, which is no setting: ");
+        assert_eq!(
+            odd("TZ=UTC\nLEASEHOLD_REDS=hunter2"),
+            meant("LEASEHOLD_REDS") + "did you mean LEASEHOLD_REDIS?"
+        );
+        assert_eq!(
+            odd("\nleasehold_redis=hunter2"),
+            meant("leasehold_redis") + "did you mean LEASEHOLD_REDIS?"
+        );
+        assert_eq!(
+            odd("# x\nLEASEHOLD_SOMETHING_ELSE=hunter2"),
+            meant("LEASEHOLD_SOMETHING_ELSE") + "leasehold run --help lists them all"
+        );
+        let others = "LEASEHOLD_JSON=on\nLEASEHOLD_FENCE=7\nRUST_BACKTRACE=1\nLEASEHOLD=1";
+        assert_eq!(values(others).len(), 4);
         let error = SettingsError { path: "f".into(), why: parse("A=1\nB='x").unwrap_err() };
         assert_eq!(error.to_string(), "--settings f: the quote of line 2 is never closed");
     }

@@ -44,8 +44,11 @@ pub(crate) fn status(config: &Config, how: StatusHow) -> ExitCode {
             let left = left(config, &status);
             let painter = Painter::for_stdout();
             say(&match how.json {
-                true => document(&status, &led, left.as_ref()),
-                false => page(&status, &led, left.as_ref(), how.all, painter),
+                true => document(&config.redis, &status, &led, left.as_ref()),
+                false => {
+                    page(&status, &led, left.as_ref(), how.all, painter)
+                        + &format!("\nAs read from {}.\n", config.redis)
+                }
             })
         }
     }

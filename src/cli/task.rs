@@ -9,13 +9,17 @@ use leasehold::config::Config;
 use leasehold::model::{EndpointId, Role};
 
 use crate::cli::args::{Env, Typed};
+use crate::cli::doubts::about_heartbeat;
 use crate::cli::options::{Draft, Spec};
 use crate::cli::usage::UsageError;
 
 /// What to do with a store.
 #[derive(Debug)]
 pub(crate) enum Task {
-    Run,
+    /// With what is odd about its settings.
+    Run {
+        doubt: Option<String>,
+    },
     Status(StatusHow),
     Release(ReleaseWhat),
     Sessions(SessionsVerb),
@@ -162,11 +166,14 @@ pub(crate) fn of(
 }
 
 fn run(draft: Draft, env: Env<'_>) -> Result<(Config, Task), UsageError> {
-    let Draft { mut config, store_timeout, .. } = draft;
+    let Draft { mut config, store_timeout, heartbeat_given, .. } = draft;
     let usual = Config::usual_store_timeout(config.lease_ttl, config.heartbeat_ttl);
     config.store_timeout = store_timeout.unwrap_or(usual);
     config.runtime_dir = config.runtime_dir.or_else(|| systemd_runtime_dir(env));
-    Ok((config.checked()?, Task::Run))
+    // Nobody is told of a default that follows.
+    let doubt = about_heartbeat(config.heartbeat_ttl, config.lease_ttl);
+    let doubt = doubt.filter(|_| heartbeat_given);
+    Ok((config.checked()?, Task::Run { doubt }))
 }
 
 /// With the settings that `run` would have, as far as they matter here.

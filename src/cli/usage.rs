@@ -3,17 +3,17 @@
 use std::fmt;
 
 use leasehold::config::ConfigError;
-use leasehold::model::{InvalidId, InvalidRole};
+use leasehold::model::{InvalidId, InvalidRole, SessionError};
 
 use crate::cli::completions::SHELLS;
 use crate::cli::options::{Opt, Spec, ValueError};
 use crate::cli::settings::SettingsError;
 
 /// The name closest to what was typed, if it is close enough to be a slip of the finger.
-pub(crate) fn nearest(
+pub(crate) fn nearest<'a>(
     typed: &str,
-    names: impl Iterator<Item = &'static str>,
-) -> Option<&'static str> {
+    names: impl Iterator<Item = &'a str>,
+) -> Option<&'a str> {
     let typed: Vec<char> = typed.chars().take(40).collect();
     let closest = names.map(|name| (distance(&typed, name), name)).min()?;
     (closest.0 <= 1 + typed.len() / 4).then_some(closest.1)
@@ -54,7 +54,9 @@ pub(crate) enum UsageError {
     NoId { command: &'static Spec },
     NoInstance { command: &'static Spec },
     NoShell { command: &'static Spec },
+    WordText { command: &'static Spec },
     Id { why: InvalidId },
+    Address { why: SessionError },
     Role { why: InvalidRole },
     NoProgram { command: &'static Spec },
     ProgramText,
@@ -109,7 +111,12 @@ impl UsageError {
             Self::NoShell { command } => {
                 write!(f, "{} needs the name of a shell: {}", command.name, SHELLS.join(", "))
             }
+            Self::WordText { command } => {
+                write!(f, "an argument of {} is not valid UTF-8: write ", command.name)?;
+                write!(f, "{}", command.usage)
+            }
             Self::Id { why } => write!(f, "{why}"),
+            Self::Address { why } => write!(f, "{why}"),
             Self::Role { why } => write!(f, "{why}"),
             Self::NoProgram { command } => {
                 write!(f, "{} needs a command to run: write {}", command.name, command.usage)

@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use leasehold::config::RedisUrl;
 use leasehold::model::InstanceId;
 use leasehold::status::left::{Lately, Left};
 use leasehold::status::{Alarm, EndpointStatus, InstanceStatus, State, Status};
@@ -12,7 +13,12 @@ use serde_json::{Map, Value, json};
 use crate::cli::leaders::{self, Leaders};
 
 /// Everything, as one JSON document.
-pub(crate) fn document(status: &Status, led: &Leaders, lately: Option<&Lately>) -> String {
+pub(crate) fn document(
+    redis: &RedisUrl,
+    status: &Status,
+    led: &Leaders,
+    lately: Option<&Lately>,
+) -> String {
     let counts = State::ALL.iter().map(|it| (camel(it.word()), json!(status.count(*it))));
     let mut counts: Map<String, Value> = counts.collect();
     counts.insert("instances".into(), json!(status.n_live()));
@@ -23,6 +29,7 @@ pub(crate) fn document(status: &Status, led: &Leaders, lately: Option<&Lately>) 
     let odd = status.odd_keys.iter().map(|(key, why)| json!({"key": key, "why": why}));
     let left = lately.map(|it| it.left.iter().map(left_document).collect::<Vec<_>>());
     let document = json!({
+        "redis": redis.to_string(),
         "left": left,
         "historyReachMs": lately.and_then(|it| it.reach).map(millis),
         "verdict": status.verdict(),
