@@ -6,9 +6,12 @@ use std::time::Duration;
 use leasehold::clock::{BootClock, Clock};
 use leasehold::config::Config;
 use leasehold::daemon::thread::stop;
-use leasehold::status::counted;
-use leasehold::store::overview::Overview;
+use leasehold::model::InstanceId;
+use leasehold::pipeline::discovery::understood;
+use leasehold::status::{Status, counted};
+use leasehold::store::overview::{Overview, Stored};
 use leasehold::store::redis::RedisStore;
+use leasehold::store::sessions::Drained;
 
 use crate::cli::table::printable;
 use crate::cli::task::Drain;
@@ -29,29 +32,32 @@ fn change(config: &Config, what: &Drain) -> Result<String, String> {
     let timeout = config.store_timeout;
     let store = RedisStore::of_polls(config).map_err(|error| error.to_string())?;
     let name = printable(&what.name);
-    let set =
-        |off: bool| store.set_drain(&what.name, !off, timeout).map_err(|error| error.to_string());
     if what.off {
-        return Ok(match set(true)? {
-            true => format!("{name} takes its share again"),
-            false => format!("{name} was not drained: leasehold status lists who is"),
-        });
+        return Ok(
+            match store.undrain(&what.name, timeout).map_err(|error| error.to_string())? {
+                true => format!("{name} takes its share again"),
+                false => format!("{name} was not drained: leasehold status lists who is"),
+            },
+        );
     }
     let look = || store.overview(timeout).map_err(|error| error.to_string());
     let before = look()?;
-    let others = before.instances.iter().filter(|it| {
-        let drained =
-            [it.0.as_str(), it.0.host()].iter().any(|it| before.drained.contains(&(*it).into()));
-        it.1.it.0 > 0 && !drained && !is_named(what, it.0.as_str(), it.0.host())
-    });
-    if others.count() == 0 && !what.force {
-        let n = counted(before.endpoints.len(), "endpoint");
+    let living: Vec<InstanceId> = before.instances.iter().map(|it| it.0.clone()).collect();
+    let here = living.iter().any(|it| is_named(what, it.as_str(), it.host()));
+    // A host comes back under its name. An instance never does: its id is that of one start.
+    if !here && is_id(&what.name) {
+        return Err(format!(
+            "no instance {name} is alive, and none will ever have that id again: leasehold status lists \
+             those that are; a host can be drained by its name before it starts"
+        ));
+    }
+    let drained = store.drain(&what.name, &living, what.force, timeout);
+    if drained.map_err(|error| error.to_string())? == Drained::NobodyLeft {
+        let n = counted(Status::of(before, Duration::MAX).n_wanted(), "endpoint");
         return Err(format!(
             "nobody would be left to poll {n}: start another instance first, or say --force"
         ));
     }
-    set(false)?;
-    let here = before.instances.iter().any(|it| is_named(what, it.0.as_str(), it.0.host()));
     if !here {
         return Ok(format!("{name} is drained; no instance of that name runs at the moment"));
     }
@@ -71,11 +77,26 @@ fn change(config: &Config, what: &Drain) -> Result<String, String> {
     Err(format!("{name} still holds something after --wait: see leasehold status"))
 }
 
+/// Whether it has the form of an instance id: a host, nanoseconds, eight hexadecimal digits.
+fn is_id(name: &str) -> bool {
+    let mut parts = name.rsplitn(3, '-');
+    let (random, nanos, host) = (parts.next(), parts.next(), parts.next());
+    random.is_some_and(|it| it.len() == 8 && it.bytes().all(|c| c.is_ascii_hexdigit()))
+        && nanos.is_some_and(|it| it.len() >= 16 && it.bytes().all(|c| c.is_ascii_digit()))
+        && host.is_some_and(|it| !it.is_empty())
+}
+
 fn is_named(what: &Drain, id: &str, host: &str) -> bool {
     what.name == id || what.name == host
 }
 
+/// What is to move. A paused endpoint does not: its lease is on its way back already.
 fn held(overview: &Overview, what: &Drain) -> usize {
-    let owners = overview.endpoints.iter().filter_map(|it| it.lease.as_ref());
+    let paused = |it: &Stored| {
+        let session = it.session.as_ref().map(|raw| understood(&it.id, raw));
+        session.is_some_and(|it| it.is_ok_and(|it| it.paused))
+    };
+    let moving = overview.endpoints.iter().filter(|it| !paused(it));
+    let owners = moving.filter_map(|it| it.lease.as_ref());
     owners.filter(|it| is_named(what, it.it.as_str(), it.it.host())).count()
 }

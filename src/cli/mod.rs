@@ -35,19 +35,38 @@ mod wrap;
 
 use std::fmt;
 use std::io::{self, Write};
+use std::path::Path;
 use std::process::ExitCode;
+use std::sync::OnceLock;
 
 use leasehold::config::Config;
 
 use crate::cli::task::Task;
 
+/// Where the package and `make install` keep the settings of the service.
+const INSTALLED: &str = "/etc/leasehold/leasehold.env";
+/// What whoever cannot connect has probably forgotten.
+static FORGOTTEN: OnceLock<String> = OnceLock::new();
+
+/// Settings that are there, while a command without any asks a Redis on this very host. They are not read
+/// unasked: what a command does must not depend on where it is run.
+fn forgotten(config: &Config, installed: &Path) -> Option<String> {
+    let unset = config.settings.is_empty() && config.redis == Config::default().redis;
+    let path = installed.display();
+    (unset && installed.exists())
+        .then(|| format!("; the service's own settings are in {path}: say --settings {path}"))
+}
+
 /// Does it.
 pub(crate) fn perform(config: &Config, task: Task) -> ExitCode {
+    if let Some(hint) = forgotten(config, Path::new(INSTALLED)) {
+        let _ = FORGOTTEN.set(hint);
+    }
     match task {
         Task::Run { doubt } => run::run(config, doubt),
         Task::Status(how) => status::status(config, how),
         Task::Release(what) => release::release(config, what),
-        Task::Sessions(verb) => sessions::sessions(config, verb),
+        Task::Sessions { verb, json } => sessions::sessions(config, verb, json),
         Task::Drain(drain) => drain::drain(config, &drain),
         Task::Plan { join, leave, json } => plan::plan(config, join, &leave, json),
         Task::Explain { endpoint, json } => explain::explain(config, &endpoint, json),
@@ -75,7 +94,10 @@ pub(crate) const USAGE: u8 = 2;
 pub(crate) fn fail(code: u8, why: &dyn fmt::Display) -> ExitCode {
     // One write: a line of another process must not get in between.
     let priority = if logging::is_journal() { "<3>" } else { "" };
-    let _ = io::stderr().write_all(format!("{priority}leasehold: {why}\n").as_bytes());
+    let why = why.to_string();
+    let hint = FORGOTTEN.get().filter(|_| why.contains("cannot connect to "));
+    let hint = hint.map_or("", String::as_str);
+    let _ = io::stderr().write_all(format!("{priority}leasehold: {why}{hint}\n").as_bytes());
     ExitCode::from(code)
 }
 
@@ -96,4 +118,23 @@ pub(crate) fn unheard(error: &io::Error) -> ExitCode {
         FAILED,
         &format!("cannot write to stdout: {error}; what was done is done, but it is not told"),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use leasehold::config::RedisUrl;
+
+    use super::*;
+
+    #[test]
+    fn settings_that_are_there_are_named_to_whoever_has_none() {
+        let (here, nowhere) = (Path::new("/etc/passwd"), Path::new("/nowhere/leasehold.env"));
+        let none = Config::default();
+        let hint = forgotten(&none, here).unwrap();
+        assert!(hint.ends_with("say --settings /etc/passwd"), "{hint}");
+        assert_eq!(forgotten(&none, nowhere), None);
+        let redis = RedisUrl::parse("redis://10.0.0.1").unwrap();
+        assert_eq!(forgotten(&Config { redis, ..none.clone() }, here), None);
+        assert_eq!(forgotten(&Config { settings: vec!["x".into()], ..none }, here), None);
+    }
 }

@@ -906,7 +906,8 @@ const TOLD: [&str; 4] =
 
 /// Whether a variable looks like ours and is no option's: with the one that was meant, if that can be told.
 pub(crate) fn is_stranger(variable: &str) -> Option<Option<String>> {
-    let is_ours = |it: &&Opt| COMMANDS.iter().any(|command| !command.hidden && it.belongs_to(command));
+    let is_ours =
+        |it: &&Opt| COMMANDS.iter().any(|command| !command.hidden && it.belongs_to(command));
     let upper = variable.to_ascii_uppercase();
     let name = upper.strip_prefix("LEASEHOLD_")?.to_ascii_lowercase().replace('_', "-");
     let mut ours = OPTIONS.iter().filter(is_ours);

@@ -1,5 +1,6 @@
 //! `leasehold release`: gives back the leases of an instance that is certainly dead.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -7,10 +8,13 @@ use std::time::Duration;
 use leasehold::config::Config;
 use leasehold::daemon::state_file::StateFile;
 use leasehold::model::InstanceId;
+use leasehold::status::counted;
 use leasehold::store::redis::RedisStore;
 use leasehold::store::{Fault, Store, StoreError};
 
+use crate::cli::table::printable;
 use crate::cli::task::ReleaseWhat;
+use crate::cli::usage::nearest;
 use crate::cli::{FAILED, fail, logging, say};
 
 /// How long the dead process's commands may take to be gone.
@@ -30,24 +34,98 @@ pub(crate) fn release(config: &Config, what: ReleaseWhat) -> ExitCode {
 }
 
 fn by_id(config: &Config, id: &InstanceId, force: bool) -> Result<String, String> {
-    bury(id, force, config)?.ok_or_else(|| {
+    let mut known = living(config)?;
+    let shown = printable(id.as_str());
+    let released = bury(id, force, config)?.ok_or_else(|| {
         format!(
-            "instance {id} still has a heartbeat: stop it, or wait until it expires; \
+            "instance {shown} still has a heartbeat: stop it, or wait until it expires; \
              if it is certainly dead, say --force"
         )
-    })
+    })?;
+    if !released.is_nothing() {
+        return Ok(released.sentence(id));
+    }
+    // One that is remembered may have been released before, or have given everything back itself.
+    known.extend(remembered(config));
+    if !known.contains(id) {
+        let near = nearest(id.as_str(), known.iter().map(InstanceId::as_str));
+        let way_out = match near {
+            Some(near) => format!("did you mean {}?", printable(near)),
+            None => "leasehold status and leasehold history show the ids".into(),
+        };
+        return Err(format!(
+            "no instance {shown} is known, neither by a heartbeat nor by a lease nor in the history, so \
+             nothing was released: {way_out}"
+        ));
+    }
+    Ok(released.sentence(id))
+}
+
+/// Whoever had a lease lately, as far as that may be read.
+fn remembered(config: &Config) -> Vec<InstanceId> {
+    let store = RedisStore::of_polls(config);
+    let history = store.and_then(|it| it.whole_history(config.store_timeout));
+    history.unwrap_or_default().iter().map(|it| InstanceId::new(&it.instance)).collect()
+}
+
+/// Whoever has a heartbeat.
+fn living(config: &Config) -> Result<BTreeSet<InstanceId>, String> {
+    let timeout = config.store_timeout;
+    let store = RedisStore::of_polls(config).map_err(|error| error.to_string())?;
+    let (mut living, mut cursor) = (BTreeSet::new(), 0);
+    loop {
+        let page = store.instances(cursor, timeout).map_err(|error| error.to_string())?;
+        living.extend(page.found);
+        cursor = page.cursor;
+        if cursor == 0 {
+            return Ok(living);
+        }
+    }
+}
+
+/// What an instance had.
+struct Released {
+    leases: usize,
+    roles: usize,
+}
+
+impl Released {
+    fn is_nothing(&self) -> bool {
+        self.leases + self.roles == 0
+    }
+
+    fn sentence(&self, id: &InstanceId) -> String {
+        let roles = match self.roles {
+            0 => String::new(),
+            n => format!(" and {}", counted(n, "role")),
+        };
+        let (leases, id) = (counted(self.leases, "lease"), printable(id.as_str()));
+        format!("released {leases}{roles} of {id}")
+    }
 }
 
 /// R12: the lock is the proof of death.
 fn by_state_file(config: &Config, dir: &Path) -> Result<String, String> {
-    if !StateFile::exists(dir) {
-        return Ok(format!("nothing to release: no state file in {}", dir.display()));
+    let shown = printable(&dir.display().to_string());
+    if !dir.is_dir() {
+        // systemd removes it after a stop, and ExecStopPost must not fail for that.
+        return Ok(format!(
+            "nothing to release: there is no directory {shown}; is it the one that run was given?"
+        ));
     }
-    let mut state = StateFile::lock(dir, PATIENCE).map_err(|error| error.to_string())?;
+    if !StateFile::exists(dir) {
+        return Ok(format!("nothing to release: no state file in {shown}"));
+    }
+    let mut state = StateFile::lock(dir, PATIENCE).map_err(|error| {
+        format!(
+            "nothing was released: {error}; stop it first, or leave its leases to it, and see leasehold \
+             drain to take them off a running instance"
+        )
+    })?;
     let ids = state.instances().map_err(|error| format!("cannot read the state file: {error}"))?;
     let mut sentences = Vec::new();
     for id in &ids {
-        sentences.extend(bury(id, true, config)?);
+        sentences.extend(bury(id, true, config)?.map(|it| it.sentence(id)));
     }
     if sentences.is_empty() {
         sentences.push("nothing to release: the state file names no instance".into());
@@ -57,7 +135,7 @@ fn by_state_file(config: &Config, dir: &Path) -> Result<String, String> {
 }
 
 /// `None` when it has a heartbeat and its death is not certain.
-fn bury(id: &InstanceId, certain: bool, config: &Config) -> Result<Option<String>, String> {
+fn bury(id: &InstanceId, certain: bool, config: &Config) -> Result<Option<Released>, String> {
     let sentence = |error: StoreError| error.to_string();
     let timeout = config.store_timeout;
     let polls = RedisStore::of_polls(config).map_err(sentence)?;
@@ -69,7 +147,5 @@ fn bury(id: &InstanceId, certain: bool, config: &Config) -> Result<Option<String
     };
     let Some(led) = led else { return Ok(None) };
     let Some(polled) = polls.bury(id, certain, timeout).map_err(sentence)? else { return Ok(None) };
-    let count = |n, one: &str| format!("{n} {one}{}", if n == 1 { "" } else { "s" });
-    let roles = if led > 0 { format!(" and {}", count(led, "role")) } else { String::new() };
-    Ok(Some(format!("released {}{roles} of {id}", count(polled, "lease"))))
+    Ok(Some(Released { leases: polled, roles: led }))
 }

@@ -7,13 +7,17 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use leasehold::config::Config;
-use leasehold::model::{Address, EndpointId, SESSION_MAX_BYTES, Session, with_field};
+use leasehold::model::{
+    Address, EndpointId, InvalidId, SESSION_MAX_BYTES, Session, SessionError, with_field,
+};
 use leasehold::pipeline::discovery::understood;
+use leasehold::status::counted;
 use leasehold::store::redis::RedisStore;
-use leasehold::store::sessions::{Imported, Swap};
+use leasehold::store::sessions::{AllSessions, Imported, Swap};
 use leasehold::store::{BATCH_MAX, RawSession, StoreError};
 use serde_json::{Value, json};
 
+use crate::cli::status::without_controls;
 use crate::cli::table::{Cell, Paint, Painter, Side, Table};
 use crate::cli::task::SessionsVerb;
 use crate::cli::{FAILED, fail, say};
@@ -24,14 +28,14 @@ const ATTEMPTS_MAX: usize = 5;
 const NAMED_MAX: usize = 10;
 
 /// Does it, and says what came of it.
-pub(crate) fn sessions(config: &Config, verb: SessionsVerb) -> ExitCode {
+pub(crate) fn sessions(config: &Config, verb: SessionsVerb, as_json: bool) -> ExitCode {
     let store = match RedisStore::of_polls(config) {
         Ok(store) => store,
         Err(error) => return fail(FAILED, &error),
     };
-    let sessions = Sessions { config, store };
+    let sessions = Sessions { config, store, as_json };
     let done = match verb {
-        SessionsVerb::List { json } => sessions.list(json),
+        SessionsVerb::List => sessions.list(),
         SessionsVerb::Add { address, id, name } => sessions.add(&address, id, name.as_deref()),
         SessionsVerb::Pause(ids) => sessions.set_paused(&ids, true),
         SessionsVerb::Resume(ids) => sessions.set_paused(&ids, false),
@@ -47,6 +51,8 @@ pub(crate) fn sessions(config: &Config, verb: SessionsVerb) -> ExitCode {
 struct Sessions<'a> {
     config: &'a Config,
     store: RedisStore,
+    /// For programs.
+    as_json: bool,
 }
 
 fn sentence(error: StoreError) -> String {
@@ -54,11 +60,22 @@ fn sentence(error: StoreError) -> String {
 }
 
 impl Sessions<'_> {
-    fn list(&self, as_json: bool) -> Result<String, String> {
-        let found = self.store.all_sessions(self.config.store_timeout).map_err(sentence)?;
-        if as_json {
-            let list: Vec<Value> = found.iter().map(|(id, raw)| document(id, raw)).collect();
-            return Ok(format!("{:#}\n", json!({ "sessions": list })));
+    /// What is done, as text or as a document.
+    fn told(&self, text: String, document: Value) -> String {
+        if self.as_json { format!("{document:#}\n") } else { text }
+    }
+
+    fn list(&self) -> Result<String, String> {
+        let all = self.store.all_sessions(self.config.store_timeout).map_err(sentence)?;
+        let AllSessions { found, misnamed } = all;
+        let why = SessionError::Key(InvalidId).to_string();
+        if self.as_json {
+            let misnamed = misnamed
+                .iter()
+                .map(|name| json!({ "id": name, "paused": null, "error": why, "session": null }));
+            let found = found.iter().map(|(id, raw)| document(id, raw));
+            let list: Vec<Value> = found.chain(misnamed).collect();
+            return Ok(without_controls(&format!("{:#}\n", json!({ "sessions": list }))));
         }
         let mut table =
             Table::new(&[("SESSION", Side::Left), ("ADDRESS", Side::Left), ("STATE", Side::Left)]);
@@ -70,7 +87,10 @@ impl Sessions<'_> {
             };
             table.row(vec![Cell::new(id.as_str()), Cell::new(&address), state]);
         }
-        Ok(match found.len() {
+        for name in &misnamed {
+            table.row(vec![Cell::new(name), Cell::new("-"), Cell::painted(&why, Paint::Bad)]);
+        }
+        Ok(match found.len() + misnamed.len() {
             0 => "no sessions stored\n".into(),
             _ => table.shown(Painter::for_stdout()),
         })
@@ -92,7 +112,7 @@ impl Sessions<'_> {
         Session::parse(id.as_str(), text.as_bytes()).map_err(|error| error.to_string())?;
         let swap = Swap { before: None, after: Some(text.into_bytes()) };
         match self.store.swap_session(&id, &swap, self.config.store_timeout).map_err(sentence)? {
-            true => Ok(format!("{id}\n")),
+            true => Ok(self.told(format!("{id}\n"), json!({ "id": id.as_str() }))),
             false => Err(format!(
                 "there is a session {id} already: remove it first, or give another --id"
             )),
@@ -135,7 +155,8 @@ impl Sessions<'_> {
                 }
             }
         }
-        Ok(done)
+        let ids: Vec<&str> = ids.iter().map(EndpointId::as_str).collect();
+        Ok(self.told(done, json!({ word: ids })))
     }
 
     fn change(
@@ -163,12 +184,13 @@ impl Sessions<'_> {
     }
 
     fn import(&self, from: Option<&Path>) -> Result<String, String> {
-        let lines = checked_lines(from)?;
+        let Lines { lines, repeated } = checked_lines(from)?;
         let (mut imported, total) = (Imported::default(), lines.len());
         let progress = Progress::of(total);
         for batch in lines.chunks(BATCH_MAX) {
             let stored = self.store.store_sessions(batch, self.config.store_timeout);
             let stored = stored.map_err(|error| {
+                progress.clear();
                 let n = imported.total();
                 format!("{error}; {n} of {total} sessions were stored before that: import again")
             })?;
@@ -177,7 +199,18 @@ impl Sessions<'_> {
         }
         progress.end();
         let Imported { added, changed, unchanged } = imported;
-        Ok(format!("{added} added, {changed} changed, {unchanged} as they were\n"))
+        let again = match repeated {
+            0 => String::new(),
+            n => format!(
+                "; {} had an id that came again later: the last one holds",
+                counted(n, "line")
+            ),
+        };
+        let text = format!("{added} added, {changed} changed, {unchanged} as they were{again}\n");
+        let document = json!({
+            "added": added, "changed": changed, "unchanged": unchanged, "repeated": repeated,
+        });
+        Ok(self.told(text, document))
     }
 }
 
@@ -202,8 +235,15 @@ fn document(id: &EndpointId, raw: &RawSession) -> Value {
     })
 }
 
+/// What is to be imported.
+struct Lines {
+    lines: Vec<(EndpointId, Vec<u8>)>,
+    /// How many lines do not count, because a later one has the same id.
+    repeated: usize,
+}
+
 /// Every line, or what is wrong with the first few: nothing is stored unless all of it can be.
-fn checked_lines(from: Option<&Path>) -> Result<Vec<(EndpointId, Vec<u8>)>, String> {
+fn checked_lines(from: Option<&Path>) -> Result<Lines, String> {
     let input: Box<dyn Read> = match from {
         None => Box::new(io::stdin()),
         Some(path) => {
@@ -214,7 +254,7 @@ fn checked_lines(from: Option<&Path>) -> Result<Vec<(EndpointId, Vec<u8>)>, Stri
     let name = from.map_or_else(|| "stdin".into(), |it| PathBuf::from(it).display().to_string());
     let (mut lines, mut wrong) = (BTreeMap::new(), Vec::new());
     let mut reader = BufReader::new(input);
-    let mut n_wrong = 0;
+    let (mut n_wrong, mut repeated) = (0, 0);
     for number in 1.. {
         let mut line = Vec::new();
         // One byte more than fits is enough to see that it does not.
@@ -228,7 +268,7 @@ fn checked_lines(from: Option<&Path>) -> Result<Vec<(EndpointId, Vec<u8>)>, Stri
             continue;
         }
         match session_in(text) {
-            Ok(id) => drop(lines.insert(id, text.to_vec())),
+            Ok(id) => repeated += usize::from(lines.insert(id, text.to_vec()).is_some()),
             Err(why) => {
                 n_wrong += 1;
                 if wrong.len() < NAMED_MAX {
@@ -241,7 +281,7 @@ fn checked_lines(from: Option<&Path>) -> Result<Vec<(EndpointId, Vec<u8>)>, Stri
         let wrong = wrong.join("; ");
         return Err(format!("nothing was imported: {n_wrong} lines of {name} are wrong: {wrong}"));
     }
-    Ok(lines.into_iter().collect())
+    Ok(Lines { lines: lines.into_iter().collect(), repeated })
 }
 
 fn session_in(text: &[u8]) -> Result<EndpointId, String> {
@@ -270,6 +310,13 @@ impl Progress {
             let (bar, rest) = ("#".repeat(full), ".".repeat(Self::WIDTH - full.min(Self::WIDTH)));
             let line = format!("\r[{bar}{rest}] {done} of {}", self.total);
             let _ = io::stderr().write_all(line.as_bytes());
+        }
+    }
+
+    /// Whatever is said next stands on a line of its own.
+    fn clear(&self) {
+        if self.is_shown {
+            let _ = io::stderr().write_all(b"\r\x1b[K");
         }
     }
 

@@ -24,7 +24,12 @@ impl State {
     /// The lock proves that whoever is named there is gone, and its commands too. Our own name is added
     /// before we can hold anything.
     pub(crate) fn take(config: &Config, me: &InstanceId) -> Result<Self, String> {
-        let failed = |error: io::Error| format!("--runtime-dir: {error}");
+        let failed = |error: io::Error| match error.kind() {
+            io::ErrorKind::NotFound => format!(
+                "--runtime-dir: {error}: make the directory, or let RuntimeDirectory= of the unit do it"
+            ),
+            _ => format!("--runtime-dir: {error}"),
+        };
         let mut state = Self { file: None, me: me.clone(), predecessors: Vec::new() };
         if let Some(dir) = &config.runtime_dir {
             let mut file = StateFile::lock(dir, PREDECESSOR_PATIENCE).map_err(failed)?;

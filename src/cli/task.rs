@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use leasehold::config::Config;
-use leasehold::model::{EndpointId, Role};
+use leasehold::model::{Address, EndpointId, Role};
 
 use crate::cli::args::{Env, Typed};
 use crate::cli::doubts::about_heartbeat;
@@ -22,17 +22,46 @@ pub(crate) enum Task {
     },
     Status(StatusHow),
     Release(ReleaseWhat),
-    Sessions(SessionsVerb),
+    Sessions {
+        verb: SessionsVerb,
+        json: bool,
+    },
     Drain(Drain),
-    Plan { join: usize, leave: Vec<String>, json: bool },
-    Explain { endpoint: EndpointId, json: bool },
-    Top { how: StatusHow, refresh: Duration },
-    Watch { endpoint: Option<EndpointId>, json: bool },
-    History { endpoint: Option<EndpointId>, limit: usize, json: bool },
-    Doctor { watch: Duration, json: bool },
+    Plan {
+        join: usize,
+        leave: Vec<String>,
+        json: bool,
+    },
+    Explain {
+        endpoint: EndpointId,
+        json: bool,
+    },
+    Top {
+        how: StatusHow,
+        refresh: Duration,
+    },
+    Watch {
+        endpoint: Option<EndpointId>,
+        json: bool,
+    },
+    History {
+        endpoint: Option<EndpointId>,
+        limit: usize,
+        json: bool,
+    },
+    Doctor {
+        watch: Duration,
+        json: bool,
+    },
     Lead(Wrap),
-    Once { wrap: Wrap, at_least_for: Duration, skip_code: u8 },
-    Leaders { json: bool },
+    Once {
+        wrap: Wrap,
+        at_least_for: Duration,
+        skip_code: u8,
+    },
+    Leaders {
+        json: bool,
+    },
     Resign(Role),
 }
 
@@ -62,9 +91,7 @@ pub(crate) enum ReleaseWhat {
 /// What to do with the stored sessions.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum SessionsVerb {
-    List {
-        json: bool,
-    },
+    List,
     Add {
         address: String,
         id: Option<EndpointId>,
@@ -124,8 +151,8 @@ pub(crate) fn of(
         }
         "release" => release(draft, typed, env),
         "sessions" => {
-            let verb = sessions(command, &draft, typed)?;
-            Ok((reader(draft)?.checked_reading()?, Task::Sessions(verb)))
+            let (verb, json) = (sessions(command, &draft, typed)?, draft.json);
+            Ok((reader(draft)?.checked_reading()?, Task::Sessions { verb, json }))
         }
         "drain" | "undrain" => drain(command, draft, typed),
         "plan" => {
@@ -277,10 +304,11 @@ fn sessions(
         if ids.is_empty() { Err(UsageError::NoId { command }) } else { Ok(ids) }
     };
     match (verb.as_str(), words) {
-        ("list", []) => Ok(SessionsVerb::List { json: draft.json }),
+        ("list", []) => Ok(SessionsVerb::List),
         ("add", [address]) => {
             let id = draft.id.as_deref().map(EndpointId::parse).transpose();
             let id = id.map_err(|why| UsageError::Id { why })?;
+            Address::parse(address, None).map_err(|why| UsageError::Address { why })?;
             Ok(SessionsVerb::Add { address: address.clone(), id, name: draft.name.clone() })
         }
         ("pause", _) => ids().map(SessionsVerb::Pause),

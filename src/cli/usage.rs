@@ -10,10 +10,7 @@ use crate::cli::options::{Opt, Spec, ValueError};
 use crate::cli::settings::SettingsError;
 
 /// The name closest to what was typed, if it is close enough to be a slip of the finger.
-pub(crate) fn nearest<'a>(
-    typed: &str,
-    names: impl Iterator<Item = &'a str>,
-) -> Option<&'a str> {
+pub(crate) fn nearest<'a>(typed: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let typed: Vec<char> = typed.chars().take(40).collect();
     let closest = names.map(|name| (distance(&typed, name), name)).min()?;
     (closest.0 <= 1 + typed.len() / 4).then_some(closest.1)

@@ -294,8 +294,11 @@ impl Teller {
             Source::Leases => ("lease events", "%R~poll:* +xrange +xrevrange"),
             Source::Results => ("results", "&poll:results:* +subscribe +psubscribe +ping"),
         };
-        let error = printable(error);
-        complain(&format!("{what} are not shown, because the user lacks {rule}: {error}"));
+        let lacks = match error.contains("WRONGTYPE") {
+            true => String::new(), // the error has the reason
+            false => format!(", because the user lacks {rule}"),
+        };
+        complain(&format!("{what} are not shown{lacks}: {}", printable(error)));
     }
 }
 

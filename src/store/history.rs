@@ -10,6 +10,7 @@ use redis::{ConnectionLike, Value};
 use crate::model::{FenceToken, InstanceId, Tenure};
 use crate::store::Asked;
 use crate::store::redis::RedisStore;
+use crate::store::scan::of_wrong_type;
 
 /// About so many entries are kept.
 const KEPT: usize = 10_000;
@@ -134,6 +135,7 @@ impl RedisStore {
             let answers = wire.req_packed_commands(&packed, 0, pipe.len())?;
             answers.into_iter().try_for_each(|it| it.extract_error().map(drop))
         })
+        .map_err(|error| of_wrong_type(error, &key, "a stream"))
     }
 
     /// The last entries before `before`, or of all, the newest first; fewer than `count` when there are
@@ -176,11 +178,13 @@ impl RedisStore {
         timeout: Duration,
     ) -> Asked<Vec<Entry>> {
         let op = "read history on";
-        let value: Value = self.call(op, timeout, |wire| {
-            let mut range = redis::cmd(verb);
-            range.arg(self.server.keys.history()).arg(from).arg(to).arg("COUNT").arg(count);
-            range.query(wire)
-        })?;
+        let value: Value = self
+            .call(op, timeout, |wire| {
+                let mut range = redis::cmd(verb);
+                range.arg(self.server.keys.history()).arg(from).arg(to).arg("COUNT").arg(count);
+                range.query(wire)
+            })
+            .map_err(|error| of_wrong_type(error, &self.server.keys.history(), "a stream"))?;
         let Value::Array(found) = value else { return Err(self.server.unexpected(op)) };
         found.iter().map(|it| entry(it).ok_or_else(|| self.server.unexpected(op))).collect()
     }

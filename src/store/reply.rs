@@ -31,6 +31,7 @@ pub(crate) static ACQUIRE: LazyLock<Script> = script!(epoch + "acquire.lua");
 pub(crate) static BEAT: LazyLock<Script> = script!(epoch + "beat.lua");
 pub(crate) static BURY: LazyLock<Script> = script!("bury.lua");
 pub(crate) static CLIPPED: LazyLock<Script> = script!("clipped.lua");
+pub(crate) static DRAIN: LazyLock<Script> = script!("drain.lua");
 pub(crate) static KEEP: LazyLock<Script> = script!(epoch + "keep.lua");
 pub(crate) static PUBLISH: LazyLock<Script> = script!(epoch + "publish.lua");
 pub(crate) static RELEASE: LazyLock<Script> = script!("release.lua");
@@ -232,9 +233,17 @@ pub(crate) fn judge(error: &RedisError) -> (Fault, &'static str) {
         _ if detail.contains("without any password configured") => {
             (Fault::Misconfigured, ": this server wants no password")
         }
+        _ if detail.contains("DB index is out of range") => (
+            Fault::Misconfigured,
+            ": choose another database in --redis, or let the server have more (databases)",
+        ),
         _ if error.is_io_error() => (Fault::Unreachable, ""),
         // What is wrong with a file or a certificate says the way out itself.
         _ if error.kind() == ErrorKind::InvalidClientConfig => (Fault::Misconfigured, ""),
+        _ if error.kind() == ErrorKind::Parse => (
+            Fault::Refused,
+            ": what answers there does not speak Redis; check host and port of --redis",
+        ),
         "READONLY" => (Fault::Refused, ": connect to the master"),
         _ => (Fault::Refused, ""),
     }

@@ -8,7 +8,7 @@ use crate::model::{EndpointId, InstanceId, SESSION_MAX_BYTES};
 use crate::store::place::Spot;
 use crate::store::redis::RedisStore;
 use crate::store::reply;
-use crate::store::{Asked, Lasting, RawSession, Store, Wake};
+use crate::store::{Asked, Fault, Lasting, RawSession, Store, StoreError, Wake};
 
 /// How many keys one step of a scan looks at.
 const SCAN_COUNT: usize = 1_000;
@@ -156,4 +156,14 @@ impl RedisStore {
 pub(crate) fn glob_escaped(prefix: &str) -> String {
     let special = |c| matches!(c, '*' | '?' | '[' | ']' | '\\');
     prefix.chars().flat_map(|c| special(c).then_some('\\').into_iter().chain([c])).collect()
+}
+
+/// Says which key it is that holds something else than ours. That does not pass by itself.
+pub(crate) fn of_wrong_type(error: StoreError, key: &str, kind: &str) -> StoreError {
+    if !error.reason.contains("WRONGTYPE") {
+        return error;
+    }
+    let reason =
+        format!("WRONGTYPE the key {key} is not {kind}: look at it, and rename or delete it");
+    StoreError { fault: Fault::Misconfigured, reason, ..error }
 }

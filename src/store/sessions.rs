@@ -1,14 +1,16 @@
 //! What people change: stored sessions, and who is drained. The daemon only ever reads these.
 
+use std::collections::BTreeSet;
 use std::ops::AddAssign;
 use std::time::Duration;
 
 use redis::Value;
 
-use crate::model::EndpointId;
+use crate::model::{EndpointId, InstanceId};
 use crate::store::place::Spot;
 use crate::store::redis::RedisStore;
 use crate::store::reply;
+use crate::store::scan::of_wrong_type;
 use crate::store::{Asked, BATCH_MAX, RawSession, Store};
 
 /// From what to what a session is to change; `None` where there is none.
@@ -18,6 +20,26 @@ pub struct Swap {
     pub before: Option<Vec<u8>>,
     /// What it is to be.
     pub after: Option<Vec<u8>>,
+}
+
+/// What came of draining.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Drained {
+    /// It holds nothing from now on.
+    Now,
+    /// It was drained already.
+    Before,
+    /// Nothing was done: nobody would be left.
+    NobodyLeft,
+}
+
+/// Everything that is stored to be polled.
+#[derive(Clone, Debug, Default)]
+pub struct AllSessions {
+    /// By id.
+    pub found: Vec<(EndpointId, RawSession)>,
+    /// Key suffixes that are no ids: nobody polls these.
+    pub misnamed: Vec<String>,
 }
 
 /// What came of storing many.
@@ -94,19 +116,48 @@ impl RedisStore {
         Ok(imported)
     }
 
-    /// Puts a name into the set of those who are to hold nothing, or takes it out; false if that was so already.
-    pub fn set_drain(&self, name: &str, drained: bool, timeout: Duration) -> Asked<bool> {
-        let verb = if drained { "SADD" } else { "SREM" };
-        let key = self.server.keys.drain();
-        self.call("drain on", timeout, |wire| redis::cmd(verb).arg(key).arg(name).query(wire))
+    /// Puts a name into the set of those who are to hold nothing, unless none of the `living` would be left to
+    /// take the work. Decided where it is written: two who drain at once must not leave nobody.
+    pub fn drain(
+        &self,
+        name: &str,
+        living: &[InstanceId],
+        force: bool,
+        timeout: Duration,
+    ) -> Asked<Drained> {
+        let (op, keys) = ("drain on", &self.server.keys);
+        let mut call = reply::Call::default();
+        call.key(keys.drain()).arg(name).arg(u8::from(force));
+        for it in living {
+            call.key(keys.node(it)).arg(it).arg(it.host());
+        }
+        let answer = self.call(op, timeout, |wire| reply::DRAIN.run(wire, &call));
+        match answer.map_err(|error| of_wrong_type(error, &keys.drain(), "a set"))? {
+            Value::Int(1) => Ok(Drained::Now),
+            Value::Int(0) => Ok(Drained::Before),
+            Value::Int(_) => Ok(Drained::NobodyLeft),
+            _ => Err(self.server.unexpected(op)),
+        }
     }
 
-    /// Every stored session whose name is an id, by id.
-    pub fn all_sessions(&self, timeout: Duration) -> Asked<Vec<(EndpointId, RawSession)>> {
-        let (mut names, mut cursor) = (Vec::new(), 0);
+    /// Takes a name out of the set of those who are to hold nothing; false if it was not in it.
+    pub fn undrain(&self, name: &str, timeout: Duration) -> Asked<bool> {
+        let key = self.server.keys.drain();
+        self.call("undrain on", timeout, |wire| redis::cmd("SREM").arg(&key).arg(name).query(wire))
+            .map_err(|error| of_wrong_type(error, &key, "a set"))
+    }
+
+    /// Every stored session, by id, and the names of those whose name is none.
+    pub fn all_sessions(&self, timeout: Duration) -> Asked<AllSessions> {
+        let (mut names, mut misnamed, mut cursor) = (Vec::new(), BTreeSet::new(), 0);
         loop {
             let page = self.session_names(cursor, timeout)?;
-            names.extend(page.found.iter().filter_map(|it| EndpointId::parse(it).ok()));
+            for name in page.found {
+                match EndpointId::parse(&name) {
+                    Ok(id) => names.push(id),
+                    Err(_) => drop(misnamed.insert(name)),
+                }
+            }
             cursor = page.cursor;
             if cursor == 0 {
                 break;
@@ -120,6 +171,6 @@ impl RedisStore {
             let there = batch.iter().zip(read).filter_map(|(id, it)| Some((id.clone(), it?)));
             found.extend(there);
         }
-        Ok(found)
+        Ok(AllSessions { found, misnamed: misnamed.into_iter().collect() })
     }
 }

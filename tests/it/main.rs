@@ -87,5 +87,7 @@ mod tls;
 mod top;
 /// Commands that end before their lease can move.
 mod warden;
+/// Settings for every command, and errors that say the way out.
+mod words;
 /// What the tests above are written with.
 mod support;

@@ -216,7 +216,10 @@ fn a_file_with_anything_wrong_in_it_changes_nothing_and_says_why() {
         ("DENY_TARGETS=nowhere", "--deny-targets"),
         ("WORKERS=0", "--workers"),
         ("hunter2", "line 12 is no NAME=value"),
-        ("INTERVALL=hunter2", "line 12 sets LEASEHOLD_INTERVALL, which is no setting: did you mean"),
+        (
+            "INTERVALL=hunter2",
+            "line 12 sets LEASEHOLD_INTERVALL, which is no setting: did you mean",
+        ),
     ] {
         let line = it.reload(&["WEIGHT=5", "POLL_COMMAND=hunter2", bad]);
         assert!(line.contains("event=daemon.reload_refused") && line.contains(" WARN "), "{line}");

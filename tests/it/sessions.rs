@@ -1,13 +1,17 @@
 //! `leasehold sessions`, `drain` and `undrain`: what people change, with the real binary on a real Redis.
 
+use std::ffi::OsString;
 use std::io::Write;
+use std::os::unix::ffi::OsStringExt;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::support::process::{BINARY, SOON, Scene, eventually, leasehold};
 use crate::support::redis::RedisServer;
+use crate::support::temp_dir::TempDir;
+use crate::support::terminal::Terminal;
 
 fn run(redis: &RedisServer, args: &[&str]) -> Output {
     let redis = format!("--redis={}", redis.url());
@@ -77,11 +81,30 @@ fn what_cannot_be_done_is_a_sentence_and_says_how_far_it_got() {
     assert!(refused(&run(&redis, &["sessions", "pause", "list"])).contains("is not a string"));
     assert!(refused(&run(&redis, &["sessions", "remove", "list"])).contains("session:list"));
     assert!(refused(&run(&redis, &["sessions", "pause", "text"])).contains("not a JSON object"));
-    assert!(refused(&run(&redis, &["sessions", "add", "nonsense"])).contains("address"));
     for args in [&["sessions"][..], &["sessions", "list", "x"], &["sessions", "pause"]] {
         assert_eq!(run(&redis, args).status.code(), Some(2), "{args:?}");
     }
     assert_eq!(run(&redis, &["sessions", "pause", "a b"]).status.code(), Some(2));
+    for args in [&["sessions", "add", "nonsense"][..], &["sessions", "add", "h:1", "--id", "a b"]] {
+        let output = run(&redis, args);
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {output:?}");
+    }
+}
+
+/// A name that is read lossily is another name.
+#[test]
+fn a_word_that_is_not_text_is_refused_and_nothing_is_done() {
+    let redis = RedisServer::start();
+    redis.cli(&["SET", "session:a\u{fffd}", r#"{"id":"a","address":"h:1"}"#]);
+    let redis = format!("--redis={}", redis.url());
+    for command in [&["sessions", "remove"][..], &["drain"], &["explain"], &["resign"]] {
+        let mut args: Vec<OsString> = command.iter().map(OsString::from).collect();
+        args.extend([OsString::from_vec(b"a\xff".to_vec()), (&redis).into()]);
+        let output = leasehold(&args);
+        assert_eq!(output.status.code(), Some(2), "{command:?}: {output:?}");
+        let why = String::from_utf8(output.stderr).unwrap();
+        assert!(why.contains("is not valid UTF-8"), "{why}");
+    }
 }
 
 #[test]
@@ -96,15 +119,26 @@ fn the_list_shows_what_is_polled_paused_and_not_understood() {
     assert!(rows[1].contains("http://h:1") && rows[1].ends_with("polled"), "{page}");
     assert!(rows[2].contains("tcp://h:1") && rows[2].ends_with("paused"), "{page}");
     assert!(rows[3].contains("not JSON") && !page.contains('\u{1b}'), "{page}");
+    redis.query(&[&b"SET"[..], b"session:a b\x1b", b"{}"]).unwrap();
+    let page = said(&run(&redis, &["sessions", "list"]));
+    let row = page.lines().find(|it| it.contains("a b")).unwrap();
+    assert!(row.contains("no id: an id is 1 to 128") && !page.contains('\u{1b}'), "{page}");
     let json = said(&run(&redis, &["sessions", "list", "--json"]));
+    assert!(!json.contains('\u{1b}'), "{json}");
     let json: Value = serde_json::from_str(&json).unwrap();
     assert_eq!(json["sessions"][1]["paused"], true, "{json}");
     assert!(json["sessions"][2]["error"].is_string(), "{json}");
+    assert_eq!(json["sessions"][3]["id"], "a b\u{1b}", "{json}");
+    assert!(json["sessions"][3]["error"].as_str().unwrap().contains("no id"), "{json}");
 }
 
 fn import(redis: &RedisServer, lines: &str) -> Output {
+    import_with(redis, lines, &[])
+}
+
+fn import_with(redis: &RedisServer, lines: &str, args: &[&str]) -> Output {
     let mut command = Command::new(BINARY);
-    command.args(["sessions", "import", &format!("--redis={}", redis.url())]);
+    command.args(["sessions", "import", &format!("--redis={}", redis.url())]).args(args);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
     let mut stdin = child.stdin.take().unwrap();
@@ -141,6 +175,91 @@ fn an_import_with_a_line_that_is_wrong_stores_nothing() {
     assert_eq!(redis.cli(&["DBSIZE"]), "0");
     let endless = format!("{{\"id\":\"a\",\"x\":\"{}\"}}", "y".repeat(5_000_000));
     assert!(refused(&import(&redis, &endless)).contains("nothing was imported"));
+}
+
+#[test]
+fn what_was_done_is_told_to_programs_as_json_and_ids_that_come_twice_are_counted() {
+    let redis = RedisServer::start();
+    let lines = "{\"id\":\"a\",\"address\":\"h:1\"}\n{\"id\":\"b\",\"address\":\"h:1\"}\n\
+                 {\"id\":\"a\",\"address\":\"h:2\"}\n";
+    let told = said(&import(&redis, lines));
+    assert!(told.starts_with("2 added, 0 changed, 0 as they were; 1 line had an id"), "{told}");
+    assert!(stored(&redis, "a").contains("h:2"), "the last one holds");
+    let parsed = |text: String| serde_json::from_str::<Value>(&text).unwrap();
+    let told = parsed(said(&import_with(&redis, lines, &["--json"])));
+    let wanted = json!({"added": 0, "changed": 0, "unchanged": 2, "repeated": 1});
+    assert_eq!(told, wanted);
+    let told = parsed(said(&run(&redis, &["sessions", "pause", "a", "b", "--json"])));
+    assert_eq!(told, json!({"paused": ["a", "b"]}));
+    let told = parsed(said(&run(&redis, &["sessions", "add", "h:1", "--id", "c", "--json"])));
+    assert_eq!(told, json!({"id": "c"}));
+}
+
+/// A bar that was half drawn must not stand in front of the reason.
+#[test]
+fn an_import_that_fails_half_way_says_so_on_a_line_of_its_own() {
+    let redis = RedisServer::start_with(&["--maxmemory", "4mb"]);
+    let dir = TempDir::new();
+    let file = dir.path().join("sessions");
+    let line =
+        |n: usize| format!(r#"{{"id":"s{n:05}","address":"h:1","x":"{}"}}"#, "y".repeat(1_000));
+    std::fs::write(&file, (0..10_000).map(|n| line(n) + "\n").collect::<String>()).unwrap();
+    let url = format!("--redis={}", redis.url());
+    let mut terminal =
+        Terminal::start(&["sessions", "import", file.to_str().unwrap(), &url], 20, 400);
+    assert_eq!(terminal.wait().code(), Some(1));
+    let screen = terminal.wait_for("import again");
+    let first = screen.lines().next().unwrap();
+    assert!(first.starts_with("leasehold: cannot store sessions on"), "{screen}");
+    assert!(!screen.contains('#'), "{screen}");
+}
+
+/// Two operators who look at the same moment both see the other's host at work.
+#[test]
+fn two_who_drain_at_once_leave_somebody() {
+    let scene = Scene::new(4);
+    let [one, two] = ["one", "two"].map(|it| format!("--host-name={it}"));
+    let first = scene.first(&[&one]);
+    let second = scene.join(&[&two]);
+    scene.wait_for_balance(&[&first, &second], SOON);
+    for _ in 0..10 {
+        let drains: Vec<_> = ["one", "two"]
+            .map(|it| {
+                let url = scene.redis.url();
+                std::thread::spawn(move || {
+                    leasehold(&["drain", it, &format!("--redis={url}")]).status.code()
+                })
+            })
+            .into_iter()
+            .map(|it| it.join().unwrap())
+            .collect();
+        assert!(drains.contains(&Some(1)) && drains.contains(&Some(0)), "{drains:?}");
+        assert_eq!(scene.redis.cli(&["SCARD", "poll:drain"]), "1");
+        scene.redis.cli(&["DEL", "poll:drain"]);
+        let weights = || {
+            let ids = [&first, &second].map(|it| format!("poll:node:{}", it.id()));
+            ids.map(|it| scene.redis.cli(&["GET", &it]))
+        };
+        eventually(SOON, "both at work", || format!("{:?}", weights()), || weights() == ["1", "1"]);
+    }
+}
+
+#[test]
+fn an_id_that_nobody_has_is_not_drained_and_paused_endpoints_are_not_counted() {
+    let scene = Scene::new(3);
+    scene.put_session("e1", json!({"isPaused": true}));
+    let first = scene.first(&["--host-name=one"]);
+    let count = || scene.counts(&[&first]);
+    eventually(SOON, "two leases", || format!("{:?}", count()), || count() == [2]);
+    let why = refused(&run(&scene.redis, &["drain", "vm1-1794821395633051180-75ceaf55"]));
+    assert!(why.contains("no instance vm1-") && why.contains("leasehold status"), "{why}");
+    assert_eq!(scene.redis.cli(&["EXISTS", "poll:drain"]), "0");
+    let why = refused(&run(&scene.redis, &["drain", "one"]));
+    assert!(why.contains("nobody would be left to poll 2 endpoints"), "{why}");
+    // A lease that a stranger keeps on a paused endpoint does not move.
+    scene.redis.cli(&["SET", "poll:lease:e1", &first.id(), "PX", "10000"]);
+    let told = said(&run(&scene.redis, &["drain", &first.id(), "--force"]));
+    assert!(told.contains("hands over 2 leases"), "{told}");
 }
 
 #[test]

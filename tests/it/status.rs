@@ -27,7 +27,9 @@ fn shown_at(url: &str, args: &[&str]) -> String {
 
 #[track_caller]
 pub fn shown(redis: &RedisServer, args: &[&str]) -> String {
-    shown_at(&redis.url(), args)
+    let page = shown_at(&redis.url(), args);
+    let end = format!("\nAs read from {}.\n", redis.url());
+    page.strip_suffix(&end).map_or_else(|| page.clone(), String::from)
 }
 
 #[track_caller]

@@ -1,0 +1,232 @@
+//! Settings for every command, and errors that say what was tried, on what, and the way out.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::process::{Command, Output};
+use std::time::Instant;
+
+use serde_json::Value;
+
+use crate::support::process::{
+    BINARY, Instance, SOON, Scene, TempDir, eventually, field, leasehold, leasehold_with,
+};
+use crate::support::redis::RedisServer;
+
+fn run(redis: &RedisServer, args: &[&str]) -> Output {
+    let redis = format!("--redis={}", redis.url());
+    leasehold(&[args, &[redis.as_str()]].concat())
+}
+
+#[track_caller]
+fn said(output: &Output) -> String {
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+#[track_caller]
+fn refused(output: &Output, code: i32) -> String {
+    assert_eq!(output.status.code(), Some(code), "{output:?}");
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+/// A settings file with these lines, and the option that names it.
+fn settings(dir: &TempDir, lines: &str) -> String {
+    let path = dir.path().join("leasehold.env");
+    fs::write(&path, lines).unwrap();
+    format!("--settings={}", path.display())
+}
+
+/// Everything that asks Redis, with the words that it needs.
+const ASKING: [&[&str]; 13] = [
+    &["status", "--json"],
+    &["top", "--json"],
+    &["plan", "--json"],
+    &["history", "--json"],
+    &["sessions", "list", "--json"],
+    &["leaders", "--json"],
+    &["resign", "nobodys"],
+    &["undrain", "nobody"],
+    &["drain", "elsewhere", "--force"],
+    &["sessions", "add", "h:1", "--id", "e1"],
+    &["explain", "e1", "--json"],
+    &["once", "tea", "--", "true"],
+    &["release", "--runtime-dir=/nowhere"],
+];
+
+/// The service's own file does for every command: what does not concern it is passed over.
+#[test]
+fn every_command_takes_the_settings_of_the_service() {
+    let redis = RedisServer::start();
+    let dir = TempDir::new();
+    let lines = format!(
+        "# as the service has them\nTZ=UTC\nLEASEHOLD_REDIS={}\nLEASEHOLD_PREFIX=mine\n\
+         LEASEHOLD_WORKERS=4\nLEASEHOLD_POLL_COMMAND=/bin/true\nLEASEHOLD_INTERVAL=1s\n\
+         LEASEHOLD_NEW_FLEET=on\nLEASEHOLD_SETTINGS=/nowhere\n",
+        redis.url()
+    );
+    let file = settings(&dir, &lines);
+    for args in ASKING {
+        let at = args.iter().position(|it| *it == "--").unwrap_or(args.len());
+        let args = [&args[..at], &[&file], &args[at..]].concat();
+        said(&leasehold(&args));
+    }
+    assert_eq!(redis.cli(&["SMEMBERS", "mine:drain"]), "elsewhere", "its prefix, too");
+    let name = dir.path().join("leasehold.env").display().to_string();
+    let env = [("LEASEHOLD_SETTINGS", name.as_str()), ("LEASEHOLD_PREFIX", "other")];
+    let status: Value =
+        serde_json::from_str(&said(&leasehold_with(&["status", "--json"], &env))).unwrap();
+    assert_eq!(status["redis"], redis.url(), "where it was read");
+    assert_eq!(status["drained"][0], "elsewhere", "a file wins over the environment, as for run");
+    let status = said(&leasehold(&["status", &file, "--prefix=other"]));
+    assert!(!status.contains("elsewhere"), "the command line wins over all: {status}");
+    assert!(status.ends_with(&format!("As read from {}.\n", redis.url())), "{status}");
+}
+
+/// `doctor` judges with the timing that `run` will have.
+#[test]
+fn doctor_looks_with_the_timing_of_the_service() {
+    let scene = Scene::new(1);
+    let _first = scene.first(&[]);
+    let dir = TempDir::new();
+    let lines =
+        |ttl: &str| format!("LEASEHOLD_REDIS={}\nLEASEHOLD_LEASE_TTL={ttl}\n", scene.redis.url());
+    let timing = |ttl: &str| {
+        let output = leasehold(&["doctor", "--json", "--for=100ms", &settings(&dir, &lines(ttl))]);
+        let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let checks = document["checks"].as_array().unwrap().clone();
+        checks.into_iter().find(|it| it["check"] == "fleet").unwrap()["grade"].clone()
+    };
+    assert_eq!((timing("3s"), timing("30s")), ("ok".into(), "fail".into()));
+}
+
+#[test]
+fn a_name_that_means_nothing_is_refused_by_file_line_and_what_was_meant() {
+    let dir = TempDir::new();
+    let file = settings(&dir, "LEASEHOLD_REDIS=redis://h\n\nLEASEHOLD_LEASE_TLL=hunter2\n");
+    for command in ["run", "status", "doctor", "leaders"] {
+        let why = refused(&leasehold(&[command, &file]), 2);
+        let path = file.trim_start_matches("--settings=");
+        for part in [path, "line 3", "LEASEHOLD_LEASE_TLL", "did you mean LEASEHOLD_LEASE_TTL?"] {
+            assert!(why.contains(part), "{part}: {why}");
+        }
+        assert!(!why.contains("hunter2"), "{why}");
+    }
+}
+
+#[test]
+fn what_is_odd_about_the_settings_of_run_is_a_warning_each() {
+    let scene = Scene::new(1);
+    let dir = TempDir::new();
+    let metrics = dir.path().join("metrics.txt");
+    let mut command = Command::new(BINARY);
+    command.args(["run", "--redis", &scene.redis.url(), "--new-fleet", "--lease-ttl=3s"]);
+    command.args(["--renew-interval=1s", "--heartbeat-ttl=20s", "--heartbeat-interval=1s"]);
+    command.arg("--metrics-file").arg(&metrics);
+    command.env_remove("LEASEHOLD_BLESS").env_remove("LEASEHOLD_SEEDS");
+    command.env("LEASEHOLD_TYPO", "hunter2").env("LEASEHOLD_REDIS_PASSWORD_FIL", "x");
+    command.env("LEASEHOLD_FENCE", "1").env("LEASEHOLD_JSON", "on");
+    let one = Instance::spawn_with_env(&mut command);
+    one.wait_for("event=daemon.ready");
+    let odd = one.lines(&["event=settings.odd", " WARN "]);
+    let reasons: Vec<String> = odd.iter().map(|it| field(it, "reason").unwrap()).collect();
+    assert_eq!(reasons.len(), 3, "{reasons:?}");
+    assert_eq!(reasons[0], "--heartbeat-ttl 20s is longer than --lease-ttl 3.0s, so 3.0s is used");
+    assert!(reasons[1].contains("metrics.txt does not end in .prom"), "{reasons:?}");
+    let names = "LEASEHOLD_REDIS_PASSWORD_FIL (did you mean LEASEHOLD_REDIS_PASSWORD_FILE?), LEASEHOLD_TYPO";
+    assert_eq!(reasons[2], format!("in the environment, but no setting: {names}"));
+    // A heartbeat that nobody asked for follows the lease in silence.
+    let two = scene.join(&["--metrics-file=/nowhere/metrics.prom"]);
+    assert!(!two.says("settings.odd"));
+}
+
+#[test]
+fn a_key_that_holds_something_else_is_named() {
+    let redis = RedisServer::start();
+    redis.cli(&["SET", "poll:history", "hello"]);
+    redis.cli(&["SET", "poll:drain", "hello"]);
+    for (args, parts) in [
+        (&["history"][..], ["cannot read history on", "poll:history is not a stream"]),
+        (&["drain", "h", "--force"], ["cannot drain on", "poll:drain is not a set"]),
+        (&["undrain", "h"], ["cannot undrain on", "poll:drain is not a set"]),
+    ] {
+        let why = refused(&run(&redis, args), 1);
+        assert!(parts.iter().all(|it| why.contains(it)), "{args:?}: {why}");
+        assert!(why.contains("rename or delete it"), "{args:?}: {why}");
+    }
+    let mut command = Command::new(BINARY);
+    let watch = Instance::spawn(command.args(["watch", "--redis", &redis.url()]));
+    let line = watch.wait_for("lease events are not shown");
+    assert!(line.contains("poll:history is not a stream") && !line.contains("lacks"), "{line}");
+}
+
+#[test]
+fn a_server_that_is_not_redis_and_a_database_that_is_not_there_are_said_to_be() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let _ = stream.read(&mut [0; 64]);
+            let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n");
+        }
+    });
+    let url = format!("--redis=redis://127.0.0.1:{port}");
+    for args in
+        [&["status", &url][..], &["history", &url], &["leaders", &url], &["undrain", "h", &url]]
+    {
+        let why = refused(&leasehold(args), 1);
+        assert!(why.contains("does not speak Redis; check host and port of --redis"), "{why}");
+        assert!(why.contains(&format!("redis://127.0.0.1:{port}")), "{why}");
+    }
+    let redis = RedisServer::start();
+    let url = format!("--redis=redis://127.0.0.1:{}/99", redis.port());
+    let why = refused(&leasehold(&["status", &url]), 1);
+    assert!(why.contains("out of range: choose another database in --redis"), "{why}");
+    // No use to wait for that.
+    let mut one = Instance::start_at(&format!("redis://127.0.0.1:{}/99", redis.port()), &[]);
+    assert_eq!(one.wait().code(), Some(1));
+    one.wait_for("choose another database");
+}
+
+#[test]
+fn a_release_says_what_is_in_its_way() {
+    let scene = Scene::new(1);
+    let dir = TempDir::new();
+    let nowhere = dir.path().join("nowhere").display().to_string();
+    let told = said(&run(&scene.redis, &["release", "--runtime-dir", &nowhere]));
+    assert!(told.contains("there is no directory") && told.contains(&nowhere), "{told}");
+    let mut one = Instance::start(&scene.redis, &["--runtime-dir", &nowhere]);
+    assert_eq!(one.wait().code(), Some(1));
+    let line = one.wait_for("make the directory");
+    assert!(line.contains(&nowhere) && line.contains("RuntimeDirectory="), "{line}");
+    let one = scene.first(&[&dir.option("runtime-dir")]);
+    let held = || scene.owned_by(&one).len();
+    eventually(SOON, "a lease", || held().to_string(), || held() == 1);
+    let why = refused(&run(&scene.redis, &["release", &dir.option("runtime-dir")]), 1);
+    assert!(why.contains("nothing was released") && why.contains("stop it first"), "{why}");
+    assert_eq!(held(), 1);
+}
+
+#[test]
+fn a_release_of_one_that_nobody_knows_fails_and_says_who_may_be_meant() {
+    let scene = Scene::new(2);
+    let mut one = scene.first(&[]);
+    let id = one.id();
+    let held = || scene.owned_by(&one).len();
+    eventually(SOON, "two leases", || held().to_string(), || held() == 2);
+    let typo = format!("{}x", &id[..id.len() - 1]);
+    let why = refused(&run(&scene.redis, &["release", "--instance", &typo]), 1);
+    assert!(why.contains("no instance") && why.contains(&format!("did you mean {id}?")), "{why}");
+    let why = refused(&run(&scene.redis, &["release", "--instance", "nobody"]), 1);
+    assert!(why.contains("leasehold status"), "{why}");
+    let remembered = || scene.redis.cli(&["XLEN", "poll:history"]);
+    eventually(SOON, "history", remembered, || remembered() == "2");
+    one.kill9();
+    let began = Instant::now();
+    let told = said(&run(&scene.redis, &["release", "--instance", &id, "--force"]));
+    assert_eq!(told, format!("released 2 leases of {id}\n"), "after {:?}", began.elapsed());
+    // Once more is harmless: it is remembered, and has nothing.
+    let told = said(&run(&scene.redis, &["release", "--instance", &id]));
+    assert_eq!(told, format!("released 0 leases of {id}\n"));
+}
