@@ -14,7 +14,7 @@ use leasehold::pipeline::discovery::understood;
 use leasehold::status::counted;
 use leasehold::store::redis::RedisStore;
 use leasehold::store::sessions::{AllSessions, Imported, Swap};
-use leasehold::store::{BATCH_MAX, RawSession, StoreError};
+use leasehold::store::{BATCH_MAX, RawSession, Store, StoreError};
 use serde_json::{Value, json};
 
 use crate::cli::status::without_controls;
@@ -134,7 +134,10 @@ impl Sessions<'_> {
     }
 
     fn remove(&self, ids: &[EndpointId]) -> Result<String, String> {
-        self.change_each(ids, "removed", |_| Ok(None))
+        let told = self.change_each(ids, "removed", |_| Ok(None));
+        // Whoever polls one does this when it gives it back. Here it is for those that nobody has.
+        let _ = self.store.retire(ids, self.config.store_timeout);
+        told
     }
 
     /// Compare and set, each session on its own; what was done before a failure is told with it.

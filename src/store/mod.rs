@@ -340,6 +340,12 @@ pub trait Store: Send + Sync {
     /// is `certain`, nothing of an instance with a heartbeat is touched: `None`.
     fn bury(&self, dead: &InstanceId, certain: bool, timeout: Duration) -> Asked<Option<usize>>;
 
+    /// Nobody is to poll these any more: what is remembered of them ends in a day, unless somebody has or
+    /// takes the lease. A store may remember it for ever.
+    fn retire(&self, _endpoints: &[EndpointId], _timeout: Duration) -> Asked<()> {
+        Ok(())
+    }
+
     /// How these roles stand.
     fn seats(&self, roles: &[EndpointId], timeout: Duration) -> Asked<Vec<Seat>>;
 

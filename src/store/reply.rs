@@ -36,6 +36,7 @@ pub(crate) static KEEP: LazyLock<Script> = script!(epoch + "keep.lua");
 pub(crate) static PUBLISH: LazyLock<Script> = script!(epoch + "publish.lua");
 pub(crate) static RELEASE: LazyLock<Script> = script!("release.lua");
 pub(crate) static RENEW: LazyLock<Script> = script!(epoch + "renew.lua");
+pub(crate) static RETIRE: LazyLock<Script> = script!("retire.lua");
 pub(crate) static SWAP: LazyLock<Script> = script!("swap.lua");
 pub(crate) static SEATS: LazyLock<Script> = script!("seats.lua");
 pub(crate) static WANING: LazyLock<Script> = script!("waning.lua");
@@ -233,10 +234,9 @@ pub(crate) fn judge(error: &RedisError) -> (Fault, &'static str) {
         _ if detail.contains("without any password configured") => {
             (Fault::Misconfigured, ": this server wants no password")
         }
-        _ if detail.contains("DB index is out of range") => (
-            Fault::Misconfigured,
-            ": choose another database in --redis, or let the server have more (databases)",
-        ),
+        _ if detail.contains("DB index is out of range") => {
+            (Fault::Misconfigured, ": choose another database in --redis")
+        }
         _ if error.is_io_error() => (Fault::Unreachable, ""),
         // What is wrong with a file or a certificate says the way out itself.
         _ if error.kind() == ErrorKind::InvalidClientConfig => (Fault::Misconfigured, ""),

@@ -8,10 +8,12 @@ use crate::model::{EndpointId, InstanceId, SESSION_MAX_BYTES};
 use crate::store::place::Spot;
 use crate::store::redis::RedisStore;
 use crate::store::reply;
-use crate::store::{Asked, Fault, Lasting, RawSession, Store, StoreError, Wake};
+use crate::store::{Asked, BATCH_MAX, Fault, Lasting, RawSession, Store, StoreError, Wake};
 
 /// How many keys one step of a scan looks at.
 const SCAN_COUNT: usize = 1_000;
+/// How long an endpoint that nobody is to poll is remembered: longer than any lease, or any call on its way.
+pub(crate) const RETIRED_LASTS: Duration = Duration::from_secs(86_400);
 
 impl RedisStore {
     /// Walks over all leases: seldom, and only for the dead.
@@ -48,6 +50,23 @@ impl RedisStore {
         let word = Wake::new(dead, None);
         self.wake(&[word], timeout)?;
         Ok(Some(count))
+    }
+
+    /// One script for each batch.
+    pub(crate) fn retire_records(&self, endpoints: &[EndpointId], timeout: Duration) -> Asked<()> {
+        let keys = &self.server.keys;
+        if keys.leader_heartbeats().is_some() {
+            return Ok(()); // a role is never over
+        }
+        for batch in endpoints.chunks(BATCH_MAX) {
+            let mut call = reply::Call::default();
+            call.arg(RETIRED_LASTS.as_millis());
+            for it in batch {
+                call.key(keys.lease(it)).key(keys.record(it));
+            }
+            self.call("retire results on", timeout, |wire| reply::RETIRE.run(wire, &call))?;
+        }
+        Ok(())
     }
 
     /// A step of a walk over all keys that begin so, where everything but the sessions is.

@@ -349,6 +349,10 @@ impl Store for RedisStore {
         }
     }
 
+    fn retire(&self, endpoints: &[EndpointId], timeout: Duration) -> Asked<()> {
+        self.retire_records(endpoints, timeout)
+    }
+
     fn seats(&self, roles: &[EndpointId], timeout: Duration) -> Asked<Vec<Seat>> {
         self.read_seats(roles, timeout)
     }

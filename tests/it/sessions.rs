@@ -287,3 +287,30 @@ fn a_drained_host_hands_over_and_comes_back() {
     let told = || format!("{:?}", scene.counts(&[&first, &second]));
     eventually(SOON, "a hand-over", told, || scene.counts(&[&first, &second]) == [6, 0]);
 }
+
+/// Results of what is gone do not pile up, whoever removed it; one that comes back is kept.
+#[test]
+fn what_is_remembered_of_a_removed_session_ends_after_a_day() {
+    let scene = Scene::new(3);
+    let first = scene.first(&[]);
+    let polled = || scene.endpoints.iter().all(|it| scene.result(it).contains_key("body"));
+    eventually(SOON, "results", || format!("{:?}", scene.result("e1")), polled);
+    let left = |id: &str| -> i64 {
+        scene.redis.cli(&["TTL", &format!("poll:result:{id}")]).parse().unwrap()
+    };
+    said(&run(&scene.redis, &["sessions", "remove", "e1"]));
+    scene.redis.cli(&["DEL", "session:e2"]);
+    for id in ["e1", "e2"] {
+        let ends = || (86_000..=86_400).contains(&left(id));
+        eventually(SOON, "an end", || left(id).to_string(), ends);
+    }
+    assert_eq!(left("e3"), -1, "what is polled stays");
+    scene.put_session("e1", json!({}));
+    let held = || scene.owned_by(&first).contains(&"e1".into());
+    eventually(SOON, "it is polled again", || format!("{:?}", scene.owners()), held);
+    assert!(left("e1") > 365 * 86_400, "{}", left("e1"));
+    scene.redis.cli(&["HSET", "poll:result:nobodys", "granted", "7"]);
+    scene.redis.cli(&["SET", "session:nobodys", "{}"]);
+    said(&run(&scene.redis, &["sessions", "remove", "nobodys"]));
+    assert!((86_000..=86_400).contains(&left("nobodys")), "nobody had it: {}", left("nobodys"));
+}

@@ -109,6 +109,7 @@ contract! {
         a_result_after_the_loss_of_its_lease_is_refused
         a_refused_result_does_not_spoil_its_batch
         the_next_owner_learns_when_it_was_last_polled
+        what_nobody_is_to_poll_is_forgotten_unless_it_comes_back
     }
     words {
         every_session_is_found

@@ -252,6 +252,12 @@ impl Reconcile {
             // A store that did not answer is not waited for once more per batch.
             failure = failure
                 .or_else(|| self.store.release(&self.table.question().ask, batch, &wakes).err());
+            let gone = reasons.iter().filter(|it| it.1 == Leaving::Removed);
+            let gone: Vec<EndpointId> = gone.map(|it| it.0.endpoint.clone()).collect();
+            if failure.is_none() && !gone.is_empty() {
+                // Only tidiness: what stays behind is a result that nobody reads.
+                let _ = self.store.retire(&gone, self.table.rhythm().store_timeout);
+            }
             for (tenure, leaving, heir) in reasons {
                 let (reason, heir) = (leaving.word(), heir.as_ref());
                 self.reporter.say(&Event::LeaseReleased { tenure, reason, heir });

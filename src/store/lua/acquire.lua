@@ -58,6 +58,7 @@ local function acquire(lease, result)
   -- The fence first: if there is no memory for it, nothing has been granted.
   local written = redis.pcall('HSET', result, GRANTED, exact(fence))
   if failed(written) then return {6, written.err} end
+  unretire(result)
   local beaten = beat()
   if failed(beaten) then return {6, beaten.err} end
   local set

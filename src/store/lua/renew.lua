@@ -30,6 +30,7 @@ local function renew(lease, result, fence_text, may_reclaim)
     if failed(kept) then return {5, kept.err} end
     return 1
   end
+  unretire(result)
   local set = redis.pcall('SET', lease, ME, 'NX', 'PX', TTL_MS)
   if failed(set) then return {5, set.err} end
   return 2

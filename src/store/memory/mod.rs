@@ -158,6 +158,17 @@ impl Store for MemoryStore {
         })
     }
 
+    fn retire(&self, endpoints: &[EndpointId], _: Duration) -> Asked<()> {
+        let endpoints = endpoints.to_vec();
+        self.call("retire", move |state, clock| {
+            state.forget_expired(clock);
+            if !state.of_roles {
+                state.retire(&endpoints, state.now_us(clock));
+            }
+            Ok(())
+        })
+    }
+
     fn withdraw(&self, ask: &Ask) -> Asked<()> {
         let me = ask.instance.clone();
         self.call("withdraw", move |state, _| {

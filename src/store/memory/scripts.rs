@@ -7,6 +7,7 @@ use crate::clock::ManualClock;
 use crate::model::{EndpointId, Epoch, FenceToken, InstanceId, SESSION_MAX_BYTES, Tenure, Weight};
 use crate::store::memory::roles::About;
 use crate::store::memory::server::{Announced, EpochHash, State};
+use crate::store::scan::RETIRED_LASTS;
 use crate::store::{
     Acquire, Ask, Asked, Beat, Changes, Fault, Grant, Heard, Lasting, Publication, Publish,
     RawSession, Release, Renew, RenewItem, Reply, Stamp, StoreError, Verify, Wake,
@@ -169,6 +170,7 @@ impl State {
         let floor = now.floor_us.max(ask.floor_us) + 1;
         result.granted = (result.granted + 1).max(now.us).max(floor);
         let (fence, polled_at_ms) = (FenceToken(result.granted), result.started_at_ms);
+        self.data.retired.remove(endpoint);
         self.data.leases.insert(endpoint.clone(), (ask.instance.clone(), now.us + ttl));
         self.beat_for_role(ask, now);
         if self.of_roles {
@@ -205,6 +207,9 @@ impl State {
             return Renew::Late;
         }
         result.granted = fence.0;
+        if owner.is_none() {
+            self.data.retired.remove(endpoint);
+        }
         let until = now.us + micros(ask.term.ttl);
         self.data.leases.insert(endpoint.clone(), (ask.instance.clone(), until));
         self.beat_for_role(ask, now);
@@ -271,6 +276,27 @@ impl State {
             owner != dead
         });
         Some(count)
+    }
+
+    /// retire.lua
+    pub(crate) fn retire(&mut self, endpoints: &[EndpointId], now_us: u64) {
+        for it in endpoints.iter().filter(|it| !self.data.leases.contains_key(*it)) {
+            if let Some(result) = self.data.results.get(it) {
+                let until = result.granted.max(now_us) + micros(RETIRED_LASTS);
+                self.data.retired.entry(it.clone()).or_insert(until);
+            }
+        }
+    }
+
+    pub(crate) fn forget_retired(&mut self, now_us: u64) {
+        let (results, retired) = (&mut self.data.results, &mut self.data.retired);
+        retired.retain(|endpoint, until| {
+            let stays = *until > now_us;
+            if !stays {
+                results.remove(endpoint);
+            }
+            stays
+        });
     }
 
     pub(crate) fn withdraw(&mut self, me: &InstanceId) {

@@ -57,6 +57,7 @@ pub(crate) struct Data {
     pub(crate) leases: BTreeMap<EndpointId, (InstanceId, u64)>,
     pub(crate) nodes: BTreeMap<InstanceId, (Weight, u64)>,
     pub(crate) results: BTreeMap<EndpointId, ResultHash>,
+    pub(crate) retired: BTreeMap<EndpointId, u64>, // when results end
     pub(crate) epoch: Option<EpochHash>,
     pub(crate) sessions: BTreeMap<String, RawSession>,
     pub(crate) drains: BTreeSet<String>,
@@ -235,6 +236,13 @@ impl MemoryServer {
         self.state.lock().data.results.remove(endpoint);
     }
 
+    /// How long a result is still remembered, if not for good.
+    pub fn result_left(&self, endpoint: &EndpointId) -> Option<Duration> {
+        let state = self.state.lock();
+        let until = state.data.retired.get(endpoint)?;
+        Some(Duration::from_micros(until.saturating_sub(state.now_us(&self.clock))))
+    }
+
     /// Lets a lease end that much later from now, or never, as an operator might.
     pub fn set_lease_left(&self, endpoint: &EndpointId, left: Option<Duration>) {
         let mut state = self.state.lock();
@@ -373,6 +381,7 @@ impl State {
         forget(&mut self.data.leases, now);
         forget(&mut self.data.asks, now);
         forget(&mut self.data.beats, now);
+        self.forget_retired(now);
         // Nobody is told: Redis may take its time to notice that a key has expired.
         forget(&mut self.data.nodes, now);
     }

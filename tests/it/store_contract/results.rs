@@ -1,9 +1,11 @@
 //! Publishing: only under the lease a result was polled under, and once (G2).
 
-use leasehold::store::{Acquire, Publish};
+use std::time::Duration;
+
+use leasehold::store::{Acquire, Publish, Release, Renew};
 
 use crate::store_contract::asker::{Asker, endpoint, publication};
-use crate::store_contract::world::{Heard, World};
+use crate::store_contract::world::{Heard, TIMEOUT, World};
 
 /// FR-011, G2.
 pub fn a_result_is_announced_under_the_lease_it_was_polled_under(world: &mut dyn World) {
@@ -79,4 +81,46 @@ pub fn the_next_owner_learns_when_it_was_last_polled(world: &mut dyn World) {
         matches!(granted, Acquire::Granted { polled_at_ms: Some(1_700_000_000_123), .. }),
         "{granted:?}"
     );
+}
+
+/// What was removed is forgotten after a day, and what comes back is not. Whatever is forgotten, the next
+/// fence is greater, and an old one counts for nothing (G2).
+pub fn what_nobody_is_to_poll_is_forgotten_unless_it_comes_back(world: &mut dyn World) {
+    const DAY: Duration = Duration::from_secs(86_400);
+    let (e, mut a, mut b) = (endpoint("e"), Asker::alive(world, "a"), Asker::alive(world, "b"));
+    let store = world.store();
+    let retire = |world: &mut dyn World| {
+        store.retire(std::slice::from_ref(&e), TIMEOUT).unwrap();
+        world.result_left(&e)
+    };
+    assert_eq!(retire(world), None, "there is nothing to forget");
+    let first = a.grant(&e);
+    assert_eq!(a.publish(&first, 1), Publish::Stored);
+    assert_eq!(retire(world), None, "somebody has it");
+    a.release(&first);
+    let left = retire(world).unwrap();
+    assert!(left <= DAY && left > DAY / 2, "{left:?}");
+    let again = retire(world).unwrap();
+    assert!(again <= left, "nobody puts it off: {again:?}");
+    // It comes back, and stays.
+    let second = b.grant(&e);
+    assert!(second.fence > first.fence);
+    assert_eq!(world.result_left(&e), None);
+    assert_eq!(b.publish(&second, 2), Publish::Stored);
+    assert_eq!(a.publish(&first, 3), Publish::Fenced);
+    // Forgotten by the server, retired by somebody, and put back by its owner: that one stays, too.
+    world.delete_lease(&e);
+    assert!(retire(world).is_some());
+    assert_eq!(b.renew(&second), Renew::Reclaimed);
+    assert_eq!(world.result_left(&e), None);
+    // And when the end has come.
+    b.release(&second);
+    assert!(retire(world).is_some());
+    world.delete_result(&e);
+    assert_eq!(b.publish(&second, 4), Publish::Missing);
+    let third = a.grant(&e);
+    assert!(third.fence > second.fence);
+    assert_eq!(b.publish(&second, 5), Publish::Fenced);
+    assert_eq!(b.release(&second), Release::NotOwner);
+    assert_eq!(a.publish(&third, 6), Publish::Stored);
 }

@@ -53,6 +53,8 @@ pub trait World {
     /// `None`: it never ends by itself.
     fn set_lease_left(&mut self, endpoint: &EndpointId, left: Option<Duration>);
     fn lease_left(&mut self, endpoint: &EndpointId) -> Option<Duration>;
+    /// How long what is remembered of it lasts, if that ends before the year does.
+    fn result_left(&mut self, endpoint: &EndpointId) -> Option<Duration>;
     fn flush(&mut self);
     fn save(&mut self);
     fn restart_empty(&mut self);
@@ -137,6 +139,10 @@ impl World for MemoryWorld {
 
     fn lease_left(&mut self, endpoint: &EndpointId) -> Option<Duration> {
         self.server.lease_left(endpoint)
+    }
+
+    fn result_left(&mut self, endpoint: &EndpointId) -> Option<Duration> {
+        self.server.result_left(endpoint)
     }
 
     fn flush(&mut self) {
@@ -352,6 +358,12 @@ impl World for RedisWorld {
             Some(left) => self.server.cli(&["PEXPIRE", &key, &millis(left)]),
             None => self.server.cli(&["PERSIST", &key]),
         };
+    }
+
+    fn result_left(&mut self, endpoint: &EndpointId) -> Option<Duration> {
+        let left = self.server.cli(&["PTTL", &format!("poll:result:{endpoint}")]);
+        let left = left.parse().ok().map(Duration::from_millis)?;
+        (left < Duration::from_secs(365 * 86_400)).then_some(left)
     }
 
     fn lease_left(&mut self, endpoint: &EndpointId) -> Option<Duration> {

@@ -1,0 +1,16 @@
+-- retire: what is remembered of endpoints that nobody is to poll any more ends after a while.
+-- KEYS  per item: lease, result             ARGV  1 how many ms it is kept
+-- Whoever has such a lease keeps all of it; whoever is granted it again keeps what is left (acquire). The
+-- next fence is greater all the same: the end comes when this server's clock is beyond the last one.
+local time = redis.call('TIME')
+local now_ms = tonumber(time[1]) * 1000 + tonumber(time[2]) / 1000
+
+for i = 1, #KEYS, 2 do
+  local left = redis.call('PTTL', KEYS[i + 1])
+  local granted = tonumber(redis.pcall('HGET', KEYS[i + 1], 'granted')) or 0
+  local lasts = math.max(granted / 1000 - now_ms, 0) + tonumber(ARGV[1])
+  if redis.call('EXISTS', KEYS[i]) == 0 and (left == -1 or left > lasts) then
+    redis.pcall('PEXPIRE', KEYS[i + 1], string.format('%.0f', lasts))
+  end
+end
+return 0
