@@ -206,7 +206,9 @@ pub(crate) static COMMANDS: &[Spec] = &[
         summary: "give back the leases of an instance that is certainly dead",
         about: "Gives back the leases of an instance that is certainly dead, so that the others need \
                 not wait for them to expire. Made for systemd's ExecStopPost. An instance that still \
-                runs would go on polling for a moment after its leases are gone.",
+                runs would go on polling for a moment after its leases are gone. An id that has no \
+                heartbeat, no lease and no place in the history is an error; to release one a second \
+                time is none.",
         takes: NOTHING,
         hidden: false,
     },
@@ -218,7 +220,7 @@ pub(crate) static COMMANDS: &[Spec] = &[
                 ID…, remove ID… or import [FILE]. list shows every stored session; add stores one \
                 for ADDRESS (host:port, a URL, or tcp://host:port) under --id, or a new UUID, and \
                 prints the id; pause and resume set isPaused and leave every other byte as it is; \
-                remove deletes; import stores one session for each line of JSON of FILE, or of \
+                remove deletes, and its last result is kept for a day; import stores one session for each line of JSON of FILE, or of \
                 stdin, after all of them have been checked. A session that somebody else changes at \
                 the same moment is not overwritten by pause and resume.",
         takes: words(10_001),
