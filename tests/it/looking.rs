@@ -63,6 +63,19 @@ fn a_paused_session_is_read_once_by_each() {
     cluster.pass_until(ms(200), |it| it.holder(&endpoint("e1")).is_some());
 }
 
+/// The same with one that is gone: after a mass of removals nobody reads all of them twice.
+#[test]
+fn a_removed_session_is_read_once_by_each() {
+    let mut cluster = Cluster::new(&["a", "b", "c"], 9);
+    let from = cluster.server.journal().len();
+    cluster.server.remove_session("e1");
+    cluster.pass(2 * TTL);
+    assert_eq!(calls(&cluster, from, &["sessions"]), [3]);
+    assert!(cluster.is_balanced(8), "{:?}", cluster.counts());
+    cluster.restore_session("e1");
+    cluster.pass_until(ms(1_000), |it| it.holder(&endpoint("e1")).is_some());
+}
+
 /// A newcomer knows nothing about the sessions that nobody polls; its share must be right all the same.
 #[test]
 fn a_newcomer_to_a_fleet_with_paused_sessions_gets_its_share_of_the_others() {

@@ -41,7 +41,8 @@ impl Looker {
         // Nobody is to poll it, it says. Everybody reads that for itself, since each might have to.
         for endpoint in &word.dropped {
             self.believe(endpoint, &word.from, None, now);
-            if self.view.owner(endpoint).is_none() {
+            // One that is not in the view was read and found gone or idle.
+            if self.view.contains(endpoint) && self.view.owner(endpoint).is_none() {
                 self.to_read.insert(endpoint.clone());
             }
         }

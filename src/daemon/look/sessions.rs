@@ -79,7 +79,8 @@ impl Looker {
                 self.unread.insert((at, endpoint));
                 break;
             }
-            if self.is_free(&endpoint) && !self.catalogue.knows(&endpoint) {
+            let is_there = self.view.contains(&endpoint);
+            if is_there && self.is_free(&endpoint) && !self.catalogue.knows(&endpoint) {
                 self.to_read.insert(endpoint);
             }
         }
