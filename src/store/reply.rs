@@ -249,31 +249,6 @@ pub(crate) fn judge(error: &RedisError) -> (Fault, &'static str) {
     }
 }
 
-/// R14: a server that may forget a lease by itself cannot be trusted with one.
-pub(crate) fn trustworthy(memory: &str, replication: &str) -> Result<(), (Fault, String)> {
-    let field = |info: &str, name: &str| {
-        info.lines()
-            .find_map(|it| it.strip_prefix(name)?.strip_prefix(':').map(|it| it.trim().to_owned()))
-    };
-    let limit = field(memory, "maxmemory").unwrap_or_default();
-    let policy = field(memory, "maxmemory_policy").unwrap_or_else(|| "noeviction".into());
-    if limit != "0" && policy != "noeviction" {
-        let why = format!(
-            "it may evict leases (maxmemory {limit} with maxmemory-policy {policy}); \
-             set maxmemory-policy noeviction, or give Leasehold a Redis of its own"
-        );
-        return Err((Fault::Misconfigured, why));
-    }
-    if field(replication, "master_replid").is_none() {
-        let why = "it does not tell its master_replid, so a restart could not be noticed".into();
-        return Err((Fault::Misconfigured, why));
-    }
-    if field(replication, "role").is_some_and(|it| it != "master") {
-        return Err((Fault::Refused, "it is a replica; connect to the master".into()));
-    }
-    Ok(())
-}
-
 /// An item as a code and what follows it.
 fn coded(value: &Value) -> (u64, &[Value]) {
     match value {

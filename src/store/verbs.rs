@@ -9,6 +9,7 @@ use crate::clock::{BootClock, Clock};
 use crate::model::{EndpointId, InstanceId, Tenure, Weight};
 use crate::store::ear::RedisEar;
 use crate::store::message;
+use crate::store::probe;
 use crate::store::redis::{RedisStore, named_in};
 use crate::store::reply::{self, Script};
 use crate::store::{
@@ -105,7 +106,7 @@ impl Store for RedisStore {
             pipe.cmd("INFO").arg("memory").cmd("INFO").arg("replication");
             pipe.query(wire)
         })?;
-        reply::trustworthy(&memory, &replication).map_err(|(fault, reason)| StoreError {
+        probe::trustworthy(&memory, &replication).map_err(|(fault, reason)| StoreError {
             op: "use",
             target: self.server.shown.clone(),
             fault,
