@@ -11,7 +11,7 @@ ZSH    ?= site-functions
 COMPLETIONS = $(SHARE)/bash-completion/completions/leasehold $(SHARE)/zsh/$(ZSH)/_leasehold \
   $(SHARE)/fish/vendor_completions.d/leasehold.fish
 
-.PHONY: help build test lint doc deps bench rolling sim explore faults systemd stress mutants ci demo picture setup install uninstall deb
+.PHONY: help build test servers lint doc deps bench rolling sim explore faults systemd stress mutants ci demo picture setup install uninstall deb
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -26,6 +26,15 @@ SIGNALS := $(shell env --default-signal true 2>/dev/null && echo env --default-s
 
 test: setup ## all tests, against private Redis servers of their own
 	$(SIGNALS) $(CARGO) test --locked
+
+# What a server can do differently: the contract with it, and whole instances that come, go and lead.
+ON_EACH = store_contract:: handshake:: managed:: rights:: failover:: distribution:: lead:: history:: \
+  --skip in_memory --skip memory::
+
+servers: setup ## the tests that depend on the server, on Valkey, Redict and other versions of Redis (15 minutes)
+	scripts/servers fetch $(TARGET)/servers
+	$(CARGO) test --locked --test it --no-run
+	scripts/servers test $(TARGET)/servers $(SIGNALS) $(CARGO) test --locked --test it -- $(ON_EACH)
 
 lint: ## formatting and clippy, warnings are errors
 	$(CARGO) fmt --check

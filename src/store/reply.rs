@@ -212,10 +212,13 @@ fn other_timing(server: &Server, ask: &Ask, theirs_ms: u64, field: &str) -> Stor
 
 /// Whether trying again can help, and what else would.
 pub(crate) fn judge(error: &RedisError) -> (Fault, &'static str) {
-    // Match the code only: the texts differ between servers. Inside a script a denial is a plain ERR.
+    // Match the code only: the texts differ between servers. Inside a script a denial is a plain ERR: the
+    // first text is that of 7.2 and later, the second that of earlier ones, which 6.2 has in the middle.
     let code = error.code().unwrap_or("");
     let detail = error.detail().unwrap_or("");
-    let denied = code == "NOPERM" || detail.starts_with("The user executing the script can't");
+    let denied = code == "NOPERM"
+        || detail.starts_with("ACL failure in script")
+        || detail.contains("The user executing the script can't");
     // A question of more than ten words is not even heard out before a password was given.
     let unknown = detail.starts_with("Protocol error: unauthenticated");
     match code {

@@ -154,7 +154,7 @@ fn a_replica_is_no_place_for_leases_and_a_master_with_one_is_warned() {
     let doctor = Doctor::new();
     let master = RedisServer::start();
     let port = master.port().to_string();
-    let replica = RedisServer::start_with(&["--replicaof", &format!("127.0.0.1 {port}")]);
+    let replica = RedisServer::start_with(&["--replicaof", "127.0.0.1", &port]);
     let line = doctor.finds(&replica.url(), &[], "role", "fail");
     assert!(line.contains(&format!("connect to its master, 127.0.0.1:{port}")), "{line}");
     eventually(

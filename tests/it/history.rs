@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use crate::support::process::{BINARY, Instance, SOON, Scene, eventually, leasehold, ms};
-use crate::support::redis::RedisServer;
+use crate::support::redis::{RedisServer, USER_PASSWORD};
 
 fn asked(url: &str, args: &[&str]) -> Output {
     let redis = format!("--redis={url}");
@@ -371,28 +371,17 @@ fn whoever_watches_ends_with_the_pipe() {
     assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), "0");
 }
 
-/// The rule of the README, as a user of its name.
-pub fn give_rule(redis: &RedisServer, user: &str) -> String {
-    let readme = include_str!("../../README.md");
-    let rule = readme.split(&format!("redis-cli ACL SETUSER {user}")).nth(1).unwrap();
-    let rule = rule.split("```").next().unwrap().replace(['\'', '\\'], " ");
-    let mut command = vec!["ACL", "SETUSER", user];
-    command.extend(rule.split_whitespace());
-    assert_eq!(redis.cli(&command), "OK");
-    format!("redis://{user}:PASSWORD@127.0.0.1:{}/0", redis.port())
-}
-
 /// The README's rule for daemons lets them remember, its rule for onlookers lets them see everything.
 #[test]
 fn a_user_who_may_only_read_can_use_every_reading_command() {
     let scene = Scene::new(2);
-    let daemon = give_rule(&scene.redis, "leasehold");
+    let daemon = scene.redis.give_rule("leasehold");
     let one = Instance::start_at(&daemon, &["--new-fleet"]);
     one.wait_for("event=daemon.ready");
     scene.target.wait_for_polls(&scene.endpoints, Instant::now(), SOON);
     wait_for_entries(&scene.redis, &[], |it| it.len() == 3);
     assert!(!one.says("history.failed"));
-    let url = give_rule(&scene.redis, "onlooker");
+    let url = scene.redis.give_rule("onlooker");
     for args in [
         &["status"][..],
         &["status", "--json"],
@@ -431,5 +420,5 @@ fn a_user_who_may_only_read_can_use_every_reading_command() {
     let nothing = asked(&url, &["watch"]);
     let said = String::from_utf8_lossy(&nothing.stderr);
     assert_eq!(nothing.status.code(), Some(1), "{said}");
-    assert!(said.contains("permissions the README lists") && !said.contains("PASSWORD"), "{said}");
+    assert!(said.contains("permissions the README lists") && !said.contains(USER_PASSWORD), "{said}");
 }

@@ -289,14 +289,7 @@ fn still_running(host: &mut Instance) -> Option<&Instance> {
 #[test]
 fn a_user_with_just_the_rights_of_the_readme_can_lead_and_look() {
     let redis = RedisServer::start();
-    let readme = include_str!("../../README.md");
-    let rule = readme.split("ACL SETUSER leasehold ").nth(1).unwrap();
-    let rule = rule.split("```").next().unwrap().replace("\\\n", " ").replace('\'', "");
-    let rule = rule.replace(">PASSWORD", ">secret");
-    let mut args = vec!["ACL", "SETUSER", "leasehold"];
-    args.extend(rule.split_whitespace());
-    assert_eq!(redis.cli(&args), "OK");
-    let url = redis.url().replace("redis://", "redis://leasehold:secret@");
+    let url = redis.give_rule("leasehold");
     let mut lead = Command::new(BINARY);
     lead.args(["lead", "job", &format!("--redis={url}"), "--new-fleet", "--", "sleep", "60"]);
     let mut leader = Instance::spawn(&mut lead);

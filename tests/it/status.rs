@@ -7,7 +7,7 @@ use std::time::Instant;
 use serde_json::{Value, json};
 
 use crate::support::process::{BINARY, Instance, SOON, Scene, leasehold, ms};
-use crate::support::redis::RedisServer;
+use crate::support::redis::{RedisServer, USER_PASSWORD};
 use crate::support::target::Answer;
 
 fn status_at(url: &str, args: &[&str]) -> Output {
@@ -321,26 +321,21 @@ fn a_user_who_may_only_read_can_ask() {
     let _one = scene.first(&[]);
     let wanted = "1 instance has 3 endpoints to itself: all polled, balanced; 1 invalid.";
     wait_for_verdict(&scene.redis, wanted);
-    let readme = include_str!("../../README.md");
-    let rule = readme.split("redis-cli ACL SETUSER onlooker").nth(1).unwrap();
-    let rule = rule.split("```").next().unwrap().replace(['\'', '\\'], " ");
-    let mut command = vec!["ACL", "SETUSER", "onlooker"];
-    command.extend(rule.split_whitespace());
-    assert_eq!(scene.redis.cli(&command), "OK");
-    let url = format!("redis://onlooker:PASSWORD@127.0.0.1:{}/0", scene.redis.port());
+    let url = scene.redis.give_rule("onlooker");
     assert_eq!(verdict(&shown_at(&url, &[])), wanted);
     for write in
         [&["SET", "poll:lease:x", "y"][..], &["EVAL", "return 1", "0"], &["DEL", "session:e1"]]
     {
-        let denied = scene.redis.cli(&[&["ACL", "DRYRUN", "onlooker"], write].concat());
-        assert!(denied.contains("permissions"), "{write:?}: {denied}");
+        let mut onlooker = redis::Client::open(url.as_str()).unwrap().get_connection().unwrap();
+        let denied = redis::cmd(write[0]).arg(&write[1..]).exec(&mut onlooker).unwrap_err();
+        assert_eq!(denied.code(), Some("NOPERM"), "{write:?}: {denied}");
     }
     scene.redis.cli(&["ACL", "SETUSER", "onlooker", "-hmget"]);
     let refused = status_at(&url, &[]);
     let said = String::from_utf8_lossy(&refused.stderr);
     assert_eq!((refused.status.code(), refused.stdout.len()), (Some(1), 0), "{said}");
     assert!(said.lines().count() == 1 && said.contains("permissions the README lists"), "{said}");
-    assert!(!said.contains("PASSWORD"), "{said}");
+    assert!(!said.contains(USER_PASSWORD), "{said}");
 }
 
 /// "every other command fails after its timeout with a sentence".

@@ -4,6 +4,7 @@ use std::fs;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -12,6 +13,27 @@ use nix::unistd::Pid;
 use redis::{Connection, Value};
 
 const START_WITHIN: Duration = Duration::from_secs(20);
+
+/// Of every user that [`RedisServer::give_rule`] makes; found nowhere else.
+pub const USER_PASSWORD: &str = "hunter2-of-nobody-else";
+
+/// Which server the tests run on: the installed one, or another (`make servers`).
+static SERVER: LazyLock<String> = LazyLock::new(|| {
+    std::env::var("LEASEHOLD_TEST_SERVER").unwrap_or_else(|_| "redis-server".into())
+});
+/// The first number of its version.
+static MAJOR: LazyLock<u32> = LazyLock::new(|| {
+    let told = Command::new(&*SERVER).arg("--version").output();
+    let told = told.expect("redis-server is not installed: run `make test`, which installs it");
+    let told = String::from_utf8_lossy(&told.stdout).into_owned();
+    let version = told.split(" v=").nth(1).and_then(|it| it.split('.').next()?.parse().ok());
+    version.unwrap_or_else(|| panic!("{} tells no version: {told}", *SERVER))
+});
+
+/// Whether its users can be allowed to read a key and not to write it: Redis 7.0 or later.
+pub fn tells_reading() -> bool {
+    *MAJOR >= 7
+}
 
 /// A private redis-server on loopback, in a directory of its own.
 pub struct RedisServer {
@@ -114,6 +136,20 @@ impl RedisServer {
         Ok(connection)
     }
 
+    /// Makes a user with just the rights that the README gives it, and tells its URL.
+    pub fn give_rule(&self, user: &str) -> String {
+        let readme = include_str!("../../../README.md");
+        let rule = readme.split(&format!("redis-cli ACL SETUSER {user}")).nth(1).unwrap();
+        let rule = rule.split("```").next().unwrap().replace(['\'', '\\'], " ");
+        let rule = rule.replace(">PASSWORD", &format!(">{USER_PASSWORD}"));
+        // As the README says itself.
+        let rule = if tells_reading() { rule } else { rule.replace("%R~", "~") };
+        let mut command = vec!["ACL", "SETUSER", user];
+        command.extend(rule.split_whitespace());
+        assert_eq!(self.cli(&command), "OK");
+        format!("redis://{user}:{USER_PASSWORD}@127.0.0.1:{}/0", self.port)
+    }
+
     /// Hangs: connections are accepted by the kernel, nothing answers (SIGSTOP).
     pub fn pause(&self) {
         self.signal(Signal::SIGSTOP);
@@ -211,13 +247,17 @@ fn free_port() -> u16 {
 
 fn spawn(port: u16, dir: &Path, options: &[String], env: &[(String, String)]) -> Child {
     let log = fs::File::options().create(true).append(true).open(dir.join("log")).unwrap();
-    let mut command = Command::new("redis-server");
+    let mut command = Command::new(&*SERVER);
     command.args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--daemonize", "no"]);
     command.arg("--dir").arg(dir).arg("--unixsocket").arg(dir.join("redis.sock"));
-    command.args(["--save", "", "--appendonly", "no", "--enable-debug-command", "yes"]);
+    command.args(["--save", "", "--appendonly", "no"]);
+    if *MAJOR >= 7 {
+        // Before that it needs no leave.
+        command.args(["--enable-debug-command", "yes"]);
+    }
     command.args(options).envs(env.iter().cloned()).stdin(Stdio::null());
     let spawned = command.stdout(log.try_clone().unwrap()).stderr(log).spawn();
-    spawned.expect("redis-server is not installed: run `make test`, which installs it")
+    spawned.expect("a server that told its version starts")
 }
 
 fn shown(value: &Value) -> String {
