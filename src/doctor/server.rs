@@ -59,23 +59,35 @@ fn version_of(info: &Info) -> (u32, u32) {
 pub fn version(info: &Info) -> Finding {
     let check = "version";
     let redis = info.get("redis_version").unwrap_or("unknown");
-    let name = match info.get("valkey_version") {
-        Some(valkey) => format!("Valkey {valkey} (as Redis {redis})"),
-        None => format!("Redis {redis}"),
+    let fork = |name: &str, field: &str| {
+        info.get(field).map(|its| format!("{name} {its} (as Redis {redis})"))
     };
-    match version_of(info) {
-        (7.., _) => Finding::ok(check, name),
-        (6, 2..) => Finding::warn(
-            check,
-            format!("{name}: should work, but is tried with 7.0 and later"),
-            "upgrade when you can; until then no user can be kept from writing sessions",
-        ),
-        _ => Finding::fail(
-            check,
-            format!("{name}: older than anything this was tried with"),
-            "use Redis 7.0 or later, or Valkey",
-        ),
-    }
+    let name = fork("Valkey", "valkey_version").or_else(|| fork("Redict", "redict_version"));
+    let name = name.unwrap_or_else(|| format!("Redis {redis}"));
+    let lacks = match version_of(info) {
+        (7.., _) => return Finding::ok(check, name),
+        (6, 2..) => "its users cannot be kept from writing sessions",
+        (6, _) => {
+            "its users cannot be given rights to channels, so the rule below is refused there"
+        }
+        (5, _) => "it has no users to give rights to, and pushes only keyspace events",
+        (0, _) => {
+            return Finding::warn(
+                check,
+                "it tells no version",
+                "see that it is Redis 6.2 or later",
+            );
+        }
+        _ => {
+            let found = format!("{name}: no script can write there once it has asked the time");
+            return Finding::fail(check, found, "use Redis 6.2 or later, or Valkey");
+        }
+    };
+    Finding::warn(
+        check,
+        format!("{name}: works, but {lacks}"),
+        "upgrade to 7.0 or later when you can",
+    )
 }
 
 /// A master by itself: neither a replica, nor part of a cluster, nor a Sentinel.
@@ -293,10 +305,12 @@ mod tests {
             ("redis_version:7.0.15", Grade::Ok, "Redis 7.0.15"),
             ("redis_version:7.2.4 valkey_version:9.1.2", Grade::Ok, "Valkey 9.1.2"),
             ("redis_version:8.0.2", Grade::Ok, "Redis 8.0.2"),
-            ("redis_version:6.2.14", Grade::Warn, "6.2.14"),
-            ("redis_version:6.0.16", Grade::Fail, "older"),
-            ("redis_version:5.0.7", Grade::Fail, "older"),
-            ("", Grade::Fail, "unknown"),
+            ("redis_version:7.2.4 redict_version:7.3.6", Grade::Ok, "Redict 7.3.6"),
+            ("redis_version:6.2.14", Grade::Warn, "kept from writing sessions"),
+            ("redis_version:6.0.16", Grade::Warn, "rights to channels"),
+            ("redis_version:5.0.7", Grade::Warn, "has no users"),
+            ("redis_version:4.0.9", Grade::Fail, "no script can write"),
+            ("", Grade::Warn, "tells no version"),
         ] {
             let it = version(&info(text));
             assert!(it.grade == grade && it.found.contains(words), "{text}: {it:?}");

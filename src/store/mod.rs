@@ -23,6 +23,7 @@ pub mod sessions;
 mod socket;
 mod spread;
 mod tls;
+mod trust;
 mod verbs;
 mod wire;
 mod words;

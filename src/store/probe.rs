@@ -1,4 +1,4 @@
-//! What does the server say about itself, and may it be trusted? Asked by plain commands that change
+//! What does the server say about itself? Questions of `leasehold doctor`, by plain commands that change
 //! nothing.
 
 use std::collections::BTreeMap;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::clock::{BootClock, Clock, Moment};
 use crate::model::InstanceId;
 use crate::store::redis::RedisStore;
-use crate::store::{Asked, Fault, Store};
+use crate::store::{Asked, Store};
 
 /// What `INFO` says, by field.
 #[derive(Clone, Debug, Default)]
@@ -87,29 +87,4 @@ impl RedisStore {
     pub fn pushes(&self, timeout: Duration) -> Asked<bool> {
         Ok(self.listen(&InstanceId::new("doctor"), timeout)?.hears_changes())
     }
-}
-
-/// R14: a server that may forget a lease by itself cannot be trusted with one.
-pub(crate) fn trustworthy(memory: &str, replication: &str) -> Result<(), (Fault, String)> {
-    let field = |info: &str, name: &str| {
-        info.lines()
-            .find_map(|it| it.strip_prefix(name)?.strip_prefix(':').map(|it| it.trim().to_owned()))
-    };
-    let limit = field(memory, "maxmemory").unwrap_or_default();
-    let policy = field(memory, "maxmemory_policy").unwrap_or_else(|| "noeviction".into());
-    if limit != "0" && policy != "noeviction" {
-        let why = format!(
-            "it may evict leases (maxmemory {limit} with maxmemory-policy {policy}); \
-             set maxmemory-policy noeviction, or give Leasehold a Redis of its own"
-        );
-        return Err((Fault::Misconfigured, why));
-    }
-    if field(replication, "master_replid").is_none() {
-        let why = "it does not tell its master_replid, so a restart could not be noticed".into();
-        return Err((Fault::Misconfigured, why));
-    }
-    if field(replication, "role").is_some_and(|it| it != "master") {
-        return Err((Fault::Refused, "it is a replica; connect to the master".into()));
-    }
-    Ok(())
 }

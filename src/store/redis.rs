@@ -14,7 +14,7 @@ use crate::config::{Access, Config, RedisUrl, Topology};
 use crate::model::InstanceId;
 use crate::store::keys::Keys;
 use crate::store::place::{Peer, Place, Spot};
-use crate::store::reply;
+use crate::store::trust;
 use crate::store::wire::Wire;
 use crate::store::{Asked, Failures, Fault, StoreError};
 
@@ -145,23 +145,10 @@ impl RedisStore {
 
 impl Server {
     pub(crate) fn error(&self, op: &'static str, error: &RedisError) -> StoreError {
-        // A pipeline's error has no code of its own; its first refusal has.
-        let refusals = error.clone().into_server_errors();
-        let first = refusals.and_then(|it| it.first().map(|it| RedisError::from(it.1.clone())));
-        let error = first.as_ref().unwrap_or(error);
-        let (fault, hint) = match (error.code(), self.place.topology()) {
-            (_, Topology::Cluster) => reply::judge(error),
-            (Some("MOVED" | "CROSSSLOT" | "CLUSTERDOWN"), _) => {
-                (Fault::Misconfigured, ": this is a node of a cluster, so write redis+cluster://")
-            }
-            _ => reply::judge(error),
-        };
+        let in_cluster = self.place.topology() == Topology::Cluster;
+        let (fault, reason) = trust::explained(error, in_cluster);
         self.failures.count(fault);
-        let target = self.shown.clone();
-        let code = error.code().unwrap_or("");
-        let detail = error.detail().map_or_else(|| error.to_string(), |it| format!("{code} {it}"));
-        let detail: String = detail.trim().chars().take(200).collect();
-        StoreError { op, target, fault, reason: format!("{detail}{hint}") }
+        StoreError { op, target: self.shown.clone(), fault, reason }
     }
 
     pub(crate) fn unexpected(&self, op: &'static str) -> StoreError {

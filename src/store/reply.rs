@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use redis::{ErrorKind, RedisError, RedisResult, Value};
+use redis::{RedisError, RedisResult, Value};
 
 use crate::model::{EndpointId, Epoch, FenceToken, InstanceId, SESSION_MAX_BYTES, Tenure, Weight};
 use crate::store::keys::Keys;
@@ -208,48 +208,6 @@ fn other_timing(server: &Server, ask: &Ask, theirs_ms: u64, field: &str) -> Stor
          use {theirs_ms}ms, or stop every instance, {way_out}, and start all with the new value"
     );
     StoreError { op, target: server.shown.clone(), fault: Fault::Misconfigured, reason }
-}
-
-/// Whether trying again can help, and what else would.
-pub(crate) fn judge(error: &RedisError) -> (Fault, &'static str) {
-    // Match the code only: the texts differ between servers. Inside a script a denial is a plain ERR: the
-    // first text is that of 7.2 and later, the second that of earlier ones, which 6.2 has in the middle.
-    let code = error.code().unwrap_or("");
-    let detail = error.detail().unwrap_or("");
-    let denied = code == "NOPERM"
-        || detail.starts_with("ACL failure in script")
-        || detail.contains("The user executing the script can't");
-    // A question of more than ten words is not even heard out before a password was given.
-    let unknown = detail.starts_with("Protocol error: unauthenticated");
-    match code {
-        "WRONGPASS" | "NOAUTH" => (
-            Fault::Misconfigured,
-            ": check the user and the password in --redis or its password file",
-        ),
-        "NOREPLID" => (Fault::Misconfigured, ": leases need a server that does"),
-        _ if denied => {
-            (Fault::Misconfigured, ": give the Redis user the permissions the README lists")
-        }
-        _ if unknown || error.kind() == ErrorKind::AuthenticationFailed => (
-            Fault::Misconfigured,
-            ": check the user and the password in --redis or its password file",
-        ),
-        _ if detail.contains("without any password configured") => {
-            (Fault::Misconfigured, ": this server wants no password")
-        }
-        _ if detail.contains("DB index is out of range") => {
-            (Fault::Misconfigured, ": choose another database in --redis")
-        }
-        _ if error.is_io_error() => (Fault::Unreachable, ""),
-        // What is wrong with a file or a certificate says the way out itself.
-        _ if error.kind() == ErrorKind::InvalidClientConfig => (Fault::Misconfigured, ""),
-        _ if error.kind() == ErrorKind::Parse => (
-            Fault::Refused,
-            ": what answers there does not speak Redis; check host and port of --redis",
-        ),
-        "READONLY" => (Fault::Refused, ": connect to the master"),
-        _ => (Fault::Refused, ""),
-    }
 }
 
 /// An item as a code and what follows it.

@@ -9,9 +9,9 @@ use crate::clock::{BootClock, Clock};
 use crate::model::{EndpointId, InstanceId, Tenure, Weight};
 use crate::store::ear::RedisEar;
 use crate::store::message;
-use crate::store::probe;
 use crate::store::redis::{RedisStore, named_in};
 use crate::store::reply::{self, Script};
+use crate::store::trust;
 use crate::store::{
     ASK_LASTS, Acquire, Ask, Asked, Beat, Ear, Fault, Lasting, Note, Page, Publication, Publish,
     RawSession, Release, Renew, RenewItem, Reply, Seat, Stamped, Store, StoreError, Verify, Wake,
@@ -101,12 +101,15 @@ impl RedisStore {
 
 impl Store for RedisStore {
     fn inspect(&self, timeout: Duration) -> Asked<()> {
-        let (memory, replication): (String, String) = self.call("inspect", timeout, |wire| {
+        let told: [String; 3] = self.call("inspect", timeout, |wire| {
             let mut pipe = ::redis::pipe();
-            pipe.cmd("INFO").arg("memory").cmd("INFO").arg("replication");
+            for section in ["server", "memory", "replication"] {
+                pipe.cmd("INFO").arg(section);
+            }
             pipe.query(wire)
         })?;
-        probe::trustworthy(&memory, &replication).map_err(|(fault, reason)| StoreError {
+        let [server, memory, replication] = &told;
+        trust::trustworthy(server, memory, replication).map_err(|(fault, reason)| StoreError {
             op: "use",
             target: self.server.shown.clone(),
             fault,

@@ -420,5 +420,8 @@ fn a_user_who_may_only_read_can_use_every_reading_command() {
     let nothing = asked(&url, &["watch"]);
     let said = String::from_utf8_lossy(&nothing.stderr);
     assert_eq!(nothing.status.code(), Some(1), "{said}");
-    assert!(said.contains("permissions the README lists") && !said.contains(USER_PASSWORD), "{said}");
+    assert!(
+        said.contains("permissions the README lists") && !said.contains(USER_PASSWORD),
+        "{said}"
+    );
 }

@@ -129,8 +129,7 @@ fn a_busy_server_is_an_error_that_passes() {
 #[test]
 fn a_loading_server_is_an_error_that_passes() {
     // It answers once for every 2 MB that it has read.
-    let mut server =
-        RedisServer::start_with(&["--key-load-delay", "50", "--rdbcompression", "no"]);
+    let mut server = RedisServer::start_with(&["--key-load-delay", "50", "--rdbcompression", "no"]);
     let mut a = Asker::at(&server.url(), "a");
     a.beat();
     let tenure = a.grant(&endpoint("e"));
