@@ -106,7 +106,10 @@ pub(crate) fn trustworthy(
         return Err((Fault::Misconfigured, why));
     }
     if field(replication, "role").is_some_and(|it| it != "master") {
-        return Err((Fault::Refused, "it is a replica; connect to the master".into()));
+        let (host, port) = (field(replication, "master_host"), field(replication, "master_port"));
+        let master = host.zip(port).map(|it| format!("its master, {}:{}", it.0, it.1));
+        let master = master.unwrap_or_else(|| "the master".into());
+        return Err((Fault::Refused, format!("it is a replica; connect to {master}")));
     }
     Ok(())
 }
@@ -184,6 +187,9 @@ mod tests {
         let why = told("", memory, "role:master");
         assert!(why.starts_with("Misconfigured") && why.contains("master_replid"), "{why}");
         let why = told("", memory, "role:slave\r\nmaster_replid:1");
-        assert!(why.starts_with("Refused") && why.contains("connect to the master"), "{why}");
+        assert!(why.starts_with("Refused") && why.ends_with("connect to the master"), "{why}");
+        let why =
+            told("", memory, "role:slave\r\nmaster_host:h\r\nmaster_port:1\r\nmaster_replid:1");
+        assert!(why.ends_with("connect to its master, h:1"), "{why}");
     }
 }

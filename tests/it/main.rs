@@ -37,6 +37,8 @@ mod election_library;
 mod failover;
 /// Redis misbehaves, real processes.
 mod faults;
+/// What each make and version of a server answers at first, recorded.
+mod handshake;
 /// The wake-up channels are hints, whatever is said on them.
 mod hints;
 /// A command on the leader, and on nobody else, real processes.

@@ -4,7 +4,7 @@
 //! `on_redis` and `refusals` (the server) and `lines` (the way to it).
 
 mod agreement;
-mod asker;
+pub mod asker;
 mod epochs;
 mod fences;
 mod leases;
@@ -15,7 +15,7 @@ mod results;
 mod role_keys;
 mod roles;
 mod words;
-mod world;
+pub mod world;
 
 /// Two tests of every case: one in memory, one on a Redis.
 macro_rules! contract {
