@@ -209,7 +209,7 @@ impl Examination<'_> {
         let (took, user) = match (began, user) {
             (Ok(took), Ok(user)) => (took, user),
             (_, Err(error)) | (Err(error), _) => {
-                let denied = error.fault == Fault::Misconfigured;
+                let denied = error.fault == Fault::Misconfigured && !error.is_foreign();
                 findings.push(unreached(if denied { "login" } else { "connect" }, &error));
                 return None;
             }
@@ -320,6 +320,7 @@ fn judged(rights: &Rights) -> Finding {
     }
     // Which command, a right for one says itself.
     let named = |it: &Missing| match it.right.starts_with('+') {
+        true if it.is_unknown => format!("{} (unknown there)", it.right),
         true => it.right.clone(),
         false => format!("{} (denied: {})", it.right, it.shown_by),
     };
@@ -331,7 +332,9 @@ fn judged(rights: &Rights) -> Finding {
     for (need, what) in [
         (Need::Run, "run does not work without"),
         (Need::Roles, "lead, once and run --lead do not work without"),
+        (Need::Words, "hand-overs take seconds, and results are not announced, without"),
         (Need::Pushes, "changes are noticed later without"),
+        (Need::Rounds, "every call takes a second round, and the whole script, without"),
         (Need::History, "history has nothing to show without"),
     ] {
         let names = all_of(need);
@@ -348,8 +351,25 @@ fn judged(rights: &Rights) -> Finding {
     }
     let found = found.join("; ");
     let needed = rights.missing.iter().any(|it| it.need == Need::Run);
-    let way_out = "paste the rule below";
+    let way_out = match rights.missing.iter().all(|it| it.is_unknown) {
+        true => {
+            "no rule can give what a server does not know: look at its rename-command, or live with it"
+        }
+        false => "paste the rule below",
+    };
     if needed { Finding::fail(check, found, way_out) } else { Finding::warn(check, found, way_out) }
+}
+
+/// What the user lacks of the rights that an instance needs, for whoever was just denied one: the server's
+/// own words seldom say which. Empty when nothing is found.
+pub fn lacking(config: &Config) -> String {
+    let Ok(store) = RedisStore::of_polls(config) else { return String::new() };
+    let patience = config.store_timeout;
+    let tells_reading = store.info(patience).map_or(true, |it| server::major(&it) >= 7);
+    let rule = rule(config, tells_reading);
+    let Ok(rights) = store.rights(&rule, store.user(), patience) else { return String::new() };
+    let names: Vec<&str> = rights.missing.iter().map(|it| it.right.as_str()).collect();
+    if names.is_empty() { String::new() } else { format!("; it lacks {}", names.join(", ")) }
 }
 
 /// For people, fine enough for a network.

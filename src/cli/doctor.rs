@@ -42,7 +42,7 @@ fn page(config: &Config, report: &Report, painter: Painter) -> String {
         let (found, way_out) = (printable(found), printable(way_out));
         out += &format!("{word}  {check:width$}  {found}{arrow}{way_out}\n");
     }
-    if !report.missing.is_empty() {
+    if report.missing.iter().any(|it| !it.is_unknown) {
         out += &format!("\n{}:\n{}\n", printable(&report.rule_is_for), report.rule);
     }
     if let Some(looking) = &report.looking {
@@ -71,8 +71,10 @@ fn document(report: &Report) -> String {
             "wayOut": way_out,
         })
     });
-    let missing =
-        report.missing.iter().map(|it| json!({"right": it.right, "shownBy": it.shown_by}));
+    let missing = report
+        .missing
+        .iter()
+        .map(|it| json!({"right": it.right, "shownBy": it.shown_by, "isUnknown": it.is_unknown}));
     let document = json!({
         "healthy": report.findings.iter().all(|it| it.grade != Grade::Fail),
         "checks": checks.collect::<Vec<_>>(),

@@ -16,6 +16,7 @@ use leasehold::store::redis::RedisStore;
 use leasehold::wrapped::Ended;
 use leasehold::wrapped::signals::Signals;
 
+use crate::cli::run::not_started;
 use crate::cli::state::State;
 use crate::cli::task::Wrap;
 use crate::cli::wrap::{self, End, ends_waiting};
@@ -81,7 +82,7 @@ fn stand(
             recv(started) -> election => return match election {
                 Ok(Ok(election)) => Ok(Some(election)),
                 Ok(Err(StartError::Stopped)) | Err(_) => Ok(None),
-                Ok(Err(error)) => Err(error.to_string()),
+                Ok(Err(error)) => Err(not_started(&error, config)),
             },
             recv(signals.caught()) -> signal => if signal.is_ok_and(ends_waiting) {
                 source.take();

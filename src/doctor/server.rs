@@ -286,7 +286,8 @@ pub fn pushes(heard: bool) -> Finding {
     Finding::warn(
         check,
         "changes of sessions are not pushed: they are noticed within 2 s, or later with many thousands",
-        "allow CLIENT TRACKING (the right +client|tracking), or switch on notify-keyspace-events Kg$sx",
+        "allow CLIENT TRACKING (the right +client|tracking), or switch on notify-keyspace-events Kg$sx \
+         and allow CONFIG GET, by which that is seen",
     )
 }
 

@@ -13,7 +13,7 @@ use crate::store::redis::RedisStore;
 /// Every command, in the lines of the rule. Keep each under 100 columns.
 const COMMANDS: [&[&str]; 3] = [
     &[
-        "eval", "evalsha", "get", "mget", "set", "del", "strlen", "getrange", "type", "exists",
+        "eval", BY_HASH, "get", "mget", "set", "del", "strlen", "getrange", "type", "exists",
         "pexpire", "pttl",
     ],
     &[
@@ -42,6 +42,8 @@ const LOOKING: [&[&str]; 2] = [
 const WRITING: [&str; 5] = ["+eval", "+evalsha", "+set", "+del", "+publish"];
 /// Without it nothing is remembered for `history`, and everything else works.
 const REMEMBERS: &str = "xadd";
+/// Without it every script is sent whole, once it was refused by its hash.
+const BY_HASH: &str = "evalsha";
 /// Without it nothing is pushed, and everything else works.
 const PUSHES: &str = "client|tracking";
 
@@ -134,8 +136,12 @@ pub enum Need {
     Run,
     /// Roles do not: `lead`, `once`, `run --lead`.
     Roles,
+    /// Instances do not hear one another, and nobody hears of results.
+    Words,
     /// Changes are noticed later.
     Pushes,
+    /// Every call takes a second round, in which the script is sent whole.
+    Rounds,
     /// `leasehold history` has nothing to show.
     History,
 }
@@ -149,6 +155,8 @@ pub struct Missing {
     pub shown_by: String,
     /// What for.
     pub need: Need,
+    /// The server knows no such command, so no rule can give it: renamed, or switched off.
+    pub is_unknown: bool,
 }
 
 /// What a user may do, as far as it could be found out.
@@ -198,7 +206,7 @@ fn trials(rule: &Rule, keys: &Keys, probe: &str, db: &str) -> Vec<Trial> {
         let verb = name.to_ascii_uppercase();
         let command: Vec<&str> = match name {
             "eval" => vec!["EVAL", "return 1", "0"],
-            "evalsha" => vec!["EVALSHA", &nothing, "0"],
+            BY_HASH => vec!["EVALSHA", &nothing, "0"],
             "getrange" => vec!["GETRANGE", probe, "0", "1"],
             "pexpire" => vec!["PEXPIRE", probe, TRIAL_LASTS_MS],
             "hget" | "hmget" | "sismember" => vec![&verb, probe, "x"],
@@ -215,6 +223,8 @@ fn trials(rule: &Rule, keys: &Keys, probe: &str, db: &str) -> Vec<Trial> {
         };
         let need = match name {
             PUSHES => Need::Pushes,
+            "publish" | "subscribe" => Need::Words,
+            BY_HASH => Need::Rounds,
             REMEMBERS => Need::History,
             _ => Need::Run,
         };
@@ -238,8 +248,8 @@ fn key_trials(rule: &Rule, keys: &Keys) -> Vec<Trial> {
     let session = format!("{session_prefix}{NOBODY}");
     all.push(Trial::of(&sessions, &["STRLEN", &session], Need::Run));
     let channel = format!("{prefix}:results:{NOBODY}");
-    all.push(Trial::of(&words, &["PUBLISH", &channel, ""], Need::Run));
-    all.push(Trial::of(&words, &["SUBSCRIBE", &keys.wake(None)], Need::Run));
+    all.push(Trial::of(&words, &["PUBLISH", &channel, ""], Need::Words));
+    all.push(Trial::of(&words, &["SUBSCRIBE", &keys.wake(None)], Need::Words));
     for key in ["epoch", NOBODY, "heartbeat:doctor"].map(|it| format!("{leader_prefix}:{it}")) {
         all.push(Trial::of(&roles, &["EVAL", "return 1", "1", &key], Need::Roles));
     }
@@ -254,6 +264,9 @@ enum About {
     Command,
     KeyOrChannel,
 }
+
+/// The refusal of a command that the server does not know.
+const UNKNOWN: &str = "to run the command: unknown";
 
 /// Whether this text denies a permission. Only a denial of the command names it as something to run.
 fn about(denial: &str) -> About {
@@ -307,7 +320,7 @@ impl RedisStore {
             }
             let shown_by = trial.command[..trial.command.len().min(4)].join(" ");
             let Trial { right, need, .. } = trial;
-            rights.missing.push(Missing { right, shown_by, need });
+            rights.missing.push(Missing { right, shown_by, need, is_unknown: denial == UNKNOWN });
         }
         Ok(rights)
     }
@@ -329,7 +342,7 @@ impl RedisStore {
                 Ok(Value::BulkString(text)) => Some(String::from_utf8_lossy(&text).into_owned()),
                 Ok(_) => None,
                 // The server does not know such a command.
-                Err(_) => Some("to run the command: unknown".into()),
+                Err(_) => Some(UNKNOWN.into()),
             });
         }
         let mut command = Cmd::new();
@@ -346,7 +359,7 @@ impl RedisStore {
                 || detail.starts_with("wrong number of arguments");
             match error.code() {
                 Some("NOPERM") => Some(detail.to_owned()),
-                _ if unknown => Some("to run the command: unknown".into()),
+                _ if unknown => Some(UNKNOWN.into()),
                 _ => None,
             }
         }))

@@ -10,6 +10,7 @@ use crate::model::{EndpointId, Epoch, FenceToken, InstanceId, SESSION_MAX_BYTES,
 use crate::store::keys::Keys;
 use crate::store::message;
 use crate::store::redis::Server;
+use crate::store::trust;
 use crate::store::wire::Wire;
 use crate::store::{
     Acquire, Ask, BEAT_EXTRA, Beat, Fault, Grant, Lasting, Publish, RawSession, Renew, Reply, Seat,
@@ -43,7 +44,8 @@ pub(crate) static WANING: LazyLock<Script> = script!("waning.lua");
 pub(crate) static VERIFY: LazyLock<Script> = script!(epoch + "verify.lua");
 
 impl Script {
-    /// By its hash; whole when the server does not know it (any more): `SCRIPT FLUSH` costs a round.
+    /// By its hash; whole when the server does not know it (any more), or does not let it be named by that:
+    /// `SCRIPT FLUSH` costs a round, a managed server without EVALSHA one each time.
     pub(crate) fn run(&self, wire: &mut Wire, call: &Call) -> RedisResult<Value> {
         match call.command("EVALSHA", self.0.get_hash()).query(wire) {
             Err(error) if is_unknown_script(&error) => call.command("EVAL", self.1).query(wire),
@@ -53,8 +55,12 @@ impl Script {
 }
 
 fn is_unknown_script(error: &RedisError) -> bool {
-    error.code() == Some("NOSCRIPT")
-        || error.detail().is_some_and(|it| it.starts_with("unknown command"))
+    let detail = error.detail().unwrap_or_default();
+    match error.code() {
+        Some("NOSCRIPT") => true,
+        Some("NOPERM") => detail.contains("'evalsha'"),
+        _ => detail.starts_with("unknown command"),
+    }
 }
 
 /// The keys and arguments of a script.
@@ -224,7 +230,8 @@ fn coded(value: &Value) -> (u64, &[Value]) {
 const GARBLED: &str = "the reply is not of the expected form";
 
 fn why(rest: &[Value]) -> String {
-    rest.first().and_then(text).unwrap_or_else(|| GARBLED.into())
+    let told = rest.first().and_then(text).unwrap_or_else(|| GARBLED.into());
+    if trust::is_denial(&told) { told + trust::DENIED } else { told }
 }
 
 fn owner(rest: &[Value]) -> Option<InstanceId> {

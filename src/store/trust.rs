@@ -2,7 +2,26 @@
 
 use redis::{ErrorKind, RedisError};
 
-use crate::store::Fault;
+use crate::store::{Fault, StoreError};
+
+/// Ends what is said of a missing right.
+pub(crate) const DENIED: &str = ": give the Redis user the permissions the README lists (leasehold doctor names what run lacks)";
+
+/// Ends what is said of something else than a Redis.
+pub(crate) const FOREIGN: &str =
+    ": what answers there does not speak Redis; check host and port of --redis";
+
+impl StoreError {
+    /// The user lacks a right.
+    pub fn is_denied(&self) -> bool {
+        self.reason.ends_with(DENIED)
+    }
+
+    /// What answers is no Redis.
+    pub fn is_foreign(&self) -> bool {
+        self.reason.ends_with(FOREIGN)
+    }
+}
 
 /// Whether trying again can help; what the server said in one line, and what would help.
 pub(crate) fn explained(error: &RedisError, in_cluster: bool) -> (Fault, String) {
@@ -22,15 +41,18 @@ pub(crate) fn explained(error: &RedisError, in_cluster: bool) -> (Fault, String)
     (fault, format!("{line}{hint}"))
 }
 
+/// Whether a script was denied something, for which there is no code of its own. The first text is that of 7.2
+/// and later, the second that of earlier ones, which 6.2 has in the middle of others.
+pub(crate) fn is_denial(text: &str) -> bool {
+    text.contains("ACL failure in script") || text.contains("The user executing the script can't")
+}
+
 /// Whether trying again can help, and what else would.
 fn judge(error: &RedisError) -> (Fault, &'static str) {
-    // Match the code only: the texts differ between servers. Inside a script a denial is a plain ERR: the
-    // first text is that of 7.2 and later, the second that of earlier ones, which 6.2 has in the middle.
+    // Match the code only: the texts differ between servers.
     let code = error.code().unwrap_or("");
     let detail = error.detail().unwrap_or("");
-    let denied = code == "NOPERM"
-        || detail.starts_with("ACL failure in script")
-        || detail.contains("The user executing the script can't");
+    let denied = code == "NOPERM" || is_denial(detail);
     // A question of more than ten words is not even heard out before a password was given.
     let unknown = detail.starts_with("Protocol error: unauthenticated");
     match code {
@@ -39,9 +61,7 @@ fn judge(error: &RedisError) -> (Fault, &'static str) {
             ": check the user and the password in --redis or its password file",
         ),
         "NOREPLID" => (Fault::Misconfigured, ": leases need a server that does"),
-        _ if denied => {
-            (Fault::Misconfigured, ": give the Redis user the permissions the README lists")
-        }
+        _ if denied => (Fault::Misconfigured, DENIED),
         _ if unknown || error.kind() == ErrorKind::AuthenticationFailed => (
             Fault::Misconfigured,
             ": check the user and the password in --redis or its password file",
@@ -57,10 +77,7 @@ fn judge(error: &RedisError) -> (Fault, &'static str) {
             (Fault::Misconfigured, ": set lua-replicate-commands yes, or use Redis 7.0 or later")
         }
         // The library's own words for bytes that are no reply at all.
-        _ if detail.starts_with("Parse error at") => (
-            Fault::Misconfigured,
-            ": what answers there does not speak Redis; check host and port of --redis",
-        ),
+        _ if detail.starts_with("Parse error at") => (Fault::Misconfigured, FOREIGN),
         _ if error.is_io_error() => (Fault::Unreachable, ""),
         // What is wrong with a file or a certificate says the way out itself.
         _ if error.kind() == ErrorKind::InvalidClientConfig => (Fault::Misconfigured, ""),

@@ -270,7 +270,7 @@ fn what_is_no_redis_is_named_as_such() {
                 }
             })
         };
-        let words = ["does not speak Redis's protocol", "check the host and the port in --redis"];
+        let words = ["does not speak Redis", "check host and port of --redis"];
         assert_refused(fake, &words);
     }
 }

@@ -51,6 +51,8 @@ mod late;
 mod library;
 /// Looking is cheap and nothing is overlooked, in memory.
 mod looking;
+/// Servers on which commands were renamed away, and users who may not use them.
+mod managed;
 /// `--metrics-file`, and what is to be made of it.
 mod metrics;
 /// How long an endpoint is without a poll when it changes hands, as distributions.
@@ -67,6 +69,8 @@ mod poll_command;
 mod reload;
 /// Every requirement has its test.
 mod requirements;
+/// The rules of the README: enough, and no more than is needed.
+mod rights;
 /// R1–R14 on the in-memory cluster: one test a clause.
 mod rules;
 /// Stored sessions and drains, as people change them.
