@@ -80,6 +80,8 @@ fn stand(
     loop {
         select! {
             recv(started) -> election => return match election {
+                // Told to stop while the last of it was on its way: nobody will say so again.
+                Ok(Ok(_)) if source.is_none() => Ok(None),
                 Ok(Ok(election)) => Ok(Some(election)),
                 Ok(Err(StartError::Stopped)) | Err(_) => Ok(None),
                 Ok(Err(error)) => Err(not_started(&error, config)),

@@ -156,9 +156,12 @@ fn one_that_follows_stops_at_once_with_success() {
     let hosts = Hosts::new();
     let _leader = hosts.lead(&[]);
     hosts.wait_for_life(0);
-    let mut follower = hosts.lead(&[]);
-    follower.wait_for("event=leader.follower");
-    assert!(follower.term().success());
+    // More than once: right after it has begun to follow, a signal may meet it anywhere.
+    for _ in 0..10 {
+        let mut follower = hosts.lead(&[]);
+        follower.wait_for("event=leader.follower");
+        assert!(follower.term().success());
+    }
 }
 
 #[test]
