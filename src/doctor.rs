@@ -11,7 +11,7 @@ pub mod unit;
 
 use std::time::Duration;
 
-use crate::config::Config;
+use crate::config::{Config, Topology};
 use crate::doctor::clock::Drift;
 use crate::model::Term;
 use crate::store::acl::{Missing, Need, Rights, Rule};
@@ -136,6 +136,8 @@ fn rule(config: &Config, tells_reading: bool) -> Rule {
         session_prefix: config.session_prefix.clone(),
         leader_prefix: config.leader_prefix.clone(),
         tells_reading,
+        in_cluster: config.redis.topology() == Topology::Cluster,
+        waits: config.min_replicas > 0,
     }
 }
 
@@ -220,7 +222,7 @@ impl Examination<'_> {
         let name = name.unwrap_or_else(|| "default".into());
         findings.push(Finding::ok(
             "login",
-            match redis.has_password() {
+            match redis.has_password() || self.config.access.password.is_some() {
                 true => format!("as the user {name}"),
                 false => format!("as the user {name}, without a password"),
             },
@@ -245,11 +247,11 @@ impl Examination<'_> {
         let hold_off = Term::new(self.config.lease_ttl).hold_off();
         self.report.findings.extend([
             server::version(info),
-            server::role(info),
+            server::role(info, self.config.redis.topology()),
             server::eviction(info, &settings),
             server::memory(info),
             server::persistence(info, &settings, hold_off),
-            server::replicas(info, &settings),
+            server::replicas(info, &settings, self.config.min_replicas),
         ]);
         Ok(())
     }
@@ -336,6 +338,7 @@ fn judged(rights: &Rights) -> Finding {
         (Need::Pushes, "changes are noticed later without"),
         (Need::Rounds, "every call takes a second round, and the whole script, without"),
         (Need::History, "history has nothing to show without"),
+        (Need::Showing, "status, top and history do not work with this user without"),
     ] {
         let names = all_of(need);
         if !names.is_empty() {

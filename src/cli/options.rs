@@ -345,6 +345,7 @@ const POLLS: &[&str] = &[
 ];
 /// Who stands for a role, or may.
 const STAND: &[&str] = &["run", "lead", "once"];
+const WAITING: &[&str] = &["run", "lead", "once", "doctor"];
 const LEAD: &[&str] = &["run", "lead"];
 const LOGGING: &[&str] = &["run", "release", "lead", "once", "leaders", "resign"];
 const READ: &[&str] =
@@ -660,7 +661,7 @@ pub(crate) static OPTIONS: &[Opt] = &[
         default: "0",
         help: "Replicas that must acknowledge each grant and renewal before it counts. With as many as \
                could be promoted, a failover cannot forget who owns what.",
-        commands: STAND,
+        commands: WAITING,
         set: |draft, value| number(value).map(|it| draft.config.min_replicas = it),
     },
     Opt {

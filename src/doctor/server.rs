@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::config::Topology;
 use crate::doctor::{Finding, ms};
 use crate::store::probe::Info;
 
@@ -90,25 +91,27 @@ pub fn version(info: &Info) -> Finding {
     )
 }
 
-/// A master by itself: neither a replica, nor part of a cluster, nor a Sentinel.
-pub fn role(info: &Info) -> Finding {
+/// A master, of the kind that the URL says.
+pub fn role(info: &Info, topology: Topology) -> Finding {
     let check = "role";
     if info.get("redis_mode") == Some("sentinel") {
-        let way_out = "name the master itself in --redis; Sentinel is not in this build";
+        let way_out = "write redis+sentinel://HOST:PORT,HOST:PORT/NAME with all of them";
         return Finding::fail(check, "it is a Sentinel, which keeps no keys", way_out);
     }
-    if info.get("cluster_enabled") == Some("1") {
+    if info.get("cluster_enabled") == Some("1") && topology != Topology::Cluster {
         let found =
             "it is part of a cluster, whose nodes refuse scripts over keys of several slots";
-        return Finding::fail(
-            check,
-            found,
-            "use a server outside of a cluster; Cluster is not in this build",
-        );
+        return Finding::fail(check, found, "write redis+cluster:// in --redis");
     }
-    match info.get("role") {
-        Some("master") => Finding::ok(check, "a master"),
-        Some("slave") => {
+    match (info.get("role"), topology) {
+        (Some("master"), Topology::Sentinel) => {
+            Finding::ok(check, "a master, and the one that most sentinels name")
+        }
+        (Some("master"), Topology::Cluster) => {
+            Finding::ok(check, "a master of a cluster, and the one that has the fleet's keys")
+        }
+        (Some("master"), _) => Finding::ok(check, "a master"),
+        (Some("slave"), _) => {
             let (host, port) = (info.get("master_host"), info.get("master_port"));
             let master = host.zip(port).map(|it| format!("{}:{}", it.0, it.1));
             Finding::fail(
@@ -230,9 +233,14 @@ pub fn persistence(info: &Info, settings: &Settings, hold_off: Duration) -> Find
 }
 
 /// What a failover can lose.
-pub fn replicas(info: &Info, settings: &Settings) -> Finding {
+pub fn replicas(info: &Info, settings: &Settings, min_replicas: u32) -> Finding {
     let check = "replicas";
     let n = info.number("connected_slaves").unwrap_or(0);
+    if n < u64::from(min_replicas) {
+        let found =
+            format!("{n}, and --min-replicas {min_replicas}: nothing is granted or renewed");
+        return Finding::fail(check, found, "bring the replicas back, or lower --min-replicas");
+    }
     let good = info.number("min_slaves_good_slaves");
     let told = settings.min_replicas_to_write.as_deref().and_then(|it| it.parse::<u64>().ok());
     // INFO tells of good ones only where some are asked for.
@@ -250,6 +258,13 @@ pub fn replicas(info: &Info, settings: &Settings) -> Finding {
             "bring the replicas back, or lower min-replicas-to-write",
         );
     }
+    if n > 0 && u64::from(min_replicas) == n {
+        let found = format!(
+            "{n}, and --min-replicas {min_replicas}: no failover forgets who owns what; while one of them is \
+             away nothing is renewed"
+        );
+        return Finding::ok(check, found);
+    }
     match (n, wanted) {
         (0, _) => Finding::ok(
             check,
@@ -263,7 +278,7 @@ pub fn replicas(info: &Info, settings: &Settings) -> Finding {
                  grant what the new one grants, too"
             ),
             "redis-cli CONFIG SET min-replicas-to-write 1, and min-replicas-max-lag at most a third of \
-             --lease-ttl; the same in redis.conf",
+             --lease-ttl; the same in redis.conf; and --min-replicas, as docs/topologies.md says",
         ),
         (_, Some(wanted)) => Finding::ok(
             check,
@@ -327,7 +342,7 @@ mod tests {
             ("redis_mode:sentinel", Grade::Fail),
             ("", Grade::Fail),
         ] {
-            assert_eq!(role(&info(text)).grade, grade, "{text}");
+            assert_eq!(role(&info(text), Topology::Tcp).grade, grade, "{text}");
         }
     }
 
@@ -372,9 +387,28 @@ mod tests {
             ("connected_slaves:2 min_slaves_good_slaves:2", Settings::default(), Grade::Ok),
             ("connected_slaves:2", Settings::default(), Grade::Warn),
         ] {
-            let it = replicas(&info(text), &settings);
+            let it = replicas(&info(text), &settings, 0);
             assert_eq!(it.grade, grade, "{text} {settings:?}: {it:?}");
         }
+    }
+
+    #[test]
+    fn replicas_that_are_waited_for_have_to_be_there() {
+        let two = info("role:master connected_slaves:2");
+        let few = replicas(&two, &Settings::default(), 3);
+        assert!(few.grade == Grade::Fail && few.found.contains("nothing is granted"), "{few:?}");
+        let all = replicas(&two, &Settings::default(), 2);
+        assert!(all.grade == Grade::Ok && all.found.contains("no failover forgets"), "{all:?}");
+        assert_eq!(replicas(&two, &Settings::default(), 1).grade, Grade::Warn);
+    }
+
+    #[test]
+    fn a_server_has_to_be_of_the_kind_that_the_url_says() {
+        let node = info("role:master cluster_enabled:1");
+        assert_eq!(role(&node, Topology::Cluster).grade, Grade::Ok);
+        assert!(role(&node, Topology::Tcp).way_out.contains("redis+cluster://"));
+        let sentinel = info("redis_mode:sentinel");
+        assert!(role(&sentinel, Topology::Tcp).way_out.contains("redis+sentinel://"));
     }
 
     #[test]

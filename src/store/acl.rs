@@ -31,8 +31,10 @@ const COMMANDS: [&[&str]; 3] = [
         "info",
         "time",
     ],
-    &[PUSHES],
+    &[PUSHES, "smembers", "xrange", "xrevrange"],
 ];
+/// For `status`, `top` and `history` with the settings of the daemon.
+const SHOWING: [&str; 3] = ["smembers", "xrange", "xrevrange"];
 /// What is enough for looking: `status`, `top`, `explain`, `plan`, `watch`, `history`.
 const LOOKING: [&[&str]; 2] = [
     &["scan", "strlen", "getrange", "type", "pttl", "hmget", "hkeys", "smembers", "time", "select"],
@@ -46,6 +48,11 @@ const REMEMBERS: &str = "xadd";
 const BY_HASH: &str = "evalsha";
 /// Without it nothing is pushed, and everything else works.
 const PUSHES: &str = "client|tracking";
+
+/// On a cluster: who has which keys, and to read those that are on their way.
+const SHARDS: [&str; 2] = ["cluster|slots", "asking"];
+/// With --min-replicas.
+const WAITS: &str = "wait";
 
 /// The name that the keys and channels of a trial end with.
 const NOBODY: &str = "doctor";
@@ -63,6 +70,10 @@ pub struct Rule {
     pub leader_prefix: String,
     /// Whether the server can tell reading from writing: Redis 7.0 or later.
     pub tells_reading: bool,
+    /// Whether sessions are on several shards.
+    pub in_cluster: bool,
+    /// Whether replicas are waited for.
+    pub waits: bool,
 }
 
 impl Rule {
@@ -88,7 +99,7 @@ impl Rule {
             Some(name) => (name, ""),
             None => ("leasehold", " '>PASSWORD'"),
         };
-        pasted(name, password, &self.patterns(), &COMMANDS)
+        pasted(name, password, &self.patterns(), &[&COMMANDS, &self.extras()[..]].concat())
     }
 
     /// The same for people who only look. One that is there keeps its password.
@@ -102,7 +113,14 @@ impl Rule {
         ];
         let mut patterns = keys.map(|it| format!("{read}~{it}*")).to_vec();
         patterns.push(format!("&{}:results:*", self.prefix));
-        pasted(name, password, &patterns, &LOOKING)
+        let shards: &[&[&str]] = if self.in_cluster { &[&SHARDS] } else { &[] };
+        pasted(name, password, &patterns, &[&LOOKING, shards].concat())
+    }
+
+    /// What only some need.
+    fn extras(&self) -> Vec<&'static [&'static str]> {
+        let shards = self.in_cluster.then_some(&SHARDS[..]);
+        shards.into_iter().chain(self.waits.then_some(&[WAITS][..])).collect()
     }
 }
 
@@ -138,6 +156,8 @@ pub enum Need {
     Roles,
     /// Instances do not hear one another, and nobody hears of results.
     Words,
+    /// Only `status`, `top` and `history` do not, as this user.
+    Showing,
     /// Changes are noticed later.
     Pushes,
     /// Every call takes a second round, in which the script is sent whole.
@@ -202,7 +222,8 @@ fn trials(rule: &Rule, keys: &Keys, probe: &str, db: &str) -> Vec<Trial> {
     let mut all = vec![Trial::of("+set", &["SET", probe, "1", "PX", TRIAL_LASTS_MS], Need::Run)];
     let channel = format!("{}:wake:{NOBODY}", rule.prefix);
     let nothing = "0".repeat(40);
-    for &name in COMMANDS.concat().iter().filter(|it| !["set", "del"].contains(*it)) {
+    let names = [COMMANDS.concat(), rule.extras().concat()].concat();
+    for &name in names.iter().filter(|it| !["set", "del"].contains(*it)) {
         let verb = name.to_ascii_uppercase();
         let command: Vec<&str> = match name {
             "eval" => vec!["EVAL", "return 1", "0"],
@@ -212,6 +233,8 @@ fn trials(rule: &Rule, keys: &Keys, probe: &str, db: &str) -> Vec<Trial> {
             "hget" | "hmget" | "sismember" => vec![&verb, probe, "x"],
             "hset" => vec!["HSET", probe, "x", "1"],
             REMEMBERS => vec!["XADD", probe, "*", "x", "1"],
+            "xrange" => vec!["XRANGE", probe, "-", "+", "COUNT", "1"],
+            "xrevrange" => vec!["XREVRANGE", probe, "+", "-", "COUNT", "1"],
             "scan" => vec!["SCAN", "0", "COUNT", "1"],
             "publish" => vec!["PUBLISH", &channel, ""],
             "subscribe" => vec!["SUBSCRIBE", &channel],
@@ -219,10 +242,14 @@ fn trials(rule: &Rule, keys: &Keys, probe: &str, db: &str) -> Vec<Trial> {
             "select" => vec!["SELECT", db],
             "info" => vec!["INFO", "replication"],
             PUSHES => vec!["CLIENT", "TRACKING", "OFF"],
+            "cluster|slots" => vec!["CLUSTER", "SLOTS"],
+            "asking" => vec!["ASKING"],
+            WAITS => vec!["WAIT", "0", "1"],
             _ => vec![&verb, probe],
         };
         let need = match name {
             PUSHES => Need::Pushes,
+            _ if SHOWING.contains(&name) => Need::Showing,
             "publish" | "subscribe" => Need::Words,
             BY_HASH => Need::Rounds,
             REMEMBERS => Need::History,
@@ -392,6 +419,8 @@ mod tests {
             session_prefix: "session:".into(),
             leader_prefix: "leader".into(),
             tells_reading: true,
+            in_cluster: false,
+            waits: false,
         }
     }
 

@@ -96,7 +96,8 @@ fn warnings(url: &str) -> Vec<(String, String)> {
     // Nothing is saved on any server of a test.
     let warned = checks.iter().filter(|it| it["grade"] == "warn" && it["check"] != "persistence");
     warned
-        .filter(|it| it["check"] != "version")
+        // That depends on which server it is, and on how busy this machine is.
+        .filter(|it| it["check"] != "version" && it["check"] != "latency")
         .map(|it| (text(&it["check"]), format!("{} → {}", text(&it["found"]), text(&it["wayOut"]))))
         .collect()
 }

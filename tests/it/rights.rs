@@ -85,7 +85,10 @@ fn a_fleet_with_just_the_rights_of_the_readme_does_everything_and_never_says_its
     });
     for args in [&["status"][..], &["top", "--json"], &["explain", "e1"], &["plan", "--join=1"]] {
         printed.by(&[args, &[&onlooker]].concat());
+        // Also on the VM of an instance, with its settings.
+        printed.by(&[args, &[&redis]].concat());
     }
+    printed.by(&["history", &redis]);
     eventually(SOON, "metrics", String::new, || {
         let text = fs::read_to_string(&metrics).unwrap_or_default();
         text.contains("leasehold_leases_owned 6")
