@@ -10,6 +10,7 @@ pub(crate) mod shards;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use redis::{ErrorKind, RedisError, RedisResult};
 
@@ -54,11 +55,14 @@ enum Guide {
 }
 
 impl Place {
-    /// Nothing is connected yet. `home` is a key of those that belong together.
-    pub(crate) fn new(url: &RedisUrl, access: &Access, home: &str) -> Self {
+    /// Nothing is connected yet. `home` is a key of those that belong together, `margin` that of the rights
+    /// which are kept there.
+    pub(crate) fn new(url: &RedisUrl, access: &Access, home: &str, margin: Duration) -> Self {
         let mut peers = url.places().iter().map(|it| Arc::new(Peer::Tcp(it.clone())));
         let guide = match url.topology() {
-            Topology::Sentinel => Guide::Sentinels(Sentinels::new(peers.collect(), url.master())),
+            Topology::Sentinel => {
+                Guide::Sentinels(Sentinels::new(peers.collect(), url.master(), margin))
+            }
             Topology::Cluster => Guide::Shards(Shards::new(peers.collect(), slot_of(home))),
             Topology::Tcp | Topology::Unix => {
                 let socket = || Arc::new(Peer::Unix(url.socket().to_owned()));

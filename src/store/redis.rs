@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 
 use crate::clock::{BootClock, Clock};
 use crate::config::{Access, Config, RedisUrl, Topology};
-use crate::model::InstanceId;
+use crate::model::{InstanceId, Term};
 use crate::store::keys::Keys;
 use crate::store::place::{Peer, Place, Spot};
 use crate::store::trust;
@@ -45,11 +45,11 @@ impl RedisStore {
             fault: Fault::Misconfigured,
             reason: format!("the URL {error}"),
         })?;
-        Ok(Self::at(&url, &Access::default(), shown, keys, 0))
+        let place = Place::new(&url, &Access::default(), &keys.epoch(), Duration::ZERO);
+        Ok(Self::at(place, shown, keys, 0))
     }
 
-    fn at(url: &RedisUrl, access: &Access, shown: &str, keys: Keys, min_replicas: u32) -> Self {
-        let place = Place::new(url, access, &keys.epoch());
+    fn at(place: Place, shown: &str, keys: Keys, min_replicas: u32) -> Self {
         let failures = Arc::default();
         let server = Server { place, shown: shown.into(), keys, failures, min_replicas };
         Self { server: Arc::new(server), idle: Mutex::default(), idle_max: 4 }
@@ -66,8 +66,9 @@ impl RedisStore {
     }
 
     fn of(config: &Config, keys: Keys) -> Asked<Self> {
-        let shown = config.redis.to_string();
-        Ok(Self::at(&config.redis, &config.access, &shown, keys, config.min_replicas))
+        let margin = Term::new(config.lease_ttl).margin();
+        let place = Place::new(&config.redis, &config.access, &keys.epoch(), margin);
+        Ok(Self::at(place, &config.redis.to_string(), keys, config.min_replicas))
     }
 
     /// A line of one's own to the same server: one connection that nothing else is in front of.

@@ -11,8 +11,10 @@ use crate::store::place::{Peer, Spot};
 use crate::store::redis::RedisStore;
 use crate::store::{Asked, Fault, StoreError};
 
-/// A cursor of ours is one of the server's and, above these bits, which shard it is for.
-const CURSOR_BITS: u32 = 56;
+/// A cursor of ours is one of the server's; above these bits, which shard it is for; and above those, how
+/// often the shards had moved: after that a number means another one.
+const SHARD_AT: u32 = 46;
+const MOVES_AT: u32 = 56;
 
 /// Which of the keys are asked about where.
 struct Group {
@@ -113,18 +115,24 @@ impl RedisStore {
     ) -> Asked<(u64, Vec<Vec<u8>>)> {
         let peers = self.server.place.peers(BootClock.now() + timeout);
         let peers = peers.map_err(|error| self.server.error(op, &error))?;
-        let shard = usize::try_from(cursor >> CURSOR_BITS).unwrap_or(usize::MAX);
-        let Some(peer) = peers.get(shard) else {
-            let (target, reason) = (self.server.shown.clone(), "a shard has gone meanwhile".into());
+        let moves = self.server.place.moves() & u64::from(u8::MAX);
+        let shard = (cursor & ((1 << MOVES_AT) - 1)) >> SHARD_AT;
+        let is_of_these = cursor == 0 || cursor >> MOVES_AT == moves;
+        let peer = usize::try_from(shard).ok().and_then(|it| peers.get(it));
+        let Some(peer) = peer.filter(|_| is_of_these) else {
+            let (target, reason) = (self.server.shown.clone(), "the shards have changed".into());
             return Err(StoreError { op, target, fault: Fault::Refused, reason });
         };
-        let inner = cursor & ((1 << CURSOR_BITS) - 1);
+        let inner = cursor & ((1 << SHARD_AT) - 1);
         let (next, keys) = self.scan_at(Spot::At(peer), op, prefix, inner, timeout)?;
-        if next >> CURSOR_BITS != 0 {
+        if next >> SHARD_AT != 0 {
             return Err(self.server.unexpected(op));
         }
-        let is_last = shard + 1 == peers.len();
-        let shard = shard as u64 + u64::from(next == 0);
-        Ok((if next == 0 && is_last { 0 } else { shard << CURSOR_BITS | next }, keys))
+        let is_last = shard + 1 == peers.len() as u64;
+        let shard = shard + u64::from(next == 0);
+        Ok((
+            if next == 0 && is_last { 0 } else { moves << MOVES_AT | shard << SHARD_AT | next },
+            keys,
+        ))
     }
 }

@@ -14,14 +14,14 @@ use crate::store::place::{Keyring, Peer};
 use crate::store::wire::{Entry, Wire};
 
 /// A master that was demoted answers for ten seconds more: that long its words would count for nothing.
-const ASK_EVERY: Duration = Duration::from_secs(1);
-/// While they cannot be asked, the master that is known serves on, and is not kept waiting each second.
-const ASK_AGAIN: Duration = Duration::from_secs(5);
+const ASK_EVERY_MAX: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 pub(crate) struct Sentinels {
     peers: Vec<Arc<Peer>>,
     name: String,
+    /// How old an answer may be.
+    every: Duration,
     known: Mutex<Known>,
 }
 
@@ -36,9 +36,12 @@ struct Known {
 type Told = RedisResult<Option<HostPort>>;
 
 impl Sentinels {
-    pub(crate) fn new(peers: Vec<Arc<Peer>>, name: &str) -> Self {
+    /// For rights with this margin. The hold-off of a new master (R5) outlasts by two of them what the old
+    /// one has confirmed until then: what it confirms later must come to an end within that, too.
+    pub(crate) fn new(peers: Vec<Arc<Peer>>, name: &str, margin: Duration) -> Self {
         let known = Known { master: None, ask_at: Moment::default(), moves: 0 };
-        Self { peers, name: name.into(), known: Mutex::new(known) }
+        let every = margin.min(ASK_EVERY_MAX);
+        Self { peers, name: name.into(), every, known: Mutex::new(known) }
     }
 
     pub(crate) fn moves(&self) -> u64 {
@@ -49,8 +52,8 @@ impl Sentinels {
         self.known.lock().ask_at = Moment::default();
     }
 
-    /// The master, by an answer that is no older than [`ASK_EVERY`]. Where too few answer, it is still the
-    /// one that was known: they may all be away, and it goes on.
+    /// The master, by an answer that is not too old. Where too few answer, it is still the one that was
+    /// known: they may all be away, and it goes on.
     pub(crate) fn master(&self, keys: Keyring<'_>, deadline: Moment) -> RedisResult<Arc<Peer>> {
         let now = BootClock.now();
         let known = {
@@ -60,7 +63,7 @@ impl Sentinels {
                 _ => (),
             }
             // One caller asks; the others go on with what is known.
-            known.ask_at = now + ASK_EVERY;
+            known.ask_at = now + self.every;
             known.master.clone()
         };
         // Behind the answer there is still something to be done before the deadline.
@@ -78,7 +81,8 @@ impl Sentinels {
                 Ok(master)
             }
             (Err(_), Some(master)) => {
-                kept.ask_at = now + ASK_AGAIN;
+                // Not each time: whoever asks waits for those that are away.
+                kept.ask_at = now + 2 * self.every;
                 Ok(master)
             }
             (Err(error), None) => Err(error),

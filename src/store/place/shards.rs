@@ -40,7 +40,8 @@ pub(crate) struct Shards {
 struct Known {
     map: Option<Arc<Map>>,
     ask_at: Moment,
-    /// Who is asked first: another one after each doubt, because one that is cut off knows only the past.
+    /// Who is asked first: home, and another one after each doubt, because one that is cut off knows only
+    /// the past.
     turn: usize,
     moves: u64,
 }
@@ -66,8 +67,12 @@ impl Shards {
     pub(crate) fn doubt(&self, error: &RedisError) {
         let mut known = self.known.lock();
         known.ask_at = Moment::default();
-        // Who says that a key is elsewhere knows the map; who does not answer, or is down, may not.
-        known.turn += usize::from(!matches!(error.code(), Some("MOVED" | "ASK" | "TRYAGAIN")));
+        known.turn = match error.code() {
+            // Whoever says that a key is elsewhere knows the map, and that is mostly home.
+            Some("MOVED" | "ASK" | "TRYAGAIN") => 0,
+            // Who does not answer, or is down, may not.
+            _ => known.turn + 1,
+        };
     }
 
     pub(crate) fn home(&self, keys: Keyring<'_>, deadline: Moment) -> RedisResult<Arc<Peer>> {
@@ -108,10 +113,10 @@ impl Shards {
         let told = keys().and_then(|entry| self.ask(&asked, &entry, now + share));
         let mut kept = self.known.lock();
         match (told, known) {
-            (Ok(map), known) => {
+            (Ok(map), _) => {
                 let map = Arc::new(map);
-                kept.moves += u64::from(known.is_none_or(|it| it.masters != map.masters));
-                kept.map = Some(Arc::clone(&map));
+                let before = kept.map.replace(Arc::clone(&map));
+                kept.moves += u64::from(before.is_none_or(|it| it.masters != map.masters));
                 Ok(map)
             }
             // Those that were known may still be right.
