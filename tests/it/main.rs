@@ -89,6 +89,8 @@ mod store_contract;
 mod takeover;
 /// Redis over TLS, and secrets that are exchanged while everything runs.
 mod tls;
+/// Sentinels and clusters: the same promises through another URL, real processes.
+mod topologies;
 /// `leasehold top` in a terminal of its own.
 mod top;
 /// Commands that end before their lease can move.

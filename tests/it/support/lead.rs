@@ -40,8 +40,13 @@ impl Hosts {
 
     /// An earlier fleet is long gone: roles that are new need not wait.
     pub fn end_hold_off(&self) {
+        self.end_hold_off_at(&self.redis.url());
+    }
+
+    /// The same by way of `url`.
+    pub fn end_hold_off_at(&self, url: &str) {
         let args = ["once", "warm-up", "--new-fleet", "--", "true"];
-        let redis = format!("--redis={}", self.redis.url());
+        let redis = format!("--redis={url}");
         let mut all: Vec<&str> = args.to_vec();
         all.insert(2, &redis);
         let done = crate::support::process::leasehold(&all);

@@ -241,8 +241,19 @@ pub fn eventually(mut condition: impl FnMut() -> bool, otherwise: impl Fn() -> S
     }
 }
 
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+/// One that nobody listens on, below those that the kernel gives to whoever connects: the port of a server
+/// that is down must not become somebody else's.
+pub fn free_port() -> u16 {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    loop {
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        // Two runs at a time begin far from each other.
+        let place = std::process::id().wrapping_mul(331).wrapping_add(number) % 22_000;
+        let port = 10_000 + u16::try_from(place).unwrap();
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
 }
 
 fn spawn(port: u16, dir: &Path, options: &[String], env: &[(String, String)]) -> Child {

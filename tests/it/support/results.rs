@@ -38,16 +38,22 @@ struct Record {
 /// Listens and looks until dropped; whenever the server is away, as soon as it is back.
 pub struct Results {
     url: Arc<Mutex<String>>,
+    /// Of everything but the sessions.
+    prefix: String,
     record: Arc<Mutex<Record>>,
     _running: Sender<()>,
 }
 
 impl Results {
     pub fn watch(url: &str) -> Self {
+        Self::watch_under("poll", url)
+    }
+
+    pub fn watch_under(prefix: &str, url: &str) -> Self {
         let url = Arc::new(Mutex::new(url.to_owned()));
         let record = Arc::<Mutex<Record>>::default();
         let (running, over) = bounded(0);
-        let results = Self { url, record, _running: running };
+        let results = Self { url, prefix: prefix.into(), record, _running: running };
         results.spawn(&over, listen);
         results.spawn(&over, look);
         results
@@ -59,13 +65,14 @@ impl Results {
         url.clone_into(&mut self.url.lock());
     }
 
-    fn spawn(&self, over: &Receiver<()>, step: fn(Connection, &Mutex<Record>, &Receiver<()>)) {
+    fn spawn(&self, over: &Receiver<()>, step: Step) {
         let (url, record, over) = (Arc::clone(&self.url), Arc::clone(&self.record), over.clone());
+        let prefix = self.prefix.clone();
         std::thread::spawn(move || {
             while over.recv_timeout(ms(30)) == Err(RecvTimeoutError::Timeout) {
                 let url = url.lock().clone();
                 if let Ok(connection) = connect(&url) {
-                    step(connection, &record, &over);
+                    step(connection, &prefix, &record, &over);
                 }
             }
         });
@@ -94,6 +101,9 @@ impl Results {
     }
 }
 
+/// Until the server or the test is away.
+type Step = fn(Connection, &str, &Mutex<Record>, &Receiver<()>);
+
 /// Announced although somebody had polled under a newer grant, well before.
 fn overtaken(announced: &[Announced], polls: &[Request]) -> Vec<String> {
     // Each endpoint's first poll under each fence: grants, as the endpoint saw them.
@@ -115,9 +125,10 @@ fn connect(url: &str) -> RedisResult<Connection> {
     Ok(connection)
 }
 
-fn listen(mut connection: Connection, record: &Mutex<Record>, over: &Receiver<()>) {
+fn listen(mut connection: Connection, prefix: &str, record: &Mutex<Record>, over: &Receiver<()>) {
+    let prefix = format!("{prefix}:results:");
     let mut channel = connection.as_pubsub();
-    if channel.psubscribe("poll:results:*").is_err() {
+    if channel.psubscribe(format!("{prefix}*")).is_err() {
         return;
     }
     while over.try_recv() == Err(crossbeam_channel::TryRecvError::Empty) {
@@ -127,7 +138,7 @@ fn listen(mut connection: Connection, record: &Mutex<Record>, over: &Receiver<()
             Err(_) => return,
         };
         let at = Instant::now();
-        let endpoint = message.get_channel_name().trim_start_matches("poll:results:").to_owned();
+        let endpoint = message.get_channel_name().trim_start_matches(&prefix).to_owned();
         let text: String = message.get_payload().unwrap_or_default();
         let result: Value = serde_json::from_str(&text).unwrap_or_default();
         let instance = result["instance"].as_str().unwrap_or_default().to_owned();
@@ -136,14 +147,20 @@ fn listen(mut connection: Connection, record: &Mutex<Record>, over: &Receiver<()
     }
 }
 
-fn look(mut connection: Connection, record: &Mutex<Record>, over: &Receiver<()>) {
+fn look(mut connection: Connection, prefix: &str, record: &Mutex<Record>, over: &Receiver<()>) {
+    // What a replica has may fall: it may have to forget what its new master never had.
     let script = redis::Script::new(
-        "local r = {string.match(redis.call('INFO', 'server'), 'run_id:(%w+)')} \
-         for _, k in ipairs(redis.call('KEYS', 'poll:result:*')) do \
+        "local run = string.match(redis.call('INFO', 'server'), 'run_id:(%w+)') \
+         local info = redis.call('INFO', 'replication') \
+         local r = {run .. string.match(info, 'master_replid:(%w+)')} \
+         if not string.find(info, 'role:master', 1, true) then return r end \
+         for _, k in ipairs(redis.call('KEYS', ARGV[1])) do \
          r[#r + 1] = k r[#r + 1] = redis.call('HGET', k, 'fence') or '0' end return r",
     );
+    let pattern = format!("{prefix}:result:*");
     while over.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {
-        let Ok(answer) = script.invoke::<Vec<String>>(&mut connection) else { return };
+        let answer = script.arg(&pattern).invoke::<Vec<String>>(&mut connection);
+        let Ok(answer) = answer else { return };
         let Some((life, pairs)) = answer.split_first() else { return };
         let mut record = record.lock();
         for pair in pairs.chunks_exact(2) {
