@@ -11,7 +11,7 @@ ZSH    ?= site-functions
 COMPLETIONS = $(SHARE)/bash-completion/completions/leasehold $(SHARE)/zsh/$(ZSH)/_leasehold \
   $(SHARE)/fish/vendor_completions.d/leasehold.fish
 
-.PHONY: help build test servers lint doc deps bench rolling sim explore faults systemd stress mutants ci demo picture setup install uninstall deb
+.PHONY: help build test servers lint doc deps bench rolling sim explore faults topologies systemd stress mutants ci demo picture setup install uninstall deb
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -71,6 +71,10 @@ explore: ## every interleaving of the small case: EVENTS=3, TICKS=6
 faults: setup ## networks, Redis, processes and clocks really fail, as root (3 minutes; ONLY=name)
 	@scripts/setup unshare ip iptables tc cc
 	$(CARGO) bench --locked --bench faults -- $(ONLY)
+
+topologies: setup ## Sentinels and clusters fail over, are cut in two, move slots, as root (4 minutes; ONLY=name)
+	@scripts/setup unshare ip iptables tc
+	$(CARGO) bench --locked --bench topologies -- $(ONLY)
 
 systemd: setup ## the unit under real systemds on five VMs: kill, freeze, restart, upgrade, power-off; as root (3 minutes)
 	$(CARGO) bench --locked --bench systemd

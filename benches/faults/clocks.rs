@@ -6,10 +6,12 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Instant;
 
-use crate::Scenario;
 use crate::apart::find;
-use crate::lab::{HOLD_OFF, LONG, Lab, Net, RECOVERY, REDIS_IP, Setup, TAKEOVER, Verdict};
+use crate::lab::{HOLD_OFF, LONG, Lab, RECOVERY, Setup, TAKEOVER};
+use crate::net::{Net, REDIS_IP};
+use crate::play::Scenario;
 use crate::support::process::{TTL, TempDir, ms};
+use crate::verdict::Verdict;
 
 pub(crate) const SCENES: &[Scenario] = &[
     ("clock-ahead", "an instance's wall clock is set an hour ahead", instance_ahead),

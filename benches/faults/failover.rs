@@ -1,14 +1,15 @@
 //! A replica that lacks what was granted last becomes the master.
 
-use std::fs;
-use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::Scenario;
-use crate::lab::{HOLD_OFF, Lab, Net, RECOVERY, REDIS_IP, Setup, Verdict};
-use crate::support::process::{SOON, TempDir, eventually, ms};
+use crate::lab::{HOLD_OFF, Lab, RECOVERY, Setup};
+use crate::net::{Net, REDIS_IP};
+use crate::play::Scenario;
+use crate::support::process::{SOON, eventually, ms};
 use crate::support::proxy::Proxy;
 use crate::support::redis::RedisServer;
+use crate::support::sentinel::{Addresses, Sentinels};
+use crate::verdict::Verdict;
 
 pub(crate) const SCENES: &[Scenario] = &[
     ("failover", "a replica that lacks the last grants is promoted, by hand", by_hand),
@@ -69,7 +70,7 @@ impl<'a> Pair<'a> {
         address.cut();
         address.lead_to(replica.port());
         address.heal();
-        lab.results.go_to(&replica.url());
+        lab.results[0].go_to(&replica.url());
         // What its application would do: the session is not there, either.
         lab.scene.redis = replica;
         lab.scene.put_sessions();
@@ -90,9 +91,11 @@ fn by_hand(net: Option<&Net>) -> Result<Verdict, String> {
 /// The master grants to its side of a broken network, while Sentinels on the other side replace it.
 fn by_sentinels(net: Option<&Net>) -> Result<Verdict, String> {
     let mut pair = Pair::new(net);
-    let sentinels = Sentinels::watch(pair.link.port());
+    let replica = ("127.0.0.1", pair.replica.port());
+    let ips = Addresses::of_loopback(1).sentinels;
+    let sentinels = Sentinels::watch(&ips, ("127.0.0.1", pair.link.port()), &[replica], PATIENCE);
     pair.lose_grants();
-    let named = || sentinels.master();
+    let named = || sentinels.named();
     eventually(
         2 * SOON,
         "another master",
@@ -103,70 +106,4 @@ fn by_sentinels(net: Option<&Net>) -> Result<Verdict, String> {
     eventually(SOON, "its promotion", role, || role().starts_with("master"));
     pair.lab.fault();
     Ok(pair.replaced())
-}
-
-/// Three Sentinels, of which two have to agree.
-struct Sentinels {
-    dir: TempDir,
-    children: Vec<Child>,
-    ports: Vec<u16>,
-}
-
-impl Sentinels {
-    fn watch(master: u16) -> Self {
-        let dir = TempDir::new();
-        let mut all = Self { dir, children: Vec::new(), ports: Vec::new() };
-        for n in 0..3 {
-            // Bound as long as it takes to know the number.
-            let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-            let port = free.local_addr().unwrap().port();
-            drop(free);
-            let path = all.dir.path().join(format!("sentinel-{n}.conf"));
-            let patience = PATIENCE.as_millis();
-            let settings = format!(
-                "port {port}\nbind 127.0.0.1\ndir {}\nsentinel monitor it 127.0.0.1 {master} 2\n\
-                 sentinel down-after-milliseconds it {patience}\nsentinel failover-timeout it 4000\n",
-                all.dir.path().display()
-            );
-            fs::write(&path, settings).unwrap();
-            let mut command = Command::new("redis-server");
-            command.arg(&path).arg("--sentinel").stdout(Stdio::null()).stderr(Stdio::null());
-            all.children.push(command.spawn().unwrap());
-            all.ports.push(port);
-        }
-        // Each knows the replica and the two others.
-        let knows = |port: u16| ask(port, &["SENTINEL", "MASTER", "it"]).unwrap_or_default();
-        let is_ready = |said: &[String]| {
-            let after = |name: &str| said.iter().skip_while(|it| *it != name).nth(1).cloned();
-            after("num-slaves") == Some("1".into())
-                && after("num-other-sentinels") == Some("2".into())
-        };
-        let said =
-            || all.ports.iter().map(|it| knows(*it).join(" ")).collect::<Vec<_>>().join("\n");
-        eventually(2 * SOON, "Sentinels that know each other", said, || {
-            all.ports.iter().all(|it| is_ready(&knows(*it)))
-        });
-        all
-    }
-
-    /// The port of whom the first takes for the master.
-    fn master(&self) -> Option<u16> {
-        ask(self.ports[0], &["SENTINEL", "GET-MASTER-ADDR-BY-NAME", "it"])?.get(1)?.parse().ok()
-    }
-}
-
-impl Drop for Sentinels {
-    fn drop(&mut self) {
-        for it in &mut self.children {
-            let _ = it.kill();
-            let _ = it.wait();
-        }
-    }
-}
-
-fn ask(port: u16, command: &[&str]) -> Option<Vec<String>> {
-    let client = redis::Client::open(format!("redis://127.0.0.1:{port}/")).ok()?;
-    let mut connection = client.get_connection_with_timeout(ms(1_000)).ok()?;
-    connection.set_read_timeout(Some(ms(1_000))).ok()?;
-    redis::cmd(command[0]).arg(&command[1..]).query(&mut connection).ok()
 }

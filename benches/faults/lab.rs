@@ -4,21 +4,18 @@ use std::collections::BTreeMap;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::support::measure::{Stalls, gaps};
+use crate::net::{Net, REDIS_IP, TARGET_IP};
+use crate::support::measure::Stalls;
 use crate::support::process::{
     BINARY, INTERVAL, Instance, SOON, Scene, TTL, eventually, ms, run_args,
 };
 use crate::support::redis::RedisServer;
 use crate::support::results::Results;
-use crate::support::target::{Answer, Request, Target};
+use crate::support::target::Target;
+use crate::verdict::{Evidence, Verdict, slow_down};
 
 const VMS: usize = 3;
 const ENDPOINTS: usize = 6;
-/// Half of the endpoints take their time: a fault meets polls that run.
-const SLOW: Duration = ms(900);
-const QUICK: Duration = ms(50);
-pub(crate) const REDIS_IP: &str = "10.77.0.1";
-const TARGET_IP: &str = "10.77.0.2";
 
 /// G4: what the end of a VM may cost, from the last poll before it to the first after it.
 pub(crate) const TAKEOVER: Duration = ms(3_000 + 200 + 500);
@@ -26,101 +23,6 @@ pub(crate) const TAKEOVER: Duration = ms(3_000 + 200 + 500);
 pub(crate) const HOLD_OFF: Duration = ms(3_190);
 /// For a call that timed out, a retry a second later, and the first polls, spread over the interval.
 pub(crate) const RECOVERY: Duration = ms(2_500);
-
-#[track_caller]
-fn run(command: &[&str]) {
-    let output = Command::new(command[0]).args(&command[1..]).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{}: {said}", command.join(" "));
-}
-
-/// Three machines on the switch that all share. Scenes that are played at the same time have their own.
-pub(crate) struct Net {
-    lane: usize,
-}
-
-impl Net {
-    /// Redis, the endpoint, and a switch.
-    pub(crate) fn switch() {
-        let hub = format!("{REDIS_IP}/24");
-        let endpoint = format!("{TARGET_IP}/24");
-        run(&["mkdir", "-p", "/run/netns"]);
-        run(&["mount", "-t", "tmpfs", "tmpfs", "/run/netns"]);
-        run(&["ip", "link", "set", "lo", "up"]);
-        run(&["ip", "link", "add", "br0", "type", "bridge"]);
-        run(&["ip", "addr", "add", &hub, "dev", "br0"]);
-        run(&["ip", "addr", "add", &endpoint, "dev", "br0"]);
-        run(&["ip", "link", "set", "br0", "up"]);
-    }
-
-    pub(crate) fn build(lane: usize) -> Self {
-        let net = Self { lane };
-        for n in 0..VMS {
-            let (vm, port) = (net.vm(n), net.port(n));
-            let ip = format!("10.77.0.{}/24", 10 * (1 + lane) + n);
-            run(&["ip", "netns", "add", &vm]);
-            run(&[
-                "ip", "link", "add", &port, "type", "veth", "peer", "name", "eth0", "netns", &vm,
-            ]);
-            run(&["ip", "link", "set", &port, "master", "br0", "up"]);
-            run(&["ip", "-n", &vm, "addr", "add", &ip, "dev", "eth0"]);
-            run(&["ip", "-n", &vm, "link", "set", "eth0", "up"]);
-            run(&["ip", "-n", &vm, "link", "set", "lo", "up"]);
-        }
-        net
-    }
-
-    fn vm(&self, n: usize) -> String {
-        format!("vm{}{n}", self.lane)
-    }
-
-    fn port(&self, n: usize) -> String {
-        format!("port{}{n}", self.lane)
-    }
-
-    /// On the machine `n`.
-    #[track_caller]
-    pub(crate) fn exec(&self, n: usize, command: &[&str]) {
-        run(&[&["ip", "netns", "exec", &self.vm(n)], command].concat());
-    }
-
-    /// The cable of the machine `n`, at the switch.
-    pub(crate) fn link(&self, n: usize, up: bool) {
-        run(&["ip", "link", "set", &self.port(n), if up { "up" } else { "down" }]);
-    }
-
-    /// A rule of the machine `n`'s packet filter.
-    pub(crate) fn rule(&self, n: usize, rule: &[&str]) {
-        self.exec(n, &[&["iptables", "-A"], rule].concat());
-    }
-
-    pub(crate) fn heal(&self) {
-        for n in 0..VMS {
-            self.exec(n, &["iptables", "-F"]);
-            // There is mostly none to delete.
-            let (vm, tc) = (self.vm(n), ["tc", "qdisc", "del", "dev", "eth0", "root"]);
-            drop(Command::new("ip").args(["netns", "exec", &vm]).args(tc).output());
-            self.link(n, true);
-        }
-    }
-}
-
-/// What came of one scene.
-pub(crate) struct Verdict {
-    pub(crate) polls: usize,
-    pub(crate) results: usize,
-    pub(crate) overlaps: usize,
-    pub(crate) stale: usize,
-    /// The longest time that any endpoint went without a poll, since the fault began; from the end
-    /// of one to the start of the next.
-    pub(crate) gap: Duration,
-    pub(crate) bound: Duration,
-    /// How much of the longest gap the machine itself stood still.
-    pub(crate) stalled: Duration,
-    /// From the end of the fault until everything had been polled.
-    pub(crate) again: Duration,
-    pub(crate) wrong: Vec<String>,
-}
 
 /// What differs from scene to scene.
 #[derive(Default)]
@@ -135,7 +37,8 @@ pub(crate) struct Setup<'a> {
 /// Everything is there, shared out, and polled. Fields are dropped in this order.
 pub(crate) struct Lab<'a> {
     pub(crate) fleet: Vec<Instance>,
-    pub(crate) results: Results,
+    /// Of the one server.
+    pub(crate) results: Vec<Results>,
     pub(crate) scene: Scene,
     stalls: Stalls,
     net: Option<&'a Net>,
@@ -167,13 +70,10 @@ impl<'a> Lab<'a> {
         let endpoints = (1..=ENDPOINTS).map(|n| format!("e{n}")).collect();
         let password = setup.redis.iter().skip_while(|it| **it != "--requirepass").nth(1);
         let url = redis.url().replace("//", &format!("//:{}@", password.unwrap_or(&"")));
-        let results = Results::watch(&url);
+        let results = vec![Results::watch(&url)];
         let scene = Scene { redis, target, endpoints };
         scene.put_sessions();
-        for (n, endpoint) in scene.endpoints.iter().enumerate() {
-            let delay = if n % 2 == 0 { SLOW } else { QUICK };
-            scene.target.answer(endpoint, Answer { delay, ..Answer::default() });
-        }
+        slow_down(&scene.target, &scene.endpoints);
         Self {
             fleet: Vec::new(),
             results,
@@ -280,38 +180,19 @@ impl<'a> Lab<'a> {
     pub(crate) fn judge_with(mut self, bound: Duration, overlaps_max: usize) -> Verdict {
         self.settle();
         let requests = self.scene.target.requests();
-        let began = self.began.unwrap();
-        let again = last_of_firsts(&requests, self.healed.unwrap());
         self.stop();
-        let mut overlaps = self.scene.target.overlaps();
-        overlaps.extend(self.scene.target.fence_regressions());
-        overlaps.extend(shared_fences(&requests));
-        let stale = self.results.stale(&requests);
-        let mut wrong = std::mem::take(&mut self.wrong);
-        if overlaps.len() > overlaps_max {
-            wrong.extend(overlaps.iter().cloned());
-        }
-        wrong.extend(stale.iter().cloned());
-        let (mut longest, mut stood_still) = (Duration::ZERO, Duration::ZERO);
-        for (path, span) in gaps(&requests, began) {
-            let ran = if is_slow(&path) { SLOW } else { QUICK };
-            let gap = (span.end - span.start).saturating_sub(ran);
-            let stalled = self.stalls.within(span);
-            if gap > longest {
-                (longest, stood_still) = (gap, stalled);
-            }
-            if gap > bound + stalled {
-                wrong.push(format!("{path} was not polled for {gap:?}, stalled {stalled:?}"));
-            }
-        }
-        let (polls, results) = (self.scene.target.requests().len(), self.results.len());
-        if results == 0 {
-            wrong.push("no result was heard of".into());
-        }
-        let (overlaps, stale) = (overlaps.len(), stale.len());
-        let (gap, stalled) = (longest, stood_still);
-        let verdict =
-            Verdict { polls, results, overlaps, stale, gap, bound, stalled, again, wrong };
+        let wrong = std::mem::take(&mut self.wrong);
+        let evidence = Evidence {
+            target: &self.scene.target,
+            results: &self.results,
+            stalls: &self.stalls,
+            began: self.began.unwrap(),
+            healed: self.healed.unwrap(),
+            requests: &requests,
+            bound,
+            overlaps_max,
+        };
+        let verdict = evidence.verdict(wrong);
         if !verdict.wrong.is_empty() {
             self.tell();
         }
@@ -347,33 +228,6 @@ impl<'a> Lab<'a> {
         }
         println!("--- the last polls\n{}", self.scene.target.story());
     }
-}
-
-/// Odd numbers.
-fn is_slow(path: &str) -> bool {
-    path.ends_with(['1', '3', '5'])
-}
-
-/// When the last endpoint had its first poll since `since`.
-fn last_of_firsts(requests: &[Request], since: Instant) -> Duration {
-    let mut firsts = BTreeMap::<&str, Instant>::new();
-    for request in requests.iter().filter(|it| it.start >= since) {
-        firsts.entry(&request.path).or_insert(request.start);
-    }
-    firsts.values().max().map_or(Duration::ZERO, |it| *it - since)
-}
-
-/// One grant, two who poll under it.
-fn shared_fences(requests: &[Request]) -> Vec<String> {
-    let mut owners = BTreeMap::<(&str, u64), &str>::new();
-    let mut found = Vec::new();
-    for it in requests {
-        let owner = owners.entry((&it.path, it.fence)).or_insert(&it.instance);
-        if *owner != it.instance {
-            found.push(format!("{} under {} by {owner} and {}", it.path, it.fence, it.instance));
-        }
-    }
-    found
 }
 
 /// So long a fault lasts that is to outlive every right.

@@ -1,8 +1,10 @@
 //! The network of one machine fails.
 
-use crate::Scenario;
-use crate::lab::{LONG, Lab, Net, REDIS_IP, TAKEOVER, Verdict};
+use crate::lab::{LONG, Lab, TAKEOVER};
+use crate::net::{Net, REDIS_IP};
+use crate::play::Scenario;
 use crate::support::process::{TTL, ms};
+use crate::verdict::Verdict;
 
 pub(crate) const SCENES: &[Scenario] = &[
     ("partition", "a machine's cable is pulled", partition),

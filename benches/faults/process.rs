@@ -3,11 +3,13 @@
 use std::fs;
 use std::process::{Child, Command, Stdio};
 
-use crate::Scenario;
 use crate::apart::find;
 use crate::groups::{Group, Kind};
-use crate::lab::{LONG, Lab, Net, RECOVERY, Setup, TAKEOVER, Verdict};
+use crate::lab::{LONG, Lab, RECOVERY, Setup, TAKEOVER};
+use crate::net::Net;
+use crate::play::Scenario;
 use crate::support::process::{TTL, TempDir, ms};
+use crate::verdict::Verdict;
 
 pub(crate) const SCENES: &[Scenario] = &[
     ("sigkill", "an instance is killed, and another started", sigkill),

@@ -4,9 +4,11 @@ use std::fs;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::Scenario;
-use crate::lab::{HOLD_OFF, LONG, Lab, Net, RECOVERY, REDIS_IP, Setup, TAKEOVER, Verdict};
+use crate::lab::{HOLD_OFF, LONG, Lab, RECOVERY, Setup, TAKEOVER};
+use crate::net::{Net, REDIS_IP};
+use crate::play::Scenario;
 use crate::support::process::{SOON, Scene, TempDir, eventually, ms};
+use crate::verdict::Verdict;
 
 pub(crate) const SCENES: &[Scenario] = &[
     ("redis-hung", "Redis hangs (SIGSTOP) for longer than a lease", hung),
@@ -342,7 +344,7 @@ fn password(net: Option<&Net>) -> Result<Verdict, String> {
     fs::write(&file, "new\n").unwrap();
     let url =
         |password: &str| format!("redis://:{password}@127.0.0.1:{}/0", lab.scene.redis.port());
-    lab.results.go_to(&url("new"));
+    lab.results[0].go_to(&url("new"));
     say(&["CONFIG", "SET", "requirepass", "new"]);
     say(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
     say(&["CLIENT", "KILL", "TYPE", "pubsub"]);

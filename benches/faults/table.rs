@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use crate::lab::Verdict;
+use crate::verdict::Verdict;
 
 pub(crate) enum Outcome {
     Judged(Verdict),

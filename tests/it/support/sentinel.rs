@@ -19,15 +19,15 @@ pub const PATIENCE: Duration = ms(1_000);
 /// Where everybody listens, and where from they speak to each other.
 #[derive(Clone)]
 pub struct Addresses {
-    pub master: String,
-    pub replicas: String,
+    /// The master first.
+    pub servers: Vec<String>,
     pub sentinels: [String; 3],
 }
 
 impl Addresses {
-    pub fn of_loopback() -> Self {
+    pub fn of_loopback(replicas: usize) -> Self {
         let ip = || "127.0.0.1".to_owned();
-        Self { master: ip(), replicas: ip(), sentinels: [ip(), ip(), ip()] }
+        Self { servers: vec![ip(); 1 + replicas], sentinels: [ip(), ip(), ip()] }
     }
 }
 
@@ -41,23 +41,24 @@ pub struct Watched {
 
 impl Watched {
     pub fn start(replicas: usize, options: &[&str]) -> Self {
-        Self::start_at(&Addresses::of_loopback(), replicas, options)
+        Self::start_at(&Addresses::of_loopback(replicas), options)
     }
 
-    pub fn start_at(addresses: &Addresses, replicas: usize, options: &[&str]) -> Self {
-        let mut servers = vec![start_server(&addresses.master, options)];
+    pub fn start_at(addresses: &Addresses, options: &[&str]) -> Self {
+        let ips = &addresses.servers;
+        let mut servers = vec![start_server(&ips[0], options)];
         let port = servers[0].port().to_string();
-        for _ in 0..replicas {
-            let follow = ["--replicaof", &addresses.master, &port];
-            servers.push(start_server(&addresses.replicas, &[options, &follow].concat()));
+        for ip in &ips[1..] {
+            let follow = ["--replicaof", &ips[0], &port];
+            servers.push(start_server(ip, &[options, &follow].concat()));
         }
         let story = || servers[0].cli(&["INFO", "replication"]);
-        let online = || story().matches("state=online").count();
-        eventually(SOON, "replicas that follow", story, || online() == replicas);
-        let master = (addresses.master.as_str(), servers[0].port());
-        let followers: Vec<_> =
-            servers[1..].iter().map(|it| (addresses.replicas.as_str(), it.port())).collect();
-        let sentinels = Sentinels::watch(&addresses.sentinels, master, &followers, PATIENCE);
+        let online = || story().matches("state=online").count() + 1;
+        eventually(SOON, "replicas that follow", story, || online() == servers.len());
+        let places: Vec<(&str, u16)> =
+            ips.iter().zip(&servers).map(|(ip, it)| (ip.as_str(), it.port())).collect();
+        let (master, replicas) = places.split_first().unwrap();
+        let sentinels = Sentinels::watch(&addresses.sentinels, *master, replicas, PATIENCE);
         Self { sentinels, servers, addresses: addresses.clone() }
     }
 

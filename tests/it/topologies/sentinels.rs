@@ -77,7 +77,7 @@ fn a_name_that_sentinels_do_not_know_is_a_setting_to_mend() {
 #[test]
 fn a_replica_that_sentinels_call_master_is_not_asked() {
     let (server, other) = (RedisServer::start(), RedisServer::start());
-    let ips = Addresses::of_loopback();
+    let ips = Addresses::of_loopback(0);
     let sentinels =
         Sentinels::watch(&ips.sentinels, ("127.0.0.1", server.port()), &[], 60 * PATIENCE);
     assert_eq!(server.cli(&["REPLICAOF", "127.0.0.1", &other.port().to_string()]), "OK");

@@ -1,0 +1,101 @@
+//! Shards of a cluster are replaced, and slots move.
+
+use std::time::Duration;
+
+use crate::lab::{HOLD_OFF, Lab, NO_NET, RECOVERY, REPLACED};
+use crate::net::{Net, REDIS_IP};
+use crate::play::Scenario;
+use crate::support::process::ms;
+use crate::support::shards::Shards;
+use crate::verdict::Verdict;
+
+pub(crate) const SCENES: &[Scenario] = &[
+    ("cluster-kill", "the master of the home shard is killed", home_killed),
+    ("cluster-kill-other", "the master of a shard with sessions is killed", other_killed),
+    ("cluster-planned", "CLUSTER FAILOVER of the home shard", planned),
+    (
+        "cluster-home-moves",
+        "the home slot moves to another shard, for longer than a lease",
+        home_moves,
+    ),
+    ("cluster-sessions-move", "slots with sessions move to other shards", sessions_move),
+];
+
+const HOME: &str = "{poll}:epoch";
+
+fn lab(net: Option<&Net>) -> Result<Lab<'_, Shards>, String> {
+    let net = net.ok_or(NO_NET)?;
+    Ok(Lab::new(net, Shards::start_on(REDIS_IP), &[]))
+}
+
+fn killed(net: Option<&Net>, key: &str) -> Result<Verdict, String> {
+    let mut lab = lab(net)?;
+    let slot = lab.world.site.slot(key);
+    let owner = lab.world.site.owner(slot).unwrap();
+    lab.fault();
+    lab.world.site.nodes[owner].kill();
+    lab.world.site.wait_for_successor(slot, owner);
+    lab.healed();
+    Ok(lab.judge(REPLACED + HOLD_OFF + RECOVERY))
+}
+
+fn home_killed(net: Option<&Net>) -> Result<Verdict, String> {
+    killed(net, HOME)
+}
+
+/// Meanwhile the whole cluster is down, as it is by default.
+fn other_killed(net: Option<&Net>) -> Result<Verdict, String> {
+    killed(net, "session:e1")
+}
+
+/// Nobody was without a master, and everybody kept what it had.
+fn planned(net: Option<&Net>) -> Result<Verdict, String> {
+    let mut lab = lab(net)?;
+    let slot = lab.world.site.slot(HOME);
+    let owner = lab.world.site.owner(slot).unwrap();
+    lab.fault();
+    assert_eq!(lab.world.site.nodes[owner + 3].cli(&["CLUSTER", "FAILOVER"]), "OK");
+    lab.world.site.wait_for_successor(slot, owner);
+    lab.healed();
+    Ok(lab.judge(RECOVERY))
+}
+
+/// So long each half of the move takes.
+const HALF: Duration = ms(2_000);
+
+/// Nothing is granted, renewed or heard of while it lasts, and then a new life of the store begins.
+fn home_moves(net: Option<&Net>) -> Result<Verdict, String> {
+    let mut lab = lab(net)?;
+    let site = &lab.world.site;
+    let slot = site.slot(HOME);
+    let from = site.owner(slot).unwrap();
+    let to = (from + 1) % 3;
+    lab.fault();
+    let site = &lab.world.site;
+    site.open(slot, from, to);
+    lab.pass(HALF);
+    site.carry(slot, from, to);
+    lab.pass(HALF);
+    site.close(slot, to);
+    lab.healed();
+    Ok(lab.judge(2 * HALF + HOLD_OFF + RECOVERY))
+}
+
+/// Nobody notices.
+fn sessions_move(net: Option<&Net>) -> Result<Verdict, String> {
+    let mut lab = lab(net)?;
+    lab.fault();
+    for id in &lab.world.endpoints {
+        let site = &lab.world.site;
+        let slot = site.slot(&format!("session:{id}"));
+        let from = site.owner(slot).unwrap();
+        let to = (from + 1) % 3;
+        site.open(slot, from, to);
+        lab.pass(ms(300));
+        assert_eq!(site.carry(slot, from, to), 1);
+        lab.pass(ms(300));
+        site.close(slot, to);
+    }
+    lab.healed();
+    Ok(lab.judge(RECOVERY))
+}

@@ -1,0 +1,293 @@
+//! Sentinels replace the master, in time, too early, and while it goes on.
+
+use std::time::{Duration, Instant};
+
+use crate::lab::{DEMOTED, HOLD_OFF, Lab, NO_NET, RECOVERY, REPLACED};
+use crate::net::{Net, run};
+use crate::play::Scenario;
+use crate::support::process::{SOON, ms};
+use crate::support::redis::RedisServer;
+use crate::support::sentinel::{Addresses, Watched};
+use crate::verdict::Verdict;
+
+pub(crate) const SCENES: &[Scenario] = &[
+    ("sentinel-kill", "the master is killed", killed),
+    (
+        "sentinel-planned",
+        "SENTINEL FAILOVER, while the old master answers for ten seconds",
+        planned,
+    ),
+    ("sentinel-lost", "grants that no replica has; the master is killed", lost),
+    ("sentinel-lost-min", "the same with --min-replicas 1: nothing is granted", lost_min),
+    ("sentinel-hung", "the master hangs, is replaced, and goes on", hung),
+    ("sentinel-hung-min", "the same with --min-replicas 1 and min-replicas-to-write 1", hung_min),
+    ("sentinel-empty", "the old master comes back with nothing, as a master", comes_back_empty),
+    ("sentinel-quick", "the master comes back with nothing before it was missed", quickly_back),
+    (
+        "sentinel-apart",
+        "the master, one instance and one sentinel are cut off; --min-replicas 1 of 2",
+        apart,
+    ),
+    (
+        "sentinel-apart-all",
+        "the same with a replica; --min-replicas 2 of 2: nobody polls until it is over",
+        apart_with_replica,
+    ),
+    (
+        "sentinel-apart-bare",
+        "the same without --min-replicas: two masters, as documented",
+        apart_bare,
+    ),
+];
+
+/// Longer than any right lasts.
+const LONG: Duration = ms(5_500);
+
+/// Where the servers of a lane are: master, replicas, sentinels.
+fn ips(net: &Net) -> [String; 3] {
+    let ips = [0, 1, 2].map(|n| format!("10.77.0.{}", 100 + 10 * net.lane + n));
+    for ip in &ips {
+        run(&["ip", "addr", "replace", &format!("{ip}/24"), "dev", "br0"]);
+    }
+    ips
+}
+
+/// A master with two replicas.
+fn lab<'a>(
+    net: Option<&'a Net>,
+    options: &[&str],
+    args: &[&str],
+) -> Result<Lab<'a, Watched>, String> {
+    let net = net.ok_or(NO_NET)?;
+    let [master, replicas, sentinels] = ips(net);
+    let servers = vec![master, replicas.clone(), replicas];
+    let sentinels = [sentinels.clone(), sentinels.clone(), sentinels];
+    let site = Watched::start_at(&Addresses { servers, sentinels }, options);
+    Ok(Lab::new(net, site, args))
+}
+
+/// Rules of a packet filter, as long as this lives.
+struct Cut(Vec<Vec<String>>);
+
+impl Cut {
+    /// What is sent from one of these to one of those, and back, is dropped.
+    fn between(these: &[&str], those: &[&str]) -> Self {
+        let mut cut = Self(Vec::new());
+        for (one, other) in these.iter().flat_map(|one| those.iter().map(move |it| (one, it))) {
+            cut.add(one, other);
+            cut.add(other, one);
+        }
+        cut
+    }
+
+    /// What one sends to the other is dropped.
+    fn add(&mut self, from: &str, to: &str) {
+        let rule = ["OUTPUT", "-s", from, "-d", to, "-j", "DROP"];
+        run(&[&["iptables", "-A"], &rule[..]].concat());
+        self.0.push(rule.map(Into::into).to_vec());
+    }
+}
+
+impl Drop for Cut {
+    fn drop(&mut self) {
+        for rule in &self.0 {
+            let rule: Vec<&str> = rule.iter().map(String::as_str).collect();
+            run(&[&["iptables", "-D"], &rule[..]].concat());
+        }
+    }
+}
+
+fn killed(net: Option<&Net>) -> Result<Verdict, String> {
+    let mut lab = lab(net, &[], &[])?;
+    lab.fault();
+    lab.world.site.servers[0].kill();
+    lab.world.site.wait_for_successor(0);
+    lab.healed();
+    Ok(lab.judge(REPLACED + HOLD_OFF + RECOVERY))
+}
+
+/// Nobody was without a master, and everybody kept what it had.
+fn planned(net: Option<&Net>) -> Result<Verdict, String> {
+    let mut lab = lab(net, &[], &[])?;
+    lab.fault();
+    lab.world.site.sentinels.fail_over();
+    lab.world.site.wait_for_successor(0);
+    lab.healed();
+    lab.pass(DEMOTED);
+    Ok(lab.judge(RECOVERY))
+}
+
+/// An instance leaves, and a session is added: what follows from that is known to the master alone.
+fn move_leases(lab: &mut Lab<'_, Watched>) -> Vec<String> {
+    let mut leaver = lab.world.fleet.pop().unwrap();
+    let mut moved = lab.world.owners();
+    moved.retain(|_, owner| *owner == leaver.id());
+    assert!(leaver.term().success());
+    lab.world.put_session("added");
+    lab.world.endpoints.push("added".into());
+    moved.into_keys().chain(["added".into()]).collect()
+}
+
+/// No word of the master reaches a replica any more.
+fn unheard(net: Option<&Net>) -> Cut {
+    let [master, replicas, _] = ips(net.unwrap());
+    let mut cut = Cut(Vec::new());
+    cut.add(&master, &replicas);
+    cut
+}
+
+/// The master is gone before its replicas could hear what they missed.
+fn replace_deaf(lab: &mut Lab<'_, Watched>, cut: Cut) {
+    lab.world.site.servers[0].kill();
+    lab.world.site.wait_for_successor(0);
+    drop(cut);
+    // What its application would do: the session is not there, either.
+    lab.world.put_session("added");
+    lab.healed();
+}
+
+fn lost(net: Option<&Net>) -> Result<Verdict, String> {
+    let mut lab = lab(net, &[], &[])?;
+    let cut = unheard(net);
+    let before = Instant::now();
+    let moved = move_leases(&mut lab);
+    lab.world.target.wait_for_polls(&moved, before + ms(500), SOON);
+    let knows = |server: &RedisServer, id: &str| server.cli(&["GET", &format!("poll:lease:{id}")]);
+    let [master, replicas @ ..] = &lab.world.site.servers[..] else { unreachable!() };
+    let is_lost = |id: &String| replicas.iter().all(|it| knows(it, id) != knows(master, id));
+    let all_lost = moved.iter().all(is_lost);
+    lab.expect(all_lost, "no grant was lost");
+    lab.fault();
+    replace_deaf(&mut lab, cut);
+    Ok(lab.judge(REPLACED + HOLD_OFF + RECOVERY))
+}
+
+/// So long leases are asked for in vain.
+const IN_VAIN: Duration = ms(1_000);
+
+fn lost_min(net: Option<&Net>) -> Result<Verdict, String> {
+    let mut lab = lab(net, &[], &["--min-replicas=1"])?;
+    lab.fault();
+    let cut = unheard(net);
+    let before = Instant::now();
+    move_leases(&mut lab);
+    lab.pass(IN_VAIN);
+    let polled = lab.world.target.polls("added").iter().any(|it| it.start > before);
+    lab.expect(!polled, "something was granted that no replica had");
+    replace_deaf(&mut lab, cut);
+    // The new master needs a replica, too, before anything counts.
+    Ok(lab.judge(IN_VAIN + REPLACED + HOLD_OFF + RECOVERY + ms(2_000)))
+}
+
+fn hangs(mut lab: Lab<'_, Watched>, bound: Duration) -> Verdict {
+    lab.fault();
+    lab.world.site.servers[0].pause();
+    lab.world.site.wait_for_successor(0);
+    lab.healed();
+    lab.world.site.servers[0].resume();
+    lab.pass(DEMOTED);
+    lab.judge(bound)
+}
+
+fn hung(net: Option<&Net>) -> Result<Verdict, String> {
+    Ok(hangs(lab(net, &[], &[])?, REPLACED + HOLD_OFF + RECOVERY))
+}
+
+fn hung_min(net: Option<&Net>) -> Result<Verdict, String> {
+    let options = ["--min-replicas-to-write", "1", "--min-replicas-max-lag", "2"];
+    let lab = lab(net, &options, &["--min-replicas=1"])?;
+    // The new master needs a replica, too, before anything counts.
+    Ok(hangs(lab, REPLACED + HOLD_OFF + RECOVERY + ms(2_000)))
+}
+
+/// For ten seconds there are two masters, one of which knows nothing.
+fn comes_back_empty(net: Option<&Net>) -> Result<Verdict, String> {
+    let mut lab = lab(net, &[], &[])?;
+    lab.fault();
+    lab.world.site.servers[0].kill();
+    lab.world.site.wait_for_successor(0);
+    lab.world.site.servers[0].restart_empty();
+    lab.healed();
+    lab.pass(DEMOTED);
+    Ok(lab.judge(REPLACED + HOLD_OFF + RECOVERY))
+}
+
+/// Its replicas forget with it; the owners put back what they have.
+fn quickly_back(net: Option<&Net>) -> Result<Verdict, String> {
+    let mut lab = lab(net, &[], &[])?;
+    lab.fault();
+    lab.world.site.servers[0].restart_empty();
+    for id in &lab.world.endpoints {
+        lab.world.put_session(id);
+    }
+    lab.healed();
+    lab.pass(LONG);
+    let named = lab.world.site.named();
+    lab.expect(named == Some(0), format!("it was replaced by {named:?}"));
+    Ok(lab.judge(HOLD_OFF + RECOVERY))
+}
+
+/// Some are on the old master's side of a broken network, with the machine 0; everybody reaches the endpoint.
+fn halved(net: &Net, here: &[&str], there: &[&str]) -> Cut {
+    for n in 0..3 {
+        for far in if n == 0 { there } else { here } {
+            net.rule(n, &["OUTPUT", "-d", far, "-j", "DROP"]);
+            net.rule(n, &["INPUT", "-s", far, "-j", "DROP"]);
+        }
+    }
+    Cut::between(here, there)
+}
+
+/// The servers of `lab`, except that one sentinel is on the master's side, and maybe a replica.
+fn torn<'a>(
+    net: Option<&'a Net>,
+    with_replica: bool,
+    args: &[&str],
+) -> Result<(Lab<'a, Watched>, Cut), String> {
+    let net = net.ok_or(NO_NET)?;
+    let [here, there, others] = ips(net);
+    let near = if with_replica { here.clone() } else { there.clone() };
+    let servers = vec![here.clone(), near, there.clone()];
+    let sentinels = [here.clone(), others.clone(), others.clone()];
+    let site = Watched::start_at(&Addresses { servers, sentinels }, &[]);
+    let mut lab = Lab::new(net, site, args);
+    lab.fault();
+    let cut = halved(net, &[&here], &[&there, &others]);
+    lab.world.site.wait_for_successor(0);
+    Ok((lab, cut))
+}
+
+/// The network is whole again.
+fn mended(net: Option<&Net>, lab: &mut Lab<'_, Watched>, cut: Cut) {
+    drop(cut);
+    net.unwrap().heal();
+    lab.healed();
+}
+
+fn apart(net: Option<&Net>) -> Result<Verdict, String> {
+    let (mut lab, cut) = torn(net, false, &["--min-replicas=1"])?;
+    lab.world.target.wait_for_polls(&lab.world.endpoints, Instant::now(), 2 * SOON);
+    lab.pass(LONG);
+    mended(net, &mut lab, cut);
+    Ok(lab.judge(REPLACED + HOLD_OFF + RECOVERY + ms(2_000)))
+}
+
+/// Neither side has as many replicas as are asked for.
+fn apart_with_replica(net: Option<&Net>) -> Result<Verdict, String> {
+    let (mut lab, cut) = torn(net, true, &["--min-replicas=2"])?;
+    lab.pass(LONG);
+    let before = Instant::now();
+    lab.pass(ms(1_000));
+    let polled = lab.world.target.requests().iter().filter(|it| it.start > before).count();
+    lab.expect(polled == 0, format!("{polled} polls in the last second before it was over"));
+    mended(net, &mut lab, cut);
+    // The old master goes on as one for ten seconds before the new one has its second replica.
+    Ok(lab.judge(REPLACED + LONG + DEMOTED + HOLD_OFF + RECOVERY))
+}
+
+fn apart_bare(net: Option<&Net>) -> Result<Verdict, String> {
+    let (mut lab, cut) = torn(net, false, &[])?;
+    lab.pass(2 * LONG);
+    mended(net, &mut lab, cut);
+    Ok(lab.report(REPLACED + HOLD_OFF + RECOVERY))
+}
