@@ -35,6 +35,7 @@ impl Row {
 
     fn verdict(&self) -> &'static str {
         match &self.outcome {
+            Outcome::Judged(it) if it.wrong.is_empty() && !it.promised => "not promised",
             Outcome::Judged(it) if it.wrong.is_empty() => "passed",
             Outcome::Skipped(_) => "skipped",
             Outcome::Judged(_) | Outcome::Broken => "FAILED",
@@ -96,8 +97,9 @@ pub(crate) fn show(rows: &[Row], took: Duration) -> ExitCode {
     }
     let count = |verdict: &str| rows.iter().filter(|it| it.verdict() == verdict).count();
     println!(
-        "\n{} passed, {} skipped, {} failed, in {} s",
+        "\n{} passed, {} not promised, {} skipped, {} failed, in {} s",
         count("passed"),
+        count("not promised"),
         count("skipped"),
         count("FAILED"),
         took.as_secs()

@@ -27,6 +27,8 @@ pub(crate) struct Verdict {
     /// From the end of the fault until everything had been polled.
     pub(crate) again: Duration,
     pub(crate) wrong: Vec<String>,
+    /// Whether one poller was promised at all.
+    pub(crate) promised: bool,
 }
 
 /// What a scene is judged by.
@@ -79,7 +81,8 @@ impl Evidence<'_> {
         }
         let (overlaps, stale) = (overlaps.len(), stale.len());
         let (gap, stalled, bound) = (longest, stood_still, self.bound);
-        Verdict { polls, results, overlaps, stale, gap, bound, stalled, again, wrong }
+        let promised = self.overlaps_max < usize::MAX;
+        Verdict { polls, results, overlaps, stale, gap, bound, stalled, again, wrong, promised }
     }
 }
 

@@ -5,14 +5,16 @@ use std::time::Duration;
 use crate::lab::{HOLD_OFF, Lab, NO_NET, RECOVERY, REPLACED};
 use crate::net::{Net, REDIS_IP};
 use crate::play::Scenario;
-use crate::support::process::ms;
+use crate::support::process::{SOON, eventually, ms};
 use crate::support::shards::Shards;
 use crate::verdict::Verdict;
+use crate::wall::{halved, ips};
 
 pub(crate) const SCENES: &[Scenario] = &[
     ("cluster-kill", "the master of the home shard is killed", home_killed),
     ("cluster-kill-other", "the master of a shard with sessions is killed", other_killed),
     ("cluster-planned", "CLUSTER FAILOVER of the home shard", planned),
+    ("cluster-apart", "the master of the home shard and one instance are cut off", apart),
     (
         "cluster-home-moves",
         "the home slot moves to another shard, for longer than a lease",
@@ -22,10 +24,14 @@ pub(crate) const SCENES: &[Scenario] = &[
 ];
 
 const HOME: &str = "{poll}:epoch";
+/// Who has it at the beginning.
+const HOME_SHARD: usize = 1;
+/// Longer than any right lasts.
+const LONG: Duration = ms(5_500);
 
 fn lab(net: Option<&Net>) -> Result<Lab<'_, Shards>, String> {
     let net = net.ok_or(NO_NET)?;
-    Ok(Lab::new(net, Shards::start_on(REDIS_IP), &[]))
+    Ok(Lab::new(net, Shards::start_at([REDIS_IP; 6]), &[]))
 }
 
 fn killed(net: Option<&Net>, key: &str) -> Result<Verdict, String> {
@@ -58,6 +64,28 @@ fn planned(net: Option<&Net>) -> Result<Verdict, String> {
     lab.world.site.wait_for_successor(slot, owner);
     lab.healed();
     Ok(lab.judge(RECOVERY))
+}
+
+/// The master of the home shard is on one side of a broken network with the machine 0, the rest on the
+/// other. One that most of the others do not reach stops by itself.
+fn apart(net: Option<&Net>) -> Result<Verdict, String> {
+    let net = net.ok_or(NO_NET)?;
+    let [here, there, _] = ips(net);
+    let mut places = [there.as_str(); 6];
+    places[HOME_SHARD] = &here;
+    let mut lab = Lab::new(net, Shards::start_at(places), &[]);
+    let slot = lab.world.site.slot(HOME);
+    assert_eq!(lab.world.site.owner(slot), Some(HOME_SHARD));
+    lab.fault();
+    let cut = halved(net, &[&here], &[&there]);
+    let site = &lab.world.site;
+    let named = || site.owner_by(&site.nodes[0], slot).filter(|it| *it != HOME_SHARD);
+    eventually(2 * SOON, "another owner", String::new, || named().is_some());
+    lab.pass(LONG);
+    drop(cut);
+    net.heal();
+    lab.healed();
+    Ok(lab.judge(REPLACED + HOLD_OFF + RECOVERY))
 }
 
 /// So long each half of the move takes.

@@ -28,6 +28,7 @@ mod support;
 mod table;
 #[path = "../faults/verdict.rs"]
 mod verdict;
+mod wall;
 
 use std::process::ExitCode;
 

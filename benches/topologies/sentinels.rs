@@ -3,12 +3,13 @@
 use std::time::{Duration, Instant};
 
 use crate::lab::{DEMOTED, HOLD_OFF, Lab, NO_NET, RECOVERY, REPLACED};
-use crate::net::{Net, run};
+use crate::net::Net;
 use crate::play::Scenario;
 use crate::support::process::{SOON, ms};
 use crate::support::redis::RedisServer;
 use crate::support::sentinel::{Addresses, Watched};
 use crate::verdict::Verdict;
+use crate::wall::{Cut, halved, ips};
 
 pub(crate) const SCENES: &[Scenario] = &[
     ("sentinel-kill", "the master is killed", killed),
@@ -43,15 +44,6 @@ pub(crate) const SCENES: &[Scenario] = &[
 /// Longer than any right lasts.
 const LONG: Duration = ms(5_500);
 
-/// Where the servers of a lane are: master, replicas, sentinels.
-fn ips(net: &Net) -> [String; 3] {
-    let ips = [0, 1, 2].map(|n| format!("10.77.0.{}", 100 + 10 * net.lane + n));
-    for ip in &ips {
-        run(&["ip", "addr", "replace", &format!("{ip}/24"), "dev", "br0"]);
-    }
-    ips
-}
-
 /// A master with two replicas.
 fn lab<'a>(
     net: Option<&'a Net>,
@@ -64,37 +56,6 @@ fn lab<'a>(
     let sentinels = [sentinels.clone(), sentinels.clone(), sentinels];
     let site = Watched::start_at(&Addresses { servers, sentinels }, options);
     Ok(Lab::new(net, site, args))
-}
-
-/// Rules of a packet filter, as long as this lives.
-struct Cut(Vec<Vec<String>>);
-
-impl Cut {
-    /// What is sent from one of these to one of those, and back, is dropped.
-    fn between(these: &[&str], those: &[&str]) -> Self {
-        let mut cut = Self(Vec::new());
-        for (one, other) in these.iter().flat_map(|one| those.iter().map(move |it| (one, it))) {
-            cut.add(one, other);
-            cut.add(other, one);
-        }
-        cut
-    }
-
-    /// What one sends to the other is dropped.
-    fn add(&mut self, from: &str, to: &str) {
-        let rule = ["OUTPUT", "-s", from, "-d", to, "-j", "DROP"];
-        run(&[&["iptables", "-A"], &rule[..]].concat());
-        self.0.push(rule.map(Into::into).to_vec());
-    }
-}
-
-impl Drop for Cut {
-    fn drop(&mut self) {
-        for rule in &self.0 {
-            let rule: Vec<&str> = rule.iter().map(String::as_str).collect();
-            run(&[&["iptables", "-D"], &rule[..]].concat());
-        }
-    }
 }
 
 fn killed(net: Option<&Net>) -> Result<Verdict, String> {
@@ -131,7 +92,7 @@ fn move_leases(lab: &mut Lab<'_, Watched>) -> Vec<String> {
 /// No word of the master reaches a replica any more.
 fn unheard(net: Option<&Net>) -> Cut {
     let [master, replicas, _] = ips(net.unwrap());
-    let mut cut = Cut(Vec::new());
+    let mut cut = Cut::default();
     cut.add(&master, &replicas);
     cut
 }
@@ -225,17 +186,6 @@ fn quickly_back(net: Option<&Net>) -> Result<Verdict, String> {
     let named = lab.world.site.named();
     lab.expect(named == Some(0), format!("it was replaced by {named:?}"));
     Ok(lab.judge(HOLD_OFF + RECOVERY))
-}
-
-/// Some are on the old master's side of a broken network, with the machine 0; everybody reaches the endpoint.
-fn halved(net: &Net, here: &[&str], there: &[&str]) -> Cut {
-    for n in 0..3 {
-        for far in if n == 0 { there } else { here } {
-            net.rule(n, &["OUTPUT", "-d", far, "-j", "DROP"]);
-            net.rule(n, &["INPUT", "-s", far, "-j", "DROP"]);
-        }
-    }
-    Cut::between(here, there)
 }
 
 /// The servers of `lab`, except that one sentinel is on the master's side, and maybe a replica.

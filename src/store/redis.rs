@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::redis::{RedisError, RedisResult};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::clock::{BootClock, Clock};
 use crate::config::{Access, Config, RedisUrl, Topology};
@@ -22,8 +22,16 @@ use crate::store::{Asked, Failures, Fault, StoreError};
 #[derive(Debug)]
 pub struct RedisStore {
     pub(crate) server: Arc<Server>,
-    idle: Mutex<Vec<Wire>>,
+    idle: Mutex<Idle>,
     idle_max: usize,
+}
+
+/// Wires that nobody uses now.
+#[derive(Debug, Default)]
+struct Idle {
+    wires: Vec<Wire>,
+    /// How often the store had moved when they were last used.
+    moves: u64,
 }
 
 #[derive(Debug)]
@@ -129,18 +137,28 @@ impl RedisStore {
 
     /// A wire to this peer that is there already; those that lead elsewhere are left to whoever needs them.
     fn idle(&self, peer: &Peer) -> Option<Wire> {
-        let mut idle = self.idle.lock();
-        let at = idle.iter().rposition(|it| *it.peer == *peer)?;
-        let wire = idle.swap_remove(at);
+        let mut idle = self.idle_now();
+        let at = idle.wires.iter().rposition(|it| *it.peer == *peer)?;
+        let wire = idle.wires.swap_remove(at);
         drop(idle);
         wire.if_quiet()
     }
 
     fn keep(&self, wire: Wire) {
-        let mut idle = self.idle.lock();
-        if idle.iter().filter(|it| it.peer == wire.peer).count() < self.idle_max {
-            idle.push(wire);
+        let mut idle = self.idle_now();
+        if idle.wires.iter().filter(|it| it.peer == wire.peer).count() < self.idle_max {
+            idle.wires.push(wire);
         }
+    }
+
+    /// None outlives a move: the server it leads to may have been somebody else meanwhile, or be gone.
+    fn idle_now(&self) -> MutexGuard<'_, Idle> {
+        let moves = self.server.place.moves();
+        let mut idle = self.idle.lock();
+        if idle.moves != moves {
+            *idle = Idle { wires: Vec::new(), moves };
+        }
+        idle
     }
 }
 

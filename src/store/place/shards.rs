@@ -137,9 +137,10 @@ impl Shards {
 
     fn ask(&self, peers: &[Arc<Peer>], entry: &Entry, deadline: Moment) -> RedisResult<Map> {
         let mut failure = RedisError::from(io::Error::other("the cluster has no nodes"));
-        for (peer, rest) in peers.iter().zip((1..=peers.len()).rev()) {
+        for (n, peer) in peers.iter().enumerate() {
             let now = BootClock.now();
-            let share = deadline.since(now) / u32::try_from(rest).unwrap_or(u32::MAX);
+            // To one that is far away even asking takes time, and one that is gone must not take it all.
+            let share = deadline.since(now) / if n + 1 < peers.len() { 2 } else { 1 };
             match self.ask_one(peer, entry, now + share) {
                 Ok(map) => return Ok(map),
                 // Whatever the others would say, this is no cluster.

@@ -196,6 +196,7 @@ impl Sentinels {
     }
 
     /// An order to replace the master although it is well.
+    #[allow(dead_code, reason = "for benches/topologies")]
     pub fn fail_over(&self) {
         let client = redis::Client::open(format!("redis://127.0.0.1:{}/", self.ports[0])).unwrap();
         let mut connection = client.get_connection_with_timeout(ms(1_000)).unwrap();

@@ -14,7 +14,7 @@ pub struct Shards {
     /// is three places behind it.
     pub nodes: Vec<RedisServer>,
     ids: Vec<String>,
-    ip: String,
+    ips: [String; 2 * MASTERS],
 }
 
 /// Slots as one node has them: first, last, and the port of their master.
@@ -22,14 +22,14 @@ type Map = Vec<(u32, u32, u16)>;
 
 impl Shards {
     pub fn start() -> Self {
-        Self::start_on("127.0.0.1")
+        Self::start_at(["127.0.0.1"; 2 * MASTERS])
     }
 
-    /// At an address that others can reach, too.
-    pub fn start_on(ip: &str) -> Self {
-        let nodes: Vec<RedisServer> = (0..2 * MASTERS).map(|_| start_node(ip)).collect();
+    /// At addresses that others can reach, too.
+    pub fn start_at(ips: [&str; 2 * MASTERS]) -> Self {
+        let nodes: Vec<RedisServer> = ips.iter().map(|it| start_node(it)).collect();
         let ids = nodes.iter().map(|it| it.cli(&["CLUSTER", "MYID"])).collect();
-        let shards = Self { nodes, ids, ip: ip.into() };
+        let shards = Self { nodes, ids, ips: ips.map(Into::into) };
         shards.introduce();
         for n in 0..MASTERS {
             let replicate = ["CLUSTER", "REPLICATE", &shards.ids[n]];
@@ -52,10 +52,10 @@ impl Shards {
             }
         }
         let bus = |it: &RedisServer| it.cli(&["CONFIG", "GET", "cluster-port"]);
-        for other in &self.nodes[1..] {
+        for (other, ip) in self.nodes.iter().zip(&self.ips).skip(1) {
             let (port, bus) = (other.port().to_string(), bus(other));
             let bus = bus.lines().last().unwrap();
-            let meet = ["CLUSTER", "MEET", &self.ip, &port, bus];
+            let meet = ["CLUSTER", "MEET", ip, &port, bus];
             assert_eq!(self.nodes[0].cli(&meet), "OK");
         }
         let known = |it: &RedisServer| it.cli(&["CLUSTER", "INFO"]);
@@ -96,11 +96,14 @@ impl Shards {
 
     /// Who has this slot, by its own word.
     pub fn owner(&self, slot: u32) -> Option<usize> {
-        self.nodes.iter().position(|it| {
-            let map = self.map(it);
-            map.iter()
-                .any(|(first, last, port)| (*first..=*last).contains(&slot) && *port == it.port())
-        })
+        (0..self.nodes.len()).find(|it| self.owner_by(&self.nodes[*it], slot) == Some(*it))
+    }
+
+    /// Who has this slot, as this node knows.
+    pub fn owner_by(&self, node: &RedisServer, slot: u32) -> Option<usize> {
+        let map = self.map(node);
+        let (_, _, port) = map.into_iter().find(|it| (it.0..=it.1).contains(&slot))?;
+        self.nodes.iter().position(|it| it.port() == port)
     }
 
     pub fn owner_of(&self, key: &str) -> Option<usize> {
@@ -136,7 +139,7 @@ impl Shards {
                 return moved;
             }
             moved += keys.len();
-            let migrate = ["MIGRATE", &self.ip, &port, "", "0", "5000", "REPLACE", "KEYS"];
+            let migrate = ["MIGRATE", &self.ips[to], &port, "", "0", "5000", "REPLACE", "KEYS"];
             let done = self.nodes[from].cli(&[&migrate[..], &keys].concat());
             assert!(["OK", "NOKEY"].contains(&done.as_str()), "{done}");
         }
@@ -155,8 +158,9 @@ impl Shards {
 
 impl Site for Shards {
     fn url(&self) -> String {
-        let seeds = self.nodes[..MASTERS].iter().map(|it| format!("{}:{}", self.ip, it.port()));
-        format!("redis+cluster://{}", seeds.collect::<Vec<_>>().join(","))
+        let seeds = self.nodes[..MASTERS].iter().zip(&self.ips);
+        let seeds: Vec<String> = seeds.map(|(it, ip)| format!("{ip}:{}", it.port())).collect();
+        format!("redis+cluster://{}", seeds.join(","))
     }
 
     fn prefix(&self) -> &'static str {
@@ -188,7 +192,7 @@ fn start_node(ip: &str) -> RedisServer {
         "--repl-diskless-sync-delay",
         "0",
     ];
-    let place = ["--bind", "127.0.0.1", ip, "--protected-mode", "no"];
+    let place = ["--bind", "127.0.0.1", ip, "--bind-source-addr", ip, "--protected-mode", "no"];
     let place = if ip == "127.0.0.1" { &[][..] } else { &place[..] };
     RedisServer::start_with(&[&cluster, place].concat())
 }
