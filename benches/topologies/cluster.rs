@@ -2,18 +2,23 @@
 
 use std::time::Duration;
 
-use crate::lab::{HOLD_OFF, Lab, NO_NET, RECOVERY, REPLACED};
+use crate::lab::{HOLD_OFF, LONG_POLL, Lab, NO_NET, RECOVERY, REPLACED};
 use crate::net::{Net, REDIS_IP};
 use crate::play::Scenario;
-use crate::support::process::{SOON, eventually, ms};
+use crate::support::process::{SOON, TTL, eventually, ms};
 use crate::support::shards::Shards;
 use crate::verdict::Verdict;
-use crate::wall::{halved, ips};
+use crate::wall::{Cut, halved, ips};
 
 pub(crate) const SCENES: &[Scenario] = &[
     ("cluster-kill", "the master of the home shard is killed", home_killed),
     ("cluster-kill-other", "the master of a shard with sessions is killed", other_killed),
     ("cluster-planned", "CLUSTER FAILOVER of the home shard", planned),
+    (
+        "cluster-behind",
+        "CLUSTER FAILOVER TAKEOVER by a replica that lacks the last 3.5 s; an owner is cut off",
+        behind,
+    ),
     ("cluster-apart", "the master of the home shard and one instance are cut off", apart),
     (
         "cluster-home-moves",
@@ -86,6 +91,35 @@ fn apart(net: Option<&Net>) -> Result<Verdict, String> {
     net.heal();
     lab.healed();
     Ok(lab.judge(REPLACED + HOLD_OFF + RECOVERY))
+}
+
+/// The new master of the home shard knows of no lease at all, and one of the owners of nobody.
+fn behind(net: Option<&Net>) -> Result<Verdict, String> {
+    let net = net.ok_or(NO_NET)?;
+    let [here, there, _] = ips(net);
+    let mut places = [there.as_str(); 6];
+    places[HOME_SHARD] = &here;
+    let mut lab = Lab::new(net, Shards::start_at(places), &[]);
+    let site = &lab.world.site;
+    let (slot, port) = (site.slot(HOME), site.nodes[HOME_SHARD].port().to_string());
+    let mut cut = Cut::default();
+    cut.rule(&["-p", "tcp", "-s", &here, "--sport", &port, "-d", &there]);
+    lab.make_polls_long();
+    lab.pass(TTL + ms(500));
+    lab.wait_for_poll_of(0);
+    lab.fault();
+    for ip in [&here, &there] {
+        net.rule(0, &["OUTPUT", "-d", ip, "-j", "DROP"]);
+        net.rule(0, &["INPUT", "-s", ip, "-j", "DROP"]);
+    }
+    let take_over = ["CLUSTER", "FAILOVER", "TAKEOVER"];
+    assert_eq!(lab.world.site.nodes[HOME_SHARD + 3].cli(&take_over), "OK");
+    lab.world.site.wait_for_successor(slot, HOME_SHARD);
+    drop(cut);
+    lab.pass(LONG);
+    net.heal();
+    lab.healed();
+    Ok(lab.judge(HOLD_OFF + RECOVERY + LONG_POLL))
 }
 
 /// So long each half of the move takes.

@@ -9,7 +9,7 @@ use crate::net::{Net, TARGET_IP};
 use crate::support::measure::Stalls;
 use crate::support::process::{BINARY, Instance, SOON, ms, run_args};
 use crate::support::site::{Site, World};
-use crate::support::target::Target;
+use crate::support::target::{Answer, Request, Target};
 use crate::verdict::{Evidence, Verdict, slow_down};
 
 const VMS: usize = 3;
@@ -25,13 +25,16 @@ pub(crate) const RECOVERY: Duration = ms(2_500);
 /// So long a demoted master may go on answering as one.
 pub(crate) const DEMOTED: Duration = ms(11_000);
 
+/// How long a long poll takes.
+pub(crate) const LONG_POLL: Duration = ms(1_900);
+
 pub(crate) const NO_NET: &str = "needs network namespaces";
 
 /// Everything is there, shared out, and polled.
 pub(crate) struct Lab<'a, S> {
     pub(crate) world: World<S>,
     stalls: Stalls,
-    net: &'a Net,
+    pub(crate) net: &'a Net,
     began: Option<Instant>,
     healed: Option<Instant>,
     wrong: Vec<String>,
@@ -54,7 +57,8 @@ impl<'a, S: Site> Lab<'a, S> {
         lab
     }
 
-    fn start(&mut self, n: usize, args: &[&str]) {
+    /// One more instance, on the machine `n`.
+    pub(crate) fn start(&mut self, n: usize, args: &[&str]) {
         let vm = self.net.vm(n);
         let name = format!("--host-name={vm}");
         let line = run_args(&self.world.site.url(), &[&[name.as_str()], args].concat());
@@ -78,6 +82,24 @@ impl<'a, S: Site> Lab<'a, S> {
     pub(crate) fn healed(&mut self) {
         let healed = *self.healed.insert(Instant::now());
         self.world.target.wait_for_polls(&self.world.endpoints, healed, 2 * SOON);
+    }
+
+    /// From now on every poll takes as long as it may.
+    pub(crate) fn make_polls_long(&self) {
+        for endpoint in &self.world.endpoints {
+            self.world.target.answer(endpoint, Answer { delay: LONG_POLL, ..Answer::default() });
+        }
+    }
+
+    /// Waits until the machine `n` has just begun a poll.
+    #[track_caller]
+    pub(crate) fn wait_for_poll_of(&self, n: usize) {
+        let id = self.world.fleet[n].id();
+        let is_fresh =
+            |it: &Request| it.instance == id && it.end.is_none() && it.start.elapsed() < ms(100);
+        self.world.target.wait_until(SOON, "a poll that has just begun", |requests| {
+            requests.iter().rev().take(ENDPOINTS).any(is_fresh)
+        });
     }
 
     /// Says what should have been otherwise.

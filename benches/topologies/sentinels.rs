@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use crate::lab::{DEMOTED, HOLD_OFF, Lab, NO_NET, RECOVERY, REPLACED};
+use crate::lab::{DEMOTED, HOLD_OFF, LONG_POLL, Lab, NO_NET, RECOVERY, REPLACED};
 use crate::net::Net;
 use crate::play::Scenario;
-use crate::support::process::{SOON, ms};
+use crate::support::process::{SOON, TTL, ms};
 use crate::support::redis::RedisServer;
 use crate::support::sentinel::{Addresses, Watched};
 use crate::verdict::Verdict;
@@ -17,6 +17,11 @@ pub(crate) const SCENES: &[Scenario] = &[
         "sentinel-planned",
         "SENTINEL FAILOVER, while the old master answers for ten seconds",
         planned,
+    ),
+    (
+        "sentinel-behind",
+        "SENTINEL FAILOVER to a replica that lacks every renewal of the last 3.5 s; an owner is cut off",
+        behind,
     ),
     ("sentinel-lost", "grants that no replica has; the master is killed", lost),
     ("sentinel-lost-min", "the same with --min-replicas 1: nothing is granted", lost_min),
@@ -40,6 +45,10 @@ pub(crate) const SCENES: &[Scenario] = &[
         apart_bare,
     ),
 ];
+
+/// How many leases there are.
+const COUNT: &str = "local n = 0 for _, k in ipairs(redis.call('KEYS', 'poll:lease:*')) do \
+                     if redis.call('EXISTS', k) == 1 then n = n + 1 end end return n";
 
 /// Longer than any right lasts.
 const LONG: Duration = ms(5_500);
@@ -67,15 +76,42 @@ fn killed(net: Option<&Net>) -> Result<Verdict, String> {
     Ok(lab.judge(REPLACED + HOLD_OFF + RECOVERY))
 }
 
-/// Nobody was without a master, and everybody kept what it had.
+/// Nobody was without a master, and everybody kept what it had. One that joins knows the new master only.
 fn planned(net: Option<&Net>) -> Result<Verdict, String> {
     let mut lab = lab(net, &[], &[])?;
     lab.fault();
     lab.world.site.sentinels.fail_over();
     lab.world.site.wait_for_successor(0);
+    lab.start(0, &[]);
     lab.healed();
     lab.pass(DEMOTED);
     Ok(lab.judge(RECOVERY))
+}
+
+/// The new master knows of no lease at all, and one of the owners of the new master.
+fn behind(net: Option<&Net>) -> Result<Verdict, String> {
+    let mut lab = lab(net, &[], &[])?;
+    let cut = unheard(net);
+    lab.make_polls_long();
+    lab.pass(TTL + ms(500));
+    let leases = |it: &RedisServer| it.cli(&["EVAL", COUNT, "0"]);
+    let replicas = lab.world.site.servers[1..].iter().map(leases).collect::<String>();
+    lab.expect(replicas == "00", format!("the replicas have leases: {replicas}"));
+    lab.wait_for_poll_of(0);
+    lab.fault();
+    for ip in &ips(lab.net) {
+        lab.net.rule(0, &["OUTPUT", "-d", ip, "-j", "DROP"]);
+        lab.net.rule(0, &["INPUT", "-s", ip, "-j", "DROP"]);
+    }
+    let began = Instant::now();
+    lab.world.site.sentinels.fail_over();
+    lab.world.site.wait_for_successor(0);
+    println!("sentinel-behind: replaced after {:?}", began.elapsed());
+    drop(cut);
+    lab.pass(LONG);
+    lab.net.heal();
+    lab.healed();
+    Ok(lab.judge(REPLACED + HOLD_OFF + RECOVERY + LONG_POLL))
 }
 
 /// An instance leaves, and a session is added: what follows from that is known to the master alone.

@@ -28,9 +28,14 @@ impl Cut {
 
     /// What one sends to the other is dropped.
     pub(crate) fn add(&mut self, from: &str, to: &str) {
-        let rule = ["OUTPUT", "-s", from, "-d", to, "-j", "DROP"];
+        self.rule(&["-s", from, "-d", to]);
+    }
+
+    /// Such packets are dropped.
+    pub(crate) fn rule(&mut self, packets: &[&str]) {
+        let rule = [&["OUTPUT"], packets, &["-j", "DROP"]].concat();
         run(&[&["iptables", "-A"], &rule[..]].concat());
-        self.0.push(rule.map(Into::into).to_vec());
+        self.0.push(rule.into_iter().map(Into::into).collect());
     }
 }
 

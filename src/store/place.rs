@@ -10,12 +10,12 @@ pub(crate) mod shards;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use redis::{ErrorKind, RedisError, RedisResult};
 
 use crate::clock::Moment;
 use crate::config::{Access, AccessError, HostPort, Login, RedisUrl, Topology};
+use crate::model::Term;
 use crate::store::place::sentinels::Sentinels;
 use crate::store::place::shards::{Shards, slot_of};
 use crate::store::tls::Tls;
@@ -55,13 +55,13 @@ enum Guide {
 }
 
 impl Place {
-    /// Nothing is connected yet. `home` is a key of those that belong together, `margin` that of the rights
+    /// Nothing is connected yet. `home` is a key of those that belong together, `term` that of the rights
     /// which are kept there.
-    pub(crate) fn new(url: &RedisUrl, access: &Access, home: &str, margin: Duration) -> Self {
+    pub(crate) fn new(url: &RedisUrl, access: &Access, home: &str, term: Term) -> Self {
         let mut peers = url.places().iter().map(|it| Arc::new(Peer::Tcp(it.clone())));
         let guide = match url.topology() {
             Topology::Sentinel => {
-                Guide::Sentinels(Sentinels::new(peers.collect(), url.master(), margin))
+                Guide::Sentinels(Sentinels::new(peers.collect(), url.master(), term))
             }
             Topology::Cluster => Guide::Shards(Shards::new(peers.collect(), slot_of(home))),
             Topology::Tcp | Topology::Unix => {
@@ -123,7 +123,7 @@ impl Place {
     pub(crate) fn doubt(&self, error: &RedisError) {
         match &self.guide {
             Guide::Fixed(_) => (),
-            Guide::Sentinels(it) => it.doubt(),
+            Guide::Sentinels(it) => it.doubt(error),
             Guide::Shards(it) => it.doubt(error),
         }
     }

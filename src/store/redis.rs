@@ -53,7 +53,8 @@ impl RedisStore {
             fault: Fault::Misconfigured,
             reason: format!("the URL {error}"),
         })?;
-        let place = Place::new(&url, &Access::default(), &keys.epoch(), Duration::ZERO);
+        let term = Term::new(Duration::from_secs(30));
+        let place = Place::new(&url, &Access::default(), &keys.epoch(), term);
         Ok(Self::at(place, shown, keys, 0))
     }
 
@@ -74,8 +75,8 @@ impl RedisStore {
     }
 
     fn of(config: &Config, keys: Keys) -> Asked<Self> {
-        let margin = Term::new(config.lease_ttl).margin();
-        let place = Place::new(&config.redis, &config.access, &keys.epoch(), margin);
+        let term = Term::new(config.lease_ttl);
+        let place = Place::new(&config.redis, &config.access, &keys.epoch(), term);
         Ok(Self::at(place, &config.redis.to_string(), keys, config.min_replicas))
     }
 

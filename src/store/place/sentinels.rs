@@ -10,6 +10,7 @@ use redis::{ErrorKind, RedisError, RedisResult};
 
 use crate::clock::{BootClock, Clock, Moment};
 use crate::config::{HostPort, Login};
+use crate::model::Term;
 use crate::store::place::{Keyring, Peer};
 use crate::store::wire::{Entry, Wire};
 
@@ -22,12 +23,17 @@ pub(crate) struct Sentinels {
     name: String,
     /// How old an answer may be.
     every: Duration,
+    /// Who has not asked for so long holds nothing, and does not know what has happened meanwhile.
+    ttl: Duration,
     known: Mutex<Known>,
 }
 
 #[derive(Debug)]
 struct Known {
     master: Option<Arc<Peer>>,
+    /// It has never been out of reach since the sentinels last named it. Otherwise there may be another by
+    /// now, while this one goes on as if nothing had happened.
+    stayed: bool,
     ask_at: Moment,
     moves: u64,
 }
@@ -36,35 +42,40 @@ struct Known {
 type Told = RedisResult<Option<HostPort>>;
 
 impl Sentinels {
-    /// For rights with this margin. The hold-off of a new master (R5) outlasts by two of them what the old
-    /// one has confirmed until then: what it confirms later must come to an end within that, too.
-    pub(crate) fn new(peers: Vec<Arc<Peer>>, name: &str, margin: Duration) -> Self {
-        let known = Known { master: None, ask_at: Moment::default(), moves: 0 };
-        let every = margin.min(ASK_EVERY_MAX);
-        Self { peers, name: name.into(), every, known: Mutex::new(known) }
+    /// For rights with this term. The hold-off of a new master (R5) outlasts by two margins what the old one
+    /// has confirmed until then: what it confirms later must come to an end within that, too.
+    pub(crate) fn new(peers: Vec<Arc<Peer>>, name: &str, term: Term) -> Self {
+        let known = Known { master: None, stayed: false, ask_at: Moment::default(), moves: 0 };
+        let every = term.margin().min(ASK_EVERY_MAX);
+        Self { peers, name: name.into(), every, ttl: term.ttl, known: Mutex::new(known) }
     }
 
     pub(crate) fn moves(&self) -> u64 {
         self.known.lock().moves
     }
 
-    pub(crate) fn doubt(&self) {
-        self.known.lock().ask_at = Moment::default();
+    pub(crate) fn doubt(&self, error: &RedisError) {
+        let mut known = self.known.lock();
+        known.ask_at = BootClock.now();
+        known.stayed &= !error.is_io_error();
     }
 
     /// The master, by an answer that is not too old. Where too few answer, it is still the one that was
-    /// known: they may all be away, and it goes on.
+    /// known, as long as that has stayed within reach: they may all be away, and it goes on.
     pub(crate) fn master(&self, keys: Keyring<'_>, deadline: Moment) -> RedisResult<Arc<Peer>> {
         let now = BootClock.now();
         let known = {
             let mut known = self.known.lock();
+            known.stayed &= now.since(known.ask_at) < self.ttl;
             match &known.master {
-                Some(master) if now < known.ask_at => return Ok(Arc::clone(master)),
+                Some(master) if known.stayed && now < known.ask_at => {
+                    return Ok(Arc::clone(master));
+                }
                 _ => (),
             }
             // One caller asks; the others go on with what is known.
             known.ask_at = now + self.every;
-            known.master.clone()
+            known.master.clone().filter(|_| known.stayed)
         };
         // Behind the answer there is still something to be done before the deadline.
         let share = deadline.since(now) / if known.is_some() { 4 } else { 2 };
@@ -72,6 +83,7 @@ impl Sentinels {
         let mut kept = self.known.lock();
         match (told, known) {
             (Ok(master), _) => {
+                kept.stayed = true;
                 let is_other = kept.master.as_deref() != Some(&master);
                 let master = Arc::new(master);
                 if is_other {
