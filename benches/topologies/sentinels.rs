@@ -18,6 +18,7 @@ pub(crate) const SCENES: &[Scenario] = &[
         "SENTINEL FAILOVER, while the old master answers for ten seconds",
         planned,
     ),
+    ("sentinel-frozen", "the same while an instance is stopped for longer than a lease", frozen),
     (
         "sentinel-behind",
         "SENTINEL FAILOVER to a replica that lacks every renewal of the last 3.5 s; an owner is cut off",
@@ -86,6 +87,22 @@ fn planned(net: Option<&Net>) -> Result<Verdict, String> {
     lab.healed();
     lab.pass(DEMOTED);
     Ok(lab.judge(RECOVERY))
+}
+
+/// It wakes up in a time in which the old master is gone, and speaks.
+fn frozen(net: Option<&Net>) -> Result<Verdict, String> {
+    let mut lab = lab(net, &[], &[])?;
+    lab.fault();
+    lab.world.fleet[0].freeze();
+    lab.world.site.sentinels.fail_over();
+    lab.world.site.wait_for_successor(0);
+    lab.pass(LONG);
+    let is_master = lab.world.site.is_master(0);
+    lab.expect(is_master, "the old master was demoted too soon");
+    lab.world.fleet[0].thaw();
+    lab.healed();
+    lab.pass(LONG);
+    Ok(lab.judge(REPLACED + HOLD_OFF + RECOVERY))
 }
 
 /// The new master knows of no lease at all, and one of the owners of the new master.

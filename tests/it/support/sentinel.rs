@@ -204,8 +204,16 @@ impl Sentinels {
     }
 
     pub fn pause(&self, n: usize) {
+        self.signal(n, Signal::SIGSTOP);
+    }
+
+    pub fn resume(&self, n: usize) {
+        self.signal(n, Signal::SIGCONT);
+    }
+
+    fn signal(&self, n: usize, signal: Signal) {
         let pid = Pid::from_raw(self.children[n].id().try_into().unwrap());
-        kill(pid, Signal::SIGSTOP).unwrap();
+        kill(pid, signal).unwrap();
     }
 
     pub fn kill(&mut self, n: usize) {

@@ -64,6 +64,25 @@ fn without_sentinels_a_fleet_goes_on_and_nobody_joins_it() {
     world.assert_sound();
 }
 
+/// While it was away it may have been replaced, and would go on as if nothing had happened.
+#[test]
+fn a_master_that_was_out_of_reach_needs_the_word_of_the_sentinels() {
+    let world = World::populated(Watched::start(0, &[]), 1, &[]);
+    (0..3).for_each(|it| world.site.sentinels.pause(it));
+    world.site.servers[0].pause();
+    world.fleet[0].wait_for("event=lease.uncertain");
+    world.site.servers[0].resume();
+    // What it has confirmed before goes on to its end.
+    world.fleet[0].wait_for("event=lease.lost");
+    let lost = Instant::now();
+    world.target.observe(ms(1_500));
+    let polls = world.target.requests().into_iter().filter(|it| it.start > lost + ms(500)).count();
+    assert_eq!(polls, 0, "{}", world.target.story());
+    (0..3).for_each(|it| world.site.sentinels.resume(it));
+    world.wait_for_polls(SOON);
+    world.assert_sound();
+}
+
 #[test]
 fn a_name_that_sentinels_do_not_know_is_a_setting_to_mend() {
     let site = Watched::start(0, &[]);
