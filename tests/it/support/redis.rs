@@ -21,6 +21,11 @@ pub const USER_PASSWORD: &str = "hunter2-of-nobody-else";
 static SERVER: LazyLock<String> = LazyLock::new(|| {
     std::env::var("LEASEHOLD_TEST_SERVER").unwrap_or_else(|_| "redis-server".into())
 });
+/// The program that servers and sentinels are.
+pub fn program() -> &'static str {
+    &SERVER
+}
+
 /// The first number of its version.
 static MAJOR: LazyLock<u32> = LazyLock::new(|| {
     let told = Command::new(&*SERVER).arg("--version").output();

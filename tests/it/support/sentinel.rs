@@ -8,7 +8,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::support::process::{SOON, TempDir, eventually, ms};
-use crate::support::redis::{RedisServer, free_port};
+use crate::support::redis::{RedisServer, free_port, program};
 use crate::support::site::Site;
 
 /// What the sentinels call it.
@@ -129,7 +129,7 @@ impl Sentinels {
             let settings = all.settings(n, ips, master, replicas, patience);
             let path = all.dir.path().join(format!("sentinel-{n}.conf"));
             fs::write(&path, settings).unwrap();
-            let mut command = Command::new("redis-server");
+            let mut command = Command::new(program());
             command.arg(&path).arg("--sentinel").stdout(Stdio::null()).stderr(Stdio::null());
             all.children.push(command.spawn().unwrap());
         }
