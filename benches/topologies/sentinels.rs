@@ -13,6 +13,7 @@ use crate::wall::{Cut, halved, ips};
 
 pub(crate) const SCENES: &[Scenario] = &[
     ("sentinel-kill", "the master is killed", killed),
+    ("sentinel-kill-usual", "the same with the default timings: TTL 30 s", killed_usual),
     (
         "sentinel-planned",
         "SENTINEL FAILOVER, while the old master answers for ten seconds",
@@ -47,6 +48,15 @@ pub(crate) const SCENES: &[Scenario] = &[
     ),
 ];
 
+/// The timings that nobody has to set.
+const USUAL: [&str; 5] = [
+    "--lease-ttl=30s",
+    "--renew-interval=10s",
+    "--heartbeat-ttl=30s",
+    "--heartbeat-interval=10s",
+    "--store-timeout=2s",
+];
+
 /// How many leases there are.
 const COUNT: &str = "local n = 0 for _, k in ipairs(redis.call('KEYS', 'poll:lease:*')) do \
                      if redis.call('EXISTS', k) == 1 then n = n + 1 end end return n";
@@ -75,6 +85,17 @@ fn killed(net: Option<&Net>) -> Result<Verdict, String> {
     lab.world.site.wait_for_successor(0);
     lab.healed();
     Ok(lab.judge(REPLACED + HOLD_OFF + RECOVERY))
+}
+
+/// It is replaced long before a lease ends: everybody puts back what it has.
+fn killed_usual(net: Option<&Net>) -> Result<Verdict, String> {
+    let mut lab = lab(net, &[], &USUAL)?;
+    lab.fault();
+    lab.world.site.servers[0].kill();
+    lab.world.site.wait_for_successor(0);
+    lab.healed();
+    // A call that met the end of the master may take its whole timeout.
+    Ok(lab.judge(REPLACED + RECOVERY + ms(2_000)))
 }
 
 /// Nobody was without a master, and everybody kept what it had. One that joins knows the new master only.
