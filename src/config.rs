@@ -3,7 +3,7 @@
 //! Checked once, here, in the words of the flags; nobody behind [`Config::checked`] checks again.
 //! Does not read the command line or the environment: that is `cli::args`.
 
-mod access;
+pub(crate) mod access;
 mod duration;
 mod error;
 mod redis_url;
@@ -14,7 +14,6 @@ use std::time::Duration;
 
 use crate::model::{Role, Term, Weight};
 
-pub(crate) use crate::config::access::PemFile;
 pub use crate::config::access::{Access, AccessError};
 pub use crate::config::duration::{DurationError, parse_duration};
 pub use crate::config::error::ConfigError;

@@ -19,7 +19,8 @@ mod secured {
     use rustls::{AlertDescription, CertificateError, ClientConfig, ClientConnection};
     use rustls::{RootCertStore, StreamOwned};
 
-    use crate::config::{Access, AccessError, PemFile};
+    use crate::config::access::PemFile;
+    use crate::config::{Access, AccessError};
     use crate::store::socket::Socket;
 
     pub(crate) struct Stream {
