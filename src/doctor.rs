@@ -95,13 +95,7 @@ const CLOCK_INTERVAL: Duration = Duration::from_millis(50);
 /// Looks at the server of `config` for about as long as `watch`.
 pub fn examine(config: &Config, watch: Duration) -> Report {
     let mut report = Report::default();
-    let store = match RedisStore::of_polls(config) {
-        Ok(store) => store,
-        Err(error) => {
-            report.findings.push(unreached("connect", &error));
-            return report;
-        }
-    };
+    let store = RedisStore::of_polls(config);
     report.rule = rule(config, true).to_paste(store.user());
     let mut examination = Examination { config, store, report };
     if let Err(error) = examination.run(watch) {
@@ -366,7 +360,7 @@ fn judged(rights: &Rights) -> Finding {
 /// What the user lacks of the rights that an instance needs, for whoever was just denied one: the server's
 /// own words seldom say which. Empty when nothing is found.
 pub fn lacking(config: &Config) -> String {
-    let Ok(store) = RedisStore::of_polls(config) else { return String::new() };
+    let store = RedisStore::of_polls(config);
     let patience = config.store_timeout;
     let tells_reading = store.info(patience).map_or(true, |it| server::major(&it) >= 7);
     let rule = rule(config, tells_reading);

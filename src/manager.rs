@@ -53,7 +53,7 @@ pub struct LeaseInfo {
 impl LeaseManager {
     /// Connects to the Redis of `config` and begins to beat. Fails where a daemon would wait.
     pub fn start(config: Config) -> Result<Self, StartError> {
-        let lines = Lines::redis(&config).map_err(StartError::Store)?;
+        let lines = Lines::redis(&config);
         let me = InstanceId::generate_now(&config.host_name);
         Self::start_on(&config, me, &lines, Arc::new(BootClock))
     }

@@ -30,7 +30,7 @@ pub(crate) fn drain(config: &Config, what: &Drain) -> ExitCode {
 
 fn change(config: &Config, what: &Drain) -> Result<String, String> {
     let timeout = config.store_timeout;
-    let store = RedisStore::of_polls(config).map_err(|error| error.to_string())?;
+    let store = RedisStore::of_polls(config);
     let name = printable(&what.name);
     if what.off {
         return Ok(

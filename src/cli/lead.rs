@@ -49,7 +49,7 @@ fn run(config: &Config, wrap: &Wrap, signals: &Signals) -> Result<ExitCode, Stri
         }
     };
     doubts::tell(config, std::iter::empty(), None, election.instance_id());
-    let roles = RedisStore::of_roles(config).map_err(|error| error.to_string())?;
+    let roles = RedisStore::of_roles(config);
     state.bury_predecessors(&[Arc::new(roles)], config.store_timeout);
     let exposition = Arc::new(Exposition::default());
     exposition.add_role(wrap.role.clone(), election.term_teller());

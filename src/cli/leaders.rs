@@ -19,18 +19,13 @@ const ASK_AGAIN: Duration = Duration::from_millis(250);
 /// For a command that takes its time to end.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-fn store(config: &Config) -> Result<RedisStore, String> {
-    RedisStore::of_roles(config).map_err(|error| error.to_string())
-}
-
 /// Every role that was ever led, and how it stands.
 pub(crate) type Leaders = Vec<(EndpointId, Seat)>;
 
 /// Lists every role.
 pub(crate) fn leaders(config: &Config, json: bool) -> ExitCode {
     logging::start(config.log_level);
-    let led = store(config)
-        .and_then(|it| it.role_overview(config.store_timeout).map_err(|it| it.to_string()));
+    let led = RedisStore::of_roles(config).role_overview(config.store_timeout);
     match led {
         Ok(led) if json => {
             let leaders: Vec<Value> = led.iter().map(as_json).collect();
@@ -99,7 +94,7 @@ pub(crate) fn resign(config: &Config, role: &Role) -> ExitCode {
 }
 
 fn ask_to_resign(config: &Config, role: &Role) -> Result<String, String> {
-    let (store, timeout) = (store(config)?, config.store_timeout);
+    let (store, timeout) = (RedisStore::of_roles(config), config.store_timeout);
     let look = || -> Result<Option<Seat>, String> {
         let seats = store.seats(&[role.as_lease().clone()], timeout);
         Ok(seats.map_err(|error| error.to_string())?.pop())

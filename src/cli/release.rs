@@ -63,15 +63,14 @@ fn by_id(config: &Config, id: &InstanceId, force: bool) -> Result<String, String
 
 /// Whoever had a lease lately, as far as that may be read.
 fn remembered(config: &Config) -> Vec<InstanceId> {
-    let store = RedisStore::of_polls(config);
-    let history = store.and_then(|it| it.whole_history(config.store_timeout));
+    let history = RedisStore::of_polls(config).whole_history(config.store_timeout);
     history.unwrap_or_default().iter().map(|it| InstanceId::new(&it.instance)).collect()
 }
 
 /// Whoever has a heartbeat.
 fn living(config: &Config) -> Result<BTreeSet<InstanceId>, String> {
     let timeout = config.store_timeout;
-    let store = RedisStore::of_polls(config).map_err(|error| error.to_string())?;
+    let store = RedisStore::of_polls(config);
     let (mut living, mut cursor) = (BTreeSet::new(), 0);
     loop {
         let page = store.instances(cursor, timeout).map_err(|error| error.to_string())?;
@@ -138,8 +137,8 @@ fn by_state_file(config: &Config, dir: &Path) -> Result<String, String> {
 fn bury(id: &InstanceId, certain: bool, config: &Config) -> Result<Option<Released>, String> {
     let sentence = |error: StoreError| error.to_string();
     let timeout = config.store_timeout;
-    let polls = RedisStore::of_polls(config).map_err(sentence)?;
-    let roles = RedisStore::of_roles(config).map_err(sentence)?;
+    let polls = RedisStore::of_polls(config);
+    let roles = RedisStore::of_roles(config);
     let led = match roles.bury(id, certain, timeout) {
         // Who may not touch the keys of roles runs an instance that leads none.
         Err(error) if error.fault == Fault::Misconfigured => Some(0),

@@ -48,7 +48,7 @@ fn instance(config: &Config, targets: Targets, doubt: Option<String>) -> Result<
     let me = InstanceId::generate_now(&config.host_name);
     let manager = manager(&me);
     let mut state = State::take(config, &me)?;
-    let lines = Lines::redis(config).map_err(|error| error.to_string())?;
+    let lines = Lines::redis(config);
     let redis = config.redis.to_string();
     Event::DaemonStarted { version: env!("CARGO_PKG_VERSION"), redis: &redis }.log(&me);
     doubts::tell(config, env::vars_os().map(|it| it.0), doubt, &me);
@@ -66,7 +66,7 @@ fn instance(config: &Config, targets: Targets, doubt: Option<String>) -> Result<
         Ok(mut daemon) => {
             let table = Arc::clone(daemon.table());
             account.enter(Phase::Running(Arc::clone(&table), Arc::clone(daemon.progress())));
-            state.bury_predecessors(&held_in(config, &lines)?, config.store_timeout);
+            state.bury_predecessors(&held_in(config, &lines), config.store_timeout);
             let elections = stand(config, &me, &signalled)?;
             for it in &elections {
                 daemon.exposition().add_role(it.role().clone(), it.term_teller());
@@ -156,13 +156,12 @@ impl Reload<'_> {
 }
 
 /// Where an instance with these settings may have left something.
-fn held_in(config: &Config, lines: &Lines) -> Result<Vec<Arc<dyn Store>>, String> {
+fn held_in(config: &Config, lines: &Lines) -> Vec<Arc<dyn Store>> {
     let mut stores = vec![Arc::clone(&lines.rest)];
     if !config.lead.is_empty() {
-        let roles = RedisStore::of_roles(config).map_err(|error| error.to_string())?;
-        stores.push(Arc::new(roles));
+        stores.push(Arc::new(RedisStore::of_roles(config)));
     }
-    Ok(stores)
+    stores
 }
 
 /// Stands for the roles of `--lead`, as the same instance.
@@ -171,7 +170,7 @@ fn stand(config: &Config, me: &InstanceId, until: &Stop) -> Result<Vec<LeaderEle
         return Ok(Vec::new());
     }
     let sentence = |error: StartError| error.to_string();
-    let lines = RoleLines::redis(config).map_err(|error| error.to_string())?;
+    let lines = RoleLines::redis(config);
     let (clock, timeout) = (Arc::new(BootClock), config.store_timeout);
     let elections = Elections::start(me.clone(), lines, clock, config.new_fleet, timeout);
     let elections = elections.map_err(sentence)?;

@@ -29,10 +29,7 @@ const NAMED_MAX: usize = 10;
 
 /// Does it, and says what came of it.
 pub(crate) fn sessions(config: &Config, verb: SessionsVerb, as_json: bool) -> ExitCode {
-    let store = match RedisStore::of_polls(config) {
-        Ok(store) => store,
-        Err(error) => return fail(FAILED, &error),
-    };
+    let store = RedisStore::of_polls(config);
     let sessions = Sessions { config, store, as_json };
     let done = match verb {
         SessionsVerb::List => sessions.list(),

@@ -35,8 +35,7 @@ const RESULT_MAX_CHARS: usize = 70;
 
 /// Reads, judges, and shows it.
 pub(crate) fn status(config: &Config, how: StatusHow) -> ExitCode {
-    let polls = RedisStore::of_polls(config);
-    let overview = polls.and_then(|it| it.overview(config.store_timeout));
+    let overview = RedisStore::of_polls(config).overview(config.store_timeout);
     match overview.and_then(|it| Ok((it, led(config)?))) {
         Err(error) => failed(&error),
         Ok((overview, led)) => {
@@ -65,7 +64,7 @@ pub(crate) fn failed(error: &StoreError) -> ExitCode {
 
 /// Who may not see the keys of roles is not told of any.
 fn led(config: &Config) -> Asked<Leaders> {
-    match RedisStore::of_roles(config)?.role_overview(config.store_timeout) {
+    match RedisStore::of_roles(config).role_overview(config.store_timeout) {
         Err(error) if error.fault == Fault::Misconfigured => Ok(vec![]),
         led => led,
     }
@@ -73,7 +72,7 @@ fn led(config: &Config) -> Asked<Leaders> {
 
 /// Who left lately; nothing is known where the history may not be read.
 fn left(config: &Config, status: &Status) -> Option<Lately> {
-    let store = RedisStore::of_polls(config).ok()?;
+    let store = RedisStore::of_polls(config);
     let entries = store.whole_history(config.store_timeout).ok()?;
     Some(left_lately(entries, status, LATELY))
 }

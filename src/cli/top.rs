@@ -56,10 +56,7 @@ pub(crate) fn top(config: &Config, how: StatusHow, refresh: Duration) -> ExitCod
         return fail(FAILED, &"cannot handle signals");
     };
     // Before anything is drawn: whoever cannot be asked at all is told so in the usual way.
-    let store = match RedisStore::of_polls(config) {
-        Ok(store) => store,
-        Err(error) => return status::failed(&error),
-    };
+    let store = RedisStore::of_polls(config);
     let first = match Picture::read(&store, config, how.stale_after) {
         Ok(first) => first,
         Err(error) => return status::failed(&error),

@@ -43,9 +43,9 @@ pub struct Lines {
 
 impl Lines {
     /// A connection each to the Redis of `config`. Nothing is connected yet.
-    pub fn redis(config: &Config) -> Result<Self, StoreError> {
-        let store = RedisStore::of_polls(config)?;
-        Ok(Self {
+    pub fn redis(config: &Config) -> Self {
+        let store = RedisStore::of_polls(config);
+        Self {
             heartbeat: Arc::new(store.line()),
             renewal: Arc::new(store.line()),
             reconcile: Arc::new(store.line()),
@@ -54,7 +54,7 @@ impl Lines {
             history: Arc::new(store.line()),
             failures: Arc::clone(store.failures()),
             rest: Arc::new(store),
-        })
+        }
     }
 
     /// One way for all.

@@ -97,7 +97,7 @@ impl Daemon {
         poller: Arc<dyn Poller>,
         until: &Stop,
     ) -> Result<Self, StartError> {
-        let lines = Lines::redis(config).map_err(StartError::Store)?;
+        let lines = Lines::redis(config);
         let me = InstanceId::generate_now(&config.host_name);
         Self::start(config, me, Arc::new(BootClock), &lines, poller, until)
     }

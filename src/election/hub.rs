@@ -29,7 +29,7 @@ use crate::election::{LeaderElection, Leadership};
 use crate::model::InstanceId;
 use crate::pipeline::ownership::OwnershipTable;
 use crate::store::redis::RedisStore;
-use crate::store::{Heard, Store, StoreError};
+use crate::store::{Heard, Store};
 
 const WORDS_MAX: usize = 256;
 const NEWCOMERS_MAX: usize = 16;
@@ -49,13 +49,13 @@ pub struct RoleLines {
 
 impl RoleLines {
     /// A connection each to the Redis of `config`. Nothing is connected yet.
-    pub fn redis(config: &Config) -> Result<Self, StoreError> {
-        let store = RedisStore::of_roles(config)?;
-        Ok(Self {
+    pub fn redis(config: &Config) -> Self {
+        let store = RedisStore::of_roles(config);
+        Self {
             renewal: Arc::new(store.line()),
             elector: Arc::new(store.line()),
             words: Arc::new(store),
-        })
+        }
     }
 }
 
@@ -97,7 +97,7 @@ struct Hub {
 impl Elections {
     /// Elections on the Redis of `config`, as an instance of its own. Nothing is connected yet.
     pub fn on_redis(config: &Config) -> Result<Self, StartError> {
-        let lines = RoleLines::redis(config).map_err(StartError::Store)?;
+        let lines = RoleLines::redis(config);
         let me = InstanceId::generate_now(&config.host_name);
         let clock = Arc::new(BootClock);
         Self::start(me, lines, clock, config.new_fleet, config.store_timeout)

@@ -65,19 +65,19 @@ impl RedisStore {
     }
 
     /// The leases on endpoints of `config`.
-    pub fn of_polls(config: &Config) -> Asked<Self> {
+    pub fn of_polls(config: &Config) -> Self {
         Self::of(config, Keys::new(&config.prefix, &config.session_prefix))
     }
 
     /// The leases on roles of `config`.
-    pub fn of_roles(config: &Config) -> Asked<Self> {
+    pub fn of_roles(config: &Config) -> Self {
         Self::of(config, Keys::of_roles(&config.leader_prefix, &config.leader_heartbeat_prefix()))
     }
 
-    fn of(config: &Config, keys: Keys) -> Asked<Self> {
+    fn of(config: &Config, keys: Keys) -> Self {
         let term = Term::new(config.lease_ttl);
         let place = Place::new(&config.redis, &config.access, &keys.epoch(), term);
-        Ok(Self::at(place, &config.redis.to_string(), keys, config.min_replicas))
+        Self::at(place, &config.redis.to_string(), keys, config.min_replicas)
     }
 
     /// A line of one's own to the same server: one connection that nothing else is in front of.
