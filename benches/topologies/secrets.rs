@@ -1,6 +1,7 @@
 //! Secrets are exchanged while everything runs.
 
 use std::fs;
+use std::net::TcpListener;
 
 use crate::lab::{Lab, NO_NET, RECOVERY};
 use crate::net::{Net, REDIS_IP};
@@ -11,18 +12,25 @@ use crate::support::site::Site;
 use crate::support::temp_dir::TempDir;
 use crate::verdict::Verdict;
 
-pub(crate) const SCENES: &[Scenario] = &[(
-    "password",
-    "the user's password changes, the file is rewritten, every connection is killed",
-    password,
-)];
+pub(crate) const SCENES: &[Scenario] = &[
+    (
+        "password",
+        "the user's password changes, the file is rewritten, every connection is killed",
+        password,
+    ),
+    (
+        "certificate",
+        "over TLS, the server gets a certificate of another authority, every connection is killed",
+        certificate,
+    ),
+];
 
-/// One server, and the user that the fleet is there.
-struct Alone(RedisServer);
+/// One server, and how the fleet gets there.
+struct Alone(RedisServer, String);
 
 impl Site for Alone {
     fn url(&self) -> String {
-        format!("redis://fleet@{REDIS_IP}:{}/0", self.0.port())
+        self.1.clone()
     }
 
     fn prefix(&self) -> &'static str {
@@ -50,7 +58,8 @@ fn password(net: Option<&Net>) -> Result<Verdict, String> {
     let file = dir.path().join("password");
     fs::write(&file, "one\n").unwrap();
     let option = format!("--redis-password-file={}", file.display());
-    let mut lab = Lab::new(net, Alone(server), &[&option]);
+    let url = format!("redis://fleet@{REDIS_IP}:{}/0", server.port());
+    let mut lab = Lab::new(net, Alone(server, url), &[&option]);
     lab.fault();
     let redis = &lab.world.site.0;
     // The order that costs nobody a poll: both are right until nobody has the old one any more.
@@ -65,5 +74,53 @@ fn password(net: Option<&Net>) -> Result<Verdict, String> {
     lab.healed();
     let refused = lab.world.fleet.iter().map(|it| it.lines(&["WRONGPASS"]).len()).sum::<usize>();
     lab.expect(refused == 0, format!("{refused} times the old password was used"));
+    Ok(lab.judge(RECOVERY))
+}
+
+fn certificate(net: Option<&Net>) -> Result<Verdict, String> {
+    let net = net.ok_or(NO_NET)?;
+    let of = |name: &str| format!("{}/tests/it/certificates/{name}", env!("CARGO_MANIFEST_DIR"));
+    // Bound as long as it takes to know the number.
+    let port = TcpListener::bind((REDIS_IP, 0)).unwrap().local_addr().unwrap().port().to_string();
+    let server = RedisServer::start_with(&[
+        "--bind",
+        "127.0.0.1",
+        REDIS_IP,
+        "--protected-mode",
+        "no",
+        "--tls-port",
+        &port,
+        "--tls-cert-file",
+        &of("server.pem"),
+        "--tls-key-file",
+        &of("server.key"),
+        "--tls-ca-cert-file",
+        &of("ca.pem"),
+        "--tls-auth-clients",
+        "no",
+    ]);
+    let dir = TempDir::new();
+    let file = dir.path().join("ca.pem");
+    let [old, new] = ["ca.pem", "other-ca.pem"].map(|it| fs::read(of(it)).unwrap());
+    fs::write(&file, &old).unwrap();
+    let option = format!("--redis-ca={}", file.display());
+    let site = Alone(server, format!("rediss://{REDIS_IP}:{port}/0"));
+    let mut lab = Lab::new(net, site, &[&option]);
+    lab.fault();
+    let redis = &lab.world.site.0;
+    // The order that costs nobody a poll: both are believed until nobody shows the old one any more.
+    fs::write(&file, [old, new.clone()].concat()).unwrap();
+    let (cert, key) = (of("other-server.pem"), of("other-server.key"));
+    let set = ["CONFIG", "SET", "tls-cert-file", &cert, "tls-key-file", &key];
+    assert_eq!(redis.cli(&set), "OK");
+    fs::write(&file, new).unwrap();
+    for _ in 0..10 {
+        redis.cli(&["CLIENT", "KILL", "TYPE", "normal"]);
+        redis.cli(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+        lab.pass(ms(300));
+    }
+    lab.healed();
+    let refused = lab.world.fleet.iter().map(|it| it.lines(&["certificate"]).len()).sum::<usize>();
+    lab.expect(refused == 0, format!("{refused} times the server was not believed"));
     Ok(lab.judge(RECOVERY))
 }
