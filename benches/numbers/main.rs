@@ -1,0 +1,67 @@
+//! The numbers: what the lease engine, planning, looking and standing still cost. `make bench`, `make bystanders`.
+//!
+//! `cargo bench --bench numbers -- engine footprint` measures only these parts; a number among the words is
+//! how many leases there are to be. Everything is a ratio, or taken by turns in one run, and stands in one
+//! table with its spread and its goal: `docs/performance.md`.
+
+mod bystanders;
+mod discovery;
+mod engine;
+mod footprint;
+mod holder;
+mod meter;
+mod placement;
+mod plain;
+#[path = "../../examples/demo/server.rs"]
+#[expect(dead_code, reason = "the demo needs more of it")]
+mod server;
+mod sessions;
+mod table;
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use leasehold::clock::{BootClock, Clock};
+
+use crate::table::{Part, Row};
+
+/// What is measured when nothing is named; `bystanders` takes a million leases, and has to be asked for.
+const USUAL: [&str; 4] = ["engine", "placement", "discovery", "footprint"];
+
+type Found = io::Result<(String, Vec<Row>)>;
+type Measure = fn(Option<u32>) -> Found;
+
+const PARTS: [(&str, Measure); 5] = [
+    ("engine", |leases| engine::measure(leases.unwrap_or(100_000))),
+    ("placement", |_| Ok(placement::measure())),
+    ("discovery", |_| discovery::measure()),
+    ("footprint", |_| footprint::measure()),
+    ("bystanders", |leases| bystanders::measure(leases.unwrap_or(1_000_000))),
+];
+
+fn main() -> ExitCode {
+    // Cargo adds an option of its own.
+    let words: Vec<String> = std::env::args().skip(1).filter(|it| !it.starts_with('-')).collect();
+    let leases = words.iter().find_map(|it| it.parse().ok());
+    let named: Vec<&str> =
+        PARTS.iter().map(|it| it.0).filter(|it| words.iter().any(|word| word == it)).collect();
+    let named = if named.is_empty() { USUAL.to_vec() } else { named };
+    for (name, measure) in PARTS.into_iter().filter(|it| named.contains(&it.0)) {
+        if let Err(error) = part(name, || measure(leases)) {
+            let _ = writeln!(io::stderr(), "{name}: {error}");
+            return ExitCode::FAILURE;
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+fn part(name: &'static str, measure: impl FnOnce() -> Found) -> io::Result<()> {
+    let (load, began) = (table::load(), BootClock.now());
+    let (note, rows) = measure()?;
+    let took_s = BootClock.now().since(began).as_secs_f64();
+    Part { name, note, rows, took_s }.tell(load)
+}
+
+fn say(line: &str) {
+    let _ = writeln!(io::stderr(), "{line}");
+}

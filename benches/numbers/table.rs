@@ -1,0 +1,182 @@
+//! Rows of numbers, each with its spread and its goal: printed, kept as JSON, compared with the last that were kept.
+//!
+//! `target/bench.json` has what was measured last, part by part; `docs/bench.json` what was committed. With
+//! `BLESS=1` in the environment the second is replaced by the first.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+const COMMITTED: &str = "docs/bench.json";
+
+/// Which way a number gets better.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Better {
+    More,
+    Less,
+}
+
+/// One number: the median of some samples, and between what the middle half of them lies.
+pub(crate) struct Row {
+    name: String,
+    unit: &'static str,
+    better: Better,
+    median: f64,
+    low: f64,
+    high: f64,
+    goal: Option<f64>,
+}
+
+impl Row {
+    pub(crate) fn new(name: &str, unit: &'static str, better: Better, samples: &[f64]) -> Self {
+        let mut sorted = samples.to_vec();
+        sorted.sort_by(f64::total_cmp);
+        let at = |part: usize| sorted.get((sorted.len().max(1) - 1) * part / 4).copied();
+        let [low, median, high] = [at(1), at(2), at(3)].map(|it| it.unwrap_or(f64::NAN));
+        Self { name: name.into(), unit, better, median, low, high, goal: None }
+    }
+
+    pub(crate) fn goal(self, goal: f64) -> Self {
+        Self { goal: Some(goal), ..self }
+    }
+
+    fn is_met(&self) -> Option<bool> {
+        self.goal.map(|it| match self.better {
+            Better::More => self.median >= it,
+            Better::Less => self.median <= it,
+        })
+    }
+
+    fn json(&self) -> Value {
+        let better = if self.better == Better::More { "more" } else { "less" };
+        json!({
+            "name": self.name, "unit": self.unit, "better": better, "median": rounded(self.median),
+            "low": rounded(self.low), "high": rounded(self.high), "goal": self.goal,
+        })
+    }
+
+    /// Each median is outside of the other's spread, and on the wrong side of it.
+    fn is_worse_than(&self, old: &Value) -> bool {
+        let [Some(median), Some(low), Some(high)] =
+            ["median", "low", "high"].map(|it| old[it].as_f64())
+        else {
+            return false;
+        };
+        match self.better {
+            Better::More => rounded(self.median) < low && rounded(self.high) < median,
+            Better::Less => rounded(self.median) > high && rounded(self.low) > median,
+        }
+    }
+
+    fn line(&self, width: usize, old: Option<&Value>) -> String {
+        let Self { name, unit, .. } = self;
+        let spread = format!("{}–{}", short(self.low), short(self.high));
+        let sign = if self.better == Better::More { "≥" } else { "≤" };
+        let goal = self.goal.map(|it| format!("{sign} {it}")).unwrap_or_default();
+        let met = self.is_met().map_or("", |it| if it { "met" } else { "MISSED" });
+        let was = old.and_then(|it| it["median"].as_f64());
+        let was = was.map(|it| format!("{} → {}", short(it), short(self.median)));
+        let worse = if old.is_some_and(|it| self.is_worse_than(it)) { "  WORSE" } else { "" };
+        let median = short(self.median);
+        let was = was.unwrap_or_default();
+        let line = format!(
+            "  {name:<width$} {median:>7} {unit:<2} {spread:>13} {goal:>7} {met:<6}  {was}{worse}"
+        );
+        line.trim_end().into()
+    }
+}
+
+/// What one part of the benchmark found.
+pub(crate) struct Part {
+    pub(crate) name: &'static str,
+    /// What has to be known to read it: sizes, turns, versions.
+    pub(crate) note: String,
+    pub(crate) rows: Vec<Row>,
+    pub(crate) took_s: f64,
+}
+
+impl Part {
+    /// Prints it beside what was committed, and keeps it. `load` is the machine's when it began.
+    pub(crate) fn tell(&self, load: f64) -> io::Result<()> {
+        let committed = Kept::read(Path::new(COMMITTED));
+        let mut out = io::stdout().lock();
+        let Self { name, note, took_s, .. } = self;
+        writeln!(out, "\n{name}: {note} ({took_s:.0} s, load {load:.1})")?;
+        let width = self.rows.iter().map(|it| it.name.chars().count()).max().unwrap_or_default();
+        let [none, median, half, goal] = ["", "median", "middle half", "goal"];
+        writeln!(out, "  {none:<width$} {median:>7} {none:<2} {half:>13} {goal:>7}")?;
+        for row in &self.rows {
+            writeln!(out, "{}", row.line(width, committed.row(name, &row.name)))?;
+        }
+        let rows: Vec<Value> = self.rows.iter().map(Row::json).collect();
+        let part = json!({
+            "part": name, "note": note, "took_s": rounded(*took_s), "load": load, "rows": rows,
+        });
+        let blessed = std::env::var("BLESS").is_ok_and(|it| !it.is_empty() && it != "0");
+        keep(&measured(), &part)?;
+        if blessed { keep(Path::new(COMMITTED), &part) } else { Ok(()) }
+    }
+}
+
+/// The machine's load of the last minute.
+pub(crate) fn load() -> f64 {
+    let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    text.split(' ').next().and_then(|it| it.parse().ok()).unwrap_or(f64::NAN)
+}
+
+fn measured() -> PathBuf {
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or("target".into(), PathBuf::from);
+    target.join("bench.json")
+}
+
+/// Parts as they are stored.
+struct Kept(Vec<Value>);
+
+impl Kept {
+    /// Nothing, where there is nothing that can be read.
+    fn read(path: &Path) -> Self {
+        let text = fs::read_to_string(path).unwrap_or_default();
+        let parts = serde_json::from_str::<Value>(&text).ok();
+        Self(parts.and_then(|it| it.as_array().cloned()).unwrap_or_default())
+    }
+
+    fn row(&self, part: &str, name: &str) -> Option<&Value> {
+        let part = self.0.iter().find(|it| it["part"] == part)?;
+        part["rows"].as_array()?.iter().find(|it| it["name"] == name)
+    }
+}
+
+/// Puts `part` where it was before, or behind all others. A row is a line, so that a diff can be read.
+fn keep(path: &Path, part: &Value) -> io::Result<()> {
+    let Kept(mut parts) = Kept::read(path);
+    match parts.iter_mut().find(|it| it["part"] == part["part"]) {
+        Some(old) => *old = part.clone(),
+        None => parts.push(part.clone()),
+    }
+    let part = |it: &Value| {
+        let rows = it["rows"].as_array().into_iter().flatten().map(|row| format!("   {row}"));
+        let rows = rows.collect::<Vec<_>>().join(",\n");
+        let (name, note, took, load) = (&it["part"], &it["note"], &it["took_s"], &it["load"]);
+        format!(
+            "{{\"part\": {name}, \"note\": {note}, \"took_s\": {took}, \"load\": {load}, \"rows\": [\n{rows}\n]}}"
+        )
+    };
+    let parts: Vec<String> = parts.iter().map(part).collect();
+    fs::write(path, format!("[\n{}\n]\n", parts.join(",\n")))
+}
+
+/// Three digits are more than the spread leaves.
+fn short(number: f64) -> String {
+    match number.abs() {
+        it if it >= 100.0 => format!("{number:.0}"),
+        it if it >= 10.0 => format!("{number:.1}"),
+        it if it >= 0.1 || it == 0.0 => format!("{number:.2}"),
+        _ => format!("{number:.3}"),
+    }
+}
+
+fn rounded(number: f64) -> f64 {
+    (number * 1_000.0).round() / 1_000.0
+}
