@@ -33,8 +33,9 @@ impl Row {
     pub(crate) fn new(name: &str, unit: &'static str, better: Better, samples: &[f64]) -> Self {
         let mut sorted = samples.to_vec();
         sorted.sort_by(f64::total_cmp);
-        let at = |part: usize| sorted.get((sorted.len().max(1) - 1) * part / 4).copied();
-        let [low, median, high] = [at(1), at(2), at(3)].map(|it| it.unwrap_or(f64::NAN));
+        let last = sorted.len().max(1) - 1;
+        let at = [last / 4, last / 2, (3 * last).div_ceil(4)];
+        let [low, median, high] = at.map(|it| sorted.get(it).copied().unwrap_or(f64::NAN));
         Self { name: name.into(), unit, better, median, low, high, goal: None }
     }
 

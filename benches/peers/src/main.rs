@@ -14,6 +14,7 @@ mod scripts;
 #[allow(dead_code, reason = "the demo needs more of it")]
 mod server;
 #[path = "../../numbers/table.rs"]
+#[allow(dead_code, reason = "nothing is promised of others")]
 mod table;
 
 use std::io::{self, Write};
@@ -91,7 +92,7 @@ fn measure() -> io::Result<(String, Vec<Row>)> {
         let names: Vec<&str> = peers.iter().map(|it| it.name()).collect();
         rows.extend(compared(what, &names, &turns));
     }
-    Ok((format!("{LOCKS} locks each, {TURNS} turns"), rows))
+    Ok((format!("{LOCKS} locks each, {TURNS} turns; × is throughput"), rows))
 }
 
 type Measure = fn(&mut dyn Peer, usize) -> io::Result<Option<Duration>>;
