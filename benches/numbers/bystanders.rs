@@ -43,12 +43,14 @@ pub(crate) fn measure(leases: u32) -> io::Result<(String, Vec<Row>)> {
     let (source, until) = stop();
     let (failed, failures) = unbounded();
     let fleet = start(&store, leases, &until, &failed)?;
-    let before = meter.server_seconds()?;
+    let before = (meter.server_seconds()?, meter.server_waited()?);
     let mut turns = Vec::new();
     for _ in 0..TURNS {
         turns.push(pinger.listen(RENEW_INTERVAL)?);
     }
-    let busy = (meter.server_seconds()? - before) / (RENEW_INTERVAL * TURNS).as_secs_f64();
+    let share = |seconds: f64| seconds / (RENEW_INTERVAL * TURNS).as_secs_f64() * 100.0;
+    let busy = share(meter.server_seconds()? - before.0);
+    let waited = share(meter.server_waited()? - before.1);
     drop(source);
     drop(fleet);
     nobody_failed(&failures)?;
@@ -56,7 +58,11 @@ pub(crate) fn measure(leases: u32) -> io::Result<(String, Vec<Row>)> {
     let note = format!(
         "{leases} leases of {INSTANCES} instances, a PING each ms, {TURNS} × 10 s, Redis {version}"
     );
-    Ok((note, rows(&mut turns, rest, busy)))
+    let mut rows = rows(&mut turns, rest);
+    for (name, share) in [("server CPU", busy), ("server could run, and had no core", waited)] {
+        rows.push(Row::new(name, "%", Better::Less, &[share]));
+    }
+    Ok((note, rows))
 }
 
 /// One instance after another takes its part and begins to renew it, so that they are out of step as any
@@ -157,7 +163,7 @@ impl Pinger {
     }
 }
 
-fn rows(turns: &mut [Vec<f64>], mut rest: Vec<f64>, busy: f64) -> Vec<Row> {
+fn rows(turns: &mut [Vec<f64>], mut rest: Vec<f64>) -> Vec<Row> {
     let mut of_turns = |part| turns.iter_mut().map(|it| quantile(it, part)).collect::<Vec<_>>();
     let row = |name: &str, samples: &[f64]| Row::new(name, "ms", Better::Less, samples);
     let worst = of_turns(1.0).into_iter().fold(0.0, f64::max);
@@ -170,7 +176,6 @@ fn rows(turns: &mut [Vec<f64>], mut rest: Vec<f64>, busy: f64) -> Vec<Row> {
         let name = format!("PING {name}, nobody renews");
         rows.push(row(&name, &[quantile(&mut rest, part)]));
     }
-    rows.push(Row::new("server CPU, share of a core", "%", Better::Less, &[busy * 100.0]));
     rows
 }
 

@@ -46,22 +46,33 @@ fn main() -> ExitCode {
     let named: Vec<&str> =
         PARTS.iter().map(|it| it.0).filter(|it| words.iter().any(|word| word == it)).collect();
     let named = if named.is_empty() { USUAL.to_vec() } else { named };
+    let (mut parts, mut code) = (Vec::new(), ExitCode::SUCCESS);
     for (name, measure) in PARTS.into_iter().filter(|it| named.contains(&it.0)) {
-        if let Err(error) = part(name, || measure(leases)) {
-            let _ = writeln!(io::stderr(), "{name}: {error}");
-            return ExitCode::FAILURE;
+        say(&format!("{name} …"));
+        match part(name, || measure(leases)) {
+            Ok(part) => parts.push(part),
+            Err(error) => {
+                say(&format!("{name}: {error}"));
+                code = ExitCode::FAILURE;
+            }
         }
     }
-    ExitCode::SUCCESS
+    match table::tell(&parts) {
+        Ok(()) => code,
+        Err(error) => {
+            say(&format!("the table: {error}"));
+            ExitCode::FAILURE
+        }
+    }
 }
 
-fn part(name: &'static str, measure: impl FnOnce() -> Found) -> io::Result<()> {
+fn part(name: &'static str, measure: impl FnOnce() -> Found) -> io::Result<Part> {
     let (load, began) = (table::load(), BootClock.now());
     let (note, rows) = measure()?;
-    let took_s = BootClock.now().since(began).as_secs_f64();
-    Part { name, note, rows, took_s }.tell(load)
+    Ok(Part { name, note, rows, took_s: BootClock.now().since(began).as_secs_f64(), load })
 }
 
+/// How far it is, beside the table.
 fn say(line: &str) {
     let _ = writeln!(io::stderr(), "{line}");
 }

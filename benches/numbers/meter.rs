@@ -60,6 +60,15 @@ impl Meter {
         sum.ok_or_else(|| io::Error::other("the server does not tell its CPU"))
     }
 
+    /// Seconds for which the server could have run, and had no core.
+    pub(crate) fn server_waited(&mut self) -> io::Result<f64> {
+        let info = self.info("server")?;
+        let id = field(&info, "process_id").unwrap_or_default();
+        let waited = std::fs::read_to_string(format!("/proc/{id}/schedstat"))?;
+        let nanos = waited.split(' ').nth(1).and_then(|it| it.parse::<f64>().ok());
+        nanos.map(|it| it / 1e9).ok_or_else(|| io::Error::other("this kernel has no schedstat"))
+    }
+
     /// Which Redis this is.
     pub(crate) fn version(&mut self) -> io::Result<String> {
         Ok(field(&self.info("server")?, "redis_version").unwrap_or("of no version").into())

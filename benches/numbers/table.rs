@@ -1,7 +1,7 @@
 //! Rows of numbers, each with its spread and its goal: printed, kept as JSON, compared with the last that were kept.
 //!
 //! `target/bench.json` has what was measured last, part by part; `docs/bench.json` what was committed. With
-//! `BLESS=1` in the environment the second is replaced by the first.
+//! `BLESS=1` in the environment what is measured is put there, too, and into the page that shows it.
 
 use std::fs;
 use std::io::{self, Write};
@@ -10,6 +10,9 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 
 const COMMITTED: &str = "docs/bench.json";
+const PAGE: &str = "docs/performance.md";
+/// What stands on the page below this line is written here.
+const MARK: &str = "<!-- from here on: make bench bystanders peers BLESS=1 -->";
 
 /// Which way a number gets better.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -96,29 +99,62 @@ pub(crate) struct Part {
     pub(crate) note: String,
     pub(crate) rows: Vec<Row>,
     pub(crate) took_s: f64,
+    /// The machine's when it began.
+    pub(crate) load: f64,
 }
 
 impl Part {
-    /// Prints it beside what was committed, and keeps it. `load` is the machine's when it began.
-    pub(crate) fn tell(&self, load: f64) -> io::Result<()> {
-        let committed = Kept::read(Path::new(COMMITTED));
-        let mut out = io::stdout().lock();
-        let Self { name, note, took_s, .. } = self;
-        writeln!(out, "\n{name}: {note} ({took_s:.0} s, load {load:.1})")?;
-        let width = self.rows.iter().map(|it| it.name.chars().count()).max().unwrap_or_default();
-        let [none, median, half, goal] = ["", "median", "middle half", "goal"];
-        writeln!(out, "  {none:<width$} {median:>7} {none:<2} {half:>13} {goal:>7}")?;
-        for row in &self.rows {
+    fn json(&self) -> Value {
+        let Self { name, note, took_s, load, .. } = self;
+        let rows: Vec<Value> = self.rows.iter().map(Row::json).collect();
+        let took_s = rounded(*took_s);
+        json!({ "part": name, "note": note, "took_s": took_s, "load": load, "rows": rows })
+    }
+}
+
+/// Prints one table of these parts beside what was committed, and keeps them.
+pub(crate) fn tell(parts: &[Part]) -> io::Result<()> {
+    let committed = Kept::read(Path::new(COMMITTED));
+    let rows = parts.iter().flat_map(|it| &it.rows);
+    let width = rows.map(|it| it.name.chars().count()).max().unwrap_or_default();
+    let mut out = io::stdout().lock();
+    let [none, median, half, goal] = ["", "median", "middle half", "goal"];
+    writeln!(
+        out,
+        "  {none:<width$} {median:>7} {none:<2} {half:>13} {goal:>7}         last → now"
+    )?;
+    for Part { name, note, rows, took_s, load } in parts {
+        writeln!(out, "{name}: {note} ({took_s:.0} s, load {load:.1})")?;
+        for row in rows {
             writeln!(out, "{}", row.line(width, committed.row(name, &row.name)))?;
         }
-        let rows: Vec<Value> = self.rows.iter().map(Row::json).collect();
-        let part = json!({
-            "part": name, "note": note, "took_s": rounded(*took_s), "load": load, "rows": rows,
-        });
-        let blessed = std::env::var("BLESS").is_ok_and(|it| !it.is_empty() && it != "0");
-        keep(&measured(), &part)?;
-        if blessed { keep(Path::new(COMMITTED), &part) } else { Ok(()) }
     }
+    keep(&measured(), parts)?;
+    if !std::env::var("BLESS").is_ok_and(|it| !it.is_empty() && it != "0") {
+        return Ok(());
+    }
+    keep(Path::new(COMMITTED), parts)?;
+    let page = fs::read_to_string(PAGE)?;
+    let prose = page.split(MARK).next().unwrap_or_default();
+    let tables: String = Kept::read(Path::new(COMMITTED)).0.iter().map(markdown).collect();
+    fs::write(PAGE, format!("{prose}{MARK}\n{tables}"))
+}
+
+fn markdown(part: &Value) -> String {
+    let text = |it: &Value| it.as_str().unwrap_or_default().to_owned();
+    let number = |it: &Value| it.as_f64().map(short).unwrap_or_default();
+    let row = |row: &Value| {
+        let sign = if row["better"] == "more" { "≥" } else { "≤" };
+        let goal = row["goal"].as_f64().map(|it| format!("{sign} {it}")).unwrap_or_default();
+        let (name, unit, median) = (text(&row["name"]), text(&row["unit"]), number(&row["median"]));
+        let (low, high) = (number(&row["low"]), number(&row["high"]));
+        format!("| {name} | {median} {unit} | {low}–{high} | {goal} |\n")
+    };
+    let rows: String = part["rows"].as_array().into_iter().flatten().map(row).collect();
+    let (name, note, load) = (text(&part["part"]), text(&part["note"]), number(&part["load"]));
+    format!(
+        "\n**{name}**: {note}; load {load}\n\n| | median | middle half | goal |\n|---|---|---|---|\n{rows}"
+    )
 }
 
 /// The machine's load of the last minute.
@@ -149,22 +185,23 @@ impl Kept {
     }
 }
 
-/// Puts `part` where it was before, or behind all others. A row is a line, so that a diff can be read.
-fn keep(path: &Path, part: &Value) -> io::Result<()> {
-    let Kept(mut parts) = Kept::read(path);
-    match parts.iter_mut().find(|it| it["part"] == part["part"]) {
-        Some(old) => *old = part.clone(),
-        None => parts.push(part.clone()),
+/// Puts each part where it was before, or behind all others. A row is a line, so that a diff can be read.
+fn keep(path: &Path, parts: &[Part]) -> io::Result<()> {
+    let Kept(mut kept) = Kept::read(path);
+    for part in parts.iter().map(Part::json) {
+        match kept.iter_mut().find(|it| it["part"] == part["part"]) {
+            Some(old) => *old = part,
+            None => kept.push(part),
+        }
     }
     let part = |it: &Value| {
         let rows = it["rows"].as_array().into_iter().flatten().map(|row| format!("   {row}"));
         let rows = rows.collect::<Vec<_>>().join(",\n");
-        let (name, note, took, load) = (&it["part"], &it["note"], &it["took_s"], &it["load"]);
-        format!(
-            "{{\"part\": {name}, \"note\": {note}, \"took_s\": {took}, \"load\": {load}, \"rows\": [\n{rows}\n]}}"
-        )
+        let [name, note, took, load] = ["part", "note", "took_s", "load"].map(|key| &it[key]);
+        format!(r#"{{"part": {name}, "note": {note}, "took_s": {took}, "load": {load}, "rows": ["#)
+            + &format!("\n{rows}\n]}}")
     };
-    let parts: Vec<String> = parts.iter().map(part).collect();
+    let parts: Vec<String> = kept.iter().map(part).collect();
     fs::write(path, format!("[\n{}\n]\n", parts.join(",\n")))
 }
 
