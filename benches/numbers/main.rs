@@ -43,6 +43,13 @@ fn main() -> ExitCode {
     // Cargo adds an option of its own.
     let words: Vec<String> = std::env::args().skip(1).filter(|it| !it.starts_with('-')).collect();
     let leases = words.iter().find_map(|it| it.parse().ok());
+    let is_known =
+        |it: &&String| it.parse::<u32>().is_ok() || PARTS.iter().any(|part| part.0 == *it);
+    if let Some(word) = words.iter().find(|it| !is_known(it)) {
+        let parts = PARTS.map(|it| it.0).join(", ");
+        say(&format!("{word} is no part of it: {parts}"));
+        return ExitCode::FAILURE;
+    }
     let named: Vec<&str> =
         PARTS.iter().map(|it| it.0).filter(|it| words.iter().any(|word| word == it)).collect();
     let named = if named.is_empty() { USUAL.to_vec() } else { named };

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use crate::{LOCKS, Peer, TTL};
 
-/// `make peers` puts both where they are looked for.
+/// `make peers` puts both, of these versions, where they are looked for.
 pub(crate) const COMMANDS: [(&str, &[&str]); 2] = [
-    ("redis-py", &["peers/venv/bin/python", "benches/peers/lock.py"]),
-    ("node redlock", &["node", "benches/peers/lock.cjs"]),
+    ("redis-py 8.1.0", &["peers/venv/bin/python", "benches/peers/lock.py"]),
+    ("node redlock 4.2.0", &["node", "benches/peers/lock.cjs"]),
 ];
 
 pub(crate) struct Script {
