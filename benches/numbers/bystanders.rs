@@ -141,22 +141,19 @@ struct Pinger {
 }
 
 impl Pinger {
-    /// How long each PING took, in milliseconds. One that could not be sent in time because the one before
-    /// it was still waited for, has waited, too.
+    /// How long each PING took, in milliseconds. Those that were due while another was waited for would have
+    /// been answered with it, and count.
     fn listen(&mut self, window: Duration) -> io::Result<Vec<f64>> {
         let mut times = Vec::new();
         let end = BootClock.now() + window;
-        let (mut due, mut answered) = (BootClock.now(), BootClock.now());
-        while due < end {
-            let _ = self.never.within(due.since(BootClock.now()));
-            let from = if answered > due { due } else { BootClock.now() };
+        while BootClock.now() < end {
+            let _ = self.never.within(PING_EVERY);
+            let mut sent = BootClock.now();
             redis::cmd("PING").exec(&mut self.line).map_err(io::Error::other)?;
-            answered = BootClock.now();
-            times.push(answered.since(from).as_secs_f64() * 1_000.0);
-            due = due + PING_EVERY;
-            // Our own sleep may be too long: that is nobody's wait.
-            if due < from {
-                due = from + PING_EVERY;
+            let answered = BootClock.now();
+            while sent <= answered {
+                times.push(answered.since(sent).as_secs_f64() * 1_000.0);
+                sent = sent + PING_EVERY;
             }
         }
         Ok(times)
