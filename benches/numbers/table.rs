@@ -123,10 +123,11 @@ pub(crate) fn tell(parts: &[Part]) -> io::Result<()> {
         out,
         "  {none:<width$} {median:>7} {none:<2} {half:>13} {goal:>7}         last → now"
     )?;
-    for Part { name, note, rows, took_s, load } in parts {
+    for part in parts {
+        let Part { name, note, rows, took_s, load } = part;
         writeln!(out, "{name}: {note} ({took_s:.0} s, load {load:.1})")?;
         for row in rows {
-            writeln!(out, "{}", row.line(width, committed.row(name, &row.name)))?;
+            writeln!(out, "{}", row.line(width, committed.row(part, &row.name)))?;
         }
     }
     keep(&measured(), parts)?;
@@ -179,9 +180,10 @@ impl Kept {
         Self(parts.and_then(|it| it.as_array().cloned()).unwrap_or_default())
     }
 
-    fn row(&self, part: &str, name: &str) -> Option<&Value> {
-        let part = self.0.iter().find(|it| it["part"] == part)?;
-        part["rows"].as_array()?.iter().find(|it| it["name"] == name)
+    /// What was kept of this row, if it was measured at the same size on the same server.
+    fn row(&self, part: &Part, name: &str) -> Option<&Value> {
+        let alike = |it: &&Value| it["part"] == part.name && it["note"] == part.note;
+        self.0.iter().find(alike)?["rows"].as_array()?.iter().find(|it| it["name"] == name)
     }
 }
 
