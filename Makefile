@@ -11,7 +11,7 @@ ZSH    ?= site-functions
 COMPLETIONS = $(SHARE)/bash-completion/completions/leasehold $(SHARE)/zsh/$(ZSH)/_leasehold \
   $(SHARE)/fish/vendor_completions.d/leasehold.fish
 
-.PHONY: help build test servers lint doc deps bench rolling sim explore faults topologies systemd stress mutants ci demo picture setup install uninstall deb
+.PHONY: help build test servers lint doc deps bench bystanders peers rolling sim explore faults topologies systemd stress mutants ci demo picture setup install uninstall deb
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -51,8 +51,19 @@ deps: ## check that no async runtime has come in as a dependency
 
 ci: lint doc deps test ## lint, doc, deps and test: what .ci/run calls
 
-bench: setup ## what a renewal, a plan and discovery cost (2 minutes)
-	$(CARGO) bench --locked --bench renewal --bench placement --bench discovery
+bench: setup ## what leases, plans, discovery, a start and memory cost, beside the last that was kept (5 minutes; ONLY=engine BLESS=1)
+	$(CARGO) bench --locked --bench numbers -- $(ONLY)
+
+bystanders: setup ## what others on the same Redis notice of a million leases (2 minutes)
+	$(CARGO) bench --locked --bench numbers -- bystanders
+
+PEERS   = $(TARGET)/peers
+peers: setup ## what locks of others cost, next to ours: Rust, redis-py, node (3 minutes)
+	@test -d $(PEERS)/venv || { python3 -m venv $(PEERS)/venv && $(PEERS)/venv/bin/pip install -q redis==8.1.0; } \
+	  || { rm -rf $(PEERS)/venv; echo "no redis-py: it is left out"; }
+	@test -d $(PEERS)/node_modules/redlock || npm install --silent --no-fund --no-audit --prefix $(PEERS) \
+	  redlock@4.2.0 ioredis@5 || echo "no redlock for node: it is left out"
+	$(CARGO) run --locked --release --manifest-path benches/peers/Cargo.toml --target-dir $(PEERS)/build
 
 rolling: setup ## 10,000 endpoints: rolling restart, mass lapse, default timings (5 minutes)
 	$(CARGO) bench --locked --bench rolling

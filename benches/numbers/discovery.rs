@@ -1,4 +1,4 @@
-//! What does it cost to know what there is to poll and who has it, while nothing changes? `make bench`.
+//! What does it cost to know what there is to poll and who has it, while nothing changes?
 //!
 //! 100,000 sessions, ten whole instances (in one process, each with its own connections and threads, polling
 //! next to nothing), a private Redis. Three reads of everything are measured by themselves: the names of
@@ -7,8 +7,7 @@
 //! and `watch` spend is counted, heartbeats too. What comes too seldom to be waited for is added at the rate of the default timings: each
 //! owner read once in 60 s by whoever watches the lease, and a sweep by one of them every 90 s.
 
-use std::io::{self, Write};
-use std::process::ExitCode;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,30 +21,25 @@ use leasehold::store::{BATCH_MAX, Store};
 use leasehold::{Config, Daemon, PollPermit, Poller, Revoked, Sample, Session};
 use redis::Connection;
 
-#[path = "../examples/demo/server.rs"]
-#[expect(dead_code, reason = "the demo needs more of it")]
-mod server;
+use crate::holder;
+use crate::meter::{Meter, thread_cpu};
+use crate::server::PrivateRedis;
+use crate::sessions::put_sessions;
+use crate::table::{Better, Row};
 
 const SESSIONS: u32 = 100_000;
 const INSTANCES: u32 = 10;
-const WINDOW: Duration = Duration::from_secs(40);
+/// Each part is measured so often.
+const TURNS: usize = 3;
+const WINDOW: Duration = Duration::from_secs(13);
 /// How often each of ten instances sweeps (daemon/look/sweep.rs): all together once in 90 s.
 const SWEEP_INTERVAL: f64 = 900.0;
 /// How long a round over all leases takes (daemon/look/owners.rs): twice 30 s.
 const ROUND: f64 = 60.0;
+/// For all to be owned, on a machine that is busy.
+const PATIENCE: Duration = Duration::from_secs(120);
 const SERVER_MAX: f64 = 2.0;
 const INSTANCE_MAX: f64 = 1.0;
-
-fn main() -> ExitCode {
-    match measure() {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            let _ = writeln!(io::stderr(), "discovery: {error}");
-            ExitCode::FAILURE
-        }
-    }
-}
 
 /// Polls nothing.
 struct Nothing;
@@ -57,55 +51,86 @@ impl Poller for Nothing {
     }
 }
 
-fn measure() -> io::Result<bool> {
+/// The rows, and what has to be known to read them.
+pub(crate) fn measure() -> io::Result<(String, Vec<Row>)> {
     let (_source, never) = stop();
-    let redis = server::PrivateRedis::start("leasehold-bench", &never)?;
+    let redis = PrivateRedis::start("leasehold-bench", &never)?;
     let mut line = redis.connect(&never)?;
-    put_sessions(&mut line)?;
+    put_sessions(&mut line, SESSIONS)?;
+    let mut meter = Meter(redis.connect(&never)?);
     let wait = |duration| {
         let _ = never.within(duration);
         Ok(())
     };
-    let idle = Spent::of(&mut line, || wait(WINDOW / 2))?;
+    let idle = Spent::of(&mut meter, || wait(WINDOW))?;
     let fleet = start(&redis.url(), &never)?;
-    wait_until_all_is_owned(&mut line, &never)?;
+    let owned_after = wait_until_all_is_owned(&mut line, &never)?;
     wait(Duration::from_secs(10))?; // whatever was begun is done
-    let rest = Spent::of(&mut line, || wait(WINDOW))?;
     let reader = Reader::new(&redis.url())?;
-    let names = Spent::of(&mut line, || reader.names())?;
-    let owners = Spent::of(&mut line, || reader.owners())?;
-    let sessions = Spent::of(&mut line, || reader.sessions())?;
-    drop(fleet);
-    say(&format!(
-        "reading {SESSIONS} of them once  names {:.2} s  owners {:.2} s  sessions {:.2} s of the server's CPU",
-        names.server, owners.server, sessions.server
-    ));
-    let each = f64::from(INSTANCES);
-    let sweep = |it: fn(&Spent) -> f64| it(&names) + it(&owners) + it(&sessions) / each;
-    let server = |it: &Spent| it.server;
-    let client = |it: &Spent| it.client;
-    let parts = [
-        (
-            "at rest, heartbeats too",
-            rest.server / rest.took - idle.server / idle.took,
-            rest.looking / rest.took / each,
-        ),
-        ("rounds, all owners in 60 s", owners.server / ROUND, owners.client / ROUND / each),
-        (
-            "sweeps, one in 90 s",
-            each * sweep(server) / SWEEP_INTERVAL,
-            sweep(client) / SWEEP_INTERVAL,
-        ),
-    ];
-    say("share of a core                 server   each instance");
-    for (name, of_server, of_each) in parts {
-        say(&format!("{name:<28} {:>7.2} % {:>9.2} %", 100.0 * of_server, 100.0 * of_each));
+    let mut turns = Vec::new();
+    for _ in 0..TURNS {
+        turns.push(Turn {
+            rest: Spent::of(&mut meter, || wait(WINDOW))?.beyond(&idle),
+            names: Spent::of(&mut meter, || reader.names())?,
+            owners: Spent::of(&mut meter, || reader.owners())?,
+            sessions: Spent::of(&mut meter, || reader.sessions())?,
+        });
     }
-    let sum = |share: fn(&(&str, f64, f64)) -> f64| 100.0 * parts.iter().map(share).sum::<f64>();
-    let (of_server, of_each) = (sum(|it| it.1), sum(|it| it.2));
-    say(&format!("{:<28} {of_server:>7.2} % {of_each:>9.2} %", "discovery"));
-    say(&format!("{:<28} {SERVER_MAX:>7.2} % {INSTANCE_MAX:>9.2} %", "bound"));
-    Ok(of_server < SERVER_MAX && of_each < INSTANCE_MAX)
+    drop(fleet);
+    let note = format!("{SESSIONS} sessions, {INSTANCES} instances, {TURNS} turns");
+    Ok((note, rows(&turns, owned_after)))
+}
+
+/// One look at all parts.
+struct Turn {
+    rest: Spent,
+    names: Spent,
+    owners: Spent,
+    sessions: Spent,
+}
+
+impl Turn {
+    /// Shares of a core: at rest with heartbeats, rounds, sweeps.
+    fn server(&self) -> [f64; 3] {
+        let all = self.names.server + self.owners.server;
+        let each = f64::from(INSTANCES);
+        let sweep = all + self.sessions.server / each;
+        [
+            self.rest.server / self.rest.took,
+            self.owners.server / ROUND,
+            each * sweep / SWEEP_INTERVAL,
+        ]
+    }
+
+    /// The same of one instance.
+    fn instance(&self) -> [f64; 3] {
+        let each = f64::from(INSTANCES);
+        let sweep = self.names.client + self.owners.client + self.sessions.client / each;
+        [
+            self.rest.looking / self.rest.took / each,
+            self.owners.client / ROUND / each,
+            sweep / SWEEP_INTERVAL,
+        ]
+    }
+}
+
+fn rows(turns: &[Turn], owned_after: Duration) -> Vec<Row> {
+    let row = |name: &str, unit, of: &dyn Fn(&Turn) -> f64| {
+        Row::new(name, unit, Better::Less, &turns.iter().map(of).collect::<Vec<_>>())
+    };
+    let percent = |parts: [f64; 3]| parts.into_iter().sum::<f64>() * 100.0;
+    vec![
+        row("discovery: server, share of a core", "%", &|it| percent(it.server())).goal(SERVER_MAX),
+        row("at rest, heartbeats too: server", "%", &|it| it.server()[0] * 100.0),
+        row("rounds, all owners in 60 s: server", "%", &|it| it.server()[1] * 100.0),
+        row("sweeps, one in 90 s: server", "%", &|it| it.server()[2] * 100.0),
+        row("discovery: each instance, share of a core", "%", &|it| percent(it.instance()))
+            .goal(INSTANCE_MAX),
+        row("reading all names once: server CPU", "s", &|it| it.names.server),
+        row("reading all owners once: server CPU", "s", &|it| it.owners.server),
+        row("reading all sessions once: server CPU", "s", &|it| it.sessions.server),
+        row("from start until all is owned", "s", &|_| owned_after.as_secs_f64()),
+    ]
 }
 
 /// Seconds of CPU.
@@ -120,20 +145,22 @@ struct Spent {
 }
 
 impl Spent {
-    fn of(line: &mut Connection, work: impl FnOnce() -> io::Result<()>) -> io::Result<Self> {
-        let looks = ["reconcile", "watch"];
-        let me =
-            std::thread::current().name().unwrap_or_default().chars().take(15).collect::<String>();
-        let before = (server_seconds(line)?, cpu_seconds(&looks)?, cpu_seconds(&[&me])?);
+    fn of(meter: &mut Meter, work: impl FnOnce() -> io::Result<()>) -> io::Result<Self> {
+        let before = (meter.server_seconds()?, looking()?, thread_cpu()?);
         let from = BootClock.now();
         work()?;
         let took = BootClock.now().since(from).as_secs_f64();
         Ok(Self {
-            server: server_seconds(line)? - before.0,
-            looking: cpu_seconds(&looks)? - before.1,
-            client: cpu_seconds(&[&me])? - before.2,
+            server: meter.server_seconds()? - before.0,
+            looking: looking()? - before.1,
+            client: (thread_cpu()? - before.2).as_secs_f64(),
             took,
         })
+    }
+
+    /// Without what the server spends by itself.
+    fn beyond(self, idle: &Self) -> Self {
+        Self { server: self.server - idle.server / idle.took * self.took, ..self }
     }
 }
 
@@ -148,8 +175,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 impl Reader {
     fn new(url: &str) -> io::Result<Self> {
         let store = RedisStore::new(url, url, Keys::new("poll", "session:"));
-        let endpoint = |n| EndpointId::parse(&id(n)).map_err(io::Error::other);
-        let endpoints = (0..SESSIONS).map(endpoint).collect::<io::Result<_>>()?;
+        let endpoints = holder::endpoints(0..SESSIONS)?;
         Ok(Self { store: store.map_err(io::Error::other)?, endpoints })
     }
 
@@ -174,30 +200,6 @@ impl Reader {
     }
 }
 
-fn id(n: u32) -> String {
-    format!("2f1c8a4e-0000-4000-8000-{n:012}")
-}
-
-fn say(line: &str) {
-    let _ = writeln!(io::stdout(), "{line}");
-}
-
-fn put_sessions(line: &mut Connection) -> io::Result<()> {
-    let numbers: Vec<u32> = (0..SESSIONS).collect();
-    for batch in numbers.chunks(1_000) {
-        let mut pipe = redis::pipe();
-        for n in batch {
-            let id = id(*n);
-            // Polled once a day: the polls are not what is measured.
-            let session =
-                format!(r#"{{"id":"{id}","address":"127.0.0.1:9","intervalMs":86400000}}"#);
-            pipe.cmd("SET").arg(format!("session:{id}")).arg(session).ignore();
-        }
-        pipe.exec(line).map_err(io::Error::other)?;
-    }
-    Ok(())
-}
-
 fn start(url: &str, until: &Stop) -> io::Result<Vec<Daemon>> {
     let redis = RedisUrl::parse(url).map_err(io::Error::other)?;
     let config = Config {
@@ -213,40 +215,29 @@ fn start(url: &str, until: &Stop) -> io::Result<Vec<Daemon>> {
     (0..INSTANCES).map(instance).collect::<Result<_, _>>().map_err(io::Error::other)
 }
 
-fn wait_until_all_is_owned(line: &mut Connection, never: &Stop) -> io::Result<()> {
+fn wait_until_all_is_owned(line: &mut Connection, never: &Stop) -> io::Result<Duration> {
     let from = BootClock.now();
     let mut keys = 0;
-    while BootClock.now().since(from) < Duration::from_secs(60) {
+    while BootClock.now().since(from) < PATIENCE {
         keys = redis::cmd("DBSIZE").query(line).map_err(io::Error::other)?;
         // A session, a lease and the fence of its grant.
         if keys >= 3 * u64::from(SESSIONS) {
-            say(&format!("all owned after {:.1} s", BootClock.now().since(from).as_secs_f64()));
-            return Ok(());
+            return Ok(BootClock.now().since(from));
         }
         let _ = never.within(Duration::from_millis(100));
     }
-    Err(io::Error::other(format!("not everything is owned after a minute: {keys} keys")))
+    Err(io::Error::other(format!("not everything is owned after {PATIENCE:?}: {keys} keys")))
 }
 
-fn server_seconds(line: &mut Connection) -> io::Result<f64> {
-    let info: String = redis::cmd("INFO").arg("cpu").query(line).map_err(io::Error::other)?;
-    let field = |name: &str| {
-        let value = info.lines().find_map(|it| it.strip_prefix(name))?;
-        value.trim().parse::<f64>().ok()
-    };
-    let both = field("used_cpu_user:").zip(field("used_cpu_sys:"));
-    both.map(|it| it.0 + it.1).ok_or_else(|| io::Error::other("the server does not tell its CPU"))
-}
-
-/// Seconds of CPU that the threads of these names have spent.
-fn cpu_seconds(names: &[&str]) -> io::Result<f64> {
+/// Seconds of CPU that the threads of the fleet that look have spent.
+fn looking() -> io::Result<f64> {
     let mut ticks = 0;
     for task in std::fs::read_dir("/proc/self/task")? {
         let stat = std::fs::read_to_string(task?.path().join("stat")).unwrap_or_default();
         let Some((name, rest)) = stat.split_once('(').and_then(|it| it.1.rsplit_once(") ")) else {
             continue;
         };
-        if names.contains(&name) {
+        if ["reconcile", "watch"].contains(&name) {
             let fields = rest.split(' ').skip(11).take(2);
             ticks += fields.filter_map(|it| it.parse::<u32>().ok()).sum::<u32>();
         }

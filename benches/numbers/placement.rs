@@ -1,15 +1,15 @@
 //! What does a plan cost, next to plain rendezvous hashing without quotas or memory?
 //!
-//! From nothing, and when one endpoint of a settled fleet has lost its owner. Interleaved turns; the median,
-//! and in brackets the fastest and the slowest.
+//! From nothing, and when one endpoint of a settled fleet has lost its owner. Interleaved turns.
 
-use std::io::{self, Write};
 use std::time::Duration;
 
 use leasehold::clock::{BootClock, Clock};
 use leasehold::model::{EndpointId, InstanceId, Weight};
 use leasehold::pipeline::placement::{assign, plan, preference};
 use leasehold::pipeline::view::View;
+
+use crate::table::{Better, Row};
 
 const TURNS: usize = 7;
 
@@ -45,42 +45,40 @@ fn timed<T>(work: impl FnOnce() -> T) -> Duration {
     BootClock.now().since(begun)
 }
 
-/// The median, the fastest and the slowest.
-fn summary(mut times: Vec<Duration>) -> String {
-    times.sort_unstable();
-    let ms = |at: usize| times[at].as_secs_f64() * 1_000.0;
-    format!("{:.2} ms ({:.2}–{:.2})", ms(times.len() / 2), ms(0), ms(times.len() - 1))
+pub(crate) fn measure() -> (String, Vec<Row>) {
+    let sizes = [(10_000, 10), (100_000, 50), (1_000_000, 50)];
+    let rows = sizes.into_iter().flat_map(|(endpoints, instances)| of_size(endpoints, instances));
+    (format!("endpoints × instances, {TURNS} turns"), rows.collect())
 }
 
-fn measure(n_endpoints: usize, n_instances: usize) -> [String; 3] {
+fn of_size(n_endpoints: usize, n_instances: usize) -> [Row; 3] {
     let (endpoints, instances) = (endpoints(n_endpoints), instances(n_instances));
     let me = &instances[0];
     let empty = view(&instances, &endpoints);
     let mut maintained = settled(empty.clone());
-    let (mut from_nothing, mut one_change, mut naive) = (vec![], vec![], vec![]);
-    for turn in 0..TURNS {
-        from_nothing.push(timed(|| plan(&empty, me)));
-        one_change.push(timed(|| {
-            maintained.set_owner(&endpoints[turn], None);
+    let (mut from_nothing, mut one_change, mut ratio) = (vec![], vec![], vec![]);
+    for endpoint in &endpoints[..TURNS] {
+        let planned = timed(|| plan(&empty, me)).as_secs_f64();
+        from_nothing.push(planned * 1_000.0);
+        let changed = timed(|| {
+            maintained.set_owner(endpoint, None);
             plan(&maintained, me)
-        }));
+        });
+        one_change.push(changed.as_secs_f64() * 1_000.0);
         // A million times fifty takes long, and is only there to compare with.
-        if n_endpoints <= 100_000 || turn == 0 {
+        if n_endpoints <= 100_000 || ratio.is_empty() {
             let first = |it| preference(it, &instances)[0];
-            naive.push(timed(|| endpoints.iter().map(first).collect::<Vec<_>>()));
+            let plain = timed(|| endpoints.iter().map(first).collect::<Vec<_>>());
+            ratio.push(planned / plain.as_secs_f64());
         }
     }
-    [from_nothing, one_change, naive].map(summary)
-}
-
-fn main() {
-    let mut out = io::stdout();
-    let [sizes, nothing, change, plain] =
-        ["endpoints × instances", "plan from nothing", "one change", "plain rendezvous"];
-    let _ = writeln!(out, "{sizes:<21} {nothing:>26} {change:>26} {plain:>30}");
-    for (endpoints, instances) in [(10_000, 10), (100_000, 50), (1_000_000, 50)] {
-        let [nothing, change, plain] = measure(endpoints, instances);
-        let sizes = format!("{endpoints:>9} × {instances}");
-        let _ = writeln!(out, "{sizes:<21} {nothing:>26} {change:>26} {plain:>30}");
-    }
+    let row = |what: &str, unit, samples: &[f64]| {
+        let name = format!("{n_endpoints} × {n_instances}: {what}");
+        Row::new(&name, unit, Better::Less, samples)
+    };
+    [
+        row("plan from nothing", "ms", &from_nothing),
+        row("plan after one change", "ms", &one_change),
+        row("from nothing / plain rendezvous", "×", &ratio),
+    ]
 }

@@ -1,0 +1,124 @@
+//! One instance and its leases, through the production store: each verb over a range of them, in batches.
+
+use std::io;
+use std::ops::Range;
+use std::time::Duration;
+
+use leasehold::model::{EndpointId, Epoch, InstanceId, Tenure, Term, Weight};
+use leasehold::store::redis::RedisStore;
+use leasehold::store::{
+    Acquire, Ask, BATCH_MAX, Release, Renew, RenewItem, Reply, Store, StoreError, Verify,
+};
+
+/// Holds leases; `store` is a line of its own.
+pub(crate) struct Holder {
+    pub(crate) store: RedisStore,
+    pub(crate) ask: Ask,
+    pub(crate) endpoints: Vec<EndpointId>,
+    /// By endpoint; what was never granted has fence 0.
+    tenures: Vec<Tenure>,
+    /// As an owner asks in every round of an epoch but the first.
+    matched: Vec<RenewItem>,
+    unmatched: Vec<RenewItem>,
+}
+
+impl Holder {
+    /// An instance that lives, and has nothing yet.
+    pub(crate) fn new(
+        store: RedisStore,
+        ttl: Duration,
+        endpoints: Vec<EndpointId>,
+    ) -> io::Result<Self> {
+        let mut ask = Ask {
+            instance: InstanceId::generate_now("bench"),
+            term: Term::new(ttl),
+            epoch: Epoch(0),
+            suspect: false,
+            floor_us: 0,
+            not_after_us: 0,
+            new_fleet: true,
+            timeout: Duration::from_secs(10),
+        };
+        let lasts = Duration::from_secs(86_400);
+        let beat = store.beat(&ask, lasts, Weight(1)).map_err(io::Error::other)?;
+        ask.epoch = beat.stamp.epoch;
+        let tenure = |it: &EndpointId| Tenure::new(it.clone(), leasehold::FenceToken(0));
+        let tenures: Vec<Tenure> = endpoints.iter().map(tenure).collect();
+        let unmatched: Vec<RenewItem> = tenures.iter().cloned().map(RenewItem::new).collect();
+        let matched = unmatched.iter().map(|it| RenewItem { matched: true, ..it.clone() });
+        Ok(Self { store, ask, endpoints, tenures, matched: matched.collect(), unmatched })
+    }
+
+    /// Takes these, which are free. The new fences count from [`Self::granted`] on.
+    pub(crate) fn acquire(&self, these: Range<usize>) -> io::Result<Vec<Acquire>> {
+        let mut granted = Vec::with_capacity(these.len());
+        for batch in self.endpoints[these.clone()].chunks(BATCH_MAX) {
+            granted.extend(answers(self.store.acquire(&self.ask, batch))?);
+        }
+        let is_granted = |it: &&Acquire| matches!(it, Acquire::Granted { .. });
+        all("granted", these.len(), granted.iter().filter(is_granted).count())?;
+        Ok(granted)
+    }
+
+    /// What [`Self::acquire`] brought.
+    pub(crate) fn granted(&mut self, these: Range<usize>, answers: &[Acquire]) {
+        for (at, answer) in these.zip(answers) {
+            let Acquire::Granted { fence, .. } = answer else { continue };
+            for tenure in [
+                &mut self.tenures[at],
+                &mut self.matched[at].tenure,
+                &mut self.unmatched[at].tenure,
+            ] {
+                tenure.fence = *fence;
+            }
+        }
+    }
+
+    /// Renews these; `matched` is the usual way, its opposite that of the first round of an epoch.
+    pub(crate) fn renew(&self, these: Range<usize>, matched: bool) -> io::Result<()> {
+        let items = if matched { &self.matched } else { &self.unmatched };
+        let mut renewed = 0;
+        for batch in items[these.clone()].chunks(BATCH_MAX) {
+            let answers = answers(self.store.renew(&self.ask, batch))?;
+            renewed += answers.iter().filter(|it| **it == Renew::Extended).count();
+        }
+        all("renewed", these.len(), renewed)
+    }
+
+    pub(crate) fn verify(&self, these: Range<usize>) -> io::Result<()> {
+        let mut held = 0;
+        for batch in self.tenures[these.clone()].chunks(BATCH_MAX) {
+            let answers = answers(self.store.verify(&self.ask, batch))?;
+            held += answers.iter().filter(|it| **it == Verify::Held).count();
+        }
+        all("held", these.len(), held)
+    }
+
+    pub(crate) fn release(&self, these: Range<usize>) -> io::Result<()> {
+        let mut released = 0;
+        for batch in self.tenures[these.clone()].chunks(BATCH_MAX) {
+            let answers = self.store.release(&self.ask, batch, &[]).map_err(io::Error::other)?;
+            released += answers.iter().filter(|it| **it == Release::Released).count();
+        }
+        all("released", these.len(), released)
+    }
+}
+
+fn answers<T>(reply: Result<Reply<Vec<T>>, StoreError>) -> io::Result<Vec<T>> {
+    let answer = reply.map_err(io::Error::other)?.answer;
+    answer.ok_or_else(|| io::Error::other("the epoch has changed"))
+}
+
+/// Work that was not done is not measured.
+pub(crate) fn all(what: &str, n: usize, done: usize) -> io::Result<()> {
+    if done == n {
+        return Ok(());
+    }
+    Err(io::Error::other(format!("only {done} of {n} leases were {what}")))
+}
+
+/// Names as long as a UUID.
+pub(crate) fn endpoints(numbers: Range<u32>) -> io::Result<Vec<EndpointId>> {
+    let id = |n| EndpointId::parse(&format!("2f1c8a4e-0000-4000-8000-{n:012}"));
+    numbers.map(|n| id(n).map_err(io::Error::other)).collect()
+}
