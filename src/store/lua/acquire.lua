@@ -8,9 +8,13 @@ local out = reply('ok')
 -- A leader's heartbeat begins with the grant.
 local alive = BEATS ~= '' or redis.call('EXISTS', KEYS[2]) == 1
 
--- Grows with every grant, whatever this server has forgotten and wherever its clock stands.
+-- Grows with every grant, whatever this server has forgotten and wherever its clock stands. Mostly it is the
+-- same for all, and written out once.
+local LEAST = math.max(NOW_US, FLOOR_US + 1, tonumber(ARGV[4]) + 1)
+local LEAST_TEXT = exact(LEAST)
 local function next_fence(granted)
-  return math.max(granted + 1, NOW_US, FLOOR_US + 1, tonumber(ARGV[4]) + 1)
+  if granted < LEAST then return LEAST, LEAST_TEXT end
+  return granted + 1, exact(granted + 1)
 end
 
 -- R13: the rights of an owner end before its heartbeat does. A leader's may have been deleted, so that only
@@ -36,9 +40,7 @@ local function succeed(record, predecessors)
   redis.pcall('HSET', record, 'leader' .. SUFFIX, ME)
 end
 
-local function acquire(lease, result)
-  local owner = redis.pcall('GET', lease)
-  if failed(owner) then return {6, owner.err} end
+local function acquire(lease, result, owner)
   local how = 0
   if owner == ME then
     how = 1
@@ -54,24 +56,29 @@ local function acquire(lease, result)
   -- Beyond 2^53 a number stands still: nobody granted that, so it is not believed.
   local granted = tonumber(stored[1]) or 0
   if not (granted >= 0 and granted < 9007199254740992) then granted = 0 end
-  local fence = next_fence(granted)
+  local fence, text = next_fence(granted)
   -- The fence first: if there is no memory for it, nothing has been granted.
-  local written = redis.pcall('HSET', result, GRANTED, exact(fence))
+  local written = redis.pcall('HSET', result, GRANTED, text)
   if failed(written) then return {6, written.err} end
-  unretire(result)
+  if stored[1] then unretire(result) end
   local beaten = beat()
   if failed(beaten) then return {6, beaten.err} end
   local set
-  if how == 0 then set = redis.pcall('SET', lease, ME, 'NX', 'PX', TTL_MS)
-  else set = redis.pcall('SET', lease, ME, 'PX', TTL_MS) end
+  if how == 0 then set = redis.pcall('SET', lease, ME, 'NX', 'PX', ARGV[5])
+  else set = redis.pcall('SET', lease, ME, 'PX', ARGV[5]) end
   if failed(set) then return {6, set.err} end
+  -- What has no owner and is there all the same is a key of another type.
+  if not set then return {6, failed(redis.pcall('GET', lease)) or 'the lease is not free'} end
   if BEATS ~= '' then succeed(result, {stored[3] or ME, owner or ME}) end
   return {1, fence, how, stored[2] or ''}
 end
 
-local took = {}
+local leases, took = {}, {}
+for i = 3, #KEYS, 2 do leases[#leases + 1] = KEYS[i] end
+-- All in one call: each costs more than what it does.
+local owners = #leases > 0 and redis.call('MGET', unpack(leases)) or {}
 for i = 3, #KEYS, 2 do
-  local answer = acquire(KEYS[i], KEYS[i + 1])
+  local answer = acquire(KEYS[i], KEYS[i + 1], owners[(i - 1) / 2])
   if answer[1] == 1 then took[#took + 1] = string.sub(KEYS[i], #ARGV[13] + 1) end
   out[#out + 1] = answer
 end

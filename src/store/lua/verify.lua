@@ -4,10 +4,17 @@
 if EPOCH ~= NAMED then return reply('epoch') end
 local out = reply('ok')
 
-local function verify(lease, result, fence)
-  local owner = redis.pcall('GET', lease)
-  if failed(owner) then return {4, owner.err} end
-  if not owner then return 2 end
+local leases = {}
+for i = 2, #KEYS, 2 do leases[i / 2] = KEYS[i] end
+-- All in one call: each costs more than what it does.
+local owners = #leases > 0 and redis.call('MGET', unpack(leases)) or {}
+
+local function verify(lease, result, fence, owner)
+  if not owner then
+    -- There may be a key of another type.
+    local odd = redis.pcall('GET', lease)
+    return failed(odd) and {4, odd.err} or 2
+  end
   if owner ~= ME then return {3, owner} end
   local stored = redis.pcall('HGET', result, GRANTED)
   if failed(stored) then return {4, stored.err} end
@@ -17,7 +24,7 @@ end
 
 local arg = 12
 for i = 2, #KEYS, 2 do
-  out[#out + 1] = verify(KEYS[i], KEYS[i + 1], tonumber(ARGV[arg]))
+  out[#out + 1] = verify(KEYS[i], KEYS[i + 1], tonumber(ARGV[arg]), owners[i / 2])
   arg = arg + 1
 end
 return out
