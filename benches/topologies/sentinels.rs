@@ -43,7 +43,7 @@ pub(crate) const SCENES: &[Scenario] = &[
     ),
     (
         "sentinel-apart-bare",
-        "the same without --min-replicas: two masters, as documented",
+        "as sentinel-apart, without --min-replicas: two masters, as documented",
         apart_bare,
     ),
 ];
