@@ -186,6 +186,6 @@ fn an_instance_that_is_denied_something_at_its_start_names_the_right() {
 fn an_instance_that_is_denied_something_later_says_who_names_the_right() {
     let scene = Scene::new(1);
     let one = Instance::start_at(&lacking(&scene.redis, "+get"), &["--new-fleet"]);
-    let line = one.wait_for("event=lease.failed");
+    let line = one.wait_for("event=poll.unpublished");
     assert!(line.contains("leasehold doctor names what run lacks"), "{line}");
 }

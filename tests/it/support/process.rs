@@ -163,12 +163,10 @@ impl Scene {
 
     /// The fields of `poll:result:<endpoint>`.
     pub fn result(&self, endpoint: &str) -> BTreeMap<String, String> {
-        let text = self.redis.cli(&["HGETALL", &format!("poll:result:{endpoint}")]);
-        let lines: Vec<&str> = text.split('\n').collect();
-        lines
-            .chunks(2)
-            .map(|it| (it[0].to_owned(), it.get(1).copied().unwrap_or("").to_owned()))
-            .collect()
+        let fields = self.redis.query(&["HGETALL", &format!("poll:result:{endpoint}")]);
+        // Not by lines: a body may have several, and the fields come in any order.
+        let fields: Vec<String> = redis::from_redis_value(fields.unwrap()).unwrap();
+        fields.chunks_exact(2).map(|it| (it[0].clone(), it[1].clone())).collect()
     }
 }
 
