@@ -8,21 +8,10 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::support::process::{BINARY, SOON, Scene, eventually, leasehold};
+use crate::support::process::{BINARY, SOON, Scene, eventually, leasehold, run, said};
 use crate::support::redis::RedisServer;
 use crate::support::temp_dir::TempDir;
 use crate::support::terminal::Terminal;
-
-fn run(redis: &RedisServer, args: &[&str]) -> Output {
-    let redis = format!("--redis={}", redis.url());
-    leasehold(&[args, &[redis.as_str()]].concat())
-}
-
-#[track_caller]
-fn said(output: &Output) -> String {
-    assert!(output.status.success(), "{output:?}");
-    String::from_utf8(output.stdout.clone()).unwrap()
-}
 
 #[track_caller]
 fn refused(output: &Output) -> String {

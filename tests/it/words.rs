@@ -9,20 +9,9 @@ use std::time::Instant;
 use serde_json::Value;
 
 use crate::support::process::{
-    BINARY, Instance, SOON, Scene, TempDir, eventually, field, leasehold, leasehold_with,
+    BINARY, Instance, SOON, Scene, TempDir, eventually, field, leasehold, leasehold_with, run, said,
 };
 use crate::support::redis::RedisServer;
-
-fn run(redis: &RedisServer, args: &[&str]) -> Output {
-    let redis = format!("--redis={}", redis.url());
-    leasehold(&[args, &[redis.as_str()]].concat())
-}
-
-#[track_caller]
-fn said(output: &Output) -> String {
-    assert!(output.status.success(), "{output:?}");
-    String::from_utf8(output.stdout.clone()).unwrap()
-}
 
 #[track_caller]
 fn refused(output: &Output, code: i32) -> String {

@@ -365,6 +365,19 @@ pub fn leasehold<S: AsRef<OsStr>>(args: &[S]) -> Output {
     leasehold_with(args, &[])
 }
 
+/// A command that asks this server.
+pub fn run(redis: &RedisServer, args: &[&str]) -> Output {
+    let redis = format!("--redis={}", redis.url());
+    leasehold(&[args, &[redis.as_str()]].concat())
+}
+
+/// What a command that succeeded has printed.
+#[track_caller]
+pub fn said(output: &Output) -> String {
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
 /// With variables in its environment.
 pub fn leasehold_with<S: AsRef<OsStr>>(args: &[S], env: &[(&str, &str)]) -> Output {
     let mut command = Command::new(BINARY);
