@@ -1,7 +1,7 @@
 //! The questions Leasehold asks of Redis, and every answer there is.
 //!
-//! A method is one round trip over a batch, one answer per item (`bury` and `inspect` take a few, each with
-//! the timeout). Losing is an answer; an `Err` means only that nothing is known: the caller fails closed.
+//! A method is one round trip over a batch, one answer per item (`bury`, `inspect` and what concerns sessions on
+//! several shards take a few, each with the timeout; `renew` a second within it). Losing is an answer; an `Err` means only that nothing is known: the caller fails closed.
 
 pub mod acl;
 mod ear;

@@ -1,7 +1,7 @@
 //! What each make and version of a server answers when an instance begins, recorded once from the real ones:
 //! whoever has none of them sees all the same that each is understood and asked the right things.
 //!
-//! `LEASEHOLD_RECORD=redis-9.9 LEASEHOLD_TEST_SERVER=… cargo test record_the_installed -- --ignored` adds one.
+//! `LEASEHOLD_RECORD=redis-9.9 LEASEHOLD_TEST_SERVER=… cargo test --test it the_server_at_hand` adds one.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -193,24 +193,21 @@ fn every_recorded_server_is_understood_and_asked_only_what_it_was_asked_then() {
 #[test]
 fn the_server_at_hand_is_asked_what_was_recorded() {
     let server = RedisServer::start();
-    let exchange = Arc::default();
+    let exchange: Arc<Mutex<Exchange>> = Arc::default();
     let proxy = recording(server.port(), &exchange);
     contact(&proxy.url()).unwrap();
+    if let Ok(name) = std::env::var("LEASEHOLD_RECORD") {
+        record(&name, &exchange.lock());
+    }
     let asked: BTreeSet<String> = exchange.lock().iter().map(|it| it.0.clone()).collect();
     let recorded: BTreeSet<String> = load("redis-7.0").into_iter().map(|it| it.0).collect();
     assert_eq!(asked, recorded, "record them anew");
 }
 
-#[test]
-#[ignore = "writes a recording of the server at hand"]
-fn record_the_installed() {
-    let name = std::env::var("LEASEHOLD_RECORD").expect("LEASEHOLD_RECORD names it");
-    let server = RedisServer::start();
-    let exchange: Arc<Mutex<Exchange>> = Arc::default();
-    contact(&recording(server.port(), &exchange).url()).unwrap();
-    let rows: Vec<String> = exchange.lock().iter().map(|it| json!(it).to_string()).collect();
-    let text = format!("[\n{}\n]\n", rows.join(",\n"));
-    fs::write(dir().join(format!("{name}.json")), text).unwrap();
+/// Adds a recording, of the server that is here.
+fn record(name: &str, exchange: &Exchange) {
+    let rows: Vec<String> = exchange.iter().map(|it| json!(it).to_string()).collect();
+    fs::write(dir().join(format!("{name}.json")), format!("[\n{}\n]\n", rows.join(",\n"))).unwrap();
 }
 
 /// A recording in which some words were others.
