@@ -1,7 +1,7 @@
 //! The store on a real Redis: its connections, and what is made of an error.
 //!
-//! A `RedisStore` keeps up to `idle_max` connections for whoever calls. A thread whose calls must
-//! never wait behind another's has a line of its own: a store with one connection.
+//! A `RedisStore` keeps up to `idle_max` connections to each server for whoever calls. A thread whose calls must
+//! never wait behind another's has a line of its own: a store with one.
 
 use std::sync::Arc;
 use std::time::Duration;
