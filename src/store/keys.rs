@@ -110,6 +110,22 @@ impl Keys {
         format!("{}:epoch", self.prefix)
     }
 
+    /// Where the highest fence of all is kept; a role's is in its record.
+    pub(crate) fn fence(&self) -> String {
+        match self.family {
+            Family::Polls { .. } => format!("{}:fence", self.prefix),
+            Family::Roles { .. } => self.epoch(),
+        }
+    }
+
+    /// What this instance was granted and gave back last. Nobody asks for a leader's.
+    pub(crate) fn grants(&self, instance: &InstanceId) -> String {
+        match self.family {
+            Family::Polls { .. } => format!("{}:grants:{instance}", self.prefix),
+            Family::Roles { .. } => self.epoch(),
+        }
+    }
+
     pub(crate) fn drain(&self) -> String {
         format!("{}:drain", self.prefix)
     }
