@@ -66,7 +66,7 @@ impl RedisStore {
         let mut call = Call::framed(&self.server.keys, ask, None);
         let mut n = 0;
         for item in items {
-            call.key(self.server.keys.lease(&item.tenure.endpoint));
+            call.lease(&self.server.keys, &item.tenure.endpoint);
             n += 1;
         }
         let value = self.confirmed("renew on", ask, &script::KEEP, &call)?;
@@ -97,7 +97,7 @@ impl RedisStore {
         let mut call = Call::framed(keys, ask, about);
         call.key(keys.grants(&ask.instance)).arg(GRANTS_LAST.as_millis());
         for RenewItem { tenure, may_reclaim, .. } in items {
-            call.key(keys.lease(&tenure.endpoint)).key(keys.record(&tenure.endpoint));
+            call.lease_and_record(keys, &tenure.endpoint);
             call.arg(tenure.fence).arg(u8::from(*may_reclaim));
         }
         let value = self.confirmed("renew on", ask, &script::RENEW, &call)?;

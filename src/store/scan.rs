@@ -28,14 +28,14 @@ impl RedisStore {
         let prefix = keys.lease_prefix();
         let (mut cursor, mut count) = (0, 0);
         loop {
-            let (next, page) = self.scan("list leases on", &prefix, cursor, timeout)?;
+            let (next, page) = self.scan("list leases on", prefix, cursor, timeout)?;
             let mut call = Call::default();
             call.key(keys.node(dead)).arg(dead).arg(u8::from(certain));
             for key in &page {
                 let suffix =
                     key.strip_prefix(prefix.as_bytes()).and_then(|it| std::str::from_utf8(it).ok());
                 if let Some(endpoint) = suffix.and_then(|it| EndpointId::parse(it).ok()) {
-                    call.key(keys.lease(&endpoint)).key(keys.record(&endpoint));
+                    call.lease_and_record(keys, &endpoint);
                 }
             }
             let value = self.call("release on", timeout, |wire| script::BURY.run(wire, &call))?;
@@ -63,7 +63,7 @@ impl RedisStore {
             let mut call = Call::default();
             call.arg(RETIRED_LASTS.as_millis());
             for it in batch {
-                call.key(keys.lease(it)).key(keys.record(it));
+                call.lease_and_record(keys, it);
             }
             self.call("retire results on", timeout, |wire| script::RETIRE.run(wire, &call))?;
         }

@@ -1,9 +1,10 @@
 //! The scripts, and how they are called.
 
-use std::fmt::Display;
+use std::fmt::{Display, Write as _};
+use std::io::Write as _;
 use std::sync::LazyLock;
 
-use redis::{RedisError, RedisResult, Value};
+use redis::{ConnectionLike, RedisError, RedisResult, Value};
 
 use crate::model::{EndpointId, InstanceId, Tenure};
 use crate::store::keys::Keys;
@@ -43,8 +44,8 @@ impl Script {
     /// By its hash; whole when the server does not know it (any more), or does not let it be named by that:
     /// `SCRIPT FLUSH` costs a round, a managed server without EVALSHA one each time.
     pub(crate) fn run(&self, wire: &mut Wire, call: &Call) -> RedisResult<Value> {
-        match call.command("EVALSHA", self.0.get_hash()).query(wire) {
-            Err(error) if is_unknown_script(&error) => call.command("EVAL", self.1).query(wire),
+        match call.send(wire, "EVALSHA", self.0.get_hash()) {
+            Err(error) if is_unknown_script(&error) => call.send(wire, "EVAL", self.1),
             answer => answer,
         }
     }
@@ -59,11 +60,30 @@ fn is_unknown_script(error: &RedisError) -> bool {
     }
 }
 
-/// The keys and arguments of a script.
+/// The keys and arguments of a script. There are hundreds, so they are written as they are sent, once.
 #[derive(Default)]
 pub(crate) struct Call {
-    keys: Vec<Vec<u8>>,
-    args: Vec<Vec<u8>>,
+    keys: Words,
+    args: Words,
+    scratch: String,
+}
+
+/// Words as they go over the wire.
+#[derive(Default)]
+struct Words {
+    sent: Vec<u8>,
+    n: usize,
+}
+
+impl Words {
+    fn push(&mut self, parts: [&[u8]; 2]) {
+        let bytes = parts[0].len() + parts[1].len();
+        self.n += 1;
+        let _ = write!(self.sent, "${bytes}\r\n"); // a Vec takes everything
+        self.sent.extend_from_slice(parts[0]);
+        self.sent.extend_from_slice(parts[1]);
+        self.sent.extend_from_slice(b"\r\n");
+    }
 }
 
 impl Call {
@@ -93,7 +113,7 @@ impl Call {
         call.key(keys.grants(&ask.instance));
         call.arg(&ask.instance).arg(ask.heard).arg(ask.floor_us);
         for tenure in tenures {
-            call.key(keys.lease(&tenure.endpoint));
+            call.lease(keys, &tenure.endpoint);
         }
         call.wakes(keys, wakes);
         call
@@ -111,7 +131,7 @@ impl Call {
         call.arg(tenures.first().map(|it| keys.granted(&it.endpoint)).unwrap_or_default());
         call.arg(keys.leader_heartbeat(owner).unwrap_or_default()).arg(tenures.len());
         for tenure in tenures {
-            call.key(keys.lease(&tenure.endpoint)).key(keys.record(&tenure.endpoint));
+            call.lease_and_record(keys, &tenure.endpoint);
             call.arg(tenure.fence);
         }
         call.wakes(keys, wakes);
@@ -124,24 +144,48 @@ impl Call {
         }
     }
 
+    /// The lease of `endpoint`, and the record of it that goes along.
+    pub(crate) fn lease_and_record(&mut self, keys: &Keys, endpoint: &EndpointId) -> &mut Self {
+        self.lease(keys, endpoint).record(keys, endpoint)
+    }
+
+    pub(crate) fn lease(&mut self, keys: &Keys, endpoint: &EndpointId) -> &mut Self {
+        self.keys.push([keys.lease_prefix().as_bytes(), endpoint.as_str().as_bytes()]);
+        self
+    }
+
+    pub(crate) fn record(&mut self, keys: &Keys, endpoint: &EndpointId) -> &mut Self {
+        match keys.record_prefix() {
+            Some(prefix) => self.keys.push([prefix.as_bytes(), endpoint.as_str().as_bytes()]),
+            None => self.keys.push([keys.record(endpoint).as_bytes(), b""]),
+        }
+        self
+    }
+
     pub(crate) fn key(&mut self, key: impl AsRef<[u8]>) -> &mut Self {
-        self.keys.push(key.as_ref().to_vec());
+        self.keys.push([key.as_ref(), b""]);
         self
     }
 
     pub(crate) fn arg(&mut self, arg: impl Display) -> &mut Self {
-        self.args.push(arg.to_string().into_bytes());
+        self.scratch.clear();
+        let _ = write!(self.scratch, "{arg}"); // a String takes everything
+        self.args.push([self.scratch.as_bytes(), b""]);
         self
     }
 
     pub(crate) fn bytes(&mut self, arg: &[u8]) -> &mut Self {
-        self.args.push(arg.to_vec());
+        self.args.push([arg, b""]);
         self
     }
 
-    fn command(&self, verb: &str, script: &str) -> redis::Cmd {
-        let mut command = redis::cmd(verb);
-        command.arg(script).arg(self.keys.len()).arg(&self.keys).arg(&self.args);
-        command
+    fn send(&self, wire: &mut Wire, verb: &str, script: &str) -> RedisResult<Value> {
+        let mut head = Words::default();
+        for word in [verb, script, &self.keys.n.to_string()] {
+            head.push([word.as_bytes(), b""]);
+        }
+        let words = format!("*{}\r\n", head.n + self.keys.n + self.args.n);
+        let command = [words.as_bytes(), &head.sent, &self.keys.sent, &self.args.sent];
+        wire.req_packed_command(&command.concat())?.extract_error()
     }
 }

@@ -19,7 +19,7 @@ impl RedisStore {
         call.key(keys.epoch());
         call.arg(keys.leader_heartbeats().unwrap_or_default()).arg(BEAT_EXTRA.as_millis());
         for role in roles {
-            call.key(keys.lease(role)).arg(keys.suffix(role));
+            call.lease(keys, role).arg(keys.suffix(role));
         }
         let value = self.call(op, timeout, |wire| script::SEATS.run(wire, &call))?;
         let seats = match &value {

@@ -57,10 +57,11 @@ impl Store for RedisStore {
         let keys = &self.server.keys;
         let mut call = Call::framed(keys, ask, endpoints);
         call.key(keys.node(&ask.instance)).key(keys.fence()).key(keys.grants(&ask.instance));
-        call.arg(keys.node_prefix()).arg(keys.lease_prefix()).arg(keys.wake(None));
-        call.arg(GRANTS_LAST.as_millis());
+        let word = Wake { took: endpoints.to_vec(), ..Wake::new(&ask.instance, None) };
+        call.arg(keys.node_prefix()).arg(keys.lease_prefix());
+        call.arg(keys.wake(None)).arg(message::wake(&word)).arg(GRANTS_LAST.as_millis());
         for endpoint in endpoints {
-            call.key(keys.lease(endpoint)).key(keys.record(endpoint));
+            call.lease_and_record(keys, endpoint);
         }
         let value = self.confirmed("acquire on", ask, &script::ACQUIRE, &call)?;
         reply::acquired(&self.server, ask, &value)
@@ -96,7 +97,7 @@ impl Store for RedisStore {
         let keys = &self.server.keys;
         let mut call = Call::framed(keys, ask, tenures.iter().map(|it| &it.endpoint));
         for tenure in tenures {
-            call.key(keys.lease(&tenure.endpoint)).key(keys.record(&tenure.endpoint));
+            call.lease_and_record(keys, &tenure.endpoint);
             call.arg(tenure.fence);
         }
         self.stamped("verify on", ask, &script::VERIFY, &call, reply::verify)
@@ -107,7 +108,7 @@ impl Store for RedisStore {
         let mut call = Call::framed(keys, ask, None);
         for it in publications {
             let endpoint = &it.tenure.endpoint;
-            call.key(keys.lease(endpoint)).key(keys.record(endpoint));
+            call.lease_and_record(keys, endpoint);
             call.arg(it.tenure.fence).arg(it.started_at_ms).arg(keys.results_channel(endpoint));
             call.arg(message::result(&ask.instance, it));
             call.arg(u8::from(it.sample.ok));
@@ -123,7 +124,7 @@ impl Store for RedisStore {
         let op = "read results on";
         let mut call = Call::default();
         for endpoint in endpoints {
-            call.key(self.server.keys.record(endpoint));
+            call.record(&self.server.keys, endpoint);
         }
         let value = self.call(op, timeout, |wire| script::RESUME.run(wire, &call))?;
         let told: Vec<String> =
@@ -277,7 +278,7 @@ impl Store for RedisStore {
         let mut call = Call::default();
         call.key(keys.epoch()).arg(soon.as_millis());
         endpoints.iter().for_each(|it| {
-            call.key(keys.lease(it));
+            call.lease(keys, it);
         });
         let value = self.call(op, timeout, |wire| script::WANING.run(wire, &call))?;
         let places: Vec<usize> =

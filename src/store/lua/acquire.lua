@@ -1,14 +1,18 @@
 -- acquire: take each lease that is free, ours by a lost reply (R7), or left by a dead owner (R13).
 -- KEYS  2 node of the instance  3 the highest fence of all (a role's is in its record)
 --       4 what this instance was granted last  then per item: lease, result
--- ARGV  12 prefix of node keys  13 prefix of lease keys  14 channel to all  15 how many ms KEYS[4] lasts
+-- ARGV  12 prefix of node keys  13 prefix of lease keys  14 channel to all  15 what to say there if all are
+--       granted  16 how many ms KEYS[4] lasts
 -- reply  … fence  then per item  1 granted, it was free   {1, how} granted; how: 1 adopted, 2 takeover
 --                    {2, owner} held   {3} hold-off   {4} no heartbeat   {5} late   {6, why} failed
 if EPOCH ~= NAMED then return reply('epoch') end
 local out = reply('ok')
 -- A leader's heartbeat begins with the grant.
 local alive = BEATS ~= '' or redis.call('EXISTS', KEYS[2]) == 1
-local refusal = (HOLDING_OFF and {3}) or (not alive and {4}) or (LATE and {5})
+local refusal
+if LATE then refusal = {5} end
+if not alive then refusal = {4} end
+if HOLDING_OFF then refusal = {3} end
 
 -- Grows with every grant, whatever this server has forgotten and wherever its clock stands. The highest one
 -- stands in a place of its own, so that none has to be looked up; a release has raised that of its tenure by
@@ -26,7 +30,7 @@ local unwritten
 if BEATS == '' and not refusal and #KEYS > 4 then
   unwritten = failed(redis.pcall('SET', KEYS[3], FENCE_TEXT))
     or failed(redis.pcall('HSET', KEYS[4], 'granted', FENCE_TEXT))
-  redis.pcall('PEXPIRE', KEYS[4], ARGV[15])
+  redis.pcall('PEXPIRE', KEYS[4], ARGV[16])
 end
 
 -- R13: the rights of an owner end before its heartbeat does. A leader's may have been deleted, so that only
@@ -89,9 +93,14 @@ local took = {}
 local mostly_free = BEATS == '' and not refusal and not unwritten
 for i = 5, #KEYS, 2 do
   local answer = mostly_free and take(KEYS[i], KEYS[i + 1]) or acquire(KEYS[i], KEYS[i + 1])
-  if answer == 1 or answer[1] == 1 then took[#took + 1] = string.sub(KEYS[i], #ARGV[13] + 1) end
+  if answer == 1 or answer[1] == 1 then took[#took + 1] = i end
   out[#out + 1] = answer
 end
 -- One word for all of them, so that nobody has to read who owns what.
-if #took > 0 then redis.pcall('PUBLISH', ARGV[14], cjson.encode({from = ME, took = took})) end
+local word = ARGV[15]
+if 2 * #took < #KEYS - 4 then
+  for n, i in ipairs(took) do took[n] = string.sub(KEYS[i], #ARGV[13] + 1) end
+  word = cjson.encode({from = ME, took = took})
+end
+if #took > 0 then redis.pcall('PUBLISH', ARGV[14], word) end
 return out
