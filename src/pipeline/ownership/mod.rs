@@ -397,3 +397,6 @@ impl OwnershipTable {
         self.witness.lock().server_ms(self.now())
     }
 }
+
+#[cfg(test)]
+mod tests;
