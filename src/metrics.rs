@@ -130,6 +130,8 @@ pub struct Metrics {
     left: Counter,
     /// How long the store took to answer a batch of renewals, or to fail to.
     pub renewal: Histogram,
+    /// How much later than it was due the most overdue renewal of a batch was sent.
+    pub renewal_lag: Histogram,
     /// How long polls took.
     pub poll: Histogram,
     /// How much later than it was due a poll started.
@@ -203,6 +205,10 @@ impl Default for Metrics {
             renewal: Histogram::new(
                 "leasehold_renewal_duration_seconds",
                 "How long the store took to answer a batch of renewals, or to fail to.",
+            ),
+            renewal_lag: Histogram::new(
+                "leasehold_renewal_lag_seconds",
+                "How much later than it was due a batch of renewals was sent.",
             ),
             poll: Histogram::new("leasehold_poll_duration_seconds", "How long polls took."),
             lag: Histogram::new(
@@ -288,7 +294,9 @@ impl Metrics {
         for it in self.counters() {
             it.write(text);
         }
-        [&self.renewal, &self.poll, &self.lag].iter().for_each(|it| it.write(text));
+        [&self.renewal, &self.renewal_lag, &self.poll, &self.lag]
+            .iter()
+            .for_each(|it| it.write(text));
         let mut gauge = |name: &str, help: &str, value: &AtomicUsize| {
             text.gauge(name, help, float(value.load(Ordering::Relaxed) as u64));
         };

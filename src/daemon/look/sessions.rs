@@ -21,15 +21,16 @@ impl Looker {
     pub(super) fn hear_sessions(&mut self, names: &[String]) {
         for name in names {
             if let Some(endpoint) = self.catalogue.named(name, &mut self.news) {
+                let news = !self.table.holds(&endpoint) && self.view.add(&endpoint);
+                self.stale |= news;
                 if let Some(sweep) = &mut self.sweep {
-                    sweep.has_seen(&endpoint);
+                    sweep.has_seen(self.view.place(&endpoint));
                 }
-                if self.table.tenure(&endpoint).is_some() {
+                if self.table.holds(&endpoint) {
                     self.to_read.insert(endpoint);
                 } else {
                     // Whoever is to take it reads it first. Its owner, if it has one, reads it now.
                     self.catalogue.doubt(&endpoint);
-                    self.stale |= self.view.add(&endpoint);
                     self.read_if_free(&endpoint);
                 }
             }
