@@ -77,7 +77,9 @@ fn leases(scene: &mut Scene, owner: &str, keys: Vec<String>) -> io::Result<Vec<L
     let mut leases = Vec::with_capacity(keys.len());
     for page in keys.chunks(PAGE) {
         let mut pipe = redis::pipe();
-        page.iter().for_each(|it| drop(pipe.cmd("PTTL").arg(it)));
+        for key in page {
+            pipe.cmd("PTTL").arg(key);
+        }
         let left: Vec<f64> = pipe.query(&mut scene.line).map_err(io::Error::other)?;
         for (key, left_ms) in page.iter().zip(left) {
             leases.push(Lease { key: key.clone(), free_at_ms: now_ms + left_ms.min(beat_ms) });

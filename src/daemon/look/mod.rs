@@ -67,7 +67,7 @@ pub(crate) struct Looker {
     unread: BTreeSet<(Moment, EndpointId)>,
     /// Where nothing is pushed: what is still to be read again in this turn.
     turn: Vec<EndpointId>,
-    /// When it was last no wonder that something is free: somebody was at work, or nothing was granted.
+    /// Until when it was no wonder that something is free: somebody was at work, or nothing was granted.
     excused_at: Moment,
     /// Sessions that were not there while the store held off.
     missed: FnvHashSet<EndpointId>,

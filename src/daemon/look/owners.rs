@@ -25,7 +25,7 @@ impl Looker {
             self.to_meet.insert(word.from.clone());
         }
         if !word.took.is_empty() {
-            self.excused_at = now;
+            self.excuse();
         }
         for endpoint in &word.took {
             self.believe(endpoint, &word.from, Some(&word.from), now + LOOKED_UP_AFTER);

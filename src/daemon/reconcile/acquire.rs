@@ -126,6 +126,9 @@ impl Reconcile {
             if let Some(ahead) = revelation.ran_ahead {
                 self.reporter.say(&Event::StoreClock { ahead });
             }
+            if !gained.is_empty() {
+                self.looker.excuse();
+            }
             gained.into_iter().for_each(|it| {
                 let fell_back = overdue.contains(&it.tenure.endpoint);
                 self.begin(it, fell_back);
