@@ -130,6 +130,8 @@ pub struct Metrics {
     left: Counter,
     /// How long the store took to answer a batch of renewals, or to fail to.
     pub renewal: Histogram,
+    /// How much later than it was due the most overdue renewal of a batch was sent.
+    pub renewal_lag: Histogram,
     /// How long polls took.
     pub poll: Histogram,
     /// How much later than it was due a poll started.
@@ -140,13 +142,15 @@ pub struct Metrics {
     store_away: AtomicBool,
 }
 
+const RENEWAL_LAG: &str = "How much later than it was due a batch of renewals was sent.";
+const POLL_LAG: &str = "How much later than it was due a poll started.";
 const ACQUIRED: &[&str] = &["preferred", "handover", "takeover", "fallback", "adopted"];
 const RELEASED: &[&str] = &["rebalance", "drain", "shutdown", "paused", "removed"];
 const LOST: &[&str] = &["expired", "taken", "gone"];
 
 impl Default for Metrics {
     fn default() -> Self {
-        let (by, plain) = (Counter::by, Counter::plain);
+        let (by, plain, histogram) = (Counter::by, Counter::plain, Histogram::new);
         Self {
             acquired: by("leasehold_leases_acquired_total", "Leases granted.", "reason", ACQUIRED),
             refused: plain("leasehold_leases_refused_total", "Attempts that another won."),
@@ -200,19 +204,17 @@ impl Default for Metrics {
             ),
             joined: plain("leasehold_instances_joined_total", "Other instances that came."),
             left: plain("leasehold_instances_left_total", "Other instances that went."),
-            renewal: Histogram::new(
+            renewal: histogram(
                 "leasehold_renewal_duration_seconds",
                 "How long the store took to answer a batch of renewals, or to fail to.",
             ),
-            poll: Histogram::new("leasehold_poll_duration_seconds", "How long polls took."),
-            lag: Histogram::new(
-                "leasehold_poll_lag_seconds",
-                "How much later than it was due a poll started.",
-            ),
-            polling: AtomicUsize::new(0),
-            endpoints: AtomicUsize::new(0),
-            instances: AtomicUsize::new(0),
-            store_away: AtomicBool::new(false),
+            renewal_lag: histogram("leasehold_renewal_lag_seconds", RENEWAL_LAG),
+            poll: histogram("leasehold_poll_duration_seconds", "How long polls took."),
+            lag: histogram("leasehold_poll_lag_seconds", POLL_LAG),
+            polling: AtomicUsize::default(),
+            endpoints: AtomicUsize::default(),
+            instances: AtomicUsize::default(),
+            store_away: AtomicBool::default(),
         }
     }
 }
@@ -288,7 +290,9 @@ impl Metrics {
         for it in self.counters() {
             it.write(text);
         }
-        [&self.renewal, &self.poll, &self.lag].iter().for_each(|it| it.write(text));
+        [&self.renewal, &self.renewal_lag, &self.poll, &self.lag]
+            .iter()
+            .for_each(|it| it.write(text));
         let mut gauge = |name: &str, help: &str, value: &AtomicUsize| {
             text.gauge(name, help, float(value.load(Ordering::Relaxed) as u64));
         };

@@ -1,53 +1,53 @@
 //! How a running poll is stopped from outside: a switch that fires once.
 
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 
 /// Fired when the right to a running poll is lost. The poller arms it with what stops the poll.
 #[derive(Default)]
-pub struct Abort(Mutex<State>);
-
-#[derive(Default)]
-enum State {
-    #[default]
-    Idle,
-    Armed(Box<dyn FnOnce() + Send>),
-    Fired,
+pub struct Abort {
+    armed: Mutex<Option<Stopper>>,
+    /// Written under the lock of `armed`, once; read without it by whoever must not wait.
+    fired: AtomicBool,
 }
+
+type Stopper = Box<dyn FnOnce() + Send>;
 
 impl Abort {
     /// Says how to stop what is about to run (shut a socket down, kill a process group). Replaces
     /// an earlier way; if the switch has fired already, `stop` runs at once on this thread.
     pub fn arm(&self, stop: impl FnOnce() + Send + 'static) {
-        let mut state = self.0.lock();
-        if matches!(*state, State::Fired) {
-            drop(state);
+        let mut armed = self.armed.lock();
+        if self.is_fired() {
+            drop(armed);
             stop();
         } else {
-            *state = State::Armed(Box::new(stop));
+            *armed = Some(Box::new(stop));
         }
     }
 
     /// Forgets how to stop it: what was armed has ended by itself.
     pub fn disarm(&self) {
-        let mut state = self.0.lock();
-        if matches!(*state, State::Armed(_)) {
-            *state = State::Idle;
-        }
+        *self.armed.lock() = None;
     }
 
     /// Stops the poll, now or as soon as it is armed. Quick, and harmless when repeated.
     pub fn fire(&self) {
-        let before = std::mem::replace(&mut *self.0.lock(), State::Fired);
-        if let State::Armed(stop) = before {
+        let armed = {
+            let mut armed = self.armed.lock();
+            self.fired.store(true, Ordering::SeqCst);
+            armed.take()
+        };
+        if let Some(stop) = armed {
             stop();
         }
     }
 
-    /// Whether the poll must not go on.
+    /// Whether the poll must not go on. Never waits.
     pub fn is_fired(&self) -> bool {
-        matches!(*self.0.lock(), State::Fired)
+        self.fired.load(Ordering::SeqCst)
     }
 }
 

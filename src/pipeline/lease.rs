@@ -4,10 +4,11 @@
 //! abort switch of the poll that runs under it, under the same lock that issued the permit (R2).
 
 use std::fmt;
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::clock::{Clock, Moment};
 use crate::model::{Epoch, InstanceId, Tenure, Term};
@@ -79,7 +80,63 @@ pub(crate) struct Lease {
     pub(crate) acquired_at: Moment,
     generation: u64,
     pulse: Arc<Pulse>,
-    pub(crate) state: Mutex<LeaseState>,
+    pub(crate) state: Guarded,
+}
+
+/// What is known of a lease, behind a lock, and what a permit has to know of it, in one word beside the lock.
+///
+/// Whoever takes the lock may change anything; letting go of it writes the word anew, before the lock is
+/// free. So a change counts from that store on, and nothing that follows from it (an abort, a release that is
+/// sent) can come before. Whoever confirms a permit reads the word, and waits for nobody (R2).
+#[derive(Debug)]
+pub(crate) struct Guarded {
+    state: Mutex<LeaseState>,
+    open_until: AtomicU64,
+}
+
+/// The lock of a lease, held.
+pub(crate) struct Locked<'a> {
+    state: MutexGuard<'a, LeaseState>,
+    open_until: &'a AtomicU64,
+}
+
+impl Guarded {
+    fn new(state: LeaseState) -> Self {
+        let open_until = AtomicU64::new(state.open_until().as_nanos());
+        Self { state: Mutex::new(state), open_until }
+    }
+
+    pub(crate) fn lock(&self) -> Locked<'_> {
+        Locked { state: self.state.lock(), open_until: &self.open_until }
+    }
+
+    /// [`LeaseState::open_until`] as it was when the lock was last let go of. Never waits.
+    fn open_until(&self) -> Moment {
+        Moment::from_nanos(self.open_until.load(Ordering::SeqCst))
+    }
+}
+
+impl Deref for Locked<'_> {
+    type Target = LeaseState;
+    fn deref(&self) -> &LeaseState {
+        &self.state
+    }
+}
+
+impl DerefMut for Locked<'_> {
+    fn deref_mut(&mut self) -> &mut LeaseState {
+        &mut self.state
+    }
+}
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        // The guard itself is dropped after this. A word that stays as it is is not written: readers share it.
+        let until = self.state.open_until().as_nanos();
+        if self.open_until.load(Ordering::Relaxed) != until {
+            self.open_until.store(until, Ordering::SeqCst);
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -97,6 +154,14 @@ pub(crate) struct LeaseState {
     pub(crate) ended: bool,
     pub(crate) started_ms: u64,
     pub(crate) running: Option<Arc<Abort>>,
+}
+
+impl LeaseState {
+    /// R3: until when a poll that has its permit may begin: never, while the lease is in doubt or over.
+    fn open_until(&self) -> Moment {
+        let is_open = !self.ended && self.standing == Standing::Held;
+        if is_open { self.valid_until } else { Moment::NEVER }
+    }
 }
 
 impl Lease {
@@ -124,7 +189,7 @@ impl Lease {
             acquired_at: asked_at,
             generation,
             pulse: Arc::clone(pulse),
-            state: Mutex::new(state),
+            state: Guarded::new(state),
         }
     }
 
@@ -135,15 +200,30 @@ impl Lease {
 
     /// R2, R3, R13: whether a poll may start at `now`. The one place that says so.
     pub(crate) fn may_poll(&self, state: &LeaseState, now: Moment) -> bool {
-        !state.ended
-            && state.draining_since.is_none()
-            && state.standing == Standing::Held
-            && self.stands(state, now)
+        state.draining_since.is_none() && self.carries(state.open_until(), now)
     }
 
     /// R3, R13: past its deadline, or after a lapse of the heartbeat, a lease is lost.
     pub(crate) fn stands(&self, state: &LeaseState, now: Moment) -> bool {
-        now < state.valid_until && self.pulse.carries(self.generation, now)
+        self.carries(state.valid_until, now)
+    }
+
+    /// Whether a right that lasts `until` is one at `now`, and the heartbeat says so, too.
+    fn carries(&self, until: Moment, now: Moment) -> bool {
+        now < until && self.pulse.carries(self.generation, now)
+    }
+
+    /// [`Self::may_poll`] for a poll that has its permit, without the lock: a hand-over that began meanwhile
+    /// lets it go on, it is the "running one".
+    ///
+    /// A yes was true at one moment of this call: when the word was read, which comes first. It says that the
+    /// lease was held then, and until when (R3); the clock is read later, so it had not ended then either. The
+    /// heartbeat's deadline is read after both, and may be a later one than it was at that moment. But a beat
+    /// that raises it either was answered before the deadline it found, and then there was a right all along;
+    /// or it ended the generation first (`Pulse::confirm`), which is read last, and never comes back (R13).
+    fn may_go_on(&self, clock: &SharedClock) -> bool {
+        let until = self.state.open_until();
+        self.carries(until, clock.0.now())
     }
 
     /// Ends the tenure: no permit of it holds any more, and the running poll is stopped.
@@ -204,13 +284,10 @@ impl PollPermit {
     }
 
     /// R2: asked again right before the first byte of the request (or before exec), after name
-    /// lookup, connect and TLS. What takes long belongs before this call, never after it.
+    /// lookup, connect and TLS. What takes long belongs before this call, never after it. Takes no lock.
     pub fn confirm(&self) -> Result<(), Revoked> {
-        let state = self.lease.state.lock();
-        // A hand-over that began meanwhile lets this poll go on: it is the "running one".
-        let held = !state.ended
-            && state.standing == Standing::Held
-            && self.lease.stands(&state, self.clock.0.now());
+        // A switch that fired stays fired: not now means not at that moment either.
+        let held = self.lease.may_go_on(&self.clock);
         if held && !self.abort.is_fired() { Ok(()) } else { Err(Revoked) }
     }
 

@@ -143,6 +143,26 @@ impl View {
         self.slots().map(|it| &it.id)
     }
 
+    /// Where `endpoint` sits, as long as it is there.
+    pub(crate) fn place(&self, endpoint: &EndpointId) -> Option<usize> {
+        self.index.get(endpoint).copied()
+    }
+
+    /// How many places there are, taken or not.
+    pub(crate) fn places(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// The endpoints from `place` on, at most `count`; `place` is then behind the last of them.
+    pub(crate) fn page(&self, place: &mut usize, count: usize) -> Vec<EndpointId> {
+        let mut page = Vec::new();
+        while page.len() < count && *place < self.slots.len() {
+            page.extend(self.slots[*place].iter().map(|it| it.id.clone()));
+            *place += 1;
+        }
+        page
+    }
+
     /// Notes who owns `endpoint`, alive or not. True when that is news; nothing for unknown endpoints.
     pub fn set_owner(&mut self, endpoint: &EndpointId, owner: Option<&InstanceId>) -> bool {
         let Some(place) = self.index.get(endpoint).copied() else { return false };

@@ -57,6 +57,8 @@ pub(crate) struct Looker {
     view: View,
     /// The view was touched since the last plan.
     stale: bool,
+    /// So were those who live, or their weights.
+    reshaped: bool,
     catalogue: Catalogue,
     news: News,
     /// Sessions to be read again.
@@ -65,7 +67,7 @@ pub(crate) struct Looker {
     unread: BTreeSet<(Moment, EndpointId)>,
     /// Where nothing is pushed: what is still to be read again in this turn.
     turn: Vec<EndpointId>,
-    /// When it was last no wonder that something is free: somebody was at work, or nothing was granted.
+    /// Until when it was no wonder that something is free: somebody was at work, or nothing was granted.
     excused_at: Moment,
     /// Sessions that were not there while the store held off.
     missed: FnvHashSet<EndpointId>,
@@ -111,6 +113,7 @@ impl Looker {
             hearing: Hearing::Unknown,
             view: View::default(),
             stale: false,
+            reshaped: false,
             catalogue: Catalogue::default(),
             news: News::default(),
             to_read: BTreeSet::new(),
@@ -254,7 +257,12 @@ impl Looker {
         self.stale
     }
 
+    pub(crate) fn is_reshaped(&self) -> bool {
+        self.reshaped
+    }
+
     pub(crate) fn take_stale(&mut self) -> bool {
+        self.reshaped = false;
         std::mem::take(&mut self.stale)
     }
 

@@ -54,7 +54,9 @@ impl Looker {
         let joined: Vec<InstanceId> = joined.cloned().collect();
         let left = self.view.instances().map(|it| it.0).filter(|it| !self.nodes.contains_key(*it));
         let left: Vec<InstanceId> = left.cloned().collect();
-        self.stale |= self.view.set_instances(&live);
+        if self.view.set_instances(&live) {
+            (self.stale, self.reshaped) = (true, true);
+        }
         if joined.is_empty() && left.is_empty() {
             return;
         }

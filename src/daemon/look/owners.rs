@@ -25,7 +25,7 @@ impl Looker {
             self.to_meet.insert(word.from.clone());
         }
         if !word.took.is_empty() {
-            self.excused_at = now;
+            self.excuse();
         }
         for endpoint in &word.took {
             self.believe(endpoint, &word.from, Some(&word.from), now + LOOKED_UP_AFTER);
@@ -56,7 +56,7 @@ impl Looker {
         owner: Option<&InstanceId>,
         check_at: Moment,
     ) {
-        if self.table.tenure(endpoint).is_some() || !self.view.contains(endpoint) {
+        if self.table.holds(endpoint) || !self.view.contains(endpoint) {
             return; // we know better, or have not heard of it
         }
         let known = self.view.owner(endpoint);
@@ -129,7 +129,7 @@ impl Looker {
             return;
         }
         for endpoint in self.view.owned_by(&self.me) {
-            if self.table.tenure(&endpoint).is_none() {
+            if !self.table.holds(&endpoint) {
                 self.forget_session(&endpoint);
                 self.stale |= self.view.set_owner(&endpoint, None);
             }
@@ -207,7 +207,7 @@ impl Looker {
 
     fn take_in_owner(&mut self, endpoint: &EndpointId, found: Option<&InstanceId>) {
         // What we hold is ours, also when the store has just forgotten it and a renewal is on its way.
-        if self.table.tenure(endpoint).is_some() {
+        if self.table.holds(endpoint) {
             self.stale |= self.view.set_owner(endpoint, Some(&self.me));
             return;
         }

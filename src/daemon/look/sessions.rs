@@ -21,15 +21,16 @@ impl Looker {
     pub(super) fn hear_sessions(&mut self, names: &[String]) {
         for name in names {
             if let Some(endpoint) = self.catalogue.named(name, &mut self.news) {
+                let news = !self.table.holds(&endpoint) && self.view.add(&endpoint);
+                self.stale |= news;
                 if let Some(sweep) = &mut self.sweep {
-                    sweep.has_seen(&endpoint);
+                    sweep.has_seen(self.view.place(&endpoint));
                 }
-                if self.table.tenure(&endpoint).is_some() {
+                if self.table.holds(&endpoint) {
                     self.to_read.insert(endpoint);
                 } else {
                     // Whoever is to take it reads it first. Its owner, if it has one, reads it now.
                     self.catalogue.doubt(&endpoint);
-                    self.stale |= self.view.add(&endpoint);
                     self.read_if_free(&endpoint);
                 }
             }
@@ -38,8 +39,8 @@ impl Looker {
     }
 
     pub(super) fn read_sessions(&mut self, exchanges: &mut usize) -> Result<(), StoreError> {
-        if self.table.hold_off().is_some() {
-            self.excused_at = self.table.now();
+        if let Some(left) = self.table.hold_off() {
+            self.excused_at = self.table.now() + left;
         } else {
             self.to_read.extend(std::mem::take(&mut self.missed));
             self.read_unread();
@@ -65,8 +66,12 @@ impl Looker {
 
     pub(super) fn next_unread(&self) -> Option<Moment> {
         let (at, _) = self.unread.first()?;
-        let excused_for = self.table.hold_off().unwrap_or_default() + UNREAD_MAX;
-        Some((*at).max(self.excused_at + excused_for))
+        Some((*at).max(self.excused_at + UNREAD_MAX))
+    }
+
+    /// We are at work ourselves: it is no wonder that there is more to be taken.
+    pub(crate) fn excuse(&mut self) {
+        self.excused_at = self.excused_at.max(self.table.now());
     }
 
     fn read_unread(&mut self) {

@@ -4,8 +4,6 @@
 
 use std::time::Duration;
 
-use fnv::FnvHashSet;
-
 use crate::clock::Moment;
 use crate::daemon::look::{Hearing, Looker};
 use crate::model::EndpointId;
@@ -27,8 +25,10 @@ const SWEEP_SPREAD_MAX: Duration = Duration::from_secs(5);
 pub(super) struct Sweep {
     stage: Stage,
     cursor: u64,
-    seen: FnvHashSet<EndpointId>,
-    owners_to_read: Vec<EndpointId>,
+    /// By its place in the view: whether what sits there was met. Who sits beyond has come since.
+    seen: Vec<bool>,
+    /// The place from which on owners are still to be read.
+    owners_from: usize,
     /// Whether to look for live instances too.
     instances: bool,
     began: Moment,
@@ -41,14 +41,16 @@ enum Stage {
 }
 
 impl Sweep {
-    fn new(began: Moment, instances: bool) -> Self {
-        let (seen, owners_to_read) = (FnvHashSet::default(), Vec::new());
-        Self { stage: Stage::Sessions, cursor: 0, seen, owners_to_read, instances, began }
+    fn new(began: Moment, places: usize, instances: bool) -> Self {
+        let seen = vec![false; places];
+        Self { stage: Stage::Sessions, cursor: 0, seen, owners_from: 0, instances, began }
     }
 
-    /// Was there at some time during this sweep.
-    pub(super) fn has_seen(&mut self, endpoint: &EndpointId) {
-        self.seen.insert(endpoint.clone());
+    /// What sits there was there at some time during this sweep.
+    pub(super) fn has_seen(&mut self, place: Option<usize>) {
+        if let Some(seen) = place.and_then(|it| self.seen.get_mut(it)) {
+            *seen = true;
+        }
     }
 }
 
@@ -80,7 +82,8 @@ impl Looker {
         }
         let mut sweep = self.sweep.take().unwrap_or_else(|| {
             // Where changes are heard of, whoever is alive is heard of with every beat.
-            Sweep::new(now, self.missed_beats || self.hearing != Hearing::Changes)
+            let instances = self.missed_beats || self.hearing != Hearing::Changes;
+            Sweep::new(now, self.view.places(), instances)
         });
         while *exchanges > 0 {
             *exchanges -= 1;
@@ -119,7 +122,7 @@ impl Looker {
                     self.stale = true;
                     self.surprised_at_sweep(&endpoint);
                 }
-                sweep.seen.insert(endpoint);
+                sweep.has_seen(self.view.place(&endpoint));
             }
         }
         self.news = news;
@@ -127,12 +130,13 @@ impl Looker {
         sweep.cursor = page.cursor;
         if sweep.cursor == 0 {
             self.catalogue.end_walk();
-            let gone = self.view.endpoints().filter(|it| !sweep.seen.contains(*it));
-            let gone: Vec<EndpointId> = gone.cloned().collect();
+            let unseen = |it: &&EndpointId| {
+                self.view.place(it).and_then(|it| sweep.seen.get(it)).is_some_and(|seen| !seen)
+            };
+            let gone: Vec<EndpointId> = self.view.endpoints().filter(unseen).cloned().collect();
             gone.iter().for_each(|it| self.surprised_at_sweep(it));
             self.to_read.extend(gone);
             self.read_again();
-            sweep.owners_to_read = self.view.endpoints().cloned().collect();
             sweep.stage = Stage::Owners;
         }
         Ok(false)
@@ -146,10 +150,11 @@ impl Looker {
     }
 
     fn sweep_owners(&mut self, sweep: &mut Sweep) -> Result<bool, StoreError> {
-        let rest = sweep.owners_to_read.len().saturating_sub(BATCH_MAX);
-        let batch = sweep.owners_to_read.split_off(rest);
+        let mut from = sweep.owners_from;
+        let batch = self.view.page(&mut from, BATCH_MAX);
         self.read_owners(&batch)?;
-        if rest > 0 {
+        sweep.owners_from = from;
+        if from < self.view.places() {
             return Ok(false);
         }
         sweep.stage = Stage::Instances;

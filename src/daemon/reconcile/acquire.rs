@@ -13,8 +13,8 @@ use crate::model::EndpointId;
 use crate::pipeline::ownership::Gained;
 use crate::store::{Acquire, BATCH_MAX, Grant};
 
-/// Batches acquired in one step; then whoever asks or says something is heard first.
-const BATCHES_AT_ONCE: usize = 4;
+/// How many are asked for in one step; then whoever asks or says something is heard first.
+const AT_ONCE: usize = 4 * BATCH_MAX;
 
 /// A lease that could not be acquired is tried again after this.
 const RETRY_FAILED: Duration = Duration::from_secs(1);
@@ -22,58 +22,87 @@ const RETRY_FAILED: Duration = Duration::from_secs(1);
 impl Reconcile {
     /// Takes what is free and ours by plan, and what nobody came for in time.
     pub(super) fn acquire(&mut self) {
-        let overdue: FnvHashSet<EndpointId> = self.overdue().into_iter().collect();
-        let mut wanted = self.plan.acquire.clone();
+        let mut wanted = self.ours();
+        let overdue: FnvHashSet<EndpointId> = self.overdue(AT_ONCE - wanted.len()).collect();
         wanted.extend(overdue.iter().cloned());
-        let now = self.table.now();
-        let too_early = |it: &EndpointId| self.failing.get(it).is_some_and(|it| now < it.0);
-        wanted.retain(|it| self.table.tenure(it).is_none() && !too_early(it));
-        self.unfinished = wanted.len() > BATCHES_AT_ONCE * BATCH_MAX;
-        if self.unfinished {
-            self.next_fallback = Moment::NEVER;
-        }
-        for batch in wanted.chunks(BATCH_MAX).take(BATCHES_AT_ONCE) {
+        self.unfinished = self.asked_for < self.plan.acquire.len() || !self.overdue.is_empty();
+        for batch in wanted.chunks(BATCH_MAX) {
             // Whoever polls must know what: a session that is not to be polled is not taken.
             if !self.looker.learn(batch) {
-                self.unfinished = false;
-                break;
+                return self.begin_again();
             }
             let to_poll = |it: &&EndpointId| self.looker.is_to_be_polled(it);
             let batch: Vec<EndpointId> = batch.iter().filter(to_poll).cloned().collect();
             if !batch.is_empty() && !self.acquire_batch(&batch, &overdue) {
-                self.unfinished = false;
-                break;
+                return self.begin_again();
             }
         }
         self.tell_news();
     }
 
-    /// R8: what is another's and was not taken in time. Looked up first, so that no two ask for it.
-    fn overdue(&mut self) -> Vec<EndpointId> {
+    /// There is no point in asking for more now.
+    pub(super) fn begin_again(&mut self) {
+        (self.unfinished, self.asked_for) = (false, 0);
+        self.tell_news();
+    }
+
+    /// The next of those that are ours by plan, as many as are asked for in one step. The plan is gone through
+    /// once, and then again: what could not be had may be had by then.
+    fn ours(&mut self) -> Vec<EndpointId> {
         let now = self.table.now();
-        if now < self.next_fallback {
-            return vec![];
+        if self.asked_for >= self.plan.acquire.len() {
+            self.asked_for = 0;
         }
-        let mut overdue = Vec::new();
+        let too_early = |it: &EndpointId| self.failing.get(it).is_some_and(|it| now < it.0);
+        let mut wanted = Vec::new();
+        for it in &self.plan.acquire[self.asked_for..] {
+            if wanted.len() == AT_ONCE {
+                break;
+            }
+            self.asked_for += 1;
+            if !self.table.holds(it) && !too_early(it) {
+                wanted.push(it.clone());
+            }
+        }
+        wanted
+    }
+
+    /// R8: what is another's and was not taken in time; at most `count`, and only when there is no more that is
+    /// ours. Looked up first, so that no two ask for it.
+    fn overdue(&mut self, count: usize) -> impl Iterator<Item = EndpointId> + use<> {
+        let now = self.table.now();
+        if self.asked_for < self.plan.acquire.len() {
+            return vec![].into_iter();
+        }
+        if now >= self.next_fallback {
+            self.find_overdue(now);
+        }
+        let rest = self.overdue.len().saturating_sub(count);
+        let mut overdue = self.overdue.split_off(rest);
+        overdue.retain(|it| !self.table.holds(it));
+        if !self.looker.check_now(&overdue) {
+            overdue.clear();
+        }
+        overdue.retain(|it| self.looker.view().contains(it) && self.looker.is_free(it));
+        overdue.into_iter()
+    }
+
+    fn find_overdue(&mut self, now: Moment) {
         self.next_fallback = Moment::FOREVER;
+        self.overdue.clear();
         for it in &self.plan.fallback {
             let failing = self.failing.get(&it.endpoint).map_or(now, |it| it.0);
             let due = self.patience.due(it, now).max(failing);
             if now >= due {
-                overdue.push(it.endpoint.clone());
+                self.overdue.push(it.endpoint.clone());
             } else {
                 self.next_fallback = self.next_fallback.min(due);
             }
         }
-        if !overdue.is_empty() {
+        if !self.overdue.is_empty() {
             // Whatever comes of it, they are looked at again.
             self.next_fallback = self.next_fallback.min(now + RETRY_FAILED);
-            if !self.looker.check_now(&overdue) {
-                return vec![];
-            }
         }
-        overdue.retain(|it| self.looker.view().contains(it) && self.looker.is_free(it));
-        overdue
     }
 
     /// False when there is no point in asking for more.
@@ -96,6 +125,9 @@ impl Reconcile {
             let (gained, revelation) = self.table.granted(&question, endpoints, &reply);
             if let Some(ahead) = revelation.ran_ahead {
                 self.reporter.say(&Event::StoreClock { ahead });
+            }
+            if !gained.is_empty() {
+                self.looker.excuse();
             }
             let polled_at = self.last_polled(&gained);
             for (it, polled_at_ms) in gained.into_iter().zip(polled_at) {

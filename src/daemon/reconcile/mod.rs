@@ -65,6 +65,10 @@ pub struct Reconcile {
     patience: Patience,
     next_plan: Moment,
     next_fallback: Moment,
+    /// What is another's by plan, and nobody came for in time.
+    overdue: Vec<EndpointId>,
+    /// How many of those that are ours by plan were asked for.
+    asked_for: usize,
     /// What could not be acquired, why, and when it is tried again.
     failing: FnvHashMap<EndpointId, (Moment, String)>,
     /// There is more to acquire.
@@ -102,6 +106,8 @@ impl Reconcile {
             patience: Patience::default(),
             next_plan: Moment::NEVER,
             next_fallback: Moment::NEVER,
+            overdue: Vec::new(),
+            asked_for: 0,
             failing: FnvHashMap::default(),
             unfinished: false,
             held_off_in: Epoch::default(),
@@ -188,7 +194,7 @@ impl Reconcile {
     fn tell_news(&mut self) {
         let news = self.looker.take_news();
         for session in news.changed {
-            if self.table.tenure(&session.endpoint).is_none() {
+            if !self.table.holds(&session.endpoint) {
                 continue;
             }
             if session.paused {
@@ -203,19 +209,21 @@ impl Reconcile {
 
     fn leave(&mut self, endpoint: &EndpointId, why: Leaving) {
         self.table.drain(endpoint);
-        if self.table.tenure(endpoint).is_some() {
+        if self.table.holds(endpoint) {
             self.leaving.insert(endpoint.clone(), (why, None));
         }
     }
 
     fn replan(&mut self) {
         let now = self.table.now();
-        if now < self.next_plan || !self.looker.take_stale() {
+        // While there is more to take, all that others take meanwhile is no reason to plan anew.
+        let is_busy = self.unfinished && !self.looker.is_reshaped();
+        if now < self.next_plan || is_busy || !self.looker.take_stale() {
             return;
         }
         self.plan = plan(self.looker.view(), &self.me);
-        // A plan for a large fleet in turmoil takes its time: act on it before it is made again.
-        self.next_plan = now + self.table.now().since(now) * PLANNING_SHARE;
+        self.asked_for = 0;
+        self.overdue.clear();
         self.next_fallback = Moment::NEVER;
         let stuck = self.plan.nobody && self.looker.my_weight().is_some();
         if stuck && !self.stuck && self.looker.is_settled() {
@@ -234,6 +242,8 @@ impl Reconcile {
                 self.plan.acquire.iter().chain(fallback).collect();
             self.failing.retain(|it, _| wanted.contains(it));
         }
+        // A plan for a large fleet in turmoil takes its time: act on it before it is made again.
+        self.next_plan = now + self.table.now().since(now) * PLANNING_SHARE;
     }
 
     fn note_hold_off(&mut self) {

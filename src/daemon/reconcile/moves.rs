@@ -82,6 +82,7 @@ impl Reconcile {
         self.asks.clear();
         self.unasked.stop();
         self.next_fallback = Moment::NEVER;
+        self.begin_again();
         self.call_off(|_, _| true);
     }
 
@@ -106,7 +107,7 @@ impl Reconcile {
     pub(crate) fn note_asks(&mut self, word: &Wake) {
         let now = self.table.now();
         let mut asked_before = false;
-        for endpoint in word.wants.iter().filter(|it| self.table.tenure(it).is_some()) {
+        for endpoint in word.wants.iter().filter(|it| self.table.holds(it)) {
             let ask = (word.from.clone(), now);
             let before = self.asks.insert(endpoint.clone(), ask);
             asked_before |= before.is_some_and(|it| it.0 == word.from);

@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Moment;
-use crate::model::{EndpointId, Epoch, Tenure};
+use crate::model::{EndpointId, Epoch, FenceToken, Tenure};
 use crate::pipeline::lease::{Lease, LeaseState, Standing};
 use crate::pipeline::ownership::{Applied, Gained, Loss, OwnershipTable, Question};
+use crate::pipeline::placement::spread;
 use crate::pipeline::witness::{Revelation, Witness};
 use crate::store::{Acquire, Ask, BATCH_MAX, Beat, Renew, RenewItem, Reply, Stamp, Verify};
 
@@ -14,6 +15,8 @@ use crate::store::{Acquire, Ask, BATCH_MAX, Beat, Renew, RenewItem, Reply, Stamp
 const SHORTEST: Duration = Duration::from_millis(1);
 /// A lease with less than this left is not renewed any more: no answer would come in time.
 const LEFT_MIN: Duration = Duration::from_millis(10);
+/// Into so many parts a burst of grants is spread.
+const SPREAD: u32 = 64;
 
 impl OwnershipTable {
     /// R1: the clock is read before the question is sent. Redis starts a TTL later than that.
@@ -62,29 +65,34 @@ impl OwnershipTable {
         let mut question = self.question();
         let now = question.asked_at;
         let slept_until = self.slept_until();
-        let mut due: Vec<(Moment, RenewItem)> = Vec::new();
-        for lease in self.leases.read().values() {
+        // R3: past its deadline there is nothing to renew.
+        // One with no time left for an answer would take that time from all others.
+        if self.pulse.valid_until().since(now) < LEFT_MIN {
+            return None;
+        }
+        let next = self.agenda.lock().due(now, now + LEFT_MIN, BATCH_MAX);
+        let mut due: Vec<RenewItem> = Vec::with_capacity(next.len());
+        let mut due_since = now;
+        let leases = self.leases.read();
+        for lease in next.iter().filter_map(|it| leases.get(it)) {
             let state = lease.state.lock();
-            // R3: past its deadline there is nothing to renew.
-            // One with no time left for an answer would take that time from all others.
-            let deadline = lease.deadline(&state);
-            let in_time = lease.stands(&state, now) && deadline.since(now) >= LEFT_MIN;
-            if state.renew_at <= now && in_time {
+            if lease.stands(&state, now) {
                 // R6: it stands at this moment, so nobody can have been granted it, unless we slept.
                 let may_reclaim = state.renewed_at >= slept_until;
                 // R4: within an epoch the fence is compared once, and then the owner's name proves it.
                 let matched = state.matched_in == question.ask.epoch;
                 let tenure = lease.tenure.clone();
-                due.push((deadline, RenewItem { tenure, may_reclaim, matched }));
+                due_since = due_since.min(state.renew_at);
+                due.push(RenewItem { tenure, may_reclaim, matched });
             }
         }
-        due.sort_unstable_by_key(|it| it.0);
-        due.truncate(BATCH_MAX);
+        drop(leases);
         if due.is_empty() {
             return None;
         }
-        self.limit(&mut question, due.iter().map(|it| &it.1.tenure));
-        Some((question, due.into_iter().map(|it| it.1).collect()))
+        self.metrics.renewal_lag.observe(now.since(due_since));
+        self.limit(&mut question, due.iter().map(|it| &it.tenure));
+        Some((question, due))
     }
 
     /// R6: what was last confirmed before this may have been granted to another, and that be forgotten.
@@ -93,9 +101,9 @@ impl OwnershipTable {
         if life == self.witness.lock().born() { Moment::NEVER } else { until }
     }
 
-    /// When the next renewal is due; `None` while nothing is held.
+    /// When the next renewal is due, or since when it has been; `None` while nothing is held.
     pub fn next_renewal(&self) -> Option<Moment> {
-        self.leases.read().values().map(|it| it.state.lock().renew_at).min()
+        self.agenda.lock().next_renewal()
     }
 
     fn observe(&self, question: &Question, stamp: &Stamp) -> Revelation {
@@ -139,41 +147,57 @@ impl OwnershipTable {
     ) -> (Vec<Gained>, Revelation) {
         let revelation = self.observe(question, &reply.stamp);
         let now = self.now();
-        let mut gained = Vec::new();
+        let (mut gained, mut newest) = (Vec::new(), FenceToken(0));
         for (endpoint, answer) in endpoints.iter().zip(reply.answer.iter().flatten()) {
             let Acquire::Granted { fence, grant } = answer else { continue };
-            self.witness.lock().saw_fence(*fence);
+            newest = newest.max(*fence);
             let tenure = Tenure::new(endpoint.clone(), *fence);
             if self.gain(question, tenure.clone(), now) {
                 gained.push(Gained { tenure, grant: *grant });
             }
         }
+        self.witness.lock().saw_fence(newest);
         (gained, revelation)
     }
 
     fn gain(&self, question: &Question, tenure: Tenure, now: Moment) -> bool {
         let valid_until = question.asked_at + self.rhythm.lease.usable();
-        let renew_at = question.asked_at + self.rhythm.renew_interval;
         let mut leases = self.leases.write();
+        let renew_at = question.asked_at + self.first_interval(&tenure.endpoint, leases.len());
         let fresh = self.pulse.carries(question.generation, now) && now < valid_until;
-        let older =
-            leases.get(&tenure.endpoint).filter(|it| it.tenure.fence < tenure.fence).cloned();
-        if !fresh || (older.is_none() && leases.contains_key(&tenure.endpoint)) {
+        let there = leases.get(&tenure.endpoint);
+        if !fresh || there.is_some_and(|it| it.tenure.fence >= tenure.fence) {
             return false;
         }
+        let older = leases.remove(&tenure.endpoint);
+        if let Some(older) = &older {
+            self.edit(older).ended = true;
+        }
         let pulse = (&self.pulse, question.generation);
-        let lease = Lease::new(tenure.clone(), pulse, question.asked_at, valid_until, renew_at);
+        let lease = Lease::new(tenure, pulse, question.asked_at, valid_until, renew_at);
         lease.state.lock().matched_in = question.ask.epoch;
         // R5: asked before the server's clock was seen to run ahead, so not to be relied on yet.
         let doubted_at = *self.doubted_at.lock();
         if question.asked_at < doubted_at {
             self.mark_uncertain(&mut lease.state.lock(), doubted_at);
         }
-        leases.insert(tenure.endpoint, Arc::new(lease));
+        self.agenda.lock().add(&lease);
+        leases.put(Arc::new(lease));
         drop(leases);
         // A later grant has ended the earlier one in the store.
         older.iter().for_each(|it| it.end());
         true
+    }
+
+    /// How long after its grant a lease is renewed first. What is granted together would be renewed together
+    /// for ever: where that is more than a batch, it is spread over half the interval from the start.
+    fn first_interval(&self, endpoint: &EndpointId, held: usize) -> Duration {
+        let interval = self.rhythm.renew_interval;
+        if held < BATCH_MAX {
+            return interval;
+        }
+        let step = u32::try_from(spread(endpoint.as_str(), SPREAD.into())).unwrap_or_default();
+        interval - interval / 2 * step / SPREAD
     }
 
     /// R3: extends what the store confirmed, loses what it denied, doubts what it could not decide.
@@ -213,7 +237,7 @@ impl OwnershipTable {
     fn extend(&self, question: &Question, tenure: Tenure, applied: &mut Applied, reclaimed: bool) {
         let now = self.now();
         let Some(lease) = self.find(&tenure) else { return };
-        let mut state = lease.state.lock();
+        let mut state = self.edit(&lease);
         if !lease.stands(&state, now) {
             // R3: lost at its deadline, whatever was on its way.
             drop(state);
@@ -243,7 +267,7 @@ impl OwnershipTable {
     fn doubt(&self, tenure: Tenure, why: &str, applied: &mut Applied) {
         let now = self.now();
         let Some(lease) = self.find(&tenure) else { return };
-        let mut state = lease.state.lock();
+        let mut state = self.edit(&lease);
         let news = state.standing == Standing::Held;
         self.mark_uncertain(&mut state, now);
         state.renew_at = now + self.rhythm.retry_interval();
@@ -255,8 +279,8 @@ impl OwnershipTable {
 
     fn doubt_all(&self, now: Moment) {
         *self.doubted_at.lock() = now;
-        for lease in self.leases.read().values() {
-            self.mark_uncertain(&mut lease.state.lock(), now);
+        for lease in self.leases.read().all() {
+            self.mark_uncertain(&mut self.edit(lease), now);
         }
     }
 
@@ -269,7 +293,7 @@ impl OwnershipTable {
     /// The store has another fence than ours for it, or none: the next renewal compares, and comes at once.
     pub fn mistrust(&self, tenure: &Tenure) {
         if let Some(lease) = self.find(tenure) {
-            let mut state = lease.state.lock();
+            let mut state = self.edit(&lease);
             state.matched_in = Epoch::default();
             state.renew_at = self.now();
         }
@@ -279,7 +303,7 @@ impl OwnershipTable {
         let at = self.now() + after;
         for item in items {
             if let Some(lease) = self.find(&item.tenure) {
-                lease.state.lock().renew_at = at;
+                self.edit(&lease).renew_at = at;
             }
         }
     }

@@ -5,19 +5,21 @@
 //! its deadline is counted from before it is sent, R1) and every answer applied to the tenure it was
 //! asked for, and to no other (R4).
 
+mod agenda;
 mod answers;
+mod endings;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use fnv::FnvHashMap;
 use parking_lot::{Mutex, RwLock};
 
 use crate::clock::{Clock, Moment};
 use crate::metrics::Metrics;
 use crate::model::{EndpointId, Epoch, FenceToken, InstanceId, Tenure, Term};
 use crate::pipeline::lease::{Lease, PollPermit, Pulse, SharedClock, Standing};
+use crate::pipeline::ownership::agenda::{Agenda, Edit, Shelf};
 use crate::pipeline::witness::{Revelation, Witness};
 use crate::store::{Ask, Grant};
 
@@ -48,13 +50,16 @@ pub struct OwnershipTable {
     rhythm: Rhythm,
     clock: SharedClock,
     pulse: Arc<Pulse>,
-    leases: RwLock<FnvHashMap<EndpointId, Arc<Lease>>>,
+    leases: RwLock<Shelf>,
+    agenda: Mutex<Agenda>,
     witness: Mutex<Witness>,
     /// When the server's clock was last seen to run ahead.
     doubted_at: Mutex<Moment>,
     /// R6: what was not confirmed since then may not be reclaimed in another life of the store than this.
     slept: Mutex<(Moment, Epoch)>,
     losses: AtomicU64,
+    /// The generation of heartbeats of which all are that have not ended.
+    generation: AtomicU64,
     metrics: Arc<Metrics>,
 }
 
@@ -153,10 +158,12 @@ impl OwnershipTable {
             clock: SharedClock(clock),
             pulse: Arc::default(),
             leases: RwLock::default(),
+            agenda: Mutex::default(),
             witness: Mutex::new(witness),
             doubted_at: Mutex::new(Moment::NEVER),
             slept: Mutex::new((Moment::NEVER, Epoch::default())),
             losses: AtomicU64::new(0),
+            generation: AtomicU64::new(0),
             metrics: Arc::default(),
         }
     }
@@ -187,116 +194,13 @@ impl OwnershipTable {
         self.clock.0.now()
     }
 
-    fn lose(&self, tenure: Tenure, loss: Loss, lost: &mut Vec<Lost>) {
-        if let Some(lease) = self.forget(&tenure) {
-            lease.end();
-            self.losses.fetch_add(1, Ordering::Release);
-            lost.push(Lost { tenure, loss });
-        }
-    }
-
-    /// How many leases have ended against our will so far: whoever plans sees by it that one has.
-    pub fn losses(&self) -> u64 {
-        self.losses.load(Ordering::Acquire)
-    }
-
-    fn forget(&self, tenure: &Tenure) -> Option<Arc<Lease>> {
-        let mut leases = self.leases.write();
-        if leases.get(&tenure.endpoint).is_some_and(|it| it.tenure.fence == tenure.fence) {
-            leases.remove(&tenure.endpoint)
-        } else {
-            None
-        }
-    }
-
-    /// R3, R13: everything past its deadline is lost, and its running poll aborted.
-    pub fn expire(&self) -> Vec<Lost> {
-        let now = self.now();
-        let past: Vec<Tenure> = self
-            .leases
-            .read()
-            .values()
-            .filter(|it| !it.stands(&it.state.lock(), now))
-            .map(|it| it.tenure.clone())
-            .collect();
-        let mut lost = Vec::new();
-        for tenure in past {
-            self.lose(tenure, Loss::Expired, &mut lost);
-        }
-        lost
-    }
-
-    /// When the next lease will be lost if nothing confirms it; `None` while nothing is held.
-    pub fn next_deadline(&self) -> Option<Moment> {
-        self.leases.read().values().map(|it| it.deadline(&it.state.lock())).min()
-    }
-
-    /// R8: no new poll of this endpoint; it will be released when the running one has ended. False
-    /// when it is not held or on its way already.
-    pub fn drain(&self, endpoint: &EndpointId) -> bool {
-        let leases = self.leases.read();
-        let Some(lease) = leases.get(endpoint) else { return false };
-        let mut state = lease.state.lock();
-        let news = state.draining_since.is_none();
-        state.draining_since.get_or_insert(self.now());
-        news
-    }
-
-    /// R4: forgets what is held of `endpoint` at the moment its release is sent; its poll is aborted.
-    pub fn let_go(&self, endpoint: &EndpointId) -> Option<Tenure> {
-        let tenure = self.tenure(endpoint)?;
-        self.forget(&tenure)?.end();
-        Some(tenure)
-    }
-
-    /// R10: it stays after all, unless its release has been sent.
-    pub fn undrain(&self, endpoint: &EndpointId) {
-        if let Some(lease) = self.leases.read().get(endpoint) {
-            lease.state.lock().draining_since = None;
-        }
-    }
-
-    /// R4: forgets, at the moment their release is sent, the draining leases whose last poll has
-    /// ended; nothing can bring such a tenure back. Polls that outlast `patience` are aborted.
-    pub fn drained(&self, patience: Duration) -> Vec<Tenure> {
-        let now = self.now();
-        let mut ready = Vec::new();
-        let mut late = Vec::new();
-        for lease in self.leases.read().values() {
-            let state = lease.state.lock();
-            match (&state.draining_since, &state.running) {
-                (Some(_), None) => ready.push(lease.tenure.clone()),
-                (Some(since), Some(abort)) if now.since(*since) >= patience => {
-                    late.push(Arc::clone(abort));
-                }
-                _ => (),
-            }
-        }
-        for abort in late {
-            abort.fire();
-        }
-        ready.retain(|it| self.forget(it).map(|lease| lease.end()).is_some());
-        ready
-    }
-
-    /// Aborts every running poll; the leases stay until they are released.
-    pub fn abort_all(&self) {
-        let running = |it: &Arc<Lease>| it.state.lock().running.clone();
-        let aborts: Vec<_> = self.leases.read().values().filter_map(running).collect();
-        aborts.iter().for_each(|it| it.fire());
-    }
-
-    /// When the next running poll of a draining lease will have outlasted `patience`.
-    pub fn next_impatience(&self, patience: Duration) -> Option<Moment> {
-        let now = self.now();
-        let leases = self.leases.read();
-        let since = leases.values().filter_map(|it| it.state.lock().draining_since);
-        since.map(|it| it + patience).filter(|it| *it > now).min()
+    /// To change a lease.
+    fn edit<'a>(&'a self, lease: &'a Lease) -> Edit<'a> {
+        Edit::new(lease, &self.agenda)
     }
 
     fn find(&self, tenure: &Tenure) -> Option<Arc<Lease>> {
-        let leases = self.leases.read();
-        leases.get(&tenure.endpoint).filter(|it| it.tenure.fence == tenure.fence).cloned()
+        self.leases.read().find(tenure).cloned()
     }
 
     /// R2: the only way to a poll.
@@ -307,6 +211,11 @@ impl OwnershipTable {
     /// The tenure under which `endpoint` is held, in whatever standing.
     pub fn tenure(&self, endpoint: &EndpointId) -> Option<Tenure> {
         self.leases.read().get(endpoint).map(|it| it.tenure.clone())
+    }
+
+    /// Whether `endpoint` is held, in whatever standing.
+    pub fn holds(&self, endpoint: &EndpointId) -> bool {
+        self.leases.read().get(endpoint).is_some()
     }
 
     /// The tenure under which a poll of `endpoint` could start now.
@@ -343,14 +252,14 @@ impl OwnershipTable {
 
     /// Everything in the table.
     pub fn endpoints(&self) -> Vec<EndpointId> {
-        self.leases.read().keys().cloned().collect()
+        self.leases.read().all().map(|it| it.tenure.endpoint.clone()).collect()
     }
 
     /// How many leases are in which state.
     pub fn tally(&self) -> Tally {
         let leases = self.leases.read();
         let mut tally = Tally { held: leases.len(), ..Tally::default() };
-        for lease in leases.values() {
+        for lease in leases.all() {
             let state = lease.state.lock();
             tally.uncertain += usize::from(state.standing == Standing::Uncertain);
             tally.draining += usize::from(state.draining_since.is_some());
@@ -361,8 +270,7 @@ impl OwnershipTable {
 
     /// Whether the standing of any lease is uncertain.
     pub fn is_doubtful(&self) -> bool {
-        let uncertain = |it: &Arc<Lease>| it.state.lock().standing == Standing::Uncertain;
-        self.leases.read().values().any(uncertain)
+        self.agenda.lock().is_doubtful()
     }
 
     /// How many leases are in the table.
@@ -395,3 +303,6 @@ impl OwnershipTable {
         self.witness.lock().server_ms(self.now())
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,89 @@
+use crossbeam_channel::bounded;
+
+use super::*;
+use crate::clock::ManualClock;
+use crate::model::Weight;
+use crate::store::{Acquire, Beat, Reply, Stamp};
+
+const TERM: Term = Term::new(Duration::from_secs(30));
+/// For what happens at once, or never.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+fn reply<T>(answer: T) -> Reply<T> {
+    let stamp =
+        Stamp { epoch: Epoch(1), hold_off: Duration::ZERO, server_us: 1_000_000, born: Epoch(1) };
+    Reply { stamp, answer: Some(answer) }
+}
+
+/// A table that beats and holds one lease.
+fn with_one() -> (OwnershipTable, Tenure) {
+    let rhythm = Rhythm {
+        lease: TERM,
+        heartbeat: TERM,
+        renew_interval: Duration::from_secs(10),
+        store_timeout: Duration::from_secs(2),
+    };
+    let clock = Arc::new(ManualClock::at(1_000_000_000));
+    let table = OwnershipTable::new(InstanceId::new("me"), rhythm, clock, false);
+    let question = table.question();
+    table.beaten(&question, &reply(Beat { unbroken: true, weight: Weight(1) }));
+    let endpoint = EndpointId::parse("e1").unwrap();
+    let fence = FenceToken(7);
+    let grant = Acquire::Granted { fence, grant: Grant::Free };
+    let question = table.question();
+    let (gained, _) = table.granted(&question, &[endpoint], &reply(vec![grant]));
+    (table, gained[0].tenure.clone())
+}
+
+/// R2: a poll that is about to begin is not held up by whoever renews, expires or loses, however long that takes.
+#[test]
+fn a_permit_is_confirmed_while_the_lease_and_the_whole_table_are_locked() {
+    let (table, tenure) = with_one();
+    let permit = table.permit(&tenure).unwrap();
+    let lease = table.find(&tenure).unwrap();
+    std::thread::scope(|scope| {
+        let all = table.leases.write();
+        let one = lease.state.lock();
+        let (told, heard) = bounded(1);
+        scope.spawn(move || told.send(permit.confirm()).unwrap());
+        let confirmed = heard.recv_timeout(PATIENCE);
+        drop((one, all)); // before anything is judged: whoever waits for them must end
+        assert_eq!(confirmed, Ok(Ok(())), "the permit was not confirmed while others held locks");
+    });
+}
+
+/// R2, R3: what was decided under the lock counts for the permit from the moment the lock is free.
+#[test]
+fn a_permit_holds_no_longer_than_its_lease_does() {
+    let doubt = |table: &OwnershipTable, tenure: &Tenure| {
+        table.find(tenure).unwrap().state.lock().standing = Standing::Uncertain;
+    };
+    let let_go = |table: &OwnershipTable, tenure: &Tenure| drop(table.let_go(&tenure.endpoint));
+    let shorten = |table: &OwnershipTable, tenure: &Tenure| {
+        table.find(tenure).unwrap().state.lock().valid_until = table.now();
+    };
+    type Deed = fn(&OwnershipTable, &Tenure);
+    for (name, deed) in
+        [("doubt", doubt as Deed), ("let go", let_go as Deed), ("its deadline", shorten as Deed)]
+    {
+        let (table, tenure) = with_one();
+        let permit = table.permit(&tenure).unwrap();
+        assert_eq!(permit.confirm(), Ok(()), "before: {name}");
+        deed(&table, &tenure);
+        assert!(permit.confirm().is_err(), "{name}");
+    }
+}
+
+/// R8: a hand-over that began waits for the poll that runs, and R3: a doubt that passed is none.
+#[test]
+fn a_permit_outlasts_the_beginning_of_a_hand_over_and_a_doubt() {
+    let (table, tenure) = with_one();
+    let permit = table.permit(&tenure).unwrap();
+    assert!(table.drain(&tenure.endpoint));
+    assert_eq!(permit.confirm(), Ok(()));
+    let lease = table.find(&tenure).unwrap();
+    lease.state.lock().standing = Standing::Uncertain;
+    assert!(permit.confirm().is_err());
+    lease.state.lock().standing = Standing::Held;
+    assert_eq!(permit.confirm(), Ok(()));
+}
