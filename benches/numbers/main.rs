@@ -10,6 +10,7 @@ mod engine;
 mod footprint;
 mod holder;
 mod meter;
+mod permits;
 mod placement;
 mod plain;
 mod polling;

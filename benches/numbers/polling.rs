@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use leasehold::clock::{BootClock, Clock};
+use leasehold::clock::{BootClock, Clock, Moment};
 use leasehold::config::RedisUrl;
 use leasehold::daemon::thread::{Stop, stop};
 use leasehold::pipeline::poll::NetPoller;
@@ -24,6 +24,7 @@ use redis::Connection;
 
 use crate::holder::{all, endpoints};
 use crate::meter::{Meter, process_cpu};
+use crate::permits;
 use crate::server::PrivateRedis;
 use crate::table::{Better, Row};
 use crate::target::{self, Target};
@@ -59,7 +60,9 @@ pub(crate) fn measure() -> io::Result<(String, Vec<Row>)> {
     let turns: Vec<Turn> = (0..TURNS).map(|_| stage.turn()).collect::<io::Result<_>>()?;
     stage.nothing_was_lost()?;
     let note = format!("{ENDPOINTS} endpoints, {WORKERS} workers, {TURNS} turns, Redis {version}");
-    Ok((note, rows(&turns)))
+    let mut rows = rows(&turns);
+    rows.extend(permits::rows()?);
+    Ok((note, rows))
 }
 
 fn put_sessions(line: &mut Connection, target: &Target) -> io::Result<()> {
@@ -168,25 +171,19 @@ impl Stage {
     }
 
     fn window(&mut self) -> io::Result<Window> {
-        let before = self.look()?;
-        let from = BootClock.now();
+        // What takes long to read stands outside of what is short: nobody hurries for this thread.
+        let (threads_before, before) = (self.threads()?, self.look()?);
         let _ = self.never.within(WINDOW);
-        let took = BootClock.now().since(from).as_secs_f64();
-        let after = self.look()?;
+        let (after, threads_after) = (self.look()?, self.threads()?);
         let polls = float(after.answers - before.answers).max(1.0);
-        let each = |seconds: f64| seconds * 1e6 / polls;
-        let mut threads = BTreeMap::new();
-        for (name, seconds) in &after.threads {
-            let spent = seconds - before.threads.get(name).copied().unwrap_or_default();
-            threads.insert(name.clone(), each(spent));
-        }
-        let targets = threads.get(target::NAME).copied().unwrap_or_default();
         let lags: Vec<(f64, f64)> =
             before.lags.iter().zip(&after.lags).map(|(a, b)| (a.0, b.1 - a.1)).collect();
+        let threads = threads_after.since(&threads_before);
+        let target = threads.get(target::NAME).copied().unwrap_or_default();
         Ok(Window {
-            rate: polls / took,
-            redis: each(after.redis - before.redis),
-            client: each(after.client - before.client) - targets,
+            rate: polls / after.at.since(before.at).as_secs_f64(),
+            redis: (after.redis - before.redis) * 1e6 / polls,
+            client: (after.client - before.client) * 1e6 / polls - target,
             threads,
             lag_p50: quantile(&lags, 0.5),
             lag_p99: quantile(&lags, 0.99),
@@ -194,13 +191,16 @@ impl Stage {
     }
 
     fn look(&mut self) -> io::Result<Look> {
-        Ok(Look {
-            answers: self.target.answers(),
-            redis: self.meter.server_seconds()?,
-            client: process_cpu()?.as_secs_f64(),
-            threads: threads()?,
-            lags: lags(&self.daemon.exposition().text()),
-        })
+        let redis = self.meter.server_seconds()?;
+        let lags = lags(&self.daemon.exposition().text());
+        let (answers, at) = (self.target.answers(), BootClock.now());
+        Ok(Look { answers, at, client: process_cpu()?.as_secs_f64(), redis, lags })
+    }
+
+    fn threads(&self) -> io::Result<Threads> {
+        let before = self.target.answers();
+        let seconds = threads()?;
+        Ok(Threads { answers: float(before + self.target.answers()) / 2.0, seconds })
     }
 
     fn wait_until_all_is_owned(&self) -> io::Result<()> {
@@ -232,12 +232,28 @@ impl Stage {
 /// Sums so far.
 struct Look {
     answers: u64,
+    at: Moment,
     redis: f64,
     client: f64,
-    /// Seconds of CPU by what threads are called, without their number.
-    threads: BTreeMap<String, f64>,
     /// Upper bounds of lags in milliseconds, and how many were not above.
     lags: Vec<(f64, f64)>,
+}
+
+/// Seconds of CPU by what threads are called, without their number, and answers at about that time.
+struct Threads {
+    answers: f64,
+    seconds: BTreeMap<String, f64>,
+}
+
+impl Threads {
+    /// Microseconds for each answer.
+    fn since(&self, before: &Self) -> BTreeMap<String, f64> {
+        let each = |name: &String, now: f64| {
+            let spent = now - before.seconds.get(name).copied().unwrap_or_default();
+            spent * 1e6 / (self.answers - before.answers).max(1.0)
+        };
+        self.seconds.iter().map(|(name, now)| (name.clone(), each(name, *now))).collect()
+    }
 }
 
 fn threads() -> io::Result<BTreeMap<String, f64>> {

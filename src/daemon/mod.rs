@@ -21,6 +21,7 @@
 //! `notes` drops what does not fit, and counts it; `samples` blocks pollers; `nudges` blocks watch, which must not miss anything, and drops what pollers say.
 
 pub mod account;
+mod appetite;
 pub mod crew;
 pub mod dispatch;
 pub mod expiry;
@@ -256,6 +257,9 @@ fn run_dispatch(
         loop {
             progress.mark(Part::Dispatch, dispatch.now());
             let due = after(dispatch.step());
+            if when.within(dispatch.rest()) {
+                return;
+            }
             select! {
                 recv(when.receiver()) -> _ => return,
                 // Reconcile has ended: what is held is still polled until we are told to stop.
