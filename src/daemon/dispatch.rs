@@ -3,10 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crossbeam_channel::Sender;
-
 use crate::clock::Moment;
 use crate::daemon::appetite::Appetite;
+use crate::daemon::jobs::JobSender;
 use crate::daemon::report::{Hearer, Reporter};
 use crate::event::Event;
 use crate::model::{Session, Tenure};
@@ -75,7 +74,7 @@ pub struct Dispatch {
     table: Arc<OwnershipTable>,
     reporter: Reporter,
     schedule: PollSchedule,
-    jobs: Sender<PollJob>,
+    jobs: JobSender,
     /// Jobs given out and not done.
     out: usize,
     appetite: Appetite,
@@ -87,7 +86,7 @@ impl Dispatch {
         store: Arc<dyn Store>,
         table: Arc<OwnershipTable>,
         pace: Pace,
-        jobs: Sender<PollJob>,
+        jobs: JobSender,
         workers: usize,
     ) -> Self {
         let reporter = Reporter::new(&table);
@@ -195,16 +194,17 @@ impl Dispatch {
         };
         let now = self.table.now();
         let mut held = held.into_iter().peekable();
+        let mut jobs = Vec::with_capacity(due.len());
         for due in due {
             if held.peek() != Some(&due.tenure) {
                 self.schedule.put_back(&due.tenure.endpoint, now + RECHECK);
                 continue;
             }
             held.next();
-            self.out += 1;
-            // Never full: no more are given out than fit. Nobody there: this is the end.
-            let _ = self.jobs.try_send(PollJob { due, verified_at });
+            jobs.push(PollJob { due, verified_at });
         }
+        self.out += jobs.len();
+        self.jobs.put(jobs);
     }
 
     /// How long to listen to nobody after a step, so that there is more to do in the next. A poll starts later
