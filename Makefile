@@ -51,7 +51,7 @@ deps: ## check that no async runtime has come in as a dependency
 
 ci: lint doc deps test ## lint, doc, deps and test: what .ci/run calls
 
-bench: setup ## what leases, plans, discovery, a start and memory cost, beside the last that was kept (5 minutes; ONLY=engine BLESS=1)
+bench: setup ## what leases, plans, discovery, polls, a start and memory cost, beside the last that was kept (6 minutes; ONLY=engine BLESS=1)
 	$(CARGO) bench --locked --bench numbers -- $(ONLY)
 
 bystanders: setup ## what others on the same Redis notice of a million leases (2 minutes)

@@ -10,13 +10,16 @@ mod engine;
 mod footprint;
 mod holder;
 mod meter;
+mod permits;
 mod placement;
 mod plain;
+mod polling;
 #[path = "../../examples/demo/server.rs"]
 #[expect(dead_code, reason = "the demo needs more of it")]
 mod server;
 mod sessions;
 mod table;
+mod target;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -26,15 +29,16 @@ use leasehold::clock::{BootClock, Clock};
 use crate::table::{Part, Row};
 
 /// What is measured when nothing is named; `bystanders` takes a million leases, and has to be asked for.
-const USUAL: [&str; 4] = ["engine", "placement", "discovery", "footprint"];
+const USUAL: [&str; 5] = ["engine", "placement", "discovery", "polling", "footprint"];
 
 type Found = io::Result<(String, Vec<Row>)>;
 type Measure = fn(Option<u32>) -> Found;
 
-const PARTS: [(&str, Measure); 5] = [
+const PARTS: [(&str, Measure); 6] = [
     ("engine", |leases| engine::measure(leases.unwrap_or(100_000))),
     ("placement", |_| Ok(placement::measure())),
     ("discovery", |_| discovery::measure()),
+    ("polling", |_| polling::measure()),
     ("footprint", |_| footprint::measure()),
     ("bystanders", |leases| bystanders::measure(leases.unwrap_or(1_000_000))),
 ];

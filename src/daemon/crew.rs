@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, select};
 
-use crate::daemon::dispatch::PollJob;
+use crate::daemon::jobs::JobReceiver;
 use crate::daemon::poller::PollerThread;
 use crate::daemon::thread::{Stop, StopSource, Thread, stop};
 
@@ -26,13 +26,13 @@ pub struct Crew {
 /// What a new poller needs. Gone when nobody is hired any more: it holds ends of channels.
 struct Hiring {
     thread: PollerThread,
-    jobs: Receiver<PollJob>,
+    jobs: JobReceiver,
     here: Sender<()>,
 }
 
 impl Crew {
     /// Nobody yet, who would do `jobs` as `thread` does.
-    pub fn new(thread: PollerThread, jobs: Receiver<PollJob>) -> Self {
+    pub fn new(thread: PollerThread, jobs: JobReceiver) -> Self {
         let (here, gone) = bounded(0);
         let hiring = Some(Hiring { thread, jobs, here });
         Self { hiring, at_work: Vec::new(), leaving: Vec::new(), gone, next: 0 }
@@ -88,10 +88,14 @@ impl Hiring {
             loop {
                 select! {
                     recv(when.receiver()) -> _ => return,
-                    recv(jobs) -> job => match job {
-                        Ok(job) => thread.step(job),
-                        Err(_) => return,
-                    },
+                    recv(jobs.closed().receiver()) -> _ => return,
+                    recv(jobs.rings()) -> _ => (),
+                }
+                while let Some(job) = jobs.take() {
+                    thread.step(job);
+                    if when.is_over() || jobs.closed().is_over() {
+                        return;
+                    }
                 }
             }
         })

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crossbeam_channel::Sender;
-
 use crate::clock::Moment;
+use crate::daemon::appetite::Appetite;
+use crate::daemon::jobs::JobSender;
 use crate::daemon::report::{Hearer, Reporter};
 use crate::event::Event;
 use crate::model::{Session, Tenure};
@@ -74,29 +74,30 @@ pub struct Dispatch {
     table: Arc<OwnershipTable>,
     reporter: Reporter,
     schedule: PollSchedule,
-    jobs: Sender<PollJob>,
+    jobs: JobSender,
     /// Jobs given out and not done.
     out: usize,
-    out_max: usize,
+    appetite: Appetite,
 }
 
 impl Dispatch {
-    /// Feeds up to twice as many jobs as there are `workers`, so that none waits for this thread.
+    /// Feeds more jobs than there are `workers`, so that none of them waits for this thread.
     pub fn new(
         store: Arc<dyn Store>,
         table: Arc<OwnershipTable>,
         pace: Pace,
-        jobs: Sender<PollJob>,
+        jobs: JobSender,
         workers: usize,
     ) -> Self {
         let reporter = Reporter::new(&table);
         let schedule = PollSchedule::new(pace);
-        Self { store, table, reporter, schedule, jobs, out: 0, out_max: 2 * workers }
+        let appetite = Appetite::new(workers);
+        Self { store, table, reporter, schedule, jobs, out: 0, appetite }
     }
 
     /// Another pace, and another number of pollers, from now on.
     pub fn set_pace(&mut self, pace: Pace, workers: usize) {
-        self.out_max = 2 * workers;
+        self.appetite = Appetite::new(workers);
         self.schedule.set_pace(pace, self.table.now());
     }
 
@@ -138,6 +139,7 @@ impl Dispatch {
             PollEnd::Stale => return self.schedule.put_back_first(endpoint),
             PollEnd::Refused => return self.schedule.put_back(endpoint, now + RECHECK),
         };
+        self.appetite.ate();
         match self.schedule.done(&done.due, ok, now) {
             Some(Tempo::Light(failures)) => {
                 self.reporter.say(&Event::EndpointLight { endpoint, failures });
@@ -150,7 +152,7 @@ impl Dispatch {
     /// Gives out what is due; how long to wait if nothing else happens.
     pub fn step(&mut self) -> Duration {
         let now = self.table.now();
-        let room = self.out_max.saturating_sub(self.out).min(BATCH_MAX);
+        let room = self.appetite.out_max().saturating_sub(self.out).min(BATCH_MAX);
         let due = self.schedule.take_due(now, room);
         let ready: Vec<Due> = due.into_iter().filter(|it| self.is_ready(it, now)).collect();
         if !ready.is_empty() {
@@ -192,20 +194,28 @@ impl Dispatch {
         };
         let now = self.table.now();
         let mut held = held.into_iter().peekable();
+        let mut jobs = Vec::with_capacity(due.len());
         for due in due {
             if held.peek() != Some(&due.tenure) {
                 self.schedule.put_back(&due.tenure.endpoint, now + RECHECK);
                 continue;
             }
             held.next();
-            self.out += 1;
-            // Never full: no more are given out than fit. Nobody there: this is the end.
-            let _ = self.jobs.try_send(PollJob { due, verified_at });
+            jobs.push(PollJob { due, verified_at });
         }
+        self.out += jobs.len();
+        self.jobs.put(jobs);
+    }
+
+    /// How long to listen to nobody after a step, so that there is more to do in the next. A poll starts later
+    /// by no more than this.
+    pub fn rest(&mut self) -> Duration {
+        let is_full = self.out >= self.appetite.out_max();
+        self.appetite.rest(is_full, self.table.now())
     }
 
     fn wait(&mut self) -> Duration {
-        if self.out >= self.out_max {
+        if self.out >= self.appetite.out_max() {
             return IDLE; // until a poll is done
         }
         let now = self.table.now();

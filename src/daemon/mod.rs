@@ -17,16 +17,18 @@
 //! | `main` | signals | | pollers, weight (`reload`) | pace → dispatch; at the end nothing: drops the stop sources |
 //!
 //! Every channel is bounded. `changes` blocks reconcile, which nothing safety depends on waits for;
-//! `jobs` is never full, because dispatch gives out no more than fit; `dones` fits every job given out;
+//! `jobs` has only what dispatch wants to wait (`appetite.rs`); `dones` fits every job given out;
 //! `notes` drops what does not fit, and counts it; `samples` blocks pollers; `nudges` blocks watch, which must not miss anything, and drops what pollers say.
 
 pub mod account;
+mod appetite;
 pub mod crew;
 pub mod dispatch;
 pub mod expiry;
 pub mod exposition;
 pub mod heartbeat;
 pub mod history;
+pub mod jobs;
 pub mod keeper;
 mod look;
 pub mod metrics_file;
@@ -53,6 +55,7 @@ use crate::config::Config;
 use crate::daemon::crew::Crew;
 use crate::daemon::dispatch::{Dispatch, LeaseChange, PollDone};
 use crate::daemon::exposition::Exposition;
+use crate::daemon::jobs::jobs;
 use crate::daemon::keeper::{Keeper, Lines, StartError};
 use crate::daemon::metrics_file::MetricsFile;
 use crate::daemon::metrics_http::MetricsHttp;
@@ -139,8 +142,8 @@ impl Daemon {
         };
         let (nudges, nudged) = bounded(NUDGES_MAX);
         let (changes, changed) = bounded(CHANGES_MAX);
+        let (jobs, to_do) = jobs();
         // Room for as many as there can ever be: their number may change.
-        let (jobs, to_do) = bounded(2 * Config::WORKERS_MAX);
         let (dones, done) = bounded(2 * Config::WORKERS_MAX);
         let (paces, paced) = bounded(1);
         daemon.paces = paces;
@@ -256,6 +259,9 @@ fn run_dispatch(
         loop {
             progress.mark(Part::Dispatch, dispatch.now());
             let due = after(dispatch.step());
+            if when.within(dispatch.rest()) {
+                return;
+            }
             select! {
                 recv(when.receiver()) -> _ => return,
                 // Reconcile has ended: what is held is still polled until we are told to stop.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, after};
 
 use crate::daemon::poller::Polled;
 use crate::daemon::reconcile::Nudge;
@@ -12,6 +12,9 @@ use crate::event::Event;
 use crate::pipeline::ownership::OwnershipTable;
 use crate::pipeline::publish::{Outbox, Sent};
 use crate::store::Store;
+
+/// Results that come within this after a call go with the next: a call costs the store as much as ten of them.
+const GATHER: Duration = Duration::from_millis(4);
 
 /// The thread `publish`: wakes on a result.
 pub struct Publisher {
@@ -41,6 +44,10 @@ impl Publisher {
         let mut wait = Duration::ZERO;
         while self.fill(wait) {
             wait = self.step();
+            if self.outbox.is_empty() {
+                // Nobody is heard meanwhile, so that pollers wake nobody either. A stop waits that long.
+                let _ = after(GATHER).recv();
+            }
         }
         let left = self.outbox.give_up("stopped before it could be stored");
         self.report(&left);

@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, after, bounded, never, select};
+use crossbeam_channel::{
+    Receiver, RecvTimeoutError, Sender, TryRecvError, after, bounded, never, select,
+};
 use parking_lot::Mutex;
 
 /// Nothing is ever sent: dropping the source is the message, and every [`Stop`] sees it.
@@ -42,6 +44,11 @@ impl Stop {
             Err(RecvTimeoutError::Disconnected) => true,
             Ok(never) => match never {},
         }
+    }
+
+    /// Whether it is time to stop.
+    pub fn is_over(&self) -> bool {
+        self.0.try_recv() == Err(TryRecvError::Disconnected)
     }
 
     /// For a `select!`: becomes ready, with an error, when it is time to stop.

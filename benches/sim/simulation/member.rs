@@ -7,9 +7,10 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use leasehold::clock::{Clock, ManualClock, Moment};
 use leasehold::config::LogRenewals;
-use leasehold::daemon::dispatch::{Dispatch, LeaseChange, PollDone, PollJob};
+use leasehold::daemon::dispatch::{Dispatch, LeaseChange, PollDone};
 use leasehold::daemon::expiry::Expiry;
 use leasehold::daemon::heartbeat::Heartbeat;
+use leasehold::daemon::jobs::{JobReceiver, jobs};
 use leasehold::daemon::poller::{Polled, PollerThread};
 use leasehold::daemon::publisher::Publisher;
 use leasehold::daemon::reconcile::{Nudge, Reconcile};
@@ -133,7 +134,7 @@ pub struct Member {
     pub electors: RefCell<Option<Electors>>,
     nudges: Receiver<Nudge>,
     changes: Receiver<LeaseChange>,
-    jobs: Receiver<PollJob>,
+    jobs: JobReceiver,
     dones: Receiver<PollDone>,
     samples: Receiver<Polled>,
     busy: Cell<usize>,
@@ -186,7 +187,7 @@ impl Member {
             Arc::new(OwnershipTable::new(id.clone(), world.scene.rhythm, Arc::clone(&own), false));
         let (nudge, nudges) = unbounded();
         let (change, changes) = unbounded();
-        let (job, jobs) = unbounded();
+        let (job, jobs) = jobs();
         let (done, dones) = unbounded();
         let (sample, samples) = unbounded();
         let scene = &world.scene;
@@ -377,7 +378,7 @@ impl Member {
             }
             Part::Poller0 | Part::Poller1 => {
                 // A stop takes the queue away.
-                let job = self.jobs.try_recv().ok().filter(|_| moves)?;
+                let job = self.jobs.take().filter(|_| moves)?;
                 self.poller.step(job);
                 (!self.jobs.is_empty()).then_some(Duration::ZERO)
             }

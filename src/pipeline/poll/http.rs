@@ -27,6 +27,8 @@ use crate::pipeline::poll::wait::plain;
 const HEADERS_MAX_BYTES: usize = 64 * 1024;
 /// Holds the largest headers accepted, and the longest URL that the http crate does.
 const BUFFER_BYTES: usize = HEADERS_MAX_BYTES + 16 * 1024;
+/// What a request has besides its URL, which is in it once as a path and once as a host.
+const REQUEST_BYTES: usize = 2 * 1024;
 const USER_AGENT: &str = concat!("leasehold/", env!("CARGO_PKG_VERSION"));
 
 /// GETs a URL over a connection of its own.
@@ -144,7 +146,8 @@ impl HttpPoller {
         };
         let same = stream.try_clone().map_err(|it| failed(&plain(&it)))?;
         abort.arm(move || drop(same.shutdown(Shutdown::Both)));
-        let buffers = LazyBuffers::new(BUFFER_BYTES, BUFFER_BYTES);
+        // Both are filled with zeros for every poll, so neither is larger than it has to be.
+        let buffers = LazyBuffers::new(BUFFER_BYTES, 2 * url.len() + REQUEST_BYTES);
         let socket = SocketTransport { stream, deadline, buffers };
         if is_tls {
             let no_tls =

@@ -13,9 +13,10 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, Sender, bounded};
 use leasehold::clock::{Clock, ManualClock, Moment};
 use leasehold::config::LogRenewals;
-use leasehold::daemon::dispatch::{Dispatch, LeaseChange, PollDone, PollJob};
+use leasehold::daemon::dispatch::{Dispatch, LeaseChange, PollDone};
 use leasehold::daemon::expiry::Expiry;
 use leasehold::daemon::heartbeat::Heartbeat;
+use leasehold::daemon::jobs::{JobReceiver, jobs};
 use leasehold::daemon::poller::PollerThread;
 use leasehold::daemon::publisher::Publisher;
 use leasehold::daemon::reconcile::{Nudge, Reconcile};
@@ -137,7 +138,7 @@ pub struct Member {
     poller: PollerThread,
     publisher: Publisher,
     changes: Receiver<LeaseChange>,
-    jobs: Receiver<PollJob>,
+    jobs: JobReceiver,
     dones: Receiver<PollDone>,
     nudges: Receiver<Nudge>,
     ear: Option<Box<dyn Ear>>,
@@ -249,8 +250,8 @@ impl Cluster {
         clock: Arc<SkewedClock>,
     ) -> Member {
         let (change, changes): (Sender<LeaseChange>, _) = bounded(10_000);
-        let (job, jobs) = bounded(64);
-        let (done, dones) = bounded(128);
+        let (job, jobs) = jobs();
+        let (done, dones) = bounded(1_000);
         let (sample, samples) = bounded(1_000);
         let (nudge, nudges) = bounded(1_000);
         let pace =
@@ -453,7 +454,7 @@ impl Member {
             2 if now >= self.expire_at => self.expire_at = now + self.expiry.step(),
             3 if !self.hung => self.reconcile(now),
             4 => self.dispatch(),
-            5 => self.jobs.try_iter().for_each(|job| self.poller.step(job)),
+            5 => std::iter::from_fn(|| self.jobs.take()).for_each(|job| self.poller.step(job)),
             6 => {
                 self.publisher.take_waiting();
                 self.publisher.step();

@@ -1,0 +1,112 @@
+//! How many jobs should wait for the pollers, and how long may dispatch leave them alone?
+//!
+//! A round of dispatch costs a round trip and three wake-ups, whatever it is about, so it is made about many:
+//! it rests between two, and hears nobody meanwhile. On a machine that is busy a round takes many milliseconds,
+//! and pollers that are fast need enough to do for so long. But what waits longer than its verification is good
+//! for (R2) is verified in vain, so pollers that are slow get no more than they are.
+
+use std::time::Duration;
+
+use crate::clock::Moment;
+use crate::config::Config;
+
+/// What becomes due, and what ends, within this is taken together.
+const GATHER: Duration = Duration::from_millis(4);
+/// So much work waits for the pollers, at the pace they had last, if so much is due.
+const AHEAD: Duration = Duration::from_millis(50);
+/// A pace is taken from so long.
+const WINDOW: Duration = Duration::from_millis(100);
+/// Waiting jobs for each poller, at most.
+const SPARE_MAX: usize = 8;
+
+/// How fast the pollers take what they are given.
+#[derive(Debug)]
+pub(crate) struct Appetite {
+    workers: usize,
+    /// Jobs done in this window, and when it began.
+    done: (u32, Moment),
+    /// How long it took all of them together to do one, in the last window.
+    each: Option<Duration>,
+}
+
+impl Appetite {
+    pub(crate) fn new(workers: usize) -> Self {
+        Self { workers, done: (0, Moment::NEVER), each: None }
+    }
+
+    /// A job is done.
+    pub(crate) fn ate(&mut self) {
+        self.done.0 = self.done.0.saturating_add(1);
+    }
+
+    /// Jobs that may be given out and not done: one for each poller, and those that wait.
+    pub(crate) fn out_max(&self) -> usize {
+        (self.workers + self.spare()).min(2 * Config::WORKERS_MAX)
+    }
+
+    fn spare(&self) -> usize {
+        let each = self.each.map_or(AHEAD, |it| it.max(Duration::from_nanos(1)));
+        let eaten = usize::try_from(AHEAD.as_nanos() / each.as_nanos()).unwrap_or(usize::MAX);
+        eaten.clamp(self.workers, SPARE_MAX * self.workers.max(1))
+    }
+
+    /// How long dispatch may rest; `is_full` when it has given out all it may, and more may be due. Pollers
+    /// must not run out of jobs meanwhile: half of those that wait for them, at their pace.
+    pub(crate) fn rest(&mut self, is_full: bool, now: Moment) -> Duration {
+        let (done, since) = self.done;
+        let took = now.since(since);
+        if took >= WINDOW {
+            self.each = took.checked_div(done);
+            self.done = (0, now);
+        }
+        let half = u32::try_from(self.spare().div_ceil(2)).unwrap_or(u32::MAX);
+        match self.each {
+            Some(each) if is_full => GATHER.min(each.saturating_mul(half)),
+            _ => GATHER,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WORKERS: usize = 64;
+
+    fn ms(n: u64) -> Duration {
+        Duration::from_millis(n)
+    }
+
+    /// How much is given out, and how long dispatch rests, when so many jobs are done in 100 ms.
+    fn after(workers: usize, done: u32) -> (usize, Duration) {
+        let mut appetite = Appetite::new(workers);
+        let now = Moment::from_nanos(1_000_000_000);
+        appetite.rest(true, now);
+        (0..done).for_each(|_| appetite.ate());
+        let rest = appetite.rest(true, now + ms(100));
+        (appetite.out_max(), rest)
+    }
+
+    #[test]
+    fn pollers_that_are_fast_have_50_ms_of_work_waiting_and_slow_ones_as_much_as_they_are() {
+        for (done, out) in [(0, 64 + 64), (10, 64 + 64), (500, 64 + 250), (9_000, 64 + 8 * 64)] {
+            assert_eq!(after(WORKERS, done).0, out, "{done} done in 100 ms");
+        }
+        assert_eq!(after(Config::WORKERS_MAX, 90_000).0, 2 * Config::WORKERS_MAX);
+    }
+
+    #[test]
+    fn pollers_do_not_run_out_of_jobs_while_dispatch_rests() {
+        assert_eq!(after(WORKERS, 1_000), (64 + 500, GATHER));
+        assert_eq!(after(1, 1_000), (1 + 8, ms(4) / 10), "four jobs of 100 µs");
+        assert_eq!(after(1, 5).1, GATHER);
+        assert_eq!(after(WORKERS, 0).1, GATHER);
+    }
+
+    #[test]
+    fn what_is_not_full_rests_as_long_as_it_likes() {
+        let mut appetite = Appetite::new(1);
+        (0..1_000).for_each(|_| appetite.ate());
+        assert_eq!(appetite.rest(false, Moment::from_nanos(1_000_000)), GATHER);
+    }
+}
