@@ -46,6 +46,10 @@ impl Row {
         Self { goal: Some(goal), ..self }
     }
 
+    pub(crate) fn median(&self) -> f64 {
+        self.median
+    }
+
     fn is_met(&self) -> Option<bool> {
         self.goal.map(|it| match self.better {
             Better::More => self.median >= it,
@@ -131,7 +135,7 @@ pub(crate) fn tell(parts: &[Part]) -> io::Result<()> {
         }
     }
     keep(&measured(), parts)?;
-    if !std::env::var("BLESS").is_ok_and(|it| !it.is_empty() && it != "0") {
+    if !is_blessed() {
         return Ok(());
     }
     keep(Path::new(COMMITTED), parts)?;
@@ -139,6 +143,11 @@ pub(crate) fn tell(parts: &[Part]) -> io::Result<()> {
     let prose = page.split(MARK).next().unwrap_or_default();
     let tables: String = Kept::read(Path::new(COMMITTED)).0.iter().map(markdown).collect();
     fs::write(PAGE, format!("{prose}{MARK}\n{tables}"))
+}
+
+/// Whether what is measured is to be kept.
+pub(crate) fn is_blessed() -> bool {
+    std::env::var("BLESS").is_ok_and(|it| !it.is_empty() && it != "0")
 }
 
 fn markdown(part: &Value) -> String {
