@@ -13,6 +13,7 @@ mod footprint;
 mod growth;
 mod holder;
 mod meter;
+mod million;
 mod placement;
 mod plain;
 mod process;

@@ -82,7 +82,7 @@ impl Meter {
         Ok(names.map(|it| number(it).unwrap_or(f64::NAN)))
     }
 
-    fn number(&mut self, section: &str, name: &str) -> io::Result<f64> {
+    pub(crate) fn number(&mut self, section: &str, name: &str) -> io::Result<f64> {
         let number = field(&self.info(section)?, name).and_then(|it| it.parse().ok());
         number.ok_or_else(|| io::Error::other(format!("the server does not tell its {name}")))
     }

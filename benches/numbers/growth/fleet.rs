@@ -4,14 +4,15 @@ use std::io;
 use std::time::Duration;
 
 use leasehold::daemon::thread::stop;
-use leasehold::model::InstanceId;
+use leasehold::model::{InstanceId, Weight};
 use leasehold::store::keys::Keys;
 use leasehold::store::redis::RedisStore;
-use leasehold::store::{BATCH_MAX, Heard, Store, Wake};
+use leasehold::store::{Ear, Heard, Store, StoreError, Wake};
+use redis::Connection;
 
 use crate::fleet::{start, wait_until_all_is_owned};
 use crate::growth::{Curves, Per};
-use crate::holder;
+use crate::holder::{self, Holder};
 use crate::meter::{Meter, process_cpu, thread_cpu};
 use crate::server::PrivateRedis;
 use crate::sessions::put_sessions;
@@ -22,11 +23,14 @@ const WINDOW: Duration = Duration::from_secs(10);
 const TURNS: usize = 2;
 const PATIENCE: Duration = Duration::from_secs(120);
 const TIMEOUT: Duration = Duration::from_secs(10);
-const WORDS: u32 = 20;
+const WORDS: u32 = 50;
+const LOOKS: usize = 500;
+const LONG: Duration = Duration::from_secs(3_600);
 
 pub(crate) fn instances(n: u32, curves: &mut Curves) -> io::Result<()> {
     at_rest(n, curves)?;
-    words(n, curves)
+    words(n, curves)?;
+    looks(n, curves)
 }
 
 /// Whole instances at the default timings, without renewals: heartbeats, and who looks at what because of them.
@@ -34,8 +38,8 @@ fn at_rest(n: u32, curves: &mut Curves) -> io::Result<()> {
     let (_source, never) = stop();
     let redis = PrivateRedis::start("leasehold-bench", &never)?;
     let mut line = redis.connect(&never)?;
-    put_sessions(&mut line, SESSIONS)?;
     let mut meter = Meter(redis.connect(&never)?);
+    put_passing(&mut line)?;
     let mut window = || {
         let before = (meter.server_seconds()?, meter.traffic()?, process_cpu()?);
         let _ = never.within(WINDOW);
@@ -46,6 +50,8 @@ fn at_rest(n: u32, curves: &mut Curves) -> io::Result<()> {
         Ok::<_, io::Error>([after.0 - before.0, cpu, commands, input + output].map(per_second))
     };
     let idle = window()?;
+    redis::cmd("FLUSHALL").exec(&mut line).map_err(io::Error::other)?;
+    put_sessions(&mut line, SESSIONS)?;
     let fleet = start(&redis.url(), n, &never)?;
     wait_until_all_is_owned(&mut line, SESSIONS, PATIENCE, &never)?;
     let _ = never.within(WINDOW); // whatever was begun is done
@@ -58,11 +64,22 @@ fn at_rest(n: u32, curves: &mut Curves) -> io::Result<()> {
         note("at rest, each second: commands", "", each(2));
         note("at rest, each second: bytes", "B", each(3));
     }
+    let connections = meter.number("clients", "connected_clients")? - 2.0; // not ours
+    curves.note(Per::Instance, "connections to Redis", "", n, connections / f64::from(n));
     drop(fleet);
     Ok(())
 }
 
-/// One instance says that it was granted a batch, and all others hear it.
+/// As many keys that end as there will be leases: a server looks after them whether anybody asks or not.
+fn put_passing(line: &mut Connection) -> io::Result<()> {
+    let mut pipe = redis::pipe();
+    for n in 0..SESSIONS {
+        pipe.cmd("SET").arg(format!("passing:{n}")).arg(n).arg("EX").arg(3_000).ignore();
+    }
+    pipe.exec(line).map_err(io::Error::other)
+}
+
+/// One instance says what it was granted, and all others hear it.
 fn words(n: u32, curves: &mut Curves) -> io::Result<()> {
     let (_source, never) = stop();
     let redis = PrivateRedis::start("leasehold-bench", &never)?;
@@ -72,30 +89,76 @@ fn words(n: u32, curves: &mut Curves) -> io::Result<()> {
     let listen = |_| store.listen(&InstanceId::generate_now("ear"), TIMEOUT);
     let mut ears: Vec<_> =
         (0..n).map(listen).collect::<Result<_, _>>().map_err(io::Error::other)?;
-    let batch = u32::try_from(BATCH_MAX).map_err(io::Error::other)?;
-    let took = holder::endpoints(0..batch)?;
-    let word = Wake { took, ..Wake::new(&InstanceId::generate_now("mouth"), None) };
-    for _ in 0..TURNS {
-        let before = (meter.server_seconds()?, meter.traffic()?);
-        for _ in 0..WORDS {
-            store.wake(std::slice::from_ref(&word), TIMEOUT).map_err(io::Error::other)?;
-        }
-        let heard_from = thread_cpu()?;
-        for ear in &mut ears {
-            let mut heard = 0;
-            while heard < WORDS {
-                let it = ear.next(TIMEOUT).map_err(io::Error::other)?;
-                let it = it.ok_or_else(|| io::Error::other("a word was lost"))?;
-                heard += u32::from(matches!(it, Heard::Word(it) if it.took.len() == BATCH_MAX));
+    for grants in [1, 500] {
+        let took = holder::endpoints(0..grants)?;
+        let word = Wake { took, ..Wake::new(&InstanceId::generate_now("mouth"), None) };
+        for _ in 0..TURNS {
+            let before = (meter.server_seconds()?, meter.traffic()?);
+            for _ in 0..WORDS {
+                store.wake(std::slice::from_ref(&word), TIMEOUT).map_err(io::Error::other)?;
             }
+            let heard_from = thread_cpu()?;
+            ears.iter_mut().try_for_each(|it| hear(&mut **it, &word))?;
+            let heard = (thread_cpu()? - heard_from).as_secs_f64();
+            let after = (meter.server_seconds()?, meter.traffic()?);
+            let each = f64::from(WORDS) * f64::from(n);
+            let mut note = |name: &str, unit, it: f64| {
+                let name = format!("a word of {grants}: {name}");
+                curves.note(Per::Instance, &name, unit, n, it / each);
+            };
+            note("server", "µs", (after.0 - before.0) * 1e6);
+            note("its CPU", "µs", heard * 1e6);
+            note("bytes", "B", after.1[2] - before.1[2]);
         }
-        let heard = (thread_cpu()? - heard_from).as_secs_f64();
-        let after = (meter.server_seconds()?, meter.traffic()?);
-        let each = f64::from(WORDS) * f64::from(n);
-        let mut note = |name: &str, unit, it: f64| curves.note(Per::Instance, name, unit, n, it);
-        note("a word of 500 grants: server", "µs", (after.0 - before.0) * 1e6 / each);
-        note("a word of 500 grants: its CPU", "µs", heard * 1e6 / each);
-        note("a word of 500 grants: bytes", "B", (after.1[2] - before.1[2]) / each);
     }
+    Ok(())
+}
+
+/// All the words that were said.
+fn hear(ear: &mut dyn Ear, word: &Wake) -> io::Result<()> {
+    let mut heard = 0;
+    while heard < WORDS {
+        let it = ear.next(TIMEOUT).map_err(io::Error::other)?;
+        let it = it.ok_or_else(|| io::Error::other("a word was lost"))?;
+        heard += u32::from(matches!(it, Heard::Word(it) if it == *word));
+    }
+    Ok(())
+}
+
+/// What a heartbeat costs the server when all are told of it, and what each costs that looks at all others.
+fn looks(n: u32, curves: &mut Curves) -> io::Result<()> {
+    let (_source, never) = stop();
+    let redis = PrivateRedis::start("leasehold-bench", &never)?;
+    let store = RedisStore::new(&redis.url(), &redis.url(), Keys::new("poll", "session:"));
+    let store = store.map_err(io::Error::other)?;
+    let mut meter = Meter(redis.connect(&never)?);
+    let mut holder = Holder::new(store.line(), LONG, holder::endpoints(0..n)?)?;
+    let granted = holder.acquire(0..n as usize)?;
+    holder.granted(0..n as usize, &granted);
+    let other = |_| Ok(Holder::new(store.line(), LONG, vec![])?.ask.instance);
+    let mut all: Vec<InstanceId> = (1..n).map(other).collect::<io::Result<_>>()?;
+    all.push(holder.ask.instance.clone());
+    let mut note = |name: &str, cost: f64| {
+        curves.note(Per::Instance, name, "µs", n, cost / f64::from(n));
+    };
+    for _ in 0..TURNS {
+        let mut ask = |what: &dyn Fn() -> Result<(), StoreError>| {
+            meter.cost(LOOKS, || (0..LOOKS).try_for_each(|_| what()).map_err(io::Error::other))
+        };
+        let nodes = ask(&|| store.nodes(&all, TIMEOUT).map(drop))?;
+        note("a look at all heartbeats: server", nodes.server);
+        let soon = LONG / 2;
+        let waning = ask(&|| store.waning(&holder.endpoints, soon, TIMEOUT).map(drop))?;
+        note("a glance at a lease of each: server", waning.server);
+    }
+    let listen = |it| store.listen(it, TIMEOUT);
+    let ears: Vec<_> =
+        all.iter().map(listen).collect::<Result<_, _>>().map_err(io::Error::other)?;
+    for _ in 0..TURNS {
+        let beat = || holder.store.beat(&holder.ask, LONG, Weight(1)).map(drop);
+        let beats = || (0..LOOKS).try_for_each(|_| beat()).map_err(io::Error::other);
+        note("a heartbeat is told to all: server", meter.cost(LOOKS, beats)?.server);
+    }
+    drop(ears);
     Ok(())
 }

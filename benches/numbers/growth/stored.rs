@@ -1,6 +1,7 @@
 //! What endpoints cost where they are stored, and the binary that knows or owns them.
 
 use std::io;
+use std::ops::Range;
 use std::time::Duration;
 
 use leasehold::daemon::thread::{Stop, stop};
@@ -26,6 +27,8 @@ const SLICE: u32 = 20_000;
 /// What was begun when all is owned has ended by then.
 const SETTLED: Duration = Duration::from_secs(3);
 const PATIENCE: Duration = Duration::from_secs(300);
+/// What a poll brings.
+const BODY: [u8; 100] = [b'x'; 100];
 
 pub(crate) fn endpoints(n: u32, curves: &mut Curves) -> io::Result<()> {
     let (_source, never) = stop();
@@ -63,6 +66,13 @@ impl Bench<'_> {
         self.note(&format!("{name}: client"), "µs", cost.client);
     }
 
+    /// Of a process, which the kernel tells in hundredths of a second: too coarse for a thousand.
+    fn cpu(&mut self, name: &str, seconds: f64) {
+        if self.n >= 10_000 {
+            self.note(name, "µs", seconds * 1e6 / f64::from(self.n));
+        }
+    }
+
     /// What has come to the server's memory since it was `before`, for each.
     fn bytes(&mut self, name: &str, before: f64) -> io::Result<()> {
         let each = (self.meter.memory()? - before) / f64::from(self.n);
@@ -90,7 +100,7 @@ impl Bench<'_> {
         let daemon = Daemon::start(&self.redis.url(), &LONG)?;
         wait_until_all_is_owned(&mut self.line, self.n, PATIENCE, &self.never)?;
         let each = 1e6 / f64::from(self.n);
-        self.note("an instance takes all: its CPU", "µs", daemon.cpu()? * each);
+        self.cpu("an instance takes all: its CPU", daemon.cpu()?);
         let _ = self.never.within(SETTLED);
         self.bytes("Redis: memory of a lease", before)?;
         self.note("memory of an instance that owns it", "B", (daemon.rss_mb()? - nothing) * each);
@@ -118,6 +128,9 @@ impl Bench<'_> {
             let n = f64::from(SLICE.min(self.n));
             let bytes = after[1] + after[2] - before[1] - before[2];
             self.note("renew: bytes both ways", "B", bytes / n);
+            let cost = self.meter.cost(size, || holder.verify(these.clone()))?;
+            self.cost("verify", cost);
+            self.publish(&holder, &these, turn)?;
             let cost = self.meter.cost(size, || holder.release(these.clone()))?;
             self.cost("release", cost);
             let mut granted = Vec::new();
@@ -128,6 +141,24 @@ impl Bench<'_> {
             self.cost("acquire", taken);
             holder.granted(these, &granted);
         }
+        Ok(())
+    }
+
+    /// The first result of an endpoint takes memory, each later one its place.
+    fn publish(&mut self, holder: &Holder, these: &Range<usize>, turn: usize) -> io::Result<()> {
+        let (before, n) = (self.meter.memory()?, f64::from(SLICE.min(self.n)));
+        let at = u64::try_from(turn + 1).map_err(io::Error::other)? * 1_000;
+        holder.publish(these.clone(), at, &BODY)?;
+        let grown = (self.meter.memory()? - before) / n;
+        if turn == 0 {
+            self.note("Redis: memory of a result of 100 bytes", "B", grown);
+        }
+        let before = self.meter.traffic()?;
+        let cost = self.meter.cost(these.len(), || holder.publish(these.clone(), at + 1, &BODY))?;
+        let after = self.meter.traffic()?;
+        self.cost("publish", cost);
+        let bytes = after[1] + after[2] - before[1] - before[2];
+        self.note("publish: bytes both ways", "B", bytes / n);
         Ok(())
     }
 
@@ -157,7 +188,7 @@ impl Bench<'_> {
         let each = 1e6 / f64::from(self.n);
         let server = self.meter.server_seconds()? - before;
         self.note("a newcomer looks at all: server", "µs", server * each);
-        self.note("a newcomer looks at all: its CPU", "µs", daemon.cpu()? * each);
+        self.cpu("a newcomer looks at all: its CPU", daemon.cpu()?);
         let _ = self.never.within(SETTLED);
         self.note("memory of an instance that knows it", "B", (daemon.rss_mb()? - nothing) * each);
         Ok(())
