@@ -124,6 +124,14 @@ fn all_the_time(it: &Measured<'_>) -> Option<Vec<Line>> {
     ])
 }
 
+/// Microseconds of the server in each second, for renewals, rounds and sweeps.
+fn alone(it: &Measured<'_>) -> Option<f64> {
+    let names = it.endpoint("reading names: server")?;
+    let owners = it.endpoint("reading owners: server")?;
+    let renewals = it.endpoint("renew: server")? / RENEW_INTERVAL;
+    Some((renewals + owners / ROUND + (names + owners) / SWEEP_INTERVAL) * ENDPOINTS)
+}
+
 /// What instances cost because they know each other: grows with their square.
 fn each_other(it: &Measured<'_>) -> Option<Vec<Line>> {
     let beats = INSTANCES / HEARTBEAT_INTERVAL;
@@ -151,9 +159,14 @@ fn each_other(it: &Measured<'_>) -> Option<Vec<Line>> {
             cores(glances / 1e6),
         ),
         (
-            "all of it: calls",
-            "1,000 × (10 + 2) /s + 100 /s".into(),
-            format!("{} /s", thousands(INSTANCES * (LOOKS_A_SECOND + 2.0) + beats)),
+            "all of it, and what is above: server CPU",
+            "renewals, rounds, sweeps, heartbeats, looks, glances".into(),
+            cores((alone(it)? + push + read + glances) / 1e6),
+        ),
+        (
+            "of these, calls",
+            "200 /s + 1,000 × (10 + 2) /s + 100 /s".into(),
+            format!("{} /s", thousands(200.0 + INSTANCES * (LOOKS_A_SECOND + 2.0) + beats)),
         ),
     ])
 }
@@ -185,6 +198,7 @@ fn memory(it: &Measured<'_>) -> Option<Vec<Line>> {
     let (session, lease, result) = (session?, lease?, result?);
     let knows = it.endpoint("memory of an instance that knows it")?;
     let owns = it.of("growth", "memory of an instance that owns it, per endpoint: 100 k")?;
+    let rest = it.of("footprint", "resident memory at rest, 0 leases")?;
     let connections = it.instance("connections to Redis")?;
     let names = [session, lease, result].map(short);
     Some(vec![
@@ -195,8 +209,13 @@ fn memory(it: &Measured<'_>) -> Option<Vec<Line>> {
         ),
         (
             "each instance: knows all, owns 1,000",
-            format!("{} B × 1,000,000 + {} B × 1,000", short(knows), short(owns)),
-            format!("{} MB", short((knows * ENDPOINTS + owns * INSTANCES) / 1e6)),
+            format!(
+                "{} MB + {} B × 1,000,000 + {} B × 1,000",
+                short(rest),
+                short(knows),
+                short(owns)
+            ),
+            format!("{} MB", short(rest + (knows * ENDPOINTS + owns * INSTANCES) / 1e6)),
         ),
         (
             "connections to Redis",
@@ -288,6 +307,7 @@ fn groups(it: &Measured<'_>) -> Option<Vec<Line>> {
     let rest = it.instance("at rest, each second: server")?;
     let knows = it.of("growth", "memory of an instance that knows it, per endpoint: 100 k")?;
     let owns = it.of("growth", "memory of an instance that owns it, per endpoint: 100 k")?;
+    let idle = it.of("footprint", "resident memory at rest, 0 leases")?;
     let one = word(it, 20.0)?;
     Some(vec![
         (
@@ -312,8 +332,8 @@ fn groups(it: &Measured<'_>) -> Option<Vec<Line>> {
         ),
         (
             "memory of each instance",
-            format!("{} B × 50,000 + {} B × 1,000", short(knows), short(owns)),
-            format!("{} MB", short((knows * 50_000.0 + owns * 1_000.0) / 1e6)),
+            format!("{} MB + {} B × 50,000 + {} B × 1,000", short(idle), short(knows), short(owns)),
+            format!("{} MB", short(idle + (knows * 50_000.0 + owns * 1_000.0) / 1e6)),
         ),
     ])
 }

@@ -1,9 +1,11 @@
 //! What instances cost each other while nothing happens, and when one of them says something.
 
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold::daemon::thread::stop;
+use crossbeam_channel::unbounded;
+use leasehold::daemon::thread::{Thread, stop};
 use leasehold::model::{InstanceId, Weight};
 use leasehold::store::keys::Keys;
 use leasehold::store::redis::RedisStore;
@@ -23,8 +25,10 @@ const WINDOW: Duration = Duration::from_secs(10);
 const TURNS: usize = 2;
 const PATIENCE: Duration = Duration::from_secs(120);
 const TIMEOUT: Duration = Duration::from_secs(10);
-const WORDS: u32 = 50;
-const LOOKS: usize = 500;
+const WORDS: u32 = 100;
+const AT_ONCE: usize = 10;
+const LOOKS: usize = 4_000;
+const CALLERS: usize = 8;
 const LONG: Duration = Duration::from_secs(3_600);
 
 pub(crate) fn instances(n: u32, curves: &mut Curves) -> io::Result<()> {
@@ -94,8 +98,9 @@ fn words(n: u32, curves: &mut Curves) -> io::Result<()> {
         let word = Wake { took, ..Wake::new(&InstanceId::generate_now("mouth"), None) };
         for _ in 0..TURNS {
             let before = (meter.server_seconds()?, meter.traffic()?);
-            for _ in 0..WORDS {
-                store.wake(std::slice::from_ref(&word), TIMEOUT).map_err(io::Error::other)?;
+            let words = vec![word.clone(); AT_ONCE];
+            for _ in 0..WORDS as usize / AT_ONCE {
+                store.wake(&words, TIMEOUT).map_err(io::Error::other)?;
             }
             let heard_from = thread_cpu()?;
             ears.iter_mut().try_for_each(|it| hear(&mut **it, &word))?;
@@ -141,24 +146,46 @@ fn looks(n: u32, curves: &mut Curves) -> io::Result<()> {
     let mut note = |name: &str, cost: f64| {
         curves.note(Per::Instance, name, "µs", n, cost / f64::from(n));
     };
+    let endpoints = Arc::new(holder.endpoints.clone());
+    let (all, ask) = (Arc::new(all), holder.ask.clone());
     for _ in 0..TURNS {
-        let mut ask = |what: &dyn Fn() -> Result<(), StoreError>| {
-            meter.cost(LOOKS, || (0..LOOKS).try_for_each(|_| what()).map_err(io::Error::other))
-        };
-        let nodes = ask(&|| store.nodes(&all, TIMEOUT).map(drop))?;
-        note("a look at all heartbeats: server", nodes.server);
-        let soon = LONG / 2;
-        let waning = ask(&|| store.waning(&holder.endpoints, soon, TIMEOUT).map(drop))?;
-        note("a glance at a lease of each: server", waning.server);
+        let those = Arc::clone(&all);
+        let look = move |it: &RedisStore| it.nodes(&those, TIMEOUT).map(drop);
+        let cost = meter.cost(LOOKS, || crowd(&store, look))?;
+        note("a look at all heartbeats: server", cost.server);
+        let those = Arc::clone(&endpoints);
+        let glance = move |it: &RedisStore| it.waning(&those, LONG / 2, TIMEOUT).map(drop);
+        let cost = meter.cost(LOOKS, || crowd(&store, glance))?;
+        note("a glance at a lease of each: server", cost.server);
     }
     let listen = |it| store.listen(it, TIMEOUT);
     let ears: Vec<_> =
         all.iter().map(listen).collect::<Result<_, _>>().map_err(io::Error::other)?;
     for _ in 0..TURNS {
-        let beat = || holder.store.beat(&holder.ask, LONG, Weight(1)).map(drop);
-        let beats = || (0..LOOKS).try_for_each(|_| beat()).map_err(io::Error::other);
-        note("a heartbeat is told to all: server", meter.cost(LOOKS, beats)?.server);
+        let ask = ask.clone();
+        let beat = move |it: &RedisStore| it.beat(&ask, LONG, Weight(1)).map(drop);
+        let cost = meter.cost(LOOKS, || crowd(&store, beat))?;
+        note("a heartbeat is told to all: server", cost.server);
     }
     drop(ears);
     Ok(())
+}
+
+/// Several at once: a server that wakes up for each call spends most of it on that, and a busy one does not.
+fn crowd(
+    store: &RedisStore,
+    ask: impl Fn(&RedisStore) -> Result<(), StoreError> + Send + Sync + 'static,
+) -> io::Result<()> {
+    let ask = Arc::new(ask);
+    let (failed, failures) = unbounded();
+    let caller = |_| {
+        let (line, ask, failed) = (store.line(), Arc::clone(&ask), failed.clone());
+        Thread::spawn("caller", move || {
+            let asked = (0..LOOKS / CALLERS).try_for_each(|_| ask(&line));
+            asked.unwrap_or_else(|error| drop(failed.send(error)));
+        })
+    };
+    let crowd: Vec<Thread> = (0..CALLERS).map(caller).collect::<io::Result<_>>()?;
+    drop(crowd); // waits for them
+    failures.try_recv().map_or(Ok(()), |error| Err(io::Error::other(error)))
 }

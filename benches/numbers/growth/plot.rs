@@ -22,25 +22,26 @@ const COLOURS: [&str; 7] =
 const TITLE: &str = "What all of it costs, by how much there is";
 const NOTE: &str = "A line as steep as a dashed one grows as fast as what there is. CPU, without what is waited for.";
 
-/// Only what is CPU: other units would need other axes.
+/// Only what is CPU: other units would need other axes. And of calls only what the server spends, or nobody could
+/// tell the lines apart: the client's part is level.
 pub(crate) fn svg(curves: &[Curve]) -> String {
     let mut out = String::new();
+    let is_drawn = |it: &&Curve| micros(it).is_some() && !it.name.ends_with(": client");
+    let curves: Vec<&Curve> = curves.iter().filter(is_drawn).collect();
     // Writing to a String cannot fail.
-    let _ = write_all(&mut out, curves);
+    let _ = write_all(&mut out, &curves);
     out
 }
 
-fn write_all(out: &mut String, curves: &[Curve]) -> std::fmt::Result {
-    let fits = |it: &Curve| Some(format!("{} n^{:.2}", it.name, it.exponent()?));
-    let fits: Vec<String> =
-        curves.iter().filter(|it| micros(it).is_some()).filter_map(fits).collect();
+fn write_all(out: &mut String, curves: &[&Curve]) -> std::fmt::Result {
+    let fits = |it: &&Curve| Some(format!("{} n^{:.2}", it.name, it.exponent()?));
+    let fits: Vec<String> = curves.iter().filter_map(fits).collect();
     let description = format!("Log-log lines, and the power that fits each: {}.", fits.join("; "));
     let (left, defs) = (LEFT, "");
     Page { width: WIDTH, height: HEIGHT, left, title: TITLE, description: &description, defs }
         .open(out)?;
     for (per, (top, bottom)) in [Per::Endpoint, Per::Instance].into_iter().zip(PLANES) {
-        let of_it = |it: &&Curve| it.per == per && micros(it).is_some();
-        let lines: Vec<&Curve> = curves.iter().filter(of_it).collect();
+        let lines: Vec<&Curve> = curves.iter().copied().filter(|it| it.per == per).collect();
         if let Some(plane) = Plane::around(&lines, top, bottom) {
             plane.write(out, &lines, per)?;
         }
