@@ -4,7 +4,7 @@ use std::io;
 use std::ops::Range;
 use std::time::Duration;
 
-use leasehold::model::{EndpointId, Epoch, InstanceId, Sample, Tenure, Term, Weight};
+use leasehold::model::{EndpointId, Epoch, FenceToken, InstanceId, Sample, Tenure, Term, Weight};
 use leasehold::store::redis::RedisStore;
 use leasehold::store::{
     Acquire, Ask, BATCH_MAX, Publication, Publish, Release, Renew, RenewItem, Reply, Store,
@@ -36,6 +36,7 @@ impl Holder {
             epoch: Epoch(0),
             suspect: false,
             floor_us: 0,
+            heard: FenceToken(0),
             not_after_us: 0,
             new_fleet: true,
             timeout: Duration::from_secs(10),
@@ -43,7 +44,7 @@ impl Holder {
         let lasts = Duration::from_secs(86_400);
         let beat = store.beat(&ask, lasts, Weight(1)).map_err(io::Error::other)?;
         ask.epoch = beat.stamp.epoch;
-        let tenure = |it: &EndpointId| Tenure::new(it.clone(), leasehold::FenceToken(0));
+        let tenure = |it: &EndpointId| Tenure::new(it.clone(), FenceToken(0));
         let tenures: Vec<Tenure> = endpoints.iter().map(tenure).collect();
         let unmatched: Vec<RenewItem> = tenures.iter().cloned().map(RenewItem::new).collect();
         let matched = unmatched.iter().map(|it| RenewItem { matched: true, ..it.clone() });
@@ -65,6 +66,8 @@ impl Holder {
     pub(crate) fn granted(&mut self, these: Range<usize>, answers: &[Acquire]) {
         for (at, answer) in these.zip(answers) {
             let Acquire::Granted { fence, .. } = answer else { continue };
+            self.ask.heard = self.ask.heard.max(*fence);
+            self.ask.floor_us = self.ask.floor_us.max(fence.0);
             for tenure in [
                 &mut self.tenures[at],
                 &mut self.matched[at].tenure,

@@ -248,7 +248,7 @@ impl Keeper {
         let freed = tenures.iter().map(|it| it.endpoint.clone()).collect();
         let word = Wake { freed, ..Wake::new(self.table.instance(), None) };
         let failure = failure
-            .or_else(|| self.store.release(&self.table.question().ask, tenures, &[word]).err());
+            .or_else(|| self.store.release(&self.table.farewell().ask, tenures, &[word]).err());
         for tenure in tenures {
             self.reporter.say(&Event::LeaseReleased { tenure, reason: "shutdown", heir: None });
             if let Some(error) = &failure {

@@ -42,6 +42,8 @@ pub struct Witness {
     epoch: Epoch,
     born: Epoch,
     floor_us: u64,
+    /// The highest fence that was granted to us.
+    heard: FenceToken,
     sight: Option<Sight>,
     suspect: bool,
     hold_off_until: Moment,
@@ -67,6 +69,7 @@ impl Witness {
             epoch: Epoch::default(),
             born: Epoch::default(),
             floor_us: 0,
+            heard: FenceToken(0),
             sight: None,
             suspect: false,
             hold_off_until: Moment::NEVER,
@@ -85,11 +88,19 @@ impl Witness {
             epoch: self.epoch,
             suspect: self.suspect,
             floor_us: self.floor_us,
+            heard: FenceToken(0),
             not_after_us: self.sight.map_or(0, |it| it.latest_us(now) + slack),
             // Only before the first reply: a running instance that finds the epoch missing knows better.
             new_fleet: self.new_fleet && self.epoch == Epoch::default(),
             timeout,
         }
+    }
+
+    /// The same for a release of leases that were forgotten before: whatever was asked for until now was asked
+    /// for with a lower floor.
+    pub fn farewell(&mut self, now: Moment, timeout: Duration) -> Ask {
+        self.floor_us += 1;
+        Ask { heard: self.heard, ..self.ask(now, timeout) }
     }
 
     /// Takes in the stamp of a reply to a question asked at `asked_at` and answered by `now`.
@@ -129,6 +140,7 @@ impl Witness {
     /// A grant was seen: every later fence must be higher.
     pub fn saw_fence(&mut self, fence: FenceToken) {
         self.floor_us = self.floor_us.max(fence.0);
+        self.heard = self.heard.max(fence);
     }
 
     /// The epoch of the last reply.

@@ -12,13 +12,15 @@ pub(crate) const TTL_FIELD: &str = "lease_ttl_ms:";
 pub struct Keys {
     prefix: String,
     family: Family,
+    /// What most names begin with, written out once.
+    leases: String,
 }
 
 /// Leases on endpoints and leases on roles are the same, in other places.
 #[derive(Clone, Debug)]
 enum Family {
     /// The fence of an endpoint is kept with its result, the timing once for all.
-    Polls { sessions: String },
+    Polls { sessions: String, results: String },
     /// Term and timing of each role are kept with the epoch.
     Roles { heartbeats: String },
 }
@@ -26,15 +28,16 @@ enum Family {
 impl Keys {
     /// Names under `prefix` (`poll`), sessions under `session_prefix` (`session:`).
     pub fn new(prefix: &str, session_prefix: &str) -> Self {
-        let family = Family::Polls { sessions: session_prefix.into() };
-        Self { prefix: prefix.into(), family }
+        let results = format!("{prefix}:result:");
+        let family = Family::Polls { sessions: session_prefix.into(), results };
+        Self { prefix: prefix.into(), family, leases: format!("{prefix}:lease:") }
     }
 
     /// Names of roles under `prefix` (`leader`), heartbeats of leaders under their own
     /// (`leader:heartbeat:`).
     pub fn of_roles(prefix: &str, heartbeat_prefix: &str) -> Self {
         let family = Family::Roles { heartbeats: heartbeat_prefix.into() };
-        Self { prefix: prefix.into(), family }
+        Self { prefix: prefix.into(), family, leases: format!("{prefix}:") }
     }
 
     /// How everything but the sessions begins.
@@ -46,18 +49,20 @@ impl Keys {
         format!("{}{endpoint}", self.lease_prefix())
     }
 
-    pub(crate) fn lease_prefix(&self) -> String {
-        match self.family {
-            Family::Polls { .. } => format!("{}:lease:", self.prefix),
-            Family::Roles { .. } => format!("{}:", self.prefix),
-        }
+    pub(crate) fn lease_prefix(&self) -> &str {
+        &self.leases
     }
 
     /// The hash with the fence of the last grant.
     pub(crate) fn record(&self, endpoint: &EndpointId) -> String {
-        match self.family {
-            Family::Polls { .. } => format!("{}:result:{endpoint}", self.prefix),
-            Family::Roles { .. } => self.epoch(),
+        self.record_prefix().map_or_else(|| self.epoch(), |it| format!("{it}{endpoint}"))
+    }
+
+    /// What the names of records begin with, unless there is one for all.
+    pub(crate) fn record_prefix(&self) -> Option<&str> {
+        match &self.family {
+            Family::Polls { results, .. } => Some(results),
+            Family::Roles { .. } => None,
         }
     }
 
@@ -110,6 +115,22 @@ impl Keys {
         format!("{}:epoch", self.prefix)
     }
 
+    /// Where the highest fence of all is kept; a role's is in its record.
+    pub(crate) fn fence(&self) -> String {
+        match self.family {
+            Family::Polls { .. } => format!("{}:fence", self.prefix),
+            Family::Roles { .. } => self.epoch(),
+        }
+    }
+
+    /// What this instance was granted and gave back last. Nobody asks for a leader's.
+    pub(crate) fn grants(&self, instance: &InstanceId) -> String {
+        match self.family {
+            Family::Polls { .. } => format!("{}:grants:{instance}", self.prefix),
+            Family::Roles { .. } => self.epoch(),
+        }
+    }
+
     pub(crate) fn drain(&self) -> String {
         format!("{}:drain", self.prefix)
     }
@@ -136,7 +157,7 @@ impl Keys {
     /// Roles have no sessions.
     pub(crate) fn session_prefix(&self) -> &str {
         match &self.family {
-            Family::Polls { sessions } => sessions,
+            Family::Polls { sessions, .. } => sessions,
             Family::Roles { .. } => "",
         }
     }

@@ -28,19 +28,18 @@ pub(crate) fn result(instance: &InstanceId, it: &Publication) -> String {
     .to_string()
 }
 
-/// A word as it is sent.
+/// A word as it is sent. Long ones are lists of names: those are written as they are.
 pub(crate) fn wake(wake: &Wake) -> String {
-    let ids = |it: &[EndpointId]| it.iter().map(EndpointId::as_str).collect::<Vec<_>>().into();
-    let mut fields = serde_json::Map::new();
-    fields.insert("from".into(), wake.from.as_str().into());
+    let mut word = format!("{{\"from\":{}", quoted(wake.from.as_str()));
     if let Some(heir) = &wake.heir {
-        fields.insert("heir".into(), heir.as_str().into());
+        word += ",\"heir\":";
+        word += &quoted(heir.as_str());
     }
     if wake.unasked {
-        fields.insert("unasked".into(), true.into());
+        word += ",\"unasked\":true";
     }
     if wake.priority > 0 {
-        fields.insert("priority".into(), wake.priority.into());
+        word += &format!(",\"priority\":{}", wake.priority);
     }
     for (name, endpoints) in [
         ("wants", &wake.wants),
@@ -50,12 +49,37 @@ pub(crate) fn wake(wake: &Wake) -> String {
         ("surprises", &wake.surprises),
         ("resign", &wake.resign),
     ] {
+        for (n, endpoint) in endpoints.iter().enumerate() {
+            if n == 0 {
+                word += &format!(",\"{name}\":[");
+            } else {
+                word.push(',');
+            }
+            push_quoted(&mut word, endpoint.as_str());
+        }
         if !endpoints.is_empty() {
-            let list: Value = ids(endpoints);
-            fields.insert(name.into(), list);
+            word.push(']');
         }
     }
-    Value::Object(fields).to_string()
+    word.push('}');
+    word
+}
+
+fn quoted(text: &str) -> String {
+    let mut word = String::new();
+    push_quoted(&mut word, text);
+    word
+}
+
+/// As a JSON string; most names need nothing but the quotes.
+fn push_quoted(word: &mut String, text: &str) {
+    if text.bytes().all(|it| it.is_ascii_alphanumeric() || b"-_.:/@".contains(&it)) {
+        word.push('"');
+        word.push_str(text);
+        word.push('"');
+    } else {
+        word.push_str(&Value::from(text).to_string());
+    }
 }
 
 /// A word as it was heard; `None` when it makes no sense.
@@ -95,11 +119,12 @@ mod tests {
     #[test]
     fn a_word_is_heard_as_it_was_said() {
         let id = |it| EndpointId::parse(it).unwrap();
-        let (a, b) = (InstanceId::new("a"), InstanceId::new("b"));
+        // An id is whatever somebody has called a host.
+        let (a, b) = (InstanceId::new("a \"host\"\\\n"), InstanceId::new("b"));
         let said = Wake {
             to: Some(b.clone()),
             from: a,
-            wants: vec![id("e1")],
+            wants: vec![id("e1"), id("e1-b_c.d")],
             freed: vec![id("e2")],
             heir: Some(b.clone()),
             took: vec![id("e3")],

@@ -1,9 +1,10 @@
 //! The questions Leasehold asks of Redis, and every answer there is.
 //!
 //! A method is one round trip over a batch, one answer per item (`bury`, `inspect` and what concerns sessions on
-//! several shards take a few, each with the timeout; `renew` a second within it). Losing is an answer; an `Err` means only that nothing is known: the caller fails closed.
+//! several shards take a few, each with the timeout; `renew` and `release` a second within it). Losing is an answer; an `Err` means only that nothing is known: the caller fails closed.
 
 pub mod acl;
+mod calls;
 mod ear;
 mod fault;
 pub mod follow;
@@ -18,6 +19,7 @@ pub mod probe;
 pub mod redis;
 mod reply;
 mod scan;
+mod script;
 mod seats;
 pub mod sessions;
 mod socket;
@@ -39,6 +41,9 @@ use crate::model::{EndpointId, Epoch, FenceToken, InstanceId, Sample, Tenure, Te
 /// Most items in one call: more gains nothing and keeps other clients waiting.
 pub const BATCH_MAX: usize = 500;
 
+/// What an instance was granted last is remembered for this long: no release or renewal comes later.
+const GRANTS_LAST: Duration = Duration::from_secs(86_400);
+
 /// What is asked for can be read for this long: longer than it takes to ask again.
 const ASK_LASTS: Duration = Duration::from_secs(3);
 
@@ -58,6 +63,9 @@ pub struct Ask {
     pub suspect: bool,
     /// The highest server time or fence this instance has seen, in microseconds.
     pub floor_us: u64,
+    /// For a release: the highest fence this instance was granted, as far as it has heard. If the store has
+    /// granted it no other, its name proves what it gives back (free.lua); 0: each fence is compared.
+    pub heard: FenceToken,
     /// Server time after which nothing may be granted or reclaimed any more (R4); 0 for no limit.
     pub not_after_us: u64,
     /// Nobody else runs on this store: a missing epoch needs no hold-off.
@@ -100,14 +108,12 @@ pub struct Beat {
 /// Answer to an acquire, per endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Acquire {
-    /// Granted under this fence; with the start of the last poll by the server's clock, if known.
+    /// Granted.
     Granted {
         /// The new tenure's token.
         fence: FenceToken,
         /// Why it could be granted.
         grant: Grant,
-        /// `started_at_ms` of the stored result.
-        polled_at_ms: Option<u64>,
     },
     /// Somebody else has it.
     HeldBy(InstanceId),
@@ -285,6 +291,10 @@ pub trait Store: Send + Sync {
 
     /// Stores and announces results, each only under the lease it was polled under (G2).
     fn publish(&self, ask: &Ask, publications: &[Publication]) -> Stamped<Vec<Publish>>;
+
+    /// When each of these was last polled, by the server's clock in milliseconds. For who has just been granted
+    /// them: what is remembered of them does not end any more.
+    fn resume(&self, endpoints: &[EndpointId], timeout: Duration) -> Asked<Vec<Option<u64>>>;
 
     /// Gives back what is ours (FR-003) and tells those who wait, in this order.
     fn release(&self, ask: &Ask, tenures: &[Tenure], wakes: &[Wake]) -> Asked<Vec<Release>>;

@@ -1,138 +1,16 @@
-//! The scripts, how they are called, and what each reply means.
+//! What each reply of a script means.
 
-use std::fmt::Display;
-use std::sync::LazyLock;
 use std::time::Duration;
 
-use redis::{RedisError, RedisResult, Value};
+use redis::{RedisResult, Value};
 
-use crate::model::{EndpointId, Epoch, FenceToken, InstanceId, SESSION_MAX_BYTES, Tenure, Weight};
-use crate::store::keys::Keys;
-use crate::store::message;
+use crate::model::{Epoch, FenceToken, InstanceId, SESSION_MAX_BYTES, Weight};
 use crate::store::redis::Server;
 use crate::store::trust;
-use crate::store::wire::Wire;
 use crate::store::{
-    Acquire, Ask, BEAT_EXTRA, Beat, Fault, Grant, Lasting, Publish, RawSession, Renew, Reply, Seat,
-    Stamp, Stamped, StoreError, Verify, Wake,
+    Acquire, Ask, Beat, Fault, Grant, Lasting, Publish, RawSession, Renew, Reply, Seat, Stamp,
+    Stamped, StoreError, Verify,
 };
-
-/// A Lua file, and the epoch's in front of it where the verb depends on the epoch.
-pub(crate) struct Script(redis::Script, &'static str);
-
-macro_rules! script {
-    (epoch + $file:literal) => {
-        script!(@ concat!(include_str!("lua/epoch.lua"), include_str!(concat!("lua/", $file))))
-    };
-    ($file:literal) => { script!(@ include_str!(concat!("lua/", $file))) };
-    (@ $code:expr) => { LazyLock::new(|| Script(redis::Script::new($code), $code)) };
-}
-
-pub(crate) static ACQUIRE: LazyLock<Script> = script!(epoch + "acquire.lua");
-pub(crate) static BEAT: LazyLock<Script> = script!(epoch + "beat.lua");
-pub(crate) static BURY: LazyLock<Script> = script!("bury.lua");
-pub(crate) static CLIPPED: LazyLock<Script> = script!("clipped.lua");
-pub(crate) static DRAIN: LazyLock<Script> = script!("drain.lua");
-pub(crate) static KEEP: LazyLock<Script> = script!(epoch + "keep.lua");
-pub(crate) static PUBLISH: LazyLock<Script> = script!(epoch + "publish.lua");
-pub(crate) static RELEASE: LazyLock<Script> = script!("release.lua");
-pub(crate) static RENEW: LazyLock<Script> = script!(epoch + "renew.lua");
-pub(crate) static RETIRE: LazyLock<Script> = script!("retire.lua");
-pub(crate) static SWAP: LazyLock<Script> = script!("swap.lua");
-pub(crate) static SEATS: LazyLock<Script> = script!("seats.lua");
-pub(crate) static WANING: LazyLock<Script> = script!("waning.lua");
-pub(crate) static VERIFY: LazyLock<Script> = script!(epoch + "verify.lua");
-
-impl Script {
-    /// By its hash; whole when the server does not know it (any more), or does not let it be named by that:
-    /// `SCRIPT FLUSH` costs a round, a managed server without EVALSHA one each time.
-    pub(crate) fn run(&self, wire: &mut Wire, call: &Call) -> RedisResult<Value> {
-        match call.command("EVALSHA", self.0.get_hash()).query(wire) {
-            Err(error) if is_unknown_script(&error) => call.command("EVAL", self.1).query(wire),
-            answer => answer,
-        }
-    }
-}
-
-fn is_unknown_script(error: &RedisError) -> bool {
-    let detail = error.detail().unwrap_or_default();
-    match error.code() {
-        Some("NOSCRIPT") => true,
-        Some("NOPERM") => detail.contains("'evalsha'"),
-        _ => detail.starts_with("unknown command"),
-    }
-}
-
-/// The keys and arguments of a script.
-#[derive(Default)]
-pub(crate) struct Call {
-    keys: Vec<Vec<u8>>,
-    args: Vec<Vec<u8>>,
-}
-
-impl Call {
-    /// The frame that epoch.lua expects.
-    pub(crate) fn framed<'a>(
-        keys: &Keys,
-        ask: &Ask,
-        about: impl IntoIterator<Item = &'a EndpointId>,
-    ) -> Self {
-        let mut call = Self::default();
-        call.key(keys.epoch());
-        call.arg(&ask.instance).arg(ask.epoch).arg(u8::from(ask.suspect)).arg(ask.floor_us);
-        call.arg(ask.term.ttl.as_millis()).arg(ask.term.margin().as_millis());
-        call.arg(ask.not_after_us).arg(u8::from(ask.new_fleet));
-        // A question is about many endpoints or about one role, because each role has its own timing.
-        call.arg(about.into_iter().next().map(|it| keys.suffix(it)).unwrap_or_default());
-        match keys.leader_heartbeats() {
-            None => call.arg("").arg(0),
-            Some(prefix) => call.arg(prefix).arg((ask.term.ttl + BEAT_EXTRA).as_millis()),
-        };
-        call
-    }
-
-    /// What release.lua expects.
-    pub(crate) fn release(
-        keys: &Keys,
-        owner: &InstanceId,
-        tenures: &[Tenure],
-        wakes: &[Wake],
-    ) -> Self {
-        let mut call = Self::default();
-        call.arg(owner);
-        call.arg(tenures.first().map(|it| keys.granted(&it.endpoint)).unwrap_or_default());
-        call.arg(keys.leader_heartbeat(owner).unwrap_or_default()).arg(tenures.len());
-        for tenure in tenures {
-            call.key(keys.lease(&tenure.endpoint)).key(keys.record(&tenure.endpoint));
-            call.arg(tenure.fence);
-        }
-        for wake in wakes {
-            call.arg(keys.wake(wake.to.as_ref())).arg(message::wake(wake));
-        }
-        call
-    }
-
-    pub(crate) fn key(&mut self, key: impl AsRef<[u8]>) -> &mut Self {
-        self.keys.push(key.as_ref().to_vec());
-        self
-    }
-
-    pub(crate) fn arg(&mut self, arg: impl Display) -> &mut Self {
-        self.args.push(arg.to_string().into_bytes());
-        self
-    }
-
-    pub(crate) fn bytes(&mut self, arg: &[u8]) -> &mut Self {
-        self.args.push(arg.to_vec());
-        self
-    }
-
-    fn command(&self, verb: &str, script: &str) -> redis::Cmd {
-        let mut command = redis::cmd(verb);
-        command.arg(script).arg(self.keys.len()).arg(&self.keys).arg(&self.args);
-        command
-    }
-}
 
 /// Takes the stamp off a reply; the items only if the question's epoch was the right one.
 pub(crate) fn stamped<T>(
@@ -145,6 +23,19 @@ pub(crate) fn stamped<T>(
     let (stamp, status, items) = split(op, server, ask, value)?;
     let answer = (status == "ok").then(|| items.iter().map(item).collect());
     Ok(Reply { stamp, answer })
+}
+
+/// From the reply of acquire.lua: one fence for all, and what became of each.
+pub(crate) fn acquired(server: &Server, ask: &Ask, value: &Value) -> Stamped<Vec<Acquire>> {
+    let op = "acquire on";
+    let (stamp, status, answer) = split(op, server, ask, value)?;
+    if status != "ok" {
+        return Ok(Reply { stamp, answer: None });
+    }
+    let [fence, items @ ..] = answer else { return Err(server.unexpected(op)) };
+    let fence = FenceToken(number(fence).ok_or_else(|| server.unexpected(op))?);
+    let answer = items.iter().map(|it| acquire(fence, it)).collect();
+    Ok(Reply { stamp, answer: Some(answer) })
 }
 
 /// The answer to a beat; none when it arrived too late to count.
@@ -164,13 +55,28 @@ pub(crate) fn beat(server: &Server, ask: &Ask, value: &Value) -> Stamped<Beat> {
 pub(crate) fn kept(server: &Server, ask: &Ask, value: &Value, n: usize) -> Stamped<Vec<bool>> {
     let op = "renew on";
     let (stamp, status, places) = split(op, server, ask, value)?;
-    let mut kept = vec![true; n];
-    for place in places {
-        let at = number(place).and_then(|it| usize::try_from(it).ok()?.checked_sub(1));
-        let kept = at.and_then(|it| kept.get_mut(it)).ok_or_else(|| server.unexpected(op))?;
-        *kept = false;
-    }
+    let kept = all_but(places, n).ok_or_else(|| server.unexpected(op))?;
     Ok(Reply { stamp, answer: (status == "ok").then_some(kept) })
+}
+
+/// From the reply of free.lua: which of `n` were given back; `Some(None)` when their fences have to be compared.
+pub(crate) fn freed(value: &Value, n: usize) -> Option<Option<Vec<bool>>> {
+    let Value::Array(parts) = value else { return None };
+    match &parts[..] {
+        [Value::Int(0)] => Some(None),
+        [Value::Int(1), places @ ..] => all_but(places, n).map(Some),
+        _ => None,
+    }
+}
+
+/// All of `n` but those at these places, counted from 1.
+fn all_but(places: &[Value], n: usize) -> Option<Vec<bool>> {
+    let mut all = vec![true; n];
+    for place in places {
+        let at = usize::try_from(number(place)?).ok()?.checked_sub(1)?;
+        *all.get_mut(at)? = false;
+    }
+    Some(all)
 }
 
 fn split<'a>(
@@ -238,19 +144,15 @@ fn owner(rest: &[Value]) -> Option<InstanceId> {
     rest.first().and_then(text).filter(|it| !it.is_empty()).map(|it| InstanceId::new(&it))
 }
 
-pub(crate) fn acquire(value: &Value) -> Acquire {
+fn acquire(fence: FenceToken, value: &Value) -> Acquire {
     let (code, rest) = coded(value);
     match (code, rest) {
-        (1, [fence, how, polled_at]) => {
-            let Some(fence) = number(fence) else { return Acquire::Failed(GARBLED.into()) };
-            let grant = match number(how) {
-                Some(1) => Grant::Adopted,
-                Some(2) => Grant::Takeover,
-                _ => Grant::Free,
-            };
-            let polled_at_ms = text(polled_at).and_then(|it| it.parse().ok());
-            Acquire::Granted { fence: FenceToken(fence), grant, polled_at_ms }
-        }
+        (1, []) => Acquire::Granted { fence, grant: Grant::Free },
+        (1, [how]) => match number(how) {
+            Some(1) => Acquire::Granted { fence, grant: Grant::Adopted },
+            Some(2) => Acquire::Granted { fence, grant: Grant::Takeover },
+            _ => Acquire::Failed(GARBLED.into()),
+        },
         (2, rest) => owner(rest).map_or(Acquire::Failed(GARBLED.into()), Acquire::HeldBy),
         (3, _) => Acquire::HoldOff,
         (4, _) => Acquire::NoHeartbeat,

@@ -8,6 +8,7 @@ use crate::model::{EndpointId, InstanceId, SESSION_MAX_BYTES};
 use crate::store::place::Spot;
 use crate::store::redis::RedisStore;
 use crate::store::reply;
+use crate::store::script::{self, Call};
 use crate::store::{Asked, BATCH_MAX, Fault, Lasting, RawSession, Store, StoreError, Wake};
 
 /// How many keys one step of a scan looks at.
@@ -27,17 +28,17 @@ impl RedisStore {
         let prefix = keys.lease_prefix();
         let (mut cursor, mut count) = (0, 0);
         loop {
-            let (next, page) = self.scan("list leases on", &prefix, cursor, timeout)?;
-            let mut call = reply::Call::default();
+            let (next, page) = self.scan("list leases on", prefix, cursor, timeout)?;
+            let mut call = Call::default();
             call.key(keys.node(dead)).arg(dead).arg(u8::from(certain));
             for key in &page {
                 let suffix =
                     key.strip_prefix(prefix.as_bytes()).and_then(|it| std::str::from_utf8(it).ok());
                 if let Some(endpoint) = suffix.and_then(|it| EndpointId::parse(it).ok()) {
-                    call.key(keys.lease(&endpoint)).key(keys.record(&endpoint));
+                    call.lease_and_record(keys, &endpoint);
                 }
             }
-            let value = self.call("release on", timeout, |wire| reply::BURY.run(wire, &call))?;
+            let value = self.call("release on", timeout, |wire| script::BURY.run(wire, &call))?;
             let here: i64 =
                 redis::from_redis_value(value).map_err(|_| self.server.unexpected("release on"))?;
             let Ok(here) = usize::try_from(here) else { return Ok(None) };
@@ -59,12 +60,12 @@ impl RedisStore {
             return Ok(()); // a role is never over
         }
         for batch in endpoints.chunks(BATCH_MAX) {
-            let mut call = reply::Call::default();
+            let mut call = Call::default();
             call.arg(RETIRED_LASTS.as_millis());
             for it in batch {
-                call.key(keys.lease(it)).key(keys.record(it));
+                call.lease_and_record(keys, it);
             }
-            self.call("retire results on", timeout, |wire| reply::RETIRE.run(wire, &call))?;
+            self.call("retire results on", timeout, |wire| script::RETIRE.run(wire, &call))?;
         }
         Ok(())
     }
@@ -104,7 +105,7 @@ impl RedisStore {
         timeout: Duration,
         read: impl Fn(&[u8]) -> T,
     ) -> Asked<Vec<Option<Lasting<T>>>> {
-        let mut call = reply::Call::default();
+        let mut call = Call::default();
         call.key(self.server.keys.epoch()).arg(longest);
         let mut asked = 0;
         for key in keys {
@@ -114,7 +115,7 @@ impl RedisStore {
         if asked == 0 {
             return Ok(vec![]);
         }
-        let value = self.call(op, timeout, |wire| reply::CLIPPED.run(wire, &call))?;
+        let value = self.call(op, timeout, |wire| script::CLIPPED.run(wire, &call))?;
         let unexpected = || self.server.unexpected(op);
         let Value::Array(values) = value else { return Err(unexpected()) };
         let lasting = |pair: &[Value]| match pair {

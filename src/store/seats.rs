@@ -9,18 +9,19 @@ use crate::store::keys::{TERM_FIELD, TTL_FIELD};
 use crate::store::overview::short_string;
 use crate::store::redis::RedisStore;
 use crate::store::reply;
+use crate::store::script::{self, Call};
 use crate::store::{Asked, BATCH_MAX, BEAT_EXTRA, Lasting, Seat, Wake};
 
 impl RedisStore {
     pub(crate) fn read_seats(&self, roles: &[EndpointId], timeout: Duration) -> Asked<Vec<Seat>> {
         let (op, keys) = ("read roles on", &self.server.keys);
-        let mut call = reply::Call::default();
+        let mut call = Call::default();
         call.key(keys.epoch());
         call.arg(keys.leader_heartbeats().unwrap_or_default()).arg(BEAT_EXTRA.as_millis());
         for role in roles {
-            call.key(keys.lease(role)).arg(keys.suffix(role));
+            call.lease(keys, role).arg(keys.suffix(role));
         }
-        let value = self.call(op, timeout, |wire| reply::SEATS.run(wire, &call))?;
+        let value = self.call(op, timeout, |wire| script::SEATS.run(wire, &call))?;
         let seats = match &value {
             Value::Array(parts) => match &parts[..] {
                 [Value::Int(now_us), seats @ ..] => {
@@ -100,8 +101,8 @@ impl RedisStore {
                 }
                 let word = Wake { freed: vec![role.clone()], ..Wake::new(dead, None) };
                 let tenure = Tenure::new(role.clone(), seat.term);
-                let call = reply::Call::release(keys, dead, &[tenure], &[word]);
-                self.call("release on", timeout, |wire| reply::RELEASE.run(wire, &call))?;
+                let call = Call::release(keys, dead, &[tenure], &[word]);
+                self.call("release on", timeout, |wire| script::RELEASE.run(wire, &call))?;
                 count += 1;
             }
         }

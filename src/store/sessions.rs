@@ -9,8 +9,8 @@ use redis::Value;
 use crate::model::{EndpointId, InstanceId};
 use crate::store::place::Spot;
 use crate::store::redis::RedisStore;
-use crate::store::reply;
 use crate::store::scan::of_wrong_type;
+use crate::store::script::{self, Call};
 use crate::store::{Asked, BATCH_MAX, RawSession, Store};
 
 /// From what to what a session is to change; `None` where there is none.
@@ -77,13 +77,13 @@ impl RedisStore {
     /// Changes a session if it is still what it was; false if it is not.
     pub fn swap_session(&self, id: &EndpointId, swap: &Swap, timeout: Duration) -> Asked<bool> {
         let op = "change a session on";
-        let mut call = reply::Call::default();
+        let mut call = Call::default();
         call.key(self.server.keys.session(id));
         for side in [&swap.before, &swap.after] {
             call.bytes(side.as_deref().unwrap_or_default()).arg(u8::from(side.is_some()));
         }
         let key = self.server.keys.session(id);
-        match self.call_at(Spot::Key(&key), op, timeout, |wire| reply::SWAP.run(wire, &call))? {
+        match self.call_at(Spot::Key(&key), op, timeout, |wire| script::SWAP.run(wire, &call))? {
             Value::Int(done) => Ok(done == 1),
             _ => Err(self.server.unexpected(op)),
         }
@@ -126,12 +126,12 @@ impl RedisStore {
         timeout: Duration,
     ) -> Asked<Drained> {
         let (op, keys) = ("drain on", &self.server.keys);
-        let mut call = reply::Call::default();
+        let mut call = Call::default();
         call.key(keys.drain()).arg(name).arg(u8::from(force));
         for it in living {
             call.key(keys.node(it)).arg(it).arg(it.host());
         }
-        let answer = self.call(op, timeout, |wire| reply::DRAIN.run(wire, &call));
+        let answer = self.call(op, timeout, |wire| script::DRAIN.run(wire, &call));
         match answer.map_err(|error| of_wrong_type(error, &keys.drain(), "a set"))? {
             Value::Int(1) => Ok(Drained::Now),
             Value::Int(0) => Ok(Drained::Before),

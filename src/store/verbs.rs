@@ -3,101 +3,21 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::redis::{ConnectionLike, Value};
+use ::redis::ConnectionLike;
 
 use crate::clock::{BootClock, Clock};
-use crate::model::{EndpointId, InstanceId, Tenure, Weight};
+use crate::model::{EndpointId, FenceToken, InstanceId, Tenure, Weight};
 use crate::store::ear::RedisEar;
 use crate::store::message;
 use crate::store::redis::{RedisStore, named_in};
-use crate::store::reply::{self, Script};
+use crate::store::reply;
+use crate::store::script::{self, Call};
 use crate::store::trust;
 use crate::store::{
-    ASK_LASTS, Acquire, Ask, Asked, Beat, Ear, Fault, Lasting, Note, Page, Publication, Publish,
-    RawSession, Release, Renew, RenewItem, Reply, Seat, Stamped, Store, StoreError, Verify, Wake,
+    ASK_LASTS, Acquire, Ask, Asked, Beat, Ear, GRANTS_LAST, Lasting, Note, Page, Publication,
+    Publish, RawSession, Release, Renew, RenewItem, Reply, Seat, Stamped, Store, StoreError,
+    Verify, Wake,
 };
-
-impl RedisStore {
-    /// As [`Self::call`] for a script that grants or renews: what too few replicas have counts as not heard
-    /// of, because the server that is promoted next may not have it. It was done all the same, and is
-    /// found again by its owner's name (R7) or ends by itself.
-    fn confirmed(
-        &self,
-        op: &'static str,
-        ask: &Ask,
-        script: &Script,
-        call: &reply::Call,
-    ) -> Asked<Value> {
-        let needed = self.server.min_replicas;
-        if needed == 0 {
-            return self.call(op, ask.timeout, |wire| script.run(wire, call));
-        }
-        let began = BootClock.now();
-        let (value, have) = self.call(op, ask.timeout, |wire| {
-            let value = script.run(wire, call)?;
-            // On the same wire: it asks for what was written on it. The answer has to come in time, too.
-            let left = (began + ask.timeout).since(BootClock.now()) * 3 / 4;
-            let mut wait = ::redis::cmd("WAIT");
-            wait.arg(needed).arg(left.as_millis().max(1).to_string());
-            Ok((value, wait.query::<u32>(wire)?))
-        })?;
-        if have >= needed {
-            return Ok(value);
-        }
-        self.server.failures.count(Fault::Refused);
-        let reason = format!(
-            "{have} of the {needed} replicas that --min-replicas asks for have it: see INFO \
-             replication on the master"
-        );
-        let target = self.server.shown.clone();
-        Err(StoreError { op, target, fault: Fault::Refused, reason })
-    }
-
-    fn stamped<T>(
-        &self,
-        op: &'static str,
-        ask: &Ask,
-        script: &Script,
-        call: &reply::Call,
-        item: impl Fn(&Value) -> T,
-    ) -> Stamped<Vec<T>> {
-        let value = self.call(op, ask.timeout, |wire| script.run(wire, call))?;
-        reply::stamped(op, &self.server, ask, &value, item)
-    }
-
-    /// Which of these are still ours by name, each with another TTL.
-    fn by_name<'a>(
-        &self,
-        ask: &Ask,
-        items: impl Iterator<Item = &'a RenewItem>,
-    ) -> Stamped<Vec<bool>> {
-        let mut call = reply::Call::framed(&self.server.keys, ask, None);
-        let mut n = 0;
-        for item in items {
-            call.key(self.server.keys.lease(&item.tenure.endpoint));
-            n += 1;
-        }
-        let value = self.confirmed("renew on", ask, &reply::KEEP, &call)?;
-        reply::kept(&self.server, ask, &value, n)
-    }
-
-    /// What becomes of each of these, by owner and fence.
-    fn by_fence<'a>(
-        &self,
-        ask: &Ask,
-        items: impl Iterator<Item = &'a RenewItem> + Clone,
-    ) -> Stamped<Vec<Renew>> {
-        let keys = &self.server.keys;
-        let about = items.clone().map(|it| &it.tenure.endpoint);
-        let mut call = reply::Call::framed(keys, ask, about);
-        for RenewItem { tenure, may_reclaim, .. } in items {
-            call.key(keys.lease(&tenure.endpoint)).key(keys.record(&tenure.endpoint));
-            call.arg(tenure.fence).arg(u8::from(*may_reclaim));
-        }
-        let value = self.confirmed("renew on", ask, &reply::RENEW, &call)?;
-        reply::stamped("renew on", &self.server, ask, &value, reply::renew)
-    }
-}
 
 impl Store for RedisStore {
     fn inspect(&self, timeout: Duration) -> Asked<()> {
@@ -125,24 +45,26 @@ impl Store for RedisStore {
     }
 
     fn beat(&self, ask: &Ask, ttl: Duration, weight: Weight) -> Stamped<Beat> {
-        let mut call = reply::Call::framed(&self.server.keys, ask, None);
+        let mut call = Call::framed(&self.server.keys, ask, None);
         call.key(self.server.keys.node(&ask.instance));
         call.key(self.server.keys.drain());
         call.arg(ttl.as_millis()).arg(weight).arg(ask.instance.host());
-        let value = self.call("beat on", ask.timeout, |wire| reply::BEAT.run(wire, &call))?;
+        let value = self.call("beat on", ask.timeout, |wire| script::BEAT.run(wire, &call))?;
         reply::beat(&self.server, ask, &value)
     }
 
     fn acquire(&self, ask: &Ask, endpoints: &[EndpointId]) -> Stamped<Vec<Acquire>> {
         let keys = &self.server.keys;
-        let mut call = reply::Call::framed(keys, ask, endpoints);
-        call.key(keys.node(&ask.instance));
-        call.arg(keys.node_prefix()).arg(keys.lease_prefix()).arg(keys.wake(None));
+        let mut call = Call::framed(keys, ask, endpoints);
+        call.key(keys.node(&ask.instance)).key(keys.fence()).key(keys.grants(&ask.instance));
+        let word = Wake { took: endpoints.to_vec(), ..Wake::new(&ask.instance, None) };
+        call.arg(keys.node_prefix()).arg(keys.lease_prefix());
+        call.arg(keys.wake(None)).arg(message::wake(&word)).arg(GRANTS_LAST.as_millis());
         for endpoint in endpoints {
-            call.key(keys.lease(endpoint)).key(keys.record(endpoint));
+            call.lease_and_record(keys, endpoint);
         }
-        let value = self.confirmed("acquire on", ask, &reply::ACQUIRE, &call)?;
-        reply::stamped("acquire on", &self.server, ask, &value, reply::acquire)
+        let value = self.confirmed("acquire on", ask, &script::ACQUIRE, &call)?;
+        reply::acquired(&self.server, ask, &value)
     }
 
     /// The cheap way where that proves enough, and then by the fence what is left.
@@ -173,20 +95,20 @@ impl Store for RedisStore {
 
     fn verify(&self, ask: &Ask, tenures: &[Tenure]) -> Stamped<Vec<Verify>> {
         let keys = &self.server.keys;
-        let mut call = reply::Call::framed(keys, ask, tenures.iter().map(|it| &it.endpoint));
+        let mut call = Call::framed(keys, ask, tenures.iter().map(|it| &it.endpoint));
         for tenure in tenures {
-            call.key(keys.lease(&tenure.endpoint)).key(keys.record(&tenure.endpoint));
+            call.lease_and_record(keys, &tenure.endpoint);
             call.arg(tenure.fence);
         }
-        self.stamped("verify on", ask, &reply::VERIFY, &call, reply::verify)
+        self.stamped("verify on", ask, &script::VERIFY, &call, reply::verify)
     }
 
     fn publish(&self, ask: &Ask, publications: &[Publication]) -> Stamped<Vec<Publish>> {
         let keys = &self.server.keys;
-        let mut call = reply::Call::framed(keys, ask, None);
+        let mut call = Call::framed(keys, ask, None);
         for it in publications {
             let endpoint = &it.tenure.endpoint;
-            call.key(keys.lease(endpoint)).key(keys.record(endpoint));
+            call.lease_and_record(keys, endpoint);
             call.arg(it.tenure.fence).arg(it.started_at_ms).arg(keys.results_channel(endpoint));
             call.arg(message::result(&ask.instance, it));
             call.arg(u8::from(it.sample.ok));
@@ -195,16 +117,35 @@ impl Store for RedisStore {
             call.arg(it.sample.duration.as_millis()).arg(it.interval.as_millis());
             call.bytes(&it.sample.body);
         }
-        self.stamped("publish on", ask, &reply::PUBLISH, &call, reply::publish)
+        self.stamped("publish on", ask, &script::PUBLISH, &call, reply::publish)
     }
 
+    fn resume(&self, endpoints: &[EndpointId], timeout: Duration) -> Asked<Vec<Option<u64>>> {
+        let op = "read results on";
+        let mut call = Call::default();
+        for endpoint in endpoints {
+            call.record(&self.server.keys, endpoint);
+        }
+        let value = self.call(op, timeout, |wire| script::RESUME.run(wire, &call))?;
+        let told: Vec<String> =
+            ::redis::from_redis_value(value).map_err(|_| self.server.unexpected(op))?;
+        Ok(told.iter().map(|it| it.parse().ok()).collect())
+    }
+
+    /// The cheap way where that proves enough, and otherwise by the fence.
     fn release(&self, ask: &Ask, tenures: &[Tenure], wakes: &[Wake]) -> Asked<Vec<Release>> {
-        let call = reply::Call::release(&self.server.keys, &ask.instance, tenures, wakes);
-        let value = self.call("release on", ask.timeout, |wire| reply::RELEASE.run(wire, &call))?;
+        let until = BootClock.now() + ask.timeout;
+        let answer = |ours| if ours { Release::Released } else { Release::NotOwner };
+        let may_prove = ask.heard != FenceToken(0) && !tenures.is_empty();
+        if may_prove && let Some(freed) = self.release_by_name(ask, tenures, wakes)? {
+            return Ok(freed.into_iter().map(answer).collect());
+        }
+        let call = Call::release(&self.server.keys, &ask.instance, tenures, wakes);
+        let left = until.since(BootClock.now());
+        let value = self.call("release on", left, |wire| script::RELEASE.run(wire, &call))?;
         let released: Vec<i64> =
             ::redis::from_redis_value(value).map_err(|_| self.server.unexpected("release on"))?;
-        let answer = |it| if it == 1 { Release::Released } else { Release::NotOwner };
-        Ok(released.into_iter().map(answer).collect())
+        Ok(released.into_iter().map(|it| answer(it == 1)).collect())
     }
 
     fn withdraw(&self, ask: &Ask) -> Asked<()> {
@@ -334,12 +275,12 @@ impl Store for RedisStore {
             return Ok(vec![]);
         }
         let (op, keys) = ("look at leases on", &self.server.keys);
-        let mut call = reply::Call::default();
+        let mut call = Call::default();
         call.key(keys.epoch()).arg(soon.as_millis());
         endpoints.iter().for_each(|it| {
-            call.key(keys.lease(it));
+            call.lease(keys, it);
         });
-        let value = self.call(op, timeout, |wire| reply::WANING.run(wire, &call))?;
+        let value = self.call(op, timeout, |wire| script::WANING.run(wire, &call))?;
         let places: Vec<usize> =
             ::redis::from_redis_value(value).map_err(|_| self.server.unexpected(op))?;
         let named = |it: usize| endpoints.get(it.checked_sub(1)?).cloned();

@@ -63,6 +63,11 @@ contract! {
         the_release_of_a_missing_lease_ends_its_tenure_too
         a_late_release_leaves_the_next_owner_alone
         a_late_release_leaves_ones_own_next_tenure_alone
+        what_is_ours_by_its_name_is_given_back
+        a_late_release_by_name_leaves_ones_own_next_tenure_alone
+        a_late_release_by_name_leaves_what_was_put_back_alone
+        a_renewal_asked_for_before_the_release_cannot_bring_the_lease_back
+        where_nothing_is_known_of_the_last_grant_a_release_compares_the_fence
         a_lease_is_taken_from_an_owner_without_heartbeat
         nothing_is_granted_to_an_instance_without_heartbeat
         verify_says_whose_a_lease_is
@@ -96,6 +101,7 @@ contract! {
         a_fence_grows_over_grants_releases_and_losses
         a_fence_grows_over_a_flush
         a_fence_grows_by_the_servers_clock_alone
+        a_fence_grows_over_a_deleted_epoch_and_a_clock_set_back
         a_fence_grows_beyond_one_that_is_ahead_of_the_clock
         what_one_has_seen_raises_the_fences_of_all
         fences_do_not_run_away_once_they_are_ahead_of_the_clock

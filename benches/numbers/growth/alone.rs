@@ -111,11 +111,7 @@ impl Held {
         held.table.beaten(&held.table.question(), &held.reply(beat));
         for batch in endpoints.chunks(BATCH_MAX) {
             held.clock.pass(held.pace);
-            let grant = |fence| Acquire::Granted {
-                fence: FenceToken(fence),
-                grant: Grant::Free,
-                polled_at_ms: None,
-            };
+            let grant = |fence| Acquire::Granted { fence: FenceToken(fence), grant: Grant::Free };
             let grants = (1..).take(batch.len()).map(grant).collect();
             held.table.granted(&held.table.question(), batch, &held.reply(grants));
         }

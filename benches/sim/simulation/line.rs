@@ -169,6 +169,10 @@ impl Store for Line {
         self.stamped("publish", ask, |it| it.publish(ask, publications))
     }
 
+    fn resume(&self, endpoints: &[EndpointId], timeout: Duration) -> Asked<Vec<Option<u64>>> {
+        self.call("resume", timeout, |it| it.resume(endpoints, timeout))
+    }
+
     fn release(&self, ask: &Ask, tenures: &[Tenure], wakes: &[Wake]) -> Asked<Vec<Release>> {
         self.call("release", ask.timeout, |it| it.release(ask, tenures, wakes))
     }

@@ -97,10 +97,11 @@ impl Reconcile {
             if let Some(ahead) = revelation.ran_ahead {
                 self.reporter.say(&Event::StoreClock { ahead });
             }
-            gained.into_iter().for_each(|it| {
+            let polled_at = self.last_polled(&gained);
+            for (it, polled_at_ms) in gained.into_iter().zip(polled_at) {
                 let fell_back = overdue.contains(&it.tenure.endpoint);
-                self.begin(it, fell_back);
-            });
+                self.begin(it, polled_at_ms, fell_back);
+            }
             if let Some(answers) = reply.answer {
                 self.note_refusals(endpoints, &answers);
                 return true;
@@ -109,8 +110,19 @@ impl Reconcile {
         false
     }
 
-    fn begin(&mut self, gained: Gained, fell_back: bool) {
-        let Gained { tenure, grant, polled_at_ms } = gained;
+    /// What changes hands keeps its rhythm. Where nothing is known, it begins anew.
+    fn last_polled(&self, gained: &[Gained]) -> Vec<Option<u64>> {
+        let endpoints: Vec<EndpointId> =
+            gained.iter().map(|it| it.tenure.endpoint.clone()).collect();
+        if endpoints.is_empty() {
+            return vec![];
+        }
+        let told = self.store.resume(&endpoints, self.table.rhythm().store_timeout);
+        told.unwrap_or_else(|_| vec![None; endpoints.len()])
+    }
+
+    fn begin(&mut self, gained: Gained, polled_at_ms: Option<u64>, fell_back: bool) {
+        let Gained { tenure, grant } = gained;
         let endpoint = &tenure.endpoint;
         let reason = match grant {
             Grant::Adopted => "adopted",

@@ -251,7 +251,7 @@ impl Reconcile {
             let wakes: Vec<Wake> = by_heir.into_values().collect();
             // A store that did not answer is not waited for once more per batch.
             failure = failure
-                .or_else(|| self.store.release(&self.table.question().ask, batch, &wakes).err());
+                .or_else(|| self.store.release(&self.table.farewell().ask, batch, &wakes).err());
             let gone = reasons.iter().filter(|it| it.1 == Leaving::Removed);
             let gone: Vec<EndpointId> = gone.map(|it| it.0.endpoint.clone()).collect();
             if failure.is_none() && !gone.is_empty() {

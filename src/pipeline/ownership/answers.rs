@@ -7,8 +7,8 @@ use crate::clock::Moment;
 use crate::model::{EndpointId, Epoch, Tenure};
 use crate::pipeline::lease::{Lease, LeaseState, Standing};
 use crate::pipeline::ownership::{Applied, Gained, Loss, OwnershipTable, Question};
-use crate::pipeline::witness::Revelation;
-use crate::store::{Acquire, BATCH_MAX, Beat, Renew, RenewItem, Reply, Stamp, Verify};
+use crate::pipeline::witness::{Revelation, Witness};
+use crate::store::{Acquire, Ask, BATCH_MAX, Beat, Renew, RenewItem, Reply, Stamp, Verify};
 
 /// A call that is about nothing any more still needs a timeout.
 const SHORTEST: Duration = Duration::from_millis(1);
@@ -18,6 +18,16 @@ const LEFT_MIN: Duration = Duration::from_millis(10);
 impl OwnershipTable {
     /// R1: the clock is read before the question is sent. Redis starts a TTL later than that.
     pub fn question(&self) -> Question {
+        self.framed(|witness, now, timeout| witness.ask(now, timeout))
+    }
+
+    /// The same for the release of what was forgotten just before (R4), by the only thread that acquires: then it
+    /// has heard of everything that it holds.
+    pub fn farewell(&self) -> Question {
+        self.framed(Witness::farewell)
+    }
+
+    fn framed(&self, frame: impl FnOnce(&mut Witness, Moment, Duration) -> Ask) -> Question {
         let asked_at = self.now();
         // R4: a reply that comes after the heartbeat has lapsed is worth nothing; once it has lapsed
         // nothing is at stake any more.
@@ -25,7 +35,7 @@ impl OwnershipTable {
             Duration::ZERO => self.rhythm.store_timeout,
             left => self.rhythm.store_timeout.min(left),
         };
-        let ask = self.witness.lock().ask(asked_at, timeout);
+        let ask = frame(&mut self.witness.lock(), asked_at, timeout);
         Question { ask, asked_at, generation: self.pulse.generation() }
     }
 
@@ -131,11 +141,11 @@ impl OwnershipTable {
         let now = self.now();
         let mut gained = Vec::new();
         for (endpoint, answer) in endpoints.iter().zip(reply.answer.iter().flatten()) {
-            let Acquire::Granted { fence, grant, polled_at_ms } = answer else { continue };
+            let Acquire::Granted { fence, grant } = answer else { continue };
             self.witness.lock().saw_fence(*fence);
             let tenure = Tenure::new(endpoint.clone(), *fence);
             if self.gain(question, tenure.clone(), now) {
-                gained.push(Gained { tenure, grant: *grant, polled_at_ms: *polled_at_ms });
+                gained.push(Gained { tenure, grant: *grant });
             }
         }
         (gained, revelation)

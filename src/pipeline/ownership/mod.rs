@@ -74,8 +74,6 @@ pub struct Gained {
     pub tenure: Tenure,
     /// Why it could be had.
     pub grant: Grant,
-    /// When it was last polled, by the server's clock.
-    pub polled_at_ms: Option<u64>,
 }
 
 /// Why a lease ended against our will.

@@ -1,26 +1,46 @@
 -- acquire: take each lease that is free, ours by a lost reply (R7), or left by a dead owner (R13).
--- KEYS  2 node of the instance  then per item: lease, result
--- ARGV  12 prefix of node keys  13 prefix of lease keys  14 channel to all
--- reply  … per item  {1, fence, how, polled_at_ms}  granted; how: 0 free, 1 adopted, 2 takeover
+-- KEYS  2 node of the instance  3 the highest fence of all (a role's is in its record)
+--       4 what this instance was granted last  then per item: lease, result
+-- ARGV  12 prefix of node keys  13 prefix of lease keys  14 channel to all  15 what to say there if all are
+--       granted  16 how many ms KEYS[4] lasts
+-- reply  … fence  then per item  1 granted, it was free   {1, how} granted; how: 1 adopted, 2 takeover
 --                    {2, owner} held   {3} hold-off   {4} no heartbeat   {5} late   {6, why} failed
 if EPOCH ~= NAMED then return reply('epoch') end
 local out = reply('ok')
 -- A leader's heartbeat begins with the grant.
 local alive = BEATS ~= '' or redis.call('EXISTS', KEYS[2]) == 1
+local refusal
+if LATE then refusal = {5} end
+if not alive then refusal = {4} end
+if HOLDING_OFF then refusal = {3} end
 
--- Grows with every grant, whatever this server has forgotten and wherever its clock stands. Mostly it is the
--- same for all, and written out once.
-local LEAST = math.max(NOW_US, FLOOR_US + 1, tonumber(ARGV[4]) + 1)
-local LEAST_TEXT = exact(LEAST)
-local function next_fence(granted)
-  if granted < LEAST then return LEAST, LEAST_TEXT end
-  return granted + 1, exact(granted + 1)
+-- Grows with every grant, whatever this server has forgotten and wherever its clock stands. The highest one
+-- stands in a place of its own, so that none has to be looked up; a release has raised that of its tenure by
+-- one more. Beyond 2^53 a number stands still: nobody granted that, so it is not believed.
+local last, raised = nil, 0
+if BEATS == '' then last, raised = redis.call('GET', KEYS[3]), 1 else last = redis.call('HGET', KEYS[3], GRANTED) end
+last = tonumber(last) or 0
+if not (last >= 0 and last < 9007199254740992) then last = 0 end
+local FENCE = math.max(NOW_US, FLOOR_US + 1, tonumber(ARGV[4]) + 1, last + raised + 1)
+local FENCE_TEXT = exact(FENCE)
+out[#out + 1] = FENCE
+
+-- Both first: if there is no memory for them, nothing has been granted.
+local unwritten
+if BEATS == '' and not refusal and #KEYS > 4 then
+  unwritten = failed(redis.pcall('SET', KEYS[3], FENCE_TEXT))
+    or failed(redis.pcall('HSET', KEYS[4], 'granted', FENCE_TEXT))
+  redis.pcall('PEXPIRE', KEYS[4], ARGV[16])
 end
 
 -- R13: the rights of an owner end before its heartbeat does. A leader's may have been deleted, so that only
 -- one that is there and too old proves anything; what is left without any ends with its TTL.
+local dead = {}
 local function is_dead(owner)
-  if BEATS == '' then return redis.call('EXISTS', ARGV[12] .. owner) == 0 end
+  if BEATS == '' then
+    if dead[owner] == nil then dead[owner] = redis.call('EXISTS', ARGV[12] .. owner) == 0 end
+    return dead[owner]
+  end
   local beaten = tonumber(redis.pcall('GET', BEATS .. owner))
   return beaten and NOW_US / 1000 - beaten > BEAT_MS
 end
@@ -33,55 +53,63 @@ local function held_by(lease, owner)
 end
 
 -- A leader takes its predecessor's heartbeat away. If that one leads other roles, it writes it again.
-local function succeed(record, predecessors)
-  for _, it in ipairs(predecessors) do
+local function succeed(record, owner)
+  local predecessor = redis.pcall('HGET', record, 'leader' .. SUFFIX)
+  for _, it in ipairs({not failed(predecessor) and predecessor or ME, owner or ME}) do
     if it ~= ME then redis.call('DEL', BEATS .. it) end
   end
   redis.pcall('HSET', record, 'leader' .. SUFFIX, ME)
 end
 
-local function acquire(lease, result, owner)
-  local how = 0
-  if owner == ME then
-    how = 1
-  elseif owner then
-    if HOLDING_OFF or not is_dead(owner) then return held_by(lease, owner) end
-    how = 2
-  end
-  if HOLDING_OFF then return {3} end
-  if not alive then return {4} end
-  if LATE then return {5} end
-  local stored = redis.pcall('HMGET', result, GRANTED, 'started_at_ms', 'leader' .. SUFFIX)
-  if failed(stored) then return {6, stored.err} end
-  -- Beyond 2^53 a number stands still: nobody granted that, so it is not believed.
-  local granted = tonumber(stored[1]) or 0
-  if not (granted >= 0 and granted < 9007199254740992) then granted = 0 end
-  local fence, text = next_fence(granted)
-  -- The fence first: if there is no memory for it, nothing has been granted.
-  local written = redis.pcall('HSET', result, GRANTED, text)
-  if failed(written) then return {6, written.err} end
-  if stored[1] then unretire(result) end
-  local beaten = beat()
-  if failed(beaten) then return {6, beaten.err} end
-  local set
-  if how == 0 then set = redis.pcall('SET', lease, ME, 'NX', 'PX', ARGV[5])
-  else set = redis.pcall('SET', lease, ME, 'PX', ARGV[5]) end
-  if failed(set) then return {6, set.err} end
-  -- What has no owner and is there all the same is a key of another type.
-  if not set then return {6, failed(redis.pcall('GET', lease)) or 'the lease is not free'} end
-  if BEATS ~= '' then succeed(result, {stored[3] or ME, owner or ME}) end
-  return {1, fence, how, stored[2] or ''}
+-- A moment is cheaper for the server than a duration, which it has to rewrite; before 6.2 it knew no other.
+local LASTS, UNTIL = 'PXAT', exact(math.ceil(NOW_US / 1000) + TTL_MS)
+local function claim(lease, ...)
+  local set = redis.pcall('SET', lease, ME, LASTS, UNTIL, ...)
+  if LASTS == 'PX' or not failed(set) or not string.find(set.err, 'syntax', 1, true) then return set end
+  LASTS, UNTIL = 'PX', ARGV[5]
+  return claim(lease, ...)
 end
 
-local leases, took = {}, {}
-for i = 3, #KEYS, 2 do leases[#leases + 1] = KEYS[i] end
--- All in one call: each costs more than what it does.
-local owners = #leases > 0 and redis.call('MGET', unpack(leases)) or {}
-for i = 3, #KEYS, 2 do
-  local answer = acquire(KEYS[i], KEYS[i + 1], owners[(i - 1) / 2])
-  if answer[1] == 1 then took[#took + 1] = string.sub(KEYS[i], #ARGV[13] + 1) end
+-- Most are free. What is taken this way and has no place for its fence is given back at once.
+local function take(lease, result)
+  local set = claim(lease, 'NX')
+  if not set or failed(set) then return false end
+  local written = redis.pcall('HSET', result, GRANTED, FENCE_TEXT)
+  if not failed(written) then return 1 end
+  redis.call('DEL', lease)
+  return {6, written.err}
+end
+
+local function acquire(lease, result)
+  local owner = redis.pcall('GET', lease)
+  if failed(owner) then return {6, owner.err} end
+  local how = (not owner and 0) or (owner == ME and 1) or 2
+  if how == 2 and (HOLDING_OFF or not is_dead(owner)) then return held_by(lease, owner) end
+  if refusal then return refusal end
+  if unwritten then return {6, unwritten} end
+  -- The fence first: if there is no memory for it, nothing has been granted.
+  local written = redis.pcall('HSET', result, GRANTED, FENCE_TEXT)
+  if failed(written) then return {6, written.err} end
+  local beaten = beat()
+  if failed(beaten) then return {6, beaten.err} end
+  local set = claim(lease)
+  if failed(set) then return {6, set.err} end
+  if BEATS ~= '' then succeed(result, owner) end
+  return how == 0 and 1 or {1, how}
+end
+
+local took = {}
+local mostly_free = BEATS == '' and not refusal and not unwritten
+for i = 5, #KEYS, 2 do
+  local answer = mostly_free and take(KEYS[i], KEYS[i + 1]) or acquire(KEYS[i], KEYS[i + 1])
+  if answer == 1 or answer[1] == 1 then took[#took + 1] = i end
   out[#out + 1] = answer
 end
 -- One word for all of them, so that nobody has to read who owns what.
-if #took > 0 then redis.pcall('PUBLISH', ARGV[14], cjson.encode({from = ME, took = took})) end
+local word = ARGV[15]
+if #took > 0 and 2 * #took < #KEYS - 4 then
+  for n, i in ipairs(took) do took[n] = string.sub(KEYS[i], #ARGV[13] + 1) end
+  word = cjson.encode({from = ME, took = took})
+end
+if #took > 0 then redis.pcall('PUBLISH', ARGV[14], word) end
 return out

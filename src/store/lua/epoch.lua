@@ -88,11 +88,6 @@ end
 -- One item that errs (wrong type, out of memory) must not spoil the others.
 local function failed(result) return type(result) == 'table' and result.err end
 
--- What is polled again does not end (retire). A hundred years, because PERSIST would be one right more.
-local function unretire(result)
-  if redis.call('PTTL', result) > 0 then redis.pcall('PEXPIRE', result, 3155760000000) end
-end
-
 -- R13 for roles: a leader's heartbeat is written by whatever grants or keeps the role, and before it.
 -- One key for all roles of an instance: it lasts as long as the longest of them needs.
 local function beat()

@@ -1,9 +1,32 @@
 -- renew: keep each lease that is still ours under this fence; put back one that was forgotten (R6).
--- KEYS  per item from 2: lease, result             ARGV  per item from 12: fence, may_reclaim
+-- KEYS  2 what this instance was granted last  then per item: lease, result
+-- ARGV  12 how many ms KEYS[2] lasts  then per item: fence, may_reclaim
 -- reply  … per item  1 extended   2 reclaimed   {3, owner or ''} not ours   {4} late   {5, why} failed
 -- Goes on during a hold-off: a running tenure is no grant.
 if EPOCH ~= NAMED then return reply('epoch') end
 local out = reply('ok')
+
+-- What was asked for before the last release of this instance may be about what was released (free).
+local function may_be_released()
+  if BEATS ~= '' then return false end
+  local released = redis.pcall('HGET', KEYS[2], 'released')
+  return failed(released) or (tonumber(released) or 0) > tonumber(ARGV[4])
+end
+
+local function put_back(lease, result, fence_text)
+  -- It counts as granted: a release that comes late must not take it for what was there before (free).
+  local granted = BEATS == '' and redis.pcall('HGET', KEYS[2], 'granted')
+  if BEATS == '' and (tonumber(granted) or 0) < tonumber(fence_text) then
+    local written = redis.pcall('HSET', KEYS[2], 'granted', fence_text)
+    if failed(written) then return {5, written.err} end
+    redis.pcall('PEXPIRE', KEYS[2], ARGV[12])
+  end
+  -- What is polled again does not end (retire). A hundred years, because PERSIST would be one right more.
+  if redis.call('PTTL', result) > 0 then redis.pcall('PEXPIRE', result, 3155760000000) end
+  local set = redis.pcall('SET', lease, ME, 'NX', 'PX', TTL_MS)
+  if failed(set) then return {5, set.err} end
+  return 2
+end
 
 local function renew(lease, result, fence_text, may_reclaim)
   local fence = tonumber(fence_text)
@@ -17,7 +40,7 @@ local function renew(lease, result, fence_text, may_reclaim)
   if granted > fence then return {3, ''} end
   if not owner then
     if not may_reclaim then return {3, ''} end
-    if LATE then return {4} end
+    if LATE or may_be_released() then return {4} end
   end
   if granted < fence then
     local written = redis.pcall('HSET', result, GRANTED, fence_text)
@@ -30,14 +53,11 @@ local function renew(lease, result, fence_text, may_reclaim)
     if failed(kept) then return {5, kept.err} end
     return 1
   end
-  unretire(result)
-  local set = redis.pcall('SET', lease, ME, 'NX', 'PX', TTL_MS)
-  if failed(set) then return {5, set.err} end
-  return 2
+  return put_back(lease, result, fence_text)
 end
 
-local arg = 12
-for i = 2, #KEYS, 2 do
+local arg = 13
+for i = 3, #KEYS, 2 do
   out[#out + 1] = renew(KEYS[i], KEYS[i + 1], ARGV[arg], ARGV[arg + 1] == '1')
   arg = arg + 2
 end

@@ -3,6 +3,8 @@
 //! [`MemoryServer`] is the server that all instances share; a [`MemoryStore`] is one instance's way to
 //! it, and what can go wrong on that way. Nothing here waits: a lost message is an error at once.
 
+mod endings;
+mod operator;
 mod roles;
 mod scripts;
 mod server;
@@ -152,9 +154,16 @@ impl Store for MemoryStore {
         let (ask, tenures, wakes) = (ask.clone(), tenures.to_vec(), wakes.to_vec());
         self.call("release", move |state, clock| {
             state.forget_expired(clock);
-            let answers = tenures.iter().map(|it| state.release(&ask.instance, it)).collect();
+            let answers = state.release(&ask, &tenures);
             state.say(&wakes);
             Ok(answers)
+        })
+    }
+
+    fn resume(&self, endpoints: &[EndpointId], _: Duration) -> Asked<Vec<Option<u64>>> {
+        let endpoints = endpoints.to_vec();
+        self.call("resume", move |state, _| {
+            Ok(endpoints.iter().map(|it| state.resume(it)).collect())
         })
     }
 

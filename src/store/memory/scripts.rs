@@ -7,10 +7,9 @@ use crate::clock::ManualClock;
 use crate::model::{EndpointId, Epoch, FenceToken, InstanceId, SESSION_MAX_BYTES, Tenure, Weight};
 use crate::store::memory::roles::About;
 use crate::store::memory::server::{Announced, EpochHash, State};
-use crate::store::scan::RETIRED_LASTS;
 use crate::store::{
     Acquire, Ask, Asked, Beat, Changes, Fault, Grant, Heard, Lasting, Publication, Publish,
-    RawSession, Release, Renew, RenewItem, Reply, Stamp, StoreError, Verify, Wake,
+    RawSession, Renew, RenewItem, Reply, Stamp, StoreError, Verify, Wake,
 };
 
 /// What a script knows once the epoch is settled.
@@ -20,6 +19,8 @@ pub(crate) struct Now {
     floor_us: u64,
     holding_off: bool,
     late: bool,
+    /// The highest fence of all, before this call.
+    last_fence: u64,
 }
 
 impl State {
@@ -101,7 +102,8 @@ impl State {
             born: Epoch(epoch.born),
         };
         let late = ask.not_after_us > 0 && now > ask.not_after_us;
-        Ok((stamp, Now { us: now, floor_us: epoch.floor_us, holding_off: left > 0, late }))
+        let (floor_us, last_fence) = (epoch.floor_us, self.data.fence);
+        Ok((stamp, Now { us: now, floor_us, holding_off: left > 0, late, last_fence }))
     }
 
     /// A verb over many items, refused as a whole when it was decided under another epoch.
@@ -166,11 +168,12 @@ impl State {
         if now.late {
             return Acquire::Late;
         }
-        let result = self.data.results.entry(endpoint.clone()).or_default();
-        let floor = now.floor_us.max(ask.floor_us) + 1;
-        result.granted = (result.granted + 1).max(now.us).max(floor);
-        let (fence, polled_at_ms) = (FenceToken(result.granted), result.started_at_ms);
-        self.data.retired.remove(endpoint);
+        let fence = self.next_fence(ask, endpoint, now);
+        self.data.results.entry(endpoint.clone()).or_default().granted = fence;
+        if !self.of_roles {
+            self.data.fence = fence;
+            self.data.grants.entry(ask.instance.clone()).or_default().0 = fence;
+        }
         self.data.leases.insert(endpoint.clone(), (ask.instance.clone(), now.us + ttl));
         self.beat_for_role(ask, now);
         if self.of_roles {
@@ -181,7 +184,16 @@ impl State {
                 }
             }
         }
-        Acquire::Granted { fence, grant, polled_at_ms }
+        Acquire::Granted { fence: FenceToken(fence), grant }
+    }
+
+    /// The same for all of a call.
+    fn next_fence(&self, ask: &Ask, endpoint: &EndpointId, now: Now) -> u64 {
+        let role = self.data.results.get(endpoint).filter(|_| self.of_roles);
+        // A release has raised that of its tenure by one more.
+        let last = role.map_or(now.last_fence + 1, |it| it.granted);
+        let floor = now.floor_us.max(ask.floor_us) + 1;
+        now.us.max(floor).max(last + 1)
     }
 
     /// keep.lua, and renew.lua for what that does not keep
@@ -203,11 +215,13 @@ impl State {
         if owner.is_none() && !item.may_reclaim {
             return Renew::NotOwner(None);
         }
-        if owner.is_none() && now.late {
+        let (granted, released) = self.data.grants.entry(ask.instance.clone()).or_default();
+        if owner.is_none() && (now.late || *released > ask.floor_us) {
             return Renew::Late;
         }
         result.granted = fence.0;
         if owner.is_none() {
+            *granted = fence.0.max(*granted);
             self.data.retired.remove(endpoint);
         }
         let until = now.us + micros(ask.term.ttl);
@@ -244,65 +258,6 @@ impl State {
             self.published.push(Announced { instance, publication: it.clone() });
         }
         Publish::Stored
-    }
-
-    /// release.lua
-    pub(crate) fn release(&mut self, me: &InstanceId, tenure: &Tenure) -> Release {
-        let owner = self.owner(&tenure.endpoint);
-        let result = self.data.results.entry(tenure.endpoint.clone()).or_default();
-        if result.granted > tenure.fence.0 || owner.as_ref().is_some_and(|it| it != me) {
-            return Release::NotOwner;
-        }
-        result.granted = tenure.fence.0 + 1;
-        self.data.leases.remove(&tenure.endpoint);
-        if owner.is_some() {
-            self.data.beats.remove(me);
-        }
-        if owner.is_some() { Release::Released } else { Release::NotOwner }
-    }
-
-    /// bury.lua
-    pub(crate) fn bury(&mut self, dead: &InstanceId, certain: bool) -> Option<usize> {
-        if !certain && self.data.nodes.contains_key(dead) {
-            return None;
-        }
-        self.withdraw(dead);
-        let (mut count, results) = (0, &mut self.data.results);
-        self.data.leases.retain(|endpoint, (owner, _)| {
-            if owner == dead {
-                count += 1;
-                results.entry(endpoint.clone()).or_default().granted += 1;
-            }
-            owner != dead
-        });
-        Some(count)
-    }
-
-    /// retire.lua
-    pub(crate) fn retire(&mut self, endpoints: &[EndpointId], now_us: u64) {
-        for it in endpoints.iter().filter(|it| !self.data.leases.contains_key(*it)) {
-            if let Some(result) = self.data.results.get(it) {
-                let until = result.granted.max(now_us) + micros(RETIRED_LASTS);
-                self.data.retired.entry(it.clone()).or_insert(until);
-            }
-        }
-    }
-
-    pub(crate) fn forget_retired(&mut self, now_us: u64) {
-        let (results, retired) = (&mut self.data.results, &mut self.data.retired);
-        retired.retain(|endpoint, until| {
-            let stays = *until > now_us;
-            if !stays {
-                results.remove(endpoint);
-            }
-            stays
-        });
-    }
-
-    pub(crate) fn withdraw(&mut self, me: &InstanceId) {
-        self.data.nodes.remove(me);
-        self.tell_node(me);
-        self.say(&[Wake::new(me, None)]);
     }
 
     /// The end of acquire.lua

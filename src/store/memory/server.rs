@@ -8,13 +8,12 @@ use parking_lot::Mutex;
 
 use crate::clock::{Clock, ManualClock, Moment};
 use crate::model::{EndpointId, FenceToken, InstanceId, Weight};
-use crate::store::memory::scripts::micros;
 use crate::store::{Asked, Changes, Fault, Heard, Publication, RawSession, StoreError, Wake};
 
 /// A server that all in-memory instances share.
 pub struct MemoryServer {
-    clock: Arc<ManualClock>,
-    state: Mutex<State>,
+    pub(crate) clock: Arc<ManualClock>,
+    pub(crate) state: Mutex<State>,
 }
 
 /// Everything the server had at one moment, for a restart from it.
@@ -59,6 +58,10 @@ pub(crate) struct Data {
     pub(crate) results: BTreeMap<EndpointId, ResultHash>,
     pub(crate) retired: BTreeMap<EndpointId, u64>, // when results end
     pub(crate) epoch: Option<EpochHash>,
+    /// The highest of all; roles have their own.
+    pub(crate) fence: u64,
+    /// What each instance was granted last, and its floor when it last gave something back.
+    pub(crate) grants: BTreeMap<InstanceId, (u64, u64)>,
     pub(crate) sessions: BTreeMap<String, RawSession>,
     pub(crate) drains: BTreeSet<String>,
     /// Who was asked, and who asks: for what, until when.
@@ -217,85 +220,6 @@ impl MemoryServer {
         let mut state = self.state.lock();
         state.data.sessions.remove(suffix);
         state.tell_session(suffix);
-    }
-
-    /// Deletes a lease, as an operator might.
-    pub fn delete_lease(&self, endpoint: &EndpointId) {
-        self.state.lock().data.leases.remove(endpoint);
-    }
-
-    /// Gives a lease to somebody, as an operator might.
-    pub fn put_lease(&self, endpoint: &EndpointId, owner: &InstanceId, left: Duration) {
-        let mut state = self.state.lock();
-        let until = state.now_us(&self.clock) + micros(left);
-        state.data.leases.insert(endpoint.clone(), (owner.clone(), until));
-    }
-
-    /// Deletes a result and the fence of the last grant, as an operator might.
-    pub fn delete_result(&self, endpoint: &EndpointId) {
-        self.state.lock().data.results.remove(endpoint);
-    }
-
-    /// How long a result is still remembered, if not for good.
-    pub fn result_left(&self, endpoint: &EndpointId) -> Option<Duration> {
-        let state = self.state.lock();
-        let until = state.data.retired.get(endpoint)?;
-        Some(Duration::from_micros(until.saturating_sub(state.now_us(&self.clock))))
-    }
-
-    /// Lets a lease end that much later from now, or never, as an operator might.
-    pub fn set_lease_left(&self, endpoint: &EndpointId, left: Option<Duration>) {
-        let mut state = self.state.lock();
-        let now = state.now_us(&self.clock);
-        if let Some(lease) = state.data.leases.get_mut(endpoint) {
-            lease.1 = left.map_or(u64::MAX, |it| now + micros(it));
-        }
-    }
-
-    /// How long a lease still lasts.
-    pub fn lease_left(&self, endpoint: &EndpointId) -> Option<Duration> {
-        let state = self.state.lock();
-        let until = state.data.leases.get(endpoint)?.1;
-        Some(Duration::from_micros(until.saturating_sub(state.now_us(&self.clock))))
-    }
-
-    /// Deletes a heartbeat, as an operator or an eviction might.
-    pub fn delete_node(&self, instance: &InstanceId) {
-        let mut state = self.state.lock();
-        state.data.nodes.remove(instance);
-        state.tell_node(instance);
-    }
-
-    /// How long ago the heartbeat of a leader was written, and how long it lasts.
-    pub fn leader_beat(&self, leader: &InstanceId) -> Option<(Duration, Duration)> {
-        let mut state = self.state.lock();
-        state.forget_expired(&self.clock);
-        let now = state.now_us(&self.clock);
-        let (written_ms, until) = *state.data.beats.get(leader)?;
-        let age = Duration::from_micros(now.saturating_sub(written_ms * 1_000));
-        Some((age, Duration::from_micros(until - now)))
-    }
-
-    /// Sets when the heartbeat of a leader was written, and keeps it, as an operator might; `None` deletes it.
-    pub fn set_leader_beat(&self, leader: &InstanceId, ago: Option<Duration>) {
-        let mut state = self.state.lock();
-        let now = state.now_us(&self.clock);
-        state.data.beats.remove(leader);
-        if let Some(ago) = ago {
-            let written_ms = now.saturating_sub(micros(ago)) / 1_000;
-            state.data.beats.insert(leader.clone(), (written_ms, u64::MAX));
-        }
-    }
-
-    /// Adds to or takes from the drain set.
-    pub fn set_drain(&self, name: &str, drained: bool) {
-        let mut state = self.state.lock();
-        if drained {
-            state.data.drains.insert(name.into())
-        } else {
-            state.data.drains.remove(name)
-        };
-        state.tell(&Heard::Changed(Changes { drain: true, ..Changes::default() }));
     }
 
     /// Who owns `endpoint` in the store.

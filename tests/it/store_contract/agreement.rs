@@ -94,7 +94,8 @@ impl Story {
                     true => asker.store.acquire(&asker.late_ask(), one).unwrap().answer.map(only),
                     false => Some(asker.acquire(&endpoint)),
                 };
-                self.acquired(&endpoint, answer)
+                let polled_at_ms = (!world.of_roles()).then(|| asker.resume(&endpoint));
+                format!("{} {polled_at_ms:?}", self.acquired(&endpoint, answer))
             }
             7..=9 => {
                 let items = [RenewItem { tenure, may_reclaim, matched }];
@@ -119,6 +120,7 @@ impl Story {
                 let results = [publication(&tenure, start)];
                 format!("{:?}", asker.answered(|store, ask| store.publish(ask, &results)))
             }
+            13 if matched => format!("{:?}", asker.free(&tenure)),
             13 => format!("{:?}", asker.release(&tenure)),
             14 if world.of_roles() => format!("{:?}", world.set_leader_beat(&asker.me, None)),
             14 => format!("{:?}", asker.withdraw()),
@@ -144,13 +146,13 @@ impl Story {
     }
 
     fn acquired(&mut self, endpoint: &EndpointId, answer: Option<Acquire>) -> String {
-        let Some(Acquire::Granted { fence, grant, polled_at_ms }) = answer else {
+        let Some(Acquire::Granted { fence, grant }) = answer else {
             return format!("{answer:?}");
         };
         let before = self.grants.entry(endpoint.clone()).or_default();
         assert!(before.last().is_none_or(|it| *it < fence), "{fence} after {before:?}");
         before.push(fence);
-        format!("{grant:?} #{} {polled_at_ms:?}", before.len())
+        format!("{grant:?} #{}", before.len())
     }
 
     /// The in-memory clock has to pass for this, and takes leases and heartbeats along.

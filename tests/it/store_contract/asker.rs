@@ -152,6 +152,21 @@ impl Asker {
         only(answers)
     }
 
+    /// As the daemon gives back what it has just forgotten, by its name where that proves enough.
+    pub fn free(&mut self, tenure: &Tenure) -> Release {
+        let ask = self.farewell();
+        only(self.store.release(&ask, std::slice::from_ref(tenure), &[]).unwrap())
+    }
+
+    pub fn farewell(&mut self) -> Ask {
+        self.witness.farewell(self.clock.now(), TIMEOUT)
+    }
+
+    /// When this endpoint was last polled.
+    pub fn resume(&self, endpoint: &EndpointId) -> Option<u64> {
+        only(self.store.resume(std::slice::from_ref(endpoint), TIMEOUT).unwrap())
+    }
+
     pub fn withdraw(&self) {
         self.store.withdraw(&self.ask()).unwrap();
     }

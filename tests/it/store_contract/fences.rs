@@ -57,6 +57,20 @@ pub fn a_fence_grows_by_the_servers_clock_alone(world: &mut dyn World) {
     );
 }
 
+/// §3: the highest fence is remembered apart from the epoch, which may be deleted, and from every endpoint.
+pub fn a_fence_grows_over_a_deleted_epoch_and_a_clock_set_back(world: &mut dyn World) {
+    let (e, mut a) = (endpoint("e"), Asker::alive(world, "a"));
+    let ahead = a.stamp.unwrap().server_us + 3_600_000_000;
+    a.saw_fence(ahead);
+    let before = a.grant(&e).fence;
+    world.delete_lease(&e);
+    world.delete_epoch();
+    // Somebody who has seen nothing, by the clock of a server that is behind now.
+    let mut b = Asker::alive(world, "b");
+    let after = b.grant(&e).fence;
+    assert!(after > before && before.0 > ahead, "{after} after {before}");
+}
+
 /// §3: the stored fence is raised by a grant however far ahead of the clock it already is.
 pub fn a_fence_grows_beyond_one_that_is_ahead_of_the_clock(world: &mut dyn World) {
     let (e, mut a, mut b) = (endpoint("e"), Asker::alive(world, "a"), Asker::alive(world, "b"));

@@ -12,7 +12,7 @@ use crate::store_contract::world::{TTL, World};
 pub fn a_free_lease_is_granted_once(world: &mut dyn World) {
     let (e, mut a, mut b) = (endpoint("e"), Asker::alive(world, "a"), Asker::alive(world, "b"));
     let granted = a.acquire(&e);
-    assert!(matches!(granted, Acquire::Granted { grant: Grant::Free, polled_at_ms: None, .. }));
+    assert!(matches!(granted, Acquire::Granted { grant: Grant::Free, .. }));
     assert_eq!(b.acquire(&e), Acquire::HeldBy(a.me.clone()));
     assert_eq!(b.owner(&e).as_deref(), Some("a"));
     let left = world.lease_left(&e).unwrap();
@@ -232,6 +232,78 @@ pub fn a_late_release_leaves_ones_own_next_tenure_alone(world: &mut dyn World) {
     let new = a.grant(&e);
     assert_eq!(a.release(&old), Release::NotOwner);
     assert_eq!(a.verify(&new), Verify::Held);
+}
+
+/// FR-003: the name alone frees nothing of another's, and nothing twice.
+pub fn what_is_ours_by_its_name_is_given_back(world: &mut dyn World) {
+    let (e, mut a, mut b) = (endpoint("e"), Asker::alive(world, "a"), Asker::alive(world, "b"));
+    let tenure = a.grant(&e);
+    assert_eq!(b.free(&tenure), Release::NotOwner);
+    assert_eq!(a.owner(&e).as_deref(), Some("a"));
+    assert_eq!(a.free(&tenure), Release::Released);
+    assert_eq!(a.owner(&e), None);
+    assert_eq!(a.free(&tenure), Release::NotOwner, "released twice");
+    let next = b.grant(&e);
+    assert!(next.fence > tenure.fence);
+    assert_eq!(a.free(&tenure), Release::NotOwner, "that is another's");
+    assert_eq!(b.publish(&next, 1), Publish::Stored);
+}
+
+/// C5: a release by name that is executed late, when the same instance has the lease again. It may have heard of
+/// that by then or not.
+pub fn a_late_release_by_name_leaves_ones_own_next_tenure_alone(world: &mut dyn World) {
+    let (e, mut a) = (endpoint("e"), Asker::alive(world, "a"));
+    let old = a.grant(&e);
+    let late = a.farewell();
+    world.delete_lease(&e);
+    let new = a.grant(&e);
+    let told = a.store.release(&late, std::slice::from_ref(&old), &[]).unwrap();
+    assert_eq!(told, [Release::NotOwner]);
+    assert_eq!(a.verify(&new), Verify::Held);
+}
+
+/// C5, R6: the same when the store had forgotten that tenure, and it was put back.
+pub fn a_late_release_by_name_leaves_what_was_put_back_alone(world: &mut dyn World) {
+    let (e, mut a) = (endpoint("e"), Asker::alive(world, "a"));
+    let old = a.grant(&e);
+    let late = a.farewell();
+    let new = a.grant(&e);
+    // As if this server had never heard of the last grant.
+    world.delete_lease(&e);
+    world.set_granted(&a.me, Some(old.fence));
+    assert_eq!(a.renew(&new), Renew::Reclaimed);
+    let told = a.store.release(&late, std::slice::from_ref(&old), &[]).unwrap();
+    assert_eq!(told, [Release::NotOwner]);
+    assert_eq!(a.verify(&new), Verify::Held);
+}
+
+/// C5: a renewal that was asked for before the release, and executed after it.
+pub fn a_renewal_asked_for_before_the_release_cannot_bring_the_lease_back(world: &mut dyn World) {
+    let (e, f, mut a) = (endpoint("e"), endpoint("f"), Asker::alive(world, "a"));
+    let (tenure, kept) = (a.grant(&e), a.grant(&f));
+    let before = a.ask();
+    assert_eq!(a.free(&tenure), Release::Released);
+    for matched in [false, true] {
+        let items = [RenewItem { matched, ..RenewItem::new(tenure.clone()) }];
+        assert_eq!(a.store.renew(&before, &items).unwrap().answer, Some(vec![Renew::Late]));
+    }
+    assert_eq!(a.owner(&e), None, "the released lease is back");
+    // What is asked for afterwards is put back as ever.
+    world.delete_lease(&f);
+    assert_eq!(a.renew(&kept), Renew::Reclaimed);
+}
+
+/// Without a word of what was granted, each fence is compared.
+pub fn where_nothing_is_known_of_the_last_grant_a_release_compares_the_fence(
+    world: &mut dyn World,
+) {
+    let (e, mut a) = (endpoint("e"), Asker::alive(world, "a"));
+    let (old, new) = (a.grant(&e), a.grant(&e));
+    world.set_granted(&a.me, None);
+    assert_eq!(a.free(&old), Release::NotOwner);
+    assert_eq!(a.verify(&new), Verify::Held);
+    assert_eq!(a.free(&new), Release::Released);
+    assert_eq!(a.owner(&e), None);
 }
 
 /// R13.

@@ -28,8 +28,16 @@ fn the_keys_are_those_of_the_contract() {
     let mut keys: Vec<String> =
         world.server.cli(&["KEYS", "*"]).lines().map(str::to_owned).collect();
     keys.sort_unstable();
-    let expected = ["poll:epoch", "poll:lease:e", "poll:node:vm-1-17-aaaaaaaa", "poll:result:e"];
+    let expected = [
+        "poll:epoch",
+        "poll:fence",
+        "poll:grants:vm-1-17-aaaaaaaa",
+        "poll:lease:e",
+        "poll:node:vm-1-17-aaaaaaaa",
+        "poll:result:e",
+    ];
     assert_eq!(keys, expected);
+    assert_eq!(world.server.cli(&["GET", "poll:fence"]), tenure.fence.to_string());
     assert_eq!(world.server.cli(&["GET", "poll:lease:e"]), "vm-1-17-aaaaaaaa");
     assert_eq!(world.server.cli(&["GET", "poll:node:vm-1-17-aaaaaaaa"]), "1");
     let epoch = hash(&world.server, "poll:epoch");

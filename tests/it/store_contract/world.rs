@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::clock::{BootClock, Clock, ManualClock};
-use leasehold::model::{EndpointId, InstanceId, Term};
+use leasehold::model::{EndpointId, FenceToken, InstanceId, Term};
 use leasehold::store::Store;
 use leasehold::store::keys::Keys;
 use leasehold::store::memory::{MemoryServer, MemoryStore, Snapshot};
@@ -42,6 +42,9 @@ pub trait World {
     fn end_hold_off(&mut self);
     fn delete_lease(&mut self, endpoint: &EndpointId);
     fn delete_result(&mut self, endpoint: &EndpointId);
+    /// Sets what the store knows of the last grant to an instance; `None` forgets it.
+    fn set_granted(&mut self, instance: &InstanceId, fence: Option<FenceToken>);
+    fn delete_epoch(&mut self);
     /// Whatever proves that it is dead: its heartbeat is gone or, a leader's, too old (R13).
     fn delete_node(&mut self, instance: &InstanceId);
     /// What is leased here are roles: heartbeats are the leaders', and nothing is published.
@@ -112,6 +115,14 @@ impl World for MemoryWorld {
 
     fn delete_result(&mut self, endpoint: &EndpointId) {
         self.server.delete_result(endpoint);
+    }
+
+    fn set_granted(&mut self, instance: &InstanceId, fence: Option<FenceToken>) {
+        self.server.set_granted(instance, fence);
+    }
+
+    fn delete_epoch(&mut self) {
+        self.server.delete_epoch();
     }
 
     fn delete_node(&mut self, instance: &InstanceId) {
@@ -320,6 +331,18 @@ impl World for RedisWorld {
             false => self.server.cli(&["DEL", &format!("poll:result:{endpoint}")]),
             true => self.server.cli(&["HDEL", "leader:epoch", &format!("term:{endpoint}")]),
         };
+    }
+
+    fn set_granted(&mut self, instance: &InstanceId, fence: Option<FenceToken>) {
+        let key = format!("poll:grants:{instance}");
+        match fence {
+            Some(fence) => self.server.cli(&["HSET", &key, "granted", &fence.to_string()]),
+            None => self.server.cli(&["DEL", &key]),
+        };
+    }
+
+    fn delete_epoch(&mut self) {
+        self.server.cli(&["DEL", "poll:epoch"]);
     }
 
     fn delete_node(&mut self, instance: &InstanceId) {

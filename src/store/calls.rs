@@ -1,0 +1,106 @@
+//! Questions that take a script: how they are framed, and which of two ways proves enough.
+
+use ::redis::Value;
+
+use crate::clock::{BootClock, Clock};
+use crate::model::Tenure;
+use crate::store::redis::RedisStore;
+use crate::store::reply;
+use crate::store::script::{self, Call, Script};
+use crate::store::{Ask, Asked, Fault, GRANTS_LAST, Renew, RenewItem, Stamped, StoreError, Wake};
+
+impl RedisStore {
+    /// As [`Self::call`] for a script that grants or renews: what too few replicas have counts as not heard
+    /// of, because the server that is promoted next may not have it. It was done all the same, and is
+    /// found again by its owner's name (R7) or ends by itself.
+    pub(crate) fn confirmed(
+        &self,
+        op: &'static str,
+        ask: &Ask,
+        script: &Script,
+        call: &Call,
+    ) -> Asked<Value> {
+        let needed = self.server.min_replicas;
+        if needed == 0 {
+            return self.call(op, ask.timeout, |wire| script.run(wire, call));
+        }
+        let began = BootClock.now();
+        let (value, have) = self.call(op, ask.timeout, |wire| {
+            let value = script.run(wire, call)?;
+            // On the same wire: it asks for what was written on it. The answer has to come in time, too.
+            let left = (began + ask.timeout).since(BootClock.now()) * 3 / 4;
+            let mut wait = ::redis::cmd("WAIT");
+            wait.arg(needed).arg(left.as_millis().max(1).to_string());
+            Ok((value, wait.query::<u32>(wire)?))
+        })?;
+        if have >= needed {
+            return Ok(value);
+        }
+        self.server.failures.count(Fault::Refused);
+        let reason = format!(
+            "{have} of the {needed} replicas that --min-replicas asks for have it: see INFO \
+             replication on the master"
+        );
+        let target = self.server.shown.clone();
+        Err(StoreError { op, target, fault: Fault::Refused, reason })
+    }
+
+    pub(crate) fn stamped<T>(
+        &self,
+        op: &'static str,
+        ask: &Ask,
+        script: &Script,
+        call: &Call,
+        item: impl Fn(&Value) -> T,
+    ) -> Stamped<Vec<T>> {
+        let value = self.call(op, ask.timeout, |wire| script.run(wire, call))?;
+        reply::stamped(op, &self.server, ask, &value, item)
+    }
+
+    /// Which of these are still ours by name, each with another TTL.
+    pub(crate) fn by_name<'a>(
+        &self,
+        ask: &Ask,
+        items: impl Iterator<Item = &'a RenewItem>,
+    ) -> Stamped<Vec<bool>> {
+        let mut call = Call::framed(&self.server.keys, ask, None);
+        let mut n = 0;
+        for item in items {
+            call.lease(&self.server.keys, &item.tenure.endpoint);
+            n += 1;
+        }
+        let value = self.confirmed("renew on", ask, &script::KEEP, &call)?;
+        reply::kept(&self.server, ask, &value, n)
+    }
+
+    /// Which of these were given back by their owner's name; `None` where that does not prove enough.
+    pub(crate) fn release_by_name(
+        &self,
+        ask: &Ask,
+        tenures: &[Tenure],
+        wakes: &[Wake],
+    ) -> Asked<Option<Vec<bool>>> {
+        let op = "release on";
+        let call = Call::free(&self.server.keys, ask, tenures, wakes);
+        let value = self.call(op, ask.timeout, |wire| script::FREE.run(wire, &call))?;
+        reply::freed(&value, tenures.len()).ok_or_else(|| self.server.unexpected(op))
+    }
+
+    /// What becomes of each of these, by owner and fence.
+    pub(crate) fn by_fence<'a>(
+        &self,
+        ask: &Ask,
+        items: impl Iterator<Item = &'a RenewItem> + Clone,
+    ) -> Stamped<Vec<Renew>> {
+        let keys = &self.server.keys;
+        let about = items.clone().map(|it| &it.tenure.endpoint);
+        let mut call = Call::framed(keys, ask, about);
+        call.key(keys.grants(&ask.instance)).arg(GRANTS_LAST.as_millis());
+        for RenewItem { tenure, may_reclaim, .. } in items {
+            call.lease_and_record(keys, &tenure.endpoint);
+            call.arg(tenure.fence).arg(u8::from(*may_reclaim));
+        }
+        let value = self.confirmed("renew on", ask, &script::RENEW, &call)?;
+        reply::stamped("renew on", &self.server, ask, &value, reply::renew)
+    }
+}

@@ -1,0 +1,93 @@
+//! How leases and what is remembered of them end: the scripts for that, said again in Rust.
+
+use crate::model::{EndpointId, InstanceId, Tenure};
+use crate::store::memory::scripts::micros;
+use crate::store::memory::server::State;
+use crate::store::scan::RETIRED_LASTS;
+use crate::store::{Ask, Release, Wake};
+
+impl State {
+    /// free.lua, and release.lua where that does not prove enough
+    pub(crate) fn release(&mut self, ask: &Ask, tenures: &[Tenure]) -> Vec<Release> {
+        let grants = self.data.grants.get_mut(&ask.instance).filter(|_| !self.of_roles);
+        let proved = grants.filter(|it| it.0 > 0 && it.0 <= ask.heard.0);
+        let by_name = proved.map(|it| it.1 = ask.floor_us).is_some();
+        let each = tenures.iter().map(|it| match by_name {
+            true => self.free(&ask.instance, it),
+            false => self.release_by_fence(&ask.instance, it),
+        });
+        each.collect()
+    }
+
+    fn free(&mut self, me: &InstanceId, tenure: &Tenure) -> Release {
+        if self.owner(&tenure.endpoint).as_ref() != Some(me) {
+            return Release::NotOwner;
+        }
+        self.data.leases.remove(&tenure.endpoint);
+        Release::Released
+    }
+
+    fn release_by_fence(&mut self, me: &InstanceId, tenure: &Tenure) -> Release {
+        let owner = self.owner(&tenure.endpoint);
+        let result = self.data.results.entry(tenure.endpoint.clone()).or_default();
+        if result.granted > tenure.fence.0 || owner.as_ref().is_some_and(|it| it != me) {
+            return Release::NotOwner;
+        }
+        result.granted = tenure.fence.0 + 1;
+        self.data.leases.remove(&tenure.endpoint);
+        if owner.is_some() {
+            self.data.beats.remove(me);
+        }
+        if owner.is_some() { Release::Released } else { Release::NotOwner }
+    }
+
+    /// bury.lua
+    pub(crate) fn bury(&mut self, dead: &InstanceId, certain: bool) -> Option<usize> {
+        if !certain && self.data.nodes.contains_key(dead) {
+            return None;
+        }
+        self.withdraw(dead);
+        let (mut count, results) = (0, &mut self.data.results);
+        self.data.leases.retain(|endpoint, (owner, _)| {
+            if owner == dead {
+                count += 1;
+                results.entry(endpoint.clone()).or_default().granted += 1;
+            }
+            owner != dead
+        });
+        Some(count)
+    }
+
+    /// retire.lua
+    pub(crate) fn retire(&mut self, endpoints: &[EndpointId], now_us: u64) {
+        for it in endpoints.iter().filter(|it| !self.data.leases.contains_key(*it)) {
+            if let Some(result) = self.data.results.get(it) {
+                let until = result.granted.max(now_us) + micros(RETIRED_LASTS);
+                self.data.retired.entry(it.clone()).or_insert(until);
+            }
+        }
+    }
+
+    pub(crate) fn forget_retired(&mut self, now_us: u64) {
+        let (results, retired) = (&mut self.data.results, &mut self.data.retired);
+        retired.retain(|endpoint, until| {
+            let stays = *until > now_us;
+            if !stays {
+                results.remove(endpoint);
+            }
+            stays
+        });
+    }
+
+    pub(crate) fn withdraw(&mut self, me: &InstanceId) {
+        self.data.nodes.remove(me);
+        self.tell_node(me);
+        self.say(&[Wake::new(me, None)]);
+    }
+
+    /// resume.lua
+    pub(crate) fn resume(&mut self, endpoint: &EndpointId) -> Option<u64> {
+        self.data.retired.remove(endpoint);
+        self.data.results.get(endpoint)?.started_at_ms
+    }
+}

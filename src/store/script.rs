@@ -1,0 +1,191 @@
+//! The scripts, and how they are called.
+
+use std::fmt::{Display, Write as _};
+use std::io::Write as _;
+use std::sync::LazyLock;
+
+use redis::{ConnectionLike, RedisError, RedisResult, Value};
+
+use crate::model::{EndpointId, InstanceId, Tenure};
+use crate::store::keys::Keys;
+use crate::store::message;
+use crate::store::wire::Wire;
+use crate::store::{Ask, BEAT_EXTRA, Wake};
+
+/// A Lua file, and the epoch's in front of it where the verb depends on the epoch.
+pub(crate) struct Script(redis::Script, &'static str);
+
+macro_rules! script {
+    (epoch + $file:literal) => {
+        script!(@ concat!(include_str!("lua/epoch.lua"), include_str!(concat!("lua/", $file))))
+    };
+    ($file:literal) => { script!(@ include_str!(concat!("lua/", $file))) };
+    (@ $code:expr) => { LazyLock::new(|| Script(redis::Script::new($code), $code)) };
+}
+
+pub(crate) static ACQUIRE: LazyLock<Script> = script!(epoch + "acquire.lua");
+pub(crate) static BEAT: LazyLock<Script> = script!(epoch + "beat.lua");
+pub(crate) static BURY: LazyLock<Script> = script!("bury.lua");
+pub(crate) static CLIPPED: LazyLock<Script> = script!("clipped.lua");
+pub(crate) static DRAIN: LazyLock<Script> = script!("drain.lua");
+pub(crate) static FREE: LazyLock<Script> = script!("free.lua");
+pub(crate) static KEEP: LazyLock<Script> = script!(epoch + "keep.lua");
+pub(crate) static PUBLISH: LazyLock<Script> = script!(epoch + "publish.lua");
+pub(crate) static RELEASE: LazyLock<Script> = script!("release.lua");
+pub(crate) static RENEW: LazyLock<Script> = script!(epoch + "renew.lua");
+pub(crate) static RESUME: LazyLock<Script> = script!("resume.lua");
+pub(crate) static RETIRE: LazyLock<Script> = script!("retire.lua");
+pub(crate) static SWAP: LazyLock<Script> = script!("swap.lua");
+pub(crate) static SEATS: LazyLock<Script> = script!("seats.lua");
+pub(crate) static WANING: LazyLock<Script> = script!("waning.lua");
+pub(crate) static VERIFY: LazyLock<Script> = script!(epoch + "verify.lua");
+
+impl Script {
+    /// By its hash; whole when the server does not know it (any more), or does not let it be named by that:
+    /// `SCRIPT FLUSH` costs a round, a managed server without EVALSHA one each time.
+    pub(crate) fn run(&self, wire: &mut Wire, call: &Call) -> RedisResult<Value> {
+        match call.send(wire, "EVALSHA", self.0.get_hash()) {
+            Err(error) if is_unknown_script(&error) => call.send(wire, "EVAL", self.1),
+            answer => answer,
+        }
+    }
+}
+
+fn is_unknown_script(error: &RedisError) -> bool {
+    let detail = error.detail().unwrap_or_default();
+    match error.code() {
+        Some("NOSCRIPT") => true,
+        Some("NOPERM") => detail.contains("'evalsha'"),
+        _ => detail.starts_with("unknown command"),
+    }
+}
+
+/// The keys and arguments of a script. There are hundreds, so they are written as they are sent, once.
+#[derive(Default)]
+pub(crate) struct Call {
+    keys: Words,
+    args: Words,
+    scratch: String,
+}
+
+/// Words as they go over the wire.
+#[derive(Default)]
+struct Words {
+    sent: Vec<u8>,
+    n: usize,
+}
+
+impl Words {
+    fn push(&mut self, parts: [&[u8]; 2]) {
+        let bytes = parts[0].len() + parts[1].len();
+        self.n += 1;
+        let _ = write!(self.sent, "${bytes}\r\n"); // a Vec takes everything
+        self.sent.extend_from_slice(parts[0]);
+        self.sent.extend_from_slice(parts[1]);
+        self.sent.extend_from_slice(b"\r\n");
+    }
+}
+
+impl Call {
+    /// The frame that epoch.lua expects.
+    pub(crate) fn framed<'a>(
+        keys: &Keys,
+        ask: &Ask,
+        about: impl IntoIterator<Item = &'a EndpointId>,
+    ) -> Self {
+        let mut call = Self::default();
+        call.key(keys.epoch());
+        call.arg(&ask.instance).arg(ask.epoch).arg(u8::from(ask.suspect)).arg(ask.floor_us);
+        call.arg(ask.term.ttl.as_millis()).arg(ask.term.margin().as_millis());
+        call.arg(ask.not_after_us).arg(u8::from(ask.new_fleet));
+        // A question is about many endpoints or about one role, because each role has its own timing.
+        call.arg(about.into_iter().next().map(|it| keys.suffix(it)).unwrap_or_default());
+        match keys.leader_heartbeats() {
+            None => call.arg("").arg(0),
+            Some(prefix) => call.arg(prefix).arg((ask.term.ttl + BEAT_EXTRA).as_millis()),
+        };
+        call
+    }
+
+    /// What free.lua expects.
+    pub(crate) fn free(keys: &Keys, ask: &Ask, tenures: &[Tenure], wakes: &[Wake]) -> Self {
+        let mut call = Self::default();
+        call.key(keys.grants(&ask.instance));
+        call.arg(&ask.instance).arg(ask.heard).arg(ask.floor_us);
+        for tenure in tenures {
+            call.lease(keys, &tenure.endpoint);
+        }
+        call.wakes(keys, wakes);
+        call
+    }
+
+    /// What release.lua expects.
+    pub(crate) fn release(
+        keys: &Keys,
+        owner: &InstanceId,
+        tenures: &[Tenure],
+        wakes: &[Wake],
+    ) -> Self {
+        let mut call = Self::default();
+        call.arg(owner);
+        call.arg(tenures.first().map(|it| keys.granted(&it.endpoint)).unwrap_or_default());
+        call.arg(keys.leader_heartbeat(owner).unwrap_or_default()).arg(tenures.len());
+        for tenure in tenures {
+            call.lease_and_record(keys, &tenure.endpoint);
+            call.arg(tenure.fence);
+        }
+        call.wakes(keys, wakes);
+        call
+    }
+
+    fn wakes(&mut self, keys: &Keys, wakes: &[Wake]) {
+        for wake in wakes {
+            self.arg(keys.wake(wake.to.as_ref())).arg(message::wake(wake));
+        }
+    }
+
+    /// The lease of `endpoint`, and the record of it that goes along.
+    pub(crate) fn lease_and_record(&mut self, keys: &Keys, endpoint: &EndpointId) -> &mut Self {
+        self.lease(keys, endpoint).record(keys, endpoint)
+    }
+
+    pub(crate) fn lease(&mut self, keys: &Keys, endpoint: &EndpointId) -> &mut Self {
+        self.keys.push([keys.lease_prefix().as_bytes(), endpoint.as_str().as_bytes()]);
+        self
+    }
+
+    pub(crate) fn record(&mut self, keys: &Keys, endpoint: &EndpointId) -> &mut Self {
+        match keys.record_prefix() {
+            Some(prefix) => self.keys.push([prefix.as_bytes(), endpoint.as_str().as_bytes()]),
+            None => self.keys.push([keys.record(endpoint).as_bytes(), b""]),
+        }
+        self
+    }
+
+    pub(crate) fn key(&mut self, key: impl AsRef<[u8]>) -> &mut Self {
+        self.keys.push([key.as_ref(), b""]);
+        self
+    }
+
+    pub(crate) fn arg(&mut self, arg: impl Display) -> &mut Self {
+        self.scratch.clear();
+        let _ = write!(self.scratch, "{arg}"); // a String takes everything
+        self.args.push([self.scratch.as_bytes(), b""]);
+        self
+    }
+
+    pub(crate) fn bytes(&mut self, arg: &[u8]) -> &mut Self {
+        self.args.push([arg, b""]);
+        self
+    }
+
+    fn send(&self, wire: &mut Wire, verb: &str, script: &str) -> RedisResult<Value> {
+        let mut head = Words::default();
+        for word in [verb, script, &self.keys.n.to_string()] {
+            head.push([word.as_bytes(), b""]);
+        }
+        let words = format!("*{}\r\n", head.n + self.keys.n + self.args.n);
+        let command = [words.as_bytes(), &head.sent, &self.keys.sent, &self.args.sent];
+        wire.req_packed_command(&command.concat())?.extract_error()
+    }
+}
