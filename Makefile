@@ -11,7 +11,7 @@ ZSH    ?= site-functions
 COMPLETIONS = $(SHARE)/bash-completion/completions/leasehold $(SHARE)/zsh/$(ZSH)/_leasehold \
   $(SHARE)/fish/vendor_completions.d/leasehold.fish
 
-.PHONY: help build test servers lint doc deps bench bystanders peers rolling sim explore faults topologies systemd stress scale mutants ci demo picture setup install uninstall deb
+.PHONY: help build test servers lint doc deps bench bystanders growth peers rolling sim explore faults topologies systemd stress scale mutants ci demo picture setup install uninstall deb
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -56,6 +56,9 @@ bench: setup ## what leases, plans, discovery, polls, a start and memory cost, b
 
 bystanders: setup ## what others on the same Redis notice of a million leases (2 minutes)
 	$(CARGO) bench --locked --bench numbers -- bystanders
+
+growth: setup ## what things cost for each endpoint up to a million, and for each instance up to 50 (10 minutes; BLESS=1)
+	$(CARGO) bench --locked --bench numbers -- growth
 
 PEERS   = $(TARGET)/peers
 peers: setup ## what locks of others cost, next to ours: Rust, redis-py, node (3 minutes)

@@ -8,21 +8,14 @@
 //! owner read once in 60 s by whoever watches the lease, and a sweep by one of them every 90 s.
 
 use std::io;
-use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::clock::{BootClock, Clock};
-use leasehold::config::RedisUrl;
-use leasehold::daemon::thread::{Stop, stop};
-use leasehold::model::EndpointId;
-use leasehold::store::keys::Keys;
-use leasehold::store::redis::RedisStore;
-use leasehold::store::{BATCH_MAX, Store};
-use leasehold::{Config, Daemon, PollPermit, Poller, Revoked, Sample, Session};
-use redis::Connection;
+use leasehold::daemon::thread::stop;
 
-use crate::holder;
+use crate::fleet::{self, wait_until_all_is_owned};
 use crate::meter::{Meter, thread_cpu};
+use crate::reader::Reader;
 use crate::server::PrivateRedis;
 use crate::sessions::put_sessions;
 use crate::table::{Better, Row};
@@ -41,16 +34,6 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const SERVER_MAX: f64 = 2.0;
 const INSTANCE_MAX: f64 = 1.0;
 
-/// Polls nothing.
-struct Nothing;
-
-impl Poller for Nothing {
-    fn poll(&self, _: &Session, permit: &PollPermit, _: Duration) -> Result<Sample, Revoked> {
-        permit.confirm()?;
-        Ok(Sample { ok: true, status: None, error: None, body: vec![], duration: Duration::ZERO })
-    }
-}
-
 /// The rows, and what has to be known to read them.
 pub(crate) fn measure() -> io::Result<(String, Vec<Row>)> {
     let (_source, never) = stop();
@@ -63,10 +46,10 @@ pub(crate) fn measure() -> io::Result<(String, Vec<Row>)> {
         Ok(())
     };
     let idle = Spent::of(&mut meter, || wait(WINDOW))?;
-    let fleet = start(&redis.url(), &never)?;
-    let owned_after = wait_until_all_is_owned(&mut line, &never)?;
+    let fleet = fleet::start(&redis.url(), INSTANCES, &never)?;
+    let owned_after = wait_until_all_is_owned(&mut line, SESSIONS, PATIENCE, &never)?;
     wait(Duration::from_secs(10))?; // whatever was begun is done
-    let reader = Reader::new(&redis.url())?;
+    let reader = Reader::new(&redis.url(), SESSIONS)?;
     let mut turns = Vec::new();
     for _ in 0..TURNS {
         turns.push(Turn {
@@ -162,71 +145,6 @@ impl Spent {
     fn beyond(self, idle: &Self) -> Self {
         Self { server: self.server - idle.server / idle.took * self.took, ..self }
     }
-}
-
-/// Reads everything once, as instances do.
-struct Reader {
-    store: RedisStore,
-    endpoints: Vec<EndpointId>,
-}
-
-const TIMEOUT: Duration = Duration::from_secs(10);
-
-impl Reader {
-    fn new(url: &str) -> io::Result<Self> {
-        let store = RedisStore::new(url, url, Keys::new("poll", "session:"));
-        let endpoints = holder::endpoints(0..SESSIONS)?;
-        Ok(Self { store: store.map_err(io::Error::other)?, endpoints })
-    }
-
-    fn names(&self) -> io::Result<()> {
-        let mut cursor = 0;
-        loop {
-            cursor = self.store.session_names(cursor, TIMEOUT).map_err(io::Error::other)?.cursor;
-            if cursor == 0 {
-                return Ok(());
-            }
-        }
-    }
-
-    fn owners(&self) -> io::Result<()> {
-        let read = |it| self.store.owners(it, TIMEOUT).map(drop).map_err(io::Error::other);
-        self.endpoints.chunks(BATCH_MAX).try_for_each(read)
-    }
-
-    fn sessions(&self) -> io::Result<()> {
-        let read = |it| self.store.sessions(it, TIMEOUT).map(drop).map_err(io::Error::other);
-        self.endpoints.chunks(200).try_for_each(read)
-    }
-}
-
-fn start(url: &str, until: &Stop) -> io::Result<Vec<Daemon>> {
-    let redis = RedisUrl::parse(url).map_err(io::Error::other)?;
-    let config = Config {
-        redis,
-        workers: 1,
-        new_fleet: true,
-        lease_ttl: Duration::from_secs(3_000),
-        renew_interval: Duration::from_secs(1_000),
-        ..Config::default()
-    };
-    let config = config.checked().map_err(io::Error::other)?;
-    let instance = |_| Daemon::start_redis(&config, Arc::new(Nothing), until);
-    (0..INSTANCES).map(instance).collect::<Result<_, _>>().map_err(io::Error::other)
-}
-
-fn wait_until_all_is_owned(line: &mut Connection, never: &Stop) -> io::Result<Duration> {
-    let from = BootClock.now();
-    let mut keys = 0;
-    while BootClock.now().since(from) < PATIENCE {
-        keys = redis::cmd("DBSIZE").query(line).map_err(io::Error::other)?;
-        // A session, a lease and the fence of its grant.
-        if keys >= 3 * u64::from(SESSIONS) {
-            return Ok(BootClock.now().since(from));
-        }
-        let _ = never.within(Duration::from_millis(100));
-    }
-    Err(io::Error::other(format!("not everything is owned after {PATIENCE:?}: {keys} keys")))
 }
 
 /// Seconds of CPU that the threads of the fleet that look have spent.

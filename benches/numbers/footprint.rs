@@ -4,19 +4,20 @@
 //! turns. Before each start the server forgets everything but the sessions, so that every start is the first.
 
 use std::fs;
-use std::io::{self, BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
+use std::io;
+use std::process::Command;
 use std::time::Duration;
 
 use leasehold::clock::{BootClock, Clock};
-use leasehold::daemon::thread::{Stop, Thread, stop};
+use leasehold::daemon::thread::{Stop, stop};
 use redis::Connection;
 
+use crate::fleet::wait_until_all_is_owned;
+use crate::process::{BINARY, Daemon};
 use crate::server::PrivateRedis;
 use crate::sessions::put_sessions;
 use crate::table::{Better, Row};
 
-const BINARY: &str = env!("CARGO_BIN_EXE_leasehold");
 const SIZES: [u32; 3] = [0, 100, 10_000];
 const TURNS: usize = 5;
 /// What was begun when all is owned has ended by then.
@@ -99,69 +100,11 @@ impl Scene {
         redis::cmd("FLUSHALL").exec(&mut self.line).map_err(io::Error::other)?;
         put_sessions(&mut self.line, self.sessions)?;
         let began = BootClock.now();
-        let daemon = Daemon::start(&self.redis.url())?;
+        let daemon = Daemon::start(&self.redis.url(), &[])?;
         self.ready_ms.push(BootClock.now().since(began).as_secs_f64() * 1_000.0);
-        self.wait_until_all_is_owned(never)?;
+        wait_until_all_is_owned(&mut self.line, self.sessions, PATIENCE, never)?;
         let _ = never.within(SETTLED);
         self.rss_mb.push(daemon.rss_mb()?);
         Ok(())
-    }
-
-    /// Each lease is a key besides its session, and so is the fence of its grant.
-    fn wait_until_all_is_owned(&mut self, never: &Stop) -> io::Result<()> {
-        let deadline = BootClock.now() + PATIENCE;
-        while BootClock.now() < deadline {
-            let keys: u32 = redis::cmd("DBSIZE").query(&mut self.line).map_err(io::Error::other)?;
-            if keys >= 3 * self.sessions {
-                return Ok(());
-            }
-            let _ = never.within(Duration::from_millis(20));
-        }
-        Err(io::Error::other(format!("not everything is owned after {PATIENCE:?}")))
-    }
-}
-
-/// A running `leasehold run`, ready. Killed when dropped.
-struct Daemon {
-    child: Child,
-    /// Reads on, so that the process never waits for its log to be read.
-    log: Option<Thread>,
-}
-
-impl Daemon {
-    fn start(url: &str) -> io::Result<Self> {
-        let mut command = Command::new(BINARY);
-        command.args(["run", "--new-fleet", "--redis", url]).env_clear().stdin(Stdio::null());
-        let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
-        let stderr = child.stderr.take().ok_or(io::ErrorKind::BrokenPipe)?;
-        let mut daemon = Self { child, log: None };
-        let mut lines = BufReader::new(stderr).lines();
-        let mut said = String::new();
-        loop {
-            let Some(line) = lines.next().transpose()? else {
-                return Err(io::Error::other(format!("it ended before it was ready:\n{said}")));
-            };
-            if line.contains("event=daemon.ready") {
-                break;
-            }
-            said.push_str(&line);
-            said.push('\n');
-        }
-        daemon.log = Some(Thread::spawn("log", move || lines.for_each(drop))?);
-        Ok(daemon)
-    }
-
-    fn rss_mb(&self) -> io::Result<f64> {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
-        let kb = status.lines().find_map(|it| it.strip_prefix("VmRSS:")?.strip_suffix("kB"));
-        let kb = kb.and_then(|it| it.trim().parse::<f64>().ok());
-        kb.map(|it| it / 1e3).ok_or_else(|| io::Error::other("no VmRSS: the process is gone"))
-    }
-}
-
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }

@@ -4,10 +4,11 @@ use std::io;
 use std::ops::Range;
 use std::time::Duration;
 
-use leasehold::model::{EndpointId, Epoch, FenceToken, InstanceId, Tenure, Term, Weight};
+use leasehold::model::{EndpointId, Epoch, FenceToken, InstanceId, Sample, Tenure, Term, Weight};
 use leasehold::store::redis::RedisStore;
 use leasehold::store::{
-    Acquire, Ask, BATCH_MAX, Release, Renew, RenewItem, Reply, Store, StoreError, Verify,
+    Acquire, Ask, BATCH_MAX, Publication, Publish, Release, Renew, RenewItem, Reply, Store,
+    StoreError, Verify,
 };
 
 /// Holds leases; `store` is a line of its own.
@@ -95,6 +96,29 @@ impl Holder {
             held += answers.iter().filter(|it| **it == Verify::Held).count();
         }
         all("held", these.len(), held)
+    }
+
+    /// Stores a result of these, of a poll that began at `started_at_ms` and brought `body`.
+    pub(crate) fn publish(
+        &self,
+        these: Range<usize>,
+        started_at_ms: u64,
+        body: &[u8],
+    ) -> io::Result<()> {
+        let publication = |tenure: &Tenure| {
+            let (ok, status, error, body) = (true, Some(200), None, body.to_vec());
+            let duration = Duration::from_millis(20);
+            let sample = Sample { ok, status, error, body, duration };
+            let interval = Duration::from_secs(60);
+            Publication { tenure: tenure.clone(), started_at_ms, interval, sample }
+        };
+        let mut stored = 0;
+        for batch in self.tenures[these.clone()].chunks(BATCH_MAX) {
+            let batch: Vec<Publication> = batch.iter().map(publication).collect();
+            let answers = answers(self.store.publish(&self.ask, &batch))?;
+            stored += answers.iter().filter(|it| **it == Publish::Stored).count();
+        }
+        all("published", these.len(), stored)
     }
 
     pub(crate) fn release(&self, these: Range<usize>) -> io::Result<()> {

@@ -1,4 +1,5 @@
-//! The numbers: what the lease engine, planning, looking and standing still cost. `make bench`, `make bystanders`.
+//! The numbers: what the lease engine, planning, looking and standing still cost. `make bench`,
+//! `make bystanders`, `make growth`.
 //!
 //! `cargo bench --bench numbers -- engine footprint` measures only these parts; a number among the words is
 //! how many leases there are to be. Everything is a ratio, or taken by turns in one run, and stands in one
@@ -7,17 +8,24 @@
 mod bystanders;
 mod discovery;
 mod engine;
+mod fleet;
 mod footprint;
+mod growth;
 mod holder;
 mod meter;
+mod million;
 mod permits;
 mod placement;
 mod plain;
 mod polling;
+mod process;
+mod reader;
 #[path = "../../examples/demo/server.rs"]
 #[expect(dead_code, reason = "the demo needs more of it")]
 mod server;
 mod sessions;
+#[path = "../../examples/demo/svg.rs"]
+mod svg;
 mod table;
 mod target;
 
@@ -28,19 +36,20 @@ use leasehold::clock::{BootClock, Clock};
 
 use crate::table::{Part, Row};
 
-/// What is measured when nothing is named; `bystanders` takes a million leases, and has to be asked for.
+/// What is measured when nothing is named; `bystanders` and `growth` take a million, and have to be asked for.
 const USUAL: [&str; 5] = ["engine", "placement", "discovery", "polling", "footprint"];
 
 type Found = io::Result<(String, Vec<Row>)>;
 type Measure = fn(Option<u32>) -> Found;
 
-const PARTS: [(&str, Measure); 6] = [
+const PARTS: [(&str, Measure); 7] = [
     ("engine", |leases| engine::measure(leases.unwrap_or(100_000))),
     ("placement", |_| Ok(placement::measure())),
     ("discovery", |_| discovery::measure()),
     ("polling", |_| polling::measure()),
     ("footprint", |_| footprint::measure()),
     ("bystanders", |leases| bystanders::measure(leases.unwrap_or(1_000_000))),
+    ("growth", |most| growth::measure(most.unwrap_or(1_000_000))),
 ];
 
 fn main() -> ExitCode {

@@ -69,6 +69,24 @@ impl Meter {
         nanos.map(|it| it / 1e9).ok_or_else(|| io::Error::other("this kernel has no schedstat"))
     }
 
+    /// Bytes that the server's data takes.
+    pub(crate) fn memory(&mut self) -> io::Result<f64> {
+        self.number("memory", "used_memory")
+    }
+
+    /// Commands that the server has carried out, and bytes that it has received and sent.
+    pub(crate) fn traffic(&mut self) -> io::Result<[f64; 3]> {
+        let names = ["total_commands_processed", "total_net_input_bytes", "total_net_output_bytes"];
+        let info = self.info("stats")?;
+        let number = |name| field(&info, name).and_then(|it| it.parse().ok());
+        Ok(names.map(|it| number(it).unwrap_or(f64::NAN)))
+    }
+
+    pub(crate) fn number(&mut self, section: &str, name: &str) -> io::Result<f64> {
+        let number = field(&self.info(section)?, name).and_then(|it| it.parse().ok());
+        number.ok_or_else(|| io::Error::other(format!("the server does not tell its {name}")))
+    }
+
     /// Which Redis this is.
     pub(crate) fn version(&mut self) -> io::Result<String> {
         Ok(field(&self.info("server")?, "redis_version").unwrap_or("of no version").into())

@@ -127,7 +127,7 @@ impl Held {
 
     fn take(&self, endpoints: &[EndpointId], fence: u64) -> Vec<Tenure> {
         let fence = FenceToken(fence);
-        let grant = Acquire::Granted { fence, grant: Grant::Free, polled_at_ms: None };
+        let grant = Acquire::Granted { fence, grant: Grant::Free };
         let grants = reply(vec![grant; endpoints.len()]);
         let (gained, _) = self.table.granted(&self.table.question(), endpoints, &grants);
         gained.into_iter().map(|it| it.tenure).collect()

@@ -13,7 +13,7 @@ use crate::table::{Better, Row};
 
 const TURNS: usize = 7;
 
-fn instances(n: usize) -> Vec<InstanceId> {
+pub(crate) fn instances(n: usize) -> Vec<InstanceId> {
     (0..n).map(|it| InstanceId::new(&format!("vm{it}-1794806411005251162-{it:08x}"))).collect()
 }
 
@@ -22,7 +22,7 @@ fn endpoints(n: usize) -> Vec<EndpointId> {
     (0..n).map(endpoint).collect()
 }
 
-fn view(instances: &[InstanceId], endpoints: &[EndpointId]) -> View {
+pub(crate) fn view(instances: &[InstanceId], endpoints: &[EndpointId]) -> View {
     let mut view = View::default();
     let live: Vec<_> = instances.iter().map(|it| (it.clone(), Weight(1))).collect();
     view.set_instances(&live);
@@ -32,7 +32,7 @@ fn view(instances: &[InstanceId], endpoints: &[EndpointId]) -> View {
     view
 }
 
-fn settled(mut view: View) -> View {
+pub(crate) fn settled(mut view: View) -> View {
     for (endpoint, heir) in assign(&view) {
         view.set_owner(&endpoint, heir.as_ref());
     }

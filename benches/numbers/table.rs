@@ -1,7 +1,7 @@
 //! Rows of numbers, each with its spread and its goal: printed, kept as JSON, compared with the last that were kept.
 //!
 //! `target/bench.json` has what was measured last, part by part; `docs/bench.json` what was committed. With
-//! `BLESS=1` in the environment what is measured is put there, too, and into the page that shows it.
+//! `BLESS=1` in the environment what is measured is put there, too, and into the pages that show it.
 
 use std::fs;
 use std::io::{self, Write};
@@ -9,10 +9,14 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
+use crate::million;
+
 const COMMITTED: &str = "docs/bench.json";
 const PAGE: &str = "docs/performance.md";
+/// What follows from it on paper.
+const PAPER: &str = "docs/million.md";
 /// What stands on the page below this line is written here.
-const MARK: &str = "<!-- from here on: make bench bystanders peers BLESS=1 -->";
+const MARK: &str = "<!-- from here on: make bench bystanders growth peers BLESS=1 -->";
 
 /// Which way a number gets better.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -44,6 +48,10 @@ impl Row {
 
     pub(crate) fn goal(self, goal: f64) -> Self {
         Self { goal: Some(goal), ..self }
+    }
+
+    pub(crate) fn median(&self) -> f64 {
+        self.median
     }
 
     fn is_met(&self) -> Option<bool> {
@@ -131,14 +139,23 @@ pub(crate) fn tell(parts: &[Part]) -> io::Result<()> {
         }
     }
     keep(&measured(), parts)?;
-    if !std::env::var("BLESS").is_ok_and(|it| !it.is_empty() && it != "0") {
+    if !is_blessed() {
         return Ok(());
     }
     keep(Path::new(COMMITTED), parts)?;
     let page = fs::read_to_string(PAGE)?;
     let prose = page.split(MARK).next().unwrap_or_default();
     let tables: String = Kept::read(Path::new(COMMITTED)).0.iter().map(markdown).collect();
-    fs::write(PAGE, format!("{prose}{MARK}\n{tables}"))
+    fs::write(PAGE, format!("{prose}{MARK}\n{tables}"))?;
+    // A part that was never measured is no reason not to keep the others.
+    let paper = fs::read_to_string(PAPER)?;
+    let derived = million::page(&paper, &Kept::read(Path::new(COMMITTED)).0);
+    derived.map_or(Ok(()), |it| fs::write(PAPER, it))
+}
+
+/// Whether what is measured is to be kept.
+pub(crate) fn is_blessed() -> bool {
+    std::env::var("BLESS").is_ok_and(|it| !it.is_empty() && it != "0")
 }
 
 fn markdown(part: &Value) -> String {

@@ -11,12 +11,15 @@ mod groups;
 #[path = "../numbers/meter.rs"]
 #[expect(dead_code, reason = "the numbers need more of it")]
 mod meter;
+#[path = "../numbers/million.rs"]
+mod million;
 mod parts;
 mod scene;
 #[path = "../../examples/demo/server.rs"]
 #[expect(dead_code, reason = "the demo needs more of it")]
 mod server;
 #[path = "../numbers/table.rs"]
+#[expect(dead_code, reason = "the numbers need more of it")]
 mod table;
 mod takeover;
 mod target;

@@ -4,6 +4,8 @@
 
 use std::fmt::Write;
 
+use crate::svg::{Page, escaped};
+
 const WIDTH: f64 = 960.0;
 const HEIGHT: f64 = 428.0;
 /// The plot, within the margins for axes, markers and legend.
@@ -23,15 +25,8 @@ const SECONDS_A_TICK: usize = 5;
 /// One colour each, told apart also by the colour-blind; the last is what nobody has.
 const BANDS: [&str; 5] = ["#56b4e9", "#e69f00", "#4dbd98", "#cc79a7", "url(#hatch)"];
 
-const STYLE: &str = "\
-text { font: 12px system-ui, sans-serif; fill: #1f2328; }
-.ground { fill: #ffffff; } .axis { stroke: #1f2328; fill: none; } .title { font-size: 14px; \
-font-weight: 600; }
-.marker { stroke: #1f2328; stroke-dasharray: 3 3; } .faint { fill: #59636e; }
-.count { fill: #111111; text-anchor: middle; } .hatch { stroke: #d1242f; }
-@media (prefers-color-scheme: dark) {
-text { fill: #e6edf3; } .ground { fill: #0d1117; } .axis, .marker { stroke: #e6edf3; }
-.faint { fill: #9198a1; } .count { fill: #111111; } .hatch { stroke: #ff7b72; } }";
+const HATCH: &str = r#"<defs><pattern id="hatch" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)"><path class="hatch" d="M0 0V6" stroke-width="3"/></pattern></defs>
+"#;
 
 /// Counts over time, one band on top of the other.
 pub(crate) struct Chart {
@@ -59,19 +54,15 @@ impl Chart {
     }
 
     fn write(&self, out: &mut String) -> std::fmt::Result {
-        let (title, description) = (escaped(&self.title), escaped(&self.description));
-        writeln!(
-            out,
-            r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-labelledby="title description">
-<title id="title">{title}</title>
-<desc id="description">{description}</desc>
-<style>
-{STYLE}
-</style>
-<defs><pattern id="hatch" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)"><path class="hatch" d="M0 0V6" stroke-width="3"/></pattern></defs>
-<rect class="ground" width="{WIDTH}" height="{HEIGHT}"/>
-<text class="title" x="{LEFT}" y="26">{title}</text>"#
-        )?;
+        let page = Page {
+            width: WIDTH,
+            height: HEIGHT,
+            left: LEFT,
+            title: &self.title,
+            description: &self.description,
+            defs: HATCH,
+        };
+        page.open(out)?;
         (0..BANDS.len()).try_for_each(|band| self.band(out, band))?;
         self.axes(out)?;
         self.counts(out)?;
@@ -202,8 +193,4 @@ impl Chart {
 /// To a tenth of a pixel, which is all that is written.
 fn same(a: f64, b: f64) -> bool {
     (a - b).abs() < 0.05
-}
-
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }

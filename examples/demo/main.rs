@@ -12,6 +12,7 @@ mod play;
 mod screen;
 mod server;
 mod stage;
+mod svg;
 
 use std::io::{self, Write};
 use std::path::Path;

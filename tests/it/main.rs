@@ -61,6 +61,8 @@ mod moves;
 mod once;
 /// Ways in which something was once overlooked, in memory.
 mod overlooked;
+/// What is computed from measured numbers is what those numbers say.
+mod paper;
 /// A dry run, and reasons.
 mod plan;
 /// Commands as pollers, under their guardian.

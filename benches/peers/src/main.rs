@@ -8,6 +8,9 @@ mod crates;
 #[path = "../../numbers/holder.rs"]
 #[allow(dead_code, reason = "the numbers need more of it")]
 mod holder;
+#[path = "../../numbers/million.rs"]
+#[allow(dead_code, reason = "the tests of the page need more of it")]
+mod million;
 mod ours;
 mod scripts;
 #[path = "../../../examples/demo/server.rs"]

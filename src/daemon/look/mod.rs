@@ -32,6 +32,11 @@ use crate::store::{Changes, Heard, Store, StoreError};
 const GLANCE_INTERVAL_MAX: Duration = Duration::from_secs(1);
 /// What is heard of is read this much later than the last look, so that what comes together is read together.
 const LOOK_INTERVAL_MIN: Duration = Duration::from_millis(10);
+/// In a large fleet later: every heartbeat is heard of by all, and all together look no more often than one in
+/// each of these, or the square of their number would be asked of the server.
+const LOOK_SLOT: Duration = Duration::from_micros(100);
+/// Whatever the size of the fleet, what is pushed takes effect within a fifth of a second.
+const LOOK_INTERVAL_MAX: Duration = Duration::from_millis(100);
 /// Redis removes a key that has expired within this.
 const JUST_AFTER: Duration = Duration::from_millis(3);
 /// Exchanges of one look; then it is somebody else's turn, and the look goes on.
@@ -246,7 +251,7 @@ impl Looker {
         if !self.settled && self.first_sight.is_some() {
             next = next.min(self.settled_at());
         }
-        next.max(self.last_look + LOOK_INTERVAL_MIN)
+        next.max(self.last_look + look_interval(self.view.instance_count()))
     }
 
     pub(crate) fn wait(&self) -> Duration {
@@ -286,5 +291,25 @@ impl Looker {
 
     pub(crate) fn is_settled(&self) -> bool {
         self.settled
+    }
+}
+
+/// The shortest time from one look to the next among so many live instances.
+fn look_interval(instances: usize) -> Duration {
+    let slots = LOOK_SLOT.saturating_mul(u32::try_from(instances).unwrap_or(u32::MAX));
+    slots.clamp(LOOK_INTERVAL_MIN, LOOK_INTERVAL_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What all look at together grows with their number, not with its square; nobody waits for long.
+    #[test]
+    fn however_many_instances_hear_of_every_heartbeat_together_they_look_no_more_often() {
+        for (instances, ms) in [(0, 10), (1, 10), (100, 10), (200, 20), (1_000, 100)] {
+            assert_eq!(look_interval(instances), Duration::from_millis(ms), "{instances}");
+        }
+        assert_eq!(look_interval(usize::MAX), LOOK_INTERVAL_MAX);
     }
 }
