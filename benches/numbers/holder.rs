@@ -37,6 +37,7 @@ impl Holder {
             suspect: false,
             floor_us: 0,
             heard: FenceToken(0),
+            by_name: true,
             not_after_us: 0,
             new_fleet: true,
             timeout: Duration::from_secs(10),

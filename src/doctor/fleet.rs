@@ -13,13 +13,12 @@ pub(crate) fn of_the_right_type(config: &Config, spoilt: &[Spoilt]) -> Vec<Findi
     let check = "keys";
     if spoilt.is_empty() {
         let p = &config.prefix;
-        let found = format!(
-            "{p}:epoch, {p}:fence, {p}:drain and {p}:history are of their types, or not there"
-        );
+        let found =
+            format!("{p}:epoch, {p}:drain and {p}:history are of their types, or not there");
         return vec![Finding::ok(check, found)];
     }
     let judged = |it: &Spoilt| match it.which {
-        Single::Epoch | Single::Fence => Finding::fail(check, it.sentence(), it.way_out()),
+        Single::Epoch => Finding::fail(check, it.sentence(), it.way_out()),
         Single::Drain | Single::History => Finding::warn(check, it.sentence(), it.way_out()),
     };
     spoilt.iter().map(judged).collect()

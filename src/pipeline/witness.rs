@@ -88,7 +88,8 @@ impl Witness {
             epoch: self.epoch,
             suspect: self.suspect,
             floor_us: self.floor_us,
-            heard: FenceToken(0),
+            heard: self.heard,
+            by_name: false,
             not_after_us: self.sight.map_or(0, |it| it.latest_us(now) + slack),
             // Only before the first reply: a running instance that finds the epoch missing knows better.
             new_fleet: self.new_fleet && self.epoch == Epoch::default(),
@@ -100,7 +101,7 @@ impl Witness {
     /// for with a lower floor.
     pub fn farewell(&mut self, now: Moment, timeout: Duration) -> Ask {
         self.floor_us += 1;
-        Ask { heard: self.heard, ..self.ask(now, timeout) }
+        Ask { by_name: true, ..self.ask(now, timeout) }
     }
 
     /// Takes in the stamp of a reply to a question asked at `asked_at` and answered by `now`.

@@ -37,7 +37,7 @@ impl Status {
             || !self.odd_keys.is_empty()
             || self.takes_nothing();
         // Nobody polls for long without it, whatever it looks like at the moment.
-        let act = self.spoilt.iter().any(|it| matches!(it.which, Single::Epoch | Single::Fence));
+        let act = self.spoilt.iter().any(|it| it.which == Single::Epoch);
         let general = match (act, watch) {
             (true, _) => Alarm::Act,
             (false, true) => Alarm::Watch,

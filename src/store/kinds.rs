@@ -10,8 +10,6 @@ use crate::store::redis::RedisStore;
 pub enum Single {
     /// `poll:epoch`.
     Epoch,
-    /// `poll:fence`.
-    Fence,
     /// `poll:drain`.
     Drain,
     /// `poll:history`.
@@ -30,12 +28,11 @@ pub struct Spoilt {
 }
 
 impl Single {
-    const ALL: [Self; 4] = [Self::Epoch, Self::Fence, Self::Drain, Self::History];
+    const ALL: [Self; 3] = [Self::Epoch, Self::Drain, Self::History];
 
     fn kind(self) -> &'static str {
         match self {
             Self::Epoch => "hash",
-            Self::Fence => "string",
             Self::Drain => "set",
             Self::History => "stream",
         }
@@ -49,7 +46,6 @@ impl Spoilt {
         let kind = which.kind();
         let comes_of_it = match which {
             Single::Epoch => "nothing is granted, renewed or published, so nobody polls for long",
-            Single::Fence => "nothing is granted, so what is not polled now will not be",
             Single::Drain => "it drains nobody",
             Single::History => "nothing is remembered",
         };
@@ -62,9 +58,6 @@ impl Spoilt {
             Single::Epoch => {
                 "costs one hold-off: nothing new is granted for a lease TTL and a margin, and whoever is \
                  still within its rights goes on"
-            }
-            Single::Fence => {
-                "fences grow on by this server's clock and by what running instances have seen"
             }
             Single::Drain => "nobody is drained then: leasehold drain each of them again",
             Single::History => "nothing else depends on it",
@@ -79,7 +72,6 @@ impl RedisStore {
         let keys = &self.server.keys;
         let key = |it| match it {
             Single::Epoch => keys.epoch(),
-            Single::Fence => keys.fence(),
             Single::Drain => keys.drain(),
             Single::History => keys.history(),
         };

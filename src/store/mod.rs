@@ -63,9 +63,11 @@ pub struct Ask {
     pub suspect: bool,
     /// The highest server time or fence this instance has seen, in microseconds.
     pub floor_us: u64,
-    /// For a release: the highest fence this instance was granted, as far as it has heard. If the store has
-    /// granted it no other, its name proves what it gives back (free.lua); 0: each fence is compared.
+    /// The highest fence this instance was granted, as far as it has heard.
     pub heard: FenceToken,
+    /// For a release by the only one who acquires for this instance: if the store has granted it nothing that it
+    /// had not heard of, its name proves what it gives back (free.lua). Otherwise each fence is compared.
+    pub by_name: bool,
     /// Server time after which nothing may be granted or reclaimed any more (R4); 0 for no limit.
     pub not_after_us: u64,
     /// Nobody else runs on this store: a missing epoch needs no hold-off.

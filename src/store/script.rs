@@ -10,7 +10,7 @@ use crate::model::{EndpointId, InstanceId, Tenure};
 use crate::store::keys::Keys;
 use crate::store::message;
 use crate::store::wire::Wire;
-use crate::store::{Ask, BEAT_EXTRA, Wake};
+use crate::store::{Ask, BEAT_EXTRA, GRANTS_LAST, Wake};
 
 /// A Lua file, and the epoch's in front of it where the verb depends on the epoch.
 pub(crate) struct Script(redis::Script, &'static str);
@@ -111,7 +111,7 @@ impl Call {
     pub(crate) fn free(keys: &Keys, ask: &Ask, tenures: &[Tenure], wakes: &[Wake]) -> Self {
         let mut call = Self::default();
         call.key(keys.grants(&ask.instance));
-        call.arg(&ask.instance).arg(ask.heard).arg(ask.floor_us);
+        call.arg(&ask.instance).arg(ask.heard).arg(ask.floor_us).arg(GRANTS_LAST.as_millis());
         for tenure in tenures {
             call.lease(keys, &tenure.endpoint);
         }

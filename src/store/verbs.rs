@@ -6,7 +6,7 @@ use std::time::Duration;
 use ::redis::ConnectionLike;
 
 use crate::clock::{BootClock, Clock};
-use crate::model::{EndpointId, FenceToken, InstanceId, Tenure, Weight};
+use crate::model::{EndpointId, InstanceId, Tenure, Weight};
 use crate::store::ear::RedisEar;
 use crate::store::message;
 use crate::store::redis::{RedisStore, named_in};
@@ -127,17 +127,22 @@ impl Store for RedisStore {
             call.record(&self.server.keys, endpoint);
         }
         let value = self.call(op, timeout, |wire| script::RESUME.run(wire, &call))?;
-        let told: Vec<String> =
+        let told: Vec<Vec<u8>> =
             ::redis::from_redis_value(value).map_err(|_| self.server.unexpected(op))?;
-        Ok(told.iter().map(|it| it.parse().ok()).collect())
+        if told.len() != endpoints.len() {
+            return Err(self.server.unexpected(op));
+        }
+        Ok(told.iter().map(|it| str::from_utf8(it).ok()?.parse().ok()).collect())
     }
 
     /// The cheap way where that proves enough, and otherwise by the fence.
     fn release(&self, ask: &Ask, tenures: &[Tenure], wakes: &[Wake]) -> Asked<Vec<Release>> {
         let until = BootClock.now() + ask.timeout;
         let answer = |ours| if ours { Release::Released } else { Release::NotOwner };
-        let may_prove = ask.heard != FenceToken(0) && !tenures.is_empty();
-        if may_prove && let Some(freed) = self.release_by_name(ask, tenures, wakes)? {
+        if ask.by_name
+            && !tenures.is_empty()
+            && let Some(freed) = self.release_by_name(ask, tenures, wakes)?
+        {
             return Ok(freed.into_iter().map(answer).collect());
         }
         let call = Call::release(&self.server.keys, &ask.instance, tenures, wakes);

@@ -96,7 +96,7 @@ ok    persistence  append-only file: a power cut loses up to a second of grants 
 ok    replicas     none: nothing can fail over, and while this server is away nobody polls
 ok    rights       all that is needed: # checked by asking what the server would say
 ok    pushes       changes of sessions are pushed, and noticed at once
-ok    keys         poll:epoch, poll:fence, poll:drain and poll:history are of their types, or not there
+ok    keys         poll:epoch, poll:drain and poll:history are of their types, or not there
 ok    fleet        nobody has run here yet: the first start waits # s before it polls, or not at all with --new-fleet
 ok    clock        its rate differs from ours by -# to +# % (# readings in # s); leases allow for # %
 ok    systemd      no systemd here
@@ -355,13 +355,12 @@ fn keys_of_a_wrong_type_are_told_with_what_deleting_them_means() {
     let url = redis.url();
     for (key, grade, means) in [
         ("poll:epoch", "fail", "redis-cli DEL poll:epoch; costs one hold-off"),
-        ("poll:fence", "fail", "redis-cli DEL poll:fence; fences grow on"),
         ("poll:drain", "warn", "redis-cli DEL poll:drain; nobody is drained then"),
         ("poll:history", "warn", "redis-cli DEL poll:history; nothing else depends on it"),
     ] {
-        redis.cli(&["RPUSH", key, "no more"]);
+        redis.cli(&["SET", key, "no more"]);
         let line = doctor.finds(&url, &[], "keys", grade);
-        assert!(line.contains(&format!("{key} is of the type list, not ")), "{line}");
+        assert!(line.contains(&format!("{key} is of the type string, not ")), "{line}");
         assert!(line.contains(means), "{line}");
         let (_, page) = doctor.page(&url, &[]);
         assert_eq!(page.contains("nobody has run here yet"), key != "poll:epoch", "{page}");

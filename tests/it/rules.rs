@@ -9,7 +9,7 @@ use leasehold::daemon::dispatch::{PollEnd, PollJob};
 use leasehold::daemon::poller::PollerThread;
 use leasehold::model::{InstanceId, Tenure, Weight};
 use leasehold::pipeline::lease::Standing;
-use leasehold::pipeline::ownership::{Loss, OwnershipTable};
+use leasehold::pipeline::ownership::{Loss, OwnershipTable, Question};
 use leasehold::pipeline::schedule::Due;
 use leasehold::store::memory::{MemoryServer, MemoryStore, Mishap};
 use leasehold::store::{Store, Wake};
@@ -334,7 +334,7 @@ fn r4_no_answer_about_an_earlier_tenure_touches_the_later_one() {
     let (_, items) = solo.table.renewals().unwrap();
     solo.table.drain(&earlier.endpoint);
     let given = solo.table.drained(TTL);
-    solo.store.release(&solo.table.question().ask, &given, &[]).unwrap();
+    solo.store.release(&solo.table.farewell().ask, &given, &[]).unwrap();
     let later = solo.acquire("e").unwrap();
     solo.table.unanswered(&items, "no answer in time");
     assert!(solo.table.may_poll(&later.endpoint), "doubted for another tenure's sake");
@@ -342,35 +342,43 @@ fn r4_no_answer_about_an_earlier_tenure_touches_the_later_one() {
     assert!(solo.table.permit(&later).is_some());
 }
 
+/// By the fence, and by the owner's name where that proves enough.
+const RELEASES: [fn(&OwnershipTable) -> Question; 2] =
+    [OwnershipTable::question, OwnershipTable::farewell];
+
 /// C5: "late renewal with reclaim after the release makes an orphan lease".
 #[test]
 fn r4_a_renewal_executed_long_after_the_release_brings_nothing_back() {
-    let solo = Solo::new("a");
-    let tenure = solo.acquire("e").unwrap();
-    solo.clock.pass(RENEW);
-    solo.store.plan("renew", Mishap::ExecuteLate(Duration::from_millis(100)));
-    solo.renew();
-    solo.table.drain(&tenure.endpoint);
-    let given = solo.table.drained(TTL);
-    solo.store.release(&solo.table.question().ask, &given, &[]).unwrap();
-    solo.clock.pass(Duration::from_millis(150));
-    assert_eq!(solo.server.owner(&tenure.endpoint), None);
+    for frame in RELEASES {
+        let solo = Solo::new("a");
+        let tenure = solo.acquire("e").unwrap();
+        solo.clock.pass(RENEW);
+        solo.store.plan("renew", Mishap::ExecuteLate(Duration::from_millis(100)));
+        solo.renew();
+        solo.table.drain(&tenure.endpoint);
+        let given = solo.table.drained(TTL);
+        solo.store.release(&frame(&solo.table).ask, &given, &[]).unwrap();
+        solo.clock.pass(Duration::from_millis(150));
+        assert_eq!(solo.server.owner(&tenure.endpoint), None);
+    }
 }
 
 /// C5: "A's release times out … A re-adopts e … Redis then executes the buffered release".
 #[test]
 fn r4_a_release_executed_late_does_not_end_a_later_tenure() {
-    let solo = Solo::new("a");
-    let tenure = solo.acquire("e").unwrap();
-    solo.table.drain(&tenure.endpoint);
-    let given = solo.table.drained(TTL);
-    solo.store.plan("release", Mishap::ExecuteLate(Duration::from_millis(500)));
-    assert!(solo.store.release(&solo.table.question().ask, &given, &[]).is_err());
-    assert!(solo.table.is_empty(), "forgotten when it was sent");
-    let again = solo.acquire("e").unwrap();
-    assert!(again.fence > tenure.fence);
-    solo.clock.pass(secs(1));
-    assert_eq!(solo.server.owner(&tenure.endpoint), Some(InstanceId::new("a")));
+    for frame in RELEASES {
+        let solo = Solo::new("a");
+        let tenure = solo.acquire("e").unwrap();
+        solo.table.drain(&tenure.endpoint);
+        let given = solo.table.drained(TTL);
+        solo.store.plan("release", Mishap::ExecuteLate(Duration::from_millis(500)));
+        assert!(solo.store.release(&frame(&solo.table).ask, &given, &[]).is_err());
+        assert!(solo.table.is_empty(), "forgotten when it was sent");
+        let again = solo.acquire("e").unwrap();
+        assert!(again.fence > tenure.fence);
+        solo.clock.pass(secs(1));
+        assert_eq!(solo.server.owner(&tenure.endpoint), Some(InstanceId::new("a")));
+    }
 }
 
 /// R4: an acquire that nobody waits for any more refuses itself.

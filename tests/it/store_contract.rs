@@ -66,6 +66,10 @@ contract! {
         what_is_ours_by_its_name_is_given_back
         a_late_release_by_name_leaves_ones_own_next_tenure_alone
         a_late_release_by_name_leaves_what_was_put_back_alone
+        a_late_release_by_name_leaves_what_was_confirmed_anew_alone
+        a_late_release_by_name_leaves_all_that_was_heard_of_alone
+        a_late_release_by_name_opens_no_door_that_a_later_one_closed
+        of_many_that_are_given_back_by_name_each_is_told
         a_renewal_asked_for_before_the_release_cannot_bring_the_lease_back
         where_nothing_is_known_of_the_last_grant_a_release_compares_the_fence
         a_lease_is_taken_from_an_owner_without_heartbeat

@@ -201,6 +201,7 @@ impl Small {
             // R4: forgotten when it is sent.
             table.drain(&self.endpoint);
             tenures = table.drained(Duration::ZERO);
+            question = table.farewell();
         }
         if self.weakness == Weakness::NeverLate {
             question.ask.not_after_us = 0;
@@ -306,9 +307,9 @@ impl Small {
     }
 
     fn canonical(&self, text: &str) -> u64 {
-        // Fences and epochs only grow: their order counts. Everything else is a time.
+        // Fences, floors and epochs only grow: their order counts. Everything else is a time.
         let grows = |at: usize| {
-            ["Token(", "Epoch(", "granted: ", "fence: ", "epoch: "]
+            ["Token(", "Epoch(", "granted: ", "released: ", "floor_us: ", "fence: ", "epoch: "]
                 .iter()
                 .any(|it| text[..at].ends_with(it))
         };

@@ -476,7 +476,7 @@ impl Member {
                 let freed = tenures.iter().map(|it| it.endpoint.clone()).collect();
                 let word = Wake { freed, ..Wake::new(&self.id, None) };
                 if !tenures.is_empty() {
-                    let _ = self.line.release(&self.table.question().ask, &tenures, &[word]);
+                    let _ = self.line.release(&self.table.farewell().ask, &tenures, &[word]);
                 }
                 self.gone.set(true);
                 world.trace.say(world.now(), || format!("{} has stopped", self.name));

@@ -24,8 +24,8 @@ impl OwnershipTable {
         self.framed(|witness, now, timeout| witness.ask(now, timeout))
     }
 
-    /// The same for the release of what was forgotten just before (R4), by the only thread that acquires: then it
-    /// has heard of everything that it holds.
+    /// The same for the release of what was forgotten just before (R4), while nobody else acquires: then all that
+    /// is held was heard of.
     pub fn farewell(&self) -> Question {
         self.framed(Witness::farewell)
     }

@@ -16,21 +16,28 @@ if HOLDING_OFF then refusal = {3} end
 
 -- Grows with every grant, whatever this server has forgotten and wherever its clock stands. The highest one
 -- stands in a place of its own, so that none has to be looked up; a release has raised that of its tenure by
--- one more. Beyond 2^53 a number stands still: nobody granted that, so it is not believed.
+-- one more. Towards 2^53 numbers stand still: nobody granted that, so it is not believed.
 local last, raised = nil, 0
-if BEATS == '' then last, raised = redis.call('GET', KEYS[3]), 1 else last = redis.call('HGET', KEYS[3], GRANTED) end
+if BEATS == '' then last, raised = redis.pcall('GET', KEYS[3]), 1 else last = redis.call('HGET', KEYS[3], GRANTED) end
 last = tonumber(last) or 0
-if not (last >= 0 and last < 9007199254740992) then last = 0 end
+if not (last >= 0 and last < 9e15) then last = 0 end
 local FENCE = math.max(NOW_US, FLOOR_US + 1, tonumber(ARGV[4]) + 1, last + raised + 1)
 local FENCE_TEXT = exact(FENCE)
 out[#out + 1] = FENCE
 
--- Both first: if there is no memory for them, nothing has been granted.
-local unwritten
-if BEATS == '' and not refusal and #KEYS > 4 then
-  unwritten = failed(redis.pcall('SET', KEYS[3], FENCE_TEXT))
-    or failed(redis.pcall('HSET', KEYS[4], 'granted', FENCE_TEXT))
+-- With the first grant of a call, and before it counts. A key of another type is nobody's but ours.
+local noted = BEATS ~= ''
+local function note()
+  if noted then return end
+  local unwritten = failed(redis.pcall('SET', KEYS[3], FENCE_TEXT))
+  if unwritten then return unwritten end
+  if failed(redis.pcall('HSET', KEYS[4], 'granted', FENCE_TEXT)) then
+    redis.pcall('DEL', KEYS[4])
+    unwritten = failed(redis.pcall('HSET', KEYS[4], 'granted', FENCE_TEXT))
+  end
   redis.pcall('PEXPIRE', KEYS[4], ARGV[16])
+  noted = not unwritten
+  return unwritten
 end
 
 -- R13: the rights of an owner end before its heartbeat does. A leader's may have been deleted, so that only
@@ -74,10 +81,10 @@ end
 local function take(lease, result)
   local set = claim(lease, 'NX')
   if not set or failed(set) then return false end
-  local written = redis.pcall('HSET', result, GRANTED, FENCE_TEXT)
-  if not failed(written) then return 1 end
+  local unwritten = note() or failed(redis.pcall('HSET', result, GRANTED, FENCE_TEXT))
+  if not unwritten then return 1 end
   redis.call('DEL', lease)
-  return {6, written.err}
+  return {6, unwritten}
 end
 
 local function acquire(lease, result)
@@ -86,10 +93,9 @@ local function acquire(lease, result)
   local how = (not owner and 0) or (owner == ME and 1) or 2
   if how == 2 and (HOLDING_OFF or not is_dead(owner)) then return held_by(lease, owner) end
   if refusal then return refusal end
-  if unwritten then return {6, unwritten} end
   -- The fence first: if there is no memory for it, nothing has been granted.
-  local written = redis.pcall('HSET', result, GRANTED, FENCE_TEXT)
-  if failed(written) then return {6, written.err} end
+  local unwritten = note() or failed(redis.pcall('HSET', result, GRANTED, FENCE_TEXT))
+  if unwritten then return {6, unwritten} end
   local beaten = beat()
   if failed(beaten) then return {6, beaten.err} end
   local set = claim(lease)
@@ -99,7 +105,7 @@ local function acquire(lease, result)
 end
 
 local took = {}
-local mostly_free = BEATS == '' and not refusal and not unwritten
+local mostly_free = BEATS == '' and not refusal
 for i = 5, #KEYS, 2 do
   local answer = mostly_free and take(KEYS[i], KEYS[i + 1]) or acquire(KEYS[i], KEYS[i + 1])
   if answer == 1 or answer[1] == 1 then took[#took + 1] = i end

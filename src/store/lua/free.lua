@@ -1,7 +1,7 @@
 -- free: give back each lease that is ours by its name, the cheap way, then tell those who wait.
 -- KEYS  1 what this instance was granted last  then leases
 -- ARGV  1 instance  2 the highest fence it had heard of  3 its floor, raised for this release
---       then pairs: channel, message
+--       4 how many ms KEYS[1] lasts  then pairs: channel, message
 -- reply  1, and the places, counted from 1, of those that were not ours   or  0: release has to say
 -- Nothing was granted to this instance that it had not heard of when it asked: so a key with its name is the
 -- tenure that it gives back, or one that it has given up before. Otherwise this may have come late, and the
@@ -9,11 +9,13 @@
 if not string.find(redis.call('INFO', 'replication'), 'role:master', 1, true) then
   return redis.error_reply('READONLY this server is a replica')
 end
-local granted = tonumber(redis.pcall('HGET', KEYS[1], 'granted'))
+local noted = redis.pcall('HMGET', KEYS[1], 'granted', 'released')
+local granted, released = tonumber(noted[1]), tonumber(noted[2]) or 0
 if not granted or granted > tonumber(ARGV[2]) then return {0} end
--- No renewal that was asked for before this can bring one of them back.
-local noted = redis.pcall('HSET', KEYS[1], 'released', ARGV[3])
-if type(noted) == 'table' then return {0} end
+-- No renewal that was asked for before this can bring one of them back. Nor before a later one: this may be late.
+released = string.format('%.0f', math.max(released, tonumber(ARGV[3])))
+if type(redis.pcall('HSET', KEYS[1], 'released', released)) == 'table' then return {0} end
+redis.call('PEXPIRE', KEYS[1], ARGV[4])
 
 local out, ours = {1}, {}
 local owners = redis.call('MGET', unpack(KEYS, 2))
@@ -21,5 +23,5 @@ for i = 1, #KEYS - 1 do
   if owners[i] == ARGV[1] then ours[#ours + 1] = KEYS[i + 1] else out[#out + 1] = i end
 end
 if #ours > 0 then redis.call('DEL', unpack(ours)) end
-for i = 4, #ARGV, 2 do redis.pcall('PUBLISH', ARGV[i], ARGV[i + 1]) end
+for i = 5, #ARGV, 2 do redis.pcall('PUBLISH', ARGV[i], ARGV[i + 1]) end
 return out

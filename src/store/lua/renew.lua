@@ -1,6 +1,7 @@
 -- renew: keep each lease that is still ours under this fence; put back one that was forgotten (R6).
 -- KEYS  2 what this instance was granted last  then per item: lease, result
--- ARGV  12 how many ms KEYS[2] lasts  then per item: fence, may_reclaim
+-- ARGV  12 how many ms KEYS[2] lasts  13 the highest fence this instance has heard of
+--       then per item: fence, may_reclaim
 -- reply  … per item  1 extended   2 reclaimed   {3, owner or ''} not ours   {4} late   {5, why} failed
 -- Goes on during a hold-off: a running tenure is no grant.
 if EPOCH ~= NAMED then return reply('epoch') end
@@ -13,14 +14,19 @@ local function may_be_released()
   return failed(released) or (tonumber(released) or 0) > tonumber(ARGV[4])
 end
 
-local function put_back(lease, result, fence_text)
-  -- It counts as granted: a release that comes late must not take it for what was there before (free).
-  local granted = BEATS == '' and redis.pcall('HGET', KEYS[2], 'granted')
-  if BEATS == '' and (tonumber(granted) or 0) < tonumber(fence_text) then
-    local written = redis.pcall('HSET', KEYS[2], 'granted', fence_text)
-    if failed(written) then return {5, written.err} end
-    redis.pcall('PEXPIRE', KEYS[2], ARGV[12])
-  end
+-- What this server had forgotten, of the lease or of its fence, counts as granted: a release that comes late must
+-- not take it for what was there before (free).
+local function count_as_granted(fence)
+  if BEATS ~= '' then return end
+  local granted = tonumber(redis.pcall('HGET', KEYS[2], 'granted')) or 0
+  local least = math.max(fence, tonumber(ARGV[13]))
+  if granted >= least then return end
+  local unwritten = failed(redis.pcall('HSET', KEYS[2], 'granted', exact(least)))
+  redis.pcall('PEXPIRE', KEYS[2], ARGV[12])
+  return unwritten
+end
+
+local function put_back(lease, result)
   -- What is polled again does not end (retire). A hundred years, because PERSIST would be one right more.
   if redis.call('PTTL', result) > 0 then redis.pcall('PEXPIRE', result, 3155760000000) end
   local set = redis.pcall('SET', lease, ME, 'NX', 'PX', TTL_MS)
@@ -42,9 +48,9 @@ local function renew(lease, result, fence_text, may_reclaim)
     if not may_reclaim then return {3, ''} end
     if LATE or may_be_released() then return {4} end
   end
-  if granted < fence then
-    local written = redis.pcall('HSET', result, GRANTED, fence_text)
-    if failed(written) then return {5, written.err} end
+  if granted < fence or not owner then
+    local unwritten = count_as_granted(fence) or failed(redis.pcall('HSET', result, GRANTED, fence_text))
+    if unwritten then return {5, unwritten} end
   end
   local beaten = beat()
   if failed(beaten) then return {5, beaten.err} end
@@ -53,10 +59,10 @@ local function renew(lease, result, fence_text, may_reclaim)
     if failed(kept) then return {5, kept.err} end
     return 1
   end
-  return put_back(lease, result, fence_text)
+  return put_back(lease, result)
 end
 
-local arg = 13
+local arg = 14
 for i = 3, #KEYS, 2 do
   out[#out + 1] = renew(KEYS[i], KEYS[i + 1], ARGV[arg], ARGV[arg + 1] == '1')
   arg = arg + 2

@@ -9,9 +9,10 @@ use crate::store::{Ask, Release, Wake};
 impl State {
     /// free.lua, and release.lua where that does not prove enough
     pub(crate) fn release(&mut self, ask: &Ask, tenures: &[Tenure]) -> Vec<Release> {
-        let grants = self.data.grants.get_mut(&ask.instance).filter(|_| !self.of_roles);
-        let proved = grants.filter(|it| it.0 > 0 && it.0 <= ask.heard.0);
-        let by_name = proved.map(|it| it.1 = ask.floor_us).is_some();
+        let may_prove = ask.by_name && !self.of_roles;
+        let grants = self.data.grants.get_mut(&ask.instance).filter(|_| may_prove);
+        let proved = grants.filter(|it| it.granted > 0 && it.granted <= ask.heard.0);
+        let by_name = proved.map(|it| it.released = it.released.max(ask.floor_us)).is_some();
         let each = tenures.iter().map(|it| match by_name {
             true => self.free(&ask.instance, it),
             false => self.release_by_fence(&ask.instance, it),

@@ -29,7 +29,7 @@ impl MemoryServer {
     pub fn set_granted(&self, instance: &InstanceId, fence: Option<FenceToken>) {
         let grants = &mut self.state.lock().data.grants;
         match fence {
-            Some(fence) => grants.entry(instance.clone()).or_default().0 = fence.0,
+            Some(fence) => grants.entry(instance.clone()).or_default().granted = fence.0,
             None => drop(grants.remove(instance)),
         }
     }

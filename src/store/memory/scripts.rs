@@ -172,7 +172,7 @@ impl State {
         self.data.results.entry(endpoint.clone()).or_default().granted = fence;
         if !self.of_roles {
             self.data.fence = fence;
-            self.data.grants.entry(ask.instance.clone()).or_default().0 = fence;
+            self.data.grants.entry(ask.instance.clone()).or_default().granted = fence;
         }
         self.data.leases.insert(endpoint.clone(), (ask.instance.clone(), now.us + ttl));
         self.beat_for_role(ask, now);
@@ -215,13 +215,15 @@ impl State {
         if owner.is_none() && !item.may_reclaim {
             return Renew::NotOwner(None);
         }
-        let (granted, released) = self.data.grants.entry(ask.instance.clone()).or_default();
-        if owner.is_none() && (now.late || *released > ask.floor_us) {
+        let grants = self.data.grants.entry(ask.instance.clone()).or_default();
+        if owner.is_none() && (now.late || grants.released > ask.floor_us) {
             return Renew::Late;
+        }
+        if owner.is_none() || result.granted < fence.0 {
+            grants.granted = grants.granted.max(fence.0).max(ask.heard.0);
         }
         result.granted = fence.0;
         if owner.is_none() {
-            *granted = fence.0.max(*granted);
             self.data.retired.remove(endpoint);
         }
         let until = now.us + micros(ask.term.ttl);

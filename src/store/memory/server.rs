@@ -60,8 +60,7 @@ pub(crate) struct Data {
     pub(crate) epoch: Option<EpochHash>,
     /// The highest of all; roles have their own.
     pub(crate) fence: u64,
-    /// What each instance was granted last, and its floor when it last gave something back.
-    pub(crate) grants: BTreeMap<InstanceId, (u64, u64)>,
+    pub(crate) grants: BTreeMap<InstanceId, Grants>,
     pub(crate) sessions: BTreeMap<String, RawSession>,
     pub(crate) drains: BTreeSet<String>,
     /// Who was asked, and who asks: for what, until when.
@@ -72,6 +71,13 @@ pub(crate) struct Data {
     pub(crate) leaders: BTreeMap<EndpointId, InstanceId>,
     /// When each leader's heartbeat was written, in milliseconds, and until when it lasts.
     pub(crate) beats: BTreeMap<InstanceId, (u64, u64)>,
+}
+
+/// What an instance was granted last, and its floor when it last gave something back.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Grants {
+    pub(crate) granted: u64,
+    pub(crate) released: u64,
 }
 
 #[derive(Clone, Debug, Default)]

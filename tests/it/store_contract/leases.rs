@@ -277,6 +277,62 @@ pub fn a_late_release_by_name_leaves_what_was_put_back_alone(world: &mut dyn Wor
     assert_eq!(a.verify(&new), Verify::Held);
 }
 
+/// C5, R5: the same when it has forgotten the fence of that tenure only, and its first renewal wrote it back.
+pub fn a_late_release_by_name_leaves_what_was_confirmed_anew_alone(world: &mut dyn World) {
+    let (e, mut a) = (endpoint("e"), Asker::alive(world, "a"));
+    let old = a.grant(&e);
+    let late = a.farewell();
+    let new = a.grant(&e);
+    // The key bears our name from before.
+    world.delete_result(&e);
+    world.set_granted(&a.me, Some(old.fence));
+    assert_eq!(a.renew(&new), Renew::Extended);
+    let told = a.store.release(&late, std::slice::from_ref(&old), &[]).unwrap();
+    assert_eq!(told, [Release::NotOwner]);
+    assert_eq!(a.verify(&new), Verify::Held);
+}
+
+/// C5, R6: the same when it was another lease that was put back, of an older fence than the one in question.
+pub fn a_late_release_by_name_leaves_all_that_was_heard_of_alone(world: &mut dyn World) {
+    let (e, f, mut a) = (endpoint("e"), endpoint("f"), Asker::alive(world, "a"));
+    let (other, old) = (a.grant(&f), a.grant(&e));
+    let late = a.farewell();
+    let new = a.grant(&e);
+    world.set_granted(&a.me, None);
+    world.delete_lease(&f);
+    assert_eq!(a.renew(&other), Renew::Reclaimed);
+    let told = a.store.release(&late, std::slice::from_ref(&old), &[]).unwrap();
+    assert_eq!(told, [Release::NotOwner]);
+    assert_eq!(a.verify(&new), Verify::Held);
+}
+
+/// C5: two releases by name, executed the wrong way round, and then a renewal from between them.
+pub fn a_late_release_by_name_opens_no_door_that_a_later_one_closed(world: &mut dyn World) {
+    let (e, f, mut a) = (endpoint("e"), endpoint("f"), Asker::alive(world, "a"));
+    let (first, second) = (a.grant(&e), a.grant(&f));
+    let late = a.farewell();
+    let between = a.ask();
+    assert_eq!(a.free(&second), Release::Released);
+    a.store.release(&late, std::slice::from_ref(&first), &[]).unwrap();
+    let items = [RenewItem::new(second)];
+    assert_eq!(a.store.renew(&between, &items).unwrap().answer, Some(vec![Renew::Late]));
+    assert_eq!(a.owner(&f), None, "the released lease is back");
+}
+
+/// R4: one answer per item, in order.
+pub fn of_many_that_are_given_back_by_name_each_is_told(world: &mut dyn World) {
+    let (mut a, mut b) = (Asker::alive(world, "a"), Asker::alive(world, "b"));
+    let mut tenures: Vec<Tenure> =
+        ["e", "f", "g"].iter().map(|it| a.grant(&endpoint(it))).collect();
+    tenures.insert(1, b.grant(&endpoint("h")));
+    world.delete_lease(&endpoint("g"));
+    let ask = a.farewell();
+    let told = a.store.release(&ask, &tenures, &[]).unwrap();
+    use Release::{NotOwner, Released};
+    assert_eq!(told, [Released, NotOwner, Released, NotOwner]);
+    assert_eq!(b.owner(&endpoint("h")).as_deref(), Some("b"));
+}
+
 /// C5: a renewal that was asked for before the release, and executed after it.
 pub fn a_renewal_asked_for_before_the_release_cannot_bring_the_lease_back(world: &mut dyn World) {
     let (e, f, mut a) = (endpoint("e"), endpoint("f"), Asker::alive(world, "a"));

@@ -48,6 +48,36 @@ fn the_keys_are_those_of_the_contract() {
     assert!(epoch.contains_key("since_ms"));
 }
 
+/// What is noted of grants in two keys is no reason to grant nothing, whatever somebody has made of them.
+#[test]
+fn notes_of_grants_that_somebody_has_spoilt_are_mended_by_the_next_grant() {
+    let world = RedisWorld::new();
+    let mut a = Asker::alive(&world, "a");
+    let mut last = a.grant(&endpoint("e"));
+    for (fence, grants) in [("RPUSH", "RPUSH"), ("SADD", "SET"), ("SET", "RPUSH")] {
+        world.server.cli(&["DEL", "poll:fence", "poll:grants:a"]);
+        world.server.cli(&[fence, "poll:fence", "9007199254740991"]);
+        world.server.cli(&[grants, "poll:grants:a", "no more"]);
+        assert_eq!(a.free(&last), Release::Released, "{fence}");
+        let next = a.grant(&endpoint("e"));
+        assert!(next.fence > last.fence && next.fence.0 < 1 << 52, "{next:?} after {last:?}");
+        assert_eq!(world.server.cli(&["GET", "poll:fence"]), next.fence.to_string());
+        assert_eq!(world.server.cli(&["HGET", "poll:grants:a", "granted"]), next.fence.to_string());
+        last = next;
+    }
+}
+
+/// Who is told no is granted nothing, and nothing is noted of it.
+#[test]
+fn a_refused_acquire_writes_nothing() {
+    let world = RedisWorld::new();
+    let (mut a, mut b) = (Asker::alive(&world, "a"), Asker::alive(&world, "b"));
+    let tenure = a.grant(&endpoint("e"));
+    assert_eq!(b.acquire(&endpoint("e")), Acquire::HeldBy(a.me.clone()));
+    assert_eq!(world.server.cli(&["EXISTS", "poll:grants:b"]), "0");
+    assert_eq!(world.server.cli(&["GET", "poll:fence"]), tenure.fence.to_string());
+}
+
 /// CONTRACT: `poll:result:<endpoint>`, and "the same as JSON, at the same moment".
 #[test]
 fn a_result_is_stored_and_announced_with_the_fields_of_the_contract() {

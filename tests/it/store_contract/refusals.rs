@@ -2,7 +2,7 @@
 
 use leasehold::model::{Tenure, Weight};
 use leasehold::store::{
-    Acquire, Fault, Heard, Publish, Release, Renew, Store, StoreError, Verify, Wake,
+    Acquire, Ask, Fault, Heard, Publish, Release, Renew, Store, StoreError, Verify, Wake,
 };
 
 use crate::store_contract::asker::{Asker, endpoint, items, publication};
@@ -15,6 +15,7 @@ fn without_memory_nothing_is_granted_and_what_is_held_is_kept() {
     let world = RedisWorld::new();
     let (mut a, mut b) = (Asker::alive(&world, "a"), Asker::alive(&world, "b"));
     let (kept, given) = (a.grant(&endpoint("e")), a.grant(&endpoint("g")));
+    let also_given = a.grant(&endpoint("h"));
     a.publish(&kept, 1);
     world.server.cli(&["CONFIG", "SET", "maxmemory", "1"]);
     let refused = a.acquire(&endpoint("f"));
@@ -27,6 +28,7 @@ fn without_memory_nothing_is_granted_and_what_is_held_is_kept() {
     assert!(matches!(&published, Publish::Failed(why) if why.contains("OOM")), "{published:?}");
     assert_eq!(world.server.cli(&["HGET", "poll:result:e", "started_at_ms"]), "1");
     assert_eq!(a.release(&given), Release::Released);
+    assert_eq!(a.free(&also_given), Release::Released);
     world.server.cli(&["CONFIG", "SET", "maxmemory", "0"]);
     b.grant(&endpoint("f"));
 }
@@ -82,6 +84,8 @@ fn assert_read_only(store: &dyn Store, a: &Asker, tenures: &[Tenure]) {
         errors.push(store.verify(&ask, one).unwrap_err());
         errors.push(store.publish(&ask, &[publication(tenure, 1)]).unwrap_err());
         errors.push(store.release(&ask, one, &[]).unwrap_err());
+        let by_name = Ask { by_name: true, ..ask.clone() };
+        errors.push(store.release(&by_name, one, &[]).unwrap_err());
     }
     errors.push(store.bury(&a.me, true, TIMEOUT).unwrap_err());
     for error in errors {
