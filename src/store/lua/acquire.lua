@@ -69,7 +69,7 @@ local function succeed(record, owner)
 end
 
 -- A moment is cheaper for the server than a duration, which it has to rewrite; before 6.2 it knew no other.
-local LASTS, UNTIL = 'PXAT', exact(math.ceil(NOW_US / 1000) + TTL_MS)
+local LASTS, UNTIL = 'PXAT', exact(math.floor(NOW_US / 1000) + TTL_MS)
 local function claim(lease, ...)
   local set = redis.pcall('SET', lease, ME, LASTS, UNTIL, ...)
   if LASTS == 'PX' or not failed(set) or not string.find(set.err, 'syntax', 1, true) then return set end
