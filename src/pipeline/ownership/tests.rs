@@ -1,9 +1,15 @@
+//! Does a permit say what the table knows, and wait for nobody?
+
+use std::sync::Arc;
+use std::time::Duration;
+
 use crossbeam_channel::bounded;
 
-use super::*;
 use crate::clock::ManualClock;
-use crate::model::Weight;
-use crate::store::{Acquire, Beat, Reply, Stamp};
+use crate::model::{EndpointId, Epoch, FenceToken, InstanceId, Tenure, Term, Weight};
+use crate::pipeline::lease::Standing;
+use crate::pipeline::ownership::{OwnershipTable, Rhythm};
+use crate::store::{Acquire, Beat, Grant, Reply, Stamp};
 
 const TERM: Term = Term::new(Duration::from_secs(30));
 /// For what happens at once, or never.
