@@ -74,10 +74,10 @@ impl Looker {
 
     fn set_owner(&mut self, endpoint: &EndpointId, owner: Option<&InstanceId>) {
         self.stale |= self.view.set_owner(endpoint, owner);
-        if owner.is_none() {
-            self.read_if_free(endpoint);
-        } else {
-            self.lapsed.remove(endpoint);
+        let Some(owner) = owner else { return self.read_if_free(endpoint) };
+        self.lapsed.remove(endpoint);
+        if *owner != self.me {
+            self.forget_session(endpoint);
         }
     }
 
@@ -102,11 +102,8 @@ impl Looker {
 
     /// The store says who owns this.
     pub(crate) fn owned(&mut self, endpoint: &EndpointId, owner: &InstanceId) {
-        if *owner != self.me {
-            self.forget_session(endpoint);
-            if !self.view.is_live(owner) {
-                self.to_meet.insert(owner.clone());
-            }
+        if *owner != self.me && !self.view.is_live(owner) {
+            self.to_meet.insert(owner.clone());
         }
         self.set_owner(endpoint, Some(owner));
     }

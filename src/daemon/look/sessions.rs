@@ -41,6 +41,8 @@ impl Looker {
     pub(super) fn read_sessions(&mut self, exchanges: &mut usize) -> Result<(), StoreError> {
         if let Some(left) = self.table.hold_off() {
             self.excused_at = self.table.now() + left;
+        } else if !self.settled {
+            self.excuse(); // others may be about to settle, too
         } else {
             self.to_read.extend(std::mem::take(&mut self.missed));
             self.read_unread();

@@ -1,8 +1,10 @@
+//! Whether the agenda is what the leases say, and spares everybody a walk over all of them.
+
 use std::time::Duration;
 
-use super::*;
 use crate::clock::{Clock, ManualClock};
 use crate::model::{Epoch, FenceToken, InstanceId, Term, Weight};
+use crate::pipeline::ownership::agenda::*;
 use crate::pipeline::ownership::{OwnershipTable, Rhythm};
 use crate::store::{Acquire, BATCH_MAX, Beat, Grant, Renew, Reply, Stamp};
 
