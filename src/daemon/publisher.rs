@@ -13,7 +13,7 @@ use crate::pipeline::ownership::OwnershipTable;
 use crate::pipeline::publish::{Outbox, Sent};
 use crate::store::Store;
 
-/// Results that come within this after a call go with the next: a call costs the store as much as ten of them.
+/// Results that come within this after a call go with the next: a call costs the store as much as several of them.
 const GATHER: Duration = Duration::from_millis(4);
 
 /// The thread `publish`: wakes on a result.
