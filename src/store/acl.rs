@@ -11,7 +11,9 @@ use redis::{Cmd, RedisError, RedisResult, Value};
 pub use crate::store::acl::rule::Rule;
 
 use crate::store::Asked;
-use crate::store::acl::rule::{BY_HASH, COMMANDS, PUSHES, REMEMBERS, SHOWING, WAITS, WRITING};
+use crate::store::acl::rule::{
+    BY_HASH, COMMANDS, PUSHES, REMEMBERS, SHOWING, TOGETHER, WAITS, WRITING,
+};
 use crate::store::keys::Keys;
 use crate::store::redis::RedisStore;
 
@@ -35,6 +37,8 @@ pub enum Need {
     Pushes,
     /// Every call takes a second round, in which the script is sent whole.
     Rounds,
+    /// A server is busier while many leases are granted.
+    Grants,
     /// `leasehold history` has nothing to show.
     History,
 }
@@ -105,6 +109,7 @@ fn trials(rule: &Rule, keys: &Keys, probe: &str, db: &str) -> Vec<Trial> {
             "pexpire" => vec!["PEXPIRE", probe, TRIAL_LASTS_MS],
             "hget" | "hmget" | "sismember" => vec![&verb, probe, "x"],
             "hset" => vec!["HSET", probe, "x", "1"],
+            TOGETHER => vec!["MSETNX", probe, "1"],
             REMEMBERS => vec!["XADD", probe, "*", "x", "1"],
             "xrange" => vec!["XRANGE", probe, "-", "+", "COUNT", "1"],
             "xrevrange" => vec!["XREVRANGE", probe, "+", "-", "COUNT", "1"],
@@ -125,6 +130,7 @@ fn trials(rule: &Rule, keys: &Keys, probe: &str, db: &str) -> Vec<Trial> {
             _ if SHOWING.contains(&name) => Need::Showing,
             "publish" | "subscribe" => Need::Words,
             BY_HASH => Need::Rounds,
+            TOGETHER => Need::Grants,
             REMEMBERS => Need::History,
             _ => Need::Run,
         };

@@ -3,8 +3,8 @@
 /// Every command, in the lines of the rule. Keep each under 100 columns.
 pub(crate) const COMMANDS: [&[&str]; 3] = [
     &[
-        "eval", BY_HASH, "get", "mget", "set", "del", "strlen", "getrange", "type", "exists",
-        "pexpire", "pttl",
+        "eval", BY_HASH, "get", "mget", "set", TOGETHER, "del", "strlen", "getrange", "type",
+        "exists", "pexpire", "pttl",
     ],
     &[
         "hget",
@@ -36,6 +36,8 @@ pub(crate) const WRITING: [&str; 5] = ["+eval", "+evalsha", "+set", "+del", "+pu
 pub(crate) const REMEMBERS: &str = "xadd";
 /// Without it every script is sent whole, once it was refused by its hash.
 pub(crate) const BY_HASH: &str = "evalsha";
+/// Without it leases are granted one by one, and everything else works.
+pub(crate) const TOGETHER: &str = "msetnx";
 /// Without it nothing is pushed, and everything else works.
 pub(crate) const PUSHES: &str = "client|tracking";
 
