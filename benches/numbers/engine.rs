@@ -108,11 +108,10 @@ impl Bench {
         let mut costs = Vec::new();
         let mut keep = KEEP;
         keep.rotate_left(turn % KEEP.len());
-        for (at, verb) in keep.into_iter().enumerate() {
-            costs.push((verb, self.act(verb, self.slice(turn + at))?));
-        }
-        for verb in CYCLES[turn % 2] {
-            costs.push((verb, self.act(verb, self.slice(turn + KEEP.len()))?));
+        for (at, (keep, give)) in keep.into_iter().zip(CYCLES[turn % 2]).enumerate() {
+            costs.push((keep, self.act(keep, self.slice(turn + at))?));
+            // By turns: whoever takes again finds its keys no warmer than whoever keeps.
+            costs.push((give, self.act(give, self.slice(turn + KEEP.len()))?));
         }
         Ok(Turn(costs))
     }
