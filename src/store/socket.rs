@@ -52,22 +52,45 @@ impl Socket {
         Ok(())
     }
 
-    fn arm(&mut self) -> io::Result<&mut dyn ReadWrite> {
-        let timeout = if self.waits { Some(left_until(self.deadline)?) } else { None };
-        Ok(match &mut self.stream {
+    /// What is left until the deadline; nothing where nobody waits.
+    fn left(&self) -> io::Result<Option<Duration>> {
+        if self.waits { left_until(self.deadline).map(Some) } else { Ok(None) }
+    }
+
+    fn armed_to_read(&mut self) -> io::Result<&mut dyn Read> {
+        let left = self.left()?;
+        match &mut self.stream {
             Raw::Tcp(it) => {
                 if self.waits {
-                    it.set_read_timeout(timeout).and(it.set_write_timeout(timeout))?;
+                    it.set_read_timeout(left)?;
                 }
-                it
+                Ok(it)
             }
             Raw::Unix(it) => {
                 if self.waits {
-                    it.set_read_timeout(timeout).and(it.set_write_timeout(timeout))?;
+                    it.set_read_timeout(left)?;
                 }
-                it
+                Ok(it)
             }
-        })
+        }
+    }
+
+    fn armed_to_write(&mut self) -> io::Result<&mut dyn Write> {
+        let left = self.left()?;
+        match &mut self.stream {
+            Raw::Tcp(it) => {
+                if self.waits {
+                    it.set_write_timeout(left)?;
+                }
+                Ok(it)
+            }
+            Raw::Unix(it) => {
+                if self.waits {
+                    it.set_write_timeout(left)?;
+                }
+                Ok(it)
+            }
+        }
     }
 
     fn timed_out(&self, error: io::Error) -> io::Error {
@@ -75,13 +98,10 @@ impl Socket {
     }
 }
 
-trait ReadWrite: Read + Write {}
-impl<T: Read + Write> ReadWrite for T {}
-
 impl Read for Socket {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         loop {
-            match self.arm()?.read(buffer) {
+            match self.armed_to_read()?.read(buffer) {
                 // With a timeout set the kernel restarts no read that a signal or a freeze broke off.
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => (),
                 other => return other.map_err(|it| self.timed_out(it)),
@@ -92,7 +112,7 @@ impl Read for Socket {
 
 impl Write for Socket {
     fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
-        self.arm()?.write(buffer).map_err(|it| self.timed_out(it))
+        self.armed_to_write()?.write(buffer).map_err(|it| self.timed_out(it))
     }
 
     fn flush(&mut self) -> io::Result<()> {

@@ -71,18 +71,26 @@ end
 -- Mostly all are free, and one command for all of them costs much less than one for each. It is a right that one
 -- can do without.
 local function take_all()
+  if BEATS ~= '' or refusal or #KEYS == 4 then return false end
   local owners = {}
   for i = 5, #KEYS, 2 do owners[i - 4], owners[i - 3] = KEYS[i], ME end
   return redis.pcall('MSETNX', unpack(owners)) == 1
 end
 
 -- What was taken, and has no end or no place for its fence, is given back at once.
-local function begin(lease, result)
-  local unwritten = note() or failed(redis.pcall('PEXPIRE', lease, ARGV[5]))
-    or failed(redis.pcall('HSET', result, GRANTED, FENCE_TEXT))
-  if not unwritten then return 1 end
-  redis.call('DEL', lease)
-  return {6, unwritten}
+local function begin_all(took)
+  local try, ttl, unwritten = redis.pcall, ARGV[5], note()
+  for i = 5, #KEYS, 2 do
+    local ends = unwritten or try('PEXPIRE', KEYS[i], ttl)
+    local fenced = unwritten or try('HSET', KEYS[i + 1], GRANTED, FENCE_TEXT)
+    if ends == 1 and type(fenced) == 'number' then
+      took[#took + 1] = i
+      out[#out + 1] = 1
+    else
+      redis.call('DEL', KEYS[i])
+      out[#out + 1] = {6, unwritten or failed(ends) or failed(fenced) or 'it has vanished'}
+    end
+  end
 end
 
 local function acquire(lease, result)
@@ -103,11 +111,14 @@ local function acquire(lease, result)
 end
 
 local took = {}
-local taken = BEATS == '' and not refusal and #KEYS > 4 and take_all()
-for i = 5, #KEYS, 2 do
-  local answer = taken and begin(KEYS[i], KEYS[i + 1]) or acquire(KEYS[i], KEYS[i + 1])
-  if answer == 1 or answer[1] == 1 then took[#took + 1] = i end
-  out[#out + 1] = answer
+if take_all() then
+  begin_all(took)
+else
+  for i = 5, #KEYS, 2 do
+    local answer = acquire(KEYS[i], KEYS[i + 1])
+    if answer == 1 or answer[1] == 1 then took[#took + 1] = i end
+    out[#out + 1] = answer
+  end
 end
 -- One word for all of them, so that nobody has to read who owns what.
 local word = ARGV[15]
