@@ -89,7 +89,7 @@ impl Trial {
 
     /// Would make a key that stays, unless there is one of another type already.
     fn needs_a_string(&self) -> bool {
-        ["HSET", "XADD"].contains(&self.command[0].as_str())
+        ["HSET", "MSETNX", "XADD"].contains(&self.command[0].as_str())
     }
 }
 
@@ -145,10 +145,10 @@ fn trials(rule: &Rule, keys: &Keys, probe: &str, db: &str) -> Vec<Trial> {
 fn key_trials(rule: &Rule, keys: &Keys) -> Vec<Trial> {
     let Rule { prefix, leader_prefix, session_prefix, .. } = rule;
     let [ours, sessions, words, roles, role_words] = rule.patterns();
-    let families =
-        ["lease:", "node:", "result:", "ask:"].map(|it| format!("{prefix}:{it}{NOBODY}"));
+    let families = ["lease:", "node:", "result:", "ask:", "grants:"]
+        .map(|it| format!("{prefix}:{it}{NOBODY}"));
     let mut all = Vec::new();
-    for key in families.into_iter().chain([keys.epoch(), keys.drain()]) {
+    for key in families.into_iter().chain([keys.epoch(), keys.drain(), keys.fence()]) {
         all.push(Trial::of(&ours, &["EVAL", "return 1", "1", &key], Need::Run));
     }
     let session = format!("{session_prefix}{NOBODY}");

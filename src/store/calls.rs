@@ -95,7 +95,8 @@ impl RedisStore {
         let keys = &self.server.keys;
         let about = items.clone().map(|it| &it.tenure.endpoint);
         let mut call = Call::framed(keys, ask, about);
-        call.key(keys.grants(&ask.instance)).arg(GRANTS_LAST.as_millis()).arg(ask.heard);
+        call.key(keys.grants(&ask.instance)).key(keys.fence());
+        call.arg(GRANTS_LAST.as_millis()).arg(ask.heard);
         for RenewItem { tenure, may_reclaim, .. } in items {
             call.lease_and_record(keys, &tenure.endpoint);
             call.arg(tenure.fence).arg(u8::from(*may_reclaim));

@@ -106,6 +106,7 @@ contract! {
         a_fence_grows_over_a_flush
         a_fence_grows_by_the_servers_clock_alone
         a_fence_grows_over_a_deleted_epoch_and_a_clock_set_back
+        a_fence_grows_over_a_reclaim_and_a_deleted_epoch
         a_fence_grows_beyond_one_that_is_ahead_of_the_clock
         what_one_has_seen_raises_the_fences_of_all
         fences_do_not_run_away_once_they_are_ahead_of_the_clock

@@ -25,17 +25,11 @@ local FENCE = math.max(NOW_US, FLOOR_US + 1, tonumber(ARGV[4]) + 1, last + raise
 local FENCE_TEXT = exact(FENCE)
 out[#out + 1] = FENCE
 
--- With the first grant of a call, and before it counts. A key of another type is nobody's but ours.
+-- With the first grant of a call, and before it counts.
 local noted = BEATS ~= ''
 local function note()
   if noted then return end
-  local unwritten = failed(redis.pcall('SET', KEYS[3], FENCE_TEXT))
-  if unwritten then return unwritten end
-  if failed(redis.pcall('HSET', KEYS[4], 'granted', FENCE_TEXT)) then
-    redis.pcall('DEL', KEYS[4])
-    unwritten = failed(redis.pcall('HSET', KEYS[4], 'granted', FENCE_TEXT))
-  end
-  redis.pcall('PEXPIRE', KEYS[4], ARGV[16])
+  local unwritten = failed(redis.pcall('SET', KEYS[3], FENCE_TEXT)) or note_granted(KEYS[4], FENCE_TEXT, ARGV[16])
   noted = not unwritten
   return unwritten
 end
@@ -77,18 +71,19 @@ local function take_all()
   return redis.pcall('MSETNX', unpack(owners)) == 1
 end
 
--- What was taken, and has no end or no place for its fence, is given back at once.
+-- What was taken, and has no place for its fence, is given back at once. Nothing in here ends the script: what comes
+-- behind it would have no end.
 local function begin_all(took)
-  local try, ttl, unwritten = redis.pcall, ARGV[5], note()
+  local try, ttl = redis.pcall, ARGV[5]
   for i = 5, #KEYS, 2 do
-    local ends = unwritten or try('PEXPIRE', KEYS[i], ttl)
-    local fenced = unwritten or try('HSET', KEYS[i + 1], GRANTED, FENCE_TEXT)
-    if ends == 1 and type(fenced) == 'number' then
+    local ends, fenced = try('PEXPIRE', KEYS[i], ttl), try('HSET', KEYS[i + 1], GRANTED, FENCE_TEXT)
+    local unwritten = failed(ends) or failed(fenced) or note()
+    if unwritten then
+      try('DEL', KEYS[i])
+      out[#out + 1] = {6, unwritten}
+    else
       took[#took + 1] = i
       out[#out + 1] = 1
-    else
-      redis.call('DEL', KEYS[i])
-      out[#out + 1] = {6, unwritten or failed(ends) or failed(fenced) or 'it has vanished'}
     end
   end
 end
@@ -100,7 +95,7 @@ local function acquire(lease, result)
   if how == 2 and (HOLDING_OFF or not is_dead(owner)) then return held_by(lease, owner) end
   if refusal then return refusal end
   -- The fence first: if there is no memory for it, nothing has been granted.
-  local unwritten = note() or failed(redis.pcall('HSET', result, GRANTED, FENCE_TEXT))
+  local unwritten = failed(redis.pcall('HSET', result, GRANTED, FENCE_TEXT)) or note()
   if unwritten then return {6, unwritten} end
   local beaten = beat()
   if failed(beaten) then return {6, beaten.err} end

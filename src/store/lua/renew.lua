@@ -1,5 +1,5 @@
 -- renew: keep each lease that is still ours under this fence; put back one that was forgotten (R6).
--- KEYS  2 what this instance was granted last  then per item: lease, result
+-- KEYS  2 what this instance was granted last  3 the highest fence of all  then per item: lease, result
 -- ARGV  12 how many ms KEYS[2] lasts  13 the highest fence this instance has heard of
 --       then per item: fence, may_reclaim
 -- reply  … per item  1 extended   2 reclaimed   {3, owner or ''} not ours   {4} late   {5, why} failed
@@ -7,23 +7,26 @@
 if EPOCH ~= NAMED then return reply('epoch') end
 local out = reply('ok')
 
--- What was asked for before the last release of this instance may be about what was released (free).
+-- What was asked for before the last release of this instance may be about what was released (free). Notes that
+-- somebody has spoilt say nothing any more: once it is late, and then as if there were none.
 local function may_be_released()
   if BEATS ~= '' then return false end
   local released = redis.pcall('HGET', KEYS[2], 'released')
+  if failed(released) then redis.pcall('DEL', KEYS[2]) end
   return failed(released) or (tonumber(released) or 0) > tonumber(ARGV[4])
 end
 
 -- What this server had forgotten, of the lease or of its fence, counts as granted: a release that comes late must
--- not take it for what was there before (free).
+-- not take it for what was there before (free), and no later fence may be lower.
 local function count_as_granted(fence)
   if BEATS ~= '' then return end
-  local granted = tonumber(redis.pcall('HGET', KEYS[2], 'granted')) or 0
   local least = math.max(fence, tonumber(ARGV[13]))
-  if granted >= least then return end
-  local unwritten = failed(redis.pcall('HSET', KEYS[2], 'granted', exact(least)))
-  redis.pcall('PEXPIRE', KEYS[2], ARGV[12])
-  return unwritten
+  if (tonumber(redis.pcall('GET', KEYS[3])) or 0) < least then
+    local unwritten = failed(redis.pcall('SET', KEYS[3], exact(least)))
+    if unwritten then return unwritten end
+  end
+  if (tonumber(redis.pcall('HGET', KEYS[2], 'granted')) or 0) >= least then return end
+  return note_granted(KEYS[2], exact(least), ARGV[12])
 end
 
 local function put_back(lease, result)
@@ -63,7 +66,7 @@ local function renew(lease, result, fence_text, may_reclaim)
 end
 
 local arg = 14
-for i = 3, #KEYS, 2 do
+for i = 4, #KEYS, 2 do
   out[#out + 1] = renew(KEYS[i], KEYS[i + 1], ARGV[arg], ARGV[arg + 1] == '1')
   arg = arg + 2
 end

@@ -220,7 +220,11 @@ impl State {
             return Renew::Late;
         }
         if owner.is_none() || result.granted < fence.0 {
-            grants.granted = grants.granted.max(fence.0).max(ask.heard.0);
+            let least = fence.0.max(ask.heard.0);
+            grants.granted = grants.granted.max(least);
+            if !self.of_roles {
+                self.data.fence = self.data.fence.max(least);
+            }
         }
         result.granted = fence.0;
         if owner.is_none() {

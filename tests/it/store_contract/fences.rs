@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use leasehold::model::{FenceToken, Tenure};
-use leasehold::store::{Acquire, Ask, Publish};
+use leasehold::store::{Acquire, Ask, Publish, Renew};
 
 use crate::store_contract::asker::{Asker, endpoint};
 use crate::store_contract::world::{TERM, World};
@@ -69,6 +69,21 @@ pub fn a_fence_grows_over_a_deleted_epoch_and_a_clock_set_back(world: &mut dyn W
     let mut b = Asker::alive(world, "b");
     let after = b.grant(&e).fence;
     assert!(after > before && before.0 > ahead, "{after} after {before}");
+}
+
+/// §3: what is put back into a store that has forgotten everything (R6) is remembered with its fence.
+pub fn a_fence_grows_over_a_reclaim_and_a_deleted_epoch(world: &mut dyn World) {
+    let (e, mut a) = (endpoint("e"), Asker::alive(world, "a"));
+    a.saw_fence(a.stamp.unwrap().server_us + 3_600_000_000);
+    let before = a.grant(&e);
+    world.flush();
+    a.beat();
+    assert_eq!(a.renew(&before), Renew::Reclaimed);
+    world.delete_lease(&e);
+    world.delete_epoch();
+    let mut b = Asker::alive(world, "b");
+    let after = b.grant(&e).fence;
+    assert!(after > before.fence, "{after} after {}", before.fence);
 }
 
 /// §3: the stored fence is raised by a grant however far ahead of the clock it already is.

@@ -67,6 +67,62 @@ fn notes_of_grants_that_somebody_has_spoilt_are_mended_by_the_next_grant() {
     }
 }
 
+/// R6: nor are they a reason to lose what is held.
+#[test]
+fn notes_of_grants_that_somebody_has_spoilt_keep_nobody_from_its_leases() {
+    let world = RedisWorld::new();
+    let mut a = Asker::alive(&world, "a");
+    let [gone, unfenced] = ["e", "f"].map(|it| a.grant(&endpoint(it)));
+    world.server.cli(&["DEL", "poll:lease:e", "poll:result:f", "poll:grants:a"]);
+    world.server.cli(&["SET", "poll:grants:a", "no more"]);
+    assert_eq!(a.renew(&unfenced), Renew::Extended);
+    assert_eq!(a.renew(&gone), Renew::Reclaimed);
+    world.server.cli(&["DEL", "poll:lease:e", "poll:grants:a"]);
+    world.server.cli(&["SET", "poll:grants:a", "no more"]);
+    // Whether it was released since cannot be known any more. Once is enough to be sure.
+    assert_eq!(a.renew(&gone), Renew::Late);
+    assert_eq!(a.renew(&gone), Renew::Reclaimed);
+}
+
+/// What could not be granted was not: a release that comes after it is as cheap as before.
+#[test]
+fn a_grant_that_failed_is_not_noted() {
+    let world = RedisWorld::new();
+    let mut a = Asker::alive(&world, "a");
+    let tenure = a.grant(&endpoint("e"));
+    world.server.cli(&["SET", "poll:result:x", "1"]);
+    for owner in [None, Some("a")] {
+        if let Some(owner) = owner {
+            world.server.cli(&["SET", "poll:lease:x", owner, "PX", "30000"]);
+        }
+        let refused = a.acquire(&endpoint("x"));
+        assert!(matches!(&refused, Acquire::Failed(_)), "{refused:?}");
+    }
+    let noted = world.server.cli(&["HGET", "poll:grants:a", "granted"]);
+    assert_eq!(noted, tenure.fence.to_string());
+}
+
+/// A right that is missing in the middle of a batch leaves no lease behind that never ends.
+#[test]
+fn whoever_may_not_delete_leaves_no_lease_without_an_end() {
+    let world = RedisWorld::new();
+    let url = world.server.give_rule("leasehold");
+    world.server.cli(&["ACL", "SETUSER", "leasehold", "-del"]);
+    let mut a = Asker::at(&url, "a");
+    a.beat();
+    world.server.cli(&["SET", "poll:result:f", "1"]);
+    let ids = ["e", "f", "g"].map(endpoint);
+    let acquired = a.answered(|store, ask| store.acquire(ask, &ids));
+    let [Acquire::Granted { .. }, Acquire::Failed(_), Acquire::Granted { .. }] = &acquired[..]
+    else {
+        panic!("{acquired:?}");
+    };
+    for id in ids {
+        let left = world.server.cli(&["PTTL", &format!("poll:lease:{id}")]);
+        assert!(left.parse::<i64>().unwrap() > 0, "{id} ends in {left} ms");
+    }
+}
+
 /// Who is told no is granted nothing, and nothing is noted of it.
 #[test]
 fn a_refused_acquire_writes_nothing() {

@@ -33,6 +33,22 @@ fn without_memory_nothing_is_granted_and_what_is_held_is_kept() {
     b.grant(&endpoint("f"));
 }
 
+/// R4: what was released stays so, however little memory there was for it: no renewal that was asked for before
+/// brings it back.
+#[test]
+fn without_memory_what_is_released_does_not_come_back() {
+    let world = RedisWorld::new();
+    let mut a = Asker::alive(&world, "a");
+    let tenures = ["e", "f"].map(|it| a.grant(&endpoint(it)));
+    let before = a.ask();
+    world.server.cli(&["CONFIG", "SET", "maxmemory", "1"]);
+    assert_eq!(a.release(&tenures[0]), Release::Released);
+    assert_eq!(a.free(&tenures[1]), Release::Released);
+    world.server.cli(&["CONFIG", "SET", "maxmemory", "0"]);
+    let late = a.store.renew(&before, &items(&tenures)).unwrap().answer.unwrap();
+    assert_eq!(late, [Renew::NotOwner(None), Renew::NotOwner(None)]);
+}
+
 /// A clock that is behind costs a write to remember; a renewal must not depend on it.
 #[test]
 fn without_memory_what_is_held_is_kept_on_a_server_whose_clock_is_behind() {
