@@ -149,6 +149,27 @@ fn each_right_of_the_rule_is_named_when_it_is_the_only_one_that_is_missing() {
     }
 }
 
+/// What ARCHITECTURE lists; a rule that is narrower than ours and forgets one of them.
+const FAMILIES: [&str; 8] =
+    ["lease:*", "node:*", "result:*", "ask:*", "grants:*", "epoch", "drain", "fence"];
+
+#[test]
+fn a_rule_that_lacks_some_of_the_keys_lacks_them_all_as_doctor_says() {
+    let redis = RedisServer::start();
+    for family in FAMILIES {
+        let url = lacking(&redis, "~poll:*");
+        for other in FAMILIES.iter().filter(|it| **it != family) {
+            redis.cli(&["ACL", "SETUSER", "leasehold", &format!("~poll:{other}")]);
+        }
+        redis.cli(&["ACL", "SETUSER", "leasehold", "~poll:doctor:*", "~poll:history"]);
+        let output = leasehold(&["doctor", "--json", "--for=10ms", &format!("--redis={url}")]);
+        let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let missing = json["missingRights"].as_array().unwrap();
+        let named = missing.iter().any(|it| it["right"] == "~poll:*");
+        assert!(named, "without poll:{family} nothing is said to be missing: {missing:?}");
+    }
+}
+
 /// What an instance does before it polls anything needs these.
 const AT_THE_START: [&str; 10] = [
     "~poll:*",
