@@ -1,4 +1,4 @@
-//! Questions that take a script: how they are framed, and which of two ways proves enough.
+//! Questions that take a script: how they are framed, and what confirms them.
 
 use ::redis::Value;
 
@@ -58,19 +58,13 @@ impl RedisStore {
     }
 
     /// Which of these are still ours by name, each with another TTL.
-    pub(crate) fn by_name<'a>(
-        &self,
-        ask: &Ask,
-        items: impl Iterator<Item = &'a RenewItem>,
-    ) -> Stamped<Vec<bool>> {
+    pub(crate) fn by_name(&self, ask: &Ask, items: Vec<&RenewItem>) -> Stamped<Vec<bool>> {
         let mut call = Call::framed(&self.server.keys, ask, None);
-        let mut n = 0;
-        for item in items {
+        for item in &items {
             call.lease(&self.server.keys, &item.tenure.endpoint);
-            n += 1;
         }
         let value = self.confirmed("renew on", ask, &script::KEEP, &call)?;
-        reply::kept(&self.server, ask, &value, n)
+        reply::kept(&self.server, ask, &value, items.len())
     }
 
     /// Which of these were given back by their owner's name; `None` where that does not prove enough.
@@ -87,14 +81,9 @@ impl RedisStore {
     }
 
     /// What becomes of each of these, by owner and fence.
-    pub(crate) fn by_fence<'a>(
-        &self,
-        ask: &Ask,
-        items: impl Iterator<Item = &'a RenewItem> + Clone,
-    ) -> Stamped<Vec<Renew>> {
+    pub(crate) fn by_fence(&self, ask: &Ask, items: Vec<&RenewItem>) -> Stamped<Vec<Renew>> {
         let keys = &self.server.keys;
-        let about = items.clone().map(|it| &it.tenure.endpoint);
-        let mut call = Call::framed(keys, ask, about);
+        let mut call = Call::framed(keys, ask, items.iter().map(|it| &it.tenure.endpoint));
         call.key(keys.grants(&ask.instance)).key(keys.fence());
         call.arg(GRANTS_LAST.as_millis()).arg(ask.heard);
         for RenewItem { tenure, may_reclaim, .. } in items {

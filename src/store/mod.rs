@@ -27,6 +27,7 @@ mod spread;
 mod tls;
 mod trust;
 mod verbs;
+mod ways;
 mod wire;
 mod words;
 

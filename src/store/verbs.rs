@@ -13,10 +13,10 @@ use crate::store::redis::{RedisStore, named_in};
 use crate::store::reply;
 use crate::store::script::{self, Call};
 use crate::store::trust;
+use crate::store::ways;
 use crate::store::{
     ASK_LASTS, Acquire, Ask, Asked, Beat, Ear, GRANTS_LAST, Lasting, Note, Page, Publication,
-    Publish, RawSession, Release, Renew, RenewItem, Reply, Seat, Stamped, Store, StoreError,
-    Verify, Wake,
+    Publish, RawSession, Release, Renew, RenewItem, Seat, Stamped, Store, StoreError, Verify, Wake,
 };
 
 impl Store for RedisStore {
@@ -67,30 +67,18 @@ impl Store for RedisStore {
         reply::acquired(&self.server, ask, &value)
     }
 
-    /// The cheap way where that proves enough, and then by the fence what is left.
     fn renew(&self, ask: &Ask, items: &[RenewItem]) -> Stamped<Vec<Renew>> {
         let until = BootClock.now() + ask.timeout;
-        // A role is not renewed without its leader's heartbeat.
-        let of_roles = self.server.keys.leader_heartbeats().is_some();
-        let is_proof = |at: &usize| items[*at].matched && !of_roles;
-        let (matched, mut rest): (Vec<usize>, Vec<usize>) = (0..items.len()).partition(is_proof);
-        let mut answers = vec![Renew::Extended; items.len()];
-        if !matched.is_empty() {
-            let Reply { stamp, answer } =
-                self.by_name(ask, matched.iter().map(|&it| &items[it]))?;
-            let Some(kept) = answer else { return Ok(Reply { stamp, answer: None }) };
-            rest.extend(matched.iter().zip(kept).filter(|it| !it.1).map(|it| *it.0));
-            if rest.is_empty() {
-                return Ok(Reply { stamp, answer: Some(answers) });
-            }
-        }
-        let ask = Ask { timeout: until.since(BootClock.now()), ..ask.clone() };
-        let Reply { stamp, answer } = self.by_fence(&ask, rest.iter().map(|&it| &items[it]))?;
-        let answer = answer.map(|renewed| {
-            rest.iter().zip(renewed).for_each(|(&at, it)| answers[at] = it);
-            answers
-        });
-        Ok(Reply { stamp, answer })
+        let has_names = self.server.keys.leader_heartbeats().is_none();
+        ways::renew(
+            items,
+            has_names,
+            |these| self.by_name(ask, these),
+            |these| {
+                let ask = Ask { timeout: until.since(BootClock.now()), ..ask.clone() };
+                self.by_fence(&ask, these)
+            },
+        )
     }
 
     fn verify(&self, ask: &Ask, tenures: &[Tenure]) -> Stamped<Vec<Verify>> {

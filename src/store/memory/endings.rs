@@ -7,28 +7,25 @@ use crate::store::scan::RETIRED_LASTS;
 use crate::store::{Ask, Release, Wake};
 
 impl State {
-    /// free.lua, and release.lua where that does not prove enough
-    pub(crate) fn release(&mut self, ask: &Ask, tenures: &[Tenure]) -> Vec<Release> {
-        let may_prove = ask.by_name && !self.of_roles;
-        let grants = self.data.grants.get_mut(&ask.instance).filter(|_| may_prove);
-        let proved = grants.filter(|it| it.granted > 0 && it.granted <= ask.heard.0);
-        let by_name = proved.map(|it| it.released = it.released.max(ask.floor_us)).is_some();
-        let each = tenures.iter().map(|it| match by_name {
-            true => self.free(&ask.instance, it),
-            false => self.release_by_fence(&ask.instance, it),
-        });
-        each.collect()
-    }
-
-    fn free(&mut self, me: &InstanceId, tenure: &Tenure) -> Release {
-        if self.owner(&tenure.endpoint).as_ref() != Some(me) {
-            return Release::NotOwner;
+    /// free.lua; `None` where that does not prove enough.
+    pub(crate) fn free(&mut self, ask: &Ask, tenures: &[Tenure]) -> Option<Vec<Release>> {
+        let grants = self.data.grants.get_mut(&ask.instance)?;
+        if grants.granted == 0 || grants.granted > ask.heard.0 {
+            return None;
         }
-        self.data.leases.remove(&tenure.endpoint);
-        Release::Released
+        grants.released = grants.released.max(ask.floor_us);
+        let free = |it: &Tenure| {
+            if self.owner(&it.endpoint).as_ref() != Some(&ask.instance) {
+                return Release::NotOwner;
+            }
+            self.data.leases.remove(&it.endpoint);
+            Release::Released
+        };
+        Some(tenures.iter().map(free).collect())
     }
 
-    fn release_by_fence(&mut self, me: &InstanceId, tenure: &Tenure) -> Release {
+    /// release.lua
+    pub(crate) fn release(&mut self, me: &InstanceId, tenure: &Tenure) -> Release {
         let owner = self.owner(&tenure.endpoint);
         let result = self.data.results.entry(tenure.endpoint.clone()).or_default();
         if result.granted > tenure.fence.0 || owner.as_ref().is_some_and(|it| it != me) {

@@ -21,6 +21,7 @@ use crate::clock::ManualClock;
 use crate::model::{EndpointId, InstanceId, Tenure, Weight};
 use crate::store::memory::scripts::micros;
 use crate::store::memory::server::State;
+use crate::store::ways;
 use crate::store::{
     ASK_LASTS, Acquire, Ask, Asked, Beat, Ear, Fault, Heard, Lasting, Page, Publication, Publish,
     RawSession, Release, Renew, RenewItem, Seat, Stamped, Store, StoreError, Verify, Wake,
@@ -57,7 +58,7 @@ impl MemoryStore {
         Self { server: Arc::clone(server), way: Arc::default() }
     }
 
-    /// Plans what happens to the next call of `op` (`acquire`, `renew`, …).
+    /// Plans what happens to the next message of `op` (`acquire`, `renew`, …).
     pub fn plan(&self, op: &'static str, mishap: Mishap) {
         self.way.lock().mishaps.push_back((op, mishap));
     }
@@ -129,9 +130,18 @@ impl Store for MemoryStore {
     }
 
     fn renew(&self, ask: &Ask, items: &[RenewItem]) -> Stamped<Vec<Renew>> {
-        let (ask, items) = (ask.clone(), items.to_vec());
-        self.call("renew", move |state, clock| {
-            state.for_each(&ask, clock, &items, |state, it, now| state.renew(&ask, it, now))
+        let owned = |items: Vec<&RenewItem>| items.into_iter().cloned().collect::<Vec<_>>();
+        let by_name = |items| {
+            let (ask, items) = (ask.clone(), owned(items));
+            self.call("renew", move |state, clock| {
+                state.for_each(&ask, clock, &items, |state, it, now| state.keep(&ask, it, now))
+            })
+        };
+        ways::renew(items, !self.server.leases_roles(), by_name, |items| {
+            let (ask, items) = (ask.clone(), owned(items));
+            self.call("renew", move |state, clock| {
+                state.for_each(&ask, clock, &items, |state, it, now| state.renew(&ask, it, now))
+            })
         })
     }
 
@@ -150,14 +160,25 @@ impl Store for MemoryStore {
         })
     }
 
+    /// Two messages, where the first does not prove enough.
     fn release(&self, ask: &Ask, tenures: &[Tenure], wakes: &[Wake]) -> Asked<Vec<Release>> {
-        let (ask, tenures, wakes) = (ask.clone(), tenures.to_vec(), wakes.to_vec());
-        self.call("release", move |state, clock| {
-            state.forget_expired(clock);
-            let answers = state.release(&ask, &tenures);
-            state.say(&wakes);
-            Ok(answers)
-        })
+        let has_names = ask.by_name && !self.server.leases_roles();
+        for by_name in [true, false].into_iter().filter(|it| has_names || !it) {
+            let (ask, tenures, wakes) = (ask.clone(), tenures.to_vec(), wakes.to_vec());
+            let released = self.call("release", move |state, clock| {
+                state.forget_expired(clock);
+                let release = |it| state.release(&ask.instance, it);
+                let released = match by_name {
+                    true => state.free(&ask, &tenures),
+                    false => Some(tenures.iter().map(release).collect()),
+                };
+                Ok(released.inspect(|_| state.say(&wakes)))
+            })?;
+            if let Some(answers) = released {
+                return Ok(answers);
+            }
+        }
+        Ok(Vec::new())
     }
 
     fn resume(&self, endpoints: &[EndpointId], _: Duration) -> Asked<Vec<Option<u64>>> {

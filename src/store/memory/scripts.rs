@@ -196,15 +196,17 @@ impl State {
         now.us.max(floor).max(last + 1)
     }
 
-    /// keep.lua, and renew.lua for what that does not keep
+    /// keep.lua
+    pub(crate) fn keep(&mut self, ask: &Ask, item: &RenewItem, now: Now) -> bool {
+        let lease = self.data.leases.get_mut(&item.tenure.endpoint);
+        let ours = lease.filter(|it| it.0 == ask.instance);
+        ours.map(|it| it.1 = now.us + micros(ask.term.ttl)).is_some()
+    }
+
+    /// renew.lua
     pub(crate) fn renew(&mut self, ask: &Ask, item: &RenewItem, now: Now) -> Renew {
         let Tenure { endpoint, fence } = &item.tenure;
         let owner = self.owner(endpoint);
-        if item.matched && !self.of_roles && owner.as_ref() == Some(&ask.instance) {
-            let until = now.us + micros(ask.term.ttl);
-            self.data.leases.insert(endpoint.clone(), (ask.instance.clone(), until));
-            return Renew::Extended;
-        }
         if owner.as_ref().is_some_and(|it| *it != ask.instance) {
             return Renew::NotOwner(owner);
         }

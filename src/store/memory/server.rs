@@ -145,6 +145,11 @@ impl MemoryServer {
         Arc::new(Self { clock: Arc::clone(clock), state: Mutex::new(state) })
     }
 
+    /// Whether what is leased here are roles.
+    pub(crate) fn leases_roles(&self) -> bool {
+        self.state.lock().of_roles
+    }
+
     /// The clock it runs on.
     pub fn clock(&self) -> &ManualClock {
         &self.clock
