@@ -18,6 +18,8 @@ pub(crate) const INSTANCES: u32 = 10;
 const PATIENCE: Duration = Duration::from_secs(180);
 /// R5: how long nothing is granted on a server that has no memory of a fleet: the TTL and the margin.
 const HOLD_OFF_MS: f64 = 31_000.0;
+/// Keys that are asked for at once.
+pub(crate) const PAGE: usize = 1_000;
 
 /// What the sessions are like.
 #[derive(Clone, Copy)]
@@ -127,13 +129,30 @@ impl Scene {
 
     /// Waits until every endpoint is owned, and says when that was by the server's clock.
     pub(crate) fn all_owned_at_ms(&mut self) -> io::Result<f64> {
-        // A session, a lease and the fence of its grant.
-        let all = 3 * u64::from(self.sessions.count);
+        // A session, a lease and the fence of its grant; a few keys are others, so the leases have the last word.
+        let (all, leases) = (3 * u64::from(self.sessions.count), self.leases());
         self.until("all to be owned", |scene| {
             let keys: u64 =
                 redis::cmd("DBSIZE").query(&mut scene.line).map_err(io::Error::other)?;
-            if keys >= all { scene.server_ms().map(Some) } else { Ok(None) }
+            let at = scene.server_ms()?;
+            let are_owned = keys >= all && scene.owners(&leases)?.iter().all(Option::is_some);
+            Ok(are_owned.then_some(at))
         })
+    }
+
+    /// The keys of all leases.
+    pub(crate) fn leases(&self) -> Vec<String> {
+        (0..self.sessions.count).map(|it| format!("poll:lease:{}", Self::id(it))).collect()
+    }
+
+    pub(crate) fn owners(&mut self, leases: &[String]) -> io::Result<Vec<Option<String>>> {
+        let mut owners = Vec::with_capacity(leases.len());
+        for page in leases.chunks(PAGE) {
+            let page: Vec<Option<String>> =
+                redis::cmd("MGET").arg(page).query(&mut self.line).map_err(io::Error::other)?;
+            owners.extend(page);
+        }
+        Ok(owners)
     }
 
     /// Asks again and again until there is something.

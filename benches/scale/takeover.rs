@@ -3,13 +3,12 @@
 use std::io;
 use std::time::Duration;
 
-use crate::scene::{INSTANCES, Scene};
+use crate::scene::{INSTANCES, PAGE, Scene};
 
 /// How often it is looked who has what.
 const LOOK: Duration = Duration::from_millis(50);
 /// Leases and heartbeats last 30 s.
 const PATIENCE_MS: f64 = 90_000.0;
-const PAGE: usize = 1_000;
 
 /// A lease of the one that was killed.
 struct Lease {
@@ -22,9 +21,8 @@ struct Lease {
 pub(crate) fn measure(scene: &mut Scene) -> io::Result<Vec<f64>> {
     let victim = scene.fleet.pop().ok_or_else(|| io::Error::other("there is no fleet"))?;
     let prefix = victim.prefix();
-    let keys: Vec<String> =
-        (0..scene.sessions.count).map(|it| format!("poll:lease:{}", Scene::id(it))).collect();
-    let owners = owners(scene, &keys)?;
+    let keys = scene.leases();
+    let owners = scene.owners(&keys)?;
     let owner = owners.iter().flatten().find(|it| it.starts_with(&prefix)).cloned();
     let owner = owner.ok_or_else(|| io::Error::other("the one to be killed has nothing"))?;
     let its = keys.into_iter().zip(&owners).filter(|it| it.1.as_ref() == Some(&owner));
@@ -42,7 +40,7 @@ pub(crate) fn measure(scene: &mut Scene) -> io::Result<Vec<f64>> {
         // Those that cannot have been taken yet are not looked at.
         let due: Vec<usize> = (0..left.len()).filter(|it| left[*it].free_at_ms < now_ms).collect();
         let keys: Vec<String> = due.iter().map(|it| left[*it].key.clone()).collect();
-        let found = self::owners(scene, &keys)?;
+        let found = scene.owners(&keys)?;
         let seen_ms = scene.server_ms()?;
         for (at, who) in due.into_iter().zip(found).rev() {
             if who.is_some_and(|it| it != owner) {
@@ -56,16 +54,6 @@ pub(crate) fn measure(scene: &mut Scene) -> io::Result<Vec<f64>> {
         Ok(n) if n >= least => Ok(late),
         _ => Err(io::Error::other(format!("the one that was killed had {} leases", late.len()))),
     }
-}
-
-fn owners(scene: &mut Scene, keys: &[String]) -> io::Result<Vec<Option<String>>> {
-    let mut owners = Vec::with_capacity(keys.len());
-    for page in keys.chunks(PAGE) {
-        let page: Vec<Option<String>> =
-            redis::cmd("MGET").arg(page).query(&mut scene.line).map_err(io::Error::other)?;
-        owners.extend(page);
-    }
-    Ok(owners)
 }
 
 /// When each can be taken, as the server says right after the owner's death.
