@@ -46,6 +46,19 @@ impl Reconcile {
         self.tell_news();
     }
 
+    /// R8: what is ours by plan and was let go of since is taken next, however much else there is to take: everybody
+    /// else leaves it to us. Between two plans, so that none has to be made for it.
+    pub(super) fn join_freed(&mut self) {
+        if !self.looker.is_stale() {
+            return;
+        }
+        let looker = &self.looker;
+        let freed = |it: &EndpointId| looker.is_free(it) && looker.view().contains(it);
+        let freed = self.plan.ask.extract_if(.., |it| freed(&it.1)).map(|it| it.1);
+        let freed: Vec<EndpointId> = freed.collect();
+        self.plan.acquire.splice(self.asked_for..self.asked_for, freed);
+    }
+
     /// The next of those that are ours by plan, as many as are asked for in one step. The plan is gone through
     /// once, and then again: what could not be had may be had by then.
     fn ours(&mut self) -> Vec<EndpointId> {
@@ -202,3 +215,6 @@ impl Reconcile {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
