@@ -2,14 +2,14 @@
 
 use crossbeam_channel::bounded;
 
-use crate::clock::ManualClock;
+use crate::clock::{Clock, ManualClock};
 use crate::daemon::heartbeat::Heartbeat;
 use crate::daemon::reconcile::Nudge;
 use crate::daemon::reconcile::acquire::*;
 use crate::model::{InstanceId, Term, Weight};
 use crate::pipeline::ownership::{OwnershipTable, Rhythm};
 use crate::store::memory::{MemoryServer, MemoryStore};
-use crate::store::{Heard, Store, Wake};
+use crate::store::{Changes, Heard, Store, Wake};
 
 /// Nothing has to be renewed in any of these tests.
 const TTL: Duration = Duration::from_secs(300);
@@ -144,4 +144,76 @@ fn in_a_new_plan_what_was_freed_for_an_heir_comes_first() {
     rig.reconcile.step(&[word]);
     assert_eq!(rig.reconcile.plan.acquire.len(), AT_ONCE + 200, "a new plan, for two steps");
     assert!(freed.iter().all(|it| rig.holds(it)));
+}
+
+/// One that has taken what is its own. For four steps' worth another comes first, and does not come.
+fn before_falling_back() -> Rig {
+    let rig = Rig::new(4 * AT_ONCE, 0, Weight(19));
+    assert_eq!(rig.held(), AT_ONCE / 5);
+    assert_eq!(rig.reconcile.plan.fallback.len(), 4 * AT_ONCE - AT_ONCE / 5);
+    rig.clock.pass(ms(300));
+    rig
+}
+
+/// What was refused is not asked for again in each step that goes by until all that is overdue was taken.
+#[test]
+fn what_is_ours_is_asked_for_once_in_a_pass() {
+    let mut rig = before_falling_back();
+    let news: Vec<usize> = (4 * AT_ONCE..5 * AT_ONCE).collect();
+    for it in &news {
+        put_session(&rig.server, *it);
+        rig.server.put_lease(&endpoint(*it), &rig.other, TTL);
+    }
+    let sessions = news.iter().map(|it| endpoint(*it).to_string()).collect();
+    let word = Nudge::Heard(Heard::Changed(Changes { sessions, ..Changes::default() }));
+    let refused = |rig: &Rig| rig.server.acquires().0 - rig.server.acquires().1;
+    rig.reconcile.step(&[word]);
+    let once = refused(&rig);
+    assert!(once > 0 && rig.reconcile.unfinished, "{once} were refused");
+    rig.reconcile.step(&[]);
+    assert!(rig.reconcile.unfinished);
+    assert_eq!(refused(&rig), once);
+}
+
+/// A pass may take longer than it takes until something is tried again.
+#[test]
+fn a_slow_pass_over_what_is_overdue_comes_to_its_end() {
+    let mut rig = before_falling_back();
+    let mut looked_at = FnvHashSet::default();
+    for _ in 0..4 {
+        looked_at.extend(rig.reconcile.overdue(AT_ONCE));
+        rig.clock.pass(2 * RETRY_FAILED);
+    }
+    assert_eq!(looked_at.len(), rig.reconcile.plan.fallback.len());
+    assert!(rig.reconcile.overdue.is_empty());
+}
+
+/// Also when a plan takes long, and is not made anew at once.
+#[test]
+fn what_somebody_was_found_to_have_is_not_overdue_any_more() {
+    let mut rig = before_falling_back();
+    let fallback = rig.reconcile.plan.fallback.iter().map(|it| &it.endpoint);
+    fallback.for_each(|it| rig.server.put_lease(it, &rig.other, TTL));
+    rig.reconcile.next_plan = Moment::FOREVER;
+    for _ in 0..4 {
+        rig.reconcile.step(&[]);
+    }
+    rig.clock.pass(RETRY_FAILED);
+    rig.reconcile.find_overdue(rig.clock.now());
+    assert!(rig.reconcile.overdue.is_empty());
+}
+
+/// R10: no heir was slow while nobody could act.
+#[test]
+fn nothing_is_overdue_right_after_a_hold_off() {
+    let mut rig = before_falling_back();
+    rig.reconcile.step(&[]);
+    let held = rig.held();
+    rig.reconcile.keep_what_was_to_move();
+    rig.reconcile.next_plan = Moment::FOREVER;
+    rig.reconcile.step(&[]);
+    assert_eq!(rig.held(), held);
+    rig.clock.pass(ms(300));
+    rig.reconcile.step(&[]);
+    assert_eq!(rig.held(), held + AT_ONCE);
 }
