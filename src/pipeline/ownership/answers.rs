@@ -185,7 +185,7 @@ impl OwnershipTable {
         leases.put(Arc::new(lease));
         drop(leases);
         // A later grant has ended the earlier one in the store.
-        older.iter().for_each(|it| it.end());
+        older.iter().for_each(|it| it.stop_poll());
         true
     }
 
