@@ -281,8 +281,10 @@ impl OwnershipTable {
 
     fn doubt_all(&self, now: Moment) {
         *self.doubted_at.lock() = now;
-        for lease in self.leases.read().all() {
-            self.mark_uncertain(&mut self.edit(lease), now);
+        // Whoever comes later is doubted when it comes. So the shelf is not kept from others for all of this.
+        let all: Vec<Arc<Lease>> = self.leases.read().all().cloned().collect();
+        for lease in all {
+            self.mark_uncertain(&mut self.edit(&lease), now);
         }
     }
 
