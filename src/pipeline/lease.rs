@@ -226,13 +226,10 @@ impl Lease {
         self.carries(until, clock.0.now())
     }
 
-    /// Ends the tenure: no permit of it holds any more, and the running poll is stopped.
-    pub(crate) fn end(&self) {
-        let running = {
-            let mut state = self.state.lock();
-            state.ended = true;
-            state.running.take()
-        };
+    /// Stops the running poll of a tenure that has ended. That it has is said by whoever keeps it, and before: a
+    /// lease that had ended without the table's knowledge would stay on its agenda for ever.
+    pub(crate) fn stop_poll(&self) {
+        let running = self.state.lock().running.take();
         if let Some(abort) = running {
             abort.fire();
         }

@@ -43,14 +43,28 @@ impl Reconcile {
     /// There is no point in asking for more now.
     pub(super) fn begin_again(&mut self) {
         (self.unfinished, self.asked_for) = (false, 0);
+        self.overdue.clear();
         self.tell_news();
     }
 
+    /// R8: what is ours by plan and was let go of since is taken next, however much else there is to take: everybody
+    /// else leaves it to us. Between two plans, so that none has to be made for it.
+    pub(super) fn join_freed(&mut self) {
+        if !self.looker.is_stale() {
+            return;
+        }
+        let looker = &self.looker;
+        let freed = |it: &EndpointId| looker.is_free(it) && looker.view().contains(it);
+        let freed = self.plan.ask.extract_if(.., |it| freed(&it.1)).map(|it| it.1);
+        let freed: Vec<EndpointId> = freed.collect();
+        self.plan.acquire.splice(self.asked_for..self.asked_for, freed);
+    }
+
     /// The next of those that are ours by plan, as many as are asked for in one step. The plan is gone through
-    /// once, and then again: what could not be had may be had by then.
+    /// once, and then, after what is overdue, again: what could not be had may be had by then.
     fn ours(&mut self) -> Vec<EndpointId> {
         let now = self.table.now();
-        if self.asked_for >= self.plan.acquire.len() {
+        if self.asked_for >= self.plan.acquire.len() && self.overdue.is_empty() {
             self.asked_for = 0;
         }
         let too_early = |it: &EndpointId| self.failing.get(it).is_some_and(|it| now < it.0);
@@ -74,7 +88,8 @@ impl Reconcile {
         if self.asked_for < self.plan.acquire.len() {
             return vec![].into_iter();
         }
-        if now >= self.next_fallback {
+        // Not before all of them were looked at, or a pass that takes long would never come to its end.
+        if self.overdue.is_empty() && now >= self.next_fallback {
             self.find_overdue(now);
         }
         let rest = self.overdue.len().saturating_sub(count);
@@ -89,8 +104,9 @@ impl Reconcile {
 
     fn find_overdue(&mut self, now: Moment) {
         self.next_fallback = Moment::FOREVER;
-        self.overdue.clear();
-        for it in &self.plan.fallback {
+        // Somebody may have been found to have it since the plan was made.
+        let free = self.plan.fallback.iter().filter(|it| self.looker.is_free(&it.endpoint));
+        for it in free {
             let failing = self.failing.get(&it.endpoint).map_or(now, |it| it.0);
             let due = self.patience.due(it, now).max(failing);
             if now >= due {
@@ -202,3 +218,6 @@ impl Reconcile {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

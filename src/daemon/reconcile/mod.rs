@@ -218,10 +218,15 @@ impl Reconcile {
         let now = self.table.now();
         // While there is more to take, all that others take meanwhile is no reason to plan anew.
         let is_busy = self.unfinished && !self.looker.is_reshaped();
-        if now < self.next_plan || is_busy || !self.looker.take_stale() {
+        if now < self.next_plan || is_busy {
+            return self.join_freed();
+        }
+        if !self.looker.take_stale() {
             return;
         }
         self.plan = plan(self.looker.view(), &self.me);
+        // What was let go of for us comes first: everybody else leaves it to us.
+        self.plan.acquire.sort_by_cached_key(|it| !self.asking.was_asked(it));
         self.asked_for = 0;
         self.overdue.clear();
         self.next_fallback = Moment::NEVER;

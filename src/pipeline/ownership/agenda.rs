@@ -48,12 +48,6 @@ pub(super) struct Agenda {
 }
 
 impl Agenda {
-    /// Takes in a lease that is new to the table.
-    pub(super) fn add(&mut self, lease: &Lease) {
-        let note = Note::of(&lease.state.lock());
-        self.replace(&lease.tenure.endpoint, None, note);
-    }
-
     fn replace(&mut self, endpoint: &EndpointId, before: Option<Note>, after: Option<Note>) {
         let at = |moment| (moment, endpoint.clone());
         if let Some(it) = before {
@@ -124,6 +118,12 @@ impl<'a> Edit<'a> {
     pub(super) fn new(lease: &'a Lease, agenda: &'a Mutex<Agenda>) -> Self {
         let state = lease.state.lock();
         Self { before: Note::of(&state), state, endpoint: &lease.tenure.endpoint, agenda }
+    }
+
+    /// Of a lease that is new to the table: the agenda has nothing about it yet.
+    pub(super) fn first(lease: &'a Lease, agenda: &'a Mutex<Agenda>) -> Self {
+        let state = lease.state.lock();
+        Self { before: None, state, endpoint: &lease.tenure.endpoint, agenda }
     }
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::clock::Moment;
 use crate::model::{EndpointId, Epoch, FenceToken, Tenure};
 use crate::pipeline::lease::{Lease, LeaseState, Standing};
+use crate::pipeline::ownership::agenda::Edit;
 use crate::pipeline::ownership::{Applied, Gained, Loss, OwnershipTable, Question};
 use crate::pipeline::placement::spread;
 use crate::pipeline::witness::{Revelation, Witness};
@@ -175,17 +176,18 @@ impl OwnershipTable {
         }
         let pulse = (&self.pulse, question.generation);
         let lease = Lease::new(tenure, pulse, question.asked_at, valid_until, renew_at);
-        lease.state.lock().matched_in = question.ask.epoch;
-        // R5: asked before the server's clock was seen to run ahead, so not to be relied on yet.
         let doubted_at = *self.doubted_at.lock();
+        let mut state = Edit::first(&lease, &self.agenda);
+        state.matched_in = question.ask.epoch;
+        // R5: asked before the server's clock was seen to run ahead, so not to be relied on yet.
         if question.asked_at < doubted_at {
-            self.mark_uncertain(&mut lease.state.lock(), doubted_at);
+            self.mark_uncertain(&mut state, doubted_at);
         }
-        self.agenda.lock().add(&lease);
+        drop(state);
         leases.put(Arc::new(lease));
         drop(leases);
         // A later grant has ended the earlier one in the store.
-        older.iter().for_each(|it| it.end());
+        older.iter().for_each(|it| it.stop_poll());
         true
     }
 
@@ -279,8 +281,10 @@ impl OwnershipTable {
 
     fn doubt_all(&self, now: Moment) {
         *self.doubted_at.lock() = now;
-        for lease in self.leases.read().all() {
-            self.mark_uncertain(&mut self.edit(lease), now);
+        // Whoever comes later is doubted when it comes. So the shelf is not kept from others for all of this.
+        let all: Vec<Arc<Lease>> = self.leases.read().all().cloned().collect();
+        for lease in all {
+            self.mark_uncertain(&mut self.edit(&lease), now);
         }
     }
 

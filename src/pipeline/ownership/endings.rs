@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use crate::clock::Moment;
 use crate::model::{EndpointId, Tenure};
+use crate::pipeline::abort::Abort;
 use crate::pipeline::lease::Lease;
 use crate::pipeline::ownership::{Loss, Lost, OwnershipTable};
 
 impl OwnershipTable {
     pub(super) fn lose(&self, tenure: Tenure, loss: Loss, lost: &mut Vec<Lost>) {
         if let Some(lease) = self.forget(&tenure) {
-            lease.end();
+            lease.stop_poll();
             self.losses.fetch_add(1, Ordering::Release);
             lost.push(Lost { tenure, loss });
         }
@@ -40,17 +41,22 @@ impl OwnershipTable {
         let generation = self.pulse.generation();
         let lapsed = now >= self.pulse.valid_until()
             || self.generation.swap(generation, Ordering::SeqCst) != generation;
-        let past: Vec<Tenure> = {
+        let (past, running): (Vec<Tenure>, Vec<Option<Arc<Abort>>>) = {
             let leases = self.leases.read();
-            let ended = |it: &&Arc<Lease>| !it.stands(&it.state.lock(), now);
+            let past = |it: &Arc<Lease>| {
+                let state = it.state.lock();
+                (!it.stands(&state, now)).then(|| (it.tenure.clone(), state.running.clone()))
+            };
             if lapsed {
-                leases.all().filter(ended).map(|it| it.tenure.clone()).collect()
+                leases.all().filter_map(past).unzip()
             } else {
                 let next = self.agenda.lock().ended(now);
-                let next = next.iter().filter_map(|it| leases.get(it));
-                next.filter(ended).map(|it| it.tenure.clone()).collect()
+                next.iter().filter_map(|it| leases.get(it)).filter_map(past).unzip()
             }
         };
+        // Every poll is stopped before the first lease is forgotten: to forget all of them may take longer than
+        // the margin. Each poll keeps its place meanwhile, so that no other begins.
+        running.iter().flatten().for_each(|it| it.fire());
         let mut lost = Vec::new();
         for tenure in past {
             self.lose(tenure, Loss::Expired, &mut lost);
@@ -77,7 +83,7 @@ impl OwnershipTable {
     /// R4: forgets what is held of `endpoint` at the moment its release is sent; its poll is aborted.
     pub fn let_go(&self, endpoint: &EndpointId) -> Option<Tenure> {
         let tenure = self.tenure(endpoint)?;
-        self.forget(&tenure)?.end();
+        self.forget(&tenure)?.stop_poll();
         Some(tenure)
     }
 
@@ -107,7 +113,7 @@ impl OwnershipTable {
         for abort in late {
             abort.fire();
         }
-        ready.retain(|it| self.forget(it).map(|lease| lease.end()).is_some());
+        ready.retain(|it| self.forget(it).map(|lease| lease.stop_poll()).is_some());
         ready
     }
 

@@ -58,7 +58,8 @@ pub struct OwnershipTable {
     /// R6: what was not confirmed since then may not be reclaimed in another life of the store than this.
     slept: Mutex<(Moment, Epoch)>,
     losses: AtomicU64,
-    /// The generation of heartbeats of which all are that have not ended.
+    /// The generation of heartbeats when it was last looked for what has ended. Where it is another now, all that are
+    /// of an earlier one have ended, whatever the agenda says of each.
     generation: AtomicU64,
     metrics: Arc<Metrics>,
 }

@@ -7,7 +7,7 @@ use crossbeam_channel::bounded;
 
 use crate::clock::ManualClock;
 use crate::model::{EndpointId, Epoch, FenceToken, InstanceId, Tenure, Term, Weight};
-use crate::pipeline::lease::Standing;
+use crate::pipeline::lease::{PollPermit, Standing};
 use crate::pipeline::ownership::{OwnershipTable, Rhythm};
 use crate::store::{Acquire, Beat, Grant, Reply, Stamp};
 
@@ -21,24 +21,37 @@ fn reply<T>(answer: T) -> Reply<T> {
     Reply { stamp, answer: Some(answer) }
 }
 
-/// A table that beats and holds one lease.
-fn with_one() -> (OwnershipTable, Tenure) {
+/// A table that has beaten once.
+fn beating(heartbeat: Term) -> (OwnershipTable, Arc<ManualClock>) {
     let rhythm = Rhythm {
         lease: TERM,
-        heartbeat: TERM,
+        heartbeat,
         renew_interval: Duration::from_secs(10),
         store_timeout: Duration::from_secs(2),
     };
     let clock = Arc::new(ManualClock::at(1_000_000_000));
-    let table = OwnershipTable::new(InstanceId::new("me"), rhythm, clock, false);
+    let same = Arc::<ManualClock>::clone(&clock);
+    let table = OwnershipTable::new(InstanceId::new("me"), rhythm, same, false);
     let question = table.question();
     table.beaten(&question, &reply(Beat { unbroken: true, weight: Weight(1) }));
-    let endpoint = EndpointId::parse("e1").unwrap();
-    let fence = FenceToken(7);
-    let grant = Acquire::Granted { fence, grant: Grant::Free };
+    (table, clock)
+}
+
+/// So many leases are granted.
+fn gain(table: &OwnershipTable, count: usize) -> Vec<Tenure> {
+    let id = |it| EndpointId::parse(&format!("e{it}")).unwrap();
+    let endpoints: Vec<EndpointId> = (0..count).map(id).collect();
+    let grant = Acquire::Granted { fence: FenceToken(7), grant: Grant::Free };
     let question = table.question();
-    let (gained, _) = table.granted(&question, &[endpoint], &reply(vec![grant]));
-    (table, gained[0].tenure.clone())
+    let (gained, _) = table.granted(&question, &endpoints, &reply(vec![grant; count]));
+    gained.into_iter().map(|it| it.tenure).collect()
+}
+
+/// A table that beats and holds one lease.
+fn with_one() -> (OwnershipTable, Tenure) {
+    let (table, _) = beating(TERM);
+    let tenure = gain(&table, 1).remove(0);
+    (table, tenure)
 }
 
 /// R2: a poll that is about to begin is not held up by whoever renews, expires or loses, however long that takes.
@@ -77,6 +90,28 @@ fn a_permit_holds_no_longer_than_its_lease_does() {
         assert_eq!(permit.confirm(), Ok(()), "before: {name}");
         deed(&table, &tenure);
         assert!(permit.confirm().is_err(), "{name}");
+    }
+}
+
+/// R3: to forget many leases takes longer than a poll may go on without one.
+#[test]
+fn every_poll_is_stopped_before_the_first_lease_that_has_ended_is_forgotten() {
+    // With its heartbeat, or at its own deadline.
+    for heartbeat in [TERM, Term::new(TERM.ttl * 10)] {
+        let (table, clock) = beating(heartbeat);
+        let table = Arc::new(table);
+        let permits: Vec<PollPermit> =
+            gain(&table, 3).iter().map(|it| table.permit(it).unwrap()).collect();
+        let (stopped, held) = bounded(3);
+        for permit in &permits {
+            let (table, stopped) = (Arc::clone(&table), stopped.clone());
+            permit.abort().arm(move || stopped.send(table.len()).unwrap());
+        }
+        clock.pass(TERM.ttl);
+        assert_eq!(table.expire().len(), 3);
+        assert_eq!(held.try_iter().collect::<Vec<usize>>(), [3, 3, 3], "how many were left");
+        assert!(permits.iter().all(|it| it.confirm().is_err()));
+        assert_eq!((table.len(), table.next_deadline()), (0, None));
     }
 }
 

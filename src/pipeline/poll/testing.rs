@@ -14,7 +14,11 @@ pub fn permit_for_tests(
     fence: u64,
 ) -> (PollPermit, impl FnOnce() + Send + 'static) {
     let (permit, lease) = permit_and_lease(endpoint, instance, fence);
-    (permit, move || lease.end())
+    let revoke = move || {
+        lease.state.lock().ended = true;
+        lease.stop_poll();
+    };
+    (permit, revoke)
 }
 
 pub(crate) fn permit_and_lease(

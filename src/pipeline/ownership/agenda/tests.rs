@@ -200,6 +200,19 @@ fn a_lease_that_has_ended_is_not_put_on_the_agenda_again() {
     assert_eq!(rig.table.next_renewal(), None);
 }
 
+/// Only a change that the agenda is told of ends a lease.
+#[test]
+fn a_lease_whose_poll_was_stopped_before_it_is_forgotten_leaves_nothing_on_the_agenda() {
+    let rig = Rig::new();
+    rig.grant(0, 1);
+    let tenure = rig.table.tenure(&EndpointId::parse("session-0").unwrap()).unwrap();
+    rig.table.find(&tenure).unwrap().stop_poll();
+    rig.check();
+    rig.table.let_go(&tenure.endpoint);
+    rig.check();
+    assert_eq!(rig.table.next_deadline(), None);
+}
+
 /// R3: those that end first go first, however long others have been due.
 #[test]
 fn of_those_that_are_due_the_ones_that_end_first_are_renewed_first() {
