@@ -19,6 +19,7 @@ use fnv::{FnvHashMap, FnvHashSet};
 
 use crate::clock::Moment;
 use crate::daemon::look::nodes::Node;
+use crate::daemon::look::sessions::Unread;
 use crate::daemon::look::sweep::Sweep;
 use crate::daemon::report::Reporter;
 use crate::event::Event;
@@ -69,7 +70,7 @@ pub(crate) struct Looker {
     /// Sessions to be read again.
     to_read: BTreeSet<EndpointId>,
     /// Sessions to be read if nobody has taken them by then: each might be one that nobody is to poll.
-    unread: BTreeSet<(Moment, EndpointId)>,
+    unread: Unread,
     /// Where nothing is pushed: what is still to be read again in this turn.
     turn: Vec<EndpointId>,
     /// Until when it was no wonder that something is free: somebody was at work, or nothing was granted.
@@ -122,7 +123,7 @@ impl Looker {
             catalogue: Catalogue::default(),
             news: News::default(),
             to_read: BTreeSet::new(),
-            unread: BTreeSet::new(),
+            unread: Unread::default(),
             turn: Vec::new(),
             excused_at: Moment::NEVER,
             missed: FnvHashSet::default(),
