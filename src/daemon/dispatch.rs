@@ -237,9 +237,7 @@ mod tests {
     use super::*;
     use crate::clock::ManualClock;
     use crate::daemon::jobs::{JobReceiver, jobs};
-    use crate::model::{EndpointId, InstanceId, Term, Weight};
-    use crate::pipeline::ownership::Rhythm;
-    use crate::store::memory::{MemoryServer, MemoryStore};
+    use crate::daemon::testing::Holder;
 
     const INTERVAL: Duration = Duration::from_millis(100);
 
@@ -247,25 +245,9 @@ mod tests {
         Duration::from_millis(n)
     }
 
-    /// Dispatch with one endpoint that is due now, on a clock that stands still.
+    /// Dispatch with one endpoint that is due now.
     fn with_one() -> (Dispatch, JobReceiver, Arc<OwnershipTable>, Arc<ManualClock>) {
-        let clock = Arc::new(ManualClock::at(10_000_000_000_000));
-        let term = Term::new(Duration::from_secs(30));
-        let rhythm = Rhythm {
-            lease: term,
-            heartbeat: term,
-            renew_interval: Duration::from_secs(10),
-            store_timeout: Duration::from_secs(2),
-        };
-        let (me, own) = (InstanceId::new("me"), Arc::<ManualClock>::clone(&clock));
-        let table = Arc::new(OwnershipTable::new(me, rhythm, own, true));
-        let store = MemoryStore::new(&MemoryServer::new(&clock));
-        let question = table.question();
-        table.beaten(&question, &store.beat(&question.ask, term.ttl, Weight(1)).unwrap());
-        let endpoints = [EndpointId::parse("a").unwrap()];
-        let question = table.question();
-        let reply = store.acquire(&question.ask, &endpoints).unwrap();
-        let tenure = table.granted(&question, &endpoints, &reply).0.remove(0).tenure;
+        let Holder { clock, store, table, mut held } = Holder::of(1);
         let pace = Pace {
             interval: INTERVAL,
             timeout: INTERVAL,
@@ -273,9 +255,9 @@ mod tests {
             light_interval: INTERVAL,
         };
         let (sender, receiver) = jobs();
-        let mut dispatch = Dispatch::new(Arc::new(store), Arc::clone(&table), pace, sender, 1);
-        let session = Session::parse("a", br#"{"id":"a","address":"h:1"}"#).unwrap();
-        dispatch.schedule.gained(tenure, Arc::new(session), table.now());
+        let mut dispatch = Dispatch::new(store, Arc::clone(&table), pace, sender, 1);
+        let session = Session::parse("e0", br#"{"id":"e0","address":"h:1"}"#).unwrap();
+        dispatch.schedule.gained(held.remove(0), Arc::new(session), table.now());
         (dispatch, receiver, table, clock)
     }
 

@@ -306,25 +306,13 @@ fn look_interval(instances: usize) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::ManualClock;
-    use crate::model::{Term, Weight};
-    use crate::pipeline::ownership::Rhythm;
-    use crate::store::memory::{MemoryServer, MemoryStore};
+    use crate::daemon::testing::Holder;
+    use crate::model::Weight;
 
     /// One of a thousand, right after a look.
     fn one_of_many() -> Looker {
-        let clock = Arc::new(ManualClock::at(10_000_000_000_000));
-        let term = Term::new(Duration::from_secs(30));
-        let second = Duration::from_secs(1);
-        let rhythm = Rhythm {
-            lease: term,
-            heartbeat: term,
-            renew_interval: 10 * second,
-            store_timeout: second,
-        };
-        let store = Arc::new(MemoryStore::new(&MemoryServer::new(&clock)));
-        let table = Arc::new(OwnershipTable::new(InstanceId::new("me"), rhythm, clock, false));
-        let mut looker = Looker::new(store, table, 10 * second);
+        let Holder { store, table, .. } = Holder::of(0);
+        let mut looker = Looker::new(store, table, GLANCE_INTERVAL_MAX);
         looker.listens(true);
         let live: Vec<(InstanceId, Weight)> =
             (0..1_000).map(|it| (InstanceId::new(&format!("i{it}")), Weight(1))).collect();
