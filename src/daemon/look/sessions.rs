@@ -101,7 +101,7 @@ impl Looker {
         Some(self.unread.next()?.max(self.excused_at + UNREAD_MAX))
     }
 
-    /// We are at work ourselves: it is no wonder that there is more to be taken.
+    /// Somebody is at work, we or another, or about to be: it is no wonder that there is more to be taken.
     pub(crate) fn excuse(&mut self) {
         self.excused_at = self.excused_at.max(self.table.now());
     }
