@@ -3,12 +3,13 @@
 //! A round of dispatch costs a round trip and three wake-ups, whatever it is about, so it is made about many:
 //! it rests between two, and hears nobody meanwhile. On a machine that is busy a round takes many milliseconds,
 //! and pollers that are fast need enough to do for so long. But what waits longer than its verification is good
-//! for (R2) is verified in vain, so pollers that are slow get no more than they are.
+//! for (R2) is verified in vain, so pollers that are slow get no more than they begin within that time.
 
 use std::time::Duration;
 
 use crate::clock::Moment;
 use crate::config::Config;
+use crate::daemon::dispatch::VERIFIED_FOR;
 
 /// What becomes due, and what ends, within this is taken together.
 const GATHER: Duration = Duration::from_millis(4);
@@ -44,10 +45,15 @@ impl Appetite {
         (self.workers + self.spare()).min(2 * Config::WORKERS_MAX)
     }
 
+    /// One for each poller where nothing is known. At least one: a poller that is done must find something.
     fn spare(&self) -> usize {
-        let each = self.each.map_or(AHEAD, |it| it.max(Duration::from_nanos(1)));
-        let eaten = usize::try_from(AHEAD.as_nanos() / each.as_nanos()).unwrap_or(usize::MAX);
-        eaten.clamp(self.workers, SPARE_MAX * self.workers.max(1))
+        let workers = self.workers.max(1);
+        let Some(each) = self.each else { return workers };
+        let eaten_in = |time: Duration| {
+            usize::try_from(time.as_nanos() / each.as_nanos().max(1)).unwrap_or(usize::MAX)
+        };
+        let in_time = eaten_in(VERIFIED_FOR).max(1);
+        eaten_in(AHEAD).clamp(workers.min(in_time), SPARE_MAX * workers)
     }
 
     /// How long dispatch may rest; `is_full` when it has given out all it may, and more may be due. Pollers
@@ -55,7 +61,9 @@ impl Appetite {
     pub(crate) fn rest(&mut self, is_full: bool, now: Moment) -> Duration {
         let (done, since) = self.done;
         let took = now.since(since);
-        if took >= WINDOW {
+        // Nothing done by pollers that all have something to do says that they need longer, not how long.
+        let is_too_early = done == 0 && is_full && since != Moment::NEVER;
+        if took >= WINDOW && !is_too_early {
             self.each = took.checked_div(done);
             self.done = (0, now);
         }
@@ -88,11 +96,35 @@ mod tests {
     }
 
     #[test]
-    fn pollers_that_are_fast_have_50_ms_of_work_waiting_and_slow_ones_as_much_as_they_are() {
+    fn pollers_that_are_fast_have_50_ms_of_work_waiting_and_others_as_much_as_they_are() {
         for (done, out) in [(0, 64 + 64), (10, 64 + 64), (500, 64 + 250), (9_000, 64 + 8 * 64)] {
             assert_eq!(after(WORKERS, done).0, out, "{done} done in 100 ms");
         }
         assert_eq!(after(Config::WORKERS_MAX, 90_000).0, 2 * Config::WORKERS_MAX);
+    }
+
+    /// R2: what waits longer than a second is verified in vain.
+    #[test]
+    fn pollers_that_are_slow_have_a_second_of_work_waiting_and_at_least_one_job() {
+        assert_eq!(after(WORKERS, 1).0, 64 + 10);
+        // 64 polls of 20 s: about one is done in 300 ms, and none in most windows.
+        let mut appetite = Appetite::new(WORKERS);
+        let mut now = Moment::from_nanos(1_000_000_000);
+        appetite.rest(true, now);
+        for _ in 0..5 {
+            for _ in 0..75 {
+                now = now + ms(4);
+                appetite.rest(true, now);
+            }
+            appetite.ate();
+            appetite.rest(true, now);
+            assert_eq!(appetite.out_max(), 64 + 3);
+        }
+        let mut one = Appetite::new(1);
+        one.rest(true, now);
+        one.ate();
+        one.rest(true, now + ms(1_200));
+        assert_eq!(one.out_max(), 1 + 1);
     }
 
     #[test]

@@ -17,6 +17,8 @@ use crate::store::{BATCH_MAX, Store};
 pub const VERIFIED_FOR: Duration = Duration::from_secs(1);
 /// A lease that may not be polled under now is looked at again after this.
 const RECHECK: Duration = Duration::from_millis(250);
+/// One whose last result is still on its way to the store, after this: publish takes about as long.
+const RECHECK_BUSY: Duration = Duration::from_millis(4);
 /// A wait without anything due; the watchdog wants to see that we can still wake.
 const IDLE: Duration = Duration::from_secs(2);
 
@@ -173,10 +175,17 @@ impl Dispatch {
             self.schedule.put_back(endpoint, now + RECHECK);
             return false;
         }
+        let is_busy = self.table.is_polling(&due.tenure);
         if due.skipped {
-            self.reporter.say(&Event::PollSkipped { endpoint, reason: "backlog" });
+            let reason = if is_busy { "unpublished" } else { "backlog" };
+            self.reporter.say(&Event::PollSkipped { endpoint, reason });
         }
-        true
+        if is_busy {
+            // The longer it has waited, the less often it is asked: a store may not answer for long.
+            let wait = (now.since(due.due_at) / 8).clamp(RECHECK_BUSY, RECHECK);
+            self.schedule.put_back(endpoint, now + wait);
+        }
+        !is_busy
     }
 
     fn verify_and_give(&mut self, due: Vec<Due>) {
@@ -220,5 +229,79 @@ impl Dispatch {
         }
         let now = self.table.now();
         self.schedule.next_due().map_or(IDLE, |at| at.since(now))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::ManualClock;
+    use crate::daemon::jobs::{JobReceiver, jobs};
+    use crate::daemon::testing::Holder;
+
+    const INTERVAL: Duration = Duration::from_millis(100);
+
+    fn ms(n: u64) -> Duration {
+        Duration::from_millis(n)
+    }
+
+    /// Dispatch with one endpoint that is due now.
+    fn with_one() -> (Dispatch, JobReceiver, Arc<OwnershipTable>, Arc<ManualClock>) {
+        let Holder { clock, store, table, mut held } = Holder::of(1);
+        let pace = Pace {
+            interval: INTERVAL,
+            timeout: INTERVAL,
+            light_after: 9,
+            light_interval: INTERVAL,
+        };
+        let (sender, receiver) = jobs();
+        let mut dispatch = Dispatch::new(store, Arc::clone(&table), pace, sender, 1);
+        let session = Session::parse("e0", br#"{"id":"e0","address":"h:1"}"#).unwrap();
+        dispatch.schedule.gained(held.remove(0), Arc::new(session), table.now());
+        (dispatch, receiver, table, clock)
+    }
+
+    fn ends_well(dispatch: &mut Dispatch, job: PollJob) {
+        dispatch.done(&PollDone { due: job.due, end: PollEnd::Polled { ok: true } });
+    }
+
+    /// A poll that ends right before its next round must not lose that round to the time its result takes.
+    #[test]
+    fn a_round_waits_for_the_result_of_the_one_before_and_not_much_longer() {
+        let (mut dispatch, jobs, table, clock) = with_one();
+        dispatch.step();
+        let job = jobs.take().expect("it is due");
+        let permit = table.permit(&job.due.tenure).unwrap();
+        let due_at = job.due.due_at + INTERVAL;
+        clock.pass(INTERVAL - ms(1));
+        ends_well(&mut dispatch, job);
+        clock.pass(ms(1));
+        assert_eq!(dispatch.step(), RECHECK_BUSY);
+        assert!(jobs.is_empty(), "its permit travels with the result");
+        drop(permit); // stored
+        clock.pass(RECHECK_BUSY);
+        dispatch.step();
+        let job = jobs.take().expect("the result is stored");
+        assert_eq!(job.due.due_at, due_at, "in its rhythm");
+        assert!(table.permit(&job.due.tenure).is_some());
+    }
+
+    #[test]
+    fn while_results_cannot_be_stored_rounds_are_asked_for_less_and_less_often() {
+        let (mut dispatch, jobs, table, clock) = with_one();
+        dispatch.step();
+        let job = jobs.take().expect("it is due");
+        let _permit = table.permit(&job.due.tenure).unwrap();
+        ends_well(&mut dispatch, job);
+        clock.pass(INTERVAL);
+        let from = table.now();
+        let mut waits = Vec::new();
+        while table.now().since(from) < Duration::from_secs(5) {
+            let wait = dispatch.step();
+            clock.pass(wait);
+            waits.push(wait);
+        }
+        assert!(jobs.is_empty());
+        assert!(waits.is_sorted(), "{waits:?}");
     }
 }

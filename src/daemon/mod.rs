@@ -6,10 +6,10 @@
 //! | `renewal` | lease due, retry | table | Redis leases; table | |
 //! | `expiry` | next deadline | table | table; aborts polls | |
 //! | `watch` | push from Redis | Redis: touched keys, words | | `Nudge` → reconcile, a nudge → heartbeat |
-//! | `reconcile` | tick, nudge, fallback due, end of a hold-off | Redis; table | Redis leases; table | `LeaseChange` → dispatch |
-//! | `dispatch` | change, poll done, next due | table; Redis (verify) | its schedule | `PollJob` → pollers |
+//! | `reconcile` | tick, nudge, the end of a key (R9), fallback due, end of a hold-off | Redis; table | Redis leases; table | `LeaseChange` → dispatch |
+//! | `dispatch` | change, poll done, next due; a few ms after the last time at the soonest | table; Redis (verify) | its schedule | `PollJob` → pollers |
 //! | `poller-NN` | job | table (permit) | the endpoint | `Polled` → publish, `PollDone` → dispatch, `Nudge` → reconcile |
-//! | `publish` | result | table | Redis results (fenced) | `Nudge` → reconcile |
+//! | `publish` | result; a few ms after the last time at the soonest | table | Redis results (fenced) | `Nudge` → reconcile |
 //! | `history` | something became of a lease | its queue | Redis `poll:history` | |
 //! | `watchdog` | tick, under systemd | progress of the threads; table | the manager's socket | |
 //! | `metrics` | tick | what was counted; table | the metrics file | |
@@ -41,6 +41,8 @@ pub mod renewal;
 pub mod report;
 pub mod state_file;
 pub mod systemd;
+#[cfg(test)]
+pub(crate) mod testing;
 pub mod thread;
 pub mod watch;
 
@@ -86,7 +88,7 @@ pub struct Daemon {
     dispatch: Option<(StopSource, Thread)>,
     crew: Option<Crew>,
     paces: Sender<(Pace, usize)>,
-    publish: Option<Thread>,
+    publish: Option<(StopSource, Thread)>,
     progress: Arc<Progress>,
     exposition: Arc<Exposition>,
     // Last: what ends is shown to the end.
@@ -157,7 +159,9 @@ impl Daemon {
         daemon.dispatch = Some((polling, run_dispatch(dispatch, heard, &progress, when)?));
         let line = Arc::clone(&lines.publish);
         let publisher = Publisher::new(line, Arc::clone(&table), sampled, nudges.clone());
-        daemon.publish = Some(Thread::spawn("publish", move || publisher.run())?);
+        let (publishing, when) = stop();
+        let publish = Thread::spawn("publish", move || publisher.run(&when))?;
+        daemon.publish = Some((publishing, publish));
         let thread = PollerThread::new(poller, Arc::clone(&table), samples, dones, nudges.clone());
         daemon.crew.insert(Crew::new(thread, to_do)).resize(config.workers)?;
         let (moving, when) = stop();

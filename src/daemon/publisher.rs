@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, after};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 
 use crate::daemon::poller::Polled;
 use crate::daemon::reconcile::Nudge;
 use crate::daemon::report::Reporter;
+use crate::daemon::thread::Stop;
 use crate::event::Event;
 use crate::pipeline::ownership::OwnershipTable;
 use crate::pipeline::publish::{Outbox, Sent};
@@ -39,30 +40,35 @@ impl Publisher {
         Self { store, table, reporter, samples, nudges, outbox }
     }
 
-    /// Publishes until no poller is left and nothing waits.
-    pub fn run(mut self) {
+    /// Publishes until no poller is left and nothing waits. From `stop` on, when the last poller is gone, nothing
+    /// more is waited for.
+    pub fn run(mut self, stop: &Stop) {
         let mut wait = Duration::ZERO;
-        while self.fill(wait) {
+        while self.fill(wait, stop) {
             wait = self.step();
             if self.outbox.is_empty() {
-                // Nobody is heard meanwhile, so that pollers wake nobody either. A stop waits that long.
-                let _ = after(GATHER).recv();
+                // Nobody is heard meanwhile, so that pollers wake nobody either.
+                stop.within(GATHER);
             }
         }
+        // What never fitted is told with the rest.
+        let now = self.table.now();
+        self.samples.try_iter().for_each(|it| self.outbox.put(it.0, it.1, now));
         let left = self.outbox.give_up("stopped before it could be stored");
         self.report(&left);
     }
 
     /// Waits for something to do; false when there will never be anything again.
-    fn fill(&mut self, wait: Duration) -> bool {
+    fn fill(&mut self, wait: Duration, stop: &Stop) -> bool {
         if self.outbox.is_empty() {
             let Ok(polled) = self.samples.recv() else { return false };
             self.outbox.put(polled.0, polled.1, self.table.now());
         } else if !wait.is_zero() {
-            // While there is no room only time can help: leases end, and their results with them.
-            let none = crossbeam_channel::never();
-            let samples = if self.outbox.room() > 0 { &self.samples } else { &none };
-            match samples.recv_timeout(wait) {
+            if self.outbox.room() == 0 {
+                // Only time can help: leases end, and their results with them.
+                return !stop.within(wait);
+            }
+            match self.samples.recv_timeout(wait) {
                 Ok(polled) => self.outbox.put(polled.0, polled.1, self.table.now()),
                 Err(RecvTimeoutError::Timeout) => (),
                 // The pollers are gone and the store does not answer: a stop does not wait for it.
@@ -115,5 +121,49 @@ impl Publisher {
         let room = self.outbox.room();
         let now = self.table.now();
         self.samples.try_iter().take(room).for_each(|it| self.outbox.put(it.0, it.1, now));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crossbeam_channel::bounded;
+
+    use super::*;
+    use crate::daemon::testing::Holder;
+    use crate::daemon::thread::stop;
+    use crate::model::{Sample, Tenure};
+    use crate::store::Publication;
+
+    /// For what happens at once, or never.
+    const PATIENCE: Duration = Duration::from_secs(10);
+
+    fn publication(tenure: &Tenure) -> Publication {
+        let (tenure, sample) = (tenure.clone(), Sample::failed("no answer", PATIENCE));
+        Publication { tenure, started_at_ms: 1, interval: PATIENCE, sample }
+    }
+
+    #[test]
+    fn a_stop_does_not_wait_for_a_store_that_takes_no_results() {
+        let Holder { store, table, held, .. } = Holder::of(Outbox::CAPACITY + 1);
+        let (samples, sampled) = bounded(held.len());
+        for tenure in &held {
+            samples.send((publication(tenure), table.permit(tenure).unwrap())).unwrap();
+        }
+        store.cut_off(true);
+        let publisher = Publisher::new(store, Arc::clone(&table), sampled, bounded(1).0);
+        let (source, when) = stop();
+        drop(source);
+        std::thread::scope(|scope| {
+            let (ended, end) = bounded(1);
+            scope.spawn(move || {
+                publisher.run(&when);
+                ended.send(()).unwrap();
+            });
+            let end = end.recv_timeout(PATIENCE);
+            // Whoever waits for the leases to end must not wait for ever.
+            held.iter().for_each(|it| drop(table.let_go(&it.endpoint)));
+            drop(samples);
+            assert_eq!(end, Ok(()));
+        });
     }
 }

@@ -1,7 +1,8 @@
 //! One tenure as its owner sees it: until when it may be relied on, and the permit to poll under it.
 //!
-//! A lease exists from the grant to its loss or release. Everything that can end it early fires the
-//! abort switch of the poll that runs under it, under the same lock that issued the permit (R2).
+//! A lease exists from the grant to its loss or release. Whatever ends it early says so, and takes the abort switch
+//! of the poll that runs under it, under the lock that issued the permit (R2); it fires the switch right after, because
+//! what stops a poll may take a moment.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};

@@ -151,6 +151,16 @@ fn only_the_store_knows_redis() {
     assert!(knowing.is_empty(), "the redis crate is used in {knowing:?}");
 }
 
+/// `doctor` is a command of its own, that a signal ends.
+#[test]
+fn no_thread_waits_for_time_alone() {
+    let is_wait = |it: &str| it.contains("after(") && it.contains(").recv()");
+    for source in sources("src").iter().filter(|it| !it.name().contains("doctor")) {
+        let deaf = source.code().lines().find(|it| is_wait(it)).map(str::to_owned);
+        assert_eq!(deaf, None, "{}: a wait that no stop ends", source.name());
+    }
+}
+
 #[test]
 fn a_file_fits_in_the_head() {
     for source in sources("src").iter().filter(|it| !TABLES.contains(&it.name().as_str())) {

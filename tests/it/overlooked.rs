@@ -9,7 +9,7 @@ use leasehold::model::InstanceId;
 use leasehold::store::memory::Mishap;
 use leasehold::store::{Store, Wake};
 
-use crate::support::cluster::{Cluster, TTL, endpoint, for_each_seed, random};
+use crate::support::cluster::{Cluster, INTERVAL, TTL, endpoint, for_each_seed, random};
 
 fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
@@ -49,6 +49,24 @@ fn lines(with: &[&str]) -> Vec<String> {
 
 fn calls(cluster: &Cluster, from: usize, op: &str) -> usize {
     cluster.server.journal()[from..].iter().filter(|it| **it == op).count()
+}
+
+/// Leases that were granted are polled even if nobody can say when they were polled last; that the store did not answer
+/// is said, and nothing more is asked of it until it does.
+#[test]
+fn a_store_that_falls_silent_after_a_grant_is_said_to_be_away_and_what_it_granted_is_polled() {
+    capture();
+    let mut cluster = Cluster::new(&["a"], 3);
+    assert_eq!(lines(&["store.unreachable"]), [""; 0]);
+    cluster.member("a").store.plan("resume", Mishap::LoseRequest);
+    cluster.add_session("new");
+    let new = endpoint("new");
+    cluster.pass_until(ms(200), |it| it.holder(&new).is_some());
+    assert_eq!(lines(&["store.unreachable", "resume"]).len(), 1, "{:?}", lines(&["store."]));
+    let from = cluster.clock.now();
+    cluster.pass(2 * INTERVAL);
+    assert!(cluster.polls_since(from).iter().any(|it| it.endpoint == new));
+    cluster.pass_until(TTL, |_| lines(&["store.reachable"]).len() == 1);
 }
 
 /// One lost reply right after the first sweep, and the newcomer does nothing until the next one.

@@ -19,6 +19,7 @@ use fnv::{FnvHashMap, FnvHashSet};
 
 use crate::clock::Moment;
 use crate::daemon::look::nodes::Node;
+use crate::daemon::look::sessions::Unread;
 use crate::daemon::look::sweep::Sweep;
 use crate::daemon::report::Reporter;
 use crate::event::Event;
@@ -32,7 +33,7 @@ use crate::store::{Changes, Heard, Store, StoreError};
 const GLANCE_INTERVAL_MAX: Duration = Duration::from_secs(1);
 /// What is heard of is read this much later than the last look, so that what comes together is read together.
 const LOOK_INTERVAL_MIN: Duration = Duration::from_millis(10);
-/// In a large fleet later: every heartbeat is heard of by all, and all together look no more often than one in
+/// In a large fleet heartbeats later: every one is heard of by all, and all together look no more often than one in
 /// each of these, or the square of their number would be asked of the server.
 const LOOK_SLOT: Duration = Duration::from_micros(100);
 /// Whatever the size of the fleet, what is pushed takes effect within a fifth of a second.
@@ -69,7 +70,7 @@ pub(crate) struct Looker {
     /// Sessions to be read again.
     to_read: BTreeSet<EndpointId>,
     /// Sessions to be read if nobody has taken them by then: each might be one that nobody is to poll.
-    unread: BTreeSet<(Moment, EndpointId)>,
+    unread: Unread,
     /// Where nothing is pushed: what is still to be read again in this turn.
     turn: Vec<EndpointId>,
     /// Until when it was no wonder that something is free: somebody was at work, or nothing was granted.
@@ -122,7 +123,7 @@ impl Looker {
             catalogue: Catalogue::default(),
             news: News::default(),
             to_read: BTreeSet::new(),
-            unread: BTreeSet::new(),
+            unread: Unread::default(),
             turn: Vec::new(),
             excused_at: Moment::NEVER,
             missed: FnvHashSet::default(),
@@ -234,8 +235,8 @@ impl Looker {
             return self.last_look + self.table.rhythm().retry_interval();
         }
         let mut next = self.next_glance.min(self.next_sweep);
-        let unfinished = !self.to_read.is_empty() || !self.to_meet.is_empty();
-        if unfinished || self.sweep.is_some() {
+        let unfinished = !self.to_read.is_empty() || self.sweep.is_some();
+        if unfinished || !self.to_meet.is_empty() {
             next = Moment::NEVER;
         }
         // R9: whatever ends next, unless somebody keeps it, is looked at right when it ends.
@@ -251,7 +252,9 @@ impl Looker {
         if !self.settled && self.first_sight.is_some() {
             next = next.min(self.settled_at());
         }
-        next.max(self.last_look + look_interval(self.view.instance_count()))
+        // Heartbeats are heard of by all. What only we have to read is not, and need not wait for them.
+        let instances = if unfinished { 0 } else { self.view.instance_count() };
+        next.max(self.last_look + look_interval(instances))
     }
 
     pub(crate) fn wait(&self) -> Duration {
@@ -303,6 +306,33 @@ fn look_interval(instances: usize) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::daemon::testing::Holder;
+    use crate::model::Weight;
+
+    /// One of a thousand, right after a look.
+    fn one_of_many() -> Looker {
+        let Holder { store, table, .. } = Holder::of(0);
+        let mut looker = Looker::new(store, table, GLANCE_INTERVAL_MAX);
+        looker.listens(true);
+        let live: Vec<(InstanceId, Weight)> =
+            (0..1_000).map(|it| (InstanceId::new(&format!("i{it}")), Weight(1))).collect();
+        looker.view.set_instances(&live);
+        looker.last_look = looker.table.now();
+        looker
+    }
+
+    #[test]
+    fn in_a_large_fleet_heartbeats_wait_and_a_sweep_and_our_own_sessions_do_not() {
+        let until_next = |looker: &Looker| looker.next_look().since(looker.last_look);
+        let mut looker = one_of_many();
+        looker.to_meet.insert(InstanceId::new("i1"));
+        assert_eq!(until_next(&looker), LOOK_INTERVAL_MAX);
+        looker.to_read.insert(EndpointId::parse("a").unwrap());
+        assert_eq!(until_next(&looker), LOOK_INTERVAL_MIN, "a session to be read");
+        looker.to_read.clear();
+        looker.sweep = Some(Sweep::new(looker.last_look, 0, true));
+        assert_eq!(until_next(&looker), LOOK_INTERVAL_MIN, "a sweep to go on with");
+    }
 
     /// What all look at together grows with their number, not with its square; nobody waits for long.
     #[test]

@@ -1,7 +1,10 @@
 //! What there is to poll. A session is read by whoever polls it or is about to; one that nobody polls,
 //! by everybody, once.
 
+use std::collections::VecDeque;
 use std::time::Duration;
+
+use fnv::FnvHashSet;
 
 use crate::clock::Moment;
 use crate::daemon::look::Looker;
@@ -15,6 +18,34 @@ const SESSIONS_AT_ONCE: usize = 200;
 const AGAIN_MAX: usize = 1_000;
 /// A session that nobody has taken for this long may be one that nobody is to poll: everybody reads it.
 const UNREAD_MAX: Duration = Duration::from_millis(500);
+
+/// What is to be read in a while, each once: a session may be written often before anybody comes to read it.
+#[derive(Debug, Default)]
+pub(super) struct Unread {
+    /// In the order of their times: each was put in as long before.
+    queue: VecDeque<(Moment, EndpointId)>,
+    waiting: FnvHashSet<EndpointId>,
+}
+
+impl Unread {
+    /// From `at` on, which is no earlier than any before it; one that waits already keeps its time.
+    fn put(&mut self, at: Moment, endpoint: &EndpointId) {
+        if self.waiting.insert(endpoint.clone()) {
+            self.queue.push_back((at, endpoint.clone()));
+        }
+    }
+
+    fn next(&self) -> Option<Moment> {
+        self.queue.front().map(|it| it.0)
+    }
+
+    fn take_due(&mut self, now: Moment) -> Option<EndpointId> {
+        let _due = self.next().filter(|it| *it <= now)?;
+        let (_, endpoint) = self.queue.pop_front()?;
+        self.waiting.remove(&endpoint);
+        Some(endpoint)
+    }
+}
 
 impl Looker {
     /// These were written or removed.
@@ -62,16 +93,15 @@ impl Looker {
     /// Reads it in a while, if it is free then: whoever is to take it reads it sooner.
     pub(super) fn read_if_free(&mut self, endpoint: &EndpointId) {
         if !self.catalogue.knows(endpoint) {
-            self.unread.insert((self.table.now() + UNREAD_MAX, endpoint.clone()));
+            self.unread.put(self.table.now() + UNREAD_MAX, endpoint);
         }
     }
 
     pub(super) fn next_unread(&self) -> Option<Moment> {
-        let (at, _) = self.unread.first()?;
-        Some((*at).max(self.excused_at + UNREAD_MAX))
+        Some(self.unread.next()?.max(self.excused_at + UNREAD_MAX))
     }
 
-    /// We are at work ourselves: it is no wonder that there is more to be taken.
+    /// Somebody is at work, we or another, or about to be: it is no wonder that there is more to be taken.
     pub(crate) fn excuse(&mut self) {
         self.excused_at = self.excused_at.max(self.table.now());
     }
@@ -81,11 +111,7 @@ impl Looker {
         if now < self.excused_at + UNREAD_MAX {
             return;
         }
-        while let Some((at, endpoint)) = self.unread.pop_first() {
-            if at > now {
-                self.unread.insert((at, endpoint));
-                break;
-            }
+        while let Some(endpoint) = self.unread.take_due(now) {
             let is_there = self.view.contains(&endpoint);
             if is_there && self.is_free(&endpoint) && !self.catalogue.knows(&endpoint) {
                 self.to_read.insert(endpoint);
@@ -178,5 +204,28 @@ impl Looker {
 
     fn ours_and_idle(&self) -> Vec<EndpointId> {
         self.table.endpoints().into_iter().chain(self.catalogue.idle().cloned()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ms: u64) -> Moment {
+        Moment::from_nanos(ms * 1_000_000)
+    }
+
+    /// While nothing is read, as in a hold-off, what is written again and again must not pile up.
+    #[test]
+    fn a_session_that_is_written_often_waits_once_and_from_the_first_time() {
+        let [a, b] = ["a", "b"].map(|it| EndpointId::parse(it).unwrap());
+        let mut unread = Unread::default();
+        (0..1_000).for_each(|it| unread.put(at(it), &a));
+        unread.put(at(1_000), &b);
+        assert_eq!((unread.queue.len(), unread.waiting.len(), unread.next()), (2, 2, Some(at(0))));
+        assert_eq!([(); 2].map(|()| unread.take_due(at(999))), [Some(a.clone()), None]);
+        unread.put(at(2_000), &a);
+        assert_eq!([(); 3].map(|()| unread.take_due(at(2_000))), [Some(b), Some(a), None]);
+        assert!(unread.waiting.is_empty());
     }
 }

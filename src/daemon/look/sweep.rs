@@ -41,7 +41,7 @@ enum Stage {
 }
 
 impl Sweep {
-    fn new(began: Moment, places: usize, instances: bool) -> Self {
+    pub(super) fn new(began: Moment, places: usize, instances: bool) -> Self {
         let seen = vec![false; places];
         Self { stage: Stage::Sessions, cursor: 0, seen, owners_from: 0, instances, began }
     }

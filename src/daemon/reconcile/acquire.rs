@@ -152,21 +152,24 @@ impl Reconcile {
             }
             if let Some(answers) = reply.answer {
                 self.note_refusals(endpoints, &answers);
-                return true;
+                return self.looker.sees();
             }
         }
         false
     }
 
-    /// What changes hands keeps its rhythm. Where nothing is known, it begins anew.
-    fn last_polled(&self, gained: &[Gained]) -> Vec<Option<u64>> {
+    /// What changes hands keeps its rhythm. Where nothing is known, it begins anew, and does not wait for more.
+    fn last_polled(&mut self, gained: &[Gained]) -> Vec<Option<u64>> {
         let endpoints: Vec<EndpointId> =
             gained.iter().map(|it| it.tenure.endpoint.clone()).collect();
         if endpoints.is_empty() {
             return vec![];
         }
         let told = self.store.resume(&endpoints, self.table.rhythm().store_timeout);
-        told.unwrap_or_else(|_| vec![None; endpoints.len()])
+        told.unwrap_or_else(|error| {
+            self.looker.trouble(&error);
+            vec![None; endpoints.len()]
+        })
     }
 
     fn begin(&mut self, gained: Gained, polled_at_ms: Option<u64>, fell_back: bool) {

@@ -226,6 +226,11 @@ impl OwnershipTable {
         lease.may_poll(&lease.state.lock(), self.now()).then(|| lease.tenure.clone())
     }
 
+    /// Whether a poll under this tenure runs, or its result is still on its way: no other gets a permit.
+    pub fn is_polling(&self, tenure: &Tenure) -> bool {
+        self.find(tenure).is_some_and(|it| it.state.lock().running.is_some())
+    }
+
     /// Whether this tenure is still in the table.
     pub fn has(&self, tenure: &Tenure) -> bool {
         self.find(tenure).is_some()

@@ -146,7 +146,8 @@ impl HttpPoller {
         };
         let same = stream.try_clone().map_err(|it| failed(&plain(&it)))?;
         abort.arm(move || drop(same.shutdown(Shutdown::Both)));
-        // Both are filled with zeros for every poll, so neither is larger than it has to be.
+        // Both are filled with zeros for every poll, so neither is larger than it has to be. (Under TLS these hold
+        // records, and ureq has two more, as large as its settings say.)
         let buffers = LazyBuffers::new(BUFFER_BYTES, 2 * url.len() + REQUEST_BYTES);
         let socket = SocketTransport { stream, deadline, buffers };
         if is_tls {

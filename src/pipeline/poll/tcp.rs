@@ -91,14 +91,12 @@ pub(crate) fn connect_any(
 ) -> Result<TcpStream, ConnectError> {
     let mut failure = ConnectError::NoAnswer;
     for (done, address) in addresses.iter().enumerate() {
-        if !may_connect() || abort.is_fired() {
-            return Err(ConnectError::Revoked);
-        }
         let now = BootClock.now();
         let is_last = done + 1 == addresses.len();
         let until = if is_last { deadline } else { now + deadline.since(now) / 2 };
-        match connect(*address, until, abort) {
-            Ok(stream) => return Ok(stream),
+        match connect(*address, until, abort, &may_connect) {
+            Ok(Some(stream)) => return Ok(stream),
+            Ok(None) => return Err(ConnectError::Revoked),
             Err(error) if error.kind() == io::ErrorKind::TimedOut => {
                 failure = ConnectError::NoAnswer
             }
@@ -108,16 +106,22 @@ pub(crate) fn connect_any(
     Err(failure)
 }
 
-/// Connects until `deadline`, or until `abort` fires. The standard library's connect can be bounded
-/// but not interrupted, and a second attempt in its place would be a second start.
-pub(crate) fn connect(
+/// Connects until `deadline`, or until `abort` fires; `None` when it may not even begin. The standard library's
+/// connect can be bounded but not interrupted, and a second attempt in its place would be a second start.
+fn connect(
     address: SocketAddr,
     deadline: Moment,
     abort: &Abort,
-) -> io::Result<TcpStream> {
+    may_connect: impl Fn() -> bool,
+) -> io::Result<Option<TcpStream>> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_nonblocking(true)?;
     let wake = Wake::on(abort)?;
+    // R2: asked last, when nothing is left to do and whatever is lost from here on stops the connect.
+    if !may_connect() || abort.is_fired() {
+        abort.disarm();
+        return Ok(None);
+    }
     let connected = match socket.connect(&address.into()) {
         Err(error) if error.raw_os_error() == Some(Errno::EINPROGRESS as i32) => {
             finish(&socket, deadline, abort, &wake)
@@ -128,7 +132,7 @@ pub(crate) fn connect(
     connected?;
     socket.set_nonblocking(false)?;
     socket.set_tcp_nodelay(true)?;
-    Ok(socket.into())
+    Ok(Some(socket.into()))
 }
 
 fn finish(socket: &Socket, deadline: Moment, abort: &Abort, wake: &Wake) -> io::Result<()> {
@@ -230,6 +234,40 @@ mod tests {
         listener.set_nonblocking(true).unwrap();
         revoke();
         assert_eq!(poll(listener.local_addr().unwrap(), &permit, LIMIT), Err(Revoked));
+        assert_eq!(listener.accept().unwrap_err().kind(), io::ErrorKind::WouldBlock);
+    }
+
+    /// R2: a loss right after the permit was confirmed must find something to stop.
+    #[test]
+    fn the_permit_is_confirmed_when_the_switch_is_armed() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let abort = Abort::default();
+        // Whoever arms the switch drops what it was armed with before.
+        let (before, armed) = crossbeam_channel::bounded::<()>(0);
+        abort.arm(move || drop(before));
+        let may_connect = || {
+            assert_eq!(armed.try_recv(), Err(crossbeam_channel::TryRecvError::Disconnected));
+            true
+        };
+        connect_any(&[address], BootClock.now() + LIMIT, &abort, may_connect).unwrap();
+    }
+
+    /// R2: a lease can end by the clock alone, before anybody fires the switch.
+    #[test]
+    fn a_right_that_ends_before_the_second_address_ends_the_poll() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let refuses = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let addresses = [refuses, listener.local_addr().unwrap()];
+        let asked = std::cell::Cell::new(0);
+        let may_connect = || {
+            asked.set(asked.get() + 1);
+            asked.get() == 1
+        };
+        let deadline = BootClock.now() + LIMIT;
+        let end = connect_any(&addresses, deadline, &Abort::default(), may_connect);
+        assert!(matches!(end, Err(ConnectError::Revoked)), "{end:?}");
         assert_eq!(listener.accept().unwrap_err().kind(), io::ErrorKind::WouldBlock);
     }
 

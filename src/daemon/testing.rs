@@ -1,0 +1,45 @@
+//! A table that holds some leases of a store in memory, for tests of what stands on one.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::clock::ManualClock;
+use crate::model::{EndpointId, InstanceId, Tenure, Term, Weight};
+use crate::pipeline::ownership::{OwnershipTable, Rhythm};
+use crate::store::Store;
+use crate::store::memory::{MemoryServer, MemoryStore};
+
+const TERM: Term = Term::new(Duration::from_secs(30));
+
+/// All on one clock, which stands still.
+pub(crate) struct Holder {
+    pub(crate) clock: Arc<ManualClock>,
+    pub(crate) store: Arc<MemoryStore>,
+    pub(crate) table: Arc<OwnershipTable>,
+    pub(crate) held: Vec<Tenure>,
+}
+
+impl Holder {
+    /// Holds `e0`, `e1`, … of these there are `n`.
+    pub(crate) fn of(n: usize) -> Self {
+        let clock = Arc::new(ManualClock::at(10_000_000_000_000));
+        let rhythm = Rhythm {
+            lease: TERM,
+            heartbeat: TERM,
+            renew_interval: Duration::from_secs(10),
+            store_timeout: Duration::from_secs(2),
+        };
+        let (me, own) = (InstanceId::new("me"), Arc::<ManualClock>::clone(&clock));
+        let table = Arc::new(OwnershipTable::new(me, rhythm, own, true));
+        let store = Arc::new(MemoryStore::new(&MemoryServer::new(&clock)));
+        let question = table.question();
+        table.beaten(&question, &store.beat(&question.ask, TERM.ttl, Weight(1)).unwrap());
+        let endpoints: Vec<EndpointId> =
+            (0..n).map(|it| EndpointId::parse(&format!("e{it}")).unwrap()).collect();
+        let question = table.question();
+        let reply = store.acquire(&question.ask, &endpoints).unwrap();
+        let gained = table.granted(&question, &endpoints, &reply).0;
+        let held = gained.into_iter().map(|it| it.tenure).collect();
+        Self { clock, store, table, held }
+    }
+}
