@@ -106,3 +106,8 @@ local function note_granted(grants, fence_text, lasts_ms)
   redis.pcall('PEXPIRE', grants, lasts_ms)
   return unwritten
 end
+
+-- What is polled again does not end any more (retire). A hundred years, because PERSIST would be one right more.
+local function stays(result)
+  if redis.call('PTTL', result) > 0 then redis.pcall('PEXPIRE', result, 3155760000000) end
+end

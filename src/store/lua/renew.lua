@@ -30,8 +30,7 @@ local function count_as_granted(fence)
 end
 
 local function put_back(lease, result)
-  -- What is polled again does not end (retire). A hundred years, because PERSIST would be one right more.
-  if redis.call('PTTL', result) > 0 then redis.pcall('PEXPIRE', result, 3155760000000) end
+  stays(result)
   local set = redis.pcall('SET', lease, ME, 'NX', 'PX', TTL_MS)
   if failed(set) then return {5, set.err} end
   return 2

@@ -260,6 +260,9 @@ impl State {
         if owner.as_ref() != Some(&ask.instance) || result.granted != fence {
             return Publish::Fenced;
         }
+        if result.fence != fence {
+            self.data.retired.remove(&it.tenure.endpoint);
+        }
         if (result.fence, result.started_at_ms) != (fence, Some(it.started_at_ms)) {
             (result.fence, result.started_at_ms) = (fence, Some(it.started_at_ms));
             let instance = ask.instance.clone();

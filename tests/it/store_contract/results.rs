@@ -112,11 +112,17 @@ pub fn what_nobody_is_to_poll_is_forgotten_unless_it_comes_back(world: &mut dyn 
     assert!(retire(world).is_some());
     assert_eq!(b.renew(&second), Renew::Reclaimed);
     assert_eq!(world.result_left(&e), None);
-    // And when the end has come.
+    // And one whose new owner could not say so when it was granted it: with its first result.
     b.release(&second);
     assert!(retire(world).is_some());
+    let unsaid = b.grant(&e);
+    assert_eq!(b.publish(&unsaid, 3), Publish::Stored);
+    assert_eq!(world.result_left(&e), None);
+    // And when the end has come.
+    b.release(&unsaid);
+    assert!(retire(world).is_some());
     world.delete_result(&e);
-    assert_eq!(b.publish(&second, 4), Publish::Missing);
+    assert_eq!(b.publish(&unsaid, 4), Publish::Missing);
     let third = a.grant(&e);
     assert!(third.fence > second.fence);
     assert_eq!(b.publish(&second, 5), Publish::Fenced);
