@@ -43,14 +43,17 @@ fn a_lease_that_somebody_else_holds_is_not_renewed_and_not_polled_under() {
     let scene = Scene::new(2);
     let owner = scene.first(&[]);
     scene.target.wait_for_polls(&scene.endpoints, Instant::now(), SOON);
-    scene.redis.cli(&["SET", "poll:node:thief", "1", "PX", "2500"]);
     // Right after a poll: one that is verified already may begin (R2), and that is not what is asked here.
     scene.target.wait_for_polls(&["e1".into()], Instant::now(), SOON);
-    scene.redis.cli(&["SET", "poll:lease:e1", "thief", "PX", "2500"]);
+    scene.redis.cli(&["MSET", "poll:node:thief", "1", "poll:lease:e1", "thief"]);
     let stolen_at = Instant::now();
+    let lasts = |key| scene.redis.cli(&["PEXPIRE", key, "3000"]);
+    assert_eq!(["poll:node:thief", "poll:lease:e1"].map(lasts), ["1", "1"]);
     let line = owner.wait_for("event=lease.lost");
     assert_eq!(field(&line, "reason").as_deref(), Some("taken"), "{line}");
     assert_eq!(field(&line, "owner").as_deref(), Some("thief"), "{line}");
+    // However long that took, the thief has it for as long as is looked.
+    assert_eq!(["poll:node:thief", "poll:lease:e1"].map(lasts), ["1", "1"]);
     scene.target.observe(ms(1_000));
     let late = |it: &str| scene.target.polls(it).into_iter().any(|it| it.start > stolen_at);
     assert!(!late("e1"), "polled what was not its own\n{}", scene.target.story());
