@@ -190,7 +190,7 @@ impl Dispatch {
 
     fn verify_and_give(&mut self, due: Vec<Due>) {
         let tenures: Vec<Tenure> = due.iter().map(|it| it.tenure.clone()).collect();
-        let question = self.table.question_about(tenures.iter());
+        let question = self.table.verification(&tenures);
         let verified_at = self.table.now();
         let held = match self.store.verify(&question.ask, &tenures) {
             Ok(reply) => {

@@ -12,7 +12,7 @@ pub use crate::store::acl::rule::Rule;
 
 use crate::store::Asked;
 use crate::store::acl::rule::{
-    BY_HASH, COMMANDS, PUSHES, REMEMBERS, SHOWING, TOGETHER, WAITS, WRITING,
+    BY_HASH, COMMANDS, PUSHES, REMEMBERS, SHOWING, TOGETHER, UNTIL, WAITS, WRITING,
 };
 use crate::store::keys::Keys;
 use crate::store::redis::RedisStore;
@@ -37,7 +37,7 @@ pub enum Need {
     Pushes,
     /// Every call takes a second round, in which the script is sent whole.
     Rounds,
-    /// A server is busier while many leases are granted.
+    /// A server is busier with leases.
     Grants,
     /// `leasehold history` has nothing to show.
     History,
@@ -98,7 +98,7 @@ impl Trial {
 fn trials(rule: &Rule, keys: &Keys, probe: &str, db: &str) -> Vec<Trial> {
     let mut all = vec![Trial::of("+set", &["SET", probe, "1", "PX", TRIAL_LASTS_MS], Need::Run)];
     let channel = format!("{}:wake:{NOBODY}", rule.prefix);
-    let nothing = "0".repeat(40);
+    let (nothing, nowhere) = ("0".repeat(40), format!("{probe}:nowhere"));
     let names = [COMMANDS.concat(), rule.extras().concat()].concat();
     for &name in names.iter().filter(|it| !["set", "del"].contains(*it)) {
         let verb = name.to_ascii_uppercase();
@@ -107,6 +107,8 @@ fn trials(rule: &Rule, keys: &Keys, probe: &str, db: &str) -> Vec<Trial> {
             BY_HASH => vec!["EVALSHA", &nothing, "0"],
             "getrange" => vec!["GETRANGE", probe, "0", "1"],
             "pexpire" => vec!["PEXPIRE", probe, TRIAL_LASTS_MS],
+            // Of what is not there: it would be gone.
+            UNTIL => vec!["PEXPIREAT", &nowhere, "1"],
             "hget" | "hmget" | "sismember" => vec![&verb, probe, "x"],
             "hset" => vec!["HSET", probe, "x", "1"],
             TOGETHER => vec!["MSETNX", probe, "1"],
@@ -130,7 +132,7 @@ fn trials(rule: &Rule, keys: &Keys, probe: &str, db: &str) -> Vec<Trial> {
             _ if SHOWING.contains(&name) => Need::Showing,
             "publish" | "subscribe" => Need::Words,
             BY_HASH => Need::Rounds,
-            TOGETHER => Need::Grants,
+            TOGETHER | UNTIL => Need::Grants,
             REMEMBERS => Need::History,
             _ => Need::Run,
         };

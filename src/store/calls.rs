@@ -7,7 +7,9 @@ use crate::model::Tenure;
 use crate::store::redis::RedisStore;
 use crate::store::reply;
 use crate::store::script::{self, Call, Script};
-use crate::store::{Ask, Asked, Fault, GRANTS_LAST, Renew, RenewItem, Stamped, StoreError, Wake};
+use crate::store::{
+    Ask, Asked, Fault, GRANTS_LAST, Renew, RenewItem, Stamped, StoreError, Verify, Wake,
+};
 
 impl RedisStore {
     /// As [`Self::call`] for a script that grants or renews: what too few replicas have counts as not heard
@@ -57,14 +59,13 @@ impl RedisStore {
         reply::stamped(op, &self.server, ask, &value, item)
     }
 
-    /// Which of these are still ours by name, each with another TTL.
-    pub(crate) fn by_name(&self, ask: &Ask, items: Vec<&RenewItem>) -> Stamped<Vec<bool>> {
+    /// The question whether these are ours by name, for whichever script.
+    pub(crate) fn names<'a>(&self, ask: &Ask, tenures: impl Iterator<Item = &'a Tenure>) -> Call {
         let mut call = Call::framed(&self.server.keys, ask, None);
-        for item in &items {
-            call.lease(&self.server.keys, &item.tenure.endpoint);
+        for tenure in tenures {
+            call.lease(&self.server.keys, &tenure.endpoint);
         }
-        let value = self.confirmed("renew on", ask, &script::KEEP, &call)?;
-        reply::kept(&self.server, ask, &value, items.len())
+        call
     }
 
     /// Which of these were given back by their owner's name; `None` where that does not prove enough.
@@ -81,7 +82,7 @@ impl RedisStore {
     }
 
     /// What becomes of each of these, by owner and fence.
-    pub(crate) fn by_fence(&self, ask: &Ask, items: Vec<&RenewItem>) -> Stamped<Vec<Renew>> {
+    pub(crate) fn renew_by_fence(&self, ask: &Ask, items: &[&RenewItem]) -> Stamped<Vec<Renew>> {
         let keys = &self.server.keys;
         let mut call = Call::framed(keys, ask, items.iter().map(|it| &it.tenure.endpoint));
         call.key(keys.grants(&ask.instance)).key(keys.fence());
@@ -92,5 +93,16 @@ impl RedisStore {
         }
         let value = self.confirmed("renew on", ask, &script::RENEW, &call)?;
         reply::stamped("renew on", &self.server, ask, &value, reply::renew)
+    }
+
+    /// Whether each of these is ours, by owner and fence.
+    pub(crate) fn verify_by_fence(&self, ask: &Ask, tenures: &[&Tenure]) -> Stamped<Vec<Verify>> {
+        let keys = &self.server.keys;
+        let mut call = Call::framed(keys, ask, tenures.iter().map(|it| &it.endpoint));
+        for tenure in tenures {
+            call.lease_and_record(keys, &tenure.endpoint);
+            call.arg(tenure.fence);
+        }
+        self.stamped("verify on", ask, &script::VERIFY, &call, reply::verify)
     }
 }

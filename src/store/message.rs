@@ -2,7 +2,7 @@
 //!
 //! Anybody may write to a channel, so reading never trusts: what is not understood is nothing.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::model::{EndpointId, InstanceId};
 use crate::store::{Publication, Wake};
@@ -13,19 +13,21 @@ const WAKE_MAX_BYTES: usize = 256 * 1024;
 /// The announcement of a result: the stored hash as JSON. A body that is not UTF-8 is shown lossily.
 pub(crate) fn result(instance: &InstanceId, it: &Publication) -> String {
     let sample = &it.sample;
-    json!({
-        "endpoint": it.tenure.endpoint.as_str(),
-        "fence": it.tenure.fence.0,
-        "instance": instance.as_str(),
-        "ok": u8::from(sample.ok),
-        "status": sample.status,
-        "error": sample.error,
-        "started_at_ms": it.started_at_ms,
-        "duration_ms": u64::try_from(sample.duration.as_millis()).unwrap_or(u64::MAX),
-        "interval_ms": u64::try_from(it.interval.as_millis()).unwrap_or(u64::MAX),
-        "body": String::from_utf8_lossy(&sample.body),
-    })
-    .to_string()
+    let (endpoint, fence) = (quoted(it.tenure.endpoint.as_str()), it.tenure.fence);
+    let (instance, ok) = (quoted(instance.as_str()), u8::from(sample.ok));
+    let status = sample.status.map_or_else(|| "null".into(), |it| it.to_string());
+    let error = sample.error.as_deref().map_or_else(|| "null".into(), quoted);
+    let (started, duration) = (it.started_at_ms, sample.duration.as_millis());
+    let (interval, body) = (it.interval.as_millis(), String::from_utf8_lossy(&sample.body));
+    let mut result = format!(
+        r#"{{"endpoint":{endpoint},"fence":{fence},"instance":{instance},"ok":{ok},"status":{status},"error":{error},"#
+    );
+    result += &format!(
+        r#""started_at_ms":{started},"duration_ms":{duration},"interval_ms":{interval},"body":"#
+    );
+    push_quoted(&mut result, &body);
+    result.push('}');
+    result
 }
 
 /// A word as it is sent. Long ones are lists of names: those are written as they are.

@@ -67,7 +67,8 @@ pub struct Ask {
     /// The highest fence this instance was granted, as far as it has heard.
     pub heard: FenceToken,
     /// For a release by the only one who acquires for this instance: if the store has granted it nothing that it
-    /// had not heard of, its name proves what it gives back (free.lua). Otherwise each fence is compared.
+    /// had not heard of, its name proves what it gives back (free.lua). For a verification: the fences of all of them
+    /// were compared in this epoch (held.lua). Otherwise each fence is compared.
     pub by_name: bool,
     /// Server time after which nothing may be granted or reclaimed any more (R4); 0 for no limit.
     pub not_after_us: u64,

@@ -25,17 +25,37 @@ pub(crate) fn stamped<T>(
     Ok(Reply { stamp, answer })
 }
 
-/// From the reply of acquire.lua: one fence for all, and what became of each.
-pub(crate) fn acquired(server: &Server, ask: &Ask, value: &Value) -> Stamped<Vec<Acquire>> {
+/// From the reply of acquire.lua: one fence for all of `n`, and what became of those that were not simply free.
+pub(crate) fn acquired(
+    server: &Server,
+    ask: &Ask,
+    value: &Value,
+    n: usize,
+) -> Stamped<Vec<Acquire>> {
     let op = "acquire on";
     let (stamp, status, answer) = split(op, server, ask, value)?;
     if status != "ok" {
         return Ok(Reply { stamp, answer: None });
     }
-    let [fence, items @ ..] = answer else { return Err(server.unexpected(op)) };
-    let fence = FenceToken(number(fence).ok_or_else(|| server.unexpected(op))?);
-    let answer = items.iter().map(|it| acquire(fence, it)).collect();
+    let answer = all_granted(answer, n).ok_or_else(|| server.unexpected(op))?;
     Ok(Reply { stamp, answer: Some(answer) })
+}
+
+fn all_granted(answer: &[Value], n: usize) -> Option<Vec<Acquire>> {
+    let [fence, asked_for, others @ ..] = answer else { return None };
+    let fence = FenceToken(number(fence)?);
+    // An answer about something else grants nothing.
+    if usize::try_from(number(asked_for)?).ok()? != n {
+        return None;
+    }
+    let mut all = vec![Acquire::Granted { fence, grant: Grant::Free }; n];
+    for other in others {
+        let Value::Array(parts) = other else { return None };
+        let [place, code, rest @ ..] = &parts[..] else { return None };
+        let at = usize::try_from(number(place)?).ok()?.checked_sub(1)?;
+        *all.get_mut(at)? = acquire(fence, number(code)?, rest);
+    }
+    Some(all)
 }
 
 /// The answer to a beat; none when it arrived too late to count.
@@ -51,12 +71,18 @@ pub(crate) fn beat(server: &Server, ask: &Ask, value: &Value) -> Stamped<Beat> {
     Ok(Reply { stamp, answer })
 }
 
-/// From the reply of keep.lua: which of `n` were kept; none when the question's epoch was not the right one.
-pub(crate) fn kept(server: &Server, ask: &Ask, value: &Value, n: usize) -> Stamped<Vec<bool>> {
-    let op = "renew on";
+/// From the reply of keep.lua or held.lua: which of `n` are ours by name; none when the question's epoch was not the
+/// right one.
+pub(crate) fn ours(
+    op: &'static str,
+    server: &Server,
+    ask: &Ask,
+    value: &Value,
+    n: usize,
+) -> Stamped<Vec<bool>> {
     let (stamp, status, places) = split(op, server, ask, value)?;
-    let kept = all_but(places, n).ok_or_else(|| server.unexpected(op))?;
-    Ok(Reply { stamp, answer: (status == "ok").then_some(kept) })
+    let ours = all_but(places, n).ok_or_else(|| server.unexpected(op))?;
+    Ok(Reply { stamp, answer: (status == "ok").then_some(ours) })
 }
 
 /// From the reply of free.lua: which of `n` were given back; `Some(None)` when their fences have to be compared.
@@ -144,10 +170,8 @@ fn owner(rest: &[Value]) -> Option<InstanceId> {
     rest.first().and_then(text).filter(|it| !it.is_empty()).map(|it| InstanceId::new(&it))
 }
 
-fn acquire(fence: FenceToken, value: &Value) -> Acquire {
-    let (code, rest) = coded(value);
+fn acquire(fence: FenceToken, code: u64, rest: &[Value]) -> Acquire {
     match (code, rest) {
-        (1, []) => Acquire::Granted { fence, grant: Grant::Free },
         (1, [how]) => match number(how) {
             Some(1) => Acquire::Granted { fence, grant: Grant::Adopted },
             Some(2) => Acquire::Granted { fence, grant: Grant::Takeover },

@@ -1,7 +1,6 @@
 //! The scripts, and how they are called.
 
 use std::fmt::{Display, Write as _};
-use std::io::Write as _;
 use std::sync::LazyLock;
 
 use redis::{ConnectionLike, RedisError, RedisResult, Value};
@@ -29,6 +28,7 @@ pub(crate) static BURY: LazyLock<Script> = script!("bury.lua");
 pub(crate) static CLIPPED: LazyLock<Script> = script!("clipped.lua");
 pub(crate) static DRAIN: LazyLock<Script> = script!("drain.lua");
 pub(crate) static FREE: LazyLock<Script> = script!("free.lua");
+pub(crate) static HELD: LazyLock<Script> = script!(epoch + "held.lua");
 pub(crate) static KEEP: LazyLock<Script> = script!(epoch + "keep.lua");
 pub(crate) static PUBLISH: LazyLock<Script> = script!(epoch + "publish.lua");
 pub(crate) static RELEASE: LazyLock<Script> = script!("release.lua");
@@ -77,13 +77,22 @@ struct Words {
 
 impl Words {
     fn push(&mut self, parts: [&[u8]; 2]) {
-        let bytes = parts[0].len() + parts[1].len();
         self.n += 1;
-        let _ = write!(self.sent, "${bytes}\r\n"); // a Vec takes everything
+        self.sent.push(b'$');
+        push_number(&mut self.sent, parts[0].len() + parts[1].len());
+        self.sent.extend_from_slice(b"\r\n");
         self.sent.extend_from_slice(parts[0]);
         self.sent.extend_from_slice(parts[1]);
         self.sent.extend_from_slice(b"\r\n");
     }
+}
+
+/// Formatting is dearer than what is formatted.
+fn push_number(to: &mut Vec<u8>, number: usize) {
+    if number >= 10 {
+        push_number(to, number / 10);
+    }
+    to.push(b"0123456789"[number % 10]);
 }
 
 impl Call {

@@ -64,31 +64,43 @@ impl Store for RedisStore {
             call.lease_and_record(keys, endpoint);
         }
         let value = self.confirmed("acquire on", ask, &script::ACQUIRE, &call)?;
-        reply::acquired(&self.server, ask, &value)
+        reply::acquired(&self.server, ask, &value, endpoints.len())
     }
 
     fn renew(&self, ask: &Ask, items: &[RenewItem]) -> Stamped<Vec<Renew>> {
         let until = BootClock.now() + ask.timeout;
         let has_names = self.server.keys.leader_heartbeats().is_none();
-        ways::renew(
-            items,
-            has_names,
-            |these| self.by_name(ask, these),
-            |these| {
-                let ask = Ask { timeout: until.since(BootClock.now()), ..ask.clone() };
-                self.by_fence(&ask, these)
-            },
-        )
+        let is_proof = |it: &RenewItem| has_names && it.matched;
+        let by_name = |these: Vec<&RenewItem>| {
+            let call = self.names(ask, these.iter().map(|it| &it.tenure));
+            let value = self.confirmed("renew on", ask, &script::KEEP, &call)?;
+            reply::ours("renew on", &self.server, ask, &value, these.len())
+        };
+        ways::by_name_or_fence(items, is_proof, &Renew::Extended, by_name, |these| {
+            let ask = Ask { timeout: until.since(BootClock.now()), ..ask.clone() };
+            self.renew_by_fence(&ask, &these)
+        })
     }
 
     fn verify(&self, ask: &Ask, tenures: &[Tenure]) -> Stamped<Vec<Verify>> {
-        let keys = &self.server.keys;
-        let mut call = Call::framed(keys, ask, tenures.iter().map(|it| &it.endpoint));
-        for tenure in tenures {
-            call.lease_and_record(keys, &tenure.endpoint);
-            call.arg(tenure.fence);
-        }
-        self.stamped("verify on", ask, &script::VERIFY, &call, reply::verify)
+        let until = BootClock.now() + ask.timeout;
+        let has_names = ask.by_name && self.server.keys.leader_heartbeats().is_none();
+        let by_name = |these: Vec<&Tenure>| {
+            let call = self.names(ask, these.iter().copied());
+            let value =
+                self.call("verify on", ask.timeout, |wire| script::HELD.run(wire, &call))?;
+            reply::ours("verify on", &self.server, ask, &value, these.len())
+        };
+        ways::by_name_or_fence(
+            tenures,
+            |_| has_names,
+            &Verify::Held,
+            by_name,
+            |these| {
+                let ask = Ask { timeout: until.since(BootClock.now()), ..ask.clone() };
+                self.verify_by_fence(&ask, &these)
+            },
+        )
     }
 
     fn publish(&self, ask: &Ask, publications: &[Publication]) -> Stamped<Vec<Publish>> {

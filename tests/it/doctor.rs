@@ -185,6 +185,7 @@ fn a_missing_right_is_named_and_the_rule_that_is_shown_gives_it() {
         ("-hset", "+hset", "fail"),
         ("-evalsha", "+evalsha", "warn"),
         ("-msetnx", "+msetnx", "warn"),
+        ("-pexpireat", "+pexpireat", "warn"),
         ("-subscribe", "+subscribe", "warn"),
         ("-set -pexpire", "+set, +pexpire", "fail"),
         ("-client|tracking", "+client|tracking", "warn"),

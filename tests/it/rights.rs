@@ -206,7 +206,7 @@ fn an_instance_that_is_denied_something_at_its_start_names_the_right() {
 #[test]
 fn an_instance_that_is_denied_something_later_says_who_names_the_right() {
     let scene = Scene::new(1);
-    let one = Instance::start_at(&lacking(&scene.redis, "+get"), &["--new-fleet"]);
-    let line = one.wait_for("event=poll.unpublished");
+    let one = Instance::start_at(&lacking(&scene.redis, "+mget"), &["--new-fleet"]);
+    let line = one.wait_for("event=store.unreachable");
     assert!(line.contains("leasehold doctor names what run lacks"), "{line}");
 }

@@ -43,10 +43,17 @@ impl OwnershipTable {
         Question { ask, asked_at, generation: self.pulse.generation() }
     }
 
-    /// The same about these leases.
-    pub fn question_about<'a>(&self, tenures: impl Iterator<Item = &'a Tenure>) -> Question {
+    /// The question whether these are ours in the store (FR-010); by name, if that proves it for all of them (R4).
+    pub fn verification(&self, tenures: &[Tenure]) -> Question {
         let mut question = self.question();
-        self.limit(&mut question, tenures);
+        self.limit(&mut question, tenures.iter());
+        let (leases, epoch) = (self.leases.read(), question.ask.epoch);
+        let is_matched = |it: &Tenure| {
+            let lease = leases.get(&it.endpoint).filter(|lease| lease.tenure == *it);
+            lease.is_some_and(|it| it.state.lock().matched_in == epoch)
+        };
+        question.ask.by_name = tenures.iter().all(is_matched);
+        drop(leases);
         question
     }
 

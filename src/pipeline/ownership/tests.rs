@@ -128,3 +128,20 @@ fn a_permit_outlasts_the_beginning_of_a_hand_over_and_a_doubt() {
     lease.state.lock().standing = Standing::Held;
     assert_eq!(permit.confirm(), Ok(()));
 }
+
+/// R4: a name is proof only of what was compared in the epoch it is asked in.
+#[test]
+fn what_was_not_compared_in_this_epoch_is_not_verified_by_name() {
+    let (table, tenure) = with_one();
+    let by_name = |tenures: &[Tenure]| table.verification(tenures).ask.by_name;
+    let other = Tenure::new(tenure.endpoint.clone(), FenceToken(6));
+    assert!(by_name(std::slice::from_ref(&tenure)));
+    assert!(!by_name(&[tenure.clone(), other]), "of another tenure nothing is known");
+    table.mistrust(&tenure);
+    assert!(!by_name(std::slice::from_ref(&tenure)), "a result of it was refused");
+    let (table, tenure) = with_one();
+    let mut next = reply(Beat { unbroken: true, weight: Weight(1) });
+    next.stamp.epoch = Epoch(next.stamp.epoch.0 + 1);
+    table.beaten(&table.question(), &next);
+    assert!(!table.verification(&[tenure]).ask.by_name, "another epoch");
+}

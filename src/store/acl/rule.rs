@@ -21,7 +21,7 @@ pub(crate) const COMMANDS: [&[&str]; 3] = [
         "info",
         "time",
     ],
-    &[PUSHES, "smembers", "xrange", "xrevrange"],
+    &[PUSHES, UNTIL, "smembers", "xrange", "xrevrange"],
 ];
 /// For `status`, `top` and `history` with the settings of the daemon.
 pub(crate) const SHOWING: [&str; 3] = ["smembers", "xrange", "xrevrange"];
@@ -38,6 +38,8 @@ pub(crate) const REMEMBERS: &str = "xadd";
 pub(crate) const BY_HASH: &str = "evalsha";
 /// Without it leases are granted one by one, and everything else works.
 pub(crate) const TOGETHER: &str = "msetnx";
+/// Without it leases are granted and kept by saying for how long, which costs a server more.
+pub(crate) const UNTIL: &str = "pexpireat";
 /// Without it nothing is pushed, and everything else works.
 pub(crate) const PUSHES: &str = "client|tracking";
 

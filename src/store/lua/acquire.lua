@@ -3,27 +3,33 @@
 --       4 what this instance was granted last  then per item: lease, result
 -- ARGV  12 prefix of node keys  13 prefix of lease keys  14 channel to all  15 what to say there if all are
 --       granted  16 how many ms KEYS[4] lasts
--- reply  … fence  then per item  1 granted, it was free   {1, how} granted; how: 1 adopted, 2 takeover
---                    {2, owner} held   {3} hold-off   {4} no heartbeat   {5} late   {6, why} failed
+-- reply  … fence, number of items  then for each that was not simply free and is granted now: its place, counted
+--        from 1, and  1, how: granted, 1 adopted or 2 takeover   2, owner: held   3 hold-off   4 no heartbeat
+--        5 late   6, why: failed
 if EPOCH ~= NAMED then return reply('epoch') end
 local out = reply('ok')
 -- A leader's heartbeat begins with the grant.
 local alive = BEATS ~= '' or redis.call('EXISTS', KEYS[2]) == 1
 local refusal
-if LATE then refusal = {5} end
-if not alive then refusal = {4} end
-if HOLDING_OFF then refusal = {3} end
+if LATE then refusal = 5 end
+if not alive then refusal = 4 end
+if HOLDING_OFF then refusal = 3 end
 
 -- Grows with every grant, whatever this server has forgotten and wherever its clock stands. The highest one
 -- stands in a place of its own, so that none has to be looked up; a release has raised that of its tenure by
 -- one more. Towards 2^53 numbers stand still: nobody granted that, so it is not believed.
-local last, raised = nil, 0
-if BEATS == '' then last, raised = redis.pcall('GET', KEYS[3]), 1 else last = redis.call('HGET', KEYS[3], GRANTED) end
-last = tonumber(last) or 0
-if not (last >= 0 and last < 9e15) then last = 0 end
-local FENCE = math.max(NOW_US, FLOOR_US + 1, tonumber(ARGV[4]) + 1, last + raised + 1)
+local highest, raised = nil, 0
+if BEATS == '' then
+  highest, raised = redis.pcall('GET', KEYS[3]), 1
+else
+  highest = redis.call('HGET', KEYS[3], GRANTED)
+end
+highest = tonumber(highest) or 0
+if not (highest >= 0 and highest < 9e15) then highest = 0 end
+local FENCE = math.max(NOW_US, FLOOR_US + 1, tonumber(ARGV[4]) + 1, highest + raised + 1)
 local FENCE_TEXT = exact(FENCE)
 out[#out + 1] = FENCE
+out[#out + 1] = (#KEYS - 4) / 2
 
 -- With the first grant of a call, and before it counts.
 local noted = BEATS ~= ''
@@ -50,7 +56,7 @@ local function held_by(lease, owner)
   -- No lease outlasts its TTL, not even when the clock was set back.
   local left = redis.call('PTTL', lease)
   if left < 0 or left > TTL_MS then redis.call('PEXPIRE', lease, TTL_MS) end
-  return {2, owner}
+  return 2, owner
 end
 
 -- A leader takes its predecessor's heartbeat away. If that one leads other roles, it writes it again.
@@ -60,6 +66,13 @@ local function succeed(record, owner)
     if it ~= ME then redis.call('DEL', BEATS .. it) end
   end
   redis.pcall('HSET', record, 'leader' .. SUFFIX, ME)
+end
+
+-- The places in KEYS of those that were not granted.
+local refused = {}
+local function tell(i, code, what)
+  if code ~= 1 then refused[#refused + 1] = i end
+  out[#out + 1] = {(i - 3) / 2, code, what}
 end
 
 -- Mostly all are free, and one command for all of them costs much less than one for each. It is a right that one
@@ -73,53 +86,56 @@ end
 
 -- What was taken, and has no place for its fence, is given back at once. Nothing in here ends the script: what comes
 -- behind it would have no end.
-local function begin_all(took)
-  local try, ttl = redis.pcall, ARGV[5]
+local function begin_all()
   for i = 5, #KEYS, 2 do
-    local ends, fenced = try('PEXPIRE', KEYS[i], ttl), try('HSET', KEYS[i + 1], GRANTED, FENCE_TEXT)
-    local unwritten = failed(ends) or failed(fenced) or note()
+    local lasts, fenced = prolong(KEYS[i]), try('HSET', KEYS[i + 1], GRANTED, FENCE_TEXT)
+    local unwritten = failed(lasts) or failed(fenced) or note()
     if unwritten then
       try('DEL', KEYS[i])
-      out[#out + 1] = {6, unwritten}
-    else
-      took[#took + 1] = i
-      out[#out + 1] = 1
+      tell(i, 6, unwritten)
     end
   end
 end
 
+-- What became of one: a code, and what is to be said of it. Nothing when it was free, and is granted.
 local function acquire(lease, result)
   local owner = redis.pcall('GET', lease)
-  if failed(owner) then return {6, owner.err} end
+  if failed(owner) then return 6, owner.err end
   local how = (not owner and 0) or (owner == ME and 1) or 2
   if how == 2 and (HOLDING_OFF or not is_dead(owner)) then return held_by(lease, owner) end
   if refusal then return refusal end
   -- The fence first: if there is no memory for it, nothing has been granted.
   local unwritten = failed(redis.pcall('HSET', result, GRANTED, FENCE_TEXT)) or note()
-  if unwritten then return {6, unwritten} end
+  if unwritten then return 6, unwritten end
   local beaten = beat()
-  if failed(beaten) then return {6, beaten.err} end
+  if failed(beaten) then return 6, beaten.err end
   local set = redis.pcall('SET', lease, ME, 'PX', ARGV[5])
-  if failed(set) then return {6, set.err} end
+  if failed(set) then return 6, set.err end
   if BEATS ~= '' then succeed(result, owner) end
-  return how == 0 and 1 or {1, how}
+  if how > 0 then return 1, how end
 end
 
-local took = {}
 if take_all() then
-  begin_all(took)
+  begin_all()
 else
   for i = 5, #KEYS, 2 do
-    local answer = acquire(KEYS[i], KEYS[i + 1])
-    if answer == 1 or answer[1] == 1 then took[#took + 1] = i end
-    out[#out + 1] = answer
+    local code, what = acquire(KEYS[i], KEYS[i + 1])
+    if code then tell(i, code, what) end
   end
 end
--- One word for all of them, so that nobody has to read who owns what.
-local word = ARGV[15]
-if #took > 0 and 2 * #took < #KEYS - 4 then
-  for n, i in ipairs(took) do took[n] = string.sub(KEYS[i], #ARGV[13] + 1) end
+
+-- One word for all of them, so that nobody has to read who owns what: the one that was prepared, if it is true.
+local n_took, word = (#KEYS - 4) / 2 - #refused, ARGV[15]
+if n_took > 0 and #refused > 0 then
+  local took, next_refused = {}, 1
+  for i = 5, #KEYS, 2 do
+    if refused[next_refused] == i then
+      next_refused = next_refused + 1
+    else
+      took[#took + 1] = string.sub(KEYS[i], #ARGV[13] + 1)
+    end
+  end
   word = cjson.encode({from = ME, took = took})
 end
-if #took > 0 then redis.pcall('PUBLISH', ARGV[14], word) end
+if n_took > 0 then redis.pcall('PUBLISH', ARGV[14], word) end
 return out

@@ -8,7 +8,6 @@ if EPOCH ~= NAMED then return reply('epoch') end
 local out = reply('ok')
 local owners = redis.call('MGET', unpack(KEYS, 2))
 for i = 1, #KEYS - 1 do
-  local kept = owners[i] == ME and redis.pcall('PEXPIRE', KEYS[i + 1], ARGV[5])
-  if kept ~= 1 then out[#out + 1] = i end
+  if owners[i] ~= ME or prolong(KEYS[i + 1]) ~= 1 then out[#out + 1] = i end
 end
 return out

@@ -6,10 +6,16 @@
 if EPOCH ~= NAMED then return reply('epoch') end
 local out = reply('ok')
 
-local function publish(lease, result, at)
+local leases = {}
+for i = 2, #KEYS, 2 do leases[i / 2] = KEYS[i] end
+-- All in one call: each costs more than what it does.
+local owners = #leases > 0 and redis.call('MGET', unpack(leases)) or {}
+
+local function publish(lease, result, at, owner)
   local fence, started_at = ARGV[at], ARGV[at + 1]
-  local owner = redis.pcall('GET', lease)
-  if failed(owner) then return {3, owner.err} end
+  -- There may be a key of another type.
+  local odd = not owner and failed(redis.pcall('GET', lease))
+  if odd then return {3, odd} end
   local stored = redis.pcall('HMGET', result, 'granted', 'fence', 'started_at_ms')
   if failed(stored) then return {3, stored.err} end
   -- Forgotten by the server, and not granted since: its owner may be about to reclaim it.
@@ -29,7 +35,7 @@ end
 
 local at = 12
 for i = 2, #KEYS, 2 do
-  out[#out + 1] = publish(KEYS[i], KEYS[i + 1], at)
+  out[#out + 1] = publish(KEYS[i], KEYS[i + 1], at, owners[i / 2])
   at = at + 10
 end
 return out

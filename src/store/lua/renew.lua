@@ -57,7 +57,7 @@ local function renew(lease, result, fence_text, may_reclaim)
   local beaten = beat()
   if failed(beaten) then return {5, beaten.err} end
   if owner then
-    local kept = redis.pcall('PEXPIRE', lease, TTL_MS)
+    local kept = prolong(lease)
     if failed(kept) then return {5, kept.err} end
     return 1
   end

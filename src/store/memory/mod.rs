@@ -19,7 +19,8 @@ pub use crate::store::memory::server::{Announced, MemoryServer, Snapshot};
 
 use crate::clock::ManualClock;
 use crate::model::{EndpointId, InstanceId, Tenure, Weight};
-use crate::store::memory::scripts::micros;
+use crate::store::memory::roles::About;
+use crate::store::memory::scripts::{Now, micros};
 use crate::store::memory::server::State;
 use crate::store::ways;
 use crate::store::{
@@ -104,6 +105,22 @@ impl MemoryStore {
     }
 }
 
+impl MemoryStore {
+    /// One message about all of these.
+    fn each<I: About + Clone + Send + 'static, T: Send + 'static>(
+        &self,
+        op: &'static str,
+        ask: &Ask,
+        items: Vec<&I>,
+        verb: fn(&mut State, &Ask, &I, Now) -> T,
+    ) -> Stamped<Vec<T>> {
+        let (ask, items): (Ask, Vec<I>) = (ask.clone(), items.into_iter().cloned().collect());
+        self.call(op, move |state, clock| {
+            state.for_each(&ask, clock, &items, |state, it, now| verb(state, &ask, it, now))
+        })
+    }
+}
+
 fn no_answer(op: &'static str) -> StoreError {
     let (target, reason) = ("the store".into(), "no answer in time".into());
     StoreError { op, target, fault: Fault::Unreachable, reason }
@@ -130,26 +147,24 @@ impl Store for MemoryStore {
     }
 
     fn renew(&self, ask: &Ask, items: &[RenewItem]) -> Stamped<Vec<Renew>> {
-        let owned = |items: Vec<&RenewItem>| items.into_iter().cloned().collect::<Vec<_>>();
-        let by_name = |items| {
-            let (ask, items) = (ask.clone(), owned(items));
-            self.call("renew", move |state, clock| {
-                state.for_each(&ask, clock, &items, |state, it, now| state.keep(&ask, it, now))
-            })
-        };
-        ways::renew(items, !self.server.leases_roles(), by_name, |items| {
-            let (ask, items) = (ask.clone(), owned(items));
-            self.call("renew", move |state, clock| {
-                state.for_each(&ask, clock, &items, |state, it, now| state.renew(&ask, it, now))
-            })
+        let has_names = !self.server.leases_roles();
+        let is_proof = |it: &RenewItem| has_names && it.matched;
+        let by_name = |items| self.each("renew", ask, items, State::keep);
+        ways::by_name_or_fence(items, is_proof, &Renew::Extended, by_name, |items| {
+            self.each("renew", ask, items, State::renew)
         })
     }
 
     fn verify(&self, ask: &Ask, tenures: &[Tenure]) -> Stamped<Vec<Verify>> {
-        let (ask, tenures) = (ask.clone(), tenures.to_vec());
-        self.call("verify", move |state, clock| {
-            state.for_each(&ask, clock, &tenures, |state, it, _| state.verify(&ask, it))
-        })
+        let has_names = ask.by_name && !self.server.leases_roles();
+        let by_name = |tenures| self.each("verify", ask, tenures, State::is_held);
+        ways::by_name_or_fence(
+            tenures,
+            |_| has_names,
+            &Verify::Held,
+            by_name,
+            |tenures| self.each("verify", ask, tenures, State::verify),
+        )
     }
 
     fn publish(&self, ask: &Ask, publications: &[Publication]) -> Stamped<Vec<Publish>> {

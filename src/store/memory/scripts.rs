@@ -238,8 +238,13 @@ impl State {
         if owner.is_some() { Renew::Extended } else { Renew::Reclaimed }
     }
 
+    /// held.lua
+    pub(crate) fn is_held(&mut self, ask: &Ask, tenure: &Tenure, _: Now) -> bool {
+        self.owner(&tenure.endpoint).as_ref() == Some(&ask.instance)
+    }
+
     /// verify.lua
-    pub(crate) fn verify(&mut self, ask: &Ask, tenure: &Tenure) -> Verify {
+    pub(crate) fn verify(&mut self, ask: &Ask, tenure: &Tenure, _: Now) -> Verify {
         let granted = self.data.results.get(&tenure.endpoint).map_or(0, |it| it.granted);
         match self.owner(&tenure.endpoint) {
             None => Verify::Missing,

@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use leasehold::model::{Sample, Tenure, Weight};
-use leasehold::store::{Acquire, Heard, Publication, Publish, RawSession, Release, Renew, Verify};
+use leasehold::model::{FenceToken, Sample, Tenure, Weight};
+use leasehold::store::{
+    Acquire, Ask, Grant, Heard, Publication, Publish, RawSession, Release, Renew, RenewItem, Verify,
+};
 
 use crate::store_contract::asker::{Asker, endpoint, items, publication};
 use crate::store_contract::words::sessions_of;
@@ -121,6 +123,49 @@ fn whoever_may_not_delete_leaves_no_lease_without_an_end() {
         let left = world.server.cli(&["PTTL", &format!("poll:lease:{id}")]);
         assert!(left.parse::<i64>().unwrap() > 0, "{id} ends in {left} ms");
     }
+}
+
+/// What a server can do with less effort it does with more where it may not.
+#[test]
+fn whoever_lacks_what_only_saves_effort_is_granted_and_keeps_all_the_same() {
+    let world = RedisWorld::new();
+    let url = world.server.give_rule("leasehold");
+    world.server.cli(&["ACL", "SETUSER", "leasehold", "-msetnx", "-pexpireat"]);
+    let mut a = Asker::at(&url, "a");
+    a.beat();
+    let ids = ["e", "f"].map(endpoint);
+    let all = |it: &Acquire| matches!(it, Acquire::Granted { grant: Grant::Free, .. });
+    let acquired = a.answered(|store, ask| store.acquire(ask, &ids));
+    assert!(acquired.iter().all(all), "{acquired:?}");
+    let matched = ids.map(|it| {
+        world.server.cli(&["PEXPIRE", &format!("poll:lease:{it}"), "5000"]);
+        RenewItem { matched: true, ..RenewItem::new(Tenure::new(it, FenceToken(0))) }
+    });
+    let renewed = a.answered(|store, ask| store.renew(ask, &matched));
+    assert_eq!(renewed, [Renew::Extended, Renew::Extended]);
+    for it in matched {
+        let left = world.server.cli(&["PTTL", &format!("poll:lease:{}", it.tenure.endpoint)]);
+        assert!(left.parse::<u64>().unwrap() > 20_000, "it ends in {left} ms");
+    }
+}
+
+/// FR-010: a name says as much as a fence that was compared before, in every case there is.
+#[test]
+fn what_is_verified_by_name_is_answered_as_by_the_fence() {
+    let world = RedisWorld::new();
+    let (mut a, mut b) = (Asker::alive(&world, "a"), Asker::alive(&world, "b"));
+    let ids = ["held", "gone", "taken", "odd"].map(endpoint);
+    let tenures = ids.each_ref().map(|it| a.grant(it));
+    world.server.cli(&["DEL", "poll:lease:gone", "poll:lease:taken", "poll:lease:odd"]);
+    world.server.cli(&["LPUSH", "poll:lease:odd", "1"]);
+    b.grant(&ids[2]);
+    let ways = [true, false].map(|by_name| {
+        a.answered(|store, ask| store.verify(&Ask { by_name, ..ask.clone() }, &tenures))
+    });
+    let taken = Verify::NotOwner(Some(b.me.clone()));
+    assert_eq!(ways[0][..3], [Verify::Held, Verify::Missing, taken]);
+    assert!(matches!(ways[0][3], Verify::Failed(_)), "{ways:?}");
+    assert_eq!(ways[0], ways[1]);
 }
 
 /// Who is told no is granted nothing, and nothing is noted of it.
