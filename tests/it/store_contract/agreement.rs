@@ -107,7 +107,7 @@ impl Story {
                     false => format!("{:?}", asker.answered(|store, ask| store.renew(ask, &items))),
                 }
             }
-            10 => format!("{:?}", asker.verify(&tenure)),
+            10 => format!("{:?} {:?}", asker.verify(&tenure), asker.verify_by_name(&tenure)),
             11 | 12 if world.of_roles() => {
                 let seats = asker.store.seats(&self.endpoints, Duration::from_secs(5)).unwrap();
                 let told = seats.iter().map(|it| {

@@ -133,6 +133,13 @@ impl Asker {
         only(self.answered(|store, ask| store.verify(ask, &tenures)))
     }
 
+    /// As the daemon looks at a lease whose fence was compared in this epoch.
+    pub fn verify_by_name(&mut self, tenure: &Tenure) -> Verify {
+        let tenures = [tenure.clone()];
+        let by_name = |ask: &Ask| Ask { by_name: true, ..ask.clone() };
+        only(self.answered(|store, ask| store.verify(&by_name(ask), &tenures)))
+    }
+
     /// Nothing is published under a role; a verification says as much.
     pub fn publish(&mut self, tenure: &Tenure, started_at_ms: u64) -> Publish {
         if self.of_roles {

@@ -80,6 +80,9 @@ pub fn a_call_that_names_an_earlier_epoch_changes_nothing(world: &mut dyn World)
     assert_eq!(a.store.renew(&old, &items).unwrap().answer, None);
     let reply = a.store.verify(&old, std::slice::from_ref(&tenure)).unwrap();
     assert_eq!(reply.answer, None);
+    let by_name = Ask { by_name: true, ..old.clone() };
+    let reply = a.store.verify(&by_name, std::slice::from_ref(&tenure)).unwrap();
+    assert_eq!(reply.answer, None);
     if !world.of_roles() {
         let reply = a.store.publish(&old, &[publication(&tenure, 1)]).unwrap();
         assert_eq!(reply.answer, None);
