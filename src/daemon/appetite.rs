@@ -13,6 +13,8 @@ use crate::daemon::dispatch::VERIFIED_FOR;
 
 /// What becomes due, and what ends, within this is taken together.
 const GATHER: Duration = Duration::from_millis(4);
+/// … and while there is more than pollers can do, nothing begins any sooner: so long.
+const GATHER_FULL: Duration = Duration::from_millis(10);
 /// So much work waits for the pollers, at the pace they had last, if so much is due.
 const AHEAD: Duration = Duration::from_millis(50);
 /// A pace is taken from so long.
@@ -69,7 +71,7 @@ impl Appetite {
         }
         let half = u32::try_from(self.spare().div_ceil(2)).unwrap_or(u32::MAX);
         match self.each {
-            Some(each) if is_full => GATHER.min(each.saturating_mul(half)),
+            Some(each) if is_full => GATHER_FULL.min(each.saturating_mul(half)),
             _ => GATHER,
         }
     }
@@ -129,9 +131,9 @@ mod tests {
 
     #[test]
     fn pollers_do_not_run_out_of_jobs_while_dispatch_rests() {
-        assert_eq!(after(WORKERS, 1_000), (64 + 500, GATHER));
+        assert_eq!(after(WORKERS, 1_000), (64 + 500, GATHER_FULL));
         assert_eq!(after(1, 1_000), (1 + 8, ms(4) / 10), "four jobs of 100 µs");
-        assert_eq!(after(1, 5).1, GATHER);
+        assert_eq!(after(1, 5).1, GATHER_FULL);
         assert_eq!(after(WORKERS, 0).1, GATHER);
     }
 

@@ -16,6 +16,9 @@ use crate::store::Store;
 
 /// Results that come within this after a call go with the next: a call costs the store as much as several of them.
 const GATHER: Duration = Duration::from_millis(4);
+/// Where so many come within that time, more are gathered: the next call comes as much later.
+const MANY: usize = 50;
+const GATHER_MANY: Duration = Duration::from_millis(10);
 
 /// The thread `publish`: wakes on a result.
 pub struct Publisher {
@@ -45,10 +48,11 @@ impl Publisher {
     pub fn run(mut self, stop: &Stop) {
         let mut wait = Duration::ZERO;
         while self.fill(wait, stop) {
+            let rest = if self.outbox.len() < MANY { GATHER } else { GATHER_MANY };
             wait = self.step();
             if self.outbox.is_empty() {
                 // Nobody is heard meanwhile, so that pollers wake nobody either.
-                stop.within(GATHER);
+                stop.within(rest);
             }
         }
         // What never fitted is told with the rest.

@@ -64,6 +64,11 @@ impl Outbox {
         self.waiting.is_empty()
     }
 
+    /// How many wait.
+    pub fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
     /// How many more results fit.
     pub fn room(&self) -> usize {
         Self::CAPACITY.saturating_sub(self.waiting.len())
