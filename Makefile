@@ -57,7 +57,7 @@ bench: setup ## what leases, plans, discovery, polls, a start and memory cost, b
 bystanders: setup ## what others on the same Redis notice of a million leases (2 minutes)
 	$(CARGO) bench --locked --bench numbers -- bystanders
 
-growth: setup ## what things cost for each endpoint up to a million, and for each instance up to 50 (10 minutes; BLESS=1)
+growth: setup ## what things cost for each endpoint up to a million, and for each instance up to 50 (5 minutes; BLESS=1)
 	$(CARGO) bench --locked --bench numbers -- growth
 
 PEERS   = $(TARGET)/peers
