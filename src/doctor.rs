@@ -331,7 +331,7 @@ fn judged(rights: &Rights) -> Finding {
         (Need::Words, "hand-overs take seconds, and results are not announced, without"),
         (Need::Pushes, "changes are noticed later without"),
         (Need::Rounds, "every call takes a second round, and the whole script, without"),
-        (Need::Grants, "leases cost the server more without"),
+        (Need::Effort, "leases cost the server more without"),
         (Need::History, "history has nothing to show without"),
         (Need::Showing, "status, top and history do not work with this user without"),
     ] {

@@ -17,7 +17,7 @@ use crate::store::{BATCH_MAX, Store};
 pub const VERIFIED_FOR: Duration = Duration::from_secs(1);
 /// A lease that may not be polled under now is looked at again after this.
 const RECHECK: Duration = Duration::from_millis(250);
-/// One whose last result is still on its way to the store, after this: publish takes about as long.
+/// One whose last result is still on its way to the store, after this: that takes publish a few milliseconds.
 const RECHECK_BUSY: Duration = Duration::from_millis(4);
 /// A wait without anything due; the watchdog wants to see that we can still wake.
 const IDLE: Duration = Duration::from_secs(2);

@@ -38,7 +38,7 @@ pub enum Need {
     /// Every call takes a second round, in which the script is sent whole.
     Rounds,
     /// A server is busier with leases.
-    Grants,
+    Effort,
     /// `leasehold history` has nothing to show.
     History,
 }
@@ -132,7 +132,7 @@ fn trials(rule: &Rule, keys: &Keys, probe: &str, db: &str) -> Vec<Trial> {
             _ if SHOWING.contains(&name) => Need::Showing,
             "publish" | "subscribe" => Need::Words,
             BY_HASH => Need::Rounds,
-            TOGETHER | UNTIL => Need::Grants,
+            TOGETHER | UNTIL => Need::Effort,
             REMEMBERS => Need::History,
             _ => Need::Run,
         };

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crossbeam_channel::bounded;
-use socket2::{Domain, SockAddr, Type};
+use socket2::{Domain, SockAddr, SockRef, Type};
 
 use crate::clock::{BootClock, Clock, Moment};
 use crate::config::HostPort;
@@ -52,44 +52,12 @@ impl Socket {
         Ok(())
     }
 
-    /// What is left until the deadline; nothing where nobody waits.
-    fn left(&self) -> io::Result<Option<Duration>> {
-        if self.waits { left_until(self.deadline).map(Some) } else { Ok(None) }
-    }
-
-    fn armed_to_read(&mut self) -> io::Result<&mut dyn Read> {
-        let left = self.left()?;
-        match &mut self.stream {
-            Raw::Tcp(it) => {
-                if self.waits {
-                    it.set_read_timeout(left)?;
-                }
-                Ok(it)
-            }
-            Raw::Unix(it) => {
-                if self.waits {
-                    it.set_read_timeout(left)?;
-                }
-                Ok(it)
-            }
-        }
-    }
-
-    fn armed_to_write(&mut self) -> io::Result<&mut dyn Write> {
-        let left = self.left()?;
-        match &mut self.stream {
-            Raw::Tcp(it) => {
-                if self.waits {
-                    it.set_write_timeout(left)?;
-                }
-                Ok(it)
-            }
-            Raw::Unix(it) => {
-                if self.waits {
-                    it.set_write_timeout(left)?;
-                }
-                Ok(it)
-            }
+    /// Arms `timeout`, of reading or of writing, with what is left until the deadline, if anybody waits.
+    fn arm(&self, timeout: fn(&SockRef<'_>, Option<Duration>) -> io::Result<()>) -> io::Result<()> {
+        if self.waits {
+            timeout(&SockRef::from(self), Some(left_until(self.deadline)?))
+        } else {
+            Ok(())
         }
     }
 
@@ -101,7 +69,12 @@ impl Socket {
 impl Read for Socket {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         loop {
-            match self.armed_to_read()?.read(buffer) {
+            self.arm(|it, left| it.set_read_timeout(left))?;
+            let read = match &mut self.stream {
+                Raw::Tcp(it) => it.read(buffer),
+                Raw::Unix(it) => it.read(buffer),
+            };
+            match read {
                 // With a timeout set the kernel restarts no read that a signal or a freeze broke off.
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => (),
                 other => return other.map_err(|it| self.timed_out(it)),
@@ -112,7 +85,12 @@ impl Read for Socket {
 
 impl Write for Socket {
     fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
-        self.armed_to_write()?.write(buffer).map_err(|it| self.timed_out(it))
+        self.arm(|it, left| it.set_write_timeout(left))?;
+        let written = match &mut self.stream {
+            Raw::Tcp(it) => it.write(buffer),
+            Raw::Unix(it) => it.write(buffer),
+        };
+        written.map_err(|it| self.timed_out(it))
     }
 
     fn flush(&mut self) -> io::Result<()> {

@@ -103,9 +103,7 @@ impl MemoryStore {
             }
         }
     }
-}
 
-impl MemoryStore {
     /// One message about all of these.
     fn each<I: About + Clone + Send + 'static, T: Send + 'static>(
         &self,
