@@ -114,3 +114,13 @@ pub(crate) fn thread_cpu() -> io::Result<Duration> {
 fn cpu(clock: ClockId) -> io::Result<Duration> {
     Ok(clock_gettime(clock)?.into())
 }
+
+/// Ticks for which the cores of this machine had nothing to do, and all ticks.
+pub(crate) fn idle() -> io::Result<[f64; 2]> {
+    let stat = std::fs::read_to_string("/proc/stat")?;
+    let ticks = stat.lines().next().unwrap_or_default().split_whitespace().skip(1);
+    // The last two, of guests, are in the first two already.
+    let ticks: Vec<f64> = ticks.take(8).filter_map(|it| it.parse().ok()).collect();
+    let idle = ticks.get(3).ok_or_else(|| io::Error::other("this kernel tells no idle time"))?;
+    Ok([*idle, ticks.iter().sum()])
+}

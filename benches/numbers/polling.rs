@@ -23,14 +23,14 @@ use leasehold::{Config, Daemon};
 use redis::Connection;
 
 use crate::holder::{all, endpoints};
-use crate::meter::{Meter, process_cpu};
+use crate::meter::{Meter, idle, process_cpu};
 use crate::permits;
 use crate::server::PrivateRedis;
 use crate::table::{Better, Row};
 use crate::target::{self, Target};
 
 const WORKERS: usize = 64;
-const ENDPOINTS: u32 = 2_000;
+const ENDPOINTS: u32 = 8_000;
 const TURNS: usize = 7;
 const WINDOW: Duration = Duration::from_secs(2);
 /// Until what was begun is under way.
@@ -38,7 +38,7 @@ const SETTLED: Duration = Duration::from_millis(500);
 /// As good as never.
 const REST: Duration = Duration::from_secs(3_600);
 /// More than any machine can do: 40,000 polls a second.
-const FULL: Duration = Duration::from_millis(50);
+const FULL: Duration = Duration::from_millis(200);
 const PATIENCE: Duration = Duration::from_secs(60);
 const TIMEOUT: Duration = Duration::from_secs(5);
 const BODY_MAX: usize = 4_096;
@@ -97,6 +97,8 @@ struct Window {
     redis: f64,
     client: f64,
     threads: BTreeMap<String, f64>,
+    /// Percent of the cores that had nothing to do.
+    idle: f64,
     /// Milliseconds.
     lag_p50: f64,
     lag_p99: f64,
@@ -185,6 +187,7 @@ impl Stage {
             redis: (after.redis - before.redis) * 1e6 / polls,
             client: (after.client - before.client) * 1e6 / polls - target,
             threads,
+            idle: (after.idle[0] - before.idle[0]) * 100.0 / (after.idle[1] - before.idle[1]),
             lag_p50: quantile(&lags, 0.5),
             lag_p99: quantile(&lags, 0.99),
         })
@@ -194,7 +197,8 @@ impl Stage {
         let redis = self.meter.server_seconds()?;
         let lags = lags(&self.daemon.exposition().text());
         let (answers, at) = (self.target.answers(), BootClock.now());
-        Ok(Look { answers, at, client: process_cpu()?.as_secs_f64(), redis, lags })
+        let client = process_cpu()?.as_secs_f64();
+        Ok(Look { answers, at, client, redis, idle: idle()?, lags })
     }
 
     fn threads(&self) -> io::Result<Threads> {
@@ -235,6 +239,8 @@ struct Look {
     at: Moment,
     redis: f64,
     client: f64,
+    /// Ticks: idle, and all.
+    idle: [f64; 2],
     /// Upper bounds of lags in milliseconds, and how many were not above.
     lags: Vec<(f64, f64)>,
 }
@@ -321,6 +327,8 @@ fn rows(turns: &[Turn]) -> Vec<Row> {
         rows.push(less(&format!("CPU per poll{load}: Redis"), &|it| of(it).redis));
         rows.push(less(&format!("CPU per poll{load}: target"), &|it| thread(of(it), target::NAME)));
     }
+    rows.push(row("cores that stood idle", "%", Better::Less, &|it| it.full.idle));
+    rows.push(row("cores that stood idle, bare loop", "%", Better::Less, &|it| it.bare.idle));
     rows.push(less("CPU per poll, bare loop: client", &|it| it.bare.client));
     rows.push(less("CPU per poll, bare loop: target", &|it| thread(&it.bare, target::NAME)));
     rows

@@ -2,8 +2,9 @@
 //!
 //! A round of dispatch costs a round trip and three wake-ups, whatever it is about, so it is made about many:
 //! it rests between two, and hears nobody meanwhile. On a machine that is busy a round takes many milliseconds,
-//! and pollers that are fast need enough to do for so long. But what waits longer than its verification is good
-//! for (R2) is verified in vain, so pollers that are slow get no more than they begin within that time.
+//! and pollers that are fast need enough to do for so long, or that machine stands idle at times. But what waits
+//! longer than its verification is good for (R2) is verified in vain, so pollers that are slow get no more than
+//! they begin within that time.
 
 use std::time::Duration;
 
@@ -20,7 +21,7 @@ const AHEAD: Duration = Duration::from_millis(50);
 /// A pace is taken from so long.
 const WINDOW: Duration = Duration::from_millis(100);
 /// Waiting jobs for each poller, at most.
-const SPARE_MAX: usize = 8;
+const SPARE_MAX: usize = 16;
 
 /// How fast the pollers take what they are given.
 #[derive(Debug)]
@@ -30,6 +31,17 @@ pub(crate) struct Appetite {
     done: (u32, Moment),
     /// How long it took all of them together to do one, in the last window.
     each: Option<Duration>,
+}
+
+/// What one round of dispatch came to.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Round {
+    /// Jobs given out and not done, now.
+    pub(crate) out: usize,
+    /// It gave out all it could, and more may be due.
+    pub(crate) is_behind: bool,
+    /// So long it took.
+    pub(crate) took: Duration,
 }
 
 impl Appetite {
@@ -58,20 +70,24 @@ impl Appetite {
         eaten_in(AHEAD).clamp(workers.min(in_time), SPARE_MAX * workers)
     }
 
-    /// How long dispatch may rest; `is_full` when it has given out all it may, and more may be due. Pollers
-    /// must not run out of jobs meanwhile: half of those that wait for them, at their pace.
-    pub(crate) fn rest(&mut self, is_full: bool, now: Moment) -> Duration {
+    /// How long dispatch may rest after a round. While more is due than it could give out pollers must not run
+    /// out of jobs meanwhile: half of the time that what waits for them lasts, and the next round falls into it, too.
+    pub(crate) fn rest(&mut self, round: &Round, now: Moment) -> Duration {
         let (done, since) = self.done;
-        let took = now.since(since);
+        let elapsed = now.since(since);
         // Nothing done by pollers that all have something to do says that they need longer, not how long.
-        let is_too_early = done == 0 && is_full && since != Moment::NEVER;
-        if took >= WINDOW && !is_too_early {
-            self.each = took.checked_div(done);
+        let all_at_work = round.out >= self.workers;
+        let is_too_early = done == 0 && all_at_work && since != Moment::NEVER;
+        if elapsed >= WINDOW && !is_too_early {
+            self.each = elapsed.checked_div(done);
             self.done = (0, now);
         }
-        let half = u32::try_from(self.spare().div_ceil(2)).unwrap_or(u32::MAX);
+        let waiting = u32::try_from(round.out.saturating_sub(self.workers)).unwrap_or(u32::MAX);
         match self.each {
-            Some(each) if is_full => GATHER_FULL.min(each.saturating_mul(half)),
+            Some(each) if round.is_behind => {
+                let lasts = each.saturating_mul(waiting);
+                GATHER_FULL.min((lasts / 2).saturating_sub(round.took))
+            }
             _ => GATHER,
         }
     }
@@ -87,60 +103,86 @@ mod tests {
         Duration::from_millis(n)
     }
 
-    /// How much is given out, and how long dispatch rests, when so many jobs are done in 100 ms.
-    fn after(workers: usize, done: u32) -> (usize, Duration) {
+    /// More is due than can be given out, and that is as much as there may be.
+    fn full(appetite: &Appetite, took: Duration) -> Round {
+        Round { out: appetite.out_max(), is_behind: true, took }
+    }
+
+    /// Pollers who did so many jobs in 100 ms.
+    fn after(workers: usize, done: u32) -> Appetite {
         let mut appetite = Appetite::new(workers);
         let now = Moment::from_nanos(1_000_000_000);
-        appetite.rest(true, now);
+        appetite.rest(&full(&appetite, ms(0)), now);
         (0..done).for_each(|_| appetite.ate());
-        let rest = appetite.rest(true, now + ms(100));
-        (appetite.out_max(), rest)
+        appetite.rest(&full(&appetite, ms(0)), now + ms(100));
+        appetite
+    }
+
+    /// How long dispatch rests then, if a round takes so long.
+    fn rest(appetite: &mut Appetite, took: Duration) -> Duration {
+        appetite.rest(&full(appetite, took), appetite.done.1)
     }
 
     #[test]
     fn pollers_that_are_fast_have_50_ms_of_work_waiting_and_others_as_much_as_they_are() {
-        for (done, out) in [(0, 64 + 64), (10, 64 + 64), (500, 64 + 250), (9_000, 64 + 8 * 64)] {
-            assert_eq!(after(WORKERS, done).0, out, "{done} done in 100 ms");
+        for (done, out) in [(0, 64 + 64), (10, 64 + 64), (500, 64 + 250), (9_000, 64 + 16 * 64)] {
+            assert_eq!(after(WORKERS, done).out_max(), out, "{done} done in 100 ms");
         }
-        assert_eq!(after(Config::WORKERS_MAX, 90_000).0, 2 * Config::WORKERS_MAX);
+        assert_eq!(after(Config::WORKERS_MAX, 90_000).out_max(), 2 * Config::WORKERS_MAX);
     }
 
     /// R2: what waits longer than a second is verified in vain.
     #[test]
     fn pollers_that_are_slow_have_a_second_of_work_waiting_and_at_least_one_job() {
-        assert_eq!(after(WORKERS, 1).0, 64 + 10);
+        assert_eq!(after(WORKERS, 1).out_max(), 64 + 10);
         // 64 polls of 20 s: about one is done in 300 ms, and none in most windows.
         let mut appetite = Appetite::new(WORKERS);
         let mut now = Moment::from_nanos(1_000_000_000);
-        appetite.rest(true, now);
+        appetite.rest(&full(&appetite, ms(0)), now);
         for _ in 0..5 {
             for _ in 0..75 {
                 now = now + ms(4);
-                appetite.rest(true, now);
+                appetite.rest(&full(&appetite, ms(0)), now);
             }
             appetite.ate();
-            appetite.rest(true, now);
+            appetite.rest(&full(&appetite, ms(0)), now);
             assert_eq!(appetite.out_max(), 64 + 3);
         }
         let mut one = Appetite::new(1);
-        one.rest(true, now);
+        one.rest(&full(&one, ms(0)), now);
         one.ate();
-        one.rest(true, now + ms(1_200));
+        one.rest(&full(&one, ms(0)), now + ms(1_200));
         assert_eq!(one.out_max(), 1 + 1);
     }
 
     #[test]
     fn pollers_do_not_run_out_of_jobs_while_dispatch_rests() {
-        assert_eq!(after(WORKERS, 1_000), (64 + 500, GATHER_FULL));
-        assert_eq!(after(1, 1_000), (1 + 8, ms(4) / 10), "four jobs of 100 µs");
-        assert_eq!(after(1, 5).1, GATHER_FULL);
-        assert_eq!(after(WORKERS, 0).1, GATHER);
+        assert_eq!(rest(&mut after(WORKERS, 1_000), ms(1)), GATHER_FULL);
+        assert_eq!(
+            rest(&mut after(1, 1_000), ms(0)),
+            ms(16) / 20,
+            "half of sixteen jobs of 100 µs"
+        );
+        assert_eq!(rest(&mut after(1, 5), ms(1)), GATHER_FULL);
+        assert_eq!(rest(&mut after(WORKERS, 0), ms(1)), GATHER);
+    }
+
+    /// On a machine that is busy the store answers late: what waits has to last that long, too.
+    #[test]
+    fn the_longer_a_round_takes_the_sooner_the_next_begins() {
+        let mut appetite = after(WORKERS, 1_000); // what waits lasts 50 ms
+        let rests = [0, 15, 20, 25, 90].map(|it| rest(&mut appetite, ms(it)));
+        assert_eq!(rests, [10, 10, 5, 0, 0].map(ms));
+        // More fitted than goes into a round: the rest of it at once, as nobody has anything in reserve.
+        let round = Round { out: WORKERS, is_behind: true, took: ms(0) };
+        assert_eq!(appetite.rest(&round, appetite.done.1), ms(0));
     }
 
     #[test]
-    fn what_is_not_full_rests_as_long_as_it_likes() {
+    fn who_is_not_behind_rests_as_long_as_it_likes() {
         let mut appetite = Appetite::new(1);
         (0..1_000).for_each(|_| appetite.ate());
-        assert_eq!(appetite.rest(false, Moment::from_nanos(1_000_000)), GATHER);
+        let round = Round { out: 0, is_behind: false, took: ms(50) };
+        assert_eq!(appetite.rest(&round, Moment::from_nanos(1_000_000)), GATHER);
     }
 }

@@ -93,7 +93,7 @@ impl Hiring {
                 }
                 while let Some(job) = jobs.take() {
                     thread.step(job);
-                    if when.is_over() || jobs.closed().is_over() {
+                    if when.is_over() {
                         return;
                     }
                 }

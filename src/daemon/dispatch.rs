@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Moment;
-use crate::daemon::appetite::Appetite;
+use crate::daemon::appetite::{Appetite, Round};
 use crate::daemon::jobs::JobSender;
 use crate::daemon::report::{Hearer, Reporter};
 use crate::event::Event;
 use crate::model::{Session, Tenure};
-use crate::pipeline::ownership::OwnershipTable;
+use crate::pipeline::ownership::{OwnershipTable, Readiness};
 use crate::pipeline::schedule::{Due, Pace, PollSchedule, Tempo};
 use crate::store::{BATCH_MAX, Store};
 
@@ -77,8 +77,8 @@ pub struct Dispatch {
     reporter: Reporter,
     schedule: PollSchedule,
     jobs: JobSender,
-    /// Jobs given out and not done.
-    out: usize,
+    /// Jobs given out and not done, and what else there is to say of the last step.
+    round: Round,
     appetite: Appetite,
 }
 
@@ -94,7 +94,7 @@ impl Dispatch {
         let reporter = Reporter::new(&table);
         let schedule = PollSchedule::new(pace);
         let appetite = Appetite::new(workers);
-        Self { store, table, reporter, schedule, jobs, out: 0, appetite }
+        Self { store, table, reporter, schedule, jobs, round: Round::default(), appetite }
     }
 
     /// Another pace, and another number of pollers, from now on.
@@ -133,7 +133,7 @@ impl Dispatch {
 
     /// Takes in the end of a poll.
     pub fn done(&mut self, done: &PollDone) {
-        self.out = self.out.saturating_sub(1);
+        self.round.out = self.round.out.saturating_sub(1);
         let now = self.table.now();
         let endpoint = &done.due.tenure.endpoint;
         let ok = match done.end {
@@ -154,41 +154,43 @@ impl Dispatch {
     /// Gives out what is due; how long to wait if nothing else happens.
     pub fn step(&mut self) -> Duration {
         let now = self.table.now();
-        let room = self.appetite.out_max().saturating_sub(self.out).min(BATCH_MAX);
+        let room = self.appetite.out_max().saturating_sub(self.round.out).min(BATCH_MAX);
         let due = self.schedule.take_due(now, room);
         let ready: Vec<Due> = due.into_iter().filter(|it| self.is_ready(it, now)).collect();
-        if !ready.is_empty() {
-            self.verify_and_give(ready);
-        }
+        let given = if ready.is_empty() { 0 } else { self.verify_and_give(ready) };
+        // What could not be given out is no reason to hurry.
+        self.round.is_behind = given == room;
+        self.round.took = self.table.now().since(now);
         self.wait()
     }
 
     /// Whether a poll could start; what could not is put back, or ended with its lease.
     fn is_ready(&mut self, due: &Due, now: Moment) -> bool {
         let endpoint = &due.tenure.endpoint;
-        if !self.table.has(&due.tenure) {
-            self.schedule.ended(&due.tenure);
-            self.schedule.put_back(endpoint, now);
-            return false;
-        }
-        if !self.table.may_poll(endpoint) {
-            self.schedule.put_back(endpoint, now + RECHECK);
-            return false;
-        }
-        let is_busy = self.table.is_polling(&due.tenure);
-        if due.skipped {
+        let readiness = self.table.readiness(&due.tenure);
+        let is_busy = readiness == Readiness::Busy;
+        if due.skipped && (is_busy || readiness == Readiness::Ready) {
             let reason = if is_busy { "unpublished" } else { "backlog" };
             self.reporter.say(&Event::PollSkipped { endpoint, reason });
         }
-        if is_busy {
-            // The longer it has waited, the less often it is asked: a store may not answer for long.
-            let wait = (now.since(due.due_at) / 8).clamp(RECHECK_BUSY, RECHECK);
-            self.schedule.put_back(endpoint, now + wait);
+        match readiness {
+            Readiness::Ready => return true,
+            Readiness::Over => {
+                self.schedule.ended(&due.tenure);
+                self.schedule.put_back(endpoint, now);
+            }
+            Readiness::NotNow => self.schedule.put_back(endpoint, now + RECHECK),
+            Readiness::Busy => {
+                // The longer it has waited, the less often it is asked: a store may not answer for long.
+                let wait = (now.since(due.due_at) / 8).clamp(RECHECK_BUSY, RECHECK);
+                self.schedule.put_back(endpoint, now + wait);
+            }
         }
-        !is_busy
+        false
     }
 
-    fn verify_and_give(&mut self, due: Vec<Due>) {
+    /// How many could be given out.
+    fn verify_and_give(&mut self, due: Vec<Due>) -> usize {
         let tenures: Vec<Tenure> = due.iter().map(|it| it.tenure.clone()).collect();
         let question = self.table.verification(&tenures);
         let verified_at = self.table.now();
@@ -212,19 +214,20 @@ impl Dispatch {
             held.next();
             jobs.push(PollJob { due, verified_at });
         }
-        self.out += jobs.len();
+        let given = jobs.len();
+        self.round.out += given;
         self.jobs.put(jobs);
+        given
     }
 
     /// How long to listen to nobody after a step, so that there is more to do in the next. A poll starts later
     /// by no more than this.
     pub fn rest(&mut self) -> Duration {
-        let is_full = self.out >= self.appetite.out_max();
-        self.appetite.rest(is_full, self.table.now())
+        self.appetite.rest(&self.round, self.table.now())
     }
 
     fn wait(&mut self) -> Duration {
-        if self.out >= self.appetite.out_max() {
+        if self.round.out >= self.appetite.out_max() {
             return IDLE; // until a poll is done
         }
         let now = self.table.now();

@@ -13,10 +13,13 @@ use parking_lot::Mutex;
 use crate::daemon::dispatch::PollJob;
 use crate::daemon::thread::{Stop, StopSource, stop};
 
+/// What waits; nothing will any more once there is no sender.
+type Queue = Arc<Mutex<Option<VecDeque<PollJob>>>>;
+
 /// Where jobs go. Dropping it is the word that no more will come; what is still waiting is forgotten.
 #[derive(Debug)]
 pub struct JobSender {
-    queue: Arc<Mutex<VecDeque<PollJob>>>,
+    queue: Queue,
     bell: Sender<()>,
     _open: StopSource,
 }
@@ -24,7 +27,7 @@ pub struct JobSender {
 /// Where they come from, for as many as there are to do them.
 #[derive(Clone, Debug)]
 pub struct JobReceiver {
-    queue: Arc<Mutex<VecDeque<PollJob>>>,
+    queue: Queue,
     bell: Sender<()>,
     rings: Receiver<()>,
     closed: Stop,
@@ -32,7 +35,7 @@ pub struct JobReceiver {
 
 /// An empty queue. It has no bound of its own: dispatch gives out no more than it wants to wait.
 pub fn jobs() -> (JobSender, JobReceiver) {
-    let queue = Arc::new(Mutex::new(VecDeque::new()));
+    let queue = Arc::new(Mutex::new(Some(VecDeque::new())));
     // One ring is enough: whoever hears it passes it on.
     let (bell, rings) = bounded(1);
     let (open, closed) = stop();
@@ -43,14 +46,19 @@ pub fn jobs() -> (JobSender, JobReceiver) {
 impl JobSender {
     /// Puts all of these in before anybody is woken.
     pub fn put(&self, jobs: impl IntoIterator<Item = PollJob>) {
-        let is_some = {
-            let mut queue = self.queue.lock();
+        let is_some = self.queue.lock().as_mut().is_some_and(|queue| {
             queue.extend(jobs);
             !queue.is_empty()
-        };
+        });
         if is_some {
             let _ = self.bell.try_send(());
         }
+    }
+}
+
+impl Drop for JobSender {
+    fn drop(&mut self) {
+        *self.queue.lock() = None;
     }
 }
 
@@ -59,6 +67,7 @@ impl JobReceiver {
     pub fn take(&self) -> Option<PollJob> {
         let (job, is_last) = {
             let mut queue = self.queue.lock();
+            let queue = queue.as_mut()?;
             (queue.pop_front(), queue.is_empty())
         };
         if !is_last {
@@ -70,7 +79,7 @@ impl JobReceiver {
 
     /// Whether nothing waits.
     pub fn is_empty(&self) -> bool {
-        self.queue.lock().is_empty()
+        self.queue.lock().as_ref().is_none_or(VecDeque::is_empty)
     }
 
     /// For a `select!`: rings when there may be jobs.
@@ -146,7 +155,9 @@ mod tests {
             std::iter::from_fn(|| receiver.take()).map(|it| it.due.tenure.fence.0).collect();
         assert_eq!(taken, [1, 2, 3]);
         assert!(!receiver.closed().is_over());
+        sender.put([job(4)]);
         drop(sender);
         assert!(receiver.closed().is_over());
+        assert!(receiver.take().is_none(), "what was still waiting is forgotten");
     }
 }

@@ -2,6 +2,8 @@
 //!
 //! Anybody may write to a channel, so reading never trusts: what is not understood is nothing.
 
+use std::fmt::{Arguments, Write as _};
+
 use serde_json::Value;
 
 use crate::model::{EndpointId, InstanceId};
@@ -9,25 +11,34 @@ use crate::store::{Publication, Wake};
 
 /// A word longer than this is not read.
 const WAKE_MAX_BYTES: usize = 256 * 1024;
+/// What most announcements have besides the body.
+const RESULT_BYTES: usize = 320;
 
 /// The announcement of a result: the stored hash as JSON. A body that is not UTF-8 is shown lossily.
 pub(crate) fn result(instance: &InstanceId, it: &Publication) -> String {
     let sample = &it.sample;
-    let (endpoint, fence) = (quoted(it.tenure.endpoint.as_str()), it.tenure.fence);
-    let (instance, ok) = (quoted(instance.as_str()), u8::from(sample.ok));
-    let status = sample.status.map_or_else(|| "null".into(), |it| it.to_string());
-    let error = sample.error.as_deref().map_or_else(|| "null".into(), quoted);
-    let (started, duration) = (it.started_at_ms, sample.duration.as_millis());
-    let (interval, body) = (it.interval.as_millis(), String::from_utf8_lossy(&sample.body));
-    let mut result = format!(
-        r#"{{"endpoint":{endpoint},"fence":{fence},"instance":{instance},"ok":{ok},"status":{status},"error":{error},"#
-    );
-    result += &format!(
-        r#""started_at_ms":{started},"duration_ms":{duration},"interval_ms":{interval},"body":"#
-    );
-    push_quoted(&mut result, &body);
-    result.push('}');
-    result
+    let mut said = String::with_capacity(RESULT_BYTES + sample.body.len());
+    said.push_str("{\"endpoint\":");
+    push_quoted(&mut said, it.tenure.endpoint.as_str());
+    push(&mut said, format_args!(",\"fence\":{},\"instance\":", it.tenure.fence));
+    push_quoted(&mut said, instance.as_str());
+    push(&mut said, format_args!(",\"ok\":{},\"status\":", u8::from(sample.ok)));
+    match sample.status {
+        Some(status) => push(&mut said, format_args!("{status}")),
+        None => said.push_str("null"),
+    }
+    said.push_str(",\"error\":");
+    match &sample.error {
+        Some(error) => push_quoted(&mut said, error),
+        None => said.push_str("null"),
+    }
+    let (duration, interval) = (sample.duration.as_millis(), it.interval.as_millis());
+    push(&mut said, format_args!(",\"started_at_ms\":{}", it.started_at_ms));
+    push(&mut said, format_args!(",\"duration_ms\":{duration},\"interval_ms\":{interval}"));
+    said.push_str(",\"body\":");
+    push_quoted(&mut said, &String::from_utf8_lossy(&sample.body));
+    said.push('}');
+    said
 }
 
 /// A word as it is sent. Long ones are lists of names: those are written as they are.
@@ -67,6 +78,10 @@ pub(crate) fn wake(wake: &Wake) -> String {
     word
 }
 
+fn push(word: &mut String, text: Arguments<'_>) {
+    let _ = word.write_fmt(text); // a String takes everything
+}
+
 fn quoted(text: &str) -> String {
     let mut word = String::new();
     push_quoted(&mut word, text);
@@ -80,7 +95,8 @@ fn push_quoted(word: &mut String, text: &str) {
         word.push_str(text);
         word.push('"');
     } else {
-        word.push_str(&Value::from(text).to_string());
+        // A text can always be written down.
+        word.push_str(&serde_json::to_string(text).unwrap_or_default());
     }
 }
 

@@ -183,6 +183,12 @@ impl Call {
         self
     }
 
+    /// What begins so, and is of `endpoint`.
+    pub(crate) fn of(&mut self, prefix: &str, endpoint: &EndpointId) -> &mut Self {
+        self.args.push([prefix.as_bytes(), endpoint.as_str().as_bytes()]);
+        self
+    }
+
     pub(crate) fn bytes(&mut self, arg: &[u8]) -> &mut Self {
         self.args.push([arg, b""]);
         self

@@ -105,15 +105,19 @@ impl Store for RedisStore {
 
     fn publish(&self, ask: &Ask, publications: &[Publication]) -> Stamped<Vec<Publish>> {
         let keys = &self.server.keys;
+        let channels = keys.results_prefix();
         let mut call = Call::framed(keys, ask, None);
         for it in publications {
             let endpoint = &it.tenure.endpoint;
             call.lease_and_record(keys, endpoint);
-            call.arg(it.tenure.fence).arg(it.started_at_ms).arg(keys.results_channel(endpoint));
-            call.arg(message::result(&ask.instance, it));
+            call.arg(it.tenure.fence).arg(it.started_at_ms).of(&channels, endpoint);
+            call.bytes(message::result(&ask.instance, it).as_bytes());
             call.arg(u8::from(it.sample.ok));
-            call.arg(it.sample.status.map_or_else(String::new, |it| it.to_string()));
-            call.arg(it.sample.error.as_deref().unwrap_or(""));
+            match it.sample.status {
+                Some(status) => call.arg(status),
+                None => call.bytes(b""),
+            };
+            call.bytes(it.sample.error.as_deref().unwrap_or("").as_bytes());
             call.arg(it.sample.duration.as_millis()).arg(it.interval.as_millis());
             call.bytes(&it.sample.body);
         }

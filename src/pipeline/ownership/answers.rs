@@ -19,6 +19,14 @@ const LEFT_MIN: Duration = Duration::from_millis(10);
 /// Into so many parts a burst of grants is spread.
 const SPREAD: u32 = 64;
 
+impl Question {
+    /// R4: a call's timeout never exceeds what is left of the leases it is about; the first of them ends then.
+    fn limit(&mut self, first_end: Moment) {
+        let left = first_end.since(self.asked_at).max(SHORTEST);
+        self.ask.timeout = self.ask.timeout.min(left);
+    }
+}
+
 impl OwnershipTable {
     /// R1: the clock is read before the question is sent. Redis starts a TTL later than that.
     pub fn question(&self) -> Question {
@@ -46,26 +54,21 @@ impl OwnershipTable {
     /// The question whether these are ours in the store (FR-010); by name, if that proves it for all of them (R4).
     pub fn verification(&self, tenures: &[Tenure]) -> Question {
         let mut question = self.question();
-        self.limit(&mut question, tenures.iter());
-        let (leases, epoch) = (self.leases.read(), question.ask.epoch);
-        let is_matched = |it: &Tenure| {
-            let lease = leases.get(&it.endpoint).filter(|lease| lease.tenure == *it);
-            lease.is_some_and(|it| it.state.lock().matched_in == epoch)
-        };
-        question.ask.by_name = tenures.iter().all(is_matched);
-        drop(leases);
-        question
-    }
-
-    /// R4: a call's timeout never exceeds what is left of the leases it is about.
-    fn limit<'a>(&self, question: &mut Question, tenures: impl Iterator<Item = &'a Tenure>) {
+        let (mut all_matched, mut first_end) = (true, Moment::FOREVER);
         let leases = self.leases.read();
-        let deadline =
-            |it: &Tenure| leases.get(&it.endpoint).map(|it| it.deadline(&it.state.lock()));
-        if let Some(deadline) = tenures.filter_map(deadline).min() {
-            let left = deadline.since(question.asked_at).max(SHORTEST);
-            question.ask.timeout = question.ask.timeout.min(left);
+        for tenure in tenures {
+            let Some(lease) = leases.find(tenure) else {
+                all_matched = false;
+                continue;
+            };
+            let state = lease.state.lock();
+            all_matched &= state.matched_in == question.ask.epoch;
+            first_end = first_end.min(lease.deadline(&state));
         }
+        drop(leases);
+        question.ask.by_name = all_matched;
+        question.limit(first_end);
+        question
     }
 
     /// The leases to renew now: at most a batch, those that end first. `None` when none is due.
@@ -80,7 +83,7 @@ impl OwnershipTable {
         }
         let next = self.agenda.lock().due(now, now + LEFT_MIN, BATCH_MAX);
         let mut due: Vec<RenewItem> = Vec::with_capacity(next.len());
-        let mut due_since = now;
+        let (mut due_since, mut first_end) = (now, Moment::FOREVER);
         let leases = self.leases.read();
         for lease in next.iter().filter_map(|it| leases.get(it)) {
             let state = lease.state.lock();
@@ -91,6 +94,7 @@ impl OwnershipTable {
                 let matched = state.matched_in == question.ask.epoch;
                 let tenure = lease.tenure.clone();
                 due_since = due_since.min(state.renew_at);
+                first_end = first_end.min(lease.deadline(&state));
                 due.push(RenewItem { tenure, may_reclaim, matched });
             }
         }
@@ -99,7 +103,7 @@ impl OwnershipTable {
             return None;
         }
         self.metrics.renewal_lag.observe(now.since(due_since));
-        self.limit(&mut question, due.iter().map(|it| &it.tenure));
+        question.limit(first_end);
         Some((question, due))
     }
 

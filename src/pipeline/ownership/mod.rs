@@ -132,6 +132,19 @@ pub struct Tally {
     pub running: usize,
 }
 
+/// Whether a poll under a tenure could begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Readiness {
+    /// It could.
+    Ready,
+    /// One runs, or its result is still on its way: no other gets a permit.
+    Busy,
+    /// The lease is in doubt, or about to be given away.
+    NotNow,
+    /// Never again: the tenure is not in the table any more.
+    Over,
+}
+
 /// What is known about one held lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Holding {
@@ -226,9 +239,18 @@ impl OwnershipTable {
         lease.may_poll(&lease.state.lock(), self.now()).then(|| lease.tenure.clone())
     }
 
-    /// Whether a poll under this tenure runs, or its result is still on its way: no other gets a permit.
-    pub fn is_polling(&self, tenure: &Tenure) -> bool {
-        self.find(tenure).is_some_and(|it| it.state.lock().running.is_some())
+    /// Whether a poll under this tenure could begin now.
+    pub fn readiness(&self, tenure: &Tenure) -> Readiness {
+        let leases = self.leases.read();
+        let Some(lease) = leases.find(tenure) else { return Readiness::Over };
+        let state = lease.state.lock();
+        if !lease.may_poll(&state, self.now()) {
+            Readiness::NotNow
+        } else if state.running.is_some() {
+            Readiness::Busy
+        } else {
+            Readiness::Ready
+        }
     }
 
     /// Whether this tenure is still in the table.
