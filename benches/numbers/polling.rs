@@ -1,6 +1,6 @@
 //! How much of what its HTTP client can do is left when every poll is scheduled, verified, permitted and published?
 //!
-//! One whole instance with 64 workers in this process, 2,000 endpoints, a private Redis, and a target that does next to
+//! One whole instance with 64 workers in this process, 8,000 endpoints, a private Redis, and a target that does next to
 //! nothing; by turns with a bare loop: 64 threads that call the same `HttpPoller`, each under one permit that holds,
 //! so that a poll opens its connection, arms its switch and confirms as always, and nothing else is done.
 //! Target, Redis, client and this process share the cores of one machine. Of the instance's own work two things are
@@ -30,6 +30,7 @@ use crate::table::{Better, Row};
 use crate::target::{self, Target};
 
 const WORKERS: usize = 64;
+/// One is polled again when its result is stored: of fewer there could be none that is due.
 const ENDPOINTS: u32 = 8_000;
 const TURNS: usize = 7;
 const WINDOW: Duration = Duration::from_secs(2);

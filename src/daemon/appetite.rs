@@ -180,9 +180,19 @@ mod tests {
 
     #[test]
     fn who_is_not_behind_rests_as_long_as_it_likes() {
-        let mut appetite = Appetite::new(1);
-        (0..1_000).for_each(|_| appetite.ate());
+        let mut appetite = after(1, 1_000);
         let round = Round { out: 0, is_behind: false, took: ms(50) };
-        assert_eq!(appetite.rest(&round, Moment::from_nanos(1_000_000)), GATHER);
+        assert_eq!(appetite.rest(&round, appetite.done.1), GATHER);
+    }
+
+    /// What was known of them is known until they do something else, or nothing although they could.
+    #[test]
+    fn pollers_that_are_all_at_work_keep_their_pace() {
+        for (out, spare) in [(WORKERS, 500), (WORKERS - 1, WORKERS)] {
+            let mut appetite = after(WORKERS, 1_000);
+            let round = Round { out, is_behind: false, took: ms(0) };
+            appetite.rest(&round, appetite.done.1 + ms(100));
+            assert_eq!(appetite.out_max(), WORKERS + spare, "{out} at work");
+        }
     }
 }

@@ -156,10 +156,11 @@ impl Dispatch {
         let now = self.table.now();
         let room = self.appetite.out_max().saturating_sub(self.round.out).min(BATCH_MAX);
         let due = self.schedule.take_due(now, room);
+        let taken = due.len();
         let ready: Vec<Due> = due.into_iter().filter(|it| self.is_ready(it, now)).collect();
         let given = if ready.is_empty() { 0 } else { self.verify_and_give(ready) };
-        // What could not be given out is no reason to hurry.
-        self.round.is_behind = given == room;
+        // What cannot be given out is no reason to hurry.
+        self.round.is_behind = taken == room && 2 * given >= room;
         self.round.took = self.table.now().since(now);
         self.wait()
     }
@@ -238,9 +239,9 @@ impl Dispatch {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::ManualClock;
     use crate::daemon::jobs::{JobReceiver, jobs};
     use crate::daemon::testing::Holder;
+    use crate::store::memory::{MemoryStore, Mishap};
 
     const INTERVAL: Duration = Duration::from_millis(100);
 
@@ -248,9 +249,9 @@ mod tests {
         Duration::from_millis(n)
     }
 
-    /// Dispatch with one endpoint that is due now.
-    fn with_one() -> (Dispatch, JobReceiver, Arc<OwnershipTable>, Arc<ManualClock>) {
-        let Holder { clock, store, table, mut held } = Holder::of(1);
+    /// Dispatch for one poller, with so many endpoints that are due now.
+    fn with(n: usize) -> (Dispatch, JobReceiver, Holder) {
+        let holder = Holder::of(n);
         let pace = Pace {
             interval: INTERVAL,
             timeout: INTERVAL,
@@ -258,10 +259,15 @@ mod tests {
             light_interval: INTERVAL,
         };
         let (sender, receiver) = jobs();
-        let mut dispatch = Dispatch::new(store, Arc::clone(&table), pace, sender, 1);
-        let session = Session::parse("e0", br#"{"id":"e0","address":"h:1"}"#).unwrap();
-        dispatch.schedule.gained(held.remove(0), Arc::new(session), table.now());
-        (dispatch, receiver, table, clock)
+        let (store, table) = (Arc::<MemoryStore>::clone(&holder.store), Arc::clone(&holder.table));
+        let mut dispatch = Dispatch::new(store, table, pace, sender, 1);
+        for tenure in &holder.held {
+            let id = tenure.endpoint.as_str();
+            let json = format!(r#"{{"id":"{id}","address":"h:1"}}"#);
+            let session = Session::parse(id, json.as_bytes()).unwrap();
+            dispatch.schedule.gained(tenure.clone(), Arc::new(session), holder.table.now());
+        }
+        (dispatch, receiver, holder)
     }
 
     fn ends_well(dispatch: &mut Dispatch, job: PollJob) {
@@ -271,7 +277,7 @@ mod tests {
     /// A poll that ends right before its next round must not lose that round to the time its result takes.
     #[test]
     fn a_round_waits_for_the_result_of_the_one_before_and_not_much_longer() {
-        let (mut dispatch, jobs, table, clock) = with_one();
+        let (mut dispatch, jobs, Holder { table, clock, .. }) = with(1);
         dispatch.step();
         let job = jobs.take().expect("it is due");
         let permit = table.permit(&job.due.tenure).unwrap();
@@ -289,9 +295,30 @@ mod tests {
         assert!(table.permit(&job.due.tenure).is_some());
     }
 
+    /// While more is due than one poller can do, rounds are made larger; but not because nothing could be given out.
+    #[test]
+    fn who_gave_out_all_it_may_rests_for_what_waits_and_who_could_not_as_usual() {
+        let (mut dispatch, jobs, Holder { store, clock, .. }) = with(6);
+        dispatch.step();
+        let usual = dispatch.rest();
+        let mut next = || {
+            let job = jobs.take().expect("two were given out");
+            clock.pass(ms(100));
+            ends_well(&mut dispatch, job);
+            dispatch.step();
+            dispatch.rest()
+        };
+        assert!(next() > usual, "there is one more, for 100 ms");
+        // There and back: it was away for longer than what waits may be left alone.
+        store.plan("verify", Mishap::Slow(ms(60)));
+        assert_eq!(next(), ms(0));
+        store.cut_off(true);
+        assert_eq!(next(), usual);
+    }
+
     #[test]
     fn while_results_cannot_be_stored_rounds_are_asked_for_less_and_less_often() {
-        let (mut dispatch, jobs, table, clock) = with_one();
+        let (mut dispatch, jobs, Holder { table, clock, .. }) = with(1);
         dispatch.step();
         let job = jobs.take().expect("it is due");
         let _permit = table.permit(&job.due.tenure).unwrap();

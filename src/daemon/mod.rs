@@ -7,7 +7,7 @@
 //! | `expiry` | next deadline | table | table; aborts polls | |
 //! | `watch` | push from Redis | Redis: touched keys, words | | `Nudge` → reconcile, a nudge → heartbeat |
 //! | `reconcile` | tick, nudge, the end of a key (R9), fallback due, end of a hold-off | Redis; table | Redis leases; table | `LeaseChange` → dispatch |
-//! | `dispatch` | change, poll done, next due; a few ms after the last time at the soonest | table; Redis (verify) | its schedule | `PollJob` → pollers |
+//! | `dispatch` | change, poll done, next due; a few ms after the last time at the soonest, unless pollers would run out of jobs | table; Redis (verify) | its schedule | `PollJob` → pollers |
 //! | `poller-NN` | job | table (permit) | the endpoint | `Polled` → publish, `PollDone` → dispatch, `Nudge` → reconcile |
 //! | `publish` | result; a few ms after the last time at the soonest | table | Redis results (fenced) | `Nudge` → reconcile |
 //! | `history` | something became of a lease | its queue | Redis `poll:history` | |

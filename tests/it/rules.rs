@@ -396,11 +396,14 @@ fn r4_an_acquire_executed_long_after_it_timed_out_takes_nothing() {
 #[test]
 fn r4_a_call_never_waits_longer_than_the_leases_it_is_about_have_left() {
     let solo = Solo::new("a");
-    solo.acquire("e").unwrap();
+    let tenure = solo.acquire("e").unwrap();
     solo.clock.pass(TTL - MARGIN - Duration::from_millis(100));
     solo.beat();
-    let (question, _) = solo.table.renewals().unwrap();
-    assert_eq!(question.ask.timeout, Duration::from_millis(100));
+    let (renewal, _) = solo.table.renewals().unwrap();
+    let verification = solo.table.verification(&[tenure]);
+    for question in [renewal, verification] {
+        assert_eq!(question.ask.timeout, Duration::from_millis(100));
+    }
 }
 
 // ---- R5 -----------------------------------------------------------------------------------------

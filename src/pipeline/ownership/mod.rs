@@ -139,7 +139,7 @@ pub enum Readiness {
     Ready,
     /// One runs, or its result is still on its way: no other gets a permit.
     Busy,
-    /// The lease is in doubt, or about to be given away.
+    /// The lease is in doubt, about to be given away, or just about over.
     NotNow,
     /// Never again: the tenure is not in the table any more.
     Over,
