@@ -33,14 +33,14 @@ pub(crate) struct Appetite {
     each: Option<Duration>,
 }
 
-/// What one round of dispatch came to.
+/// Where dispatch stands after a round.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Round {
     /// Jobs given out and not done, now.
     pub(crate) out: usize,
-    /// It gave out all it could, and more may be due.
+    /// The round gave out about all it could, and more may be due.
     pub(crate) is_behind: bool,
-    /// So long it took.
+    /// So long the round took.
     pub(crate) took: Duration,
 }
 

@@ -77,7 +77,7 @@ pub struct Dispatch {
     reporter: Reporter,
     schedule: PollSchedule,
     jobs: JobSender,
-    /// Jobs given out and not done, and what else there is to say of the last step.
+    /// Where it stands since the last step.
     round: Round,
     appetite: Appetite,
 }
@@ -169,9 +169,12 @@ impl Dispatch {
     fn is_ready(&mut self, due: &Due, now: Moment) -> bool {
         let endpoint = &due.tenure.endpoint;
         let readiness = self.table.readiness(&due.tenure);
-        let is_busy = readiness == Readiness::Busy;
-        if due.skipped && (is_busy || readiness == Readiness::Ready) {
-            let reason = if is_busy { "unpublished" } else { "backlog" };
+        let reason = match readiness {
+            Readiness::Ready => Some("backlog"),
+            Readiness::Busy => Some("unpublished"),
+            Readiness::NotNow | Readiness::Over => None,
+        };
+        if let Some(reason) = reason.filter(|_| due.skipped) {
             self.reporter.say(&Event::PollSkipped { endpoint, reason });
         }
         match readiness {

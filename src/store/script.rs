@@ -183,8 +183,8 @@ impl Call {
         self
     }
 
-    /// What begins so, and is of `endpoint`.
-    pub(crate) fn of(&mut self, prefix: &str, endpoint: &EndpointId) -> &mut Self {
+    /// The channel of `endpoint` among those that begin with `prefix`.
+    pub(crate) fn channel(&mut self, prefix: &str, endpoint: &EndpointId) -> &mut Self {
         self.args.push([prefix.as_bytes(), endpoint.as_str().as_bytes()]);
         self
     }

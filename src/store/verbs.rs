@@ -110,7 +110,7 @@ impl Store for RedisStore {
         for it in publications {
             let endpoint = &it.tenure.endpoint;
             call.lease_and_record(keys, endpoint);
-            call.arg(it.tenure.fence).arg(it.started_at_ms).of(&channels, endpoint);
+            call.arg(it.tenure.fence).arg(it.started_at_ms).channel(&channels, endpoint);
             call.bytes(message::result(&ask.instance, it).as_bytes());
             call.arg(u8::from(it.sample.ok));
             match it.sample.status {
