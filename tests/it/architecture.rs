@@ -178,49 +178,6 @@ fn there_is_no_async_runtime_in_the_tree() {
 }
 
 #[test]
-fn every_event_and_every_key_is_in_the_architecture_page() {
-    let page = read("ARCHITECTURE.md");
-    let events = read("src/event.rs");
-    let names = events.split("=> \"").skip(1).filter_map(|it| it.split('"').next());
-    let names: Vec<&str> = names.filter(|it| it.contains('.')).collect();
-    assert!(names.len() > 20, "{names:?}");
-    for name in names {
-        assert!(page.contains(&format!("`{name}`")), "{name} is not in ARCHITECTURE.md");
-    }
-    let keys = read("src/store/keys.rs");
-    for key in keys.split("format!(\"{}:").skip(1).filter_map(|it| it.split(['{', '"']).next()) {
-        assert!(page.contains(&format!("poll:{key}")), "poll:{key} is not in ARCHITECTURE.md");
-    }
-}
-
-#[test]
-fn every_option_that_a_page_names_exists() {
-    let table = read("src/cli/options.rs");
-    let exists = |name: &str| table.contains(&format!("name: \"{name}\""));
-    let foreign = ["help", "example", "now", "foo-bar"]; // of cargo, systemctl, and nobody
-    for page in ["README.md", "ARCHITECTURE.md", "systemd/leasehold.service"] {
-        for name in named_with_hyphens(&read(page), "--") {
-            assert!(exists(&name) || foreign.contains(&name.as_str()), "{page} names --{name}");
-        }
-    }
-    let settings = read("systemd/leasehold.env.example");
-    for name in settings.split("LEASEHOLD_").skip(1) {
-        let end = name.find(|c: char| !c.is_ascii_uppercase() && c != '_').unwrap_or(name.len());
-        let option = name[..end].to_lowercase().replace('_', "-");
-        assert!(exists(&option), "the example settings name {option}");
-    }
-}
-
-/// The lower-case words with hyphens that stand behind `prefix`.
-fn named_with_hyphens(text: &str, prefix: &str) -> Vec<String> {
-    let words = text.split(prefix).skip(1).map(|it| {
-        let end = it.find(|c: char| !c.is_ascii_lowercase() && c != '-').unwrap_or(it.len());
-        it[..end].trim_end_matches('-').to_owned()
-    });
-    words.filter(|it| it.len() > 2).collect()
-}
-
-#[test]
 fn every_dependency_has_its_reason_in_the_architecture_page() {
     let page = read("ARCHITECTURE.md");
     let manifest = read("Cargo.toml");
@@ -228,18 +185,5 @@ fn every_dependency_has_its_reason_in_the_architecture_page() {
     for line in section.lines().filter(|it| it.contains('=') && !it.starts_with('#')) {
         let name = line.split('=').next().unwrap().trim();
         assert!(page.contains(&format!("`{name}`")), "{name} has no reason in ARCHITECTURE.md");
-    }
-}
-
-#[test]
-fn every_rule_is_named_where_it_is_kept() {
-    let mut texts: String = sources("src").iter().map(|it| it.production().to_owned()).collect();
-    let mut scripts = Vec::new();
-    files(&root().join("src/store/lua"), ".lua", &mut scripts);
-    texts.extend(scripts.iter().map(|it| fs::read_to_string(it).unwrap()));
-    for rule in 1..=14 {
-        let named =
-            [":", ",", ")", " ", "."].iter().any(|end| texts.contains(&format!("R{rule}{end}")));
-        assert!(named, "R{rule} is named nowhere in src");
     }
 }

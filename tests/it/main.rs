@@ -15,6 +15,8 @@
 mod architecture;
 /// US4: balance.
 mod balance;
+/// The protocol, the contract and what cites them.
+mod book;
 /// Commands, options, exit codes and messages of the real binary.
 mod cli;
 /// The daemon under hostile input and faults that are not about ownership.
