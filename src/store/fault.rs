@@ -35,6 +35,11 @@ impl Failures {
     }
 }
 
+/// What was tried by an instance with another lease TTL than the fleet agreed on (R14); no other error has this verb.
+pub(crate) const JOIN_FLEET: &str = "join the fleet on";
+/// The same for a role.
+pub(crate) const STAND_FOR_ROLE: &str = "stand for the role on";
+
 /// The store could not be asked, so nothing is known.
 #[derive(Clone, Debug)]
 pub struct StoreError {
@@ -46,6 +51,14 @@ pub struct StoreError {
     pub fault: Fault,
     /// What came back, and the way out where there is one.
     pub reason: String,
+}
+
+impl StoreError {
+    /// R14: the store answered that the others agreed on another lease TTL. For an owner that is the end of its
+    /// rights: the hold-off of the others is not reckoned by its TTL.
+    pub fn is_other_timing(&self) -> bool {
+        [JOIN_FLEET, STAND_FOR_ROLE].contains(&self.op)
+    }
 }
 
 impl fmt::Display for StoreError {

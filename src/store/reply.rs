@@ -5,6 +5,7 @@ use std::time::Duration;
 use redis::{RedisResult, Value};
 
 use crate::model::{Epoch, FenceToken, InstanceId, SESSION_MAX_BYTES, Weight};
+use crate::store::fault::{JOIN_FLEET, STAND_FOR_ROLE};
 use crate::store::redis::Server;
 use crate::store::trust;
 use crate::store::{
@@ -135,10 +136,10 @@ fn split<'a>(
 fn other_timing(server: &Server, ask: &Ask, theirs_ms: u64, field: &str) -> StoreError {
     let (ours_ms, epoch) = (ask.term.ttl.as_millis(), server.keys.epoch());
     let (op, theirs, way_out) = match server.keys.leader_heartbeats() {
-        None => ("join the fleet on", "the fleet runs", format!("delete the key {epoch}")),
+        None => (JOIN_FLEET, "the fleet runs", format!("delete the key {epoch}")),
         Some(_) => {
             let way_out = format!("say HDEL {epoch} {field}");
-            ("stand for the role on", "the role has been led", way_out)
+            (STAND_FOR_ROLE, "the role has been led", way_out)
         }
     };
     let reason = format!(

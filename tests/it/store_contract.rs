@@ -200,6 +200,9 @@ contract! {
         roles_of_different_ttl_live_side_by_side
         a_new_role_in_an_old_epoch_needs_no_hold_off
         the_hold_off_of_a_role_is_that_of_its_own_ttl
+        in_a_young_epoch_a_role_nobody_knew_holds_off_the_default
+        a_role_that_was_led_holds_off_its_own_ttl_in_later_epochs
+        who_led_before_a_loss_corrects_a_ttl_that_is_over_already
         who_led_before_a_loss_corrects_the_ttl_of_a_newcomer
         a_grant_and_a_renewal_write_the_heartbeat_and_nothing_else_does
         a_heartbeat_lasts_five_seconds_longer_than_the_role

@@ -277,6 +277,15 @@ impl OwnershipTable {
         applied
     }
 
+    /// R14: the others agreed on another lease TTL, so their hold-off does not wait for these: they end at once.
+    pub fn disagreed(&self, items: &[RenewItem]) -> Applied {
+        let mut applied = Applied::default();
+        for item in items {
+            self.lose(item.tenure.clone(), Loss::Gone, &mut applied.lost);
+        }
+        applied
+    }
+
     fn doubt(&self, tenure: Tenure, why: &str, applied: &mut Applied) {
         let now = self.now();
         let Some(lease) = self.find(&tenure) else { return };

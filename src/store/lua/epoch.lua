@@ -13,6 +13,10 @@ local HOLD_US = (TTL_MS + tonumber(ARGV[6])) * 1000
 local SUFFIX, BEATS, BEAT_MS = ARGV[9], ARGV[10], tonumber(ARGV[11])
 local GRANTED = SUFFIX == '' and 'granted' or 'term' .. SUFFIX
 
+-- R5 for roles: after a loss of memory only who was there before knows how long a leader of that time may lead. Until
+-- one of them has confirmed the TTL, or somebody has led, nothing is granted for as long as the default TTL (30 s) takes.
+local UNKNOWN_HOLD_MS = 31000
+
 local time = redis.call('TIME')
 local NOW_US = tonumber(time[1]) * 1000000 + tonumber(time[2])
 
@@ -30,12 +34,19 @@ do
   EPOCH, FLOOR_US, BORN = tonumber(seen[1]), tonumber(seen[4]) or 0, tonumber(seen[6])
   SINCE_US = tonumber(seen[3]) and tonumber(seen[3]) * 1000
   local agreed = tonumber(seen[5])
+  local unconfirmed = false
+  if SUFFIX ~= '' then
+    local role = redis.call('HMGET', KEYS[1], GRANTED, 'confirmed' .. SUFFIX)
+    unconfirmed = not role[1] and not role[2]
+  end
+  local own_hold_us = HOLD_US
+  if unconfirmed then HOLD_US = math.max(HOLD_US, UNKNOWN_HOLD_MS * 1000) end
   -- A role is new to a store until somebody has named its timing; a fleet is not known without one.
   local known = EPOCH and SINCE_US and seen[2] and (agreed or SUFFIX ~= '')
   if known and agreed and agreed ~= TTL_MS then
     -- After a loss of memory whoever asks first sets the timing. Who was here before, with leases that
     -- last longer, corrects it as long as nothing can have been granted.
-    local granted_nothing = seen[2] == replid and NOW_US - SINCE_US < agreed * 1000
+    local granted_nothing = seen[2] == replid and NOW_US - SINCE_US < math.max(agreed, unconfirmed and UNKNOWN_HOLD_MS or 0) * 1000
     if not (NAMED > 0 and TTL_MS > agreed and granted_nothing) then
       return {'timing', agreed, 'lease_ttl_ms' .. SUFFIX}
     end
@@ -61,6 +72,11 @@ do
   end
   if known and not agreed then
     redis.call('HSET', KEYS[1], 'lease_ttl_ms' .. SUFFIX, ARGV[5], 'margin_ms' .. SUFFIX, ARGV[6])
+  end
+  -- It was here before the last loss of memory, with this TTL.
+  if unconfirmed and NAMED > 0 and NAMED < (BORN or EPOCH) then
+    redis.call('HSET', KEYS[1], 'confirmed' .. SUFFIX, '1')
+    HOLD_US = own_hold_us
   end
 end
 

@@ -3,10 +3,13 @@
 use std::time::Duration;
 
 use crate::clock::ManualClock;
-use crate::model::{EndpointId, FenceToken, InstanceId, Tenure};
+use crate::model::{EndpointId, FenceToken, InstanceId, Tenure, Term};
 use crate::store::memory::scripts::{Now, micros};
 use crate::store::memory::server::State;
 use crate::store::{Ask, BEAT_EXTRA, Publication, RenewItem, Seat};
+
+/// How long a leader of before a loss of memory may lead, as far as anybody knows who was not there: the default.
+const UNKNOWN_TERM: Term = Term::new(Duration::from_secs(30));
 
 /// What an item of a question is about.
 pub(crate) trait About {
@@ -46,6 +49,24 @@ impl State {
             let until = before.max(now.us + lasts);
             self.data.beats.insert(ask.instance.clone(), (now.us / 1_000, until));
         }
+    }
+
+    /// epoch.lua: the least hold-off of a role, while nobody has led it in this memory and nobody has said that its
+    /// TTL is that of before.
+    pub(crate) fn unknown_hold_off(&self, role: Option<&EndpointId>) -> Duration {
+        let Some(role) = role else { return Duration::ZERO };
+        let was_led = self.data.results.get(role).is_some_and(|it| it.granted > 0);
+        let is_known = was_led || self.data.confirmed.contains(role);
+        if is_known { Duration::ZERO } else { UNKNOWN_TERM.hold_off() }
+    }
+
+    /// epoch.lua: whether who asks was here before the last loss of memory, with this TTL.
+    pub(crate) fn confirm(&mut self, role: Option<&EndpointId>, ask: &Ask, born: u64) -> bool {
+        let Some(role) = role.filter(|_| ask.epoch.0 > 0 && ask.epoch.0 < born) else {
+            return false;
+        };
+        self.data.confirmed.insert(role.clone());
+        true
     }
 
     /// acquire.lua, `is_dead`

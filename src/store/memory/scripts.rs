@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::clock::ManualClock;
 use crate::model::{EndpointId, Epoch, FenceToken, InstanceId, SESSION_MAX_BYTES, Tenure, Weight};
+use crate::store::fault::JOIN_FLEET;
 use crate::store::memory::roles::About;
 use crate::store::memory::server::{Announced, EpochHash, State};
 use crate::store::{
@@ -46,15 +47,17 @@ impl State {
         self.wall_ahead_us += 1;
         self.forget_expired(clock);
         let now = self.now_us(clock);
-        let hold = micros(ask.term.hold_off());
         let role = about.filter(|_| self.of_roles);
+        let unknown = self.unknown_hold_off(role);
+        let mut hold = micros(ask.term.hold_off().max(unknown));
         let agreed = match role {
             Some(role) => self.data.timings.get(role).copied(),
             None => self.data.epoch.map(|it| it.lease_ttl),
         };
         let mut before = self.data.epoch;
         if let (Some(it), Some(agreed)) = (before, agreed.filter(|it| *it != ask.term.ttl)) {
-            let granted_nothing = it.replid == self.replid && now < it.since_us + micros(agreed);
+            let window = micros(agreed.max(unknown));
+            let granted_nothing = it.replid == self.replid && now < it.since_us + window;
             if ask.epoch == Epoch(0) || ask.term.ttl < agreed || !granted_nothing {
                 return Err(other_timing(ask.term.ttl, agreed));
             }
@@ -87,6 +90,9 @@ impl State {
         }
         if before.is_none() && ask.new_fleet && ask.epoch == Epoch(0) {
             epoch.since_us = now - hold;
+        }
+        if self.confirm(role, ask, epoch.born) {
+            hold = micros(ask.term.hold_off());
         }
         epoch.since_us = epoch.since_us.min(now);
         let left = (epoch.since_us + hold).saturating_sub(now);
@@ -353,7 +359,7 @@ impl State {
 
 fn other_timing(ours: Duration, theirs: Duration) -> StoreError {
     let reason = format!("--lease-ttl {ours:?}, the fleet has {theirs:?}");
-    let (op, target) = ("join the fleet on", "the store".into());
+    let (op, target) = (JOIN_FLEET, "the store".into());
     StoreError { op, target, fault: Fault::Misconfigured, reason }
 }
 

@@ -67,6 +67,8 @@ pub(crate) struct Data {
     pub(crate) asks: BTreeMap<(InstanceId, InstanceId), (Wake, u64)>,
     /// The life of each role.
     pub(crate) timings: BTreeMap<EndpointId, Duration>,
+    /// Roles whose life somebody confirmed who was there before the last loss of memory.
+    pub(crate) confirmed: BTreeSet<EndpointId>,
     /// Who led each role last.
     pub(crate) leaders: BTreeMap<EndpointId, InstanceId>,
     /// When each leader's heartbeat was written, in milliseconds, and until when it lasts.

@@ -6,7 +6,7 @@ use leasehold::election::State;
 use leasehold::store::memory::Mishap;
 
 use crate::support::electorate::{
-    ELECTION, Electorate, HEARTBEAT, MARGIN, STEP, TTL, candidacy, lease,
+    ELECTION, Electorate, HEARTBEAT, MARGIN, STEP, TTL, UNKNOWN_HOLD_OFF, candidacy, lease,
 };
 
 const SOON: Duration = Duration::from_millis(50);
@@ -18,7 +18,7 @@ fn of_five_that_start_at_once_one_leads_and_all_know_it() {
     for name in ["a", "b", "c", "d", "e"] {
         all.join(name, candidacy("r"));
     }
-    all.pass_until(TTL + 2 * MARGIN, |it| it.leader("r").is_some());
+    all.pass_until(UNKNOWN_HOLD_OFF + SOON, |it| it.leader("r").is_some());
     all.pass(SOON);
     let leader = all.leader("r").unwrap();
     for name in ["a", "b", "c", "d", "e"] {
@@ -192,7 +192,7 @@ fn every_state_is_reached() {
     assert_eq!(all.state("a", "r"), State::Follower, "004: initial state");
     all.pass(2 * STEP);
     assert_eq!(all.state("a", "r"), State::Candidate, "R5: nobody leads, nothing is granted yet");
-    all.pass_until(TTL + 2 * MARGIN, |it| it.state("a", "r") == State::Leader);
+    all.pass_until(UNKNOWN_HOLD_OFF + SOON, |it| it.state("a", "r") == State::Leader);
     all.resign("a", "r");
     assert_eq!(all.state("a", "r"), State::Follower);
 }

@@ -12,7 +12,7 @@ use leasehold::store::Store;
 use leasehold::store::memory::Mishap;
 
 use crate::support::electorate::{
-    Electorate, HEARTBEAT, MARGIN, STEP, TTL, candidacy, lease, role,
+    Electorate, HEARTBEAT, STEP, TTL, UNKNOWN_HOLD_OFF, candidacy, lease, role,
 };
 
 fn changed(from: State, to: State) -> ElectionEvent {
@@ -132,7 +132,7 @@ fn whoever_cannot_ask_hears_that_the_election_failed() {
 fn a_hold_off_is_no_failed_election() {
     let mut all = Electorate::empty();
     all.join("a", candidacy("r"));
-    all.pass_until(TTL + 2 * MARGIN, |it| it.leader("r").is_some());
+    all.pass_until(UNKNOWN_HOLD_OFF + 2 * STEP, |it| it.leader("r").is_some());
     let term = all.office("a", "r").term().unwrap();
     let expected = [changed(Follower, Candidate), changed(Candidate, Leader), acquired(term)];
     assert_eq!(all.news("a", "r"), expected);

@@ -2,22 +2,58 @@
 
 use std::time::Duration;
 
-use leasehold::election::{Candidacy, State};
+use leasehold::clock::Clock;
+use leasehold::election::{Candidacy, ElectionEvent, State};
 use leasehold::store::memory::Mishap;
 
-use crate::support::electorate::{Electorate, HEARTBEAT, MARGIN, STEP, TTL, candidacy, lease};
+use crate::support::electorate::{
+    Electorate, HEARTBEAT, MARGIN, STEP, TTL, UNKNOWN_HOLD_OFF, candidacy, lease,
+};
 
 const SOON: Duration = Duration::from_millis(50);
 const HOLD_OFF: Duration = TTL.saturating_add(MARGIN);
 
-/// R5: "The first start ever on a Redis waits one TTL".
+/// R5: "The first start ever on a Redis waits one TTL": nobody knows which, so the default.
 #[test]
 fn the_first_election_ever_waits_out_the_hold_off() {
     let mut all = Electorate::empty();
     all.join("a", candidacy("r"));
-    all.pass(HOLD_OFF - 2 * STEP);
+    all.pass(UNKNOWN_HOLD_OFF - 2 * STEP);
     assert_eq!((all.leader("r"), all.state("a", "r")), (None, State::Candidate));
     all.pass_until(2 * SOON, |it| it.leader("r").is_some());
+}
+
+/// R5, R14: the first to ask after a loss of memory names a shorter TTL than the leader has. `pass` would see two.
+#[test]
+fn after_a_flush_a_newcomer_with_a_shorter_ttl_does_not_lead_beside_the_old_leader() {
+    let mut all = Electorate::led_by_first(&["a"]);
+    all.pass_until(2 * HEARTBEAT, |it| {
+        let held = it.office("a", "r").table().holding(&lease("r")).unwrap();
+        it.clock.now().since(held.renewed_at) <= STEP && it.leader("r").is_some()
+    });
+    let term = all.office("a", "r").term();
+    all.server.flush();
+    // Its hold-off would be over long before the leader renews.
+    let ttl = Duration::from_millis(500);
+    all.join("c", Candidacy { ttl, heartbeat_interval: ttl / 3, ..candidacy("r") });
+    all.pass(5 * TTL);
+    assert_eq!(all.office("a", "r").term(), term, "and it costs the leader nothing");
+    assert_eq!(all.server.owner(&lease("r")), Some(all.id("a")));
+}
+
+/// R14: the answer that another TTL was agreed on is an answer: a leader ends at once, not at its deadline.
+#[test]
+fn a_leader_that_is_told_of_another_ttl_leads_no_more() {
+    let mut all = Electorate::led_by_first(&["a"]);
+    let duty = all.office("a", "r").enter().unwrap();
+    all.server.flush();
+    all.join("c", Candidacy { ttl: 2 * TTL, ..candidacy("r") });
+    all.forget_news();
+    all.pass_until(HEARTBEAT + SOON, |it| it.leader("r").is_none());
+    assert_eq!((duty.holds(), duty.deadline()), (false, None), "its work may go on");
+    assert_eq!(all.state("a", "r"), State::Follower);
+    let is_told = |it: &ElectionEvent| matches!(it, ElectionEvent::LeadershipLost { .. });
+    assert!(all.news("a", "r").iter().any(is_told), "nobody was told");
 }
 
 /// R6: "a Redis that restarts empty within the TTL costs not one poll", nor a leader.

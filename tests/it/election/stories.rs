@@ -8,12 +8,12 @@ use leasehold::election::State;
 use leasehold::store::memory::Mishap;
 
 use crate::support::cluster::{for_each_seed, random};
-use crate::support::electorate::{Electorate, MARGIN, TTL, candidacy};
+use crate::support::electorate::{Electorate, MARGIN, TTL, UNKNOWN_HOLD_OFF, candidacy};
 
 const ROLES: [&str; 2] = ["r", "s"];
 const NAMES: [&str; 3] = ["a", "b", "c"];
 /// A hold-off that began with the last fault, a lease that was granted at its end, a rest, and slack.
-const SETTLED_WITHIN: Duration = Duration::from_secs(12);
+const SETTLED_WITHIN: Duration = Duration::from_secs(12).saturating_add(UNKNOWN_HOLD_OFF);
 
 fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
@@ -69,7 +69,7 @@ fn through_random_faults(seed: u64) {
     // As for fleets: a server that forgets *and* goes back in time may repeat a term (DESIGN §3).
     let clock_goes_back = next(2) == 0;
     NAMES.iter().for_each(|it| join(&mut all, it, &mut next));
-    all.pass(2 * TTL);
+    all.pass(UNKNOWN_HOLD_OFF + 2 * TTL);
     let mut snapshot = all.server.snapshot();
     for _ in 0..60 {
         let name = NAMES[next(3) as usize];

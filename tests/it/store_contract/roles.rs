@@ -65,11 +65,14 @@ pub fn a_new_role_in_an_old_epoch_needs_no_hold_off(world: &mut dyn World) {
     b.grant(&endpoint("f"));
 }
 
-/// R5: a role whose TTL is short is granted again after its own.
+/// R5: a role whose TTL is short is granted again after its own, if somebody is left who knows it.
 pub fn the_hold_off_of_a_role_is_that_of_its_own_ttl(world: &mut dyn World) {
     let short = Term::new(Duration::from_millis(400));
     let (mut a, mut b) =
-        (Asker::with_term(world, "a", false, TERM), Asker::with_term(world, "b", false, short));
+        (Asker::with_term(world, "a", true, TERM), Asker::with_term(world, "b", true, short));
+    a.grant(&endpoint("long"));
+    b.grant(&endpoint("short"));
+    world.flush();
     assert_eq!(a.acquire(&endpoint("long")), Acquire::HoldOff);
     assert_eq!(b.acquire(&endpoint("short")), Acquire::HoldOff);
     assert!(b.stamp.unwrap().hold_off <= short.hold_off());
@@ -78,6 +81,52 @@ pub fn the_hold_off_of_a_role_is_that_of_its_own_ttl(world: &mut dyn World) {
     assert_eq!(a.acquire(&endpoint("long")), Acquire::HoldOff, "ended with that of another role");
     let left = a.stamp.unwrap().hold_off;
     assert!(left > TTL / 2 && left < TERM.hold_off(), "{left:?}");
+}
+
+/// R5: how long a leader of before may lead is not known to who was not there: at least the default TTL.
+pub fn in_a_young_epoch_a_role_nobody_knew_holds_off_the_default(world: &mut dyn World) {
+    let mut before = Asker::with_term(world, "a", true, SHORT);
+    before.grant(&endpoint("e"));
+    world.flush();
+    let mut newcomer = Asker::with_term(world, "b", false, SHORT);
+    assert_eq!(newcomer.acquire(&endpoint("e")), Acquire::HoldOff);
+    let left = newcomer.stamp.unwrap().hold_off;
+    assert!(left > TTL, "a leader with the default TTL may lead: {left:?}");
+    assert_eq!(before.acquire(&endpoint("e")), Acquire::HoldOff);
+    let left = before.stamp.unwrap().hold_off;
+    assert!(left <= SHORT.hold_off(), "it knows the TTL of before: {left:?}");
+    assert_eq!(newcomer.acquire(&endpoint("e")), Acquire::HoldOff);
+    let left = newcomer.stamp.unwrap().hold_off;
+    assert!(left <= SHORT.hold_off(), "and has said so to all: {left:?}");
+}
+
+/// R5: once somebody has led, whoever led before the loss does not any more: nobody waits longer than a TTL again.
+pub fn a_role_that_was_led_holds_off_its_own_ttl_in_later_epochs(world: &mut dyn World) {
+    let mut a = Asker::with_term(world, "a", true, SHORT);
+    a.grant(&endpoint("e"));
+    world.save();
+    world.restart_from_saved();
+    let mut newcomer = Asker::with_term(world, "b", false, SHORT);
+    assert_ne!(newcomer.acquire(&endpoint("f")), Acquire::Late);
+    assert!(newcomer.stamp.unwrap().hold_off > TTL, "nobody knows that role");
+    let mut newcomer = Asker::with_term(world, "c", false, SHORT);
+    newcomer.acquire(&endpoint("e"));
+    let left = newcomer.stamp.unwrap().hold_off;
+    assert!(left <= SHORT.hold_off() && left > Duration::ZERO, "{left:?}");
+}
+
+/// R14: a newcomer names a TTL, and nothing is granted yet: who led before corrects it, however late that is.
+pub fn who_led_before_a_loss_corrects_a_ttl_that_is_over_already(world: &mut dyn World) {
+    let mut a = Asker::alive(world, "a");
+    let tenure = a.grant(&endpoint("e"));
+    world.flush();
+    let brief = Term::new(Duration::from_millis(400));
+    let mut newcomer = Asker::with_term(world, "b", false, brief);
+    assert_eq!(newcomer.acquire(&endpoint("e")), Acquire::HoldOff);
+    world.pass(brief.hold_off() + SECOND);
+    assert_eq!(newcomer.acquire(&endpoint("e")), Acquire::HoldOff, "beside the leader of before");
+    assert_eq!(a.renew(&tenure), Renew::Reclaimed);
+    assert!(refusal(&newcomer, "e").contains("30"));
 }
 
 /// R14, for one role: see `epochs` for fleets.

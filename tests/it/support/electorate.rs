@@ -27,6 +27,8 @@ use crate::support::cluster::SkewedClock;
 
 pub const TTL: Duration = Duration::from_secs(3);
 pub const MARGIN: Duration = Duration::from_millis(190);
+/// Of a role whose TTL nobody knows: that of the default TTL of 30 s.
+pub const UNKNOWN_HOLD_OFF: Duration = Duration::from_secs(31);
 pub const HEARTBEAT: Duration = Duration::from_secs(1);
 /// Long: whatever is noticed within seconds is not noticed by this.
 pub const ELECTION: Duration = Duration::from_secs(15);
