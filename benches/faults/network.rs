@@ -1,6 +1,6 @@
 //! The network of one machine fails.
 
-use crate::lab::{LONG, Lab, TAKEOVER};
+use crate::lab::{LONG, Lab, RECOVERY, Setup, TAKEOVER};
 use crate::net::{Net, REDIS_IP};
 use crate::play::Scenario;
 use crate::support::process::{TTL, ms};
@@ -16,6 +16,7 @@ pub(crate) const SCENES: &[Scenario] = &[
     ("lossy", "a third of a machine's packets is lost", lossy),
     ("slow", "a machine sends 16 kbit/s", slow),
     ("flapping", "a machine's cable is pulled and plugged again and again", flapping),
+    ("late-publish", "a machine does not reach Redis for 4 s, a third of a lease", late_publish),
 ];
 
 const NO_NET: &str = "needs network namespaces";
@@ -101,4 +102,26 @@ fn flapping(net: Option<&Net>) -> Result<Verdict, String> {
     network.heal();
     lab.healed();
     Ok(lab.judge(TAKEOVER + TTL))
+}
+
+/// G2: what a closed socket owed is retransmitted, and delivered after newer results of the same tenure.
+fn late_publish(net: Option<&Net>) -> Result<Verdict, String> {
+    const CUT: std::time::Duration = ms(4_000);
+    let network = net.ok_or(NO_NET)?;
+    let args = [
+        "--lease-ttl=12s",
+        "--renew-interval=4s",
+        "--heartbeat-ttl=12s",
+        "--heartbeat-interval=4s",
+    ];
+    let mut lab = Lab::with(net, &Setup { args: &args, ..Setup::default() });
+    lab.fault();
+    network.rule(0, &["OUTPUT", "-d", REDIS_IP, "-j", "DROP"]);
+    network.rule(0, &["INPUT", "-s", REDIS_IP, "-j", "DROP"]);
+    lab.pass(CUT);
+    network.heal();
+    lab.healed();
+    // The pauses between two retransmissions double: the last one that began in time may end as much later.
+    lab.pass(CUT);
+    Ok(lab.judge(CUT + RECOVERY))
 }

@@ -551,6 +551,42 @@ fn r5_a_clock_set_back_by_an_hour_ends_neither_the_fleet_nor_a_dead_owners_lease
     assert_eq!(cluster.owned("b"), 4);
 }
 
+/// G2: the judge of the cluster sees a result that is older, by fence and start, than one before it.
+#[test]
+fn g2_a_publish_that_is_executed_late_brings_no_older_result_back() {
+    let mut cluster = Cluster::new(&["a"], 3);
+    let late = secs(1);
+    cluster.member("a").store.plan("publish", Mishap::ExecuteLate(late));
+    cluster.pass(INTERVAL * 2);
+    let before = cluster.server.announced_since(0).len();
+    cluster.pass(late);
+    let after = cluster.server.announced_since(before);
+    assert!(after.len() > 9, "{} results a second", after.len());
+}
+
+/// G2: starts of one tenure grow whatever the server's clock does, or every later result would count as old.
+#[test]
+fn g2_results_of_a_tenure_go_on_when_the_servers_clock_is_set_back() {
+    let mut cluster = Cluster::new(&["a"], 1);
+    let fence = cluster.server.granted(&endpoint("e0"));
+    let goes_on = |cluster: &mut Cluster| {
+        let before = cluster.server.announced_since(0).len();
+        cluster.pass(secs(2));
+        let results = cluster.server.announced_since(before);
+        assert!(results.len() >= 8, "{} results in 2 s", results.len());
+        assert!(results.iter().all(|it| it.publication.tenure.fence == fence), "the same tenure");
+    };
+    cluster.server.step_clock(-3_600_000);
+    goes_on(&mut cluster);
+    // The same after the server forgot everything and its owner put the lease back (R6).
+    cluster.server.crash();
+    cluster.server.restart(None);
+    cluster.server.step_clock(-3_600_000);
+    cluster.restore_session("e0");
+    cluster.pass(RENEW);
+    goes_on(&mut cluster);
+}
+
 /// R6: a store that forgot everything forgot the sessions too; whoever keeps them may put them back.
 #[test]
 fn r6_sessions_that_a_restart_has_lost_are_polled_on_until_the_hold_off_is_over() {

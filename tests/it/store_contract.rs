@@ -117,6 +117,8 @@ contract! {
         a_result_is_announced_under_the_lease_it_was_polled_under
         a_result_said_twice_is_announced_once
         a_result_of_the_next_grant_is_not_taken_for_the_one_before
+        a_late_publish_does_not_bring_back_an_older_result_of_its_tenure
+        a_later_grant_counts_for_more_than_a_later_start
         a_result_after_the_loss_of_its_lease_is_refused
         a_refused_result_does_not_spoil_its_batch
         the_next_owner_learns_when_it_was_last_polled

@@ -301,6 +301,7 @@ impl Faults {
         let dice = &world.dice;
         let mend = |way| {
             member.way.set(way);
+            member.mended_at.set(world.now() + span);
             world.after(span, Happening::Fault(Fault::Mend(member.n)));
         };
         let freeze = || {

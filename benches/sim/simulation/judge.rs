@@ -12,9 +12,21 @@ use super::member::{Member, Part, index};
 use super::scene::Scene;
 use super::world::{World, nanos};
 
+/// Endpoints in one word of [`Member::may`].
+const WORD: usize = u64::BITS as usize;
+
+/// The newest announced result of an endpoint.
+#[derive(Clone, Copy, Default)]
+struct Newest {
+    /// Fence and start: what results are ordered by.
+    order: (u64, u64),
+    /// The store has lost memory since: its owner may publish the same result once more.
+    forgotten: bool,
+}
+
 pub struct Judge {
-    /// The newest fence that was announced, of each endpoint.
-    newest: RefCell<Vec<u64>>,
+    /// The newest result that was announced, of each endpoint.
+    newest: RefCell<Vec<Newest>>,
     results: Cell<usize>,
     /// When each endpoint was last polled.
     pub polled_at: RefCell<Vec<u64>>,
@@ -29,7 +41,7 @@ pub struct Judge {
 impl Judge {
     pub fn new(scene: &Scene) -> Self {
         Self {
-            newest: RefCell::new(vec![0; scene.endpoints]),
+            newest: RefCell::new(vec![Newest::default(); scene.endpoints]),
             results: Cell::new(0),
             polled_at: RefCell::new(vec![0; scene.endpoints]),
             lawless_until: RefCell::new(vec![0; scene.endpoints]),
@@ -56,32 +68,34 @@ impl Judge {
         if member.dazed.get() {
             return;
         }
-        let mut may = 0;
+        let mut may = vec![0; world.endpoints.len().div_ceil(WORD)];
         if !member.table.is_empty() {
             for (n, endpoint) in world.endpoints.iter().enumerate() {
-                may |= u64::from(member.table.may_poll(endpoint)) << n;
+                may[n / WORD] |= u64::from(member.table.may_poll(endpoint)) << (n % WORD);
             }
         }
-        member.may.set(may);
         self.checks.set(self.checks.get() + 1);
         for other in world.members.borrow().iter() {
-            if other.n == member.n || other.may.get() & may == 0 || other.gone.get() {
+            if other.n == member.n || other.gone.get() {
                 continue;
             }
-            for (n, endpoint) in world.endpoints.iter().enumerate() {
-                if other.may.get() & may & (1 << n) == 0 {
-                    continue;
-                }
-                if other.table.may_poll(endpoint) && !other.dazed.get() {
-                    if world.now() >= self.lawless_until.borrow()[n] {
+            for (at, word) in other.may.borrow_mut().iter_mut().enumerate() {
+                let mut both = *word & may[at];
+                while both != 0 {
+                    let bit = both.trailing_zeros() as usize;
+                    both &= both - 1;
+                    let n = at * WORD + bit;
+                    let endpoint = &world.endpoints[n];
+                    if !other.table.may_poll(endpoint) || other.dazed.get() {
+                        *word &= !(1 << bit);
+                    } else if world.now() >= self.lawless_until.borrow()[n] {
                         let (one, two) = (&member.name, &other.name);
                         world.fail(format!("G1: {endpoint} may be polled by {one} and {two}"));
                     }
-                } else {
-                    other.may.set(other.may.get() & !(1 << n));
                 }
             }
         }
+        *member.may.borrow_mut() = may;
     }
 
     /// G1, from the polls themselves; and G3.
@@ -134,13 +148,14 @@ impl Judge {
         for (newest, until) in
             self.newest.borrow_mut().iter_mut().zip(&*self.lawless_until.borrow())
         {
+            newest.forgotten = true;
             if world.now() < *until {
-                *newest = 0;
+                *newest = Newest::default();
             }
         }
     }
 
-    /// G2: what is announced never goes back to an older grant.
+    /// G2: what is announced is newer than everything before it, by fence and start.
     pub fn results(&self, world: &World) {
         let news = world.server.announced_since(self.results.get());
         self.results.set(self.results.get() + news.len());
@@ -148,11 +163,12 @@ impl Judge {
             let tenure = &it.publication.tenure;
             let n = index(tenure.endpoint.as_str());
             let newest = &mut self.newest.borrow_mut()[n];
-            if tenure.fence.0 < *newest {
-                let (who, fence) = (&it.instance, tenure.fence.0);
-                world.fail(format!("G2: {who:?} announces e{n} under {fence} after {newest}"));
+            let order = (tenure.fence.0, it.publication.started_at_ms);
+            if order < newest.order || (order == newest.order && !newest.forgotten) {
+                let (who, newest) = (&it.instance, newest.order);
+                world.fail(format!("G2: {who:?} announces {order:?} of e{n} after {newest:?}"));
             }
-            *newest = (*newest).max(tenure.fence.0);
+            *newest = Newest { order: order.max(newest.order), forgotten: false };
         }
     }
 

@@ -44,6 +44,11 @@ impl Line {
         let dice = &world.dice;
         match member.way.get() {
             Way::Cut | Way::NoRequests => {
+                // The kernel goes on sending what a closed socket owed: it arrives when the way is open again.
+                let cut_for = member.mended_at.get().saturating_sub(world.now());
+                if cut_for > 0 && dice.permille(200) {
+                    return Fate::Late(cut_for + dice.skewed(cut_for / MS) * MS);
+                }
                 return if dice.permille(300) { Fate::Refused } else { Fate::Lost };
             }
             Way::NoReplies => return Fate::Unanswered,

@@ -107,6 +107,8 @@ pub struct Member {
     pub gone: Cell<bool>,
     pub stopping: Cell<bool>,
     pub way: Cell<Way>,
+    /// When the way that does not let requests through is open again.
+    pub mended_at: Cell<u64>,
     pub breaks: Cell<u32>,
     pub frozen_until: Cell<u64>,
     pub thawed_at: Cell<u64>,
@@ -116,8 +118,8 @@ pub struct Member {
     pub roles_dazed_until: Cell<u64>,
     /// The store has answered since this was last looked at.
     pub answered: Cell<bool>,
-    /// What it may poll, as last looked at.
-    pub may: Cell<u64>,
+    /// What it may poll, as last looked at: a bit for each endpoint.
+    pub may: RefCell<Vec<u64>>,
     /// What a renewal had no answer about (G3).
     pub uncertain: RefCell<Vec<Tenure>>,
     pub running: RefCell<Vec<(usize, Arc<Abort>)>>,
@@ -230,13 +232,14 @@ impl Member {
             gone: Cell::new(false),
             stopping: Cell::new(false),
             way: Cell::new(Way::Open),
+            mended_at: Cell::new(0),
             breaks: Cell::new(1),
             frozen_until: Cell::new(0),
             thawed_at: Cell::new(0),
             dazed: Cell::new(false),
             roles_dazed_until: Cell::new(0),
             answered: Cell::new(false),
-            may: Cell::new(0),
+            may: RefCell::default(),
             uncertain: RefCell::default(),
             running: RefCell::default(),
             due: std::array::from_fn(|_| Cell::new(u64::MAX)),

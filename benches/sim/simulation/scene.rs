@@ -5,7 +5,12 @@ use std::time::Duration;
 use leasehold::model::Term;
 use leasehold::pipeline::ownership::Rhythm;
 
+use leasehold::store::BATCH_MAX;
+
 use super::dice::Dice;
+
+/// So many of a thousand seeds play a fleet whose calls take several batches.
+const LARGE_PERMILLE: u64 = 10;
 
 /// Everything that stays the same for a seed.
 #[derive(Clone, Debug)]
@@ -46,7 +51,7 @@ impl Scene {
         let slowest = (1_000_000 * 100_u64).div_ceil(100 + dice.below(4));
         let fastest = slowest * 103 / 100;
         let spread = dice.permille(700);
-        Self {
+        let scene = Self {
             instances: usize::try_from(dice.between(2, 8)).unwrap_or(2),
             endpoints: usize::try_from(dice.between(1, endpoints)).unwrap_or(1),
             roles: usize::try_from(dice.below(5).saturating_sub(2)).unwrap_or(0),
@@ -65,7 +70,17 @@ impl Scene {
             latency_us: *dice.pick(&[300, 1_000, 10_000, 60_000]),
             faults_for: fault_gap * faults,
             hears_changes: dice.permille(800),
-        }
+        };
+        if dice.permille(LARGE_PERMILLE) { scene.large(dice) } else { scene }
+    }
+
+    /// More endpoints than fit into one call for each of two instances, polled seldom.
+    fn large(self, dice: &Dice) -> Self {
+        let most = BATCH_MAX as u64;
+        let endpoints =
+            usize::try_from(dice.between(2 * most + 100, 3 * most)).unwrap_or(BATCH_MAX);
+        let instances = self.instances.min(3);
+        Self { instances, endpoints, poll_interval: Duration::from_secs(120), ..self }
     }
 
     /// How far the server's clock may be stepped ahead within the life of a lease: what the margin leaves

@@ -1,8 +1,9 @@
--- publish: store and announce each result, but only under the lease it was polled under (G2).
+-- publish: store and announce each result, but only under the lease it was polled under, and only if it is
+-- newer than the stored one (G2). Results are ordered by (fence, start).
 -- KEYS  per item from 2: lease, result
 -- ARGV  per item from 12: fence, started_at_ms, channel, message, ok, status, error, duration_ms,
 --       interval_ms, body
--- reply  … per item  1 stored   2 fenced   {3, why} failed   4 nobody has the lease, but nobody had it since
+-- reply  … per item  1 stored, or a newer one is   2 fenced   {3, why} failed   4 nobody has the lease, but nobody had it since
 if EPOCH ~= NAMED then return reply('epoch') end
 local out = reply('ok')
 
@@ -10,6 +11,12 @@ local leases = {}
 for i = 2, #KEYS, 2 do leases[i / 2] = KEYS[i] end
 -- All in one call: each costs more than what it does.
 local owners = #leases > 0 and redis.call('MGET', unpack(leases)) or {}
+
+-- What is no number between 0 and 2^53 was written by nobody who polls: it orders nothing.
+local function start(text)
+  local ms = tonumber(text)
+  return ms and ms >= 0 and ms < 2^53 and ms
+end
 
 local function publish(lease, result, at, owner)
   local fence, started_at = ARGV[at], ARGV[at + 1]
@@ -21,8 +28,9 @@ local function publish(lease, result, at, owner)
   -- Forgotten by the server, and not granted since: its owner may be about to reclaim it.
   if not owner and (tonumber(stored[1]) or 0) <= tonumber(fence) then return 4 end
   if owner ~= ME or stored[1] ~= fence then return 2 end
-  -- Said before, and only the reply was lost: nobody hears it twice.
-  if stored[2] == fence and stored[3] == started_at then return 1 end
+  -- Not newer: only the reply was lost, or the request was delivered late, after newer results of this tenure.
+  local newest = stored[2] == fence and start(stored[3])
+  if newest and tonumber(started_at) <= newest then return 1 end
   local written = redis.pcall('HSET', result, 'fence', fence, 'instance', ME, 'ok', ARGV[at + 4],
     'status', ARGV[at + 5], 'error', ARGV[at + 6], 'started_at_ms', started_at,
     'duration_ms', ARGV[at + 7], 'interval_ms', ARGV[at + 8], 'body', ARGV[at + 9])

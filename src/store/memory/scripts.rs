@@ -274,7 +274,7 @@ impl State {
         if result.fence != fence {
             self.data.retired.remove(&it.tenure.endpoint);
         }
-        if (result.fence, result.started_at_ms) != (fence, Some(it.started_at_ms)) {
+        if (result.fence, result.started_at_ms) < (fence, Some(it.started_at_ms)) {
             (result.fence, result.started_at_ms) = (fence, Some(it.started_at_ms));
             let instance = ask.instance.clone();
             self.published.push(Announced { instance, publication: it.clone() });

@@ -43,6 +43,43 @@ pub fn a_result_of_the_next_grant_is_not_taken_for_the_one_before(world: &mut dy
     assert_eq!(world.announced().len(), 2);
 }
 
+/// G2: results are ordered by (fence, start). A publish that timed out may be executed after newer results of
+/// its tenure, because the kernel goes on retransmitting what a closed socket owed.
+pub fn a_late_publish_does_not_bring_back_an_older_result_of_its_tenure(world: &mut dyn World) {
+    let (e, mut a) = (endpoint("e"), Asker::alive(world, "a"));
+    let tenure = a.grant(&e);
+    // As strings, 9 would be after 10.
+    for start in [9, 10, 1_700_000_000_000, 1_700_000_000_001] {
+        assert_eq!(a.publish(&tenure, start), Publish::Stored);
+    }
+    for late in [1_700_000_000_000, 10, 9, 1_700_000_000_001] {
+        assert_eq!(a.publish(&tenure, late), Publish::Stored, "it was, or a newer one is");
+        assert_eq!(a.resume(&e), Some(1_700_000_000_001), "{late} was stored");
+    }
+    let started: Vec<u64> = world.announced().iter().map(|it| it.started_at_ms).collect();
+    assert_eq!(started, [9, 10, 1_700_000_000_000, 1_700_000_000_001]);
+    // The same of a tenure that the store forgot and its owner put back (R6).
+    world.delete_lease(&e);
+    assert_eq!(a.renew(&tenure), Renew::Reclaimed);
+    assert_eq!(a.publish(&tenure, 1_700_000_000_000), Publish::Stored);
+    assert_eq!(a.resume(&e), Some(1_700_000_000_001));
+    assert_eq!(a.publish(&tenure, 1_700_000_000_002), Publish::Stored);
+    assert_eq!(world.announced().len(), 5);
+}
+
+/// G2: the fence comes first. The server's clock may have been set back between two tenures.
+pub fn a_later_grant_counts_for_more_than_a_later_start(world: &mut dyn World) {
+    let (e, mut a) = (endpoint("e"), Asker::alive(world, "a"));
+    let old = a.grant(&e);
+    assert_eq!(a.publish(&old, 1_700_000_000_000), Publish::Stored);
+    let new = a.grant(&e);
+    assert_eq!(a.publish(&new, 5), Publish::Stored);
+    assert_eq!(a.resume(&e), Some(5));
+    assert_eq!(a.publish(&old, 1_700_000_000_001), Publish::Fenced);
+    assert_eq!(a.resume(&e), Some(5));
+    assert_eq!(world.announced().len(), 2);
+}
+
 /// G2: nothing is written after the loss.
 pub fn a_result_after_the_loss_of_its_lease_is_refused(world: &mut dyn World) {
     let (e, mut a, mut b) = (endpoint("e"), Asker::alive(world, "a"), Asker::alive(world, "b"));

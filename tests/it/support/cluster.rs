@@ -1,8 +1,8 @@
 //! A whole fleet in memory: the production threads' steps on one manual clock, without a sleep.
 //!
 //! `pass` lets time go by in small steps. At every step of every thread it checks that at most one
-//! instance may start a poll of an endpoint (G1), and that no result is announced under an older fence
-//! than one before it (G2). Faults: `crash` (gone), `cut_off` (runs, no store), `freeze` (stands still,
+//! instance may start a poll of an endpoint (G1), and that no result is announced that is older, by fence and
+//! start, than one before it (G2). Faults: `crash` (gone), `cut_off` (runs, no store), `freeze` (stands still,
 //! then wakes).
 
 use std::collections::BTreeMap;
@@ -167,7 +167,8 @@ pub struct Cluster {
     deaf: bool,
     starts: BTreeMap<String, u32>,
     results: usize,
-    newest: BTreeMap<EndpointId, FenceToken>,
+    /// The newest announced result of each, by fence and start.
+    newest: BTreeMap<EndpointId, (FenceToken, u64)>,
 }
 
 impl Cluster {
@@ -405,8 +406,13 @@ impl Cluster {
         self.results += news.len();
         for it in news {
             let tenure = it.publication.tenure;
-            let before = self.newest.insert(tenure.endpoint.clone(), tenure.fence);
-            assert!(before <= Some(tenure.fence), "{tenure:?} announced after {before:?}");
+            let order = (tenure.fence, it.publication.started_at_ms);
+            let before = self.newest.insert(tenure.endpoint.clone(), order);
+            assert!(
+                before <= Some(order),
+                "{} {order:?} announced after {before:?}",
+                tenure.endpoint
+            );
         }
     }
 

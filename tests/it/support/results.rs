@@ -1,5 +1,5 @@
-//! The other half of the judge: every result that was announced or stored, and whether one ever came
-//! under an older grant than one before it (G2).
+//! The other half of the judge: every result that was announced or stored, and whether one was ever older
+//! than one before it (G2). Results are ordered by (fence, start).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,14 +24,24 @@ pub struct Announced {
     pub endpoint: String,
     pub instance: String,
     pub fence: u64,
+    pub started_at_ms: u64,
     pub at: Instant,
 }
+
+impl Announced {
+    fn order(&self) -> Order {
+        (self.fence, self.started_at_ms)
+    }
+}
+
+/// Fence and start of a result.
+type Order = (u64, u64);
 
 #[derive(Default)]
 struct Record {
     announced: Vec<Announced>,
     /// By the life of the server (a restart may bring back what was stored earlier) and endpoint.
-    stored: BTreeMap<(String, String), u64>,
+    stored: BTreeMap<(String, String), Order>,
     fell: Vec<String>,
 }
 
@@ -90,7 +100,7 @@ impl Results {
         for result in &record.announced {
             let before = highest.entry(&result.endpoint).or_insert(result);
             let twice = before.fence == result.fence && before.instance != result.instance;
-            if before.fence > result.fence || twice {
+            if before.order() > result.order() || twice {
                 found.push(format!("{result:?} after {before:?}"));
             } else {
                 *before = result;
@@ -143,7 +153,9 @@ fn listen(mut connection: Connection, prefix: &str, record: &Mutex<Record>, over
         let result: Value = serde_json::from_str(&text).unwrap_or_default();
         let instance = result["instance"].as_str().unwrap_or_default().to_owned();
         let fence = result["fence"].as_u64().unwrap_or_default();
-        record.lock().announced.push(Announced { endpoint, instance, fence, at });
+        let started_at_ms = result["started_at_ms"].as_u64().unwrap_or_default();
+        let announced = Announced { endpoint, instance, fence, started_at_ms, at };
+        record.lock().announced.push(announced);
     }
 }
 
@@ -155,20 +167,21 @@ fn look(mut connection: Connection, prefix: &str, record: &Mutex<Record>, over: 
          local r = {run .. string.match(info, 'master_replid:(%w+)')} \
          if not string.find(info, 'role:master', 1, true) then return r end \
          for _, k in ipairs(redis.call('KEYS', ARGV[1])) do \
-         r[#r + 1] = k r[#r + 1] = redis.call('HGET', k, 'fence') or '0' end return r",
+         local f = redis.call('HMGET', k, 'fence', 'started_at_ms') \
+         r[#r + 1] = k r[#r + 1] = f[1] or '0' r[#r + 1] = f[2] or '0' end return r",
     );
     let pattern = format!("{prefix}:result:*");
     while over.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {
         let answer = script.arg(&pattern).invoke::<Vec<String>>(&mut connection);
         let Ok(answer) = answer else { return };
-        let Some((life, pairs)) = answer.split_first() else { return };
+        let Some((life, found)) = answer.split_first() else { return };
         let mut record = record.lock();
-        for pair in pairs.chunks_exact(2) {
-            let fence = pair[1].parse().unwrap_or(0);
-            let key = (life.clone(), pair[0].clone());
-            let before = record.stored.insert(key, fence).unwrap_or(0);
-            if before > fence && fence > 0 {
-                record.fell.push(format!("{} fell from {before} to {fence}", pair[0]));
+        for it in found.chunks_exact(3) {
+            let order = (it[1].parse().unwrap_or(0), it[2].parse().unwrap_or(0));
+            let key = (life.clone(), it[0].clone());
+            let before = record.stored.insert(key, order).unwrap_or_default();
+            if before > order && order.0 > 0 {
+                record.fell.push(format!("{} fell from {before:?} to {order:?}", it[0]));
             }
         }
     }
@@ -183,37 +196,48 @@ mod tests {
     fn the_judge_sees_a_result_that_comes_after_one_with_more_right_to() {
         let redis = RedisServer::start();
         let results = Results::watch(&redis.url());
-        let announce = |fence: u64, instance: &str| {
-            let text = serde_json::json!({"instance": instance, "fence": fence}).to_string();
+        let announce = |fence: u64, start: u64, instance: &str| {
+            let text = serde_json::json!(
+                {"instance": instance, "fence": fence, "started_at_ms": start}
+            );
+            let text = text.to_string();
             let before = results.len();
             let say = || redis.cli(&["PUBLISH", "poll:results:e1", &text]) != "0";
             eventually(say, || "nobody listens".into());
             eventually(|| results.len() > before, || "nothing was heard".into());
         };
-        announce(7, "a");
-        announce(9, "b");
+        announce(7, 50, "a");
+        announce(9, 20, "b");
+        announce(9, 30, "b");
         assert!(results.stale(&[]).is_empty(), "{:?}", results.stale(&[]));
-        announce(8, "a");
-        assert!(!results.stale(&[]).is_empty());
+        announce(9, 20, "b");
+        assert_eq!(results.stale(&[]).len(), 1, "an older start of the same grant");
+        announce(8, 60, "a");
+        assert_eq!(results.stale(&[]).len(), 2, "an older grant");
     }
 
     #[test]
     fn the_judge_sees_a_stored_result_that_falls() {
         let redis = RedisServer::start();
         let results = Results::watch(&redis.url());
-        let seen = |fence: u64| {
-            redis.cli(&["HSET", "poll:result:e1", "fence", &fence.to_string()]);
+        let seen = |fence: u64, start: u64| {
             let key = "poll:result:e1";
+            let (fenced, started) = (fence.to_string(), start.to_string());
+            redis.cli(&["HSET", key, "fence", &fenced, "started_at_ms", &started]);
             let stored = || {
                 let record = results.record.lock();
-                record.stored.iter().any(|it| it.0.1 == key && *it.1 == fence)
+                record.stored.iter().any(|it| it.0.1 == key && *it.1 == (fence, start))
             };
             eventually(stored, || "it was not looked at".into());
         };
-        seen(9);
+        seen(8, 50);
+        seen(9, 20);
+        seen(9, 30);
         assert!(results.stale(&[]).is_empty());
-        seen(8);
-        assert_eq!(results.stale(&[]).len(), 1);
+        seen(9, 20);
+        assert_eq!(results.stale(&[]).len(), 1, "an older start of the same grant");
+        seen(8, 60);
+        assert_eq!(results.stale(&[]).len(), 2, "an older grant");
     }
 
     #[test]
@@ -223,7 +247,7 @@ mod tests {
         let poll = Request { path, instance, fence: 9, start: now, end: None };
         let result = |fence, after| {
             let (endpoint, instance) = ("e1".to_owned(), "a".to_owned());
-            Announced { endpoint, instance, fence, at: now + after }
+            Announced { endpoint, instance, fence, started_at_ms: 0, at: now + after }
         };
         let late = |it: Announced| overtaken(&[it], std::slice::from_ref(&poll)).len();
         assert_eq!(late(result(8, ms(2_000))), 1);
