@@ -163,7 +163,7 @@ impl RedisEar {
 
     fn word(&self, channel: &[u8], payload: &[u8]) -> Option<Heard> {
         let to = (channel == self.my_channel).then_some(&self.me);
-        message::heard(to, payload).map(Heard::Word)
+        message::heard(to, payload, self.server.keys.database()).map(Heard::Word)
     }
 
     fn changed<'a>(&self, keys: impl IntoIterator<Item = &'a [u8]>) -> Option<Heard> {

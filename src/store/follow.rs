@@ -10,6 +10,7 @@ use crate::clock::{BootClock, Clock};
 use crate::model::{EndpointId, FenceToken, InstanceId};
 use crate::store::Asked;
 use crate::store::ear::{Listening, bytes, subscribe};
+use crate::store::message;
 use crate::store::overview::LastResult;
 use crate::store::redis::{RedisStore, Server};
 use crate::store::scan::glob_escaped;
@@ -70,13 +71,17 @@ impl Results {
             _ => return None,
         };
         let endpoint = bytes(channel)?.strip_prefix(self.prefix.as_bytes())?;
-        let result = announced(bytes(payload)?)?;
+        let result = announced(bytes(payload)?, self.server.keys.database())?;
         Some(Announced { endpoint: String::from_utf8_lossy(endpoint).into_owned(), result })
     }
 }
 
-fn announced(payload: &[u8]) -> Option<LastResult> {
+/// A result that was announced in this database.
+fn announced(payload: &[u8], database: u32) -> Option<LastResult> {
     let Ok(Json::Object(fields)) = serde_json::from_slice(payload) else { return None };
+    if !message::is_from(&fields, database) {
+        return None;
+    }
     let number = |name: &str| fields.get(name).and_then(Json::as_u64);
     let text = |name: &str| fields.get(name).and_then(Json::as_str);
     Some(LastResult {
@@ -101,10 +106,12 @@ mod tests {
 
     #[test]
     fn what_is_no_result_is_nothing() {
-        for noise in ["", "{", "[]", "{}", r#"{"ok":2}"#, r#"{"ok":"1"}"#, "\u{0}"] {
-            assert_eq!(announced(noise.as_bytes()), None, "{noise:?}");
+        for noise in
+            ["", "{", "[]", "{}", r#"{"ok":2}"#, r#"{"ok":"1"}"#, "\u{0}", r#"{"ok":1,"db":3}"#]
+        {
+            assert_eq!(announced(noise.as_bytes(), 0), None, "{noise:?}");
         }
-        let odd = announced(br#"{"ok":1,"status":"x","fence":-1,"instance":"","error":3}"#);
+        let odd = announced(br#"{"ok":1,"status":"x","fence":-1,"instance":"","error":3}"#, 0);
         let odd = odd.unwrap();
         assert!(odd.ok && odd.status.is_none() && odd.fence.is_none() && odd.instance.is_none());
     }

@@ -14,6 +14,8 @@ pub struct Keys {
     family: Family,
     /// What most names begin with, written out once.
     leases: String,
+    /// Where the keys are. Channels belong to the whole server, so every message names its database.
+    database: u32,
 }
 
 /// Leases on endpoints and leases on roles are the same, in other places.
@@ -30,14 +32,23 @@ impl Keys {
     pub fn new(prefix: &str, session_prefix: &str) -> Self {
         let results = format!("{prefix}:result:");
         let family = Family::Polls { sessions: session_prefix.into(), results };
-        Self { prefix: prefix.into(), family, leases: format!("{prefix}:lease:") }
+        Self { prefix: prefix.into(), family, leases: format!("{prefix}:lease:"), database: 0 }
     }
 
     /// Names of roles under `prefix` (`leader`), heartbeats of leaders under their own
     /// (`leader:heartbeat:`).
     pub fn of_roles(prefix: &str, heartbeat_prefix: &str) -> Self {
         let family = Family::Roles { heartbeats: heartbeat_prefix.into() };
-        Self { prefix: prefix.into(), family, leases: format!("{prefix}:") }
+        Self { prefix: prefix.into(), family, leases: format!("{prefix}:"), database: 0 }
+    }
+
+    /// The same names in another database.
+    pub(crate) fn in_database(self, database: u32) -> Self {
+        Self { database, ..self }
+    }
+
+    pub(crate) fn database(&self) -> u32 {
+        self.database
     }
 
     /// How everything but the sessions begins.

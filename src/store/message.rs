@@ -1,10 +1,13 @@
 //! What goes over channels: results for whoever is interested, words between instances.
 //!
 //! Anybody may write to a channel, so reading never trusts: what is not understood is nothing.
+//!
+//! All databases of a server share its channels. So every message names the database of its sender (`db`), and
+//! who reads ignores those of another. A message without it comes from an older version, and counts.
 
 use std::fmt::{Arguments, Write as _};
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::model::{EndpointId, InstanceId};
 use crate::store::{Publication, Wake};
@@ -15,7 +18,7 @@ const WAKE_MAX_BYTES: usize = 256 * 1024;
 const RESULT_BYTES: usize = 320;
 
 /// The announcement of a result: the stored hash as JSON. A body that is not UTF-8 is shown lossily.
-pub(crate) fn result(instance: &InstanceId, it: &Publication) -> String {
+pub(crate) fn result(instance: &InstanceId, it: &Publication, database: u32) -> String {
     let sample = &it.sample;
     let mut said = String::with_capacity(RESULT_BYTES + sample.body.len());
     said.push_str("{\"endpoint\":");
@@ -35,6 +38,7 @@ pub(crate) fn result(instance: &InstanceId, it: &Publication) -> String {
     let (duration, interval) = (sample.duration.as_millis(), it.interval.as_millis());
     push(&mut said, format_args!(",\"started_at_ms\":{}", it.started_at_ms));
     push(&mut said, format_args!(",\"duration_ms\":{duration},\"interval_ms\":{interval}"));
+    push(&mut said, format_args!(",\"db\":{database}"));
     said.push_str(",\"body\":");
     push_quoted(&mut said, &String::from_utf8_lossy(&sample.body));
     said.push('}');
@@ -42,8 +46,8 @@ pub(crate) fn result(instance: &InstanceId, it: &Publication) -> String {
 }
 
 /// A word as it is sent. Long ones are lists of names: those are written as they are.
-pub(crate) fn wake(wake: &Wake) -> String {
-    let mut word = format!("{{\"from\":{}", quoted(wake.from.as_str()));
+pub(crate) fn wake(wake: &Wake, database: u32) -> String {
+    let mut word = format!("{{\"from\":{},\"db\":{database}", quoted(wake.from.as_str()));
     if let Some(heir) = &wake.heir {
         word += ",\"heir\":";
         word += &quoted(heir.as_str());
@@ -100,12 +104,20 @@ fn push_quoted(word: &mut String, text: &str) {
     }
 }
 
-/// A word as it was heard; `None` when it makes no sense.
-pub(crate) fn heard(to: Option<&InstanceId>, payload: &[u8]) -> Option<Wake> {
+/// Whether a message comes from this database, as far as it says.
+pub(crate) fn is_from(fields: &Map<String, Value>, database: u32) -> bool {
+    fields.get("db").is_none_or(|it| it.as_u64() == Some(database.into()))
+}
+
+/// A word as it was heard in this database; `None` when it makes no sense, or was said in another.
+pub(crate) fn heard(to: Option<&InstanceId>, payload: &[u8], database: u32) -> Option<Wake> {
     if payload.len() > WAKE_MAX_BYTES {
         return None;
     }
     let Ok(Value::Object(fields)) = serde_json::from_slice(payload) else { return None };
+    if !is_from(&fields, database) {
+        return None;
+    }
     let instance = |name: &str| {
         let id = fields.get(name)?.as_str().filter(|it| !it.is_empty())?;
         Some(InstanceId::new(id))
@@ -152,15 +164,29 @@ mod tests {
             resign: vec![id("e6")],
             priority: 7,
         };
-        assert_eq!(heard(Some(&b), wake(&said).as_bytes()), Some(said));
+        assert_eq!(heard(Some(&b), wake(&said, 3).as_bytes(), 3), Some(said.clone()));
+        assert_eq!(heard(Some(&b), wake(&said, 3).as_bytes(), 0), None, "of another database");
+        assert_eq!(heard(Some(&b), wake(&said, 0).as_bytes(), 3), None, "of another database");
     }
 
     #[test]
     fn a_word_that_makes_no_sense_is_nothing() {
-        for noise in ["", "look", "{", "[]", "{}", r#"{"from":3}"#, r#"{"from":""}"#, "\u{0}"] {
-            assert_eq!(heard(None, noise.as_bytes()), None, "{noise:?}");
+        for noise in [
+            "",
+            "look",
+            "{",
+            "[]",
+            "{}",
+            r#"{"from":3}"#,
+            r#"{"from":""}"#,
+            "\u{0}",
+            r#"{"from":"a","db":"0"}"#,
+        ] {
+            assert_eq!(heard(None, noise.as_bytes(), 0), None, "{noise:?}");
         }
-        let odd = heard(None, br#"{"from":"a","wants":[1,"a b","e1",null],"freed":"e2"}"#).unwrap();
+        // Without a database: of an older version.
+        let odd = br#"{"from":"a","wants":[1,"a b","e1",null],"freed":"e2"}"#;
+        let odd = heard(None, odd, 7).unwrap();
         assert_eq!(odd.wants, [EndpointId::parse("e1").unwrap()]);
         assert!(odd.freed.is_empty());
     }

@@ -60,6 +60,7 @@ impl RedisStore {
 
     fn at(place: Place, shown: &str, keys: Keys, min_replicas: u32) -> Self {
         let failures = Arc::default();
+        let keys = keys.in_database(place.database());
         let server = Server { place, shown: shown.into(), keys, failures, min_replicas };
         Self { server: Arc::new(server), idle: Mutex::default(), idle_max: 4 }
     }

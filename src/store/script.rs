@@ -149,7 +149,7 @@ impl Call {
 
     fn wakes(&mut self, keys: &Keys, wakes: &[Wake]) {
         for wake in wakes {
-            self.arg(keys.wake(wake.to.as_ref())).arg(message::wake(wake));
+            self.arg(keys.wake(wake.to.as_ref())).arg(message::wake(wake, keys.database()));
         }
     }
 

@@ -59,7 +59,9 @@ impl Store for RedisStore {
         call.key(keys.node(&ask.instance)).key(keys.fence()).key(keys.grants(&ask.instance));
         let word = Wake { took: endpoints.to_vec(), ..Wake::new(&ask.instance, None) };
         call.arg(keys.node_prefix()).arg(keys.lease_prefix());
-        call.arg(keys.wake(None)).arg(message::wake(&word)).arg(GRANTS_LAST.as_millis());
+        call.arg(keys.wake(None))
+            .arg(message::wake(&word, keys.database()))
+            .arg(GRANTS_LAST.as_millis());
         for endpoint in endpoints {
             call.lease_and_record(keys, endpoint);
         }
@@ -111,7 +113,7 @@ impl Store for RedisStore {
             let endpoint = &it.tenure.endpoint;
             call.lease_and_record(keys, endpoint);
             call.arg(it.tenure.fence).arg(it.started_at_ms).channel(&channels, endpoint);
-            call.bytes(message::result(&ask.instance, it).as_bytes());
+            call.bytes(message::result(&ask.instance, it, keys.database()).as_bytes());
             call.arg(u8::from(it.sample.ok));
             match it.sample.status {
                 Some(status) => call.arg(status),
@@ -163,7 +165,7 @@ impl Store for RedisStore {
         self.call("withdraw on", ask.timeout, |wire| {
             let mut pipe = ::redis::pipe();
             pipe.cmd("DEL").arg(keys.node(&ask.instance));
-            pipe.cmd("PUBLISH").arg(keys.wake(None)).arg(message::wake(&word));
+            pipe.cmd("PUBLISH").arg(keys.wake(None)).arg(message::wake(&word, keys.database()));
             // A word that may not be said is no reason to fail.
             let answers = wire.req_packed_commands(&pipe.get_packed_pipeline(), 0, 2)?;
             answers.into_iter().take(1).try_for_each(|it| it.extract_error().map(drop))
@@ -175,7 +177,7 @@ impl Store for RedisStore {
         self.call("wake others on", timeout, |wire| {
             let mut pipe = ::redis::pipe();
             for wake in wakes {
-                let word = message::wake(wake);
+                let word = message::wake(wake, self.server.keys.database());
                 if let Some(to) = wake.to.as_ref().filter(|_| are_kept && !wake.wants.is_empty()) {
                     let key = self.server.keys.ask(to, &wake.from);
                     pipe.cmd("SET")
@@ -202,7 +204,8 @@ impl Store for RedisStore {
             }
             pipe.query(wire)
         })?;
-        Ok(words.iter().flatten().filter_map(|it| message::heard(Some(me), it)).collect())
+        let heard = |it| message::heard(Some(me), it, self.server.keys.database());
+        Ok(words.iter().flatten().filter_map(|it| heard(it)).collect())
     }
 
     fn session_names(&self, cursor: u64, timeout: Duration) -> Asked<Page<String>> {

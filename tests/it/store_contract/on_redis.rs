@@ -2,16 +2,17 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use leasehold::model::{FenceToken, Sample, Tenure, Weight};
+use leasehold::model::{FenceToken, InstanceId, Sample, Tenure, Weight};
 use leasehold::store::{
-    Acquire, Ask, Grant, Heard, Publication, Publish, RawSession, Release, Renew, RenewItem, Verify,
+    Acquire, Ask, Grant, Heard, Publication, Publish, RawSession, Release, Renew, RenewItem, Store,
+    Verify, Wake,
 };
 
 use crate::store_contract::asker::{Asker, endpoint, items, publication};
 use crate::store_contract::words::sessions_of;
-use crate::store_contract::world::{RedisWorld, TIMEOUT, World};
+use crate::store_contract::world::{RedisWorld, TIMEOUT, World, store_at};
 use crate::support::redis::RedisServer;
 
 fn hash(server: &RedisServer, key: &str) -> BTreeMap<String, String> {
@@ -102,6 +103,69 @@ fn a_grant_that_failed_is_not_noted() {
     }
     let noted = world.server.cli(&["HGET", "poll:grants:a", "granted"]);
     assert_eq!(noted, tenure.fence.to_string());
+}
+
+/// All databases of a server share its channels, and each has fleets of its own.
+#[test]
+fn what_is_said_in_another_database_is_not_heard() {
+    let world = RedisWorld::new();
+    let url = |database: u32| format!("redis://127.0.0.1:{}/{database}", world.server.port());
+    for (mine, other) in [(0, 3), (3, 0), (3, 4)] {
+        let ours = store_at(&url(mine));
+        let [mut a, mut b] = [Asker::at(&url(mine), "a"), Asker::at(&url(other), "b")];
+        let mut results = ours.follow_results(None, TIMEOUT).unwrap();
+        let mut ear = ours.listen(&a.me, TIMEOUT).unwrap();
+        for (asker, start) in [(&mut b, 5), (&mut a, 6)] {
+            asker.beat();
+            let tenure = asker.grant(&endpoint(&format!("e{mine}{other}")));
+            assert_eq!(asker.publish(&tenure, start), Publish::Stored);
+            let word = Wake::new(&asker.me, None);
+            asker.store.wake(&[word], TIMEOUT).unwrap();
+        }
+        // The other spoke first: whatever of it is heard comes before ours.
+        let soon = Instant::now() + TIMEOUT;
+        let heard = std::iter::repeat_with(|| results.next(TIMEOUT).unwrap())
+            .take_while(|_| Instant::now() < soon)
+            .find_map(|it| it);
+        let heard = heard.map(|it| it.result.started_at_ms);
+        assert_eq!(heard, Some(Some(6)), "in database {mine}, a result of {other}");
+        let said = std::iter::repeat_with(|| ear.next(TIMEOUT).unwrap())
+            .take_while(|_| Instant::now() < soon)
+            .find_map(|it| if let Some(Heard::Word(word)) = it { Some(word.from) } else { None });
+        assert_eq!(said.as_ref(), Some(&a.me), "in database {mine}, a word of {other}");
+    }
+}
+
+/// During an upgrade: older versions do not say in which database they are.
+#[test]
+fn what_names_no_database_is_heard() {
+    let world = RedisWorld::new();
+    let store = store_at(&format!("redis://127.0.0.1:{}/3", world.server.port()));
+    let mut results = store.follow_results(None, TIMEOUT).unwrap();
+    let mut ear = store.listen(&InstanceId::new("a"), TIMEOUT).unwrap();
+    world.server.cli(&["PUBLISH", "poll:results:e", r#"{"ok":1,"started_at_ms":5}"#]);
+    world.server.cli(&["PUBLISH", "poll:wake", r#"{"from":"b"}"#]);
+    assert_eq!(results.next(TIMEOUT).unwrap().unwrap().result.started_at_ms, Some(5));
+    assert!(matches!(ear.next(TIMEOUT).unwrap(), Some(Heard::Word(_))));
+}
+
+/// G2: a start that nobody can have written orders nothing.
+#[test]
+fn a_stored_start_that_is_no_number_keeps_no_result_out() {
+    let world = RedisWorld::new();
+    let mut a = Asker::alive(&world, "a");
+    let tenure = a.grant(&endpoint("e"));
+    let spoilt = ["", "soon", "nan", "inf", "-inf", "-5", "1e300", "9007199254740992"];
+    for (n, spoilt) in (1..).zip(spoilt) {
+        assert_eq!(a.publish(&tenure, n), Publish::Stored);
+        world.server.cli(&["HSET", "poll:result:e", "started_at_ms", spoilt]);
+        assert_eq!(a.publish(&tenure, n), Publish::Stored);
+        assert_eq!(a.resume(&endpoint("e")), Some(n), "{spoilt:?}");
+    }
+    // And one that is missing.
+    world.server.cli(&["HDEL", "poll:result:e", "started_at_ms"]);
+    assert_eq!(a.publish(&tenure, 3), Publish::Stored);
+    assert_eq!(a.resume(&endpoint("e")), Some(3));
 }
 
 /// A right that is missing in the middle of a batch leaves no lease behind that never ends.
@@ -225,10 +289,10 @@ fn a_result_is_stored_and_announced_with_the_fields_of_the_contract() {
     let expected = [
         serde_json::json!({"endpoint": "e", "fence": e.fence.0, "instance": "a", "ok": 1,
             "status": 200, "error": null, "started_at_ms": 5, "duration_ms": 7,
-            "interval_ms": 500, "body": "hello"}),
+            "interval_ms": 500, "db": 0, "body": "hello"}),
         serde_json::json!({"endpoint": "f", "fence": f.fence.0, "instance": "a", "ok": 0,
             "status": null, "error": "no route \"to\" host\n", "started_at_ms": 6,
-            "duration_ms": 12, "interval_ms": 30_000, "body": ""}),
+            "duration_ms": 12, "interval_ms": 30_000, "db": 0, "body": ""}),
     ];
     assert_eq!(announced, expected);
 }
