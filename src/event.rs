@@ -44,6 +44,7 @@ pub enum Event<'a> {
     EndpointLight { endpoint: &'a EndpointId, failures: u32 },
     EndpointNormal { endpoint: &'a EndpointId },
     SessionInvalid { endpoint: &'a str, error: &'a dyn fmt::Display },
+    SessionUnreported { count: usize },
     InstanceJoined { other: &'a InstanceId },
     InstanceLeft { other: &'a InstanceId },
     PlacementStuck { reason: &'a str },
@@ -99,6 +100,7 @@ impl Event<'_> {
             Self::EndpointLight { .. } => "endpoint.light",
             Self::EndpointNormal { .. } => "endpoint.normal",
             Self::SessionInvalid { .. } => "session.invalid",
+            Self::SessionUnreported { .. } => "session.unreported",
             Self::InstanceJoined { .. } => "instance.joined",
             Self::InstanceLeft { .. } => "instance.left",
             Self::PlacementStuck { .. } => "placement.stuck",
@@ -137,6 +139,7 @@ impl Event<'_> {
             | Self::PollSkipped { .. }
             | Self::EndpointLight { .. }
             | Self::SessionInvalid { .. }
+            | Self::SessionUnreported { .. }
             | Self::PlacementStuck { .. }
             | Self::HeartbeatFailed { .. }
             | Self::MetricsFailed { .. }
@@ -162,6 +165,21 @@ impl Event<'_> {
             Self::DaemonReloaded { changed } => line.put("changed", changed)?.end(),
             Self::DaemonNeedsRestart { options } => line.put("options", options)?.end(),
             Self::DaemonStopped { held } => line.put("held", held)?.end(),
+            _ => (),
+        }
+        Ok(())
+    }
+
+    fn session_fields(&self, line: &mut Fields<'_, '_>) -> fmt::Result {
+        match self {
+            Self::EndpointLight { endpoint, failures } => {
+                line.put("endpoint", endpoint)?.put("failures", failures)?;
+            }
+            Self::EndpointNormal { endpoint } => line.put("endpoint", endpoint)?.end(),
+            Self::SessionInvalid { endpoint, error } => {
+                line.put("endpoint", endpoint)?.put("error", error)?;
+            }
+            Self::SessionUnreported { count } => line.put("count", count)?.end(),
             _ => (),
         }
         Ok(())
@@ -275,13 +293,10 @@ impl fmt::Display for Event<'_> {
             Self::PollSkipped { endpoint, reason } => {
                 line.put("endpoint", endpoint)?.put("reason", reason)?;
             }
-            Self::EndpointLight { endpoint, failures } => {
-                line.put("endpoint", endpoint)?.put("failures", failures)?;
-            }
-            Self::EndpointNormal { endpoint } => line.put("endpoint", endpoint)?.end(),
-            Self::SessionInvalid { endpoint, error } => {
-                line.put("endpoint", endpoint)?.put("error", error)?;
-            }
+            Self::EndpointLight { .. }
+            | Self::EndpointNormal { .. }
+            | Self::SessionInvalid { .. }
+            | Self::SessionUnreported { .. } => self.session_fields(&mut line)?,
             Self::InstanceJoined { other } | Self::InstanceLeft { other } => {
                 line.put("other", other)?;
             }

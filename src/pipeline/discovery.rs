@@ -12,6 +12,9 @@ use fnv::{FnvHashMap, FnvHashSet, FnvHasher};
 use crate::model::{EndpointId, Session, SessionError};
 use crate::store::RawSession;
 
+/// How many names that are no endpoint ids are remembered; any beyond them is reported each time it is met.
+const MISNAMED_MAX: usize = 10_000;
+
 /// The sessions as last read.
 #[derive(Debug, Default)]
 pub struct Catalogue {
@@ -26,8 +29,6 @@ struct Record {
     digest: u64,
     /// `None`: not understood.
     session: Option<Arc<Session>>,
-    /// It may have changed since.
-    doubtful: bool,
 }
 
 /// What reading changed.
@@ -51,8 +52,13 @@ impl Catalogue {
     pub fn named(&mut self, suffix: &str, news: &mut News) -> Option<EndpointId> {
         EndpointId::parse(suffix)
             .map_err(|error| {
-                self.met.insert(suffix.into());
-                if self.misnamed.insert(suffix.into()) {
+                if self.met.len() < MISNAMED_MAX {
+                    self.met.insert(suffix.into());
+                }
+                if !self.misnamed.contains(suffix) {
+                    if self.misnamed.len() < MISNAMED_MAX {
+                        self.misnamed.insert(suffix.into());
+                    }
                     news.invalid.push((suffix.into(), SessionError::Key(error)));
                 }
             })
@@ -62,10 +68,7 @@ impl Catalogue {
     /// Takes in what was found under `endpoint`; whether it is to be polled.
     pub fn take_in(&mut self, endpoint: &EndpointId, raw: &RawSession, news: &mut News) -> bool {
         let digest = digest(raw);
-        let known = self.records.get_mut(endpoint).filter(|it| it.digest == digest);
-        if let Some(record) = known {
-            record.doubtful = false;
-        } else {
+        if self.records.get(endpoint).is_none_or(|it| it.digest != digest) {
             let session = match understood(endpoint, raw) {
                 Ok(session) => {
                     let session = Arc::new(session);
@@ -78,17 +81,9 @@ impl Catalogue {
                     None
                 }
             };
-            self.records.insert(endpoint.clone(), Record { digest, session, doubtful: false });
+            self.records.insert(endpoint.clone(), Record { digest, session });
         }
         !self.is_idle(endpoint)
-    }
-
-    /// It may have changed. What nobody polls is remembered, so that it is not reported again unchanged.
-    pub fn doubt(&mut self, endpoint: &EndpointId) {
-        match self.records.get_mut(endpoint) {
-            Some(record) if record.is_idle() => record.doubtful = true,
-            _ => self.forget(endpoint),
-        }
     }
 
     /// Nothing is known about `endpoint` any more.
@@ -96,9 +91,9 @@ impl Catalogue {
         self.records.remove(endpoint);
     }
 
-    /// Whether it was read since it may have changed.
+    /// Whether it was read and not forgotten since.
     pub fn knows(&self, endpoint: &EndpointId) -> bool {
-        self.records.get(endpoint).is_some_and(|it| !it.doubtful)
+        self.records.contains_key(endpoint)
     }
 
     /// The session of `endpoint`, if it was read and is understood.
@@ -108,7 +103,7 @@ impl Catalogue {
 
     /// Whether it was read and is not to be polled: paused, or not understood.
     pub fn is_idle(&self, endpoint: &EndpointId) -> bool {
-        self.records.get(endpoint).is_some_and(|it| it.is_idle() && !it.doubtful)
+        self.records.get(endpoint).is_some_and(Record::is_idle)
     }
 
     /// Everything that was read and is not to be polled.
@@ -196,6 +191,16 @@ mod tests {
         assert!(catalogue.named("a-b", &mut News::default()).is_some());
     }
 
+    /// An application may write such names without end, and walks over all names may be far apart.
+    #[test]
+    fn bad_names_without_end_need_no_room_without_end() {
+        let mut catalogue = Catalogue::default();
+        for n in 0..2 * MISNAMED_MAX {
+            assert!(catalogue.named(&format!("a {n}"), &mut News::default()).is_none());
+        }
+        assert_eq!((catalogue.misnamed.len(), catalogue.met.len()), (MISNAMED_MAX, MISNAMED_MAX));
+    }
+
     #[test]
     fn a_paused_session_is_known_but_not_to_be_polled() {
         let mut catalogue = Catalogue::default();
@@ -203,12 +208,10 @@ mod tests {
         assert!(!read(&mut catalogue, "a", PAUSED).0);
         assert!(catalogue.session(&id("a")).is_some() && catalogue.is_idle(&id("a")));
         assert_eq!(catalogue.idle().collect::<Vec<_>>(), [&id("a")]);
-        catalogue.doubt(&id("a"));
-        assert!(!catalogue.is_idle(&id("a")) && !catalogue.knows(&id("a")));
         let (polled, news) = read(&mut catalogue, "a", PAUSED);
         assert!(!polled && news.changed.is_empty(), "it was only touched");
         assert!(read(&mut catalogue, "a", GOOD).0);
-        catalogue.doubt(&id("a"));
+        catalogue.forget(&id("a"));
         assert!(!catalogue.knows(&id("a")));
     }
 

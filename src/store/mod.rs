@@ -42,6 +42,9 @@ use crate::model::{EndpointId, Epoch, FenceToken, InstanceId, Sample, Tenure, Te
 /// Most items in one call: more gains nothing and keeps other clients waiting.
 pub const BATCH_MAX: usize = 500;
 
+/// How many keys one step of a walk over all keys looks at.
+pub(crate) const SCAN_COUNT: usize = 1_000;
+
 /// What an instance was granted last is remembered for this long: no release or renewal comes later.
 const GRANTS_LAST: Duration = Duration::from_secs(86_400);
 
@@ -321,6 +324,9 @@ pub trait Store: Send + Sync {
         endpoints: &[EndpointId],
         timeout: Duration,
     ) -> Asked<Vec<Option<RawSession>>>;
+
+    /// Whether any of these has a stored session, in one question; true where one question cannot tell.
+    fn any_session(&self, endpoints: &[EndpointId], timeout: Duration) -> Asked<bool>;
 
     /// One page of all live instances (FR-007). Walks over every key there is: seldom.
     fn instances(&self, cursor: u64, timeout: Duration) -> Asked<Page<InstanceId>>;

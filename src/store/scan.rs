@@ -4,15 +4,16 @@ use std::time::Duration;
 
 use redis::Value;
 
+use crate::config::Topology;
 use crate::model::{EndpointId, InstanceId, SESSION_MAX_BYTES};
 use crate::store::place::Spot;
 use crate::store::redis::RedisStore;
 use crate::store::reply;
 use crate::store::script::{self, Call};
-use crate::store::{Asked, BATCH_MAX, Fault, Lasting, RawSession, Store, StoreError, Wake};
+use crate::store::{
+    Asked, BATCH_MAX, Fault, Lasting, RawSession, SCAN_COUNT, Store, StoreError, Wake,
+};
 
-/// How many keys one step of a scan looks at.
-const SCAN_COUNT: usize = 1_000;
 /// How long an endpoint that nobody is to poll is remembered: longer than any lease, or any call on its way.
 pub(crate) const RETIRED_LASTS: Duration = Duration::from_secs(86_400);
 
@@ -129,6 +130,22 @@ impl RedisStore {
         };
         let found: Vec<_> = values.chunks(2).map(lasting).collect::<Asked<_>>()?;
         if found.len() == asked { Ok(found) } else { Err(unexpected()) }
+    }
+
+    /// By one `EXISTS` of all of them. A cluster keeps sessions on several shards, where one command cannot ask for
+    /// all, and a user may lack the right: then they have to be read.
+    pub(crate) fn any_exists(&self, keys: &[String], timeout: Duration) -> Asked<bool> {
+        if keys.is_empty() || self.server.place.topology() == Topology::Cluster {
+            return Ok(!keys.is_empty());
+        }
+        let count: Asked<u64> = self.call("look for sessions on", timeout, |wire| {
+            redis::cmd("EXISTS").arg(keys).query(wire)
+        });
+        match count {
+            Ok(count) => Ok(count > 0),
+            Err(error) if error.fault == Fault::Unreachable => Err(error),
+            Err(_) => Ok(true),
+        }
     }
 
     /// By plain reading commands, so that a user who may only read sessions suffices; without choking

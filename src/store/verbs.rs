@@ -227,6 +227,11 @@ impl Store for RedisStore {
         self.read_sessions(&keys, timeout)
     }
 
+    fn any_session(&self, endpoints: &[EndpointId], timeout: Duration) -> Asked<bool> {
+        let keys: Vec<String> = endpoints.iter().map(|it| self.server.keys.session(it)).collect();
+        self.any_exists(&keys, timeout)
+    }
+
     fn instances(&self, cursor: u64, timeout: Duration) -> Asked<Page<InstanceId>> {
         let prefix = self.server.keys.node_prefix();
         let (cursor, keys) = self.scan("list instances on", &prefix, cursor, timeout)?;

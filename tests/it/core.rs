@@ -12,6 +12,7 @@
 )]
 #![allow(missing_docs, unreachable_pub, dead_code, reason = "tests")]
 
+mod discovery;
 mod election;
 mod looking;
 mod overlooked;

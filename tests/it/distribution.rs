@@ -1,6 +1,9 @@
 //! US1: work is shared out among whoever runs, and shared out again when that changes.
 
-use std::time::Instant;
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
 
 use serde_json::json;
 
@@ -192,7 +195,7 @@ fn every_instance_has_a_heartbeat_key_that_expires_when_it_dies() {
 }
 
 /// From a change in Redis to its effect there, for each of them.
-fn effects(scene: &Scene, stalls: &Stalls, rounds: usize, within: std::time::Duration) {
+fn effects(scene: &Scene, stalls: &Stalls, rounds: usize, within: Duration) {
     let mut times = Measured::new("a change of a session to its effect");
     for n in 0..rounds {
         let id = format!("pushed-{n}");
@@ -248,5 +251,98 @@ fn where_nothing_is_pushed_and_nobody_is_heard_everything_takes_effect_within_tw
     let all: Vec<&Instance> = fleet.iter().chain([&newcomer]).collect();
     scene.wait_for_balance(&all, SOON);
     scene.target.wait_for_polls(&scene.endpoints, Instant::now(), SOON);
+    scene.target.assert_sound();
+}
+
+/// Holds Redis up for `stall` in the middle of a sweep of each of so many clients: a sweep begins with a SCAN.
+fn stall_sweeps(scene: &Scene, clients: usize, stall: Duration) {
+    let mut monitor = TcpStream::connect(("127.0.0.1", scene.redis.port())).unwrap();
+    monitor.set_read_timeout(Some(SOON)).unwrap();
+    monitor.write_all(b"MONITOR\r\n").unwrap();
+    let mut pausing = scene.redis.connect().unwrap();
+    let (mut stalled, mut until) = (BTreeSet::new(), Instant::now());
+    let deadline = Instant::now() + ms(10_000);
+    for line in BufReader::new(monitor).lines() {
+        let line = line.unwrap();
+        assert!(Instant::now() < deadline, "some sweep no more: only {stalled:?} did");
+        let client = line.split(['[', ']']).nth(1).unwrap_or_default().to_owned();
+        if !line.contains("\"SCAN\" \"0\" \"MATCH\" \"session:") || Instant::now() < until {
+            continue;
+        }
+        if stalled.insert(client) {
+            let ms = stall.as_millis().to_string();
+            redis::cmd("CLIENT").arg(&["PAUSE", &ms, "ALL"]).exec(&mut pausing).unwrap();
+            until = Instant::now() + stall;
+        }
+        if stalled.len() == clients {
+            break;
+        }
+    }
+    assert_eq!(scene.redis.cli(&["PING"]), "PONG", "it goes on");
+}
+
+/// FR-011: a stall of Redis in the middle of a sweep is not taken for the price of a sweep.
+#[test]
+fn where_nothing_is_pushed_a_stall_of_redis_does_not_blind_the_fleet() {
+    let scene = Scene::new(6);
+    // So that a sweep takes some exchanges.
+    let fill = "for i = 1, 5000 do redis.call('SET', 'filler:' .. i, '') end";
+    scene.redis.cli(&["EVAL", fill, "0"]);
+    let rule = ["ACL", "SETUSER", "untold", "on", ">pw", "~*", "allchannels", "+@all", "-client"];
+    assert_eq!(scene.redis.cli(&rule), "OK");
+    let url = format!("redis://untold:pw@127.0.0.1:{}/0", scene.redis.port());
+    let slow =
+        ["--lease-ttl=12s", "--heartbeat-ttl=12s", "--renew-interval=3s", "--store-timeout=3s"];
+    let mut fleet = vec![Instance::start_at(&url, &[&slow[..], &["--new-fleet"]].concat())];
+    fleet.extend((0..2).map(|_| Instance::start_at(&url, &slow)));
+    scene.wait_for_balance(&fleet.iter().collect::<Vec<_>>(), SOON);
+    let stalls = Stalls::watch(&scene.redis);
+    stall_sweeps(&scene, fleet.len(), ms(600));
+    // The sweep that was held up last may still find what is there by now.
+    scene.target.observe(ms(200));
+    effects(&scene, &stalls, 1, ms(2_000));
+    scene.target.assert_sound();
+}
+
+/// Commands that the server has executed, but those of the test itself.
+fn commands(scene: &Scene) -> u64 {
+    let stats = scene.redis.cli(&["INFO", "commandstats"]);
+    let calls = stats
+        .lines()
+        .filter(|it| !it.starts_with("cmdstat_set:"))
+        .filter_map(|line| line.split_once(":calls=")?.1.split_once(',')?.0.parse::<u64>().ok());
+    calls.sum()
+}
+
+/// Redis names keys of all databases in its invalidations.
+#[test]
+fn sessions_of_another_database_cost_a_fleet_next_to_nothing() {
+    let scene = Scene::new(12);
+    let fleet = scene.fleet(3);
+    let everyone: Vec<&Instance> = fleet.iter().collect();
+    let mut other = scene.redis.connect().unwrap();
+    redis::cmd("SELECT").arg(1).exec(&mut other).unwrap();
+    let owners = scene.owners();
+    let mut spent = |noise: bool| {
+        let (from, began, mut n) = (commands(&scene), Instant::now(), 0);
+        while began.elapsed() < ms(3_000) {
+            let mut pipe = redis::pipe();
+            (0..if noise { 20 } else { 0 }).for_each(|k| {
+                pipe.cmd("SET").arg(format!("session:other-{n}-{k}")).arg("x").ignore();
+            });
+            if noise {
+                pipe.exec(&mut other).unwrap();
+            }
+            n += 1;
+            scene.target.observe(ms(20));
+        }
+        (commands(&scene) - from) as f64 / began.elapsed().as_secs_f64()
+    };
+    let (quiet, busy) = (spent(false), spent(true));
+    println!("{quiet:.0} commands a second, {busy:.0} beside sessions of another database");
+    assert!(busy <= quiet * 1.5 + 50.0, "{busy:.0} commands a second instead of {quiet:.0}");
+    assert_eq!(scene.owners(), owners, "something moved");
+    let newcomer = scene.join(&[]);
+    scene.wait_for_balance(&[everyone, vec![&newcomer]].concat(), SOON);
     scene.target.assert_sound();
 }

@@ -36,14 +36,14 @@ fn at_rest_nothing_is_listed_and_no_session_is_read() {
     assert!(owners <= 3 * seconds as usize, "{owners} looks at owners");
 }
 
-/// Only who polls a session reads it; the others know that it is there.
+/// A name counts when its session was read: by each once, and by its poller once more, right before it takes the lease.
 #[test]
-fn a_new_session_is_read_by_its_poller_and_by_nobody_else() {
+fn a_new_session_is_read_once_by_each_and_a_changed_one_by_its_poller_only() {
     let mut cluster = Cluster::new(&["a", "b", "c"], 9);
     let from = cluster.server.journal().len();
     cluster.add_session("new");
     cluster.pass(TTL);
-    assert_eq!(calls(&cluster, from, &["sessions"]), [1]);
+    assert_eq!(calls(&cluster, from, &["sessions"]), [3 + 1]);
     let from = cluster.server.journal().len();
     cluster.restore_session("new");
     cluster.pass(TTL);

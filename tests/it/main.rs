@@ -21,6 +21,8 @@ mod book;
 mod cli;
 /// The daemon under hostile input and faults that are not about ownership.
 mod daemon;
+/// What counts as an endpoint, and how soon it is found, in memory.
+mod discovery;
 /// US1: work is shared out.
 mod distribution;
 /// `leasehold doctor`, on servers that were set up badly on purpose.

@@ -69,6 +69,43 @@ fn a_store_that_falls_silent_after_a_grant_is_said_to_be_away_and_what_it_grante
     cluster.pass_until(TTL, |_| lines(&["store.reachable"]).len() == 1);
 }
 
+/// A web application that keeps its own keys under our prefix must not fill the journal.
+#[test]
+fn sessions_that_are_not_understood_are_named_up_to_a_limit_and_then_counted() {
+    capture();
+    let mut cluster = Cluster::new(&["a"], 3);
+    for n in 0..20 {
+        cluster.server.put_session(&format!("bad{n}"), b"{");
+    }
+    cluster.pass(ms(1_000));
+    assert_eq!(lines(&["event=session.invalid "]).len(), 20, "a few are all named");
+    assert_eq!(lines(&["event=session.unreported"]), [""; 0]);
+    // Two minutes, 250 keys a second: half with names that are no ids.
+    for n in 0..3_000 {
+        for k in 0..5 {
+            let name = if k % 2 == 0 { format!("web{n}-{k}") } else { format!("web:{n}:{k}") };
+            cluster.server.put_session(&name, br#"{"user":7}"#);
+        }
+        cluster.pass(ms(40));
+    }
+    let named = lines(&["event=session.invalid "]).len();
+    assert!((100..=300).contains(&named), "{named} lines for 15,000 keys in two minutes");
+    cluster.pass(Duration::from_secs(61));
+    let counted: usize = lines(&["event=session.unreported"])
+        .iter()
+        .map(|it| {
+            it.split_once("count=").unwrap().1.split(' ').next().unwrap().parse::<usize>().unwrap()
+        })
+        .sum();
+    let named = lines(&["event=session.invalid "]).len();
+    assert_eq!(named + counted, 15_020, "{:?}", lines(&["event=session.unreported"]));
+    assert!(cluster.is_balanced(3), "{:?}", cluster.counts());
+    // Later on they are named again.
+    cluster.server.put_session("late", b"{");
+    cluster.pass(ms(1_000));
+    assert_eq!(lines(&["event=session.invalid ", "endpoint=late"]).len(), 1);
+}
+
 /// One lost reply right after the first sweep, and the newcomer does nothing until the next one.
 #[test]
 fn one_lost_reply_at_the_end_of_the_first_sweep_does_not_blind_a_newcomer() {

@@ -206,6 +206,10 @@ impl Store for Line {
         self.call("sessions", timeout, |it| it.sessions(endpoints, timeout))
     }
 
+    fn any_session(&self, endpoints: &[EndpointId], timeout: Duration) -> Asked<bool> {
+        self.call("any_session", timeout, |it| it.any_session(endpoints, timeout))
+    }
+
     fn instances(&self, cursor: u64, timeout: Duration) -> Asked<Page<InstanceId>> {
         self.call("instances", timeout, |it| it.instances(cursor, timeout))
     }

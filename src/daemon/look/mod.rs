@@ -1,11 +1,12 @@
 //! What is there, who is alive, who has what: keeps the view that plans are made of.
 //!
-//! Everything is read once, in a sweep over all keys. From then on changes are heard of: the server
+//! Everything is listed once, in a sweep over all keys. From then on changes are heard of: the server
 //! tells which sessions and heartbeats were touched, instances say what they took and let go, and only
 //! what that concerns is read. What hearing may miss is repaired: by rounds over the leases this
 //! instance would be the next to take, and by a seldom sweep. A server that does not tell of changes
 //! is swept more often, as often as that stays cheap.
 
+mod invalid;
 mod nodes;
 mod owners;
 mod sessions;
@@ -18,8 +19,9 @@ use std::time::Duration;
 use fnv::{FnvHashMap, FnvHashSet};
 
 use crate::clock::Moment;
+use crate::daemon::look::invalid::InvalidReports;
 use crate::daemon::look::nodes::Node;
-use crate::daemon::look::sessions::Unread;
+use crate::daemon::look::sessions::{Strangers, Unread};
 use crate::daemon::look::sweep::Sweep;
 use crate::daemon::report::Reporter;
 use crate::event::Event;
@@ -71,6 +73,9 @@ pub(crate) struct Looker {
     to_read: BTreeSet<EndpointId>,
     /// Sessions to be read if nobody has taken them by then: each might be one that nobody is to poll.
     unread: Unread,
+    /// Written names that are not in the view.
+    strangers: Strangers,
+    invalid_reports: InvalidReports,
     /// Where nothing is pushed: what is still to be read again in this turn.
     turn: Vec<EndpointId>,
     /// Until when it was no wonder that something is free: somebody was at work, or nothing was granted.
@@ -124,6 +129,8 @@ impl Looker {
             news: News::default(),
             to_read: BTreeSet::new(),
             unread: Unread::default(),
+            strangers: Strangers::default(),
+            invalid_reports: InvalidReports::default(),
             turn: Vec::new(),
             excused_at: Moment::NEVER,
             missed: FnvHashSet::default(),
@@ -202,6 +209,7 @@ impl Looker {
         if glance && self.hearing == Hearing::Words {
             self.read_some_again();
         }
+        self.tell_invalid();
         self.read_sessions(&mut exchanges)?;
         self.check_owners(now, &mut exchanges)?;
         let went_round = glance && self.first_sight.is_some() && self.make_round(now)?;
@@ -330,7 +338,7 @@ mod tests {
         looker.to_read.insert(EndpointId::parse("a").unwrap());
         assert_eq!(until_next(&looker), LOOK_INTERVAL_MIN, "a session to be read");
         looker.to_read.clear();
-        looker.sweep = Some(Sweep::new(looker.last_look, 0, true));
+        looker.sweep = Some(Sweep::new(0, true));
         assert_eq!(until_next(&looker), LOOK_INTERVAL_MIN, "a sweep to go on with");
     }
 

@@ -254,6 +254,13 @@ impl Store for MemoryStore {
         })
     }
 
+    fn any_session(&self, endpoints: &[EndpointId], _: Duration) -> Asked<bool> {
+        let endpoints = endpoints.to_vec();
+        self.call("any_session", move |state, _| {
+            Ok(endpoints.iter().any(|it| state.session(it).is_some()))
+        })
+    }
+
     fn instances(&self, _: u64, _: Duration) -> Asked<Page<InstanceId>> {
         self.call("instances", |state, clock| {
             state.forget_expired(clock);

@@ -102,11 +102,12 @@ pub(crate) struct EpochHash {
 }
 
 /// What a replica answers, too.
-const READS: [&str; 11] = [
+const READS: [&str; 12] = [
     "inspect",
     "asks",
     "session_names",
     "sessions",
+    "any_session",
     "instances",
     "nodes",
     "owners",
@@ -226,6 +227,11 @@ impl MemoryServer {
     pub fn put_session_unheard(&self, suffix: &str, value: &[u8]) {
         let value = RawSession::Value(value.to_vec());
         self.state.lock().data.sessions.insert(suffix.into(), value);
+    }
+
+    /// A session of this name is written in another database: an invalidation names keys of all of them.
+    pub fn touch_elsewhere(&self, suffix: &str) {
+        self.state.lock().tell_session(suffix);
     }
 
     /// Removes a session, as an application would.

@@ -35,6 +35,7 @@ pub fn every_session_is_found(world: &mut dyn World) {
     let store = world.store();
     assert!(session_names_of(&*store).is_empty());
     assert_eq!(store.sessions(&[], TIMEOUT).unwrap(), []);
+    assert!(!store.any_session(&[], TIMEOUT).unwrap());
     for n in 0..2_500 {
         world.put_session(&format!("s{n}"), b"{}");
     }
@@ -42,6 +43,11 @@ pub fn every_session_is_found(world: &mut dyn World) {
     let found = sessions_of(&*store);
     assert_eq!(found.len(), 2_499);
     assert!(!found.contains_key("s7"));
+    let any = |names: &[&str]| {
+        let asked: Vec<EndpointId> = names.iter().map(|it| endpoint(it)).collect();
+        store.any_session(&asked, TIMEOUT).unwrap()
+    };
+    assert_eq!([any(&["s7", "nowhere"]), any(&["s7", "s8"])], [false, true]);
 }
 
 /// Sessions come from strangers.
