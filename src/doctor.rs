@@ -6,6 +6,7 @@
 
 pub mod clock;
 pub mod fleet;
+pub mod rights;
 pub mod server;
 pub mod unit;
 
@@ -14,7 +15,7 @@ use std::time::Duration;
 use crate::config::{Config, Topology};
 use crate::doctor::clock::Drift;
 use crate::model::Term;
-use crate::store::acl::{Missing, Need, Rights, Rule};
+use crate::store::acl::{Missing, Purpose, Rule};
 use crate::store::kinds::Single;
 use crate::store::probe::{Info, Reading};
 use crate::store::redis::RedisStore;
@@ -79,7 +80,7 @@ pub struct Report {
     pub findings: Vec<Finding>,
     /// The rights that the user lacks.
     pub missing: Vec<Missing>,
-    /// The rule to paste, for the daemon's user.
+    /// The rule to paste, for a user of the purpose that was asked about.
     pub rule: String,
     /// Whom it is for, and what becomes of that user; without a full stop.
     pub rule_is_for: String,
@@ -92,12 +93,12 @@ const PINGS: usize = 20;
 /// From one reading of its clock to the next.
 const CLOCK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Looks at the server of `config` for about as long as `watch`.
-pub fn examine(config: &Config, watch: Duration) -> Report {
+/// Looks at the server of `config` for about as long as `watch`, and whether its user has the rights for `purpose`.
+pub fn examine(config: &Config, purpose: Purpose, watch: Duration) -> Report {
     let mut report = Report::default();
     let store = RedisStore::of_polls(config);
-    report.rule = rule(config, true).to_paste(store.user());
-    let mut examination = Examination { config, store, report };
+    report.rule = rule(config, true).to_paste(purpose, store.user());
+    let mut examination = Examination { config, purpose, store, report };
     if let Err(error) = examination.run(watch) {
         let stopped = Finding::fail(
             "connect",
@@ -137,6 +138,7 @@ fn rule(config: &Config, tells_reading: bool) -> Rule {
 
 struct Examination<'a> {
     config: &'a Config,
+    purpose: Purpose,
     store: RedisStore,
     report: Report,
 }
@@ -147,29 +149,48 @@ impl Examination<'_> {
         let Some(user) = self.connect() else { return Ok(()) };
         let latency = self.latency();
         self.put(latency)?;
-        let info = self.store.info(self.patience());
-        let info = self.put_or(info.map(Some), "server")?.flatten();
+        let info = self.info()?;
         if let Some(info) = &info {
             self.server(info)?;
         }
         self.rights(user.as_deref(), info.as_ref())?;
-        let pushes = self.store.pushes(self.patience());
-        if let Some(pushes) = self.put_or(pushes, "pushes")? {
-            self.report.findings.push(server::pushes(pushes));
+        if self.purpose == Purpose::Daemon {
+            let pushes = self.store.pushes(self.patience());
+            if let Some(pushes) = self.put_or(pushes, "pushes")? {
+                self.report.findings.push(server::pushes(pushes));
+            }
         }
-        let spoilt = self.store.spoilt(self.patience());
-        let spoilt = self.put_or(spoilt, "keys")?;
-        let judged = spoilt.as_ref().map(|it| fleet::of_the_right_type(self.config, it));
-        self.report.findings.extend(judged.into_iter().flatten());
-        // What cannot be read is no sign that nobody has run here.
-        if !spoilt.iter().flatten().any(|it| it.which == Single::Epoch) {
-            let fleet = self.fleet();
-            self.put(fleet)?;
+        // An elector's rule has none of the keys that are looked at here.
+        if self.purpose != Purpose::Elector {
+            self.keys()?;
         }
         let drift = self.drift(watch);
         if let Some(readings) = self.put_or(drift, "clock")? {
             let margin = Term::new(self.config.lease_ttl).margin();
             self.report.findings.push(Drift::of(&readings).judged(margin));
+        }
+        Ok(())
+    }
+
+    /// What the server says about itself. People who look or operate need no right to ask that.
+    fn info(&mut self) -> Asked<Option<Info>> {
+        match (self.store.info(self.patience()), self.purpose) {
+            (Err(denied), Purpose::Onlooker) if denied.is_denied() => Ok(None),
+            (info, _) => self.put_or(info, "server"),
+        }
+    }
+
+    fn keys(&mut self) -> Asked<()> {
+        let spoilt = self.store.spoilt(self.patience());
+        let spoilt = self.put_or(spoilt, "keys")?;
+        let judged = spoilt.as_ref().map(|it| fleet::of_the_right_type(self.config, it));
+        self.report.findings.extend(judged.into_iter().flatten());
+        // What cannot be read is no sign that nobody has run here.
+        let is_readable = !spoilt.iter().flatten().any(|it| it.which == Single::Epoch);
+        // Whether the settings agree with the fleet's concerns those who join it.
+        if is_readable && self.purpose == Purpose::Daemon {
+            let fleet = self.fleet();
+            self.put(fleet)?;
         }
         Ok(())
     }
@@ -252,35 +273,39 @@ impl Examination<'_> {
 
     fn rights(&mut self, user: Option<&str>, info: Option<&Info>) -> Asked<()> {
         let tells_reading = info.is_none_or(|it| server::major(it) >= 7);
-        let rule = rule(self.config, tells_reading);
+        let (rule, purpose) = (rule(self.config, tells_reading), self.purpose);
         self.propose(&rule, user);
-        let rights = self.store.rights(&rule, user, self.patience());
+        let rights = self.store.rights(&rule, purpose, user, self.patience());
         if let Some(rights) = self.put_or(rights, "rights")? {
-            self.report.findings.push(judged(&rights));
-            if rights.only_looks() {
+            self.report.findings.push(rights::judged(&rights, purpose));
+            if rights.only_looks() && purpose == Purpose::Daemon {
                 // It must not become one that may write, only because it was pasted without reading.
                 self.propose(&rule, None);
-                self.report.looking =
-                    Some(rule.to_paste_for_looking(user.filter(|it| *it != "default")));
+                self.report.looking = Some(rule.to_paste(Purpose::Onlooker, user));
             }
             self.report.missing = rights.missing;
         }
         Ok(())
     }
 
-    /// The rule of the daemon's user, for a user that is there unless that is everybody's.
+    /// The rule of the purpose's user, for a user that is there unless that is everybody's.
     fn propose(&mut self, rule: &Rule, user: Option<&str>) {
-        self.report.rule = rule.to_paste(user);
+        let purpose = self.purpose;
+        self.report.rule = rule.to_paste(purpose, user);
+        let whom = match purpose {
+            Purpose::Daemon => "the daemon".into(),
+            other => format!("an {} ({})", other.word(), other.commands()),
+        };
         self.report.rule_is_for = match user.filter(|it| *it != "default") {
             Some(name) => format!(
-                "For the daemon: the user {name} may do this and nothing else from then on, and keeps its \
+                "For {whom}: the user {name} may do this and nothing else from then on, and keeps its \
                  password"
             ),
-            None => {
-                "For the daemon: a user leasehold of its own, made or changed, to be named in its \
-                     --redis; no other user is changed"
-                    .into()
-            }
+            None => format!(
+                "For {whom}: a user {} of its own, made or changed, to be named in its --redis; no other \
+                 user is changed",
+                purpose.user()
+            ),
         };
     }
 
@@ -304,68 +329,15 @@ impl Examination<'_> {
     }
 }
 
-fn judged(rights: &Rights) -> Finding {
-    let check = "rights";
-    let n = rights.n_checked;
-    let how = match rights.by_dry_run {
-        true => "by asking what the server would say",
-        false => "by trying, on a key of its own that expires",
-    };
-    if rights.missing.is_empty() {
-        return Finding::ok(check, format!("all that is needed: {n} checked {how}"));
-    }
-    // Which command, a right for one says itself.
-    let named = |it: &Missing| match it.right.starts_with('+') {
-        true if it.is_unknown => format!("{} (unknown there)", it.right),
-        true => it.right.clone(),
-        false => format!("{} (denied: {})", it.right, it.shown_by),
-    };
-    let all_of = |need: Need| {
-        let these = rights.missing.iter().filter(|it| it.need == need);
-        these.map(named).collect::<Vec<_>>().join(", ")
-    };
-    let mut found = Vec::new();
-    for (need, what) in [
-        (Need::Run, "run does not work without"),
-        (Need::Roles, "lead, once and run --lead do not work without"),
-        (Need::Words, "hand-overs take seconds, and results are not announced, without"),
-        (Need::Pushes, "changes are noticed later without"),
-        (Need::Rounds, "every call takes a second round, and the whole script, without"),
-        (Need::Effort, "leases cost the server more without"),
-        (Need::History, "history has nothing to show without"),
-        (Need::Showing, "status, top and history do not work with this user without"),
-    ] {
-        let names = all_of(need);
-        if !names.is_empty() {
-            found.push(format!("{what} {names}"));
-        }
-    }
-    if rights.only_looks() {
-        return Finding::fail(
-            check,
-            "this user may only look (status, top, explain, plan, watch, history): run does not work",
-            "nothing, if it is meant for people who look; the daemon needs a user of its own, see below",
-        );
-    }
-    let found = found.join("; ");
-    let needed = rights.missing.iter().any(|it| it.need == Need::Run);
-    let way_out = match rights.missing.iter().all(|it| it.is_unknown) {
-        true => {
-            "no rule can give what a server does not know: look at its rename-command, or live with it"
-        }
-        false => "paste the rule below",
-    };
-    if needed { Finding::fail(check, found, way_out) } else { Finding::warn(check, found, way_out) }
-}
-
-/// What the user lacks of the rights that an instance needs, for whoever was just denied one: the server's
-/// own words seldom say which. Empty when nothing is found.
-pub fn lacking(config: &Config) -> String {
+/// What the user lacks of the rights for `purpose`, after a command was denied one: the server's own words seldom
+/// say which. Empty when nothing is found.
+pub fn lacking(config: &Config, purpose: Purpose) -> String {
     let store = RedisStore::of_polls(config);
     let patience = config.store_timeout;
     let tells_reading = store.info(patience).map_or(true, |it| server::major(&it) >= 7);
     let rule = rule(config, tells_reading);
-    let Ok(rights) = store.rights(&rule, store.user(), patience) else { return String::new() };
+    let rights = store.rights(&rule, purpose, store.user(), patience);
+    let Ok(rights) = rights else { return String::new() };
     let names: Vec<&str> = rights.missing.iter().map(|it| it.right.as_str()).collect();
     if names.is_empty() { String::new() } else { format!("; it lacks {}", names.join(", ")) }
 }

@@ -27,6 +27,7 @@ fn values(opt: &Opt) -> Values {
     match (opt.name, opt.value) {
         ("log-level", _) => Values::OneOf(&["off", "error", "warn", "info", "debug", "trace"]),
         ("log-renewals", _) => Values::OneOf(&["auto", "each", "summary"]),
+        ("purpose", _) => Values::OneOf(&["daemon", "onlooker", "operator", "elector"]),
         (_, Some("PATH" | "FILES")) => Values::Files,
         (_, Some("DIR")) => Values::Directories,
         _ => Values::Anything,

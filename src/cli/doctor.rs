@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use leasehold::config::Config;
 use leasehold::doctor::{Finding, Grade, Report, examine, unit};
+use leasehold::store::acl::Purpose;
 use nix::unistd::{AccessFlags, access};
 use serde_json::json;
 
@@ -16,19 +17,23 @@ use crate::cli::{FAILED, say};
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Looks, for about as long as `watch`, and shows what was found.
-pub(crate) fn doctor(config: &Config, watch: Duration, json: bool) -> ExitCode {
-    let mut report = examine(config, watch);
+pub(crate) fn doctor(config: &Config, purpose: Purpose, watch: Duration, json: bool) -> ExitCode {
+    let mut report = examine(config, purpose, watch);
     report.findings.extend(config.runtime_dir.as_deref().map(runtime_dir));
     report.findings.extend(config.metrics_file.as_deref().map(metrics_file));
     report.findings.extend(unit::judged(systemctl().as_deref(), config.drain_timeout));
-    say(&if json { document(&report) } else { page(config, &report, Painter::for_stdout()) });
+    say(&if json {
+        document(&report)
+    } else {
+        page(config, purpose, &report, Painter::for_stdout())
+    });
     match report.findings.iter().any(|it| it.grade == Grade::Fail) {
         true => ExitCode::from(FAILED),
         false => ExitCode::SUCCESS,
     }
 }
 
-fn page(config: &Config, report: &Report, painter: Painter) -> String {
+fn page(config: &Config, purpose: Purpose, report: &Report, painter: Painter) -> String {
     let width = report.findings.iter().map(|it| it.check.len()).max().unwrap_or(0);
     let mut out = String::new();
     for Finding { check, grade, found, way_out } in &report.findings {
@@ -42,7 +47,8 @@ fn page(config: &Config, report: &Report, painter: Painter) -> String {
         let (found, way_out) = (printable(found), printable(way_out));
         out += &format!("{word}  {check:width$}  {found}{arrow}{way_out}\n");
     }
-    if report.missing.iter().any(|it| !it.is_unknown) {
+    // The rule of any other purpose is what was asked for.
+    if purpose != Purpose::Daemon || report.missing.iter().any(|it| !it.is_unknown) {
         out += &format!("\n{}:\n{}\n", printable(&report.rule_is_for), report.rule);
     }
     if let Some(looking) = &report.looking {

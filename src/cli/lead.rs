@@ -16,7 +16,6 @@ use leasehold::store::redis::RedisStore;
 use leasehold::wrapped::Ended;
 use leasehold::wrapped::signals::Signals;
 
-use crate::cli::run::not_started;
 use crate::cli::state::State;
 use crate::cli::task::Wrap;
 use crate::cli::wrap::{self, End, ends_waiting};
@@ -84,7 +83,7 @@ fn stand(
                 Ok(Ok(_)) if source.is_none() => Ok(None),
                 Ok(Ok(election)) => Ok(Some(election)),
                 Ok(Err(StartError::Stopped)) | Err(_) => Ok(None),
-                Ok(Err(error)) => Err(not_started(&error, config)),
+                Ok(Err(error)) => Err(error.to_string()),
             },
             recv(signals.caught()) -> signal => if signal.is_ok_and(ends_waiting) {
                 source.take();

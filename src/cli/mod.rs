@@ -40,6 +40,8 @@ use std::process::ExitCode;
 use std::sync::OnceLock;
 
 use leasehold::config::Config;
+use leasehold::doctor::lacking;
+use leasehold::store::acl::Purpose;
 
 use crate::cli::task::Task;
 
@@ -47,6 +49,8 @@ use crate::cli::task::Task;
 const INSTALLED: &str = "/etc/leasehold/leasehold.env";
 /// What whoever cannot connect has probably forgotten.
 static FORGOTTEN: OnceLock<String> = OnceLock::new();
+/// The settings of this command, and what its Redis user is for: a denial is explained with both.
+static ASKED_AS: OnceLock<(Config, Purpose)> = OnceLock::new();
 
 /// Settings that are there, while a command without any asks a Redis on this very host. They are not read
 /// unasked: what a command does must not depend on where it is run.
@@ -62,6 +66,7 @@ pub(crate) fn perform(config: &Config, task: Task) -> ExitCode {
     if let Some(hint) = forgotten(config, Path::new(INSTALLED)) {
         let _ = FORGOTTEN.set(hint);
     }
+    let _ = ASKED_AS.set((config.clone(), task.purpose()));
     match task {
         Task::Run { doubt } => run::run(config, doubt),
         Task::Status(how) => status::status(config, how),
@@ -75,7 +80,7 @@ pub(crate) fn perform(config: &Config, task: Task) -> ExitCode {
         Task::History { endpoint, limit, json } => {
             history::history(config, endpoint.as_ref(), limit, json)
         }
-        Task::Doctor { watch, json } => doctor::doctor(config, watch, json),
+        Task::Doctor { purpose, watch, json } => doctor::doctor(config, purpose, watch, json),
         Task::Lead(wrap) => lead::lead(config, &wrap),
         Task::Once { wrap, at_least_for, skip_code } => {
             once::once(config, &wrap, at_least_for, skip_code)
@@ -90,11 +95,20 @@ pub(crate) const FAILED: u8 = 1;
 /// The command line or a setting is wrong.
 pub(crate) const USAGE: u8 = 2;
 
+/// A denied right, with the rule that has it and what the user lacks of that; any other sentence as it is.
+pub(crate) fn explained(why: String) -> String {
+    let pointed = ASKED_AS.get().and_then(|(config, purpose)| {
+        let pointed = purpose.pointed(&why)?;
+        Some(pointed + &lacking(config, *purpose))
+    });
+    pointed.unwrap_or(why)
+}
+
 /// Says why on stderr, and hands `code` on.
 pub(crate) fn fail(code: u8, why: &dyn fmt::Display) -> ExitCode {
     // One write: a line of another process must not get in between.
     let priority = if logging::is_journal() { "<3>" } else { "" };
-    let why = why.to_string();
+    let why = explained(why.to_string());
     let hint = FORGOTTEN.get().filter(|_| why.contains("cannot connect to "));
     let hint = hint.map_or("", String::as_str);
     let _ = io::stderr().write_all(format!("{priority}leasehold: {why}{hint}\n").as_bytes());

@@ -15,6 +15,7 @@ use leasehold::config::{
     Config, DurationError, LogRenewals, RedisUrl, RedisUrlError, parse_duration,
 };
 use leasehold::model::{InvalidRole, Role};
+use leasehold::store::acl::Purpose;
 
 use crate::cli::usage::nearest;
 
@@ -72,6 +73,7 @@ pub(crate) struct Draft {
     pub(crate) limit: Option<usize>,
     pub(crate) refresh: Option<Duration>,
     pub(crate) watch_for: Option<Duration>,
+    pub(crate) purpose: Option<Purpose>,
     pub(crate) grace: Option<Duration>,
     pub(crate) renew_given: bool,
     pub(crate) heartbeat_given: bool,
@@ -193,7 +195,7 @@ pub(crate) static COMMANDS: &[Spec] = &[
         about: "Looks at the Redis server and at this host, and says of each thing whether it is ok, to be \
                 looked at (warn) or has to be mended (fail), what that means, and the way out: \
                 reachable, latency, version, role, eviction, memory, persistence, replicas, every \
-                right that is needed (and the ACL rule to paste), pushes, the fleet's timing, the \
+                right that --purpose needs (and the ACL rule to paste), pushes, the fleet's timing, the \
                 rate of the server's clock, the systemd unit. Give it the settings of run. Changes \
                 nothing: what has to be tried is tried on keys of its own that expire. Exit code 1 \
                 if anything failed.",
@@ -427,6 +429,23 @@ pub(crate) static OPTIONS: &[Opt] = &[
         help: "How long to watch the server's clock: the longer, the finer its rate is told.",
         commands: &["doctor"],
         set: |draft, value| duration(value).map(|it| draft.watch_for = Some(it)),
+    },
+    Opt {
+        name: "purpose",
+        value: Some("PURPOSE"),
+        default: "daemon",
+        help: "What the Redis user is for: which rights to check, and which ACL rule to print. daemon (run), \
+               onlooker (status, top, explain, plan, watch, history, leaders, sessions list), operator \
+               (also drain, undrain, sessions, resign, release) or elector (lead, once).",
+        commands: &["doctor"],
+        set: |draft, value| {
+            let word = text(value)?;
+            let choices = "daemon, onlooker, operator or elector";
+            let known = Purpose::named(&word);
+            let known = known.ok_or(ValueError::Choice { shown: showable(&word), choices })?;
+            draft.purpose = Some(known);
+            Ok(())
+        },
     },
     Opt {
         name: "redis",

@@ -15,7 +15,7 @@ use leasehold::store::{Fault, Store, StoreError};
 use crate::cli::table::printable;
 use crate::cli::task::ReleaseWhat;
 use crate::cli::usage::nearest;
-use crate::cli::{FAILED, fail, logging, say};
+use crate::cli::{FAILED, explained, fail, logging, say};
 
 /// How long the dead process's commands may take to be gone.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -36,7 +36,7 @@ pub(crate) fn release(config: &Config, what: ReleaseWhat) -> ExitCode {
 fn by_id(config: &Config, id: &InstanceId, force: bool) -> Result<String, String> {
     let mut known = living(config)?;
     let shown = printable(id.as_str());
-    let released = bury(id, force, config)?.ok_or_else(|| {
+    let released = bury(id, force, false, config)?.ok_or_else(|| {
         format!(
             "instance {shown} still has a heartbeat: stop it, or wait until it expires; \
              if it is certainly dead, say --force"
@@ -84,13 +84,16 @@ fn living(config: &Config) -> Result<BTreeSet<InstanceId>, String> {
 
 /// What an instance had.
 struct Released {
-    leases: usize,
+    /// `None` when this user may not touch the keys of leases.
+    leases: Option<usize>,
     roles: usize,
+    /// Why roles were not looked at.
+    roles_denied: Option<StoreError>,
 }
 
 impl Released {
     fn is_nothing(&self) -> bool {
-        self.leases + self.roles == 0
+        self.leases.unwrap_or(0) + self.roles == 0
     }
 
     fn sentence(&self, id: &InstanceId) -> String {
@@ -98,8 +101,20 @@ impl Released {
             0 => String::new(),
             n => format!(" and {}", counted(n, "role")),
         };
-        let (leases, id) = (counted(self.leases, "lease"), printable(id.as_str()));
-        format!("released {leases}{roles} of {id}")
+        let id = printable(id.as_str());
+        match self.leases {
+            Some(leases) => {
+                let denied = self.roles_denied.as_ref().map(|error| {
+                    format!("; its roles, if it led any, it keeps until they expire: {error}")
+                });
+                let denied = explained(denied.unwrap_or_default());
+                format!("released {}{roles} of {id}{denied}", counted(leases, "lease"))
+            }
+            None => format!(
+                "released {} of {id}; leases are not looked at, because this Redis user may only touch roles",
+                counted(self.roles, "role")
+            ),
+        }
     }
 }
 
@@ -124,7 +139,7 @@ fn by_state_file(config: &Config, dir: &Path) -> Result<String, String> {
     let ids = state.instances().map_err(|error| format!("cannot read the state file: {error}"))?;
     let mut sentences = Vec::new();
     for id in &ids {
-        sentences.extend(bury(id, true, config)?.map(|it| it.sentence(id)));
+        sentences.extend(bury(id, true, true, config)?.map(|it| it.sentence(id)));
     }
     if sentences.is_empty() {
         sentences.push("nothing to release: the state file names no instance".into());
@@ -133,18 +148,32 @@ fn by_state_file(config: &Config, dir: &Path) -> Result<String, String> {
     Ok(sentences.join("\n"))
 }
 
-/// `None` when it has a heartbeat and its death is not certain.
-fn bury(id: &InstanceId, certain: bool, config: &Config) -> Result<Option<Released>, String> {
+/// `None` when it has a heartbeat and its death is not certain. With `may_be_elector` a user that is denied the leases
+/// and not the roles counts as one that only leads.
+fn bury(
+    id: &InstanceId,
+    certain: bool,
+    may_be_elector: bool,
+    config: &Config,
+) -> Result<Option<Released>, String> {
     let sentence = |error: StoreError| error.to_string();
     let timeout = config.store_timeout;
     let polls = RedisStore::of_polls(config);
     let roles = RedisStore::of_roles(config);
-    let led = match roles.bury(id, certain, timeout) {
-        // Who may not touch the keys of roles runs an instance that leads none.
-        Err(error) if error.fault == Fault::Misconfigured => Some(0),
-        led => led.map_err(sentence)?,
+    let (led, roles_denied) = match roles.bury(id, certain, timeout) {
+        // A user that may not touch the keys of roles belongs to an instance that leads none.
+        Err(error) if error.fault == Fault::Misconfigured => (Some(0), Some(error)),
+        led => (led.map_err(sentence)?, None),
     };
     let Some(led) = led else { return Ok(None) };
-    let Some(polled) = polls.bury(id, certain, timeout).map_err(sentence)? else { return Ok(None) };
-    Ok(Some(Released { leases: polled, roles: led }))
+    match polls.bury(id, certain, timeout) {
+        Err(error) if error.is_denied() && roles_denied.is_none() && may_be_elector => {
+            Ok(Some(Released { leases: None, roles: led, roles_denied }))
+        }
+        Ok(None) => Ok(None),
+        polled => {
+            let leases = polled.map_err(sentence)?;
+            Ok(Some(Released { leases, roles: led, roles_denied }))
+        }
+    }
 }

@@ -11,7 +11,6 @@ use leasehold::daemon::account::{Account, Phase};
 use leasehold::daemon::keeper::{Lines, StartError};
 use leasehold::daemon::systemd::{self, Notifier};
 use leasehold::daemon::thread::stop;
-use leasehold::doctor;
 use leasehold::election::{Elections, LeaderElection, RoleLines};
 use leasehold::event::Event;
 use leasehold::model::{InstanceId, Term};
@@ -93,22 +92,12 @@ fn instance(config: &Config, targets: Targets, doubt: Option<String>) -> Result<
                     Event::DaemonStopped { held: 0 }.log(&me);
                     Ok(())
                 }
-                error => Err(not_started(&error, config)),
+                error => Err(error.to_string()),
             };
         }
     }
     state.clear();
     Ok(())
-}
-
-/// Why nothing was started; of a right that is missing, which.
-pub(crate) fn not_started(error: &StartError, config: &Config) -> String {
-    match error {
-        StartError::Store(denied) if denied.is_denied() => {
-            format!("{denied}{}", doctor::lacking(config))
-        }
-        error => error.to_string(),
-    }
 }
 
 /// What happens at a SIGHUP.

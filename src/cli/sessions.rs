@@ -24,7 +24,7 @@ use crate::cli::{FAILED, fail, say};
 
 /// Somebody else may change a session at the same moment, but not for ever.
 const ATTEMPTS_MAX: usize = 5;
-/// So many lines that cannot be understood are named.
+/// So many lines that cannot be understood, or were done before a failure, are named.
 const NAMED_MAX: usize = 10;
 
 /// Does it, and says what came of it.
@@ -132,9 +132,13 @@ impl Sessions<'_> {
 
     fn remove(&self, ids: &[EndpointId]) -> Result<String, String> {
         let told = self.change_each(ids, "removed", |_| Ok(None));
-        // Whoever polls one does this when it gives it back. Here it is for those that nobody has.
-        let _ = self.store.retire(ids, self.config.store_timeout);
-        told
+        // The owner does this when it gives a lease back. Here it is for the endpoints that nobody owns.
+        let retired = self.store.retire(ids, self.config.store_timeout);
+        let told = told?;
+        retired.map_err(|error| {
+            format!("removed, but what is remembered of them may never end: {error}")
+        })?;
+        Ok(told)
     }
 
     /// Compare and set, each session on its own; what was done before a failure is told with it.
@@ -145,14 +149,11 @@ impl Sessions<'_> {
         change: impl Fn(&RawSession) -> Result<Option<Vec<u8>>, String>,
     ) -> Result<String, String> {
         let mut done = String::new();
-        for id in ids {
+        for (n, id) in ids.iter().enumerate() {
             match self.change(id, &change) {
                 Ok(()) => done += &format!("{word} {id}\n"),
                 Err(why) if done.is_empty() => return Err(why),
-                Err(why) => {
-                    let so_far = done.trim_end().replace('\n', ", ");
-                    return Err(format!("{why}; done before that: {so_far}"));
-                }
+                Err(why) => return Err(format!("{why}; done before that: {}", so_far(&done, n))),
             }
         }
         let ids: Vec<&str> = ids.iter().map(EndpointId::as_str).collect();
@@ -211,6 +212,15 @@ impl Sessions<'_> {
             "added": added, "changed": changed, "unchanged": unchanged, "repeated": repeated,
         });
         Ok(self.told(text, document))
+    }
+}
+
+/// The last few of `n` lines in one line.
+fn so_far(done: &str, n: usize) -> String {
+    let lines: Vec<&str> = done.lines().skip(n.saturating_sub(NAMED_MAX)).collect();
+    match n.saturating_sub(NAMED_MAX) {
+        0 => lines.join(", "),
+        more => format!("{more} more, then {}", lines.join(", ")),
     }
 }
 

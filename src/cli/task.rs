@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use leasehold::config::Config;
 use leasehold::model::{Address, EndpointId, Role};
+use leasehold::store::acl::Purpose;
 
 use crate::cli::args::{Env, Typed};
 use crate::cli::doubts::about_heartbeat;
@@ -50,6 +51,7 @@ pub(crate) enum Task {
         json: bool,
     },
     Doctor {
+        purpose: Purpose,
         watch: Duration,
         json: bool,
     },
@@ -63,6 +65,29 @@ pub(crate) enum Task {
         json: bool,
     },
     Resign(Role),
+}
+
+impl Task {
+    /// What the Redis user of this command is for: which rule has the rights that it needs.
+    pub(crate) fn purpose(&self) -> Purpose {
+        match self {
+            Self::Run { .. } | Self::Release(ReleaseWhat::RuntimeDir(_)) => Purpose::Daemon,
+            Self::Doctor { purpose, .. } => *purpose,
+            Self::Status(_)
+            | Self::Plan { .. }
+            | Self::Explain { .. }
+            | Self::Top { .. }
+            | Self::Watch { .. }
+            | Self::History { .. }
+            | Self::Leaders { .. }
+            | Self::Sessions { verb: SessionsVerb::List, .. } => Purpose::Onlooker,
+            Self::Sessions { .. }
+            | Self::Drain(_)
+            | Self::Resign(_)
+            | Self::Release(ReleaseWhat::Instance { .. }) => Purpose::Operator,
+            Self::Lead(_) | Self::Once { .. } => Purpose::Elector,
+        }
+    }
 }
 
 /// A command to run as a leader.
@@ -205,12 +230,13 @@ fn run(draft: Draft, env: Env<'_>) -> Result<(Config, Task), UsageError> {
 
 /// With the settings that `run` would have, as far as they matter here.
 fn doctor(draft: Draft, env: Env<'_>) -> Result<(Config, Task), UsageError> {
-    let Draft { mut config, store_timeout, json, watch_for, .. } = draft;
+    let Draft { mut config, store_timeout, json, watch_for, purpose, .. } = draft;
     let usual = Config::usual_store_timeout(config.lease_ttl, config.heartbeat_ttl);
     config.store_timeout = store_timeout.unwrap_or(usual);
     config.runtime_dir = config.runtime_dir.or_else(|| systemd_runtime_dir(env));
     let watch = watch_for.unwrap_or(WATCH_FOR);
-    Ok((config.checked_reading()?, Task::Doctor { watch, json }))
+    let purpose = purpose.unwrap_or(Purpose::Daemon);
+    Ok((config.checked_reading()?, Task::Doctor { purpose, watch, json }))
 }
 
 fn role(command: &'static Spec, typed: &Typed) -> Result<Role, UsageError> {

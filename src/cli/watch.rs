@@ -24,7 +24,7 @@ use serde_json::{Value, json};
 
 use crate::cli::status::without_controls;
 use crate::cli::table::{Paint, Painter, brief, printable};
-use crate::cli::{FAILED, fail, history, unheard, utc};
+use crate::cli::{FAILED, explained, fail, history, unheard, utc};
 
 /// The stream is looked at so often.
 const LOOK: Duration = Duration::from_millis(200);
@@ -298,7 +298,8 @@ impl Teller {
             true => String::new(), // the error has the reason
             false => format!(", because the user lacks {rule}"),
         };
-        complain(&format!("{what} are not shown{lacks}: {}", printable(error)));
+        let error = explained(printable(error));
+        complain(&format!("{what} are not shown{lacks}: {error}"));
     }
 }
 

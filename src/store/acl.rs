@@ -3,29 +3,23 @@
 //! The one list of them: the README shows the same text, and a test compares the two.
 
 mod rule;
+mod trial;
 
 use std::time::Duration;
 
 use redis::{Cmd, RedisError, RedisResult, Value};
 
-pub use crate::store::acl::rule::Rule;
+pub use crate::store::acl::rule::{EXAMINING, Purpose, Rule};
 
 use crate::store::Asked;
-use crate::store::acl::rule::{
-    BY_HASH, COMMANDS, PUSHES, REMEMBERS, SHOWING, TOGETHER, UNTIL, WAITS, WRITING,
-};
-use crate::store::keys::Keys;
+use crate::store::acl::rule::WRITING;
+use crate::store::acl::trial::{Trial, trials};
 use crate::store::redis::RedisStore;
-
-/// The name that the keys and channels of a trial end with.
-const NOBODY: &str = "doctor";
-/// How long a key of a trial lasts at most.
-const TRIAL_LASTS_MS: &str = "10000";
 
 /// What a right is needed for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
-    /// `leasehold run` does not work without it.
+    /// The commands of the purpose do not work without it: `leasehold run`, unless another is asked about.
     Run,
     /// Roles do not: `lead`, `once`, `run --lead`.
     Roles,
@@ -74,98 +68,6 @@ impl Rights {
     }
 }
 
-/// A command that shows whether a right is there.
-struct Trial {
-    right: String,
-    command: Vec<String>,
-    need: Need,
-}
-
-impl Trial {
-    fn of(right: impl Into<String>, command: &[&str], need: Need) -> Self {
-        let command = command.iter().map(|it| (*it).to_owned()).collect();
-        Self { right: right.into(), command, need }
-    }
-
-    /// Would make a key that stays, unless there is one of another type already.
-    fn needs_a_string(&self) -> bool {
-        ["HSET", "MSETNX", "XADD"].contains(&self.command[0].as_str())
-    }
-}
-
-/// Every right, in an order in which it can be tried: a string that expires is made first, and everything
-/// else has no effect on it or elsewhere.
-fn trials(rule: &Rule, keys: &Keys, probe: &str, db: &str) -> Vec<Trial> {
-    let mut all = vec![Trial::of("+set", &["SET", probe, "1", "PX", TRIAL_LASTS_MS], Need::Run)];
-    let channel = format!("{}:wake:{NOBODY}", rule.prefix);
-    let (nothing, nowhere) = ("0".repeat(40), format!("{probe}:nowhere"));
-    let names = [COMMANDS.concat(), rule.extras().concat()].concat();
-    for &name in names.iter().filter(|it| !["set", "del"].contains(*it)) {
-        let verb = name.to_ascii_uppercase();
-        let command: Vec<&str> = match name {
-            "eval" => vec!["EVAL", "return 1", "0"],
-            BY_HASH => vec!["EVALSHA", &nothing, "0"],
-            "getrange" => vec!["GETRANGE", probe, "0", "1"],
-            "pexpire" => vec!["PEXPIRE", probe, TRIAL_LASTS_MS],
-            // Of what is not there: it would be gone.
-            UNTIL => vec!["PEXPIREAT", &nowhere, "1"],
-            "hget" | "hmget" | "sismember" => vec![&verb, probe, "x"],
-            "hset" => vec!["HSET", probe, "x", "1"],
-            TOGETHER => vec!["MSETNX", probe, "1"],
-            REMEMBERS => vec!["XADD", probe, "*", "x", "1"],
-            "xrange" => vec!["XRANGE", probe, "-", "+", "COUNT", "1"],
-            "xrevrange" => vec!["XREVRANGE", probe, "+", "-", "COUNT", "1"],
-            "scan" => vec!["SCAN", "0", "COUNT", "1"],
-            "publish" => vec!["PUBLISH", &channel, ""],
-            "subscribe" => vec!["SUBSCRIBE", &channel],
-            "ping" | "time" => vec![&verb],
-            "select" => vec!["SELECT", db],
-            "info" => vec!["INFO", "replication"],
-            PUSHES => vec!["CLIENT", "TRACKING", "OFF"],
-            "cluster|slots" => vec!["CLUSTER", "SLOTS"],
-            "asking" => vec!["ASKING"],
-            WAITS => vec!["WAIT", "0", "1"],
-            _ => vec![&verb, probe],
-        };
-        let need = match name {
-            PUSHES => Need::Pushes,
-            _ if SHOWING.contains(&name) => Need::Showing,
-            "publish" | "subscribe" => Need::Words,
-            BY_HASH => Need::Rounds,
-            TOGETHER | UNTIL => Need::Effort,
-            REMEMBERS => Need::History,
-            _ => Need::Run,
-        };
-        all.push(Trial::of(format!("+{name}"), &command, need));
-    }
-    all.extend(key_trials(rule, keys));
-    all.push(Trial::of("+del", &["DEL", probe], Need::Run));
-    all
-}
-
-/// The keys that a script declares must be ours to read and to write, whether it touches them or not.
-fn key_trials(rule: &Rule, keys: &Keys) -> Vec<Trial> {
-    let Rule { prefix, leader_prefix, session_prefix, .. } = rule;
-    let [ours, sessions, words, roles, role_words] = rule.patterns();
-    let families = ["lease:", "node:", "result:", "ask:", "grants:"]
-        .map(|it| format!("{prefix}:{it}{NOBODY}"));
-    let mut all = Vec::new();
-    for key in families.into_iter().chain([keys.epoch(), keys.drain(), keys.fence()]) {
-        all.push(Trial::of(&ours, &["EVAL", "return 1", "1", &key], Need::Run));
-    }
-    let session = format!("{session_prefix}{NOBODY}");
-    all.push(Trial::of(&sessions, &["STRLEN", &session], Need::Run));
-    let channel = format!("{prefix}:results:{NOBODY}");
-    all.push(Trial::of(&words, &["PUBLISH", &channel, ""], Need::Words));
-    all.push(Trial::of(&words, &["SUBSCRIBE", &keys.wake(None)], Need::Words));
-    for key in ["epoch", NOBODY, "heartbeat:doctor"].map(|it| format!("{leader_prefix}:{it}")) {
-        all.push(Trial::of(&roles, &["EVAL", "return 1", "1", &key], Need::Roles));
-    }
-    let channel = format!("{leader_prefix}:wake:{NOBODY}");
-    all.push(Trial::of(&role_words, &["PUBLISH", &channel, ""], Need::Roles));
-    all
-}
-
 /// What a refusal is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum About {
@@ -201,12 +103,17 @@ impl RedisStore {
         }
     }
 
-    /// Which of the rights that `rule` gives this user has. Where the server may be asked what it would
-    /// say, nothing is tried; elsewhere everything is, on a key of this trial's own that expires.
-    pub fn rights(&self, rule: &Rule, user: Option<&str>, timeout: Duration) -> Asked<Rights> {
-        let probe = format!("{}:{NOBODY}:{}", rule.prefix, uuid::Uuid::new_v4());
+    /// Which of the rights that `rule` gives for `purpose` this user has. Where the server may be asked what it
+    /// would say, nothing is tried; elsewhere everything is, on a key of this trial's own that expires.
+    pub fn rights(
+        &self,
+        rule: &Rule,
+        purpose: Purpose,
+        user: Option<&str>,
+        timeout: Duration,
+    ) -> Asked<Rights> {
         let db = self.server.place.database().to_string();
-        let trials = trials(rule, &self.server.keys, &probe, &db);
+        let trials = trials(rule, purpose, &self.server.keys, &db);
         let dry = match user {
             Some(user) => self.may_ask(user, timeout)?.then_some(user),
             None => None,
@@ -257,7 +164,7 @@ impl RedisStore {
         command.arg(&trial.command);
         // Whoever subscribes can say nothing else on that line any more.
         let answer = match trial.command[0].as_str() {
-            "SUBSCRIBE" => self.line().refusable(op, timeout, &command)?,
+            "SUBSCRIBE" | "PSUBSCRIBE" => self.line().refusable(op, timeout, &command)?,
             _ => self.refusable(op, timeout, &command)?,
         };
         Ok(answer.err().and_then(|error| {
@@ -293,6 +200,7 @@ impl RedisStore {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::keys::Keys;
 
     fn rule() -> Rule {
         Rule {
@@ -308,27 +216,41 @@ mod tests {
     #[test]
     fn the_readme_shows_the_same_rules() {
         let readme = include_str!("../../README.md");
-        for rule in [rule().to_paste(None), rule().to_paste_for_looking(None)] {
+        for purpose in Purpose::ALL {
+            let rule = rule().to_paste(purpose, None);
             assert!(readme.contains(&format!("\n{rule}\n```")), "the README lacks\n{rule}");
         }
     }
 
     #[test]
+    fn the_readme_names_what_doctor_may_be_given_beside_a_rule() {
+        let readme = include_str!("../../README.md");
+        let [config, whoami, dry_run] = EXAMINING.map(|it| format!("`+{it}`"));
+        let sentence = format!("{config}, {whoami} and {dry_run}");
+        assert!(readme.contains(&sentence), "the README lacks {sentence}");
+    }
+
+    #[test]
     fn every_line_fits_and_an_odd_name_is_one_word_for_a_shell() {
         let rule = Rule { prefix: "{it's}".into(), tells_reading: false, ..rule() };
-        let text = rule.to_paste(Some("joe doe"));
+        let text = rule.to_paste(Purpose::Daemon, Some("joe doe"));
         assert!(text.lines().all(|it| it.len() <= 100), "{text}");
         assert!(text.starts_with("redis-cli ACL SETUSER 'joe doe' on resetkeys "), "{text}");
         assert!(text.contains("'~{it'\\''s}:*' '~session:*' "), "{text}");
     }
 
     #[test]
-    fn every_right_of_the_rule_is_tried() {
+    fn every_right_of_every_rule_is_tried() {
         let keys = Keys::new("poll", "session:");
-        let trials = trials(&rule(), &keys, "poll:doctor:x", "0");
-        let commands = COMMANDS.concat().into_iter().map(|it| format!("+{it}"));
-        for right in commands.chain(rule().patterns()) {
-            assert!(trials.iter().any(|it| it.right == right), "{right} is not tried");
+        for purpose in Purpose::ALL {
+            let trials = trials(&rule(), purpose, &keys, "0");
+            let commands = rule().commands(purpose).concat();
+            let commands = commands.into_iter().map(|it| format!("+{it}"));
+            let patterns = rule().patterns(purpose).into_iter().map(|it| it.1);
+            for right in commands.chain(patterns) {
+                let tried = trials.iter().any(|it| it.right == right);
+                assert!(tried, "{right} of {purpose:?} is not tried");
+            }
         }
     }
 

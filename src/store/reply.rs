@@ -256,7 +256,13 @@ pub(crate) fn odd_session(
 ) -> RedisResult<Option<RawSession>> {
     match (kind, answers.first()) {
         (Some("none"), _) => Ok(None),
-        (Some("string"), Some(Value::Int(_))) => Ok(Some(RawSession::Value(vec![]))),
+        (Some("string"), Some(Value::Int(_))) => match answers.get(1) {
+            // Its length may be asked for and its value may not: that does not make it empty.
+            Some(denied @ Value::ServerError(error)) if error.code() != "WRONGTYPE" => {
+                denied.clone().extract_error().map(|_| None)
+            }
+            _ => Ok(Some(RawSession::Value(vec![]))),
+        },
         // It had another type a moment ago; the next look will see.
         (Some("string"), Some(Value::ServerError(error))) if error.code() == "WRONGTYPE" => {
             Ok(None)

@@ -9,7 +9,10 @@ if ARGV[2] == '1' then redis.call('DEL', KEYS[1])
 elseif redis.call('EXISTS', KEYS[1]) == 1 then return -1 end
 local count = 0
 for i = 2, #KEYS, 2 do
-  if redis.pcall('GET', KEYS[i]) == ARGV[1] then
+  local owner = redis.pcall('GET', KEYS[i])
+  -- A lease of another type is nobody's; any other refusal would leave its leases to a dead instance unsaid.
+  if type(owner) == 'table' and not string.find(owner.err, 'WRONGTYPE', 1, true) then return owner end
+  if owner == ARGV[1] then
     redis.call('DEL', KEYS[i])
     local granted = tonumber(redis.pcall('HGET', KEYS[i + 1], 'granted'))
     if granted then redis.pcall('HSET', KEYS[i + 1], 'granted', string.format('%.0f', granted + 1)) end
