@@ -11,7 +11,7 @@ ZSH    ?= site-functions
 COMPLETIONS = $(SHARE)/bash-completion/completions/leasehold $(SHARE)/zsh/$(ZSH)/_leasehold \
   $(SHARE)/fish/vendor_completions.d/leasehold.fish
 
-.PHONY: help build test servers lint doc deps bench bystanders growth peers rolling sim explore faults topologies systemd stress scale mutants ci demo picture setup install uninstall deb
+.PHONY: help build test servers lint doc deps bench bystanders growth peers rolling sim explore faults topologies systemd stress threads scale mutants ci demo picture setup install uninstall deb
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -95,6 +95,9 @@ systemd: setup ## the unit under real systemds on five VMs: kill, freeze, restar
 
 stress: setup ## 64 instances, 5,000 endpoints, kills and freezes at random (FOR=10m SEED=1)
 	$(CARGO) bench --locked --bench stress -- $(or $(FOR),10m) $(or $(SEED),1)
+
+threads: setup ## 64 threads on two LeaseManagers, and a poller that panics: one owner, one answer, no zombie (2 minutes; FOR=60s ONLY=owners)
+	$(CARGO) bench --locked --bench threads -- $(or $(FOR),60s) $(ONLY)
 
 scale: setup ## 100,000 sessions on ten daemons next to their Redis: start, rest, polls, a crash, starved (50 minutes; FOR=10m ONLY=rest BLESS=1)
 	$(CARGO) bench --locked --bench scale -- $(or $(FOR),10m) $(ONLY)

@@ -3,6 +3,8 @@
 //! The seeds' `LeaseManager` in Rust's manner, a thin face over the ownership table. A right can end at
 //! any moment: ask [`LeaseManager::is_owned`] right before each effect, and pass the fence along.
 
+mod turns;
+
 use std::fmt;
 use std::sync::Arc;
 
@@ -10,6 +12,7 @@ use crate::clock::{BootClock, Clock, Moment};
 use crate::config::Config;
 use crate::daemon::keeper::{Keeper, Lines, StartError, table};
 use crate::event::Event;
+use crate::manager::turns::Turns;
 use crate::model::{EndpointId, FenceToken, InstanceId};
 use crate::pipeline::ownership::{Gained, OwnershipTable};
 use crate::pipeline::placement::preference;
@@ -20,6 +23,7 @@ pub struct LeaseManager {
     table: Arc<OwnershipTable>,
     store: Arc<dyn Store>,
     keeper: Keeper,
+    turns: Turns,
 }
 
 /// How an endpoint stands, as this instance sees it.
@@ -69,7 +73,8 @@ impl LeaseManager {
         let config = &Config { weight: 0, ..config.clone() };
         let table = table(config, me, clock);
         let keeper = Keeper::start(config, &table, lines, &Arc::default(), None)?;
-        Ok(Self { table, store: Arc::clone(&lines.reconcile), keeper })
+        let store = Arc::clone(&lines.reconcile);
+        Ok(Self { table, store, keeper, turns: Turns::default() })
     }
 
     /// Gives back everything and wakes the others. Dropping does the same.
@@ -79,12 +84,24 @@ impl LeaseManager {
 
     /// Takes the lease if it is free. True also when it is held already; false when another has it,
     /// or nothing is granted yet.
+    ///
+    /// Any number of threads may ask, also for the same name: one of them asks the store at a time, and all are told
+    /// what this instance holds then, under one fence.
     pub fn try_acquire(&self, endpoint: &EndpointId) -> Result<bool, StoreError> {
-        // Once more when the epoch changed under the question (R5).
+        if let Some(known) = self.known(endpoint) {
+            return Ok(known);
+        }
+        self.turns.ask(endpoint, || self.known(endpoint), || self.acquire(endpoint))
+    }
+
+    /// Whether something may be done under it now; `None` when it is not held.
+    fn known(&self, endpoint: &EndpointId) -> Option<bool> {
+        self.table.holds(endpoint).then(|| self.table.may_poll(endpoint))
+    }
+
+    fn acquire(&self, endpoint: &EndpointId) -> Result<bool, StoreError> {
+        // Once more when the epoch changed under the question (R5), or the answer came too late to count.
         for _ in 0..2 {
-            if self.table.tenure(endpoint).is_some() {
-                return Ok(self.table.may_poll(endpoint));
-            }
             let question = self.table.question();
             let wanted = std::slice::from_ref(endpoint);
             let reply = self.store.acquire(&question.ask, wanted)?;
@@ -93,11 +110,12 @@ impl LeaseManager {
             match reply.answer.and_then(|it| it.into_iter().next()) {
                 // Losing is an answer; what could not be decided is none.
                 Some(Acquire::Failed(why)) => return Err(undecided(endpoint, why)),
-                Some(_) => return Ok(!gained.is_empty()),
+                Some(Acquire::Granted { .. }) if gained.is_empty() => (),
+                Some(_) => break,
                 None => (),
             }
         }
-        Ok(false)
+        Ok(self.table.may_poll(endpoint))
     }
 
     fn note_grant(&self, gained: &Gained) {

@@ -53,6 +53,8 @@ mod hostile;
 mod late;
 /// The public face of the library.
 mod library;
+/// Several threads of one process use one `LeaseManager`.
+mod library_threads;
 /// Looking is cheap and nothing is overlooked, in memory.
 mod looking;
 /// Servers on which commands were renamed away, and users who may not use them.

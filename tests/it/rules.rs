@@ -342,6 +342,56 @@ fn r4_no_answer_about_an_earlier_tenure_touches_the_later_one() {
     assert!(solo.table.permit(&later).is_some());
 }
 
+/// Two threads of one instance ask for the same name. The later answer is applied and released first; the
+/// earlier one must not bring back what the store has given to another.
+#[test]
+fn r4_a_grant_answered_before_the_one_that_was_let_go_is_not_applied() {
+    let wanted = [endpoint("e")];
+    for ending in [let_go, lose] {
+        let solo = Solo::new("a");
+        solo.acquire("warm-up");
+        let early = solo.table.question();
+        let early_reply = solo.store.acquire(&early.ask, &wanted).unwrap();
+        let later = solo.acquire("e").unwrap();
+        ending(&solo, &later);
+        let other = solo.another("b");
+        assert!(other.acquire("e").is_some());
+        let (gained, _) = solo.table.granted(&early, &wanted, &early_reply);
+        assert_eq!(gained, [], "the store granted {later:?} after this one");
+        assert!(!solo.table.may_poll(&wanted[0]) && other.table.may_poll(&wanted[0]));
+    }
+}
+
+fn let_go(solo: &Solo, tenure: &Tenure) {
+    let given = solo.table.let_go(&tenure.endpoint).unwrap();
+    solo.store.release(&solo.table.question().ask, &[given], &[]).unwrap();
+}
+
+fn lose(solo: &Solo, tenure: &Tenure) {
+    solo.server.delete_lease(&tenure.endpoint);
+    let thief = solo.another("thief");
+    let stolen = thief.acquire("e").unwrap();
+    solo.clock.pass(RENEW);
+    solo.beat();
+    assert_eq!(solo.renew().lost.len(), 1);
+    let_go(&thief, &stolen);
+}
+
+/// The store answers with the later tenure: a release of the earlier one neither frees it nor makes it unbelievable.
+#[test]
+fn r4_a_release_that_races_a_newer_grant_leaves_that_one_alone() {
+    let solo = Solo::new("a");
+    let earlier = solo.acquire("e").unwrap();
+    let wanted = [endpoint("e")];
+    let question = solo.table.question();
+    let reply = solo.store.acquire(&question.ask, &wanted).unwrap();
+    let_go(&solo, &earlier);
+    let (gained, _) = solo.table.granted(&question, &wanted, &reply);
+    assert_eq!(gained.len(), 1, "it is above the fence that was let go of");
+    assert!(solo.table.may_poll(&wanted[0]));
+    assert_eq!(solo.server.owner(&wanted[0]), Some(InstanceId::new("a")));
+}
+
 /// By the fence, and by the owner's name where that proves enough.
 const RELEASES: [fn(&OwnershipTable) -> Question; 2] =
     [OwnershipTable::question, OwnershipTable::farewell];

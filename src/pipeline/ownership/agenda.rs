@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
+use std::time::Duration;
 
 use fnv::{FnvHashMap, FnvHashSet};
 use parking_lot::Mutex;
@@ -13,6 +14,7 @@ use parking_lot::Mutex;
 use crate::clock::Moment;
 use crate::model::{EndpointId, Tenure};
 use crate::pipeline::lease::{Lease, LeaseState, Locked, Standing};
+use crate::pipeline::ownership::retired::RetiredFences;
 
 /// All that decides when something has to be done about a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -155,6 +157,8 @@ impl Drop for Edit<'_> {
 #[derive(Debug, Default)]
 pub(super) struct Shelf {
     leases: FnvHashMap<EndpointId, Arc<Lease>>,
+    /// Of what was taken from the shelf, under the same lock.
+    retired: RetiredFences,
     /// How many leases were gone through.
     #[cfg(test)]
     walked: std::sync::atomic::AtomicUsize,
@@ -174,8 +178,24 @@ impl Shelf {
         self.leases.insert(lease.tenure.endpoint.clone(), lease);
     }
 
-    pub(super) fn remove(&mut self, endpoint: &EndpointId) -> Option<Arc<Lease>> {
-        self.leases.remove(endpoint)
+    /// Takes a lease from the shelf: from now on no grant that is not later than it is put there (R4).
+    /// A grant counts for `lifetime` from before it was asked for (R1).
+    pub(super) fn remove(
+        &mut self,
+        endpoint: &EndpointId,
+        now: Moment,
+        lifetime: Duration,
+    ) -> Option<Arc<Lease>> {
+        let lease = self.leases.remove(endpoint)?;
+        self.retired.retire(&lease.tenure, now);
+        self.retired.prune(now, lifetime);
+        Some(lease)
+    }
+
+    /// R4: whether this grant comes after everything that was held of its endpoint, now and before.
+    pub(super) fn is_newer(&self, tenure: &Tenure) -> bool {
+        let held = self.get(&tenure.endpoint);
+        held.is_none_or(|it| it.tenure.fence < tenure.fence) && !self.retired.covers(tenure)
     }
 
     pub(super) fn len(&self) -> usize {

@@ -150,7 +150,8 @@ impl OwnershipTable {
         applied
     }
 
-    /// Takes grants into the table. R13: not those asked for before a lapse of the heartbeat.
+    /// Takes grants into the table. R13: not those asked for before a lapse of the heartbeat. R4: nor those that
+    /// are not later than the last one let go of the same name; the store has ended them.
     pub fn granted(
         &self,
         question: &Question,
@@ -177,11 +178,10 @@ impl OwnershipTable {
         let mut leases = self.leases.write();
         let renew_at = question.asked_at + self.first_interval(&tenure.endpoint, leases.len());
         let fresh = self.pulse.carries(question.generation, now) && now < valid_until;
-        let there = leases.get(&tenure.endpoint);
-        if !fresh || there.is_some_and(|it| it.tenure.fence >= tenure.fence) {
+        if !fresh || !leases.is_newer(&tenure) {
             return false;
         }
-        let older = leases.remove(&tenure.endpoint);
+        let older = leases.remove(&tenure.endpoint, now, self.rhythm.lease.usable());
         if let Some(older) = &older {
             self.edit(older).ended = true;
         }

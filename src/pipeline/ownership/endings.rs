@@ -27,7 +27,7 @@ impl OwnershipTable {
     pub(super) fn forget(&self, tenure: &Tenure) -> Option<Arc<Lease>> {
         let mut leases = self.leases.write();
         leases.find(tenure)?;
-        let lease = leases.remove(&tenure.endpoint)?;
+        let lease = leases.remove(&tenure.endpoint, self.now(), self.rhythm.lease.usable())?;
         // Whoever has found it before changes nothing any more that would have to be done.
         self.edit(&lease).ended = true;
         Some(lease)

@@ -8,6 +8,7 @@
 mod agenda;
 mod answers;
 mod endings;
+mod retired;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;

@@ -3,6 +3,7 @@
 pub mod cluster;
 pub mod electorate;
 pub mod fake;
+pub mod hooked;
 pub mod lead;
 pub mod measure;
 pub mod pids;

@@ -1,0 +1,103 @@
+//! The fences this instance has let go of: no answer of the store brings one of these tenures back (R4).
+//!
+//! Two threads can ask for the same name. When the later grant is applied, released and given to another instance
+//! before the earlier answer is applied, that answer is about a tenure that the store has ended long ago.
+//! Fences grow with every grant, so a grant is out of date if its fence is not above the last one let go.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use fnv::FnvHashMap;
+
+use crate::clock::Moment;
+use crate::model::{EndpointId, FenceToken, Tenure};
+
+/// How many old notes one call removes. Each call adds one at most, so that their number falls, and no call takes long.
+const PRUNED_AT_ONCE: usize = 4;
+
+/// For each name the highest fence that was released, lost or replaced lately.
+#[derive(Debug, Default)]
+pub(super) struct RetiredFences {
+    highest: FnvHashMap<EndpointId, (FenceToken, Moment)>,
+    /// The names in the order in which they were let go of; a name can be in it several times.
+    order: VecDeque<(Moment, EndpointId)>,
+}
+
+impl RetiredFences {
+    /// This tenure has ended at `now`.
+    pub(super) fn retire(&mut self, tenure: &Tenure, now: Moment) {
+        let note = self.highest.entry(tenure.endpoint.clone()).or_insert((tenure.fence, now));
+        *note = (note.0.max(tenure.fence), now);
+        self.order.push_back((now, tenure.endpoint.clone()));
+    }
+
+    /// Whether this tenure, or a later one of the same name, has ended already.
+    pub(super) fn covers(&self, tenure: &Tenure) -> bool {
+        self.highest.get(&tenure.endpoint).is_some_and(|it| tenure.fence <= it.0)
+    }
+
+    /// Forgets what is older than `lifetime`. The question of a grant that is out of date was asked before the
+    /// later tenure ended. So after the time for which a grant counts at all (R1) the note is of no use any more,
+    /// and the memory is bounded by the number of tenures that end within that time.
+    pub(super) fn prune(&mut self, now: Moment, lifetime: Duration) {
+        for _ in 0..PRUNED_AT_ONCE {
+            if self.order.front().is_none_or(|it| it.0 + lifetime > now) {
+                return;
+            }
+            let Some((at, endpoint)) = self.order.pop_front() else { return };
+            if self.highest.get(&endpoint).is_some_and(|it| it.1 <= at) {
+                self.highest.remove(&endpoint);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIFETIME: Duration = Duration::from_secs(29);
+
+    fn at(seconds: u64) -> Moment {
+        Moment::from_nanos(seconds * 1_000_000_000)
+    }
+
+    fn tenure(name: &str, fence: u64) -> Tenure {
+        Tenure::new(EndpointId::parse(name).unwrap(), FenceToken(fence))
+    }
+
+    #[test]
+    fn what_ended_covers_itself_and_what_was_before_and_nothing_else() {
+        let mut retired = RetiredFences::default();
+        retired.retire(&tenure("e", 20), at(1));
+        retired.retire(&tenure("e", 10), at(2)); // its end was noticed later
+        let covered = |name, fence| retired.covers(&tenure(name, fence));
+        assert!(covered("e", 10) && covered("e", 20));
+        assert!(!covered("e", 21) && !covered("f", 10));
+    }
+
+    #[test]
+    fn a_note_lasts_as_long_as_a_grant_that_was_asked_for_before_it_could_count() {
+        let mut retired = RetiredFences::default();
+        retired.retire(&tenure("e", 20), at(1));
+        retired.retire(&tenure("e", 30), at(10));
+        retired.prune(at(30), LIFETIME);
+        assert!(retired.covers(&tenure("e", 30)), "it was let go of again");
+        retired.prune(at(38), LIFETIME);
+        assert!(retired.covers(&tenure("e", 30)));
+        retired.prune(at(39), LIFETIME);
+        assert!(!retired.covers(&tenure("e", 30)));
+    }
+
+    #[test]
+    fn many_names_leave_no_more_behind_than_a_lifetime_of_them() {
+        let mut retired = RetiredFences::default();
+        for n in 0..200_000_u64 {
+            let now = Moment::from_nanos(n * 1_000_000); // a thousand a second
+            retired.retire(&tenure(&format!("e{n}"), n), now);
+            retired.prune(now, LIFETIME);
+        }
+        assert!(retired.highest.len() <= 29_001, "{} notes", retired.highest.len());
+        assert_eq!(retired.highest.len(), retired.order.len());
+    }
+}
