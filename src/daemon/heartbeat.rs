@@ -68,6 +68,7 @@ impl Heartbeat {
 
     /// Beats once, or says why not.
     pub fn beat(&self) -> Result<Duration, StoreError> {
+        self.table.learn_time(|timeout| self.store.time(timeout))?;
         let question = self.table.question();
         let ttl = self.table.rhythm().heartbeat.ttl;
         let weight = Weight(self.weight.load(Ordering::Relaxed));

@@ -32,6 +32,7 @@ impl Holder {
         let (me, own) = (InstanceId::new("me"), Arc::<ManualClock>::clone(&clock));
         let table = Arc::new(OwnershipTable::new(me, rhythm, own, true));
         let store = Arc::new(MemoryStore::new(&MemoryServer::new(&clock)));
+        table.learn_time(|timeout| store.time(timeout)).unwrap();
         let question = table.question();
         table.beaten(&question, &store.beat(&question.ask, TERM.ttl, Weight(1)).unwrap());
         let endpoints: Vec<EndpointId> =

@@ -123,6 +123,7 @@ impl Candidate {
             return Ok(());
         }
         let table = self.office.table();
+        table.learn_time(|timeout| self.store.time(timeout))?;
         let question = table.question();
         let nothing = Tenure::new(self.candidacy.role.as_lease().clone(), FenceToken(0));
         let reply = self.store.verify(&question.ask, &[nothing])?;
@@ -262,6 +263,7 @@ impl Candidate {
     fn attempt(&self) -> Result<Option<Acquire>, StoreError> {
         let table = self.office.table();
         let wanted = std::slice::from_ref(self.candidacy.role.as_lease());
+        table.learn_time(|timeout| self.store.time(timeout))?;
         let question = table.question();
         let reply = self.store.acquire(&question.ask, wanted)?;
         let (gained, _) = table.granted(&question, wanted, &reply);

@@ -427,6 +427,7 @@ mod tests {
         /// The table has it, and nobody has been told.
         fn granted(&self) -> Tenure {
             let wanted = [self.office.role.as_lease().clone()];
+            self.office.table.learn_time(|timeout| self.store.time(timeout)).unwrap();
             loop {
                 let question = self.office.table.question();
                 let reply = self.store.acquire(&question.ask, &wanted).unwrap();

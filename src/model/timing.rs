@@ -12,6 +12,10 @@ pub struct Term {
 impl Term {
     /// Rates of two clocks may differ by this much, in percent (DESIGN: assumed).
     pub const RATE_PERCENT: u32 = 3;
+    /// The shortest life of a lease that a configuration can have, and a store accepts (R14).
+    pub const TTL_MIN: Duration = Duration::from_millis(500);
+    /// The longest.
+    pub const TTL_MAX: Duration = Duration::from_secs(3_600);
     const MARGIN_FLOOR: Duration = Duration::from_millis(100);
 
     /// A right that Redis forgets after `ttl`.
@@ -21,7 +25,7 @@ impl Term {
 
     /// R1: 3 % of the TTL for clocks that run at different rates, and 100 ms for everything else.
     pub fn margin(self) -> Duration {
-        self.ttl * Self::RATE_PERCENT / 100 + Self::MARGIN_FLOOR
+        (self.ttl.saturating_mul(Self::RATE_PERCENT) / 100).saturating_add(Self::MARGIN_FLOOR)
     }
 
     /// R1: how long the holder may rely on it, counted from before the question.
@@ -31,7 +35,7 @@ impl Term {
 
     /// R5: how long a new epoch grants nothing.
     pub fn hold_off(self) -> Duration {
-        self.ttl + self.margin()
+        self.ttl.saturating_add(self.margin())
     }
 }
 

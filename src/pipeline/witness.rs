@@ -91,10 +91,23 @@ impl Witness {
             heard: self.heard,
             by_name: false,
             not_after_us: self.sight.map_or(0, |it| it.latest_us(now) + slack),
-            // Only before the first reply: a running instance that finds the epoch missing knows better.
-            new_fleet: self.new_fleet && self.epoch == Epoch::default(),
+            // Only before the first reply: a running instance that finds the epoch missing knows better. And only
+            // in a request that has a latest execution time: executed late, it could follow a loss of memory.
+            new_fleet: self.new_fleet && self.epoch == Epoch::default() && self.knows_time(),
             timeout,
         }
+    }
+
+    /// Whether a request sent now has a latest execution time.
+    pub fn knows_time(&self) -> bool {
+        self.sight.is_some()
+    }
+
+    /// The server's clock was read by itself, asked at `asked_at`: before the first reply, so that the first request
+    /// has a latest execution time, too.
+    pub fn saw_time(&mut self, asked_at: Moment, server_us: u64) {
+        self.floor_us = self.floor_us.max(server_us);
+        self.sight.get_or_insert(Sight { asked_at, server_us });
     }
 
     /// The same for a release of leases that were forgotten before: whatever was asked for until now was asked
@@ -275,9 +288,21 @@ mod tests {
     #[test]
     fn the_word_that_nobody_else_runs_is_given_only_before_the_first_reply() {
         let mut it = Witness::new(InstanceId::new("a"), Term::new(TTL), true);
+        it.saw_time(at(0), 1);
         assert!(it.ask(at(1), TTL).new_fleet);
         it.observe(at(1), at(2), &stamp(1, 1));
         assert!(!it.ask(at(3), TTL).new_fleet);
+    }
+
+    /// R4: executed late, the word that nobody else runs would skip the hold-off of a loss of memory.
+    #[test]
+    fn the_word_that_nobody_else_runs_is_given_only_with_a_latest_execution_time() {
+        let mut it = Witness::new(InstanceId::new("a"), Term::new(TTL), true);
+        let unframed = it.ask(at(1), TTL);
+        assert_eq!((unframed.new_fleet, unframed.not_after_us), (false, 0));
+        it.saw_time(at(1), 500_000_000);
+        let framed = it.ask(at(1), Duration::from_secs(2));
+        assert_eq!((framed.new_fleet, framed.not_after_us), (true, 501_000_000));
     }
 
     #[test]

@@ -39,6 +39,13 @@ impl Single {
     }
 }
 
+/// What every instance says that finds `key` where the epoch's hash should be: what comes of it, and the way out.
+/// The instance goes on asking, so that nobody has to start it again once the key is deleted.
+pub(crate) fn no_epoch(key: &str) -> String {
+    let spoilt = Spoilt { key: key.into(), which: Single::Epoch, found: String::new() };
+    format!("{key} is no hash, so nothing is granted or renewed: {}", spoilt.way_out())
+}
+
 impl Spoilt {
     /// What is wrong, and what comes of it; without a full stop.
     pub fn sentence(&self) -> String {

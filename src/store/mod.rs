@@ -284,6 +284,9 @@ pub trait Store: Send + Sync {
     /// Refuses a server that cannot be trusted with leases (R14).
     fn inspect(&self, timeout: Duration) -> Asked<()>;
 
+    /// The server's clock in microseconds. Changes nothing: it may be asked before anything else is known (R4).
+    fn time(&self, timeout: Duration) -> Asked<u64>;
+
     /// Keeps this instance's heartbeat for `ttl` (FR-006), with its weight.
     fn beat(&self, ask: &Ask, ttl: Duration, weight: Weight) -> Stamped<Beat>;
 

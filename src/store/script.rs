@@ -11,12 +11,19 @@ use crate::store::message;
 use crate::store::wire::Wire;
 use crate::store::{Ask, BEAT_EXTRA, GRANTS_LAST, Wake};
 
-/// A Lua file, and the epoch's in front of it where the verb depends on the epoch.
+/// A Lua file, and in front of it that of numbers where it reads any, and the epoch's where the verb depends on it.
 pub(crate) struct Script(redis::Script, &'static str);
 
 macro_rules! script {
     (epoch + $file:literal) => {
-        script!(@ concat!(include_str!("lua/epoch.lua"), include_str!(concat!("lua/", $file))))
+        script!(@ concat!(
+            include_str!("lua/number.lua"),
+            include_str!("lua/epoch.lua"),
+            include_str!(concat!("lua/", $file)),
+        ))
+    };
+    (number + $file:literal) => {
+        script!(@ concat!(include_str!("lua/number.lua"), include_str!(concat!("lua/", $file))))
     };
     ($file:literal) => { script!(@ include_str!(concat!("lua/", $file))) };
     (@ $code:expr) => { LazyLock::new(|| Script(redis::Script::new($code), $code)) };
@@ -24,20 +31,20 @@ macro_rules! script {
 
 pub(crate) static ACQUIRE: LazyLock<Script> = script!(epoch + "acquire.lua");
 pub(crate) static BEAT: LazyLock<Script> = script!(epoch + "beat.lua");
-pub(crate) static BURY: LazyLock<Script> = script!("bury.lua");
-pub(crate) static CLIPPED: LazyLock<Script> = script!("clipped.lua");
+pub(crate) static BURY: LazyLock<Script> = script!(number + "bury.lua");
+pub(crate) static CLIPPED: LazyLock<Script> = script!(number + "clipped.lua");
 pub(crate) static DRAIN: LazyLock<Script> = script!("drain.lua");
-pub(crate) static FREE: LazyLock<Script> = script!("free.lua");
+pub(crate) static FREE: LazyLock<Script> = script!(number + "free.lua");
 pub(crate) static HELD: LazyLock<Script> = script!(epoch + "held.lua");
 pub(crate) static KEEP: LazyLock<Script> = script!(epoch + "keep.lua");
 pub(crate) static PUBLISH: LazyLock<Script> = script!(epoch + "publish.lua");
-pub(crate) static RELEASE: LazyLock<Script> = script!("release.lua");
+pub(crate) static RELEASE: LazyLock<Script> = script!(number + "release.lua");
 pub(crate) static RENEW: LazyLock<Script> = script!(epoch + "renew.lua");
 pub(crate) static RESUME: LazyLock<Script> = script!("resume.lua");
-pub(crate) static RETIRE: LazyLock<Script> = script!("retire.lua");
+pub(crate) static RETIRE: LazyLock<Script> = script!(number + "retire.lua");
 pub(crate) static SWAP: LazyLock<Script> = script!("swap.lua");
-pub(crate) static SEATS: LazyLock<Script> = script!("seats.lua");
-pub(crate) static WANING: LazyLock<Script> = script!("waning.lua");
+pub(crate) static SEATS: LazyLock<Script> = script!(number + "seats.lua");
+pub(crate) static WANING: LazyLock<Script> = script!(number + "waning.lua");
 pub(crate) static VERIFY: LazyLock<Script> = script!(epoch + "verify.lua");
 
 impl Script {
@@ -111,7 +118,9 @@ impl Call {
         call.arg(about.into_iter().next().map(|it| keys.suffix(it)).unwrap_or_default());
         match keys.leader_heartbeats() {
             None => call.arg("").arg(0),
-            Some(prefix) => call.arg(prefix).arg((ask.term.ttl + BEAT_EXTRA).as_millis()),
+            Some(prefix) => {
+                call.arg(prefix).arg(ask.term.ttl.saturating_add(BEAT_EXTRA).as_millis())
+            }
         };
         call
     }

@@ -156,8 +156,9 @@ fn number_in(value: &Value) -> Option<u64> {
     }
 }
 
-fn microseconds(time: &Value) -> Option<u64> {
+/// From the answer to TIME.
+pub(crate) fn microseconds(time: &Value) -> Option<u64> {
     let Value::Array(parts) = time else { return None };
     let [seconds, micros] = &parts[..] else { return None };
-    Some(number_in(seconds)? * 1_000_000 + number_in(micros)?)
+    number_in(seconds)?.checked_mul(1_000_000)?.checked_add(number_in(micros)?)
 }

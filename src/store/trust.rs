@@ -2,7 +2,7 @@
 
 use redis::{ErrorKind, RedisError};
 
-use crate::store::{Fault, StoreError};
+use crate::store::{Fault, StoreError, kinds};
 
 /// Ends what is said of a missing right. Commands that know what their user is for say more ([`Purpose::pointed`]).
 ///
@@ -31,6 +31,10 @@ pub(crate) fn explained(error: &RedisError, in_cluster: bool) -> (Fault, String)
     let refusals = error.clone().into_server_errors();
     let first = refusals.and_then(|it| it.first().map(|it| RedisError::from(it.1.clone())));
     let error = first.as_ref().unwrap_or(error);
+    if error.code() == Some("NOHASH") {
+        let key = error.detail().unwrap_or_default().split(' ').next().unwrap_or_default();
+        return (Fault::Refused, kinds::no_epoch(key));
+    }
     let (fault, hint) = match error.code() {
         Some("MOVED" | "CROSSSLOT" | "CLUSTERDOWN") if !in_cluster => {
             (Fault::Misconfigured, ": this is a node of a cluster, so write redis+cluster://")
@@ -62,6 +66,7 @@ fn judge(error: &RedisError) -> (Fault, &'static str) {
             Fault::Misconfigured,
             ": check the user and the password in --redis or its password file",
         ),
+        "BADTTL" => (Fault::Misconfigured, ": choose --lease-ttl from 500ms to 1h"),
         "NOREPLID" => (Fault::Misconfigured, ": leases need a server that does"),
         _ if denied => (Fault::Misconfigured, DENIED),
         _ if unknown || error.kind() == ErrorKind::AuthenticationFailed => (

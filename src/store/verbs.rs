@@ -12,6 +12,7 @@ use crate::store::message;
 use crate::store::redis::{RedisStore, named_in};
 use crate::store::reply;
 use crate::store::script::{self, Call};
+use crate::store::seats;
 use crate::store::trust;
 use crate::store::ways;
 use crate::store::{
@@ -42,6 +43,12 @@ impl Store for RedisStore {
         self.session_names(0, timeout)?;
         let any = EndpointId::parse("any").into_iter().collect::<Vec<_>>();
         self.sessions(&any, timeout).map(drop)
+    }
+
+    fn time(&self, timeout: Duration) -> Asked<u64> {
+        let op = "read the time on";
+        let told = self.call(op, timeout, |wire| ::redis::cmd("TIME").query(wire))?;
+        seats::microseconds(&told).ok_or_else(|| self.server.unexpected(op))
     }
 
     fn beat(&self, ask: &Ask, ttl: Duration, weight: Weight) -> Stamped<Beat> {

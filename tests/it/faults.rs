@@ -223,6 +223,30 @@ fn refuses_to_run(scene: &Scene, url: &str, args: &[&str], words: &[&str]) {
     assert!(scene.target.requests().is_empty());
 }
 
+/// R5: every instance says what is wrong and the way out, goes on asking, and heals when the key is deleted.
+#[test]
+fn another_type_in_the_epochs_place_is_told_by_every_instance_and_heals_once_it_is_deleted() {
+    let scene = Scene::new(2);
+    let fleet = scene.fleet(2);
+    scene.redis.cli(&["DEL", "poll:epoch"]);
+    scene.redis.cli(&["SET", "poll:epoch", "1"]);
+    let newcomer = Instance::start(&scene.redis, &[]);
+    for (instance, event) in fleet
+        .iter()
+        .map(|it| (it, "event=heartbeat.failed"))
+        .chain([(&newcomer, "event=store.unreachable")])
+    {
+        let parts =
+            [event, "poll:epoch is no hash", "redis-cli DEL poll:epoch; costs one hold-off"];
+        instance.wait_for_line(SOON, event, |line| parts.iter().all(|it| line.contains(it)));
+    }
+    scene.redis.cli(&["DEL", "poll:epoch"]);
+    let healed_at = Instant::now();
+    scene.target.wait_for_polls(&scene.endpoints, healed_at, 2 * TTL + ms(5_000));
+    println!("measured: poll:epoch deleted, all polled after {:?}", healed_at.elapsed());
+    scene.target.assert_sound();
+}
+
 /// R14.
 #[test]
 fn a_wrong_password_ends_it_at_start_with_a_sentence() {

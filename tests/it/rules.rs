@@ -59,6 +59,7 @@ impl Solo {
     }
 
     fn beat(&self) {
+        self.table.learn_time(|timeout| self.store.time(timeout)).unwrap();
         let question = self.table.question();
         let reply = self.store.beat(&question.ask, TTL, Weight(1)).unwrap();
         self.table.beaten(&question, &reply);

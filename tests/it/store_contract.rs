@@ -7,6 +7,7 @@ mod agreement;
 pub mod asker;
 mod epochs;
 mod fences;
+mod garbage;
 mod leases;
 mod lines;
 mod on_redis;
@@ -113,6 +114,17 @@ contract! {
         in_a_hold_off_fences_are_raised_beyond_what_others_may_have_seen
         a_fence_is_exact_above_two_to_the_fifty_second
     }
+    garbage {
+        garbage_in_the_epoch_begins_a_new_one_in_which_tenures_go_on
+        garbage_in_the_epoch_is_no_missing_epoch
+        garbage_in_the_epoch_leaves_what_was_agreed_on
+        garbage_in_a_life_cuts_nothing_short
+        garbage_in_a_fence_ends_no_tenure_and_no_order
+        another_type_in_the_epochs_place_is_told_with_the_way_out
+        a_life_that_no_configuration_has_is_refused_and_not_written
+        a_late_word_that_the_fleet_is_new_skips_no_hold_off
+        the_clock_of_the_server_is_told_and_nothing_is_changed
+    }
     results {
         a_result_is_announced_under_the_lease_it_was_polled_under
         a_result_said_twice_is_announced_once
@@ -192,10 +204,24 @@ contract! {
         in_a_hold_off_fences_are_raised_beyond_what_others_may_have_seen
         a_fence_is_exact_above_two_to_the_fifty_second
     }
+    garbage {
+        garbage_in_the_epoch_begins_a_new_one_in_which_tenures_go_on
+        garbage_in_the_epoch_is_no_missing_epoch
+        garbage_in_the_epoch_leaves_what_was_agreed_on
+        garbage_in_a_life_cuts_nothing_short
+        garbage_in_a_fence_ends_no_tenure_and_no_order
+        another_type_in_the_epochs_place_is_told_with_the_way_out
+        a_life_that_no_configuration_has_is_refused_and_not_written
+        a_late_word_that_the_fleet_is_new_skips_no_hold_off
+        the_clock_of_the_server_is_told_and_nothing_is_changed
+    }
     words {
         a_word_reaches_whom_it_is_for
         a_release_tells_those_who_wait
         an_ear_does_not_outlive_its_server
+    }
+    garbage {
+        garbage_in_the_life_of_a_role_holds_off_as_if_nobody_knew_it
     }
     roles {
         who_names_a_role_first_sets_its_ttl

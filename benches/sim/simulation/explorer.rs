@@ -137,6 +137,9 @@ impl Small {
             server,
             weakness,
         };
+        for table in &small.tables {
+            let _ = table.learn_time(|timeout| small.store.time(timeout));
+        }
         for (who, verb) in [(0, Verb::Beat), (1, Verb::Beat), (0, Verb::Acquire)] {
             // The first question only learns the epoch.
             for _ in 0..2 {
@@ -281,7 +284,9 @@ impl Small {
                 self.server.crash();
                 self.server.restart(None);
                 if self.weakness == Weakness::FalseWord {
-                    let question = table(&self.clock, "stranger", true).question();
+                    let stranger = table(&self.clock, "stranger", true);
+                    let _ = stranger.learn_time(|timeout| self.store.time(timeout));
+                    let question = stranger.question();
                     let _ = self.store.beat(&question.ask, TTL, Weight(1));
                 }
             }

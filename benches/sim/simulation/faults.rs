@@ -47,7 +47,7 @@ pub enum Memory {
 }
 
 /// Kinds of faults, for the count of what was played.
-pub const KINDS: [&str; 24] = [
+pub const KINDS: [&str; 25] = [
     "crash",
     "stop",
     "freeze",
@@ -72,7 +72,11 @@ pub const KINDS: [&str; 24] = [
     "drain",
     "line breaks, roles resigned",
     "words lost",
+    "garbage in the epoch",
 ];
+
+/// The place of that kind.
+const GARBAGE: usize = 24;
 
 pub struct Faults {
     pub calm: Cell<bool>,
@@ -252,7 +256,7 @@ impl Faults {
             return start(world, 0);
         }
         let kind = usize::try_from(dice.below(KINDS.len() as u64)).unwrap_or(0);
-        let forgets = [9, 10, 12, 14, 17].contains(&kind);
+        let forgets = [9, 10, 12, 14, 17, GARBAGE].contains(&kind);
         let away = self.server_is_away.get();
         let last = scene.step_ahead_max();
         let too_soon = world.now() < self.stepped_at.get() + 3 * nanos(scene.hold_off());
@@ -260,7 +264,7 @@ impl Faults {
         let skip = ((forgets || kind == 4) && scene.clock_goes_back)
             || (kind == 15 && !scene.clock_goes_back)
             || (kind == 16 && (too_soon || last < Duration::from_millis(2)))
-            || (away && (9..=19).contains(&kind))
+            || (away && ((9..=19).contains(&kind) || kind == GARBAGE))
             // What nobody promises: seldom, because it excuses what follows.
             || ([4, 18, 19].contains(&kind) && !dice.permille(250));
         if skip {
@@ -277,6 +281,7 @@ impl Faults {
             0..=8 | 22 => self.befall(world, &member, kind, span),
             9..=17 => self.befall_server(world, kind, span),
             18 | 19 => self.evict(world, &member, kind),
+            GARBAGE => write_garbage(world),
             20 => {
                 let n = usize::try_from(dice.below(scene.endpoints as u64)).unwrap_or(0);
                 let wanted = [Wanted::Polled, Wanted::Polled, Wanted::Paused, Wanted::Gone];
@@ -419,6 +424,17 @@ impl Faults {
             world.server.delete_node(&member.id);
             world.ring();
         }
+    }
+}
+
+/// Somebody writes what is no number into a field of the epochs.
+fn write_garbage(world: &World) {
+    let dice = &world.dice;
+    let text = *dice.pick(&["nan", "-5", "1e300", "inf", "", "9007199254740991"]);
+    let field = *dice.pick(&["epoch", "since_ms", "floor_us", "born", "lease_ttl_ms"]);
+    world.trace.say(world.now(), || format!("--- {field} = {text:?}"));
+    for server in [&world.server, &world.roles] {
+        server.write_epoch(field, text);
     }
 }
 

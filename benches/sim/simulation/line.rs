@@ -151,6 +151,10 @@ impl Store for Line {
         self.call("inspect", timeout, |it| it.inspect(timeout))
     }
 
+    fn time(&self, timeout: Duration) -> Asked<u64> {
+        self.call("time", timeout, |it| it.time(timeout))
+    }
+
     fn beat(&self, ask: &Ask, ttl: Duration, weight: Weight) -> Stamped<Beat> {
         self.stamped("beat", ask, |it| it.beat(ask, ttl, weight))
     }

@@ -10,7 +10,7 @@ use crate::pipeline::ownership::agenda::Edit;
 use crate::pipeline::ownership::{Applied, Gained, Loss, OwnershipTable, Question};
 use crate::pipeline::placement::spread;
 use crate::pipeline::witness::{Revelation, Witness};
-use crate::store::{Acquire, Ask, BATCH_MAX, Beat, Renew, RenewItem, Reply, Stamp, Verify};
+use crate::store::{Acquire, Ask, Asked, BATCH_MAX, Beat, Renew, RenewItem, Reply, Stamp, Verify};
 
 /// A call that is about nothing any more still needs a timeout.
 const SHORTEST: Duration = Duration::from_millis(1);
@@ -31,6 +31,18 @@ impl OwnershipTable {
     /// R1: the clock is read before the question is sent. Redis starts a TTL later than that.
     pub fn question(&self) -> Question {
         self.framed(|witness, now, timeout| witness.ask(now, timeout))
+    }
+
+    /// R4: before the first question the server's clock is read by `ask`, which is given the time it may take: so the
+    /// first question has a latest execution time, too. Does nothing once a time is known.
+    pub fn learn_time(&self, ask: impl FnOnce(Duration) -> Asked<u64>) -> Asked<()> {
+        if self.witness.lock().knows_time() {
+            return Ok(());
+        }
+        let asked_at = self.now();
+        let server_us = ask(self.rhythm.store_timeout)?;
+        self.witness.lock().saw_time(asked_at, server_us);
+        Ok(())
     }
 
     /// The same for the release of what was forgotten just before (R4), while nobody else acquires: then all that

@@ -17,16 +17,15 @@ if HOLDING_OFF then refusal = 3 end
 
 -- Grows with every grant, whatever this server has forgotten and wherever its clock stands. The highest one
 -- stands in a place of its own, so that none has to be looked up; a release has raised that of its tenure by
--- one more. Towards 2^53 numbers stand still: nobody granted that, so it is not believed.
+-- one more.
 local highest, raised = nil, 0
 if BEATS == '' then
   highest, raised = redis.pcall('GET', KEYS[3]), 1
 else
   highest = redis.call('HGET', KEYS[3], GRANTED)
 end
-highest = tonumber(highest) or 0
-if not (highest >= 0 and highest < 9e15) then highest = 0 end
-local FENCE = math.max(NOW_US, FLOOR_US + 1, tonumber(ARGV[4]) + 1, highest + raised + 1)
+highest = number(highest) or 0
+local FENCE = math.max(NOW_US, FLOOR_US + 1, (number(ARGV[4]) or 0) + 1, highest + raised + 1)
 local FENCE_TEXT = exact(FENCE)
 out[#out + 1] = FENCE
 out[#out + 1] = (#KEYS - 4) / 2
@@ -48,7 +47,7 @@ local function is_dead(owner)
     if dead[owner] == nil then dead[owner] = redis.call('EXISTS', ARGV[12] .. owner) == 0 end
     return dead[owner]
   end
-  local beaten = tonumber(redis.pcall('GET', BEATS .. owner))
+  local beaten = number(redis.pcall('GET', BEATS .. owner))
   return beaten and NOW_US / 1000 - beaten > BEAT_MS
 end
 

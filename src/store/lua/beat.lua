@@ -10,7 +10,7 @@ if redis.pcall('SISMEMBER', KEYS[3], ME) == 1 or redis.pcall('SISMEMBER', KEYS[3
 end
 -- The longest heartbeat of the fleet: a node key with more than that left is from before a clock was
 -- set back (clipped.lua).
-local longest = tonumber(redis.call('HGET', KEYS[1], 'heartbeat_ttl_ms')) or 0
+local longest = number(redis.call('HGET', KEYS[1], 'heartbeat_ttl_ms'), 1, TTL_MAX_MS) or 0
 if tonumber(ARGV[12]) > longest then redis.pcall('HSET', KEYS[1], 'heartbeat_ttl_ms', ARGV[12]) end
 local unbroken = redis.call('EXISTS', KEYS[2])
 -- What is there already can be kept without memory, and the leases with it.

@@ -14,7 +14,7 @@ for i = 2, #KEYS, 2 do
   if type(owner) == 'table' and not string.find(owner.err, 'WRONGTYPE', 1, true) then return owner end
   if owner == ARGV[1] then
     redis.call('DEL', KEYS[i])
-    local granted = tonumber(redis.pcall('HGET', KEYS[i + 1], 'granted'))
+    local granted = number(redis.pcall('HGET', KEYS[i + 1], 'granted'))
     if granted then redis.pcall('HSET', KEYS[i + 1], 'granted', string.format('%.0f', granted + 1)) end
     count = count + 1
   end

@@ -1,7 +1,8 @@
 -- clipped: read keys that expire, and cut short what a clock that was set back would keep for ages.
 -- KEYS  1 epoch  then the keys to read        ARGV  1 the epoch's field that has the longest TTL in ms
 -- reply  per key  its value, or false when there is none or it is no string; then how many ms it has left
-local longest = tonumber(redis.pcall('HGET', KEYS[1], ARGV[1]))
+-- A life that nobody can have is no reason to end anything: cut to it, the keys of the living would be gone.
+local longest = number(redis.pcall('HGET', KEYS[1], ARGV[1]), TTL_MIN_MS, TTL_MAX_MS)
 local values = redis.call('MGET', unpack(KEYS, 2))
 local out = {}
 for i, value in ipairs(values) do

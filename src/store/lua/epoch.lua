@@ -7,7 +7,9 @@
 -- Polls agree on one timing and have their fences elsewhere: 9 and 10 are empty, 11 is zero. Each role has
 -- its own timing and term in the epoch's hash, in fields with its name behind a colon: that is the suffix.
 -- A reply begins with  status, epoch, hold_off_ms, server_us, the epoch that began with the last loss of memory
-local ME, NAMED, TTL_MS = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[5])
+local ME, NAMED, TTL_MS = ARGV[1], number(ARGV[2]) or 0, number(ARGV[5], TTL_MIN_MS, TTL_MAX_MS)
+-- R14: a life that no checked configuration has is not written, or nobody else could agree on it.
+if not TTL_MS then return redis.error_reply('BADTTL the life of a lease cannot be ' .. ARGV[5] .. ' ms') end
 local NOT_AFTER_US = tonumber(ARGV[7])
 local HOLD_US = (TTL_MS + tonumber(ARGV[6])) * 1000
 local SUFFIX, BEATS, BEAT_MS = ARGV[9], ARGV[10], tonumber(ARGV[11])
@@ -23,6 +25,7 @@ local NOW_US = tonumber(time[1]) * 1000000 + tonumber(time[2])
 -- Lua prints large numbers rounded; fences and times must stay exact.
 local function exact(number) return string.format('%.0f', number) end
 
+local LATE = NOT_AFTER_US > 0 and NOW_US > NOT_AFTER_US
 local EPOCH, SINCE_US, FLOOR_US, BORN
 do
   -- The server's own word, asked every time: connections outlive promotions and restarts.
@@ -30,23 +33,30 @@ do
   local replid = string.match(info, 'master_replid:(%w+)')
   if not replid then return redis.error_reply('NOREPLID this server does not tell its master_replid') end
   if not string.find(info, 'role:master', 1, true) then return redis.error_reply('READONLY this server is a replica') end
-  local seen = redis.call('HMGET', KEYS[1], 'epoch', 'replid', 'since_ms', 'floor_us', 'lease_ttl_ms' .. SUFFIX, 'born')
-  EPOCH, FLOOR_US, BORN = tonumber(seen[1]), tonumber(seen[4]) or 0, tonumber(seen[6])
-  SINCE_US = tonumber(seen[3]) and tonumber(seen[3]) * 1000
-  local agreed = tonumber(seen[5])
-  local unconfirmed = false
+  local seen = redis.pcall('HMGET', KEYS[1], 'epoch', 'replid', 'since_ms', 'floor_us', 'lease_ttl_ms' .. SUFFIX, 'born')
+  if seen.err and string.find(seen.err, 'WRONGTYPE', 1, true) then return redis.error_reply('NOHASH ' .. KEYS[1]) end
+  if seen.err then return seen end
+  EPOCH, FLOOR_US = number(seen[1], 1), number(seen[4])
+  SINCE_US, BORN = number(seen[3]), number(seen[6], 1, EPOCH)
+  local agreed = number(seen[5], TTL_MIN_MS, TTL_MAX_MS)
+  -- What no script has written says that somebody else wrote here, and what stood there before is forgotten.
+  local spoilt = (seen[1] and not EPOCH) or (seen[3] and not SINCE_US) or (seen[4] and not FLOOR_US)
+    or (seen[5] and not agreed) or (seen[6] and not BORN)
+  FLOOR_US, SINCE_US = FLOOR_US or 0, SINCE_US and SINCE_US * 1000
+  local unconfirmed, untimed = false, seen[5] and not agreed
   if SUFFIX ~= '' then
     local role = redis.call('HMGET', KEYS[1], GRANTED, 'confirmed' .. SUFFIX)
-    unconfirmed = not role[1] and not role[2]
+    unconfirmed = untimed or role[2] == '0' or not (number(role[1], 1) or role[2])
   end
   local own_hold_us = HOLD_US
   if unconfirmed then HOLD_US = math.max(HOLD_US, UNKNOWN_HOLD_MS * 1000) end
   -- A role is new to a store until somebody has named its timing; a fleet is not known without one.
-  local known = EPOCH and SINCE_US and seen[2] and (agreed or SUFFIX ~= '')
-  if known and agreed and agreed ~= TTL_MS then
+  local known = not spoilt and EPOCH and SINCE_US and seen[2] and (agreed or SUFFIX ~= '')
+  -- What is still agreed on counts, whatever is spoilt beside it: no stranger may name another.
+  if (known or spoilt) and agreed and agreed ~= TTL_MS then
     -- After a loss of memory whoever asks first sets the timing. Who was here before, with leases that
     -- last longer, corrects it as long as nothing can have been granted.
-    local granted_nothing = seen[2] == replid and NOW_US - SINCE_US < math.max(agreed, unconfirmed and UNKNOWN_HOLD_MS or 0) * 1000
+    local granted_nothing = known and seen[2] == replid and NOW_US - SINCE_US < math.max(agreed, unconfirmed and UNKNOWN_HOLD_MS or 0) * 1000
     if not (NAMED > 0 and TTL_MS > agreed and granted_nothing) then
       return {'timing', agreed, 'lease_ttl_ms' .. SUFFIX}
     end
@@ -61,10 +71,15 @@ do
     SINCE_US = NOW_US
     -- A suspicion begins an epoch, too, but nothing is forgotten by it.
     if not known or seen[2] ~= replid or outlived or not BORN then BORN = EPOCH end
-    if not known and ARGV[8] == '1' and NAMED == 0 then SINCE_US = NOW_US - HOLD_US end
+    -- Nobody has ever been here, says the operator. Where anything is left of an epoch, somebody has; and what
+    -- comes late may come after a loss of memory (R4).
+    local untouched = not (seen[1] or seen[2] or seen[3])
+    if untouched and ARGV[8] == '1' and NAMED == 0 and not LATE then SINCE_US = NOW_US - HOLD_US end
     redis.call('HSET', KEYS[1], 'epoch', exact(EPOCH), 'replid', replid,
-      'since_ms', exact(math.floor(SINCE_US / 1000)), 'born', exact(BORN),
+      'since_ms', exact(math.floor(SINCE_US / 1000)), 'born', exact(BORN), 'floor_us', exact(FLOOR_US),
       'lease_ttl_ms' .. SUFFIX, ARGV[5], 'margin_ms' .. SUFFIX, ARGV[6])
+    -- A role whose TTL somebody has written over: nobody knows it but who was here before.
+    if SUFFIX ~= '' and untimed then redis.call('HSET', KEYS[1], 'confirmed' .. SUFFIX, '0') end
   elseif NOW_US < SINCE_US then
     -- Time went back: the hold-off starts again.
     SINCE_US = NOW_US
@@ -86,7 +101,7 @@ local HOLDING_OFF = HOLD_LEFT_US > 0
 do
   -- Somebody has seen a later time or fence than this clock shows: grants must grow beyond it. After
   -- a loss of memory others may have seen more; but not with every grant, or fences would run away.
-  local floor = tonumber(ARGV[4])
+  local floor = number(ARGV[4]) or 0
   local beyond = floor + (HOLDING_OFF and HOLD_US or 0)
   if floor > NOW_US and beyond > FLOOR_US then
     FLOOR_US = beyond
@@ -94,8 +109,6 @@ do
     redis.pcall('HSET', KEYS[1], 'floor_us', exact(FLOOR_US))
   end
 end
-
-local LATE = NOT_AFTER_US > 0 and NOW_US > NOT_AFTER_US
 
 local function reply(status)
   return {status, EPOCH, math.ceil(HOLD_LEFT_US / 1000), NOW_US, BORN or EPOCH}

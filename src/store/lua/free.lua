@@ -10,7 +10,7 @@ if not string.find(redis.call('INFO', 'replication'), 'role:master', 1, true) th
   return redis.error_reply('READONLY this server is a replica')
 end
 local noted = redis.pcall('HMGET', KEYS[1], 'granted', 'released')
-local granted, released = tonumber(noted[1]), tonumber(noted[2]) or 0
+local granted, released = number(noted[1]), number(noted[2]) or 0
 if not granted or granted > tonumber(ARGV[2]) then return {0} end
 -- No renewal that was asked for before this can bring one of them back. Nor before a later one: this may be late.
 released = string.format('%.0f', math.max(released, tonumber(ARGV[3])))

@@ -26,7 +26,7 @@ local function publish(lease, result, at, owner)
   local stored = redis.pcall('HMGET', result, 'granted', 'fence', 'started_at_ms')
   if failed(stored) then return {3, stored.err} end
   -- Forgotten by the server, and not granted since: its owner may be about to reclaim it.
-  if not owner and (tonumber(stored[1]) or 0) <= tonumber(fence) then return 4 end
+  if not owner and (number(stored[1]) or 0) <= tonumber(fence) then return 4 end
   if owner ~= ME or stored[1] ~= fence then return 2 end
   -- Not newer: only the reply was lost, or the request was delivered late, after newer results of this tenure.
   local newest = stored[2] == fence and start(stored[3])

@@ -18,7 +18,7 @@ local owners = items > 0 and redis.call('MGET', unpack(leases)) or {}
 local function whose(result, fence, owner)
   local stored = redis.pcall('HGET', result, ARGV[2])
   if type(stored) == 'table' and stored.err then return end
-  if (tonumber(stored) or 0) > fence then return end
+  if (number(stored) or 0) > fence then return end
   if not owner then return 0 end
   if owner == ARGV[1] then return 1 end
 end

@@ -13,7 +13,7 @@ local function may_be_released()
   if BEATS ~= '' then return false end
   local released = redis.pcall('HGET', KEYS[2], 'released')
   if failed(released) then redis.pcall('DEL', KEYS[2]) end
-  return failed(released) or (tonumber(released) or 0) > tonumber(ARGV[4])
+  return failed(released) or (number(released) or 0) > tonumber(ARGV[4])
 end
 
 -- What this server had forgotten, of the lease or of its fence, counts as granted: a release that comes late must
@@ -21,11 +21,11 @@ end
 local function count_as_granted(fence)
   if BEATS ~= '' then return end
   local least = math.max(fence, tonumber(ARGV[13]))
-  if (tonumber(redis.pcall('GET', KEYS[3])) or 0) < least then
+  if (number(redis.pcall('GET', KEYS[3])) or 0) < least then
     local unwritten = failed(redis.pcall('SET', KEYS[3], exact(least)))
     if unwritten then return unwritten end
   end
-  if (tonumber(redis.pcall('HGET', KEYS[2], 'granted')) or 0) >= least then return end
+  if (number(redis.pcall('HGET', KEYS[2], 'granted')) or 0) >= least then return end
   return note_granted(KEYS[2], exact(least), ARGV[12])
 end
 
@@ -43,7 +43,7 @@ local function renew(lease, result, fence_text, may_reclaim)
   if owner and owner ~= ME then return {3, owner} end
   local stored = redis.pcall('HGET', result, GRANTED)
   if failed(stored) then return {5, stored.err} end
-  local granted = tonumber(stored) or 0
+  local granted = number(stored) or 0
   -- A later grant or a release has ended this tenure, even if the key bears our name or none.
   if granted > fence then return {3, ''} end
   if not owner then

@@ -7,7 +7,7 @@ local out = {now_us}
 
 local function seat(key, suffix)
   local seen = redis.call('HMGET', KEYS[1], 'lease_ttl_ms' .. suffix, 'term' .. suffix)
-  local ttl, term = tonumber(seen[1]), tonumber(seen[2]) or 0
+  local ttl, term = number(seen[1], TTL_MIN_MS, TTL_MAX_MS), number(seen[2]) or 0
   local leader = redis.pcall('GET', key)
   if type(leader) ~= 'string' then return {'', 0, -1, 0, term, ttl or -1} end
   local left = redis.call('PTTL', key)
@@ -15,10 +15,12 @@ local function seat(key, suffix)
     redis.pcall('PEXPIRE', key, ttl)
     left = ttl
   end
-  local beaten = tonumber(redis.pcall('GET', ARGV[1] .. leader))
+  local beaten = number(redis.pcall('GET', ARGV[1] .. leader))
   local stale = beaten and ttl and now_us / 1000 - beaten > ttl + tonumber(ARGV[2])
   return {leader, left, beaten or -1, stale and 1 or 0, term, ttl or -1}
 end
 
+local record = redis.pcall('HMGET', KEYS[1], 'epoch')
+if record.err and string.find(record.err, 'WRONGTYPE', 1, true) then return redis.error_reply('NOHASH ' .. KEYS[1]) end
 for i = 2, #KEYS do out[i] = seat(KEYS[i], ARGV[i + 1]) end
 return out

@@ -18,7 +18,7 @@ local function verify(lease, result, fence, owner)
   if owner ~= ME then return {3, owner} end
   local stored = redis.pcall('HGET', result, GRANTED)
   if failed(stored) then return {4, stored.err} end
-  if (tonumber(stored) or 0) > fence then return {3, ''} end
+  if (number(stored) or 0) > fence then return {3, ''} end
   return 1
 end
 

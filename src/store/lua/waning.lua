@@ -1,7 +1,7 @@
 -- waning: which leases are free, or will be soon unless they are renewed (R9)? Most are not: the answer is short.
 -- KEYS  1 epoch  then the leases        ARGV  1 how many ms are soon
 -- reply  their places, counted from 1
-local longest = tonumber(redis.pcall('HGET', KEYS[1], 'lease_ttl_ms')) or math.huge
+local longest = number(redis.pcall('HGET', KEYS[1], 'lease_ttl_ms'), TTL_MIN_MS, TTL_MAX_MS) or math.huge
 local soon, out = tonumber(ARGV[1]), {}
 for i = 2, #KEYS do
   local left = redis.call('PTTL', KEYS[i])

@@ -8,6 +8,7 @@ mod operator;
 mod roles;
 mod scripts;
 mod server;
+mod spoilt;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -22,6 +23,7 @@ use crate::model::{EndpointId, InstanceId, Tenure, Weight};
 use crate::store::memory::roles::About;
 use crate::store::memory::scripts::{Now, micros};
 use crate::store::memory::server::State;
+use crate::store::memory::spoilt::is_ttl;
 use crate::store::ways;
 use crate::store::{
     ASK_LASTS, Acquire, Ask, Asked, Beat, Ear, Fault, Heard, Lasting, Page, Publication, Publish,
@@ -127,6 +129,10 @@ fn no_answer(op: &'static str) -> StoreError {
 impl Store for MemoryStore {
     fn inspect(&self, _: Duration) -> Asked<()> {
         self.call("inspect", |_, _| Ok(()))
+    }
+
+    fn time(&self, _: Duration) -> Asked<u64> {
+        self.call("time", |state, clock| Ok(state.now_us(clock)))
     }
 
     fn beat(&self, ask: &Ask, ttl: Duration, weight: Weight) -> Stamped<Beat> {
@@ -307,7 +313,8 @@ impl Store for MemoryStore {
         let endpoints = endpoints.to_vec();
         self.call("waning", move |state, clock| {
             state.forget_expired(clock);
-            let longest = state.data.epoch.map_or(Duration::MAX, |it| it.lease_ttl);
+            let epoch = state.data.epoch.filter(|it| is_ttl(it.lease_ttl));
+            let longest = epoch.map_or(Duration::MAX, |it| it.lease_ttl);
             let lasts = |it: &EndpointId| {
                 let left = state.data.leases.get(it).map(|it| state.lasting(it, clock).left);
                 left.is_some_and(|it| it >= soon && it <= longest)
@@ -327,6 +334,7 @@ impl Store for MemoryStore {
     fn seats(&self, roles: &[EndpointId], _: Duration) -> Asked<Vec<Seat>> {
         let roles = roles.to_vec();
         self.call("seats", move |state, clock| {
+            state.check_hash()?;
             Ok(roles.iter().map(|it| state.seat(it, clock)).collect())
         })
     }

@@ -44,7 +44,7 @@ impl State {
     /// The end of epoch.lua
     pub(crate) fn beat_for_role(&mut self, ask: &Ask, now: Now) {
         if self.of_roles {
-            let lasts = micros(ask.term.ttl + BEAT_EXTRA);
+            let lasts = micros(ask.term.ttl.saturating_add(BEAT_EXTRA));
             let before = self.data.beats.get(&ask.instance).map_or(0, |it| it.1);
             let until = before.max(now.us + lasts);
             self.data.beats.insert(ask.instance.clone(), (now.us / 1_000, until));
@@ -57,6 +57,7 @@ impl State {
         let Some(role) = role else { return Duration::ZERO };
         let was_led = self.data.results.get(role).is_some_and(|it| it.granted > 0);
         let is_known = was_led || self.data.confirmed.contains(role);
+        let is_known = is_known && !self.data.untimed.contains(role);
         if is_known { Duration::ZERO } else { UNKNOWN_TERM.hold_off() }
     }
 
@@ -66,6 +67,7 @@ impl State {
             return false;
         };
         self.data.confirmed.insert(role.clone());
+        self.data.untimed.remove(role);
         true
     }
 
@@ -101,5 +103,5 @@ impl State {
 }
 
 fn is_stale(now_us: u64, beaten_ms: u64, ttl: Duration) -> bool {
-    now_us.saturating_sub(beaten_ms * 1_000) > micros(ttl + BEAT_EXTRA)
+    now_us.saturating_sub(beaten_ms * 1_000) > micros(ttl.saturating_add(BEAT_EXTRA))
 }

@@ -8,6 +8,7 @@ use crate::model::{EndpointId, Epoch, FenceToken, InstanceId, SESSION_MAX_BYTES,
 use crate::store::fault::JOIN_FLEET;
 use crate::store::memory::roles::About;
 use crate::store::memory::server::{Announced, EpochHash, State};
+use crate::store::memory::spoilt::is_ttl;
 use crate::store::{
     Acquire, Ask, Asked, Beat, Changes, Fault, Grant, Heard, Lasting, Publication, Publish,
     RawSession, Renew, RenewItem, Reply, Stamp, StoreError, Verify, Wake,
@@ -30,10 +31,14 @@ impl State {
         self.forget_expired(clock);
         let now = self.now_us(clock);
         let Some(epoch) = self.data.epoch else { return };
-        let longest = now + micros(epoch.lease_ttl);
-        self.data.leases.values_mut().for_each(|it| it.1 = it.1.min(longest));
-        let longest = now + micros(epoch.heartbeat_ttl);
-        self.data.nodes.values_mut().for_each(|it| it.1 = it.1.min(longest));
+        if is_ttl(epoch.lease_ttl) {
+            let longest = now + micros(epoch.lease_ttl);
+            self.data.leases.values_mut().for_each(|it| it.1 = it.1.min(longest));
+        }
+        if is_ttl(epoch.heartbeat_ttl) {
+            let longest = now + micros(epoch.heartbeat_ttl);
+            self.data.nodes.values_mut().for_each(|it| it.1 = it.1.min(longest));
+        }
     }
 
     /// epoch.lua
@@ -46,18 +51,19 @@ impl State {
         // No two calls in the same microsecond, as on a real server.
         self.wall_ahead_us += 1;
         self.forget_expired(clock);
+        self.check_epoch(ask)?;
         let now = self.now_us(clock);
+        let late = ask.not_after_us > 0 && now > ask.not_after_us;
         let role = about.filter(|_| self.of_roles);
         let unknown = self.unknown_hold_off(role);
         let mut hold = micros(ask.term.hold_off().max(unknown));
-        let agreed = match role {
-            Some(role) => self.data.timings.get(role).copied(),
-            None => self.data.epoch.map(|it| it.lease_ttl),
-        };
-        let mut before = self.data.epoch;
-        if let (Some(it), Some(agreed)) = (before, agreed.filter(|it| *it != ask.term.ttl)) {
+        let agreed = self.agreed(role);
+        let record = self.data.epoch;
+        let mut before = record.filter(|_| !self.is_epoch_spoilt(role));
+        if let (Some(it), Some(agreed)) = (record, agreed.filter(|it| *it != ask.term.ttl)) {
             let window = micros(agreed.max(unknown));
-            let granted_nothing = it.replid == self.replid && now < it.since_us + window;
+            let granted_nothing =
+                before.is_some() && it.replid == self.replid && now < it.since_us + window;
             if ask.epoch == Epoch(0) || ask.term.ttl < agreed || !granted_nothing {
                 return Err(other_timing(ask.term.ttl, agreed));
             }
@@ -75,20 +81,20 @@ impl State {
                 it
             }
             _ => EpochHash {
-                epoch: now.max(ask.epoch.0 + 1).max(before.map_or(0, |it| it.epoch + 1)),
+                epoch: now.max(ask.epoch.0 + 1).max(record.map_or(0, |it| it.epoch + 1)),
                 born: 0,
                 replid: self.replid,
                 since_us: now,
-                floor_us: before.map_or(0, |it| it.floor_us),
+                floor_us: record.map_or(0, |it| it.floor_us),
                 lease_ttl: ask.term.ttl,
-                heartbeat_ttl: before.map_or(Duration::ZERO, |it| it.heartbeat_ttl),
+                heartbeat_ttl: record.map_or(Duration::ZERO, |it| it.heartbeat_ttl),
             },
         };
         if epoch.born == 0 {
             let remembers = before.filter(|it| it.replid == self.replid && it.epoch >= ask.epoch.0);
             epoch.born = remembers.map_or(epoch.epoch, |it| it.born);
         }
-        if before.is_none() && ask.new_fleet && ask.epoch == Epoch(0) {
+        if record.is_none() && ask.new_fleet && ask.epoch == Epoch(0) && !late {
             epoch.since_us = now - hold;
         }
         if self.confirm(role, ask, epoch.born) {
@@ -100,6 +106,9 @@ impl State {
             let ahead = if left > 0 { hold } else { 0 };
             epoch.floor_us = epoch.floor_us.max(ask.floor_us + ahead);
         }
+        if before.is_none() {
+            self.mend_epoch(role.cloned().as_ref());
+        }
         self.data.epoch = Some(epoch);
         let stamp = Stamp {
             epoch: Epoch(epoch.epoch),
@@ -107,7 +116,6 @@ impl State {
             server_us: now,
             born: Epoch(epoch.born),
         };
-        let late = ask.not_after_us > 0 && now > ask.not_after_us;
         let (floor_us, last_fence) = (epoch.floor_us, self.data.fence);
         Ok((stamp, Now { us: now, floor_us, holding_off: left > 0, late, last_fence }))
     }

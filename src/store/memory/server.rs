@@ -58,6 +58,10 @@ pub(crate) struct Data {
     pub(crate) results: BTreeMap<EndpointId, ResultHash>,
     pub(crate) retired: BTreeMap<EndpointId, u64>, // when results end
     pub(crate) epoch: Option<EpochHash>,
+    /// Fields of the epoch's hash that have what no script wrote.
+    pub(crate) spoilt: BTreeSet<String>,
+    /// The epoch's key is of another type.
+    pub(crate) epoch_is_no_hash: bool,
     /// The highest of all; roles have their own.
     pub(crate) fence: u64,
     pub(crate) grants: BTreeMap<InstanceId, Grants>,
@@ -69,6 +73,8 @@ pub(crate) struct Data {
     pub(crate) timings: BTreeMap<EndpointId, Duration>,
     /// Roles whose life somebody confirmed who was there before the last loss of memory.
     pub(crate) confirmed: BTreeSet<EndpointId>,
+    /// Roles whose life somebody has written over.
+    pub(crate) untimed: BTreeSet<EndpointId>,
     /// Who led each role last.
     pub(crate) leaders: BTreeMap<EndpointId, InstanceId>,
     /// When each leader's heartbeat was written, in milliseconds, and until when it lasts.
@@ -102,8 +108,9 @@ pub(crate) struct EpochHash {
 }
 
 /// What a replica answers, too.
-const READS: [&str; 12] = [
+const READS: [&str; 13] = [
     "inspect",
+    "time",
     "asks",
     "session_names",
     "sessions",
@@ -190,7 +197,10 @@ impl MemoryServer {
 
     /// Deletes what it knows of its own life, as an eviction might.
     pub fn delete_epoch(&self) {
-        self.state.lock().data.epoch = None;
+        let mut state = self.state.lock();
+        state.data.epoch = None;
+        state.data.epoch_is_no_hash = false;
+        state.data.spoilt.clear();
     }
 
     /// Whether somebody who listens was told something since this was last asked.

@@ -12,6 +12,10 @@ use crate::store_contract::world::{MemoryWorld, RedisWorld, World};
 const STORIES: u64 = 60;
 const STEPS: usize = 80;
 
+/// What somebody writes into the epoch: no numbers, and numbers that it can have.
+const WRITTEN: &[&str] =
+    &["nan", "-5", "1e300", "9007199254740991", "", "0", "5", "7000000000000000"];
+
 /// What must have been said in one story or another, or they show nothing.
 const KINDS: &[&str] = &[
     "Free #",
@@ -34,6 +38,7 @@ const KINDS: &[&str] = &[
     "unbroken: false",
     "hold-off=true",
     "hold-off=false",
+    "epoch = \"nan\"",
 ];
 
 /// Small numbers that look random and are the same in every run.
@@ -79,7 +84,7 @@ impl Story {
     }
 
     fn step(&mut self, world: &mut dyn World) -> String {
-        let (verb, who) = (self.dice.below(20), self.dice.below(3));
+        let (verb, who) = (self.dice.below(21), self.dice.below(3));
         let endpoint = self.endpoints[self.dice.below(2)].clone();
         let tenure = self.tenure(&endpoint);
         let late = self.dice.below(6) == 0;
@@ -131,6 +136,13 @@ impl Story {
             18 if world.of_roles() => String::new(),
             18 => {
                 format!("{:?}", asker.store.bury(&asker.me, true, Duration::from_secs(5)).unwrap())
+            }
+            19 => {
+                let text = WRITTEN[self.dice.below(WRITTEN.len())];
+                let fields = ["epoch", "since_ms", "floor_us", "born", "heartbeat_ttl_ms"];
+                let field = fields[self.dice.below(fields.len())];
+                world.write_epoch(field, text);
+                format!("{field} = {text:?}")
             }
             _ if late => format!("{:?}", world.flush()),
             _ => self.after_the_hold_off(world),

@@ -72,6 +72,14 @@ impl Asker {
         Ask { not_after_us: 1, ..self.ask() }
     }
 
+    /// Before the first question, as the daemon does.
+    fn learn_time(&mut self) {
+        if !self.witness.knows_time() {
+            let asked_at = self.clock.now();
+            self.witness.saw_time(asked_at, self.store.time(TIMEOUT).unwrap());
+        }
+    }
+
     pub fn saw_fence(&mut self, fence: u64) {
         self.witness.saw_fence(FenceToken(fence));
     }
@@ -79,6 +87,7 @@ impl Asker {
     /// Asks until the answer was decided under the epoch the server is in.
     pub fn answered<T>(&mut self, question: impl Fn(&dyn Store, &Ask) -> Stamped<T>) -> T {
         for _ in 0..3 {
+            self.learn_time();
             let asked_at = self.clock.now();
             let ask = self.ask();
             let reply = question(&*self.store, &ask).unwrap();

@@ -30,7 +30,7 @@ pub fn the_first_start_ever_waits(world: &mut dyn World) {
 
 /// R5: a hold-off lasts a TTL and a margin, and then ends by itself.
 pub fn a_hold_off_ends_by_itself_after_ttl_and_margin(world: &mut dyn World) {
-    let (e, term) = (endpoint("e"), Term::new(Duration::from_millis(400)));
+    let (e, term) = (endpoint("e"), Term::new(Term::TTL_MIN));
     let mut a = Asker::with_term(world, "a", true, term);
     a.beat();
     // Where roles are leased, it is that of the default TTL unless somebody has been here before.

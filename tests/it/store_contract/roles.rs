@@ -67,7 +67,7 @@ pub fn a_new_role_in_an_old_epoch_needs_no_hold_off(world: &mut dyn World) {
 
 /// R5: a role whose TTL is short is granted again after its own, if somebody is left who knows it.
 pub fn the_hold_off_of_a_role_is_that_of_its_own_ttl(world: &mut dyn World) {
-    let short = Term::new(Duration::from_millis(400));
+    let short = Term::new(Term::TTL_MIN);
     let (mut a, mut b) =
         (Asker::with_term(world, "a", true, TERM), Asker::with_term(world, "b", true, short));
     a.grant(&endpoint("long"));
@@ -120,7 +120,7 @@ pub fn who_led_before_a_loss_corrects_a_ttl_that_is_over_already(world: &mut dyn
     let mut a = Asker::alive(world, "a");
     let tenure = a.grant(&endpoint("e"));
     world.flush();
-    let brief = Term::new(Duration::from_millis(400));
+    let brief = Term::new(Term::TTL_MIN);
     let mut newcomer = Asker::with_term(world, "b", false, brief);
     assert_eq!(newcomer.acquire(&endpoint("e")), Acquire::HoldOff);
     world.pass(brief.hold_off() + SECOND);

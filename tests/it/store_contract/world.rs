@@ -45,6 +45,16 @@ pub trait World {
     /// Sets what the store knows of the last grant to an instance; `None` forgets it.
     fn set_granted(&mut self, instance: &InstanceId, fence: Option<FenceToken>);
     fn delete_epoch(&mut self);
+    /// Somebody writes into a field of the epoch's hash.
+    fn write_epoch(&mut self, field: &str, text: &str);
+    /// Somebody puts a key of another type in the epoch's place.
+    fn replace_epoch(&mut self);
+    /// Somebody writes where the highest fence of all is kept.
+    fn write_fence(&mut self, text: &str);
+    /// Somebody writes into what is noted of the grants and releases of an instance.
+    fn write_grants(&mut self, instance: &InstanceId, field: &str, text: &str);
+    /// Somebody writes where the fence of the last grant is kept.
+    fn write_granted(&mut self, endpoint: &EndpointId, text: &str);
     /// Whatever proves that it is dead: its heartbeat is gone or, a leader's, too old (R13).
     fn delete_node(&mut self, instance: &InstanceId);
     /// What is leased here are roles: heartbeats are the leaders', and nothing is published.
@@ -123,6 +133,26 @@ impl World for MemoryWorld {
 
     fn delete_epoch(&mut self) {
         self.server.delete_epoch();
+    }
+
+    fn write_epoch(&mut self, field: &str, text: &str) {
+        self.server.write_epoch(field, text);
+    }
+
+    fn replace_epoch(&mut self) {
+        self.server.replace_epoch();
+    }
+
+    fn write_fence(&mut self, text: &str) {
+        self.server.write_fence(text);
+    }
+
+    fn write_grants(&mut self, instance: &InstanceId, field: &str, text: &str) {
+        self.server.write_grants(instance, field, text);
+    }
+
+    fn write_granted(&mut self, endpoint: &EndpointId, text: &str) {
+        self.server.write_granted(endpoint, text);
     }
 
     fn delete_node(&mut self, instance: &InstanceId) {
@@ -275,7 +305,7 @@ impl RedisWorld {
     fn epoch_since(&self, shift_ms: i64) {
         let key = format!("{}:epoch", self.prefix());
         let since: i64 = self.server.cli(&["HGET", &key, "since_ms"]).parse().unwrap();
-        let shifted = (since + shift_ms).to_string();
+        let shifted = (since + shift_ms).max(0).to_string();
         self.server.cli(&["HSET", &key, "since_ms", &shifted]);
     }
 }
@@ -342,7 +372,33 @@ impl World for RedisWorld {
     }
 
     fn delete_epoch(&mut self) {
-        self.server.cli(&["DEL", "poll:epoch"]);
+        self.server.cli(&["DEL", &format!("{}:epoch", self.prefix())]);
+    }
+
+    fn write_epoch(&mut self, field: &str, text: &str) {
+        self.server.cli(&["HSET", &format!("{}:epoch", self.prefix()), field, text]);
+    }
+
+    fn replace_epoch(&mut self) {
+        self.delete_epoch();
+        self.server.cli(&["SET", &format!("{}:epoch", self.prefix()), "1"]);
+    }
+
+    fn write_fence(&mut self, text: &str) {
+        self.server.cli(&["SET", "poll:fence", text]);
+    }
+
+    fn write_grants(&mut self, instance: &InstanceId, field: &str, text: &str) {
+        self.server.cli(&["HSET", &format!("poll:grants:{instance}"), field, text]);
+    }
+
+    fn write_granted(&mut self, endpoint: &EndpointId, text: &str) {
+        match self.of_roles {
+            false => {
+                self.server.cli(&["HSET", &format!("poll:result:{endpoint}"), "granted", text])
+            }
+            true => self.server.cli(&["HSET", "leader:epoch", &format!("term:{endpoint}"), text]),
+        };
     }
 
     fn delete_node(&mut self, instance: &InstanceId) {
