@@ -1,6 +1,7 @@
 //! What was this instance told to do? Every setting, its default, and the relations between them.
 //!
-//! Checked once, here, in the words of the flags; nobody behind [`Config::checked`] checks again.
+//! Checked here and nowhere else, in the words of the flags. Every start calls [`Config::checked`], whoever filled
+//! the settings in, and nobody behind it checks again.
 //! Does not read the command line or the environment: that is `cli::args`.
 
 pub(crate) mod access;
@@ -83,7 +84,6 @@ const MIN_REPLICAS_MAX: u64 = 100;
 const MAX_BODY_MAX: u64 = 16 * 1024 * 1024;
 
 const MS_10: Duration = Duration::from_millis(10);
-const TTL_MIN: Duration = Duration::from_millis(500);
 const HOUR: Duration = Duration::from_secs(3_600);
 const DAY: Duration = Duration::from_secs(86_400);
 
@@ -171,6 +171,9 @@ impl Config {
         check_duration("--store-timeout", self.store_timeout, MS_10, HOUR)?;
         check_prefix("--prefix", &self.prefix)?;
         check_prefix("--leader-prefix", &self.leader_prefix)?;
+        if let Some(prefix) = &self.leader_heartbeat_prefix {
+            check_prefix("--leader-heartbeat-prefix", prefix)?;
+        }
         if self.prefix == self.leader_prefix {
             return Err(ConfigError::PrefixesEqual { prefix: self.prefix });
         }
@@ -222,9 +225,9 @@ impl Config {
 
     fn check_ranges(&self) -> Result<(), ConfigError> {
         let durations = [
-            ("--lease-ttl", self.lease_ttl, TTL_MIN, HOUR),
+            ("--lease-ttl", self.lease_ttl, Term::TTL_MIN, Term::TTL_MAX),
             ("--renew-interval", self.renew_interval, MS_10, HOUR),
-            ("--heartbeat-ttl", self.heartbeat_ttl, TTL_MIN, HOUR),
+            ("--heartbeat-ttl", self.heartbeat_ttl, Term::TTL_MIN, Term::TTL_MAX),
             ("--heartbeat-interval", self.heartbeat_interval, MS_10, HOUR),
             ("--reconcile-interval", self.reconcile_interval, MS_10, HOUR),
             ("--interval", self.interval, MS_10, DAY),

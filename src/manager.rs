@@ -55,8 +55,10 @@ pub struct LeaseInfo {
 }
 
 impl LeaseManager {
-    /// Connects to the Redis of `config` and begins to beat. Fails where a daemon would wait.
+    /// Connects to the Redis of `config`, which is checked ([`Config::checked`]), and begins to beat. Fails where a
+    /// daemon would wait.
     pub fn start(config: Config) -> Result<Self, StartError> {
+        let config = config.checked()?;
         let lines = Lines::redis(&config);
         let me = InstanceId::generate_now(&config.host_name);
         Self::start_on(&config, me, &lines, Arc::new(BootClock))
@@ -70,7 +72,7 @@ impl LeaseManager {
         clock: Arc<dyn Clock>,
     ) -> Result<Self, StartError> {
         // Daemons on the same prefix must not keep a share of their endpoints for us: we take none.
-        let config = &Config { weight: 0, ..config.clone() };
+        let config = &Config { weight: 0, ..config.clone() }.checked()?;
         let table = table(config, me, clock);
         let keeper = Keeper::start(config, &table, lines, &Arc::default(), None)?;
         let store = Arc::clone(&lines.reconcile);

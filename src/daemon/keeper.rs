@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crossbeam_channel::{Sender, bounded};
 
 use crate::clock::Clock;
-use crate::config::Config;
+use crate::config::{Config, ConfigError};
 use crate::daemon::expiry::Expiry;
 use crate::daemon::heartbeat::Heartbeat;
 use crate::daemon::history::{Historian, History};
@@ -101,6 +101,8 @@ pub struct Keeper {
 /// Why nothing could be started.
 #[derive(Debug)]
 pub enum StartError {
+    /// Settings that cannot work, each alone or together: nothing was asked of the store.
+    Settings(ConfigError),
     /// The store can never work as it is configured.
     Store(StoreError),
     /// A thread could not be started.
@@ -114,6 +116,7 @@ pub enum StartError {
 impl std::fmt::Display for StartError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
+            Self::Settings(error) => error.fmt(f),
             Self::Store(error) => error.fmt(f),
             Self::Thread(error) => write!(f, "cannot start a thread: {error}"),
             Self::Stopped => f.write_str("stopped before it began"),
@@ -128,6 +131,12 @@ impl std::fmt::Display for StartError {
 }
 
 impl std::error::Error for StartError {}
+
+impl From<ConfigError> for StartError {
+    fn from(error: ConfigError) -> Self {
+        Self::Settings(error)
+    }
+}
 
 impl From<io::Error> for StartError {
     fn from(error: io::Error) -> Self {

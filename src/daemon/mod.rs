@@ -96,12 +96,14 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// Starts an instance on the Redis of `config`, waiting for it if it is away (until told to stop).
+    /// Starts an instance on the Redis of `config`, which is checked ([`Config::checked`]); waits for a Redis that is
+    /// away, until told to stop.
     pub fn start_redis(
         config: &Config,
         poller: Arc<dyn Poller>,
         until: &Stop,
     ) -> Result<Self, StartError> {
+        let config = &config.clone().checked()?;
         let lines = Lines::redis(config);
         let me = InstanceId::generate_now(&config.host_name);
         Self::start(config, me, Arc::new(BootClock), &lines, poller, until)
@@ -116,6 +118,7 @@ impl Daemon {
         poller: Arc<dyn Poller>,
         until: &Stop,
     ) -> Result<Self, StartError> {
+        let config = &config.clone().checked()?;
         let table = keeper::table(config, me, clock);
         let progress = Arc::new(Progress::default());
         let exposition =
@@ -183,6 +186,7 @@ impl Daemon {
     /// Goes on with other settings: interval, timeout, light polling, workers and weight. The rest of
     /// `config` is as it was, or comes with the next start.
     pub fn reload(&mut self, config: &Config) -> io::Result<()> {
+        let config = &config.clone().checked().map_err(io::Error::other)?;
         let crew = self.crew.as_mut().filter(|it| it.len() != config.workers);
         crew.map_or(Ok(()), |it| it.resize(config.workers))?;
         // Waits while dispatch is still busy with the one before. Nobody there: this is the end.

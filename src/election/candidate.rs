@@ -9,6 +9,7 @@ use std::time::Duration;
 use crossbeam_channel::Sender;
 
 use crate::clock::Moment;
+use crate::config::{Config, ConfigError};
 use crate::election::State;
 use crate::election::office::Office;
 use crate::event::Event;
@@ -50,6 +51,22 @@ pub struct Candidacy {
 }
 
 impl Candidacy {
+    /// Refuses what [`Config::checked`] refuses.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        let config = Config {
+            lease_ttl: self.ttl,
+            renew_interval: self.heartbeat_interval,
+            heartbeat_ttl: self.ttl,
+            heartbeat_interval: self.heartbeat_interval,
+            election_interval: self.election_interval,
+            startup_jitter: self.startup_jitter,
+            store_timeout: self.store_timeout,
+            host_name: "any".into(),
+            ..Config::default()
+        };
+        config.checked().map(drop)
+    }
+
     /// The times its table keeps.
     pub fn rhythm(&self) -> Rhythm {
         let lease = Term::new(self.ttl);

@@ -95,8 +95,10 @@ struct Hub {
 }
 
 impl Elections {
-    /// Elections on the Redis of `config`, as an instance of its own. Nothing is connected yet.
+    /// Elections on the Redis of `config`, which is checked ([`Config::checked`]), as an instance of its own. Nothing is
+    /// connected yet.
     pub fn on_redis(config: &Config) -> Result<Self, StartError> {
+        let config = &config.clone().checked()?;
         let lines = RoleLines::redis(config);
         let me = InstanceId::generate_now(&config.host_name);
         let clock = Arc::new(BootClock);
@@ -171,6 +173,7 @@ impl Elections {
         candidacy: Candidacy,
         until: Option<&Stop>,
     ) -> Result<Candidate, StartError> {
+        candidacy.check()?;
         let Hub { me, clock, new_fleet, lines, poke, .. } = &*self.hub;
         let table =
             OwnershipTable::of_role(me.clone(), candidacy.rhythm(), Arc::clone(clock), *new_fleet);

@@ -13,7 +13,7 @@ use leasehold::election::ElectionEvent::{
 };
 use leasehold::election::State::{Candidate, Follower, Leader};
 use leasehold::election::{
-    ElectionBuilder, ElectionEvent, Elections, LeaderElection, LossReason, State,
+    Candidacy, ElectionBuilder, ElectionEvent, Elections, LeaderElection, LossReason, State,
 };
 use leasehold::model::Role;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
@@ -69,6 +69,37 @@ fn builder(redis: &RedisServer, role: &str) -> ElectionBuilder {
 fn elections(redis: &RedisServer) -> Elections {
     let redis = RedisUrl::parse(&redis.url()).unwrap();
     Elections::on_redis(&Config { redis, new_fleet: true, ..Config::default() }).unwrap()
+}
+
+/// R14: whoever filled the settings in. Nothing is written that would lock others out.
+#[test]
+fn settings_that_cannot_work_are_refused_by_every_start() {
+    let scene = Scene::new();
+    let elections = elections(&scene.redis);
+    let candidacy = Config::default().candidacy(Role::parse("r").unwrap());
+    let hour = Duration::from_secs(3_600);
+    for (odd, flag) in [
+        (Candidacy { ttl: Duration::ZERO, ..candidacy.clone() }, "--lease-ttl"),
+        (Candidacy { ttl: Duration::MAX, ..candidacy.clone() }, "--lease-ttl"),
+        (Candidacy { heartbeat_interval: hour, ..candidacy.clone() }, "--renew-interval"),
+        (Candidacy { store_timeout: Duration::MAX, ..candidacy.clone() }, "--store-timeout"),
+        (Candidacy { startup_jitter: Duration::MAX, ..candidacy.clone() }, "--startup-jitter"),
+    ] {
+        let said = elections.stand(odd.clone(), None).unwrap_err().to_string();
+        assert!(said.contains(flag), "{flag}: {said}");
+        let said = elections.try_lead(odd).unwrap_err().to_string();
+        assert!(said.contains(flag), "{flag}: {said}");
+    }
+    for ttl in [Duration::ZERO, Duration::MAX] {
+        assert!(scene.builder("r").ttl(ttl).start().is_err());
+        assert!(scene.builder("r").ttl(ttl).start_in(&elections).is_err());
+        assert!(scene.builder("r").ttl(ttl).try_lead().is_err());
+    }
+    for odd in ["", "a b", "a\n"] {
+        assert!(scene.builder("r").heartbeat_prefix(odd).start().is_err(), "{odd:?}");
+        assert!(scene.builder("r").instance_id(odd).start().is_err(), "{odd:?}");
+    }
+    assert_eq!(scene.redis.cli(&["KEYS", "*"]), "");
 }
 
 /// Runs `body` on a thread of its own; fails if it has not ended in time, instead of hanging.

@@ -6,8 +6,9 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, Sender, bounded};
 use leasehold::clock::{BootClock, ManualClock};
 use leasehold::config::Config;
-use leasehold::daemon::keeper::Lines;
+use leasehold::daemon::keeper::{Lines, StartError};
 use leasehold::daemon::thread::stop;
+use leasehold::election::Elections;
 use leasehold::manager::{LeaseManager, LeaseState};
 use leasehold::model::InstanceId;
 use leasehold::store::Store;
@@ -54,6 +55,73 @@ fn wait_for(what: &str, condition: impl Fn() -> bool) {
             recv(late) -> _ => panic!("{what}: not within {LIMIT:?}"),
         }
     }
+}
+
+/// Settings that cannot work, and a part of what is said of each.
+fn odd_settings() -> Vec<(Config, &'static str)> {
+    let (second, hour) = (Duration::from_secs(1), Duration::from_secs(3_600));
+    vec![
+        (Config { lease_ttl: Duration::ZERO, ..config() }, "--lease-ttl"),
+        (Config { lease_ttl: Duration::MAX, ..config() }, "--lease-ttl"),
+        (Config { heartbeat_ttl: Duration::ZERO, ..config() }, "--heartbeat-ttl"),
+        (Config { heartbeat_ttl: Duration::MAX, ..config() }, "--heartbeat-ttl"),
+        (Config { renew_interval: hour, ..config() }, "--renew-interval"),
+        (Config { renew_interval: Duration::MAX, ..config() }, "--renew-interval"),
+        (Config { heartbeat_interval: 3 * second, ..config() }, "--heartbeat-interval"),
+        (Config { store_timeout: Duration::ZERO, ..config() }, "--store-timeout"),
+        (Config { store_timeout: Duration::MAX, ..config() }, "--store-timeout"),
+        (Config { interval: Duration::ZERO, ..config() }, "--interval"),
+        (Config { drain_timeout: Duration::MAX, ..config() }, "--drain-timeout"),
+        (Config { startup_jitter: Duration::MAX, ..config() }, "--startup-jitter"),
+        (Config { workers: 0, ..config() }, "--workers"),
+        (Config { prefix: String::new(), ..config() }, "--prefix"),
+        (Config { session_prefix: String::new(), ..config() }, "--session-prefix"),
+        (Config { leader_prefix: String::new(), ..config() }, "--leader-prefix"),
+        (
+            Config { leader_heartbeat_prefix: Some(String::new()), ..config() },
+            "--leader-heartbeat-prefix",
+        ),
+        (Config { host_name: "vm\n1".into(), ..config() }, "--host-name"),
+    ]
+}
+
+/// R14: whoever filled the settings in. Nothing is asked of the store, so nothing is written that would lock others out.
+#[test]
+fn settings_that_cannot_work_are_refused_by_every_start() {
+    let server = server();
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new(&server));
+    let (lines, clock) = (Lines::shared(&store), Arc::new(BootClock));
+    let (_source, until) = stop();
+    for (config, flag) in odd_settings() {
+        let me = InstanceId::new("a");
+        let poller: Arc<dyn Poller> = Arc::new(Slow { began: bounded(1).0, end: bounded(1).1 });
+        let refused: [Result<(), StartError>; 5] = [
+            LeaseManager::start(config.clone()).map(drop),
+            LeaseManager::start_on(&config, me.clone(), &lines, clock.clone()).map(drop),
+            Daemon::start_redis(&config, poller.clone(), &until).map(drop),
+            Daemon::start(&config, me, clock.clone(), &lines, poller, &until).map(drop),
+            Elections::on_redis(&config).map(drop),
+        ];
+        for (n, it) in refused.into_iter().enumerate() {
+            let said = it.expect_err(&format!("{flag}, start {n}")).to_string();
+            assert!(said.contains(flag), "{flag}, start {n}: {said}");
+        }
+    }
+    assert!(server.journal().is_empty(), "{:?}", server.journal());
+}
+
+/// R13: as on the command line, a heartbeat that would outlast the leases lasts as long as they do.
+#[test]
+fn a_heartbeat_that_would_outlast_the_leases_is_cut_to_their_life() {
+    let server = server();
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new(&server));
+    let (lines, me) = (Lines::shared(&store), InstanceId::new("a"));
+    let long = Config { heartbeat_ttl: Duration::from_secs(60), ..config() };
+    let manager = LeaseManager::start_on(&long, me.clone(), &lines, Arc::new(BootClock)).unwrap();
+    let nodes = store.nodes(&[me], LIMIT).unwrap();
+    let left = nodes[0].as_ref().unwrap().left;
+    assert!(left <= config().lease_ttl, "{left:?}");
+    manager.stop();
 }
 
 /// Seed 002: TryAcquire, IsOwned, OwnedSessions, Release.
