@@ -59,6 +59,7 @@ macro_rules! hooked {
 
 hooked! {
     fn inspect(timeout: Duration) -> Asked<()>;
+    fn time(timeout: Duration) -> Asked<u64>;
     fn beat(ask: &Ask, ttl: Duration, weight: Weight) -> Stamped<Beat>;
     fn acquire(ask: &Ask, endpoints: &[EndpointId]) -> Stamped<Vec<Acquire>>;
     fn renew(ask: &Ask, items: &[RenewItem]) -> Stamped<Vec<Renew>>;
