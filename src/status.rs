@@ -18,7 +18,7 @@ use crate::model::{EndpointId, FenceToken, InstanceId, SessionError, Weight};
 use crate::pipeline::discovery::understood;
 use crate::pipeline::placement::{assign, fair_shares};
 use crate::pipeline::view::View;
-use crate::status::late::Asked;
+use crate::status::late::{Asked, Patience};
 use crate::store::Lasting;
 use crate::store::kinds::Spoilt;
 use crate::store::overview::{EpochRecord, LastResult, Overview, Stored};
@@ -86,6 +86,8 @@ pub struct EndpointStatus {
     pub interval: Option<Duration>,
     /// By how much it is late, beyond all patience; `None` when it is not, or has no owner that lives.
     pub overdue: Option<Duration>,
+    /// By how much it is behind, which is late only if many of its owner's are.
+    pub(crate) behind: Option<Duration>,
     /// Its owner should have renewed it long ago.
     pub renewal_overdue: bool,
 }
@@ -173,11 +175,13 @@ impl EpochRecord {
 }
 
 impl Status {
-    /// Judges what was found. An endpoint without a result for three intervals and a little is late; for
-    /// `stale_after`, too, it is stale: its owner renews the lease and does not poll.
+    /// Judges what was found. An endpoint that missed two rounds is late; so is one that missed half a round, if a tenth
+    /// of its owner's did. Without a result for `stale_after`, too, it is stale: its owner renews the lease and
+    /// does not poll.
     pub fn of(overview: Overview, stale_after: Duration) -> Self {
         let Overview { server_ms, epoch, drained, instances, endpoints, .. } = overview;
-        let Overview { misnamed, odd_keys, spoilt, .. } = overview;
+        let Overview { misnamed, odd_keys, spoilt, took, .. } = overview;
+        let patience = Patience { stale_after, grace: late::grace(took) };
         let found: Vec<(Wanted, Stored)> =
             endpoints.into_iter().map(|it| (wanted(&it), it)).collect();
         let view = view(&instances, &found);
@@ -189,11 +193,12 @@ impl Status {
             let preferred = preferred.remove(&stored.id).flatten();
             let mut it = EndpointStatus::of(stored, preferred, &view, server_ms);
             it.renewal_overdue = it.is_overdue(ttl);
-            it.judge(wanted, stale_after, usual);
+            it.judge(wanted, patience, usual);
             it
         });
         let misnamed = misnamed.into_iter().map(EndpointStatus::misnamed);
         let mut endpoints: Vec<EndpointStatus> = judged.chain(misnamed).collect();
+        late::judge_owners(&mut endpoints);
         endpoints.sort_by(|a, b| (a.state, &a.name).cmp(&(b.state, &b.name)));
         Self {
             server_ms,
@@ -243,7 +248,7 @@ impl EndpointStatus {
         Self { lease, owner_lives, preferred, fence: granted, granted_ago, result, age, ..it }
     }
 
-    fn judge(&mut self, wanted: Wanted, stale_after: Duration, usual: Option<Duration>) {
+    fn judge(&mut self, wanted: Wanted, patience: Patience, usual: Option<Duration>) {
         self.state = match wanted {
             Wanted::Nothing => State::NoSession,
             Wanted::Pause => State::Paused,
@@ -253,19 +258,19 @@ impl EndpointStatus {
             }
             Wanted::Polls(asked) => {
                 self.expect(asked, usual);
-                self.state_of_polling(asked, stale_after)
+                self.state_of_polling(asked, patience)
             }
         };
     }
 
-    fn state_of_polling(&mut self, asked: Asked, stale_after: Duration) -> State {
+    fn state_of_polling(&mut self, asked: Asked, patience: Patience) -> State {
         if self.lease.is_none() {
             return State::Unowned;
         }
         if !self.owner_lives {
             return State::Abandoned;
         }
-        if let Some(late) = self.lateness(asked, stale_after) {
+        if let Some(late) = self.lateness(asked, patience) {
             return late;
         }
         match &self.result {
@@ -285,7 +290,7 @@ impl EndpointStatus {
     fn named(name: String) -> Self {
         let (state, owner_lives) = (State::Ok, false);
         let (invalid, lease, preferred, fence, result) = (None, None, None, None, None);
-        let (age, granted_ago, interval, overdue) = (None, None, None, None);
+        let (age, granted_ago, interval, overdue, behind) = (None, None, None, None, None);
         Self {
             name,
             state,
@@ -299,6 +304,7 @@ impl EndpointStatus {
             granted_ago,
             interval,
             overdue,
+            behind,
             renewal_overdue: false,
         }
     }

@@ -124,8 +124,8 @@ fn why_late(it: &EndpointStatus, cause: Cause) -> String {
              or add an instance."
         ),
         Cause::Alone => format!(
-            "Why is not to be seen from here, no other endpoint of {owner} is late: look at its log for \
-             {}.",
+            "Why is not to be seen from here, no other endpoint of {owner} is late: a poll may still be \
+             running; look at its log for {}.",
             printable(&it.name)
         ),
     }

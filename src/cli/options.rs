@@ -400,8 +400,9 @@ pub(crate) static OPTIONS: &[Opt] = &[
         name: "stale-after",
         value: Some("DURATION"),
         default: "2m",
-        help: "An endpoint that has an owner, but no result for this long, is called stale; late it is \
-               after three of its intervals, its timeout and 5 s, and stale never sooner.",
+        help: "An endpoint that has an owner, but no result for this long, is called stale. It is called \
+               late sooner: after two missed polls, or half a missed one if a tenth of its owner's \
+               endpoints missed that.",
         commands: SHOWN,
         set: |draft, value| duration(value).map(|it| draft.stale_after = Some(it)),
     },

@@ -6,17 +6,21 @@
 
 use std::time::Duration;
 
-use crate::model::FenceToken;
+use fnv::FnvHashMap;
+
+use crate::model::{FenceToken, InstanceId};
 use crate::status::verdict::brief;
 use crate::status::{EndpointStatus, State, Status, Wanted};
 use crate::store::overview::{LastResult, Stored};
 
-/// Two rounds may be missed: a handover, a stop of the world.
-const ROUNDS: u32 = 3;
-/// A result is on its way for a moment, and reading everything takes another.
-const GRACE: Duration = Duration::from_secs(5);
+/// A result is on its way to Redis for a moment, and a hand-over takes another.
+const GRACE: Duration = Duration::from_secs(1);
 /// A running poll has no result yet. How long it may run only its owner knows; this is usual.
 const USUAL_TIMEOUT: Duration = Duration::from_secs(10);
+/// An owner is behind when one part in `BEHIND_SHARE` of its endpoints is …
+const BEHIND_SHARE: usize = 10;
+/// … and no fewer than this: one endpoint may be slow by itself.
+const BEHIND_MIN: usize = 2;
 /// No more are named in the verdict.
 const NAMED_MAX: usize = 3;
 
@@ -27,6 +31,15 @@ pub(crate) struct Asked {
     pub(crate) interval: Option<Duration>,
     /// For one poll; `None`: the owner's `--timeout`.
     pub(crate) timeout: Option<Duration>,
+}
+
+/// What is allowed for besides an endpoint's own times.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Patience {
+    /// An endpoint without a result for this long is stale.
+    pub(crate) stale_after: Duration,
+    /// On top of everything.
+    pub(crate) grace: Duration,
 }
 
 /// Why an endpoint is late, as far as can be seen from outside.
@@ -88,18 +101,29 @@ impl EndpointStatus {
         }
     }
 
-    /// How its lateness is called, if it is late. What is stale is so whoever has had it meanwhile.
-    pub(crate) fn lateness(&mut self, asked: Asked, stale_after: Duration) -> Option<State> {
-        let timeout = asked.timeout.unwrap_or(USUAL_TIMEOUT);
-        let patience =
-            |it: Duration| it.saturating_mul(ROUNDS).saturating_add(timeout).saturating_add(GRACE);
-        let late_after = self.interval.map(patience);
-        let stale_after = late_after.map_or(stale_after, |it| it.max(stale_after));
+    /// How its lateness is called, if it is late by itself. What is stale is so whoever has had it meanwhile.
+    ///
+    /// Polls begin once in a *period*: the interval, or its first multiple that a poll as long as the last one fits into.
+    /// Just before a result is stored, the last stored poll began a period and the duration of a poll ago. So an
+    /// endpoint is behind after one and a half periods and that duration. It is late by itself after two periods
+    /// and the time that a poll may suddenly take, at most a period: one missed round is not late.
+    pub(crate) fn lateness(&mut self, asked: Asked, patience: Patience) -> Option<State> {
+        let took = self.result.as_ref().and_then(|it| it.duration_ms).map(Duration::from_millis);
+        let took = took.unwrap_or_default();
+        let period = self.interval.map(|it| period(it, took));
+        let sudden = asked.timeout.unwrap_or(USUAL_TIMEOUT);
+        let plus =
+            |it: Duration, more: Duration| it.saturating_add(more).saturating_add(patience.grace);
+        let behind_after = period.map(|it| plus(it.saturating_add(it / 2), took));
+        let late_after = period.map(|it| plus(it.saturating_mul(2), took.max(sudden.min(it))));
+        let stale_after = patience.stale_after.max(late_after.unwrap_or_default());
         let beyond = |waited: Option<Duration>, patience: Option<Duration>| {
-            waited.zip(patience).and_then(|(it, patience)| it.checked_sub(patience))
+            let beyond = waited?.checked_sub(patience?);
+            beyond.filter(|it| !it.is_zero())
         };
-        let stale = beyond(self.age, Some(stale_after)).filter(|it| !it.is_zero());
-        let late = beyond(self.waited(), late_after).filter(|it| !it.is_zero());
+        let stale = beyond(self.age, Some(stale_after));
+        let late = beyond(self.waited(), late_after);
+        self.behind = beyond(self.waited(), behind_after);
         self.overdue = late.max(stale);
         match (stale, late) {
             (Some(_), _) => Some(State::Stale),
@@ -117,6 +141,36 @@ impl EndpointStatus {
         };
         let every = self.interval.map(|it| format!(", every {}", brief(it)));
         waited + &every.unwrap_or_default()
+    }
+}
+
+/// The interval, or its first multiple that is no shorter than a poll: missed rounds are skipped.
+fn period(interval: Duration, took: Duration) -> Duration {
+    let rounds = took.as_nanos().div_ceil(interval.as_nanos().max(1)).max(1);
+    interval.saturating_mul(u32::try_from(rounds).unwrap_or(u32::MAX))
+}
+
+/// What is allowed for besides the endpoint's own times, when it took this long to read everything: the age of what was
+/// read first comes out too large by that much.
+pub(crate) fn grace(reading_took: Duration) -> Duration {
+    GRACE.saturating_add(reading_took)
+}
+
+/// An owner that does not keep its pace: each of its endpoints that is behind is late.
+pub(crate) fn judge_owners(endpoints: &mut [EndpointStatus]) {
+    let mut owners: FnvHashMap<InstanceId, (usize, usize)> = FnvHashMap::default();
+    for it in endpoints.iter().filter(|it| it.interval.is_some()) {
+        if let Some(lease) = it.lease.as_ref().filter(|_| it.owner_lives) {
+            let (all, behind) = owners.entry(lease.it.clone()).or_default();
+            *all += 1;
+            *behind += usize::from(it.behind.is_some());
+        }
+    }
+    owners.retain(|_, (all, behind)| *behind >= BEHIND_MIN && *behind * BEHIND_SHARE >= *all);
+    for it in endpoints.iter_mut().filter(|it| it.behind.is_some() && it.overdue.is_none()) {
+        if it.lease.as_ref().is_some_and(|it| owners.contains_key(&it.it)) {
+            (it.state, it.overdue) = (State::Late, it.behind);
+        }
     }
 }
 
@@ -174,4 +228,95 @@ fn share_of_a_poller(it: &EndpointStatus) -> Option<f64> {
     let took = Duration::from_millis(it.result.as_ref()?.duration_ms?);
     let interval = it.interval.filter(|it| !it.is_zero())?;
     Some((took.as_secs_f64() / interval.as_secs_f64()).min(1.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{EndpointId, InstanceId, Weight};
+    use crate::status::Alarm;
+    use crate::store::overview::Overview;
+    use crate::store::{Lasting, RawSession};
+
+    const NOW_MS: u64 = 1_700_000_000_000;
+
+    /// One endpoint: its owner, how long ago its last poll began and how long that took, in milliseconds.
+    type Polled<'a> = (&'a str, u64, u64);
+
+    /// A fleet whose endpoints are polled every 5 s, read in no time.
+    fn judged(polled: &[Polled<'_>]) -> Status {
+        let lasting = |it: &str| Lasting { it: InstanceId::new(it), left: Duration::MAX };
+        let endpoint = |(n, (owner, ago_ms, took_ms)): (usize, &Polled<'_>)| Stored {
+            id: EndpointId::parse(&format!("e{n}")).unwrap(),
+            session: Some(RawSession::Value(
+                format!(r#"{{"id":"e{n}","address":"h:1"}}"#).into_bytes(),
+            )),
+            lease: Some(lasting(owner)),
+            granted: Some(FenceToken(7)),
+            result: Some(LastResult {
+                ok: true,
+                status: Some(200),
+                error: None,
+                started_at_ms: Some(NOW_MS - ago_ms),
+                duration_ms: Some(*took_ms),
+                interval_ms: Some(5_000),
+                fence: None,
+                instance: None,
+            }),
+        };
+        let weight = Lasting { it: Weight(1), left: Duration::MAX };
+        let overview = Overview {
+            server_ms: NOW_MS,
+            instances: ["a", "b"].map(|it| (InstanceId::new(it), weight.clone())).into(),
+            endpoints: polled.iter().enumerate().map(endpoint).collect(),
+            ..Overview::default()
+        };
+        Status::of(overview, Duration::from_secs(120))
+    }
+
+    /// `n` endpoints of `owner` that are polled once in `period_ms`, read at any time.
+    fn every(owner: &str, n: u64, period_ms: u64, took_ms: u64) -> Vec<Polled<'_>> {
+        (0..n).map(|it| (owner, took_ms + period_ms * it / n, took_ms)).collect()
+    }
+
+    fn n_late(polled: &[Polled<'_>]) -> usize {
+        judged(polled).late().len()
+    }
+
+    #[test]
+    fn a_fleet_at_a_part_of_its_pace_is_late_and_says_so() {
+        for period_ms in [10_000, 15_000, 20_000] {
+            let polled = [every("a", 30, period_ms, 20), every("b", 30, period_ms, 20)].concat();
+            let status = judged(&polled);
+            let told = status.verdict();
+            assert!(told.contains(" polled late, balanced."), "once in {period_ms} ms: {told}");
+            assert_eq!(status.alarm(), Alarm::Act);
+        }
+        // One instance of two.
+        let polled = [every("a", 60, 5_000, 20), every("b", 60, 15_000, 20)].concat();
+        let late = judged(&polled).late().iter().map(|it| it.lease.clone().unwrap().it).collect();
+        let late: Vec<InstanceId> = late;
+        assert!(late.len() > 10 && late.iter().all(|it| it.as_str() == "b"), "{late:?}");
+    }
+
+    /// Polls that take their time, up to the usual timeout, begin the later; and each instance keeps its own pace.
+    #[test]
+    fn a_fleet_that_keeps_its_pace_is_not_late() {
+        for (period_ms, took_ms) in
+            [(5_000, 0), (5_000, 3_000), (5_000, 5_000), (10_000, 5_001), (10_000, 10_000)]
+        {
+            let polled = [every("a", 30, period_ms, took_ms), every("b", 30, period_ms, took_ms)];
+            assert_eq!(n_late(&polled.concat()), 0, "{took_ms} ms each, once in {period_ms} ms");
+        }
+    }
+
+    /// A round that is missed, a poll that suddenly runs into its timeout.
+    #[test]
+    fn one_missed_round_of_one_endpoint_is_not_late_and_two_are() {
+        let with = |ago_ms| {
+            let polled = [every("a", 30, 5_000, 20), every("b", 30, 5_000, 20)].concat();
+            n_late(&[polled, vec![("a", ago_ms, 20)]].concat())
+        };
+        assert_eq!([with(10_500), with(15_500), with(16_500)], [0, 0, 1]);
+    }
 }

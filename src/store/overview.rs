@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use redis::{ConnectionLike, Pipeline, Value};
 
+use crate::clock::{BootClock, Clock};
 use crate::model::{EndpointId, FenceToken, InstanceId, Weight};
 use crate::store::kinds::{Single, Spoilt};
 use crate::store::redis::{RedisStore, named_in};
@@ -39,6 +40,8 @@ const EPOCH_FIELDS: [&str; 4] = ["epoch", "since_ms", "lease_ttl_ms", "margin_ms
 pub struct Overview {
     /// The server's clock after everything else was read.
     pub server_ms: u64,
+    /// How long before that the first endpoint was read.
+    pub took: Duration,
     /// The record of the store's epoch; `None` where nobody has run yet.
     pub epoch: Option<EpochRecord>,
     /// Instance ids and host names that are to hold nothing.
@@ -97,10 +100,10 @@ pub struct EpochRecord {
 impl RedisStore {
     /// Reads everything, [`BATCH_MAX`] endpoints at a time. Each round trip may take `timeout`.
     pub fn overview(&self, timeout: Duration) -> Asked<Overview> {
-        let mut found = Overview::default();
-        let mut names = Names::default();
+        let (mut found, mut names) = (Overview::default(), Names::default());
         self.list_sessions(&mut names, timeout)?;
         self.list_coordination(&mut names, timeout)?;
+        let began = BootClock.now();
         for batch in listed(names.endpoints).chunks(BATCH_MAX) {
             self.read_endpoints(&mut found, batch, timeout)?;
         }
@@ -120,6 +123,7 @@ impl RedisStore {
         found.odd_keys.extend(history.map(|it| (it.key.clone(), "is not a stream")));
         // Last: an age must not come out too small.
         self.read_server(&mut found, timeout)?;
+        found.took = BootClock.now().since(began);
         found.misnamed = listed(names.misnamed);
         found.odd_keys.extend(names.odd.into_iter().map(|it| (it, "has no name of ours")));
         Ok(found)
