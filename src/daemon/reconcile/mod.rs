@@ -27,6 +27,8 @@ use crate::store::{Heard, Store};
 
 /// At most one part in so many of the time is spent on planning.
 const PLANNING_SHARE: u32 = 5;
+/// The longest rest after a plan: a process or a VM that stood still in the middle of one did not plan meanwhile.
+const PLANNING_REST_MAX: Duration = Duration::from_secs(5);
 
 /// Something worth a look or a move.
 #[derive(Clone, Debug)]
@@ -248,7 +250,7 @@ impl Reconcile {
             self.failing.retain(|it, _| wanted.contains(it));
         }
         // A plan for a large fleet in turmoil takes its time: act on it before it is made again.
-        self.next_plan = now + self.table.now().since(now) * PLANNING_SHARE;
+        self.next_plan = now + planning_rest(self.table.now().since(now));
     }
 
     fn note_hold_off(&mut self) {
@@ -303,5 +305,24 @@ impl Reconcile {
             sooner(now + left);
         }
         wait.max(Duration::from_millis(5))
+    }
+}
+
+/// From the beginning of a plan that took this long to the next one.
+fn planning_rest(took: Duration) -> Duration {
+    took.saturating_mul(PLANNING_SHARE).min(took + PLANNING_REST_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A VM that was suspended for an hour while it planned plans again soon.
+    #[test]
+    fn a_plan_rests_in_proportion_and_never_for_long() {
+        for (took_ms, rest_ms) in [(0, 0), (10, 50), (1_000, 5_000), (3_600_000, 3_605_000)] {
+            let [took, rest] = [took_ms, rest_ms].map(Duration::from_millis);
+            assert_eq!(planning_rest(took), rest);
+        }
     }
 }
