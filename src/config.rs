@@ -61,8 +61,10 @@ pub struct Config {
     pub min_replicas: u32,
     pub runtime_dir: Option<PathBuf>,
     pub metrics_file: Option<PathBuf>,
+    pub metrics_name: Option<String>,
     pub settings: Vec<PathBuf>,
     pub metrics_listen: Option<SocketAddr>,
+    pub metrics_hosts: Vec<String>,
     pub log_level: log::LevelFilter,
     pub log_renewals: LogRenewals,
 }
@@ -80,6 +82,7 @@ pub enum LogRenewals {
 
 const PREFIX_BYTES_MAX: usize = 64;
 const HOST_NAME_BYTES_MAX: usize = 64;
+const METRICS_NAME_BYTES_MAX: usize = 128;
 const MIN_REPLICAS_MAX: u64 = 100;
 const MAX_BODY_MAX: u64 = 16 * 1024 * 1024;
 
@@ -132,8 +135,10 @@ impl Default for Config {
             min_replicas: 0,
             runtime_dir: None,
             metrics_file: None,
+            metrics_name: None,
             settings: Vec::new(),
             metrics_listen: None,
+            metrics_hosts: Vec::new(),
             log_level: log::LevelFilter::Info,
             log_renewals: LogRenewals::Auto,
         }
@@ -156,9 +161,7 @@ impl Config {
         let config = config.with_heartbeat_capped();
         config.check_rhythms()?;
         config.check_host_name()?;
-        if let Some(address) = config.metrics_listen.filter(|it| !it.ip().is_loopback()) {
-            return Err(ConfigError::MetricsForAll { address });
-        }
+        config.check_metrics()?;
         if config.poll_command.as_ref().is_some_and(Vec::is_empty) {
             return Err(ConfigError::PollCommandEmpty);
         }
@@ -299,6 +302,28 @@ impl Config {
             return Err(ConfigError::PrefixesOverlap { prefix, session_prefix });
         }
         Ok(())
+    }
+
+    fn check_metrics(&self) -> Result<(), ConfigError> {
+        if let Some(address) = self.metrics_listen.filter(|it| !it.ip().is_loopback()) {
+            return Err(ConfigError::MetricsForAll { address });
+        }
+        let illegal = |c: char| c.is_whitespace() || c.is_control() || c == '/';
+        if self.metrics_hosts.iter().any(|it| it.chars().any(illegal)) {
+            return Err(ConfigError::MetricsHost);
+        }
+        let name = self.metrics_name.as_ref();
+        if name.is_some_and(|it| it.is_empty() || it.len() > METRICS_NAME_BYTES_MAX) {
+            return Err(ConfigError::MetricsName);
+        }
+        Ok(())
+    }
+
+    /// The label `daemon` of all metrics. Two processes can neither write one file nor share one directory and have
+    /// files of the same name, so the file's name tells them apart, also after a restart.
+    pub fn metrics_name(&self) -> String {
+        let stem = || self.metrics_file.as_ref()?.file_stem().map(|it| it.to_string_lossy().into());
+        self.metrics_name.clone().or_else(stem).unwrap_or_else(|| "leasehold".into())
     }
 
     fn check_host_name(&self) -> Result<(), ConfigError> {

@@ -5,7 +5,9 @@
 //! own that expires.
 
 pub mod clock;
+pub mod files;
 pub mod fleet;
+pub mod program;
 pub mod rights;
 pub mod server;
 pub mod unit;

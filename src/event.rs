@@ -41,6 +41,7 @@ pub enum Event<'a> {
     PollUnpublished { endpoint: &'a EndpointId, fence: FenceToken, error: &'a dyn fmt::Display },
     PollAborted { endpoint: &'a EndpointId, fence: FenceToken },
     PollSkipped { endpoint: &'a EndpointId, reason: &'a str },
+    PollDeferred { endpoint: &'a EndpointId, reason: &'a str },
     EndpointLight { endpoint: &'a EndpointId, failures: u32 },
     EndpointNormal { endpoint: &'a EndpointId },
     SessionInvalid { endpoint: &'a str, error: &'a dyn fmt::Display },
@@ -97,6 +98,7 @@ impl Event<'_> {
             Self::PollUnpublished { .. } => "poll.unpublished",
             Self::PollAborted { .. } => "poll.aborted",
             Self::PollSkipped { .. } => "poll.skipped",
+            Self::PollDeferred { .. } => "poll.deferred",
             Self::EndpointLight { .. } => "endpoint.light",
             Self::EndpointNormal { .. } => "endpoint.normal",
             Self::SessionInvalid { .. } => "session.invalid",
@@ -137,6 +139,7 @@ impl Event<'_> {
             | Self::PollUnpublished { .. }
             | Self::PollAborted { .. }
             | Self::PollSkipped { .. }
+            | Self::PollDeferred { .. }
             | Self::EndpointLight { .. }
             | Self::SessionInvalid { .. }
             | Self::SessionUnreported { .. }
@@ -290,7 +293,7 @@ impl fmt::Display for Event<'_> {
             | Self::PollAborted { endpoint, fence } => {
                 line.put("endpoint", endpoint)?.put("fence", fence)?;
             }
-            Self::PollSkipped { endpoint, reason } => {
+            Self::PollSkipped { endpoint, reason } | Self::PollDeferred { endpoint, reason } => {
                 line.put("endpoint", endpoint)?.put("reason", reason)?;
             }
             Self::EndpointLight { .. }

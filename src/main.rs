@@ -19,7 +19,9 @@ fn main() -> ExitCode {
     let command = command.and_then(Command::with_files_checked);
     match command {
         Ok(Command::Task(config, task)) => cli::perform(&config, task),
-        Ok(Command::Guardian { program, grace }) => guardian_main(&program, grace),
+        Ok(Command::Guardian { program, grace, soft_files }) => {
+            guardian_main(&program, grace, soft_files)
+        }
         Ok(Command::Warden { program, grace, orders, report }) => {
             warden_main(orders, report, &program, grace)
         }

@@ -118,6 +118,7 @@ pub struct Metrics {
     reclaimed: Counter,
     polls: Counter,
     skipped: Counter,
+    deferred: Counter,
     fenced: Counter,
     unpublished: Counter,
     light: Counter,
@@ -173,6 +174,10 @@ impl Default for Metrics {
             ),
             polls: by("leasehold_polls_total", "Polls.", "result", &["ok", "failed", "aborted"]),
             skipped: plain("leasehold_polls_skipped_total", "Polls that came a round too late."),
+            deferred: plain(
+                "leasehold_polls_deferred_total",
+                "Polls put off because this process lacked something: descriptors, threads, memory, ports.",
+            ),
             fenced: plain(
                 "leasehold_results_fenced_total",
                 "Results refused because the lease was no longer ours.",
@@ -234,6 +239,7 @@ impl Metrics {
             Event::PollFailed { took, .. } => self.polled("failed", *took),
             Event::PollAborted { .. } => self.polls.one("aborted"),
             Event::PollSkipped { .. } => self.skipped.add(1),
+            Event::PollDeferred { .. } => self.deferred.add(1),
             Event::PollFenced { .. } => self.fenced.add(1),
             Event::PollUnpublished { .. } => self.unpublished.add(1),
             Event::EndpointLight { .. } => self.light.add(1),
@@ -303,7 +309,7 @@ impl Metrics {
         text.gauge("leasehold_store_up", "1 while the store can be looked at.", bit(up));
     }
 
-    fn counters(&self) -> [&Counter; 20] {
+    fn counters(&self) -> [&Counter; 21] {
         [
             &self.acquired,
             &self.refused,
@@ -315,6 +321,7 @@ impl Metrics {
             &self.reclaimed,
             &self.polls,
             &self.skipped,
+            &self.deferred,
             &self.fenced,
             &self.unpublished,
             &self.light,

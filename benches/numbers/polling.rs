@@ -220,8 +220,9 @@ impl Stage {
     fn nothing_was_lost(&self) -> io::Result<()> {
         let text = self.daemon.exposition().text();
         for name in [
-            "leasehold_polls_total{result=\"failed\"}",
-            "leasehold_polls_total{result=\"aborted\"}",
+            "leasehold_polls_total{result=\"failed\"",
+            "leasehold_polls_total{result=\"aborted\"",
+            "leasehold_polls_deferred_total",
             "leasehold_results_fenced_total",
             "leasehold_results_unpublished_total",
         ] {
@@ -280,7 +281,7 @@ fn threads() -> io::Result<BTreeMap<String, f64>> {
 fn lags(text: &str) -> Vec<(f64, f64)> {
     let bucket = |line: &str| {
         let rest = line.strip_prefix("leasehold_poll_lag_seconds_bucket{le=\"")?;
-        let (bound, count) = rest.split_once("\"} ")?;
+        let (bound, count) = (rest.split_once('"')?.0, rest.rsplit_once(' ')?.1);
         Some((bound.parse::<f64>().ok()? * 1e3, count.parse().ok()?))
     };
     text.lines().filter_map(bucket).collect()

@@ -170,7 +170,7 @@ struct Lateness {
 impl Lateness {
     fn of(scene: &Scene) -> io::Result<Self> {
         let within = |bound: &str| {
-            scene.metric(&format!("leasehold_renewal_lag_seconds_bucket{{le=\"{bound}\"}}"))
+            scene.metric(&format!("leasehold_renewal_lag_seconds_bucket{{le=\"{bound}\""))
         };
         let batches = within("+Inf")?;
         Ok(Self {

@@ -4,6 +4,7 @@
 //! A pure function of its two inputs; only [`Command::with_files_checked`] touches a file. An error
 //! never repeats what could be a password.
 
+use std::env;
 use std::ffi::{OsStr, OsString};
 use std::os::fd::RawFd;
 use std::os::unix::ffi::OsStrExt;
@@ -11,6 +12,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use leasehold::config::{Config, ConfigError};
+use leasehold::doctor::program::runnable;
 
 use crate::cli::options::{COMMANDS, Draft, OPTIONS, Opt, Spec, showable};
 use crate::cli::task::{self, Task};
@@ -21,7 +23,7 @@ use crate::cli::{completions, help, man};
 #[derive(Debug)]
 pub(crate) enum Command {
     Task(Box<Config>, Task),
-    Guardian { program: Vec<String>, grace: Duration },
+    Guardian { program: Vec<String>, grace: Duration, soft_files: Option<u64> },
     Warden { program: Vec<String>, grace: Duration, orders: RawFd, report: RawFd },
     Ward { program: Vec<String>, orders: RawFd, report: RawFd },
     Help(String),
@@ -78,10 +80,14 @@ pub(crate) fn settings_files(args: &[OsString], env: Env<'_>) -> Result<Vec<Path
 }
 
 impl Command {
-    /// Tries the files it takes to get into the store, so that what is missing is said at once.
+    /// Tries the files it takes to get into the store, and to poll, so that what is missing is said at once.
     pub(crate) fn with_files_checked(self) -> Result<Self, UsageError> {
-        if let Self::Task(config, _) = &self {
+        if let Self::Task(config, task) = &self {
             config.access.check().map_err(ConfigError::from)?;
+            if let (Task::Run { .. }, Some([name, ..])) = (task, config.poll_command.as_deref()) {
+                let path = env::var_os("PATH");
+                runnable(name, path.as_deref()).map_err(|why| UsageError::PollCommand { why })?;
+            }
         }
         Ok(self)
     }
@@ -216,7 +222,9 @@ fn hidden(command: &'static Spec, draft: &Draft, typed: &Typed) -> Result<Comman
         typed.rest.iter().map(|it| it.to_str().map(String::from)).collect();
     let program = program.filter(|it| !it.is_empty()).ok_or(UsageError::Hidden { command })?;
     match (command.name, draft.grace, draft.orders, draft.report) {
-        ("guardian", Some(grace), ..) => Ok(Command::Guardian { program, grace }),
+        ("guardian", Some(grace), ..) => {
+            Ok(Command::Guardian { program, grace, soft_files: draft.soft_files })
+        }
         ("warden", Some(grace), Some(orders), Some(report)) => {
             Ok(Command::Warden { program, grace, orders, report })
         }
@@ -467,9 +475,11 @@ mod tests {
 
     #[test]
     fn a_guardian_takes_its_program_as_it_is_and_nothing_from_the_environment() {
-        let args = ["guardian", "--grace-ms", "1500", "--", "sh", "-c", "--help", "--"];
+        let (files, end) = (["--soft-files", "1024"], ["--", "sh", "-c", "--help", "--"]);
+        let args = [&["guardian", "--grace-ms", "1500"][..], &files, &end].concat();
         match parsed(&args, &[]) {
-            Ok(Command::Guardian { program, grace }) => {
+            Ok(Command::Guardian { program, grace, soft_files }) => {
+                assert_eq!(soft_files, Some(1_024));
                 assert_eq!(program, ["sh", "-c", "--help", "--"]);
                 assert_eq!(grace, Duration::from_millis(1_500));
             }

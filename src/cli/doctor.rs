@@ -5,13 +5,13 @@ use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
 use leasehold::config::Config;
-use leasehold::doctor::{Finding, Grade, Report, examine, unit};
+use leasehold::doctor::{Finding, Grade, Report, examine, files, program, unit};
 use leasehold::store::acl::Purpose;
 use nix::unistd::{AccessFlags, access};
 use serde_json::json;
 
 use crate::cli::table::{Paint, Painter, printable};
-use crate::cli::{FAILED, say};
+use crate::cli::{FAILED, limits, say};
 
 /// How long `systemctl` may take.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -21,7 +21,9 @@ pub(crate) fn doctor(config: &Config, purpose: Purpose, watch: Duration, json: b
     let mut report = examine(config, purpose, watch);
     report.findings.extend(config.runtime_dir.as_deref().map(runtime_dir));
     report.findings.extend(config.metrics_file.as_deref().map(metrics_file));
-    report.findings.extend(unit::judged(systemctl().as_deref(), config.drain_timeout));
+    report.findings.extend(poll_command(config));
+    report.findings.push(files::judged(limits::hard_files(), config));
+    report.findings.extend(unit::judged(systemctl().as_deref(), config));
     say(&if json {
         document(&report)
     } else {
@@ -118,6 +120,20 @@ fn metrics_file(path: &Path) -> Finding {
             "let the user that runs it write there, or look as that user",
         ),
     }
+}
+
+/// Whether the program is there, where one is named.
+fn poll_command(config: &Config) -> Option<Finding> {
+    let name = config.poll_command.as_ref()?.first()?;
+    let found = program::runnable(name, std::env::var_os("PATH").as_deref());
+    Some(match found {
+        Ok(()) => Finding::ok("command", format!("--poll-command {name} can be started")),
+        Err(why) => Finding::fail(
+            "command",
+            format!("--poll-command {why}; run will not start"),
+            "name one that the service's user may run",
+        ),
+    })
 }
 
 /// What systemd knows of units of ours; `None` where there is no systemd, or none that answers.

@@ -17,12 +17,12 @@ const NAMED_MAX: usize = 5;
 pub(crate) fn tell(
     config: &Config,
     names: impl Iterator<Item = OsString>,
-    more: Option<String>,
+    more: impl IntoIterator<Item = String>,
     me: &InstanceId,
 ) {
-    let odd = [more, about_metrics(config), about_names(names)];
-    for reason in odd.iter().flatten() {
-        Event::SettingsOdd { reason }.log(me);
+    let odd = [about_metrics(config), about_names(names)].into_iter().flatten();
+    for reason in more.into_iter().chain(odd) {
+        Event::SettingsOdd { reason: &reason }.log(me);
     }
 }
 

@@ -47,10 +47,10 @@ fn run(config: &Config, wrap: &Wrap, signals: &Signals) -> Result<ExitCode, Stri
             return other.map(|_| ExitCode::SUCCESS);
         }
     };
-    doubts::tell(config, std::iter::empty(), None, election.instance_id());
+    doubts::tell(config, std::iter::empty(), [], election.instance_id());
     let roles = RedisStore::of_roles(config);
     state.bury_predecessors(&[Arc::new(roles)], config.store_timeout);
-    let exposition = Arc::new(Exposition::default());
+    let exposition = Arc::new(Exposition::of_roles(config.metrics_name()));
     exposition.add_role(wrap.role.clone(), election.term_teller());
     let (me, thread) = (election.instance_id(), |error| format!("cannot start a thread: {error}"));
     let _http = MetricsHttp::of(config, me, &exposition).map_err(thread)?;

@@ -12,6 +12,7 @@ mod help;
 mod history;
 mod lead;
 mod leaders;
+mod limits;
 pub(crate) mod logging;
 mod man;
 mod names;

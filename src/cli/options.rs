@@ -88,6 +88,7 @@ pub(crate) struct Draft {
     pub(crate) leave: Vec<String>,
     pub(crate) orders: Option<RawFd>,
     pub(crate) report: Option<RawFd>,
+    pub(crate) soft_files: Option<u64>,
 }
 
 impl Opt {
@@ -114,7 +115,9 @@ pub(crate) static COMMANDS: &[Spec] = &[
         name: "run",
         usage: "leasehold run [OPTIONS]",
         summary: "one instance, until SIGTERM or SIGINT",
-        about: "Runs one instance until SIGTERM or SIGINT. It finds the others through Redis, takes \
+        about: "Runs one instance until SIGTERM or SIGINT. The polls that run then have --drain-timeout \
+                to end; a second signal aborts them at once, and leases are given back all the same. \
+                It finds the others through Redis, takes \
                 its share of the stored sessions, polls them, and gives everything back when it \
                 stops. Started while Redis is away, it waits for it. SIGHUP reloads --settings: log \
                 level, interval, timeout, light polling, workers, weight, targets and body size \
@@ -308,7 +311,7 @@ pub(crate) static COMMANDS: &[Spec] = &[
     },
     Spec {
         name: "guardian",
-        usage: "leasehold guardian --grace-ms N -- PROGRAM [ARGUMENTS]",
+        usage: "leasehold guardian --grace-ms N [--soft-files N] -- PROGRAM [ARGUMENTS]",
         summary: "run a program that must not outlive this one",
         about: "Runs PROGRAM in its own process group and ends the group when the daemon that \
                 started the guardian is gone. Started by Leasehold itself.",
@@ -335,6 +338,8 @@ pub(crate) static COMMANDS: &[Spec] = &[
 ];
 
 const RUN: &[&str] = &["run"];
+/// Of `run`, and looked at by `doctor`.
+const CHECKED: &[&str] = &["run", "doctor"];
 const RELEASE: &[&str] = &["release"];
 const STATUS: &[&str] = &["status"];
 const KEPT: &[&str] = &["run", "lead", "release", "doctor"];
@@ -391,8 +396,9 @@ pub(crate) static OPTIONS: &[Opt] = &[
         name: "all",
         value: None,
         default: "off",
-        help: "List every endpoint. Without it, where there are more than 20, only those that need \
-               attention, and of these the first 50.",
+        help: "List every endpoint, with results of any length. Without it, where there are more than 20, \
+               only those that need attention, and of these the first 50; and on a terminal each result \
+               is cut where the line ends.",
         commands: STATUS,
         set: |draft, value| switch(value).map(|it| draft.all = it),
     },
@@ -573,8 +579,9 @@ pub(crate) static OPTIONS: &[Opt] = &[
         name: "workers",
         value: Some("N"),
         default: "16",
-        help: "Poller threads: this many polls at a time.",
-        commands: RUN,
+        help: "Poller threads: this many polls at a time. Each needs 3 open files, with --poll-command 8: \
+               run raises its own limit as far as it may, and doctor says whether that is enough.",
+        commands: CHECKED,
         set: |draft, value| number(value).map(|it| draft.config.workers = it),
     },
     Opt {
@@ -617,8 +624,9 @@ pub(crate) static OPTIONS: &[Opt] = &[
         help: "Poll by running this program instead of the built-in poller. Arguments are split at \
                spaces, without a shell. It gets the session's JSON on stdin and LEASEHOLD_ENDPOINT, \
                LEASEHOLD_INSTANCE and LEASEHOLD_FENCE in its environment; its stdout is the body, \
-               exit code 0 is success.",
-        commands: RUN,
+               exit code 0 is success. If it fails, the last words of its stderr are part of the \
+               result's error; they are never logged.",
+        commands: CHECKED,
         set: |draft, value| {
             let words = text(value)?;
             let words = words.split(' ').filter(|it| !it.is_empty()).map(String::from);
@@ -711,6 +719,14 @@ pub(crate) static OPTIONS: &[Opt] = &[
         set: |draft, value| path(value).map(|it| draft.config.metrics_file = Some(it)),
     },
     Opt {
+        name: "metrics-name",
+        value: Some("NAME"),
+        default: "the name of --metrics-file without .prom, or leasehold",
+        help: "The label daemon of all metrics: tells the processes of one host apart.",
+        commands: LEAD,
+        set: |draft, value| text(value).map(|it| draft.config.metrics_name = Some(it)),
+    },
+    Opt {
         name: "settings",
         value: Some("FILES"),
         default: "",
@@ -729,12 +745,27 @@ pub(crate) static OPTIONS: &[Opt] = &[
         name: "metrics-listen",
         value: Some("ADDR"),
         default: "",
-        help: "Also show metrics at http://ADDR/metrics, such as 127.0.0.1:9464; loopback only.",
+        help: "Also show metrics at http://ADDR/metrics, such as 127.0.0.1:9464; loopback only, and only to \
+               who asks for this host by its name or a loopback address.",
         commands: LEAD,
         set: |draft, value| {
             let given = text(value)?;
             let address = given.parse().map_err(|_| ValueError::Listen)?;
             draft.config.metrics_listen = Some(address);
+            Ok(())
+        },
+    },
+    Opt {
+        name: "metrics-hosts",
+        value: Some("NAMES"),
+        default: "",
+        help: "Further names in the Host header, separated by commas, to which --metrics-listen answers: \
+               for a proxy that passes its own name on.",
+        commands: LEAD,
+        set: |draft, value| {
+            let names = text(value)?;
+            let names = names.split(',').map(str::trim).filter(|it| !it.is_empty());
+            draft.config.metrics_hosts = names.map(str::to_owned).collect();
             Ok(())
         },
     },
@@ -906,6 +937,14 @@ pub(crate) static OPTIONS: &[Opt] = &[
         },
     },
     Opt {
+        name: "soft-files",
+        value: Some("N"),
+        default: "",
+        help: "The soft limit of open files to start the program with.",
+        commands: &["guardian"],
+        set: |draft, value| number(value).map(|it| draft.soft_files = Some(it)),
+    },
+    Opt {
         name: "orders-fd",
         value: Some("N"),
         default: "",
@@ -1027,7 +1066,8 @@ mod tests {
     #[test]
     fn the_defaults_that_help_shows_are_the_defaults() {
         for opt in OPTIONS {
-            let worded = ["store-timeout", "host-name", "runtime-dir"].contains(&opt.name);
+            let worded = ["store-timeout", "host-name", "runtime-dir", "metrics-name"];
+            let worded = worded.contains(&opt.name);
             if opt.default.is_empty() || worded {
                 continue;
             }

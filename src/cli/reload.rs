@@ -135,7 +135,9 @@ fn differing(a: &Config, b: &Config) -> String {
         ("--min-replicas", a.min_replicas != b.min_replicas),
         ("--runtime-dir", a.runtime_dir != b.runtime_dir),
         ("--metrics-file", a.metrics_file != b.metrics_file),
+        ("--metrics-name", a.metrics_name != b.metrics_name),
         ("--metrics-listen", a.metrics_listen != b.metrics_listen),
+        ("--metrics-hosts", a.metrics_hosts != b.metrics_hosts),
         ("--log-level", a.log_level != b.log_level),
         ("--log-renewals", a.log_renewals != b.log_renewals),
     ];

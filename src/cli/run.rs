@@ -10,7 +10,8 @@ use leasehold::config::Config;
 use leasehold::daemon::account::{Account, Phase};
 use leasehold::daemon::keeper::{Lines, StartError};
 use leasehold::daemon::systemd::{self, Notifier};
-use leasehold::daemon::thread::stop;
+use leasehold::daemon::thread::{stop, stops_on_signals};
+use leasehold::doctor;
 use leasehold::election::{Elections, LeaderElection, RoleLines};
 use leasehold::event::Event;
 use leasehold::model::{InstanceId, Term};
@@ -20,8 +21,9 @@ use leasehold::pipeline::poll::guard::Targets;
 use leasehold::store::Store;
 use leasehold::store::redis::RedisStore;
 use leasehold::wrapped::signals::Signals;
-use leasehold::{Daemon, Poller, Stop, stop_on_signal};
+use leasehold::{Daemon, Poller, Stop};
 
+use crate::cli::limits::{Files, raise_files};
 use crate::cli::reload::{Replaceable, Sources};
 use crate::cli::state::State;
 use crate::cli::{FAILED, USAGE, doubts, fail, logging};
@@ -29,29 +31,37 @@ use crate::cli::{FAILED, USAGE, doubts, fail, logging};
 /// Runs an instance to its end.
 pub(crate) fn run(config: &Config, doubt: Option<String>) -> ExitCode {
     logging::start(config.log_level);
+    let files = raise_files();
     let targets = match Targets::parse(&config.allow_targets, &config.deny_targets) {
         Ok(targets) => targets,
         Err(error) => return fail(USAGE, &format!("--allow-targets, --deny-targets: {error}")),
     };
-    match instance(config, targets, doubt) {
+    match instance(config, targets, files, doubt) {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => fail(FAILED, &why),
     }
 }
 
-fn instance(config: &Config, targets: Targets, doubt: Option<String>) -> Result<(), String> {
+fn instance(
+    config: &Config,
+    targets: Targets,
+    files: Files,
+    doubt: Option<String>,
+) -> Result<(), String> {
     let sources = Sources::new(env::args_os().skip(1).collect(), config)?;
     // First of all: every thread must have SIGHUP blocked.
     let hangups = Signals::catch_hangup().map_err(|it| format!("cannot handle signals: {it}"))?;
-    let signalled = stop_on_signal().map_err(|error| format!("cannot handle signals: {error}"))?;
+    let (signalled, hurried) =
+        stops_on_signals().map_err(|error| format!("cannot handle signals: {error}"))?;
     let me = InstanceId::generate_now(&config.host_name);
     let manager = manager(&me);
     let mut state = State::take(config, &me)?;
     let lines = Lines::redis(config);
     let redis = config.redis.to_string();
     Event::DaemonStarted { version: env!("CARGO_PKG_VERSION"), redis: &redis }.log(&me);
-    doubts::tell(config, env::vars_os().map(|it| it.0), doubt, &me);
-    let replaceable = Arc::new(Replaceable::new(poller(config, targets)?));
+    let doubts = doubt.into_iter().chain(files_doubt(files, config));
+    doubts::tell(config, env::vars_os().map(|it| it.0), doubts, &me);
+    let replaceable = Arc::new(Replaceable::new(poller(config, targets, files)?));
     let poller: Arc<dyn Poller> = Arc::<Replaceable>::clone(&replaceable);
     // Each part moves at least this often when all is well.
     let patience = 2 * (config.heartbeat_interval + config.store_timeout);
@@ -63,6 +73,7 @@ fn instance(config: &Config, targets: Targets, doubt: Option<String>) -> Result<
     let _watchdog = (watching, watchdog);
     match Daemon::start(config, me.clone(), Arc::new(BootClock), &lines, poller, &signalled) {
         Ok(mut daemon) => {
+            daemon.hurry_at(hurried);
             let table = Arc::clone(daemon.table());
             account.enter(Phase::Running(Arc::clone(&table), Arc::clone(daemon.progress())));
             state.bury_predecessors(&held_in(config, &lines), config.store_timeout);
@@ -70,7 +81,8 @@ fn instance(config: &Config, targets: Targets, doubt: Option<String>) -> Result<
             for it in &elections {
                 daemon.exposition().add_role(it.role().clone(), it.term_teller());
             }
-            let mut reload = Reload { sources, config: config.clone(), me: &me, manager: &manager };
+            let (mine, manager, me) = (config.clone(), &*manager, &me);
+            let mut reload = Reload { sources, config: mine, files, me, manager };
             loop {
                 select! {
                     recv(signalled.receiver()) -> _ => break,
@@ -81,7 +93,7 @@ fn instance(config: &Config, targets: Targets, doubt: Option<String>) -> Result<
             // The polls that run, and some calls that may all time out.
             let limit = config.drain_timeout + 8 * config.store_timeout;
             account.enter(Phase::Draining(table, BootClock.now(), limit));
-            Event::DaemonStopping { reason: "signal" }.log(&me);
+            Event::DaemonStopping { reason: "signal" }.log(me);
             drop(elections);
             daemon.stop();
         }
@@ -105,6 +117,7 @@ struct Reload<'a> {
     sources: Sources,
     /// In force.
     config: Config,
+    files: Files,
     me: &'a InstanceId,
     manager: &'a Notifier,
 }
@@ -126,7 +139,7 @@ impl Reload<'_> {
 
     fn reload(&mut self, daemon: &mut Daemon, replaceable: &Replaceable) -> Result<(), String> {
         let news = self.sources.read(&self.config, &|name| env::var_os(name))?;
-        let poller = poller(&news.config, news.targets)?;
+        let poller = poller(&news.config, news.targets, self.files)?;
         daemon.reload(&news.config).map_err(|error| format!("cannot start a thread: {error}"))?;
         replaceable.replace(poller);
         self.config = news.config;
@@ -136,6 +149,9 @@ impl Reload<'_> {
             logging::set_level(level);
         }
         Event::DaemonReloaded { changed: &news.changed }.log(self.me);
+        if let Some(reason) = files_doubt(self.files, &self.config) {
+            Event::SettingsOdd { reason: &reason }.log(self.me);
+        }
         if !news.waiting.is_empty() {
             Event::DaemonNeedsRestart { options: &news.waiting }.log(self.me);
         }
@@ -185,7 +201,13 @@ fn manager(me: &InstanceId) -> Arc<Notifier> {
     }))
 }
 
-fn poller(config: &Config, targets: Targets) -> Result<Arc<dyn Poller>, String> {
+/// What is odd about the limit of open files.
+fn files_doubt(files: Files, config: &Config) -> Option<String> {
+    let found = doctor::files::too_few(files.limit, config)?;
+    Some(format!("{found}; {}", doctor::files::way_out(config)))
+}
+
+fn poller(config: &Config, targets: Targets, files: Files) -> Result<Arc<dyn Poller>, String> {
     let Some(program) = &config.poll_command else {
         return Ok(Arc::new(NetPoller::new(targets, config.max_body)));
     };
@@ -194,5 +216,6 @@ fn poller(config: &Config, targets: Targets) -> Result<Arc<dyn Poller>, String> 
     // TERM, then KILL, and all of it before another instance could be granted the lease.
     let shortest = config.lease_ttl.min(config.heartbeat_ttl);
     let grace = Term::new(shortest).margin() / 2;
-    Ok(Arc::new(CommandPoller::new(program.clone(), guardian, config.max_body, grace)))
+    let poller = CommandPoller::new(program.clone(), guardian, config.max_body, grace);
+    Ok(Arc::new(poller.with_soft_files(files.before)))
 }

@@ -18,7 +18,7 @@ use leasehold::store::{Asked, Fault, StoreError};
 use crate::cli::leaders::{self, Leaders};
 use crate::cli::names;
 pub(crate) use crate::cli::status::json::{document, without_controls};
-use crate::cli::table::{Cell, Paint, Painter, Side, Table, brief, printable};
+use crate::cli::table::{Cell, Paint, Painter, Side, Table, brief, printable, width_of_stdout};
 use crate::cli::task::StatusHow;
 use crate::cli::{FAILED, fail, say};
 
@@ -30,8 +30,8 @@ const ATTENTION_MAX: usize = 50;
 const LATELY: Duration = Duration::from_secs(3_600);
 /// No more of those are named.
 const LEFT_MAX: usize = 5;
-/// No more of a result than this in a table; `--json` has the whole.
-const RESULT_MAX_CHARS: usize = 70;
+/// So much of a result is shown on a terminal however narrow it is.
+const RESULT_MIN_CHARS: usize = 30;
 
 /// Reads, judges, and shows it.
 pub(crate) fn status(config: &Config, how: StatusHow) -> ExitCode {
@@ -42,10 +42,13 @@ pub(crate) fn status(config: &Config, how: StatusHow) -> ExitCode {
             let status = Status::of(overview, how.stale_after);
             let left = left(config, &status);
             let painter = Painter::for_stdout();
+            // What goes through a pipe may be searched, and who asked for all gets all.
+            let columns = if how.all { None } else { width_of_stdout() };
+            let how_much = HowMuch { all: how.all, columns };
             say(&match how.json {
                 true => document(&config.redis, &status, &led, left.as_ref()),
                 false => {
-                    page(&status, &led, left.as_ref(), how.all, painter)
+                    page(&status, &led, left.as_ref(), how_much, painter)
                         + &format!("\nAs read from {}.\n", config.redis)
                 }
             })
@@ -77,11 +80,20 @@ fn left(config: &Config, status: &Status) -> Option<Lately> {
     Some(left_lately(entries, status, LATELY))
 }
 
+/// How much is shown.
+#[derive(Clone, Copy, Debug)]
+struct HowMuch {
+    /// Every endpoint.
+    all: bool,
+    /// Lines end there; `None` where they end by themselves.
+    columns: Option<usize>,
+}
+
 fn page(
     status: &Status,
     led: &Leaders,
     left: Option<&Lately>,
-    all: bool,
+    how_much: HowMuch,
     painter: Painter,
 ) -> String {
     let mut out = painter.paint(paint(status.alarm()), &status.verdict()) + "\n";
@@ -107,9 +119,9 @@ fn page(
         out += &format!("\n{}", leaders::table(led).shown(painter));
     }
     if !status.endpoints.is_empty() {
-        out += &format!("\n{}", endpoints(status, all, painter));
+        out += &format!("\n{}", endpoints(status, how_much, painter));
     }
-    out + &odd_keys(status, all)
+    out + &odd_keys(status, how_much.all)
 }
 
 pub(crate) fn paint(alarm: Alarm) -> Paint {
@@ -183,7 +195,8 @@ pub(crate) fn heartbeat(instance: &InstanceStatus) -> Cell {
 }
 
 /// How many are in which state, and those that are to be seen.
-fn endpoints(status: &Status, all: bool, painter: Painter) -> String {
+fn endpoints(status: &Status, how_much: HowMuch, painter: Painter) -> String {
+    let HowMuch { all, columns } = how_much;
     let total = status.endpoints.len();
     let wanted = |it: &&EndpointStatus| all || total <= FEW || it.state.alarm() != Alarm::None;
     let most = if all { usize::MAX } else { ATTENTION_MAX };
@@ -210,6 +223,9 @@ fn endpoints(status: &Status, all: bool, painter: Painter) -> String {
     let names = short_names(status);
     for it in status.endpoints.iter().filter(wanted).take(most) {
         table.row(endpoint(it, &names));
+    }
+    if let Some(columns) = columns {
+        table.fit(columns, RESULT_MIN_CHARS);
     }
     format!("{out}\n{}", table.shown(painter))
 }
@@ -238,7 +254,7 @@ fn endpoint(endpoint: &EndpointStatus, names: &BTreeMap<&InstanceId, String>) ->
 /// Why there can be none, where there cannot.
 pub(crate) fn last_result(endpoint: &EndpointStatus) -> (String, Paint) {
     if let Some(error) = &endpoint.invalid {
-        return (cut(&error.to_string()), Paint::Bad);
+        return (error.to_string(), Paint::Bad);
     }
     let Some(result) = &endpoint.result else { return ("-".into(), Paint::Plain) };
     let mut words = endpoint.age.map_or(String::new(), |it| format!("{} ago: ", brief(it)));
@@ -252,14 +268,7 @@ pub(crate) fn last_result(endpoint: &EndpointStatus) -> (String, Paint) {
     if let Some(error) = &result.error {
         words += &format!(", {error}");
     }
-    (cut(&words), if result.ok { Paint::Plain } else { Paint::Bad })
-}
-
-fn cut(text: &str) -> String {
-    match text.char_indices().nth(RESULT_MAX_CHARS) {
-        Some((at, _)) => format!("{}...", &text[..at]),
-        None => text.into(),
-    }
+    (words, if result.ok { Paint::Plain } else { Paint::Bad })
 }
 
 /// The ids themselves are in the table of instances.
@@ -276,16 +285,4 @@ fn odd_keys(status: &Status, all: bool) -> String {
         out += &format!("... and {} more (--all lists every one)\n", n - most);
     }
     if n > 0 { format!("\nKeys that are not as they should be:\n{out}") } else { out }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_long_result_is_cut_between_characters() {
-        assert_eq!(cut("short"), "short");
-        assert_eq!(cut(&"é".repeat(70)), "é".repeat(70));
-        assert_eq!(cut(&"é".repeat(71)), "é".repeat(70) + "...");
-    }
 }

@@ -4,6 +4,8 @@
 
 use std::env;
 use std::io::{self, IsTerminal};
+use std::os::fd::AsFd;
+use std::process::{Command, Stdio};
 
 pub(crate) use leasehold::status::brief;
 
@@ -84,15 +86,34 @@ impl Table {
         self.rows.push(cells);
     }
 
+    fn widths(&self) -> Vec<usize> {
+        let width = |at: usize| {
+            let cells = self.rows.iter().filter_map(|it| it.get(at));
+            let heading = self.columns[at].0.chars().count();
+            cells.map(|it| it.text.chars().count()).chain([heading]).max().unwrap_or(0)
+        };
+        (0..self.columns.len()).map(width).collect()
+    }
+
+    /// Cuts the last column where a line of so many `columns` ends, but leaves at least `least` characters of it.
+    pub(crate) fn fit(&mut self, columns: usize, least: usize) {
+        let widths = self.widths();
+        let Some((_, before)) = widths.split_last() else { return };
+        let taken = before.iter().map(|it| it + 2).sum();
+        let room = columns.saturating_sub(taken).max(least);
+        for cell in self.rows.iter_mut().filter_map(|it| it.last_mut()) {
+            if cell.text.chars().count() > room {
+                let kept: String = cell.text.chars().take(room - 3).collect();
+                cell.text = kept + "...";
+            }
+        }
+    }
+
     /// The lines of the table, each with its end.
     pub(crate) fn shown(&self, painter: Painter) -> String {
         let heading = |it: &(&str, Side)| Cell::painted(it.0, Paint::Heading);
         let headings: Vec<Cell> = self.columns.iter().map(heading).collect();
-        let width = |at: usize| {
-            let cells = self.rows.iter().chain([&headings]).filter_map(|it| it.get(at));
-            cells.map(|it| it.text.chars().count()).max().unwrap_or(0)
-        };
-        let widths: Vec<usize> = (0..self.columns.len()).map(width).collect();
+        let widths = self.widths();
         let mut out = String::new();
         for row in [&headings].into_iter().chain(&self.rows) {
             let mut line = String::new();
@@ -113,6 +134,24 @@ impl Table {
         }
         out
     }
+}
+
+/// How wide the terminal is that stdout goes to; `None` where it is none, or does not tell.
+pub(crate) fn width_of_stdout() -> Option<usize> {
+    if !io::stdout().is_terminal() {
+        return None;
+    }
+    let set = env::var("COLUMNS").ok().and_then(|it| it.parse().ok());
+    set.or_else(asked_width).filter(|it| *it > 0)
+}
+
+/// By way of stty: asking the kernel oneself is `unsafe`, and asking the terminal would eat what was typed ahead.
+fn asked_width() -> Option<usize> {
+    let terminal = io::stdout().as_fd().try_clone_to_owned().ok()?;
+    let mut stty = Command::new("stty");
+    let output = stty.arg("size").stdin(terminal).stderr(Stdio::null()).output().ok()?;
+    let size = String::from_utf8(output.stdout).ok()?;
+    size.split_whitespace().nth(1)?.parse().ok()
 }
 
 /// What cannot be seen, or could do something to a terminal, as an escape.
@@ -156,6 +195,19 @@ mod tests {
         );
         let coloured = table.shown(Painter { colours: true });
         assert!(coloured.contains("longer   9  \x1b[1;31mso\x1b[0m\n"), "{coloured:?}");
+    }
+
+    #[test]
+    fn the_last_column_is_cut_between_characters_where_the_line_ends() {
+        let shown = |columns: usize| {
+            let mut table = Table::new(&[("A", Side::Left), ("B", Side::Left)]);
+            table.row(vec![Cell::new("éé"), Cell::new(&"é".repeat(12))]);
+            table.fit(columns, 5);
+            table.shown(Painter { colours: false }).lines().last().unwrap().to_owned()
+        };
+        assert_eq!(shown(16), format!("éé  {}", "é".repeat(12)));
+        assert_eq!(shown(15), format!("éé  {}...", "é".repeat(8)));
+        assert_eq!(shown(3), "éé  éé...", "something is always shown");
     }
 
     #[test]

@@ -64,6 +64,7 @@ pub(crate) enum UsageError {
     ForceWithoutInstance,
     InstanceId,
     Hidden { command: &'static Spec },
+    PollCommand { why: String },
     Settings(SettingsError),
     Config(ConfigError),
 }
@@ -191,6 +192,7 @@ impl fmt::Display for UsageError {
                 write!(f, "write the id as the log shows it after instance=")
             }
             Self::Hidden { command } => write!(f, "write {}", command.usage),
+            Self::PollCommand { why } => write!(f, "--poll-command {why}"),
             Self::Settings(error) => write!(f, "{error}"),
             Self::Config(error) => write!(f, "{error}"),
             _ => self.words(f),

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::config::access::AccessError;
 use crate::config::duration::show_duration;
-use crate::config::{HOST_NAME_BYTES_MAX, MS_10, PREFIX_BYTES_MAX};
+use crate::config::{HOST_NAME_BYTES_MAX, METRICS_NAME_BYTES_MAX, MS_10, PREFIX_BYTES_MAX};
 
 /// A setting, or two together, that cannot work.
 #[derive(Debug)]
@@ -46,6 +46,10 @@ pub enum ConfigError {
     PollCommandEmpty,
     /// Metrics that others could read.
     MetricsForAll { address: SocketAddr },
+    /// A name that no Host header can have.
+    MetricsHost,
+    /// A label that is empty or too long.
+    MetricsName,
 }
 
 impl fmt::Display for ConfigError {
@@ -92,6 +96,16 @@ impl fmt::Display for ConfigError {
             Self::MetricsForAll { address } => {
                 write!(f, "--metrics-listen {address} is no loopback address: use 127.0.0.1 or ")?;
                 write!(f, "[::1], and let a proxy or node_exporter show them to others")
+            }
+            Self::MetricsHost => {
+                write!(
+                    f,
+                    "--metrics-hosts has something that is no host: write names or addresses "
+                )?;
+                write!(f, "without spaces or slashes, separated by commas")
+            }
+            Self::MetricsName => {
+                write!(f, "--metrics-name must be 1 to {METRICS_NAME_BYTES_MAX} bytes")
             }
             Self::PollCommandEmpty => {
                 write!(f, "--poll-command names no program: give one, or leave the option out")

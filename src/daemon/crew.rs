@@ -5,7 +5,7 @@
 use std::io;
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, select};
+use crossbeam_channel::{Receiver, Sender, TryRecvError, after, bounded, never, select};
 
 use crate::daemon::jobs::JobReceiver;
 use crate::daemon::poller::PollerThread;
@@ -48,28 +48,47 @@ impl Crew {
         self.at_work.is_empty()
     }
 
-    /// Hires or lets go until there are `n`.
-    pub fn resize(&mut self, n: usize) -> io::Result<()> {
+    /// Hires or lets go until there are `n`, or as many as this host has threads for: how many there are then. An
+    /// error only when there is nobody.
+    pub fn resize(&mut self, n: usize) -> io::Result<usize> {
         self.leaving.retain(|it| !it.is_finished());
+        self.shrink(n);
+        while let Some(hiring) = self.hiring.as_ref().filter(|_| self.at_work.len() < n) {
+            let (stop, when) = stop();
+            match hiring.hire(self.next, when) {
+                Ok(thread) => self.at_work.push((stop, thread)),
+                Err(error) if self.at_work.is_empty() => return Err(error),
+                Err(_) => {
+                    // Name lookups, and whatever else is started later, need threads, too.
+                    self.shrink((self.at_work.len() * 3 / 4).max(1));
+                    break;
+                }
+            }
+            self.next += 1;
+        }
+        Ok(self.at_work.len())
+    }
+
+    /// Lets go of all but the first `n`.
+    fn shrink(&mut self, n: usize) {
         while self.at_work.len() > n {
             let Some((stop, thread)) = self.at_work.pop() else { break };
             drop(stop);
             self.leaving.push(thread);
         }
-        while let Some(hiring) = self.hiring.as_ref().filter(|_| self.at_work.len() < n) {
-            let (stop, when) = stop();
-            let thread = hiring.hire(self.next, when)?;
-            self.next += 1;
-            self.at_work.push((stop, thread));
-        }
-        Ok(())
     }
 
     /// Waits, once the job queue is closed, until the last poll has ended. False when some outlast
-    /// `patience`.
-    pub fn drain(&mut self, patience: Duration) -> bool {
+    /// `patience`, or somebody is in a hurry.
+    pub fn drain(&mut self, patience: Duration, hurry: Option<&Stop>) -> bool {
         self.hiring = None;
-        self.gone.recv_timeout(patience) != Err(RecvTimeoutError::Timeout)
+        let nobody = never();
+        // Nothing is ever sent: it is over when the last poller has dropped its end.
+        select! {
+            recv(self.gone) -> _ => true,
+            recv(hurry.map_or(&nobody, Stop::receiver)) -> _ => self.gone.try_recv() != Err(TryRecvError::Empty),
+            recv(after(patience)) -> _ => self.gone.try_recv() != Err(TryRecvError::Empty),
+        }
     }
 
     /// Waits for all of them.
@@ -99,5 +118,64 @@ impl Hiring {
                 }
             }
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::clock::{BootClock, Clock};
+    use crate::daemon::jobs::jobs;
+    use crate::daemon::testing::Holder;
+    use crate::model::{Sample, Session};
+    use crate::pipeline::lease::{PollPermit, Revoked};
+    use crate::pipeline::poll::Poller;
+
+    /// For what happens at once, or never.
+    const PATIENCE: Duration = Duration::from_secs(20);
+
+    /// Polls until it is aborted.
+    struct Endless;
+
+    impl Poller for Endless {
+        fn poll(&self, _: &Session, permit: &PollPermit, _: Duration) -> Result<Sample, Revoked> {
+            let (source, aborted) = stop();
+            permit.abort().arm(move || drop(source));
+            let _ = aborted.receiver().recv();
+            Err(Revoked)
+        }
+    }
+
+    /// R11: whoever is in a hurry aborts what runs; that the rest of a stop happens, too, is `Daemon`'s business.
+    #[test]
+    fn a_hurry_ends_the_wait_for_polls_that_run_and_nothing_else_does() {
+        let holder = Holder::of(1);
+        let (sender, receiver) = jobs();
+        let (dones, done) = bounded(1);
+        let (table, samples) = (Arc::clone(&holder.table), bounded(1).0);
+        let thread = PollerThread::new(Arc::new(Endless), table, samples, dones, bounded(1).0);
+        let mut crew = Crew::new(thread, receiver.clone());
+        assert_eq!(crew.resize(2).unwrap(), 2);
+        sender.put([holder.job(0)]);
+        while !receiver.is_empty() {
+            std::thread::yield_now();
+        }
+        drop(sender);
+        let (source, hurry) = stop();
+        let is_over = crew.drain(Duration::from_millis(50), Some(&hurry));
+        drop(source);
+        let begun = BootClock.now();
+        let is_over_in_a_hurry = crew.drain(PATIENCE, Some(&hurry));
+        let took = BootClock.now().since(begun);
+        let was_running = done.is_empty();
+        // Before anything is asserted: whoever drops the crew waits for its polls.
+        holder.table.abort_all();
+        assert!(done.recv_timeout(PATIENCE).is_ok());
+        assert!(!is_over && !is_over_in_a_hurry && was_running, "it runs until it is aborted");
+        assert!(took < PATIENCE, "nobody waits for it: {took:?}");
+        crew.dismiss();
+        assert!(crew.drain(Duration::ZERO, Some(&hurry)), "there is nobody left");
     }
 }

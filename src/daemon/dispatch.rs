@@ -19,6 +19,9 @@ pub const VERIFIED_FOR: Duration = Duration::from_secs(1);
 const RECHECK: Duration = Duration::from_millis(250);
 /// One whose last result is still on its way to the store, after this: that takes publish a few milliseconds.
 const RECHECK_BUSY: Duration = Duration::from_millis(4);
+/// A poll that this process lacked something for is tried again after this: time for others to end, and to give back
+/// what they have. Each try costs Redis a verification.
+const DEFERRED_FOR: Duration = Duration::from_millis(500);
 /// A wait without anything due; the watchdog wants to see that we can still wake.
 const IDLE: Duration = Duration::from_secs(2);
 
@@ -68,6 +71,8 @@ pub enum PollEnd {
     Stale,
     /// The lease gave no permit, or was lost: nothing is known about the endpoint.
     Refused,
+    /// This process lacked something, such as a descriptor: nothing is known about the endpoint.
+    Deferred,
 }
 
 /// The thread `dispatch`: wakes on changes, on polls done, and when the next endpoint is due.
@@ -140,6 +145,7 @@ impl Dispatch {
             PollEnd::Polled { ok } => ok,
             PollEnd::Stale => return self.schedule.put_back_first(endpoint),
             PollEnd::Refused => return self.schedule.put_back(endpoint, now + RECHECK),
+            PollEnd::Deferred => return self.schedule.put_back(endpoint, now + DEFERRED_FOR),
         };
         self.appetite.ate();
         match self.schedule.done(&done.due, ok, now) {
@@ -317,6 +323,27 @@ mod tests {
         assert_eq!(next(), ms(0));
         store.cut_off(true);
         assert_eq!(next(), usual);
+    }
+
+    /// It is no failure, and comes again in its own rhythm.
+    #[test]
+    fn a_poll_that_was_deferred_comes_again_soon_and_counts_as_nothing() {
+        let (mut dispatch, jobs, Holder { clock, .. }) = with(1);
+        for _ in 0..20 {
+            dispatch.step();
+            let job = jobs.take().expect("it is due");
+            let due_at = job.due.due_at;
+            dispatch.done(&PollDone { due: job.due, end: PollEnd::Deferred });
+            assert_eq!(dispatch.step(), DEFERRED_FOR);
+            assert!(jobs.is_empty());
+            clock.pass(DEFERRED_FOR);
+            dispatch.step();
+            let job = jobs.take().expect("it is tried again");
+            assert_eq!(job.due.due_at, due_at, "as long overdue as it is");
+            assert_eq!(job.due.next_after_failure, INTERVAL, "light polling is after 9 failures");
+            dispatch.done(&PollDone { due: job.due, end: PollEnd::Deferred });
+            clock.pass(DEFERRED_FOR);
+        }
     }
 
     #[test]

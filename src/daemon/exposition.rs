@@ -16,8 +16,9 @@ use crate::store::Failures;
 type Term = Box<dyn Fn() -> Option<FenceToken> + Send>;
 
 /// Who can be asked for numbers.
-#[derive(Default)]
 pub struct Exposition {
+    /// The label `daemon`.
+    name: String,
     instance: Option<Instance>,
     roles: Mutex<Vec<(Role, Term)>>,
 }
@@ -30,8 +31,14 @@ struct Instance {
 }
 
 impl Exposition {
+    /// That of a process that polls nothing. `name` tells it apart from the others of this host.
+    pub fn of_roles(name: String) -> Self {
+        Self { name, instance: None, roles: Mutex::default() }
+    }
+
     /// That of an instance that polls.
     pub fn of_instance(
+        name: String,
         table: &Arc<OwnershipTable>,
         progress: &Arc<Progress>,
         failures: &Arc<Failures>,
@@ -39,7 +46,7 @@ impl Exposition {
     ) -> Self {
         let (table, progress) = (Arc::clone(table), Arc::clone(progress));
         let instance = Instance { table, progress, failures: Arc::clone(failures), workers };
-        Self { instance: Some(instance), roles: Mutex::default() }
+        Self { name, instance: Some(instance), roles: Mutex::default() }
     }
 
     /// Shows this role from now on.
@@ -49,7 +56,7 @@ impl Exposition {
 
     /// The whole document, as of now.
     pub fn text(&self) -> String {
-        let mut text = Text::default();
+        let mut text = Text::with_label("daemon", self.name.clone());
         let version = [("version", env!("CARGO_PKG_VERSION"))];
         let help = "The version that runs; always 1.";
         text.family("leasehold_build_info", Kind::Gauge, help).sample("", &version, 1.0);

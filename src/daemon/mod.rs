@@ -83,6 +83,7 @@ const NUDGES_MAX: usize = 256;
 pub struct Daemon {
     table: Arc<OwnershipTable>,
     drain_timeout: Duration,
+    hurry: Option<Stop>,
     keeper: Keeper,
     movers: Option<(StopSource, Vec<Thread>)>,
     dispatch: Option<(StopSource, Thread)>,
@@ -121,8 +122,8 @@ impl Daemon {
         let config = &config.clone().checked()?;
         let table = keeper::table(config, me, clock);
         let progress = Arc::new(Progress::default());
-        let exposition =
-            Exposition::of_instance(&table, &progress, &lines.failures, config.workers);
+        let (name, workers) = (config.metrics_name(), config.workers);
+        let exposition = Exposition::of_instance(name, &table, &progress, &lines.failures, workers);
         let exposition = Arc::new(exposition);
         // Before the store is waited for: that it is away is worth showing.
         let metrics = (
@@ -135,6 +136,7 @@ impl Daemon {
         let mut daemon = Self {
             table: Arc::clone(&table),
             drain_timeout: config.drain_timeout,
+            hurry: None,
             keeper,
             movers: None,
             dispatch: None,
@@ -166,7 +168,7 @@ impl Daemon {
         let publish = Thread::spawn("publish", move || publisher.run(&when))?;
         daemon.publish = Some((publishing, publish));
         let thread = PollerThread::new(poller, Arc::clone(&table), samples, dones, nudges.clone());
-        daemon.crew.insert(Crew::new(thread, to_do)).resize(config.workers)?;
+        daemon.crew = Some(Crew::new(thread, to_do));
         let (moving, when) = stop();
         let movers = &mut daemon.movers.insert((moving, Vec::new())).1;
         movers.push(run_watch(
@@ -180,6 +182,8 @@ impl Daemon {
         let (tick, patience) = (config.reconcile_interval, config.drain_timeout);
         let reconcile = Reconcile::new(line, table, changes, tick, patience).reporting(&reporter);
         movers.push(run_reconcile(reconcile, nudged, progress, when)?);
+        // Last: where there are few threads, pollers are what can be done without.
+        daemon.employ(config)?;
         Ok(daemon)
     }
 
@@ -187,12 +191,31 @@ impl Daemon {
     /// `config` is as it was, or comes with the next start.
     pub fn reload(&mut self, config: &Config) -> io::Result<()> {
         let config = &config.clone().checked().map_err(io::Error::other)?;
-        let crew = self.crew.as_mut().filter(|it| it.len() != config.workers);
-        crew.map_or(Ok(()), |it| it.resize(config.workers))?;
-        // Waits while dispatch is still busy with the one before. Nobody there: this is the end.
-        let _ = self.paces.send((pace(config), config.workers));
+        self.employ(config)?;
         self.keeper.set_weight(Weight(config.weight));
         Ok(())
+    }
+
+    /// Has as many pollers as `config` says, or as this host has threads for, and tells dispatch how many there are.
+    fn employ(&mut self, config: &Config) -> io::Result<()> {
+        let Some(crew) = &mut self.crew else { return Ok(()) };
+        let pollers = crew.resize(config.workers)?;
+        if pollers < config.workers {
+            let reason = format!(
+                "only {pollers} of --workers {} could be started: this host has no more threads for \
+                 this process (TasksMax= in the unit, ulimit -u)",
+                config.workers
+            );
+            Reporter::new(&self.table).say(&Event::SettingsOdd { reason: &reason });
+        }
+        // Waits while dispatch is still busy with the one before. Nobody there: this is the end.
+        let _ = self.paces.send((pace(config), pollers));
+        Ok(())
+    }
+
+    /// When this is over, a stop aborts the polls that still run instead of waiting for them.
+    pub fn hurry_at(&mut self, hurry: Stop) {
+        self.hurry = Some(hurry);
     }
 
     /// What this instance holds.
@@ -226,7 +249,7 @@ impl Drop for Daemon {
         }
         drop(self.dispatch.take()); // takes the job queue with it: pollers end after the poll they run
         if let Some(mut crew) = self.crew.take() {
-            if !crew.drain(self.drain_timeout) {
+            if !crew.drain(self.drain_timeout, self.hurry.as_ref()) {
                 self.table.abort_all();
             }
             crew.dismiss();

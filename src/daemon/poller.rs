@@ -1,9 +1,12 @@
 //! Does one blocking poll at a time, under a permit.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crossbeam_channel::Sender;
+use parking_lot::Mutex;
 
+use crate::clock::Moment;
 use crate::daemon::dispatch::{PollDone, PollEnd, PollJob, VERIFIED_FOR};
 use crate::daemon::reconcile::Nudge;
 use crate::daemon::report::Reporter;
@@ -18,12 +21,39 @@ use crate::store::Publication;
 /// A result and the permit it was polled under.
 pub type Polled = (Publication, PollPermit);
 
+/// A reason for which no poll was deferred for this long is news again.
+const REASON_KEPT: Duration = Duration::from_secs(60);
+/// So many reasons are remembered. Ours are few; pollers of others may have any.
+const REASONS_MAX: usize = 16;
+
+/// Why polls were deferred lately, and when last: each reason is said once, because thousands of polls may share it.
+#[derive(Debug, Default)]
+struct Deferrals(Mutex<Vec<(String, Moment)>>);
+
+impl Deferrals {
+    /// Whether this reason has not been said yet, or not for long.
+    fn is_news(&self, reason: &str, now: Moment) -> bool {
+        let mut known = self.0.lock();
+        known.retain(|it| now.since(it.1) < REASON_KEPT);
+        if let Some(it) = known.iter_mut().find(|it| it.0 == reason) {
+            it.1 = now;
+            return false;
+        }
+        if known.len() < REASONS_MAX {
+            known.push((reason.into(), now));
+            return true;
+        }
+        false
+    }
+}
+
 /// The threads `poller-NN`: wake on a job.
 #[derive(Clone)]
 pub struct PollerThread {
     poller: Arc<dyn Poller>,
     table: Arc<OwnershipTable>,
     reporter: Reporter,
+    deferrals: Arc<Deferrals>,
     samples: Sender<Polled>,
     dones: Sender<PollDone>,
     nudges: Sender<Nudge>,
@@ -39,7 +69,8 @@ impl PollerThread {
         nudges: Sender<Nudge>,
     ) -> Self {
         let reporter = Reporter::new(&table);
-        Self { poller, table, reporter, samples, dones, nudges }
+        let deferrals = Arc::default();
+        Self { poller, table, reporter, deferrals, samples, dones, nudges }
     }
 
     /// Does one job.
@@ -71,26 +102,86 @@ impl PollerThread {
                 let _ = self.samples.send((publication, permit));
                 PollEnd::Polled { ok }
             }
-            Err(_) => {
-                let (endpoint, fence) = (&tenure.endpoint, tenure.fence);
-                self.reporter.say(&Event::PollAborted { endpoint, fence });
-                let awaited = permit.is_awaited();
-                drop(permit);
-                if awaited {
-                    let _ = self.nudges.try_send(Nudge::PollEnded);
+            Err(_) => self.unpolled(permit),
+        }
+    }
+
+    /// There is no result: the lease was lost, or this process lacked something.
+    fn unpolled(&self, permit: PollPermit) -> PollEnd {
+        let (endpoint, fence) = (&permit.tenure().endpoint, permit.tenure().fence);
+        let reason = permit.deferred().filter(|_| !permit.abort().is_fired());
+        let end = match reason {
+            Some(reason) => {
+                let event = Event::PollDeferred { endpoint, reason };
+                match self.deferrals.is_news(reason, self.table.now()) {
+                    true => self.reporter.say(&event),
+                    false => self.reporter.count(&event),
                 }
+                PollEnd::Deferred
+            }
+            None => {
+                self.reporter.say(&Event::PollAborted { endpoint, fence });
                 PollEnd::Refused
             }
+        };
+        let awaited = permit.is_awaited();
+        drop(permit);
+        if awaited {
+            let _ = self.nudges.try_send(Nudge::PollEnded);
         }
+        end
     }
 
     fn say(&self, job: &PollJob, sample: &Sample) {
         let (endpoint, fence) = (&job.due.tenure.endpoint, job.due.tenure.fence);
         let (status, took) = (sample.status, sample.duration);
-        let event = match sample.error.as_deref() {
+        let event = match sample.reason() {
             _ if sample.ok => Event::PollOk { endpoint, fence, status, took },
             error => Event::PollFailed { endpoint, fence, error: error.unwrap_or("not ok"), took },
         };
         self.reporter.say(&event);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crossbeam_channel::bounded;
+
+    use super::*;
+    use crate::daemon::testing::Holder;
+    use crate::model::Session;
+    use crate::pipeline::lease::Revoked;
+
+    /// Lacks something, and says what.
+    struct Lacking(&'static str);
+
+    impl Poller for Lacking {
+        fn poll(&self, _: &Session, permit: &PollPermit, _: Duration) -> Result<Sample, Revoked> {
+            Err(permit.defer(self.0))
+        }
+    }
+
+    #[test]
+    fn a_poll_that_this_process_lacked_something_for_has_no_result() {
+        let holder = Holder::of(1);
+        let (samples, sampled) = bounded(1);
+        let (dones, done) = bounded(1);
+        let (poller, table) = (Arc::new(Lacking("a descriptor")), Arc::clone(&holder.table));
+        let thread = PollerThread::new(poller, table, samples, dones, bounded(1).0);
+        thread.step(holder.job(0));
+        assert_eq!(done.try_recv().unwrap().end, PollEnd::Deferred);
+        assert!(sampled.is_empty(), "nothing is published");
+        assert!(holder.table.permit(&holder.held[0]).is_some(), "and it may be polled again");
+    }
+
+    #[test]
+    fn a_reason_is_news_once_until_it_is_forgotten() {
+        let (deferrals, from) = (Deferrals::default(), Moment::from_nanos(1));
+        let news = |reason: &str, s: u64| deferrals.is_news(reason, from + Duration::from_secs(s));
+        let told = [("a", 0), ("a", 1), ("b", 2), ("a", 59), ("b", 61), ("a", 118), ("a", 180)];
+        let told = told.map(|(reason, s)| news(reason, s));
+        assert_eq!(told, [true, false, true, false, false, false, true]);
+        let many = (0..100).filter(|it| news(&it.to_string(), 200)).count();
+        assert!(many < 20, "others may invent reasons: {many}");
     }
 }

@@ -52,6 +52,11 @@ impl Reporter {
         Self { history: Some(history.clone()), ..self }
     }
 
+    /// Counts it, and does not say it: for what was said before.
+    pub fn count(&self, event: &Event<'_>) {
+        self.metrics.count(event);
+    }
+
     /// Says it, and counts it.
     pub fn say(&self, event: &Event<'_>) {
         self.metrics.count(event);

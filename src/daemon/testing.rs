@@ -4,8 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::ManualClock;
-use crate::model::{EndpointId, InstanceId, Tenure, Term, Weight};
+use crate::daemon::dispatch::PollJob;
+use crate::model::{EndpointId, InstanceId, Session, Tenure, Term, Weight};
 use crate::pipeline::ownership::{OwnershipTable, Rhythm};
+use crate::pipeline::schedule::Due;
 use crate::store::Store;
 use crate::store::memory::{MemoryServer, MemoryStore};
 
@@ -20,6 +22,20 @@ pub(crate) struct Holder {
 }
 
 impl Holder {
+    /// A job that was verified just now: a poll under the lease with this number.
+    pub(crate) fn job(&self, n: usize) -> PollJob {
+        let tenure = self.held[n].clone();
+        let id = tenure.endpoint.as_str();
+        let json = format!(r#"{{"id":"{id}","address":"h:1"}}"#);
+        let session = Arc::new(Session::parse(id, json.as_bytes()).unwrap());
+        let (timeout, due_at) = (TERM.ttl, self.table.now());
+        let (next_after_ok, next_after_failure) = (timeout, timeout);
+        let skipped = false;
+        let due =
+            Due { tenure, session, timeout, due_at, next_after_ok, next_after_failure, skipped };
+        PollJob { due, verified_at: due_at }
+    }
+
     /// Holds `e0`, `e1`, … of these there are `n`.
     pub(crate) fn of(n: usize) -> Self {
         let clock = Arc::new(ManualClock::at(10_000_000_000_000));

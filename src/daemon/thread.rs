@@ -30,10 +30,16 @@ pub fn stop() -> (StopSource, Stop) {
 /// Stops at the first SIGTERM or SIGINT, and at a SIGHUP unless that is blocked (`wrapped::signals`
 /// does, for `run`). A process can have this once.
 pub fn stop_on_signal() -> Result<Stop, ctrlc::Error> {
-    let (source, signalled) = stop();
-    let source = Mutex::new(Some(source));
-    ctrlc::set_handler(move || drop(source.lock().take()))?;
-    Ok(signalled)
+    Ok(stops_on_signals()?.0)
+}
+
+/// The same, and what ends at the second signal: whoever sends one does not want to wait any longer.
+pub fn stops_on_signals() -> Result<(Stop, Stop), ctrlc::Error> {
+    let ((first, signalled), (second, hurried)) = (stop(), stop());
+    // The last is dropped first.
+    let sources = Mutex::new(vec![second, first]);
+    ctrlc::set_handler(move || drop(sources.lock().pop()))?;
+    Ok((signalled, hurried))
 }
 
 impl Stop {

@@ -3,17 +3,19 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::doctor::Finding;
+use crate::config::Config;
+use crate::doctor::{Finding, files};
 
 const CHECK: &str = "systemd";
 
 /// What to ask `systemctl` for.
-pub const PROPERTIES: &str = "Id,Type,WatchdogUSec,ExecStopPost,TimeoutStopUSec,ActiveState";
+pub const PROPERTIES: &str =
+    "Id,Type,WatchdogUSec,ExecStopPost,TimeoutStopUSec,ActiveState,LimitNOFILE";
 /// Of which units.
 pub const PATTERN: &str = "leasehold*.service";
 
 /// Judges the units in `shown`, what `systemctl show` printed; `None` where there is no systemd.
-pub fn judged(shown: Option<&str>, drain_timeout: Duration) -> Vec<Finding> {
+pub fn judged(shown: Option<&str>, config: &Config) -> Vec<Finding> {
     let Some(shown) = shown else { return vec![Finding::ok(CHECK, "no systemd here")] };
     let units: Vec<BTreeMap<&str, &str>> = shown
         .split("\n\n")
@@ -23,13 +25,13 @@ pub fn judged(shown: Option<&str>, drain_timeout: Duration) -> Vec<Finding> {
     if units.is_empty() {
         return vec![Finding::ok(CHECK, format!("no unit {PATTERN} is loaded on this host"))];
     }
-    units.iter().map(|it| unit(it, drain_timeout)).collect()
+    units.iter().map(|it| unit(it, config)).collect()
 }
 
-fn unit(properties: &BTreeMap<&str, &str>, drain_timeout: Duration) -> Finding {
+fn unit(properties: &BTreeMap<&str, &str>, config: &Config) -> Finding {
     let get = |name: &str| properties.get(name).copied().unwrap_or_default();
     let (name, state) = (get("Id"), get("ActiveState"));
-    let mut wrong = Vec::new();
+    let mut wrong: Vec<&str> = Vec::new();
     if !get("ExecStopPost").contains(" release") {
         wrong.push(
             "no ExecStopPost=leasehold release: after a crash its leases wait until they expire",
@@ -41,9 +43,12 @@ fn unit(properties: &BTreeMap<&str, &str>, drain_timeout: Duration) -> Finding {
     if span(get("WatchdogUSec")).is_none_or(|it| it.is_zero()) {
         wrong.push("no WatchdogSec: one that hangs but still beats keeps its share");
     }
-    if span(get("TimeoutStopUSec")).is_some_and(|it| it <= drain_timeout) {
+    if span(get("TimeoutStopUSec")).is_some_and(|it| it <= config.drain_timeout) {
         wrong.push("TimeoutStopSec is not above --drain-timeout: a stop is killed while polls end");
     }
+    // `infinity`, and a systemd that does not tell: enough.
+    let files = get("LimitNOFILE").parse().ok().and_then(|it| files::too_few(it, config));
+    wrong.extend(files.as_deref());
     if wrong.is_empty() {
         return Finding::ok(
             CHECK,
@@ -87,8 +92,8 @@ mod tests {
 
     #[test]
     fn a_unit_lacks_what_it_lacks() {
-        let drain = Duration::from_secs(10);
-        let one = |text: &str| judged(Some(text), drain).remove(0);
+        let config = Config { drain_timeout: Duration::from_secs(10), ..Config::default() };
+        let one = |text: &str| judged(Some(text), &config).remove(0);
         assert_eq!(one(GOOD).grade, Grade::Ok, "{:?}", one(GOOD));
         for (from, to, words) in [
             ("Type=notify", "Type=simple", "Type is not notify"),
@@ -101,15 +106,18 @@ mod tests {
             assert!(it.grade == Grade::Warn && it.found.contains(words), "{it:?}");
         }
         assert_eq!(one(&GOOD.replace("USec=30s", "USec=infinity")).grade, Grade::Ok);
+        let files = |n: &str| one(&format!("{GOOD}LimitNOFILE={n}\n"));
+        assert!(files("100").found.contains("open files"), "{:?}", files("100"));
+        assert!(["65536", "infinity", ""].iter().all(|it| files(it).grade == Grade::Ok));
         let two = format!("{GOOD}\n{}", GOOD.replace("Type=notify", "Type=simple"));
-        let grades: Vec<Grade> = judged(Some(&two), drain).iter().map(|it| it.grade).collect();
+        let grades: Vec<Grade> = judged(Some(&two), &config).iter().map(|it| it.grade).collect();
         assert_eq!(grades, [Grade::Ok, Grade::Warn]);
     }
 
     #[test]
     fn nothing_there_is_nothing_wrong() {
         for shown in [None, Some(""), Some("\n\n\n"), Some("garbage")] {
-            let found = judged(shown, Duration::ZERO);
+            let found = judged(shown, &Config::default());
             assert!(found.len() == 1 && found[0].grade == Grade::Ok, "{found:?}");
         }
     }

@@ -4,7 +4,11 @@ use std::fmt::Write;
 
 /// A document: families in the order they were put, each with its help and its type once.
 #[derive(Debug, Default)]
-pub struct Text(String);
+pub struct Text {
+    out: String,
+    /// A label that every sample has, behind its own.
+    common: Option<(&'static str, String)>,
+}
 
 /// What a family's samples are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +22,11 @@ pub enum Kind {
 }
 
 impl Text {
+    /// A document in which every sample has this label, too.
+    pub fn with_label(label: &'static str, value: String) -> Self {
+        Self { out: String::new(), common: Some((label, value)) }
+    }
+
     /// Begins a family. Its samples follow; a family without any says nothing but that it exists.
     pub fn family(&mut self, name: &str, kind: Kind, help: &str) -> Family<'_> {
         let kind = match kind {
@@ -27,8 +36,8 @@ impl Text {
         };
         let help = help.replace('\\', "\\\\").replace('\n', "\\n");
         // Writing to a String cannot fail.
-        let _ = write!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}\n");
-        Family { text: &mut self.0, name: name.into() }
+        let _ = write!(self.out, "# HELP {name} {help}\n# TYPE {name} {kind}\n");
+        Family { text: &mut self.out, common: self.common.as_ref(), name: name.into() }
     }
 
     /// A family of one gauge.
@@ -38,13 +47,14 @@ impl Text {
 
     /// The document.
     pub fn into_string(self) -> String {
-        self.0
+        self.out
     }
 }
 
 /// A family that is being written.
 pub struct Family<'a> {
     text: &'a mut String,
+    common: Option<&'a (&'static str, String)>,
     name: String,
 }
 
@@ -52,11 +62,14 @@ impl Family<'_> {
     /// One sample; `suffix` is `_bucket` and the like.
     pub fn sample(&mut self, suffix: &str, labels: &[(&str, &str)], value: f64) {
         let _ = write!(self.text, "{}{suffix}", self.name);
-        for (i, (label, of)) in labels.iter().enumerate() {
+        let common = self.common.map(|it| (it.0, it.1.as_str()));
+        let mut open = '{';
+        for (label, of) in labels.iter().copied().chain(common) {
             let of = of.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
-            let _ = write!(self.text, "{}{label}=\"{of}\"", if i == 0 { '{' } else { ',' });
+            let _ = write!(self.text, "{open}{label}=\"{of}\"");
+            open = ',';
         }
-        let close = if labels.is_empty() { "" } else { "}" };
+        let close = if open == '{' { "" } else { "}" };
         // Rust prints the shortest digits that mean the same number, and never an exponent.
         let _ = writeln!(self.text, "{close} {value}");
     }

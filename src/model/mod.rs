@@ -10,6 +10,7 @@ mod timing;
 pub use document::with_field;
 pub use id::{EndpointId, Epoch, FenceToken, InstanceId, InvalidId, Tenure, Weight};
 pub use role::{InvalidRole, Role};
+pub(crate) use sample::STDERR;
 pub use sample::Sample;
 pub use session::{Address, SESSION_MAX_BYTES, Session, SessionError};
 pub use timing::Term;

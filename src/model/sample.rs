@@ -17,7 +17,16 @@ pub struct Sample {
     pub duration: Duration,
 }
 
+/// What a command wrote on stderr follows this in [`Sample::error`].
+pub(crate) const STDERR: &str = "; stderr: ";
+
 impl Sample {
+    /// [`Self::error`] without what a command wrote on stderr, which is as private as a body: for the log.
+    pub(crate) fn reason(&self) -> Option<&str> {
+        let error = self.error.as_deref()?;
+        Some(error.split_once(STDERR).map_or(error, |it| it.0))
+    }
+
     /// A poll that failed before the endpoint could answer.
     pub fn failed(error: impl Into<String>, duration: Duration) -> Self {
         Self { ok: false, status: None, error: Some(error.into()), body: Vec::new(), duration }

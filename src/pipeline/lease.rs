@@ -6,8 +6,8 @@
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::{Mutex, MutexGuard};
 
@@ -245,6 +245,7 @@ pub struct PollPermit {
     instance: InstanceId,
     abort: Arc<Abort>,
     clock: SharedClock,
+    deferred: OnceLock<String>,
 }
 
 #[derive(Clone)]
@@ -278,7 +279,8 @@ impl PollPermit {
         let abort = Arc::new(Abort::default());
         state.running = Some(Arc::clone(&abort));
         drop(state);
-        Some(Self { lease: Arc::clone(lease), instance: me.clone(), abort, clock: clock.clone() })
+        let (lease, instance, clock) = (Arc::clone(lease), me.clone(), clock.clone());
+        Some(Self { lease, instance, abort, clock, deferred: OnceLock::new() })
     }
 
     /// R2: asked again right before the first byte of the request (or before exec), after name
@@ -295,6 +297,19 @@ impl PollPermit {
         let mut state = self.lease.state.lock();
         state.started_ms = server_ms.max(state.started_ms + 1);
         state.started_ms
+    }
+
+    /// For a poll that could not be made because this process lacks something, such as a descriptor, a thread, memory
+    /// or a local port: return `Err(permit.defer(why))`. Nothing is published, and the endpoint is polled again soon.
+    /// `why` should be the same from poll to poll, because the log tells each reason once.
+    pub fn defer(&self, why: impl Into<String>) -> Revoked {
+        let _ = self.deferred.set(why.into()); // the first reason counts
+        Revoked
+    }
+
+    /// Why this poll was deferred, if it was.
+    pub(crate) fn deferred(&self) -> Option<&str> {
+        self.deferred.get().map(String::as_str)
     }
 
     /// What may be polled, under which grant.

@@ -270,6 +270,19 @@ fn a_poll_command_polls_and_its_output_is_the_body() {
     assert!(scene.target.requests().is_empty());
 }
 
+/// CONTRACT "Log": what a command writes is as private as a body.
+#[test]
+fn what_a_failed_command_says_on_stderr_is_stored_and_not_logged() {
+    let (scene, dir) = (Scene::new(1), TempDir::new());
+    let option = script(&dir, "echo token hunter2 >&2; exit 3\n");
+    let one = scene.first(&[&option, "--log-level=trace"]);
+    let result = wait_for_result(&scene, "e1", |_| true);
+    assert_eq!(result["error"], "exit code 3; stderr: token hunter2");
+    let line = one.wait_for("event=poll.failed");
+    assert_eq!(field(&line, "error").as_deref(), Some("exit code 3"), "{line}");
+    assert!(!one.log().iter().any(|it| it.contains("hunter2")), "{:?}", one.log());
+}
+
 /// R12: not even a SIGKILLed daemon leaves a command behind, nor what that has started, and its
 /// leases are released no sooner than they are gone.
 #[test]

@@ -99,6 +99,7 @@ ok    pushes       changes of sessions are pushed, and noticed at once
 ok    keys         poll:epoch, poll:drain and poll:history are of their types, or not there
 ok    fleet        nobody has run here yet: the first start waits # s before it polls, or not at all with --new-fleet
 ok    clock        its rate differs from ours by -# to +# % (# readings in # s); leases allow for # %
+ok    descriptors  # open files are enough for --workers #
 ok    systemd      no systemd here
 
 # checks: # ok, # to look at, # failed. Nothing was changed; what had to be tried was tried on keys poll:doctor:… that expire.
@@ -119,7 +120,7 @@ fn a_healthy_server_is_told_so_line_by_line() {
     assert_eq!(json["missingRights"], Value::Array(vec![]));
     assert!(json["aclRule"].as_str().unwrap().starts_with("redis-cli ACL SETUSER leasehold on"));
     let checks = json["checks"].as_array().unwrap();
-    assert_eq!(checks.len(), 15);
+    assert_eq!(checks.len(), 16);
     for (check, line) in checks.iter().zip(HEALTHY.lines()) {
         assert_eq!(check.as_object().unwrap().len(), 4, "{check}");
         assert_eq!(check["check"].as_str(), line.split_whitespace().nth(1));

@@ -85,6 +85,8 @@ mod rules;
 mod sessions;
 /// A short run of the simulator, and of the explorer of the small case.
 mod simulated;
+/// Descriptors, threads and programs that we lack; a stop that is hurried.
+mod shortage;
 /// What the service manager hears and says: readiness, status, watchdog, reload.
 mod service;
 /// US3: never two pollers, real processes.

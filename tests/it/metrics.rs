@@ -187,6 +187,29 @@ fn it_is_there_while_redis_is_awaited_and_gone_when_the_start_is_given_up() {
     assert!(!metrics.0.exists());
 }
 
+/// node_exporter's textfile collector reads all files of a directory as one document, in which no series may be
+/// there twice: if one is, it shows nothing of the second file.
+#[test]
+fn the_files_of_several_processes_on_one_host_are_one_document() {
+    let dir = TempDir::new();
+    let files =
+        ["leasehold.prom", "leasehold-b.prom", "lead.prom"].map(|it| Metrics::new(&dir, it));
+    let scene = Scene::new(4);
+    let _first = scene.first(&[&files[0].arg()]);
+    let _second = scene.join(&[&files[1].arg()]);
+    let url = format!("--redis={}", scene.redis.url());
+    let mut command = Command::new(BINARY);
+    command.args(["lead", "mailer", &url, "--lease-ttl=3s", "--new-fleet", &files[2].arg()]);
+    let _lead = Instance::spawn(command.args(["--metrics-name=lead\"er", "--", "sleep", "1000"]));
+    files.iter().for_each(|it| drop(it.wait("a file", |_| true)));
+    let texts = files.each_ref().map(|it| fs::read_to_string(&it.0).unwrap());
+    let texts = texts.each_ref().map(String::as_str);
+    let all = crate::support::prometheus::collect(&texts).unwrap();
+    assert_eq!(all.get("leasehold_last_write_timestamp_seconds").map(|it| it.len()), Some(3));
+    let daemons: Vec<&str> = all["leasehold_threads"].iter().map(String::as_str).collect();
+    assert_eq!(daemons, ["lead\"er", "leasehold", "leasehold-b"]);
+}
+
 #[test]
 fn a_leader_tells_its_roles() {
     let dir = TempDir::new();
@@ -249,6 +272,29 @@ fn every_series_of_the_alerts_and_the_dashboard_is_written() {
     assert!(unseen.is_empty(), "nobody looks at {unseen:?}");
 }
 
+/// Two processes of one host differ in `daemon` only: whatever is matched or told by `instance` is by both.
+#[test]
+fn alerts_and_panels_tell_two_processes_of_one_host_apart() {
+    let alerts = include_str!("../../monitoring/alerts.yml");
+    let dashboard = include_str!("../../monitoring/grafana.json");
+    for (page, text) in [("alerts.yml", alerts), ("grafana.json", dashboard)] {
+        for (n, line) in text.lines().enumerate() {
+            let n = n + 1;
+            for part in ["by (", "on ("] {
+                for labels in line.split(part).skip(1).filter_map(|it| it.split(')').next()) {
+                    let both = labels.contains("instance") == labels.contains("daemon");
+                    assert!(both, "{page}:{n}: {part}{labels})");
+                }
+            }
+            let told = ["$labels.instance", "{{instance}}"].iter().any(|it| line.contains(it));
+            let apart = ["$labels.daemon", "{{daemon}}"].iter().any(|it| line.contains(it));
+            assert_eq!(told, apart, "{page}:{n}: {line}");
+            let chosen = line.matches("instance=~").count();
+            assert_eq!(chosen, line.matches("daemon=~").count(), "{page}:{n}: {line}");
+        }
+    }
+}
+
 #[test]
 fn every_alert_says_what_to_do_and_every_panel_asks_something() {
     let alerts = include_str!("../../monitoring/alerts.yml");
@@ -289,6 +335,79 @@ fn asked(port: u16, request: &[u8]) -> String {
     let mut answer = Vec::new();
     let _ = stream.read_to_end(&mut answer);
     String::from_utf8(answer).unwrap()
+}
+
+/// A page of a stranger whose name suddenly means 127.0.0.1 (DNS rebinding) can ask, but by its own name.
+#[test]
+fn numbers_are_shown_only_to_who_asks_for_this_host() {
+    let free = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = free.local_addr().unwrap().port();
+    drop(free);
+    let scene = Scene::new(1);
+    let listen = format!("--metrics-listen=127.0.0.1:{port}");
+    let one = scene.first(&[&listen, "--metrics-hosts=metrics.example.com,[fd00::7]"]);
+    // The port may have been taken for a moment.
+    eventually(
+        SOON,
+        "an answer",
+        || one.log().join("\n"),
+        || TcpStream::connect(("127.0.0.1", port)).is_ok(),
+    );
+    let status = |request: &str| {
+        let answer = asked(port, request.as_bytes());
+        let is_shown = answer.contains("leasehold_");
+        let status = answer.split(' ').nth(1).unwrap_or_default().to_owned();
+        assert_eq!(is_shown, status == "200", "{request:?}: {answer}");
+        (status, answer)
+    };
+    let host = nix::unistd::gethostname().unwrap().into_string().unwrap();
+    for name in [
+        "localhost",
+        "LOCALHOST",
+        "localhost.",
+        "127.0.0.1",
+        "[::1]",
+        "vm", // --host-name
+        "metrics.example.com",
+        "Metrics.Example.Com",
+        "[fd00::7]",
+        &host,
+    ] {
+        for of in [name.to_owned(), format!("{name}:{port}"), format!("{name}:80")] {
+            let (status, answer) =
+                status(&format!("GET /metrics HTTP/1.1\r\nhost:  {of} \r\n\r\n"));
+            assert_eq!(status, "200", "{of}: {answer}");
+        }
+    }
+    for name in [
+        "evil.example",
+        "127.0.0.1.evil.example",
+        "localhost.evil.example",
+        "evil.example:9464",
+        "metrics.example.com.evil.example",
+        "[::2]",
+        "[::1]x",
+        "::1",
+        "127.0.0.1:x",
+        "localhost, evil.example",
+        "evil@localhost",
+        "",
+        " ",
+    ] {
+        let (status, answer) = status(&format!("GET /metrics HTTP/1.1\r\nHost: {name}\r\n\r\n"));
+        assert_eq!(status, "421", "{name}: {answer}");
+        assert!(answer.contains("--metrics-hosts"), "{answer}");
+    }
+    // Of two names, none counts. Without any: what speaks HTTP/1.0 is no browser.
+    let two = "GET /metrics HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n";
+    assert_eq!(status(two).0, "421");
+    let folded = "GET /metrics HTTP/1.1\r\nX: 1\r\n Host: localhost\r\n\r\n";
+    assert_eq!(status(folded).0, "400");
+    assert_eq!(status("GET /metrics HTTP/1.1\r\n\r\n").0, "400");
+    assert_eq!(status("GET /metrics HTTP/1.0\r\n\r\n").0, "200");
+    assert_eq!(status("GET /metrics HTTP/1.0\r\nHost: evil.example\r\n\r\n").0, "421");
+    let output = leasehold(&["run", "--metrics-hosts=evil example"]);
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
 }
 
 #[test]

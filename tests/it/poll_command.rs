@@ -82,6 +82,59 @@ fn the_end_of_a_command_is_told_as_it_was() {
     }
 }
 
+/// Point 20: what a command says before it fails is the first thing that its author wants to know.
+#[test]
+fn what_a_failed_command_said_on_stderr_is_in_the_error_of_its_result() {
+    for (script, error) in [
+        ("echo lost >&2; exit 3", "exit code 3; stderr: lost"),
+        ("echo one >&2; echo; printf 'two\\n\\n' >&2; exit 3", "exit code 3; stderr: one two"),
+        (
+            "printf 'a\\033[2J\\000b\\tc\\r\\nfence 7\\n' >&2; exit 1",
+            "exit code 1; stderr: a [2J b c fence 7",
+        ),
+        ("printf '\\303\\251\\377' >&2; exit 1", "exit code 1; stderr: é\u{fffd}"),
+        (
+            "echo 'exit 0' >&2; echo 'short of luck' >&2; exit 4",
+            "exit code 4; stderr: exit 0 short of luck",
+        ),
+        ("echo gone >&2; kill -9 $$", "killed by signal 9; stderr: gone"),
+        ("echo ' ' >&2; exit 5", "exit code 5"),
+    ] {
+        assert_eq!(shell(script).error.as_deref(), Some(error), "{script}");
+    }
+    let sample = shell("echo a warning >&2; echo fine");
+    assert_eq!((sample.ok, sample.error.as_deref(), text(&sample)), (true, None, "fine\n"));
+    // Nobody is left to write to it: what was said until then counts.
+    let sample = shell("echo first >&2; exec 2>&-; sleep 0.1; exit 6");
+    assert_eq!(sample.error.as_deref(), Some("exit code 6; stderr: first"));
+}
+
+#[test]
+fn a_command_that_writes_without_end_to_stderr_blocks_nobody_and_only_its_last_words_are_kept() {
+    let script = "head -c 50000000 /dev/zero | tr '\\0' x >&2; echo >&2; echo the last >&2; echo out; exit 1";
+    let sample = shell(script);
+    let error = sample.error.clone().unwrap();
+    assert_eq!((sample.status, text(&sample)), (Some(1), "out\n"), "{error}");
+    assert!(error.starts_with("exit code 1; stderr: …xxx"), "{error}");
+    assert!(error.ends_with("xxx the last") && error.chars().count() < 400, "{error}");
+}
+
+#[test]
+fn a_command_that_takes_too_long_says_on_what_it_was_waiting() {
+    let (permit, _revoke) = permit_for_tests("e1", "i", 1);
+    for script in
+        ["echo connecting >&2; exec sleep 1000", "trap '' TERM; echo connecting >&2; sleep 1000"]
+    {
+        let limit = Duration::from_millis(700);
+        let sample = poll_as(&["sh", "-c", script], &permit, limit, 1_000).unwrap();
+        assert_eq!(
+            sample.error.as_deref(),
+            Some("no end within 700ms; stderr: connecting"),
+            "{script}"
+        );
+    }
+}
+
 #[test]
 fn a_command_starts_with_no_signal_blocked() {
     let sample = shell("exec grep SigBlk /proc/self/status");

@@ -215,13 +215,14 @@ fn a_file_with_anything_wrong_in_it_changes_nothing_and_says_why() {
         ("RENEW_INTERVAL=3s", "--renew-interval 3s"),
         ("DENY_TARGETS=nowhere", "--deny-targets"),
         ("WORKERS=0", "--workers"),
+        ("POLL_COMMAND=/nonexistent --token=hunter2", "--poll-command /nonexistent: there is no"),
         ("hunter2", "line 12 is no NAME=value"),
         (
             "INTERVALL=hunter2",
             "line 12 sets LEASEHOLD_INTERVALL, which is no setting: did you mean",
         ),
     ] {
-        let line = it.reload(&["WEIGHT=5", "POLL_COMMAND=hunter2", bad]);
+        let line = it.reload(&["WEIGHT=5", "POLL_COMMAND=true --token=hunter2", bad]);
         assert!(line.contains("event=daemon.reload_refused") && line.contains(" WARN "), "{line}");
         assert!(field(&line, "error").unwrap().contains(why), "{bad}: {line}");
         assert!(!line.contains("hunter2"), "{line}");

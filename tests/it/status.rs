@@ -492,3 +492,35 @@ fn a_renewal_that_is_overdue_is_told() {
     let told = document(&redis);
     assert_eq!(json!([told["counts"]["uncertain"], told["healthy"]]), json!([1, false]));
 }
+
+/// Point 20: what is cut on a terminal is whole in a pipe, where it may be searched, and with `--all`.
+#[test]
+fn a_long_result_is_cut_to_the_width_of_a_terminal_and_nowhere_else() {
+    use crate::support::terminal::Terminal;
+    let redis = RedisServer::start();
+    let session = json!({"id": "e1", "address": "127.0.0.1:1"}).to_string();
+    redis.cli(&["SET", "session:e1", &session]);
+    let error = format!("exit code 7; stderr: {} the end", "word ".repeat(60).trim_end());
+    let fields =
+        ["fence", "1", "instance", "vm-1-a", "ok", "0", "started_at_ms", "1", "duration_ms", "5"];
+    redis.cli(&[&["HSET", "poll:result:e1", "error", &error][..], &fields].concat());
+    for args in [&[][..], &["--all"]] {
+        let page = shown(&redis, args);
+        assert!(page.contains(&error), "{args:?}: {page}");
+    }
+    let url = format!("--redis={}", redis.url());
+    let on_terminal = |columns: &str, args: &[&str]| {
+        let all = [&["status", &url][..], args].concat();
+        let mut terminal = Terminal::start_in(&[("COLUMNS", columns)], &all, 30, 1_000);
+        assert!(terminal.wait().success());
+        terminal.wait_for("As read from")
+    };
+    let page = on_terminal("100", &[]);
+    let line = page.lines().find(|it| it.starts_with("e1 ")).unwrap();
+    assert!(line.chars().count() <= 100 && line.ends_with("..."), "{line}");
+    assert!(line.chars().count() > 95, "as much as fits: {line}");
+    assert!(on_terminal("100", &["--all"]).contains(&error));
+    // On one that is too narrow for anything, something is shown all the same.
+    let page = on_terminal("40", &[]);
+    assert!(page.contains("failed in 5 ms"), "{page}");
+}

@@ -17,10 +17,11 @@ use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
 use crate::clock::{BootClock, Clock, Moment};
-use crate::model::{Sample, Session};
+use crate::model::{STDERR, Sample, Session};
 use crate::pipeline::lease::{PollPermit, Revoked};
 use crate::pipeline::poll::Poller;
 use crate::pipeline::poll::guardian::Feed;
+use crate::pipeline::poll::shortage::{self, COMMAND_POLL, Descriptors};
 use crate::pipeline::poll::wait::{Wake, is_ready, plain, wait};
 
 /// A guardian's report is a few short lines; more than this is none.
@@ -40,6 +41,15 @@ pub struct CommandPoller {
     guardian: PathBuf,
     body_max: usize,
     grace: Duration,
+    soft_files: Option<u64>,
+}
+
+/// What became of a command, as its guardian tells.
+enum Verdict {
+    /// With this status, and what was wrong with it.
+    Ended(Option<i32>, Option<String>),
+    /// It could not be started, for lack of this.
+    Short(String),
 }
 
 /// Why a command was told to end.
@@ -54,7 +64,13 @@ impl CommandPoller {
     /// bytes of its output, and leaves it `grace` between TERM and KILL. A lost lease must be over
     /// within the margin, so `grace` has to be shorter.
     pub fn new(program: Vec<String>, guardian: PathBuf, body_max: usize, grace: Duration) -> Self {
-        Self { program, guardian, body_max, grace }
+        Self { program, guardian, body_max, grace, soft_files: None }
+    }
+
+    /// Gives commands this soft limit of open files instead of ours, which may have been raised: programs that use
+    /// select(2) fail above 1,024.
+    pub fn with_soft_files(self, soft_files: Option<u64>) -> Self {
+        Self { soft_files, ..self }
     }
 
     fn start(&self, permit: &PollPermit) -> io::Result<Run> {
@@ -65,7 +81,9 @@ impl CommandPoller {
         }
         let mut child = command
             .arg0("leasehold")
-            .args(["guardian", "--grace-ms", &self.grace.as_millis().to_string(), "--"])
+            .args(["guardian", "--grace-ms", &self.grace.as_millis().to_string()])
+            .args(self.soft_files.map(|it| format!("--soft-files={it}")))
+            .arg("--")
             .args(&self.program)
             .env("LEASEHOLD_ENDPOINT", permit.tenure().endpoint.as_str())
             .env("LEASEHOLD_INSTANCE", permit.instance().as_str())
@@ -135,7 +153,11 @@ impl Poller for CommandPoller {
     ) -> Result<Sample, Revoked> {
         let mut begun = BootClock.now();
         let deadline = begun + timeout;
+        let _descriptors = Descriptors::take(COMMAND_POLL).map_err(|why| permit.defer(why))?;
         let failed = |what: &str, error: &io::Error, begun: Moment| {
+            if let Some(why) = shortage::of_spawn(error) {
+                return Err(permit.defer(why));
+            }
             let name = self.guardian.display();
             let error = format!("cannot {what} the guardian {name}: {}", plain(error));
             Ok(Sample::failed(error, BootClock.now().since(begun)))
@@ -168,9 +190,13 @@ impl Poller for CommandPoller {
         if cause == Some(Cause::Revoked) || permit.abort().is_fired() {
             return Err(Revoked);
         }
-        let (status, error) = match cause {
+        let verdict = match cause {
             None => run.verdict(),
-            Some(_) => (None, Some(format!("no end within {timeout:?}"))),
+            Some(_) => Verdict::Ended(None, Some(format!("no end within {timeout:?}"))),
+        };
+        let (status, error) = match verdict {
+            Verdict::Ended(status, error) => (status, error.map(|it| it + &run.last_words())),
+            Verdict::Short(why) => return Err(permit.defer(why)),
         };
         let (body, duration) = (std::mem::take(&mut run.body), BootClock.now().since(begun));
         Ok(Sample { ok: error.is_none(), status, error, body, duration })
@@ -249,22 +275,30 @@ impl Run {
     }
 
     /// Status and error, as the guardian reported them.
-    fn verdict(&self) -> (Option<i32>, Option<String>) {
+    fn verdict(&self) -> Verdict {
         let said = String::from_utf8_lossy(&self.said);
         let last = said.lines().last().unwrap_or("");
         let number = |it: &str| it.parse::<i32>().ok();
         match last.split_once(' ') {
             Some(("exit", code)) => {
                 let error = (code != "0").then(|| format!("exit code {code}"));
-                (number(code), error)
+                Verdict::Ended(number(code), error)
             }
             Some(("signal", signal)) => {
                 let status = number(signal).map(|it| 128 + it);
-                (status, Some(format!("killed by signal {signal}")))
+                Verdict::Ended(status, Some(format!("killed by signal {signal}")))
             }
-            Some(("failed", why)) => (None, Some(why.into())),
-            _ => (None, Some("the guardian ended before the command did".into())),
+            Some(("failed", why)) => Verdict::Ended(None, Some(why.into())),
+            Some(("short", why)) => Verdict::Short(why.into()),
+            _ => Verdict::Ended(None, Some("the guardian ended before the command did".into())),
         }
+    }
+
+    /// What the command wrote on stderr last, to be put behind its error.
+    fn last_words(&self) -> String {
+        let said = String::from_utf8_lossy(&self.said);
+        let words = said.lines().rev().find_map(|it| it.strip_prefix("stderr "));
+        words.map_or(String::new(), |it| format!("{STDERR}{it}"))
     }
 }
 

@@ -10,10 +10,13 @@ use std::time::Duration;
 use crossbeam_channel::{RecvTimeoutError, bounded};
 
 use crate::pipeline::abort::Abort;
+use crate::pipeline::poll::shortage::{self, Descriptors, LOOKUP};
 use crate::pipeline::poll::wait::plain;
 
 /// A lookup cannot be cancelled, only left alone: so many threads may be stuck in one.
 const LOOKUPS_MAX: usize = 64;
+/// A lookup needs a thread of its own.
+const NO_THREAD: &str = "no thread can be started for a name lookup";
 /// A name with more addresses than this is tried at these only.
 const ADDRESSES_MAX: usize = 8;
 
@@ -50,6 +53,8 @@ pub enum ResolveError {
     NoAnswer(String, Duration),
     /// Too many earlier lookups are still unanswered.
     Busy(String),
+    /// This process lacked what a lookup needs: a descriptor, a thread.
+    Short(String),
     /// It resolved, but only to addresses that may not be polled.
     NotAllowed(String, IpAddr),
     /// The right to poll was lost meanwhile.
@@ -107,6 +112,15 @@ impl Targets {
         Ok(found)
     }
 
+    /// The body of the thread `lookup`.
+    fn ask_resolver(name: String, port: u16) -> Result<Vec<SocketAddr>, ResolveError> {
+        let found = (name.as_str(), port).to_socket_addrs().map(Iterator::collect);
+        found.map_err(|error| match shortage::of_lookup(&error) {
+            Some(why) => ResolveError::Short(why),
+            None => ResolveError::NotFound(name, plain(&error)),
+        })
+    }
+
     fn look_up(
         &self,
         authority: &str,
@@ -117,27 +131,27 @@ impl Targets {
             .ok_or_else(|| ResolveError::NotAnAuthority(authority.chars().take(128).collect()))?;
         let busy = || ResolveError::Busy(host.clone());
         let ticket = Ticket::take(&self.lookups).ok_or_else(busy)?;
+        let descriptors = Descriptors::take(LOOKUP).map_err(ResolveError::Short)?;
         // Room for both, so that neither sender ever waits for a receiver that has gone.
         let (answer, answers) = bounded(2);
         let aborted = answer.clone();
         abort.arm(move || drop(aborted.send(Err(ResolveError::Aborted))));
         let name = host.clone();
         let asked = std::thread::Builder::new().name("lookup".into()).spawn(move || {
-            let found = (name.as_str(), port).to_socket_addrs().map(Iterator::collect);
-            drop(ticket);
-            let not_found = |it| ResolveError::NotFound(name, plain(&it));
-            drop(answer.send(found.map_err(not_found)));
+            let found = Self::ask_resolver(name, port);
+            drop((ticket, descriptors));
+            drop(answer.send(found));
         });
         // Not joined: nothing can make the C library give up early. The ticket bounds how many wait.
         let found = match asked {
             Ok(_) => answers.recv_timeout(timeout),
-            Err(_) => return Err(busy()),
+            Err(_) => Err(RecvTimeoutError::Disconnected),
         };
         abort.disarm();
         match found {
             Ok(found) => found,
             Err(RecvTimeoutError::Timeout) => Err(ResolveError::NoAnswer(host, timeout)),
-            Err(RecvTimeoutError::Disconnected) => Err(busy()),
+            Err(RecvTimeoutError::Disconnected) => Err(ResolveError::Short(NO_THREAD.into())),
         }
     }
 }
@@ -262,12 +276,25 @@ impl fmt::Display for ResolveError {
                 "{authority} is at {ip}, which may not be polled: see --allow-targets and \
                  --deny-targets"
             ),
+            Self::Short(why) => f.write_str(why),
             Self::Aborted => write!(f, "the lease is no longer held"),
         }
     }
 }
 
 impl std::error::Error for ResolveError {}
+
+impl ResolveError {
+    /// What this process lacked, if that is why: nothing is known about the name then. Too many lookups at a time
+    /// are a shortage, too: the bound is ours, and the name may be one that is answered at once.
+    pub(crate) fn shortage(&self) -> Option<String> {
+        match self {
+            Self::Short(why) => Some(why.clone()),
+            Self::Busy(_) => Some(format!("{LOOKUPS_MAX} earlier name lookups got no answer yet")),
+            _ => None,
+        }
+    }
+}
 
 #[cfg(test)]
 mod tests {

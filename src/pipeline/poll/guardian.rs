@@ -2,42 +2,74 @@
 //!
 //! A process between the two (R12). It leads the command's process group, holds the reading end of a
 //! pipe whose writing end only the daemon has, and says on its stderr, line by line, how things stand:
-//! `ready`, then `exit N`, `signal N` or `failed WHY`. After the command's end it kills what is left
+//! `ready`, then `stderr WORDS` if the command wrote any there, then `exit N`, `signal N`, `failed WHY`, or
+//! `short WHY` when this host lacked something for it. After the command's end it kills what is left
 //! of the group, itself included: no other signal reaches a whole group at once.
+//!
+//! The command's stderr ends here: all of it is read, so that the command never waits, and the last of it is kept.
 
 use std::io::{self, BufRead, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::process::ExitStatusExt;
-use std::process::{Child, ChildStdin, Command, ExitCode, ExitStatus, Stdio};
+use std::process::{Child, ChildStderr, ChildStdin, Command, ExitCode, ExitStatus, Stdio};
 use std::time::Duration;
 
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigSet, Signal, killpg};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::unistd::{Pid, getpgrp, getpid, setpgid};
 
 use crate::clock::{BootClock, Clock, Moment};
 use crate::model::SESSION_MAX_BYTES;
+use crate::pipeline::poll::shortage;
 use crate::pipeline::poll::wait::{is_ready, plain, wait};
 
 /// The exit code of a shell for a command that is not there.
 const NOT_FOUND: u8 = 127;
 
-/// The hidden subcommand `guardian --grace-ms N -- PROGRAM [ARGUMENT]…`. Call it before any thread
-/// exists: it blocks a signal for the whole process.
-pub fn guardian_main(program: &[String], grace: Duration) -> ExitCode {
+/// How much of a command's stderr is kept: the last of it.
+const TAIL_BYTES: usize = 1_024;
+/// How much of that is told.
+const TAIL_CHARS: usize = 300;
+/// How many reads of stderr come before the next look at the daemon.
+const READS_MAX: usize = 16;
+
+/// The hidden subcommand `guardian --grace-ms N [--soft-files N] -- PROGRAM [ARGUMENT]…`. Call it before any
+/// thread exists: it blocks a signal for the whole process.
+pub fn guardian_main(program: &[String], grace: Duration, soft_files: Option<u64>) -> ExitCode {
     let guarded = match program {
-        [name, rest @ ..] => guard(name, rest, grace),
+        [name, rest @ ..] => guard(name, rest, grace, soft_files),
         [] => Err(io::Error::other("a program is needed")),
     };
     guarded.unwrap_or_else(|error| {
-        say(&format!("failed the guardian could not work: {}", plain(&error)));
+        failed("the guardian could not work", &error);
         ExitCode::FAILURE
     })
 }
 
-fn guard(name: &str, args: &[String], grace: Duration) -> io::Result<ExitCode> {
+/// Says that the command was not started: for a shortage, or for a reason that will not pass.
+fn failed(what: &str, error: &io::Error) {
+    match shortage::of_spawn(error) {
+        Some(why) => say(&format!("short {why}")),
+        None => say(&format!("failed {what}: {}", plain(error))),
+    }
+}
+
+/// For this process, and so for the command.
+fn limit_files(soft: u64) {
+    let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else { return };
+    // What cannot be lowered stays as it is, which is no reason not to poll.
+    let _ = setrlimit(Resource::RLIMIT_NOFILE, soft.min(hard), hard);
+}
+
+fn guard(
+    name: &str,
+    args: &[String],
+    grace: Duration,
+    soft_files: Option<u64>,
+) -> io::Result<ExitCode> {
     let mut ends = SigSet::empty();
     ends.add(Signal::SIGCHLD);
     // The only one blocked, whatever the daemon blocks; and before the handler's thread exists, or
@@ -45,7 +77,10 @@ fn guard(name: &str, args: &[String], grace: Duration) -> io::Result<ExitCode> {
     ends.thread_set_mask()?;
     // A TERM for the group must not end its guardian. A handler, not a mask: the command would
     // inherit a mask.
-    ctrlc::set_handler(|| ()).map_err(io::Error::other)?;
+    ctrlc::set_handler(|| ()).map_err(|error| match error {
+        ctrlc::Error::System(error) => error,
+        error => io::Error::other(error),
+    })?;
     let own = Pid::from_raw(0);
     if getpgrp() != getpid() {
         setpgid(own, own)?;
@@ -56,19 +91,25 @@ fn guard(name: &str, args: &[String], grace: Duration) -> io::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     };
     let mut command = Command::new(name);
-    command.args(args).stdin(Stdio::piped()).stderr(Stdio::null());
+    command.args(args).stdin(Stdio::piped()).stderr(Stdio::piped());
+    if let Some(soft) = soft_files {
+        limit_files(soft);
+    }
     ends.thread_unblock()?;
     let started = command.spawn();
     ends.thread_block()?;
     let mut child = match started {
         Ok(child) => child,
         Err(error) => {
-            say(&format!("failed cannot run {name}: {}", plain(&error)));
+            failed(&format!("cannot run {name}"), &error);
             return Ok(ExitCode::from(NOT_FOUND));
         }
     };
     let feed = child.stdin.take().map(|it| Feed::new(it, document)).transpose()?;
-    let status = Watch { feed, ends: watched, grace, kill_at: None }.until_end(&mut child)?;
+    let stderr = child.stderr.take().map(Tail::new).transpose()?;
+    let mut watch = Watch { feed, stderr, ends: watched, grace, kill_at: None };
+    let status = watch.until_end(&mut child)?;
+    watch.say_stderr();
     say(&verdict(status));
     killpg(getpgrp(), Signal::SIGKILL)?;
     Ok(ExitCode::SUCCESS)
@@ -92,13 +133,14 @@ fn read_frame(input: &mut impl BufRead) -> io::Result<Option<Vec<u8>>> {
 
 struct Watch {
     feed: Option<Feed>,
+    stderr: Option<Tail>,
     ends: SignalFd,
     grace: Duration,
     kill_at: Option<Moment>,
 }
 
 impl Watch {
-    fn until_end(mut self, child: &mut Child) -> io::Result<ExitStatus> {
+    fn until_end(&mut self, child: &mut Child) -> io::Result<ExitStatus> {
         let daemon = io::stdin();
         let mut is_alone = false;
         loop {
@@ -121,6 +163,8 @@ impl Watch {
             }
             if self.wait(&daemon, is_alone, left)? && daemon.lock().read(&mut [0; 64])? == 0 {
                 is_alone = true;
+                // Before the command is ended: the daemon may not wait until it has.
+                self.say_stderr();
                 self.kill_at = Some(BootClock.now() + self.grace);
                 killpg(getpgrp(), Signal::SIGTERM)?;
             }
@@ -128,19 +172,88 @@ impl Watch {
     }
 
     /// Whether there is something to read from the daemon, or its end.
-    fn wait(&self, daemon: &io::Stdin, is_alone: bool, left: Duration) -> io::Result<bool> {
+    fn wait(&mut self, daemon: &io::Stdin, is_alone: bool, left: Duration) -> io::Result<bool> {
         let mut fds = vec![PollFd::new(self.ends.as_fd(), PollFlags::POLLIN)];
         if let Some(feed) = &self.feed {
             fds.push(PollFd::new(feed.as_fd(), PollFlags::POLLOUT));
         }
+        let stderr = self.stderr.as_ref().and_then(|it| it.pipe.as_ref());
+        fds.extend(stderr.map(|it| PollFd::new(it.as_fd(), PollFlags::POLLIN)));
         if !is_alone {
             fds.push(PollFd::new(daemon.as_fd(), PollFlags::POLLIN));
         }
         wait(&mut fds, left)?;
         let heard = !is_alone && fds.last().is_some_and(is_ready);
+        if let Some(stderr) = &mut self.stderr {
+            stderr.take();
+        }
         // One signal may stand for many ends; only the next look at the command counts.
         while self.ends.read_signal()?.is_some() {}
         Ok(heard)
+    }
+}
+
+impl Watch {
+    /// Tells the last of what the command wrote on stderr, if that was anything.
+    fn say_stderr(&mut self) {
+        let Some(stderr) = &mut self.stderr else { return };
+        stderr.take();
+        let words = stderr.words();
+        if !words.is_empty() {
+            say(&format!("stderr {words}"));
+        }
+    }
+}
+
+/// The end of what a command writes on stderr.
+#[derive(Debug)]
+struct Tail {
+    pipe: Option<ChildStderr>,
+    bytes: Vec<u8>,
+    /// Something was written before these.
+    is_cut: bool,
+}
+
+impl Tail {
+    fn new(pipe: ChildStderr) -> io::Result<Self> {
+        fcntl(pipe.as_fd(), FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
+        Ok(Self { pipe: Some(pipe), bytes: Vec::new(), is_cut: false })
+    }
+
+    /// Takes what is there, but not for ever.
+    fn take(&mut self) {
+        let mut chunk = [0; 64 * 1_024];
+        for _ in 0..READS_MAX {
+            let Some(pipe) = &mut self.pipe else { return };
+            match pipe.read(&mut chunk) {
+                Ok(n) if n > 0 => self.keep(&chunk[..n]),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => (),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                _ => self.pipe = None,
+            }
+        }
+    }
+
+    fn keep(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+        let over = self.bytes.len().saturating_sub(TAIL_BYTES);
+        self.is_cut |= over > 0;
+        self.bytes.drain(..over);
+    }
+
+    /// On one line, without anything that could move a cursor.
+    fn words(&self) -> String {
+        // What is left of a character whose beginning is gone.
+        let is_rest = |it: &u8| self.is_cut && (0x80..0xc0).contains(it);
+        let rest = self.bytes.iter().take_while(|it| is_rest(it)).count();
+        let text = String::from_utf8_lossy(&self.bytes[rest..]);
+        let is_gap = |c: char| c.is_whitespace() || c.is_control();
+        let words: Vec<&str> = text.split(is_gap).filter(|it| !it.is_empty()).collect();
+        let words = words.join(" ");
+        let over = words.chars().count().saturating_sub(TAIL_CHARS);
+        let is_cut = self.is_cut || over > 0;
+        let last: String = words.chars().skip(over).collect();
+        if is_cut && !last.is_empty() { format!("…{last}") } else { last }
     }
 }
 

@@ -20,7 +20,8 @@ use ureq::{Agent, Body, Error};
 use crate::clock::{BootClock, Clock, Moment};
 use crate::model::Sample;
 use crate::pipeline::lease::{PollPermit, Revoked};
-use crate::pipeline::poll::guard::Targets;
+use crate::pipeline::poll::guard::{ResolveError, Targets};
+use crate::pipeline::poll::shortage;
 use crate::pipeline::poll::tcp::{ConnectError, connect_any};
 use crate::pipeline::poll::wait::plain;
 
@@ -44,7 +45,22 @@ pub struct HttpPoller {
 /// Why there is no sample of an answer.
 enum Failure {
     Revoked,
+    /// What this process lacked.
+    Short(String),
     Error(String),
+}
+
+impl Failure {
+    fn of(error: &Error) -> Self {
+        match error {
+            Error::Io(it) => Self::of_io(it, || sentence(error)),
+            _ => Self::Error(sentence(error)),
+        }
+    }
+
+    fn of_io(error: &io::Error, sentence: impl FnOnce() -> String) -> Self {
+        shortage::of(error).map_or_else(|| Self::Error(sentence()), Self::Short)
+    }
 }
 
 impl From<Revoked> for Failure {
@@ -89,20 +105,22 @@ impl HttpPoller {
             // R2: from here to the first byte nothing waits.
             permit.confirm()?;
             begun = BootClock.now();
-            self.exchange(url, permit, connection).map_err(|it| Failure::Error(sentence(&it)))
+            self.exchange(url, permit, connection).map_err(|it| Failure::of(&it))
         });
-        let answer = answer.map(|response| {
+        let answer = answer.and_then(|response| {
             let status = response.status();
             let (body, cut) = self.first_bytes(response.into_body());
             let error = match cut {
                 _ if !status.is_success() => Some(format!("HTTP {}", status.as_u16())),
-                Some(_) if BootClock.now() >= deadline => {
+                Some(Failure::Error(_)) if BootClock.now() >= deadline => {
                     Some(format!("the answer did not end within {timeout:?}"))
                 }
-                cut => cut,
+                Some(Failure::Error(cut)) => Some(cut),
+                Some(failure) => return Err(failure),
+                None => None,
             };
             let status = Some(i32::from(status.as_u16()));
-            (status, error, body)
+            Ok((status, error, body))
         });
         permit.abort().disarm();
         if permit.abort().is_fired() {
@@ -115,6 +133,7 @@ impl HttpPoller {
                 Ok(Sample { ok: error.is_none(), status, error, body, duration })
             }
             Err(Failure::Revoked) => Err(Revoked),
+            Err(Failure::Short(why)) => Err(permit.defer(why)),
             Err(Failure::Error(_)) if now >= deadline => {
                 Ok(Sample::failed(format!("no answer within {timeout:?}"), duration))
             }
@@ -138,21 +157,26 @@ impl HttpPoller {
         let port = authority.port_u16().unwrap_or(if is_tls { 443 } else { 80 });
         let authority = format!("{}:{port}", authority.host());
         let abort = permit.abort();
-        let found = self.targets.resolve(&authority, timeout, abort).map_err(|it| failed(&it))?;
+        let unresolved =
+            |it: ResolveError| it.shortage().map_or_else(|| failed(&it), Failure::Short);
+        let found = self.targets.resolve(&authority, timeout, abort).map_err(unresolved)?;
         let stream = match connect_any(&found, deadline, abort, || true) {
             Ok(stream) => stream,
             Err(ConnectError::Revoked) => return Err(Failure::Revoked),
+            Err(ConnectError::Short(why)) => return Err(Failure::Short(why)),
             Err(error) => return Err(Failure::Error(error.sentence(timeout))),
         };
-        let same = stream.try_clone().map_err(|it| failed(&plain(&it)))?;
+        let same = stream.try_clone().map_err(|it| Failure::of_io(&it, || plain(&it)))?;
         abort.arm(move || drop(same.shutdown(Shutdown::Both)));
         // Both are filled with zeros for every poll, so neither is larger than it has to be. (Under TLS these hold
         // records, and ureq has two more, as large as its settings say.)
         let buffers = LazyBuffers::new(BUFFER_BYTES, 2 * url.len() + REQUEST_BYTES);
         let socket = SocketTransport { stream, deadline, buffers };
         if is_tls {
-            let no_tls =
-                |it: Error| Failure::Error(format!("no TLS with {authority}: {}", sentence(&it)));
+            let no_tls = |it: Error| match Failure::of(&it) {
+                Failure::Error(why) => Failure::Error(format!("no TLS with {authority}: {why}")),
+                failure => failure,
+            };
             return self.handshake(&uri, socket).map_err(no_tls);
         }
         Ok(Box::new(socket))
@@ -203,11 +227,11 @@ impl HttpPoller {
     }
 
     /// At most `body_max` bytes, and why the body broke off before that, if it did.
-    fn first_bytes(&self, body: Body) -> (Vec<u8>, Option<String>) {
+    fn first_bytes(&self, body: Body) -> (Vec<u8>, Option<Failure>) {
         let mut bytes = Vec::new();
         let limit = u64::try_from(self.body_max).unwrap_or(u64::MAX);
         let end = body.into_reader().take(limit).read_to_end(&mut bytes);
-        (bytes, end.err().map(|it| sentence(&Error::from(it))))
+        (bytes, end.err().map(|it| Failure::of(&Error::from(it))))
     }
 }
 

@@ -7,6 +7,7 @@ pub mod command;
 pub mod guard;
 pub mod guardian;
 pub mod http;
+pub(crate) mod shortage;
 pub mod tcp;
 #[doc(hidden)]
 pub mod testing;
@@ -16,6 +17,7 @@ use std::time::Duration;
 
 use crate::model::{Address, Sample, Session};
 use crate::pipeline::lease::{PollPermit, Revoked};
+use crate::pipeline::poll::shortage::{Descriptors, NETWORK_POLL};
 
 /// One way of polling. Yours is one method.
 ///
@@ -35,7 +37,8 @@ use crate::pipeline::lease::{PollPermit, Revoked};
 /// ```
 pub trait Poller: Send + Sync {
     /// Polls once, within `timeout`. `Err` when the permit ran out before the poll began or while it
-    /// ran; everything the endpoint does wrong is a [`Sample`] that is not `ok`.
+    /// ran, and when this process lacked what the poll needs ([`PollPermit::defer`]); everything the
+    /// endpoint does wrong is a [`Sample`] that is not `ok`.
     fn poll(
         &self,
         session: &Session,
@@ -68,6 +71,7 @@ impl Poller for NetPoller {
         permit: &PollPermit,
         timeout: Duration,
     ) -> Result<Sample, Revoked> {
+        let _descriptors = Descriptors::take(NETWORK_POLL).map_err(|why| permit.defer(why))?;
         match &session.address {
             Address::Http(url) => self.http.poll(url, permit, timeout),
             Address::Tcp(authority) => self.tcp.poll(authority, permit, timeout),

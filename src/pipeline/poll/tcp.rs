@@ -14,6 +14,7 @@ use crate::model::Sample;
 use crate::pipeline::abort::Abort;
 use crate::pipeline::lease::{PollPermit, Revoked};
 use crate::pipeline::poll::guard::Targets;
+use crate::pipeline::poll::shortage;
 use crate::pipeline::poll::wait::{Wake, is_ready, plain, wait};
 
 /// Connects, and hangs up.
@@ -41,10 +42,14 @@ impl TcpPoller {
         // The connect is what others can see of this poll: the permit is asked right before each.
         let may_connect = || permit.confirm().is_ok();
         let failure = match found {
-            Err(error) => Some(error.to_string()),
+            Err(error) => match error.shortage() {
+                Some(why) => return Err(permit.defer(why)),
+                None => Some(error.to_string()),
+            },
             Ok(addresses) => match connect_any(&addresses, deadline, permit.abort(), may_connect) {
                 Ok(_) => None,
                 Err(ConnectError::Revoked) => return Err(Revoked),
+                Err(ConnectError::Short(why)) => return Err(permit.defer(why)),
                 Err(error) => Some(error.sentence(timeout)),
             },
         };
@@ -66,6 +71,8 @@ pub(crate) enum ConnectError {
     NoAnswer,
     /// The right to connect was lost.
     Revoked,
+    /// What this process lacked; nothing is known about the address.
+    Short(String),
     /// The last address tried, and what the operating system said.
     Failed(SocketAddr, io::Error),
 }
@@ -75,6 +82,7 @@ impl ConnectError {
         match self {
             Self::NoAnswer => format!("no answer within {timeout:?}"),
             Self::Revoked => Revoked.to_string(),
+            Self::Short(why) => why.clone(),
             Self::Failed(address, error) => {
                 format!("cannot connect to {address}: {}", plain(error))
             }
@@ -100,7 +108,10 @@ pub(crate) fn connect_any(
             Err(error) if error.kind() == io::ErrorKind::TimedOut => {
                 failure = ConnectError::NoAnswer
             }
-            Err(error) => failure = ConnectError::Failed(*address, error),
+            Err(error) => match shortage::of_connect(&error, *address) {
+                Some(why) => return Err(ConnectError::Short(why)),
+                None => failure = ConnectError::Failed(*address, error),
+            },
         }
     }
     Err(failure)

@@ -10,7 +10,53 @@ pub type Samples = BTreeMap<String, f64>;
 pub struct Document {
     /// `counter`, `gauge` or `histogram`, by family.
     pub kinds: BTreeMap<String, String>,
+    /// Without the label `daemon`, which is the same in all of them.
     pub samples: Samples,
+    /// The value of that label, as it is written.
+    pub daemon: String,
+}
+
+/// The label that every series has, behind its others.
+const DAEMON: &str = "daemon=\"";
+
+/// The series without its label `daemon`, and the value of that.
+fn split(series: &str) -> Option<(String, String)> {
+    let (before, value) = series.strip_suffix("\"}")?.rsplit_once(DAEMON)?;
+    let others = before.strip_suffix(['{', ','])?;
+    let series = if before.ends_with('{') { others.to_owned() } else { format!("{others}}}") };
+    Some((series, value.to_owned()))
+}
+
+/// What node_exporter makes of several files: one document, by family the daemons that write it. Fails where a
+/// series is there twice, or a family is not the same in two files.
+pub fn collect(texts: &[&str]) -> Result<BTreeMap<String, BTreeSet<String>>, String> {
+    let (mut all, mut heads, mut seen) =
+        (BTreeMap::<String, BTreeSet<String>>::new(), BTreeMap::new(), BTreeSet::new());
+    for text in texts {
+        let document = Document::parse(text)?;
+        for line in text.lines() {
+            let mut words = line.splitn(4, ' ');
+            match (words.next(), words.next(), words.next(), words.next()) {
+                (Some("#"), Some(what), Some(name), rest) => {
+                    let head = rest.unwrap_or_default().to_owned();
+                    let before = heads.insert((what.to_owned(), name.to_owned()), head.clone());
+                    if before.is_some_and(|it| it != head) {
+                        return Err(format!("another {what} of {name}: {head}"));
+                    }
+                }
+                _ => {
+                    let series = line.rsplit_once(' ').ok_or("no value")?.0;
+                    if !seen.insert(series.to_owned()) {
+                        return Err(format!("twice: {series}"));
+                    }
+                }
+            }
+        }
+        for name in document.kinds.keys() {
+            all.entry(name.clone()).or_default().insert(document.daemon.replace('\\', ""));
+        }
+    }
+    Ok(all)
 }
 
 impl Document {
@@ -50,7 +96,13 @@ impl Document {
                 if !suffixes.iter().any(|it| format!("{current}{it}") == name) {
                     return wrong("a sample of another family");
                 }
-                if document.samples.insert(series.into(), value).is_some() {
+                let (series, daemon) = split(series).ok_or(format!("no daemon: {line}"))?;
+                if document.daemon.is_empty() {
+                    document.daemon = daemon;
+                } else if document.daemon != daemon {
+                    return wrong("another daemon");
+                }
+                if document.samples.insert(series, value).is_some() {
                     return wrong("a sample twice");
                 }
             }
