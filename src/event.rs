@@ -45,6 +45,7 @@ pub enum Event<'a> {
     EndpointLight { endpoint: &'a EndpointId, failures: u32 },
     EndpointNormal { endpoint: &'a EndpointId },
     SessionInvalid { endpoint: &'a str, error: &'a dyn fmt::Display },
+    SessionOdd { endpoint: &'a EndpointId, reason: &'a dyn fmt::Display },
     SessionUnreported { count: usize },
     InstanceJoined { other: &'a InstanceId },
     InstanceLeft { other: &'a InstanceId },
@@ -102,6 +103,7 @@ impl Event<'_> {
             Self::EndpointLight { .. } => "endpoint.light",
             Self::EndpointNormal { .. } => "endpoint.normal",
             Self::SessionInvalid { .. } => "session.invalid",
+            Self::SessionOdd { .. } => "session.odd",
             Self::SessionUnreported { .. } => "session.unreported",
             Self::InstanceJoined { .. } => "instance.joined",
             Self::InstanceLeft { .. } => "instance.left",
@@ -142,6 +144,7 @@ impl Event<'_> {
             | Self::PollDeferred { .. }
             | Self::EndpointLight { .. }
             | Self::SessionInvalid { .. }
+            | Self::SessionOdd { .. }
             | Self::SessionUnreported { .. }
             | Self::PlacementStuck { .. }
             | Self::HeartbeatFailed { .. }
@@ -181,6 +184,9 @@ impl Event<'_> {
             Self::EndpointNormal { endpoint } => line.put("endpoint", endpoint)?.end(),
             Self::SessionInvalid { endpoint, error } => {
                 line.put("endpoint", endpoint)?.put("error", error)?;
+            }
+            Self::SessionOdd { endpoint, reason } => {
+                line.put("endpoint", endpoint)?.put("reason", reason)?;
             }
             Self::SessionUnreported { count } => line.put("count", count)?.end(),
             _ => (),
@@ -299,6 +305,7 @@ impl fmt::Display for Event<'_> {
             Self::EndpointLight { .. }
             | Self::EndpointNormal { .. }
             | Self::SessionInvalid { .. }
+            | Self::SessionOdd { .. }
             | Self::SessionUnreported { .. } => self.session_fields(&mut line)?,
             Self::InstanceJoined { other } | Self::InstanceLeft { other } => {
                 line.put("other", other)?;

@@ -13,8 +13,10 @@ use leasehold::store::overview::{Overview, Stored};
 use leasehold::store::redis::RedisStore;
 use leasehold::store::sessions::Drained;
 
+use crate::cli::release::remembered;
 use crate::cli::table::printable;
 use crate::cli::task::Drain;
+use crate::cli::usage::nearest;
 use crate::cli::{FAILED, fail, say};
 
 /// So often a drain is looked at.
@@ -32,15 +34,14 @@ fn change(config: &Config, what: &Drain) -> Result<String, String> {
     let timeout = config.store_timeout;
     let store = RedisStore::of_polls(config);
     let name = printable(&what.name);
-    if what.off {
-        return Ok(
-            match store.undrain(&what.name, timeout).map_err(|error| error.to_string())? {
-                true => format!("{name} takes its share again"),
-                false => format!("{name} was not drained: leasehold status lists who is"),
-            },
-        );
-    }
     let look = || store.overview(timeout).map_err(|error| error.to_string());
+    if what.off {
+        if store.undrain(&what.name, timeout).map_err(|error| error.to_string())? {
+            return Ok(format!("{name} takes its share again"));
+        }
+        known(config, what, &look()?)?;
+        return Ok(format!("{name} was not drained: leasehold status lists who is"));
+    }
     let before = look()?;
     let living: Vec<InstanceId> = before.instances.iter().map(|it| it.0.clone()).collect();
     let here = living.iter().any(|it| is_named(what, it.as_str(), it.host()));
@@ -50,6 +51,9 @@ fn change(config: &Config, what: &Drain) -> Result<String, String> {
             "no instance {name} is alive, and none will ever have that id again: leasehold status lists \
              those that are; a host can be drained by its name before it starts"
         ));
+    }
+    if !here && !what.absent {
+        known(config, what, &before)?;
     }
     let drained = store.drain(&what.name, &living, what.force, timeout);
     if drained.map_err(|error| error.to_string())? == Drained::NobodyLeft {
@@ -75,6 +79,35 @@ fn change(config: &Config, what: &Drain) -> Result<String, String> {
         pause.within(LOOK);
     }
     Err(format!("{name} still holds something after --wait: see leasehold status"))
+}
+
+/// An error for a name that nobody has: no instance that lives or is remembered, no host of one, and nothing that was
+/// drained before. It says which name was probably meant.
+fn known(config: &Config, what: &Drain, before: &Overview) -> Result<(), String> {
+    let living = before.instances.iter().map(|it| it.0.clone());
+    let instances: Vec<InstanceId> = living.chain(remembered(config)).collect();
+    let names = || {
+        let own = instances.iter().flat_map(|it| [it.host(), it.as_str()]);
+        own.chain(before.drained.iter().map(String::as_str))
+    };
+    if names().any(|it| it == what.name) {
+        return Ok(());
+    }
+    let nearest = nearest(&what.name, names());
+    let meant = nearest.map_or_else(
+        || "leasehold status lists those that are alive.".into(),
+        |it| format!("did you mean {}?", printable(it)),
+    );
+    let name = printable(&what.name);
+    Err(match what.off {
+        true => {
+            format!("{name} is not drained, and no instance or host is known by that name: {meant}")
+        }
+        false => format!(
+            "no instance or host {name} is alive, nor is one remembered: {meant} To drain a host before \
+             anything runs there, say --absent"
+        ),
+    })
 }
 
 /// Whether it has the form of an instance id: a host, nanoseconds, eight hexadecimal digits.

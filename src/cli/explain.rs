@@ -6,31 +6,41 @@ use std::time::Duration;
 
 use leasehold::config::Config;
 use leasehold::model::{EndpointId, InstanceId};
+use leasehold::pipeline::discovery::understood_with_odd_fields;
 use leasehold::status::late::Cause;
 use leasehold::status::plan::ranking;
 use leasehold::status::{EndpointStatus, InstanceStatus, State, Status, counted};
+use leasehold::store::overview::Overview;
 use serde_json::{Value, json};
 
 use crate::cli::plan::overview;
 use crate::cli::status::heartbeat;
 use crate::cli::table::{Cell, Painter, Side, Table, brief, printable};
 use crate::cli::task::STALE_AFTER;
+use crate::cli::usage::nearest;
 use crate::cli::{FAILED, fail, say};
 
 /// Why an endpoint is where it is.
 pub(crate) fn explain(config: &Config, endpoint: &EndpointId, as_json: bool) -> ExitCode {
     let explained = overview(config).and_then(|overview| {
         let order = ranking(&overview, endpoint);
+        let odd_fields = odd_fields(&overview, endpoint);
         let status = Status::of(overview, STALE_AFTER);
         let odd = odd_keys(config, &status, endpoint);
         let found = status.endpoints.iter().find(|it| it.name == endpoint.as_str());
         let found = found.ok_or_else(|| match odd.is_empty() {
-            true => format!(
-                "there is neither a session nor a lease {endpoint}: see leasehold status --all"
-            ),
+            true => {
+                let names = status.endpoints.iter().map(|it| it.name.as_str());
+                let way_out = match nearest(endpoint.as_str(), names) {
+                    Some(near) => format!("did you mean {}?", printable(near)),
+                    None => "see leasehold status --all".into(),
+                };
+                format!("there is neither a session nor a lease {endpoint}: {way_out}")
+            }
             false => format!("there is no session {endpoint}, but {}", odd.join(" ")),
         })?;
         let mut sentences = reasons(&status, found);
+        sentences.extend(odd_fields);
         sentences.extend(odd);
         sentences
             .extend(status.spoilt.iter().map(|it| format!("{}; {}.", it.sentence(), it.way_out())));
@@ -43,6 +53,15 @@ pub(crate) fn explain(config: &Config, endpoint: &EndpointId, as_json: bool) -> 
         Ok(text) => say(&text),
         Err(why) => fail(FAILED, &why),
     }
+}
+
+/// The fields of its session that were probably meant to be others; a sentence each.
+fn odd_fields(overview: &Overview, endpoint: &EndpointId) -> Vec<String> {
+    let stored = overview.endpoints.iter().find(|it| it.id == *endpoint);
+    let session = stored.and_then(|it| it.session.as_ref());
+    let read = session.and_then(|raw| understood_with_odd_fields(endpoint, raw).ok());
+    let odd = read.map(|it| it.1).unwrap_or_default();
+    odd.iter().map(|it| printable(&format!("In its session {it}"))).collect()
 }
 
 /// What is wrong with the keys of this endpoint, with the way out; a sentence each. A session that is no

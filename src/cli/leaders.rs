@@ -12,6 +12,7 @@ use leasehold::store::{Seat, Store, Wake};
 use serde_json::{Value, json};
 
 use crate::cli::table::{Cell, Paint, Painter, Side, Table, brief, printable};
+use crate::cli::usage::nearest;
 use crate::cli::{FAILED, fail, logging, say};
 
 /// So often the leader is asked again, and looked at.
@@ -100,7 +101,15 @@ fn ask_to_resign(config: &Config, role: &Role) -> Result<String, String> {
         Ok(seats.map_err(|error| error.to_string())?.pop())
     };
     let Some(Seat { leader: Some(leader), term, .. }) = look()? else {
-        return Ok(format!("nobody leads {role}"));
+        let led = store.role_names(timeout).map_err(|error| error.to_string())?;
+        if led.iter().any(|it| it == role.as_lease()) {
+            return Ok(format!("nobody leads {role}"));
+        }
+        let way_out = match nearest(role.as_str(), led.iter().map(EndpointId::as_str)) {
+            Some(near) => format!("did you mean {near}?"),
+            None => "see leasehold leaders".into(),
+        };
+        return Err(format!("{role} was never led here: {way_out}"));
     };
     let leader = leader.it;
     let me = InstanceId::generate_now(&config.host_name);

@@ -10,6 +10,7 @@ mod drain;
 mod explain;
 mod help;
 mod history;
+mod import;
 mod lead;
 mod leaders;
 mod limits;
@@ -114,6 +115,12 @@ pub(crate) fn fail(code: u8, why: &dyn fmt::Display) -> ExitCode {
     let hint = hint.map_or("", String::as_str);
     let _ = io::stderr().write_all(format!("{priority}leasehold: {why}{hint}\n").as_bytes());
     ExitCode::from(code)
+}
+
+/// Says on stderr what is probably not what was meant; it was done all the same.
+pub(crate) fn warn(what: &str) {
+    let priority = if logging::is_journal() { "<4>" } else { "" };
+    let _ = io::stderr().write_all(format!("{priority}leasehold: {what}\n").as_bytes());
 }
 
 /// Puts `text` on stdout.

@@ -84,6 +84,7 @@ pub(crate) struct Draft {
     pub(crate) id: Option<String>,
     pub(crate) name: Option<String>,
     pub(crate) wait: Duration,
+    pub(crate) absent: bool,
     pub(crate) join: usize,
     pub(crate) leave: Vec<String>,
     pub(crate) orders: Option<RawFd>,
@@ -222,13 +223,16 @@ pub(crate) static COMMANDS: &[Spec] = &[
         usage: "leasehold sessions VERB [ADDRESS | ID… | FILE] [OPTIONS]",
         summary: "the stored sessions: list, add, pause, resume, remove, import",
         about: "Reads and changes what is to be polled. VERB is list, add ADDRESS, pause ID…, resume \
-                ID…, remove ID… or import [FILE]. list shows every stored session; add stores one \
+                ID…, remove ID… or import [FILE]. list shows every stored session, and whether it is polled: if not, the state that status \
+                shows, such as unowned; add stores one \
                 for ADDRESS (host:port, a URL, or tcp://host:port) under --id, or a new UUID, and \
                 prints the id; pause and resume set isPaused and leave every other byte as it is; \
                 remove deletes, and its last result is kept for a day; import stores one session for each line of JSON of FILE, or of \
-                stdin, after all of them have been checked. A session that somebody else changes at \
+                stdin, after all of them have been checked, and warns of fields that are ignored and look \
+                like others (paused for isPaused). A session that somebody else changes at \
                 the same moment is not overwritten by pause and resume.",
-        takes: words(10_001),
+        // As many ids as fit on a command line.
+        takes: words(usize::MAX),
         hidden: false,
     },
     Spec {
@@ -237,7 +241,8 @@ pub(crate) static COMMANDS: &[Spec] = &[
         summary: "hand over everything an instance or a host owns",
         about: "Makes an instance, or every instance of a host, hand over everything it owns and take \
                 nothing, until undrain. INSTANCE is an instance id or a host name; a host name also \
-                holds for instances that are started there later. Refuses to leave nobody.",
+                holds for instances that are started there later. Refuses to leave nobody, and a name \
+                that no instance has or lately had, unless --absent says that it is meant.",
         takes: words(1),
         hidden: false,
     },
@@ -245,7 +250,8 @@ pub(crate) static COMMANDS: &[Spec] = &[
         name: "undrain",
         usage: "leasehold undrain INSTANCE [OPTIONS]",
         summary: "let an instance or a host have its share again",
-        about: "Lets an instance or a host that was drained have its share again.",
+        about: "Lets an instance or a host that was drained have its share again. A name that is neither drained \
+                nor known is an error; one that is only not drained is none.",
         takes: words(1),
         hidden: false,
     },
@@ -288,7 +294,8 @@ pub(crate) static COMMANDS: &[Spec] = &[
         usage: "leasehold resign ROLE [OPTIONS]",
         summary: "make the leader of a role step down",
         about: "Asks the leader of ROLE to step down, and waits until it has. It ends its work, gives \
-                the role up and leaves it to the others for two seconds.",
+                the role up and leaves it to the others for two seconds. A role that was never led is an \
+                error; one that nobody leads at the moment is none.",
         takes: ROLE,
         hidden: false,
     },
@@ -909,6 +916,15 @@ pub(crate) static OPTIONS: &[Opt] = &[
         help: "Wait until nothing is left there, at most so long; 1 is the exit code if something is.",
         commands: &["drain"],
         set: |draft, value| duration(value).map(|it| draft.wait = it),
+    },
+    Opt {
+        name: "absent",
+        value: None,
+        default: "off",
+        help: "Drain a host that no instance has run on yet, so that what is started there takes nothing. \
+               Without it such a name is taken for a slip of the finger.",
+        commands: &["drain"],
+        set: |draft, value| switch(value).map(|it| draft.absent = it),
     },
     Opt {
         name: "join",

@@ -11,6 +11,7 @@ use leasehold::store::redis::RedisStore;
 use serde_json::{Value, json};
 
 use crate::cli::table::{Cell, Painter, Side, Table, printable};
+use crate::cli::usage::nearest;
 use crate::cli::{FAILED, fail, say};
 
 /// Everything there is, or why it could not be read.
@@ -25,7 +26,12 @@ pub(crate) fn plan(config: &Config, join: usize, leave: &[String], as_json: bool
     let told = overview(config).and_then(|it| {
         forecast(&it, join, leave).map_err(|unknown| {
             let names = printable(&unknown.join(", "));
-            format!("no live instance is called {names}: leasehold status lists them")
+            let living = it.instances.iter().flat_map(|it| [it.0.host(), it.0.as_str()]);
+            let way_out = match nearest(&unknown[0], living) {
+                Some(near) => format!("did you mean {}?", printable(near)),
+                None => "leasehold status lists them".into(),
+            };
+            format!("no live instance is called {names}: {way_out}")
         })
     });
     match told {

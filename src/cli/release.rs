@@ -62,7 +62,7 @@ fn by_id(config: &Config, id: &InstanceId, force: bool) -> Result<String, String
 }
 
 /// Whoever had a lease lately, as far as that may be read.
-fn remembered(config: &Config) -> Vec<InstanceId> {
+pub(crate) fn remembered(config: &Config) -> Vec<InstanceId> {
     let history = RedisStore::of_polls(config).whole_history(config.store_timeout);
     history.unwrap_or_default().iter().map(|it| InstanceId::new(&it.instance)).collect()
 }

@@ -1,31 +1,30 @@
 //! `leasehold sessions`: what is to be polled, read and changed.
 
-use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{self, BufRead, BufReader, IsTerminal, Read, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 
+use fnv::FnvHashMap;
 use leasehold::config::Config;
 use leasehold::model::{
-    Address, EndpointId, InvalidId, SESSION_MAX_BYTES, Session, SessionError, with_field,
+    Address, EndpointId, InvalidId, OddField, Session, SessionError, with_field,
 };
-use leasehold::pipeline::discovery::understood;
-use leasehold::status::counted;
+use leasehold::pipeline::discovery::understood_with_odd_fields;
+use leasehold::status::{EndpointStatus, State, Status, counted};
 use leasehold::store::redis::RedisStore;
-use leasehold::store::sessions::{AllSessions, Imported, Swap};
+use leasehold::store::sessions::{Imported, Swap};
 use leasehold::store::{BATCH_MAX, RawSession, Store, StoreError};
 use serde_json::{Value, json};
 
-use crate::cli::status::without_controls;
+use crate::cli::import::{Lines, Progress, checked_lines};
+use crate::cli::status::{paint, without_controls};
 use crate::cli::table::{Cell, Paint, Painter, Side, Table};
-use crate::cli::task::SessionsVerb;
+use crate::cli::task::{STALE_AFTER, SessionsVerb};
 use crate::cli::{FAILED, fail, say};
 
 /// Somebody else may change a session at the same moment, but not for ever.
 const ATTEMPTS_MAX: usize = 5;
 /// So many lines that cannot be understood, or were done before a failure, are named.
-const NAMED_MAX: usize = 10;
+pub(crate) const NAMED_MAX: usize = 10;
 
 /// Does it, and says what came of it.
 pub(crate) fn sessions(config: &Config, verb: SessionsVerb, as_json: bool) -> ExitCode {
@@ -63,23 +62,30 @@ impl Sessions<'_> {
     }
 
     fn list(&self) -> Result<String, String> {
-        let all = self.store.all_sessions(self.config.store_timeout).map_err(sentence)?;
-        let AllSessions { found, misnamed } = all;
+        let overview = self.store.overview(self.config.store_timeout).map_err(sentence)?;
+        let misnamed = overview.misnamed.clone();
+        let sessions = overview.endpoints.iter();
+        let found: Vec<(EndpointId, RawSession)> =
+            sessions.filter_map(|it| Some((it.id.clone(), it.session.clone()?))).collect();
+        let status = Status::of(overview, STALE_AFTER);
+        let status = status.endpoints.iter().map(|it| (it.name.as_str(), it)).collect();
         let why = SessionError::Key(InvalidId).to_string();
         if self.as_json {
-            let misnamed = misnamed
-                .iter()
-                .map(|name| json!({ "id": name, "paused": null, "error": why, "session": null }));
-            let found = found.iter().map(|(id, raw)| document(id, raw));
+            let misnamed = misnamed.iter().map(|name| {
+                json!({
+                    "id": name, "paused": null, "error": why, "session": null, "state": "invalid",
+                    "owner": null, "ignored": [],
+                })
+            });
+            let found = found.iter().map(|(id, raw)| document(id, raw, &status));
             let list: Vec<Value> = found.chain(misnamed).collect();
             return Ok(without_controls(&format!("{:#}\n", json!({ "sessions": list }))));
         }
         let mut table =
             Table::new(&[("SESSION", Side::Left), ("ADDRESS", Side::Left), ("STATE", Side::Left)]);
         for (id, raw) in &found {
-            let (address, state) = match understood(id, raw) {
-                Ok(it) if it.paused => (shown(&it), Cell::painted("paused", Paint::Watch)),
-                Ok(it) => (shown(&it), Cell::new("polled")),
+            let (address, state) = match understood_with_odd_fields(id, raw) {
+                Ok((it, odd)) => (shown(&it), polled(&status, id, &odd)),
                 Err(error) => ("-".into(), Cell::painted(&error.to_string(), Paint::Bad)),
             };
             table.row(vec![Cell::new(id.as_str()), Cell::new(&address), state]);
@@ -185,7 +191,7 @@ impl Sessions<'_> {
     }
 
     fn import(&self, from: Option<&Path>) -> Result<String, String> {
-        let Lines { lines, repeated } = checked_lines(from)?;
+        let Lines { lines, repeated, odd } = checked_lines(from)?;
         let (mut imported, total) = (Imported::default(), lines.len());
         let progress = Progress::of(total);
         for batch in lines.chunks(BATCH_MAX) {
@@ -199,6 +205,7 @@ impl Sessions<'_> {
             progress.show(imported.total());
         }
         progress.end();
+        odd.tell();
         let Imported { added, changed, unchanged } = imported;
         let again = match repeated {
             0 => String::new(),
@@ -231,8 +238,28 @@ fn shown(session: &Session) -> String {
     }
 }
 
-fn document(id: &EndpointId, raw: &RawSession) -> Value {
-    let session = understood(id, raw);
+/// How each endpoint stands, by its name.
+type States<'a> = FnvHashMap<&'a str, &'a EndpointStatus>;
+
+/// Whether somebody polls it; if not, the state that `status` shows. With the fields that are ignored.
+fn polled(states: &States<'_>, id: &EndpointId, odd: &[OddField]) -> Cell {
+    let state = states.get(id.as_str()).map_or(State::Unowned, |it| it.state);
+    let (word, paint) = match state {
+        State::Ok => ("polled", Paint::Plain),
+        State::Paused => ("paused", Paint::Watch),
+        other => (other.word(), paint(other.alarm())),
+    };
+    let text: Vec<String> =
+        [word.to_owned()].into_iter().chain(odd.iter().map(ToString::to_string)).collect();
+    let paint = if odd.is_empty() { paint } else { Paint::Watch };
+    Cell::painted(&text.join("; "), paint)
+}
+
+fn document(id: &EndpointId, raw: &RawSession, states: &States<'_>) -> Value {
+    let read = understood_with_odd_fields(id, raw);
+    let ignored: Vec<&str> = read.iter().flat_map(|it| &it.1).map(|it| it.name.as_str()).collect();
+    let state = states.get(id.as_str());
+    let session = read.as_ref().map(|it| &it.0);
     let stored = match raw {
         RawSession::Value(bytes) => serde_json::from_slice::<Value>(bytes).ok(),
         _ => None,
@@ -242,97 +269,8 @@ fn document(id: &EndpointId, raw: &RawSession) -> Value {
         "paused": session.as_ref().ok().map(|it| it.paused),
         "error": session.as_ref().err().map(ToString::to_string),
         "session": stored,
+        "state": state.map(|it| it.state.word()),
+        "owner": state.and_then(|it| it.lease.as_ref()).map(|it| it.it.as_str()),
+        "ignored": ignored,
     })
-}
-
-/// What is to be imported.
-struct Lines {
-    lines: Vec<(EndpointId, Vec<u8>)>,
-    /// How many lines do not count, because a later one has the same id.
-    repeated: usize,
-}
-
-/// Every line, or what is wrong with the first few: nothing is stored unless all of it can be.
-fn checked_lines(from: Option<&Path>) -> Result<Lines, String> {
-    let input: Box<dyn Read> = match from {
-        None => Box::new(io::stdin()),
-        Some(path) => {
-            let opened = File::open(path);
-            Box::new(opened.map_err(|error| format!("cannot read {}: {error}", path.display()))?)
-        }
-    };
-    let name = from.map_or_else(|| "stdin".into(), |it| PathBuf::from(it).display().to_string());
-    let (mut lines, mut wrong) = (BTreeMap::new(), Vec::new());
-    let mut reader = BufReader::new(input);
-    let (mut n_wrong, mut repeated) = (0, 0);
-    for number in 1.. {
-        let mut line = Vec::new();
-        // One byte more than fits is enough to see that it does not.
-        let limit = SESSION_MAX_BYTES as u64 + 2;
-        let read = reader.by_ref().take(limit).read_until(b'\n', &mut line);
-        if read.map_err(|error| format!("cannot read {name}: {error}"))? == 0 {
-            break;
-        }
-        let text = line.trim_ascii();
-        if text.is_empty() {
-            continue;
-        }
-        match session_in(text) {
-            Ok(id) => repeated += usize::from(lines.insert(id, text.to_vec()).is_some()),
-            Err(why) => {
-                n_wrong += 1;
-                if wrong.len() < NAMED_MAX {
-                    wrong.push(format!("line {number}: {why}"));
-                }
-            }
-        }
-    }
-    if n_wrong > 0 {
-        let wrong = wrong.join("; ");
-        return Err(format!("nothing was imported: {n_wrong} lines of {name} are wrong: {wrong}"));
-    }
-    Ok(Lines { lines: lines.into_iter().collect(), repeated })
-}
-
-fn session_in(text: &[u8]) -> Result<EndpointId, String> {
-    let value: Value = serde_json::from_slice(text).map_err(|error| error.to_string())?;
-    let id = value.get("id").and_then(Value::as_str).ok_or("id is missing")?;
-    let session = Session::parse(id, text).map_err(|error| error.to_string())?;
-    Ok(session.endpoint)
-}
-
-/// A bar on a terminal, and nothing elsewhere.
-struct Progress {
-    total: usize,
-    is_shown: bool,
-}
-
-impl Progress {
-    const WIDTH: usize = 40;
-
-    fn of(total: usize) -> Self {
-        Self { total, is_shown: total > BATCH_MAX && io::stderr().is_terminal() }
-    }
-
-    fn show(&self, done: usize) {
-        if self.is_shown {
-            let full = Self::WIDTH * done / self.total.max(1);
-            let (bar, rest) = ("#".repeat(full), ".".repeat(Self::WIDTH - full.min(Self::WIDTH)));
-            let line = format!("\r[{bar}{rest}] {done} of {}", self.total);
-            let _ = io::stderr().write_all(line.as_bytes());
-        }
-    }
-
-    /// Whatever is said next stands on a line of its own.
-    fn clear(&self) {
-        if self.is_shown {
-            let _ = io::stderr().write_all(b"\r\x1b[K");
-        }
-    }
-
-    fn end(&self) {
-        if self.is_shown {
-            let _ = io::stderr().write_all(b"\n");
-        }
-    }
 }

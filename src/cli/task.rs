@@ -135,6 +135,8 @@ pub(crate) struct Drain {
     pub(crate) name: String,
     pub(crate) off: bool,
     pub(crate) force: bool,
+    /// The name is meant, although nobody has it.
+    pub(crate) absent: bool,
     pub(crate) wait: Duration,
 }
 
@@ -354,6 +356,7 @@ fn drain(
 ) -> Result<(Config, Task), UsageError> {
     let name = typed.words.first().filter(|it| is_instance_id(it));
     let name = name.ok_or(UsageError::NoInstance { command })?.clone();
-    let (off, force, wait) = (command.name == "undrain", draft.force, draft.wait);
-    Ok((reader(draft)?.checked_reading()?, Task::Drain(Drain { name, off, force, wait })))
+    let off = command.name == "undrain";
+    let what = Drain { name, off, force: draft.force, absent: draft.absent, wait: draft.wait };
+    Ok((reader(draft)?.checked_reading()?, Task::Drain(what)))
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use leasehold::config::ConfigError;
-use leasehold::model::{InvalidId, InvalidRole, SessionError};
+use leasehold::model::{InvalidId, InvalidRole, SessionError, distance};
 
 use crate::cli::completions::SHELLS;
 use crate::cli::options::{Opt, Spec, ValueError};
@@ -11,24 +11,9 @@ use crate::cli::settings::SettingsError;
 
 /// The name closest to what was typed, if it is close enough to be a slip of the finger.
 pub(crate) fn nearest<'a>(typed: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    let typed: Vec<char> = typed.chars().take(40).collect();
+    let typed: String = typed.chars().take(40).collect();
     let closest = names.map(|name| (distance(&typed, name), name)).min()?;
-    (closest.0 <= 1 + typed.len() / 4).then_some(closest.1)
-}
-
-/// How many characters to insert, remove or replace to get from one to the other (Levenshtein).
-fn distance(a: &[char], b: &str) -> usize {
-    let mut row: Vec<usize> = (0..=a.len()).collect();
-    for (i, b) in b.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, a) in a.iter().enumerate() {
-            let replaced = diagonal + usize::from(*a != b);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(diagonal + 1).min(row[j] + 1);
-        }
-    }
-    row[a.len()]
+    (closest.0 <= 1 + typed.chars().count() / 4).then_some(closest.1)
 }
 
 /// Where a value came from.

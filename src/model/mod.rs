@@ -5,6 +5,7 @@ mod id;
 mod role;
 mod sample;
 mod session;
+mod spelling;
 mod timing;
 
 pub use document::with_field;
@@ -13,4 +14,5 @@ pub use role::{InvalidRole, Role};
 pub(crate) use sample::STDERR;
 pub use sample::Sample;
 pub use session::{Address, SESSION_MAX_BYTES, Session, SessionError};
+pub use spelling::{OddField, distance};
 pub use timing::Term;

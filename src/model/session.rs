@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
+use crate::model::spelling::{OddField, instead_of, odd_fields};
 use crate::model::{EndpointId, InvalidId};
 
 /// A stored session larger than this is not looked at.
@@ -57,6 +58,8 @@ pub enum SessionError {
     NotAnObject,
     /// A field that must be there is not.
     Missing(&'static str),
+    /// A field that must be there is not, and another was probably meant to be it.
+    Misnamed(&'static str, String),
     /// A field of the wrong type.
     WrongType(&'static str, &'static str),
     /// A number outside its range.
@@ -70,6 +73,14 @@ pub enum SessionError {
 impl Session {
     /// Understands the stored value of `session:<suffix>`, or says why not.
     pub fn parse(suffix: &str, value: &[u8]) -> Result<Self, SessionError> {
+        Self::parse_with_odd_fields(suffix, value).map(|it| it.0)
+    }
+
+    /// The same, with the fields that were probably meant to be others.
+    pub fn parse_with_odd_fields(
+        suffix: &str,
+        value: &[u8],
+    ) -> Result<(Self, Vec<OddField>), SessionError> {
         let endpoint = EndpointId::parse(suffix).map_err(SessionError::Key)?;
         if value.len() > SESSION_MAX_BYTES {
             return Err(SessionError::TooLarge(value.len()));
@@ -79,21 +90,29 @@ impl Session {
         let json =
             serde_json::from_str(document).map_err(|it| SessionError::NotJson(it.to_string()))?;
         let Value::Object(fields) = json else { return Err(SessionError::NotAnObject) };
-        let id = text(&fields, "id")?.ok_or(SessionError::Missing("id"))?;
+        let id = text(&fields, "id")?.ok_or_else(|| missing("id", &fields))?;
         if id != suffix {
             return Err(SessionError::OtherId(id.chars().take(128).collect()));
         }
         text(&fields, "name")?;
-        let address = text(&fields, "address")?.ok_or(SessionError::Missing("address"))?;
+        let address = text(&fields, "address")?.ok_or_else(|| missing("address", &fields))?;
         let path = text(&fields, "path")?;
-        Ok(Self {
+        let session = Self {
             endpoint,
             address: Address::parse(address, path)?,
             paused: flag(&fields, "isPaused")?,
             interval: millis(&fields, "intervalMs", INTERVAL_MS_MIN, INTERVAL_MS_MAX)?,
             timeout: millis(&fields, "timeoutMs", 1, TIMEOUT_MS_MAX)?,
             document: document.into(),
-        })
+        };
+        Ok((session, odd_fields(&fields)))
+    }
+}
+
+fn missing(name: &'static str, fields: &Map<String, Value>) -> SessionError {
+    match instead_of(name, fields) {
+        Some(other) => SessionError::Misnamed(name, other),
+        None => SessionError::Missing(name),
     }
 }
 
@@ -201,6 +220,9 @@ impl fmt::Display for SessionError {
             Self::NotJson(why) => write!(f, "the value is not JSON: {why}"),
             Self::NotAnObject => write!(f, "the value is JSON, but not an object"),
             Self::Missing(name) => write!(f, "{name} is missing"),
+            Self::Misnamed(name, other) => {
+                write!(f, "{name} is missing, and {other:?} is there: did you mean {name}?")
+            }
             Self::WrongType(name, kind) => write!(f, "{name} must be {kind}"),
             Self::OutOfRange(name, min, max) => {
                 write!(f, "{name} must be a whole number from {min} to {max}")

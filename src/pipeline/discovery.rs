@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use fnv::{FnvHashMap, FnvHashSet, FnvHasher};
 
-use crate::model::{EndpointId, Session, SessionError};
+use crate::model::{EndpointId, OddField, Session, SessionError};
 use crate::store::RawSession;
 
 /// How many names that are no endpoint ids are remembered; any beyond them is reported each time it is met.
@@ -38,6 +38,8 @@ pub struct News {
     pub changed: Vec<Arc<Session>>,
     /// Not understood, by key suffix, and not reported before.
     pub invalid: Vec<(String, SessionError)>,
+    /// Understood, but with fields that were probably meant to be others.
+    pub odd: Vec<(EndpointId, Vec<OddField>)>,
     /// There no more, or no longer understood.
     pub gone: Vec<EndpointId>,
 }
@@ -69,8 +71,11 @@ impl Catalogue {
     pub fn take_in(&mut self, endpoint: &EndpointId, raw: &RawSession, news: &mut News) -> bool {
         let digest = digest(raw);
         if self.records.get(endpoint).is_none_or(|it| it.digest != digest) {
-            let session = match understood(endpoint, raw) {
-                Ok(session) => {
+            let session = match understood_with_odd_fields(endpoint, raw) {
+                Ok((session, odd)) => {
+                    if !odd.is_empty() {
+                        news.odd.push((endpoint.clone(), odd));
+                    }
                     let session = Arc::new(session);
                     news.changed.push(Arc::clone(&session));
                     Some(session)
@@ -120,8 +125,16 @@ impl Record {
 
 /// What the record of `endpoint` says, or why it cannot be understood.
 pub fn understood(endpoint: &EndpointId, raw: &RawSession) -> Result<Session, SessionError> {
+    understood_with_odd_fields(endpoint, raw).map(|it| it.0)
+}
+
+/// The same, with the fields that were probably meant to be others.
+pub fn understood_with_odd_fields(
+    endpoint: &EndpointId,
+    raw: &RawSession,
+) -> Result<(Session, Vec<OddField>), SessionError> {
     match raw {
-        RawSession::Value(bytes) => Session::parse(endpoint.as_str(), bytes),
+        RawSession::Value(bytes) => Session::parse_with_odd_fields(endpoint.as_str(), bytes),
         RawSession::WrongType(kind) => Err(SessionError::NotAString(kind.clone())),
         RawSession::TooLarge(bytes) => Err(SessionError::TooLarge(*bytes)),
     }
@@ -170,6 +183,16 @@ mod tests {
             assert_eq!(news.gone.len(), invalid, "not understood is as good as gone");
         }
         assert!(catalogue.session(&id("a")).is_none() && catalogue.is_idle(&id("a")));
+    }
+
+    #[test]
+    fn a_field_that_was_meant_to_be_another_is_reported_once_per_change() {
+        let mut catalogue = Catalogue::default();
+        let odd = r#"{"id":"a","address":"h:1","paused":true}"#;
+        for (text, n_odd) in [(odd, 1), (odd, 0), (GOOD, 0), (odd, 1)] {
+            let (polled, news) = read(&mut catalogue, "a", text);
+            assert_eq!((polled, news.odd.len()), (true, n_odd), "{text}");
+        }
     }
 
     /// Reported when it turns up, not each time all names are walked over; again when it comes back.
@@ -223,6 +246,7 @@ mod tests {
             ("[1]", "not an object"),
             (r#"{"address":"h:1"}"#, "id is missing"),
             (r#"{"id":"x"}"#, "address is missing"),
+            (r#"{"id":"x","url":"h:1"}"#, "\"url\" is there: did you mean address?"),
             (r#"{"id":"y","address":"h:1"}"#, "not the key's suffix"),
             (r#"{"id":1,"address":"h:1"}"#, "id must be a string"),
             (r#"{"id":"x","address":"h:1","isPaused":"no"}"#, "true or false"),

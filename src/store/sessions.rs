@@ -1,6 +1,5 @@
 //! What people change: stored sessions, and who is drained. The daemon only ever reads these.
 
-use std::collections::BTreeSet;
 use std::ops::AddAssign;
 use std::time::Duration;
 
@@ -11,7 +10,7 @@ use crate::store::place::Spot;
 use crate::store::redis::RedisStore;
 use crate::store::scan::of_wrong_type;
 use crate::store::script::{self, Call};
-use crate::store::{Asked, BATCH_MAX, RawSession, Store};
+use crate::store::{Asked, RawSession, Store};
 
 /// From what to what a session is to change; `None` where there is none.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,15 +30,6 @@ pub enum Drained {
     Before,
     /// Nothing was done: nobody would be left.
     NobodyLeft,
-}
-
-/// Everything that is stored to be polled.
-#[derive(Clone, Debug, Default)]
-pub struct AllSessions {
-    /// By id.
-    pub found: Vec<(EndpointId, RawSession)>,
-    /// Key suffixes that are no ids: nobody polls these.
-    pub misnamed: Vec<String>,
 }
 
 /// What came of storing many.
@@ -145,32 +135,5 @@ impl RedisStore {
         let key = self.server.keys.drain();
         self.call("undrain on", timeout, |wire| redis::cmd("SREM").arg(&key).arg(name).query(wire))
             .map_err(|error| of_wrong_type(error, &key, "a set"))
-    }
-
-    /// Every stored session, by id, and the names of those whose name is none.
-    pub fn all_sessions(&self, timeout: Duration) -> Asked<AllSessions> {
-        let (mut names, mut misnamed, mut cursor) = (Vec::new(), BTreeSet::new(), 0);
-        loop {
-            let page = self.session_names(cursor, timeout)?;
-            for name in page.found {
-                match EndpointId::parse(&name) {
-                    Ok(id) => names.push(id),
-                    Err(_) => drop(misnamed.insert(name)),
-                }
-            }
-            cursor = page.cursor;
-            if cursor == 0 {
-                break;
-            }
-        }
-        names.sort_unstable();
-        names.dedup();
-        let mut found = Vec::with_capacity(names.len());
-        for batch in names.chunks(BATCH_MAX) {
-            let read = self.sessions(batch, timeout)?;
-            let there = batch.iter().zip(read).filter_map(|(id, it)| Some((id.clone(), it?)));
-            found.extend(there);
-        }
-        Ok(AllSessions { found, misnamed: misnamed.into_iter().collect() })
     }
 }

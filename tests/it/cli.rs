@@ -101,13 +101,13 @@ fn settings_come_from_the_environment_and_the_command_line_wins() {
     let scene = Scene::new(0);
     let url = scene.redis.url();
     let nobody = leasehold_with(&["undrain", "a-1-b"], &[("LEASEHOLD_REDIS", &url)]);
-    assert_eq!(nobody.status.code(), Some(0), "{}", err(&nobody));
-    assert!(out(&nobody).starts_with("a-1-b was not drained"));
+    assert_eq!(nobody.status.code(), Some(1), "{}", err(&nobody));
+    assert!(err(&nobody).starts_with("leasehold: a-1-b is not drained"), "{}", err(&nobody));
     let wins = leasehold_with(
         &["undrain", "a-1-b", "--redis", &url],
         &[("LEASEHOLD_REDIS", "redis://127.0.0.1:1/0")],
     );
-    assert_eq!(wins.status.code(), Some(0), "{}", err(&wins));
+    assert_eq!(err(&wins), err(&nobody), "the same server answers");
 }
 
 #[test]

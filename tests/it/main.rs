@@ -67,6 +67,8 @@ mod moves;
 mod once;
 /// Ways in which something was once overlooked, in memory.
 mod overlooked;
+/// Paths in examples are those that are installed.
+mod packaging;
 /// What is computed from measured numbers is what those numbers say.
 mod paper;
 /// A dry run, and reasons.

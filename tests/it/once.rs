@@ -225,7 +225,13 @@ fn what_others_wrote_into_the_keys_is_shown_harmlessly() {
 #[test]
 fn nobody_need_resign_where_nobody_leads() {
     let redis = RedisServer::start();
-    let done = leasehold(&["resign", "job", &format!("--redis={}", redis.url())]);
+    let redis = format!("--redis={}", redis.url());
+    let never = leasehold(&["resign", "job", &redis]);
+    assert_eq!(never.status.code(), Some(1), "a slip of the finger: {never:?}");
+    let why = String::from_utf8(never.stderr).unwrap();
+    assert_eq!(why, "leasehold: job was never led here: see leasehold leaders\n");
+    assert!(leasehold(&["once", "job", "--new-fleet", &redis, "--", "true"]).status.success());
+    let done = leasehold(&["resign", "job", &redis]);
     assert!(done.status.success());
     assert_eq!(String::from_utf8(done.stdout).unwrap(), "nobody leads job\n");
 }
@@ -271,7 +277,7 @@ fn the_readmes_cron_line_runs_once() {
     let command = line.split_once(" root ").unwrap().1;
     let log = hosts.file("log");
     let job = command.rsplit_once("logger ").unwrap();
-    let pasted = job.0.replace("/usr/local/bin/leasehold", BINARY);
+    let pasted = job.0.replacen("leasehold", BINARY, 1);
     // The promise of ten minutes would keep the test that long; a signal ends the waiting.
     let pasted = format!("exec {pasted} sh -c 'echo ran >>{}'", log.display());
     let host = || {

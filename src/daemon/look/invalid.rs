@@ -53,7 +53,8 @@ impl InvalidReports {
 }
 
 impl Looker {
-    /// Reports the sessions that were found not to be understood since this was last called.
+    /// Reports the sessions that were found not to be understood since this was last called, and the odd fields of
+    /// others. Odd fields beyond the limit are not counted: `explain` and `sessions list` show them at any time.
     pub(super) fn tell_invalid(&mut self) {
         let now = self.table.now();
         if let Some(count) = self.invalid_reports.take_unreported(now) {
@@ -65,6 +66,11 @@ impl Looker {
                 self.reporter.say(&event);
             } else {
                 self.table.metrics().count(&event);
+            }
+        }
+        for (endpoint, odd) in std::mem::take(&mut self.news.odd) {
+            for reason in odd.iter().filter(|_| self.odd_reports.may_name(now)) {
+                self.reporter.say(&Event::SessionOdd { endpoint: &endpoint, reason });
             }
         }
     }

@@ -76,6 +76,7 @@ pub(crate) struct Looker {
     /// Written names that are not in the view.
     strangers: Strangers,
     invalid_reports: InvalidReports,
+    odd_reports: InvalidReports,
     /// Where nothing is pushed: what is still to be read again in this turn.
     turn: Vec<EndpointId>,
     /// Until when it was no wonder that something is free: somebody was at work, or nothing was granted.
@@ -131,6 +132,7 @@ impl Looker {
             unread: Unread::default(),
             strangers: Strangers::default(),
             invalid_reports: InvalidReports::default(),
+            odd_reports: InvalidReports::default(),
             turn: Vec::new(),
             excused_at: Moment::NEVER,
             missed: FnvHashSet::default(),

@@ -124,7 +124,7 @@ impl Purpose {
     fn way_out(self) -> String {
         let (commands, word) = (self.commands(), self.word());
         format!(
-            ": give the Redis user the permissions that the README lists for {commands} (leasehold \
+            ": give the Redis user the permissions the README lists for {commands} (leasehold \
              doctor --purpose {word} prints them)"
         )
     }
