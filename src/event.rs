@@ -52,6 +52,8 @@ pub enum Event<'a> {
     PlacementStuck { reason: &'a str },
     HeartbeatFailed { error: &'a dyn fmt::Display },
     HeartbeatResumed,
+    PublishFailed { error: &'a dyn fmt::Display },
+    PublishResumed,
     MetricsFailed { error: &'a dyn fmt::Display },
     MetricsResumed,
     ManagerUnreachable { error: &'a dyn fmt::Display },
@@ -110,6 +112,8 @@ impl Event<'_> {
             Self::PlacementStuck { .. } => "placement.stuck",
             Self::HeartbeatFailed { .. } => "heartbeat.failed",
             Self::HeartbeatResumed => "heartbeat.resumed",
+            Self::PublishFailed { .. } => "publish.failed",
+            Self::PublishResumed => "publish.resumed",
             Self::MetricsFailed { .. } => "metrics.failed",
             Self::MetricsResumed => "metrics.resumed",
             Self::ManagerUnreachable { .. } => "manager.unreachable",
@@ -148,6 +152,7 @@ impl Event<'_> {
             | Self::SessionUnreported { .. }
             | Self::PlacementStuck { .. }
             | Self::HeartbeatFailed { .. }
+            | Self::PublishFailed { .. }
             | Self::MetricsFailed { .. }
             | Self::ManagerUnreachable { .. }
             | Self::DaemonNeedsRestart { .. }
@@ -234,7 +239,7 @@ impl Event<'_> {
             Self::LeaderResigned { role, term, heir } => {
                 line.put("role", role)?.put("term", term)?.maybe("heir", heir)?;
             }
-            _ => (),
+            _ => (), // its name says it all: heartbeat.resumed, and so on
         }
         Ok(())
     }
@@ -284,10 +289,10 @@ impl fmt::Display for Event<'_> {
             Self::StoreUnreachable { error }
             | Self::DaemonReloadRefused { error }
             | Self::HeartbeatFailed { error }
+            | Self::PublishFailed { error }
             | Self::HistoryFailed { error }
             | Self::MetricsFailed { error }
             | Self::ManagerUnreachable { error } => line.put("error", error)?.end(),
-            Self::HeartbeatResumed | Self::HistoryResumed | Self::MetricsResumed => (),
             Self::HistoryDropped { entries } => line.put("entries", entries)?.end(),
             Self::StoreReachable { away } => line.put("away_ms", &away.as_millis())?.end(),
             Self::StoreClock { ahead } => line.put("ahead_ms", &ahead.as_millis())?.end(),

@@ -3,7 +3,8 @@
 use crate::lab::{LONG, Lab, RECOVERY, Setup, TAKEOVER};
 use crate::net::{Net, REDIS_IP};
 use crate::play::Scenario;
-use crate::support::process::{TTL, ms};
+use crate::support::process::{SOON, TTL, eventually, ms};
+use crate::support::target::Answer;
 use crate::verdict::Verdict;
 
 pub(crate) const SCENES: &[Scenario] = &[
@@ -17,6 +18,7 @@ pub(crate) const SCENES: &[Scenario] = &[
     ("slow", "a machine sends 16 kbit/s", slow),
     ("flapping", "a machine's cable is pulled and plugged again and again", flapping),
     ("late-publish", "a machine does not reach Redis for 4 s, a third of a lease", late_publish),
+    ("large-lost", "what a machine says to Redis in more than 850 bytes is lost", large_lost),
 ];
 
 const NO_NET: &str = "needs network namespaces";
@@ -124,4 +126,27 @@ fn late_publish(net: Option<&Net>) -> Result<Verdict, String> {
     // The pauses between two retransmissions double: the last one that began in time may end as much later.
     lab.pass(CUT);
     Ok(lab.judge(CUT + RECOVERY))
+}
+
+/// Renewals get through, and results do not: others poll what this machine had, and it has its share again later.
+fn large_lost(net: Option<&Net>) -> Result<Verdict, String> {
+    let network = net.ok_or(NO_NET)?;
+    let mut lab = Lab::new(net);
+    for endpoint in &lab.scene.endpoints {
+        lab.scene.target.answer(endpoint, Answer { body: "x".repeat(2_000), ..Answer::default() });
+    }
+    lab.fault();
+    let large = ["-m", "length", "--length", "850:65535", "-j", "DROP"];
+    network.rule(0, &[&["OUTPUT", "-d", REDIS_IP], &large[..]].concat());
+    let name = format!("{}-", network.vm(0));
+    let owned = || lab.scene.owners().values().filter(|it| it.starts_with(&name)).count();
+    eventually(SOON, "others have it all", || format!("{:?}", lab.scene.owners()), || owned() == 0);
+    // It stays so.
+    lab.pass(LONG);
+    let (left, said) = (owned(), lab.said(0, "publish.failed"));
+    lab.expect(left == 0, format!("it has {left} again, and cannot publish"));
+    lab.expect(said == 1, format!("it said publish.failed {said} times"));
+    network.heal();
+    lab.healed();
+    Ok(lab.judge(TAKEOVER + TTL))
 }

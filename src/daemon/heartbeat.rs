@@ -72,6 +72,7 @@ impl Heartbeat {
         let question = self.table.question();
         let ttl = self.table.rhythm().heartbeat.ttl;
         let weight = Weight(self.weight.load(Ordering::Relaxed));
+        let weight = if self.table.is_publishing() { weight } else { Weight(0) };
         let reply = self.store.beat(&question.ask, ttl, weight)?;
         let applied = self.table.beaten(&question, &reply);
         self.reporter.applied(&applied);

@@ -5,14 +5,16 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 
+use crate::clock::Moment;
 use crate::daemon::poller::Polled;
 use crate::daemon::reconcile::Nudge;
 use crate::daemon::report::Reporter;
 use crate::daemon::thread::Stop;
 use crate::event::Event;
+use crate::model::Tenure;
 use crate::pipeline::ownership::OwnershipTable;
-use crate::pipeline::publish::{Outbox, Sent};
-use crate::store::Store;
+use crate::pipeline::publish::{Outbox, Reach, Sent};
+use crate::store::{Fault, Publication, Publish, Store};
 
 /// Results that come within this after a call go with the next: a call costs the store as much as several of them.
 const GATHER: Duration = Duration::from_millis(4);
@@ -28,6 +30,9 @@ pub struct Publisher {
     samples: Receiver<Polled>,
     nudges: Sender<Nudge>,
     outbox: Outbox,
+    reach: Reach,
+    /// When a probe was last sent, while results are stuck.
+    probed_at: Moment,
 }
 
 impl Publisher {
@@ -39,8 +44,9 @@ impl Publisher {
         nudges: Sender<Nudge>,
     ) -> Self {
         let reporter = Reporter::new(&table);
-        let outbox = Outbox::new(table.rhythm().lease.ttl);
-        Self { store, table, reporter, samples, nudges, outbox }
+        let ttl = table.rhythm().lease.ttl;
+        let (outbox, reach, probed_at) = (Outbox::new(ttl), Reach::new(ttl), Moment::NEVER);
+        Self { store, table, reporter, samples, nudges, outbox, reach, probed_at }
     }
 
     /// Publishes until no poller is left and nothing waits. From `stop` on, when the last poller is gone, nothing
@@ -64,7 +70,7 @@ impl Publisher {
 
     /// Waits for something to do; false when there will never be anything again.
     fn fill(&mut self, wait: Duration, stop: &Stop) -> bool {
-        if self.outbox.is_empty() {
+        if self.outbox.is_empty() && !self.reach.is_stuck() {
             let Ok(polled) = self.samples.recv() else { return false };
             self.outbox.put(polled.0, polled.1, self.table.now());
         } else if !wait.is_zero() {
@@ -85,24 +91,66 @@ impl Publisher {
 
     /// Publishes one batch; how long to wait before the next try.
     pub fn step(&mut self) -> Duration {
-        let hopeless = self.outbox.drop_hopeless(|it| self.table.has(it), self.table.now());
+        let (now, hoped) = (self.table.now(), !self.reach.is_stuck());
+        let hopeless = self.outbox.drop_hopeless(|it| self.table.has(it), hoped, now);
         self.report(&hopeless);
+        self.count_given_up(&hopeless, now);
+        let probe_at = self.probed_at + self.table.rhythm().renew_interval;
+        if self.reach.is_stuck() && now >= probe_at {
+            self.probed_at = now;
+            let probe = self.reach.probe().to_vec();
+            let answered = self.ask(&probe).is_ok();
+            return if answered { Duration::ZERO } else { self.table.rhythm().retry_interval() };
+        }
         if self.outbox.is_empty() {
-            return Duration::ZERO;
+            return if self.reach.is_stuck() { probe_at.since(now) } else { Duration::ZERO };
         }
         let batch = self.outbox.batch();
-        let question = self.table.question();
-        let Ok(reply) = self.store.publish(&question.ask, &batch) else {
-            self.outbox.unanswered();
-            return self.table.rhythm().retry_interval();
+        let answers = match self.ask(&batch) {
+            Ok(Some(answers)) => answers,
+            Ok(None) => return Duration::ZERO, // of another epoch: to be asked again under the new one
+            Err(fault) => {
+                self.outbox.retry(batch.len(), fault != Fault::Unreachable);
+                return self.table.rhythm().retry_interval();
+            }
         };
-        if let Some(ahead) = self.table.saw(&question, &reply).ran_ahead {
-            self.reporter.say(&Event::StoreClock { ahead });
-        }
-        let Some(answers) = reply.answer else { return Duration::ZERO };
         let sent = self.outbox.settle(&answers);
         self.report(&sent);
         if sent.missing { self.table.rhythm().retry_interval() } else { Duration::ZERO }
+    }
+
+    /// One call about these results; whether it got an answer is noted.
+    fn ask(&mut self, batch: &[Publication]) -> Result<Option<Vec<Publish>>, Fault> {
+        let question = self.table.question();
+        let asked = self.store.publish(&question.ask, batch).map_err(|it| it.fault);
+        // A refusal is an answer, too: with another instance it would be the same.
+        if asked.as_ref().is_err_and(|it| *it == Fault::Unreachable) {
+            self.reach.unanswered(batch);
+        } else if self.reach.answered(batch, self.table.now()) {
+            self.table.set_publishing(true);
+            self.reporter.say(&Event::PublishResumed);
+        }
+        let reply = asked?;
+        if let Some(ahead) = self.table.saw(&question, &reply).ran_ahead {
+            self.reporter.say(&Event::StoreClock { ahead });
+        }
+        Ok(reply.answer)
+    }
+
+    /// An instance whose results get no answer, although its leases are renewed, wants no share of the fleet (weight
+    /// 0): others ask for its leases. Where all are so, nobody asks, and each goes on as well as it can.
+    fn count_given_up(&mut self, dropped: &Sent, now: Moment) {
+        let is_renewed = |(tenure, since): &&(Tenure, Moment)| {
+            let holding = self.table.holding(&tenure.endpoint);
+            holding.is_some_and(|it| it.fence == tenure.fence && it.renewed_at > *since)
+        };
+        let results = dropped.unanswered.iter().filter(is_renewed).count();
+        if results > 0 && self.reach.gave_up(results, now) {
+            self.table.set_publishing(false);
+            self.probed_at = now;
+            let error = "no answer to results, while leases are renewed";
+            self.reporter.say(&Event::PublishFailed { error: &error });
+        }
     }
 
     fn report(&self, sent: &Sent) {
@@ -135,8 +183,7 @@ mod tests {
     use super::*;
     use crate::daemon::testing::Holder;
     use crate::daemon::thread::stop;
-    use crate::model::{Sample, Tenure};
-    use crate::store::Publication;
+    use crate::model::Sample;
 
     /// For what happens at once, or never.
     const PATIENCE: Duration = Duration::from_secs(10);
@@ -169,5 +216,73 @@ mod tests {
             drop(samples);
             assert_eq!(end, Ok(()));
         });
+    }
+
+    /// One result that never gets an answer, for its size or whatever is in it.
+    #[test]
+    fn a_result_that_gets_no_answer_does_not_hold_up_the_others() {
+        let Holder { table, held, .. } = Holder::of(100);
+        let mut outbox = Outbox::new(PATIENCE);
+        let put = |outbox: &mut Outbox, tenure: &Tenure| {
+            outbox.put(publication(tenure), table.permit(tenure).unwrap(), table.now());
+        };
+        held.iter().for_each(|it| put(&mut outbox, it));
+        let (bad, mut lost) = (held[7].clone(), 0);
+        let mut step = |outbox: &mut Outbox| {
+            let batch = outbox.batch();
+            if batch.iter().any(|it| it.tenure == bad) {
+                lost += 1;
+                outbox.retry(batch.len(), false);
+            } else {
+                outbox.settle(&vec![Publish::Stored; batch.len()]);
+            }
+            lost
+        };
+        while outbox.len() > 1 {
+            assert!(step(&mut outbox) <= 7, "{} still wait", outbox.len());
+        }
+        // From then on it is tried alone, and the others go all together.
+        held.iter().filter(|it| **it != bad).for_each(|it| put(&mut outbox, it));
+        step(&mut outbox);
+        step(&mut outbox);
+        assert_eq!(outbox.len(), 1);
+    }
+
+    /// Only that leases were renewed meanwhile shows that the store was there: a machine that slept knows nothing of it.
+    #[test]
+    fn results_of_a_store_that_is_away_are_not_stuck() {
+        let Holder { clock, store, table, held, .. } = Holder::of(1);
+        let (samples, sampled) = bounded(1);
+        samples.send((publication(&held[0]), table.permit(&held[0]).unwrap())).unwrap();
+        store.cut_off(true);
+        let mut publisher = Publisher::new(store, Arc::clone(&table), sampled, bounded(1).0);
+        publisher.take_waiting();
+        publisher.step();
+        clock.pass(table.rhythm().lease.ttl);
+        assert!(table.has(&held[0]), "nobody has looked at its deadline yet");
+        publisher.step();
+        assert!(publisher.outbox.is_empty() && table.is_publishing());
+    }
+
+    #[test]
+    fn a_refusal_is_an_answer_and_silence_is_none() {
+        for refused in [true, false] {
+            let Holder { clock, server, store, table, held } = Holder::of(1);
+            let (samples, sampled) = bounded(1);
+            samples.send((publication(&held[0]), table.permit(&held[0]).unwrap())).unwrap();
+            if refused {
+                server.demote();
+            } else {
+                store.lose("publish", true);
+            }
+            let mut publisher = Publisher::new(store, Arc::clone(&table), sampled, bounded(1).0);
+            publisher.take_waiting();
+            publisher.step();
+            clock.pass(table.rhythm().lease.ttl);
+            let dropped = publisher.outbox.drop_hopeless(|_| true, true, table.now());
+            assert_eq!(dropped.failed.len(), 1);
+            assert_eq!(dropped.unanswered.is_empty(), refused);
+            assert_eq!(publisher.reach.probe().is_empty(), refused);
+        }
     }
 }

@@ -16,6 +16,7 @@ const TERM: Term = Term::new(Duration::from_secs(30));
 /// All on one clock, which stands still.
 pub(crate) struct Holder {
     pub(crate) clock: Arc<ManualClock>,
+    pub(crate) server: Arc<MemoryServer>,
     pub(crate) store: Arc<MemoryStore>,
     pub(crate) table: Arc<OwnershipTable>,
     pub(crate) held: Vec<Tenure>,
@@ -47,7 +48,8 @@ impl Holder {
         };
         let (me, own) = (InstanceId::new("me"), Arc::<ManualClock>::clone(&clock));
         let table = Arc::new(OwnershipTable::new(me, rhythm, own, true));
-        let store = Arc::new(MemoryStore::new(&MemoryServer::new(&clock)));
+        let server = MemoryServer::new(&clock);
+        let store = Arc::new(MemoryStore::new(&server));
         table.learn_time(|timeout| store.time(timeout)).unwrap();
         let question = table.question();
         table.beaten(&question, &store.beat(&question.ask, TERM.ttl, Weight(1)).unwrap());
@@ -57,6 +59,6 @@ impl Holder {
         let reply = store.acquire(&question.ask, &endpoints).unwrap();
         let gained = table.granted(&question, &endpoints, &reply).0;
         let held = gained.into_iter().map(|it| it.tenure).collect();
-        Self { clock, store, table, held }
+        Self { clock, server, store, table, held }
     }
 }

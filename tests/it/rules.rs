@@ -638,6 +638,62 @@ fn g2_results_of_a_tenure_go_on_when_the_servers_clock_is_set_back() {
     goes_on(&mut cluster);
 }
 
+/// An owner that renews but cannot publish would keep its leases, and nobody would learn what it polls.
+#[test]
+fn an_owner_whose_results_get_no_answer_hands_over_and_has_its_share_again_when_they_do() {
+    let mut cluster = Cluster::new(&["a", "b"], 6);
+    cluster.member("a").store.lose("publish", true);
+    cluster.pass_until(6 * TTL, |it| it.owned("a") == 0 && it.owned("b") == 6);
+    assert!(!cluster.member("a").table.is_publishing());
+    // It stays so, and everybody learns of every endpoint.
+    let (grants, from) = (cluster.server.acquires().1, cluster.server.announced_since(0).len());
+    cluster.pass(10 * TTL);
+    assert_eq!(cluster.server.acquires().1, grants, "leases go back and forth");
+    let news = cluster.server.announced_since(from);
+    let of = |n: usize| {
+        let name = endpoint(&format!("e{n}"));
+        news.iter().filter(|it| it.publication.tenure.endpoint == name).count()
+    };
+    assert!((0..6).all(|it| of(it) > 100), "{:?}", (0..6).map(of).collect::<Vec<_>>());
+    cluster.member("a").store.lose("publish", false);
+    cluster.pass_until(4 * TTL, |it| it.owned("a") == 3 && it.owned("b") == 3);
+}
+
+/// Where nobody's results get an answer, nobody is better than another: all keep what they have, and poll on.
+#[test]
+fn where_nobody_can_publish_nothing_moves_and_all_is_polled_at_its_own_pace() {
+    let mut cluster = Cluster::new(&["a", "b"], 6);
+    for name in ["a", "b"] {
+        cluster.member(name).store.lose("publish", true);
+    }
+    cluster.pass(3 * TTL);
+    let (grants, from) = (cluster.server.acquires().1, cluster.clock.now());
+    cluster.pass(6 * TTL);
+    assert_eq!((cluster.counts(), cluster.server.acquires().1), (vec![3, 3], grants));
+    let gap = cluster.longest_gap(from);
+    assert!(gap < TTL / 2, "polled every {gap:?}");
+    for name in ["a", "b"] {
+        cluster.member(name).store.lose("publish", false);
+    }
+    cluster.pass(2 * TTL);
+    assert!(cluster.member("a").table.is_publishing() && cluster.member("b").table.is_publishing());
+    assert_eq!(cluster.server.acquires().1, grants);
+}
+
+/// A store that is away for all messages says nothing about results: nobody gives up its share for that.
+#[test]
+fn a_store_that_was_away_costs_nobody_its_share() {
+    let mut cluster = Cluster::new(&["a", "b"], 6);
+    cluster.cut_off("a", true);
+    for _ in 0..20 {
+        cluster.pass(TTL / 4);
+        assert!(cluster.member("a").table.is_publishing());
+    }
+    cluster.cut_off("a", false);
+    cluster.pass_until(4 * TTL, |it| it.owned("a") == 3 && it.owned("b") == 3);
+    assert!(cluster.member("a").table.is_publishing());
+}
+
 /// R6: a store that forgot everything forgot the sessions too; whoever keeps them may put them back.
 #[test]
 fn r6_sessions_that_a_restart_has_lost_are_polled_on_until_the_hold_off_is_over() {

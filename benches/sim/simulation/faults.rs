@@ -47,7 +47,7 @@ pub enum Memory {
 }
 
 /// Kinds of faults, for the count of what was played.
-pub const KINDS: [&str; 25] = [
+pub const KINDS: [&str; 26] = [
     "crash",
     "stop",
     "freeze",
@@ -73,10 +73,12 @@ pub const KINDS: [&str; 25] = [
     "line breaks, roles resigned",
     "words lost",
     "garbage in the epoch",
+    "results lost",
 ];
 
-/// The place of that kind.
+/// The places of the last kinds.
 const GARBAGE: usize = 24;
+const RESULTS_LOST: usize = 25;
 
 pub struct Faults {
     pub calm: Cell<bool>,
@@ -141,6 +143,7 @@ impl Faults {
         }
         for member in world.living() {
             member.way.set(Way::Open);
+            member.results_lost_until.set(0);
             member.thaw(world);
         }
         let hosts = world.scene.instances;
@@ -278,7 +281,7 @@ impl Faults {
         let name = &member.name;
         world.trace.say(world.now(), || format!("--- {}: {name}, {} ms", KINDS[kind], span / MS));
         match kind {
-            0..=8 | 22 => self.befall(world, &member, kind, span),
+            0..=8 | 22 | RESULTS_LOST => self.befall(world, &member, kind, span),
             9..=17 => self.befall_server(world, kind, span),
             18 | 19 => self.evict(world, &member, kind),
             GARBAGE => write_garbage(world),
@@ -344,6 +347,8 @@ impl Faults {
                 self.mishaps.set(*dice.pick(&[0, world.scene.mishaps]));
                 self.latency_us.set(*dice.pick(&[300, world.scene.latency_us]));
             }
+            // For long enough to be noticed, more often than not.
+            RESULTS_LOST => member.results_lost_until.set(world.now() + 3 * span),
             22 => {
                 member.breaks.set(member.breaks.get() + 1);
                 if let Some(electors) = &*member.electors.borrow() {

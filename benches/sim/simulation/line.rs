@@ -80,7 +80,8 @@ impl Line {
         world.steps.set(world.steps.get() + 1);
         world.calls.set(world.calls.get() + 1);
         member.wake_receivers(world);
-        let fate = Self::fate(world, member);
+        let is_lost = op == "publish" && world.now() < member.results_lost_until.get();
+        let fate = if is_lost { Fate::Lost } else { Self::fate(world, member) };
         let gives_up_at = world.now() + nanos(timeout) * 1_000_000 / member.rate;
         let usual = world.faults.latency_us.get();
         let way = || (50 + world.dice.skewed(usual)) * 1_000;

@@ -107,6 +107,8 @@ pub struct Member {
     pub gone: Cell<bool>,
     pub stopping: Cell<bool>,
     pub way: Cell<Way>,
+    /// Until then its results do not arrive, and everything else does.
+    pub results_lost_until: Cell<u64>,
     /// When the way that does not let requests through is open again.
     pub mended_at: Cell<u64>,
     pub breaks: Cell<u32>,
@@ -232,6 +234,7 @@ impl Member {
             gone: Cell::new(false),
             stopping: Cell::new(false),
             way: Cell::new(Way::Open),
+            results_lost_until: Cell::new(0),
             mended_at: Cell::new(0),
             breaks: Cell::new(1),
             frozen_until: Cell::new(0),

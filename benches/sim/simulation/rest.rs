@@ -149,7 +149,7 @@ fn stay(world: &World) {
     }
     let grants = world.server.acquires().1;
     let before = owners(world);
-    world.pass(STILL_FOR);
+    world.pass(STILL_FOR.max(world.scene.poll_interval + Duration::from_secs(10)));
     if world.server.acquires().1 != grants || owners(world) != before {
         let n = world.server.acquires().1 - grants;
         world.fail(format!("G6: {n} leases moved within {STILL_FOR:?} of rest"));

@@ -80,7 +80,7 @@ impl Scene {
         let endpoints =
             usize::try_from(dice.between(2 * most + 100, 3 * most)).unwrap_or(BATCH_MAX);
         let instances = self.instances.min(3);
-        Self { instances, endpoints, poll_interval: Duration::from_secs(120), ..self }
+        Self { instances, endpoints, poll_interval: Duration::from_secs(60), ..self }
     }
 
     /// How far the server's clock may be stepped ahead within the life of a lease: what the margin leaves

@@ -11,7 +11,7 @@ mod endings;
 mod retired;
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
@@ -62,6 +62,8 @@ pub struct OwnershipTable {
     /// The generation of heartbeats when it was last looked for what has ended. Where it is another now, all that are
     /// of an earlier one have ended, whatever the agenda says of each.
     generation: AtomicU64,
+    /// Results get an answer, as far as is known.
+    publishing: AtomicBool,
     metrics: Arc<Metrics>,
 }
 
@@ -179,6 +181,7 @@ impl OwnershipTable {
             slept: Mutex::new((Moment::NEVER, Epoch::default())),
             losses: AtomicU64::new(0),
             generation: AtomicU64::new(0),
+            publishing: AtomicBool::new(true),
             metrics: Arc::default(),
         }
     }
@@ -325,6 +328,16 @@ impl OwnershipTable {
     /// R13: whether the heartbeat has been confirmed in time.
     pub fn is_beating(&self) -> bool {
         self.now() < self.pulse.valid_until()
+    }
+
+    /// Whether results of this instance get an answer. One whose results do not wants no share of the fleet.
+    pub fn is_publishing(&self) -> bool {
+        self.publishing.load(Ordering::Relaxed)
+    }
+
+    /// What `publish` has found out about that.
+    pub fn set_publishing(&self, publishing: bool) {
+        self.publishing.store(publishing, Ordering::Relaxed);
     }
 
     /// The server's clock about now.

@@ -52,6 +52,8 @@ pub struct MemoryStore {
 #[derive(Default)]
 struct Way {
     cut_off: bool,
+    /// Messages of these get lost.
+    lost: Vec<&'static str>,
     mishaps: VecDeque<(&'static str, Mishap)>,
 }
 
@@ -71,6 +73,13 @@ impl MemoryStore {
         self.way.lock().cut_off = cut;
     }
 
+    /// No message of `op` arrives until it is mended: large packets are dropped, for example.
+    pub fn lose(&self, op: &'static str, lost: bool) {
+        let mut way = self.way.lock();
+        way.lost.retain(|it| *it != op);
+        way.lost.extend(lost.then_some(op));
+    }
+
     fn call<T: Send>(
         &self,
         op: &'static str,
@@ -78,7 +87,7 @@ impl MemoryStore {
     ) -> Asked<T> {
         let mishap = {
             let mut way = self.way.lock();
-            if way.cut_off {
+            if way.cut_off || way.lost.contains(&op) {
                 return Err(no_answer(op));
             }
             let at = way.mishaps.iter().position(|it| it.0 == op);
