@@ -120,6 +120,7 @@ fn sweep(first: u64, last: u64, faults: u64) -> ExitCode {
     for (kind, count) in KINDS.iter().zip(&total.faults) {
         println!("  {count:>9} {kind}");
     }
+    println!("  {:>9} times an instance noticed that its results were lost", total.stuck);
     if total.failed.is_empty() {
         return ExitCode::SUCCESS;
     }
@@ -137,6 +138,7 @@ struct Total {
     calls: u64,
     polls: u64,
     grants: usize,
+    stuck: u64,
     played: Duration,
     owned_after: Duration,
     settled: Vec<u64>,
@@ -151,6 +153,7 @@ impl Total {
         self.calls += it.calls;
         self.polls += it.polls;
         self.grants += it.grants;
+        self.stuck += it.stuck;
         self.played += it.played;
         self.owned_after = self.owned_after.max(it.owned_after);
         self.settled.push(it.settled_percent);

@@ -347,8 +347,11 @@ impl Faults {
                 self.mishaps.set(*dice.pick(&[0, world.scene.mishaps]));
                 self.latency_us.set(*dice.pick(&[300, world.scene.latency_us]));
             }
-            // For long enough to be noticed, more often than not.
-            RESULTS_LOST => member.results_lost_until.set(world.now() + 3 * span),
+            // For long enough to be noticed.
+            RESULTS_LOST => {
+                let noticed = 2 * nanos(world.scene.rhythm.lease.ttl);
+                member.results_lost_until.set(world.now() + noticed + span);
+            }
             22 => {
                 member.breaks.set(member.breaks.get() + 1);
                 if let Some(electors) = &*member.electors.borrow() {

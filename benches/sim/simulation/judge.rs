@@ -34,6 +34,8 @@ pub struct Judge {
     pub lawless_until: RefCell<Vec<u64>>,
     terms: RefCell<Vec<u64>>,
     pub polls: Cell<u64>,
+    /// How often an instance noticed that its results get no answer.
+    pub stuck: Cell<u64>,
     /// How often each kind of thing was compared.
     pub checks: Cell<u64>,
 }
@@ -47,6 +49,7 @@ impl Judge {
             lawless_until: RefCell::new(vec![0; scene.endpoints]),
             terms: RefCell::new(vec![0; scene.roles]),
             polls: Cell::new(0),
+            stuck: Cell::new(0),
             checks: Cell::new(0),
         }
     }
@@ -57,6 +60,11 @@ impl Judge {
         if matches!(part, Part::RoleElector | Part::RoleRenewal) {
             self.leaders(world, member);
         }
+        let stuck = !member.table.is_publishing();
+        if stuck && !member.stuck.replace(stuck) {
+            self.stuck.set(self.stuck.get() + 1);
+        }
+        member.stuck.set(stuck);
         let gives = matches!(part, Part::Heartbeat | Part::Renewal | Part::Reconcile);
         if gives && (member.answered.replace(false) || part == Part::Reconcile) {
             self.owners(world, member);

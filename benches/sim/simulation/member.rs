@@ -107,6 +107,8 @@ pub struct Member {
     pub gone: Cell<bool>,
     pub stopping: Cell<bool>,
     pub way: Cell<Way>,
+    /// It knew, when last looked at, that its results get no answer.
+    pub stuck: Cell<bool>,
     /// Until then its results do not arrive, and everything else does.
     pub results_lost_until: Cell<u64>,
     /// When the way that does not let requests through is open again.
@@ -234,6 +236,7 @@ impl Member {
             gone: Cell::new(false),
             stopping: Cell::new(false),
             way: Cell::new(Way::Open),
+            stuck: Cell::new(false),
             results_lost_until: Cell::new(0),
             mended_at: Cell::new(0),
             breaks: Cell::new(1),

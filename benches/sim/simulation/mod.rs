@@ -31,6 +31,8 @@ pub struct Outcome {
     pub calls: u64,
     pub polls: u64,
     pub grants: usize,
+    /// How often an instance noticed that its results get no answer.
+    pub stuck: u64,
     pub played: Duration,
     /// How long it took after the last fault until everything was owned, and in balance.
     pub owned_after: Duration,
@@ -51,6 +53,7 @@ pub fn play(seed: u64, faults: u64, traced: bool) -> Outcome {
     outcome.steps = world.steps.get();
     outcome.calls = world.calls.get();
     outcome.polls = world.judge.polls.get();
+    outcome.stuck = world.judge.stuck.get();
     outcome.grants = world.server.acquires().1;
     outcome.played = Duration::from_nanos(world.now() - world::START);
     outcome.faults = world.faults.counts.borrow().clone();
