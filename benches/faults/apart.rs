@@ -23,7 +23,7 @@ pub(crate) enum Place {
 /// Starts this very program again, apart, and waits for it; inside, says so.
 pub(crate) fn enter() -> Place {
     if std::env::var_os(INSIDE).is_some() {
-        // The first process of a namespace gets only those signals that it asks for.
+        // The first process of a namespace gets only those signals that it asks for: a Ctrl-C.
         ctrlc::set_handler(|| std::process::exit(130)).unwrap();
         return Place::Inside;
     }
@@ -39,7 +39,12 @@ pub(crate) fn enter() -> Place {
         .spawn()
         .unwrap();
     let pid = Pid::from_raw(child.id() as i32);
-    ctrlc::set_handler(move || kill(pid, Signal::SIGKILL).unwrap_or(())).unwrap();
+    // After the child was started, which would inherit what this blocks.
+    let signalled = leasehold::stop_on_signal().unwrap();
+    std::thread::spawn(move || {
+        let _ = signalled.receiver().recv();
+        kill(pid, Signal::SIGKILL).unwrap_or(());
+    });
     let status = child.wait().unwrap();
     groups::sweep();
     Place::Left(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })

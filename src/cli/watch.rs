@@ -53,12 +53,13 @@ enum News {
 
 /// Follows until a signal, or until nobody reads any more.
 pub(crate) fn watch(config: &Config, endpoint: Option<&EndpointId>, as_json: bool) -> ExitCode {
+    // First of all: what it blocks must be blocked in every thread.
+    let Ok(signalled) = stop_on_signal() else { return fail(FAILED, &"cannot handle signals") };
     let (mut told, followers) = match Follower::begin(config, endpoint) {
         Ok(begun) => begun,
         Err(error) => return fail(FAILED, &printable(&error.to_string())),
     };
     told.as_json = as_json;
-    let Ok(signalled) = stop_on_signal() else { return fail(FAILED, &"cannot handle signals") };
     let (source, when) = stop();
     let (tell, news) = bounded(NEWS_MAX);
     let mut threads = Vec::new();

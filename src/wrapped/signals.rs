@@ -1,7 +1,6 @@
 //! Which signal did we get? All that a wrapped command may want to hear of, each by its name; and for
 //! `run`, SIGHUP apart from those that end it.
 
-use std::fs;
 use std::io::{self, PipeReader, PipeWriter};
 use std::os::fd::AsFd;
 use std::time::Duration;
@@ -11,7 +10,7 @@ use nix::poll::{PollFd, PollFlags};
 use nix::sys::signal::{SigSet, Signal, raise};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 
-use crate::daemon::thread::Thread;
+use crate::daemon::thread::{Thread, not_ignored};
 use crate::pipeline::poll::wait::{is_ready, wait};
 
 /// What is caught.
@@ -63,6 +62,8 @@ impl Signals {
     /// The same for SIGHUP alone. Blocked, it does not reach the handler of `stop_on_signal`, which
     /// could not tell it from a SIGTERM.
     pub fn catch_hangup() -> io::Result<Self> {
+        // Not caught here, but the thread that is started here must not be the one that dies of it.
+        SigSet::from(Signal::SIGTERM).thread_block()?;
         Self::catch_these([Signal::SIGHUP].into_iter().collect())
     }
 
@@ -97,13 +98,4 @@ fn pass_on(source: &SignalFd, stopped: &PipeReader, tell: &Sender<Signal>) {
             }
         }
     }
-}
-
-/// Without those that were ignored when the program started. From the kernel's own page: asking the C
-/// library is `unsafe`.
-fn not_ignored(wanted: &[Signal]) -> SigSet {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let mask = status.lines().find_map(|it| it.strip_prefix("SigIgn:"));
-    let mask = mask.and_then(|it| u64::from_str_radix(it.trim(), 16).ok()).unwrap_or(0);
-    wanted.iter().copied().filter(|it| mask >> (*it as i32 - 1) & 1 == 0).collect()
 }

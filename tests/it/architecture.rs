@@ -187,3 +187,39 @@ fn every_dependency_has_its_reason_in_the_architecture_page() {
         assert!(page.contains(&format!("`{name}`")), "{name} has no reason in ARCHITECTURE.md");
     }
 }
+
+/// What is required of a user's program: Cargo lets one version and one set of features of each package serve all of it.
+#[test]
+fn the_library_requires_nothing_that_changes_a_users_program() {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| env!("CARGO").into());
+    let output = std::process::Command::new(cargo)
+        .args(["metadata", "--offline", "--locked", "--no-deps", "--format-version", "1"])
+        .current_dir(root())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let packages = metadata["packages"].as_array().unwrap();
+    let ours = packages.iter().find(|it| it["name"] == "leasehold").unwrap();
+    let dependencies = ours["dependencies"].as_array().unwrap();
+    assert!(dependencies.len() > 8, "{dependencies:?}");
+    for it in dependencies.iter().filter(|it| it["kind"].is_null()) {
+        let (name, version) = (it["name"].as_str().unwrap(), it["req"].as_str().unwrap());
+        let is_open = version.starts_with('^') && !version.contains(',');
+        assert!(is_open, "{name} {version}: forbids versions that others in the program may need");
+        let features = it["features"].as_array().unwrap();
+        assert!(
+            !features.iter().any(|it| it == "termination"),
+            "{name}: takes SIGTERM from the user"
+        );
+        assert_ne!(name, "idna_adapter", "takes international host names from the user");
+    }
+}
+
+/// What only the binary wants is in the lock file.
+#[test]
+fn the_binary_is_built_without_tables_that_it_does_not_need() {
+    let lock = read("Cargo.lock");
+    assert!(lock.contains("name = \"idna_adapter\"\nversion = \"1.0.0\""), "see ARCHITECTURE.md");
+    assert!(!lock.contains("name = \"icu_"), "cargo update -p idna_adapter --precise 1.0.0");
+}

@@ -70,22 +70,16 @@ fn guard(
     grace: Duration,
     soft_files: Option<u64>,
 ) -> io::Result<ExitCode> {
-    let mut ends = SigSet::empty();
-    ends.add(Signal::SIGCHLD);
-    // The only one blocked, whatever the daemon blocks; and before the handler's thread exists, or
-    // that thread would swallow it.
-    ends.thread_set_mask()?;
-    // A TERM for the group must not end its guardian. A handler, not a mask: the command would
-    // inherit a mask.
-    ctrlc::set_handler(|| ()).map_err(|error| match error {
-        ctrlc::Error::System(error) => error,
-        error => io::Error::other(error),
-    })?;
+    // Blocked, whatever the daemon blocks, and read from a descriptor: a signal for the group must not end its
+    // guardian, and only SIGCHLD means anything.
+    let held = [Signal::SIGCHLD, Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP];
+    let held: SigSet = held.into_iter().collect();
+    held.thread_set_mask()?;
     let own = Pid::from_raw(0);
     if getpgrp() != getpid() {
         setpgid(own, own)?;
     }
-    let watched = SignalFd::with_flags(&ends, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
+    let watched = SignalFd::with_flags(&held, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
     say("ready");
     let Some(document) = read_frame(&mut io::stdin().lock())? else {
         return Ok(ExitCode::SUCCESS);
@@ -95,9 +89,12 @@ fn guard(
     if let Some(soft) = soft_files {
         limit_files(soft);
     }
-    ends.thread_unblock()?;
+    // The command would inherit the mask. What came for the group before is over; what comes at this very moment ends
+    // the guardian, and then the daemon ends the group.
+    while watched.read_signal()?.is_some() {}
+    held.thread_unblock()?;
     let started = command.spawn();
-    ends.thread_block()?;
+    held.thread_block()?;
     let mut child = match started {
         Ok(child) => child,
         Err(error) => {
