@@ -40,6 +40,7 @@ pub enum Event<'a> {
     PollFenced { endpoint: &'a EndpointId, fence: FenceToken },
     PollUnpublished { endpoint: &'a EndpointId, fence: FenceToken, error: &'a dyn fmt::Display },
     PollAborted { endpoint: &'a EndpointId, fence: FenceToken },
+    PollPanicked { endpoint: &'a EndpointId, fence: FenceToken, error: &'a dyn fmt::Display },
     PollSkipped { endpoint: &'a EndpointId, reason: &'a str },
     PollDeferred { endpoint: &'a EndpointId, reason: &'a str },
     EndpointLight { endpoint: &'a EndpointId, failures: u32 },
@@ -60,6 +61,7 @@ pub enum Event<'a> {
     HistoryFailed { error: &'a dyn fmt::Display },
     HistoryResumed,
     HistoryDropped { entries: u64 },
+    ThreadPanicked { thread: &'a str, error: &'a str },
     LeaderCandidate { role: &'a Role },
     LeaderElected { role: &'a Role, term: FenceToken },
     LeaderFollower { role: &'a Role, leader: Option<&'a InstanceId> },
@@ -100,6 +102,7 @@ impl Event<'_> {
             Self::PollFenced { .. } => "poll.fenced",
             Self::PollUnpublished { .. } => "poll.unpublished",
             Self::PollAborted { .. } => "poll.aborted",
+            Self::PollPanicked { .. } => "poll.panicked",
             Self::PollSkipped { .. } => "poll.skipped",
             Self::PollDeferred { .. } => "poll.deferred",
             Self::EndpointLight { .. } => "endpoint.light",
@@ -120,6 +123,7 @@ impl Event<'_> {
             Self::HistoryFailed { .. } => "history.failed",
             Self::HistoryResumed => "history.resumed",
             Self::HistoryDropped { .. } => "history.dropped",
+            Self::ThreadPanicked { .. } => "thread.panicked",
             Self::LeaderCandidate { .. } => "leader.candidate",
             Self::LeaderElected { .. } => "leader.elected",
             Self::LeaderFollower { .. } => "leader.follower",
@@ -135,6 +139,7 @@ impl Event<'_> {
     pub fn level(&self) -> Level {
         match self {
             Self::PollOk { .. } | Self::PollFailed { .. } => Level::Debug,
+            Self::PollPanicked { .. } | Self::ThreadPanicked { .. } => Level::Error,
             Self::LeaseFailed { .. }
             | Self::LeaseUncertain { .. }
             | Self::LeaseLost { .. }
@@ -176,6 +181,9 @@ impl Event<'_> {
             Self::DaemonReloaded { changed } => line.put("changed", changed)?.end(),
             Self::DaemonNeedsRestart { options } => line.put("options", options)?.end(),
             Self::DaemonStopped { held } => line.put("held", held)?.end(),
+            Self::ThreadPanicked { thread, error } => {
+                line.put("thread", thread)?.put("error", error)?;
+            }
             _ => (),
         }
         Ok(())
@@ -209,7 +217,8 @@ impl Event<'_> {
                 line.put("endpoint", endpoint)?.put("fence", fence)?.put("error", error)?;
                 line.put("duration_ms", &took.as_millis())?;
             }
-            Self::PollUnpublished { endpoint, fence, error } => {
+            Self::PollUnpublished { endpoint, fence, error }
+            | Self::PollPanicked { endpoint, fence, error } => {
                 line.put("endpoint", endpoint)?.put("fence", fence)?.put("error", error)?;
             }
             _ => (),
@@ -259,6 +268,7 @@ impl fmt::Display for Event<'_> {
             | Self::DaemonReady { .. }
             | Self::DaemonReloaded { .. }
             | Self::DaemonNeedsRestart { .. }
+            | Self::ThreadPanicked { .. }
             | Self::DaemonStopped { .. } => self.daemon_fields(&mut line)?,
             Self::LeaseAcquired { endpoint, fence, reason } => {
                 line.put("endpoint", endpoint)?.put("fence", fence)?.put("reason", reason)?;
@@ -296,9 +306,10 @@ impl fmt::Display for Event<'_> {
             Self::HistoryDropped { entries } => line.put("entries", entries)?.end(),
             Self::StoreReachable { away } => line.put("away_ms", &away.as_millis())?.end(),
             Self::StoreClock { ahead } => line.put("ahead_ms", &ahead.as_millis())?.end(),
-            Self::PollOk { .. } | Self::PollFailed { .. } | Self::PollUnpublished { .. } => {
-                self.poll_fields(&mut line)?;
-            }
+            Self::PollOk { .. }
+            | Self::PollFailed { .. }
+            | Self::PollUnpublished { .. }
+            | Self::PollPanicked { .. } => self.poll_fields(&mut line)?,
             Self::LeaseReclaimed { endpoint, fence }
             | Self::PollFenced { endpoint, fence }
             | Self::PollAborted { endpoint, fence } => {

@@ -10,7 +10,10 @@ use std::sync::Arc;
 
 use crate::clock::{BootClock, Clock, Moment};
 use crate::config::Config;
+use crate::daemon::fail_stop::Failure;
 use crate::daemon::keeper::{Keeper, Lines, StartError, table};
+use crate::daemon::report::Reporter;
+use crate::daemon::thread::Stop;
 use crate::event::Event;
 use crate::manager::turns::Turns;
 use crate::model::{EndpointId, FenceToken, InstanceId};
@@ -23,6 +26,7 @@ pub struct LeaseManager {
     table: Arc<OwnershipTable>,
     store: Arc<dyn Store>,
     keeper: Keeper,
+    reporter: Reporter,
     turns: Turns,
 }
 
@@ -76,7 +80,32 @@ impl LeaseManager {
         let table = table(config, me, clock);
         let keeper = Keeper::start(config, &table, lines, &Arc::default(), None)?;
         let store = Arc::clone(&lines.reconcile);
-        Ok(Self { table, store, keeper, turns: Turns::default() })
+        let reporter = keeper.reporter();
+        Ok(Self { table, store, keeper, reporter, turns: Turns::default() })
+    }
+
+    /// The thread that panicked, if one has (R12): from then on nothing is held or granted, and nothing beats. Whatever
+    /// was held is free for others. All that is left is to stop this manager, and to start another.
+    pub fn failure(&self) -> Option<&Failure> {
+        self.keeper.fail_stop().failure()
+    }
+
+    /// Is over when a thread has panicked: to wait for beside one's own reasons to stop.
+    pub fn failed(&self) -> &Stop {
+        self.keeper.fail_stop().failed()
+    }
+
+    /// An error where nothing can be granted any more: a thread has panicked, or this is a child that was forked.
+    fn usable(&self, op: &'static str, target: &EndpointId) -> Result<(), StoreError> {
+        let reason = match self.failure() {
+            Some(failure) => format!("{failure}; stop this manager and start another"),
+            None if self.table.is_of_this_process() => return Ok(()),
+            None => "this process was forked from the one that holds the leases; start a manager \
+                     of its own"
+                .into(),
+        };
+        let (target, fault) = (target.to_string(), Fault::Misconfigured);
+        Err(StoreError { op, target, fault, reason })
     }
 
     /// Gives back everything and wakes the others. Dropping does the same.
@@ -90,6 +119,7 @@ impl LeaseManager {
     /// Any number of threads may ask, also for the same name: one of them asks the store at a time, and all are told
     /// what this instance holds then, under one fence.
     pub fn try_acquire(&self, endpoint: &EndpointId) -> Result<bool, StoreError> {
+        self.usable("acquire", endpoint)?;
         if let Some(known) = self.known(endpoint) {
             return Ok(known);
         }
@@ -127,14 +157,16 @@ impl LeaseManager {
             Grant::Takeover => "takeover",
         };
         let (endpoint, fence) = (&gained.tenure.endpoint, gained.tenure.fence);
-        self.keeper.history().note(&Event::LeaseAcquired { endpoint, fence, reason });
+        self.reporter.say(&Event::LeaseAcquired { endpoint, fence, reason });
     }
 
     /// Gives the lease back, if it is held, and says so.
     pub fn release(&self, endpoint: &EndpointId) -> Result<(), StoreError> {
+        if !self.table.is_of_this_process() {
+            self.usable("release", endpoint)?;
+        }
         let Some(tenure) = self.table.let_go(endpoint) else { return Ok(()) };
-        let released = Event::LeaseReleased { tenure: &tenure, reason: "asked", heir: None };
-        self.keeper.history().note(&released);
+        self.reporter.say(&Event::LeaseReleased { tenure: &tenure, reason: "asked", heir: None });
         let freed = vec![endpoint.clone()];
         let word = Wake { freed, ..Wake::new(self.table.instance(), None) };
         self.store.release(&self.table.question().ask, &[tenure], &[word]).map(drop)
@@ -152,7 +184,7 @@ impl LeaseManager {
 
     /// Everything held, in whatever standing.
     pub fn owned(&self) -> Vec<EndpointId> {
-        self.table.endpoints()
+        if self.table.is_of_this_process() { self.table.endpoints() } else { Vec::new() }
     }
 
     /// How `endpoint` stands. Asks the store only about what is not held here.
@@ -166,6 +198,9 @@ impl LeaseManager {
                 acquired_at: Some(held.acquired_at),
                 last_renewed_at: Some(held.renewed_at),
             });
+        }
+        if !self.table.is_of_this_process() {
+            self.usable("look up", endpoint)?;
         }
         let timeout = self.table.rhythm().store_timeout;
         let owner = self.store.owners(std::slice::from_ref(endpoint), timeout)?.pop().flatten();
@@ -208,5 +243,41 @@ fn undecided(endpoint: &EndpointId, reason: String) -> StoreError {
 impl fmt::Debug for LeaseManager {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "LeaseManager({}, {} held)", self.instance_id(), self.table.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::ManualClock;
+    use crate::store::memory::{MemoryServer, MemoryStore};
+
+    fn manager() -> (LeaseManager, Arc<MemoryServer>) {
+        let server = MemoryServer::new(&Arc::new(ManualClock::at(10_000_000_000_000)));
+        let store: Arc<dyn Store> = Arc::new(MemoryStore::new(&server));
+        let config = Config { new_fleet: true, ..Config::default() };
+        let (me, lines) = (InstanceId::new("a"), Lines::shared(&store));
+        (LeaseManager::start_on(&config, me, &lines, Arc::new(BootClock)).unwrap(), server)
+    }
+
+    /// The child has a copy of everything but the threads, and its connections are its parent's.
+    #[test]
+    fn in_a_process_that_was_forked_nothing_is_owned_asked_or_given_back() {
+        let (a, server) = manager();
+        let e = EndpointId::parse("e").unwrap();
+        assert!(a.try_acquire(&e).unwrap() && a.is_owned(&e));
+        let asked = server.journal().len();
+        a.table.fork();
+        assert!(!a.is_owned(&e) && a.fence(&e).is_none() && a.owned().is_empty());
+        for refused in [a.try_acquire(&e).map(drop), a.release(&e), a.info(&e).map(drop)]
+            .map(Result::unwrap_err)
+        {
+            assert!(refused.to_string().contains("forked"), "{refused}");
+        }
+        drop(a);
+        let verbs = ["acquire", "release", "withdraw"];
+        let after: Vec<_> = server.journal().split_off(asked);
+        assert!(!after.iter().any(|it| verbs.contains(it)), "{after:?}");
+        assert_eq!(server.owner(&e), Some(InstanceId::new("a")), "it is its parent's");
     }
 }

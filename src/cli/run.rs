@@ -86,6 +86,7 @@ fn instance(
             loop {
                 select! {
                     recv(signalled.receiver()) -> _ => break,
+                    recv(daemon.failed().receiver()) -> _ => break,
                     recv(hangups.caught()) -> _ => reload.step(&mut daemon, &replaceable),
                 }
             }
@@ -93,9 +94,13 @@ fn instance(
             // The polls that run, and some calls that may all time out.
             let limit = config.drain_timeout + 8 * config.store_timeout;
             account.enter(Phase::Draining(table, BootClock.now(), limit));
-            Event::DaemonStopping { reason: "signal" }.log(me);
+            // A build that does not abort at a panic: the unit starts another.
+            let failure = daemon.failure().map(ToString::to_string);
+            let reason = if failure.is_some() { "panic" } else { "signal" };
+            Event::DaemonStopping { reason }.log(me);
             drop(elections);
             daemon.stop();
+            failure.map_or(Ok(()), Err)?;
         }
         Err(error) => {
             state.forget_me();

@@ -3,10 +3,12 @@
 //! One that has to go finishes the poll it runs. Nobody waits for it before the end of the daemon.
 
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, TryRecvError, after, bounded, never, select};
 
+use crate::daemon::fail_stop::FailStop;
 use crate::daemon::jobs::JobReceiver;
 use crate::daemon::poller::PollerThread;
 use crate::daemon::thread::{Stop, StopSource, Thread, stop};
@@ -28,13 +30,14 @@ struct Hiring {
     thread: PollerThread,
     jobs: JobReceiver,
     here: Sender<()>,
+    fail_stop: Arc<FailStop>,
 }
 
 impl Crew {
     /// Nobody yet, who would do `jobs` as `thread` does.
-    pub fn new(thread: PollerThread, jobs: JobReceiver) -> Self {
+    pub fn new(thread: PollerThread, jobs: JobReceiver, fail_stop: &Arc<FailStop>) -> Self {
         let (here, gone) = bounded(0);
-        let hiring = Some(Hiring { thread, jobs, here });
+        let hiring = Some(Hiring { thread, jobs, here, fail_stop: Arc::clone(fail_stop) });
         Self { hiring, at_work: Vec::new(), leaving: Vec::new(), gone, next: 0 }
     }
 
@@ -102,7 +105,7 @@ impl Crew {
 impl Hiring {
     fn hire(&self, n: usize, when: Stop) -> io::Result<Thread> {
         let (thread, jobs, here) = (self.thread.clone(), self.jobs.clone(), self.here.clone());
-        Thread::spawn(&format!("poller-{n:02}"), move || {
+        self.fail_stop.spawn(&format!("poller-{n:02}"), move || {
             let _here = here;
             loop {
                 select! {
@@ -156,7 +159,7 @@ mod tests {
         let (dones, done) = bounded(1);
         let (table, samples) = (Arc::clone(&holder.table), bounded(1).0);
         let thread = PollerThread::new(Arc::new(Endless), table, samples, dones, bounded(1).0);
-        let mut crew = Crew::new(thread, receiver.clone());
+        let mut crew = Crew::new(thread, receiver.clone(), &FailStop::new());
         assert_eq!(crew.resize(2).unwrap(), 2);
         sender.put([holder.job(0)]);
         while !receiver.is_empty() {

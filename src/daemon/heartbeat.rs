@@ -48,7 +48,13 @@ impl Heartbeat {
 
     /// Beats once; how long to wait for the next.
     pub fn step(&self) -> Duration {
+        if self.table.is_closed() {
+            return self.interval; // R12: it was withdrawn
+        }
         let beaten = self.beat();
+        if self.table.is_closed() {
+            let _ = self.withdraw(); // this beat was on its way, and may have come after that
+        }
         self.tell(beaten.as_ref().err());
         beaten.unwrap_or_else(|_| self.table.rhythm().retry_interval())
     }

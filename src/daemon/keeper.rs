@@ -8,11 +8,12 @@ use crossbeam_channel::{Sender, bounded};
 use crate::clock::Clock;
 use crate::config::{Config, ConfigError};
 use crate::daemon::expiry::Expiry;
+use crate::daemon::fail_stop::{FailStop, Failure};
 use crate::daemon::heartbeat::Heartbeat;
 use crate::daemon::history::{Historian, History};
 use crate::daemon::progress::{Part, Progress};
 use crate::daemon::renewal::Renewal;
-use crate::daemon::report::Reporter;
+use crate::daemon::report::{Hearer, Reporter};
 use crate::daemon::thread::{Stop, StopSource, Thread, stop};
 use crate::event::Event;
 use crate::model::{InstanceId, Role, Tenure, Term, Weight};
@@ -96,6 +97,7 @@ pub struct Keeper {
     keeping: Option<(StopSource, Vec<Thread>)>,
     history: History,
     remembering: Option<(StopSource, Thread)>,
+    fail_stop: Arc<FailStop>,
 }
 
 /// Why nothing could be started.
@@ -111,6 +113,8 @@ pub enum StartError {
     Stopped,
     /// This instance stands for that role already: under one id, two would both be its leader (R7).
     StandsAlready(Role),
+    /// A thread that this would depend on has panicked (R12).
+    Failed(Failure),
 }
 
 impl std::fmt::Display for StartError {
@@ -120,6 +124,7 @@ impl std::fmt::Display for StartError {
             Self::Store(error) => error.fmt(f),
             Self::Thread(error) => write!(f, "cannot start a thread: {error}"),
             Self::Stopped => f.write_str("stopped before it began"),
+            Self::Failed(failure) => failure.fmt(f),
             Self::StandsAlready(role) => {
                 write!(
                     f,
@@ -172,6 +177,7 @@ impl Keeper {
             moving.mark(Part::Heartbeat, clock.now());
             beater.step()
         };
+        let fail_stop = hold_nothing_after_a_panic(table, progress, &reporter, &heartbeat);
         // Whatever fails below, this is dropped: it withdraws the heartbeat that was the first.
         let mut keeper = Self {
             reporter,
@@ -184,18 +190,15 @@ impl Keeper {
             keeping: None,
             history,
             remembering: None,
+            fail_stop: Arc::clone(&fail_stop),
         };
         let (source, until) = stop();
-        let remember = Thread::spawn("history", move || historian.run(&until))?;
+        let remember = fail_stop.spawn("history", move || historian.run(&until))?;
         keeper.remembering = Some((source, remember));
         keeper.history.note_instance("started");
-        keeper.beating = Some((beating, Thread::nudged_steps("heartbeat", when, nudges, beat)?));
-        keeper.keeping = Some(keep(
-            table,
-            &lines.renewal,
-            keeper.reporter().renewals(config.log_renewals),
-            progress,
-        )?);
+        keeper.beating = Some((beating, fail_stop.nudged_steps("heartbeat", when, nudges, beat)?));
+        let reporter = keeper.reporter().renewals(config.log_renewals);
+        keeper.keeping = Some(keep(table, &lines.renewal, reporter, progress, &fail_stop)?);
         Ok(keeper)
     }
 
@@ -218,6 +221,11 @@ impl Keeper {
     /// Where to note what is not said.
     pub fn history(&self) -> &History {
         &self.history
+    }
+
+    /// What becomes of this instance when one of its threads panics; for the threads that are started beside these.
+    pub fn fail_stop(&self) -> &Arc<FailStop> {
+        &self.fail_stop
     }
 
     /// R11: from now on nobody counts us. Leases are still renewed. What is given back must not be
@@ -270,9 +278,40 @@ impl Keeper {
 
 impl Drop for Keeper {
     fn drop(&mut self) {
+        if !self.table.is_of_this_process() {
+            // A child that was forked: leases, connections and threads are its parent's.
+            std::mem::forget((self.beating.take(), self.keeping.take(), self.remembering.take()));
+            return;
+        }
         self.end_heartbeat();
         self.release_all();
     }
+}
+
+/// R12: what is done when a thread of this instance panics. Safety first, then what people want to know, and last
+/// what can take as long as a call.
+fn hold_nothing_after_a_panic(
+    table: &Arc<OwnershipTable>,
+    progress: &Arc<Progress>,
+    reporter: &Reporter,
+    heartbeat: &Arc<Heartbeat>,
+) -> Arc<FailStop> {
+    let fail_stop = FailStop::new();
+    let (closed, failed) = (Arc::clone(table), Arc::clone(progress));
+    fail_stop.then(move |_| {
+        closed.close();
+        failed.mark_failed();
+    });
+    let speaker = reporter.clone();
+    fail_stop.then(move |Failure { thread, message }| {
+        speaker.say(&Event::ThreadPanicked { thread, error: message });
+    });
+    let (held, speaker) = (Arc::clone(table), reporter.clone());
+    fail_stop.then(move |_| speaker.lost(&held.expire()));
+    let heartbeat = Arc::clone(heartbeat);
+    // If the store cannot be asked, the heartbeat ends by itself.
+    fail_stop.then(move |_| drop(heartbeat.withdraw()));
+    fail_stop
 }
 
 fn keep(
@@ -280,6 +319,7 @@ fn keep(
     line: &Arc<dyn Store>,
     reporter: Reporter,
     progress: &Arc<Progress>,
+    fail_stop: &Arc<FailStop>,
 ) -> io::Result<(StopSource, Vec<Thread>)> {
     let (source, when) = stop();
     let mut keeping = (source, Vec::new());
@@ -290,8 +330,8 @@ fn keep(
         moving.mark(Part::Renewal, clock.now());
         renewal.step()
     };
-    keeping.1.push(Thread::steps("renewal", when.clone(), renew)?);
-    keeping.1.push(Thread::steps("expiry", when, move || expiry.step())?);
+    keeping.1.push(fail_stop.steps("renewal", when.clone(), renew)?);
+    keeping.1.push(fail_stop.steps("expiry", when, move || expiry.step())?);
     Ok(keeping)
 }
 

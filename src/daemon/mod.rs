@@ -26,6 +26,7 @@ pub mod crew;
 pub mod dispatch;
 pub mod expiry;
 pub mod exposition;
+pub mod fail_stop;
 pub mod heartbeat;
 pub mod history;
 pub mod jobs;
@@ -57,6 +58,7 @@ use crate::config::Config;
 use crate::daemon::crew::Crew;
 use crate::daemon::dispatch::{Dispatch, LeaseChange, PollDone};
 use crate::daemon::exposition::Exposition;
+use crate::daemon::fail_stop::{FailStop, Failure};
 use crate::daemon::jobs::jobs;
 use crate::daemon::keeper::{Keeper, Lines, StartError};
 use crate::daemon::metrics_file::MetricsFile;
@@ -66,7 +68,7 @@ use crate::daemon::progress::{Part, Progress};
 use crate::daemon::publisher::Publisher;
 use crate::daemon::reconcile::{Nudge, Reconcile};
 use crate::daemon::report::Reporter;
-use crate::daemon::thread::{Stop, StopSource, Thread, stop};
+use crate::daemon::thread::{Stop, StopSource, Thread, stop, stop_with_wire};
 use crate::daemon::watch::Watch;
 use crate::event::Event;
 use crate::model::{InstanceId, Weight};
@@ -161,27 +163,25 @@ impl Daemon {
             .reporting(&reporter);
         let (polling, when) = stop();
         let heard = Inbox { changes: changed, dones: done, paces: paced };
-        daemon.dispatch = Some((polling, run_dispatch(dispatch, heard, &progress, when)?));
+        let fail_stop = Arc::clone(daemon.keeper.fail_stop());
+        let dispatching = run_dispatch(dispatch, heard, &progress, when, &fail_stop)?;
+        daemon.dispatch = Some((polling, dispatching));
         let line = Arc::clone(&lines.publish);
         let publisher = Publisher::new(line, Arc::clone(&table), sampled, nudges.clone());
         let (publishing, when) = stop();
-        let publish = Thread::spawn("publish", move || publisher.run(&when))?;
+        let publish = fail_stop.spawn("publish", move || publisher.run(&when))?;
         daemon.publish = Some((publishing, publish));
         let thread = PollerThread::new(poller, Arc::clone(&table), samples, dones, nudges.clone());
-        daemon.crew = Some(Crew::new(thread, to_do));
-        let (moving, when) = stop();
+        daemon.crew = Some(Crew::new(thread, to_do, &fail_stop));
+        let (moving, when, wire) = stop_with_wire()?;
         let movers = &mut daemon.movers.insert((moving, Vec::new())).1;
-        movers.push(run_watch(
-            &lines.rest,
-            &table,
-            nudges,
-            daemon.keeper.beat_now(),
-            when.clone(),
-        )?);
+        let beat_now = daemon.keeper.beat_now();
+        let watch = watching(&lines.rest, &table, nudges, beat_now).woken_by(wire);
+        movers.push(run_watch(watch, when.clone(), &fail_stop)?);
         let line = Arc::clone(&lines.reconcile);
         let (tick, patience) = (config.reconcile_interval, config.drain_timeout);
         let reconcile = Reconcile::new(line, table, changes, tick, patience).reporting(&reporter);
-        movers.push(run_reconcile(reconcile, nudged, progress, when)?);
+        movers.push(run_reconcile(reconcile, nudged, progress, when, &fail_stop)?);
         // Last: where there are few threads, pollers are what can be done without.
         daemon.employ(config)?;
         Ok(daemon)
@@ -218,6 +218,17 @@ impl Daemon {
         self.hurry = Some(hurry);
     }
 
+    /// The thread that panicked, if one has (R12): from then on this instance holds nothing, polls nothing and does not beat.
+    /// All that is left is to stop it, and to start another.
+    pub fn failure(&self) -> Option<&Failure> {
+        self.keeper.fail_stop().failure()
+    }
+
+    /// Is over when a thread has panicked: to wait for beside one's own reasons to stop.
+    pub fn failed(&self) -> &Stop {
+        self.keeper.fail_stop().failed()
+    }
+
     /// What this instance holds.
     pub fn table(&self) -> &Arc<OwnershipTable> {
         &self.table
@@ -243,6 +254,12 @@ impl Drop for Daemon {
     /// R11: the order is the safety argument. No poll outlives the renewal of its lease, and nobody
     /// counts us any more when the leases become free.
     fn drop(&mut self) {
+        if !self.table.is_of_this_process() {
+            // A child that was forked: none of these threads is its own.
+            let threads = (self.movers.take(), self.dispatch.take(), self.publish.take());
+            std::mem::forget((threads, self.crew.take()));
+            return;
+        }
         drop(self.movers.take()); // reconcile and watch: nothing new is acquired
         for endpoint in self.table.endpoints() {
             self.table.drain(&endpoint); // queued jobs get no permit any more
@@ -283,9 +300,10 @@ fn run_dispatch(
     inbox: Inbox,
     progress: &Arc<Progress>,
     when: Stop,
+    fail_stop: &Arc<FailStop>,
 ) -> io::Result<Thread> {
     let progress = Arc::clone(progress);
-    Thread::spawn("dispatch", move || {
+    fail_stop.spawn("dispatch", move || {
         let Inbox { mut changes, dones, mut paces } = inbox;
         loop {
             progress.mark(Part::Dispatch, dispatch.now());
@@ -313,13 +331,12 @@ fn run_dispatch(
     })
 }
 
-fn run_watch(
+fn watching(
     line: &Arc<dyn Store>,
     table: &Arc<OwnershipTable>,
     nudges: Sender<Nudge>,
     beat_now: Sender<()>,
-    when: Stop,
-) -> io::Result<Thread> {
+) -> Watch {
     let (me, timeout) = (table.instance().clone(), table.rhythm().store_timeout);
     let nudge = move |nudge: Nudge| {
         if let Nudge::Heard(Heard::Changed(Changes { drain: true, .. }) | Heard::Everything) =
@@ -332,8 +349,11 @@ fn run_watch(
         // hangs up on an ear that does not listen, and then everything is looked at.
         let _ = nudges.send(nudge);
     };
-    let mut watch = Watch::new(Arc::clone(line), me, timeout, nudge);
-    Thread::steps("watch", when, move || watch.step())
+    Watch::new(Arc::clone(line), me, timeout, nudge)
+}
+
+fn run_watch(mut watch: Watch, when: Stop, fail_stop: &Arc<FailStop>) -> io::Result<Thread> {
+    fail_stop.steps("watch", when, move || watch.step())
 }
 
 fn run_reconcile(
@@ -341,8 +361,9 @@ fn run_reconcile(
     nudges: Receiver<Nudge>,
     progress: Arc<Progress>,
     when: Stop,
+    fail_stop: &Arc<FailStop>,
 ) -> io::Result<Thread> {
-    Thread::spawn("reconcile", move || {
+    fail_stop.spawn("reconcile", move || {
         let mut heard: Vec<Nudge> = Vec::new();
         loop {
             progress.mark(Part::Reconcile, reconcile.now());

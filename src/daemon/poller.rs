@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 
 use crate::clock::Moment;
 use crate::daemon::dispatch::{PollDone, PollEnd, PollJob, VERIFIED_FOR};
+use crate::daemon::fail_stop::caught;
 use crate::daemon::reconcile::Nudge;
 use crate::daemon::report::Reporter;
 use crate::event::Event;
@@ -90,8 +91,19 @@ impl PollerThread {
         let started_at_ms = permit.start(server_ms);
         let metrics = self.table.metrics();
         metrics.lag.observe(self.table.now().since(job.due.due_at));
-        let poll = || self.poller.poll(&job.due.session, &permit, job.due.timeout);
-        match metrics.while_polling(poll) {
+        let began = self.table.now();
+        let poll = || caught(|| self.poller.poll(&job.due.session, &permit, job.due.timeout));
+        let polled = metrics.while_polling(poll).unwrap_or_else(|message| {
+            // R12: what a poller does wrong is a result, and the thread goes on.
+            permit.abort().disarm();
+            let error = format!("the poller panicked: {message}");
+            self.say_panicked(job, &error);
+            Ok(Sample::failed(error, self.table.now().since(began)))
+        });
+        if permit.abort().has_panicked() {
+            self.say_panicked(job, &"what was armed to abort the poll panicked");
+        }
+        match polled {
             Ok(sample) => {
                 self.say(job, &sample);
                 let ok = sample.ok;
@@ -130,6 +142,11 @@ impl PollerThread {
             let _ = self.nudges.try_send(Nudge::PollEnded);
         }
         end
+    }
+
+    fn say_panicked(&self, job: &PollJob, error: &dyn std::fmt::Display) {
+        let (endpoint, fence) = (&job.due.tenure.endpoint, job.due.tenure.fence);
+        self.reporter.say(&Event::PollPanicked { endpoint, fence, error });
     }
 
     fn say(&self, job: &PollJob, sample: &Sample) {

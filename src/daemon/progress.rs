@@ -37,6 +37,7 @@ impl fmt::Display for Part {
 pub struct Progress {
     moved_at: [AtomicU64; 4],
     ready: AtomicBool,
+    failed: AtomicBool,
 }
 
 impl Progress {
@@ -50,9 +51,19 @@ impl Progress {
         self.ready.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the first round is done.
+    /// R12: a thread has panicked, and nothing is held any more.
+    pub fn mark_failed(&self) {
+        self.failed.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether a thread has panicked.
+    pub fn has_failed(&self) -> bool {
+        self.failed.load(Ordering::Relaxed)
+    }
+
+    /// Whether the first round is done, and no thread has panicked.
     pub fn is_ready(&self) -> bool {
-        self.ready.load(Ordering::Relaxed)
+        self.ready.load(Ordering::Relaxed) && !self.has_failed()
     }
 
     /// For how long each part has not moved; zero before it has begun.
@@ -64,7 +75,7 @@ impl Progress {
 
     /// Whether every part has moved within `patience`.
     pub fn moves(&self, now: Moment, patience: Duration) -> bool {
-        self.hung(now, patience).is_none()
+        self.hung(now, patience).is_none() && !self.has_failed()
     }
 
     /// The first part that has not.

@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::fs;
 use std::io;
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
@@ -20,6 +21,8 @@ use parking_lot::Mutex;
 #[derive(Debug)]
 pub struct StopSource {
     _alive: Sender<Infallible>,
+    /// Behind the other: who is woken by this sees that it is time to stop.
+    _wire: Option<UnixStream>,
 }
 
 /// Says when to stop.
@@ -29,7 +32,14 @@ pub struct Stop(Receiver<Infallible>);
 /// A source and what it stops.
 pub fn stop() -> (StopSource, Stop) {
     let (alive, stop) = bounded(0);
-    (StopSource { _alive: alive }, Stop(stop))
+    (StopSource { _alive: alive, _wire: None }, Stop(stop))
+}
+
+/// The same, and a wire that can be read, to its end, when it is time to stop: for a thread that waits for sockets.
+pub fn stop_with_wire() -> io::Result<(StopSource, Stop, UnixStream)> {
+    let (end, wire) = UnixStream::pair()?;
+    let (source, stop) = stop();
+    Ok((StopSource { _wire: Some(end), ..source }, stop, wire))
 }
 
 /// Stops at the first SIGTERM or SIGINT, and at a SIGHUP unless that is blocked (`wrapped::signals`
@@ -115,53 +125,54 @@ pub fn alive() -> usize {
     ALIVE.load(Ordering::Relaxed)
 }
 
+/// Counts a thread for as long as it runs, however it ends.
+struct Counted;
+
+impl Counted {
+    fn begin() -> Self {
+        ALIVE.fetch_add(1, Ordering::Relaxed);
+        Self
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        ALIVE.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// A running thread. Dropping it waits for its end, so its stop source must be dropped before.
 #[derive(Debug)]
-pub struct Thread(Option<JoinHandle<()>>);
+pub struct Thread {
+    handle: Option<JoinHandle<()>>,
+    /// A child that was forked has no such thread, and would wait for ever.
+    process: u32,
+}
 
 impl Thread {
-    /// Runs `body` under `name`, of which Linux shows the first 15 bytes.
+    /// Runs `body` under `name`, of which Linux shows the first 15 bytes. No lease depends on this thread: where
+    /// one does, [`crate::daemon::fail_stop::FailStop::spawn`] says what becomes of it when the thread panics.
     pub fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<Self> {
         let body = move || {
-            ALIVE.fetch_add(1, Ordering::Relaxed);
+            let _counted = Counted::begin();
             body();
-            ALIVE.fetch_sub(1, Ordering::Relaxed);
         };
-        Ok(Self(Some(std::thread::Builder::new().name(name.into()).spawn(body)?)))
+        let handle = std::thread::Builder::new().name(name.into()).spawn(body)?;
+        Ok(Self { handle: Some(handle), process: std::process::id() })
     }
 
     /// A thread whose body is one step after another: each says how long to wait for the next.
     pub fn steps(
         name: &str,
         stop: Stop,
-        mut step: impl FnMut() -> Duration + Send + 'static,
+        step: impl FnMut() -> Duration + Send + 'static,
     ) -> io::Result<Self> {
-        Self::spawn(name, move || while !stop.within(step()) {})
-    }
-
-    /// The same, but a nudge brings the next step at once.
-    pub fn nudged_steps(
-        name: &str,
-        stop: Stop,
-        nudges: Receiver<()>,
-        mut step: impl FnMut() -> Duration + Send + 'static,
-    ) -> io::Result<Self> {
-        Self::spawn(name, move || {
-            let mut nudges = nudges;
-            loop {
-                let due = after(step());
-                select! {
-                    recv(stop.receiver()) -> _ => return,
-                    recv(nudges) -> nudge => if nudge.is_err() { nudges = never() },
-                    recv(due) -> _ => (),
-                }
-            }
-        })
+        Self::spawn(name, steps(stop, step))
     }
 
     /// Whether it has ended, so that dropping it would not wait.
     pub fn is_finished(&self) -> bool {
-        self.0.as_ref().is_none_or(JoinHandle::is_finished)
+        self.handle.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
     /// Waits for its end.
@@ -170,8 +181,8 @@ impl Thread {
     }
 
     fn wait(&mut self) {
-        if let Some(handle) = self.0.take() {
-            // A panic has already aborted the process (R12), except under a test harness.
+        if let Some(handle) = self.handle.take().filter(|_| self.process == std::process::id()) {
+            // A panic was answered on the thread itself (R12), or has aborted the process.
             let _ = handle.join();
         }
     }
@@ -180,5 +191,26 @@ impl Thread {
 impl Drop for Thread {
     fn drop(&mut self) {
         self.wait();
+    }
+}
+
+/// The body of a thread that makes one step after another: each says how long to wait for the next.
+pub(crate) fn steps(stop: Stop, mut step: impl FnMut() -> Duration) -> impl FnOnce() {
+    move || while !stop.within(step()) {}
+}
+
+/// The same, but a nudge brings the next step at once.
+pub(crate) fn nudged_steps(
+    stop: Stop,
+    mut nudges: Receiver<()>,
+    mut step: impl FnMut() -> Duration,
+) -> impl FnOnce() {
+    move || loop {
+        let due = after(step());
+        select! {
+            recv(stop.receiver()) -> _ => return,
+            recv(nudges) -> nudge => if nudge.is_err() { nudges = never() },
+            recv(due) -> _ => (),
+        }
     }
 }

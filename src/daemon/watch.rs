@@ -1,5 +1,6 @@
 //! Turns what the store and other instances say into nudges. Hints only: losing every one merely delays.
 
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,7 +8,7 @@ use crate::daemon::reconcile::Nudge;
 use crate::model::InstanceId;
 use crate::store::{Ear, Store, Wake};
 
-/// How long one wait for a word lasts, and so how long a stop may take.
+/// How long one wait for a word lasts where a stop does not end it ([`Watch::woken_by`]).
 const WAIT: Duration = Duration::from_millis(200);
 
 /// The thread `watch`: wakes on a push from the store.
@@ -17,6 +18,8 @@ pub struct Watch {
     timeout: Duration,
     nudge: Box<dyn FnMut(Nudge) + Send>,
     ear: Option<Box<dyn Ear>>,
+    /// Ends a wait for a word.
+    wire: Option<Arc<UnixStream>>,
     told: bool,
 }
 
@@ -28,7 +31,12 @@ impl Watch {
         timeout: Duration,
         nudge: impl FnMut(Nudge) + Send + 'static,
     ) -> Self {
-        Self { store, me, timeout, nudge: Box::new(nudge), ear: None, told: false }
+        Self { store, me, timeout, nudge: Box::new(nudge), ear: None, wire: None, told: false }
+    }
+
+    /// Waits for no word any more once this wire can be read.
+    pub fn woken_by(self, wire: UnixStream) -> Self {
+        Self { wire: Some(Arc::new(wire)), ..self }
     }
 
     /// Waits for a word and passes it on; how long to wait before the next try.
@@ -36,7 +44,8 @@ impl Watch {
         let heard = match &mut self.ear {
             Some(ear) => ear.next(WAIT),
             None => match self.store.listen(&self.me, self.timeout) {
-                Ok(ear) => {
+                Ok(mut ear) => {
+                    self.wire.iter().for_each(|it| ear.wake_by(it));
                     self.tell(ear.hears_changes());
                     self.ear = Some(ear);
                     // Those who hear only words would not know of us.

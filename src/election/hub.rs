@@ -8,7 +8,6 @@
 //! | `role-watch` | word | passes it on to the elector |
 //! | `listener` | event | one for each listener that is not called inline |
 
-use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,14 +17,17 @@ use parking_lot::RwLock;
 use crate::clock::{BootClock, Clock};
 use crate::config::Config;
 use crate::daemon::expiry::Expiry;
+use crate::daemon::fail_stop::{FailStop, Failure};
 use crate::daemon::keeper::{StartError, wait_for_store};
 use crate::daemon::reconcile::Nudge;
 use crate::daemon::renewal::Renewal;
-use crate::daemon::thread::{Stop, StopSource, Thread, stop};
+use crate::daemon::report::Hearer;
+use crate::daemon::thread::{Stop, StopSource, Thread, stop_with_wire};
 use crate::daemon::watch::Watch;
 use crate::election::candidate::{Candidacy, Candidate, Outcome, Verdict};
 use crate::election::office::Office;
 use crate::election::{LeaderElection, Leadership};
+use crate::event::Event;
 use crate::model::InstanceId;
 use crate::pipeline::ownership::OwnershipTable;
 use crate::store::redis::RedisStore;
@@ -89,6 +91,7 @@ struct Hub {
     kept: KeptRoles,
     newcomers: Sender<Newcomer>,
     poke: Sender<()>,
+    fail_stop: Arc<FailStop>,
     // The sources go before the threads that wait for them.
     _running: StopSource,
     _threads: Vec<Thread>,
@@ -113,29 +116,50 @@ impl Elections {
         new_fleet: bool,
         timeout: Duration,
     ) -> Result<Self, StartError> {
-        let (running, when) = stop();
+        let (running, when, wire) = stop_with_wire()?;
         let (newcomers, welcome) = bounded(NEWCOMERS_MAX);
         let (poke, poked) = bounded(1);
         let (words, said) = bounded(WORDS_MAX);
         let kept = KeptRoles::default();
+        let fail_stop = lead_nothing_after_a_panic(&me, &kept);
         let mut threads = Vec::new();
         let elector = Elector { candidates: Vec::new(), kept: Arc::clone(&kept) };
         let inlets = Inlets { welcome, poked, said };
         let until = when.clone();
-        threads.push(Thread::spawn("elector", move || elector.run(inlets, &until))?);
-        threads.push(keep("role-renewal", &kept, when.clone(), |it| it.renewal.step())?);
-        threads.push(keep("role-expiry", &kept, when.clone(), |it| it.expiry.step())?);
+        threads.push(fail_stop.spawn("elector", move || elector.run(inlets, &until))?);
+        let renew = keep(&kept, |it| it.renewal.step());
+        threads.push(fail_stop.steps("role-renewal", when.clone(), renew)?);
+        let expire = keep(&kept, |it| it.expiry.step());
+        threads.push(fail_stop.steps("role-expiry", when.clone(), expire)?);
         let nudge = move |nudge| drop(words.send(nudge));
-        let mut watch = Watch::new(Arc::clone(&lines.words), me.clone(), timeout, nudge);
-        threads.push(Thread::steps("role-watch", when, move || watch.step())?);
+        let watch = Watch::new(Arc::clone(&lines.words), me.clone(), timeout, nudge);
+        let mut watch = watch.woken_by(wire);
+        threads.push(fail_stop.steps("role-watch", when, move || watch.step())?);
         let (_running, _threads) = (running, threads);
-        let hub = Hub { me, clock, new_fleet, lines, kept, newcomers, poke, _running, _threads };
+        let hub = Hub {
+            me,
+            clock,
+            new_fleet,
+            lines,
+            kept,
+            newcomers,
+            poke,
+            fail_stop,
+            _running,
+            _threads,
+        };
         Ok(Self { hub: Arc::new(hub) })
     }
 
     /// Who stands.
     pub fn instance_id(&self) -> &InstanceId {
         &self.hub.me
+    }
+
+    /// The thread that panicked, if one has (R12): from then on nothing is led here, and nobody stands. All that is left is
+    /// to drop these elections, and to start others.
+    pub fn failure(&self) -> Option<&Failure> {
+        self.hub.fail_stop.failure()
     }
 
     /// Stands for a role. Fails if the store cannot be asked, or can never be stood on; with `until`,
@@ -205,23 +229,44 @@ impl Elections {
             roles.push(Arc::new(kept));
         }
         let (gone, ended) = bounded(1);
+        // After it is kept: a failure after this finds it there.
+        if let Some(failure) = self.failure() {
+            office.table().close();
+            return Err(StartError::Failed(failure.clone()));
+        }
         let _ = self.hub.newcomers.send(Newcomer { candidate, gone });
         Ok(LeaderElection::new(office, self.clone(), ended))
     }
 }
 
-/// A thread that does one thing for every role in turn.
-fn keep(
-    name: &str,
-    kept: &KeptRoles,
-    when: Stop,
-    step: impl Fn(&Kept) -> Duration + Send + 'static,
-) -> io::Result<Thread> {
+/// R12: what is done when a thread that keeps roles panics. The roles are not given back: what is done under one may
+/// go on until its deadline, and only then another may lead.
+fn lead_nothing_after_a_panic(me: &InstanceId, kept: &KeptRoles) -> Arc<FailStop> {
+    let fail_stop = FailStop::new();
+    let closed = Arc::clone(kept);
+    fail_stop.then(move |_| closed.read().iter().for_each(|it| it.office.table().close()));
+    let me = me.clone();
+    fail_stop.then(move |Failure { thread, message }| {
+        Event::ThreadPanicked { thread, error: message }.log(&me);
+    });
     let kept = Arc::clone(kept);
-    Thread::steps(name, when, move || {
+    fail_stop.then(move |_| {
+        let roles = kept.read().clone();
+        roles.iter().for_each(|it| it.office.lost(&it.office.table().expire()));
+    });
+    fail_stop
+}
+
+/// The step of a thread that does one thing for every role in turn.
+fn keep(
+    kept: &KeptRoles,
+    step: impl Fn(&Kept) -> Duration + Send + 'static,
+) -> impl FnMut() -> Duration + Send + 'static {
+    let kept = Arc::clone(kept);
+    move || {
         let roles = kept.read().clone();
         roles.iter().map(|it| step(it)).min().unwrap_or(IDLE)
-    })
+    }
 }
 
 struct Inlets {

@@ -1,6 +1,7 @@
 //! How a running poll is stopped from outside: a switch that fires once.
 
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
@@ -11,6 +12,7 @@ pub struct Abort {
     armed: Mutex<Option<Stopper>>,
     /// Written under the lock of `armed`, once; read without it by whoever must not wait.
     fired: AtomicBool,
+    panicked: AtomicBool,
 }
 
 type Stopper = Box<dyn FnOnce() + Send>;
@@ -33,16 +35,22 @@ impl Abort {
         *self.armed.lock() = None;
     }
 
-    /// Stops the poll, now or as soon as it is armed. Quick, and harmless when repeated.
+    /// Stops the poll, now or as soon as it is armed. Quick, and harmless when repeated. What was armed belongs to the
+    /// poller: its panic ends nobody else's thread (R12).
     pub fn fire(&self) {
         let armed = {
             let mut armed = self.armed.lock();
             self.fired.store(true, Ordering::SeqCst);
             armed.take()
         };
-        if let Some(stop) = armed {
-            stop();
+        if armed.is_some_and(|it| catch_unwind(AssertUnwindSafe(it)).is_err()) {
+            self.panicked.store(true, Ordering::SeqCst);
         }
+    }
+
+    /// Whether what was armed has panicked, so that the poll may go on although it was to be stopped.
+    pub fn has_panicked(&self) -> bool {
+        self.panicked.load(Ordering::SeqCst)
     }
 
     /// Whether the poll must not go on. Never waits.
@@ -79,6 +87,15 @@ mod tests {
         abort.fire();
         abort.arm(stop);
         assert_eq!(count.load(Ordering::SeqCst), 1);
+    }
+
+    /// R12: user code must not end the thread that ends leases.
+    #[test]
+    fn a_switch_outlives_what_panics_in_it() {
+        let abort = Abort::default();
+        abort.arm(|| panic!("deliberately"));
+        abort.fire();
+        assert!(abort.is_fired() && abort.has_panicked());
     }
 
     #[test]

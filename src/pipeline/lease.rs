@@ -27,6 +27,9 @@ pub(crate) struct Pulse {
     epoch: AtomicU64,
 }
 
+/// The generation of a pulse that has ended for good.
+const CLOSED: u64 = u64::MAX;
+
 impl Pulse {
     /// For roles: a leader's heartbeat is written by what renews the role and lasts longer, so that the
     /// role's own deadline always comes first.
@@ -44,7 +47,9 @@ impl Pulse {
         let (unbroken, epoch) = seen;
         let same_life = self.epoch.swap(epoch.0, Ordering::SeqCst) == epoch.0;
         if now >= self.valid_until() || (same_life && !unbroken) {
-            self.generation.fetch_add(1, Ordering::SeqCst);
+            // None comes after `CLOSED`.
+            let next = |it: u64| it.checked_add(1);
+            let _ = self.generation.fetch_update(Ordering::SeqCst, Ordering::SeqCst, next);
         }
         let until = (sent + heartbeat.usable()).as_nanos();
         self.valid_until.fetch_max(until, Ordering::SeqCst);
@@ -52,6 +57,20 @@ impl Pulse {
 
     pub(crate) fn generation(&self) -> u64 {
         self.generation.load(Ordering::SeqCst)
+    }
+
+    /// R12: no generation follows. What any earlier one had is lost for good, and nothing is granted any more.
+    pub(crate) fn close(&self) {
+        self.generation.store(CLOSED, Ordering::SeqCst);
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.generation() == CLOSED
+    }
+
+    /// Whether a right that was asked for in `generation` may begin at `now`.
+    pub(crate) fn admits(&self, generation: u64, now: Moment) -> bool {
+        generation != CLOSED && self.carries(generation, now)
     }
 
     pub(crate) fn valid_until(&self) -> Moment {
@@ -150,6 +169,8 @@ pub(crate) struct LeaseState {
     pub(crate) renew_at: Moment,
     /// The epoch in which its fence was last compared in the store.
     pub(crate) matched_in: Epoch,
+    /// When the store last refused it: only a comparison that was asked for later counts.
+    pub(crate) mistrusted_at: Moment,
     /// Being handed over or given back since then: no new poll, but renewed until the running one ends.
     pub(crate) draining_since: Option<Moment>,
     pub(crate) ended: bool,
@@ -180,6 +201,7 @@ impl Lease {
             renewed_at: asked_at,
             renew_at,
             matched_in: Epoch::default(),
+            mistrusted_at: Moment::NEVER,
             draining_since: None,
             ended: false,
             started_ms: 0,

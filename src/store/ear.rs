@@ -5,6 +5,7 @@
 //! offers neither only passes on words.
 
 use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,6 +29,8 @@ const SILENCE_MAX: Duration = Duration::from_secs(5);
 pub(crate) struct Listening {
     lines: Vec<Line>,
     timeout: Duration,
+    /// Ends every wait when it can be read.
+    wire: Option<Arc<UnixStream>>,
 }
 
 struct Line {
@@ -43,7 +46,8 @@ impl Listening {
             let wire = wire.without_waiting()?;
             Ok(Line { wire, heard_at: BootClock.now(), pinged_at: None })
         };
-        Ok(Self { lines: wires.into_iter().map(line).collect::<RedisResult<_>>()?, timeout })
+        let lines = wires.into_iter().map(line).collect::<RedisResult<_>>()?;
+        Ok(Self { lines, timeout, wire: None })
     }
 
     /// The next word of a server; `None` when there was none in time.
@@ -63,18 +67,23 @@ impl Listening {
             if left.is_zero() {
                 return Ok(None);
             }
-            self.wait(left.min(SILENCE_MAX))?;
+            if self.wait(left.min(SILENCE_MAX))? {
+                return Ok(None);
+            }
         }
     }
 
-    /// Until there is something to read, or no longer than this.
-    fn wait(&self, longest: Duration) -> RedisResult<()> {
-        let fds = self.lines.iter().map(|it| PollFd::new(it.wire.as_fd(), PollFlags::POLLIN));
+    /// Until there is something to read, or no longer than this. True when nobody is to wait any more.
+    fn wait(&self, longest: Duration) -> RedisResult<bool> {
+        let lines = self.lines.iter().map(|it| it.wire.as_fd());
+        let wire = self.wire.iter().map(|it| it.as_fd());
+        let fds = lines.chain(wire).map(|it| PollFd::new(it, PollFlags::POLLIN));
         let mut fds: Vec<_> = fds.collect();
         let ms = longest.as_micros().div_ceil(1_000);
         let timeout = PollTimeout::try_from(ms).unwrap_or(PollTimeout::MAX);
         match poll(&mut fds, timeout) {
-            Ok(_) | Err(Errno::EINTR) => Ok(()),
+            Ok(_) => Ok(fds[self.lines.len()..].iter().any(|it| it.any() == Some(true))),
+            Err(Errno::EINTR) => Ok(false),
             Err(error) => Err(std::io::Error::from(error).into()),
         }
     }
@@ -194,6 +203,10 @@ impl Ear for RedisEar {
 
     fn hears_changes(&self) -> bool {
         self.hears_changes
+    }
+
+    fn wake_by(&mut self, wire: &Arc<UnixStream>) {
+        self.line.wire = Some(Arc::clone(wire));
     }
 }
 

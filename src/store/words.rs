@@ -1,5 +1,7 @@
 //! What instances say to each other, and what the server tells of its own accord. Hints, all of it.
 
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::model::{EndpointId, InstanceId};
@@ -71,4 +73,8 @@ pub trait Ear: Send {
 
     /// Whether the server tells of changes, and not only passes on words.
     fn hears_changes(&self) -> bool;
+
+    /// From now on [`Self::next`] waits no longer once this wire can be read. An ear that cannot do that ends its waits
+    /// by itself.
+    fn wake_by(&mut self, _wire: &Arc<UnixStream>) {}
 }

@@ -4,18 +4,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
-use leasehold::clock::{BootClock, ManualClock};
-use leasehold::config::Config;
+use leasehold::clock::{BootClock, Clock, ManualClock};
+use leasehold::config::{Config, RedisUrl};
 use leasehold::daemon::keeper::{Lines, StartError};
-use leasehold::daemon::thread::stop;
+use leasehold::daemon::thread::{stop, stop_with_wire};
 use leasehold::election::Elections;
 use leasehold::manager::{LeaseManager, LeaseState};
 use leasehold::model::InstanceId;
 use leasehold::store::Store;
 use leasehold::store::memory::{MemoryServer, MemoryStore};
+use leasehold::store::redis::RedisStore;
 use leasehold::{Daemon, PollPermit, Poller, Revoked, Sample, Session};
 
 use crate::support::cluster::endpoint;
+use crate::support::redis::RedisServer;
 
 const LIMIT: Duration = Duration::from_secs(20);
 
@@ -188,6 +190,21 @@ fn a_manager_that_is_dropped_leaves_nothing_behind() {
     drop(a);
     assert_eq!(server.owner(&endpoint("e")), None);
     assert!(MemoryStore::new(&server).instances(0, LIMIT).unwrap().found.is_empty());
+}
+
+/// A stop does not wait until whoever listens for words looks up.
+#[test]
+fn an_ear_is_woken_by_a_stop() {
+    let redis = RedisServer::start();
+    let config = Config { redis: RedisUrl::parse(&redis.url()).unwrap(), ..config() };
+    let mut ear = RedisStore::of_polls(&config).listen(&InstanceId::new("a"), LIMIT).unwrap();
+    let (source, _when, wire) = stop_with_wire().unwrap();
+    ear.wake_by(&Arc::new(wire));
+    let began = BootClock.now();
+    drop(source);
+    assert_eq!(ear.next(LIMIT).unwrap(), None);
+    let took = BootClock.now().since(began);
+    assert!(took < LIMIT / 2, "it waited for {took:?}");
 }
 
 /// Polls for as long as the test wants.

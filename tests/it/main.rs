@@ -53,6 +53,8 @@ mod hostile;
 mod late;
 /// The public face of the library.
 mod library;
+/// Code of the user, or a thread of ours, panics.
+mod library_panics;
 /// Several threads of one process use one `LeaseManager`.
 mod library_threads;
 /// Looking is cheap and nothing is overlooked, in memory.

@@ -189,7 +189,7 @@ impl OwnershipTable {
         let valid_until = question.asked_at + self.rhythm.lease.usable();
         let mut leases = self.leases.write();
         let renew_at = question.asked_at + self.first_interval(&tenure.endpoint, leases.len());
-        let fresh = self.pulse.carries(question.generation, now) && now < valid_until;
+        let fresh = self.pulse.admits(question.generation, now) && now < valid_until;
         if !fresh || !leases.is_newer(&tenure) {
             return false;
         }
@@ -246,8 +246,8 @@ impl OwnershipTable {
                 Renew::Extended if !item.may_reclaim => {
                     self.lose(tenure, Loss::Gone, &mut applied.lost);
                 }
-                Renew::Extended => self.extend(question, tenure, &mut applied, false),
-                Renew::Reclaimed => self.extend(question, tenure, &mut applied, true),
+                Renew::Extended => self.extend(question, item, &mut applied, false),
+                Renew::Reclaimed => self.extend(question, item, &mut applied, true),
                 Renew::NotOwner(owner) => {
                     let loss = owner.clone().map_or(Loss::Gone, Loss::Taken);
                     self.lose(tenure, loss, &mut applied.lost);
@@ -259,8 +259,14 @@ impl OwnershipTable {
         applied
     }
 
-    fn extend(&self, question: &Question, tenure: Tenure, applied: &mut Applied, reclaimed: bool) {
-        let now = self.now();
+    fn extend(
+        &self,
+        question: &Question,
+        item: &RenewItem,
+        applied: &mut Applied,
+        reclaimed: bool,
+    ) {
+        let (now, tenure) = (self.now(), item.tenure.clone());
         let Some(lease) = self.find(&tenure) else { return };
         let mut state = self.edit(&lease);
         if !lease.stands(&state, now) {
@@ -271,10 +277,17 @@ impl OwnershipTable {
         let asked_at = question.asked_at;
         state.valid_until = state.valid_until.max(asked_at + self.rhythm.lease.usable());
         state.renewed_at = state.renewed_at.max(asked_at);
-        state.matched_in = question.ask.epoch;
+        // R4: one that went by the name compared nothing, and one from before the mistrust may have come before what
+        // that is about.
+        if !item.matched && asked_at >= state.mistrusted_at {
+            state.matched_in = question.ask.epoch;
+        }
+        let is_matched = state.matched_in == question.ask.epoch;
         if asked_at >= state.doubted_at {
             state.standing = Standing::Held;
-            state.renew_at = asked_at + self.rhythm.renew_interval;
+            if is_matched {
+                state.renew_at = asked_at + self.rhythm.renew_interval;
+            }
         }
         drop(state);
         if reclaimed { applied.reclaimed.push(tenure) } else { applied.extended.push(tenure) }
@@ -326,12 +339,14 @@ impl OwnershipTable {
         state.renew_at = now;
     }
 
-    /// The store has another fence than ours for it, or none: the next renewal compares, and comes at once.
+    /// The store has another fence than ours for it, or none: the next renewal compares, and comes at once. One that
+    /// is on its way does not count as that.
     pub fn mistrust(&self, tenure: &Tenure) {
         if let Some(lease) = self.find(tenure) {
             let mut state = self.edit(&lease);
             state.matched_in = Epoch::default();
-            state.renew_at = self.now();
+            state.mistrusted_at = self.now();
+            state.renew_at = state.mistrusted_at;
         }
     }
 

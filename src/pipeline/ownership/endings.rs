@@ -64,6 +64,17 @@ impl OwnershipTable {
         lost
     }
 
+    /// R12: no permit is issued or confirmed any more, and nothing is granted: somebody who keeps this table has
+    /// panicked. [`Self::expire`] finds everything lost then. For good; never waits.
+    pub fn close(&self) {
+        self.pulse.close();
+    }
+
+    /// Whether [`Self::close`] was called.
+    pub fn is_closed(&self) -> bool {
+        self.pulse.is_closed()
+    }
+
     /// When the next lease will be lost if nothing confirms it; `None` while nothing is held.
     pub fn next_deadline(&self) -> Option<Moment> {
         self.agenda.lock().next_end().map(|it| it.min(self.pulse.valid_until()))

@@ -11,7 +11,7 @@ mod endings;
 mod retired;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
@@ -65,6 +65,8 @@ pub struct OwnershipTable {
     /// Results get an answer, as far as is known.
     publishing: AtomicBool,
     metrics: Arc<Metrics>,
+    /// The process that keeps it. In a child that was forked nobody does.
+    process: AtomicU32,
 }
 
 /// A question about to be sent, with the moment its answer counts from.
@@ -183,6 +185,7 @@ impl OwnershipTable {
             generation: AtomicU64::new(0),
             publishing: AtomicBool::new(true),
             metrics: Arc::default(),
+            process: AtomicU32::new(std::process::id()),
         }
     }
 
@@ -236,11 +239,24 @@ impl OwnershipTable {
         self.leases.read().get(endpoint).is_some()
     }
 
-    /// The tenure under which a poll of `endpoint` could start now.
+    /// Whether this is the process that keeps the table, and not a child that was forked: the child has a copy, but no
+    /// thread that renews or loses anything, and connections that belong to its parent.
+    pub fn is_of_this_process(&self) -> bool {
+        self.process.load(Ordering::Relaxed) == std::process::id()
+    }
+
+    /// As it is in a child that was forked.
+    #[cfg(test)]
+    pub(crate) fn fork(&self) {
+        self.process.store(0, Ordering::Relaxed);
+    }
+
+    /// The tenure under which a poll of `endpoint` could start now, in this process.
     pub fn usable(&self, endpoint: &EndpointId) -> Option<Tenure> {
         let leases = self.leases.read();
         let lease = leases.get(endpoint)?;
-        lease.may_poll(&lease.state.lock(), self.now()).then(|| lease.tenure.clone())
+        let usable = lease.may_poll(&lease.state.lock(), self.now()) && self.is_of_this_process();
+        usable.then(|| lease.tenure.clone())
     }
 
     /// Whether a poll under this tenure could begin now.
@@ -270,7 +286,7 @@ impl OwnershipTable {
     /// What is known about `endpoint`, if it is held.
     pub fn holding(&self, endpoint: &EndpointId) -> Option<Holding> {
         let leases = self.leases.read();
-        let lease = leases.get(endpoint)?;
+        let lease = leases.get(endpoint).filter(|_| self.is_of_this_process())?;
         let state = lease.state.lock();
         Some(Holding {
             fence: lease.tenure.fence,
@@ -327,7 +343,7 @@ impl OwnershipTable {
 
     /// R13: whether the heartbeat has been confirmed in time.
     pub fn is_beating(&self) -> bool {
-        self.now() < self.pulse.valid_until()
+        self.now() < self.pulse.valid_until() && !self.is_closed()
     }
 
     /// Whether results of this instance get an answer. One whose results do not wants no share of the fleet.

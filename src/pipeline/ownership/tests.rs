@@ -9,7 +9,7 @@ use crate::clock::ManualClock;
 use crate::model::{EndpointId, Epoch, FenceToken, InstanceId, Tenure, Term, Weight};
 use crate::pipeline::lease::{PollPermit, Standing};
 use crate::pipeline::ownership::{OwnershipTable, Rhythm};
-use crate::store::{Acquire, Beat, Grant, Reply, Stamp};
+use crate::store::{Acquire, Beat, Grant, Renew, Reply, Stamp};
 
 const TERM: Term = Term::new(Duration::from_secs(30));
 /// For what happens at once, or never.
@@ -112,6 +112,91 @@ fn every_poll_is_stopped_before_the_first_lease_that_has_ended_is_forgotten() {
         assert_eq!(held.try_iter().collect::<Vec<usize>>(), [3, 3, 3], "how many were left");
         assert!(permits.iter().all(|it| it.confirm().is_err()));
         assert_eq!((table.len(), table.next_deadline()), (0, None));
+    }
+}
+
+/// R12: what a poller has armed is its own affair. One that panics keeps no other poll from being stopped, and no lease
+/// from being lost.
+#[test]
+fn every_poll_is_stopped_even_if_what_stops_the_first_panics() {
+    let (table, clock) = beating(TERM);
+    let permits: Vec<PollPermit> =
+        gain(&table, 3).iter().map(|it| table.permit(it).unwrap()).collect();
+    permits.iter().for_each(|it| it.abort().arm(|| panic!("deliberately")));
+    clock.pass(TERM.ttl);
+    assert_eq!(table.expire().len(), 3);
+    assert!(permits.iter().all(|it| it.abort().is_fired() && it.abort().has_panicked()));
+    assert_eq!((table.len(), table.next_deadline()), (0, None));
+}
+
+/// R12: nothing opens a table again that was closed.
+#[test]
+fn a_closed_table_issues_no_permit_confirms_none_and_takes_nothing() {
+    for table in [
+        with_one().0,
+        OwnershipTable::of_role(
+            InstanceId::new("me"),
+            *with_one().0.rhythm(),
+            Arc::new(ManualClock::at(1_000_000_000)),
+            false,
+        ),
+    ] {
+        let tenure = gain(&table, 1)
+            .pop()
+            .or_else(|| table.tenure(&EndpointId::parse("e0").unwrap()))
+            .unwrap();
+        let permit = table.permit(&tenure).unwrap();
+        let before = table.question();
+        table.close();
+        assert!(permit.confirm().is_err() && table.permit(&tenure).is_none());
+        assert!(!table.may_poll(&tenure.endpoint) && !table.is_beating() && table.is_closed());
+        assert_eq!(table.expire().len(), 1);
+        assert!(permit.abort().is_fired());
+        // A heartbeat that is confirmed afterwards, and grants, asked for before and after.
+        table.beaten(&table.question(), &reply(Beat { unbroken: false, weight: Weight(1) }));
+        for question in [before, table.question()] {
+            let wanted = std::slice::from_ref(&tenure.endpoint);
+            let grant = Acquire::Granted { fence: FenceToken(9), grant: Grant::Free };
+            assert_eq!(table.granted(&question, wanted, &reply(vec![grant])).0, []);
+        }
+        assert!(table.is_empty() && table.is_closed());
+    }
+}
+
+/// A child that was forked has a copy of the table, and nobody who keeps it.
+#[test]
+fn in_a_process_that_was_forked_nothing_is_held() {
+    let (table, tenure) = with_one();
+    assert!(table.may_poll(&tenure.endpoint) && table.holding(&tenure.endpoint).is_some());
+    table.fork();
+    assert!(!table.is_of_this_process());
+    assert!(!table.may_poll(&tenure.endpoint) && table.usable(&tenure.endpoint).is_none());
+    assert!(table.holding(&tenure.endpoint).is_none());
+}
+
+/// R4: a result was refused while a renewal was on its way. That renewal has compared nothing, or before; the next one
+/// has to, and comes at once.
+#[test]
+fn a_renewal_on_its_way_does_not_end_a_mistrust() {
+    for by_name in [true, false] {
+        let (table, clock) = beating(Term::new(TERM.ttl * 10));
+        let tenure = gain(&table, 1).remove(0);
+        if !by_name {
+            table.mistrust(&tenure);
+        }
+        clock.pass(Duration::from_secs(10));
+        let (question, items) = table.renewals().unwrap();
+        assert_eq!(items[0].matched, by_name);
+        clock.pass(Duration::from_millis(1));
+        table.mistrust(&tenure);
+        table.renewed(&question, &items, &reply(vec![Renew::Extended]));
+        assert!(table.may_poll(&tenure.endpoint), "it was extended all the same");
+        assert!(!table.verification(std::slice::from_ref(&tenure)).ask.by_name);
+        let (question, items) = table.renewals().expect("it is due at once");
+        assert!(!items[0].matched, "its fence is compared");
+        table.renewed(&question, &items, &reply(vec![Renew::Extended]));
+        assert!(table.verification(std::slice::from_ref(&tenure)).ask.by_name);
+        assert!(table.renewals().is_none(), "and then it is as before");
     }
 }
 
