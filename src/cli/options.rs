@@ -586,7 +586,7 @@ pub(crate) static OPTIONS: &[Opt] = &[
         name: "workers",
         value: Some("N"),
         default: "16",
-        help: "Poller threads: this many polls at a time. Each needs 3 open files, with --poll-command 8: \
+        help: "Poller threads: this many polls at a time. Each needs 4 open files, with --poll-command 8: \
                run raises its own limit as far as it may, and doctor says whether that is enough.",
         commands: CHECKED,
         set: |draft, value| number(value).map(|it| draft.config.workers = it),

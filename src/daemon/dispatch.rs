@@ -71,8 +71,10 @@ pub enum PollEnd {
     Stale,
     /// The lease gave no permit, or was lost: nothing is known about the endpoint.
     Refused,
-    /// This process lacked something, such as a descriptor: nothing is known about the endpoint.
+    /// This process lacked something for it, such as memory: nothing is known about the endpoint.
     Deferred,
+    /// There was no room for another poll at all: nothing is known about the endpoint.
+    NoRoom,
 }
 
 /// The thread `dispatch`: wakes on changes, on polls done, and when the next endpoint is due.
@@ -85,6 +87,17 @@ pub struct Dispatch {
     /// Where it stands since the last step.
     round: Round,
     appetite: Appetite,
+    full: Option<Full>,
+}
+
+/// There was no room for another poll. Without this everything due would be tried again and again, and chance would
+/// decide who is polled; so no more is given out than there is room for, and the longest overdue comes first.
+#[derive(Clone, Copy, Debug)]
+struct Full {
+    /// Jobs that may be out.
+    out_max: usize,
+    /// Nothing is given out before, unless a poll ends.
+    retry_at: Moment,
 }
 
 impl Dispatch {
@@ -99,7 +112,8 @@ impl Dispatch {
         let reporter = Reporter::new(&table);
         let schedule = PollSchedule::new(pace);
         let appetite = Appetite::new(workers);
-        Self { store, table, reporter, schedule, jobs, round: Round::default(), appetite }
+        let round = Round::default();
+        Self { store, table, reporter, schedule, jobs, round, appetite, full: None }
     }
 
     /// Another pace, and another number of pollers, from now on.
@@ -146,8 +160,17 @@ impl Dispatch {
             PollEnd::Stale => return self.schedule.put_back_first(endpoint),
             PollEnd::Refused => return self.schedule.put_back(endpoint, now + RECHECK),
             PollEnd::Deferred => return self.schedule.put_back(endpoint, now + DEFERRED_FOR),
+            PollEnd::NoRoom => {
+                // There is room for those that are out now, or they will say that there is not.
+                let out_max = self.round.out.max(1);
+                self.full = Some(Full { out_max, retry_at: now + DEFERRED_FOR });
+                return self.schedule.put_back_first(endpoint);
+            }
         };
         self.appetite.ate();
+        // One more for each that ends: soon as many as before, if there is room again.
+        let more = |it: Full| Full { out_max: it.out_max + 1, retry_at: now };
+        self.full = self.full.map(more).filter(|it| it.out_max < self.appetite.out_max());
         match self.schedule.done(&done.due, ok, now) {
             Some(Tempo::Light(failures)) => {
                 self.reporter.say(&Event::EndpointLight { endpoint, failures });
@@ -160,7 +183,11 @@ impl Dispatch {
     /// Gives out what is due; how long to wait if nothing else happens.
     pub fn step(&mut self) -> Duration {
         let now = self.table.now();
-        let room = self.appetite.out_max().saturating_sub(self.round.out).min(BATCH_MAX);
+        if let Some(full) = self.full.filter(|it| now < it.retry_at) {
+            (self.round.is_behind, self.round.took) = (false, Duration::ZERO);
+            return full.retry_at.since(now);
+        }
+        let room = self.out_max().saturating_sub(self.round.out).min(BATCH_MAX);
         let due = self.schedule.take_due(now, room);
         let taken = due.len();
         let ready: Vec<Due> = due.into_iter().filter(|it| self.is_ready(it, now)).collect();
@@ -169,6 +196,11 @@ impl Dispatch {
         self.round.is_behind = taken == room && 2 * given >= room;
         self.round.took = self.table.now().since(now);
         self.wait()
+    }
+
+    /// Jobs that may be given out and not done.
+    fn out_max(&self) -> usize {
+        self.full.map_or(usize::MAX, |it| it.out_max).min(self.appetite.out_max())
     }
 
     /// Whether a poll could start; what could not is put back, or ended with its lease.
@@ -237,7 +269,7 @@ impl Dispatch {
     }
 
     fn wait(&mut self) -> Duration {
-        if self.round.out >= self.appetite.out_max() {
+        if self.round.out >= self.out_max() {
             return IDLE; // until a poll is done
         }
         let now = self.table.now();
@@ -343,6 +375,49 @@ mod tests {
             assert_eq!(job.due.next_after_failure, INTERVAL, "light polling is after 9 failures");
             dispatch.done(&PollDone { due: job.due, end: PollEnd::Deferred });
             clock.pass(DEFERRED_FOR);
+        }
+    }
+
+    /// Where there is enough for one poll only, each endpoint has its turn.
+    #[test]
+    fn in_a_shortage_no_more_is_given_out_than_can_be_polled_and_nobody_starves() {
+        let (mut dispatch, jobs, Holder { clock, .. }) = with(6);
+        let mut polled = Vec::new();
+        let mut running = None;
+        for _ in 0..60 {
+            dispatch.step();
+            let mut is_full = false;
+            while let Some(job) = jobs.take() {
+                if running.is_none() {
+                    running = Some(job);
+                } else {
+                    dispatch.done(&PollDone { due: job.due, end: PollEnd::NoRoom });
+                    is_full = true;
+                }
+            }
+            if is_full {
+                assert_eq!(dispatch.out_max(), 1, "one runs, so no more is tried");
+                assert_eq!(dispatch.step(), DEFERRED_FOR, "until it ends");
+            }
+            clock.pass(DEFERRED_FOR / 2);
+            let job = running.take().expect("there is always one to poll");
+            polled.push(job.due.tenure.endpoint.clone());
+            ends_well(&mut dispatch, job);
+        }
+        for tenure in polled.iter().take(6) {
+            let turns = polled.iter().filter(|it| *it == tenure).count();
+            assert!(
+                (8..=12).contains(&turns),
+                "{tenure} was polled {turns} of 60 times: {polled:?}"
+            );
+        }
+        // When it is over, it is as before.
+        while dispatch.full.is_some() {
+            dispatch.step();
+            let job = jobs.take().expect("there is always one to poll");
+            clock.pass(ms(1));
+            ends_well(&mut dispatch, job);
+            clock.pass(INTERVAL);
         }
     }
 

@@ -13,7 +13,7 @@ use crate::daemon::reconcile::Nudge;
 use crate::daemon::report::Reporter;
 use crate::event::Event;
 use crate::model::Sample;
-use crate::pipeline::lease::PollPermit;
+use crate::pipeline::lease::{Deferral, PollPermit};
 use crate::pipeline::ownership::OwnershipTable;
 use crate::pipeline::poll::Poller;
 use crate::pipeline::schedule::Due;
@@ -121,15 +121,15 @@ impl PollerThread {
     /// There is no result: the lease was lost, or this process lacked something.
     fn unpolled(&self, permit: PollPermit) -> PollEnd {
         let (endpoint, fence) = (&permit.tenure().endpoint, permit.tenure().fence);
-        let reason = permit.deferred().filter(|_| !permit.abort().is_fired());
-        let end = match reason {
-            Some(reason) => {
+        let deferral = permit.deferred().filter(|_| !permit.abort().is_fired());
+        let end = match deferral {
+            Some(Deferral { reason, is_full }) => {
                 let event = Event::PollDeferred { endpoint, reason };
                 match self.deferrals.is_news(reason, self.table.now()) {
                     true => self.reporter.say(&event),
                     false => self.reporter.count(&event),
                 }
-                PollEnd::Deferred
+                if *is_full { PollEnd::NoRoom } else { PollEnd::Deferred }
             }
             None => {
                 self.reporter.say(&Event::PollAborted { endpoint, fence });

@@ -6,7 +6,7 @@ use crate::pipeline::poll::shortage::{COMMAND_POLL, KEPT, NETWORK_POLL};
 
 const CHECK: &str = "descriptors";
 
-/// How many descriptors `run` needs when all of its workers poll. Name lookups may need some more.
+/// How many descriptors `run` needs when all of its workers poll.
 pub fn needed(config: &Config) -> u64 {
     let each = if config.poll_command.is_some() { COMMAND_POLL } else { NETWORK_POLL };
     KEPT + each * config.workers as u64
@@ -47,11 +47,11 @@ mod tests {
     #[test]
     fn a_limit_is_compared_with_what_the_workers_need() {
         let polls = Config { workers: 200, ..Config::default() };
-        assert_eq!(needed(&polls), 64 + 600);
-        assert_eq!(judged(664, &polls).grade, Grade::Ok);
-        let few = judged(663, &polls);
+        assert_eq!(needed(&polls), 64 + 800);
+        assert_eq!(judged(864, &polls).grade, Grade::Ok);
+        let few = judged(863, &polls);
         assert!(few.grade == Grade::Warn && few.found.contains("--workers 200"), "{few:?}");
-        assert!(few.way_out.contains("LimitNOFILE=664"), "{few:?}");
+        assert!(few.way_out.contains("LimitNOFILE=864"), "{few:?}");
         let commands = Config { poll_command: Some(vec!["true".into()]), ..polls };
         assert_eq!(needed(&commands), 64 + 1_600);
     }

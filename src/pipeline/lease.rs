@@ -267,7 +267,7 @@ pub struct PollPermit {
     instance: InstanceId,
     abort: Arc<Abort>,
     clock: SharedClock,
-    deferred: OnceLock<String>,
+    deferred: OnceLock<Deferral>,
 }
 
 #[derive(Clone)]
@@ -277,6 +277,14 @@ impl fmt::Debug for SharedClock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Clock")
     }
+}
+
+/// Why a poll was put off.
+#[derive(Debug)]
+pub(crate) struct Deferral {
+    pub(crate) reason: String,
+    /// Every other poll would have been put off, too.
+    pub(crate) is_full: bool,
 }
 
 /// The lease is no longer held: the poll must not start, or must not go on.
@@ -325,13 +333,22 @@ impl PollPermit {
     /// or a local port: return `Err(permit.defer(why))`. Nothing is published, and the endpoint is polled again soon.
     /// `why` should be the same from poll to poll, because the log tells each reason once.
     pub fn defer(&self, why: impl Into<String>) -> Revoked {
-        let _ = self.deferred.set(why.into()); // the first reason counts
+        self.defer_as(why.into(), false)
+    }
+
+    /// The same where there is no room for any other poll either, until one ends.
+    pub(crate) fn defer_for_room(&self, why: String) -> Revoked {
+        self.defer_as(why, true)
+    }
+
+    fn defer_as(&self, reason: String, is_full: bool) -> Revoked {
+        let _ = self.deferred.set(Deferral { reason, is_full }); // the first reason counts
         Revoked
     }
 
     /// Why this poll was deferred, if it was.
-    pub(crate) fn deferred(&self) -> Option<&str> {
-        self.deferred.get().map(String::as_str)
+    pub(crate) fn deferred(&self) -> Option<&Deferral> {
+        self.deferred.get()
     }
 
     /// What may be polled, under which grant.

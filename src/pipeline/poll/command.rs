@@ -153,7 +153,8 @@ impl Poller for CommandPoller {
     ) -> Result<Sample, Revoked> {
         let mut begun = BootClock.now();
         let deadline = begun + timeout;
-        let _descriptors = Descriptors::take(COMMAND_POLL).map_err(|why| permit.defer(why))?;
+        let _descriptors =
+            Descriptors::take(COMMAND_POLL).map_err(|why| permit.defer_for_room(why))?;
         let failed = |what: &str, error: &io::Error, begun: Moment| {
             if let Some(why) = shortage::of_spawn(error) {
                 return Err(permit.defer(why));

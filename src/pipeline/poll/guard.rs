@@ -10,7 +10,7 @@ use std::time::Duration;
 use crossbeam_channel::{RecvTimeoutError, bounded};
 
 use crate::pipeline::abort::Abort;
-use crate::pipeline::poll::shortage::{self, Descriptors, LOOKUP};
+use crate::pipeline::poll::shortage;
 use crate::pipeline::poll::wait::plain;
 
 /// A lookup cannot be cancelled, only left alone: so many threads may be stuck in one.
@@ -131,7 +131,6 @@ impl Targets {
             .ok_or_else(|| ResolveError::NotAnAuthority(authority.chars().take(128).collect()))?;
         let busy = || ResolveError::Busy(host.clone());
         let ticket = Ticket::take(&self.lookups).ok_or_else(busy)?;
-        let descriptors = Descriptors::take(LOOKUP).map_err(ResolveError::Short)?;
         // Room for both, so that neither sender ever waits for a receiver that has gone.
         let (answer, answers) = bounded(2);
         let aborted = answer.clone();
@@ -139,7 +138,7 @@ impl Targets {
         let name = host.clone();
         let asked = std::thread::Builder::new().name("lookup".into()).spawn(move || {
             let found = Self::ask_resolver(name, port);
-            drop((ticket, descriptors));
+            drop(ticket);
             drop(answer.send(found));
         });
         // Not joined: nothing can make the C library give up early. The ticket bounds how many wait.

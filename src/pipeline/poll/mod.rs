@@ -71,7 +71,8 @@ impl Poller for NetPoller {
         permit: &PollPermit,
         timeout: Duration,
     ) -> Result<Sample, Revoked> {
-        let _descriptors = Descriptors::take(NETWORK_POLL).map_err(|why| permit.defer(why))?;
+        let _descriptors =
+            Descriptors::take(NETWORK_POLL).map_err(|why| permit.defer_for_room(why))?;
         match &session.address {
             Address::Http(url) => self.http.poll(url, permit, timeout),
             Address::Tcp(authority) => self.tcp.poll(authority, permit, timeout),

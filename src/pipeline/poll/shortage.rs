@@ -13,16 +13,16 @@ use nix::sys::resource::{Resource, getrlimit};
 
 use crate::pipeline::poll::wait::plain;
 
-/// Most descriptors that one HTTP or TCP poll has open at a time: its socket, and a pipe or a copy of the socket.
-pub(crate) const NETWORK_POLL: u64 = 3;
+/// Most descriptors that one HTTP or TCP poll has open at a time: files and sockets of a name lookup, then a socket and a
+/// pipe or a copy of the socket. The same for all, so that no poll needs more than another one leaves.
+pub(crate) const NETWORK_POLL: u64 = 4;
 /// The same for a command: four pipes at its start (one of them the standard library's), three ends and a pipe later.
 pub(crate) const COMMAND_POLL: u64 = 8;
-/// The same for a name lookup, which may outlive its poll: files of the C library and sockets to name servers.
-pub(crate) const LOOKUP: u64 = 4;
-/// Descriptors kept for the rest of the process: connections to Redis, the log, metrics. Half of all where that is less.
+/// Descriptors kept for the rest of the process: connections to Redis, the log, metrics, name lookups that outlive their
+/// poll. Half of all where that is less.
 pub(crate) const KEPT: u64 = 64;
 
-/// Descriptors of running polls and lookups. The limit is the process's, and so is this.
+/// Descriptors of running polls. The limit is the process's, and so is this.
 static TAKEN: AtomicU64 = AtomicU64::new(0);
 
 /// The right to open some descriptors, until it is dropped.
