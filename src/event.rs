@@ -35,6 +35,7 @@ pub enum Event<'a> {
     StoreUnreachable { error: &'a dyn fmt::Display },
     StoreReachable { away: Duration },
     StoreClock { ahead: Duration },
+    StoreUnheard { reason: &'a str },
     PollOk { endpoint: &'a EndpointId, fence: FenceToken, status: Option<i32>, took: Duration },
     PollFailed { endpoint: &'a EndpointId, fence: FenceToken, error: &'a str, took: Duration },
     PollFenced { endpoint: &'a EndpointId, fence: FenceToken },
@@ -97,6 +98,7 @@ impl Event<'_> {
             Self::StoreUnreachable { .. } => "store.unreachable",
             Self::StoreReachable { .. } => "store.reachable",
             Self::StoreClock { .. } => "store.clock",
+            Self::StoreUnheard { .. } => "store.unheard",
             Self::PollOk { .. } => "poll.ok",
             Self::PollFailed { .. } => "poll.failed",
             Self::PollFenced { .. } => "poll.fenced",
@@ -146,6 +148,7 @@ impl Event<'_> {
             | Self::StoreUnreachable { .. }
             | Self::StoreHoldoff { .. }
             | Self::StoreClock { .. }
+            | Self::StoreUnheard { .. }
             | Self::PollFenced { .. }
             | Self::PollUnpublished { .. }
             | Self::PollAborted { .. }
@@ -168,6 +171,19 @@ impl Event<'_> {
             | Self::LeaderLost { .. } => Level::Warn,
             _ => Level::Info,
         }
+    }
+
+    fn store_fields(&self, line: &mut Fields<'_, '_>) -> fmt::Result {
+        match self {
+            Self::StoreHoldoff { left, epoch } => {
+                line.put("left_ms", &left.as_millis())?.put("epoch", epoch)?;
+            }
+            Self::StoreReachable { away } => line.put("away_ms", &away.as_millis())?.end(),
+            Self::StoreClock { ahead } => line.put("ahead_ms", &ahead.as_millis())?.end(),
+            Self::StoreUnheard { reason } => line.put("reason", reason)?.end(),
+            _ => (),
+        }
+        Ok(())
     }
 
     fn daemon_fields(&self, line: &mut Fields<'_, '_>) -> fmt::Result {
@@ -293,9 +309,6 @@ impl fmt::Display for Event<'_> {
                 line.put("endpoint", endpoint)?.put("fence", fence)?.put("reason", reason)?;
                 line.maybe("heir", heir)?;
             }
-            Self::StoreHoldoff { left, epoch } => {
-                line.put("left_ms", &left.as_millis())?.put("epoch", epoch)?;
-            }
             Self::StoreUnreachable { error }
             | Self::DaemonReloadRefused { error }
             | Self::HeartbeatFailed { error }
@@ -304,8 +317,10 @@ impl fmt::Display for Event<'_> {
             | Self::MetricsFailed { error }
             | Self::ManagerUnreachable { error } => line.put("error", error)?.end(),
             Self::HistoryDropped { entries } => line.put("entries", entries)?.end(),
-            Self::StoreReachable { away } => line.put("away_ms", &away.as_millis())?.end(),
-            Self::StoreClock { ahead } => line.put("ahead_ms", &ahead.as_millis())?.end(),
+            Self::StoreHoldoff { .. }
+            | Self::StoreReachable { .. }
+            | Self::StoreClock { .. }
+            | Self::StoreUnheard { .. } => self.store_fields(&mut line)?,
             Self::PollOk { .. }
             | Self::PollFailed { .. }
             | Self::PollUnpublished { .. }

@@ -21,6 +21,8 @@ pub struct Watch {
     /// Ends a wait for a word.
     wire: Option<Arc<UnixStream>>,
     told: bool,
+    /// What was said to be refused: once per change.
+    refused: Option<String>,
 }
 
 impl Watch {
@@ -31,7 +33,8 @@ impl Watch {
         timeout: Duration,
         nudge: impl FnMut(Nudge) + Send + 'static,
     ) -> Self {
-        Self { store, me, timeout, nudge: Box::new(nudge), ear: None, wire: None, told: false }
+        let (ear, wire, refused) = (None, None, None);
+        Self { store, me, timeout, nudge: Box::new(nudge), ear, wire, told: false, refused }
     }
 
     /// Waits for no word any more once this wire can be read.
@@ -46,7 +49,10 @@ impl Watch {
             None => match self.store.listen(&self.me, self.timeout) {
                 Ok(mut ear) => {
                     self.wire.iter().for_each(|it| ear.wake_by(it));
-                    self.tell(ear.hears_changes());
+                    let refused = ear.refused().map(str::to_owned);
+                    let news = refused.clone().filter(|it| self.refused.as_ref() != Some(it));
+                    self.refused = refused;
+                    self.tell(ear.hears_words(), ear.hears_changes(), news);
                     self.ear = Some(ear);
                     // Those who hear only words would not know of us.
                     let _ = self.store.wake(&[Wake::new(&self.me, None)], self.timeout);
@@ -62,15 +68,15 @@ impl Watch {
             }
             Err(_) => {
                 if self.ear.take().is_some() || !self.told {
-                    self.tell(false);
+                    self.tell(false, false, None);
                 }
                 Duration::from_secs(1).min(self.timeout)
             }
         }
     }
 
-    fn tell(&mut self, changes: bool) {
+    fn tell(&mut self, words: bool, changes: bool, refused: Option<String>) {
         self.told = true;
-        (self.nudge)(Nudge::Listening { changes });
+        (self.nudge)(Nudge::Listening { words, changes, refused });
     }
 }

@@ -11,10 +11,13 @@ use redis::{Cmd, RedisError, RedisResult, Value};
 
 pub use crate::store::acl::rule::{EXAMINING, Purpose, Rule};
 
-use crate::store::Asked;
+use crate::model::{EndpointId, InstanceId};
 use crate::store::acl::rule::WRITING;
-use crate::store::acl::trial::{Trial, trials};
+use crate::store::acl::trial::{NOBODY, Trial, trials};
 use crate::store::redis::RedisStore;
+use crate::store::script::{self, Call};
+use crate::store::trust;
+use crate::store::{Asked, Fault, StoreError};
 
 /// What a right is needed for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -138,6 +141,30 @@ impl RedisStore {
             rights.missing.push(Missing { right, shown_by, need, is_unknown: denial == UNKNOWN });
         }
         Ok(rights)
+    }
+
+    /// Whether this user may do what an instance must do to take, keep and publish. One that can ask others for leases
+    /// and cannot take them would only disturb them, so this is found out before it says that it is there.
+    pub(crate) fn try_rights(&self, timeout: Duration) -> Asked<()> {
+        let keys = &self.server.keys;
+        let nobody = InstanceId::new(NOBODY);
+        let mut call = Call::default();
+        call.key(keys.ask(&nobody, &InstanceId::new(&uuid::Uuid::new_v4().to_string())));
+        if let Ok(endpoint) = EndpointId::parse(NOBODY) {
+            call.lease_and_record(keys, &endpoint);
+        }
+        call.key(keys.node(&nobody)).key(keys.grants(&nobody));
+        call.key(keys.epoch()).key(keys.drain()).key(keys.fence());
+        let op = "try rights on";
+        let denied = self.call(op, timeout, |wire| script::RIGHTS.run_once(wire, &call))?;
+        let denied: Vec<String> =
+            redis::from_redis_value(denied).map_err(|_| self.server.unexpected(op))?;
+        if denied.is_empty() {
+            return Ok(());
+        }
+        let reason = format!("the user may not run {}{}", denied.join(", "), trust::DENIED);
+        let target = self.server.shown.clone();
+        Err(StoreError { op, target, fault: Fault::Misconfigured, reason })
     }
 
     fn may_ask(&self, user: &str, timeout: Duration) -> Asked<bool> {

@@ -2,7 +2,8 @@
 //!
 //! Changes come by client-side caching in broadcast mode, which says no more than that a key was
 //! touched, or by keyspace events where a server refuses that and has them switched on. A server that
-//! offers neither only passes on words.
+//! offers neither only passes on words. Words and changes are rights of their own: whichever the server refuses, the
+//! other is kept.
 
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
@@ -12,7 +13,7 @@ use std::time::Duration;
 use fnv::FnvHashMap;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use redis::{PushKind, RedisResult, Value};
+use redis::{PushKind, RedisError, RedisResult, Value};
 
 use crate::clock::{BootClock, Clock, Moment};
 use crate::model::InstanceId;
@@ -24,6 +25,9 @@ use crate::store::{Asked, Changes, Ear, Heard};
 
 /// A line that has been silent for this long is asked whether it still stands.
 const SILENCE_MAX: Duration = Duration::from_secs(5);
+
+/// Where a server refuses everything, it is asked again after this: somebody may give the rights meanwhile.
+const ASK_AGAIN: Duration = Duration::from_secs(60);
 
 /// Lines on which servers speak by themselves.
 pub(crate) struct Listening {
@@ -126,20 +130,32 @@ pub(crate) struct RedisEar {
     my_channel: Vec<u8>,
     /// What the channels of keyspace events begin with.
     keyspace: Vec<u8>,
-    hears_changes: bool,
+    allowed: Allowed,
+    opened_at: Moment,
     /// How often the store had moved when this began.
     moves: u64,
 }
 
+/// What a server lets us hear.
+#[derive(Debug)]
+struct Allowed {
+    words: bool,
+    changes: bool,
+    /// What it said to the rest, with the way out.
+    refused: Option<String>,
+}
+
 impl RedisEar {
     pub(crate) fn open(server: Arc<Server>, me: &InstanceId, timeout: Duration) -> Asked<Self> {
-        let (line, hears_changes, moves) = open_lines(&server, me, timeout).map_err(|error| {
+        let (line, allowed, moves) = open_lines(&server, me, timeout).map_err(|error| {
             server.place.doubt(&error);
             server.error("listen on", &error)
         })?;
+        let opened_at = BootClock.now();
         let my_channel = server.keys.wake(Some(me)).into_bytes();
         let keyspace = keyspace(&server).into_bytes();
-        Ok(Self { server, line, me: me.clone(), my_channel, keyspace, hears_changes, moves })
+        let me = me.clone();
+        Ok(Self { server, line, me, my_channel, keyspace, allowed, opened_at, moves })
     }
 
     fn understand(&self, value: Value) -> Option<Heard> {
@@ -197,12 +213,24 @@ impl Ear for RedisEar {
         if self.server.place.moves() != self.moves {
             return Err(failed(std::io::Error::other("the store has moved").into()));
         }
+        let hears_nothing = !self.allowed.words && !self.allowed.changes;
+        if hears_nothing && BootClock.now().since(self.opened_at) >= ASK_AGAIN {
+            return Err(failed(std::io::Error::other("nothing could be heard on it").into()));
+        }
         let heard = self.line.next(wait).map_err(failed)?;
         Ok(heard.and_then(|it| self.understand(it)))
     }
 
     fn hears_changes(&self) -> bool {
-        self.hears_changes
+        self.allowed.changes
+    }
+
+    fn hears_words(&self) -> bool {
+        self.allowed.words
+    }
+
+    fn refused(&self) -> Option<&str> {
+        self.allowed.refused.as_deref()
     }
 
     fn wake_by(&mut self, wire: &Arc<UnixStream>) {
@@ -220,12 +248,12 @@ fn keyspace(server: &Server) -> String {
     format!("__keyspace@{}__:", server.place.database())
 }
 
-/// A line to every shard, whether changes are heard on all of them, and how often the store had moved.
+/// A line to every shard, what may be heard on all of them, and how often the store had moved.
 fn open_lines(
     server: &Server,
     me: &InstanceId,
     timeout: Duration,
-) -> RedisResult<(Listening, bool, u64)> {
+) -> RedisResult<(Listening, Allowed, u64)> {
     let deadline = BootClock.now() + timeout;
     // Roles are few: whoever stands for one looks at it in time, and hears the words.
     let of_roles = server.keys.leader_heartbeats().is_some();
@@ -233,29 +261,72 @@ fn open_lines(
     let moves = server.place.moves();
     peers.truncate(if of_roles { 1 } else { usize::MAX });
     let [sessions, nodes, drain] = watched(server);
-    let (mut wires, mut hears_changes) = (Vec::new(), !of_roles);
+    let (mut wires, mut changes) = (Vec::new(), !of_roles);
+    let mut unsaid = None;
     for (at, peer) in peers.iter().enumerate() {
         let mut wire = server.place.connect(peer, deadline)?;
         let is_home = at == 0;
+        let channels = [server.keys.wake(None), server.keys.wake(Some(me))];
+        if is_home {
+            // Words must be said as well as heard. Nobody hears this one; nothing is pushed in between yet.
+            let say = redis::cmd("PUBLISH").arg(&channels[1]).arg("").exec(&mut wire);
+            unsaid = refusal(say)?;
+        }
         let prefixes = if is_home { vec![&sessions, &nodes, &drain] } else { vec![&sessions] };
         let tracked = !of_roles && track(&mut wire, &prefixes)?;
         let events = !of_roles && !tracked && has_keyspace_events(&mut wire)?;
-        if is_home {
-            let channels = [server.keys.wake(None), server.keys.wake(Some(me))];
-            subscribe(&mut wire, "SUBSCRIBE", &channels)?;
+        if is_home && unsaid.is_none() {
+            unsaid = refusal(subscribe(&mut wire, "SUBSCRIBE", &channels))?;
         }
+        // The elections have nothing else to hear.
+        if let Some(refused) = unsaid.take_if(|_| of_roles) {
+            return Err(refused);
+        }
+        let mut heard = tracked;
         if events {
             let pattern = |it: &&String| {
                 let any = if **it == drain { "" } else { "*" };
                 format!("{}{}{any}", keyspace(server), glob_escaped(it))
             };
             let patterns: Vec<String> = prefixes.iter().map(pattern).collect();
-            subscribe(&mut wire, "PSUBSCRIBE", &patterns)?;
+            heard = refusal(subscribe(&mut wire, "PSUBSCRIBE", &patterns))?.is_none();
         }
-        hears_changes &= tracked || events;
+        changes &= heard;
         wires.push(wire);
     }
-    Ok((Listening::on(wires, timeout)?, hears_changes, moves))
+    let words = unsaid.is_none();
+    let refused = (!of_roles).then(|| told(server, unsaid.as_ref(), changes)).flatten();
+    Ok((Listening::on(wires, timeout)?, Allowed { words, changes, refused }, moves))
+}
+
+/// What the server refuses, what that costs, and the way out.
+fn told(server: &Server, unsaid: Option<&RedisError>, changes: bool) -> Option<String> {
+    let user = server.place.user().unwrap_or("default");
+    let mut parts = Vec::new();
+    if let Some(error) = unsaid {
+        let said = error.detail().unwrap_or_default();
+        let pattern = server.keys.wake(None).replace("wake", "*");
+        parts.push(format!(
+            "instances do not hear one another, so a lease changes hands seconds later ({said}): \
+             ACL SETUSER {user} '&{pattern}' +subscribe +publish"
+        ));
+    }
+    if !changes {
+        parts.push(format!(
+            "changes of keys are not pushed, so everything is read again and again: \
+             ACL SETUSER {user} '+client|tracking', or a server of version 6 or later"
+        ));
+    }
+    (!parts.is_empty()).then(|| parts.join("; ") + "; then restart this instance")
+}
+
+/// What the server itself refused; only a broken line is an error.
+fn refusal(answer: RedisResult<()>) -> RedisResult<Option<RedisError>> {
+    match answer {
+        Ok(()) => Ok(None),
+        Err(error) if error.code().is_some() => Ok(Some(error)),
+        Err(error) => Err(error),
+    }
 }
 
 /// Asks to be told of changes; false when the server will not. Leases are not among them: to push each

@@ -39,6 +39,7 @@ pub(crate) static HELD: LazyLock<Script> = script!(epoch + "held.lua");
 pub(crate) static KEEP: LazyLock<Script> = script!(epoch + "keep.lua");
 pub(crate) static PUBLISH: LazyLock<Script> = script!(epoch + "publish.lua");
 pub(crate) static RELEASE: LazyLock<Script> = script!(number + "release.lua");
+pub(crate) static RIGHTS: LazyLock<Script> = script!("rights.lua");
 pub(crate) static RENEW: LazyLock<Script> = script!(epoch + "renew.lua");
 pub(crate) static RESUME: LazyLock<Script> = script!("resume.lua");
 pub(crate) static RETIRE: LazyLock<Script> = script!(number + "retire.lua");
@@ -55,6 +56,13 @@ impl Script {
             Err(error) if is_unknown_script(&error) => call.send(wire, "EVAL", self.1),
             answer => answer,
         }
+    }
+}
+
+impl Script {
+    /// Whole, because it is run once.
+    pub(crate) fn run_once(&self, wire: &mut Wire, call: &Call) -> RedisResult<Value> {
+        call.send(wire, "EVAL", self.1)
     }
 }
 

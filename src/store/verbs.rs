@@ -39,6 +39,7 @@ impl Store for RedisStore {
         if self.server.keys.leader_heartbeats().is_some() {
             return Ok(());
         }
+        self.try_rights(timeout)?;
         // Sessions that may not be read are a setting to mend, not a store that is away.
         self.session_names(0, timeout)?;
         let any = EndpointId::parse("any").into_iter().collect::<Vec<_>>();

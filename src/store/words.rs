@@ -74,6 +74,16 @@ pub trait Ear: Send {
     /// Whether the server tells of changes, and not only passes on words.
     fn hears_changes(&self) -> bool;
 
+    /// Whether words can be said and heard.
+    fn hears_words(&self) -> bool {
+        true
+    }
+
+    /// What the server refuses, and the way out; nothing where both are heard.
+    fn refused(&self) -> Option<&str> {
+        None
+    }
+
     /// From now on [`Self::next`] waits no longer once this wire can be read. An ear that cannot do that ends its waits
     /// by itself.
     fn wake_by(&mut self, _wire: &Arc<UnixStream>) {}

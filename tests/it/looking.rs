@@ -1,5 +1,7 @@
 //! Looking is cheap and nothing is overlooked: discovery, owners by announcement, repair (in memory).
 
+mod handover;
+
 use std::time::Duration;
 
 use leasehold::clock::Clock;

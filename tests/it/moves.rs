@@ -6,6 +6,7 @@ use serde_json::json;
 
 use crate::support::measure::{Measured, Move, Stalls, moves};
 use crate::support::process::{Instance, SOON, Scene, eventually, ms};
+use crate::support::proxy::Proxy;
 use crate::support::target::Answer;
 
 /// What a move may cost beyond the interval of the endpoint.
@@ -137,5 +138,102 @@ fn a_hand_over_waits_for_a_poll_no_longer_than_the_drain_timeout() {
     }
     patience.assert_at_least(ms(900));
     patience.assert_within(ms(1_000) + BEYOND);
+    scene.target.assert_sound();
+}
+
+/// How often an instance acquired what it had released for an heir, next in its log.
+fn take_backs(fleet: &[&Instance]) -> usize {
+    let mut count = 0;
+    for instance in fleet {
+        let mut given = std::collections::BTreeSet::new();
+        for line in instance.log() {
+            if line.contains("event=instance.left") {
+                given.clear(); // its heir may have stopped
+            }
+            let Some(endpoint) = line.split_once(" endpoint=").map(|it| it.1) else { continue };
+            let endpoint = endpoint.split(' ').next().unwrap().to_owned();
+            if line.contains("event=lease.released") && line.contains("reason=rebalance") {
+                given.insert(endpoint);
+            } else if line.contains("event=lease.acquired") && given.remove(&endpoint) {
+                count += 1;
+            }
+        }
+    }
+    count
+}
+
+/// Joins of a newcomer to three instances with 24 endpoints, all as this user: `LEASEHOLD_JOINS` or two of them.
+fn newcomers_get_their_share(rule: &[&str], missing: &str) {
+    let joins = std::env::var("LEASEHOLD_JOINS").map_or(2, |it| it.parse().unwrap());
+    let scene = Scene::new(24);
+    let make = ["ACL", "SETUSER", "narrow", "on", ">pw", "~*", "resetchannels", "+@all"];
+    assert_eq!(scene.redis.cli(&[&make[..], rule].concat()), "OK");
+    let url = format!("redis://narrow:pw@127.0.0.1:{}/0", scene.redis.port());
+    let fleet: Vec<Instance> = [&["--new-fleet"][..], &[], &[]]
+        .into_iter()
+        .map(|args| Instance::start_at(&url, args))
+        .collect();
+    let stayers: Vec<&Instance> = fleet.iter().collect();
+    scene.wait_for_balance(&stayers, SOON);
+    let told = fleet[0].wait_for("event=store.unheard");
+    assert!(told.contains(missing), "{told}");
+    let mut times = Vec::new();
+    for join in 0..joins {
+        let mut newcomer = Instance::start_at(&url, &[]);
+        let started = newcomer.when("event=daemon.started");
+        let all: Vec<&Instance> = fleet.iter().chain([&newcomer]).collect();
+        scene.wait_for_balance(&all, SOON);
+        times.push(acquired(&newcomer, 6) - started);
+        assert_eq!(take_backs(&all), 0, "taken back at join {join}");
+        assert_eq!(newcomer.term().code(), Some(0));
+        scene.wait_for_balance(&stayers, SOON);
+    }
+    times.sort_unstable();
+    println!("{joins} joins, median {:?}, longest {:?}", times[joins / 2], times[joins - 1]);
+    assert!(times[joins - 1] <= ms(5_000), "without its share after 5 s: {times:?}");
+    scene.target.assert_sound();
+}
+
+/// Issue 17, point 22. Neither words nor changes.
+#[test]
+fn where_nobody_is_heard_a_newcomer_has_its_share_soon_and_nothing_goes_back() {
+    newcomers_get_their_share(&["-client"], "do not hear one another");
+}
+
+/// A user made on Redis 7 without channels.
+#[test]
+fn where_only_changes_are_pushed_a_newcomer_has_its_share_soon_and_nothing_goes_back() {
+    newcomers_get_their_share(&[], "ACL SETUSER narrow '&poll:*' +subscribe +publish");
+}
+
+#[test]
+fn where_only_words_are_heard_a_newcomer_has_its_share_soon_and_nothing_goes_back() {
+    newcomers_get_their_share(&["&*", "-client"], "changes of keys are not pushed");
+}
+
+/// With words but no pushes, an heir that is 300 ms away was cut short again and again.
+#[test]
+fn an_heir_that_is_far_away_gets_its_share_and_nothing_goes_back() {
+    let scene = Scene::new(6);
+    let rule = ["ACL", "SETUSER", "narrow", "on", ">pw", "~*", "&*", "+@all", "-client"];
+    assert_eq!(scene.redis.cli(&rule), "OK");
+    let url = |port: u16| format!("redis://narrow:pw@127.0.0.1:{port}/0");
+    let timeout = ["--lease-ttl=30s", "--store-timeout=2s", "--heartbeat-ttl=30s"];
+    let first = [&timeout[..], &["--new-fleet"]].concat();
+    let first = Instance::start_at(&url(scene.redis.port()), &first);
+    first.wait_for("event=daemon.ready");
+    let fleet = [first, Instance::start_at(&url(scene.redis.port()), &timeout)];
+    scene.wait_for_balance(&[&fleet[0], &fleet[1]], SOON);
+    let proxy = Proxy::start(scene.redis.port());
+    proxy.lie_far_away(ms(150));
+    let newcomer = Instance::start_at(&url(proxy.port()), &timeout);
+    let all = [&fleet[0], &fleet[1], &newcomer];
+    // Every exchange takes 300 ms, and a look at everything some seconds.
+    scene.wait_for_balance(&all, SOON * 4);
+    println!(
+        "its share after {:?}",
+        acquired(&newcomer, 2) - newcomer.when("event=daemon.started")
+    );
+    assert_eq!(take_backs(&all), 0, "{:?}", newcomer.log());
     scene.target.assert_sound();
 }

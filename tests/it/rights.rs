@@ -184,18 +184,30 @@ fn a_rule_that_lacks_some_of_the_keys_lacks_them_all_as_doctor_says() {
 }
 
 /// What an instance does before it polls anything needs these.
-const AT_THE_START: [&str; 10] = [
+const AT_THE_START: [&str; 19] = [
     "~poll:*",
     "%R~session:*",
+    "+eval",
     "+info",
     "+time",
     "+scan",
     "+type",
     "+exists",
+    "+get",
+    "+mget",
+    "+del",
+    "+strlen",
+    "+getrange",
+    "+pexpire",
+    "+pttl",
     "+hget",
+    "+hset",
     "+hmget",
     "+set",
 ];
+
+/// Keys that an acquire writes: a rule that is narrower than ours and forgets one of them.
+const TAKEN_WITH: [&str; 5] = ["lease:*", "result:*", "grants:*", "fence", "epoch"];
 
 /// The server's own words seldom say which right it was.
 #[test]
@@ -215,11 +227,31 @@ fn an_instance_that_is_denied_something_at_its_start_names_the_right() {
     }
 }
 
+/// Issue 17, point 23: one that could ask and not take would pull leases off the fleet again and again.
+#[test]
+fn an_instance_that_may_not_touch_a_key_that_an_acquire_needs_ends_at_its_start() {
+    let redis = RedisServer::start();
+    for family in TAKEN_WITH {
+        let url = lacking(&redis, "~poll:*");
+        for other in FAMILIES.iter().filter(|it| **it != family) {
+            redis.cli(&["ACL", "SETUSER", "leasehold", &format!("~poll:{other}")]);
+        }
+        let output = leasehold(&run_args(&url, &["--new-fleet"]));
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{family}: {said}");
+        assert!(said.lines().last().unwrap().contains("permissions"), "{family}: {said}");
+        assert_eq!(redis.cli(&["KEYS", "poll:node:*"]), "", "{family}: nobody is counted");
+    }
+}
+
 /// What is denied only later is told in the log, with the way to find out.
 #[test]
 fn an_instance_that_is_denied_something_later_says_who_names_the_right() {
     let scene = Scene::new(1);
-    let one = Instance::start_at(&lacking(&scene.redis, "+mget"), &["--new-fleet"]);
+    // Where nothing is pushed, everything is read every second.
+    let one = Instance::start_at(&lacking(&scene.redis, "+client|tracking"), &["--new-fleet"]);
+    one.wait_for("event=lease.acquired");
+    assert_eq!(scene.redis.cli(&["ACL", "SETUSER", "leasehold", "-mget"]), "OK");
     let line = one.wait_for("event=store.unreachable");
     assert!(line.contains("leasehold doctor names what run lacks"), "{line}");
 }

@@ -11,7 +11,7 @@ use super::member::{Member, Part, Way};
 use super::world::{Happening, MS, World, nanos};
 
 /// Names of hosts.
-pub const HOSTS: [&str; 9] = ["a", "b", "c", "d", "e", "f", "g", "h", "z"];
+pub const HOSTS: [&str; 10] = ["a", "b", "c", "d", "e", "f", "g", "h", "y", "z"];
 /// What an application wants of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wanted {

@@ -6,11 +6,12 @@
 use std::cell::{Cell, RefCell};
 
 use leasehold::PollPermit;
+use leasehold::model::EndpointId;
 use leasehold::store::RenewItem;
 
 use super::member::{Member, Part, index};
 use super::scene::Scene;
-use super::world::{World, nanos};
+use super::world::{START, World, nanos};
 
 /// Endpoints in one word of [`Member::may`].
 const WORD: usize = u64::BITS as usize;
@@ -28,10 +29,14 @@ pub struct Judge {
     /// The newest result that was announced, of each endpoint.
     newest: RefCell<Vec<Newest>>,
     results: Cell<usize>,
-    /// When each endpoint was last polled.
+    /// When each endpoint was last polled; the beginning, if never.
     pub polled_at: RefCell<Vec<u64>>,
     /// Until when nothing is promised of it, because somebody meddled with its key.
     pub lawless_until: RefCell<Vec<u64>>,
+    /// Who released each endpoint for an heir, until somebody is granted it.
+    given_by: RefCell<Vec<Option<usize>>>,
+    /// How often a lease went back to the one that had released it for an heir.
+    pub take_backs: Cell<usize>,
     terms: RefCell<Vec<u64>>,
     pub polls: Cell<u64>,
     /// How often an instance noticed that its results get no answer.
@@ -45,13 +50,26 @@ impl Judge {
         Self {
             newest: RefCell::new(vec![Newest::default(); scene.endpoints]),
             results: Cell::new(0),
-            polled_at: RefCell::new(vec![0; scene.endpoints]),
+            polled_at: RefCell::new(vec![START; scene.endpoints]),
             lawless_until: RefCell::new(vec![0; scene.endpoints]),
+            given_by: RefCell::new(vec![None; scene.endpoints]),
+            take_backs: Cell::new(0),
             terms: RefCell::new(vec![0; scene.roles]),
             polls: Cell::new(0),
             stuck: Cell::new(0),
             checks: Cell::new(0),
         }
+    }
+
+    /// `member` releases this for an heir.
+    pub fn given_away(&self, member: usize, endpoint: &EndpointId) {
+        self.given_by.borrow_mut()[index(endpoint.as_str())] = Some(member);
+    }
+
+    /// `member` was granted this.
+    pub fn granted(&self, member: usize, endpoint: &EndpointId) {
+        let given_by = self.given_by.borrow_mut()[index(endpoint.as_str())].take();
+        self.take_backs.set(self.take_backs.get() + usize::from(given_by == Some(member)));
     }
 
     /// A thread of `member` has stepped.

@@ -19,7 +19,14 @@ pub struct Line {
     member: usize,
     inner: MemoryStore,
     of_roles: bool,
-    hears_changes: bool,
+    hears: Hears,
+}
+
+/// What the server lets a process hear.
+#[derive(Clone, Copy, Debug)]
+pub struct Hears {
+    pub words: bool,
+    pub changes: bool,
 }
 
 /// What becomes of a call.
@@ -36,8 +43,8 @@ enum Fate {
 }
 
 impl Line {
-    pub fn new(member: usize, inner: MemoryStore, of_roles: bool, hears_changes: bool) -> Self {
-        Self { member, inner, of_roles, hears_changes }
+    pub fn new(member: usize, inner: MemoryStore, of_roles: bool, hears: Hears) -> Self {
+        Self { member, inner, of_roles, hears }
     }
 
     fn fate(world: &World, member: &Member) -> Fate {
@@ -84,7 +91,7 @@ impl Line {
         let fate = if is_lost { Fate::Lost } else { Self::fate(world, member) };
         let gives_up_at = world.now() + nanos(timeout) * 1_000_000 / member.rate;
         let usual = world.faults.latency_us.get();
-        let way = || (50 + world.dice.skewed(usual)) * 1_000;
+        let way = || (50 + world.dice.skewed(usual)) * 1_000 + member.far_ms.get() * MS;
         let never = || false;
         let answer = match fate {
             Fate::Refused => Err(no_answer(op)),
@@ -161,7 +168,14 @@ impl Store for Line {
     }
 
     fn acquire(&self, ask: &Ask, endpoints: &[EndpointId]) -> Stamped<Vec<Acquire>> {
-        self.stamped("acquire", ask, |it| it.acquire(ask, endpoints))
+        let answer = self.stamped("acquire", ask, |it| it.acquire(ask, endpoints));
+        let answers = answer.as_ref().ok().and_then(|it| it.answer.as_ref());
+        if let Some(answers) = answers.filter(|_| !self.of_roles) {
+            let granted = endpoints.iter().zip(answers);
+            let granted = granted.filter(|it| matches!(it.1, Acquire::Granted { .. }));
+            granted.for_each(|it| world().judge.granted(self.member, it.0));
+        }
+        answer
     }
 
     fn renew(&self, ask: &Ask, items: &[RenewItem]) -> Stamped<Vec<Renew>> {
@@ -184,6 +198,9 @@ impl Store for Line {
     }
 
     fn release(&self, ask: &Ask, tenures: &[Tenure], wakes: &[Wake]) -> Asked<Vec<Release>> {
+        for word in wakes.iter().filter(|it| it.heir.is_some() && !self.of_roles) {
+            word.freed.iter().for_each(|it| world().judge.given_away(self.member, it));
+        }
         self.call("release", ask.timeout, |it| it.release(ask, tenures, wakes))
     }
 
@@ -258,8 +275,7 @@ impl Store for Line {
 
     fn listen(&self, me: &InstanceId, timeout: Duration) -> Asked<Box<dyn Ear>> {
         let opened = self.call("listen", timeout, |it| it.listen(me, timeout).map(NotShown))?;
-        let (member, hears_changes) = (self.member, self.hears_changes);
-        Ok(Box::new(SimEar { member, inner: opened.0, hears_changes, lost: 0 }))
+        Ok(Box::new(SimEar { member: self.member, inner: opened.0, hears: self.hears, lost: 0 }))
     }
 }
 
@@ -275,7 +291,7 @@ impl Debug for NotShown {
 struct SimEar {
     member: usize,
     inner: Box<dyn Ear>,
-    hears_changes: bool,
+    hears: Hears,
     /// How often this process's line had been broken when it was opened.
     lost: u32,
 }
@@ -296,7 +312,8 @@ impl Ear for SimEar {
             let heard = self.inner.next(wait)?;
             let changed = matches!(heard, Some(Heard::Changed(_) | Heard::Everything));
             let word = matches!(heard, Some(Heard::Word(_)));
-            if (changed && !self.hears_changes) || (word && world.faults.loses_word(&world)) {
+            let unheard = (changed && !self.hears.changes) || (word && !self.hears.words);
+            if unheard || (word && world.faults.loses_word(&world)) {
                 continue;
             }
             return Ok(heard);
@@ -304,6 +321,10 @@ impl Ear for SimEar {
     }
 
     fn hears_changes(&self) -> bool {
-        self.hears_changes
+        self.hears.changes
+    }
+
+    fn hears_words(&self) -> bool {
+        self.hears.words
     }
 }

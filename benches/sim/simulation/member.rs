@@ -26,7 +26,7 @@ use leasehold::store::{Changes, Heard, Store, Wake};
 use leasehold::{PollPermit, Poller, Revoked, Sample, Session};
 
 use super::electors::Electors;
-use super::line::Line;
+use super::line::{Hears, Line};
 use super::world::{Happening, MS, START, World, nanos, world};
 
 /// Polls of one process at the same time.
@@ -113,6 +113,8 @@ pub struct Member {
     pub results_lost_until: Cell<u64>,
     /// When the way that does not let requests through is open again.
     pub mended_at: Cell<u64>,
+    /// How far the store is away, beyond the usual, in milliseconds each way.
+    pub far_ms: Cell<u64>,
     pub breaks: Cell<u32>,
     pub frozen_until: Cell<u64>,
     pub thawed_at: Cell<u64>,
@@ -184,8 +186,10 @@ impl Member {
         let slept = std::sync::atomic::AtomicU64::new(0);
         let clock = Arc::new(SimClock { world: Arc::clone(&world.clock), rate, offset, slept });
         let line = |server, of_roles: bool| -> Arc<dyn Store> {
-            let hears_changes = world.scene.hears_changes && !of_roles;
-            Arc::new(Line::new(n, MemoryStore::new(server), of_roles, hears_changes))
+            let scene = &world.scene;
+            let changes = scene.hears_changes && !of_roles;
+            let hears = Hears { words: scene.hears_words || of_roles, changes };
+            Arc::new(Line::new(n, MemoryStore::new(server), of_roles, hears))
         };
         let store = line(&world.server, false);
         let own: Arc<dyn Clock> = Arc::<SimClock>::clone(&clock);
@@ -239,6 +243,7 @@ impl Member {
             stuck: Cell::new(false),
             results_lost_until: Cell::new(0),
             mended_at: Cell::new(0),
+            far_ms: Cell::new(0),
             breaks: Cell::new(1),
             frozen_until: Cell::new(0),
             thawed_at: Cell::new(0),

@@ -33,6 +33,7 @@ pub fn story(world: &Rc<World>, outcome: &mut Outcome) {
     settle(world, outcome);
     stay(world);
     welcome(world);
+    burden(world);
     lose_one(world);
 }
 
@@ -177,7 +178,12 @@ fn welcome(world: &World) {
     let before = owners(world);
     let held: Vec<(f64, usize)> =
         world.living().iter().map(|it| (f64::from(weight_of(world, it)), it.table.len())).collect();
+    let take_backs = world.judge.take_backs.get();
     Member::start(world, "z", 1_000_000, 1);
+    if let Some(newcomer) = world.members.borrow().last() {
+        let timeout = world.scene.rhythm.store_timeout.as_millis();
+        newcomer.far_ms.set(world.scene.far_ms.min(u64::try_from(timeout / 4).unwrap_or(0)));
+    }
     let mut waited = Duration::ZERO;
     while let Err(why) = unsettled(world) {
         world.pass(GLANCE);
@@ -194,6 +200,34 @@ fn welcome(world: &World) {
     if moved != least {
         world.fail(format!("G6: a newcomer moved {moved} leases, {least} were enough"));
     }
+    let taken_back = world.judge.take_backs.get() - take_backs;
+    if taken_back > 0 {
+        world
+            .fail(format!("G6: {taken_back} leases went back from a newcomer that asked for them"));
+    }
+}
+
+/// G6: one that can ask and cannot take gets each lease of its share a few times and no more, and all are polled.
+fn burden(world: &World) {
+    if world.failure().is_some() || !world.scene.half_able {
+        return;
+    }
+    let take_backs = world.judge.take_backs.get();
+    let n = world.members.borrow().len();
+    world.server.refuse_acquires(&format!("y-{n}-0"), true);
+    Member::start(world, "y", 1_000_000, 1);
+    world.pass(Duration::from_secs(80));
+    let taken_back = world.judge.take_backs.get() - take_backs;
+    // Once at the start and once after 30 s; another owner may have to find out, too.
+    let takers = world.living().iter().filter(|it| weight_of(world, it) > 0).count();
+    let most = 4 * polled(world).div_ceil(takers);
+    if taken_back > most {
+        world.fail(format!("G6: {taken_back} leases went to one that cannot take them, and back"));
+    }
+    polled_all(world, |_| true);
+    world.member(n).gone.set(true);
+    let rhythm = &world.scene.rhythm;
+    world.pass(rhythm.heartbeat.ttl + rhythm.lease.ttl);
 }
 
 /// So many must change hands when one of weight 1 joins those with these weights and counts.

@@ -35,6 +35,12 @@ pub struct Scene {
     pub faults_for: Duration,
     /// The server tells of changed keys, and not only passes on words.
     pub hears_changes: bool,
+    /// Instances hear one another.
+    pub hears_words: bool,
+    /// So far away is who joins in the end, in milliseconds each way.
+    pub far_ms: u64,
+    /// In the end one joins that can ask and cannot take.
+    pub half_able: bool,
 }
 
 impl Scene {
@@ -70,8 +76,17 @@ impl Scene {
             latency_us: *dice.pick(&[300, 1_000, 10_000, 60_000]),
             faults_for: fault_gap * faults,
             hears_changes: dice.permille(800),
+            hears_words: true,
+            far_ms: 0,
+            half_able: false,
         };
-        if dice.permille(LARGE_PERMILLE) { scene.large(dice) } else { scene }
+        let scene = if dice.permille(LARGE_PERMILLE) { scene.large(dice) } else { scene };
+        Self {
+            hears_words: dice.permille(750),
+            far_ms: *dice.pick(&[0, 0, 0, 150]),
+            half_able: dice.permille(300),
+            ..scene
+        }
     }
 
     /// More endpoints than fit into one call for each of two instances, polled seldom.

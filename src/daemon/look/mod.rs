@@ -6,6 +6,7 @@
 //! instance would be the next to take, and by a seldom sweep. A server that does not tell of changes
 //! is swept more often, as often as that stays cheap.
 
+mod given;
 mod invalid;
 mod nodes;
 mod owners;
@@ -19,6 +20,7 @@ use std::time::Duration;
 use fnv::{FnvHashMap, FnvHashSet};
 
 use crate::clock::Moment;
+use crate::daemon::look::given::GivenLeases;
 use crate::daemon::look::invalid::InvalidReports;
 use crate::daemon::look::nodes::Node;
 use crate::daemon::look::sessions::{Strangers, Unread};
@@ -40,6 +42,8 @@ const LOOK_INTERVAL_MIN: Duration = Duration::from_millis(10);
 const LOOK_SLOT: Duration = Duration::from_micros(100);
 /// Whatever the size of the fleet, what is pushed takes effect within a fifth of a second.
 const LOOK_INTERVAL_MAX: Duration = Duration::from_millis(100);
+/// A look that has taken this long by the time owners were read is broken off when there is something to act on.
+const LONG_LOOK: Duration = Duration::from_millis(100);
 /// Redis removes a key that has expired within this.
 const JUST_AFTER: Duration = Duration::from_millis(3);
 /// Exchanges of one look; then it is somebody else's turn, and the look goes on.
@@ -62,6 +66,8 @@ pub(crate) struct Looker {
     reporter: Reporter,
     me: InstanceId,
     hearing: Hearing,
+    /// Whether words of others are heard.
+    hears_words: bool,
     view: View,
     /// The view was touched since the last plan.
     stale: bool,
@@ -90,10 +96,14 @@ pub(crate) struct Looker {
     checks: BTreeSet<(Moment, EndpointId)>,
     /// Leases that will end unless they are renewed, and when (R9).
     ends: BTreeSet<(Moment, EndpointId)>,
+    /// Leases that were released for an heir (R8).
+    given: GivenLeases,
     /// Leases that did.
     lapsed: FnvHashSet<EndpointId>,
     /// What a round or a sweep has found to be different; the others should look too.
     surprises: Vec<EndpointId>,
+    /// Where the owners are read in turn: the place of the next.
+    owners_from: usize,
     /// Where the round over the leases of others stands, and since when.
     round: (usize, Moment),
     /// A lease of each owner that is looked at at every glance.
@@ -106,6 +116,7 @@ pub(crate) struct Looker {
     next_glance: Moment,
     glance_interval: Duration,
     last_look: Moment,
+    broke_off: bool,
     /// Everything was swept once; who is alive may still have to be read.
     swept: bool,
     first_sight: Option<Moment>,
@@ -123,6 +134,7 @@ impl Looker {
             store,
             table,
             hearing: Hearing::Unknown,
+            hears_words: false,
             view: View::default(),
             stale: false,
             reshaped: false,
@@ -140,8 +152,10 @@ impl Looker {
             to_meet: BTreeSet::new(),
             checks: BTreeSet::new(),
             ends: BTreeSet::new(),
+            given: GivenLeases::default(),
             lapsed: FnvHashSet::default(),
             surprises: Vec::new(),
+            owners_from: 0,
             round: (0, Moment::NEVER),
             samples: FnvHashMap::default(),
             losses: 0,
@@ -151,6 +165,7 @@ impl Looker {
             next_glance: Moment::NEVER,
             glance_interval: tick.min(GLANCE_INTERVAL_MAX),
             last_look: Moment::NEVER,
+            broke_off: false,
             swept: false,
             first_sight: None,
             epoch: Epoch::default(),
@@ -161,8 +176,9 @@ impl Looker {
     }
 
     /// The watch has an ear now, or has none. What was said meanwhile is lost, so everything is looked at.
-    pub(crate) fn listens(&mut self, changes: bool) {
+    pub(crate) fn listens(&mut self, words: bool, changes: bool) {
         self.hearing = if changes { Hearing::Changes } else { Hearing::Words };
+        self.hears_words = words;
         self.sweep_soon();
     }
 
@@ -214,6 +230,12 @@ impl Looker {
         self.tell_invalid();
         self.read_sessions(&mut exchanges)?;
         self.check_owners(now, &mut exchanges)?;
+        if self.acts_first(now) {
+            return Ok(());
+        }
+        if glance && self.hearing == Hearing::Changes && !self.hears_words {
+            self.read_some_owners()?;
+        }
         let went_round = glance && self.first_sight.is_some() && self.make_round(now)?;
         self.swept |= self.sweep(now, &mut exchanges)?;
         // Last, because owners may be instances that were not met yet. Where every beat is heard of, a
@@ -227,6 +249,14 @@ impl Looker {
         }
         self.settle(now);
         Ok(())
+    }
+
+    /// Where the store is far away, what was just found is acted on before the look goes on, which may take seconds: an
+    /// owner waits for its heir. Not twice in a row, so that every look comes to its end.
+    fn acts_first(&mut self, began: Moment) -> bool {
+        let is_far = self.table.now().since(began) >= LONG_LOOK;
+        self.broke_off = is_far && self.stale && self.first_sight.is_some() && !self.broke_off;
+        self.broke_off
     }
 
     /// The store could not be asked. Said once.
@@ -323,7 +353,7 @@ mod tests {
     fn one_of_many() -> Looker {
         let Holder { store, table, .. } = Holder::of(0);
         let mut looker = Looker::new(store, table, GLANCE_INTERVAL_MAX);
-        looker.listens(true);
+        looker.listens(true, true);
         let live: Vec<(InstanceId, Weight)> =
             (0..1_000).map(|it| (InstanceId::new(&format!("i{it}")), Weight(1))).collect();
         looker.view.set_instances(&live);

@@ -7,12 +7,17 @@ use std::time::Duration;
 use fnv::FnvHashSet;
 
 use crate::clock::Moment;
-use crate::daemon::look::{JUST_AFTER, Looker};
+use crate::daemon::look::{Hearing, JUST_AFTER, Looker};
 use crate::model::{EndpointId, InstanceId};
 use crate::store::{BATCH_MAX, StoreError, Wake};
 
-/// An heir that asked is alive, but may be slow: it gets this long to take what was freed for it.
+/// An heir that asked is alive, but may be slow: it gets this long to take what was freed for it …
 const HEIR_PATIENCE: Duration = Duration::from_secs(2);
+/// … and this long where it may not be told, or looks at everything again and again and may be busy with that.
+const UNHEARD_HEIR_PATIENCE: Duration = Duration::from_secs(5);
+/// Where nobody says who took what, owners are read in turn at every glance: so many by all instances together, which
+/// costs a server about a sixtieth of its time.
+const OWNERS_READ_BY_ALL: usize = 20_000;
 /// A grant that was announced is looked up this much later by whoever watches the lease.
 const LOOKED_UP_AFTER: Duration = Duration::from_millis(250);
 
@@ -26,6 +31,10 @@ impl Looker {
         }
         if !word.took.is_empty() {
             self.excuse();
+            self.given.acts(&word.from);
+        }
+        for endpoint in word.took.iter().chain(&word.freed).chain(&word.dropped) {
+            self.given.had(endpoint, &word.from);
         }
         for endpoint in &word.took {
             self.believe(endpoint, &word.from, Some(&word.from), now + LOOKED_UP_AFTER);
@@ -35,8 +44,12 @@ impl Looker {
             self.checks.insert((now, endpoint.clone()));
         }
         // An owner that lets go for somebody: until that one comes, it is as good as its.
+        let until = now + self.heir_patience();
         for endpoint in &word.freed {
-            self.believe(endpoint, &word.from, word.heir.as_ref(), now + HEIR_PATIENCE);
+            if let Some(heir) = word.heir.as_ref().filter(|it| **it != self.me) {
+                self.given.give(endpoint, &word.from, heir, (now, until));
+            }
+            self.believe(endpoint, &word.from, word.heir.as_ref(), until);
         }
         // Nobody is to poll it, it says. Everybody reads that for itself, since each might have to.
         for endpoint in &word.dropped {
@@ -95,9 +108,41 @@ impl Looker {
     pub(crate) fn gave(&mut self, endpoint: &EndpointId, heir: Option<&InstanceId>) {
         self.forget_session(endpoint);
         self.stale |= self.view.set_owner(endpoint, heir);
-        if heir.is_some() {
-            self.checks.insert((self.table.now() + HEIR_PATIENCE, endpoint.clone()));
+        if let Some(heir) = heir {
+            let now = self.table.now();
+            let until = now + self.heir_patience();
+            self.given.give(endpoint, &self.me, heir, (now, until));
+            self.checks.insert((until, endpoint.clone()));
         }
+    }
+
+    /// How long an heir has to take what was released for it.
+    fn heir_patience(&self) -> Duration {
+        let hears_all = self.hears_words && self.hearing == Hearing::Changes;
+        if hears_all { HEIR_PATIENCE } else { UNHEARD_HEIR_PATIENCE }
+    }
+
+    /// Whether words of others reach us. Where they do not, leases change hands by looking.
+    pub(crate) fn hears_words(&self) -> bool {
+        self.hears_words
+    }
+
+    /// We have it. If we took it because its heir did not come, that is remembered; if it was given back, the heir
+    /// had come, whether we knew or not.
+    pub(crate) fn acquired(&mut self, endpoint: &EndpointId, fell_back: bool) {
+        let me = self.me.clone();
+        self.given.close(endpoint, Some(&me), fell_back);
+        self.owned(endpoint, &me);
+    }
+
+    /// Nothing is granted now, so no heir failed to come.
+    pub(crate) fn forgive_heirs(&mut self) {
+        self.given.forget();
+    }
+
+    /// Heirs that did not take what was released for them, and instances that took something, since the last time.
+    pub(crate) fn take_hand_overs(&mut self) -> (BTreeSet<InstanceId>, BTreeSet<InstanceId>) {
+        self.given.take_news()
     }
 
     /// The store says who owns this.
@@ -181,10 +226,23 @@ impl Looker {
     }
 
     pub(super) fn read_owners(&mut self, endpoints: &[EndpointId]) -> Result<(), StoreError> {
+        let asked_at = self.table.now();
         let found = self.store.owners(endpoints, self.table.rhythm().store_timeout)?;
         for (endpoint, owner) in endpoints.iter().zip(&found) {
-            self.take_in_owner(endpoint, owner.as_ref());
+            self.take_in_owner(endpoint, owner.as_ref(), asked_at);
         }
+        Ok(())
+    }
+
+    /// Sessions and heartbeats are pushed, but nobody says who took what: the owners are read in turn.
+    pub(super) fn read_some_owners(&mut self) -> Result<(), StoreError> {
+        let count = OWNERS_READ_BY_ALL / self.view.instance_count().max(1);
+        let mut from = if self.owners_from < self.view.places() { self.owners_from } else { 0 };
+        let some = self.view.page(&mut from, count.max(1));
+        for batch in some.chunks(BATCH_MAX) {
+            self.read_owners(batch)?;
+        }
+        self.owners_from = from;
         Ok(())
     }
 
@@ -193,7 +251,7 @@ impl Looker {
         let asked_at = self.table.now();
         let found = self.store.leases(endpoints, self.table.rhythm().store_timeout)?;
         for (endpoint, lease) in endpoints.iter().zip(found) {
-            self.take_in_owner(endpoint, lease.as_ref().map(|it| &it.it));
+            self.take_in_owner(endpoint, lease.as_ref().map(|it| &it.it), asked_at);
             let left = lease.map(|it| it.left).filter(|it| *it < self.lasts_when_kept());
             if let Some(left) = left.filter(|_| !self.is_free(endpoint)) {
                 self.ends.insert((asked_at + left + JUST_AFTER, endpoint.clone()));
@@ -202,12 +260,29 @@ impl Looker {
         Ok(())
     }
 
-    fn take_in_owner(&mut self, endpoint: &EndpointId, found: Option<&InstanceId>) {
+    /// The store said at `asked_at` or later who has it.
+    fn take_in_owner(
+        &mut self,
+        endpoint: &EndpointId,
+        found: Option<&InstanceId>,
+        asked_at: Moment,
+    ) {
         // What we hold is ours, also when the store has just forgotten it and a renewal is on its way.
         if self.table.holds(endpoint) {
+            self.given.close(endpoint, Some(&self.me), false);
             self.stale |= self.view.set_owner(endpoint, Some(&self.me));
             return;
         }
+        let heir = self.given.heir(endpoint, asked_at).filter(|_| found.is_none()).cloned();
+        if heir.is_some() {
+            return self.set_owner(endpoint, heir.as_ref());
+        }
+        if let Some(owner) = found.filter(|it| self.view.owner(endpoint) != Some(*it)) {
+            self.given.acts(owner);
+        }
+        // An heir that is gone, or of what nobody is to poll any more, was not to come.
+        let heir_lives = self.view.owner(endpoint).is_some_and(|it| self.view.is_live(it));
+        self.given.close(endpoint, found, heir_lives && self.view.contains(endpoint));
         match found {
             // R7: under our name, but not held: the reply to the grant was lost, or we lost it. Free to us.
             Some(owner) if *owner == self.me => self.set_owner(endpoint, None),

@@ -108,7 +108,8 @@ impl Reconcile {
         let free = self.plan.fallback.iter().filter(|it| self.looker.is_free(&it.endpoint));
         for it in free {
             let failing = self.failing.get(&it.endpoint).map_or(now, |it| it.0);
-            let due = self.patience.due(it, now).max(failing);
+            let heard = self.looker.hears_words() || self.absent.is_paused(&it.heir, now);
+            let due = self.patience.due(it, now, heard).max(failing);
             if now >= due {
                 self.overdue.push(it.endpoint.clone());
             } else {
@@ -185,7 +186,10 @@ impl Reconcile {
         };
         self.reporter.say(&Event::LeaseAcquired { endpoint, fence: tenure.fence, reason });
         self.asking.got(endpoint);
-        self.looker.owned(endpoint, &self.me);
+        if self.unable.end(endpoint) {
+            self.unable.clear(); // whatever was wrong is mended
+        }
+        self.looker.acquired(endpoint, fell_back);
         if let Some(session) = self.looker.session(endpoint) {
             let session = Arc::clone(session);
             let _ = self.changes.send(LeaseChange::Gained { tenure, session, polled_at_ms });
@@ -214,7 +218,9 @@ impl Reconcile {
 
     /// Said once per change, and tried again after a while.
     fn failed(&mut self, endpoint: &EndpointId, error: &str) {
-        let next = self.table.now() + RETRY_FAILED;
+        let now = self.table.now();
+        let next = now + RETRY_FAILED;
+        self.unable.fail(endpoint, now);
         let before = self.failing.insert(endpoint.clone(), (next, error.into()));
         if before.is_none_or(|it| it.1 != error) {
             self.reporter.say(&Event::LeaseFailed { endpoint, error: &error });

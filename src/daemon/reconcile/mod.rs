@@ -3,6 +3,7 @@
 mod acquire;
 mod moves;
 mod patience;
+mod pauses;
 mod unasked;
 
 use std::sync::Arc;
@@ -14,8 +15,9 @@ use fnv::{FnvHashMap, FnvHashSet};
 use crate::clock::Moment;
 use crate::daemon::dispatch::LeaseChange;
 use crate::daemon::look::Looker;
-use crate::daemon::reconcile::moves::{ASK_AGAIN, Asking, Leaving};
+use crate::daemon::reconcile::moves::{Asking, Leaving};
 use crate::daemon::reconcile::patience::Patience;
+use crate::daemon::reconcile::pauses::Pauses;
 use crate::daemon::reconcile::unasked::Unasked;
 use crate::daemon::report::Reporter;
 use crate::event::Event;
@@ -29,15 +31,25 @@ use crate::store::{Heard, Store};
 const PLANNING_SHARE: u32 = 5;
 /// The longest rest after a plan: a process or a VM that stood still in the middle of one did not plan meanwhile.
 const PLANNING_REST_MAX: Duration = Duration::from_secs(5);
+/// What could not be acquired is not asked for for this long, then for twice as long, and so on.
+const UNABLE_PAUSE: Duration = Duration::from_secs(5);
+/// An heir that did not take what was released for it is given nothing for this long, then for twice as long, and so on.
+const ABSENT_PAUSE: Duration = Duration::from_secs(30);
+/// No such pause is longer: whatever was wrong may have been mended.
+const PAUSE_MAX: Duration = Duration::from_secs(300);
 
 /// Something worth a look or a move.
 #[derive(Clone, Debug)]
 pub enum Nudge {
-    /// There is an ear now, for words or for changes too; or there is none, which is the same as one
+    /// There is an ear now, for words, for changes or for both; or there is none, which is the same as one
     /// that hears nothing. Whatever was said before is lost.
     Listening {
+        /// Whether words of other instances are heard.
+        words: bool,
         /// Whether changes of keys are heard of.
         changes: bool,
+        /// What the server refuses, and the way out.
+        refused: Option<String>,
     },
     /// The store or another instance said something.
     Heard(Heard),
@@ -62,6 +74,10 @@ pub struct Reconcile {
     /// When we last doubted what we see, and how often in a row.
     doubts: (Moment, u32),
     asking: Asking,
+    /// What we asked for, were given, and could not acquire: not asked for again for a while.
+    unable: Pauses<EndpointId>,
+    /// Heirs that did not take what was released for them: given nothing for a while.
+    absent: Pauses<InstanceId>,
     unasked: Unasked,
     leaving: FnvHashMap<EndpointId, (Leaving, Option<InstanceId>)>,
     patience: Patience,
@@ -103,6 +119,8 @@ impl Reconcile {
             asks_read_at: Moment::NEVER,
             doubts: (Moment::NEVER, 0),
             asking: Asking::default(),
+            unable: Pauses::new(UNABLE_PAUSE, PAUSE_MAX),
+            absent: Pauses::new(ABSENT_PAUSE, PAUSE_MAX),
             unasked: Unasked::default(),
             leaving: FnvHashMap::default(),
             patience: Patience::default(),
@@ -127,6 +145,7 @@ impl Reconcile {
     pub fn step(&mut self, nudges: &[Nudge]) -> Duration {
         nudges.iter().for_each(|it| self.take_in(it));
         self.looker.look_if_due();
+        self.note_hand_overs();
         self.tell_news();
         self.tell_surprises();
         if self.looker.sees() {
@@ -177,15 +196,17 @@ impl Reconcile {
     fn take_in(&mut self, nudge: &Nudge) {
         match nudge {
             Nudge::PollEnded => (),
-            Nudge::Listening { changes } => self.looker.listens(*changes),
+            Nudge::Listening { words, changes, refused } => {
+                self.looker.listens(*words, *changes);
+                if let Some(reason) = refused {
+                    self.reporter.say(&Event::StoreUnheard { reason });
+                }
+            }
             Nudge::Heard(Heard::Word(word)) if word.from == self.me => (),
             Nudge::Heard(heard) => {
                 if let Heard::Word(word) = heard {
                     self.note_asks(word);
                     self.heed_unasked(word);
-                    if !word.took.is_empty() {
-                        self.patience.acts(&word.from, self.table.now());
-                    }
                 }
                 self.looker.hear(heard);
             }
@@ -290,9 +311,10 @@ impl Reconcile {
             }
             if !self.plan.ask.is_empty() {
                 sooner(self.asking.next());
+                sooner(self.next_look_at_asked());
             }
             if !self.plan.heirs.is_empty() {
-                sooner(self.asks_read_at + ASK_AGAIN);
+                sooner(self.asks_read_at + self.asks_read_every());
             }
             if let Some(at) = self.unasked.next() {
                 sooner(at);

@@ -9,10 +9,11 @@ use crate::clock::Moment;
 use crate::daemon::reconcile::Reconcile;
 use crate::event::Event;
 use crate::model::{EndpointId, InstanceId, Weight};
+use crate::pipeline::placement::spread;
 use crate::store::{BATCH_MAX, Wake};
 
 /// What is not given is asked for again after this.
-pub(super) const ASK_AGAIN: Duration = Duration::from_secs(1);
+const ASK_AGAIN: Duration = Duration::from_secs(1);
 /// Whoever was asked remembers it for this long.
 const ASK_REMEMBERED: Duration = Duration::from_secs(4);
 /// Who asks is read this often while we think that nobody has a reason to.
@@ -21,6 +22,13 @@ const ASKS_READ_EVERY: Duration = Duration::from_secs(3);
 const DOUBT_INTERVAL: Duration = Duration::from_secs(3);
 /// What was asked for is looked up after this: whoever cannot hear finds it all the same.
 const LOOK_AFTER_ASKING: Duration = Duration::from_millis(200);
+/// Where words are not heard, what was asked for is looked up again and again while it is asked for: this often, and
+/// up to half as long again, each instance with a period of its own.
+const LOOK_UNHEARD: Duration = Duration::from_millis(200);
+/// So many at a time.
+const LOOK_UNHEARD_AT_ONCE: usize = 4 * BATCH_MAX;
+/// Where words are not heard, who asks is read this often, and up to half as long again.
+const ASKS_READ_UNHEARD: Duration = Duration::from_millis(400);
 /// Whoever has asked so often in vain, and twice as often, and so on, looks at everything again.
 const IN_VAIN: u32 = 2;
 
@@ -30,6 +38,8 @@ pub(crate) struct Asking {
     asked: FnvHashMap<EndpointId, Moment>,
     last: Moment,
     in_vain: u32,
+    /// When what was asked for was last looked up unheard, and how far in the plan that came.
+    looked: (Moment, usize),
 }
 
 impl Asking {
@@ -78,6 +88,7 @@ impl Reconcile {
     pub(crate) fn keep_what_was_to_move(&mut self) {
         // What is free now is no heir's fault: its patience begins when it can act.
         self.patience.restart();
+        self.looker.forgive_heirs();
         // Whoever asked before may hang by the time it could be given anything.
         self.asks.clear();
         self.unasked.stop();
@@ -104,6 +115,19 @@ impl Reconcile {
         });
     }
 
+    /// What became of leases that were released for an heir.
+    pub(crate) fn note_hand_overs(&mut self) {
+        let now = self.table.now();
+        let (absent, takers) = self.looker.take_hand_overs();
+        for it in &absent {
+            self.absent.fail(it, now);
+        }
+        for it in &takers {
+            self.patience.acts(it, now);
+            self.absent.end(it);
+        }
+    }
+
     pub(crate) fn note_asks(&mut self, word: &Wake) {
         let now = self.table.now();
         let mut asked_before = false;
@@ -112,7 +136,8 @@ impl Reconcile {
             let before = self.asks.insert(endpoint.clone(), ask);
             asked_before |= before.is_some_and(|it| it.0 == word.from);
         }
-        if asked_before {
+        // One that did not take what it was given asks in vain, and we know why.
+        if asked_before && !self.absent.is_paused(&word.from, now) {
             self.doubt(&word.from);
         }
     }
@@ -145,7 +170,8 @@ impl Reconcile {
                 others.filter(|it| **it != self.me).cloned().collect(),
             )
         } else {
-            (self.asks_read_at + ASK_AGAIN, heirs.into_iter().cloned().collect())
+            let every = self.asks_read_every();
+            (self.asks_read_at + every, heirs.into_iter().cloned().collect())
         };
         if now < at {
             return;
@@ -157,9 +183,49 @@ impl Reconcile {
         }
     }
 
+    /// How often an owner that has something to give reads who asks. Not in step with sweeps and other instances where
+    /// nothing else is heard: equal periods would make the same hand-over fail again and again.
+    pub(crate) fn asks_read_every(&self) -> Duration {
+        if self.looker.hears_words() { ASK_AGAIN } else { self.own_period(ASKS_READ_UNHEARD) }
+    }
+
+    /// This, and up to half as long again, by the instance.
+    fn own_period(&self, least: Duration) -> Duration {
+        let half = u64::try_from(least.as_micros() / 2).unwrap_or(u64::MAX);
+        least + Duration::from_micros(spread(self.me.as_str(), half))
+    }
+
+    /// Where words are not heard, the next look at what was asked for.
+    pub(crate) fn next_look_at_asked(&self) -> Moment {
+        if self.looker.hears_words() {
+            return Moment::FOREVER;
+        }
+        self.asking.looked.0 + self.own_period(LOOK_UNHEARD)
+    }
+
+    /// Nobody says when it is given, so it is looked up as long as it is asked for; some at a time, in turn.
+    fn look_at_asked(&mut self) {
+        let now = self.table.now();
+        if now < self.next_look_at_asked() {
+            return;
+        }
+        let (asked, from) = (&self.plan.ask, self.asking.looked.1);
+        let from = if from < asked.len() { from } else { 0 };
+        let upto = asked.len().min(from + LOOK_UNHEARD_AT_ONCE);
+        for (_, endpoint) in &asked[from..upto] {
+            if self.asking.was_asked(endpoint) {
+                self.looker.check_at(now, endpoint);
+            }
+        }
+        self.asking.looked = (now, upto);
+    }
+
     /// A round or a sweep has found something different: whoever missed it may not be alone.
     pub(crate) fn tell_surprises(&mut self) {
-        let surprises = self.looker.take_surprises();
+        let mut surprises = self.looker.take_surprises();
+        if !self.looker.hears_words() {
+            surprises.clear(); // nobody would hear it
+        }
         let word = |it: &[EndpointId]| Wake { surprises: it.to_vec(), ..Wake::new(&self.me, None) };
         let wakes: Vec<Wake> = surprises.chunks(BATCH_MAX).map(word).collect();
         if !wakes.is_empty() {
@@ -177,6 +243,9 @@ impl Reconcile {
         let reason = if draining { Leaving::Drain } else { Leaving::Rebalance };
         self.asks.retain(|endpoint, (heir, asked_at)| {
             if now.since(*asked_at) >= ASK_REMEMBERED {
+                return false;
+            }
+            if self.absent.is_paused(heir, now) {
                 return false;
             }
             if self.plan.heirs.get(endpoint) != Some(heir) {
@@ -201,13 +270,14 @@ impl Reconcile {
         }
         let mut by_owner: FnvHashMap<&InstanceId, Vec<EndpointId>> = FnvHashMap::default();
         for (owner, endpoint) in &self.plan.ask {
-            if again || !self.asking.was_asked(endpoint) {
+            let is_due = again || !self.asking.was_asked(endpoint);
+            if is_due && !self.unable.is_paused(endpoint, now) {
                 by_owner.entry(owner).or_default().push(endpoint.clone());
             }
         }
         if again {
             self.asking.last = now;
-            self.asking.in_vain += 1;
+            self.asking.in_vain += u32::from(!by_owner.is_empty());
         }
         // In pieces, because nobody listens to a word without end.
         let mut wakes = Vec::new();
@@ -224,6 +294,7 @@ impl Reconcile {
         if !wakes.is_empty() {
             let _ = self.store.wake(&wakes, self.table.rhythm().store_timeout);
         }
+        self.look_at_asked();
         let in_vain = self.asking.in_vain;
         if again && in_vain >= IN_VAIN && in_vain.is_power_of_two() {
             // Our idea of who owns what may be wrong.

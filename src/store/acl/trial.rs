@@ -7,7 +7,7 @@ use crate::store::acl::rule::{
 use crate::store::keys::Keys;
 
 /// The name that the keys and channels of a trial end with.
-const NOBODY: &str = "doctor";
+pub(super) const NOBODY: &str = "doctor";
 /// How long a key of a trial lasts at most.
 const TRIAL_LASTS_MS: &str = "10000";
 

@@ -8,6 +8,16 @@ use crate::store::memory::server::MemoryServer;
 use crate::store::{Changes, Heard};
 
 impl MemoryServer {
+    /// Takes a right that an acquire needs from `instance`, or gives it back.
+    pub fn refuse_acquires(&self, instance: &str, refused: bool) {
+        let (unable, instance) = (&mut self.state.lock().unable, InstanceId::new(instance));
+        if refused {
+            unable.insert(instance);
+        } else {
+            unable.remove(&instance);
+        }
+    }
+
     /// Deletes a lease, as an operator might.
     pub fn delete_lease(&self, endpoint: &EndpointId) {
         self.state.lock().data.leases.remove(endpoint);

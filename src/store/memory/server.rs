@@ -30,6 +30,8 @@ pub(crate) struct State {
     pub(crate) told: bool,
     /// What is leased here are roles.
     pub(crate) of_roles: bool,
+    /// Those who lack a right that an acquire needs.
+    pub(crate) unable: BTreeSet<InstanceId>,
     pub(crate) replid: u64,
     /// How far the server's wall clock is ahead of the manual one, in microseconds.
     pub(crate) wall_ahead_us: i64,
@@ -143,6 +145,7 @@ impl MemoryServer {
             read_only: false,
             told: false,
             of_roles,
+            unable: BTreeSet::new(),
             replid: 1,
             wall_ahead_us: WALL_START_US,
             data: Data::default(),

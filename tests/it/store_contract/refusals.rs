@@ -212,8 +212,10 @@ fn missing_permissions_are_told_with_the_way_out() {
     }
     let deaf = user("deaf", &["~*", "+@all"]);
     let a = Asker::at(&deaf, "a");
-    let error = a.store.listen(&a.me, TIMEOUT).err().unwrap();
-    assert_eq!(error.fault, Fault::Misconfigured, "{error}");
+    let ear = a.store.listen(&a.me, TIMEOUT).unwrap();
+    assert!(ear.hears_changes() && !ear.hears_words(), "what is allowed is kept");
+    let refused = ear.refused().unwrap();
+    assert!(refused.contains("ACL SETUSER deaf '&poll:*' +subscribe +publish"), "{refused}");
 }
 
 /// The README's rule is enough for everything a daemon does, and lets it write no session.

@@ -145,8 +145,8 @@ pub struct Member {
     frozen: bool,
     /// Looks, plans and moves nothing, but beats and renews.
     hung: bool,
-    /// Hears nothing, and knows it: a server that only answers.
-    deaf: bool,
+    /// Whether words of others and changes of keys reach it; it knows.
+    hears: (bool, bool),
     /// Loses every word of the others, and does not know it.
     no_words: bool,
     told: bool,
@@ -164,7 +164,7 @@ pub struct Cluster {
     pub seen: Arc<Mutex<Vec<Seen>>>,
     endpoints: Vec<EndpointId>,
     rhythm: Rhythm,
-    deaf: bool,
+    hears: (bool, bool),
     starts: BTreeMap<String, u32>,
     results: usize,
     /// The newest announced result of each, by fence and start.
@@ -183,7 +183,7 @@ impl Cluster {
             seen: Arc::default(),
             endpoints: Vec::new(),
             rhythm: rhythm(),
-            deaf: false,
+            hears: (true, true),
             starts: BTreeMap::new(),
             results: 0,
             newest: BTreeMap::new(),
@@ -278,7 +278,7 @@ impl Cluster {
             ear: None,
             frozen: false,
             hung: false,
-            deaf: self.deaf,
+            hears: self.hears,
             no_words: false,
             told: false,
             listen_at: Moment::NEVER,
@@ -314,6 +314,11 @@ impl Cluster {
         member.listen_at = member.clock.now() + duration;
     }
 
+    /// A poll that a hand-over waits for has ended.
+    pub fn poll_ended(&mut self, name: &str) {
+        self.members.get_mut(name).unwrap().reconcile_at = Moment::NEVER;
+    }
+
     /// Its leases end, although it beats.
     pub fn stop_renewing(&mut self, name: &str) {
         self.members.get_mut(name).unwrap().renew_at = Moment::FOREVER;
@@ -325,7 +330,12 @@ impl Cluster {
 
     /// Whoever joins from now on hears nothing.
     pub fn deafen_all(&mut self) {
-        self.deaf = true;
+        self.hears(false, false);
+    }
+
+    /// Whoever joins from now on hears words of others or not, changes of keys or not; and knows it.
+    pub fn hears(&mut self, words: bool, changes: bool) {
+        self.hears = (words, changes);
     }
 
     /// What others say does not reach it; the store's own words do.
@@ -485,7 +495,9 @@ impl Member {
                 self.ear = self.store.listen(self.table.instance(), TIMEOUT).ok();
                 let changes = self.ear.as_ref().is_some_and(|it| it.hears_changes());
                 if self.ear.is_some() || !std::mem::replace(&mut self.told, true) {
-                    nudges.push(Nudge::Listening { changes: changes && !self.deaf });
+                    let words = self.ear.is_some() && self.hears.0;
+                    let changes = changes && self.hears.1;
+                    nudges.push(Nudge::Listening { words, changes, refused: None });
                 }
             }
             return;
@@ -497,14 +509,17 @@ impl Member {
                     if matches!(heard, Heard::Changed(Changes { drain: true, .. })) {
                         self.beat_at = Moment::NEVER;
                     }
-                    let lost = self.deaf || (self.no_words && matches!(heard, Heard::Word(_)));
+                    let lost = match heard {
+                        Heard::Word(_) => self.no_words || !self.hears.0,
+                        Heard::Changed(_) | Heard::Everything => !self.hears.1,
+                    };
                     if !lost {
                         nudges.push(Nudge::Heard(heard));
                     }
                 }
                 Err(_) => {
                     self.ear = None;
-                    nudges.push(Nudge::Listening { changes: false });
+                    nudges.push(Nudge::Listening { words: false, changes: false, refused: None });
                     break;
                 }
             }

@@ -3,7 +3,8 @@
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
+use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
@@ -22,6 +23,8 @@ struct Shared {
     changed: Condvar,
     streams: Mutex<Vec<TcpStream>>,
     to: AtomicU16,
+    /// How long every byte takes, either way.
+    way_ms: AtomicU64,
 }
 
 /// Forwards a port of its own to another.
@@ -45,6 +48,7 @@ impl Proxy {
             changed: Condvar::new(),
             streams: Mutex::default(),
             to: AtomicU16::new(to),
+            way_ms: AtomicU64::new(0),
         });
         let accepting = Arc::clone(&shared);
         std::thread::spawn(move || {
@@ -74,6 +78,13 @@ impl Proxy {
     #[allow(dead_code, reason = "for benches/faults")]
     pub fn lead_to(&self, to: u16) {
         self.shared.to.store(to, Ordering::SeqCst);
+    }
+
+    /// As far away from now on as that each way.
+    #[allow(dead_code, reason = "not for benches")]
+    pub fn lie_far_away(&self, way: Duration) {
+        let ms = u64::try_from(way.as_millis()).unwrap();
+        self.shared.way_ms.store(ms, Ordering::SeqCst);
     }
 
     pub fn clog(&self) {
@@ -121,6 +132,7 @@ impl Shared {
         let mut buffer = [0; 16 * 1024];
         loop {
             let n = from.read(&mut buffer).unwrap_or(0);
+            std::thread::sleep(Duration::from_millis(self.way_ms.load(Ordering::SeqCst)));
             self.wait_while_clogged();
             if n == 0 || to.write_all(&buffer[..n]).is_err() {
                 drop(to.shutdown(Shutdown::Write));

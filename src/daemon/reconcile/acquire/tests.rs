@@ -58,7 +58,7 @@ impl Rig {
         let (changes, _) = bounded(1);
         let reconcile = Reconcile::new(store, table, changes, TTL, TTL);
         let mut rig = Self { clock, server, other, reconcile };
-        rig.reconcile.step(&[Nudge::Listening { changes: true }]);
+        rig.reconcile.step(&[Nudge::Listening { words: true, changes: true, refused: None }]);
         while !rig.reconcile.looker.is_settled() {
             rig.clock.pass(ms(20));
             rig.reconcile.step(&[]);
