@@ -294,8 +294,8 @@ pub(crate) static COMMANDS: &[Spec] = &[
         usage: "leasehold resign ROLE [OPTIONS]",
         summary: "make the leader of a role step down",
         about: "Asks the leader of ROLE to step down, and waits until it has. It ends its work, gives \
-                the role up and leaves it to the others for two seconds. A role that was never led is an \
-                error; one that nobody leads at the moment is none.",
+                the role up and leaves it to the others for two seconds, or until another has led. A role \
+                that was never led is an error; one that nobody leads at the moment is none.",
         takes: ROLE,
         hidden: false,
     },

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::daemon::report::Hearer;
-use crate::pipeline::ownership::OwnershipTable;
-use crate::store::{BATCH_MAX, Store};
+use crate::pipeline::ownership::{OwnershipTable, Question};
+use crate::store::{BATCH_MAX, Renew, RenewItem, Stamped, Store};
 
 /// The thread `renewal`: wakes when the next lease is due, and soon after a failure.
 pub struct Renewal {
@@ -26,25 +26,45 @@ impl Renewal {
 
     /// Renews one batch; how long to wait for the next.
     pub fn step(&self) -> Duration {
-        let Some((question, items)) = self.table.renewals() else { return self.wait() };
-        let asked_at = self.table.now();
-        let reply = self.store.renew(&question.ask, &items);
-        self.table.metrics().renewal.observe(self.table.now().since(asked_at));
+        if let Some((question, items)) = self.due() {
+            let reply = self.store.renew(&question.ask, &items);
+            self.answered(&question, &items, reply);
+        }
+        self.wait()
+    }
+
+    /// What is to be renewed now, if anything.
+    pub(crate) fn due(&self) -> Option<(Question, Vec<RenewItem>)> {
+        self.table.renewals()
+    }
+
+    /// The longest wait for an answer.
+    pub(crate) fn store_timeout(&self) -> Duration {
+        self.table.rhythm().store_timeout
+    }
+
+    /// Takes in what came of a renewal, and tells it.
+    pub(crate) fn answered(
+        &self,
+        question: &Question,
+        items: &[RenewItem],
+        reply: Stamped<Vec<Renew>>,
+    ) {
+        self.table.metrics().renewal.observe(self.table.now().since(question.asked_at()));
         let applied = match reply {
-            Ok(reply) => self.table.renewed(&question, &items, &reply),
-            Err(error) if error.is_other_timing() => self.table.disagreed(&items),
-            Err(error) => self.table.unanswered(&items, &error.to_string()),
+            Ok(reply) => self.table.renewed(question, items, &reply),
+            Err(error) if error.is_other_timing() => self.table.disagreed(items),
+            Err(error) => self.table.unanswered(items, &error.to_string()),
         };
         self.table.metrics().renewed(applied.extended.len());
         self.hearer.applied(&applied);
         self.hearer.round(&applied, self.table.len());
-        self.wait()
     }
 
     /// Until the next lease is due, but never long: a doubt makes leases due at once (R3). Batches
     /// are spread over half the interval, so that a burst of grants is not a burst for ever; but not when
     /// they are late, as after an outage.
-    fn wait(&self) -> Duration {
+    pub(crate) fn wait(&self) -> Duration {
         let rhythm = self.table.rhythm();
         let retry = rhythm.retry_interval();
         let Some(next) = self.table.next_renewal() else { return retry };

@@ -9,14 +9,16 @@ use std::time::Duration;
 use crossbeam_channel::Sender;
 
 use crate::clock::Moment;
-use crate::config::{Config, ConfigError};
-use crate::election::State;
+pub(crate) use crate::election::candidacy::Next;
+pub use crate::election::candidacy::{Candidacy, Outcome, Verdict};
+use crate::election::heirs::{Heirs, pause};
 use crate::election::office::Office;
+use crate::election::{State, rounds};
 use crate::event::Event;
-use crate::model::{Epoch, FenceToken, InstanceId, Role, Tenure, Term};
-use crate::pipeline::ownership::Rhythm;
+use crate::model::{EndpointId, Epoch, FenceToken, InstanceId, Tenure, Term};
+use crate::pipeline::ownership::Question;
 use crate::pipeline::placement::spread;
-use crate::store::{Acquire, Fault, Lasting, Store, StoreError, Wake};
+use crate::store::{Acquire, Ask, Asked, Fault, Lasting, Seat, Stamped, Store, StoreError, Wake};
 
 /// How long after it gave up a role an instance leaves it to the others.
 const REST: Duration = Duration::from_secs(2);
@@ -26,66 +28,6 @@ const HEIR_FIRST: Duration = Duration::from_millis(500);
 const AFTER_END: Duration = Duration::from_millis(2);
 /// While it leads there is nothing to look for; words and losses wake it.
 const WHILE_HELD: Duration = Duration::from_secs(1);
-/// An epoch that changes again and again is no reason to stand still for ever.
-const ATTEMPTS_MAX: usize = 3;
-
-/// How one instance stands for one role.
-#[derive(Clone, Debug)]
-pub struct Candidacy {
-    /// The role.
-    pub role: Role,
-    /// How long it lasts without being renewed: the same for everybody who stands for it (R14).
-    pub ttl: Duration,
-    /// How often a leader renews it, and its heartbeat with it.
-    pub heartbeat_interval: Duration,
-    /// How often one that does not lead looks even if nothing happened.
-    pub election_interval: Duration,
-    /// Waits by chance up to this long before it first stands.
-    pub startup_jitter: Duration,
-    /// A leader gives way to one with a higher priority.
-    pub priority: u32,
-    /// Stands at all; otherwise it only knows who leads.
-    pub stands: bool,
-    /// Longest wait for any answer.
-    pub store_timeout: Duration,
-}
-
-impl Candidacy {
-    /// Refuses what [`Config::checked`] refuses.
-    pub fn check(&self) -> Result<(), ConfigError> {
-        let config = Config {
-            lease_ttl: self.ttl,
-            renew_interval: self.heartbeat_interval,
-            heartbeat_ttl: self.ttl,
-            heartbeat_interval: self.heartbeat_interval,
-            election_interval: self.election_interval,
-            startup_jitter: self.startup_jitter,
-            store_timeout: self.store_timeout,
-            host_name: "any".into(),
-            ..Config::default()
-        };
-        config.checked().map(drop)
-    }
-
-    /// The times its table keeps.
-    pub fn rhythm(&self) -> Rhythm {
-        let lease = Term::new(self.ttl);
-        let (renew_interval, store_timeout) = (self.heartbeat_interval, self.store_timeout);
-        Rhythm { lease, heartbeat: lease, renew_interval, store_timeout }
-    }
-}
-
-/// What came of a single attempt.
-pub type Verdict = Result<Outcome, StoreError>;
-
-/// Elected, or not.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// This one.
-    Elected,
-    /// Another.
-    LedBy(InstanceId),
-}
 
 /// One role's elector.
 pub struct Candidate {
@@ -93,10 +35,17 @@ pub struct Candidate {
     store: Arc<dyn Store>,
     candidacy: Candidacy,
     look_at: Moment,
-    /// Not before: a delay at the start, the heir's turn, a rest.
+    /// Not before: a delay at the start, the heir's turn.
     stand_at: Moment,
+    /// It gave the role up: not before this, or before somebody else has led.
+    rest_until: Moment,
     /// When a leader of less priority may be asked again.
     ask_at: Moment,
+    /// A leader was asked, and the attempt that may follow has not come yet.
+    has_asked: bool,
+    /// How often it could not be elected, in a row.
+    failures: u32,
+    heirs: Heirs,
     /// For a single attempt: whom to tell how it ended.
     verdict: Option<Sender<Verdict>>,
     away_since: Option<Moment>,
@@ -116,7 +65,11 @@ impl Candidate {
             candidacy,
             look_at: now,
             stand_at: now + delay,
+            rest_until: now,
             ask_at: now,
+            has_asked: false,
+            failures: 0,
+            heirs: Heirs::default(),
             verdict: None,
             away_since: None,
             held_off_in: Epoch::default(),
@@ -127,6 +80,10 @@ impl Candidate {
     pub fn once(mut self, verdict: Sender<Verdict>) -> Self {
         self.verdict = Some(verdict);
         self
+    }
+
+    pub(crate) fn stands(&self) -> bool {
+        self.candidacy.stands
     }
 
     /// What this instance knows about the role.
@@ -153,20 +110,39 @@ impl Candidate {
         self.office.is_stopping() && !self.office.is_held()
     }
 
-    /// Does what is due; how long to wait for the next.
+    /// A round of its own: does what is due; how long to wait for the next.
     pub fn step(&mut self) -> Duration {
-        self.give_back();
+        let store = Arc::clone(&self.store);
+        rounds::elect(&*store, [self], false).wait
+    }
+
+    /// How long until there is something to do.
+    pub(crate) fn wait(&mut self) -> Duration {
         let now = self.office.table().now();
-        if !self.office.is_held() && now >= self.look_at && !self.office.is_stopping() {
-            self.look_at = now + self.candidacy.election_interval;
-            self.look();
-        }
         if self.office.is_held() {
             // When it is lost, whatever was seen before is out of date.
             self.look_at = now;
             return WHILE_HELD;
         }
-        self.look_at.since(self.office.table().now())
+        self.look_at.since(now)
+    }
+
+    /// Whether it is time to look at the role.
+    pub(crate) fn is_due(&mut self) -> bool {
+        let now = self.office.table().now();
+        let is_due = !self.office.is_held() && now >= self.look_at && !self.office.is_stopping();
+        if is_due {
+            self.look_at = now + self.candidacy.election_interval;
+        }
+        is_due
+    }
+
+    pub(crate) fn role(&self) -> &EndpointId {
+        self.candidacy.role.as_lease()
+    }
+
+    pub(crate) fn timeout(&self) -> Duration {
+        self.candidacy.store_timeout
     }
 
     /// Something may have been missed.
@@ -186,44 +162,56 @@ impl Candidate {
         }
         // R8: it is asked for, so somebody lives who wants it. R10: who could not be granted it yet.
         let is_void = self.office.table().hold_off().is_some();
-        if word.wants.contains(role) && word.priority > self.candidacy.priority && !is_void {
+        if word.wants.contains(role)
+            && word.priority > self.candidacy.priority
+            && !is_void
+            && self.heirs.may_have(&word.from, now)
+        {
             self.office.resign(Some(word.from.clone()));
         }
         if word.freed.contains(role) {
             self.look_at = now;
+            self.heirs.led_by(&word.from, now);
+            self.rest_until = now;
             match &word.heir {
                 Some(heir) if heir == me => self.stand_at = now,
-                Some(_) => self.stand_at = self.stand_at.max(now + HEIR_FIRST),
+                Some(heir) => {
+                    self.heirs.await_one(heir);
+                    self.stand_at = self.stand_at.max(now + HEIR_FIRST);
+                }
                 None => (),
             }
         }
         if word.took.contains(role) {
             self.look_at = now;
+            self.heirs.led_by(&word.from, now);
+            self.rest_until = now;
         }
     }
 
-    /// The last step of giving up: what was under way has ended.
-    fn give_back(&mut self) {
-        let Some((tenure, heir)) = self.office.let_go() else { return };
+    /// The last step of giving up, when what was under way has ended: what to send. R4: the table has forgotten it.
+    pub(crate) fn let_go(&mut self) -> Option<(Ask, Tenure, Wake)> {
+        let (tenure, heir) = self.office.let_go()?;
         let table = self.office.table();
+        let now = table.now();
+        // The others come first: the heir and, if it does not come, those who led less lately.
+        let rest = if heir.is_some() { HEIR_FIRST * 3 / 2 } else { REST };
+        self.rest_until = now + rest;
+        self.ask_at = self.ask_at.max(now + REST);
+        heir.iter().for_each(|it| self.heirs.await_one(it));
         let freed = vec![tenure.endpoint.clone()];
         let word = Wake { freed, heir, ..Wake::new(table.instance(), None) };
-        if let Err(error) = self.store.release(&table.question().ask, &[tenure], &[word]) {
-            self.in_trouble(&error);
-        }
-        let now = self.office.table().now();
-        self.look_at = now;
-        self.stand_at = now + REST;
+        Some((table.question().ask, tenure, word))
     }
 
-    fn look(&mut self) {
-        let role = self.candidacy.role.as_lease().clone();
-        let seen = self.store.seats(&[role], self.candidacy.store_timeout);
-        let seat = match seen.map(|it| it.into_iter().next()) {
-            Ok(Some(seat)) => seat,
-            Ok(None) => return,
-            Err(error) => return self.could_not(error),
-        };
+    /// What came of that.
+    pub(crate) fn given_back(&mut self, failure: Option<&StoreError>) {
+        failure.into_iter().for_each(|it| self.in_trouble(it));
+        self.look_at = self.office.table().now();
+    }
+
+    /// Takes in how the role stands; what follows.
+    pub(crate) fn looked(&mut self, seat: Seat) -> Next {
         self.out_of_trouble();
         self.office.saw(seat.leader.as_ref());
         let me = self.office.table().instance();
@@ -234,69 +222,104 @@ impl Candidate {
     }
 
     /// Somebody leads. R9: looks again right when that would end.
-    fn follow(&mut self, leader: &Lasting<InstanceId>) {
+    fn follow(&mut self, leader: &Lasting<InstanceId>) -> Next {
         self.office.follow();
         let now = self.office.table().now();
+        self.heirs.led_by(&leader.it, now);
+        // The rest was for others to lead, and one does.
+        self.rest_until = now;
         self.look_at = self.look_at.min(now + leader.left + AFTER_END);
         if self.decide(Ok(Outcome::LedBy(leader.it.clone()))) {
-            return;
+            return Next::Rest;
         }
         let may_ask = now >= self.stand_at && now >= self.ask_at;
         if self.candidacy.priority > 0 && self.candidacy.stands && may_ask {
             self.ask_at = now + self.candidacy.election_interval.min(self.candidacy.ttl);
+            self.has_asked = true;
             // Also one that hears nothing is to see what it was given, while others leave it to it.
             self.look_at = self.look_at.min(now + HEIR_FIRST / 2);
             let wants = vec![self.candidacy.role.as_lease().clone()];
             let priority = self.candidacy.priority;
             let word = Wake::new(self.office.table().instance(), Some(leader.it.clone()));
-            let word = Wake { wants, priority, ..word };
-            // Lost, it is said again at a later look.
-            let _ = self.store.wake(&[word], self.candidacy.store_timeout);
+            return Next::Ask(Wake { wants, priority, ..word });
         }
+        Next::Rest
     }
 
     /// Nobody leads, or one whose heartbeat is over.
-    fn stand(&mut self) {
+    fn stand(&mut self) -> Next {
         let now = self.office.table().now();
         if !self.candidacy.stands {
-            return self.office.follow();
+            self.office.follow();
+            return Next::Rest;
         }
-        if now < self.stand_at {
-            self.look_at = self.stand_at;
-            return;
+        let stand_at = self.stand_at.max(self.rest_until);
+        if now < stand_at {
+            self.look_at = stand_at;
+            return Next::Rest;
         }
         self.office.stand();
-        for _ in 0..ATTEMPTS_MAX {
-            match self.attempt() {
-                Ok(Some(answer)) => return self.answered(answer),
-                Ok(None) => (),
-                Err(error) => return self.could_not(error),
-            }
-        }
-        self.look_soon();
+        Next::Stand
     }
 
-    /// Asks for the role; `None` when the epoch changed under the question (R5).
-    fn attempt(&self) -> Result<Option<Acquire>, StoreError> {
+    /// For the role, now.
+    pub(crate) fn question(&self) -> Asked<Question> {
         let table = self.office.table();
-        let wanted = std::slice::from_ref(self.candidacy.role.as_lease());
         table.learn_time(|timeout| self.store.time(timeout))?;
-        let question = table.question();
-        let reply = self.store.acquire(&question.ask, wanted)?;
-        let (gained, _) = table.granted(&question, wanted, &reply);
+        Ok(table.question())
+    }
+
+    /// Takes in what came of asking for the role; whether to ask again, because the epoch changed under the
+    /// question (R5).
+    pub(crate) fn attempted(&mut self, question: &Question, reply: Stamped<Vec<Acquire>>) -> bool {
+        let reply = match reply {
+            Ok(reply) => reply,
+            Err(error) => {
+                self.could_not_stand(error);
+                return false;
+            }
+        };
+        let wanted = std::slice::from_ref(self.candidacy.role.as_lease());
+        let (gained, _) = self.office.table().granted(question, wanted, &reply);
         if let Some(gained) = gained.first() {
             self.office.elected(&gained.tenure);
         }
-        Ok(reply.answer.and_then(|it| it.into_iter().next()))
+        match reply.answer.and_then(|it| it.into_iter().next()) {
+            Some(answer) => {
+                self.answered(answer);
+                false
+            }
+            None => true,
+        }
+    }
+
+    /// The role could not be asked for.
+    pub(crate) fn could_not_stand(&mut self, error: StoreError) {
+        self.not_elected(error.fault != Fault::Unreachable);
+        self.could_not(error);
+    }
+
+    /// A leader gives up for who asks, and its work with it: whoever then cannot be elected asks less and less often.
+    fn not_elected(&mut self, is_refused: bool) {
+        if is_refused || self.has_asked {
+            self.failures = self.failures.saturating_add(1);
+            self.ask_at = self.ask_at.max(self.office.table().now() + pause(self.failures));
+        }
+        self.has_asked = false;
     }
 
     fn answered(&mut self, answer: Acquire) {
         let now = self.office.table().now();
         match answer {
             Acquire::Granted { .. } if self.office.is_held() => {
+                let me = self.office.table().instance();
+                self.heirs.led_by(me, now);
+                (self.failures, self.has_asked) = (0, false);
                 self.decide(Ok(Outcome::Elected));
             }
             Acquire::HeldBy(winner) => {
+                self.heirs.led_by(&winner, now);
+                self.not_elected(false);
                 self.office.not_elected(Some(&winner), &format!("{winner} was elected"));
                 // To learn until when. A stale leader stays until the end of a hold-off: no hurry then.
                 match self.office.table().hold_off() {
@@ -309,6 +332,7 @@ impl Candidate {
             // Granted too late to be of use, or asked too late: once more.
             Acquire::Granted { .. } | Acquire::Late | Acquire::NoHeartbeat => self.look_soon(),
             Acquire::Failed(why) => {
+                self.not_elected(true);
                 let (op, target) = ("acquire", self.candidacy.role.to_string());
                 self.could_not(StoreError { op, target, fault: Fault::Refused, reason: why });
             }
@@ -329,13 +353,13 @@ impl Candidate {
         self.look_at = self.look_at.min(table.now() + left);
     }
 
-    fn look_soon(&mut self) {
+    pub(crate) fn look_soon(&mut self) {
         let table = self.office.table();
         self.look_at = table.now() + table.rhythm().retry_interval();
     }
 
     /// Nothing is known: fails closed.
-    fn could_not(&mut self, error: StoreError) {
+    pub(crate) fn could_not(&mut self, error: StoreError) {
         self.in_trouble(&error);
         if self.office.state() == State::Candidate {
             self.office.not_elected(None, &error.to_string());

@@ -2,39 +2,42 @@
 //!
 //! | thread | wakes on | does |
 //! |---|---|---|
-//! | `elector` | word, loss, wish, end of another's lease, end of a hold-off | looks, stands, hands over |
-//! | `role-renewal` | role due, retry | renews what is led, and the leader's heartbeat with it |
+//! | `elector` | word, loss, wish, end of another's lease, end of a hold-off | looks, stands, hands over, for all roles together |
+//! | `role-renewal` | role due, retry | renews what is led, all roles together, and the leader's heartbeat with it |
 //! | `role-expiry` | next deadline | ends what was not renewed in time; asks nobody |
 //! | `role-watch` | word | passes it on to the elector |
 //! | `listener` | event | one for each listener that is not called inline |
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, Sender, after, bounded, never, select};
-use parking_lot::RwLock;
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 
-use crate::clock::{BootClock, Clock};
+use crate::clock::{BootClock, Clock, Moment};
 use crate::config::Config;
 use crate::daemon::expiry::Expiry;
 use crate::daemon::fail_stop::{FailStop, Failure};
 use crate::daemon::keeper::{StartError, wait_for_store};
-use crate::daemon::reconcile::Nudge;
 use crate::daemon::renewal::Renewal;
 use crate::daemon::report::Hearer;
-use crate::daemon::thread::{Stop, StopSource, Thread, stop_with_wire};
+use crate::daemon::thread::{Stop, StopSource, nudged_steps, steps, stop_with_wire};
 use crate::daemon::watch::Watch;
 use crate::election::candidate::{Candidacy, Candidate, Outcome, Verdict};
+use crate::election::elector::{Company, Elector, Inlets, Kept, KeptRoles, Newcomer, WORDS_MAX};
 use crate::election::office::Office;
-use crate::election::{LeaderElection, Leadership};
+use crate::election::{LeaderElection, Leadership, rounds};
 use crate::event::Event;
-use crate::model::InstanceId;
+use crate::model::{InstanceId, Role};
 use crate::pipeline::ownership::OwnershipTable;
+use crate::store::Store;
 use crate::store::redis::RedisStore;
-use crate::store::{Heard, Store};
 
-const WORDS_MAX: usize = 256;
 const NEWCOMERS_MAX: usize = 16;
+/// Beyond a store timeout, for the elector to give back what it can when everything ends.
+const LAST_WORD: Duration = Duration::from_millis(800);
+/// So often whoever waits for an end looks whether the store has ceased to answer.
+const TICK: Duration = Duration::from_millis(20);
 /// Nothing is held: so often the threads that keep look whether that has changed.
 const IDLE: Duration = Duration::from_millis(25);
 
@@ -61,21 +64,6 @@ impl RoleLines {
     }
 }
 
-/// What keeps one role while it is led.
-struct Kept {
-    office: Arc<Office>,
-    renewal: Renewal,
-    expiry: Expiry,
-}
-
-type KeptRoles = Arc<RwLock<Vec<Arc<Kept>>>>;
-
-/// A candidate on its way to the elector, and where its end is to be told.
-struct Newcomer {
-    candidate: Candidate,
-    gone: Sender<()>,
-}
-
 /// The roles one process stands for. Cheap to clone; its threads end when the last clone and the last
 /// election made with it are gone.
 #[derive(Clone)]
@@ -92,9 +80,23 @@ struct Hub {
     newcomers: Sender<Newcomer>,
     poke: Sender<()>,
     fail_stop: Arc<FailStop>,
-    // The sources go before the threads that wait for them.
-    _running: StopSource,
-    _threads: Vec<Thread>,
+    /// A role more is to be kept.
+    keep_now: [Sender<()>; 2],
+    /// The elector asked the store last and got no answer.
+    is_away: Arc<AtomicBool>,
+    timeout: Duration,
+    running: Option<StopSource>,
+    elector: Company,
+    others: Company,
+}
+
+impl Drop for Hub {
+    fn drop(&mut self) {
+        self.running = None;
+        // What it gives back at the end is worth waiting for.
+        self.elector.part_within(self.timeout + LAST_WORD);
+        self.others.part_within(LAST_WORD);
+    }
 }
 
 impl Elections {
@@ -121,21 +123,36 @@ impl Elections {
         let (poke, poked) = bounded(1);
         let (words, said) = bounded(WORDS_MAX);
         let kept = KeptRoles::default();
+        let is_away = Arc::<AtomicBool>::default();
         let fail_stop = lead_nothing_after_a_panic(&me, &kept);
-        let mut threads = Vec::new();
-        let elector = Elector { candidates: Vec::new(), kept: Arc::clone(&kept) };
+        let (mut electing, mut others) = (Company::new(), Company::new());
+        let elector = Elector {
+            store: Arc::clone(&lines.elector),
+            candidates: Vec::new(),
+            kept: Arc::clone(&kept),
+            is_away: Arc::clone(&is_away),
+        };
         let inlets = Inlets { welcome, poked, said };
         let until = when.clone();
-        threads.push(fail_stop.spawn("elector", move || elector.run(inlets, &until))?);
-        let renew = keep(&kept, |it| it.renewal.step());
-        threads.push(fail_stop.steps("role-renewal", when.clone(), renew)?);
-        let expire = keep(&kept, |it| it.expiry.step());
-        threads.push(fail_stop.steps("role-expiry", when.clone(), expire)?);
+        electing.spawn(&fail_stop, "elector", move || elector.run(inlets, &until))?;
+        let ((renew_now, renewals), (expire_now, expiries)) = (bounded(1), bounded(1));
+        let (roles, line) = (Arc::clone(&kept), Arc::clone(&lines.renewal));
+        let renew = move || {
+            let roles = roles.read().clone();
+            rounds::renew(&*line, roles.iter().map(|it| &it.renewal)).unwrap_or(IDLE)
+        };
+        others.spawn(&fail_stop, "role-renewal", nudged_steps(when.clone(), renewals, renew))?;
+        let roles = Arc::clone(&kept);
+        let expire = move || {
+            let roles = roles.read().clone();
+            roles.iter().map(|it| it.expiry.step()).min().unwrap_or(IDLE)
+        };
+        others.spawn(&fail_stop, "role-expiry", nudged_steps(when.clone(), expiries, expire))?;
         let nudge = move |nudge| drop(words.send(nudge));
         let watch = Watch::new(Arc::clone(&lines.words), me.clone(), timeout, nudge);
         let mut watch = watch.woken_by(wire);
-        threads.push(fail_stop.steps("role-watch", when, move || watch.step())?);
-        let (_running, _threads) = (running, threads);
+        others.spawn(&fail_stop, "role-watch", steps(when, move || watch.step()))?;
+        let (running, elector, keep_now) = (Some(running), electing, [renew_now, expire_now]);
         let hub = Hub {
             me,
             clock,
@@ -145,8 +162,12 @@ impl Elections {
             newcomers,
             poke,
             fail_stop,
-            _running,
-            _threads,
+            keep_now,
+            is_away,
+            timeout,
+            running,
+            elector,
+            others,
         };
         Ok(Self { hub: Arc::new(hub) })
     }
@@ -173,15 +194,33 @@ impl Elections {
         self.welcome(candidate)
     }
 
-    /// Stands for a role once: its leader until the guard is dropped, or who leads it. Waits out a
-    /// hold-off.
+    /// Stands for a role once: its leader until the guard is dropped, or who leads it: this instance itself, if
+    /// another thread was first. Waits out a hold-off.
     pub fn try_lead(
         &self,
         candidacy: Candidacy,
     ) -> Result<Result<Leadership, InstanceId>, StartError> {
-        let (verdict, decided) = bounded::<Verdict>(1);
         // One that only looks would wait for ever where nobody leads.
         let candidacy = Candidacy { stands: true, ..candidacy };
+        let since = BootClock.now();
+        loop {
+            // This instance stands for it already, perhaps by another thread: who leads is the answer for both.
+            if let Some(leader) = self.leader_as_known(&candidacy.role) {
+                return Ok(Err(leader));
+            }
+            match self.try_once(candidacy.clone()) {
+                Err(StartError::StandsAlready(_))
+                    if self.will_know(&candidacy.role, since, candidacy.ttl) => {}
+                tried => return tried,
+            }
+        }
+    }
+
+    fn try_once(&self, candidacy: Candidacy) -> Result<Result<Leadership, InstanceId>, StartError> {
+        if self.kept(&candidacy.role).is_some() {
+            return Err(StartError::StandsAlready(candidacy.role));
+        }
+        let (verdict, decided) = bounded::<Verdict>(1);
         let candidate = self.candidate(candidacy, None)?.once(verdict);
         let election = self.welcome(candidate)?;
         match decided.recv() {
@@ -189,6 +228,40 @@ impl Elections {
             Ok(Ok(Outcome::LedBy(leader))) => Ok(Err(leader)),
             Ok(Err(error)) => Err(StartError::Store(error)),
             Err(_) => Err(StartError::Stopped),
+        }
+    }
+
+    fn kept(&self, role: &Role) -> Option<Arc<Kept>> {
+        self.hub.kept.read().iter().find(|it| it.office.role() == role).cloned()
+    }
+
+    /// Who leads, if this instance stands for it and knows.
+    fn leader_as_known(&self, role: &Role) -> Option<InstanceId> {
+        self.kept(role).and_then(|it| it.office.leader())
+    }
+
+    /// Waits a moment for what another thread will have found out; false if nothing is to be hoped for.
+    fn will_know(&self, role: &Role, since: Moment, longest: Duration) -> bool {
+        let Some(kept) = self.kept(role) else { return true };
+        let is_away = self.hub.is_away.load(Ordering::Acquire);
+        if !kept.stands || (is_away && BootClock.now().since(since) > longest) {
+            return false;
+        }
+        kept.office.wait_for_change(TICK);
+        true
+    }
+
+    /// Waits until what is held of `office` has been given back; not while the store does not answer, and not past
+    /// the deadline of what is held.
+    pub(crate) fn wait_for_end(&self, office: &Office, ended: &Receiver<()>) {
+        let until = BootClock.now() + office.patience();
+        loop {
+            let left = until.since(BootClock.now());
+            let is_over = ended.recv_timeout(left.min(TICK)) != Err(RecvTimeoutError::Timeout);
+            let is_away = self.hub.is_away.load(Ordering::Acquire);
+            if is_over || left.is_zero() || (is_away && office.is_idle()) {
+                return;
+            }
         }
     }
 
@@ -213,12 +286,13 @@ impl Elections {
     }
 
     fn welcome(&self, candidate: Candidate) -> Result<LeaderElection, StartError> {
-        let office = Arc::clone(candidate.office());
+        let (office, stands) = (Arc::clone(candidate.office()), candidate.stands());
         let (line, table) = (Arc::clone(&self.hub.lines.renewal), office.table());
         let kept = Kept {
             renewal: Renewal::new(line, Arc::clone(table), Arc::clone(&office)),
             expiry: Expiry::new(Arc::clone(table), Arc::clone(&office)),
             office: Arc::clone(&office),
+            stands,
         };
         {
             let mut roles = self.hub.kept.write();
@@ -227,6 +301,10 @@ impl Elections {
             }
             // Kept before it can be held.
             roles.push(Arc::new(kept));
+        }
+        // One that waits already is enough.
+        for keep_now in &self.hub.keep_now {
+            let _ = keep_now.try_send(());
         }
         let (gone, ended) = bounded(1);
         // After it is kept: a failure after this finds it there.
@@ -255,73 +333,4 @@ fn lead_nothing_after_a_panic(me: &InstanceId, kept: &KeptRoles) -> Arc<FailStop
         roles.iter().for_each(|it| it.office.lost(&it.office.table().expire()));
     });
     fail_stop
-}
-
-/// The step of a thread that does one thing for every role in turn.
-fn keep(
-    kept: &KeptRoles,
-    step: impl Fn(&Kept) -> Duration + Send + 'static,
-) -> impl FnMut() -> Duration + Send + 'static {
-    let kept = Arc::clone(kept);
-    move || {
-        let roles = kept.read().clone();
-        roles.iter().map(|it| step(it)).min().unwrap_or(IDLE)
-    }
-}
-
-struct Inlets {
-    welcome: Receiver<Newcomer>,
-    poked: Receiver<()>,
-    said: Receiver<Nudge>,
-}
-
-/// The thread `elector`: the only one that stands and gives back.
-struct Elector {
-    candidates: Vec<Newcomer>,
-    kept: KeptRoles,
-}
-
-impl Elector {
-    fn run(mut self, mut inlets: Inlets, until: &Stop) {
-        loop {
-            let due = after(self.step());
-            select! {
-                recv(until.receiver()) -> _ => return,
-                recv(inlets.welcome) -> newcomer => match newcomer {
-                    Ok(newcomer) => self.candidates.push(newcomer),
-                    Err(_) => inlets.welcome = never(),
-                },
-                recv(inlets.said) -> nudge => match nudge {
-                    Ok(nudge) => self.hear(&nudge),
-                    Err(_) => inlets.said = never(),
-                },
-                recv(inlets.poked) -> _ => (),
-                recv(due) -> _ => (),
-            }
-            inlets.said.try_iter().take(WORDS_MAX).for_each(|it| self.hear(&it));
-        }
-    }
-
-    fn hear(&mut self, nudge: &Nudge) {
-        let candidates = self.candidates.iter_mut().map(|it| &mut it.candidate);
-        match nudge {
-            Nudge::Heard(Heard::Word(word)) => candidates.for_each(|it| it.hear(word)),
-            // Whatever was said before is lost.
-            _ => candidates.for_each(Candidate::look_now),
-        }
-    }
-
-    /// One step of each; how long until the next is due.
-    fn step(&mut self) -> Duration {
-        let waits = self.candidates.iter_mut().map(|it| it.candidate.step());
-        let wait = waits.min().unwrap_or(Duration::from_secs(1));
-        let finished: Vec<Newcomer> =
-            self.candidates.extract_if(.., |it| it.candidate.is_finished()).collect();
-        for Newcomer { candidate, gone } in finished {
-            let is_it = |it: &Arc<Kept>| Arc::ptr_eq(&it.office, candidate.office());
-            self.kept.write().retain(|it| !is_it(it));
-            let _ = gone.send(());
-        }
-        wait
-    }
 }

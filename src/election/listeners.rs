@@ -2,7 +2,8 @@
 //!
 //! Whoever changes the state of a role posts the event under the same lock, so the order of events is the
 //! order of changes. Delivery comes after: to a thread of the listener's own, whose queue has no bound
-//! because nothing may be missed and the elector must not wait, or inline.
+//! because nothing may be missed and the elector must not wait, or inline. A new listener takes its place in the same
+//! queue: it is told the state of that moment, then everything that was posted after it, and nothing from before.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -24,17 +25,23 @@ const PATIENCE: Duration = Duration::from_secs(5);
 type Tell = Box<dyn FnMut(&ElectionEvent) + Send>;
 
 struct Slot {
-    id: u64,
     tell: Mutex<Tell>,
     /// Set when it is taken out: what waits in its queue is not told either.
     is_out: Arc<AtomicBool>,
 }
 
+/// What is in line to be told.
+enum Item {
+    /// To everybody.
+    Event(ElectionEvent),
+    /// To a new listener, which hears everything from here on.
+    Newcomer(Arc<Slot>, Vec<ElectionEvent>),
+}
+
 /// The listeners of one election.
 pub(crate) struct Listeners {
     slots: Mutex<Vec<Arc<Slot>>>,
-    next_id: Mutex<u64>,
-    queue: Mutex<VecDeque<ElectionEvent>>,
+    queue: Mutex<VecDeque<Item>>,
     /// Held by whoever delivers. Others leave their events to it: that keeps the order, and a listener
     /// that causes an event does not wait for itself.
     delivering: Mutex<()>,
@@ -48,20 +55,15 @@ pub(crate) struct Listeners {
 #[derive(Debug)]
 pub struct Registration {
     listeners: Weak<Listeners>,
-    id: u64,
+    is_out: Arc<AtomicBool>,
 }
 
 impl Registration {
     /// Tells it nothing more. A call that is under way may still end.
     pub fn unregister(self) {
+        self.is_out.store(true, Ordering::Release);
         if let Some(listeners) = self.listeners.upgrade() {
-            listeners.slots.lock().retain(|it| {
-                let stays = it.id != self.id;
-                if !stays {
-                    it.is_out.store(true, Ordering::Release);
-                }
-                stays
-            });
+            listeners.slots.lock().retain(|it| !Arc::ptr_eq(&it.is_out, &self.is_out));
         }
     }
 }
@@ -71,7 +73,6 @@ impl Listeners {
         let (here, gone) = bounded(0);
         Arc::new(Self {
             slots: Mutex::default(),
-            next_id: Mutex::default(),
             queue: Mutex::default(),
             delivering: Mutex::default(),
             threads: Mutex::default(),
@@ -80,23 +81,34 @@ impl Listeners {
         })
     }
 
-    /// Calls `tell` on the thread that causes an event.
-    pub(crate) fn add_inline(self: &Arc<Self>, tell: Tell) -> Registration {
-        self.insert(tell, Arc::default())
+    /// Calls `tell` on the thread that causes an event, with `present` first. Call it as [`Self::post`].
+    pub(crate) fn add_inline(
+        self: &Arc<Self>,
+        tell: Tell,
+        present: Vec<ElectionEvent>,
+    ) -> Registration {
+        self.insert(tell, Arc::default(), present)
     }
 
-    fn insert(self: &Arc<Self>, tell: Tell, is_out: Arc<AtomicBool>) -> Registration {
-        let id = {
-            let mut next = self.next_id.lock();
-            *next += 1;
-            *next
-        };
-        self.slots.lock().push(Arc::new(Slot { id, tell: Mutex::new(tell), is_out }));
-        Registration { listeners: Arc::downgrade(self), id }
+    fn insert(
+        self: &Arc<Self>,
+        tell: Tell,
+        is_out: Arc<AtomicBool>,
+        present: Vec<ElectionEvent>,
+    ) -> Registration {
+        let registration =
+            Registration { listeners: Arc::downgrade(self), is_out: Arc::clone(&is_out) };
+        let slot = Arc::new(Slot { tell: Mutex::new(tell), is_out });
+        self.queue.lock().push_back(Item::Newcomer(slot, present));
+        registration
     }
 
-    /// Calls `tell` on a thread of its own.
-    pub(crate) fn add(self: &Arc<Self>, mut tell: Tell) -> io::Result<Registration> {
+    /// The same on a thread of its own.
+    pub(crate) fn add(
+        self: &Arc<Self>,
+        mut tell: Tell,
+        present: Vec<ElectionEvent>,
+    ) -> io::Result<Registration> {
         let (events, heard) = unbounded::<ElectionEvent>();
         let here = self.here.lock().clone();
         let is_out = Arc::<AtomicBool>::default();
@@ -114,30 +126,37 @@ impl Listeners {
         let thread = std::thread::Builder::new().name("listener".into()).spawn(body)?;
         self.threads.lock().push(thread.thread().id());
         let pass_on = Box::new(move |event: &ElectionEvent| drop(events.send(event.clone())));
-        Ok(self.insert(pass_on, is_out))
+        Ok(self.insert(pass_on, is_out, present))
     }
 
     /// Puts an event in line. Call it under the lock under which the state changed.
     pub(crate) fn post(&self, event: ElectionEvent) {
-        self.queue.lock().push_back(event);
+        self.queue.lock().push_back(Item::Event(event));
     }
 
     /// Tells everybody what is in line. Call it without any lock: a listener may ask anything.
     pub(crate) fn deliver(&self) {
         while !self.queue.lock().is_empty() {
             let Some(_delivering) = self.delivering.try_lock() else { return };
-            while let Some(event) = self.next() {
-                let slots = self.slots.lock().clone();
-                for slot in slots {
-                    if !slot.is_out.load(Ordering::Acquire) {
-                        call(&mut slot.tell.lock(), &event);
+            while let Some(item) = self.next() {
+                match item {
+                    Item::Event(event) => {
+                        let slots = self.slots.lock().clone();
+                        slots.iter().for_each(|it| it.tell(&event));
+                    }
+                    Item::Newcomer(slot, present) => {
+                        present.iter().for_each(|it| slot.tell(it));
+                        let mut slots = self.slots.lock();
+                        if !slot.is_out.load(Ordering::Acquire) {
+                            slots.push(slot);
+                        }
                     }
                 }
             }
         }
     }
 
-    fn next(&self) -> Option<ElectionEvent> {
+    fn next(&self) -> Option<Item> {
         self.queue.lock().pop_front()
     }
 
@@ -151,6 +170,14 @@ impl Listeners {
     }
 }
 
+impl Slot {
+    fn tell(&self, event: &ElectionEvent) {
+        if !self.is_out.load(Ordering::Acquire) {
+            call(&mut self.tell.lock(), event);
+        }
+    }
+}
+
 /// The panic of a listener has been said on stderr and is its own affair: it hears of the next event.
 fn call(tell: &mut Tell, event: &ElectionEvent) {
     let _ = catch_unwind(AssertUnwindSafe(|| tell(event)));
@@ -159,5 +186,46 @@ fn call(tell: &mut Tell, event: &ElectionEvent) {
 impl std::fmt::Debug for Listeners {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Listeners({})", self.slots.lock().len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::election::State;
+    use crate::model::Role;
+
+    fn change(from: State, to: State) -> ElectionEvent {
+        ElectionEvent::StateChanged { role: Role::parse("r").unwrap(), from, to }
+    }
+
+    #[test]
+    fn a_newcomer_hears_the_present_then_what_comes_and_nothing_of_what_was() {
+        let listeners = Listeners::new();
+        let early = change(State::Follower, State::Candidate);
+        let (present, late) =
+            (change(State::Follower, State::Leader), change(State::Leader, State::Follower));
+        // Posted, and nobody has delivered it yet.
+        listeners.post(early);
+        let heard = Arc::<Mutex<Vec<ElectionEvent>>>::default();
+        let tell = Arc::clone(&heard);
+        let tell = Box::new(move |it: &ElectionEvent| tell.lock().push(it.clone()));
+        let _stays = listeners.add_inline(tell, vec![present.clone()]);
+        listeners.post(late.clone());
+        listeners.deliver();
+        assert_eq!(*heard.lock(), [present, late]);
+    }
+
+    #[test]
+    fn a_newcomer_that_left_before_its_turn_hears_nothing() {
+        let listeners = Listeners::new();
+        let heard = Arc::<Mutex<usize>>::default();
+        let count = Arc::clone(&heard);
+        let tell = Box::new(move |_: &ElectionEvent| *count.lock() += 1);
+        let present = vec![change(State::Follower, State::Candidate)];
+        listeners.add_inline(tell, present).unregister();
+        listeners.post(change(State::Candidate, State::Follower));
+        listeners.deliver();
+        assert_eq!((*heard.lock(), listeners.slots.lock().len()), (0, 0));
     }
 }

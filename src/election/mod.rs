@@ -19,10 +19,15 @@
 //! from [`LeaderElection::is_leader`] that it leads no more, but nobody can call back what it had begun.
 
 mod builder;
+mod candidacy;
 pub mod candidate;
+mod duty;
+mod elector;
+mod heirs;
 pub mod hub;
 mod listeners;
 pub mod office;
+pub mod rounds;
 
 use std::io;
 use std::time::Duration;
@@ -156,12 +161,14 @@ impl LeaderElection {
         self.elections.instance_id()
     }
 
-    /// Calls `listener` for every event from now on, in order, on a thread of its own. It may take its time.
+    /// Calls `listener` for every event from now on, in order, on a thread of its own. It may take its time. It is
+    /// first told what is the case, as if it had listened from the beginning: nothing while this instance follows, the
+    /// change of state while it stands, and the leadership with its term while it leads.
     pub fn listen(
         &self,
         listener: impl FnMut(&ElectionEvent) + Send + 'static,
     ) -> io::Result<Registration> {
-        self.office.listeners.add(Box::new(listener))
+        self.office.listen(listener)
     }
 
     /// The same on the thread that caused the event. Keep it short: nothing is elected, renewed or ended
@@ -177,12 +184,12 @@ impl LeaderElection {
     /// Runs `work` if this instance leads; `None` if not. The role is not handed over before it has ended,
     /// but it can be lost: `work` asks [`Duty::holds`] before each effect.
     pub fn run_if_leader<T>(&self, work: impl FnOnce(&Duty) -> T) -> Option<T> {
-        self.office.enter().map(|duty| work(&duty))
+        self.enter().map(|duty| work(&duty))
     }
 
     /// Begins some of the leader's work, for whom a closure is too narrow.
     pub fn enter(&self) -> Option<Duty> {
-        self.office.enter()
+        self.office.enter().map(|it| it.kept_by(&self.elections))
     }
 
     /// Waits until this instance leads, at most so long; false if it does not.
@@ -190,21 +197,23 @@ impl LeaderElection {
         self.office.wait_for_leadership(timeout)
     }
 
-    /// Gives the role up, for somebody else to lead: it stands again after two seconds. Nothing if it
-    /// does not lead. What runs under [`Self::run_if_leader`] ends before it is given back.
+    /// Gives the role up, for somebody else to lead: it stands again after two seconds, or once another has led. Nothing
+    /// if it does not lead. What runs under [`Self::run_if_leader`] ends before it is given back.
     pub fn resign(&self) {
         self.office.resign(None);
     }
 
-    /// Gives the role up and stands no more. Waits for what runs under [`Self::run_if_leader`], so do not
-    /// call it from there. Dropping does the same.
+    /// Gives the role up and stands no more. Dropping does the same. Waits for the work under
+    /// [`Self::run_if_leader`] or a [`Duty`], but at most until the deadline that the leadership has at this moment (at
+    /// most a TTL): the caller may itself be that work. The role is given back when the work ends, in any case.
+    /// While Redis does not answer, all elections of a process together wait for one store timeout.
     pub fn stop(self) {}
 }
 
 impl Drop for LeaderElection {
     fn drop(&mut self) {
         self.office.stop();
-        let _ = self.ended.recv();
+        self.elections.wait_for_end(&self.office, &self.ended);
         self.office.listeners.close();
     }
 }

@@ -3,6 +3,7 @@
 //! The ownership table decides who leads; this is what follows from it. Every change of state is made here,
 //! under one lock, whichever thread noticed it.
 
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::clock::Moment;
 use crate::daemon::report::Hearer;
+pub use crate::election::duty::Duty;
 use crate::election::listeners::{Listeners, Registration};
 use crate::election::{ElectionEvent, LossReason, State};
 use crate::event::Event;
@@ -115,12 +117,31 @@ impl Office {
         true
     }
 
-    /// Calls `listener` for every event from now on, in order, on the thread that causes it.
+    /// Calls `listener` with what is the case, then for every event from now on, in order, on the thread that
+    /// causes it.
     pub fn listen_inline(
         &self,
         listener: impl FnMut(&ElectionEvent) + Send + 'static,
     ) -> Registration {
-        self.listeners.add_inline(Box::new(listener))
+        let listener = Box::new(listener);
+        self.change(|inner| self.listeners.add_inline(listener, self.present(inner)))
+    }
+
+    /// The same on a thread of the listener's own.
+    pub(crate) fn listen(
+        &self,
+        listener: impl FnMut(&ElectionEvent) + Send + 'static,
+    ) -> io::Result<Registration> {
+        let listener = Box::new(listener);
+        self.change(|inner| self.listeners.add(listener, self.present(inner)))
+    }
+
+    /// What brings a listener that knows nothing up to date: every election begins as a follower.
+    fn present(&self, inner: &Inner) -> Vec<ElectionEvent> {
+        let (role, from, to) = (self.role.clone(), State::Follower, inner.state);
+        let change = (to != from).then_some(ElectionEvent::StateChanged { role, from, to });
+        let led = |term| ElectionEvent::LeadershipAcquired { role: self.role.clone(), term };
+        change.into_iter().chain(inner.term.map(led)).collect()
     }
 
     /// Begins some of the leader's work, if it may begin now. The role is not given back before it ends.
@@ -129,7 +150,31 @@ impl Office {
         let tenure = self.table.usable(self.role.as_lease())?;
         inner.running += 1;
         drop(inner);
-        Some(Duty { office: Arc::clone(self), tenure })
+        Some(Duty::new(Arc::clone(self), tenure))
+    }
+
+    /// Some of the leader's work has ended.
+    pub(crate) fn leave(&self) {
+        self.inner.lock().running -= 1;
+        self.poke();
+    }
+
+    /// Waits until something has changed, at most so long.
+    pub(crate) fn wait_for_change(&self, longest: Duration) {
+        self.changed.wait_for(&mut self.inner.lock(), longest);
+    }
+
+    /// How long to wait for the end of this election: until the deadline of what is held, because whoever waits may
+    /// itself have the work that has not ended; and long enough for the store to answer.
+    pub(crate) fn patience(&self) -> Duration {
+        let now = self.table.now();
+        let held = self.table.holding(self.role.as_lease()).map(|it| it.deadline.since(now));
+        held.unwrap_or_default().max(self.table.rhythm().store_timeout + Duration::from_secs(1))
+    }
+
+    /// Whether no work of the leader's is under way.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.inner.lock().running == 0
     }
 
     /// Changes something, then tells whom it concerns.
@@ -341,38 +386,6 @@ impl From<Loss> for LossReason {
             Loss::Taken(owner) => Self::Taken(owner),
             Loss::Gone => Self::Gone,
         }
-    }
-}
-
-/// Some of a leader's work, under way: the role is not given back before this is dropped. It can still be
-/// lost; whoever works asks [`Duty::holds`], or stops at [`Duty::deadline`].
-pub struct Duty {
-    office: Arc<Office>,
-    tenure: Tenure,
-}
-
-impl Duty {
-    /// The term of this leadership. Send it along with every effect.
-    pub fn term(&self) -> FenceToken {
-        self.tenure.fence
-    }
-
-    /// Whether an effect may happen now.
-    pub fn holds(&self) -> bool {
-        self.office.term() == Some(self.tenure.fence)
-    }
-
-    /// When this leadership can only be lost, as things stand; `None` when it is over or being given up.
-    pub fn deadline(&self) -> Option<Moment> {
-        let held = self.office.table.holding(self.office.role.as_lease());
-        held.filter(|it| it.fence == self.tenure.fence && !it.draining).map(|it| it.deadline)
-    }
-}
-
-impl Drop for Duty {
-    fn drop(&mut self) {
-        self.office.inner.lock().running -= 1;
-        self.office.poke();
     }
 }
 

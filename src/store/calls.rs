@@ -1,12 +1,16 @@
 //! Questions that take a script: how they are framed, and what confirms them.
 
-use ::redis::Value;
+use std::time::Duration;
+
+use ::redis::{RedisResult, Value};
 
 use crate::clock::{BootClock, Clock};
-use crate::model::Tenure;
+use crate::model::{EndpointId, Tenure};
+use crate::store::message;
 use crate::store::redis::RedisStore;
 use crate::store::reply;
 use crate::store::script::{self, Call, Script};
+use crate::store::wire::Wire;
 use crate::store::{
     Ask, Asked, Fault, GRANTS_LAST, Renew, RenewItem, Stamped, StoreError, Verify, Wake,
 };
@@ -22,15 +26,25 @@ impl RedisStore {
         script: &Script,
         call: &Call,
     ) -> Asked<Value> {
+        self.confirmed_by(op, ask.timeout, |wire| script.run(wire, call))
+    }
+
+    /// The same for any exchange.
+    pub(crate) fn confirmed_by<T>(
+        &self,
+        op: &'static str,
+        timeout: Duration,
+        exchange: impl FnOnce(&mut Wire) -> RedisResult<T>,
+    ) -> Asked<T> {
         let needed = self.server.min_replicas;
         if needed == 0 {
-            return self.call(op, ask.timeout, |wire| script.run(wire, call));
+            return self.call(op, timeout, exchange);
         }
         let began = BootClock.now();
-        let (value, have) = self.call(op, ask.timeout, |wire| {
-            let value = script.run(wire, call)?;
+        let (value, have) = self.call(op, timeout, |wire| {
+            let value = exchange(wire)?;
             // On the same wire: it asks for what was written on it. The answer has to come in time, too.
-            let left = (began + ask.timeout).since(BootClock.now()) * 3 / 4;
+            let left = (began + timeout).since(BootClock.now()) * 3 / 4;
             let mut wait = ::redis::cmd("WAIT");
             wait.arg(needed).arg(left.as_millis().max(1).to_string());
             Ok((value, wait.query::<u32>(wire)?))
@@ -83,16 +97,41 @@ impl RedisStore {
 
     /// What becomes of each of these, by owner and fence.
     pub(crate) fn renew_by_fence(&self, ask: &Ask, items: &[&RenewItem]) -> Stamped<Vec<Renew>> {
+        let call = self.renew_call(ask, items.iter().copied());
+        let value = self.confirmed("renew on", ask, &script::RENEW, &call)?;
+        reply::stamped("renew on", &self.server, ask, &value, reply::renew)
+    }
+
+    /// What renew.lua expects.
+    pub(crate) fn renew_call<'a>(
+        &self,
+        ask: &Ask,
+        items: impl Iterator<Item = &'a RenewItem> + Clone,
+    ) -> Call {
         let keys = &self.server.keys;
-        let mut call = Call::framed(keys, ask, items.iter().map(|it| &it.tenure.endpoint));
+        let mut call = Call::framed(keys, ask, items.clone().map(|it| &it.tenure.endpoint));
         call.key(keys.grants(&ask.instance)).key(keys.fence());
         call.arg(GRANTS_LAST.as_millis()).arg(ask.heard);
         for RenewItem { tenure, may_reclaim, .. } in items {
             call.lease_and_record(keys, &tenure.endpoint);
             call.arg(tenure.fence).arg(u8::from(*may_reclaim));
         }
-        let value = self.confirmed("renew on", ask, &script::RENEW, &call)?;
-        reply::stamped("renew on", &self.server, ask, &value, reply::renew)
+        call
+    }
+
+    /// What acquire.lua expects.
+    pub(crate) fn acquire_call(&self, ask: &Ask, endpoints: &[EndpointId]) -> Call {
+        let keys = &self.server.keys;
+        let mut call = Call::framed(keys, ask, endpoints);
+        call.key(keys.node(&ask.instance)).key(keys.fence()).key(keys.grants(&ask.instance));
+        let word = Wake { took: endpoints.to_vec(), ..Wake::new(&ask.instance, None) };
+        call.arg(keys.node_prefix()).arg(keys.lease_prefix());
+        call.arg(keys.wake(None)).arg(message::wake(&word, keys.database()));
+        call.arg(GRANTS_LAST.as_millis());
+        for endpoint in endpoints {
+            call.lease_and_record(keys, endpoint);
+        }
+        call
     }
 
     /// Whether each of these is ours, by owner and fence.

@@ -18,6 +18,7 @@ mod place;
 pub mod probe;
 pub mod redis;
 mod reply;
+mod roles;
 mod scan;
 mod script;
 mod seats;
@@ -301,6 +302,15 @@ pub trait Store: Send + Sync {
 
     /// Stores and announces results, each only under the lease it was polled under (G2).
     fn publish(&self, ask: &Ask, publications: &[Publication]) -> Stamped<Vec<Publish>>;
+
+    /// [`Self::acquire`] for many roles in one exchange, because each role has a timing of its own (R14).
+    fn acquire_roles(&self, asked: &[(Ask, EndpointId)]) -> Vec<Stamped<Vec<Acquire>>>;
+
+    /// [`Self::renew`] for many roles in one exchange.
+    fn renew_roles(&self, asked: &[(Ask, Vec<RenewItem>)]) -> Vec<Stamped<Vec<Renew>>>;
+
+    /// [`Self::release`] for many roles in one exchange.
+    fn release_roles(&self, freed: &[(Ask, Tenure, Wake)]) -> Asked<()>;
 
     /// When each of these was last polled, by the server's clock in milliseconds. For who has just been granted
     /// them: what is remembered of them does not end any more.

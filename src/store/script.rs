@@ -64,6 +64,44 @@ impl Script {
     pub(crate) fn run_once(&self, wire: &mut Wire, call: &Call) -> RedisResult<Value> {
         call.send(wire, "EVAL", self.1)
     }
+
+    /// [`Self::run`] for many calls that are written and read together: an answer each, or an error for all when
+    /// the exchange broke off.
+    pub(crate) fn run_each(
+        &self,
+        wire: &mut Wire,
+        calls: &[Call],
+    ) -> RedisResult<Vec<RedisResult<Value>>> {
+        let hash = self.0.get_hash();
+        let mut answers = send_each(wire, "EVALSHA", hash, calls.iter())?;
+        // Whole once, which teaches it to the server; then the others by its hash, and whole where that is not allowed.
+        for (verb, script, at_once) in
+            [("EVAL", self.1, 1), ("EVALSHA", hash, calls.len()), ("EVAL", self.1, calls.len())]
+        {
+            let is_unknown = |it: &RedisResult<Value>| it.as_ref().is_err_and(is_unknown_script);
+            let mut unknown: Vec<usize> =
+                (0..calls.len()).filter(|&it| is_unknown(&answers[it])).collect();
+            unknown.truncate(at_once);
+            if unknown.is_empty() {
+                break;
+            }
+            let again = send_each(wire, verb, script, unknown.iter().map(|&it| &calls[it]))?;
+            unknown.into_iter().zip(again).for_each(|(at, answer)| answers[at] = answer);
+        }
+        Ok(answers)
+    }
+}
+
+/// An error of the server's is an answer like another; `Err` only when there is none.
+fn send_each<'a>(
+    wire: &mut Wire,
+    verb: &str,
+    script: &str,
+    calls: impl Iterator<Item = &'a Call>,
+) -> RedisResult<Vec<RedisResult<Value>>> {
+    let packed: Vec<Vec<u8>> = calls.map(|it| it.packed(verb, script)).collect();
+    let values = wire.req_packed_commands(&packed.concat(), 0, packed.len())?;
+    Ok(values.into_iter().map(Value::extract_error).collect())
 }
 
 fn is_unknown_script(error: &RedisError) -> bool {
@@ -211,13 +249,16 @@ impl Call {
         self
     }
 
-    fn send(&self, wire: &mut Wire, verb: &str, script: &str) -> RedisResult<Value> {
+    fn packed(&self, verb: &str, script: &str) -> Vec<u8> {
         let mut head = Words::default();
         for word in [verb, script, &self.keys.n.to_string()] {
             head.push([word.as_bytes(), b""]);
         }
         let words = format!("*{}\r\n", head.n + self.keys.n + self.args.n);
-        let command = [words.as_bytes(), &head.sent, &self.keys.sent, &self.args.sent];
-        wire.req_packed_command(&command.concat())?.extract_error()
+        [words.as_bytes(), &head.sent, &self.keys.sent, &self.args.sent].concat()
+    }
+
+    fn send(&self, wire: &mut Wire, verb: &str, script: &str) -> RedisResult<Value> {
+        wire.req_packed_command(&self.packed(verb, script))?.extract_error()
     }
 }

@@ -16,8 +16,8 @@ use crate::store::seats;
 use crate::store::trust;
 use crate::store::ways;
 use crate::store::{
-    ASK_LASTS, Acquire, Ask, Asked, Beat, Ear, GRANTS_LAST, Lasting, Note, Page, Publication,
-    Publish, RawSession, Release, Renew, RenewItem, Seat, Stamped, Store, StoreError, Verify, Wake,
+    ASK_LASTS, Acquire, Ask, Asked, Beat, Ear, Lasting, Note, Page, Publication, Publish,
+    RawSession, Release, Renew, RenewItem, Seat, Stamped, Store, StoreError, Verify, Wake,
 };
 
 impl Store for RedisStore {
@@ -62,17 +62,7 @@ impl Store for RedisStore {
     }
 
     fn acquire(&self, ask: &Ask, endpoints: &[EndpointId]) -> Stamped<Vec<Acquire>> {
-        let keys = &self.server.keys;
-        let mut call = Call::framed(keys, ask, endpoints);
-        call.key(keys.node(&ask.instance)).key(keys.fence()).key(keys.grants(&ask.instance));
-        let word = Wake { took: endpoints.to_vec(), ..Wake::new(&ask.instance, None) };
-        call.arg(keys.node_prefix()).arg(keys.lease_prefix());
-        call.arg(keys.wake(None))
-            .arg(message::wake(&word, keys.database()))
-            .arg(GRANTS_LAST.as_millis());
-        for endpoint in endpoints {
-            call.lease_and_record(keys, endpoint);
-        }
+        let call = self.acquire_call(ask, endpoints);
         let value = self.confirmed("acquire on", ask, &script::ACQUIRE, &call)?;
         reply::acquired(&self.server, ask, &value, endpoints.len())
     }
@@ -147,6 +137,18 @@ impl Store for RedisStore {
             return Err(self.server.unexpected(op));
         }
         Ok(told.iter().map(|it| str::from_utf8(it).ok()?.parse().ok()).collect())
+    }
+
+    fn acquire_roles(&self, asked: &[(Ask, EndpointId)]) -> Vec<Stamped<Vec<Acquire>>> {
+        self.acquire_each(asked)
+    }
+
+    fn renew_roles(&self, asked: &[(Ask, Vec<RenewItem>)]) -> Vec<Stamped<Vec<Renew>>> {
+        self.renew_each(asked)
+    }
+
+    fn release_roles(&self, freed: &[(Ask, Tenure, Wake)]) -> Asked<()> {
+        self.release_each(freed)
     }
 
     /// The cheap way where that proves enough, and otherwise by the fence.

@@ -10,9 +10,9 @@ use leasehold::daemon::expiry::Expiry;
 use leasehold::daemon::reconcile::Nudge;
 use leasehold::daemon::renewal::Renewal;
 use leasehold::daemon::watch::Watch;
-use leasehold::election::Candidacy;
 use leasehold::election::candidate::Candidate;
 use leasehold::election::office::Office;
+use leasehold::election::{Candidacy, rounds};
 use leasehold::model::{InstanceId, Role};
 use leasehold::pipeline::ownership::OwnershipTable;
 use leasehold::store::{Heard, Store};
@@ -29,6 +29,8 @@ struct Stand {
 }
 
 pub struct Electors {
+    line: Arc<dyn Store>,
+    is_away: std::cell::Cell<bool>,
     stands: Vec<Stand>,
     watch: RefCell<Watch>,
     said: Receiver<Nudge>,
@@ -79,13 +81,15 @@ impl Electors {
         };
         let nudge = move |nudge| drop(words.send(nudge));
         let watch = RefCell::new(Watch::new(Arc::clone(line), id.clone(), timeout, nudge));
-        Some(Self { stands: (0..scene.roles).map(stand).collect(), watch, said, poked })
+        let (line, is_away) = (Arc::clone(line), std::cell::Cell::new(false));
+        let stands = (0..scene.roles).map(stand).collect();
+        Some(Self { line, is_away, stands, watch, said, poked })
     }
 
     pub fn step(&self, world: &World, member: &Member, part: Part) -> Option<Duration> {
         let all = self.stands.iter();
         match part {
-            Part::RoleRenewal => all.map(|it| it.renewal.step()).min(),
+            Part::RoleRenewal => rounds::renew(&*self.line, all.map(|it| &it.renewal)),
             Part::RoleExpiry => {
                 let step = |it: &Stand| it.expiry.step().max(until_deadline(it.office.table()));
                 let wait = all.map(step).min();
@@ -124,10 +128,14 @@ impl Electors {
                     _ => candidate.look_now(),
                 }
             }
-            if stand.introduced.get() && !candidate.is_finished() {
-                wait = wait.min(candidate.step());
-            }
         }
+        let standing = self.stands.iter().filter(|it| it.introduced.get());
+        let mut standing: Vec<_> = standing.map(|it| it.candidate.borrow_mut()).collect();
+        standing.retain(|it| !it.is_finished());
+        let candidates = standing.iter_mut().map(|it| &mut **it);
+        let round = rounds::elect(&*self.line, candidates, self.is_away.get());
+        self.is_away.set(round.is_away);
+        wait = wait.min(round.wait);
         // One that is poked has something to do at once.
         if self.poked.is_empty() { wait } else { Duration::ZERO }
     }

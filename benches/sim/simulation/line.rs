@@ -149,6 +149,18 @@ impl Line {
     }
 }
 
+fn shortest(timeouts: impl Iterator<Item = Duration>) -> Duration {
+    timeouts.min().unwrap_or_default()
+}
+
+/// An exchange about many: answered as a whole, or not at all.
+fn together<T>(all: Vec<Stamped<T>>) -> Asked<Vec<Stamped<T>>> {
+    match all.iter().find_map(|it| it.as_ref().err().cloned()) {
+        Some(error) if error.fault == Fault::Unreachable => Err(error),
+        _ => Ok(all),
+    }
+}
+
 fn no_answer(op: &'static str) -> StoreError {
     let (target, reason) = ("the store".into(), "no answer in time".into());
     StoreError { op, target, fault: Fault::Unreachable, reason }
@@ -202,6 +214,27 @@ impl Store for Line {
             word.freed.iter().for_each(|it| world().judge.given_away(self.member, it));
         }
         self.call("release", ask.timeout, |it| it.release(ask, tenures, wakes))
+    }
+
+    fn acquire_roles(&self, asked: &[(Ask, EndpointId)]) -> Vec<Stamped<Vec<Acquire>>> {
+        let timeout = shortest(asked.iter().map(|it| it.0.timeout));
+        let all = self.call("acquire", timeout, |it| together(it.acquire_roles(asked)));
+        all.unwrap_or_else(|error| vec![Err(error); asked.len()])
+    }
+
+    fn renew_roles(&self, asked: &[(Ask, Vec<RenewItem>)]) -> Vec<Stamped<Vec<Renew>>> {
+        let timeout = shortest(asked.iter().map(|it| it.0.timeout));
+        let all = self.call("renew", timeout, |it| together(it.renew_roles(asked)));
+        let world = world();
+        for (_, items) in asked {
+            world.judge.renewed(&world.member(self.member), items, all.is_ok());
+        }
+        all.unwrap_or_else(|error| vec![Err(error); asked.len()])
+    }
+
+    fn release_roles(&self, freed: &[(Ask, Tenure, Wake)]) -> Asked<()> {
+        let timeout = shortest(freed.iter().map(|it| it.0.timeout));
+        self.call("release", timeout, |it| it.release_roles(freed))
     }
 
     fn withdraw(&self, ask: &Ask) -> Asked<()> {

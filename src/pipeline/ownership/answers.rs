@@ -20,6 +20,11 @@ const LEFT_MIN: Duration = Duration::from_millis(10);
 const SPREAD: u32 = 64;
 
 impl Question {
+    /// R1: when it was framed, right before it is sent.
+    pub fn asked_at(&self) -> Moment {
+        self.asked_at
+    }
+
     /// R4: a call's timeout never exceeds what is left of the leases it is about; the first of them ends then.
     fn limit(&mut self, first_end: Moment) {
         let left = first_end.since(self.asked_at).max(SHORTEST);
@@ -298,15 +303,6 @@ impl OwnershipTable {
         let mut applied = Applied::default();
         for item in items {
             self.doubt(item.tenure.clone(), error, &mut applied);
-        }
-        applied
-    }
-
-    /// R14: the others agreed on another lease TTL, so their hold-off does not wait for these: they end at once.
-    pub fn disagreed(&self, items: &[RenewItem]) -> Applied {
-        let mut applied = Applied::default();
-        for item in items {
-            self.lose(item.tenure.clone(), Loss::Gone, &mut applied.lost);
         }
         applied
     }

@@ -8,7 +8,8 @@ use crate::clock::Moment;
 use crate::model::{EndpointId, Tenure};
 use crate::pipeline::abort::Abort;
 use crate::pipeline::lease::Lease;
-use crate::pipeline::ownership::{Loss, Lost, OwnershipTable};
+use crate::pipeline::ownership::{Applied, Loss, Lost, OwnershipTable};
+use crate::store::RenewItem;
 
 impl OwnershipTable {
     pub(super) fn lose(&self, tenure: Tenure, loss: Loss, lost: &mut Vec<Lost>) {
@@ -17,6 +18,15 @@ impl OwnershipTable {
             self.losses.fetch_add(1, Ordering::Release);
             lost.push(Lost { tenure, loss });
         }
+    }
+
+    /// R14: the others agreed on another lease TTL, so their hold-off does not wait for these: they end at once.
+    pub fn disagreed(&self, items: &[RenewItem]) -> Applied {
+        let mut applied = Applied::default();
+        for item in items {
+            self.lose(item.tenure.clone(), Loss::Gone, &mut applied.lost);
+        }
+        applied
     }
 
     /// How many leases have ended against our will so far: whoever plans sees by it that one has.

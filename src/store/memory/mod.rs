@@ -80,7 +80,7 @@ impl MemoryStore {
         way.lost.extend(lost.then_some(op));
     }
 
-    fn call<T: Send>(
+    pub(crate) fn call<T: Send>(
         &self,
         op: &'static str,
         execute: impl FnOnce(&mut State, &ManualClock) -> Asked<T> + Send + 'static,
@@ -211,6 +211,18 @@ impl Store for MemoryStore {
             }
         }
         Ok(Vec::new())
+    }
+
+    fn acquire_roles(&self, asked: &[(Ask, EndpointId)]) -> Vec<Stamped<Vec<Acquire>>> {
+        self.acquire_each(asked)
+    }
+
+    fn renew_roles(&self, asked: &[(Ask, Vec<RenewItem>)]) -> Vec<Stamped<Vec<Renew>>> {
+        self.renew_each(asked)
+    }
+
+    fn release_roles(&self, freed: &[(Ask, Tenure, Wake)]) -> Asked<()> {
+        self.release_each(freed)
     }
 
     fn resume(&self, endpoints: &[EndpointId], _: Duration) -> Asked<Vec<Option<u64>>> {

@@ -4,9 +4,12 @@ use std::time::Duration;
 
 use crate::clock::ManualClock;
 use crate::model::{EndpointId, FenceToken, InstanceId, Tenure, Term};
+use crate::store::memory::MemoryStore;
 use crate::store::memory::scripts::{Now, micros};
 use crate::store::memory::server::State;
-use crate::store::{Ask, BEAT_EXTRA, Publication, RenewItem, Seat};
+use crate::store::{
+    Acquire, Ask, Asked, BEAT_EXTRA, Publication, Renew, RenewItem, Seat, Stamped, Wake,
+};
 
 /// How long a leader of before a loss of memory may lead, as far as anybody knows who was not there: the default.
 const UNKNOWN_TERM: Term = Term::new(Duration::from_secs(30));
@@ -37,6 +40,47 @@ impl About for RenewItem {
 impl About for Publication {
     fn about(&self) -> &EndpointId {
         &self.tenure.endpoint
+    }
+}
+
+/// Many roles in one message.
+impl MemoryStore {
+    pub(crate) fn acquire_each(&self, asked: &[(Ask, EndpointId)]) -> Vec<Stamped<Vec<Acquire>>> {
+        let (n, asked) = (asked.len(), asked.to_vec());
+        let replies = self.call("acquire", move |state, clock| {
+            let acquire = |(ask, role): &(Ask, EndpointId)| {
+                let roles = std::slice::from_ref(role);
+                let verb = |state: &mut State, it: &EndpointId, now| state.acquire(ask, it, now);
+                let reply = state.for_each(ask, clock, roles, verb)?;
+                state.tell_grants(&ask.instance, roles, &reply);
+                Ok(reply)
+            };
+            Ok(asked.iter().map(acquire).collect())
+        });
+        replies.unwrap_or_else(|error| vec![Err(error); n])
+    }
+
+    pub(crate) fn renew_each(&self, asked: &[(Ask, Vec<RenewItem>)]) -> Vec<Stamped<Vec<Renew>>> {
+        let (n, asked) = (asked.len(), asked.to_vec());
+        let replies = self.call("renew", move |state, clock| {
+            let renew = |(ask, items): &(Ask, Vec<RenewItem>)| {
+                state.for_each(ask, clock, items, |state, it, now| state.renew(ask, it, now))
+            };
+            Ok(asked.iter().map(renew).collect())
+        });
+        replies.unwrap_or_else(|error| vec![Err(error); n])
+    }
+
+    pub(crate) fn release_each(&self, freed: &[(Ask, Tenure, Wake)]) -> Asked<()> {
+        let freed = freed.to_vec();
+        self.call("release", move |state, clock| {
+            state.forget_expired(clock);
+            for (ask, tenure, word) in &freed {
+                state.release(&ask.instance, tenure);
+                state.say(std::slice::from_ref(word));
+            }
+            Ok(())
+        })
     }
 }
 

@@ -138,3 +138,44 @@ fn an_instance_leads_several_roles_and_gives_up_one() {
     assert_eq!(all.office("a", "r").role(), &role("r"));
     assert!(all.server.leader_beat(&all.id("a")).is_some_and(|it| it.0 <= HEARTBEAT + SOON));
 }
+
+/// Hundreds of roles are looked at, won, renewed and given back in a few exchanges, not in one each.
+#[test]
+fn hundreds_of_roles_cost_a_few_round_trips() {
+    const ROLES: usize = 300;
+    let mut all = Electorate::empty();
+    let names: Vec<String> = (0..ROLES).map(|it| format!("r{it}")).collect();
+    names.iter().for_each(|it| all.join_with("a", candidacy(it), 1_000, true));
+    let calls =
+        |all: &Electorate, op: &str| all.server.journal().iter().filter(|it| **it == op).count();
+    all.pass_until(SOON, |it| names.iter().all(|name| it.leader(name).is_some()));
+    let asked = (calls(&all, "seats"), calls(&all, "acquire"));
+    assert!(asked.0 <= 4 && asked.1 <= 4, "looked and stood in {asked:?} exchanges");
+    let before = calls(&all, "renew");
+    all.pass(3 * HEARTBEAT + SOON);
+    let renewals = calls(&all, "renew") - before;
+    assert!((3..=6).contains(&renewals), "renewed in {renewals} exchanges");
+    assert!(names.iter().all(|it| all.leader(it).is_some()));
+    all.stop("a");
+    all.pass_until(SOON, |it| it.members.is_empty());
+    assert_eq!(calls(&all, "release"), 1, "given back in one exchange");
+    assert!(names.iter().all(|it| all.server.owner(&lease(it)).is_none()));
+}
+
+/// Roles of different TTLs go together, and each keeps its own; one that is about to end costs the others nothing.
+#[test]
+fn roles_of_different_ttls_are_renewed_together() {
+    let mut all = Electorate::empty();
+    let long = |name: &str| {
+        let heartbeat_interval = 2 * HEARTBEAT;
+        Candidacy { ttl: 2 * TTL, heartbeat_interval, ..candidacy(name) }
+    };
+    all.join_with("a", candidacy("r"), 1_000, true);
+    all.join("a", long("s"));
+    all.pass_until(SOON, |it| it.leader("r").is_some() && it.leader("s").is_some());
+    let terms = [all.office("a", "r").term(), all.office("a", "s").term()];
+    all.pass(10 * TTL);
+    assert_eq!([all.office("a", "r").term(), all.office("a", "s").term()], terms);
+    let left = |all: &Electorate, name: &str| all.server.lease_left(&lease(name)).unwrap();
+    assert!(left(&all, "r") <= TTL && left(&all, "s") > TTL, "each has its own TTL");
+}

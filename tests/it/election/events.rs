@@ -193,10 +193,39 @@ fn an_unregistered_listener_hears_nothing_more() {
     let heard = Arc::new(parking_lot::Mutex::new(0));
     let count = Arc::clone(&heard);
     let registration = all.office("a", "r").listen_inline(move |_| *count.lock() += 1);
+    assert_eq!(*heard.lock(), 2, "what is the case");
     all.resign("a", "r");
-    assert_eq!(*heard.lock(), 2);
+    assert_eq!(*heard.lock(), 4);
     registration.unregister();
     all.pass(2 * TTL);
     assert_eq!(all.leader("r").as_deref(), Some("a"), "it stands again after its rest");
-    assert_eq!(*heard.lock(), 2);
+    assert_eq!(*heard.lock(), 4);
+}
+
+/// Whoever begins to listen late hears the beginning all the same: what is the case, then what happens.
+#[test]
+fn a_new_listener_is_told_what_is_the_case_first() {
+    let mut all = Electorate::empty();
+    all.join_with("a", candidacy("r"), 1_000, false);
+    let listen = |all: &Electorate| {
+        let heard = Arc::new(parking_lot::Mutex::new(Vec::new()));
+        let said = Arc::clone(&heard);
+        all.office("a", "r").listen_inline(move |it| said.lock().push(it.clone()));
+        heard
+    };
+    let from_the_beginning = listen(&all);
+    assert_eq!(*from_the_beginning.lock(), [], "every election begins as a follower");
+    all.pass(2 * STEP);
+    let as_candidate = listen(&all);
+    assert_eq!(*as_candidate.lock(), [changed(Follower, Candidate)]);
+    all.pass_until(UNKNOWN_HOLD_OFF, |it| it.leader("r").is_some());
+    let term = all.office("a", "r").term().unwrap();
+    let as_leader = listen(&all);
+    assert_eq!(*as_leader.lock(), [changed(Follower, Leader), acquired(term)]);
+    all.resign("a", "r");
+    let end = [changed(Leader, Follower), lost(term, LossReason::Resigned)];
+    for heard in [from_the_beginning, as_candidate, as_leader] {
+        let heard = heard.lock();
+        assert_eq!(heard[heard.len() - 2..], end);
+    }
 }

@@ -218,3 +218,73 @@ fn a_high_priority_that_resigns_is_followed_by_another_for_a_while() {
     all.pass(REST - 2 * SOON);
     assert_eq!(all.leader("r").as_deref(), Some("b"), "it rests for two seconds");
 }
+
+/// README: "as soon as the command has ended". The rest is for others to lead, and one has.
+#[test]
+fn after_a_higher_priority_came_and_left_the_role_is_led_at_once() {
+    for stays in [STEP, Duration::from_millis(500)] {
+        let mut all = Electorate::led_by_first(&["a"]);
+        all.join("c", with_priority(5));
+        all.pass_until(2 * SOON, |it| it.leader("r").as_deref() == Some("c"));
+        all.pass(stays);
+        all.stop("c");
+        all.pass_until(2 * SOON, |it| it.leader("r").as_deref() == Some("a"));
+    }
+}
+
+/// Half a second for the heir, and a moment for others who stand; not the two seconds of a resignation.
+#[test]
+fn whoever_gave_up_for_an_heir_that_died_leads_again_within_a_second() {
+    let mut all = Electorate::led_by_first(&["a"]);
+    let ghost = InstanceId::new("ghost");
+    let word = Wake::new(&ghost, Some(all.id("a")));
+    all.say(&Wake { wants: vec![lease("r")], priority: 9, ..word });
+    all.pass_until(2 * SOON, |it| it.leader("r").is_none());
+    all.pass_until(Duration::from_millis(850), |it| it.leader("r").as_deref() == Some("a"));
+}
+
+/// A candidate that may ask but cannot be elected (a right is missing) is given way to once, not for ever.
+#[test]
+fn a_candidate_that_cannot_be_elected_costs_one_hand_over_in_half_a_minute() {
+    let mut all = Electorate::led_by_first(&["a", "b"]);
+    all.join("c", with_priority(5));
+    (0..5_000).for_each(|_| all.member("c").store.plan("acquire", Mishap::LoseRequest));
+    let asks = |all: &Electorate| all.server.journal().iter().filter(|it| **it == "wake").count();
+    let (grants, asked) = (all.server.acquires().1, asks(&all));
+    all.pass(Duration::from_secs(29));
+    assert_eq!(all.server.acquires().1, grants + 1, "it was given way to again");
+    assert_eq!(asks(&all), asked + 1, "it asked again for what it could not take");
+    all.pass(Duration::from_secs(80));
+    let more = all.server.acquires().1 - grants;
+    assert!(more <= 3, "{more} hand-overs in 109 s: after 30 s, then after 60 s");
+}
+
+/// It asks again and again, and does not know itself that it cannot be elected: the leaders do, all of them.
+#[test]
+fn leaders_remember_for_whom_they_gave_up_in_vain() {
+    let mut all = Electorate::led_by_first(&["a", "b", "d"]);
+    let ghost = InstanceId::new("ghost");
+    let grants = all.server.acquires().1;
+    for _ in 0..29 {
+        let wants = vec![lease("r")];
+        all.say(&Wake { wants, priority: 9, ..Wake::new(&ghost, None) });
+        all.pass(Duration::from_secs(1));
+    }
+    assert_eq!(all.server.acquires().1, grants + 1, "given up in vain again");
+    all.join("c", with_priority(5));
+    all.pass_until(2 * SOON, |it| it.leader("r").as_deref() == Some("c"));
+}
+
+/// An heir that came is given the role the next time, too.
+#[test]
+fn an_heir_that_came_is_not_kept_waiting() {
+    let mut all = Electorate::led_by_first(&["a", "b"]);
+    all.join("c", with_priority(5));
+    all.pass_until(2 * SOON, |it| it.leader("r").as_deref() == Some("c"));
+    for _ in 0..3 {
+        all.resign("c", "r");
+        all.pass_until(2 * SOON, |it| it.leader("r").is_some_and(|it| it != "c"));
+        let limit = Duration::from_secs(16);
+        all.pass_until(limit, |it| it.leader("r").as_deref() == Some("c"));
+    }
+}

@@ -16,7 +16,7 @@ use leasehold::daemon::expiry::Expiry;
 use leasehold::daemon::renewal::Renewal;
 use leasehold::election::candidate::{Candidate, Verdict};
 use leasehold::election::office::{Duty, Office};
-use leasehold::election::{Candidacy, ElectionEvent, State};
+use leasehold::election::{Candidacy, ElectionEvent, State, rounds};
 use leasehold::model::{EndpointId, FenceToken, InstanceId, Role};
 use leasehold::pipeline::ownership::OwnershipTable;
 use leasehold::store::memory::{MemoryServer, MemoryStore};
@@ -66,7 +66,6 @@ pub struct Stand {
     pub events: Arc<Mutex<Vec<ElectionEvent>>>,
     duties: Vec<(Duty, Moment)>,
     is_introduced: bool,
-    renew_at: Moment,
     expire_at: Moment,
 }
 
@@ -80,6 +79,8 @@ pub struct Member {
     ear: Option<Box<dyn Ear>>,
     listen_at: Moment,
     elect_at: Moment,
+    renew_at: Moment,
+    is_away: bool,
     is_frozen: bool,
     /// Loses every word of the others.
     is_deaf: bool,
@@ -334,6 +335,8 @@ impl Member {
             ear: None,
             listen_at: Moment::NEVER,
             elect_at: Moment::NEVER,
+            renew_at: Moment::NEVER,
+            is_away: false,
             is_frozen: false,
             is_deaf: false,
             woke_at: Moment::NEVER,
@@ -368,22 +371,22 @@ impl Member {
             events,
             duties: Vec::new(),
             is_introduced: false,
-            renew_at: Moment::NEVER,
             expire_at: Moment::NEVER,
         };
         self.stands.insert(role.as_str().into(), stand);
-        self.elect_at = Moment::NEVER;
+        (self.elect_at, self.renew_at) = (Moment::NEVER, Moment::NEVER);
     }
 
     fn step(&mut self, thread: usize) {
         let now = self.clock.now();
         match thread {
             0 => self.elect(now),
-            1 => {
-                for it in self.stands.values_mut().filter(|it| now >= it.renew_at) {
-                    it.renew_at = now + it.renewal.step();
-                }
+            1 if now >= self.renew_at => {
+                let renewals = self.stands.values().map(|it| &it.renewal);
+                let wait = rounds::renew(&self.store, renewals);
+                self.renew_at = now + wait.unwrap_or(Duration::from_millis(25));
             }
+            1 => (),
             2 => {
                 for it in self.stands.values_mut().filter(|it| now >= it.expire_at) {
                     it.expire_at = now + it.expiry.step();
@@ -421,10 +424,11 @@ impl Member {
                 stand.candidate.look_now();
             }
             words.iter().for_each(|it| stand.candidate.hear(it));
-            if stand.is_introduced {
-                wait = wait.min(stand.candidate.step());
-            }
         }
+        let introduced = self.stands.values_mut().filter(|it| it.is_introduced);
+        let round =
+            rounds::elect(&self.store, introduced.map(|it| &mut it.candidate), self.is_away);
+        (wait, self.is_away) = (wait.min(round.wait), round.is_away);
         self.stands.retain(|_, it| !it.candidate.is_finished() || !it.duties.is_empty());
         self.elect_at = now + wait;
     }

@@ -66,6 +66,9 @@ hooked! {
     fn verify(ask: &Ask, tenures: &[Tenure]) -> Stamped<Vec<Verify>>;
     fn publish(ask: &Ask, publications: &[Publication]) -> Stamped<Vec<Publish>>;
     fn resume(endpoints: &[EndpointId], timeout: Duration) -> Asked<Vec<Option<u64>>>;
+    fn acquire_roles(asked: &[(Ask, EndpointId)]) -> Vec<Stamped<Vec<Acquire>>>;
+    fn renew_roles(asked: &[(Ask, Vec<RenewItem>)]) -> Vec<Stamped<Vec<Renew>>>;
+    fn release_roles(freed: &[(Ask, Tenure, Wake)]) -> Asked<()>;
     fn release(ask: &Ask, tenures: &[Tenure], wakes: &[Wake]) -> Asked<Vec<Release>>;
     fn withdraw(ask: &Ask) -> Asked<()>;
     fn wake(wakes: &[Wake], timeout: Duration) -> Asked<()>;

@@ -1,0 +1,76 @@
+//! How does one instance stand for one role? Its settings, and what can come of it.
+
+use std::time::Duration;
+
+use crate::config::{Config, ConfigError};
+use crate::model::{InstanceId, Role, Term};
+use crate::pipeline::ownership::Rhythm;
+use crate::store::{StoreError, Wake};
+
+/// How one instance stands for one role.
+#[derive(Clone, Debug)]
+pub struct Candidacy {
+    /// The role.
+    pub role: Role,
+    /// How long it lasts without being renewed: the same for everybody who stands for it (R14).
+    pub ttl: Duration,
+    /// How often a leader renews it, and its heartbeat with it.
+    pub heartbeat_interval: Duration,
+    /// How often one that does not lead looks even if nothing happened.
+    pub election_interval: Duration,
+    /// Waits by chance up to this long before it first stands.
+    pub startup_jitter: Duration,
+    /// A leader gives way to one with a higher priority.
+    pub priority: u32,
+    /// Stands at all; otherwise it only knows who leads.
+    pub stands: bool,
+    /// Longest wait for any answer.
+    pub store_timeout: Duration,
+}
+
+impl Candidacy {
+    /// Refuses what [`Config::checked`] refuses.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        let config = Config {
+            lease_ttl: self.ttl,
+            renew_interval: self.heartbeat_interval,
+            heartbeat_ttl: self.ttl,
+            heartbeat_interval: self.heartbeat_interval,
+            election_interval: self.election_interval,
+            startup_jitter: self.startup_jitter,
+            store_timeout: self.store_timeout,
+            host_name: "any".into(),
+            ..Config::default()
+        };
+        config.checked().map(drop)
+    }
+
+    /// The times its table keeps.
+    pub fn rhythm(&self) -> Rhythm {
+        let lease = Term::new(self.ttl);
+        let (renew_interval, store_timeout) = (self.heartbeat_interval, self.store_timeout);
+        Rhythm { lease, heartbeat: lease, renew_interval, store_timeout }
+    }
+}
+
+/// What came of a single attempt.
+pub type Verdict = Result<Outcome, StoreError>;
+
+/// Elected, or not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// This one.
+    Elected,
+    /// Another.
+    LedBy(InstanceId),
+}
+
+/// What follows from a look.
+pub(crate) enum Next {
+    /// Nothing.
+    Rest,
+    /// The leader is asked to give way.
+    Ask(Wake),
+    /// The role is asked for.
+    Stand,
+}

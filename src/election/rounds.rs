@@ -1,0 +1,167 @@
+//! One round over all roles of a process: every exchange with the store is about all of them.
+//!
+//! Each role has a timing of its own and is asked about in a script call of its own, but the calls of a round are
+//! written and read together. So a round costs a few round trips, however many roles there are, and a store that
+//! does not answer is waited for once.
+
+use std::time::Duration;
+
+use crate::daemon::renewal::Renewal;
+use crate::election::candidate::{Candidate, Next};
+use crate::model::{EndpointId, Tenure};
+use crate::pipeline::ownership::Question;
+use crate::store::{Ask, BATCH_MAX, Fault, RenewItem, Store, StoreError, Wake};
+
+/// An epoch that changes again and again is no reason to stand still for ever.
+const ATTEMPTS_MAX: usize = 3;
+/// A store that did not answer last time is waited for this long when roles are given back: a stop must not take one
+/// store timeout after the other.
+const HURRIED: Duration = Duration::from_millis(500);
+/// Renewals of several roles are at least this far apart, so that many roles do not cost a round trip each.
+const GATHER: Duration = Duration::from_millis(20);
+/// Nobody stands for anything.
+const IDLE: Duration = Duration::from_secs(1);
+
+/// What a round came to.
+#[derive(Clone, Copy, Debug)]
+pub struct Round {
+    /// How long to wait for the next one.
+    pub wait: Duration,
+    /// The store was asked last and did not answer.
+    pub is_away: bool,
+}
+
+/// Gives back, looks, asks and stands for all of these. `was_away` is what the round before came to.
+pub fn elect<'a>(
+    store: &dyn Store,
+    candidates: impl IntoIterator<Item = &'a mut Candidate>,
+    was_away: bool,
+) -> Round {
+    let mut all: Vec<&mut Candidate> = candidates.into_iter().collect();
+    let mut is_away = give_back(store, all.iter_mut().map(|it| &mut **it), was_away);
+    if is_away != Some(true) {
+        is_away = look(store, &mut all).or(is_away);
+    }
+    let wait = all.iter_mut().map(|it| it.wait()).min().unwrap_or(IDLE);
+    Round { wait, is_away: is_away.unwrap_or(was_away) }
+}
+
+/// Gives back, in one exchange, every role that was given up and whose work has ended. Whether the store did not
+/// answer; `None` when there was nothing to ask.
+pub fn give_back<'a>(
+    store: &dyn Store,
+    candidates: impl IntoIterator<Item = &'a mut Candidate>,
+    was_away: bool,
+) -> Option<bool> {
+    let (mut these, mut freed): (Vec<&mut Candidate>, Vec<(Ask, Tenure, Wake)>) = candidates
+        .into_iter()
+        .filter_map(|it| {
+            let freed = it.let_go()?;
+            Some((it, freed))
+        })
+        .unzip();
+    let longest = freed.iter().map(|it| it.0.timeout).max()?;
+    let timeout = if was_away { longest.min(HURRIED) } else { longest };
+    freed.iter_mut().for_each(|it| it.0.timeout = timeout);
+    let failure = store.release_roles(&freed).err();
+    these.iter_mut().for_each(|it| it.given_back(failure.as_ref()));
+    Some(failure.is_some_and(|it| is_silence(&it)))
+}
+
+fn is_silence(error: &StoreError) -> bool {
+    error.fault == Fault::Unreachable
+}
+
+/// Looks at every role whose turn it is, and does what follows.
+fn look(store: &dyn Store, all: &mut [&mut Candidate]) -> Option<bool> {
+    let due: Vec<usize> = (0..all.len()).filter(|&it| all[it].is_due()).collect();
+    let mut is_away = None;
+    for (timeout, batch) in batches(&due, |&it| all[it].timeout()) {
+        let roles: Vec<EndpointId> = batch.iter().map(|&&it| all[it].role().clone()).collect();
+        let (mut words, mut standing) = (Vec::new(), Vec::new());
+        match store.seats(&roles, timeout) {
+            Ok(seats) => {
+                is_away = Some(false);
+                for (&&at, seat) in batch.iter().zip(seats) {
+                    match all[at].looked(seat) {
+                        Next::Rest => (),
+                        Next::Ask(word) => words.push(word),
+                        Next::Stand => standing.push(at),
+                    }
+                }
+            }
+            Err(error) => {
+                is_away = Some(is_silence(&error));
+                batch.iter().for_each(|&&it| all[it].could_not(error.clone()));
+            }
+        }
+        if !words.is_empty() {
+            // Lost, they are said again at a later look.
+            let _ = store.wake(&words, timeout);
+        }
+        stand(store, all, standing);
+    }
+    is_away
+}
+
+/// Asks for each of these roles, and again under the new epoch if that has changed under the question (R5).
+fn stand(store: &dyn Store, all: &mut [&mut Candidate], mut standing: Vec<usize>) {
+    for _ in 0..ATTEMPTS_MAX {
+        let mut questions = Vec::with_capacity(standing.len());
+        for at in standing {
+            match all[at].question() {
+                Ok(question) => questions.push((at, question)),
+                Err(error) => all[at].could_not_stand(error),
+            }
+        }
+        if questions.is_empty() {
+            return;
+        }
+        let asked: Vec<(Ask, EndpointId)> =
+            questions.iter().map(|(at, it)| (it.ask.clone(), all[*at].role().clone())).collect();
+        let replies = store.acquire_roles(&asked);
+        standing = Vec::new();
+        for ((at, question), reply) in questions.iter().zip(replies) {
+            if all[*at].attempted(question, reply) {
+                standing.push(*at);
+            }
+        }
+    }
+    standing.iter().for_each(|&it| all[it].look_soon());
+}
+
+/// Renews what is due of all these, and tells what comes of it; how long to wait for the next.
+pub fn renew<'a>(
+    store: &dyn Store,
+    renewals: impl IntoIterator<Item = &'a Renewal>,
+) -> Option<Duration> {
+    let all: Vec<&Renewal> = renewals.into_iter().collect();
+    let due: Vec<(&Renewal, Question, Vec<RenewItem>)> = all
+        .iter()
+        .filter_map(|it| it.due().map(|(question, items)| (*it, question, items)))
+        .collect();
+    // One that has less time left than a store timeout must not take that time from the others (R4).
+    let group = |it: &(&Renewal, Question, Vec<RenewItem>)| {
+        let (timeout, usual) = (it.1.ask.timeout, it.0.store_timeout());
+        if timeout < usual { Duration::ZERO } else { usual }
+    };
+    for (_, batch) in batches(&due, group) {
+        let asked: Vec<(Ask, Vec<RenewItem>)> =
+            batch.iter().map(|it| (it.1.ask.clone(), it.2.clone())).collect();
+        for ((renewal, question, items), reply) in batch.into_iter().zip(store.renew_roles(&asked))
+        {
+            renewal.answered(question, items, reply);
+        }
+    }
+    // Roles that are due a moment apart go together.
+    let least = if all.len() > 1 { GATHER } else { Duration::ZERO };
+    all.iter().map(|it| it.wait()).min().map(|it| it.max(least))
+}
+
+/// Those that are waited for equally long, the shortest first, at most [`BATCH_MAX`] in each.
+fn batches<T>(items: &[T], timeout: impl Fn(&T) -> Duration) -> Vec<(Duration, Vec<&T>)> {
+    let mut sorted: Vec<(Duration, &T)> = items.iter().map(|it| (timeout(it), it)).collect();
+    sorted.sort_by_key(|it| it.0);
+    let same = sorted.chunk_by(|a, b| a.0 == b.0).flat_map(|it| it.chunks(BATCH_MAX));
+    same.map(|it| (it[0].0, it.iter().map(|it| it.1).collect())).collect()
+}
