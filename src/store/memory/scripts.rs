@@ -159,6 +159,9 @@ impl State {
 
     /// acquire.lua
     pub(crate) fn acquire(&mut self, ask: &Ask, endpoint: &EndpointId, now: Now) -> Acquire {
+        if self.unable.contains(&ask.instance) {
+            return Acquire::Failed("ERR the user executing the script can't".into());
+        }
         let ttl = micros(ask.term.ttl);
         let owner = self.owner(endpoint);
         let grant = match &owner {
