@@ -3,6 +3,7 @@
 //! [`MemoryServer`] is the server that all instances share; a [`MemoryStore`] is one instance's way to
 //! it, and what can go wrong on that way. Nothing here waits: a lost message is an error at once.
 
+mod ear;
 mod endings;
 mod operator;
 mod roles;
@@ -20,13 +21,14 @@ pub use crate::store::memory::server::{Announced, MemoryServer, Snapshot};
 
 use crate::clock::ManualClock;
 use crate::model::{EndpointId, InstanceId, Tenure, Weight};
+use crate::store::memory::ear::MemoryEar;
 use crate::store::memory::roles::About;
 use crate::store::memory::scripts::{Now, micros};
 use crate::store::memory::server::State;
 use crate::store::memory::spoilt::is_ttl;
 use crate::store::ways;
 use crate::store::{
-    ASK_LASTS, Acquire, Ask, Asked, Beat, Ear, Fault, Heard, Lasting, Page, Publication, Publish,
+    ASK_LASTS, Acquire, Ask, Asked, Beat, Ear, Fault, Lasting, Page, Publication, Publish,
     RawSession, Release, Renew, RenewItem, Seat, Stamped, Store, StoreError, Verify, Wake,
 };
 
@@ -377,24 +379,5 @@ impl MemoryStore {
     /// The same way again: what happens to one happens to both.
     pub fn same_way(&self) -> Self {
         Self { server: Arc::clone(&self.server), way: Arc::clone(&self.way) }
-    }
-}
-
-struct MemoryEar {
-    me: InstanceId,
-    store: MemoryStore,
-}
-
-impl Ear for MemoryEar {
-    fn next(&mut self, _: Duration) -> Asked<Option<Heard>> {
-        let me = self.me.clone();
-        self.store.call("hear", move |state, clock| {
-            state.forget_expired(clock);
-            state.heard(&me)
-        })
-    }
-
-    fn hears_changes(&self) -> bool {
-        true
     }
 }

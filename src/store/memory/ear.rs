@@ -1,0 +1,26 @@
+//! What one instance hears of the in-memory server.
+
+use std::time::Duration;
+
+use crate::model::InstanceId;
+use crate::store::memory::MemoryStore;
+use crate::store::{Asked, Ear, Heard};
+
+pub(crate) struct MemoryEar {
+    pub(crate) me: InstanceId,
+    pub(crate) store: MemoryStore,
+}
+
+impl Ear for MemoryEar {
+    fn next(&mut self, _: Duration) -> Asked<Option<Heard>> {
+        let me = self.me.clone();
+        self.store.call("hear", move |state, clock| {
+            state.forget_expired(clock);
+            state.heard(&me)
+        })
+    }
+
+    fn hears_changes(&self) -> bool {
+        true
+    }
+}
