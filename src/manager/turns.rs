@@ -151,8 +151,10 @@ mod tests {
         answer
     }
 
+    /// Until so many are there, and one of them asks.
     fn wait_for(turns: &Turns, threads: usize) {
-        let joined = || turns.names.lock().get(&endpoint()).map_or(0, |it| it.threads);
+        let asking = |it: &Name| if it.is_asking { it.threads } else { 0 };
+        let joined = || turns.names.lock().get(&endpoint()).map_or(0, asking);
         let late = BootClock.now() + PATIENCE;
         while joined() != threads {
             assert!(BootClock.now() < late, "{} threads ask, not {threads}", joined());

@@ -16,7 +16,7 @@ use leasehold::store::memory::{MemoryServer, MemoryStore};
 use leasehold::{Daemon, LeaseManager, PollPermit, Poller, Revoked, Sample, Session, StartError};
 
 use crate::support::cluster::endpoint;
-use crate::support::hooked::Hooked;
+use crate::support::hooked::{Hooked, Stage};
 
 const LIMIT: Duration = Duration::from_secs(20);
 
@@ -194,11 +194,49 @@ fn r12_whichever_thread_of_a_manager_panics_it_holds_nothing_and_says_so() {
         assert!(!a.is_owned(&e) && a.fence(&e).is_none() && a.owned().is_empty(), "{thread}");
         let refused = a.try_acquire(&e).unwrap_err().to_string();
         assert!(refused.contains(thread) && refused.contains("start another"), "{refused}");
+        let beats = || server.journal().iter().filter(|it| **it == "beat").count();
+        let before = beats();
+        let _ = crossbeam_channel::after(config().heartbeat_interval * 4).recv();
+        assert!(beats() <= before + 1, "{thread}: it beats on"); // one was on its way
         let plain: Arc<dyn Store> = Arc::new(MemoryStore::new(&server));
         let (me, lines) = (InstanceId::new("b"), Lines::shared(&plain));
         let b = LeaseManager::start_on(&config(), me, &lines, Arc::new(BootClock)).unwrap();
         wait_for(&format!("{thread}: the lease is free"), || b.try_acquire(&e).unwrap());
     }
+}
+
+/// A beat that is executed after the heartbeat was withdrawn must not keep the leases for another TTL.
+#[test]
+fn r12_a_beat_on_its_way_does_not_outlast_the_withdrawal() {
+    let server = server();
+    let trap = Trap::on("renewal");
+    let (hold, withdrawn) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let (held, is_held) = crossbeam_channel::bounded(1);
+    let hook = {
+        let (trap, hold, withdrawn) =
+            (Arc::clone(&trap), Arc::clone(&hold), Arc::clone(&withdrawn));
+        move |verb: &str, stage: Stage| {
+            trap.step_on();
+            if (verb, stage) == ("withdraw", Stage::Answered) {
+                withdrawn.fetch_add(1, Ordering::SeqCst);
+            }
+            if (verb, stage) == ("beat", Stage::Asked) && hold.swap(false, Ordering::SeqCst) {
+                held.send(()).unwrap();
+                wait_for("the withdrawal", || withdrawn.load(Ordering::SeqCst) > 0);
+            }
+        }
+    };
+    let store: Arc<dyn Store> = Arc::new(Hooked::new(Arc::new(MemoryStore::new(&server)), hook));
+    let clock = Arc::<Trap>::clone(&trap);
+    let (me, lines) = (InstanceId::new("a"), Lines::shared(&store));
+    let a = LeaseManager::start_on(&config(), me, &lines, clock).unwrap();
+    assert!(a.try_acquire(&endpoint("e")).unwrap());
+    hold.store(true, Ordering::SeqCst);
+    is_held.recv_timeout(LIMIT).expect("a beat is about to be sent");
+    trap.set();
+    assert!(a.failed().within(LIMIT));
+    wait_for("it is withdrawn again", || withdrawn.load(Ordering::SeqCst) > 1);
+    assert!(!lives(&server, "a"));
 }
 
 #[test]
