@@ -4,6 +4,9 @@
 use std::rc::Rc;
 use std::time::Duration;
 
+use leasehold::config::Config;
+use leasehold::model::Term;
+
 use super::Outcome;
 use super::faults::{self, HOSTS, Wanted};
 use super::member::{Member, Way};
@@ -42,6 +45,12 @@ fn owned_within(world: &World) -> Duration {
     2 * world.scene.hold_off() + Duration::from_secs(10)
 }
 
+/// Where nobody knows the TTL of a role, its hold-off is that of the default.
+fn led_within(world: &World) -> Duration {
+    let default = Term::new(Config::default().lease_ttl);
+    owned_within(world).max(default.hold_off() + Duration::from_secs(10))
+}
+
 /// Whoever missed a word without knowing it may see something else than the others until its next sweep.
 fn settled_within(world: &World) -> Duration {
     let within = 4 * world.scene.hold_off() + Duration::from_secs(120);
@@ -63,6 +72,11 @@ fn settle(world: &World, outcome: &mut Outcome) {
             if since() > owned_within(world) {
                 world.fail(format!("liveness: after {:?} {why}", since()));
             }
+        }
+        if let Err(why) = unled(world)
+            && since() > led_within(world)
+        {
+            world.fail(format!("liveness: after {:?} {why}", since()));
         }
         if let Err(why) = unsettled(world) {
             outcome.settled_after = since();
@@ -89,6 +103,12 @@ fn unowned(world: &World) -> Result<(), String> {
             return Err(format!("{endpoint} may be polled by {may}, in the store {owner:?}"));
         }
     }
+    Ok(())
+}
+
+/// Every role is led.
+fn unled(world: &World) -> Result<(), String> {
+    let living = world.living();
     for role in 0..world.scene.roles {
         let leads = |it: &Rc<Member>| it.electors.borrow().as_ref().map_or(0, |it| it.leads());
         if !living.iter().any(|it| leads(it) & (1 << role) != 0) {
@@ -110,6 +130,7 @@ fn polled(world: &World) -> usize {
 /// G5: within one of the fair share.
 fn unsettled(world: &World) -> Result<(), String> {
     unowned(world)?;
+    unled(world)?;
     let living = world.living();
     let total: u32 = living.iter().map(|it| weight_of(world, it)).sum();
     for member in &living {
