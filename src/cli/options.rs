@@ -263,6 +263,7 @@ pub(crate) static COMMANDS: &[Spec] = &[
                 does. COMMAND runs in a process group of its own, with LEASEHOLD_ROLE, \
                 LEASEHOLD_TERM and LEASEHOLD_INSTANCE in its environment, and is ended (TERM, then \
                 KILL) before another host could lead, even if this program is killed or frozen. \
+                It inherits every other variable, but no --redis URL with a user or a password. \
                 Signals are passed on to it. When it ends by itself the role is given up and its \
                 exit code passed on (128+n for a signal); with --restart it is started again.",
         takes: ROLE_AND_PROGRAM,
@@ -275,7 +276,7 @@ pub(crate) static COMMANDS: &[Spec] = &[
         about: "Runs COMMAND if nobody leads ROLE, and leads it meanwhile; does nothing if somebody \
                 does. Put the same line into the crontab of every host, and one of them runs it. \
                 Waits if the store has just lost its memory, then tries. The exit code of COMMAND \
-                is passed on. Cron mails what a command says, so only warnings are logged unless \
+                is passed on; it gets the same variables as with lead. Cron mails what a command says, so only warnings are logged unless \
                 --log-level says otherwise.",
         takes: ROLE_AND_PROGRAM,
         hidden: false,

@@ -18,9 +18,10 @@ use nix::spawn::{PosixSpawnAttr, PosixSpawnFileActions, PosixSpawnFlags, posix_s
 use nix::sys::signal::SigSet;
 use nix::unistd::{Pid, close};
 
-use crate::pipeline::poll::command::is_secret;
+use crate::pipeline::poll::command::{SUPERVISOR, is_secret};
 
-/// Starts `leasehold SUBCOMMAND --orders-fd N --report-fd N ARGUMENTS`, and hands it those two.
+/// Starts `leasehold SUBCOMMAND --orders-fd N --report-fd N ARGUMENTS`, and hands it those two. The first word of its
+/// command line is [`SUPERVISOR`].
 pub(crate) fn launch(
     executable: &Path,
     subcommand: &str,
@@ -38,7 +39,7 @@ pub(crate) fn launch(
     attributes.set_sigmask(&SigSet::empty())?;
     attributes.set_sigdefault(&SigSet::all())?;
     let mut actions = PosixSpawnFileActions::init()?;
-    let mut words = vec![c_string("leasehold")?, c_string(subcommand)?];
+    let mut words = vec![c_string(SUPERVISOR)?, c_string(subcommand)?];
     for (option, fd) in [("--orders-fd", orders.as_raw_fd()), ("--report-fd", report.as_raw_fd())] {
         // Onto itself: that clears close-on-exec, in the new process only.
         actions.add_dup2(fd, fd)?;
@@ -54,7 +55,7 @@ pub(crate) fn launch(
 /// Our own environment with `ours` added, and without what is nobody else's business.
 fn with_ours(ours: &[(&str, String)]) -> io::Result<Vec<CString>> {
     let is_ours = |name: &OsStr| ours.iter().any(|it| OsStr::new(it.0) == name);
-    let inherited = env::vars_os().filter(|it| !is_secret(&it.0) && !is_ours(&it.0));
+    let inherited = env::vars_os().filter(|it| !is_secret(&it.0, &it.1) && !is_ours(&it.0));
     let mut all = Vec::new();
     for (name, value) in inherited {
         all.push(c_string([name.as_bytes(), b"=", value.as_bytes()].concat())?);

@@ -2,10 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 use crate::support::lead::{Hosts, PACE, TTL, is_alive, leading, wait_for_death};
-use crate::support::process::{Instance, SOON, TempDir, eventually, leasehold, ms};
+use crate::support::pids::{all_gone, pids};
+use crate::support::process::{BINARY, Instance, SOON, TempDir, eventually, leasehold, ms};
 use crate::support::proxy::Proxy;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -293,4 +295,41 @@ fn a_stubborn_command_is_killed_in_the_end() {
     assert_eq!(host.term().code(), Some(128 + 9));
     assert!(asked.elapsed() >= ms(500), "not before its time");
     assert!(!is_alive(pid().unwrap()));
+}
+
+/// Whose command line has `word`, among these and all that they started: as `pgrep -f` would find them.
+fn matching(word: &str, pids: &[String]) -> Vec<String> {
+    let mut found = Vec::new();
+    for pid in pids {
+        let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        if String::from_utf8_lossy(&line).contains(word) {
+            found.push(pid.clone());
+        }
+        let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+        let lists = tasks.map(|it| std::fs::read_to_string(it.path().join("children")));
+        let children: String = lists.map(Result::unwrap_or_default).collect();
+        let children: Vec<String> = children.split_whitespace().map(Into::into).collect();
+        found.extend(matching(word, &children));
+    }
+    found
+}
+
+/// Issue 17, 28: `pkill -9 -f leasehold` leaves nothing of a command running, whatever the command has started.
+#[test]
+fn whoever_kills_all_that_is_named_leasehold_leaves_nothing_of_the_command() {
+    let hosts = Hosts::new();
+    let file = hosts.file("pids");
+    // Not by name: a command line with the word would be killed itself.
+    let work = r#"echo $$ >>"$PIDS"; sh -c 'echo $$ >>"$PIDS"; sleep 1000' & wait"#;
+    let mut lead = std::process::Command::new(BINARY);
+    lead.args(["lead", "job", &format!("--redis={}", hosts.redis.url()), "--lease-ttl=30s"]);
+    lead.args(["--", "sh", "-c", work]).env("PIDS", &file);
+    let host = Instance::spawn(&mut lead);
+    let family = pids(&file, 2);
+    let named = matching("leasehold", &[host.pid().to_string()]);
+    assert_eq!(named, [host.pid().to_string()], "the supervisor has that word in its command line");
+    for pid in &named {
+        kill(Pid::from_raw(pid.parse().unwrap()), Signal::SIGKILL).unwrap();
+    }
+    all_gone(&family);
 }

@@ -99,7 +99,8 @@ fn a_fleet_with_just_the_rights_of_the_readme_does_everything_and_never_says_its
     printed.by(&["history", &redis]);
     eventually(SOON, "metrics", String::new, || {
         let text = fs::read_to_string(&metrics).unwrap_or_default();
-        text.contains("leasehold_leases_owned 6")
+        let mut lines = text.lines();
+        lines.any(|it| it.starts_with("leasehold_leases_owned{") && it.ends_with("} 6"))
     });
     printed.0.push(fs::read_to_string(&metrics).unwrap());
     leader.term();

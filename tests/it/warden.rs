@@ -178,6 +178,42 @@ fn a_command_is_given_what_it_should_know_and_no_password() {
         assert!(!env.contains("LEASEHOLD_FENCE=7"), "{env}");
         return;
     };
+    write_environment(&file);
+}
+
+/// A command that is given what its user may know: everything but a URL that may have a password in it.
+#[test]
+fn a_command_inherits_every_variable_that_holds_no_secret() {
+    let me = "a_command_inherits_every_variable_that_holds_no_secret";
+    let Some(file) = file_of_again() else {
+        let kept = [
+            ("LEASEHOLD_REDIS", "redis://10.0.0.5:6379/3"),
+            ("LEASEHOLD_REDIS_PASSWORD_FILE", "/run/secrets/redis"),
+            ("LEASEHOLD_REDIS_CA", "/etc/ssl/ca.pem"),
+            ("LEASEHOLD_LEASE_TTL", "30s"),
+            ("LEASEHOLD_FOR_THE_JOB", "42"),
+        ];
+        for secret in ["redis://:hunter2@h/0", "redis://user:hunter2@h/0", "redis://hunter2@h/0"] {
+            let dir = TempDir::new();
+            let file = dir.path().join("env");
+            let mut again = again(me, &file);
+            again.envs(kept);
+            assert!(again.status().unwrap().success());
+            let env = content(&file);
+            for (name, value) in kept {
+                assert!(env.contains(&format!("{name}={value}\n")), "no {name}: {env}");
+            }
+            fs::remove_file(&file).unwrap();
+            assert!(again.env("LEASEHOLD_REDIS", secret).status().unwrap().success());
+            let env = content(&file);
+            assert!(!env.contains("hunter2") && env.contains("FOR_THE_JOB=42\n"), "{env}");
+        }
+        return;
+    };
+    write_environment(&file);
+}
+
+fn write_environment(file: &Path) {
     let script = format!("env > {}", file.display());
     let pairs = [("LEASEHOLD_FENCE", "42".into()), ("LEASEHOLD_ROLE", "a role".into())];
     let mut wrapped = prepared(&["sh", "-c", &script], &pairs);

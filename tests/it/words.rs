@@ -27,19 +27,20 @@ fn settings(dir: &TempDir, lines: &str) -> String {
 }
 
 /// Everything that asks Redis, with the words that it needs.
-const ASKING: [&[&str]; 13] = [
+const ASKING: [&[&str]; 14] = [
     &["status", "--json"],
     &["top", "--json"],
     &["plan", "--json"],
     &["history", "--json"],
     &["sessions", "list", "--json"],
     &["leaders", "--json"],
-    &["resign", "nobodys"],
-    &["undrain", "nobody"],
-    &["drain", "elsewhere", "--force"],
+    &["drain", "for-a-moment", "--force", "--absent"],
+    &["undrain", "for-a-moment"],
+    &["drain", "elsewhere", "--force", "--absent"],
     &["sessions", "add", "h:1", "--id", "e1"],
     &["explain", "e1", "--json"],
     &["once", "tea", "--", "true"],
+    &["resign", "tea"],
     &["release", "--runtime-dir=/nowhere"],
 ];
 
@@ -136,7 +137,7 @@ fn a_key_that_holds_something_else_is_named() {
     redis.cli(&["SET", "poll:drain", "hello"]);
     for (args, parts) in [
         (&["history"][..], ["cannot read history on", "poll:history is not a stream"]),
-        (&["drain", "h", "--force"], ["cannot drain on", "poll:drain is not a set"]),
+        (&["drain", "h", "--force", "--absent"], ["cannot drain on", "poll:drain is not a set"]),
         (&["undrain", "h"], ["cannot undrain on", "poll:drain is not a set"]),
     ] {
         let why = refused(&run(&redis, args), 1);

@@ -18,6 +18,7 @@ use leasehold::pipeline::ownership::OwnershipTable;
 use leasehold::store::{Heard, Store};
 
 use super::member::{Member, Part, until_deadline};
+use super::rest::UNABLE;
 use super::world::World;
 
 struct Stand {
@@ -59,7 +60,7 @@ impl Electors {
                 heartbeat_interval: scene.rhythm.renew_interval,
                 election_interval: Duration::from_secs(15),
                 startup_jitter: Duration::ZERO,
-                priority: u32::try_from(world.dice.below(3).saturating_sub(1)).unwrap_or(0),
+                priority: if id.host() == UNABLE { 9 } else { priority(world) },
                 stands: true,
                 store_timeout: timeout,
             };
@@ -169,4 +170,8 @@ impl Electors {
     pub fn terms(&self) -> Vec<Option<u64>> {
         self.stands.iter().map(|it| it.office.term().map(|it| it.0)).collect()
     }
+}
+
+fn priority(world: &World) -> u32 {
+    u32::try_from(world.dice.below(3).saturating_sub(1)).unwrap_or(0)
 }

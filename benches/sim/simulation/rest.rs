@@ -228,6 +228,9 @@ fn welcome(world: &World) {
     }
 }
 
+/// The host of one that can ask for leases and roles and cannot take them.
+pub const UNABLE: &str = "y";
+
 /// G6: one that can ask and cannot take gets each lease of its share a few times and no more, and all are polled.
 fn burden(world: &World) {
     if world.failure().is_some() || !world.scene.half_able {
@@ -235,9 +238,17 @@ fn burden(world: &World) {
     }
     let take_backs = world.judge.take_backs.get();
     let n = world.members.borrow().len();
-    world.server.refuse_acquires(&format!("y-{n}-0"), true);
-    Member::start(world, "y", 1_000_000, 1);
+    for server in [&world.server, &world.roles] {
+        server.refuse_acquires(&format!("y-{n}-0"), true);
+    }
+    let (_, elected) = world.roles.acquires();
+    Member::start(world, UNABLE, 1_000_000, 1);
     world.pass(Duration::from_secs(80));
+    // The same for a candidate with the highest priority: every role is given up for it a few times and no more.
+    let elections = world.roles.acquires().1 - elected;
+    if elections > 4 * world.scene.roles {
+        world.fail(format!("{elections} elections because of one that cannot be elected"));
+    }
     let taken_back = world.judge.take_backs.get() - take_backs;
     // Once at the start and once after 30 s; another owner may have to find out, too.
     let takers = world.living().iter().filter(|it| weight_of(world, it) > 0).count();

@@ -17,6 +17,7 @@ use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
 use crate::clock::{BootClock, Clock, Moment};
+use crate::config::RedisUrl;
 use crate::model::{STDERR, Sample, Session};
 use crate::pipeline::lease::{PollPermit, Revoked};
 use crate::pipeline::poll::Poller;
@@ -26,12 +27,29 @@ use crate::pipeline::poll::wait::{Wake, is_ready, plain, wait};
 
 /// A guardian's report is a few short lines; more than this is none.
 const REPORT_MAX_BYTES: usize = 4_096;
+/// What `ps` shows for the process between us and a command. Not our own name: `pkill -9 -f leasehold` must leave it
+/// alive, because it ends what the command has started.
+pub(crate) const SUPERVISOR: &str = "command-supervisor";
 /// How Redis is reached may carry a password, which is no business of a command.
 const SECRET_PREFIX: &str = "LEASEHOLD_REDIS";
+/// These name files, and the command runs as the user who may read them.
+const FILES: [&str; 4] = [
+    "LEASEHOLD_REDIS_PASSWORD_FILE",
+    "LEASEHOLD_REDIS_CA",
+    "LEASEHOLD_REDIS_CERT",
+    "LEASEHOLD_REDIS_KEY",
+];
 
-/// Whether a variable of our environment is not for the commands we start.
-pub(crate) fn is_secret(name: &OsStr) -> bool {
-    name.as_bytes().starts_with(SECRET_PREFIX.as_bytes())
+/// Whether a variable of our environment may hold a secret and is not for the commands we start: a URL with a user or a
+/// password in it, and whatever looks like one. A URL without is passed on, so that a command that uses Leasehold
+/// itself does not talk to another Redis.
+pub(crate) fn is_secret(name: &OsStr, value: &OsStr) -> bool {
+    if !name.as_bytes().starts_with(SECRET_PREFIX.as_bytes()) || FILES.iter().any(|it| name == *it)
+    {
+        return false;
+    }
+    let url = value.to_str().filter(|_| name == SECRET_PREFIX).map(RedisUrl::parse);
+    !url.is_some_and(|it| it.is_ok_and(|it| !it.has_password() && it.login().user.is_none()))
 }
 
 /// Polls by running a command.
@@ -75,12 +93,11 @@ impl CommandPoller {
 
     fn start(&self, permit: &PollPermit) -> io::Result<Run> {
         let mut command = Command::new(&self.guardian);
-        let secrets = std::env::vars_os().map(|(name, _)| name);
-        for name in secrets.filter(|it| is_secret(it)) {
+        for (name, _) in std::env::vars_os().filter(|(name, value)| is_secret(name, value)) {
             command.env_remove(name);
         }
         let mut child = command
-            .arg0("leasehold")
+            .arg0(SUPERVISOR)
             .args(["guardian", "--grace-ms", &self.grace.as_millis().to_string()])
             .args(self.soft_files.map(|it| format!("--soft-files={it}")))
             .arg("--")

@@ -246,9 +246,19 @@ fn whoever_gave_up_for_an_heir_that_died_leads_again_within_a_second() {
 /// A candidate that may ask but cannot be elected (a right is missing) is given way to once, not for ever.
 #[test]
 fn a_candidate_that_cannot_be_elected_costs_one_hand_over_in_half_a_minute() {
-    let mut all = Electorate::led_by_first(&["a", "b"]);
-    all.join("c", with_priority(5));
-    (0..5_000).for_each(|_| all.member("c").store.plan("acquire", Mishap::LoseRequest));
+    for is_refused in [true, false] {
+        let mut all = Electorate::led_by_first(&["a", "b"]);
+        all.join("c", with_priority(5));
+        if is_refused {
+            all.server.refuse_acquires("c", true);
+        } else {
+            (0..5_000).for_each(|_| all.member("c").store.plan("acquire", Mishap::LoseRequest));
+        }
+        costs_one_hand_over(all);
+    }
+}
+
+fn costs_one_hand_over(mut all: Electorate) {
     let asks = |all: &Electorate| all.server.journal().iter().filter(|it| **it == "wake").count();
     let (grants, asked) = (all.server.acquires().1, asks(&all));
     all.pass(Duration::from_secs(29));
