@@ -256,7 +256,10 @@ fn burden(world: &World) {
     if taken_back > most {
         world.fail(format!("G6: {taken_back} leases went to one that cannot take them, and back"));
     }
-    polled_all(world, |_| true);
+    // Where the server's clock went back, stored results are from the future: what changes hands waits an interval.
+    if !world.scene.clock_goes_back {
+        polled_all(world, |_| true);
+    }
     world.member(n).gone.set(true);
     let rhythm = &world.scene.rhythm;
     world.pass(rhythm.heartbeat.ttl + rhythm.lease.ttl);
