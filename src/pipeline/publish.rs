@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::clock::Moment;
-use crate::model::Tenure;
+use crate::model::{FenceToken, Tenure};
 use crate::pipeline::lease::PollPermit;
 use crate::store::{BATCH_MAX, Publication, Publish};
 
@@ -165,6 +165,9 @@ fn size(it: &Publication) -> usize {
     512 + 7 * it.sample.body.len()
 }
 
+/// A fence that was never granted: real ones are server times in microseconds, or higher.
+const NOBODYS: FenceToken = FenceToken(1);
+
 /// Whether results get through to a store that answers everything else.
 ///
 /// The way to the store may carry small requests, such as renewals, and lose large ones. Such an owner keeps its
@@ -195,7 +198,8 @@ impl Reach {
         self.stuck
     }
 
-    /// What to try again while results are stuck, and nothing else waits: harmless, since the store orders results.
+    /// What to try again while results are stuck, and nothing else waits. R4: under a fence that nobody has, so that
+    /// no store takes it. Its lease may have been released since, and a failover may have brought the lease back.
     pub fn probe(&self) -> &[Publication] {
         &self.largest
     }
@@ -218,6 +222,7 @@ impl Reach {
     pub fn unanswered(&mut self, batch: &[Publication]) {
         if total(batch) > total(&self.largest) {
             self.largest = batch.to_vec();
+            self.largest.iter_mut().for_each(|it| it.tenure.fence = NOBODYS);
         }
     }
 
@@ -250,13 +255,13 @@ fn total(batch: &[Publication]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{EndpointId, FenceToken, Sample};
+    use crate::model::{EndpointId, Sample};
 
     const WINDOW: Duration = Duration::from_secs(30);
 
     /// A batch of `n` results.
     fn batch(n: usize) -> Vec<Publication> {
-        let tenure = Tenure::new(EndpointId::parse("e").unwrap(), FenceToken(1));
+        let tenure = Tenure::new(EndpointId::parse("e").unwrap(), FenceToken(7));
         let sample = Sample::failed("no answer", WINDOW);
         vec![Publication { tenure, started_at_ms: 1, interval: WINDOW, sample }; n]
     }
@@ -293,6 +298,7 @@ mod tests {
         reach.unanswered(&batch(1));
         assert!(reach.gave_up(3, at(30)));
         assert_eq!(reach.probe().len(), 3);
+        assert!(reach.probe().iter().all(|it| it.tenure.fence == NOBODYS), "no store may take it");
         assert!(!reach.answered(&batch(2), at(31)) && reach.is_stuck());
         assert!(reach.answered(&batch(3), at(32)) && !reach.is_stuck());
         assert!(reach.probe().is_empty());
