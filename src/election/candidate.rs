@@ -232,7 +232,13 @@ impl Candidate {
         if self.decide(Ok(Outcome::LedBy(leader.it.clone()))) {
             return Next::Rest;
         }
-        let may_ask = now >= self.stand_at && now >= self.ask_at;
+        let ask_at = self.ask_at.max(self.stand_at);
+        let may_ask = now >= ask_at;
+        if self.candidacy.priority > 0 && self.candidacy.stands && !may_ask {
+            // Not at the end of the lease: all the others look then, and one of them would find the role free before
+            // it hears for whom.
+            self.look_at = self.look_at.min(ask_at);
+        }
         if self.candidacy.priority > 0 && self.candidacy.stands && may_ask {
             self.ask_at = now + self.candidacy.election_interval.min(self.candidacy.ttl);
             self.has_asked = true;
@@ -328,6 +334,8 @@ impl Candidate {
                 }
                 self.decide(Ok(Outcome::LedBy(winner)));
             }
+            // R5: the server's clock was stepped, which begins the hold-off anew. The sooner it begins, the sooner it ends.
+            Acquire::HoldOff if self.office.table().question().ask.suspect => self.look_at = now,
             Acquire::HoldOff => self.wait_for_end_of_hold_off(),
             // Granted too late to be of use, or asked too late: once more.
             Acquire::Granted { .. } | Acquire::Late | Acquire::NoHeartbeat => self.look_soon(),

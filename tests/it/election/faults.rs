@@ -23,6 +23,18 @@ fn the_first_election_ever_waits_out_the_hold_off() {
     all.pass_until(2 * SOON, |it| it.leader("r").is_some());
 }
 
+/// R5: a stepped clock begins the hold-off anew. A candidate that notices asks at once, not after the first hold-off.
+#[test]
+fn a_server_clock_that_steps_ahead_in_a_hold_off_does_not_double_it() {
+    let mut all = Electorate::empty();
+    all.join("a", candidacy("r"));
+    all.pass(SOON);
+    all.server.step_clock(2_000);
+    let noticed = candidacy("r").election_interval;
+    assert!(2 * noticed < UNKNOWN_HOLD_OFF, "it looks in between");
+    all.pass_until(noticed + UNKNOWN_HOLD_OFF + 4 * SOON, |it| it.leader("r").is_some());
+}
+
 /// R5, R14: the first to ask after a loss of memory names a shorter TTL than the leader has. `pass` would see two.
 #[test]
 fn after_a_flush_a_newcomer_with_a_shorter_ttl_does_not_lead_beside_the_old_leader() {

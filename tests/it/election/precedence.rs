@@ -217,6 +217,8 @@ fn a_high_priority_that_resigns_is_followed_by_another_for_a_while() {
     all.pass_until(SOON, |it| it.leader("r").as_deref() == Some("b"));
     all.pass(REST - 2 * SOON);
     assert_eq!(all.leader("r").as_deref(), Some("b"), "it rests for two seconds");
+    // Then it asks: it does not wait until the lease that it saw would have ended.
+    all.pass_until(4 * SOON, |it| it.leader("r").as_deref() == Some("a"));
 }
 
 /// README: "as soon as the command has ended". The rest is for others to lead, and one has.
