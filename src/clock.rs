@@ -14,9 +14,9 @@ pub struct Moment(u64);
 
 impl Moment {
     /// Before every other moment: a deadline that was never set.
-    pub const NEVER: Moment = Moment(0);
+    pub const MIN: Moment = Moment(0);
     /// Later than any.
-    pub const FOREVER: Moment = Moment(u64::MAX);
+    pub const MAX: Moment = Moment(u64::MAX);
 
     /// A moment by its nanoseconds since the clock began.
     pub const fn from_nanos(nanos: u64) -> Self {
@@ -101,12 +101,12 @@ mod tests {
     fn the_boot_clock_never_goes_back() {
         let first = BootClock.now();
         assert!(BootClock.now() >= first);
-        assert!(first > Moment::NEVER);
+        assert!(first > Moment::MIN);
     }
 
     #[test]
     fn a_moment_minus_more_than_its_age_is_the_beginning() {
-        assert_eq!(Moment::from_nanos(5) - Duration::from_secs(1), Moment::NEVER);
+        assert_eq!(Moment::from_nanos(5) - Duration::from_secs(1), Moment::MIN);
         assert_eq!(Moment::from_nanos(5).since(Moment::from_nanos(9)), Duration::ZERO);
     }
 }

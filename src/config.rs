@@ -13,7 +13,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::model::{Role, Term, Weight};
+use crate::model::{LeaseDuration, Role, Weight};
 
 pub use crate::config::access::{Access, AccessError};
 pub use crate::config::duration::{DurationError, parse_duration};
@@ -228,9 +228,9 @@ impl Config {
 
     fn check_ranges(&self) -> Result<(), ConfigError> {
         let durations = [
-            ("--lease-ttl", self.lease_ttl, Term::TTL_MIN, Term::TTL_MAX),
+            ("--lease-ttl", self.lease_ttl, LeaseDuration::TTL_MIN, LeaseDuration::TTL_MAX),
             ("--renew-interval", self.renew_interval, MS_10, HOUR),
-            ("--heartbeat-ttl", self.heartbeat_ttl, Term::TTL_MIN, Term::TTL_MAX),
+            ("--heartbeat-ttl", self.heartbeat_ttl, LeaseDuration::TTL_MIN, LeaseDuration::TTL_MAX),
             ("--heartbeat-interval", self.heartbeat_interval, MS_10, HOUR),
             ("--reconcile-interval", self.reconcile_interval, MS_10, HOUR),
             ("--interval", self.interval, MS_10, DAY),
@@ -265,7 +265,8 @@ impl Config {
     fn check_rhythms(&self) -> Result<(), ConfigError> {
         let Self { lease_ttl, renew_interval, heartbeat_ttl, heartbeat_interval, .. } = *self;
         let store_timeout = self.store_timeout;
-        let limit = |ttl| Term::new(ttl).usable().saturating_sub(store_timeout.saturating_mul(2));
+        let limit =
+            |ttl| LeaseDuration::new(ttl).usable().saturating_sub(store_timeout.saturating_mul(2));
         if renew_interval >= limit(lease_ttl) {
             let limit = limit(lease_ttl);
             return Err(ConfigError::RenewTooSlow {

@@ -16,12 +16,12 @@ use std::time::Duration;
 
 use crate::config::{Config, Topology};
 use crate::doctor::clock::Drift;
-use crate::model::Term;
+use crate::model::LeaseDuration;
 use crate::store::acl::{Missing, Purpose, Rule};
 use crate::store::kinds::Single;
 use crate::store::probe::{Info, Reading};
 use crate::store::redis::RedisStore;
-use crate::store::{Asked, Fault, StoreError};
+use crate::store::{Fault, StoreError, StoreResult};
 
 /// How bad it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -147,7 +147,7 @@ struct Examination<'a> {
 
 impl Examination<'_> {
     /// One check after the other. An error ends it: the server does not answer any more.
-    fn run(&mut self, watch: Duration) -> Asked<()> {
+    fn run(&mut self, watch: Duration) -> StoreResult<()> {
         let Some(user) = self.connect() else { return Ok(()) };
         let latency = self.latency();
         self.put(latency)?;
@@ -168,21 +168,21 @@ impl Examination<'_> {
         }
         let drift = self.drift(watch);
         if let Some(readings) = self.put_or(drift, "clock")? {
-            let margin = Term::new(self.config.lease_ttl).margin();
+            let margin = LeaseDuration::new(self.config.lease_ttl).margin();
             self.report.findings.push(Drift::of(&readings).judged(margin));
         }
         Ok(())
     }
 
     /// What the server says about itself. People who look or operate need no right to ask that.
-    fn info(&mut self) -> Asked<Option<Info>> {
+    fn info(&mut self) -> StoreResult<Option<Info>> {
         match (self.store.info(self.patience()), self.purpose) {
             (Err(denied), Purpose::Onlooker) if denied.is_denied() => Ok(None),
             (info, _) => self.put_or(info, "server"),
         }
     }
 
-    fn keys(&mut self) -> Asked<()> {
+    fn keys(&mut self) -> StoreResult<()> {
         let spoilt = self.store.spoilt(self.patience());
         let spoilt = self.put_or(spoilt, "keys")?;
         let judged = spoilt.as_ref().map(|it| fleet::of_the_right_type(self.config, it));
@@ -202,7 +202,7 @@ impl Examination<'_> {
     }
 
     /// Keeps what was found. A refusal is a finding, too; only a server that is gone is an error.
-    fn put(&mut self, found: Result<Finding, (&'static str, StoreError)>) -> Asked<()> {
+    fn put(&mut self, found: Result<Finding, (&'static str, StoreError)>) -> StoreResult<()> {
         match found {
             Ok(finding) => self.report.findings.push(finding),
             Err((_, error)) if error.fault == Fault::Unreachable => return Err(error),
@@ -212,7 +212,7 @@ impl Examination<'_> {
     }
 
     /// The same for what has yet to be judged.
-    fn put_or<T>(&mut self, asked: Asked<T>, check: &'static str) -> Asked<Option<T>> {
+    fn put_or<T>(&mut self, asked: StoreResult<T>, check: &'static str) -> StoreResult<Option<T>> {
         match asked {
             Ok(answer) => Ok(Some(answer)),
             Err(error) => self.put(Err((check, error))).map(|()| None),
@@ -248,7 +248,7 @@ impl Examination<'_> {
     }
 
     fn latency(&self) -> Result<Finding, (&'static str, StoreError)> {
-        let times: Asked<Vec<Duration>> =
+        let times: StoreResult<Vec<Duration>> =
             (0..PINGS).map(|_| self.store.ping(self.patience())).collect();
         let mut times = times.map_err(|error| ("latency", error))?;
         times.sort();
@@ -256,12 +256,12 @@ impl Examination<'_> {
         Ok(server::latency(median, worst, self.patience()))
     }
 
-    fn server(&mut self, info: &Info) -> Asked<()> {
+    fn server(&mut self, info: &Info) -> StoreResult<()> {
         let mut settings = server::Settings::default();
         for (name, value) in settings.all() {
             *value = self.store.setting(name, self.patience())?;
         }
-        let hold_off = Term::new(self.config.lease_ttl).hold_off();
+        let hold_off = LeaseDuration::new(self.config.lease_ttl).hold_off();
         self.report.findings.extend([
             server::version(info),
             server::role(info, self.config.redis.topology()),
@@ -273,7 +273,7 @@ impl Examination<'_> {
         Ok(())
     }
 
-    fn rights(&mut self, user: Option<&str>, info: Option<&Info>) -> Asked<()> {
+    fn rights(&mut self, user: Option<&str>, info: Option<&Info>) -> StoreResult<()> {
         let tells_reading = info.is_none_or(|it| server::major(it) >= 7);
         let (rule, purpose) = (rule(self.config, tells_reading), self.purpose);
         self.propose(&rule, user);
@@ -317,7 +317,7 @@ impl Examination<'_> {
         Ok(fleet::agreement(self.config, epoch, clock.server_us / 1_000))
     }
 
-    fn drift(&self, watch: Duration) -> Asked<Vec<Reading>> {
+    fn drift(&self, watch: Duration) -> StoreResult<Vec<Reading>> {
         let first = self.store.clock(self.patience())?;
         let mut readings = vec![first];
         loop {

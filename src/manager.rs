@@ -11,7 +11,7 @@ use std::sync::Arc;
 use crate::clock::{BootClock, Clock, Moment};
 use crate::config::Config;
 use crate::daemon::fail_stop::Failure;
-use crate::daemon::keeper::{Keeper, Lines, StartError, table};
+use crate::daemon::keeper::{LeaseKeeper, Lines, StartError, table};
 use crate::daemon::report::Reporter;
 use crate::daemon::thread::Stop;
 use crate::event::Event;
@@ -19,13 +19,13 @@ use crate::manager::turns::Turns;
 use crate::model::{EndpointId, FenceToken, InstanceId};
 use crate::pipeline::ownership::{Gained, OwnershipTable};
 use crate::pipeline::placement::preference;
-use crate::store::{Acquire, Fault, Grant, Store, StoreError, Wake};
+use crate::store::{Acquire, Fault, Grant, PeerMessage, Store, StoreError};
 
 /// A running instance that holds leases until it is stopped or dropped.
 pub struct LeaseManager {
     table: Arc<OwnershipTable>,
     store: Arc<dyn Store>,
-    keeper: Keeper,
+    keeper: LeaseKeeper,
     reporter: Reporter,
     turns: Turns,
 }
@@ -78,7 +78,7 @@ impl LeaseManager {
         // Daemons on the same prefix must not keep a share of their endpoints for us: we take none.
         let config = &Config { weight: 0, ..config.clone() }.checked()?;
         let table = table(config, me, clock);
-        let keeper = Keeper::start(config, &table, lines, &Arc::default(), None)?;
+        let keeper = LeaseKeeper::start(config, &table, lines, &Arc::default(), None)?;
         let store = Arc::clone(&lines.reconcile);
         let reporter = keeper.reporter();
         Ok(Self { table, store, keeper, reporter, turns: Turns::default() })
@@ -134,10 +134,10 @@ impl LeaseManager {
     fn acquire(&self, endpoint: &EndpointId) -> Result<bool, StoreError> {
         // Once more when the epoch changed under the question (R5), or the answer came too late to count.
         for _ in 0..2 {
-            let question = self.table.question();
+            let request = self.table.request();
             let wanted = std::slice::from_ref(endpoint);
-            let reply = self.store.acquire(&question.ask, wanted)?;
-            let (gained, _) = self.table.granted(&question, wanted, &reply);
+            let reply = self.store.acquire(&request.context, wanted)?;
+            let (gained, _) = self.table.granted(&request, wanted, &reply);
             gained.iter().for_each(|it| self.note_grant(it));
             match reply.answer.and_then(|it| it.into_iter().next()) {
                 // Losing is an answer; what could not be decided is none.
@@ -168,8 +168,8 @@ impl LeaseManager {
         let Some(tenure) = self.table.let_go(endpoint) else { return Ok(()) };
         self.reporter.say(&Event::LeaseReleased { tenure: &tenure, reason: "asked", heir: None });
         let freed = vec![endpoint.clone()];
-        let word = Wake { freed, ..Wake::new(self.table.instance(), None) };
-        self.store.release(&self.table.question().ask, &[tenure], &[word]).map(drop)
+        let word = PeerMessage { freed, ..PeerMessage::new(self.table.instance(), None) };
+        self.store.release(&self.table.request().context, &[tenure], &[word]).map(drop)
     }
 
     /// Whether something may be done under this lease, right now.
@@ -202,7 +202,7 @@ impl LeaseManager {
         if !self.table.is_of_this_process() {
             self.usable("look up", endpoint)?;
         }
-        let timeout = self.table.rhythm().store_timeout;
+        let timeout = self.table.timings().store_timeout;
         let owner = self.store.owners(std::slice::from_ref(endpoint), timeout)?.pop().flatten();
         let state = if owner.is_some() { LeaseState::Other } else { LeaseState::Unknown };
         Ok(LeaseInfo { owner, state, fence: None, acquired_at: None, last_renewed_at: None })
@@ -212,7 +212,7 @@ impl LeaseManager {
     pub fn live_instances(&self) -> Result<Vec<InstanceId>, StoreError> {
         let (mut live, mut cursor) = (Vec::new(), 0);
         loop {
-            let page = self.store.instances(cursor, self.table.rhythm().store_timeout)?;
+            let page = self.store.instances(cursor, self.table.timings().store_timeout)?;
             live.extend(page.found);
             cursor = page.cursor;
             if cursor == 0 {

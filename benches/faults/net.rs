@@ -21,13 +21,13 @@ pub(crate) struct Net {
 impl Net {
     /// Redis, the endpoint, and a switch.
     pub(crate) fn switch() {
-        let hub = format!("{REDIS_IP}/24");
+        let runtime = format!("{REDIS_IP}/24");
         let endpoint = format!("{TARGET_IP}/24");
         run(&["mkdir", "-p", "/run/netns"]);
         run(&["mount", "-t", "tmpfs", "tmpfs", "/run/netns"]);
         run(&["ip", "link", "set", "lo", "up"]);
         run(&["ip", "link", "add", "br0", "type", "bridge"]);
-        run(&["ip", "addr", "add", &hub, "dev", "br0"]);
+        run(&["ip", "addr", "add", &runtime, "dev", "br0"]);
         run(&["ip", "addr", "add", &endpoint, "dev", "br0"]);
         run(&["ip", "link", "set", "br0", "up"]);
     }

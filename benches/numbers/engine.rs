@@ -72,7 +72,7 @@ pub(crate) fn measure(leases: u32) -> io::Result<(String, Vec<Row>)> {
     let store = RedisStore::new(&redis.url(), &redis.url(), Keys::new("poll", "session:"));
     let holder = Holder::new(store.map_err(io::Error::other)?, TTL, endpoints(0..leases)?)?;
     let keys = holder.endpoints.iter().map(|it| format!("poll:lease:{it}")).collect();
-    let owner = holder.ask.instance.to_string();
+    let owner = holder.context.instance.to_string();
     let plain = Plain::new(redis.connect(&never)?, owner, TTL.as_secs() * 1_000)?;
     let mut bench = Bench { holder, plain, keys, meter: Meter(redis.connect(&never)?) };
     let version = bench.meter.version()?;

@@ -4,17 +4,19 @@ use std::io;
 use std::ops::Range;
 use std::time::Duration;
 
-use leasehold::model::{EndpointId, Epoch, FenceToken, InstanceId, Sample, Tenure, Term, Weight};
+use leasehold::model::{
+    EndpointId, Epoch, FenceToken, InstanceId, LeaseDuration, Sample, Tenure, Weight,
+};
 use leasehold::store::redis::RedisStore;
 use leasehold::store::{
-    Acquire, Ask, BATCH_MAX, Publication, Publish, Release, Renew, RenewItem, Reply, Store,
-    StoreError, Verify,
+    Acquire, BATCH_MAX, Publication, Publish, Release, Renew, RenewItem, Reply, RequestContext,
+    Store, StoreError, Verify,
 };
 
 /// Holds leases; `store` is a line of its own.
 pub(crate) struct Holder {
     pub(crate) store: RedisStore,
-    pub(crate) ask: Ask,
+    pub(crate) context: RequestContext,
     pub(crate) endpoints: Vec<EndpointId>,
     /// By endpoint; what was never granted has fence 0.
     tenures: Vec<Tenure>,
@@ -30,33 +32,33 @@ impl Holder {
         ttl: Duration,
         endpoints: Vec<EndpointId>,
     ) -> io::Result<Self> {
-        let mut ask = Ask {
+        let mut context = RequestContext {
             instance: InstanceId::generate_now("bench"),
-            term: Term::new(ttl),
+            term: LeaseDuration::new(ttl),
             epoch: Epoch(0),
             suspect: false,
             floor_us: 0,
             heard: FenceToken(0),
-            by_name: true,
+            owner_only: true,
             not_after_us: 0,
             new_fleet: true,
             timeout: Duration::from_secs(10),
         };
         let lasts = Duration::from_secs(86_400);
-        let beat = store.beat(&ask, lasts, Weight(1)).map_err(io::Error::other)?;
-        ask.epoch = beat.stamp.epoch;
+        let beat = store.beat(&context, lasts, Weight(1)).map_err(io::Error::other)?;
+        context.epoch = beat.stamp.epoch;
         let tenure = |it: &EndpointId| Tenure::new(it.clone(), FenceToken(0));
         let tenures: Vec<Tenure> = endpoints.iter().map(tenure).collect();
         let unmatched: Vec<RenewItem> = tenures.iter().cloned().map(RenewItem::new).collect();
         let matched = unmatched.iter().map(|it| RenewItem { matched: true, ..it.clone() });
-        Ok(Self { store, ask, endpoints, tenures, matched: matched.collect(), unmatched })
+        Ok(Self { store, context, endpoints, tenures, matched: matched.collect(), unmatched })
     }
 
     /// Takes these, which are free. The new fences count from [`Self::granted`] on.
     pub(crate) fn acquire(&self, these: Range<usize>) -> io::Result<Vec<Acquire>> {
         let mut granted = Vec::with_capacity(these.len());
         for batch in self.endpoints[these.clone()].chunks(BATCH_MAX) {
-            granted.extend(answers(self.store.acquire(&self.ask, batch))?);
+            granted.extend(answers(self.store.acquire(&self.context, batch))?);
         }
         let is_granted = |it: &&Acquire| matches!(it, Acquire::Granted { .. });
         all("granted", these.len(), granted.iter().filter(is_granted).count())?;
@@ -67,8 +69,8 @@ impl Holder {
     pub(crate) fn granted(&mut self, these: Range<usize>, answers: &[Acquire]) {
         for (at, answer) in these.zip(answers) {
             let Acquire::Granted { fence, .. } = answer else { continue };
-            self.ask.heard = self.ask.heard.max(*fence);
-            self.ask.floor_us = self.ask.floor_us.max(fence.0);
+            self.context.heard = self.context.heard.max(*fence);
+            self.context.floor_us = self.context.floor_us.max(fence.0);
             for tenure in [
                 &mut self.tenures[at],
                 &mut self.matched[at].tenure,
@@ -84,7 +86,7 @@ impl Holder {
         let items = if matched { &self.matched } else { &self.unmatched };
         let mut renewed = 0;
         for batch in items[these.clone()].chunks(BATCH_MAX) {
-            let answers = answers(self.store.renew(&self.ask, batch))?;
+            let answers = answers(self.store.renew(&self.context, batch))?;
             renewed += answers.iter().filter(|it| **it == Renew::Extended).count();
         }
         all("renewed", these.len(), renewed)
@@ -93,7 +95,7 @@ impl Holder {
     pub(crate) fn verify(&self, these: Range<usize>) -> io::Result<()> {
         let mut held = 0;
         for batch in self.tenures[these.clone()].chunks(BATCH_MAX) {
-            let answers = answers(self.store.verify(&self.ask, batch))?;
+            let answers = answers(self.store.verify(&self.context, batch))?;
             held += answers.iter().filter(|it| **it == Verify::Held).count();
         }
         all("held", these.len(), held)
@@ -116,7 +118,7 @@ impl Holder {
         let mut stored = 0;
         for batch in self.tenures[these.clone()].chunks(BATCH_MAX) {
             let batch: Vec<Publication> = batch.iter().map(publication).collect();
-            let answers = answers(self.store.publish(&self.ask, &batch))?;
+            let answers = answers(self.store.publish(&self.context, &batch))?;
             stored += answers.iter().filter(|it| **it == Publish::Stored).count();
         }
         all("published", these.len(), stored)
@@ -125,7 +127,8 @@ impl Holder {
     pub(crate) fn release(&self, these: Range<usize>) -> io::Result<()> {
         let mut released = 0;
         for batch in self.tenures[these.clone()].chunks(BATCH_MAX) {
-            let answers = self.store.release(&self.ask, batch, &[]).map_err(io::Error::other)?;
+            let answers =
+                self.store.release(&self.context, batch, &[]).map_err(io::Error::other)?;
             released += answers.iter().filter(|it| **it == Release::Released).count();
         }
         all("released", these.len(), released)

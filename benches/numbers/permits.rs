@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use leasehold::PollPermit;
 use leasehold::clock::BootClock;
-use leasehold::model::{EndpointId, Epoch, FenceToken, InstanceId, Tenure, Term, Weight};
-use leasehold::pipeline::ownership::{OwnershipTable, Rhythm};
+use leasehold::model::{EndpointId, Epoch, FenceToken, InstanceId, LeaseDuration, Tenure, Weight};
+use leasehold::pipeline::ownership::{LeaseTimings, OwnershipTable};
 use leasehold::store::{Acquire, Beat, Grant, Renew, RenewItem, Reply, Stamp};
 
 use crate::holder::endpoints;
@@ -107,17 +107,17 @@ struct Held {
 
 impl Held {
     fn new() -> io::Result<Self> {
-        let term = Term::new(Duration::from_secs(3_600));
-        let rhythm = Rhythm {
+        let term = LeaseDuration::new(Duration::from_secs(3_600));
+        let timings = LeaseTimings {
             lease: term,
             heartbeat: term,
             renew_interval: Duration::from_secs(10),
             store_timeout: Duration::from_secs(2),
         };
         let me = InstanceId::generate_now("bench");
-        let table = OwnershipTable::new(me, rhythm, Arc::new(BootClock), false);
+        let table = OwnershipTable::new(me, timings, Arc::new(BootClock), false);
         let beat = reply(Beat { unbroken: true, weight: Weight(1) });
-        table.beaten(&table.question(), &beat);
+        table.beaten(&table.request(), &beat);
         let mut held = Self { table, tenures: vec![], items: vec![], others: vec![] };
         held.tenures = held.take(&endpoints(0..THREADS)?, 1);
         held.items = held.tenures.iter().cloned().map(RenewItem::new).collect();
@@ -129,14 +129,14 @@ impl Held {
         let fence = FenceToken(fence);
         let grant = Acquire::Granted { fence, grant: Grant::Free };
         let grants = reply(vec![grant; endpoints.len()]);
-        let (gained, _) = self.table.granted(&self.table.question(), endpoints, &grants);
+        let (gained, _) = self.table.granted(&self.table.request(), endpoints, &grants);
         gained.into_iter().map(|it| it.tenure).collect()
     }
 
     /// Every kind of writing there is: renewals, grants, releases, and a look at all deadlines.
     fn disturb(&self, round: u64) {
         let renewed = reply(vec![Renew::Extended; self.items.len()]);
-        self.table.renewed(&self.table.question(), &self.items, &renewed);
+        self.table.renewed(&self.table.request(), &self.items, &renewed);
         self.take(&self.others, round + 2);
         for endpoint in &self.others {
             self.table.let_go(endpoint);

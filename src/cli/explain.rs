@@ -110,7 +110,7 @@ fn where_it_is(it: &EndpointStatus) -> String {
     let standing = match it.state {
         State::Unowned | State::Invalid => "",
         State::Abandoned => ", but has no heartbeat",
-        State::Stale | State::Late => &format!(", but polls it late: {}", it.rhythm()),
+        State::Stale | State::Late => &format!(", but polls it late: {}", it.timings()),
         State::Failing => ", and polls it; the last poll failed",
         State::Uncertain => ", but should have renewed it long ago and may not poll at the moment",
         State::Moving => ", for now",

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use leasehold::config::Config;
 use leasehold::model::{EndpointId, FenceToken, InstanceId};
-use leasehold::store::Asked;
+use leasehold::store::StoreResult;
 use leasehold::store::history::{Entry, in_order};
 use leasehold::store::redis::RedisStore;
 use serde_json::{Value, json};
@@ -44,7 +44,7 @@ fn last(
     config: &Config,
     endpoint: Option<&EndpointId>,
     limit: usize,
-) -> Asked<Vec<Entry>> {
+) -> StoreResult<Vec<Entry>> {
     let mut found: Vec<Entry> = Vec::new();
     let mut before: Option<String> = None;
     while found.len() < limit {

@@ -68,12 +68,12 @@ fn stand(
     elections: Elections,
     signals: &Signals,
 ) -> Result<Option<LeaderElection>, String> {
-    let candidacy = config.candidacy(wrap.role.clone());
+    let settings = config.election_settings(wrap.role.clone());
     let (source, until) = stop();
     let (tell, started) = bounded(1);
     std::thread::Builder::new()
         .name("start".into())
-        .spawn(move || drop(tell.send(elections.stand(candidacy, Some(&until)))))
+        .spawn(move || drop(tell.send(elections.stand(settings, Some(&until)))))
         .map_err(|error| format!("cannot start a thread: {error}"))?;
     let mut source = Some(source);
     loop {

@@ -8,7 +8,7 @@ use leasehold::config::Config;
 use leasehold::daemon::thread::stop;
 use leasehold::model::{EndpointId, InstanceId, Role};
 use leasehold::store::redis::RedisStore;
-use leasehold::store::{Seat, Store, Wake};
+use leasehold::store::{PeerMessage, Seat, Store};
 use serde_json::{Value, json};
 
 use crate::cli::table::{Cell, Paint, Painter, Side, Table, brief, printable};
@@ -113,8 +113,8 @@ fn ask_to_resign(config: &Config, role: &Role) -> Result<String, String> {
     };
     let leader = leader.it;
     let me = InstanceId::generate_now(&config.host_name);
-    let word = Wake::new(&me, Some(leader.clone()));
-    let word = Wake { resign: vec![role.as_lease().clone()], ..word };
+    let word = PeerMessage::new(&me, Some(leader.clone()));
+    let word = PeerMessage { resign: vec![role.as_lease().clone()], ..word };
     let deadline = BootClock.now() + PATIENCE;
     let (_never, pause) = stop();
     // A word may get lost: it is said until it has had its effect.

@@ -46,9 +46,9 @@ fn attempt(config: &Config, wrap: &Wrap, signals: &Signals) -> Result<Tried, Exi
         Ok(elections) => elections,
         Err(error) => return Ok(Err(error)),
     };
-    let candidacy = config.candidacy(wrap.role.clone());
+    let settings = config.election_settings(wrap.role.clone());
     let (tell, outcome) = bounded(1);
-    let tried = move || drop(tell.send(elections.try_lead(candidacy)));
+    let tried = move || drop(tell.send(elections.try_lead(settings)));
     if let Err(error) = std::thread::Builder::new().name("attempt".into()).spawn(tried) {
         return Err(fail(FAILED, &format!("cannot start a thread: {error}")));
     }

@@ -14,7 +14,7 @@ use leasehold::daemon::thread::{stop, stops_on_signals};
 use leasehold::doctor;
 use leasehold::election::{Elections, LeaderElection, RoleLines};
 use leasehold::event::Event;
-use leasehold::model::{InstanceId, Term};
+use leasehold::model::{InstanceId, LeaseDuration};
 use leasehold::pipeline::poll::NetPoller;
 use leasehold::pipeline::poll::command::CommandPoller;
 use leasehold::pipeline::poll::guard::Targets;
@@ -186,7 +186,7 @@ fn stand(config: &Config, me: &InstanceId, until: &Stop) -> Result<Vec<LeaderEle
     let elections = elections.map_err(sentence)?;
     let mut standing = Vec::new();
     for role in &config.lead {
-        match elections.stand(config.candidacy(role.clone()), Some(until)) {
+        match elections.stand(config.election_settings(role.clone()), Some(until)) {
             Ok(election) => standing.push(election),
             Err(StartError::Stopped) => break,
             Err(error) => return Err(sentence(error)),
@@ -220,7 +220,7 @@ fn poller(config: &Config, targets: Targets, files: Files) -> Result<Arc<dyn Pol
         .map_err(|error| format!("cannot find this program for --poll-command: {error}"))?;
     // TERM, then KILL, and all of it before another instance could be granted the lease.
     let shortest = config.lease_ttl.min(config.heartbeat_ttl);
-    let grace = Term::new(shortest).margin() / 2;
+    let grace = LeaseDuration::new(shortest).margin() / 2;
     let poller = CommandPoller::new(program.clone(), guardian, config.max_body, grace);
     Ok(Arc::new(poller.with_soft_files(files.before)))
 }

@@ -13,7 +13,7 @@ use leasehold::model::InstanceId;
 use leasehold::status::left::{Lately, Left, left_lately};
 use leasehold::status::{Alarm, EndpointStatus, InstanceStatus, State, Status, counted};
 use leasehold::store::redis::RedisStore;
-use leasehold::store::{Asked, Fault, StoreError};
+use leasehold::store::{Fault, StoreError, StoreResult};
 
 use crate::cli::leaders::{self, Leaders};
 use crate::cli::names;
@@ -66,7 +66,7 @@ pub(crate) fn failed(error: &StoreError) -> ExitCode {
 }
 
 /// Who may not see the keys of roles is not told of any.
-fn led(config: &Config) -> Asked<Leaders> {
+fn led(config: &Config) -> StoreResult<Leaders> {
     match RedisStore::of_roles(config).role_overview(config.store_timeout) {
         Err(error) if error.fault == Fault::Misconfigured => Ok(vec![]),
         led => led,

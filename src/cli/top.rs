@@ -18,7 +18,7 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use leasehold::clock::{BootClock, Clock, Moment};
 use leasehold::config::Config;
 use leasehold::daemon::thread::Thread;
-use leasehold::store::Asked;
+use leasehold::store::StoreResult;
 use leasehold::store::redis::RedisStore;
 use leasehold::wrapped::signals::Signals;
 use nix::sys::signal::Signal;
@@ -101,7 +101,7 @@ fn resume(terminal: &mut Terminal) -> io::Result<Vec<Input>> {
 
 struct Screen<'a> {
     asks: Sender<()>,
-    pictures: Receiver<Asked<Picture>>,
+    pictures: Receiver<StoreResult<Picture>>,
     refresh: Duration,
     redis: &'a str,
     signs: Signs,
@@ -110,7 +110,7 @@ struct Screen<'a> {
 impl Screen<'_> {
     fn run(&self, mut terminal: Terminal, mut view: View, signals: &Signals) -> io::Result<()> {
         let mut due = self.next_reading(&view, BootClock.now());
-        let mut drawn_at = Moment::NEVER;
+        let mut drawn_at = Moment::MIN;
         let mut changed = true;
         let mut inputs = VecDeque::from(terminal.input(SIZE_WITHIN)?);
         loop {
@@ -140,7 +140,7 @@ impl Screen<'_> {
             if !view.paused && now >= due {
                 // Until it has been read there is nothing more to ask for.
                 let _ = self.asks.try_send(());
-                due = Moment::FOREVER;
+                due = Moment::MAX;
             }
             if changed || now.since(drawn_at) >= TICK {
                 self.draw(&mut terminal, &mut view, now)?;
@@ -151,7 +151,7 @@ impl Screen<'_> {
     }
 
     /// When to read next.
-    fn take(&self, view: &mut View, read: Asked<Picture>, now: Moment) -> Moment {
+    fn take(&self, view: &mut View, read: StoreResult<Picture>, now: Moment) -> Moment {
         match read {
             Ok(_) if view.paused => (),
             Ok(picture) => view.show(picture),

@@ -10,9 +10,9 @@ use crossbeam_channel::{Receiver, after, never, select};
 use leasehold::clock::{BootClock, Clock, Moment};
 use leasehold::config::Config;
 use leasehold::election::{Duty, LeaderElection};
-use leasehold::model::Term;
+use leasehold::model::LeaseDuration;
 use leasehold::wrapped::signals::Signals;
-use leasehold::wrapped::{Ended, Wrapped};
+use leasehold::wrapped::{Ended, SupervisedCommand};
 use nix::sys::signal::Signal;
 
 use crate::cli::task::Wrap;
@@ -45,7 +45,7 @@ fn is_stop(signal: Signal) -> bool {
 
 /// Time between TERM and KILL, and before the deadline: a part of what a leadership lasts.
 fn grace(config: &Config) -> Duration {
-    config.drain_timeout.min(Term::new(config.lease_ttl).usable() / 5)
+    config.drain_timeout.min(LeaseDuration::new(config.lease_ttl).usable() / 5)
 }
 
 /// Runs the command once, at most for as long as `duty` lasts.
@@ -62,7 +62,8 @@ pub(crate) fn run(
         ("LEASEHOLD_INSTANCE", election.instance_id().to_string()),
     ];
     let grace = grace(config);
-    let mut wrapped = Wrapped::prepare(Path::new(THIS), &wrap.program, &environment, grace)?;
+    let mut wrapped =
+        SupervisedCommand::prepare(Path::new(THIS), &wrap.program, &environment, grace)?;
     // R2: asked again right before the start, which is all that is left to do.
     let Some(until) = duty.deadline().filter(|_| duty.holds()) else { return Ok(End::Duty) };
     if BootClock.now() + grace >= until {
@@ -87,7 +88,7 @@ struct Supervision<'a> {
 impl Supervision<'_> {
     fn until_end(
         mut self,
-        wrapped: &mut Wrapped,
+        wrapped: &mut SupervisedCommand,
         signals: &Receiver<Signal>,
         patience: Duration,
     ) -> End {
@@ -106,7 +107,7 @@ impl Supervision<'_> {
         }
     }
 
-    fn tick(&mut self, wrapped: &mut Wrapped) {
+    fn tick(&mut self, wrapped: &mut SupervisedCommand) {
         let now = BootClock.now();
         let Some(deadline) = self.duty.deadline() else {
             self.is_threatened = true;

@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Moment;
-use crate::daemon::appetite::{Appetite, Round};
 use crate::daemon::jobs::JobSender;
-use crate::daemon::report::{Hearer, Reporter};
+use crate::daemon::report::{LeaseEventSink, Reporter};
+use crate::daemon::window::{DispatchWindow, Round};
 use crate::event::Event;
 use crate::model::{Session, Tenure};
 use crate::pipeline::ownership::{OwnershipTable, Readiness};
-use crate::pipeline::schedule::{Due, Pace, PollSchedule, Tempo};
+use crate::pipeline::schedule::{BackoffChange, Due, PollIntervals, PollSchedule};
 use crate::store::{BATCH_MAX, Store};
 
 /// R2: a verification is good for so long.
@@ -86,7 +86,7 @@ pub struct Dispatch {
     jobs: JobSender,
     /// Where it stands since the last step.
     round: Round,
-    appetite: Appetite,
+    window: DispatchWindow,
     full: Option<Full>,
 }
 
@@ -105,20 +105,20 @@ impl Dispatch {
     pub fn new(
         store: Arc<dyn Store>,
         table: Arc<OwnershipTable>,
-        pace: Pace,
+        pace: PollIntervals,
         jobs: JobSender,
         workers: usize,
     ) -> Self {
         let reporter = Reporter::new(&table);
         let schedule = PollSchedule::new(pace);
-        let appetite = Appetite::new(workers);
+        let window = DispatchWindow::new(workers);
         let round = Round::default();
-        Self { store, table, reporter, schedule, jobs, round, appetite, full: None }
+        Self { store, table, reporter, schedule, jobs, round, window, full: None }
     }
 
     /// Another pace, and another number of pollers, from now on.
-    pub fn set_pace(&mut self, pace: Pace, workers: usize) {
-        self.appetite = Appetite::new(workers);
+    pub fn set_pace(&mut self, pace: PollIntervals, workers: usize) {
+        self.window = DispatchWindow::new(workers);
         self.schedule.set_pace(pace, self.table.now());
     }
 
@@ -141,9 +141,9 @@ impl Dispatch {
                 let age = polled_at_ms
                     .zip(self.table.server_ms())
                     .map(|(polled, server)| Duration::from_millis(server.saturating_sub(polled)));
-                let rhythm = self.table.rhythm();
+                let timings = self.table.timings();
                 // As long as a failover can take, with a hold-off in between.
-                let kept = rhythm.lease.hold_off() * 2 + rhythm.heartbeat.ttl;
+                let kept = timings.lease.hold_off() * 2 + timings.heartbeat.ttl;
                 let due_at = self.schedule.first_due(&session, age, kept, now);
                 self.schedule.gained(tenure, session, due_at);
             }
@@ -167,15 +167,15 @@ impl Dispatch {
                 return self.schedule.put_back_first(endpoint);
             }
         };
-        self.appetite.ate();
+        self.window.ate();
         // One more for each that ends: soon as many as before, if there is room again.
         let more = |it: Full| Full { out_max: it.out_max + 1, retry_at: now };
-        self.full = self.full.map(more).filter(|it| it.out_max < self.appetite.out_max());
+        self.full = self.full.map(more).filter(|it| it.out_max < self.window.out_max());
         match self.schedule.done(&done.due, ok, now) {
-            Some(Tempo::Light(failures)) => {
+            Some(BackoffChange::Light(failures)) => {
                 self.reporter.say(&Event::EndpointLight { endpoint, failures });
             }
-            Some(Tempo::Normal) => self.reporter.say(&Event::EndpointNormal { endpoint }),
+            Some(BackoffChange::Normal) => self.reporter.say(&Event::EndpointNormal { endpoint }),
             None => (),
         }
     }
@@ -200,7 +200,7 @@ impl Dispatch {
 
     /// Jobs that may be given out and not done.
     fn out_max(&self) -> usize {
-        self.full.map_or(usize::MAX, |it| it.out_max).min(self.appetite.out_max())
+        self.full.map_or(usize::MAX, |it| it.out_max).min(self.window.out_max())
     }
 
     /// Whether a poll could start; what could not is put back, or ended with its lease.
@@ -234,11 +234,11 @@ impl Dispatch {
     /// How many could be given out.
     fn verify_and_give(&mut self, due: Vec<Due>) -> usize {
         let tenures: Vec<Tenure> = due.iter().map(|it| it.tenure.clone()).collect();
-        let question = self.table.verification(&tenures);
+        let request = self.table.verification(&tenures);
         let verified_at = self.table.now();
-        let held = match self.store.verify(&question.ask, &tenures) {
+        let held = match self.store.verify(&request.context, &tenures) {
             Ok(reply) => {
-                let (held, applied) = self.table.verified(&question, &tenures, &reply);
+                let (held, applied) = self.table.verified(&request, &tenures, &reply);
                 self.reporter.applied(&applied);
                 held
             }
@@ -265,7 +265,7 @@ impl Dispatch {
     /// How long to listen to nobody after a step, so that there is more to do in the next. A poll starts later
     /// by no more than this.
     pub fn rest(&mut self) -> Duration {
-        self.appetite.rest(&self.round, self.table.now())
+        self.window.rest(&self.round, self.table.now())
     }
 
     fn wait(&mut self) -> Duration {
@@ -293,7 +293,7 @@ mod tests {
     /// Dispatch for one poller, with so many endpoints that are due now.
     fn with(n: usize) -> (Dispatch, JobReceiver, Holder) {
         let holder = Holder::of(n);
-        let pace = Pace {
+        let pace = PollIntervals {
             interval: INTERVAL,
             timeout: INTERVAL,
             light_after: 9,

@@ -5,18 +5,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::daemon::report::Hearer;
+use crate::daemon::report::LeaseEventSink;
 use crate::pipeline::ownership::OwnershipTable;
 
 /// The thread `expiry`: wakes at the next deadline.
 pub struct Expiry {
     table: Arc<OwnershipTable>,
-    hearer: Box<dyn Hearer>,
+    hearer: Box<dyn LeaseEventSink>,
 }
 
 impl Expiry {
     /// Watches over `table`, and tells what ends.
-    pub fn new(table: Arc<OwnershipTable>, hearer: impl Hearer + 'static) -> Self {
+    pub fn new(table: Arc<OwnershipTable>, hearer: impl LeaseEventSink + 'static) -> Self {
         Self { table, hearer: Box::new(hearer) }
     }
 
@@ -25,8 +25,8 @@ impl Expiry {
         self.hearer.lost(&self.table.expire());
         // Well within the margin, whatever is gained meanwhile and whatever the VM slept through: a wait
         // stands still in a suspend, the deadline does not.
-        let rhythm = self.table.rhythm();
-        let longest = rhythm.lease.margin().min(rhythm.heartbeat.margin()) / 4;
+        let timings = self.table.timings();
+        let longest = timings.lease.margin().min(timings.heartbeat.margin()) / 4;
         let Some(deadline) = self.table.next_deadline() else { return longest };
         // A moment later: at the deadline itself a lease is already past it.
         (deadline.since(self.table.now()) + Duration::from_micros(100)).min(longest)

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use crate::daemon::report::{Hearer, Reporter};
+use crate::daemon::report::{LeaseEventSink, Reporter};
 use crate::event::Event;
 use crate::model::Weight;
 use crate::pipeline::ownership::OwnershipTable;
@@ -56,7 +56,7 @@ impl Heartbeat {
             let _ = self.withdraw(); // this beat was on its way, and may have come after that
         }
         self.tell(beaten.as_ref().err());
-        beaten.unwrap_or_else(|_| self.table.rhythm().retry_interval())
+        beaten.unwrap_or_else(|_| self.table.timings().retry_interval())
     }
 
     /// Once per change.
@@ -75,19 +75,19 @@ impl Heartbeat {
     /// Beats once, or says why not.
     pub fn beat(&self) -> Result<Duration, StoreError> {
         self.table.learn_time(|timeout| self.store.time(timeout))?;
-        let question = self.table.question();
-        let ttl = self.table.rhythm().heartbeat.ttl;
+        let request = self.table.request();
+        let ttl = self.table.timings().heartbeat.ttl;
         let weight = Weight(self.weight.load(Ordering::Relaxed));
         let weight = if self.table.is_publishing() { weight } else { Weight(0) };
-        let reply = self.store.beat(&question.ask, ttl, weight)?;
-        let applied = self.table.beaten(&question, &reply);
+        let reply = self.store.beat(&request.context, ttl, weight)?;
+        let applied = self.table.beaten(&request, &reply);
         self.reporter.applied(&applied);
         // A beat that arrived too late did not count.
-        Ok(if applied.ask_again { self.table.rhythm().retry_interval() } else { self.interval })
+        Ok(if applied.ask_again { self.table.timings().retry_interval() } else { self.interval })
     }
 
     /// Takes the heartbeat away: whoever plans from now on no longer counts us.
     pub fn withdraw(&self) -> Result<(), StoreError> {
-        self.store.withdraw(&self.table.question().ask)
+        self.store.withdraw(&self.table.request().context)
     }
 }

@@ -124,7 +124,7 @@ impl Historian {
                     },
                 }
             }
-            if stop.within(self.step(self.table.rhythm().store_timeout)) {
+            if stop.within(self.step(self.table.timings().store_timeout)) {
                 break;
             }
         }
@@ -133,7 +133,7 @@ impl Historian {
 
     /// A stop does not wait longer for all of it than for one call.
     fn finish(&mut self) {
-        let deadline = self.table.now() + self.table.rhythm().store_timeout;
+        let deadline = self.table.now() + self.table.timings().store_timeout;
         loop {
             self.fill();
             let left = deadline.since(self.table.now());

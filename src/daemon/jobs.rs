@@ -111,12 +111,12 @@ mod tests {
             tenure: Tenure::new(EndpointId::parse("a").unwrap(), FenceToken(n)),
             session: Arc::new(session),
             timeout: second,
-            due_at: Moment::NEVER,
+            due_at: Moment::MIN,
             next_after_ok: second,
             next_after_failure: second,
             skipped: false,
         };
-        PollJob { due, verified_at: Moment::NEVER }
+        PollJob { due, verified_at: Moment::MIN }
     }
 
     /// Each poller does one job and none ends before all have one: so every one of them was woken.

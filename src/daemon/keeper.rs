@@ -13,13 +13,13 @@ use crate::daemon::heartbeat::Heartbeat;
 use crate::daemon::history::{Historian, History};
 use crate::daemon::progress::{Part, Progress};
 use crate::daemon::renewal::Renewal;
-use crate::daemon::report::{Hearer, Reporter};
+use crate::daemon::report::{LeaseEventSink, Reporter};
 use crate::daemon::thread::{Stop, StopSource, Thread, stop};
 use crate::event::Event;
-use crate::model::{InstanceId, Role, Tenure, Term, Weight};
-use crate::pipeline::ownership::{OwnershipTable, Rhythm};
+use crate::model::{InstanceId, LeaseDuration, Role, Tenure, Weight};
+use crate::pipeline::ownership::{LeaseTimings, OwnershipTable};
 use crate::store::redis::RedisStore;
-use crate::store::{BATCH_MAX, Failures, Fault, Store, StoreError, Wake};
+use crate::store::{BATCH_MAX, Failures, Fault, PeerMessage, Store, StoreError};
 
 /// A way to the store for each who must not wait behind another.
 #[derive(Clone)]
@@ -76,17 +76,17 @@ impl Lines {
 
 /// The table of an instance with these settings.
 pub fn table(config: &Config, me: InstanceId, clock: Arc<dyn Clock>) -> Arc<OwnershipTable> {
-    let rhythm = Rhythm {
-        lease: Term::new(config.lease_ttl),
-        heartbeat: Term::new(config.heartbeat_ttl),
+    let timings = LeaseTimings {
+        lease: LeaseDuration::new(config.lease_ttl),
+        heartbeat: LeaseDuration::new(config.heartbeat_ttl),
         renew_interval: config.renew_interval,
         store_timeout: config.store_timeout,
     };
-    Arc::new(OwnershipTable::new(me, rhythm, clock, config.new_fleet))
+    Arc::new(OwnershipTable::new(me, timings, clock, config.new_fleet))
 }
 
 /// The threads that keep leases. Ends in two steps, because the order is the safety argument (R11).
-pub struct Keeper {
+pub struct LeaseKeeper {
     table: Arc<OwnershipTable>,
     store: Arc<dyn Store>,
     reporter: Reporter,
@@ -149,7 +149,7 @@ impl From<io::Error> for StartError {
     }
 }
 
-impl Keeper {
+impl LeaseKeeper {
     /// Waits for a store that can be trusted (R14), announces this instance, and keeps what `table`
     /// will hold. Without an `until` that could end the wait, the first failure is the last.
     pub fn start(
@@ -263,9 +263,9 @@ impl Keeper {
     /// A store that did not answer is not waited for once more per batch.
     fn release(&self, tenures: &[Tenure], failure: Option<StoreError>) -> Option<StoreError> {
         let freed = tenures.iter().map(|it| it.endpoint.clone()).collect();
-        let word = Wake { freed, ..Wake::new(self.table.instance(), None) };
+        let word = PeerMessage { freed, ..PeerMessage::new(self.table.instance(), None) };
         let failure = failure
-            .or_else(|| self.store.release(&self.table.farewell().ask, tenures, &[word]).err());
+            .or_else(|| self.store.release(&self.table.farewell().context, tenures, &[word]).err());
         for tenure in tenures {
             self.reporter.say(&Event::LeaseReleased { tenure, reason: "shutdown", heir: None });
             if let Some(error) = &failure {
@@ -276,7 +276,7 @@ impl Keeper {
     }
 }
 
-impl Drop for Keeper {
+impl Drop for LeaseKeeper {
     fn drop(&mut self) {
         if !self.table.is_of_this_process() {
             // A child that was forked: leases, connections and threads are its parent's.
@@ -356,7 +356,7 @@ pub(crate) fn wait_for_store(
                 away_since.get_or_insert(table.now());
             }
         }
-        if until.is_some_and(|it| it.within(table.rhythm().retry_interval())) {
+        if until.is_some_and(|it| it.within(table.timings().retry_interval())) {
             return Err(StartError::Stopped);
         }
     }

@@ -17,12 +17,12 @@
 //! | `main` | signals | | pollers, weight (`reload`) | pace → dispatch; at the end nothing: drops the stop sources |
 //!
 //! Every channel is bounded. `changes` blocks reconcile, which nothing safety depends on waits for;
-//! `jobs` has only what dispatch wants to wait (`appetite.rs`); `dones` fits every job given out;
+//! `jobs` has only what dispatch wants to wait (`window.rs`); `dones` fits every job given out;
 //! `notes` drops what does not fit, and counts it; `samples` blocks pollers; `nudges` blocks watch, which must not miss anything, and drops what pollers say.
 
 pub mod account;
-mod appetite;
-pub mod crew;
+mod window;
+pub mod pool;
 pub mod dispatch;
 pub mod expiry;
 pub mod exposition;
@@ -55,15 +55,15 @@ use crossbeam_channel::{Receiver, Sender, after, bounded, select};
 
 use crate::clock::{BootClock, Clock};
 use crate::config::Config;
-use crate::daemon::crew::Crew;
 use crate::daemon::dispatch::{Dispatch, LeaseChange, PollDone};
 use crate::daemon::exposition::Exposition;
 use crate::daemon::fail_stop::{FailStop, Failure};
 use crate::daemon::jobs::jobs;
-use crate::daemon::keeper::{Keeper, Lines, StartError};
+use crate::daemon::keeper::{LeaseKeeper, Lines, StartError};
 use crate::daemon::metrics_file::MetricsFile;
 use crate::daemon::metrics_http::MetricsHttp;
 use crate::daemon::poller::PollerThread;
+use crate::daemon::pool::PollerPool;
 use crate::daemon::progress::{Part, Progress};
 use crate::daemon::publisher::Publisher;
 use crate::daemon::reconcile::{Nudge, Reconcile};
@@ -75,8 +75,8 @@ use crate::model::{InstanceId, Weight};
 use crate::pipeline::ownership::OwnershipTable;
 use crate::pipeline::poll::Poller;
 use crate::pipeline::publish::Outbox;
-use crate::pipeline::schedule::Pace;
-use crate::store::{Changes, Heard, Store};
+use crate::pipeline::schedule::PollIntervals;
+use crate::store::{Changes, Push, Store};
 
 const CHANGES_MAX: usize = 1_024;
 const NUDGES_MAX: usize = 256;
@@ -86,11 +86,11 @@ pub struct Daemon {
     table: Arc<OwnershipTable>,
     drain_timeout: Duration,
     hurry: Option<Stop>,
-    keeper: Keeper,
+    keeper: LeaseKeeper,
     movers: Option<(StopSource, Vec<Thread>)>,
     dispatch: Option<(StopSource, Thread)>,
-    crew: Option<Crew>,
-    paces: Sender<(Pace, usize)>,
+    pool: Option<PollerPool>,
+    paces: Sender<(PollIntervals, usize)>,
     publish: Option<(StopSource, Thread)>,
     progress: Arc<Progress>,
     exposition: Arc<Exposition>,
@@ -132,7 +132,7 @@ impl Daemon {
             MetricsHttp::of(config, table.instance(), &exposition)?,
             MetricsFile::of(config, table.instance(), &exposition)?,
         );
-        let keeper = Keeper::start(config, &table, lines, &progress, Some(until))?;
+        let keeper = LeaseKeeper::start(config, &table, lines, &progress, Some(until))?;
         // Whatever fails below, what runs already is stopped in the right order: the locals that hold
         // ends of channels go first, then this.
         let mut daemon = Self {
@@ -142,7 +142,7 @@ impl Daemon {
             keeper,
             movers: None,
             dispatch: None,
-            crew: None,
+            pool: None,
             paces: bounded(0).0,
             publish: None,
             progress: Arc::clone(&progress),
@@ -172,7 +172,7 @@ impl Daemon {
         let publish = fail_stop.spawn("publish", move || publisher.run(&when))?;
         daemon.publish = Some((publishing, publish));
         let thread = PollerThread::new(poller, Arc::clone(&table), samples, dones, nudges.clone());
-        daemon.crew = Some(Crew::new(thread, to_do, &fail_stop));
+        daemon.pool = Some(PollerPool::new(thread, to_do, &fail_stop));
         let (moving, when, wire) = stop_with_wire()?;
         let movers = &mut daemon.movers.insert((moving, Vec::new())).1;
         let beat_now = daemon.keeper.beat_now();
@@ -198,8 +198,8 @@ impl Daemon {
 
     /// Has as many pollers as `config` says, or as this host has threads for, and tells dispatch how many there are.
     fn employ(&mut self, config: &Config) -> io::Result<()> {
-        let Some(crew) = &mut self.crew else { return Ok(()) };
-        let pollers = crew.resize(config.workers)?;
+        let Some(pool) = &mut self.pool else { return Ok(()) };
+        let pollers = pool.resize(config.workers)?;
         if pollers < config.workers {
             let reason = format!(
                 "only {pollers} of --workers {} could be started: this host has no more threads for \
@@ -257,7 +257,7 @@ impl Drop for Daemon {
         if !self.table.is_of_this_process() {
             // A child that was forked: none of these threads is its own.
             let threads = (self.movers.take(), self.dispatch.take(), self.publish.take());
-            std::mem::forget((threads, self.crew.take()));
+            std::mem::forget((threads, self.pool.take()));
             return;
         }
         drop(self.movers.take()); // reconcile and watch: nothing new is acquired
@@ -265,11 +265,11 @@ impl Drop for Daemon {
             self.table.drain(&endpoint); // queued jobs get no permit any more
         }
         drop(self.dispatch.take()); // takes the job queue with it: pollers end after the poll they run
-        if let Some(mut crew) = self.crew.take() {
-            if !crew.drain(self.drain_timeout, self.hurry.as_ref()) {
+        if let Some(mut pool) = self.pool.take() {
+            if !pool.drain(self.drain_timeout, self.hurry.as_ref()) {
                 self.table.abort_all();
             }
-            crew.dismiss();
+            pool.dismiss();
         }
         drop(self.publish.take()); // the last results, while the leases are still ours
         self.keeper.end_heartbeat();
@@ -279,8 +279,8 @@ impl Drop for Daemon {
     }
 }
 
-fn pace(config: &Config) -> Pace {
-    Pace {
+fn pace(config: &Config) -> PollIntervals {
+    PollIntervals {
         interval: config.interval,
         timeout: config.timeout,
         light_after: config.light_after,
@@ -292,7 +292,7 @@ fn pace(config: &Config) -> Pace {
 struct Inbox {
     changes: Receiver<LeaseChange>,
     dones: Receiver<PollDone>,
-    paces: Receiver<(Pace, usize)>,
+    paces: Receiver<(PollIntervals, usize)>,
 }
 
 fn run_dispatch(
@@ -337,11 +337,9 @@ fn watching(
     nudges: Sender<Nudge>,
     beat_now: Sender<()>,
 ) -> Watch {
-    let (me, timeout) = (table.instance().clone(), table.rhythm().store_timeout);
+    let (me, timeout) = (table.instance().clone(), table.timings().store_timeout);
     let nudge = move |nudge: Nudge| {
-        if let Nudge::Heard(Heard::Changed(Changes { drain: true, .. }) | Heard::Everything) =
-            &nudge
-        {
+        if let Nudge::Push(Push::Changed(Changes { drain: true, .. }) | Push::Everything) = &nudge {
             // Who is to hold nothing is said by the beat. One that waits already is enough.
             let _ = beat_now.try_send(());
         }

@@ -69,7 +69,7 @@ impl Progress {
     /// For how long each part has not moved; zero before it has begun.
     pub fn still(&self, now: Moment) -> impl Iterator<Item = (Part, Duration)> {
         let at = self.moved_at.iter().map(|it| Moment::from_nanos(it.load(Ordering::Relaxed)));
-        let still = move |at| if at == Moment::NEVER { Duration::ZERO } else { now.since(at) };
+        let still = move |at| if at == Moment::MIN { Duration::ZERO } else { now.since(at) };
         PARTS.into_iter().zip(at.map(still))
     }
 

@@ -44,8 +44,8 @@ impl Publisher {
         nudges: Sender<Nudge>,
     ) -> Self {
         let reporter = Reporter::new(&table);
-        let ttl = table.rhythm().lease.ttl;
-        let (outbox, reach, probed_at) = (Outbox::new(ttl), Reach::new(ttl), Moment::NEVER);
+        let ttl = table.timings().lease.ttl;
+        let (outbox, reach, probed_at) = (Outbox::new(ttl), Reach::new(ttl), Moment::MIN);
         Self { store, table, reporter, samples, nudges, outbox, reach, probed_at }
     }
 
@@ -95,12 +95,12 @@ impl Publisher {
         let hopeless = self.outbox.drop_hopeless(|it| self.table.has(it), hoped, now);
         self.report(&hopeless);
         self.count_given_up(&hopeless, now);
-        let probe_at = self.probed_at + self.table.rhythm().renew_interval;
+        let probe_at = self.probed_at + self.table.timings().renew_interval;
         if self.reach.is_stuck() && now >= probe_at {
             self.probed_at = now;
             let probe = self.reach.probe().to_vec();
             let answered = self.ask(&probe).is_ok();
-            return if answered { Duration::ZERO } else { self.table.rhythm().retry_interval() };
+            return if answered { Duration::ZERO } else { self.table.timings().retry_interval() };
         }
         if self.outbox.is_empty() {
             return if self.reach.is_stuck() { probe_at.since(now) } else { Duration::ZERO };
@@ -111,18 +111,18 @@ impl Publisher {
             Ok(None) => return Duration::ZERO, // of another epoch: to be asked again under the new one
             Err(fault) => {
                 self.outbox.retry(batch.len(), fault != Fault::Unreachable);
-                return self.table.rhythm().retry_interval();
+                return self.table.timings().retry_interval();
             }
         };
         let sent = self.outbox.settle(&answers);
         self.report(&sent);
-        if sent.missing { self.table.rhythm().retry_interval() } else { Duration::ZERO }
+        if sent.missing { self.table.timings().retry_interval() } else { Duration::ZERO }
     }
 
     /// One call about these results; whether it got an answer is noted.
     fn ask(&mut self, batch: &[Publication]) -> Result<Option<Vec<Publish>>, Fault> {
-        let question = self.table.question();
-        let asked = self.store.publish(&question.ask, batch).map_err(|it| it.fault);
+        let request = self.table.request();
+        let asked = self.store.publish(&request.context, batch).map_err(|it| it.fault);
         // A refusal is an answer, too: with another instance it would be the same.
         if asked.as_ref().is_err_and(|it| *it == Fault::Unreachable) {
             self.reach.unanswered(batch);
@@ -131,7 +131,7 @@ impl Publisher {
             self.reporter.say(&Event::PublishResumed);
         }
         let reply = asked?;
-        if let Some(ahead) = self.table.saw(&question, &reply).ran_ahead {
+        if let Some(ahead) = self.table.saw(&request, &reply).ran_ahead {
             self.reporter.say(&Event::StoreClock { ahead });
         }
         Ok(reply.answer)
@@ -258,7 +258,7 @@ mod tests {
         let mut publisher = Publisher::new(store, Arc::clone(&table), sampled, bounded(1).0);
         publisher.take_waiting();
         publisher.step();
-        clock.pass(table.rhythm().lease.ttl);
+        clock.pass(table.timings().lease.ttl);
         assert!(table.has(&held[0]), "nobody has looked at its deadline yet");
         publisher.step();
         assert!(publisher.outbox.is_empty() && table.is_publishing());
@@ -278,7 +278,7 @@ mod tests {
             let mut publisher = Publisher::new(store, Arc::clone(&table), sampled, bounded(1).0);
             publisher.take_waiting();
             publisher.step();
-            clock.pass(table.rhythm().lease.ttl);
+            clock.pass(table.timings().lease.ttl);
             let dropped = publisher.outbox.drop_hopeless(|_| true, true, table.now());
             assert_eq!(dropped.failed.len(), 1);
             assert_eq!(dropped.unanswered.is_empty(), refused);

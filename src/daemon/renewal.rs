@@ -3,15 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::daemon::report::Hearer;
-use crate::pipeline::ownership::{OwnershipTable, Question};
-use crate::store::{BATCH_MAX, Renew, RenewItem, Stamped, Store};
+use crate::daemon::report::LeaseEventSink;
+use crate::pipeline::ownership::{OwnershipTable, PendingRequest};
+use crate::store::{BATCH_MAX, Renew, RenewItem, StampedResult, Store};
 
 /// The thread `renewal`: wakes when the next lease is due, and soon after a failure.
 pub struct Renewal {
     store: Arc<dyn Store>,
     table: Arc<OwnershipTable>,
-    hearer: Box<dyn Hearer>,
+    hearer: Box<dyn LeaseEventSink>,
 }
 
 impl Renewal {
@@ -19,40 +19,40 @@ impl Renewal {
     pub fn new(
         store: Arc<dyn Store>,
         table: Arc<OwnershipTable>,
-        hearer: impl Hearer + 'static,
+        hearer: impl LeaseEventSink + 'static,
     ) -> Self {
         Self { store, table, hearer: Box::new(hearer) }
     }
 
     /// Renews one batch; how long to wait for the next.
     pub fn step(&self) -> Duration {
-        if let Some((question, items)) = self.due() {
-            let reply = self.store.renew(&question.ask, &items);
-            self.answered(&question, &items, reply);
+        if let Some((request, items)) = self.due() {
+            let reply = self.store.renew(&request.context, &items);
+            self.answered(&request, &items, reply);
         }
         self.wait()
     }
 
     /// What is to be renewed now, if anything.
-    pub(crate) fn due(&self) -> Option<(Question, Vec<RenewItem>)> {
+    pub(crate) fn due(&self) -> Option<(PendingRequest, Vec<RenewItem>)> {
         self.table.renewals()
     }
 
     /// The longest wait for an answer.
     pub(crate) fn store_timeout(&self) -> Duration {
-        self.table.rhythm().store_timeout
+        self.table.timings().store_timeout
     }
 
     /// Takes in what came of a renewal, and tells it.
     pub(crate) fn answered(
         &self,
-        question: &Question,
+        request: &PendingRequest,
         items: &[RenewItem],
-        reply: Stamped<Vec<Renew>>,
+        reply: StampedResult<Vec<Renew>>,
     ) {
-        self.table.metrics().renewal.observe(self.table.now().since(question.asked_at()));
+        self.table.metrics().renewal.observe(self.table.now().since(request.asked_at()));
         let applied = match reply {
-            Ok(reply) => self.table.renewed(question, items, &reply),
+            Ok(reply) => self.table.renewed(request, items, &reply),
             Err(error) if error.is_other_timing() => self.table.disagreed(items),
             Err(error) => self.table.unanswered(items, &error.to_string()),
         };
@@ -65,12 +65,12 @@ impl Renewal {
     /// are spread over half the interval, so that a burst of grants is not a burst for ever; but not when
     /// they are late, as after an outage.
     pub(crate) fn wait(&self) -> Duration {
-        let rhythm = self.table.rhythm();
-        let retry = rhythm.retry_interval();
+        let timings = self.table.timings();
+        let retry = timings.retry_interval();
         let Some(next) = self.table.next_renewal() else { return retry };
         let now = self.table.now();
         let n_batches = u32::try_from(self.table.len().div_ceil(BATCH_MAX)).unwrap_or(u32::MAX);
-        let pace = rhythm.renew_interval / 2 / n_batches.max(1);
+        let pace = timings.renew_interval / 2 / n_batches.max(1);
         let late = now.since(next) > pace || self.table.is_doubtful();
         let pace = if n_batches > 1 && !late { pace } else { Duration::ZERO };
         next.since(now).max(pace).min(retry)

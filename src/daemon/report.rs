@@ -13,7 +13,7 @@ use std::time::Duration;
 const EACH_MAX: usize = 100;
 
 /// Hears what became of leases, from the threads that keep them.
-pub trait Hearer: Send + Sync {
+pub trait LeaseEventSink: Send + Sync {
     /// Everything a round of answers did, but the renewals that went well.
     fn applied(&self, applied: &Applied);
 
@@ -37,7 +37,7 @@ pub struct Reporter {
 impl Reporter {
     /// Speaks for the owner of `table`.
     pub fn new(table: &OwnershipTable) -> Self {
-        let (me, ttl) = (table.instance().clone(), table.rhythm().lease.ttl);
+        let (me, ttl) = (table.instance().clone(), table.timings().lease.ttl);
         let metrics = Arc::clone(table.metrics());
         Self { me, ttl, renewals: LogRenewals::Auto, history: None, metrics }
     }
@@ -67,7 +67,7 @@ impl Reporter {
     }
 }
 
-impl Hearer for Reporter {
+impl LeaseEventSink for Reporter {
     fn applied(&self, applied: &Applied) {
         for tenure in &applied.reclaimed {
             let (endpoint, fence) = (&tenure.endpoint, tenure.fence);

@@ -61,8 +61,8 @@ pub fn watch(notifier: Arc<Notifier>, account: Arc<Account>, when: Stop) -> io::
         account,
         said_ready: false,
         said: String::new(),
-        looked_at: Moment::NEVER,
-        extended_at: Moment::NEVER,
+        looked_at: Moment::MIN,
+        extended_at: Moment::MIN,
         drains: false,
         vouched_at: BootClock.now(),
     };
@@ -93,7 +93,7 @@ impl Watchdog {
         }
         let drains = matches!(phase, Phase::Draining(..));
         if drains && !std::mem::replace(&mut self.drains, true) {
-            (self.looked_at, self.extended_at) = (Moment::NEVER, Moment::NEVER);
+            (self.looked_at, self.extended_at) = (Moment::MIN, Moment::MIN);
         }
         self.tell(now);
         let moves = |period| self.account.moves(now, period);

@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use crate::clock::ManualClock;
 use crate::daemon::dispatch::PollJob;
-use crate::model::{EndpointId, InstanceId, Session, Tenure, Term, Weight};
-use crate::pipeline::ownership::{OwnershipTable, Rhythm};
+use crate::model::{EndpointId, InstanceId, LeaseDuration, Session, Tenure, Weight};
+use crate::pipeline::ownership::{LeaseTimings, OwnershipTable};
 use crate::pipeline::schedule::Due;
 use crate::store::Store;
 use crate::store::memory::{MemoryServer, MemoryStore};
 
-const TERM: Term = Term::new(Duration::from_secs(30));
+const TERM: LeaseDuration = LeaseDuration::new(Duration::from_secs(30));
 
 /// All on one clock, which stands still.
 pub(crate) struct Holder {
@@ -40,24 +40,24 @@ impl Holder {
     /// Holds `e0`, `e1`, … of these there are `n`.
     pub(crate) fn of(n: usize) -> Self {
         let clock = Arc::new(ManualClock::at(10_000_000_000_000));
-        let rhythm = Rhythm {
+        let timings = LeaseTimings {
             lease: TERM,
             heartbeat: TERM,
             renew_interval: Duration::from_secs(10),
             store_timeout: Duration::from_secs(2),
         };
         let (me, own) = (InstanceId::new("me"), Arc::<ManualClock>::clone(&clock));
-        let table = Arc::new(OwnershipTable::new(me, rhythm, own, true));
+        let table = Arc::new(OwnershipTable::new(me, timings, own, true));
         let server = MemoryServer::new(&clock);
         let store = Arc::new(MemoryStore::new(&server));
         table.learn_time(|timeout| store.time(timeout)).unwrap();
-        let question = table.question();
-        table.beaten(&question, &store.beat(&question.ask, TERM.ttl, Weight(1)).unwrap());
+        let request = table.request();
+        table.beaten(&request, &store.beat(&request.context, TERM.ttl, Weight(1)).unwrap());
         let endpoints: Vec<EndpointId> =
             (0..n).map(|it| EndpointId::parse(&format!("e{it}")).unwrap()).collect();
-        let question = table.question();
-        let reply = store.acquire(&question.ask, &endpoints).unwrap();
-        let gained = table.granted(&question, &endpoints, &reply).0;
+        let request = table.request();
+        let reply = store.acquire(&request.context, &endpoints).unwrap();
+        let gained = table.granted(&request, &endpoints, &reply).0;
         let held = gained.into_iter().map(|it| it.tenure).collect();
         Self { clock, server, store, table, held }
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::daemon::reconcile::Nudge;
 use crate::model::InstanceId;
-use crate::store::{Ear, Store, Wake};
+use crate::store::{PeerMessage, Store, Subscription};
 
 /// How long one wait for a word lasts where a stop does not end it ([`Watch::woken_by`]).
 const WAIT: Duration = Duration::from_millis(200);
@@ -17,7 +17,7 @@ pub struct Watch {
     me: InstanceId,
     timeout: Duration,
     nudge: Box<dyn FnMut(Nudge) + Send>,
-    ear: Option<Box<dyn Ear>>,
+    subscription: Option<Box<dyn Subscription>>,
     /// Ends a wait for a word.
     wire: Option<Arc<UnixStream>>,
     told: bool,
@@ -33,8 +33,17 @@ impl Watch {
         timeout: Duration,
         nudge: impl FnMut(Nudge) + Send + 'static,
     ) -> Self {
-        let (ear, wire, refused) = (None, None, None);
-        Self { store, me, timeout, nudge: Box::new(nudge), ear, wire, told: false, refused }
+        let (subscription, wire, refused) = (None, None, None);
+        Self {
+            store,
+            me,
+            timeout,
+            nudge: Box::new(nudge),
+            subscription,
+            wire,
+            told: false,
+            refused,
+        }
     }
 
     /// Waits for no word any more once this wire can be read.
@@ -44,18 +53,18 @@ impl Watch {
 
     /// Waits for a word and passes it on; how long to wait before the next try.
     pub fn step(&mut self) -> Duration {
-        let heard = match &mut self.ear {
-            Some(ear) => ear.next(WAIT),
+        let heard = match &mut self.subscription {
+            Some(subscription) => subscription.next(WAIT),
             None => match self.store.listen(&self.me, self.timeout) {
-                Ok(mut ear) => {
-                    self.wire.iter().for_each(|it| ear.wake_by(it));
-                    let refused = ear.refused().map(str::to_owned);
+                Ok(mut subscription) => {
+                    self.wire.iter().for_each(|it| subscription.wake_by(it));
+                    let refused = subscription.refused().map(str::to_owned);
                     let news = refused.clone().filter(|it| self.refused.as_ref() != Some(it));
                     self.refused = refused;
-                    self.tell(ear.hears_words(), ear.hears_changes(), news);
-                    self.ear = Some(ear);
+                    self.tell(subscription.hears_words(), subscription.hears_changes(), news);
+                    self.subscription = Some(subscription);
                     // Those who hear only words would not know of us.
-                    let _ = self.store.wake(&[Wake::new(&self.me, None)], self.timeout);
+                    let _ = self.store.wake(&[PeerMessage::new(&self.me, None)], self.timeout);
                     return Duration::ZERO;
                 }
                 Err(error) => Err(error),
@@ -63,11 +72,11 @@ impl Watch {
         };
         match heard {
             Ok(heard) => {
-                heard.into_iter().for_each(|it| (self.nudge)(Nudge::Heard(it)));
+                heard.into_iter().for_each(|it| (self.nudge)(Nudge::Push(it)));
                 Duration::ZERO
             }
             Err(_) => {
-                if self.ear.take().is_some() || !self.told {
+                if self.subscription.take().is_some() || !self.told {
                     self.tell(false, false, None);
                 }
                 Duration::from_secs(1).min(self.timeout)

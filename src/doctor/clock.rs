@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use crate::doctor::{Finding, ms};
-use crate::model::Term;
+use crate::model::LeaseDuration;
 use crate::store::probe::Reading;
 
 /// More than this deserves a look, in percent: a clock that is being slewed runs off by 0.05.
@@ -90,7 +90,7 @@ impl Drift {
         } else {
             format!("its rate differs from ours by {low:+.3} to {high:+.3} % ({over})")
         };
-        let limit = f64::from(Term::RATE_PERCENT);
+        let limit = f64::from(LeaseDuration::RATE_PERCENT);
         if certain.abs() > limit {
             let way_out = "let it be slewed, not stepped (chrony without makestep), and mend the \
                            host whose clock is wrong: this one's or the server's";

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::config::Config;
 use crate::doctor::Finding;
-use crate::model::Term;
+use crate::model::LeaseDuration;
 use crate::store::kinds::{Single, Spoilt};
 use crate::store::overview::EpochRecord;
 
@@ -29,7 +29,7 @@ pub(crate) fn agreement(config: &Config, epoch: Option<EpochRecord>, server_ms: 
     let check = "fleet";
     let ours = config.lease_ttl;
     let Some(epoch) = epoch else {
-        let wait = whole_seconds(Term::new(ours).hold_off());
+        let wait = whole_seconds(LeaseDuration::new(ours).hold_off());
         return Finding::ok(
             check,
             format!(

@@ -6,8 +6,8 @@ use std::time::Duration;
 use crate::config::{Config, ConfigError, RedisUrl, RedisUrlError};
 use crate::daemon::keeper::StartError;
 use crate::daemon::thread::Stop;
-use crate::election::candidate::Candidacy;
-use crate::election::hub::Elections;
+use crate::election::role_elector::ElectionSettings;
+use crate::election::runtime::Elections;
 use crate::election::{LeaderElection, Leadership};
 use crate::model::{InstanceId, InvalidRole, Role};
 
@@ -48,8 +48,8 @@ impl std::error::Error for BuildError {}
 
 impl Config {
     /// How an instance with these settings stands for `role`.
-    pub fn candidacy(&self, role: Role) -> Candidacy {
-        Candidacy {
+    pub fn election_settings(&self, role: Role) -> ElectionSettings {
+        ElectionSettings {
             role,
             ttl: self.lease_ttl,
             heartbeat_interval: self.renew_interval,
@@ -137,15 +137,15 @@ impl ElectionBuilder {
     }
 
     /// Checks everything.
-    fn checked(mut self) -> Result<(Config, Candidacy), BuildError> {
+    fn checked(mut self) -> Result<(Config, ElectionSettings), BuildError> {
         let ttl = self.config.lease_ttl;
         self.config.heartbeat_ttl = ttl;
         self.config.renew_interval = self.heartbeat_interval.unwrap_or(ttl / 3);
         self.config.heartbeat_interval = self.config.renew_interval;
         self.config.store_timeout = Config::usual_store_timeout(ttl, ttl);
         let config = self.config.checked().map_err(BuildError::Settings)?;
-        let candidacy = config.candidacy(self.role);
-        Ok((config, candidacy))
+        let settings = config.election_settings(self.role);
+        Ok((config, settings))
     }
 
     /// Stands, on threads and connections of its own. Fails where a daemon would wait.
@@ -159,22 +159,22 @@ impl ElectionBuilder {
     }
 
     fn begin(self, until: Option<&Stop>) -> Result<LeaderElection, BuildError> {
-        let (config, candidacy) = self.checked()?;
+        let (config, settings) = self.checked()?;
         let elections = Elections::on_redis(&config).map_err(BuildError::Start)?;
-        elections.stand(candidacy, until).map_err(BuildError::Start)
+        elections.stand(settings, until).map_err(BuildError::Start)
     }
 
     /// Stands on the threads and connections of `elections`, as its instance. What concerns those is
     /// settled already: the store, the prefixes, the instance's id.
     pub fn start_in(self, elections: &Elections) -> Result<LeaderElection, BuildError> {
-        let (_, candidacy) = self.checked()?;
-        elections.stand(candidacy, None).map_err(BuildError::Start)
+        let (_, settings) = self.checked()?;
+        elections.stand(settings, None).map_err(BuildError::Start)
     }
 
     /// Stands once: leads until the guard is dropped, or says who leads. Waits out a hold-off.
     pub fn try_lead(self) -> Result<Result<Leadership, InstanceId>, BuildError> {
-        let (config, candidacy) = self.checked()?;
+        let (config, settings) = self.checked()?;
         let elections = Elections::on_redis(&config).map_err(BuildError::Start)?;
-        elections.try_lead(candidacy).map_err(BuildError::Start)
+        elections.try_lead(settings).map_err(BuildError::Start)
     }
 }

@@ -3,22 +3,22 @@
 use std::sync::Arc;
 
 use crate::clock::Moment;
-use crate::election::hub::Elections;
-use crate::election::office::Office;
+use crate::election::role_state::RoleState;
+use crate::election::runtime::Elections;
 use crate::model::{FenceToken, Tenure};
 
 /// Some of a leader's work, under way: the role is not given back before this is dropped. It can still be
 /// lost; whoever works asks [`Duty::holds`], or stops at [`Duty::deadline`].
 pub struct Duty {
-    office: Arc<Office>,
+    role_state: Arc<RoleState>,
     tenure: Tenure,
     /// Keeps the role while the work goes on, and gives it back after it, also when the election is gone.
     keeper: Option<Elections>,
 }
 
 impl Duty {
-    pub(crate) fn new(office: Arc<Office>, tenure: Tenure) -> Self {
-        Self { office, tenure, keeper: None }
+    pub(crate) fn new(role_state: Arc<RoleState>, tenure: Tenure) -> Self {
+        Self { role_state, tenure, keeper: None }
     }
 
     pub(crate) fn kept_by(self, keeper: &Elections) -> Self {
@@ -34,18 +34,18 @@ impl Duty {
 
     /// Whether an effect may happen now.
     pub fn holds(&self) -> bool {
-        self.office.term() == Some(self.tenure.fence)
+        self.role_state.term() == Some(self.tenure.fence)
     }
 
     /// When this leadership can only be lost, as things stand; `None` when it is over or being given up.
     pub fn deadline(&self) -> Option<Moment> {
-        let held = self.office.table().holding(self.office.role().as_lease());
+        let held = self.role_state.table().holding(self.role_state.role().as_lease());
         held.filter(|it| it.fence == self.tenure.fence && !it.draining).map(|it| it.deadline)
     }
 }
 
 impl Drop for Duty {
     fn drop(&mut self) {
-        self.office.leave();
+        self.role_state.leave();
     }
 }

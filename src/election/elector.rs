@@ -14,16 +14,16 @@ use crate::daemon::fail_stop::FailStop;
 use crate::daemon::reconcile::Nudge;
 use crate::daemon::renewal::Renewal;
 use crate::daemon::thread::{Stop, Thread};
-use crate::election::candidate::Candidate;
-use crate::election::office::Office;
+use crate::election::role_elector::RoleElector;
+use crate::election::role_state::RoleState;
 use crate::election::rounds::{self, Round};
-use crate::store::{Heard, Store};
+use crate::store::{Push, Store};
 
 pub(crate) const WORDS_MAX: usize = 256;
 
 /// What keeps one role while it is led.
 pub(crate) struct Kept {
-    pub(crate) office: Arc<Office>,
+    pub(crate) role_state: Arc<RoleState>,
     /// Whether it stands for it, or only looks who leads.
     pub(crate) stands: bool,
     pub(crate) renewal: Renewal,
@@ -34,7 +34,7 @@ pub(crate) type KeptRoles = Arc<RwLock<Vec<Arc<Kept>>>>;
 
 /// A candidate on its way to the elector, and where its end is to be told.
 pub(crate) struct Newcomer {
-    pub(crate) candidate: Candidate,
+    pub(crate) candidate: RoleElector,
     pub(crate) gone: Sender<()>,
 }
 
@@ -120,9 +120,9 @@ impl Elector {
     fn hear(&mut self, nudge: &Nudge) {
         let candidates = self.candidates.iter_mut().map(|it| &mut it.candidate);
         match nudge {
-            Nudge::Heard(Heard::Word(word)) => candidates.for_each(|it| it.hear(word)),
+            Nudge::Push(Push::Word(word)) => candidates.for_each(|it| it.hear(word)),
             // Whatever was said before is lost.
-            _ => candidates.for_each(Candidate::look_now),
+            _ => candidates.for_each(RoleElector::look_now),
         }
     }
 
@@ -141,7 +141,7 @@ impl Elector {
         let finished: Vec<Newcomer> =
             self.candidates.extract_if(.., |it| it.candidate.is_finished()).collect();
         for Newcomer { candidate, gone } in finished {
-            let is_it = |it: &Arc<Kept>| Arc::ptr_eq(&it.office, candidate.office());
+            let is_it = |it: &Arc<Kept>| Arc::ptr_eq(&it.role_state, candidate.role_state());
             self.kept.write().retain(|it| !is_it(it));
             let _ = gone.send(());
         }

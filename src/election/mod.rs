@@ -19,14 +19,14 @@
 //! from [`LeaderElection::is_leader`] that it leads no more, but nobody can call back what it had begun.
 
 mod builder;
-mod candidacy;
-pub mod candidate;
+mod settings;
+pub mod role_elector;
 mod duty;
 mod elector;
 mod heirs;
-pub mod hub;
+pub mod runtime;
 mod listeners;
-pub mod office;
+pub mod role_state;
 pub mod rounds;
 
 use std::io;
@@ -38,10 +38,10 @@ use crossbeam_channel::Receiver;
 use crate::model::{FenceToken, InstanceId, Role};
 
 pub use crate::election::builder::{BuildError, ElectionBuilder};
-pub use crate::election::candidate::Candidacy;
-pub use crate::election::hub::{Elections, RoleLines};
 pub use crate::election::listeners::Registration;
-pub use crate::election::office::{Duty, Office};
+pub use crate::election::role_elector::ElectionSettings;
+pub use crate::election::role_state::{Duty, RoleState};
+pub use crate::election::runtime::{Elections, RoleLines};
 
 /// What this instance is for a role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -108,7 +108,7 @@ pub enum ElectionEvent {
 
 /// An instance that stands for a role until it is stopped or dropped.
 pub struct LeaderElection {
-    office: Arc<Office>,
+    role_state: Arc<RoleState>,
     ended: Receiver<()>,
     // After the office: the threads that keep it must outlive it.
     elections: Elections,
@@ -120,40 +120,44 @@ impl LeaderElection {
         ElectionBuilder::new(role)
     }
 
-    pub(crate) fn new(office: Arc<Office>, elections: Elections, ended: Receiver<()>) -> Self {
-        Self { office, ended, elections }
+    pub(crate) fn new(
+        role_state: Arc<RoleState>,
+        elections: Elections,
+        ended: Receiver<()>,
+    ) -> Self {
+        Self { role_state, ended, elections }
     }
 
     /// Whether this instance may act as the leader, right now. Never true after the role could have moved;
     /// false also while a renewal has gone unanswered, until one is answered.
     pub fn is_leader(&self) -> bool {
-        self.office.is_leader()
+        self.role_state.is_leader()
     }
 
     /// What this instance is.
     pub fn state(&self) -> State {
-        self.office.state()
+        self.role_state.state()
     }
 
     /// The term it leads under, while [`Self::is_leader`].
     pub fn term(&self) -> Option<FenceToken> {
-        self.office.term()
+        self.role_state.term()
     }
 
     /// Asks for [`Self::term`] from elsewhere, also when this is gone.
     pub fn term_teller(&self) -> impl Fn() -> Option<FenceToken> + Send + 'static {
-        let office = Arc::downgrade(&self.office);
-        move || office.upgrade()?.term()
+        let role_state = Arc::downgrade(&self.role_state);
+        move || role_state.upgrade()?.term()
     }
 
     /// Who leads, as far as known.
     pub fn leader(&self) -> Option<InstanceId> {
-        self.office.leader()
+        self.role_state.leader()
     }
 
     /// What it stands for.
     pub fn role(&self) -> &Role {
-        self.office.role()
+        self.role_state.role()
     }
 
     /// Who stands.
@@ -168,7 +172,7 @@ impl LeaderElection {
         &self,
         listener: impl FnMut(&ElectionEvent) + Send + 'static,
     ) -> io::Result<Registration> {
-        self.office.listen(listener)
+        self.role_state.listen(listener)
     }
 
     /// The same on the thread that caused the event. Keep it short: nothing is elected, renewed or ended
@@ -178,7 +182,7 @@ impl LeaderElection {
         &self,
         listener: impl FnMut(&ElectionEvent) + Send + 'static,
     ) -> Registration {
-        self.office.listen_inline(listener)
+        self.role_state.listen_inline(listener)
     }
 
     /// Runs `work` if this instance leads; `None` if not. The role is not handed over before it has ended,
@@ -189,18 +193,18 @@ impl LeaderElection {
 
     /// Begins some of the leader's work, for whom a closure is too narrow.
     pub fn enter(&self) -> Option<Duty> {
-        self.office.enter().map(|it| it.kept_by(&self.elections))
+        self.role_state.enter().map(|it| it.kept_by(&self.elections))
     }
 
     /// Waits until this instance leads, at most so long; false if it does not.
     pub fn wait_for_leadership(&self, timeout: Duration) -> bool {
-        self.office.wait_for_leadership(timeout)
+        self.role_state.wait_for_leadership(timeout)
     }
 
     /// Gives the role up, for somebody else to lead: it stands again after two seconds, or once another has led. Nothing
     /// if it does not lead. What runs under [`Self::run_if_leader`] ends before it is given back.
     pub fn resign(&self) {
-        self.office.resign(None);
+        self.role_state.resign(None);
     }
 
     /// Gives the role up and stands no more. Dropping does the same. Waits for the work under
@@ -212,9 +216,9 @@ impl LeaderElection {
 
 impl Drop for LeaderElection {
     fn drop(&mut self) {
-        self.office.stop();
-        self.elections.wait_for_end(&self.office, &self.ended);
-        self.office.listeners.close();
+        self.role_state.stop();
+        self.elections.wait_for_end(&self.role_state, &self.ended);
+        self.role_state.listeners.close();
     }
 }
 

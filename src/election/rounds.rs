@@ -7,10 +7,10 @@
 use std::time::Duration;
 
 use crate::daemon::renewal::Renewal;
-use crate::election::candidate::{Candidate, Next};
+use crate::election::role_elector::{Next, RoleElector};
 use crate::model::{EndpointId, Tenure};
-use crate::pipeline::ownership::Question;
-use crate::store::{Ask, BATCH_MAX, Fault, RenewItem, Store, StoreError, Wake};
+use crate::pipeline::ownership::PendingRequest;
+use crate::store::{BATCH_MAX, Fault, PeerMessage, RenewItem, RequestContext, Store, StoreError};
 
 /// An epoch that changes again and again is no reason to stand still for ever.
 const ATTEMPTS_MAX: usize = 3;
@@ -34,10 +34,10 @@ pub struct Round {
 /// Gives back, looks, asks and stands for all of these. `was_away` is what the round before came to.
 pub fn elect<'a>(
     store: &dyn Store,
-    candidates: impl IntoIterator<Item = &'a mut Candidate>,
+    candidates: impl IntoIterator<Item = &'a mut RoleElector>,
     was_away: bool,
 ) -> Round {
-    let mut all: Vec<&mut Candidate> = candidates.into_iter().collect();
+    let mut all: Vec<&mut RoleElector> = candidates.into_iter().collect();
     let mut is_away = give_back(store, all.iter_mut().map(|it| &mut **it), was_away);
     if is_away != Some(true) {
         is_away = look(store, &mut all).or(is_away);
@@ -50,10 +50,13 @@ pub fn elect<'a>(
 /// answer; `None` when there was nothing to ask.
 pub fn give_back<'a>(
     store: &dyn Store,
-    candidates: impl IntoIterator<Item = &'a mut Candidate>,
+    candidates: impl IntoIterator<Item = &'a mut RoleElector>,
     was_away: bool,
 ) -> Option<bool> {
-    let (mut these, mut freed): (Vec<&mut Candidate>, Vec<(Ask, Tenure, Wake)>) = candidates
+    let (mut these, mut freed): (
+        Vec<&mut RoleElector>,
+        Vec<(RequestContext, Tenure, PeerMessage)>,
+    ) = candidates
         .into_iter()
         .filter_map(|it| {
             let freed = it.let_go()?;
@@ -73,7 +76,7 @@ fn is_silence(error: &StoreError) -> bool {
 }
 
 /// Looks at every role whose turn it is, and does what follows.
-fn look(store: &dyn Store, all: &mut [&mut Candidate]) -> Option<bool> {
+fn look(store: &dyn Store, all: &mut [&mut RoleElector]) -> Option<bool> {
     let due: Vec<usize> = (0..all.len()).filter(|&it| all[it].is_due()).collect();
     let mut is_away = None;
     for (timeout, batch) in batches(&due, |&it| all[it].timeout()) {
@@ -85,7 +88,7 @@ fn look(store: &dyn Store, all: &mut [&mut Candidate]) -> Option<bool> {
                 for (&&at, seat) in batch.iter().zip(seats) {
                     match all[at].looked(seat) {
                         Next::Rest => (),
-                        Next::Ask(word) => words.push(word),
+                        Next::AskLeader(word) => words.push(word),
                         Next::Stand => standing.push(at),
                     }
                 }
@@ -105,24 +108,26 @@ fn look(store: &dyn Store, all: &mut [&mut Candidate]) -> Option<bool> {
 }
 
 /// Asks for each of these roles, and again under the new epoch if that has changed under the question (R5).
-fn stand(store: &dyn Store, all: &mut [&mut Candidate], mut standing: Vec<usize>) {
+fn stand(store: &dyn Store, all: &mut [&mut RoleElector], mut standing: Vec<usize>) {
     for _ in 0..ATTEMPTS_MAX {
         let mut questions = Vec::with_capacity(standing.len());
         for at in standing {
-            match all[at].question() {
-                Ok(question) => questions.push((at, question)),
+            match all[at].request() {
+                Ok(request) => questions.push((at, request)),
                 Err(error) => all[at].could_not_stand(error),
             }
         }
         if questions.is_empty() {
             return;
         }
-        let asked: Vec<(Ask, EndpointId)> =
-            questions.iter().map(|(at, it)| (it.ask.clone(), all[*at].role().clone())).collect();
+        let asked: Vec<(RequestContext, EndpointId)> = questions
+            .iter()
+            .map(|(at, it)| (it.context.clone(), all[*at].role().clone()))
+            .collect();
         let replies = store.acquire_roles(&asked);
         standing = Vec::new();
-        for ((at, question), reply) in questions.iter().zip(replies) {
-            if all[*at].attempted(question, reply) {
+        for ((at, request), reply) in questions.iter().zip(replies) {
+            if all[*at].attempted(request, reply) {
                 standing.push(*at);
             }
         }
@@ -136,21 +141,20 @@ pub fn renew<'a>(
     renewals: impl IntoIterator<Item = &'a Renewal>,
 ) -> Option<Duration> {
     let all: Vec<&Renewal> = renewals.into_iter().collect();
-    let due: Vec<(&Renewal, Question, Vec<RenewItem>)> = all
+    let due: Vec<(&Renewal, PendingRequest, Vec<RenewItem>)> = all
         .iter()
-        .filter_map(|it| it.due().map(|(question, items)| (*it, question, items)))
+        .filter_map(|it| it.due().map(|(request, items)| (*it, request, items)))
         .collect();
     // One that has less time left than a store timeout must not take that time from the others (R4).
-    let group = |it: &(&Renewal, Question, Vec<RenewItem>)| {
-        let (timeout, usual) = (it.1.ask.timeout, it.0.store_timeout());
+    let group = |it: &(&Renewal, PendingRequest, Vec<RenewItem>)| {
+        let (timeout, usual) = (it.1.context.timeout, it.0.store_timeout());
         if timeout < usual { Duration::ZERO } else { usual }
     };
     for (_, batch) in batches(&due, group) {
-        let asked: Vec<(Ask, Vec<RenewItem>)> =
-            batch.iter().map(|it| (it.1.ask.clone(), it.2.clone())).collect();
-        for ((renewal, question, items), reply) in batch.into_iter().zip(store.renew_roles(&asked))
-        {
-            renewal.answered(question, items, reply);
+        let asked: Vec<(RequestContext, Vec<RenewItem>)> =
+            batch.iter().map(|it| (it.1.context.clone(), it.2.clone())).collect();
+        for ((renewal, request, items), reply) in batch.into_iter().zip(store.renew_roles(&asked)) {
+            renewal.answered(request, items, reply);
         }
     }
     // Roles that are due a moment apart go together.

@@ -15,4 +15,4 @@ pub(crate) use sample::STDERR;
 pub use sample::Sample;
 pub use session::{Address, SESSION_MAX_BYTES, Session, SessionError};
 pub use spelling::{OddField, distance};
-pub use timing::Term;
+pub use timing::LeaseDuration;

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 /// The life of a lease or a heartbeat. Every holder stops [`Self::margin`] before Redis forgets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Term {
+pub struct LeaseDuration {
     /// What Redis is told.
     pub ttl: Duration,
 }
 
-impl Term {
+impl LeaseDuration {
     /// Rates of two clocks may differ by this much, in percent (DESIGN: assumed).
     pub const RATE_PERCENT: u32 = 3;
     /// The shortest life of a lease that a configuration can have, and a store accepts (R14).
@@ -47,10 +47,10 @@ mod tests {
     #[test]
     fn a_holder_stops_before_redis_forgets_at_a_rate_difference_of_three_percent() {
         for ttl_ms in [500_u64, 3_000, 6_000, 30_000, 600_000] {
-            let term = Term::new(Duration::from_millis(ttl_ms));
+            let term = LeaseDuration::new(Duration::from_millis(ttl_ms));
             assert!(term.usable().mul_f64(1.0 / 0.97) < term.ttl, "{ttl_ms} ms");
             assert!(term.usable().mul_f64(1.03) < term.hold_off(), "{ttl_ms} ms");
         }
-        assert_eq!(Term::new(Duration::from_secs(30)).margin(), Duration::from_secs(1));
+        assert_eq!(LeaseDuration::new(Duration::from_secs(30)).margin(), Duration::from_secs(1));
     }
 }

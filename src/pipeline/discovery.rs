@@ -17,7 +17,7 @@ const MISNAMED_MAX: usize = 10_000;
 
 /// The sessions as last read.
 #[derive(Debug, Default)]
-pub struct Catalogue {
+pub struct SessionCache {
     records: FnvHashMap<EndpointId, Record>,
     /// Names that are no endpoint ids, all reported; and those met since the last walk over all names.
     misnamed: FnvHashSet<String>,
@@ -44,7 +44,7 @@ pub struct News {
     pub gone: Vec<EndpointId>,
 }
 
-impl Catalogue {
+impl SessionCache {
     /// A walk over all names has ended: what it did not meet is there no more.
     pub fn end_walk(&mut self) {
         self.misnamed = std::mem::take(&mut self.met);
@@ -162,9 +162,9 @@ mod tests {
         RawSession::Value(text.as_bytes().to_vec())
     }
 
-    fn read(catalogue: &mut Catalogue, name: &str, text: &str) -> (bool, News) {
+    fn read(session_cache: &mut SessionCache, name: &str, text: &str) -> (bool, News) {
         let mut news = News::default();
-        let polled = catalogue.take_in(&id(name), &raw(text), &mut news);
+        let polled = session_cache.take_in(&id(name), &raw(text), &mut news);
         (polled, news)
     }
 
@@ -173,24 +173,24 @@ mod tests {
 
     #[test]
     fn a_bad_session_is_reported_once_per_change() {
-        let mut catalogue = Catalogue::default();
+        let mut session_cache = SessionCache::default();
         for (text, changed, invalid) in
             [("{", 0, 1), ("{", 0, 0), ("{{", 0, 1), (GOOD, 1, 0), (GOOD, 0, 0), ("{", 0, 1)]
         {
-            let (polled, news) = read(&mut catalogue, "a", text);
+            let (polled, news) = read(&mut session_cache, "a", text);
             assert_eq!((news.changed.len(), news.invalid.len()), (changed, invalid), "{text}");
             assert_eq!(polled, text == GOOD);
             assert_eq!(news.gone.len(), invalid, "not understood is as good as gone");
         }
-        assert!(catalogue.session(&id("a")).is_none() && catalogue.is_idle(&id("a")));
+        assert!(session_cache.session(&id("a")).is_none() && session_cache.is_idle(&id("a")));
     }
 
     #[test]
     fn a_field_that_was_meant_to_be_another_is_reported_once_per_change() {
-        let mut catalogue = Catalogue::default();
+        let mut session_cache = SessionCache::default();
         let odd = r#"{"id":"a","address":"h:1","paused":true}"#;
         for (text, n_odd) in [(odd, 1), (odd, 0), (GOOD, 0), (odd, 1)] {
-            let (polled, news) = read(&mut catalogue, "a", text);
+            let (polled, news) = read(&mut session_cache, "a", text);
             assert_eq!((polled, news.odd.len()), (true, n_odd), "{text}");
         }
     }
@@ -198,44 +198,47 @@ mod tests {
     /// Reported when it turns up, not each time all names are walked over; again when it comes back.
     #[test]
     fn a_bad_name_is_reported_once() {
-        let mut catalogue = Catalogue::default();
-        let told = |catalogue: &mut Catalogue, name| {
+        let mut session_cache = SessionCache::default();
+        let told = |session_cache: &mut SessionCache, name| {
             let mut news = News::default();
-            assert!(catalogue.named(name, &mut news).is_none());
+            assert!(session_cache.named(name, &mut news).is_none());
             news.invalid.len()
         };
         for times in [1, 0, 0] {
-            assert_eq!(told(&mut catalogue, "a b"), times);
-            assert_eq!(told(&mut catalogue, "a b"), 0);
-            catalogue.end_walk();
+            assert_eq!(told(&mut session_cache, "a b"), times);
+            assert_eq!(told(&mut session_cache, "a b"), 0);
+            session_cache.end_walk();
         }
-        catalogue.end_walk();
-        assert_eq!(told(&mut catalogue, "a b"), 1);
-        assert!(catalogue.named("a-b", &mut News::default()).is_some());
+        session_cache.end_walk();
+        assert_eq!(told(&mut session_cache, "a b"), 1);
+        assert!(session_cache.named("a-b", &mut News::default()).is_some());
     }
 
     /// An application may write such names without end, and walks over all names may be far apart.
     #[test]
     fn bad_names_without_end_need_no_room_without_end() {
-        let mut catalogue = Catalogue::default();
+        let mut session_cache = SessionCache::default();
         for n in 0..2 * MISNAMED_MAX {
-            assert!(catalogue.named(&format!("a {n}"), &mut News::default()).is_none());
+            assert!(session_cache.named(&format!("a {n}"), &mut News::default()).is_none());
         }
-        assert_eq!((catalogue.misnamed.len(), catalogue.met.len()), (MISNAMED_MAX, MISNAMED_MAX));
+        assert_eq!(
+            (session_cache.misnamed.len(), session_cache.met.len()),
+            (MISNAMED_MAX, MISNAMED_MAX)
+        );
     }
 
     #[test]
     fn a_paused_session_is_known_but_not_to_be_polled() {
-        let mut catalogue = Catalogue::default();
-        assert!(!catalogue.is_idle(&id("a")) && !catalogue.knows(&id("a")));
-        assert!(!read(&mut catalogue, "a", PAUSED).0);
-        assert!(catalogue.session(&id("a")).is_some() && catalogue.is_idle(&id("a")));
-        assert_eq!(catalogue.idle().collect::<Vec<_>>(), [&id("a")]);
-        let (polled, news) = read(&mut catalogue, "a", PAUSED);
+        let mut session_cache = SessionCache::default();
+        assert!(!session_cache.is_idle(&id("a")) && !session_cache.knows(&id("a")));
+        assert!(!read(&mut session_cache, "a", PAUSED).0);
+        assert!(session_cache.session(&id("a")).is_some() && session_cache.is_idle(&id("a")));
+        assert_eq!(session_cache.idle().collect::<Vec<_>>(), [&id("a")]);
+        let (polled, news) = read(&mut session_cache, "a", PAUSED);
         assert!(!polled && news.changed.is_empty(), "it was only touched");
-        assert!(read(&mut catalogue, "a", GOOD).0);
-        catalogue.forget(&id("a"));
-        assert!(!catalogue.knows(&id("a")));
+        assert!(read(&mut session_cache, "a", GOOD).0);
+        session_cache.forget(&id("a"));
+        assert!(!session_cache.knows(&id("a")));
     }
 
     #[test]

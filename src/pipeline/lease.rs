@@ -12,7 +12,7 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::clock::{Clock, Moment};
-use crate::model::{Epoch, InstanceId, Tenure, Term};
+use crate::model::{Epoch, InstanceId, LeaseDuration, Tenure};
 use crate::pipeline::abort::Abort;
 
 /// R13: the heartbeat is a deadline too, for every lease at once.
@@ -20,7 +20,7 @@ use crate::pipeline::abort::Abort;
 /// A generation ends when the heartbeat was not confirmed in time; leases of an earlier generation
 /// are lost for good, even if the next heartbeat succeeds before anybody noticed the lapse.
 #[derive(Debug, Default)]
-pub(crate) struct Pulse {
+pub(crate) struct HeartbeatDeadline {
     valid_until: AtomicU64,
     generation: AtomicU64,
     /// The epoch of the last confirmed beat.
@@ -30,20 +30,26 @@ pub(crate) struct Pulse {
 /// The generation of a pulse that has ended for good.
 const CLOSED: u64 = u64::MAX;
 
-impl Pulse {
+impl HeartbeatDeadline {
     /// For roles: a leader's heartbeat is written by what renews the role and lasts longer, so that the
     /// role's own deadline always comes first.
     pub(crate) fn of_renewals() -> Self {
-        let pulse = Self::default();
-        pulse.valid_until.store(Moment::FOREVER.as_nanos(), Ordering::SeqCst);
-        pulse
+        let heartbeat_deadline = Self::default();
+        heartbeat_deadline.valid_until.store(Moment::MAX.as_nanos(), Ordering::SeqCst);
+        heartbeat_deadline
     }
 
     /// A heartbeat asked for at `sent` was answered at `now`. Only the heartbeat thread confirms.
     ///
     /// A generation ends with a lapse, and when the key had vanished within one life of the store:
     /// somebody removed it, and others may have taken our leases meanwhile.
-    pub(crate) fn confirm(&self, sent: Moment, now: Moment, heartbeat: Term, seen: (bool, Epoch)) {
+    pub(crate) fn confirm(
+        &self,
+        sent: Moment,
+        now: Moment,
+        heartbeat: LeaseDuration,
+        seen: (bool, Epoch),
+    ) {
         let (unbroken, epoch) = seen;
         let same_life = self.epoch.swap(epoch.0, Ordering::SeqCst) == epoch.0;
         if now >= self.valid_until() || (same_life && !unbroken) {
@@ -99,7 +105,7 @@ pub(crate) struct Lease {
     pub(crate) tenure: Tenure,
     pub(crate) acquired_at: Moment,
     generation: u64,
-    pulse: Arc<Pulse>,
+    heartbeat_deadline: Arc<HeartbeatDeadline>,
     pub(crate) state: Guarded,
 }
 
@@ -182,14 +188,14 @@ impl LeaseState {
     /// R3: until when a poll that has its permit may begin: never, while the lease is in doubt or over.
     fn open_until(&self) -> Moment {
         let is_open = !self.ended && self.standing == Standing::Held;
-        if is_open { self.valid_until } else { Moment::NEVER }
+        if is_open { self.valid_until } else { Moment::MIN }
     }
 }
 
 impl Lease {
     pub(crate) fn new(
         tenure: Tenure,
-        (pulse, generation): (&Arc<Pulse>, u64),
+        (heartbeat_deadline, generation): (&Arc<HeartbeatDeadline>, u64),
         asked_at: Moment,
         valid_until: Moment,
         renew_at: Moment,
@@ -197,11 +203,11 @@ impl Lease {
         let state = LeaseState {
             standing: Standing::Held,
             valid_until,
-            doubted_at: Moment::NEVER,
+            doubted_at: Moment::MIN,
             renewed_at: asked_at,
             renew_at,
             matched_in: Epoch::default(),
-            mistrusted_at: Moment::NEVER,
+            mistrusted_at: Moment::MIN,
             draining_since: None,
             ended: false,
             started_ms: 0,
@@ -211,14 +217,14 @@ impl Lease {
             tenure,
             acquired_at: asked_at,
             generation,
-            pulse: Arc::clone(pulse),
+            heartbeat_deadline: Arc::clone(heartbeat_deadline),
             state: Guarded::new(state),
         }
     }
 
     /// R1, R13: the moment from which this lease can only be lost.
     pub(crate) fn deadline(&self, state: &LeaseState) -> Moment {
-        state.valid_until.min(self.pulse.valid_until())
+        state.valid_until.min(self.heartbeat_deadline.valid_until())
     }
 
     /// R2, R3, R13: whether a poll may start at `now`. The one place that says so.
@@ -233,7 +239,7 @@ impl Lease {
 
     /// Whether a right that lasts `until` is one at `now`, and the heartbeat says so, too.
     fn carries(&self, until: Moment, now: Moment) -> bool {
-        now < until && self.pulse.carries(self.generation, now)
+        now < until && self.heartbeat_deadline.carries(self.generation, now)
     }
 
     /// [`Self::may_poll`] for a poll that has its permit, without the lock: a hand-over that began meanwhile
@@ -243,7 +249,7 @@ impl Lease {
     /// lease was held then, and until when (R3); the clock is read later, so it had not ended then either. The
     /// heartbeat's deadline is read after both, and may be a later one than it was at that moment. But a beat
     /// that raises it either was answered before the deadline it found, and then there was a right all along;
-    /// or it ended the generation first (`Pulse::confirm`), which is read last, and never comes back (R13).
+    /// or it ended the generation first (`HeartbeatDeadline::confirm`), which is read last, and never comes back (R13).
     fn may_go_on(&self, clock: &SharedClock) -> bool {
         let until = self.state.open_until();
         self.carries(until, clock.0.now())

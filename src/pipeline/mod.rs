@@ -5,7 +5,7 @@
 pub mod discovery;
 pub mod view;
 pub mod placement;
-pub mod witness;
+pub mod epoch_tracker;
 pub mod abort;
 pub mod lease;
 pub mod ownership;

@@ -190,7 +190,7 @@ impl Reach {
     /// Counts in windows of this length.
     pub fn new(window: Duration) -> Self {
         let [answered, given_up] = [[0; 2]; 2];
-        Self { window, began: Moment::NEVER, answered, given_up, largest: Vec::new(), stuck: false }
+        Self { window, began: Moment::MIN, answered, given_up, largest: Vec::new(), stuck: false }
     }
 
     /// More results are given up than get an answer.

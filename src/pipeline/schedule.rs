@@ -16,7 +16,7 @@ use crate::pipeline::placement::spread;
 
 /// Intervals and what happens to an endpoint that keeps failing.
 #[derive(Clone, Copy, Debug)]
-pub struct Pace {
+pub struct PollIntervals {
     /// Between two polls, unless the session has its own.
     pub interval: Duration,
     /// For one poll, unless the session has its own.
@@ -27,7 +27,7 @@ pub struct Pace {
     pub light_interval: Duration,
 }
 
-impl Pace {
+impl PollIntervals {
     /// From one poll of `session` to the next, after so many failures in a row.
     fn interval_of(&self, session: &Session, failures: u32) -> Duration {
         let own = session.interval.unwrap_or(self.interval);
@@ -56,7 +56,7 @@ pub struct Due {
 
 /// Whether an endpoint has just become light or normal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Tempo {
+pub enum BackoffChange {
     /// Polled at the light interval from now on, after so many failures.
     Light(u32),
     /// Back to its own interval.
@@ -66,7 +66,7 @@ pub enum Tempo {
 /// When each held endpoint is polled next.
 #[derive(Debug)]
 pub struct PollSchedule {
-    pace: Pace,
+    pace: PollIntervals,
     entries: FnvHashMap<EndpointId, Entry>,
     queue: BinaryHeap<Reverse<(Moment, u64, EndpointId)>>,
     /// Being polled, or on the way to a poller; outlives the entry when the lease is lost meanwhile.
@@ -87,7 +87,7 @@ struct Entry {
 
 impl PollSchedule {
     /// Nothing to poll yet.
-    pub fn new(pace: Pace) -> Self {
+    pub fn new(pace: PollIntervals) -> Self {
         Self {
             pace,
             entries: FnvHashMap::default(),
@@ -99,7 +99,7 @@ impl PollSchedule {
 
     /// Another pace from now on. What would be due later than its new interval allows is due within
     /// that, spread over it: a shorter interval must not make all endpoints due at one moment.
-    pub fn set_pace(&mut self, pace: Pace, now: Moment) {
+    pub fn set_pace(&mut self, pace: PollIntervals, now: Moment) {
         self.pace = pace;
         let mut sooner = Vec::new();
         for (endpoint, entry) in &mut self.entries {
@@ -231,12 +231,12 @@ impl PollSchedule {
 
     /// It could not begin through no fault of its own: in front of all that is due later.
     pub fn put_back_first(&mut self, endpoint: &EndpointId) {
-        self.put_back(endpoint, Moment::NEVER);
+        self.put_back(endpoint, Moment::MIN);
     }
 
     /// A poll has ended. The next is due an interval after this one was, or at the first such moment
     /// that is not past.
-    pub fn done(&mut self, due: &Due, ok: bool, now: Moment) -> Option<Tempo> {
+    pub fn done(&mut self, due: &Due, ok: bool, now: Moment) -> Option<BackoffChange> {
         let endpoint = &due.tenure.endpoint;
         self.in_flight.remove(endpoint);
         let pace = self.pace;
@@ -254,8 +254,8 @@ impl PollSchedule {
         let at = entry.due_at;
         self.enqueue(endpoint, at);
         match (was_light, is_light) {
-            (false, true) => Some(Tempo::Light(failures)),
-            (true, false) => Some(Tempo::Normal),
+            (false, true) => Some(BackoffChange::Light(failures)),
+            (true, false) => Some(BackoffChange::Normal),
             _ => None,
         }
     }
@@ -277,7 +277,7 @@ mod tests {
     use super::*;
     use crate::model::FenceToken;
 
-    const PACE: Pace = Pace {
+    const PACE: PollIntervals = PollIntervals {
         interval: Duration::from_millis(1_000),
         timeout: Duration::from_secs(10),
         light_after: 3,
@@ -348,12 +348,12 @@ mod tests {
         for n in 1..=4 {
             let due = schedule.take_due(at(now), 9).remove(0);
             let tempo = schedule.done(&due, false, at(now));
-            assert_eq!(tempo, (n == 3).then_some(Tempo::Light(3)), "failure {n}");
+            assert_eq!(tempo, (n == 3).then_some(BackoffChange::Light(3)), "failure {n}");
             now += if n < 3 { 1_000 } else { 5_000 };
             assert_eq!(schedule.next_due(), Some(at(now)));
         }
         let due = schedule.take_due(at(now), 9).remove(0);
-        assert_eq!(schedule.done(&due, true, at(now)), Some(Tempo::Normal));
+        assert_eq!(schedule.done(&due, true, at(now)), Some(BackoffChange::Normal));
         assert_eq!(schedule.next_due(), Some(at(now + 1_000)));
     }
 
@@ -430,10 +430,10 @@ mod tests {
             schedule.gained(tenure(&id, 1), session(&id), now + PACE.interval);
         }
         let short = Duration::from_millis(500);
-        schedule.set_pace(Pace { interval: short, ..PACE }, now);
+        schedule.set_pace(PollIntervals { interval: short, ..PACE }, now);
         let first_half = schedule.take_due(now + short / 2, 100).len();
         assert!((10..=40).contains(&first_half), "{first_half} of 50 in the first half");
-        schedule.set_pace(Pace { interval: Duration::from_secs(3_600), ..PACE }, now);
+        schedule.set_pace(PollIntervals { interval: Duration::from_secs(3_600), ..PACE }, now);
         assert_eq!(schedule.take_due(now + short, 100).len(), 50 - first_half);
     }
 

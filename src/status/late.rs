@@ -133,7 +133,7 @@ impl EndpointStatus {
     }
 
     /// `last poll 95s ago, every 10s`.
-    pub fn rhythm(&self) -> String {
+    pub fn timings(&self) -> String {
         let waited = match (self.age, self.granted_ago) {
             (Some(age), _) => format!("last poll {} ago", brief(age)),
             (None, Some(granted)) => format!("never polled, owned for {}", brief(granted)),
@@ -189,7 +189,7 @@ impl Status {
         let mut named: Vec<String> = late
             .iter()
             .take(NAMED_MAX)
-            .map(|it| format!("{} ({})", it.name, it.rhythm()))
+            .map(|it| format!("{} ({})", it.name, it.timings()))
             .collect();
         if late.len() > NAMED_MAX {
             named.push(format!("and {} more", late.len() - NAMED_MAX));

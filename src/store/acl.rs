@@ -17,7 +17,7 @@ use crate::store::acl::trial::{NOBODY, Trial, trials};
 use crate::store::redis::RedisStore;
 use crate::store::script::{self, Call};
 use crate::store::trust;
-use crate::store::{Asked, Fault, StoreError};
+use crate::store::{Fault, StoreError, StoreResult};
 
 /// What a right is needed for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,7 +93,7 @@ impl RedisStore {
     }
 
     /// Who we are for the server; `None` where it does not tell.
-    pub fn whoami(&self, timeout: Duration) -> Asked<Option<String>> {
+    pub fn whoami(&self, timeout: Duration) -> StoreResult<Option<String>> {
         let asked =
             self.refusable("ask who we are on", timeout, redis::cmd("ACL").arg("WHOAMI"))?;
         match asked {
@@ -114,7 +114,7 @@ impl RedisStore {
         purpose: Purpose,
         user: Option<&str>,
         timeout: Duration,
-    ) -> Asked<Rights> {
+    ) -> StoreResult<Rights> {
         let db = self.server.place.database().to_string();
         let trials = trials(rule, purpose, &self.server.keys, &db);
         let dry = match user {
@@ -145,11 +145,11 @@ impl RedisStore {
 
     /// Whether this user may do what an instance must do to take, keep and publish. One that can ask others for leases
     /// and cannot take them would only disturb them, so this is found out before it says that it is there.
-    pub(crate) fn try_rights(&self, timeout: Duration) -> Asked<()> {
+    pub(crate) fn try_rights(&self, timeout: Duration) -> StoreResult<()> {
         let keys = &self.server.keys;
         let nobody = InstanceId::new(NOBODY);
         let mut call = Call::default();
-        call.key(keys.ask(&nobody, &InstanceId::new(&uuid::Uuid::new_v4().to_string())));
+        call.key(keys.context(&nobody, &InstanceId::new(&uuid::Uuid::new_v4().to_string())));
         if let Ok(endpoint) = EndpointId::parse(NOBODY) {
             call.lease_and_record(keys, &endpoint);
         }
@@ -167,19 +167,24 @@ impl RedisStore {
         Err(StoreError { op, target, fault: Fault::Misconfigured, reason })
     }
 
-    fn may_ask(&self, user: &str, timeout: Duration) -> Asked<bool> {
-        let mut ask = redis::cmd("ACL");
-        ask.arg("DRYRUN").arg(user).arg("PING");
-        Ok(self.refusable("ask about rights on", timeout, &ask)?.is_ok())
+    fn may_ask(&self, user: &str, timeout: Duration) -> StoreResult<bool> {
+        let mut context = redis::cmd("ACL");
+        context.arg("DRYRUN").arg(user).arg("PING");
+        Ok(self.refusable("ask about rights on", timeout, &context)?.is_ok())
     }
 
     /// Why it is denied, if it is. Any other refusal shows that it would be allowed.
-    fn denial(&self, trial: &Trial, dry: Option<&str>, timeout: Duration) -> Asked<Option<String>> {
+    fn denial(
+        &self,
+        trial: &Trial,
+        dry: Option<&str>,
+        timeout: Duration,
+    ) -> StoreResult<Option<String>> {
         let op = "try rights on";
         if let Some(user) = dry {
-            let mut ask = redis::cmd("ACL");
-            ask.arg("DRYRUN").arg(user).arg(&trial.command);
-            return Ok(match self.refusable(op, timeout, &ask)? {
+            let mut context = redis::cmd("ACL");
+            context.arg("DRYRUN").arg(user).arg(&trial.command);
+            return Ok(match self.refusable(op, timeout, &context)? {
                 Ok(Value::Okay) => None,
                 Ok(Value::BulkString(text)) => Some(String::from_utf8_lossy(&text).into_owned()),
                 Ok(_) => None,
@@ -213,7 +218,7 @@ impl RedisStore {
         op: &'static str,
         timeout: Duration,
         command: &Cmd,
-    ) -> Asked<Result<Value, RedisError>> {
+    ) -> StoreResult<Result<Value, RedisError>> {
         self.call(op, timeout, |wire| -> RedisResult<Result<Value, RedisError>> {
             match command.query::<Value>(wire) {
                 // Only what the server says has a code: not a broken line, nor what is no reply at all.

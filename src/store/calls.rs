@@ -10,9 +10,10 @@ use crate::store::message;
 use crate::store::redis::RedisStore;
 use crate::store::reply;
 use crate::store::script::{self, Call, Script};
-use crate::store::wire::Wire;
+use crate::store::wire::Connection;
 use crate::store::{
-    Ask, Asked, Fault, GRANTS_LAST, Renew, RenewItem, Stamped, StoreError, Verify, Wake,
+    Fault, GRANTS_LAST, PeerMessage, Renew, RenewItem, RequestContext, StampedResult, StoreError,
+    StoreResult, Verify,
 };
 
 impl RedisStore {
@@ -22,11 +23,11 @@ impl RedisStore {
     pub(crate) fn confirmed(
         &self,
         op: &'static str,
-        ask: &Ask,
+        context: &RequestContext,
         script: &Script,
         call: &Call,
-    ) -> Asked<Value> {
-        self.confirmed_by(op, ask.timeout, |wire| script.run(wire, call))
+    ) -> StoreResult<Value> {
+        self.confirmed_by(op, context.timeout, |wire| script.run(wire, call))
     }
 
     /// The same for any exchange.
@@ -34,8 +35,8 @@ impl RedisStore {
         &self,
         op: &'static str,
         timeout: Duration,
-        exchange: impl FnOnce(&mut Wire) -> RedisResult<T>,
-    ) -> Asked<T> {
+        exchange: impl FnOnce(&mut Connection) -> RedisResult<T>,
+    ) -> StoreResult<T> {
         let needed = self.server.min_replicas;
         if needed == 0 {
             return self.call(op, timeout, exchange);
@@ -64,18 +65,22 @@ impl RedisStore {
     pub(crate) fn stamped<T>(
         &self,
         op: &'static str,
-        ask: &Ask,
+        context: &RequestContext,
         script: &Script,
         call: &Call,
         item: impl Fn(&Value) -> T,
-    ) -> Stamped<Vec<T>> {
-        let value = self.call(op, ask.timeout, |wire| script.run(wire, call))?;
-        reply::stamped(op, &self.server, ask, &value, item)
+    ) -> StampedResult<Vec<T>> {
+        let value = self.call(op, context.timeout, |wire| script.run(wire, call))?;
+        reply::stamped(op, &self.server, context, &value, item)
     }
 
     /// The question whether these are ours by name, for whichever script.
-    pub(crate) fn names<'a>(&self, ask: &Ask, tenures: impl Iterator<Item = &'a Tenure>) -> Call {
-        let mut call = Call::framed(&self.server.keys, ask, None);
+    pub(crate) fn names<'a>(
+        &self,
+        context: &RequestContext,
+        tenures: impl Iterator<Item = &'a Tenure>,
+    ) -> Call {
+        let mut call = Call::framed(&self.server.keys, context, None);
         for tenure in tenures {
             call.lease(&self.server.keys, &tenure.endpoint);
         }
@@ -85,33 +90,37 @@ impl RedisStore {
     /// Which of these were given back by their owner's name; `None` where that does not prove enough.
     pub(crate) fn release_by_name(
         &self,
-        ask: &Ask,
+        context: &RequestContext,
         tenures: &[Tenure],
-        wakes: &[Wake],
-    ) -> Asked<Option<Vec<bool>>> {
+        wakes: &[PeerMessage],
+    ) -> StoreResult<Option<Vec<bool>>> {
         let op = "release on";
-        let call = Call::free(&self.server.keys, ask, tenures, wakes);
-        let value = self.call(op, ask.timeout, |wire| script::FREE.run(wire, &call))?;
+        let call = Call::free(&self.server.keys, context, tenures, wakes);
+        let value = self.call(op, context.timeout, |wire| script::FREE.run(wire, &call))?;
         reply::freed(&value, tenures.len()).ok_or_else(|| self.server.unexpected(op))
     }
 
     /// What becomes of each of these, by owner and fence.
-    pub(crate) fn renew_by_fence(&self, ask: &Ask, items: &[&RenewItem]) -> Stamped<Vec<Renew>> {
-        let call = self.renew_call(ask, items.iter().copied());
-        let value = self.confirmed("renew on", ask, &script::RENEW, &call)?;
-        reply::stamped("renew on", &self.server, ask, &value, reply::renew)
+    pub(crate) fn renew_by_fence(
+        &self,
+        context: &RequestContext,
+        items: &[&RenewItem],
+    ) -> StampedResult<Vec<Renew>> {
+        let call = self.renew_call(context, items.iter().copied());
+        let value = self.confirmed("renew on", context, &script::RENEW, &call)?;
+        reply::stamped("renew on", &self.server, context, &value, reply::renew)
     }
 
     /// What renew.lua expects.
     pub(crate) fn renew_call<'a>(
         &self,
-        ask: &Ask,
+        context: &RequestContext,
         items: impl Iterator<Item = &'a RenewItem> + Clone,
     ) -> Call {
         let keys = &self.server.keys;
-        let mut call = Call::framed(keys, ask, items.clone().map(|it| &it.tenure.endpoint));
-        call.key(keys.grants(&ask.instance)).key(keys.fence());
-        call.arg(GRANTS_LAST.as_millis()).arg(ask.heard);
+        let mut call = Call::framed(keys, context, items.clone().map(|it| &it.tenure.endpoint));
+        call.key(keys.grants(&context.instance)).key(keys.fence());
+        call.arg(GRANTS_LAST.as_millis()).arg(context.heard);
         for RenewItem { tenure, may_reclaim, .. } in items {
             call.lease_and_record(keys, &tenure.endpoint);
             call.arg(tenure.fence).arg(u8::from(*may_reclaim));
@@ -120,11 +129,14 @@ impl RedisStore {
     }
 
     /// What acquire.lua expects.
-    pub(crate) fn acquire_call(&self, ask: &Ask, endpoints: &[EndpointId]) -> Call {
+    pub(crate) fn acquire_call(&self, context: &RequestContext, endpoints: &[EndpointId]) -> Call {
         let keys = &self.server.keys;
-        let mut call = Call::framed(keys, ask, endpoints);
-        call.key(keys.node(&ask.instance)).key(keys.fence()).key(keys.grants(&ask.instance));
-        let word = Wake { took: endpoints.to_vec(), ..Wake::new(&ask.instance, None) };
+        let mut call = Call::framed(keys, context, endpoints);
+        call.key(keys.node(&context.instance))
+            .key(keys.fence())
+            .key(keys.grants(&context.instance));
+        let word =
+            PeerMessage { took: endpoints.to_vec(), ..PeerMessage::new(&context.instance, None) };
         call.arg(keys.node_prefix()).arg(keys.lease_prefix());
         call.arg(keys.wake(None)).arg(message::wake(&word, keys.database()));
         call.arg(GRANTS_LAST.as_millis());
@@ -135,13 +147,17 @@ impl RedisStore {
     }
 
     /// Whether each of these is ours, by owner and fence.
-    pub(crate) fn verify_by_fence(&self, ask: &Ask, tenures: &[&Tenure]) -> Stamped<Vec<Verify>> {
+    pub(crate) fn verify_by_fence(
+        &self,
+        context: &RequestContext,
+        tenures: &[&Tenure],
+    ) -> StampedResult<Vec<Verify>> {
         let keys = &self.server.keys;
-        let mut call = Call::framed(keys, ask, tenures.iter().map(|it| &it.endpoint));
+        let mut call = Call::framed(keys, context, tenures.iter().map(|it| &it.endpoint));
         for tenure in tenures {
             call.lease_and_record(keys, &tenure.endpoint);
             call.arg(tenure.fence);
         }
-        self.stamped("verify on", ask, &script::VERIFY, &call, reply::verify)
+        self.stamped("verify on", context, &script::VERIFY, &call, reply::verify)
     }
 }

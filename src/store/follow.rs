@@ -8,12 +8,12 @@ use serde_json::Value as Json;
 
 use crate::clock::{BootClock, Clock};
 use crate::model::{EndpointId, FenceToken, InstanceId};
-use crate::store::Asked;
-use crate::store::ear::{Listening, bytes, subscribe};
+use crate::store::StoreResult;
 use crate::store::message;
 use crate::store::overview::LastResult;
 use crate::store::redis::{RedisStore, Server};
 use crate::store::scan::glob_escaped;
+use crate::store::subscription::{Listening, bytes, subscribe};
 
 /// A line that hears results.
 pub struct Results {
@@ -37,7 +37,7 @@ impl RedisStore {
         &self,
         endpoint: Option<&EndpointId>,
         timeout: Duration,
-    ) -> Asked<Results> {
+    ) -> StoreResult<Results> {
         let failed = |error| self.server.error("follow results on", &error);
         let keys = &self.server.keys;
         let mut wire = self.server.place.connect_home(BootClock.now() + timeout).map_err(failed)?;
@@ -57,7 +57,7 @@ impl RedisStore {
 
 impl Results {
     /// The next one; `None` when there was none in time, or what came was none.
-    pub fn next(&mut self, wait: Duration) -> Asked<Option<Announced>> {
+    pub fn next(&mut self, wait: Duration) -> StoreResult<Option<Announced>> {
         let failed = |error| self.server.error("follow results on", &error);
         let heard = self.line.next(wait).map_err(failed)?;
         Ok(heard.and_then(|it| self.understand(&it)))

@@ -8,7 +8,7 @@ use fnv::FnvHashMap;
 use redis::{ConnectionLike, Value};
 
 use crate::model::{FenceToken, InstanceId, Tenure};
-use crate::store::Asked;
+use crate::store::StoreResult;
 use crate::store::redis::RedisStore;
 use crate::store::scan::of_wrong_type;
 
@@ -106,7 +106,7 @@ pub fn in_order(mut entries: Vec<Entry>) -> Vec<Entry> {
 
 impl RedisStore {
     /// One exchange for all of them. The first refusal is the answer.
-    pub(crate) fn append_notes(&self, notes: &[Note], timeout: Duration) -> Asked<()> {
+    pub(crate) fn append_notes(&self, notes: &[Note], timeout: Duration) -> StoreResult<()> {
         if notes.is_empty() {
             return Ok(());
         }
@@ -145,13 +145,13 @@ impl RedisStore {
         before: Option<&str>,
         count: usize,
         timeout: Duration,
-    ) -> Asked<Vec<Entry>> {
+    ) -> StoreResult<Vec<Entry>> {
         let from = before.map_or("+".into(), |it| format!("({it}"));
         self.entries("XREVRANGE", &from, "-", count, timeout)
     }
 
     /// Everything that is remembered, the newest first.
-    pub fn whole_history(&self, timeout: Duration) -> Asked<Vec<Entry>> {
+    pub fn whole_history(&self, timeout: Duration) -> StoreResult<Vec<Entry>> {
         let mut found: Vec<Entry> = Vec::new();
         loop {
             let before = found.last().map(|it| it.id.clone());
@@ -165,7 +165,12 @@ impl RedisStore {
     }
 
     /// The first entries after `after`, the oldest first.
-    pub fn history_after(&self, after: &str, count: usize, timeout: Duration) -> Asked<Vec<Entry>> {
+    pub fn history_after(
+        &self,
+        after: &str,
+        count: usize,
+        timeout: Duration,
+    ) -> StoreResult<Vec<Entry>> {
         self.entries("XRANGE", &format!("({after}"), "+", count, timeout)
     }
 
@@ -176,7 +181,7 @@ impl RedisStore {
         to: &str,
         count: usize,
         timeout: Duration,
-    ) -> Asked<Vec<Entry>> {
+    ) -> StoreResult<Vec<Entry>> {
         let op = "read history on";
         let value: Value = self
             .call(op, timeout, |wire| {

@@ -157,7 +157,7 @@ impl Keys {
         }
     }
 
-    pub(crate) fn ask(&self, to: &InstanceId, from: &InstanceId) -> String {
+    pub(crate) fn context(&self, to: &InstanceId, from: &InstanceId) -> String {
         format!("{}:ask:{to}:{from}", self.prefix)
     }
 

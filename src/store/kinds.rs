@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::store::Asked;
+use crate::store::StoreResult;
 use crate::store::redis::RedisStore;
 
 /// A key of which there is one.
@@ -75,7 +75,7 @@ impl Spoilt {
 
 impl RedisStore {
     /// Those that are of another type.
-    pub fn spoilt(&self, timeout: Duration) -> Asked<Vec<Spoilt>> {
+    pub fn spoilt(&self, timeout: Duration) -> StoreResult<Vec<Spoilt>> {
         let keys = &self.server.keys;
         let key = |it| match it {
             Single::Epoch => keys.epoch(),

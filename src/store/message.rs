@@ -10,7 +10,7 @@ use std::fmt::{Arguments, Write as _};
 use serde_json::{Map, Value};
 
 use crate::model::{EndpointId, InstanceId};
-use crate::store::{Publication, Wake};
+use crate::store::{PeerMessage, Publication};
 
 /// A word longer than this is not read.
 const WAKE_MAX_BYTES: usize = 256 * 1024;
@@ -46,7 +46,7 @@ pub(crate) fn result(instance: &InstanceId, it: &Publication, database: u32) -> 
 }
 
 /// A word as it is sent. Long ones are lists of names: those are written as they are.
-pub(crate) fn wake(wake: &Wake, database: u32) -> String {
+pub(crate) fn wake(wake: &PeerMessage, database: u32) -> String {
     let mut word = format!("{{\"from\":{},\"db\":{database}", quoted(wake.from.as_str()));
     if let Some(heir) = &wake.heir {
         word += ",\"heir\":";
@@ -110,7 +110,7 @@ pub(crate) fn is_from(fields: &Map<String, Value>, database: u32) -> bool {
 }
 
 /// A word as it was heard in this database; `None` when it makes no sense, or was said in another.
-pub(crate) fn heard(to: Option<&InstanceId>, payload: &[u8], database: u32) -> Option<Wake> {
+pub(crate) fn heard(to: Option<&InstanceId>, payload: &[u8], database: u32) -> Option<PeerMessage> {
     if payload.len() > WAKE_MAX_BYTES {
         return None;
     }
@@ -127,7 +127,7 @@ pub(crate) fn heard(to: Option<&InstanceId>, payload: &[u8], database: u32) -> O
         list.iter().filter_map(|it| EndpointId::parse(it.as_str()?).ok()).collect()
     };
     let priority = fields.get("priority").and_then(Value::as_u64).map(u32::try_from);
-    Some(Wake {
+    Some(PeerMessage {
         to: to.cloned(),
         from: instance("from")?,
         wants: ids("wants"),
@@ -151,7 +151,7 @@ mod tests {
         let id = |it| EndpointId::parse(it).unwrap();
         // An id is whatever somebody has called a host.
         let (a, b) = (InstanceId::new("a \"host\"\\\n"), InstanceId::new("b"));
-        let said = Wake {
+        let said = PeerMessage {
             to: Some(b.clone()),
             from: a,
             wants: vec![id("e1"), id("e1-b_c.d")],

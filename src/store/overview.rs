@@ -13,7 +13,7 @@ use crate::clock::{BootClock, Clock};
 use crate::model::{EndpointId, FenceToken, InstanceId, Weight};
 use crate::store::kinds::{Single, Spoilt};
 use crate::store::redis::{RedisStore, named_in};
-use crate::store::{Asked, BATCH_MAX, Fault, Lasting, RawSession};
+use crate::store::{BATCH_MAX, Fault, Lasting, RawSession, StoreResult};
 
 /// The longest owner's id or weight that is read. Nothing of ours is half as long.
 const NAME_MAX: usize = 255;
@@ -99,7 +99,7 @@ pub struct EpochRecord {
 
 impl RedisStore {
     /// Reads everything, [`BATCH_MAX`] endpoints at a time. Each round trip may take `timeout`.
-    pub fn overview(&self, timeout: Duration) -> Asked<Overview> {
+    pub fn overview(&self, timeout: Duration) -> StoreResult<Overview> {
         let (mut found, mut names) = (Overview::default(), Names::default());
         self.list_sessions(&mut names, timeout)?;
         self.list_coordination(&mut names, timeout)?;
@@ -129,7 +129,7 @@ impl RedisStore {
         Ok(found)
     }
 
-    fn list_sessions(&self, names: &mut Names, timeout: Duration) -> Asked<()> {
+    fn list_sessions(&self, names: &mut Names, timeout: Duration) -> StoreResult<()> {
         let prefix = self.server.keys.session_prefix();
         let step = |cursor| self.scan_shards("list sessions on", prefix, cursor, timeout);
         walk(step, |key| {
@@ -142,7 +142,7 @@ impl RedisStore {
     }
 
     /// Node keys and leases in one walk: each walk looks at every key of the server.
-    fn list_coordination(&self, names: &mut Names, timeout: Duration) -> Asked<()> {
+    fn list_coordination(&self, names: &mut Names, timeout: Duration) -> StoreResult<()> {
         let keys = &self.server.keys;
         let (all, nodes, leases) =
             (keys.coordination_prefix(), keys.node_prefix(), keys.lease_prefix());
@@ -167,7 +167,7 @@ impl RedisStore {
         found: &mut Overview,
         batch: &[EndpointId],
         timeout: Duration,
-    ) -> Asked<()> {
+    ) -> StoreResult<()> {
         let keys = &self.server.keys;
         let names: Vec<String> = batch.iter().map(|it| keys.session(it)).collect();
         let sessions = self.read_sessions(&names, timeout)?;
@@ -196,7 +196,7 @@ impl RedisStore {
         found: &mut Overview,
         batch: &[InstanceId],
         timeout: Duration,
-    ) -> Asked<()> {
+    ) -> StoreResult<()> {
         let keys = &self.server.keys;
         let mut pipe = redis::pipe();
         batch.iter().for_each(|it| short_string(&mut pipe, &keys.node(it)));
@@ -212,14 +212,14 @@ impl RedisStore {
     }
 
     /// The record of the store's epoch alone; `None` where nobody has run yet.
-    pub fn epoch(&self, timeout: Duration) -> Asked<Option<EpochRecord>> {
+    pub fn epoch(&self, timeout: Duration) -> StoreResult<Option<EpochRecord>> {
         let mut pipe = redis::pipe();
         pipe.cmd("HMGET").arg(self.server.keys.epoch()).arg(&EPOCH_FIELDS);
         let answers = self.each("read the epoch on", &pipe, timeout)?;
         Ok(answers.first().and_then(epoch_record))
     }
 
-    fn read_server(&self, found: &mut Overview, timeout: Duration) -> Asked<()> {
+    fn read_server(&self, found: &mut Overview, timeout: Duration) -> StoreResult<()> {
         let (op, keys) = ("read the epoch on", &self.server.keys);
         let mut pipe = redis::pipe();
         pipe.cmd("HMGET").arg(keys.epoch()).arg(&EPOCH_FIELDS);
@@ -248,7 +248,7 @@ impl RedisStore {
         op: &'static str,
         pipe: &Pipeline,
         timeout: Duration,
-    ) -> Asked<Vec<Value>> {
+    ) -> StoreResult<Vec<Value>> {
         if pipe.is_empty() {
             return Ok(vec![]);
         }
@@ -267,9 +267,9 @@ impl RedisStore {
 
 /// Takes steps of a scan until there are no more.
 fn walk(
-    mut step: impl FnMut(u64) -> Asked<(u64, Vec<Vec<u8>>)>,
+    mut step: impl FnMut(u64) -> StoreResult<(u64, Vec<Vec<u8>>)>,
     mut meet: impl FnMut(&[u8]),
-) -> Asked<()> {
+) -> StoreResult<()> {
     let mut cursor = 0;
     loop {
         let (next, page) = step(cursor)?;

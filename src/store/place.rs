@@ -15,11 +15,11 @@ use redis::{ErrorKind, RedisError, RedisResult};
 
 use crate::clock::Moment;
 use crate::config::{Access, AccessError, HostPort, Login, RedisUrl, Topology};
-use crate::model::Term;
+use crate::model::LeaseDuration;
 use crate::store::place::sentinels::Sentinels;
 use crate::store::place::shards::{Shards, slot_of};
 use crate::store::tls::Tls;
-use crate::store::wire::{Entry, Wire};
+use crate::store::wire::{Connection, Entry};
 
 /// A server that can be connected to.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -30,7 +30,7 @@ pub(crate) enum Peer {
 
 /// Which part of the store is asked.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Spot<'a> {
+pub(crate) enum Route<'a> {
     /// Where everything but the sessions is.
     Home,
     /// Where this key is.
@@ -43,12 +43,12 @@ pub(crate) enum Spot<'a> {
 pub(crate) struct Place {
     url: RedisUrl,
     access: Access,
-    guide: Guide,
+    guide: LocatorKind,
 }
 
 /// Who says where it is.
 #[derive(Debug)]
-enum Guide {
+enum LocatorKind {
     Fixed(Arc<Peer>),
     Sentinels(Sentinels),
     Shards(Shards),
@@ -57,16 +57,16 @@ enum Guide {
 impl Place {
     /// Nothing is connected yet. `home` is a key of those that belong together, `term` that of the rights
     /// which are kept there.
-    pub(crate) fn new(url: &RedisUrl, access: &Access, home: &str, term: Term) -> Self {
+    pub(crate) fn new(url: &RedisUrl, access: &Access, home: &str, term: LeaseDuration) -> Self {
         let mut peers = url.places().iter().map(|it| Arc::new(Peer::Tcp(it.clone())));
         let guide = match url.topology() {
             Topology::Sentinel => {
-                Guide::Sentinels(Sentinels::new(peers.collect(), url.master(), term))
+                LocatorKind::Sentinels(Sentinels::new(peers.collect(), url.master(), term))
             }
-            Topology::Cluster => Guide::Shards(Shards::new(peers.collect(), slot_of(home))),
+            Topology::Cluster => LocatorKind::Shards(Shards::new(peers.collect(), slot_of(home))),
             Topology::Tcp | Topology::Unix => {
                 let socket = || Arc::new(Peer::Unix(url.socket().to_owned()));
-                Guide::Fixed(peers.next().unwrap_or_else(socket))
+                LocatorKind::Fixed(peers.next().unwrap_or_else(socket))
             }
         };
         Self { url: url.clone(), access: access.clone(), guide }
@@ -86,17 +86,17 @@ impl Place {
 
     /// Whether it can be at several servers.
     pub(crate) fn is_many(&self) -> bool {
-        !matches!(self.guide, Guide::Fixed(_))
+        !matches!(self.guide, LocatorKind::Fixed(_))
     }
 
     /// Who is to be asked about `spot` now.
-    pub(crate) fn peer(&self, spot: Spot<'_>, deadline: Moment) -> RedisResult<Arc<Peer>> {
+    pub(crate) fn peer(&self, spot: Route<'_>, deadline: Moment) -> RedisResult<Arc<Peer>> {
         match (&self.guide, spot) {
-            (_, Spot::At(peer)) => Ok(Arc::clone(peer)),
-            (Guide::Fixed(peer), _) => Ok(Arc::clone(peer)),
-            (Guide::Sentinels(it), _) => it.master(&|| self.entry(), deadline),
-            (Guide::Shards(it), Spot::Home) => it.home(&|| self.entry(), deadline),
-            (Guide::Shards(it), Spot::Key(key)) => {
+            (_, Route::At(peer)) => Ok(Arc::clone(peer)),
+            (LocatorKind::Fixed(peer), _) => Ok(Arc::clone(peer)),
+            (LocatorKind::Sentinels(it), _) => it.master(&|| self.entry(), deadline),
+            (LocatorKind::Shards(it), Route::Home) => it.home(&|| self.entry(), deadline),
+            (LocatorKind::Shards(it), Route::Key(key)) => {
                 it.owner(slot_of(key), &|| self.entry(), deadline)
             }
         }
@@ -105,41 +105,41 @@ impl Place {
     /// Everybody who has a part of the store, home first.
     pub(crate) fn peers(&self, deadline: Moment) -> RedisResult<Vec<Arc<Peer>>> {
         match &self.guide {
-            Guide::Shards(it) => it.masters(&|| self.entry(), deadline),
-            _ => Ok(vec![self.peer(Spot::Home, deadline)?]),
+            LocatorKind::Shards(it) => it.masters(&|| self.entry(), deadline),
+            _ => Ok(vec![self.peer(Route::Home, deadline)?]),
         }
     }
 
     /// Changes whenever the store was found to be elsewhere.
     pub(crate) fn moves(&self) -> u64 {
         match &self.guide {
-            Guide::Fixed(_) => 0,
-            Guide::Sentinels(it) => it.moves(),
-            Guide::Shards(it) => it.moves(),
+            LocatorKind::Fixed(_) => 0,
+            LocatorKind::Sentinels(it) => it.moves(),
+            LocatorKind::Shards(it) => it.moves(),
         }
     }
 
     /// Something failed: before the next question, ask where it is.
     pub(crate) fn doubt(&self, error: &RedisError) {
         match &self.guide {
-            Guide::Fixed(_) => (),
-            Guide::Sentinels(it) => it.doubt(error),
-            Guide::Shards(it) => it.doubt(error),
+            LocatorKind::Fixed(_) => (),
+            LocatorKind::Sentinels(it) => it.doubt(error),
+            LocatorKind::Shards(it) => it.doubt(error),
         }
     }
 
     /// Connects to one of [`Self::peers`].
-    pub(crate) fn connect(&self, peer: &Arc<Peer>, deadline: Moment) -> RedisResult<Wire> {
-        let mut wire = Wire::connect(peer, &self.entry()?, deadline)?;
-        if let Guide::Sentinels(_) = self.guide {
+    pub(crate) fn connect(&self, peer: &Arc<Peer>, deadline: Moment) -> RedisResult<Connection> {
+        let mut wire = Connection::connect(peer, &self.entry()?, deadline)?;
+        if let LocatorKind::Sentinels(_) = self.guide {
             sentinels::check_role(&mut wire)?;
         }
         Ok(wire)
     }
 
     /// Connects to where everything but the sessions is.
-    pub(crate) fn connect_home(&self, deadline: Moment) -> RedisResult<Wire> {
-        let peer = self.peer(Spot::Home, deadline)?;
+    pub(crate) fn connect_home(&self, deadline: Moment) -> RedisResult<Connection> {
+        let peer = self.peer(Route::Home, deadline)?;
         let wire = self.connect(&peer, deadline);
         wire.inspect_err(|error| self.doubt(error))
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::clock::{BootClock, Clock, Moment};
 use crate::model::InstanceId;
 use crate::store::redis::RedisStore;
-use crate::store::{Asked, Store};
+use crate::store::{Store, StoreResult};
 
 /// What `INFO` says, by field.
 #[derive(Clone, Debug, Default)]
@@ -44,38 +44,38 @@ pub struct Reading {
 
 impl RedisStore {
     /// One exchange, and how long it took; the first connects and logs in, too.
-    pub fn ping(&self, timeout: Duration) -> Asked<Duration> {
+    pub fn ping(&self, timeout: Duration) -> StoreResult<Duration> {
         let began = BootClock.now();
         self.call("ping", timeout, |wire| redis::cmd("PING").exec(wire))?;
         Ok(BootClock.now().since(began))
     }
 
     /// Connects and logs in, and tells how long that took.
-    pub fn greet(&self, timeout: Duration) -> Asked<Duration> {
+    pub fn greet(&self, timeout: Duration) -> StoreResult<Duration> {
         let began = BootClock.now();
         self.call("connect to", timeout, |_| Ok(()))?;
         Ok(BootClock.now().since(began))
     }
 
     /// Everything that `INFO` tells.
-    pub fn info(&self, timeout: Duration) -> Asked<Info> {
+    pub fn info(&self, timeout: Duration) -> StoreResult<Info> {
         let text: String =
             self.call("ask about itself", timeout, |wire| redis::cmd("INFO").query(wire))?;
         Ok(Info::parse(&text))
     }
 
     /// A setting of the server; `None` where it does not tell, as most managed ones.
-    pub fn setting(&self, name: &str, timeout: Duration) -> Asked<Option<String>> {
-        let mut ask = redis::cmd("CONFIG");
-        ask.arg("GET").arg(name);
-        let answer = self.refusable("ask about settings of", timeout, &ask)?;
+    pub fn setting(&self, name: &str, timeout: Duration) -> StoreResult<Option<String>> {
+        let mut context = redis::cmd("CONFIG");
+        context.arg("GET").arg(name);
+        let answer = self.refusable("ask about settings of", timeout, &context)?;
         let found: Option<BTreeMap<String, String>> =
             answer.ok().and_then(|it| redis::from_redis_value(it).ok());
         Ok(found.and_then(|it| it.into_values().next()))
     }
 
     /// Its clock.
-    pub fn clock(&self, timeout: Duration) -> Asked<Reading> {
+    pub fn clock(&self, timeout: Duration) -> StoreResult<Reading> {
         let asked_at = BootClock.now();
         let (s, us): (u64, u64) =
             self.call("ask the time of", timeout, |wire| redis::cmd("TIME").query(wire))?;
@@ -84,7 +84,7 @@ impl RedisStore {
     }
 
     /// Whether changes of keys would be heard of.
-    pub fn pushes(&self, timeout: Duration) -> Asked<bool> {
+    pub fn pushes(&self, timeout: Duration) -> StoreResult<bool> {
         Ok(self.listen(&InstanceId::new("doctor"), timeout)?.hears_changes())
     }
 }

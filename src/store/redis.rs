@@ -11,12 +11,12 @@ use parking_lot::{Mutex, MutexGuard};
 
 use crate::clock::{BootClock, Clock};
 use crate::config::{Access, Config, RedisUrl, Topology};
-use crate::model::{InstanceId, Term};
+use crate::model::{InstanceId, LeaseDuration};
 use crate::store::keys::Keys;
-use crate::store::place::{Peer, Place, Spot};
+use crate::store::place::{Peer, Place, Route};
 use crate::store::trust;
-use crate::store::wire::Wire;
-use crate::store::{Asked, Failures, Fault, StoreError};
+use crate::store::wire::Connection;
+use crate::store::{Failures, Fault, StoreError, StoreResult};
 
 /// Redis, as one thread or a few share it.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ pub struct RedisStore {
 /// Wires that nobody uses now.
 #[derive(Debug, Default)]
 struct Idle {
-    wires: Vec<Wire>,
+    wires: Vec<Connection>,
     /// How often the store had moved when they were last used.
     moves: u64,
 }
@@ -46,14 +46,14 @@ pub(crate) struct Server {
 
 impl RedisStore {
     /// A store for `url`. Nothing is connected yet. `shown` is what people call it.
-    pub fn new(url: &str, shown: &str, keys: Keys) -> Asked<Self> {
+    pub fn new(url: &str, shown: &str, keys: Keys) -> StoreResult<Self> {
         let url = RedisUrl::parse(url).map_err(|error| StoreError {
             op: "understand",
             target: shown.into(),
             fault: Fault::Misconfigured,
             reason: format!("the URL {error}"),
         })?;
-        let term = Term::new(Duration::from_secs(30));
+        let term = LeaseDuration::new(Duration::from_secs(30));
         let place = Place::new(&url, &Access::default(), &keys.epoch(), term);
         Ok(Self::at(place, shown, keys, 0))
     }
@@ -76,7 +76,7 @@ impl RedisStore {
     }
 
     fn of(config: &Config, keys: Keys) -> Self {
-        let term = Term::new(config.lease_ttl);
+        let term = LeaseDuration::new(config.lease_ttl);
         let place = Place::new(&config.redis, &config.access, &keys.epoch(), term);
         Self::at(place, &config.redis.to_string(), keys, config.min_replicas)
     }
@@ -96,19 +96,19 @@ impl RedisStore {
         &self,
         op: &'static str,
         timeout: Duration,
-        exchange: impl FnOnce(&mut Wire) -> RedisResult<T>,
-    ) -> Asked<T> {
-        self.call_at(Spot::Home, op, timeout, exchange)
+        exchange: impl FnOnce(&mut Connection) -> RedisResult<T>,
+    ) -> StoreResult<T> {
+        self.call_at(Route::Home, op, timeout, exchange)
     }
 
     /// The same with a part of the store.
     pub(crate) fn call_at<T>(
         &self,
-        spot: Spot<'_>,
+        spot: Route<'_>,
         op: &'static str,
         timeout: Duration,
-        exchange: impl FnOnce(&mut Wire) -> RedisResult<T>,
-    ) -> Asked<T> {
+        exchange: impl FnOnce(&mut Connection) -> RedisResult<T>,
+    ) -> StoreResult<T> {
         let deadline = BootClock.now() + timeout;
         let place = &self.server.place;
         let (mut tried, mut asked) = ("connect to", None);
@@ -138,7 +138,7 @@ impl RedisStore {
     }
 
     /// A wire to this peer that is there already; those that lead elsewhere are left to whoever needs them.
-    fn idle(&self, peer: &Peer) -> Option<Wire> {
+    fn idle(&self, peer: &Peer) -> Option<Connection> {
         let mut idle = self.idle_now();
         let at = idle.wires.iter().rposition(|it| *it.peer == *peer)?;
         let wire = idle.wires.swap_remove(at);
@@ -146,7 +146,7 @@ impl RedisStore {
         wire.if_quiet()
     }
 
-    fn keep(&self, wire: Wire) {
+    fn keep(&self, wire: Connection) {
         let mut idle = self.idle_now();
         if idle.wires.iter().filter(|it| it.peer == wire.peer).count() < self.idle_max {
             idle.wires.push(wire);

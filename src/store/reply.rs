@@ -9,19 +9,19 @@ use crate::store::fault::{JOIN_FLEET, STAND_FOR_ROLE};
 use crate::store::redis::Server;
 use crate::store::trust;
 use crate::store::{
-    Acquire, Ask, Beat, Fault, Grant, Lasting, Publish, RawSession, Renew, Reply, Seat, Stamp,
-    Stamped, StoreError, Verify,
+    Acquire, Beat, Fault, Grant, Lasting, Publish, RawSession, Renew, Reply, RequestContext, Seat,
+    Stamp, StampedResult, StoreError, Verify,
 };
 
 /// Takes the stamp off a reply; the items only if the question's epoch was the right one.
 pub(crate) fn stamped<T>(
     op: &'static str,
     server: &Server,
-    ask: &Ask,
+    context: &RequestContext,
     value: &Value,
     item: impl Fn(&Value) -> T,
-) -> Stamped<Vec<T>> {
-    let (stamp, status, items) = split(op, server, ask, value)?;
+) -> StampedResult<Vec<T>> {
+    let (stamp, status, items) = split(op, server, context, value)?;
     let answer = (status == "ok").then(|| items.iter().map(item).collect());
     Ok(Reply { stamp, answer })
 }
@@ -29,12 +29,12 @@ pub(crate) fn stamped<T>(
 /// From the reply of acquire.lua: one fence for all of `n`, and what became of those that were not simply free.
 pub(crate) fn acquired(
     server: &Server,
-    ask: &Ask,
+    context: &RequestContext,
     value: &Value,
     n: usize,
-) -> Stamped<Vec<Acquire>> {
+) -> StampedResult<Vec<Acquire>> {
     let op = "acquire on";
-    let (stamp, status, answer) = split(op, server, ask, value)?;
+    let (stamp, status, answer) = split(op, server, context, value)?;
     if status != "ok" {
         return Ok(Reply { stamp, answer: None });
     }
@@ -60,8 +60,12 @@ fn all_granted(answer: &[Value], n: usize) -> Option<Vec<Acquire>> {
 }
 
 /// The answer to a beat; none when it arrived too late to count.
-pub(crate) fn beat(server: &Server, ask: &Ask, value: &Value) -> Stamped<Beat> {
-    let (stamp, status, items) = split("beat on", server, ask, value)?;
+pub(crate) fn beat(
+    server: &Server,
+    context: &RequestContext,
+    value: &Value,
+) -> StampedResult<Beat> {
+    let (stamp, status, items) = split("beat on", server, context, value)?;
     let answer = match (status.as_str(), items) {
         ("ok", [unbroken, weight]) => Some(Beat {
             unbroken: number(unbroken) == Some(1),
@@ -77,11 +81,11 @@ pub(crate) fn beat(server: &Server, ask: &Ask, value: &Value) -> Stamped<Beat> {
 pub(crate) fn ours(
     op: &'static str,
     server: &Server,
-    ask: &Ask,
+    context: &RequestContext,
     value: &Value,
     n: usize,
-) -> Stamped<Vec<bool>> {
-    let (stamp, status, places) = split(op, server, ask, value)?;
+) -> StampedResult<Vec<bool>> {
+    let (stamp, status, places) = split(op, server, context, value)?;
     let ours = all_but(places, n).ok_or_else(|| server.unexpected(op))?;
     Ok(Reply { stamp, answer: (status == "ok").then_some(ours) })
 }
@@ -109,7 +113,7 @@ fn all_but(places: &[Value], n: usize) -> Option<Vec<bool>> {
 fn split<'a>(
     op: &'static str,
     server: &Server,
-    ask: &Ask,
+    context: &RequestContext,
     value: &'a Value,
 ) -> Result<(Stamp, String, &'a [Value]), StoreError> {
     let unexpected = || server.unexpected(op);
@@ -118,7 +122,7 @@ fn split<'a>(
     if status == "timing" {
         let theirs = parts.get(1).and_then(number).ok_or_else(unexpected)?;
         let field = parts.get(2).and_then(text).unwrap_or_default();
-        return Err(other_timing(server, ask, theirs, &field));
+        return Err(other_timing(server, context, theirs, &field));
     }
     let [_, epoch, hold_off, server_us, born, items @ ..] = &parts[..] else {
         return Err(unexpected());
@@ -133,8 +137,13 @@ fn split<'a>(
 }
 
 /// R14: all agree on time.
-fn other_timing(server: &Server, ask: &Ask, theirs_ms: u64, field: &str) -> StoreError {
-    let (ours_ms, epoch) = (ask.term.ttl.as_millis(), server.keys.epoch());
+fn other_timing(
+    server: &Server,
+    context: &RequestContext,
+    theirs_ms: u64,
+    field: &str,
+) -> StoreError {
+    let (ours_ms, epoch) = (context.term.ttl.as_millis(), server.keys.epoch());
     let (op, theirs, way_out) = match server.keys.leader_heartbeats() {
         None => (JOIN_FLEET, "the fleet runs", format!("delete the key {epoch}")),
         Some(_) => {

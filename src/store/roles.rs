@@ -8,12 +8,18 @@ use crate::model::{EndpointId, Tenure};
 use crate::store::redis::RedisStore;
 use crate::store::reply;
 use crate::store::script::{self, Call, Script};
-use crate::store::{Acquire, Ask, Asked, Renew, RenewItem, Stamped, StoreError, Wake};
+use crate::store::{
+    Acquire, PeerMessage, Renew, RenewItem, RequestContext, StampedResult, StoreError, StoreResult,
+};
 
 impl RedisStore {
-    pub(crate) fn acquire_each(&self, asked: &[(Ask, EndpointId)]) -> Vec<Stamped<Vec<Acquire>>> {
-        let call =
-            |(ask, role): &(Ask, EndpointId)| self.acquire_call(ask, std::slice::from_ref(role));
+    pub(crate) fn acquire_each(
+        &self,
+        asked: &[(RequestContext, EndpointId)],
+    ) -> Vec<StampedResult<Vec<Acquire>>> {
+        let call = |(context, role): &(RequestContext, EndpointId)| {
+            self.acquire_call(context, std::slice::from_ref(role))
+        };
         let calls: Vec<Call> = asked.iter().map(call).collect();
         let timeout = shortest(asked.iter().map(|it| &it.0));
         let values = self.each_role("acquire on", &script::ACQUIRE, &calls, timeout);
@@ -21,7 +27,10 @@ impl RedisStore {
         told.map(|(it, value)| reply::acquired(&self.server, &it.0, &value?, 1)).collect()
     }
 
-    pub(crate) fn renew_each(&self, asked: &[(Ask, Vec<RenewItem>)]) -> Vec<Stamped<Vec<Renew>>> {
+    pub(crate) fn renew_each(
+        &self,
+        asked: &[(RequestContext, Vec<RenewItem>)],
+    ) -> Vec<StampedResult<Vec<Renew>>> {
         let op = "renew on";
         let calls: Vec<Call> = asked.iter().map(|it| self.renew_call(&it.0, it.1.iter())).collect();
         let timeout = shortest(asked.iter().map(|it| &it.0));
@@ -31,11 +40,14 @@ impl RedisStore {
             .collect()
     }
 
-    pub(crate) fn release_each(&self, freed: &[(Ask, Tenure, Wake)]) -> Asked<()> {
+    pub(crate) fn release_each(
+        &self,
+        freed: &[(RequestContext, Tenure, PeerMessage)],
+    ) -> StoreResult<()> {
         let op = "release on";
-        let call = |(ask, tenure, word): &(Ask, Tenure, Wake)| {
+        let call = |(context, tenure, word): &(RequestContext, Tenure, PeerMessage)| {
             let (tenures, words) = (std::slice::from_ref(tenure), std::slice::from_ref(word));
-            Call::release(&self.server.keys, &ask.instance, tenures, words)
+            Call::release(&self.server.keys, &context.instance, tenures, words)
         };
         let calls: Vec<Call> = freed.iter().map(call).collect();
         let timeout = shortest(freed.iter().map(|it| &it.0));
@@ -50,14 +62,18 @@ impl RedisStore {
         script: &Script,
         calls: &[Call],
         timeout: Duration,
-    ) -> Vec<Asked<Value>> {
+    ) -> Vec<StoreResult<Value>> {
         match self.confirmed_by(op, timeout, |wire| script.run_each(wire, calls)) {
             Ok(answers) => answers.into_iter().map(|it| self.understood(op, it)).collect(),
             Err(error) => vec![Err(error); calls.len()],
         }
     }
 
-    fn understood(&self, op: &'static str, answer: redis::RedisResult<Value>) -> Asked<Value> {
+    fn understood(
+        &self,
+        op: &'static str,
+        answer: redis::RedisResult<Value>,
+    ) -> StoreResult<Value> {
         answer.map_err(|error| -> StoreError {
             self.server.place.doubt(&error);
             self.server.error(op, &error)
@@ -66,6 +82,6 @@ impl RedisStore {
 }
 
 /// R4: a call's timeout never exceeds what is left of what it is about.
-fn shortest<'a>(asked: impl Iterator<Item = &'a Ask>) -> Duration {
+fn shortest<'a>(asked: impl Iterator<Item = &'a RequestContext>) -> Duration {
     asked.map(|it| it.timeout).min().unwrap_or_default()
 }

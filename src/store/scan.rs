@@ -6,12 +6,12 @@ use redis::Value;
 
 use crate::config::Topology;
 use crate::model::{EndpointId, InstanceId, SESSION_MAX_BYTES};
-use crate::store::place::Spot;
+use crate::store::place::Route;
 use crate::store::redis::RedisStore;
 use crate::store::reply;
 use crate::store::script::{self, Call};
 use crate::store::{
-    Asked, BATCH_MAX, Fault, Lasting, RawSession, SCAN_COUNT, Store, StoreError, Wake,
+    BATCH_MAX, Fault, Lasting, PeerMessage, RawSession, SCAN_COUNT, Store, StoreError, StoreResult,
 };
 
 /// How long an endpoint that nobody is to poll is remembered: longer than any lease, or any call on its way.
@@ -24,7 +24,7 @@ impl RedisStore {
         dead: &InstanceId,
         certain: bool,
         timeout: Duration,
-    ) -> Asked<Option<usize>> {
+    ) -> StoreResult<Option<usize>> {
         let keys = &self.server.keys;
         let prefix = keys.lease_prefix();
         let (mut cursor, mut count) = (0, 0);
@@ -49,13 +49,17 @@ impl RedisStore {
                 break;
             }
         }
-        let word = Wake::new(dead, None);
+        let word = PeerMessage::new(dead, None);
         self.wake(&[word], timeout)?;
         Ok(Some(count))
     }
 
     /// One script for each batch.
-    pub(crate) fn retire_records(&self, endpoints: &[EndpointId], timeout: Duration) -> Asked<()> {
+    pub(crate) fn retire_records(
+        &self,
+        endpoints: &[EndpointId],
+        timeout: Duration,
+    ) -> StoreResult<()> {
         let keys = &self.server.keys;
         if keys.leader_heartbeats().is_some() {
             return Ok(()); // a role is never over
@@ -78,18 +82,18 @@ impl RedisStore {
         prefix: &str,
         cursor: u64,
         timeout: Duration,
-    ) -> Asked<(u64, Vec<Vec<u8>>)> {
-        self.scan_at(Spot::Home, op, prefix, cursor, timeout)
+    ) -> StoreResult<(u64, Vec<Vec<u8>>)> {
+        self.scan_at(Route::Home, op, prefix, cursor, timeout)
     }
 
     pub(crate) fn scan_at(
         &self,
-        spot: Spot<'_>,
+        spot: Route<'_>,
         op: &'static str,
         prefix: &str,
         cursor: u64,
         timeout: Duration,
-    ) -> Asked<(u64, Vec<Vec<u8>>)> {
+    ) -> StoreResult<(u64, Vec<Vec<u8>>)> {
         let pattern = format!("{}*", glob_escaped(prefix));
         self.call_at(spot, op, timeout, |wire| {
             let mut scan = redis::cmd("SCAN");
@@ -105,7 +109,7 @@ impl RedisStore {
         keys: impl Iterator<Item = String>,
         timeout: Duration,
         read: impl Fn(&[u8]) -> T,
-    ) -> Asked<Vec<Option<Lasting<T>>>> {
+    ) -> StoreResult<Vec<Option<Lasting<T>>>> {
         let mut call = Call::default();
         call.key(self.server.keys.epoch()).arg(longest);
         let mut asked = 0;
@@ -128,17 +132,17 @@ impl RedisStore {
             }
             _ => Err(unexpected()),
         };
-        let found: Vec<_> = values.chunks(2).map(lasting).collect::<Asked<_>>()?;
+        let found: Vec<_> = values.chunks(2).map(lasting).collect::<StoreResult<_>>()?;
         if found.len() == asked { Ok(found) } else { Err(unexpected()) }
     }
 
     /// By one `EXISTS` of all of them. A cluster keeps sessions on several shards, where one command cannot ask for
     /// all, and a user may lack the right: then they have to be read.
-    pub(crate) fn any_exists(&self, keys: &[String], timeout: Duration) -> Asked<bool> {
+    pub(crate) fn any_exists(&self, keys: &[String], timeout: Duration) -> StoreResult<bool> {
         if keys.is_empty() || self.server.place.topology() == Topology::Cluster {
             return Ok(!keys.is_empty());
         }
-        let count: Asked<u64> = self.call("look for sessions on", timeout, |wire| {
+        let count: StoreResult<u64> = self.call("look for sessions on", timeout, |wire| {
             redis::cmd("EXISTS").arg(keys).query(wire)
         });
         match count {
@@ -154,7 +158,7 @@ impl RedisStore {
         &self,
         keys: &[String],
         timeout: Duration,
-    ) -> Asked<Vec<Option<RawSession>>> {
+    ) -> StoreResult<Vec<Option<RawSession>>> {
         let op = "read sessions on";
         if keys.is_empty() {
             return Ok(vec![]);
@@ -178,7 +182,7 @@ impl RedisStore {
             let kind = it.extract_error().and_then(|it| Ok(redis::from_redis_value(it)?));
             kind.map_err(|error| self.server.error(op, &error))
         });
-        let kinds: Vec<String> = kinds.collect::<Asked<_>>()?;
+        let kinds: Vec<String> = kinds.collect::<StoreResult<_>>()?;
         let mut kinds = kinds.into_iter();
         let session = |answer: &[Value]| match reply::session(answer) {
             Some(session) => Ok(Some(session)),

@@ -8,8 +8,8 @@ use redis::{ConnectionLike, RedisError, RedisResult, Value};
 use crate::model::{EndpointId, InstanceId, Tenure};
 use crate::store::keys::Keys;
 use crate::store::message;
-use crate::store::wire::Wire;
-use crate::store::{Ask, BEAT_EXTRA, GRANTS_LAST, Wake};
+use crate::store::wire::Connection;
+use crate::store::{BEAT_EXTRA, GRANTS_LAST, PeerMessage, RequestContext};
 
 /// A Lua file, and in front of it that of numbers where it reads any, and the epoch's where the verb depends on it.
 pub(crate) struct Script(redis::Script, &'static str);
@@ -51,7 +51,7 @@ pub(crate) static VERIFY: LazyLock<Script> = script!(epoch + "verify.lua");
 impl Script {
     /// By its hash; whole when the server does not know it (any more), or does not let it be named by that:
     /// `SCRIPT FLUSH` costs a round, a managed server without EVALSHA one each time.
-    pub(crate) fn run(&self, wire: &mut Wire, call: &Call) -> RedisResult<Value> {
+    pub(crate) fn run(&self, wire: &mut Connection, call: &Call) -> RedisResult<Value> {
         match call.send(wire, "EVALSHA", self.0.get_hash()) {
             Err(error) if is_unknown_script(&error) => call.send(wire, "EVAL", self.1),
             answer => answer,
@@ -61,7 +61,7 @@ impl Script {
 
 impl Script {
     /// Whole, because it is run once.
-    pub(crate) fn run_once(&self, wire: &mut Wire, call: &Call) -> RedisResult<Value> {
+    pub(crate) fn run_once(&self, wire: &mut Connection, call: &Call) -> RedisResult<Value> {
         call.send(wire, "EVAL", self.1)
     }
 
@@ -69,7 +69,7 @@ impl Script {
     /// the exchange broke off.
     pub(crate) fn run_each(
         &self,
-        wire: &mut Wire,
+        wire: &mut Connection,
         calls: &[Call],
     ) -> RedisResult<Vec<RedisResult<Value>>> {
         let hash = self.0.get_hash();
@@ -94,7 +94,7 @@ impl Script {
 
 /// An error of the server's is an answer like another; `Err` only when there is none.
 fn send_each<'a>(
-    wire: &mut Wire,
+    wire: &mut Connection,
     verb: &str,
     script: &str,
     calls: impl Iterator<Item = &'a Call>,
@@ -152,30 +152,41 @@ impl Call {
     /// The frame that epoch.lua expects.
     pub(crate) fn framed<'a>(
         keys: &Keys,
-        ask: &Ask,
+        context: &RequestContext,
         about: impl IntoIterator<Item = &'a EndpointId>,
     ) -> Self {
         let mut call = Self::default();
         call.key(keys.epoch());
-        call.arg(&ask.instance).arg(ask.epoch).arg(u8::from(ask.suspect)).arg(ask.floor_us);
-        call.arg(ask.term.ttl.as_millis()).arg(ask.term.margin().as_millis());
-        call.arg(ask.not_after_us).arg(u8::from(ask.new_fleet));
+        call.arg(&context.instance)
+            .arg(context.epoch)
+            .arg(u8::from(context.suspect))
+            .arg(context.floor_us);
+        call.arg(context.term.ttl.as_millis()).arg(context.term.margin().as_millis());
+        call.arg(context.not_after_us).arg(u8::from(context.new_fleet));
         // A question is about many endpoints or about one role, because each role has its own timing.
         call.arg(about.into_iter().next().map(|it| keys.suffix(it)).unwrap_or_default());
         match keys.leader_heartbeats() {
             None => call.arg("").arg(0),
             Some(prefix) => {
-                call.arg(prefix).arg(ask.term.ttl.saturating_add(BEAT_EXTRA).as_millis())
+                call.arg(prefix).arg(context.term.ttl.saturating_add(BEAT_EXTRA).as_millis())
             }
         };
         call
     }
 
     /// What free.lua expects.
-    pub(crate) fn free(keys: &Keys, ask: &Ask, tenures: &[Tenure], wakes: &[Wake]) -> Self {
+    pub(crate) fn free(
+        keys: &Keys,
+        context: &RequestContext,
+        tenures: &[Tenure],
+        wakes: &[PeerMessage],
+    ) -> Self {
         let mut call = Self::default();
-        call.key(keys.grants(&ask.instance));
-        call.arg(&ask.instance).arg(ask.heard).arg(ask.floor_us).arg(GRANTS_LAST.as_millis());
+        call.key(keys.grants(&context.instance));
+        call.arg(&context.instance)
+            .arg(context.heard)
+            .arg(context.floor_us)
+            .arg(GRANTS_LAST.as_millis());
         for tenure in tenures {
             call.lease(keys, &tenure.endpoint);
         }
@@ -188,7 +199,7 @@ impl Call {
         keys: &Keys,
         owner: &InstanceId,
         tenures: &[Tenure],
-        wakes: &[Wake],
+        wakes: &[PeerMessage],
     ) -> Self {
         let mut call = Self::default();
         call.arg(owner);
@@ -202,7 +213,7 @@ impl Call {
         call
     }
 
-    fn wakes(&mut self, keys: &Keys, wakes: &[Wake]) {
+    fn wakes(&mut self, keys: &Keys, wakes: &[PeerMessage]) {
         for wake in wakes {
             self.arg(keys.wake(wake.to.as_ref())).arg(message::wake(wake, keys.database()));
         }
@@ -258,7 +269,7 @@ impl Call {
         [words.as_bytes(), &head.sent, &self.keys.sent, &self.args.sent].concat()
     }
 
-    fn send(&self, wire: &mut Wire, verb: &str, script: &str) -> RedisResult<Value> {
+    fn send(&self, wire: &mut Connection, verb: &str, script: &str) -> RedisResult<Value> {
         wire.req_packed_command(&self.packed(verb, script))?.extract_error()
     }
 }

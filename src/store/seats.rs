@@ -10,10 +10,14 @@ use crate::store::overview::short_string;
 use crate::store::redis::RedisStore;
 use crate::store::reply;
 use crate::store::script::{self, Call};
-use crate::store::{Asked, BATCH_MAX, BEAT_EXTRA, Lasting, Seat, Wake};
+use crate::store::{BATCH_MAX, BEAT_EXTRA, Lasting, PeerMessage, Seat, StoreResult};
 
 impl RedisStore {
-    pub(crate) fn read_seats(&self, roles: &[EndpointId], timeout: Duration) -> Asked<Vec<Seat>> {
+    pub(crate) fn read_seats(
+        &self,
+        roles: &[EndpointId],
+        timeout: Duration,
+    ) -> StoreResult<Vec<Seat>> {
         let (op, keys) = ("read roles on", &self.server.keys);
         let mut call = Call::default();
         call.key(keys.epoch());
@@ -36,7 +40,7 @@ impl RedisStore {
     }
 
     /// How every role stands that was ever led, by plain reading commands: for people.
-    pub fn role_overview(&self, timeout: Duration) -> Asked<Vec<(EndpointId, Seat)>> {
+    pub fn role_overview(&self, timeout: Duration) -> StoreResult<Vec<(EndpointId, Seat)>> {
         let (op, keys) = ("read roles on", &self.server.keys);
         let roles = self.list_roles(timeout)?;
         let mut seats = Vec::with_capacity(roles.len());
@@ -62,7 +66,7 @@ impl RedisStore {
         mut seats: Vec<Seat>,
         now_us: u64,
         timeout: Duration,
-    ) -> Asked<Vec<Seat>> {
+    ) -> StoreResult<Vec<Seat>> {
         let keys = &self.server.keys;
         let led = || seats.iter().enumerate().filter_map(|(n, it)| Some((n, it.leader.as_ref()?)));
         let mut pipe = redis::pipe();
@@ -89,7 +93,7 @@ impl RedisStore {
         dead: &InstanceId,
         certain: bool,
         timeout: Duration,
-    ) -> Asked<Option<usize>> {
+    ) -> StoreResult<Option<usize>> {
         let (mut count, keys) = (0, &self.server.keys);
         for roles in self.list_roles(timeout)?.chunks(BATCH_MAX) {
             for (role, seat) in roles.iter().zip(self.read_seats(roles, timeout)?) {
@@ -99,7 +103,8 @@ impl RedisStore {
                 if !certain && seat.beaten.is_some() && !seat.is_stale {
                     return Ok(None);
                 }
-                let word = Wake { freed: vec![role.clone()], ..Wake::new(dead, None) };
+                let word =
+                    PeerMessage { freed: vec![role.clone()], ..PeerMessage::new(dead, None) };
                 let tenure = Tenure::new(role.clone(), seat.term);
                 let call = Call::release(keys, dead, &[tenure], &[word]);
                 self.call("release on", timeout, |wire| script::RELEASE.run(wire, &call))?;
@@ -110,7 +115,7 @@ impl RedisStore {
     }
 
     /// Every role that was ever led has its last term in the epoch's hash.
-    pub(crate) fn list_roles(&self, timeout: Duration) -> Asked<Vec<EndpointId>> {
+    pub(crate) fn list_roles(&self, timeout: Duration) -> StoreResult<Vec<EndpointId>> {
         let fields: Vec<Vec<u8>> = self.call("list roles on", timeout, |wire| {
             redis::cmd("HKEYS").arg(self.server.keys.epoch()).query(wire)
         })?;

@@ -6,11 +6,11 @@ use std::time::Duration;
 use redis::Value;
 
 use crate::model::{EndpointId, InstanceId};
-use crate::store::place::Spot;
+use crate::store::place::Route;
 use crate::store::redis::RedisStore;
 use crate::store::scan::of_wrong_type;
 use crate::store::script::{self, Call};
-use crate::store::{Asked, RawSession, Store};
+use crate::store::{RawSession, Store, StoreResult};
 
 /// From what to what a session is to change; `None` where there is none.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,12 +60,17 @@ impl AddAssign for Imported {
 
 impl RedisStore {
     /// One session, as it is stored.
-    pub fn session(&self, id: &EndpointId, timeout: Duration) -> Asked<Option<RawSession>> {
+    pub fn session(&self, id: &EndpointId, timeout: Duration) -> StoreResult<Option<RawSession>> {
         Ok(self.sessions(std::slice::from_ref(id), timeout)?.pop().flatten())
     }
 
     /// Changes a session if it is still what it was; false if it is not.
-    pub fn swap_session(&self, id: &EndpointId, swap: &Swap, timeout: Duration) -> Asked<bool> {
+    pub fn swap_session(
+        &self,
+        id: &EndpointId,
+        swap: &Swap,
+        timeout: Duration,
+    ) -> StoreResult<bool> {
         let op = "change a session on";
         let mut call = Call::default();
         call.key(self.server.keys.session(id));
@@ -73,7 +78,7 @@ impl RedisStore {
             call.bytes(side.as_deref().unwrap_or_default()).arg(u8::from(side.is_some()));
         }
         let key = self.server.keys.session(id);
-        match self.call_at(Spot::Key(&key), op, timeout, |wire| script::SWAP.run(wire, &call))? {
+        match self.call_at(Route::Key(&key), op, timeout, |wire| script::SWAP.run(wire, &call))? {
             Value::Int(done) => Ok(done == 1),
             _ => Err(self.server.unexpected(op)),
         }
@@ -84,7 +89,7 @@ impl RedisStore {
         &self,
         batch: &[(EndpointId, Vec<u8>)],
         timeout: Duration,
-    ) -> Asked<Imported> {
+    ) -> StoreResult<Imported> {
         let op = "store sessions on";
         let keys: Vec<String> = batch.iter().map(|it| self.server.keys.session(&it.0)).collect();
         let answers = self.each_key(op, &keys, timeout, 1, |pipe, at| {
@@ -94,7 +99,7 @@ impl RedisStore {
             let before = it.extract_error().and_then(|it| Ok(redis::from_redis_value(it)?));
             before.map_err(|error| self.server.error(op, &error))
         });
-        let before: Vec<Option<Vec<u8>>> = before.collect::<Asked<_>>()?;
+        let before: Vec<Option<Vec<u8>>> = before.collect::<StoreResult<_>>()?;
         let mut imported = Imported::default();
         for ((_, text), before) in batch.iter().zip(before) {
             match before {
@@ -114,7 +119,7 @@ impl RedisStore {
         living: &[InstanceId],
         force: bool,
         timeout: Duration,
-    ) -> Asked<Drained> {
+    ) -> StoreResult<Drained> {
         let (op, keys) = ("drain on", &self.server.keys);
         let mut call = Call::default();
         call.key(keys.drain()).arg(name).arg(u8::from(force));
@@ -131,7 +136,7 @@ impl RedisStore {
     }
 
     /// Takes a name out of the set of those who are to hold nothing; false if it was not in it.
-    pub fn undrain(&self, name: &str, timeout: Duration) -> Asked<bool> {
+    pub fn undrain(&self, name: &str, timeout: Duration) -> StoreResult<bool> {
         let key = self.server.keys.drain();
         self.call("undrain on", timeout, |wire| redis::cmd("SREM").arg(&key).arg(name).query(wire))
             .map_err(|error| of_wrong_type(error, &key, "a set"))

@@ -7,9 +7,9 @@ use redis::{ConnectionLike, Pipeline, Value};
 
 use crate::clock::{BootClock, Clock};
 use crate::store::place::shards::Redirect;
-use crate::store::place::{Peer, Spot};
+use crate::store::place::{Peer, Route};
 use crate::store::redis::RedisStore;
-use crate::store::{Asked, Fault, StoreError};
+use crate::store::{Fault, StoreError, StoreResult};
 
 /// A cursor of ours is one of the server's; above these bits, which shard it is for; and above those, how
 /// often the shards had moved: after that a number means another one.
@@ -33,12 +33,12 @@ impl RedisStore {
         keys: &[String],
         timeout: Duration,
         n: usize,
-        question: impl Fn(&mut Pipeline, usize),
-    ) -> Asked<Vec<Value>> {
+        request: impl Fn(&mut Pipeline, usize),
+    ) -> StoreResult<Vec<Value>> {
         let mut answers = vec![Value::Nil; n * keys.len()];
         let mut elsewhere: Vec<Group> = Vec::new();
         for group in self.grouped(op, keys, timeout)? {
-            let found = self.ask_group(op, &group, timeout, n, &question)?;
+            let found = self.ask_group(op, &group, timeout, n, &request)?;
             for (&key, found) in group.keys.iter().zip(found.chunks(n)) {
                 match found.iter().find_map(|it| Redirect::read(it, &group.peer)) {
                     None => answers[n * key..n * (key + 1)].clone_from_slice(found),
@@ -53,7 +53,7 @@ impl RedisStore {
             }
         }
         for group in elsewhere {
-            let found = self.ask_group(op, &group, timeout, n, &question)?;
+            let found = self.ask_group(op, &group, timeout, n, &request)?;
             for (&key, found) in group.keys.iter().zip(found.chunks(n)) {
                 answers[n * key..n * (key + 1)].clone_from_slice(found);
             }
@@ -61,11 +61,16 @@ impl RedisStore {
         Ok(answers)
     }
 
-    fn grouped(&self, op: &'static str, keys: &[String], timeout: Duration) -> Asked<Vec<Group>> {
+    fn grouped(
+        &self,
+        op: &'static str,
+        keys: &[String],
+        timeout: Duration,
+    ) -> StoreResult<Vec<Group>> {
         let deadline = BootClock.now() + timeout;
         let mut groups: Vec<Group> = Vec::new();
         for (at, key) in keys.iter().enumerate() {
-            let peer = self.server.place.peer(Spot::Key(key), deadline);
+            let peer = self.server.place.peer(Route::Key(key), deadline);
             let peer = peer.map_err(|error| self.server.error(op, &error))?;
             match groups.iter_mut().find(|it| it.peer == peer) {
                 Some(group) => group.keys.push(at),
@@ -81,22 +86,22 @@ impl RedisStore {
         group: &Group,
         timeout: Duration,
         n: usize,
-        question: &impl Fn(&mut Pipeline, usize),
-    ) -> Asked<Vec<Value>> {
+        request: &impl Fn(&mut Pipeline, usize),
+    ) -> StoreResult<Vec<Value>> {
         let mut pipe = redis::pipe();
         for &key in &group.keys {
             if !group.asking {
-                question(&mut pipe, key);
+                request(&mut pipe, key);
                 continue;
             }
             // What is said about a key on its way holds for one command only.
             let mut asked = redis::pipe();
-            question(&mut asked, key);
+            request(&mut asked, key);
             for command in asked.cmd_iter() {
                 pipe.cmd("ASKING").add_command(command.clone());
             }
         }
-        let answers = self.call_at(Spot::At(&group.peer), op, timeout, |wire| {
+        let answers = self.call_at(Route::At(&group.peer), op, timeout, |wire| {
             wire.req_packed_commands(&pipe.get_packed_pipeline(), 0, pipe.len())
         })?;
         let step = if group.asking { 2 } else { 1 };
@@ -112,7 +117,7 @@ impl RedisStore {
         prefix: &str,
         cursor: u64,
         timeout: Duration,
-    ) -> Asked<(u64, Vec<Vec<u8>>)> {
+    ) -> StoreResult<(u64, Vec<Vec<u8>>)> {
         let peers = self.server.place.peers(BootClock.now() + timeout);
         let peers = peers.map_err(|error| self.server.error(op, &error))?;
         let moves = self.server.place.moves() & u64::from(u8::MAX);
@@ -124,7 +129,7 @@ impl RedisStore {
             return Err(StoreError { op, target, fault: Fault::Refused, reason });
         };
         let inner = cursor & ((1 << SHARD_AT) - 1);
-        let (next, keys) = self.scan_at(Spot::At(peer), op, prefix, inner, timeout)?;
+        let (next, keys) = self.scan_at(Route::At(peer), op, prefix, inner, timeout)?;
         if next >> SHARD_AT != 0 {
             return Err(self.server.unexpected(op));
         }

@@ -7,21 +7,22 @@ use ::redis::ConnectionLike;
 
 use crate::clock::{BootClock, Clock};
 use crate::model::{EndpointId, InstanceId, Tenure, Weight};
-use crate::store::ear::RedisEar;
 use crate::store::message;
 use crate::store::redis::{RedisStore, named_in};
 use crate::store::reply;
 use crate::store::script::{self, Call};
 use crate::store::seats;
+use crate::store::subscription::RedisEar;
 use crate::store::trust;
 use crate::store::ways;
 use crate::store::{
-    ASK_LASTS, Acquire, Ask, Asked, Beat, Ear, Lasting, Note, Page, Publication, Publish,
-    RawSession, Release, Renew, RenewItem, Seat, Stamped, Store, StoreError, Verify, Wake,
+    ASK_LASTS, Acquire, Beat, Lasting, Note, Page, PeerMessage, Publication, Publish, RawSession,
+    Release, Renew, RenewItem, RequestContext, Seat, StampedResult, Store, StoreError, StoreResult,
+    Subscription, Verify,
 };
 
 impl Store for RedisStore {
-    fn inspect(&self, timeout: Duration) -> Asked<()> {
+    fn inspect(&self, timeout: Duration) -> StoreResult<()> {
         let told: [String; 3] = self.call("inspect", timeout, |wire| {
             let mut pipe = ::redis::pipe();
             for section in ["server", "memory", "replication"] {
@@ -46,72 +47,82 @@ impl Store for RedisStore {
         self.sessions(&any, timeout).map(drop)
     }
 
-    fn time(&self, timeout: Duration) -> Asked<u64> {
+    fn time(&self, timeout: Duration) -> StoreResult<u64> {
         let op = "read the time on";
         let told = self.call(op, timeout, |wire| ::redis::cmd("TIME").query(wire))?;
         seats::microseconds(&told).ok_or_else(|| self.server.unexpected(op))
     }
 
-    fn beat(&self, ask: &Ask, ttl: Duration, weight: Weight) -> Stamped<Beat> {
-        let mut call = Call::framed(&self.server.keys, ask, None);
-        call.key(self.server.keys.node(&ask.instance));
+    fn beat(&self, context: &RequestContext, ttl: Duration, weight: Weight) -> StampedResult<Beat> {
+        let mut call = Call::framed(&self.server.keys, context, None);
+        call.key(self.server.keys.node(&context.instance));
         call.key(self.server.keys.drain());
-        call.arg(ttl.as_millis()).arg(weight).arg(ask.instance.host());
-        let value = self.call("beat on", ask.timeout, |wire| script::BEAT.run(wire, &call))?;
-        reply::beat(&self.server, ask, &value)
+        call.arg(ttl.as_millis()).arg(weight).arg(context.instance.host());
+        let value = self.call("beat on", context.timeout, |wire| script::BEAT.run(wire, &call))?;
+        reply::beat(&self.server, context, &value)
     }
 
-    fn acquire(&self, ask: &Ask, endpoints: &[EndpointId]) -> Stamped<Vec<Acquire>> {
-        let call = self.acquire_call(ask, endpoints);
-        let value = self.confirmed("acquire on", ask, &script::ACQUIRE, &call)?;
-        reply::acquired(&self.server, ask, &value, endpoints.len())
+    fn acquire(
+        &self,
+        context: &RequestContext,
+        endpoints: &[EndpointId],
+    ) -> StampedResult<Vec<Acquire>> {
+        let call = self.acquire_call(context, endpoints);
+        let value = self.confirmed("acquire on", context, &script::ACQUIRE, &call)?;
+        reply::acquired(&self.server, context, &value, endpoints.len())
     }
 
-    fn renew(&self, ask: &Ask, items: &[RenewItem]) -> Stamped<Vec<Renew>> {
-        let until = BootClock.now() + ask.timeout;
+    fn renew(&self, context: &RequestContext, items: &[RenewItem]) -> StampedResult<Vec<Renew>> {
+        let until = BootClock.now() + context.timeout;
         let has_names = self.server.keys.leader_heartbeats().is_none();
         let is_proof = |it: &RenewItem| has_names && it.matched;
-        let by_name = |these: Vec<&RenewItem>| {
-            let call = self.names(ask, these.iter().map(|it| &it.tenure));
-            let value = self.confirmed("renew on", ask, &script::KEEP, &call)?;
-            reply::ours("renew on", &self.server, ask, &value, these.len())
+        let owner_only = |these: Vec<&RenewItem>| {
+            let call = self.names(context, these.iter().map(|it| &it.tenure));
+            let value = self.confirmed("renew on", context, &script::KEEP, &call)?;
+            reply::ours("renew on", &self.server, context, &value, these.len())
         };
-        ways::by_name_or_fence(items, is_proof, &Renew::Extended, by_name, |these| {
-            let ask = Ask { timeout: until.since(BootClock.now()), ..ask.clone() };
-            self.renew_by_fence(&ask, &these)
+        ways::by_name_or_fence(items, is_proof, &Renew::Extended, owner_only, |these| {
+            let context =
+                RequestContext { timeout: until.since(BootClock.now()), ..context.clone() };
+            self.renew_by_fence(&context, &these)
         })
     }
 
-    fn verify(&self, ask: &Ask, tenures: &[Tenure]) -> Stamped<Vec<Verify>> {
-        let until = BootClock.now() + ask.timeout;
-        let has_names = ask.by_name && self.server.keys.leader_heartbeats().is_none();
-        let by_name = |these: Vec<&Tenure>| {
-            let call = self.names(ask, these.iter().copied());
+    fn verify(&self, context: &RequestContext, tenures: &[Tenure]) -> StampedResult<Vec<Verify>> {
+        let until = BootClock.now() + context.timeout;
+        let has_names = context.owner_only && self.server.keys.leader_heartbeats().is_none();
+        let owner_only = |these: Vec<&Tenure>| {
+            let call = self.names(context, these.iter().copied());
             let value =
-                self.call("verify on", ask.timeout, |wire| script::HELD.run(wire, &call))?;
-            reply::ours("verify on", &self.server, ask, &value, these.len())
+                self.call("verify on", context.timeout, |wire| script::HELD.run(wire, &call))?;
+            reply::ours("verify on", &self.server, context, &value, these.len())
         };
         ways::by_name_or_fence(
             tenures,
             |_| has_names,
             &Verify::Held,
-            by_name,
+            owner_only,
             |these| {
-                let ask = Ask { timeout: until.since(BootClock.now()), ..ask.clone() };
-                self.verify_by_fence(&ask, &these)
+                let context =
+                    RequestContext { timeout: until.since(BootClock.now()), ..context.clone() };
+                self.verify_by_fence(&context, &these)
             },
         )
     }
 
-    fn publish(&self, ask: &Ask, publications: &[Publication]) -> Stamped<Vec<Publish>> {
+    fn publish(
+        &self,
+        context: &RequestContext,
+        publications: &[Publication],
+    ) -> StampedResult<Vec<Publish>> {
         let keys = &self.server.keys;
         let channels = keys.results_prefix();
-        let mut call = Call::framed(keys, ask, None);
+        let mut call = Call::framed(keys, context, None);
         for it in publications {
             let endpoint = &it.tenure.endpoint;
             call.lease_and_record(keys, endpoint);
             call.arg(it.tenure.fence).arg(it.started_at_ms).channel(&channels, endpoint);
-            call.bytes(message::result(&ask.instance, it, keys.database()).as_bytes());
+            call.bytes(message::result(&context.instance, it, keys.database()).as_bytes());
             call.arg(u8::from(it.sample.ok));
             match it.sample.status {
                 Some(status) => call.arg(status),
@@ -121,10 +132,10 @@ impl Store for RedisStore {
             call.arg(it.sample.duration.as_millis()).arg(it.interval.as_millis());
             call.bytes(&it.sample.body);
         }
-        self.stamped("publish on", ask, &script::PUBLISH, &call, reply::publish)
+        self.stamped("publish on", context, &script::PUBLISH, &call, reply::publish)
     }
 
-    fn resume(&self, endpoints: &[EndpointId], timeout: Duration) -> Asked<Vec<Option<u64>>> {
+    fn resume(&self, endpoints: &[EndpointId], timeout: Duration) -> StoreResult<Vec<Option<u64>>> {
         let op = "read results on";
         let mut call = Call::default();
         for endpoint in endpoints {
@@ -139,29 +150,40 @@ impl Store for RedisStore {
         Ok(told.iter().map(|it| str::from_utf8(it).ok()?.parse().ok()).collect())
     }
 
-    fn acquire_roles(&self, asked: &[(Ask, EndpointId)]) -> Vec<Stamped<Vec<Acquire>>> {
+    fn acquire_roles(
+        &self,
+        asked: &[(RequestContext, EndpointId)],
+    ) -> Vec<StampedResult<Vec<Acquire>>> {
         self.acquire_each(asked)
     }
 
-    fn renew_roles(&self, asked: &[(Ask, Vec<RenewItem>)]) -> Vec<Stamped<Vec<Renew>>> {
+    fn renew_roles(
+        &self,
+        asked: &[(RequestContext, Vec<RenewItem>)],
+    ) -> Vec<StampedResult<Vec<Renew>>> {
         self.renew_each(asked)
     }
 
-    fn release_roles(&self, freed: &[(Ask, Tenure, Wake)]) -> Asked<()> {
+    fn release_roles(&self, freed: &[(RequestContext, Tenure, PeerMessage)]) -> StoreResult<()> {
         self.release_each(freed)
     }
 
     /// The cheap way where that proves enough, and otherwise by the fence.
-    fn release(&self, ask: &Ask, tenures: &[Tenure], wakes: &[Wake]) -> Asked<Vec<Release>> {
-        let until = BootClock.now() + ask.timeout;
+    fn release(
+        &self,
+        context: &RequestContext,
+        tenures: &[Tenure],
+        wakes: &[PeerMessage],
+    ) -> StoreResult<Vec<Release>> {
+        let until = BootClock.now() + context.timeout;
         let answer = |ours| if ours { Release::Released } else { Release::NotOwner };
-        if ask.by_name
+        if context.owner_only
             && !tenures.is_empty()
-            && let Some(freed) = self.release_by_name(ask, tenures, wakes)?
+            && let Some(freed) = self.release_by_name(context, tenures, wakes)?
         {
             return Ok(freed.into_iter().map(answer).collect());
         }
-        let call = Call::release(&self.server.keys, &ask.instance, tenures, wakes);
+        let call = Call::release(&self.server.keys, &context.instance, tenures, wakes);
         let left = until.since(BootClock.now());
         let value = self.call("release on", left, |wire| script::RELEASE.run(wire, &call))?;
         let released: Vec<i64> =
@@ -169,12 +191,12 @@ impl Store for RedisStore {
         Ok(released.into_iter().map(|it| answer(it == 1)).collect())
     }
 
-    fn withdraw(&self, ask: &Ask) -> Asked<()> {
+    fn withdraw(&self, context: &RequestContext) -> StoreResult<()> {
         let keys = &self.server.keys;
-        let word = Wake::new(&ask.instance, None);
-        self.call("withdraw on", ask.timeout, |wire| {
+        let word = PeerMessage::new(&context.instance, None);
+        self.call("withdraw on", context.timeout, |wire| {
             let mut pipe = ::redis::pipe();
-            pipe.cmd("DEL").arg(keys.node(&ask.instance));
+            pipe.cmd("DEL").arg(keys.node(&context.instance));
             pipe.cmd("PUBLISH").arg(keys.wake(None)).arg(message::wake(&word, keys.database()));
             // A word that may not be said is no reason to fail.
             let answers = wire.req_packed_commands(&pipe.get_packed_pipeline(), 0, 2)?;
@@ -182,14 +204,14 @@ impl Store for RedisStore {
         })
     }
 
-    fn wake(&self, wakes: &[Wake], timeout: Duration) -> Asked<()> {
+    fn wake(&self, wakes: &[PeerMessage], timeout: Duration) -> StoreResult<()> {
         let are_kept = self.server.keys.leader_heartbeats().is_none();
         self.call("wake others on", timeout, |wire| {
             let mut pipe = ::redis::pipe();
             for wake in wakes {
                 let word = message::wake(wake, self.server.keys.database());
                 if let Some(to) = wake.to.as_ref().filter(|_| are_kept && !wake.wants.is_empty()) {
-                    let key = self.server.keys.ask(to, &wake.from);
+                    let key = self.server.keys.context(to, &wake.from);
                     pipe.cmd("SET")
                         .arg(key)
                         .arg(&word)
@@ -203,14 +225,19 @@ impl Store for RedisStore {
         })
     }
 
-    fn asks(&self, me: &InstanceId, of: &[InstanceId], timeout: Duration) -> Asked<Vec<Wake>> {
+    fn asks(
+        &self,
+        me: &InstanceId,
+        of: &[InstanceId],
+        timeout: Duration,
+    ) -> StoreResult<Vec<PeerMessage>> {
         if of.is_empty() {
             return Ok(vec![]);
         }
         let words: Vec<Option<Vec<u8>>> = self.call("read asks on", timeout, |wire| {
             let mut pipe = ::redis::pipe();
             for other in of {
-                pipe.cmd("GET").arg(self.server.keys.ask(me, other));
+                pipe.cmd("GET").arg(self.server.keys.context(me, other));
             }
             pipe.query(wire)
         })?;
@@ -218,7 +245,7 @@ impl Store for RedisStore {
         Ok(words.iter().flatten().filter_map(|it| heard(it)).collect())
     }
 
-    fn session_names(&self, cursor: u64, timeout: Duration) -> Asked<Page<String>> {
+    fn session_names(&self, cursor: u64, timeout: Duration) -> StoreResult<Page<String>> {
         let prefix = self.server.keys.session_prefix();
         let (cursor, keys) = self.scan_shards("list sessions on", prefix, cursor, timeout)?;
         let suffix = |key: &Vec<u8>| {
@@ -232,17 +259,17 @@ impl Store for RedisStore {
         &self,
         endpoints: &[EndpointId],
         timeout: Duration,
-    ) -> Asked<Vec<Option<RawSession>>> {
+    ) -> StoreResult<Vec<Option<RawSession>>> {
         let keys: Vec<String> = endpoints.iter().map(|it| self.server.keys.session(it)).collect();
         self.read_sessions(&keys, timeout)
     }
 
-    fn any_session(&self, endpoints: &[EndpointId], timeout: Duration) -> Asked<bool> {
+    fn any_session(&self, endpoints: &[EndpointId], timeout: Duration) -> StoreResult<bool> {
         let keys: Vec<String> = endpoints.iter().map(|it| self.server.keys.session(it)).collect();
         self.any_exists(&keys, timeout)
     }
 
-    fn instances(&self, cursor: u64, timeout: Duration) -> Asked<Page<InstanceId>> {
+    fn instances(&self, cursor: u64, timeout: Duration) -> StoreResult<Page<InstanceId>> {
         let prefix = self.server.keys.node_prefix();
         let (cursor, keys) = self.scan("list instances on", &prefix, cursor, timeout)?;
         let found = keys.iter().filter_map(|it| named_in(it, &prefix));
@@ -253,7 +280,7 @@ impl Store for RedisStore {
         &self,
         instances: &[InstanceId],
         timeout: Duration,
-    ) -> Asked<Vec<Option<Lasting<Weight>>>> {
+    ) -> StoreResult<Vec<Option<Lasting<Weight>>>> {
         let keys = instances.iter().map(|it| self.server.keys.node(it));
         let weight = |value: &[u8]| Weight::from_node_value(value);
         self.read_clipped("read instances on", "heartbeat_ttl_ms", keys, timeout, weight)
@@ -263,7 +290,7 @@ impl Store for RedisStore {
         &self,
         endpoints: &[EndpointId],
         timeout: Duration,
-    ) -> Asked<Vec<Option<InstanceId>>> {
+    ) -> StoreResult<Vec<Option<InstanceId>>> {
         if endpoints.is_empty() {
             return Ok(vec![]);
         }
@@ -286,7 +313,7 @@ impl Store for RedisStore {
         &self,
         endpoints: &[EndpointId],
         timeout: Duration,
-    ) -> Asked<Vec<Option<Lasting<InstanceId>>>> {
+    ) -> StoreResult<Vec<Option<Lasting<InstanceId>>>> {
         let keys = endpoints.iter().map(|it| self.server.keys.lease(it));
         let owner = |value: &[u8]| InstanceId::new(&String::from_utf8_lossy(value));
         self.read_clipped("read owners on", "lease_ttl_ms", keys, timeout, owner)
@@ -297,7 +324,7 @@ impl Store for RedisStore {
         endpoints: &[EndpointId],
         soon: Duration,
         timeout: Duration,
-    ) -> Asked<Vec<EndpointId>> {
+    ) -> StoreResult<Vec<EndpointId>> {
         if endpoints.is_empty() {
             return Ok(vec![]);
         }
@@ -314,30 +341,35 @@ impl Store for RedisStore {
         Ok(places.into_iter().filter_map(named).collect())
     }
 
-    fn bury(&self, dead: &InstanceId, certain: bool, timeout: Duration) -> Asked<Option<usize>> {
+    fn bury(
+        &self,
+        dead: &InstanceId,
+        certain: bool,
+        timeout: Duration,
+    ) -> StoreResult<Option<usize>> {
         match self.server.keys.leader_heartbeats() {
             None => self.bury_owner(dead, certain, timeout),
             Some(_) => self.bury_leader(dead, certain, timeout),
         }
     }
 
-    fn retire(&self, endpoints: &[EndpointId], timeout: Duration) -> Asked<()> {
+    fn retire(&self, endpoints: &[EndpointId], timeout: Duration) -> StoreResult<()> {
         self.retire_records(endpoints, timeout)
     }
 
-    fn seats(&self, roles: &[EndpointId], timeout: Duration) -> Asked<Vec<Seat>> {
+    fn seats(&self, roles: &[EndpointId], timeout: Duration) -> StoreResult<Vec<Seat>> {
         self.read_seats(roles, timeout)
     }
 
-    fn role_names(&self, timeout: Duration) -> Asked<Vec<EndpointId>> {
+    fn role_names(&self, timeout: Duration) -> StoreResult<Vec<EndpointId>> {
         self.list_roles(timeout)
     }
 
-    fn remember(&self, notes: &[Note], timeout: Duration) -> Asked<()> {
+    fn remember(&self, notes: &[Note], timeout: Duration) -> StoreResult<()> {
         self.append_notes(notes, timeout)
     }
 
-    fn listen(&self, me: &InstanceId, timeout: Duration) -> Asked<Box<dyn Ear>> {
+    fn listen(&self, me: &InstanceId, timeout: Duration) -> StoreResult<Box<dyn Subscription>> {
         Ok(Box::new(RedisEar::open(Arc::clone(&self.server), me, timeout)?))
     }
 }

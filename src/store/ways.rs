@@ -2,7 +2,7 @@
 //!
 //! Each is a message of its own, and each can be lost or come late on its own.
 
-use crate::store::{Reply, Stamped};
+use crate::store::{Reply, StampedResult};
 
 /// Asks first by the name those of which it `is_proof`, because their fence was compared in this epoch (`keep.lua` says
 /// why that is enough); who is ours so is answered `yes`. And then by the fence all that are left.
@@ -10,15 +10,15 @@ pub(crate) fn by_name_or_fence<'a, I, T: Clone>(
     items: &'a [I],
     is_proof: impl Fn(&I) -> bool,
     yes: &T,
-    by_name: impl FnOnce(Vec<&'a I>) -> Stamped<Vec<bool>>,
-    by_fence: impl FnOnce(Vec<&'a I>) -> Stamped<Vec<T>>,
-) -> Stamped<Vec<T>> {
+    owner_only: impl FnOnce(Vec<&'a I>) -> StampedResult<Vec<bool>>,
+    by_fence: impl FnOnce(Vec<&'a I>) -> StampedResult<Vec<T>>,
+) -> StampedResult<Vec<T>> {
     let (named, mut rest): (Vec<usize>, Vec<usize>) =
         (0..items.len()).partition(|&at| is_proof(&items[at]));
     let these = |places: &[usize]| places.iter().map(|&at| &items[at]).collect();
     let mut answers = vec![yes.clone(); items.len()];
     if !named.is_empty() {
-        let Reply { stamp, answer } = by_name(these(&named))?;
+        let Reply { stamp, answer } = owner_only(these(&named))?;
         let Some(ours) = answer else { return Ok(Reply { stamp, answer: None }) };
         rest.extend(named.iter().zip(ours).filter(|it| !it.1).map(|it| *it.0));
         if rest.is_empty() {

@@ -18,7 +18,7 @@ use crate::store::place::Peer;
 use crate::store::socket::Socket;
 use crate::store::tls::{self, Tls};
 
-pub(crate) struct Wire {
+pub(crate) struct Connection {
     stream: Stream,
     parser: Parser,
     db: i64,
@@ -38,7 +38,7 @@ pub(crate) struct Entry {
     pub(crate) database: u32,
 }
 
-impl Wire {
+impl Connection {
     /// Connects, authenticates and selects the database, all before `deadline`.
     pub(crate) fn connect(peer: &Arc<Peer>, entry: &Entry, deadline: Moment) -> RedisResult<Self> {
         let stream = match (&**peer, &entry.tls) {
@@ -119,7 +119,7 @@ impl Wire {
     }
 }
 
-impl ConnectionLike for Wire {
+impl ConnectionLike for Connection {
     fn req_packed_command(&mut self, cmd: &[u8]) -> RedisResult<Value> {
         self.write(cmd)?;
         self.receive()?.extract_error()
@@ -180,7 +180,7 @@ impl Write for Stream {
     }
 }
 
-impl AsFd for Wire {
+impl AsFd for Connection {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match &self.stream {
             Stream::Plain(it) => it.as_fd(),
@@ -201,7 +201,7 @@ fn without_secrets(error: RedisError) -> RedisError {
     (ErrorKind::AuthenticationFailed, "the server refused AUTH").into()
 }
 
-impl fmt::Debug for Wire {
+impl fmt::Debug for Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Wire")
     }

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::model::{EndpointId, InstanceId};
-use crate::store::Asked;
+use crate::store::StoreResult;
 
 /// A word from one instance to others. Nothing follows from it that the store does not confirm.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wake {
+pub struct PeerMessage {
     /// To one instance, or to all.
     pub to: Option<InstanceId>,
     /// Who says so.
@@ -34,7 +34,7 @@ pub struct Wake {
     pub priority: u32,
 }
 
-impl Wake {
+impl PeerMessage {
     /// A word that says no more than: I am here.
     pub fn new(from: &InstanceId, to: Option<InstanceId>) -> Self {
         let [wants, freed, took, dropped, surprises, resign] = std::array::from_fn(|_| vec![]);
@@ -45,9 +45,9 @@ impl Wake {
 
 /// What an ear hears.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Heard {
+pub enum Push {
     /// Another instance said something.
-    Word(Wake),
+    Word(PeerMessage),
     /// Keys were written, removed or expired.
     Changed(Changes),
     /// Anything may have changed.
@@ -66,10 +66,10 @@ pub struct Changes {
 }
 
 /// Hears what other instances say, and what changes.
-pub trait Ear: Send {
+pub trait Subscription: Send {
     /// Whatever comes next, waiting at most `wait`; `None` when there was nothing. Words that cannot
     /// be understood are passed over: the channel is a hint, and anybody may write to it.
-    fn next(&mut self, wait: Duration) -> Asked<Option<Heard>>;
+    fn next(&mut self, wait: Duration) -> StoreResult<Option<Push>>;
 
     /// Whether the server tells of changes, and not only passes on words.
     fn hears_changes(&self) -> bool;

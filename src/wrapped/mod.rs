@@ -2,7 +2,7 @@
 //!
 //! `leasehold` starts a [`warden`], the warden starts a [`ward`], and that becomes the command. The
 //! warden ends the command when it is not told in time to let it run on, so it matters to nobody
-//! whether `leasehold` hangs, is frozen or dead. Should the warden be the one that hangs, [`Wrapped`]
+//! whether `leasehold` hangs, is frozen or dead. Should the warden be the one that hangs, [`SupervisedCommand`]
 //! does the same from this side.
 
 mod alarm;
@@ -39,7 +39,7 @@ const REPORT_PATIENCE: Duration = Duration::from_secs(1);
 /// A command under a warden. Dropping it ends the command, and takes one grace at most; a warden that
 /// hangs adds a second.
 #[derive(Debug)]
-pub struct Wrapped {
+pub struct SupervisedCommand {
     /// The end of it is the order to end; only we have it.
     orders: Option<PipeWriter>,
     /// When this side would kill, too.
@@ -61,7 +61,7 @@ pub struct Ended {
     pub error: Option<String>,
 }
 
-impl Wrapped {
+impl SupervisedCommand {
     /// Starts the warden and waits until it is ready; nothing runs yet. `leasehold` is this executable:
     /// `/proc/self/exe` stays the same one when its file is replaced. `program` inherits stdin, stdout
     /// and stderr, and the environment with `environment` added.
@@ -119,7 +119,7 @@ impl Wrapped {
     }
 
     /// Starts the command, which may run until `until` unless extended. `Err` when nothing was started;
-    /// that it could not be run is told by [`Wrapped::ended`].
+    /// that it could not be run is told by [`SupervisedCommand::ended`].
     pub fn go(&mut self, until: Moment) -> Result<(), String> {
         if BootClock.now() >= until - self.grace {
             return Err("there is no time left for the command to run".into());
@@ -177,7 +177,7 @@ impl Wrapped {
     }
 }
 
-impl Drop for Wrapped {
+impl Drop for SupervisedCommand {
     fn drop(&mut self) {
         self.end();
         self.orders = None;

@@ -134,7 +134,7 @@ impl Warden {
 
     /// Does what is due at `now`; when to look again at the latest.
     fn act(&mut self, now: Moment) -> Moment {
-        let Some(until) = self.until.or(self.end_at) else { return Moment::FOREVER };
+        let Some(until) = self.until.or(self.end_at) else { return Moment::MAX };
         let term_at = until - self.grace;
         if self.end_at.is_none() && now >= term_at {
             self.begin_end(now);
@@ -151,7 +151,7 @@ impl Warden {
             return kill_at;
         }
         self.kill();
-        Moment::FOREVER
+        Moment::MAX
     }
 
     fn begin_end(&mut self, now: Moment) {

@@ -13,7 +13,7 @@ use leasehold::election::ElectionEvent::{
 };
 use leasehold::election::State::{Candidate, Follower, Leader};
 use leasehold::election::{
-    Candidacy, ElectionBuilder, ElectionEvent, Elections, LeaderElection, LossReason, State,
+    ElectionBuilder, ElectionEvent, ElectionSettings, Elections, LeaderElection, LossReason, State,
 };
 use leasehold::model::Role;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
@@ -76,14 +76,17 @@ fn elections(redis: &RedisServer) -> Elections {
 fn settings_that_cannot_work_are_refused_by_every_start() {
     let scene = Scene::new();
     let elections = elections(&scene.redis);
-    let candidacy = Config::default().candidacy(Role::parse("r").unwrap());
+    let settings = Config::default().election_settings(Role::parse("r").unwrap());
     let hour = Duration::from_secs(3_600);
     for (odd, flag) in [
-        (Candidacy { ttl: Duration::ZERO, ..candidacy.clone() }, "--lease-ttl"),
-        (Candidacy { ttl: Duration::MAX, ..candidacy.clone() }, "--lease-ttl"),
-        (Candidacy { heartbeat_interval: hour, ..candidacy.clone() }, "--renew-interval"),
-        (Candidacy { store_timeout: Duration::MAX, ..candidacy.clone() }, "--store-timeout"),
-        (Candidacy { startup_jitter: Duration::MAX, ..candidacy.clone() }, "--startup-jitter"),
+        (ElectionSettings { ttl: Duration::ZERO, ..settings.clone() }, "--lease-ttl"),
+        (ElectionSettings { ttl: Duration::MAX, ..settings.clone() }, "--lease-ttl"),
+        (ElectionSettings { heartbeat_interval: hour, ..settings.clone() }, "--renew-interval"),
+        (ElectionSettings { store_timeout: Duration::MAX, ..settings.clone() }, "--store-timeout"),
+        (
+            ElectionSettings { startup_jitter: Duration::MAX, ..settings.clone() },
+            "--startup-jitter",
+        ),
     ] {
         let said = elections.stand(odd.clone(), None).unwrap_err().to_string();
         assert!(said.contains(flag), "{flag}: {said}");
@@ -114,7 +117,7 @@ fn within<T: Send + 'static>(
 }
 
 /// Hears everything, in order.
-fn ear(election: &LeaderElection) -> Receiver<ElectionEvent> {
+fn subscription(election: &LeaderElection) -> Receiver<ElectionEvent> {
     let (said, heard) = unbounded();
     let _stays = election.listen(move |event| drop(said.send(event.clone()))).unwrap();
     heard
@@ -136,7 +139,7 @@ fn changes(events: &[ElectionEvent]) -> Vec<(State, State)> {
 #[test]
 fn the_defaults_are_the_documents() {
     let scene = Scene::new();
-    let usual = Config::default().candidacy(Role::parse("r").unwrap());
+    let usual = Config::default().election_settings(Role::parse("r").unwrap());
     assert_eq!(usual.ttl, Duration::from_secs(30));
     assert_eq!(usual.heartbeat_interval, Duration::from_secs(10));
     assert_eq!(usual.election_interval, Duration::from_secs(15));
@@ -326,7 +329,7 @@ fn a_slow_listener_hears_everything_in_order_and_late() {
             let _ = said.send(event.clone());
         })
         .unwrap();
-    let quick = ear(&follower);
+    let quick = subscription(&follower);
     leader.stop();
     assert!(follower.wait_for_leadership(AT_ONCE));
     follower.resign();
@@ -374,7 +377,7 @@ fn a_listener_that_panics_misses_one_event_and_disturbs_nobody() {
     };
     let _inline = follower.listen_inline(panics());
     let _threaded = follower.listen(panics()).unwrap();
-    let heard = ear(&follower);
+    let heard = subscription(&follower);
     leader.stop();
     assert!(follower.wait_for_leadership(AT_ONCE));
     let told: Vec<ElectionEvent> = (0..3).map(|_| next(&heard)).collect();
@@ -396,7 +399,7 @@ fn an_unregistered_listener_is_not_told_what_waits() {
             let _ = may_go.recv_timeout(LIMIT);
         })
         .unwrap();
-    let heard = ear(&follower);
+    let heard = subscription(&follower);
     leader.stop();
     assert!(follower.wait_for_leadership(AT_ONCE));
     (0..3).for_each(|_| drop(next(&heard)));
@@ -424,7 +427,7 @@ fn an_inline_listener_may_ask_and_resign() {
             election.resign();
         }
     });
-    let heard = ear(&follower);
+    let heard = subscription(&follower);
     leader.stop();
     let told: Vec<ElectionEvent> = (0..5).map(|_| next(&heard)).collect();
     assert!(matches!(told[4], LeadershipLost { reason: LossReason::Resigned, .. }), "{told:#?}");
@@ -534,7 +537,7 @@ fn a_resignation_in_the_midst_of_an_attempt_gets_nobody_stuck() {
 fn while_redis_hangs_nobody_leads_and_a_stop_ends() {
     let scene = Scene::new();
     let leader = scene.leader("r");
-    let heard = ear(&leader);
+    let heard = subscription(&leader);
     scene.redis.pause();
     let began = Instant::now();
     eventually(|| leader.state() == Follower, || format!("{leader:?}"));
@@ -580,7 +583,7 @@ fn a_role_whose_key_is_something_else_fails_in_a_sentence() {
     let observer = scene.builder("r").observer().start().unwrap();
     scene.redis.cli(&["LPUSH", "leader:r", "1"]);
     let election = scene.start("r");
-    let heard = ear(&election);
+    let heard = subscription(&election);
     let failed = loop {
         if let ElectionFailed { winner, reason, .. } = next(&heard) {
             break (winner, reason);
@@ -673,7 +676,7 @@ fn a_listener_hears_of_the_leadership_once_whenever_it_begins_to_listen() {
         let election = scene.builder(&format!("r{n}")).start_in(&elections).unwrap();
         let pause = Duration::from_micros(200 * n);
         let _ = crossbeam_channel::after(pause).recv();
-        let heard = ear(&election);
+        let heard = subscription(&election);
         assert!(election.wait_for_leadership(LIMIT));
         let mut acquired = 0;
         while acquired == 0 {
@@ -728,8 +731,8 @@ fn a_role_that_many_threads_try_at_once_has_one_leader_and_every_answer_is_true(
             scope.spawn(move || {
                 while Instant::now() < until {
                     let config = Config::default();
-                    let candidacy = config.candidacy(Role::parse("r").unwrap());
-                    match elections.try_lead(candidacy) {
+                    let settings = config.election_settings(Role::parse("r").unwrap());
+                    match elections.try_lead(settings) {
                         Ok(Ok(leadership)) => {
                             assert_eq!(leading.fetch_add(1, Ordering::SeqCst), 0, "two leaders");
                             if let Some(term) = leadership.term() {

@@ -15,7 +15,7 @@ use leasehold::doctor::{Finding, Grade};
 use leasehold::model::Weight;
 use leasehold::store::keys::Keys;
 use leasehold::store::redis::RedisStore;
-use leasehold::store::{Acquire, Ask, Fault, Store, StoreError};
+use leasehold::store::{Acquire, Fault, RequestContext, Store, StoreError};
 use parking_lot::Mutex;
 use redis::Parser;
 use serde_json::json;
@@ -148,18 +148,18 @@ fn contact(url: &str) -> Result<Contact, StoreError> {
     store.inspect(TIMEOUT)?;
     let a = Asker::at(url, "a");
     // The time, which is read before this, was not recorded: every server tells it.
-    let first = Ask { new_fleet: true, ..a.ask() };
+    let first = RequestContext { new_fleet: true, ..a.context() };
     let beat = store.beat(&first, TTL, Weight(1))?;
     assert!(beat.answer.is_some_and(|it| !it.unbroken), "{beat:?}");
-    let mut ask = a.ask();
-    ask.epoch = beat.stamp.epoch;
-    let granted = store.acquire(&ask, &[endpoint("e")])?.answer.unwrap();
+    let mut context = a.context();
+    context.epoch = beat.stamp.epoch;
+    let granted = store.acquire(&context, &[endpoint("e")])?.answer.unwrap();
     assert!(matches!(granted[..], [Acquire::Granted { .. }]), "{granted:?}");
-    let ear = store.listen(&a.me, TIMEOUT)?;
+    let subscription = store.listen(&a.me, TIMEOUT)?;
     let drift = store.clock(TIMEOUT)?.server_us.abs_diff(beat.stamp.server_us);
     assert!(drift < 60_000_000, "its clocks differ by {drift} us");
     let version = server::version(&store.info(TIMEOUT)?);
-    Ok(Contact { hears_changes: ear.hears_changes(), version })
+    Ok(Contact { hears_changes: subscription.hears_changes(), version })
 }
 
 #[test]

@@ -17,12 +17,12 @@ const BEYOND: Duration = ms(250);
 fn recorded(scene: &Scene, change: impl FnOnce()) -> Vec<(String, Vec<u8>)> {
     let mut connection = scene.redis.connect().unwrap();
     connection.set_read_timeout(Some(ms(300))).unwrap();
-    let mut ear = connection.as_pubsub();
-    ear.psubscribe("poll:wake*").unwrap();
+    let mut subscription = connection.as_pubsub();
+    subscription.psubscribe("poll:wake*").unwrap();
     change();
     let mut words = Vec::new();
     // Until nothing was said for a while.
-    while let Ok(word) = ear.get_message() {
+    while let Ok(word) = subscription.get_message() {
         words.push((word.get_channel_name().to_owned(), word.get_payload_bytes().to_vec()));
     }
     words

@@ -10,14 +10,14 @@ use std::time::{Duration, Instant};
 
 use leasehold::clock::{BootClock, Clock};
 use leasehold::config::{RedisUrl, parse_duration};
-use leasehold::model::{EndpointId, FenceToken, InstanceId, Tenure, Term, Weight};
-use leasehold::pipeline::ownership::{OwnershipTable, Rhythm};
+use leasehold::model::{EndpointId, FenceToken, InstanceId, LeaseDuration, Tenure, Weight};
+use leasehold::pipeline::ownership::{LeaseTimings, OwnershipTable};
 use leasehold::pipeline::poll::NetPoller;
 use leasehold::pipeline::poll::guard::Targets;
 use leasehold::pipeline::poll::testing::permit_for_tests;
 use leasehold::store::keys::Keys;
 use leasehold::store::redis::RedisStore;
-use leasehold::store::{Acquire, Heard, Publication, RenewItem, Store};
+use leasehold::store::{Acquire, Publication, Push, RenewItem, Store};
 use leasehold::{Poller, Sample, Session};
 use parking_lot::Mutex;
 
@@ -237,23 +237,33 @@ fn ask_everything(store: &dyn Store, table: &OwnershipTable, timeout: Duration) 
     let one = [EndpointId::parse("e1").unwrap()];
     let tenure = Tenure::new(one[0].clone(), FenceToken(7));
     let me = [table.instance().clone()];
-    let ask = table.question();
-    drop(store.beat(&ask.ask, timeout, Weight(1)).map(|it| drop(table.beaten(&ask, &it))));
-    let granted = store.acquire(&ask.ask, &one).map(|it| {
+    let request = table.request();
+    drop(
+        store
+            .beat(&request.context, timeout, Weight(1))
+            .map(|it| drop(table.beaten(&request, &it))),
+    );
+    let granted = store.acquire(&request.context, &one).map(|it| {
         let codes = it.answer.iter().flatten().filter(|it| matches!(it, Acquire::Granted { .. }));
-        assert!(table.granted(&ask, &one, &it).0.len() <= codes.count());
+        assert!(table.granted(&request, &one, &it).0.len() <= codes.count());
     });
     drop(granted);
     let items = [RenewItem::new(tenure.clone())];
-    drop(store.renew(&ask.ask, &items).map(|it| drop(table.renewed(&ask, &items, &it))));
+    drop(
+        store.renew(&request.context, &items).map(|it| drop(table.renewed(&request, &items, &it))),
+    );
     let tenures = [tenure.clone()];
-    drop(store.verify(&ask.ask, &tenures).map(|it| drop(table.verified(&ask, &tenures, &it))));
+    drop(
+        store
+            .verify(&request.context, &tenures)
+            .map(|it| drop(table.verified(&request, &tenures, &it))),
+    );
     let sample = Sample::failed("no", timeout);
     let publication =
         Publication { tenure: tenure.clone(), started_at_ms: 1, interval: timeout, sample };
-    drop(store.publish(&ask.ask, &[publication]));
-    drop(store.release(&ask.ask, &tenures, &[]));
-    drop(store.withdraw(&ask.ask));
+    drop(store.publish(&request.context, &[publication]));
+    drop(store.release(&request.context, &tenures, &[]));
+    drop(store.withdraw(&request.context));
     drop(store.asks(&me[0], &me, timeout));
     drop(store.session_names(0, timeout));
     drop(store.sessions(&one, timeout));
@@ -265,9 +275,9 @@ fn ask_everything(store: &dyn Store, table: &OwnershipTable, timeout: Duration) 
     drop(store.seats(&one, timeout));
     drop(store.role_names(timeout));
     drop(store.inspect(timeout));
-    if let Ok(mut ear) = store.listen(&me[0], timeout) {
+    if let Ok(mut subscription) = store.listen(&me[0], timeout) {
         for _ in 0..5 {
-            drop(ear.next(ms(5)));
+            drop(subscription.next(ms(5)));
         }
     }
 }
@@ -295,8 +305,8 @@ fn a_server_that_answers_anything_is_an_error_and_never_more() {
     for_each_seed(|seed| {
         let chance = Mutex::new(Box::new(random(seed)) as Box<dyn FnMut(u64) -> u64 + Send>);
         let fake = Fake::serving(move |stream| serve(stream, &chance));
-        let (timeout, term) = (ms(60), Term::new(Duration::from_secs(30)));
-        let rhythm = Rhythm {
+        let (timeout, term) = (ms(60), LeaseDuration::new(Duration::from_secs(30)));
+        let timings = LeaseTimings {
             lease: term,
             heartbeat: term,
             renew_interval: term.ttl / 3,
@@ -306,7 +316,7 @@ fn a_server_that_answers_anything_is_an_error_and_never_more() {
             let store = RedisStore::new(&fake.url(), "redis", keys).unwrap();
             for _ in 0..25 {
                 let clock: Arc<dyn Clock> = Arc::new(BootClock);
-                let table = OwnershipTable::new(InstanceId::new("vm-1"), rhythm, clock, false);
+                let table = OwnershipTable::new(InstanceId::new("vm-1"), timings, clock, false);
                 let began = Instant::now();
                 ask_everything(&store, &table, timeout);
                 let took = began.elapsed();
@@ -384,7 +394,7 @@ fn whatever_is_said_on_a_channel_the_ear_goes_on() {
     let me = InstanceId::new("vm-2");
     for keys in [Keys::new("poll", "session:"), Keys::of_roles("poll", "poll:heartbeat:")] {
         let store = RedisStore::new(&redis.url(), "redis", keys).unwrap();
-        let mut ear = store.listen(&me, SLACK).unwrap();
+        let mut subscription = store.listen(&me, SLACK).unwrap();
         let mut said = redis.connect().unwrap();
         let mut chance = random(1);
         for n in 0..500 {
@@ -403,8 +413,8 @@ fn whatever_is_said_on_a_channel_the_ear_goes_on() {
             let began = Instant::now();
             loop {
                 assert!(began.elapsed() < SLACK, "deaf after {n}");
-                match ear.next(SLACK).unwrap() {
-                    Some(Heard::Word(word)) if word.from == sender && word.priority == n => break,
+                match subscription.next(SLACK).unwrap() {
+                    Some(Push::Word(word)) if word.from == sender && word.priority == n => break,
                     _ => (),
                 }
             }

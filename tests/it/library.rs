@@ -197,12 +197,13 @@ fn a_manager_that_is_dropped_leaves_nothing_behind() {
 fn an_ear_is_woken_by_a_stop() {
     let redis = RedisServer::start();
     let config = Config { redis: RedisUrl::parse(&redis.url()).unwrap(), ..config() };
-    let mut ear = RedisStore::of_polls(&config).listen(&InstanceId::new("a"), LIMIT).unwrap();
+    let mut subscription =
+        RedisStore::of_polls(&config).listen(&InstanceId::new("a"), LIMIT).unwrap();
     let (source, _when, wire) = stop_with_wire().unwrap();
-    ear.wake_by(&Arc::new(wire));
+    subscription.wake_by(&Arc::new(wire));
     let began = BootClock.now();
     drop(source);
-    assert_eq!(ear.next(LIMIT).unwrap(), None);
+    assert_eq!(subscription.next(LIMIT).unwrap(), None);
     let took = BootClock.now().since(began);
     assert!(took < LIMIT / 2, "it waited for {took:?}");
 }

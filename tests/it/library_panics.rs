@@ -220,7 +220,7 @@ fn r12_a_beat_on_its_way_does_not_outlast_the_withdrawal() {
             if (verb, stage) == ("withdraw", Stage::Answered) {
                 withdrawn.fetch_add(1, Ordering::SeqCst);
             }
-            if (verb, stage) == ("beat", Stage::Asked) && hold.swap(false, Ordering::SeqCst) {
+            if (verb, stage) == ("beat", Stage::StoreResult) && hold.swap(false, Ordering::SeqCst) {
                 held.send(()).unwrap();
                 wait_for("the withdrawal", || withdrawn.load(Ordering::SeqCst) > 0);
             }
@@ -250,7 +250,7 @@ fn r12_whichever_thread_that_keeps_roles_panics_nothing_is_led() {
         let me = InstanceId::new("a");
         let elections = Elections::start(me, lines, clock, true, LIMIT).unwrap();
         let config = config();
-        let role = |name: &str| config.candidacy(Role::parse(name).unwrap());
+        let role = |name: &str| config.election_settings(Role::parse(name).unwrap());
         let election = elections.stand(role("r"), None).unwrap();
         wait_for("a leader", || election.is_leader());
         trap.set();

@@ -7,7 +7,7 @@ use std::time::Duration;
 use leasehold::clock::Clock;
 use leasehold::model::InstanceId;
 use leasehold::store::memory::Mishap;
-use leasehold::store::{Store, Wake};
+use leasehold::store::{PeerMessage, Store};
 
 use crate::support::cluster::{Cluster, INTERVAL, RENEW, TTL, endpoint};
 
@@ -171,12 +171,12 @@ fn forged_words_move_nothing_and_hide_nothing() {
         for name in names {
             let from = InstanceId::new(name);
             let heir = Some(InstanceId::new("b"));
-            let word = || Wake::new(&from, None);
+            let word = || PeerMessage::new(&from, None);
             let wakes = [
-                Wake { took: all.clone(), ..word() },
-                Wake { freed: all.clone(), ..word() },
-                Wake { freed: all.clone(), heir, ..word() },
-                Wake { wants: all.clone(), ..word() },
+                PeerMessage { took: all.clone(), ..word() },
+                PeerMessage { freed: all.clone(), ..word() },
+                PeerMessage { freed: all.clone(), heir, ..word() },
+                PeerMessage { wants: all.clone(), ..word() },
             ];
             cluster.member("a").store.wake(&wakes, TTL).unwrap();
         }
@@ -197,7 +197,8 @@ fn forged_words_move_nothing_and_hide_nothing() {
     cluster.add_session("new");
     let new = vec![endpoint("new")];
     for name in ["b", "c"] {
-        let word = Wake { took: new.clone(), ..Wake::new(&InstanceId::new(name), None) };
+        let word =
+            PeerMessage { took: new.clone(), ..PeerMessage::new(&InstanceId::new(name), None) };
         cluster.member("a").store.wake(&[word], TTL).unwrap();
     }
     cluster.pass_until(ms(1_000), |it| it.holder(&endpoint("new")).is_some());
@@ -312,7 +313,7 @@ fn a_lie_that_a_hung_instance_took_something_hides_it_for_a_moment_only() {
     for name in &names {
         cluster.add_session(name);
         let took = vec![endpoint(name)];
-        let word = Wake { took, ..Wake::new(&InstanceId::new("b"), None) };
+        let word = PeerMessage { took, ..PeerMessage::new(&InstanceId::new("b"), None) };
         cluster.member("a").store.wake(&[word], TTL).unwrap();
         cluster.pass(ms(20));
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use leasehold::clock::Clock;
 use leasehold::model::InstanceId;
 use leasehold::store::memory::Mishap;
-use leasehold::store::{Store, Wake};
+use leasehold::store::{PeerMessage, Store};
 
 use crate::support::cluster::{Cluster, INTERVAL, TTL, endpoint, for_each_seed, random};
 
@@ -279,7 +279,7 @@ fn an_ask_from_before_a_hold_off_is_not_answered_after_it() {
     let wants = [cluster.member("a").table.endpoints(), cluster.member("b").table.endpoints()];
     let c = InstanceId::new("c");
     for (to, wants) in ["a", "b"].iter().zip(wants) {
-        let word = Wake { wants, ..Wake::new(&c, Some(InstanceId::new(to))) };
+        let word = PeerMessage { wants, ..PeerMessage::new(&c, Some(InstanceId::new(to))) };
         cluster.member("c").store.wake(&[word], TTL).unwrap();
     }
     cluster.pass(ms(100));

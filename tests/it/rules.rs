@@ -9,14 +9,14 @@ use leasehold::daemon::dispatch::{PollEnd, PollJob};
 use leasehold::daemon::poller::PollerThread;
 use leasehold::model::{InstanceId, Tenure, Weight};
 use leasehold::pipeline::lease::Standing;
-use leasehold::pipeline::ownership::{Loss, OwnershipTable, Question};
+use leasehold::pipeline::ownership::{Loss, OwnershipTable, PendingRequest};
 use leasehold::pipeline::schedule::Due;
 use leasehold::store::memory::{MemoryServer, MemoryStore, Mishap};
-use leasehold::store::{Store, Wake};
+use leasehold::store::{PeerMessage, Store};
 use leasehold::{PollPermit, Poller, Revoked, Sample, Session};
 
 use crate::support::cluster::{
-    Cluster, INTERVAL, RENEW, Seen, TTL, endpoint, for_each_seed, random, rhythm,
+    Cluster, INTERVAL, RENEW, Seen, TTL, endpoint, for_each_seed, random, timings,
 };
 
 const MARGIN: Duration = Duration::from_millis(190);
@@ -48,7 +48,7 @@ impl Solo {
             clock: Arc::clone(clock),
             server: Arc::clone(server),
             store: MemoryStore::new(server),
-            table: OwnershipTable::new(InstanceId::new(name), rhythm(), own, true),
+            table: OwnershipTable::new(InstanceId::new(name), timings(), own, true),
         }
     }
 
@@ -60,17 +60,17 @@ impl Solo {
 
     fn beat(&self) {
         self.table.learn_time(|timeout| self.store.time(timeout)).unwrap();
-        let question = self.table.question();
-        let reply = self.store.beat(&question.ask, TTL, Weight(1)).unwrap();
-        self.table.beaten(&question, &reply);
+        let request = self.table.request();
+        let reply = self.store.beat(&request.context, TTL, Weight(1)).unwrap();
+        self.table.beaten(&request, &reply);
     }
 
     fn acquire(&self, name: &str) -> Option<Tenure> {
         let wanted = [endpoint(name)];
         for _ in 0..2 {
-            let question = self.table.question();
-            let reply = self.store.acquire(&question.ask, &wanted).ok()?;
-            self.table.granted(&question, &wanted, &reply);
+            let request = self.table.request();
+            let reply = self.store.acquire(&request.context, &wanted).ok()?;
+            self.table.granted(&request, &wanted, &reply);
             if reply.answer.is_some() {
                 break;
             }
@@ -79,9 +79,9 @@ impl Solo {
     }
 
     fn renew(&self) -> leasehold::pipeline::ownership::Applied {
-        let Some((question, items)) = self.table.renewals() else { return Default::default() };
-        match self.store.renew(&question.ask, &items) {
-            Ok(reply) => self.table.renewed(&question, &items, &reply),
+        let Some((request, items)) = self.table.renewals() else { return Default::default() };
+        match self.store.renew(&request.context, &items) {
+            Ok(reply) => self.table.renewed(&request, &items, &reply),
             Err(error) => self.table.unanswered(&items, &error.to_string()),
         }
     }
@@ -318,11 +318,11 @@ fn r4_a_renewal_answered_after_the_release_was_sent_brings_nothing_back() {
     let solo = Solo::new("a");
     let tenure = solo.acquire("e").unwrap();
     solo.clock.pass(RENEW);
-    let (question, items) = solo.table.renewals().unwrap();
-    let reply = solo.store.renew(&question.ask, &items).unwrap();
+    let (request, items) = solo.table.renewals().unwrap();
+    let reply = solo.store.renew(&request.context, &items).unwrap();
     solo.table.drain(&tenure.endpoint);
     assert_eq!(solo.table.drained(TTL), [tenure]);
-    solo.table.renewed(&question, &items, &reply);
+    solo.table.renewed(&request, &items, &reply);
     assert!(solo.table.is_empty());
 }
 
@@ -335,7 +335,7 @@ fn r4_no_answer_about_an_earlier_tenure_touches_the_later_one() {
     let (_, items) = solo.table.renewals().unwrap();
     solo.table.drain(&earlier.endpoint);
     let given = solo.table.drained(TTL);
-    solo.store.release(&solo.table.farewell().ask, &given, &[]).unwrap();
+    solo.store.release(&solo.table.farewell().context, &given, &[]).unwrap();
     let later = solo.acquire("e").unwrap();
     solo.table.unanswered(&items, "no answer in time");
     assert!(solo.table.may_poll(&later.endpoint), "doubted for another tenure's sake");
@@ -351,8 +351,8 @@ fn r4_a_grant_answered_before_the_one_that_was_let_go_is_not_applied() {
     for ending in [let_go, lose] {
         let solo = Solo::new("a");
         solo.acquire("warm-up");
-        let early = solo.table.question();
-        let early_reply = solo.store.acquire(&early.ask, &wanted).unwrap();
+        let early = solo.table.request();
+        let early_reply = solo.store.acquire(&early.context, &wanted).unwrap();
         let later = solo.acquire("e").unwrap();
         ending(&solo, &later);
         let other = solo.another("b");
@@ -365,7 +365,7 @@ fn r4_a_grant_answered_before_the_one_that_was_let_go_is_not_applied() {
 
 fn let_go(solo: &Solo, tenure: &Tenure) {
     let given = solo.table.let_go(&tenure.endpoint).unwrap();
-    solo.store.release(&solo.table.question().ask, &[given], &[]).unwrap();
+    solo.store.release(&solo.table.request().context, &[given], &[]).unwrap();
 }
 
 fn lose(solo: &Solo, tenure: &Tenure) {
@@ -384,18 +384,18 @@ fn r4_a_release_that_races_a_newer_grant_leaves_that_one_alone() {
     let solo = Solo::new("a");
     let earlier = solo.acquire("e").unwrap();
     let wanted = [endpoint("e")];
-    let question = solo.table.question();
-    let reply = solo.store.acquire(&question.ask, &wanted).unwrap();
+    let request = solo.table.request();
+    let reply = solo.store.acquire(&request.context, &wanted).unwrap();
     let_go(&solo, &earlier);
-    let (gained, _) = solo.table.granted(&question, &wanted, &reply);
+    let (gained, _) = solo.table.granted(&request, &wanted, &reply);
     assert_eq!(gained.len(), 1, "it is above the fence that was let go of");
     assert!(solo.table.may_poll(&wanted[0]));
     assert_eq!(solo.server.owner(&wanted[0]), Some(InstanceId::new("a")));
 }
 
 /// By the fence, and by the owner's name where that proves enough.
-const RELEASES: [fn(&OwnershipTable) -> Question; 2] =
-    [OwnershipTable::question, OwnershipTable::farewell];
+const RELEASES: [fn(&OwnershipTable) -> PendingRequest; 2] =
+    [OwnershipTable::request, OwnershipTable::farewell];
 
 /// C5: "late renewal with reclaim after the release makes an orphan lease".
 #[test]
@@ -408,7 +408,7 @@ fn r4_a_renewal_executed_long_after_the_release_brings_nothing_back() {
         solo.renew();
         solo.table.drain(&tenure.endpoint);
         let given = solo.table.drained(TTL);
-        solo.store.release(&frame(&solo.table).ask, &given, &[]).unwrap();
+        solo.store.release(&frame(&solo.table).context, &given, &[]).unwrap();
         solo.clock.pass(Duration::from_millis(150));
         assert_eq!(solo.server.owner(&tenure.endpoint), None);
     }
@@ -423,7 +423,7 @@ fn r4_a_release_executed_late_does_not_end_a_later_tenure() {
         solo.table.drain(&tenure.endpoint);
         let given = solo.table.drained(TTL);
         solo.store.plan("release", Mishap::ExecuteLate(Duration::from_millis(500)));
-        assert!(solo.store.release(&frame(&solo.table).ask, &given, &[]).is_err());
+        assert!(solo.store.release(&frame(&solo.table).context, &given, &[]).is_err());
         assert!(solo.table.is_empty(), "forgotten when it was sent");
         let again = solo.acquire("e").unwrap();
         assert!(again.fence > tenure.fence);
@@ -452,8 +452,8 @@ fn r4_a_call_never_waits_longer_than_the_leases_it_is_about_have_left() {
     solo.beat();
     let (renewal, _) = solo.table.renewals().unwrap();
     let verification = solo.table.verification(&[tenure]);
-    for question in [renewal, verification] {
-        assert_eq!(question.ask.timeout, Duration::from_millis(100));
+    for request in [renewal, verification] {
+        assert_eq!(request.context.timeout, Duration::from_millis(100));
     }
 }
 
@@ -570,12 +570,12 @@ fn r5_a_renewal_asked_before_the_doubt_does_not_end_it() {
     solo.acquire("e").unwrap();
     solo.clock.pass(RENEW);
     solo.beat();
-    let (question, items) = solo.table.renewals().unwrap();
-    let reply = solo.store.renew(&question.ask, &items).unwrap();
+    let (request, items) = solo.table.renewals().unwrap();
+    let reply = solo.store.renew(&request.context, &items).unwrap();
     solo.clock.pass(Duration::from_millis(10));
     solo.server.step_clock(500);
     solo.beat();
-    solo.table.renewed(&question, &items, &reply);
+    solo.table.renewed(&request, &items, &reply);
     assert!(!solo.table.may_poll(&endpoint("e")));
 }
 
@@ -730,12 +730,12 @@ fn r5_a_grant_asked_for_before_a_doubt_is_uncertain_too() {
     let solo = Solo::new("a");
     solo.acquire("warm-up");
     let wanted = [endpoint("e")];
-    let question = solo.table.question();
-    let reply = solo.store.acquire(&question.ask, &wanted).unwrap();
+    let request = solo.table.request();
+    let reply = solo.store.acquire(&request.context, &wanted).unwrap();
     solo.clock.pass(Duration::from_millis(10));
     solo.server.step_clock(500);
     solo.beat();
-    let (gained, _) = solo.table.granted(&question, &wanted, &reply);
+    let (gained, _) = solo.table.granted(&request, &wanted, &reply);
     assert_eq!(gained.len(), 1);
     assert!(!solo.table.may_poll(&wanted[0]));
 }
@@ -746,9 +746,9 @@ fn r7_a_later_grant_of_the_same_endpoint_replaces_the_earlier_one() {
     let solo = Solo::new("a");
     solo.acquire("warm-up");
     let wanted = [endpoint("e")];
-    let (first, second) = (solo.table.question(), solo.table.question());
-    let early = solo.store.acquire(&first.ask, &wanted).unwrap();
-    let late = solo.store.acquire(&second.ask, &wanted).unwrap();
+    let (first, second) = (solo.table.request(), solo.table.request());
+    let early = solo.store.acquire(&first.context, &wanted).unwrap();
+    let late = solo.store.acquire(&second.context, &wanted).unwrap();
     assert_eq!(solo.table.granted(&first, &wanted, &early).0.len(), 1);
     let permit = solo.table.permit(&solo.table.tenure(&wanted[0]).unwrap()).unwrap();
     assert_eq!(solo.table.granted(&second, &wanted, &late).0.len(), 1);
@@ -776,7 +776,7 @@ fn r6_a_lease_that_somebody_had_meanwhile_is_not_reclaimed() {
     let other = solo.another("b");
     solo.server.delete_lease(&tenure.endpoint);
     let theirs = other.acquire("e").unwrap();
-    other.store.release(&other.table.question().ask, &[theirs], &[]).unwrap();
+    other.store.release(&other.table.request().context, &[theirs], &[]).unwrap();
     assert_eq!(solo.renew_when_due().lost[0].loss, Loss::Gone);
 }
 
@@ -948,11 +948,11 @@ fn r8_a_forged_word_moves_nothing() {
     let mut cluster = Cluster::new(&["a", "b"], 4);
     let mine = cluster.member("a").table.endpoints();
     let fake = InstanceId::new("mallory");
-    let word = |to: &str| Wake {
+    let word = |to: &str| PeerMessage {
         wants: mine.clone(),
         freed: mine.clone(),
         took: mine.clone(),
-        ..Wake::new(&fake, Some(InstanceId::new(to)))
+        ..PeerMessage::new(&fake, Some(InstanceId::new(to)))
     };
     let wakes = [word("a"), word("b")];
     cluster.member("b").store.wake(&wakes, secs(1)).unwrap();
@@ -1104,12 +1104,12 @@ fn r13_a_grant_asked_for_before_a_lapse_is_dropped() {
     solo.acquire("warm-up");
     let wanted = [endpoint("e")];
     solo.clock.pass(RENEW);
-    let question = solo.table.question();
-    let reply = solo.store.acquire(&question.ask, &wanted).unwrap();
+    let request = solo.table.request();
+    let reply = solo.store.acquire(&request.context, &wanted).unwrap();
     // Frozen here: the heartbeat lapses, and beats again before anybody noticed.
     solo.clock.pass(TTL - MARGIN - RENEW);
     solo.beat();
-    let (gained, _) = solo.table.granted(&question, &wanted, &reply);
+    let (gained, _) = solo.table.granted(&request, &wanted, &reply);
     assert!(gained.is_empty());
 }
 

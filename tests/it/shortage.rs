@@ -57,11 +57,11 @@ fn assert_nobody_is_blamed(scene: &Scene, one: &mut Instance) {
 #[test]
 fn healthy_endpoints_are_not_blamed_for_descriptors_that_we_lack() {
     let scene = Scene::new(ENDPOINTS);
-    let by_name = scene.target.address().replace("127.0.0.1", "localhost");
+    let owner_only = scene.target.address().replace("127.0.0.1", "localhost");
     for (n, id) in scene.endpoints.iter().enumerate() {
         scene.target.answer(id, Answer { delay: ms(300), ..Answer::default() });
         if n % 2 == 0 {
-            scene.put_session(id, json!({"address": by_name}));
+            scene.put_session(id, json!({"address": owner_only}));
         }
     }
     let dir = TempDir::new();

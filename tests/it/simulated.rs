@@ -16,7 +16,7 @@ const FAULTS: u64 = 20;
 /// Seeds that once ended badly, with the number of faults they were played with. What they found has a test of
 /// its own, because a story changes with everything that changes the number of steps.
 const FOUND: [(u64, u64); 5] = [
-    // Who slept unawares while a new epoch began did not notice: `pipeline::witness`.
+    // Who slept unawares while a new epoch began did not notice: `pipeline::epoch_tracker`.
     (21, 40),
     (1_176, 40),
     // Whoever slept kept what the store had under its name: `rules::r6_*`.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use leasehold::clock::{BootClock, Clock, Moment};
 use leasehold::wrapped::signals::{CAUGHT, Signals};
-use leasehold::wrapped::{Ended, Wrapped};
+use leasehold::wrapped::{Ended, SupervisedCommand};
 use nix::sys::signal::{SigSet, Signal, kill};
 use nix::unistd::Pid;
 
@@ -20,28 +20,32 @@ const GRACE: Duration = Duration::from_millis(400);
 /// How late something may be noticed here, on a machine that is busy.
 const LATE: Duration = Duration::from_millis(600);
 
-fn prepared(program: &[&str], environment: &[(&str, String)]) -> Wrapped {
+fn prepared(program: &[&str], environment: &[(&str, String)]) -> SupervisedCommand {
     with_grace(GRACE, program, environment)
 }
 
-fn with_grace(grace: Duration, program: &[&str], environment: &[(&str, String)]) -> Wrapped {
+fn with_grace(
+    grace: Duration,
+    program: &[&str],
+    environment: &[(&str, String)],
+) -> SupervisedCommand {
     let program: Vec<String> = program.iter().map(|it| (*it).into()).collect();
-    Wrapped::prepare(Path::new(BINARY), &program, environment, grace).unwrap()
+    SupervisedCommand::prepare(Path::new(BINARY), &program, environment, grace).unwrap()
 }
 
-fn shell_until(script: &str, until: Moment) -> Wrapped {
+fn shell_until(script: &str, until: Moment) -> SupervisedCommand {
     let mut wrapped = prepared(&["sh", "-c", script], &[]);
     wrapped.go(until).unwrap();
     wrapped
 }
 
 /// For longer than any test takes.
-fn shell(script: &str) -> Wrapped {
+fn shell(script: &str) -> SupervisedCommand {
     shell_until(script, BootClock.now() + 3 * LIMIT)
 }
 
 #[track_caller]
-fn end_of(wrapped: &Wrapped) -> Ended {
+fn end_of(wrapped: &SupervisedCommand) -> Ended {
     wrapped.ended().recv_timeout(LIMIT).expect("the command does not end")
 }
 
@@ -151,7 +155,7 @@ fn a_program_that_cannot_run_is_named_with_the_codes_of_a_shell() {
 fn without_a_warden_or_a_program_nothing_is_prepared() {
     let prepare = |warden: &str, program: &[&str]| {
         let program: Vec<String> = program.iter().map(|it| (*it).into()).collect();
-        Wrapped::prepare(Path::new(warden), &program, &[], GRACE).unwrap_err()
+        SupervisedCommand::prepare(Path::new(warden), &program, &[], GRACE).unwrap_err()
     };
     let error = prepare("/no/such", &["true"]);
     assert_eq!(error, "cannot start /no/such: No such file or directory");
@@ -333,7 +337,7 @@ fn nothing_starts_without_a_word_or_too_late() {
     called_off.end();
     assert_eq!(end_of(&called_off), not_started);
     // Within the grace, it would be told to end at once.
-    for until in [Moment::NEVER, BootClock.now(), BootClock.now() + GRACE] {
+    for until in [Moment::MIN, BootClock.now(), BootClock.now() + GRACE] {
         let error = prepared(&program, &[]).go(until).unwrap_err();
         assert_eq!(error, "there is no time left for the command to run");
     }

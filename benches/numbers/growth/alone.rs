@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::clock::{Clock, ManualClock};
-use leasehold::model::{EndpointId, Epoch, InstanceId, Tenure, Term, Weight};
-use leasehold::pipeline::ownership::{OwnershipTable, Rhythm};
+use leasehold::model::{EndpointId, Epoch, InstanceId, LeaseDuration, Tenure, Weight};
+use leasehold::pipeline::ownership::{LeaseTimings, OwnershipTable};
 use leasehold::pipeline::placement::plan;
-use leasehold::pipeline::schedule::{Pace, PollSchedule};
+use leasehold::pipeline::schedule::{PollIntervals, PollSchedule};
 use leasehold::store::{Acquire, BATCH_MAX, Beat, Grant, Renew, Reply, Stamp};
 use leasehold::{FenceToken, Session};
 
@@ -96,24 +96,24 @@ struct Held {
 
 impl Held {
     fn new(endpoints: &[EndpointId]) -> io::Result<Self> {
-        let rhythm = Rhythm {
-            lease: Term::new(Duration::from_secs(30)),
-            heartbeat: Term::new(Duration::from_secs(86_400)),
+        let timings = LeaseTimings {
+            lease: LeaseDuration::new(Duration::from_secs(30)),
+            heartbeat: LeaseDuration::new(Duration::from_secs(86_400)),
             renew_interval: RENEW_INTERVAL,
             store_timeout: Duration::from_secs(2),
         };
         let clock = Arc::new(ManualClock::at(1_000_000_000_000));
         let me = InstanceId::generate_now("bench");
-        let table = OwnershipTable::new(me, rhythm, Arc::clone(&clock) as _, true);
+        let table = OwnershipTable::new(me, timings, Arc::clone(&clock) as _, true);
         let n_batches = u32::try_from(endpoints.len().div_ceil(BATCH_MAX)).unwrap_or(u32::MAX);
         let held = Self { table, clock, pace: RENEW_INTERVAL / n_batches };
         let beat = Beat { unbroken: true, weight: Weight(1) };
-        held.table.beaten(&held.table.question(), &held.reply(beat));
+        held.table.beaten(&held.table.request(), &held.reply(beat));
         for batch in endpoints.chunks(BATCH_MAX) {
             held.clock.pass(held.pace);
             let grant = |fence| Acquire::Granted { fence: FenceToken(fence), grant: Grant::Free };
             let grants = (1..).take(batch.len()).map(grant).collect();
-            held.table.granted(&held.table.question(), batch, &held.reply(grants));
+            held.table.granted(&held.table.request(), batch, &held.reply(grants));
         }
         holder::all("in the table", endpoints.len(), held.table.len())?;
         Ok(held)
@@ -131,9 +131,9 @@ impl Held {
         let cost = each(1, || {
             for _ in 0..BATCHES {
                 self.clock.pass(self.pace);
-                while let Some((question, items)) = self.table.renewals() {
+                while let Some((request, items)) = self.table.renewals() {
                     let answers = vec![Renew::Extended; items.len()];
-                    let applied = self.table.renewed(&question, &items, &self.reply(answers));
+                    let applied = self.table.renewed(&request, &items, &self.reply(answers));
                     renewed += applied.extended.len();
                 }
                 std::hint::black_box((self.table.next_renewal(), self.table.is_doubtful()));
@@ -160,7 +160,7 @@ struct Scheduled {
 
 impl Scheduled {
     fn new(endpoints: &[EndpointId]) -> io::Result<Self> {
-        let pace = Pace {
+        let pace = PollIntervals {
             interval: POLL_INTERVAL,
             timeout: Duration::from_secs(10),
             light_after: 5,

@@ -9,7 +9,7 @@ use leasehold::daemon::thread::{Thread, stop};
 use leasehold::model::{InstanceId, Weight};
 use leasehold::store::keys::Keys;
 use leasehold::store::redis::RedisStore;
-use leasehold::store::{Ear, Heard, Store, StoreError, Wake};
+use leasehold::store::{PeerMessage, Push, Store, StoreError, Subscription};
 use redis::Connection;
 
 use crate::fleet::{start, wait_until_all_is_owned};
@@ -95,7 +95,8 @@ fn words(n: u32, curves: &mut Curves) -> io::Result<()> {
         (0..n).map(listen).collect::<Result<_, _>>().map_err(io::Error::other)?;
     for grants in [1, 500] {
         let took = holder::endpoints(0..grants)?;
-        let word = Wake { took, ..Wake::new(&InstanceId::generate_now("mouth"), None) };
+        let word =
+            PeerMessage { took, ..PeerMessage::new(&InstanceId::generate_now("mouth"), None) };
         for _ in 0..TURNS {
             let before = (meter.server_seconds()?, meter.traffic()?);
             let words = vec![word.clone(); AT_ONCE];
@@ -120,12 +121,12 @@ fn words(n: u32, curves: &mut Curves) -> io::Result<()> {
 }
 
 /// All the words that were said.
-fn hear(ear: &mut dyn Ear, word: &Wake) -> io::Result<()> {
+fn hear(subscription: &mut dyn Subscription, word: &PeerMessage) -> io::Result<()> {
     let mut heard = 0;
     while heard < WORDS {
-        let it = ear.next(TIMEOUT).map_err(io::Error::other)?;
+        let it = subscription.next(TIMEOUT).map_err(io::Error::other)?;
         let it = it.ok_or_else(|| io::Error::other("a word was lost"))?;
-        heard += u32::from(matches!(it, Heard::Word(it) if it == *word));
+        heard += u32::from(matches!(it, Push::Word(it) if it == *word));
     }
     Ok(())
 }
@@ -140,14 +141,14 @@ fn looks(n: u32, curves: &mut Curves) -> io::Result<()> {
     let mut holder = Holder::new(store.line(), LONG, holder::endpoints(0..n)?)?;
     let granted = holder.acquire(0..n as usize)?;
     holder.granted(0..n as usize, &granted);
-    let other = |_| Ok(Holder::new(store.line(), LONG, vec![])?.ask.instance);
+    let other = |_| Ok(Holder::new(store.line(), LONG, vec![])?.context.instance);
     let mut all: Vec<InstanceId> = (1..n).map(other).collect::<io::Result<_>>()?;
-    all.push(holder.ask.instance.clone());
+    all.push(holder.context.instance.clone());
     let mut note = |name: &str, cost: f64| {
         curves.note(Per::Instance, name, "µs", n, cost / f64::from(n));
     };
     let endpoints = Arc::new(holder.endpoints.clone());
-    let (all, ask) = (Arc::new(all), holder.ask.clone());
+    let (all, ask) = (Arc::new(all), holder.context.clone());
     for _ in 0..TURNS {
         let those = Arc::clone(&all);
         let look = move |it: &RedisStore| it.nodes(&those, TIMEOUT).map(drop);

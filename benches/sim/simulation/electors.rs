@@ -10,20 +10,20 @@ use leasehold::daemon::expiry::Expiry;
 use leasehold::daemon::reconcile::Nudge;
 use leasehold::daemon::renewal::Renewal;
 use leasehold::daemon::watch::Watch;
-use leasehold::election::candidate::Candidate;
-use leasehold::election::office::Office;
-use leasehold::election::{Candidacy, rounds};
+use leasehold::election::role_elector::RoleElector;
+use leasehold::election::role_state::RoleState;
+use leasehold::election::{ElectionSettings, rounds};
 use leasehold::model::{InstanceId, Role};
 use leasehold::pipeline::ownership::OwnershipTable;
-use leasehold::store::{Heard, Store};
+use leasehold::store::{Push, Store};
 
 use super::member::{Member, Part, until_deadline};
 use super::rest::UNABLE;
 use super::world::World;
 
 struct Stand {
-    office: Arc<Office>,
-    candidate: RefCell<Candidate>,
+    role_state: Arc<RoleState>,
+    candidate: RefCell<RoleElector>,
     renewal: Renewal,
     expiry: Expiry,
     introduced: std::cell::Cell<bool>,
@@ -52,12 +52,12 @@ impl Electors {
         }
         let (poke, poked) = bounded(1);
         let (words, said) = unbounded();
-        let timeout = scene.rhythm.store_timeout;
+        let timeout = scene.timings.store_timeout;
         let stand = |n: usize| {
-            let candidacy = Candidacy {
+            let settings = ElectionSettings {
                 role: Role::parse(&format!("r{n}")).expect("legal"),
-                ttl: scene.rhythm.lease.ttl,
-                heartbeat_interval: scene.rhythm.renew_interval,
+                ttl: scene.timings.lease.ttl,
+                heartbeat_interval: scene.timings.renew_interval,
                 election_interval: Duration::from_secs(15),
                 startup_jitter: Duration::ZERO,
                 priority: if id.host() == UNABLE { 9 } else { priority(world) },
@@ -65,18 +65,23 @@ impl Electors {
                 store_timeout: timeout,
             };
             let table =
-                OwnershipTable::of_role(id.clone(), candidacy.rhythm(), Arc::clone(clock), false);
+                OwnershipTable::of_role(id.clone(), settings.timings(), Arc::clone(clock), false);
             let table = Arc::new(table);
-            let office = Office::new(candidacy.role.clone(), Arc::clone(&table), poke.clone());
+            let role_state =
+                RoleState::new(settings.role.clone(), Arc::clone(&table), poke.clone());
             Stand {
-                candidate: RefCell::new(Candidate::new(
-                    Arc::clone(&office),
+                candidate: RefCell::new(RoleElector::new(
+                    Arc::clone(&role_state),
                     Arc::clone(line),
-                    candidacy,
+                    settings,
                 )),
-                renewal: Renewal::new(Arc::clone(line), Arc::clone(&table), Arc::clone(&office)),
-                expiry: Expiry::new(table, Arc::clone(&office)),
-                office,
+                renewal: Renewal::new(
+                    Arc::clone(line),
+                    Arc::clone(&table),
+                    Arc::clone(&role_state),
+                ),
+                expiry: Expiry::new(table, Arc::clone(&role_state)),
+                role_state,
                 introduced: std::cell::Cell::new(false),
             }
         };
@@ -92,7 +97,7 @@ impl Electors {
         match part {
             Part::RoleRenewal => rounds::renew(&*self.line, all.map(|it| &it.renewal)),
             Part::RoleExpiry => {
-                let step = |it: &Stand| it.expiry.step().max(until_deadline(it.office.table()));
+                let step = |it: &Stand| it.expiry.step().max(until_deadline(it.role_state.table()));
                 let wait = all.map(step).min();
                 self.wake_elector(world, member);
                 wait
@@ -121,11 +126,11 @@ impl Electors {
             let mut candidate = stand.candidate.borrow_mut();
             if !stand.introduced.get() {
                 stand.introduced.set(candidate.introduce().is_ok());
-                wait = wait.min(stand.office.table().rhythm().retry_interval());
+                wait = wait.min(stand.role_state.table().timings().retry_interval());
             }
             for nudge in &nudges {
                 match nudge {
-                    Nudge::Heard(Heard::Word(word)) => candidate.hear(word),
+                    Nudge::Push(Push::Word(word)) => candidate.hear(word),
                     _ => candidate.look_now(),
                 }
             }
@@ -148,7 +153,7 @@ impl Electors {
     }
 
     pub fn stop(&self) {
-        self.stands.iter().for_each(|it| it.office.stop());
+        self.stands.iter().for_each(|it| it.role_state.stop());
     }
 
     pub fn is_finished(&self) -> bool {
@@ -158,17 +163,17 @@ impl Electors {
     }
 
     pub fn resign(&self) {
-        self.stands.iter().for_each(|it| it.office.resign(None));
+        self.stands.iter().for_each(|it| it.role_state.resign(None));
     }
 
     /// Which roles it may act as leader of, a bit each.
     pub fn leads(&self) -> u64 {
-        let bit = |(n, it): (usize, &Stand)| u64::from(it.office.is_leader()) << n;
+        let bit = |(n, it): (usize, &Stand)| u64::from(it.role_state.is_leader()) << n;
         self.stands.iter().enumerate().map(bit).sum()
     }
 
     pub fn terms(&self) -> Vec<Option<u64>> {
-        self.stands.iter().map(|it| it.office.term().map(|it| it.0)).collect()
+        self.stands.iter().map(|it| it.role_state.term().map(|it| it.0)).collect()
     }
 }
 

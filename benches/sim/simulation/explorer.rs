@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::clock::{Clock, ManualClock};
-use leasehold::model::{EndpointId, InstanceId, Tenure, Term, Weight};
-use leasehold::pipeline::ownership::{OwnershipTable, Question, Rhythm};
+use leasehold::model::{EndpointId, InstanceId, LeaseDuration, Tenure, Weight};
+use leasehold::pipeline::ownership::{LeaseTimings, OwnershipTable, PendingRequest};
 use leasehold::store::memory::{MemoryServer, MemoryStore, Snapshot};
 use leasehold::store::{Acquire, Beat, Renew, RenewItem, Reply, Store};
 
@@ -91,7 +91,7 @@ enum Answer {
 struct Message {
     from: usize,
     verb: Verb,
-    question: Question,
+    request: PendingRequest,
     items: Vec<RenewItem>,
     tenures: Vec<Tenure>,
     answer: Option<Answer>,
@@ -110,16 +110,16 @@ struct Small {
 }
 
 fn table(clock: &Arc<ManualClock>, name: &str, new_fleet: bool) -> OwnershipTable {
-    let rhythm = Rhythm {
-        lease: Term::new(TTL),
-        heartbeat: Term::new(TTL),
+    let timings = LeaseTimings {
+        lease: LeaseDuration::new(TTL),
+        heartbeat: LeaseDuration::new(TTL),
         // Due again as soon as time has passed.
         renew_interval: Duration::from_millis(1),
         // So long that a question shows how much of the heartbeat is left.
         store_timeout: TTL,
     };
     let own: Arc<dyn Clock> = Arc::<ManualClock>::clone(clock);
-    OwnershipTable::new(InstanceId::new(name), rhythm, own, new_fleet)
+    OwnershipTable::new(InstanceId::new(name), timings, own, new_fleet)
 }
 
 impl Small {
@@ -195,27 +195,27 @@ impl Small {
     fn send(&mut self, from: usize, verb: Verb) {
         let table = &self.tables[from];
         let (mut items, mut tenures) = (Vec::new(), Vec::new());
-        let mut question = table.question();
+        let mut request = table.request();
         if verb == Verb::Renew {
             let Some(renewals) = table.renewals() else { return };
-            (question, items) = renewals;
+            (request, items) = renewals;
         }
         if verb == Verb::Release {
             // R4: forgotten when it is sent.
             table.drain(&self.endpoint);
             tenures = table.drained(Duration::ZERO);
-            question = table.farewell();
+            request = table.farewell();
         }
         if self.weakness == Weakness::NeverLate {
-            question.ask.not_after_us = 0;
+            request.context.not_after_us = 0;
         }
         let awaited = verb != Verb::Release;
-        self.messages.push(Message { from, verb, question, items, tenures, answer: None, awaited });
+        self.messages.push(Message { from, verb, request, items, tenures, answer: None, awaited });
     }
 
     fn execute(&mut self, n: usize) {
         let it = &mut self.messages[n];
-        let ask = &it.question.ask;
+        let ask = &it.request.context;
         let wanted = std::slice::from_ref(&self.endpoint);
         it.answer = Some(match it.verb {
             Verb::Beat => {
@@ -242,11 +242,11 @@ impl Small {
         let it = self.messages.remove(n);
         let table = &self.tables[it.from];
         match &it.answer {
-            Some(Answer::Beat(reply)) => drop(table.beaten(&it.question, reply)),
-            Some(Answer::Renew(reply)) => drop(table.renewed(&it.question, &it.items, reply)),
+            Some(Answer::Beat(reply)) => drop(table.beaten(&it.request, reply)),
+            Some(Answer::Renew(reply)) => drop(table.renewed(&it.request, &it.items, reply)),
             Some(Answer::Acquire(reply)) => {
                 let wanted = std::slice::from_ref(&self.endpoint);
-                drop(table.granted(&it.question, wanted, reply));
+                drop(table.granted(&it.request, wanted, reply));
             }
             _ => drop(table.unanswered(&it.items, "lost")),
         }
@@ -286,8 +286,8 @@ impl Small {
                 if self.weakness == Weakness::FalseWord {
                     let stranger = table(&self.clock, "stranger", true);
                     let _ = stranger.learn_time(|timeout| self.store.time(timeout));
-                    let question = stranger.question();
-                    let _ = self.store.beat(&question.ask, TTL, Weight(1));
+                    let request = stranger.request();
+                    let _ = self.store.beat(&request.context, TTL, Weight(1));
                 }
             }
         }
@@ -301,7 +301,7 @@ impl Small {
     fn look(&self) -> u64 {
         let mut text = String::new();
         for it in &self.tables {
-            let _ = write!(text, "{:?}{:?}", it.question(), it.holding(&self.endpoint));
+            let _ = write!(text, "{:?}{:?}", it.request(), it.holding(&self.endpoint));
             let _ = write!(text, "{:?}{:?}", it.hold_off(), it.next_renewal());
         }
         let _ = write!(text, "{:?}{:?}", self.server.snapshot(), self.replica);

@@ -275,7 +275,7 @@ impl Faults {
         }
         self.counts.borrow_mut()[kind] += 1;
         let member = Rc::clone(dice.pick(&living));
-        let ttl = nanos(scene.rhythm.lease.ttl);
+        let ttl = nanos(scene.timings.lease.ttl);
         // Up to two lives of a lease, short ones more often.
         let span = dice.skewed(2 * ttl / MS) * MS;
         let name = &member.name;
@@ -349,7 +349,7 @@ impl Faults {
             }
             // For long enough to be noticed.
             RESULTS_LOST => {
-                let noticed = 2 * nanos(world.scene.rhythm.lease.ttl);
+                let noticed = 2 * nanos(world.scene.timings.lease.ttl);
                 member.results_lost_until.set(world.now() + noticed + span);
             }
             22 => {

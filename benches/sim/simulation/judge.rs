@@ -138,7 +138,7 @@ impl Judge {
         if member.uncertain.borrow().contains(permit.tenure()) {
             world.fail(format!("G3: {name} polls e{n}, whose renewal got no answer"));
         }
-        let margin = nanos(world.scene.rhythm.lease.margin());
+        let margin = nanos(world.scene.timings.lease.margin());
         for other in world.members.borrow().iter() {
             if other.n == member.n || other.gone.get() || other.dazed.get() {
                 continue;

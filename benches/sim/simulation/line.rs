@@ -6,8 +6,9 @@ use std::time::Duration;
 use leasehold::model::{EndpointId, InstanceId, Tenure, Weight};
 use leasehold::store::memory::{MemoryStore, Mishap};
 use leasehold::store::{
-    Acquire, Ask, Asked, Beat, Ear, Fault, Heard, Lasting, Page, Publication, Publish, RawSession,
-    Release, Renew, RenewItem, Seat, Stamped, Store, StoreError, Verify, Wake,
+    Acquire, Beat, Fault, Lasting, Page, PeerMessage, Publication, Publish, Push, RawSession,
+    Release, Renew, RenewItem, RequestContext, Seat, StampedResult, Store, StoreError, StoreResult,
+    Subscription, Verify,
 };
 
 use super::member::{Member, Way};
@@ -77,8 +78,8 @@ impl Line {
         &self,
         op: &'static str,
         timeout: Duration,
-        execute: impl FnOnce(&MemoryStore) -> Asked<T>,
-    ) -> Asked<T> {
+        execute: impl FnOnce(&MemoryStore) -> StoreResult<T>,
+    ) -> StoreResult<T> {
         let world = &*world();
         let member = &*world.member(self.member);
         if member.gone.get() {
@@ -137,10 +138,10 @@ impl Line {
     fn stamped<T: Debug>(
         &self,
         op: &'static str,
-        ask: &Ask,
-        execute: impl FnOnce(&MemoryStore) -> Stamped<T>,
-    ) -> Stamped<T> {
-        let answer = self.call(op, ask.timeout, execute);
+        context: &RequestContext,
+        execute: impl FnOnce(&MemoryStore) -> StampedResult<T>,
+    ) -> StampedResult<T> {
+        let answer = self.call(op, context.timeout, execute);
         // It sees by the server's time that it has slept.
         if !self.of_roles && answer.is_ok() {
             world().member(self.member).dazed.set(false);
@@ -154,7 +155,7 @@ fn shortest(timeouts: impl Iterator<Item = Duration>) -> Duration {
 }
 
 /// An exchange about many: answered as a whole, or not at all.
-fn together<T>(all: Vec<Stamped<T>>) -> Asked<Vec<Stamped<T>>> {
+fn together<T>(all: Vec<StampedResult<T>>) -> StoreResult<Vec<StampedResult<T>>> {
     match all.iter().find_map(|it| it.as_ref().err().cloned()) {
         Some(error) if error.fault == Fault::Unreachable => Err(error),
         _ => Ok(all),
@@ -167,20 +168,24 @@ fn no_answer(op: &'static str) -> StoreError {
 }
 
 impl Store for Line {
-    fn inspect(&self, timeout: Duration) -> Asked<()> {
+    fn inspect(&self, timeout: Duration) -> StoreResult<()> {
         self.call("inspect", timeout, |it| it.inspect(timeout))
     }
 
-    fn time(&self, timeout: Duration) -> Asked<u64> {
+    fn time(&self, timeout: Duration) -> StoreResult<u64> {
         self.call("time", timeout, |it| it.time(timeout))
     }
 
-    fn beat(&self, ask: &Ask, ttl: Duration, weight: Weight) -> Stamped<Beat> {
-        self.stamped("beat", ask, |it| it.beat(ask, ttl, weight))
+    fn beat(&self, context: &RequestContext, ttl: Duration, weight: Weight) -> StampedResult<Beat> {
+        self.stamped("beat", context, |it| it.beat(context, ttl, weight))
     }
 
-    fn acquire(&self, ask: &Ask, endpoints: &[EndpointId]) -> Stamped<Vec<Acquire>> {
-        let answer = self.stamped("acquire", ask, |it| it.acquire(ask, endpoints));
+    fn acquire(
+        &self,
+        context: &RequestContext,
+        endpoints: &[EndpointId],
+    ) -> StampedResult<Vec<Acquire>> {
+        let answer = self.stamped("acquire", context, |it| it.acquire(context, endpoints));
         let answers = answer.as_ref().ok().and_then(|it| it.answer.as_ref());
         if let Some(answers) = answers.filter(|_| !self.of_roles) {
             let granted = endpoints.iter().zip(answers);
@@ -190,39 +195,54 @@ impl Store for Line {
         answer
     }
 
-    fn renew(&self, ask: &Ask, items: &[RenewItem]) -> Stamped<Vec<Renew>> {
-        let answer = self.stamped("renew", ask, |it| it.renew(ask, items));
+    fn renew(&self, context: &RequestContext, items: &[RenewItem]) -> StampedResult<Vec<Renew>> {
+        let answer = self.stamped("renew", context, |it| it.renew(context, items));
         let world = world();
         world.judge.renewed(&world.member(self.member), items, answer.is_ok());
         answer
     }
 
-    fn verify(&self, ask: &Ask, tenures: &[Tenure]) -> Stamped<Vec<Verify>> {
-        self.stamped("verify", ask, |it| it.verify(ask, tenures))
+    fn verify(&self, context: &RequestContext, tenures: &[Tenure]) -> StampedResult<Vec<Verify>> {
+        self.stamped("verify", context, |it| it.verify(context, tenures))
     }
 
-    fn publish(&self, ask: &Ask, publications: &[Publication]) -> Stamped<Vec<Publish>> {
-        self.stamped("publish", ask, |it| it.publish(ask, publications))
+    fn publish(
+        &self,
+        context: &RequestContext,
+        publications: &[Publication],
+    ) -> StampedResult<Vec<Publish>> {
+        self.stamped("publish", context, |it| it.publish(context, publications))
     }
 
-    fn resume(&self, endpoints: &[EndpointId], timeout: Duration) -> Asked<Vec<Option<u64>>> {
+    fn resume(&self, endpoints: &[EndpointId], timeout: Duration) -> StoreResult<Vec<Option<u64>>> {
         self.call("resume", timeout, |it| it.resume(endpoints, timeout))
     }
 
-    fn release(&self, ask: &Ask, tenures: &[Tenure], wakes: &[Wake]) -> Asked<Vec<Release>> {
+    fn release(
+        &self,
+        context: &RequestContext,
+        tenures: &[Tenure],
+        wakes: &[PeerMessage],
+    ) -> StoreResult<Vec<Release>> {
         for word in wakes.iter().filter(|it| it.heir.is_some() && !self.of_roles) {
             word.freed.iter().for_each(|it| world().judge.given_away(self.member, it));
         }
-        self.call("release", ask.timeout, |it| it.release(ask, tenures, wakes))
+        self.call("release", context.timeout, |it| it.release(context, tenures, wakes))
     }
 
-    fn acquire_roles(&self, asked: &[(Ask, EndpointId)]) -> Vec<Stamped<Vec<Acquire>>> {
+    fn acquire_roles(
+        &self,
+        asked: &[(RequestContext, EndpointId)],
+    ) -> Vec<StampedResult<Vec<Acquire>>> {
         let timeout = shortest(asked.iter().map(|it| it.0.timeout));
         let all = self.call("acquire", timeout, |it| together(it.acquire_roles(asked)));
         all.unwrap_or_else(|error| vec![Err(error); asked.len()])
     }
 
-    fn renew_roles(&self, asked: &[(Ask, Vec<RenewItem>)]) -> Vec<Stamped<Vec<Renew>>> {
+    fn renew_roles(
+        &self,
+        asked: &[(RequestContext, Vec<RenewItem>)],
+    ) -> Vec<StampedResult<Vec<Renew>>> {
         let timeout = shortest(asked.iter().map(|it| it.0.timeout));
         let all = self.call("renew", timeout, |it| together(it.renew_roles(asked)));
         let world = world();
@@ -232,24 +252,29 @@ impl Store for Line {
         all.unwrap_or_else(|error| vec![Err(error); asked.len()])
     }
 
-    fn release_roles(&self, freed: &[(Ask, Tenure, Wake)]) -> Asked<()> {
+    fn release_roles(&self, freed: &[(RequestContext, Tenure, PeerMessage)]) -> StoreResult<()> {
         let timeout = shortest(freed.iter().map(|it| it.0.timeout));
         self.call("release", timeout, |it| it.release_roles(freed))
     }
 
-    fn withdraw(&self, ask: &Ask) -> Asked<()> {
-        self.call("withdraw", ask.timeout, |it| it.withdraw(ask))
+    fn withdraw(&self, context: &RequestContext) -> StoreResult<()> {
+        self.call("withdraw", context.timeout, |it| it.withdraw(context))
     }
 
-    fn wake(&self, wakes: &[Wake], timeout: Duration) -> Asked<()> {
+    fn wake(&self, wakes: &[PeerMessage], timeout: Duration) -> StoreResult<()> {
         self.call("wake", timeout, |it| it.wake(wakes, timeout))
     }
 
-    fn asks(&self, me: &InstanceId, of: &[InstanceId], timeout: Duration) -> Asked<Vec<Wake>> {
+    fn asks(
+        &self,
+        me: &InstanceId,
+        of: &[InstanceId],
+        timeout: Duration,
+    ) -> StoreResult<Vec<PeerMessage>> {
         self.call("asks", timeout, |it| it.asks(me, of, timeout))
     }
 
-    fn session_names(&self, cursor: u64, timeout: Duration) -> Asked<Page<String>> {
+    fn session_names(&self, cursor: u64, timeout: Duration) -> StoreResult<Page<String>> {
         self.call("session_names", timeout, |it| it.session_names(cursor, timeout))
     }
 
@@ -257,23 +282,27 @@ impl Store for Line {
         &self,
         endpoints: &[EndpointId],
         timeout: Duration,
-    ) -> Asked<Vec<Option<RawSession>>> {
+    ) -> StoreResult<Vec<Option<RawSession>>> {
         self.call("sessions", timeout, |it| it.sessions(endpoints, timeout))
     }
 
-    fn any_session(&self, endpoints: &[EndpointId], timeout: Duration) -> Asked<bool> {
+    fn any_session(&self, endpoints: &[EndpointId], timeout: Duration) -> StoreResult<bool> {
         self.call("any_session", timeout, |it| it.any_session(endpoints, timeout))
     }
 
-    fn instances(&self, cursor: u64, timeout: Duration) -> Asked<Page<InstanceId>> {
+    fn instances(&self, cursor: u64, timeout: Duration) -> StoreResult<Page<InstanceId>> {
         self.call("instances", timeout, |it| it.instances(cursor, timeout))
     }
 
-    fn nodes(&self, of: &[InstanceId], timeout: Duration) -> Asked<Vec<Option<Lasting<Weight>>>> {
+    fn nodes(
+        &self,
+        of: &[InstanceId],
+        timeout: Duration,
+    ) -> StoreResult<Vec<Option<Lasting<Weight>>>> {
         self.call("nodes", timeout, |it| it.nodes(of, timeout))
     }
 
-    fn owners(&self, of: &[EndpointId], timeout: Duration) -> Asked<Vec<Option<InstanceId>>> {
+    fn owners(&self, of: &[EndpointId], timeout: Duration) -> StoreResult<Vec<Option<InstanceId>>> {
         self.call("owners", timeout, |it| it.owners(of, timeout))
     }
 
@@ -281,7 +310,7 @@ impl Store for Line {
         &self,
         of: &[EndpointId],
         timeout: Duration,
-    ) -> Asked<Vec<Option<Lasting<InstanceId>>>> {
+    ) -> StoreResult<Vec<Option<Lasting<InstanceId>>>> {
         self.call("leases", timeout, |it| it.leases(of, timeout))
     }
 
@@ -290,29 +319,34 @@ impl Store for Line {
         of: &[EndpointId],
         soon: Duration,
         timeout: Duration,
-    ) -> Asked<Vec<EndpointId>> {
+    ) -> StoreResult<Vec<EndpointId>> {
         self.call("waning", timeout, |it| it.waning(of, soon, timeout))
     }
 
-    fn bury(&self, dead: &InstanceId, certain: bool, timeout: Duration) -> Asked<Option<usize>> {
+    fn bury(
+        &self,
+        dead: &InstanceId,
+        certain: bool,
+        timeout: Duration,
+    ) -> StoreResult<Option<usize>> {
         self.call("bury", timeout, |it| it.bury(dead, certain, timeout))
     }
 
-    fn seats(&self, roles: &[EndpointId], timeout: Duration) -> Asked<Vec<Seat>> {
+    fn seats(&self, roles: &[EndpointId], timeout: Duration) -> StoreResult<Vec<Seat>> {
         self.call("seats", timeout, |it| it.seats(roles, timeout))
     }
 
-    fn role_names(&self, timeout: Duration) -> Asked<Vec<EndpointId>> {
+    fn role_names(&self, timeout: Duration) -> StoreResult<Vec<EndpointId>> {
         self.call("role_names", timeout, |it| it.role_names(timeout))
     }
 
-    fn listen(&self, me: &InstanceId, timeout: Duration) -> Asked<Box<dyn Ear>> {
+    fn listen(&self, me: &InstanceId, timeout: Duration) -> StoreResult<Box<dyn Subscription>> {
         let opened = self.call("listen", timeout, |it| it.listen(me, timeout).map(NotShown))?;
         Ok(Box::new(SimEar { member: self.member, inner: opened.0, hears: self.hears, lost: 0 }))
     }
 }
 
-struct NotShown(Box<dyn Ear>);
+struct NotShown(Box<dyn Subscription>);
 
 impl Debug for NotShown {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -323,14 +357,14 @@ impl Debug for NotShown {
 /// Hears what the server tells, while the line stands. Never waits: whoever is told something is woken.
 struct SimEar {
     member: usize,
-    inner: Box<dyn Ear>,
+    inner: Box<dyn Subscription>,
     hears: Hears,
     /// How often this process's line had been broken when it was opened.
     lost: u32,
 }
 
-impl Ear for SimEar {
-    fn next(&mut self, wait: Duration) -> Asked<Option<Heard>> {
+impl Subscription for SimEar {
+    fn next(&mut self, wait: Duration) -> StoreResult<Option<Push>> {
         let world = world();
         let member = world.member(self.member);
         let breaks = member.breaks.get();
@@ -343,8 +377,8 @@ impl Ear for SimEar {
         }
         loop {
             let heard = self.inner.next(wait)?;
-            let changed = matches!(heard, Some(Heard::Changed(_) | Heard::Everything));
-            let word = matches!(heard, Some(Heard::Word(_)));
+            let changed = matches!(heard, Some(Push::Changed(_) | Push::Everything));
+            let word = matches!(heard, Some(Push::Word(_)));
             let unheard = (changed && !self.hears.changes) || (word && !self.hears.words);
             if unheard || (word && world.faults.loses_word(&world)) {
                 continue;

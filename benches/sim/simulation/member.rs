@@ -20,9 +20,9 @@ use leasehold::daemon::watch::Watch;
 use leasehold::model::{InstanceId, Tenure, Weight};
 use leasehold::pipeline::abort::Abort;
 use leasehold::pipeline::ownership::OwnershipTable;
-use leasehold::pipeline::schedule::Pace;
+use leasehold::pipeline::schedule::PollIntervals;
 use leasehold::store::memory::MemoryStore;
-use leasehold::store::{Changes, Heard, Store, Wake};
+use leasehold::store::{Changes, PeerMessage, Push, Store};
 use leasehold::{PollPermit, Poller, Revoked, Sample, Session};
 
 use super::electors::Electors;
@@ -194,15 +194,15 @@ impl Member {
         let store = line(&world.server, false);
         let own: Arc<dyn Clock> = Arc::<SimClock>::clone(&clock);
         let table =
-            Arc::new(OwnershipTable::new(id.clone(), world.scene.rhythm, Arc::clone(&own), false));
+            Arc::new(OwnershipTable::new(id.clone(), world.scene.timings, Arc::clone(&own), false));
         let (nudge, nudges) = unbounded();
         let (change, changes) = unbounded();
         let (job, jobs) = jobs();
         let (done, dones) = unbounded();
         let (sample, samples) = unbounded();
         let scene = &world.scene;
-        let timeout = scene.rhythm.store_timeout;
-        let pace = Pace {
+        let timeout = scene.timings.store_timeout;
+        let pace = PollIntervals {
             interval: scene.poll_interval,
             timeout: Duration::from_secs(3),
             light_after: 5,
@@ -435,7 +435,7 @@ impl Member {
         parts.iter().any(|it| self.busy.get() & (1 << *it as usize) != 0)
     }
 
-    /// R11, as `Daemon::drop` and `Keeper` do it.
+    /// R11, as `Daemon::drop` and `LeaseKeeper` do it.
     fn stop(&self, world: &World) -> Option<Duration> {
         use Part::{
             Dispatch, Expiry, Heartbeat, Poller0, Poller1, Publish, Reconcile, Renewal, Watch,
@@ -488,9 +488,9 @@ impl Member {
                 }
                 let tenures: Vec<Tenure> = self.table.drained(Duration::ZERO);
                 let freed = tenures.iter().map(|it| it.endpoint.clone()).collect();
-                let word = Wake { freed, ..Wake::new(&self.id, None) };
+                let word = PeerMessage { freed, ..PeerMessage::new(&self.id, None) };
                 if !tenures.is_empty() {
-                    let _ = self.line.release(&self.table.farewell().ask, &tenures, &[word]);
+                    let _ = self.line.release(&self.table.farewell().context, &tenures, &[word]);
                 }
                 self.gone.set(true);
                 world.trace.say(world.now(), || format!("{} has stopped", self.name));
@@ -502,7 +502,7 @@ impl Member {
 
     /// Paused by its hypervisor; on wakening its clock has not counted it.
     pub fn slept(&self, world: &World, slept: u64) {
-        let life = nanos(world.scene.rhythm.lease.ttl);
+        let life = nanos(world.scene.timings.lease.ttl);
         self.roles_dazed_until.set(world.now() + life + life / 20);
         let gone = slept / 1_000 * self.rate / 1_000;
         self.clock.slept.fetch_add(gone, std::sync::atomic::Ordering::Relaxed);
@@ -528,7 +528,7 @@ fn watch(
     Watch::new(Arc::clone(store), id.clone(), timeout, move |nudge| {
         let beats = matches!(
             nudge,
-            Nudge::Heard(Heard::Changed(Changes { drain: true, .. }) | Heard::Everything)
+            Nudge::Push(Push::Changed(Changes { drain: true, .. }) | Push::Everything)
         );
         if beats {
             let world = world();

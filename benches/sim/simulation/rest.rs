@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use leasehold::config::Config;
-use leasehold::model::Term;
+use leasehold::model::LeaseDuration;
 
 use super::Outcome;
 use super::faults::{self, HOSTS, Wanted};
@@ -47,7 +47,7 @@ fn owned_within(world: &World) -> Duration {
 
 /// Where nobody knows the TTL of a role, its hold-off is that of the default.
 fn led_within(world: &World) -> Duration {
-    let default = Term::new(Config::default().lease_ttl);
+    let default = LeaseDuration::new(Config::default().lease_ttl);
     owned_within(world).max(default.hold_off() + Duration::from_secs(10))
 }
 
@@ -65,7 +65,7 @@ fn settled_within(world: &World) -> Duration {
 fn settle(world: &World, outcome: &mut Outcome) {
     let from = world.now();
     let since = || Duration::from_nanos(world.now() - from);
-    let quiet = world.scene.rhythm.lease.ttl + Duration::from_secs(2);
+    let quiet = world.scene.timings.lease.ttl + Duration::from_secs(2);
     while world.failure().is_none() && since() < outcome.settled_after + quiet {
         if let Err(why) = unowned(world) {
             outcome.owned_after = since();
@@ -88,7 +88,7 @@ fn settle(world: &World, outcome: &mut Outcome) {
         world.pass(GLANCE);
     }
     let percent =
-        outcome.settled_after.as_millis() * 100 / world.scene.rhythm.lease.ttl.as_millis();
+        outcome.settled_after.as_millis() * 100 / world.scene.timings.lease.ttl.as_millis();
     outcome.settled_percent = u64::try_from(percent).unwrap_or(0);
 }
 
@@ -205,7 +205,7 @@ fn welcome(world: &World) {
     let take_backs = world.judge.take_backs.get();
     Member::start(world, "z", 1_000_000, 1);
     if let Some(newcomer) = world.members.borrow().last() {
-        let timeout = world.scene.rhythm.store_timeout.as_millis();
+        let timeout = world.scene.timings.store_timeout.as_millis();
         newcomer.far_ms.set(world.scene.far_ms.min(u64::try_from(timeout / 4).unwrap_or(0)));
     }
     let mut waited = Duration::ZERO;
@@ -262,8 +262,8 @@ fn burden(world: &World) {
     }
     polled_all(world, |_| true);
     world.member(n).gone.set(true);
-    let rhythm = &world.scene.rhythm;
-    world.pass(rhythm.heartbeat.ttl + rhythm.lease.ttl);
+    let timings = &world.scene.timings;
+    world.pass(timings.heartbeat.ttl + timings.lease.ttl);
 }
 
 /// So many must change hands when one of weight 1 joins those with these weights and counts.
@@ -300,8 +300,8 @@ fn lose_one(world: &World) {
     if how == 0 {
         lost.running.borrow_mut().clear();
     }
-    let rhythm = &world.scene.rhythm;
-    let life = rhythm.lease.ttl.min(rhythm.heartbeat.ttl);
+    let timings = &world.scene.timings;
+    let life = timings.lease.ttl.min(timings.heartbeat.ttl);
     // By the slowest clock, and a moment to see it.
     let mut limit = world.now() + nanos(life * 104 / 100 + Duration::from_secs(3));
     // A small step of the server's clock may be noticed long after it, by an answer that was quick.

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use leasehold::model::Term;
-use leasehold::pipeline::ownership::Rhythm;
+use leasehold::model::LeaseDuration;
+use leasehold::pipeline::ownership::LeaseTimings;
 
 use leasehold::store::BATCH_MAX;
 
@@ -18,7 +18,7 @@ pub struct Scene {
     pub instances: usize,
     pub endpoints: usize,
     pub roles: usize,
-    pub rhythm: Rhythm,
+    pub timings: LeaseTimings,
     pub heartbeat_interval: Duration,
     pub poll_interval: Duration,
     /// The slowest and the fastest clock of an instance, in millionths of the server's rate.
@@ -61,9 +61,9 @@ impl Scene {
             instances: usize::try_from(dice.between(2, 8)).unwrap_or(2),
             endpoints: usize::try_from(dice.between(1, endpoints)).unwrap_or(1),
             roles: usize::try_from(dice.below(5).saturating_sub(2)).unwrap_or(0),
-            rhythm: Rhythm {
-                lease: Term::new(ttl),
-                heartbeat: Term::new(beat),
+            timings: LeaseTimings {
+                lease: LeaseDuration::new(ttl),
+                heartbeat: LeaseDuration::new(beat),
                 renew_interval: ttl / 3,
                 store_timeout: timeout,
             },
@@ -101,15 +101,15 @@ impl Scene {
     /// How far the server's clock may be stepped ahead within the life of a lease: what the margin leaves
     /// when the slowest clock has taken its part.
     pub fn step_ahead_max(&self) -> Duration {
-        let left = |term: Term| {
+        let left = |term: LeaseDuration| {
             let slowest = u32::try_from(self.rates.0).unwrap_or(1);
             term.ttl.saturating_sub(term.usable() * 1_000 / (slowest / 1_000).max(1))
         };
-        left(self.rhythm.lease).min(left(self.rhythm.heartbeat)) * 8 / 10
+        left(self.timings.lease).min(left(self.timings.heartbeat)) * 8 / 10
     }
 
     /// One life of a lease and its hold-off, whichever clock counts.
     pub fn hold_off(&self) -> Duration {
-        self.rhythm.lease.hold_off()
+        self.timings.lease.hold_off()
     }
 }

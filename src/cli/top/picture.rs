@@ -7,7 +7,7 @@ use fnv::FnvHashMap;
 use leasehold::clock::{BootClock, Clock, Moment};
 use leasehold::config::Config;
 use leasehold::status::{EndpointStatus, Status};
-use leasehold::store::Asked;
+use leasehold::store::StoreResult;
 use leasehold::store::history::{Entry, in_order};
 use leasehold::store::redis::RedisStore;
 
@@ -26,7 +26,7 @@ pub(crate) struct Picture {
 }
 
 impl Picture {
-    pub(crate) fn read(store: &RedisStore, config: &Config, stale: Duration) -> Asked<Self> {
+    pub(crate) fn read(store: &RedisStore, config: &Config, stale: Duration) -> StoreResult<Self> {
         let began = BootClock.now();
         let overview = store.overview(config.store_timeout)?;
         let recent = store.history(None, RECENT, config.store_timeout).unwrap_or_default();

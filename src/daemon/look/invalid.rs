@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use crate::clock::Moment;
-use crate::daemon::look::Looker;
+use crate::daemon::look::Informer;
 use crate::event::Event;
 
 /// Sessions named in one window.
@@ -24,7 +24,7 @@ pub(super) struct InvalidReports {
 
 impl Default for InvalidReports {
     fn default() -> Self {
-        Self { window_ends: Moment::NEVER, named: 0, unreported: 0 }
+        Self { window_ends: Moment::MIN, named: 0, unreported: 0 }
     }
 }
 
@@ -52,7 +52,7 @@ impl InvalidReports {
     }
 }
 
-impl Looker {
+impl Informer {
     /// Reports the sessions that were found not to be understood since this was last called, and the odd fields of
     /// others. Odd fields beyond the limit are not counted: `explain` and `sessions list` show them at any time.
     pub(super) fn tell_invalid(&mut self) {

@@ -23,15 +23,15 @@ use crate::clock::Moment;
 use crate::daemon::look::given::GivenLeases;
 use crate::daemon::look::invalid::InvalidReports;
 use crate::daemon::look::nodes::Node;
-use crate::daemon::look::sessions::{Strangers, Unread};
+use crate::daemon::look::sessions::{DeferredReads, Strangers};
 use crate::daemon::look::sweep::Sweep;
 use crate::daemon::report::Reporter;
 use crate::event::Event;
 use crate::model::{EndpointId, Epoch, InstanceId, Session};
-use crate::pipeline::discovery::{Catalogue, News};
+use crate::pipeline::discovery::{News, SessionCache};
 use crate::pipeline::ownership::OwnershipTable;
 use crate::pipeline::view::View;
-use crate::store::{Changes, Heard, Store, StoreError};
+use crate::store::{Changes, Push, Store, StoreError};
 
 /// Something is looked at this often, at the least: the heartbeats, or where they are pushed some leases.
 const GLANCE_INTERVAL_MAX: Duration = Duration::from_secs(1);
@@ -51,7 +51,7 @@ const EXCHANGES_MAX: usize = 16;
 
 /// How much of what changes is heard of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Hearing {
+enum PushSupport {
     /// Not known yet: whoever reads before it listens misses what happens in between.
     Unknown,
     /// Nothing, or words only.
@@ -60,12 +60,12 @@ enum Hearing {
 }
 
 /// Looks at the store for the reconciler.
-pub(crate) struct Looker {
+pub(crate) struct Informer {
     store: Arc<dyn Store>,
     table: Arc<OwnershipTable>,
     reporter: Reporter,
     me: InstanceId,
-    hearing: Hearing,
+    hearing: PushSupport,
     /// Whether words of others are heard.
     hears_words: bool,
     view: View,
@@ -73,12 +73,12 @@ pub(crate) struct Looker {
     stale: bool,
     /// So were those who live, or their weights.
     reshaped: bool,
-    catalogue: Catalogue,
+    session_cache: SessionCache,
     news: News,
     /// Sessions to be read again.
     to_read: BTreeSet<EndpointId>,
     /// Sessions to be read if nobody has taken them by then: each might be one that nobody is to poll.
-    unread: Unread,
+    unread: DeferredReads,
     /// Written names that are not in the view.
     strangers: Strangers,
     invalid_reports: InvalidReports,
@@ -126,27 +126,27 @@ pub(crate) struct Looker {
     away_since: Option<Moment>,
 }
 
-impl Looker {
+impl Informer {
     pub(crate) fn new(store: Arc<dyn Store>, table: Arc<OwnershipTable>, tick: Duration) -> Self {
         Self {
             reporter: Reporter::new(&table),
             me: table.instance().clone(),
             store,
             table,
-            hearing: Hearing::Unknown,
+            hearing: PushSupport::Unknown,
             hears_words: false,
             view: View::default(),
             stale: false,
             reshaped: false,
-            catalogue: Catalogue::default(),
+            session_cache: SessionCache::default(),
             news: News::default(),
             to_read: BTreeSet::new(),
-            unread: Unread::default(),
+            unread: DeferredReads::default(),
             strangers: Strangers::default(),
             invalid_reports: InvalidReports::default(),
             odd_reports: InvalidReports::default(),
             turn: Vec::new(),
-            excused_at: Moment::NEVER,
+            excused_at: Moment::MIN,
             missed: FnvHashSet::default(),
             nodes: BTreeMap::new(),
             to_meet: BTreeSet::new(),
@@ -156,41 +156,41 @@ impl Looker {
             lapsed: FnvHashSet::default(),
             surprises: Vec::new(),
             owners_from: 0,
-            round: (0, Moment::NEVER),
+            round: (0, Moment::MIN),
             samples: FnvHashMap::default(),
             losses: 0,
             sweep: None,
             missed_beats: true,
-            next_sweep: Moment::NEVER,
-            next_glance: Moment::NEVER,
+            next_sweep: Moment::MIN,
+            next_glance: Moment::MIN,
             glance_interval: tick.min(GLANCE_INTERVAL_MAX),
-            last_look: Moment::NEVER,
+            last_look: Moment::MIN,
             broke_off: false,
             swept: false,
             first_sight: None,
             epoch: Epoch::default(),
-            live_since: Moment::NEVER,
+            live_since: Moment::MIN,
             settled: false,
             away_since: None,
         }
     }
 
     /// The watch has an ear now, or has none. What was said meanwhile is lost, so everything is looked at.
-    pub(crate) fn listens(&mut self, words: bool, changes: bool) {
-        self.hearing = if changes { Hearing::Changes } else { Hearing::Words };
+    pub(crate) fn subscribed(&mut self, words: bool, changes: bool) {
+        self.hearing = if changes { PushSupport::Changes } else { PushSupport::Words };
         self.hears_words = words;
         self.sweep_soon();
     }
 
     /// Takes in what the store or another instance said.
-    pub(crate) fn hear(&mut self, heard: &Heard) {
+    pub(crate) fn hear(&mut self, heard: &Push) {
         match heard {
-            Heard::Word(word) => self.hear_word(word),
-            Heard::Changed(Changes { sessions, nodes, .. }) => {
+            Push::Word(word) => self.hear_word(word),
+            Push::Changed(Changes { sessions, nodes, .. }) => {
                 self.hear_sessions(sessions);
                 self.to_meet.extend(nodes.iter().cloned());
             }
-            Heard::Everything => self.sweep_soon(),
+            Push::Everything => self.sweep_soon(),
         }
     }
 
@@ -224,7 +224,7 @@ impl Looker {
             return self.meet(now, true);
         }
         let mut exchanges = EXCHANGES_MAX;
-        if glance && self.hearing == Hearing::Words {
+        if glance && self.hearing == PushSupport::Words {
             self.read_some_again();
         }
         self.tell_invalid();
@@ -233,14 +233,14 @@ impl Looker {
         if self.acts_first(now) {
             return Ok(());
         }
-        if glance && self.hearing == Hearing::Changes && !self.hears_words {
+        if glance && self.hearing == PushSupport::Changes && !self.hears_words {
             self.read_some_owners()?;
         }
         let went_round = glance && self.first_sight.is_some() && self.make_round(now)?;
         self.swept |= self.sweep(now, &mut exchanges)?;
         // Last, because owners may be instances that were not met yet. Where every beat is heard of, a
         // look at all of them only tells whether the store is still there, which a round did.
-        self.meet(now, glance && !(went_round && self.hearing == Hearing::Changes))?;
+        self.meet(now, glance && !(went_round && self.hearing == PushSupport::Changes))?;
         if glance {
             self.next_glance = now + self.glance_interval;
         }
@@ -268,16 +268,16 @@ impl Looker {
     }
 
     fn next_look(&self) -> Moment {
-        if self.hearing == Hearing::Unknown {
-            return Moment::FOREVER;
+        if self.hearing == PushSupport::Unknown {
+            return Moment::MAX;
         }
         if self.away_since.is_some() {
-            return self.last_look + self.table.rhythm().retry_interval();
+            return self.last_look + self.table.timings().retry_interval();
         }
         let mut next = self.next_glance.min(self.next_sweep);
         let unfinished = !self.to_read.is_empty() || self.sweep.is_some();
         if unfinished || !self.to_meet.is_empty() {
-            next = Moment::NEVER;
+            next = Moment::MIN;
         }
         // R9: whatever ends next, unless somebody keeps it, is looked at right when it ends.
         if let Some(ends_at) = self.nodes.values().map(|it| it.ends_at).min() {
@@ -320,7 +320,7 @@ impl Looker {
     }
 
     pub(crate) fn session(&self, endpoint: &EndpointId) -> Option<&Arc<Session>> {
-        self.catalogue.session(endpoint)
+        self.session_cache.session(endpoint)
     }
 
     pub(crate) fn view(&self) -> &View {
@@ -350,28 +350,28 @@ mod tests {
     use crate::model::Weight;
 
     /// One of a thousand, right after a look.
-    fn one_of_many() -> Looker {
+    fn one_of_many() -> Informer {
         let Holder { store, table, .. } = Holder::of(0);
-        let mut looker = Looker::new(store, table, GLANCE_INTERVAL_MAX);
-        looker.listens(true, true);
+        let mut informer = Informer::new(store, table, GLANCE_INTERVAL_MAX);
+        informer.subscribed(true, true);
         let live: Vec<(InstanceId, Weight)> =
             (0..1_000).map(|it| (InstanceId::new(&format!("i{it}")), Weight(1))).collect();
-        looker.view.set_instances(&live);
-        looker.last_look = looker.table.now();
-        looker
+        informer.view.set_instances(&live);
+        informer.last_look = informer.table.now();
+        informer
     }
 
     #[test]
     fn in_a_large_fleet_heartbeats_wait_and_a_sweep_and_our_own_sessions_do_not() {
-        let until_next = |looker: &Looker| looker.next_look().since(looker.last_look);
-        let mut looker = one_of_many();
-        looker.to_meet.insert(InstanceId::new("i1"));
-        assert_eq!(until_next(&looker), LOOK_INTERVAL_MAX);
-        looker.to_read.insert(EndpointId::parse("a").unwrap());
-        assert_eq!(until_next(&looker), LOOK_INTERVAL_MIN, "a session to be read");
-        looker.to_read.clear();
-        looker.sweep = Some(Sweep::new(0, true));
-        assert_eq!(until_next(&looker), LOOK_INTERVAL_MIN, "a sweep to go on with");
+        let until_next = |informer: &Informer| informer.next_look().since(informer.last_look);
+        let mut informer = one_of_many();
+        informer.to_meet.insert(InstanceId::new("i1"));
+        assert_eq!(until_next(&informer), LOOK_INTERVAL_MAX);
+        informer.to_read.insert(EndpointId::parse("a").unwrap());
+        assert_eq!(until_next(&informer), LOOK_INTERVAL_MIN, "a session to be read");
+        informer.to_read.clear();
+        informer.sweep = Some(Sweep::new(0, true));
+        assert_eq!(until_next(&informer), LOOK_INTERVAL_MIN, "a sweep to go on with");
     }
 
     /// What all look at together grows with their number, not with its square; nobody waits for long.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::clock::Moment;
-use crate::daemon::look::{JUST_AFTER, LOOK_INTERVAL_MIN, Looker};
+use crate::daemon::look::{Informer, JUST_AFTER, LOOK_INTERVAL_MIN};
 use crate::event::Event;
 use crate::model::{InstanceId, Weight};
 use crate::store::{BATCH_MAX, StoreError};
@@ -20,7 +20,7 @@ pub(super) struct Node {
     pub(super) ends_at: Moment,
 }
 
-impl Looker {
+impl Informer {
     /// Reads the heartbeats that were touched, are about to end, or, at a glance, all that are known.
     pub(super) fn meet(&mut self, now: Moment, glance: bool) -> Result<(), StoreError> {
         let ended = |it: &Node| glance || it.ends_at + JUST_AFTER <= now;
@@ -29,7 +29,7 @@ impl Looker {
         let asked: Vec<InstanceId> = self.to_meet.iter().cloned().collect();
         for batch in asked.chunks(BATCH_MAX) {
             let asked_at = self.table.now();
-            let found = self.store.nodes(batch, self.table.rhythm().store_timeout)?;
+            let found = self.store.nodes(batch, self.table.timings().store_timeout)?;
             for (instance, node) in batch.iter().zip(found) {
                 self.to_meet.remove(instance);
                 match node {

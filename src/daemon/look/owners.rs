@@ -7,9 +7,9 @@ use std::time::Duration;
 use fnv::FnvHashSet;
 
 use crate::clock::Moment;
-use crate::daemon::look::{Hearing, JUST_AFTER, Looker};
+use crate::daemon::look::{Informer, JUST_AFTER, PushSupport};
 use crate::model::{EndpointId, InstanceId};
-use crate::store::{BATCH_MAX, StoreError, Wake};
+use crate::store::{BATCH_MAX, PeerMessage, StoreError};
 
 /// An heir that asked is alive, but may be slow: it gets this long to take what was freed for it …
 const HEIR_PATIENCE: Duration = Duration::from_secs(2);
@@ -21,16 +21,16 @@ const OWNERS_READ_BY_ALL: usize = 20_000;
 /// A grant that was announced is looked up this much later by whoever watches the lease.
 const LOOKED_UP_AFTER: Duration = Duration::from_millis(250);
 
-impl Looker {
-    pub(super) fn hear_word(&mut self, word: &Wake) {
+impl Informer {
+    pub(super) fn hear_word(&mut self, word: &PeerMessage) {
         let now = self.table.now();
         // A newcomer; or one that says nothing else may be saying that it leaves.
-        let empty = Wake { to: word.to.clone(), ..Wake::new(&word.from, None) };
+        let empty = PeerMessage { to: word.to.clone(), ..PeerMessage::new(&word.from, None) };
         if !self.view.is_live(&word.from) || *word == empty {
             self.to_meet.insert(word.from.clone());
         }
         if !word.took.is_empty() {
-            self.excuse();
+            self.note_activity();
             self.given.acts(&word.from);
         }
         for endpoint in word.took.iter().chain(&word.freed).chain(&word.dropped) {
@@ -118,7 +118,7 @@ impl Looker {
 
     /// How long an heir has to take what was released for it.
     fn heir_patience(&self) -> Duration {
-        let hears_all = self.hears_words && self.hearing == Hearing::Changes;
+        let hears_all = self.hears_words && self.hearing == PushSupport::Changes;
         if hears_all { HEIR_PATIENCE } else { UNHEARD_HEIR_PATIENCE }
     }
 
@@ -227,7 +227,7 @@ impl Looker {
 
     pub(super) fn read_owners(&mut self, endpoints: &[EndpointId]) -> Result<(), StoreError> {
         let asked_at = self.table.now();
-        let found = self.store.owners(endpoints, self.table.rhythm().store_timeout)?;
+        let found = self.store.owners(endpoints, self.table.timings().store_timeout)?;
         for (endpoint, owner) in endpoints.iter().zip(&found) {
             self.take_in_owner(endpoint, owner.as_ref(), asked_at);
         }
@@ -249,7 +249,7 @@ impl Looker {
     /// Reads the owners of leases that wane, and when each of them will end (R9).
     fn read_ends(&mut self, endpoints: &[EndpointId]) -> Result<(), StoreError> {
         let asked_at = self.table.now();
-        let found = self.store.leases(endpoints, self.table.rhythm().store_timeout)?;
+        let found = self.store.leases(endpoints, self.table.timings().store_timeout)?;
         for (endpoint, lease) in endpoints.iter().zip(found) {
             self.take_in_owner(endpoint, lease.as_ref().map(|it| &it.it), asked_at);
             let left = lease.map(|it| it.left).filter(|it| *it < self.lasts_when_kept());
@@ -301,7 +301,7 @@ impl Looker {
 
     /// A lease that is renewed in time always lasts for at least this long.
     fn lasts_when_kept(&self) -> Duration {
-        self.table.rhythm().lease.ttl * 2 / 3
+        self.table.timings().lease.ttl * 2 / 3
     }
 
     /// Looks after the leases that this instance would be the next to take: who owns them, all in turn; and whether
@@ -329,7 +329,7 @@ impl Looker {
         self.samples
             .retain(|owner, it| self.view.owner(it) == Some(owner) && self.view.is_live(owner));
         let samples: Vec<EndpointId> = self.samples.values().cloned().collect();
-        let (soon, timeout) = (self.lasts_when_kept(), self.table.rhythm().store_timeout);
+        let (soon, timeout) = (self.lasts_when_kept(), self.table.timings().store_timeout);
         for batch in samples.chunks(BATCH_MAX) {
             let waning = self.store.waning(batch, soon, timeout)?;
             self.look_at_waning(waning)?;
@@ -375,7 +375,7 @@ impl Looker {
 
     /// How long it takes to look at every lease once.
     fn round_period(&self) -> Duration {
-        self.table.rhythm().lease.ttl * 2
+        self.table.timings().lease.ttl * 2
     }
 }
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 use fnv::FnvHashSet;
 
 use crate::clock::Moment;
-use crate::daemon::look::Looker;
+use crate::daemon::look::Informer;
 use crate::model::EndpointId;
 use crate::store::{BATCH_MAX, StoreError};
 
@@ -39,7 +39,7 @@ pub(super) struct Strangers {
 impl Default for Strangers {
     fn default() -> Self {
         let (waiting, pause) = (BTreeSet::new(), STRANGERS_PAUSE_MIN);
-        Self { waiting, next: Moment::NEVER, pause }
+        Self { waiting, next: Moment::MIN, pause }
     }
 }
 
@@ -77,13 +77,13 @@ impl Strangers {
 
 /// What is to be read in a while, each once: a session may be written often before anybody comes to read it.
 #[derive(Debug, Default)]
-pub(super) struct Unread {
+pub(super) struct DeferredReads {
     /// In the order of their times: each was put in as long before.
     queue: VecDeque<(Moment, EndpointId)>,
     waiting: FnvHashSet<EndpointId>,
 }
 
-impl Unread {
+impl DeferredReads {
     /// From `at` on, which is no earlier than any before it; one that waits already keeps its time.
     fn put(&mut self, at: Moment, endpoint: &EndpointId) {
         if self.waiting.insert(endpoint.clone()) {
@@ -103,11 +103,11 @@ impl Unread {
     }
 }
 
-impl Looker {
+impl Informer {
     /// These were written or removed.
     pub(super) fn hear_sessions(&mut self, names: &[String]) {
         for name in names {
-            if let Some(endpoint) = self.catalogue.named(name, &mut self.news) {
+            if let Some(endpoint) = self.session_cache.named(name, &mut self.news) {
                 if let Some(sweep) = &mut self.sweep {
                     sweep.has_seen(self.view.place(&endpoint));
                 }
@@ -115,7 +115,7 @@ impl Looker {
                     self.to_read.insert(endpoint);
                 } else if self.view.contains(&endpoint) {
                     // Whoever is to take it reads it first. Its owner, if it has one, reads it now.
-                    self.catalogue.forget(&endpoint);
+                    self.session_cache.forget(&endpoint);
                     self.read_if_free(&endpoint);
                 } else {
                     self.strangers.waiting.insert(endpoint);
@@ -129,7 +129,7 @@ impl Looker {
         if let Some(left) = self.table.hold_off() {
             self.excused_at = self.table.now() + left;
         } else if !self.settled {
-            self.excuse(); // others may be about to settle, too
+            self.note_activity(); // others may be about to settle, too
         } else {
             self.to_read.extend(std::mem::take(&mut self.missed));
             self.read_unread();
@@ -149,7 +149,7 @@ impl Looker {
 
     /// Of names that are not in the view, reads those that are stored at all.
     fn look_for_strangers(&mut self, exchanges: &mut usize) -> Result<(), StoreError> {
-        let (now, timeout) = (self.table.now(), self.table.rhythm().store_timeout);
+        let (now, timeout) = (self.table.now(), self.table.timings().store_timeout);
         while *exchanges > 0 {
             let batch = self.strangers.due(now);
             if batch.is_empty() {
@@ -158,7 +158,7 @@ impl Looker {
             *exchanges -= 1;
             // Those that were stored when they were last read are read; of the others maybe none is stored.
             let (known, unknown): (Vec<EndpointId>, Vec<EndpointId>) =
-                batch.iter().cloned().partition(|it| self.catalogue.knows(it));
+                batch.iter().cloned().partition(|it| self.session_cache.knows(it));
             if !unknown.is_empty() && self.store.any_session(&unknown, timeout)? {
                 self.to_read.extend(unknown);
             }
@@ -170,7 +170,7 @@ impl Looker {
 
     /// Reads it in a while, if it is free then: whoever is to take it reads it sooner.
     pub(super) fn read_if_free(&mut self, endpoint: &EndpointId) {
-        if !self.catalogue.knows(endpoint) {
+        if !self.session_cache.knows(endpoint) {
             self.unread.put(self.table.now() + UNREAD_MAX, endpoint);
         }
     }
@@ -182,7 +182,7 @@ impl Looker {
     }
 
     /// Somebody is at work, we or another, or about to be: it is no wonder that there is more to be taken.
-    pub(crate) fn excuse(&mut self) {
+    pub(crate) fn note_activity(&mut self) {
         self.excused_at = self.excused_at.max(self.table.now());
     }
 
@@ -193,7 +193,7 @@ impl Looker {
         }
         while let Some(endpoint) = self.unread.take_due(now) {
             let is_there = self.view.contains(&endpoint);
-            if is_there && self.is_free(&endpoint) && !self.catalogue.knows(&endpoint) {
+            if is_there && self.is_free(&endpoint) && !self.session_cache.knows(&endpoint) {
                 self.to_read.insert(endpoint);
             }
         }
@@ -211,14 +211,14 @@ impl Looker {
     }
 
     fn read(&mut self, endpoints: &[EndpointId]) -> Result<(), StoreError> {
-        let found = self.store.sessions(endpoints, self.table.rhythm().store_timeout)?;
+        let found = self.store.sessions(endpoints, self.table.timings().store_timeout)?;
         let mut missing = Vec::new();
         for (endpoint, raw) in endpoints.iter().zip(found) {
             let Some(raw) = raw else {
                 missing.push(endpoint.clone());
                 continue;
             };
-            if self.catalogue.take_in(endpoint, &raw, &mut self.news) {
+            if self.session_cache.take_in(endpoint, &raw, &mut self.news) {
                 self.enter(endpoint);
             } else {
                 self.stale |= self.view.remove(endpoint);
@@ -250,19 +250,19 @@ impl Looker {
         // What this instance neither holds nor counts is not believed to be anything.
         let (missing, unknown): (Vec<_>, Vec<_>) =
             missing.into_iter().partition(|it| self.view.contains(it) || self.table.holds(it));
-        unknown.iter().for_each(|it| self.catalogue.forget(it));
+        unknown.iter().for_each(|it| self.session_cache.forget(it));
         if missing.is_empty() {
             return Ok(());
         }
-        let question = self.table.question();
-        let reply = self.store.verify(&question.ask, &[])?;
-        self.table.saw(&question, &reply);
+        let request = self.table.request();
+        let reply = self.store.verify(&request.context, &[])?;
+        self.table.saw(&request, &reply);
         if self.table.hold_off().is_some() {
             self.missed.extend(missing);
             return Ok(());
         }
         for endpoint in missing {
-            self.catalogue.forget(&endpoint);
+            self.session_cache.forget(&endpoint);
             self.stale |= self.view.remove(&endpoint);
             self.news.gone.push(endpoint);
         }
@@ -271,13 +271,13 @@ impl Looker {
 
     /// Whether its session was read and says so.
     pub(crate) fn is_to_be_polled(&self, endpoint: &EndpointId) -> bool {
-        self.catalogue.knows(endpoint) && !self.catalogue.is_idle(endpoint)
+        self.session_cache.knows(endpoint) && !self.session_cache.is_idle(endpoint)
     }
 
     /// It is not polled here any more: whoever takes it next, maybe we, reads it anew.
     pub(super) fn forget_session(&mut self, endpoint: &EndpointId) {
-        if !self.catalogue.is_idle(endpoint) {
-            self.catalogue.forget(endpoint);
+        if !self.session_cache.is_idle(endpoint) {
+            self.session_cache.forget(endpoint);
         }
     }
 
@@ -296,7 +296,7 @@ impl Looker {
     }
 
     fn ours_and_idle(&self) -> Vec<EndpointId> {
-        self.table.endpoints().into_iter().chain(self.catalogue.idle().cloned()).collect()
+        self.table.endpoints().into_iter().chain(self.session_cache.idle().cloned()).collect()
     }
 }
 
@@ -339,7 +339,7 @@ mod tests {
     #[test]
     fn a_session_that_is_written_often_waits_once_and_from_the_first_time() {
         let [a, b] = ["a", "b"].map(|it| EndpointId::parse(it).unwrap());
-        let mut unread = Unread::default();
+        let mut unread = DeferredReads::default();
         (0..1_000).for_each(|it| unread.put(at(it), &a));
         unread.put(at(1_000), &b);
         assert_eq!((unread.queue.len(), unread.waiting.len(), unread.next()), (2, 2, Some(at(0))));

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use crate::clock::Moment;
-use crate::daemon::look::{Hearing, Looker};
+use crate::daemon::look::{Informer, PushSupport};
 use crate::model::EndpointId;
 use crate::pipeline::placement::spread;
 use crate::store::{BATCH_MAX, SCAN_COUNT, StoreError};
@@ -71,7 +71,7 @@ impl Sweep {
     }
 }
 
-impl Looker {
+impl Informer {
     /// Looks at everything again, the first time at once, later in a slot of its own.
     pub(crate) fn sweep_soon(&mut self) {
         let now = self.table.now();
@@ -82,7 +82,7 @@ impl Looker {
         let slots = SWEEP_SLOT.saturating_mul(others).min(SWEEP_SPREAD_MAX);
         let wait = if self.first_sight.is_some() { self.my_part_of(slots) } else { Duration::ZERO };
         // One that is overdue could not be made; all the others could not either.
-        let planned = if self.next_sweep > now { self.next_sweep } else { Moment::FOREVER };
+        let planned = if self.next_sweep > now { self.next_sweep } else { Moment::MAX };
         self.next_sweep = planned.min(now + wait);
     }
 
@@ -99,7 +99,7 @@ impl Looker {
         }
         let mut sweep = self.sweep.take().unwrap_or_else(|| {
             // Where changes are heard of, whoever is alive is heard of with every beat.
-            let instances = self.missed_beats || self.hearing != Hearing::Changes;
+            let instances = self.missed_beats || self.hearing != PushSupport::Changes;
             Sweep::new(self.view.places(), instances)
         });
         while *exchanges > 0 {
@@ -122,7 +122,7 @@ impl Looker {
     /// From the end of a sweep that cost the server this much to the next one.
     fn sweep_interval(&self, cost: Duration) -> Duration {
         let instances = self.view.instance_count().max(1);
-        if self.hearing == Hearing::Changes {
+        if self.hearing == PushSupport::Changes {
             let interval = repair_interval(instances);
             return interval * 3 / 4 + self.my_part_of(interval / 2);
         }
@@ -130,11 +130,11 @@ impl Looker {
     }
 
     fn sweep_sessions(&mut self, sweep: &mut Sweep) -> Result<bool, StoreError> {
-        let timeout = self.table.rhythm().store_timeout;
+        let timeout = self.table.timings().store_timeout;
         let page = self.store.session_names(sweep.cursor, timeout)?;
         let mut news = std::mem::take(&mut self.news);
         for name in &page.found {
-            if let Some(endpoint) = self.catalogue.named(name, &mut news) {
+            if let Some(endpoint) = self.session_cache.named(name, &mut news) {
                 self.meet_name(&endpoint);
                 sweep.has_seen(self.view.place(&endpoint));
             }
@@ -144,7 +144,7 @@ impl Looker {
         sweep.cursor = page.cursor;
         sweep.charge_page(page.found.len());
         if sweep.cursor == 0 {
-            self.catalogue.end_walk();
+            self.session_cache.end_walk();
             let unseen = |it: &&EndpointId| {
                 self.view.place(it).and_then(|it| sweep.seen.get(it)).is_some_and(|seen| !seen)
             };
@@ -161,7 +161,7 @@ impl Looker {
     /// A sweep found this name. The first one counts every name, so that not every instance reads every session at its
     /// start; later ones find few, and a name counts when it has been read.
     fn meet_name(&mut self, endpoint: &EndpointId) {
-        if self.catalogue.is_idle(endpoint) || self.view.contains(endpoint) {
+        if self.session_cache.is_idle(endpoint) || self.view.contains(endpoint) {
             return;
         }
         if self.first_sight.is_some() {
@@ -193,7 +193,7 @@ impl Looker {
     }
 
     fn sweep_instances(&mut self, sweep: &mut Sweep) -> Result<bool, StoreError> {
-        let page = self.store.instances(sweep.cursor, self.table.rhythm().store_timeout)?;
+        let page = self.store.instances(sweep.cursor, self.table.timings().store_timeout)?;
         sweep.cursor = page.cursor;
         sweep.charge_page(page.found.len());
         self.to_meet.extend(page.found);

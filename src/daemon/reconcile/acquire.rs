@@ -28,10 +28,10 @@ impl Reconcile {
         self.unfinished = self.asked_for < self.plan.acquire.len() || !self.overdue.is_empty();
         for batch in wanted.chunks(BATCH_MAX) {
             // Whoever polls must know what: a session that is not to be polled is not taken.
-            if !self.looker.learn(batch) {
+            if !self.informer.learn(batch) {
                 return self.begin_again();
             }
-            let to_poll = |it: &&EndpointId| self.looker.is_to_be_polled(it);
+            let to_poll = |it: &&EndpointId| self.informer.is_to_be_polled(it);
             let batch: Vec<EndpointId> = batch.iter().filter(to_poll).cloned().collect();
             if !batch.is_empty() && !self.acquire_batch(&batch, &overdue) {
                 return self.begin_again();
@@ -50,11 +50,11 @@ impl Reconcile {
     /// R8: what is ours by plan and was let go of since is taken next, however much else there is to take: everybody
     /// else leaves it to us. Between two plans, so that none has to be made for it.
     pub(super) fn join_freed(&mut self) {
-        if !self.looker.is_stale() {
+        if !self.informer.is_stale() {
             return;
         }
-        let looker = &self.looker;
-        let freed = |it: &EndpointId| looker.is_free(it) && looker.view().contains(it);
+        let informer = &self.informer;
+        let freed = |it: &EndpointId| informer.is_free(it) && informer.view().contains(it);
         let freed = self.plan.ask.extract_if(.., |it| freed(&it.1)).map(|it| it.1);
         let freed: Vec<EndpointId> = freed.collect();
         self.plan.acquire.splice(self.asked_for..self.asked_for, freed);
@@ -95,20 +95,20 @@ impl Reconcile {
         let rest = self.overdue.len().saturating_sub(count);
         let mut overdue = self.overdue.split_off(rest);
         overdue.retain(|it| !self.table.holds(it));
-        if !self.looker.check_now(&overdue) {
+        if !self.informer.check_now(&overdue) {
             overdue.clear();
         }
-        overdue.retain(|it| self.looker.view().contains(it) && self.looker.is_free(it));
+        overdue.retain(|it| self.informer.view().contains(it) && self.informer.is_free(it));
         overdue.into_iter()
     }
 
     fn find_overdue(&mut self, now: Moment) {
-        self.next_fallback = Moment::FOREVER;
+        self.next_fallback = Moment::MAX;
         // Somebody may have been found to have it since the plan was made.
-        let free = self.plan.fallback.iter().filter(|it| self.looker.is_free(&it.endpoint));
+        let free = self.plan.fallback.iter().filter(|it| self.informer.is_free(&it.endpoint));
         for it in free {
             let failing = self.failing.get(&it.endpoint).map_or(now, |it| it.0);
-            let heard = self.looker.hears_words() || self.absent.is_paused(&it.heir, now);
+            let heard = self.informer.hears_words() || self.absent.is_paused(&it.heir, now);
             let due = self.patience.due(it, now, heard).max(failing);
             if now >= due {
                 self.overdue.push(it.endpoint.clone());
@@ -130,8 +130,8 @@ impl Reconcile {
     ) -> bool {
         // Once more when the epoch changed under the question: it is asked again at once (R5).
         for _ in 0..2 {
-            let question = self.table.question();
-            let reply = match self.store.acquire(&question.ask, endpoints) {
+            let request = self.table.request();
+            let reply = match self.store.acquire(&request.context, endpoints) {
                 Ok(reply) => reply,
                 Err(error) => {
                     let error = error.to_string();
@@ -139,12 +139,12 @@ impl Reconcile {
                     return false;
                 }
             };
-            let (gained, revelation) = self.table.granted(&question, endpoints, &reply);
+            let (gained, revelation) = self.table.granted(&request, endpoints, &reply);
             if let Some(ahead) = revelation.ran_ahead {
                 self.reporter.say(&Event::StoreClock { ahead });
             }
             if !gained.is_empty() {
-                self.looker.excuse();
+                self.informer.note_activity();
             }
             let polled_at = self.last_polled(&gained);
             for (it, polled_at_ms) in gained.into_iter().zip(polled_at) {
@@ -153,7 +153,7 @@ impl Reconcile {
             }
             if let Some(answers) = reply.answer {
                 self.note_refusals(endpoints, &answers);
-                return self.looker.sees();
+                return self.informer.sees();
             }
         }
         false
@@ -166,9 +166,9 @@ impl Reconcile {
         if endpoints.is_empty() {
             return vec![];
         }
-        let told = self.store.resume(&endpoints, self.table.rhythm().store_timeout);
+        let told = self.store.resume(&endpoints, self.table.timings().store_timeout);
         told.unwrap_or_else(|error| {
-            self.looker.trouble(&error);
+            self.informer.trouble(&error);
             vec![None; endpoints.len()]
         })
     }
@@ -179,7 +179,7 @@ impl Reconcile {
         let reason = match grant {
             Grant::Adopted => "adopted",
             Grant::Takeover => "takeover",
-            Grant::Free if self.looker.is_orphan(endpoint) => "takeover",
+            Grant::Free if self.informer.is_orphan(endpoint) => "takeover",
             Grant::Free if self.asking.was_asked(endpoint) => "handover",
             Grant::Free if fell_back => "fallback",
             Grant::Free => "preferred",
@@ -189,8 +189,8 @@ impl Reconcile {
         if self.unable.end(endpoint) {
             self.unable.clear(); // whatever was wrong is mended
         }
-        self.looker.acquired(endpoint, fell_back);
-        if let Some(session) = self.looker.session(endpoint) {
+        self.informer.acquired(endpoint, fell_back);
+        if let Some(session) = self.informer.session(endpoint) {
             let session = Arc::clone(session);
             let _ = self.changes.send(LeaseChange::Gained { tenure, session, polled_at_ms });
         }
@@ -202,8 +202,8 @@ impl Reconcile {
                 Acquire::Granted { .. } | Acquire::HoldOff => (),
                 Acquire::HeldBy(owner) => {
                     self.reporter.say(&Event::LeaseRefused { endpoint, owner: owner.as_str() });
-                    self.looker.owned(endpoint, owner);
-                    if self.looker.is_free(endpoint) {
+                    self.informer.owned(endpoint, owner);
+                    if self.informer.is_free(endpoint) {
                         // The store takes it for alive, and we do not: not again at once.
                         let next = self.table.now() + RETRY_FAILED;
                         self.failing.insert(endpoint.clone(), (next, "held by the dead".into()));

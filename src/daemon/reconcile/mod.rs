@@ -14,7 +14,7 @@ use fnv::{FnvHashMap, FnvHashSet};
 
 use crate::clock::Moment;
 use crate::daemon::dispatch::LeaseChange;
-use crate::daemon::look::Looker;
+use crate::daemon::look::Informer;
 use crate::daemon::reconcile::moves::{Asking, Leaving};
 use crate::daemon::reconcile::patience::Patience;
 use crate::daemon::reconcile::pauses::Pauses;
@@ -25,7 +25,7 @@ use crate::model::{EndpointId, Epoch, InstanceId};
 use crate::pipeline::ownership::OwnershipTable;
 use crate::pipeline::placement::{Plan, plan};
 use crate::pipeline::view::View;
-use crate::store::{Heard, Store};
+use crate::store::{Push, Store};
 
 /// At most one part in so many of the time is spent on planning.
 const PLANNING_SHARE: u32 = 5;
@@ -52,7 +52,7 @@ pub enum Nudge {
         refused: Option<String>,
     },
     /// The store or another instance said something.
-    Heard(Heard),
+    Push(Push),
     /// A poll that a hand-over waits for has ended.
     PollEnded,
 }
@@ -65,7 +65,7 @@ pub struct Reconcile {
     reporter: Reporter,
     changes: Sender<LeaseChange>,
     drain_timeout: Duration,
-    looker: Looker,
+    informer: Informer,
     plan: Plan,
     /// Who asked for what, and when.
     asks: FnvHashMap<EndpointId, (InstanceId, Moment)>,
@@ -108,7 +108,7 @@ impl Reconcile {
         let reporter = Reporter::new(&table);
         Self {
             me: table.instance().clone(),
-            looker: Looker::new(Arc::clone(&store), Arc::clone(&table), tick),
+            informer: Informer::new(Arc::clone(&store), Arc::clone(&table), tick),
             store,
             table,
             reporter,
@@ -116,16 +116,16 @@ impl Reconcile {
             drain_timeout,
             plan: Plan::default(),
             asks: FnvHashMap::default(),
-            asks_read_at: Moment::NEVER,
-            doubts: (Moment::NEVER, 0),
+            asks_read_at: Moment::MIN,
+            doubts: (Moment::MIN, 0),
             asking: Asking::default(),
             unable: Pauses::new(UNABLE_PAUSE, PAUSE_MAX),
             absent: Pauses::new(ABSENT_PAUSE, PAUSE_MAX),
             unasked: Unasked::default(),
             leaving: FnvHashMap::default(),
             patience: Patience::default(),
-            next_plan: Moment::NEVER,
-            next_fallback: Moment::NEVER,
+            next_plan: Moment::MIN,
+            next_fallback: Moment::MIN,
             overdue: Vec::new(),
             asked_for: 0,
             failing: FnvHashMap::default(),
@@ -144,12 +144,12 @@ impl Reconcile {
     /// Does what can be done now; how long to wait for the next step.
     pub fn step(&mut self, nudges: &[Nudge]) -> Duration {
         nudges.iter().for_each(|it| self.take_in(it));
-        self.looker.look_if_due();
+        self.informer.look_if_due();
         self.note_hand_overs();
         self.tell_news();
         self.tell_surprises();
-        if self.looker.sees() {
-            let view = self.looker.view();
+        if self.informer.sees() {
+            let view = self.informer.view();
             self.table.metrics().see(view.len(), view.instance_count());
             self.replan();
             self.note_hold_off();
@@ -163,7 +163,7 @@ impl Reconcile {
         } else {
             self.keep_what_was_to_move();
         }
-        if self.looker.sees() {
+        if self.informer.sees() {
             self.release_drained();
             self.say_ready();
         }
@@ -172,8 +172,8 @@ impl Reconcile {
 
     /// R10: no voluntary move during a hold-off or while the store is out of reach.
     fn may_move(&self) -> bool {
-        self.looker.sees()
-            && self.looker.is_settled()
+        self.informer.sees()
+            && self.informer.is_settled()
             && self.table.is_beating()
             && self.table.hold_off().is_none()
     }
@@ -185,7 +185,7 @@ impl Reconcile {
 
     /// What this instance takes to be the case.
     pub fn view(&self) -> &View {
-        self.looker.view()
+        self.informer.view()
     }
 
     /// Whether the first round is done.
@@ -197,25 +197,25 @@ impl Reconcile {
         match nudge {
             Nudge::PollEnded => (),
             Nudge::Listening { words, changes, refused } => {
-                self.looker.listens(*words, *changes);
+                self.informer.subscribed(*words, *changes);
                 if let Some(reason) = refused {
                     self.reporter.say(&Event::StoreUnheard { reason });
                 }
             }
-            Nudge::Heard(Heard::Word(word)) if word.from == self.me => (),
-            Nudge::Heard(heard) => {
-                if let Heard::Word(word) = heard {
+            Nudge::Push(Push::Word(word)) if word.from == self.me => (),
+            Nudge::Push(heard) => {
+                if let Push::Word(word) = heard {
                     self.note_asks(word);
                     self.heed_unasked(word);
                 }
-                self.looker.hear(heard);
+                self.informer.hear(heard);
             }
         }
     }
 
     /// Passes on what was read about sessions we own.
     fn tell_news(&mut self) {
-        let news = self.looker.take_news();
+        let news = self.informer.take_news();
         for session in news.changed {
             if !self.table.holds(&session.endpoint) {
                 continue;
@@ -240,21 +240,21 @@ impl Reconcile {
     fn replan(&mut self) {
         let now = self.table.now();
         // While there is more to take, all that others take meanwhile is no reason to plan anew.
-        let is_busy = self.unfinished && !self.looker.is_reshaped();
+        let is_busy = self.unfinished && !self.informer.is_reshaped();
         if now < self.next_plan || is_busy {
             return self.join_freed();
         }
-        if !self.looker.take_stale() {
+        if !self.informer.take_stale() {
             return;
         }
-        self.plan = plan(self.looker.view(), &self.me);
+        self.plan = plan(self.informer.view(), &self.me);
         // What was let go of for us comes first: everybody else leaves it to us.
         self.plan.acquire.sort_by_cached_key(|it| !self.asking.was_asked(it));
         self.asked_for = 0;
         self.overdue.clear();
-        self.next_fallback = Moment::NEVER;
-        let stuck = self.plan.nobody && self.looker.my_weight().is_some();
-        if stuck && !self.stuck && self.looker.is_settled() {
+        self.next_fallback = Moment::MIN;
+        let stuck = self.plan.nobody && self.informer.my_weight().is_some();
+        if stuck && !self.stuck && self.informer.is_settled() {
             let reason = "every instance has weight 0: nothing new is taken";
             self.reporter.say(&Event::PlacementStuck { reason });
         }
@@ -283,9 +283,9 @@ impl Reconcile {
     }
 
     fn say_ready(&mut self) {
-        if !self.ready && self.looker.is_settled() {
+        if !self.ready && self.informer.is_settled() {
             self.ready = true;
-            let view = self.looker.view();
+            let view = self.informer.view();
             self.reporter.say(&Event::DaemonReady {
                 endpoints: view.len(),
                 instances: view.instance_count(),
@@ -296,7 +296,7 @@ impl Reconcile {
 
     fn wait(&self) -> Duration {
         let now = self.table.now();
-        let mut wait = self.looker.wait();
+        let mut wait = self.informer.wait();
         let mut sooner = |at: Moment| wait = wait.min(at.since(now));
         // Only what can be acted on when its time comes.
         if self.may_move() {
@@ -306,7 +306,7 @@ impl Reconcile {
             if !self.plan.fallback.is_empty() {
                 sooner(self.next_fallback);
             }
-            if self.looker.is_stale() {
+            if self.informer.is_stale() {
                 sooner(self.next_plan);
             }
             if !self.plan.ask.is_empty() {

@@ -10,7 +10,7 @@ use crate::daemon::reconcile::Reconcile;
 use crate::event::Event;
 use crate::model::{EndpointId, InstanceId, Weight};
 use crate::pipeline::placement::spread;
-use crate::store::{BATCH_MAX, Wake};
+use crate::store::{BATCH_MAX, PeerMessage};
 
 /// What is not given is asked for again after this.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
@@ -88,11 +88,11 @@ impl Reconcile {
     pub(crate) fn keep_what_was_to_move(&mut self) {
         // What is free now is no heir's fault: its patience begins when it can act.
         self.patience.restart();
-        self.looker.forgive_heirs();
+        self.informer.forgive_heirs();
         // Whoever asked before may hang by the time it could be given anything.
         self.asks.clear();
         self.unasked.stop();
-        self.next_fallback = Moment::NEVER;
+        self.next_fallback = Moment::MIN;
         self.begin_again();
         self.call_off(|_, _| true);
     }
@@ -118,7 +118,7 @@ impl Reconcile {
     /// What became of leases that were released for an heir.
     pub(crate) fn note_hand_overs(&mut self) {
         let now = self.table.now();
-        let (absent, takers) = self.looker.take_hand_overs();
+        let (absent, takers) = self.informer.take_hand_overs();
         for it in &absent {
             self.absent.fail(it, now);
         }
@@ -128,7 +128,7 @@ impl Reconcile {
         }
     }
 
-    pub(crate) fn note_asks(&mut self, word: &Wake) {
+    pub(crate) fn note_asks(&mut self, word: &PeerMessage) {
         let now = self.table.now();
         let mut asked_before = false;
         for endpoint in word.wants.iter().filter(|it| self.table.holds(it)) {
@@ -152,9 +152,9 @@ impl Reconcile {
         }
         let times = if now.since(last) < 3 * DOUBT_INTERVAL { times + 1 } else { 1 };
         self.doubts = (now, times);
-        self.looker.doubt(asker);
+        self.informer.doubt(asker);
         if times > 1 && times.is_power_of_two() {
-            self.looker.sweep_soon();
+            self.informer.sweep_soon();
         }
     }
 
@@ -164,7 +164,7 @@ impl Reconcile {
         let now = self.table.now();
         let heirs: BTreeSet<&InstanceId> = self.plan.heirs.values().collect();
         let (at, askers): (_, Vec<InstanceId>) = if heirs.is_empty() {
-            let others = self.looker.view().instances().map(|it| it.0);
+            let others = self.informer.view().instances().map(|it| it.0);
             (
                 self.asks_read_at + ASKS_READ_EVERY,
                 others.filter(|it| **it != self.me).cloned().collect(),
@@ -177,16 +177,16 @@ impl Reconcile {
             return;
         }
         self.asks_read_at = now;
-        match self.store.asks(&self.me, &askers, self.table.rhythm().store_timeout) {
+        match self.store.asks(&self.me, &askers, self.table.timings().store_timeout) {
             Ok(words) => words.iter().for_each(|it| self.note_asks(it)),
-            Err(error) => self.looker.trouble(&error),
+            Err(error) => self.informer.trouble(&error),
         }
     }
 
     /// How often an owner that has something to give reads who asks. Not in step with sweeps and other instances where
     /// nothing else is heard: equal periods would make the same hand-over fail again and again.
     pub(crate) fn asks_read_every(&self) -> Duration {
-        if self.looker.hears_words() { ASK_AGAIN } else { self.own_period(ASKS_READ_UNHEARD) }
+        if self.informer.hears_words() { ASK_AGAIN } else { self.own_period(ASKS_READ_UNHEARD) }
     }
 
     /// This, and up to half as long again, by the instance.
@@ -197,8 +197,8 @@ impl Reconcile {
 
     /// Where words are not heard, the next look at what was asked for.
     pub(crate) fn next_look_at_asked(&self) -> Moment {
-        if self.looker.hears_words() {
-            return Moment::FOREVER;
+        if self.informer.hears_words() {
+            return Moment::MAX;
         }
         self.asking.looked.0 + self.own_period(LOOK_UNHEARD)
     }
@@ -214,7 +214,7 @@ impl Reconcile {
         let upto = asked.len().min(from + LOOK_UNHEARD_AT_ONCE);
         for (_, endpoint) in &asked[from..upto] {
             if self.asking.was_asked(endpoint) {
-                self.looker.check_at(now, endpoint);
+                self.informer.check_at(now, endpoint);
             }
         }
         self.asking.looked = (now, upto);
@@ -222,14 +222,17 @@ impl Reconcile {
 
     /// A round or a sweep has found something different: whoever missed it may not be alone.
     pub(crate) fn tell_surprises(&mut self) {
-        let mut surprises = self.looker.take_surprises();
-        if !self.looker.hears_words() {
+        let mut surprises = self.informer.take_surprises();
+        if !self.informer.hears_words() {
             surprises.clear(); // nobody would hear it
         }
-        let word = |it: &[EndpointId]| Wake { surprises: it.to_vec(), ..Wake::new(&self.me, None) };
-        let wakes: Vec<Wake> = surprises.chunks(BATCH_MAX).map(word).collect();
+        let word = |it: &[EndpointId]| PeerMessage {
+            surprises: it.to_vec(),
+            ..PeerMessage::new(&self.me, None)
+        };
+        let wakes: Vec<PeerMessage> = surprises.chunks(BATCH_MAX).map(word).collect();
         if !wakes.is_empty() {
-            let _ = self.store.wake(&wakes, self.table.rhythm().store_timeout);
+            let _ = self.store.wake(&wakes, self.table.timings().store_timeout);
         }
     }
 
@@ -239,7 +242,7 @@ impl Reconcile {
             return;
         }
         let now = self.table.now();
-        let draining = self.looker.my_weight() == Some(Weight(0));
+        let draining = self.informer.my_weight() == Some(Weight(0));
         let reason = if draining { Leaving::Drain } else { Leaving::Rebalance };
         self.asks.retain(|endpoint, (heir, asked_at)| {
             if now.since(*asked_at) >= ASK_REMEMBERED {
@@ -285,20 +288,20 @@ impl Reconcile {
             for wants in wants.chunks(BATCH_MAX) {
                 for endpoint in wants {
                     self.asking.asked.insert(endpoint.clone(), now);
-                    self.looker.check_at(now + LOOK_AFTER_ASKING, endpoint);
+                    self.informer.check_at(now + LOOK_AFTER_ASKING, endpoint);
                 }
-                let word = Wake::new(&self.me, Some(owner.clone()));
-                wakes.push(Wake { wants: wants.to_vec(), ..word });
+                let word = PeerMessage::new(&self.me, Some(owner.clone()));
+                wakes.push(PeerMessage { wants: wants.to_vec(), ..word });
             }
         }
         if !wakes.is_empty() {
-            let _ = self.store.wake(&wakes, self.table.rhythm().store_timeout);
+            let _ = self.store.wake(&wakes, self.table.timings().store_timeout);
         }
         self.look_at_asked();
         let in_vain = self.asking.in_vain;
         if again && in_vain >= IN_VAIN && in_vain.is_power_of_two() {
             // Our idea of who owns what may be wrong.
-            self.looker.sweep_soon();
+            self.informer.sweep_soon();
         }
     }
 
@@ -307,28 +310,30 @@ impl Reconcile {
         let tenures = self.table.drained(self.drain_timeout);
         let mut failure = None;
         for batch in tenures.chunks(BATCH_MAX) {
-            let mut by_heir: FnvHashMap<Option<InstanceId>, Wake> = FnvHashMap::default();
+            let mut by_heir: FnvHashMap<Option<InstanceId>, PeerMessage> = FnvHashMap::default();
             let mut reasons = Vec::new();
             for tenure in batch {
                 let endpoint = &tenure.endpoint;
                 let (leaving, heir) =
                     self.leaving.remove(endpoint).unwrap_or((Leaving::Rebalance, None));
-                self.looker.gave(endpoint, heir.as_ref());
-                let word = || Wake { heir: heir.clone(), ..Wake::new(&self.me, None) };
+                self.informer.gave(endpoint, heir.as_ref());
+                let word =
+                    || PeerMessage { heir: heir.clone(), ..PeerMessage::new(&self.me, None) };
                 let word = by_heir.entry(heir.clone()).or_insert_with(word);
                 let list = if leaving.is_move() { &mut word.freed } else { &mut word.dropped };
                 list.push(endpoint.clone());
                 reasons.push((tenure, leaving, heir));
             }
-            let wakes: Vec<Wake> = by_heir.into_values().collect();
+            let wakes: Vec<PeerMessage> = by_heir.into_values().collect();
             // A store that did not answer is not waited for once more per batch.
-            failure = failure
-                .or_else(|| self.store.release(&self.table.farewell().ask, batch, &wakes).err());
+            failure = failure.or_else(|| {
+                self.store.release(&self.table.farewell().context, batch, &wakes).err()
+            });
             let gone = reasons.iter().filter(|it| it.1 == Leaving::Removed);
             let gone: Vec<EndpointId> = gone.map(|it| it.0.endpoint.clone()).collect();
             if failure.is_none() && !gone.is_empty() {
                 // Only tidiness: what stays behind is a result that nobody reads.
-                let _ = self.store.retire(&gone, self.table.rhythm().store_timeout);
+                let _ = self.store.retire(&gone, self.table.timings().store_timeout);
             }
             for (tenure, leaving, heir) in reasons {
                 let (reason, heir) = (leaving.word(), heir.as_ref());

@@ -50,7 +50,7 @@ impl Patience {
     /// released for the heir, we would know.
     pub(crate) fn due(&mut self, it: &Fallback, now: Moment, heard: bool) -> Moment {
         let since = *self.waiting.entry(it.endpoint.clone()).or_insert(now);
-        let acted = self.acted.get(&it.heir).copied().unwrap_or(Moment::NEVER);
+        let acted = self.acted.get(&it.heir).copied().unwrap_or(Moment::MIN);
         let left_alone = if heard { Duration::ZERO } else { UNHEARD_FALLBACK };
         acted.clamp(since + left_alone, since + left_alone.max(AT_WORK_MAX))
             + FALLBACK_STEP * (1 + it.rank)

@@ -25,7 +25,7 @@ impl<K: Eq + Hash + Clone> Pauses<K> {
     pub(crate) fn fail(&mut self, key: &K, now: Moment) {
         let longest = self.longest;
         self.pauses.retain(|_, it| now.since(it.0) < longest);
-        let (until, next) = self.pauses.get(key).copied().unwrap_or((Moment::NEVER, self.first));
+        let (until, next) = self.pauses.get(key).copied().unwrap_or((Moment::MIN, self.first));
         if now >= until {
             self.pauses.insert(key.clone(), (now + next, (next * 2).min(longest)));
         }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::clock::Moment;
 use crate::daemon::reconcile::Reconcile;
 use crate::model::InstanceId;
-use crate::store::Wake;
+use crate::store::PeerMessage;
 
 /// An heir that has not asked for so long, and twice as long, and so on, is told.
 const UNASKED: Duration = Duration::from_secs(10);
@@ -47,26 +47,28 @@ impl Reconcile {
             return;
         }
         if self.unasked.told > 0 {
-            self.looker.sweep_soon();
+            self.informer.sweep_soon();
         }
         self.unasked.told += 1;
         // Owners of what is to move between others are told, too: they may be as wrong as their heirs.
         let told = self.plan.heirs.values().chain(&self.plan.others);
         let told: BTreeSet<&InstanceId> = told.filter(|it| **it != self.me).collect();
-        let word =
-            |it: &InstanceId| Wake { unasked: true, ..Wake::new(&self.me, Some(it.clone())) };
-        let wakes: Vec<Wake> = told.into_iter().map(word).collect();
-        let _ = self.store.wake(&wakes, self.table.rhythm().store_timeout);
+        let word = |it: &InstanceId| PeerMessage {
+            unasked: true,
+            ..PeerMessage::new(&self.me, Some(it.clone()))
+        };
+        let wakes: Vec<PeerMessage> = told.into_iter().map(word).collect();
+        let _ = self.store.wake(&wakes, self.table.timings().store_timeout);
     }
 
     /// We could have had something for the asking, somebody says.
-    pub(crate) fn heed_unasked(&mut self, word: &Wake) {
+    pub(crate) fn heed_unasked(&mut self, word: &PeerMessage) {
         let now = self.table.now();
         let asked = self.plan.ask.iter().any(|it| it.0 == word.from);
         let heeded = self.unasked.heeded.is_some_and(|at| now.since(at) < HEEDED_EVERY);
         if word.unasked && !heeded && !asked {
             self.unasked.heeded = Some(now);
-            self.looker.sweep_soon();
+            self.informer.sweep_soon();
         }
     }
 }

@@ -37,7 +37,7 @@ impl OwnershipTable {
     pub(super) fn forget(&self, tenure: &Tenure) -> Option<Arc<Lease>> {
         let mut leases = self.leases.write();
         leases.find(tenure)?;
-        let lease = leases.remove(&tenure.endpoint, self.now(), self.rhythm.lease.usable())?;
+        let lease = leases.remove(&tenure.endpoint, self.now(), self.timings.lease.usable())?;
         // Whoever has found it before changes nothing any more that would have to be done.
         self.edit(&lease).ended = true;
         Some(lease)
@@ -48,8 +48,8 @@ impl OwnershipTable {
         let now = self.now();
         // R13: a heartbeat that lapsed ends everything at once, whatever each says of itself. The generation is
         // read before the leases are: what is granted under an older one later is not taken into the table.
-        let generation = self.pulse.generation();
-        let lapsed = now >= self.pulse.valid_until()
+        let generation = self.heartbeat_deadline.generation();
+        let lapsed = now >= self.heartbeat_deadline.valid_until()
             || self.generation.swap(generation, Ordering::SeqCst) != generation;
         let (past, running): (Vec<Tenure>, Vec<Option<Arc<Abort>>>) = {
             let leases = self.leases.read();
@@ -60,7 +60,7 @@ impl OwnershipTable {
             if lapsed {
                 leases.all().filter_map(past).unzip()
             } else {
-                let next = self.agenda.lock().ended(now);
+                let next = self.due_index.lock().ended(now);
                 next.iter().filter_map(|it| leases.get(it)).filter_map(past).unzip()
             }
         };
@@ -77,17 +77,17 @@ impl OwnershipTable {
     /// R12: no permit is issued or confirmed any more, and nothing is granted: somebody who keeps this table has
     /// panicked. [`Self::expire`] finds everything lost then. For good; never waits.
     pub fn close(&self) {
-        self.pulse.close();
+        self.heartbeat_deadline.close();
     }
 
     /// Whether [`Self::close`] was called.
     pub fn is_closed(&self) -> bool {
-        self.pulse.is_closed()
+        self.heartbeat_deadline.is_closed()
     }
 
     /// When the next lease will be lost if nothing confirms it; `None` while nothing is held.
     pub fn next_deadline(&self) -> Option<Moment> {
-        self.agenda.lock().next_end().map(|it| it.min(self.pulse.valid_until()))
+        self.due_index.lock().next_end().map(|it| it.min(self.heartbeat_deadline.valid_until()))
     }
 
     /// R8: no new poll of this endpoint; it will be released when the running one has ended. False
@@ -139,7 +139,7 @@ impl OwnershipTable {
     }
 
     fn draining(&self) -> Vec<Arc<Lease>> {
-        let draining = self.agenda.lock().draining();
+        let draining = self.due_index.lock().draining();
         let leases = self.leases.read();
         draining.iter().filter_map(|it| leases.get(it).cloned()).collect()
     }

@@ -5,9 +5,10 @@
 //! its deadline is counted from before it is sent, R1) and every answer applied to the tenure it was
 //! asked for, and to no other (R4).
 
-mod agenda;
+mod due_index;
 mod answers;
 mod endings;
+mod requests;
 mod retired;
 
 use std::sync::Arc;
@@ -18,26 +19,26 @@ use parking_lot::{Mutex, RwLock};
 
 use crate::clock::{Clock, Moment};
 use crate::metrics::Metrics;
-use crate::model::{EndpointId, Epoch, FenceToken, InstanceId, Tenure, Term};
-use crate::pipeline::lease::{Lease, PollPermit, Pulse, SharedClock, Standing};
-use crate::pipeline::ownership::agenda::{Agenda, Edit, Shelf};
-use crate::pipeline::witness::{Revelation, Witness};
-use crate::store::{Ask, Grant};
+use crate::model::{EndpointId, Epoch, FenceToken, InstanceId, LeaseDuration, Tenure};
+use crate::pipeline::epoch_tracker::{ClockAnomaly, EpochTracker};
+use crate::pipeline::lease::{HeartbeatDeadline, Lease, PollPermit, SharedClock, Standing};
+use crate::pipeline::ownership::due_index::{DueIndex, LeaseEdit, LeaseMap};
+use crate::store::{Grant, RequestContext};
 
 /// The times a table keeps.
 #[derive(Clone, Copy, Debug)]
-pub struct Rhythm {
+pub struct LeaseTimings {
     /// Life of a lease.
-    pub lease: Term,
+    pub lease: LeaseDuration,
     /// Life of a heartbeat.
-    pub heartbeat: Term,
+    pub heartbeat: LeaseDuration,
     /// How long after an answer a lease is renewed.
     pub renew_interval: Duration,
     /// Longest wait for any answer.
     pub store_timeout: Duration,
 }
 
-impl Rhythm {
+impl LeaseTimings {
     /// R3: an unanswered renewal is asked again this soon, not at the next tick.
     pub fn retry_interval(&self) -> Duration {
         let shortest = self.lease.ttl.min(self.heartbeat.ttl);
@@ -48,12 +49,12 @@ impl Rhythm {
 /// Written by the threads that ask, read by every poller.
 pub struct OwnershipTable {
     me: InstanceId,
-    rhythm: Rhythm,
+    timings: LeaseTimings,
     clock: SharedClock,
-    pulse: Arc<Pulse>,
-    leases: RwLock<Shelf>,
-    agenda: Mutex<Agenda>,
-    witness: Mutex<Witness>,
+    heartbeat_deadline: Arc<HeartbeatDeadline>,
+    leases: RwLock<LeaseMap>,
+    due_index: Mutex<DueIndex>,
+    epoch_tracker: Mutex<EpochTracker>,
     /// When the server's clock was last seen to run ahead.
     doubted_at: Mutex<Moment>,
     /// R6: what was not confirmed since then may not be reclaimed in another life of the store than this.
@@ -71,9 +72,9 @@ pub struct OwnershipTable {
 
 /// A question about to be sent, with the moment its answer counts from.
 #[derive(Clone, Debug)]
-pub struct Question {
+pub struct PendingRequest {
     /// What to send along.
-    pub ask: Ask,
+    pub context: RequestContext,
     asked_at: Moment,
     generation: u64,
 }
@@ -119,7 +120,7 @@ pub struct Applied {
     /// Ended.
     pub lost: Vec<Lost>,
     /// What the stamp revealed.
-    pub revelation: Revelation,
+    pub revelation: ClockAnomaly,
     /// The epoch changed under the question: ask again at once.
     pub ask_again: bool,
 }
@@ -169,18 +170,23 @@ pub struct Holding {
 
 impl OwnershipTable {
     /// Holds nothing yet.
-    pub fn new(me: InstanceId, rhythm: Rhythm, clock: Arc<dyn Clock>, new_fleet: bool) -> Self {
-        let witness = Witness::new(me.clone(), rhythm.lease, new_fleet);
+    pub fn new(
+        me: InstanceId,
+        timings: LeaseTimings,
+        clock: Arc<dyn Clock>,
+        new_fleet: bool,
+    ) -> Self {
+        let epoch_tracker = EpochTracker::new(me.clone(), timings.lease, new_fleet);
         Self {
             me,
-            rhythm,
+            timings,
             clock: SharedClock(clock),
-            pulse: Arc::default(),
+            heartbeat_deadline: Arc::default(),
             leases: RwLock::default(),
-            agenda: Mutex::default(),
-            witness: Mutex::new(witness),
-            doubted_at: Mutex::new(Moment::NEVER),
-            slept: Mutex::new((Moment::NEVER, Epoch::default())),
+            due_index: Mutex::default(),
+            epoch_tracker: Mutex::new(epoch_tracker),
+            doubted_at: Mutex::new(Moment::MIN),
+            slept: Mutex::new((Moment::MIN, Epoch::default())),
             losses: AtomicU64::new(0),
             generation: AtomicU64::new(0),
             publishing: AtomicBool::new(true),
@@ -190,9 +196,14 @@ impl OwnershipTable {
     }
 
     /// The same for a role, whose heartbeat is part of its renewal (R13).
-    pub fn of_role(me: InstanceId, rhythm: Rhythm, clock: Arc<dyn Clock>, new_fleet: bool) -> Self {
-        let pulse = Arc::new(Pulse::of_renewals());
-        Self { pulse, ..Self::new(me, rhythm, clock, new_fleet) }
+    pub fn of_role(
+        me: InstanceId,
+        timings: LeaseTimings,
+        clock: Arc<dyn Clock>,
+        new_fleet: bool,
+    ) -> Self {
+        let heartbeat_deadline = Arc::new(HeartbeatDeadline::of_renewals());
+        Self { heartbeat_deadline, ..Self::new(me, timings, clock, new_fleet) }
     }
 
     /// Whose table this is.
@@ -201,8 +212,8 @@ impl OwnershipTable {
     }
 
     /// The times it keeps.
-    pub fn rhythm(&self) -> &Rhythm {
-        &self.rhythm
+    pub fn timings(&self) -> &LeaseTimings {
+        &self.timings
     }
 
     /// What this instance counts.
@@ -216,8 +227,8 @@ impl OwnershipTable {
     }
 
     /// To change a lease.
-    fn edit<'a>(&'a self, lease: &'a Lease) -> Edit<'a> {
-        Edit::new(lease, &self.agenda)
+    fn edit<'a>(&'a self, lease: &'a Lease) -> LeaseEdit<'a> {
+        LeaseEdit::new(lease, &self.due_index)
     }
 
     fn find(&self, tenure: &Tenure) -> Option<Arc<Lease>> {
@@ -318,7 +329,7 @@ impl OwnershipTable {
 
     /// Whether the standing of any lease is uncertain.
     pub fn is_doubtful(&self) -> bool {
-        self.agenda.lock().is_doubtful()
+        self.due_index.lock().is_doubtful()
     }
 
     /// How many leases are in the table.
@@ -333,17 +344,17 @@ impl OwnershipTable {
 
     /// The epoch last heard of.
     pub fn epoch(&self) -> Epoch {
-        self.witness.lock().epoch()
+        self.epoch_tracker.lock().epoch()
     }
 
     /// R5: how long the store still grants nothing.
     pub fn hold_off(&self) -> Option<Duration> {
-        self.witness.lock().hold_off(self.now())
+        self.epoch_tracker.lock().hold_off(self.now())
     }
 
     /// R13: whether the heartbeat has been confirmed in time.
     pub fn is_beating(&self) -> bool {
-        self.now() < self.pulse.valid_until() && !self.is_closed()
+        self.now() < self.heartbeat_deadline.valid_until() && !self.is_closed()
     }
 
     /// Whether results of this instance get an answer. One whose results do not wants no share of the fleet.
@@ -358,7 +369,7 @@ impl OwnershipTable {
 
     /// The server's clock about now.
     pub fn server_ms(&self) -> Option<u64> {
-        self.witness.lock().server_ms(self.now())
+        self.epoch_tracker.lock().server_ms(self.now())
     }
 }
 

@@ -6,12 +6,12 @@ use std::time::Duration;
 use crossbeam_channel::bounded;
 
 use crate::clock::ManualClock;
-use crate::model::{EndpointId, Epoch, FenceToken, InstanceId, Tenure, Term, Weight};
+use crate::model::{EndpointId, Epoch, FenceToken, InstanceId, LeaseDuration, Tenure, Weight};
 use crate::pipeline::lease::{PollPermit, Standing};
-use crate::pipeline::ownership::{OwnershipTable, Rhythm};
+use crate::pipeline::ownership::{LeaseTimings, OwnershipTable};
 use crate::store::{Acquire, Beat, Grant, Renew, Reply, Stamp};
 
-const TERM: Term = Term::new(Duration::from_secs(30));
+const TERM: LeaseDuration = LeaseDuration::new(Duration::from_secs(30));
 /// For what happens at once, or never.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -22,8 +22,8 @@ fn reply<T>(answer: T) -> Reply<T> {
 }
 
 /// A table that has beaten once.
-fn beating(heartbeat: Term) -> (OwnershipTable, Arc<ManualClock>) {
-    let rhythm = Rhythm {
+fn beating(heartbeat: LeaseDuration) -> (OwnershipTable, Arc<ManualClock>) {
+    let timings = LeaseTimings {
         lease: TERM,
         heartbeat,
         renew_interval: Duration::from_secs(10),
@@ -31,9 +31,9 @@ fn beating(heartbeat: Term) -> (OwnershipTable, Arc<ManualClock>) {
     };
     let clock = Arc::new(ManualClock::at(1_000_000_000));
     let same = Arc::<ManualClock>::clone(&clock);
-    let table = OwnershipTable::new(InstanceId::new("me"), rhythm, same, false);
-    let question = table.question();
-    table.beaten(&question, &reply(Beat { unbroken: true, weight: Weight(1) }));
+    let table = OwnershipTable::new(InstanceId::new("me"), timings, same, false);
+    let request = table.request();
+    table.beaten(&request, &reply(Beat { unbroken: true, weight: Weight(1) }));
     (table, clock)
 }
 
@@ -42,8 +42,8 @@ fn gain(table: &OwnershipTable, count: usize) -> Vec<Tenure> {
     let id = |it| EndpointId::parse(&format!("e{it}")).unwrap();
     let endpoints: Vec<EndpointId> = (0..count).map(id).collect();
     let grant = Acquire::Granted { fence: FenceToken(7), grant: Grant::Free };
-    let question = table.question();
-    let (gained, _) = table.granted(&question, &endpoints, &reply(vec![grant; count]));
+    let request = table.request();
+    let (gained, _) = table.granted(&request, &endpoints, &reply(vec![grant; count]));
     gained.into_iter().map(|it| it.tenure).collect()
 }
 
@@ -97,7 +97,7 @@ fn a_permit_holds_no_longer_than_its_lease_does() {
 #[test]
 fn every_poll_is_stopped_before_the_first_lease_that_has_ended_is_forgotten() {
     // With its heartbeat, or at its own deadline.
-    for heartbeat in [TERM, Term::new(TERM.ttl * 10)] {
+    for heartbeat in [TERM, LeaseDuration::new(TERM.ttl * 10)] {
         let (table, clock) = beating(heartbeat);
         let table = Arc::new(table);
         let permits: Vec<PollPermit> =
@@ -136,7 +136,7 @@ fn a_closed_table_issues_no_permit_confirms_none_and_takes_nothing() {
         with_one().0,
         OwnershipTable::of_role(
             InstanceId::new("me"),
-            *with_one().0.rhythm(),
+            *with_one().0.timings(),
             Arc::new(ManualClock::at(1_000_000_000)),
             false,
         ),
@@ -146,18 +146,18 @@ fn a_closed_table_issues_no_permit_confirms_none_and_takes_nothing() {
             .or_else(|| table.tenure(&EndpointId::parse("e0").unwrap()))
             .unwrap();
         let permit = table.permit(&tenure).unwrap();
-        let before = table.question();
+        let before = table.request();
         table.close();
         assert!(permit.confirm().is_err() && table.permit(&tenure).is_none());
         assert!(!table.may_poll(&tenure.endpoint) && !table.is_beating() && table.is_closed());
         assert_eq!(table.expire().len(), 1);
         assert!(permit.abort().is_fired());
         // A heartbeat that is confirmed afterwards, and grants, asked for before and after.
-        table.beaten(&table.question(), &reply(Beat { unbroken: false, weight: Weight(1) }));
-        for question in [before, table.question()] {
+        table.beaten(&table.request(), &reply(Beat { unbroken: false, weight: Weight(1) }));
+        for request in [before, table.request()] {
             let wanted = std::slice::from_ref(&tenure.endpoint);
             let grant = Acquire::Granted { fence: FenceToken(9), grant: Grant::Free };
-            assert_eq!(table.granted(&question, wanted, &reply(vec![grant])).0, []);
+            assert_eq!(table.granted(&request, wanted, &reply(vec![grant])).0, []);
         }
         assert!(table.is_empty() && table.is_closed());
     }
@@ -178,24 +178,24 @@ fn in_a_process_that_was_forked_nothing_is_held() {
 /// has to, and comes at once.
 #[test]
 fn a_renewal_on_its_way_does_not_end_a_mistrust() {
-    for by_name in [true, false] {
-        let (table, clock) = beating(Term::new(TERM.ttl * 10));
+    for owner_only in [true, false] {
+        let (table, clock) = beating(LeaseDuration::new(TERM.ttl * 10));
         let tenure = gain(&table, 1).remove(0);
-        if !by_name {
+        if !owner_only {
             table.mistrust(&tenure);
         }
         clock.pass(Duration::from_secs(10));
-        let (question, items) = table.renewals().unwrap();
-        assert_eq!(items[0].matched, by_name);
+        let (request, items) = table.renewals().unwrap();
+        assert_eq!(items[0].matched, owner_only);
         clock.pass(Duration::from_millis(1));
         table.mistrust(&tenure);
-        table.renewed(&question, &items, &reply(vec![Renew::Extended]));
+        table.renewed(&request, &items, &reply(vec![Renew::Extended]));
         assert!(table.may_poll(&tenure.endpoint), "it was extended all the same");
-        assert!(!table.verification(std::slice::from_ref(&tenure)).ask.by_name);
-        let (question, items) = table.renewals().expect("it is due at once");
+        assert!(!table.verification(std::slice::from_ref(&tenure)).context.owner_only);
+        let (request, items) = table.renewals().expect("it is due at once");
         assert!(!items[0].matched, "its fence is compared");
-        table.renewed(&question, &items, &reply(vec![Renew::Extended]));
-        assert!(table.verification(std::slice::from_ref(&tenure)).ask.by_name);
+        table.renewed(&request, &items, &reply(vec![Renew::Extended]));
+        assert!(table.verification(std::slice::from_ref(&tenure)).context.owner_only);
         assert!(table.renewals().is_none(), "and then it is as before");
     }
 }
@@ -218,15 +218,15 @@ fn a_permit_outlasts_the_beginning_of_a_hand_over_and_a_doubt() {
 #[test]
 fn what_was_not_compared_in_this_epoch_is_not_verified_by_name() {
     let (table, tenure) = with_one();
-    let by_name = |tenures: &[Tenure]| table.verification(tenures).ask.by_name;
+    let owner_only = |tenures: &[Tenure]| table.verification(tenures).context.owner_only;
     let other = Tenure::new(tenure.endpoint.clone(), FenceToken(6));
-    assert!(by_name(std::slice::from_ref(&tenure)));
-    assert!(!by_name(&[tenure.clone(), other]), "of another tenure nothing is known");
+    assert!(owner_only(std::slice::from_ref(&tenure)));
+    assert!(!owner_only(&[tenure.clone(), other]), "of another tenure nothing is known");
     table.mistrust(&tenure);
-    assert!(!by_name(std::slice::from_ref(&tenure)), "a result of it was refused");
+    assert!(!owner_only(std::slice::from_ref(&tenure)), "a result of it was refused");
     let (table, tenure) = with_one();
     let mut next = reply(Beat { unbroken: true, weight: Weight(1) });
     next.stamp.epoch = Epoch(next.stamp.epoch.0 + 1);
-    table.beaten(&table.question(), &next);
-    assert!(!table.verification(&[tenure]).ask.by_name, "another epoch");
+    table.beaten(&table.request(), &next);
+    assert!(!table.verification(&[tenure]).context.owner_only, "another epoch");
 }

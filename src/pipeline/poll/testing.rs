@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::{BootClock, Clock};
-use crate::model::{EndpointId, Epoch, FenceToken, InstanceId, Tenure, Term};
-use crate::pipeline::lease::{Lease, PollPermit, Pulse, SharedClock};
+use crate::model::{EndpointId, Epoch, FenceToken, InstanceId, LeaseDuration, Tenure};
+use crate::pipeline::lease::{HeartbeatDeadline, Lease, PollPermit, SharedClock};
 
 /// A permit that holds for an hour, and what ends it the way a lost lease does.
 pub fn permit_for_tests(
@@ -28,12 +28,17 @@ pub(crate) fn permit_and_lease(
 ) -> (PollPermit, Arc<Lease>) {
     let hour = Duration::from_secs(3_600);
     let now = BootClock.now();
-    let pulse = Arc::new(Pulse::default());
-    pulse.confirm(now, now, Term::new(hour), (true, Epoch(1)));
+    let heartbeat_deadline = Arc::new(HeartbeatDeadline::default());
+    heartbeat_deadline.confirm(now, now, LeaseDuration::new(hour), (true, Epoch(1)));
     let endpoint = EndpointId::parse(endpoint).expect("a valid endpoint id");
     let tenure = Tenure::new(endpoint, FenceToken(fence));
-    let lease =
-        Arc::new(Lease::new(tenure, (&pulse, pulse.generation()), now, now + hour, now + hour));
+    let lease = Arc::new(Lease::new(
+        tenure,
+        (&heartbeat_deadline, heartbeat_deadline.generation()),
+        now,
+        now + hour,
+        now + hour,
+    ));
     let clock = SharedClock(Arc::new(BootClock));
     let permit = PollPermit::issue(&lease, &InstanceId::new(instance), &clock)
         .expect("a lease granted just now may be polled");

@@ -4,18 +4,22 @@ use crate::model::{EndpointId, InstanceId, Tenure};
 use crate::store::memory::scripts::micros;
 use crate::store::memory::server::State;
 use crate::store::scan::RETIRED_LASTS;
-use crate::store::{Ask, Release, Wake};
+use crate::store::{PeerMessage, Release, RequestContext};
 
 impl State {
     /// free.lua; `None` where that does not prove enough.
-    pub(crate) fn free(&mut self, ask: &Ask, tenures: &[Tenure]) -> Option<Vec<Release>> {
-        let grants = self.data.grants.get_mut(&ask.instance)?;
-        if grants.granted == 0 || grants.granted > ask.heard.0 {
+    pub(crate) fn free(
+        &mut self,
+        context: &RequestContext,
+        tenures: &[Tenure],
+    ) -> Option<Vec<Release>> {
+        let grants = self.data.grants.get_mut(&context.instance)?;
+        if grants.granted == 0 || grants.granted > context.heard.0 {
             return None;
         }
-        grants.released = grants.released.max(ask.floor_us);
+        grants.released = grants.released.max(context.floor_us);
         let free = |it: &Tenure| {
-            if self.owner(&it.endpoint).as_ref() != Some(&ask.instance) {
+            if self.owner(&it.endpoint).as_ref() != Some(&context.instance) {
                 return Release::NotOwner;
             }
             self.data.leases.remove(&it.endpoint);
@@ -80,7 +84,7 @@ impl State {
     pub(crate) fn withdraw(&mut self, me: &InstanceId) {
         self.data.nodes.remove(me);
         self.tell_node(me);
-        self.say(&[Wake::new(me, None)]);
+        self.say(&[PeerMessage::new(me, None)]);
     }
 
     /// resume.lua

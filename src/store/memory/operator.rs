@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::model::{EndpointId, FenceToken, InstanceId};
 use crate::store::memory::scripts::micros;
 use crate::store::memory::server::MemoryServer;
-use crate::store::{Changes, Heard};
+use crate::store::{Changes, Push};
 
 impl MemoryServer {
     /// Takes a right that an acquire needs from `instance`, or gives it back.
@@ -103,6 +103,6 @@ impl MemoryServer {
         } else {
             state.data.drains.remove(name)
         };
-        state.tell(&Heard::Changed(Changes { drain: true, ..Changes::default() }));
+        state.tell(&Push::Changed(Changes { drain: true, ..Changes::default() }));
     }
 }

@@ -3,16 +3,17 @@
 use std::time::Duration;
 
 use crate::clock::ManualClock;
-use crate::model::{EndpointId, FenceToken, InstanceId, Tenure, Term};
+use crate::model::{EndpointId, FenceToken, InstanceId, LeaseDuration, Tenure};
 use crate::store::memory::MemoryStore;
 use crate::store::memory::scripts::{Now, micros};
 use crate::store::memory::server::State;
 use crate::store::{
-    Acquire, Ask, Asked, BEAT_EXTRA, Publication, Renew, RenewItem, Seat, Stamped, Wake,
+    Acquire, BEAT_EXTRA, PeerMessage, Publication, Renew, RenewItem, RequestContext, Seat,
+    StampedResult, StoreResult,
 };
 
 /// How long a leader of before a loss of memory may lead, as far as anybody knows who was not there: the default.
-const UNKNOWN_TERM: Term = Term::new(Duration::from_secs(30));
+const UNKNOWN_TERM: LeaseDuration = LeaseDuration::new(Duration::from_secs(30));
 
 /// What an item of a question is about.
 pub(crate) trait About {
@@ -45,14 +46,18 @@ impl About for Publication {
 
 /// Many roles in one message.
 impl MemoryStore {
-    pub(crate) fn acquire_each(&self, asked: &[(Ask, EndpointId)]) -> Vec<Stamped<Vec<Acquire>>> {
+    pub(crate) fn acquire_each(
+        &self,
+        asked: &[(RequestContext, EndpointId)],
+    ) -> Vec<StampedResult<Vec<Acquire>>> {
         let (n, asked) = (asked.len(), asked.to_vec());
         let replies = self.call("acquire", move |state, clock| {
-            let acquire = |(ask, role): &(Ask, EndpointId)| {
+            let acquire = |(context, role): &(RequestContext, EndpointId)| {
                 let roles = std::slice::from_ref(role);
-                let verb = |state: &mut State, it: &EndpointId, now| state.acquire(ask, it, now);
-                let reply = state.for_each(ask, clock, roles, verb)?;
-                state.tell_grants(&ask.instance, roles, &reply);
+                let verb =
+                    |state: &mut State, it: &EndpointId, now| state.acquire(context, it, now);
+                let reply = state.for_each(context, clock, roles, verb)?;
+                state.tell_grants(&context.instance, roles, &reply);
                 Ok(reply)
             };
             Ok(asked.iter().map(acquire).collect())
@@ -60,23 +65,30 @@ impl MemoryStore {
         replies.unwrap_or_else(|error| vec![Err(error); n])
     }
 
-    pub(crate) fn renew_each(&self, asked: &[(Ask, Vec<RenewItem>)]) -> Vec<Stamped<Vec<Renew>>> {
+    pub(crate) fn renew_each(
+        &self,
+        asked: &[(RequestContext, Vec<RenewItem>)],
+    ) -> Vec<StampedResult<Vec<Renew>>> {
         let (n, asked) = (asked.len(), asked.to_vec());
         let replies = self.call("renew", move |state, clock| {
-            let renew = |(ask, items): &(Ask, Vec<RenewItem>)| {
-                state.for_each(ask, clock, items, |state, it, now| state.renew(ask, it, now))
+            let renew = |(context, items): &(RequestContext, Vec<RenewItem>)| {
+                state
+                    .for_each(context, clock, items, |state, it, now| state.renew(context, it, now))
             };
             Ok(asked.iter().map(renew).collect())
         });
         replies.unwrap_or_else(|error| vec![Err(error); n])
     }
 
-    pub(crate) fn release_each(&self, freed: &[(Ask, Tenure, Wake)]) -> Asked<()> {
+    pub(crate) fn release_each(
+        &self,
+        freed: &[(RequestContext, Tenure, PeerMessage)],
+    ) -> StoreResult<()> {
         let freed = freed.to_vec();
         self.call("release", move |state, clock| {
             state.forget_expired(clock);
-            for (ask, tenure, word) in &freed {
-                state.release(&ask.instance, tenure);
+            for (context, tenure, word) in &freed {
+                state.release(&context.instance, tenure);
                 state.say(std::slice::from_ref(word));
             }
             Ok(())
@@ -86,12 +98,12 @@ impl MemoryStore {
 
 impl State {
     /// The end of epoch.lua
-    pub(crate) fn beat_for_role(&mut self, ask: &Ask, now: Now) {
+    pub(crate) fn beat_for_role(&mut self, context: &RequestContext, now: Now) {
         if self.of_roles {
-            let lasts = micros(ask.term.ttl.saturating_add(BEAT_EXTRA));
-            let before = self.data.beats.get(&ask.instance).map_or(0, |it| it.1);
+            let lasts = micros(context.term.ttl.saturating_add(BEAT_EXTRA));
+            let before = self.data.beats.get(&context.instance).map_or(0, |it| it.1);
             let until = before.max(now.us + lasts);
-            self.data.beats.insert(ask.instance.clone(), (now.us / 1_000, until));
+            self.data.beats.insert(context.instance.clone(), (now.us / 1_000, until));
         }
     }
 
@@ -106,8 +118,13 @@ impl State {
     }
 
     /// epoch.lua: whether who asks was here before the last loss of memory, with this TTL.
-    pub(crate) fn confirm(&mut self, role: Option<&EndpointId>, ask: &Ask, born: u64) -> bool {
-        let Some(role) = role.filter(|_| ask.epoch.0 > 0 && ask.epoch.0 < born) else {
+    pub(crate) fn confirm(
+        &mut self,
+        role: Option<&EndpointId>,
+        context: &RequestContext,
+        born: u64,
+    ) -> bool {
+        let Some(role) = role.filter(|_| context.epoch.0 > 0 && context.epoch.0 < born) else {
             return false;
         };
         self.data.confirmed.insert(role.clone());
@@ -116,12 +133,12 @@ impl State {
     }
 
     /// acquire.lua, `is_dead`
-    pub(crate) fn is_dead(&self, owner: &InstanceId, ask: &Ask, now: Now) -> bool {
+    pub(crate) fn is_dead(&self, owner: &InstanceId, context: &RequestContext, now: Now) -> bool {
         if !self.of_roles {
             return !self.data.nodes.contains_key(owner);
         }
         let beaten = self.data.beats.get(owner);
-        beaten.is_some_and(|it| is_stale(now.us, it.0, ask.term.ttl))
+        beaten.is_some_and(|it| is_stale(now.us, it.0, context.term.ttl))
     }
 
     /// seats.lua

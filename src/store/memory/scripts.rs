@@ -10,8 +10,8 @@ use crate::store::memory::roles::About;
 use crate::store::memory::server::{Announced, EpochHash, State};
 use crate::store::memory::spoilt::is_ttl;
 use crate::store::{
-    Acquire, Ask, Asked, Beat, Changes, Fault, Grant, Heard, Lasting, Publication, Publish,
-    RawSession, Renew, RenewItem, Reply, Stamp, StoreError, Verify, Wake,
+    Acquire, Beat, Changes, Fault, Grant, Lasting, PeerMessage, Publication, Publish, Push,
+    RawSession, Renew, RenewItem, Reply, RequestContext, Stamp, StoreError, StoreResult, Verify,
 };
 
 /// What a script knows once the epoch is settled.
@@ -44,67 +44,68 @@ impl State {
     /// epoch.lua
     fn enter(
         &mut self,
-        ask: &Ask,
+        context: &RequestContext,
         about: Option<&EndpointId>,
         clock: &ManualClock,
-    ) -> Asked<(Stamp, Now)> {
+    ) -> StoreResult<(Stamp, Now)> {
         // No two calls in the same microsecond, as on a real server.
         self.wall_ahead_us += 1;
         self.forget_expired(clock);
-        self.check_epoch(ask)?;
+        self.check_epoch(context)?;
         let now = self.now_us(clock);
-        let late = ask.not_after_us > 0 && now > ask.not_after_us;
+        let late = context.not_after_us > 0 && now > context.not_after_us;
         let role = about.filter(|_| self.of_roles);
         let unknown = self.unknown_hold_off(role);
-        let mut hold = micros(ask.term.hold_off().max(unknown));
+        let mut hold = micros(context.term.hold_off().max(unknown));
         let agreed = self.agreed(role);
         let record = self.data.epoch;
         let mut before = record.filter(|_| !self.is_epoch_spoilt(role));
-        if let (Some(it), Some(agreed)) = (record, agreed.filter(|it| *it != ask.term.ttl)) {
+        if let (Some(it), Some(agreed)) = (record, agreed.filter(|it| *it != context.term.ttl)) {
             let window = micros(agreed.max(unknown));
             let granted_nothing =
                 before.is_some() && it.replid == self.replid && now < it.since_us + window;
-            if ask.epoch == Epoch(0) || ask.term.ttl < agreed || !granted_nothing {
-                return Err(other_timing(ask.term.ttl, agreed));
+            if context.epoch == Epoch(0) || context.term.ttl < agreed || !granted_nothing {
+                return Err(other_timing(context.term.ttl, agreed));
             }
             before = None;
         }
         if let Some(role) = role {
-            self.data.timings.insert(role.clone(), ask.term.ttl);
+            self.data.timings.insert(role.clone(), context.term.ttl);
         }
         let mut epoch = match before {
             Some(it)
                 if it.replid == self.replid
-                    && it.epoch >= ask.epoch.0
-                    && !(ask.suspect && it.epoch == ask.epoch.0) =>
+                    && it.epoch >= context.epoch.0
+                    && !(context.suspect && it.epoch == context.epoch.0) =>
             {
                 it
             }
             _ => EpochHash {
-                epoch: now.max(ask.epoch.0 + 1).max(record.map_or(0, |it| it.epoch + 1)),
+                epoch: now.max(context.epoch.0 + 1).max(record.map_or(0, |it| it.epoch + 1)),
                 born: 0,
                 replid: self.replid,
                 since_us: now,
                 floor_us: record.map_or(0, |it| it.floor_us),
-                lease_ttl: ask.term.ttl,
+                lease_ttl: context.term.ttl,
                 heartbeat_ttl: record.map_or(Duration::ZERO, |it| it.heartbeat_ttl),
             },
         };
         if epoch.born == 0 {
-            let remembers = before.filter(|it| it.replid == self.replid && it.epoch >= ask.epoch.0);
+            let remembers =
+                before.filter(|it| it.replid == self.replid && it.epoch >= context.epoch.0);
             epoch.born = remembers.map_or(epoch.epoch, |it| it.born);
         }
-        if record.is_none() && ask.new_fleet && ask.epoch == Epoch(0) && !late {
+        if record.is_none() && context.new_fleet && context.epoch == Epoch(0) && !late {
             epoch.since_us = now - hold;
         }
-        if self.confirm(role, ask, epoch.born) {
-            hold = micros(ask.term.hold_off());
+        if self.confirm(role, context, epoch.born) {
+            hold = micros(context.term.hold_off());
         }
         epoch.since_us = epoch.since_us.min(now);
         let left = (epoch.since_us + hold).saturating_sub(now);
-        if ask.floor_us > now {
+        if context.floor_us > now {
             let ahead = if left > 0 { hold } else { 0 };
-            epoch.floor_us = epoch.floor_us.max(ask.floor_us + ahead);
+            epoch.floor_us = epoch.floor_us.max(context.floor_us + ahead);
         }
         if before.is_none() {
             self.mend_epoch(role.cloned().as_ref());
@@ -123,13 +124,13 @@ impl State {
     /// A verb over many items, refused as a whole when it was decided under another epoch.
     pub(crate) fn for_each<I: About, T>(
         &mut self,
-        ask: &Ask,
+        context: &RequestContext,
         clock: &ManualClock,
         items: &[I],
         mut verb: impl FnMut(&mut Self, &I, Now) -> T,
-    ) -> Asked<Reply<Vec<T>>> {
-        let (stamp, now) = self.enter(ask, items.first().map(About::about), clock)?;
-        let named = stamp.epoch == ask.epoch;
+    ) -> StoreResult<Reply<Vec<T>>> {
+        let (stamp, now) = self.enter(context, items.first().map(About::about), clock)?;
+        let named = stamp.epoch == context.epoch;
         let answer = named.then(|| items.iter().map(|it| verb(self, it, now)).collect());
         Ok(Reply { stamp, answer })
     }
@@ -137,19 +138,19 @@ impl State {
     /// beat.lua
     pub(crate) fn beat(
         &mut self,
-        ask: &Ask,
+        context: &RequestContext,
         ttl: Duration,
         weight: Weight,
         clock: &ManualClock,
-    ) -> Asked<Reply<Beat>> {
-        let (stamp, now) = self.enter(ask, None, clock)?;
+    ) -> StoreResult<Reply<Beat>> {
+        let (stamp, now) = self.enter(context, None, clock)?;
         if now.late {
             return Ok(Reply { stamp, answer: None });
         }
         if let Some(epoch) = &mut self.data.epoch {
             epoch.heartbeat_ttl = epoch.heartbeat_ttl.max(ttl);
         }
-        let me = &ask.instance;
+        let me = &context.instance;
         let drained = [me.as_str(), me.host()].iter().any(|it| self.data.drains.contains(*it));
         let weight = if drained { Weight(0) } else { weight };
         let before = self.data.nodes.insert(me.clone(), (weight, now.us + micros(ttl)));
@@ -158,17 +159,22 @@ impl State {
     }
 
     /// acquire.lua
-    pub(crate) fn acquire(&mut self, ask: &Ask, endpoint: &EndpointId, now: Now) -> Acquire {
-        if self.unable.contains(&ask.instance) {
+    pub(crate) fn acquire(
+        &mut self,
+        context: &RequestContext,
+        endpoint: &EndpointId,
+        now: Now,
+    ) -> Acquire {
+        if self.unable.contains(&context.instance) {
             return Acquire::Failed("ERR the user executing the script can't".into());
         }
-        let ttl = micros(ask.term.ttl);
+        let ttl = micros(context.term.ttl);
         let owner = self.owner(endpoint);
         let grant = match &owner {
             None => Grant::Free,
-            Some(owner) if *owner == ask.instance => Grant::Adopted,
+            Some(owner) if *owner == context.instance => Grant::Adopted,
             Some(owner) => {
-                if now.holding_off || !self.is_dead(owner, ask, now) {
+                if now.holding_off || !self.is_dead(owner, context, now) {
                     let until = self.data.leases.get_mut(endpoint).map(|it| &mut it.1);
                     until.into_iter().for_each(|it| *it = (*it).min(now.us + ttl));
                     return Acquire::HeldBy(owner.clone());
@@ -179,24 +185,24 @@ impl State {
         if now.holding_off {
             return Acquire::HoldOff;
         }
-        if !self.of_roles && !self.data.nodes.contains_key(&ask.instance) {
+        if !self.of_roles && !self.data.nodes.contains_key(&context.instance) {
             return Acquire::NoHeartbeat;
         }
         if now.late {
             return Acquire::Late;
         }
-        let fence = self.next_fence(ask, endpoint, now);
+        let fence = self.next_fence(context, endpoint, now);
         self.data.results.entry(endpoint.clone()).or_default().granted = fence;
         if !self.of_roles {
             self.data.fence = fence;
-            self.data.grants.entry(ask.instance.clone()).or_default().granted = fence;
+            self.data.grants.entry(context.instance.clone()).or_default().granted = fence;
         }
-        self.data.leases.insert(endpoint.clone(), (ask.instance.clone(), now.us + ttl));
-        self.beat_for_role(ask, now);
+        self.data.leases.insert(endpoint.clone(), (context.instance.clone(), now.us + ttl));
+        self.beat_for_role(context, now);
         if self.of_roles {
-            let last = self.data.leaders.insert(endpoint.clone(), ask.instance.clone());
+            let last = self.data.leaders.insert(endpoint.clone(), context.instance.clone());
             for predecessor in [last, owner].into_iter().flatten() {
-                if predecessor != ask.instance {
+                if predecessor != context.instance {
                     self.data.beats.remove(&predecessor);
                 }
             }
@@ -205,26 +211,26 @@ impl State {
     }
 
     /// The same for all of a call.
-    fn next_fence(&self, ask: &Ask, endpoint: &EndpointId, now: Now) -> u64 {
+    fn next_fence(&self, context: &RequestContext, endpoint: &EndpointId, now: Now) -> u64 {
         let role = self.data.results.get(endpoint).filter(|_| self.of_roles);
         // A release has raised that of its tenure by one more.
         let last = role.map_or(now.last_fence + 1, |it| it.granted);
-        let floor = now.floor_us.max(ask.floor_us) + 1;
+        let floor = now.floor_us.max(context.floor_us) + 1;
         now.us.max(floor).max(last + 1)
     }
 
     /// keep.lua
-    pub(crate) fn keep(&mut self, ask: &Ask, item: &RenewItem, now: Now) -> bool {
+    pub(crate) fn keep(&mut self, context: &RequestContext, item: &RenewItem, now: Now) -> bool {
         let lease = self.data.leases.get_mut(&item.tenure.endpoint);
-        let ours = lease.filter(|it| it.0 == ask.instance);
-        ours.map(|it| it.1 = now.us + micros(ask.term.ttl)).is_some()
+        let ours = lease.filter(|it| it.0 == context.instance);
+        ours.map(|it| it.1 = now.us + micros(context.term.ttl)).is_some()
     }
 
     /// renew.lua
-    pub(crate) fn renew(&mut self, ask: &Ask, item: &RenewItem, now: Now) -> Renew {
+    pub(crate) fn renew(&mut self, context: &RequestContext, item: &RenewItem, now: Now) -> Renew {
         let Tenure { endpoint, fence } = &item.tenure;
         let owner = self.owner(endpoint);
-        if owner.as_ref().is_some_and(|it| *it != ask.instance) {
+        if owner.as_ref().is_some_and(|it| *it != context.instance) {
             return Renew::NotOwner(owner);
         }
         let result = self.data.results.entry(endpoint.clone()).or_default();
@@ -234,12 +240,12 @@ impl State {
         if owner.is_none() && !item.may_reclaim {
             return Renew::NotOwner(None);
         }
-        let grants = self.data.grants.entry(ask.instance.clone()).or_default();
-        if owner.is_none() && (now.late || grants.released > ask.floor_us) {
+        let grants = self.data.grants.entry(context.instance.clone()).or_default();
+        if owner.is_none() && (now.late || grants.released > context.floor_us) {
             return Renew::Late;
         }
         if owner.is_none() || result.granted < fence.0 {
-            let least = fence.0.max(ask.heard.0);
+            let least = fence.0.max(context.heard.0);
             grants.granted = grants.granted.max(least);
             if !self.of_roles {
                 self.data.fence = self.data.fence.max(least);
@@ -249,37 +255,37 @@ impl State {
         if owner.is_none() {
             self.data.retired.remove(endpoint);
         }
-        let until = now.us + micros(ask.term.ttl);
-        self.data.leases.insert(endpoint.clone(), (ask.instance.clone(), until));
-        self.beat_for_role(ask, now);
+        let until = now.us + micros(context.term.ttl);
+        self.data.leases.insert(endpoint.clone(), (context.instance.clone(), until));
+        self.beat_for_role(context, now);
         if owner.is_some() { Renew::Extended } else { Renew::Reclaimed }
     }
 
     /// held.lua
-    pub(crate) fn is_held(&mut self, ask: &Ask, tenure: &Tenure, _: Now) -> bool {
-        self.owner(&tenure.endpoint).as_ref() == Some(&ask.instance)
+    pub(crate) fn is_held(&mut self, context: &RequestContext, tenure: &Tenure, _: Now) -> bool {
+        self.owner(&tenure.endpoint).as_ref() == Some(&context.instance)
     }
 
     /// verify.lua
-    pub(crate) fn verify(&mut self, ask: &Ask, tenure: &Tenure, _: Now) -> Verify {
+    pub(crate) fn verify(&mut self, context: &RequestContext, tenure: &Tenure, _: Now) -> Verify {
         let granted = self.data.results.get(&tenure.endpoint).map_or(0, |it| it.granted);
         match self.owner(&tenure.endpoint) {
             None => Verify::Missing,
-            Some(owner) if owner != ask.instance => Verify::NotOwner(Some(owner)),
+            Some(owner) if owner != context.instance => Verify::NotOwner(Some(owner)),
             Some(_) if granted > tenure.fence.0 => Verify::NotOwner(None),
             Some(_) => Verify::Held,
         }
     }
 
     /// publish.lua
-    pub(crate) fn publish(&mut self, ask: &Ask, it: &Publication) -> Publish {
+    pub(crate) fn publish(&mut self, context: &RequestContext, it: &Publication) -> Publish {
         let owner = self.owner(&it.tenure.endpoint);
         let result = self.data.results.entry(it.tenure.endpoint.clone()).or_default();
         let fence = it.tenure.fence.0;
         if owner.is_none() && result.granted <= fence {
             return Publish::Missing;
         }
-        if owner.as_ref() != Some(&ask.instance) || result.granted != fence {
+        if owner.as_ref() != Some(&context.instance) || result.granted != fence {
             return Publish::Fenced;
         }
         if result.fence != fence {
@@ -287,7 +293,7 @@ impl State {
         }
         if (result.fence, result.started_at_ms) < (fence, Some(it.started_at_ms)) {
             (result.fence, result.started_at_ms) = (fence, Some(it.started_at_ms));
-            let instance = ask.instance.clone();
+            let instance = context.instance.clone();
             self.published.push(Announced { instance, publication: it.clone() });
         }
         Publish::Stored
@@ -306,26 +312,26 @@ impl State {
         self.acquires.0 += endpoints.len();
         self.acquires.1 += took.len();
         if !took.is_empty() {
-            self.say(&[Wake { took, ..Wake::new(me, None) }]);
+            self.say(&[PeerMessage { took, ..PeerMessage::new(me, None) }]);
         }
     }
 
     pub(crate) fn tell_node(&mut self, instance: &InstanceId) {
-        self.tell(&Heard::Changed(Changes { nodes: vec![instance.clone()], ..Changes::default() }));
+        self.tell(&Push::Changed(Changes { nodes: vec![instance.clone()], ..Changes::default() }));
     }
 
     /// Tells everybody who listens.
-    pub(crate) fn tell(&mut self, news: &Heard) {
+    pub(crate) fn tell(&mut self, news: &Push) {
         self.told = true;
         self.ears.values_mut().for_each(|it| it.push_back(news.clone()));
     }
 
-    pub(crate) fn say(&mut self, wakes: &[Wake]) {
+    pub(crate) fn say(&mut self, wakes: &[PeerMessage]) {
         self.told = true;
         for wake in wakes {
             for (instance, words) in &mut self.ears {
                 if wake.to.as_ref().is_none_or(|to| to == instance) {
-                    words.push_back(Heard::Word(wake.clone()));
+                    words.push_back(Push::Word(wake.clone()));
                 }
             }
         }
@@ -335,7 +341,7 @@ impl State {
         self.ears.insert(me.clone(), VecDeque::new());
     }
 
-    pub(crate) fn heard(&mut self, me: &InstanceId) -> Asked<Option<Heard>> {
+    pub(crate) fn heard(&mut self, me: &InstanceId) -> StoreResult<Option<Push>> {
         match self.ears.get_mut(me) {
             Some(words) => Ok(words.pop_front()),
             None => Err(StoreError {

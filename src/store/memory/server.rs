@@ -8,7 +8,9 @@ use parking_lot::Mutex;
 
 use crate::clock::{Clock, ManualClock, Moment};
 use crate::model::{EndpointId, FenceToken, InstanceId, Weight};
-use crate::store::{Asked, Changes, Fault, Heard, Publication, RawSession, StoreError, Wake};
+use crate::store::{
+    Changes, Fault, PeerMessage, Publication, Push, RawSession, StoreError, StoreResult,
+};
 
 /// A server that all in-memory instances share.
 pub struct MemoryServer {
@@ -36,7 +38,7 @@ pub(crate) struct State {
     /// How far the server's wall clock is ahead of the manual one, in microseconds.
     pub(crate) wall_ahead_us: i64,
     pub(crate) data: Data,
-    pub(crate) ears: BTreeMap<InstanceId, VecDeque<Heard>>,
+    pub(crate) ears: BTreeMap<InstanceId, VecDeque<Push>>,
     pub(crate) later: Vec<(Moment, Deed)>,
     pub(crate) published: Vec<Announced>,
     journal: Vec<&'static str>,
@@ -70,7 +72,7 @@ pub(crate) struct Data {
     pub(crate) sessions: BTreeMap<String, RawSession>,
     pub(crate) drains: BTreeSet<String>,
     /// Who was asked, and who asks: for what, until when.
-    pub(crate) asks: BTreeMap<(InstanceId, InstanceId), (Wake, u64)>,
+    pub(crate) asks: BTreeMap<(InstanceId, InstanceId), (PeerMessage, u64)>,
     /// The life of each role.
     pub(crate) timings: BTreeMap<EndpointId, Duration>,
     /// Roles whose life somebody confirmed who was there before the last loss of memory.
@@ -220,7 +222,7 @@ impl MemoryServer {
     pub fn flush(&self) {
         let mut state = self.state.lock();
         state.data = Data::default();
-        state.tell(&Heard::Everything);
+        state.tell(&Push::Everything);
     }
 
     /// Steps the wall clock it expires keys by.
@@ -275,8 +277,8 @@ impl MemoryServer {
     pub(crate) fn execute<T>(
         &self,
         op: &'static str,
-        deed: impl FnOnce(&mut State, &ManualClock) -> Asked<T>,
-    ) -> Asked<T> {
+        deed: impl FnOnce(&mut State, &ManualClock) -> StoreResult<T>,
+    ) -> StoreResult<T> {
         self.catch_up();
         let mut state = self.state.lock();
         if !state.up {
@@ -344,7 +346,7 @@ impl State {
 
     fn tell_session(&mut self, suffix: &str) {
         let sessions = vec![suffix.to_owned()];
-        self.tell(&Heard::Changed(Changes { sessions, ..Changes::default() }));
+        self.tell(&Push::Changed(Changes { sessions, ..Changes::default() }));
     }
 }
 

@@ -3,11 +3,11 @@
 
 use std::time::Duration;
 
-use crate::model::{EndpointId, InstanceId, Term};
+use crate::model::{EndpointId, InstanceId, LeaseDuration};
 use crate::store::kinds;
 use crate::store::memory::scripts::micros;
 use crate::store::memory::server::{MemoryServer, State};
-use crate::store::{Ask, Asked, Fault, StoreError};
+use crate::store::{Fault, RequestContext, StoreError, StoreResult};
 
 /// No script writes this or more: near 2^53 a double loses its last digits.
 const NUMBER_END: u64 = 9_000_000_000_000_000;
@@ -21,28 +21,28 @@ fn number(text: &str, least: u64, most: u64) -> Option<u64> {
 
 fn ttl(text: &str) -> Option<Duration> {
     let millis = |it: Duration| micros(it) / 1_000;
-    let found = number(text, millis(Term::TTL_MIN), millis(Term::TTL_MAX));
+    let found = number(text, millis(LeaseDuration::TTL_MIN), millis(LeaseDuration::TTL_MAX));
     found.map(Duration::from_millis)
 }
 
 /// Whether a configuration can have this life of a lease.
 pub(crate) fn is_ttl(ttl: Duration) -> bool {
-    (Term::TTL_MIN..=Term::TTL_MAX).contains(&ttl)
+    (LeaseDuration::TTL_MIN..=LeaseDuration::TTL_MAX).contains(&ttl)
 }
 
 impl State {
     /// The beginning of epoch.lua: refuses what cannot be answered at all.
-    pub(crate) fn check_epoch(&self, ask: &Ask) -> Asked<()> {
+    pub(crate) fn check_epoch(&self, context: &RequestContext) -> StoreResult<()> {
         self.check_hash()?;
-        if is_ttl(ask.term.ttl) {
+        if is_ttl(context.term.ttl) {
             return Ok(());
         }
-        let reason = format!("BADTTL the life of a lease cannot be {:?}", ask.term.ttl);
+        let reason = format!("BADTTL the life of a lease cannot be {:?}", context.term.ttl);
         Err(refusal(Fault::Misconfigured, reason))
     }
 
     /// Whether the epoch's key is of its type.
-    pub(crate) fn check_hash(&self) -> Asked<()> {
+    pub(crate) fn check_hash(&self) -> StoreResult<()> {
         if !self.data.epoch_is_no_hash {
             return Ok(());
         }

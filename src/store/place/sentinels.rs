@@ -10,9 +10,9 @@ use redis::{ErrorKind, RedisError, RedisResult};
 
 use crate::clock::{BootClock, Clock, Moment};
 use crate::config::{HostPort, Login};
-use crate::model::Term;
+use crate::model::LeaseDuration;
 use crate::store::place::{Keyring, Peer};
-use crate::store::wire::{Entry, Wire};
+use crate::store::wire::{Connection, Entry};
 
 /// A master that was demoted answers for ten seconds more: that long its words would count for nothing.
 const ASK_EVERY_MAX: Duration = Duration::from_secs(1);
@@ -44,7 +44,7 @@ type Told = RedisResult<Option<HostPort>>;
 impl Sentinels {
     /// For rights with this term. The hold-off of a new master (R5) outlasts by two margins what the old one
     /// has confirmed until then: what it confirms later must come to an end within that, too.
-    pub(crate) fn new(peers: Vec<Arc<Peer>>, name: &str, term: Term) -> Self {
+    pub(crate) fn new(peers: Vec<Arc<Peer>>, name: &str, term: LeaseDuration) -> Self {
         let known = Known { master: None, stayed: false, ask_at: Moment::default(), moves: 0 };
         let every = term.margin().min(ASK_EVERY_MAX);
         Self { peers, name: name.into(), every, ttl: term.ttl, known: Mutex::new(known) }
@@ -79,7 +79,7 @@ impl Sentinels {
         };
         // Behind the answer there is still something to be done before the deadline.
         let share = deadline.since(now) / if known.is_some() { 4 } else { 2 };
-        let told = keys().and_then(|entry| self.ask(entry, now + share));
+        let told = keys().and_then(|entry| self.context(entry, now + share));
         let mut kept = self.known.lock();
         match (told, known) {
             (Ok(master), _) => {
@@ -103,7 +103,7 @@ impl Sentinels {
 
     /// Each on a thread of its own: one that hangs must not keep the answer of the others. It ends at the
     /// deadline, and nobody waits for it.
-    fn ask(&self, entry: Entry, deadline: Moment) -> RedisResult<Peer> {
+    fn context(&self, entry: Entry, deadline: Moment) -> RedisResult<Peer> {
         let (told, answers) = bounded(self.peers.len());
         let login = entry.login;
         let stranger = Entry { login: Login::default(), database: 0, ..entry };
@@ -164,7 +164,7 @@ impl Sentinels {
 
 /// A sentinel that wants a password gets ours; any other does not see it.
 fn one(peer: &Arc<Peer>, name: &str, entry: &Entry, login: &Login, deadline: Moment) -> Told {
-    let mut wire = Wire::connect(peer, entry, deadline)?;
+    let mut wire = Connection::connect(peer, entry, deadline)?;
     let answer = look_up(&mut wire, name);
     match (answer, &login.password) {
         (Err(error), Some(password)) if error.code() == Some("NOAUTH") => {
@@ -176,15 +176,15 @@ fn one(peer: &Arc<Peer>, name: &str, entry: &Entry, login: &Login, deadline: Mom
     }
 }
 
-fn look_up(wire: &mut Wire, name: &str) -> Told {
-    let mut ask = redis::cmd("SENTINEL");
-    ask.arg("GET-MASTER-ADDR-BY-NAME").arg(name);
-    let found: Option<(String, u16)> = ask.query(wire)?;
+fn look_up(wire: &mut Connection, name: &str) -> Told {
+    let mut context = redis::cmd("SENTINEL");
+    context.arg("GET-MASTER-ADDR-BY-NAME").arg(name);
+    let found: Option<(String, u16)> = context.query(wire)?;
     Ok(found.map(|(host, port)| HostPort { host, port }))
 }
 
 /// A replica that is still called master, or already, answers questions with old news.
-pub(crate) fn check_role(wire: &mut Wire) -> RedisResult<()> {
+pub(crate) fn check_role(wire: &mut Connection) -> RedisResult<()> {
     let info: String = redis::cmd("INFO").arg("replication").query(wire)?;
     if info.contains("role:master") {
         return Ok(());

@@ -10,7 +10,7 @@ use redis::{ErrorKind, RedisError, RedisResult, Value};
 use crate::clock::{BootClock, Clock, Moment};
 use crate::config::{HostPort, hash_tag};
 use crate::store::place::{Keyring, Peer};
-use crate::store::wire::{Entry, Wire};
+use crate::store::wire::{Connection, Entry};
 
 /// A shard that was added is not heard of otherwise.
 const ASK_EVERY: Duration = Duration::from_secs(2);
@@ -110,7 +110,7 @@ impl Shards {
             (known.map.clone(), self.in_turn(&known))
         };
         let share = deadline.since(now) / if known.is_some() { 4 } else { 2 };
-        let told = keys().and_then(|entry| self.ask(&asked, &entry, now + share));
+        let told = keys().and_then(|entry| self.context(&asked, &entry, now + share));
         let mut kept = self.known.lock();
         match (told, known) {
             (Ok(map), _) => {
@@ -135,7 +135,7 @@ impl Shards {
         peers
     }
 
-    fn ask(&self, peers: &[Arc<Peer>], entry: &Entry, deadline: Moment) -> RedisResult<Map> {
+    fn context(&self, peers: &[Arc<Peer>], entry: &Entry, deadline: Moment) -> RedisResult<Map> {
         let mut failure = RedisError::from(io::Error::other("the cluster has no nodes"));
         for (n, peer) in peers.iter().enumerate() {
             let now = BootClock.now();
@@ -152,7 +152,7 @@ impl Shards {
     }
 
     fn ask_one(&self, peer: &Arc<Peer>, entry: &Entry, deadline: Moment) -> RedisResult<Map> {
-        let mut wire = Wire::connect(peer, entry, deadline)?;
+        let mut wire = Connection::connect(peer, entry, deadline)?;
         let slots: Value =
             redis::cmd("CLUSTER").arg("SLOTS").query(&mut wire).map_err(|error| {
                 let disabled =

@@ -6,7 +6,7 @@ use leasehold::election::State;
 use leasehold::store::memory::Mishap;
 
 use crate::support::electorate::{
-    ELECTION, Electorate, HEARTBEAT, MARGIN, STEP, TTL, UNKNOWN_HOLD_OFF, candidacy, lease,
+    ELECTION, Electorate, HEARTBEAT, MARGIN, STEP, TTL, UNKNOWN_HOLD_OFF, lease, settings,
 };
 
 const SOON: Duration = Duration::from_millis(50);
@@ -16,13 +16,17 @@ const SOON: Duration = Duration::from_millis(50);
 fn of_five_that_start_at_once_one_leads_and_all_know_it() {
     let mut all = Electorate::empty();
     for name in ["a", "b", "c", "d", "e"] {
-        all.join(name, candidacy("r"));
+        all.join(name, settings("r"));
     }
     all.pass_until(UNKNOWN_HOLD_OFF + SOON, |it| it.leader("r").is_some());
     all.pass(SOON);
     let leader = all.leader("r").unwrap();
     for name in ["a", "b", "c", "d", "e"] {
-        assert_eq!(all.office(name, "r").leader(), Some(all.id(&leader)), "{name} sees another");
+        assert_eq!(
+            all.role_state(name, "r").leader(),
+            Some(all.id(&leader)),
+            "{name} sees another"
+        );
         let expected = if name == leader { State::Leader } else { State::Follower };
         assert_eq!(all.state(name, "r"), expected, "{name}");
     }
@@ -43,7 +47,7 @@ fn a_crashed_leader_is_replaced_when_its_lease_ends_and_not_an_interval_later() 
         let leader = all.leader("r").unwrap();
         let other = if leader == "b" { "c" } else { "b" };
         assert_eq!(all.state(other, "r"), State::Follower, "the one that was not elected");
-        assert_eq!(all.office(other, "r").leader(), Some(all.id(&leader)));
+        assert_eq!(all.role_state(other, "r").leader(), Some(all.id(&leader)));
     }
 }
 
@@ -53,7 +57,7 @@ fn a_crashed_leader_is_replaced_when_its_lease_ends_and_not_an_interval_later() 
 fn a_leader_that_is_cut_off_knows_it_before_another_leads() {
     let mut all = Electorate::led_by_first(&["a", "b", "c"]);
     all.cut_off("a", true);
-    all.pass_until(HEARTBEAT + SOON, |it| !it.office("a", "r").is_leader());
+    all.pass_until(HEARTBEAT + SOON, |it| !it.role_state("a", "r").is_leader());
     assert_eq!(all.leader("r"), None, "nobody leads between the two");
     assert_eq!(all.state("a", "r"), State::Leader, "it may still hear that it has been renewed");
     all.pass_until(TTL, |it| it.state("a", "r") == State::Follower);
@@ -62,10 +66,14 @@ fn a_leader_that_is_cut_off_knows_it_before_another_leads() {
     all.cut_off("a", false);
     all.pass(2 * TTL);
     let leader = all.leader("r").unwrap();
-    assert_eq!(all.office("a", "r").leader(), Some(all.id(&leader)), "the one that came back");
+    assert_eq!(all.role_state("a", "r").leader(), Some(all.id(&leader)), "the one that came back");
     for _ in 0..100 {
         all.pass(7 * STEP);
-        assert_eq!(all.office("a", "r").leader(), Some(all.id(&leader)), "for a moment, nobody");
+        assert_eq!(
+            all.role_state("a", "r").leader(),
+            Some(all.id(&leader)),
+            "for a moment, nobody"
+        );
     }
 }
 
@@ -89,7 +97,7 @@ fn without_redis_everybody_follows_and_nobody_leads() {
     for name in ["a", "b"] {
         assert_eq!(all.state(name, "r"), State::Follower, "{name}");
         assert!(!all.work(name, "r", TTL), "{name} works");
-        assert_eq!(all.office(name, "r").leader(), None);
+        assert_eq!(all.role_state(name, "r").leader(), None);
     }
     all.server.restart(Some(&saved));
     // R5: whoever led before may lead until then.
@@ -125,7 +133,7 @@ fn a_stale_leader_is_replaced_though_its_key_is_there() {
     }
     assert!(waited > stale_after - HEARTBEAT - SOON, "replaced after {waited:?}, too early");
     assert_eq!(all.leader("r").as_deref(), Some("b"));
-    assert!(all.office("b", "r").term().unwrap() > term);
+    assert!(all.role_state("b", "r").term().unwrap() > term);
     assert_eq!(all.server.leader_beat(&old), None, "004: cleaned up by the new leader");
 }
 
@@ -153,14 +161,14 @@ fn a_leader_whose_heartbeat_cannot_be_written_has_stepped_down_before_it_is_stal
 #[test]
 fn a_grant_whose_reply_was_lost_is_found_and_led_under_a_new_term() {
     let mut all = Electorate::empty();
-    all.join_with("a", candidacy("r"), 1_000, true);
+    all.join_with("a", settings("r"), 1_000, true);
     all.member("a").store.plan("acquire", Mishap::LoseReply);
     all.pass(STEP);
     let lost = all.server.granted(&lease("r"));
     assert_eq!(all.leader("r"), None, "nobody may lead on a guess");
     assert_eq!(all.server.owner(&lease("r")), Some(all.id("a")));
     all.pass_until(TTL / 12 + SOON, |it| it.leader("r").is_some());
-    assert!(all.office("a", "r").term().unwrap() > lost);
+    assert!(all.role_state("a", "r").term().unwrap() > lost);
 }
 
 /// 004, "Random Startup Delay (0-10s)": an option.
@@ -168,12 +176,15 @@ fn a_grant_whose_reply_was_lost_is_found_and_led_under_a_new_term() {
 fn startup_jitter_delays_the_first_attempt_and_nothing_else() {
     let mut all = Electorate::empty();
     let jitter = Duration::from_secs(10);
-    let mut first = candidacy("other");
+    let mut first = settings("other");
     first.ttl = TTL;
     all.join_with("z", first, 1_000, true);
     all.pass(STEP);
     for name in ["a", "b", "c", "d"] {
-        all.join(name, leasehold::election::Candidacy { startup_jitter: jitter, ..candidacy("r") });
+        all.join(
+            name,
+            leasehold::election::ElectionSettings { startup_jitter: jitter, ..settings("r") },
+        );
     }
     let took = all.pass_until(jitter, |it| it.leader("r").is_some());
     assert!(took > 2 * STEP, "no delay: {took:?}");
@@ -188,7 +199,7 @@ fn startup_jitter_delays_the_first_attempt_and_nothing_else() {
 #[test]
 fn every_state_is_reached() {
     let mut all = Electorate::empty();
-    all.join("a", candidacy("r"));
+    all.join("a", settings("r"));
     assert_eq!(all.state("a", "r"), State::Follower, "004: initial state");
     all.pass(2 * STEP);
     assert_eq!(all.state("a", "r"), State::Candidate, "R5: nobody leads, nothing is granted yet");

@@ -2,12 +2,10 @@
 
 use std::time::Duration;
 
-use leasehold::election::{Candidacy, State};
+use leasehold::election::{ElectionSettings, State};
 use leasehold::store::memory::Mishap;
 
-use crate::support::electorate::{
-    Electorate, HEARTBEAT, MARGIN, STEP, TTL, candidacy, lease, role,
-};
+use crate::support::electorate::{Electorate, HEARTBEAT, MARGIN, STEP, TTL, lease, role, settings};
 
 const SOON: Duration = Duration::from_millis(50);
 
@@ -45,7 +43,7 @@ fn a_stop_and_a_wish_wait_for_the_work_too() {
         if is_stop {
             all.stop("a");
         } else {
-            all.join("c", Candidacy { priority: 1, ..candidacy("r") });
+            all.join("c", ElectionSettings { priority: 1, ..settings("r") });
         }
         all.pass(TTL - 2 * STEP);
         assert_eq!(all.leader("r"), None);
@@ -58,8 +56,8 @@ fn a_stop_and_a_wish_wait_for_the_work_too() {
 #[test]
 fn work_sees_that_its_leadership_is_over() {
     let mut all = Electorate::led_by_first(&["a", "b"]);
-    let duty = all.office("a", "r").enter().unwrap();
-    assert_eq!(Some(duty.term()), all.office("a", "r").term());
+    let duty = all.role_state("a", "r").enter().unwrap();
+    assert_eq!(Some(duty.term()), all.role_state("a", "r").term());
     assert!(duty.holds() && duty.deadline().is_some());
     all.cut_off("a", true);
     all.pass_until(TTL, |it| it.leader("r").as_deref() == Some("b"));
@@ -75,7 +73,7 @@ fn work_sees_that_its_leadership_is_over() {
 #[test]
 fn a_resignation_ends_with_the_term_it_was_meant_for() {
     let mut all = Electorate::led_by_first(&["a"]);
-    let duty = all.office("a", "r").enter().unwrap();
+    let duty = all.role_state("a", "r").enter().unwrap();
     all.resign("a", "r");
     all.cut_off("a", true);
     all.pass(TTL);
@@ -124,18 +122,18 @@ fn a_release_executed_late_leaves_the_next_term_alone() {
 #[test]
 fn an_instance_leads_several_roles_and_gives_up_one() {
     let mut all = Electorate::empty();
-    all.join_with("a", candidacy("r"), 1_000, true);
-    all.join("a", Candidacy { ttl: 2 * TTL, ..candidacy("s") });
+    all.join_with("a", settings("r"), 1_000, true);
+    all.join("a", ElectionSettings { ttl: 2 * TTL, ..settings("s") });
     all.pass_until(2 * TTL + 3 * MARGIN, |it| it.leader("s").is_some());
-    all.join("b", candidacy("r"));
-    all.join("b", Candidacy { ttl: 2 * TTL, ..candidacy("s") });
+    all.join("b", settings("r"));
+    all.join("b", ElectionSettings { ttl: 2 * TTL, ..settings("s") });
     all.pass(SOON);
     all.resign("a", "r");
     all.pass_until(SOON, |it| it.leader("r").as_deref() == Some("b"));
     all.pass(5 * TTL);
     assert_eq!(all.leader("s").as_deref(), Some("a"));
-    assert_eq!(all.office("b", "s").leader(), Some(all.id("a")));
-    assert_eq!(all.office("a", "r").role(), &role("r"));
+    assert_eq!(all.role_state("b", "s").leader(), Some(all.id("a")));
+    assert_eq!(all.role_state("a", "r").role(), &role("r"));
     assert!(all.server.leader_beat(&all.id("a")).is_some_and(|it| it.0 <= HEARTBEAT + SOON));
 }
 
@@ -145,7 +143,7 @@ fn hundreds_of_roles_cost_a_few_round_trips() {
     const ROLES: usize = 300;
     let mut all = Electorate::empty();
     let names: Vec<String> = (0..ROLES).map(|it| format!("r{it}")).collect();
-    names.iter().for_each(|it| all.join_with("a", candidacy(it), 1_000, true));
+    names.iter().for_each(|it| all.join_with("a", settings(it), 1_000, true));
     let calls =
         |all: &Electorate, op: &str| all.server.journal().iter().filter(|it| **it == op).count();
     all.pass_until(SOON, |it| names.iter().all(|name| it.leader(name).is_some()));
@@ -168,14 +166,14 @@ fn roles_of_different_ttls_are_renewed_together() {
     let mut all = Electorate::empty();
     let long = |name: &str| {
         let heartbeat_interval = 2 * HEARTBEAT;
-        Candidacy { ttl: 2 * TTL, heartbeat_interval, ..candidacy(name) }
+        ElectionSettings { ttl: 2 * TTL, heartbeat_interval, ..settings(name) }
     };
-    all.join_with("a", candidacy("r"), 1_000, true);
+    all.join_with("a", settings("r"), 1_000, true);
     all.join("a", long("s"));
     all.pass_until(SOON, |it| it.leader("r").is_some() && it.leader("s").is_some());
-    let terms = [all.office("a", "r").term(), all.office("a", "s").term()];
+    let terms = [all.role_state("a", "r").term(), all.role_state("a", "s").term()];
     all.pass(10 * TTL);
-    assert_eq!([all.office("a", "r").term(), all.office("a", "s").term()], terms);
+    assert_eq!([all.role_state("a", "r").term(), all.role_state("a", "s").term()], terms);
     let left = |all: &Electorate, name: &str| all.server.lease_left(&lease(name)).unwrap();
     assert!(left(&all, "r") <= TTL && left(&all, "s") > TTL, "each has its own TTL");
 }

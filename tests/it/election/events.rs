@@ -12,7 +12,7 @@ use leasehold::store::Store;
 use leasehold::store::memory::Mishap;
 
 use crate::support::electorate::{
-    Electorate, HEARTBEAT, STEP, TTL, UNKNOWN_HOLD_OFF, candidacy, lease, role,
+    Electorate, HEARTBEAT, STEP, TTL, UNKNOWN_HOLD_OFF, lease, role, settings,
 };
 
 fn changed(from: State, to: State) -> ElectionEvent {
@@ -31,7 +31,7 @@ fn lost(term: FenceToken, reason: LossReason) -> ElectionEvent {
 #[test]
 fn whoever_is_elected_hears_of_the_state_and_of_the_leadership() {
     let all = Electorate::led_by_first(&["a", "b"]);
-    let term = all.office("a", "r").term().unwrap();
+    let term = all.role_state("a", "r").term().unwrap();
     let expected = [changed(Follower, Candidate), changed(Candidate, Leader), acquired(term)];
     assert_eq!(all.news("a", "r"), expected);
     assert_eq!(all.news("b", "r"), [], "004: it follows from the beginning");
@@ -41,7 +41,7 @@ fn whoever_is_elected_hears_of_the_state_and_of_the_leadership() {
 #[test]
 fn whoever_is_not_renewed_in_time_hears_that_it_expired() {
     let mut all = Electorate::led_by_first(&["a"]);
-    let term = all.office("a", "r").term().unwrap();
+    let term = all.role_state("a", "r").term().unwrap();
     all.forget_news();
     all.cut_off("a", true);
     all.pass(TTL);
@@ -52,37 +52,37 @@ fn whoever_is_not_renewed_in_time_hears_that_it_expired() {
 #[test]
 fn whoever_gives_up_or_is_robbed_hears_why() {
     let mut all = Electorate::led_by_first(&["a", "b"]);
-    let term = all.office("a", "r").term().unwrap();
+    let term = all.role_state("a", "r").term().unwrap();
     all.forget_news();
     all.resign("a", "r");
     let resigned = [changed(Leader, Follower), lost(term, LossReason::Resigned)];
     assert_eq!(all.news("a", "r"), resigned, "at once, not when it is given back");
     all.pass(10 * STEP);
-    let term = all.office("b", "r").term().unwrap();
+    let term = all.role_state("b", "r").term().unwrap();
     all.forget_news();
     all.is_lawless = true;
     all.server.put_lease(&lease("r"), &InstanceId::new("thief"), TTL);
     all.pass(HEARTBEAT + STEP);
     let taken = LossReason::Taken(InstanceId::new("thief"));
     assert_eq!(all.news("b", "r"), [changed(Leader, Follower), lost(term, taken)]);
-    assert_eq!(all.office("b", "r").leader(), Some(InstanceId::new("thief")));
+    assert_eq!(all.role_state("b", "r").leader(), Some(InstanceId::new("thief")));
 }
 
 /// A later grant has ended this one, though nobody has it now.
 #[test]
 fn whoever_cannot_reclaim_hears_that_it_is_gone() {
     let mut all = Electorate::led_by_first(&["a"]);
-    let term = all.office("a", "r").term().unwrap();
+    let term = all.role_state("a", "r").term().unwrap();
     all.forget_news();
     // Its own release, of which it does not know.
     let a = all.member("a");
-    let ask = all.office("a", "r").table().question().ask;
+    let ask = all.role_state("a", "r").table().request().context;
     a.store.release(&ask, &[Tenure::new(lease("r"), term)], &[]).unwrap();
     all.pass(HEARTBEAT + STEP);
     let news = all.news("a", "r");
     assert_eq!(news[..2], [changed(Leader, Follower), lost(term, LossReason::Gone)]);
     all.pass_until(2 * TTL, |it| it.leader("r").is_some());
-    let again = all.office("a", "r").term().unwrap();
+    let again = all.role_state("a", "r").term().unwrap();
     let told: Vec<_> = news[2..].iter().cloned().chain(all.news("a", "r")).collect();
     assert_eq!(told, [changed(Follower, Candidate), changed(Candidate, Leader), acquired(again)]);
 }
@@ -98,7 +98,7 @@ fn whoever_loses_a_race_hears_who_won() {
     // b sees that nobody leads and stands, but c was faster.
     let server = Arc::clone(&all.server);
     let faster = winner.clone();
-    let _stays = all.office("b", "r").listen_inline(move |event| {
+    let _stays = all.role_state("b", "r").listen_inline(move |event| {
         if matches!(event, StateChanged { to: Candidate, .. }) {
             server.put_lease(&lease("r"), &faster, TTL);
         }
@@ -108,14 +108,14 @@ fn whoever_loses_a_race_hears_who_won() {
     let failed = ElectionFailed { role: role("r"), winner: Some(winner.clone()), reason };
     let expected = [changed(Follower, Candidate), failed, changed(Candidate, Follower)];
     assert_eq!(all.news("b", "r"), expected);
-    assert_eq!(all.office("b", "r").leader(), Some(winner));
+    assert_eq!(all.role_state("b", "r").leader(), Some(winner));
 }
 
 /// "fail closed on Redis trouble": nobody won.
 #[test]
 fn whoever_cannot_ask_hears_that_the_election_failed() {
     let mut all = Electorate::empty();
-    all.join_with("a", candidacy("r"), 1_000, true);
+    all.join_with("a", settings("r"), 1_000, true);
     all.member("a").store.plan("acquire", Mishap::LoseRequest);
     all.pass(STEP);
     let news = all.news("a", "r");
@@ -131,9 +131,9 @@ fn whoever_cannot_ask_hears_that_the_election_failed() {
 #[test]
 fn a_hold_off_is_no_failed_election() {
     let mut all = Electorate::empty();
-    all.join("a", candidacy("r"));
+    all.join("a", settings("r"));
     all.pass_until(UNKNOWN_HOLD_OFF + 2 * STEP, |it| it.leader("r").is_some());
-    let term = all.office("a", "r").term().unwrap();
+    let term = all.role_state("a", "r").term().unwrap();
     let expected = [changed(Follower, Candidate), changed(Candidate, Leader), acquired(term)];
     assert_eq!(all.news("a", "r"), expected);
 }
@@ -142,10 +142,10 @@ fn a_hold_off_is_no_failed_election() {
 #[test]
 fn a_listener_that_resigns_hears_of_that_too_and_in_order() {
     let mut all = Electorate::empty();
-    all.join_with("a", candidacy("r"), 1_000, true);
-    let office = Arc::clone(all.office("a", "r"));
-    let inner = Arc::clone(&office);
-    let _stays = office.listen_inline(move |event| {
+    all.join_with("a", settings("r"), 1_000, true);
+    let role_state = Arc::clone(all.role_state("a", "r"));
+    let inner = Arc::clone(&role_state);
+    let _stays = role_state.listen_inline(move |event| {
         if matches!(event, LeadershipAcquired { .. }) {
             assert_eq!(inner.state(), Leader);
             inner.resign(None);
@@ -171,10 +171,11 @@ fn a_listener_that_resigns_hears_of_that_too_and_in_order() {
 #[test]
 fn a_listener_that_stops_the_candidate_leaves_nothing_behind() {
     let mut all = Electorate::empty();
-    all.join_with("a", candidacy("r"), 1_000, true);
-    let office = Arc::clone(all.office("a", "r"));
-    let (inner, events) = (Arc::clone(&office), Arc::clone(&all.member("a").stands["r"].events));
-    let _stays = office.listen_inline(move |event| {
+    all.join_with("a", settings("r"), 1_000, true);
+    let role_state = Arc::clone(all.role_state("a", "r"));
+    let (inner, events) =
+        (Arc::clone(&role_state), Arc::clone(&all.member("a").stands["r"].events));
+    let _stays = role_state.listen_inline(move |event| {
         if matches!(event, StateChanged { to: Candidate, .. }) {
             inner.stop();
         }
@@ -192,7 +193,7 @@ fn an_unregistered_listener_hears_nothing_more() {
     let mut all = Electorate::led_by_first(&["a"]);
     let heard = Arc::new(parking_lot::Mutex::new(0));
     let count = Arc::clone(&heard);
-    let registration = all.office("a", "r").listen_inline(move |_| *count.lock() += 1);
+    let registration = all.role_state("a", "r").listen_inline(move |_| *count.lock() += 1);
     assert_eq!(*heard.lock(), 2, "what is the case");
     all.resign("a", "r");
     assert_eq!(*heard.lock(), 4);
@@ -206,11 +207,11 @@ fn an_unregistered_listener_hears_nothing_more() {
 #[test]
 fn a_new_listener_is_told_what_is_the_case_first() {
     let mut all = Electorate::empty();
-    all.join_with("a", candidacy("r"), 1_000, false);
+    all.join_with("a", settings("r"), 1_000, false);
     let listen = |all: &Electorate| {
         let heard = Arc::new(parking_lot::Mutex::new(Vec::new()));
         let said = Arc::clone(&heard);
-        all.office("a", "r").listen_inline(move |it| said.lock().push(it.clone()));
+        all.role_state("a", "r").listen_inline(move |it| said.lock().push(it.clone()));
         heard
     };
     let from_the_beginning = listen(&all);
@@ -219,7 +220,7 @@ fn a_new_listener_is_told_what_is_the_case_first() {
     let as_candidate = listen(&all);
     assert_eq!(*as_candidate.lock(), [changed(Follower, Candidate)]);
     all.pass_until(UNKNOWN_HOLD_OFF, |it| it.leader("r").is_some());
-    let term = all.office("a", "r").term().unwrap();
+    let term = all.role_state("a", "r").term().unwrap();
     let as_leader = listen(&all);
     assert_eq!(*as_leader.lock(), [changed(Follower, Leader), acquired(term)]);
     all.resign("a", "r");

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use leasehold::clock::Clock;
-use leasehold::election::{Candidacy, ElectionEvent, State};
+use leasehold::election::{ElectionEvent, ElectionSettings, State};
 use leasehold::store::memory::Mishap;
 
 use crate::support::electorate::{
-    Electorate, HEARTBEAT, MARGIN, STEP, TTL, UNKNOWN_HOLD_OFF, candidacy, lease,
+    Electorate, HEARTBEAT, MARGIN, STEP, TTL, UNKNOWN_HOLD_OFF, lease, settings,
 };
 
 const SOON: Duration = Duration::from_millis(50);
@@ -17,7 +17,7 @@ const HOLD_OFF: Duration = TTL.saturating_add(MARGIN);
 #[test]
 fn the_first_election_ever_waits_out_the_hold_off() {
     let mut all = Electorate::empty();
-    all.join("a", candidacy("r"));
+    all.join("a", settings("r"));
     all.pass(UNKNOWN_HOLD_OFF - 2 * STEP);
     assert_eq!((all.leader("r"), all.state("a", "r")), (None, State::Candidate));
     all.pass_until(2 * SOON, |it| it.leader("r").is_some());
@@ -27,10 +27,10 @@ fn the_first_election_ever_waits_out_the_hold_off() {
 #[test]
 fn a_server_clock_that_steps_ahead_in_a_hold_off_does_not_double_it() {
     let mut all = Electorate::empty();
-    all.join("a", candidacy("r"));
+    all.join("a", settings("r"));
     all.pass(SOON);
     all.server.step_clock(2_000);
-    let noticed = candidacy("r").election_interval;
+    let noticed = settings("r").election_interval;
     assert!(2 * noticed < UNKNOWN_HOLD_OFF, "it looks in between");
     all.pass_until(noticed + UNKNOWN_HOLD_OFF + 4 * SOON, |it| it.leader("r").is_some());
 }
@@ -40,16 +40,16 @@ fn a_server_clock_that_steps_ahead_in_a_hold_off_does_not_double_it() {
 fn after_a_flush_a_newcomer_with_a_shorter_ttl_does_not_lead_beside_the_old_leader() {
     let mut all = Electorate::led_by_first(&["a"]);
     all.pass_until(2 * HEARTBEAT, |it| {
-        let held = it.office("a", "r").table().holding(&lease("r")).unwrap();
+        let held = it.role_state("a", "r").table().holding(&lease("r")).unwrap();
         it.clock.now().since(held.renewed_at) <= STEP && it.leader("r").is_some()
     });
-    let term = all.office("a", "r").term();
+    let term = all.role_state("a", "r").term();
     all.server.flush();
     // Its hold-off would be over long before the leader renews.
     let ttl = Duration::from_millis(500);
-    all.join("c", Candidacy { ttl, heartbeat_interval: ttl / 3, ..candidacy("r") });
+    all.join("c", ElectionSettings { ttl, heartbeat_interval: ttl / 3, ..settings("r") });
     all.pass(5 * TTL);
-    assert_eq!(all.office("a", "r").term(), term, "and it costs the leader nothing");
+    assert_eq!(all.role_state("a", "r").term(), term, "and it costs the leader nothing");
     assert_eq!(all.server.owner(&lease("r")), Some(all.id("a")));
 }
 
@@ -57,9 +57,9 @@ fn after_a_flush_a_newcomer_with_a_shorter_ttl_does_not_lead_beside_the_old_lead
 #[test]
 fn a_leader_that_is_told_of_another_ttl_leads_no_more() {
     let mut all = Electorate::led_by_first(&["a"]);
-    let duty = all.office("a", "r").enter().unwrap();
+    let duty = all.role_state("a", "r").enter().unwrap();
     all.server.flush();
-    all.join("c", Candidacy { ttl: 2 * TTL, ..candidacy("r") });
+    all.join("c", ElectionSettings { ttl: 2 * TTL, ..settings("r") });
     all.forget_news();
     all.pass_until(HEARTBEAT + SOON, |it| it.leader("r").is_none());
     assert_eq!((duty.holds(), duty.deadline()), (false, None), "its work may go on");
@@ -72,13 +72,13 @@ fn a_leader_that_is_told_of_another_ttl_leads_no_more() {
 #[test]
 fn a_store_that_restarts_empty_costs_no_leadership() {
     let mut all = Electorate::led_by_first(&["a", "b"]);
-    let term = all.office("a", "r").term();
+    let term = all.role_state("a", "r").term();
     all.server.crash();
     all.pass(Duration::from_millis(300));
     all.server.restart(None);
     all.pass_until(2 * HEARTBEAT, |it| it.leader("r").is_some());
     all.pass(5 * TTL);
-    assert_eq!(all.office("a", "r").term(), term);
+    assert_eq!(all.role_state("a", "r").term(), term);
     assert_eq!(all.server.owner(&lease("r")), Some(all.id("a")));
 }
 
@@ -96,14 +96,14 @@ fn after_a_flush_nobody_is_elected_while_the_old_leader_may_lead() {
 #[test]
 fn a_failover_that_lost_the_grant_does_not_make_two_leaders() {
     let mut all = Electorate::empty();
-    all.join_with("z", candidacy("other"), 1_000, true);
+    all.join_with("z", settings("other"), 1_000, true);
     all.pass(STEP);
     let replica = all.server.snapshot();
-    all.join("a", candidacy("r"));
+    all.join("a", settings("r"));
     all.pass(SOON);
     assert_eq!(all.leader("r").as_deref(), Some("a"));
     all.server.fail_over(&replica);
-    all.join("b", candidacy("r"));
+    all.join("b", settings("r"));
     all.pass(3 * TTL);
     assert_eq!(all.leader("r").as_deref(), Some("a"), "it was not reclaimed");
 }
@@ -152,7 +152,7 @@ fn a_frozen_leader_wakes_as_a_follower() {
     let mut all = Electorate::led_by_first(&["a", "b"]);
     all.freeze("a", true);
     all.pass_until(TTL + SOON, |it| it.leader("r").as_deref() == Some("b"));
-    assert!(!all.office("a", "r").is_leader(), "the clock alone tells");
+    assert!(!all.role_state("a", "r").is_leader(), "the clock alone tells");
     assert_eq!(all.state("a", "r"), State::Follower, "and no thread had to run for it");
     all.freeze("a", false);
     all.pass(3 * TTL);
@@ -165,7 +165,7 @@ fn a_leader_that_slept_on_a_stopped_clock_knows_better_after_one_heartbeat() {
     let mut all = Electorate::led_by_first(&["a", "b"]);
     all.sleep("a", 2 * TTL);
     all.pass(HEARTBEAT + SOON);
-    assert!(!all.office("a", "r").is_leader());
+    assert!(!all.role_state("a", "r").is_leader());
     all.pass(3 * TTL);
     assert_eq!(all.leader("r").as_deref(), Some("b"));
 }
@@ -174,20 +174,20 @@ fn a_leader_that_slept_on_a_stopped_clock_knows_better_after_one_heartbeat() {
 #[test]
 fn one_unanswered_renewal_pauses_and_does_not_end_the_leadership() {
     let mut all = Electorate::led_by_first(&["a", "b"]);
-    let term = all.office("a", "r").term();
+    let term = all.role_state("a", "r").term();
     all.forget_news();
     all.member("a").store.plan("renew", Mishap::LoseReply);
     all.pass_until(HEARTBEAT + SOON, |it| it.leader("r").is_none());
-    assert_eq!(all.office("a", "r").leader(), None, "it does not know");
+    assert_eq!(all.role_state("a", "r").leader(), None, "it does not know");
     all.pass_until(TTL / 12 + SOON, |it| it.leader("r").is_some());
-    assert_eq!((all.office("a", "r").term(), all.news("a", "r")), (term, vec![]));
+    assert_eq!((all.role_state("a", "r").term(), all.news("a", "r")), (term, vec![]));
 }
 
 /// R4: an acquire that is executed when nobody waits for it any more grants nothing.
 #[test]
 fn an_attempt_that_arrives_late_elects_nobody() {
     let mut all = Electorate::led_by_first(&["z"]);
-    all.join("a", candidacy("r"));
+    all.join("a", settings("r"));
     all.pass(SOON);
     all.member("a").store.plan("acquire", Mishap::ExecuteLate(Duration::from_secs(1)));
     all.stop("z");
@@ -201,7 +201,7 @@ fn an_attempt_that_arrives_late_elects_nobody() {
 #[test]
 fn a_candidate_with_another_ttl_is_never_elected() {
     let mut all = Electorate::led_by_first(&["a"]);
-    all.join("b", Candidacy { ttl: 2 * TTL, ..candidacy("r") });
+    all.join("b", ElectionSettings { ttl: 2 * TTL, ..settings("r") });
     all.pass(SOON);
     all.stop("a");
     all.pass(3 * TTL);
@@ -213,16 +213,16 @@ fn a_candidate_with_another_ttl_is_never_elected() {
 fn clocks_that_run_at_different_rates_make_no_two_leaders() {
     for (leader, others) in [(970, 1_030), (1_030, 970), (985, 1_015)] {
         let mut all = Electorate::empty();
-        all.join_with("a", candidacy("r"), leader, true);
+        all.join_with("a", settings("r"), leader, true);
         all.pass(STEP);
-        all.join_with("b", candidacy("r"), others, false);
+        all.join_with("b", settings("r"), others, false);
         for _ in 0..10 {
             all.cut_off("a", true);
             all.pass_until(2 * TTL, |it| it.leader("r").as_deref() == Some("b"));
             all.cut_off("a", false);
             all.stop("b");
             all.pass_until(2 * TTL, |it| it.leader("r").as_deref() == Some("a"));
-            all.join_with("b", candidacy("r"), others, false);
+            all.join_with("b", settings("r"), others, false);
             all.pass(HEARTBEAT);
         }
     }
@@ -232,9 +232,9 @@ fn clocks_that_run_at_different_rates_make_no_two_leaders() {
 #[test]
 fn a_deleted_key_is_put_back_by_its_leader() {
     let mut all = Electorate::led_by_first(&["a", "b"]);
-    let term = all.office("a", "r").term();
+    let term = all.role_state("a", "r").term();
     all.server.delete_lease(&lease("r"));
     all.pass(2 * HEARTBEAT);
     assert_eq!(all.server.owner(&lease("r")), Some(all.id("a")));
-    assert_eq!(all.office("a", "r").term(), term);
+    assert_eq!(all.role_state("a", "r").term(), term);
 }

@@ -2,19 +2,19 @@
 
 use std::time::Duration;
 
-use leasehold::election::candidate::Outcome;
-use leasehold::election::{Candidacy, State};
+use leasehold::election::role_elector::Outcome;
+use leasehold::election::{ElectionSettings, State};
 use leasehold::model::InstanceId;
-use leasehold::store::Wake;
+use leasehold::store::PeerMessage;
 use leasehold::store::memory::Mishap;
 
-use crate::support::electorate::{Electorate, HEARTBEAT, STEP, TTL, candidacy, lease};
+use crate::support::electorate::{Electorate, HEARTBEAT, STEP, TTL, lease, settings};
 
 const SOON: Duration = Duration::from_millis(50);
 const REST: Duration = Duration::from_secs(2);
 
-fn with_priority(priority: u32) -> Candidacy {
-    Candidacy { priority, ..candidacy("r") }
+fn with_priority(priority: u32) -> ElectionSettings {
+    ElectionSettings { priority, ..settings("r") }
 }
 
 #[test]
@@ -31,9 +31,9 @@ fn an_equal_or_lower_priority_takes_nothing() {
     all.pass(STEP);
     all.join("b", with_priority(5));
     all.join("c", with_priority(4));
-    let term = all.office("a", "r").term();
+    let term = all.role_state("a", "r").term();
     all.pass(10 * TTL);
-    assert_eq!(all.office("a", "r").term(), term, "it was given up in between");
+    assert_eq!(all.role_state("a", "r").term(), term, "it was given up in between");
 }
 
 /// The one that gave way does not ask for it again.
@@ -71,7 +71,7 @@ fn a_role_whose_heir_died_is_led_by_another_after_half_a_second() {
     let mut all = Electorate::led_by_first(&["a", "b"]);
     let (id, r) = (InstanceId::new("ghost"), lease("r"));
     let wants = vec![r.clone()];
-    all.say(&Wake { wants, priority: 9, ..Wake::new(&id, Some(all.id("a"))) });
+    all.say(&PeerMessage { wants, priority: 9, ..PeerMessage::new(&id, Some(all.id("a"))) });
     let took =
         all.pass_until(Duration::from_millis(600), |it| it.leader("r").as_deref() == Some("b"));
     assert!(took >= Duration::from_millis(500), "the heir had only {took:?}");
@@ -96,9 +96,9 @@ fn a_leader_does_not_give_way_in_a_hold_off() {
     all.server.restart(None);
     all.pass_until(2 * HEARTBEAT, |it| it.server.owner(&lease("r")) == Some(it.id("a")));
     all.join("c", with_priority(5));
-    let before = all.office("a", "r").term();
+    let before = all.role_state("a", "r").term();
     all.pass(Duration::from_millis(1_500));
-    assert_eq!(all.office("a", "r").term(), before, "given up, and nobody can have it");
+    assert_eq!(all.role_state("a", "r").term(), before, "given up, and nobody can have it");
     all.pass_until(3 * TTL, |it| it.leader("r").as_deref() == Some("c"));
 }
 
@@ -107,7 +107,7 @@ fn a_leader_does_not_give_way_in_a_hold_off() {
 fn a_leader_that_is_asked_to_resign_does() {
     let mut all = Electorate::led_by_first(&["a", "b"]);
     let resign = vec![lease("r")];
-    all.say(&Wake { resign, ..Wake::new(&InstanceId::new("operator"), None) });
+    all.say(&PeerMessage { resign, ..PeerMessage::new(&InstanceId::new("operator"), None) });
     all.pass_until(2 * SOON, |it| it.leader("r").as_deref() == Some("b"));
 }
 
@@ -117,7 +117,7 @@ fn forged_words_cost_at_most_a_hand_over() {
     let mut all = Electorate::led_by_first(&["a", "b", "c"]);
     let (stranger, r) = (InstanceId::new("stranger"), lease("r"));
     for n in 0..60 {
-        let mut word = Wake::new(&stranger, None);
+        let mut word = PeerMessage::new(&stranger, None);
         match n % 4 {
             0 => word.freed = vec![r.clone()],
             1 => word.took = vec![r.clone()],
@@ -142,13 +142,13 @@ fn whoever_hears_nothing_follows_all_the_same() {
 #[test]
 fn an_observer_knows_who_leads_and_never_stands() {
     let mut all = Electorate::led_by_first(&["a"]);
-    all.join("o", Candidacy { stands: false, priority: 9, ..candidacy("r") });
+    all.join("o", ElectionSettings { stands: false, priority: 9, ..settings("r") });
     all.pass(SOON);
-    assert_eq!(all.office("o", "r").leader(), Some(all.id("a")));
+    assert_eq!(all.role_state("o", "r").leader(), Some(all.id("a")));
     all.crash("a");
     all.pass(5 * TTL);
     assert_eq!((all.leader("r"), all.state("o", "r")), (None, State::Follower));
-    assert_eq!(all.office("o", "r").leader(), None);
+    assert_eq!(all.role_state("o", "r").leader(), None);
     assert_eq!(all.news("o", "r"), []);
     assert_eq!(all.server.owner(&lease("r")), None);
 }
@@ -159,7 +159,7 @@ fn a_single_attempt_leads_until_it_ends_and_does_not_come_back() {
     let mut all = Electorate::led_by_first(&["z"]);
     all.stop("z");
     all.pass(SOON);
-    let decided = all.join_once("a", candidacy("r"));
+    let decided = all.join_once("a", settings("r"));
     all.pass(SOON);
     assert_eq!(decided.try_recv().unwrap().unwrap(), Outcome::Elected);
     all.pass(3 * TTL);
@@ -174,7 +174,7 @@ fn a_single_attempt_leads_until_it_ends_and_does_not_come_back() {
 #[test]
 fn a_single_attempt_says_who_leads() {
     let mut all = Electorate::led_by_first(&["a"]);
-    let decided = all.join_once("b", candidacy("r"));
+    let decided = all.join_once("b", settings("r"));
     all.pass(SOON);
     assert_eq!(decided.try_recv().unwrap().unwrap(), Outcome::LedBy(all.id("a")));
     all.crash("a");
@@ -186,7 +186,7 @@ fn a_single_attempt_says_who_leads() {
 #[test]
 fn a_single_attempt_waits_out_a_hold_off() {
     let mut all = Electorate::empty();
-    let decided = all.join_once("a", candidacy("r"));
+    let decided = all.join_once("a", settings("r"));
     // Of the default TTL, because nobody knows how long a leader of before may lead.
     all.pass(Duration::from_secs(30));
     assert!(decided.try_recv().is_err(), "decided in a hold-off");
@@ -199,7 +199,7 @@ fn a_single_attempt_waits_out_a_hold_off() {
 #[test]
 fn a_single_attempt_that_cannot_ask_fails() {
     let mut all = Electorate::led_by_first(&["a"]);
-    let decided = all.join_once("b", candidacy("r"));
+    let decided = all.join_once("b", settings("r"));
     all.member("b").store.plan("seats", Mishap::LoseRequest);
     all.pass(SOON);
     assert!(decided.try_recv().unwrap().is_err());
@@ -239,8 +239,8 @@ fn after_a_higher_priority_came_and_left_the_role_is_led_at_once() {
 fn whoever_gave_up_for_an_heir_that_died_leads_again_within_a_second() {
     let mut all = Electorate::led_by_first(&["a"]);
     let ghost = InstanceId::new("ghost");
-    let word = Wake::new(&ghost, Some(all.id("a")));
-    all.say(&Wake { wants: vec![lease("r")], priority: 9, ..word });
+    let word = PeerMessage::new(&ghost, Some(all.id("a")));
+    all.say(&PeerMessage { wants: vec![lease("r")], priority: 9, ..word });
     all.pass_until(2 * SOON, |it| it.leader("r").is_none());
     all.pass_until(Duration::from_millis(850), |it| it.leader("r").as_deref() == Some("a"));
 }
@@ -279,7 +279,7 @@ fn leaders_remember_for_whom_they_gave_up_in_vain() {
     let grants = all.server.acquires().1;
     for _ in 0..29 {
         let wants = vec![lease("r")];
-        all.say(&Wake { wants, priority: 9, ..Wake::new(&ghost, None) });
+        all.say(&PeerMessage { wants, priority: 9, ..PeerMessage::new(&ghost, None) });
         all.pass(Duration::from_secs(1));
     }
     assert_eq!(all.server.acquires().1, grants + 1, "given up in vain again");

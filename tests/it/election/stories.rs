@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use leasehold::election::Candidacy;
 use leasehold::election::ElectionEvent::{self, LeadershipAcquired, LeadershipLost, StateChanged};
+use leasehold::election::ElectionSettings;
 use leasehold::election::State;
 use leasehold::store::memory::Mishap;
 
 use crate::support::cluster::{for_each_seed, random};
-use crate::support::electorate::{Electorate, MARGIN, TTL, UNKNOWN_HOLD_OFF, candidacy};
+use crate::support::electorate::{Electorate, MARGIN, TTL, UNKNOWN_HOLD_OFF, settings};
 
 const ROLES: [&str; 2] = ["r", "s"];
 const NAMES: [&str; 3] = ["a", "b", "c"];
@@ -25,7 +25,7 @@ fn join(all: &mut Electorate, name: &str, next: &mut impl FnMut(u64) -> u64) {
         let priority = next(3) as u32;
         let startup_jitter = ms(next(2) * 400);
         let ttl = if role == "r" { TTL } else { TTL * 3 / 2 };
-        let it = Candidacy { priority, startup_jitter, ttl, ..candidacy(role) };
+        let it = ElectionSettings { priority, startup_jitter, ttl, ..settings(role) };
         all.join_with(name, it, rate, false);
     }
 }
@@ -146,7 +146,7 @@ fn through_random_faults(seed: u64) {
     all.pass(3 * TTL + MARGIN);
     for role in ROLES {
         let leader = all.leader(role).expect("a settled role is led");
-        let is_known = |it: &str| all.office(it, role).leader() == Some(all.id(&leader));
+        let is_known = |it: &str| all.role_state(it, role).leader() == Some(all.id(&leader));
         assert!(NAMES.iter().all(|it| is_known(it)), "not all know that {leader} leads {role}");
     }
     // What was planned for a call that has not come yet may still get in the way of a higher priority,

@@ -7,7 +7,7 @@ use std::time::Duration;
 use leasehold::PollPermit;
 use leasehold::clock::Clock;
 use leasehold::model::{EndpointId, InstanceId};
-use leasehold::store::{Store, Wake};
+use leasehold::store::{PeerMessage, Store};
 
 use crate::support::cluster::{Cluster, TTL, endpoint};
 
@@ -211,7 +211,7 @@ fn r8_an_heir_that_did_not_take_what_it_was_given_gets_nothing_for_a_while() {
     moves.see(&cluster, n);
     for second in 0..90 {
         let wants = cluster.member("a").table.endpoints();
-        let word = Wake { wants, ..Wake::new(&b, Some(InstanceId::new("a"))) };
+        let word = PeerMessage { wants, ..PeerMessage::new(&b, Some(InstanceId::new("a"))) };
         cluster.member("b").store.wake(&[word], TTL).unwrap();
         moves.pass(&mut cluster, n, ms(1_000));
         let given = moves.take_backs;

@@ -109,7 +109,10 @@ impl Story {
                         "{:?}",
                         asker.store.renew(&asker.late_ask(), &items).unwrap().answer
                     ),
-                    false => format!("{:?}", asker.answered(|store, ask| store.renew(ask, &items))),
+                    false => format!(
+                        "{:?}",
+                        asker.answered(|store, context| store.renew(context, &items))
+                    ),
                 }
             }
             10 => format!("{:?} {:?}", asker.verify(&tenure), asker.verify_by_name(&tenure)),
@@ -123,7 +126,7 @@ impl Story {
             }
             11 | 12 => {
                 let results = [publication(&tenure, start)];
-                format!("{:?}", asker.answered(|store, ask| store.publish(ask, &results)))
+                format!("{:?}", asker.answered(|store, context| store.publish(context, &results)))
             }
             13 if matched => format!("{:?}", asker.free(&tenure)),
             13 => format!("{:?}", asker.release(&tenure)),

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::clock::{BootClock, Clock};
-use leasehold::model::{EndpointId, FenceToken, InstanceId, Sample, Tenure, Term, Weight};
-use leasehold::pipeline::witness::Witness;
+use leasehold::model::{EndpointId, FenceToken, InstanceId, LeaseDuration, Sample, Tenure, Weight};
+use leasehold::pipeline::epoch_tracker::EpochTracker;
 use leasehold::store::{
-    Acquire, Ask, Beat, Publication, Publish, Release, Renew, RenewItem, Stamp, Stamped, Store,
-    Verify,
+    Acquire, Beat, Publication, Publish, Release, Renew, RenewItem, RequestContext, Stamp,
+    StampedResult, Store, Verify,
 };
 
 use crate::store_contract::world::{TERM, TIMEOUT, TTL, World, store_at};
@@ -20,7 +20,7 @@ pub struct Asker {
     pub store: Arc<dyn Store>,
     /// Of the last reply.
     pub stamp: Option<Stamp>,
-    witness: Witness,
+    epoch_tracker: EpochTracker,
     clock: Arc<dyn Clock>,
     of_roles: bool,
 }
@@ -30,7 +30,7 @@ impl Asker {
         Self::with_term(world, name, new_fleet, TERM)
     }
 
-    pub fn with_term(world: &dyn World, name: &str, new_fleet: bool, term: Term) -> Self {
+    pub fn with_term(world: &dyn World, name: &str, new_fleet: bool, term: LeaseDuration) -> Self {
         Self::on(world.store(), world.clock(), name, new_fleet, term).of_roles(world.of_roles())
     }
 
@@ -44,11 +44,11 @@ impl Asker {
         clock: Arc<dyn Clock>,
         name: &str,
         new_fleet: bool,
-        term: Term,
+        term: LeaseDuration,
     ) -> Self {
         let me = InstanceId::new(name);
-        let witness = Witness::new(me.clone(), term, new_fleet);
-        Self { me, store, stamp: None, witness, clock, of_roles: false }
+        let epoch_tracker = EpochTracker::new(me.clone(), term, new_fleet);
+        Self { me, store, stamp: None, epoch_tracker, clock, of_roles: false }
     }
 
     /// On the server at `url`, which nobody used before.
@@ -63,35 +63,38 @@ impl Asker {
         asker
     }
 
-    pub fn ask(&self) -> Ask {
-        self.witness.ask(self.clock.now(), TIMEOUT)
+    pub fn context(&self) -> RequestContext {
+        self.epoch_tracker.context(self.clock.now(), TIMEOUT)
     }
 
     /// A question that is out of date wherever it arrives.
-    pub fn late_ask(&self) -> Ask {
-        Ask { not_after_us: 1, ..self.ask() }
+    pub fn late_ask(&self) -> RequestContext {
+        RequestContext { not_after_us: 1, ..self.context() }
     }
 
     /// Before the first question, as the daemon does.
     fn learn_time(&mut self) {
-        if !self.witness.knows_time() {
+        if !self.epoch_tracker.knows_time() {
             let asked_at = self.clock.now();
-            self.witness.saw_time(asked_at, self.store.time(TIMEOUT).unwrap());
+            self.epoch_tracker.saw_time(asked_at, self.store.time(TIMEOUT).unwrap());
         }
     }
 
     pub fn saw_fence(&mut self, fence: u64) {
-        self.witness.saw_fence(FenceToken(fence));
+        self.epoch_tracker.saw_fence(FenceToken(fence));
     }
 
     /// Asks until the answer was decided under the epoch the server is in.
-    pub fn answered<T>(&mut self, question: impl Fn(&dyn Store, &Ask) -> Stamped<T>) -> T {
+    pub fn answered<T>(
+        &mut self,
+        request: impl Fn(&dyn Store, &RequestContext) -> StampedResult<T>,
+    ) -> T {
         for _ in 0..3 {
             self.learn_time();
             let asked_at = self.clock.now();
-            let ask = self.ask();
-            let reply = question(&*self.store, &ask).unwrap();
-            self.witness.observe(asked_at, self.clock.now(), &reply.stamp);
+            let context = self.context();
+            let reply = request(&*self.store, &context).unwrap();
+            self.epoch_tracker.observe(asked_at, self.clock.now(), &reply.stamp);
             self.stamp = Some(reply.stamp);
             if let Some(answer) = reply.answer {
                 return answer;
@@ -105,7 +108,7 @@ impl Asker {
             self.holds_off();
             return Beat { unbroken: true, weight: Weight(1) };
         }
-        self.answered(|store, ask| store.beat(ask, TTL, Weight(1)))
+        self.answered(|store, context| store.beat(context, TTL, Weight(1)))
     }
 
     /// What to verify if nothing in particular: a role has to be named, for its timing.
@@ -116,9 +119,9 @@ impl Asker {
 
     pub fn acquire(&mut self, endpoint: &EndpointId) -> Acquire {
         let endpoints = [endpoint.clone()];
-        let answer = only(self.answered(|store, ask| store.acquire(ask, &endpoints)));
+        let answer = only(self.answered(|store, context| store.acquire(context, &endpoints)));
         if let Acquire::Granted { fence, .. } = answer {
-            self.witness.saw_fence(fence);
+            self.epoch_tracker.saw_fence(fence);
         }
         answer
     }
@@ -134,19 +137,20 @@ impl Asker {
     /// As the daemon renews a lease that stands.
     pub fn renew(&mut self, tenure: &Tenure) -> Renew {
         let items = [RenewItem::new(tenure.clone())];
-        only(self.answered(|store, ask| store.renew(ask, &items)))
+        only(self.answered(|store, context| store.renew(context, &items)))
     }
 
     pub fn verify(&mut self, tenure: &Tenure) -> Verify {
         let tenures = [tenure.clone()];
-        only(self.answered(|store, ask| store.verify(ask, &tenures)))
+        only(self.answered(|store, context| store.verify(context, &tenures)))
     }
 
     /// As the daemon looks at a lease whose fence was compared in this epoch.
     pub fn verify_by_name(&mut self, tenure: &Tenure) -> Verify {
         let tenures = [tenure.clone()];
-        let by_name = |ask: &Ask| Ask { by_name: true, ..ask.clone() };
-        only(self.answered(|store, ask| store.verify(&by_name(ask), &tenures)))
+        let owner_only =
+            |context: &RequestContext| RequestContext { owner_only: true, ..context.clone() };
+        only(self.answered(|store, context| store.verify(&owner_only(context), &tenures)))
     }
 
     /// Nothing is published under a role; a verification says as much.
@@ -160,22 +164,23 @@ impl Asker {
             };
         }
         let results = [publication(tenure, started_at_ms)];
-        only(self.answered(|store, ask| store.publish(ask, &results)))
+        only(self.answered(|store, context| store.publish(context, &results)))
     }
 
     pub fn release(&mut self, tenure: &Tenure) -> Release {
-        let answers = self.store.release(&self.ask(), std::slice::from_ref(tenure), &[]).unwrap();
+        let answers =
+            self.store.release(&self.context(), std::slice::from_ref(tenure), &[]).unwrap();
         only(answers)
     }
 
     /// As the daemon gives back what it has just forgotten, by its name where that proves enough.
     pub fn free(&mut self, tenure: &Tenure) -> Release {
-        let ask = self.farewell();
-        only(self.store.release(&ask, std::slice::from_ref(tenure), &[]).unwrap())
+        let context = self.farewell();
+        only(self.store.release(&context, std::slice::from_ref(tenure), &[]).unwrap())
     }
 
-    pub fn farewell(&mut self) -> Ask {
-        self.witness.farewell(self.clock.now(), TIMEOUT)
+    pub fn farewell(&mut self) -> RequestContext {
+        self.epoch_tracker.farewell(self.clock.now(), TIMEOUT)
     }
 
     /// When this endpoint was last polled.
@@ -184,7 +189,7 @@ impl Asker {
     }
 
     pub fn withdraw(&self) {
-        self.store.withdraw(&self.ask()).unwrap();
+        self.store.withdraw(&self.context()).unwrap();
     }
 
     /// Who has it, whoever asks.
@@ -211,13 +216,13 @@ impl Asker {
 
     /// Has a new epoch begin, as after a step of the server's clock.
     pub fn suspect(&mut self) {
-        let ask = Ask { suspect: true, ..self.ask() };
-        assert_eq!(self.store.verify(&ask, &self.nothing()).unwrap().answer, None);
+        let context = RequestContext { suspect: true, ..self.context() };
+        assert_eq!(self.store.verify(&context, &self.nothing()).unwrap().answer, None);
     }
 
     pub fn holds_off(&mut self) -> bool {
         let nothing = self.nothing();
-        let answers: Vec<Verify> = self.answered(|store, ask| store.verify(ask, &nothing));
+        let answers: Vec<Verify> = self.answered(|store, context| store.verify(context, &nothing));
         assert_eq!(answers.len(), nothing.len());
         self.stamp.is_some_and(|it| it.hold_off > Duration::ZERO)
     }

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use leasehold::model::{Epoch, FenceToken, Tenure, Term, Weight};
+use leasehold::model::{Epoch, FenceToken, LeaseDuration, Tenure, Weight};
 use leasehold::store::{
-    Acquire, Ask, Beat, Fault, Publish, Release, Renew, RenewItem, Store, Verify,
+    Acquire, Beat, Fault, Publish, Release, Renew, RenewItem, RequestContext, Store, Verify,
 };
 
 use crate::store_contract::asker::{Asker, endpoint, only, publication};
@@ -30,7 +30,7 @@ pub fn the_first_start_ever_waits(world: &mut dyn World) {
 
 /// R5: a hold-off lasts a TTL and a margin, and then ends by itself.
 pub fn a_hold_off_ends_by_itself_after_ttl_and_margin(world: &mut dyn World) {
-    let (e, term) = (endpoint("e"), Term::new(Term::TTL_MIN));
+    let (e, term) = (endpoint("e"), LeaseDuration::new(LeaseDuration::TTL_MIN));
     let mut a = Asker::with_term(world, "a", true, term);
     a.beat();
     // Where roles are leased, it is that of the default TTL unless somebody has been here before.
@@ -64,7 +64,7 @@ pub fn a_running_instance_does_not_skip_the_hold_off_of_a_flush(world: &mut dyn 
     world.flush();
     a.beat();
     assert_eq!(a.acquire(&endpoint("e")), Acquire::HoldOff);
-    let named = Ask { new_fleet: true, ..a.ask() };
+    let named = RequestContext { new_fleet: true, ..a.context() };
     world.flush();
     let nothing = [Tenure::new(endpoint("e"), FenceToken(0))];
     let reply = a.store.verify(&named, &nothing).unwrap();
@@ -77,14 +77,14 @@ pub fn a_call_that_names_an_earlier_epoch_changes_nothing(world: &mut dyn World)
     let tenure = a.grant(&e);
     world.set_lease_left(&e, Some(Duration::from_secs(12)));
     let epoch = epoch_of(&mut a);
-    let old = Ask { epoch: Epoch(epoch.0 - 1), ..a.ask() };
+    let old = RequestContext { epoch: Epoch(epoch.0 - 1), ..a.context() };
     let items = [RenewItem::new(tenure.clone())];
     assert_eq!(a.store.acquire(&old, std::slice::from_ref(&f)).unwrap().answer, None);
     assert_eq!(a.store.renew(&old, &items).unwrap().answer, None);
     let reply = a.store.verify(&old, std::slice::from_ref(&tenure)).unwrap();
     assert_eq!(reply.answer, None);
-    let by_name = Ask { by_name: true, ..old.clone() };
-    let reply = a.store.verify(&by_name, std::slice::from_ref(&tenure)).unwrap();
+    let owner_only = RequestContext { owner_only: true, ..old.clone() };
+    let reply = a.store.verify(&owner_only, std::slice::from_ref(&tenure)).unwrap();
     assert_eq!(reply.answer, None);
     if !world.of_roles() {
         let reply = a.store.publish(&old, &[publication(&tenure, 1)]).unwrap();
@@ -101,8 +101,8 @@ pub fn a_call_that_names_an_earlier_epoch_changes_nothing(world: &mut dyn World)
 pub fn a_call_that_names_a_later_epoch_begins_one_beyond_it(world: &mut dyn World) {
     let (e, mut a) = (endpoint("e"), Asker::alive(world, "a"));
     let later = Epoch(epoch_of(&mut a).0 + 1_000_000_000);
-    let ask = Ask { epoch: later, ..a.ask() };
-    let reply = a.store.acquire(&ask, std::slice::from_ref(&e)).unwrap();
+    let context = RequestContext { epoch: later, ..a.context() };
+    let reply = a.store.acquire(&context, std::slice::from_ref(&e)).unwrap();
     assert_eq!(reply.answer, None);
     assert!(reply.stamp.epoch > later, "{later} is never reached by {}", reply.stamp.epoch);
     assert_eq!(a.acquire(&e), Acquire::HoldOff);
@@ -138,7 +138,7 @@ pub fn a_restart_without_data_begins_a_hold_off_in_which_leases_are_reclaimed(
     assert_eq!(b.acquire(&e), Acquire::HoldOff);
     assert!(epoch_of(&mut b) > before);
     // The connection from before may fail once.
-    let _ = a.store.verify(&a.ask(), std::slice::from_ref(&tenure));
+    let _ = a.store.verify(&a.context(), std::slice::from_ref(&tenure));
     assert_eq!(a.renew(&tenure), Renew::Reclaimed);
     assert_eq!(a.publish(&tenure, 1), Publish::Stored);
     assert_eq!(b.acquire(&e), Acquire::HeldBy(a.me.clone()));
@@ -152,7 +152,7 @@ pub fn a_restart_from_a_snapshot_begins_a_hold_off_in_which_nothing_is_adopted(
     let (tenure, before) = (a.grant(&e), epoch_of(&mut a));
     world.save();
     world.restart_from_saved();
-    let _ = a.store.verify(&a.ask(), std::slice::from_ref(&tenure));
+    let _ = a.store.verify(&a.context(), std::slice::from_ref(&tenure));
     assert!(epoch_of(&mut a) > before);
     assert_eq!(a.acquire(&e), Acquire::HoldOff);
     assert_eq!(a.renew(&tenure), Renew::Extended, "its key was saved");
@@ -242,8 +242,8 @@ pub fn a_clock_set_back_restarts_the_hold_off(world: &mut dyn World) {
 pub fn another_lease_ttl_is_refused_with_both_values(world: &mut dyn World) {
     let mut a = Asker::alive(world, "a");
     let before = epoch_of(&mut a);
-    let other = Asker::with_term(world, "b", true, Term::new(Duration::from_secs(12)));
-    let error = other.store.beat(&other.ask(), TTL, Weight(1)).unwrap_err();
+    let other = Asker::with_term(world, "b", true, LeaseDuration::new(Duration::from_secs(12)));
+    let error = other.store.beat(&other.context(), TTL, Weight(1)).unwrap_err();
     assert_eq!(error.fault, Fault::Misconfigured);
     let shown = error.to_string();
     assert!(shown.contains("12") && shown.contains("30"), "{shown}");
@@ -260,15 +260,15 @@ pub fn a_fleet_corrects_the_timing_of_a_newcomer_that_came_first_after_a_loss(
     let mut a = Asker::alive(world, "a");
     a.grant(&endpoint("e"));
     world.flush();
-    let short = Term::new(Duration::from_secs(12));
+    let short = LeaseDuration::new(Duration::from_secs(12));
     let mut newcomer = Asker::with_term(world, "b", false, short);
     newcomer.beat();
     a.beat();
     assert!(a.holds_off());
-    let error = newcomer.store.beat(&newcomer.ask(), TTL, Weight(1)).unwrap_err();
+    let error = newcomer.store.beat(&newcomer.context(), TTL, Weight(1)).unwrap_err();
     assert_eq!(error.fault, Fault::Misconfigured, "{error}");
-    let longer = Asker::with_term(world, "c", false, Term::new(2 * TTL));
-    let error = longer.store.beat(&longer.ask(), TTL, Weight(1)).unwrap_err();
+    let longer = Asker::with_term(world, "c", false, LeaseDuration::new(2 * TTL));
+    let error = longer.store.beat(&longer.context(), TTL, Weight(1)).unwrap_err();
     assert_eq!(error.fault, Fault::Misconfigured, "a stranger changed the timing: {error}");
 }
 
@@ -280,7 +280,7 @@ pub fn a_heartbeat_says_whether_the_one_before_was_still_there(world: &mut dyn W
     world.delete_node(&a.me);
     assert_eq!(a.beat(), Beat { unbroken: false, weight: Weight(1) });
     let short = Duration::from_millis(150);
-    let beat = |store: &dyn Store, ask: &Ask| store.beat(ask, short, Weight(3));
+    let beat = |store: &dyn Store, context: &RequestContext| store.beat(context, short, Weight(3));
     assert_eq!(a.answered(beat), Beat { unbroken: true, weight: Weight(3) });
     assert_eq!(a.live(), [(a.me.clone(), Weight(3))]);
     world.pass(short);
@@ -291,7 +291,7 @@ pub fn a_heartbeat_says_whether_the_one_before_was_still_there(world: &mut dyn W
 pub fn a_heartbeat_is_kept_by_the_next(world: &mut dyn World) {
     let mut a = Asker::new(world, "a", true);
     let short = Duration::from_millis(300);
-    a.answered(|store, ask| store.beat(ask, short, Weight(1)));
+    a.answered(|store, context| store.beat(context, short, Weight(1)));
     a.beat();
     world.pass(short);
     assert_eq!(a.live().len(), 1, "ended with the one before");

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use leasehold::model::{FenceToken, Tenure};
-use leasehold::store::{Acquire, Ask, Publish, Renew};
+use leasehold::store::{Acquire, Publish, Renew, RequestContext};
 
 use crate::store_contract::asker::{Asker, endpoint};
 use crate::store_contract::world::{TERM, World};
@@ -49,8 +49,8 @@ pub fn a_fence_grows_by_the_servers_clock_alone(world: &mut dyn World) {
     world.delete_lease(&e);
     world.delete_result(&e);
     world.pass(Duration::from_millis(1));
-    let ask = Ask { floor_us: 0, ..a.ask() };
-    let answer = a.store.acquire(&ask, std::slice::from_ref(&e)).unwrap().answer.unwrap();
+    let context = RequestContext { floor_us: 0, ..a.context() };
+    let answer = a.store.acquire(&context, std::slice::from_ref(&e)).unwrap().answer.unwrap();
     assert!(
         matches!(answer[..], [Acquire::Granted { fence, .. }] if fence > before),
         "{answer:?} after {before}"

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use leasehold::model::{EndpointId, FenceToken, Tenure, Term, Weight};
-use leasehold::store::{Acquire, Ask, Fault, Release, Renew, StoreError, Verify};
+use leasehold::model::{EndpointId, FenceToken, LeaseDuration, Tenure, Weight};
+use leasehold::store::{Acquire, Fault, Release, Renew, RequestContext, StoreError, Verify};
 
 use crate::store_contract::asker::{Asker, endpoint, items, publication};
 use crate::store_contract::world::{TIMEOUT, TTL, World};
@@ -113,8 +113,8 @@ pub fn garbage_in_the_epoch_leaves_what_was_agreed_on(world: &mut dyn World) {
     for field in &fields(world)[..4] {
         world.write_epoch(field, "-5");
         let nothing = [Tenure::new(e.clone(), FenceToken(0))];
-        let stranger = Asker::with_term(world, "b", true, Term::new(2 * TTL));
-        let error = stranger.store.verify(&stranger.ask(), &nothing).unwrap_err();
+        let stranger = Asker::with_term(world, "b", true, LeaseDuration::new(2 * TTL));
+        let error = stranger.store.verify(&stranger.context(), &nothing).unwrap_err();
         assert_eq!(error.fault, Fault::Misconfigured, "{field}: {error}");
         assert_eq!(a.renew(&tenure), Renew::Extended, "{field}");
     }
@@ -123,7 +123,7 @@ pub fn garbage_in_the_epoch_leaves_what_was_agreed_on(world: &mut dyn World) {
 /// R5: whoever names a role's TTL after garbage may have a shorter one than its leader: nothing is granted until a leader
 /// with the default TTL has stopped, unless one who was here before says that it is the same.
 pub fn garbage_in_the_life_of_a_role_holds_off_as_if_nobody_knew_it(world: &mut dyn World) {
-    let short = Term::new(Duration::from_secs(3));
+    let short = LeaseDuration::new(Duration::from_secs(3));
     let mut a = Asker::alive(world, "a");
     let tenure = a.grant(&endpoint("e"));
     world.write_epoch("lease_ttl_ms:e", "-5");
@@ -202,17 +202,17 @@ pub fn another_type_in_the_epochs_place_is_told_with_the_way_out(world: &mut dyn
     let (e, mut a) = (endpoint("e"), Asker::alive(world, "a"));
     let tenure = a.grant(&e);
     world.replace_epoch();
-    let (ask, one) = (a.ask(), std::slice::from_ref(&tenure));
+    let (context, one) = (a.context(), std::slice::from_ref(&tenure));
     let mut told: Vec<StoreError> = vec![
-        a.store.beat(&ask, TTL, Weight(1)).unwrap_err(),
-        a.store.acquire(&ask, std::slice::from_ref(&e)).unwrap_err(),
-        a.store.renew(&ask, &items(one)).unwrap_err(),
-        a.store.verify(&ask, one).unwrap_err(),
+        a.store.beat(&context, TTL, Weight(1)).unwrap_err(),
+        a.store.acquire(&context, std::slice::from_ref(&e)).unwrap_err(),
+        a.store.renew(&context, &items(one)).unwrap_err(),
+        a.store.verify(&context, one).unwrap_err(),
     ];
     if world.of_roles() {
         told.push(a.store.seats(std::slice::from_ref(&e), TIMEOUT).unwrap_err());
     } else {
-        told.push(a.store.publish(&ask, &[publication(&tenure, 1)]).unwrap_err());
+        told.push(a.store.publish(&context, &[publication(&tenure, 1)]).unwrap_err());
     }
     let key = if world.of_roles() { "leader:epoch" } else { "poll:epoch" };
     for error in told {
@@ -231,11 +231,11 @@ pub fn another_type_in_the_epochs_place_is_told_with_the_way_out(world: &mut dyn
 pub fn a_life_that_no_configuration_has_is_refused_and_not_written(world: &mut dyn World) {
     let ms = Duration::from_millis;
     for ttl in [ms(0), ms(1), ms(499), ms(3_600_001), Duration::MAX] {
-        let odd = Asker::with_term(world, "odd", true, Term::new(ttl));
+        let odd = Asker::with_term(world, "odd", true, LeaseDuration::new(ttl));
         let nothing = [Tenure::new(endpoint("e"), FenceToken(0))];
         for error in [
-            odd.store.beat(&odd.ask(), TTL, Weight(1)).unwrap_err(),
-            odd.store.verify(&odd.ask(), &nothing).unwrap_err(),
+            odd.store.beat(&odd.context(), TTL, Weight(1)).unwrap_err(),
+            odd.store.verify(&odd.context(), &nothing).unwrap_err(),
         ] {
             assert_eq!(error.fault, Fault::Misconfigured, "{error}");
         }
@@ -243,8 +243,8 @@ pub fn a_life_that_no_configuration_has_is_refused_and_not_written(world: &mut d
         a.grant(&endpoint("e"));
         world.flush();
     }
-    for ttl in [Term::TTL_MIN, Term::TTL_MAX] {
-        let mut a = Asker::with_term(world, "a", true, Term::new(ttl));
+    for ttl in [LeaseDuration::TTL_MIN, LeaseDuration::TTL_MAX] {
+        let mut a = Asker::with_term(world, "a", true, LeaseDuration::new(ttl));
         a.beat();
         a.grant(&endpoint("e"));
         world.flush();
@@ -255,7 +255,7 @@ pub fn a_life_that_no_configuration_has_is_refused_and_not_written(world: &mut d
 pub fn a_late_word_that_the_fleet_is_new_skips_no_hold_off(world: &mut dyn World) {
     let newcomer = Asker::new(world, "newcomer", true);
     let nothing = [Tenure::new(endpoint("e"), FenceToken(0))];
-    let late = Ask { new_fleet: true, ..newcomer.late_ask() };
+    let late = RequestContext { new_fleet: true, ..newcomer.late_ask() };
     world.flush();
     assert!(newcomer.store.verify(&late, &nothing).unwrap().stamp.hold_off > TTL / 2);
     world.flush();
@@ -264,7 +264,7 @@ pub fn a_late_word_that_the_fleet_is_new_skips_no_hold_off(world: &mut dyn World
         assert!(beaten.stamp.hold_off > TTL / 2 && beaten.answer.is_none(), "{beaten:?}");
     }
     world.flush();
-    let in_time = Ask { not_after_us: u64::MAX / 4_096, ..late };
+    let in_time = RequestContext { not_after_us: u64::MAX / 4_096, ..late };
     let reply = newcomer.store.verify(&in_time, &nothing).unwrap();
     assert_eq!(reply.stamp.hold_off, Duration::ZERO, "in time it skips one");
 }

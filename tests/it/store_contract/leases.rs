@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold::model::{Tenure, Term};
+use leasehold::model::{LeaseDuration, Tenure};
 use leasehold::store::{Acquire, Grant, Publish, Release, Renew, RenewItem, Verify};
 
 use crate::store_contract::asker::{Asker, endpoint, only, publication};
@@ -21,7 +21,7 @@ pub fn a_free_lease_is_granted_once(world: &mut dyn World) {
 
 /// FR-001: a lease nobody keeps ends by itself, after its TTL.
 pub fn a_lease_is_free_again_after_its_ttl(world: &mut dyn World) {
-    let (e, term) = (endpoint("e"), Term::new(Term::TTL_MIN));
+    let (e, term) = (endpoint("e"), LeaseDuration::new(LeaseDuration::TTL_MIN));
     let [mut a, mut b] = ["a", "b"].map(|it| Asker::with_term(world, it, true, term));
     a.beat();
     b.beat();
@@ -124,7 +124,7 @@ pub fn a_lease_past_its_deadline_is_not_reclaimed(world: &mut dyn World) {
     let (e, mut a) = (endpoint("e"), Asker::alive(world, "a"));
     let tenure = a.grant(&e);
     let items = [RenewItem { may_reclaim: false, ..RenewItem::new(tenure.clone()) }];
-    let renew = |a: &mut Asker| only(a.answered(|store, ask| store.renew(ask, &items)));
+    let renew = |a: &mut Asker| only(a.answered(|store, context| store.renew(context, &items)));
     assert_eq!(renew(&mut a), Renew::Extended);
     world.delete_lease(&e);
     assert_eq!(renew(&mut a), Renew::NotOwner(None));
@@ -137,7 +137,7 @@ pub fn a_matched_lease_is_kept_by_its_owners_name(world: &mut dyn World) {
     let (e, mut a, mut b) = (endpoint("e"), Asker::alive(world, "a"), Asker::alive(world, "b"));
     let tenure = a.grant(&e);
     let items = [RenewItem { matched: true, ..RenewItem::new(tenure.clone()) }];
-    let renew = |a: &mut Asker| only(a.answered(|store, ask| store.renew(ask, &items)));
+    let renew = |a: &mut Asker| only(a.answered(|store, context| store.renew(context, &items)));
     world.pass(Duration::from_millis(50));
     let before = world.lease_left(&e).unwrap();
     assert_eq!(renew(&mut a), Renew::Extended);
@@ -158,7 +158,7 @@ pub fn a_matched_lease_of_another_epoch_is_not_kept(world: &mut dyn World) {
     let (e, mut a, mut b) = (endpoint("e"), Asker::alive(world, "a"), Asker::alive(world, "b"));
     let items = [RenewItem { matched: true, ..RenewItem::new(a.grant(&e)) }];
     b.suspect();
-    let reply = a.store.renew(&a.ask(), &items).unwrap();
+    let reply = a.store.renew(&a.context(), &items).unwrap();
     assert_eq!(reply.answer, None);
 }
 
@@ -311,7 +311,7 @@ pub fn a_late_release_by_name_opens_no_door_that_a_later_one_closed(world: &mut 
     let (e, f, mut a) = (endpoint("e"), endpoint("f"), Asker::alive(world, "a"));
     let (first, second) = (a.grant(&e), a.grant(&f));
     let late = a.farewell();
-    let between = a.ask();
+    let between = a.context();
     assert_eq!(a.free(&second), Release::Released);
     a.store.release(&late, std::slice::from_ref(&first), &[]).unwrap();
     let items = [RenewItem::new(second)];
@@ -326,8 +326,8 @@ pub fn of_many_that_are_given_back_by_name_each_is_told(world: &mut dyn World) {
         ["e", "f", "g"].iter().map(|it| a.grant(&endpoint(it))).collect();
     tenures.insert(1, b.grant(&endpoint("h")));
     world.delete_lease(&endpoint("g"));
-    let ask = a.farewell();
-    let told = a.store.release(&ask, &tenures, &[]).unwrap();
+    let context = a.farewell();
+    let told = a.store.release(&context, &tenures, &[]).unwrap();
     use Release::{NotOwner, Released};
     assert_eq!(told, [Released, NotOwner, Released, NotOwner]);
     assert_eq!(b.owner(&endpoint("h")).as_deref(), Some("b"));
@@ -337,7 +337,7 @@ pub fn of_many_that_are_given_back_by_name_each_is_told(world: &mut dyn World) {
 pub fn a_renewal_asked_for_before_the_release_cannot_bring_the_lease_back(world: &mut dyn World) {
     let (e, f, mut a) = (endpoint("e"), endpoint("f"), Asker::alive(world, "a"));
     let (tenure, kept) = (a.grant(&e), a.grant(&f));
-    let before = a.ask();
+    let before = a.context();
     assert_eq!(a.free(&tenure), Release::Released);
     for matched in [false, true] {
         let items = [RenewItem { matched, ..RenewItem::new(tenure.clone()) }];
@@ -422,7 +422,7 @@ pub fn a_batch_of_five_hundred_is_answered_item_by_item(world: &mut dyn World) {
     let (mut a, mut b) = (Asker::alive(world, "a"), Asker::alive(world, "b"));
     let all: Vec<_> = (0..500).map(|n| endpoint(&format!("e{n}"))).collect();
     b.grant(&all[250]);
-    let answers = a.answered(|store, ask| store.acquire(ask, &all));
+    let answers = a.answered(|store, context| store.acquire(context, &all));
     assert_eq!(answers.len(), 500);
     let mut tenures = Vec::new();
     for (n, (endpoint, answer)) in all.iter().zip(answers).enumerate() {
@@ -437,16 +437,16 @@ pub fn a_batch_of_five_hundred_is_answered_item_by_item(world: &mut dyn World) {
     world.delete_lease(&all[7]);
     let item = |tenure: &Tenure| RenewItem::new(tenure.clone());
     let items: Vec<_> = tenures.iter().map(item).collect();
-    let renewed = a.answered(|store, ask| store.renew(ask, &items));
+    let renewed = a.answered(|store, context| store.renew(context, &items));
     assert!(renewed.iter().enumerate().all(|(n, it)| match it {
         Renew::Reclaimed => n == 7,
         other => n != 7 && *other == Renew::Extended,
     }));
-    let verified = a.answered(|store, ask| store.verify(ask, &tenures));
+    let verified = a.answered(|store, context| store.verify(context, &tenures));
     assert_eq!(verified, vec![Verify::Held; 499]);
     let results: Vec<_> = tenures.iter().map(|it| publication(it, 9)).collect();
-    let published = a.answered(|store, ask| store.publish(ask, &results));
+    let published = a.answered(|store, context| store.publish(context, &results));
     assert_eq!(published, vec![Publish::Stored; 499]);
-    let released = a.store.release(&a.ask(), &tenures, &[]).unwrap();
+    let released = a.store.release(&a.context(), &tenures, &[]).unwrap();
     assert_eq!(released, vec![Release::Released; 499]);
 }

@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 
 use leasehold::clock::BootClock;
 use leasehold::model::{InstanceId, Weight};
-use leasehold::store::{Ask, Fault, Heard, Lasting, RawSession, Renew, Store, StoreError, Verify};
+use leasehold::store::{
+    Fault, Lasting, Push, RawSession, Renew, RequestContext, Store, StoreError, Verify,
+};
 
 use crate::store_contract::asker::{Asker, endpoint};
 use crate::store_contract::words::sessions_of;
@@ -53,12 +55,13 @@ fn a_call_to_a_hung_server_ends_at_its_timeout() {
     let mut a = Asker::alive(&world, "a");
     let tenure = a.grant(&endpoint("e"));
     world.server.pause();
-    let ask = || Ask { timeout: SHORT, ..a.ask() };
+    let context = || RequestContext { timeout: SHORT, ..a.context() };
     for _ in 0..2 {
-        let error = fails_within(SHORT, || a.store.verify(&ask(), std::slice::from_ref(&tenure)));
+        let error =
+            fails_within(SHORT, || a.store.verify(&context(), std::slice::from_ref(&tenure)));
         assert_eq!(error.fault, Fault::Unreachable, "{error}");
     }
-    fails_within(SHORT, || a.store.withdraw(&ask()));
+    fails_within(SHORT, || a.store.withdraw(&context()));
     fails_within(SHORT, || a.store.inspect(SHORT));
     fails_within(SHORT, || a.store.listen(&a.me, SHORT));
     world.server.resume();
@@ -74,8 +77,8 @@ fn a_late_reply_never_answers_the_next_question() {
     world.put_session_now("s", b"the session");
     for round in 0..5 {
         world.server.pause();
-        let ask = Ask { timeout: Duration::from_millis(50), ..a.ask() };
-        assert!(a.store.verify(&ask, std::slice::from_ref(&tenure)).is_err(), "round {round}");
+        let context = RequestContext { timeout: Duration::from_millis(50), ..a.context() };
+        assert!(a.store.verify(&context, std::slice::from_ref(&tenure)).is_err(), "round {round}");
         world.server.resume();
         let found = sessions_of(&*a.store);
         assert_eq!(found["s"], RawSession::Value(b"the session".to_vec()), "round {round}");
@@ -151,9 +154,9 @@ fn bytes_that_are_no_reply_are_an_error() {
         });
         let store = Arc::new(store_at(&fake.url()));
         let a = Asker::on(store, Arc::new(BootClock), "a", false, TERM);
-        let ask = Ask { timeout: SHORT, ..a.ask() };
-        fails_within(SHORT, || a.store.verify(&ask, &[]));
-        fails_within(SHORT, || a.store.beat(&ask, TTL, Weight(1)));
+        let context = RequestContext { timeout: SHORT, ..a.context() };
+        fails_within(SHORT, || a.store.verify(&context, &[]));
+        fails_within(SHORT, || a.store.beat(&context, TTL, Weight(1)));
         fails_within(SHORT, || a.store.instances(0, SHORT));
     }
 }
@@ -237,7 +240,7 @@ fn a_connection_closed_under_a_call_costs_one_error() {
     let tenure = a.grant(&endpoint("e"));
     world.server.cli(&["CLIENT", "PAUSE", "9000", "WRITE"]);
     std::thread::scope(|scope| {
-        let call = scope.spawn(|| a.store.verify(&a.ask(), std::slice::from_ref(&tenure)));
+        let call = scope.spawn(|| a.store.verify(&a.context(), std::slice::from_ref(&tenure)));
         let clients = || world.server.cli(&["CLIENT", "LIST", "TYPE", "normal"]);
         eventually(
             || clients().lines().any(|it| it.contains("cmd=evalsha") && it.contains("flags=b")),
@@ -255,7 +258,7 @@ fn a_server_that_is_not_there_is_unreachable() {
     let mut server = RedisServer::start();
     let a = Asker::at(&server.url(), "a");
     server.kill();
-    let error = fails_within(TIMEOUT, || a.store.beat(&a.ask(), TTL, Weight(1)));
+    let error = fails_within(TIMEOUT, || a.store.beat(&a.context(), TTL, Weight(1)));
     assert_eq!(error.fault, Fault::Unreachable, "{error}");
     let socket = store_at("unix:///nowhere/redis.sock");
     let error = fails_within(SHORT, || socket.inspect(SHORT));
@@ -314,27 +317,27 @@ fn a_word_in_pieces_is_heard_whole() {
         swallow(&stream);
     });
     let go = go; // let go before the fake is waited for, also when the test fails
-    let mut ear = store_at(&fake.url()).listen(&InstanceId::new("a"), TIMEOUT).unwrap();
+    let mut subscription = store_at(&fake.url()).listen(&InstanceId::new("a"), TIMEOUT).unwrap();
     let mut heard = None;
     for _ in 0..4 {
-        heard = heard.or(ear.next(Duration::from_millis(20)).unwrap());
+        heard = heard.or(subscription.next(Duration::from_millis(20)).unwrap());
         let _ = go.send_timeout((), Duration::from_millis(100));
     }
     drop(go);
-    let heard = heard.or_else(|| ear.next(TIMEOUT).unwrap());
-    assert!(matches!(heard, Some(Heard::Word(it)) if it.from.as_str() == "b"));
+    let heard = heard.or_else(|| subscription.next(TIMEOUT).unwrap());
+    assert!(matches!(heard, Some(Push::Word(it)) if it.from.as_str() == "b"));
 }
 
 /// A line that went silent is asked whether it still stands: words may be missed on it.
 #[test]
 fn an_ear_on_a_hung_server_notices() {
     let server = RedisServer::start();
-    let mut ear = store_at(&server.url()).listen(&InstanceId::new("a"), SHORT).unwrap();
+    let mut subscription = store_at(&server.url()).listen(&InstanceId::new("a"), SHORT).unwrap();
     server.pause();
     let mut heard = Ok(None);
     eventually(
         || {
-            heard = ear.next(Duration::from_millis(50));
+            heard = subscription.next(Duration::from_millis(50));
             heard.is_err()
         },
         || "still listening".into(),

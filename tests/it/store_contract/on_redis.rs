@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use leasehold::model::{FenceToken, InstanceId, Sample, Tenure, Weight};
 use leasehold::store::{
-    Acquire, Ask, Grant, Heard, Publication, Publish, RawSession, Release, Renew, RenewItem, Store,
-    Verify, Wake,
+    Acquire, Grant, PeerMessage, Publication, Publish, Push, RawSession, Release, Renew, RenewItem,
+    RequestContext, Store, Verify,
 };
 
 use crate::store_contract::asker::{Asker, endpoint, items, publication};
@@ -114,12 +114,12 @@ fn what_is_said_in_another_database_is_not_heard() {
         let ours = store_at(&url(mine));
         let [mut a, mut b] = [Asker::at(&url(mine), "a"), Asker::at(&url(other), "b")];
         let mut results = ours.follow_results(None, TIMEOUT).unwrap();
-        let mut ear = ours.listen(&a.me, TIMEOUT).unwrap();
+        let mut subscription = ours.listen(&a.me, TIMEOUT).unwrap();
         for (asker, start) in [(&mut b, 5), (&mut a, 6)] {
             asker.beat();
             let tenure = asker.grant(&endpoint(&format!("e{mine}{other}")));
             assert_eq!(asker.publish(&tenure, start), Publish::Stored);
-            let word = Wake::new(&asker.me, None);
+            let word = PeerMessage::new(&asker.me, None);
             asker.store.wake(&[word], TIMEOUT).unwrap();
         }
         // The other spoke first: whatever of it is heard comes before ours.
@@ -129,9 +129,9 @@ fn what_is_said_in_another_database_is_not_heard() {
             .find_map(|it| it);
         let heard = heard.map(|it| it.result.started_at_ms);
         assert_eq!(heard, Some(Some(6)), "in database {mine}, a result of {other}");
-        let said = std::iter::repeat_with(|| ear.next(TIMEOUT).unwrap())
+        let said = std::iter::repeat_with(|| subscription.next(TIMEOUT).unwrap())
             .take_while(|_| Instant::now() < soon)
-            .find_map(|it| if let Some(Heard::Word(word)) = it { Some(word.from) } else { None });
+            .find_map(|it| if let Some(Push::Word(word)) = it { Some(word.from) } else { None });
         assert_eq!(said.as_ref(), Some(&a.me), "in database {mine}, a word of {other}");
     }
 }
@@ -142,11 +142,11 @@ fn what_names_no_database_is_heard() {
     let world = RedisWorld::new();
     let store = store_at(&format!("redis://127.0.0.1:{}/3", world.server.port()));
     let mut results = store.follow_results(None, TIMEOUT).unwrap();
-    let mut ear = store.listen(&InstanceId::new("a"), TIMEOUT).unwrap();
+    let mut subscription = store.listen(&InstanceId::new("a"), TIMEOUT).unwrap();
     world.server.cli(&["PUBLISH", "poll:results:e", r#"{"ok":1,"started_at_ms":5}"#]);
     world.server.cli(&["PUBLISH", "poll:wake", r#"{"from":"b"}"#]);
     assert_eq!(results.next(TIMEOUT).unwrap().unwrap().result.started_at_ms, Some(5));
-    assert!(matches!(ear.next(TIMEOUT).unwrap(), Some(Heard::Word(_))));
+    assert!(matches!(subscription.next(TIMEOUT).unwrap(), Some(Push::Word(_))));
 }
 
 /// G2: a start that nobody can have written orders nothing.
@@ -178,7 +178,7 @@ fn whoever_may_not_delete_leaves_no_lease_without_an_end() {
     a.beat();
     world.server.cli(&["SET", "poll:result:f", "1"]);
     let ids = ["e", "f", "g"].map(endpoint);
-    let acquired = a.answered(|store, ask| store.acquire(ask, &ids));
+    let acquired = a.answered(|store, context| store.acquire(context, &ids));
     let [Acquire::Granted { .. }, Acquire::Failed(_), Acquire::Granted { .. }] = &acquired[..]
     else {
         panic!("{acquired:?}");
@@ -199,13 +199,13 @@ fn whoever_lacks_what_only_saves_effort_is_granted_and_keeps_all_the_same() {
     a.beat();
     let ids = ["e", "f"].map(endpoint);
     let all = |it: &Acquire| matches!(it, Acquire::Granted { grant: Grant::Free, .. });
-    let acquired = a.answered(|store, ask| store.acquire(ask, &ids));
+    let acquired = a.answered(|store, context| store.acquire(context, &ids));
     assert!(acquired.iter().all(all), "{acquired:?}");
     let matched = ids.map(|it| {
         world.server.cli(&["PEXPIRE", &format!("poll:lease:{it}"), "5000"]);
         RenewItem { matched: true, ..RenewItem::new(Tenure::new(it, FenceToken(0))) }
     });
-    let renewed = a.answered(|store, ask| store.renew(ask, &matched));
+    let renewed = a.answered(|store, context| store.renew(context, &matched));
     assert_eq!(renewed, [Renew::Extended, Renew::Extended]);
     for it in matched {
         let left = world.server.cli(&["PTTL", &format!("poll:lease:{}", it.tenure.endpoint)]);
@@ -223,8 +223,10 @@ fn what_is_verified_by_name_is_answered_as_by_the_fence() {
     world.server.cli(&["DEL", "poll:lease:gone", "poll:lease:taken", "poll:lease:odd"]);
     world.server.cli(&["LPUSH", "poll:lease:odd", "1"]);
     b.grant(&ids[2]);
-    let ways = [true, false].map(|by_name| {
-        a.answered(|store, ask| store.verify(&Ask { by_name, ..ask.clone() }, &tenures))
+    let ways = [true, false].map(|owner_only| {
+        a.answered(|store, context| {
+            store.verify(&RequestContext { owner_only, ..context.clone() }, &tenures)
+        })
     });
     let taken = Verify::NotOwner(Some(b.me.clone()));
     assert_eq!(ways[0][..3], [Verify::Held, Verify::Missing, taken]);
@@ -252,7 +254,7 @@ fn a_result_is_stored_and_announced_with_the_fields_of_the_contract() {
     let sample = Sample::failed("no route \"to\" host\n", Duration::from_millis(12));
     let light = Publication { interval: Duration::from_secs(30), sample, ..publication(&f, 6) };
     let results = [publication(&e, 5), light];
-    let stored = a.answered(|store, ask| store.publish(ask, &results));
+    let stored = a.answered(|store, context| store.publish(context, &results));
     assert_eq!(stored, [Publish::Stored, Publish::Stored]);
     let fields = |rows: [(&str, &str); 10]| -> BTreeMap<String, String> {
         rows.map(|(name, value)| (name.to_owned(), value.to_owned())).into()
@@ -305,7 +307,7 @@ fn a_body_that_is_not_utf8_is_stored_as_it_is() {
     let tenure = a.grant(&endpoint("e"));
     let mut result = publication(&tenure, 5);
     result.sample.body = b"\xff\x00\r\n\x80".to_vec();
-    let stored = a.answered(|store, ask| store.publish(ask, std::slice::from_ref(&result)));
+    let stored = a.answered(|store, context| store.publish(context, std::slice::from_ref(&result)));
     assert_eq!(stored, [Publish::Stored]);
     let body = world.server.query(&["HGET", "poll:result:e", "body"]).unwrap();
     assert_eq!(body, redis::Value::BulkString(result.sample.body));
@@ -335,7 +337,7 @@ fn a_lease_of_the_wrong_type_fails_alone() {
     let tenures: Vec<Tenure> = ids.iter().map(|it| a.grant(it)).collect();
     world.server.cli(&["DEL", "poll:lease:x"]);
     world.server.cli(&["LPUSH", "poll:lease:x", "1"]);
-    let acquired = a.answered(|store, ask| store.acquire(ask, &ids));
+    let acquired = a.answered(|store, context| store.acquire(context, &ids));
     let [Acquire::Granted { .. }, Acquire::Failed(why), Acquire::Granted { .. }] = &acquired[..]
     else {
         panic!("{acquired:?}");
@@ -347,14 +349,14 @@ fn a_lease_of_the_wrong_type_fails_alone() {
     };
     let tenures: Vec<Tenure> =
         ids.iter().zip(&acquired).map(|(id, it)| Tenure::new(id.clone(), fence(it))).collect();
-    let renewed = a.answered(|store, ask| store.renew(ask, &items(&tenures)));
+    let renewed = a.answered(|store, context| store.renew(context, &items(&tenures)));
     assert!(matches!(renewed[..], [Renew::Extended, Renew::Failed(_), Renew::Extended]));
-    let verified = a.answered(|store, ask| store.verify(ask, &tenures));
+    let verified = a.answered(|store, context| store.verify(context, &tenures));
     assert!(matches!(verified[..], [Verify::Held, Verify::Failed(_), Verify::Held]));
     let results: Vec<_> = tenures.iter().map(|it| publication(it, 1)).collect();
-    let published = a.answered(|store, ask| store.publish(ask, &results));
+    let published = a.answered(|store, context| store.publish(context, &results));
     assert!(matches!(published[..], [Publish::Stored, Publish::Failed(_), Publish::Stored]));
-    let released = a.store.release(&a.ask(), &tenures, &[]).unwrap();
+    let released = a.store.release(&a.context(), &tenures, &[]).unwrap();
     assert_eq!(released, [Release::Released, Release::NotOwner, Release::Released]);
     assert_eq!(world.server.cli(&["TYPE", "poll:lease:x"]), "list", "somebody else's key is gone");
 }
@@ -366,19 +368,19 @@ fn a_result_of_the_wrong_type_fails_alone() {
     let mut a = Asker::alive(&world, "a");
     world.server.cli(&["SET", "poll:result:x", "1"]);
     let ids = ["e", "x"].map(endpoint);
-    let acquired = a.answered(|store, ask| store.acquire(ask, &ids));
+    let acquired = a.answered(|store, context| store.acquire(context, &ids));
     assert!(matches!(acquired[..], [Acquire::Granted { .. }, Acquire::Failed(_)]), "{acquired:?}");
     assert_eq!(a.owner(&ids[1]), None, "granted without a fence");
     let mut tenures: Vec<Tenure> = vec![a.grant(&ids[0]), a.grant(&endpoint("y"))];
     world.server.cli(&["DEL", "poll:result:y"]);
     world.server.cli(&["SET", "poll:result:y", "1"]);
     tenures.swap(0, 1);
-    let renewed = a.answered(|store, ask| store.renew(ask, &items(&tenures)));
+    let renewed = a.answered(|store, context| store.renew(context, &items(&tenures)));
     assert!(matches!(renewed[..], [Renew::Failed(_), Renew::Extended]), "{renewed:?}");
-    let verified = a.answered(|store, ask| store.verify(ask, &tenures));
+    let verified = a.answered(|store, context| store.verify(context, &tenures));
     assert!(matches!(verified[..], [Verify::Failed(_), Verify::Held]), "{verified:?}");
     let results: Vec<_> = tenures.iter().map(|it| publication(it, 1)).collect();
-    let published = a.answered(|store, ask| store.publish(ask, &results));
+    let published = a.answered(|store, context| store.publish(context, &results));
     assert!(matches!(published[..], [Publish::Failed(_), Publish::Stored]), "{published:?}");
     assert_eq!(a.store.bury(&a.me, true, TIMEOUT).unwrap(), Some(2));
 }
@@ -437,7 +439,7 @@ fn a_session_prefix_with_pattern_characters_matches_only_itself() {
 fn a_malformed_word_is_passed_over() {
     let world = RedisWorld::new();
     let a = Asker::alive(&world, "a");
-    let mut ear = a.store.listen(&a.me, TIMEOUT).unwrap();
+    let mut subscription = a.store.listen(&a.me, TIMEOUT).unwrap();
     let huge = format!(r#"{{"from":"{}"}}"#, "x".repeat(300_000));
     let noise: [&[u8]; 5] = [b"look", b"\xff\x00", b"{}", b"[[[[", huge.as_bytes()];
     for word in noise {
@@ -446,9 +448,9 @@ fn a_malformed_word_is_passed_over() {
     world.server.cli(&["PUBLISH", "poll:wake:a", r#"{"from":"b"}"#]);
     let mut heard = None;
     for _ in 0..=noise.len() {
-        heard = heard.or(ear.next(TIMEOUT).unwrap());
+        heard = heard.or(subscription.next(TIMEOUT).unwrap());
     }
-    assert!(matches!(heard, Some(Heard::Word(it)) if it.from.as_str() == "b"));
+    assert!(matches!(heard, Some(Push::Word(it)) if it.from.as_str() == "b"));
 }
 
 /// LAB §1: `SCRIPT FLUSH` costs a round, never an error.

@@ -2,7 +2,8 @@
 
 use leasehold::model::{Tenure, Weight};
 use leasehold::store::{
-    Acquire, Ask, Fault, Heard, Publish, Release, Renew, Store, StoreError, Verify, Wake,
+    Acquire, Fault, PeerMessage, Publish, Push, Release, Renew, RequestContext, Store, StoreError,
+    Verify,
 };
 
 use crate::store_contract::asker::{Asker, endpoint, items, publication};
@@ -40,7 +41,7 @@ fn without_memory_what_is_released_does_not_come_back() {
     let world = RedisWorld::new();
     let mut a = Asker::alive(&world, "a");
     let tenures = ["e", "f"].map(|it| a.grant(&endpoint(it)));
-    let before = a.ask();
+    let before = a.context();
     world.server.cli(&["CONFIG", "SET", "maxmemory", "1"]);
     assert_eq!(a.release(&tenures[0]), Release::Released);
     assert_eq!(a.free(&tenures[1]), Release::Released);
@@ -90,18 +91,18 @@ fn a_demoted_master_is_an_error_and_never_an_answer() {
 }
 
 fn assert_read_only(store: &dyn Store, a: &Asker, tenures: &[Tenure]) {
-    let ask = a.ask();
+    let context = a.context();
     let mut errors: Vec<StoreError> = vec![];
-    errors.push(store.beat(&ask, TTL, Weight(1)).unwrap_err());
+    errors.push(store.beat(&context, TTL, Weight(1)).unwrap_err());
     for tenure in tenures {
         let (one, id) = (std::slice::from_ref(tenure), std::slice::from_ref(&tenure.endpoint));
-        errors.push(store.acquire(&ask, id).unwrap_err());
-        errors.push(store.renew(&ask, &items(one)).unwrap_err());
-        errors.push(store.verify(&ask, one).unwrap_err());
-        errors.push(store.publish(&ask, &[publication(tenure, 1)]).unwrap_err());
-        errors.push(store.release(&ask, one, &[]).unwrap_err());
-        let by_name = Ask { by_name: true, ..ask.clone() };
-        errors.push(store.release(&by_name, one, &[]).unwrap_err());
+        errors.push(store.acquire(&context, id).unwrap_err());
+        errors.push(store.renew(&context, &items(one)).unwrap_err());
+        errors.push(store.verify(&context, one).unwrap_err());
+        errors.push(store.publish(&context, &[publication(tenure, 1)]).unwrap_err());
+        errors.push(store.release(&context, one, &[]).unwrap_err());
+        let owner_only = RequestContext { owner_only: true, ..context.clone() };
+        errors.push(store.release(&owner_only, one, &[]).unwrap_err());
     }
     errors.push(store.bury(&a.me, true, TIMEOUT).unwrap_err());
     for error in errors {
@@ -135,10 +136,10 @@ fn a_busy_server_is_an_error_that_passes() {
     std::thread::scope(|scope| {
         scope.spawn(|| server.cli(&["EVAL", "while true do end", "0"]));
         eventually(
-            || a.store.verify(&a.ask(), &[]).is_err_and(|it| it.reason.contains("BUSY")),
+            || a.store.verify(&a.context(), &[]).is_err_and(|it| it.reason.contains("BUSY")),
             || format!("server {pid} on {port} never was busy"),
         );
-        let error = a.store.renew(&a.ask(), &items(std::slice::from_ref(&tenure))).unwrap_err();
+        let error = a.store.renew(&a.context(), &items(std::slice::from_ref(&tenure))).unwrap_err();
         assert_eq!(error.fault, Fault::Refused, "{error}");
         assert_eq!(server.cli(&["SCRIPT", "KILL"]), "OK");
     });
@@ -157,17 +158,17 @@ fn a_loading_server_is_an_error_that_passes() {
     server.save();
     server.restart();
     let _ = a.store.wake(&[], TIMEOUT);
-    let error = a.store.renew(&a.ask(), &items(std::slice::from_ref(&tenure))).unwrap_err();
+    let error = a.store.renew(&a.context(), &items(std::slice::from_ref(&tenure))).unwrap_err();
     assert_eq!(error.fault, Fault::Refused, "{error}");
     assert!(error.reason.contains("LOADING"), "{error}");
-    let last = || a.store.verify(&a.ask(), &[]).map(|it| it.stamp);
+    let last = || a.store.verify(&a.context(), &[]).map(|it| it.stamp);
     eventually(|| last().is_ok(), || format!("still {:?}", last()));
     assert_eq!(a.renew(&tenure), Renew::Extended);
 }
 
 fn refusal(url: &str) -> StoreError {
     let a = Asker::at(url, "a");
-    let error = a.store.beat(&a.ask(), TTL, Weight(1)).unwrap_err();
+    let error = a.store.beat(&a.context(), TTL, Weight(1)).unwrap_err();
     assert_eq!(error.fault, Fault::Misconfigured, "{error}");
     let shown = format!("{error} {error:?}");
     assert!(!shown.contains("hunter2"), "the password is shown: {shown}");
@@ -212,9 +213,9 @@ fn missing_permissions_are_told_with_the_way_out() {
     }
     let deaf = user("deaf", &["~*", "+@all"]);
     let a = Asker::at(&deaf, "a");
-    let ear = a.store.listen(&a.me, TIMEOUT).unwrap();
-    assert!(ear.hears_changes() && !ear.hears_words(), "what is allowed is kept");
-    let refused = ear.refused().unwrap();
+    let subscription = a.store.listen(&a.me, TIMEOUT).unwrap();
+    assert!(subscription.hears_changes() && !subscription.hears_words(), "what is allowed is kept");
+    let refused = subscription.refused().unwrap();
     assert!(refused.contains("ACL SETUSER deaf '&poll:*' +subscribe +publish"), "{refused}");
 }
 
@@ -226,8 +227,8 @@ fn a_user_with_just_the_rights_of_the_readme_can_do_everything() {
     let url = server.give_rule("leasehold");
     let mut a = Asker::at(&url, "a");
     a.store.inspect(TIMEOUT).unwrap();
-    let mut ear = a.store.listen(&a.me, TIMEOUT).unwrap();
-    assert!(ear.hears_changes(), "changes are pushed under this rule");
+    let mut subscription = a.store.listen(&a.me, TIMEOUT).unwrap();
+    assert!(subscription.hears_changes(), "changes are pushed under this rule");
     a.beat();
     server.cli(&["HSET", "poll:epoch", "since_ms", "1"]);
     let tenure = a.grant(&endpoint("s"));
@@ -238,9 +239,9 @@ fn a_user_with_just_the_rights_of_the_readme_can_do_everything() {
     assert!(a.store.sessions(&[endpoint("s")], TIMEOUT).unwrap()[0].is_some());
     assert_eq!(a.live().len(), 1);
     assert_eq!(a.owner(&endpoint("s")).as_deref(), Some("a"));
-    let word = Wake::new(&a.me, None);
-    assert_eq!(a.store.release(&a.ask(), &[tenure], &[word]).unwrap(), [Release::Released]);
-    assert!(ear.next(TIMEOUT).unwrap().is_some());
+    let word = PeerMessage::new(&a.me, None);
+    assert_eq!(a.store.release(&a.context(), &[tenure], &[word]).unwrap(), [Release::Released]);
+    assert!(subscription.next(TIMEOUT).unwrap().is_some());
     assert_eq!(a.store.bury(&a.me, true, TIMEOUT).unwrap(), Some(0));
     a.withdraw();
     if tells_reading() {
@@ -262,7 +263,7 @@ fn a_key_denied_inside_a_script_is_told_as_a_missing_permission() {
     let mut a =
         Asker::at(&format!("redis://narrow:hunter2@127.0.0.1:{}/0", world.server.port()), "a");
     a.beat();
-    let error = a.store.acquire(&a.ask(), &[endpoint("e")]).unwrap_err();
+    let error = a.store.acquire(&a.context(), &[endpoint("e")]).unwrap_err();
     assert_eq!(error.fault, Fault::Misconfigured, "{error}");
 }
 
@@ -291,23 +292,23 @@ fn without(server: &RedisServer, refused: &[&str]) -> String {
 }
 
 /// What the ear hears of a write, a removal and a beat; words are heard in any case.
-fn hears(server: &RedisServer, url: &str) -> Vec<Heard> {
+fn hears(server: &RedisServer, url: &str) -> Vec<Push> {
     let mut a = Asker::at(url, "a");
-    let mut ear = a.store.listen(&a.me, TIMEOUT).unwrap();
+    let mut subscription = a.store.listen(&a.me, TIMEOUT).unwrap();
     server.cli(&["SET", "session:s", "{}"]);
     server.cli(&["DEL", "session:s"]);
     a.beat();
-    let last = Wake::new(&a.me, None);
+    let last = PeerMessage::new(&a.me, None);
     a.store.wake(std::slice::from_ref(&last), TIMEOUT).unwrap();
     let mut heard = Vec::new();
     loop {
-        match ear.next(TIMEOUT).unwrap() {
-            Some(Heard::Word(word)) if word == last => break,
+        match subscription.next(TIMEOUT).unwrap() {
+            Some(Push::Word(word)) if word == last => break,
             Some(news) => heard.push(news),
             None => panic!("a word is not heard by {url}"),
         }
     }
-    assert_eq!(ear.hears_changes(), !heard.is_empty());
+    assert_eq!(subscription.hears_changes(), !heard.is_empty());
     heard
 }
 

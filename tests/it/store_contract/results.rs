@@ -5,14 +5,14 @@ use std::time::Duration;
 use leasehold::store::{Acquire, Publish, Release, Renew};
 
 use crate::store_contract::asker::{Asker, endpoint, publication};
-use crate::store_contract::world::{Heard, TIMEOUT, World};
+use crate::store_contract::world::{Push, TIMEOUT, World};
 
 /// FR-011, G2.
 pub fn a_result_is_announced_under_the_lease_it_was_polled_under(world: &mut dyn World) {
     let (e, mut a) = (endpoint("e"), Asker::alive(world, "a"));
     let tenure = a.grant(&e);
     assert_eq!(a.publish(&tenure, 77), Publish::Stored);
-    let heard = Heard {
+    let heard = Push {
         endpoint: "e".into(),
         instance: "a".into(),
         fence: tenure.fence.0,
@@ -102,7 +102,7 @@ pub fn a_refused_result_does_not_spoil_its_batch(world: &mut dyn World) {
     let (mine, also_mine) = (a.grant(&endpoint("e")), a.grant(&endpoint("g")));
     let other = b.grant(&endpoint("f"));
     let batch = [publication(&mine, 1), publication(&other, 2), publication(&also_mine, 3)];
-    let answers = a.answered(|store, ask| store.publish(ask, &batch));
+    let answers = a.answered(|store, context| store.publish(context, &batch));
     assert_eq!(answers, [Publish::Stored, Publish::Fenced, Publish::Stored]);
     let started: Vec<u64> = world.announced().iter().map(|it| it.started_at_ms).collect();
     assert_eq!(started, [1, 3]);

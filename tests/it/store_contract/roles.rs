@@ -2,18 +2,18 @@
 
 use std::time::Duration;
 
-use leasehold::model::{FenceToken, Tenure, Term};
+use leasehold::model::{FenceToken, LeaseDuration, Tenure};
 use leasehold::store::{Acquire, Fault, Grant, Release, Renew, Seat};
 
 use crate::store_contract::asker::{Asker, endpoint, only};
 use crate::store_contract::world::{TERM, TIMEOUT, TTL, World};
 
 const SECOND: Duration = Duration::from_secs(1);
-const SHORT: Term = Term::new(Duration::from_secs(3));
+const SHORT: LeaseDuration = LeaseDuration::new(Duration::from_secs(3));
 /// 004: "TTL: Leader TTL + 5 seconds".
 const BEAT_LASTS: Duration = Duration::from_secs(35);
 
-fn alive(world: &dyn World, name: &str, term: Term) -> Asker {
+fn alive(world: &dyn World, name: &str, term: LeaseDuration) -> Asker {
     Asker::with_term(world, name, true, term)
 }
 
@@ -22,7 +22,7 @@ fn seat(asker: &Asker, role: &str) -> Seat {
 }
 
 fn refusal(asker: &Asker, role: &str) -> String {
-    let error = asker.store.acquire(&asker.ask(), &[endpoint(role)]).unwrap_err();
+    let error = asker.store.acquire(&asker.context(), &[endpoint(role)]).unwrap_err();
     assert_eq!(error.fault, Fault::Misconfigured, "{error}");
     error.to_string()
 }
@@ -31,14 +31,14 @@ fn refusal(asker: &Asker, role: &str) -> String {
 pub fn who_names_a_role_first_sets_its_ttl(world: &mut dyn World) {
     let mut a = Asker::alive(world, "a");
     assert_eq!(seat(&a, "e").ttl, Some(TTL), "asking about it is naming it");
-    let b = alive(world, "b", Term::new(Duration::from_secs(12)));
+    let b = alive(world, "b", LeaseDuration::new(Duration::from_secs(12)));
     let shown = refusal(&b, "e");
     assert!(shown.contains("12") && shown.contains("30"), "{shown}");
     a.grant(&endpoint("e"));
     assert!(refusal(&b, "e").contains("30"));
     let tenure = Tenure::new(endpoint("e"), FenceToken(0));
     assert!(
-        b.store.verify(&b.ask(), &[tenure]).is_err(),
+        b.store.verify(&b.context(), &[tenure]).is_err(),
         "another TTL was let in by the back door"
     );
     assert_eq!(seat(&a, "e").ttl, Some(TTL));
@@ -67,7 +67,7 @@ pub fn a_new_role_in_an_old_epoch_needs_no_hold_off(world: &mut dyn World) {
 
 /// R5: a role whose TTL is short is granted again after its own, if somebody is left who knows it.
 pub fn the_hold_off_of_a_role_is_that_of_its_own_ttl(world: &mut dyn World) {
-    let short = Term::new(Term::TTL_MIN);
+    let short = LeaseDuration::new(LeaseDuration::TTL_MIN);
     let (mut a, mut b) =
         (Asker::with_term(world, "a", true, TERM), Asker::with_term(world, "b", true, short));
     a.grant(&endpoint("long"));
@@ -120,7 +120,7 @@ pub fn who_led_before_a_loss_corrects_a_ttl_that_is_over_already(world: &mut dyn
     let mut a = Asker::alive(world, "a");
     let tenure = a.grant(&endpoint("e"));
     world.flush();
-    let brief = Term::new(Term::TTL_MIN);
+    let brief = LeaseDuration::new(LeaseDuration::TTL_MIN);
     let mut newcomer = Asker::with_term(world, "b", false, brief);
     assert_eq!(newcomer.acquire(&endpoint("e")), Acquire::HoldOff);
     world.pass(brief.hold_off() + SECOND);
@@ -134,12 +134,13 @@ pub fn who_led_before_a_loss_corrects_the_ttl_of_a_newcomer(world: &mut dyn Worl
     let mut a = Asker::alive(world, "a");
     let tenure = a.grant(&endpoint("e"));
     world.flush();
-    let mut newcomer = Asker::with_term(world, "b", false, Term::new(Duration::from_secs(12)));
+    let mut newcomer =
+        Asker::with_term(world, "b", false, LeaseDuration::new(Duration::from_secs(12)));
     assert_eq!(newcomer.acquire(&endpoint("e")), Acquire::HoldOff);
     assert_eq!(a.renew(&tenure), Renew::Reclaimed);
     assert!(a.stamp.unwrap().hold_off > TTL / 2, "the hold-off of the newcomer was enough");
     assert!(refusal(&newcomer, "e").contains("30"));
-    let stranger = Asker::with_term(world, "c", false, Term::new(2 * TTL));
+    let stranger = Asker::with_term(world, "c", false, LeaseDuration::new(2 * TTL));
     assert!(refusal(&stranger, "e").contains("30"), "a stranger changed the timing");
 }
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use leasehold::model::{EndpointId, SESSION_MAX_BYTES, Weight};
-use leasehold::store::{Changes, Ear, Heard, RawSession, Renew, Store, Wake};
+use leasehold::store::{Changes, PeerMessage, Push, RawSession, Renew, Store, Subscription};
 
 use crate::store_contract::asker::{Asker, endpoint};
 use crate::store_contract::world::{TIMEOUT, TTL, World};
@@ -73,7 +73,7 @@ pub fn a_session_is_read_as_it_is_unless_too_large(world: &mut dyn World) {
 /// FR-007.
 pub fn every_live_instance_is_listed_with_its_weight(world: &mut dyn World) {
     let (mut a, b) = (Asker::alive(world, "a"), Asker::alive(world, "b"));
-    a.answered(|store, ask| store.beat(ask, TIMEOUT, Weight(4)));
+    a.answered(|store, context| store.beat(context, TIMEOUT, Weight(4)));
     assert_eq!(a.live(), [(a.me.clone(), Weight(4)), (b.me.clone(), Weight(1))]);
 }
 
@@ -123,37 +123,37 @@ pub fn burying_frees_the_leases_of_the_dead_and_no_other(world: &mut dyn World) 
 }
 
 /// The next word; changes are passed over.
-fn hear(ear: &mut dyn Ear) -> Wake {
+fn hear(subscription: &mut dyn Subscription) -> PeerMessage {
     loop {
-        if let Heard::Word(word) = ear.next(TIMEOUT).unwrap().expect("no word came") {
+        if let Push::Word(word) = subscription.next(TIMEOUT).unwrap().expect("no word came") {
             return word;
         }
     }
 }
 
 /// The next change; words are passed over.
-fn hear_change(ear: &mut dyn Ear) -> Heard {
+fn hear_change(subscription: &mut dyn Subscription) -> Push {
     loop {
-        match ear.next(TIMEOUT).unwrap().expect("no change came") {
-            Heard::Word(_) => (),
+        match subscription.next(TIMEOUT).unwrap().expect("no change came") {
+            Push::Word(_) => (),
             change => return change,
         }
     }
 }
 
-fn no_word_waits(ear: &mut dyn Ear) -> bool {
-    while let Some(heard) = ear.next(Duration::from_millis(1)).unwrap() {
-        if matches!(heard, Heard::Word(_)) {
+fn no_word_waits(subscription: &mut dyn Subscription) -> bool {
+    while let Some(heard) = subscription.next(Duration::from_millis(1)).unwrap() {
+        if matches!(heard, Push::Word(_)) {
             return false;
         }
     }
     true
 }
 
-fn word(from: &Asker, to: Option<&Asker>, wants: &[&str], freed: &[&str]) -> Wake {
+fn word(from: &Asker, to: Option<&Asker>, wants: &[&str], freed: &[&str]) -> PeerMessage {
     let ids = |names: &[&str]| names.iter().map(|it| endpoint(it)).collect();
     let to = to.map(|it| it.me.clone());
-    Wake { wants: ids(wants), freed: ids(freed), ..Wake::new(&from.me, to) }
+    PeerMessage { wants: ids(wants), freed: ids(freed), ..PeerMessage::new(&from.me, to) }
 }
 
 /// R8.
@@ -166,82 +166,86 @@ pub fn a_word_reaches_whom_it_is_for(world: &mut dyn World) {
     assert_eq!(hear(&mut *ears[0]), to_b);
     assert_eq!(hear(&mut *ears[0]), to_all);
     assert_eq!(hear(&mut *ears[1]), to_all, "a word to b reached c");
-    for ear in &mut ears {
-        assert!(no_word_waits(&mut **ear));
+    for subscription in &mut ears {
+        assert!(no_word_waits(&mut **subscription));
     }
 }
 
 /// R8, G5: so that nobody has to read who owns what.
 pub fn all_hear_what_was_granted_and_only_that(world: &mut dyn World) {
     let [mut a, mut b] = ["a", "b"].map(|it| Asker::alive(world, it));
-    let mut ear = b.store.listen(&b.me, TIMEOUT).unwrap();
+    let mut subscription = b.store.listen(&b.me, TIMEOUT).unwrap();
     b.grant(&endpoint("held"));
-    assert_eq!(hear(&mut *ear).took, [endpoint("held")]);
+    assert_eq!(hear(&mut *subscription).took, [endpoint("held")]);
     let wanted = ["x", "held", "y"].map(endpoint);
-    a.answered(|store, ask| store.acquire(ask, &wanted));
+    a.answered(|store, context| store.acquire(context, &wanted));
     let took = ["x", "y"].map(endpoint).to_vec();
-    assert_eq!(hear(&mut *ear), Wake { took, ..Wake::new(&a.me, None) });
-    a.answered(|store, ask| store.acquire(ask, &[endpoint("held")]));
-    assert!(no_word_waits(&mut *ear), "nothing was granted");
+    assert_eq!(hear(&mut *subscription), PeerMessage { took, ..PeerMessage::new(&a.me, None) });
+    a.answered(|store, context| store.acquire(context, &[endpoint("held")]));
+    assert!(no_word_waits(&mut *subscription), "nothing was granted");
 }
 
 /// Discovery: whatever is touched is named, and nothing else is.
 pub fn an_ear_hears_which_sessions_and_heartbeats_were_touched(world: &mut dyn World) {
     let mut a = Asker::alive(world, "a");
-    let mut ear = a.store.listen(&a.me, TIMEOUT).unwrap();
-    assert!(ear.hears_changes());
+    let mut subscription = a.store.listen(&a.me, TIMEOUT).unwrap();
+    assert!(subscription.hears_changes());
     let sessions = |name: &str| Changes { sessions: vec![name.into()], ..Changes::default() };
     let node = |it: &Asker| Changes { nodes: vec![it.me.clone()], ..Changes::default() };
     world.put_session("s", b"{}");
-    assert_eq!(hear_change(&mut *ear), Heard::Changed(sessions("s")));
+    assert_eq!(hear_change(&mut *subscription), Push::Changed(sessions("s")));
     world.remove_session("s");
-    assert_eq!(hear_change(&mut *ear), Heard::Changed(sessions("s")));
+    assert_eq!(hear_change(&mut *subscription), Push::Changed(sessions("s")));
     world.put_session("no id", b"{}");
-    assert_eq!(hear_change(&mut *ear), Heard::Changed(sessions("no id")));
+    assert_eq!(hear_change(&mut *subscription), Push::Changed(sessions("no id")));
     let tenure = a.grant(&endpoint("e"));
     a.renew(&tenure);
     a.publish(&tenure, 1);
     a.beat();
-    assert_eq!(hear_change(&mut *ear), Heard::Changed(node(&a)), "leases and results are not told");
+    assert_eq!(
+        hear_change(&mut *subscription),
+        Push::Changed(node(&a)),
+        "leases and results are not told"
+    );
     let b = Asker::alive(world, "b");
-    assert_eq!(hear_change(&mut *ear), Heard::Changed(node(&b)));
+    assert_eq!(hear_change(&mut *subscription), Push::Changed(node(&b)));
     b.withdraw();
-    assert_eq!(hear_change(&mut *ear), Heard::Changed(node(&b)));
+    assert_eq!(hear_change(&mut *subscription), Push::Changed(node(&b)));
     world.set_drain("b", true);
     let drain = Changes { drain: true, ..Changes::default() };
-    assert_eq!(hear_change(&mut *ear), Heard::Changed(drain));
+    assert_eq!(hear_change(&mut *subscription), Push::Changed(drain));
     world.flush();
-    assert_eq!(hear_change(&mut *ear), Heard::Everything);
+    assert_eq!(hear_change(&mut *subscription), Push::Everything);
 }
 
 /// R8: the heir hears of a release after it has happened, so that it can acquire at once.
 pub fn a_release_tells_those_who_wait(world: &mut dyn World) {
     let (e, mut a, mut b) = (endpoint("e"), Asker::alive(world, "a"), Asker::alive(world, "b"));
     let tenure = a.grant(&e);
-    let mut ear = b.store.listen(&b.me, TIMEOUT).unwrap();
+    let mut subscription = b.store.listen(&b.me, TIMEOUT).unwrap();
     let freed = word(&a, Some(&b), &[], &["e"]);
-    a.store.release(&a.ask(), &[tenure], std::slice::from_ref(&freed)).unwrap();
-    assert_eq!(hear(&mut *ear), freed);
+    a.store.release(&a.context(), &[tenure], std::slice::from_ref(&freed)).unwrap();
+    assert_eq!(hear(&mut *subscription), freed);
     b.grant(&e);
 }
 
 /// R11, R12: whoever leaves is missed at once, not at the next tick.
 pub fn all_hear_of_a_withdrawal_and_of_a_burial(world: &mut dyn World) {
     let [a, b, c] = ["a", "b", "c"].map(|it| Asker::alive(world, it));
-    let mut ear = c.store.listen(&c.me, TIMEOUT).unwrap();
+    let mut subscription = c.store.listen(&c.me, TIMEOUT).unwrap();
     a.withdraw();
-    assert_eq!(hear(&mut *ear), word(&a, None, &[], &[]));
+    assert_eq!(hear(&mut *subscription), word(&a, None, &[], &[]));
     c.store.bury(&b.me, true, TIMEOUT).unwrap();
-    assert_eq!(hear(&mut *ear), word(&b, None, &[], &[]));
+    assert_eq!(hear(&mut *subscription), word(&b, None, &[], &[]));
 }
 
 /// Words may have been missed, so whoever listens must learn that the line was cut.
 pub fn an_ear_does_not_outlive_its_server(world: &mut dyn World) {
     let a = Asker::alive(world, "a");
-    let mut ear = a.store.listen(&a.me, TIMEOUT).unwrap();
+    let mut subscription = a.store.listen(&a.me, TIMEOUT).unwrap();
     world.restart_empty();
-    assert!(ear.next(TIMEOUT).is_err());
+    assert!(subscription.next(TIMEOUT).is_err());
     let _ = a.store.wake(&[], TIMEOUT);
-    let mut ear = a.store.listen(&a.me, TIMEOUT).unwrap();
-    assert!(no_word_waits(&mut *ear));
+    let mut subscription = a.store.listen(&a.me, TIMEOUT).unwrap();
+    assert!(no_word_waits(&mut *subscription));
 }

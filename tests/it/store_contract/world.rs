@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::clock::{BootClock, Clock, ManualClock};
-use leasehold::model::{EndpointId, FenceToken, InstanceId, Term};
+use leasehold::model::{EndpointId, FenceToken, InstanceId, LeaseDuration};
 use leasehold::store::Store;
 use leasehold::store::keys::Keys;
 use leasehold::store::memory::{MemoryServer, MemoryStore, Snapshot};
@@ -15,13 +15,13 @@ use crate::support::redis::{RedisServer, eventually};
 
 pub const TIMEOUT: Duration = Duration::from_secs(5);
 pub const TTL: Duration = Duration::from_secs(30);
-pub const TERM: Term = Term::new(TTL);
+pub const TERM: LeaseDuration = LeaseDuration::new(TTL);
 /// Older than the heartbeat of a leader that has any right.
 const TOO_OLD: Duration = Duration::from_secs(36);
 
 /// A result as somebody who listens got it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Heard {
+pub struct Push {
     pub endpoint: String,
     pub instance: String,
     pub fence: u64,
@@ -76,7 +76,7 @@ pub trait World {
     fn remove_session(&mut self, suffix: &str);
     fn set_drain(&mut self, name: &str, drained: bool);
     /// Every result announced so far.
-    fn announced(&mut self) -> Vec<Heard>;
+    fn announced(&mut self) -> Vec<Push>;
 }
 
 pub struct MemoryWorld {
@@ -216,8 +216,8 @@ impl World for MemoryWorld {
         self.server.set_drain(name, drained);
     }
 
-    fn announced(&mut self) -> Vec<Heard> {
-        let heard = |it: &leasehold::store::memory::Announced| Heard {
+    fn announced(&mut self) -> Vec<Push> {
+        let heard = |it: &leasehold::store::memory::Announced| Push {
             endpoint: it.publication.tenure.endpoint.to_string(),
             instance: it.instance.to_string(),
             fence: it.publication.tenure.fence.0,
@@ -483,8 +483,8 @@ impl World for RedisWorld {
         self.server.cli(&[if drained { "SADD" } else { "SREM" }, "poll:drain", name]);
     }
 
-    fn announced(&mut self) -> Vec<Heard> {
-        let heard = |it: &Json| Heard {
+    fn announced(&mut self) -> Vec<Push> {
+        let heard = |it: &Json| Push {
             endpoint: it["endpoint"].as_str().unwrap().into(),
             instance: it["instance"].as_str().unwrap().into(),
             fence: it["fence"].as_u64().unwrap(),

@@ -22,11 +22,11 @@ use leasehold::daemon::publisher::Publisher;
 use leasehold::daemon::reconcile::{Nudge, Reconcile};
 use leasehold::daemon::renewal::Renewal;
 use leasehold::daemon::report::Reporter;
-use leasehold::model::{EndpointId, FenceToken, InstanceId, Term, Weight};
-use leasehold::pipeline::ownership::{OwnershipTable, Rhythm};
-use leasehold::pipeline::schedule::Pace;
+use leasehold::model::{EndpointId, FenceToken, InstanceId, LeaseDuration, Weight};
+use leasehold::pipeline::ownership::{LeaseTimings, OwnershipTable};
+use leasehold::pipeline::schedule::PollIntervals;
 use leasehold::store::memory::{MemoryServer, MemoryStore};
-use leasehold::store::{Changes, Ear, Heard, Store};
+use leasehold::store::{Changes, Push, Store, Subscription};
 use leasehold::{PollPermit, Poller, Revoked, Sample, Session};
 use parking_lot::Mutex;
 
@@ -40,10 +40,10 @@ pub fn endpoint(name: &str) -> EndpointId {
     EndpointId::parse(name).unwrap()
 }
 
-pub fn rhythm() -> Rhythm {
-    Rhythm {
-        lease: Term::new(TTL),
-        heartbeat: Term::new(TTL),
+pub fn timings() -> LeaseTimings {
+    LeaseTimings {
+        lease: LeaseDuration::new(TTL),
+        heartbeat: LeaseDuration::new(TTL),
         renew_interval: RENEW,
         store_timeout: TIMEOUT,
     }
@@ -141,7 +141,7 @@ pub struct Member {
     jobs: JobReceiver,
     dones: Receiver<PollDone>,
     nudges: Receiver<Nudge>,
-    ear: Option<Box<dyn Ear>>,
+    subscription: Option<Box<dyn Subscription>>,
     frozen: bool,
     /// Looks, plans and moves nothing, but beats and renews.
     hung: bool,
@@ -163,7 +163,7 @@ pub struct Cluster {
     pub members: BTreeMap<String, Member>,
     pub seen: Arc<Mutex<Vec<Seen>>>,
     endpoints: Vec<EndpointId>,
-    rhythm: Rhythm,
+    timings: LeaseTimings,
     hears: (bool, bool),
     starts: BTreeMap<String, u32>,
     results: usize,
@@ -182,7 +182,7 @@ impl Cluster {
             members: BTreeMap::new(),
             seen: Arc::default(),
             endpoints: Vec::new(),
-            rhythm: rhythm(),
+            timings: timings(),
             hears: (true, true),
             starts: BTreeMap::new(),
             results: 0,
@@ -202,7 +202,7 @@ impl Cluster {
     }
 
     pub fn with_heartbeat(mut self, ttl: Duration) -> Self {
-        self.rhythm.heartbeat = Term::new(ttl);
+        self.timings.heartbeat = LeaseDuration::new(ttl);
         self
     }
 
@@ -238,7 +238,7 @@ impl Cluster {
         let store = MemoryStore::new(&self.server);
         let line: Arc<dyn Store> = Arc::new(store.same_way());
         let own_clock: Arc<dyn Clock> = Arc::<SkewedClock>::clone(&clock);
-        let table = Arc::new(OwnershipTable::new(id, self.rhythm, own_clock, new_fleet));
+        let table = Arc::new(OwnershipTable::new(id, self.timings, own_clock, new_fleet));
         let member = self.assemble(store, &line, table, clock);
         self.members.insert(name.into(), member);
     }
@@ -255,8 +255,12 @@ impl Cluster {
         let (done, dones) = bounded(1_000);
         let (sample, samples) = bounded(1_000);
         let (nudge, nudges) = bounded(1_000);
-        let pace =
-            Pace { interval: INTERVAL, timeout: TIMEOUT, light_after: 5, light_interval: TTL };
+        let pace = PollIntervals {
+            interval: INTERVAL,
+            timeout: TIMEOUT,
+            light_after: 5,
+            light_interval: TTL,
+        };
         let recorder = Recorder { world: Arc::clone(&self.clock), seen: Arc::clone(&self.seen) };
         let share = || Arc::clone(&table);
         let reporter = Reporter::new(&table).renewals(LogRenewals::Summary);
@@ -275,17 +279,17 @@ impl Cluster {
             jobs,
             dones,
             nudges,
-            ear: None,
+            subscription: None,
             frozen: false,
             hung: false,
             hears: self.hears,
             no_words: false,
             told: false,
-            listen_at: Moment::NEVER,
-            beat_at: Moment::NEVER,
-            renew_at: Moment::NEVER,
-            expire_at: Moment::NEVER,
-            reconcile_at: Moment::NEVER,
+            listen_at: Moment::MIN,
+            beat_at: Moment::MIN,
+            renew_at: Moment::MIN,
+            expire_at: Moment::MIN,
+            reconcile_at: Moment::MIN,
         }
     }
 
@@ -310,18 +314,18 @@ impl Cluster {
     /// Hears nothing for a while and knows it; whatever is said meanwhile is lost.
     pub fn break_ear(&mut self, name: &str, duration: Duration) {
         let member = self.members.get_mut(name).unwrap();
-        member.ear = None;
+        member.subscription = None;
         member.listen_at = member.clock.now() + duration;
     }
 
     /// A poll that a hand-over waits for has ended.
     pub fn poll_ended(&mut self, name: &str) {
-        self.members.get_mut(name).unwrap().reconcile_at = Moment::NEVER;
+        self.members.get_mut(name).unwrap().reconcile_at = Moment::MIN;
     }
 
     /// Its leases end, although it beats.
     pub fn stop_renewing(&mut self, name: &str) {
-        self.members.get_mut(name).unwrap().renew_at = Moment::FOREVER;
+        self.members.get_mut(name).unwrap().renew_at = Moment::MAX;
     }
 
     pub fn hang(&mut self, name: &str, hung: bool) {
@@ -489,13 +493,13 @@ impl Member {
 
     /// As the thread `watch` does.
     fn listen(&mut self, now: Moment, nudges: &mut Vec<Nudge>) {
-        let Some(ear) = &mut self.ear else {
+        let Some(subscription) = &mut self.subscription else {
             if now >= self.listen_at {
                 self.listen_at = now + TIMEOUT;
-                self.ear = self.store.listen(self.table.instance(), TIMEOUT).ok();
-                let changes = self.ear.as_ref().is_some_and(|it| it.hears_changes());
-                if self.ear.is_some() || !std::mem::replace(&mut self.told, true) {
-                    let words = self.ear.is_some() && self.hears.0;
+                self.subscription = self.store.listen(self.table.instance(), TIMEOUT).ok();
+                let changes = self.subscription.as_ref().is_some_and(|it| it.hears_changes());
+                if self.subscription.is_some() || !std::mem::replace(&mut self.told, true) {
+                    let words = self.subscription.is_some() && self.hears.0;
                     let changes = changes && self.hears.1;
                     nudges.push(Nudge::Listening { words, changes, refused: None });
                 }
@@ -503,22 +507,22 @@ impl Member {
             return;
         };
         loop {
-            match ear.next(Duration::ZERO) {
+            match subscription.next(Duration::ZERO) {
                 Ok(None) => break,
                 Ok(Some(heard)) => {
-                    if matches!(heard, Heard::Changed(Changes { drain: true, .. })) {
-                        self.beat_at = Moment::NEVER;
+                    if matches!(heard, Push::Changed(Changes { drain: true, .. })) {
+                        self.beat_at = Moment::MIN;
                     }
                     let lost = match heard {
-                        Heard::Word(_) => self.no_words || !self.hears.0,
-                        Heard::Changed(_) | Heard::Everything => !self.hears.1,
+                        Push::Word(_) => self.no_words || !self.hears.0,
+                        Push::Changed(_) | Push::Everything => !self.hears.1,
                     };
                     if !lost {
-                        nudges.push(Nudge::Heard(heard));
+                        nudges.push(Nudge::Push(heard));
                     }
                 }
                 Err(_) => {
-                    self.ear = None;
+                    self.subscription = None;
                     nudges.push(Nudge::Listening { words: false, changes: false, refused: None });
                     break;
                 }

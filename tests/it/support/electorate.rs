@@ -1,5 +1,5 @@
 //! Several instances that stand for roles, in memory: the production steps of `election` on one manual
-//! clock, put together as `src/election/hub.rs` does, without a thread or a sleep.
+//! clock, put together as `src/election/runtime.rs` does, without a thread or a sleep.
 //!
 //! `pass` lets time go by in small steps. At every step of every thread it checks that at most one instance
 //! is leader of a role, that nobody leads while another still holds it, if only until a duty has ended, and
@@ -14,13 +14,13 @@ use crossbeam_channel::{Receiver, bounded};
 use leasehold::clock::{Clock, ManualClock, Moment};
 use leasehold::daemon::expiry::Expiry;
 use leasehold::daemon::renewal::Renewal;
-use leasehold::election::candidate::{Candidate, Verdict};
-use leasehold::election::office::{Duty, Office};
-use leasehold::election::{Candidacy, ElectionEvent, State, rounds};
+use leasehold::election::role_elector::{RoleElector, Verdict};
+use leasehold::election::role_state::{Duty, RoleState};
+use leasehold::election::{ElectionEvent, ElectionSettings, State, rounds};
 use leasehold::model::{EndpointId, FenceToken, InstanceId, Role};
 use leasehold::pipeline::ownership::OwnershipTable;
 use leasehold::store::memory::{MemoryServer, MemoryStore};
-use leasehold::store::{Ear, Heard, Store, Wake};
+use leasehold::store::{PeerMessage, Push, Store, Subscription};
 use parking_lot::Mutex;
 
 use crate::support::cluster::SkewedClock;
@@ -44,8 +44,8 @@ pub fn lease(name: &str) -> EndpointId {
 }
 
 /// As an instance with default settings stands, in the times of these tests.
-pub fn candidacy(name: &str) -> Candidacy {
-    Candidacy {
+pub fn settings(name: &str) -> ElectionSettings {
+    ElectionSettings {
         role: role(name),
         ttl: TTL,
         heartbeat_interval: HEARTBEAT,
@@ -59,8 +59,8 @@ pub fn candidacy(name: &str) -> Candidacy {
 
 /// One role of one instance.
 pub struct Stand {
-    pub office: Arc<Office>,
-    candidate: Candidate,
+    pub role_state: Arc<RoleState>,
+    candidate: RoleElector,
     renewal: Renewal,
     expiry: Expiry,
     pub events: Arc<Mutex<Vec<ElectionEvent>>>,
@@ -76,7 +76,7 @@ pub struct Member {
     pub stands: BTreeMap<String, Stand>,
     poked: Receiver<()>,
     poke: crossbeam_channel::Sender<()>,
-    ear: Option<Box<dyn Ear>>,
+    subscription: Option<Box<dyn Subscription>>,
     listen_at: Moment,
     elect_at: Moment,
     renew_at: Moment,
@@ -118,20 +118,26 @@ impl Electorate {
     /// These instances, all standing for the role `r`, led by the first of them.
     pub fn led_by_first(names: &[&str]) -> Self {
         let mut all = Self::empty();
-        all.join_with(names[0], candidacy("r"), 1_000, true);
+        all.join_with(names[0], settings("r"), 1_000, true);
         all.pass(STEP);
         assert_eq!(all.leader("r"), Some(names[0].into()));
-        names[1..].iter().for_each(|it| all.join(it, candidacy("r")));
+        names[1..].iter().for_each(|it| all.join(it, settings("r")));
         all.pass(20 * STEP);
         all
     }
 
-    pub fn join(&mut self, name: &str, candidacy: Candidacy) {
-        self.join_with(name, candidacy, 1_000, false);
+    pub fn join(&mut self, name: &str, settings: ElectionSettings) {
+        self.join_with(name, settings, 1_000, false);
     }
 
     /// Never the same id twice, as in life: the n-th start of "b" is "b", "b~2", "b~3" …
-    pub fn join_with(&mut self, name: &str, candidacy: Candidacy, rate: u64, new_fleet: bool) {
+    pub fn join_with(
+        &mut self,
+        name: &str,
+        settings: ElectionSettings,
+        rate: u64,
+        new_fleet: bool,
+    ) {
         if !self.members.contains_key(name) {
             let starts = self.starts.entry(name.into()).or_insert(0);
             *starts += 1;
@@ -139,15 +145,15 @@ impl Electorate {
             let member = Member::new(&id, &self.server, SkewedClock::new(&self.clock, rate));
             self.members.insert(name.into(), member);
         }
-        self.members.get_mut(name).unwrap().stand(candidacy, new_fleet, None);
+        self.members.get_mut(name).unwrap().stand(settings, new_fleet, None);
     }
 
     /// Stands once; where it is told how that ended.
-    pub fn join_once(&mut self, name: &str, candidacy: Candidacy) -> Receiver<Verdict> {
+    pub fn join_once(&mut self, name: &str, settings: ElectionSettings) -> Receiver<Verdict> {
         let (verdict, decided) = bounded(1);
         let member = Member::new(name, &self.server, SkewedClock::new(&self.clock, 1_000));
         self.members.insert(name.into(), member);
-        self.members.get_mut(name).unwrap().stand(candidacy, false, Some(verdict));
+        self.members.get_mut(name).unwrap().stand(settings, false, Some(verdict));
         decided
     }
 
@@ -155,8 +161,8 @@ impl Electorate {
         self.members.get(name).unwrap_or_else(|| panic!("{name} is gone"))
     }
 
-    pub fn office(&self, name: &str, role: &str) -> &Arc<Office> {
-        &self.member(name).stands[role].office
+    pub fn role_state(&self, name: &str, role: &str) -> &Arc<RoleState> {
+        &self.member(name).stands[role].role_state
     }
 
     pub fn id(&self, name: &str) -> InstanceId {
@@ -164,7 +170,7 @@ impl Electorate {
     }
 
     pub fn state(&self, name: &str, role: &str) -> State {
-        self.office(name, role).state()
+        self.role_state(name, role).state()
     }
 
     /// What listeners were told since this was last asked.
@@ -207,12 +213,12 @@ impl Electorate {
     }
 
     pub fn resign(&self, name: &str, role: &str) {
-        self.office(name, role).resign(None);
+        self.role_state(name, role).resign(None);
     }
 
     /// Asks it to end; it is gone when every role of it has been given back.
     pub fn stop(&self, name: &str) {
-        self.member(name).stands.values().for_each(|it| it.office.stop());
+        self.member(name).stands.values().for_each(|it| it.role_state.stop());
     }
 
     /// Begins some of the leader's work, which takes so long unless it sees that it must stop.
@@ -220,19 +226,19 @@ impl Electorate {
         let member = self.members.get_mut(name).unwrap();
         let until = member.clock.now() + duration;
         let stand = member.stands.get_mut(role).unwrap();
-        let Some(duty) = stand.office.enter() else { return false };
+        let Some(duty) = stand.role_state.enter() else { return false };
         stand.duties.push((duty, until));
         true
     }
 
     /// Says something to all, as a stranger could.
-    pub fn say(&self, word: &Wake) {
+    pub fn say(&self, word: &PeerMessage) {
         MemoryStore::new(&self.server).wake(std::slice::from_ref(word), TIMEOUT).unwrap();
     }
 
     /// Who may act as leader.
     pub fn leaders(&self, role: &str) -> Vec<&str> {
-        let leads = |it: &&Member| it.stands.get(role).is_some_and(|it| it.office.is_leader());
+        let leads = |it: &&Member| it.stands.get(role).is_some_and(|it| it.role_state.is_leader());
         let all = self.members.iter().filter(|it| leads(&it.1));
         all.map(|it| it.0.as_str()).collect()
     }
@@ -256,9 +262,9 @@ impl Electorate {
     fn story(&self) -> String {
         let member = |(name, it): (&String, &Member)| {
             let stands = it.stands.iter().map(|(role, it)| {
-                let office = &it.office;
-                let leads = if office.is_leader() { " leads" } else { "" };
-                format!("{role}: {:?}{leads}, sees {:?}", office.state(), office.leader())
+                let role_state = &it.role_state;
+                let leads = if role_state.is_leader() { " leads" } else { "" };
+                format!("{role}: {:?}{leads}, sees {:?}", role_state.state(), role_state.leader())
             });
             format!("{name} [{}]", stands.collect::<Vec<_>>().join("; "))
         };
@@ -296,11 +302,11 @@ impl Electorate {
         for (name, member) in &self.members {
             let now = member.clock.now();
             for (role, stand) in &member.stands {
-                let held = stand.office.table().holding(stand.office.role().as_lease());
+                let held = stand.role_state.table().holding(stand.role_state.role().as_lease());
                 let Some(held) = held.filter(|it| it.renewed_at > member.woke_at) else {
                     continue;
                 };
-                if let Some(term) = stand.office.term() {
+                if let Some(term) = stand.role_state.term() {
                     leading.entry(role).or_default().push((name, term));
                 }
                 if now < held.deadline {
@@ -332,49 +338,49 @@ impl Member {
             stands: BTreeMap::new(),
             poked,
             poke,
-            ear: None,
-            listen_at: Moment::NEVER,
-            elect_at: Moment::NEVER,
-            renew_at: Moment::NEVER,
+            subscription: None,
+            listen_at: Moment::MIN,
+            elect_at: Moment::MIN,
+            renew_at: Moment::MIN,
             is_away: false,
             is_frozen: false,
             is_deaf: false,
-            woke_at: Moment::NEVER,
+            woke_at: Moment::MIN,
         }
     }
 
     /// As `Elections::candidate` and `Elections::welcome` do.
     fn stand(
         &mut self,
-        candidacy: Candidacy,
+        settings: ElectionSettings,
         new_fleet: bool,
         verdict: Option<crossbeam_channel::Sender<Verdict>>,
     ) {
         let clock: Arc<dyn Clock> = Arc::<SkewedClock>::clone(&self.clock);
         let line: Arc<dyn Store> = Arc::new(self.store.same_way());
-        let table = OwnershipTable::of_role(self.me.clone(), candidacy.rhythm(), clock, new_fleet);
+        let table = OwnershipTable::of_role(self.me.clone(), settings.timings(), clock, new_fleet);
         let table = Arc::new(table);
-        let role = candidacy.role.clone();
-        let office = Office::new(role.clone(), Arc::clone(&table), self.poke.clone());
+        let role = settings.role.clone();
+        let role_state = RoleState::new(role.clone(), Arc::clone(&table), self.poke.clone());
         let events = Arc::<Mutex<Vec<ElectionEvent>>>::default();
         let heard = Arc::clone(&events);
-        office.listen_inline(move |it| heard.lock().push(it.clone()));
-        let candidate = Candidate::new(Arc::clone(&office), Arc::clone(&line), candidacy);
+        role_state.listen_inline(move |it| heard.lock().push(it.clone()));
+        let candidate = RoleElector::new(Arc::clone(&role_state), Arc::clone(&line), settings);
         let stand = Stand {
-            renewal: Renewal::new(line, Arc::clone(&table), Arc::clone(&office)),
-            expiry: Expiry::new(table, Arc::clone(&office)),
+            renewal: Renewal::new(line, Arc::clone(&table), Arc::clone(&role_state)),
+            expiry: Expiry::new(table, Arc::clone(&role_state)),
             candidate: match verdict {
                 Some(verdict) => candidate.once(verdict),
                 None => candidate,
             },
-            office,
+            role_state,
             events,
             duties: Vec::new(),
             is_introduced: false,
-            expire_at: Moment::NEVER,
+            expire_at: Moment::MIN,
         };
         self.stands.insert(role.as_str().into(), stand);
-        (self.elect_at, self.renew_at) = (Moment::NEVER, Moment::NEVER);
+        (self.elect_at, self.renew_at) = (Moment::MIN, Moment::MIN);
     }
 
     fn step(&mut self, thread: usize) {
@@ -394,11 +400,11 @@ impl Member {
             }
             _ => {
                 for stand in self.stands.values_mut() {
-                    let office = &stand.office;
+                    let role_state = &stand.role_state;
                     let lost = |it: &Duty| {
-                        office
+                        role_state
                             .table()
-                            .tenure(office.role().as_lease())
+                            .tenure(role_state.role().as_lease())
                             .is_none_or(|held| held.fence != it.term())
                     };
                     stand.duties.retain(|(duty, until)| now < *until && !lost(duty));
@@ -434,23 +440,23 @@ impl Member {
     }
 
     /// As the thread `role-watch` does: the words, and whether some may have been missed.
-    fn listen(&mut self, now: Moment) -> (Vec<Wake>, bool) {
-        let Some(ear) = &mut self.ear else {
+    fn listen(&mut self, now: Moment) -> (Vec<PeerMessage>, bool) {
+        let Some(subscription) = &mut self.subscription else {
             if now < self.listen_at {
                 return (vec![], false);
             }
             self.listen_at = now + TIMEOUT;
-            self.ear = self.store.listen(&self.me, TIMEOUT).ok();
-            return (vec![], self.ear.is_some());
+            self.subscription = self.store.listen(&self.me, TIMEOUT).ok();
+            return (vec![], self.subscription.is_some());
         };
         let mut words = Vec::new();
         loop {
-            match ear.next(Duration::ZERO) {
+            match subscription.next(Duration::ZERO) {
                 Ok(None) => return (words, false),
-                Ok(Some(Heard::Word(word))) if !self.is_deaf => words.push(word),
+                Ok(Some(Push::Word(word))) if !self.is_deaf => words.push(word),
                 Ok(Some(_)) => (),
                 Err(_) => {
-                    self.ear = None;
+                    self.subscription = None;
                     return (words, true);
                 }
             }

@@ -5,15 +5,16 @@ use std::time::Duration;
 
 use leasehold::model::{EndpointId, InstanceId, Tenure, Weight};
 use leasehold::store::{
-    Acquire, Ask, Asked, Beat, Ear, Heard, Lasting, Note, Page, Publication, Publish, RawSession,
-    Release, Renew, RenewItem, Seat, Stamped, Store, Verify, Wake,
+    Acquire, Beat, Lasting, Note, Page, PeerMessage, Publication, Publish, Push, RawSession,
+    Release, Renew, RenewItem, RequestContext, Seat, StampedResult, Store, StoreResult,
+    Subscription, Verify,
 };
 
 /// Where a call is when the hook runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
     /// Not sent yet.
-    Asked,
+    StoreResult,
     /// Executed by the store; the caller does not know the answer yet.
     Answered,
 }
@@ -35,7 +36,7 @@ impl Hooked {
     }
 
     fn call<T>(&self, verb: &'static str, call: impl FnOnce(&dyn Store) -> T) -> T {
-        (self.hook)(verb, Stage::Asked);
+        (self.hook)(verb, Stage::StoreResult);
         let answer = call(&*self.inner);
         (self.hook)(verb, Stage::Answered);
         answer
@@ -49,57 +50,57 @@ macro_rules! hooked {
                 self.call(stringify!($verb), |inner| inner.$verb($($arg),*))
             })*
 
-            fn listen(&self, me: &InstanceId, timeout: Duration) -> Asked<Box<dyn Ear>> {
-                let ear = self.call("listen", |inner| inner.listen(me, timeout))?;
-                Ok(Box::new(HookedEar { ear, hook: Arc::clone(&self.hook) }))
+            fn listen(&self, me: &InstanceId, timeout: Duration) -> StoreResult<Box<dyn Subscription>> {
+                let subscription = self.call("listen", |inner| inner.listen(me, timeout))?;
+                Ok(Box::new(HookedEar { subscription, hook: Arc::clone(&self.hook) }))
             }
         }
     };
 }
 
 hooked! {
-    fn inspect(timeout: Duration) -> Asked<()>;
-    fn time(timeout: Duration) -> Asked<u64>;
-    fn beat(ask: &Ask, ttl: Duration, weight: Weight) -> Stamped<Beat>;
-    fn acquire(ask: &Ask, endpoints: &[EndpointId]) -> Stamped<Vec<Acquire>>;
-    fn renew(ask: &Ask, items: &[RenewItem]) -> Stamped<Vec<Renew>>;
-    fn verify(ask: &Ask, tenures: &[Tenure]) -> Stamped<Vec<Verify>>;
-    fn publish(ask: &Ask, publications: &[Publication]) -> Stamped<Vec<Publish>>;
-    fn resume(endpoints: &[EndpointId], timeout: Duration) -> Asked<Vec<Option<u64>>>;
-    fn acquire_roles(asked: &[(Ask, EndpointId)]) -> Vec<Stamped<Vec<Acquire>>>;
-    fn renew_roles(asked: &[(Ask, Vec<RenewItem>)]) -> Vec<Stamped<Vec<Renew>>>;
-    fn release_roles(freed: &[(Ask, Tenure, Wake)]) -> Asked<()>;
-    fn release(ask: &Ask, tenures: &[Tenure], wakes: &[Wake]) -> Asked<Vec<Release>>;
-    fn withdraw(ask: &Ask) -> Asked<()>;
-    fn wake(wakes: &[Wake], timeout: Duration) -> Asked<()>;
-    fn asks(me: &InstanceId, of: &[InstanceId], timeout: Duration) -> Asked<Vec<Wake>>;
-    fn session_names(cursor: u64, timeout: Duration) -> Asked<Page<String>>;
-    fn sessions(endpoints: &[EndpointId], timeout: Duration) -> Asked<Vec<Option<RawSession>>>;
-    fn any_session(endpoints: &[EndpointId], timeout: Duration) -> Asked<bool>;
-    fn instances(cursor: u64, timeout: Duration) -> Asked<Page<InstanceId>>;
-    fn nodes(instances: &[InstanceId], timeout: Duration) -> Asked<Vec<Option<Lasting<Weight>>>>;
-    fn owners(endpoints: &[EndpointId], timeout: Duration) -> Asked<Vec<Option<InstanceId>>>;
-    fn leases(endpoints: &[EndpointId], timeout: Duration) -> Asked<Vec<Option<Lasting<InstanceId>>>>;
-    fn waning(endpoints: &[EndpointId], soon: Duration, timeout: Duration) -> Asked<Vec<EndpointId>>;
-    fn bury(dead: &InstanceId, certain: bool, timeout: Duration) -> Asked<Option<usize>>;
-    fn retire(endpoints: &[EndpointId], timeout: Duration) -> Asked<()>;
-    fn seats(roles: &[EndpointId], timeout: Duration) -> Asked<Vec<Seat>>;
-    fn role_names(timeout: Duration) -> Asked<Vec<EndpointId>>;
-    fn remember(notes: &[Note], timeout: Duration) -> Asked<()>;
+    fn inspect(timeout: Duration) -> StoreResult<()>;
+    fn time(timeout: Duration) -> StoreResult<u64>;
+    fn beat(context: &RequestContext, ttl: Duration, weight: Weight) -> StampedResult<Beat>;
+    fn acquire(context: &RequestContext, endpoints: &[EndpointId]) -> StampedResult<Vec<Acquire>>;
+    fn renew(context: &RequestContext, items: &[RenewItem]) -> StampedResult<Vec<Renew>>;
+    fn verify(context: &RequestContext, tenures: &[Tenure]) -> StampedResult<Vec<Verify>>;
+    fn publish(context: &RequestContext, publications: &[Publication]) -> StampedResult<Vec<Publish>>;
+    fn resume(endpoints: &[EndpointId], timeout: Duration) -> StoreResult<Vec<Option<u64>>>;
+    fn acquire_roles(asked: &[(RequestContext, EndpointId)]) -> Vec<StampedResult<Vec<Acquire>>>;
+    fn renew_roles(asked: &[(RequestContext, Vec<RenewItem>)]) -> Vec<StampedResult<Vec<Renew>>>;
+    fn release_roles(freed: &[(RequestContext, Tenure, PeerMessage)]) -> StoreResult<()>;
+    fn release(context: &RequestContext, tenures: &[Tenure], wakes: &[PeerMessage]) -> StoreResult<Vec<Release>>;
+    fn withdraw(context: &RequestContext) -> StoreResult<()>;
+    fn wake(wakes: &[PeerMessage], timeout: Duration) -> StoreResult<()>;
+    fn asks(me: &InstanceId, of: &[InstanceId], timeout: Duration) -> StoreResult<Vec<PeerMessage>>;
+    fn session_names(cursor: u64, timeout: Duration) -> StoreResult<Page<String>>;
+    fn sessions(endpoints: &[EndpointId], timeout: Duration) -> StoreResult<Vec<Option<RawSession>>>;
+    fn any_session(endpoints: &[EndpointId], timeout: Duration) -> StoreResult<bool>;
+    fn instances(cursor: u64, timeout: Duration) -> StoreResult<Page<InstanceId>>;
+    fn nodes(instances: &[InstanceId], timeout: Duration) -> StoreResult<Vec<Option<Lasting<Weight>>>>;
+    fn owners(endpoints: &[EndpointId], timeout: Duration) -> StoreResult<Vec<Option<InstanceId>>>;
+    fn leases(endpoints: &[EndpointId], timeout: Duration) -> StoreResult<Vec<Option<Lasting<InstanceId>>>>;
+    fn waning(endpoints: &[EndpointId], soon: Duration, timeout: Duration) -> StoreResult<Vec<EndpointId>>;
+    fn bury(dead: &InstanceId, certain: bool, timeout: Duration) -> StoreResult<Option<usize>>;
+    fn retire(endpoints: &[EndpointId], timeout: Duration) -> StoreResult<()>;
+    fn seats(roles: &[EndpointId], timeout: Duration) -> StoreResult<Vec<Seat>>;
+    fn role_names(timeout: Duration) -> StoreResult<Vec<EndpointId>>;
+    fn remember(notes: &[Note], timeout: Duration) -> StoreResult<()>;
 }
 
 struct HookedEar {
-    ear: Box<dyn Ear>,
+    subscription: Box<dyn Subscription>,
     hook: Hook,
 }
 
-impl Ear for HookedEar {
-    fn next(&mut self, wait: Duration) -> Asked<Option<Heard>> {
-        (self.hook)("next", Stage::Asked);
-        self.ear.next(wait)
+impl Subscription for HookedEar {
+    fn next(&mut self, wait: Duration) -> StoreResult<Option<Push>> {
+        (self.hook)("next", Stage::StoreResult);
+        self.subscription.next(wait)
     }
 
     fn hears_changes(&self) -> bool {
-        self.ear.hears_changes()
+        self.subscription.hears_changes()
     }
 }

@@ -6,10 +6,10 @@ use crate::clock::{Clock, ManualClock};
 use crate::daemon::heartbeat::Heartbeat;
 use crate::daemon::reconcile::Nudge;
 use crate::daemon::reconcile::acquire::*;
-use crate::model::{InstanceId, Term, Weight};
-use crate::pipeline::ownership::{OwnershipTable, Rhythm};
+use crate::model::{InstanceId, LeaseDuration, Weight};
+use crate::pipeline::ownership::{LeaseTimings, OwnershipTable};
 use crate::store::memory::{MemoryServer, MemoryStore};
-use crate::store::{Changes, Heard, Store, Wake};
+use crate::store::{Changes, PeerMessage, Push, Store};
 
 /// Nothing has to be renewed in any of these tests.
 const TTL: Duration = Duration::from_secs(300);
@@ -40,11 +40,12 @@ impl Rig {
             put_session(&server, it);
         }
         let join = |id: &InstanceId, weight| {
-            let term = Term::new(TTL);
+            let term = LeaseDuration::new(TTL);
             let (renew_interval, store_timeout) = (TTL / 3, Duration::from_secs(2));
-            let rhythm = Rhythm { lease: term, heartbeat: term, renew_interval, store_timeout };
+            let timings =
+                LeaseTimings { lease: term, heartbeat: term, renew_interval, store_timeout };
             let clock: Arc<ManualClock> = Arc::clone(&clock);
-            let table = Arc::new(OwnershipTable::new(id.clone(), rhythm, clock, true));
+            let table = Arc::new(OwnershipTable::new(id.clone(), timings, clock, true));
             let store: Arc<dyn Store> = Arc::new(MemoryStore::new(&server));
             Heartbeat::new(Arc::clone(&store), Arc::clone(&table), weight, TTL).step();
             (store, table)
@@ -59,7 +60,7 @@ impl Rig {
         let reconcile = Reconcile::new(store, table, changes, TTL, TTL);
         let mut rig = Self { clock, server, other, reconcile };
         rig.reconcile.step(&[Nudge::Listening { words: true, changes: true, refused: None }]);
-        while !rig.reconcile.looker.is_settled() {
+        while !rig.reconcile.informer.is_settled() {
             rig.clock.pass(ms(20));
             rig.reconcile.step(&[]);
         }
@@ -80,8 +81,9 @@ impl Rig {
         let freed: Vec<EndpointId> = asked.map(|it| it.1.clone()).collect();
         freed.iter().for_each(|it| self.server.delete_lease(it));
         let heir = Some(self.reconcile.me.clone());
-        let word = Wake { freed: freed.clone(), heir, ..Wake::new(&self.other, None) };
-        (freed, Nudge::Heard(Heard::Word(word)))
+        let word =
+            PeerMessage { freed: freed.clone(), heir, ..PeerMessage::new(&self.other, None) };
+        (freed, Nudge::Push(Push::Word(word)))
     }
 }
 
@@ -129,7 +131,7 @@ fn what_is_freed_for_an_heir_before_it_may_plan_again_is_taken_at_once() {
     while rig.reconcile.unfinished {
         rig.reconcile.step(&[]);
     }
-    rig.reconcile.next_plan = Moment::FOREVER;
+    rig.reconcile.next_plan = Moment::MAX;
     let (freed, word) = rig.free(1);
     rig.reconcile.step(&[word]);
     assert!(rig.holds(&freed[0]));
@@ -162,12 +164,12 @@ fn what_is_ours_is_asked_for_once_in_a_pass() {
     let news: Vec<usize> = (4 * AT_ONCE..5 * AT_ONCE).collect();
     news.iter().for_each(|it| put_session(&rig.server, *it));
     let sessions = news.iter().map(|it| endpoint(*it).to_string()).collect();
-    let word = Nudge::Heard(Heard::Changed(Changes { sessions, ..Changes::default() }));
+    let word = Nudge::Push(Push::Changed(Changes { sessions, ..Changes::default() }));
     // They are read and found free. Then the other takes them, and nobody is told.
     rig.reconcile.take_in(&word);
     while rig.reconcile.view().len() < 5 * AT_ONCE {
         rig.clock.pass(ms(10));
-        rig.reconcile.looker.look_if_due();
+        rig.reconcile.informer.look_if_due();
     }
     for it in &news {
         rig.server.put_lease(&endpoint(*it), &rig.other, TTL);
@@ -200,7 +202,7 @@ fn what_somebody_was_found_to_have_is_not_overdue_any_more() {
     let mut rig = before_falling_back();
     let fallback = rig.reconcile.plan.fallback.iter().map(|it| &it.endpoint);
     fallback.for_each(|it| rig.server.put_lease(it, &rig.other, TTL));
-    rig.reconcile.next_plan = Moment::FOREVER;
+    rig.reconcile.next_plan = Moment::MAX;
     for _ in 0..4 {
         rig.reconcile.step(&[]);
     }
@@ -216,7 +218,7 @@ fn nothing_is_overdue_right_after_a_hold_off() {
     rig.reconcile.step(&[]);
     let held = rig.held();
     rig.reconcile.keep_what_was_to_move();
-    rig.reconcile.next_plan = Moment::FOREVER;
+    rig.reconcile.next_plan = Moment::MAX;
     rig.reconcile.step(&[]);
     assert_eq!(rig.held(), held);
     rig.clock.pass(ms(300));

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use crate::config::{Config, ConfigError};
-use crate::model::{InstanceId, Role, Term};
-use crate::pipeline::ownership::Rhythm;
-use crate::store::{StoreError, Wake};
+use crate::model::{InstanceId, LeaseDuration, Role};
+use crate::pipeline::ownership::LeaseTimings;
+use crate::store::{PeerMessage, StoreError};
 
 /// How one instance stands for one role.
 #[derive(Clone, Debug)]
-pub struct Candidacy {
+pub struct ElectionSettings {
     /// The role.
     pub role: Role,
     /// How long it lasts without being renewed: the same for everybody who stands for it (R14).
@@ -28,7 +28,7 @@ pub struct Candidacy {
     pub store_timeout: Duration,
 }
 
-impl Candidacy {
+impl ElectionSettings {
     /// Refuses what [`Config::checked`] refuses.
     pub fn check(&self) -> Result<(), ConfigError> {
         let config = Config {
@@ -46,10 +46,10 @@ impl Candidacy {
     }
 
     /// The times its table keeps.
-    pub fn rhythm(&self) -> Rhythm {
-        let lease = Term::new(self.ttl);
+    pub fn timings(&self) -> LeaseTimings {
+        let lease = LeaseDuration::new(self.ttl);
         let (renew_interval, store_timeout) = (self.heartbeat_interval, self.store_timeout);
-        Rhythm { lease, heartbeat: lease, renew_interval, store_timeout }
+        LeaseTimings { lease, heartbeat: lease, renew_interval, store_timeout }
     }
 }
 
@@ -70,7 +70,7 @@ pub(crate) enum Next {
     /// Nothing.
     Rest,
     /// The leader is asked to give way.
-    Ask(Wake),
+    AskLeader(PeerMessage),
     /// The role is asked for.
     Stand,
 }

@@ -20,12 +20,12 @@ use crate::daemon::expiry::Expiry;
 use crate::daemon::fail_stop::{FailStop, Failure};
 use crate::daemon::keeper::{StartError, wait_for_store};
 use crate::daemon::renewal::Renewal;
-use crate::daemon::report::Hearer;
+use crate::daemon::report::LeaseEventSink;
 use crate::daemon::thread::{Stop, StopSource, nudged_steps, steps, stop_with_wire};
 use crate::daemon::watch::Watch;
-use crate::election::candidate::{Candidacy, Candidate, Outcome, Verdict};
 use crate::election::elector::{Company, Elector, Inlets, Kept, KeptRoles, Newcomer, WORDS_MAX};
-use crate::election::office::Office;
+use crate::election::role_elector::{ElectionSettings, Outcome, RoleElector, Verdict};
+use crate::election::role_state::RoleState;
 use crate::election::{LeaderElection, Leadership, rounds};
 use crate::event::Event;
 use crate::model::{InstanceId, Role};
@@ -68,10 +68,10 @@ impl RoleLines {
 /// election made with it are gone.
 #[derive(Clone)]
 pub struct Elections {
-    hub: Arc<Hub>,
+    runtime: Arc<ElectionRuntime>,
 }
 
-struct Hub {
+struct ElectionRuntime {
     me: InstanceId,
     clock: Arc<dyn Clock>,
     new_fleet: bool,
@@ -90,7 +90,7 @@ struct Hub {
     others: Company,
 }
 
-impl Drop for Hub {
+impl Drop for ElectionRuntime {
     fn drop(&mut self) {
         self.running = None;
         // What it gives back at the end is worth waiting for.
@@ -153,7 +153,7 @@ impl Elections {
         let mut watch = watch.woken_by(wire);
         others.spawn(&fail_stop, "role-watch", steps(when, move || watch.step()))?;
         let (running, elector, keep_now) = (Some(running), electing, [renew_now, expire_now]);
-        let hub = Hub {
+        let runtime = ElectionRuntime {
             me,
             clock,
             new_fleet,
@@ -169,28 +169,28 @@ impl Elections {
             elector,
             others,
         };
-        Ok(Self { hub: Arc::new(hub) })
+        Ok(Self { runtime: Arc::new(runtime) })
     }
 
     /// Who stands.
     pub fn instance_id(&self) -> &InstanceId {
-        &self.hub.me
+        &self.runtime.me
     }
 
     /// The thread that panicked, if one has (R12): from then on nothing is led here, and nobody stands. All that is left is
     /// to drop these elections, and to start others.
     pub fn failure(&self) -> Option<&Failure> {
-        self.hub.fail_stop.failure()
+        self.runtime.fail_stop.failure()
     }
 
     /// Stands for a role. Fails if the store cannot be asked, or can never be stood on; with `until`,
     /// only in the second case, and otherwise waits.
     pub fn stand(
         &self,
-        candidacy: Candidacy,
+        settings: ElectionSettings,
         until: Option<&Stop>,
     ) -> Result<LeaderElection, StartError> {
-        let candidate = self.candidate(candidacy, until)?;
+        let candidate = self.candidate(settings, until)?;
         self.welcome(candidate)
     }
 
@@ -198,30 +198,33 @@ impl Elections {
     /// another thread was first. Waits out a hold-off.
     pub fn try_lead(
         &self,
-        candidacy: Candidacy,
+        settings: ElectionSettings,
     ) -> Result<Result<Leadership, InstanceId>, StartError> {
         // One that only looks would wait for ever where nobody leads.
-        let candidacy = Candidacy { stands: true, ..candidacy };
+        let settings = ElectionSettings { stands: true, ..settings };
         let since = BootClock.now();
         loop {
             // This instance stands for it already, perhaps by another thread: who leads is the answer for both.
-            if let Some(leader) = self.leader_as_known(&candidacy.role) {
+            if let Some(leader) = self.leader_as_known(&settings.role) {
                 return Ok(Err(leader));
             }
-            match self.try_once(candidacy.clone()) {
+            match self.try_once(settings.clone()) {
                 Err(StartError::StandsAlready(_))
-                    if self.will_know(&candidacy.role, since, candidacy.ttl) => {}
+                    if self.will_know(&settings.role, since, settings.ttl) => {}
                 tried => return tried,
             }
         }
     }
 
-    fn try_once(&self, candidacy: Candidacy) -> Result<Result<Leadership, InstanceId>, StartError> {
-        if self.kept(&candidacy.role).is_some() {
-            return Err(StartError::StandsAlready(candidacy.role));
+    fn try_once(
+        &self,
+        settings: ElectionSettings,
+    ) -> Result<Result<Leadership, InstanceId>, StartError> {
+        if self.kept(&settings.role).is_some() {
+            return Err(StartError::StandsAlready(settings.role));
         }
         let (verdict, decided) = bounded::<Verdict>(1);
-        let candidate = self.candidate(candidacy, None)?.once(verdict);
+        let candidate = self.candidate(settings, None)?.once(verdict);
         let election = self.welcome(candidate)?;
         match decided.recv() {
             Ok(Ok(Outcome::Elected)) => Ok(Ok(Leadership::of(election))),
@@ -232,34 +235,34 @@ impl Elections {
     }
 
     fn kept(&self, role: &Role) -> Option<Arc<Kept>> {
-        self.hub.kept.read().iter().find(|it| it.office.role() == role).cloned()
+        self.runtime.kept.read().iter().find(|it| it.role_state.role() == role).cloned()
     }
 
     /// Who leads, if this instance stands for it and knows.
     fn leader_as_known(&self, role: &Role) -> Option<InstanceId> {
-        self.kept(role).and_then(|it| it.office.leader())
+        self.kept(role).and_then(|it| it.role_state.leader())
     }
 
     /// Waits a moment for what another thread will have found out; false if nothing is to be hoped for.
     fn will_know(&self, role: &Role, since: Moment, longest: Duration) -> bool {
         let Some(kept) = self.kept(role) else { return true };
-        let is_away = self.hub.is_away.load(Ordering::Acquire);
+        let is_away = self.runtime.is_away.load(Ordering::Acquire);
         if !kept.stands || (is_away && BootClock.now().since(since) > longest) {
             return false;
         }
-        kept.office.wait_for_change(TICK);
+        kept.role_state.wait_for_change(TICK);
         true
     }
 
-    /// Waits until what is held of `office` has been given back; not while the store does not answer, and not past
+    /// Waits until what is held of `role_state` has been given back; not while the store does not answer, and not past
     /// the deadline of what is held.
-    pub(crate) fn wait_for_end(&self, office: &Office, ended: &Receiver<()>) {
-        let until = BootClock.now() + office.patience();
+    pub(crate) fn wait_for_end(&self, role_state: &RoleState, ended: &Receiver<()>) {
+        let until = BootClock.now() + role_state.patience();
         loop {
             let left = until.since(BootClock.now());
             let is_over = ended.recv_timeout(left.min(TICK)) != Err(RecvTimeoutError::Timeout);
-            let is_away = self.hub.is_away.load(Ordering::Acquire);
-            if is_over || left.is_zero() || (is_away && office.is_idle()) {
+            let is_away = self.runtime.is_away.load(Ordering::Acquire);
+            if is_over || left.is_zero() || (is_away && role_state.is_idle()) {
                 return;
             }
         }
@@ -267,17 +270,17 @@ impl Elections {
 
     fn candidate(
         &self,
-        candidacy: Candidacy,
+        settings: ElectionSettings,
         until: Option<&Stop>,
-    ) -> Result<Candidate, StartError> {
-        candidacy.check()?;
-        let Hub { me, clock, new_fleet, lines, poke, .. } = &*self.hub;
+    ) -> Result<RoleElector, StartError> {
+        settings.check()?;
+        let ElectionRuntime { me, clock, new_fleet, lines, poke, .. } = &*self.runtime;
         let table =
-            OwnershipTable::of_role(me.clone(), candidacy.rhythm(), Arc::clone(clock), *new_fleet);
+            OwnershipTable::of_role(me.clone(), settings.timings(), Arc::clone(clock), *new_fleet);
         let table = Arc::new(table);
-        let office = Office::new(candidacy.role.clone(), Arc::clone(&table), poke.clone());
-        let timeout = candidacy.store_timeout;
-        let candidate = Candidate::new(office, Arc::clone(&lines.elector), candidacy);
+        let role_state = RoleState::new(settings.role.clone(), Arc::clone(&table), poke.clone());
+        let timeout = settings.store_timeout;
+        let candidate = RoleElector::new(role_state, Arc::clone(&lines.elector), settings);
         wait_for_store(&table, until, || {
             lines.words.inspect(timeout)?;
             candidate.introduce()
@@ -285,35 +288,35 @@ impl Elections {
         Ok(candidate)
     }
 
-    fn welcome(&self, candidate: Candidate) -> Result<LeaderElection, StartError> {
-        let (office, stands) = (Arc::clone(candidate.office()), candidate.stands());
-        let (line, table) = (Arc::clone(&self.hub.lines.renewal), office.table());
+    fn welcome(&self, candidate: RoleElector) -> Result<LeaderElection, StartError> {
+        let (role_state, stands) = (Arc::clone(candidate.role_state()), candidate.stands());
+        let (line, table) = (Arc::clone(&self.runtime.lines.renewal), role_state.table());
         let kept = Kept {
-            renewal: Renewal::new(line, Arc::clone(table), Arc::clone(&office)),
-            expiry: Expiry::new(Arc::clone(table), Arc::clone(&office)),
-            office: Arc::clone(&office),
+            renewal: Renewal::new(line, Arc::clone(table), Arc::clone(&role_state)),
+            expiry: Expiry::new(Arc::clone(table), Arc::clone(&role_state)),
+            role_state: Arc::clone(&role_state),
             stands,
         };
         {
-            let mut roles = self.hub.kept.write();
-            if roles.iter().any(|it| it.office.role() == office.role()) {
-                return Err(StartError::StandsAlready(office.role().clone()));
+            let mut roles = self.runtime.kept.write();
+            if roles.iter().any(|it| it.role_state.role() == role_state.role()) {
+                return Err(StartError::StandsAlready(role_state.role().clone()));
             }
             // Kept before it can be held.
             roles.push(Arc::new(kept));
         }
         // One that waits already is enough.
-        for keep_now in &self.hub.keep_now {
+        for keep_now in &self.runtime.keep_now {
             let _ = keep_now.try_send(());
         }
         let (gone, ended) = bounded(1);
         // After it is kept: a failure after this finds it there.
         if let Some(failure) = self.failure() {
-            office.table().close();
+            role_state.table().close();
             return Err(StartError::Failed(failure.clone()));
         }
-        let _ = self.hub.newcomers.send(Newcomer { candidate, gone });
-        Ok(LeaderElection::new(office, self.clone(), ended))
+        let _ = self.runtime.newcomers.send(Newcomer { candidate, gone });
+        Ok(LeaderElection::new(role_state, self.clone(), ended))
     }
 }
 
@@ -322,7 +325,7 @@ impl Elections {
 fn lead_nothing_after_a_panic(me: &InstanceId, kept: &KeptRoles) -> Arc<FailStop> {
     let fail_stop = FailStop::new();
     let closed = Arc::clone(kept);
-    fail_stop.then(move |_| closed.read().iter().for_each(|it| it.office.table().close()));
+    fail_stop.then(move |_| closed.read().iter().for_each(|it| it.role_state.table().close()));
     let me = me.clone();
     fail_stop.then(move |Failure { thread, message }| {
         Event::ThreadPanicked { thread, error: message }.log(&me);
@@ -330,7 +333,7 @@ fn lead_nothing_after_a_panic(me: &InstanceId, kept: &KeptRoles) -> Arc<FailStop
     let kept = Arc::clone(kept);
     fail_stop.then(move |_| {
         let roles = kept.read().clone();
-        roles.iter().for_each(|it| it.office.lost(&it.office.table().expire()));
+        roles.iter().for_each(|it| it.role_state.lost(&it.role_state.table().expire()));
     });
     fail_stop
 }

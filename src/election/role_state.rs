@@ -11,7 +11,7 @@ use crossbeam_channel::Sender;
 use parking_lot::{Condvar, Mutex};
 
 use crate::clock::Moment;
-use crate::daemon::report::Hearer;
+use crate::daemon::report::LeaseEventSink;
 pub use crate::election::duty::Duty;
 use crate::election::listeners::{Listeners, Registration};
 use crate::election::{ElectionEvent, LossReason, State};
@@ -21,7 +21,7 @@ use crate::pipeline::ownership::{Applied, Loss, Lost, OwnershipTable};
 use crate::store::Lasting;
 
 /// One role, shared by the elector, the threads that keep it, and whoever asks.
-pub struct Office {
+pub struct RoleState {
     role: Role,
     table: Arc<OwnershipTable>,
     inner: Mutex<Inner>,
@@ -44,7 +44,7 @@ struct Inner {
     is_stopping: bool,
 }
 
-impl Office {
+impl RoleState {
     /// An office that nobody is known to hold.
     pub fn new(role: Role, table: Arc<OwnershipTable>, poke: Sender<()>) -> Arc<Self> {
         let inner = Inner {
@@ -169,7 +169,7 @@ impl Office {
     pub(crate) fn patience(&self) -> Duration {
         let now = self.table.now();
         let held = self.table.holding(self.role.as_lease()).map(|it| it.deadline.since(now));
-        held.unwrap_or_default().max(self.table.rhythm().store_timeout + Duration::from_secs(1))
+        held.unwrap_or_default().max(self.table.timings().store_timeout + Duration::from_secs(1))
     }
 
     /// Whether no work of the leader's is under way.
@@ -187,7 +187,7 @@ impl Office {
 
     /// Until when one may lead who has just been elected.
     fn fresh_end(&self) -> Moment {
-        self.table.now() + self.table.rhythm().lease.ttl
+        self.table.now() + self.table.timings().lease.ttl
     }
 
     fn say(&self, event: &Event<'_>) {
@@ -213,7 +213,7 @@ impl Office {
     /// The store said who leads, or that nobody does.
     pub(crate) fn saw(&self, leader: Option<&Lasting<InstanceId>>) {
         // It is looked at again right when it ends; until that is answered, it is what is known.
-        let now = self.table.now() + self.table.rhythm().store_timeout;
+        let now = self.table.now() + self.table.timings().store_timeout;
         let mut inner = self.inner.lock();
         let before = inner.leader.take().map(|it| it.0);
         inner.leader = leader.map(|it| (it.it.clone(), now + it.left));
@@ -344,7 +344,7 @@ impl Office {
     }
 }
 
-impl Hearer for Arc<Office> {
+impl LeaseEventSink for Arc<RoleState> {
     fn applied(&self, applied: &Applied) {
         let role = &self.role;
         for tenure in &applied.reclaimed {
@@ -393,7 +393,7 @@ impl From<Loss> for LossReason {
 mod tests {
     use super::*;
     use crate::clock::ManualClock;
-    use crate::election::candidate::{Candidacy, Candidate};
+    use crate::election::role_elector::{ElectionSettings, RoleElector};
     use crate::store::memory::{MemoryServer, MemoryStore};
     use crate::store::{Renew, Reply, Store};
     use crossbeam_channel::{Receiver, bounded};
@@ -403,13 +403,13 @@ mod tests {
         clock: Arc<ManualClock>,
         server: Arc<MemoryServer>,
         store: Arc<dyn Store>,
-        office: Arc<Office>,
+        role_state: Arc<RoleState>,
         told: Arc<Mutex<Vec<ElectionEvent>>>,
         poked: Receiver<()>,
     }
 
-    fn candidacy() -> Candidacy {
-        Candidacy {
+    fn settings() -> ElectionSettings {
+        ElectionSettings {
             role: Role::parse("r").unwrap(),
             ttl: Duration::from_secs(3),
             heartbeat_interval: Duration::from_secs(1),
@@ -426,25 +426,25 @@ mod tests {
             let clock = Arc::new(ManualClock::at(10_000_000_000_000));
             let server = MemoryServer::of_roles(&clock);
             let store: Arc<dyn Store> = Arc::new(MemoryStore::new(&server));
-            let (me, rhythm) = (InstanceId::new("a"), candidacy().rhythm());
+            let (me, timings) = (InstanceId::new("a"), settings().timings());
             let own: Arc<ManualClock> = Arc::clone(&clock);
-            let table = OwnershipTable::of_role(me, rhythm, own, true);
+            let table = OwnershipTable::of_role(me, timings, own, true);
             let (poke, poked) = bounded(1);
-            let office = Office::new(candidacy().role, Arc::new(table), poke);
+            let role_state = RoleState::new(settings().role, Arc::new(table), poke);
             let told = Arc::<Mutex<Vec<ElectionEvent>>>::default();
             let heard = Arc::clone(&told);
-            office.listen_inline(move |it| heard.lock().push(it.clone()));
-            Self { clock, server, store, office, told, poked }
+            role_state.listen_inline(move |it| heard.lock().push(it.clone()));
+            Self { clock, server, store, role_state, told, poked }
         }
 
         /// The table has it, and nobody has been told.
         fn granted(&self) -> Tenure {
-            let wanted = [self.office.role.as_lease().clone()];
-            self.office.table.learn_time(|timeout| self.store.time(timeout)).unwrap();
+            let wanted = [self.role_state.role.as_lease().clone()];
+            self.role_state.table.learn_time(|timeout| self.store.time(timeout)).unwrap();
             loop {
-                let question = self.office.table.question();
-                let reply = self.store.acquire(&question.ask, &wanted).unwrap();
-                let (gained, _) = self.office.table.granted(&question, &wanted, &reply);
+                let request = self.role_state.table.request();
+                let reply = self.store.acquire(&request.context, &wanted).unwrap();
+                let (gained, _) = self.role_state.table.granted(&request, &wanted, &reply);
                 if let Some(gained) = gained.first() {
                     return gained.tenure.clone();
                 }
@@ -453,7 +453,7 @@ mod tests {
 
         fn led(&self) -> Tenure {
             let tenure = self.granted();
-            self.office.elected(&tenure);
+            self.role_state.elected(&tenure);
             self.told.lock().clear();
             tenure
         }
@@ -461,10 +461,10 @@ mod tests {
         /// The table has lost it, and nobody has been told.
         fn lost(&self) -> Vec<Lost> {
             self.clock.pass(Duration::from_secs(1));
-            let (question, items) = self.office.table.renewals().unwrap();
-            let stamp = self.store.renew(&question.ask, &items).unwrap().stamp;
+            let (request, items) = self.role_state.table.renewals().unwrap();
+            let stamp = self.store.renew(&request.context, &items).unwrap().stamp;
             let reply = Reply { stamp, answer: Some(vec![Renew::NotOwner(None)]) };
-            self.office.table.renewed(&question, &items, &reply).lost
+            self.role_state.table.renewed(&request, &items, &reply).lost
         }
 
         /// How often it was told that a leadership began, and ended.
@@ -481,27 +481,27 @@ mod tests {
     fn a_resignation_before_the_grant_was_announced_is_told_and_carried_out() {
         let rig = Rig::new();
         let tenure = rig.granted();
-        rig.office.resign(None);
-        assert!(!rig.office.is_leader());
-        rig.office.elected(&tenure);
-        assert_eq!((rig.leaderships(), rig.office.state()), ((1, 1), State::Follower));
+        rig.role_state.resign(None);
+        assert!(!rig.role_state.is_leader());
+        rig.role_state.elected(&tenure);
+        assert_eq!((rig.leaderships(), rig.role_state.state()), ((1, 1), State::Follower));
         assert_eq!(
-            rig.office.let_go(),
+            rig.role_state.let_go(),
             Some((tenure, None)),
             "drained, renewed and never given back"
         );
-        assert!(!rig.office.is_held());
+        assert!(!rig.role_state.is_held());
     }
 
     #[test]
     fn a_stop_while_the_grant_is_on_its_way_gives_it_back() {
         let rig = Rig::new();
-        rig.office.stop();
+        rig.role_state.stop();
         let tenure = rig.granted();
-        rig.office.elected(&tenure);
-        assert!(!rig.office.is_leader(), "elected after its stop");
+        rig.role_state.elected(&tenure);
+        assert!(!rig.role_state.is_leader(), "elected after its stop");
         assert_eq!(rig.leaderships(), (1, 1));
-        assert!(rig.office.let_go().is_some());
+        assert!(rig.role_state.let_go().is_some());
     }
 
     #[test]
@@ -509,9 +509,9 @@ mod tests {
         let rig = Rig::new();
         let tenure = rig.granted();
         let lost = rig.lost();
-        rig.office.lost(&lost);
-        rig.office.elected(&tenure);
-        assert_eq!((rig.leaderships(), rig.office.state()), ((0, 0), State::Follower));
+        rig.role_state.lost(&lost);
+        rig.role_state.elected(&tenure);
+        assert_eq!((rig.leaderships(), rig.role_state.state()), ((0, 0), State::Follower));
     }
 
     #[test]
@@ -519,47 +519,51 @@ mod tests {
         let rig = Rig::new();
         let tenure = rig.led();
         let lost = rig.lost();
-        assert!(!rig.office.is_leader());
+        assert!(!rig.role_state.is_leader());
         let mut candidate =
-            Candidate::new(Arc::clone(&rig.office), Arc::clone(&rig.store), candidacy());
+            RoleElector::new(Arc::clone(&rig.role_state), Arc::clone(&rig.store), settings());
         candidate.step();
         assert_eq!(rig.leaderships(), (0, 0), "a new term before the end of the last one");
-        rig.office.lost(&lost);
+        rig.role_state.lost(&lost);
         assert!(rig.poked.try_recv().is_ok(), "nobody wakes the elector");
         candidate.step();
         assert_eq!(rig.leaderships(), (1, 1));
-        assert!(rig.office.term().unwrap() > tenure.fence);
+        assert!(rig.role_state.term().unwrap() > tenure.fence);
     }
 
     #[test]
     fn the_loss_of_an_earlier_term_changes_nothing_about_this_one() {
         let rig = Rig::new();
-        let earlier = Tenure::new(rig.office.role.as_lease().clone(), FenceToken(1));
+        let earlier = Tenure::new(rig.role_state.role.as_lease().clone(), FenceToken(1));
         rig.led();
-        rig.office.lost(&[Lost { tenure: earlier.clone(), loss: Loss::Expired }]);
-        assert_eq!((rig.leaderships(), rig.office.state()), ((0, 0), State::Leader));
-        rig.office.resign(None);
-        rig.office.lost(&[Lost { tenure: earlier, loss: Loss::Expired }]);
+        rig.role_state.lost(&[Lost { tenure: earlier.clone(), loss: Loss::Expired }]);
+        assert_eq!((rig.leaderships(), rig.role_state.state()), ((0, 0), State::Leader));
+        rig.role_state.resign(None);
+        rig.role_state.lost(&[Lost { tenure: earlier, loss: Loss::Expired }]);
         assert_eq!(rig.leaderships(), (0, 1), "told twice, or for another");
-        assert!(rig.office.let_go().is_some(), "the resignation is forgotten");
+        assert!(rig.role_state.let_go().is_some(), "the resignation is forgotten");
     }
 
     #[test]
     fn nothing_is_given_back_before_the_work_has_ended_or_without_a_resignation() {
         let rig = Rig::new();
         rig.led();
-        assert_eq!(rig.office.let_go(), None, "nobody resigned");
-        let duties = [rig.office.enter().unwrap(), rig.office.enter().unwrap()];
-        rig.office.resign(None);
-        rig.office.resign(Some(InstanceId::new("b")));
-        assert!(rig.office.enter().is_none());
+        assert_eq!(rig.role_state.let_go(), None, "nobody resigned");
+        let duties = [rig.role_state.enter().unwrap(), rig.role_state.enter().unwrap()];
+        rig.role_state.resign(None);
+        rig.role_state.resign(Some(InstanceId::new("b")));
+        assert!(rig.role_state.enter().is_none());
         for duty in duties {
-            assert_eq!(rig.office.let_go(), None, "something is under way");
+            assert_eq!(rig.role_state.let_go(), None, "something is under way");
             while rig.poked.try_recv().is_ok() {}
             drop(duty);
             assert!(rig.poked.try_recv().is_ok(), "nobody wakes the elector");
         }
-        assert_eq!(rig.office.let_go().map(|it| it.1), Some(None), "for whom it was first meant");
+        assert_eq!(
+            rig.role_state.let_go().map(|it| it.1),
+            Some(None),
+            "for whom it was first meant"
+        );
         assert_eq!(rig.leaderships(), (0, 1), "a loss is told once");
     }
 
@@ -568,27 +572,27 @@ mod tests {
         let rig = Rig::new();
         rig.led();
         rig.clock.pass(Duration::from_secs(1));
-        let (_, items) = rig.office.table.renewals().unwrap();
-        rig.office.table.unanswered(&items, "no answer");
-        assert_eq!((rig.office.is_leader(), rig.office.state()), (false, State::Leader));
-        assert_eq!((rig.office.leader(), rig.office.term()), (None, None));
+        let (_, items) = rig.role_state.table.renewals().unwrap();
+        rig.role_state.table.unanswered(&items, "no answer");
+        assert_eq!((rig.role_state.is_leader(), rig.role_state.state()), (false, State::Leader));
+        assert_eq!((rig.role_state.leader(), rig.role_state.term()), (None, None));
         rig.clock.pass(Duration::from_millis(1_809));
-        assert_eq!(rig.office.state(), State::Leader);
+        assert_eq!(rig.role_state.state(), State::Leader);
         rig.clock.pass(Duration::from_millis(2));
-        assert_eq!(rig.office.state(), State::Follower, "no thread has run");
-        assert_eq!(rig.server.owner(rig.office.role.as_lease()), Some(InstanceId::new("a")));
+        assert_eq!(rig.role_state.state(), State::Follower, "no thread has run");
+        assert_eq!(rig.server.owner(rig.role_state.role.as_lease()), Some(InstanceId::new("a")));
     }
 
     #[test]
     fn who_waits_for_leadership_is_woken_by_an_election_and_by_a_stop() {
         let rig = Rig::new();
-        assert!(!rig.office.wait_for_leadership(Duration::ZERO));
+        assert!(!rig.role_state.wait_for_leadership(Duration::ZERO));
         std::thread::scope(|scope| {
-            let waits = scope.spawn(|| rig.office.wait_for_leadership(Duration::MAX));
+            let waits = scope.spawn(|| rig.role_state.wait_for_leadership(Duration::MAX));
             rig.led();
             assert!(waits.join().unwrap());
         });
-        rig.office.stop();
-        assert!(!rig.office.wait_for_leadership(Duration::MAX));
+        rig.role_state.stop();
+        assert!(!rig.role_state.wait_for_leadership(Duration::MAX));
     }
 }

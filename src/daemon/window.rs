@@ -25,7 +25,7 @@ const SPARE_MAX: usize = 16;
 
 /// How fast the pollers take what they are given.
 #[derive(Debug)]
-pub(crate) struct Appetite {
+pub(crate) struct DispatchWindow {
     workers: usize,
     /// Jobs done in this window, and when it began.
     done: (u32, Moment),
@@ -44,9 +44,9 @@ pub(crate) struct Round {
     pub(crate) took: Duration,
 }
 
-impl Appetite {
+impl DispatchWindow {
     pub(crate) fn new(workers: usize) -> Self {
-        Self { workers, done: (0, Moment::NEVER), each: None }
+        Self { workers, done: (0, Moment::MIN), each: None }
     }
 
     /// A job is done.
@@ -77,7 +77,7 @@ impl Appetite {
         let elapsed = now.since(since);
         // Nothing done by pollers that all have something to do says that they need longer, not how long.
         let all_at_work = round.out >= self.workers;
-        let is_too_early = done == 0 && all_at_work && since != Moment::NEVER;
+        let is_too_early = done == 0 && all_at_work && since != Moment::MIN;
         if elapsed >= WINDOW && !is_too_early {
             self.each = elapsed.checked_div(done);
             self.done = (0, now);
@@ -104,23 +104,23 @@ mod tests {
     }
 
     /// More is due than can be given out, and that is as much as there may be.
-    fn full(appetite: &Appetite, took: Duration) -> Round {
-        Round { out: appetite.out_max(), is_behind: true, took }
+    fn full(window: &DispatchWindow, took: Duration) -> Round {
+        Round { out: window.out_max(), is_behind: true, took }
     }
 
     /// Pollers who did so many jobs in 100 ms.
-    fn after(workers: usize, done: u32) -> Appetite {
-        let mut appetite = Appetite::new(workers);
+    fn after(workers: usize, done: u32) -> DispatchWindow {
+        let mut window = DispatchWindow::new(workers);
         let now = Moment::from_nanos(1_000_000_000);
-        appetite.rest(&full(&appetite, ms(0)), now);
-        (0..done).for_each(|_| appetite.ate());
-        appetite.rest(&full(&appetite, ms(0)), now + ms(100));
-        appetite
+        window.rest(&full(&window, ms(0)), now);
+        (0..done).for_each(|_| window.ate());
+        window.rest(&full(&window, ms(0)), now + ms(100));
+        window
     }
 
     /// How long dispatch rests then, if a round takes so long.
-    fn rest(appetite: &mut Appetite, took: Duration) -> Duration {
-        appetite.rest(&full(appetite, took), appetite.done.1)
+    fn rest(window: &mut DispatchWindow, took: Duration) -> Duration {
+        window.rest(&full(window, took), window.done.1)
     }
 
     #[test]
@@ -136,19 +136,19 @@ mod tests {
     fn pollers_that_are_slow_have_a_second_of_work_waiting_and_at_least_one_job() {
         assert_eq!(after(WORKERS, 1).out_max(), 64 + 10);
         // 64 polls of 20 s: about one is done in 300 ms, and none in most windows.
-        let mut appetite = Appetite::new(WORKERS);
+        let mut window = DispatchWindow::new(WORKERS);
         let mut now = Moment::from_nanos(1_000_000_000);
-        appetite.rest(&full(&appetite, ms(0)), now);
+        window.rest(&full(&window, ms(0)), now);
         for _ in 0..5 {
             for _ in 0..75 {
                 now = now + ms(4);
-                appetite.rest(&full(&appetite, ms(0)), now);
+                window.rest(&full(&window, ms(0)), now);
             }
-            appetite.ate();
-            appetite.rest(&full(&appetite, ms(0)), now);
-            assert_eq!(appetite.out_max(), 64 + 3);
+            window.ate();
+            window.rest(&full(&window, ms(0)), now);
+            assert_eq!(window.out_max(), 64 + 3);
         }
-        let mut one = Appetite::new(1);
+        let mut one = DispatchWindow::new(1);
         one.rest(&full(&one, ms(0)), now);
         one.ate();
         one.rest(&full(&one, ms(0)), now + ms(1_200));
@@ -170,29 +170,29 @@ mod tests {
     /// On a machine that is busy the store answers late: what waits has to last that long, too.
     #[test]
     fn the_longer_a_round_takes_the_sooner_the_next_begins() {
-        let mut appetite = after(WORKERS, 1_000); // what waits lasts 50 ms
-        let rests = [0, 15, 20, 25, 90].map(|it| rest(&mut appetite, ms(it)));
+        let mut window = after(WORKERS, 1_000); // what waits lasts 50 ms
+        let rests = [0, 15, 20, 25, 90].map(|it| rest(&mut window, ms(it)));
         assert_eq!(rests, [10, 10, 5, 0, 0].map(ms));
         // More fitted than goes into a round: the rest of it at once, as nobody has anything in reserve.
         let round = Round { out: WORKERS, is_behind: true, took: ms(0) };
-        assert_eq!(appetite.rest(&round, appetite.done.1), ms(0));
+        assert_eq!(window.rest(&round, window.done.1), ms(0));
     }
 
     #[test]
     fn who_is_not_behind_rests_as_long_as_it_likes() {
-        let mut appetite = after(1, 1_000);
+        let mut window = after(1, 1_000);
         let round = Round { out: 0, is_behind: false, took: ms(50) };
-        assert_eq!(appetite.rest(&round, appetite.done.1), GATHER);
+        assert_eq!(window.rest(&round, window.done.1), GATHER);
     }
 
     /// What was known of them is known until they do something else, or nothing although they could.
     #[test]
     fn pollers_that_are_all_at_work_keep_their_pace() {
         for (out, spare) in [(WORKERS, 500), (WORKERS - 1, WORKERS)] {
-            let mut appetite = after(WORKERS, 1_000);
+            let mut window = after(WORKERS, 1_000);
             let round = Round { out, is_behind: false, took: ms(0) };
-            appetite.rest(&round, appetite.done.1 + ms(100));
-            assert_eq!(appetite.out_max(), WORKERS + spare, "{out} at work");
+            window.rest(&round, window.done.1 + ms(100));
+            assert_eq!(window.out_max(), WORKERS + spare, "{out} at work");
         }
     }
 }

@@ -14,7 +14,7 @@ use crate::daemon::poller::PollerThread;
 use crate::daemon::thread::{Stop, StopSource, Thread, stop};
 
 /// Threads that poll.
-pub struct Crew {
+pub struct PollerPool {
     hiring: Option<Hiring>,
     at_work: Vec<(StopSource, Thread)>,
     /// Told to go; each ends after the poll it runs.
@@ -33,7 +33,7 @@ struct Hiring {
     fail_stop: Arc<FailStop>,
 }
 
-impl Crew {
+impl PollerPool {
     /// Nobody yet, who would do `jobs` as `thread` does.
     pub fn new(thread: PollerThread, jobs: JobReceiver, fail_stop: &Arc<FailStop>) -> Self {
         let (here, gone) = bounded(0);
@@ -159,18 +159,18 @@ mod tests {
         let (dones, done) = bounded(1);
         let (table, samples) = (Arc::clone(&holder.table), bounded(1).0);
         let thread = PollerThread::new(Arc::new(Endless), table, samples, dones, bounded(1).0);
-        let mut crew = Crew::new(thread, receiver.clone(), &FailStop::new());
-        assert_eq!(crew.resize(2).unwrap(), 2);
+        let mut pool = PollerPool::new(thread, receiver.clone(), &FailStop::new());
+        assert_eq!(pool.resize(2).unwrap(), 2);
         sender.put([holder.job(0)]);
         while !receiver.is_empty() {
             std::thread::yield_now();
         }
         drop(sender);
         let (source, hurry) = stop();
-        let is_over = crew.drain(Duration::from_millis(50), Some(&hurry));
+        let is_over = pool.drain(Duration::from_millis(50), Some(&hurry));
         drop(source);
         let begun = BootClock.now();
-        let is_over_in_a_hurry = crew.drain(PATIENCE, Some(&hurry));
+        let is_over_in_a_hurry = pool.drain(PATIENCE, Some(&hurry));
         let took = BootClock.now().since(begun);
         let was_running = done.is_empty();
         // Before anything is asserted: whoever drops the crew waits for its polls.
@@ -178,7 +178,7 @@ mod tests {
         assert!(done.recv_timeout(PATIENCE).is_ok());
         assert!(!is_over && !is_over_in_a_hurry && was_running, "it runs until it is aborted");
         assert!(took < PATIENCE, "nobody waits for it: {took:?}");
-        crew.dismiss();
-        assert!(crew.drain(Duration::ZERO, Some(&hurry)), "there is nobody left");
+        pool.dismiss();
+        assert!(pool.drain(Duration::ZERO, Some(&hurry)), "there is nobody left");
     }
 }

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use crate::clock::{Clock, ManualClock};
-use crate::model::{Epoch, FenceToken, InstanceId, Term, Weight};
-use crate::pipeline::ownership::agenda::*;
-use crate::pipeline::ownership::{OwnershipTable, Rhythm};
+use crate::model::{Epoch, FenceToken, InstanceId, LeaseDuration, Weight};
+use crate::pipeline::ownership::due_index::*;
+use crate::pipeline::ownership::{LeaseTimings, OwnershipTable};
 use crate::store::{Acquire, BATCH_MAX, Beat, Grant, Renew, Reply, Stamp};
 
 const LEASES: usize = 20 * BATCH_MAX;
@@ -19,15 +19,15 @@ struct Rig {
 
 impl Rig {
     fn new() -> Self {
-        let term = Term::new(Duration::from_secs(30));
-        let rhythm = Rhythm {
+        let term = LeaseDuration::new(Duration::from_secs(30));
+        let timings = LeaseTimings {
             lease: term,
             heartbeat: term,
             renew_interval: INTERVAL,
             store_timeout: Duration::from_secs(2),
         };
         let clock = Arc::new(ManualClock::at(1_000_000_000));
-        let table = OwnershipTable::new(InstanceId::new("me"), rhythm, clock.clone(), false);
+        let table = OwnershipTable::new(InstanceId::new("me"), timings, clock.clone(), false);
         let rig = Self { table, clock };
         rig.beat();
         rig
@@ -40,8 +40,8 @@ impl Rig {
     }
 
     fn beat(&self) {
-        let question = self.table.question();
-        self.table.beaten(&question, &self.reply(Beat { unbroken: true, weight: Weight(1) }));
+        let request = self.table.request();
+        self.table.beaten(&request, &self.reply(Beat { unbroken: true, weight: Weight(1) }));
     }
 
     /// A batch of grants.
@@ -50,8 +50,8 @@ impl Rig {
         let endpoints: Vec<EndpointId> = (from..from + n).map(id).collect();
         let fence = FenceToken(7);
         let grant = Acquire::Granted { fence, grant: Grant::Free };
-        let question = self.table.question();
-        let (gained, _) = self.table.granted(&question, &endpoints, &self.reply(vec![grant; n]));
+        let request = self.table.request();
+        let (gained, _) = self.table.granted(&request, &endpoints, &self.reply(vec![grant; n]));
         assert_eq!(gained.len(), n);
     }
 
@@ -63,9 +63,9 @@ impl Rig {
         // And `reconcile`.
         assert!(self.table.drained(PATIENCE).is_empty() && self.table.tenure_count() > 0);
         self.table.next_impatience(PATIENCE);
-        let Some((question, items)) = self.table.renewals() else { return 0 };
+        let Some((request, items)) = self.table.renewals() else { return 0 };
         let answers = vec![Renew::Extended; items.len()];
-        let applied = self.table.renewed(&question, &items, &self.reply(answers));
+        let applied = self.table.renewed(&request, &items, &self.reply(answers));
         assert_eq!(applied.extended.len(), items.len());
         items.len()
     }
@@ -78,14 +78,15 @@ impl Rig {
             (state.renew_at, state.valid_until, Note::of(&state).unwrap())
         };
         let all: Vec<_> = leases.all().map(state).collect();
-        let agenda = self.table.agenda.lock();
-        assert_eq!(agenda.waiting.len() + agenda.due.len(), all.len());
-        assert_eq!(agenda.ends.len(), all.len());
-        let renewals = agenda.waiting.keys().map(|it| it.0).chain(agenda.due.values().copied());
+        let due_index = self.table.due_index.lock();
+        assert_eq!(due_index.waiting.len() + due_index.due.len(), all.len());
+        assert_eq!(due_index.ends.len(), all.len());
+        let renewals =
+            due_index.waiting.keys().map(|it| it.0).chain(due_index.due.values().copied());
         assert_eq!(renewals.min(), all.iter().map(|it| it.0).min());
-        assert_eq!(agenda.next_end(), all.iter().map(|it| it.1).min());
-        assert_eq!(agenda.doubtful.len(), all.iter().filter(|it| it.2.doubtful).count());
-        assert_eq!(agenda.draining.len(), all.iter().filter(|it| it.2.draining).count());
+        assert_eq!(due_index.next_end(), all.iter().map(|it| it.1).min());
+        assert_eq!(due_index.doubtful.len(), all.iter().filter(|it| it.2.doubtful).count());
+        assert_eq!(due_index.draining.len(), all.iter().filter(|it| it.2.draining).count());
     }
 }
 
@@ -156,22 +157,22 @@ fn whatever_happens_the_agenda_is_what_the_leases_say() {
         rig.table.mistrust(&tenure);
         rig.check();
         assert!(rig.table.let_go(&id(round * 40 + 3)).is_some());
-        if let Some((question, items)) = rig.table.renewals() {
+        if let Some((request, items)) = rig.table.renewals() {
             rig.check();
             match round % 5 {
                 0 => drop(rig.table.unanswered(&items, "no")),
                 1 => {
                     let late = vec![Renew::Late; items.len()];
-                    rig.table.renewed(&question, &items, &rig.reply(late));
+                    rig.table.renewed(&request, &items, &rig.reply(late));
                     assert!(rig.table.is_doubtful());
                 }
                 2 => {
                     let gone = vec![Renew::NotOwner(None); items.len()];
-                    rig.table.renewed(&question, &items, &rig.reply(gone));
+                    rig.table.renewed(&request, &items, &rig.reply(gone));
                 }
                 _ => {
                     let kept = vec![Renew::Extended; items.len()];
-                    rig.table.renewed(&question, &items, &rig.reply(kept));
+                    rig.table.renewed(&request, &items, &rig.reply(kept));
                 }
             }
         }

@@ -1,6 +1,6 @@
 //! What the table has to do next, and about which leases: known without going through all of them.
 //!
-//! All of it follows from the leases. [`Edit`] is the way to change one, and keeps the agenda true.
+//! All of it follows from the leases. [`LeaseEdit`] is the way to change one, and keeps the agenda true.
 //! Locks are taken in this order: the shelf, one lease, the agenda.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -39,7 +39,7 @@ impl Note {
 
 /// The leases in the orders in which they are asked for.
 #[derive(Debug, Default)]
-pub(super) struct Agenda {
+pub(super) struct DueIndex {
     /// When each is to be renewed, and when it ends.
     waiting: BTreeMap<(Moment, EndpointId), Moment>,
     /// Those whose time has come, by their ends, and since when. Every lease is in one of the two.
@@ -49,7 +49,7 @@ pub(super) struct Agenda {
     draining: BTreeSet<EndpointId>,
 }
 
-impl Agenda {
+impl DueIndex {
     fn replace(&mut self, endpoint: &EndpointId, before: Option<Note>, after: Option<Note>) {
         let at = |moment| (moment, endpoint.clone());
         if let Some(it) = before {
@@ -109,45 +109,45 @@ impl Agenda {
 }
 
 /// A lease that is being changed: its lock, held, and the agenda, which is told when that is let go of.
-pub(super) struct Edit<'a> {
+pub(super) struct LeaseEdit<'a> {
     state: Locked<'a>,
     before: Option<Note>,
     endpoint: &'a EndpointId,
-    agenda: &'a Mutex<Agenda>,
+    due_index: &'a Mutex<DueIndex>,
 }
 
-impl<'a> Edit<'a> {
-    pub(super) fn new(lease: &'a Lease, agenda: &'a Mutex<Agenda>) -> Self {
+impl<'a> LeaseEdit<'a> {
+    pub(super) fn new(lease: &'a Lease, due_index: &'a Mutex<DueIndex>) -> Self {
         let state = lease.state.lock();
-        Self { before: Note::of(&state), state, endpoint: &lease.tenure.endpoint, agenda }
+        Self { before: Note::of(&state), state, endpoint: &lease.tenure.endpoint, due_index }
     }
 
     /// Of a lease that is new to the table: the agenda has nothing about it yet.
-    pub(super) fn first(lease: &'a Lease, agenda: &'a Mutex<Agenda>) -> Self {
+    pub(super) fn first(lease: &'a Lease, due_index: &'a Mutex<DueIndex>) -> Self {
         let state = lease.state.lock();
-        Self { before: None, state, endpoint: &lease.tenure.endpoint, agenda }
+        Self { before: None, state, endpoint: &lease.tenure.endpoint, due_index }
     }
 }
 
-impl Deref for Edit<'_> {
+impl Deref for LeaseEdit<'_> {
     type Target = LeaseState;
     fn deref(&self) -> &LeaseState {
         &self.state
     }
 }
 
-impl DerefMut for Edit<'_> {
+impl DerefMut for LeaseEdit<'_> {
     fn deref_mut(&mut self) -> &mut LeaseState {
         &mut self.state
     }
 }
 
-impl Drop for Edit<'_> {
+impl Drop for LeaseEdit<'_> {
     fn drop(&mut self) {
         // The lock of the lease is let go of after this, so that no two tell the agenda at once.
         let after = Note::of(&self.state);
         if after != self.before {
-            self.agenda.lock().replace(self.endpoint, self.before, after);
+            self.due_index.lock().replace(self.endpoint, self.before, after);
         }
     }
 }
@@ -155,7 +155,7 @@ impl Drop for Edit<'_> {
 /// Every lease there is, by its endpoint. To go through all of them takes long where there are many, and
 /// whoever renews or looks for what has ended does so again and again: that is what the agenda is for.
 #[derive(Debug, Default)]
-pub(super) struct Shelf {
+pub(super) struct LeaseMap {
     leases: FnvHashMap<EndpointId, Arc<Lease>>,
     /// Of what was taken from the shelf, under the same lock.
     retired: RetiredFences,
@@ -164,7 +164,7 @@ pub(super) struct Shelf {
     walked: std::sync::atomic::AtomicUsize,
 }
 
-impl Shelf {
+impl LeaseMap {
     pub(super) fn get(&self, endpoint: &EndpointId) -> Option<&Arc<Lease>> {
         self.leases.get(endpoint)
     }

@@ -4,15 +4,15 @@ use std::time::Duration;
 
 use crate::model::InstanceId;
 use crate::store::memory::MemoryStore;
-use crate::store::{Asked, Ear, Heard};
+use crate::store::{Push, StoreResult, Subscription};
 
 pub(crate) struct MemoryEar {
     pub(crate) me: InstanceId,
     pub(crate) store: MemoryStore,
 }
 
-impl Ear for MemoryEar {
-    fn next(&mut self, _: Duration) -> Asked<Option<Heard>> {
+impl Subscription for MemoryEar {
+    fn next(&mut self, _: Duration) -> StoreResult<Option<Push>> {
         let me = self.me.clone();
         self.store.call("hear", move |state, clock| {
             state.forget_expired(clock);

@@ -6,24 +6,24 @@
 use std::time::Duration;
 
 use crate::clock::Moment;
-use crate::model::{Epoch, FenceToken, InstanceId, Term};
-use crate::store::{Ask, Stamp};
+use crate::model::{Epoch, FenceToken, InstanceId, LeaseDuration};
+use crate::store::{RequestContext, Stamp};
 
 /// How far the server's clock may seem to run ahead beyond the rate difference.
 const STEP_TOLERANCE: Duration = Duration::from_millis(50);
 
 /// A server time that was read at some moment after `asked_at`.
 #[derive(Clone, Copy, Debug)]
-struct Sight {
+struct ClockReading {
     asked_at: Moment,
     server_us: u64,
 }
 
-impl Sight {
+impl ClockReading {
     /// The latest the server's clock can stand at `now`, unless it was stepped.
     fn latest_us(self, now: Moment) -> u64 {
         let gone = micros(now.since(self.asked_at));
-        self.server_us + gone + gone * u64::from(Term::RATE_PERCENT) / 100
+        self.server_us + gone + gone * u64::from(LeaseDuration::RATE_PERCENT) / 100
     }
 
     /// How far the server's clock has run ahead of that, if it has.
@@ -35,23 +35,23 @@ impl Sight {
 
 /// What one instance knows about the store it talks to.
 #[derive(Debug)]
-pub struct Witness {
+pub struct EpochTracker {
     me: InstanceId,
-    term: Term,
+    term: LeaseDuration,
     new_fleet: bool,
     epoch: Epoch,
     born: Epoch,
     floor_us: u64,
     /// The highest fence that was granted to us.
     heard: FenceToken,
-    sight: Option<Sight>,
+    sight: Option<ClockReading>,
     suspect: bool,
     hold_off_until: Moment,
 }
 
 /// What a reply revealed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Revelation {
+pub struct ClockAnomaly {
     /// The server's clock ran ahead by this much more than ours can explain.
     pub ran_ahead: Option<Duration>,
     /// By more than a margin: we may have slept while somebody was granted a lease of ours. The life of
@@ -59,9 +59,9 @@ pub struct Revelation {
     pub slept_in: Option<Epoch>,
 }
 
-impl Witness {
+impl EpochTracker {
     /// Has seen nothing yet.
-    pub fn new(me: InstanceId, term: Term, new_fleet: bool) -> Self {
+    pub fn new(me: InstanceId, term: LeaseDuration, new_fleet: bool) -> Self {
         Self {
             me,
             term,
@@ -72,7 +72,7 @@ impl Witness {
             heard: FenceToken(0),
             sight: None,
             suspect: false,
-            hold_off_until: Moment::NEVER,
+            hold_off_until: Moment::MIN,
         }
     }
 
@@ -80,16 +80,16 @@ impl Witness {
     ///
     /// R4: a grant or a reclaim is executed at most a margin late. A step of the server's clock that
     /// is larger than the margin, and so could have ended somebody's lease early, makes it late too.
-    pub fn ask(&self, now: Moment, timeout: Duration) -> Ask {
+    pub fn context(&self, now: Moment, timeout: Duration) -> RequestContext {
         let slack = micros(timeout.min(self.term.margin()));
-        Ask {
+        RequestContext {
             instance: self.me.clone(),
             term: self.term,
             epoch: self.epoch,
             suspect: self.suspect,
             floor_us: self.floor_us,
             heard: self.heard,
-            by_name: false,
+            owner_only: false,
             not_after_us: self.sight.map_or(0, |it| it.latest_us(now) + slack),
             // Only before the first reply: a running instance that finds the epoch missing knows better. And only
             // in a request that has a latest execution time: executed late, it could follow a loss of memory.
@@ -107,19 +107,19 @@ impl Witness {
     /// has a latest execution time, too.
     pub fn saw_time(&mut self, asked_at: Moment, server_us: u64) {
         self.floor_us = self.floor_us.max(server_us);
-        self.sight.get_or_insert(Sight { asked_at, server_us });
+        self.sight.get_or_insert(ClockReading { asked_at, server_us });
     }
 
     /// The same for a release of leases that were forgotten before: whatever was asked for until now was asked
     /// for with a lower floor.
-    pub fn farewell(&mut self, now: Moment, timeout: Duration) -> Ask {
+    pub fn farewell(&mut self, now: Moment, timeout: Duration) -> RequestContext {
         self.floor_us += 1;
-        Ask { by_name: true, ..self.ask(now, timeout) }
+        RequestContext { owner_only: true, ..self.context(now, timeout) }
     }
 
     /// Takes in the stamp of a reply to a question asked at `asked_at` and answered by `now`.
-    pub fn observe(&mut self, asked_at: Moment, now: Moment, stamp: &Stamp) -> Revelation {
-        let mut seen = Revelation::default();
+    pub fn observe(&mut self, asked_at: Moment, now: Moment, stamp: &Stamp) -> ClockAnomaly {
+        let mut seen = ClockAnomaly::default();
         self.floor_us = self.floor_us.max(stamp.server_us);
         if stamp.epoch < self.epoch {
             return seen; // an old connection's last word
@@ -140,10 +140,10 @@ impl Witness {
             self.suspect = false;
         }
         self.hold_off_until = match stamp.hold_off {
-            Duration::ZERO => Moment::NEVER,
-            left => now + left + left * Term::RATE_PERCENT / 100,
+            Duration::ZERO => Moment::MIN,
+            left => now + left + left * LeaseDuration::RATE_PERCENT / 100,
         };
-        let sight = Sight { asked_at, server_us: stamp.server_us };
+        let sight = ClockReading { asked_at, server_us: stamp.server_us };
         // The sight that promises least is the most recent knowledge; a clock set back promises less.
         if self.sight.is_none_or(|it| sight.latest_us(now) <= it.latest_us(now)) {
             self.sight = Some(sight);
@@ -197,8 +197,8 @@ mod tests {
         Stamp { epoch, hold_off: Duration::ZERO, server_us, born: epoch }
     }
 
-    fn witness() -> Witness {
-        let mut it = Witness::new(InstanceId::new("a"), Term::new(TTL), false);
+    fn epoch_tracker() -> EpochTracker {
+        let mut it = EpochTracker::new(InstanceId::new("a"), LeaseDuration::new(TTL), false);
         it.observe(at(1_000), at(1_010), &stamp(1, 500_000));
         it
     }
@@ -206,7 +206,7 @@ mod tests {
     /// R5: "so that latency never looks like a step".
     #[test]
     fn a_slow_reply_is_no_step_of_the_servers_clock() {
-        let mut it = witness();
+        let mut it = epoch_tracker();
         let slow = it.observe(at(1_100), at(9_000), &stamp(1, 507_900));
         assert_eq!(slow.ran_ahead, None);
         let quick = it.observe(at(9_000), at(9_001), &stamp(1, 508_000));
@@ -216,31 +216,31 @@ mod tests {
     /// R5: a step of the server's clock, or a pause of this VM that its clock did not count.
     #[test]
     fn a_server_clock_that_runs_ahead_is_suspected_until_a_new_epoch_begins() {
-        let mut it = witness();
+        let mut it = epoch_tracker();
         let stepped = it.observe(at(2_000), at(2_010), &stamp(1, 521_000));
         assert!(stepped.ran_ahead.is_some_and(|ahead| ahead > Duration::from_secs(19)));
-        assert!(it.ask(at(2_020), TTL).suspect);
+        assert!(it.context(at(2_020), TTL).suspect);
         // By the suspicion itself: nothing was forgotten.
         let same_life = Stamp { born: Epoch(1), ..stamp(2, 521_030) };
         let told = it.observe(at(2_030), at(2_040), &same_life);
-        assert_eq!((told, it.epoch()), (Revelation::default(), Epoch(2)));
-        assert!(!it.ask(at(2_050), TTL).suspect);
+        assert_eq!((told, it.epoch()), (ClockAnomaly::default(), Epoch(2)));
+        assert!(!it.context(at(2_050), TTL).suspect);
     }
 
     /// R5: whoever slept while a new epoch began learns both from the same answer. Found by simulation.
     #[test]
     fn a_clock_that_ran_ahead_is_seen_across_epochs_too() {
-        let mut it = witness();
+        let mut it = epoch_tracker();
         let slept = it.observe(at(2_000), at(2_010), &stamp(2, 521_000));
         assert!(slept.ran_ahead.is_some_and(|ahead| ahead > Duration::from_secs(19)));
-        assert!(!it.ask(at(2_020), TTL).suspect, "this epoch began after it");
-        assert_eq!(it.observe(at(2_020), at(2_030), &stamp(2, 521_020)), Revelation::default());
-        assert_eq!(it.observe(at(3_000), at(3_010), &stamp(3, 400_000)), Revelation::default());
+        assert!(!it.context(at(2_020), TTL).suspect, "this epoch began after it");
+        assert_eq!(it.observe(at(2_020), at(2_030), &stamp(2, 521_020)), ClockAnomaly::default());
+        assert_eq!(it.observe(at(3_000), at(3_010), &stamp(3, 400_000)), ClockAnomaly::default());
     }
 
     #[test]
     fn a_rate_difference_of_three_percent_is_not_suspected_over_an_hour() {
-        let mut it = witness();
+        let mut it = epoch_tracker();
         for second in 1..3_600 {
             let reply = stamp(1, 500_000 + second * 1_029);
             let seen = it.observe(at(1_000 + second * 1_000), at(1_001 + second * 1_000), &reply);
@@ -251,63 +251,63 @@ mod tests {
     /// R6: what was held before may have been somebody else's in between.
     #[test]
     fn a_new_epoch_whose_clock_is_a_margin_ahead_is_one_that_we_may_have_slept_into() {
-        let mut it = witness();
+        let mut it = epoch_tracker();
         let honest = it.observe(at(2_000), at(2_010), &stamp(2, 502_000));
         assert_eq!(honest.slept_in, None, "another server's clock, a little ahead");
         let slept = it.observe(at(3_000), at(3_010), &stamp(3, 540_000));
         assert!(slept.slept_in == Some(Epoch(2)) && slept.ran_ahead.is_some());
-        let first = Witness::new(InstanceId::new("a"), Term::new(TTL), false).observe(
-            at(1_000),
-            at(1_010),
-            &stamp(1, 500_000),
-        );
-        assert_eq!(first, Revelation::default(), "nothing was seen before");
+        let first = EpochTracker::new(InstanceId::new("a"), LeaseDuration::new(TTL), false)
+            .observe(at(1_000), at(1_010), &stamp(1, 500_000));
+        assert_eq!(first, ClockAnomaly::default(), "nothing was seen before");
     }
 
     /// R4: the latest server time at which a grant may be executed.
     #[test]
     fn a_question_expires_a_margin_after_the_latest_time_the_server_can_have() {
-        let it = witness();
-        let ask = it.ask(at(11_000), Duration::from_secs(2));
+        let it = epoch_tracker();
+        let context = it.context(at(11_000), Duration::from_secs(2));
         let latest = 500_000_000 + 10_000_000 * 103 / 100;
-        assert_eq!(ask.not_after_us, latest + 1_000_000);
-        assert_eq!(it.ask(at(11_000), Duration::from_millis(300)).not_after_us, latest + 300_000);
+        assert_eq!(context.not_after_us, latest + 1_000_000);
+        assert_eq!(
+            it.context(at(11_000), Duration::from_millis(300)).not_after_us,
+            latest + 300_000
+        );
     }
 
     #[test]
     fn an_old_epochs_late_reply_changes_nothing_but_the_floor() {
-        let mut it = witness();
+        let mut it = epoch_tracker();
         it.observe(at(2_000), at(2_001), &stamp(5, 501_000));
         let late = it.observe(at(1_500), at(2_002), &stamp(1, 900_000));
-        assert_eq!(late, Revelation::default());
+        assert_eq!(late, ClockAnomaly::default());
         assert_eq!(it.epoch(), Epoch(5));
-        assert_eq!(it.ask(at(2_003), TTL).floor_us, 900_000_000);
+        assert_eq!(it.context(at(2_003), TTL).floor_us, 900_000_000);
     }
 
     /// `--new-fleet` skips exactly the first start; a running instance knows that a fleet exists.
     #[test]
     fn the_word_that_nobody_else_runs_is_given_only_before_the_first_reply() {
-        let mut it = Witness::new(InstanceId::new("a"), Term::new(TTL), true);
+        let mut it = EpochTracker::new(InstanceId::new("a"), LeaseDuration::new(TTL), true);
         it.saw_time(at(0), 1);
-        assert!(it.ask(at(1), TTL).new_fleet);
+        assert!(it.context(at(1), TTL).new_fleet);
         it.observe(at(1), at(2), &stamp(1, 1));
-        assert!(!it.ask(at(3), TTL).new_fleet);
+        assert!(!it.context(at(3), TTL).new_fleet);
     }
 
     /// R4: executed late, the word that nobody else runs would skip the hold-off of a loss of memory.
     #[test]
     fn the_word_that_nobody_else_runs_is_given_only_with_a_latest_execution_time() {
-        let mut it = Witness::new(InstanceId::new("a"), Term::new(TTL), true);
-        let unframed = it.ask(at(1), TTL);
+        let mut it = EpochTracker::new(InstanceId::new("a"), LeaseDuration::new(TTL), true);
+        let unframed = it.context(at(1), TTL);
         assert_eq!((unframed.new_fleet, unframed.not_after_us), (false, 0));
         it.saw_time(at(1), 500_000_000);
-        let framed = it.ask(at(1), Duration::from_secs(2));
+        let framed = it.context(at(1), Duration::from_secs(2));
         assert_eq!((framed.new_fleet, framed.not_after_us), (true, 501_000_000));
     }
 
     #[test]
     fn a_hold_off_is_over_when_a_reply_says_so_or_its_time_has_passed() {
-        let mut it = witness();
+        let mut it = epoch_tracker();
         let held = Stamp { hold_off: Duration::from_secs(10), ..stamp(1, 501_000) };
         it.observe(at(2_000), at(2_001), &held);
         assert!(it.hold_off(at(11_000)).is_some());

@@ -20,8 +20,8 @@ use crate::model::InstanceId;
 use crate::store::message;
 use crate::store::redis::{Server, named_in};
 use crate::store::scan::glob_escaped;
-use crate::store::wire::Wire;
-use crate::store::{Asked, Changes, Ear, Heard};
+use crate::store::wire::Connection;
+use crate::store::{Changes, Push, StoreResult, Subscription};
 
 /// A line that has been silent for this long is asked whether it still stands.
 const SILENCE_MAX: Duration = Duration::from_secs(5);
@@ -38,15 +38,15 @@ pub(crate) struct Listening {
 }
 
 struct Line {
-    wire: Wire,
+    wire: Connection,
     heard_at: Moment,
     pinged_at: Option<Moment>,
 }
 
 impl Listening {
     /// From now on, on wires that are subscribed. A broken line is noticed within the silence and `timeout`.
-    pub(crate) fn on(wires: Vec<Wire>, timeout: Duration) -> RedisResult<Self> {
-        let line = |wire: Wire| {
+    pub(crate) fn on(wires: Vec<Connection>, timeout: Duration) -> RedisResult<Self> {
+        let line = |wire: Connection| {
             let wire = wire.without_waiting()?;
             Ok(Line { wire, heard_at: BootClock.now(), pinged_at: None })
         };
@@ -146,7 +146,11 @@ struct Allowed {
 }
 
 impl RedisEar {
-    pub(crate) fn open(server: Arc<Server>, me: &InstanceId, timeout: Duration) -> Asked<Self> {
+    pub(crate) fn open(
+        server: Arc<Server>,
+        me: &InstanceId,
+        timeout: Duration,
+    ) -> StoreResult<Self> {
         let (line, allowed, moves) = open_lines(&server, me, timeout).map_err(|error| {
             server.place.doubt(&error);
             server.error("listen on", &error)
@@ -158,11 +162,11 @@ impl RedisEar {
         Ok(Self { server, line, me, my_channel, keyspace, allowed, opened_at, moves })
     }
 
-    fn understand(&self, value: Value) -> Option<Heard> {
+    fn understand(&self, value: Value) -> Option<Push> {
         match value {
             Value::Push { kind: PushKind::Invalidate, data } => match data.into_iter().next() {
                 Some(Value::Array(keys)) => self.changed(keys.iter().filter_map(bytes)),
-                _ => Some(Heard::Everything),
+                _ => Some(Push::Everything),
             },
             Value::Push { kind: PushKind::Message, data } => match &data[..] {
                 [channel, payload] => self.word(bytes(channel)?, bytes(payload)?),
@@ -186,12 +190,12 @@ impl RedisEar {
         }
     }
 
-    fn word(&self, channel: &[u8], payload: &[u8]) -> Option<Heard> {
+    fn word(&self, channel: &[u8], payload: &[u8]) -> Option<Push> {
         let to = (channel == self.my_channel).then_some(&self.me);
-        message::heard(to, payload, self.server.keys.database()).map(Heard::Word)
+        message::heard(to, payload, self.server.keys.database()).map(Push::Word)
     }
 
-    fn changed<'a>(&self, keys: impl IntoIterator<Item = &'a [u8]>) -> Option<Heard> {
+    fn changed<'a>(&self, keys: impl IntoIterator<Item = &'a [u8]>) -> Option<Push> {
         let [sessions, nodes, drain] = watched(&self.server);
         let mut changes = Changes::default();
         for key in keys {
@@ -203,12 +207,12 @@ impl RedisEar {
                 changes.nodes.extend(named_in(key, &nodes));
             }
         }
-        (changes != Changes::default()).then_some(Heard::Changed(changes))
+        (changes != Changes::default()).then_some(Push::Changed(changes))
     }
 }
 
-impl Ear for RedisEar {
-    fn next(&mut self, wait: Duration) -> Asked<Option<Heard>> {
+impl Subscription for RedisEar {
+    fn next(&mut self, wait: Duration) -> StoreResult<Option<Push>> {
         let failed = |error| self.server.error("listen on", &error);
         if self.server.place.moves() != self.moves {
             return Err(failed(std::io::Error::other("the store has moved").into()));
@@ -331,7 +335,7 @@ fn refusal(answer: RedisResult<()>) -> RedisResult<Option<RedisError>> {
 
 /// Asks to be told of changes; false when the server will not. Leases are not among them: to push each
 /// renewal to everybody would make it five times dearer.
-fn track(wire: &mut Wire, prefixes: &[&String]) -> RedisResult<bool> {
+fn track(wire: &mut Connection, prefixes: &[&String]) -> RedisResult<bool> {
     if !granted(redis::cmd("HELLO").arg(3).exec(wire))? {
         return Ok(false);
     }
@@ -344,10 +348,10 @@ fn track(wire: &mut Wire, prefixes: &[&String]) -> RedisResult<bool> {
 }
 
 /// Whether every write and removal of a key is an event here.
-fn has_keyspace_events(wire: &mut Wire) -> RedisResult<bool> {
-    let mut ask = redis::cmd("CONFIG");
-    ask.arg("GET").arg("notify-keyspace-events");
-    let classes = match ask.query::<FnvHashMap<String, String>>(wire) {
+fn has_keyspace_events(wire: &mut Connection) -> RedisResult<bool> {
+    let mut context = redis::cmd("CONFIG");
+    context.arg("GET").arg("notify-keyspace-events");
+    let classes = match context.query::<FnvHashMap<String, String>>(wire) {
         Ok(found) => found.into_values().collect(),
         Err(error) if !error.is_io_error() => String::new(),
         Err(error) => return Err(error),
@@ -367,7 +371,7 @@ fn granted(answer: RedisResult<()>) -> RedisResult<bool> {
 }
 
 /// Each must be confirmed, or words said from now on could be missed without a sign.
-pub(crate) fn subscribe(wire: &mut Wire, verb: &str, channels: &[String]) -> RedisResult<()> {
+pub(crate) fn subscribe(wire: &mut Connection, verb: &str, channels: &[String]) -> RedisResult<()> {
     wire.send(redis::cmd(verb).arg(channels))?;
     let mut outstanding = channels.len();
     while outstanding > 0 {

@@ -1,0 +1,124 @@
+//! One client of the in-memory server: every call goes through here, and so do the faults that a test plans.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use crate::clock::ManualClock;
+use crate::store::memory::roles::About;
+use crate::store::memory::scripts::Now;
+use crate::store::memory::server::{MemoryServer, State};
+use crate::store::{Fault, RequestContext, StampedResult, StoreError, StoreResult};
+
+/// What happens to a call on its way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mishap {
+    /// It never arrives.
+    LoseRequest,
+    /// It is executed, but the answer never arrives.
+    LoseReply,
+    /// It times out, and is executed this much later, when nobody waits for it any more.
+    ExecuteLate(Duration),
+    /// It takes this long to arrive, and its answer as long again; the shared clock moves on.
+    Slow(Duration),
+}
+
+/// One instance's way to a [`MemoryServer`].
+pub struct MemoryStore {
+    pub(crate) server: Arc<MemoryServer>,
+    way: Arc<Mutex<Way>>,
+}
+
+#[derive(Default)]
+struct Way {
+    cut_off: bool,
+    /// Messages of these get lost.
+    lost: Vec<&'static str>,
+    mishaps: VecDeque<(&'static str, Mishap)>,
+}
+
+impl MemoryStore {
+    /// The same way again: what happens to one happens to both.
+    pub fn same_way(&self) -> Self {
+        Self { server: Arc::clone(&self.server), way: Arc::clone(&self.way) }
+    }
+
+    /// A way to `server` on which nothing goes wrong yet.
+    pub fn new(server: &Arc<MemoryServer>) -> Self {
+        Self { server: Arc::clone(server), way: Arc::default() }
+    }
+
+    /// Plans what happens to the next message of `op` (`acquire`, `renew`, …).
+    pub fn plan(&self, op: &'static str, mishap: Mishap) {
+        self.way.lock().mishaps.push_back((op, mishap));
+    }
+
+    /// Nothing gets through either way until it is mended.
+    pub fn cut_off(&self, cut: bool) {
+        self.way.lock().cut_off = cut;
+    }
+
+    /// No message of `op` arrives until it is mended: large packets are dropped, for example.
+    pub fn lose(&self, op: &'static str, lost: bool) {
+        let mut way = self.way.lock();
+        way.lost.retain(|it| *it != op);
+        way.lost.extend(lost.then_some(op));
+    }
+
+    pub(crate) fn call<T: Send>(
+        &self,
+        op: &'static str,
+        execute: impl FnOnce(&mut State, &ManualClock) -> StoreResult<T> + Send + 'static,
+    ) -> StoreResult<T> {
+        let mishap = {
+            let mut way = self.way.lock();
+            if way.cut_off || way.lost.contains(&op) {
+                return Err(no_answer(op));
+            }
+            let at = way.mishaps.iter().position(|it| it.0 == op);
+            at.and_then(|at| way.mishaps.remove(at)).map(|it| it.1)
+        };
+        match mishap {
+            None => self.server.execute(op, execute),
+            Some(Mishap::LoseRequest) => Err(no_answer(op)),
+            Some(Mishap::LoseReply) => {
+                let _ = self.server.execute(op, execute);
+                Err(no_answer(op))
+            }
+            Some(Mishap::ExecuteLate(delay)) => {
+                self.server.execute_later(delay, move |state, clock| {
+                    let _ = execute(state, clock);
+                });
+                Err(no_answer(op))
+            }
+            Some(Mishap::Slow(each_way)) => {
+                self.server.clock().pass(each_way);
+                let answer = self.server.execute(op, execute);
+                self.server.clock().pass(each_way);
+                answer
+            }
+        }
+    }
+
+    /// One message about all of these.
+    pub(crate) fn each<I: About + Clone + Send + 'static, T: Send + 'static>(
+        &self,
+        op: &'static str,
+        context: &RequestContext,
+        items: Vec<&I>,
+        verb: fn(&mut State, &RequestContext, &I, Now) -> T,
+    ) -> StampedResult<Vec<T>> {
+        let (context, items): (RequestContext, Vec<I>) =
+            (context.clone(), items.into_iter().cloned().collect());
+        self.call(op, move |state, clock| {
+            state.for_each(&context, clock, &items, |state, it, now| verb(state, &context, it, now))
+        })
+    }
+}
+
+fn no_answer(op: &'static str) -> StoreError {
+    let (target, reason) = ("the store".into(), "no answer in time".into());
+    StoreError { op, target, fault: Fault::Unreachable, reason }
+}
