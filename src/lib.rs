@@ -16,23 +16,27 @@ pub mod clock;
 pub mod config;
 pub mod event;
 pub mod metrics;
+pub(crate) mod backoff;
+pub mod thread;
+pub mod net;
 pub mod store;
-pub mod pipeline;
-pub mod status;
-pub mod doctor;
-pub mod daemon;
-pub mod wrapped;
+pub mod lease;
+pub mod fleet;
+pub mod supervise;
+pub mod polling;
+pub mod instance;
+pub mod inspect;
 pub mod manager;
 pub mod election;
 
 pub use crate::config::Config;
-pub use crate::daemon::Daemon;
-pub use crate::daemon::keeper::StartError;
-pub use crate::daemon::thread::{Stop, stop_on_signal};
+pub use crate::instance::Daemon;
+pub use crate::lease::keeper::StartError;
+pub use crate::lease::permit::{PollPermit, Revoked};
 pub use crate::manager::LeaseManager;
 pub use crate::model::{Address, EndpointId, FenceToken, InstanceId, Sample, Session, Tenure};
-pub use crate::pipeline::lease::{PollPermit, Revoked};
-pub use crate::pipeline::poll::Poller;
+pub use crate::polling::poller::Poller;
+pub use crate::thread::{Stop, stop_on_signal};
 
 /// Its Rust is compiled with the tests.
 #[cfg(doctest)]

@@ -6,9 +6,9 @@ use std::env;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use leasehold::pipeline::poll::guardian::guardian_main;
-use leasehold::wrapped::ward::ward_main;
-use leasehold::wrapped::warden::warden_main;
+use leasehold::supervise::exec_shim::ward_main;
+use leasehold::supervise::poll_supervisor::guardian_main;
+use leasehold::supervise::supervisor::warden_main;
 
 use crate::cli::args::Command;
 use crate::cli::reload::parse_with_settings;

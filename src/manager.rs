@@ -10,16 +10,16 @@ use std::sync::Arc;
 
 use crate::clock::{BootClock, Clock, Moment};
 use crate::config::Config;
-use crate::daemon::fail_stop::Failure;
-use crate::daemon::keeper::{LeaseKeeper, Lines, StartError, table};
-use crate::daemon::report::Reporter;
-use crate::daemon::thread::Stop;
 use crate::event::Event;
+use crate::fleet::placement::preference;
+use crate::lease::keeper::{LeaseKeeper, Lines, StartError, table};
+use crate::lease::report::Reporter;
+use crate::lease::table::{Gained, OwnershipTable};
 use crate::manager::turns::Turns;
 use crate::model::{EndpointId, FenceToken, InstanceId};
-use crate::pipeline::ownership::{Gained, OwnershipTable};
-use crate::pipeline::placement::preference;
 use crate::store::{Acquire, Fault, Grant, PeerMessage, Store, StoreError};
+use crate::thread::Stop;
+use crate::thread::fail_stop::Failure;
 
 /// A running instance that holds leases until it is stopped or dropped.
 pub struct LeaseManager {

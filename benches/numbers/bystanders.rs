@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use leasehold::clock::{BootClock, Clock, Moment};
-use leasehold::daemon::thread::{Stop, Thread, stop};
 use leasehold::store::BATCH_MAX;
 use leasehold::store::keys::Keys;
 use leasehold::store::redis::RedisStore;
+use leasehold::thread::{Stop, Thread, stop};
 use redis::Connection;
 
 use crate::holder::{Holder, endpoints};

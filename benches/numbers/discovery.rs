@@ -11,7 +11,7 @@ use std::io;
 use std::time::Duration;
 
 use leasehold::clock::{BootClock, Clock};
-use leasehold::daemon::thread::stop;
+use leasehold::thread::stop;
 
 use crate::fleet::{self, wait_until_all_is_owned};
 use crate::meter::{Meter, thread_cpu};

@@ -9,10 +9,10 @@ use std::io;
 use std::ops::Range;
 use std::time::Duration;
 
-use leasehold::daemon::thread::stop;
 use leasehold::store::BATCH_MAX;
 use leasehold::store::keys::Keys;
 use leasehold::store::redis::RedisStore;
+use leasehold::thread::stop;
 
 use crate::holder::{Holder, endpoints};
 use crate::meter::{Cost, Meter};

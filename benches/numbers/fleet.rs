@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use leasehold::clock::{BootClock, Clock};
 use leasehold::config::RedisUrl;
-use leasehold::daemon::thread::Stop;
+use leasehold::thread::Stop;
 use leasehold::{Config, Daemon, PollPermit, Poller, Revoked, Sample, Session};
 use redis::Connection;
 

@@ -9,7 +9,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use leasehold::clock::{BootClock, Clock};
-use leasehold::daemon::thread::{Stop, stop};
+use leasehold::thread::{Stop, stop};
 use redis::Connection;
 
 use crate::fleet::wait_until_all_is_owned;

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use leasehold::PollPermit;
 use leasehold::clock::BootClock;
+use leasehold::lease::table::{LeaseTimings, OwnershipTable};
 use leasehold::model::{EndpointId, Epoch, FenceToken, InstanceId, LeaseDuration, Tenure, Weight};
-use leasehold::pipeline::ownership::{LeaseTimings, OwnershipTable};
 use leasehold::store::{Acquire, Beat, Grant, Renew, RenewItem, Reply, Stamp};
 
 use crate::holder::endpoints;

@@ -5,9 +5,9 @@
 use std::time::Duration;
 
 use leasehold::clock::{BootClock, Clock};
+use leasehold::fleet::placement::{assign, plan, preference};
+use leasehold::fleet::view::View;
 use leasehold::model::{EndpointId, InstanceId, Weight};
-use leasehold::pipeline::placement::{assign, plan, preference};
-use leasehold::pipeline::view::View;
 
 use crate::table::{Better, Row};
 

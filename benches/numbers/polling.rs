@@ -14,11 +14,11 @@ use std::time::Duration;
 
 use leasehold::clock::{BootClock, Clock, Moment};
 use leasehold::config::RedisUrl;
-use leasehold::daemon::thread::{Stop, stop};
-use leasehold::pipeline::poll::NetPoller;
-use leasehold::pipeline::poll::guard::Targets;
-use leasehold::pipeline::poll::http::HttpPoller;
-use leasehold::pipeline::poll::testing::permit_for_tests;
+use leasehold::polling::http::HttpPoller;
+use leasehold::polling::poller::NetPoller;
+use leasehold::polling::targets::Targets;
+use leasehold::polling::testing::permit_for_tests;
+use leasehold::thread::{Stop, stop};
 use leasehold::{Config, Daemon};
 use redis::Connection;
 

@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{self, BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
-use leasehold::daemon::thread::Thread;
+use leasehold::thread::Thread;
 
 pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_leasehold");
 

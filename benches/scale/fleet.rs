@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use leasehold::daemon::thread::Stop;
+use leasehold::thread::Stop;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use leasehold::clock::{BootClock, Clock, Moment};
-use leasehold::daemon::thread::{Stop, StopSource, stop};
+use leasehold::thread::{Stop, StopSource, stop};
 use redis::Connection;
 
 use crate::fleet::{Daemon, stop_all};

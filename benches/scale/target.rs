@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use leasehold::clock::{BootClock, Clock};
-use leasehold::daemon::thread::{Stop, StopSource, Thread, stop};
+use leasehold::thread::{Stop, StopSource, Thread, stop};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok";

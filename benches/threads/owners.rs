@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use leasehold::clock::BootClock;
-use leasehold::daemon::keeper::Lines;
+use leasehold::lease::keeper::Lines;
 use leasehold::model::InstanceId;
 use leasehold::{EndpointId, LeaseManager};
 use std::sync::Arc;

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use leasehold::config::Config;
-use leasehold::daemon::thread::stop;
+use leasehold::thread::stop;
 use leasehold::{Daemon, EndpointId, PollPermit, Poller, Revoked, Sample, Session};
 use parking_lot::Mutex;
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::clock::{BootClock, Clock, Moment};
-use leasehold::daemon::thread::stop;
+use leasehold::thread::stop;
 use parking_lot::Mutex;
 
 /// How long a request takes here, so that two at a time can be seen.

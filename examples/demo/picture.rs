@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::clock::{BootClock, Clock, Moment};
-use leasehold::daemon::thread::{Stop, StopSource, Thread, stop};
+use leasehold::thread::{Stop, StopSource, Thread, stop};
 use parking_lot::Mutex;
 use redis::Connection;
 

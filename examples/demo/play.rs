@@ -4,7 +4,7 @@ use std::io;
 use std::time::Duration;
 
 use leasehold::clock::{BootClock, Clock, Moment};
-use leasehold::daemon::thread::Stop;
+use leasehold::thread::Stop;
 
 use crate::judge::Seen;
 use crate::screen::Screen;

@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use leasehold::clock::{BootClock, Clock};
-use leasehold::daemon::thread::Stop;
+use leasehold::thread::Stop;
 use redis::{Client, Connection};
 
 /// How long a server may take to answer at all.

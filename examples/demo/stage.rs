@@ -4,7 +4,7 @@ use std::io;
 use std::time::Duration;
 
 use leasehold::clock::{BootClock, Clock};
-use leasehold::daemon::thread::Stop;
+use leasehold::thread::Stop;
 use redis::Connection;
 
 use crate::fleet::{Fleet, Shares, shares};

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use leasehold::config::{Config, ConfigError};
-use leasehold::doctor::program::runnable;
+use leasehold::inspect::doctor::program::runnable;
 
 use crate::cli::options::{COMMANDS, Draft, OPTIONS, Opt, Spec, showable};
 use crate::cli::task::{self, Task};

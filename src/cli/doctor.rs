@@ -5,8 +5,8 @@ use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
 use leasehold::config::Config;
-use leasehold::doctor::{Finding, Grade, Report, examine, files, program, unit};
-use leasehold::store::acl::Purpose;
+use leasehold::inspect::doctor::{Finding, Grade, Report, examine, files, program, unit};
+use leasehold::store::admin::acl::Purpose;
 use nix::unistd::{AccessFlags, access};
 use serde_json::json;
 

@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use leasehold::clock::{BootClock, Clock};
 use leasehold::config::Config;
-use leasehold::daemon::thread::stop;
+use leasehold::fleet::session_cache::understood;
+use leasehold::inspect::status::{Status, counted};
 use leasehold::model::InstanceId;
-use leasehold::pipeline::discovery::understood;
-use leasehold::status::{Status, counted};
-use leasehold::store::overview::{Overview, Stored};
+use leasehold::store::admin::overview::{Overview, Stored};
+use leasehold::store::admin::sessions::Drained;
 use leasehold::store::redis::RedisStore;
-use leasehold::store::sessions::Drained;
+use leasehold::thread::stop;
 
 use crate::cli::release::remembered;
 use crate::cli::table::printable;

@@ -5,12 +5,12 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use leasehold::config::Config;
+use leasehold::fleet::session_cache::understood_with_odd_fields;
+use leasehold::inspect::status::late::Cause;
+use leasehold::inspect::status::plan::ranking;
+use leasehold::inspect::status::{EndpointStatus, InstanceStatus, State, Status, counted};
 use leasehold::model::{EndpointId, InstanceId};
-use leasehold::pipeline::discovery::understood_with_odd_fields;
-use leasehold::status::late::Cause;
-use leasehold::status::plan::ranking;
-use leasehold::status::{EndpointStatus, InstanceStatus, State, Status, counted};
-use leasehold::store::overview::Overview;
+use leasehold::store::admin::overview::Overview;
 use serde_json::{Value, json};
 
 use crate::cli::plan::overview;

@@ -5,8 +5,8 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
 
+use leasehold::inspect::status::counted;
 use leasehold::model::{EndpointId, OddField, SESSION_MAX_BYTES, Session};
-use leasehold::status::counted;
 use leasehold::store::BATCH_MAX;
 use serde_json::Value;
 

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use leasehold::clock::{BootClock, Clock};
 use leasehold::config::Config;
-use leasehold::daemon::thread::stop;
 use leasehold::model::{EndpointId, InstanceId, Role};
 use leasehold::store::redis::RedisStore;
 use leasehold::store::{PeerMessage, Seat, Store};
+use leasehold::thread::stop;
 use serde_json::{Value, json};
 
 use crate::cli::table::{Cell, Paint, Painter, Side, Table, brief, printable};

@@ -288,7 +288,7 @@ mod tests {
                 (Level::Debug, "rustls::client", "no"),
                 (Level::Info, "leaseholder", "no"),
                 (Level::Warn, "redis", "yes"),
-                (Level::Trace, "leasehold::daemon", "yes"),
+                (Level::Trace, "leasehold::instance", "yes"),
             ],
         );
         assert_eq!(lines.len(), 2, "{lines:?}");

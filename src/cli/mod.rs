@@ -42,8 +42,8 @@ use std::process::ExitCode;
 use std::sync::OnceLock;
 
 use leasehold::config::Config;
-use leasehold::doctor::lacking;
-use leasehold::store::acl::Purpose;
+use leasehold::inspect::doctor::lacking;
+use leasehold::store::admin::acl::Purpose;
 
 use crate::cli::task::Task;
 

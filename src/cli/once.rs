@@ -9,7 +9,7 @@ use leasehold::clock::{BootClock, Clock};
 use leasehold::config::Config;
 use leasehold::election::{Elections, Leadership};
 use leasehold::model::InstanceId;
-use leasehold::wrapped::signals::Signals;
+use leasehold::supervise::signals::Signals;
 
 use crate::cli::lead::passed_on;
 use crate::cli::task::Wrap;

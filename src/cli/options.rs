@@ -15,7 +15,7 @@ use leasehold::config::{
     Config, DurationError, LogRenewals, RedisUrl, RedisUrlError, parse_duration,
 };
 use leasehold::model::{InvalidRole, Role};
-use leasehold::store::acl::Purpose;
+use leasehold::store::admin::acl::Purpose;
 
 use crate::cli::usage::nearest;
 

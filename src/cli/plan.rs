@@ -3,10 +3,10 @@
 use std::process::ExitCode;
 
 use leasehold::config::Config;
+use leasehold::inspect::status::counted;
+use leasehold::inspect::status::plan::{Forecast, forecast};
 use leasehold::model::InstanceId;
-use leasehold::status::counted;
-use leasehold::status::plan::{Forecast, forecast};
-use leasehold::store::overview::Overview;
+use leasehold::store::admin::overview::Overview;
 use leasehold::store::redis::RedisStore;
 use serde_json::{Value, json};
 

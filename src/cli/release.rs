@@ -6,9 +6,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use leasehold::config::Config;
-use leasehold::daemon::state_file::StateFile;
+use leasehold::inspect::status::counted;
+use leasehold::instance::state_file::StateFile;
 use leasehold::model::InstanceId;
-use leasehold::status::counted;
 use leasehold::store::redis::RedisStore;
 use leasehold::store::{Fault, Store, StoreError};
 

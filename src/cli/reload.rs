@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use leasehold::config::Config;
 use leasehold::model::Session;
-use leasehold::pipeline::poll::guard::Targets;
+use leasehold::polling::targets::Targets;
 use leasehold::{PollPermit, Poller, Revoked, Sample};
 use parking_lot::RwLock;
 

@@ -5,13 +5,13 @@ use std::process::ExitCode;
 
 use fnv::FnvHashMap;
 use leasehold::config::Config;
+use leasehold::fleet::session_cache::understood_with_odd_fields;
+use leasehold::inspect::status::{EndpointStatus, State, Status, counted};
 use leasehold::model::{
     Address, EndpointId, InvalidId, OddField, Session, SessionError, with_field,
 };
-use leasehold::pipeline::discovery::understood_with_odd_fields;
-use leasehold::status::{EndpointStatus, State, Status, counted};
+use leasehold::store::admin::sessions::{Imported, Swap};
 use leasehold::store::redis::RedisStore;
-use leasehold::store::sessions::{Imported, Swap};
 use leasehold::store::{BATCH_MAX, RawSession, Store, StoreError};
 use serde_json::{Value, json};
 

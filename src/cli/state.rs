@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::config::Config;
-use leasehold::daemon::state_file::StateFile;
 use leasehold::event::Event;
+use leasehold::instance::state_file::StateFile;
 use leasehold::model::InstanceId;
 use leasehold::store::Store;
 

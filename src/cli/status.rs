@@ -1,6 +1,6 @@
 //! `leasehold status`: who polls what, and is all well? For a person at three in the morning.
 //!
-//! Says what was read; judging it is `leasehold::status`. The exit code says only whether it could be read.
+//! Says what was read; judging it is `leasehold::inspect::status`. The exit code says only whether it could be read.
 
 mod json;
 
@@ -9,9 +9,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use leasehold::config::Config;
+use leasehold::inspect::status::left::{Lately, Left, left_lately};
+use leasehold::inspect::status::{Alarm, EndpointStatus, InstanceStatus, State, Status, counted};
 use leasehold::model::InstanceId;
-use leasehold::status::left::{Lately, Left, left_lately};
-use leasehold::status::{Alarm, EndpointStatus, InstanceStatus, State, Status, counted};
 use leasehold::store::redis::RedisStore;
 use leasehold::store::{Fault, StoreError, StoreResult};
 

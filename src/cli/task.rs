@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use leasehold::config::Config;
 use leasehold::model::{Address, EndpointId, Role};
-use leasehold::store::acl::Purpose;
+use leasehold::store::admin::acl::Purpose;
 
 use crate::cli::args::{Env, Typed};
 use crate::cli::doubts::about_heartbeat;

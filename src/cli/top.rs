@@ -17,10 +17,10 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, Sender, bounded};
 use leasehold::clock::{BootClock, Clock, Moment};
 use leasehold::config::Config;
-use leasehold::daemon::thread::Thread;
 use leasehold::store::StoreResult;
 use leasehold::store::redis::RedisStore;
-use leasehold::wrapped::signals::Signals;
+use leasehold::supervise::signals::Signals;
+use leasehold::thread::Thread;
 use nix::sys::signal::Signal;
 
 use crate::cli::status;

@@ -13,13 +13,13 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, Sender, bounded, select};
 use leasehold::clock::{BootClock, Clock, Moment};
 use leasehold::config::Config;
-use leasehold::daemon::thread::{Stop, Thread, stop};
 use leasehold::model::{EndpointId, InstanceId};
 use leasehold::stop_on_signal;
-use leasehold::store::follow::{Announced, Results};
+use leasehold::store::admin::result_stream::{Announced, Results};
 use leasehold::store::history::Entry;
 use leasehold::store::redis::RedisStore;
 use leasehold::store::{Fault, StoreError};
+use leasehold::thread::{Stop, Thread, stop};
 use serde_json::{Value, json};
 
 use crate::cli::status::without_controls;

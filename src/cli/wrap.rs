@@ -11,8 +11,8 @@ use leasehold::clock::{BootClock, Clock, Moment};
 use leasehold::config::Config;
 use leasehold::election::{Duty, LeaderElection};
 use leasehold::model::LeaseDuration;
-use leasehold::wrapped::signals::Signals;
-use leasehold::wrapped::{Ended, SupervisedCommand};
+use leasehold::supervise::signals::Signals;
+use leasehold::supervise::{Ended, SupervisedCommand};
 use nix::sys::signal::Signal;
 
 use crate::cli::task::Wrap;

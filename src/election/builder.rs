@@ -4,12 +4,12 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::config::{Config, ConfigError, RedisUrl, RedisUrlError};
-use crate::daemon::keeper::StartError;
-use crate::daemon::thread::Stop;
 use crate::election::role_elector::ElectionSettings;
 use crate::election::runtime::Elections;
 use crate::election::{LeaderElection, Leadership};
+use crate::lease::keeper::StartError;
 use crate::model::{InstanceId, InvalidRole, Role};
+use crate::thread::Stop;
 
 /// An election to be: [`LeaderElection::builder`].
 #[derive(Clone, Debug)]

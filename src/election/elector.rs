@@ -9,15 +9,15 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, after, bounded, never, select};
 use parking_lot::RwLock;
 
-use crate::daemon::expiry::Expiry;
-use crate::daemon::fail_stop::FailStop;
-use crate::daemon::reconcile::Nudge;
-use crate::daemon::renewal::Renewal;
-use crate::daemon::thread::{Stop, Thread};
 use crate::election::role_elector::RoleElector;
 use crate::election::role_state::RoleState;
 use crate::election::rounds::{self, Round};
+use crate::lease::expiry::Expiry;
+use crate::lease::renewal::Renewal;
+use crate::lease::watch::Nudge;
 use crate::store::{Push, Store};
+use crate::thread::fail_stop::FailStop;
+use crate::thread::{Stop, Thread};
 
 pub(crate) const WORDS_MAX: usize = 256;
 

@@ -17,8 +17,8 @@ pub(crate) use crate::election::settings::Next;
 pub use crate::election::settings::{ElectionSettings, Outcome, Verdict};
 use crate::election::{State, rounds};
 use crate::event::Event;
+use crate::model::spread;
 use crate::model::{EndpointId, Epoch, FenceToken, InstanceId, Tenure};
-use crate::pipeline::placement::spread;
 use crate::store::{Lasting, PeerMessage, RequestContext, Seat, Store, StoreError};
 
 /// How long after it gave up a role an instance leaves it to the others.

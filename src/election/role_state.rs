@@ -11,13 +11,13 @@ use crossbeam_channel::Sender;
 use parking_lot::{Condvar, Mutex};
 
 use crate::clock::Moment;
-use crate::daemon::report::LeaseEventSink;
 pub use crate::election::duty::Duty;
 use crate::election::listeners::{Listeners, Registration};
 use crate::election::{ElectionEvent, LossReason, State};
 use crate::event::Event;
+use crate::lease::report::LeaseEventSink;
+use crate::lease::table::{Applied, Loss, Lost, OwnershipTable};
 use crate::model::{FenceToken, InstanceId, Role, Tenure};
-use crate::pipeline::ownership::{Applied, Loss, Lost, OwnershipTable};
 use crate::store::Lasting;
 
 /// One role, shared by the elector, the threads that keep it, and whoever asks.

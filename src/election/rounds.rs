@@ -6,10 +6,10 @@
 
 use std::time::Duration;
 
-use crate::daemon::renewal::Renewal;
 use crate::election::role_elector::{Next, RoleElector};
+use crate::lease::renewal::Renewal;
+use crate::lease::table::PendingRequest;
 use crate::model::{EndpointId, Tenure};
-use crate::pipeline::ownership::PendingRequest;
 use crate::store::{BATCH_MAX, Fault, PeerMessage, RenewItem, RequestContext, Store, StoreError};
 
 /// An epoch that changes again and again is no reason to stand still for ever.

@@ -16,22 +16,22 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 
 use crate::clock::{BootClock, Clock, Moment};
 use crate::config::Config;
-use crate::daemon::expiry::Expiry;
-use crate::daemon::fail_stop::{FailStop, Failure};
-use crate::daemon::keeper::{StartError, wait_for_store};
-use crate::daemon::renewal::Renewal;
-use crate::daemon::report::LeaseEventSink;
-use crate::daemon::thread::{Stop, StopSource, nudged_steps, steps, stop_with_wire};
-use crate::daemon::watch::Watch;
 use crate::election::elector::{Company, Elector, Inlets, Kept, KeptRoles, Newcomer, WORDS_MAX};
 use crate::election::role_elector::{ElectionSettings, Outcome, RoleElector, Verdict};
 use crate::election::role_state::RoleState;
 use crate::election::{LeaderElection, Leadership, rounds};
 use crate::event::Event;
+use crate::lease::expiry::Expiry;
+use crate::lease::keeper::{StartError, wait_for_store};
+use crate::lease::renewal::Renewal;
+use crate::lease::report::LeaseEventSink;
+use crate::lease::table::OwnershipTable;
+use crate::lease::watch::Watch;
 use crate::model::{InstanceId, Role};
-use crate::pipeline::ownership::OwnershipTable;
 use crate::store::Store;
 use crate::store::redis::RedisStore;
+use crate::thread::fail_stop::{FailStop, Failure};
+use crate::thread::{Stop, StopSource, nudged_steps, steps, stop_with_wire};
 
 const NEWCOMERS_MAX: usize = 16;
 /// Beyond a store timeout, for the elector to give back what it can when everything ends.

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use crate::config::{Config, ConfigError};
+use crate::lease::table::LeaseTimings;
 use crate::model::{InstanceId, LeaseDuration, Role};
-use crate::pipeline::ownership::LeaseTimings;
 use crate::store::{PeerMessage, StoreError};
 
 /// How one instance stands for one role.

@@ -1,6 +1,7 @@
 //! The plain values everything else speaks of. No I/O, no time, no threads.
 
 mod document;
+mod hash;
 mod id;
 mod role;
 mod sample;
@@ -9,6 +10,8 @@ mod spelling;
 mod timing;
 
 pub use document::with_field;
+pub use hash::spread;
+pub(crate) use hash::{affinity, fnv1a};
 pub use id::{EndpointId, Epoch, FenceToken, InstanceId, InvalidId, Tenure, Weight};
 pub use role::{InvalidRole, Role};
 pub(crate) use sample::STDERR;

@@ -10,7 +10,7 @@ use redis::{ConnectionLike, Value};
 use crate::model::{FenceToken, InstanceId, Tenure};
 use crate::store::StoreResult;
 use crate::store::redis::RedisStore;
-use crate::store::scan::of_wrong_type;
+use crate::store::redis::scan::of_wrong_type;
 
 /// About so many entries are kept.
 const KEPT: usize = 10_000;

@@ -3,45 +3,26 @@
 //! A method is one round trip over a batch, one answer per item (`bury`, `inspect` and what concerns sessions on
 //! several shards take a few, each with the timeout; `renew` and `release` a second within it). Losing is an answer; an `Err` means only that nothing is known: the caller fails closed.
 
-pub mod acl;
-mod calls;
-mod subscription;
+pub mod admin;
+mod announcement;
+mod error;
 mod exchange;
-mod fault;
-pub mod follow;
+mod fast_path;
 pub mod history;
 pub mod keys;
-pub mod kinds;
 pub mod memory;
-mod message;
-pub mod overview;
-mod place;
-pub mod probe;
+mod peer_message;
 pub mod redis;
-mod reply;
-mod roles;
-mod scan;
-mod script;
-mod seats;
-pub mod sessions;
-mod socket;
-mod spread;
-mod tls;
-mod trust;
-mod verbs;
-mod ways;
-mod wire;
-mod words;
 
 use std::time::Duration;
 
+pub use crate::store::error::{Failures, Fault, StoreError};
 pub use crate::store::exchange::{
     Acquire, Beat, Grant, Lasting, Page, Publication, Publish, RawSession, Release, Renew,
     RenewItem, Reply, RequestContext, Seat, Stamp, Verify,
 };
-pub use crate::store::fault::{Failures, Fault, StoreError};
 pub use crate::store::history::Note;
-pub use crate::store::words::{Changes, PeerMessage, Push, Subscription};
+pub use crate::store::peer_message::{Changes, PeerMessage, Push, Subscription};
 
 use crate::model::{EndpointId, InstanceId, Tenure, Weight};
 

@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use leasehold::Config;
 use leasehold::config::RedisUrl;
-use leasehold::daemon::thread::stop;
 use leasehold::election::ElectionEvent::{
     ElectionFailed, LeadershipAcquired, LeadershipLost, StateChanged,
 };
@@ -16,6 +15,7 @@ use leasehold::election::{
     ElectionBuilder, ElectionEvent, ElectionSettings, Elections, LeaderElection, LossReason, State,
 };
 use leasehold::model::Role;
+use leasehold::thread::stop;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 
 use crate::support::redis::{RedisServer, eventually};

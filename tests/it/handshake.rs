@@ -10,8 +10,8 @@ use std::net::TcpStream;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use leasehold::doctor::server;
-use leasehold::doctor::{Finding, Grade};
+use leasehold::inspect::doctor::server;
+use leasehold::inspect::doctor::{Finding, Grade};
 use leasehold::model::Weight;
 use leasehold::store::keys::Keys;
 use leasehold::store::redis::RedisStore;

@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 
 use leasehold::clock::{BootClock, Clock};
 use leasehold::config::{RedisUrl, parse_duration};
+use leasehold::lease::table::{LeaseTimings, OwnershipTable};
 use leasehold::model::{EndpointId, FenceToken, InstanceId, LeaseDuration, Tenure, Weight};
-use leasehold::pipeline::ownership::{LeaseTimings, OwnershipTable};
-use leasehold::pipeline::poll::NetPoller;
-use leasehold::pipeline::poll::guard::Targets;
-use leasehold::pipeline::poll::testing::permit_for_tests;
+use leasehold::polling::poller::NetPoller;
+use leasehold::polling::targets::Targets;
+use leasehold::polling::testing::permit_for_tests;
 use leasehold::store::keys::Keys;
 use leasehold::store::redis::RedisStore;
 use leasehold::store::{Acquire, Publication, Push, RenewItem, Store};

@@ -6,14 +6,14 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, Sender, bounded};
 use leasehold::clock::{BootClock, Clock, ManualClock};
 use leasehold::config::{Config, RedisUrl};
-use leasehold::daemon::keeper::{Lines, StartError};
-use leasehold::daemon::thread::{stop, stop_with_wire};
 use leasehold::election::Elections;
+use leasehold::lease::keeper::{Lines, StartError};
 use leasehold::manager::{LeaseManager, LeaseState};
 use leasehold::model::InstanceId;
 use leasehold::store::Store;
 use leasehold::store::memory::{MemoryServer, MemoryStore};
 use leasehold::store::redis::RedisStore;
+use leasehold::thread::{stop, stop_with_wire};
 use leasehold::{Daemon, PollPermit, Poller, Revoked, Sample, Session};
 
 use crate::support::cluster::endpoint;

@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use leasehold::clock::{BootClock, Clock, ManualClock, Moment};
 use leasehold::config::Config;
-use leasehold::daemon::keeper::Lines;
-use leasehold::daemon::thread::stop;
 use leasehold::election::{Elections, RoleLines};
+use leasehold::lease::keeper::Lines;
 use leasehold::model::{InstanceId, Role};
 use leasehold::store::Store;
 use leasehold::store::memory::{MemoryServer, MemoryStore};
+use leasehold::thread::stop;
 use leasehold::{Daemon, LeaseManager, PollPermit, Poller, Revoked, Sample, Session, StartError};
 
 use crate::support::cluster::endpoint;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crossbeam_channel::bounded;
 use leasehold::clock::{BootClock, ManualClock};
 use leasehold::config::Config;
-use leasehold::daemon::keeper::Lines;
+use leasehold::lease::keeper::Lines;
 use leasehold::model::InstanceId;
 use leasehold::store::Store;
 use leasehold::store::memory::{MemoryServer, MemoryStore};

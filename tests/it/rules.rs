@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use crossbeam_channel::bounded;
 use leasehold::clock::{Clock, ManualClock};
-use leasehold::daemon::dispatch::{PollEnd, PollJob};
-use leasehold::daemon::poller::PollerThread;
+use leasehold::lease::permit::Standing;
+use leasehold::lease::table::{Loss, OwnershipTable, PendingRequest};
 use leasehold::model::{InstanceId, Tenure, Weight};
-use leasehold::pipeline::lease::Standing;
-use leasehold::pipeline::ownership::{Loss, OwnershipTable, PendingRequest};
-use leasehold::pipeline::schedule::Due;
+use leasehold::polling::dispatch::{PollEnd, PollJob};
+use leasehold::polling::schedule::Due;
+use leasehold::polling::worker::PollerThread;
 use leasehold::store::memory::{MemoryServer, MemoryStore, Mishap};
 use leasehold::store::{PeerMessage, Store};
 use leasehold::{PollPermit, Poller, Revoked, Sample, Session};
@@ -78,7 +78,7 @@ impl Solo {
         self.table.tenure(&wanted[0])
     }
 
-    fn renew(&self) -> leasehold::pipeline::ownership::Applied {
+    fn renew(&self) -> leasehold::lease::table::Applied {
         let Some((request, items)) = self.table.renewals() else { return Default::default() };
         match self.store.renew(&request.context, &items) {
             Ok(reply) => self.table.renewed(&request, &items, &reply),
@@ -87,7 +87,7 @@ impl Solo {
     }
 
     /// Renews after what is due has come due, beating on the way.
-    fn renew_when_due(&self) -> leasehold::pipeline::ownership::Applied {
+    fn renew_when_due(&self) -> leasehold::lease::table::Applied {
         self.clock.pass(RENEW);
         self.beat();
         self.renew()

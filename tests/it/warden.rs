@@ -7,8 +7,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use leasehold::clock::{BootClock, Clock, Moment};
-use leasehold::wrapped::signals::{CAUGHT, Signals};
-use leasehold::wrapped::{Ended, SupervisedCommand};
+use leasehold::supervise::signals::{CAUGHT, Signals};
+use leasehold::supervise::{Ended, SupervisedCommand};
 use nix::sys::signal::{SigSet, Signal, kill};
 use nix::unistd::Pid;
 

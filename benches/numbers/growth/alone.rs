@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::clock::{Clock, ManualClock};
+use leasehold::fleet::placement::plan;
+use leasehold::lease::table::{LeaseTimings, OwnershipTable};
 use leasehold::model::{EndpointId, Epoch, InstanceId, LeaseDuration, Tenure, Weight};
-use leasehold::pipeline::ownership::{LeaseTimings, OwnershipTable};
-use leasehold::pipeline::placement::plan;
-use leasehold::pipeline::schedule::{PollIntervals, PollSchedule};
+use leasehold::polling::schedule::{PollIntervals, PollSchedule};
 use leasehold::store::{Acquire, BATCH_MAX, Beat, Grant, Renew, Reply, Stamp};
 use leasehold::{FenceToken, Session};
 

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam_channel::unbounded;
-use leasehold::daemon::thread::{Thread, stop};
 use leasehold::model::{InstanceId, Weight};
 use leasehold::store::keys::Keys;
 use leasehold::store::redis::RedisStore;
 use leasehold::store::{PeerMessage, Push, Store, StoreError, Subscription};
+use leasehold::thread::{Thread, stop};
 use redis::Connection;
 
 use crate::fleet::{start, wait_until_all_is_owned};

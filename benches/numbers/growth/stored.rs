@@ -4,9 +4,9 @@ use std::io;
 use std::ops::Range;
 use std::time::Duration;
 
-use leasehold::daemon::thread::{Stop, stop};
 use leasehold::store::keys::Keys;
 use leasehold::store::redis::RedisStore;
+use leasehold::thread::{Stop, stop};
 use redis::Connection;
 
 use crate::fleet::wait_until_all_is_owned;

@@ -25,7 +25,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use leasehold::clock::{BootClock, Clock};
-use leasehold::daemon::thread::stop;
+use leasehold::thread::stop;
 
 use crate::table::{Better, Part, Row};
 

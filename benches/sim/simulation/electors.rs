@@ -6,15 +6,15 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, bounded, unbounded};
 use leasehold::clock::Clock;
-use leasehold::daemon::expiry::Expiry;
-use leasehold::daemon::reconcile::Nudge;
-use leasehold::daemon::renewal::Renewal;
-use leasehold::daemon::watch::Watch;
 use leasehold::election::role_elector::RoleElector;
 use leasehold::election::role_state::RoleState;
 use leasehold::election::{ElectionSettings, rounds};
+use leasehold::lease::expiry::Expiry;
+use leasehold::lease::renewal::Renewal;
+use leasehold::lease::table::OwnershipTable;
+use leasehold::lease::watch::Nudge;
+use leasehold::lease::watch::Watch;
 use leasehold::model::{InstanceId, Role};
-use leasehold::pipeline::ownership::OwnershipTable;
 use leasehold::store::{Push, Store};
 
 use super::member::{Member, Part, until_deadline};

@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::clock::{Clock, ManualClock};
+use leasehold::lease::table::{LeaseTimings, OwnershipTable, PendingRequest};
 use leasehold::model::{EndpointId, InstanceId, LeaseDuration, Tenure, Weight};
-use leasehold::pipeline::ownership::{LeaseTimings, OwnershipTable, PendingRequest};
 use leasehold::store::memory::{MemoryServer, MemoryStore, Snapshot};
 use leasehold::store::{Acquire, Beat, Renew, RenewItem, Reply, Store};
 

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use leasehold::lease::table::LeaseTimings;
 use leasehold::model::LeaseDuration;
-use leasehold::pipeline::ownership::LeaseTimings;
 
 use leasehold::store::BATCH_MAX;
 

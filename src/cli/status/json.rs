@@ -5,9 +5,9 @@
 use std::time::Duration;
 
 use leasehold::config::RedisUrl;
+use leasehold::inspect::status::left::{Lately, Left};
+use leasehold::inspect::status::{Alarm, EndpointStatus, InstanceStatus, State, Status};
 use leasehold::model::InstanceId;
-use leasehold::status::left::{Lately, Left};
-use leasehold::status::{Alarm, EndpointStatus, InstanceStatus, State, Status};
 use serde_json::{Map, Value, json};
 
 use crate::cli::leaders::{self, Leaders};

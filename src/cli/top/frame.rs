@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use leasehold::clock::Moment;
+use leasehold::inspect::status::{EndpointStatus, InstanceStatus, State, counted};
 use leasehold::model::InstanceId;
-use leasehold::status::{EndpointStatus, InstanceStatus, State, counted};
 
 use crate::cli::status::{last_result, paint};
 use crate::cli::table::{Paint, Side, brief};

@@ -6,7 +6,7 @@ use std::time::Duration;
 use fnv::FnvHashMap;
 use leasehold::clock::{BootClock, Clock, Moment};
 use leasehold::config::Config;
-use leasehold::status::{EndpointStatus, Status};
+use leasehold::inspect::status::{EndpointStatus, Status};
 use leasehold::store::StoreResult;
 use leasehold::store::history::{Entry, in_order};
 use leasehold::store::redis::RedisStore;

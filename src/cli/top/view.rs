@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 
 use leasehold::clock::Moment;
-use leasehold::status::EndpointStatus;
+use leasehold::inspect::status::EndpointStatus;
 
 use crate::cli::top::keys::Input;
 use crate::cli::top::picture::{Latencies, Picture};

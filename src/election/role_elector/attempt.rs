@@ -4,8 +4,8 @@ use crate::election::heirs::pause;
 use crate::election::role_elector::{AFTER_END, RoleElector};
 use crate::election::settings::Outcome;
 use crate::event::Event;
+use crate::lease::table::PendingRequest;
 use crate::model::LeaseDuration;
-use crate::pipeline::ownership::PendingRequest;
 use crate::store::{Acquire, Fault, StampedResult, StoreError, StoreResult};
 
 impl RoleElector {

@@ -18,11 +18,11 @@ pub use crate::store::memory::client::{MemoryStore, Mishap};
 pub use crate::store::memory::server::{Announced, MemoryServer, Snapshot};
 
 use crate::model::{EndpointId, InstanceId, Tenure, Weight};
+use crate::store::fast_path;
 use crate::store::memory::scripts::micros;
 use crate::store::memory::server::State;
 use crate::store::memory::spoilt::is_ttl;
 use crate::store::memory::subscription::MemoryEar;
-use crate::store::ways;
 use crate::store::{
     ASK_LASTS, Acquire, Beat, Lasting, Page, PeerMessage, Publication, Publish, RawSession,
     Release, Renew, RenewItem, RequestContext, Seat, StampedResult, Store, StoreResult,
@@ -61,7 +61,7 @@ impl Store for MemoryStore {
         let has_names = !self.server.leases_roles();
         let is_proof = |it: &RenewItem| has_names && it.matched;
         let owner_only = |items| self.each("renew", context, items, State::keep);
-        ways::by_name_or_fence(items, is_proof, &Renew::Extended, owner_only, |items| {
+        fast_path::by_name_or_fence(items, is_proof, &Renew::Extended, owner_only, |items| {
             self.each("renew", context, items, State::renew)
         })
     }
@@ -69,7 +69,7 @@ impl Store for MemoryStore {
     fn verify(&self, context: &RequestContext, tenures: &[Tenure]) -> StampedResult<Vec<Verify>> {
         let has_names = context.owner_only && !self.server.leases_roles();
         let owner_only = |tenures| self.each("verify", context, tenures, State::is_held);
-        ways::by_name_or_fence(
+        fast_path::by_name_or_fence(
             tenures,
             |_| has_names,
             &Verify::Held,

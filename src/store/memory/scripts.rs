@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::clock::ManualClock;
 use crate::model::{EndpointId, Epoch, FenceToken, InstanceId, SESSION_MAX_BYTES, Tenure, Weight};
-use crate::store::fault::JOIN_FLEET;
+use crate::store::error::JOIN_FLEET;
 use crate::store::memory::roles::About;
 use crate::store::memory::server::{Announced, EpochHash, State};
 use crate::store::memory::spoilt::is_ttl;

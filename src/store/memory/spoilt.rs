@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use crate::model::{EndpointId, InstanceId, LeaseDuration};
-use crate::store::kinds;
+use crate::store::admin::key_types;
 use crate::store::memory::scripts::micros;
 use crate::store::memory::server::{MemoryServer, State};
 use crate::store::{Fault, RequestContext, StoreError, StoreResult};
@@ -47,7 +47,7 @@ impl State {
             return Ok(());
         }
         let key = if self.of_roles { "leader:epoch" } else { "poll:epoch" };
-        Err(refusal(Fault::Refused, kinds::no_epoch(key)))
+        Err(refusal(Fault::Refused, key_types::no_epoch(key)))
     }
 
     /// The life of a lease that all have agreed on, or of this role (R14).

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::clock::{BootClock, Clock};
+use leasehold::lease::epoch_tracker::EpochTracker;
 use leasehold::model::{EndpointId, FenceToken, InstanceId, LeaseDuration, Sample, Tenure, Weight};
-use leasehold::pipeline::epoch_tracker::EpochTracker;
 use leasehold::store::{
     Acquire, Beat, Publication, Publish, Release, Renew, RenewItem, RequestContext, Stamp,
     StampedResult, Store, Verify,

@@ -12,13 +12,13 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, bounded};
 use leasehold::clock::{Clock, ManualClock, Moment};
-use leasehold::daemon::expiry::Expiry;
-use leasehold::daemon::renewal::Renewal;
 use leasehold::election::role_elector::{RoleElector, Verdict};
 use leasehold::election::role_state::{Duty, RoleState};
 use leasehold::election::{ElectionEvent, ElectionSettings, State, rounds};
+use leasehold::lease::expiry::Expiry;
+use leasehold::lease::renewal::Renewal;
+use leasehold::lease::table::OwnershipTable;
 use leasehold::model::{EndpointId, FenceToken, InstanceId, Role};
-use leasehold::pipeline::ownership::OwnershipTable;
 use leasehold::store::memory::{MemoryServer, MemoryStore};
 use leasehold::store::{PeerMessage, Push, Store, Subscription};
 use parking_lot::Mutex;

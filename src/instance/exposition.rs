@@ -1,0 +1,133 @@
+//! What does this process have to show, in numbers? What was counted, and what can be read right now.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::lease::table::OwnershipTable;
+use crate::metrics::text::{Kind, Text};
+use crate::metrics::{bit, float, seconds};
+use crate::model::{FenceToken, Role};
+use crate::store::Failures;
+use crate::thread;
+use crate::thread::liveness::Progress;
+
+/// The term a role is led under by this process, if it is.
+type Term = Box<dyn Fn() -> Option<FenceToken> + Send>;
+
+/// Who can be asked for numbers.
+pub struct Exposition {
+    /// The label `daemon`.
+    name: String,
+    instance: Option<Instance>,
+    roles: Mutex<Vec<(Role, Term)>>,
+}
+
+struct Instance {
+    table: Arc<OwnershipTable>,
+    progress: Arc<Progress>,
+    failures: Arc<Failures>,
+    workers: usize,
+}
+
+impl Exposition {
+    /// That of a process that polls nothing. `name` tells it apart from the others of this host.
+    pub fn of_roles(name: String) -> Self {
+        Self { name, instance: None, roles: Mutex::default() }
+    }
+
+    /// That of an instance that polls.
+    pub fn of_instance(
+        name: String,
+        table: &Arc<OwnershipTable>,
+        progress: &Arc<Progress>,
+        failures: &Arc<Failures>,
+        workers: usize,
+    ) -> Self {
+        let (table, progress) = (Arc::clone(table), Arc::clone(progress));
+        let instance = Instance { table, progress, failures: Arc::clone(failures), workers };
+        Self { name, instance: Some(instance), roles: Mutex::default() }
+    }
+
+    /// Shows this role from now on.
+    pub fn add_role(&self, role: Role, term: impl Fn() -> Option<FenceToken> + Send + 'static) {
+        self.roles.lock().push((role, Box::new(term)));
+    }
+
+    /// The whole document, as of now.
+    pub fn text(&self) -> String {
+        let mut text = Text::with_label("daemon", self.name.clone());
+        let version = [("version", env!("CARGO_PKG_VERSION"))];
+        let help = "The version that runs; always 1.";
+        text.family("leasehold_build_info", Kind::Gauge, help).sample("", &version, 1.0);
+        let help = "Threads of this process that are alive.";
+        text.gauge("leasehold_threads", help, float(thread::alive() as u64));
+        if let Some(instance) = &self.instance {
+            instance.write(&mut text);
+        }
+        self.write_roles(&mut text);
+        let help =
+            "When this was written, by the wall clock: older than a minute, it is no longer true.";
+        text.gauge("leasehold_last_write_timestamp_seconds", help, wall_seconds());
+        text.into_string()
+    }
+
+    fn write_roles(&self, text: &mut Text) {
+        let roles = self.roles.lock();
+        if roles.is_empty() {
+            return;
+        }
+        let terms: Vec<_> = roles.iter().map(|(role, term)| (role.to_string(), term())).collect();
+        let mut family = text.family(
+            "leasehold_role_leader",
+            Kind::Gauge,
+            "1 while this process leads the role.",
+        );
+        for (role, term) in &terms {
+            family.sample("", &[("role", role)], bit(term.is_some()));
+        }
+        let help = "The term the role is led under by this process; 0 while it is not.";
+        let mut family = text.family("leasehold_role_term", Kind::Gauge, help);
+        for (role, term) in &terms {
+            family.sample("", &[("role", role)], float(term.map_or(0, |it| it.0)));
+        }
+    }
+}
+
+impl Instance {
+    fn write(&self, text: &mut Text) {
+        let table = &self.table;
+        table.metrics().write(text);
+        let tally = table.tally();
+        let count = |it: usize| float(it as u64);
+        let mut gauge = |name: &str, help: &str, value: f64| text.gauge(name, help, value);
+        gauge("leasehold_ready", "1 when the first round is done.", bit(self.progress.is_ready()));
+        gauge("leasehold_leases_owned", "Leases held, in whatever standing.", count(tally.held));
+        let help = "Leases held whose last renewal was not answered; their endpoints pause.";
+        gauge("leasehold_leases_uncertain", help, count(tally.uncertain));
+        let help = "Leases held that are on their way to somebody else.";
+        gauge("leasehold_leases_draining", help, count(tally.draining));
+        gauge("leasehold_workers", "Polls that can run at a time.", count(self.workers));
+        let help = "1 while the heartbeat has been confirmed in time.";
+        gauge("leasehold_heartbeat_valid", help, bit(table.is_beating()));
+        let hold_off = table.hold_off().map_or(0.0, seconds);
+        gauge("leasehold_hold_off_seconds", "How long the store still grants nothing.", hold_off);
+        let help =
+            "Seconds since the thread last moved. The watchdog of systemd looks at the same.";
+        let mut family = text.family("leasehold_thread_still_seconds", Kind::Gauge, help);
+        for (thread, still) in self.progress.still(table.now()) {
+            family.sample("", &[("thread", &thread.to_string())], seconds(still));
+        }
+        let help = "Questions that the store could not be asked or would not answer.";
+        let mut family = text.family("leasehold_store_errors_total", Kind::Counter, help);
+        for (fault, n) in self.failures.counts() {
+            family.sample("", &[("fault", fault)], float(n));
+        }
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "for people, and for Prometheus, who compares it")]
+fn wall_seconds() -> f64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    seconds(since.unwrap_or_default())
+}

@@ -1,0 +1,168 @@
+//! How is this instance, in one sentence? What `systemctl status` shows.
+//!
+//! Read off the table and the progress of the threads; asks nobody, and never waits.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use crate::clock::Moment;
+use crate::lease::table::OwnershipTable;
+use crate::thread::liveness::Progress;
+
+/// What can be told of one instance from its start to its end.
+pub struct Account {
+    /// Without a password.
+    redis: String,
+    /// How long each part may take to move.
+    patience: Duration,
+    phase: Mutex<Phase>,
+}
+
+/// How far a life has come.
+#[derive(Clone)]
+pub enum Phase {
+    /// Redis has not answered yet.
+    Waiting,
+    /// At work.
+    Running(Arc<OwnershipTable>, Arc<Progress>),
+    /// Told to stop: polls end, then everything is given back. Since when, and how long that may take.
+    Draining(Arc<OwnershipTable>, Moment, Duration),
+}
+
+impl Account {
+    /// Of an instance that has just been started on `redis`, as it may be shown.
+    pub fn new(redis: &impl fmt::Display, patience: Duration) -> Self {
+        Self { redis: redis.to_string(), patience, phase: Mutex::new(Phase::Waiting) }
+    }
+
+    /// From here on it is so.
+    pub fn enter(&self, phase: Phase) {
+        *self.phase.lock() = phase;
+    }
+
+    /// How it is.
+    pub fn phase(&self) -> Phase {
+        self.phase.lock().clone()
+    }
+
+    /// Whether every part has moved within `period`, or within our own patience if that is longer (R12).
+    pub fn moves(&self, now: Moment, period: Duration) -> bool {
+        match self.phase() {
+            Phase::Waiting => true,
+            Phase::Running(_, progress) => progress.moves(now, period.max(self.patience)),
+            Phase::Draining(_, since, limit) => now.since(since) <= limit.max(period),
+        }
+    }
+
+    /// The sentence.
+    pub fn sentence(&self, now: Moment) -> String {
+        match self.phase() {
+            Phase::Waiting => format!("waiting for Redis at {}", self.redis),
+            Phase::Running(table, progress) => self.running(&table, &progress, now),
+            Phase::Draining(table, ..) => draining(&table),
+        }
+    }
+
+    fn running(&self, table: &OwnershipTable, progress: &Progress, now: Moment) -> String {
+        if let Some(part) = progress.hung(now, self.patience) {
+            return format!("hangs: the thread {part} does not move, so the watchdog is not fed");
+        }
+        if !progress.is_ready() {
+            return "looking for sessions and other instances".into();
+        }
+        let (endpoints, instances) = table.metrics().seen();
+        let share = format!("polling {} of {}", table.len(), counted(endpoints, "endpoint"));
+        if !table.is_beating() {
+            return format!("cannot reach Redis at {}: nothing is polled", self.redis);
+        }
+        let redis = match table.hold_off() {
+            // Whole seconds, rounded up: never "for 0 s".
+            Some(left) => {
+                format!("holding off for {} s: Redis forgot", left.as_millis().div_ceil(1_000))
+            }
+            None if table.is_doubtful() => "Redis does not answer".into(),
+            None => "Redis ok".into(),
+        };
+        format!("{share}; {}; {redis}", counted(instances, "instance"))
+    }
+}
+
+fn draining(table: &OwnershipTable) -> String {
+    match table.tally().running {
+        0 => format!("stopping: giving back {}", counted(table.len(), "lease")),
+        1 => "draining: 1 poll still runs".into(),
+        n => format!("draining: {n} polls still run"),
+    }
+}
+
+fn counted(n: usize, noun: &str) -> String {
+    format!("{n} {noun}{}", if n == 1 { "" } else { "s" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::{BootClock, Clock};
+    use crate::config::{Config, RedisUrl};
+    use crate::lease::keeper;
+    use crate::model::InstanceId;
+    use crate::thread::liveness::Part;
+
+    const PATIENCE: Duration = Duration::from_secs(20);
+
+    fn account() -> (Account, Arc<OwnershipTable>, Arc<Progress>) {
+        let url = RedisUrl::parse("redis://me:hunter2@10.0.0.5:6379/0").unwrap();
+        let me = InstanceId::generate_now("vm1");
+        let table = keeper::table(&Config::default(), me, Arc::new(BootClock));
+        let progress = Arc::new(Progress::default());
+        (Account::new(&url, PATIENCE), table, progress)
+    }
+
+    fn mark_all(progress: &Progress, now: Moment) {
+        [Part::Heartbeat, Part::Renewal, Part::Reconcile, Part::Dispatch]
+            .into_iter()
+            .for_each(|it| progress.mark(it, now));
+    }
+
+    #[test]
+    fn every_phase_has_its_sentence_and_none_has_the_password() {
+        let (account, table, progress) = account();
+        let now = BootClock.now();
+        let waiting = account.sentence(now);
+        assert!(waiting.starts_with("waiting for Redis at "), "{waiting}");
+        assert!(waiting.contains("10.0.0.5:6379") && !waiting.contains("hunter2"), "{waiting}");
+        account.enter(Phase::Running(Arc::clone(&table), Arc::clone(&progress)));
+        mark_all(&progress, now);
+        assert_eq!(account.sentence(now), "looking for sessions and other instances");
+        progress.mark_ready();
+        table.metrics().see(36, 3);
+        // No beat was ever answered.
+        let away = account.sentence(now);
+        assert!(away.starts_with("cannot reach Redis at "), "{away}");
+        assert!(!away.contains("hunter2"), "{away}");
+        account.enter(Phase::Draining(table, now, PATIENCE));
+        assert_eq!(account.sentence(now), "stopping: giving back 0 leases");
+    }
+
+    /// R12.
+    #[test]
+    fn a_thread_that_hangs_is_named_and_a_stop_that_hangs_is_not_vouched_for() {
+        let (account, table, progress) = account();
+        let now = BootClock.now();
+        account.enter(Phase::Running(Arc::clone(&table), Arc::clone(&progress)));
+        mark_all(&progress, now);
+        progress.mark_ready();
+        let later = now + PATIENCE * 2;
+        [Part::Heartbeat, Part::Reconcile, Part::Dispatch]
+            .into_iter()
+            .for_each(|it| progress.mark(it, later));
+        assert!(account.sentence(later).contains("the thread renewal does not move"));
+        assert!(!account.moves(later, Duration::from_secs(2)));
+        account.enter(Phase::Draining(table, now, PATIENCE));
+        assert!(account.moves(now + PATIENCE, Duration::from_secs(2)));
+        assert!(!account.moves(later, Duration::from_secs(2)));
+    }
+}

@@ -1,0 +1,93 @@
+//! Keeps `poll:node:<me>` alive, and with it every lease (R13).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use crate::event::Event;
+use crate::lease::report::{LeaseEventSink, Reporter};
+use crate::lease::table::OwnershipTable;
+use crate::model::Weight;
+use crate::store::{Store, StoreError};
+
+/// The thread `heartbeat`: wakes on its tick.
+pub struct Heartbeat {
+    store: Arc<dyn Store>,
+    table: Arc<OwnershipTable>,
+    reporter: Reporter,
+    weight: AtomicU32,
+    interval: Duration,
+    /// Why the last beat failed, if it did.
+    trouble: Mutex<Option<String>>,
+}
+
+impl Heartbeat {
+    /// Beats with `weight` every `interval`.
+    pub fn new(
+        store: Arc<dyn Store>,
+        table: Arc<OwnershipTable>,
+        weight: Weight,
+        interval: Duration,
+    ) -> Self {
+        let reporter = Reporter::new(&table);
+        let weight = AtomicU32::new(weight.0);
+        Self { store, table, reporter, weight, interval, trouble: Mutex::default() }
+    }
+
+    /// Beats with another weight from the next beat on.
+    pub fn set_weight(&self, weight: Weight) {
+        self.weight.store(weight.0, Ordering::Relaxed);
+    }
+
+    /// Speaks through `reporter` instead of one of its own.
+    pub fn reporting(self, reporter: &Reporter) -> Self {
+        Self { reporter: reporter.clone(), ..self }
+    }
+
+    /// Beats once; how long to wait for the next.
+    pub fn step(&self) -> Duration {
+        if self.table.is_closed() {
+            return self.interval; // R12: it was withdrawn
+        }
+        let beaten = self.beat();
+        if self.table.is_closed() {
+            let _ = self.withdraw(); // this beat was on its way, and may have come after that
+        }
+        self.tell(beaten.as_ref().err());
+        beaten.unwrap_or_else(|_| self.table.timings().retry_interval())
+    }
+
+    /// Once per change.
+    fn tell(&self, error: Option<&StoreError>) {
+        let now = error.map(ToString::to_string);
+        let before = std::mem::replace(&mut *self.trouble.lock(), now.clone());
+        match now {
+            Some(error) if before.as_ref() != Some(&error) => {
+                self.reporter.say(&Event::HeartbeatFailed { error: &error });
+            }
+            None if before.is_some() => self.reporter.say(&Event::HeartbeatResumed),
+            _ => (),
+        }
+    }
+
+    /// Beats once, or says why not.
+    pub fn beat(&self) -> Result<Duration, StoreError> {
+        self.table.learn_time(|timeout| self.store.time(timeout))?;
+        let request = self.table.request();
+        let ttl = self.table.timings().heartbeat.ttl;
+        let weight = Weight(self.weight.load(Ordering::Relaxed));
+        let weight = if self.table.is_publishing() { weight } else { Weight(0) };
+        let reply = self.store.beat(&request.context, ttl, weight)?;
+        let applied = self.table.beaten(&request, &reply);
+        self.reporter.applied(&applied);
+        // A beat that arrived too late did not count.
+        Ok(if applied.ask_again { self.table.timings().retry_interval() } else { self.interval })
+    }
+
+    /// Takes the heartbeat away: whoever plans from now on no longer counts us.
+    pub fn withdraw(&self) -> Result<(), StoreError> {
+        self.store.withdraw(&self.table.request().context)
+    }
+}

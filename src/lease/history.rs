@@ -1,0 +1,202 @@
+//! Remembers what becomes of leases, and of this instance, in `poll:history`, for people, behind everything else.
+//!
+//! No thread that keeps a lease ever waits for this one: what does not fit into the queue is dropped and
+//! counted, and a store that refuses costs a line in the log.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, Sender, TrySendError, bounded, select};
+
+use crate::clock::Moment;
+use crate::event::Event;
+use crate::lease::report::Reporter;
+use crate::lease::table::OwnershipTable;
+use crate::model::{EndpointId, FenceToken, InstanceId, Tenure};
+use crate::store::{BATCH_MAX, Fault, Note, Store, StoreError};
+use crate::thread::Stop;
+
+/// More than this would be cut off in the store anyway.
+const NOTES_MAX: usize = 10_000;
+/// Of so many parts of the time, one is spent on writing: a mass of grants comes first.
+const WRITING_SHARE: u32 = 10;
+/// And no longer than this is waited in between, nor after a failure.
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+
+/// Where to put what is to be remembered.
+#[derive(Clone)]
+pub struct History {
+    notes: Sender<(Moment, Note)>,
+    dropped: Arc<AtomicU64>,
+    table: Arc<OwnershipTable>,
+}
+
+impl History {
+    /// Remembers `event` if it is one of a lease that begins or ends.
+    pub fn note(&self, event: &Event<'_>) {
+        if let Some(note) = note_of(event, self.table.instance()) {
+            self.put(note);
+        }
+    }
+
+    /// Remembers that this instance has `started` or `stopped`: one that held nothing leaves no other trace.
+    pub fn note_instance(&self, event: &'static str) {
+        self.put(Note::of_instance(event, self.table.instance()));
+    }
+
+    fn put(&self, note: Note) {
+        // Nobody there: this is the end.
+        if let Err(TrySendError::Full(_)) = self.notes.try_send((self.table.now(), note)) {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl fmt::Debug for History {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "History({} queued)", self.notes.len())
+    }
+}
+
+fn note_of(event: &Event<'_>, me: &InstanceId) -> Option<Note> {
+    let note = |event, endpoint: &EndpointId, fence: &FenceToken, reason: &'static str| Note {
+        tenure: Some(Tenure::new(endpoint.clone(), *fence)),
+        reason,
+        ..Note::of_instance(event, me)
+    };
+    Some(match event {
+        Event::LeaseAcquired { endpoint, fence, reason } => {
+            note("acquired", endpoint, fence, reason)
+        }
+        Event::LeaseReleased { tenure: Tenure { endpoint, fence }, reason, heir } => {
+            Note { heir: heir.cloned(), ..note("released", endpoint, fence, reason) }
+        }
+        Event::LeaseLost { tenure: Tenure { endpoint, fence }, reason, owner } => {
+            Note { owner: owner.cloned(), ..note("lost", endpoint, fence, reason) }
+        }
+        Event::LeaseReclaimed { endpoint, fence } => note("reclaimed", endpoint, fence, ""),
+        _ => return None,
+    })
+}
+
+/// The thread `history`: wakes on a note.
+pub struct Historian {
+    store: Arc<dyn Store>,
+    table: Arc<OwnershipTable>,
+    reporter: Reporter,
+    notes: Receiver<(Moment, Note)>,
+    dropped: Arc<AtomicU64>,
+    pending: Vec<(Moment, Note)>,
+    /// Why the last batch was not written, if it was not.
+    trouble: Option<String>,
+}
+
+impl Historian {
+    /// For the instance of `table`, with the queue it writes from.
+    pub fn new(store: &Arc<dyn Store>, table: &Arc<OwnershipTable>) -> (History, Self) {
+        let (sender, notes) = bounded(NOTES_MAX);
+        let dropped = Arc::<AtomicU64>::default();
+        let history =
+            History { notes: sender, dropped: Arc::clone(&dropped), table: Arc::clone(table) };
+        let historian = Self {
+            store: Arc::clone(store),
+            table: Arc::clone(table),
+            reporter: Reporter::new(table),
+            notes,
+            dropped,
+            pending: Vec::new(),
+            trouble: None,
+        };
+        (history, historian)
+    }
+
+    /// Writes until told to stop, and then what is still there.
+    pub fn run(mut self, stop: &Stop) {
+        loop {
+            if self.pending.is_empty() {
+                select! {
+                    recv(stop.receiver()) -> _ => break,
+                    recv(self.notes) -> note => match note {
+                        Ok(note) => self.pending.push(note),
+                        Err(_) => return,
+                    },
+                }
+            }
+            if stop.within(self.step(self.table.timings().store_timeout)) {
+                break;
+            }
+        }
+        self.finish();
+    }
+
+    /// A stop does not wait longer for all of it than for one call.
+    fn finish(&mut self) {
+        let deadline = self.table.now() + self.table.timings().store_timeout;
+        loop {
+            self.fill();
+            let left = deadline.since(self.table.now());
+            if self.pending.is_empty() || left.is_zero() {
+                break;
+            }
+            self.step(left);
+            if self.trouble.is_some() {
+                break;
+            }
+        }
+        let lost = self.pending.len() + self.notes.len();
+        self.dropped.fetch_add(u64::try_from(lost).unwrap_or(u64::MAX), Ordering::Relaxed);
+        self.tell_dropped();
+    }
+
+    fn fill(&mut self) {
+        let room = BATCH_MAX.saturating_sub(self.pending.len());
+        self.pending.extend(self.notes.try_iter().take(room));
+    }
+
+    /// Writes one batch; how long to leave the store alone.
+    pub fn step(&mut self, timeout: Duration) -> Duration {
+        self.fill();
+        let began = self.table.now();
+        let aged = |(at, note): &(Moment, Note)| Note { age: began.since(*at), ..note.clone() };
+        let batch: Vec<Note> = self.pending.iter().map(aged).collect();
+        let written = self.store.remember(&batch, timeout);
+        // What may have been sent is not sent again: a note is there once or not at all.
+        if !written.as_ref().is_err_and(was_not_sent) {
+            self.pending.clear();
+        }
+        self.tell(written.as_ref().err());
+        if written.is_err() {
+            return PAUSE_MAX;
+        }
+        if self.notes.is_empty() {
+            self.tell_dropped();
+        }
+        (self.table.now().since(began) * (WRITING_SHARE - 1)).min(PAUSE_MAX)
+    }
+
+    /// Once per change.
+    fn tell(&mut self, error: Option<&StoreError>) {
+        let now = error.map(ToString::to_string);
+        let before = std::mem::replace(&mut self.trouble, now);
+        match &self.trouble {
+            Some(error) if before.as_ref() != Some(error) => {
+                self.reporter.say(&Event::HistoryFailed { error });
+            }
+            None if before.is_some() => self.reporter.say(&Event::HistoryResumed),
+            _ => (),
+        }
+    }
+
+    fn tell_dropped(&self) {
+        let entries = self.dropped.swap(0, Ordering::Relaxed);
+        if entries > 0 {
+            self.reporter.say(&Event::HistoryDropped { entries });
+        }
+    }
+}
+
+fn was_not_sent(error: &StoreError) -> bool {
+    error.fault == Fault::Unreachable && error.op == "connect to"
+}

@@ -1,0 +1,367 @@
+//! Keeps what is held: the heartbeat, the renewals and the deadlines, each on a thread of its own.
+
+use std::io;
+use std::sync::Arc;
+
+use crossbeam_channel::{Sender, bounded};
+
+use crate::clock::Clock;
+use crate::config::{Config, ConfigError};
+use crate::event::Event;
+use crate::lease::expiry::Expiry;
+use crate::lease::heartbeat::Heartbeat;
+use crate::lease::history::{Historian, History};
+use crate::lease::renewal::Renewal;
+use crate::lease::report::{LeaseEventSink, Reporter};
+use crate::lease::table::{LeaseTimings, OwnershipTable};
+use crate::model::{InstanceId, LeaseDuration, Role, Tenure, Weight};
+use crate::store::redis::RedisStore;
+use crate::store::{BATCH_MAX, Failures, Fault, PeerMessage, Store, StoreError};
+use crate::thread::fail_stop::{FailStop, Failure};
+use crate::thread::liveness::{Part, Progress};
+use crate::thread::{Stop, StopSource, Thread, stop};
+
+/// A way to the store for each who must not wait behind another.
+#[derive(Clone)]
+pub struct Lines {
+    /// For the heartbeat.
+    pub heartbeat: Arc<dyn Store>,
+    /// For renewals.
+    pub renewal: Arc<dyn Store>,
+    /// For looking, acquiring and handing over.
+    pub reconcile: Arc<dyn Store>,
+    /// For verifying.
+    pub dispatch: Arc<dyn Store>,
+    /// For results.
+    pub publish: Arc<dyn Store>,
+    /// For the history.
+    pub history: Arc<dyn Store>,
+    /// For everything else.
+    pub rest: Arc<dyn Store>,
+    /// How often asking failed, on all of them.
+    pub failures: Arc<Failures>,
+}
+
+impl Lines {
+    /// A connection each to the Redis of `config`. Nothing is connected yet.
+    pub fn redis(config: &Config) -> Self {
+        let store = RedisStore::of_polls(config);
+        Self {
+            heartbeat: Arc::new(store.line()),
+            renewal: Arc::new(store.line()),
+            reconcile: Arc::new(store.line()),
+            dispatch: Arc::new(store.line()),
+            publish: Arc::new(store.line()),
+            history: Arc::new(store.line()),
+            failures: Arc::clone(store.failures()),
+            rest: Arc::new(store),
+        }
+    }
+
+    /// One way for all.
+    pub fn shared(store: &Arc<dyn Store>) -> Self {
+        let line = || Arc::clone(store);
+        Self {
+            heartbeat: line(),
+            renewal: line(),
+            reconcile: line(),
+            dispatch: line(),
+            publish: line(),
+            history: line(),
+            rest: line(),
+            failures: Arc::default(),
+        }
+    }
+}
+
+/// The table of an instance with these settings.
+pub fn table(config: &Config, me: InstanceId, clock: Arc<dyn Clock>) -> Arc<OwnershipTable> {
+    let timings = LeaseTimings {
+        lease: LeaseDuration::new(config.lease_ttl),
+        heartbeat: LeaseDuration::new(config.heartbeat_ttl),
+        renew_interval: config.renew_interval,
+        store_timeout: config.store_timeout,
+    };
+    Arc::new(OwnershipTable::new(me, timings, clock, config.new_fleet))
+}
+
+/// The threads that keep leases. Ends in two steps, because the order is the safety argument (R11).
+pub struct LeaseKeeper {
+    table: Arc<OwnershipTable>,
+    store: Arc<dyn Store>,
+    reporter: Reporter,
+    heartbeat: Arc<Heartbeat>,
+    beating: Option<(StopSource, Thread)>,
+    beat_now: Sender<()>,
+    withdrawn: bool,
+    keeping: Option<(StopSource, Vec<Thread>)>,
+    history: History,
+    remembering: Option<(StopSource, Thread)>,
+    fail_stop: Arc<FailStop>,
+}
+
+/// Why nothing could be started.
+#[derive(Debug)]
+pub enum StartError {
+    /// Settings that cannot work, each alone or together: nothing was asked of the store.
+    Settings(ConfigError),
+    /// The store can never work as it is configured.
+    Store(StoreError),
+    /// A thread could not be started.
+    Thread(io::Error),
+    /// Told to stop before it began.
+    Stopped,
+    /// This instance stands for that role already: under one id, two would both be its leader (R7).
+    StandsAlready(Role),
+    /// A thread that this would depend on has panicked (R12).
+    Failed(Failure),
+}
+
+impl std::fmt::Display for StartError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Settings(error) => error.fmt(f),
+            Self::Store(error) => error.fmt(f),
+            Self::Thread(error) => write!(f, "cannot start a thread: {error}"),
+            Self::Stopped => f.write_str("stopped before it began"),
+            Self::Failed(failure) => failure.fmt(f),
+            Self::StandsAlready(role) => {
+                write!(
+                    f,
+                    "this instance stands for the role {role} already; stop that election first"
+                )
+            }
+        }
+    }
+}
+
+impl std::error::Error for StartError {}
+
+impl From<ConfigError> for StartError {
+    fn from(error: ConfigError) -> Self {
+        Self::Settings(error)
+    }
+}
+
+impl From<io::Error> for StartError {
+    fn from(error: io::Error) -> Self {
+        Self::Thread(error)
+    }
+}
+
+impl LeaseKeeper {
+    /// Waits for a store that can be trusted (R14), announces this instance, and keeps what `table`
+    /// will hold. Without an `until` that could end the wait, the first failure is the last.
+    pub fn start(
+        config: &Config,
+        table: &Arc<OwnershipTable>,
+        lines: &Lines,
+        progress: &Arc<Progress>,
+        until: Option<&Stop>,
+    ) -> Result<Self, StartError> {
+        let interval = config.heartbeat_interval;
+        let line = Arc::clone(&lines.heartbeat);
+        let (history, historian) = Historian::new(&lines.history, table);
+        let reporter = Reporter::new(table).remembering(&history);
+        let heartbeat = Heartbeat::new(line, Arc::clone(table), Weight(config.weight), interval);
+        let heartbeat = Arc::new(heartbeat.reporting(&reporter));
+        wait_for_store(table, until, || {
+            lines.rest.inspect(config.store_timeout)?;
+            heartbeat.beat().map(drop)
+        })?;
+        let (beating, when) = stop();
+        let (beat_now, nudges) = bounded(1);
+        let (beater, moving, clock) =
+            (Arc::clone(&heartbeat), Arc::clone(progress), Arc::clone(table));
+        let beat = move || {
+            moving.mark(Part::Heartbeat, clock.now());
+            beater.step()
+        };
+        let fail_stop = hold_nothing_after_a_panic(table, progress, &reporter, &heartbeat);
+        // Whatever fails below, this is dropped: it withdraws the heartbeat that was the first.
+        let mut keeper = Self {
+            reporter,
+            table: Arc::clone(table),
+            store: Arc::clone(&lines.rest),
+            heartbeat,
+            beating: None,
+            beat_now,
+            withdrawn: false,
+            keeping: None,
+            history,
+            remembering: None,
+            fail_stop: Arc::clone(&fail_stop),
+        };
+        let (source, until) = stop();
+        let remember = fail_stop.spawn("history", move || historian.run(&until))?;
+        keeper.remembering = Some((source, remember));
+        keeper.history.note_instance("started");
+        keeper.beating = Some((beating, fail_stop.nudged_steps("heartbeat", when, nudges, beat)?));
+        let reporter = keeper.reporter().renewals(config.log_renewals);
+        keeper.keeping = Some(keep(table, &lines.renewal, reporter, progress, &fail_stop)?);
+        Ok(keeper)
+    }
+
+    /// For whoever hears that the next beat may say something else than the last.
+    pub fn beat_now(&self) -> Sender<()> {
+        self.beat_now.clone()
+    }
+
+    /// The weight that others reckon with from the next beat on, which comes at once.
+    pub fn set_weight(&self, weight: Weight) {
+        self.heartbeat.set_weight(weight);
+        let _ = self.beat_now.try_send(()); // one that waits already is enough
+    }
+
+    /// Speaks for this instance, and has remembered what becomes of its leases.
+    pub fn reporter(&self) -> Reporter {
+        self.reporter.clone()
+    }
+
+    /// Where to note what is not said.
+    pub fn history(&self) -> &History {
+        &self.history
+    }
+
+    /// What becomes of this instance when one of its threads panics; for the threads that are started beside these.
+    pub fn fail_stop(&self) -> &Arc<FailStop> {
+        &self.fail_stop
+    }
+
+    /// R11: from now on nobody counts us. Leases are still renewed. What is given back must not be
+    /// taken by us again.
+    pub fn end_heartbeat(&mut self) {
+        if std::mem::replace(&mut self.withdrawn, true) {
+            return;
+        }
+        drop(self.beating.take()); // the source, then the thread
+        if let Err(error) = self.heartbeat.withdraw() {
+            self.reporter.say(&Event::StoreUnreachable { error: &error });
+        }
+    }
+
+    /// R11: gives back everything and wakes the heirs; renewal ends only then.
+    pub fn release_all(&mut self) {
+        for endpoint in self.table.endpoints() {
+            self.table.drain(&endpoint);
+        }
+        let tenures = self.table.drained(std::time::Duration::ZERO);
+        if let Some((keeping, threads)) = self.keeping.take() {
+            drop(keeping);
+            threads.into_iter().for_each(Thread::join);
+        }
+        let mut failure = None;
+        for batch in tenures.chunks(BATCH_MAX) {
+            failure = self.release(batch, failure);
+        }
+        if let Some((writing, thread)) = self.remembering.take() {
+            self.history.note_instance("stopped");
+            drop((writing, thread)); // writes what is still queued
+        }
+    }
+
+    /// A store that did not answer is not waited for once more per batch.
+    fn release(&self, tenures: &[Tenure], failure: Option<StoreError>) -> Option<StoreError> {
+        let freed = tenures.iter().map(|it| it.endpoint.clone()).collect();
+        let word = PeerMessage { freed, ..PeerMessage::new(self.table.instance(), None) };
+        let failure = failure
+            .or_else(|| self.store.release(&self.table.farewell().context, tenures, &[word]).err());
+        for tenure in tenures {
+            self.reporter.say(&Event::LeaseReleased { tenure, reason: "shutdown", heir: None });
+            if let Some(error) = &failure {
+                self.reporter.say(&Event::LeaseFailed { endpoint: &tenure.endpoint, error });
+            }
+        }
+        failure
+    }
+}
+
+impl Drop for LeaseKeeper {
+    fn drop(&mut self) {
+        if !self.table.is_of_this_process() {
+            // A child that was forked: leases, connections and threads are its parent's.
+            std::mem::forget((self.beating.take(), self.keeping.take(), self.remembering.take()));
+            return;
+        }
+        self.end_heartbeat();
+        self.release_all();
+    }
+}
+
+/// R12: what is done when a thread of this instance panics. Safety first, then what people want to know, and last
+/// what can take as long as a call.
+fn hold_nothing_after_a_panic(
+    table: &Arc<OwnershipTable>,
+    progress: &Arc<Progress>,
+    reporter: &Reporter,
+    heartbeat: &Arc<Heartbeat>,
+) -> Arc<FailStop> {
+    let fail_stop = FailStop::new();
+    let (closed, failed) = (Arc::clone(table), Arc::clone(progress));
+    fail_stop.then(move |_| {
+        closed.close();
+        failed.mark_failed();
+    });
+    let speaker = reporter.clone();
+    fail_stop.then(move |Failure { thread, message }| {
+        speaker.say(&Event::ThreadPanicked { thread, error: message });
+    });
+    let (held, speaker) = (Arc::clone(table), reporter.clone());
+    fail_stop.then(move |_| speaker.lost(&held.expire()));
+    let heartbeat = Arc::clone(heartbeat);
+    // If the store cannot be asked, the heartbeat ends by itself.
+    fail_stop.then(move |_| drop(heartbeat.withdraw()));
+    fail_stop
+}
+
+fn keep(
+    table: &Arc<OwnershipTable>,
+    line: &Arc<dyn Store>,
+    reporter: Reporter,
+    progress: &Arc<Progress>,
+    fail_stop: &Arc<FailStop>,
+) -> io::Result<(StopSource, Vec<Thread>)> {
+    let (source, when) = stop();
+    let mut keeping = (source, Vec::new());
+    let expiry = Expiry::new(Arc::clone(table), reporter.clone());
+    let renewal = Renewal::new(Arc::clone(line), Arc::clone(table), reporter);
+    let (moving, clock) = (Arc::clone(progress), Arc::clone(table));
+    let renew = move || {
+        moving.mark(Part::Renewal, clock.now());
+        renewal.step()
+    };
+    keeping.1.push(fail_stop.steps("renewal", when.clone(), renew)?);
+    keeping.1.push(fail_stop.steps("expiry", when, move || expiry.step())?);
+    Ok(keeping)
+}
+
+/// Tries until it works, is hopeless, or is no longer wanted.
+pub(crate) fn wait_for_store(
+    table: &OwnershipTable,
+    until: Option<&Stop>,
+    attempt: impl Fn() -> Result<(), StoreError>,
+) -> Result<(), StartError> {
+    let reporter = Reporter::new(table);
+    let mut away_since = None;
+    loop {
+        match attempt() {
+            Ok(()) => break,
+            Err(error) if error.fault == Fault::Misconfigured || until.is_none() => {
+                return Err(StartError::Store(error));
+            }
+            Err(error) => {
+                if away_since.is_none() {
+                    reporter.say(&Event::StoreUnreachable { error: &error });
+                }
+                away_since.get_or_insert(table.now());
+            }
+        }
+        if until.is_some_and(|it| it.within(table.timings().retry_interval())) {
+            return Err(StartError::Stopped);
+        }
+    }
+    if let Some(since) = away_since {
+        reporter.say(&Event::StoreReachable { away: table.now().since(since) });
+    }
+    Ok(())
+}

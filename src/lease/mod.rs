@@ -1,0 +1,14 @@
+//! Holds rights: until when this instance may act under a lease, and the threads that keep it (R1–R6, R13).
+//!
+//! May touch the store. Knows nothing of who should own a lease, or of what is done under it.
+
+pub mod epoch_tracker;
+pub mod expiry;
+pub mod heartbeat;
+pub mod history;
+pub mod keeper;
+pub mod permit;
+pub mod renewal;
+pub mod report;
+pub mod table;
+pub mod watch;

@@ -1,0 +1,78 @@
+//! Renews everything held, in batches, on a line that nothing slow is ever in front of.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::lease::report::LeaseEventSink;
+use crate::lease::table::{OwnershipTable, PendingRequest};
+use crate::store::{BATCH_MAX, Renew, RenewItem, StampedResult, Store};
+
+/// The thread `renewal`: wakes when the next lease is due, and soon after a failure.
+pub struct Renewal {
+    store: Arc<dyn Store>,
+    table: Arc<OwnershipTable>,
+    hearer: Box<dyn LeaseEventSink>,
+}
+
+impl Renewal {
+    /// Renews what `table` holds, and tells what comes of it.
+    pub fn new(
+        store: Arc<dyn Store>,
+        table: Arc<OwnershipTable>,
+        hearer: impl LeaseEventSink + 'static,
+    ) -> Self {
+        Self { store, table, hearer: Box::new(hearer) }
+    }
+
+    /// Renews one batch; how long to wait for the next.
+    pub fn step(&self) -> Duration {
+        if let Some((request, items)) = self.due() {
+            let reply = self.store.renew(&request.context, &items);
+            self.answered(&request, &items, reply);
+        }
+        self.wait()
+    }
+
+    /// What is to be renewed now, if anything.
+    pub(crate) fn due(&self) -> Option<(PendingRequest, Vec<RenewItem>)> {
+        self.table.renewals()
+    }
+
+    /// The longest wait for an answer.
+    pub(crate) fn store_timeout(&self) -> Duration {
+        self.table.timings().store_timeout
+    }
+
+    /// Takes in what came of a renewal, and tells it.
+    pub(crate) fn answered(
+        &self,
+        request: &PendingRequest,
+        items: &[RenewItem],
+        reply: StampedResult<Vec<Renew>>,
+    ) {
+        self.table.metrics().renewal.observe(self.table.now().since(request.asked_at()));
+        let applied = match reply {
+            Ok(reply) => self.table.renewed(request, items, &reply),
+            Err(error) if error.is_other_timing() => self.table.disagreed(items),
+            Err(error) => self.table.unanswered(items, &error.to_string()),
+        };
+        self.table.metrics().renewed(applied.extended.len());
+        self.hearer.applied(&applied);
+        self.hearer.round(&applied, self.table.len());
+    }
+
+    /// Until the next lease is due, but never long: a doubt makes leases due at once (R3). Batches
+    /// are spread over half the interval, so that a burst of grants is not a burst for ever; but not when
+    /// they are late, as after an outage.
+    pub(crate) fn wait(&self) -> Duration {
+        let timings = self.table.timings();
+        let retry = timings.retry_interval();
+        let Some(next) = self.table.next_renewal() else { return retry };
+        let now = self.table.now();
+        let n_batches = u32::try_from(self.table.len().div_ceil(BATCH_MAX)).unwrap_or(u32::MAX);
+        let pace = timings.renew_interval / 2 / n_batches.max(1);
+        let late = now.since(next) > pace || self.table.is_doubtful();
+        let pace = if n_batches > 1 && !late { pace } else { Duration::ZERO };
+        next.since(now).max(pace).min(retry)
+    }
+}

@@ -1,0 +1,274 @@
+//! Applies every answer of the store to the tenure that the request was about (R4).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::clock::Moment;
+use crate::lease::epoch_tracker::ClockAnomaly;
+use crate::lease::permit::{Lease, LeaseState, Standing};
+use crate::lease::table::due_index::LeaseEdit;
+use crate::lease::table::{Applied, Gained, Loss, OwnershipTable, PendingRequest};
+use crate::model::spread;
+use crate::model::{EndpointId, Epoch, FenceToken, Tenure};
+use crate::store::{Acquire, BATCH_MAX, Beat, Renew, RenewItem, Reply, Stamp, Verify};
+
+/// Into so many parts a burst of grants is spread.
+const SPREAD: u32 = 64;
+
+impl OwnershipTable {
+    fn observe(&self, request: &PendingRequest, stamp: &Stamp) -> ClockAnomaly {
+        let now = self.now();
+        let (before, revelation, after) = {
+            let mut epoch_tracker = self.epoch_tracker.lock();
+            let before = epoch_tracker.epoch();
+            let revelation = epoch_tracker.observe(request.asked_at, now, stamp);
+            (before, revelation, epoch_tracker.epoch())
+        };
+        if before != after && before != Epoch::default() {
+            self.metrics.epoch_changed();
+        }
+        if let Some(life) = revelation.slept_in {
+            *self.slept.lock() = (now, life);
+        }
+        if revelation.ran_ahead.is_some() {
+            // R5: the server may have ended leases early, or we slept: ask about every one again.
+            self.doubt_all(now);
+        }
+        revelation
+    }
+
+    /// R13: a heartbeat was answered. What was held before a lapse is lost for good.
+    pub fn beaten(&self, request: &PendingRequest, reply: &Reply<Beat>) -> Applied {
+        let mut applied =
+            Applied { revelation: self.observe(request, &reply.stamp), ..Applied::default() };
+        let Some(beat) = reply.answer else { return Applied { ask_again: true, ..applied } };
+        let seen = (beat.unbroken, reply.stamp.epoch);
+        self.heartbeat_deadline.confirm(request.asked_at, self.now(), self.timings.heartbeat, seen);
+        applied.lost = self.expire();
+        applied
+    }
+
+    /// Takes grants into the table. R13: not those asked for before a lapse of the heartbeat. R4: nor those that
+    /// are not later than the last one let go of the same name; the store has ended them.
+    pub fn granted(
+        &self,
+        request: &PendingRequest,
+        endpoints: &[EndpointId],
+        reply: &Reply<Vec<Acquire>>,
+    ) -> (Vec<Gained>, ClockAnomaly) {
+        let revelation = self.observe(request, &reply.stamp);
+        let now = self.now();
+        let (mut gained, mut newest) = (Vec::new(), FenceToken(0));
+        for (endpoint, answer) in endpoints.iter().zip(reply.answer.iter().flatten()) {
+            let Acquire::Granted { fence, grant } = answer else { continue };
+            newest = newest.max(*fence);
+            let tenure = Tenure::new(endpoint.clone(), *fence);
+            if self.gain(request, tenure.clone(), now) {
+                gained.push(Gained { tenure, grant: *grant });
+            }
+        }
+        self.epoch_tracker.lock().saw_fence(newest);
+        (gained, revelation)
+    }
+
+    fn gain(&self, request: &PendingRequest, tenure: Tenure, now: Moment) -> bool {
+        let valid_until = request.asked_at + self.timings.lease.usable();
+        let mut leases = self.leases.write();
+        let renew_at = request.asked_at + self.first_interval(&tenure.endpoint, leases.len());
+        let fresh = self.heartbeat_deadline.admits(request.generation, now) && now < valid_until;
+        if !fresh || !leases.is_newer(&tenure) {
+            return false;
+        }
+        let older = leases.remove(&tenure.endpoint, now, self.timings.lease.usable());
+        if let Some(older) = &older {
+            self.edit(older).ended = true;
+        }
+        let heartbeat_deadline = (&self.heartbeat_deadline, request.generation);
+        let lease = Lease::new(tenure, heartbeat_deadline, request.asked_at, valid_until, renew_at);
+        let doubted_at = *self.doubted_at.lock();
+        let mut state = LeaseEdit::first(&lease, &self.due_index);
+        state.matched_in = request.context.epoch;
+        // R5: asked before the server's clock was seen to run ahead, so not to be relied on yet.
+        if request.asked_at < doubted_at {
+            self.mark_uncertain(&mut state, doubted_at);
+        }
+        drop(state);
+        leases.put(Arc::new(lease));
+        drop(leases);
+        // A later grant has ended the earlier one in the store.
+        older.iter().for_each(|it| it.stop_poll());
+        true
+    }
+
+    /// How long after its grant a lease is renewed first. What is granted together would be renewed together
+    /// for ever: where that is more than a batch, it is spread over half the interval from the start.
+    fn first_interval(&self, endpoint: &EndpointId, held: usize) -> Duration {
+        let interval = self.timings.renew_interval;
+        if held < BATCH_MAX {
+            return interval;
+        }
+        let step = u32::try_from(spread(endpoint.as_str(), SPREAD.into())).unwrap_or_default();
+        interval - interval / 2 * step / SPREAD
+    }
+
+    /// R3: extends what the store confirmed, loses what it denied, doubts what it could not decide.
+    pub fn renewed(
+        &self,
+        request: &PendingRequest,
+        items: &[RenewItem],
+        reply: &Reply<Vec<Renew>>,
+    ) -> Applied {
+        let revelation = self.observe(request, &reply.stamp);
+        let mut applied = Applied { revelation, ..Applied::default() };
+        let Some(answers) = &reply.answer else {
+            self.retry_soon(items, Duration::ZERO);
+            return Applied { ask_again: true, ..applied };
+        };
+        for (item, answer) in items.iter().zip(answers) {
+            let tenure = item.tenure.clone();
+            match answer {
+                // R6: who slept cannot know whether it was taken over (R13) in what the store forgot. The
+                // key that it kept proves nothing.
+                Renew::Extended if !item.may_reclaim => {
+                    self.lose(tenure, Loss::Gone, &mut applied.lost);
+                }
+                Renew::Extended => self.extend(request, item, &mut applied, false),
+                Renew::Reclaimed => self.extend(request, item, &mut applied, true),
+                Renew::NotOwner(owner) => {
+                    let loss = owner.clone().map_or(Loss::Gone, Loss::Taken);
+                    self.lose(tenure, loss, &mut applied.lost);
+                }
+                Renew::Late => self.doubt(tenure, "the renewal arrived late", &mut applied),
+                Renew::Failed(why) => self.doubt(tenure, why, &mut applied),
+            }
+        }
+        applied
+    }
+
+    fn extend(
+        &self,
+        request: &PendingRequest,
+        item: &RenewItem,
+        applied: &mut Applied,
+        reclaimed: bool,
+    ) {
+        let (now, tenure) = (self.now(), item.tenure.clone());
+        let Some(lease) = self.find(&tenure) else { return };
+        let mut state = self.edit(&lease);
+        if !lease.stands(&state, now) {
+            // R3: lost at its deadline, whatever was on its way.
+            drop(state);
+            return self.lose(tenure, Loss::Expired, &mut applied.lost);
+        }
+        let asked_at = request.asked_at;
+        state.valid_until = state.valid_until.max(asked_at + self.timings.lease.usable());
+        state.renewed_at = state.renewed_at.max(asked_at);
+        // R4: one that went by the name compared nothing, and one from before the mistrust may have come before what
+        // that is about.
+        if !item.matched && asked_at >= state.mistrusted_at {
+            state.matched_in = request.context.epoch;
+        }
+        let is_matched = state.matched_in == request.context.epoch;
+        if asked_at >= state.doubted_at {
+            state.standing = Standing::Held;
+            if is_matched {
+                state.renew_at = asked_at + self.timings.renew_interval;
+            }
+        }
+        drop(state);
+        if reclaimed { applied.reclaimed.push(tenure) } else { applied.extended.push(tenure) }
+    }
+
+    /// R3: no answer. The leases it was about are uncertain, and asked for again soon.
+    pub fn unanswered(&self, items: &[RenewItem], error: &str) -> Applied {
+        let mut applied = Applied::default();
+        for item in items {
+            self.doubt(item.tenure.clone(), error, &mut applied);
+        }
+        applied
+    }
+
+    fn doubt(&self, tenure: Tenure, why: &str, applied: &mut Applied) {
+        let now = self.now();
+        let Some(lease) = self.find(&tenure) else { return };
+        let mut state = self.edit(&lease);
+        let news = state.standing == Standing::Held;
+        self.mark_uncertain(&mut state, now);
+        state.renew_at = now + self.timings.retry_interval();
+        drop(state);
+        if news {
+            applied.doubted.push((tenure, why.into()));
+        }
+    }
+
+    fn doubt_all(&self, now: Moment) {
+        *self.doubted_at.lock() = now;
+        // Whoever comes later is doubted when it comes. So the shelf is not kept from others for all of this.
+        let all: Vec<Arc<Lease>> = self.leases.read().all().cloned().collect();
+        for lease in all {
+            self.mark_uncertain(&mut self.edit(&lease), now);
+        }
+    }
+
+    fn mark_uncertain(&self, state: &mut LeaseState, now: Moment) {
+        state.standing = Standing::Uncertain;
+        state.doubted_at = now;
+        state.renew_at = now;
+    }
+
+    /// The store has another fence than ours for it, or none: the next renewal compares, and comes at once. One that
+    /// is on its way does not count as that.
+    pub fn mistrust(&self, tenure: &Tenure) {
+        if let Some(lease) = self.find(tenure) {
+            let mut state = self.edit(&lease);
+            state.matched_in = Epoch::default();
+            state.mistrusted_at = self.now();
+            state.renew_at = state.mistrusted_at;
+        }
+    }
+
+    fn retry_soon(&self, items: &[RenewItem], after: Duration) {
+        let at = self.now() + after;
+        for item in items {
+            if let Some(lease) = self.find(&item.tenure) {
+                self.edit(&lease).renew_at = at;
+            }
+        }
+    }
+
+    /// FR-010: applies a look into the store; what remains may be dispatched.
+    pub fn verified(
+        &self,
+        request: &PendingRequest,
+        tenures: &[Tenure],
+        reply: &Reply<Vec<Verify>>,
+    ) -> (Vec<Tenure>, Applied) {
+        let revelation = self.observe(request, &reply.stamp);
+        let mut applied = Applied { revelation, ..Applied::default() };
+        let mut held = Vec::new();
+        let Some(answers) = &reply.answer else {
+            return (held, Applied { ask_again: true, ..applied });
+        };
+        for (tenure, answer) in tenures.iter().zip(answers) {
+            let tenure = tenure.clone();
+            match answer {
+                Verify::Held => held.push(tenure),
+                Verify::Missing => {
+                    self.doubt(tenure.clone(), "the lease is missing in the store", &mut applied);
+                    self.retry_soon(&[RenewItem::new(tenure)], Duration::ZERO);
+                }
+                Verify::NotOwner(owner) => {
+                    let loss = owner.clone().map_or(Loss::Gone, Loss::Taken);
+                    self.lose(tenure, loss, &mut applied.lost);
+                }
+                Verify::Failed(why) => self.doubt(tenure, why, &mut applied),
+            }
+        }
+        (held, applied)
+    }
+
+    /// A reply whose items are somebody else's business.
+    pub fn saw<T>(&self, request: &PendingRequest, reply: &Reply<T>) -> ClockAnomaly {
+        self.observe(request, &reply.stamp)
+    }
+}

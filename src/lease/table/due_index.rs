@@ -1,0 +1,219 @@
+//! What the table has to do next, and about which leases: known without going through all of them.
+//!
+//! All of it follows from the leases. [`LeaseEdit`] is the way to change one, and keeps the agenda true.
+//! Locks are taken in this order: the shelf, one lease, the agenda.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+use std::time::Duration;
+
+use fnv::{FnvHashMap, FnvHashSet};
+use parking_lot::Mutex;
+
+use crate::clock::Moment;
+use crate::lease::permit::{Lease, LeaseState, Locked, Standing};
+use crate::lease::table::retired::RetiredFences;
+use crate::model::{EndpointId, Tenure};
+
+/// All that decides when something has to be done about a lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Note {
+    renew_at: Moment,
+    valid_until: Moment,
+    doubtful: bool,
+    draining: bool,
+}
+
+impl Note {
+    /// About one that has ended nothing is to be done.
+    fn of(state: &LeaseState) -> Option<Self> {
+        (!state.ended).then(|| Self {
+            renew_at: state.renew_at,
+            valid_until: state.valid_until,
+            doubtful: state.standing == Standing::Uncertain,
+            draining: state.draining_since.is_some(),
+        })
+    }
+}
+
+/// The leases in the orders in which they are asked for.
+#[derive(Debug, Default)]
+pub(super) struct DueIndex {
+    /// When each is to be renewed, and when it ends.
+    waiting: BTreeMap<(Moment, EndpointId), Moment>,
+    /// Those whose time has come, by their ends, and since when. Every lease is in one of the two.
+    due: BTreeMap<(Moment, EndpointId), Moment>,
+    ends: BTreeSet<(Moment, EndpointId)>,
+    doubtful: FnvHashSet<EndpointId>,
+    draining: BTreeSet<EndpointId>,
+}
+
+impl DueIndex {
+    fn replace(&mut self, endpoint: &EndpointId, before: Option<Note>, after: Option<Note>) {
+        let at = |moment| (moment, endpoint.clone());
+        if let Some(it) = before {
+            if self.waiting.remove(&at(it.renew_at)).is_none() {
+                self.due.remove(&at(it.valid_until));
+            }
+            self.ends.remove(&at(it.valid_until));
+            self.doubtful.remove(endpoint);
+            self.draining.remove(endpoint);
+        }
+        if let Some(it) = after {
+            self.waiting.insert(at(it.renew_at), it.valid_until);
+            self.ends.insert(at(it.valid_until));
+            if it.doubtful {
+                self.doubtful.insert(endpoint.clone());
+            }
+            if it.draining {
+                self.draining.insert(endpoint.clone());
+            }
+        }
+    }
+
+    /// At most `count` of those that are to be renewed by `now`, and do not end before `ends_from`: those that
+    /// end first.
+    pub(super) fn due(&mut self, now: Moment, ends_from: Moment, count: usize) -> Vec<EndpointId> {
+        while let Some(first) = self.waiting.first_entry().filter(|it| it.key().0 <= now) {
+            let ((renew_at, endpoint), ends_at) = first.remove_entry();
+            self.due.insert((ends_at, endpoint), renew_at);
+        }
+        let in_time = self.due.keys().skip_while(|it| it.0 < ends_from);
+        in_time.take(count).map(|it| it.1.clone()).collect()
+    }
+
+    /// When the next renewal is due, or since when the one is that is to come first.
+    pub(super) fn next_renewal(&self) -> Option<Moment> {
+        let waits = self.waiting.keys().next().map(|it| it.0);
+        let is_due = self.due.values().next().copied();
+        waits.into_iter().chain(is_due).min()
+    }
+
+    /// Those that end by `now`.
+    pub(super) fn ended(&self, now: Moment) -> Vec<EndpointId> {
+        self.ends.iter().take_while(|it| it.0 <= now).map(|it| it.1.clone()).collect()
+    }
+
+    pub(super) fn next_end(&self) -> Option<Moment> {
+        self.ends.first().map(|it| it.0)
+    }
+
+    pub(super) fn is_doubtful(&self) -> bool {
+        !self.doubtful.is_empty()
+    }
+
+    pub(super) fn draining(&self) -> Vec<EndpointId> {
+        self.draining.iter().cloned().collect()
+    }
+}
+
+/// A lease that is being changed: its lock, held, and the agenda, which is told when that is let go of.
+pub(super) struct LeaseEdit<'a> {
+    state: Locked<'a>,
+    before: Option<Note>,
+    endpoint: &'a EndpointId,
+    due_index: &'a Mutex<DueIndex>,
+}
+
+impl<'a> LeaseEdit<'a> {
+    pub(super) fn new(lease: &'a Lease, due_index: &'a Mutex<DueIndex>) -> Self {
+        let state = lease.state.lock();
+        Self { before: Note::of(&state), state, endpoint: &lease.tenure.endpoint, due_index }
+    }
+
+    /// Of a lease that is new to the table: the agenda has nothing about it yet.
+    pub(super) fn first(lease: &'a Lease, due_index: &'a Mutex<DueIndex>) -> Self {
+        let state = lease.state.lock();
+        Self { before: None, state, endpoint: &lease.tenure.endpoint, due_index }
+    }
+}
+
+impl Deref for LeaseEdit<'_> {
+    type Target = LeaseState;
+    fn deref(&self) -> &LeaseState {
+        &self.state
+    }
+}
+
+impl DerefMut for LeaseEdit<'_> {
+    fn deref_mut(&mut self) -> &mut LeaseState {
+        &mut self.state
+    }
+}
+
+impl Drop for LeaseEdit<'_> {
+    fn drop(&mut self) {
+        // The lock of the lease is let go of after this, so that no two tell the agenda at once.
+        let after = Note::of(&self.state);
+        if after != self.before {
+            self.due_index.lock().replace(self.endpoint, self.before, after);
+        }
+    }
+}
+
+/// Every lease there is, by its endpoint. To go through all of them takes long where there are many, and
+/// whoever renews or looks for what has ended does so again and again: that is what the agenda is for.
+#[derive(Debug, Default)]
+pub(super) struct LeaseMap {
+    leases: FnvHashMap<EndpointId, Arc<Lease>>,
+    /// Of what was taken from the shelf, under the same lock.
+    retired: RetiredFences,
+    /// How many leases were gone through.
+    #[cfg(test)]
+    walked: std::sync::atomic::AtomicUsize,
+}
+
+impl LeaseMap {
+    pub(super) fn get(&self, endpoint: &EndpointId) -> Option<&Arc<Lease>> {
+        self.leases.get(endpoint)
+    }
+
+    /// The lease of just this grant.
+    pub(super) fn find(&self, tenure: &Tenure) -> Option<&Arc<Lease>> {
+        self.get(&tenure.endpoint).filter(|it| it.tenure.fence == tenure.fence)
+    }
+
+    pub(super) fn put(&mut self, lease: Arc<Lease>) {
+        self.leases.insert(lease.tenure.endpoint.clone(), lease);
+    }
+
+    /// Takes a lease from the shelf: from now on no grant that is not later than it is put there (R4).
+    /// A grant counts for `lifetime` from before it was asked for (R1).
+    pub(super) fn remove(
+        &mut self,
+        endpoint: &EndpointId,
+        now: Moment,
+        lifetime: Duration,
+    ) -> Option<Arc<Lease>> {
+        let lease = self.leases.remove(endpoint)?;
+        self.retired.retire(&lease.tenure, now);
+        self.retired.prune(now, lifetime);
+        Some(lease)
+    }
+
+    /// R4: whether this grant comes after everything that was held of its endpoint, now and before.
+    pub(super) fn is_newer(&self, tenure: &Tenure) -> bool {
+        let held = self.get(&tenure.endpoint);
+        held.is_none_or(|it| it.tenure.fence < tenure.fence) && !self.retired.covers(tenure)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.leases.len()
+    }
+
+    /// Nothing that is done for every batch may come by here.
+    pub(super) fn all(&self) -> impl Iterator<Item = &Arc<Lease>> {
+        #[cfg(test)]
+        self.walked.fetch_add(self.len(), std::sync::atomic::Ordering::Relaxed);
+        self.leases.values()
+    }
+
+    #[cfg(test)]
+    pub(super) fn walked(&self) -> usize {
+        self.walked.load(std::sync::atomic::Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests;

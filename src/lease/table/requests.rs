@@ -1,0 +1,137 @@
+//! Builds every request about held leases, with the clock read before it is sent (R1).
+
+use std::time::Duration;
+
+use crate::clock::Moment;
+use crate::lease::epoch_tracker::EpochTracker;
+use crate::lease::table::{OwnershipTable, PendingRequest};
+use crate::model::Tenure;
+use crate::store::{BATCH_MAX, RenewItem, RequestContext, StoreResult};
+
+/// A call that is about nothing any more still needs a timeout.
+const SHORTEST: Duration = Duration::from_millis(1);
+/// A lease with less than this left is not renewed any more: no answer would come in time.
+const LEFT_MIN: Duration = Duration::from_millis(10);
+
+impl PendingRequest {
+    /// R1: when it was framed, right before it is sent.
+    pub fn asked_at(&self) -> Moment {
+        self.asked_at
+    }
+
+    /// R4: a call's timeout never exceeds what is left of the leases it is about; the first of them ends then.
+    fn limit(&mut self, first_end: Moment) {
+        let left = first_end.since(self.asked_at).max(SHORTEST);
+        self.context.timeout = self.context.timeout.min(left);
+    }
+}
+
+impl OwnershipTable {
+    /// R1: the clock is read before the question is sent. Redis starts a TTL later than that.
+    pub fn request(&self) -> PendingRequest {
+        self.framed(|epoch_tracker, now, timeout| epoch_tracker.context(now, timeout))
+    }
+
+    /// R4: before the first question the server's clock is read by `context`, which is given the time it may take: so the
+    /// first question has a latest execution time, too. Does nothing once a time is known.
+    pub fn learn_time(
+        &self,
+        context: impl FnOnce(Duration) -> StoreResult<u64>,
+    ) -> StoreResult<()> {
+        if self.epoch_tracker.lock().knows_time() {
+            return Ok(());
+        }
+        let asked_at = self.now();
+        let server_us = context(self.timings.store_timeout)?;
+        self.epoch_tracker.lock().saw_time(asked_at, server_us);
+        Ok(())
+    }
+
+    /// The same for the release of what was forgotten just before (R4), while nobody else acquires: then all that
+    /// is held was heard of.
+    pub fn farewell(&self) -> PendingRequest {
+        self.framed(EpochTracker::farewell)
+    }
+
+    fn framed(
+        &self,
+        frame: impl FnOnce(&mut EpochTracker, Moment, Duration) -> RequestContext,
+    ) -> PendingRequest {
+        let asked_at = self.now();
+        // R4: a reply that comes after the heartbeat has lapsed is worth nothing; once it has lapsed
+        // nothing is at stake any more.
+        let timeout = match self.heartbeat_deadline.valid_until().since(asked_at) {
+            Duration::ZERO => self.timings.store_timeout,
+            left => self.timings.store_timeout.min(left),
+        };
+        let context = frame(&mut self.epoch_tracker.lock(), asked_at, timeout);
+        PendingRequest { context, asked_at, generation: self.heartbeat_deadline.generation() }
+    }
+
+    /// The question whether these are ours in the store (FR-010); by name, if that proves it for all of them (R4).
+    pub fn verification(&self, tenures: &[Tenure]) -> PendingRequest {
+        let mut request = self.request();
+        let (mut all_matched, mut first_end) = (true, Moment::MAX);
+        let leases = self.leases.read();
+        for tenure in tenures {
+            let Some(lease) = leases.find(tenure) else {
+                all_matched = false;
+                continue;
+            };
+            let state = lease.state.lock();
+            all_matched &= state.matched_in == request.context.epoch;
+            first_end = first_end.min(lease.deadline(&state));
+        }
+        drop(leases);
+        request.context.owner_only = all_matched;
+        request.limit(first_end);
+        request
+    }
+
+    /// The leases to renew now: at most a batch, those that end first. `None` when none is due.
+    pub fn renewals(&self) -> Option<(PendingRequest, Vec<RenewItem>)> {
+        let mut request = self.request();
+        let now = request.asked_at;
+        let slept_until = self.slept_until();
+        // R3: past its deadline there is nothing to renew.
+        // One with no time left for an answer would take that time from all others.
+        if self.heartbeat_deadline.valid_until().since(now) < LEFT_MIN {
+            return None;
+        }
+        let next = self.due_index.lock().due(now, now + LEFT_MIN, BATCH_MAX);
+        let mut due: Vec<RenewItem> = Vec::with_capacity(next.len());
+        let (mut due_since, mut first_end) = (now, Moment::MAX);
+        let leases = self.leases.read();
+        for lease in next.iter().filter_map(|it| leases.get(it)) {
+            let state = lease.state.lock();
+            if lease.stands(&state, now) {
+                // R6: it stands at this moment, so nobody can have been granted it, unless we slept.
+                let may_reclaim = state.renewed_at >= slept_until;
+                // R4: within an epoch the fence is compared once, and then the owner's name proves it.
+                let matched = state.matched_in == request.context.epoch;
+                let tenure = lease.tenure.clone();
+                due_since = due_since.min(state.renew_at);
+                first_end = first_end.min(lease.deadline(&state));
+                due.push(RenewItem { tenure, may_reclaim, matched });
+            }
+        }
+        drop(leases);
+        if due.is_empty() {
+            return None;
+        }
+        self.metrics.renewal_lag.observe(now.since(due_since));
+        request.limit(first_end);
+        Some((request, due))
+    }
+
+    /// R6: what was last confirmed before this may have been granted to another, and that be forgotten.
+    fn slept_until(&self) -> Moment {
+        let (until, life) = *self.slept.lock();
+        if life == self.epoch_tracker.lock().born() { Moment::MIN } else { until }
+    }
+
+    /// When the next renewal is due, or since when it has been; `None` while nothing is held.
+    pub fn next_renewal(&self) -> Option<Moment> {
+        self.due_index.lock().next_renewal()
+    }
+}

@@ -1,0 +1,109 @@
+//! Turns what the store and other instances say into nudges. Hints only: losing every one merely delays.
+
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::model::InstanceId;
+use crate::store::{PeerMessage, Push, Store, Subscription};
+
+/// How long one wait for a word lasts where a stop does not end it ([`Watch::woken_by`]).
+const WAIT: Duration = Duration::from_millis(200);
+
+/// Something worth a look or a move.
+#[derive(Clone, Debug)]
+pub enum Nudge {
+    /// There is an ear now, for words, for changes or for both; or there is none, which is the same as one
+    /// that hears nothing. Whatever was said before is lost.
+    Listening {
+        /// Whether words of other instances are heard.
+        words: bool,
+        /// Whether changes of keys are heard of.
+        changes: bool,
+        /// What the server refuses, and the way out.
+        refused: Option<String>,
+    },
+    /// The store or another instance said something.
+    Push(Push),
+    /// A poll that a hand-over waits for has ended.
+    PollEnded,
+}
+
+/// The thread `watch`: wakes on a push from the store.
+pub struct Watch {
+    store: Arc<dyn Store>,
+    me: InstanceId,
+    timeout: Duration,
+    nudge: Box<dyn FnMut(Nudge) + Send>,
+    subscription: Option<Box<dyn Subscription>>,
+    /// Ends a wait for a word.
+    wire: Option<Arc<UnixStream>>,
+    told: bool,
+    /// What was said to be refused: once per change.
+    refused: Option<String>,
+}
+
+impl Watch {
+    /// Listens for `me` and passes everything on, in order.
+    pub fn new(
+        store: Arc<dyn Store>,
+        me: InstanceId,
+        timeout: Duration,
+        nudge: impl FnMut(Nudge) + Send + 'static,
+    ) -> Self {
+        let (subscription, wire, refused) = (None, None, None);
+        Self {
+            store,
+            me,
+            timeout,
+            nudge: Box::new(nudge),
+            subscription,
+            wire,
+            told: false,
+            refused,
+        }
+    }
+
+    /// Waits for no word any more once this wire can be read.
+    pub fn woken_by(self, wire: UnixStream) -> Self {
+        Self { wire: Some(Arc::new(wire)), ..self }
+    }
+
+    /// Waits for a word and passes it on; how long to wait before the next try.
+    pub fn step(&mut self) -> Duration {
+        let heard = match &mut self.subscription {
+            Some(subscription) => subscription.next(WAIT),
+            None => match self.store.listen(&self.me, self.timeout) {
+                Ok(mut subscription) => {
+                    self.wire.iter().for_each(|it| subscription.wake_by(it));
+                    let refused = subscription.refused().map(str::to_owned);
+                    let news = refused.clone().filter(|it| self.refused.as_ref() != Some(it));
+                    self.refused = refused;
+                    self.tell(subscription.hears_words(), subscription.hears_changes(), news);
+                    self.subscription = Some(subscription);
+                    // Those who hear only words would not know of us.
+                    let _ = self.store.wake(&[PeerMessage::new(&self.me, None)], self.timeout);
+                    return Duration::ZERO;
+                }
+                Err(error) => Err(error),
+            },
+        };
+        match heard {
+            Ok(heard) => {
+                heard.into_iter().for_each(|it| (self.nudge)(Nudge::Push(it)));
+                Duration::ZERO
+            }
+            Err(_) => {
+                if self.subscription.take().is_some() || !self.told {
+                    self.tell(false, false, None);
+                }
+                Duration::from_secs(1).min(self.timeout)
+            }
+        }
+    }
+
+    fn tell(&mut self, words: bool, changes: bool, refused: Option<String>) {
+        self.told = true;
+        (self.nudge)(Nudge::Listening { words, changes, refused });
+    }
+}

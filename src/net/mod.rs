@@ -1,0 +1,6 @@
+//! Waiting for sockets and processes under a deadline and with a way to be interrupted. Knows nothing of leases.
+
+pub mod abort;
+pub(crate) mod deadline_stream;
+pub mod shortage;
+pub mod wait;

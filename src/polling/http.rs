@@ -1,0 +1,581 @@
+//! What does this URL answer to one GET?
+//!
+//! ureq speaks HTTP and TLS; the way there is ours. The connection is made ready first (lookup,
+//! connect, handshake), then the permit is asked, and only then ureq is given that one connection. It
+//! could not open a second one if it wanted to.
+
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use ureq::config::Config;
+use ureq::http::{Request, Uri};
+use ureq::unversioned::resolver::{ResolvedSocketAddrs, Resolver};
+use ureq::unversioned::transport::{
+    Buffers, ConnectionDetails, Connector, LazyBuffers, NextTimeout, Transport,
+};
+use ureq::{Agent, Body, Error};
+
+use crate::clock::{BootClock, Clock, Moment};
+use crate::lease::permit::{PollPermit, Revoked};
+use crate::model::Sample;
+use crate::net::shortage;
+use crate::net::wait::plain;
+use crate::polling::targets::{ResolveError, Targets};
+use crate::polling::tcp::{ConnectError, connect_any};
+
+const HEADERS_MAX_BYTES: usize = 64 * 1024;
+/// Holds the largest headers accepted, and the longest URL that the http crate does.
+const BUFFER_BYTES: usize = HEADERS_MAX_BYTES + 16 * 1024;
+/// What a request has besides its URL, which is in it once as a path and once as a host.
+const REQUEST_BYTES: usize = 2 * 1024;
+const USER_AGENT: &str = concat!("leasehold/", env!("CARGO_PKG_VERSION"));
+
+/// GETs a URL over a connection of its own.
+#[derive(Debug)]
+pub struct HttpPoller {
+    targets: Targets,
+    body_max: usize,
+    config: Config,
+    #[cfg(feature = "https")]
+    tls: ureq::unversioned::transport::RustlsConnector,
+}
+
+/// Why there is no sample of an answer.
+enum Failure {
+    Revoked,
+    /// What this process lacked.
+    Short(String),
+    Error(String),
+}
+
+impl Failure {
+    fn of(error: &Error) -> Self {
+        match error {
+            Error::Io(it) => Self::of_io(it, || sentence(error)),
+            _ => Self::Error(sentence(error)),
+        }
+    }
+
+    fn of_io(error: &io::Error, sentence: impl FnOnce() -> String) -> Self {
+        shortage::of(error).map_or_else(|| Self::Error(sentence()), Self::Short)
+    }
+}
+
+impl From<Revoked> for Failure {
+    fn from(_: Revoked) -> Self {
+        Self::Revoked
+    }
+}
+
+impl HttpPoller {
+    /// Polls only what `targets` allows, and keeps at most `body_max` bytes of an answer.
+    pub fn new(targets: Targets, body_max: usize) -> Self {
+        let config = Config::builder()
+            .http_status_as_error(false)
+            .max_redirects(0)
+            .max_redirects_will_error(false)
+            .proxy(None)
+            .max_idle_connections(0)
+            .max_response_header_size(HEADERS_MAX_BYTES)
+            .input_buffer_size(BUFFER_BYTES)
+            .output_buffer_size(BUFFER_BYTES)
+            .user_agent(USER_AGENT)
+            .build();
+        Self {
+            targets,
+            body_max,
+            config,
+            #[cfg(feature = "https")]
+            tls: Default::default(),
+        }
+    }
+
+    /// Polls `url` once; everything from the lookup to the last byte falls within `timeout`.
+    pub fn poll(
+        &self,
+        url: &str,
+        permit: &PollPermit,
+        timeout: Duration,
+    ) -> Result<Sample, Revoked> {
+        let mut begun = BootClock.now();
+        let deadline = begun + timeout;
+        let answer = self.connection(url, permit, timeout, deadline).and_then(|connection| {
+            // R2: from here to the first byte nothing waits.
+            permit.confirm()?;
+            begun = BootClock.now();
+            self.exchange(url, permit, connection).map_err(|it| Failure::of(&it))
+        });
+        let answer = answer.and_then(|response| {
+            let status = response.status();
+            let (body, cut) = self.first_bytes(response.into_body());
+            let error = match cut {
+                _ if !status.is_success() => Some(format!("HTTP {}", status.as_u16())),
+                Some(Failure::Error(_)) if BootClock.now() >= deadline => {
+                    Some(format!("the answer did not end within {timeout:?}"))
+                }
+                Some(Failure::Error(cut)) => Some(cut),
+                Some(failure) => return Err(failure),
+                None => None,
+            };
+            let status = Some(i32::from(status.as_u16()));
+            Ok((status, error, body))
+        });
+        permit.abort().disarm();
+        if permit.abort().is_fired() {
+            return Err(Revoked);
+        }
+        let now = BootClock.now();
+        let duration = now.since(begun);
+        match answer {
+            Ok((status, error, body)) => {
+                Ok(Sample { ok: error.is_none(), status, error, body, duration })
+            }
+            Err(Failure::Revoked) => Err(Revoked),
+            Err(Failure::Short(why)) => Err(permit.defer(why)),
+            Err(Failure::Error(_)) if now >= deadline => {
+                Ok(Sample::failed(format!("no answer within {timeout:?}"), duration))
+            }
+            Err(Failure::Error(error)) => Ok(Sample::failed(error, duration)),
+        }
+    }
+
+    /// Everything that takes long: lookup, connect, TLS.
+    fn connection(
+        &self,
+        url: &str,
+        permit: &PollPermit,
+        timeout: Duration,
+        deadline: Moment,
+    ) -> Result<Box<dyn Transport>, Failure> {
+        let failed = |it: &dyn std::fmt::Display| Failure::Error(it.to_string());
+        let uri: Uri = url.parse().map_err(|it| failed(&format!("not a valid URL: {it}")))?;
+        let is_tls = uri.scheme_str() == Some("https");
+        let authority =
+            uri.authority().ok_or_else(|| failed(&"not a valid URL: it has no host"))?;
+        let port = authority.port_u16().unwrap_or(if is_tls { 443 } else { 80 });
+        let authority = format!("{}:{port}", authority.host());
+        let abort = permit.abort();
+        let unresolved =
+            |it: ResolveError| it.shortage().map_or_else(|| failed(&it), Failure::Short);
+        let found = self.targets.resolve(&authority, timeout, abort).map_err(unresolved)?;
+        let stream = match connect_any(&found, deadline, abort, || true) {
+            Ok(stream) => stream,
+            Err(ConnectError::Revoked) => return Err(Failure::Revoked),
+            Err(ConnectError::Short(why)) => return Err(Failure::Short(why)),
+            Err(error) => return Err(Failure::Error(error.sentence(timeout))),
+        };
+        let same = stream.try_clone().map_err(|it| Failure::of_io(&it, || plain(&it)))?;
+        abort.arm(move || drop(same.shutdown(Shutdown::Both)));
+        // Both are filled with zeros for every poll, so neither is larger than it has to be. (Under TLS these hold
+        // records, and ureq has two more, as large as its settings say.)
+        let buffers = LazyBuffers::new(BUFFER_BYTES, 2 * url.len() + REQUEST_BYTES);
+        let socket = SocketTransport { stream, deadline, buffers };
+        if is_tls {
+            let no_tls = |it: Error| match Failure::of(&it) {
+                Failure::Error(why) => Failure::Error(format!("no TLS with {authority}: {why}")),
+                failure => failure,
+            };
+            return self.handshake(&uri, socket).map_err(no_tls);
+        }
+        Ok(Box::new(socket))
+    }
+
+    #[cfg(feature = "https")]
+    fn handshake(&self, uri: &Uri, socket: SocketTransport) -> Result<Box<dyn Transport>, Error> {
+        use std::sync::Arc;
+
+        use ureq::unversioned::transport::time::Instant;
+
+        let details = ConnectionDetails {
+            uri,
+            addrs: Given.empty(),
+            config: &self.config,
+            request_level: false,
+            resolver: &Given,
+            now: Instant::now(),
+            timeout: NextTimeout::default(),
+            current_time: Arc::new(Instant::now),
+            run_connector: Arc::new(|_: &ConnectionDetails<'_>| Err(Error::ConnectionFailed)),
+            register_shutdown: Arc::new(|_| Ok(())),
+        };
+        match self.tls.connect(&details, Some(socket))? {
+            Some(transport) => Ok(Box::new(transport)),
+            None => Err(Error::ConnectionFailed),
+        }
+    }
+
+    #[cfg(not(feature = "https"))]
+    fn handshake(&self, _: &Uri, _: SocketTransport) -> Result<Box<dyn Transport>, Error> {
+        Err(Error::Tls("this program was built without the feature https"))
+    }
+
+    fn exchange(
+        &self,
+        url: &str,
+        permit: &PollPermit,
+        connection: Box<dyn Transport>,
+    ) -> Result<ureq::http::Response<Body>, Error> {
+        let request = Request::get(url)
+            .header("Connection", "close")
+            .header("X-Leasehold-Instance", permit.instance().as_str())
+            .header("X-Leasehold-Fence", permit.tenure().fence.0)
+            .body(())?;
+        let given = OneConnection(Mutex::new(Some(connection)));
+        Agent::with_parts(self.config.clone(), given, Given).run(request)
+    }
+
+    /// At most `body_max` bytes, and why the body broke off before that, if it did.
+    fn first_bytes(&self, body: Body) -> (Vec<u8>, Option<Failure>) {
+        let mut bytes = Vec::new();
+        let limit = u64::try_from(self.body_max).unwrap_or(u64::MAX);
+        let end = body.into_reader().take(limit).read_to_end(&mut bytes);
+        (bytes, end.err().map(|it| Failure::of(&Error::from(it))))
+    }
+}
+
+/// What went wrong, in our words where ureq's are for programmers.
+fn sentence(error: &Error) -> String {
+    match error {
+        Error::Io(it) if it.kind() == io::ErrorKind::UnexpectedEof => CLOSED.into(),
+        Error::Io(it) if it.kind() == io::ErrorKind::ConnectionReset => CLOSED.into(),
+        Error::Io(it) => plain(it),
+        Error::Protocol(it) => format!("not a valid HTTP answer: {it}"),
+        Error::LargeResponseHeader(..) => {
+            format!("the headers of the answer are larger than {HEADERS_MAX_BYTES} bytes")
+        }
+        it => it.to_string(),
+    }
+}
+
+const CLOSED: &str = "the connection was closed before the answer was complete";
+
+/// A socket whose every read and write ends at one deadline, however slowly the other side drips.
+#[derive(Debug)]
+struct SocketTransport {
+    stream: TcpStream,
+    deadline: Moment,
+    buffers: LazyBuffers,
+}
+
+impl SocketTransport {
+    fn left(&self, timeout: NextTimeout) -> Result<Option<Duration>, Error> {
+        match self.deadline.since(BootClock.now()) {
+            Duration::ZERO => Err(Error::Timeout(timeout.reason)),
+            left => Ok(Some(left)),
+        }
+    }
+}
+
+fn is_no_progress(error: &io::Error) -> bool {
+    use io::ErrorKind::{Interrupted, TimedOut, WouldBlock};
+    matches!(error.kind(), Interrupted | TimedOut | WouldBlock)
+}
+
+impl Transport for SocketTransport {
+    fn buffers(&mut self) -> &mut dyn Buffers {
+        &mut self.buffers
+    }
+
+    fn transmit_output(&mut self, amount: usize, timeout: NextTimeout) -> Result<(), Error> {
+        let mut sent = 0;
+        while sent < amount {
+            self.stream.set_write_timeout(self.left(timeout)?)?;
+            match self.stream.write(&self.buffers.output()[sent..amount]) {
+                Ok(0) => return Err(io::Error::from(io::ErrorKind::WriteZero).into()),
+                Ok(more) => sent += more,
+                Err(error) if is_no_progress(&error) => (),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    fn await_input(&mut self, timeout: NextTimeout) -> Result<bool, Error> {
+        loop {
+            self.stream.set_read_timeout(self.left(timeout)?)?;
+            match self.stream.read(self.buffers.input_append_buf()) {
+                Ok(amount) => {
+                    self.buffers.input_appended(amount);
+                    return Ok(amount > 0);
+                }
+                Err(error) if is_no_progress(&error) => (),
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Asked only of idle connections in a pool, which there are none of.
+    fn is_open(&mut self) -> bool {
+        false
+    }
+}
+
+/// Hands out the connection that was made ready, once.
+#[derive(Debug)]
+struct OneConnection(Mutex<Option<Box<dyn Transport>>>);
+
+impl Connector<()> for OneConnection {
+    type Out = Box<dyn Transport>;
+
+    fn connect(
+        &self,
+        _: &ConnectionDetails<'_>,
+        _: Option<()>,
+    ) -> Result<Option<Self::Out>, Error> {
+        Ok(self.0.lock().take())
+    }
+}
+
+/// No second lookup: the connection is there already.
+#[derive(Debug)]
+struct Given;
+
+impl Resolver for Given {
+    fn resolve(&self, _: &Uri, _: &Config, _: NextTimeout) -> Result<ResolvedSocketAddrs, Error> {
+        Ok(self.empty())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{SocketAddr, TcpListener};
+
+    use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
+
+    use super::*;
+    use crate::lease::permit::Standing;
+    use crate::polling::testing::{permit_and_lease, permit_for_tests};
+
+    const LIMIT: Duration = Duration::from_secs(10);
+    const PACE: Duration = Duration::from_millis(20);
+
+    /// Serves one connection with `serve`, and tells what was read from it.
+    fn server(
+        serve: impl FnOnce(&mut TcpStream) + Send + 'static,
+    ) -> (SocketAddr, Receiver<Vec<u8>>) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let (seen, sees) = unbounded();
+        let thread = std::thread::Builder::new().name("server".into());
+        let thread = thread.spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            drop(listener);
+            let request = read_request(&mut stream);
+            if !request.is_empty() {
+                serve(&mut stream);
+            }
+            drop(seen.send(request));
+        });
+        drop(thread.unwrap());
+        (address, sees)
+    }
+
+    fn read_request(stream: &mut TcpStream) -> Vec<u8> {
+        let mut request = Vec::new();
+        let mut byte = [0];
+        while !request.ends_with(b"\r\n\r\n") && stream.read(&mut byte).is_ok_and(|it| it > 0) {
+            request.push(byte[0]);
+        }
+        request
+    }
+
+    fn answering(answer: &'static str) -> (SocketAddr, Receiver<Vec<u8>>) {
+        server(move |stream| stream.write_all(answer.as_bytes()).unwrap())
+    }
+
+    /// Sends `piece` again and again, until the other side hangs up.
+    fn endless(head: &'static str, piece: &'static str, pace: Duration) -> SocketAddr {
+        let serve = move |stream: &mut TcpStream| {
+            let (_tick, ticks): (Sender<()>, _) = bounded(0);
+            stream.write_all(head.as_bytes()).unwrap();
+            while stream.write_all(piece.as_bytes()).is_ok() {
+                let _ = ticks.recv_timeout(pace);
+            }
+        };
+        server(serve).0
+    }
+
+    fn poll(address: SocketAddr, permit: &PollPermit, limit: Duration) -> Result<Sample, Revoked> {
+        let poller = HttpPoller::new(Targets::default(), 1_000);
+        poller.poll(&format!("http://{address}/health?deep=1"), permit, limit)
+    }
+
+    fn answer(answer: &'static str) -> Sample {
+        let (permit, _revoke) = permit_for_tests("e1", "vm-1-17-abcdef01", 42);
+        poll(answering(answer).0, &permit, LIMIT).unwrap()
+    }
+
+    #[test]
+    fn a_poll_says_who_asks_under_which_grant() {
+        let (permit, _revoke) = permit_for_tests("e1", "vm-1-17-abcdef01", 42);
+        let (address, sees) = answering("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi");
+        let sample = poll(address, &permit, LIMIT).unwrap();
+        assert_eq!((sample.ok, sample.status, sample.error), (true, Some(200), None));
+        assert_eq!(sample.body, b"hi");
+        let request = String::from_utf8(sees.recv_timeout(LIMIT).unwrap()).unwrap();
+        assert!(request.starts_with("GET /health?deep=1 HTTP/1.1\r\n"), "{request}");
+        let request = request.to_lowercase();
+        for line in [
+            &format!("host: {address}"),
+            &format!("user-agent: {USER_AGENT}"),
+            "x-leasehold-instance: vm-1-17-abcdef01",
+            "x-leasehold-fence: 42",
+            "connection: close",
+        ] {
+            assert!(request.contains(&format!("{line}\r\n")), "{line} is not in {request}");
+        }
+    }
+
+    #[test]
+    fn only_2xx_is_fine_and_a_redirect_is_not_followed() {
+        let sample = answer("HTTP/1.1 503 Unavailable\r\nContent-Length: 4\r\n\r\nbusy");
+        assert_eq!((sample.ok, sample.status), (false, Some(503)));
+        assert_eq!((sample.error.as_deref(), &sample.body[..]), (Some("HTTP 503"), &b"busy"[..]));
+        let sample = answer("HTTP/1.1 204 No Content\r\n\r\n");
+        assert_eq!((sample.ok, sample.status), (true, Some(204)));
+        let sample = answer(
+            "HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 0\r\n\r\n",
+        );
+        assert_eq!((sample.status, sample.error.as_deref()), (Some(302), Some("HTTP 302")));
+    }
+
+    #[test]
+    fn chunked_and_unmeasured_bodies_are_read_to_their_end() {
+        let sample = answer(
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n1\r\nc\r\n0\r\n\r\n",
+        );
+        assert_eq!((sample.ok, &sample.body[..]), (true, &b"abc"[..]));
+        let sample = answer("HTTP/1.0 200 OK\r\n\r\nuntil the end");
+        assert_eq!((sample.ok, &sample.body[..]), (true, &b"until the end"[..]));
+    }
+
+    #[test]
+    fn an_answer_that_is_none_is_a_sentence() {
+        for (text, word) in [
+            ("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhi", "closed before"),
+            ("HTTP/1.1 200 OK\r\nX: ", "closed before"),
+            ("SSH-2.0-OpenSSH\r\n\r\n", "not a valid HTTP answer"),
+        ] {
+            let sample = answer(text);
+            let error = sample.error.unwrap();
+            assert!(!sample.ok && error.contains(word) && !error.contains("SSH"), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_rest_of_a_long_body_is_not_read() {
+        let (permit, _revoke) = permit_for_tests("e1", "i", 1);
+        for head in
+            ["HTTP/1.1 200 OK\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 99999999\r\n\r\n"]
+        {
+            let sample = poll(endless(head, "0123456789", Duration::ZERO), &permit, LIMIT).unwrap();
+            assert_eq!((sample.ok, sample.error, sample.body.len()), (true, None, 1_000));
+        }
+    }
+
+    #[test]
+    fn a_server_that_drips_is_given_up_in_time() {
+        let (permit, _revoke) = permit_for_tests("e1", "i", 1);
+        let limit = Duration::from_millis(300);
+        for (head, piece, sentence) in [
+            ("HTTP/1.1 200 OK\r\n\r\n", "x", "the answer did not end within 300ms"),
+            ("HTTP/1.1 200 OK\r\n", "X-More: 1\r\n", "no answer within 300ms"),
+            ("", "H", "no answer within 300ms"),
+        ] {
+            let begun = BootClock.now();
+            let sample = poll(endless(head, piece, PACE), &permit, limit).unwrap();
+            let took = BootClock.now().since(begun);
+            assert!(took < Duration::from_secs(2), "{took:?}");
+            if head.is_empty() {
+                assert!(!sample.ok, "{sample:?}"); // as soon as it is clear that this is not HTTP
+            } else {
+                assert_eq!((sample.ok, sample.error.as_deref()), (false, Some(sentence)));
+            }
+        }
+    }
+
+    #[test]
+    fn headers_without_end_are_given_up_at_their_limit() {
+        let (permit, _revoke) = permit_for_tests("e1", "i", 1);
+        let address = endless("HTTP/1.1 200 OK\r\n", "X-More: 0123456789\r\n", Duration::ZERO);
+        let error = poll(address, &permit, LIMIT).unwrap().error.unwrap();
+        assert!(error.contains("headers") || error.contains("not a valid HTTP answer"), "{error}");
+    }
+
+    #[test]
+    fn nobody_there_and_not_allowed_are_sentences() {
+        let (permit, _revoke) = permit_for_tests("e1", "i", 1);
+        let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let error = poll(address, &permit, LIMIT).unwrap().error.unwrap();
+        assert_eq!(error, format!("cannot connect to {address}: Connection refused"));
+        let poller = HttpPoller::new(Targets::default(), 1_000);
+        for url in
+            ["http://169.254.169.254/latest", "http://[::ffff:a9fe:a9fe]/", "https://[fe80::1]/"]
+        {
+            let error = poller.poll(url, &permit, LIMIT).unwrap().error.unwrap();
+            assert!(error.contains("--allow-targets"), "{url}: {error}");
+        }
+        let error = poller.poll("http://no host/", &permit, LIMIT).unwrap().error.unwrap();
+        assert!(error.starts_with("not a valid URL"), "{error}");
+    }
+
+    /// R2.
+    #[test]
+    fn a_lease_in_doubt_after_the_connect_sends_no_byte() {
+        let (permit, lease) = permit_and_lease("e1", "i", 1);
+        let (address, sees) = answering("HTTP/1.1 200 OK\r\n\r\n");
+        lease.state.lock().standing = Standing::Uncertain;
+        assert_eq!(poll(address, &permit, LIMIT), Err(Revoked));
+        assert_eq!(sees.recv_timeout(LIMIT), Ok(Vec::new()), "the server saw part of a request");
+    }
+
+    /// R3.
+    #[test]
+    fn a_lost_lease_ends_a_poll_at_once() {
+        for head in ["", "HTTP/1.1 200 OK\r\n", "HTTP/1.1 200 OK\r\n\r\nfirst"] {
+            let (permit, revoke) = permit_for_tests("e1", "i", 1);
+            let (told, heard) = bounded(1);
+            let (address, _sees) = server(move |stream| {
+                stream.write_all(head.as_bytes()).unwrap();
+                told.send(()).unwrap();
+                drop(stream.read(&mut [0])); // until the other side hangs up
+            });
+            std::thread::scope(|scope| {
+                let polling = scope.spawn(|| (poll(address, &permit, LIMIT), BootClock.now()));
+                heard.recv_timeout(LIMIT).expect("the request did not arrive");
+                let begun = BootClock.now();
+                revoke();
+                let (outcome, ended) = polling.join().unwrap();
+                assert_eq!(outcome, Err(Revoked), "after {head:?}");
+                let took = ended.since(begun);
+                assert!(took < Duration::from_millis(150), "{took:?} after {head:?}");
+            });
+        }
+    }
+
+    #[cfg(feature = "https")]
+    #[test]
+    fn a_handshake_that_fails_or_hangs_is_a_sentence() {
+        let (permit, _revoke) = permit_for_tests("e1", "i", 1);
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let poller = HttpPoller::new(Targets::default(), 1_000);
+        let url = format!("https://{address}/");
+        let sample = poller.poll(&url, &permit, Duration::from_millis(200)).unwrap();
+        assert_eq!(sample.error.as_deref(), Some("no answer within 200ms"));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let (mut stream, _) = listener.accept().unwrap(); // the one that hung
+                drop(stream.read(&mut [0; 1_024]));
+                let (mut stream, _) = listener.accept().unwrap();
+                drop(stream.read(&mut [0; 1_024]));
+                drop(stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n"));
+                drop(stream.read(&mut [0; 1_024]));
+            });
+            let error = poller.poll(&url, &permit, LIMIT).unwrap().error.unwrap();
+            assert!(error.starts_with(&format!("no TLS with {address}: ")), "{error}");
+        });
+    }
+}

@@ -1,0 +1,21 @@
+//! Polls: when an endpoint is due, who polls it, how, and where the result goes (R2, R3, G2).
+//!
+//! May touch the table of leases, the store (to verify and to publish) and the endpoints themselves.
+
+pub mod command;
+pub mod dispatch;
+#[cfg(test)]
+pub(crate) mod holder;
+pub mod http;
+pub mod job_queue;
+pub mod poller;
+pub mod poller_pool;
+pub mod publish;
+pub mod publisher;
+pub mod schedule;
+pub mod targets;
+pub mod tcp;
+#[doc(hidden)]
+pub mod testing;
+mod window;
+pub mod worker;

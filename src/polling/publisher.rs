@@ -1,0 +1,288 @@
+//! Batches fenced writes of results.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
+
+use crate::clock::Moment;
+use crate::event::Event;
+use crate::lease::report::Reporter;
+use crate::lease::table::OwnershipTable;
+use crate::lease::watch::Nudge;
+use crate::model::Tenure;
+use crate::polling::publish::{Outbox, Reach, Sent};
+use crate::polling::worker::Polled;
+use crate::store::{Fault, Publication, Publish, Store};
+use crate::thread::Stop;
+
+/// Results that come within this after a call go with the next: a call costs the store as much as several of them.
+const GATHER: Duration = Duration::from_millis(4);
+/// Where so many come within that time, more are gathered: the next call comes as much later.
+const MANY: usize = 50;
+const GATHER_MANY: Duration = Duration::from_millis(10);
+
+/// The thread `publish`: wakes on a result.
+pub struct Publisher {
+    store: Arc<dyn Store>,
+    table: Arc<OwnershipTable>,
+    reporter: Reporter,
+    samples: Receiver<Polled>,
+    nudges: Sender<Nudge>,
+    outbox: Outbox,
+    reach: Reach,
+    /// When a probe was last sent, while results are stuck.
+    probed_at: Moment,
+}
+
+impl Publisher {
+    /// Publishes what comes through `samples`.
+    pub fn new(
+        store: Arc<dyn Store>,
+        table: Arc<OwnershipTable>,
+        samples: Receiver<Polled>,
+        nudges: Sender<Nudge>,
+    ) -> Self {
+        let reporter = Reporter::new(&table);
+        let ttl = table.timings().lease.ttl;
+        let (outbox, reach, probed_at) = (Outbox::new(ttl), Reach::new(ttl), Moment::MIN);
+        Self { store, table, reporter, samples, nudges, outbox, reach, probed_at }
+    }
+
+    /// Publishes until no poller is left and nothing waits. From `stop` on, when the last poller is gone, nothing
+    /// more is waited for.
+    pub fn run(mut self, stop: &Stop) {
+        let mut wait = Duration::ZERO;
+        while self.fill(wait, stop) {
+            let rest = if self.outbox.len() < MANY { GATHER } else { GATHER_MANY };
+            wait = self.step();
+            if self.outbox.is_empty() {
+                // Nobody is heard meanwhile, so that pollers wake nobody either.
+                stop.within(rest);
+            }
+        }
+        // What never fitted is told with the rest.
+        let now = self.table.now();
+        self.samples.try_iter().for_each(|it| self.outbox.put(it.0, it.1, now));
+        let left = self.outbox.give_up("stopped before it could be stored");
+        self.report(&left);
+    }
+
+    /// Waits for something to do; false when there will never be anything again.
+    fn fill(&mut self, wait: Duration, stop: &Stop) -> bool {
+        if self.outbox.is_empty() && !self.reach.is_stuck() {
+            let Ok(polled) = self.samples.recv() else { return false };
+            self.outbox.put(polled.0, polled.1, self.table.now());
+        } else if !wait.is_zero() {
+            if self.outbox.room() == 0 {
+                // Only time can help: leases end, and their results with them.
+                return !stop.within(wait);
+            }
+            match self.samples.recv_timeout(wait) {
+                Ok(polled) => self.outbox.put(polled.0, polled.1, self.table.now()),
+                Err(RecvTimeoutError::Timeout) => (),
+                // The pollers are gone and the store does not answer: a stop does not wait for it.
+                Err(RecvTimeoutError::Disconnected) => return false,
+            }
+        }
+        self.take_waiting();
+        true
+    }
+
+    /// Publishes one batch; how long to wait before the next try.
+    pub fn step(&mut self) -> Duration {
+        let (now, hoped) = (self.table.now(), !self.reach.is_stuck());
+        let hopeless = self.outbox.drop_hopeless(|it| self.table.has(it), hoped, now);
+        self.report(&hopeless);
+        self.count_given_up(&hopeless, now);
+        let probe_at = self.probed_at + self.table.timings().renew_interval;
+        if self.reach.is_stuck() && now >= probe_at {
+            self.probed_at = now;
+            let probe = self.reach.probe().to_vec();
+            let answered = self.ask(&probe).is_ok();
+            return if answered { Duration::ZERO } else { self.table.timings().retry_interval() };
+        }
+        if self.outbox.is_empty() {
+            return if self.reach.is_stuck() { probe_at.since(now) } else { Duration::ZERO };
+        }
+        let batch = self.outbox.batch();
+        let answers = match self.ask(&batch) {
+            Ok(Some(answers)) => answers,
+            Ok(None) => return Duration::ZERO, // of another epoch: to be asked again under the new one
+            Err(fault) => {
+                self.outbox.retry(batch.len(), fault != Fault::Unreachable);
+                return self.table.timings().retry_interval();
+            }
+        };
+        let sent = self.outbox.settle(&answers);
+        self.report(&sent);
+        if sent.missing { self.table.timings().retry_interval() } else { Duration::ZERO }
+    }
+
+    /// One call about these results; whether it got an answer is noted.
+    fn ask(&mut self, batch: &[Publication]) -> Result<Option<Vec<Publish>>, Fault> {
+        let request = self.table.request();
+        let asked = self.store.publish(&request.context, batch).map_err(|it| it.fault);
+        // A refusal is an answer, too: with another instance it would be the same.
+        if asked.as_ref().is_err_and(|it| *it == Fault::Unreachable) {
+            self.reach.unanswered(batch);
+        } else if self.reach.answered(batch, self.table.now()) {
+            self.table.set_publishing(true);
+            self.reporter.say(&Event::PublishResumed);
+        }
+        let reply = asked?;
+        if let Some(ahead) = self.table.saw(&request, &reply).ran_ahead {
+            self.reporter.say(&Event::StoreClock { ahead });
+        }
+        Ok(reply.answer)
+    }
+
+    /// An instance whose results get no answer, although its leases are renewed, wants no share of the fleet (weight
+    /// 0): others ask for its leases. Where all are so, nobody asks, and each goes on as well as it can.
+    fn count_given_up(&mut self, dropped: &Sent, now: Moment) {
+        let is_renewed = |(tenure, since): &&(Tenure, Moment)| {
+            let holding = self.table.holding(&tenure.endpoint);
+            holding.is_some_and(|it| it.fence == tenure.fence && it.renewed_at > *since)
+        };
+        let results = dropped.unanswered.iter().filter(is_renewed).count();
+        if results > 0 && self.reach.gave_up(results, now) {
+            self.table.set_publishing(false);
+            self.probed_at = now;
+            let error = "no answer to results, while leases are renewed";
+            self.reporter.say(&Event::PublishFailed { error: &error });
+        }
+    }
+
+    fn report(&self, sent: &Sent) {
+        for tenure in &sent.fenced {
+            self.table.mistrust(tenure);
+            let (endpoint, fence) = (&tenure.endpoint, tenure.fence);
+            self.reporter.say(&Event::PollFenced { endpoint, fence });
+        }
+        for (tenure, error) in &sent.failed {
+            let (endpoint, fence) = (&tenure.endpoint, tenure.fence);
+            self.reporter.say(&Event::PollUnpublished { endpoint, fence, error });
+        }
+        if sent.awaited {
+            let _ = self.nudges.try_send(Nudge::PollEnded);
+        }
+    }
+
+    /// Takes in what waits, as far as there is room.
+    pub fn take_waiting(&mut self) {
+        let room = self.outbox.room();
+        let now = self.table.now();
+        self.samples.try_iter().take(room).for_each(|it| self.outbox.put(it.0, it.1, now));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crossbeam_channel::bounded;
+
+    use super::*;
+    use crate::model::Sample;
+    use crate::polling::holder::Holder;
+    use crate::thread::stop;
+
+    /// For what happens at once, or never.
+    const PATIENCE: Duration = Duration::from_secs(10);
+
+    fn publication(tenure: &Tenure) -> Publication {
+        let (tenure, sample) = (tenure.clone(), Sample::failed("no answer", PATIENCE));
+        Publication { tenure, started_at_ms: 1, interval: PATIENCE, sample }
+    }
+
+    #[test]
+    fn a_stop_does_not_wait_for_a_store_that_takes_no_results() {
+        let Holder { store, table, held, .. } = Holder::of(Outbox::CAPACITY + 1);
+        let (samples, sampled) = bounded(held.len());
+        for tenure in &held {
+            samples.send((publication(tenure), table.permit(tenure).unwrap())).unwrap();
+        }
+        store.cut_off(true);
+        let publisher = Publisher::new(store, Arc::clone(&table), sampled, bounded(1).0);
+        let (source, when) = stop();
+        drop(source);
+        std::thread::scope(|scope| {
+            let (ended, end) = bounded(1);
+            scope.spawn(move || {
+                publisher.run(&when);
+                ended.send(()).unwrap();
+            });
+            let end = end.recv_timeout(PATIENCE);
+            // Whoever waits for the leases to end must not wait for ever.
+            held.iter().for_each(|it| drop(table.let_go(&it.endpoint)));
+            drop(samples);
+            assert_eq!(end, Ok(()));
+        });
+    }
+
+    /// One result that never gets an answer, for its size or whatever is in it.
+    #[test]
+    fn a_result_that_gets_no_answer_does_not_hold_up_the_others() {
+        let Holder { table, held, .. } = Holder::of(100);
+        let mut outbox = Outbox::new(PATIENCE);
+        let put = |outbox: &mut Outbox, tenure: &Tenure| {
+            outbox.put(publication(tenure), table.permit(tenure).unwrap(), table.now());
+        };
+        held.iter().for_each(|it| put(&mut outbox, it));
+        let (bad, mut lost) = (held[7].clone(), 0);
+        let mut step = |outbox: &mut Outbox| {
+            let batch = outbox.batch();
+            if batch.iter().any(|it| it.tenure == bad) {
+                lost += 1;
+                outbox.retry(batch.len(), false);
+            } else {
+                outbox.settle(&vec![Publish::Stored; batch.len()]);
+            }
+            lost
+        };
+        while outbox.len() > 1 {
+            assert!(step(&mut outbox) <= 7, "{} still wait", outbox.len());
+        }
+        // From then on it is tried alone, and the others go all together.
+        held.iter().filter(|it| **it != bad).for_each(|it| put(&mut outbox, it));
+        step(&mut outbox);
+        step(&mut outbox);
+        assert_eq!(outbox.len(), 1);
+    }
+
+    /// Only that leases were renewed meanwhile shows that the store was there: a machine that slept knows nothing of it.
+    #[test]
+    fn results_of_a_store_that_is_away_are_not_stuck() {
+        let Holder { clock, store, table, held, .. } = Holder::of(1);
+        let (samples, sampled) = bounded(1);
+        samples.send((publication(&held[0]), table.permit(&held[0]).unwrap())).unwrap();
+        store.cut_off(true);
+        let mut publisher = Publisher::new(store, Arc::clone(&table), sampled, bounded(1).0);
+        publisher.take_waiting();
+        publisher.step();
+        clock.pass(table.timings().lease.ttl);
+        assert!(table.has(&held[0]), "nobody has looked at its deadline yet");
+        publisher.step();
+        assert!(publisher.outbox.is_empty() && table.is_publishing());
+    }
+
+    #[test]
+    fn a_refusal_is_an_answer_and_silence_is_none() {
+        for refused in [true, false] {
+            let Holder { clock, server, store, table, held } = Holder::of(1);
+            let (samples, sampled) = bounded(1);
+            samples.send((publication(&held[0]), table.permit(&held[0]).unwrap())).unwrap();
+            if refused {
+                server.demote();
+            } else {
+                store.lose("publish", true);
+            }
+            let mut publisher = Publisher::new(store, Arc::clone(&table), sampled, bounded(1).0);
+            publisher.take_waiting();
+            publisher.step();
+            clock.pass(table.timings().lease.ttl);
+            let dropped = publisher.outbox.drop_hopeless(|_| true, true, table.now());
+            assert_eq!(dropped.failed.len(), 1);
+            assert_eq!(dropped.unanswered.is_empty(), refused);
+            assert_eq!(publisher.reach.probe().is_empty(), refused);
+        }
+    }
+}

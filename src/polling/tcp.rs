@@ -1,0 +1,294 @@
+//! Does anybody accept a connection there?
+
+use std::io;
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags};
+use socket2::{Domain, Protocol, Socket, Type};
+
+use crate::clock::{BootClock, Clock, Moment};
+use crate::lease::permit::{PollPermit, Revoked};
+use crate::model::Sample;
+use crate::net::abort::Abort;
+use crate::net::shortage;
+use crate::net::wait::{Wake, is_ready, plain, wait};
+use crate::polling::targets::Targets;
+
+/// Connects, and hangs up.
+#[derive(Debug)]
+pub struct TcpPoller {
+    targets: Targets,
+}
+
+impl TcpPoller {
+    /// Connects only to what `targets` allows.
+    pub fn new(targets: Targets) -> Self {
+        Self { targets }
+    }
+
+    /// Polls `host:port` once, lookup included within `timeout`.
+    pub fn poll(
+        &self,
+        authority: &str,
+        permit: &PollPermit,
+        timeout: Duration,
+    ) -> Result<Sample, Revoked> {
+        let deadline = BootClock.now() + timeout;
+        let found = self.targets.resolve(authority, timeout, permit.abort());
+        let begun = BootClock.now();
+        // The connect is what others can see of this poll: the permit is asked right before each.
+        let may_connect = || permit.confirm().is_ok();
+        let failure = match found {
+            Err(error) => match error.shortage() {
+                Some(why) => return Err(permit.defer(why)),
+                None => Some(error.to_string()),
+            },
+            Ok(addresses) => match connect_any(&addresses, deadline, permit.abort(), may_connect) {
+                Ok(_) => None,
+                Err(ConnectError::Revoked) => return Err(Revoked),
+                Err(ConnectError::Short(why)) => return Err(permit.defer(why)),
+                Err(error) => Some(error.sentence(timeout)),
+            },
+        };
+        if permit.abort().is_fired() {
+            return Err(Revoked);
+        }
+        let duration = BootClock.now().since(begun);
+        Ok(match failure {
+            None => Sample { ok: true, status: None, error: None, body: Vec::new(), duration },
+            Some(error) => Sample::failed(error, duration),
+        })
+    }
+}
+
+/// Why no connection came about.
+#[derive(Debug)]
+pub(crate) enum ConnectError {
+    /// Nobody answered in time.
+    NoAnswer,
+    /// The right to connect was lost.
+    Revoked,
+    /// What this process lacked; nothing is known about the address.
+    Short(String),
+    /// The last address tried, and what the operating system said.
+    Failed(SocketAddr, io::Error),
+}
+
+impl ConnectError {
+    pub(crate) fn sentence(&self, timeout: Duration) -> String {
+        match self {
+            Self::NoAnswer => format!("no answer within {timeout:?}"),
+            Self::Revoked => Revoked.to_string(),
+            Self::Short(why) => why.clone(),
+            Self::Failed(address, error) => {
+                format!("cannot connect to {address}: {}", plain(error))
+            }
+        }
+    }
+}
+
+/// Connects to the first address that answers; each but the last gets half of the time left.
+pub(crate) fn connect_any(
+    addresses: &[SocketAddr],
+    deadline: Moment,
+    abort: &Abort,
+    may_connect: impl Fn() -> bool,
+) -> Result<TcpStream, ConnectError> {
+    let mut failure = ConnectError::NoAnswer;
+    for (done, address) in addresses.iter().enumerate() {
+        let now = BootClock.now();
+        let is_last = done + 1 == addresses.len();
+        let until = if is_last { deadline } else { now + deadline.since(now) / 2 };
+        match connect(*address, until, abort, &may_connect) {
+            Ok(Some(stream)) => return Ok(stream),
+            Ok(None) => return Err(ConnectError::Revoked),
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => {
+                failure = ConnectError::NoAnswer
+            }
+            Err(error) => match shortage::of_connect(&error, *address) {
+                Some(why) => return Err(ConnectError::Short(why)),
+                None => failure = ConnectError::Failed(*address, error),
+            },
+        }
+    }
+    Err(failure)
+}
+
+/// Connects until `deadline`, or until `abort` fires; `None` when it may not even begin. The standard library's
+/// connect can be bounded but not interrupted, and a second attempt in its place would be a second start.
+fn connect(
+    address: SocketAddr,
+    deadline: Moment,
+    abort: &Abort,
+    may_connect: impl Fn() -> bool,
+) -> io::Result<Option<TcpStream>> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_nonblocking(true)?;
+    let wake = Wake::on(abort)?;
+    // R2: asked last, when nothing is left to do and whatever is lost from here on stops the connect.
+    if !may_connect() || abort.is_fired() {
+        abort.disarm();
+        return Ok(None);
+    }
+    let connected = match socket.connect(&address.into()) {
+        Err(error) if error.raw_os_error() == Some(Errno::EINPROGRESS as i32) => {
+            finish(&socket, deadline, abort, &wake)
+        }
+        at_once => at_once,
+    };
+    abort.disarm();
+    connected?;
+    socket.set_nonblocking(false)?;
+    socket.set_tcp_nodelay(true)?;
+    Ok(Some(socket.into()))
+}
+
+fn finish(socket: &Socket, deadline: Moment, abort: &Abort, wake: &Wake) -> io::Result<()> {
+    loop {
+        if abort.is_fired() {
+            return Err(io::ErrorKind::ConnectionAborted.into());
+        }
+        let left = deadline.since(BootClock.now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        let mut fds = [
+            PollFd::new(socket.as_fd(), PollFlags::POLLOUT),
+            PollFd::new(wake.as_fd(), PollFlags::POLLIN),
+        ];
+        wait(&mut fds, left)?;
+        if is_ready(&fds[0]) {
+            return socket.take_error()?.map_or(Ok(()), Err);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+    use crate::polling::testing::permit_for_tests;
+
+    const LIMIT: Duration = Duration::from_secs(10);
+
+    /// A port of this machine that swallows SYNs: its backlog is full. The streams keep it so.
+    fn silent() -> (Socket, Vec<Socket>, SocketAddr) {
+        let listener = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        listener.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+        listener.listen(0).unwrap();
+        let address = listener.local_addr().unwrap().as_socket().unwrap();
+        let full = (0..8).map(|_| {
+            let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+            socket.set_nonblocking(true).unwrap();
+            drop(socket.connect(&address.into()));
+            socket
+        });
+        let full = full.collect();
+        (listener, full, address)
+    }
+
+    fn poll(address: SocketAddr, permit: &PollPermit, limit: Duration) -> Result<Sample, Revoked> {
+        TcpPoller::new(Targets::default()).poll(&address.to_string(), permit, limit)
+    }
+
+    #[test]
+    fn an_accepted_connection_is_fine_and_a_refused_one_is_not() {
+        let (permit, _revoke) = permit_for_tests("e1", "i", 1);
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        assert!(poll(address, &permit, LIMIT).unwrap().ok);
+        drop(listener);
+        let sample = poll(address, &permit, LIMIT).unwrap();
+        let sentence = format!("cannot connect to {address}: Connection refused");
+        assert_eq!((sample.ok, sample.error), (false, Some(sentence)));
+    }
+
+    #[test]
+    fn a_port_that_does_not_answer_is_given_up_in_time() {
+        let (permit, _revoke) = permit_for_tests("e1", "i", 1);
+        let (_listener, _full, address) = silent();
+        let begun = BootClock.now();
+        let sample = poll(address, &permit, Duration::from_millis(200)).unwrap();
+        let took = BootClock.now().since(begun);
+        assert_eq!(sample.error.as_deref(), Some("no answer within 200ms"));
+        assert!(took >= Duration::from_millis(200) && took < Duration::from_secs(2), "{took:?}");
+    }
+
+    /// R3.
+    #[test]
+    fn a_lost_lease_ends_a_connect_at_once() {
+        let (permit, revoke) = permit_for_tests("e1", "i", 1);
+        let (_listener, _full, address) = silent();
+        let (ended, end) = crossbeam_channel::bounded(1);
+        std::thread::scope(|scope| {
+            let permit = &permit;
+            scope.spawn(move || ended.send(poll(address, permit, LIMIT)));
+            let early = end.recv_timeout(Duration::from_millis(100));
+            assert!(early.is_err(), "the connect did not wait: {early:?}");
+            let begun = BootClock.now();
+            revoke();
+            assert_eq!(end.recv_timeout(LIMIT), Ok(Err(Revoked)));
+            let took = BootClock.now().since(begun);
+            assert!(took < Duration::from_millis(150), "{took:?}");
+        });
+    }
+
+    /// R2.
+    #[test]
+    fn without_a_permit_nobody_sees_a_connection() {
+        let (permit, revoke) = permit_for_tests("e1", "i", 1);
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        revoke();
+        assert_eq!(poll(listener.local_addr().unwrap(), &permit, LIMIT), Err(Revoked));
+        assert_eq!(listener.accept().unwrap_err().kind(), io::ErrorKind::WouldBlock);
+    }
+
+    /// R2: a loss right after the permit was confirmed must find something to stop.
+    #[test]
+    fn the_permit_is_confirmed_when_the_switch_is_armed() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let abort = Abort::default();
+        // Whoever arms the switch drops what it was armed with before.
+        let (before, armed) = crossbeam_channel::bounded::<()>(0);
+        abort.arm(move || drop(before));
+        let may_connect = || {
+            assert_eq!(armed.try_recv(), Err(crossbeam_channel::TryRecvError::Disconnected));
+            true
+        };
+        connect_any(&[address], BootClock.now() + LIMIT, &abort, may_connect).unwrap();
+    }
+
+    /// R2: a lease can end by the clock alone, before anybody fires the switch.
+    #[test]
+    fn a_right_that_ends_before_the_second_address_ends_the_poll() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let refuses = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let addresses = [refuses, listener.local_addr().unwrap()];
+        let asked = std::cell::Cell::new(0);
+        let may_connect = || {
+            asked.set(asked.get() + 1);
+            asked.get() == 1
+        };
+        let deadline = BootClock.now() + LIMIT;
+        let end = connect_any(&addresses, deadline, &Abort::default(), may_connect);
+        assert!(matches!(end, Err(ConnectError::Revoked)), "{end:?}");
+        assert_eq!(listener.accept().unwrap_err().kind(), io::ErrorKind::WouldBlock);
+    }
+
+    #[test]
+    fn a_denied_address_is_not_connected_to() {
+        let (permit, _revoke) = permit_for_tests("e1", "i", 1);
+        let sample = TcpPoller::new(Targets::default())
+            .poll("[::ffff:169.254.169.254]:80", &permit, LIMIT)
+            .unwrap();
+        let error = sample.error.unwrap();
+        assert!(error.contains("may not be polled") && error.contains("--deny-targets"), "{error}");
+    }
+}

@@ -1,0 +1,8 @@
+//! What the commands of operators ask of Redis. A running instance never does.
+
+pub mod acl;
+pub mod key_types;
+pub mod overview;
+pub mod probe;
+pub mod result_stream;
+pub mod sessions;

@@ -1,0 +1,163 @@
+//! Questions that take a script: how they are framed, and what confirms them.
+
+use std::time::Duration;
+
+use ::redis::{RedisResult, Value};
+
+use crate::clock::{BootClock, Clock};
+use crate::model::{EndpointId, Tenure};
+use crate::store::announcement;
+use crate::store::redis::RedisStore;
+use crate::store::redis::connection::Connection;
+use crate::store::redis::reply;
+use crate::store::redis::script::{self, Call, Script};
+use crate::store::{
+    Fault, GRANTS_LAST, PeerMessage, Renew, RenewItem, RequestContext, StampedResult, StoreError,
+    StoreResult, Verify,
+};
+
+impl RedisStore {
+    /// As [`Self::call`] for a script that grants or renews: what too few replicas have counts as not heard
+    /// of, because the server that is promoted next may not have it. It was done all the same, and is
+    /// found again by its owner's name (R7) or ends by itself.
+    pub(crate) fn confirmed(
+        &self,
+        op: &'static str,
+        context: &RequestContext,
+        script: &Script,
+        call: &Call,
+    ) -> StoreResult<Value> {
+        self.confirmed_by(op, context.timeout, |wire| script.run(wire, call))
+    }
+
+    /// The same for any exchange.
+    pub(crate) fn confirmed_by<T>(
+        &self,
+        op: &'static str,
+        timeout: Duration,
+        exchange: impl FnOnce(&mut Connection) -> RedisResult<T>,
+    ) -> StoreResult<T> {
+        let needed = self.server.min_replicas;
+        if needed == 0 {
+            return self.call(op, timeout, exchange);
+        }
+        let began = BootClock.now();
+        let (value, have) = self.call(op, timeout, |wire| {
+            let value = exchange(wire)?;
+            // On the same wire: it asks for what was written on it. The answer has to come in time, too.
+            let left = (began + timeout).since(BootClock.now()) * 3 / 4;
+            let mut wait = ::redis::cmd("WAIT");
+            wait.arg(needed).arg(left.as_millis().max(1).to_string());
+            Ok((value, wait.query::<u32>(wire)?))
+        })?;
+        if have >= needed {
+            return Ok(value);
+        }
+        self.server.failures.count(Fault::Refused);
+        let reason = format!(
+            "{have} of the {needed} replicas that --min-replicas asks for have it: see INFO \
+             replication on the master"
+        );
+        let target = self.server.shown.clone();
+        Err(StoreError { op, target, fault: Fault::Refused, reason })
+    }
+
+    pub(crate) fn stamped<T>(
+        &self,
+        op: &'static str,
+        context: &RequestContext,
+        script: &Script,
+        call: &Call,
+        item: impl Fn(&Value) -> T,
+    ) -> StampedResult<Vec<T>> {
+        let value = self.call(op, context.timeout, |wire| script.run(wire, call))?;
+        reply::stamped(op, &self.server, context, &value, item)
+    }
+
+    /// The question whether these are ours by name, for whichever script.
+    pub(crate) fn names<'a>(
+        &self,
+        context: &RequestContext,
+        tenures: impl Iterator<Item = &'a Tenure>,
+    ) -> Call {
+        let mut call = Call::framed(&self.server.keys, context, None);
+        for tenure in tenures {
+            call.lease(&self.server.keys, &tenure.endpoint);
+        }
+        call
+    }
+
+    /// Which of these were given back by their owner's name; `None` where that does not prove enough.
+    pub(crate) fn release_by_name(
+        &self,
+        context: &RequestContext,
+        tenures: &[Tenure],
+        wakes: &[PeerMessage],
+    ) -> StoreResult<Option<Vec<bool>>> {
+        let op = "release on";
+        let call = Call::free(&self.server.keys, context, tenures, wakes);
+        let value = self.call(op, context.timeout, |wire| script::FREE.run(wire, &call))?;
+        reply::freed(&value, tenures.len()).ok_or_else(|| self.server.unexpected(op))
+    }
+
+    /// What becomes of each of these, by owner and fence.
+    pub(crate) fn renew_by_fence(
+        &self,
+        context: &RequestContext,
+        items: &[&RenewItem],
+    ) -> StampedResult<Vec<Renew>> {
+        let call = self.renew_call(context, items.iter().copied());
+        let value = self.confirmed("renew on", context, &script::RENEW, &call)?;
+        reply::stamped("renew on", &self.server, context, &value, reply::renew)
+    }
+
+    /// What renew.lua expects.
+    pub(crate) fn renew_call<'a>(
+        &self,
+        context: &RequestContext,
+        items: impl Iterator<Item = &'a RenewItem> + Clone,
+    ) -> Call {
+        let keys = &self.server.keys;
+        let mut call = Call::framed(keys, context, items.clone().map(|it| &it.tenure.endpoint));
+        call.key(keys.grants(&context.instance)).key(keys.fence());
+        call.arg(GRANTS_LAST.as_millis()).arg(context.heard);
+        for RenewItem { tenure, may_reclaim, .. } in items {
+            call.lease_and_record(keys, &tenure.endpoint);
+            call.arg(tenure.fence).arg(u8::from(*may_reclaim));
+        }
+        call
+    }
+
+    /// What acquire.lua expects.
+    pub(crate) fn acquire_call(&self, context: &RequestContext, endpoints: &[EndpointId]) -> Call {
+        let keys = &self.server.keys;
+        let mut call = Call::framed(keys, context, endpoints);
+        call.key(keys.node(&context.instance))
+            .key(keys.fence())
+            .key(keys.grants(&context.instance));
+        let word =
+            PeerMessage { took: endpoints.to_vec(), ..PeerMessage::new(&context.instance, None) };
+        call.arg(keys.node_prefix()).arg(keys.lease_prefix());
+        call.arg(keys.wake(None)).arg(announcement::wake(&word, keys.database()));
+        call.arg(GRANTS_LAST.as_millis());
+        for endpoint in endpoints {
+            call.lease_and_record(keys, endpoint);
+        }
+        call
+    }
+
+    /// Whether each of these is ours, by owner and fence.
+    pub(crate) fn verify_by_fence(
+        &self,
+        context: &RequestContext,
+        tenures: &[&Tenure],
+    ) -> StampedResult<Vec<Verify>> {
+        let keys = &self.server.keys;
+        let mut call = Call::framed(keys, context, tenures.iter().map(|it| &it.endpoint));
+        for tenure in tenures {
+            call.lease_and_record(keys, &tenure.endpoint);
+            call.arg(tenure.fence);
+        }
+        self.stamped("verify on", context, &script::VERIFY, &call, reply::verify)
+    }
+}

@@ -1,0 +1,208 @@
+//! One connection to Redis, with a deadline around every whole exchange.
+//!
+//! The commands, the codec and the value types are redis-rs's; the socket is ours, because a redis-rs
+//! connection bounds each `read(2)` and not the exchange: a server that drips a byte now and then
+//! holds it for ever, and a stalled pipeline for N times its timeout. After any I/O error the wire is
+//! dropped by its user, never reused: a late reply must not answer the next question.
+
+use std::fmt;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+
+use redis::{Cmd, ConnectionLike, ErrorKind, Parser, RedisError, RedisResult, Value};
+
+use crate::clock::Moment;
+use crate::config::Login;
+use crate::net::deadline_stream::Socket;
+use crate::store::redis::locator::Peer;
+use crate::store::redis::tls::{self, Tls};
+
+pub(crate) struct Connection {
+    stream: Stream,
+    parser: Parser,
+    db: i64,
+    /// Where it leads.
+    pub(crate) peer: Arc<Peer>,
+}
+
+enum Stream {
+    Plain(Socket),
+    Secured(tls::Stream),
+}
+
+/// What it takes to be let in.
+pub(crate) struct Entry {
+    pub(crate) login: Login,
+    pub(crate) tls: Option<Tls>,
+    pub(crate) database: u32,
+}
+
+impl Connection {
+    /// Connects, authenticates and selects the database, all before `deadline`.
+    pub(crate) fn connect(peer: &Arc<Peer>, entry: &Entry, deadline: Moment) -> RedisResult<Self> {
+        let stream = match (&**peer, &entry.tls) {
+            (Peer::Unix(path), _) => Stream::Plain(Socket::dial_unix(path, deadline)?),
+            (Peer::Tcp(place), None) => Stream::Plain(Socket::dial(place, deadline)?),
+            (Peer::Tcp(place), Some(tls)) => {
+                Stream::Secured(tls.shake_hands(&place.host, Socket::dial(place, deadline)?)?)
+            }
+        };
+        let (db, peer) = (entry.database.into(), Arc::clone(peer));
+        let mut wire = Self { stream, parser: Parser::new(), db, peer };
+        if let Some(password) = &entry.login.password {
+            let mut auth = redis::cmd("AUTH");
+            if let Some(user) = &entry.login.user {
+                auth.arg(user);
+            }
+            auth.arg(password).exec(&mut wire).map_err(without_secrets)?;
+        }
+        if entry.database != 0 {
+            redis::cmd("SELECT").arg(entry.database).exec(&mut wire)?;
+        }
+        Ok(wire)
+    }
+
+    /// Everything until the next call of this must be over by `deadline`.
+    pub(crate) fn set_deadline(&mut self, deadline: Moment) {
+        self.socket().deadline = deadline;
+    }
+
+    /// From now on [`Self::receive`] takes what is there and never waits.
+    pub(crate) fn without_waiting(mut self) -> io::Result<Self> {
+        self.socket().set_waits(false)?;
+        Ok(self)
+    }
+
+    /// Itself while nothing waits to be read: the server has not hung up, and owes us no reply.
+    pub(crate) fn if_quiet(mut self) -> Option<Self> {
+        // A surplus reply may have been read along with the last one.
+        let mut read = std::mem::replace(&mut self.parser, Parser::new());
+        if read.parse_value(io::empty()).is_ok() {
+            return None;
+        }
+        let mut byte = [0];
+        self.socket().set_waits(false).ok()?;
+        let waiting = self.stream.read(&mut byte);
+        let quiet = matches!(&waiting, Err(error) if error.kind() == io::ErrorKind::WouldBlock);
+        (quiet && self.socket().set_waits(true).is_ok()).then_some(self)
+    }
+
+    /// Sends without waiting for a reply (for subscriptions).
+    pub(crate) fn send(&mut self, cmd: &Cmd) -> RedisResult<()> {
+        self.write(&cmd.get_packed_command())
+    }
+
+    /// The next value from the server.
+    pub(crate) fn receive(&mut self) -> RedisResult<Value> {
+        let received = self.parser.parse_value(&mut self.stream);
+        received.map_err(|error| self.understood(error))
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> RedisResult<()> {
+        let written = self.stream.write_all(bytes).and_then(|()| self.stream.flush());
+        written.map_err(|error| self.understood(error.into()))
+    }
+
+    fn understood(&mut self, error: RedisError) -> RedisError {
+        match &mut self.stream {
+            Stream::Plain(_) => error,
+            Stream::Secured(it) => it.refusal().unwrap_or(error),
+        }
+    }
+
+    fn socket(&mut self) -> &mut Socket {
+        match &mut self.stream {
+            Stream::Plain(it) => it,
+            Stream::Secured(it) => it.socket(),
+        }
+    }
+}
+
+impl ConnectionLike for Connection {
+    fn req_packed_command(&mut self, cmd: &[u8]) -> RedisResult<Value> {
+        self.write(cmd)?;
+        self.receive()?.extract_error()
+    }
+
+    fn req_packed_commands(
+        &mut self,
+        cmd: &[u8],
+        offset: usize,
+        count: usize,
+    ) -> RedisResult<Vec<Value>> {
+        self.write(cmd)?;
+        let mut values = Vec::with_capacity(count);
+        for index in 0..offset + count {
+            let value = self.receive()?;
+            if index >= offset {
+                values.push(value);
+            }
+        }
+        Ok(values)
+    }
+
+    fn get_db(&self) -> i64 {
+        self.db
+    }
+
+    fn check_connection(&mut self) -> bool {
+        redis::cmd("PING").exec(self).is_ok()
+    }
+
+    fn is_open(&self) -> bool {
+        true // whoever sees an error drops the wire
+    }
+}
+
+impl Read for Stream {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Plain(it) => it.read(buffer),
+            Self::Secured(it) => it.read(buffer),
+        }
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Plain(it) => it.write(buffer),
+            Self::Secured(it) => it.write(buffer),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Self::Plain(it) => it.flush(),
+            Self::Secured(it) => it.flush(),
+        }
+    }
+}
+
+impl AsFd for Connection {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match &self.stream {
+            Stream::Plain(it) => it.as_fd(),
+            Stream::Secured(it) => it.as_fd(),
+        }
+    }
+}
+
+/// A server that does not know AUTH repeats what it was told, the password too.
+fn without_secrets(error: RedisError) -> RedisError {
+    let harmless = ["WRONGPASS", "NOAUTH", "NOPERM"].contains(&error.code().unwrap_or(""))
+        || error.is_io_error()
+        || error.kind() == ErrorKind::InvalidClientConfig
+        || error.detail().is_some_and(|it| it.contains("without any password configured"));
+    if harmless {
+        return error;
+    }
+    (ErrorKind::AuthenticationFailed, "the server refused AUTH").into()
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Wire")
+    }
+}

@@ -1,0 +1,199 @@
+//! The store on a real Redis: its connections, and what is made of an error.
+//!
+//! A `RedisStore` keeps up to `idle_max` connections to each server for whoever calls. A thread whose calls must
+//! never wait behind another's has a line of its own: a store with one.
+
+pub(crate) mod calls;
+pub(crate) mod connection;
+pub(crate) mod locator;
+pub(crate) mod reply;
+pub(crate) mod role_status;
+pub(crate) mod roles;
+pub(crate) mod scan;
+pub(crate) mod script;
+pub(crate) mod server_check;
+pub(crate) mod sharded_keys;
+pub(crate) mod subscription;
+pub(crate) mod tls;
+pub(crate) mod verbs;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ::redis::{RedisError, RedisResult};
+use parking_lot::{Mutex, MutexGuard};
+
+use crate::clock::{BootClock, Clock};
+use crate::config::{Access, Config, RedisUrl, Topology};
+use crate::model::{InstanceId, LeaseDuration};
+use crate::store::keys::Keys;
+use crate::store::redis::connection::Connection;
+use crate::store::redis::locator::{Peer, Place, Route};
+use crate::store::{Failures, Fault, StoreError, StoreResult};
+
+/// Redis, as one thread or a few share it.
+#[derive(Debug)]
+pub struct RedisStore {
+    pub(crate) server: Arc<Server>,
+    idle: Mutex<Idle>,
+    idle_max: usize,
+}
+
+/// Wires that nobody uses now.
+#[derive(Debug, Default)]
+struct Idle {
+    wires: Vec<Connection>,
+    /// How often the store had moved when they were last used.
+    moves: u64,
+}
+
+#[derive(Debug)]
+pub(crate) struct Server {
+    pub(crate) place: Place,
+    pub(crate) shown: String,
+    pub(crate) keys: Keys,
+    pub(crate) failures: Arc<Failures>,
+    /// How many replicas must have what was granted or renewed before it counts.
+    pub(crate) min_replicas: u32,
+}
+
+impl RedisStore {
+    /// A store for `url`. Nothing is connected yet. `shown` is what people call it.
+    pub fn new(url: &str, shown: &str, keys: Keys) -> StoreResult<Self> {
+        let url = RedisUrl::parse(url).map_err(|error| StoreError {
+            op: "understand",
+            target: shown.into(),
+            fault: Fault::Misconfigured,
+            reason: format!("the URL {error}"),
+        })?;
+        let term = LeaseDuration::new(Duration::from_secs(30));
+        let place = Place::new(&url, &Access::default(), &keys.epoch(), term);
+        Ok(Self::at(place, shown, keys, 0))
+    }
+
+    fn at(place: Place, shown: &str, keys: Keys, min_replicas: u32) -> Self {
+        let failures = Arc::default();
+        let keys = keys.in_database(place.database());
+        let server = Server { place, shown: shown.into(), keys, failures, min_replicas };
+        Self { server: Arc::new(server), idle: Mutex::default(), idle_max: 4 }
+    }
+
+    /// The leases on endpoints of `config`.
+    pub fn of_polls(config: &Config) -> Self {
+        Self::of(config, Keys::new(&config.prefix, &config.session_prefix))
+    }
+
+    /// The leases on roles of `config`.
+    pub fn of_roles(config: &Config) -> Self {
+        Self::of(config, Keys::of_roles(&config.leader_prefix, &config.leader_heartbeat_prefix()))
+    }
+
+    fn of(config: &Config, keys: Keys) -> Self {
+        let term = LeaseDuration::new(config.lease_ttl);
+        let place = Place::new(&config.redis, &config.access, &keys.epoch(), term);
+        Self::at(place, &config.redis.to_string(), keys, config.min_replicas)
+    }
+
+    /// A line of one's own to the same server: one connection that nothing else is in front of.
+    pub fn line(&self) -> Self {
+        Self { server: Arc::clone(&self.server), idle: Mutex::default(), idle_max: 1 }
+    }
+
+    /// How often asking failed, on this line and on every other to the same server.
+    pub fn failures(&self) -> &Arc<Failures> {
+        &self.server.failures
+    }
+
+    /// One exchange with a deadline around all of it. Only a wire that served it well is kept.
+    pub(crate) fn call<T>(
+        &self,
+        op: &'static str,
+        timeout: Duration,
+        exchange: impl FnOnce(&mut Connection) -> RedisResult<T>,
+    ) -> StoreResult<T> {
+        self.call_at(Route::Home, op, timeout, exchange)
+    }
+
+    /// The same with a part of the store.
+    pub(crate) fn call_at<T>(
+        &self,
+        spot: Route<'_>,
+        op: &'static str,
+        timeout: Duration,
+        exchange: impl FnOnce(&mut Connection) -> RedisResult<T>,
+    ) -> StoreResult<T> {
+        let deadline = BootClock.now() + timeout;
+        let place = &self.server.place;
+        let (mut tried, mut asked) = ("connect to", None);
+        let answer = place.peer(spot, deadline).and_then(|peer| {
+            let peer = asked.insert(peer);
+            let mut wire = match self.idle(peer) {
+                Some(wire) => wire,
+                None => place.connect(peer, deadline)?,
+            };
+            tried = op;
+            wire.set_deadline(deadline);
+            // After any error the wire is dropped: it may owe a reply, or lead to a server that is no
+            // longer the right one.
+            let answer = exchange(&mut wire)?;
+            self.keep(wire);
+            Ok(answer)
+        });
+        answer.map_err(|error| {
+            place.doubt(&error);
+            let mut error = self.server.error(tried, &error);
+            // Where there are several, the URL does not say which.
+            if let Some(peer) = asked.filter(|_| place.is_many()) {
+                error.reason = format!("{peer}: {}", error.reason);
+            }
+            error
+        })
+    }
+
+    /// A wire to this peer that is there already; those that lead elsewhere are left to whoever needs them.
+    fn idle(&self, peer: &Peer) -> Option<Connection> {
+        let mut idle = self.idle_now();
+        let at = idle.wires.iter().rposition(|it| *it.peer == *peer)?;
+        let wire = idle.wires.swap_remove(at);
+        drop(idle);
+        wire.if_quiet()
+    }
+
+    fn keep(&self, wire: Connection) {
+        let mut idle = self.idle_now();
+        if idle.wires.iter().filter(|it| it.peer == wire.peer).count() < self.idle_max {
+            idle.wires.push(wire);
+        }
+    }
+
+    /// None outlives a move: the server it leads to may have been somebody else meanwhile, or be gone.
+    fn idle_now(&self) -> MutexGuard<'_, Idle> {
+        let moves = self.server.place.moves();
+        let mut idle = self.idle.lock();
+        if idle.moves != moves {
+            *idle = Idle { wires: Vec::new(), moves };
+        }
+        idle
+    }
+}
+
+impl Server {
+    pub(crate) fn error(&self, op: &'static str, error: &RedisError) -> StoreError {
+        let in_cluster = self.place.topology() == Topology::Cluster;
+        let (fault, reason) = server_check::explained(error, in_cluster);
+        self.failures.count(fault);
+        StoreError { op, target: self.shown.clone(), fault, reason }
+    }
+
+    pub(crate) fn unexpected(&self, op: &'static str) -> StoreError {
+        let reason = "the reply is not of the expected form".into();
+        self.failures.count(Fault::Refused);
+        StoreError { op, target: self.shown.clone(), fault: Fault::Refused, reason }
+    }
+}
+
+/// The instance whose key this is.
+pub(crate) fn named_in(key: &[u8], prefix: &str) -> Option<InstanceId> {
+    let id = std::str::from_utf8(key.strip_prefix(prefix.as_bytes())?).ok()?;
+    Some(InstanceId::new(id))
+}

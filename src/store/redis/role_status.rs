@@ -1,0 +1,169 @@
+//! Reading how roles stand on a real Redis.
+
+use std::time::Duration;
+
+use redis::Value;
+
+use crate::model::{EndpointId, FenceToken, InstanceId, Tenure};
+use crate::store::admin::overview::short_string;
+use crate::store::keys::{TERM_FIELD, TTL_FIELD};
+use crate::store::redis::RedisStore;
+use crate::store::redis::reply;
+use crate::store::redis::script::{self, Call};
+use crate::store::{BATCH_MAX, BEAT_EXTRA, Lasting, PeerMessage, Seat, StoreResult};
+
+impl RedisStore {
+    pub(crate) fn read_seats(
+        &self,
+        roles: &[EndpointId],
+        timeout: Duration,
+    ) -> StoreResult<Vec<Seat>> {
+        let (op, keys) = ("read roles on", &self.server.keys);
+        let mut call = Call::default();
+        call.key(keys.epoch());
+        call.arg(keys.leader_heartbeats().unwrap_or_default()).arg(BEAT_EXTRA.as_millis());
+        for role in roles {
+            call.lease(keys, role).arg(keys.suffix(role));
+        }
+        let value = self.call(op, timeout, |wire| script::SEATS.run(wire, &call))?;
+        let seats = match &value {
+            Value::Array(parts) => match &parts[..] {
+                [Value::Int(now_us), seats @ ..] => {
+                    let now_us = u64::try_from(*now_us).unwrap_or(0);
+                    seats.iter().map(|it| reply::seat(now_us, it)).collect::<Option<Vec<Seat>>>()
+                }
+                _ => None,
+            },
+            _ => None,
+        };
+        seats.filter(|it| it.len() == roles.len()).ok_or_else(|| self.server.unexpected(op))
+    }
+
+    /// How every role stands that was ever led, by plain reading commands: for people.
+    pub fn role_overview(&self, timeout: Duration) -> StoreResult<Vec<(EndpointId, Seat)>> {
+        let (op, keys) = ("read roles on", &self.server.keys);
+        let roles = self.list_roles(timeout)?;
+        let mut seats = Vec::with_capacity(roles.len());
+        for batch in roles.chunks(BATCH_MAX) {
+            let mut pipe = redis::pipe();
+            pipe.cmd("TIME");
+            for role in batch {
+                short_string(&mut pipe, &keys.lease(role));
+                let fields = [TTL_FIELD, TERM_FIELD].map(|it| format!("{it}{role}"));
+                pipe.cmd("HMGET").arg(keys.epoch()).arg(&fields);
+            }
+            let answers = self.each(op, &pipe, timeout)?;
+            let now_us = answers.first().and_then(microseconds).unwrap_or(0);
+            let found: Vec<Seat> =
+                answers[1..].chunks(3).map(|it| plain_seat(now_us, it)).collect();
+            seats.extend(self.with_heartbeats(found, now_us, timeout)?);
+        }
+        Ok(roles.into_iter().zip(seats).collect())
+    }
+
+    fn with_heartbeats(
+        &self,
+        mut seats: Vec<Seat>,
+        now_us: u64,
+        timeout: Duration,
+    ) -> StoreResult<Vec<Seat>> {
+        let keys = &self.server.keys;
+        let led = || seats.iter().enumerate().filter_map(|(n, it)| Some((n, it.leader.as_ref()?)));
+        let mut pipe = redis::pipe();
+        for heartbeat in led().filter_map(|it| keys.leader_heartbeat(&it.1.it)) {
+            short_string(&mut pipe, &heartbeat);
+        }
+        let places: Vec<usize> = led().map(|it| it.0).collect();
+        let answers = self.each("read roles on", &pipe, timeout)?;
+        for (place, answer) in places.into_iter().zip(answers.chunks(2)) {
+            let beaten_ms = answer.first().and_then(number_in);
+            let seat = &mut seats[place];
+            seat.beaten = beaten_ms
+                .map(|it| Duration::from_micros(now_us.saturating_sub(it.saturating_mul(1_000))));
+            let longest = seat.ttl.map(|it| it + BEAT_EXTRA);
+            seat.is_stale = seat.beaten.zip(longest).is_some_and(|(age, longest)| age > longest);
+        }
+        Ok(seats)
+    }
+
+    /// Gives back the roles of a dead leader, each by its own term; how many there were. A fresh heartbeat is
+    /// no death, unless it is certain.
+    pub(crate) fn bury_leader(
+        &self,
+        dead: &InstanceId,
+        certain: bool,
+        timeout: Duration,
+    ) -> StoreResult<Option<usize>> {
+        let (mut count, keys) = (0, &self.server.keys);
+        for roles in self.list_roles(timeout)?.chunks(BATCH_MAX) {
+            for (role, seat) in roles.iter().zip(self.read_seats(roles, timeout)?) {
+                if seat.leader.is_none_or(|it| it.it != *dead) {
+                    continue;
+                }
+                if !certain && seat.beaten.is_some() && !seat.is_stale {
+                    return Ok(None);
+                }
+                let word =
+                    PeerMessage { freed: vec![role.clone()], ..PeerMessage::new(dead, None) };
+                let tenure = Tenure::new(role.clone(), seat.term);
+                let call = Call::release(keys, dead, &[tenure], &[word]);
+                self.call("release on", timeout, |wire| script::RELEASE.run(wire, &call))?;
+                count += 1;
+            }
+        }
+        Ok(Some(count))
+    }
+
+    /// Every role that was ever led has its last term in the epoch's hash.
+    pub(crate) fn list_roles(&self, timeout: Duration) -> StoreResult<Vec<EndpointId>> {
+        let fields: Vec<Vec<u8>> = self.call("list roles on", timeout, |wire| {
+            redis::cmd("HKEYS").arg(self.server.keys.epoch()).query(wire)
+        })?;
+        let role = |field: &Vec<u8>| {
+            let name = field.strip_prefix(TERM_FIELD.as_bytes())?;
+            EndpointId::parse(std::str::from_utf8(name).ok()?).ok()
+        };
+        let mut roles: Vec<EndpointId> = fields.iter().filter_map(role).collect();
+        roles.sort_unstable();
+        Ok(roles)
+    }
+}
+
+/// From the owner, the time left, and the fields of the epoch's hash.
+fn plain_seat(now_us: u64, answers: &[Value]) -> Seat {
+    let leader = match answers {
+        [Value::BulkString(owner), Value::Int(left), _] if !owner.is_empty() => {
+            // One without an end is cut short by the first who stands for it.
+            let left = u64::try_from(*left).map_or(Duration::MAX, Duration::from_millis);
+            Some(Lasting { it: InstanceId::new(&String::from_utf8_lossy(owner)), left })
+        }
+        _ => None,
+    };
+    let field = |n: usize| match answers.get(2) {
+        Some(Value::Array(fields)) => fields.get(n).and_then(number_in),
+        _ => None,
+    };
+    let term = FenceToken(field(1).unwrap_or(0));
+    Seat {
+        leader,
+        is_stale: false,
+        beaten: None,
+        term,
+        led_for: now_us.checked_sub(term.0).map(Duration::from_micros),
+        ttl: field(0).map(Duration::from_millis),
+    }
+}
+
+fn number_in(value: &Value) -> Option<u64> {
+    match value {
+        Value::BulkString(digits) => std::str::from_utf8(digits).ok()?.parse().ok(),
+        _ => None,
+    }
+}
+
+/// From the answer to TIME.
+pub(crate) fn microseconds(time: &Value) -> Option<u64> {
+    let Value::Array(parts) = time else { return None };
+    let [seconds, micros] = &parts[..] else { return None };
+    number_in(seconds)?.checked_mul(1_000_000)?.checked_add(number_in(micros)?)
+}

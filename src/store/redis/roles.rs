@@ -1,0 +1,87 @@
+//! Many roles in one exchange: a script call each, because each has a timing of its own, written and read together.
+
+use std::time::Duration;
+
+use redis::Value;
+
+use crate::model::{EndpointId, Tenure};
+use crate::store::redis::RedisStore;
+use crate::store::redis::reply;
+use crate::store::redis::script::{self, Call, Script};
+use crate::store::{
+    Acquire, PeerMessage, Renew, RenewItem, RequestContext, StampedResult, StoreError, StoreResult,
+};
+
+impl RedisStore {
+    pub(crate) fn acquire_each(
+        &self,
+        asked: &[(RequestContext, EndpointId)],
+    ) -> Vec<StampedResult<Vec<Acquire>>> {
+        let call = |(context, role): &(RequestContext, EndpointId)| {
+            self.acquire_call(context, std::slice::from_ref(role))
+        };
+        let calls: Vec<Call> = asked.iter().map(call).collect();
+        let timeout = shortest(asked.iter().map(|it| &it.0));
+        let values = self.each_role("acquire on", &script::ACQUIRE, &calls, timeout);
+        let told = asked.iter().zip(values);
+        told.map(|(it, value)| reply::acquired(&self.server, &it.0, &value?, 1)).collect()
+    }
+
+    pub(crate) fn renew_each(
+        &self,
+        asked: &[(RequestContext, Vec<RenewItem>)],
+    ) -> Vec<StampedResult<Vec<Renew>>> {
+        let op = "renew on";
+        let calls: Vec<Call> = asked.iter().map(|it| self.renew_call(&it.0, it.1.iter())).collect();
+        let timeout = shortest(asked.iter().map(|it| &it.0));
+        let values = self.each_role(op, &script::RENEW, &calls, timeout);
+        let told = asked.iter().zip(values);
+        told.map(|(it, value)| reply::stamped(op, &self.server, &it.0, &value?, reply::renew))
+            .collect()
+    }
+
+    pub(crate) fn release_each(
+        &self,
+        freed: &[(RequestContext, Tenure, PeerMessage)],
+    ) -> StoreResult<()> {
+        let op = "release on";
+        let call = |(context, tenure, word): &(RequestContext, Tenure, PeerMessage)| {
+            let (tenures, words) = (std::slice::from_ref(tenure), std::slice::from_ref(word));
+            Call::release(&self.server.keys, &context.instance, tenures, words)
+        };
+        let calls: Vec<Call> = freed.iter().map(call).collect();
+        let timeout = shortest(freed.iter().map(|it| &it.0));
+        let answers = self.call(op, timeout, |wire| script::RELEASE.run_each(wire, &calls))?;
+        answers.into_iter().try_for_each(|it| self.understood(op, it).map(drop))
+    }
+
+    /// What the server answered to each; the same error for all when the exchange broke off.
+    fn each_role(
+        &self,
+        op: &'static str,
+        script: &Script,
+        calls: &[Call],
+        timeout: Duration,
+    ) -> Vec<StoreResult<Value>> {
+        match self.confirmed_by(op, timeout, |wire| script.run_each(wire, calls)) {
+            Ok(answers) => answers.into_iter().map(|it| self.understood(op, it)).collect(),
+            Err(error) => vec![Err(error); calls.len()],
+        }
+    }
+
+    fn understood(
+        &self,
+        op: &'static str,
+        answer: redis::RedisResult<Value>,
+    ) -> StoreResult<Value> {
+        answer.map_err(|error| -> StoreError {
+            self.server.place.doubt(&error);
+            self.server.error(op, &error)
+        })
+    }
+}
+
+/// R4: a call's timeout never exceeds what is left of what it is about.
+fn shortest<'a>(asked: impl Iterator<Item = &'a RequestContext>) -> Duration {
+    asked.map(|it| it.timeout).min().unwrap_or_default()
+}

@@ -1,0 +1,210 @@
+//! Reading many keys without choking on one: sessions, node keys, leases.
+
+use std::time::Duration;
+
+use redis::Value;
+
+use crate::config::Topology;
+use crate::model::{EndpointId, InstanceId, SESSION_MAX_BYTES};
+use crate::store::redis::RedisStore;
+use crate::store::redis::locator::Route;
+use crate::store::redis::reply;
+use crate::store::redis::script::{self, Call};
+use crate::store::{
+    BATCH_MAX, Fault, Lasting, PeerMessage, RawSession, SCAN_COUNT, Store, StoreError, StoreResult,
+};
+
+/// How long an endpoint that nobody is to poll is remembered: longer than any lease, or any call on its way.
+pub(crate) const RETIRED_LASTS: Duration = Duration::from_secs(86_400);
+
+impl RedisStore {
+    /// Walks over all leases: seldom, and only for the dead.
+    pub(crate) fn bury_owner(
+        &self,
+        dead: &InstanceId,
+        certain: bool,
+        timeout: Duration,
+    ) -> StoreResult<Option<usize>> {
+        let keys = &self.server.keys;
+        let prefix = keys.lease_prefix();
+        let (mut cursor, mut count) = (0, 0);
+        loop {
+            let (next, page) = self.scan("list leases on", prefix, cursor, timeout)?;
+            let mut call = Call::default();
+            call.key(keys.node(dead)).arg(dead).arg(u8::from(certain));
+            for key in &page {
+                let suffix =
+                    key.strip_prefix(prefix.as_bytes()).and_then(|it| std::str::from_utf8(it).ok());
+                if let Some(endpoint) = suffix.and_then(|it| EndpointId::parse(it).ok()) {
+                    call.lease_and_record(keys, &endpoint);
+                }
+            }
+            let value = self.call("release on", timeout, |wire| script::BURY.run(wire, &call))?;
+            let here: i64 =
+                redis::from_redis_value(value).map_err(|_| self.server.unexpected("release on"))?;
+            let Ok(here) = usize::try_from(here) else { return Ok(None) };
+            count += here;
+            cursor = next;
+            if cursor == 0 {
+                break;
+            }
+        }
+        let word = PeerMessage::new(dead, None);
+        self.wake(&[word], timeout)?;
+        Ok(Some(count))
+    }
+
+    /// One script for each batch.
+    pub(crate) fn retire_records(
+        &self,
+        endpoints: &[EndpointId],
+        timeout: Duration,
+    ) -> StoreResult<()> {
+        let keys = &self.server.keys;
+        if keys.leader_heartbeats().is_some() {
+            return Ok(()); // a role is never over
+        }
+        for batch in endpoints.chunks(BATCH_MAX) {
+            let mut call = Call::default();
+            call.arg(RETIRED_LASTS.as_millis());
+            for it in batch {
+                call.lease_and_record(keys, it);
+            }
+            self.call("retire results on", timeout, |wire| script::RETIRE.run(wire, &call))?;
+        }
+        Ok(())
+    }
+
+    /// A step of a walk over all keys that begin so, where everything but the sessions is.
+    pub(crate) fn scan(
+        &self,
+        op: &'static str,
+        prefix: &str,
+        cursor: u64,
+        timeout: Duration,
+    ) -> StoreResult<(u64, Vec<Vec<u8>>)> {
+        self.scan_at(Route::Home, op, prefix, cursor, timeout)
+    }
+
+    pub(crate) fn scan_at(
+        &self,
+        spot: Route<'_>,
+        op: &'static str,
+        prefix: &str,
+        cursor: u64,
+        timeout: Duration,
+    ) -> StoreResult<(u64, Vec<Vec<u8>>)> {
+        let pattern = format!("{}*", glob_escaped(prefix));
+        self.call_at(spot, op, timeout, |wire| {
+            let mut scan = redis::cmd("SCAN");
+            scan.arg(cursor).arg("MATCH").arg(&pattern).arg("COUNT").arg(SCAN_COUNT);
+            scan.query(wire)
+        })
+    }
+
+    pub(crate) fn read_clipped<T>(
+        &self,
+        op: &'static str,
+        longest: &str,
+        keys: impl Iterator<Item = String>,
+        timeout: Duration,
+        read: impl Fn(&[u8]) -> T,
+    ) -> StoreResult<Vec<Option<Lasting<T>>>> {
+        let mut call = Call::default();
+        call.key(self.server.keys.epoch()).arg(longest);
+        let mut asked = 0;
+        for key in keys {
+            call.key(key);
+            asked += 1;
+        }
+        if asked == 0 {
+            return Ok(vec![]);
+        }
+        let value = self.call(op, timeout, |wire| script::CLIPPED.run(wire, &call))?;
+        let unexpected = || self.server.unexpected(op);
+        let Value::Array(values) = value else { return Err(unexpected()) };
+        let lasting = |pair: &[Value]| match pair {
+            [Value::Nil, _] => Ok(None),
+            [Value::BulkString(value), Value::Int(ms)] => {
+                // One that lasts for ever, on a server that nobody has set a time on yet.
+                let left = u64::try_from(*ms).map_or(Duration::MAX, Duration::from_millis);
+                Ok(Some(Lasting { it: read(value), left }))
+            }
+            _ => Err(unexpected()),
+        };
+        let found: Vec<_> = values.chunks(2).map(lasting).collect::<StoreResult<_>>()?;
+        if found.len() == asked { Ok(found) } else { Err(unexpected()) }
+    }
+
+    /// By one `EXISTS` of all of them. A cluster keeps sessions on several shards, where one command cannot ask for
+    /// all, and a user may lack the right: then they have to be read.
+    pub(crate) fn any_exists(&self, keys: &[String], timeout: Duration) -> StoreResult<bool> {
+        if keys.is_empty() || self.server.place.topology() == Topology::Cluster {
+            return Ok(!keys.is_empty());
+        }
+        let count: StoreResult<u64> = self.call("look for sessions on", timeout, |wire| {
+            redis::cmd("EXISTS").arg(keys).query(wire)
+        });
+        match count {
+            Ok(count) => Ok(count > 0),
+            Err(error) if error.fault == Fault::Unreachable => Err(error),
+            Err(_) => Ok(true),
+        }
+    }
+
+    /// By plain reading commands, so that a user who may only read sessions suffices; without choking
+    /// on one that is no string, or enormous. `None` where one has vanished meanwhile.
+    pub(crate) fn read_sessions(
+        &self,
+        keys: &[String],
+        timeout: Duration,
+    ) -> StoreResult<Vec<Option<RawSession>>> {
+        let op = "read sessions on";
+        if keys.is_empty() {
+            return Ok(vec![]);
+        }
+        let answers = self.each_key(op, keys, timeout, 2, |pipe, at| {
+            let key = &keys[at];
+            pipe.cmd("STRLEN").arg(key).cmd("GETRANGE").arg(key).arg(0).arg(SESSION_MAX_BYTES);
+        })?;
+        let odd: Vec<String> = (keys.iter().zip(answers.chunks(2)))
+            .filter(|it| reply::session(it.1).is_none())
+            .map(|it| it.0.clone())
+            .collect();
+        let kinds: Vec<Value> = if odd.is_empty() {
+            vec![]
+        } else {
+            self.each_key(op, &odd, timeout, 1, |pipe, at| {
+                pipe.cmd("TYPE").arg(&odd[at]);
+            })?
+        };
+        let kinds = kinds.into_iter().map(|it| {
+            let kind = it.extract_error().and_then(|it| Ok(redis::from_redis_value(it)?));
+            kind.map_err(|error| self.server.error(op, &error))
+        });
+        let kinds: Vec<String> = kinds.collect::<StoreResult<_>>()?;
+        let mut kinds = kinds.into_iter();
+        let session = |answer: &[Value]| match reply::session(answer) {
+            Some(session) => Ok(Some(session)),
+            None => reply::odd_session(kinds.next().as_deref(), answer)
+                .map_err(|error| self.server.error(op, &error)),
+        };
+        answers.chunks(2).map(session).collect()
+    }
+}
+
+/// A prefix is text, not a pattern.
+pub(crate) fn glob_escaped(prefix: &str) -> String {
+    let special = |c| matches!(c, '*' | '?' | '[' | ']' | '\\');
+    prefix.chars().flat_map(|c| special(c).then_some('\\').into_iter().chain([c])).collect()
+}
+
+/// Says which key it is that holds something else than ours. That does not pass by itself.
+pub(crate) fn of_wrong_type(error: StoreError, key: &str, kind: &str) -> StoreError {
+    if !error.reason.contains("WRONGTYPE") {
+        return error;
+    }
+    let reason =
+        format!("WRONGTYPE the key {key} is not {kind}: look at it, and rename or delete it");
+    StoreError { fault: Fault::Misconfigured, reason, ..error }
+}

@@ -1,0 +1,275 @@
+//! The scripts, and how they are called.
+
+use std::fmt::{Display, Write as _};
+use std::sync::LazyLock;
+
+use redis::{ConnectionLike, RedisError, RedisResult, Value};
+
+use crate::model::{EndpointId, InstanceId, Tenure};
+use crate::store::announcement;
+use crate::store::keys::Keys;
+use crate::store::redis::connection::Connection;
+use crate::store::{BEAT_EXTRA, GRANTS_LAST, PeerMessage, RequestContext};
+
+/// A Lua file, and in front of it that of numbers where it reads any, and the epoch's where the verb depends on it.
+pub(crate) struct Script(redis::Script, &'static str);
+
+macro_rules! script {
+    (epoch + $file:literal) => {
+        script!(@ concat!(
+            include_str!("lua/number.lua"),
+            include_str!("lua/epoch.lua"),
+            include_str!(concat!("lua/", $file)),
+        ))
+    };
+    (number + $file:literal) => {
+        script!(@ concat!(include_str!("lua/number.lua"), include_str!(concat!("lua/", $file))))
+    };
+    ($file:literal) => { script!(@ include_str!(concat!("lua/", $file))) };
+    (@ $code:expr) => { LazyLock::new(|| Script(redis::Script::new($code), $code)) };
+}
+
+pub(crate) static ACQUIRE: LazyLock<Script> = script!(epoch + "acquire.lua");
+pub(crate) static BEAT: LazyLock<Script> = script!(epoch + "beat.lua");
+pub(crate) static BURY: LazyLock<Script> = script!(number + "bury.lua");
+pub(crate) static CLIPPED: LazyLock<Script> = script!(number + "clipped.lua");
+pub(crate) static DRAIN: LazyLock<Script> = script!("drain.lua");
+pub(crate) static FREE: LazyLock<Script> = script!(number + "free.lua");
+pub(crate) static HELD: LazyLock<Script> = script!(epoch + "held.lua");
+pub(crate) static KEEP: LazyLock<Script> = script!(epoch + "keep.lua");
+pub(crate) static PUBLISH: LazyLock<Script> = script!(epoch + "publish.lua");
+pub(crate) static RELEASE: LazyLock<Script> = script!(number + "release.lua");
+pub(crate) static RIGHTS: LazyLock<Script> = script!("rights.lua");
+pub(crate) static RENEW: LazyLock<Script> = script!(epoch + "renew.lua");
+pub(crate) static RESUME: LazyLock<Script> = script!("resume.lua");
+pub(crate) static RETIRE: LazyLock<Script> = script!(number + "retire.lua");
+pub(crate) static SWAP: LazyLock<Script> = script!("swap.lua");
+pub(crate) static SEATS: LazyLock<Script> = script!(number + "seats.lua");
+pub(crate) static WANING: LazyLock<Script> = script!(number + "waning.lua");
+pub(crate) static VERIFY: LazyLock<Script> = script!(epoch + "verify.lua");
+
+impl Script {
+    /// By its hash; whole when the server does not know it (any more), or does not let it be named by that:
+    /// `SCRIPT FLUSH` costs a round, a managed server without EVALSHA one each time.
+    pub(crate) fn run(&self, wire: &mut Connection, call: &Call) -> RedisResult<Value> {
+        match call.send(wire, "EVALSHA", self.0.get_hash()) {
+            Err(error) if is_unknown_script(&error) => call.send(wire, "EVAL", self.1),
+            answer => answer,
+        }
+    }
+}
+
+impl Script {
+    /// Whole, because it is run once.
+    pub(crate) fn run_once(&self, wire: &mut Connection, call: &Call) -> RedisResult<Value> {
+        call.send(wire, "EVAL", self.1)
+    }
+
+    /// [`Self::run`] for many calls that are written and read together: an answer each, or an error for all when
+    /// the exchange broke off.
+    pub(crate) fn run_each(
+        &self,
+        wire: &mut Connection,
+        calls: &[Call],
+    ) -> RedisResult<Vec<RedisResult<Value>>> {
+        let hash = self.0.get_hash();
+        let mut answers = send_each(wire, "EVALSHA", hash, calls.iter())?;
+        // Whole once, which teaches it to the server; then the others by its hash, and whole where that is not allowed.
+        for (verb, script, at_once) in
+            [("EVAL", self.1, 1), ("EVALSHA", hash, calls.len()), ("EVAL", self.1, calls.len())]
+        {
+            let is_unknown = |it: &RedisResult<Value>| it.as_ref().is_err_and(is_unknown_script);
+            let mut unknown: Vec<usize> =
+                (0..calls.len()).filter(|&it| is_unknown(&answers[it])).collect();
+            unknown.truncate(at_once);
+            if unknown.is_empty() {
+                break;
+            }
+            let again = send_each(wire, verb, script, unknown.iter().map(|&it| &calls[it]))?;
+            unknown.into_iter().zip(again).for_each(|(at, answer)| answers[at] = answer);
+        }
+        Ok(answers)
+    }
+}
+
+/// An error of the server's is an answer like another; `Err` only when there is none.
+fn send_each<'a>(
+    wire: &mut Connection,
+    verb: &str,
+    script: &str,
+    calls: impl Iterator<Item = &'a Call>,
+) -> RedisResult<Vec<RedisResult<Value>>> {
+    let packed: Vec<Vec<u8>> = calls.map(|it| it.packed(verb, script)).collect();
+    let values = wire.req_packed_commands(&packed.concat(), 0, packed.len())?;
+    Ok(values.into_iter().map(Value::extract_error).collect())
+}
+
+fn is_unknown_script(error: &RedisError) -> bool {
+    let detail = error.detail().unwrap_or_default();
+    match error.code() {
+        Some("NOSCRIPT") => true,
+        Some("NOPERM") => detail.contains("'evalsha'"),
+        _ => detail.starts_with("unknown command"),
+    }
+}
+
+/// The keys and arguments of a script. There are hundreds, so they are written as they are sent, once.
+#[derive(Default)]
+pub(crate) struct Call {
+    keys: Words,
+    args: Words,
+    scratch: String,
+}
+
+/// Words as they go over the wire.
+#[derive(Default)]
+struct Words {
+    sent: Vec<u8>,
+    n: usize,
+}
+
+impl Words {
+    fn push(&mut self, parts: [&[u8]; 2]) {
+        self.n += 1;
+        self.sent.push(b'$');
+        push_number(&mut self.sent, parts[0].len() + parts[1].len());
+        self.sent.extend_from_slice(b"\r\n");
+        self.sent.extend_from_slice(parts[0]);
+        self.sent.extend_from_slice(parts[1]);
+        self.sent.extend_from_slice(b"\r\n");
+    }
+}
+
+/// Formatting is dearer than what is formatted.
+fn push_number(to: &mut Vec<u8>, number: usize) {
+    if number >= 10 {
+        push_number(to, number / 10);
+    }
+    to.push(b"0123456789"[number % 10]);
+}
+
+impl Call {
+    /// The frame that epoch.lua expects.
+    pub(crate) fn framed<'a>(
+        keys: &Keys,
+        context: &RequestContext,
+        about: impl IntoIterator<Item = &'a EndpointId>,
+    ) -> Self {
+        let mut call = Self::default();
+        call.key(keys.epoch());
+        call.arg(&context.instance)
+            .arg(context.epoch)
+            .arg(u8::from(context.suspect))
+            .arg(context.floor_us);
+        call.arg(context.term.ttl.as_millis()).arg(context.term.margin().as_millis());
+        call.arg(context.not_after_us).arg(u8::from(context.new_fleet));
+        // A question is about many endpoints or about one role, because each role has its own timing.
+        call.arg(about.into_iter().next().map(|it| keys.suffix(it)).unwrap_or_default());
+        match keys.leader_heartbeats() {
+            None => call.arg("").arg(0),
+            Some(prefix) => {
+                call.arg(prefix).arg(context.term.ttl.saturating_add(BEAT_EXTRA).as_millis())
+            }
+        };
+        call
+    }
+
+    /// What free.lua expects.
+    pub(crate) fn free(
+        keys: &Keys,
+        context: &RequestContext,
+        tenures: &[Tenure],
+        wakes: &[PeerMessage],
+    ) -> Self {
+        let mut call = Self::default();
+        call.key(keys.grants(&context.instance));
+        call.arg(&context.instance)
+            .arg(context.heard)
+            .arg(context.floor_us)
+            .arg(GRANTS_LAST.as_millis());
+        for tenure in tenures {
+            call.lease(keys, &tenure.endpoint);
+        }
+        call.wakes(keys, wakes);
+        call
+    }
+
+    /// What release.lua expects.
+    pub(crate) fn release(
+        keys: &Keys,
+        owner: &InstanceId,
+        tenures: &[Tenure],
+        wakes: &[PeerMessage],
+    ) -> Self {
+        let mut call = Self::default();
+        call.arg(owner);
+        call.arg(tenures.first().map(|it| keys.granted(&it.endpoint)).unwrap_or_default());
+        call.arg(keys.leader_heartbeat(owner).unwrap_or_default()).arg(tenures.len());
+        for tenure in tenures {
+            call.lease_and_record(keys, &tenure.endpoint);
+            call.arg(tenure.fence);
+        }
+        call.wakes(keys, wakes);
+        call
+    }
+
+    fn wakes(&mut self, keys: &Keys, wakes: &[PeerMessage]) {
+        for wake in wakes {
+            self.arg(keys.wake(wake.to.as_ref())).arg(announcement::wake(wake, keys.database()));
+        }
+    }
+
+    /// The lease of `endpoint`, and the record of it that goes along.
+    pub(crate) fn lease_and_record(&mut self, keys: &Keys, endpoint: &EndpointId) -> &mut Self {
+        self.lease(keys, endpoint).record(keys, endpoint)
+    }
+
+    pub(crate) fn lease(&mut self, keys: &Keys, endpoint: &EndpointId) -> &mut Self {
+        self.keys.push([keys.lease_prefix().as_bytes(), endpoint.as_str().as_bytes()]);
+        self
+    }
+
+    pub(crate) fn record(&mut self, keys: &Keys, endpoint: &EndpointId) -> &mut Self {
+        match keys.record_prefix() {
+            Some(prefix) => self.keys.push([prefix.as_bytes(), endpoint.as_str().as_bytes()]),
+            None => self.keys.push([keys.record(endpoint).as_bytes(), b""]),
+        }
+        self
+    }
+
+    pub(crate) fn key(&mut self, key: impl AsRef<[u8]>) -> &mut Self {
+        self.keys.push([key.as_ref(), b""]);
+        self
+    }
+
+    pub(crate) fn arg(&mut self, arg: impl Display) -> &mut Self {
+        self.scratch.clear();
+        let _ = write!(self.scratch, "{arg}"); // a String takes everything
+        self.args.push([self.scratch.as_bytes(), b""]);
+        self
+    }
+
+    /// The channel of `endpoint` among those that begin with `prefix`.
+    pub(crate) fn channel(&mut self, prefix: &str, endpoint: &EndpointId) -> &mut Self {
+        self.args.push([prefix.as_bytes(), endpoint.as_str().as_bytes()]);
+        self
+    }
+
+    pub(crate) fn bytes(&mut self, arg: &[u8]) -> &mut Self {
+        self.args.push([arg, b""]);
+        self
+    }
+
+    fn packed(&self, verb: &str, script: &str) -> Vec<u8> {
+        let mut head = Words::default();
+        for word in [verb, script, &self.keys.n.to_string()] {
+            head.push([word.as_bytes(), b""]);
+        }
+        let words = format!("*{}\r\n", head.n + self.keys.n + self.args.n);
+        [words.as_bytes(), &head.sent, &self.keys.sent, &self.args.sent].concat()
+    }
+
+    fn send(&self, wire: &mut Connection, verb: &str, script: &str) -> RedisResult<Value> {
+        wire.req_packed_command(&self.packed(verb, script))?.extract_error()
+    }
+}

@@ -1,0 +1,395 @@
+//! Listening, over a connection of its own: to the words of other instances, and to changes of keys.
+//!
+//! Changes come by client-side caching in broadcast mode, which says no more than that a key was
+//! touched, or by keyspace events where a server refuses that and has them switched on. A server that
+//! offers neither only passes on words. Words and changes are rights of their own: whichever the server refuses, the
+//! other is kept.
+
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::time::Duration;
+
+use fnv::FnvHashMap;
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use redis::{PushKind, RedisError, RedisResult, Value};
+
+use crate::clock::{BootClock, Clock, Moment};
+use crate::model::InstanceId;
+use crate::store::announcement;
+use crate::store::redis::connection::Connection;
+use crate::store::redis::scan::glob_escaped;
+use crate::store::redis::{Server, named_in};
+use crate::store::{Changes, Push, StoreResult, Subscription};
+
+/// A line that has been silent for this long is asked whether it still stands.
+const SILENCE_MAX: Duration = Duration::from_secs(5);
+
+/// Where a server refuses everything, it is asked again after this: somebody may give the rights meanwhile.
+const ASK_AGAIN: Duration = Duration::from_secs(60);
+
+/// Lines on which servers speak by themselves.
+pub(crate) struct Listening {
+    lines: Vec<Line>,
+    timeout: Duration,
+    /// Ends every wait when it can be read.
+    wire: Option<Arc<UnixStream>>,
+}
+
+struct Line {
+    wire: Connection,
+    heard_at: Moment,
+    pinged_at: Option<Moment>,
+}
+
+impl Listening {
+    /// From now on, on wires that are subscribed. A broken line is noticed within the silence and `timeout`.
+    pub(crate) fn on(wires: Vec<Connection>, timeout: Duration) -> RedisResult<Self> {
+        let line = |wire: Connection| {
+            let wire = wire.without_waiting()?;
+            Ok(Line { wire, heard_at: BootClock.now(), pinged_at: None })
+        };
+        let lines = wires.into_iter().map(line).collect::<RedisResult<_>>()?;
+        Ok(Self { lines, timeout, wire: None })
+    }
+
+    /// The next word of a server; `None` when there was none in time.
+    pub(crate) fn next(&mut self, wait: Duration) -> RedisResult<Option<Value>> {
+        let until = BootClock.now() + wait;
+        loop {
+            for at in 0..self.lines.len() {
+                if let Some(value) = self.lines[at].heard()? {
+                    // The others are next: one that speaks without end must not drown them.
+                    self.lines.rotate_left(at + 1);
+                    return Ok(Some(value));
+                }
+            }
+            let timeout = self.timeout;
+            self.lines.iter_mut().try_for_each(|it| it.keep_alive(timeout))?;
+            let left = until.since(BootClock.now());
+            if left.is_zero() {
+                return Ok(None);
+            }
+            if self.wait(left.min(SILENCE_MAX))? {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Until there is something to read, or no longer than this. True when nobody is to wait any more.
+    fn wait(&self, longest: Duration) -> RedisResult<bool> {
+        let lines = self.lines.iter().map(|it| it.wire.as_fd());
+        let wire = self.wire.iter().map(|it| it.as_fd());
+        let fds = lines.chain(wire).map(|it| PollFd::new(it, PollFlags::POLLIN));
+        let mut fds: Vec<_> = fds.collect();
+        let ms = longest.as_micros().div_ceil(1_000);
+        let timeout = PollTimeout::try_from(ms).unwrap_or(PollTimeout::MAX);
+        match poll(&mut fds, timeout) {
+            Ok(_) => Ok(fds[self.lines.len()..].iter().any(|it| it.any() == Some(true))),
+            Err(Errno::EINTR) => Ok(false),
+            Err(error) => Err(std::io::Error::from(error).into()),
+        }
+    }
+}
+
+impl Line {
+    /// What is there, without waiting for it.
+    fn heard(&mut self) -> RedisResult<Option<Value>> {
+        match self.wire.receive() {
+            Ok(value) => {
+                self.heard_at = BootClock.now();
+                self.pinged_at = None;
+                value.extract_error().map(Some)
+            }
+            Err(error) if error.is_timeout() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn keep_alive(&mut self, timeout: Duration) -> RedisResult<()> {
+        let now = BootClock.now();
+        match self.pinged_at {
+            None if now.since(self.heard_at) >= SILENCE_MAX => {
+                self.wire.send(&redis::cmd("PING"))?;
+                self.pinged_at = Some(now);
+            }
+            Some(at) if now.since(at) >= timeout => {
+                return Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into());
+            }
+            _ => (),
+        }
+        Ok(())
+    }
+}
+
+pub(crate) struct RedisEar {
+    server: Arc<Server>,
+    line: Listening,
+    me: InstanceId,
+    my_channel: Vec<u8>,
+    /// What the channels of keyspace events begin with.
+    keyspace: Vec<u8>,
+    allowed: Allowed,
+    opened_at: Moment,
+    /// How often the store had moved when this began.
+    moves: u64,
+}
+
+/// What a server lets us hear.
+#[derive(Debug)]
+struct Allowed {
+    words: bool,
+    changes: bool,
+    /// What it said to the rest, with the way out.
+    refused: Option<String>,
+}
+
+impl RedisEar {
+    pub(crate) fn open(
+        server: Arc<Server>,
+        me: &InstanceId,
+        timeout: Duration,
+    ) -> StoreResult<Self> {
+        let (line, allowed, moves) = open_lines(&server, me, timeout).map_err(|error| {
+            server.place.doubt(&error);
+            server.error("listen on", &error)
+        })?;
+        let opened_at = BootClock.now();
+        let my_channel = server.keys.wake(Some(me)).into_bytes();
+        let keyspace = keyspace(&server).into_bytes();
+        let me = me.clone();
+        Ok(Self { server, line, me, my_channel, keyspace, allowed, opened_at, moves })
+    }
+
+    fn understand(&self, value: Value) -> Option<Push> {
+        match value {
+            Value::Push { kind: PushKind::Invalidate, data } => match data.into_iter().next() {
+                Some(Value::Array(keys)) => self.changed(keys.iter().filter_map(bytes)),
+                _ => Some(Push::Everything),
+            },
+            Value::Push { kind: PushKind::Message, data } => match &data[..] {
+                [channel, payload] => self.word(bytes(channel)?, bytes(payload)?),
+                _ => None,
+            },
+            Value::Push { kind: PushKind::PMessage, data } => match &data[..] {
+                [_, channel, _] => self.changed(bytes(channel)?.strip_prefix(&*self.keyspace)),
+                _ => None,
+            },
+            // The same from a server that speaks only the older protocol.
+            Value::Array(parts) => match &parts[..] {
+                [kind, channel, payload] if bytes(kind)? == b"message" => {
+                    self.word(bytes(channel)?, bytes(payload)?)
+                }
+                [kind, _, channel, _] if bytes(kind)? == b"pmessage" => {
+                    self.changed(bytes(channel)?.strip_prefix(&*self.keyspace))
+                }
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
+    fn word(&self, channel: &[u8], payload: &[u8]) -> Option<Push> {
+        let to = (channel == self.my_channel).then_some(&self.me);
+        announcement::heard(to, payload, self.server.keys.database()).map(Push::Word)
+    }
+
+    fn changed<'a>(&self, keys: impl IntoIterator<Item = &'a [u8]>) -> Option<Push> {
+        let [sessions, nodes, drain] = watched(&self.server);
+        let mut changes = Changes::default();
+        for key in keys {
+            if let Some(name) = key.strip_prefix(sessions.as_bytes()) {
+                changes.sessions.push(String::from_utf8_lossy(name).into_owned());
+            } else if key == drain.as_bytes() {
+                changes.drain = true;
+            } else {
+                changes.nodes.extend(named_in(key, &nodes));
+            }
+        }
+        (changes != Changes::default()).then_some(Push::Changed(changes))
+    }
+}
+
+impl Subscription for RedisEar {
+    fn next(&mut self, wait: Duration) -> StoreResult<Option<Push>> {
+        let failed = |error| self.server.error("listen on", &error);
+        if self.server.place.moves() != self.moves {
+            return Err(failed(std::io::Error::other("the store has moved").into()));
+        }
+        let hears_nothing = !self.allowed.words && !self.allowed.changes;
+        if hears_nothing && BootClock.now().since(self.opened_at) >= ASK_AGAIN {
+            return Err(failed(std::io::Error::other("nothing could be heard on it").into()));
+        }
+        let heard = self.line.next(wait).map_err(failed)?;
+        Ok(heard.and_then(|it| self.understand(it)))
+    }
+
+    fn hears_changes(&self) -> bool {
+        self.allowed.changes
+    }
+
+    fn hears_words(&self) -> bool {
+        self.allowed.words
+    }
+
+    fn refused(&self) -> Option<&str> {
+        self.allowed.refused.as_deref()
+    }
+
+    fn wake_by(&mut self, wire: &Arc<UnixStream>) {
+        self.line.wire = Some(Arc::clone(wire));
+    }
+}
+
+/// What changes are told about: keys that begin so, and the last one as it is.
+fn watched(server: &Server) -> [String; 3] {
+    let keys = &server.keys;
+    [keys.session_prefix().into(), keys.node_prefix(), keys.drain()]
+}
+
+fn keyspace(server: &Server) -> String {
+    format!("__keyspace@{}__:", server.place.database())
+}
+
+/// A line to every shard, what may be heard on all of them, and how often the store had moved.
+fn open_lines(
+    server: &Server,
+    me: &InstanceId,
+    timeout: Duration,
+) -> RedisResult<(Listening, Allowed, u64)> {
+    let deadline = BootClock.now() + timeout;
+    // Roles are few: whoever stands for one looks at it in time, and hears the words.
+    let of_roles = server.keys.leader_heartbeats().is_some();
+    let mut peers = server.place.peers(deadline)?;
+    let moves = server.place.moves();
+    peers.truncate(if of_roles { 1 } else { usize::MAX });
+    let [sessions, nodes, drain] = watched(server);
+    let (mut wires, mut changes) = (Vec::new(), !of_roles);
+    let mut unsaid = None;
+    for (at, peer) in peers.iter().enumerate() {
+        let mut wire = server.place.connect(peer, deadline)?;
+        let is_home = at == 0;
+        let channels = [server.keys.wake(None), server.keys.wake(Some(me))];
+        if is_home {
+            // Words must be said as well as heard. Nobody hears this one; nothing is pushed in between yet.
+            let say = redis::cmd("PUBLISH").arg(&channels[1]).arg("").exec(&mut wire);
+            unsaid = refusal(say)?;
+        }
+        let prefixes = if is_home { vec![&sessions, &nodes, &drain] } else { vec![&sessions] };
+        let tracked = !of_roles && track(&mut wire, &prefixes)?;
+        let events = !of_roles && !tracked && has_keyspace_events(&mut wire)?;
+        if is_home && unsaid.is_none() {
+            unsaid = refusal(subscribe(&mut wire, "SUBSCRIBE", &channels))?;
+        }
+        // The elections have nothing else to hear.
+        if let Some(refused) = unsaid.take_if(|_| of_roles) {
+            return Err(refused);
+        }
+        let mut heard = tracked;
+        if events {
+            let pattern = |it: &&String| {
+                let any = if **it == drain { "" } else { "*" };
+                format!("{}{}{any}", keyspace(server), glob_escaped(it))
+            };
+            let patterns: Vec<String> = prefixes.iter().map(pattern).collect();
+            heard = refusal(subscribe(&mut wire, "PSUBSCRIBE", &patterns))?.is_none();
+        }
+        changes &= heard;
+        wires.push(wire);
+    }
+    let words = unsaid.is_none();
+    let refused = (!of_roles).then(|| told(server, unsaid.as_ref(), changes)).flatten();
+    Ok((Listening::on(wires, timeout)?, Allowed { words, changes, refused }, moves))
+}
+
+/// What the server refuses, what that costs, and the way out.
+fn told(server: &Server, unsaid: Option<&RedisError>, changes: bool) -> Option<String> {
+    let user = server.place.user().unwrap_or("default");
+    let mut parts = Vec::new();
+    if let Some(error) = unsaid {
+        let said = error.detail().unwrap_or_default();
+        let pattern = server.keys.wake(None).replace("wake", "*");
+        parts.push(format!(
+            "instances do not hear one another, so a lease changes hands seconds later ({said}): \
+             ACL SETUSER {user} '&{pattern}' +subscribe +publish"
+        ));
+    }
+    if !changes {
+        parts.push(format!(
+            "changes of keys are not pushed, so everything is read again and again: \
+             ACL SETUSER {user} '+client|tracking', or a server of version 6 or later"
+        ));
+    }
+    (!parts.is_empty()).then(|| parts.join("; ") + "; then restart this instance")
+}
+
+/// What the server itself refused; only a broken line is an error.
+fn refusal(answer: RedisResult<()>) -> RedisResult<Option<RedisError>> {
+    match answer {
+        Ok(()) => Ok(None),
+        Err(error) if error.code().is_some() => Ok(Some(error)),
+        Err(error) => Err(error),
+    }
+}
+
+/// Asks to be told of changes; false when the server will not. Leases are not among them: to push each
+/// renewal to everybody would make it five times dearer.
+fn track(wire: &mut Connection, prefixes: &[&String]) -> RedisResult<bool> {
+    if !granted(redis::cmd("HELLO").arg(3).exec(wire))? {
+        return Ok(false);
+    }
+    let mut tracking = redis::cmd("CLIENT");
+    tracking.arg("TRACKING").arg("ON").arg("BCAST");
+    for prefix in prefixes {
+        tracking.arg("PREFIX").arg(prefix);
+    }
+    granted(tracking.exec(wire))
+}
+
+/// Whether every write and removal of a key is an event here.
+fn has_keyspace_events(wire: &mut Connection) -> RedisResult<bool> {
+    let mut context = redis::cmd("CONFIG");
+    context.arg("GET").arg("notify-keyspace-events");
+    let classes = match context.query::<FnvHashMap<String, String>>(wire) {
+        Ok(found) => found.into_values().collect(),
+        Err(error) if !error.is_io_error() => String::new(),
+        Err(error) => return Err(error),
+    };
+    // Removals, strings, sets, expiries: with fewer, changes would go unheard, which is worse than none.
+    let all = classes.contains('A') || "g$sx".chars().all(|it| classes.contains(it));
+    Ok(classes.contains('K') && all)
+}
+
+/// A refusal is an answer; only a broken line is an error.
+fn granted(answer: RedisResult<()>) -> RedisResult<bool> {
+    match answer {
+        Ok(()) => Ok(true),
+        Err(error) if !error.is_io_error() => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Each must be confirmed, or words said from now on could be missed without a sign.
+pub(crate) fn subscribe(wire: &mut Connection, verb: &str, channels: &[String]) -> RedisResult<()> {
+    wire.send(redis::cmd(verb).arg(channels))?;
+    let mut outstanding = channels.len();
+    while outstanding > 0 {
+        let value = wire.receive()?.extract_error()?;
+        // News may come in between. They are lost, as whatever came before: who listens looks next.
+        let news = matches!(
+            value,
+            Value::Push { kind: PushKind::Invalidate | PushKind::Message | PushKind::PMessage, .. }
+        );
+        outstanding -= usize::from(!news);
+    }
+    Ok(())
+}
+
+pub(crate) fn bytes(value: &Value) -> Option<&[u8]> {
+    match value {
+        Value::BulkString(it) => Some(it),
+        Value::SimpleString(it) => Some(it.as_bytes()),
+        _ => None,
+    }
+}

@@ -1,0 +1,302 @@
+//! How does a command run only while a lease is held, and end before the lease can move?
+//!
+//! `leasehold` starts a [`warden`], the warden starts a [`ward`], and that becomes the command. The
+//! warden ends the command when it is not told in time to let it run on, so it matters to nobody
+//! whether `leasehold` hangs, is frozen or dead. Should the warden be the one that hangs, [`SupervisedCommand`]
+//! does the same from this side.
+
+mod boottime_timer;
+pub mod exec_shim;
+pub(crate) mod launch;
+pub mod poll_supervisor;
+pub mod signals;
+pub mod supervisor;
+
+use std::fs;
+use std::io::{self, PipeReader, PipeWriter, Read, Write};
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::poll::{PollFd, PollFlags};
+use nix::sys::signal::{Signal, kill, killpg};
+use nix::sys::wait::waitpid;
+use nix::unistd::Pid;
+
+use crate::clock::{BootClock, Clock, Moment};
+use crate::net::wait::{is_ready, plain, wait};
+use crate::supervise::boottime_timer::Alarm;
+use crate::thread::Thread;
+
+/// To start two processes, on a machine that is busy.
+const START_PATIENCE: Duration = Duration::from_secs(10);
+/// For a warden to tell of a command that is dead, before it counts as hung itself.
+const REPORT_PATIENCE: Duration = Duration::from_secs(1);
+
+/// A command under a warden. Dropping it ends the command, and takes one grace at most; a warden that
+/// hangs adds a second.
+#[derive(Debug)]
+pub struct SupervisedCommand {
+    /// The end of it is the order to end; only we have it.
+    orders: Option<PipeWriter>,
+    /// When this side would kill, too.
+    alarm: Arc<Alarm>,
+    grace: Duration,
+    /// `None` before the start.
+    until: Option<Moment>,
+    end_at: Option<Moment>,
+    ended: Receiver<Ended>,
+    _listener: Thread,
+}
+
+/// How a command ended. Its process group is gone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ended {
+    /// Its exit code; 128 and the number of the signal that killed it; 127 or 126 if it could not run.
+    pub code: u8,
+    /// Why it did not run, or not to an end of its own making or ours.
+    pub error: Option<String>,
+}
+
+impl SupervisedCommand {
+    /// Starts the warden and waits until it is ready; nothing runs yet. `leasehold` is this executable:
+    /// `/proc/self/exe` stays the same one when its file is replaced. `program` inherits stdin, stdout
+    /// and stderr, and the environment with `environment` added.
+    pub fn prepare(
+        leasehold: &Path,
+        program: &[String],
+        environment: &[(&str, String)],
+        grace: Duration,
+    ) -> Result<Self, String> {
+        let begun = Self::begin(leasehold, program, environment, grace);
+        let (wrapped, ready) = begun
+            .map_err(|error| format!("cannot start {}: {}", leasehold.display(), plain(&error)))?;
+        match ready.recv_timeout(START_PATIENCE) {
+            Ok(()) => Ok(wrapped),
+            Err(RecvTimeoutError::Timeout) => {
+                Err(format!("the warden is not ready after {START_PATIENCE:?}"))
+            }
+            Err(RecvTimeoutError::Disconnected) => {
+                let ended = wrapped.ended.recv_timeout(START_PATIENCE).ok();
+                Err(ended.and_then(|it| it.error).unwrap_or("the warden is gone".into()))
+            }
+        }
+    }
+
+    fn begin(
+        leasehold: &Path,
+        program: &[String],
+        environment: &[(&str, String)],
+        grace: Duration,
+    ) -> io::Result<(Self, Receiver<()>)> {
+        let (heard, orders) = io::pipe()?;
+        let (report, said) = io::pipe()?;
+        fcntl(&orders, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
+        let alarm = Arc::new(Alarm::new()?);
+        let words = ["--grace-ms".into(), grace.as_millis().to_string(), "--".into()];
+        let words = [&words, program].concat();
+        let warden = launch::launch(leasehold, "warden", (&heard, &said), &words, environment)?;
+        let (is_ready, ready) = bounded(1);
+        let (tell, ended) = bounded(1);
+        let listener = Listener {
+            warden,
+            group: None,
+            report,
+            alarm: Arc::clone(&alarm),
+            is_ready: Some(is_ready),
+            ended: None,
+            strikes: 0,
+        };
+        // If no thread can be had, the pipes close here, and the warden goes.
+        let listener = Thread::spawn("warden", move || drop(tell.send(listener.run())))?;
+        let orders = Some(orders);
+        let wrapped =
+            Self { orders, alarm, grace, until: None, end_at: None, ended, _listener: listener };
+        Ok((wrapped, ready))
+    }
+
+    /// Starts the command, which may run until `until` unless extended. `Err` when nothing was started;
+    /// that it could not be run is told by [`SupervisedCommand::ended`].
+    pub fn go(&mut self, until: Moment) -> Result<(), String> {
+        if BootClock.now() >= until - self.grace {
+            return Err("there is no time left for the command to run".into());
+        }
+        self.until = Some(until);
+        self.set_alarm();
+        match self.say(&format!("until {}", until.as_nanos())) {
+            true => Ok(()),
+            false => Err("the warden was gone before the command could start".into()),
+        }
+    }
+
+    /// May run until then; the last word counts. Never blocks.
+    pub fn extend(&mut self, until: Moment) {
+        if self.until.is_some() {
+            self.until = Some(until);
+            self.set_alarm();
+            // One that finds no room is made good by the next.
+            self.say(&format!("until {}", until.as_nanos()));
+        }
+    }
+
+    /// To the whole group of the command. Goes by the warden, which knows whether there still is one.
+    pub fn signal(&self, signal: Signal) {
+        self.say(&format!("signal {}", signal as i32));
+    }
+
+    /// TERM now, KILL after the grace, or at `until` if that is sooner.
+    pub fn end(&mut self) {
+        if self.end_at.is_none() {
+            self.end_at = Some(BootClock.now() + self.grace);
+            self.set_alarm();
+            if !self.say("end") {
+                self.orders = None;
+            }
+        }
+    }
+
+    /// Ready once: how the command ended, after its whole group is gone.
+    pub fn ended(&self) -> &Receiver<Ended> {
+        &self.ended
+    }
+
+    fn set_alarm(&self) {
+        let latest = [self.until, self.end_at].into_iter().flatten().min();
+        // Fails only for a descriptor that is none.
+        let _ = latest.map(|it| self.alarm.set(it));
+    }
+
+    /// Whether it went out. A line is shorter than what a pipe takes whole or not at all.
+    fn say(&self, line: &str) -> bool {
+        let line = format!("{line}\n");
+        let written = self.orders.as_ref().map(|mut it| it.write(line.as_bytes()));
+        matches!(written, Some(Ok(n)) if n == line.len())
+    }
+}
+
+impl Drop for SupervisedCommand {
+    fn drop(&mut self) {
+        self.end();
+        self.orders = None;
+    }
+}
+
+/// The thread `warden`: hears what the warden reports, and stands in for it.
+struct Listener {
+    warden: Pid,
+    group: Option<Pid>,
+    /// Ends with the warden: nobody else has the other end once the command runs.
+    report: PipeReader,
+    alarm: Arc<Alarm>,
+    is_ready: Option<Sender<()>>,
+    ended: Option<Ended>,
+    /// How often the alarm went off in vain.
+    strikes: u32,
+}
+
+impl Listener {
+    fn run(mut self) -> Ended {
+        let mut said = Vec::new();
+        while self.listen(&mut said) {
+            while let Some(end) = said.iter().position(|it| *it == b'\n') {
+                let line: Vec<u8> = said.drain(..=end).collect();
+                self.note(String::from_utf8_lossy(&line).trim_end());
+            }
+        }
+        if self.ended.is_none() {
+            self.kill_group();
+        }
+        // It may be there still, if its report could not be read.
+        let _ = kill(self.warden, Signal::SIGKILL);
+        while waitpid(self.warden, None) == Err(Errno::EINTR) {}
+        self.ended.unwrap_or_else(|| Ended {
+            code: 1,
+            error: Some(match self.strikes {
+                0 => "the warden ended before the command did".into(),
+                _ => "the warden did not end the command in time".into(),
+            }),
+        })
+    }
+
+    /// Takes what is there into `said`; false at the end.
+    fn listen(&mut self, said: &mut Vec<u8>) -> bool {
+        let mut fds = [
+            PollFd::new(self.report.as_fd(), PollFlags::POLLIN),
+            PollFd::new(self.alarm.as_fd(), PollFlags::POLLIN),
+        ];
+        if wait(&mut fds, Duration::MAX).is_err() {
+            return false;
+        }
+        let [is_told, is_late] = fds.map(|it| is_ready(&it));
+        if !is_told {
+            if is_late {
+                self.strike();
+            }
+            return true;
+        }
+        let mut chunk = [0; 1_024];
+        match self.report.read(&mut chunk) {
+            Ok(read) => {
+                said.extend_from_slice(&chunk[..read]);
+                read > 0
+            }
+            Err(error) => error.kind() == io::ErrorKind::Interrupted,
+        }
+    }
+
+    fn note(&mut self, line: &str) {
+        let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
+        let ended = match word {
+            "ready" => {
+                self.group = rest.parse().ok().map(Pid::from_raw);
+                let _ = self.is_ready.take().map(|it| it.try_send(()));
+                return;
+            }
+            "exit" => Ended { code: rest.parse().unwrap_or(1), error: None },
+            "signal" => Ended { code: 128 | rest.parse::<u8>().unwrap_or(0), error: None },
+            _ => {
+                let (code, why) = rest.split_once(' ').unwrap_or(("1", line));
+                Ended { code: code.parse().unwrap_or(1), error: Some(why.into()) }
+            }
+        };
+        // The first counts: the ward knows better why there is no command than the warden does.
+        self.ended.get_or_insert(ended);
+    }
+
+    /// The moment has come at which nothing of the command may be left.
+    fn strike(&mut self) {
+        self.strikes += 1;
+        let _ = match self.group.filter(|_| self.ended.is_none() && self.strikes == 1) {
+            // The warden is at it in this very moment, unless it hangs.
+            Some(group) => killpg(group, Signal::SIGKILL),
+            None => kill(self.warden, Signal::SIGKILL),
+        };
+        let _ = self.alarm.set(BootClock.now() + REPORT_PATIENCE);
+    }
+
+    /// Without a warden, which would have waited for every single one, they are looked for.
+    fn kill_group(&self) {
+        let Some(group) = self.group else { return };
+        let _ = killpg(group, Signal::SIGKILL);
+        let patience = BootClock.now() + REPORT_PATIENCE;
+        while has_living(group) && BootClock.now() < patience {
+            let _ = wait(&mut [], Duration::from_millis(1));
+        }
+    }
+}
+
+/// Whether anybody in `group` is more than a zombie, which its new parent may leave as it is for ever.
+fn has_living(group: Pid) -> bool {
+    let lives = |stat: String| {
+        // PID (NAME) STATE PARENT GROUP …, and a name may hold anything.
+        let mut fields = stat.rsplit(')').next().unwrap_or("").split_whitespace();
+        let (state, its_group) = (fields.next(), fields.nth(1));
+        !matches!(state, Some("Z" | "X")) && its_group == Some(group.to_string().as_str())
+    };
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    processes.filter_map(|it| fs::read_to_string(it.path().join("stat")).ok()).any(lives)
+}

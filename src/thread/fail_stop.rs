@@ -1,0 +1,180 @@
+//! R12: when a thread of an instance panics, the instance stops to hold anything, and says so.
+//!
+//! The binary is built with `panic = "abort"`: there a panic ends the process. In a program of somebody else a panic
+//! unwinds one thread and the rest goes on, so without this a lease would be renewed for ever and never polled.
+
+use std::any::Any;
+use std::fmt;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use crossbeam_channel::Receiver;
+use parking_lot::Mutex;
+
+use crate::thread::{Stop, StopSource, Thread, nudged_steps, steps, stop};
+
+/// Which thread panicked, and with which message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// The name of the thread, e.g. `renewal`.
+    pub thread: String,
+    /// The message of the panic.
+    pub message: String,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the thread {} panicked: {}", self.thread, self.message)
+    }
+}
+
+impl std::error::Error for Failure {}
+
+type Action = Box<dyn Fn(&Failure) + Send + Sync>;
+
+/// What is done when one of the threads that it spawned panics. Shared by all threads of one instance.
+pub struct FailStop {
+    actions: Mutex<Vec<Action>>,
+    failure: OnceLock<Failure>,
+    /// Dropped when every action has run.
+    source: Mutex<Option<StopSource>>,
+    failed: Stop,
+}
+
+impl FailStop {
+    /// Nothing has failed, and nothing would be done.
+    pub fn new() -> Arc<Self> {
+        let (source, failed) = stop();
+        let source = Mutex::new(Some(source));
+        Arc::new(Self { actions: Mutex::default(), failure: OnceLock::new(), source, failed })
+    }
+
+    /// Adds what is done at the first failure, after what was added before, on the thread that panicked.
+    /// An action that panics itself does not keep the next from being done.
+    pub fn then(&self, action: impl Fn(&Failure) + Send + Sync + 'static) {
+        let mut actions = self.actions.lock();
+        match self.failure.get() {
+            None => actions.push(Box::new(action)),
+            Some(failure) => {
+                drop(actions);
+                action(failure);
+            }
+        }
+    }
+
+    /// The first failure, if there was one.
+    pub fn failure(&self) -> Option<&Failure> {
+        self.failure.get()
+    }
+
+    /// Is over when a thread has panicked and everything was done about it.
+    pub fn failed(&self) -> &Stop {
+        &self.failed
+    }
+
+    /// A thread whose panic is a failure.
+    pub fn spawn(
+        self: &Arc<Self>,
+        name: &str,
+        body: impl FnOnce() + Send + 'static,
+    ) -> io::Result<Thread> {
+        let (fail_stop, thread) = (Arc::clone(self), name.to_owned());
+        Thread::spawn(name, move || {
+            if let Err(message) = caught(body) {
+                fail_stop.fail(Failure { thread, message });
+            }
+        })
+    }
+
+    /// [`Thread::steps`] whose panic is a failure.
+    pub fn steps(
+        self: &Arc<Self>,
+        name: &str,
+        stop: Stop,
+        step: impl FnMut() -> Duration + Send + 'static,
+    ) -> io::Result<Thread> {
+        self.spawn(name, steps(stop, step))
+    }
+
+    /// The same, but a nudge brings the next step at once.
+    pub fn nudged_steps(
+        self: &Arc<Self>,
+        name: &str,
+        stop: Stop,
+        nudges: Receiver<()>,
+        step: impl FnMut() -> Duration + Send + 'static,
+    ) -> io::Result<Thread> {
+        self.spawn(name, nudged_steps(stop, nudges, step))
+    }
+
+    fn fail(&self, failure: Failure) {
+        if self.failure.set(failure.clone()).is_err() {
+            return; // the first one does it
+        }
+        let actions = std::mem::take(&mut *self.actions.lock());
+        for action in actions {
+            // What it panicked with was printed. There is nobody else to tell.
+            let _ = caught(|| action(&failure));
+        }
+        drop(self.source.lock().take());
+    }
+}
+
+impl fmt::Debug for FailStop {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "FailStop({:?})", self.failure())
+    }
+}
+
+/// Runs `body`; the message of its panic, if it panics.
+pub(crate) fn caught<T>(body: impl FnOnce() -> T) -> Result<T, String> {
+    catch_unwind(AssertUnwindSafe(body)).map_err(|it| message(&*it))
+}
+
+fn message(payload: &(dyn Any + Send)) -> String {
+    let text = payload.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
+    text.unwrap_or("no message").to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn every_action_is_done_once_in_order_even_if_one_of_them_panics() {
+        let fail_stop = FailStop::new();
+        let done = Arc::new(Mutex::new(Vec::new()));
+        for n in 0..3 {
+            let done = Arc::clone(&done);
+            fail_stop.then(move |failure| {
+                done.lock().push((n, failure.thread.clone()));
+                assert!(n != 1, "deliberately");
+            });
+        }
+        let threads = ["first", "second"].map(|it| fail_stop.spawn(it, || panic!("deliberately")));
+        threads.into_iter().for_each(|it| it.unwrap().join());
+        assert!(fail_stop.failed().is_over());
+        let first = fail_stop.failure().unwrap().clone();
+        assert_eq!(first.message, "deliberately");
+        let all: Vec<_> = (0..3).map(|n| (n, first.thread.clone())).collect();
+        assert_eq!(*done.lock(), all);
+        let late = Arc::new(AtomicUsize::new(0));
+        let same = Arc::clone(&late);
+        fail_stop.then(move |_| {
+            same.fetch_add(1, Ordering::SeqCst);
+        });
+        assert_eq!(late.load(Ordering::SeqCst), 1, "what is added later is done at once");
+    }
+
+    #[test]
+    fn a_thread_that_ends_is_no_failure() {
+        let fail_stop = FailStop::new();
+        fail_stop.spawn("ends", || ()).unwrap().join();
+        assert!(fail_stop.failure().is_none() && !fail_stop.failed().is_over());
+    }
+}

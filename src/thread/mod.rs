@@ -1,0 +1,219 @@
+//! Threads that are named, owned and joined, and the one way to stop them.
+
+pub mod fail_stop;
+pub mod liveness;
+
+use std::convert::Infallible;
+use std::fs;
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crossbeam_channel::{
+    Receiver, RecvTimeoutError, Sender, TryRecvError, after, bounded, never, select,
+};
+use nix::errno::Errno;
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use parking_lot::Mutex;
+
+/// Nothing is ever sent: dropping the source is the message, and every [`Stop`] sees it.
+#[derive(Debug)]
+pub struct StopSource {
+    _alive: Sender<Infallible>,
+    /// Behind the other: who is woken by this sees that it is time to stop.
+    _wire: Option<UnixStream>,
+}
+
+/// Says when to stop.
+#[derive(Clone, Debug)]
+pub struct Stop(Receiver<Infallible>);
+
+/// A source and what it stops.
+pub fn stop() -> (StopSource, Stop) {
+    let (alive, stop) = bounded(0);
+    (StopSource { _alive: alive, _wire: None }, Stop(stop))
+}
+
+/// The same, and a wire that can be read, to its end, when it is time to stop: for a thread that waits for sockets.
+pub fn stop_with_wire() -> io::Result<(StopSource, Stop, UnixStream)> {
+    let (end, wire) = UnixStream::pair()?;
+    let (source, stop) = stop();
+    Ok((StopSource { _wire: Some(end), ..source }, stop, wire))
+}
+
+/// Stops at the first SIGTERM or SIGINT, and at a SIGHUP unless that is blocked (`supervise::signals`
+/// does, for `run`) or ignored (`nohup`). A process can have this once.
+///
+/// Call it in the main thread before any other exists: SIGTERM and SIGHUP are blocked for the caller and for the threads
+/// and processes it starts from then on, and read from a descriptor. One thread without the block would die of them.
+pub fn stop_on_signal() -> io::Result<Stop> {
+    Ok(stops_on_signals()?.0)
+}
+
+/// The same, and what ends at the second signal: whoever sends one does not want to wait any longer.
+pub fn stops_on_signals() -> io::Result<(Stop, Stop)> {
+    let ((first, signalled), (second, hurried)) = (stop(), stop());
+    // The last is dropped first.
+    let sources = Mutex::new(vec![second, first]);
+    on_signals(move || drop(sources.lock().pop()))?;
+    Ok((signalled, hurried))
+}
+
+/// Calls `act` for every such signal. SIGINT comes by `ctrlc`, the others not: its feature for them would be
+/// switched on in every program that uses this library, and change what the program's own handler gets.
+fn on_signals(act: impl Fn() + Send + Sync + 'static) -> io::Result<()> {
+    let mut ends: SigSet = [Signal::SIGTERM].into_iter().collect();
+    if !SigSet::thread_get_mask()?.contains(Signal::SIGHUP) {
+        ends.extend(&not_ignored(&[Signal::SIGHUP]));
+    }
+    // Before the threads that are started below.
+    ends.thread_block()?;
+    let caught = SignalFd::with_flags(&ends, SfdFlags::SFD_CLOEXEC)?;
+    let on_interrupt = Arc::new(act);
+    let act = Arc::clone(&on_interrupt);
+    let handled = ctrlc::set_handler(move || on_interrupt());
+    handled.map_err(|error| match error {
+        ctrlc::Error::System(error) => error,
+        error => io::Error::other(error),
+    })?;
+    // Not joined: it waits for as long as the process lasts.
+    let wait = move || loop {
+        match caught.read_signal() {
+            Ok(Some(_)) => act(),
+            Ok(None) | Err(Errno::EINTR) => (),
+            Err(_) => return,
+        }
+    };
+    std::thread::Builder::new().name("signals".into()).spawn(wait).map(drop)
+}
+
+/// Without those that were ignored when the program started. From the kernel's own page: asking the C
+/// library is `unsafe`.
+pub(crate) fn not_ignored(wanted: &[Signal]) -> SigSet {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|it| it.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|it| u64::from_str_radix(it.trim(), 16).ok()).unwrap_or(0);
+    wanted.iter().copied().filter(|it| mask >> (*it as i32 - 1) & 1 == 0).collect()
+}
+
+impl Stop {
+    /// Waits out `duration`; true when it is time to stop instead.
+    pub fn within(&self, duration: Duration) -> bool {
+        match self.0.recv_timeout(duration) {
+            Err(RecvTimeoutError::Timeout) => false,
+            Err(RecvTimeoutError::Disconnected) => true,
+            Ok(never) => match never {},
+        }
+    }
+
+    /// Whether it is time to stop.
+    pub fn is_over(&self) -> bool {
+        self.0.try_recv() == Err(TryRecvError::Disconnected)
+    }
+
+    /// For a `select!`: becomes ready, with an error, when it is time to stop.
+    pub fn receiver(&self) -> &Receiver<Infallible> {
+        &self.0
+    }
+}
+
+static ALIVE: AtomicUsize = AtomicUsize::new(0);
+
+/// How many threads of this process run.
+pub fn alive() -> usize {
+    ALIVE.load(Ordering::Relaxed)
+}
+
+/// Counts a thread for as long as it runs, however it ends.
+struct Counted;
+
+impl Counted {
+    fn begin() -> Self {
+        ALIVE.fetch_add(1, Ordering::Relaxed);
+        Self
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        ALIVE.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A running thread. Dropping it waits for its end, so its stop source must be dropped before.
+#[derive(Debug)]
+pub struct Thread {
+    handle: Option<JoinHandle<()>>,
+    /// A child that was forked has no such thread, and would wait for ever.
+    process: u32,
+}
+
+impl Thread {
+    /// Runs `body` under `name`, of which Linux shows the first 15 bytes. No lease depends on this thread: where
+    /// one does, [`crate::thread::fail_stop::FailStop::spawn`] says what becomes of it when the thread panics.
+    pub fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<Self> {
+        let body = move || {
+            let _counted = Counted::begin();
+            body();
+        };
+        let handle = std::thread::Builder::new().name(name.into()).spawn(body)?;
+        Ok(Self { handle: Some(handle), process: std::process::id() })
+    }
+
+    /// A thread whose body is one step after another: each says how long to wait for the next.
+    pub fn steps(
+        name: &str,
+        stop: Stop,
+        step: impl FnMut() -> Duration + Send + 'static,
+    ) -> io::Result<Self> {
+        Self::spawn(name, steps(stop, step))
+    }
+
+    /// Whether it has ended, so that dropping it would not wait.
+    pub fn is_finished(&self) -> bool {
+        self.handle.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
+    /// Waits for its end.
+    pub fn join(mut self) {
+        self.wait();
+    }
+
+    fn wait(&mut self) {
+        if let Some(handle) = self.handle.take().filter(|_| self.process == std::process::id()) {
+            // A panic was answered on the thread itself (R12), or has aborted the process.
+            let _ = handle.join();
+        }
+    }
+}
+
+impl Drop for Thread {
+    fn drop(&mut self) {
+        self.wait();
+    }
+}
+
+/// The body of a thread that makes one step after another: each says how long to wait for the next.
+pub(crate) fn steps(stop: Stop, mut step: impl FnMut() -> Duration) -> impl FnOnce() {
+    move || while !stop.within(step()) {}
+}
+
+/// The same, but a nudge brings the next step at once.
+pub(crate) fn nudged_steps(
+    stop: Stop,
+    mut nudges: Receiver<()>,
+    mut step: impl FnMut() -> Duration,
+) -> impl FnOnce() {
+    move || loop {
+        let due = after(step());
+        select! {
+            recv(stop.receiver()) -> _ => return,
+            recv(nudges) -> nudge => if nudge.is_err() { nudges = never() },
+            recv(due) -> _ => (),
+        }
+    }
+}
