@@ -12,7 +12,7 @@ use crate::clock::{BootClock, Clock, Moment};
 use crate::config::Config;
 use crate::event::Event;
 use crate::fleet::placement::preference;
-use crate::lease::keeper::{LeaseKeeper, Lines, StartError, table};
+use crate::lease::keeper::{Connections, LeaseKeeper, StartError, table};
 use crate::lease::report::Reporter;
 use crate::lease::table::{Gained, OwnershipTable};
 use crate::manager::turns::Turns;
@@ -63,23 +63,23 @@ impl LeaseManager {
     /// daemon would wait.
     pub fn start(config: Config) -> Result<Self, StartError> {
         let config = config.checked()?;
-        let lines = Lines::redis(&config);
+        let connections = Connections::redis(&config);
         let me = InstanceId::generate_now(&config.host_name);
-        Self::start_on(&config, me, &lines, Arc::new(BootClock))
+        Self::start_on(&config, me, &connections, Arc::new(BootClock))
     }
 
     /// The same on stores and a clock of one's own.
     pub fn start_on(
         config: &Config,
         me: InstanceId,
-        lines: &Lines,
+        connections: &Connections,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, StartError> {
         // Daemons on the same prefix must not keep a share of their endpoints for us: we take none.
         let config = &Config { weight: 0, ..config.clone() }.checked()?;
         let table = table(config, me, clock);
-        let keeper = LeaseKeeper::start(config, &table, lines, &Arc::default(), None)?;
-        let store = Arc::clone(&lines.reconcile);
+        let keeper = LeaseKeeper::start(config, &table, connections, &Arc::default(), None)?;
+        let store = Arc::clone(&connections.reconcile);
         let reporter = keeper.reporter();
         Ok(Self { table, store, keeper, reporter, turns: Turns::default() })
     }
@@ -256,8 +256,8 @@ mod tests {
         let server = MemoryServer::new(&Arc::new(ManualClock::at(10_000_000_000_000)));
         let store: Arc<dyn Store> = Arc::new(MemoryStore::new(&server));
         let config = Config { new_fleet: true, ..Config::default() };
-        let (me, lines) = (InstanceId::new("a"), Lines::shared(&store));
-        (LeaseManager::start_on(&config, me, &lines, Arc::new(BootClock)).unwrap(), server)
+        let (me, connections) = (InstanceId::new("a"), Connections::shared(&store));
+        (LeaseManager::start_on(&config, me, &connections, Arc::new(BootClock)).unwrap(), server)
     }
 
     /// The child has a copy of everything but the threads, and its connections are its parent's.

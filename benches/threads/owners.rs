@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use leasehold::clock::BootClock;
-use leasehold::lease::keeper::Lines;
+use leasehold::lease::keeper::Connections;
 use leasehold::model::InstanceId;
 use leasehold::{EndpointId, LeaseManager};
 use std::sync::Arc;
@@ -32,7 +32,7 @@ fn add(count: &AtomicU64) {
 pub(crate) fn run(redis: &RedisServer, time: Duration) -> Vec<String> {
     let config = crate::config(redis);
     let manager = |name: &str| {
-        let (me, lines) = (InstanceId::generate_now(name), Lines::redis(&config));
+        let (me, lines) = (InstanceId::generate_now(name), Connections::redis(&config));
         LeaseManager::start_on(&config, me, &lines, Arc::new(BootClock)).unwrap()
     };
     let managers = [manager("a"), manager("b")];

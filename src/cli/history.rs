@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::cli::status::without_controls;
 use crate::cli::table::{Cell, Paint, Painter, Side, Table, printable};
-use crate::cli::{FAILED, fail, names, say, utc};
+use crate::cli::{FAILED, fail, say, short_names, utc};
 
 /// So many entries are read at a time.
 const PAGE: usize = 1_000;
@@ -76,7 +76,7 @@ fn table(entries: &[Entry]) -> Table {
         ("WHY", Side::Left),
     ]);
     let ids: Vec<InstanceId> = entries.iter().flat_map(instances).collect();
-    let names = names::short(ids.iter());
+    let names = short_names::short(ids.iter());
     for it in entries {
         table.row(vec![
             Cell::new(&utc::date_and_time(it.at_ms)),

@@ -16,10 +16,10 @@ use leasehold::supervise::Ended;
 use leasehold::supervise::signals::Signals;
 use leasehold::thread::stop;
 
-use crate::cli::state::State;
+use crate::cli::predecessors::State;
+use crate::cli::supervised::{self, End, ends_waiting};
 use crate::cli::task::Wrap;
-use crate::cli::wrap::{self, End, ends_waiting};
-use crate::cli::{FAILED, doubts, fail, logging};
+use crate::cli::{FAILED, config_warnings, fail, logging};
 
 /// A right that comes back after a doubt makes no event.
 const LOOK: Duration = Duration::from_millis(200);
@@ -47,9 +47,9 @@ fn run(config: &Config, wrap: &Wrap, signals: &Signals) -> Result<ExitCode, Stri
             return other.map(|_| ExitCode::SUCCESS);
         }
     };
-    doubts::tell(config, std::iter::empty(), [], election.instance_id());
+    config_warnings::tell(config, std::iter::empty(), [], election.instance_id());
     let roles = RedisStore::of_roles(config);
-    state.bury_predecessors(&[Arc::new(roles)], config.store_timeout);
+    state.revoke_predecessors(&[Arc::new(roles)], config.store_timeout);
     let exposition = Arc::new(Exposition::of_roles(config.metrics_name()));
     exposition.add_role(wrap.role.clone(), election.term_teller());
     let (me, thread) = (election.instance_id(), |error| format!("cannot start a thread: {error}"));
@@ -130,7 +130,7 @@ fn serve(
     signals: &Signals,
 ) -> Result<Option<Ended>, String> {
     loop {
-        match wrap::run(config, wrap, election, &duty, signals)? {
+        match supervised::run(config, wrap, election, &duty, signals)? {
             End::Duty => return Ok(None),
             End::Own(ended) if wrap.restart => {
                 let rest = crossbeam_channel::after(RESTART_AFTER);

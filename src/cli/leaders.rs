@@ -7,7 +7,7 @@ use leasehold::clock::{BootClock, Clock};
 use leasehold::config::Config;
 use leasehold::model::{EndpointId, InstanceId, Role};
 use leasehold::store::redis::RedisStore;
-use leasehold::store::{PeerMessage, Seat, Store};
+use leasehold::store::{PeerMessage, RoleStatus, Store};
 use leasehold::thread::stop;
 use serde_json::{Value, json};
 
@@ -21,7 +21,7 @@ const ASK_AGAIN: Duration = Duration::from_millis(250);
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Every role that was ever led, and how it stands.
-pub(crate) type Leaders = Vec<(EndpointId, Seat)>;
+pub(crate) type Leaders = Vec<(EndpointId, RoleStatus)>;
 
 /// Lists every role.
 pub(crate) fn leaders(config: &Config, json: bool) -> ExitCode {
@@ -39,7 +39,7 @@ pub(crate) fn leaders(config: &Config, json: bool) -> ExitCode {
 }
 
 /// One role, for programs.
-pub(crate) fn as_json((role, seat): &(EndpointId, Seat)) -> Value {
+pub(crate) fn as_json((role, seat): &(EndpointId, RoleStatus)) -> Value {
     let ms = |it: Option<Duration>| it.map(|it| u64::try_from(it.as_millis()).unwrap_or(u64::MAX));
     let leader = seat.leader.as_ref();
     json!({
@@ -96,11 +96,11 @@ pub(crate) fn resign(config: &Config, role: &Role) -> ExitCode {
 
 fn ask_to_resign(config: &Config, role: &Role) -> Result<String, String> {
     let (store, timeout) = (RedisStore::of_roles(config), config.store_timeout);
-    let look = || -> Result<Option<Seat>, String> {
+    let look = || -> Result<Option<RoleStatus>, String> {
         let seats = store.seats(&[role.as_lease().clone()], timeout);
         Ok(seats.map_err(|error| error.to_string())?.pop())
     };
-    let Some(Seat { leader: Some(leader), term, .. }) = look()? else {
+    let Some(RoleStatus { leader: Some(leader), term, .. }) = look()? else {
         let led = store.role_names(timeout).map_err(|error| error.to_string())?;
         if led.iter().any(|it| it == role.as_lease()) {
             return Ok(format!("nobody leads {role}"));
@@ -123,11 +123,11 @@ fn ask_to_resign(config: &Config, role: &Role) -> Result<String, String> {
         pause.within(ASK_AGAIN);
         let shown = printable(leader.as_str());
         match look()? {
-            Some(Seat { leader: Some(now), term: since, .. }) if since != term => {
+            Some(RoleStatus { leader: Some(now), term: since, .. }) if since != term => {
                 let successor = printable(now.it.as_str());
                 return Ok(format!("{shown} gave up {role}; {successor} leads since term {since}"));
             }
-            Some(Seat { leader: Some(_), .. }) => (),
+            Some(RoleStatus { leader: Some(_), .. }) => (),
             _ => return Ok(format!("{shown} gave up {role}; nobody leads it yet")),
         }
     }

@@ -12,8 +12,8 @@ use leasehold::model::InstanceId;
 use leasehold::supervise::signals::Signals;
 
 use crate::cli::lead::passed_on;
+use crate::cli::supervised::{self, End, ends_waiting};
 use crate::cli::task::Wrap;
-use crate::cli::wrap::{self, End, ends_waiting};
 use crate::cli::{FAILED, fail, logging};
 
 /// What a single attempt comes to.
@@ -73,7 +73,7 @@ fn do_it(
     let begun = BootClock.now();
     let election = leadership.election();
     let Some(duty) = election.enter() else { return fail(FAILED, &lost(wrap)) };
-    let (ended, is_told) = match wrap::run(config, wrap, election, &duty, signals) {
+    let (ended, is_told) = match supervised::run(config, wrap, election, &duty, signals) {
         Ok(End::Own(ended)) => (ended, false),
         Ok(End::Signalled(ended)) => (ended, true),
         Ok(End::Duty) => return fail(FAILED, &lost(wrap)),

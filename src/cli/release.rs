@@ -36,7 +36,7 @@ pub(crate) fn release(config: &Config, what: ReleaseWhat) -> ExitCode {
 fn by_id(config: &Config, id: &InstanceId, force: bool) -> Result<String, String> {
     let mut known = living(config)?;
     let shown = printable(id.as_str());
-    let released = bury(id, force, false, config)?.ok_or_else(|| {
+    let released = revoke(id, force, false, config)?.ok_or_else(|| {
         format!(
             "instance {shown} still has a heartbeat: stop it, or wait until it expires; \
              if it is certainly dead, say --force"
@@ -139,7 +139,7 @@ fn by_state_file(config: &Config, dir: &Path) -> Result<String, String> {
     let ids = state.instances().map_err(|error| format!("cannot read the state file: {error}"))?;
     let mut sentences = Vec::new();
     for id in &ids {
-        sentences.extend(bury(id, true, true, config)?.map(|it| it.sentence(id)));
+        sentences.extend(revoke(id, true, true, config)?.map(|it| it.sentence(id)));
     }
     if sentences.is_empty() {
         sentences.push("nothing to release: the state file names no instance".into());
@@ -150,7 +150,7 @@ fn by_state_file(config: &Config, dir: &Path) -> Result<String, String> {
 
 /// `None` when it has a heartbeat and its death is not certain. With `may_be_elector` a user that is denied the leases
 /// and not the roles counts as one that only leads.
-fn bury(
+fn revoke(
     id: &InstanceId,
     certain: bool,
     may_be_elector: bool,
@@ -160,13 +160,13 @@ fn bury(
     let timeout = config.store_timeout;
     let polls = RedisStore::of_polls(config);
     let roles = RedisStore::of_roles(config);
-    let (led, roles_denied) = match roles.bury(id, certain, timeout) {
+    let (led, roles_denied) = match roles.revoke(id, certain, timeout) {
         // A user that may not touch the keys of roles belongs to an instance that leads none.
         Err(error) if error.fault == Fault::Misconfigured => (Some(0), Some(error)),
         led => (led.map_err(sentence)?, None),
     };
     let Some(led) = led else { return Ok(None) };
-    match polls.bury(id, certain, timeout) {
+    match polls.revoke(id, certain, timeout) {
         Err(error) if error.is_denied() && roles_denied.is_none() && may_be_elector => {
             Ok(Some(Released { leases: None, roles: led, roles_denied }))
         }

@@ -12,7 +12,7 @@ use leasehold::event::Event;
 use leasehold::inspect::doctor;
 use leasehold::instance::status_line::{Account, Phase};
 use leasehold::instance::systemd::{self, Notifier};
-use leasehold::lease::keeper::{Lines, StartError};
+use leasehold::lease::keeper::{Connections, StartError};
 use leasehold::model::{InstanceId, LeaseDuration};
 use leasehold::polling::command::CommandPoller;
 use leasehold::polling::poller::NetPoller;
@@ -24,9 +24,9 @@ use leasehold::thread::{stop, stops_on_signals};
 use leasehold::{Daemon, Poller, Stop};
 
 use crate::cli::limits::{Files, raise_files};
+use crate::cli::predecessors::State;
 use crate::cli::reload::{Replaceable, Sources};
-use crate::cli::state::State;
-use crate::cli::{FAILED, USAGE, doubts, fail, logging};
+use crate::cli::{FAILED, USAGE, config_warnings, fail, logging};
 
 /// Runs an instance to its end.
 pub(crate) fn run(config: &Config, doubt: Option<String>) -> ExitCode {
@@ -56,11 +56,11 @@ fn instance(
     let me = InstanceId::generate_now(&config.host_name);
     let manager = manager(&me);
     let mut state = State::take(config, &me)?;
-    let lines = Lines::redis(config);
+    let connections = Connections::redis(config);
     let redis = config.redis.to_string();
     Event::DaemonStarted { version: env!("CARGO_PKG_VERSION"), redis: &redis }.log(&me);
     let doubts = doubt.into_iter().chain(files_doubt(files, config));
-    doubts::tell(config, env::vars_os().map(|it| it.0), doubts, &me);
+    config_warnings::tell(config, env::vars_os().map(|it| it.0), doubts, &me);
     let replaceable = Arc::new(Replaceable::new(poller(config, targets, files)?));
     let poller: Arc<dyn Poller> = Arc::<Replaceable>::clone(&replaceable);
     // Each part moves at least this often when all is well.
@@ -71,12 +71,12 @@ fn instance(
         .map_err(|error| format!("cannot start a thread: {error}"))?;
     // Dropped from left to right: the thread must be able to end before it is waited for.
     let _watchdog = (watching, watchdog);
-    match Daemon::start(config, me.clone(), Arc::new(BootClock), &lines, poller, &signalled) {
+    match Daemon::start(config, me.clone(), Arc::new(BootClock), &connections, poller, &signalled) {
         Ok(mut daemon) => {
             daemon.hurry_at(hurried);
             let table = Arc::clone(daemon.table());
-            account.enter(Phase::Running(Arc::clone(&table), Arc::clone(daemon.progress())));
-            state.bury_predecessors(&held_in(config, &lines), config.store_timeout);
+            account.enter(Phase::Running(Arc::clone(&table), Arc::clone(daemon.liveness())));
+            state.revoke_predecessors(&held_in(config, &connections), config.store_timeout);
             let elections = stand(config, &me, &signalled)?;
             for it in &elections {
                 daemon.exposition().add_role(it.role().clone(), it.term_teller());
@@ -130,7 +130,7 @@ struct Reload<'a> {
 impl Reload<'_> {
     fn step(&mut self, daemon: &mut Daemon, replaceable: &Replaceable) {
         // A READY=1 ends a reload, but would also end a start that is not over.
-        let ready = daemon.progress().is_ready();
+        let ready = daemon.liveness().is_ready();
         if ready {
             self.manager.say("RELOADING=1");
         }
@@ -166,8 +166,8 @@ impl Reload<'_> {
 }
 
 /// Where an instance with these settings may have left something.
-fn held_in(config: &Config, lines: &Lines) -> Vec<Arc<dyn Store>> {
-    let mut stores = vec![Arc::clone(&lines.rest)];
+fn held_in(config: &Config, connections: &Connections) -> Vec<Arc<dyn Store>> {
+    let mut stores = vec![Arc::clone(&connections.rest)];
     if !config.lead.is_empty() {
         stores.push(Arc::new(RedisStore::of_roles(config)));
     }
@@ -180,9 +180,9 @@ fn stand(config: &Config, me: &InstanceId, until: &Stop) -> Result<Vec<LeaderEle
         return Ok(Vec::new());
     }
     let sentence = |error: StartError| error.to_string();
-    let lines = RoleLines::redis(config);
+    let connections = RoleLines::redis(config);
     let (clock, timeout) = (Arc::new(BootClock), config.store_timeout);
-    let elections = Elections::start(me.clone(), lines, clock, config.new_fleet, timeout);
+    let elections = Elections::start(me.clone(), connections, clock, config.new_fleet, timeout);
     let elections = elections.map_err(sentence)?;
     let mut standing = Vec::new();
     for role in &config.lead {

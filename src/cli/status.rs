@@ -16,7 +16,7 @@ use leasehold::store::redis::RedisStore;
 use leasehold::store::{Fault, StoreError, StoreResult};
 
 use crate::cli::leaders::{self, Leaders};
-use crate::cli::names;
+use crate::cli::short_names;
 pub(crate) use crate::cli::status::json::{document, without_controls};
 use crate::cli::table::{Cell, Paint, Painter, Side, Table, brief, printable, width_of_stdout};
 use crate::cli::task::StatusHow;
@@ -274,7 +274,7 @@ pub(crate) fn last_result(endpoint: &EndpointStatus) -> (String, Paint) {
 /// The ids themselves are in the table of instances.
 fn short_names(status: &Status) -> BTreeMap<&InstanceId, String> {
     let owners = status.endpoints.iter().filter_map(|it| Some(&it.lease.as_ref()?.it));
-    names::short(status.instances.iter().map(|it| &it.id).chain(owners))
+    short_names::short(status.instances.iter().map(|it| &it.id).chain(owners))
 }
 
 fn odd_keys(status: &Status, all: bool) -> String {

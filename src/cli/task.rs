@@ -10,7 +10,7 @@ use leasehold::model::{Address, EndpointId, Role};
 use leasehold::store::admin::acl::Purpose;
 
 use crate::cli::args::{Env, Typed};
-use crate::cli::doubts::about_heartbeat;
+use crate::cli::config_warnings::about_heartbeat;
 use crate::cli::options::{Draft, Spec};
 use crate::cli::usage::UsageError;
 

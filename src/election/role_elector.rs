@@ -19,7 +19,7 @@ use crate::election::{State, rounds};
 use crate::event::Event;
 use crate::model::spread;
 use crate::model::{EndpointId, Epoch, FenceToken, InstanceId, Tenure};
-use crate::store::{Lasting, PeerMessage, RequestContext, Seat, Store, StoreError};
+use crate::store::{Lasting, PeerMessage, RequestContext, RoleStatus, Store, StoreError};
 
 /// How long after it gave up a role an instance leaves it to the others.
 const REST: Duration = Duration::from_secs(2);
@@ -217,7 +217,7 @@ impl RoleElector {
     }
 
     /// Takes in how the role stands; what follows.
-    pub(crate) fn looked(&mut self, seat: Seat) -> Next {
+    pub(crate) fn looked(&mut self, seat: RoleStatus) -> Next {
         self.out_of_trouble();
         self.role_state.saw(seat.leader.as_ref());
         let me = self.role_state.table().instance();

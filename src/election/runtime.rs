@@ -75,7 +75,7 @@ struct ElectionRuntime {
     me: InstanceId,
     clock: Arc<dyn Clock>,
     new_fleet: bool,
-    lines: RoleLines,
+    connections: RoleLines,
     kept: KeptRoles,
     newcomers: Sender<Newcomer>,
     poke: Sender<()>,
@@ -104,16 +104,16 @@ impl Elections {
     /// connected yet.
     pub fn on_redis(config: &Config) -> Result<Self, StartError> {
         let config = &config.clone().checked()?;
-        let lines = RoleLines::redis(config);
+        let connections = RoleLines::redis(config);
         let me = InstanceId::generate_now(&config.host_name);
         let clock = Arc::new(BootClock);
-        Self::start(me, lines, clock, config.new_fleet, config.store_timeout)
+        Self::start(me, connections, clock, config.new_fleet, config.store_timeout)
     }
 
     /// The same as the instance `me`, on stores and a clock of one's own.
     pub fn start(
         me: InstanceId,
-        lines: RoleLines,
+        connections: RoleLines,
         clock: Arc<dyn Clock>,
         new_fleet: bool,
         timeout: Duration,
@@ -127,7 +127,7 @@ impl Elections {
         let fail_stop = lead_nothing_after_a_panic(&me, &kept);
         let (mut electing, mut others) = (Company::new(), Company::new());
         let elector = Elector {
-            store: Arc::clone(&lines.elector),
+            store: Arc::clone(&connections.elector),
             candidates: Vec::new(),
             kept: Arc::clone(&kept),
             is_away: Arc::clone(&is_away),
@@ -136,7 +136,7 @@ impl Elections {
         let until = when.clone();
         electing.spawn(&fail_stop, "elector", move || elector.run(inlets, &until))?;
         let ((renew_now, renewals), (expire_now, expiries)) = (bounded(1), bounded(1));
-        let (roles, line) = (Arc::clone(&kept), Arc::clone(&lines.renewal));
+        let (roles, line) = (Arc::clone(&kept), Arc::clone(&connections.renewal));
         let renew = move || {
             let roles = roles.read().clone();
             rounds::renew(&*line, roles.iter().map(|it| &it.renewal)).unwrap_or(IDLE)
@@ -149,7 +149,7 @@ impl Elections {
         };
         others.spawn(&fail_stop, "role-expiry", nudged_steps(when.clone(), expiries, expire))?;
         let nudge = move |nudge| drop(words.send(nudge));
-        let watch = Watch::new(Arc::clone(&lines.words), me.clone(), timeout, nudge);
+        let watch = Watch::new(Arc::clone(&connections.words), me.clone(), timeout, nudge);
         let mut watch = watch.woken_by(wire);
         others.spawn(&fail_stop, "role-watch", steps(when, move || watch.step()))?;
         let (running, elector, keep_now) = (Some(running), electing, [renew_now, expire_now]);
@@ -157,7 +157,7 @@ impl Elections {
             me,
             clock,
             new_fleet,
-            lines,
+            connections,
             kept,
             newcomers,
             poke,
@@ -274,15 +274,15 @@ impl Elections {
         until: Option<&Stop>,
     ) -> Result<RoleElector, StartError> {
         settings.check()?;
-        let ElectionRuntime { me, clock, new_fleet, lines, poke, .. } = &*self.runtime;
+        let ElectionRuntime { me, clock, new_fleet, connections, poke, .. } = &*self.runtime;
         let table =
             OwnershipTable::of_role(me.clone(), settings.timings(), Arc::clone(clock), *new_fleet);
         let table = Arc::new(table);
         let role_state = RoleState::new(settings.role.clone(), Arc::clone(&table), poke.clone());
         let timeout = settings.store_timeout;
-        let candidate = RoleElector::new(role_state, Arc::clone(&lines.elector), settings);
+        let candidate = RoleElector::new(role_state, Arc::clone(&connections.elector), settings);
         wait_for_store(&table, until, || {
-            lines.words.inspect(timeout)?;
+            connections.words.inspect(timeout)?;
             candidate.introduce()
         })?;
         Ok(candidate)
@@ -290,7 +290,7 @@ impl Elections {
 
     fn welcome(&self, candidate: RoleElector) -> Result<LeaderElection, StartError> {
         let (role_state, stands) = (Arc::clone(candidate.role_state()), candidate.stands());
-        let (line, table) = (Arc::clone(&self.runtime.lines.renewal), role_state.table());
+        let (line, table) = (Arc::clone(&self.runtime.connections.renewal), role_state.table());
         let kept = Kept {
             renewal: Renewal::new(line, Arc::clone(table), Arc::clone(&role_state)),
             expiry: Expiry::new(Arc::clone(table), Arc::clone(&role_state)),

@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 
 use fnv::{FnvHashMap, FnvHashSet};
 
-use crate::fleet::view::{Known, Slot, View};
+use crate::fleet::view::{EndpointSlot, KnownInstance, View};
 use crate::model::{EndpointId, InstanceId, Weight, affinity, fnv1a};
 
 /// A free lease that is another's by plan.
@@ -50,7 +50,7 @@ pub fn preference<'a>(endpoint: &EndpointId, instances: &'a [InstanceId]) -> Vec
 }
 
 /// A live instance while the plan is made. Seats are numbered in the order of ids.
-struct Seat<'a> {
+struct InstanceLoad<'a> {
     id: &'a InstanceId,
     hash: u64,
     weight: u64,
@@ -60,17 +60,17 @@ struct Seat<'a> {
 
 /// An endpoint that should not stay where it is, and the seat that should have it.
 struct Move<'a> {
-    slot: &'a Slot,
+    slot: &'a EndpointSlot,
     heir: Option<usize>,
 }
 
 /// Who should own each endpoint of the view; `None` where nobody may be given it.
 pub fn assign(view: &View) -> Vec<(EndpointId, Option<InstanceId>)> {
-    let seats = seats(view);
-    let moves = moves(view, &seats).into_iter().map(|it| (&it.slot.id, it.heir));
+    let loads = loads(view);
+    let moves = moves(view, &loads).into_iter().map(|it| (&it.slot.id, it.heir));
     let moves: FnvHashMap<&EndpointId, Option<usize>> = moves.collect();
-    let heir = |slot: &Slot| match moves.get(&slot.id) {
-        Some(heir) => heir.map(|it| seats[it].id.clone()),
+    let heir = |slot: &EndpointSlot| match moves.get(&slot.id) {
+        Some(heir) => heir.map(|it| loads[it].id.clone()),
         None => view.owner_of(slot).map(|it| it.id.clone()),
     };
     view.slots().map(|it| (it.id.clone(), heir(it))).collect()
@@ -85,36 +85,41 @@ pub fn fair_shares(view: &View) -> Vec<f64> {
 
 /// What `me` should do about `view`.
 pub fn plan(view: &View, me: &InstanceId) -> Plan {
-    let seats = seats(view);
-    let mut plan = Plan { nobody: seats.iter().all(|it| it.weight == 0), ..Plan::default() };
-    let Some(mine) = seats.iter().position(|it| it.id == me) else { return plan };
-    let takers = hashes(&seats, |it| seats[it].weight > 0);
+    let loads = loads(view);
+    let mut plan = Plan { nobody: loads.iter().all(|it| it.weight == 0), ..Plan::default() };
+    let Some(mine) = loads.iter().position(|it| it.id == me) else { return plan };
+    let takers = hashes(&loads, |it| loads[it].weight > 0);
     let mut others = FnvHashSet::default();
-    for Move { slot, heir } in moves(view, &seats) {
+    for Move { slot, heir } in moves(view, &loads) {
         let Some(heir) = heir else { continue };
         let endpoint = || slot.id.clone();
         match view.owner_of(slot).and_then(|it| it.seat) {
             Some(owner) if owner == mine => {
-                plan.heirs.insert(endpoint(), seats[heir].id.clone());
+                plan.heirs.insert(endpoint(), loads[heir].id.clone());
             }
-            Some(owner) if heir == mine => plan.ask.push((seats[owner].id.clone(), endpoint())),
+            Some(owner) if heir == mine => plan.ask.push((loads[owner].id.clone(), endpoint())),
             Some(owner) => others.extend([owner, heir]),
             None if heir == mine => plan.acquire.push(endpoint()),
-            None if seats[mine].weight > 0 => {
-                let (me, other) = ((seats[mine].hash, mine), (seats[heir].hash, heir));
+            None if loads[mine].weight > 0 => {
+                let (me, other) = ((loads[mine].hash, mine), (loads[heir].hash, heir));
                 let rank = rank(slot, &takers, me, other);
-                let heir = seats[heir].id.clone();
+                let heir = loads[heir].id.clone();
                 plan.fallback.push(Fallback { endpoint: endpoint(), rank, heir });
             }
             _ => (),
         }
     }
-    plan.others = others.into_iter().map(|it: usize| seats[it].id.clone()).collect();
+    plan.others = others.into_iter().map(|it: usize| loads[it].id.clone()).collect();
     plan
 }
 
 /// How many instances that may take it, other than the heir, are preferred to `mine`.
-fn rank(slot: &Slot, takers: &[(u64, usize)], mine: (u64, usize), heir: (u64, usize)) -> u32 {
+fn rank(
+    slot: &EndpointSlot,
+    takers: &[(u64, usize)],
+    mine: (u64, usize),
+    heir: (u64, usize),
+) -> u32 {
     let wants = |it: (u64, usize)| (affinity(it.0, slot.hash), it.1);
     let mine = wants(mine);
     let ahead = takers.iter().filter(|it| wants(**it) > mine).count();
@@ -122,13 +127,13 @@ fn rank(slot: &Slot, takers: &[(u64, usize)], mine: (u64, usize), heir: (u64, us
 }
 
 /// Hashes and numbers of the seats that are `wanted`: flat, because they are gone through for every endpoint.
-fn hashes(seats: &[Seat<'_>], wanted: impl Fn(usize) -> bool) -> Vec<(u64, usize)> {
-    (0..seats.len()).filter(|it| wanted(*it)).map(|it| (seats[it].hash, it)).collect()
+fn hashes(loads: &[InstanceLoad<'_>], wanted: impl Fn(usize) -> bool) -> Vec<(u64, usize)> {
+    (0..loads.len()).filter(|it| wanted(*it)).map(|it| (loads[it].hash, it)).collect()
 }
 
 /// The live instances, each with its quota.
-fn seats(view: &View) -> Vec<Seat<'_>> {
-    let live = view.live().map(|it| Seat {
+fn loads(view: &View) -> Vec<InstanceLoad<'_>> {
+    let live = view.live().map(|it| InstanceLoad {
         id: &it.id,
         hash: it.hash,
         weight: it.weight.0.into(),
@@ -136,47 +141,47 @@ fn seats(view: &View) -> Vec<Seat<'_>> {
         // Where nobody may be given anything, everybody keeps what it has.
         quota: it.owns,
     });
-    let mut seats: Vec<Seat<'_>> = live.collect();
-    let total: u64 = seats.iter().map(|it| it.weight).sum();
+    let mut loads: Vec<InstanceLoad<'_>> = live.collect();
+    let total: u64 = loads.iter().map(|it| it.weight).sum();
     if total > 0 {
-        set_quotas(&mut seats, view.len(), total);
+        set_quotas(&mut loads, view.len(), total);
     }
-    seats
+    loads
 }
 
 /// The weighted fair share, rounded down or up so that the quotas add up. Rounded up first for those
 /// who already hold more than their share rounded down: every other choice would move more.
-fn set_quotas(seats: &mut [Seat<'_>], endpoints: usize, total: u64) {
+fn set_quotas(loads: &mut [InstanceLoad<'_>], endpoints: usize, total: u64) {
     let endpoints = endpoints as u128;
     let total = u128::from(total);
     let share = |weight: u64| endpoints * u128::from(weight);
     let mut open = endpoints;
-    for seat in seats.iter_mut() {
+    for seat in loads.iter_mut() {
         let floor = share(seat.weight) / total;
         open -= floor;
         seat.quota = usize::try_from(floor).unwrap_or(usize::MAX);
     }
     let mut rest: Vec<usize> =
-        (0..seats.len()).filter(|it| share(seats[*it].weight) % total > 0).collect();
+        (0..loads.len()).filter(|it| share(loads[*it].weight) % total > 0).collect();
     rest.sort_by_key(|it| {
-        let seat = &seats[*it];
+        let seat = &loads[*it];
         // Whoever holds more than that may hold any number more: leases are on their way, and the choice
         // must not change with each of them.
         let (remainder, held) = (share(seat.weight) % total, seat.held.min(seat.quota + 1));
         (Reverse(held > seat.quota), Reverse(remainder), Reverse(held), Reverse(seat.hash), *it)
     });
     for index in rest.into_iter().take(usize::try_from(open).unwrap_or(usize::MAX)) {
-        seats[index].quota += 1;
+        loads[index].quota += 1;
     }
 }
 
 /// Everything that needs another owner, and who that is: the most preferred with room.
-fn moves<'a>(view: &'a View, seats: &[Seat<'_>]) -> Vec<Move<'a>> {
-    let mut homeless = homeless(view, seats);
+fn moves<'a>(view: &'a View, loads: &[InstanceLoad<'_>]) -> Vec<Move<'a>> {
+    let mut homeless = homeless(view, loads);
     // Room goes to who comes first, so everybody has to take them in the same order.
     homeless.sort_unstable_by_key(|(hash, slot)| (*hash, &slot.id));
-    let mut room: Vec<usize> = seats.iter().map(|it| it.quota.saturating_sub(it.held)).collect();
-    let mut open = hashes(seats, |it| room[it] > 0);
+    let mut room: Vec<usize> = loads.iter().map(|it| it.quota.saturating_sub(it.held)).collect();
+    let mut open = hashes(loads, |it| room[it] > 0);
     let give = |(hash, slot)| {
         // Of equals the last is taken, which is the one with the greatest id.
         let heir = open.iter().max_by_key(|it| affinity(it.0, hash)).map(|it| it.1);
@@ -192,19 +197,19 @@ fn moves<'a>(view: &'a View, seats: &[Seat<'_>]) -> Vec<Move<'a>> {
 }
 
 /// What nobody alive has, and what its owner has above its quota, the least preferred first to go.
-fn homeless<'a>(view: &'a View, seats: &[Seat<'_>]) -> Vec<(u64, &'a Slot)> {
+fn homeless<'a>(view: &'a View, loads: &[InstanceLoad<'_>]) -> Vec<(u64, &'a EndpointSlot)> {
     let mut homeless = Vec::new();
-    let mut crowded: Vec<Vec<(Reverse<u64>, &Slot)>> = vec![Vec::new(); seats.len()];
+    let mut crowded: Vec<Vec<(Reverse<u64>, &EndpointSlot)>> = vec![Vec::new(); loads.len()];
     for slot in view.slots() {
         match view.owner_of(slot).and_then(|it| it.seat) {
             None => homeless.push((slot.hash, slot)),
-            Some(index) if seats[index].held > seats[index].quota => {
-                crowded[index].push((Reverse(affinity(seats[index].hash, slot.hash)), slot));
+            Some(index) if loads[index].held > loads[index].quota => {
+                crowded[index].push((Reverse(affinity(loads[index].hash, slot.hash)), slot));
             }
             Some(_) => (),
         }
     }
-    for (seat, mut held) in seats.iter().zip(crowded).filter(|it| !it.1.is_empty()) {
+    for (seat, mut held) in loads.iter().zip(crowded).filter(|it| !it.1.is_empty()) {
         held.select_nth_unstable_by(seat.quota, |a, b| (a.0, &a.1.id).cmp(&(b.0, &b.1.id)));
         homeless.extend(held.drain(seat.quota..).map(|it| (it.1.hash, it.1)));
     }
@@ -223,16 +228,16 @@ impl View {
     /// than `me` for which `me` is the most preferred of all other live instances of weight > 0.
     pub fn watched(&self, me: &InstanceId, cursor: &mut usize, count: usize) -> Vec<EndpointId> {
         let Some(me) = self.known(me) else { return Vec::new() };
-        let owned = |slot: &&Slot| self.owner_of(slot).is_some_and(|it| it.seat.is_some());
+        let owned = |slot: &&EndpointSlot| self.owner_of(slot).is_some_and(|it| it.seat.is_some());
         let walk = (0..count.min(self.len())).filter_map(|_| self.next_slot(cursor));
         let watched = walk.filter(owned).filter(|it| self.is_next(me, it));
         watched.map(|it| it.id.clone()).collect()
     }
 
-    fn is_next(&self, me: &Known, slot: &Slot) -> bool {
+    fn is_next(&self, me: &KnownInstance, slot: &EndpointSlot) -> bool {
         let owner = self.owner_of(slot).and_then(|it| it.seat);
-        let wants = |it: &Known| (affinity(it.hash, slot.hash), it.seat);
-        let may = |it: &Known| it.seat.is_some() && it.weight.0 > 0 && it.seat != owner;
+        let wants = |it: &KnownInstance| (affinity(it.hash, slot.hash), it.seat);
+        let may = |it: &KnownInstance| it.seat.is_some() && it.weight.0 > 0 && it.seat != owner;
         may(me) && !self.live().any(|it| may(it) && wants(it) > wants(me))
     }
 }

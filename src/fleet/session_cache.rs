@@ -33,7 +33,7 @@ struct Record {
 
 /// What reading changed.
 #[derive(Debug, Default)]
-pub struct News {
+pub struct SessionChanges {
     /// New, or changed in any way, paused ones too.
     pub changed: Vec<Arc<Session>>,
     /// Not understood, by key suffix, and not reported before.
@@ -51,7 +51,7 @@ impl SessionCache {
     }
 
     /// The endpoint that a stored session of this name declares.
-    pub fn named(&mut self, suffix: &str, news: &mut News) -> Option<EndpointId> {
+    pub fn named(&mut self, suffix: &str, news: &mut SessionChanges) -> Option<EndpointId> {
         EndpointId::parse(suffix)
             .map_err(|error| {
                 if self.met.len() < MISNAMED_MAX {
@@ -68,7 +68,12 @@ impl SessionCache {
     }
 
     /// Takes in what was found under `endpoint`; whether it is to be polled.
-    pub fn take_in(&mut self, endpoint: &EndpointId, raw: &RawSession, news: &mut News) -> bool {
+    pub fn take_in(
+        &mut self,
+        endpoint: &EndpointId,
+        raw: &RawSession,
+        news: &mut SessionChanges,
+    ) -> bool {
         let digest = digest(raw);
         if self.records.get(endpoint).is_none_or(|it| it.digest != digest) {
             let session = match understood_with_odd_fields(endpoint, raw) {
@@ -162,8 +167,8 @@ mod tests {
         RawSession::Value(text.as_bytes().to_vec())
     }
 
-    fn read(session_cache: &mut SessionCache, name: &str, text: &str) -> (bool, News) {
-        let mut news = News::default();
+    fn read(session_cache: &mut SessionCache, name: &str, text: &str) -> (bool, SessionChanges) {
+        let mut news = SessionChanges::default();
         let polled = session_cache.take_in(&id(name), &raw(text), &mut news);
         (polled, news)
     }
@@ -200,7 +205,7 @@ mod tests {
     fn a_bad_name_is_reported_once() {
         let mut session_cache = SessionCache::default();
         let told = |session_cache: &mut SessionCache, name| {
-            let mut news = News::default();
+            let mut news = SessionChanges::default();
             assert!(session_cache.named(name, &mut news).is_none());
             news.invalid.len()
         };
@@ -211,7 +216,7 @@ mod tests {
         }
         session_cache.end_walk();
         assert_eq!(told(&mut session_cache, "a b"), 1);
-        assert!(session_cache.named("a-b", &mut News::default()).is_some());
+        assert!(session_cache.named("a-b", &mut SessionChanges::default()).is_some());
     }
 
     /// An application may write such names without end, and walks over all names may be far apart.
@@ -219,7 +224,9 @@ mod tests {
     fn bad_names_without_end_need_no_room_without_end() {
         let mut session_cache = SessionCache::default();
         for n in 0..2 * MISNAMED_MAX {
-            assert!(session_cache.named(&format!("a {n}"), &mut News::default()).is_none());
+            assert!(
+                session_cache.named(&format!("a {n}"), &mut SessionChanges::default()).is_none()
+            );
         }
         assert_eq!(
             (session_cache.misnamed.len(), session_cache.met.len()),

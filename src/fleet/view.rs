@@ -12,12 +12,12 @@ use crate::model::{EndpointId, InstanceId, Weight, fnv1a};
 #[derive(Clone, Debug, Default)]
 pub struct View {
     /// An endpoint stays where it is until it is removed, so that a walk in a circle misses none.
-    slots: Vec<Option<Slot>>,
+    slots: Vec<Option<EndpointSlot>>,
     holes: Vec<usize>,
     index: FnvHashMap<EndpointId, usize>,
     /// Who lives or owns something. An entry nobody needs any more is used for the next: instance ids are
     /// never reused, and a fleet that restarts every day would fill this for ever.
-    known: Vec<Known>,
+    known: Vec<KnownInstance>,
     unused: Vec<u32>,
     numbers: FnvHashMap<InstanceId, u32>,
     /// The live ones, sorted by id.
@@ -26,18 +26,18 @@ pub struct View {
 
 /// An endpoint, with all that a plan asks about it.
 #[derive(Clone, Debug)]
-pub(crate) struct Slot {
+pub(crate) struct EndpointSlot {
     pub(crate) id: EndpointId,
     pub(crate) hash: u64,
     owner: Option<u32>,
 }
 
 // A plan reads every one of them, and there may be millions.
-const _: () = assert!(size_of::<Option<Slot>>() <= 32);
+const _: () = assert!(size_of::<Option<EndpointSlot>>() <= 32);
 
 /// An instance that lives or owns something.
 #[derive(Clone, Debug)]
-pub(crate) struct Known {
+pub(crate) struct KnownInstance {
     pub(crate) id: InstanceId,
     pub(crate) hash: u64,
     /// How many endpoints have it as their owner.
@@ -94,7 +94,7 @@ impl View {
             return false;
         }
         let hash = fnv1a(endpoint.as_str());
-        let slot = Some(Slot { id: endpoint.clone(), hash, owner: None });
+        let slot = Some(EndpointSlot { id: endpoint.clone(), hash, owner: None });
         let place = self.holes.pop().unwrap_or(self.slots.len());
         if place == self.slots.len() {
             self.slots.push(slot);
@@ -185,16 +185,16 @@ impl View {
         owned.map(|it| it.id.clone()).collect()
     }
 
-    pub(crate) fn slots(&self) -> impl Iterator<Item = &Slot> {
+    pub(crate) fn slots(&self) -> impl Iterator<Item = &EndpointSlot> {
         self.slots.iter().flatten()
     }
 
-    pub(crate) fn slot(&self, endpoint: &EndpointId) -> Option<&Slot> {
+    pub(crate) fn slot(&self, endpoint: &EndpointId) -> Option<&EndpointSlot> {
         self.slots[*self.index.get(endpoint)?].as_ref()
     }
 
     /// The next endpoint after `cursor`, which wraps around.
-    pub(crate) fn next_slot(&self, cursor: &mut usize) -> Option<&Slot> {
+    pub(crate) fn next_slot(&self, cursor: &mut usize) -> Option<&EndpointSlot> {
         (0..self.slots.len()).find_map(|_| {
             let place = *cursor % self.slots.len();
             *cursor = place + 1;
@@ -202,16 +202,16 @@ impl View {
         })
     }
 
-    pub(crate) fn owner_of(&self, slot: &Slot) -> Option<&Known> {
+    pub(crate) fn owner_of(&self, slot: &EndpointSlot) -> Option<&KnownInstance> {
         slot.owner.map(|it| &self.known[it as usize])
     }
 
-    pub(crate) fn known(&self, instance: &InstanceId) -> Option<&Known> {
+    pub(crate) fn known(&self, instance: &InstanceId) -> Option<&KnownInstance> {
         self.numbers.get(instance).map(|it| &self.known[*it as usize])
     }
 
     /// The live ones, sorted by id.
-    pub(crate) fn live(&self) -> impl Iterator<Item = &Known> {
+    pub(crate) fn live(&self) -> impl Iterator<Item = &KnownInstance> {
         self.live.iter().map(|it| &self.known[*it as usize])
     }
 
@@ -221,7 +221,8 @@ impl View {
             return *number;
         }
         let hash = fnv1a(instance.as_str());
-        let known = Known { id: instance.clone(), hash, owns: 0, seat: None, weight: Weight(0) };
+        let known =
+            KnownInstance { id: instance.clone(), hash, owns: 0, seat: None, weight: Weight(0) };
         let number = match self.unused.pop() {
             Some(number) => {
                 self.known[number as usize] = known;

@@ -18,7 +18,7 @@ use crate::config::{Config, Topology};
 use crate::inspect::doctor::clock::Drift;
 use crate::model::LeaseDuration;
 use crate::store::admin::acl::{Missing, Purpose, Rule};
-use crate::store::admin::key_types::Single;
+use crate::store::admin::key_types::SingletonKey;
 use crate::store::admin::probe::{Info, Reading};
 use crate::store::redis::RedisStore;
 use crate::store::{Fault, StoreError, StoreResult};
@@ -188,7 +188,7 @@ impl Examination<'_> {
         let judged = spoilt.as_ref().map(|it| fleet::of_the_right_type(self.config, it));
         self.report.findings.extend(judged.into_iter().flatten());
         // What cannot be read is no sign that nobody has run here.
-        let is_readable = !spoilt.iter().flatten().any(|it| it.which == Single::Epoch);
+        let is_readable = !spoilt.iter().flatten().any(|it| it.which == SingletonKey::Epoch);
         // Whether the settings agree with the fleet's concerns those who join it.
         if is_readable && self.purpose == Purpose::Daemon {
             let fleet = self.fleet();

@@ -20,7 +20,7 @@ use crate::fleet::view::View;
 use crate::inspect::status::late::{Asked, Patience};
 use crate::model::{EndpointId, FenceToken, InstanceId, SessionError, Weight};
 use crate::store::Lasting;
-use crate::store::admin::key_types::Spoilt;
+use crate::store::admin::key_types::WrongType;
 use crate::store::admin::overview::{EpochRecord, LastResult, Overview, Stored};
 
 pub use crate::inspect::status::verdict::{Alarm, brief, counted};
@@ -41,7 +41,7 @@ pub struct Status {
     /// Keys that are not what they should be, and why.
     pub odd_keys: Vec<(String, &'static str)>,
     /// Of the keys of which there is one, those of a wrong type.
-    pub spoilt: Vec<Spoilt>,
+    pub spoilt: Vec<WrongType>,
 }
 
 /// An instance that is alive, or owns something.

@@ -10,7 +10,7 @@ use crate::metrics::{bit, float, seconds};
 use crate::model::{FenceToken, Role};
 use crate::store::Failures;
 use crate::thread;
-use crate::thread::liveness::Progress;
+use crate::thread::liveness::Liveness;
 
 /// The term a role is led under by this process, if it is.
 type Term = Box<dyn Fn() -> Option<FenceToken> + Send>;
@@ -25,7 +25,7 @@ pub struct Exposition {
 
 struct Instance {
     table: Arc<OwnershipTable>,
-    progress: Arc<Progress>,
+    liveness: Arc<Liveness>,
     failures: Arc<Failures>,
     workers: usize,
 }
@@ -40,12 +40,12 @@ impl Exposition {
     pub fn of_instance(
         name: String,
         table: &Arc<OwnershipTable>,
-        progress: &Arc<Progress>,
+        liveness: &Arc<Liveness>,
         failures: &Arc<Failures>,
         workers: usize,
     ) -> Self {
-        let (table, progress) = (Arc::clone(table), Arc::clone(progress));
-        let instance = Instance { table, progress, failures: Arc::clone(failures), workers };
+        let (table, liveness) = (Arc::clone(table), Arc::clone(liveness));
+        let instance = Instance { table, liveness, failures: Arc::clone(failures), workers };
         Self { name, instance: Some(instance), roles: Mutex::default() }
     }
 
@@ -101,7 +101,7 @@ impl Instance {
         let tally = table.tally();
         let count = |it: usize| float(it as u64);
         let mut gauge = |name: &str, help: &str, value: f64| text.gauge(name, help, value);
-        gauge("leasehold_ready", "1 when the first round is done.", bit(self.progress.is_ready()));
+        gauge("leasehold_ready", "1 when the first round is done.", bit(self.liveness.is_ready()));
         gauge("leasehold_leases_owned", "Leases held, in whatever standing.", count(tally.held));
         let help = "Leases held whose last renewal was not answered; their endpoints pause.";
         gauge("leasehold_leases_uncertain", help, count(tally.uncertain));
@@ -115,7 +115,7 @@ impl Instance {
         let help =
             "Seconds since the thread last moved. The watchdog of systemd looks at the same.";
         let mut family = text.family("leasehold_thread_still_seconds", Kind::Gauge, help);
-        for (thread, still) in self.progress.still(table.now()) {
+        for (thread, still) in self.liveness.still(table.now()) {
             family.sample("", &[("thread", &thread.to_string())], seconds(still));
         }
         let help = "Questions that the store could not be asked or would not answer.";

@@ -42,7 +42,7 @@ use crate::instance::exposition::Exposition;
 use crate::instance::metrics_file::MetricsFile;
 use crate::instance::metrics_http::MetricsHttp;
 use crate::lease::keeper;
-use crate::lease::keeper::{LeaseKeeper, Lines, StartError};
+use crate::lease::keeper::{Connections, LeaseKeeper, StartError};
 use crate::lease::report::Reporter;
 use crate::lease::table::OwnershipTable;
 use crate::lease::watch::Nudge;
@@ -55,10 +55,10 @@ use crate::polling::poller_pool::PollerPool;
 use crate::polling::publish::Outbox;
 use crate::polling::publisher::Publisher;
 use crate::polling::schedule::PollIntervals;
-use crate::polling::worker::PollerThread;
+use crate::polling::worker::PollWorker;
 use crate::store::{Changes, Push, Store};
 use crate::thread::fail_stop::{FailStop, Failure};
-use crate::thread::liveness::{Part, Progress};
+use crate::thread::liveness::{Actor, Liveness};
 use crate::thread::{Stop, StopSource, Thread, stop, stop_with_wire};
 
 const CHANGES_MAX: usize = 1_024;
@@ -75,7 +75,7 @@ pub struct Daemon {
     pool: Option<PollerPool>,
     paces: Sender<(PollIntervals, usize)>,
     publish: Option<(StopSource, Thread)>,
-    progress: Arc<Progress>,
+    liveness: Arc<Liveness>,
     exposition: Arc<Exposition>,
     // Last: what ends is shown to the end.
     _metrics: (Option<MetricsHttp>, Option<MetricsFile>),
@@ -90,9 +90,9 @@ impl Daemon {
         until: &Stop,
     ) -> Result<Self, StartError> {
         let config = &config.clone().checked()?;
-        let lines = Lines::redis(config);
+        let connections = Connections::redis(config);
         let me = InstanceId::generate_now(&config.host_name);
-        Self::start(config, me, Arc::new(BootClock), &lines, poller, until)
+        Self::start(config, me, Arc::new(BootClock), &connections, poller, until)
     }
 
     /// The same on stores and a clock of one's own.
@@ -100,22 +100,23 @@ impl Daemon {
         config: &Config,
         me: InstanceId,
         clock: Arc<dyn Clock>,
-        lines: &Lines,
+        connections: &Connections,
         poller: Arc<dyn Poller>,
         until: &Stop,
     ) -> Result<Self, StartError> {
         let config = &config.clone().checked()?;
         let table = keeper::table(config, me, clock);
-        let progress = Arc::new(Progress::default());
+        let liveness = Arc::new(Liveness::default());
         let (name, workers) = (config.metrics_name(), config.workers);
-        let exposition = Exposition::of_instance(name, &table, &progress, &lines.failures, workers);
+        let exposition =
+            Exposition::of_instance(name, &table, &liveness, &connections.failures, workers);
         let exposition = Arc::new(exposition);
         // Before the store is waited for: that it is away is worth showing.
         let metrics = (
             MetricsHttp::of(config, table.instance(), &exposition)?,
             MetricsFile::of(config, table.instance(), &exposition)?,
         );
-        let keeper = LeaseKeeper::start(config, &table, lines, &progress, Some(until))?;
+        let keeper = LeaseKeeper::start(config, &table, connections, &liveness, Some(until))?;
         // Whatever fails below, what runs already is stopped in the right order: the locals that hold
         // ends of channels go first, then this.
         let mut daemon = Self {
@@ -128,7 +129,7 @@ impl Daemon {
             pool: None,
             paces: bounded(0).0,
             publish: None,
-            progress: Arc::clone(&progress),
+            liveness: Arc::clone(&liveness),
             exposition,
             _metrics: metrics,
         };
@@ -140,31 +141,31 @@ impl Daemon {
         let (paces, paced) = bounded(1);
         daemon.paces = paces;
         let (samples, sampled) = bounded(Outbox::CAPACITY);
-        let line = Arc::clone(&lines.dispatch);
+        let line = Arc::clone(&connections.dispatch);
         let reporter = daemon.keeper.reporter();
         let dispatch = Dispatch::new(line, Arc::clone(&table), pace(config), jobs, config.workers)
             .reporting(&reporter);
         let (polling, when) = stop();
         let heard = Inbox { changes: changed, dones: done, paces: paced };
         let fail_stop = Arc::clone(daemon.keeper.fail_stop());
-        let dispatching = run_dispatch(dispatch, heard, &progress, when, &fail_stop)?;
+        let dispatching = run_dispatch(dispatch, heard, &liveness, when, &fail_stop)?;
         daemon.dispatch = Some((polling, dispatching));
-        let line = Arc::clone(&lines.publish);
+        let line = Arc::clone(&connections.publish);
         let publisher = Publisher::new(line, Arc::clone(&table), sampled, nudges.clone());
         let (publishing, when) = stop();
         let publish = fail_stop.spawn("publish", move || publisher.run(&when))?;
         daemon.publish = Some((publishing, publish));
-        let thread = PollerThread::new(poller, Arc::clone(&table), samples, dones, nudges.clone());
+        let thread = PollWorker::new(poller, Arc::clone(&table), samples, dones, nudges.clone());
         daemon.pool = Some(PollerPool::new(thread, to_do, &fail_stop));
         let (moving, when, wire) = stop_with_wire()?;
         let movers = &mut daemon.movers.insert((moving, Vec::new())).1;
         let beat_now = daemon.keeper.beat_now();
-        let watch = watching(&lines.rest, &table, nudges, beat_now).woken_by(wire);
+        let watch = watching(&connections.rest, &table, nudges, beat_now).woken_by(wire);
         movers.push(run_watch(watch, when.clone(), &fail_stop)?);
-        let line = Arc::clone(&lines.reconcile);
+        let line = Arc::clone(&connections.reconcile);
         let (tick, patience) = (config.reconcile_interval, config.drain_timeout);
         let reconcile = Reconcile::new(line, table, changes, tick, patience).reporting(&reporter);
-        movers.push(run_reconcile(reconcile, nudged, progress, when, &fail_stop)?);
+        movers.push(run_reconcile(reconcile, nudged, liveness, when, &fail_stop)?);
         // Last: where there are few threads, pollers are what can be done without.
         daemon.employ(config)?;
         Ok(daemon)
@@ -218,8 +219,8 @@ impl Daemon {
     }
 
     /// How its threads are.
-    pub fn progress(&self) -> &Arc<Progress> {
-        &self.progress
+    pub fn liveness(&self) -> &Arc<Liveness> {
+        &self.liveness
     }
 
     /// What it has to show in numbers.
@@ -252,7 +253,7 @@ impl Drop for Daemon {
             if !pool.drain(self.drain_timeout, self.hurry.as_ref()) {
                 self.table.abort_all();
             }
-            pool.dismiss();
+            pool.join_all();
         }
         drop(self.publish.take()); // the last results, while the leases are still ours
         self.keeper.end_heartbeat();
@@ -281,15 +282,15 @@ struct Inbox {
 fn run_dispatch(
     mut dispatch: Dispatch,
     inbox: Inbox,
-    progress: &Arc<Progress>,
+    liveness: &Arc<Liveness>,
     when: Stop,
     fail_stop: &Arc<FailStop>,
 ) -> io::Result<Thread> {
-    let progress = Arc::clone(progress);
+    let liveness = Arc::clone(liveness);
     fail_stop.spawn("dispatch", move || {
         let Inbox { mut changes, dones, mut paces } = inbox;
         loop {
-            progress.mark(Part::Dispatch, dispatch.now());
+            liveness.mark(Actor::Dispatch, dispatch.now());
             let due = after(dispatch.step());
             if when.within(dispatch.rest()) {
                 return;
@@ -340,17 +341,17 @@ fn run_watch(mut watch: Watch, when: Stop, fail_stop: &Arc<FailStop>) -> io::Res
 fn run_reconcile(
     mut reconcile: Reconcile,
     nudges: Receiver<Nudge>,
-    progress: Arc<Progress>,
+    liveness: Arc<Liveness>,
     when: Stop,
     fail_stop: &Arc<FailStop>,
 ) -> io::Result<Thread> {
     fail_stop.spawn("reconcile", move || {
         let mut heard: Vec<Nudge> = Vec::new();
         loop {
-            progress.mark(Part::Reconcile, reconcile.now());
+            liveness.mark(Actor::Reconcile, reconcile.now());
             let due = after(reconcile.step(&heard));
             if reconcile.is_ready() {
-                progress.mark_ready();
+                liveness.mark_ready();
             }
             heard.clear();
             select! {

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 
 use crate::clock::Moment;
 use crate::lease::table::OwnershipTable;
-use crate::thread::liveness::Progress;
+use crate::thread::liveness::Liveness;
 
 /// What can be told of one instance from its start to its end.
 pub struct Account {
@@ -27,7 +27,7 @@ pub enum Phase {
     /// Redis has not answered yet.
     Waiting,
     /// At work.
-    Running(Arc<OwnershipTable>, Arc<Progress>),
+    Running(Arc<OwnershipTable>, Arc<Liveness>),
     /// Told to stop: polls end, then everything is given back. Since when, and how long that may take.
     Draining(Arc<OwnershipTable>, Moment, Duration),
 }
@@ -52,7 +52,7 @@ impl Account {
     pub fn moves(&self, now: Moment, period: Duration) -> bool {
         match self.phase() {
             Phase::Waiting => true,
-            Phase::Running(_, progress) => progress.moves(now, period.max(self.patience)),
+            Phase::Running(_, liveness) => liveness.moves(now, period.max(self.patience)),
             Phase::Draining(_, since, limit) => now.since(since) <= limit.max(period),
         }
     }
@@ -61,16 +61,16 @@ impl Account {
     pub fn sentence(&self, now: Moment) -> String {
         match self.phase() {
             Phase::Waiting => format!("waiting for Redis at {}", self.redis),
-            Phase::Running(table, progress) => self.running(&table, &progress, now),
+            Phase::Running(table, liveness) => self.running(&table, &liveness, now),
             Phase::Draining(table, ..) => draining(&table),
         }
     }
 
-    fn running(&self, table: &OwnershipTable, progress: &Progress, now: Moment) -> String {
-        if let Some(part) = progress.hung(now, self.patience) {
+    fn running(&self, table: &OwnershipTable, liveness: &Liveness, now: Moment) -> String {
+        if let Some(part) = liveness.hung(now, self.patience) {
             return format!("hangs: the thread {part} does not move, so the watchdog is not fed");
         }
-        if !progress.is_ready() {
+        if !liveness.is_ready() {
             return "looking for sessions and other instances".into();
         }
         let (endpoints, instances) = table.metrics().seen();
@@ -109,35 +109,35 @@ mod tests {
     use crate::config::{Config, RedisUrl};
     use crate::lease::keeper;
     use crate::model::InstanceId;
-    use crate::thread::liveness::Part;
+    use crate::thread::liveness::Actor;
 
     const PATIENCE: Duration = Duration::from_secs(20);
 
-    fn account() -> (Account, Arc<OwnershipTable>, Arc<Progress>) {
+    fn account() -> (Account, Arc<OwnershipTable>, Arc<Liveness>) {
         let url = RedisUrl::parse("redis://me:hunter2@10.0.0.5:6379/0").unwrap();
         let me = InstanceId::generate_now("vm1");
         let table = keeper::table(&Config::default(), me, Arc::new(BootClock));
-        let progress = Arc::new(Progress::default());
-        (Account::new(&url, PATIENCE), table, progress)
+        let liveness = Arc::new(Liveness::default());
+        (Account::new(&url, PATIENCE), table, liveness)
     }
 
-    fn mark_all(progress: &Progress, now: Moment) {
-        [Part::Heartbeat, Part::Renewal, Part::Reconcile, Part::Dispatch]
+    fn mark_all(liveness: &Liveness, now: Moment) {
+        [Actor::Heartbeat, Actor::Renewal, Actor::Reconcile, Actor::Dispatch]
             .into_iter()
-            .for_each(|it| progress.mark(it, now));
+            .for_each(|it| liveness.mark(it, now));
     }
 
     #[test]
     fn every_phase_has_its_sentence_and_none_has_the_password() {
-        let (account, table, progress) = account();
+        let (account, table, liveness) = account();
         let now = BootClock.now();
         let waiting = account.sentence(now);
         assert!(waiting.starts_with("waiting for Redis at "), "{waiting}");
         assert!(waiting.contains("10.0.0.5:6379") && !waiting.contains("hunter2"), "{waiting}");
-        account.enter(Phase::Running(Arc::clone(&table), Arc::clone(&progress)));
-        mark_all(&progress, now);
+        account.enter(Phase::Running(Arc::clone(&table), Arc::clone(&liveness)));
+        mark_all(&liveness, now);
         assert_eq!(account.sentence(now), "looking for sessions and other instances");
-        progress.mark_ready();
+        liveness.mark_ready();
         table.metrics().see(36, 3);
         // No beat was ever answered.
         let away = account.sentence(now);
@@ -150,15 +150,15 @@ mod tests {
     /// R12.
     #[test]
     fn a_thread_that_hangs_is_named_and_a_stop_that_hangs_is_not_vouched_for() {
-        let (account, table, progress) = account();
+        let (account, table, liveness) = account();
         let now = BootClock.now();
-        account.enter(Phase::Running(Arc::clone(&table), Arc::clone(&progress)));
-        mark_all(&progress, now);
-        progress.mark_ready();
+        account.enter(Phase::Running(Arc::clone(&table), Arc::clone(&liveness)));
+        mark_all(&liveness, now);
+        liveness.mark_ready();
         let later = now + PATIENCE * 2;
-        [Part::Heartbeat, Part::Reconcile, Part::Dispatch]
+        [Actor::Heartbeat, Actor::Reconcile, Actor::Dispatch]
             .into_iter()
-            .for_each(|it| progress.mark(it, later));
+            .for_each(|it| liveness.mark(it, later));
         assert!(account.sentence(later).contains("the thread renewal does not move"));
         assert!(!account.moves(later, Duration::from_secs(2)));
         account.enter(Phase::Draining(table, now, PATIENCE));

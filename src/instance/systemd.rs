@@ -86,7 +86,7 @@ struct Watchdog {
 impl Watchdog {
     fn step(&mut self, now: Moment) {
         let phase = self.account.phase();
-        if !self.said_ready && matches!(&phase, Phase::Running(_, progress) if progress.is_ready())
+        if !self.said_ready && matches!(&phase, Phase::Running(_, liveness) if liveness.is_ready())
         {
             self.said = self.account.sentence(now);
             self.said_ready = self.notifier.say(&format!("READY=1\nSTATUS={}", self.said));

@@ -18,12 +18,12 @@ use crate::model::{InstanceId, LeaseDuration, Role, Tenure, Weight};
 use crate::store::redis::RedisStore;
 use crate::store::{BATCH_MAX, Failures, Fault, PeerMessage, Store, StoreError};
 use crate::thread::fail_stop::{FailStop, Failure};
-use crate::thread::liveness::{Part, Progress};
+use crate::thread::liveness::{Actor, Liveness};
 use crate::thread::{Stop, StopSource, Thread, stop};
 
 /// A way to the store for each who must not wait behind another.
 #[derive(Clone)]
-pub struct Lines {
+pub struct Connections {
     /// For the heartbeat.
     pub heartbeat: Arc<dyn Store>,
     /// For renewals.
@@ -42,7 +42,7 @@ pub struct Lines {
     pub failures: Arc<Failures>,
 }
 
-impl Lines {
+impl Connections {
     /// A connection each to the Redis of `config`. Nothing is connected yet.
     pub fn redis(config: &Config) -> Self {
         let store = RedisStore::of_polls(config);
@@ -155,34 +155,34 @@ impl LeaseKeeper {
     pub fn start(
         config: &Config,
         table: &Arc<OwnershipTable>,
-        lines: &Lines,
-        progress: &Arc<Progress>,
+        connections: &Connections,
+        liveness: &Arc<Liveness>,
         until: Option<&Stop>,
     ) -> Result<Self, StartError> {
         let interval = config.heartbeat_interval;
-        let line = Arc::clone(&lines.heartbeat);
-        let (history, historian) = Historian::new(&lines.history, table);
+        let line = Arc::clone(&connections.heartbeat);
+        let (history, historian) = Historian::new(&connections.history, table);
         let reporter = Reporter::new(table).remembering(&history);
         let heartbeat = Heartbeat::new(line, Arc::clone(table), Weight(config.weight), interval);
         let heartbeat = Arc::new(heartbeat.reporting(&reporter));
         wait_for_store(table, until, || {
-            lines.rest.inspect(config.store_timeout)?;
+            connections.rest.inspect(config.store_timeout)?;
             heartbeat.beat().map(drop)
         })?;
         let (beating, when) = stop();
         let (beat_now, nudges) = bounded(1);
         let (beater, moving, clock) =
-            (Arc::clone(&heartbeat), Arc::clone(progress), Arc::clone(table));
+            (Arc::clone(&heartbeat), Arc::clone(liveness), Arc::clone(table));
         let beat = move || {
-            moving.mark(Part::Heartbeat, clock.now());
+            moving.mark(Actor::Heartbeat, clock.now());
             beater.step()
         };
-        let fail_stop = hold_nothing_after_a_panic(table, progress, &reporter, &heartbeat);
+        let fail_stop = hold_nothing_after_a_panic(table, liveness, &reporter, &heartbeat);
         // Whatever fails below, this is dropped: it withdraws the heartbeat that was the first.
         let mut keeper = Self {
             reporter,
             table: Arc::clone(table),
-            store: Arc::clone(&lines.rest),
+            store: Arc::clone(&connections.rest),
             heartbeat,
             beating: None,
             beat_now,
@@ -198,7 +198,7 @@ impl LeaseKeeper {
         keeper.history.note_instance("started");
         keeper.beating = Some((beating, fail_stop.nudged_steps("heartbeat", when, nudges, beat)?));
         let reporter = keeper.reporter().renewals(config.log_renewals);
-        keeper.keeping = Some(keep(table, &lines.renewal, reporter, progress, &fail_stop)?);
+        keeper.keeping = Some(keep(table, &connections.renewal, reporter, liveness, &fail_stop)?);
         Ok(keeper)
     }
 
@@ -292,12 +292,12 @@ impl Drop for LeaseKeeper {
 /// what can take as long as a call.
 fn hold_nothing_after_a_panic(
     table: &Arc<OwnershipTable>,
-    progress: &Arc<Progress>,
+    liveness: &Arc<Liveness>,
     reporter: &Reporter,
     heartbeat: &Arc<Heartbeat>,
 ) -> Arc<FailStop> {
     let fail_stop = FailStop::new();
-    let (closed, failed) = (Arc::clone(table), Arc::clone(progress));
+    let (closed, failed) = (Arc::clone(table), Arc::clone(liveness));
     fail_stop.then(move |_| {
         closed.close();
         failed.mark_failed();
@@ -318,16 +318,16 @@ fn keep(
     table: &Arc<OwnershipTable>,
     line: &Arc<dyn Store>,
     reporter: Reporter,
-    progress: &Arc<Progress>,
+    liveness: &Arc<Liveness>,
     fail_stop: &Arc<FailStop>,
 ) -> io::Result<(StopSource, Vec<Thread>)> {
     let (source, when) = stop();
     let mut keeping = (source, Vec::new());
     let expiry = Expiry::new(Arc::clone(table), reporter.clone());
     let renewal = Renewal::new(Arc::clone(line), Arc::clone(table), reporter);
-    let (moving, clock) = (Arc::clone(progress), Arc::clone(table));
+    let (moving, clock) = (Arc::clone(liveness), Arc::clone(table));
     let renew = move || {
-        moving.mark(Part::Renewal, clock.now());
+        moving.mark(Actor::Renewal, clock.now());
         renewal.step()
     };
     keeping.1.push(fail_stop.steps("renewal", when.clone(), renew)?);

@@ -76,7 +76,7 @@ impl HeartbeatDeadline {
 
     /// Whether a right that was asked for in `generation` may begin at `now`.
     pub(crate) fn admits(&self, generation: u64, now: Moment) -> bool {
-        generation != CLOSED && self.carries(generation, now)
+        generation != CLOSED && self.is_valid(generation, now)
     }
 
     pub(crate) fn valid_until(&self) -> Moment {
@@ -85,7 +85,7 @@ impl HeartbeatDeadline {
 
     /// Whether rights of `generation` stand at `now`. The deadline is read first: whoever sees the
     /// deadline of a new generation also sees that it is one.
-    pub(crate) fn carries(&self, generation: u64, now: Moment) -> bool {
+    pub(crate) fn is_valid(&self, generation: u64, now: Moment) -> bool {
         now < self.valid_until() && generation == self.generation()
     }
 }
@@ -229,17 +229,17 @@ impl Lease {
 
     /// R2, R3, R13: whether a poll may start at `now`. The one place that says so.
     pub(crate) fn may_poll(&self, state: &LeaseState, now: Moment) -> bool {
-        state.draining_since.is_none() && self.carries(state.open_until(), now)
+        state.draining_since.is_none() && self.is_valid(state.open_until(), now)
     }
 
     /// R3, R13: past its deadline, or after a lapse of the heartbeat, a lease is lost.
     pub(crate) fn stands(&self, state: &LeaseState, now: Moment) -> bool {
-        self.carries(state.valid_until, now)
+        self.is_valid(state.valid_until, now)
     }
 
     /// Whether a right that lasts `until` is one at `now`, and the heartbeat says so, too.
-    fn carries(&self, until: Moment, now: Moment) -> bool {
-        now < until && self.heartbeat_deadline.carries(self.generation, now)
+    fn is_valid(&self, until: Moment, now: Moment) -> bool {
+        now < until && self.heartbeat_deadline.is_valid(self.generation, now)
     }
 
     /// [`Self::may_poll`] for a poll that has its permit, without the lock: a hand-over that began meanwhile
@@ -252,7 +252,7 @@ impl Lease {
     /// or it ended the generation first (`HeartbeatDeadline::confirm`), which is read last, and never comes back (R13).
     fn may_go_on(&self, clock: &SharedClock) -> bool {
         let until = self.state.open_until();
-        self.carries(until, clock.0.now())
+        self.is_valid(until, clock.0.now())
     }
 
     /// Stops the running poll of a tenure that has ended. That it has is said by whoever keeps it, and before: a

@@ -30,7 +30,7 @@ const REPORT_MAX_BYTES: usize = 4_096;
 #[derive(Debug)]
 pub struct CommandPoller {
     program: Vec<String>,
-    guardian: PathBuf,
+    supervisor: PathBuf,
     body_max: usize,
     grace: Duration,
     soft_files: Option<u64>,
@@ -52,11 +52,16 @@ enum Cause {
 }
 
 impl CommandPoller {
-    /// Runs `program` with its arguments under `guardian` (this executable), keeps at most `body_max`
+    /// Runs `program` with its arguments under `supervisor` (this executable), keeps at most `body_max`
     /// bytes of its output, and leaves it `grace` between TERM and KILL. A lost lease must be over
     /// within the margin, so `grace` has to be shorter.
-    pub fn new(program: Vec<String>, guardian: PathBuf, body_max: usize, grace: Duration) -> Self {
-        Self { program, guardian, body_max, grace, soft_files: None }
+    pub fn new(
+        program: Vec<String>,
+        supervisor: PathBuf,
+        body_max: usize,
+        grace: Duration,
+    ) -> Self {
+        Self { program, supervisor, body_max, grace, soft_files: None }
     }
 
     /// Gives commands this soft limit of open files instead of ours, which may have been raised: programs that use
@@ -66,7 +71,7 @@ impl CommandPoller {
     }
 
     fn start(&self, permit: &PollPermit) -> io::Result<Run> {
-        let mut command = Command::new(&self.guardian);
+        let mut command = Command::new(&self.supervisor);
         for (name, _) in std::env::vars_os().filter(|(name, value)| is_secret(name, value)) {
             command.env_remove(name);
         }
@@ -150,7 +155,7 @@ impl Poller for CommandPoller {
             if let Some(why) = shortage::of_spawn(error) {
                 return Err(permit.defer(why));
             }
-            let name = self.guardian.display();
+            let name = self.supervisor.display();
             let error = format!("cannot {what} the guardian {name}: {}", plain(error));
             Ok(Sample::failed(error, BootClock.now().since(begun)))
         };

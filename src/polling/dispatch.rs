@@ -11,7 +11,7 @@ use crate::lease::table::{OwnershipTable, Readiness};
 use crate::model::Tenure;
 use crate::polling::job_queue::JobSender;
 use crate::polling::schedule::{BackoffChange, Due, PollIntervals, PollSchedule};
-use crate::polling::window::{DispatchWindow, Round};
+use crate::polling::window::{DispatchWindow, PassStats};
 use crate::store::{BATCH_MAX, Store};
 
 /// R2: a verification is good for so long.
@@ -70,7 +70,7 @@ pub struct Dispatch {
     schedule: PollSchedule,
     jobs: JobSender,
     /// Where it stands since the last step.
-    round: Round,
+    round: PassStats,
     window: DispatchWindow,
     full: Option<Full>,
 }
@@ -97,7 +97,7 @@ impl Dispatch {
         let reporter = Reporter::new(&table);
         let schedule = PollSchedule::new(pace);
         let window = DispatchWindow::new(workers);
-        let round = Round::default();
+        let round = PassStats::default();
         Self { store, table, reporter, schedule, jobs, round, window, full: None }
     }
 
@@ -152,7 +152,7 @@ impl Dispatch {
                 return self.schedule.put_back_first(endpoint);
             }
         };
-        self.window.ate();
+        self.window.completed();
         // One more for each that ends: soon as many as before, if there is room again.
         let more = |it: Full| Full { out_max: it.out_max + 1, retry_at: now };
         self.full = self.full.map(more).filter(|it| it.out_max < self.window.out_max());

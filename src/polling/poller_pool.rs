@@ -9,7 +9,7 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, Sender, TryRecvError, after, bounded, never, select};
 
 use crate::polling::job_queue::JobReceiver;
-use crate::polling::worker::PollerThread;
+use crate::polling::worker::PollWorker;
 use crate::thread::fail_stop::FailStop;
 use crate::thread::{Stop, StopSource, Thread, stop};
 
@@ -27,7 +27,7 @@ pub struct PollerPool {
 
 /// What a new poller needs. Gone when nobody is hired any more: it holds ends of channels.
 struct Hiring {
-    thread: PollerThread,
+    thread: PollWorker,
     jobs: JobReceiver,
     here: Sender<()>,
     fail_stop: Arc<FailStop>,
@@ -35,7 +35,7 @@ struct Hiring {
 
 impl PollerPool {
     /// Nobody yet, who would do `jobs` as `thread` does.
-    pub fn new(thread: PollerThread, jobs: JobReceiver, fail_stop: &Arc<FailStop>) -> Self {
+    pub fn new(thread: PollWorker, jobs: JobReceiver, fail_stop: &Arc<FailStop>) -> Self {
         let (here, gone) = bounded(0);
         let hiring = Some(Hiring { thread, jobs, here, fail_stop: Arc::clone(fail_stop) });
         Self { hiring, at_work: Vec::new(), leaving: Vec::new(), gone, next: 0 }
@@ -58,7 +58,7 @@ impl PollerPool {
         self.shrink(n);
         while let Some(hiring) = self.hiring.as_ref().filter(|_| self.at_work.len() < n) {
             let (stop, when) = stop();
-            match hiring.hire(self.next, when) {
+            match hiring.spawn_worker(self.next, when) {
                 Ok(thread) => self.at_work.push((stop, thread)),
                 Err(error) if self.at_work.is_empty() => return Err(error),
                 Err(_) => {
@@ -95,7 +95,7 @@ impl PollerPool {
     }
 
     /// Waits for all of them.
-    pub fn dismiss(&mut self) {
+    pub fn join_all(&mut self) {
         self.hiring = None;
         self.at_work.clear();
         self.leaving.clear();
@@ -103,7 +103,7 @@ impl PollerPool {
 }
 
 impl Hiring {
-    fn hire(&self, n: usize, when: Stop) -> io::Result<Thread> {
+    fn spawn_worker(&self, n: usize, when: Stop) -> io::Result<Thread> {
         let (thread, jobs, here) = (self.thread.clone(), self.jobs.clone(), self.here.clone());
         self.fail_stop.spawn(&format!("poller-{n:02}"), move || {
             let _here = here;
@@ -158,7 +158,7 @@ mod tests {
         let (sender, receiver) = jobs();
         let (dones, done) = bounded(1);
         let (table, samples) = (Arc::clone(&holder.table), bounded(1).0);
-        let thread = PollerThread::new(Arc::new(Endless), table, samples, dones, bounded(1).0);
+        let thread = PollWorker::new(Arc::new(Endless), table, samples, dones, bounded(1).0);
         let mut pool = PollerPool::new(thread, receiver.clone(), &FailStop::new());
         assert_eq!(pool.resize(2).unwrap(), 2);
         sender.put([holder.job(0)]);
@@ -178,7 +178,7 @@ mod tests {
         assert!(done.recv_timeout(PATIENCE).is_ok());
         assert!(!is_over && !is_over_in_a_hurry && was_running, "it runs until it is aborted");
         assert!(took < PATIENCE, "nobody waits for it: {took:?}");
-        pool.dismiss();
+        pool.join_all();
         assert!(pool.drain(Duration::ZERO, Some(&hurry)), "there is nobody left");
     }
 }

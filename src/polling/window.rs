@@ -35,7 +35,7 @@ pub(crate) struct DispatchWindow {
 
 /// Where dispatch stands after a round.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Round {
+pub(crate) struct PassStats {
     /// Jobs given out and not done, now.
     pub(crate) out: usize,
     /// The round gave out about all it could, and more may be due.
@@ -50,7 +50,7 @@ impl DispatchWindow {
     }
 
     /// A job is done.
-    pub(crate) fn ate(&mut self) {
+    pub(crate) fn completed(&mut self) {
         self.done.0 = self.done.0.saturating_add(1);
     }
 
@@ -72,7 +72,7 @@ impl DispatchWindow {
 
     /// How long dispatch may rest after a round. While more is due than it could give out pollers must not run
     /// out of jobs meanwhile: half of the time that what waits for them lasts, and the next round falls into it, too.
-    pub(crate) fn rest(&mut self, round: &Round, now: Moment) -> Duration {
+    pub(crate) fn rest(&mut self, round: &PassStats, now: Moment) -> Duration {
         let (done, since) = self.done;
         let elapsed = now.since(since);
         // Nothing done by pollers that all have something to do says that they need longer, not how long.
@@ -104,8 +104,8 @@ mod tests {
     }
 
     /// More is due than can be given out, and that is as much as there may be.
-    fn full(window: &DispatchWindow, took: Duration) -> Round {
-        Round { out: window.out_max(), is_behind: true, took }
+    fn full(window: &DispatchWindow, took: Duration) -> PassStats {
+        PassStats { out: window.out_max(), is_behind: true, took }
     }
 
     /// Pollers who did so many jobs in 100 ms.
@@ -113,7 +113,7 @@ mod tests {
         let mut window = DispatchWindow::new(workers);
         let now = Moment::from_nanos(1_000_000_000);
         window.rest(&full(&window, ms(0)), now);
-        (0..done).for_each(|_| window.ate());
+        (0..done).for_each(|_| window.completed());
         window.rest(&full(&window, ms(0)), now + ms(100));
         window
     }
@@ -144,13 +144,13 @@ mod tests {
                 now = now + ms(4);
                 window.rest(&full(&window, ms(0)), now);
             }
-            window.ate();
+            window.completed();
             window.rest(&full(&window, ms(0)), now);
             assert_eq!(window.out_max(), 64 + 3);
         }
         let mut one = DispatchWindow::new(1);
         one.rest(&full(&one, ms(0)), now);
-        one.ate();
+        one.completed();
         one.rest(&full(&one, ms(0)), now + ms(1_200));
         assert_eq!(one.out_max(), 1 + 1);
     }
@@ -174,14 +174,14 @@ mod tests {
         let rests = [0, 15, 20, 25, 90].map(|it| rest(&mut window, ms(it)));
         assert_eq!(rests, [10, 10, 5, 0, 0].map(ms));
         // More fitted than goes into a round: the rest of it at once, as nobody has anything in reserve.
-        let round = Round { out: WORKERS, is_behind: true, took: ms(0) };
+        let round = PassStats { out: WORKERS, is_behind: true, took: ms(0) };
         assert_eq!(window.rest(&round, window.done.1), ms(0));
     }
 
     #[test]
     fn who_is_not_behind_rests_as_long_as_it_likes() {
         let mut window = after(1, 1_000);
-        let round = Round { out: 0, is_behind: false, took: ms(50) };
+        let round = PassStats { out: 0, is_behind: false, took: ms(50) };
         assert_eq!(window.rest(&round, window.done.1), GATHER);
     }
 
@@ -190,7 +190,7 @@ mod tests {
     fn pollers_that_are_all_at_work_keep_their_pace() {
         for (out, spare) in [(WORKERS, 500), (WORKERS - 1, WORKERS)] {
             let mut window = after(WORKERS, 1_000);
-            let round = Round { out, is_behind: false, took: ms(0) };
+            let round = PassStats { out, is_behind: false, took: ms(0) };
             window.rest(&round, window.done.1 + ms(100));
             assert_eq!(window.out_max(), WORKERS + spare, "{out} at work");
         }

@@ -50,7 +50,7 @@ impl Deferrals {
 
 /// The threads `poller-NN`: wake on a job.
 #[derive(Clone)]
-pub struct PollerThread {
+pub struct PollWorker {
     poller: Arc<dyn Poller>,
     table: Arc<OwnershipTable>,
     reporter: Reporter,
@@ -60,7 +60,7 @@ pub struct PollerThread {
     nudges: Sender<Nudge>,
 }
 
-impl PollerThread {
+impl PollWorker {
     /// Polls with `poller`; results go to `samples`, word of the end to `dones`.
     pub fn new(
         poller: Arc<dyn Poller>,
@@ -184,7 +184,7 @@ mod tests {
         let (samples, sampled) = bounded(1);
         let (dones, done) = bounded(1);
         let (poller, table) = (Arc::new(Lacking("a descriptor")), Arc::clone(&holder.table));
-        let thread = PollerThread::new(poller, table, samples, dones, bounded(1).0);
+        let thread = PollWorker::new(poller, table, samples, dones, bounded(1).0);
         thread.step(holder.job(0));
         assert_eq!(done.try_recv().unwrap().end, PollEnd::Deferred);
         assert!(sampled.is_empty(), "nothing is published");

@@ -63,7 +63,7 @@ pub(crate) fn wake(wake: &PeerMessage, database: u32) -> String {
         ("freed", &wake.freed),
         ("took", &wake.took),
         ("dropped", &wake.dropped),
-        ("surprises", &wake.surprises),
+        ("surprises", &wake.discrepancies),
         ("resign", &wake.resign),
     ] {
         for (n, endpoint) in endpoints.iter().enumerate() {
@@ -135,7 +135,7 @@ pub(crate) fn heard(to: Option<&InstanceId>, payload: &[u8], database: u32) -> O
         heir: instance("heir"),
         took: ids("took"),
         dropped: ids("dropped"),
-        surprises: ids("surprises"),
+        discrepancies: ids("surprises"),
         unasked: fields.get("unasked").and_then(Value::as_bool).unwrap_or(false),
         resign: ids("resign"),
         priority: priority.and_then(Result::ok).unwrap_or(0),
@@ -159,7 +159,7 @@ mod tests {
             heir: Some(b.clone()),
             took: vec![id("e3")],
             dropped: vec![id("e4")],
-            surprises: vec![id("e5")],
+            discrepancies: vec![id("e5")],
             unasked: true,
             resign: vec![id("e6")],
             priority: 7,

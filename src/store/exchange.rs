@@ -20,8 +20,8 @@ pub struct RequestContext {
     /// The highest fence this instance was granted, as far as it has heard.
     pub heard: FenceToken,
     /// For a release by the only one who acquires for this instance: if the store has granted it nothing that it
-    /// had not heard of, its name proves what it gives back (free.lua). For a verification: the fences of all of them
-    /// were compared in this epoch (held.lua). Otherwise each fence is compared.
+    /// had not heard of, its name proves what it gives back (release_by_owner.lua). For a verification: the fences of all of them
+    /// were compared in this epoch (verify_by_owner.lua). Otherwise each fence is compared.
     pub owner_only: bool,
     /// Server time after which nothing may be granted or reclaimed any more (R4); 0 for no limit.
     pub not_after_us: u64,
@@ -103,7 +103,7 @@ pub struct RenewItem {
     /// Whether it may be put back if it is missing (R6): its deadline has not passed, and no other can have
     /// had it in a life of the store that was forgotten.
     pub may_reclaim: bool,
-    /// Its fence was compared in the epoch that is named, so that its owner's name proves it (see keep.lua).
+    /// Its fence was compared in the epoch that is named, so that its owner's name proves it (see renew_by_owner.lua).
     pub matched: bool,
 }
 
@@ -208,7 +208,7 @@ pub struct Lasting<T> {
 
 /// How a role stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Seat {
+pub struct RoleStatus {
     /// Who leads, and for how long unless it renews.
     pub leader: Option<Lasting<InstanceId>>,
     /// Its heartbeat is older than it can be while it has any right (R13).

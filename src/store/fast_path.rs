@@ -4,9 +4,9 @@
 
 use crate::store::{Reply, StampedResult};
 
-/// Asks first by the name those of which it `is_proof`, because their fence was compared in this epoch (`keep.lua` says
+/// Asks first by the name those of which it `is_proof`, because their fence was compared in this epoch (`renew_by_owner.lua` says
 /// why that is enough); who is ours so is answered `yes`. And then by the fence all that are left.
-pub(crate) fn by_name_or_fence<'a, I, T: Clone>(
+pub(crate) fn owner_only_or_fence<'a, I, T: Clone>(
     items: &'a [I],
     is_proof: impl Fn(&I) -> bool,
     yes: &T,

@@ -1,6 +1,6 @@
 //! The questions Leasehold asks of Redis, and every answer there is.
 //!
-//! A method is one round trip over a batch, one answer per item (`bury`, `inspect` and what concerns sessions on
+//! A method is one round trip over a batch, one answer per item (`revoke`, `inspect` and what concerns sessions on
 //! several shards take a few, each with the timeout; `renew` and `release` a second within it). Losing is an answer; an `Err` means only that nothing is known: the caller fails closed.
 
 pub mod admin;
@@ -19,7 +19,7 @@ use std::time::Duration;
 pub use crate::store::error::{Failures, Fault, StoreError};
 pub use crate::store::exchange::{
     Acquire, Beat, Grant, Lasting, Page, Publication, Publish, RawSession, Release, Renew,
-    RenewItem, Reply, RequestContext, Seat, Stamp, Verify,
+    RenewItem, Reply, RequestContext, RoleStatus, Stamp, Verify,
 };
 pub use crate::store::history::Note;
 pub use crate::store::peer_message::{Changes, PeerMessage, Push, Subscription};
@@ -157,7 +157,7 @@ pub trait Store: Send + Sync {
     ) -> StoreResult<Vec<Option<Lasting<InstanceId>>>>;
 
     /// Those of these leases that are free, or will be within `soon` unless they are renewed (R9).
-    fn waning(
+    fn expiring(
         &self,
         endpoints: &[EndpointId],
         soon: Duration,
@@ -166,7 +166,7 @@ pub trait Store: Send + Sync {
 
     /// Gives back the leases of a dead instance, heartbeat first; how many there were. Unless its death
     /// is `certain`, nothing of an instance with a heartbeat is touched: `None`.
-    fn bury(
+    fn revoke(
         &self,
         dead: &InstanceId,
         certain: bool,
@@ -180,7 +180,7 @@ pub trait Store: Send + Sync {
     }
 
     /// How these roles stand.
-    fn seats(&self, roles: &[EndpointId], timeout: Duration) -> StoreResult<Vec<Seat>>;
+    fn seats(&self, roles: &[EndpointId], timeout: Duration) -> StoreResult<Vec<RoleStatus>>;
 
     /// Every role that was ever led.
     fn role_names(&self, timeout: Duration) -> StoreResult<Vec<EndpointId>>;

@@ -25,7 +25,7 @@ pub struct PeerMessage {
     /// Endpoints the sender has just let go because nobody is to poll them any more.
     pub dropped: Vec<EndpointId>,
     /// Endpoints about which the sender has found something else than it thought.
-    pub surprises: Vec<EndpointId>,
+    pub discrepancies: Vec<EndpointId>,
     /// The sender has something for which the receiver should have asked, it thinks.
     pub unasked: bool,
     /// Roles the sender asks the leader to give up, for whomever.
@@ -37,9 +37,21 @@ pub struct PeerMessage {
 impl PeerMessage {
     /// A word that says no more than: I am here.
     pub fn new(from: &InstanceId, to: Option<InstanceId>) -> Self {
-        let [wants, freed, took, dropped, surprises, resign] = std::array::from_fn(|_| vec![]);
+        let [wants, freed, took, dropped, discrepancies, resign] = std::array::from_fn(|_| vec![]);
         let (from, heir, unasked, priority) = (from.clone(), None, false, 0);
-        Self { to, from, wants, freed, heir, took, dropped, surprises, unasked, resign, priority }
+        Self {
+            to,
+            from,
+            wants,
+            freed,
+            heir,
+            took,
+            dropped,
+            discrepancies,
+            unasked,
+            resign,
+            priority,
+        }
     }
 }
 

@@ -11,9 +11,9 @@ use crate::clock::Moment;
 /// A descriptor that is readable from a moment on. A time-out would stand still in a suspend; this
 /// goes off at the wake-up.
 #[derive(Debug)]
-pub(crate) struct Alarm(TimerFd);
+pub(crate) struct BoottimeTimer(TimerFd);
 
-impl Alarm {
+impl BoottimeTimer {
     pub(crate) fn new() -> io::Result<Self> {
         let flags = TimerFlags::TFD_CLOEXEC | TimerFlags::TFD_NONBLOCK;
         Ok(Self(TimerFd::new(ClockId::CLOCK_BOOTTIME, flags)?))
@@ -28,7 +28,7 @@ impl Alarm {
     }
 }
 
-impl AsFd for Alarm {
+impl AsFd for BoottimeTimer {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
@@ -44,7 +44,7 @@ mod tests {
     use crate::clock::{BootClock, Clock};
     use crate::net::wait::{is_ready, wait};
 
-    fn goes_off(alarm: &Alarm, within: Duration) -> bool {
+    fn goes_off(alarm: &BoottimeTimer, within: Duration) -> bool {
         let mut fds = [PollFd::new(alarm.as_fd(), PollFlags::POLLIN)];
         wait(&mut fds, within).unwrap();
         is_ready(&fds[0])
@@ -52,7 +52,7 @@ mod tests {
 
     #[test]
     fn an_alarm_goes_off_at_its_moment_and_only_at_the_last_one_set() {
-        let alarm = Alarm::new().unwrap();
+        let alarm = BoottimeTimer::new().unwrap();
         assert!(!goes_off(&alarm, Duration::ZERO), "it was never set");
         for past in [Moment::MIN, BootClock.now()] {
             alarm.set(past).unwrap();

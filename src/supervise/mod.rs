@@ -29,7 +29,7 @@ use nix::unistd::Pid;
 
 use crate::clock::{BootClock, Clock, Moment};
 use crate::net::wait::{is_ready, plain, wait};
-use crate::supervise::boottime_timer::Alarm;
+use crate::supervise::boottime_timer::BoottimeTimer;
 use crate::thread::Thread;
 
 /// To start two processes, on a machine that is busy.
@@ -44,7 +44,7 @@ pub struct SupervisedCommand {
     /// The end of it is the order to end; only we have it.
     orders: Option<PipeWriter>,
     /// When this side would kill, too.
-    alarm: Arc<Alarm>,
+    alarm: Arc<BoottimeTimer>,
     grace: Duration,
     /// `None` before the start.
     until: Option<Moment>,
@@ -96,7 +96,7 @@ impl SupervisedCommand {
         let (heard, orders) = io::pipe()?;
         let (report, said) = io::pipe()?;
         fcntl(&orders, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
-        let alarm = Arc::new(Alarm::new()?);
+        let alarm = Arc::new(BoottimeTimer::new()?);
         let words = ["--grace-ms".into(), grace.as_millis().to_string(), "--".into()];
         let words = [&words, program].concat();
         let warden = launch::launch(leasehold, "warden", (&heard, &said), &words, environment)?;
@@ -191,7 +191,7 @@ struct Listener {
     group: Option<Pid>,
     /// Ends with the warden: nobody else has the other end once the command runs.
     report: PipeReader,
-    alarm: Arc<Alarm>,
+    alarm: Arc<BoottimeTimer>,
     is_ready: Option<Sender<()>>,
     ended: Option<Ended>,
     /// How often the alarm went off in vain.

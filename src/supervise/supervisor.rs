@@ -27,7 +27,7 @@ use nix::unistd::Pid;
 
 use crate::clock::{BootClock, Clock, Moment};
 use crate::net::wait::{plain, wait};
-use crate::supervise::boottime_timer::Alarm;
+use crate::supervise::boottime_timer::BoottimeTimer;
 use crate::supervise::launch::{launch, take_reader, take_writer};
 
 /// This program, even if its file was replaced by a newer one meanwhile.
@@ -54,7 +54,7 @@ struct Warden {
     /// Held while the command has not been started. A byte starts it, the end calls it off.
     gate: Option<PipeWriter>,
     ends: SignalFd,
-    alarm: Alarm,
+    alarm: BoottimeTimer,
     grace: Duration,
     /// `None` until the first order.
     until: Option<Moment>,
@@ -78,7 +78,7 @@ impl Warden {
         let ends = SignalFd::with_flags(&ends, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
         // Whose parent in the group has died becomes a child of ours, and can be waited for.
         set_child_subreaper(true)?;
-        let alarm = Alarm::new()?;
+        let alarm = BoottimeTimer::new()?;
         let (word, gate) = io::pipe()?;
         let words: Vec<String> = [&["--".into()], program].concat();
         let leader = launch(Path::new(OURSELVES), "ward", (&word, report), &words, &[])?;

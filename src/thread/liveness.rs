@@ -12,16 +12,16 @@ use crate::clock::Moment;
 /// A thread that must not hang.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "named as the threads are")]
-pub enum Part {
+pub enum Actor {
     Heartbeat,
     Renewal,
     Reconcile,
     Dispatch,
 }
 
-const PARTS: [Part; 4] = [Part::Heartbeat, Part::Renewal, Part::Reconcile, Part::Dispatch];
+const PARTS: [Actor; 4] = [Actor::Heartbeat, Actor::Renewal, Actor::Reconcile, Actor::Dispatch];
 
-impl fmt::Display for Part {
+impl fmt::Display for Actor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Heartbeat => "heartbeat",
@@ -34,15 +34,15 @@ impl fmt::Display for Part {
 
 /// When each part last moved.
 #[derive(Debug, Default)]
-pub struct Progress {
+pub struct Liveness {
     moved_at: [AtomicU64; 4],
     ready: AtomicBool,
     failed: AtomicBool,
 }
 
-impl Progress {
+impl Liveness {
     /// `part` moves.
-    pub fn mark(&self, part: Part, now: Moment) {
+    pub fn mark(&self, part: Actor, now: Moment) {
         self.moved_at[part as usize].store(now.as_nanos(), Ordering::Relaxed);
     }
 
@@ -67,7 +67,7 @@ impl Progress {
     }
 
     /// For how long each part has not moved; zero before it has begun.
-    pub fn still(&self, now: Moment) -> impl Iterator<Item = (Part, Duration)> {
+    pub fn still(&self, now: Moment) -> impl Iterator<Item = (Actor, Duration)> {
         let at = self.moved_at.iter().map(|it| Moment::from_nanos(it.load(Ordering::Relaxed)));
         let still = move |at| if at == Moment::MIN { Duration::ZERO } else { now.since(at) };
         PARTS.into_iter().zip(at.map(still))
@@ -79,9 +79,9 @@ impl Progress {
     }
 
     /// The first part that has not.
-    pub fn hung(&self, now: Moment, patience: Duration) -> Option<Part> {
+    pub fn hung(&self, now: Moment, patience: Duration) -> Option<Actor> {
         let moved_at =
-            |it: &Part| Moment::from_nanos(self.moved_at[*it as usize].load(Ordering::Relaxed));
+            |it: &Actor| Moment::from_nanos(self.moved_at[*it as usize].load(Ordering::Relaxed));
         PARTS.into_iter().find(|it| now.since(moved_at(it)) > patience)
     }
 }
@@ -95,13 +95,13 @@ mod tests {
     fn nobody_vouches_for_a_process_of_which_one_part_hangs() {
         let at = |seconds: u64| Moment::from_nanos(seconds * 1_000_000_000);
         let patience = Duration::from_secs(20);
-        let parts = [Part::Heartbeat, Part::Renewal, Part::Reconcile, Part::Dispatch];
+        let parts = [Actor::Heartbeat, Actor::Renewal, Actor::Reconcile, Actor::Dispatch];
         for hung in parts {
-            let progress = Progress::default();
-            parts.iter().for_each(|it| progress.mark(*it, at(100)));
-            assert!(progress.moves(at(110), patience));
-            parts.iter().filter(|it| **it != hung).for_each(|it| progress.mark(*it, at(130)));
-            assert!(!progress.moves(at(130), patience), "{hung:?} hangs");
+            let liveness = Liveness::default();
+            parts.iter().for_each(|it| liveness.mark(*it, at(100)));
+            assert!(liveness.moves(at(110), patience));
+            parts.iter().filter(|it| **it != hung).for_each(|it| liveness.mark(*it, at(130)));
+            assert!(!liveness.moves(at(130), patience), "{hung:?} hangs");
         }
     }
 }

@@ -271,7 +271,7 @@ fn ask_everything(store: &dyn Store, table: &OwnershipTable, timeout: Duration) 
     drop(store.nodes(&me, timeout));
     drop(store.owners(&one, timeout));
     drop(store.leases(&one, timeout));
-    drop(store.waning(&one, timeout, timeout));
+    drop(store.expiring(&one, timeout, timeout));
     drop(store.seats(&one, timeout));
     drop(store.role_names(timeout));
     drop(store.inspect(timeout));

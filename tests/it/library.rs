@@ -7,7 +7,7 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use leasehold::clock::{BootClock, Clock, ManualClock};
 use leasehold::config::{Config, RedisUrl};
 use leasehold::election::Elections;
-use leasehold::lease::keeper::{Lines, StartError};
+use leasehold::lease::keeper::{Connections, StartError};
 use leasehold::manager::{LeaseManager, LeaseState};
 use leasehold::model::InstanceId;
 use leasehold::store::Store;
@@ -42,7 +42,7 @@ fn server() -> Arc<MemoryServer> {
 
 fn manager(server: &Arc<MemoryServer>, name: &str) -> LeaseManager {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new(server));
-    let lines = Lines::shared(&store);
+    let lines = Connections::shared(&store);
     let me = InstanceId::new(name);
     LeaseManager::start_on(&config(), me, &lines, Arc::new(BootClock)).unwrap()
 }
@@ -92,7 +92,7 @@ fn odd_settings() -> Vec<(Config, &'static str)> {
 fn settings_that_cannot_work_are_refused_by_every_start() {
     let server = server();
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new(&server));
-    let (lines, clock) = (Lines::shared(&store), Arc::new(BootClock));
+    let (lines, clock) = (Connections::shared(&store), Arc::new(BootClock));
     let (_source, until) = stop();
     for (config, flag) in odd_settings() {
         let me = InstanceId::new("a");
@@ -117,7 +117,7 @@ fn settings_that_cannot_work_are_refused_by_every_start() {
 fn a_heartbeat_that_would_outlast_the_leases_is_cut_to_their_life() {
     let server = server();
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new(&server));
-    let (lines, me) = (Lines::shared(&store), InstanceId::new("a"));
+    let (lines, me) = (Connections::shared(&store), InstanceId::new("a"));
     let long = Config { heartbeat_ttl: Duration::from_secs(60), ..config() };
     let manager = LeaseManager::start_on(&long, me.clone(), &lines, Arc::new(BootClock)).unwrap();
     let nodes = store.nodes(&[me], LIMIT).unwrap();
@@ -231,7 +231,7 @@ impl Poller for Slow {
 fn daemon(way: MemoryStore, config: &Config, poller: Arc<dyn Poller>) -> Daemon {
     let store: Arc<dyn Store> = Arc::new(way);
     let (_running, until) = stop();
-    let (me, lines) = (InstanceId::new("a"), Lines::shared(&store));
+    let (me, lines) = (InstanceId::new("a"), Connections::shared(&store));
     Daemon::start(config, me, Arc::new(BootClock), &lines, poller, &until).unwrap()
 }
 

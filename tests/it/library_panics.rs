@@ -8,7 +8,7 @@ use std::time::Duration;
 use leasehold::clock::{BootClock, Clock, ManualClock, Moment};
 use leasehold::config::Config;
 use leasehold::election::{Elections, RoleLines};
-use leasehold::lease::keeper::Lines;
+use leasehold::lease::keeper::Connections;
 use leasehold::model::{InstanceId, Role};
 use leasehold::store::Store;
 use leasehold::store::memory::{MemoryServer, MemoryStore};
@@ -107,7 +107,7 @@ impl Poller for Fine {
 
 fn daemon(
     name: &str,
-    lines: &Lines,
+    lines: &Connections,
     clock: Arc<dyn Clock>,
     poller: &Arc<impl Poller + 'static>,
 ) -> Daemon {
@@ -125,10 +125,10 @@ fn a_daemon_holds_nothing_after_a_panic_of(thread: &'static str) {
     let server = server();
     put_session(&server, "e");
     let (trap, poller) = (Trap::on(thread), Arc::new(Fine::default()));
-    let lines = Lines::shared(&store(&server, &trap));
+    let lines = Connections::shared(&store(&server, &trap));
     let a = daemon("a", &lines, Arc::<Trap>::clone(&trap), &poller);
     let e = endpoint("e");
-    wait_for("a poll", || a.progress().is_ready() && poller.0.load(Ordering::SeqCst) > 0);
+    wait_for("a poll", || a.liveness().is_ready() && poller.0.load(Ordering::SeqCst) > 0);
     assert!(a.failure().is_none() && a.table().holds(&e));
     trap.set();
     put_session(&server, "f"); // something to do for everybody
@@ -137,12 +137,12 @@ fn a_daemon_holds_nothing_after_a_panic_of(thread: &'static str) {
     assert!(failure.thread.starts_with(thread), "{thread}: {failure}");
     assert_eq!(failure.message, "deliberately");
     assert!(a.table().is_closed() && a.table().is_empty() && !a.table().may_poll(&e), "{thread}");
-    assert!(!a.progress().is_ready(), "{thread}");
+    assert!(!a.liveness().is_ready(), "{thread}");
     wait_for(&format!("{thread}: the heartbeat is withdrawn"), || !lives(&server, "a"));
     // By the server's clock no time has passed: the lease is free because its owner does not beat.
     let plain: Arc<dyn Store> = Arc::new(MemoryStore::new(&server));
     let other = Arc::new(Fine::default());
-    let b = daemon("b", &Lines::shared(&plain), Arc::new(BootClock), &other);
+    let b = daemon("b", &Connections::shared(&plain), Arc::new(BootClock), &other);
     wait_for(&format!("{thread}: another polls it"), || {
         b.table().holds(&e) && other.0.load(Ordering::SeqCst) > 0
     });
@@ -182,7 +182,7 @@ fn r12_whichever_thread_of_a_manager_panics_it_holds_nothing_and_says_so() {
     for thread in ["heartbeat", "renewal", "expiry", "history"] {
         let server = server();
         let trap = Trap::on(thread);
-        let lines = Lines::shared(&store(&server, &trap));
+        let lines = Connections::shared(&store(&server, &trap));
         let clock = Arc::<Trap>::clone(&trap);
         let a = LeaseManager::start_on(&config(), InstanceId::new("a"), &lines, clock).unwrap();
         let (e, f) = (endpoint("e"), endpoint("f"));
@@ -199,7 +199,7 @@ fn r12_whichever_thread_of_a_manager_panics_it_holds_nothing_and_says_so() {
         let _ = crossbeam_channel::after(config().heartbeat_interval * 4).recv();
         assert!(beats() <= before + 1, "{thread}: it beats on"); // one was on its way
         let plain: Arc<dyn Store> = Arc::new(MemoryStore::new(&server));
-        let (me, lines) = (InstanceId::new("b"), Lines::shared(&plain));
+        let (me, lines) = (InstanceId::new("b"), Connections::shared(&plain));
         let b = LeaseManager::start_on(&config(), me, &lines, Arc::new(BootClock)).unwrap();
         wait_for(&format!("{thread}: the lease is free"), || b.try_acquire(&e).unwrap());
     }
@@ -228,7 +228,7 @@ fn r12_a_beat_on_its_way_does_not_outlast_the_withdrawal() {
     };
     let store: Arc<dyn Store> = Arc::new(Hooked::new(Arc::new(MemoryStore::new(&server)), hook));
     let clock = Arc::<Trap>::clone(&trap);
-    let (me, lines) = (InstanceId::new("a"), Lines::shared(&store));
+    let (me, lines) = (InstanceId::new("a"), Connections::shared(&store));
     let a = LeaseManager::start_on(&config(), me, &lines, clock).unwrap();
     assert!(a.try_acquire(&endpoint("e")).unwrap());
     hold.store(true, Ordering::SeqCst);
@@ -286,7 +286,7 @@ fn r12_a_poll_that_panics_is_a_failed_sample() {
     ["bad", "good"].iter().for_each(|it| put_session(&server, it));
     let poller = Arc::new(Panicking::default());
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new(&server));
-    let daemon = daemon("a", &Lines::shared(&store), Arc::new(BootClock), &poller);
+    let daemon = daemon("a", &Connections::shared(&store), Arc::new(BootClock), &poller);
     wait_for("ten panics", || poller.panics.load(Ordering::SeqCst) >= 10);
     let polls = poller.fine.0.load(Ordering::SeqCst);
     wait_for("polls of the other", || poller.fine.0.load(Ordering::SeqCst) > polls + 2);
@@ -297,6 +297,6 @@ fn r12_a_poll_that_panics_is_a_failed_sample() {
             announced.iter().filter(|it| it.publication.tenure.endpoint == endpoint("bad"));
         of_bad.filter_map(error).any(|it| it == "the poller panicked: no such luck")
     });
-    assert!(daemon.failure().is_none() && daemon.progress().is_ready());
+    assert!(daemon.failure().is_none() && daemon.liveness().is_ready());
     daemon.stop();
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crossbeam_channel::bounded;
 use leasehold::clock::{BootClock, ManualClock};
 use leasehold::config::Config;
-use leasehold::lease::keeper::Lines;
+use leasehold::lease::keeper::Connections;
 use leasehold::model::InstanceId;
 use leasehold::store::Store;
 use leasehold::store::memory::{MemoryServer, MemoryStore};
@@ -34,7 +34,7 @@ fn server() -> Arc<MemoryServer> {
 }
 
 fn manager(store: Arc<dyn Store>, name: &str) -> LeaseManager {
-    let (me, lines) = (InstanceId::new(name), Lines::shared(&store));
+    let (me, lines) = (InstanceId::new(name), Connections::shared(&store));
     LeaseManager::start_on(&config(), me, &lines, Arc::new(BootClock)).unwrap()
 }
 

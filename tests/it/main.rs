@@ -108,7 +108,7 @@ mod topologies;
 /// `leasehold top` in a terminal of its own.
 mod top;
 /// Commands that end before their lease can move.
-mod warden;
+mod supervisor;
 /// Settings for every command, and errors that say the way out.
 mod words;
 /// What the tests above are written with.

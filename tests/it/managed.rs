@@ -74,11 +74,11 @@ fn look_around(url: &str) {
     assert!(watched.stderr.is_empty(), "{watched:?}");
 }
 
-trait Lines {
+trait Connections {
     fn lines_of(&self) -> usize;
 }
 
-impl Lines for Vec<u8> {
+impl Connections for Vec<u8> {
     fn lines_of(&self) -> usize {
         self.iter().filter(|it| **it == b'\n').count()
     }

@@ -10,7 +10,7 @@ use leasehold::lease::table::{Loss, OwnershipTable, PendingRequest};
 use leasehold::model::{InstanceId, Tenure, Weight};
 use leasehold::polling::dispatch::{PollEnd, PollJob};
 use leasehold::polling::schedule::Due;
-use leasehold::polling::worker::PollerThread;
+use leasehold::polling::worker::PollWorker;
 use leasehold::store::memory::{MemoryServer, MemoryStore, Mishap};
 use leasehold::store::{PeerMessage, Store};
 use leasehold::{PollPermit, Poller, Revoked, Sample, Session};
@@ -219,7 +219,7 @@ fn r2_a_job_whose_verification_is_older_than_a_second_goes_back_to_dispatch() {
     let (samples, _sampled) = bounded(1);
     let (dones, done) = bounded(1);
     let (nudges, _nudged) = bounded(1);
-    let poller = PollerThread::new(Arc::new(Never), table, samples, dones, nudges);
+    let poller = PollWorker::new(Arc::new(Never), table, samples, dones, nudges);
     solo.clock.pass(Duration::from_millis(1_001));
     poller.step(PollJob { due, verified_at: now });
     assert_eq!(done.try_recv().unwrap().end, PollEnd::Stale);

@@ -155,7 +155,7 @@ fn looks(n: u32, curves: &mut Curves) -> io::Result<()> {
         let cost = meter.cost(LOOKS, || crowd(&store, look))?;
         note("a look at all heartbeats: server", cost.server);
         let those = Arc::clone(&endpoints);
-        let glance = move |it: &RedisStore| it.waning(&those, LONG / 2, TIMEOUT).map(drop);
+        let glance = move |it: &RedisStore| it.expiring(&those, LONG / 2, TIMEOUT).map(drop);
         let cost = meter.cost(LOOKS, || crowd(&store, glance))?;
         note("a glance at a lease of each: server", cost.server);
     }

@@ -230,7 +230,7 @@ impl Faults {
             Fault::Bury(n) => {
                 // Another process, on the same host: its line is as good as any.
                 let store = MemoryStore::new(&world.server);
-                let _ = store.bury(&world.member(n).id, true, Duration::from_secs(1));
+                let _ = store.revoke(&world.member(n).id, true, Duration::from_secs(1));
                 world.ring();
             }
             Fault::ServerRestarts(memory) if self.server_is_down.get() => {

@@ -7,8 +7,8 @@ use leasehold::model::{EndpointId, InstanceId, Tenure, Weight};
 use leasehold::store::memory::{MemoryStore, Mishap};
 use leasehold::store::{
     Acquire, Beat, Fault, Lasting, Page, PeerMessage, Publication, Publish, Push, RawSession,
-    Release, Renew, RenewItem, RequestContext, Seat, StampedResult, Store, StoreError, StoreResult,
-    Subscription, Verify,
+    Release, Renew, RenewItem, RequestContext, RoleStatus, StampedResult, Store, StoreError,
+    StoreResult, Subscription, Verify,
 };
 
 use super::member::{Member, Way};
@@ -314,25 +314,25 @@ impl Store for Line {
         self.call("leases", timeout, |it| it.leases(of, timeout))
     }
 
-    fn waning(
+    fn expiring(
         &self,
         of: &[EndpointId],
         soon: Duration,
         timeout: Duration,
     ) -> StoreResult<Vec<EndpointId>> {
-        self.call("waning", timeout, |it| it.waning(of, soon, timeout))
+        self.call("waning", timeout, |it| it.expiring(of, soon, timeout))
     }
 
-    fn bury(
+    fn revoke(
         &self,
         dead: &InstanceId,
         certain: bool,
         timeout: Duration,
     ) -> StoreResult<Option<usize>> {
-        self.call("bury", timeout, |it| it.bury(dead, certain, timeout))
+        self.call("bury", timeout, |it| it.revoke(dead, certain, timeout))
     }
 
-    fn seats(&self, roles: &[EndpointId], timeout: Duration) -> StoreResult<Vec<Seat>> {
+    fn seats(&self, roles: &[EndpointId], timeout: Duration) -> StoreResult<Vec<RoleStatus>> {
         self.call("seats", timeout, |it| it.seats(roles, timeout))
     }
 

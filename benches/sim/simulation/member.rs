@@ -22,7 +22,7 @@ use leasehold::polling::dispatch::{Dispatch, PollDone};
 use leasehold::polling::job_queue::{JobReceiver, jobs};
 use leasehold::polling::publisher::Publisher;
 use leasehold::polling::schedule::PollIntervals;
-use leasehold::polling::worker::{Polled, PollerThread};
+use leasehold::polling::worker::{PollWorker, Polled};
 use leasehold::store::memory::MemoryStore;
 use leasehold::store::{Changes, PeerMessage, Push, Store};
 use leasehold::{PollPermit, Poller, Revoked, Sample, Session};
@@ -136,7 +136,7 @@ pub struct Member {
     heartbeat: Heartbeat,
     renewal: Renewal,
     expiry: Expiry,
-    poller: PollerThread,
+    poller: PollWorker,
     watch: RefCell<Watch>,
     reconcile: RefCell<Reconcile>,
     dispatch: RefCell<Dispatch>,
@@ -224,7 +224,7 @@ impl Member {
             heartbeat: Heartbeat::new(to(), share(), Weight(weight), scene.heartbeat_interval),
             renewal: Renewal::new(to(), share(), reporter),
             expiry: Expiry::new(share(), Reporter::new(&table)),
-            poller: PollerThread::new(
+            poller: PollWorker::new(
                 Arc::new(Endpoint(n)),
                 share(),
                 sample,

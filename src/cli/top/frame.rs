@@ -13,7 +13,7 @@ use crate::cli::top::line::{Cell, Line, Signs, aligned, wrapped};
 use crate::cli::top::picture::{SAMPLES, Samples};
 use crate::cli::top::terminal::Size;
 use crate::cli::top::view::View;
-use crate::cli::{history, names, utc};
+use crate::cli::{history, short_names, utc};
 
 /// How wide the bar of an instance is.
 const BAR: usize = 20;
@@ -89,7 +89,7 @@ fn head(view: &View, size: Size, around: &Surroundings<'_>) -> Vec<Line> {
 
 fn body(view: &mut View, rows: usize, signs: Signs) -> Vec<Line> {
     let ids: Vec<InstanceId> = instances_in(view);
-    let names = names::short(ids.iter());
+    let names = short_names::short(ids.iter());
     let mut above = Vec::new();
     if rows >= ROWS_FOR_INSTANCES && !view.picture.status.instances.is_empty() {
         above.push(Line::default());

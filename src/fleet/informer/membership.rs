@@ -22,8 +22,8 @@ pub(super) struct Node {
 
 impl Informer {
     /// Reads the heartbeats that were touched, are about to end, or, at a glance, all that are known.
-    pub(super) fn meet(&mut self, now: Moment, glance: bool) -> Result<(), StoreError> {
-        let ended = |it: &Node| glance || it.ends_at + JUST_AFTER <= now;
+    pub(super) fn meet(&mut self, now: Moment, quick_check: bool) -> Result<(), StoreError> {
+        let ended = |it: &Node| quick_check || it.ends_at + JUST_AFTER <= now;
         let due = self.nodes.iter().filter(|it| ended(it.1)).map(|it| it.0.clone());
         self.to_meet.extend(due);
         let asked: Vec<InstanceId> = self.to_meet.iter().cloned().collect();

@@ -26,7 +26,7 @@ use crate::fleet::informer::invalid::InvalidReports;
 use crate::fleet::informer::membership::Node;
 use crate::fleet::informer::resync::Sweep;
 use crate::fleet::informer::sessions::{DeferredReads, Strangers};
-use crate::fleet::session_cache::{News, SessionCache};
+use crate::fleet::session_cache::{SessionCache, SessionChanges};
 use crate::fleet::view::View;
 use crate::lease::report::Reporter;
 use crate::lease::table::OwnershipTable;
@@ -74,7 +74,7 @@ pub(crate) struct Informer {
     /// So were those who live, or their weights.
     reshaped: bool,
     session_cache: SessionCache,
-    news: News,
+    news: SessionChanges,
     /// Sessions to be read again.
     to_read: BTreeSet<EndpointId>,
     /// Sessions to be read if nobody has taken them by then: each might be one that nobody is to poll.
@@ -101,7 +101,7 @@ pub(crate) struct Informer {
     /// Leases that did.
     lapsed: FnvHashSet<EndpointId>,
     /// What a round or a sweep has found to be different; the others should look too.
-    surprises: Vec<EndpointId>,
+    discrepancies: Vec<EndpointId>,
     /// Where the owners are read in turn: the place of the next.
     owners_from: usize,
     /// Where the round over the leases of others stands, and since when.
@@ -139,7 +139,7 @@ impl Informer {
             stale: false,
             reshaped: false,
             session_cache: SessionCache::default(),
-            news: News::default(),
+            news: SessionChanges::default(),
             to_read: BTreeSet::new(),
             unread: DeferredReads::default(),
             strangers: Strangers::default(),
@@ -154,7 +154,7 @@ impl Informer {
             ends: BTreeSet::new(),
             given: GivenLeases::default(),
             lapsed: FnvHashSet::default(),
-            surprises: Vec::new(),
+            discrepancies: Vec::new(),
             owners_from: 0,
             round: (0, Moment::MIN),
             samples: FnvHashMap::default(),
@@ -217,14 +217,14 @@ impl Informer {
     }
 
     fn look(&mut self, now: Moment) -> Result<(), StoreError> {
-        let glance = now >= self.next_glance;
+        let quick_check = now >= self.next_glance;
         if self.away_since.is_some() {
             // Is it back? Everything else waits, so that not everybody asks for everything at once.
             self.to_meet.insert(self.me.clone());
             return self.meet(now, true);
         }
         let mut exchanges = EXCHANGES_MAX;
-        if glance && self.hearing == PushSupport::Words {
+        if quick_check && self.hearing == PushSupport::Words {
             self.read_some_again();
         }
         self.tell_invalid();
@@ -233,15 +233,15 @@ impl Informer {
         if self.acts_first(now) {
             return Ok(());
         }
-        if glance && self.hearing == PushSupport::Changes && !self.hears_words {
+        if quick_check && self.hearing == PushSupport::Changes && !self.hears_words {
             self.read_some_owners()?;
         }
-        let went_round = glance && self.first_sight.is_some() && self.make_round(now)?;
+        let went_round = quick_check && self.first_sight.is_some() && self.make_round(now)?;
         self.swept |= self.sweep(now, &mut exchanges)?;
         // Last, because owners may be instances that were not met yet. Where every beat is heard of, a
         // look at all of them only tells whether the store is still there, which a round did.
-        self.meet(now, glance && !(went_round && self.hearing == PushSupport::Changes))?;
-        if glance {
+        self.meet(now, quick_check && !(went_round && self.hearing == PushSupport::Changes))?;
+        if quick_check {
             self.next_glance = now + self.glance_interval;
         }
         if self.swept {
@@ -315,7 +315,7 @@ impl Informer {
     }
 
     /// What reading sessions has changed since this was last asked.
-    pub(crate) fn take_news(&mut self) -> News {
+    pub(crate) fn take_news(&mut self) -> SessionChanges {
         std::mem::take(&mut self.news)
     }
 

@@ -39,7 +39,7 @@ impl Informer {
         for endpoint in &word.took {
             self.believe(endpoint, &word.from, Some(&word.from), now + LOOKED_UP_AFTER);
         }
-        for endpoint in &word.surprises {
+        for endpoint in &word.discrepancies {
             self.hear_sessions(&[endpoint.to_string()]);
             self.checks.insert((now, endpoint.clone()));
         }
@@ -101,7 +101,7 @@ impl Informer {
 
     /// What a round or a sweep has found to be different since this was last asked.
     pub(crate) fn take_surprises(&mut self) -> Vec<EndpointId> {
-        std::mem::take(&mut self.surprises)
+        std::mem::take(&mut self.discrepancies)
     }
 
     /// We let this go, for somebody or for whomever the plan says.
@@ -331,8 +331,8 @@ impl Informer {
         let samples: Vec<EndpointId> = self.samples.values().cloned().collect();
         let (soon, timeout) = (self.lasts_when_kept(), self.table.timings().store_timeout);
         for batch in samples.chunks(BATCH_MAX) {
-            let waning = self.store.waning(batch, soon, timeout)?;
-            self.look_at_waning(waning)?;
+            let expiring = self.store.expiring(batch, soon, timeout)?;
+            self.look_at_waning(expiring)?;
         }
         self.round = (cursor, now);
         Ok(!samples.is_empty())
@@ -349,25 +349,26 @@ impl Informer {
         read(self, endpoints)?;
         let changed = endpoints.iter().zip(before).filter(|it| owner(self, it.0) != it.1);
         let changed: Vec<EndpointId> = changed.map(|it| it.0.clone()).collect();
-        self.surprises.extend(changed);
+        self.discrepancies.extend(changed);
         Ok(())
     }
 
-    fn look_at_waning(&mut self, waning: Vec<EndpointId>) -> Result<(), StoreError> {
-        if waning.is_empty() {
+    fn look_at_waning(&mut self, expiring: Vec<EndpointId>) -> Result<(), StoreError> {
+        if expiring.is_empty() {
             return Ok(());
         }
         // What ends with the one that was looked at: whatever else its owner has and this instance watches.
         let owners: BTreeSet<InstanceId> =
-            waning.iter().filter_map(|it| self.view.owner(it).cloned()).collect();
-        let mut waning: BTreeSet<EndpointId> = waning.into_iter().collect();
+            expiring.iter().filter_map(|it| self.view.owner(it).cloned()).collect();
+        let mut expiring: BTreeSet<EndpointId> = expiring.into_iter().collect();
         for it in &owners {
             let theirs = self.view.owned_by(it).into_iter();
-            waning.extend(theirs.filter(|it| self.view.watches(&self.me, it)));
+            expiring.extend(theirs.filter(|it| self.view.watches(&self.me, it)));
         }
         let known: FnvHashSet<EndpointId> = self.ends.iter().map(|it| it.1.clone()).collect();
-        let waning: Vec<EndpointId> = waning.into_iter().filter(|it| !known.contains(it)).collect();
-        for batch in waning.chunks(BATCH_MAX) {
+        let expiring: Vec<EndpointId> =
+            expiring.into_iter().filter(|it| !known.contains(it)).collect();
+        for batch in expiring.chunks(BATCH_MAX) {
             self.surprised_by(batch, Self::read_ends)?;
         }
         Ok(())

@@ -175,7 +175,7 @@ impl Informer {
     /// Whoever listened all the time should have known.
     fn surprised_at_sweep(&mut self, endpoint: &EndpointId) {
         if self.first_sight.is_some() && !self.missed_beats {
-            self.surprises.push(endpoint.clone());
+            self.discrepancies.push(endpoint.clone());
         }
     }
 

@@ -222,15 +222,15 @@ impl Reconcile {
 
     /// A round or a sweep has found something different: whoever missed it may not be alone.
     pub(crate) fn tell_surprises(&mut self) {
-        let mut surprises = self.informer.take_surprises();
+        let mut discrepancies = self.informer.take_surprises();
         if !self.informer.hears_words() {
-            surprises.clear(); // nobody would hear it
+            discrepancies.clear(); // nobody would hear it
         }
         let word = |it: &[EndpointId]| PeerMessage {
-            surprises: it.to_vec(),
+            discrepancies: it.to_vec(),
             ..PeerMessage::new(&self.me, None)
         };
-        let wakes: Vec<PeerMessage> = surprises.chunks(BATCH_MAX).map(word).collect();
+        let wakes: Vec<PeerMessage> = discrepancies.chunks(BATCH_MAX).map(word).collect();
         if !wakes.is_empty() {
             let _ = self.store.wake(&wakes, self.table.timings().store_timeout);
         }

@@ -5,11 +5,11 @@ use std::time::Duration;
 use crate::config::Config;
 use crate::inspect::doctor::Finding;
 use crate::model::LeaseDuration;
-use crate::store::admin::key_types::{Single, Spoilt};
+use crate::store::admin::key_types::{SingletonKey, WrongType};
 use crate::store::admin::overview::EpochRecord;
 
 /// Whether anything can be done with the keys of which there is one.
-pub(crate) fn of_the_right_type(config: &Config, spoilt: &[Spoilt]) -> Vec<Finding> {
+pub(crate) fn of_the_right_type(config: &Config, spoilt: &[WrongType]) -> Vec<Finding> {
     let check = "keys";
     if spoilt.is_empty() {
         let p = &config.prefix;
@@ -17,9 +17,11 @@ pub(crate) fn of_the_right_type(config: &Config, spoilt: &[Spoilt]) -> Vec<Findi
             format!("{p}:epoch, {p}:drain and {p}:history are of their types, or not there");
         return vec![Finding::ok(check, found)];
     }
-    let judged = |it: &Spoilt| match it.which {
-        Single::Epoch => Finding::fail(check, it.sentence(), it.way_out()),
-        Single::Drain | Single::History => Finding::warn(check, it.sentence(), it.way_out()),
+    let judged = |it: &WrongType| match it.which {
+        SingletonKey::Epoch => Finding::fail(check, it.sentence(), it.way_out()),
+        SingletonKey::Drain | SingletonKey::History => {
+            Finding::warn(check, it.sentence(), it.way_out())
+        }
     };
     spoilt.iter().map(judged).collect()
 }

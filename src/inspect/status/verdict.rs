@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::inspect::status::{State, Status};
-use crate::store::admin::key_types::Single;
+use crate::store::admin::key_types::SingletonKey;
 
 /// How bad it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -37,7 +37,7 @@ impl Status {
             || !self.odd_keys.is_empty()
             || self.takes_nothing();
         // Nobody polls for long without it, whatever it looks like at the moment.
-        let act = self.spoilt.iter().any(|it| it.which == Single::Epoch);
+        let act = self.spoilt.iter().any(|it| it.which == SingletonKey::Epoch);
         let general = match (act, watch) {
             (true, _) => Alarm::Act,
             (false, true) => Alarm::Watch,

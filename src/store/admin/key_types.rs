@@ -7,7 +7,7 @@ use crate::store::redis::RedisStore;
 
 /// A key of which there is one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Single {
+pub enum SingletonKey {
     /// `poll:epoch`.
     Epoch,
     /// `poll:drain`.
@@ -18,16 +18,16 @@ pub enum Single {
 
 /// One that is of another type.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Spoilt {
+pub struct WrongType {
     /// Its name.
     pub key: String,
     /// Which of them.
-    pub which: Single,
+    pub which: SingletonKey,
     /// Its type.
     pub found: String,
 }
 
-impl Single {
+impl SingletonKey {
     const ALL: [Self; 3] = [Self::Epoch, Self::Drain, Self::History];
 
     fn kind(self) -> &'static str {
@@ -42,19 +42,21 @@ impl Single {
 /// What every instance says that finds `key` where the epoch's hash should be: what comes of it, and the way out.
 /// The instance goes on asking, so that nobody has to start it again once the key is deleted.
 pub(crate) fn no_epoch(key: &str) -> String {
-    let spoilt = Spoilt { key: key.into(), which: Single::Epoch, found: String::new() };
+    let spoilt = WrongType { key: key.into(), which: SingletonKey::Epoch, found: String::new() };
     format!("{key} is no hash, so nothing is granted or renewed: {}", spoilt.way_out())
 }
 
-impl Spoilt {
+impl WrongType {
     /// What is wrong, and what comes of it; without a full stop.
     pub fn sentence(&self) -> String {
         let Self { key, which, found } = self;
         let kind = which.kind();
         let comes_of_it = match which {
-            Single::Epoch => "nothing is granted, renewed or published, so nobody polls for long",
-            Single::Drain => "it drains nobody",
-            Single::History => "nothing is remembered",
+            SingletonKey::Epoch => {
+                "nothing is granted, renewed or published, so nobody polls for long"
+            }
+            SingletonKey::Drain => "it drains nobody",
+            SingletonKey::History => "nothing is remembered",
         };
         format!("{key} is of the type {found}, not {kind}: {comes_of_it}")
     }
@@ -62,12 +64,12 @@ impl Spoilt {
     /// What to do, and what that means.
     pub fn way_out(&self) -> String {
         let means = match self.which {
-            Single::Epoch => {
+            SingletonKey::Epoch => {
                 "costs one hold-off: nothing new is granted for a lease TTL and a margin, and whoever is \
                  still within its rights goes on"
             }
-            Single::Drain => "nobody is drained then: leasehold drain each of them again",
-            Single::History => "nothing else depends on it",
+            SingletonKey::Drain => "nobody is drained then: leasehold drain each of them again",
+            SingletonKey::History => "nothing else depends on it",
         };
         format!("redis-cli DEL {}; {means}", self.key)
     }
@@ -75,22 +77,22 @@ impl Spoilt {
 
 impl RedisStore {
     /// Those that are of another type.
-    pub fn spoilt(&self, timeout: Duration) -> StoreResult<Vec<Spoilt>> {
+    pub fn spoilt(&self, timeout: Duration) -> StoreResult<Vec<WrongType>> {
         let keys = &self.server.keys;
         let key = |it| match it {
-            Single::Epoch => keys.epoch(),
-            Single::Drain => keys.drain(),
-            Single::History => keys.history(),
+            SingletonKey::Epoch => keys.epoch(),
+            SingletonKey::Drain => keys.drain(),
+            SingletonKey::History => keys.history(),
         };
         let kinds: Vec<String> = self.call("ask for types on", timeout, |wire| {
             let mut pipe = redis::pipe();
-            Single::ALL.iter().for_each(|it| {
+            SingletonKey::ALL.iter().for_each(|it| {
                 pipe.cmd("TYPE").arg(key(*it));
             });
             pipe.query(wire)
         })?;
-        let found = Single::ALL.into_iter().zip(kinds);
+        let found = SingletonKey::ALL.into_iter().zip(kinds);
         let found = found.filter(|(it, found)| found != "none" && found != it.kind());
-        Ok(found.map(|(which, found)| Spoilt { key: key(which), which, found }).collect())
+        Ok(found.map(|(which, found)| WrongType { key: key(which), which, found }).collect())
     }
 }

@@ -11,7 +11,7 @@ use redis::{ConnectionLike, Pipeline, Value};
 
 use crate::clock::{BootClock, Clock};
 use crate::model::{EndpointId, FenceToken, InstanceId, Weight};
-use crate::store::admin::key_types::{Single, Spoilt};
+use crate::store::admin::key_types::{SingletonKey, WrongType};
 use crate::store::redis::{RedisStore, named_in};
 use crate::store::{BATCH_MAX, Fault, Lasting, RawSession, StoreResult};
 
@@ -55,7 +55,7 @@ pub struct Overview {
     /// Keys that are not what they should be, and why.
     pub odd_keys: Vec<(String, &'static str)>,
     /// Of the keys of which there is one, those of a wrong type.
-    pub spoilt: Vec<Spoilt>,
+    pub spoilt: Vec<WrongType>,
 }
 
 /// All that is stored about one endpoint.
@@ -119,7 +119,7 @@ impl RedisStore {
             Err(error) if error.fault == Fault::Misconfigured => vec![],
             spoilt => spoilt?,
         };
-        let history = found.spoilt.iter().find(|it| it.which == Single::History);
+        let history = found.spoilt.iter().find(|it| it.which == SingletonKey::History);
         found.odd_keys.extend(history.map(|it| (it.key.clone(), "is not a stream")));
         // Last: an age must not come out too small.
         self.read_server(&mut found, timeout)?;

@@ -78,7 +78,9 @@ impl RedisStore {
             call.bytes(side.as_deref().unwrap_or_default()).arg(u8::from(side.is_some()));
         }
         let key = self.server.keys.session(id);
-        match self.call_at(Route::Key(&key), op, timeout, |wire| script::SWAP.run(wire, &call))? {
+        match self
+            .call_at(Route::Key(&key), op, timeout, |wire| script::CAS_SESSION.run(wire, &call))?
+        {
             Value::Int(done) => Ok(done == 1),
             _ => Err(self.server.unexpected(op)),
         }

@@ -7,7 +7,7 @@ use crate::store::redis::scan::RETIRED_LASTS;
 use crate::store::{PeerMessage, Release, RequestContext};
 
 impl State {
-    /// free.lua; `None` where that does not prove enough.
+    /// release_by_owner.lua; `None` where that does not prove enough.
     pub(crate) fn free(
         &mut self,
         context: &RequestContext,
@@ -43,8 +43,8 @@ impl State {
         if owner.is_some() { Release::Released } else { Release::NotOwner }
     }
 
-    /// bury.lua
-    pub(crate) fn bury(&mut self, dead: &InstanceId, certain: bool) -> Option<usize> {
+    /// revoke.lua
+    pub(crate) fn revoke(&mut self, dead: &InstanceId, certain: bool) -> Option<usize> {
         if !certain && self.data.nodes.contains_key(dead) {
             return None;
         }
@@ -87,7 +87,7 @@ impl State {
         self.say(&[PeerMessage::new(me, None)]);
     }
 
-    /// resume.lua
+    /// last_polled.lua
     pub(crate) fn resume(&mut self, endpoint: &EndpointId) -> Option<u64> {
         self.data.retired.remove(endpoint);
         self.data.results.get(endpoint)?.started_at_ms

@@ -22,10 +22,10 @@ use crate::store::fast_path;
 use crate::store::memory::scripts::micros;
 use crate::store::memory::server::State;
 use crate::store::memory::spoilt::is_ttl;
-use crate::store::memory::subscription::MemoryEar;
+use crate::store::memory::subscription::MemorySubscription;
 use crate::store::{
     ASK_LASTS, Acquire, Beat, Lasting, Page, PeerMessage, Publication, Publish, RawSession,
-    Release, Renew, RenewItem, RequestContext, Seat, StampedResult, Store, StoreResult,
+    Release, Renew, RenewItem, RequestContext, RoleStatus, StampedResult, Store, StoreResult,
     Subscription, Verify,
 };
 
@@ -61,7 +61,7 @@ impl Store for MemoryStore {
         let has_names = !self.server.leases_roles();
         let is_proof = |it: &RenewItem| has_names && it.matched;
         let owner_only = |items| self.each("renew", context, items, State::keep);
-        fast_path::by_name_or_fence(items, is_proof, &Renew::Extended, owner_only, |items| {
+        fast_path::owner_only_or_fence(items, is_proof, &Renew::Extended, owner_only, |items| {
             self.each("renew", context, items, State::renew)
         })
     }
@@ -69,7 +69,7 @@ impl Store for MemoryStore {
     fn verify(&self, context: &RequestContext, tenures: &[Tenure]) -> StampedResult<Vec<Verify>> {
         let has_names = context.owner_only && !self.server.leases_roles();
         let owner_only = |tenures| self.each("verify", context, tenures, State::is_held);
-        fast_path::by_name_or_fence(
+        fast_path::owner_only_or_fence(
             tenures,
             |_| has_names,
             &Verify::Held,
@@ -255,7 +255,7 @@ impl Store for MemoryStore {
         })
     }
 
-    fn waning(
+    fn expiring(
         &self,
         endpoints: &[EndpointId],
         soon: Duration,
@@ -274,15 +274,15 @@ impl Store for MemoryStore {
         })
     }
 
-    fn bury(&self, dead: &InstanceId, certain: bool, _: Duration) -> StoreResult<Option<usize>> {
+    fn revoke(&self, dead: &InstanceId, certain: bool, _: Duration) -> StoreResult<Option<usize>> {
         let dead = dead.clone();
         self.call("bury", move |state, clock| {
             state.forget_expired(clock);
-            Ok(state.bury(&dead, certain))
+            Ok(state.revoke(&dead, certain))
         })
     }
 
-    fn seats(&self, roles: &[EndpointId], _: Duration) -> StoreResult<Vec<Seat>> {
+    fn seats(&self, roles: &[EndpointId], _: Duration) -> StoreResult<Vec<RoleStatus>> {
         let roles = roles.to_vec();
         self.call("seats", move |state, clock| {
             state.check_hash()?;
@@ -298,7 +298,7 @@ impl Store for MemoryStore {
         let (me, store) = (me.clone(), self.same_way());
         self.call("listen", move |state, _| {
             state.subscribe(&me);
-            Ok(Box::new(MemoryEar { me, store }) as Box<dyn Subscription>)
+            Ok(Box::new(MemorySubscription { me, store }) as Box<dyn Subscription>)
         })
     }
 }

@@ -8,7 +8,7 @@ use crate::store::memory::MemoryStore;
 use crate::store::memory::scripts::{Now, micros};
 use crate::store::memory::server::State;
 use crate::store::{
-    Acquire, BEAT_EXTRA, PeerMessage, Publication, Renew, RenewItem, RequestContext, Seat,
+    Acquire, BEAT_EXTRA, PeerMessage, Publication, Renew, RenewItem, RequestContext, RoleStatus,
     StampedResult, StoreResult,
 };
 
@@ -141,8 +141,8 @@ impl State {
         beaten.is_some_and(|it| is_stale(now.us, it.0, context.term.ttl))
     }
 
-    /// seats.lua
-    pub(crate) fn seat(&mut self, role: &EndpointId, clock: &ManualClock) -> Seat {
+    /// role_status.lua
+    pub(crate) fn seat(&mut self, role: &EndpointId, clock: &ManualClock) -> RoleStatus {
         self.forget_expired(clock);
         let now = self.now_us(clock);
         let ttl = self.data.timings.get(role).copied();
@@ -152,7 +152,7 @@ impl State {
         let leader = self.data.leases.get(role).map(|it| self.lasting(it, clock));
         let beat = leader.as_ref().and_then(|it| self.data.beats.get(&it.it));
         let term = FenceToken(self.data.results.get(role).map_or(0, |it| it.granted));
-        Seat {
+        RoleStatus {
             is_stale: beat.zip(ttl).is_some_and(|(beat, ttl)| is_stale(now, beat.0, ttl)),
             beaten: beat.map(|it| Duration::from_micros(now.saturating_sub(it.0 * 1_000))),
             leader,

@@ -26,7 +26,7 @@ pub(crate) struct Now {
 }
 
 impl State {
-    /// clipped.lua
+    /// read_capped.lua
     pub(crate) fn clip(&mut self, clock: &ManualClock) {
         self.forget_expired(clock);
         let now = self.now_us(clock);
@@ -135,7 +135,7 @@ impl State {
         Ok(Reply { stamp, answer })
     }
 
-    /// beat.lua
+    /// heartbeat.lua
     pub(crate) fn beat(
         &mut self,
         context: &RequestContext,
@@ -219,7 +219,7 @@ impl State {
         now.us.max(floor).max(last + 1)
     }
 
-    /// keep.lua
+    /// renew_by_owner.lua
     pub(crate) fn keep(&mut self, context: &RequestContext, item: &RenewItem, now: Now) -> bool {
         let lease = self.data.leases.get_mut(&item.tenure.endpoint);
         let ours = lease.filter(|it| it.0 == context.instance);
@@ -261,7 +261,7 @@ impl State {
         if owner.is_some() { Renew::Extended } else { Renew::Reclaimed }
     }
 
-    /// held.lua
+    /// verify_by_owner.lua
     pub(crate) fn is_held(&mut self, context: &RequestContext, tenure: &Tenure, _: Now) -> bool {
         self.owner(&tenure.endpoint).as_ref() == Some(&context.instance)
     }

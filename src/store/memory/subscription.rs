@@ -6,12 +6,12 @@ use crate::model::InstanceId;
 use crate::store::memory::MemoryStore;
 use crate::store::{Push, StoreResult, Subscription};
 
-pub(crate) struct MemoryEar {
+pub(crate) struct MemorySubscription {
     pub(crate) me: InstanceId,
     pub(crate) store: MemoryStore,
 }
 
-impl Subscription for MemoryEar {
+impl Subscription for MemorySubscription {
     fn next(&mut self, _: Duration) -> StoreResult<Option<Push>> {
         let me = self.me.clone();
         self.store.call("hear", move |state, clock| {

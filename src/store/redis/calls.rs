@@ -96,7 +96,8 @@ impl RedisStore {
     ) -> StoreResult<Option<Vec<bool>>> {
         let op = "release on";
         let call = Call::free(&self.server.keys, context, tenures, wakes);
-        let value = self.call(op, context.timeout, |wire| script::FREE.run(wire, &call))?;
+        let value =
+            self.call(op, context.timeout, |wire| script::RELEASE_BY_OWNER.run(wire, &call))?;
         reply::freed(&value, tenures.len()).ok_or_else(|| self.server.unexpected(op))
     }
 

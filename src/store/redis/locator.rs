@@ -40,7 +40,7 @@ pub(crate) enum Route<'a> {
 }
 
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct ServerLocator {
     url: RedisUrl,
     access: Access,
     guide: LocatorKind,
@@ -54,7 +54,7 @@ enum LocatorKind {
     Shards(Shards),
 }
 
-impl Place {
+impl ServerLocator {
     /// Nothing is connected yet. `home` is a key of those that belong together, `term` that of the rights
     /// which are kept there.
     pub(crate) fn new(url: &RedisUrl, access: &Access, home: &str, term: LeaseDuration) -> Self {

@@ -28,7 +28,7 @@ use crate::config::{Access, Config, RedisUrl, Topology};
 use crate::model::{InstanceId, LeaseDuration};
 use crate::store::keys::Keys;
 use crate::store::redis::connection::Connection;
-use crate::store::redis::locator::{Peer, Place, Route};
+use crate::store::redis::locator::{Peer, Route, ServerLocator};
 use crate::store::{Failures, Fault, StoreError, StoreResult};
 
 /// Redis, as one thread or a few share it.
@@ -49,7 +49,7 @@ struct Idle {
 
 #[derive(Debug)]
 pub(crate) struct Server {
-    pub(crate) place: Place,
+    pub(crate) place: ServerLocator,
     pub(crate) shown: String,
     pub(crate) keys: Keys,
     pub(crate) failures: Arc<Failures>,
@@ -67,11 +67,11 @@ impl RedisStore {
             reason: format!("the URL {error}"),
         })?;
         let term = LeaseDuration::new(Duration::from_secs(30));
-        let place = Place::new(&url, &Access::default(), &keys.epoch(), term);
+        let place = ServerLocator::new(&url, &Access::default(), &keys.epoch(), term);
         Ok(Self::at(place, shown, keys, 0))
     }
 
-    fn at(place: Place, shown: &str, keys: Keys, min_replicas: u32) -> Self {
+    fn at(place: ServerLocator, shown: &str, keys: Keys, min_replicas: u32) -> Self {
         let failures = Arc::default();
         let keys = keys.in_database(place.database());
         let server = Server { place, shown: shown.into(), keys, failures, min_replicas };
@@ -90,7 +90,7 @@ impl RedisStore {
 
     fn of(config: &Config, keys: Keys) -> Self {
         let term = LeaseDuration::new(config.lease_ttl);
-        let place = Place::new(&config.redis, &config.access, &keys.epoch(), term);
+        let place = ServerLocator::new(&config.redis, &config.access, &keys.epoch(), term);
         Self::at(place, &config.redis.to_string(), keys, config.min_replicas)
     }
 

@@ -9,8 +9,8 @@ use crate::store::error::{JOIN_FLEET, STAND_FOR_ROLE};
 use crate::store::redis::Server;
 use crate::store::redis::server_check;
 use crate::store::{
-    Acquire, Beat, Fault, Grant, Lasting, Publish, RawSession, Renew, Reply, RequestContext, Seat,
-    Stamp, StampedResult, StoreError, Verify,
+    Acquire, Beat, Fault, Grant, Lasting, Publish, RawSession, Renew, Reply, RequestContext,
+    RoleStatus, Stamp, StampedResult, StoreError, Verify,
 };
 
 /// Takes the stamp off a reply; the items only if the question's epoch was the right one.
@@ -76,7 +76,7 @@ pub(crate) fn beat(
     Ok(Reply { stamp, answer })
 }
 
-/// From the reply of keep.lua or held.lua: which of `n` are ours by name; none when the question's epoch was not the
+/// From the reply of renew_by_owner.lua or verify_by_owner.lua: which of `n` are ours by name; none when the question's epoch was not the
 /// right one.
 pub(crate) fn ours(
     op: &'static str,
@@ -90,7 +90,7 @@ pub(crate) fn ours(
     Ok(Reply { stamp, answer: (status == "ok").then_some(ours) })
 }
 
-/// From the reply of free.lua: which of `n` were given back; `Some(None)` when their fences have to be compared.
+/// From the reply of release_by_owner.lua: which of `n` were given back; `Some(None)` when their fences have to be compared.
 pub(crate) fn freed(value: &Value, n: usize) -> Option<Option<Vec<bool>>> {
     let Value::Array(parts) = value else { return None };
     match &parts[..] {
@@ -223,8 +223,8 @@ pub(crate) fn publish(value: &Value) -> Publish {
     }
 }
 
-/// How a role stands, by an answer of seats.lua given at `now_us`.
-pub(crate) fn seat(now_us: u64, value: &Value) -> Option<Seat> {
+/// How a role stands, by an answer of role_status.lua given at `now_us`.
+pub(crate) fn seat(now_us: u64, value: &Value) -> Option<RoleStatus> {
     let Value::Array(parts) = value else { return None };
     let [leader, left, beaten, stale, term, ttl] = &parts[..] else { return None };
     let leader = text(leader).filter(|it| !it.is_empty()).map(|it| {
@@ -234,7 +234,7 @@ pub(crate) fn seat(now_us: u64, value: &Value) -> Option<Seat> {
     });
     let beaten = number(beaten).map(|it| now_us.saturating_sub(it.saturating_mul(1_000)));
     let term = FenceToken(number(term)?);
-    Some(Seat {
+    Some(RoleStatus {
         leader,
         is_stale: number(stale) == Some(1),
         beaten: beaten.map(Duration::from_micros),

@@ -10,14 +10,14 @@ use crate::store::keys::{TERM_FIELD, TTL_FIELD};
 use crate::store::redis::RedisStore;
 use crate::store::redis::reply;
 use crate::store::redis::script::{self, Call};
-use crate::store::{BATCH_MAX, BEAT_EXTRA, Lasting, PeerMessage, Seat, StoreResult};
+use crate::store::{BATCH_MAX, BEAT_EXTRA, Lasting, PeerMessage, RoleStatus, StoreResult};
 
 impl RedisStore {
     pub(crate) fn read_seats(
         &self,
         roles: &[EndpointId],
         timeout: Duration,
-    ) -> StoreResult<Vec<Seat>> {
+    ) -> StoreResult<Vec<RoleStatus>> {
         let (op, keys) = ("read roles on", &self.server.keys);
         let mut call = Call::default();
         call.key(keys.epoch());
@@ -25,12 +25,15 @@ impl RedisStore {
         for role in roles {
             call.lease(keys, role).arg(keys.suffix(role));
         }
-        let value = self.call(op, timeout, |wire| script::SEATS.run(wire, &call))?;
+        let value = self.call(op, timeout, |wire| script::ROLE_STATUS.run(wire, &call))?;
         let seats = match &value {
             Value::Array(parts) => match &parts[..] {
                 [Value::Int(now_us), seats @ ..] => {
                     let now_us = u64::try_from(*now_us).unwrap_or(0);
-                    seats.iter().map(|it| reply::seat(now_us, it)).collect::<Option<Vec<Seat>>>()
+                    seats
+                        .iter()
+                        .map(|it| reply::seat(now_us, it))
+                        .collect::<Option<Vec<RoleStatus>>>()
                 }
                 _ => None,
             },
@@ -40,7 +43,7 @@ impl RedisStore {
     }
 
     /// How every role stands that was ever led, by plain reading commands: for people.
-    pub fn role_overview(&self, timeout: Duration) -> StoreResult<Vec<(EndpointId, Seat)>> {
+    pub fn role_overview(&self, timeout: Duration) -> StoreResult<Vec<(EndpointId, RoleStatus)>> {
         let (op, keys) = ("read roles on", &self.server.keys);
         let roles = self.list_roles(timeout)?;
         let mut seats = Vec::with_capacity(roles.len());
@@ -54,7 +57,7 @@ impl RedisStore {
             }
             let answers = self.each(op, &pipe, timeout)?;
             let now_us = answers.first().and_then(microseconds).unwrap_or(0);
-            let found: Vec<Seat> =
+            let found: Vec<RoleStatus> =
                 answers[1..].chunks(3).map(|it| plain_seat(now_us, it)).collect();
             seats.extend(self.with_heartbeats(found, now_us, timeout)?);
         }
@@ -63,10 +66,10 @@ impl RedisStore {
 
     fn with_heartbeats(
         &self,
-        mut seats: Vec<Seat>,
+        mut seats: Vec<RoleStatus>,
         now_us: u64,
         timeout: Duration,
-    ) -> StoreResult<Vec<Seat>> {
+    ) -> StoreResult<Vec<RoleStatus>> {
         let keys = &self.server.keys;
         let led = || seats.iter().enumerate().filter_map(|(n, it)| Some((n, it.leader.as_ref()?)));
         let mut pipe = redis::pipe();
@@ -130,7 +133,7 @@ impl RedisStore {
 }
 
 /// From the owner, the time left, and the fields of the epoch's hash.
-fn plain_seat(now_us: u64, answers: &[Value]) -> Seat {
+fn plain_seat(now_us: u64, answers: &[Value]) -> RoleStatus {
     let leader = match answers {
         [Value::BulkString(owner), Value::Int(left), _] if !owner.is_empty() => {
             // One without an end is cut short by the first who stands for it.
@@ -144,7 +147,7 @@ fn plain_seat(now_us: u64, answers: &[Value]) -> Seat {
         _ => None,
     };
     let term = FenceToken(field(1).unwrap_or(0));
-    Seat {
+    RoleStatus {
         leader,
         is_stale: false,
         beaten: None,

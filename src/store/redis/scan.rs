@@ -39,7 +39,7 @@ impl RedisStore {
                     call.lease_and_record(keys, &endpoint);
                 }
             }
-            let value = self.call("release on", timeout, |wire| script::BURY.run(wire, &call))?;
+            let value = self.call("release on", timeout, |wire| script::REVOKE.run(wire, &call))?;
             let here: i64 =
                 redis::from_redis_value(value).map_err(|_| self.server.unexpected("release on"))?;
             let Ok(here) = usize::try_from(here) else { return Ok(None) };
@@ -120,7 +120,7 @@ impl RedisStore {
         if asked == 0 {
             return Ok(vec![]);
         }
-        let value = self.call(op, timeout, |wire| script::CLIPPED.run(wire, &call))?;
+        let value = self.call(op, timeout, |wire| script::READ_CAPPED.run(wire, &call))?;
         let unexpected = || self.server.unexpected(op);
         let Value::Array(values) = value else { return Err(unexpected()) };
         let lasting = |pair: &[Value]| match pair {

@@ -30,22 +30,22 @@ macro_rules! script {
 }
 
 pub(crate) static ACQUIRE: LazyLock<Script> = script!(epoch + "acquire.lua");
-pub(crate) static BEAT: LazyLock<Script> = script!(epoch + "beat.lua");
-pub(crate) static BURY: LazyLock<Script> = script!(number + "bury.lua");
-pub(crate) static CLIPPED: LazyLock<Script> = script!(number + "clipped.lua");
+pub(crate) static HEARTBEAT: LazyLock<Script> = script!(epoch + "heartbeat.lua");
+pub(crate) static REVOKE: LazyLock<Script> = script!(number + "revoke.lua");
+pub(crate) static READ_CAPPED: LazyLock<Script> = script!(number + "read_capped.lua");
 pub(crate) static DRAIN: LazyLock<Script> = script!("drain.lua");
-pub(crate) static FREE: LazyLock<Script> = script!(number + "free.lua");
-pub(crate) static HELD: LazyLock<Script> = script!(epoch + "held.lua");
-pub(crate) static KEEP: LazyLock<Script> = script!(epoch + "keep.lua");
+pub(crate) static RELEASE_BY_OWNER: LazyLock<Script> = script!(number + "release_by_owner.lua");
+pub(crate) static VERIFY_BY_OWNER: LazyLock<Script> = script!(epoch + "verify_by_owner.lua");
+pub(crate) static RENEW_BY_OWNER: LazyLock<Script> = script!(epoch + "renew_by_owner.lua");
 pub(crate) static PUBLISH: LazyLock<Script> = script!(epoch + "publish.lua");
 pub(crate) static RELEASE: LazyLock<Script> = script!(number + "release.lua");
 pub(crate) static RIGHTS: LazyLock<Script> = script!("rights.lua");
 pub(crate) static RENEW: LazyLock<Script> = script!(epoch + "renew.lua");
-pub(crate) static RESUME: LazyLock<Script> = script!("resume.lua");
+pub(crate) static LAST_POLLED: LazyLock<Script> = script!("last_polled.lua");
 pub(crate) static RETIRE: LazyLock<Script> = script!(number + "retire.lua");
-pub(crate) static SWAP: LazyLock<Script> = script!("swap.lua");
-pub(crate) static SEATS: LazyLock<Script> = script!(number + "seats.lua");
-pub(crate) static WANING: LazyLock<Script> = script!(number + "waning.lua");
+pub(crate) static CAS_SESSION: LazyLock<Script> = script!("cas_session.lua");
+pub(crate) static ROLE_STATUS: LazyLock<Script> = script!(number + "role_status.lua");
+pub(crate) static EXPIRING: LazyLock<Script> = script!(number + "expiring.lua");
 pub(crate) static VERIFY: LazyLock<Script> = script!(epoch + "verify.lua");
 
 impl Script {
@@ -174,7 +174,7 @@ impl Call {
         call
     }
 
-    /// What free.lua expects.
+    /// What release_by_owner.lua expects.
     pub(crate) fn free(
         keys: &Keys,
         context: &RequestContext,

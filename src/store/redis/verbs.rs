@@ -17,8 +17,8 @@ use crate::store::redis::subscription::RedisEar;
 use crate::store::redis::{RedisStore, named_in};
 use crate::store::{
     ASK_LASTS, Acquire, Beat, Lasting, Note, Page, PeerMessage, Publication, Publish, RawSession,
-    Release, Renew, RenewItem, RequestContext, Seat, StampedResult, Store, StoreError, StoreResult,
-    Subscription, Verify,
+    Release, Renew, RenewItem, RequestContext, RoleStatus, StampedResult, Store, StoreError,
+    StoreResult, Subscription, Verify,
 };
 
 impl Store for RedisStore {
@@ -55,7 +55,8 @@ impl Store for RedisStore {
         call.key(self.server.keys.node(&context.instance));
         call.key(self.server.keys.drain());
         call.arg(ttl.as_millis()).arg(weight).arg(context.instance.host());
-        let value = self.call("beat on", context.timeout, |wire| script::BEAT.run(wire, &call))?;
+        let value =
+            self.call("beat on", context.timeout, |wire| script::HEARTBEAT.run(wire, &call))?;
         reply::beat(&self.server, context, &value)
     }
 
@@ -75,10 +76,10 @@ impl Store for RedisStore {
         let is_proof = |it: &RenewItem| has_names && it.matched;
         let owner_only = |these: Vec<&RenewItem>| {
             let call = self.names(context, these.iter().map(|it| &it.tenure));
-            let value = self.confirmed("renew on", context, &script::KEEP, &call)?;
+            let value = self.confirmed("renew on", context, &script::RENEW_BY_OWNER, &call)?;
             reply::ours("renew on", &self.server, context, &value, these.len())
         };
-        fast_path::by_name_or_fence(items, is_proof, &Renew::Extended, owner_only, |these| {
+        fast_path::owner_only_or_fence(items, is_proof, &Renew::Extended, owner_only, |these| {
             let context =
                 RequestContext { timeout: until.since(BootClock.now()), ..context.clone() };
             self.renew_by_fence(&context, &these)
@@ -90,11 +91,12 @@ impl Store for RedisStore {
         let has_names = context.owner_only && self.server.keys.leader_heartbeats().is_none();
         let owner_only = |these: Vec<&Tenure>| {
             let call = self.names(context, these.iter().copied());
-            let value =
-                self.call("verify on", context.timeout, |wire| script::HELD.run(wire, &call))?;
+            let value = self.call("verify on", context.timeout, |wire| {
+                script::VERIFY_BY_OWNER.run(wire, &call)
+            })?;
             reply::ours("verify on", &self.server, context, &value, these.len())
         };
-        fast_path::by_name_or_fence(
+        fast_path::owner_only_or_fence(
             tenures,
             |_| has_names,
             &Verify::Held,
@@ -138,7 +140,7 @@ impl Store for RedisStore {
         for endpoint in endpoints {
             call.record(&self.server.keys, endpoint);
         }
-        let value = self.call(op, timeout, |wire| script::RESUME.run(wire, &call))?;
+        let value = self.call(op, timeout, |wire| script::LAST_POLLED.run(wire, &call))?;
         let told: Vec<Vec<u8>> =
             ::redis::from_redis_value(value).map_err(|_| self.server.unexpected(op))?;
         if told.len() != endpoints.len() {
@@ -318,7 +320,7 @@ impl Store for RedisStore {
         self.read_clipped("read owners on", "lease_ttl_ms", keys, timeout, owner)
     }
 
-    fn waning(
+    fn expiring(
         &self,
         endpoints: &[EndpointId],
         soon: Duration,
@@ -333,14 +335,14 @@ impl Store for RedisStore {
         endpoints.iter().for_each(|it| {
             call.lease(keys, it);
         });
-        let value = self.call(op, timeout, |wire| script::WANING.run(wire, &call))?;
+        let value = self.call(op, timeout, |wire| script::EXPIRING.run(wire, &call))?;
         let places: Vec<usize> =
             ::redis::from_redis_value(value).map_err(|_| self.server.unexpected(op))?;
         let named = |it: usize| endpoints.get(it.checked_sub(1)?).cloned();
         Ok(places.into_iter().filter_map(named).collect())
     }
 
-    fn bury(
+    fn revoke(
         &self,
         dead: &InstanceId,
         certain: bool,
@@ -356,7 +358,7 @@ impl Store for RedisStore {
         self.retire_records(endpoints, timeout)
     }
 
-    fn seats(&self, roles: &[EndpointId], timeout: Duration) -> StoreResult<Vec<Seat>> {
+    fn seats(&self, roles: &[EndpointId], timeout: Duration) -> StoreResult<Vec<RoleStatus>> {
         self.read_seats(roles, timeout)
     }
 

@@ -138,7 +138,10 @@ impl Story {
             18 if late => format!("{:?}", asker.suspect()),
             18 if world.of_roles() => String::new(),
             18 => {
-                format!("{:?}", asker.store.bury(&asker.me, true, Duration::from_secs(5)).unwrap())
+                format!(
+                    "{:?}",
+                    asker.store.revoke(&asker.me, true, Duration::from_secs(5)).unwrap()
+                )
             }
             19 => {
                 let text = WRITTEN[self.dice.below(WRITTEN.len())];

@@ -146,7 +146,7 @@ pub fn garbage_in_a_life_cuts_nothing_short(world: &mut dyn World) {
             world.write_epoch(field, text);
             let what = format!("{field} = {text:?}");
             a.store.leases(std::slice::from_ref(&e), TIMEOUT).unwrap();
-            a.store.waning(std::slice::from_ref(&e), TTL, TIMEOUT).unwrap();
+            a.store.expiring(std::slice::from_ref(&e), TTL, TIMEOUT).unwrap();
             if world.of_roles() {
                 a.store.seats(std::slice::from_ref(&e), TIMEOUT).unwrap();
             } else {

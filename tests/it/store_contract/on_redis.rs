@@ -382,7 +382,7 @@ fn a_result_of_the_wrong_type_fails_alone() {
     let results: Vec<_> = tenures.iter().map(|it| publication(it, 1)).collect();
     let published = a.answered(|store, context| store.publish(context, &results));
     assert!(matches!(published[..], [Publish::Failed(_), Publish::Stored]), "{published:?}");
-    assert_eq!(a.store.bury(&a.me, true, TIMEOUT).unwrap(), Some(2));
+    assert_eq!(a.store.revoke(&a.me, true, TIMEOUT).unwrap(), Some(2));
 }
 
 /// Any key may be of any type: one typing error of an operator must not stop the fleet.

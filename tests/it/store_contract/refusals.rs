@@ -104,7 +104,7 @@ fn assert_read_only(store: &dyn Store, a: &Asker, tenures: &[Tenure]) {
         let owner_only = RequestContext { owner_only: true, ..context.clone() };
         errors.push(store.release(&owner_only, one, &[]).unwrap_err());
     }
-    errors.push(store.bury(&a.me, true, TIMEOUT).unwrap_err());
+    errors.push(store.revoke(&a.me, true, TIMEOUT).unwrap_err());
     for error in errors {
         assert_eq!(error.fault, Fault::Refused, "{error}");
         assert!(error.reason.contains("READONLY"), "{error}");
@@ -242,7 +242,7 @@ fn a_user_with_just_the_rights_of_the_readme_can_do_everything() {
     let word = PeerMessage::new(&a.me, None);
     assert_eq!(a.store.release(&a.context(), &[tenure], &[word]).unwrap(), [Release::Released]);
     assert!(subscription.next(TIMEOUT).unwrap().is_some());
-    assert_eq!(a.store.bury(&a.me, true, TIMEOUT).unwrap(), Some(0));
+    assert_eq!(a.store.revoke(&a.me, true, TIMEOUT).unwrap(), Some(0));
     a.withdraw();
     if tells_reading() {
         let denied = server.cli(&["ACL", "DRYRUN", "leasehold", "SET", "session:s", "x"]);

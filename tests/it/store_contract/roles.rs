@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use leasehold::model::{FenceToken, LeaseDuration, Tenure};
-use leasehold::store::{Acquire, Fault, Grant, Release, Renew, Seat};
+use leasehold::store::{Acquire, Fault, Grant, Release, Renew, RoleStatus};
 
 use crate::store_contract::asker::{Asker, endpoint, only};
 use crate::store_contract::world::{TERM, TIMEOUT, TTL, World};
@@ -17,7 +17,7 @@ fn alive(world: &dyn World, name: &str, term: LeaseDuration) -> Asker {
     Asker::with_term(world, name, true, term)
 }
 
-fn seat(asker: &Asker, role: &str) -> Seat {
+fn seat(asker: &Asker, role: &str) -> RoleStatus {
     only(asker.store.seats(&[endpoint(role)], TIMEOUT).unwrap())
 }
 

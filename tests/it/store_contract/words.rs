@@ -100,9 +100,9 @@ pub fn a_lease_that_is_free_or_soon_will_be_is_named(world: &mut dyn World) {
     all[..3].iter().for_each(|it| drop(a.grant(it)));
     world.set_lease_left(&all[1], Some(Duration::from_secs(9)));
     world.set_lease_left(&all[2], None);
-    let waning = a.store.waning(&all, Duration::from_secs(10), TIMEOUT).unwrap();
-    assert_eq!(waning, all[1..], "ends soon, never ends, is free");
-    assert_eq!(a.store.waning(&[], TTL, TIMEOUT).unwrap(), []);
+    let expiring = a.store.expiring(&all, Duration::from_secs(10), TIMEOUT).unwrap();
+    assert_eq!(expiring, all[1..], "ends soon, never ends, is free");
+    assert_eq!(a.store.expiring(&[], TTL, TIMEOUT).unwrap(), []);
 }
 
 /// R12: `leasehold release` on behalf of a process that is gone.
@@ -110,10 +110,10 @@ pub fn burying_frees_the_leases_of_the_dead_and_no_other(world: &mut dyn World) 
     let (mut a, mut b) = (Asker::alive(world, "a"), Asker::alive(world, "b"));
     let kept = b.grant(&endpoint("kept"));
     let graves: Vec<_> = (0..20).map(|n| a.grant(&endpoint(&format!("e{n}")))).collect();
-    assert_eq!(b.store.bury(&a.me, false, TIMEOUT).unwrap(), None, "it has a heartbeat");
+    assert_eq!(b.store.revoke(&a.me, false, TIMEOUT).unwrap(), None, "it has a heartbeat");
     assert_eq!(b.owner(&endpoint("e0")).as_deref(), Some("a"));
-    assert_eq!(b.store.bury(&a.me, true, TIMEOUT).unwrap(), Some(20));
-    assert_eq!(b.store.bury(&a.me, false, TIMEOUT).unwrap(), Some(0), "buried twice");
+    assert_eq!(b.store.revoke(&a.me, true, TIMEOUT).unwrap(), Some(20));
+    assert_eq!(b.store.revoke(&a.me, false, TIMEOUT).unwrap(), Some(0), "buried twice");
     assert_eq!(b.live(), [(b.me.clone(), Weight(1))]);
     assert_eq!(b.renew(&kept), Renew::Extended);
     for tenure in graves {
@@ -235,7 +235,7 @@ pub fn all_hear_of_a_withdrawal_and_of_a_burial(world: &mut dyn World) {
     let mut subscription = c.store.listen(&c.me, TIMEOUT).unwrap();
     a.withdraw();
     assert_eq!(hear(&mut *subscription), word(&a, None, &[], &[]));
-    c.store.bury(&b.me, true, TIMEOUT).unwrap();
+    c.store.revoke(&b.me, true, TIMEOUT).unwrap();
     assert_eq!(hear(&mut *subscription), word(&b, None, &[], &[]));
 }
 

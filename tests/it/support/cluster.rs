@@ -26,7 +26,7 @@ use leasehold::polling::dispatch::{Dispatch, PollDone};
 use leasehold::polling::job_queue::{JobReceiver, jobs};
 use leasehold::polling::publisher::Publisher;
 use leasehold::polling::schedule::PollIntervals;
-use leasehold::polling::worker::PollerThread;
+use leasehold::polling::worker::PollWorker;
 use leasehold::store::memory::{MemoryServer, MemoryStore};
 use leasehold::store::{Changes, Push, Store, Subscription};
 use leasehold::{PollPermit, Poller, Revoked, Sample, Session};
@@ -137,7 +137,7 @@ pub struct Member {
     expiry: Expiry,
     reconcile: Reconcile,
     dispatch: Dispatch,
-    poller: PollerThread,
+    poller: PollWorker,
     publisher: Publisher,
     changes: Receiver<LeaseChange>,
     jobs: JobReceiver,
@@ -272,7 +272,7 @@ impl Cluster {
             expiry: Expiry::new(share(), Reporter::new(&table)),
             reconcile: Reconcile::new(Arc::clone(line), share(), change, TTL, TTL),
             dispatch: Dispatch::new(Arc::clone(line), share(), pace, job, 16),
-            poller: PollerThread::new(Arc::new(recorder), share(), sample, done, nudge.clone()),
+            poller: PollWorker::new(Arc::new(recorder), share(), sample, done, nudge.clone()),
             publisher: Publisher::new(Arc::clone(line), share(), samples, nudge),
             store,
             table,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use leasehold::model::{EndpointId, InstanceId, Tenure, Weight};
 use leasehold::store::{
     Acquire, Beat, Lasting, Note, Page, PeerMessage, Publication, Publish, Push, RawSession,
-    Release, Renew, RenewItem, RequestContext, Seat, StampedResult, Store, StoreResult,
+    Release, Renew, RenewItem, RequestContext, RoleStatus, StampedResult, Store, StoreResult,
     Subscription, Verify,
 };
 
@@ -81,10 +81,10 @@ hooked! {
     fn nodes(instances: &[InstanceId], timeout: Duration) -> StoreResult<Vec<Option<Lasting<Weight>>>>;
     fn owners(endpoints: &[EndpointId], timeout: Duration) -> StoreResult<Vec<Option<InstanceId>>>;
     fn leases(endpoints: &[EndpointId], timeout: Duration) -> StoreResult<Vec<Option<Lasting<InstanceId>>>>;
-    fn waning(endpoints: &[EndpointId], soon: Duration, timeout: Duration) -> StoreResult<Vec<EndpointId>>;
-    fn bury(dead: &InstanceId, certain: bool, timeout: Duration) -> StoreResult<Option<usize>>;
+    fn expiring(endpoints: &[EndpointId], soon: Duration, timeout: Duration) -> StoreResult<Vec<EndpointId>>;
+    fn revoke(dead: &InstanceId, certain: bool, timeout: Duration) -> StoreResult<Option<usize>>;
     fn retire(endpoints: &[EndpointId], timeout: Duration) -> StoreResult<()>;
-    fn seats(roles: &[EndpointId], timeout: Duration) -> StoreResult<Vec<Seat>>;
+    fn seats(roles: &[EndpointId], timeout: Duration) -> StoreResult<Vec<RoleStatus>>;
     fn role_names(timeout: Duration) -> StoreResult<Vec<EndpointId>>;
     fn remember(notes: &[Note], timeout: Duration) -> StoreResult<()>;
 }

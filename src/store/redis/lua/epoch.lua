@@ -125,7 +125,7 @@ local function beat()
   return redis.pcall('SET', BEATS .. ME, exact(math.floor(NOW_US / 1000)), 'PX', lasts)
 end
 
--- What this instance was granted last (free): written before a grant counts. A key of another type is nobody's but ours.
+-- What this instance was granted last (release_by_owner): written before a grant counts. A key of another type is nobody's but ours.
 local function note_granted(grants, fence_text, lasts_ms)
   local unwritten = failed(redis.pcall('HSET', grants, 'granted', fence_text))
   if unwritten and string.find(unwritten, 'WRONGTYPE', 1, true) then

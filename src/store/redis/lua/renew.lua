@@ -7,7 +7,7 @@
 if EPOCH ~= NAMED then return reply('epoch') end
 local out = reply('ok')
 
--- What was asked for before the last release of this instance may be about what was released (free). Notes that
+-- What was asked for before the last release of this instance may be about what was released (release_by_owner). Notes that
 -- somebody has spoilt say nothing any more: once it is late, and then as if there were none.
 local function may_be_released()
   if BEATS ~= '' then return false end
@@ -17,7 +17,7 @@ local function may_be_released()
 end
 
 -- What this server had forgotten, of the lease or of its fence, counts as granted: a release that comes late must
--- not take it for what was there before (free), and no later fence may be lower.
+-- not take it for what was there before (release_by_owner), and no later fence may be lower.
 local function count_as_granted(fence)
   if BEATS ~= '' then return end
   local least = math.max(fence, tonumber(ARGV[13]))

@@ -42,9 +42,9 @@ impl State {
     }
 
     /// What they left behind need not wait for its TTL. If this fails, it does.
-    pub(crate) fn bury_predecessors(&mut self, stores: &[Arc<dyn Store>], timeout: Duration) {
+    pub(crate) fn revoke_predecessors(&mut self, stores: &[Arc<dyn Store>], timeout: Duration) {
         for dead in std::mem::take(&mut self.predecessors) {
-            let mut buried = stores.iter().map(|it| it.bury(&dead, true, timeout));
+            let mut buried = stores.iter().map(|it| it.revoke(&dead, true, timeout));
             let buried = buried.try_for_each(|it| it.map(drop));
             if let Err(error) = buried {
                 Event::StoreUnreachable { error: &error }.log(&self.me);

@@ -1,4 +1,4 @@
--- resume: when was each of these last polled? What is polled again does not end any more (retire).
+-- last_polled: when was each of these last polled? What is polled again does not end any more (retire).
 -- KEYS  per item: result
 -- reply  per item  started_at_ms, or nothing
 local out = {}

@@ -1,4 +1,4 @@
--- beat: keep this instance's heartbeat (FR-006). Not refused in any epoch: being alive is no grant.
+-- heartbeat: keep this instance's heartbeat (FR-006). Not refused in any epoch: being alive is no grant.
 -- KEYS  2 node of the instance  3 drain set        ARGV  12 heartbeat_ttl_ms  13 weight  14 host
 -- reply  … unbroken (1/0), weight written; or just the stamp when it arrived too late to count,
 -- so that a beat executed after its sender has withdrawn cannot revive it
@@ -9,7 +9,7 @@ if redis.pcall('SISMEMBER', KEYS[3], ME) == 1 or redis.pcall('SISMEMBER', KEYS[3
   weight = '0'
 end
 -- The longest heartbeat of the fleet: a node key with more than that left is from before a clock was
--- set back (clipped.lua).
+-- set back (read_capped.lua).
 local longest = number(redis.call('HGET', KEYS[1], 'heartbeat_ttl_ms'), 1, TTL_MAX_MS) or 0
 if tonumber(ARGV[12]) > longest then redis.pcall('HSET', KEYS[1], 'heartbeat_ttl_ms', ARGV[12]) end
 local unbroken = redis.call('EXISTS', KEYS[2])

@@ -1,4 +1,4 @@
--- swap: write or remove a session, but only if it is still what it was.
+-- cas_session: write or remove a session, but only if it is still what it was.
 -- KEYS  1 session        ARGV  1 what it was  2 whether it was there  3 what it is to be  4 whether it is to be
 -- reply  1 done   0 somebody else has changed it meanwhile
 local now = redis.call('GET', KEYS[1])

@@ -1,4 +1,4 @@
--- clipped: read keys that expire, and cut short what a clock that was set back would keep for ages.
+-- read_capped: read keys that expire, and cut short what a clock that was set back would keep for ages.
 -- KEYS  1 epoch  then the keys to read        ARGV  1 the epoch's field that has the longest TTL in ms
 -- reply  per key  its value, or false when there is none or it is no string; then how many ms it has left
 -- A life that nobody can have is no reason to end anything: cut to it, the keys of the living would be gone.

@@ -1,4 +1,4 @@
--- keep: give each lease that is still ours another TTL, the cheap way.
+-- renew_by_owner: give each lease that is still ours another TTL, the cheap way.
 -- KEYS  from 2: leases
 -- reply  … the places, counted from 1, of those that are not ours any more: renew says what became of them
 -- Only for leases whose fence was compared in this epoch, by a grant or a renewal. Since then the store has

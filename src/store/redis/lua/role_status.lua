@@ -1,4 +1,4 @@
--- seats: how roles stand. Cuts short what a clock that was set back would keep for ages.
+-- role_status: how roles stand. Cuts short what a clock that was set back would keep for ages.
 -- KEYS  1 epoch  then the roles' keys        ARGV  1 prefix of heartbeats  2 extra_ms of a heartbeat  then the suffixes
 -- reply  now_us  then per role  {leader or '', left_ms, beaten_ms or -1, stale (1/0), term, ttl_ms}; -1 for an unknown TTL
 local time = redis.call('TIME')

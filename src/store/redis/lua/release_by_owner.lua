@@ -1,4 +1,4 @@
--- free: give back each lease that is ours by its name, the cheap way, then tell those who wait.
+-- release_by_owner: give back each lease that is ours by its name, the cheap way, then tell those who wait.
 -- KEYS  1 what this instance was granted last  then leases
 -- ARGV  1 instance  2 the highest fence it had heard of  3 its floor, raised for this release
 --       4 how many ms KEYS[1] lasts  then pairs: channel, message

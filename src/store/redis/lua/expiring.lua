@@ -1,4 +1,4 @@
--- waning: which leases are free, or will be soon unless they are renewed (R9)? Most are not: the answer is short.
+-- expiring: which leases are free, or will be soon unless they are renewed (R9)? Most are not: the answer is short.
 -- KEYS  1 epoch  then the leases        ARGV  1 how many ms are soon
 -- reply  their places, counted from 1
 local longest = number(redis.pcall('HGET', KEYS[1], 'lease_ttl_ms'), TTL_MIN_MS, TTL_MAX_MS) or math.huge

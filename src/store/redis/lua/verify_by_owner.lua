@@ -1,4 +1,4 @@
--- held: is each lease ours at this moment, the cheap way (FR-010)?
+-- verify_by_owner: is each lease ours at this moment, the cheap way (FR-010)?
 -- KEYS  from 2: leases
 -- reply  … the places, counted from 1, of those that are not: verify says what became of them
 -- Only for leases whose fence was compared in this epoch: keep says why a name is enough then.

@@ -1,4 +1,4 @@
--- bury: give back leases of an instance that is dead.
+-- revoke: give back leases of an instance that is dead.
 -- KEYS  1 its node key  then per item: lease, result      ARGV  1 the dead instance  2 certain
 -- reply  how many were its; -1 when it has a heartbeat and its death is not certain
 if not string.find(redis.call('INFO', 'replication'), 'role:master', 1, true) then
