@@ -42,3 +42,8 @@ pub use crate::thread::{Stop, stop_on_signal};
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
+
+/// Its Rust is compiled with the tests.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/library.md")]
+struct LibraryPage;

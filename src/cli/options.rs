@@ -132,7 +132,7 @@ pub(crate) static COMMANDS: &[Spec] = &[
         summary: "who polls what, and whether all is well",
         about: "Shows who polls what, and whether all is well: a verdict, the instances with what they \
                 own and what would be their fair share, and the endpoints with owner, preferred \
-                owner, fence, time left of the lease, and last result. Only reads: the README lists \
+                owner, fence, time left of the lease, and last result. Only reads: docs/redis.md lists \
                 the few rights it needs in Redis. Exit code 0 says that it could be read, not that \
                 all is well; --json has \"healthy\" for that.",
         takes: NOTHING,

@@ -8,7 +8,7 @@ use leasehold::store::memory::Mishap;
 
 use crate::support::cluster::{Cluster, TTL, endpoint};
 
-/// README: a change takes effect within this where nothing is pushed.
+/// docs/sessions.md: a change takes effect within this where nothing is pushed.
 const FOUND_WITHIN: Duration = Duration::from_secs(2);
 const NAMES: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
 

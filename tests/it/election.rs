@@ -1,6 +1,6 @@
 //! Elections on the in-memory electorate: what the two documents ask for, and what they do not.
 //!
-//! `docs/election.md` says which of these tests shows which row of which document.
+//! `tests/ELECTIONS.md` says which of these tests shows which row of which document.
 
 mod documents;
 mod duties;

@@ -371,7 +371,7 @@ fn whoever_watches_ends_with_the_pipe() {
     assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), "0");
 }
 
-/// The README's rule for daemons lets them remember, its rule for onlookers lets them see everything.
+/// The rule for daemons in docs/redis.md lets them remember, its rule for onlookers lets them see everything.
 #[test]
 fn a_user_who_may_only_read_can_use_every_reading_command() {
     let scene = Scene::new(2);
@@ -421,7 +421,7 @@ fn a_user_who_may_only_read_can_use_every_reading_command() {
     let said = String::from_utf8_lossy(&nothing.stderr);
     assert_eq!(nothing.status.code(), Some(1), "{said}");
     assert!(
-        said.contains("permissions the README lists") && !said.contains(USER_PASSWORD),
+        said.contains("permissions docs/redis.md lists") && !said.contains(USER_PASSWORD),
         "{said}"
     );
 }

@@ -177,7 +177,7 @@ fn an_owner_that_does_not_keep_its_pace_is_told() {
     assert_eq!(entry(&told, "endpoints", "e12")["state"], "late");
 }
 
-/// README: "polls are late". With the real binary: the interval comes with each result.
+/// docs/operating.md: "polls are late". With the real binary: the interval comes with each result.
 #[test]
 fn too_few_workers_are_seen_from_outside() {
     let scene = Scene::new(40);

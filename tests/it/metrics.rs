@@ -255,7 +255,10 @@ fn every_series_of_the_alerts_and_the_dashboard_is_written() {
     for (page, text) in [
         ("alerts.yml", alerts),
         ("grafana.json", dashboard),
-        ("README.md", include_str!("../../README.md")),
+        (
+            "docs/operating.md",
+            include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/operating.md")),
+        ),
     ] {
         let asked = asked_for(text);
         assert!(asked.len() > 8, "{page}: {asked:?}");

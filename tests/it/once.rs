@@ -268,12 +268,12 @@ fn release_gives_back_roles_too() {
     assert_eq!(scene.redis.cli(&["GET", "leader:alpha"]), "(nil)");
 }
 
-/// The README's lines for cron, as pasted, on two hosts at once; only the job itself is another.
+/// The lines for cron in docs/elections.md, as pasted, on two hosts at once; only the job itself is another.
 #[test]
-fn the_readmes_cron_line_runs_once() {
+fn the_pages_cron_line_runs_once() {
     let hosts = Hosts::new();
-    let readme = include_str!("../../README.md");
-    let line = readme.lines().find(|it| it.contains("leasehold once nightly")).unwrap();
+    let page = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/elections.md"));
+    let line = page.lines().find(|it| it.contains("leasehold once nightly")).unwrap();
     let command = line.split_once(" root ").unwrap().1;
     let log = hosts.file("log");
     let job = command.rsplit_once("logger ").unwrap();
@@ -298,9 +298,9 @@ fn still_running(host: &mut Instance) -> Option<&Instance> {
     host.is_running().then_some(host)
 }
 
-/// The README's rule is enough for elections, too.
+/// The rule of docs/redis.md is enough for elections, too.
 #[test]
-fn a_user_with_just_the_rights_of_the_readme_can_lead_and_look() {
+fn a_user_with_just_the_rights_of_the_page_can_lead_and_look() {
     let redis = RedisServer::start();
     let url = redis.give_rule("leasehold");
     let mut lead = Command::new(BINARY);

@@ -1,4 +1,4 @@
-//! What the README and the units name is what `make install` and the package put there.
+//! What the pages and the units name is what `make install` and the package put there.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -10,8 +10,6 @@ use nix::unistd::Pid;
 
 use crate::support::process::{BINARY, SOON, TempDir, eventually};
 use crate::support::redis::RedisServer;
-
-const README: &str = include_str!("../../README.md");
 
 /// Everything that `make install` puts under `dir`, by its path on a host.
 fn installed(dir: &Path, prefix: &str) -> Vec<String> {
@@ -43,9 +41,17 @@ fn walk(dir: &Path, meet: &mut impl FnMut(&Path)) {
     }
 }
 
-/// The blocks of the README that are to be pasted into a shell.
-fn shell_blocks() -> Vec<&'static str> {
-    README.split("```sh\n").skip(1).map(|it| it.split("```").next().unwrap()).collect()
+/// The blocks of the README and of the pages under docs/ that are to be pasted into a shell.
+fn shell_blocks() -> Vec<String> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut pages = vec![root.join("README.md")];
+    let docs = fs::read_dir(root.join("docs")).unwrap().map(|it| it.unwrap().path());
+    pages.extend(docs.filter(|it| it.extension().is_some_and(|it| it == "md")));
+    let text: String = pages.iter().map(|it| fs::read_to_string(it).unwrap()).collect();
+    let blocks = text.split("```sh\n").skip(1).map(|it| it.split("```").next().unwrap().to_owned());
+    let blocks: Vec<String> = blocks.collect();
+    assert!(blocks.len() > 10, "{blocks:?}");
+    blocks
 }
 
 /// `scripts/deb` installs with the prefix `/usr`, `make install` with `/usr/local`.
@@ -67,7 +73,7 @@ fn every_path_of_ours_in_an_example_is_installed() {
         ours.map(String::from).collect()
     };
     for block in shell_blocks() {
-        for path in ours(block) {
+        for path in ours(&block) {
             assert!(package.contains(&path), "the package does not install {path}:\n{block}");
         }
         let settings = block.split_whitespace().filter(|it| it.starts_with("/etc/leasehold/"));

@@ -67,7 +67,7 @@ fn every_test_the_table_names_exists() {
 /// 003 has four failure scenarios; 004 has three, three rows of failover and four of events.
 #[test]
 fn every_row_of_the_election_documents_has_a_test_that_exists() {
-    let page = fs::read_to_string(root().join("docs/election.md")).unwrap();
+    let page = fs::read_to_string(root().join("tests/ELECTIONS.md")).unwrap();
     let mut rows = 0;
     for row in page.lines().filter(|it| it.starts_with("| ") && it.contains("::")) {
         let names = row.split('`').skip(1).step_by(2);

@@ -1,4 +1,4 @@
-//! The rules of the README: enough for everything that is promised under them, and nothing in them that is
+//! The rules of docs/redis.md: enough for everything that is promised under them, and nothing in them that is
 //! not needed or whose lack is not told by name.
 
 use std::fs;
@@ -40,7 +40,7 @@ impl Printed {
 
 /// FR-001…: a whole fleet, a role, a command on the leader, metrics, history, drain and release.
 #[test]
-fn a_fleet_with_just_the_rights_of_the_readme_does_everything_and_never_says_its_password() {
+fn a_fleet_with_just_the_rights_of_the_page_does_everything_and_never_says_its_password() {
     let scene = Scene::new(6);
     let url = scene.redis.give_rule("leasehold");
     let (redis, dir) = (format!("--redis={url}"), TempDir::new());
@@ -115,16 +115,16 @@ fn a_fleet_with_just_the_rights_of_the_readme_does_everything_and_never_says_its
     printed.assert_silent_about(USER_PASSWORD);
 }
 
-/// The rights in the README's rule for `user`.
+/// The rights in the rule of docs/redis.md for `user`.
 fn rights_of(user: &str) -> Vec<String> {
-    let readme = include_str!("../../README.md");
-    let rule = readme.split(&format!("redis-cli ACL SETUSER {user} ")).nth(1).unwrap();
+    let page = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/redis.md"));
+    let rule = page.split(&format!("redis-cli ACL SETUSER {user} ")).nth(1).unwrap();
     let rule = rule.split("```").next().unwrap().replace(['\'', '\\'], " ");
     let rights = rule.split_whitespace().filter(|it| it.starts_with(['+', '~', '%', '&']));
     rights.map(as_known_here).collect()
 }
 
-/// As the README says itself, of older servers.
+/// As the page says itself, of older servers.
 fn as_known_here(right: &str) -> String {
     if tells_reading() { right.into() } else { right.replace("%R~", "~") }
 }
@@ -134,7 +134,7 @@ fn lacking(redis: &RedisServer, right: &str) -> String {
     user_lacking(redis, "leasehold", right)
 }
 
-/// The README's `user`, with all of its rights but one.
+/// The `user` of docs/redis.md, with all of its rights but one.
 fn user_lacking(redis: &RedisServer, user: &str, right: &str) -> String {
     let url = redis.give_rule(user);
     let rights = rights_of(user);

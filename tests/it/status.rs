@@ -313,7 +313,7 @@ fn a_key_of_a_wrong_type_is_in_the_verdict() {
     }
 }
 
-/// The README's rule for onlookers is enough, and lets them write nothing.
+/// The rule for onlookers in docs/redis.md is enough, and lets them write nothing.
 #[test]
 fn a_user_who_may_only_read_can_ask() {
     let scene = Scene::new(3);
@@ -334,7 +334,10 @@ fn a_user_who_may_only_read_can_ask() {
     let refused = status_at(&url, &[]);
     let said = String::from_utf8_lossy(&refused.stderr);
     assert_eq!((refused.status.code(), refused.stdout.len()), (Some(1), 0), "{said}");
-    assert!(said.lines().count() == 1 && said.contains("permissions the README lists"), "{said}");
+    assert!(
+        said.lines().count() == 1 && said.contains("permissions docs/redis.md lists"),
+        "{said}"
+    );
     assert!(!said.contains(USER_PASSWORD), "{said}");
 }
 

@@ -232,7 +232,7 @@ mod tests {
         sweep.cost
     }
 
-    /// README, "Sessions": within 2 s up to about 10,000 sessions times instances, then in proportion.
+    /// docs/sessions.md: within 2 s up to about 10,000 sessions times instances, then in proportion.
     #[test]
     fn where_nothing_is_pushed_a_sweep_comes_in_time_for_two_seconds_in_an_ordinary_fleet() {
         let seconds = |sessions, instances| {

@@ -278,7 +278,7 @@ pub fn replicas(info: &Info, settings: &Settings, min_replicas: u32) -> Finding 
                  grant what the new one grants, too"
             ),
             "redis-cli CONFIG SET min-replicas-to-write 1, and min-replicas-max-lag at most a third of \
-             --lease-ttl; the same in redis.conf; and --min-replicas, as docs/topologies.md says",
+             --lease-ttl; the same in redis.conf; and --min-replicas, as docs/redis.md says",
         ),
         (_, Some(wanted)) => Finding::ok(
             check,

@@ -1,6 +1,6 @@
 //! Which rights does Leasehold need in Redis, which of them has this user, and what is to be pasted?
 //!
-//! The one list of them: the README shows the same text, and a test compares the two.
+//! The one list of them: docs/redis.md shows the same text, and a test compares the two.
 
 mod rule;
 mod trial;
@@ -246,20 +246,20 @@ mod tests {
     }
 
     #[test]
-    fn the_readme_shows_the_same_rules() {
-        let readme = include_str!("../../../README.md");
+    fn the_page_shows_the_same_rules() {
+        let page = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/redis.md"));
         for purpose in Purpose::ALL {
             let rule = rule().to_paste(purpose, None);
-            assert!(readme.contains(&format!("\n{rule}\n```")), "the README lacks\n{rule}");
+            assert!(page.contains(&format!("\n{rule}\n```")), "docs/redis.md lacks\n{rule}");
         }
     }
 
     #[test]
-    fn the_readme_names_what_doctor_may_be_given_beside_a_rule() {
-        let readme = include_str!("../../../README.md");
+    fn the_page_names_what_doctor_may_be_given_beside_a_rule() {
+        let page = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/redis.md"));
         let [config, whoami, dry_run] = EXAMINING.map(|it| format!("`+{it}`"));
         let sentence = format!("{config}, {whoami} and {dry_run}");
-        assert!(readme.contains(&sentence), "the README lacks {sentence}");
+        assert!(page.contains(&sentence), "docs/redis.md lacks {sentence}");
     }
 
     #[test]

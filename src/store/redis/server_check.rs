@@ -8,7 +8,7 @@ use crate::store::{Fault, StoreError};
 /// Ends what is said of a missing right. Commands that know what their user is for say more ([`Purpose::pointed`]).
 ///
 /// [`Purpose::pointed`]: crate::store::admin::acl::Purpose::pointed
-pub(crate) const DENIED: &str = ": give the Redis user the permissions the README lists (leasehold doctor names what run lacks, doctor --purpose elector what lead and once lack)";
+pub(crate) const DENIED: &str = ": give the Redis user the permissions docs/redis.md lists (leasehold doctor names what run lacks, doctor --purpose elector what lead and once lack)";
 
 /// Ends what is said of something else than a Redis.
 pub(crate) const FOREIGN: &str =

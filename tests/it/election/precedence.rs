@@ -221,7 +221,7 @@ fn a_high_priority_that_resigns_is_followed_by_another_for_a_while() {
     all.pass_until(4 * SOON, |it| it.leader("r").as_deref() == Some("a"));
 }
 
-/// README: "as soon as the command has ended". The rest is for others to lead, and one has.
+/// docs/elections.md: "as soon as the command has ended". The rest is for others to lead, and one has.
 #[test]
 fn after_a_higher_priority_came_and_left_the_role_is_led_at_once() {
     for stays in [STEP, Duration::from_millis(500)] {

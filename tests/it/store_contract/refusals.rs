@@ -219,9 +219,9 @@ fn missing_permissions_are_told_with_the_way_out() {
     assert!(refused.contains("ACL SETUSER deaf '&poll:*' +subscribe +publish"), "{refused}");
 }
 
-/// The README's rule is enough for everything a daemon does, and lets it write no session.
+/// The rule in docs/redis.md is enough for everything a daemon does, and lets it write no session.
 #[test]
-fn a_user_with_just_the_rights_of_the_readme_can_do_everything() {
+fn a_user_with_just_the_rights_of_the_page_can_do_everything() {
     let server = RedisServer::start();
     server.cli(&["SET", "session:s", "{}"]);
     let url = server.give_rule("leasehold");

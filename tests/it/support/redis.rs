@@ -141,13 +141,13 @@ impl RedisServer {
         Ok(connection)
     }
 
-    /// Makes a user with just the rights that the README gives it, and tells its URL.
+    /// Makes a user with just the rights that docs/redis.md gives it, and tells its URL.
     pub fn give_rule(&self, user: &str) -> String {
-        let readme = include_str!("../../../README.md");
-        let rule = readme.split(&format!("redis-cli ACL SETUSER {user}")).nth(1).unwrap();
+        let page = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/redis.md"));
+        let rule = page.split(&format!("redis-cli ACL SETUSER {user}")).nth(1).unwrap();
         let rule = rule.split("```").next().unwrap().replace(['\'', '\\'], " ");
         let rule = rule.replace(">PASSWORD", &format!(">{USER_PASSWORD}"));
-        // As the README says itself.
+        // As the page says itself.
         let rule = if tells_reading() { rule } else { rule.replace("%R~", "~") };
         let mut command = vec!["ACL", "SETUSER", user];
         command.extend(rule.split_whitespace());

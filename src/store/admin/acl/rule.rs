@@ -90,7 +90,7 @@ pub enum Purpose {
 }
 
 impl Purpose {
-    /// In the order of the README.
+    /// In the order of docs/redis.md.
     pub const ALL: [Self; 4] = [Self::Daemon, Self::Onlooker, Self::Operator, Self::Elector];
 
     /// What `--purpose` calls it.
@@ -124,7 +124,7 @@ impl Purpose {
     fn way_out(self) -> String {
         let (commands, word) = (self.commands(), self.word());
         format!(
-            ": give the Redis user the permissions the README lists for {commands} (leasehold \
+            ": give the Redis user the permissions docs/redis.md lists for {commands} (leasehold \
              doctor --purpose {word} prints them)"
         )
     }
@@ -134,7 +134,7 @@ impl Purpose {
         sentence.contains(DENIED).then(|| sentence.replace(DENIED, &self.way_out()))
     }
 
-    /// The name that the README gives such a user.
+    /// The name that docs/redis.md gives such a user.
     pub fn user(self) -> &'static str {
         match self {
             Self::Daemon => "leasehold",
