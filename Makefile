@@ -1,4 +1,4 @@
-# The usual verbs. `make` alone lists them.
+# The usual verbs. `make` alone lists them by group: each target says `## group: description`.
 CARGO  ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 PREFIX ?= /usr/local
@@ -14,17 +14,21 @@ COMPLETIONS = $(SHARE)/bash-completion/completions/leasehold $(SHARE)/zsh/$(ZSH)
 .PHONY: help build test servers lint doc deps bench bystanders growth peers rolling sim explore faults topologies systemd stress threads scale mutants ci demo picture setup install uninstall deb
 .DEFAULT_GOAL := help
 
-help: ## this list
-	@sed -n 's/^\([a-z]*\):[^#]*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 18
+# In the order in which a newcomer meets them.
+GROUPS = use develop prove measure package
 
-build: ## the release binary, target/release/leasehold
+help: ## use: this list
+	@for group in $(GROUPS); do printf '%s\n' "$$group"; \
+	  sed -n "s/^\([a-z]*\):[^#]*## $$group: \(.*\)/  make \1\t\2/p" $(firstword $(MAKEFILE_LIST)) | expand -t 18; done
+
+build: ## use: build the release binary, target/release/leasehold (2 minutes)
 	$(CARGO) build --locked --release --bin leasehold
 
 # Under nohup or in the background of a shell some signals are ignored, by what tests start, too; and what
 # signals do is tested.
 SIGNALS := $(shell env --default-signal true 2>/dev/null && echo env --default-signal)
 
-test: setup ## all tests, against private Redis servers of their own
+test: setup ## develop: run all tests against private Redis servers (8 minutes)
 	$(SIGNALS) $(CARGO) test --locked
 
 # What a server can do differently: the contract with it, and whole instances that come, go and lead. Not how long
@@ -32,43 +36,43 @@ test: setup ## all tests, against private Redis servers of their own
 ON_EACH = store_contract:: handshake:: managed:: rights:: failover:: distribution:: lead:: \
   --skip in_memory --skip memory:: --skip twenty_one_kills
 
-servers: setup ## the tests that depend on the server, on Valkey, Redict and other versions of Redis (15 minutes)
+servers: setup ## prove: run the tests that depend on the server on Valkey, Redict and other versions of Redis (15 minutes)
 	scripts/servers fetch $(TARGET)/servers
 	$(CARGO) test --locked --test it --no-run
 	scripts/servers test $(TARGET)/servers $(SIGNALS) $(CARGO) test --locked --test it -- $(ON_EACH)
 
-lint: ## formatting and clippy, warnings are errors
+lint: ## develop: check formatting, clippy and the list of mutants; warnings are errors (1 minute)
 	$(CARGO) fmt --check
 	$(CARGO) clippy --locked --all-targets -- -D warnings
 	$(CARGO) clippy --locked --all-targets --no-default-features -- -D warnings
 	@command -v python3 >/dev/null && exec scripts/mutants --check; echo "no python3 here: the list of mutants is not checked"
 
-doc: ## the library's documentation, warnings are errors
+doc: ## develop: build the documentation of the library; warnings are errors
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --no-deps
 
-deps: ## check that no async runtime has come in as a dependency
+deps: ## develop: check that no async runtime has become a dependency
 	scripts/no-async-runtime $(CARGO)
 
-ci: lint doc deps test ## lint, doc, deps and test: what .ci/run calls
+ci: lint doc deps test ## develop: run lint, doc, deps and test, as the CI server does (11 minutes from nothing)
 
-bench: setup ## what leases, plans, discovery, polls, a start and memory cost, beside the last that was kept (6 minutes; ONLY=engine BLESS=1)
+bench: setup ## measure: cost of leases, plans, discovery, polls, a start and memory: ONLY=engine BLESS=1 (6 minutes)
 	$(CARGO) bench --locked --bench numbers -- $(ONLY)
 
-bystanders: setup ## what others on the same Redis notice of a million leases (2 minutes)
+bystanders: setup ## measure: latency that other clients of the same Redis see beside a million leases (2 minutes)
 	$(CARGO) bench --locked --bench numbers -- bystanders
 
-growth: setup ## what things cost for each endpoint up to a million, and for each instance up to 50 (5 minutes; BLESS=1)
+growth: setup ## measure: cost per endpoint up to a million, and per instance up to 50: BLESS=1 (5 minutes)
 	$(CARGO) bench --locked --bench numbers -- growth
 
 PEERS   = $(TARGET)/peers
-peers: setup ## what locks of others cost, next to ours: Rust, redis-py, node (3 minutes)
+peers: setup ## measure: cost of other lock libraries beside ours: Rust, redis-py, node (3 minutes)
 	@test -d $(PEERS)/venv || { python3 -m venv $(PEERS)/venv && $(PEERS)/venv/bin/pip install -q redis==8.1.0; } \
 	  || { rm -rf $(PEERS)/venv; echo "no redis-py: it is left out"; }
 	@test -d $(PEERS)/node_modules/redlock || npm install --silent --no-fund --no-audit --prefix $(PEERS) \
 	  redlock@4.2.0 ioredis@5 || echo "no redlock for node: it is left out"
 	$(CARGO) run --locked --release --manifest-path benches/peers/Cargo.toml --target-dir $(PEERS)/build
 
-rolling: setup ## 10,000 endpoints: rolling restart, mass lapse, default timings (5 minutes)
+rolling: setup ## prove: restart a fleet with 10,000 endpoints, and let all its leases expire, at the default timings (5 minutes)
 	$(CARGO) bench --locked --bench rolling
 
 SEEDS  ?= 1000
@@ -76,47 +80,47 @@ FAULTS ?= 40
 # Without TLS, which nothing here uses: half the time to build.
 SIM     = $(CARGO) bench --locked --no-default-features --bench sim --
 
-sim: ## random stories of a whole fleet in memory: SEEDS=1000 of FAULTS=40 each, or SEED=n with its trace
+sim: ## prove: simulate random faults on a whole fleet in memory: SEEDS=1000 FAULTS=40, or SEED=n with its trace (2 minutes)
 	$(SIM) $(if $(SEED),--seed $(SEED),--seeds $(SEEDS)) --faults $(FAULTS)
 
-explore: ## every interleaving of the small case: EVENTS=3, TICKS=6
+explore: ## prove: check every interleaving of the small case: EVENTS=3 TICKS=6 (1 minute)
 	$(SIM) --explore --events $(or $(EVENTS),3) --ticks $(or $(TICKS),6)
 
-faults: setup ## networks, Redis, processes and clocks really fail, as root (3 minutes; ONLY=name)
+faults: setup ## prove: break real networks, Redis servers, processes and clocks, as root: ONLY=name (3 minutes)
 	@scripts/setup unshare ip iptables tc cc
 	$(CARGO) bench --locked --bench faults -- $(ONLY)
 
-topologies: setup ## Sentinels and clusters fail over, are cut in two, move slots, as root (4 minutes; ONLY=name)
+topologies: setup ## prove: fail over, partition and reshard real Sentinels and clusters, as root: ONLY=name (4 minutes)
 	@scripts/setup unshare ip iptables tc
 	$(CARGO) bench --locked --bench topologies -- $(ONLY)
 
-systemd: setup ## the unit under real systemds on five VMs: kill, freeze, restart, upgrade, power-off; as root (3 minutes)
+systemd: setup ## prove: kill, freeze, restart, upgrade and power off five VMs under real systemds, as root (3 minutes)
 	$(CARGO) bench --locked --bench systemd
 
-stress: setup ## 64 instances, 5,000 endpoints, kills and freezes at random (FOR=10m SEED=1)
+stress: setup ## prove: kill and freeze 64 instances with 5,000 endpoints at random: FOR=10m SEED=1 (10 minutes)
 	$(CARGO) bench --locked --bench stress -- $(or $(FOR),10m) $(or $(SEED),1)
 
-threads: setup ## 64 threads on two LeaseManagers, and a poller that panics: one owner, one answer, no zombie (2 minutes; FOR=60s ONLY=owners)
+threads: setup ## prove: use two LeaseManagers from 64 threads, and a poller that panics: FOR=60s ONLY=owners (2 minutes)
 	$(CARGO) bench --locked --bench threads -- $(or $(FOR),60s) $(ONLY)
 
-scale: setup ## 100,000 sessions on ten daemons next to their Redis: start, rest, polls, a crash, starved (50 minutes; FOR=10m ONLY=rest BLESS=1)
+scale: setup ## measure: 100,000 sessions on ten daemons beside their Redis: FOR=10m ONLY=rest BLESS=1 (50 minutes)
 	$(CARGO) bench --locked --bench scale -- $(or $(FOR),10m) $(ONLY)
 
-mutants: setup ## plant deliberate bugs one by one, and see which test notices (over an hour)
+mutants: setup ## prove: plant deliberate bugs one by one, and see which test fails for each (over an hour)
 	scripts/mutants -j2
 
-demo: setup ## four instances, a private Redis, four mishaps: about half a minute
+demo: setup ## use: watch four instances on a private Redis go through four mishaps (half a minute)
 	$(CARGO) build --locked --quiet --bin leasehold --example demo
 	@$(TARGET)/debug/examples/demo
 
-picture: setup ## draw docs/load.svg anew: load per instance through join, crash, drain, restart
+picture: setup ## measure: draw docs/load.svg again: leases per instance through join, crash, drain and restart (1 minute)
 	$(CARGO) build --locked --quiet --bin leasehold --example demo
 	@$(TARGET)/debug/examples/demo --picture docs/load.svg
 
-setup: ## get redis-server (for tests, benchmark and demo) if it is missing
+setup: ## develop: install redis-server with apt if it is missing
 	@scripts/setup redis-server
 
-install: ## binary, systemd units, man page, completions, example settings, alerts, dashboard (PREFIX, DESTDIR)
+install: ## package: install binary, units, man page, completions, example settings, alerts and dashboard: PREFIX DESTDIR
 	@test -x $(TARGET)/release/leasehold || $(MAKE) build
 	install -D -m 755 $(TARGET)/release/leasehold $(DESTDIR)$(PREFIX)/bin/leasehold
 	install -D -m 644 systemd/leasehold.env.example $(ETC)/leasehold.env.example
@@ -129,11 +133,11 @@ install: ## binary, systemd units, man page, completions, example settings, aler
 	$(TARGET)/release/leasehold completions zsh >$(word 2,$(COMPLETIONS))
 	$(TARGET)/release/leasehold completions fish >$(word 3,$(COMPLETIONS))
 
-uninstall: ## take away what install put there; your settings stay
+uninstall: ## package: remove what install put there; your settings stay
 	rm -f $(DESTDIR)$(PREFIX)/bin/leasehold $(UNITS)/leasehold.service $(UNITS)/leasehold@.service
 	rm -f $(MAN) $(COMPLETIONS) $(ETC)/leasehold.env.example
 	rm -rf $(MONITORING)
 	-rmdir --ignore-fail-on-non-empty $(ETC)
 
-deb: build ## a package for Debian 12 and later, target/leasehold_VERSION_ARCH.deb
+deb: build ## package: build a package for Debian 12 and later, target/leasehold_VERSION_ARCH.deb (2 minutes)
 	scripts/deb $(TARGET)

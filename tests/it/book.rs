@@ -34,7 +34,15 @@ fn texts(dirs: &[&str], endings: &[&str]) -> Vec<(String, String)> {
 /// The pages that people read.
 fn pages() -> Vec<(String, String)> {
     texts(
-        &["README.md", "ARCHITECTURE.md", "docs", "systemd", "monitoring"],
+        &[
+            "README.md",
+            "ARCHITECTURE.md",
+            "CONTRIBUTING.md",
+            "CHANGELOG.md",
+            "docs",
+            "systemd",
+            "monitoring",
+        ],
         &[".md", ".service", ".yml"],
     )
 }
@@ -226,7 +234,20 @@ fn every_option_is_in_the_contract_with_its_default_and_the_contract_names_no_ot
 #[test]
 fn every_option_that_a_page_cites_exists() {
     let options = options_of_the_help();
-    let foreign = ["example", "help", "now", "recursive-errors"]; // of cargo, and of systemd's commands
+    // Of cargo, of systemd's commands, and of scripts/mutants.
+    let foreign = [
+        "check",
+        "doc",
+        "example",
+        "help",
+        "lib",
+        "locked",
+        "nocapture",
+        "now",
+        "open",
+        "recursive-errors",
+        "test",
+    ];
     let pattern = "foo-bar";
     for (name, text) in pages() {
         for option in named_with_hyphens(&text, "--") {

@@ -71,6 +71,8 @@ mod once;
 mod overlooked;
 /// Paths in examples are those that are installed.
 mod packaging;
+/// The README and the pages under docs/ can be read, and `make help` is complete.
+mod pages;
 /// What is computed from measured numbers is what those numbers say.
 mod paper;
 /// A dry run, and reasons.
@@ -81,7 +83,7 @@ mod poll_command;
 mod reload;
 /// Every requirement has its test.
 mod requirements;
-/// The rules of the README: enough, and no more than is needed.
+/// The rules of docs/redis.md: enough, and no more than is needed.
 mod rights;
 /// R1–R14 on the in-memory cluster: one test a clause.
 mod rules;
