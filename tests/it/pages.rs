@@ -185,6 +185,11 @@ fn the_quick_start_works_as_written() {
     // Without the network: the endpoint is the server itself, which is no matter of the quick start.
     let pasted = pasted.replace(address, &redis.url());
     let pasted = pasted.replace("example.com:80", &format!("tcp://127.0.0.1:{}", redis.port()));
+    // Two seconds may be too short here, where all tests run at once: wait for the first instance itself.
+    let registered = format!("redis-cli -p {} exists poll:epoch", redis.port());
+    let wait = format!("& until [ \"$({registered})\" = 1 ]; do sleep 0.1; done");
+    assert!(pasted.contains("& sleep 2 "), "{pasted}");
+    let pasted = pasted.replace("& sleep 2 ", &wait);
     let log = dir.path().join("log");
     let mut shell = Command::new("bash");
     shell.args(["-c", &format!("exec 2>{}\n{pasted}\nwait", log.display())]);
