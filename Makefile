@@ -41,7 +41,7 @@ servers: setup ## prove: run the tests that depend on the server on Valkey, Redi
 	$(CARGO) test --locked --test it --no-run
 	scripts/servers test $(TARGET)/servers $(SIGNALS) $(CARGO) test --locked --test it -- $(ON_EACH)
 
-lint: ## develop: check formatting, clippy and the list of mutants; warnings are errors (1 minute)
+lint: ## develop: check formatting, clippy and the list of mutants; warnings are errors (1 minute once built)
 	$(CARGO) fmt --check
 	$(CARGO) clippy --locked --all-targets -- -D warnings
 	$(CARGO) clippy --locked --all-targets --no-default-features -- -D warnings
@@ -80,7 +80,7 @@ FAULTS ?= 40
 # Without TLS, which nothing here uses: half the time to build.
 SIM     = $(CARGO) bench --locked --no-default-features --bench sim --
 
-sim: ## prove: simulate random faults on a whole fleet in memory: SEEDS=1000 FAULTS=40, or SEED=n with its trace (2 minutes)
+sim: ## prove: simulate random faults on a whole fleet in memory: SEEDS=1000 FAULTS=40, or SEED=n with its trace (1 minute)
 	$(SIM) $(if $(SEED),--seed $(SEED),--seeds $(SEEDS)) --faults $(FAULTS)
 
 explore: ## prove: check every interleaving of the small case: EVENTS=3 TICKS=6 (1 minute)
@@ -113,7 +113,7 @@ demo: setup ## use: watch four instances on a private Redis go through four mish
 	$(CARGO) build --locked --quiet --bin leasehold --example demo
 	@$(TARGET)/debug/examples/demo
 
-picture: setup ## measure: draw docs/load.svg again: leases per instance through join, crash, drain and restart (1 minute)
+picture: setup ## measure: draw docs/load.svg again: leases per instance through join, crash, drain and restart
 	$(CARGO) build --locked --quiet --bin leasehold --example demo
 	@$(TARGET)/debug/examples/demo --picture docs/load.svg
 
