@@ -13,6 +13,7 @@ use crate::config::Config;
 use crate::event::Event;
 use crate::fleet::placement::preference;
 use crate::lease::keeper::{Connections, LeaseKeeper, StartError, table};
+use crate::lease::parts::LeaseParts;
 use crate::lease::report::Reporter;
 use crate::lease::table::{Gained, OwnershipTable};
 use crate::manager::turns::Turns;
@@ -78,7 +79,8 @@ impl LeaseManager {
         // Daemons on the same prefix must not keep a share of their endpoints for us: we take none.
         let config = &Config { weight: 0, ..config.clone() }.checked()?;
         let table = table(config, me, clock);
-        let keeper = LeaseKeeper::start(config, &table, connections, &Arc::default(), None)?;
+        let parts = LeaseParts::assemble(config, &table, connections);
+        let keeper = LeaseKeeper::start(parts, connections, &Arc::default(), None)?;
         let store = Arc::clone(&connections.reconcile);
         let reporter = keeper.reporter();
         Ok(Self { table, store, keeper, reporter, turns: Turns::default() })

@@ -19,7 +19,8 @@ use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use simulation::explorer::{Budget, Weakness, explore};
-use simulation::{Outcome, faults::KINDS, play};
+use simulation::faults::{INTERRUPTED, KINDS};
+use simulation::{Outcome, play};
 
 /// Production steps on top of each other need room.
 const STACK: usize = 256 << 20;
@@ -117,7 +118,7 @@ fn sweep(first: u64, last: u64, faults: u64) -> ExitCode {
         }
     }
     total.say(began.elapsed());
-    for (kind, count) in KINDS.iter().zip(&total.faults) {
+    for (kind, count) in KINDS.iter().chain(&INTERRUPTED).zip(&total.faults) {
         println!("  {count:>9} {kind}");
     }
     println!("  {:>9} times an instance noticed that its results were lost", total.stuck);

@@ -20,9 +20,11 @@
 //! `jobs` has only what dispatch wants to wait (`window.rs`); `dones` fits every job given out;
 //! `notes` drops what does not fit, and counts it; `samples` blocks pollers; `nudges` blocks watch, which must not miss anything, and drops what pollers say.
 
+pub mod assembly;
 pub mod exposition;
 pub mod metrics_file;
 pub mod metrics_http;
+pub mod shutdown;
 pub mod state_file;
 pub mod status_line;
 pub mod systemd;
@@ -31,38 +33,30 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, Sender, after, bounded, select};
+use crossbeam_channel::Sender;
 
 use crate::clock::{BootClock, Clock};
 use crate::config::Config;
 use crate::event::Event;
-use crate::fleet::lease_change::LeaseChange;
 use crate::fleet::reconcile::Reconcile;
+use crate::instance::assembly::{Parts, Queues, assemble};
 use crate::instance::exposition::Exposition;
 use crate::instance::metrics_file::MetricsFile;
 use crate::instance::metrics_http::MetricsHttp;
-use crate::lease::keeper;
+use crate::instance::shutdown::{Phase, Shutdown};
 use crate::lease::keeper::{Connections, LeaseKeeper, StartError};
 use crate::lease::report::Reporter;
 use crate::lease::table::OwnershipTable;
-use crate::lease::watch::Nudge;
 use crate::lease::watch::Watch;
 use crate::model::{InstanceId, Weight};
-use crate::polling::dispatch::{Dispatch, PollDone};
-use crate::polling::job_queue::jobs;
+use crate::polling::dispatch::Dispatch;
 use crate::polling::poller::Poller;
 use crate::polling::poller_pool::PollerPool;
-use crate::polling::publish::Outbox;
 use crate::polling::publisher::Publisher;
 use crate::polling::schedule::PollIntervals;
-use crate::polling::worker::PollWorker;
-use crate::store::{Changes, Push, Store};
-use crate::thread::fail_stop::{FailStop, Failure};
+use crate::thread::fail_stop::Failure;
 use crate::thread::liveness::{Actor, Liveness};
 use crate::thread::{Stop, StopSource, Thread, stop, stop_with_wire};
-
-const CHANGES_MAX: usize = 1_024;
-const NUDGES_MAX: usize = 256;
 
 /// One running instance, until it is stopped or dropped.
 pub struct Daemon {
@@ -73,7 +67,7 @@ pub struct Daemon {
     movers: Option<(StopSource, Vec<Thread>)>,
     dispatch: Option<(StopSource, Thread)>,
     pool: Option<PollerPool>,
-    paces: Sender<(PollIntervals, usize)>,
+    intervals: Sender<(PollIntervals, usize)>,
     publish: Option<(StopSource, Thread)>,
     liveness: Arc<Liveness>,
     exposition: Arc<Exposition>,
@@ -105,7 +99,8 @@ impl Daemon {
         until: &Stop,
     ) -> Result<Self, StartError> {
         let config = &config.clone().checked()?;
-        let table = keeper::table(config, me, clock);
+        let parts = assemble(config, me, clock, connections, poller, Queues::Bounded);
+        let table = Arc::clone(&parts.lease.table);
         let liveness = Arc::new(Liveness::default());
         let (name, workers) = (config.metrics_name(), config.workers);
         let exposition =
@@ -116,59 +111,59 @@ impl Daemon {
             MetricsHttp::of(config, table.instance(), &exposition)?,
             MetricsFile::of(config, table.instance(), &exposition)?,
         );
-        let keeper = LeaseKeeper::start(config, &table, connections, &liveness, Some(until))?;
-        // Whatever fails below, what runs already is stopped in the right order: the locals that hold
-        // ends of channels go first, then this.
+        let Parts { lease, watch, reconcile, dispatch, worker, jobs, publisher, intervals } = parts;
+        let keeper = LeaseKeeper::start(lease, connections, &liveness, Some(until))?;
+        let pool = PollerPool::new(worker, jobs, keeper.fail_stop());
         let mut daemon = Self {
-            table: Arc::clone(&table),
+            table,
             drain_timeout: config.drain_timeout,
             hurry: None,
             keeper,
             movers: None,
             dispatch: None,
-            pool: None,
-            paces: bounded(0).0,
+            pool: Some(pool),
+            intervals,
             publish: None,
-            liveness: Arc::clone(&liveness),
+            liveness,
             exposition,
             _metrics: metrics,
         };
-        let (nudges, nudged) = bounded(NUDGES_MAX);
-        let (changes, changed) = bounded(CHANGES_MAX);
-        let (jobs, to_do) = jobs();
-        // Room for as many as there can ever be: their number may change.
-        let (dones, done) = bounded(2 * Config::WORKERS_MAX);
-        let (paces, paced) = bounded(1);
-        daemon.paces = paces;
-        let (samples, sampled) = bounded(Outbox::CAPACITY);
-        let line = Arc::clone(&connections.dispatch);
-        let reporter = daemon.keeper.reporter();
-        let dispatch = Dispatch::new(line, Arc::clone(&table), pace(config), jobs, config.workers)
-            .reporting(&reporter);
-        let (polling, when) = stop();
-        let heard = Inbox { changes: changed, dones: done, paces: paced };
-        let fail_stop = Arc::clone(daemon.keeper.fail_stop());
-        let dispatching = run_dispatch(dispatch, heard, &liveness, when, &fail_stop)?;
-        daemon.dispatch = Some((polling, dispatching));
-        let line = Arc::clone(&connections.publish);
-        let publisher = Publisher::new(line, Arc::clone(&table), sampled, nudges.clone());
-        let (publishing, when) = stop();
-        let publish = fail_stop.spawn("publish", move || publisher.run(&when))?;
-        daemon.publish = Some((publishing, publish));
-        let thread = PollWorker::new(poller, Arc::clone(&table), samples, dones, nudges.clone());
-        daemon.pool = Some(PollerPool::new(thread, to_do, &fail_stop));
-        let (moving, when, wire) = stop_with_wire()?;
-        let movers = &mut daemon.movers.insert((moving, Vec::new())).1;
-        let beat_now = daemon.keeper.beat_now();
-        let watch = watching(&connections.rest, &table, nudges, beat_now).woken_by(wire);
-        movers.push(run_watch(watch, when.clone(), &fail_stop)?);
-        let line = Arc::clone(&connections.reconcile);
-        let (tick, patience) = (config.reconcile_interval, config.drain_timeout);
-        let reconcile = Reconcile::new(line, table, changes, tick, patience).reporting(&reporter);
-        movers.push(run_reconcile(reconcile, nudged, liveness, when, &fail_stop)?);
+        // Whatever fails, what runs already is stopped in the right order: what was not started is dropped in there.
+        daemon.start_threads(watch, reconcile, dispatch, publisher)?;
         // Last: where there are few threads, pollers are what can be done without.
         daemon.employ(config)?;
         Ok(daemon)
+    }
+
+    fn start_threads(
+        &mut self,
+        watch: Watch,
+        reconcile: Reconcile,
+        dispatch: Dispatch,
+        publisher: Publisher,
+    ) -> io::Result<()> {
+        let fail_stop = Arc::clone(self.keeper.fail_stop());
+        let liveness = Arc::clone(&self.liveness);
+        let (source, when) = stop();
+        let mark = move |now| liveness.mark(Actor::Dispatch, now);
+        let thread = fail_stop.spawn("dispatch", move || dispatch.run(&when, mark))?;
+        self.dispatch = Some((source, thread));
+        let (source, when) = stop();
+        let thread = fail_stop.spawn("publish", move || publisher.run(&when))?;
+        self.publish = Some((source, thread));
+        let (source, when, wire) = stop_with_wire()?;
+        let movers = &mut self.movers.insert((source, Vec::new())).1;
+        let mut watch = watch.woken_by(wire);
+        movers.push(fail_stop.steps("watch", when.clone(), move || watch.step())?);
+        let liveness = Arc::clone(&self.liveness);
+        let mark = move |now, is_ready: bool| {
+            liveness.mark(Actor::Reconcile, now);
+            if is_ready {
+                liveness.mark_ready();
+            }
+        };
+        movers.push(fail_stop.spawn("reconcile", move || reconcile.run(&when, mark))?);
+        Ok(())
     }
 
     /// Goes on with other settings: interval, timeout, light polling, workers and weight. The rest of
@@ -193,7 +188,7 @@ impl Daemon {
             Reporter::new(&self.table).say(&Event::SettingsOdd { reason: &reason });
         }
         // Waits while dispatch is still busy with the one before. Nobody there: this is the end.
-        let _ = self.paces.send((pace(config), pollers));
+        let _ = self.intervals.send((PollIntervals::of(config), pollers));
         Ok(())
     }
 
@@ -235,8 +230,6 @@ impl Daemon {
 }
 
 impl Drop for Daemon {
-    /// R11: the order is the safety argument. No poll outlives the renewal of its lease, and nobody
-    /// counts us any more when the leases become free.
     fn drop(&mut self) {
         if !self.table.is_of_this_process() {
             // A child that was forked: none of these threads is its own.
@@ -244,122 +237,34 @@ impl Drop for Daemon {
             std::mem::forget((threads, self.pool.take()));
             return;
         }
-        drop(self.movers.take()); // reconcile and watch: nothing new is acquired
-        for endpoint in self.table.endpoints() {
-            self.table.drain(&endpoint); // queued jobs get no permit any more
+        let mut shutdown = Shutdown::default();
+        while let Some(phase) = shutdown.begin_next() {
+            self.shut_down(phase);
         }
-        drop(self.dispatch.take()); // takes the job queue with it: pollers end after the poll they run
-        if let Some(mut pool) = self.pool.take() {
-            if !pool.drain(self.drain_timeout, self.hurry.as_ref()) {
-                self.table.abort_all();
-            }
-            pool.join_all();
-        }
-        drop(self.publish.take()); // the last results, while the leases are still ours
-        self.keeper.end_heartbeat();
-        self.keeper.release_all();
         let held = self.table.len();
         Reporter::new(&self.table).say(&Event::DaemonStopped { held });
     }
 }
 
-fn pace(config: &Config) -> PollIntervals {
-    PollIntervals {
-        interval: config.interval,
-        timeout: config.timeout,
-        light_after: config.light_after,
-        light_interval: config.light_interval,
+impl Daemon {
+    /// One phase of R11: dropping a thread joins it.
+    fn shut_down(&mut self, phase: Phase) {
+        match phase {
+            Phase::EndMoves => drop(self.movers.take()),
+            Phase::EndDispatch => {
+                self.table.drain_all();
+                drop(self.dispatch.take());
+            }
+            Phase::EndPolls => {
+                let Some(mut pool) = self.pool.take() else { return };
+                if !pool.drain(self.drain_timeout, self.hurry.as_ref()) {
+                    self.table.abort_all();
+                }
+                pool.join_all();
+            }
+            Phase::PublishRest => drop(self.publish.take()),
+            Phase::EndHeartbeat => self.keeper.end_heartbeat(),
+            Phase::ReleaseLeases => self.keeper.release_all(),
+        }
     }
-}
-
-/// What dispatch listens to.
-struct Inbox {
-    changes: Receiver<LeaseChange>,
-    dones: Receiver<PollDone>,
-    paces: Receiver<(PollIntervals, usize)>,
-}
-
-fn run_dispatch(
-    mut dispatch: Dispatch,
-    inbox: Inbox,
-    liveness: &Arc<Liveness>,
-    when: Stop,
-    fail_stop: &Arc<FailStop>,
-) -> io::Result<Thread> {
-    let liveness = Arc::clone(liveness);
-    fail_stop.spawn("dispatch", move || {
-        let Inbox { mut changes, dones, mut paces } = inbox;
-        loop {
-            liveness.mark(Actor::Dispatch, dispatch.now());
-            let due = after(dispatch.step());
-            if when.within(dispatch.rest()) {
-                return;
-            }
-            select! {
-                recv(when.receiver()) -> _ => return,
-                // Reconcile has ended: what is held is still polled until we are told to stop.
-                recv(changes) -> change => match change {
-                    Ok(change) => dispatch.change(change),
-                    Err(_) => changes = crossbeam_channel::never(),
-                },
-                recv(paces) -> pace => match pace {
-                    Ok((pace, workers)) => dispatch.set_pace(pace, workers),
-                    Err(_) => paces = crossbeam_channel::never(),
-                },
-                recv(dones) -> done => done.iter().for_each(|it| dispatch.done(it)),
-                recv(due) -> _ => (),
-            }
-            changes.try_iter().take(CHANGES_MAX).for_each(|it| dispatch.change(it));
-            dones.try_iter().take(CHANGES_MAX).for_each(|it| dispatch.done(&it));
-        }
-    })
-}
-
-fn watching(
-    line: &Arc<dyn Store>,
-    table: &Arc<OwnershipTable>,
-    nudges: Sender<Nudge>,
-    beat_now: Sender<()>,
-) -> Watch {
-    let (me, timeout) = (table.instance().clone(), table.timings().store_timeout);
-    let nudge = move |nudge: Nudge| {
-        if let Nudge::Push(Push::Changed(Changes { drain: true, .. }) | Push::Everything) = &nudge {
-            // Who is to hold nothing is said by the beat. One that waits already is enough.
-            let _ = beat_now.try_send(());
-        }
-        // Waits while reconcile is busy: what was dropped here could be missed for minutes. The server
-        // hangs up on an ear that does not listen, and then everything is looked at.
-        let _ = nudges.send(nudge);
-    };
-    Watch::new(Arc::clone(line), me, timeout, nudge)
-}
-
-fn run_watch(mut watch: Watch, when: Stop, fail_stop: &Arc<FailStop>) -> io::Result<Thread> {
-    fail_stop.steps("watch", when, move || watch.step())
-}
-
-fn run_reconcile(
-    mut reconcile: Reconcile,
-    nudges: Receiver<Nudge>,
-    liveness: Arc<Liveness>,
-    when: Stop,
-    fail_stop: &Arc<FailStop>,
-) -> io::Result<Thread> {
-    fail_stop.spawn("reconcile", move || {
-        let mut heard: Vec<Nudge> = Vec::new();
-        loop {
-            liveness.mark(Actor::Reconcile, reconcile.now());
-            let due = after(reconcile.step(&heard));
-            if reconcile.is_ready() {
-                liveness.mark_ready();
-            }
-            heard.clear();
-            select! {
-                recv(when.receiver()) -> _ => return,
-                recv(nudges) -> nudge => heard.extend(nudge),
-                recv(due) -> _ => (),
-            }
-            heard.extend(nudges.try_iter().take(NUDGES_MAX));
-        }
-    })
 }

@@ -2,21 +2,21 @@
 
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
-use crossbeam_channel::{Sender, bounded};
+use crossbeam_channel::Sender;
 
 use crate::clock::Clock;
 use crate::config::{Config, ConfigError};
 use crate::event::Event;
-use crate::lease::expiry::Expiry;
 use crate::lease::heartbeat::Heartbeat;
-use crate::lease::history::{Historian, History};
-use crate::lease::renewal::Renewal;
+use crate::lease::history::History;
+use crate::lease::parts::{LeaseParts, Release};
 use crate::lease::report::{LeaseEventSink, Reporter};
 use crate::lease::table::{LeaseTimings, OwnershipTable};
-use crate::model::{InstanceId, LeaseDuration, Role, Tenure, Weight};
+use crate::model::{InstanceId, LeaseDuration, Role, Weight};
 use crate::store::redis::RedisStore;
-use crate::store::{BATCH_MAX, Failures, Fault, PeerMessage, Store, StoreError};
+use crate::store::{Failures, Fault, Store, StoreError};
 use crate::thread::fail_stop::{FailStop, Failure};
 use crate::thread::liveness::{Actor, Liveness};
 use crate::thread::{Stop, StopSource, Thread, stop};
@@ -88,13 +88,13 @@ pub fn table(config: &Config, me: InstanceId, clock: Arc<dyn Clock>) -> Arc<Owne
 /// The threads that keep leases. Ends in two steps, because the order is the safety argument (R11).
 pub struct LeaseKeeper {
     table: Arc<OwnershipTable>,
-    store: Arc<dyn Store>,
     reporter: Reporter,
     heartbeat: Arc<Heartbeat>,
     beating: Option<(StopSource, Thread)>,
     beat_now: Sender<()>,
     withdrawn: bool,
     keeping: Option<(StopSource, Vec<Thread>)>,
+    release: Release,
     history: History,
     remembering: Option<(StopSource, Thread)>,
     fail_stop: Arc<FailStop>,
@@ -150,56 +150,63 @@ impl From<io::Error> for StartError {
 }
 
 impl LeaseKeeper {
-    /// Waits for a store that can be trusted (R14), announces this instance, and keeps what `table`
-    /// will hold. Without an `until` that could end the wait, the first failure is the last.
+    /// Waits for a store that can be trusted (R14), announces this instance, and keeps what the table of `parts` will
+    /// hold. Without an `until` that could end the wait, the first failure is the last.
     pub fn start(
-        config: &Config,
-        table: &Arc<OwnershipTable>,
+        parts: LeaseParts,
         connections: &Connections,
         liveness: &Arc<Liveness>,
         until: Option<&Stop>,
     ) -> Result<Self, StartError> {
-        let interval = config.heartbeat_interval;
-        let line = Arc::clone(&connections.heartbeat);
-        let (history, historian) = Historian::new(&connections.history, table);
-        let reporter = Reporter::new(table).remembering(&history);
-        let heartbeat = Heartbeat::new(line, Arc::clone(table), Weight(config.weight), interval);
-        let heartbeat = Arc::new(heartbeat.reporting(&reporter));
-        wait_for_store(table, until, || {
-            connections.rest.inspect(config.store_timeout)?;
+        let LeaseParts { table, reporter, heartbeat, beat_now, beats, renewal, expiry, .. } = parts;
+        let LeaseParts { history, historian, release, .. } = parts;
+        wait_for_store(&table, until, || {
+            connections.rest.inspect(table.timings().store_timeout)?;
             heartbeat.beat().map(drop)
         })?;
-        let (beating, when) = stop();
-        let (beat_now, nudges) = bounded(1);
-        let (beater, moving, clock) =
-            (Arc::clone(&heartbeat), Arc::clone(liveness), Arc::clone(table));
-        let beat = move || {
-            moving.mark(Actor::Heartbeat, clock.now());
-            beater.step()
-        };
-        let fail_stop = hold_nothing_after_a_panic(table, liveness, &reporter, &heartbeat);
+        let fail_stop = hold_nothing_after_a_panic(&table, liveness, &reporter, &heartbeat);
         // Whatever fails below, this is dropped: it withdraws the heartbeat that was the first.
         let mut keeper = Self {
             reporter,
-            table: Arc::clone(table),
-            store: Arc::clone(&connections.rest),
+            table,
             heartbeat,
             beating: None,
             beat_now,
             withdrawn: false,
             keeping: None,
+            release,
             history,
             remembering: None,
             fail_stop: Arc::clone(&fail_stop),
         };
-        let (source, until) = stop();
-        let remember = fail_stop.spawn("history", move || historian.run(&until))?;
+        let (source, when) = stop();
+        let remember = fail_stop.spawn("history", move || historian.run(&when))?;
         keeper.remembering = Some((source, remember));
         keeper.history.note_instance("started");
-        keeper.beating = Some((beating, fail_stop.nudged_steps("heartbeat", when, nudges, beat)?));
-        let reporter = keeper.reporter().renewals(config.log_renewals);
-        keeper.keeping = Some(keep(table, &connections.renewal, reporter, liveness, &fail_stop)?);
+        let heartbeat = Arc::clone(&keeper.heartbeat);
+        let beat = keeper.marked(liveness, Actor::Heartbeat, move || heartbeat.step());
+        let (source, when) = stop();
+        keeper.beating = Some((source, fail_stop.nudged_steps("heartbeat", when, beats, beat)?));
+        let renew = keeper.marked(liveness, Actor::Renewal, move || renewal.step());
+        let (source, when) = stop();
+        let keeping = &mut keeper.keeping.insert((source, Vec::new())).1;
+        keeping.push(fail_stop.steps("renewal", when.clone(), renew)?);
+        keeping.push(fail_stop.steps("expiry", when, move || expiry.step())?);
         Ok(keeper)
+    }
+
+    /// A step that tells the watchdog first that its thread moves.
+    fn marked<F: Fn() -> Duration>(
+        &self,
+        liveness: &Arc<Liveness>,
+        actor: Actor,
+        step: F,
+    ) -> impl Fn() -> Duration + use<F> {
+        let (liveness, table) = (Arc::clone(liveness), Arc::clone(&self.table));
+        move || {
+            liveness.mark(actor, table.now());
+            step()
+        }
     }
 
     /// For whoever hears that the next beat may say something else than the last.
@@ -242,37 +249,16 @@ impl LeaseKeeper {
 
     /// R11: gives back everything and wakes the heirs; renewal ends only then.
     pub fn release_all(&mut self) {
-        for endpoint in self.table.endpoints() {
-            self.table.drain(&endpoint);
-        }
-        let tenures = self.table.drained(std::time::Duration::ZERO);
+        let tenures = self.release.forget_all();
         if let Some((keeping, threads)) = self.keeping.take() {
             drop(keeping);
             threads.into_iter().for_each(Thread::join);
         }
-        let mut failure = None;
-        for batch in tenures.chunks(BATCH_MAX) {
-            failure = self.release(batch, failure);
-        }
+        self.release.give_back(&tenures);
         if let Some((writing, thread)) = self.remembering.take() {
             self.history.note_instance("stopped");
             drop((writing, thread)); // writes what is still queued
         }
-    }
-
-    /// A store that did not answer is not waited for once more per batch.
-    fn release(&self, tenures: &[Tenure], failure: Option<StoreError>) -> Option<StoreError> {
-        let freed = tenures.iter().map(|it| it.endpoint.clone()).collect();
-        let word = PeerMessage { freed, ..PeerMessage::new(self.table.instance(), None) };
-        let failure = failure
-            .or_else(|| self.store.release(&self.table.farewell().context, tenures, &[word]).err());
-        for tenure in tenures {
-            self.reporter.say(&Event::LeaseReleased { tenure, reason: "shutdown", heir: None });
-            if let Some(error) = &failure {
-                self.reporter.say(&Event::LeaseFailed { endpoint: &tenure.endpoint, error });
-            }
-        }
-        failure
     }
 }
 
@@ -312,27 +298,6 @@ fn hold_nothing_after_a_panic(
     // If the store cannot be asked, the heartbeat ends by itself.
     fail_stop.then(move |_| drop(heartbeat.withdraw()));
     fail_stop
-}
-
-fn keep(
-    table: &Arc<OwnershipTable>,
-    line: &Arc<dyn Store>,
-    reporter: Reporter,
-    liveness: &Arc<Liveness>,
-    fail_stop: &Arc<FailStop>,
-) -> io::Result<(StopSource, Vec<Thread>)> {
-    let (source, when) = stop();
-    let mut keeping = (source, Vec::new());
-    let expiry = Expiry::new(Arc::clone(table), reporter.clone());
-    let renewal = Renewal::new(Arc::clone(line), Arc::clone(table), reporter);
-    let (moving, clock) = (Arc::clone(liveness), Arc::clone(table));
-    let renew = move || {
-        moving.mark(Actor::Renewal, clock.now());
-        renewal.step()
-    };
-    keeping.1.push(fail_stop.steps("renewal", when.clone(), renew)?);
-    keeping.1.push(fail_stop.steps("expiry", when, move || expiry.step())?);
-    Ok(keeping)
 }
 
 /// Tries until it works, is hopeless, or is no longer wanted.

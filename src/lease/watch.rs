@@ -39,6 +39,7 @@ pub struct Watch {
     /// Ends a wait for a word.
     wire: Option<Arc<UnixStream>>,
     told: bool,
+    passed_on: u64,
     /// What was said to be refused: once per change.
     refused: Option<String>,
 }
@@ -60,6 +61,7 @@ impl Watch {
             subscription,
             wire,
             told: false,
+            passed_on: 0,
             refused,
         }
     }
@@ -90,6 +92,7 @@ impl Watch {
         };
         match heard {
             Ok(heard) => {
+                self.passed_on += u64::from(heard.is_some());
                 heard.into_iter().for_each(|it| (self.nudge)(Nudge::Push(it)));
                 Duration::ZERO
             }
@@ -100,6 +103,11 @@ impl Watch {
                 Duration::from_secs(1).min(self.timeout)
             }
         }
+    }
+
+    /// How many pushes it has passed on.
+    pub fn passed_on(&self) -> u64 {
+        self.passed_on
     }
 
     fn tell(&mut self, words: bool, changes: bool, refused: Option<String>) {

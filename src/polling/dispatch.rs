@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crossbeam_channel::{Receiver, after, never, select};
+
 use crate::clock::Moment;
 use crate::event::Event;
 use crate::fleet::lease_change::LeaseChange;
@@ -13,6 +15,7 @@ use crate::polling::job_queue::JobSender;
 use crate::polling::schedule::{BackoffChange, Due, PollIntervals, PollSchedule};
 use crate::polling::window::{DispatchWindow, PassStats};
 use crate::store::{BATCH_MAX, Store};
+use crate::thread::Stop;
 
 /// R2: a verification is good for so long.
 pub const VERIFIED_FOR: Duration = Duration::from_secs(1);
@@ -62,6 +65,26 @@ pub enum PollEnd {
     NoRoom,
 }
 
+/// How many messages are taken in before the next step.
+const TAKEN_MAX: usize = 1_024;
+
+/// What dispatch is told.
+pub struct Inbox {
+    /// By reconcile: changes of ownership.
+    pub changes: Receiver<LeaseChange>,
+    /// By pollers: polls that have ended.
+    pub dones: Receiver<PollDone>,
+    /// At a reload: other intervals, and how many pollers there are.
+    pub intervals: Receiver<(PollIntervals, usize)>,
+}
+
+impl Inbox {
+    /// Nothing is ever told.
+    fn silent() -> Self {
+        Self { changes: never(), dones: never(), intervals: never() }
+    }
+}
+
 /// The thread `dispatch`: wakes on changes, on polls done, and when the next endpoint is due.
 pub struct Dispatch {
     store: Arc<dyn Store>,
@@ -73,6 +96,7 @@ pub struct Dispatch {
     round: PassStats,
     window: DispatchWindow,
     full: Option<Full>,
+    inbox: Inbox,
 }
 
 /// There was no room for another poll. Without this everything due would be tried again and again, and chance would
@@ -98,7 +122,61 @@ impl Dispatch {
         let schedule = PollSchedule::new(pace);
         let window = DispatchWindow::new(workers);
         let round = PassStats::default();
-        Self { store, table, reporter, schedule, jobs, round, window, full: None }
+        Self {
+            store,
+            table,
+            reporter,
+            schedule,
+            jobs,
+            round,
+            window,
+            full: None,
+            inbox: Inbox::silent(),
+        }
+    }
+
+    /// Is told things through `inbox`.
+    pub fn fed_by(self, inbox: Inbox) -> Self {
+        Self { inbox, ..self }
+    }
+
+    /// The loop of the thread, until `stop`. `mark` tells the watchdog that it moves.
+    pub fn run(mut self, stop: &Stop, mark: impl Fn(Moment)) {
+        loop {
+            mark(self.table.now());
+            let due = after(self.step());
+            if stop.within(self.rest()) {
+                return;
+            }
+            select! {
+                recv(stop.receiver()) -> _ => return,
+                // Reconcile has ended: what is held is still polled until a stop.
+                recv(self.inbox.changes) -> change => match change {
+                    Ok(change) => self.change(change),
+                    Err(_) => self.inbox.changes = never(),
+                },
+                recv(self.inbox.intervals) -> told => match told {
+                    Ok((intervals, workers)) => self.set_pace(intervals, workers),
+                    Err(_) => self.inbox.intervals = never(),
+                },
+                recv(self.inbox.dones) -> done => done.iter().for_each(|it| self.done(it)),
+                recv(due) -> _ => (),
+            }
+            self.take_waiting();
+        }
+    }
+
+    /// Takes in what it was told since the last step.
+    pub fn take_waiting(&mut self) {
+        let changes: Vec<LeaseChange> = self.inbox.changes.try_iter().take(TAKEN_MAX).collect();
+        changes.into_iter().for_each(|it| self.change(it));
+        let dones: Vec<PollDone> = self.inbox.dones.try_iter().take(TAKEN_MAX).collect();
+        dones.iter().for_each(|it| self.done(it));
+    }
+
+    /// Whether it was told something that it has not taken in.
+    pub fn is_told(&self) -> bool {
+        !self.inbox.changes.is_empty() || !self.inbox.dones.is_empty()
     }
 
     /// Another pace, and another number of pollers, from now on.
@@ -110,11 +188,6 @@ impl Dispatch {
     /// Speaks through `reporter` instead of one of its own.
     pub fn reporting(self, reporter: &Reporter) -> Self {
         Self { reporter: reporter.clone(), ..self }
-    }
-
-    /// The moment it is.
-    pub fn now(&self) -> Moment {
-        self.table.now()
     }
 
     /// Takes in a change of ownership.

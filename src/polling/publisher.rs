@@ -89,6 +89,11 @@ impl Publisher {
         true
     }
 
+    /// Whether there are results that it has not taken in.
+    pub fn is_told(&self) -> bool {
+        !self.samples.is_empty()
+    }
+
     /// Publishes one batch; how long to wait before the next try.
     pub fn step(&mut self) -> Duration {
         let (now, hoped) = (self.table.now(), !self.reach.is_stuck());

@@ -11,6 +11,7 @@ use std::time::Duration;
 use fnv::{FnvBuildHasher, FnvHashMap};
 
 use crate::clock::Moment;
+use crate::config::Config;
 use crate::model::spread;
 use crate::model::{EndpointId, Session, Tenure};
 
@@ -28,6 +29,16 @@ pub struct PollIntervals {
 }
 
 impl PollIntervals {
+    /// Those of `config`.
+    pub fn of(config: &Config) -> Self {
+        Self {
+            interval: config.interval,
+            timeout: config.timeout,
+            light_after: config.light_after,
+            light_interval: config.light_interval,
+        }
+    }
+
     /// From one poll of `session` to the next, after so many failures in a row.
     fn interval_of(&self, session: &Session, failures: u32) -> Duration {
         let own = session.interval.unwrap_or(self.interval);

@@ -220,7 +220,7 @@ fn r12_a_beat_on_its_way_does_not_outlast_the_withdrawal() {
             if (verb, stage) == ("withdraw", Stage::Answered) {
                 withdrawn.fetch_add(1, Ordering::SeqCst);
             }
-            if (verb, stage) == ("beat", Stage::StoreResult) && hold.swap(false, Ordering::SeqCst) {
+            if (verb, stage) == ("beat", Stage::Asked) && hold.swap(false, Ordering::SeqCst) {
                 held.send(()).unwrap();
                 wait_for("the withdrawal", || withdrawn.load(Ordering::SeqCst) > 0);
             }

@@ -156,7 +156,7 @@ fn threads_that_wait_for_one_question_share_its_failure() {
     let hook = {
         let asked = Arc::clone(&asked);
         move |verb: &str, stage: Stage| {
-            if verb == "acquire" && stage == Stage::StoreResult {
+            if verb == "acquire" && stage == Stage::Asked {
                 asked.fetch_add(1, Ordering::SeqCst);
                 let _ = crossbeam_channel::after(Duration::from_millis(100)).recv(); // a timeout
             }

@@ -94,6 +94,19 @@ impl Solo {
     }
 }
 
+/// R11, G4: the phases of a stop, on the wiring that a daemon has. The others have everything before a TTL could end.
+#[test]
+fn r11_an_instance_that_stops_leaves_nothing_behind_and_the_others_take_over_at_once() {
+    let mut cluster = Cluster::new(&["a", "b", "c"], 24);
+    let stopped = cluster.member("b").table.instance().clone();
+    assert!(cluster.owned("b") > 0);
+    cluster.stop("b");
+    let left =
+        |n: &usize| cluster.server.owner(&endpoint(&format!("e{n}"))).as_ref() == Some(&stopped);
+    assert_eq!((0..24).filter(left).count(), 0, "leases were left behind");
+    cluster.pass_until(TTL / 3, |it| it.is_balanced(24));
+}
+
 // ---- R1 -----------------------------------------------------------------------------------------
 
 #[test]

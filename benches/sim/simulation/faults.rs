@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
+use leasehold::instance::shutdown::{PHASES, Phase};
 use leasehold::store::Store;
 use leasehold::store::memory::{MemoryStore, Snapshot};
 
@@ -76,6 +77,16 @@ pub const KINDS: [&str; 26] = [
     "results lost",
 ];
 
+/// Shutdowns that were interrupted, by the phase in which they were (R11).
+pub const INTERRUPTED: [&str; PHASES.len()] = [
+    "shutdown interrupted: moves end",
+    "shutdown interrupted: dispatch ends",
+    "shutdown interrupted: polls end",
+    "shutdown interrupted: the rest is published",
+    "shutdown interrupted: the heartbeat ends",
+    "shutdown interrupted: leases are released",
+];
+
 /// The places of the last kinds.
 const GARBAGE: usize = 24;
 const RESULTS_LOST: usize = 25;
@@ -108,7 +119,7 @@ impl Faults {
             latency_us: Cell::new(300),
             wanted: RefCell::new(vec![Wanted::Polled; endpoints]),
             drained: RefCell::new(vec![false; HOSTS.len()]),
-            counts: RefCell::new(vec![0; KINDS.len()]),
+            counts: RefCell::new(vec![0; KINDS.len() + INTERRUPTED.len()]),
             words_lost: Cell::new(0),
             lost_words: Cell::new(false),
             replica: RefCell::default(),
@@ -305,7 +316,22 @@ impl Faults {
         }
     }
 
-    fn befall(&self, world: &World, member: &Rc<Member>, kind: usize, span: u64) {
+    /// A phase of a shutdown begins. A crash, a freeze, or a loss of Redis or of its replies may happen right now.
+    pub fn in_shutdown(&self, world: &World, member: &Member, phase: Phase) {
+        let dice = &world.dice;
+        if self.calm.get() || !dice.permille(150) {
+            return;
+        }
+        let at = PHASES.iter().position(|it| *it == phase).unwrap_or(0);
+        self.counts.borrow_mut()[KINDS.len() + at] += 1;
+        let ttl = nanos(world.scene.timings.lease.ttl);
+        let (kind, span) = (*dice.pick(&[0, 2, 5, 6, 7]), dice.skewed(2 * ttl / MS) * MS);
+        let name = &member.name;
+        world.trace.say(world.now(), || format!("--- {}: {name}, {} ms", KINDS[kind], span / MS));
+        self.befall(world, member, kind, span);
+    }
+
+    fn befall(&self, world: &World, member: &Member, kind: usize, span: u64) {
         let dice = &world.dice;
         let mend = |way| {
             member.way.set(way);

@@ -6,7 +6,7 @@
 use std::cell::{Cell, RefCell};
 
 use leasehold::PollPermit;
-use leasehold::model::EndpointId;
+use leasehold::model::{EndpointId, InstanceId};
 use leasehold::store::RenewItem;
 
 use super::member::{Member, Part, index};
@@ -29,6 +29,8 @@ pub struct Judge {
     /// The newest result that was announced, of each endpoint.
     newest: RefCell<Vec<Newest>>,
     results: Cell<usize>,
+    /// How many results of each instance were announced.
+    announced: RefCell<std::collections::BTreeMap<InstanceId, u64>>,
     /// When each endpoint was last polled; the beginning, if never.
     pub polled_at: RefCell<Vec<u64>>,
     /// Until when nothing is promised of it, because somebody meddled with its key.
@@ -50,6 +52,7 @@ impl Judge {
         Self {
             newest: RefCell::new(vec![Newest::default(); scene.endpoints]),
             results: Cell::new(0),
+            announced: RefCell::default(),
             polled_at: RefCell::new(vec![START; scene.endpoints]),
             lawless_until: RefCell::new(vec![0; scene.endpoints]),
             given_by: RefCell::new(vec![None; scene.endpoints]),
@@ -181,11 +184,16 @@ impl Judge {
         }
     }
 
+    pub fn announced_by(&self, id: &InstanceId) -> u64 {
+        self.announced.borrow().get(id).copied().unwrap_or(0)
+    }
+
     /// G2: what is announced is newer than everything before it, by fence and start.
     pub fn results(&self, world: &World) {
         let news = world.server.announced_since(self.results.get());
         self.results.set(self.results.get() + news.len());
         for it in news {
+            *self.announced.borrow_mut().entry(it.instance.clone()).or_default() += 1;
             let tenure = &it.publication.tenure;
             let n = index(tenure.endpoint.as_str());
             let newest = &mut self.newest.borrow_mut()[n];

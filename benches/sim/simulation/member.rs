@@ -1,38 +1,38 @@
-//! One process: the production threads' steps, put together as `Daemon::start` and `Daemon::drop` do.
+//! One process: the parts that `assemble` wires, one step of a part at a time, and the phases of its shutdown (R11).
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, Sender, unbounded};
 use leasehold::clock::{Clock, ManualClock, Moment};
-use leasehold::config::LogRenewals;
-use leasehold::fleet::lease_change::LeaseChange;
+use leasehold::config::{Config, LogRenewals};
 use leasehold::fleet::reconcile::Reconcile;
-use leasehold::lease::expiry::Expiry;
-use leasehold::lease::heartbeat::Heartbeat;
-use leasehold::lease::renewal::Renewal;
-use leasehold::lease::report::Reporter;
+use leasehold::instance::assembly::{Parts, Queues, assemble};
+use leasehold::instance::shutdown::{Phase, Shutdown};
+use leasehold::lease::keeper::Connections;
+use leasehold::lease::parts::LeaseParts;
 use leasehold::lease::table::OwnershipTable;
-use leasehold::lease::watch::Nudge;
 use leasehold::lease::watch::Watch;
-use leasehold::model::{InstanceId, Tenure, Weight};
+use leasehold::model::{InstanceId, Tenure};
 use leasehold::net::abort::Abort;
-use leasehold::polling::dispatch::{Dispatch, PollDone};
-use leasehold::polling::job_queue::{JobReceiver, jobs};
+use leasehold::polling::dispatch::Dispatch;
+use leasehold::polling::job_queue::JobReceiver;
 use leasehold::polling::publisher::Publisher;
-use leasehold::polling::schedule::PollIntervals;
-use leasehold::polling::worker::{PollWorker, Polled};
+use leasehold::polling::worker::PollWorker;
+use leasehold::store::Store;
 use leasehold::store::memory::MemoryStore;
-use leasehold::store::{Changes, PeerMessage, Push, Store};
 use leasehold::{PollPermit, Poller, Revoked, Sample, Session};
 
 use super::electors::Electors;
 use super::line::{Hears, Line};
+use super::scene::Scene;
 use super::world::{Happening, MS, START, World, nanos, world};
 
 /// Polls of one process at the same time.
 pub const WORKERS: usize = 2;
+
+/// How long polls that run may take in a shutdown.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -104,10 +104,12 @@ pub struct Member {
     pub rate: u64,
     pub weight: u32,
     pub table: Arc<OwnershipTable>,
-    pub line: Arc<dyn Store>,
     clock: Arc<SimClock>,
     pub gone: Cell<bool>,
-    pub stopping: Cell<bool>,
+    /// How far its shutdown has come, if it has begun.
+    shutdown: Cell<Shutdown>,
+    /// The leases that the last phase gives back.
+    released: RefCell<Vec<Tenure>>,
     pub way: Cell<Way>,
     /// It knew, when last looked at, that its results get no answer.
     pub stuck: Cell<bool>,
@@ -133,22 +135,17 @@ pub struct Member {
     pub running: RefCell<Vec<(usize, Arc<Abort>)>>,
     due: [Cell<u64>; PARTS],
     started: Cell<bool>,
-    heartbeat: Heartbeat,
-    renewal: Renewal,
-    expiry: Expiry,
-    poller: PollWorker,
+    lease: LeaseParts,
     watch: RefCell<Watch>,
     reconcile: RefCell<Reconcile>,
     dispatch: RefCell<Dispatch>,
+    worker: PollWorker,
+    jobs: JobReceiver,
     publisher: RefCell<Publisher>,
     pub electors: RefCell<Option<Electors>>,
-    nudges: Receiver<Nudge>,
-    changes: Receiver<LeaseChange>,
-    jobs: JobReceiver,
-    dones: Receiver<PollDone>,
-    samples: Receiver<Polled>,
+    /// Polls that ended with a result.
+    pub completed: Cell<u64>,
     busy: Cell<usize>,
-    stage: Cell<u32>,
     drain_until: Cell<u64>,
 }
 
@@ -195,52 +192,31 @@ impl Member {
         };
         let store = line(&world.server, false);
         let own: Arc<dyn Clock> = Arc::<SimClock>::clone(&clock);
-        let table =
-            Arc::new(OwnershipTable::new(id.clone(), world.scene.timings, Arc::clone(&own), false));
-        let (nudge, nudges) = unbounded();
-        let (change, changes) = unbounded();
-        let (job, jobs) = jobs();
-        let (done, dones) = unbounded();
-        let (sample, samples) = unbounded();
         let scene = &world.scene;
-        let timeout = scene.timings.store_timeout;
-        let pace = PollIntervals {
-            interval: scene.poll_interval,
-            timeout: Duration::from_secs(3),
-            light_after: 5,
-            light_interval: scene.poll_interval * 2,
-        };
-        let share = || Arc::clone(&table);
-        let to = || Arc::clone(&store);
-        let reporter = Reporter::new(&table).renewals(LogRenewals::Summary);
-        let tick = Duration::from_secs(10);
-        let patience = Duration::from_secs(2);
+        let config = config(scene, weight);
+        let connections = Connections::shared(&store);
+        let (poller, clock_of) = (Arc::new(Endpoint(n)), Arc::clone(&own));
+        let Parts { lease, watch, reconcile, dispatch, worker, jobs, publisher, .. } =
+            assemble(&config, id.clone(), clock_of, &connections, poller, Queues::Unbounded);
         let electors = Electors::new(world, &id, &line(&world.roles, true), &own);
         let member = Self {
             n,
             name: format!("{name}{n}"),
             rate,
             weight,
-            heartbeat: Heartbeat::new(to(), share(), Weight(weight), scene.heartbeat_interval),
-            renewal: Renewal::new(to(), share(), reporter),
-            expiry: Expiry::new(share(), Reporter::new(&table)),
-            poller: PollWorker::new(
-                Arc::new(Endpoint(n)),
-                share(),
-                sample,
-                done,
-                Sender::clone(&nudge),
-            ),
-            watch: RefCell::new(watch(n, &store, &id, timeout, &nudge)),
-            reconcile: RefCell::new(Reconcile::new(to(), share(), change, tick, patience)),
-            dispatch: RefCell::new(Dispatch::new(to(), share(), pace, job, WORKERS)),
-            publisher: RefCell::new(Publisher::new(to(), share(), samples.clone(), nudge)),
+            table: Arc::clone(&lease.table),
+            lease,
+            watch: RefCell::new(watch),
+            reconcile: RefCell::new(reconcile),
+            dispatch: RefCell::new(dispatch),
+            worker,
+            jobs,
+            publisher: RefCell::new(publisher),
             id,
-            line: store,
-            table,
             clock,
             gone: Cell::new(false),
-            stopping: Cell::new(false),
+            shutdown: Cell::default(),
+            released: RefCell::default(),
             way: Cell::new(Way::Open),
             stuck: Cell::new(false),
             results_lost_until: Cell::new(0),
@@ -258,13 +234,8 @@ impl Member {
             due: std::array::from_fn(|_| Cell::new(u64::MAX)),
             started: Cell::new(false),
             electors: RefCell::new(electors),
-            nudges,
-            changes,
-            jobs,
-            dones,
-            samples,
+            completed: Cell::new(0),
             busy: Cell::new(0),
-            stage: Cell::new(0),
             drain_until: Cell::new(0),
         };
         world.trace.say(world.now(), || format!("{} starts, weight {weight}", member.name));
@@ -275,7 +246,16 @@ impl Member {
 
     /// It stops, or was told to and has not heard it yet.
     pub fn is_to_stop(&self) -> bool {
-        self.stopping.get() || self.due[Part::Stop as usize].get() != u64::MAX
+        self.is_stopping() || self.due[Part::Stop as usize].get() != u64::MAX
+    }
+
+    pub fn is_stopping(&self) -> bool {
+        self.shutdown.get().phase().is_some()
+    }
+
+    /// R11: the part that this phase ends takes no further step.
+    fn runs_until(&self, phase: Phase) -> bool {
+        !self.shutdown.get().has_begun(phase)
     }
 
     /// Its process is there and does not stand still.
@@ -315,17 +295,21 @@ impl Member {
 
     /// Whoever has something to receive wakes up.
     pub fn wake_receivers(&self, world: &World) {
-        if !self.nudges.is_empty() && !self.stopping.get() {
+        // A part that steps is awake.
+        if !self.lease.beats.is_empty() {
+            self.wake(world, Part::Heartbeat, 0);
+        }
+        if self.reconcile.try_borrow().is_ok_and(|it| it.is_told()) {
             self.wake(world, Part::Reconcile, 0);
         }
-        if (!self.changes.is_empty() || !self.dones.is_empty()) && !self.stopping.get() {
+        if self.dispatch.try_borrow().is_ok_and(|it| it.is_told()) {
             self.wake(world, Part::Dispatch, 0);
         }
         if !self.jobs.is_empty() {
             self.wake(world, Part::Poller0, 0);
             self.wake(world, Part::Poller1, 0);
         }
-        if !self.samples.is_empty() {
+        if self.publisher.try_borrow().is_ok_and(|it| it.is_told()) {
             self.wake(world, Part::Publish, 0);
         }
     }
@@ -357,49 +341,51 @@ impl Member {
 
     /// One step of a thread; how long it waits for the next, if it does not only wait to be woken.
     fn act(&self, world: &World, part: Part) -> Option<Duration> {
-        let moves = !self.stopping.get();
         match part {
-            Part::Heartbeat if self.stage.get() < 3 => {
-                let wait = self.heartbeat.step();
+            Part::Heartbeat if self.runs_until(Phase::EndHeartbeat) => {
+                self.lease.beats.try_iter().for_each(drop);
+                let wait = self.lease.heartbeat.step();
                 if self.table.is_beating() && !self.started.replace(true) {
                     self.begin(world);
                 }
                 Some(wait)
             }
-            Part::Renewal if self.stage.get() < 4 => Some(self.renewal.step()),
-            Part::Expiry if self.stage.get() < 4 => {
-                let wait = self.expiry.step();
+            Part::Renewal if self.runs_until(Phase::ReleaseLeases) => {
+                Some(self.lease.renewal.step())
+            }
+            Part::Expiry if self.runs_until(Phase::ReleaseLeases) => {
+                let wait = self.lease.expiry.step();
                 Some(wait.max(until_deadline(&self.table)))
             }
-            Part::Watch if moves => {
+            Part::Watch if self.runs_until(Phase::EndMoves) => {
                 let mut watch = self.watch.borrow_mut();
                 let wait = watch.step();
-                // With an ear it would wait for words: it is woken for each, and now and then.
+                // With a subscription it would wait for pushes: it is woken for each, and now and then.
                 let mut before = 0;
-                while self.nudges.len() > before {
-                    before = self.nudges.len();
+                while watch.passed_on() > before {
+                    before = watch.passed_on();
                     watch.step();
                 }
                 Some(if wait.is_zero() { Duration::from_secs(2) } else { wait })
             }
-            Part::Reconcile if moves => {
-                let nudges: Vec<Nudge> = self.nudges.try_iter().collect();
-                Some(self.reconcile.borrow_mut().step(&nudges))
+            Part::Reconcile if self.runs_until(Phase::EndMoves) => {
+                let mut reconcile = self.reconcile.borrow_mut();
+                let nudges = reconcile.take_waiting();
+                Some(reconcile.step(&nudges))
             }
-            Part::Dispatch if moves => {
+            Part::Dispatch if self.runs_until(Phase::EndDispatch) => {
                 let mut dispatch = self.dispatch.borrow_mut();
-                self.changes.try_iter().for_each(|it| dispatch.change(it));
-                self.dones.try_iter().for_each(|it| dispatch.done(&it));
+                dispatch.take_waiting();
                 Some(dispatch.step())
             }
             Part::Poller0 | Part::Poller1 => {
-                // A stop takes the queue away.
-                let job = self.jobs.take().filter(|_| moves)?;
-                self.poller.step(job);
+                // The end of dispatch closes the queue.
+                let job = self.jobs.take().filter(|_| self.runs_until(Phase::EndDispatch))?;
+                self.worker.step(job);
                 (!self.jobs.is_empty()).then_some(Duration::ZERO)
             }
-            // From then on the stop itself says the last of it.
-            Part::Publish if self.stage.get() < 2 => {
+            // From then on the shutdown itself publishes the rest.
+            Part::Publish if self.runs_until(Phase::PublishRest) => {
                 let mut publisher = self.publisher.borrow_mut();
                 publisher.take_waiting();
                 let calls = world.calls.get();
@@ -427,79 +413,80 @@ impl Member {
         }
     }
 
-    fn drain_all(&self) {
-        for endpoint in self.table.endpoints() {
-            self.table.drain(&endpoint);
-        }
-    }
-
     fn is_busy(&self, parts: &[Part]) -> bool {
         parts.iter().any(|it| self.busy.get() & (1 << *it as usize) != 0)
     }
 
-    /// R11, as `Daemon::drop` and `LeaseKeeper` do it.
+    /// R11: one look at the phase under way; when it is over, the next begins.
     fn stop(&self, world: &World) -> Option<Duration> {
-        use Part::{
-            Dispatch, Expiry, Heartbeat, Poller0, Poller1, Publish, Reconcile, Renewal, Watch,
-        };
         let soon = Some(Duration::from_millis(1));
-        match self.stage.get() {
-            0 => {
-                self.stopping.set(true);
+        let mut shutdown = self.shutdown.get();
+        if shutdown.phase().is_some_and(|it| !self.has_ended(world, it)) {
+            return soon;
+        }
+        let Some(phase) = shutdown.begin_next() else {
+            self.gone.set(true);
+            world.trace.say(world.now(), || format!("{} has stopped", self.name));
+            return None;
+        };
+        self.shutdown.set(shutdown);
+        world.trace.say(world.now(), || format!("{} stops: {phase:?}", self.name));
+        match phase {
+            Phase::EndMoves => {
                 if let Some(electors) = &*self.electors.borrow() {
                     electors.stop();
                     self.wake(world, Part::RoleElector, 0);
                 }
-                if self.is_busy(&[Reconcile, Watch, Dispatch]) {
-                    return soon;
-                }
-                self.drain_all();
-                self.drain_until.set(world.now() + 2_000 * MS);
-                self.stage.set(1);
             }
-            1 => {
-                if self.is_busy(&[Poller0, Poller1]) {
-                    if world.now() >= self.drain_until.get() {
-                        self.table.abort_all();
-                    }
-                    return soon;
+            Phase::EndDispatch => self.table.drain_all(),
+            Phase::EndPolls => self.drain_until.set(world.now() + nanos(DRAIN_TIMEOUT)),
+            Phase::ReleaseLeases => *self.released.borrow_mut() = self.lease.release.forget_all(),
+            Phase::PublishRest | Phase::EndHeartbeat => (),
+        }
+        world.faults.in_shutdown(world, self, phase);
+        soon
+    }
+
+    /// Whether what this phase ends has ended. Does the last bit of it.
+    fn has_ended(&self, world: &World, phase: Phase) -> bool {
+        use Part::{
+            Dispatch, Expiry, Heartbeat, Poller0, Poller1, Publish, Reconcile, Renewal, Watch,
+        };
+        match phase {
+            Phase::EndMoves => !self.is_busy(&[Reconcile, Watch]),
+            Phase::EndDispatch => !self.is_busy(&[Dispatch]),
+            Phase::EndPolls => {
+                let polls = self.is_busy(&[Poller0, Poller1]);
+                if polls && world.now() >= self.drain_until.get() {
+                    self.table.abort_all();
                 }
-                self.stage.set(2);
+                !polls
             }
-            2 => {
+            Phase::PublishRest => {
                 if self.is_busy(&[Publish]) {
-                    return soon;
+                    return false;
                 }
                 let mut publisher = self.publisher.borrow_mut();
                 publisher.take_waiting();
                 publisher.step();
-                self.stage.set(3);
+                true
             }
-            3 => {
+            Phase::EndHeartbeat => {
                 if self.is_busy(&[Heartbeat]) {
-                    return soon;
+                    return false;
                 }
-                let _ = self.heartbeat.withdraw();
-                self.drain_all();
-                self.stage.set(4);
+                let _ = self.lease.heartbeat.withdraw();
+                true
             }
-            _ => {
+            Phase::ReleaseLeases => {
                 let roles = self.electors.borrow().as_ref().is_some_and(|it| !it.is_finished());
                 if self.is_busy(&[Renewal, Expiry]) || roles {
-                    return soon;
+                    return false;
                 }
-                let tenures: Vec<Tenure> = self.table.drained(Duration::ZERO);
-                let freed = tenures.iter().map(|it| it.endpoint.clone()).collect();
-                let word = PeerMessage { freed, ..PeerMessage::new(&self.id, None) };
-                if !tenures.is_empty() {
-                    let _ = self.line.release(&self.table.farewell().context, &tenures, &[word]);
-                }
-                self.gone.set(true);
-                world.trace.say(world.now(), || format!("{} has stopped", self.name));
-                return None;
+                self.lease.release.give_back(&self.released.take());
+                true
             }
         }
-        soon
     }
 
     /// Paused by its hypervisor; on wakening its clock has not counted it.
@@ -519,25 +506,24 @@ pub fn until_deadline(table: &OwnershipTable) -> Duration {
     table.next_deadline().map_or(Duration::from_secs(1), wait)
 }
 
-fn watch(
-    n: usize,
-    store: &Arc<dyn Store>,
-    id: &InstanceId,
-    timeout: Duration,
-    nudges: &Sender<Nudge>,
-) -> Watch {
-    let nudges = nudges.clone();
-    Watch::new(Arc::clone(store), id.clone(), timeout, move |nudge| {
-        let beats = matches!(
-            nudge,
-            Nudge::Push(Push::Changed(Changes { drain: true, .. }) | Push::Everything)
-        );
-        if beats {
-            let world = world();
-            world.member(n).wake(&world, Part::Heartbeat, 0);
-        }
-        let _ = nudges.send(nudge);
-    })
+fn config(scene: &Scene, weight: u32) -> Config {
+    Config {
+        lease_ttl: scene.timings.lease.ttl,
+        heartbeat_ttl: scene.timings.heartbeat.ttl,
+        renew_interval: scene.timings.renew_interval,
+        store_timeout: scene.timings.store_timeout,
+        heartbeat_interval: scene.heartbeat_interval,
+        weight,
+        interval: scene.poll_interval,
+        timeout: Duration::from_secs(3),
+        light_after: 5,
+        light_interval: scene.poll_interval * 2,
+        reconcile_interval: Duration::from_secs(10),
+        drain_timeout: DRAIN_TIMEOUT,
+        workers: WORKERS,
+        log_renewals: LogRenewals::Summary,
+        ..Config::default()
+    }
 }
 
 /// What is polled: takes its time, and tells the judge.
@@ -564,6 +550,7 @@ impl Poller for Endpoint {
             permit.confirm()?;
         }
         let duration = Duration::from_millis(takes);
+        member.completed.set(member.completed.get() + 1);
         Ok(Sample { ok: true, status: Some(200), error: None, body: vec![], duration })
     }
 }

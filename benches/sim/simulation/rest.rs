@@ -9,7 +9,7 @@ use leasehold::model::LeaseDuration;
 
 use super::Outcome;
 use super::faults::{self, HOSTS, Wanted};
-use super::member::{Member, Way};
+use super::member::{Member, Part, Way};
 use super::world::{World, nanos};
 
 /// How long a fleet at rest is watched.
@@ -37,6 +37,7 @@ pub fn story(world: &Rc<World>, outcome: &mut Outcome) {
     stay(world);
     welcome(world);
     burden(world);
+    leave(world);
     lose_one(world);
 }
 
@@ -134,7 +135,7 @@ fn unsettled(world: &World) -> Result<(), String> {
     let living = world.living();
     let total: u32 = living.iter().map(|it| weight_of(world, it)).sum();
     for member in &living {
-        if member.stopping.get() {
+        if member.is_stopping() {
             return Err(format!("{} is stopping", member.name));
         }
         let share =
@@ -264,6 +265,60 @@ fn burden(world: &World) {
     world.member(n).gone.set(true);
     let timings = &world.scene.timings;
     world.pass(timings.heartbeat.ttl + timings.lease.ttl);
+}
+
+/// The host of one that joins and stops.
+const LEAVER: &str = "x";
+
+/// R11, G4: one joins and stops. Every poll of its life is published, it leaves no lease behind, and the others have
+/// what it had long before its leases would have ended.
+fn leave(world: &World) {
+    if world.failure().is_some() {
+        return;
+    }
+    Member::start(world, LEAVER, 1_000_000, 1);
+    let wait_for = |limit: Duration, why: &dyn Fn() -> Option<String>| {
+        let until = world.now() + nanos(limit);
+        while let Some(why) = why().filter(|_| world.failure().is_none()) {
+            if world.now() > until {
+                return world.fail(format!("R11: after {limit:?} {why}"));
+            }
+            world.pass(GLANCE);
+        }
+    };
+    let Some(leaver) = world.members.borrow().last().cloned() else { return };
+    wait_for(Duration::from_secs(30), &|| unsettled(world).err());
+    // Long enough that it polls.
+    world.pass(Duration::from_secs(5).max(world.scene.poll_interval / 2));
+    let name = leaver.name.clone();
+    leaver.wake(world, Part::Stop, 0);
+    wait_for(Duration::from_secs(10), &|| {
+        (!leaver.gone.get()).then(|| format!("{name} has not stopped"))
+    });
+    if world.failure().is_some() {
+        return;
+    }
+    if let Some(it) =
+        world.endpoints.iter().find(|it| world.server.owner(it).as_ref() == Some(&leaver.id))
+    {
+        world.fail(format!("R11: {name} has stopped, and {it} is still its"));
+    }
+    let (completed, announced) = (leaver.completed.get(), world.judge.announced_by(&leaver.id));
+    if completed != announced {
+        world.fail(format!(
+            "R11: {name} polled {completed} times, and {announced} results were announced"
+        ));
+    }
+    // An instance that hears nothing finds a free lease with its next look at everything, as after a crash.
+    let timings = &world.scene.timings;
+    let heard =
+        world.scene.hears_words && world.scene.hears_changes && !world.faults.lost_words.get();
+    let within = if heard {
+        Duration::from_secs(3)
+    } else {
+        timings.heartbeat.ttl + Duration::from_secs(30)
+    };
+    wait_for(within, &|| unowned(world).err());
 }
 
 /// So many must change hands when one of weight 1 joins those with these weights and counts.

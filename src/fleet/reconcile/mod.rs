@@ -8,7 +8,7 @@ mod stalled_handover;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crossbeam_channel::Sender;
+use crossbeam_channel::{Receiver, Sender, after, never, select};
 use fnv::{FnvHashMap, FnvHashSet};
 
 use crate::backoff::Pauses;
@@ -26,6 +26,7 @@ use crate::lease::table::OwnershipTable;
 use crate::lease::watch::Nudge;
 use crate::model::{EndpointId, Epoch, InstanceId};
 use crate::store::{Push, Store};
+use crate::thread::Stop;
 
 /// At most one part in so many of the time is spent on planning.
 const PLANNING_SHARE: u32 = 5;
@@ -37,6 +38,9 @@ const UNABLE_PAUSE: Duration = Duration::from_secs(5);
 const ABSENT_PAUSE: Duration = Duration::from_secs(30);
 /// No such pause is longer: whatever was wrong may have been mended.
 const PAUSE_MAX: Duration = Duration::from_secs(300);
+
+/// How many nudges are taken in before the next step.
+const NUDGES_TAKEN: usize = 256;
 
 /// The thread `reconcile`: wakes on its tick, on nudges, and when a fallback or a hold-off ends.
 pub struct Reconcile {
@@ -75,6 +79,7 @@ pub struct Reconcile {
     held_off_in: Epoch,
     stuck: bool,
     ready: bool,
+    nudges: Receiver<Nudge>,
 }
 
 impl Reconcile {
@@ -114,7 +119,42 @@ impl Reconcile {
             held_off_in: Epoch::default(),
             stuck: false,
             ready: false,
+            nudges: never(),
         }
+    }
+
+    /// Is told through `nudges` that something is worth a look.
+    pub fn nudged_by(self, nudges: Receiver<Nudge>) -> Self {
+        Self { nudges, ..self }
+    }
+
+    /// The loop of the thread, until `stop`. `mark` tells the watchdog that it moves, and whether it is ready.
+    pub fn run(mut self, stop: &Stop, mark: impl Fn(Moment, bool)) {
+        let mut nudges: Vec<Nudge> = Vec::new();
+        loop {
+            mark(self.table.now(), self.ready);
+            let due = after(self.step(&nudges));
+            if self.ready {
+                mark(self.table.now(), true);
+            }
+            nudges.clear();
+            select! {
+                recv(stop.receiver()) -> _ => return,
+                recv(self.nudges) -> nudge => nudges.extend(nudge),
+                recv(due) -> _ => (),
+            }
+            nudges.extend(self.take_waiting());
+        }
+    }
+
+    /// What it was told since the last step.
+    pub fn take_waiting(&self) -> Vec<Nudge> {
+        self.nudges.try_iter().take(NUDGES_TAKEN).collect()
+    }
+
+    /// Whether it was told something that it has not taken in.
+    pub fn is_told(&self) -> bool {
+        !self.nudges.is_empty()
     }
 
     /// Speaks through `reporter` instead of one of its own.
@@ -157,11 +197,6 @@ impl Reconcile {
             && self.informer.is_settled()
             && self.table.is_beating()
             && self.table.hold_off().is_none()
-    }
-
-    /// The moment it is.
-    pub fn now(&self) -> Moment {
-        self.table.now()
     }
 
     /// What this instance takes to be the case.

@@ -90,6 +90,13 @@ impl OwnershipTable {
         self.due_index.lock().next_end().map(|it| it.min(self.heartbeat_deadline.valid_until()))
     }
 
+    /// Drains everything that is held.
+    pub fn drain_all(&self) {
+        for endpoint in self.endpoints() {
+            self.drain(&endpoint);
+        }
+    }
+
     /// R8: no new poll of this endpoint; it will be released when the running one has ended. False
     /// when it is not held or on its way already.
     pub fn drain(&self, endpoint: &EndpointId) -> bool {

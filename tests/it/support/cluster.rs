@@ -10,27 +10,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, Sender, bounded};
 use leasehold::clock::{Clock, ManualClock, Moment};
-use leasehold::config::LogRenewals;
-use leasehold::fleet::lease_change::LeaseChange;
-use leasehold::fleet::reconcile::Reconcile;
-use leasehold::lease::expiry::Expiry;
-use leasehold::lease::heartbeat::Heartbeat;
-use leasehold::lease::renewal::Renewal;
-use leasehold::lease::report::Reporter;
+use leasehold::config::{Config, LogRenewals};
+use leasehold::instance::assembly::{Parts, Queues, assemble};
+use leasehold::instance::shutdown::{Phase, Shutdown};
+use leasehold::lease::keeper::Connections;
 use leasehold::lease::table::{LeaseTimings, OwnershipTable};
-use leasehold::lease::watch::Nudge;
-use leasehold::model::{EndpointId, FenceToken, InstanceId, LeaseDuration, Weight};
-use leasehold::polling::dispatch::{Dispatch, PollDone};
-use leasehold::polling::job_queue::{JobReceiver, jobs};
-use leasehold::polling::publisher::Publisher;
-use leasehold::polling::schedule::PollIntervals;
-use leasehold::polling::worker::PollWorker;
+use leasehold::model::{EndpointId, FenceToken, InstanceId, LeaseDuration};
+use leasehold::store::Store;
 use leasehold::store::memory::{MemoryServer, MemoryStore};
-use leasehold::store::{Changes, Push, Store, Subscription};
 use leasehold::{PollPermit, Poller, Revoked, Sample, Session};
 use parking_lot::Mutex;
+
+use crate::support::hooked::{Hooked, Reception};
 
 pub const TTL: Duration = Duration::from_secs(3);
 pub const RENEW: Duration = Duration::from_secs(1);
@@ -132,27 +124,12 @@ pub struct Member {
     pub store: MemoryStore,
     pub table: Arc<OwnershipTable>,
     pub clock: Arc<SkewedClock>,
-    heartbeat: Heartbeat,
-    renewal: Renewal,
-    expiry: Expiry,
-    reconcile: Reconcile,
-    dispatch: Dispatch,
-    poller: PollWorker,
-    publisher: Publisher,
-    changes: Receiver<LeaseChange>,
-    jobs: JobReceiver,
-    dones: Receiver<PollDone>,
-    nudges: Receiver<Nudge>,
-    subscription: Option<Box<dyn Subscription>>,
+    parts: Parts,
+    reception: Arc<Reception>,
     frozen: bool,
     /// Looks, plans and moves nothing, but beats and renews.
     hung: bool,
-    /// Whether words of others and changes of keys reach it; it knows.
-    hears: (bool, bool),
-    /// Loses every word of the others, and does not know it.
-    no_words: bool,
-    told: bool,
-    listen_at: Moment,
+    watch_at: Moment,
     beat_at: Moment,
     renew_at: Moment,
     expire_at: Moment,
@@ -237,62 +214,65 @@ impl Cluster {
             n => InstanceId::new(&format!("{name}~{n}")),
         };
         let clock = SkewedClock::new(&self.clock, rate_permille);
-        let store = MemoryStore::new(&self.server);
-        let line: Arc<dyn Store> = Arc::new(store.same_way());
-        let own_clock: Arc<dyn Clock> = Arc::<SkewedClock>::clone(&clock);
-        let table = Arc::new(OwnershipTable::new(id, self.timings, own_clock, new_fleet));
-        let member = self.assemble(store, &line, table, clock);
+        let member = self.assemble(id, clock, new_fleet);
         self.members.insert(name.into(), member);
     }
 
-    fn assemble(
-        &self,
-        store: MemoryStore,
-        line: &Arc<dyn Store>,
-        table: Arc<OwnershipTable>,
-        clock: Arc<SkewedClock>,
-    ) -> Member {
-        let (change, changes): (Sender<LeaseChange>, _) = bounded(10_000);
-        let (job, jobs) = jobs();
-        let (done, dones) = bounded(1_000);
-        let (sample, samples) = bounded(1_000);
-        let (nudge, nudges) = bounded(1_000);
-        let pace = PollIntervals {
+    fn assemble(&self, id: InstanceId, clock: Arc<SkewedClock>, new_fleet: bool) -> Member {
+        let config = Config {
+            lease_ttl: self.timings.lease.ttl,
+            heartbeat_ttl: self.timings.heartbeat.ttl,
+            renew_interval: self.timings.renew_interval,
+            store_timeout: self.timings.store_timeout,
+            heartbeat_interval: RENEW,
+            weight: 1,
             interval: INTERVAL,
             timeout: TIMEOUT,
             light_after: 5,
             light_interval: TTL,
+            reconcile_interval: TTL,
+            drain_timeout: TTL,
+            workers: 16,
+            log_renewals: LogRenewals::Summary,
+            new_fleet,
+            ..Config::default()
         };
+        let (messages, changes) = self.hears;
+        let (loses_messages, is_broken) = Default::default();
+        let reception = Arc::new(Reception { messages, changes, loses_messages, is_broken });
+        let store = MemoryStore::new(&self.server);
+        let line: Arc<dyn Store> = Arc::new(store.same_way());
+        let rest = Arc::new(Hooked::receiving(Arc::clone(&line), &reception));
+        let connections = Connections { rest, ..Connections::shared(&line) };
         let recorder = Recorder { world: Arc::clone(&self.clock), seen: Arc::clone(&self.seen) };
-        let share = || Arc::clone(&table);
-        let reporter = Reporter::new(&table).renewals(LogRenewals::Summary);
+        let own_clock: Arc<dyn Clock> = Arc::<SkewedClock>::clone(&clock);
+        let poller = Arc::new(recorder);
+        let parts = assemble(&config, id, own_clock, &connections, poller, Queues::Unbounded);
         Member {
-            heartbeat: Heartbeat::new(Arc::clone(line), share(), Weight(1), RENEW),
-            renewal: Renewal::new(Arc::clone(line), share(), reporter),
-            expiry: Expiry::new(share(), Reporter::new(&table)),
-            reconcile: Reconcile::new(Arc::clone(line), share(), change, TTL, TTL),
-            dispatch: Dispatch::new(Arc::clone(line), share(), pace, job, 16),
-            poller: PollWorker::new(Arc::new(recorder), share(), sample, done, nudge.clone()),
-            publisher: Publisher::new(Arc::clone(line), share(), samples, nudge),
             store,
-            table,
+            table: Arc::clone(&parts.lease.table),
             clock,
-            changes,
-            jobs,
-            dones,
-            nudges,
-            subscription: None,
+            parts,
+            reception,
             frozen: false,
             hung: false,
-            hears: self.hears,
-            no_words: false,
-            told: false,
-            listen_at: Moment::MIN,
+            watch_at: Moment::MIN,
             beat_at: Moment::MIN,
             renew_at: Moment::MIN,
             expire_at: Moment::MIN,
             reconcile_at: Moment::MIN,
         }
+    }
+
+    /// Stops it in the phases of R11, checking safety after each.
+    pub fn stop(&mut self, name: &str) {
+        let mut shutdown = Shutdown::default();
+        while let Some(phase) = shutdown.begin_next() {
+            self.members.get_mut(name).unwrap().shut_down(phase);
+            self.check_owners();
+        }
+        self.members.remove(name);
+        self.check_results();
     }
 
     pub fn member(&self, name: &str) -> &Member {
@@ -313,11 +293,13 @@ impl Cluster {
         self.members.get_mut(name).unwrap().frozen = frozen;
     }
 
-    /// Hears nothing for a while and knows it; whatever is said meanwhile is lost.
-    pub fn break_ear(&mut self, name: &str, duration: Duration) {
+    /// Has no subscription for a while and knows it; whatever is said meanwhile is lost.
+    pub fn break_subscription(&mut self, name: &str, duration: Duration) {
         let member = self.members.get_mut(name).unwrap();
-        member.subscription = None;
-        member.listen_at = member.clock.now() + duration;
+        member.reception.is_broken.store(true, Ordering::SeqCst);
+        member.watch(); // notices it
+        member.reception.is_broken.store(false, Ordering::SeqCst);
+        member.watch_at = member.clock.now() + duration;
     }
 
     /// A poll that a hand-over waits for has ended.
@@ -346,7 +328,7 @@ impl Cluster {
 
     /// What others say does not reach it; the store's own words do.
     pub fn lose_words(&mut self, name: &str, lost: bool) {
-        self.members.get_mut(name).unwrap().no_words = lost;
+        self.members[name].reception.loses_messages.store(lost, Ordering::SeqCst);
     }
 
     pub fn drain(&self, name: &str, drained: bool) {
@@ -393,7 +375,7 @@ impl Cluster {
             self.server.catch_up();
             let names: Vec<String> = self.members.keys().cloned().collect();
             for name in names {
-                for thread in 0..7 {
+                for thread in 0..8 {
                     let member = self.members.get_mut(&name).unwrap();
                     if !member.frozen {
                         member.step(thread);
@@ -470,71 +452,64 @@ impl Cluster {
 impl Member {
     fn step(&mut self, thread: usize) {
         let now = self.clock.now();
+        let parts = &mut self.parts;
         match thread {
-            0 if now >= self.beat_at => self.beat_at = now + self.heartbeat.step(),
-            1 if now >= self.renew_at => self.renew_at = now + self.renewal.step(),
-            2 if now >= self.expire_at => self.expire_at = now + self.expiry.step(),
-            3 if !self.hung => self.reconcile(now),
-            4 => self.dispatch(),
-            5 => std::iter::from_fn(|| self.jobs.take()).for_each(|job| self.poller.step(job)),
-            6 => {
-                self.publisher.take_waiting();
-                self.publisher.step();
+            0 if now >= self.beat_at || !parts.lease.beats.is_empty() => {
+                parts.lease.beats.try_iter().for_each(drop);
+                self.beat_at = now + parts.lease.heartbeat.step();
+            }
+            1 if now >= self.renew_at => self.renew_at = now + parts.lease.renewal.step(),
+            2 if now >= self.expire_at => self.expire_at = now + parts.lease.expiry.step(),
+            3 if !self.hung && now >= self.watch_at => self.watch(),
+            4 if !self.hung => {
+                let nudges = parts.reconcile.take_waiting();
+                if !nudges.is_empty() || now >= self.reconcile_at {
+                    self.reconcile_at = now + parts.reconcile.step(&nudges);
+                }
+            }
+            5 => {
+                parts.dispatch.take_waiting();
+                parts.dispatch.step();
+            }
+            6 => std::iter::from_fn(|| parts.jobs.take()).for_each(|it| parts.worker.step(it)),
+            7 => {
+                parts.publisher.take_waiting();
+                parts.publisher.step();
             }
             _ => (),
         }
     }
 
-    fn reconcile(&mut self, now: Moment) {
-        let mut nudges: Vec<Nudge> = self.nudges.try_iter().collect();
-        self.listen(now, &mut nudges);
-        if !nudges.is_empty() || now >= self.reconcile_at {
-            self.reconcile_at = now + self.reconcile.step(&nudges);
-        }
-    }
-
-    /// As the thread `watch` does.
-    fn listen(&mut self, now: Moment, nudges: &mut Vec<Nudge>) {
-        let Some(subscription) = &mut self.subscription else {
-            if now >= self.listen_at {
-                self.listen_at = now + TIMEOUT;
-                self.subscription = self.store.listen(self.table.instance(), TIMEOUT).ok();
-                let changes = self.subscription.as_ref().is_some_and(|it| it.hears_changes());
-                if self.subscription.is_some() || !std::mem::replace(&mut self.told, true) {
-                    let words = self.subscription.is_some() && self.hears.0;
-                    let changes = changes && self.hears.1;
-                    nudges.push(Nudge::Listening { words, changes, refused: None });
-                }
-            }
-            return;
-        };
+    /// Everything that waits in the subscription.
+    fn watch(&mut self) {
+        let watch = &mut self.parts.watch;
         loop {
-            match subscription.next(Duration::ZERO) {
-                Ok(None) => break,
-                Ok(Some(heard)) => {
-                    if matches!(heard, Push::Changed(Changes { drain: true, .. })) {
-                        self.beat_at = Moment::MIN;
-                    }
-                    let lost = match heard {
-                        Push::Word(_) => self.no_words || !self.hears.0,
-                        Push::Changed(_) | Push::Everything => !self.hears.1,
-                    };
-                    if !lost {
-                        nudges.push(Nudge::Push(heard));
-                    }
-                }
-                Err(_) => {
-                    self.subscription = None;
-                    nudges.push(Nudge::Listening { words: false, changes: false, refused: None });
-                    break;
-                }
+            let before = watch.passed_on();
+            let wait = watch.step();
+            if !wait.is_zero() {
+                self.watch_at = self.clock.now() + wait;
+            }
+            if watch.passed_on() == before {
+                return;
             }
         }
     }
 
-    fn dispatch(&mut self) {
-        self.changes.try_iter().for_each(|it| self.dispatch.change(it));
-        self.dones.try_iter().for_each(|it| self.dispatch.done(&it));
-        self.dispatch.step();
+    /// Polls take no time here, so none runs.
+    fn shut_down(&mut self, phase: Phase) {
+        let Parts { lease, jobs, publisher, .. } = &mut self.parts;
+        match phase {
+            Phase::EndMoves | Phase::EndPolls => (),
+            Phase::EndDispatch => {
+                self.table.drain_all();
+                std::iter::from_fn(|| jobs.take()).for_each(drop);
+            }
+            Phase::PublishRest => {
+                publisher.take_waiting();
+                publisher.step();
+            }
+            Phase::EndHeartbeat => drop(lease.heartbeat.withdraw()),
+            Phase::ReleaseLeases => lease.release.give_back(&lease.release.forget_all()),
+        }
     }
 }

@@ -1,30 +1,44 @@
 //! A store that calls a hook before each question and after each answer: to delay one, or to panic in it.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use leasehold::model::{EndpointId, InstanceId, Tenure, Weight};
 use leasehold::store::{
-    Acquire, Beat, Lasting, Note, Page, PeerMessage, Publication, Publish, Push, RawSession,
-    Release, Renew, RenewItem, RequestContext, RoleStatus, StampedResult, Store, StoreResult,
-    Subscription, Verify,
+    Acquire, Beat, Fault, Lasting, Note, Page, PeerMessage, Publication, Publish, Push, RawSession,
+    Release, Renew, RenewItem, RequestContext, RoleStatus, StampedResult, Store, StoreError,
+    StoreResult, Subscription, Verify,
 };
 
 /// Where a call is when the hook runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
     /// Not sent yet.
-    StoreResult,
+    Asked,
     /// Executed by the store; the caller does not know the answer yet.
     Answered,
 }
 
 type Hook = Arc<dyn Fn(&'static str, Stage) + Send + Sync>;
 
+/// What reaches an instance of the pushes of the store.
+#[derive(Debug)]
+pub struct Reception {
+    /// Whether messages of other instances and changes of keys are received. The instance knows.
+    pub messages: bool,
+    pub changes: bool,
+    /// Loses every message of the others, and the instance does not know it.
+    pub loses_messages: AtomicBool,
+    /// There is no subscription; the instance knows.
+    pub is_broken: AtomicBool,
+}
+
 /// `inner`, with a hook around every call. The hook runs on the thread of the caller.
 pub struct Hooked {
     inner: Arc<dyn Store>,
     hook: Hook,
+    reception: Option<Arc<Reception>>,
 }
 
 impl Hooked {
@@ -32,11 +46,16 @@ impl Hooked {
         inner: Arc<dyn Store>,
         hook: impl Fn(&'static str, Stage) + Send + Sync + 'static,
     ) -> Self {
-        Self { inner, hook: Arc::new(hook) }
+        Self { inner, hook: Arc::new(hook), reception: None }
+    }
+
+    /// No hook: only some pushes are received.
+    pub fn receiving(inner: Arc<dyn Store>, reception: &Arc<Reception>) -> Self {
+        Self { reception: Some(Arc::clone(reception)), ..Self::new(inner, |_, _| ()) }
     }
 
     fn call<T>(&self, verb: &'static str, call: impl FnOnce(&dyn Store) -> T) -> T {
-        (self.hook)(verb, Stage::StoreResult);
+        (self.hook)(verb, Stage::Asked);
         let answer = call(&*self.inner);
         (self.hook)(verb, Stage::Answered);
         answer
@@ -51,8 +70,11 @@ macro_rules! hooked {
             })*
 
             fn listen(&self, me: &InstanceId, timeout: Duration) -> StoreResult<Box<dyn Subscription>> {
+                let reception = self.reception.clone();
+                reception.as_ref().map_or(Ok(()), |it| it.check())?;
                 let subscription = self.call("listen", |inner| inner.listen(me, timeout))?;
-                Ok(Box::new(HookedEar { subscription, hook: Arc::clone(&self.hook) }))
+                let hook = Arc::clone(&self.hook);
+                Ok(Box::new(HookedSubscription { subscription, hook, reception }))
             }
         }
     };
@@ -89,18 +111,45 @@ hooked! {
     fn remember(notes: &[Note], timeout: Duration) -> StoreResult<()>;
 }
 
-struct HookedEar {
+struct HookedSubscription {
     subscription: Box<dyn Subscription>,
     hook: Hook,
+    reception: Option<Arc<Reception>>,
 }
 
-impl Subscription for HookedEar {
+impl Reception {
+    fn check(&self) -> StoreResult<()> {
+        let (op, target, reason) = ("listen", "the store".into(), "the subscription broke".into());
+        let error = StoreError { op, target, fault: Fault::Unreachable, reason };
+        if self.is_broken.load(Ordering::SeqCst) { Err(error) } else { Ok(()) }
+    }
+
+    fn passes(&self, push: &Push) -> bool {
+        match push {
+            Push::Word(_) => self.messages && !self.loses_messages.load(Ordering::SeqCst),
+            Push::Changed(_) | Push::Everything => self.changes,
+        }
+    }
+}
+
+impl Subscription for HookedSubscription {
     fn next(&mut self, wait: Duration) -> StoreResult<Option<Push>> {
-        (self.hook)("next", Stage::StoreResult);
-        self.subscription.next(wait)
+        (self.hook)("next", Stage::Asked);
+        let Some(reception) = &self.reception else { return self.subscription.next(wait) };
+        reception.check()?;
+        loop {
+            match self.subscription.next(Duration::ZERO)? {
+                Some(push) if !reception.passes(&push) => (),
+                push => return Ok(push),
+            }
+        }
     }
 
     fn hears_changes(&self) -> bool {
-        self.subscription.hears_changes()
+        self.subscription.hears_changes() && self.reception.as_ref().is_none_or(|it| it.changes)
+    }
+
+    fn hears_words(&self) -> bool {
+        self.reception.as_ref().is_none_or(|it| it.messages)
     }
 }
