@@ -29,7 +29,7 @@ build: ## use: build the release binary, target/release/leasehold (2 minutes)
 SIGNALS := $(shell env --default-signal true 2>/dev/null && echo env --default-signal)
 
 test: setup ## develop: run all tests against private Redis servers (8 minutes)
-	$(SIGNALS) $(CARGO) test --locked
+	$(SIGNALS) $(CARGO) test --locked --workspace
 
 # What a server can do differently: the contract with it, and whole instances that come, go and lead. Not how long
 # things take when much goes wrong: that depends on the machine.
@@ -43,8 +43,8 @@ servers: setup ## prove: run the tests that depend on the server on Valkey, Redi
 
 lint: ## develop: check formatting, clippy and the list of mutants; warnings are errors (1 minute once built)
 	$(CARGO) fmt --check
-	$(CARGO) clippy --locked --all-targets -- -D warnings
-	$(CARGO) clippy --locked --all-targets --no-default-features -- -D warnings
+	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
+	$(CARGO) clippy --locked --workspace --all-targets --no-default-features -- -D warnings
 	@command -v python3 >/dev/null && exec scripts/mutants --check; echo "no python3 here: the list of mutants is not checked"
 
 doc: ## develop: build the documentation of the library; warnings are errors

@@ -9,7 +9,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::groups;
-use crate::support::temp_dir::TempDir;
+use testkit::temp_dir::TempDir;
 
 const INSIDE: &str = "FAULTS_INSIDE";
 

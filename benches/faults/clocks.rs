@@ -10,8 +10,8 @@ use crate::apart::find;
 use crate::lab::{HOLD_OFF, LONG, Lab, RECOVERY, Setup, TAKEOVER};
 use crate::net::{Net, REDIS_IP};
 use crate::play::Scenario;
-use crate::support::process::{TTL, TempDir, ms};
 use crate::verdict::Verdict;
+use testkit::process::{TTL, TempDir, ms};
 
 pub(crate) const SCENES: &[Scenario] = &[
     ("clock-ahead", "an instance's wall clock is set an hour ahead", instance_ahead),

@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 use crate::lab::{HOLD_OFF, Lab, RECOVERY, Setup};
 use crate::net::{Net, REDIS_IP};
 use crate::play::Scenario;
-use crate::support::process::{SOON, eventually, ms};
-use crate::support::proxy::Proxy;
-use crate::support::redis::RedisServer;
-use crate::support::sentinel::{Addresses, Sentinels};
 use crate::verdict::Verdict;
+use testkit::process::{SOON, eventually, ms};
+use testkit::proxy::Proxy;
+use testkit::redis::RedisServer;
+use testkit::sentinel::{Addresses, Sentinels};
 
 pub(crate) const SCENES: &[Scenario] = &[
     ("failover", "a replica that lacks the last grants is promoted, by hand", by_hand),

@@ -5,14 +5,12 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::net::{Net, REDIS_IP, TARGET_IP};
-use crate::support::measure::Stalls;
-use crate::support::process::{
-    BINARY, INTERVAL, Instance, SOON, Scene, TTL, eventually, ms, run_args,
-};
-use crate::support::redis::RedisServer;
-use crate::support::results::Results;
-use crate::support::target::Target;
 use crate::verdict::{Evidence, Verdict, slow_down};
+use testkit::measure::Stalls;
+use testkit::process::{INTERVAL, Instance, SOON, Scene, TTL, binary, eventually, ms, run_args};
+use testkit::redis::RedisServer;
+use testkit::results::Results;
+use testkit::target::Target;
 
 const VMS: usize = 3;
 const ENDPOINTS: usize = 6;
@@ -109,7 +107,7 @@ impl<'a> Lab<'a> {
         };
         let name = format!("--host-name={vm}");
         let mut line: Vec<String> =
-            wrapper.iter().chain(place).chain(&[BINARY]).map(|&it| it.into()).collect();
+            wrapper.iter().chain(place).chain(&[binary()]).map(|&it| it.into()).collect();
         line.extend(run_args(url, &[&[name.as_str()], args].concat()));
         self.fleet.push(Instance::spawn(Command::new(&line[0]).args(&line[1..])));
     }

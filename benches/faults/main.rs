@@ -19,9 +19,6 @@ mod network;
 mod play;
 mod process;
 mod server;
-#[path = "../../tests/it/support/mod.rs"]
-#[allow(unused, missing_docs, unreachable_pub, clippy::print_stderr, reason = "the tests' own")]
-mod support;
 mod table;
 mod verdict;
 

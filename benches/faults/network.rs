@@ -3,9 +3,9 @@
 use crate::lab::{LONG, Lab, RECOVERY, Setup, TAKEOVER};
 use crate::net::{Net, REDIS_IP};
 use crate::play::Scenario;
-use crate::support::process::{SOON, TTL, eventually, ms};
-use crate::support::target::Answer;
 use crate::verdict::Verdict;
+use testkit::process::{SOON, TTL, eventually, ms};
+use testkit::target::Answer;
 
 pub(crate) const SCENES: &[Scenario] = &[
     ("partition", "a machine's cable is pulled", partition),

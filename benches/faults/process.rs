@@ -8,8 +8,8 @@ use crate::groups::{Group, Kind};
 use crate::lab::{LONG, Lab, RECOVERY, Setup, TAKEOVER};
 use crate::net::Net;
 use crate::play::Scenario;
-use crate::support::process::{TTL, TempDir, ms};
 use crate::verdict::Verdict;
+use testkit::process::{TTL, TempDir, ms};
 
 pub(crate) const SCENES: &[Scenario] = &[
     ("sigkill", "an instance is killed, and another started", sigkill),

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use crate::lab::{HOLD_OFF, LONG, Lab, RECOVERY, Setup, TAKEOVER};
 use crate::net::{Net, REDIS_IP};
 use crate::play::Scenario;
-use crate::support::process::{SOON, Scene, TempDir, eventually, ms};
 use crate::verdict::Verdict;
+use testkit::process::{SOON, Scene, TempDir, eventually, ms};
 
 pub(crate) const SCENES: &[Scenario] = &[
     ("redis-hung", "Redis hangs (SIGSTOP) for longer than a lease", hung),

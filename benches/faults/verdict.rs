@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use crate::support::measure::{Stalls, gaps};
-use crate::support::process::ms;
-use crate::support::results::Results;
-use crate::support::target::{Answer, Request, Target};
+use testkit::measure::{Stalls, gaps};
+use testkit::process::ms;
+use testkit::results::Results;
+use testkit::target::{Answer, Request, Target};
 
 /// Half of the endpoints take their time: a fault meets polls that run.
 const SLOW: Duration = ms(900);

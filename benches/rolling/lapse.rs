@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use crate::restart::{fleet, now_and_then, wait_for_balance};
-use crate::support::measure::{Measured, Stalls};
-use crate::support::process::{Instance, Scene, field, ms};
 use crate::verdict::Verdict;
 use crate::{DEFAULTS, ENDPOINTS};
+use testkit::measure::{Measured, Stalls};
+use testkit::process::{Instance, Scene, field, ms};
 
 const HEARTBEAT_TTL: Duration = Duration::from_secs(6);
 /// From the end of the heartbeat to the last lease taken.

@@ -9,18 +9,15 @@
 mod lapse;
 mod recorder;
 mod restart;
-#[path = "../../tests/it/support/mod.rs"]
-#[allow(unused, missing_docs, unreachable_pub, clippy::print_stderr, reason = "the tests' own")]
-mod support;
 mod verdict;
 
 use std::process::ExitCode;
 use std::time::Duration;
 
-use crate::support::measure::Stalls;
-use crate::support::process::{Scene, ms};
-use crate::support::takeovers::Takeovers;
 use crate::verdict::Verdict;
+use testkit::measure::Stalls;
+use testkit::process::{Scene, ms};
+use testkit::takeovers::Takeovers;
 
 const ENDPOINTS: usize = 10_000;
 const INTERVAL: Duration = Duration::from_secs(10);

@@ -4,11 +4,11 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use crate::support::measure::Measured;
-use crate::support::process::ms;
-use crate::support::target::Target;
 use crate::verdict::Verdict;
 use crate::{ENDPOINTS, INTERVAL};
+use testkit::measure::Measured;
+use testkit::process::ms;
+use testkit::target::Target;
 
 /// Next to what is asked of it: 10,000 endpoints every 10 s are 1,000 polls a second.
 const CLIENTS: usize = 4;

@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use crate::support::measure::{Measured, Move, Stalls, gaps, moves};
-use crate::support::process::{Instance, Scene, eventually, ms};
 use crate::verdict::Verdict;
 use crate::{DEFAULTS, ENDPOINTS, INTERVAL};
+use testkit::measure::{Measured, Move, Stalls, gaps, moves};
+use testkit::process::{Instance, Scene, eventually, ms};
 
 const INSTANCES: usize = 4;
 const PATIENCE: Duration = Duration::from_secs(60);

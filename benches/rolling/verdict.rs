@@ -3,8 +3,8 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use crate::support::measure::Measured;
-use crate::support::target::Target;
+use testkit::measure::Measured;
+use testkit::target::Target;
 
 /// Goes on after a miss: one run shows everything.
 #[derive(Default)]

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use crate::support::process::{Instance, Scene, ms};
 use crate::{INSTANCES, start};
+use testkit::process::{Instance, Scene, ms};
 
 /// The first few are frozen, too, but never end: it is their memory that is watched.
 pub(crate) const SPARED: usize = 8;

@@ -3,7 +3,7 @@
 use std::fs;
 use std::time::{Duration, Instant};
 
-use crate::support::process::Instance;
+use testkit::process::Instance;
 
 const EVERY: Duration = Duration::from_secs(2);
 /// What may come on top, of memory in KiB: the allocator's doing, and a larger share now and then.

@@ -9,9 +9,6 @@
 
 mod chaos;
 mod health;
-#[path = "../../tests/it/support/mod.rs"]
-#[allow(unused, missing_docs, unreachable_pub, clippy::print_stderr, reason = "the tests' own")]
-mod support;
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -21,9 +18,9 @@ use std::time::{Duration, Instant};
 
 use crate::chaos::Chaos;
 use crate::health::Health;
-use crate::support::measure::{Stalls, gaps};
-use crate::support::process::{Instance, Scene, eventually, ms};
-use crate::support::results::Results;
+use testkit::measure::{Stalls, gaps};
+use testkit::process::{Instance, Scene, eventually, ms};
+use testkit::results::Results;
 
 const INSTANCES: usize = 64;
 const ENDPOINTS: usize = 5_000;

@@ -5,9 +5,6 @@
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, clippy::print_stdout, reason = "a test")]
 #![allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a test")]
 
-#[path = "../../tests/it/support/mod.rs"]
-#[allow(unused, missing_docs, unreachable_pub, clippy::print_stderr, reason = "the tests' own")]
-mod support;
 #[path = "../rolling/verdict.rs"]
 #[allow(unused, reason = "shared")]
 mod verdict;
@@ -18,10 +15,10 @@ use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
-use crate::support::measure::{Measured, Stalls, gaps};
-use crate::support::process::{Scene, TempDir, eventually, ms};
 use crate::verdict::Verdict;
 use crate::vm::Vm;
+use testkit::measure::{Measured, Stalls, gaps};
+use testkit::process::{Scene, TempDir, eventually, ms};
 
 const VMS: usize = 5;
 const ENDPOINTS: usize = 40;
@@ -141,7 +138,7 @@ impl Lab {
         let mut measured = Measured::new(what);
         for endpoint in endpoints {
             let path = format!("/{endpoint}");
-            let by_others = |it: &&support::target::Request| {
+            let by_others = |it: &&testkit::target::Request| {
                 it.path == path && it.start > at && !it.instance.starts_with(&name)
             };
             self.scene.target.wait_until(Duration::from_secs(90), what, |requests| {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::support::process::{BINARY, SOON, eventually};
+use testkit::process::{SOON, binary, eventually};
 
 /// One box, gone when dropped.
 pub(crate) struct Vm {
@@ -40,7 +40,7 @@ impl Vm {
     /// As an upgrade does: a new file under the old name, while the old one runs.
     pub(crate) fn put_binary(&self) {
         let new = "/usr/local/bin/leasehold.new";
-        self.put(new, 755, &std::fs::read(BINARY).unwrap());
+        self.put(new, 755, &std::fs::read(binary()).unwrap());
         self.run(&["mv", new, "/usr/local/bin/leasehold"]);
     }
 

@@ -8,9 +8,6 @@
 
 mod owners;
 mod panics;
-#[path = "../../tests/it/support/mod.rs"]
-#[allow(unused, missing_docs, unreachable_pub, clippy::print_stderr, reason = "the tests' own")]
-mod support;
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -18,7 +15,7 @@ use std::time::Duration;
 use leasehold::Config;
 use leasehold::config::RedisUrl;
 
-use crate::support::redis::RedisServer;
+use testkit::redis::RedisServer;
 
 type Scene = fn(&RedisServer, Duration) -> Vec<String>;
 

@@ -10,8 +10,8 @@ use leasehold::model::InstanceId;
 use leasehold::{EndpointId, LeaseManager};
 use std::sync::Arc;
 
-use crate::support::cluster::{endpoint, random};
-use crate::support::redis::RedisServer;
+use testkit::cluster::{endpoint, random};
+use testkit::redis::RedisServer;
 
 const THREADS: u64 = 64;
 const NAMES: u64 = 16;

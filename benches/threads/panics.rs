@@ -11,8 +11,8 @@ use leasehold::thread::stop;
 use leasehold::{Daemon, EndpointId, PollPermit, Poller, Revoked, Sample, Session};
 use parking_lot::Mutex;
 
-use crate::support::cluster::random;
-use crate::support::redis::RedisServer;
+use testkit::cluster::random;
+use testkit::redis::RedisServer;
 
 const WORKERS: usize = 64;
 const ENDPOINTS: u64 = 128;

@@ -5,10 +5,10 @@ use std::time::Duration;
 use crate::lab::{HOLD_OFF, LONG_POLL, Lab, NO_NET, RECOVERY, REPLACED};
 use crate::net::{Net, REDIS_IP};
 use crate::play::Scenario;
-use crate::support::process::{SOON, TTL, eventually, ms};
-use crate::support::shards::Shards;
 use crate::verdict::Verdict;
 use crate::wall::{Cut, halved, ips};
+use testkit::process::{SOON, TTL, eventually, ms};
+use testkit::shards::Shards;
 
 pub(crate) const SCENES: &[Scenario] = &[
     ("cluster-kill", "the master of the home shard is killed", home_killed),

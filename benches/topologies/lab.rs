@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 
 use crate::net::{Net, TARGET_IP};
-use crate::support::measure::Stalls;
-use crate::support::process::{BINARY, Instance, SOON, ms, run_args};
-use crate::support::site::{Site, World};
-use crate::support::target::{Answer, Request, Target};
 use crate::verdict::{Evidence, Verdict, slow_down};
+use testkit::measure::Stalls;
+use testkit::process::{Instance, SOON, binary, ms, run_args};
+use testkit::site::{Site, World};
+use testkit::target::{Answer, Request, Target};
 
 const VMS: usize = 3;
 const ENDPOINTS: usize = 6;
@@ -63,7 +63,7 @@ impl<'a, S: Site> Lab<'a, S> {
         let name = format!("--host-name={vm}");
         let line = run_args(&self.world.site.url(), &[&[name.as_str()], args].concat());
         let mut command = Command::new("ip");
-        command.args(["netns", "exec", &vm, BINARY]).args(line);
+        command.args(["netns", "exec", &vm, binary()]).args(line);
         self.world.fleet.push(Instance::spawn(&mut command));
     }
 

@@ -21,9 +21,6 @@ mod net;
 mod play;
 mod secrets;
 mod sentinels;
-#[path = "../../tests/it/support/mod.rs"]
-#[allow(unused, missing_docs, unreachable_pub, clippy::print_stderr, reason = "the tests' own")]
-mod support;
 #[path = "../faults/table.rs"]
 mod table;
 #[path = "../faults/verdict.rs"]

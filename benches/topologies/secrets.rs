@@ -6,11 +6,11 @@ use std::net::TcpListener;
 use crate::lab::{Lab, NO_NET, RECOVERY};
 use crate::net::{Net, REDIS_IP};
 use crate::play::Scenario;
-use crate::support::process::ms;
-use crate::support::redis::RedisServer;
-use crate::support::site::Site;
-use crate::support::temp_dir::TempDir;
 use crate::verdict::Verdict;
+use testkit::process::ms;
+use testkit::redis::RedisServer;
+use testkit::site::Site;
+use testkit::temp_dir::TempDir;
 
 pub(crate) const SCENES: &[Scenario] = &[
     (

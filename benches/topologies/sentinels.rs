@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 use crate::lab::{DEMOTED, HOLD_OFF, LONG_POLL, Lab, NO_NET, RECOVERY, REPLACED};
 use crate::net::Net;
 use crate::play::Scenario;
-use crate::support::process::{SOON, TTL, ms};
-use crate::support::redis::RedisServer;
-use crate::support::sentinel::{Addresses, Watched};
 use crate::verdict::Verdict;
 use crate::wall::{Cut, halved, ips};
+use testkit::process::{SOON, TTL, ms};
+use testkit::redis::RedisServer;
+use testkit::sentinel::{Addresses, Watched};
 
 pub(crate) const SCENES: &[Scenario] = &[
     ("sentinel-kill", "the master is killed", killed),

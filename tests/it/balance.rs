@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use crate::support::process::{INTERVAL, SOON, Scene, field, ms};
+use testkit::process::{INTERVAL, SOON, Scene, field, ms};
 
 /// US4.1, SC-004, FR-013.
 #[test]
@@ -70,7 +70,7 @@ fn shares_follow_weights_and_weight_zero_takes_none() {
     let light = scene.join(&[]);
     let none = scene.join(&["--weight=0"]);
     let fleet = [&heavy, &light, &none];
-    crate::support::process::eventually(
+    testkit::process::eventually(
         SOON,
         "6, 2 and 0",
         || format!("{:?}", scene.counts(&fleet)),

@@ -4,7 +4,7 @@ use std::net::TcpListener;
 use std::process::Output;
 use std::time::Instant;
 
-use crate::support::process::{Instance, SOON, Scene, TempDir, leasehold, leasehold_with, ms};
+use testkit::process::{Instance, SOON, Scene, TempDir, leasehold, leasehold_with, ms};
 
 fn out(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
@@ -187,7 +187,7 @@ fn a_second_process_in_one_runtime_directory_is_refused() {
 fn output_into_a_closed_pipe_is_no_crash() {
     let command = format!(
         "{} run --help | head -c 1 >/dev/null; echo ${{PIPESTATUS[0]}}",
-        crate::support::process::BINARY
+        testkit::process::binary()
     );
     let output = std::process::Command::new("bash").args(["-c", &command]).output().unwrap();
     assert!(output.stderr.is_empty(), "{}", err(&output));
@@ -197,12 +197,12 @@ fn output_into_a_closed_pipe_is_no_crash() {
 /// What could not be written was not said: that is a failure, unlike a pipe whose reader has enough.
 #[test]
 fn output_onto_a_full_disk_is_a_sentence_and_a_failure() {
-    let redis = crate::support::redis::RedisServer::start();
+    let redis = testkit::redis::RedisServer::start();
     let url = format!("--redis={}", redis.url());
     let add = ["sessions", "add", "h:1", &url];
     for args in [&["man"][..], &["--help"], &["status", "--json", &url], &add] {
         let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
-        let mut command = std::process::Command::new(crate::support::process::BINARY);
+        let mut command = std::process::Command::new(testkit::process::binary());
         let output = command.args(args).stdout(full).output().unwrap();
         assert_eq!(output.status.code(), Some(1), "{args:?}");
         assert!(err(&output).contains("cannot write to stdout: No space left"), "{args:?}");

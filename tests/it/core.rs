@@ -10,7 +10,7 @@
     clippy::print_stderr,
     reason = "tests"
 )]
-#![allow(missing_docs, unreachable_pub, dead_code, reason = "tests")]
+#![allow(missing_docs, unreachable_pub, reason = "tests")]
 
 mod discovery;
 mod election;
@@ -18,4 +18,3 @@ mod looking;
 mod overlooked;
 mod rules;
 mod store_contract;
-mod support;

@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::support::process::{
-    BINARY, Instance, SOON, Scene, TempDir, eventually, field, leasehold, ms, run_args,
+use testkit::process::{
+    Instance, SOON, Scene, TempDir, binary, eventually, field, leasehold, ms, run_args,
 };
-use crate::support::target::Answer;
+use testkit::target::Answer;
 
 /// Waits until the stored result of `endpoint` is as wanted.
 #[track_caller]
@@ -321,7 +321,7 @@ fn a_poll_command_does_not_outlive_a_daemon_that_was_killed() {
 fn a_daemon_whose_log_goes_nowhere_keeps_polling() {
     let scene = Scene::new(2);
     let args = run_args(&scene.redis.url(), &["--new-fleet", "--log-level=trace"]);
-    let closed = format!("exec {BINARY} \"$@\" 2>&-");
+    let closed = format!("exec {} \"$@\" 2>&-", binary());
     let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
     let start = |command: &mut Command| command.args(&args).stdin(Stdio::null()).spawn().unwrap();
     for n in 0..2 {
@@ -329,7 +329,7 @@ fn a_daemon_whose_log_goes_nowhere_keeps_polling() {
         let mut child = if n == 0 {
             start(Command::new("sh").args(["-c", &closed, "sh"]))
         } else {
-            start(Command::new(BINARY).stderr(full.try_clone().unwrap()))
+            start(Command::new(binary()).stderr(full.try_clone().unwrap()))
         };
         scene.target.wait_for_polls(&scene.endpoints, before, SOON);
         scene.target.wait_for_polls(&scene.endpoints, Instant::now() + ms(1_500), SOON);

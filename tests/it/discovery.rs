@@ -6,7 +6,7 @@ use std::time::Duration;
 use leasehold::clock::Clock;
 use leasehold::store::memory::Mishap;
 
-use crate::support::cluster::{Cluster, TTL, endpoint};
+use testkit::cluster::{Cluster, TTL, endpoint};
 
 /// docs/sessions.md: a change takes effect within this where nothing is pushed.
 const FOUND_WITHIN: Duration = Duration::from_secs(2);

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use crate::support::measure::{Measured, Stalls};
-use crate::support::process::{INTERVAL, Instance, SOON, Scene, TTL, eventually, ms};
+use testkit::measure::{Measured, Stalls};
+use testkit::process::{INTERVAL, Instance, SOON, Scene, TTL, eventually, ms};
 
 /// US1.1.
 #[test]
@@ -95,7 +95,7 @@ fn an_added_session_is_polled_within_two_seconds() {
 fn a_changed_address_is_polled_within_two_seconds_and_the_old_one_left_alone() {
     let scene = Scene::new(2);
     let _fleet = scene.fleet(2);
-    let elsewhere = crate::support::target::Target::start();
+    let elsewhere = testkit::target::Target::start();
     let before = Instant::now();
     scene.put_session("e1", json!({"address": elsewhere.address()}));
     elsewhere.wait_for_polls(&["e1".into()], before, ms(2_000));

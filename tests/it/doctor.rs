@@ -9,9 +9,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
 
-use crate::support::fake::Fake;
-use crate::support::process::{Instance, TempDir, leasehold_with};
-use crate::support::redis::{RedisServer, eventually};
+use testkit::fake::Fake;
+use testkit::process::{Instance, TempDir, leasehold_with};
+use testkit::redis::{RedisServer, eventually};
 
 /// What it says, with a `systemctl` that prints `units`, or knows no systemd.
 struct Doctor {

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use crate::support::measure::{Measured, Stalls, moves};
-use crate::support::process::{INTERVAL, Instance, SOON, Scene, eventually, ms};
+use testkit::measure::{Measured, Stalls, moves};
+use testkit::process::{INTERVAL, Instance, SOON, Scene, eventually, ms};
 
 /// From the change in Redis to the last lease where it belongs.
 const WITHIN: Duration = ms(2_000);

@@ -18,7 +18,7 @@ use leasehold::model::Role;
 use leasehold::thread::stop;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 
-use crate::support::redis::{RedisServer, eventually};
+use testkit::redis::{RedisServer, eventually};
 
 const TTL: Duration = Duration::from_secs(3);
 const LIMIT: Duration = Duration::from_secs(20);

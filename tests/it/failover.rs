@@ -4,11 +4,9 @@ use std::time::{Duration, Instant, SystemTime};
 
 use serde_json::json;
 
-use crate::support::process::{
-    INTERVAL, Instance, SOON, Scene, TTL, TempDir, eventually, leasehold, ms,
-};
-use crate::support::proxy::Proxy;
-use crate::support::target::Answer;
+use testkit::process::{INTERVAL, Instance, SOON, Scene, TTL, TempDir, eventually, leasehold, ms};
+use testkit::proxy::Proxy;
+use testkit::target::Answer;
 
 /// When the first poll of each of `endpoints` by somebody else than `but` came, the last of them.
 fn taken_over(scene: &Scene, endpoints: &[String], but: &str, since: Instant) -> Option<Instant> {

@@ -4,11 +4,11 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use crate::support::process::{
+use testkit::process::{
     Instance, MARGIN, SOON, Scene, TTL, eventually, field, leasehold, ms, run_args,
 };
-use crate::support::proxy::Proxy;
-use crate::support::target::Answer;
+use testkit::proxy::Proxy;
+use testkit::target::Answer;
 
 /// How long no endpoint at all may go without a poll between `since` and now.
 #[track_caller]

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::support::process::{SOON, Scene, eventually, leasehold};
+use testkit::process::{SOON, Scene, eventually, leasehold};
 
 const COMMANDS: [&str; 19] = [
     "run",

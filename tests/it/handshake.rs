@@ -22,9 +22,9 @@ use serde_json::json;
 
 use crate::store_contract::asker::{Asker, endpoint};
 use crate::store_contract::world::{TIMEOUT, TTL};
-use crate::support::fake::Fake;
-use crate::support::process::leasehold;
-use crate::support::redis::RedisServer;
+use testkit::fake::Fake;
+use testkit::process::leasehold;
+use testkit::redis::RedisServer;
 
 /// Question and answer, in order. Of a script only the verb is kept: it changes more often than the servers.
 type Exchange = Vec<(String, String)>;

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use redis::Connection;
 use serde_json::json;
 
-use crate::support::measure::{Measured, Stalls, gaps};
-use crate::support::process::{INTERVAL, Instance, SOON, Scene, ms};
+use testkit::measure::{Measured, Stalls, gaps};
+use testkit::process::{INTERVAL, Instance, SOON, Scene, ms};
 
 /// How long the channels are shouted at.
 const SHOUTING: Duration = ms(4_000);

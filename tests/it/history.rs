@@ -10,8 +10,8 @@ use nix::unistd::Pid;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use crate::support::process::{BINARY, Instance, SOON, Scene, eventually, leasehold, ms};
-use crate::support::redis::{RedisServer, USER_PASSWORD};
+use testkit::process::{Instance, SOON, Scene, binary, eventually, leasehold, ms};
+use testkit::redis::{RedisServer, USER_PASSWORD};
 
 fn asked(url: &str, args: &[&str]) -> Output {
     let redis = format!("--redis={url}");
@@ -255,7 +255,7 @@ fn collect(pipe: impl std::io::Read + Send + 'static) -> Arc<Mutex<Vec<String>>>
 
 impl Watching {
     fn start(url: &str, args: &[&str]) -> Self {
-        let mut command = Command::new(BINARY);
+        let mut command = Command::new(binary());
         command.args(["watch", "--store-timeout=500ms", &format!("--redis={url}")]).args(args);
         let mut child = command
             .stdout(Stdio::piped())
@@ -363,7 +363,8 @@ fn whoever_watches_ends_with_the_pipe() {
     let scene = Scene::new(3);
     let _one = scene.first(&[]);
     let command = format!(
-        "{BINARY} watch --redis={} | head -n 2 >/dev/null; echo ${{PIPESTATUS[0]}}",
+        "{} watch --redis={} | head -n 2 >/dev/null; echo ${{PIPESTATUS[0]}}",
+        binary(),
         scene.redis.url()
     );
     let output = Command::new("bash").args(["-c", &command]).output().unwrap();

@@ -21,10 +21,10 @@ use leasehold::store::{Acquire, Publication, Push, RenewItem, Store};
 use leasehold::{Poller, Sample, Session};
 use parking_lot::Mutex;
 
-use crate::support::cluster::{for_each_seed, random};
-use crate::support::fake::Fake;
-use crate::support::process::ms;
-use crate::support::redis::RedisServer;
+use testkit::cluster::{for_each_seed, random};
+use testkit::fake::Fake;
+use testkit::process::ms;
+use testkit::redis::RedisServer;
 
 /// Beyond a timeout: what a thread may be kept from running on a busy machine.
 const SLACK: Duration = Duration::from_secs(3);

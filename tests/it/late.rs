@@ -6,9 +6,9 @@ use std::time::Instant;
 use serde_json::{Value, json};
 
 use crate::status::{alive, document, entry, owns, polled, row, shown, traces, verdict};
-use crate::support::process::{SOON, Scene, eventually, leasehold, ms};
-use crate::support::redis::RedisServer;
-use crate::support::target::Answer;
+use testkit::process::{SOON, Scene, eventually, leasehold, ms};
+use testkit::redis::RedisServer;
+use testkit::target::Answer;
 
 const VM1: &str = "vm1-1-aaaaaaaa";
 

@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::support::lead::{Hosts, PACE, TTL, is_alive, leading, wait_for_death};
-use crate::support::pids::{all_gone, pids};
-use crate::support::process::{BINARY, Instance, SOON, TempDir, eventually, leasehold, ms};
-use crate::support::proxy::Proxy;
+use testkit::lead::{Hosts, PACE, TTL, is_alive, leading, wait_for_death};
+use testkit::pids::{all_gone, pids};
+use testkit::process::{Instance, SOON, TempDir, binary, eventually, leasehold, ms};
+use testkit::proxy::Proxy;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -321,7 +321,7 @@ fn whoever_kills_all_that_is_named_leasehold_leaves_nothing_of_the_command() {
     let file = hosts.file("pids");
     // Not by name: a command line with the word would be killed itself.
     let work = r#"echo $$ >>"$PIDS"; sh -c 'echo $$ >>"$PIDS"; sleep 1000' & wait"#;
-    let mut lead = std::process::Command::new(BINARY);
+    let mut lead = std::process::Command::new(binary());
     lead.args(["lead", "job", &format!("--redis={}", hosts.redis.url()), "--lease-ttl=30s"]);
     lead.args(["--", "sh", "-c", work]).env("PIDS", &file);
     let host = Instance::spawn(&mut lead);

@@ -16,8 +16,8 @@ use leasehold::store::redis::RedisStore;
 use leasehold::thread::{stop, stop_with_wire};
 use leasehold::{Daemon, PollPermit, Poller, Revoked, Sample, Session};
 
-use crate::support::cluster::endpoint;
-use crate::support::redis::RedisServer;
+use testkit::cluster::endpoint;
+use testkit::redis::RedisServer;
 
 const LIMIT: Duration = Duration::from_secs(20);
 

@@ -15,8 +15,8 @@ use leasehold::store::memory::{MemoryServer, MemoryStore};
 use leasehold::thread::stop;
 use leasehold::{Daemon, LeaseManager, PollPermit, Poller, Revoked, Sample, Session, StartError};
 
-use crate::support::cluster::endpoint;
-use crate::support::hooked::{Hooked, Stage};
+use testkit::cluster::endpoint;
+use testkit::hooked::{Hooked, Stage};
 
 const LIMIT: Duration = Duration::from_secs(20);
 

@@ -13,8 +13,8 @@ use leasehold::store::Store;
 use leasehold::store::memory::{MemoryServer, MemoryStore};
 use leasehold::{FenceToken, LeaseManager};
 
-use crate::support::cluster::endpoint;
-use crate::support::hooked::{Hooked, Stage};
+use testkit::cluster::endpoint;
+use testkit::hooked::{Hooked, Stage};
 
 const LIMIT: Duration = Duration::from_secs(20);
 const THREADS: usize = 64;

@@ -9,7 +9,7 @@ use leasehold::model::InstanceId;
 use leasehold::store::memory::Mishap;
 use leasehold::store::{PeerMessage, Store};
 
-use crate::support::cluster::{Cluster, INTERVAL, RENEW, TTL, endpoint};
+use testkit::cluster::{Cluster, INTERVAL, RENEW, TTL, endpoint};
 
 fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)

@@ -113,5 +113,3 @@ mod top;
 mod supervisor;
 /// Settings for every command, and errors that say the way out.
 mod words;
-/// What the tests above are written with.
-mod support;

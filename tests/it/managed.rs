@@ -5,9 +5,9 @@ use std::time::Instant;
 
 use serde_json::Value;
 
-use crate::support::process::{Instance, SOON, Scene, eventually, leasehold};
-use crate::support::redis::RedisServer;
-use crate::support::target::Target;
+use testkit::process::{Instance, SOON, Scene, eventually, leasehold};
+use testkit::redis::RedisServer;
+use testkit::target::Target;
 
 /// What none of this may depend on.
 const OPTIONAL: [&str; 6] = ["CONFIG", "SCRIPT", "EVALSHA", "HELLO", "CLIENT", "ACL"];

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::support::process::{BINARY, Instance, SOON, Scene, TempDir, eventually, leasehold};
-use crate::support::prometheus::Document;
+use testkit::process::{Instance, SOON, Scene, TempDir, binary, eventually, leasehold};
+use testkit::prometheus::Document;
 
 /// As a setting of its own.
 struct Metrics(PathBuf);
@@ -198,13 +198,13 @@ fn the_files_of_several_processes_on_one_host_are_one_document() {
     let _first = scene.first(&[&files[0].arg()]);
     let _second = scene.join(&[&files[1].arg()]);
     let url = format!("--redis={}", scene.redis.url());
-    let mut command = Command::new(BINARY);
+    let mut command = Command::new(binary());
     command.args(["lead", "mailer", &url, "--lease-ttl=3s", "--new-fleet", &files[2].arg()]);
     let _lead = Instance::spawn(command.args(["--metrics-name=lead\"er", "--", "sleep", "1000"]));
     files.iter().for_each(|it| drop(it.wait("a file", |_| true)));
     let texts = files.each_ref().map(|it| fs::read_to_string(&it.0).unwrap());
     let texts = texts.each_ref().map(String::as_str);
-    let all = crate::support::prometheus::collect(&texts).unwrap();
+    let all = testkit::prometheus::collect(&texts).unwrap();
     assert_eq!(all.get("leasehold_last_write_timestamp_seconds").map(|it| it.len()), Some(3));
     let daemons: Vec<&str> = all["leasehold_threads"].iter().map(String::as_str).collect();
     assert_eq!(daemons, ["lead\"er", "leasehold", "leasehold-b"]);
@@ -216,7 +216,7 @@ fn a_leader_tells_its_roles() {
     let (led, polling) = (Metrics::new(&dir, "lead.prom"), Metrics::new(&dir, "run.prom"));
     let scene = Scene::new(1);
     let url = format!("--redis={}", scene.redis.url());
-    let mut command = Command::new(BINARY);
+    let mut command = Command::new(binary());
     command.args(["lead", "mailer", &url, "--lease-ttl=3s", "--new-fleet", &led.arg()]);
     let mut lead = Instance::spawn(command.args(["--", "sleep", "1000"]));
     lead.wait_for("event=leader.elected");

@@ -4,10 +4,10 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use crate::support::measure::{Measured, Move, Stalls, moves};
-use crate::support::process::{Instance, SOON, Scene, eventually, ms};
-use crate::support::proxy::Proxy;
-use crate::support::target::Answer;
+use testkit::measure::{Measured, Move, Stalls, moves};
+use testkit::process::{Instance, SOON, Scene, eventually, ms};
+use testkit::proxy::Proxy;
+use testkit::target::Answer;
 
 /// What a move may cost beyond the interval of the endpoint.
 const BEYOND: Duration = ms(250);

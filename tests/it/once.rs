@@ -8,14 +8,12 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
-use crate::support::lead::{Hosts, is_alive};
-use crate::support::process::{
-    BINARY, Instance, SOON, Scene, TempDir, eventually, field, leasehold, ms,
-};
-use crate::support::redis::RedisServer;
+use testkit::lead::{Hosts, is_alive};
+use testkit::process::{Instance, SOON, Scene, TempDir, binary, eventually, field, leasehold, ms};
+use testkit::redis::RedisServer;
 
 fn once(redis: &RedisServer, args: &[&str], command: &[&str]) -> Instance {
-    let mut once = Command::new(BINARY);
+    let mut once = Command::new(binary());
     once.args(["once", "job", &format!("--redis={}", redis.url())]).args(args);
     Instance::spawn(once.arg("--").args(command))
 }
@@ -277,7 +275,7 @@ fn the_pages_cron_line_runs_once() {
     let command = line.split_once(" root ").unwrap().1;
     let log = hosts.file("log");
     let job = command.rsplit_once("logger ").unwrap();
-    let pasted = job.0.replacen("leasehold", BINARY, 1);
+    let pasted = job.0.replacen("leasehold", binary(), 1);
     // The promise of ten minutes would keep the test that long; a signal ends the waiting.
     let pasted = format!("exec {pasted} sh -c 'echo ran >>{}'", log.display());
     let host = || {
@@ -303,7 +301,7 @@ fn still_running(host: &mut Instance) -> Option<&Instance> {
 fn a_user_with_just_the_rights_of_the_page_can_lead_and_look() {
     let redis = RedisServer::start();
     let url = redis.give_rule("leasehold");
-    let mut lead = Command::new(BINARY);
+    let mut lead = Command::new(binary());
     lead.args(["lead", "job", &format!("--redis={url}"), "--new-fleet", "--", "sleep", "60"]);
     let mut leader = Instance::spawn(&mut lead);
     leader.wait_for("event=leader.elected");

@@ -9,7 +9,7 @@ use leasehold::model::InstanceId;
 use leasehold::store::memory::Mishap;
 use leasehold::store::{PeerMessage, Store};
 
-use crate::support::cluster::{Cluster, INTERVAL, TTL, endpoint, for_each_seed, random};
+use testkit::cluster::{Cluster, INTERVAL, TTL, endpoint, for_each_seed, random};
 
 fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)

@@ -8,16 +8,16 @@ use std::process::{Command, Stdio};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::support::process::{BINARY, SOON, TempDir, eventually};
-use crate::support::redis::RedisServer;
+use testkit::process::{SOON, TempDir, binary, eventually};
+use testkit::redis::RedisServer;
 
 /// Everything that `make install` puts under `dir`, by its path on a host.
 fn installed(dir: &Path, prefix: &str) -> Vec<String> {
     let (target, stage) = (dir.join("target"), dir.join("stage").join(&prefix[1..]));
     fs::create_dir_all(target.join("release")).unwrap();
-    let binary = target.join("release/leasehold");
-    if !binary.exists() {
-        symlink(BINARY, &binary).unwrap();
+    let release = target.join("release/leasehold");
+    if !release.exists() {
+        symlink(binary(), &release).unwrap();
     }
     let mut make = Command::new("make");
     make.args(["--no-print-directory", "install", &format!("PREFIX={prefix}")]);
@@ -121,7 +121,7 @@ fn the_cron_example_finds_the_program_and_the_redis_of_the_service() {
     fs::write(&settings, lines + "LEASEHOLD_WORKERS=3\n").unwrap();
     let bin = dir.path().join("bin");
     fs::create_dir(&bin).unwrap();
-    symlink(BINARY, bin.join("leasehold")).unwrap();
+    symlink(binary(), bin.join("leasehold")).unwrap();
     let told = dir.path().join("told");
     let logger = format!("#!/bin/sh\necho \"$@\" >>{}\n", told.display());
     fs::write(bin.join("logger"), logger).unwrap();

@@ -11,8 +11,8 @@ use std::process::{Child, Command, Stdio};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
-use crate::support::process::{BINARY, SOON, TempDir, eventually};
-use crate::support::redis::RedisServer;
+use testkit::process::{SOON, TempDir, binary, eventually};
+use testkit::redis::RedisServer;
 
 const README: &str = "README.md";
 
@@ -177,7 +177,7 @@ fn the_quick_start_works_as_written() {
     let (redis, dir) = (RedisServer::start(), TempDir::new());
     let bin = dir.path().join("target/release");
     fs::create_dir_all(&bin).unwrap();
-    symlink(BINARY, bin.join("leasehold")).unwrap();
+    symlink(binary(), bin.join("leasehold")).unwrap();
     let (build, pasted) = block.split_once('\n').unwrap();
     assert_eq!(build, "make build");
     let address = "redis://127.0.0.1:6379/0";

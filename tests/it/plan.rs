@@ -4,7 +4,7 @@ use std::process::Output;
 
 use serde_json::{Value, json};
 
-use crate::support::process::{SOON, Scene, eventually, leasehold};
+use testkit::process::{SOON, Scene, eventually, leasehold};
 
 fn run(scene: &Scene, args: &[&str]) -> Output {
     let redis = format!("--redis={}", scene.redis.url());

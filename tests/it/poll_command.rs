@@ -11,8 +11,8 @@ use leasehold::polling::command::CommandPoller;
 use leasehold::polling::testing::permit_for_tests;
 use leasehold::{PollPermit, Poller, Revoked, Sample, Session};
 
-use crate::support::pids::{LIMIT, all_gone, family, pids};
-use crate::support::temp_dir::TempDir;
+use testkit::pids::{LIMIT, all_gone, family, pids};
+use testkit::temp_dir::TempDir;
 
 const GUARDIAN: &str = env!("CARGO_BIN_EXE_leasehold");
 const GRACE: Duration = Duration::from_millis(150);

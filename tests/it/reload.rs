@@ -7,8 +7,8 @@ use std::time::Instant;
 
 use nix::sys::signal::Signal;
 
-use crate::support::process::{BINARY, Instance, SOON, Scene, TempDir, eventually, field, ms};
-use crate::support::target::Answer;
+use testkit::process::{Instance, SOON, Scene, TempDir, binary, eventually, field, ms};
+use testkit::target::Answer;
 
 const TIMINGS: &str = "LEASEHOLD_LEASE_TTL=3s\nLEASEHOLD_RENEW_INTERVAL=1s\n\
     LEASEHOLD_HEARTBEAT_TTL=3s\nLEASEHOLD_HEARTBEAT_INTERVAL=1s\nLEASEHOLD_STORE_TIMEOUT=300ms\n\
@@ -25,7 +25,7 @@ impl Reloaded {
     fn start(scene: &Scene, lines: &[&str]) -> Self {
         let mut reloaded = Self { dir: TempDir::new(), instance: None };
         reloaded.write(lines);
-        let mut command = Command::new(BINARY);
+        let mut command = Command::new(binary());
         command.args(["run", "--redis", &scene.redis.url()]);
         command.arg("--settings").arg(reloaded.path());
         // As a unit does that names the file as its EnvironmentFile, too.

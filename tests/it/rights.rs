@@ -8,10 +8,8 @@ use std::time::Instant;
 
 use serde_json::Value;
 
-use crate::support::process::{
-    BINARY, Instance, SOON, Scene, TempDir, eventually, leasehold, run_args,
-};
-use crate::support::redis::{RedisServer, USER_PASSWORD, tells_reading};
+use testkit::process::{Instance, SOON, Scene, TempDir, binary, eventually, leasehold, run_args};
+use testkit::redis::{RedisServer, USER_PASSWORD, tells_reading};
 
 const TTL: &str = "--lease-ttl=3s";
 
@@ -53,7 +51,7 @@ fn a_fleet_with_just_the_rights_of_the_page_does_everything_and_never_says_its_p
     one.wait_for("event=leader.elected");
     let mut two = Instance::start_at(&url, &["--lead=alpha", "--host-name=two"]);
     scene.wait_for_balance(&[&one, &two], SOON);
-    let mut lead = Command::new(BINARY);
+    let mut lead = Command::new(binary());
     let mut leader = Instance::spawn(lead.args(["lead", "job", &redis, TTL, "--", "sleep", "60"]));
     leader.wait_for("event=leader.elected");
 
@@ -260,7 +258,7 @@ fn an_instance_that_is_denied_something_later_says_who_names_the_right() {
 /// `watch` as this user shows a result, and complains of nothing.
 #[track_caller]
 fn watch_shows(url: &str, args: &[&str]) {
-    let mut command = Command::new(BINARY);
+    let mut command = Command::new(binary());
     let redis = format!("--redis={url}");
     command.args(["watch", &redis]).args(args);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -289,7 +287,7 @@ fn an_operator_with_just_its_rights_does_everything_that_the_readme_says() {
     let mut two = scene.join(&["--host-name=two"]);
     scene.wait_for_balance(&[&one, &two], SOON);
     let admin = format!("--redis={}", scene.redis.url());
-    let mut lead = Command::new(BINARY);
+    let mut lead = Command::new(binary());
     let leader = Instance::spawn(lead.args([
         "lead",
         "job",
@@ -346,7 +344,7 @@ fn an_elector_with_just_its_rights_leads_and_is_released() {
     let (url, dir) = (redis.give_rule("elector"), TempDir::new());
     let (redis_is, runtime_dir) =
         (format!("--redis={url}"), format!("--runtime-dir={}", dir.path().display()));
-    let mut lead = Command::new(BINARY);
+    let mut lead = Command::new(binary());
     let mut leader = Instance::spawn(lead.args([
         "lead",
         "job",

@@ -15,7 +15,7 @@ use leasehold::store::memory::{MemoryServer, MemoryStore, Mishap};
 use leasehold::store::{PeerMessage, Store};
 use leasehold::{PollPermit, Poller, Revoked, Sample, Session};
 
-use crate::support::cluster::{
+use testkit::cluster::{
     Cluster, INTERVAL, RENEW, Seen, TTL, endpoint, for_each_seed, random, timings,
 };
 

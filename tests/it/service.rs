@@ -4,8 +4,8 @@ use std::os::unix::net::UnixDatagram;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::support::process::{BINARY, Instance, SOON, Scene, TempDir, ms, run_args};
-use crate::support::target::Answer;
+use testkit::process::{Instance, SOON, Scene, TempDir, binary, ms, run_args};
+use testkit::target::Answer;
 
 /// A service manager: its end of `$NOTIFY_SOCKET`.
 struct Manager {
@@ -22,7 +22,7 @@ impl Manager {
 
     /// `run` under this manager.
     fn start(&self, url: &str, args: &[&str]) -> Instance {
-        let mut command = Command::new(BINARY);
+        let mut command = Command::new(binary());
         command.args(run_args(url, args));
         command.env("NOTIFY_SOCKET", self.dir.path().join("notify"));
         command.env("WATCHDOG_USEC", "2000000");
@@ -155,7 +155,7 @@ fn the_units_are_well_formed_and_hardened() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/systemd/");
         let unit = std::fs::read_to_string(format!("{path}{name}")).unwrap();
         let file = dir.path().join(name.replace('@', "@x"));
-        std::fs::write(&file, unit.replace("/usr/local/bin/leasehold", BINARY)).unwrap();
+        std::fs::write(&file, unit.replace("/usr/local/bin/leasehold", binary())).unwrap();
         for words in [
             &["verify", "--man=no", "--recursive-errors=yes"][..],
             &["security", "--offline=yes", "--threshold=20", "--no-pager"],

@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::support::process::{BINARY, SOON, Scene, eventually, leasehold, run, said};
-use crate::support::redis::RedisServer;
-use crate::support::temp_dir::TempDir;
-use crate::support::terminal::Terminal;
+use testkit::process::{SOON, Scene, binary, eventually, leasehold, run, said};
+use testkit::redis::RedisServer;
+use testkit::temp_dir::TempDir;
+use testkit::terminal::Terminal;
 
 #[track_caller]
 fn refused(output: &Output) -> String {
@@ -126,7 +126,7 @@ fn import(redis: &RedisServer, lines: &str) -> Output {
 }
 
 fn import_with(redis: &RedisServer, lines: &str, args: &[&str]) -> Output {
-    let mut command = Command::new(BINARY);
+    let mut command = Command::new(binary());
     command.args(["sessions", "import", &format!("--redis={}", redis.url())]).args(args);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();

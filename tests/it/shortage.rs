@@ -7,16 +7,16 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::support::process::{
-    BINARY, Instance, SOON, Scene, TempDir, eventually, field, leasehold, ms, run_args,
+use testkit::process::{
+    Instance, SOON, Scene, TempDir, binary, eventually, field, leasehold, ms, run_args,
 };
-use crate::support::target::Answer;
+use testkit::target::Answer;
 
 /// `leasehold run` whose soft and hard limits of open files are these.
 fn start_with(scene: &Scene, (soft, hard): (u32, u32), args: &[&str]) -> Instance {
     let mut command = Command::new("sh");
     let limit = format!("ulimit -Sn {soft} && ulimit -Hn {hard} && exec \"$0\" \"$@\"");
-    command.args(["-c", &limit, BINARY]).args(run_args(&scene.redis.url(), args));
+    command.args(["-c", &limit, binary()]).args(run_args(&scene.redis.url(), args));
     let one = Instance::spawn(&mut command);
     one.wait_for("event=daemon.ready");
     one

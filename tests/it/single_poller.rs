@@ -5,9 +5,9 @@ use std::time::Instant;
 
 use serde_json::json;
 
-use crate::support::process::{INTERVAL, Instance, SOON, Scene, TTL, eventually, field, ms};
-use crate::support::proxy::Proxy;
-use crate::support::target::{Answer, Request};
+use testkit::process::{INTERVAL, Instance, SOON, Scene, TTL, eventually, field, ms};
+use testkit::proxy::Proxy;
+use testkit::target::{Answer, Request};
 
 /// US3.1, FR-001, SC-001.
 #[test]

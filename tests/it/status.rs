@@ -6,9 +6,9 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 
-use crate::support::process::{BINARY, Instance, SOON, Scene, leasehold, ms};
-use crate::support::redis::{RedisServer, USER_PASSWORD};
-use crate::support::target::Answer;
+use testkit::process::{Instance, SOON, Scene, binary, leasehold, ms};
+use testkit::redis::{RedisServer, USER_PASSWORD};
+use testkit::target::Answer;
 
 fn status_at(url: &str, args: &[&str]) -> Output {
     let mut all = vec!["status".to_owned(), format!("--redis={url}")];
@@ -430,7 +430,8 @@ fn a_closed_pipe_is_no_crash() {
     let url = redis.url();
     for how in ["--all", "--json"] {
         let command = format!(
-            "{BINARY} status {how} --redis={url} | head -c 1 >/dev/null; echo ${{PIPESTATUS[0]}}"
+            "{} status {how} --redis={url} | head -c 1 >/dev/null; echo ${{PIPESTATUS[0]}}",
+            binary()
         );
         let output = Command::new("bash").args(["-c", &command]).output().unwrap();
         assert_eq!(String::from_utf8_lossy(&output.stderr), "");
@@ -499,7 +500,7 @@ fn a_renewal_that_is_overdue_is_told() {
 /// Point 20: what is cut on a terminal is whole in a pipe, where it may be searched, and with `--all`.
 #[test]
 fn a_long_result_is_cut_to_the_width_of_a_terminal_and_nowhere_else() {
-    use crate::support::terminal::Terminal;
+    use testkit::terminal::Terminal;
     let redis = RedisServer::start();
     let session = json!({"id": "e1", "address": "127.0.0.1:1"}).to_string();
     redis.cli(&["SET", "session:e1", &session]);

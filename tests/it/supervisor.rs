@@ -12,9 +12,9 @@ use leasehold::supervise::{Ended, SupervisedCommand};
 use nix::sys::signal::{SigSet, Signal, kill};
 use nix::unistd::Pid;
 
-use crate::support::pids::{LIMIT, all_gone, eventually, family, is_gone, pids};
-use crate::support::process::{BINARY, ms};
-use crate::support::temp_dir::TempDir;
+use testkit::pids::{LIMIT, all_gone, eventually, family, is_gone, pids};
+use testkit::process::{binary, ms};
+use testkit::temp_dir::TempDir;
 
 const GRACE: Duration = Duration::from_millis(400);
 /// How late something may be noticed here, on a machine that is busy.
@@ -30,7 +30,7 @@ fn with_grace(
     environment: &[(&str, String)],
 ) -> SupervisedCommand {
     let program: Vec<String> = program.iter().map(|it| (*it).into()).collect();
-    SupervisedCommand::prepare(Path::new(BINARY), &program, environment, grace).unwrap()
+    SupervisedCommand::prepare(Path::new(binary()), &program, environment, grace).unwrap()
 }
 
 fn shell_until(script: &str, until: Moment) -> SupervisedCommand {
@@ -159,7 +159,7 @@ fn without_a_warden_or_a_program_nothing_is_prepared() {
     };
     let error = prepare("/no/such", &["true"]);
     assert_eq!(error, "cannot start /no/such: No such file or directory");
-    for (warden, program) in [("/bin/true", &["true"][..]), (BINARY, &[])] {
+    for (warden, program) in [("/bin/true", &["true"][..]), (binary(), &[])] {
         assert_eq!(prepare(warden, program), "the warden ended before the command did");
     }
 }

@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use crate::support::measure::{Measured, Stalls};
-use crate::support::process::{Instance, SOON, Scene, TTL, eventually, field, ms};
-use crate::support::takeovers::Takeovers;
+use testkit::measure::{Measured, Stalls};
+use testkit::process::{Instance, SOON, Scene, TTL, eventually, field, ms};
+use testkit::takeovers::Takeovers;
 
 /// R8: everybody waits so long for the heir, and as long again for each who is preferred to it.
 const FALLBACK_STEP: Duration = ms(250);

@@ -6,10 +6,10 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use crate::support::fake::Fake;
-use crate::support::process::{Instance, SOON, Scene, TempDir, eventually, leasehold, ms};
-use crate::support::redis::RedisServer;
-use crate::support::target::Target;
+use testkit::fake::Fake;
+use testkit::process::{Instance, SOON, Scene, TempDir, eventually, leasehold, ms};
+use testkit::redis::RedisServer;
+use testkit::target::Target;
 
 fn certificate(name: &str) -> String {
     format!("{}/tests/it/certificates/{name}", env!("CARGO_MANIFEST_DIR"))

@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
-use crate::support::process::{SOON, Scene, eventually, leasehold, leasehold_with, ms};
-use crate::support::redis::RedisServer;
-use crate::support::target::Answer;
-use crate::support::terminal::Terminal;
+use testkit::process::{SOON, Scene, eventually, leasehold, leasehold_with, ms};
+use testkit::redis::RedisServer;
+use testkit::target::Answer;
+use testkit::terminal::Terminal;
 
 fn top(redis: &RedisServer, args: &[&str]) -> Terminal {
     top_of(redis, args, 40, 120)

@@ -6,8 +6,8 @@ mod sentinels;
 
 use std::time::{Duration, Instant};
 
-use crate::support::process::{Instance, SOON, eventually, leasehold, ms};
-use crate::support::site::{Site, World};
+use testkit::process::{Instance, SOON, eventually, leasehold, ms};
+use testkit::site::{Site, World};
 
 /// From the end of a master until everything is polled again: it is noticed, replaced, and then nothing is
 /// granted for a TTL and a margin (R5); on a machine that is busy.

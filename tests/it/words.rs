@@ -8,10 +8,10 @@ use std::time::Instant;
 
 use serde_json::Value;
 
-use crate::support::process::{
-    BINARY, Instance, SOON, Scene, TempDir, eventually, field, leasehold, leasehold_with, run, said,
+use testkit::process::{
+    Instance, SOON, Scene, TempDir, binary, eventually, field, leasehold, leasehold_with, run, said,
 };
-use crate::support::redis::RedisServer;
+use testkit::redis::RedisServer;
 
 #[track_caller]
 fn refused(output: &Output, code: i32) -> String {
@@ -109,7 +109,7 @@ fn what_is_odd_about_the_settings_of_run_is_a_warning_each() {
     let scene = Scene::new(1);
     let dir = TempDir::new();
     let metrics = dir.path().join("metrics.txt");
-    let mut command = Command::new(BINARY);
+    let mut command = Command::new(binary());
     command.args(["run", "--redis", &scene.redis.url(), "--new-fleet", "--lease-ttl=3s"]);
     command.args(["--renew-interval=1s", "--heartbeat-ttl=20s", "--heartbeat-interval=1s"]);
     command.arg("--metrics-file").arg(&metrics);
@@ -144,7 +144,7 @@ fn a_key_that_holds_something_else_is_named() {
         assert!(parts.iter().all(|it| why.contains(it)), "{args:?}: {why}");
         assert!(why.contains("rename or delete it"), "{args:?}: {why}");
     }
-    let mut command = Command::new(BINARY);
+    let mut command = Command::new(binary());
     let watch = Instance::spawn(command.args(["watch", "--redis", &redis.url()]));
     let line = watch.wait_for("lease events are not shown");
     assert!(line.contains("poll:history is not a stream") && !line.contains("lacks"), "{line}");
@@ -194,7 +194,7 @@ fn a_release_says_what_is_in_its_way() {
     let held = || scene.owned_by(&one).len();
     eventually(SOON, "a lease", || held().to_string(), || held() == 1);
     // It waits ten seconds for the other to be gone, and longer on a machine that is busy.
-    let mut command = Command::new(BINARY);
+    let mut command = Command::new(binary());
     command.args(["release", &dir.option("runtime-dir"), "--redis", &scene.redis.url()]);
     let mut release = Instance::spawn(&mut command);
     let why =

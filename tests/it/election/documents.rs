@@ -5,7 +5,7 @@ use std::time::Duration;
 use leasehold::election::State;
 use leasehold::store::memory::Mishap;
 
-use crate::support::electorate::{
+use testkit::electorate::{
     ELECTION, Electorate, HEARTBEAT, MARGIN, STEP, TTL, UNKNOWN_HOLD_OFF, lease, settings,
 };
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use leasehold::election::{ElectionSettings, State};
 use leasehold::store::memory::Mishap;
 
-use crate::support::electorate::{Electorate, HEARTBEAT, MARGIN, STEP, TTL, lease, role, settings};
+use testkit::electorate::{Electorate, HEARTBEAT, MARGIN, STEP, TTL, lease, role, settings};
 
 const SOON: Duration = Duration::from_millis(50);
 

@@ -11,7 +11,7 @@ use leasehold::model::{FenceToken, InstanceId, Tenure};
 use leasehold::store::Store;
 use leasehold::store::memory::Mishap;
 
-use crate::support::electorate::{
+use testkit::electorate::{
     Electorate, HEARTBEAT, STEP, TTL, UNKNOWN_HOLD_OFF, lease, role, settings,
 };
 

@@ -6,7 +6,7 @@ use leasehold::clock::Clock;
 use leasehold::election::{ElectionEvent, ElectionSettings, State};
 use leasehold::store::memory::Mishap;
 
-use crate::support::electorate::{
+use testkit::electorate::{
     Electorate, HEARTBEAT, MARGIN, STEP, TTL, UNKNOWN_HOLD_OFF, lease, settings,
 };
 

@@ -8,7 +8,7 @@ use leasehold::model::InstanceId;
 use leasehold::store::PeerMessage;
 use leasehold::store::memory::Mishap;
 
-use crate::support::electorate::{Electorate, HEARTBEAT, STEP, TTL, lease, settings};
+use testkit::electorate::{Electorate, HEARTBEAT, STEP, TTL, lease, settings};
 
 const SOON: Duration = Duration::from_millis(50);
 const REST: Duration = Duration::from_secs(2);

@@ -7,8 +7,8 @@ use leasehold::election::ElectionSettings;
 use leasehold::election::State;
 use leasehold::store::memory::Mishap;
 
-use crate::support::cluster::{for_each_seed, random};
-use crate::support::electorate::{Electorate, MARGIN, TTL, UNKNOWN_HOLD_OFF, settings};
+use testkit::cluster::{for_each_seed, random};
+use testkit::electorate::{Electorate, MARGIN, TTL, UNKNOWN_HOLD_OFF, settings};
 
 const ROLES: [&str; 2] = ["r", "s"];
 const NAMES: [&str; 3] = ["a", "b", "c"];

@@ -9,7 +9,7 @@ use leasehold::clock::Clock;
 use leasehold::model::{EndpointId, InstanceId};
 use leasehold::store::{PeerMessage, Store};
 
-use crate::support::cluster::{Cluster, TTL, endpoint};
+use testkit::cluster::{Cluster, TTL, endpoint};
 
 const STEP: Duration = ms(20);
 

@@ -14,8 +14,8 @@ use leasehold::store::{
 use crate::store_contract::asker::{Asker, endpoint};
 use crate::store_contract::words::sessions_of;
 use crate::store_contract::world::{RedisWorld, TERM, TIMEOUT, TTL, store_at};
-use crate::support::fake::Fake;
-use crate::support::redis::{RedisServer, eventually};
+use testkit::fake::Fake;
+use testkit::redis::{RedisServer, eventually};
 
 /// Beyond a call's timeout: what a thread may be kept from running on a busy machine.
 const SLACK: Duration = Duration::from_millis(100);

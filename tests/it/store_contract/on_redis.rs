@@ -13,7 +13,7 @@ use leasehold::store::{
 use crate::store_contract::asker::{Asker, endpoint, items, publication};
 use crate::store_contract::words::sessions_of;
 use crate::store_contract::world::{RedisWorld, TIMEOUT, World, store_at};
-use crate::support::redis::RedisServer;
+use testkit::redis::RedisServer;
 
 fn hash(server: &RedisServer, key: &str) -> BTreeMap<String, String> {
     let text = server.cli(&["HGETALL", key]);

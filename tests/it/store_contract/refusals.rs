@@ -8,7 +8,7 @@ use leasehold::store::{
 
 use crate::store_contract::asker::{Asker, endpoint, items, publication};
 use crate::store_contract::world::{RedisWorld, TIMEOUT, TTL, store_at};
-use crate::support::redis::{RedisServer, eventually, tells_reading};
+use testkit::redis::{RedisServer, eventually, tells_reading};
 
 /// FINDINGS M: OOM in a batch. What is held can be kept without memory.
 #[test]

@@ -11,7 +11,7 @@ use leasehold::store::memory::{MemoryServer, MemoryStore, Snapshot};
 use leasehold::store::redis::RedisStore;
 use serde_json::Value as Json;
 
-use crate::support::redis::{RedisServer, eventually};
+use testkit::redis::{RedisServer, eventually};
 
 pub const TIMEOUT: Duration = Duration::from_secs(5);
 pub const TTL: Duration = Duration::from_secs(30);

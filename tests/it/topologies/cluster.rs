@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 use std::time::Instant;
 
-use crate::support::lead::{Hosts, TTL};
-use crate::support::process::{Instance, SOON, eventually, ms};
-use crate::support::redis::RedisServer;
-use crate::support::shards::Shards;
-use crate::support::site::{Site, World};
 use crate::topologies::{AGAIN, does_not_start, refused, whole_path};
+use testkit::lead::{Hosts, TTL};
+use testkit::process::{Instance, SOON, eventually, ms};
+use testkit::redis::RedisServer;
+use testkit::shards::Shards;
+use testkit::site::{Site, World};
 
 #[test]
 fn everything_works_on_a_cluster() {
@@ -116,7 +116,7 @@ fn a_url_of_the_wrong_kind_is_refused_with_the_right_one() {
 
 #[test]
 fn two_fleets_share_a_cluster_and_nothing_else() {
-    let mut east = World::new(Shards::start(), crate::support::target::Target::start(), 4);
+    let mut east = World::new(Shards::start(), testkit::target::Target::start(), 4);
     let url = east.site.url();
     let of = |prefix: &str| {
         let prefix = format!("--prefix={prefix}");
@@ -127,7 +127,7 @@ fn two_fleets_share_a_cluster_and_nothing_else() {
     let fleets = [of("east"), of("west")];
     // Each polls everything: they do not know of each other.
     for one in &fleets {
-        let has_all = |it: &[crate::support::target::Request]| {
+        let has_all = |it: &[testkit::target::Request]| {
             let mine = it.iter().filter(|it| it.instance == one.id()).map(|it| &it.path);
             mine.collect::<BTreeSet<_>>().len() == 4
         };

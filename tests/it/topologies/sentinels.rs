@@ -2,13 +2,13 @@
 
 use std::time::Instant;
 
-use crate::support::lead::{Hosts, TTL};
-use crate::support::process::{Instance, SOON, eventually, ms};
-use crate::support::redis::RedisServer;
-use crate::support::sentinel::{Addresses, PATIENCE, Sentinels, Watched};
-use crate::support::site::{Site, World};
-use crate::support::target::Target;
 use crate::topologies::{AGAIN, does_not_start, refused, whole_path};
+use testkit::lead::{Hosts, TTL};
+use testkit::process::{Instance, SOON, eventually, ms};
+use testkit::redis::RedisServer;
+use testkit::sentinel::{Addresses, PATIENCE, Sentinels, Watched};
+use testkit::site::{Site, World};
+use testkit::target::Target;
 
 #[test]
 fn everything_works_through_sentinels() {

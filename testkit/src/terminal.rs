@@ -21,7 +21,7 @@ use nix::sys::termios::{Termios, tcgetattr};
 use nix::unistd::Pid;
 use parking_lot::Mutex;
 
-use crate::support::process::{BINARY, SOON, eventually};
+use crate::process::{SOON, binary, eventually};
 
 /// What is to be seen, and what was done to get there.
 pub struct Screen {
@@ -197,7 +197,7 @@ impl Terminal {
         let (master, slave) = pty();
         let before = tcgetattr(&slave).unwrap();
         let end = || Stdio::from(slave.try_clone().unwrap());
-        let mut command = Command::new(BINARY);
+        let mut command = Command::new(binary());
         command.args(args).stdin(end()).stdout(end()).stderr(end());
         command.env("TERM", "xterm").env("LC_ALL", "C.UTF-8").env_remove("NO_COLOR");
         // A group of its own, beside ours: so that it can be stopped as by a shell, and we are not.

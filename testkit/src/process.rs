@@ -13,11 +13,11 @@ use nix::unistd::Pid;
 use parking_lot::{Condvar, Mutex};
 use serde_json::Value;
 
-use crate::support::redis::RedisServer;
-use crate::support::target::Target;
-pub use crate::support::temp_dir::TempDir;
+pub use crate::paths::binary;
+use crate::redis::RedisServer;
+use crate::target::Target;
+pub use crate::temp_dir::TempDir;
 
-pub const BINARY: &str = env!("CARGO_BIN_EXE_leasehold");
 pub const TTL: Duration = Duration::from_secs(3);
 /// R1: 3 % of the TTL and 100 ms.
 pub const MARGIN: Duration = Duration::from_millis(190);
@@ -190,7 +190,7 @@ impl Instance {
 
     /// By way of `url`.
     pub fn start_at(url: &str, args: &[&str]) -> Self {
-        Self::spawn(Command::new(BINARY).args(run_args(url, args)))
+        Self::spawn(Command::new(binary()).args(run_args(url, args)))
     }
 
     /// Any command that ends up as `leasehold run`.
@@ -380,7 +380,7 @@ pub fn said(output: &Output) -> String {
 
 /// With variables in its environment.
 pub fn leasehold_with<S: AsRef<OsStr>>(args: &[S], env: &[(&str, &str)]) -> Output {
-    let mut command = Command::new(BINARY);
+    let mut command = Command::new(binary());
     clean(command.args(args)).envs(env.iter().copied()).stdin(Stdio::null());
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     // Read along: more than a pipe holds would keep it from ending.

@@ -102,7 +102,6 @@ impl RedisServer {
     }
 
     /// Where it keeps what it saves.
-    #[allow(dead_code, reason = "for benches/faults")]
     pub fn dir(&self) -> &Path {
         &self.dir
     }
@@ -143,7 +142,7 @@ impl RedisServer {
 
     /// Makes a user with just the rights that docs/redis.md gives it, and tells its URL.
     pub fn give_rule(&self, user: &str) -> String {
-        let page = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/redis.md"));
+        let page = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/redis.md"));
         let rule = page.split(&format!("redis-cli ACL SETUSER {user}")).nth(1).unwrap();
         let rule = rule.split("```").next().unwrap().replace(['\'', '\\'], " ");
         let rule = rule.replace(">PASSWORD", &format!(">{USER_PASSWORD}"));

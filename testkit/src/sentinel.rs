@@ -7,9 +7,9 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::support::process::{SOON, TempDir, eventually, ms};
-use crate::support::redis::{RedisServer, free_port, program};
-use crate::support::site::Site;
+use crate::process::{SOON, TempDir, eventually, ms};
+use crate::redis::{RedisServer, free_port, program};
+use crate::site::Site;
 
 /// What the sentinels call it.
 pub const NAME: &str = "it";
@@ -196,7 +196,6 @@ impl Sentinels {
     }
 
     /// An order to replace the master although it is well.
-    #[allow(dead_code, reason = "for benches/topologies")]
     pub fn fail_over(&self) {
         let client = redis::Client::open(format!("redis://127.0.0.1:{}/", self.ports[0])).unwrap();
         let mut connection = client.get_connection_with_timeout(ms(1_000)).unwrap();

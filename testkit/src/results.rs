@@ -10,8 +10,8 @@ use parking_lot::Mutex;
 use redis::{Connection, RedisResult};
 use serde_json::Value;
 
-use crate::support::process::ms;
-use crate::support::target::Request;
+use crate::process::ms;
+use crate::target::Request;
 
 /// Between two looks at what is stored.
 const LOOK: Duration = ms(200);
@@ -70,7 +70,6 @@ impl Results {
     }
 
     /// The server is another now, or wants another password.
-    #[allow(dead_code, reason = "for benches/faults")]
     pub fn go_to(&self, url: &str) {
         url.clone_into(&mut self.url.lock());
     }
@@ -190,7 +189,7 @@ fn look(mut connection: Connection, prefix: &str, record: &Mutex<Record>, over: 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::support::redis::{RedisServer, eventually};
+    use crate::redis::{RedisServer, eventually};
 
     #[test]
     fn the_judge_sees_a_result_that_comes_after_one_with_more_right_to() {

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use crate::support::process::{Instance, SOON, eventually, leasehold};
-use crate::support::redis::RedisServer;
-use crate::support::results::Results;
-use crate::support::target::Target;
+use crate::process::{Instance, SOON, eventually, leasehold};
+use crate::redis::RedisServer;
+use crate::results::Results;
+use crate::target::Target;
 
 /// Servers that are one store together.
 pub trait Site {

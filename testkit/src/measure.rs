@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{RecvTimeoutError, Sender, bounded};
 use parking_lot::Mutex;
 
-use crate::support::process::ms;
-use crate::support::redis::RedisServer;
-use crate::support::target::Request;
+use crate::process::ms;
+use crate::redis::RedisServer;
+use crate::target::Request;
 
 /// What the control sleeps between two questions.
 const TICK: Duration = ms(5);
@@ -33,7 +33,6 @@ impl Stalls {
     }
 
     /// Without asking anybody: for scenes in which Redis itself stands still.
-    #[allow(dead_code, reason = "for benches/faults")]
     pub fn of_the_machine() -> Self {
         Self::between(|| true)
     }
@@ -96,7 +95,6 @@ impl Measured {
     }
 
     /// Milliseconds that this share of all did not exceed.
-    #[allow(dead_code, reason = "for benches/systemd")]
     pub fn at(&self, share: f64) -> u128 {
         self.quantile(share).as_millis()
     }

@@ -22,7 +22,7 @@ use leasehold::store::memory::{MemoryServer, MemoryStore};
 use leasehold::{PollPermit, Poller, Revoked, Sample, Session};
 use parking_lot::Mutex;
 
-use crate::support::hooked::{Hooked, Reception};
+use crate::hooked::{Hooked, Reception};
 
 pub const TTL: Duration = Duration::from_secs(3);
 pub const RENEW: Duration = Duration::from_secs(1);

@@ -23,7 +23,7 @@ use leasehold::store::memory::{MemoryServer, MemoryStore};
 use leasehold::store::{PeerMessage, Push, Store, Subscription};
 use parking_lot::Mutex;
 
-use crate::support::cluster::SkewedClock;
+use crate::cluster::SkewedClock;
 
 pub const TTL: Duration = Duration::from_secs(3);
 pub const MARGIN: Duration = Duration::from_millis(190);

@@ -1,8 +1,8 @@
 //! A cluster: three masters, and a replica of each.
 
-use crate::support::process::{SOON, eventually};
-use crate::support::redis::{RedisServer, free_port};
-use crate::support::site::Site;
+use crate::process::{SOON, eventually};
+use crate::redis::{RedisServer, free_port};
+use crate::site::Site;
 
 const MASTERS: usize = 3;
 const SLOTS: u32 = 16_384;

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use crate::support::measure::{Measured, Stalls};
-use crate::support::process::{Instance, SOON, Scene, eventually, ms};
-use crate::support::target::Request;
+use crate::measure::{Measured, Stalls};
+use crate::process::{Instance, SOON, Scene, eventually, ms};
+use crate::target::Request;
 
 /// What a takeover may cost beyond the TTL, from the crash to the first poll.
 const BEYOND: Duration = ms(500);

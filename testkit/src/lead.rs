@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::support::process::{BINARY, Instance, SOON, TempDir, eventually};
-use crate::support::redis::RedisServer;
+use crate::process::{Instance, SOON, TempDir, binary, eventually};
+use crate::redis::RedisServer;
 
 pub const TTL: Duration = Duration::from_secs(3);
 /// More than the work needs between two lines, on a machine that is busy.
@@ -49,7 +49,7 @@ impl Hosts {
         let redis = format!("--redis={url}");
         let mut all: Vec<&str> = args.to_vec();
         all.insert(2, &redis);
-        let done = crate::support::process::leasehold(&all);
+        let done = crate::process::leasehold(&all);
         assert!(done.status.success(), "{done:?}");
     }
 
@@ -71,7 +71,7 @@ impl Hosts {
 
     /// With a command of one's own.
     pub fn lead_with(&self, url: &str, args: &[&str], command: &[&str]) -> Instance {
-        let mut lead = Command::new(BINARY);
+        let mut lead = Command::new(binary());
         lead.args(["lead", "job", &format!("--redis={url}"), "--lease-ttl=3s"]);
         Instance::spawn(lead.args(args).arg("--").args(command))
     }

@@ -69,19 +69,16 @@ impl Proxy {
         format!("redis://{}:{}/0", self.ip, self.port)
     }
 
-    #[allow(dead_code, reason = "for benches/faults")]
     pub fn port(&self) -> u16 {
         self.port
     }
 
     /// New connections lead there from now on.
-    #[allow(dead_code, reason = "for benches/faults")]
     pub fn lead_to(&self, to: u16) {
         self.shared.to.store(to, Ordering::SeqCst);
     }
 
     /// As far away from now on as that each way.
-    #[allow(dead_code, reason = "not for benches")]
     pub fn lie_far_away(&self, way: Duration) {
         let ms = u64::try_from(way.as_millis()).unwrap();
         self.shared.way_ms.store(ms, Ordering::SeqCst);
