@@ -78,7 +78,7 @@ rolling: setup ## prove: restart a fleet with 10,000 endpoints, and let all its 
 SEEDS  ?= 1000
 FAULTS ?= 40
 # Without TLS, which nothing here uses: half the time to build.
-SIM     = $(CARGO) bench --locked --no-default-features --bench sim --
+SIM     = $(CARGO) run --locked --release --no-default-features -p labs --bin sim --
 
 sim: ## prove: simulate random faults on a whole fleet in memory: SEEDS=1000 FAULTS=40, or SEED=n with its trace (1 minute)
 	$(SIM) $(if $(SEED),--seed $(SEED),--seeds $(SEEDS)) --faults $(FAULTS)

@@ -29,6 +29,7 @@ pub mod redis;
 pub mod results;
 pub mod sentinel;
 pub mod shards;
+pub mod simulation;
 pub mod site;
 pub mod takeovers;
 pub mod target;

@@ -33,7 +33,7 @@ const APART: &[(&str, &[&str])] = &[
     ("inspect", &["instance", "polling", "supervise", "election", "manager"]),
 ];
 /// Every folder with Rust in it.
-const FOLDERS: &[&str] = &["src", "tests", "testkit", "examples", "benches"];
+const FOLDERS: &[&str] = &["src", "tests", "testkit", "labs", "examples", "benches"];
 /// Longest file, without its tests.
 const LINES_MAX: usize = 400;
 /// A table, looked things up in and not read.

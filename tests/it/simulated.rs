@@ -1,13 +1,9 @@
 //! A short run of the simulator, and of the explorer of the small case; `make sim` is the long one.
 
-#[path = "../../benches/sim/simulation/mod.rs"]
-#[allow(dead_code, reason = "the long run prints more")]
-mod simulation;
-
 use std::ops::Range;
 
-use simulation::explorer::{Budget, Weakness, explore};
-use simulation::play;
+use testkit::simulation::explorer::{Budget, Weakness, explore};
+use testkit::simulation::play;
 
 /// In a debug build some seconds; a release build plays more than a hundred times as many in that time.
 const SEEDS: Range<u64> = 0..12;

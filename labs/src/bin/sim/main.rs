@@ -11,16 +11,14 @@
     reason = "a test"
 )]
 
-mod simulation;
-
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
-use simulation::explorer::{Budget, Weakness, explore};
-use simulation::faults::{INTERRUPTED, KINDS};
-use simulation::{Outcome, play};
+use testkit::simulation::explorer::{Budget, Weakness, explore};
+use testkit::simulation::faults::{INTERRUPTED, KINDS};
+use testkit::simulation::{Outcome, play};
 
 /// Production steps on top of each other need room.
 const STACK: usize = 256 << 20;
