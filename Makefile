@@ -47,6 +47,7 @@ lint: ## develop: check formatting, clippy and the list of mutants; warnings are
 	$(CARGO) clippy --locked --workspace --all-targets --no-default-features -- -D warnings
 	@command -v python3 >/dev/null && exec scripts/mutants --check; echo "no python3 here: the list of mutants is not checked"
 
+# Only the library: a build of all members shows its internals.
 doc: ## develop: build the documentation of the library; warnings are errors
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --no-deps
 
@@ -72,8 +73,11 @@ peers: setup ## measure: cost of other lock libraries beside ours: Rust, redis-p
 	  redlock@4.2.0 ioredis@5 || echo "no redlock for node: it is left out"
 	$(CARGO) run --locked --release --manifest-path benches/peers/Cargo.toml --target-dir $(PEERS)/build
 
-rolling: setup ## prove: restart a fleet with 10,000 endpoints, and let all its leases expire, at the default timings (5 minutes)
-	$(CARGO) bench --locked --bench rolling
+# Labs run the release binary. A profile of their own, because a failed check has to unwind.
+LAB     = $(CARGO) run --locked --profile lab -p labs --bin
+
+rolling: setup build ## prove: restart a fleet with 10,000 endpoints, and let all its leases expire, at the default timings (5 minutes)
+	$(LAB) rolling
 
 SEEDS  ?= 1000
 FAULTS ?= 40
@@ -86,22 +90,22 @@ sim: ## prove: simulate random faults on a whole fleet in memory: SEEDS=1000 FAU
 explore: ## prove: check every interleaving of the small case: EVENTS=3 TICKS=6 (1 minute)
 	$(SIM) --explore --events $(or $(EVENTS),3) --ticks $(or $(TICKS),6)
 
-faults: setup ## prove: break real networks, Redis servers, processes and clocks, as root: ONLY=name (3 minutes)
+faults: setup build ## prove: break real networks, Redis servers, processes and clocks, as root: ONLY=name (3 minutes)
 	@scripts/setup unshare ip iptables tc cc
-	$(CARGO) bench --locked --bench faults -- $(ONLY)
+	$(LAB) faults -- $(ONLY)
 
-topologies: setup ## prove: fail over, partition and reshard real Sentinels and clusters, as root: ONLY=name (4 minutes)
+topologies: setup build ## prove: fail over, partition and reshard real Sentinels and clusters, as root: ONLY=name (4 minutes)
 	@scripts/setup unshare ip iptables tc
-	$(CARGO) bench --locked --bench topologies -- $(ONLY)
+	$(LAB) topologies -- $(ONLY)
 
-systemd: setup ## prove: kill, freeze, restart, upgrade and power off five VMs under real systemds, as root (3 minutes)
-	$(CARGO) bench --locked --bench systemd
+systemd: setup build ## prove: kill, freeze, restart, upgrade and power off five VMs under real systemds, as root (3 minutes)
+	$(LAB) systemd
 
-stress: setup ## prove: kill and freeze 64 instances with 5,000 endpoints at random: FOR=10m SEED=1 (10 minutes)
-	$(CARGO) bench --locked --bench stress -- $(or $(FOR),10m) $(or $(SEED),1)
+stress: setup build ## prove: kill and freeze 64 instances with 5,000 endpoints at random: FOR=10m SEED=1 (10 minutes)
+	$(LAB) stress -- $(or $(FOR),10m) $(or $(SEED),1)
 
 threads: setup ## prove: use two LeaseManagers from 64 threads, and a poller that panics: FOR=60s ONLY=owners (2 minutes)
-	$(CARGO) bench --locked --bench threads -- $(or $(FOR),60s) $(ONLY)
+	$(LAB) threads -- $(or $(FOR),60s) $(ONLY)
 
 scale: setup ## measure: 100,000 sessions on ten daemons beside their Redis: FOR=10m ONLY=rest BLESS=1 (50 minutes)
 	$(CARGO) bench --locked --bench scale -- $(or $(FOR),10m) $(ONLY)

@@ -17,11 +17,11 @@ use leasehold::store::redis::RedisStore;
 use leasehold::thread::{Stop, Thread, stop};
 use redis::Connection;
 
-use crate::holder::{Holder, endpoints};
-use crate::meter::Meter;
 use crate::say;
-use crate::server::PrivateRedis;
-use crate::table::{Better, Row};
+use testkit::bench::holder::{Holder, endpoints};
+use testkit::bench::meter::Meter;
+use testkit::bench::table::{Better, Row};
+use testkit::private_redis::PrivateRedis;
 
 const INSTANCES: u32 = 50;
 const TTL: Duration = Duration::from_secs(30);

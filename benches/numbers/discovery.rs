@@ -14,11 +14,11 @@ use leasehold::clock::{BootClock, Clock};
 use leasehold::thread::stop;
 
 use crate::fleet::{self, wait_until_all_is_owned};
-use crate::meter::{Meter, thread_cpu};
 use crate::reader::Reader;
-use crate::server::PrivateRedis;
 use crate::sessions::put_sessions;
-use crate::table::{Better, Row};
+use testkit::bench::meter::{Meter, thread_cpu};
+use testkit::bench::table::{Better, Row};
+use testkit::private_redis::PrivateRedis;
 
 const SESSIONS: u32 = 100_000;
 const INSTANCES: u32 = 10;

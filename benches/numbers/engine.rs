@@ -14,11 +14,11 @@ use leasehold::store::keys::Keys;
 use leasehold::store::redis::RedisStore;
 use leasehold::thread::stop;
 
-use crate::holder::{Holder, endpoints};
-use crate::meter::{Cost, Meter};
 use crate::plain::Plain;
-use crate::server::PrivateRedis;
-use crate::table::{Better, Row};
+use testkit::bench::holder::{Holder, endpoints};
+use testkit::bench::meter::{Cost, Meter};
+use testkit::bench::table::{Better, Row};
+use testkit::private_redis::PrivateRedis;
 
 const SLICES: usize = 10;
 const ROUNDS: usize = 5;

@@ -14,9 +14,9 @@ use redis::Connection;
 
 use crate::fleet::wait_until_all_is_owned;
 use crate::process::{BINARY, Daemon};
-use crate::server::PrivateRedis;
 use crate::sessions::put_sessions;
-use crate::table::{Better, Row};
+use testkit::bench::table::{Better, Row};
+use testkit::private_redis::PrivateRedis;
 
 const SIZES: [u32; 3] = [0, 100, 10_000];
 const TURNS: usize = 5;

@@ -11,22 +11,13 @@ mod engine;
 mod fleet;
 mod footprint;
 mod growth;
-mod holder;
-mod meter;
-mod million;
 mod permits;
 mod placement;
 mod plain;
 mod polling;
 mod process;
 mod reader;
-#[path = "../../examples/demo/server.rs"]
-#[expect(dead_code, reason = "the demo needs more of it")]
-mod server;
 mod sessions;
-#[path = "../../examples/demo/svg.rs"]
-mod svg;
-mod table;
 mod target;
 
 use std::io::{self, Write};
@@ -34,7 +25,7 @@ use std::process::ExitCode;
 
 use leasehold::clock::{BootClock, Clock};
 
-use crate::table::{Part, Row};
+use testkit::bench::table::{self, Part, Row};
 
 /// What is measured when nothing is named; `bystanders` and `growth` take a million, and have to be asked for.
 const USUAL: [&str; 5] = ["engine", "placement", "discovery", "polling", "footprint"];

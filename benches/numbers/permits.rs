@@ -15,9 +15,9 @@ use leasehold::lease::table::{LeaseTimings, OwnershipTable};
 use leasehold::model::{EndpointId, Epoch, FenceToken, InstanceId, LeaseDuration, Tenure, Weight};
 use leasehold::store::{Acquire, Beat, Grant, Renew, RenewItem, Reply, Stamp};
 
-use crate::holder::endpoints;
-use crate::meter::thread_cpu;
-use crate::table::{Better, Row};
+use testkit::bench::holder::endpoints;
+use testkit::bench::meter::thread_cpu;
+use testkit::bench::table::{Better, Row};
 
 const THREADS: u32 = 32;
 const CHECKS: u32 = 200_000;

@@ -9,7 +9,7 @@ use leasehold::fleet::placement::{assign, plan, preference};
 use leasehold::fleet::view::View;
 use leasehold::model::{EndpointId, InstanceId, Weight};
 
-use crate::table::{Better, Row};
+use testkit::bench::table::{Better, Row};
 
 const TURNS: usize = 7;
 

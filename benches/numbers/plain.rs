@@ -5,7 +5,7 @@ use std::io;
 use leasehold::store::BATCH_MAX;
 use redis::{Connection, Pipeline};
 
-use crate::holder::all;
+use testkit::bench::holder::all;
 
 const RENEW: &str = "if redis.call('GET', KEYS[1]) == ARGV[1] then \
                      return redis.call('PEXPIRE', KEYS[1], ARGV[2]) else return 0 end";

@@ -22,12 +22,12 @@ use leasehold::thread::{Stop, stop};
 use leasehold::{Config, Daemon};
 use redis::Connection;
 
-use crate::holder::{all, endpoints};
-use crate::meter::{Meter, idle, process_cpu};
 use crate::permits;
-use crate::server::PrivateRedis;
-use crate::table::{Better, Row};
 use crate::target::{self, Target};
+use testkit::bench::holder::{all, endpoints};
+use testkit::bench::meter::{Meter, idle, process_cpu};
+use testkit::bench::table::{Better, Row};
+use testkit::private_redis::PrivateRedis;
 
 const WORKERS: usize = 64;
 /// One is polled again when its result is stored: of fewer there could be none that is due.

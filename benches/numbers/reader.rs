@@ -8,7 +8,7 @@ use leasehold::store::keys::Keys;
 use leasehold::store::redis::RedisStore;
 use leasehold::store::{BATCH_MAX, Store};
 
-use crate::holder;
+use testkit::bench::holder;
 
 pub(crate) struct Reader {
     store: RedisStore,

@@ -4,7 +4,7 @@ use std::io;
 
 use redis::Connection;
 
-use crate::holder;
+use testkit::bench::holder;
 
 /// Stores sessions of so many endpoints, each polled once a day.
 pub(crate) fn put_sessions(line: &mut Connection, n: u32) -> io::Result<()> {

@@ -5,22 +5,8 @@
 //! each number is in `docs/performance.md`.
 
 mod fleet;
-#[path = "../faults/groups.rs"]
-#[expect(dead_code, clippy::disallowed_methods, reason = "only the CPU is limited here")]
-mod groups;
-#[path = "../numbers/meter.rs"]
-#[expect(dead_code, reason = "the numbers need more of it")]
-mod meter;
-#[path = "../numbers/million.rs"]
-mod million;
 mod parts;
 mod scene;
-#[path = "../../examples/demo/server.rs"]
-#[expect(dead_code, reason = "the demo needs more of it")]
-mod server;
-#[path = "../numbers/table.rs"]
-#[expect(dead_code, reason = "the numbers need more of it")]
-mod table;
 mod takeover;
 mod target;
 
@@ -31,7 +17,7 @@ use std::time::Duration;
 use leasehold::clock::{BootClock, Clock};
 
 use crate::parts::Load;
-use crate::table::{Part, Row};
+use testkit::bench::table::{self, Part, Row};
 
 const USUAL_TIME: Duration = Duration::from_secs(600);
 const USUAL_COUNT: u32 = 100_000;

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use crate::Found;
 use crate::fleet::{Daemon, METRICS_AGE};
-use crate::groups::{Group, Kind};
 use crate::scene::{INSTANCES, Scene, Sessions};
-use crate::table::{Better, Row};
 use crate::{say, takeover};
+use testkit::bench::table::{Better, Row};
+use testkit::lab::groups::{Group, Kind};
 
 const DAY: Duration = Duration::from_secs(86_400);
 const INTERVAL: Duration = Duration::from_secs(60);

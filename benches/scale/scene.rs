@@ -9,9 +9,9 @@ use leasehold::thread::{Stop, StopSource, stop};
 use redis::Connection;
 
 use crate::fleet::{Daemon, stop_all};
-use crate::meter::{Meter, process_cpu};
-use crate::server::PrivateRedis;
 use crate::target::Target;
+use testkit::bench::meter::{Meter, process_cpu};
+use testkit::private_redis::PrivateRedis;
 
 pub(crate) const INSTANCES: u32 = 10;
 /// For all to be owned, on a machine that is busy.

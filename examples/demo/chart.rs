@@ -4,7 +4,7 @@
 
 use std::fmt::Write;
 
-use crate::svg::{Page, escaped};
+use testkit::svg::{Page, escaped};
 
 const WIDTH: f64 = 960.0;
 const HEIGHT: f64 = 428.0;

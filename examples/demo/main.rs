@@ -10,9 +10,7 @@ mod judge;
 mod picture;
 mod play;
 mod screen;
-mod server;
 mod stage;
-mod svg;
 
 use std::io::{self, Write};
 use std::path::Path;

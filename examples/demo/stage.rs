@@ -9,7 +9,7 @@ use redis::Connection;
 
 use crate::fleet::{Fleet, Shares, shares};
 use crate::judge::Judge;
-use crate::server::PrivateRedis;
+use testkit::private_redis::PrivateRedis;
 
 /// How long a change may take to settle.
 const PATIENCE: Duration = Duration::from_secs(15);

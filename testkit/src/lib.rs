@@ -14,14 +14,18 @@
     reason = "written for tests"
 )]
 
+pub mod bench;
+pub mod bounds;
 pub mod cluster;
 pub mod electorate;
 pub mod fake;
 pub mod hooked;
+pub mod lab;
 pub mod lead;
 pub mod measure;
 pub mod paths;
 pub mod pids;
+pub mod private_redis;
 pub mod process;
 pub mod prometheus;
 pub mod proxy;
@@ -31,6 +35,7 @@ pub mod sentinel;
 pub mod shards;
 pub mod simulation;
 pub mod site;
+pub mod svg;
 pub mod takeovers;
 pub mod target;
 pub mod temp_dir;

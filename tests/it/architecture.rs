@@ -138,6 +138,20 @@ fn every_module_opens_with_what_it_answers() {
     assert!(silent.is_empty(), "no //! at the top of {silent:?}");
 }
 
+/// A file belongs to one crate. What two of them need is in testkit, where everything is public and unused items are
+/// deleted instead of allowed.
+#[test]
+fn no_file_is_compiled_twice_and_no_file_allows_dead_code() {
+    for source in FOLDERS.iter().copied().flat_map(sources) {
+        // However the attribute is wrapped, and whatever else it allows.
+        let text: String = source.text.split_whitespace().collect();
+        assert!(!text.contains(concat!("#[", "path")), "{} has a path attribute", source.name());
+        let mut allowed = text.split("#![allow(").skip(1).flat_map(|it| it.split(")]").next());
+        let is_blanket = allowed.any(|it| it.split(',').any(|it| it == "dead_code"));
+        assert!(!is_blanket, "{} allows dead code", source.name());
+    }
+}
+
 #[test]
 fn imports_are_written_so_that_the_direction_can_be_seen() {
     let all = sources("src");

@@ -84,7 +84,9 @@ fn every_rule_that_is_cited_is_in_the_protocol_and_every_rule_there_is_kept_some
     let book = rules_of_the_book();
     assert_eq!(book, (1..=14).collect(), "docs/protocol.md");
     let mut kept = BTreeSet::new();
-    for (name, text) in texts(&["src", "tests", "benches", "examples"], &[".rs", ".lua"]) {
+    for (name, text) in
+        texts(&["src", "tests", "testkit", "labs", "benches", "examples"], &[".rs", ".lua"])
+    {
         let cited = numbered(&text, 'R');
         assert!(cited.is_subset(&book), "{name} cites {:?}", cited.difference(&book));
         if name.starts_with("src/") {
@@ -103,7 +105,9 @@ fn every_promise_that_is_cited_is_in_the_protocol() {
     let book: BTreeSet<u32> = (1..=7).collect();
     let page = read("docs/protocol.md");
     book.iter().for_each(|it| assert!(page.contains(&format!("| **G{it}**")), "G{it}"));
-    for (name, text) in texts(&["src", "tests", "benches", "docs"], &[".rs", ".lua", ".md"]) {
+    for (name, text) in
+        texts(&["src", "tests", "testkit", "labs", "benches", "docs"], &[".rs", ".lua", ".md"])
+    {
         let cited = numbered(&text, 'G');
         assert!(cited.is_subset(&book), "{name} cites {:?}", cited.difference(&book));
     }

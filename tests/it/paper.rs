@@ -3,9 +3,7 @@
 use std::fs;
 
 use serde_json::Value;
-
-#[path = "../../benches/numbers/million.rs"]
-mod million;
+use testkit::bench::million;
 
 /// Neither docs/million.md nor what it is derived from changes alone: `make growth BLESS=1` writes both.
 #[test]

@@ -13,9 +13,9 @@ use leasehold::store::{Acquire, BATCH_MAX, Beat, Grant, Renew, Reply, Stamp};
 use leasehold::{FenceToken, Session};
 
 use crate::growth::{Curves, Per};
-use crate::holder;
-use crate::meter::thread_cpu;
 use crate::placement::{instances as fleet_of, settled, view};
+use testkit::bench::holder;
+use testkit::bench::meter::thread_cpu;
 
 const TURNS: usize = 5;
 /// A plan is made for this many instances.

@@ -14,10 +14,10 @@ use redis::Connection;
 
 use crate::fleet::{start, wait_until_all_is_owned};
 use crate::growth::{Curves, Per};
-use crate::holder::{self, Holder};
-use crate::meter::{Meter, process_cpu, thread_cpu};
-use crate::server::PrivateRedis;
 use crate::sessions::put_sessions;
+use testkit::bench::holder::{self, Holder};
+use testkit::bench::meter::{Meter, process_cpu, thread_cpu};
+use testkit::private_redis::PrivateRedis;
 
 const SESSIONS: u32 = 10_000;
 /// As long as it takes until everybody's heart has beaten once, at the default timings.

@@ -12,7 +12,7 @@ mod stored;
 use std::io;
 
 use crate::say;
-use crate::table::{self, Better, Row};
+use testkit::bench::table::{self, Better, Row};
 
 const PICTURE: &str = "docs/growth.svg";
 /// What grows faster than this grows faster than what there is: explained in docs/performance.md.

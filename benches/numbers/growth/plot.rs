@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use crate::growth::{Curve, Per, amount};
-use crate::svg::{Page, escaped};
+use testkit::svg::{Page, escaped};
 
 const WIDTH: f64 = 960.0;
 const HEIGHT: f64 = 900.0;

@@ -11,12 +11,12 @@ use redis::Connection;
 
 use crate::fleet::wait_until_all_is_owned;
 use crate::growth::{Curves, Per};
-use crate::holder::{Holder, endpoints as names};
-use crate::meter::{Cost, Meter};
 use crate::process::Daemon;
 use crate::reader::Reader;
-use crate::server::PrivateRedis;
 use crate::sessions::put_sessions;
+use testkit::bench::holder::{Holder, endpoints as names};
+use testkit::bench::meter::{Cost, Meter};
+use testkit::private_redis::PrivateRedis;
 
 const TTL: Duration = Duration::from_secs(3_600);
 /// As long as those of the holder, so that nothing is renewed while anybody looks.

@@ -5,20 +5,8 @@
 //! go through the library; a lease has a fence, an owner that is known to live and an epoch, a lock none of them.
 
 mod crates;
-#[path = "../../numbers/holder.rs"]
-#[allow(dead_code, reason = "the numbers need more of it")]
-mod holder;
-#[path = "../../numbers/million.rs"]
-#[allow(dead_code, reason = "the tests of the page need more of it")]
-mod million;
 mod ours;
 mod scripts;
-#[path = "../../../examples/demo/server.rs"]
-#[allow(dead_code, reason = "the demo needs more of it")]
-mod server;
-#[path = "../../numbers/table.rs"]
-#[allow(dead_code, reason = "nothing is promised of others")]
-mod table;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -27,7 +15,8 @@ use std::time::Duration;
 use leasehold::clock::{BootClock, Clock};
 use leasehold::thread::stop;
 
-use crate::table::{Better, Part, Row};
+use testkit::bench::table::{self, Better, Part, Row};
+use testkit::private_redis::PrivateRedis;
 
 const TURNS: usize = 9;
 const LOCKS: usize = 1_000;
@@ -62,7 +51,7 @@ fn main() -> ExitCode {
 
 fn measure() -> io::Result<(String, Vec<Row>)> {
     let (_source, never) = stop();
-    let redis = server::PrivateRedis::start("leasehold-peers", &never)?;
+    let redis = PrivateRedis::start("leasehold-peers", &never)?;
     let url = redis.url();
     let mut peers: Vec<Box<dyn Peer>> = vec![
         Box::new(ours::Leasehold::new(&url)?),

@@ -6,8 +6,8 @@ use std::time::Duration;
 use leasehold::store::keys::Keys;
 use leasehold::store::redis::RedisStore;
 
-use crate::holder::{Holder, endpoints};
 use crate::{LOCKS, Peer, TTL, timed};
+use testkit::bench::holder::{Holder, endpoints};
 
 /// The first half of its leases comes and goes, the second stays.
 pub(crate) struct Leasehold(Holder);

@@ -1,6 +1,6 @@
 //! Locks of other languages: a script each, which does what a line on its stdin says and answers how long it took.
 
-use std::io::{self, BufRead, BufReader, Connections, Write};
+use std::io::{self, BufRead, BufReader, Lines, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ pub(crate) struct Script {
     name: &'static str,
     child: Child,
     stdin: ChildStdin,
-    answers: Connections<BufReader<ChildStdout>>,
+    answers: Lines<BufReader<ChildStdout>>,
 }
 
 impl Script {

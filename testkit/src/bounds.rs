@@ -1,0 +1,52 @@
+//! Says what was measured next to its bound, and remembers what missed it.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use crate::measure::Measured;
+use crate::target::Target;
+
+/// Goes on after a miss: one run shows everything.
+#[derive(Default)]
+pub struct Verdict {
+    missed: Vec<String>,
+}
+
+impl Verdict {
+    pub fn within(&mut self, times: &Measured, bound: Duration) {
+        let late = times.against(bound);
+        if let Some(worst) = late.first() {
+            self.miss(&format!("{}: {} beyond {bound:?}, e.g. {worst}", times.what, late.len()));
+        }
+    }
+
+    pub fn at_most(&mut self, what: &str, value: f64, bound: f64) {
+        println!("measured: {what}: {value:.2} (bound {bound:.2})");
+        if value > bound {
+            self.miss(&format!("{what}: {value:.2} is more than {bound:.2}"));
+        }
+    }
+
+    /// SC-001.
+    pub fn sound(&mut self, target: &Target) {
+        let (overlaps, back) = (target.overlaps().len(), target.fence_regressions().len());
+        let polls = target.requests().len();
+        println!("measured: {polls} polls, {overlaps} overlaps, {back} fences that went back");
+        if overlaps + back > 0 {
+            self.miss(&format!("{overlaps} overlaps, {back} fences that went back"));
+        }
+    }
+
+    fn miss(&mut self, text: &str) {
+        println!("MISSED: {text}");
+        self.missed.push(text.into());
+    }
+
+    pub fn code(&self) -> ExitCode {
+        match &self.missed[..] {
+            [] => println!("\nevery bound was kept"),
+            missed => println!("\nmissed:\n  {}", missed.join("\n  ")),
+        }
+        if self.missed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    }
+}
