@@ -45,6 +45,8 @@ pub struct EpochTracker {
     /// The highest fence that was granted to us.
     heard: FenceToken,
     sight: Option<ClockReading>,
+    /// The last reading, for telling the time. The one above may be old where our own clock is slow.
+    last: Option<ClockReading>,
     suspect: bool,
     hold_off_until: Moment,
 }
@@ -71,6 +73,7 @@ impl EpochTracker {
             floor_us: 0,
             heard: FenceToken(0),
             sight: None,
+            last: None,
             suspect: false,
             hold_off_until: Moment::MIN,
         }
@@ -144,6 +147,9 @@ impl EpochTracker {
             left => now + left + left * LeaseDuration::RATE_PERCENT / 100,
         };
         let sight = ClockReading { asked_at, server_us: stamp.server_us };
+        if is_new || self.last.is_none_or(|it| it.asked_at <= asked_at) {
+            self.last = Some(sight);
+        }
         // The sight that promises least is the most recent knowledge; a clock set back promises less.
         if self.sight.is_none_or(|it| sight.latest_us(now) <= it.latest_us(now)) {
             self.sight = Some(sight);
@@ -174,7 +180,7 @@ impl EpochTracker {
 
     /// The server's clock about now, in milliseconds; `None` before the first reply.
     pub fn server_ms(&self, now: Moment) -> Option<u64> {
-        self.sight.map(|it| (it.server_us + micros(now.since(it.asked_at))) / 1_000)
+        self.last.or(self.sight).map(|it| (it.server_us + micros(now.since(it.asked_at))) / 1_000)
     }
 }
 
@@ -236,6 +242,17 @@ mod tests {
         assert!(!it.context(at(2_020), TTL).suspect, "this epoch began after it");
         assert_eq!(it.observe(at(2_020), at(2_030), &stamp(2, 521_020)), ClockAnomaly::default());
         assert_eq!(it.observe(at(3_000), at(3_010), &stamp(3, 400_000)), ClockAnomaly::default());
+    }
+
+    #[test]
+    fn the_time_of_a_server_is_told_by_the_last_answer_also_where_our_clock_is_slow() {
+        let mut it = epoch_tracker();
+        for n in 0..600 {
+            // A second of ours is 1.03 of the server's, which looks like no step.
+            it.observe(at(1_000 * n), at(1_000 * n + 2), &stamp(1, 10_000 + 1_030 * n));
+        }
+        let told = it.server_ms(at(599_100)).unwrap();
+        assert!(told.abs_diff(10_000 + 1_030 * 599 + 103) < 50, "{told}");
     }
 
     #[test]
