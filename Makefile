@@ -33,7 +33,7 @@ test: setup ## develop: run all tests against private Redis servers (8 minutes)
 
 # What a server can do differently: the contract with it, and whole instances that come, go and lead. Not how long
 # things take when much goes wrong: that depends on the machine.
-ON_EACH = store_contract:: handshake:: managed:: rights:: failover:: distribution:: lead:: \
+ON_EACH = store::contract:: handshake:: managed:: rights:: failover:: distribution:: lead:: \
   --skip in_memory --skip memory:: --skip twenty_one_kills
 
 servers: setup ## prove: run the tests that depend on the server on Valkey, Redict and other versions of Redis (15 minutes)

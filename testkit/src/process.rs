@@ -378,6 +378,15 @@ pub fn said(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).unwrap()
 }
 
+/// The running test binary again, with one test: `name` in the module of which `module_path!()` is `module`. The test
+/// has to see by its environment that it is the second run.
+pub fn alone(module: &str, name: &str) -> Command {
+    let (_binary, module) = module.split_once("::").unwrap();
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", &format!("{module}::{name}")]);
+    command
+}
+
 /// With variables in its environment.
 pub fn leasehold_with<S: AsRef<OsStr>>(args: &[S], env: &[(&str, &str)]) -> Output {
     let mut command = Command::new(binary());

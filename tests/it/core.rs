@@ -12,9 +12,22 @@
 )]
 #![allow(missing_docs, unreachable_pub, reason = "tests")]
 
-mod discovery;
-mod election;
-mod looking;
-mod overlooked;
-mod rules;
-mod store_contract;
+mod election {
+    mod documents;
+    mod duties;
+    mod events;
+    mod faults;
+    mod precedence;
+    mod stories;
+}
+mod fleet {
+    mod discovery;
+    mod looking;
+    mod overlooked;
+}
+mod protocol {
+    mod rules;
+}
+mod store {
+    mod contract;
+}

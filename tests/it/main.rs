@@ -11,105 +11,139 @@
 )]
 #![allow(missing_docs, unreachable_pub, reason = "tests")]
 
-/// Rules about the source tree itself: imports point one way, documents are true.
-mod architecture;
-/// US4: balance.
-mod balance;
-/// The protocol, the contract and what cites them.
-mod book;
-/// Commands, options, exit codes and messages of the real binary.
-mod cli;
-/// The daemon under hostile input and faults that are not about ownership.
-mod daemon;
-/// What counts as an endpoint, and how soon it is found, in memory.
-mod discovery;
-/// US1: work is shared out.
-mod distribution;
-/// `leasehold doctor`, on servers that were set up badly on purpose.
-mod doctor;
-/// The shape of every document, and every page of help.
-mod golden;
-/// Weights and `poll:drain`, changed while the fleet runs.
-mod drain;
-/// What was remembered, and what is happening: `leasehold history` and `watch`.
-mod history;
-/// Leader election, in memory.
-mod election;
-/// The same as a library: real threads, a real Redis.
-mod election_library;
-/// US2: failover and self-healing, real processes.
-mod failover;
-/// Redis misbehaves, real processes.
-mod faults;
-/// What each make and version of a server answers at first, recorded.
-mod handshake;
-/// The wake-up channels are hints, whatever is said on them.
-mod hints;
-/// A command on the leader, and on nobody else, real processes.
-mod lead;
-/// Generated input from strangers: sessions, settings, replies, responses, words.
-mod hostile;
-/// Endpoints that are polled less often than they should be: `status` and `explain` say so.
-mod late;
-/// The public face of the library.
-mod library;
-/// Code of the user, or a thread of ours, panics.
-mod library_panics;
-/// Several threads of one process use one `LeaseManager`.
-mod library_threads;
-/// Looking is cheap and nothing is overlooked, in memory.
-mod looking;
-/// Servers on which commands were renamed away, and users who may not use them.
-mod managed;
-/// `--metrics-file`, and what is to be made of it.
-mod metrics;
-/// How long an endpoint is without a poll when it changes hands, as distributions.
-mod moves;
-/// Roles from the command line: once, leaders, run --lead, real processes.
-mod once;
-/// Ways in which something was once overlooked, in memory.
-mod overlooked;
-/// Paths in examples are those that are installed.
-mod packaging;
-/// The README and the pages under docs/ can be read, and `make help` is complete.
-mod pages;
-/// What is computed from measured numbers is what those numbers say.
-mod paper;
-/// A dry run, and reasons.
-mod plan;
-/// Commands as pollers, under their guardian.
-mod poll_command;
-/// SIGHUP: what changes, what has to wait, and what is refused.
-mod reload;
-/// Every requirement has its test.
-mod requirements;
-/// The rules of docs/redis.md: enough, and no more than is needed.
-mod rights;
-/// R1–R14 on the in-memory cluster: one test a clause.
-mod rules;
-/// Stored sessions and drains, as people change them.
-mod sessions;
-/// A short run of the simulator, and of the explorer of the small case.
-mod simulated;
-/// Descriptors, threads and programs that we lack; a stop that is hurried.
-mod shortage;
-/// What the service manager hears and says: readiness, status, watchdog, reload.
-mod service;
-/// US3: never two pollers, real processes.
-mod single_poller;
-/// `leasehold status`, on real fleets and on what strangers left in Redis.
-mod status;
-/// The same cases over the in-memory store and a real Redis.
-mod store_contract;
-/// How long an endpoint is without a poll when its owner dies or its heir hangs.
-mod takeover;
-/// Redis over TLS, and secrets that are exchanged while everything runs.
-mod tls;
-/// Sentinels and clusters: the same promises through another URL, real processes.
-mod topologies;
-/// `leasehold top` in a terminal of its own.
-mod top;
-/// Commands that end before their lease can move.
-mod supervisor;
-/// Settings for every command, and errors that say the way out.
-mod words;
+/// R1–R14 and the promises: what holds whatever goes wrong.
+mod protocol {
+    /// US2: failover and self-healing, real processes.
+    mod failover;
+    /// Redis misbehaves, real processes.
+    mod faults;
+    /// R1–R14 on the in-memory cluster: one test a clause.
+    mod rules;
+    /// A short run of the simulator, and of the explorer of the small case.
+    mod simulated;
+    /// How long an endpoint is without a poll when its owner dies or its heir hangs.
+    mod takeover;
+}
+/// Who owns what: discovery, placement, hand-over.
+mod fleet {
+    /// US4: balance.
+    mod balance;
+    /// What counts as an endpoint, and how soon it is found, in memory.
+    mod discovery;
+    /// US1: work is shared out.
+    mod distribution;
+    /// Weights and `poll:drain`, changed while the fleet runs.
+    mod drain;
+    /// Looking is cheap and nothing is overlooked, in memory.
+    mod looking;
+    /// How long an endpoint is without a poll when it changes hands, as distributions.
+    mod moves;
+    /// Ways in which something was once overlooked, in memory.
+    mod overlooked;
+}
+/// What Redis is asked, and what it answers: every make, topology and set of rights.
+mod store {
+    /// The same cases over the in-memory store and a real Redis.
+    mod contract;
+    /// What each make and version of a server answers at first, recorded.
+    mod handshake;
+    /// The wake-up channels are hints, whatever is said on them.
+    mod hints;
+    /// Servers on which commands were renamed away, and users who may not use them.
+    mod managed;
+    /// The rules of docs/redis.md: enough, and no more than is needed.
+    mod rights;
+    /// Redis over TLS, and secrets that are exchanged while everything runs.
+    mod tls;
+    /// Sentinels and clusters: the same promises through another URL, real processes.
+    mod topologies;
+}
+/// Leader election: in memory, as a library, and from the command line.
+mod election {
+    /// The rows of the two documents on elections, in memory.
+    mod documents;
+    /// Work that only a leader may do, in memory.
+    mod duties;
+    /// What listeners hear, in memory.
+    mod events;
+    /// Redis, clocks and networks fail, in memory.
+    mod faults;
+    /// A command on the leader, and on nobody else, real processes.
+    mod lead;
+    /// The same as a library: real threads, a real Redis.
+    mod library;
+    /// Roles from the command line: once, leaders, run --lead, real processes.
+    mod once;
+    /// Priorities, observers and single attempts, in memory.
+    mod precedence;
+    /// Random stories, in memory.
+    mod stories;
+}
+/// Polls, and what strangers answer.
+mod polling {
+    /// Generated input from strangers: sessions, settings, replies, responses, words.
+    mod hostile;
+    /// Commands as pollers, under their guardian.
+    mod poll_command;
+    /// US3: never two pollers, real processes.
+    mod single_poller;
+}
+/// The commands and their output.
+mod cli {
+    /// Commands, options, exit codes and messages of the real binary.
+    mod commands;
+    /// `leasehold doctor`, on servers that were set up badly on purpose.
+    mod doctor;
+    /// The shape of every document, and every page of help.
+    mod golden;
+    /// What was remembered, and what is happening: `leasehold history` and `watch`.
+    mod history;
+    /// Endpoints that are polled less often than they should be: `status` and `explain` say so.
+    mod late;
+    /// A dry run, and reasons.
+    mod plan;
+    /// Stored sessions and drains, as people change them.
+    mod sessions;
+    /// `leasehold status`, on real fleets and on what strangers left in Redis.
+    mod status;
+    /// `leasehold top` in a terminal of its own.
+    mod top;
+    /// Settings for every command, and errors that say the way out.
+    mod words;
+}
+/// The program as a process, and the library in a process of somebody else.
+mod process {
+    /// The daemon under hostile input and faults that are not about ownership.
+    mod daemon;
+    /// The public face of the library.
+    mod library;
+    /// Code of the user, or a thread of ours, panics.
+    mod library_panics;
+    /// Several threads of one process use one `LeaseManager`.
+    mod library_threads;
+    /// `--metrics-file`, and what is to be made of it.
+    mod metrics;
+    /// SIGHUP: what changes, what has to wait, and what is refused.
+    mod reload;
+    /// What the service manager hears and says: readiness, status, watchdog, reload.
+    mod service;
+    /// Descriptors, threads and programs that we lack; a stop that is hurried.
+    mod shortage;
+    /// Commands that end before their lease can move.
+    mod supervisor;
+}
+/// The source tree, the documents and the package.
+mod meta {
+    /// Rules about the source tree itself: imports point one way, documents are true.
+    mod architecture;
+    /// The protocol, the contract and what cites them.
+    mod book;
+    /// Paths in examples are those that are installed.
+    mod packaging;
+    /// The README and the pages under docs/ can be read, and `make help` is complete.
+    mod pages;
+    /// What is computed from measured numbers is what those numbers say.
+    mod paper;
+    /// Every requirement has its test.
+    mod requirements;
+}

@@ -80,7 +80,7 @@ fn password(net: Option<&Net>) -> Result<Verdict, String> {
 
 fn certificate(net: Option<&Net>) -> Result<Verdict, String> {
     let net = net.ok_or(NO_NET)?;
-    let of = |name: &str| format!("{}/tests/it/certificates/{name}", root().display());
+    let of = |name: &str| format!("{}/tests/it/store/certificates/{name}", root().display());
     // Bound as long as it takes to know the number.
     let port = TcpListener::bind((REDIS_IP, 0)).unwrap().local_addr().unwrap().port().to_string();
     let server = RedisServer::start_with(&[

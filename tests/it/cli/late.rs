@@ -1,0 +1,202 @@
+//! Endpoints that are polled less often than they should be: `status` and `explain` say so, with the likely
+//! reason, and nothing is called late by a guess.
+
+use std::time::Instant;
+
+use serde_json::{Value, json};
+
+use crate::cli::status::{alive, document, entry, owns, polled, row, shown, traces, verdict};
+use testkit::process::{SOON, Scene, eventually, leasehold, ms};
+use testkit::redis::RedisServer;
+use testkit::target::Answer;
+
+const VM1: &str = "vm1-1-aaaaaaaa";
+
+/// The sentences of `explain`.
+#[track_caller]
+fn explained(redis: &RedisServer, endpoint: &str) -> String {
+    let output = leasehold(&["explain", endpoint, &format!("--redis={}", redis.url()), "--json"]);
+    assert!(output.status.success(), "{output:?}");
+    let told: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let sentences = told["why"].as_array().unwrap().iter();
+    sentences.map(|it| it.as_str().unwrap()).collect::<Vec<_>>().join("\n")
+}
+
+fn says(redis: &RedisServer, endpoint: &str, fields: &[&str]) {
+    let key = format!("poll:result:{endpoint}");
+    redis.cli(&[&["HSET", &key], fields].concat());
+}
+
+/// As if it had been granted so many seconds ago.
+fn granted(redis: &RedisServer, endpoint: &str, seconds_ago: u64) {
+    let now: u64 = redis.cli(&["TIME"]).lines().next().unwrap().parse().unwrap();
+    let fence = ((now - seconds_ago) * 1_000_000).to_string();
+    says(redis, endpoint, &["granted", &fence]);
+}
+
+fn session(redis: &RedisServer, endpoint: &str, fields: Value) {
+    let mut session = json!({"id": endpoint, "address": "127.0.0.1:1"});
+    for (name, value) in fields.as_object().unwrap() {
+        session[name] = value.clone();
+    }
+    redis.cli(&["SET", &format!("session:{endpoint}"), &session.to_string()]);
+}
+
+/// Everything owned by one instance, and polled a second ago.
+fn at_work(n_sessions: usize) -> RedisServer {
+    let redis = traces(n_sessions);
+    alive(&redis, VM1, "1");
+    for n in 1..=n_sessions {
+        owns(&redis, VM1, &format!("e{n}"));
+        polled(&redis, &format!("e{n}"), 1);
+    }
+    redis
+}
+
+#[test]
+fn those_polled_late_are_counted_and_the_worst_are_named() {
+    let redis = at_work(6);
+    for (endpoint, seconds_ago) in [("e1", 70), ("e2", 95), ("e3", 60), ("e4", 80), ("e5", 12)] {
+        polled(&redis, endpoint, seconds_ago);
+        says(&redis, endpoint, &["interval_ms", "10000", "duration_ms", "20"]);
+    }
+    let page = shown(&redis, &[]);
+    let told = verdict(&page).to_owned();
+    let wanted = "1 instance has 6 endpoints to itself: 4 polled late, balanced. \
+                  4 endpoints are polled late: e2 (last poll 9";
+    assert!(told.starts_with(wanted), "{told}");
+    assert!(told.contains("s ago, every 10s), e4 (last poll 8"), "{told}");
+    assert!(told.ends_with(", every 10s), and 1 more."), "{told}");
+    assert_eq!((row(&page, "e2")[1], row(&page, "e5")[1]), ("late", "ok"));
+    let told = document(&redis);
+    assert_eq!(told["late"], json!(["e2", "e4", "e1", "e3"]));
+    assert_eq!((&told["counts"]["late"], &told["healthy"]), (&json!(4), &json!(false)));
+    let late = entry(&told, "endpoints", "e2");
+    assert_eq!((&late["late"], &late["intervalMs"]), (&json!(true), &json!(10_000)));
+    // Two intervals, one more for a poll that suddenly takes long, and a second are allowed for.
+    assert!((60_000..69_000).contains(&late["overdueMs"].as_u64().unwrap()), "{late}");
+    let fine = entry(&told, "endpoints", "e5");
+    assert_eq!((&fine["late"], &fine["overdueMs"]), (&json!(false), &json!(null)));
+}
+
+/// Versions that share a fleet, endpoints that have just been taken over, that are light, or seldom polled.
+#[test]
+fn nothing_is_called_late_by_a_guess() {
+    let redis = at_work(7);
+    // Of an older version, and nobody says how often.
+    polled(&redis, "e1", 100);
+    assert_eq!(document(&redis)["late"], json!([]));
+    // Polled once an hour, whatever --stale-after says.
+    polled(&redis, "e2", 3_000);
+    says(&redis, "e2", &["interval_ms", "3600000"]);
+    session(&redis, "e3", json!({"intervalMs": 3_600_000}));
+    polled(&redis, "e3", 3_000);
+    // Light: its own interval is not the one it is polled with.
+    session(&redis, "e4", json!({"intervalMs": 5_000}));
+    polled(&redis, "e4", 40);
+    says(&redis, "e4", &["interval_ms", "30000", "ok", "0"]);
+    // Taken over a moment ago.
+    polled(&redis, "e5", 90);
+    says(&redis, "e5", &["interval_ms", "5000"]);
+    granted(&redis, "e5", 1);
+    // Nonsense.
+    polled(&redis, "e6", 90);
+    says(&redis, "e6", &["interval_ms", "18446744073709551615", "granted", "-7"]);
+    // Its polls take this long, so they cannot begin more often.
+    session(&redis, "e7", json!({"timeoutMs": 100_000, "intervalMs": 1_000}));
+    polled(&redis, "e7", 90);
+    says(&redis, "e7", &["duration_ms", "60000"]);
+    let told = document(&redis);
+    assert_eq!(told["late"], json!([]), "{told:#}");
+    assert_eq!(entry(&told, "endpoints", "e4")["state"], "failing");
+    granted(&redis, "e5", 80);
+    assert_eq!(document(&redis)["late"], json!(["e5"]));
+    // Whoever has had it meanwhile: nobody polls it.
+    granted(&redis, "e5", 1);
+    polled(&redis, "e5", 500);
+    assert_eq!(entry(&document(&redis), "endpoints", "e5")["state"], "stale");
+}
+
+#[test]
+fn an_endpoint_that_was_never_polled_is_late_by_what_the_others_say() {
+    let redis = at_work(2);
+    redis.cli(&["DEL", "poll:result:e2"]);
+    granted(&redis, "e2", 60);
+    assert_eq!(
+        entry(&document(&redis), "endpoints", "e2")["state"],
+        "new",
+        "nobody says how often"
+    );
+    says(&redis, "e1", &["interval_ms", "5000"]);
+    let told = verdict(&shown(&redis, &[])).to_owned();
+    assert!(told.contains("1 endpoint is polled late: e2 (never polled, owned for 6"), "{told}");
+    granted(&redis, "e2", 10);
+    assert_eq!(document(&redis)["late"], json!([]));
+}
+
+#[test]
+fn the_likely_reason_is_told() {
+    let redis = at_work(3);
+    redis.cli(&["HSET", "poll:epoch", "epoch", "1", "since_ms", "1", "lease_ttl_ms", "60000"]);
+    redis.cli(&["HSET", "poll:epoch", "margin_ms", "1900"]);
+    polled(&redis, "e1", 90);
+    says(&redis, "e1", &["interval_ms", "5000", "duration_ms", "40"]);
+    let why = explained(&redis, "e1");
+    assert!(why.contains(&format!("{VM1} owns e1, but polls it late: last poll 9")), "{why}");
+    assert!(why.contains("Why is not to be seen from here"), "{why}");
+    polled(&redis, "e2", 80);
+    says(&redis, "e2", &["interval_ms", "5000", "duration_ms", "2500"]);
+    let why = explained(&redis, "e1");
+    let wanted = format!("{VM1} has too few workers. 2 of its endpoints are late");
+    assert!(why.contains(&wanted) && why.contains("about 0.5 at a time busy"), "{why}");
+    says(&redis, "e1", &["duration_ms", "9900"]);
+    let why = explained(&redis, "e1");
+    assert!(why.contains("the endpoint is slow. Its last poll took 9.9s"), "{why}");
+    redis.cli(&["PEXPIRE", "poll:lease:e1", "10000"]);
+    let why = explained(&redis, "e1");
+    assert!(why.contains(&format!("{VM1} does not reach Redis, or stands still")), "{why}");
+    assert!(!explained(&redis, "e3").contains("likely"), "it is not late");
+}
+
+/// A fleet at a third of its pace: no endpoint waits for three rounds, and yet it is not "all polled".
+#[test]
+fn an_owner_that_does_not_keep_its_pace_is_told() {
+    let redis = at_work(12);
+    for n in 1..=12 {
+        polled(&redis, &format!("e{n}"), 14 * (n - 1) / 11);
+        says(&redis, &format!("e{n}"), &["interval_ms", "5000", "duration_ms", "20"]);
+    }
+    let told = verdict(&shown(&redis, &[])).to_owned();
+    assert!(told.starts_with("1 instance has 12 endpoints to itself: "), "{told}");
+    assert!(told.contains(" polled late, balanced. "), "{told}");
+    let told = document(&redis);
+    assert_eq!(
+        (&told["healthy"], &told["counts"]["ok"].as_u64().map(|it| it >= 6)),
+        (&json!(false), &Some(true))
+    );
+    assert_eq!(entry(&told, "endpoints", "e12")["state"], "late");
+}
+
+/// docs/operating.md: "polls are late". With the real binary: the interval comes with each result.
+#[test]
+fn too_few_workers_are_seen_from_outside() {
+    let scene = Scene::new(40);
+    for endpoint in &scene.endpoints {
+        scene.target.answer(endpoint, Answer { delay: ms(300), ..Answer::default() });
+        scene.put_session(endpoint, json!({"timeoutMs": 1_000}));
+    }
+    let one = scene.first(&["--workers=1"]);
+    let told = || shown(&scene.redis, &[]);
+    eventually(2 * SOON, "lateness", told, || {
+        document(&scene.redis)["counts"]["late"].as_u64().unwrap() > 2
+    });
+    let result = &document(&scene.redis);
+    let late = result["late"][0].as_str().unwrap();
+    assert_eq!(entry(result, "endpoints", late)["intervalMs"], 200, "{result:#}");
+    let (id, began) = (one.id(), Instant::now());
+    let crowded = || {
+        let late = document(&scene.redis)["late"][0].as_str().map(String::from);
+        late.is_some_and(|it| explained(&scene.redis, &it).contains(&format!("{id} has too few")))
+    };
+    eventually(SOON, "a reason", || format!("{}, after {:?}", told(), began.elapsed()), crowded);
+}
