@@ -178,6 +178,7 @@ impl RoleElector {
         if word.freed.contains(role) {
             self.look_at = now;
             self.heirs.led_by(&word.from, now);
+            // The rest was for others to lead, and one has.
             self.rest_until = now;
             match &word.heir {
                 Some(heir) if heir == me => self.stand_at = now,
@@ -191,7 +192,6 @@ impl RoleElector {
         if word.took.contains(role) {
             self.look_at = now;
             self.heirs.led_by(&word.from, now);
-            self.rest_until = now;
         }
     }
 
@@ -232,8 +232,6 @@ impl RoleElector {
         self.role_state.follow();
         let now = self.role_state.table().now();
         self.heirs.led_by(&leader.it, now);
-        // The rest was for others to lead, and one does.
-        self.rest_until = now;
         self.look_at = self.look_at.min(now + leader.left + AFTER_END);
         if self.decide(Ok(Outcome::LedBy(leader.it.clone()))) {
             return Next::Rest;
