@@ -12,7 +12,7 @@ use crate::lease::report::{LeaseEventSink, Reporter};
 use crate::lease::table::{OwnershipTable, Readiness};
 use crate::model::Tenure;
 use crate::polling::job_queue::JobSender;
-use crate::polling::schedule::{BackoffChange, Due, PollIntervals, PollSchedule};
+use crate::polling::schedule::{BackoffChange, Due, LastPoll, PollIntervals, PollSchedule};
 use crate::polling::window::{DispatchWindow, PassStats};
 use crate::store::{BATCH_MAX, Store};
 use crate::thread::Stop;
@@ -196,13 +196,13 @@ impl Dispatch {
         match change {
             LeaseChange::Session(session) => self.schedule.changed(&session, now),
             LeaseChange::Gained { tenure, session, polled_at_ms } => {
-                let age = polled_at_ms
+                let last_poll = polled_at_ms
                     .zip(self.table.server_ms())
-                    .map(|(polled, server)| Duration::from_millis(server.saturating_sub(polled)));
+                    .map(|(polled_ms, server_ms)| LastPoll::new(polled_ms, server_ms));
                 let timings = self.table.timings();
                 // As long as a failover can take, with a hold-off in between.
                 let kept = timings.lease.hold_off() * 2 + timings.heartbeat.ttl;
-                let due_at = self.schedule.first_due(&session, age, kept, now);
+                let due_at = self.schedule.first_due(&session, last_poll, kept, now);
                 self.schedule.gained(tenure, session, due_at);
             }
         }

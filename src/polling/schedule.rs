@@ -46,6 +46,28 @@ impl PollIntervals {
     }
 }
 
+/// When an endpoint was polled last, by the server's clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LastPoll {
+    /// This long ago.
+    Ago(Duration),
+    /// The stored time is yet to come: the server's clock was set back. How long ago it was is unknown.
+    InFuture,
+}
+
+impl LastPoll {
+    /// The server's clock is only known to so much.
+    const TOLERANCE_MS: u64 = 2_000;
+
+    /// Polled at `polled_ms`, when the server's clock shows `server_ms`.
+    pub fn new(polled_ms: u64, server_ms: u64) -> Self {
+        if polled_ms > server_ms.saturating_add(Self::TOLERANCE_MS) {
+            return Self::InFuture;
+        }
+        Self::Ago(Duration::from_millis(server_ms.saturating_sub(polled_ms)))
+    }
+}
+
 /// An endpoint whose time has come.
 #[derive(Clone, Debug)]
 pub struct Due {
@@ -131,22 +153,27 @@ impl PollSchedule {
         session.interval.unwrap_or(self.pace.interval)
     }
 
-    /// When to poll an endpoint first: one interval after its last poll, at once if that is past, and
-    /// spread over the interval if there was none (or one so long ago that its rhythm is forgotten).
+    /// When to poll an endpoint first: one interval after its last poll, and at once if that is past. If there was no
+    /// poll, or one long ago, spread over the interval.
     pub fn first_due(
         &self,
         session: &Session,
-        last_poll_age: Option<Duration>,
+        last_poll: Option<LastPoll>,
         rhythm_kept: Duration,
         now: Moment,
     ) -> Moment {
         let interval = self.interval(session);
-        match last_poll_age {
-            Some(age) if age <= interval + rhythm_kept => now + interval.saturating_sub(age),
-            _ => {
-                let span = u64::try_from(interval.as_millis()).unwrap_or(u64::MAX);
-                now + Duration::from_millis(spread(session.endpoint.as_str(), span))
+        let spread_over = |span: Duration| {
+            let span = u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
+            now + Duration::from_millis(spread(session.endpoint.as_str(), span))
+        };
+        match last_poll {
+            Some(LastPoll::Ago(age)) if age <= interval + rhythm_kept => {
+                now + interval.saturating_sub(age)
             }
+            // Soon: each time such an endpoint changes hands, it waits this long again.
+            Some(LastPoll::InFuture) => spread_over(interval / 10),
+            Some(LastPoll::Ago(_)) | None => spread_over(interval),
         }
     }
 
@@ -373,8 +400,8 @@ mod tests {
     fn a_first_poll_keeps_the_rhythm_of_the_last_owner_or_is_spread() {
         let (schedule, kept) = (PollSchedule::new(PACE), Duration::from_secs(90));
         let due = |age: Option<u64>| {
-            let age = age.map(Duration::from_millis);
-            schedule.first_due(&session("a"), age, kept, at(10_000))
+            let last = age.map(|it| LastPoll::new(1_000_000 - it, 1_000_000));
+            schedule.first_due(&session("a"), last, kept, at(10_000))
         };
         assert_eq!(due(Some(300)), at(10_700));
         assert_eq!(due(Some(40_000)), at(10_000));
@@ -385,6 +412,18 @@ mod tests {
         assert!(spread.iter().filter(|it| **it < at(10_500)).count() > 10);
         assert!(spread.iter().filter(|it| **it >= at(10_500)).count() > 10);
         assert_eq!(due(Some(200_000)), due(None), "a forgotten rhythm is spread too");
+    }
+
+    /// The server's clock was set back: what was stored before is from the future.
+    #[test]
+    fn an_endpoint_with_a_result_from_the_future_is_polled_soon() {
+        let (schedule, kept) = (PollSchedule::new(PACE), Duration::from_secs(90));
+        let due = |polled_ms| {
+            let last = Some(LastPoll::new(polled_ms, 1_000_000));
+            schedule.first_due(&session("a"), last, kept, at(10_000))
+        };
+        assert!((at(10_000)..at(10_100)).contains(&due(4_600_000)));
+        assert_eq!(due(1_000_900), at(11_000), "a clock that is known to some tenths of a second");
     }
 
     /// CONTRACT: missed rounds are skipped, not queued up; and one that waits for a poller keeps its turn.
