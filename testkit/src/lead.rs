@@ -134,7 +134,7 @@ impl Hosts {
     }
 }
 
-pub fn wall_ns() -> u64 {
+fn wall_ns() -> u64 {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
     u64::try_from(now.as_nanos()).unwrap()
 }

@@ -25,8 +25,8 @@ const KEYS: f64 = 3e6;
 const BATCH: f64 = 500.0;
 
 /// Everything between these lines of the page is written here.
-pub const BEGIN: &str = "<!-- from here on: make growth BLESS=1 -->\n";
-pub const END: &str = "<!-- up to here -->\n";
+const BEGIN: &str = "<!-- from here on: make growth BLESS=1 -->\n";
+const END: &str = "<!-- up to here -->\n";
 
 /// The page with its tables made anew; `None` if something they need was not measured.
 pub fn page(page: &str, measured: &[Value]) -> Option<String> {

@@ -473,7 +473,7 @@ fn write_garbage(world: &World) {
 }
 
 /// The process that runs on this host, if one does.
-pub fn host_of(world: &World, host: usize) -> Option<Rc<Member>> {
+fn host_of(world: &World, host: usize) -> Option<Rc<Member>> {
     world.living().into_iter().find(|it| it.name.starts_with(HOSTS[host]))
 }
 
