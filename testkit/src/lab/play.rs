@@ -22,8 +22,7 @@ pub type Play = fn(Option<&Net>) -> Result<Verdict, String>;
 
 /// Plays those that were asked for, or all.
 pub fn run(scenes: &[Scenario]) -> ExitCode {
-    // Cargo adds an option of its own.
-    let words: Vec<String> = std::env::args().skip(1).filter(|it| !it.starts_with('-')).collect();
+    let words: Vec<String> = std::env::args().skip(1).collect();
     let chosen = |it: &&Scenario| words.is_empty() || words.iter().any(|word| it.0.contains(word));
     let scenes: Vec<&Scenario> = scenes.iter().filter(chosen).collect();
     if scenes.is_empty() {

@@ -2,7 +2,7 @@
 //! `make rolling`: some minutes of the whole machine, so not part of `cargo test`.
 //!
 //! Real processes of the release binary, a private Redis, and an endpoint that records every poll.
-//! `cargo bench --bench rolling -- WORD` does only the scenes that have WORD in their name.
+//! After `make build`, `cargo run --profile lab -p labs --bin rolling -- WORD` plays only the scenes whose name contains WORD.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, clippy::print_stdout, reason = "a test")]
 #![allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a test")]
 
@@ -42,8 +42,7 @@ fn main() -> ExitCode {
         ("mass lapse", lapse::mass_lapse),
         ("default timings", default_timings),
     ];
-    // Cargo adds an option of its own.
-    let words: Vec<String> = std::env::args().skip(1).filter(|it| !it.starts_with('-')).collect();
+    let words: Vec<String> = std::env::args().skip(1).collect();
     let mut verdict = Verdict::default();
     for (name, scene) in scenes {
         if words.is_empty() || words.iter().any(|it| name.contains(it.as_str())) {

@@ -47,8 +47,7 @@ const ARGS: [&str; 12] = [
 ];
 
 fn main() -> ExitCode {
-    // Cargo adds an option of its own.
-    let words: Vec<String> = std::env::args().skip(1).filter(|it| !it.starts_with('-')).collect();
+    let words: Vec<String> = std::env::args().skip(1).collect();
     let time = words.first().map_or("10m", String::as_str);
     let seed = words.get(1).map_or(1, |it| it.parse().unwrap());
     let Some(time) = duration(time) else {

@@ -22,8 +22,7 @@ type Scene = fn(&RedisServer, Duration) -> Vec<String>;
 const SCENES: [(&str, Scene); 2] = [("owners", owners::run), ("panics", panics::run)];
 
 fn main() -> ExitCode {
-    // Cargo adds an option of its own.
-    let words: Vec<String> = std::env::args().skip(1).filter(|it| !it.starts_with('-')).collect();
+    let words: Vec<String> = std::env::args().skip(1).collect();
     let time = words.iter().find_map(|it| it.strip_suffix('s')?.parse().ok()).unwrap_or(60);
     let named = |name: &str| words.iter().any(|it| it == name);
     let all = !SCENES.iter().any(|it| named(it.0));
