@@ -1,4 +1,4 @@
-//! Pauses that grow: what has failed is left alone, each time for twice as long.
+//! Exponential backoff: what has failed is left alone, each time for twice as long.
 
 use std::hash::Hash;
 use std::time::Duration;
@@ -9,13 +9,13 @@ use crate::clock::Moment;
 
 /// For whom or what there is a pause, until when, and how long the next one is.
 #[derive(Debug)]
-pub(crate) struct Pauses<K> {
+pub(crate) struct Backoff<K> {
     first: Duration,
     longest: Duration,
     pauses: FnvHashMap<K, (Moment, Duration)>,
 }
 
-impl<K: Eq + Hash + Clone> Pauses<K> {
+impl<K: Eq + Hash + Clone> Backoff<K> {
     /// The first of these lasts that long, and none longer than `longest`.
     pub(crate) fn new(first: Duration, longest: Duration) -> Self {
         Self { first, longest, pauses: FnvHashMap::default() }
@@ -29,6 +29,11 @@ impl<K: Eq + Hash + Clone> Pauses<K> {
         if now >= until {
             self.pauses.insert(key.clone(), (now + next, (next * 2).min(longest)));
         }
+    }
+
+    /// Until when there is a pause, if there ever was one.
+    pub(crate) fn until(&self, key: &K) -> Moment {
+        self.pauses.get(key).map_or(Moment::MIN, |it| it.0)
     }
 
     pub(crate) fn is_paused(&self, key: &K, now: Moment) -> bool {
@@ -54,7 +59,7 @@ mod tests {
 
     #[test]
     fn each_pause_is_twice_as_long_as_the_one_before_up_to_the_longest() {
-        let mut pauses = Pauses::new(30 * S, 300 * S);
+        let mut pauses = Backoff::new(30 * S, 300 * S);
         let mut now = NOW;
         for lasts in [30, 60, 120, 240, 300, 300] {
             assert!(!pauses.is_paused(&"b", now), "{lasts}");

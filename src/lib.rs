@@ -4,12 +4,12 @@
 //! Data flows one way, and the modules are listed in that order:
 //!
 //! ```text
-//! sessions in Redis → discovery → placement → ownership → schedule → poll → publish
+//! sessions in Redis → fleet (who owns what) → lease (until when) → polling (poll, publish)
 //! ```
 //!
-//! [`store`] asks Redis and knows every answer; [`pipeline`] holds the stages, plain values and functions
-//! of `now`; [`daemon`] is the threads around them. To hold leases in a program of your own use
-//! [`LeaseManager`]; to poll in your own way implement [`Poller`] and start a [`Daemon`].
+//! [`store`] asks Redis and knows every answer. [`lease`] holds rights, [`fleet`] decides ownership, [`polling`] polls,
+//! [`election`] elects, and [`instance`] wires them together and starts the threads. To hold leases in a program of your
+//! own use [`LeaseManager`]; to poll in your own way implement [`Poller`] and start a [`Daemon`].
 
 pub mod model;
 pub mod clock;

@@ -10,8 +10,9 @@ use std::time::Duration;
 
 use crossbeam_channel::Sender;
 
+use crate::backoff::Backoff;
 use crate::clock::Moment;
-use crate::election::heirs::Heirs;
+use crate::election::heirs::{ABSENT_PAUSE, Heirs, PAUSE_MAX};
 use crate::election::role_state::RoleState;
 pub(crate) use crate::election::settings::Next;
 pub use crate::election::settings::{ElectionSettings, Outcome, Verdict};
@@ -44,8 +45,8 @@ pub struct RoleElector {
     ask_at: Moment,
     /// A leader was asked, and the attempt that may follow has not come yet.
     has_asked: bool,
-    /// How often it could not be elected, in a row.
-    failures: u32,
+    /// It could not be elected: it asks less and less often.
+    refusals: Backoff<()>,
     heirs: Heirs,
     /// For a single attempt: whom to tell how it ended.
     verdict: Option<Sender<Verdict>>,
@@ -73,8 +74,8 @@ impl RoleElector {
             rest_until: now,
             ask_at: now,
             has_asked: false,
-            failures: 0,
-            heirs: Heirs::default(),
+            refusals: Backoff::new(ABSENT_PAUSE, PAUSE_MAX),
+            heirs: Heirs::new(),
             verdict: None,
             away_since: None,
             held_off_in: Epoch::default(),

@@ -1,7 +1,7 @@
 //! Did a poll fail because this process lacked something? Then it says nothing about the endpoint and is no result.
 //!
-//! Two mechanisms. [`Descriptors`] keeps polls from taking the last descriptors, so that a name lookup, whose errors
-//! do not say that it had none, and a new connection to Redis always find some. [`of`] recognises what the kernel
+//! Two mechanisms. `Descriptors` keeps polls from taking the last descriptors, so that a name lookup, whose errors
+//! do not say that it had none, and a new connection to Redis always find some. `of` recognises what the kernel
 //! refuses all the same: by the number of the error, never by its words, because an endpoint can write words.
 
 use std::io;

@@ -1,6 +1,6 @@
 //! How does a command run only while a lease is held, and end before the lease can move?
 //!
-//! `leasehold` starts a [`warden`], the warden starts a [`ward`], and that becomes the command. The
+//! `leasehold` starts a [`supervisor`], the supervisor starts a [`exec_shim`], and that becomes the command. The
 //! warden ends the command when it is not told in time to let it run on, so it matters to nobody
 //! whether `leasehold` hangs, is frozen or dead. Should the warden be the one that hangs, [`SupervisedCommand`]
 //! does the same from this side.

@@ -1,6 +1,5 @@
 //! One attempt to be elected: the request for the role, and every answer the store gives (R5).
 
-use crate::election::heirs::pause;
 use crate::election::role_elector::{AFTER_END, RoleElector};
 use crate::election::settings::Outcome;
 use crate::event::Event;
@@ -53,8 +52,8 @@ impl RoleElector {
     /// A leader gives up for who asks, and its work with it: whoever then cannot be elected asks less and less often.
     fn not_elected(&mut self, is_refused: bool) {
         if is_refused || self.has_asked {
-            self.failures = self.failures.saturating_add(1);
-            self.ask_at = self.ask_at.max(self.role_state.table().now() + pause(self.failures));
+            self.refusals.fail(&(), self.role_state.table().now());
+            self.ask_at = self.ask_at.max(self.refusals.until(&()));
         }
         self.has_asked = false;
     }
@@ -65,7 +64,8 @@ impl RoleElector {
             Acquire::Granted { .. } if self.role_state.is_held() => {
                 let me = self.role_state.table().instance();
                 self.heirs.led_by(me, now);
-                (self.failures, self.has_asked) = (0, false);
+                self.refusals.end(&());
+                self.has_asked = false;
                 self.decide(Ok(Outcome::Elected));
             }
             Acquire::HeldBy(winner) => {

@@ -11,7 +11,7 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, Sender, after, never, select};
 use fnv::{FnvHashMap, FnvHashSet};
 
-use crate::backoff::Pauses;
+use crate::backoff::Backoff;
 use crate::clock::Moment;
 use crate::event::Event;
 use crate::fleet::informer::Informer;
@@ -60,9 +60,9 @@ pub struct Reconcile {
     doubts: (Moment, u32),
     asking: Asking,
     /// What we asked for, were given, and could not acquire: not asked for again for a while.
-    unable: Pauses<EndpointId>,
+    unable: Backoff<EndpointId>,
     /// Heirs that did not take what was released for them: given nothing for a while.
-    absent: Pauses<InstanceId>,
+    absent: Backoff<InstanceId>,
     unasked: Unasked,
     leaving: FnvHashMap<EndpointId, (Leaving, Option<InstanceId>)>,
     patience: Patience,
@@ -105,8 +105,8 @@ impl Reconcile {
             asks_read_at: Moment::MIN,
             doubts: (Moment::MIN, 0),
             asking: Asking::default(),
-            unable: Pauses::new(UNABLE_PAUSE, PAUSE_MAX),
-            absent: Pauses::new(ABSENT_PAUSE, PAUSE_MAX),
+            unable: Backoff::new(UNABLE_PAUSE, PAUSE_MAX),
+            absent: Backoff::new(ABSENT_PAUSE, PAUSE_MAX),
             unasked: Unasked::default(),
             leaving: FnvHashMap::default(),
             patience: Patience::default(),

@@ -246,3 +246,40 @@ fn the_binary_is_built_without_tables_that_it_does_not_need() {
     assert!(lock.contains("name = \"idna_adapter\"\nversion = \"1.0.0\""), "see ARCHITECTURE.md");
     assert!(!lock.contains("name = \"icu_"), "cargo update -p idna_adapter --precise 1.0.0");
 }
+
+/// ARCHITECTURE.md walks through the source, hop by hop: every function it names is in the file it names.
+#[test]
+fn every_hop_of_the_walks_is_in_the_source() {
+    let text = read("ARCHITECTURE.md");
+    let walks = text.split("\n## ").filter(|it| it.lines().next().unwrap().ends_with("hop by hop"));
+    let mut hops = 0;
+    for row in walks.flat_map(str::lines).filter(|it| it.starts_with("| ") && it.contains("`src/"))
+    {
+        let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+        let [.., function, file, ""] = cells[..] else { panic!("{row}") };
+        let (function, file) = (function.trim_matches('`'), file.trim_matches('`'));
+        let (of, name) = function.rsplit_once("::").unwrap_or(("", function));
+        let source = read(file);
+        assert!(
+            source.contains(&format!("fn {name}(")) || source.contains(&format!("fn {name}<")),
+            "{function} is not in {file}"
+        );
+        assert!(of.is_empty() || source.contains(&format!("impl {of}")), "{of} is not in {file}");
+        hops += 1;
+    }
+    assert!(hops >= 15, "{hops} hops");
+}
+
+/// Every path of the source tree that ARCHITECTURE.md names exists.
+#[test]
+fn every_place_of_the_code_map_exists() {
+    let text = read("ARCHITECTURE.md");
+    let paths = text.split('`').filter(|it| {
+        ["src/", "tests/", "testkit/", "labs/", "benches/", "docs/"]
+            .iter()
+            .any(|top| it.starts_with(top))
+            && !it.contains([' ', '<', '*', '{'])
+    });
+    let missing: Vec<&str> = paths.filter(|it| !root().join(it).exists()).collect();
+    assert!(missing.is_empty(), "ARCHITECTURE.md names {missing:?}");
+}
