@@ -8,7 +8,7 @@ use crate::election::runtime::Elections;
 use crate::model::{FenceToken, Tenure};
 
 /// Some of a leader's work, under way: the role is not given back before this is dropped. It can still be
-/// lost; whoever works asks [`Duty::holds`], or stops at [`Duty::deadline`].
+/// lost; the worker asks [`Duty::holds`], or stops at [`Duty::deadline`].
 pub struct Duty {
     role_state: Arc<RoleState>,
     tenure: Tenure,

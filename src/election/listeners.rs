@@ -1,6 +1,6 @@
 //! Who is to be told, in which order, and on which thread.
 //!
-//! Whoever changes the state of a role posts the event under the same lock, so the order of events is the
+//! The thread that changes the state of a role posts the event under the same lock, so the order of events is the
 //! order of changes. Delivery comes after: to a thread of the listener's own, whose queue has no bound
 //! because nothing may be missed and the elector must not wait, or inline. A new listener takes its place in the same
 //! queue: it is told the state of that moment, then everything that was posted after it, and nothing from before.
@@ -42,7 +42,7 @@ enum Item {
 pub(crate) struct Listeners {
     slots: Mutex<Vec<Arc<Slot>>>,
     queue: Mutex<VecDeque<Item>>,
-    /// Held by whoever delivers. Others leave their events to it: that keeps the order, and a listener
+    /// Held by the thread that delivers. Other threads leave their events to it: that keeps the order, and a listener
     /// that causes an event does not wait for itself.
     delivering: Mutex<()>,
     threads: Mutex<Vec<ThreadId>>,

@@ -20,6 +20,7 @@
 
 mod builder;
 mod settings;
+pub mod parts;
 pub mod role_elector;
 mod duty;
 mod elector;

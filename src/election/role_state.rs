@@ -20,7 +20,7 @@ use crate::lease::table::{Applied, Loss, Lost, OwnershipTable};
 use crate::model::{FenceToken, InstanceId, Role, Tenure};
 use crate::store::Lasting;
 
-/// One role, shared by the elector, the threads that keep it, and whoever asks.
+/// One role, shared by the elector, the threads that keep it, and the threads of the user.
 pub struct RoleState {
     role: Role,
     table: Arc<OwnershipTable>,
@@ -164,7 +164,7 @@ impl RoleState {
         self.changed.wait_for(&mut self.inner.lock(), longest);
     }
 
-    /// How long to wait for the end of this election: until the deadline of what is held, because whoever waits may
+    /// How long to wait for the end of this election: until the deadline of what is held, because the caller that waits may
     /// itself have the work that has not ended; and long enough for the store to answer.
     pub(crate) fn patience(&self) -> Duration {
         let now = self.table.now();

@@ -17,15 +17,13 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use crate::clock::{BootClock, Clock, Moment};
 use crate::config::Config;
 use crate::election::elector::{Company, Elector, Inlets, Kept, KeptRoles, Newcomer, WORDS_MAX};
-use crate::election::role_elector::{ElectionSettings, Outcome, RoleElector, Verdict};
+use crate::election::parts::{RoleParts, Standing};
+use crate::election::role_elector::{ElectionSettings, Outcome, Verdict};
 use crate::election::role_state::RoleState;
 use crate::election::{LeaderElection, Leadership, rounds};
 use crate::event::Event;
-use crate::lease::expiry::Expiry;
 use crate::lease::keeper::{StartError, wait_for_store};
-use crate::lease::renewal::Renewal;
 use crate::lease::report::LeaseEventSink;
-use crate::lease::table::OwnershipTable;
 use crate::lease::watch::Watch;
 use crate::model::{InstanceId, Role};
 use crate::store::Store;
@@ -36,7 +34,7 @@ use crate::thread::{Stop, StopSource, nudged_steps, steps, stop_with_wire};
 const NEWCOMERS_MAX: usize = 16;
 /// Beyond a store timeout, for the elector to give back what it can when everything ends.
 const LAST_WORD: Duration = Duration::from_millis(800);
-/// So often whoever waits for an end looks whether the store has ceased to answer.
+/// How often a thread that waits for an end looks whether the store has ceased to answer.
 const TICK: Duration = Duration::from_millis(20);
 /// Nothing is held: so often the threads that keep look whether that has changed.
 const IDLE: Duration = Duration::from_millis(25);
@@ -190,8 +188,8 @@ impl Elections {
         settings: ElectionSettings,
         until: Option<&Stop>,
     ) -> Result<LeaderElection, StartError> {
-        let candidate = self.candidate(settings, until)?;
-        self.welcome(candidate)
+        let parts = self.candidate(settings, until)?;
+        self.welcome(parts)
     }
 
     /// Stands for a role once: its leader until the guard is dropped, or who leads it: this instance itself, if
@@ -224,8 +222,9 @@ impl Elections {
             return Err(StartError::StandsAlready(settings.role));
         }
         let (verdict, decided) = bounded::<Verdict>(1);
-        let candidate = self.candidate(settings, None)?.once(verdict);
-        let election = self.welcome(candidate)?;
+        let mut parts = self.candidate(settings, None)?;
+        parts.elector = parts.elector.once(verdict);
+        let election = self.welcome(parts)?;
         match decided.recv() {
             Ok(Ok(Outcome::Elected)) => Ok(Ok(Leadership::of(election))),
             Ok(Ok(Outcome::LedBy(leader))) => Ok(Err(leader)),
@@ -272,31 +271,24 @@ impl Elections {
         &self,
         settings: ElectionSettings,
         until: Option<&Stop>,
-    ) -> Result<RoleElector, StartError> {
+    ) -> Result<RoleParts, StartError> {
         settings.check()?;
         let ElectionRuntime { me, clock, new_fleet, connections, poke, .. } = &*self.runtime;
-        let table =
-            OwnershipTable::of_role(me.clone(), settings.timings(), Arc::clone(clock), *new_fleet);
-        let table = Arc::new(table);
-        let role_state = RoleState::new(settings.role.clone(), Arc::clone(&table), poke.clone());
-        let timeout = settings.store_timeout;
-        let candidate = RoleElector::new(role_state, Arc::clone(&connections.elector), settings);
-        wait_for_store(&table, until, || {
+        let (elector, renewal, timeout) =
+            (&connections.elector, &connections.renewal, settings.store_timeout);
+        let standing = Standing { me, clock, new_fleet: *new_fleet, elector, renewal, poke };
+        let parts = RoleParts::assemble(settings, &standing);
+        wait_for_store(parts.role_state.table(), until, || {
             connections.words.inspect(timeout)?;
-            candidate.introduce()
+            parts.elector.introduce()
         })?;
-        Ok(candidate)
+        Ok(parts)
     }
 
-    fn welcome(&self, candidate: RoleElector) -> Result<LeaderElection, StartError> {
-        let (role_state, stands) = (Arc::clone(candidate.role_state()), candidate.stands());
-        let (line, table) = (Arc::clone(&self.runtime.connections.renewal), role_state.table());
-        let kept = Kept {
-            renewal: Renewal::new(line, Arc::clone(table), Arc::clone(&role_state)),
-            expiry: Expiry::new(Arc::clone(table), Arc::clone(&role_state)),
-            role_state: Arc::clone(&role_state),
-            stands,
-        };
+    fn welcome(&self, parts: RoleParts) -> Result<LeaderElection, StartError> {
+        let RoleParts { role_state, elector: candidate, renewal, expiry } = parts;
+        let stands = candidate.stands();
+        let kept = Kept { renewal, expiry, role_state: Arc::clone(&role_state), stands };
         {
             let mut roles = self.runtime.kept.write();
             if roles.iter().any(|it| it.role_state.role() == role_state.role()) {

@@ -12,12 +12,12 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, bounded};
 use leasehold::clock::{Clock, ManualClock, Moment};
+use leasehold::election::parts::{RoleParts, Standing};
 use leasehold::election::role_elector::{RoleElector, Verdict};
 use leasehold::election::role_state::{Duty, RoleState};
 use leasehold::election::{ElectionEvent, ElectionSettings, State, rounds};
 use leasehold::lease::expiry::Expiry;
 use leasehold::lease::renewal::Renewal;
-use leasehold::lease::table::OwnershipTable;
 use leasehold::model::{EndpointId, FenceToken, InstanceId, Role};
 use leasehold::store::memory::{MemoryServer, MemoryStore};
 use leasehold::store::{PeerMessage, Push, Store, Subscription};
@@ -349,7 +349,6 @@ impl Member {
         }
     }
 
-    /// As `Elections::candidate` and `Elections::welcome` do.
     fn stand(
         &mut self,
         settings: ElectionSettings,
@@ -358,20 +357,21 @@ impl Member {
     ) {
         let clock: Arc<dyn Clock> = Arc::<SkewedClock>::clone(&self.clock);
         let line: Arc<dyn Store> = Arc::new(self.store.same_way());
-        let table = OwnershipTable::of_role(self.me.clone(), settings.timings(), clock, new_fleet);
-        let table = Arc::new(table);
+        let (me, poke) = (&self.me, &self.poke);
         let role = settings.role.clone();
-        let role_state = RoleState::new(role.clone(), Arc::clone(&table), self.poke.clone());
+        let standing =
+            Standing { me, clock: &clock, new_fleet, elector: &line, renewal: &line, poke };
+        let RoleParts { role_state, elector, renewal, expiry } =
+            RoleParts::assemble(settings, &standing);
         let events = Arc::<Mutex<Vec<ElectionEvent>>>::default();
         let heard = Arc::clone(&events);
         role_state.listen_inline(move |it| heard.lock().push(it.clone()));
-        let candidate = RoleElector::new(Arc::clone(&role_state), Arc::clone(&line), settings);
         let stand = Stand {
-            renewal: Renewal::new(line, Arc::clone(&table), Arc::clone(&role_state)),
-            expiry: Expiry::new(table, Arc::clone(&role_state)),
+            renewal,
+            expiry,
             candidate: match verdict {
-                Some(verdict) => candidate.once(verdict),
-                None => candidate,
+                Some(verdict) => elector.once(verdict),
+                None => elector,
             },
             role_state,
             events,

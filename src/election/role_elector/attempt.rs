@@ -49,7 +49,7 @@ impl RoleElector {
         self.could_not(error);
     }
 
-    /// A leader gives up for who asks, and its work with it: whoever then cannot be elected asks less and less often.
+    /// A leader gives up its work for a candidate that asks. So a candidate that then cannot be elected asks less and less often.
     fn not_elected(&mut self, is_refused: bool) {
         if is_refused || self.has_asked {
             self.refusals.fail(&(), self.role_state.table().now());

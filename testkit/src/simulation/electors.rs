@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, bounded, unbounded};
 use leasehold::clock::Clock;
+use leasehold::election::parts::{RoleParts, Standing};
 use leasehold::election::role_elector::RoleElector;
 use leasehold::election::role_state::RoleState;
 use leasehold::election::{ElectionSettings, rounds};
 use leasehold::lease::expiry::Expiry;
 use leasehold::lease::renewal::Renewal;
-use leasehold::lease::table::OwnershipTable;
 use leasehold::lease::watch::Nudge;
 use leasehold::lease::watch::Watch;
 use leasehold::model::{InstanceId, Role};
@@ -64,23 +64,20 @@ impl Electors {
                 stands: true,
                 store_timeout: timeout,
             };
-            let table =
-                OwnershipTable::of_role(id.clone(), settings.timings(), Arc::clone(clock), false);
-            let table = Arc::new(table);
-            let role_state =
-                RoleState::new(settings.role.clone(), Arc::clone(&table), poke.clone());
+            let standing = Standing {
+                me: id,
+                clock,
+                new_fleet: false,
+                elector: line,
+                renewal: line,
+                poke: &poke,
+            };
+            let RoleParts { role_state, elector, renewal, expiry } =
+                RoleParts::assemble(settings, &standing);
             Stand {
-                candidate: RefCell::new(RoleElector::new(
-                    Arc::clone(&role_state),
-                    Arc::clone(line),
-                    settings,
-                )),
-                renewal: Renewal::new(
-                    Arc::clone(line),
-                    Arc::clone(&table),
-                    Arc::clone(&role_state),
-                ),
-                expiry: Expiry::new(table, Arc::clone(&role_state)),
+                candidate: RefCell::new(elector),
+                renewal,
+                expiry,
                 role_state,
                 introduced: std::cell::Cell::new(false),
             }
