@@ -250,7 +250,7 @@ impl Config {
         check_number("--weight", self.weight.into(), 0, Weight::MAX.into())
     }
 
-    /// R13: a heartbeat must not outlast a lease. Whoever finds a node key gone may take its leases once
+    /// R13: a heartbeat must not outlast a lease. An instance that finds a node key gone may take its leases once
     /// the hold-off is over, which lasts as long as a lease; and a longer one adds nothing, because a
     /// dead owner's leases are free when they expire. Intervals keep their proportion.
     fn with_heartbeat_capped(mut self) -> Self {

@@ -1,7 +1,7 @@
 //! How often did what happen in this instance, and how long did it take? Plain numbers, for whoever
 //! reads them.
 //!
-//! Most are counted where every event passes (`Reporter::say`). Whoever counts never waits: atomics and
+//! Most are counted where every event passes (`Reporter::say`). A thread that counts never waits: atomics and
 //! nothing else. What can be asked for at any time (what is held, the hold-off) is not kept here, but
 //! read when the numbers are written. No label has a value for each endpoint or instance.
 
@@ -41,7 +41,7 @@ impl Counter {
         Self { name, help, label, values, counts: [const { AtomicU64::new(0) }; VALUES_MAX] }
     }
 
-    /// So many more.
+    /// Adds `n`.
     fn add(&self, n: usize) {
         self.counts[0].fetch_add(n as u64, Ordering::Relaxed);
     }
@@ -262,7 +262,7 @@ impl Metrics {
         self.poll.observe(took);
     }
 
-    /// So many leases were renewed.
+    /// This many leases were renewed.
     pub fn renewed(&self, n: usize) {
         self.renewed.add(n);
     }

@@ -10,7 +10,7 @@ use leasehold::model::InstanceId;
 use crate::cli::options::is_stranger;
 use crate::cli::table::{brief, printable};
 
-/// So many names that mean nothing are told.
+/// At most this many names that mean nothing are told.
 const NAMED_MAX: usize = 5;
 
 /// Says what is odd about these settings, about the names in the environment, and whatever else was found.

@@ -232,7 +232,7 @@ fn page(
     let (none, some): (Vec<_>, Vec<_>) =
         order.iter().filter_map(find).partition(|it| is_weightless(it));
     let ranked = some.iter().enumerate().map(|(n, it)| ((n + 1).to_string(), it));
-    // Whoever has weight 0 is in nobody's order.
+    // An instance of weight 0 is in no order of preference.
     for (rank, it) in ranked.chain(none.iter().map(|it| ("-".into(), it))) {
         let weight = it.heartbeat.as_ref().map_or("-".into(), |it| it.it.to_string());
         let share = format!("{:.1}", it.fair_share);

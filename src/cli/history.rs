@@ -14,7 +14,7 @@ use crate::cli::status::without_controls;
 use crate::cli::table::{Cell, Paint, Painter, Side, Table, printable};
 use crate::cli::{FAILED, fail, say, short_names, utc};
 
-/// So many entries are read at a time.
+/// How many entries are read at a time.
 const PAGE: usize = 1_000;
 
 /// Lists the last events, the newest last.

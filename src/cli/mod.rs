@@ -49,7 +49,7 @@ use crate::cli::task::Task;
 
 /// Where the package and `make install` keep the settings of the service.
 const INSTALLED: &str = "/etc/leasehold/leasehold.env";
-/// What whoever cannot connect has probably forgotten.
+/// What an operator who cannot connect has probably forgotten.
 static FORGOTTEN: OnceLock<String> = OnceLock::new();
 /// The settings of this command, and what its Redis user is for: a denial is explained with both.
 static ASKED_AS: OnceLock<(Config, Purpose)> = OnceLock::new();
@@ -130,7 +130,7 @@ pub(crate) fn say(text: &str) -> ExitCode {
     said.map_or_else(|error| unheard(&error), |()| ExitCode::SUCCESS)
 }
 
-/// What was to be on stdout could not be put there: whoever closed a pipe has read enough, and a disk that is
+/// What was to be on stdout could not be put there: a reader that closed a pipe has read enough, and a disk that is
 /// full has not kept it.
 pub(crate) fn unheard(error: &io::Error) -> ExitCode {
     if error.kind() == io::ErrorKind::BrokenPipe {

@@ -21,7 +21,7 @@ pub(crate) struct State {
 }
 
 impl State {
-    /// The lock proves that whoever is named there is gone, and its commands too. Our own name is added
+    /// The lock proves that the instance named there is gone, and its commands too. Our own name is added
     /// before we can hold anything.
     pub(crate) fn take(config: &Config, me: &InstanceId) -> Result<Self, String> {
         let failed = |error: io::Error| match error.kind() {

@@ -61,13 +61,13 @@ fn by_id(config: &Config, id: &InstanceId, force: bool) -> Result<String, String
     Ok(released.sentence(id))
 }
 
-/// Whoever had a lease lately, as far as that may be read.
+/// The instances that had a lease lately, as far as that may be read.
 pub(crate) fn remembered(config: &Config) -> Vec<InstanceId> {
     let history = RedisStore::of_polls(config).whole_history(config.store_timeout);
     history.unwrap_or_default().iter().map(|it| InstanceId::new(&it.instance)).collect()
 }
 
-/// Whoever has a heartbeat.
+/// The instances that have a heartbeat.
 fn living(config: &Config) -> Result<BTreeSet<InstanceId>, String> {
     let timeout = config.store_timeout;
     let store = RedisStore::of_polls(config);

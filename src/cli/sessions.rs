@@ -23,7 +23,7 @@ use crate::cli::{FAILED, fail, say};
 
 /// Somebody else may change a session at the same moment, but not for ever.
 const ATTEMPTS_MAX: usize = 5;
-/// So many lines that cannot be understood, or were done before a failure, are named.
+/// At most this many lines are named that cannot be understood, or were done before a failure.
 pub(crate) const NAMED_MAX: usize = 10;
 
 /// Does it, and says what came of it.

@@ -22,11 +22,11 @@ use crate::cli::table::{Cell, Paint, Painter, Side, Table, brief, printable, wid
 use crate::cli::task::StatusHow;
 use crate::cli::{FAILED, fail, say};
 
-/// Up to so many endpoints are always listed.
+/// Up to this many endpoints are always listed.
 const FEW: usize = 20;
-/// No more than so many are listed unasked: in an outage it would be all.
+/// At most this many are listed unasked: in an outage it would be all.
 const ATTENTION_MAX: usize = 50;
-/// Whoever left longer ago is of no interest any more.
+/// An instance that left longer ago is of no interest any more.
 const LATELY: Duration = Duration::from_secs(3_600);
 /// No more of those are named.
 const LEFT_MAX: usize = 5;

@@ -95,7 +95,7 @@ impl Table {
         (0..self.columns.len()).map(width).collect()
     }
 
-    /// Cuts the last column where a line of so many `columns` ends, but leaves at least `least` characters of it.
+    /// Cuts the last column where a line of `columns` characters ends, but leaves at least `least` characters of it.
     pub(crate) fn fit(&mut self, columns: usize, least: usize) {
         let widths = self.widths();
         let Some((_, before)) = widths.split_last() else { return };

@@ -36,7 +36,7 @@ use crate::cli::{FAILED, USAGE, fail};
 
 /// Signals and pictures are looked at so often; keys are seen at once.
 const LOOK: Duration = Duration::from_millis(100);
-/// Reading takes no more than one part in so many of the time.
+/// Reading takes at most one part in this many of the time.
 const READING_SHARE: u32 = 10;
 /// A store that does not answer is not asked more often than this.
 const RETRY: Duration = Duration::from_secs(1);
@@ -55,7 +55,7 @@ pub(crate) fn top(config: &Config, how: StatusHow, refresh: Duration) -> ExitCod
     let Ok(signals) = Signals::catch_on_terminal() else {
         return fail(FAILED, &"cannot handle signals");
     };
-    // Before anything is drawn: whoever cannot be asked at all is told so in the usual way.
+    // Before anything is drawn: a Redis that cannot be asked at all is reported in the usual way.
     let store = RedisStore::of_polls(config);
     let first = match Picture::read(&store, config, how.stale_after) {
         Ok(first) => first,
@@ -94,7 +94,7 @@ fn suspend(terminal: &mut Terminal) -> io::Result<Vec<Input>> {
     resume(terminal)
 }
 
-/// Whoever had the terminal meanwhile may have left it in any state, and of any size.
+/// Another program that had the terminal meanwhile may have left it in any state, and of any size.
 fn resume(terminal: &mut Terminal) -> io::Result<Vec<Input>> {
     if terminal.take()? { terminal.input(SIZE_WITHIN) } else { Ok(vec![]) }
 }

@@ -30,7 +30,7 @@ use crate::cli::{FAILED, explained, fail, history, unheard, utc};
 const LOOK: Duration = Duration::from_millis(200);
 /// A store that does not answer is asked again after this.
 const RETRY: Duration = Duration::from_secs(1);
-/// So many entries are read at a time.
+/// How many entries are read at a time.
 const PAGE: usize = 1_000;
 /// More than this waits where it comes from.
 const NEWS_MAX: usize = 1_024;
@@ -72,7 +72,7 @@ pub(crate) fn watch(config: &Config, endpoint: Option<&EndpointId>, as_json: boo
     }
     drop(tell);
     let code = told.tell_all(&news, &signalled);
-    // In this order: whoever waits to tell something, or for something, ends first.
+    // In this order: the threads that wait to tell something, or for something, end first.
     drop((news, source, threads));
     code
 }

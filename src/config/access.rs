@@ -1,7 +1,7 @@
 //! How does one get into the store? A password and certificates, all in files.
 //!
 //! The files are read for every connection that is made, so that they can be exchanged while the program
-//! runs: whoever is connected stays so, and whoever connects anew uses what is there then.
+//! runs: a connection stays, and a new connection uses what is in the files then.
 
 use std::fmt;
 use std::fs::File;

@@ -134,7 +134,7 @@ impl RedisUrl {
         self.login.password.is_some()
     }
 
-    /// Who we are for the server, for whoever logs in and for nobody else.
+    /// The user and the password for the server: for logging in, and for nothing else.
     pub(crate) fn login(&self) -> &Login {
         &self.login
     }

@@ -165,7 +165,7 @@ fn set_quotas(loads: &mut [InstanceLoad<'_>], endpoints: usize, total: u64) {
         (0..loads.len()).filter(|it| share(loads[*it].weight) % total > 0).collect();
     rest.sort_by_key(|it| {
         let seat = &loads[*it];
-        // Whoever holds more than that may hold any number more: leases are on their way, and the choice
+        // An instance that holds more than that may hold any number more: leases are on their way, and the choice
         // must not change with each of them.
         let (remainder, held) = (share(seat.weight) % total, seat.held.min(seat.quota + 1));
         (Reverse(held > seat.quota), Reverse(remainder), Reverse(held), Reverse(seat.hash), *it)

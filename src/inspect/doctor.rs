@@ -90,7 +90,7 @@ pub struct Report {
     pub looking: Option<String>,
 }
 
-/// So many pings tell how fast it is.
+/// How many pings tell how fast it is.
 const PINGS: usize = 20;
 /// From one reading of its clock to the next.
 const CLOCK_INTERVAL: Duration = Duration::from_millis(50);

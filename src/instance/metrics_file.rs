@@ -22,7 +22,7 @@ use crate::thread::{StopSource, Thread, stop};
 const EVERY: Duration = Duration::from_secs(5);
 /// How long a stop waits for a disk.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// For everybody: whoever collects the file is another user, whatever the umask says.
+/// For everybody: the collector of the file is another user, whatever the umask says.
 const MODE: u32 = 0o644;
 
 /// The thread `metrics`. Dropping it takes the file away: numbers that nobody keeps up to date lie.
@@ -96,7 +96,7 @@ impl Trouble {
     }
 }
 
-/// Whoever reads `path` finds the old bytes or the new ones, never some of both.
+/// A reader of `path` finds the old bytes or the new ones, never some of both.
 fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let new = beside(path)?;
     let written = write_new(&new, bytes).and_then(|()| fs::rename(&new, path));

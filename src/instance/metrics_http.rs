@@ -1,4 +1,4 @@
-//! Shows the numbers of this process to whoever asks for `GET /metrics` on this host, one after the other.
+//! Serves the metrics of this process at `GET /metrics` to clients on this host, one after the other.
 //!
 //! Only to clients that ask for this host by a name of its own: a page of a stranger whose name suddenly means
 //! 127.0.0.1 (DNS rebinding) makes a browser ask here, but under the stranger's name.
@@ -56,7 +56,7 @@ impl MetricsHttp {
                 // A client that does not behave is its own affair.
                 Ok(stream) => drop(serve(stream, &exposition, &hosts)),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => (),
-                // Out of descriptors: whoever waits is still there, so asking again at once would never end.
+                // Out of descriptors: the client that waits is still there, so asking again at once would never end.
                 Err(_) => return TICK,
             }
             Duration::ZERO

@@ -1,6 +1,6 @@
 //! Which instance runs here? A file that holds its id, and a lock that proves it is alive (R12).
 //!
-//! The lock is inherited by every command a poll runs. Whoever gets it knows that the process and its
+//! The lock is inherited by every command a poll runs. A process that gets it knows that the former process and its
 //! commands are gone, however they ended.
 
 use std::fs::{self, File, OpenOptions};

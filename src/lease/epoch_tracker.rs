@@ -233,7 +233,7 @@ mod tests {
         assert!(!it.context(at(2_050), TTL).suspect);
     }
 
-    /// R5: whoever slept while a new epoch began learns both from the same answer. Found by simulation.
+    /// R5: an instance that slept while a new epoch began learns both from the same answer. Found by simulation.
     #[test]
     fn a_clock_that_ran_ahead_is_seen_across_epochs_too() {
         let mut it = epoch_tracker();

@@ -86,7 +86,7 @@ impl Heartbeat {
         Ok(if applied.ask_again { self.table.timings().retry_interval() } else { self.interval })
     }
 
-    /// Takes the heartbeat away: whoever plans from now on no longer counts us.
+    /// Takes the heartbeat away: other instances plan without this one from now on.
     pub fn withdraw(&self) -> Result<(), StoreError> {
         self.store.withdraw(&self.table.request().context)
     }

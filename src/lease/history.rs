@@ -20,7 +20,7 @@ use crate::thread::Stop;
 
 /// More than this would be cut off in the store anyway.
 const NOTES_MAX: usize = 10_000;
-/// Of so many parts of the time, one is spent on writing: a mass of grants comes first.
+/// Writing takes one part in this many of the time: a mass of grants comes first.
 const WRITING_SHARE: u32 = 10;
 /// And no longer than this is waited in between, nor after a failure.
 const PAUSE_MAX: Duration = Duration::from_secs(1);

@@ -209,7 +209,7 @@ impl LeaseKeeper {
         }
     }
 
-    /// For whoever hears that the next beat may say something else than the last.
+    /// For a thread that knows that the next heartbeat will differ from the last.
     pub fn beat_now(&self) -> Sender<()> {
         self.beat_now.clone()
     }

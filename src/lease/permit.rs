@@ -111,9 +111,9 @@ pub(crate) struct Lease {
 
 /// What is known of a lease, behind a lock, and what a permit has to know of it, in one word beside the lock.
 ///
-/// Whoever takes the lock may change anything; letting go of it writes the word anew, before the lock is
+/// A thread that takes the lock may change anything; letting go of it writes the word anew, before the lock is
 /// free. So a change counts from that store on, and nothing that follows from it (an abort, a release that is
-/// sent) can come before. Whoever confirms a permit reads the word, and waits for nobody (R2).
+/// sent) can come before. A poller that confirms a permit reads the word, and waits for no thread (R2).
 #[derive(Debug)]
 pub(crate) struct Guarded {
     state: Mutex<LeaseState>,

@@ -17,7 +17,7 @@ pub trait LeaseEventSink: Send + Sync {
     /// Everything a round of answers did, but the renewals that went well.
     fn applied(&self, applied: &Applied);
 
-    /// The renewals that went well, of so many held.
+    /// The renewals that went well, and how many leases are held.
     fn round(&self, applied: &Applied, held: usize);
 
     /// What ended against our will.

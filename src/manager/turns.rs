@@ -151,7 +151,7 @@ mod tests {
         answer
     }
 
-    /// Until so many are there, and one of them asks.
+    /// Until this many threads are there, and one of them asks.
     fn wait_for(turns: &Turns, threads: usize) {
         let asking = |it: &Name| if it.is_asking { it.threads } else { 0 };
         let joined = || turns.names.lock().get(&endpoint()).map_or(0, asking);

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 #[derive(Default)]
 pub struct Abort {
     armed: Mutex<Option<Stopper>>,
-    /// Written under the lock of `armed`, once; read without it by whoever must not wait.
+    /// Written under the lock of `armed`, once; read without it by threads that must not wait.
     fired: AtomicBool,
     panicked: AtomicBool,
 }

@@ -261,7 +261,7 @@ impl Run {
         }
         drop(self.child.wait());
         self.is_reaped = true;
-        // Whoever still holds the output has left the group; what it writes from now on is not ours.
+        // A process that still holds the output has left the group; what it writes from now on is not ours.
         while self.stdout.is_some() && self.body.len() < self.body_max {
             let before = self.body.len();
             let step = self.step(None, Duration::ZERO);

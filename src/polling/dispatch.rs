@@ -349,7 +349,7 @@ mod tests {
         Duration::from_millis(n)
     }
 
-    /// Dispatch for one poller, with so many endpoints that are due now.
+    /// Dispatch for one poller, with this many endpoints that are due now.
     fn with(n: usize) -> (Dispatch, JobReceiver, Holder) {
         let holder = Holder::of(n);
         let pace = PollIntervals {

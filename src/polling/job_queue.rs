@@ -36,7 +36,7 @@ pub struct JobReceiver {
 /// An empty queue. It has no bound of its own: dispatch gives out no more than it wants to wait.
 pub fn jobs() -> (JobSender, JobReceiver) {
     let queue = Arc::new(Mutex::new(Some(VecDeque::new())));
-    // One ring is enough: whoever hears it passes it on.
+    // One wake-up is enough: the poller that gets it passes it on.
     let (bell, rings) = bounded(1);
     let (open, closed) = stop();
     let sender = JobSender { queue: Arc::clone(&queue), bell: bell.clone(), _open: open };
@@ -63,7 +63,7 @@ impl Drop for JobSender {
 }
 
 impl JobReceiver {
-    /// The next job, if there is one. Whoever takes one and leaves some wakes another.
+    /// The next job, if there is one. A poller that takes one and leaves some wakes another.
     pub fn take(&self) -> Option<PollJob> {
         let (job, is_last) = {
             let mut queue = self.queue.lock();

@@ -151,7 +151,7 @@ mod tests {
         }
     }
 
-    /// R11: whoever is in a hurry aborts what runs; that the rest of a stop happens, too, is `Daemon`'s business.
+    /// R11: a hurry aborts the polls that run; `Daemon` does the rest of the shutdown.
     #[test]
     fn a_hurry_ends_the_wait_for_polls_that_run_and_nothing_else_does() {
         let holder = Holder::of(1);
@@ -173,7 +173,7 @@ mod tests {
         let is_over_in_a_hurry = pool.drain(PATIENCE, Some(&hurry));
         let took = BootClock.now().since(begun);
         let was_running = done.is_empty();
-        // Before anything is asserted: whoever drops the crew waits for its polls.
+        // Before anything is asserted: dropping the pool waits for its polls.
         holder.table.abort_all();
         assert!(done.recv_timeout(PATIENCE).is_ok());
         assert!(!is_over && !is_over_in_a_hurry && was_running, "it runs until it is aborted");

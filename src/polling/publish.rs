@@ -107,7 +107,7 @@ impl Outbox {
         sent
     }
 
-    /// The next batch: at most so many, and so many bytes, but at least one. It waits here until it is
+    /// The next batch: at most `BATCH_MAX` results and a bound on bytes, but at least one. It waits here until it is
     /// settled.
     pub fn batch(&self) -> Vec<Publication> {
         let (mut n, mut bytes, mut most) = (0, 0, BATCH_MAX);
@@ -226,7 +226,7 @@ impl Reach {
         }
     }
 
-    /// So many results were given up because no call with them got an answer, although their leases were renewed
+    /// This many results were given up because no call with them got an answer, although their leases were renewed
     /// meanwhile. True when results are stuck from now on.
     pub fn gave_up(&mut self, results: usize, now: Moment) -> bool {
         self.turn(now);

@@ -18,7 +18,7 @@ use crate::thread::Stop;
 
 /// Results that come within this after a call go with the next: a call costs the store as much as several of them.
 const GATHER: Duration = Duration::from_millis(4);
-/// Where so many come within that time, more are gathered: the next call comes as much later.
+/// Where this many results come within that time, more are gathered, and the next call comes that much later.
 const MANY: usize = 50;
 const GATHER_MANY: Duration = Duration::from_millis(10);
 
@@ -216,7 +216,7 @@ mod tests {
                 ended.send(()).unwrap();
             });
             let end = end.recv_timeout(PATIENCE);
-            // Whoever waits for the leases to end must not wait for ever.
+            // The thread that waits for the leases to end must not wait for ever.
             held.iter().for_each(|it| drop(table.let_go(&it.endpoint)));
             drop(samples);
             assert_eq!(end, Ok(()));

@@ -22,7 +22,7 @@ pub struct PollIntervals {
     pub interval: Duration,
     /// For one poll, unless the session has its own.
     pub timeout: Duration,
-    /// So many failures in a row make an endpoint light.
+    /// This many failures in a row make an endpoint light.
     pub light_after: u32,
     /// Between two polls of a light endpoint.
     pub light_interval: Duration,
@@ -39,7 +39,7 @@ impl PollIntervals {
         }
     }
 
-    /// From one poll of `session` to the next, after so many failures in a row.
+    /// From one poll of `session` to the next, after this many failures in a row.
     fn interval_of(&self, session: &Session, failures: u32) -> Duration {
         let own = session.interval.unwrap_or(self.interval);
         if failures >= self.light_after { own.max(self.light_interval) } else { own }
@@ -90,7 +90,7 @@ pub struct Due {
 /// Whether an endpoint has just become light or normal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BackoffChange {
-    /// Polled at the light interval from now on, after so many failures.
+    /// Polled at the light interval from now on, after this many failures.
     Light(u32),
     /// Back to its own interval.
     Normal,

@@ -13,7 +13,7 @@ use crate::net::abort::Abort;
 use crate::net::shortage;
 use crate::net::wait::plain;
 
-/// A lookup cannot be cancelled, only left alone: so many threads may be stuck in one.
+/// A lookup cannot be cancelled, only abandoned: at most this many threads may be stuck in one.
 const LOOKUPS_MAX: usize = 64;
 /// A lookup needs a thread of its own.
 const NO_THREAD: &str = "no thread can be started for a name lookup";

@@ -254,7 +254,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let abort = Abort::default();
-        // Whoever arms the switch drops what it was armed with before.
+        // Arming the switch drops what it was armed with before.
         let (before, armed) = crossbeam_channel::bounded::<()>(0);
         abort.arm(move || drop(before));
         let may_connect = || {

@@ -108,7 +108,7 @@ mod tests {
         PassStats { out: window.out_max(), is_behind: true, took }
     }
 
-    /// Pollers who did so many jobs in 100 ms.
+    /// Pollers that completed this many jobs in 100 ms.
     fn after(workers: usize, done: u32) -> DispatchWindow {
         let mut window = DispatchWindow::new(workers);
         let now = Moment::from_nanos(1_000_000_000);

@@ -24,7 +24,7 @@ pub type Polled = (Publication, PollPermit);
 
 /// A reason for which no poll was deferred for this long is news again.
 const REASON_KEPT: Duration = Duration::from_secs(60);
-/// So many reasons are remembered. Ours are few; pollers of others may have any.
+/// How many reasons are remembered. Ours are few; a user's poller may have any.
 const REASONS_MAX: usize = 16;
 
 /// Why polls were deferred lately, and when last: each reason is said once, because thousands of polls may share it.

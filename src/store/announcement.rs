@@ -1,4 +1,4 @@
-//! What goes over channels: results for whoever is interested, words between instances.
+//! What goes over channels: results for subscribers, messages between instances.
 //!
 //! Anybody may write to a channel, so reading never trusts: what is not understood is nothing.
 //!

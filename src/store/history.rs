@@ -12,9 +12,9 @@ use crate::store::StoreResult;
 use crate::store::redis::RedisStore;
 use crate::store::redis::scan::of_wrong_type;
 
-/// About so many entries are kept.
+/// About this many entries are kept.
 const KEPT: usize = 10_000;
-/// So many are read at a time.
+/// How many are read at a time.
 const PAGE: usize = 1_000;
 /// The longest text of an entry that is read. Nothing of ours is half as long.
 const TEXT_MAX_CHARS: usize = 255;

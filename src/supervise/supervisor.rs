@@ -70,7 +70,7 @@ impl Warden {
         program: &[String],
         grace: Duration,
     ) -> io::Result<Self> {
-        // Only KILL and STOP get through; whoever is launched begins with a mask of its own.
+        // Only KILL and STOP get through; a process that is launched begins with a mask of its own.
         SigSet::all().thread_block()?;
         let orders = Orders::new(take_reader(orders)?);
         let mut ends = SigSet::empty();

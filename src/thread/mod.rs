@@ -54,7 +54,7 @@ pub fn stop_on_signal() -> io::Result<Stop> {
     Ok(stops_on_signals()?.0)
 }
 
-/// The same, and what ends at the second signal: whoever sends one does not want to wait any longer.
+/// The same, and a `Stop` that ends at the second signal: an operator who sends one does not want to wait any longer.
 pub fn stops_on_signals() -> io::Result<(Stop, Stop)> {
     let ((first, signalled), (second, hurried)) = (stop(), stop());
     // The last is dropped first.

@@ -23,7 +23,7 @@ const RECENT_MAX: usize = 5;
 const ROWS_FOR_RECENT: usize = 18;
 const ROWS_FOR_INSTANCES: usize = 9;
 
-/// The verdict has no more than one line in so many.
+/// The verdict has at most one line in this many.
 const ROWS_PER_LINE_OF_VERDICT: usize = 8;
 
 const HELP: &[&str] = &[

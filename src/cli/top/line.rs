@@ -58,7 +58,7 @@ impl Line {
         self.0.iter().map(|it| it.1.chars().count()).sum()
     }
 
-    /// For a screen of so many columns.
+    /// For a screen of this many columns.
     pub(crate) fn shown(&self, columns: usize, painter: Painter, signs: Signs) -> String {
         let too_long = self.width() > columns;
         let mut room = columns.saturating_sub(usize::from(too_long));

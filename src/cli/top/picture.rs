@@ -11,9 +11,9 @@ use leasehold::store::StoreResult;
 use leasehold::store::history::{Entry, in_order};
 use leasehold::store::redis::RedisStore;
 
-/// So many latencies are shown.
+/// How many latencies are shown.
 pub(crate) const SAMPLES: usize = 12;
-/// So many events are read: more than a screen has room for.
+/// How many events are read: more than a screen has room for.
 const RECENT: usize = 20;
 
 /// Everything that was read at one time.

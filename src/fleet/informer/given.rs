@@ -35,7 +35,7 @@ pub(super) struct GivenLeases {
 }
 
 impl GivenLeases {
-    /// `from` released `endpoint` for `heir`, which has until then to take it. Whoever says so again does not prolong
+    /// `from` released `endpoint` for `heir`, which has until then to take it. A repeated message does not prolong
     /// it: a word may be forged.
     pub(super) fn give(
         &mut self,

@@ -52,7 +52,7 @@ const EXCHANGES_MAX: usize = 16;
 /// How much of what changes is heard of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PushSupport {
-    /// Not known yet: whoever reads before it listens misses what happens in between.
+    /// Not known yet: an instance that reads before it is subscribed misses what happens in between.
     Unknown,
     /// Nothing, or words only.
     Words,
@@ -337,7 +337,7 @@ impl Informer {
     }
 }
 
-/// The shortest time from one look to the next among so many live instances.
+/// The shortest time from one look to the next among this many live instances.
 fn look_interval(instances: usize) -> Duration {
     let slots = LOOK_SLOT.saturating_mul(u32::try_from(instances).unwrap_or(u32::MAX));
     slots.clamp(LOOK_INTERVAL_MIN, LOOK_INTERVAL_MAX)

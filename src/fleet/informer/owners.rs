@@ -15,10 +15,10 @@ use crate::store::{BATCH_MAX, PeerMessage, StoreError};
 const HEIR_PATIENCE: Duration = Duration::from_secs(2);
 /// … and this long where it may not be told, or looks at everything again and again and may be busy with that.
 const UNHEARD_HEIR_PATIENCE: Duration = Duration::from_secs(5);
-/// Where nobody says who took what, owners are read in turn at every glance: so many by all instances together, which
+/// Where nobody says who took what, owners are read in turn at every quick check: this many by all instances together, which
 /// costs a server about a sixtieth of its time.
 const OWNERS_READ_BY_ALL: usize = 20_000;
-/// A grant that was announced is looked up this much later by whoever watches the lease.
+/// A grant that was announced is looked up this much later by the instance that watches the lease.
 const LOOKED_UP_AFTER: Duration = Duration::from_millis(250);
 
 impl Informer {
@@ -61,7 +61,7 @@ impl Informer {
         }
     }
 
-    /// `from` says that `endpoint` has this owner now. Whoever watches it looks that up at `check_at`.
+    /// `from` says that `endpoint` has this owner now. The instance that watches it looks that up at `check_at`.
     fn believe(
         &mut self,
         endpoint: &EndpointId,
@@ -338,7 +338,7 @@ impl Informer {
         Ok(!samples.is_empty())
     }
 
-    /// Whoever missed what is found to be different may have missed it with others.
+    /// Other instances may have missed what is found to be different, too.
     fn surprised_by(
         &mut self,
         endpoints: &[EndpointId],

@@ -98,7 +98,7 @@ impl Informer {
             return Ok(false);
         }
         let mut sweep = self.sweep.take().unwrap_or_else(|| {
-            // Where changes are heard of, whoever is alive is heard of with every beat.
+            // Where changes are pushed, every heartbeat of a live instance is.
             let instances = self.missed_beats || self.hearing != PushSupport::Changes;
             Sweep::new(self.view.places(), instances)
         });
@@ -172,7 +172,7 @@ impl Informer {
         }
     }
 
-    /// Whoever listened all the time should have known.
+    /// An instance that was subscribed all the time should have known.
     fn surprised_at_sweep(&mut self, endpoint: &EndpointId) {
         if self.first_sight.is_some() && !self.missed_beats {
             self.discrepancies.push(endpoint.clone());
@@ -201,13 +201,13 @@ impl Informer {
     }
 }
 
-/// How often each of so many instances sweeps where changes are heard of.
+/// How often each of `instances` resyncs where changes are pushed.
 fn repair_interval(instances: usize) -> Duration {
     let instances = u32::try_from(instances).unwrap_or(u32::MAX);
     REPAIR_INTERVAL.max(REPAIR_INTERVAL_OF_ALL.saturating_mul(instances))
 }
 
-/// How often each of so many instances sweeps where they are not, when a sweep costs the server this much.
+/// How often each of `instances` resyncs where they are not, when a resync costs the server this much.
 fn unheard_interval(cost: Duration, instances: usize) -> Duration {
     let share = SWEEPING_SHARE.saturating_mul(u32::try_from(instances).unwrap_or(u32::MAX));
     cost.saturating_mul(share).min(repair_interval(instances))
@@ -217,7 +217,7 @@ fn unheard_interval(cost: Duration, instances: usize) -> Duration {
 mod tests {
     use super::*;
 
-    /// A sweep of a fleet with so many sessions: session, lease and result of each, and the heartbeats.
+    /// A resync of a fleet with this many sessions: session, lease and result of each, and the heartbeats.
     fn cost(sessions: usize, instances: usize) -> Duration {
         let mut sweep = Sweep::new(sessions, true);
         let keys = 3 * sessions + instances;

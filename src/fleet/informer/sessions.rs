@@ -114,7 +114,7 @@ impl Informer {
                 if self.table.holds(&endpoint) {
                     self.to_read.insert(endpoint);
                 } else if self.view.contains(&endpoint) {
-                    // Whoever is to take it reads it first. Its owner, if it has one, reads it now.
+                    // The instance that is to take it reads it first. Its owner, if it has one, reads it now.
                     self.session_cache.forget(&endpoint);
                     self.read_if_free(&endpoint);
                 } else {
@@ -168,7 +168,7 @@ impl Informer {
         Ok(())
     }
 
-    /// Reads it in a while, if it is free then: whoever is to take it reads it sooner.
+    /// Reads it in a while, if it is free then: the instance that is to take it reads it sooner.
     pub(super) fn read_if_free(&mut self, endpoint: &EndpointId) {
         if !self.session_cache.knows(endpoint) {
             self.unread.put(self.table.now() + UNREAD_MAX, endpoint);
@@ -244,7 +244,7 @@ impl Informer {
     }
 
     /// R6: a store that has lost its memory has lost the sessions too. Until its hold-off is over that
-    /// is no reason to stop: whoever keeps them may put them back. So before anything is believed to
+    /// is no reason to stop: their application may put them back. So before anything is believed to
     /// be gone, the store is asked which life it is in.
     fn miss(&mut self, missing: Vec<EndpointId>) -> Result<(), StoreError> {
         // What this instance neither holds nor counts is not believed to be anything.
@@ -274,7 +274,7 @@ impl Informer {
         self.session_cache.knows(endpoint) && !self.session_cache.is_idle(endpoint)
     }
 
-    /// It is not polled here any more: whoever takes it next, maybe we, reads it anew.
+    /// It is not polled here any more: the next owner, maybe this instance, reads it anew.
     pub(super) fn forget_session(&mut self, endpoint: &EndpointId) {
         if !self.session_cache.is_idle(endpoint) {
             self.session_cache.forget(endpoint);

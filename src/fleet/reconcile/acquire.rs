@@ -13,7 +13,7 @@ use crate::lease::table::Gained;
 use crate::model::EndpointId;
 use crate::store::{Acquire, BATCH_MAX, Grant};
 
-/// How many are asked for in one step; then whoever asks or says something is heard first.
+/// How many are asked for in one step; then requests and messages of others come first.
 const AT_ONCE: usize = 4 * BATCH_MAX;
 
 /// A lease that could not be acquired is tried again after this.
@@ -27,7 +27,7 @@ impl Reconcile {
         wanted.extend(overdue.iter().cloned());
         self.unfinished = self.asked_for < self.plan.acquire.len() || !self.overdue.is_empty();
         for batch in wanted.chunks(BATCH_MAX) {
-            // Whoever polls must know what: a session that is not to be polled is not taken.
+            // A poller must know what to poll: a session that is not to be polled is not taken.
             if !self.informer.learn(batch) {
                 return self.begin_again();
             }

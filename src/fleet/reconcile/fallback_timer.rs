@@ -37,7 +37,7 @@ impl Patience {
     /// These are free now, and no others.
     pub(crate) fn keep(&mut self, free: &[Fallback]) {
         let mut before = std::mem::take(&mut self.waiting);
-        // Whoever is the heir now: it has been free for as long.
+        // Whichever instance is the heir now: it has been free for as long.
         self.waiting = free.iter().filter_map(|it| before.remove_entry(&it.endpoint)).collect();
     }
 

@@ -14,22 +14,22 @@ use crate::store::{BATCH_MAX, PeerMessage};
 
 /// What is not given is asked for again after this.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
-/// Whoever was asked remembers it for this long.
+/// An owner that was asked remembers it for this long.
 const ASK_REMEMBERED: Duration = Duration::from_secs(4);
 /// Who asks is read this often while we think that nobody has a reason to.
 const ASKS_READ_EVERY: Duration = Duration::from_secs(3);
-/// Whoever is asked again and again looks no oftener than this what is wrong.
+/// An owner that is asked again and again looks no oftener than this what is wrong.
 const DOUBT_INTERVAL: Duration = Duration::from_secs(3);
-/// What was asked for is looked up after this: whoever cannot hear finds it all the same.
+/// What was asked for is looked up after this: an instance without a subscription finds it all the same.
 const LOOK_AFTER_ASKING: Duration = Duration::from_millis(200);
 /// Where words are not heard, what was asked for is looked up again and again while it is asked for: this often, and
 /// up to half as long again, each instance with a period of its own.
 const LOOK_UNHEARD: Duration = Duration::from_millis(200);
-/// So many at a time.
+/// How many at a time.
 const LOOK_UNHEARD_AT_ONCE: usize = 4 * BATCH_MAX;
 /// Where words are not heard, who asks is read this often, and up to half as long again.
 const ASKS_READ_UNHEARD: Duration = Duration::from_millis(400);
-/// Whoever has asked so often in vain, and twice as often, and so on, looks at everything again.
+/// An heir that has asked this often in vain, and twice as often, and so on, resyncs.
 const IN_VAIN: u32 = 2;
 
 /// What we have asked others for (R8).
@@ -89,7 +89,7 @@ impl Reconcile {
         // What is free now is no heir's fault: its patience begins when it can act.
         self.patience.restart();
         self.informer.forgive_heirs();
-        // Whoever asked before may hang by the time it could be given anything.
+        // An heir that asked before may hang by the time it could be given anything.
         self.asks.clear();
         self.unasked.stop();
         self.next_fallback = Moment::MIN;
@@ -158,7 +158,7 @@ impl Reconcile {
         }
     }
 
-    /// Whoever should have something of ours may have asked for it in a word that was lost; now and then, so may
+    /// An heir may have asked for something of ours in a message that was lost; now and then, so may
     /// somebody of whom we do not think so.
     pub(crate) fn read_asks(&mut self) {
         let now = self.table.now();
@@ -220,7 +220,7 @@ impl Reconcile {
         self.asking.looked = (now, upto);
     }
 
-    /// A round or a sweep has found something different: whoever missed it may not be alone.
+    /// An audit or a resync has found something different: other instances may have missed it, too.
     pub(crate) fn tell_surprises(&mut self) {
         let mut discrepancies = self.informer.take_surprises();
         if !self.informer.hears_words() {
@@ -236,7 +236,7 @@ impl Reconcile {
         }
     }
 
-    /// R8: whoever asks gets what the plan gives it, once the running poll has ended.
+    /// R8: an heir that asks gets what the plan gives it, once the running poll has ended.
     pub(crate) fn hand_over(&mut self) {
         if self.asks.is_empty() {
             return;

@@ -28,7 +28,7 @@ use crate::model::{EndpointId, Epoch, InstanceId};
 use crate::store::{Push, Store};
 use crate::thread::Stop;
 
-/// At most one part in so many of the time is spent on planning.
+/// Planning takes at most one part in this many of the time.
 const PLANNING_SHARE: u32 = 5;
 /// The longest rest after a plan: a process or a VM that stood still in the middle of one did not plan meanwhile.
 const PLANNING_REST_MAX: Duration = Duration::from_secs(5);

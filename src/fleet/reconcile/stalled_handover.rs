@@ -11,7 +11,7 @@ use crate::store::PeerMessage;
 
 /// An heir that has not asked for so long, and twice as long, and so on, is told.
 const UNASKED: Duration = Duration::from_secs(10);
-/// Whoever is told looks at everything again, but no oftener than this: anybody may say it.
+/// An instance that is told resyncs, but no oftener than this: anybody may say it.
 const HEEDED_EVERY: Duration = Duration::from_secs(30);
 
 /// How long nothing has moved that should: ours to its heir, or something between others.

@@ -50,7 +50,7 @@ pub(crate) struct Facts {
 }
 
 impl Facts {
-    /// Up to so many of each, most often few.
+    /// Up to this many of each, most often few.
     pub(crate) fn any(random: &mut Random, instances: usize, endpoints: usize) -> Self {
         let size = |random: &mut Random, most: usize| {
             let most = if random.one_in(50) { most } else { most.min(10 + random.below(90)) };

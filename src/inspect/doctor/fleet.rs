@@ -1,4 +1,4 @@
-//! Can we join whoever runs here already: are the keys that all share what they should be, and the times?
+//! Can this instance join the fleet that runs here: have the shared keys the right types, and do the timings agree?
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ pub(crate) fn of_the_right_type(config: &Config, spoilt: &[WrongType]) -> Vec<Fi
     spoilt.iter().map(judged).collect()
 }
 
-/// R14: whoever has other times than the fleet is refused.
+/// R14: an instance with other timings than the fleet is refused.
 pub(crate) fn agreement(config: &Config, epoch: Option<EpochRecord>, server_ms: u64) -> Finding {
     let check = "fleet";
     let ours = config.lease_ttl;

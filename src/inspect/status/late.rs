@@ -101,7 +101,7 @@ impl EndpointStatus {
         }
     }
 
-    /// How its lateness is called, if it is late by itself. What is stale is so whoever has had it meanwhile.
+    /// How its lateness is called, if it is late by itself. A stale endpoint is stale whichever instance has owned it meanwhile.
     ///
     /// Polls begin once in a *period*: the interval, or its first multiple that a poll as long as the last one fits into.
     /// Just before a result is stored, the last stored poll began a period and the duration of a poll ago. So an

@@ -1,6 +1,6 @@
-//! Who left lately, as far as the history tells? Whoever is in it and has no heartbeat any more.
+//! Which instances left lately, as far as the history tells? Those that are in it and have no heartbeat any more.
 //!
-//! Whoever stops says so there, and whoever starts, too. The history has no word of a death. But what the
+//! An instance notes its start and its stop there. The history has no word of a death. But what the
 //! dead held is granted to others, and that is in it: so somebody who did not give back what it held was
 //! still there then, at the latest.
 

@@ -12,7 +12,7 @@ use crate::model::spread;
 use crate::model::{EndpointId, Epoch, FenceToken, Tenure};
 use crate::store::{Acquire, BATCH_MAX, Beat, Renew, RenewItem, Reply, Stamp, Verify};
 
-/// Into so many parts a burst of grants is spread.
+/// A burst of grants is spread over this many parts of an interval.
 const SPREAD: u32 = 64;
 
 impl OwnershipTable {
@@ -203,7 +203,7 @@ impl OwnershipTable {
 
     fn doubt_all(&self, now: Moment) {
         *self.doubted_at.lock() = now;
-        // Whoever comes later is doubted when it comes. So the shelf is not kept from others for all of this.
+        // A lease that comes later is invalidated when it comes. So the map is not locked for all of this.
         let all: Vec<Arc<Lease>> = self.leases.read().all().cloned().collect();
         for lease in all {
             self.mark_uncertain(&mut self.edit(&lease), now);

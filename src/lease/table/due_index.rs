@@ -153,7 +153,7 @@ impl Drop for LeaseEdit<'_> {
 }
 
 /// Every lease there is, by its endpoint. To go through all of them takes long where there are many, and
-/// whoever renews or looks for what has ended does so again and again: that is what the agenda is for.
+/// renewal and expiry look again and again: that is what the due index is for.
 #[derive(Debug, Default)]
 pub(super) struct LeaseMap {
     leases: FnvHashMap<EndpointId, Arc<Lease>>,

@@ -29,7 +29,7 @@ impl OwnershipTable {
         applied
     }
 
-    /// How many leases have ended against our will so far: whoever plans sees by it that one has.
+    /// How many leases have ended against our will so far: the planner sees by it that one has.
     pub fn losses(&self) -> u64 {
         self.losses.load(Ordering::Acquire)
     }
@@ -38,7 +38,7 @@ impl OwnershipTable {
         let mut leases = self.leases.write();
         leases.find(tenure)?;
         let lease = leases.remove(&tenure.endpoint, self.now(), self.timings.lease.usable())?;
-        // Whoever has found it before changes nothing any more that would have to be done.
+        // A thread that found it before cannot add anything to the due index any more.
         self.edit(&lease).ended = true;
         Some(lease)
     }

@@ -37,7 +37,7 @@ fn beating(heartbeat: LeaseDuration) -> (OwnershipTable, Arc<ManualClock>) {
     (table, clock)
 }
 
-/// So many leases are granted.
+/// Grants this many leases.
 fn gain(table: &OwnershipTable, count: usize) -> Vec<Tenure> {
     let id = |it| EndpointId::parse(&format!("e{it}")).unwrap();
     let endpoints: Vec<EndpointId> = (0..count).map(id).collect();
@@ -54,7 +54,7 @@ fn with_one() -> (OwnershipTable, Tenure) {
     (table, tenure)
 }
 
-/// R2: a poll that is about to begin is not held up by whoever renews, expires or loses, however long that takes.
+/// R2: a poll that is about to begin is not held up by a thread that renews, expires or loses leases, however long that takes.
 #[test]
 fn a_permit_is_confirmed_while_the_lease_and_the_whole_table_are_locked() {
     let (table, tenure) = with_one();

@@ -194,7 +194,7 @@ impl RedisStore {
         }
         let mut command = Cmd::new();
         command.arg(&trial.command);
-        // Whoever subscribes can say nothing else on that line any more.
+        // A connection that has subscribed takes no other command any more.
         let answer = match trial.command[0].as_str() {
             "SUBSCRIBE" | "PSUBSCRIBE" => self.line().refusable(op, timeout, &command)?,
             _ => self.refusable(op, timeout, &command)?,

@@ -151,7 +151,7 @@ impl ConnectionLike for Connection {
     }
 
     fn is_open(&self) -> bool {
-        true // whoever sees an error drops the wire
+        true // a caller that sees an error drops the connection
     }
 }
 

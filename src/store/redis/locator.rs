@@ -1,6 +1,6 @@
 //! Where is the store now? One server, the master that sentinels name, or the shards of a cluster.
 //!
-//! Where it can move, whoever calls asks every now and then where it is, and leaves a server that is no
+//! Where it can move, callers ask every now and then where it is, and leaves a server that is no
 //! longer the one: a demoted master goes on answering for seconds. Nothing here is believed to be safe by
 //! itself; which life of the store it is, is read inside every script (R5).
 

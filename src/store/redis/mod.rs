@@ -1,6 +1,6 @@
 //! The store on a real Redis: its connections, and what is made of an error.
 //!
-//! A `RedisStore` keeps up to `idle_max` connections to each server for whoever calls. A thread whose calls must
+//! A `RedisStore` keeps up to `idle_max` connections to each server for all callers. A thread whose calls must
 //! never wait behind another's has a line of its own: a store with one.
 
 pub(crate) mod calls;
@@ -150,7 +150,7 @@ impl RedisStore {
         })
     }
 
-    /// A wire to this peer that is there already; those that lead elsewhere are left to whoever needs them.
+    /// A wire to this peer that is there already; those that lead elsewhere are left to callers that need them.
     fn idle(&self, peer: &Peer) -> Option<Connection> {
         let mut idle = self.idle_now();
         let at = idle.wires.iter().rposition(|it| *it.peer == *peer)?;

@@ -259,7 +259,7 @@ fn open_lines(
     timeout: Duration,
 ) -> RedisResult<(Listening, Allowed, u64)> {
     let deadline = BootClock.now() + timeout;
-    // Roles are few: whoever stands for one looks at it in time, and hears the words.
+    // Roles are few: a candidate looks at its role in time, and hears the messages.
     let of_roles = server.keys.leader_heartbeats().is_some();
     let mut peers = server.place.peers(deadline)?;
     let moves = server.place.moves();

@@ -1,6 +1,6 @@
 //! TLS around a socket: whom we believe, who we are, and why it was refused, in words.
 //!
-//! Without the feature `https` there is no TLS, and whoever asks for it is told so at the start.
+//! Without the feature `https` there is no TLS, and a configuration that asks for it is refused at the start.
 
 #[cfg(feature = "https")]
 pub(crate) use secured::{Stream, Tls};

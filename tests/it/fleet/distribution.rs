@@ -322,7 +322,7 @@ fn sessions_of_another_database_cost_a_fleet_next_to_nothing() {
     let everyone: Vec<&Instance> = fleet.iter().collect();
     let mut other = scene.redis.connect().unwrap();
     redis::cmd("SELECT").arg(1).exec(&mut other).unwrap();
-    let owners = scene.owners();
+    let (owners, since, stalls) = (scene.owners(), Instant::now(), Stalls::watch(&scene.redis));
     let mut spent = |noise: bool| {
         let (from, began, mut n) = (commands(&scene), Instant::now(), 0);
         while began.elapsed() < ms(3_000) {
@@ -341,7 +341,13 @@ fn sessions_of_another_database_cost_a_fleet_next_to_nothing() {
     let (quiet, busy) = (spent(false), spent(true));
     println!("{quiet:.0} commands a second, {busy:.0} beside sessions of another database");
     assert!(busy <= quiet * 1.5 + 50.0, "{busy:.0} commands a second instead of {quiet:.0}");
-    assert_eq!(scene.owners(), owners, "something moved");
+    // Leases end where the machine or Redis stands still for as long as they last, and may be others' then.
+    let stood_still = stalls.within(since..Instant::now());
+    let moved = scene.owners() != owners;
+    assert!(
+        !moved || stood_still > ms(1_000),
+        "something moved; the machine stood still for {stood_still:?}"
+    );
     let newcomer = scene.join(&[]);
     scene.wait_for_balance(&[everyone, vec![&newcomer]].concat(), SOON);
     scene.target.assert_sound();

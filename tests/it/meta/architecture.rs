@@ -283,3 +283,20 @@ fn every_place_of_the_code_map_exists() {
     let missing: Vec<&str> = paths.filter(|it| !root().join(it).exists()).collect();
     assert!(missing.is_empty(), "ARCHITECTURE.md names {missing:?}");
 }
+
+/// The library is the names at its root. Modules are for the binary, the test kit and the labs.
+#[test]
+fn the_public_face_is_small_and_no_module_is_part_of_it() {
+    let text = read("src/lib.rs");
+    let shown = text.split("pub mod ").skip(1).zip(text.split("pub mod "));
+    let shown: Vec<&str> = shown
+        .filter(|(_, before)| !before.trim_end().ends_with("#[doc(hidden)]"))
+        .map(|(it, _)| it.lines().next().unwrap())
+        .collect();
+    assert!(shown.is_empty(), "modules in the documentation: {shown:?}");
+    let names = text.split("pub use ").skip(1).map(|it| it.split(';').next().unwrap());
+    let names: usize = names
+        .map(|it| it.split(',').filter(|it| !it.trim_matches(['}', '\n', ' ']).is_empty()).count())
+        .sum();
+    assert!((20..=42).contains(&names), "{names} names at the root");
+}

@@ -8,9 +8,9 @@ use crate::fleet::view::View;
 use crate::fleet::view::testing::{Facts, Random, instance, uuid, weight};
 use crate::model::{EndpointId, InstanceId, Weight};
 
-/// Everybody knows of a change after so many rounds; some at once.
+/// Every instance knows of a change after this many rounds; some at once.
 const LATE_MAX: usize = 4;
-/// A free endpoint is left to its heir for so many rounds, and to each who is preferred for as many again.
+/// A free endpoint is left to its heir for this many rounds, and to each instance before us in the order for as many again.
 const FALLBACK_STEP: usize = 2;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

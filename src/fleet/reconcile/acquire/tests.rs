@@ -31,7 +31,7 @@ struct Rig {
 }
 
 impl Rig {
-    /// So many sessions, the first of which the other has.
+    /// This many sessions; the other instance has the first of them.
     fn new(sessions: usize, others: usize, weight: Weight) -> Self {
         let clock = Arc::new(ManualClock::at(1_000_000_000));
         let server = MemoryServer::new(&clock);
@@ -75,7 +75,7 @@ impl Rig {
         self.reconcile.table.len()
     }
 
-    /// The other lets go of so many that it was asked for; what it says.
+    /// The other instance releases this many that it was asked for; its message.
     fn free(&self, count: usize) -> (Vec<EndpointId>, Nudge) {
         let asked = self.reconcile.plan.ask.iter().take(count);
         let freed: Vec<EndpointId> = asked.map(|it| it.1.clone()).collect();

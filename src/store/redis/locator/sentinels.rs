@@ -93,7 +93,7 @@ impl Sentinels {
                 Ok(master)
             }
             (Err(_), Some(master)) => {
-                // Not each time: whoever asks waits for those that are away.
+                // Not each time: the caller waits for the sentinels that are away.
                 kept.ask_at = now + 2 * self.every;
                 Ok(master)
             }

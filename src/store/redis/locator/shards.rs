@@ -68,7 +68,7 @@ impl Shards {
         let mut known = self.known.lock();
         known.ask_at = Moment::default();
         known.turn = match error.code() {
-            // Whoever says that a key is elsewhere knows the map, and that is mostly home.
+            // A server that says that a key is elsewhere knows the map, and that is mostly home.
             Some("MOVED" | "ASK" | "TRYAGAIN") => 0,
             // Who does not answer, or is down, may not.
             _ => known.turn + 1,
