@@ -111,7 +111,7 @@ pub enum ElectionEvent {
 pub struct LeaderElection {
     role_state: Arc<RoleState>,
     ended: Receiver<()>,
-    // After the office: the threads that keep it must outlive it.
+    // After the state of the role: the threads that keep it must outlive it.
     elections: Elections,
 }
 

@@ -45,7 +45,7 @@ struct Inner {
 }
 
 impl RoleState {
-    /// An office that nobody is known to hold.
+    /// A role that no instance is known to lead.
     pub fn new(role: Role, table: Arc<OwnershipTable>, poke: Sender<()>) -> Arc<Self> {
         let inner = Inner {
             state: State::Follower,
@@ -398,7 +398,7 @@ mod tests {
     use crate::store::{Renew, Reply, Store};
     use crossbeam_channel::{Receiver, bounded};
 
-    /// One office by hand: what happens between the steps of its threads.
+    /// One role by hand: what happens between the steps of its threads.
     struct Rig {
         clock: Arc<ManualClock>,
         server: Arc<MemoryServer>,

@@ -256,7 +256,7 @@ impl Lease {
     }
 
     /// Stops the running poll of a tenure that has ended. That it has is said by whoever keeps it, and before: a
-    /// lease that had ended without the table's knowledge would stay on its agenda for ever.
+    /// lease that had ended without the table's knowledge would stay in its due index for ever.
     pub(crate) fn stop_poll(&self) {
         let running = self.state.lock().running.take();
         if let Some(abort) = running {

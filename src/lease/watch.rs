@@ -13,7 +13,7 @@ const WAIT: Duration = Duration::from_millis(200);
 /// Something worth a look or a move.
 #[derive(Clone, Debug)]
 pub enum Nudge {
-    /// There is an ear now, for words, for changes or for both; or there is none, which is the same as one
+    /// There is a subscription now, for messages, for changes or for both; or there is none, which is the same as one
     /// that hears nothing. Whatever was said before is lost.
     Listening {
         /// Whether words of other instances are heard.

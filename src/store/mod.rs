@@ -190,6 +190,6 @@ pub trait Store: Send + Sync {
         Ok(())
     }
 
-    /// Opens an ear for words to `me` and to all, and for changes of keys if the server tells them.
+    /// Subscribes to messages to `me` and to all, and for changes of keys if the server tells them.
     fn listen(&self, me: &InstanceId, timeout: Duration) -> StoreResult<Box<dyn Subscription>>;
 }

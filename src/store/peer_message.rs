@@ -55,7 +55,7 @@ impl PeerMessage {
     }
 }
 
-/// What an ear hears.
+/// What a subscription receives.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Push {
     /// Another instance said something.

@@ -175,7 +175,7 @@ impl Informer {
         }
     }
 
-    /// The watch has an ear now, or has none. What was said meanwhile is lost, so everything is looked at.
+    /// The watch has a subscription now, or has none. What was said meanwhile is lost, so everything is looked at.
     pub(crate) fn subscribed(&mut self, words: bool, changes: bool) {
         self.hearing = if changes { PushSupport::Changes } else { PushSupport::Words };
         self.hears_words = words;

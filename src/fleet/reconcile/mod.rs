@@ -204,11 +204,6 @@ impl Reconcile {
         self.informer.view()
     }
 
-    /// Whether the first round is done.
-    pub fn is_ready(&self) -> bool {
-        self.ready
-    }
-
     fn take_in(&mut self, nudge: &Nudge) {
         match nudge {
             Nudge::PollEnded => (),

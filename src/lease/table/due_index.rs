@@ -1,7 +1,7 @@
 //! What the table has to do next, and about which leases: known without going through all of them.
 //!
-//! All of it follows from the leases. [`LeaseEdit`] is the way to change one, and keeps the agenda true.
-//! Locks are taken in this order: the shelf, one lease, the agenda.
+//! All of it follows from the leases. [`LeaseEdit`] is the way to change one, and keeps the due index true.
+//! Locks are taken in this order: the map, one lease, the due index.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Deref, DerefMut};
@@ -108,7 +108,7 @@ impl DueIndex {
     }
 }
 
-/// A lease that is being changed: its lock, held, and the agenda, which is told when that is let go of.
+/// A lease that is being changed: its lock, held, and the due index, which is told when that is let go of.
 pub(super) struct LeaseEdit<'a> {
     state: Locked<'a>,
     before: Option<Note>,
@@ -122,7 +122,7 @@ impl<'a> LeaseEdit<'a> {
         Self { before: Note::of(&state), state, endpoint: &lease.tenure.endpoint, due_index }
     }
 
-    /// Of a lease that is new to the table: the agenda has nothing about it yet.
+    /// Of a lease that is new to the table: the due index has nothing about it yet.
     pub(super) fn first(lease: &'a Lease, due_index: &'a Mutex<DueIndex>) -> Self {
         let state = lease.state.lock();
         Self { before: None, state, endpoint: &lease.tenure.endpoint, due_index }
@@ -144,7 +144,7 @@ impl DerefMut for LeaseEdit<'_> {
 
 impl Drop for LeaseEdit<'_> {
     fn drop(&mut self) {
-        // The lock of the lease is let go of after this, so that no two tell the agenda at once.
+        // The lock of the lease is let go of after this, so that no two tell the due index at once.
         let after = Note::of(&self.state);
         if after != self.before {
             self.due_index.lock().replace(self.endpoint, self.before, after);
@@ -157,7 +157,7 @@ impl Drop for LeaseEdit<'_> {
 #[derive(Debug, Default)]
 pub(super) struct LeaseMap {
     leases: FnvHashMap<EndpointId, Arc<Lease>>,
-    /// Of what was taken from the shelf, under the same lock.
+    /// Of what was taken from the map, under the same lock.
     retired: RetiredFences,
     /// How many leases were gone through.
     #[cfg(test)]
@@ -178,7 +178,7 @@ impl LeaseMap {
         self.leases.insert(lease.tenure.endpoint.clone(), lease);
     }
 
-    /// Takes a lease from the shelf: from now on no grant that is not later than it is put there (R4).
+    /// Takes a lease from the map: from now on no grant that is not later than it is put there (R4).
     /// A grant counts for `lifetime` from before it was asked for (R1).
     pub(super) fn remove(
         &mut self,

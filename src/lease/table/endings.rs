@@ -29,7 +29,7 @@ impl OwnershipTable {
         applied
     }
 
-    /// How many leases have ended against our will so far: the planner sees by it that one has.
+    /// How many leases have ended against our will so far: the planner sees by it that a lease has ended.
     pub fn losses(&self) -> u64 {
         self.losses.load(Ordering::Acquire)
     }

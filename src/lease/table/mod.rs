@@ -61,7 +61,7 @@ pub struct OwnershipTable {
     slept: Mutex<(Moment, Epoch)>,
     losses: AtomicU64,
     /// The generation of heartbeats when it was last looked for what has ended. Where it is another now, all that are
-    /// of an earlier one have ended, whatever the agenda says of each.
+    /// of an earlier one have ended, whatever the due index says of each.
     generation: AtomicU64,
     /// Results get an answer, as far as is known.
     publishing: AtomicBool,

@@ -21,7 +21,7 @@ use testkit::redis::RedisServer;
 
 const LIMIT: Duration = Duration::from_secs(20);
 
-fn config() -> Config {
+pub fn config() -> Config {
     Config {
         lease_ttl: Duration::from_secs(3),
         renew_interval: Duration::from_millis(100),

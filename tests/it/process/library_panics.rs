@@ -15,24 +15,14 @@ use leasehold::store::memory::{MemoryServer, MemoryStore};
 use leasehold::thread::stop;
 use leasehold::{Daemon, LeaseManager, PollPermit, Poller, Revoked, Sample, Session, StartError};
 
+use crate::process::library;
 use testkit::cluster::endpoint;
 use testkit::hooked::{Hooked, Stage};
 
 const LIMIT: Duration = Duration::from_secs(20);
 
 fn config() -> Config {
-    Config {
-        lease_ttl: Duration::from_secs(3),
-        renew_interval: Duration::from_millis(100),
-        heartbeat_ttl: Duration::from_secs(3),
-        heartbeat_interval: Duration::from_millis(100),
-        store_timeout: Duration::from_millis(300),
-        interval: Duration::from_millis(100),
-        light_after: 1_000,
-        workers: 2,
-        new_fleet: true,
-        ..Config::default()
-    }
+    Config { light_after: 1_000, ..library::config() }
 }
 
 /// Its clock stands still: nothing expires there. So what another gets was given up.

@@ -12,12 +12,12 @@ const FAULTS: u64 = 20;
 /// Seeds that once ended badly, with the number of faults they were played with. What they found has a test of
 /// its own, because a story changes with everything that changes the number of steps.
 const FOUND: [(u64, u64); 5] = [
-    // Who slept unawares while a new epoch began did not notice: `pipeline::epoch_tracker`.
+    // An instance that slept unawares while a new epoch began did not notice: `lease::epoch_tracker`.
     (21, 40),
     (1_176, 40),
-    // Whoever slept kept what the store had under its name: `protocol::rules::r6_*`.
+    // An instance that had slept kept what the store had under its name: `protocol::rules::r6_*`.
     (55_277, 20),
-    // Nobody asked, because who should have took something else to be the case: `overlooked`, `reconcile/unasked.rs`.
+    // The heir had a stale view and never asked: `overlooked`, `fleet/reconcile/stalled_handover.rs`.
     (203_736, 40),
     (94_991, 20),
 ];

@@ -174,7 +174,7 @@ impl<'a> Lab<'a> {
         self.judge_with(bound, 0)
     }
 
-    /// The same where it is documented that up to so many polls may meet.
+    /// The same where it is documented that up to `overlaps_max` polls may overlap.
     pub(crate) fn judge_with(mut self, bound: Duration, overlaps_max: usize) -> Verdict {
         self.settle();
         let requests = self.scene.target.requests();

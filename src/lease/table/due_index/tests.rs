@@ -1,4 +1,4 @@
-//! Whether the agenda is what the leases say, and spares everybody a walk over all of them.
+//! Whether the due index is what the leases say, and spares everybody a walk over all of them.
 
 use std::time::Duration;
 
@@ -70,7 +70,7 @@ impl Rig {
         items.len()
     }
 
-    /// What the agenda says, against what a walk over all leases finds.
+    /// What the due index says, against what a walk over all leases finds.
     fn check(&self) {
         let leases = self.table.leases.read();
         let state = |it: &Arc<Lease>| {
@@ -201,7 +201,7 @@ fn a_lease_that_has_ended_is_not_put_on_the_agenda_again() {
     assert_eq!(rig.table.next_renewal(), None);
 }
 
-/// Only a change that the agenda is told of ends a lease.
+/// Only a change that the due index is told of ends a lease.
 #[test]
 fn a_lease_whose_poll_was_stopped_before_it_is_forgotten_leaves_nothing_on_the_agenda() {
     let rig = Rig::new();

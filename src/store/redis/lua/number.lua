@@ -8,6 +8,6 @@ local function number(text, least, most)
   if it and it >= (least or 0) and it <= (most or 8999999999999999) then return it end
 end
 
--- The shortest and the longest life of a lease that a configuration can have, in ms (Term::TTL_MIN, Term::TTL_MAX).
+-- The shortest and the longest life of a lease that a configuration can have, in ms (LeaseDuration::TTL_MIN, LeaseDuration::TTL_MAX).
 local TTL_MIN_MS, TTL_MAX_MS = 500, 3600000
 

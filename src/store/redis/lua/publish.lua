@@ -35,7 +35,7 @@ local function publish(lease, result, at, owner)
     'status', ARGV[at + 5], 'error', ARGV[at + 6], 'started_at_ms', started_at,
     'duration_ms', ARGV[at + 7], 'interval_ms', ARGV[at + 8], 'body', ARGV[at + 9])
   if failed(written) then return {3, written.err} end
-  -- The first of a tenure: whoever was granted it may not have been able to say so (last_polled).
+  -- The first of a tenure: its owner may not have been able to say that it was granted (last_polled).
   if stored[2] ~= fence then stays(result) end
   redis.pcall('PUBLISH', ARGV[at + 2], ARGV[at + 3])
   return 1

@@ -1,6 +1,6 @@
 -- retire: what is remembered of endpoints that nobody is to poll any more ends after a while.
 -- KEYS  per item: lease, result             ARGV  1 how many ms it is kept
--- Whoever has such a lease keeps all of it; whoever is granted it again keeps what is left (last_polled). The
+-- The owner of such a lease keeps all of it; an instance that is granted it again keeps what is left (last_polled). The
 -- next fence is greater all the same: the end comes when this server's clock is beyond the last one.
 local time = redis.call('TIME')
 local now_ms = tonumber(time[1]) * 1000 + tonumber(time[2]) / 1000
