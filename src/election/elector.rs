@@ -1,4 +1,6 @@
-//! The thread `elector`: the only one that stands and gives back, for all roles of a process.
+//! Which roles does this process stand for and give back? The thread `elector` asks for all of them together.
+//!
+//! [`Elector`] is the state and the step; `run` is its loop. The in-memory electorate and the simulator call the same step.
 
 use std::convert::Infallible;
 use std::io;
@@ -6,35 +8,22 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, after, bounded, never, select};
-use parking_lot::RwLock;
-
+use crate::election::parts::RoleKeeper;
 use crate::election::role_elector::RoleElector;
-use crate::election::role_state::RoleState;
 use crate::election::rounds::{self, Round};
-use crate::lease::expiry::Expiry;
-use crate::lease::renewal::Renewal;
 use crate::lease::watch::Nudge;
 use crate::store::{Push, Store};
 use crate::thread::fail_stop::FailStop;
 use crate::thread::{Stop, Thread};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, after, bounded, never, select};
 
-pub(crate) const WORDS_MAX: usize = 256;
+/// Most nudges that wait for the elector, and that it applies between two rounds.
+pub(crate) const NUDGES_MAX: usize = 256;
 
-/// What keeps one role while it is led.
-pub(crate) struct Kept {
-    pub(crate) role_state: Arc<RoleState>,
-    /// Whether it stands for it, or only looks who leads.
-    pub(crate) stands: bool,
-    pub(crate) renewal: Renewal,
-    pub(crate) expiry: Expiry,
-}
-
-pub(crate) type KeptRoles = Arc<RwLock<Vec<Arc<Kept>>>>;
-
-/// A candidate on its way to the elector, and where its end is to be told.
+/// A candidate on its way to the elector.
 pub(crate) struct Newcomer {
     pub(crate) candidate: RoleElector,
+    /// Is told when the candidate has ended.
     pub(crate) gone: Sender<()>,
 }
 
@@ -81,76 +70,90 @@ impl Company {
     }
 }
 
-/// Where the elector is told things.
+/// The channels that wake the thread `elector`.
 pub(crate) struct Inlets {
     pub(crate) welcome: Receiver<Newcomer>,
     pub(crate) poked: Receiver<()>,
-    pub(crate) said: Receiver<Nudge>,
+    pub(crate) nudges: Receiver<Nudge>,
 }
 
-/// The thread `elector`: the only one that stands and gives back.
-pub(crate) struct Elector {
-    pub(crate) store: Arc<dyn Store>,
-    pub(crate) candidates: Vec<Newcomer>,
-    pub(crate) kept: KeptRoles,
-    pub(crate) is_away: Arc<AtomicBool>,
+/// Stands for roles and gives them back. Nothing else does.
+pub struct Elector {
+    store: Arc<dyn Store>,
+    candidates: Vec<Newcomer>,
+    keeper: RoleKeeper,
+    is_away: Arc<AtomicBool>,
 }
 
 impl Elector {
+    /// Asks `store` for roles that `keeper` then keeps. No candidate yet.
+    pub fn new(store: Arc<dyn Store>, keeper: RoleKeeper) -> Self {
+        Self { store, candidates: Vec::new(), keeper, is_away: Arc::default() }
+    }
+
+    /// Whether the elector asked the store last and got no answer; other threads read it.
+    pub(crate) fn is_away(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.is_away)
+    }
+
+    /// Stands for one more role. Tells `gone` when the candidate has ended and the role is given back.
+    pub fn welcome(&mut self, candidate: RoleElector, gone: Sender<()>) {
+        self.candidates.push(Newcomer { candidate, gone });
+    }
+
     pub(crate) fn run(mut self, mut inlets: Inlets, until: &Stop) {
         loop {
             let due = after(self.step());
             select! {
                 recv(until.receiver()) -> _ => return self.give_back(),
                 recv(inlets.welcome) -> newcomer => match newcomer {
-                    Ok(newcomer) => self.candidates.push(newcomer),
+                    Ok(Newcomer { candidate, gone }) => self.welcome(candidate, gone),
                     Err(_) => inlets.welcome = never(),
                 },
-                recv(inlets.said) -> nudge => match nudge {
-                    Ok(nudge) => self.hear(&nudge),
-                    Err(_) => inlets.said = never(),
+                recv(inlets.nudges) -> nudge => match nudge {
+                    Ok(nudge) => self.apply(&nudge),
+                    Err(_) => inlets.nudges = never(),
                 },
                 recv(inlets.poked) -> _ => (),
                 recv(due) -> _ => (),
             }
-            inlets.said.try_iter().take(WORDS_MAX).for_each(|it| self.hear(&it));
+            inlets.nudges.try_iter().take(NUDGES_MAX).for_each(|it| self.apply(&it));
         }
     }
 
-    fn hear(&mut self, nudge: &Nudge) {
+    /// Passes a message to every candidate. Any other nudge means that messages may be lost: all look again.
+    pub fn apply(&mut self, nudge: &Nudge) {
         let candidates = self.candidates.iter_mut().map(|it| &mut it.candidate);
         match nudge {
             Nudge::Push(Push::Word(word)) => candidates.for_each(|it| it.hear(word)),
-            // Whatever was said before is lost.
             _ => candidates.for_each(RoleElector::look_now),
         }
     }
 
-    /// A round over all of them; how long until the next is due.
-    fn step(&mut self) -> Duration {
+    /// One round over all candidates; how long until the next round is due.
+    pub fn step(&mut self) -> Duration {
         let candidates = self.candidates.iter_mut().map(|it| &mut it.candidate);
         let was_away = self.is_away.load(Ordering::Acquire);
         let Round { wait, is_away } = rounds::elect(&*self.store, candidates, was_away);
         self.is_away.store(is_away, Ordering::Release);
-        self.take_leave();
+        self.remove_finished();
         wait
     }
 
-    /// Those that are finished go.
-    fn take_leave(&mut self) {
+    /// Removes the candidates that have ended.
+    fn remove_finished(&mut self) {
         let finished: Vec<Newcomer> =
             self.candidates.extract_if(.., |it| it.candidate.is_finished()).collect();
         for Newcomer { candidate, gone } in finished {
-            let is_it = |it: &Arc<Kept>| Arc::ptr_eq(&it.role_state, candidate.role_state());
-            self.kept.write().retain(|it| !is_it(it));
+            self.keeper.forget(candidate.role_state());
             let _ = gone.send(());
         }
     }
 
-    /// Everybody has stopped: what is not given back now ends with its TTL.
+    /// All candidates have stopped: a role that is not given back now ends with its TTL.
     fn give_back(&mut self) {
         let candidates = self.candidates.iter_mut().map(|it| &mut it.candidate);
         rounds::give_back(&*self.store, candidates, self.is_away.load(Ordering::Acquire));
-        self.take_leave();
+        self.remove_finished();
     }
 }

@@ -23,12 +23,12 @@ mod settings;
 pub mod parts;
 pub mod role_elector;
 mod duty;
-mod elector;
+pub mod elector;
 mod heirs;
 pub mod runtime;
 mod listeners;
 pub mod role_state;
-pub mod rounds;
+mod rounds;
 
 use std::io;
 use std::time::Duration;

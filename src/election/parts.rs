@@ -1,20 +1,23 @@
-//! Wires one role: its state, its elector, its renewal and its expiry, without a thread.
+//! Which parts does a role need? Wires state, elector, renewal and expiry of one role, and keeps the roles of a process.
 //!
-//! [`Elections`](crate::election::Elections) shares threads among the roles of a process. The in-memory electorate of the
-//! tests and the simulator call the steps of the same parts.
+//! No thread starts here. [`Elections`](crate::election::Elections) puts threads around the steps; the in-memory electorate of
+//! the tests and the simulator call the same steps.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crossbeam_channel::Sender;
+use parking_lot::RwLock;
 
 use crate::clock::Clock;
 use crate::election::role_elector::RoleElector;
 use crate::election::role_state::RoleState;
+use crate::election::rounds;
 use crate::election::settings::ElectionSettings;
 use crate::lease::expiry::Expiry;
 use crate::lease::renewal::Renewal;
 use crate::lease::table::OwnershipTable;
-use crate::model::InstanceId;
+use crate::model::{InstanceId, Role};
 use crate::store::Store;
 
 /// Who stands, and where it asks.
@@ -58,5 +61,68 @@ impl RoleParts {
             elector: RoleElector::new(Arc::clone(&state), Arc::clone(elector), settings),
             role_state: state,
         }
+    }
+}
+
+/// With no role to keep, renewal and expiry look this often whether that has changed.
+const IDLE: Duration = Duration::from_millis(25);
+
+/// One role that is kept while it is led.
+pub(crate) struct KeptRole {
+    pub(crate) role_state: Arc<RoleState>,
+    /// Whether this instance stands for the role, or only observes its leader.
+    pub(crate) stands: bool,
+    renewal: Renewal,
+    expiry: Expiry,
+}
+
+/// Renews and expires every role of a process. Clones share the roles.
+#[derive(Clone)]
+pub struct RoleKeeper {
+    store: Arc<dyn Store>,
+    roles: Arc<RwLock<Vec<Arc<KeptRole>>>>,
+}
+
+impl RoleKeeper {
+    /// Renews through `store`. No role yet.
+    pub fn new(store: Arc<dyn Store>) -> Self {
+        Self { store, roles: Arc::default() }
+    }
+
+    /// Keeps a role from now on, and returns its elector; `None` if the role is kept already. A role is kept before it
+    /// can be held.
+    pub fn keep(&self, parts: RoleParts) -> Option<RoleElector> {
+        let RoleParts { role_state, elector, renewal, expiry } = parts;
+        let mut roles = self.roles.write();
+        if roles.iter().any(|it| it.role_state.role() == role_state.role()) {
+            return None;
+        }
+        let stands = elector.stands();
+        roles.push(Arc::new(KeptRole { role_state, stands, renewal, expiry }));
+        Some(elector)
+    }
+
+    /// Keeps this role no more.
+    pub(crate) fn forget(&self, role_state: &Arc<RoleState>) {
+        self.roles.write().retain(|it| !Arc::ptr_eq(&it.role_state, role_state));
+    }
+
+    pub(crate) fn find(&self, role: &Role) -> Option<Arc<KeptRole>> {
+        self.roles.read().iter().find(|it| it.role_state.role() == role).cloned()
+    }
+
+    pub(crate) fn all(&self) -> Vec<Arc<KeptRole>> {
+        self.roles.read().clone()
+    }
+
+    /// The step of the thread `role-renewal`: renews what is due; how long to wait for the next.
+    pub fn renew(&self) -> Duration {
+        let roles = self.all();
+        rounds::renew(&*self.store, roles.iter().map(|it| &it.renewal)).unwrap_or(IDLE)
+    }
+
+    /// The step of the thread `role-expiry`: ends what is past its deadline; how long to wait for the next.
+    pub fn expire(&self) -> Duration {
+        self.all().iter().map(|it| it.expiry.step()).min().unwrap_or(IDLE)
     }
 }

@@ -18,6 +18,7 @@ pub(crate) use crate::election::settings::Next;
 pub use crate::election::settings::{ElectionSettings, Outcome, Verdict};
 use crate::election::{State, rounds};
 use crate::event::Event;
+use crate::lease::trouble::Outage;
 use crate::model::spread;
 use crate::model::{EndpointId, Epoch, FenceToken, InstanceId, Tenure};
 use crate::store::{Lasting, PeerMessage, RequestContext, RoleStatus, Store, StoreError};
@@ -50,7 +51,7 @@ pub struct RoleElector {
     heirs: Heirs,
     /// For a single attempt: whom to tell how it ended.
     verdict: Option<Sender<Verdict>>,
-    away_since: Option<Moment>,
+    outage: Outage,
     held_off_in: Epoch,
 }
 
@@ -77,7 +78,7 @@ impl RoleElector {
             refusals: Backoff::new(ABSENT_PAUSE, PAUSE_MAX),
             heirs: Heirs::new(),
             verdict: None,
-            away_since: None,
+            outage: Outage::default(),
             held_off_in: Epoch::default(),
         }
     }
@@ -213,13 +214,13 @@ impl RoleElector {
 
     /// What came of that.
     pub(crate) fn given_back(&mut self, failure: Option<&StoreError>) {
-        failure.into_iter().for_each(|it| self.in_trouble(it));
+        failure.into_iter().for_each(|it| self.note_failure(it));
         self.look_at = self.role_state.table().now();
     }
 
     /// Takes in how the role stands; what follows.
     pub(crate) fn looked(&mut self, seat: RoleStatus) -> Next {
-        self.out_of_trouble();
+        self.note_answer();
         self.role_state.saw(seat.leader.as_ref());
         let me = self.role_state.table().instance();
         match seat.leader {
@@ -281,7 +282,7 @@ impl RoleElector {
 
     /// Nothing is known: fails closed.
     pub(crate) fn could_not(&mut self, error: StoreError) {
-        self.in_trouble(&error);
+        self.note_failure(&error);
         if self.role_state.state() == State::Candidate {
             self.role_state.not_elected(None, &error.to_string());
         }
@@ -289,18 +290,17 @@ impl RoleElector {
         self.decide(Err(error));
     }
 
-    fn in_trouble(&mut self, error: &StoreError) {
+    fn note_failure(&mut self, error: &StoreError) {
         let table = self.role_state.table();
-        if self.away_since.is_none() {
+        if self.outage.begin(table.now()) {
             Event::StoreUnreachable { error }.log(table.instance());
         }
-        self.away_since.get_or_insert(table.now());
     }
 
-    fn out_of_trouble(&mut self) {
+    fn note_answer(&mut self) {
         let table = self.role_state.table();
-        if let Some(since) = self.away_since.take() {
-            Event::StoreReachable { away: table.now().since(since) }.log(table.instance());
+        if let Some(away) = self.outage.end(table.now()) {
+            Event::StoreReachable { away }.log(table.instance());
         }
     }
 

@@ -316,13 +316,14 @@ impl RoleState {
         self.resign(None);
     }
 
-    pub(crate) fn is_stopping(&self) -> bool {
+    /// Whether the candidate stands no more.
+    pub fn is_stopping(&self) -> bool {
         self.inner.lock().is_stopping
     }
 
     /// Whether the role is held, if only until it is given back; or was, and listeners have not been told
     /// of its end: nothing else is to happen before that.
-    pub(crate) fn is_held(&self) -> bool {
+    pub fn is_held(&self) -> bool {
         let is_told = self.inner.lock().term.is_none();
         !is_told || self.table.tenure(self.role.as_lease()).is_some()
     }

@@ -24,15 +24,15 @@ const IDLE: Duration = Duration::from_secs(1);
 
 /// What a round came to.
 #[derive(Clone, Copy, Debug)]
-pub struct Round {
+pub(crate) struct Round {
     /// How long to wait for the next one.
-    pub wait: Duration,
+    pub(crate) wait: Duration,
     /// The store was asked last and did not answer.
-    pub is_away: bool,
+    pub(crate) is_away: bool,
 }
 
 /// Gives back, looks, asks and stands for all of these. `was_away` is what the round before came to.
-pub fn elect<'a>(
+pub(crate) fn elect<'a>(
     store: &dyn Store,
     candidates: impl IntoIterator<Item = &'a mut RoleElector>,
     was_away: bool,
@@ -48,7 +48,7 @@ pub fn elect<'a>(
 
 /// Gives back, in one exchange, every role that was given up and whose work has ended. Whether the store did not
 /// answer; `None` when there was nothing to ask.
-pub fn give_back<'a>(
+pub(crate) fn give_back<'a>(
     store: &dyn Store,
     candidates: impl IntoIterator<Item = &'a mut RoleElector>,
     was_away: bool,
@@ -136,7 +136,7 @@ fn stand(store: &dyn Store, all: &mut [&mut RoleElector], mut standing: Vec<usiz
 }
 
 /// Renews what is due of all these, and tells what comes of it; how long to wait for the next.
-pub fn renew<'a>(
+pub(crate) fn renew<'a>(
     store: &dyn Store,
     renewals: impl IntoIterator<Item = &'a Renewal>,
 ) -> Option<Duration> {

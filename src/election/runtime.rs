@@ -16,11 +16,11 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 
 use crate::clock::{BootClock, Clock, Moment};
 use crate::config::Config;
-use crate::election::elector::{Company, Elector, Inlets, Kept, KeptRoles, Newcomer, WORDS_MAX};
-use crate::election::parts::{RoleParts, Standing};
+use crate::election::elector::{Company, Elector, Inlets, NUDGES_MAX, Newcomer};
+use crate::election::parts::{KeptRole, RoleKeeper, RoleParts, Standing};
 use crate::election::role_elector::{ElectionSettings, Outcome, Verdict};
 use crate::election::role_state::RoleState;
-use crate::election::{LeaderElection, Leadership, rounds};
+use crate::election::{LeaderElection, Leadership};
 use crate::event::Event;
 use crate::lease::keeper::{StartError, wait_for_store};
 use crate::lease::report::LeaseEventSink;
@@ -36,8 +36,6 @@ const NEWCOMERS_MAX: usize = 16;
 const LAST_WORD: Duration = Duration::from_millis(800);
 /// How often a thread that waits for an end looks whether the store has ceased to answer.
 const TICK: Duration = Duration::from_millis(20);
-/// Nothing is held: so often the threads that keep look whether that has changed.
-const IDLE: Duration = Duration::from_millis(25);
 
 /// A way to the store for each who must not wait behind another.
 #[derive(Clone)]
@@ -70,28 +68,35 @@ pub struct Elections {
 }
 
 struct ElectionRuntime {
+    /// Dropped first: the threads end before their channels do.
+    _threads: ElectionThreads,
     me: InstanceId,
     clock: Arc<dyn Clock>,
     new_fleet: bool,
     connections: RoleLines,
-    kept: KeptRoles,
+    keeper: RoleKeeper,
     newcomers: Sender<Newcomer>,
     poke: Sender<()>,
     fail_stop: Arc<FailStop>,
-    /// A role more is to be kept.
+    /// Wake renewal and expiry when a role is added.
     keep_now: [Sender<()>; 2],
     /// The elector asked the store last and got no answer.
     is_away: Arc<AtomicBool>,
-    timeout: Duration,
+}
+
+/// The threads of all elections of a process; they end when this is dropped.
+struct ElectionThreads {
     running: Option<StopSource>,
     elector: Company,
     others: Company,
+    /// Longest wait for the elector's last exchange with the store.
+    timeout: Duration,
 }
 
-impl Drop for ElectionRuntime {
+impl Drop for ElectionThreads {
     fn drop(&mut self) {
         self.running = None;
-        // What it gives back at the end is worth waiting for.
+        // The elector gives back its roles at the end: worth waiting for.
         self.elector.part_within(self.timeout + LAST_WORD);
         self.others.part_within(LAST_WORD);
     }
@@ -119,53 +124,40 @@ impl Elections {
         let (running, when, wire) = stop_with_wire()?;
         let (newcomers, welcome) = bounded(NEWCOMERS_MAX);
         let (poke, poked) = bounded(1);
-        let (words, said) = bounded(WORDS_MAX);
-        let kept = KeptRoles::default();
-        let is_away = Arc::<AtomicBool>::default();
-        let fail_stop = lead_nothing_after_a_panic(&me, &kept);
+        let (nudge, nudges) = bounded(NUDGES_MAX);
+        let keeper = RoleKeeper::new(Arc::clone(&connections.renewal));
+        let fail_stop = lead_nothing_after_a_panic(&me, &keeper);
         let (mut electing, mut others) = (Company::new(), Company::new());
-        let elector = Elector {
-            store: Arc::clone(&connections.elector),
-            candidates: Vec::new(),
-            kept: Arc::clone(&kept),
-            is_away: Arc::clone(&is_away),
-        };
-        let inlets = Inlets { welcome, poked, said };
+        let elector = Elector::new(Arc::clone(&connections.elector), keeper.clone());
+        let is_away = elector.is_away();
+        let inlets = Inlets { welcome, poked, nudges };
         let until = when.clone();
         electing.spawn(&fail_stop, "elector", move || elector.run(inlets, &until))?;
         let ((renew_now, renewals), (expire_now, expiries)) = (bounded(1), bounded(1));
-        let (roles, line) = (Arc::clone(&kept), Arc::clone(&connections.renewal));
-        let renew = move || {
-            let roles = roles.read().clone();
-            rounds::renew(&*line, roles.iter().map(|it| &it.renewal)).unwrap_or(IDLE)
-        };
-        others.spawn(&fail_stop, "role-renewal", nudged_steps(when.clone(), renewals, renew))?;
-        let roles = Arc::clone(&kept);
-        let expire = move || {
-            let roles = roles.read().clone();
-            roles.iter().map(|it| it.expiry.step()).min().unwrap_or(IDLE)
-        };
-        others.spawn(&fail_stop, "role-expiry", nudged_steps(when.clone(), expiries, expire))?;
-        let nudge = move |nudge| drop(words.send(nudge));
+        let (renewing, expiring) = (keeper.clone(), keeper.clone());
+        let renew = nudged_steps(when.clone(), renewals, move || renewing.renew());
+        others.spawn(&fail_stop, "role-renewal", renew)?;
+        let expire = nudged_steps(when.clone(), expiries, move || expiring.expire());
+        others.spawn(&fail_stop, "role-expiry", expire)?;
+        let nudge = move |it| drop(nudge.send(it));
         let watch = Watch::new(Arc::clone(&connections.words), me.clone(), timeout, nudge);
         let mut watch = watch.woken_by(wire);
         others.spawn(&fail_stop, "role-watch", steps(when, move || watch.step()))?;
-        let (running, elector, keep_now) = (Some(running), electing, [renew_now, expire_now]);
+        let keep_now = [renew_now, expire_now];
+        let _threads =
+            ElectionThreads { running: Some(running), elector: electing, others, timeout };
         let runtime = ElectionRuntime {
             me,
             clock,
             new_fleet,
             connections,
-            kept,
+            keeper,
             newcomers,
             poke,
             fail_stop,
             keep_now,
             is_away,
-            timeout,
-            running,
-            elector,
-            others,
+            _threads,
         };
         Ok(Self { runtime: Arc::new(runtime) })
     }
@@ -233,8 +225,8 @@ impl Elections {
         }
     }
 
-    fn kept(&self, role: &Role) -> Option<Arc<Kept>> {
-        self.runtime.kept.read().iter().find(|it| it.role_state.role() == role).cloned()
+    fn kept(&self, role: &Role) -> Option<Arc<KeptRole>> {
+        self.runtime.keeper.find(role)
     }
 
     /// Who leads, if this instance stands for it and knows.
@@ -286,18 +278,11 @@ impl Elections {
     }
 
     fn welcome(&self, parts: RoleParts) -> Result<LeaderElection, StartError> {
-        let RoleParts { role_state, elector: candidate, renewal, expiry } = parts;
-        let stands = candidate.stands();
-        let kept = Kept { renewal, expiry, role_state: Arc::clone(&role_state), stands };
-        {
-            let mut roles = self.runtime.kept.write();
-            if roles.iter().any(|it| it.role_state.role() == role_state.role()) {
-                return Err(StartError::StandsAlready(role_state.role().clone()));
-            }
-            // Kept before it can be held.
-            roles.push(Arc::new(kept));
-        }
-        // One that waits already is enough.
+        let role_state = Arc::clone(&parts.role_state);
+        let Some(candidate) = self.runtime.keeper.keep(parts) else {
+            return Err(StartError::StandsAlready(role_state.role().clone()));
+        };
+        // A wake-up that waits already is enough.
         for keep_now in &self.runtime.keep_now {
             let _ = keep_now.try_send(());
         }
@@ -314,18 +299,17 @@ impl Elections {
 
 /// R12: what is done when a thread that keeps roles panics. The roles are not given back: what is done under one may
 /// go on until its deadline, and only then another may lead.
-fn lead_nothing_after_a_panic(me: &InstanceId, kept: &KeptRoles) -> Arc<FailStop> {
+fn lead_nothing_after_a_panic(me: &InstanceId, keeper: &RoleKeeper) -> Arc<FailStop> {
     let fail_stop = FailStop::new();
-    let closed = Arc::clone(kept);
-    fail_stop.then(move |_| closed.read().iter().for_each(|it| it.role_state.table().close()));
+    let closed = keeper.clone();
+    fail_stop.then(move |_| closed.all().iter().for_each(|it| it.role_state.table().close()));
     let me = me.clone();
     fail_stop.then(move |Failure { thread, message }| {
         Event::ThreadPanicked { thread, error: message }.log(&me);
     });
-    let kept = Arc::clone(kept);
+    let lost = keeper.clone();
     fail_stop.then(move |_| {
-        let roles = kept.read().clone();
-        roles.iter().for_each(|it| it.role_state.lost(&it.role_state.table().expire()));
+        lost.all().iter().for_each(|it| it.role_state.lost(&it.role_state.table().expire()));
     });
     fail_stop
 }

@@ -15,6 +15,7 @@ use crossbeam_channel::{Receiver, bounded};
 use crate::config::Config;
 use crate::event::Event;
 use crate::instance::exposition::Exposition;
+use crate::lease::trouble::{Change, Trouble};
 use crate::model::InstanceId;
 use crate::thread::{StopSource, Thread, stop};
 
@@ -43,7 +44,7 @@ impl MetricsFile {
         let (source, when) = stop();
         let (here, ended) = bounded(0);
         let exposition = Arc::clone(exposition);
-        let mut trouble = Trouble::of(me, format!("cannot write {}", path.display()));
+        let mut trouble = MetricsTrouble::of(me, format!("cannot write {}", path.display()));
         let thread = Thread::spawn("metrics", move || {
             let _here = here;
             loop {
@@ -72,27 +73,25 @@ impl Drop for MetricsFile {
     }
 }
 
-/// Why the numbers cannot be shown, if they cannot: said once per change of the reason.
-pub(crate) struct Trouble {
+/// Reports why the numbers cannot be shown, once per change of the reason.
+pub(crate) struct MetricsTrouble {
     me: InstanceId,
     what: String,
-    now: Option<String>,
+    trouble: Trouble,
 }
 
-impl Trouble {
+impl MetricsTrouble {
     /// None yet. `what` is what cannot be done when there is some.
     pub(crate) fn of(me: &InstanceId, what: String) -> Self {
-        Self { me: me.clone(), what, now: None }
+        Self { me: me.clone(), what, trouble: Trouble::default() }
     }
 
     pub(crate) fn tell(&mut self, error: Option<&io::Error>) {
-        let now = error.map(|error| format!("{}: {error}", self.what));
-        match &now {
-            Some(error) if self.now != now => Event::MetricsFailed { error }.log(&self.me),
-            None if self.now.is_some() => Event::MetricsResumed.log(&self.me),
-            _ => (),
+        match self.trouble.update(error.map(|error| format!("{}: {error}", self.what))) {
+            Some(Change::Failed(error)) => Event::MetricsFailed { error: &error }.log(&self.me),
+            Some(Change::Resumed) => Event::MetricsResumed.log(&self.me),
+            None => (),
         }
-        self.now = now;
     }
 }
 

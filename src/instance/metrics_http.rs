@@ -17,7 +17,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use crate::clock::{BootClock, Clock, Moment};
 use crate::config::Config;
 use crate::instance::exposition::Exposition;
-use crate::instance::metrics_file::Trouble;
+use crate::instance::metrics_file::MetricsTrouble;
 use crate::model::InstanceId;
 use crate::thread::{StopSource, Thread, stop};
 
@@ -41,7 +41,7 @@ impl MetricsHttp {
     ) -> io::Result<Option<Self>> {
         let Some(address) = config.metrics_listen else { return Ok(None) };
         let (source, when) = stop();
-        let mut trouble = Trouble::of(me, format!("cannot listen on {address}"));
+        let mut trouble = MetricsTrouble::of(me, format!("cannot listen on {address}"));
         let exposition = Arc::clone(exposition);
         let hosts = Hosts::of(config, address);
         let mut listener = None;

@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use crate::event::Event;
 use crate::lease::report::{LeaseEventSink, Reporter};
 use crate::lease::table::OwnershipTable;
+use crate::lease::trouble::{Change, Trouble};
 use crate::model::Weight;
 use crate::store::{Store, StoreError};
 
@@ -19,8 +20,7 @@ pub struct Heartbeat {
     reporter: Reporter,
     weight: AtomicU32,
     interval: Duration,
-    /// Why the last beat failed, if it did.
-    trouble: Mutex<Option<String>>,
+    trouble: Mutex<Trouble>,
 }
 
 impl Heartbeat {
@@ -59,16 +59,14 @@ impl Heartbeat {
         beaten.unwrap_or_else(|_| self.table.timings().retry_interval())
     }
 
-    /// Once per change.
     fn tell(&self, error: Option<&StoreError>) {
-        let now = error.map(ToString::to_string);
-        let before = std::mem::replace(&mut *self.trouble.lock(), now.clone());
-        match now {
-            Some(error) if before.as_ref() != Some(&error) => {
+        let change = self.trouble.lock().update(error.map(ToString::to_string));
+        match change {
+            Some(Change::Failed(error)) => {
                 self.reporter.say(&Event::HeartbeatFailed { error: &error });
             }
-            None if before.is_some() => self.reporter.say(&Event::HeartbeatResumed),
-            _ => (),
+            Some(Change::Resumed) => self.reporter.say(&Event::HeartbeatResumed),
+            None => (),
         }
     }
 

@@ -14,6 +14,7 @@ use crate::clock::Moment;
 use crate::event::Event;
 use crate::lease::report::Reporter;
 use crate::lease::table::OwnershipTable;
+use crate::lease::trouble::{Change, Trouble};
 use crate::model::{EndpointId, FenceToken, InstanceId, Tenure};
 use crate::store::{BATCH_MAX, Fault, Note, Store, StoreError};
 use crate::thread::Stop;
@@ -89,8 +90,7 @@ pub struct Historian {
     notes: Receiver<(Moment, Note)>,
     dropped: Arc<AtomicU64>,
     pending: Vec<(Moment, Note)>,
-    /// Why the last batch was not written, if it was not.
-    trouble: Option<String>,
+    trouble: Trouble,
 }
 
 impl Historian {
@@ -107,7 +107,7 @@ impl Historian {
             notes,
             dropped,
             pending: Vec::new(),
-            trouble: None,
+            trouble: Trouble::default(),
         };
         (history, historian)
     }
@@ -141,7 +141,7 @@ impl Historian {
                 break;
             }
             self.step(left);
-            if self.trouble.is_some() {
+            if self.trouble.is_on() {
                 break;
             }
         }
@@ -176,16 +176,13 @@ impl Historian {
         (self.table.now().since(began) * (WRITING_SHARE - 1)).min(PAUSE_MAX)
     }
 
-    /// Once per change.
     fn tell(&mut self, error: Option<&StoreError>) {
-        let now = error.map(ToString::to_string);
-        let before = std::mem::replace(&mut self.trouble, now);
-        match &self.trouble {
-            Some(error) if before.as_ref() != Some(error) => {
-                self.reporter.say(&Event::HistoryFailed { error });
+        match self.trouble.update(error.map(ToString::to_string)) {
+            Some(Change::Failed(error)) => {
+                self.reporter.say(&Event::HistoryFailed { error: &error })
             }
-            None if before.is_some() => self.reporter.say(&Event::HistoryResumed),
-            _ => (),
+            Some(Change::Resumed) => self.reporter.say(&Event::HistoryResumed),
+            None => (),
         }
     }
 

@@ -14,6 +14,7 @@ use crate::lease::history::History;
 use crate::lease::parts::{LeaseParts, Release};
 use crate::lease::report::{LeaseEventSink, Reporter};
 use crate::lease::table::{LeaseTimings, OwnershipTable};
+use crate::lease::trouble::Outage;
 use crate::model::{InstanceId, LeaseDuration, Role, Weight};
 use crate::store::redis::RedisStore;
 use crate::store::{Failures, Fault, Store, StoreError};
@@ -307,7 +308,7 @@ pub(crate) fn wait_for_store(
     attempt: impl Fn() -> Result<(), StoreError>,
 ) -> Result<(), StartError> {
     let reporter = Reporter::new(table);
-    let mut away_since = None;
+    let mut outage = Outage::default();
     loop {
         match attempt() {
             Ok(()) => break,
@@ -315,18 +316,17 @@ pub(crate) fn wait_for_store(
                 return Err(StartError::Store(error));
             }
             Err(error) => {
-                if away_since.is_none() {
+                if outage.begin(table.now()) {
                     reporter.say(&Event::StoreUnreachable { error: &error });
                 }
-                away_since.get_or_insert(table.now());
             }
         }
         if until.is_some_and(|it| it.within(table.timings().retry_interval())) {
             return Err(StartError::Stopped);
         }
     }
-    if let Some(since) = away_since {
-        reporter.say(&Event::StoreReachable { away: table.now().since(since) });
+    if let Some(away) = outage.end(table.now()) {
+        reporter.say(&Event::StoreReachable { away });
     }
     Ok(())
 }

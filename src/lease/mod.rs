@@ -12,4 +12,5 @@ pub mod permit;
 pub mod renewal;
 pub mod report;
 pub mod table;
+pub(crate) mod trouble;
 pub mod watch;

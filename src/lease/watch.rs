@@ -4,6 +4,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::lease::trouble::{Change, Trouble};
 use crate::model::InstanceId;
 use crate::store::{PeerMessage, Push, Store, Subscription};
 
@@ -40,8 +41,8 @@ pub struct Watch {
     wire: Option<Arc<UnixStream>>,
     told: bool,
     passed_on: u64,
-    /// What was said to be refused: once per change.
-    refused: Option<String>,
+    /// What the server refuses.
+    refused: Trouble,
 }
 
 impl Watch {
@@ -52,7 +53,7 @@ impl Watch {
         timeout: Duration,
         nudge: impl FnMut(Nudge) + Send + 'static,
     ) -> Self {
-        let (subscription, wire, refused) = (None, None, None);
+        let (subscription, wire) = (None, None);
         Self {
             store,
             me,
@@ -62,7 +63,7 @@ impl Watch {
             wire,
             told: false,
             passed_on: 0,
-            refused,
+            refused: Trouble::default(),
         }
     }
 
@@ -78,10 +79,12 @@ impl Watch {
             None => match self.store.listen(&self.me, self.timeout) {
                 Ok(mut subscription) => {
                     self.wire.iter().for_each(|it| subscription.wake_by(it));
-                    let refused = subscription.refused().map(str::to_owned);
-                    let news = refused.clone().filter(|it| self.refused.as_ref() != Some(it));
-                    self.refused = refused;
-                    self.tell(subscription.hears_words(), subscription.hears_changes(), news);
+                    let refused =
+                        match self.refused.update(subscription.refused().map(str::to_owned)) {
+                            Some(Change::Failed(refused)) => Some(refused),
+                            Some(Change::Resumed) | None => None,
+                        };
+                    self.tell(subscription.hears_words(), subscription.hears_changes(), refused);
                     self.subscription = Some(subscription);
                     // Those who hear only words would not know of us.
                     let _ = self.store.wake(&[PeerMessage::new(&self.me, None)], self.timeout);

@@ -5,11 +5,11 @@
 //! every call, below TLS as below plain Redis.
 
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use crossbeam_channel::bounded;
@@ -17,6 +17,7 @@ use socket2::{Domain, SockAddr, SockRef, Type};
 
 use crate::clock::{BootClock, Clock, Moment};
 use crate::config::HostPort;
+use crate::net::lookup::{Lookups, NotStarted};
 
 pub(crate) struct Socket {
     stream: Raw,
@@ -135,30 +136,18 @@ fn connected(place: &HostPort, deadline: Moment) -> io::Result<TcpStream> {
     Err(failure)
 }
 
-/// Lookups that are waited for or were given up.
-static LOOKUPS: AtomicUsize = AtomicUsize::new(0);
-/// A resolver that hangs must not eat every thread.
-const LOOKUPS_MAX: usize = 16;
+/// Lookups of Redis servers.
+static LOOKUPS: LazyLock<Lookups> = LazyLock::new(|| Lookups::at_most(16));
 
-/// A name lookup cannot be given a deadline, so it is waited for with one.
+/// Waits for a name lookup until the deadline.
 fn look_up(host: &str, port: u16, deadline: Moment) -> io::Result<Vec<SocketAddr>> {
     if let Ok(address) = host.parse() {
         return Ok(vec![SocketAddr::new(address, port)]);
     }
-    if LOOKUPS.fetch_add(1, Ordering::SeqCst) >= LOOKUPS_MAX {
-        LOOKUPS.fetch_sub(1, Ordering::SeqCst);
-        return Err(io::Error::other("too many name lookups hang already"));
-    }
     let (found, answers) = bounded(1);
-    let name = (host.to_owned(), port);
-    let spawned = std::thread::Builder::new().name("lookup".into()).spawn(move || {
-        let addresses = name.to_socket_addrs().map(Iterator::collect);
-        LOOKUPS.fetch_sub(1, Ordering::SeqCst);
-        let _ = found.send(addresses);
-    });
-    if let Err(error) = spawned {
-        LOOKUPS.fetch_sub(1, Ordering::SeqCst);
-        return Err(error);
-    }
+    LOOKUPS.start(host, port, move |it| drop(found.send(it))).map_err(|it| match it {
+        NotStarted::Busy => io::Error::other("too many name lookups hang already"),
+        NotStarted::NoThread(error) => error,
+    })?;
     answers.recv_timeout(left_until(deadline)?).map_err(|_| no_answer())?
 }

@@ -2,5 +2,6 @@
 
 pub mod abort;
 pub(crate) mod deadline_stream;
+pub(crate) mod lookup;
 pub mod shortage;
 pub mod wait;

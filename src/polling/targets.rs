@@ -1,15 +1,15 @@
 //! Which addresses may be polled? Asked of what a name resolved to, never of the name.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use crossbeam_channel::{RecvTimeoutError, bounded};
+use crossbeam_channel::bounded;
 
 use crate::net::abort::Abort;
+use crate::net::lookup::{Lookups, NotStarted};
 use crate::net::shortage;
 use crate::net::wait::plain;
 
@@ -25,7 +25,7 @@ const ADDRESSES_MAX: usize = 8;
 pub struct Targets {
     allow: Vec<Cidr>,
     deny: Vec<Cidr>,
-    lookups: Arc<AtomicUsize>,
+    lookups: Lookups,
 }
 
 /// A range of addresses, like `10.0.0.0/8` or `fe80::/10`.
@@ -73,7 +73,7 @@ impl Default for Targets {
 impl Targets {
     /// Allows what is in `allow` (everything if that is empty) and not in `deny`.
     pub fn new(allow: Vec<Cidr>, deny: Vec<Cidr>) -> Self {
-        Self { allow, deny, lookups: Arc::default() }
+        Self { allow, deny, lookups: Lookups::at_most(LOOKUPS_MAX) }
     }
 
     /// From comma-separated lists. `all`, or nothing, allows everything; nothing denies nothing.
@@ -112,15 +112,6 @@ impl Targets {
         Ok(found)
     }
 
-    /// The body of the thread `lookup`.
-    fn ask_resolver(name: String, port: u16) -> Result<Vec<SocketAddr>, ResolveError> {
-        let found = (name.as_str(), port).to_socket_addrs().map(Iterator::collect);
-        found.map_err(|error| match shortage::of_lookup(&error) {
-            Some(why) => ResolveError::Short(why),
-            None => ResolveError::NotFound(name, plain(&error)),
-        })
-    }
-
     fn look_up(
         &self,
         authority: &str,
@@ -129,46 +120,25 @@ impl Targets {
     ) -> Result<Vec<SocketAddr>, ResolveError> {
         let (host, port) = split(authority)
             .ok_or_else(|| ResolveError::NotAnAuthority(authority.chars().take(128).collect()))?;
-        let busy = || ResolveError::Busy(host.clone());
-        let ticket = Ticket::take(&self.lookups).ok_or_else(busy)?;
         // Room for both, so that neither sender ever waits for a receiver that has gone.
         let (answer, answers) = bounded(2);
         let aborted = answer.clone();
         abort.arm(move || drop(aborted.send(Err(ResolveError::Aborted))));
         let name = host.clone();
-        let asked = std::thread::Builder::new().name("lookup".into()).spawn(move || {
-            let found = Self::ask_resolver(name, port);
-            drop(ticket);
+        let tell = move |found: io::Result<Vec<SocketAddr>>| {
+            let found = found.map_err(|error| match shortage::of_lookup(&error) {
+                Some(why) => ResolveError::Short(why),
+                None => ResolveError::NotFound(name, plain(&error)),
+            });
             drop(answer.send(found));
-        });
-        // Not joined: nothing can make the C library give up early. The ticket bounds how many wait.
-        let found = match asked {
-            Ok(_) => answers.recv_timeout(timeout),
-            Err(_) => Err(RecvTimeoutError::Disconnected),
+        };
+        let found = match self.lookups.start(&host, port, tell) {
+            Ok(()) => answers.recv_timeout(timeout),
+            Err(NotStarted::Busy) => Ok(Err(ResolveError::Busy(host.clone()))),
+            Err(NotStarted::NoThread(_)) => Ok(Err(ResolveError::Short(NO_THREAD.into()))),
         };
         abort.disarm();
-        match found {
-            Ok(found) => found,
-            Err(RecvTimeoutError::Timeout) => Err(ResolveError::NoAnswer(host, timeout)),
-            Err(RecvTimeoutError::Disconnected) => Err(ResolveError::Short(NO_THREAD.into())),
-        }
-    }
-}
-
-/// One of the [`LOOKUPS_MAX`] lookups that may be under way.
-struct Ticket(Arc<AtomicUsize>);
-
-impl Ticket {
-    fn take(count: &Arc<AtomicUsize>) -> Option<Self> {
-        let more = |it| (it < LOOKUPS_MAX).then_some(it + 1);
-        count.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more).ok()?;
-        Some(Self(Arc::clone(count)))
-    }
-}
-
-impl Drop for Ticket {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::SeqCst);
+        found.unwrap_or(Err(ResolveError::NoAnswer(host, timeout)))
     }
 }
 
@@ -386,7 +356,7 @@ mod tests {
     #[test]
     fn lookups_that_never_end_do_not_eat_all_threads() {
         let targets = Targets::default();
-        let stuck: Vec<_> = (0..LOOKUPS_MAX).map(|_| Ticket::take(&targets.lookups)).collect();
+        let stuck: Vec<_> = (0..LOOKUPS_MAX).map(|_| targets.lookups.ticket()).collect();
         assert!(stuck.iter().all(Option::is_some));
         let (second, abort) = (Duration::from_secs(10), Abort::default());
         let refused = targets.resolve("localhost:80", second, &abort);

@@ -1,24 +1,25 @@
-//! The name of every key and channel, one function each.
+//! What is the name of each key and channel? One function each. Pure: asks nothing.
 
 use crate::model::{EndpointId, InstanceId};
+use crate::store::lease_kind::LeaseKind;
 
-/// A role's field with its last term is this and its name.
+/// Prefix of the field with a role's last term.
 pub(crate) const TERM_FIELD: &str = "term:";
-/// The same with its timing.
+/// Prefix of the field with a role's TTL.
 pub(crate) const TTL_FIELD: &str = "lease_ttl_ms:";
 
-/// What all names begin with, and what they are for.
+/// Every key and channel of one store, under its prefix.
 #[derive(Clone, Debug)]
 pub struct Keys {
     prefix: String,
     family: Family,
-    /// What most names begin with, written out once.
+    /// Prefix of the leases, the keys that are named most often.
     leases: String,
-    /// Where the keys are. Channels belong to the whole server, so every message names its database.
+    /// The database of the keys. Channels belong to the whole server, so every message names its database.
     database: u32,
 }
 
-/// Leases on endpoints and leases on roles are the same, in other places.
+/// The keys that only one kind of lease has.
 #[derive(Clone, Debug)]
 enum Family {
     /// The fence of an endpoint is kept with its result, the timing once for all.
@@ -42,6 +43,14 @@ impl Keys {
         Self { prefix: prefix.into(), family, leases: format!("{prefix}:"), database: 0 }
     }
 
+    /// Which leases these keys are for.
+    pub(crate) fn kind(&self) -> LeaseKind {
+        match self.family {
+            Family::Polls { .. } => LeaseKind::Poll,
+            Family::Roles { .. } => LeaseKind::Role,
+        }
+    }
+
     /// The same names in another database.
     pub(crate) fn in_database(self, database: u32) -> Self {
         Self { database, ..self }
@@ -51,7 +60,7 @@ impl Keys {
         self.database
     }
 
-    /// How everything but the sessions begins.
+    /// Prefix of every key but the sessions.
     pub(crate) fn coordination_prefix(&self) -> String {
         format!("{}:", self.prefix)
     }
@@ -69,7 +78,7 @@ impl Keys {
         self.record_prefix().map_or_else(|| self.epoch(), |it| format!("{it}{endpoint}"))
     }
 
-    /// What the names of records begin with, unless there is one for all.
+    /// Prefix of the records; `None` where one record serves all leases.
     pub(crate) fn record_prefix(&self) -> Option<&str> {
         match &self.family {
             Family::Polls { results, .. } => Some(results),
@@ -77,7 +86,7 @@ impl Keys {
         }
     }
 
-    /// What the fields that belong to one role end with.
+    /// Suffix of the fields of one role; empty for polls, which share their fields.
     pub(crate) fn suffix(&self, endpoint: &EndpointId) -> String {
         match self.family {
             Family::Polls { .. } => String::new(),
@@ -93,17 +102,20 @@ impl Keys {
         }
     }
 
-    /// What the names of leaders' heartbeats begin with; `None` where heartbeats are not the leases' own.
-    pub(crate) fn leader_heartbeats(&self) -> Option<&str> {
+    /// Prefix of leaders' heartbeats; empty for polls, whose owners have node keys.
+    pub(crate) fn leader_heartbeats(&self) -> &str {
         match &self.family {
-            Family::Polls { .. } => None,
-            Family::Roles { heartbeats } => Some(heartbeats),
+            Family::Polls { .. } => "",
+            Family::Roles { heartbeats } => heartbeats,
         }
     }
 
-    /// Where a leader says that it is alive.
-    pub(crate) fn leader_heartbeat(&self, leader: &InstanceId) -> Option<String> {
-        self.leader_heartbeats().map(|it| format!("{it}{leader}"))
+    /// The key with the last heartbeat of `leader`; empty for polls.
+    pub(crate) fn leader_heartbeat(&self, leader: &InstanceId) -> String {
+        match &self.family {
+            Family::Polls { .. } => String::new(),
+            Family::Roles { heartbeats } => format!("{heartbeats}{leader}"),
+        }
     }
 
     pub(crate) fn results_channel(&self, endpoint: &EndpointId) -> String {
@@ -126,7 +138,7 @@ impl Keys {
         format!("{}:epoch", self.prefix)
     }
 
-    /// Where the highest fence of all is kept; a role's is in its record.
+    /// The key of the highest fence of all; a role's fence is in its record.
     pub(crate) fn fence(&self) -> String {
         match self.family {
             Family::Polls { .. } => format!("{}:fence", self.prefix),
@@ -134,7 +146,7 @@ impl Keys {
         }
     }
 
-    /// What this instance was granted and gave back last. Nobody asks for a leader's.
+    /// The hash with the last grant and the last release of this instance. Scripts do not read it for roles.
     pub(crate) fn grants(&self, instance: &InstanceId) -> String {
         match self.family {
             Family::Polls { .. } => format!("{}:grants:{instance}", self.prefix),
@@ -157,7 +169,7 @@ impl Keys {
         }
     }
 
-    pub(crate) fn context(&self, to: &InstanceId, from: &InstanceId) -> String {
+    pub(crate) fn ask(&self, to: &InstanceId, from: &InstanceId) -> String {
         format!("{}:ask:{to}:{from}", self.prefix)
     }
 

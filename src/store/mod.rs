@@ -10,6 +10,7 @@ mod exchange;
 mod fast_path;
 pub mod history;
 pub mod keys;
+pub mod lease_kind;
 pub mod memory;
 mod peer_message;
 pub mod redis;

@@ -23,6 +23,7 @@ use leasehold::{PollPermit, Poller, Revoked, Sample, Session};
 use parking_lot::Mutex;
 
 use crate::hooked::{Hooked, Reception};
+use crate::random::Random;
 
 pub const TTL: Duration = Duration::from_secs(3);
 pub const RENEW: Duration = Duration::from_secs(1);
@@ -43,15 +44,10 @@ pub fn timings() -> LeaseTimings {
     }
 }
 
-/// Numbers below `n`, by chance, the same for a seed every time.
+/// Random numbers below `n`, the same for a seed every time.
 pub fn random(seed: u64) -> impl FnMut(u64) -> u64 {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    move |n| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state >> 11) % n
-    }
+    let random = Random::new(seed);
+    move |n| random.below(n)
 }
 
 /// Tells the random story of each seed of `LEASEHOLD_SEEDS`, a few by default; names those that fail.

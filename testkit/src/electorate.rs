@@ -12,12 +12,12 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, bounded};
 use leasehold::clock::{Clock, ManualClock, Moment};
-use leasehold::election::parts::{RoleParts, Standing};
-use leasehold::election::role_elector::{RoleElector, Verdict};
+use leasehold::election::elector::Elector;
+use leasehold::election::parts::{RoleKeeper, RoleParts, Standing};
+use leasehold::election::role_elector::Verdict;
 use leasehold::election::role_state::{Duty, RoleState};
-use leasehold::election::{ElectionEvent, ElectionSettings, State, rounds};
-use leasehold::lease::expiry::Expiry;
-use leasehold::lease::renewal::Renewal;
+use leasehold::election::{ElectionEvent, ElectionSettings, State};
+use leasehold::lease::watch::Nudge;
 use leasehold::model::{EndpointId, FenceToken, InstanceId, Role};
 use leasehold::store::memory::{MemoryServer, MemoryStore};
 use leasehold::store::{PeerMessage, Push, Store, Subscription};
@@ -60,13 +60,10 @@ pub fn settings(name: &str) -> ElectionSettings {
 /// One role of one instance.
 pub struct Stand {
     pub role_state: Arc<RoleState>,
-    candidate: RoleElector,
-    renewal: Renewal,
-    expiry: Expiry,
+    /// Until the store has accepted the timing of the role.
+    newcomer: Option<RoleParts>,
     pub events: Arc<Mutex<Vec<ElectionEvent>>>,
     duties: Vec<(Duty, Moment)>,
-    is_introduced: bool,
-    expire_at: Moment,
 }
 
 pub struct Member {
@@ -78,9 +75,11 @@ pub struct Member {
     poke: crossbeam_channel::Sender<()>,
     subscription: Option<Box<dyn Subscription>>,
     listen_at: Moment,
+    elector: Elector,
+    keeper: RoleKeeper,
     elect_at: Moment,
     renew_at: Moment,
-    is_away: bool,
+    expire_at: Moment,
     is_frozen: bool,
     /// Loses every word of the others.
     is_deaf: bool,
@@ -331,10 +330,15 @@ impl Electorate {
 impl Member {
     fn new(id: &str, server: &Arc<MemoryServer>, clock: Arc<SkewedClock>) -> Self {
         let (poke, poked) = bounded(1);
+        let store = MemoryStore::new(server);
+        let same_way: Arc<dyn Store> = Arc::new(store.same_way());
+        let keeper = RoleKeeper::new(Arc::clone(&same_way));
         Self {
             me: InstanceId::new(id),
-            store: MemoryStore::new(server),
+            store,
             clock,
+            elector: Elector::new(same_way, keeper.clone()),
+            keeper,
             stands: BTreeMap::new(),
             poked,
             poke,
@@ -342,7 +346,7 @@ impl Member {
             listen_at: Moment::MIN,
             elect_at: Moment::MIN,
             renew_at: Moment::MIN,
-            is_away: false,
+            expire_at: Moment::MIN,
             is_frozen: false,
             is_deaf: false,
             woke_at: Moment::MIN,
@@ -361,43 +365,26 @@ impl Member {
         let role = settings.role.clone();
         let standing =
             Standing { me, clock: &clock, new_fleet, elector: &line, renewal: &line, poke };
-        let RoleParts { role_state, elector, renewal, expiry } =
-            RoleParts::assemble(settings, &standing);
+        let mut newcomer = RoleParts::assemble(settings, &standing);
+        if let Some(verdict) = verdict {
+            newcomer.elector = newcomer.elector.once(verdict);
+        }
+        let role_state = Arc::clone(&newcomer.role_state);
         let events = Arc::<Mutex<Vec<ElectionEvent>>>::default();
         let heard = Arc::clone(&events);
         role_state.listen_inline(move |it| heard.lock().push(it.clone()));
-        let stand = Stand {
-            renewal,
-            expiry,
-            candidate: match verdict {
-                Some(verdict) => elector.once(verdict),
-                None => elector,
-            },
-            role_state,
-            events,
-            duties: Vec::new(),
-            is_introduced: false,
-            expire_at: Moment::MIN,
-        };
+        let stand = Stand { role_state, newcomer: Some(newcomer), events, duties: Vec::new() };
         self.stands.insert(role.as_str().into(), stand);
-        (self.elect_at, self.renew_at) = (Moment::MIN, Moment::MIN);
+        (self.elect_at, self.renew_at, self.expire_at) = (Moment::MIN, Moment::MIN, Moment::MIN);
     }
 
     fn step(&mut self, thread: usize) {
         let now = self.clock.now();
         match thread {
             0 => self.elect(now),
-            1 if now >= self.renew_at => {
-                let renewals = self.stands.values().map(|it| &it.renewal);
-                let wait = rounds::renew(&self.store, renewals);
-                self.renew_at = now + wait.unwrap_or(Duration::from_millis(25));
-            }
-            1 => (),
-            2 => {
-                for it in self.stands.values_mut().filter(|it| now >= it.expire_at) {
-                    it.expire_at = now + it.expiry.step();
-                }
-            }
+            1 if now >= self.renew_at => self.renew_at = now + self.keeper.renew(),
+            2 if now >= self.expire_at => self.expire_at = now + self.keeper.expire(),
+            1 | 2 => (),
             _ => {
                 for stand in self.stands.values_mut() {
                     let role_state = &stand.role_state;
@@ -413,29 +400,31 @@ impl Member {
         }
     }
 
-    /// As `Elector::run` does.
+    /// Introduces newcomers, as `Elections` does; then one turn of the loop of `Elector::run`.
     fn elect(&mut self, now: Moment) {
-        let (words, is_news) = self.listen(now);
+        let (messages, is_news) = self.listen(now);
         let is_poked = self.poked.try_recv().is_ok();
-        if !is_news && !is_poked && words.is_empty() && now < self.elect_at {
+        if !is_news && !is_poked && messages.is_empty() && now < self.elect_at {
             return;
         }
         let mut wait = Duration::from_secs(1);
         for stand in self.stands.values_mut() {
-            if !stand.is_introduced {
-                stand.is_introduced = stand.candidate.introduce().is_ok();
-                wait = wait.min(TTL / 12);
+            let Some(newcomer) = stand.newcomer.take() else { continue };
+            if newcomer.elector.introduce().is_err() {
+                stand.newcomer = Some(newcomer);
+                wait = TTL / 12;
+            } else if let Some(candidate) = self.keeper.keep(newcomer) {
+                self.elector.welcome(candidate, bounded(1).0);
             }
-            if is_news {
-                stand.candidate.look_now();
-            }
-            words.iter().for_each(|it| stand.candidate.hear(it));
         }
-        let introduced = self.stands.values_mut().filter(|it| it.is_introduced);
-        let round =
-            rounds::elect(&self.store, introduced.map(|it| &mut it.candidate), self.is_away);
-        (wait, self.is_away) = (wait.min(round.wait), round.is_away);
-        self.stands.retain(|_, it| !it.candidate.is_finished() || !it.duties.is_empty());
+        if is_news {
+            let (words, changes, refused) = (true, false, None);
+            self.elector.apply(&Nudge::Listening { words, changes, refused });
+        }
+        messages.into_iter().for_each(|it| self.elector.apply(&Nudge::Push(Push::Word(it))));
+        wait = wait.min(self.elector.step());
+        let is_over = |it: &RoleState| it.is_stopping() && !it.is_held();
+        self.stands.retain(|_, it| !is_over(&it.role_state) || !it.duties.is_empty());
         self.elect_at = now + wait;
     }
 

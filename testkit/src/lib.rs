@@ -29,6 +29,7 @@ pub mod private_redis;
 pub mod process;
 pub mod prometheus;
 pub mod proxy;
+pub mod random;
 pub mod redis;
 pub mod results;
 pub mod sentinel;

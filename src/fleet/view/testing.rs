@@ -11,24 +11,20 @@ const TWINS: [[&str; 2]; 2] = [
     ["gMPflVXtwGDXbIhP73TX", "LtHf1prlU1bCeYZEdqWf"],
 ];
 
-/// Repeats for a seed.
-pub(crate) struct Random(u64);
+/// The random numbers of all tests, as indices.
+pub(crate) struct Random(testkit::random::Random);
 
 impl Random {
-    /// Any seed will do; neighbours do not resemble each other.
     pub(crate) fn new(seed: u64) -> Self {
-        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
-    }
-
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+        Self(testkit::random::Random::new(seed))
     }
 
     pub(crate) fn below(&mut self, n: usize) -> usize {
-        usize::try_from(self.next() >> 11).unwrap() % n
+        usize::try_from(self.0.below(n as u64)).unwrap()
+    }
+
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0.below(1 << 32) << 32 | self.0.below(1 << 32)
     }
 
     pub(crate) fn one_in(&mut self, n: usize) -> bool {

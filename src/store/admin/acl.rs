@@ -149,7 +149,7 @@ impl RedisStore {
         let keys = &self.server.keys;
         let nobody = InstanceId::new(NOBODY);
         let mut call = Call::default();
-        call.key(keys.context(&nobody, &InstanceId::new(&uuid::Uuid::new_v4().to_string())));
+        call.key(keys.ask(&nobody, &InstanceId::new(&uuid::Uuid::new_v4().to_string())));
         if let Ok(endpoint) = EndpointId::parse(NOBODY) {
             call.lease_and_record(keys, &endpoint);
         }

@@ -38,7 +38,7 @@ impl State {
         result.granted = tenure.fence.0 + 1;
         self.data.leases.remove(&tenure.endpoint);
         if owner.is_some() {
-            self.data.beats.remove(me);
+            self.data.roles.heartbeats.remove(me);
         }
         if owner.is_some() { Release::Released } else { Release::NotOwner }
     }

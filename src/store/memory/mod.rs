@@ -3,14 +3,15 @@
 //! [`MemoryServer`] is the server that all instances share; a [`MemoryStore`] is one instance's way to
 //! it, and what can go wrong on that way. Nothing here waits: a lost message is an error at once.
 
-mod subscription;
 mod client;
 mod endings;
+mod kinds;
+mod malformed;
 mod operator;
 mod roles;
 mod scripts;
 mod server;
-mod spoilt;
+mod subscription;
 
 use std::time::Duration;
 
@@ -19,9 +20,9 @@ pub use crate::store::memory::server::{Announced, MemoryServer, Snapshot};
 
 use crate::model::{EndpointId, InstanceId, Tenure, Weight};
 use crate::store::fast_path;
+use crate::store::memory::malformed::is_ttl;
 use crate::store::memory::scripts::micros;
 use crate::store::memory::server::State;
-use crate::store::memory::spoilt::is_ttl;
 use crate::store::memory::subscription::MemorySubscription;
 use crate::store::{
     ASK_LASTS, Acquire, Beat, Lasting, Page, PeerMessage, Publication, Publish, RawSession,
@@ -58,8 +59,8 @@ impl Store for MemoryStore {
     }
 
     fn renew(&self, context: &RequestContext, items: &[RenewItem]) -> StampedResult<Vec<Renew>> {
-        let has_names = !self.server.leases_roles();
-        let is_proof = |it: &RenewItem| has_names && it.matched;
+        let has_fast_path = self.server.kind().has_owner_fast_path();
+        let is_proof = |it: &RenewItem| has_fast_path && it.matched;
         let owner_only = |items| self.each("renew", context, items, State::keep);
         fast_path::owner_only_or_fence(items, is_proof, &Renew::Extended, owner_only, |items| {
             self.each("renew", context, items, State::renew)
@@ -67,11 +68,11 @@ impl Store for MemoryStore {
     }
 
     fn verify(&self, context: &RequestContext, tenures: &[Tenure]) -> StampedResult<Vec<Verify>> {
-        let has_names = context.owner_only && !self.server.leases_roles();
+        let has_fast_path = context.owner_only && self.server.kind().has_owner_fast_path();
         let owner_only = |tenures| self.each("verify", context, tenures, State::is_held);
         fast_path::owner_only_or_fence(
             tenures,
-            |_| has_names,
+            |_| has_fast_path,
             &Verify::Held,
             owner_only,
             |tenures| self.each("verify", context, tenures, State::verify),
@@ -97,8 +98,8 @@ impl Store for MemoryStore {
         tenures: &[Tenure],
         wakes: &[PeerMessage],
     ) -> StoreResult<Vec<Release>> {
-        let has_names = context.owner_only && !self.server.leases_roles();
-        for owner_only in [true, false].into_iter().filter(|it| has_names || !it) {
+        let has_fast_path = context.owner_only && self.server.kind().has_owner_fast_path();
+        for owner_only in [true, false].into_iter().filter(|it| has_fast_path || !it) {
             let (context, tenures, wakes) = (context.clone(), tenures.to_vec(), wakes.to_vec());
             let released = self.call("release", move |state, clock| {
                 state.forget_expired(clock);
@@ -142,12 +143,13 @@ impl Store for MemoryStore {
     }
 
     fn retire(&self, endpoints: &[EndpointId], _: Duration) -> StoreResult<()> {
+        if !self.server.kind().records_end() {
+            return Ok(());
+        }
         let endpoints = endpoints.to_vec();
         self.call("retire", move |state, clock| {
             state.forget_expired(clock);
-            if !state.of_roles {
-                state.retire(&endpoints, state.now_us(clock));
-            }
+            state.retire(&endpoints, state.now_us(clock));
             Ok(())
         })
     }

@@ -79,7 +79,7 @@ impl MemoryServer {
         let mut state = self.state.lock();
         state.forget_expired(&self.clock);
         let now = state.now_us(&self.clock);
-        let (written_ms, until) = *state.data.beats.get(leader)?;
+        let (written_ms, until) = *state.data.roles.heartbeats.get(leader)?;
         let age = Duration::from_micros(now.saturating_sub(written_ms * 1_000));
         Some((age, Duration::from_micros(until - now)))
     }
@@ -88,10 +88,10 @@ impl MemoryServer {
     pub fn set_leader_beat(&self, leader: &InstanceId, ago: Option<Duration>) {
         let mut state = self.state.lock();
         let now = state.now_us(&self.clock);
-        state.data.beats.remove(leader);
+        state.data.roles.heartbeats.remove(leader);
         if let Some(ago) = ago {
             let written_ms = now.saturating_sub(micros(ago)) / 1_000;
-            state.data.beats.insert(leader.clone(), (written_ms, u64::MAX));
+            state.data.roles.heartbeats.insert(leader.clone(), (written_ms, u64::MAX));
         }
     }
 

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use crate::clock::ManualClock;
-use crate::model::{EndpointId, FenceToken, InstanceId, LeaseDuration, Tenure};
+use crate::model::{EndpointId, FenceToken, LeaseDuration, Tenure};
 use crate::store::memory::MemoryStore;
-use crate::store::memory::scripts::{Now, micros};
+use crate::store::memory::scripts::micros;
 use crate::store::memory::server::State;
 use crate::store::{
     Acquire, BEAT_EXTRA, PeerMessage, Publication, Renew, RenewItem, RequestContext, RoleStatus,
@@ -97,23 +97,13 @@ impl MemoryStore {
 }
 
 impl State {
-    /// The end of epoch.lua
-    pub(crate) fn beat_for_role(&mut self, context: &RequestContext, now: Now) {
-        if self.of_roles {
-            let lasts = micros(context.term.ttl.saturating_add(BEAT_EXTRA));
-            let before = self.data.beats.get(&context.instance).map_or(0, |it| it.1);
-            let until = before.max(now.us + lasts);
-            self.data.beats.insert(context.instance.clone(), (now.us / 1_000, until));
-        }
-    }
-
     /// epoch.lua: the least hold-off of a role, while nobody has led it in this memory and nobody has said that its
     /// TTL is that of before.
     pub(crate) fn unknown_hold_off(&self, role: Option<&EndpointId>) -> Duration {
         let Some(role) = role else { return Duration::ZERO };
         let was_led = self.data.results.get(role).is_some_and(|it| it.granted > 0);
-        let is_known = was_led || self.data.confirmed.contains(role);
-        let is_known = is_known && !self.data.untimed.contains(role);
+        let is_known = was_led || self.data.roles.confirmed.contains(role);
+        let is_known = is_known && !self.data.roles.untimed.contains(role);
         if is_known { Duration::ZERO } else { UNKNOWN_TERM.hold_off() }
     }
 
@@ -127,30 +117,21 @@ impl State {
         let Some(role) = role.filter(|_| context.epoch.0 > 0 && context.epoch.0 < born) else {
             return false;
         };
-        self.data.confirmed.insert(role.clone());
-        self.data.untimed.remove(role);
+        self.data.roles.confirmed.insert(role.clone());
+        self.data.roles.untimed.remove(role);
         true
-    }
-
-    /// acquire.lua, `is_dead`
-    pub(crate) fn is_dead(&self, owner: &InstanceId, context: &RequestContext, now: Now) -> bool {
-        if !self.of_roles {
-            return !self.data.nodes.contains_key(owner);
-        }
-        let beaten = self.data.beats.get(owner);
-        beaten.is_some_and(|it| is_stale(now.us, it.0, context.term.ttl))
     }
 
     /// role_status.lua
     pub(crate) fn seat(&mut self, role: &EndpointId, clock: &ManualClock) -> RoleStatus {
         self.forget_expired(clock);
         let now = self.now_us(clock);
-        let ttl = self.data.timings.get(role).copied();
+        let ttl = self.data.roles.ttls.get(role).copied();
         if let (Some(ttl), Some(lease)) = (ttl, self.data.leases.get_mut(role)) {
             lease.1 = lease.1.min(now + micros(ttl));
         }
         let leader = self.data.leases.get(role).map(|it| self.lasting(it, clock));
-        let beat = leader.as_ref().and_then(|it| self.data.beats.get(&it.it));
+        let beat = leader.as_ref().and_then(|it| self.data.roles.heartbeats.get(&it.it));
         let term = FenceToken(self.data.results.get(role).map_or(0, |it| it.granted));
         RoleStatus {
             is_stale: beat.zip(ttl).is_some_and(|(beat, ttl)| is_stale(now, beat.0, ttl)),
@@ -163,6 +144,6 @@ impl State {
     }
 }
 
-fn is_stale(now_us: u64, beaten_ms: u64, ttl: Duration) -> bool {
+pub(crate) fn is_stale(now_us: u64, beaten_ms: u64, ttl: Duration) -> bool {
     now_us.saturating_sub(beaten_ms * 1_000) > micros(ttl.saturating_add(BEAT_EXTRA))
 }

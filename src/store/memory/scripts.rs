@@ -6,9 +6,9 @@ use std::time::Duration;
 use crate::clock::ManualClock;
 use crate::model::{EndpointId, Epoch, FenceToken, InstanceId, SESSION_MAX_BYTES, Tenure, Weight};
 use crate::store::error::JOIN_FLEET;
+use crate::store::memory::malformed::is_ttl;
 use crate::store::memory::roles::About;
 use crate::store::memory::server::{Announced, EpochHash, State};
-use crate::store::memory::spoilt::is_ttl;
 use crate::store::{
     Acquire, Beat, Changes, Fault, Grant, Lasting, PeerMessage, Publication, Publish, Push,
     RawSession, Renew, RenewItem, Reply, RequestContext, Stamp, StoreError, StoreResult, Verify,
@@ -54,12 +54,12 @@ impl State {
         self.check_epoch(context)?;
         let now = self.now_us(clock);
         let late = context.not_after_us > 0 && now > context.not_after_us;
-        let role = about.filter(|_| self.of_roles);
+        let role = self.kind.own_ttl(about);
         let unknown = self.unknown_hold_off(role);
         let mut hold = micros(context.term.hold_off().max(unknown));
         let agreed = self.agreed(role);
         let record = self.data.epoch;
-        let mut before = record.filter(|_| !self.is_epoch_spoilt(role));
+        let mut before = record.filter(|_| !self.is_epoch_malformed(role));
         if let (Some(it), Some(agreed)) = (record, agreed.filter(|it| *it != context.term.ttl)) {
             let window = micros(agreed.max(unknown));
             let granted_nothing =
@@ -70,7 +70,7 @@ impl State {
             before = None;
         }
         if let Some(role) = role {
-            self.data.timings.insert(role.clone(), context.term.ttl);
+            self.data.roles.ttls.insert(role.clone(), context.term.ttl);
         }
         let mut epoch = match before {
             Some(it)
@@ -174,7 +174,7 @@ impl State {
             None => Grant::Free,
             Some(owner) if *owner == context.instance => Grant::Adopted,
             Some(owner) => {
-                if now.holding_off || !self.is_dead(owner, context, now) {
+                if now.holding_off || !self.kind.is_dead(&self.data, owner, context, now) {
                     let until = self.data.leases.get_mut(endpoint).map(|it| &mut it.1);
                     until.into_iter().for_each(|it| *it = (*it).min(now.us + ttl));
                     return Acquire::HeldBy(owner.clone());
@@ -185,7 +185,7 @@ impl State {
         if now.holding_off {
             return Acquire::HoldOff;
         }
-        if !self.of_roles && !self.data.nodes.contains_key(&context.instance) {
+        if !self.kind.is_alive(&self.data, &context.instance) {
             return Acquire::NoHeartbeat;
         }
         if now.late {
@@ -193,28 +193,16 @@ impl State {
         }
         let fence = self.next_fence(context, endpoint, now);
         self.data.results.entry(endpoint.clone()).or_default().granted = fence;
-        if !self.of_roles {
-            self.data.fence = fence;
-            self.data.grants.entry(context.instance.clone()).or_default().granted = fence;
-        }
+        self.kind.note_grant(&mut self.data, &context.instance, fence);
         self.data.leases.insert(endpoint.clone(), (context.instance.clone(), now.us + ttl));
-        self.beat_for_role(context, now);
-        if self.of_roles {
-            let last = self.data.leaders.insert(endpoint.clone(), context.instance.clone());
-            for predecessor in [last, owner].into_iter().flatten() {
-                if predecessor != context.instance {
-                    self.data.beats.remove(&predecessor);
-                }
-            }
-        }
+        self.kind.beat(&mut self.data, context, now);
+        self.kind.succeed(&mut self.data, &context.instance, endpoint, owner);
         Acquire::Granted { fence: FenceToken(fence), grant }
     }
 
     /// The same for all of a call.
     fn next_fence(&self, context: &RequestContext, endpoint: &EndpointId, now: Now) -> u64 {
-        let role = self.data.results.get(endpoint).filter(|_| self.of_roles);
-        // A release has raised that of its tenure by one more.
-        let last = role.map_or(now.last_fence + 1, |it| it.granted);
+        let last = self.kind.last_fence(&self.data, endpoint, now.last_fence);
         let floor = now.floor_us.max(context.floor_us) + 1;
         now.us.max(floor).max(last + 1)
     }
@@ -233,31 +221,26 @@ impl State {
         if owner.as_ref().is_some_and(|it| *it != context.instance) {
             return Renew::NotOwner(owner);
         }
-        let result = self.data.results.entry(endpoint.clone()).or_default();
-        if result.granted > fence.0 {
+        let granted = self.data.results.get(endpoint).map_or(0, |it| it.granted);
+        if granted > fence.0 {
             return Renew::NotOwner(None);
         }
         if owner.is_none() && !item.may_reclaim {
             return Renew::NotOwner(None);
         }
-        let grants = self.data.grants.entry(context.instance.clone()).or_default();
-        if owner.is_none() && (now.late || grants.released > context.floor_us) {
+        if owner.is_none() && (now.late || self.kind.may_be_released(&self.data, context)) {
             return Renew::Late;
         }
-        if owner.is_none() || result.granted < fence.0 {
-            let least = fence.0.max(context.heard.0);
-            grants.granted = grants.granted.max(least);
-            if !self.of_roles {
-                self.data.fence = self.data.fence.max(least);
-            }
+        if owner.is_none() || granted < fence.0 {
+            self.kind.count_as_granted(&mut self.data, context, fence.0);
         }
-        result.granted = fence.0;
+        self.data.results.entry(endpoint.clone()).or_default().granted = fence.0;
         if owner.is_none() {
             self.data.retired.remove(endpoint);
         }
         let until = now.us + micros(context.term.ttl);
         self.data.leases.insert(endpoint.clone(), (context.instance.clone(), until));
-        self.beat_for_role(context, now);
+        self.kind.beat(&mut self.data, context, now);
         if owner.is_some() { Renew::Extended } else { Renew::Reclaimed }
     }
 
@@ -294,7 +277,7 @@ impl State {
         if (result.fence, result.started_at_ms) < (fence, Some(it.started_at_ms)) {
             (result.fence, result.started_at_ms) = (fence, Some(it.started_at_ms));
             let instance = context.instance.clone();
-            self.published.push(Announced { instance, publication: it.clone() });
+            self.journal.results.push(Announced { instance, publication: it.clone() });
         }
         Publish::Stored
     }
@@ -309,8 +292,8 @@ impl State {
         let answers = endpoints.iter().zip(reply.answer.iter().flatten());
         let granted = answers.filter(|it| matches!(it.1, Acquire::Granted { .. }));
         let took: Vec<EndpointId> = granted.map(|it| it.0.clone()).collect();
-        self.acquires.0 += endpoints.len();
-        self.acquires.1 += took.len();
+        self.journal.acquires.0 += endpoints.len();
+        self.journal.acquires.1 += took.len();
         if !took.is_empty() {
             self.say(&[PeerMessage { took, ..PeerMessage::new(me, None) }]);
         }

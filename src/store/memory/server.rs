@@ -8,6 +8,8 @@ use parking_lot::Mutex;
 
 use crate::clock::{Clock, ManualClock, Moment};
 use crate::model::{EndpointId, FenceToken, InstanceId, Weight};
+use crate::store::lease_kind::LeaseKind;
+use crate::store::memory::kinds::{self, Kind};
 use crate::store::{
     Changes, Fault, PeerMessage, Publication, Push, RawSession, StoreError, StoreResult,
 };
@@ -15,6 +17,7 @@ use crate::store::{
 /// A server that all in-memory instances share.
 pub struct MemoryServer {
     pub(crate) clock: Arc<ManualClock>,
+    kind: LeaseKind,
     pub(crate) state: Mutex<State>,
 }
 
@@ -30,8 +33,8 @@ pub(crate) struct State {
     read_only: bool,
     /// Somebody was told something since this was last asked.
     pub(crate) told: bool,
-    /// What is leased here are roles.
-    pub(crate) of_roles: bool,
+    /// What this server does in the way of its kind of lease.
+    pub(crate) kind: &'static dyn Kind,
     /// Those who lack a right that an acquire needs.
     pub(crate) unable: BTreeSet<InstanceId>,
     pub(crate) replid: u64,
@@ -40,8 +43,14 @@ pub(crate) struct State {
     pub(crate) data: Data,
     pub(crate) ears: BTreeMap<InstanceId, VecDeque<Push>>,
     pub(crate) later: Vec<(Moment, Deed)>,
-    pub(crate) published: Vec<Announced>,
-    journal: Vec<&'static str>,
+    pub(crate) journal: Journal,
+}
+
+/// What reached the server, for tests to read.
+#[derive(Default)]
+pub(crate) struct Journal {
+    calls: Vec<&'static str>,
+    pub(crate) results: Vec<Announced>,
     /// Leases asked for, and granted.
     pub(crate) acquires: (usize, usize),
 }
@@ -62,27 +71,39 @@ pub(crate) struct Data {
     pub(crate) results: BTreeMap<EndpointId, ResultHash>,
     pub(crate) retired: BTreeMap<EndpointId, u64>, // when results end
     pub(crate) epoch: Option<EpochHash>,
-    /// Fields of the epoch's hash that have what no script wrote.
-    pub(crate) spoilt: BTreeSet<String>,
-    /// The epoch's key is of another type.
-    pub(crate) epoch_is_no_hash: bool,
-    /// The highest of all; roles have their own.
+    pub(crate) malformed: Malformed,
+    /// The highest fence of all polls; each role has its own.
     pub(crate) fence: u64,
     pub(crate) grants: BTreeMap<InstanceId, Grants>,
     pub(crate) sessions: BTreeMap<String, RawSession>,
     pub(crate) drains: BTreeSet<String>,
-    /// Who was asked, and who asks: for what, until when.
+    /// Stored requests, by the owner and the instance that asks; each with its end.
     pub(crate) asks: BTreeMap<(InstanceId, InstanceId), (PeerMessage, u64)>,
-    /// The life of each role.
-    pub(crate) timings: BTreeMap<EndpointId, Duration>,
-    /// Roles whose life somebody confirmed who was there before the last loss of memory.
+    pub(crate) roles: RoleData,
+}
+
+/// What a stranger has written into the epoch's key.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Malformed {
+    /// Fields whose value no script writes.
+    pub(crate) fields: BTreeSet<String>,
+    /// The key is no hash.
+    pub(crate) is_no_hash: bool,
+}
+
+/// What only a server of roles remembers.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RoleData {
+    /// The agreed TTL of each role (R14).
+    pub(crate) ttls: BTreeMap<EndpointId, Duration>,
+    /// Roles whose TTL a candidate from before the last loss of memory has confirmed.
     pub(crate) confirmed: BTreeSet<EndpointId>,
-    /// Roles whose life somebody has written over.
+    /// Roles whose TTL a stranger has written over.
     pub(crate) untimed: BTreeSet<EndpointId>,
-    /// Who led each role last.
+    /// The last leader of each role.
     pub(crate) leaders: BTreeMap<EndpointId, InstanceId>,
-    /// When each leader's heartbeat was written, in milliseconds, and until when it lasts.
-    pub(crate) beats: BTreeMap<InstanceId, (u64, u64)>,
+    /// When each leader's heartbeat was written, in milliseconds, and its end.
+    pub(crate) heartbeats: BTreeMap<InstanceId, (u64, u64)>,
 }
 
 /// What an instance was granted last, and its floor when it last gave something back.
@@ -133,36 +154,34 @@ const WALL_START_US: i64 = 1_700_000_000_000_000;
 impl MemoryServer {
     /// An empty server that is up.
     pub fn new(clock: &Arc<ManualClock>) -> Arc<Self> {
-        Self::of(clock, false)
+        Self::of(clock, LeaseKind::Poll)
     }
 
     /// The same for roles.
     pub fn of_roles(clock: &Arc<ManualClock>) -> Arc<Self> {
-        Self::of(clock, true)
+        Self::of(clock, LeaseKind::Role)
     }
 
-    fn of(clock: &Arc<ManualClock>, of_roles: bool) -> Arc<Self> {
+    fn of(clock: &Arc<ManualClock>, kind: LeaseKind) -> Arc<Self> {
         let state = State {
             up: true,
             read_only: false,
             told: false,
-            of_roles,
+            kind: kinds::of(kind),
             unable: BTreeSet::new(),
             replid: 1,
             wall_ahead_us: WALL_START_US,
             data: Data::default(),
             ears: BTreeMap::new(),
             later: Vec::new(),
-            published: Vec::new(),
-            journal: Vec::new(),
-            acquires: (0, 0),
+            journal: Journal::default(),
         };
-        Arc::new(Self { clock: Arc::clone(clock), state: Mutex::new(state) })
+        Arc::new(Self { clock: Arc::clone(clock), kind, state: Mutex::new(state) })
     }
 
-    /// Whether what is leased here are roles.
-    pub(crate) fn leases_roles(&self) -> bool {
-        self.state.lock().of_roles
+    /// Which leases it keeps.
+    pub(crate) fn kind(&self) -> LeaseKind {
+        self.kind
     }
 
     /// The clock it runs on.
@@ -204,8 +223,7 @@ impl MemoryServer {
     pub fn delete_epoch(&self) {
         let mut state = self.state.lock();
         state.data.epoch = None;
-        state.data.epoch_is_no_hash = false;
-        state.data.spoilt.clear();
+        state.data.malformed = Malformed::default();
     }
 
     /// Whether somebody who listens was told something since this was last asked.
@@ -271,7 +289,7 @@ impl MemoryServer {
 
     /// The results announced after the first `n`.
     pub fn announced_since(&self, n: usize) -> Vec<Announced> {
-        self.state.lock().published[n..].to_vec()
+        self.state.lock().journal.results[n..].to_vec()
     }
 
     pub(crate) fn execute<T>(
@@ -289,18 +307,18 @@ impl MemoryServer {
             let (target, reason) = ("the store".into(), "READONLY this server is a replica".into());
             return Err(StoreError { op, target, fault: Fault::Refused, reason });
         }
-        state.journal.push(op);
+        state.journal.calls.push(op);
         deed(&mut state, &self.clock)
     }
 
     /// Every call that reached it, in order.
     pub fn journal(&self) -> Vec<&'static str> {
-        self.state.lock().journal.clone()
+        self.state.lock().journal.calls.clone()
     }
 
     /// How many leases were asked for so far, and how many granted.
     pub fn acquires(&self) -> (usize, usize) {
-        self.state.lock().acquires
+        self.state.lock().journal.acquires
     }
 
     pub(crate) fn execute_later(
@@ -338,7 +356,7 @@ impl State {
         let now = self.now_us(clock);
         forget(&mut self.data.leases, now);
         forget(&mut self.data.asks, now);
-        forget(&mut self.data.beats, now);
+        forget(&mut self.data.roles.heartbeats, now);
         self.forget_retired(now);
         // Nobody is told: Redis may take its time to notice that a key has expired.
         forget(&mut self.data.nodes, now);

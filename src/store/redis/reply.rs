@@ -5,7 +5,6 @@ use std::time::Duration;
 use redis::{RedisResult, Value};
 
 use crate::model::{Epoch, FenceToken, InstanceId, SESSION_MAX_BYTES, Weight};
-use crate::store::error::{JOIN_FLEET, STAND_FOR_ROLE};
 use crate::store::redis::Server;
 use crate::store::redis::server_check;
 use crate::store::{
@@ -144,13 +143,9 @@ fn other_timing(
     field: &str,
 ) -> StoreError {
     let (ours_ms, epoch) = (context.term.ttl.as_millis(), server.keys.epoch());
-    let (op, theirs, way_out) = match server.keys.leader_heartbeats() {
-        None => (JOIN_FLEET, "the fleet runs", format!("delete the key {epoch}")),
-        Some(_) => {
-            let way_out = format!("say HDEL {epoch} {field}");
-            (STAND_FOR_ROLE, "the role has been led", way_out)
-        }
-    };
+    let kind = server.keys.kind();
+    let (op, theirs) = kind.disagreement();
+    let way_out = kind.forget_ttl(&epoch, field);
     let reason = format!(
         "this instance has --lease-ttl {ours_ms}ms, {theirs} with {theirs_ms}ms; \
          use {theirs_ms}ms, or stop every instance, {way_out}, and start all with the new value"

@@ -21,7 +21,7 @@ impl RedisStore {
         let (op, keys) = ("read roles on", &self.server.keys);
         let mut call = Call::default();
         call.key(keys.epoch());
-        call.arg(keys.leader_heartbeats().unwrap_or_default()).arg(BEAT_EXTRA.as_millis());
+        call.arg(keys.leader_heartbeats()).arg(BEAT_EXTRA.as_millis());
         for role in roles {
             call.lease(keys, role).arg(keys.suffix(role));
         }
@@ -73,7 +73,7 @@ impl RedisStore {
         let keys = &self.server.keys;
         let led = || seats.iter().enumerate().filter_map(|(n, it)| Some((n, it.leader.as_ref()?)));
         let mut pipe = redis::pipe();
-        for heartbeat in led().filter_map(|it| keys.leader_heartbeat(&it.1.it)) {
+        for heartbeat in led().map(|it| keys.leader_heartbeat(&it.1.it)) {
             short_string(&mut pipe, &heartbeat);
         }
         let places: Vec<usize> = led().map(|it| it.0).collect();
@@ -91,7 +91,7 @@ impl RedisStore {
 
     /// Gives back the roles of a dead leader, each by its own term; how many there were. A fresh heartbeat is
     /// no death, unless it is certain.
-    pub(crate) fn bury_leader(
+    pub(crate) fn revoke_roles(
         &self,
         dead: &InstanceId,
         certain: bool,

@@ -19,7 +19,7 @@ pub(crate) const RETIRED_LASTS: Duration = Duration::from_secs(86_400);
 
 impl RedisStore {
     /// Walks over all leases: seldom, and only for the dead.
-    pub(crate) fn bury_owner(
+    pub(crate) fn revoke_leases(
         &self,
         dead: &InstanceId,
         certain: bool,
@@ -61,8 +61,8 @@ impl RedisStore {
         timeout: Duration,
     ) -> StoreResult<()> {
         let keys = &self.server.keys;
-        if keys.leader_heartbeats().is_some() {
-            return Ok(()); // a role is never over
+        if !keys.kind().records_end() {
+            return Ok(());
         }
         for batch in endpoints.chunks(BATCH_MAX) {
             let mut call = Call::default();

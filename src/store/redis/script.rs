@@ -11,10 +11,19 @@ use crate::store::keys::Keys;
 use crate::store::redis::connection::Connection;
 use crate::store::{BEAT_EXTRA, GRANTS_LAST, PeerMessage, RequestContext};
 
-/// A Lua file, and in front of it that of numbers where it reads any, and the epoch's where the verb depends on it.
+/// A Lua file with the files it needs in front of it: `number.lua` where it reads numbers, `epoch.lua` where the answer depends
+/// on the epoch, and `lease_kind.lua` where it grants or renews by the fence.
 pub(crate) struct Script(redis::Script, &'static str);
 
 macro_rules! script {
+    (lease_kind + $file:literal) => {
+        script!(@ concat!(
+            include_str!("lua/number.lua"),
+            include_str!("lua/epoch.lua"),
+            include_str!("lua/lease_kind.lua"),
+            include_str!(concat!("lua/", $file)),
+        ))
+    };
     (epoch + $file:literal) => {
         script!(@ concat!(
             include_str!("lua/number.lua"),
@@ -29,7 +38,7 @@ macro_rules! script {
     (@ $code:expr) => { LazyLock::new(|| Script(redis::Script::new($code), $code)) };
 }
 
-pub(crate) static ACQUIRE: LazyLock<Script> = script!(epoch + "acquire.lua");
+pub(crate) static ACQUIRE: LazyLock<Script> = script!(lease_kind + "acquire.lua");
 pub(crate) static HEARTBEAT: LazyLock<Script> = script!(epoch + "heartbeat.lua");
 pub(crate) static REVOKE: LazyLock<Script> = script!(number + "revoke.lua");
 pub(crate) static READ_CAPPED: LazyLock<Script> = script!(number + "read_capped.lua");
@@ -40,7 +49,7 @@ pub(crate) static RENEW_BY_OWNER: LazyLock<Script> = script!(epoch + "renew_by_o
 pub(crate) static PUBLISH: LazyLock<Script> = script!(epoch + "publish.lua");
 pub(crate) static RELEASE: LazyLock<Script> = script!(number + "release.lua");
 pub(crate) static RIGHTS: LazyLock<Script> = script!("rights.lua");
-pub(crate) static RENEW: LazyLock<Script> = script!(epoch + "renew.lua");
+pub(crate) static RENEW: LazyLock<Script> = script!(lease_kind + "renew.lua");
 pub(crate) static LAST_POLLED: LazyLock<Script> = script!("last_polled.lua");
 pub(crate) static RETIRE: LazyLock<Script> = script!(number + "retire.lua");
 pub(crate) static CAS_SESSION: LazyLock<Script> = script!("cas_session.lua");
@@ -165,12 +174,8 @@ impl Call {
         call.arg(context.not_after_us).arg(u8::from(context.new_fleet));
         // A question is about many endpoints or about one role, because each role has its own timing.
         call.arg(about.into_iter().next().map(|it| keys.suffix(it)).unwrap_or_default());
-        match keys.leader_heartbeats() {
-            None => call.arg("").arg(0),
-            Some(prefix) => {
-                call.arg(prefix).arg(context.term.ttl.saturating_add(BEAT_EXTRA).as_millis())
-            }
-        };
+        let heartbeat_lasts = context.term.ttl.saturating_add(BEAT_EXTRA);
+        call.arg(keys.leader_heartbeats()).arg(heartbeat_lasts.as_millis());
         call
     }
 
@@ -204,7 +209,7 @@ impl Call {
         let mut call = Self::default();
         call.arg(owner);
         call.arg(tenures.first().map(|it| keys.granted(&it.endpoint)).unwrap_or_default());
-        call.arg(keys.leader_heartbeat(owner).unwrap_or_default()).arg(tenures.len());
+        call.arg(keys.leader_heartbeat(owner)).arg(tenures.len());
         for tenure in tenures {
             call.lease_and_record(keys, &tenure.endpoint);
             call.arg(tenure.fence);

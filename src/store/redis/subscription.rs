@@ -259,13 +259,12 @@ fn open_lines(
     timeout: Duration,
 ) -> RedisResult<(Listening, Allowed, u64)> {
     let deadline = BootClock.now() + timeout;
-    // Roles are few: a candidate looks at its role in time, and hears the messages.
-    let of_roles = server.keys.leader_heartbeats().is_some();
+    let has_sessions = server.keys.kind().has_sessions();
     let mut peers = server.place.peers(deadline)?;
     let moves = server.place.moves();
-    peers.truncate(if of_roles { 1 } else { usize::MAX });
+    peers.truncate(if has_sessions { usize::MAX } else { 1 });
     let [sessions, nodes, drain] = watched(server);
-    let (mut wires, mut changes) = (Vec::new(), !of_roles);
+    let (mut wires, mut changes) = (Vec::new(), has_sessions);
     let mut unsaid = None;
     for (at, peer) in peers.iter().enumerate() {
         let mut wire = server.place.connect(peer, deadline)?;
@@ -277,13 +276,13 @@ fn open_lines(
             unsaid = refusal(say)?;
         }
         let prefixes = if is_home { vec![&sessions, &nodes, &drain] } else { vec![&sessions] };
-        let tracked = !of_roles && track(&mut wire, &prefixes)?;
-        let events = !of_roles && !tracked && has_keyspace_events(&mut wire)?;
+        let tracked = has_sessions && track(&mut wire, &prefixes)?;
+        let events = has_sessions && !tracked && has_keyspace_events(&mut wire)?;
         if is_home && unsaid.is_none() {
             unsaid = refusal(subscribe(&mut wire, "SUBSCRIBE", &channels))?;
         }
         // The elections have nothing else to hear.
-        if let Some(refused) = unsaid.take_if(|_| of_roles) {
+        if let Some(refused) = unsaid.take_if(|_| !has_sessions) {
             return Err(refused);
         }
         let mut heard = tracked;
@@ -299,7 +298,7 @@ fn open_lines(
         wires.push(wire);
     }
     let words = unsaid.is_none();
-    let refused = (!of_roles).then(|| told(server, unsaid.as_ref(), changes)).flatten();
+    let refused = has_sessions.then(|| told(server, unsaid.as_ref(), changes)).flatten();
     Ok((Listening::on(wires, timeout)?, Allowed { words, changes, refused }, moves))
 }
 

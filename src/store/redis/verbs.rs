@@ -9,6 +9,7 @@ use crate::clock::{BootClock, Clock};
 use crate::model::{EndpointId, InstanceId, Tenure, Weight};
 use crate::store::announcement;
 use crate::store::fast_path;
+use crate::store::lease_kind::LeaseKind;
 use crate::store::redis::reply;
 use crate::store::redis::role_status;
 use crate::store::redis::script::{self, Call};
@@ -34,7 +35,7 @@ impl Store for RedisStore {
         server_check::trustworthy(server, memory, replication).map_err(|(fault, reason)| {
             StoreError { op: "use", target: self.server.shown.clone(), fault, reason }
         })?;
-        if self.server.keys.leader_heartbeats().is_some() {
+        if !self.server.keys.kind().has_sessions() {
             return Ok(());
         }
         self.try_rights(timeout)?;
@@ -72,8 +73,8 @@ impl Store for RedisStore {
 
     fn renew(&self, context: &RequestContext, items: &[RenewItem]) -> StampedResult<Vec<Renew>> {
         let until = BootClock.now() + context.timeout;
-        let has_names = self.server.keys.leader_heartbeats().is_none();
-        let is_proof = |it: &RenewItem| has_names && it.matched;
+        let has_fast_path = self.server.keys.kind().has_owner_fast_path();
+        let is_proof = |it: &RenewItem| has_fast_path && it.matched;
         let owner_only = |these: Vec<&RenewItem>| {
             let call = self.names(context, these.iter().map(|it| &it.tenure));
             let value = self.confirmed("renew on", context, &script::RENEW_BY_OWNER, &call)?;
@@ -88,7 +89,7 @@ impl Store for RedisStore {
 
     fn verify(&self, context: &RequestContext, tenures: &[Tenure]) -> StampedResult<Vec<Verify>> {
         let until = BootClock.now() + context.timeout;
-        let has_names = context.owner_only && self.server.keys.leader_heartbeats().is_none();
+        let has_fast_path = context.owner_only && self.server.keys.kind().has_owner_fast_path();
         let owner_only = |these: Vec<&Tenure>| {
             let call = self.names(context, these.iter().copied());
             let value = self.call("verify on", context.timeout, |wire| {
@@ -98,7 +99,7 @@ impl Store for RedisStore {
         };
         fast_path::owner_only_or_fence(
             tenures,
-            |_| has_names,
+            |_| has_fast_path,
             &Verify::Held,
             owner_only,
             |these| {
@@ -206,13 +207,14 @@ impl Store for RedisStore {
     }
 
     fn wake(&self, wakes: &[PeerMessage], timeout: Duration) -> StoreResult<()> {
-        let are_kept = self.server.keys.leader_heartbeats().is_none();
+        let are_stored = self.server.keys.kind().stores_requests();
         self.call("wake others on", timeout, |wire| {
             let mut pipe = ::redis::pipe();
             for wake in wakes {
                 let word = announcement::wake(wake, self.server.keys.database());
-                if let Some(to) = wake.to.as_ref().filter(|_| are_kept && !wake.wants.is_empty()) {
-                    let key = self.server.keys.context(to, &wake.from);
+                if let Some(to) = wake.to.as_ref().filter(|_| are_stored && !wake.wants.is_empty())
+                {
+                    let key = self.server.keys.ask(to, &wake.from);
                     pipe.cmd("SET")
                         .arg(key)
                         .arg(&word)
@@ -238,7 +240,7 @@ impl Store for RedisStore {
         let words: Vec<Option<Vec<u8>>> = self.call("read asks on", timeout, |wire| {
             let mut pipe = ::redis::pipe();
             for other in of {
-                pipe.cmd("GET").arg(self.server.keys.context(me, other));
+                pipe.cmd("GET").arg(self.server.keys.ask(me, other));
             }
             pipe.query(wire)
         })?;
@@ -348,9 +350,9 @@ impl Store for RedisStore {
         certain: bool,
         timeout: Duration,
     ) -> StoreResult<Option<usize>> {
-        match self.server.keys.leader_heartbeats() {
-            None => self.bury_owner(dead, certain, timeout),
-            Some(_) => self.bury_leader(dead, certain, timeout),
+        match self.server.keys.kind() {
+            LeaseKind::Poll => self.revoke_leases(dead, certain, timeout),
+            LeaseKind::Role => self.revoke_roles(dead, certain, timeout),
         }
     }
 

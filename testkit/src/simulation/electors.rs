@@ -1,4 +1,4 @@
-//! The roles a process stands for: the production steps of `election`, put together as its hub does.
+//! The roles of one simulated process: the product's `Elector`, `RoleKeeper` and `Watch`, stepped by the simulator.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -6,35 +6,26 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, bounded, unbounded};
 use leasehold::clock::Clock;
-use leasehold::election::parts::{RoleParts, Standing};
-use leasehold::election::role_elector::RoleElector;
+use leasehold::election::ElectionSettings;
+use leasehold::election::elector::Elector;
+use leasehold::election::parts::{RoleKeeper, RoleParts, Standing};
 use leasehold::election::role_state::RoleState;
-use leasehold::election::{ElectionSettings, rounds};
-use leasehold::lease::expiry::Expiry;
-use leasehold::lease::renewal::Renewal;
-use leasehold::lease::watch::Nudge;
-use leasehold::lease::watch::Watch;
+use leasehold::lease::watch::{Nudge, Watch};
 use leasehold::model::{InstanceId, Role};
-use leasehold::store::{Push, Store};
+use leasehold::store::Store;
 
 use super::member::{Member, Part, until_deadline};
 use super::rest::UNABLE;
 use super::world::World;
 
-struct Stand {
-    role_state: Arc<RoleState>,
-    candidate: RefCell<RoleElector>,
-    renewal: Renewal,
-    expiry: Expiry,
-    introduced: std::cell::Cell<bool>,
-}
-
 pub struct Electors {
-    line: Arc<dyn Store>,
-    is_away: std::cell::Cell<bool>,
-    stands: Vec<Stand>,
+    role_states: Vec<Arc<RoleState>>,
+    /// Roles whose timing the store has not accepted yet (`RoleElector::introduce`).
+    newcomers: RefCell<Vec<RoleParts>>,
+    elector: RefCell<Elector>,
+    keeper: RoleKeeper,
     watch: RefCell<Watch>,
-    said: Receiver<Nudge>,
+    nudges: Receiver<Nudge>,
     poked: Receiver<()>,
 }
 
@@ -51,7 +42,7 @@ impl Electors {
             return None;
         }
         let (poke, poked) = bounded(1);
-        let (words, said) = unbounded();
+        let (nudge, nudges) = unbounded();
         let timeout = scene.timings.store_timeout;
         let stand = |n: usize| {
             let settings = ElectionSettings {
@@ -72,39 +63,34 @@ impl Electors {
                 renewal: line,
                 poke: &poke,
             };
-            let RoleParts { role_state, elector, renewal, expiry } =
-                RoleParts::assemble(settings, &standing);
-            Stand {
-                candidate: RefCell::new(elector),
-                renewal,
-                expiry,
-                role_state,
-                introduced: std::cell::Cell::new(false),
-            }
+            RoleParts::assemble(settings, &standing)
         };
-        let nudge = move |nudge| drop(words.send(nudge));
-        let watch = RefCell::new(Watch::new(Arc::clone(line), id.clone(), timeout, nudge));
-        let (line, is_away) = (Arc::clone(line), std::cell::Cell::new(false));
-        let stands = (0..scene.roles).map(stand).collect();
-        Some(Self { line, is_away, stands, watch, said, poked })
+        let newcomers: Vec<RoleParts> = (0..scene.roles).map(stand).collect();
+        let role_states = newcomers.iter().map(|it| Arc::clone(&it.role_state)).collect();
+        let keeper = RoleKeeper::new(Arc::clone(line));
+        let elector = Elector::new(Arc::clone(line), keeper.clone());
+        let nudge = move |it| drop(nudge.send(it));
+        let watch = Watch::new(Arc::clone(line), id.clone(), timeout, nudge);
+        let (newcomers, elector) = (RefCell::new(newcomers), RefCell::new(elector));
+        let watch = RefCell::new(watch);
+        Some(Self { role_states, newcomers, elector, keeper, watch, nudges, poked })
     }
 
     pub fn step(&self, world: &World, member: &Member, part: Part) -> Option<Duration> {
-        let all = self.stands.iter();
         match part {
-            Part::RoleRenewal => rounds::renew(&*self.line, all.map(|it| &it.renewal)),
+            Part::RoleRenewal => Some(self.keeper.renew()),
             Part::RoleExpiry => {
-                let step = |it: &Stand| it.expiry.step().max(until_deadline(it.role_state.table()));
-                let wait = all.map(step).min();
+                let wait = self.keeper.expire();
+                let deadlines = self.role_states.iter().map(|it| until_deadline(it.table()));
                 self.wake_elector(world, member);
-                wait
+                deadlines.min().map(|it| it.max(wait))
             }
             Part::RoleWatch => {
                 let mut watch = self.watch.borrow_mut();
                 let wait = watch.step();
                 let mut before = 0;
-                while self.said.len() > before {
-                    before = self.said.len();
+                while self.nudges.len() > before {
+                    before = self.nudges.len();
                     watch.step();
                 }
                 self.wake_elector(world, member);
@@ -114,63 +100,60 @@ impl Electors {
         }
     }
 
-    /// As `Elector::run` does.
+    /// Introduces newcomers, as `Elections` does; then one turn of the loop of `Elector::run`.
     fn elect(&self) -> Duration {
         while self.poked.try_recv().is_ok() {}
-        let nudges: Vec<Nudge> = self.said.try_iter().collect();
-        let mut wait = Duration::from_secs(1);
-        for stand in &self.stands {
-            let mut candidate = stand.candidate.borrow_mut();
-            if !stand.introduced.get() {
-                stand.introduced.set(candidate.introduce().is_ok());
-                wait = wait.min(stand.role_state.table().timings().retry_interval());
-            }
-            for nudge in &nudges {
-                match nudge {
-                    Nudge::Push(Push::Word(word)) => candidate.hear(word),
-                    _ => candidate.look_now(),
-                }
-            }
-        }
-        let standing = self.stands.iter().filter(|it| it.introduced.get());
-        let mut standing: Vec<_> = standing.map(|it| it.candidate.borrow_mut()).collect();
-        standing.retain(|it| !it.is_finished());
-        let candidates = standing.iter_mut().map(|it| &mut **it);
-        let round = rounds::elect(&*self.line, candidates, self.is_away.get());
-        self.is_away.set(round.is_away);
-        wait = wait.min(round.wait);
-        // One that is poked has something to do at once.
+        let mut elector = self.elector.borrow_mut();
+        let retry = self.introduce(&mut elector);
+        self.nudges.try_iter().for_each(|it| elector.apply(&it));
+        let wait = elector.step().min(retry.unwrap_or(Duration::from_secs(1)));
+        // A poke that came meanwhile has to be served at once.
         if self.poked.is_empty() { wait } else { Duration::ZERO }
     }
 
+    /// When to try again, if the store has not accepted all of them.
+    fn introduce(&self, elector: &mut Elector) -> Option<Duration> {
+        let newcomers = self.newcomers.take();
+        let mut retry = None;
+        for parts in newcomers {
+            if parts.elector.introduce().is_err() {
+                retry = Some(parts.role_state.table().timings().retry_interval());
+                self.newcomers.borrow_mut().push(parts);
+            } else if let Some(candidate) = self.keeper.keep(parts) {
+                elector.welcome(candidate, bounded(1).0);
+            }
+        }
+        retry
+    }
+
     fn wake_elector(&self, world: &World, member: &Member) {
-        if !self.poked.is_empty() || !self.said.is_empty() {
+        if !self.poked.is_empty() || !self.nudges.is_empty() {
             member.wake(world, Part::RoleElector, 0);
         }
     }
 
     pub fn stop(&self) {
-        self.stands.iter().for_each(|it| it.role_state.stop());
+        self.role_states.iter().for_each(|it| it.stop());
     }
 
+    /// Whether every role was given back. False in the middle of a step: a release may be on its way.
     pub fn is_finished(&self) -> bool {
-        self.stands
-            .iter()
-            .all(|it| it.candidate.try_borrow().is_ok_and(|candidate| candidate.is_finished()))
+        let is_over = |it: &Arc<RoleState>| it.is_stopping() && !it.is_held();
+        self.elector.try_borrow().is_ok() && self.role_states.iter().all(is_over)
     }
 
     pub fn resign(&self) {
-        self.stands.iter().for_each(|it| it.role_state.resign(None));
+        self.role_states.iter().for_each(|it| it.resign(None));
     }
 
     /// Which roles it may act as leader of, a bit each.
     pub fn leads(&self) -> u64 {
-        let bit = |(n, it): (usize, &Stand)| u64::from(it.role_state.is_leader()) << n;
-        self.stands.iter().enumerate().map(bit).sum()
+        let bit = |(n, it): (usize, &Arc<RoleState>)| u64::from(it.is_leader()) << n;
+        self.role_states.iter().enumerate().map(bit).sum()
     }
 
     pub fn terms(&self) -> Vec<Option<u64>> {
-        self.stands.iter().map(|it| it.role_state.term().map(|it| it.0)).collect()
+        self.role_states.iter().map(|it| it.term().map(|it| it.0)).collect()
     }
 }
 

@@ -1,7 +1,6 @@
 //! A whole fleet on one thread: the production steps on the in-memory store and a manual clock, with
 //! everything that can go wrong, by chance. A seed is a story, the same every time.
 
-pub mod dice;
 pub mod electors;
 pub mod explorer;
 pub mod faults;
@@ -15,7 +14,7 @@ pub mod world;
 
 use std::time::Duration;
 
-use dice::Dice;
+use crate::random::Random;
 use scene::Scene;
 use world::World;
 
@@ -44,7 +43,7 @@ pub struct Outcome {
 
 /// Plays one seed: so many faults on average, and then the end.
 pub fn play(seed: u64, faults: u64, traced: bool) -> Outcome {
-    let dice = Dice::new(seed ^ 0x005c_e4e5);
+    let dice = Random::new(seed ^ 0x005c_e4e5);
     let scene = Scene::new(&dice, faults);
     let mut outcome = Outcome { seed, scene: format!("{scene:?}"), ..Outcome::default() };
     let world = World::begin(scene, seed, traced);

@@ -7,7 +7,7 @@ use leasehold::model::LeaseDuration;
 
 use leasehold::store::BATCH_MAX;
 
-use super::dice::Dice;
+use crate::random::Random;
 
 /// So many of a thousand seeds play a fleet whose calls take several batches.
 const LARGE_PERMILLE: u64 = 10;
@@ -45,7 +45,7 @@ pub struct Scene {
 
 impl Scene {
     /// By chance; with so many faults, on average.
-    pub fn new(dice: &Dice, faults: u64) -> Self {
+    pub fn new(dice: &Random, faults: u64) -> Self {
         let ttl = Duration::from_secs(*dice.pick(&[3, 3, 3, 6, 10, 30]));
         let fault_gap = ttl * u32::try_from(dice.between(1, 10)).unwrap_or(1) / 10;
         let faults = u32::try_from(dice.between(faults / 2, faults * 3 / 2)).unwrap_or(1);
@@ -90,7 +90,7 @@ impl Scene {
     }
 
     /// More endpoints than fit into one call for each of two instances, polled seldom.
-    fn large(self, dice: &Dice) -> Self {
+    fn large(self, dice: &Random) -> Self {
         let most = BATCH_MAX as u64;
         let endpoints =
             usize::try_from(dice.between(2 * most + 100, 3 * most)).unwrap_or(BATCH_MAX);

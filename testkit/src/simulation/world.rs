@@ -15,12 +15,12 @@ use leasehold::clock::{Clock, ManualClock};
 use leasehold::model::EndpointId;
 use leasehold::store::memory::MemoryServer;
 
-use super::dice::Dice;
 use super::faults::{Fault, Faults};
 use super::judge::Judge;
 use super::member::{Member, Part};
 use super::scene::Scene;
 use super::trace::Trace;
+use crate::random::Random;
 
 pub const MS: u64 = 1_000_000;
 pub const START: u64 = 10_000_000_000_000;
@@ -55,7 +55,7 @@ pub struct World {
     pub clock: Arc<ManualClock>,
     pub server: Arc<MemoryServer>,
     pub roles: Arc<MemoryServer>,
-    pub dice: Dice,
+    pub dice: Random,
     pub members: RefCell<Vec<Rc<Member>>>,
     pub endpoints: Vec<EndpointId>,
     pub judge: Judge,
@@ -86,7 +86,7 @@ impl World {
             clock,
             server,
             roles,
-            dice: Dice::new(seed),
+            dice: Random::new(seed),
             members: RefCell::default(),
             trace: Trace::new(traced),
             steps: Cell::new(0),

@@ -7,6 +7,7 @@ use serde_json::json;
 
 use testkit::process::{INTERVAL, Instance, SOON, Scene, TTL, eventually, field, ms};
 use testkit::proxy::Proxy;
+use testkit::random::Random;
 use testkit::target::{Answer, Request};
 
 /// US3.1, FR-001, SC-001.
@@ -158,24 +159,12 @@ fn two_processes_of_one_host_have_different_ids_of_the_stated_form() {
     scene.target.assert_sound();
 }
 
-/// What is random must be repeatable.
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, sides: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % sides
-    }
-}
-
 /// G1, SC-001: everything at once. `LEASEHOLD_CHAOS=<seed>` plays another game.
 #[test]
 fn whatever_happens_in_whatever_order_nobody_polls_twice_and_in_the_end_everything_is_polled() {
     let seed = std::env::var("LEASEHOLD_CHAOS").ok().and_then(|it| it.parse().ok()).unwrap_or(7);
     println!("seed {seed}");
-    let mut dice = Dice(0x9e37_79b9_7f4a_7c15 ^ (seed << 1));
+    let dice = Random::new(seed);
     let mut scene = Scene::new(5);
     scene.target.answer("e1", Answer { delay: ms(60), ..Answer::default() });
     scene.redis.save();
@@ -185,9 +174,9 @@ fn whatever_happens_in_whatever_order_nobody_polls_twice_and_in_the_end_everythi
     let began_at = Instant::now();
     let mut story = Vec::new();
     while began_at.elapsed() < ms(12_000) {
-        let n = dice.roll(3) as usize;
-        let pause = ms(100 + dice.roll(10) * 80);
-        let fault = dice.roll(12);
+        let n = dice.below(3) as usize;
+        let pause = ms(100 + dice.below(10) * 80);
+        let fault = dice.below(12);
         story.push(format!(
             "{:.1} s: fault {fault}, instance {n}",
             began_at.elapsed().as_secs_f64()

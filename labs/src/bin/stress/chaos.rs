@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::{INSTANCES, start};
 use testkit::process::{Instance, Scene, ms};
+use testkit::random::Random;
 
 /// The first few are frozen, too, but never end: it is their memory that is watched.
 pub(crate) const SPARED: usize = 8;
@@ -18,7 +19,7 @@ enum Fate {
 }
 
 pub(crate) struct Chaos {
-    random: u64,
+    random: Random,
     fleet: Vec<Option<Instance>>,
     lives: Vec<usize>,
     /// Who is away, and until when.
@@ -36,10 +37,8 @@ impl Chaos {
     pub(crate) fn new(seed: u64, fleet: Vec<Instance>) -> Self {
         let lives = vec![0; fleet.len()];
         let fleet = fleet.into_iter().map(Some).collect();
-        // Never 0, from which this generator would not get away.
-        let random = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
         Self {
-            random,
+            random: Random::new(seed),
             fleet,
             lives,
             away: Vec::new(),
@@ -51,14 +50,6 @@ impl Chaos {
         }
     }
 
-    /// Below `n`; xorshift64*.
-    fn below(&mut self, n: u64) -> u64 {
-        self.random ^= self.random >> 12;
-        self.random ^= self.random << 25;
-        self.random ^= self.random >> 27;
-        (self.random.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % n
-    }
-
     /// Brings back who is due, and if it is time, does the next thing.
     pub(crate) fn step(&mut self, scene: &Scene) {
         self.bring_back(scene, Instant::now());
@@ -66,23 +57,23 @@ impl Chaos {
         if Instant::now() < self.next {
             return;
         }
-        self.next = Instant::now() + ms(200 + self.below(1_800));
-        match self.below(10) {
+        self.next = Instant::now() + ms(200 + self.random.below(1_800));
+        match self.random.below(10) {
             0..=2 => self.end_one("killed", |it| it.kill9()),
             3..=4 => self.end_one("stopped", |it| _ = it.term()),
             5..=7 => self.freeze(),
             8 => {
                 // A host with several instances, or a switch.
-                for _ in 0..=self.below(5) {
+                for _ in 0..=self.random.below(5) {
                     self.end_one("killed", |it| it.kill9());
                 }
             }
-            _ => (0..=self.below(5)).for_each(|_| self.freeze()),
+            _ => (0..=self.random.below(5)).for_each(|_| self.freeze()),
         }
     }
 
     fn victim(&mut self, from: usize) -> Option<usize> {
-        let n = from + self.below((INSTANCES - from) as u64) as usize;
+        let n = from + self.random.below((INSTANCES - from) as u64) as usize;
         let busy = self.away.len() >= AWAY_MAX || self.away.iter().any(|it| it.1 == n);
         (!busy && self.fleet[n].is_some()).then_some(n)
     }
@@ -95,7 +86,7 @@ impl Chaos {
             self.wrong.push(format!("instance {n}: {:?}", one.lines(&["panicked"])));
         }
         self.last_words.extend(one.timed_lines(&[]));
-        let until = Instant::now() + ms(self.below(8_000));
+        let until = Instant::now() + ms(self.random.below(8_000));
         self.away.push((until, n, Fate::Gone));
         self.note(how, n);
     }
@@ -104,7 +95,7 @@ impl Chaos {
     fn freeze(&mut self) {
         let Some(n) = self.victim(0) else { return };
         self.fleet[n].as_ref().unwrap().freeze();
-        let until = Instant::now() + ms(100 + self.below(12_000));
+        let until = Instant::now() + ms(100 + self.random.below(12_000));
         self.away.push((until, n, Fate::Frozen));
         self.note("frozen", n);
     }

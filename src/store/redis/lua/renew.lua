@@ -1,4 +1,4 @@
--- renew: keep each lease that is still ours under this fence; put back one that was forgotten (R6).
+-- renew: keep each lease that is still ours under this fence; put back a lease that this server has forgotten (R6).
 -- KEYS  2 what this instance was granted last  3 the highest fence of all  then per item: lease, result
 -- ARGV  12 how many ms KEYS[2] lasts  13 the highest fence this instance has heard of
 --       then per item: fence, may_reclaim
@@ -6,28 +6,6 @@
 -- Goes on during a hold-off: a running tenure is no grant.
 if EPOCH ~= NAMED then return reply('epoch') end
 local out = reply('ok')
-
--- What was asked for before the last release of this instance may be about what was released (release_by_owner). Notes that
--- somebody has spoilt say nothing any more: once it is late, and then as if there were none.
-local function may_be_released()
-  if BEATS ~= '' then return false end
-  local released = redis.pcall('HGET', KEYS[2], 'released')
-  if failed(released) then redis.pcall('DEL', KEYS[2]) end
-  return failed(released) or (number(released) or 0) > tonumber(ARGV[4])
-end
-
--- What this server had forgotten, of the lease or of its fence, counts as granted: a release that comes late must
--- not take it for what was there before (release_by_owner), and no later fence may be lower.
-local function count_as_granted(fence)
-  if BEATS ~= '' then return end
-  local least = math.max(fence, tonumber(ARGV[13]))
-  if (number(redis.pcall('GET', KEYS[3])) or 0) < least then
-    local unwritten = failed(redis.pcall('SET', KEYS[3], exact(least)))
-    if unwritten then return unwritten end
-  end
-  if (number(redis.pcall('HGET', KEYS[2], 'granted')) or 0) >= least then return end
-  return note_granted(KEYS[2], exact(least), ARGV[12])
-end
 
 local function put_back(lease, result)
   stays(result)
@@ -48,13 +26,13 @@ local function renew(lease, result, fence_text, may_reclaim)
   if granted > fence then return {3, ''} end
   if not owner then
     if not may_reclaim then return {3, ''} end
-    if LATE or may_be_released() then return {4} end
+    if LATE or KIND.may_be_released(KEYS[2]) then return {4} end
   end
   if granted < fence or not owner then
-    local unwritten = count_as_granted(fence) or failed(redis.pcall('HSET', result, GRANTED, fence_text))
+    local unwritten = KIND.count_as_granted(KEYS[3], KEYS[2], fence) or failed(redis.pcall('HSET', result, GRANTED, fence_text))
     if unwritten then return {5, unwritten} end
   end
-  local beaten = beat()
+  local beaten = KIND.beat()
   if failed(beaten) then return {5, beaten.err} end
   if owner then
     local kept = prolong(lease)

@@ -1,5 +1,5 @@
-//! What stands where a script expects a number of its own, and somebody else wrote: number.lua said again in Rust,
-//! and how such a text comes into the store.
+//! What does the in-memory server make of values that no script writes? `number.lua` said again in Rust, and the
+//! functions by which a test puts such values into the store.
 
 use std::time::Duration;
 
@@ -43,31 +43,30 @@ impl State {
 
     /// Whether the epoch's key is of its type.
     pub(crate) fn check_hash(&self) -> StoreResult<()> {
-        if !self.data.epoch_is_no_hash {
+        if !self.data.malformed.is_no_hash {
             return Ok(());
         }
-        let key = if self.of_roles { "leader:epoch" } else { "poll:epoch" };
-        Err(refusal(Fault::Refused, key_types::no_epoch(key)))
+        Err(refusal(Fault::Refused, key_types::no_epoch(self.kind.epoch_key())))
     }
 
     /// The life of a lease that all have agreed on, or of this role (R14).
     pub(crate) fn agreed(&self, role: Option<&EndpointId>) -> Option<Duration> {
         match role {
-            Some(role) => self.data.timings.get(role).copied(),
+            Some(role) => self.data.roles.ttls.get(role).copied(),
             None => self.data.epoch.map(|it| it.lease_ttl).filter(|it| is_ttl(*it)),
         }
     }
 
     /// Whether a field of the epoch that counts for `role`, or for polls, has what no script wrote.
-    pub(crate) fn is_epoch_spoilt(&self, role: Option<&EndpointId>) -> bool {
-        let fields = &self.data.spoilt;
+    pub(crate) fn is_epoch_malformed(&self, role: Option<&EndpointId>) -> bool {
+        let fields = &self.data.malformed.fields;
         !fields.is_empty() && counted(role).iter().any(|it| fields.contains(it))
     }
 
     /// A new epoch has written all of them again.
     pub(crate) fn mend_epoch(&mut self, role: Option<&EndpointId>) {
         for field in counted(role) {
-            self.data.spoilt.remove(&field);
+            self.data.malformed.fields.remove(&field);
         }
     }
 }
@@ -90,9 +89,9 @@ impl MemoryServer {
         let any = number(text, 0, NUMBER_END);
         let is_number = if let Some(role) = field.strip_prefix("lease_ttl_ms:") {
             let Ok(role) = EndpointId::parse(role) else { return };
-            data.timings.remove(&role);
-            data.untimed.extend(ttl(text).is_none().then(|| role.clone()));
-            data.timings.extend(ttl(text).map(|it| (role, it)));
+            data.roles.ttls.remove(&role);
+            data.roles.untimed.extend(ttl(text).is_none().then(|| role.clone()));
+            data.roles.ttls.extend(ttl(text).map(|it| (role, it)));
             ttl(text).is_some()
         } else if let Some(role) = field.strip_prefix("term:") {
             let Ok(role) = EndpointId::parse(role) else { return };
@@ -116,15 +115,15 @@ impl MemoryServer {
                 _ => any.is_some(),
             }
         };
-        data.spoilt.remove(field);
-        data.spoilt.extend((!is_number).then(|| field.to_owned()));
+        data.malformed.fields.remove(field);
+        data.malformed.fields.extend((!is_number).then(|| field.to_owned()));
     }
 
     /// Puts a key of another type where the epoch's hash is, as somebody with a console might, until it is deleted.
     pub fn replace_epoch(&self) {
         let mut state = self.state.lock();
         state.data.epoch = None;
-        state.data.epoch_is_no_hash = true;
+        state.data.malformed.is_no_hash = true;
     }
 
     /// Writes where the highest fence of all is kept.

@@ -1,11 +1,12 @@
-//! Chance, the same for a seed every time.
+//! The one generator of random numbers of tests, simulator and labs: the same numbers for a seed every time.
 
 use std::cell::Cell;
 
-/// A generator of numbers, by chance.
-pub struct Dice(Cell<u64>);
+/// xorshift64*, seeded through splitmix64 so that neighbouring seeds do not resemble each other.
+pub struct Random(Cell<u64>);
 
-impl Dice {
+impl Random {
+    /// Any seed will do, 0 too.
     pub fn new(seed: u64) -> Self {
         let mut mixed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -32,7 +33,7 @@ impl Dice {
         low + self.below(high - low + 1)
     }
 
-    /// True so many times in a thousand.
+    /// True in `n` of a thousand cases.
     pub fn permille(&self, n: u64) -> bool {
         self.below(1_000) < n
     }
