@@ -46,12 +46,12 @@ pub struct SessionChanges {
 
 impl SessionCache {
     /// A walk over all names has ended: what it did not meet is there no more.
-    pub fn end_walk(&mut self) {
+    pub fn end_listing(&mut self) {
         self.misnamed = std::mem::take(&mut self.met);
     }
 
     /// The endpoint that a stored session of this name declares.
-    pub fn named(&mut self, suffix: &str, news: &mut SessionChanges) -> Option<EndpointId> {
+    pub fn named(&mut self, suffix: &str, changes: &mut SessionChanges) -> Option<EndpointId> {
         EndpointId::parse(suffix)
             .map_err(|error| {
                 if self.met.len() < MISNAMED_MAX {
@@ -61,33 +61,33 @@ impl SessionCache {
                     if self.misnamed.len() < MISNAMED_MAX {
                         self.misnamed.insert(suffix.into());
                     }
-                    news.invalid.push((suffix.into(), SessionError::Key(error)));
+                    changes.invalid.push((suffix.into(), SessionError::Key(error)));
                 }
             })
             .ok()
     }
 
     /// Takes in what was found under `endpoint`; whether it is to be polled.
-    pub fn take_in(
+    pub fn apply(
         &mut self,
         endpoint: &EndpointId,
         raw: &RawSession,
-        news: &mut SessionChanges,
+        changes: &mut SessionChanges,
     ) -> bool {
         let digest = digest(raw);
         if self.records.get(endpoint).is_none_or(|it| it.digest != digest) {
             let session = match understood_with_odd_fields(endpoint, raw) {
                 Ok((session, odd)) => {
                     if !odd.is_empty() {
-                        news.odd.push((endpoint.clone(), odd));
+                        changes.odd.push((endpoint.clone(), odd));
                     }
                     let session = Arc::new(session);
-                    news.changed.push(Arc::clone(&session));
+                    changes.changed.push(Arc::clone(&session));
                     Some(session)
                 }
                 Err(error) => {
-                    news.invalid.push((endpoint.to_string(), error));
-                    news.gone.push(endpoint.clone());
+                    changes.invalid.push((endpoint.to_string(), error));
+                    changes.gone.push(endpoint.clone());
                     None
                 }
             };
@@ -168,9 +168,9 @@ mod tests {
     }
 
     fn read(session_cache: &mut SessionCache, name: &str, text: &str) -> (bool, SessionChanges) {
-        let mut news = SessionChanges::default();
-        let polled = session_cache.take_in(&id(name), &raw(text), &mut news);
-        (polled, news)
+        let mut changes = SessionChanges::default();
+        let polled = session_cache.apply(&id(name), &raw(text), &mut changes);
+        (polled, changes)
     }
 
     const GOOD: &str = r#"{"id":"a","address":"127.0.0.1:1"}"#;
@@ -182,10 +182,14 @@ mod tests {
         for (text, changed, invalid) in
             [("{", 0, 1), ("{", 0, 0), ("{{", 0, 1), (GOOD, 1, 0), (GOOD, 0, 0), ("{", 0, 1)]
         {
-            let (polled, news) = read(&mut session_cache, "a", text);
-            assert_eq!((news.changed.len(), news.invalid.len()), (changed, invalid), "{text}");
+            let (polled, changes) = read(&mut session_cache, "a", text);
+            assert_eq!(
+                (changes.changed.len(), changes.invalid.len()),
+                (changed, invalid),
+                "{text}"
+            );
             assert_eq!(polled, text == GOOD);
-            assert_eq!(news.gone.len(), invalid, "not understood is as good as gone");
+            assert_eq!(changes.gone.len(), invalid, "not understood is as good as gone");
         }
         assert!(session_cache.session(&id("a")).is_none() && session_cache.is_idle(&id("a")));
     }
@@ -195,8 +199,8 @@ mod tests {
         let mut session_cache = SessionCache::default();
         let odd = r#"{"id":"a","address":"h:1","paused":true}"#;
         for (text, n_odd) in [(odd, 1), (odd, 0), (GOOD, 0), (odd, 1)] {
-            let (polled, news) = read(&mut session_cache, "a", text);
-            assert_eq!((polled, news.odd.len()), (true, n_odd), "{text}");
+            let (polled, changes) = read(&mut session_cache, "a", text);
+            assert_eq!((polled, changes.odd.len()), (true, n_odd), "{text}");
         }
     }
 
@@ -205,16 +209,16 @@ mod tests {
     fn a_bad_name_is_reported_once() {
         let mut session_cache = SessionCache::default();
         let told = |session_cache: &mut SessionCache, name| {
-            let mut news = SessionChanges::default();
-            assert!(session_cache.named(name, &mut news).is_none());
-            news.invalid.len()
+            let mut changes = SessionChanges::default();
+            assert!(session_cache.named(name, &mut changes).is_none());
+            changes.invalid.len()
         };
         for times in [1, 0, 0] {
             assert_eq!(told(&mut session_cache, "a b"), times);
             assert_eq!(told(&mut session_cache, "a b"), 0);
-            session_cache.end_walk();
+            session_cache.end_listing();
         }
-        session_cache.end_walk();
+        session_cache.end_listing();
         assert_eq!(told(&mut session_cache, "a b"), 1);
         assert!(session_cache.named("a-b", &mut SessionChanges::default()).is_some());
     }
@@ -241,8 +245,8 @@ mod tests {
         assert!(!read(&mut session_cache, "a", PAUSED).0);
         assert!(session_cache.session(&id("a")).is_some() && session_cache.is_idle(&id("a")));
         assert_eq!(session_cache.idle().collect::<Vec<_>>(), [&id("a")]);
-        let (polled, news) = read(&mut session_cache, "a", PAUSED);
-        assert!(!polled && news.changed.is_empty(), "it was only touched");
+        let (polled, changes) = read(&mut session_cache, "a", PAUSED);
+        assert!(!polled && changes.changed.is_empty(), "it was only touched");
         assert!(read(&mut session_cache, "a", GOOD).0);
         session_cache.forget(&id("a"));
         assert!(!session_cache.knows(&id("a")));

@@ -178,6 +178,11 @@ impl View {
         self.owner_of(self.slot(endpoint)?).map(|it| &it.id)
     }
 
+    /// Whether no live instance owns `endpoint`.
+    pub(crate) fn is_free(&self, endpoint: &EndpointId) -> bool {
+        self.owner(endpoint).is_none_or(|it| !self.is_live(it))
+    }
+
     /// Everything that `instance` owns.
     pub fn owned_by(&self, instance: &InstanceId) -> Vec<EndpointId> {
         let Some(number) = self.numbers.get(instance) else { return Vec::new() };

@@ -1,92 +1,126 @@
-//! Who is alive: reads the heartbeats that were touched or are about to end (R9).
+//! Which instances are alive? Reads heartbeats that were written or may have ended (R9), and writes the live instances
+//! of the view.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::clock::Moment;
 use crate::event::Event;
-use crate::fleet::informer::{Informer, JUST_AFTER, LOOK_INTERVAL_MIN};
+use crate::fleet::informer::context::Context;
+use crate::fleet::informer::tracked_view::TrackedView;
+use crate::fleet::informer::{JUST_AFTER, LOOK_INTERVAL_MIN};
 use crate::model::{InstanceId, Weight};
 use crate::store::{BATCH_MAX, StoreError};
 
-/// A newcomer acts once the live set has been still for so long …
+/// A new instance acts once the live set has not changed for this long …
 const STILL_FOR: Duration = Duration::from_millis(500);
-/// … or has not become still for so long.
+/// … or this long after its first resync, if the live set keeps changing.
 const SETTLE_MAX: Duration = Duration::from_secs(2);
 
 /// A heartbeat as last read.
-pub(super) struct Node {
+struct Heartbeat {
     weight: Weight,
-    /// When it will be gone unless it beats again.
-    pub(super) ends_at: Moment,
+    /// When its key expires unless the instance writes it again.
+    ends_at: Moment,
 }
 
-impl Informer {
-    /// Reads the heartbeats that were touched, are about to end, or, at a glance, all that are known.
-    pub(super) fn meet(&mut self, now: Moment, quick_check: bool) -> Result<(), StoreError> {
-        let ended = |it: &Node| quick_check || it.ends_at + JUST_AFTER <= now;
-        let due = self.nodes.iter().filter(|it| ended(it.1)).map(|it| it.0.clone());
-        self.to_meet.extend(due);
-        let asked: Vec<InstanceId> = self.to_meet.iter().cloned().collect();
-        for batch in asked.chunks(BATCH_MAX) {
-            let asked_at = self.table.now();
-            let found = self.store.nodes(batch, self.table.timings().store_timeout)?;
-            for (instance, node) in batch.iter().zip(found) {
-                self.to_meet.remove(instance);
-                match node {
-                    Some(node) => {
-                        let node = Node { weight: node.it, ends_at: asked_at + node.left };
-                        self.nodes.insert(instance.clone(), node);
+/// Who is alive, and since when that has not changed.
+#[derive(Default)]
+pub(super) struct Membership {
+    heartbeats: BTreeMap<InstanceId, Heartbeat>,
+    /// Instances whose heartbeat the next step reads.
+    to_read: BTreeSet<InstanceId>,
+    /// When an instance last joined or left.
+    changed_at: Moment,
+    settled: bool,
+}
+
+impl Membership {
+    /// Reads these heartbeats in the next step.
+    pub(super) fn read_soon(&mut self, instances: impl IntoIterator<Item = InstanceId>) {
+        self.to_read.extend(instances);
+    }
+
+    /// When the next step has something to do.
+    pub(super) fn due(&self, context: &Context, last_look: Moment) -> Moment {
+        if !self.to_read.is_empty() {
+            return Moment::MIN;
+        }
+        // R9: a heartbeat that nobody renews is read right when it ends.
+        let ends_at = self.heartbeats.values().map(|it| it.ends_at).min();
+        let ends_at = ends_at.map_or(Moment::MAX, |it| it + JUST_AFTER);
+        if self.settled || !context.has_synced() {
+            return ends_at;
+        }
+        ends_at.min((self.changed_at + STILL_FOR).max(last_look + 5 * LOOK_INTERVAL_MIN))
+    }
+
+    /// Reads the heartbeats that were written or have ended; with `all`, every known heartbeat.
+    pub(super) fn step(
+        &mut self,
+        context: &Context,
+        view: &mut TrackedView,
+        now: Moment,
+        all: bool,
+    ) -> Result<(), StoreError> {
+        let is_due = |it: &Heartbeat| all || it.ends_at + JUST_AFTER <= now;
+        let due = self.heartbeats.iter().filter(|it| is_due(it.1)).map(|it| it.0.clone());
+        self.to_read.extend(due);
+        let instances: Vec<InstanceId> = self.to_read.iter().cloned().collect();
+        for batch in instances.chunks(BATCH_MAX) {
+            let asked_at = context.now();
+            let found = context.store.nodes(batch, context.timeout())?;
+            for (instance, heartbeat) in batch.iter().zip(found) {
+                self.to_read.remove(instance);
+                match heartbeat {
+                    Some(it) => {
+                        let heartbeat = Heartbeat { weight: it.it, ends_at: asked_at + it.left };
+                        self.heartbeats.insert(instance.clone(), heartbeat);
                     }
-                    None => drop(self.nodes.remove(instance)),
+                    None => drop(self.heartbeats.remove(instance)),
                 }
             }
         }
-        if !asked.is_empty() {
-            self.take_in_nodes(now);
+        if !instances.is_empty() {
+            self.apply(context, view, now);
         }
         Ok(())
     }
 
-    fn take_in_nodes(&mut self, now: Moment) {
+    fn apply(&mut self, context: &Context, view: &mut TrackedView, now: Moment) {
         let live: Vec<(InstanceId, Weight)> =
-            self.nodes.iter().map(|(id, node)| (id.clone(), node.weight)).collect();
-        let joined = live.iter().map(|it| &it.0).filter(|it| !self.view.is_live(it));
+            self.heartbeats.iter().map(|(id, it)| (id.clone(), it.weight)).collect();
+        let joined = live.iter().map(|it| &it.0).filter(|it| !view.is_live(it));
         let joined: Vec<InstanceId> = joined.cloned().collect();
-        let left = self.view.instances().map(|it| it.0).filter(|it| !self.nodes.contains_key(*it));
+        let left = view.instances().map(|it| it.0).filter(|it| !self.heartbeats.contains_key(*it));
         let left: Vec<InstanceId> = left.cloned().collect();
-        if self.view.set_instances(&live) {
-            (self.stale, self.reshaped) = (true, true);
-        }
+        view.set_instances(&live);
         if joined.is_empty() && left.is_empty() {
             return;
         }
-        self.live_since = now;
-        if self.first_sight.is_some() {
-            for other in joined.iter().filter(|it| **it != self.me) {
-                self.reporter.say(&Event::InstanceJoined { other });
+        self.changed_at = now;
+        if context.has_synced() {
+            for other in joined.iter().filter(|it| **it != context.me) {
+                context.reporter.say(&Event::InstanceJoined { other });
             }
-            for other in left.iter().filter(|it| **it != self.me) {
-                self.reporter.say(&Event::InstanceLeft { other });
+            for other in left.iter().filter(|it| **it != context.me) {
+                context.reporter.say(&Event::InstanceLeft { other });
             }
         }
     }
 
-    /// Only once: an instance that has settled answers every later change at once.
-    pub(super) fn settle(&mut self, now: Moment) {
-        if let Some(first_sight) = self.first_sight.filter(|_| !self.settled) {
-            self.settled = self.view.is_live(&self.me)
-                && (now.since(self.live_since) >= STILL_FOR
-                    || now.since(first_sight) >= SETTLE_MAX);
-            // Something may be planned now that was not to be acted on before.
-            self.stale |= self.settled;
+    /// Settles at most once: an instance that has settled acts on every later change at once.
+    pub(super) fn settle(&mut self, context: &Context, view: &mut TrackedView, now: Moment) {
+        if let Some(synced_at) = context.synced_at.filter(|_| !self.settled) {
+            self.settled = view.is_live(&context.me)
+                && (now.since(self.changed_at) >= STILL_FOR || now.since(synced_at) >= SETTLE_MAX);
+            if self.settled {
+                view.request_plan(); // from now on a plan is acted on
+            }
         }
     }
 
-    pub(super) fn settled_at(&self) -> Moment {
-        (self.live_since + STILL_FOR).max(self.last_look + 5 * LOOK_INTERVAL_MIN)
-    }
-
-    pub(crate) fn my_weight(&self) -> Option<Weight> {
-        self.view.weight(&self.me)
+    pub(super) fn is_settled(&self) -> bool {
+        self.settled
     }
 }

@@ -1,339 +1,390 @@
-//! What is there, who is alive, who has what: keeps the view that plans are made of.
+//! What does this instance know about the fleet? Keeps the view from which plans are made, by list, watch and resync.
 //!
-//! Everything is listed once, in a sweep over all keys. From then on changes are heard of: the server
-//! tells which sessions and heartbeats were touched, instances say what they took and let go, and only
-//! what that concerns is read. What hearing may miss is repaired: by rounds over the leases this
-//! instance would be the next to take, and by a seldom sweep. A server that does not tell of changes
-//! is swept more often, as often as that stays cheap.
+//! The first resync lists everything. From then on the server pushes which sessions and heartbeats were written, and
+//! instances announce what they acquire and release; the informer reads only what these pushes concern. Missed
+//! notifications are repaired by auditing the leases this instance is next in line for, and by an occasional resync. A
+//! server that pushes no changes is resynced more often, as often as that stays cheap.
+//!
+//! Reads the store and the table of leases, and changes neither. Four parts with a state of their own do the reading:
+//! [`membership`], [`sessions`], [`owners`] and [`resync`]. [`Informer`] calls them in order, under one budget.
 
-mod given;
-mod invalid;
+mod audit;
+mod context;
+mod deferred_reads;
+mod invalid_reports;
 mod membership;
 mod owners;
-mod sessions;
+mod released_leases;
 mod resync;
+mod sessions;
+mod tracked_view;
+mod unknown_names;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fnv::{FnvHashMap, FnvHashSet};
-
 use crate::clock::Moment;
 use crate::event::Event;
-use crate::fleet::informer::given::GivenLeases;
-use crate::fleet::informer::invalid::InvalidReports;
-use crate::fleet::informer::membership::Node;
-use crate::fleet::informer::resync::Sweep;
-use crate::fleet::informer::sessions::{DeferredReads, Strangers};
-use crate::fleet::session_cache::{SessionCache, SessionChanges};
-use crate::fleet::view::View;
+use crate::fleet::informer::context::{Budget, Context, PushSupport};
+use crate::fleet::informer::membership::Membership;
+use crate::fleet::informer::owners::Owners;
+use crate::fleet::informer::resync::Resync;
+use crate::fleet::informer::sessions::{SESSIONS_AT_ONCE, Sessions};
+use crate::fleet::informer::tracked_view::TrackedView;
+use crate::fleet::session_cache::SessionChanges;
 use crate::lease::report::Reporter;
 use crate::lease::table::OwnershipTable;
-use crate::model::{EndpointId, Epoch, InstanceId, Session};
-use crate::store::{Changes, Push, Store, StoreError};
+use crate::model::{EndpointId, InstanceId, Session};
+use crate::store::{BATCH_MAX, Changes, PeerMessage, Push, Store, StoreError};
 
-/// Something is looked at this often, at the least: the heartbeats, or where they are pushed some leases.
-const GLANCE_INTERVAL_MAX: Duration = Duration::from_secs(1);
-/// What is heard of is read this much later than the last look, so that what comes together is read together.
+/// From one quick check to the next, at most. It reads all heartbeats, or where they are pushed some leases.
+const QUICK_CHECK_INTERVAL_MAX: Duration = Duration::from_secs(1);
+/// A look comes at least this long after the last one, so that pushes that arrive together are read together.
 const LOOK_INTERVAL_MIN: Duration = Duration::from_millis(10);
-/// In a large fleet heartbeats later: every one is heard of by all, and all together look no more often than one in
-/// each of these, or the square of their number would be asked of the server.
+/// Every heartbeat is pushed to every instance. So the look interval grows by this for each instance: otherwise the reads of
+/// the fleet would grow with the square of its size.
 const LOOK_SLOT: Duration = Duration::from_micros(100);
-/// Whatever the size of the fleet, what is pushed takes effect within a fifth of a second.
+/// The look interval of the largest fleet: a push takes effect within a fifth of a second.
 const LOOK_INTERVAL_MAX: Duration = Duration::from_millis(100);
-/// A look that has taken this long by the time owners were read is broken off when there is something to act on.
+/// A look that has taken this long when owners have been read stops there if the view has changed.
 const LONG_LOOK: Duration = Duration::from_millis(100);
-/// Redis removes a key that has expired within this.
+/// Redis removes an expired key within this time.
 const JUST_AFTER: Duration = Duration::from_millis(3);
-/// Exchanges of one look; then it is somebody else's turn, and the look goes on.
+/// Exchanges of one look. Then the reconciler acts, and the next look goes on.
 const EXCHANGES_MAX: usize = 16;
 
-/// How much of what changes is heard of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum PushSupport {
-    /// Not known yet: an instance that reads before it is subscribed misses what happens in between.
-    Unknown,
-    /// Nothing, or words only.
-    Words,
-    Changes,
+/// Reads the store for the reconciler, and keeps the view.
+pub(crate) struct Informer {
+    context: Context,
+    view: TrackedView,
+    membership: Membership,
+    sessions: Sessions,
+    owners: Owners,
+    resync: Resync,
+    next_quick_check: Moment,
+    last_look: Moment,
+    /// The last look stopped early so that the reconciler could act.
+    stopped_early: bool,
+    /// Since when the store does not answer.
+    away_since: Option<Moment>,
 }
 
-/// Looks at the store for the reconciler.
-pub(crate) struct Informer {
-    store: Arc<dyn Store>,
-    table: Arc<OwnershipTable>,
-    reporter: Reporter,
-    me: InstanceId,
-    hearing: PushSupport,
-    /// Whether words of others are heard.
-    hears_words: bool,
-    view: View,
-    /// The view was touched since the last plan.
-    stale: bool,
-    /// So were those who live, or their weights.
-    reshaped: bool,
-    session_cache: SessionCache,
-    news: SessionChanges,
-    /// Sessions to be read again.
-    to_read: BTreeSet<EndpointId>,
-    /// Sessions to be read if nobody has taken them by then: each might be one that nobody is to poll.
-    unread: DeferredReads,
-    /// Written names that are not in the view.
-    strangers: Strangers,
-    invalid_reports: InvalidReports,
-    odd_reports: InvalidReports,
-    /// Where nothing is pushed: what is still to be read again in this turn.
-    turn: Vec<EndpointId>,
-    /// Until when it was no wonder that something is free: somebody was at work, or nothing was granted.
-    excused_at: Moment,
-    /// Sessions that were not there while the store held off.
-    missed: FnvHashSet<EndpointId>,
-    nodes: BTreeMap<InstanceId, Node>,
-    /// Instances whose heartbeat is to be read.
-    to_meet: BTreeSet<InstanceId>,
-    /// Leases whose owner is to be read, and when.
-    checks: BTreeSet<(Moment, EndpointId)>,
-    /// Leases that will end unless they are renewed, and when (R9).
-    ends: BTreeSet<(Moment, EndpointId)>,
-    /// Leases that were released for an heir (R8).
-    given: GivenLeases,
-    /// Leases that did.
-    lapsed: FnvHashSet<EndpointId>,
-    /// What a round or a sweep has found to be different; the others should look too.
-    discrepancies: Vec<EndpointId>,
-    /// Where the owners are read in turn: the place of the next.
-    owners_from: usize,
-    /// Where the round over the leases of others stands, and since when.
-    round: (usize, Moment),
-    /// A lease of each owner that is looked at at every glance.
-    samples: FnvHashMap<InstanceId, EndpointId>,
-    losses: u64,
-    sweep: Option<Sweep>,
-    /// Heartbeats may have gone unheard since the last sweep.
-    missed_beats: bool,
-    next_sweep: Moment,
-    next_glance: Moment,
-    glance_interval: Duration,
-    last_look: Moment,
-    broke_off: bool,
-    /// Everything was swept once; who is alive may still have to be read.
-    swept: bool,
-    first_sight: Option<Moment>,
-    epoch: Epoch,
-    live_since: Moment,
-    settled: bool,
-    away_since: Option<Moment>,
+/// What [`Owners`] and [`Resync`] touch besides their own state.
+struct Scope<'a> {
+    context: &'a Context,
+    view: &'a mut TrackedView,
+    sessions: &'a mut Sessions,
 }
 
 impl Informer {
     pub(crate) fn new(store: Arc<dyn Store>, table: Arc<OwnershipTable>, tick: Duration) -> Self {
-        Self {
+        let context = Context {
             reporter: Reporter::new(&table),
             me: table.instance().clone(),
             store,
             table,
-            hearing: PushSupport::Unknown,
-            hears_words: false,
-            view: View::default(),
-            stale: false,
-            reshaped: false,
-            session_cache: SessionCache::default(),
-            news: SessionChanges::default(),
-            to_read: BTreeSet::new(),
-            unread: DeferredReads::default(),
-            strangers: Strangers::default(),
-            invalid_reports: InvalidReports::default(),
-            odd_reports: InvalidReports::default(),
-            turn: Vec::new(),
-            excused_at: Moment::MIN,
-            missed: FnvHashSet::default(),
-            nodes: BTreeMap::new(),
-            to_meet: BTreeSet::new(),
-            checks: BTreeSet::new(),
-            ends: BTreeSet::new(),
-            given: GivenLeases::default(),
-            lapsed: FnvHashSet::default(),
-            discrepancies: Vec::new(),
-            owners_from: 0,
-            round: (0, Moment::MIN),
-            samples: FnvHashMap::default(),
-            losses: 0,
-            sweep: None,
-            missed_beats: true,
-            next_sweep: Moment::MIN,
-            next_glance: Moment::MIN,
-            glance_interval: tick.min(GLANCE_INTERVAL_MAX),
+            push: None,
+            synced_at: None,
+            quick_check_interval: tick.min(QUICK_CHECK_INTERVAL_MAX),
+        };
+        Self {
+            context,
+            view: TrackedView::default(),
+            membership: Membership::default(),
+            sessions: Sessions::default(),
+            owners: Owners::default(),
+            resync: Resync::default(),
+            next_quick_check: Moment::MIN,
             last_look: Moment::MIN,
-            broke_off: false,
-            swept: false,
-            first_sight: None,
-            epoch: Epoch::default(),
-            live_since: Moment::MIN,
-            settled: false,
+            stopped_early: false,
             away_since: None,
         }
     }
 
-    /// The watch has a subscription now, or has none. What was said meanwhile is lost, so everything is looked at.
-    pub(crate) fn subscribed(&mut self, words: bool, changes: bool) {
-        self.hearing = if changes { PushSupport::Changes } else { PushSupport::Words };
-        self.hears_words = words;
-        self.sweep_soon();
+    /// The watch has subscribed, or failed to. Pushes were lost meanwhile, so everything is read again.
+    pub(crate) fn subscribed(&mut self, messages: bool, changes: bool) {
+        self.context.push = Some(PushSupport { messages, changes });
+        self.resync_soon();
     }
 
-    /// Takes in what the store or another instance said.
-    pub(crate) fn hear(&mut self, heard: &Push) {
-        match heard {
-            Push::Word(word) => self.hear_word(word),
+    /// Reads everything again, not in step with other instances.
+    pub(crate) fn resync_soon(&mut self) {
+        self.resync.begin_soon(&self.context, &self.view);
+    }
+
+    /// Applies a push of the store or of another instance.
+    pub(crate) fn apply(&mut self, push: &Push) {
+        match push {
+            Push::Word(message) => self.apply_message(message),
             Push::Changed(Changes { sessions, nodes, .. }) => {
-                self.hear_sessions(sessions);
-                self.to_meet.extend(nodes.iter().cloned());
+                self.sessions_written(sessions.iter().map(String::as_str));
+                self.membership.read_soon(nodes.iter().cloned());
             }
-            Push::Everything => self.sweep_soon(),
+            Push::Everything => self.resync_soon(),
         }
     }
 
-    /// Looks at what there is to look at, if it is time.
+    fn apply_message(&mut self, message: &PeerMessage) {
+        // An instance that joins says nothing else, and neither does an instance that leaves.
+        let empty = PeerMessage { to: message.to.clone(), ..PeerMessage::new(&message.from, None) };
+        if !self.view.is_live(&message.from) || *message == empty {
+            self.membership.read_soon([message.from.clone()]);
+        }
+        if !message.took.is_empty() {
+            self.note_activity();
+        }
+        let (owners, mut scope) = self.owners();
+        owners.apply_message(&mut scope, message);
+        self.sessions_written(message.discrepancies.iter().map(EndpointId::as_str));
+        let now = self.context.now();
+        message.discrepancies.iter().for_each(|it| self.owners.check_at(now, it));
+        // The sender found that nobody is to poll these. Every instance reads that for itself. An endpoint that is not in
+        // the view was read and found gone or idle.
+        let is_free = |it: &&EndpointId| self.view.contains(it) && self.view.owner(it).is_none();
+        self.sessions.read_soon(message.dropped.iter().filter(is_free).cloned());
+    }
+
+    /// The keys of these sessions were written or removed.
+    fn sessions_written<'a>(&mut self, names: impl Iterator<Item = &'a str>) {
+        for name in names {
+            if let Some(endpoint) = self.sessions.written(&self.context, &self.view, name) {
+                self.resync.mark_seen(&self.view, &endpoint);
+            }
+        }
+        self.sessions.report_invalid(&self.context);
+    }
+
+    /// Reads what is due, if anything is.
     pub(crate) fn look_if_due(&mut self) {
-        self.see_losses();
-        let now = self.table.now();
-        if now < self.next_look() {
+        let (owners, mut scope) = self.owners();
+        owners.apply_losses(&mut scope);
+        let now = self.context.now();
+        if now < self.due() {
             return;
         }
         self.last_look = now;
         if let Err(error) = self.look(now) {
-            return self.trouble(&error);
+            return self.store_failed(&error);
         }
         if let Some(since) = self.away_since.take() {
-            self.reporter.say(&Event::StoreReachable { away: now.since(since) });
-            self.sweep_soon();
+            self.context.reporter.say(&Event::StoreReachable { away: now.since(since) });
+            self.resync_soon();
         }
-        // Another life of the store has what it has, and nobody says what is different.
-        let before = std::mem::replace(&mut self.epoch, self.table.epoch());
-        if before != self.epoch && before != Epoch::default() {
-            self.sweep_soon();
-        }
+        self.resync.note_epoch(&self.context, &self.view);
     }
 
     fn look(&mut self, now: Moment) -> Result<(), StoreError> {
-        let quick_check = now >= self.next_glance;
+        let is_quick_check = now >= self.next_quick_check;
         if self.away_since.is_some() {
-            // Is it back? Everything else waits, so that not everybody asks for everything at once.
-            self.to_meet.insert(self.me.clone());
-            return self.meet(now, true);
+            // One read shows whether the store is back. Everything else waits for its slot of the resync.
+            self.membership.read_soon([self.context.me.clone()]);
+            return self.read_heartbeats(now, true);
         }
-        let mut exchanges = EXCHANGES_MAX;
-        if quick_check && self.hearing == PushSupport::Words {
-            self.read_some_again();
+        let mut budget = Budget::new(EXCHANGES_MAX);
+        let (messages, changes) = (self.context.gets_messages(), self.context.gets_changes());
+        if is_quick_check && !changes {
+            self.sessions.read_some_again(&self.context);
         }
-        self.tell_invalid();
-        self.read_sessions(&mut exchanges)?;
-        self.check_owners(now, &mut exchanges)?;
-        if self.acts_first(now) {
+        let is_settled = self.is_settled();
+        let read = self.sessions.step(&self.context, &mut self.view, is_settled, &mut budget);
+        self.note_entered();
+        read?;
+        let (owners, mut scope) = self.owners();
+        owners.step(&mut scope, now, &mut budget)?;
+        if self.stops_early(now) {
             return Ok(());
         }
-        if quick_check && self.hearing == PushSupport::Changes && !self.hears_words {
-            self.read_some_owners()?;
+        let has_synced = self.context.has_synced();
+        let (owners, mut scope) = self.owners();
+        if is_quick_check && changes && !messages {
+            owners.read_some(&mut scope)?;
         }
-        let went_round = quick_check && self.first_sight.is_some() && self.make_round(now)?;
-        self.swept |= self.sweep(now, &mut exchanges)?;
-        // Last, because owners may be instances that were not met yet. Where every beat is heard of, a
-        // look at all of them only tells whether the store is still there, which a round did.
-        self.meet(now, quick_check && !(went_round && self.hearing == PushSupport::Changes))?;
-        if quick_check {
-            self.next_glance = now + self.glance_interval;
+        let audited = is_quick_check && has_synced && owners.audit(&mut scope, now)?;
+        let Self { context, view, sessions, owners, membership, .. } = self;
+        let mut scope = Scope { context, view, sessions };
+        self.resync.step(&mut scope, owners, membership, now, &mut budget)?;
+        // Last, because owners may be instances that were not known before. Where every heartbeat is pushed, reading all of
+        // them only tells whether the store is still there, which the audit did.
+        self.read_heartbeats(now, is_quick_check && !(audited && changes))?;
+        if is_quick_check {
+            self.next_quick_check = now + self.context.quick_check_interval;
         }
-        if self.swept {
-            self.first_sight.get_or_insert(now);
+        if self.resync.has_listed() {
+            self.context.synced_at.get_or_insert(now);
         }
-        self.settle(now);
+        self.membership.settle(&self.context, &mut self.view, now);
         Ok(())
     }
 
-    /// Where the store is far away, what was just found is acted on before the look goes on, which may take seconds: an
-    /// owner waits for its heir. Not twice in a row, so that every look comes to its end.
-    fn acts_first(&mut self, began: Moment) -> bool {
-        let is_far = self.table.now().since(began) >= LONG_LOOK;
-        self.broke_off = is_far && self.stale && self.first_sight.is_some() && !self.broke_off;
-        self.broke_off
+    /// Where the store is far away, the reconciler acts on what was just found before the look goes on, which may take
+    /// seconds: an owner waits for its heir. Not twice in a row, so that every look comes to its end.
+    fn stops_early(&mut self, began: Moment) -> bool {
+        let is_long = self.context.now().since(began) >= LONG_LOOK;
+        let may_stop = self.context.has_synced() && !self.stopped_early;
+        self.stopped_early = is_long && self.view.has_changed() && may_stop;
+        self.stopped_early
     }
 
-    /// The store could not be asked. Said once.
-    pub(crate) fn trouble(&mut self, error: &StoreError) {
-        if self.away_since.is_none() {
-            self.away_since = Some(self.table.now());
-            self.reporter.say(&Event::StoreUnreachable { error });
+    fn read_heartbeats(&mut self, now: Moment, all: bool) -> Result<(), StoreError> {
+        self.membership.read_soon(self.owners.take_unknown_instances());
+        self.membership.step(&self.context, &mut self.view, now, all)
+    }
+
+    /// An owner may have announced an endpoint before this instance knew of it, so the owner is read, too.
+    fn note_entered(&mut self) {
+        for (at, endpoint) in self.sessions.take_entered() {
+            self.resync.mark_seen(&self.view, &endpoint);
+            self.owners.check_at(at, &endpoint);
         }
     }
 
-    fn next_look(&self) -> Moment {
-        if self.hearing == PushSupport::Unknown {
+    fn owners(&mut self) -> (&mut Owners, Scope<'_>) {
+        let Self { context, view, sessions, owners, .. } = self;
+        (owners, Scope { context, view, sessions })
+    }
+
+    /// The store did not answer. Logged once.
+    pub(crate) fn store_failed(&mut self, error: &StoreError) {
+        if self.away_since.is_none() {
+            self.away_since = Some(self.context.now());
+            self.context.reporter.say(&Event::StoreUnreachable { error });
+        }
+    }
+
+    /// When the next look is due.
+    pub(crate) fn due(&self) -> Moment {
+        if self.context.push.is_none() {
             return Moment::MAX;
         }
         if self.away_since.is_some() {
-            return self.last_look + self.table.timings().retry_interval();
+            return self.last_look + self.context.table.timings().retry_interval();
         }
-        let mut next = self.next_glance.min(self.next_sweep);
-        let unfinished = !self.to_read.is_empty() || self.sweep.is_some();
-        if unfinished || !self.to_meet.is_empty() {
-            next = Moment::MIN;
-        }
-        // R9: whatever ends next, unless somebody keeps it, is looked at right when it ends.
-        if let Some(ends_at) = self.nodes.values().map(|it| it.ends_at).min() {
-            next = next.min(ends_at + JUST_AFTER);
-        }
-        for (at, _) in self.checks.first().into_iter().chain(self.ends.first()) {
-            next = next.min(*at);
-        }
-        if let Some(at) = self.next_unread() {
-            next = next.min(at);
-        }
-        if !self.settled && self.first_sight.is_some() {
-            next = next.min(self.settled_at());
-        }
-        // Heartbeats are heard of by all. What only we have to read is not, and need not wait for them.
-        let instances = if unfinished { 0 } else { self.view.instance_count() };
-        next.max(self.last_look + look_interval(instances))
+        let due = [
+            self.next_quick_check,
+            self.membership.due(&self.context, self.last_look),
+            self.sessions.due(),
+            self.owners.due(),
+            self.resync.due(),
+        ];
+        let due = due.into_iter().fold(Moment::MAX, Moment::min);
+        // Every instance gets pushes of heartbeats, and reads them at a rate that the whole fleet can afford. Reads of this
+        // instance alone need not wait.
+        let has_own_reads = self.sessions.has_more() || self.resync.is_running();
+        let instances = if has_own_reads { 0 } else { self.view.instance_count() };
+        due.max(self.last_look + look_interval(instances))
     }
 
-    pub(crate) fn wait(&self) -> Duration {
-        self.next_look().since(self.table.now())
+    /// Reads these sessions now; false when the store did not answer.
+    pub(crate) fn read_sessions(&mut self, endpoints: &[EndpointId]) -> bool {
+        let mut batches = endpoints.chunks(SESSIONS_AT_ONCE);
+        let read = batches.try_for_each(|it| self.sessions.read(&self.context, &mut self.view, it));
+        self.note_entered();
+        self.note_failure(read)
     }
 
-    pub(crate) fn is_stale(&self) -> bool {
-        self.stale
+    /// Reads who owns these now; false when the store did not answer.
+    pub(crate) fn read_owners(&mut self, endpoints: &[EndpointId]) -> bool {
+        let (owners, mut scope) = self.owners();
+        let read = endpoints.chunks(BATCH_MAX).try_for_each(|it| owners.read(&mut scope, it));
+        self.note_failure(read)
     }
 
-    pub(crate) fn is_reshaped(&self) -> bool {
-        self.reshaped
+    fn note_failure(&mut self, read: Result<(), StoreError>) -> bool {
+        read.map_err(|error| self.store_failed(&error)).is_ok()
     }
 
-    pub(crate) fn take_stale(&mut self) -> bool {
-        self.reshaped = false;
-        std::mem::take(&mut self.stale)
+    /// Reads at `at` who owns this.
+    pub(crate) fn check_owner_at(&mut self, at: Moment, endpoint: &EndpointId) {
+        self.owners.check_at(at, endpoint);
     }
 
-    /// What reading sessions has changed since this was last asked.
-    pub(crate) fn take_news(&mut self) -> SessionChanges {
-        std::mem::take(&mut self.news)
+    /// Reads again who owns the endpoints that `instance` owns by the view.
+    pub(crate) fn invalidate_owner(&mut self, instance: &InstanceId) {
+        self.owners.invalidate(&self.view, instance, self.context.now());
+    }
+
+    /// The store says that `owner` owns this.
+    pub(crate) fn owned(&mut self, endpoint: &EndpointId, owner: &InstanceId) {
+        let (owners, mut scope) = self.owners();
+        owners.owned(&mut scope, endpoint, owner);
+    }
+
+    /// This instance acquired it. With `fell_back` it did so because the heir had not; otherwise the heir had been there,
+    /// and gave it back.
+    pub(crate) fn acquired(&mut self, endpoint: &EndpointId, fell_back: bool) {
+        let me = self.context.me.clone();
+        self.owners.released.close(endpoint, Some(&me), fell_back);
+        self.owned(endpoint, &me);
+    }
+
+    /// This instance released it, for this heir or for the heir of every instance's plan.
+    pub(crate) fn released(&mut self, endpoint: &EndpointId, heir: Option<&InstanceId>) {
+        let (owners, mut scope) = self.owners();
+        owners.released(&mut scope, endpoint, heir);
+    }
+
+    /// Nothing is granted now, so no heir is absent.
+    pub(crate) fn forget_released(&mut self) {
+        self.owners.released.clear();
+    }
+
+    /// Absent heirs, and instances that acquired something, since the last call.
+    pub(crate) fn take_outcomes(&mut self) -> (BTreeSet<InstanceId>, BTreeSet<InstanceId>) {
+        self.owners.released.take_outcomes()
+    }
+
+    /// What an audit or a resync found different from the view, since the last call.
+    pub(crate) fn take_discrepancies(&mut self) -> Vec<EndpointId> {
+        std::mem::take(&mut self.owners.discrepancies)
+    }
+
+    /// Whether the last owner ended without releasing it.
+    pub(crate) fn is_orphan(&self, endpoint: &EndpointId) -> bool {
+        self.owners.is_orphan(&self.view, endpoint)
+    }
+
+    /// What reading sessions has changed since the last call.
+    pub(crate) fn take_session_changes(&mut self) -> SessionChanges {
+        self.sessions.take_changes()
+    }
+
+    /// Some instance acquires leases: more free endpoints are expected.
+    pub(crate) fn note_activity(&mut self) {
+        self.sessions.note_activity(self.context.now());
     }
 
     pub(crate) fn session(&self, endpoint: &EndpointId) -> Option<&Arc<Session>> {
-        self.session_cache.session(endpoint)
+        self.sessions.session(endpoint)
     }
 
-    pub(crate) fn view(&self) -> &View {
+    /// Whether the session was read and is to be polled.
+    pub(crate) fn is_to_be_polled(&self, endpoint: &EndpointId) -> bool {
+        self.sessions.is_to_be_polled(endpoint)
+    }
+
+    pub(crate) fn view(&self) -> &TrackedView {
         &self.view
     }
 
-    /// Whether everything was seen once, and the last look succeeded.
-    pub(crate) fn sees(&self) -> bool {
-        self.first_sight.is_some() && self.away_since.is_none()
+    /// Whether the view changed since the last call.
+    pub(crate) fn take_changed(&mut self) -> bool {
+        self.view.take_changed()
     }
 
+    /// Whether messages of other instances are delivered. Where they are not, leases change hands by reading.
+    pub(crate) fn gets_messages(&self) -> bool {
+        self.context.gets_messages()
+    }
+
+    /// Whether everything was listed once, and the store answered the last look.
+    pub(crate) fn is_synced(&self) -> bool {
+        self.context.has_synced() && self.away_since.is_none()
+    }
+
+    /// Whether the live instances have stayed the same for long enough to act.
     pub(crate) fn is_settled(&self) -> bool {
-        self.settled
+        self.membership.is_settled()
     }
 }
 
@@ -346,32 +397,33 @@ fn look_interval(instances: usize) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fleet::informer::resync::Listing;
     use crate::model::Weight;
     use crate::polling::holder::Holder;
 
     /// One of a thousand, right after a look.
     fn one_of_many() -> Informer {
         let Holder { store, table, .. } = Holder::of(0);
-        let mut informer = Informer::new(store, table, GLANCE_INTERVAL_MAX);
+        let mut informer = Informer::new(store, table, QUICK_CHECK_INTERVAL_MAX);
         informer.subscribed(true, true);
         let live: Vec<(InstanceId, Weight)> =
             (0..1_000).map(|it| (InstanceId::new(&format!("i{it}")), Weight(1))).collect();
         informer.view.set_instances(&live);
-        informer.last_look = informer.table.now();
+        informer.last_look = informer.context.now();
         informer
     }
 
     #[test]
-    fn in_a_large_fleet_heartbeats_wait_and_a_sweep_and_our_own_sessions_do_not() {
-        let until_next = |informer: &Informer| informer.next_look().since(informer.last_look);
+    fn in_a_large_fleet_heartbeats_wait_and_a_resync_and_our_own_sessions_do_not() {
+        let until_next = |informer: &Informer| informer.due().since(informer.last_look);
         let mut informer = one_of_many();
-        informer.to_meet.insert(InstanceId::new("i1"));
+        informer.membership.read_soon([InstanceId::new("i1")]);
         assert_eq!(until_next(&informer), LOOK_INTERVAL_MAX);
-        informer.to_read.insert(EndpointId::parse("a").unwrap());
+        informer.sessions.read_soon([EndpointId::parse("a").unwrap()]);
         assert_eq!(until_next(&informer), LOOK_INTERVAL_MIN, "a session to be read");
-        informer.to_read.clear();
-        informer.sweep = Some(Sweep::new(0, true));
-        assert_eq!(until_next(&informer), LOOK_INTERVAL_MIN, "a sweep to go on with");
+        let mut informer = one_of_many();
+        informer.resync.listing = Some(Listing::new(0, true));
+        assert_eq!(until_next(&informer), LOOK_INTERVAL_MIN, "a resync to go on with");
     }
 
     /// What all look at together grows with their number, not with its square; nobody waits for long.

@@ -1,5 +1,8 @@
-//! Who has what. Instances say what they took and let go; that is believed while it fits what is known,
-//! and read in the store where it does not. Each lease is also watched by one: who would be the next to take it.
+//! Which instance owns which endpoint? Reads owners of leases, and writes them into the view. Drops a cached session when
+//! another instance owns it.
+//!
+//! Instances announce what they acquire and release. An announcement is applied while it fits the view; where it
+//! contradicts the view, the owner is read from the store. The audit repairs what was missed.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -7,380 +10,374 @@ use std::time::Duration;
 use fnv::FnvHashSet;
 
 use crate::clock::Moment;
-use crate::fleet::informer::{Informer, JUST_AFTER, PushSupport};
+use crate::fleet::informer::audit::Audit;
+use crate::fleet::informer::context::{Budget, Context};
+use crate::fleet::informer::released_leases::ReleasedLeases;
+use crate::fleet::informer::{JUST_AFTER, Scope};
+use crate::fleet::view::View;
 use crate::model::{EndpointId, InstanceId};
 use crate::store::{BATCH_MAX, PeerMessage, StoreError};
 
-/// An heir that asked is alive, but may be slow: it gets this long to take what was freed for it …
+/// An heir that asked is alive, but may be slow: it gets this long to acquire a lease that was released for it …
 const HEIR_PATIENCE: Duration = Duration::from_secs(2);
-/// … and this long where it may not be told, or looks at everything again and again and may be busy with that.
-const UNHEARD_HEIR_PATIENCE: Duration = Duration::from_secs(5);
-/// Where nobody says who took what, owners are read in turn at every quick check: this many by all instances together, which
-/// costs a server about a sixtieth of its time.
+/// … and this long where it may not get the message, or where resyncs keep it busy.
+const UNTOLD_HEIR_PATIENCE: Duration = Duration::from_secs(5);
+/// Where messages are not delivered, owners are read in turn at every quick check: this many by all instances together,
+/// which costs a server about a sixtieth of its time.
 const OWNERS_READ_BY_ALL: usize = 20_000;
-/// A grant that was announced is looked up this much later by the instance that watches the lease.
-const LOOKED_UP_AFTER: Duration = Duration::from_millis(250);
+/// The instance that watches a lease reads its owner this long after a grant was announced.
+const CHECK_AFTER_GRANT: Duration = Duration::from_millis(250);
 
-impl Informer {
-    pub(super) fn hear_word(&mut self, word: &PeerMessage) {
-        let now = self.table.now();
-        // A newcomer; or one that says nothing else may be saying that it leaves.
-        let empty = PeerMessage { to: word.to.clone(), ..PeerMessage::new(&word.from, None) };
-        if !self.view.is_live(&word.from) || *word == empty {
-            self.to_meet.insert(word.from.clone());
+/// `from` announced the owner that `endpoint` has now. The instance that watches it reads the owner at `check_at`.
+struct Announced<'a> {
+    endpoint: &'a EndpointId,
+    from: &'a InstanceId,
+    owner: Option<&'a InstanceId>,
+    check_at: Moment,
+}
+
+/// What is known about owners, and which of them are to be read. The owners themselves are in the view.
+#[derive(Default)]
+pub(super) struct Owners {
+    /// Leases whose owner is to be read, and when.
+    checks: BTreeSet<(Moment, EndpointId)>,
+    /// Leases that will end unless they are renewed, and when (R9).
+    ends: BTreeSet<(Moment, EndpointId)>,
+    /// Leases that were seen to end.
+    lapsed: FnvHashSet<EndpointId>,
+    pub(super) released: ReleasedLeases,
+    audit: Audit,
+    /// Where in the view the owners are read next, where messages are not delivered.
+    next_place: usize,
+    /// Endpoints that an audit or a resync found different from the view; other instances should read them, too.
+    pub(super) discrepancies: Vec<EndpointId>,
+    /// Owners whose heartbeat this instance has not read.
+    unknown_instances: BTreeSet<InstanceId>,
+    /// How many leases this instance had lost when it last looked.
+    losses: u64,
+}
+
+impl Owners {
+    /// When the next step has something to do.
+    pub(super) fn due(&self) -> Moment {
+        if !self.unknown_instances.is_empty() {
+            return Moment::MIN;
         }
-        if !word.took.is_empty() {
-            self.note_activity();
-            self.given.acts(&word.from);
-        }
-        for endpoint in word.took.iter().chain(&word.freed).chain(&word.dropped) {
-            self.given.had(endpoint, &word.from);
-        }
-        for endpoint in &word.took {
-            self.believe(endpoint, &word.from, Some(&word.from), now + LOOKED_UP_AFTER);
-        }
-        for endpoint in &word.discrepancies {
-            self.hear_sessions(&[endpoint.to_string()]);
-            self.checks.insert((now, endpoint.clone()));
-        }
-        // An owner that lets go for somebody: until that one comes, it is as good as its.
-        let until = now + self.heir_patience();
-        for endpoint in &word.freed {
-            if let Some(heir) = word.heir.as_ref().filter(|it| **it != self.me) {
-                self.given.give(endpoint, &word.from, heir, (now, until));
-            }
-            self.believe(endpoint, &word.from, word.heir.as_ref(), until);
-        }
-        // Nobody is to poll it, it says. Everybody reads that for itself, since each might have to.
-        for endpoint in &word.dropped {
-            self.believe(endpoint, &word.from, None, now);
-            // One that is not in the view was read and found gone or idle.
-            if self.view.contains(endpoint) && self.view.owner(endpoint).is_none() {
-                self.to_read.insert(endpoint.clone());
-            }
-        }
+        let times = self.checks.first().into_iter().chain(self.ends.first());
+        times.map(|it| it.0).min().unwrap_or(Moment::MAX)
     }
 
-    /// `from` says that `endpoint` has this owner now. The instance that watches it looks that up at `check_at`.
-    fn believe(
+    /// Reads the owners whose time has come, and the leases that may have ended.
+    pub(super) fn step(
         &mut self,
-        endpoint: &EndpointId,
-        from: &InstanceId,
-        owner: Option<&InstanceId>,
-        check_at: Moment,
-    ) {
-        if self.table.holds(endpoint) || !self.view.contains(endpoint) {
-            return; // we know better, or have not heard of it
-        }
-        let known = self.view.owner(endpoint);
-        let contradicts = known.is_some_and(|it| it != from && self.view.is_live(it));
-        if contradicts && known != owner {
-            self.checks.insert((self.table.now(), endpoint.clone()));
-            return;
-        }
-        let owner = owner.filter(|it| **it != self.me);
-        self.set_owner(endpoint, owner);
-        if owner.is_some() && self.view.watches(&self.me, endpoint) {
-            self.checks.insert((check_at, endpoint.clone()));
-        }
-    }
-
-    fn set_owner(&mut self, endpoint: &EndpointId, owner: Option<&InstanceId>) {
-        self.stale |= self.view.set_owner(endpoint, owner);
-        let Some(owner) = owner else { return self.read_if_free(endpoint) };
-        self.lapsed.remove(endpoint);
-        if *owner != self.me {
-            self.forget_session(endpoint);
-        }
-    }
-
-    /// Nobody alive has it.
-    pub(crate) fn is_free(&self, endpoint: &EndpointId) -> bool {
-        self.view.owner(endpoint).is_none_or(|it| !self.view.is_live(it))
-    }
-
-    /// What a round or a sweep has found to be different since this was last asked.
-    pub(crate) fn take_surprises(&mut self) -> Vec<EndpointId> {
-        std::mem::take(&mut self.discrepancies)
-    }
-
-    /// We let this go, for somebody or for whomever the plan says.
-    pub(crate) fn gave(&mut self, endpoint: &EndpointId, heir: Option<&InstanceId>) {
-        self.forget_session(endpoint);
-        self.stale |= self.view.set_owner(endpoint, heir);
-        if let Some(heir) = heir {
-            let now = self.table.now();
-            let until = now + self.heir_patience();
-            self.given.give(endpoint, &self.me, heir, (now, until));
-            self.checks.insert((until, endpoint.clone()));
-        }
-    }
-
-    /// How long an heir has to take what was released for it.
-    fn heir_patience(&self) -> Duration {
-        let hears_all = self.hears_words && self.hearing == PushSupport::Changes;
-        if hears_all { HEIR_PATIENCE } else { UNHEARD_HEIR_PATIENCE }
-    }
-
-    /// Whether words of others reach us. Where they do not, leases change hands by looking.
-    pub(crate) fn hears_words(&self) -> bool {
-        self.hears_words
-    }
-
-    /// We have it. If we took it because its heir did not come, that is remembered; if it was given back, the heir
-    /// had come, whether we knew or not.
-    pub(crate) fn acquired(&mut self, endpoint: &EndpointId, fell_back: bool) {
-        let me = self.me.clone();
-        self.given.close(endpoint, Some(&me), fell_back);
-        self.owned(endpoint, &me);
-    }
-
-    /// Nothing is granted now, so no heir failed to come.
-    pub(crate) fn forgive_heirs(&mut self) {
-        self.given.forget();
-    }
-
-    /// Heirs that did not take what was released for them, and instances that took something, since the last time.
-    pub(crate) fn take_hand_overs(&mut self) -> (BTreeSet<InstanceId>, BTreeSet<InstanceId>) {
-        self.given.take_news()
-    }
-
-    /// The store says who owns this.
-    pub(crate) fn owned(&mut self, endpoint: &EndpointId, owner: &InstanceId) {
-        if *owner != self.me && !self.view.is_live(owner) {
-            self.to_meet.insert(owner.clone());
-        }
-        self.set_owner(endpoint, Some(owner));
-    }
-
-    /// Reads again who owns what this one seems to own.
-    pub(crate) fn doubt(&mut self, instance: &InstanceId) {
-        let now = self.table.now();
-        self.checks.extend(self.view.owned_by(instance).into_iter().map(|it| (now, it)));
-    }
-
-    /// Reads who owns this in a while.
-    pub(crate) fn check_at(&mut self, at: Moment, endpoint: &EndpointId) {
-        self.checks.insert((at, endpoint.clone()));
-    }
-
-    /// What was lost is no longer ours.
-    pub(super) fn see_losses(&mut self) {
-        let losses = self.table.losses();
-        if std::mem::replace(&mut self.losses, losses) == losses {
-            return;
-        }
-        for endpoint in self.view.owned_by(&self.me) {
-            if !self.table.holds(&endpoint) {
-                self.forget_session(&endpoint);
-                self.stale |= self.view.set_owner(&endpoint, None);
-            }
-        }
-    }
-
-    pub(super) fn check_owners(
-        &mut self,
+        scope: &mut Scope<'_>,
         now: Moment,
-        exchanges: &mut usize,
+        budget: &mut Budget,
     ) -> Result<(), StoreError> {
-        while *exchanges > 0 {
+        loop {
             let (due, endpoints) = due(&self.checks, now);
-            if due.is_empty() {
+            if due.is_empty() || !budget.spend() {
                 break;
             }
-            *exchanges -= 1;
-            self.read_owners(&endpoints)?;
+            self.read(scope, &endpoints)?;
             for it in &due {
                 self.checks.remove(it);
             }
         }
-        while *exchanges > 0 {
-            let (due, endpoints) = due(&self.ends, now);
-            if due.is_empty() {
+        loop {
+            let (due, mut endpoints) = due(&self.ends, now);
+            if due.is_empty() || !budget.spend() {
                 break;
             }
-            *exchanges -= 1;
-            let held = |it: &Self, endpoint: &EndpointId| !it.is_free(endpoint);
-            let endpoints: Vec<EndpointId> =
-                endpoints.into_iter().filter(|it| held(self, it)).collect();
-            self.read_ends(&endpoints)?;
+            endpoints.retain(|it| !scope.view.is_free(it));
+            self.read_ends(scope, &endpoints)?;
             for it in &due {
                 self.ends.remove(it);
             }
-            let lapsed: Vec<EndpointId> =
-                endpoints.into_iter().filter(|it| !held(self, it)).collect();
-            self.lapsed.extend(lapsed);
+            self.lapsed.extend(endpoints.into_iter().filter(|it| scope.view.is_free(it)));
         }
         Ok(())
     }
 
-    /// Reads who owns these now; false when the store could not be asked.
-    pub(crate) fn check_now(&mut self, endpoints: &[EndpointId]) -> bool {
-        for batch in endpoints.chunks(BATCH_MAX) {
-            if let Err(error) = self.read_owners(batch) {
-                self.trouble(&error);
-                return false;
+    /// Applies what another instance announced about leases.
+    pub(super) fn apply_message(&mut self, scope: &mut Scope<'_>, message: &PeerMessage) {
+        let (context, from) = (scope.context, &message.from);
+        let now = context.now();
+        if !message.took.is_empty() {
+            self.released.note_active(from);
+        }
+        for endpoint in message.took.iter().chain(&message.freed).chain(&message.dropped) {
+            self.released.note_owner(endpoint, from);
+        }
+        let mut apply = |owners: &mut Self, endpoint: &EndpointId, owner, check_at| {
+            let announced = Announced { endpoint, from, owner, check_at };
+            owners.apply_announced(scope, &announced);
+        };
+        for endpoint in &message.took {
+            apply(self, endpoint, Some(from), now + CHECK_AFTER_GRANT);
+        }
+        // Released for a named heir: treat the heir as owner until it acquires or its time is up.
+        let until = now + heir_patience(context);
+        for endpoint in &message.freed {
+            if let Some(heir) = message.heir.as_ref().filter(|it| **it != context.me) {
+                self.released.insert(endpoint, from, heir, (now, until));
+            }
+            apply(self, endpoint, message.heir.as_ref(), until);
+        }
+        for endpoint in &message.dropped {
+            apply(self, endpoint, None, now);
+        }
+    }
+
+    fn apply_announced(&mut self, scope: &mut Scope<'_>, announced: &Announced<'_>) {
+        let Announced { endpoint, from, owner, check_at } = *announced;
+        if scope.context.table.holds(endpoint) || !scope.view.contains(endpoint) {
+            return; // this instance knows better, or does not know the endpoint
+        }
+        let known = scope.view.owner(endpoint);
+        let contradicts = known.is_some_and(|it| it != from && scope.view.is_live(it));
+        if contradicts && known != owner {
+            return self.check_at(scope.context.now(), endpoint);
+        }
+        let owner = owner.filter(|it| **it != scope.context.me);
+        self.set_owner(scope, endpoint, owner);
+        if owner.is_some() && scope.view.watches(&scope.context.me, endpoint) {
+            self.check_at(check_at, endpoint);
+        }
+    }
+
+    fn set_owner(
+        &mut self,
+        scope: &mut Scope<'_>,
+        endpoint: &EndpointId,
+        owner: Option<&InstanceId>,
+    ) {
+        scope.view.set_owner(endpoint, owner);
+        let Some(owner) = owner else {
+            return scope.sessions.read_if_free(scope.context, endpoint);
+        };
+        self.lapsed.remove(endpoint);
+        if *owner != scope.context.me {
+            scope.sessions.forget(endpoint);
+        }
+    }
+
+    /// The store says that `owner` owns this.
+    pub(super) fn owned(
+        &mut self,
+        scope: &mut Scope<'_>,
+        endpoint: &EndpointId,
+        owner: &InstanceId,
+    ) {
+        if *owner != scope.context.me && !scope.view.is_live(owner) {
+            self.unknown_instances.insert(owner.clone());
+        }
+        self.set_owner(scope, endpoint, Some(owner));
+    }
+
+    /// This instance released it, for this heir or for the heir of every instance's plan.
+    pub(super) fn released(
+        &mut self,
+        scope: &mut Scope<'_>,
+        endpoint: &EndpointId,
+        heir: Option<&InstanceId>,
+    ) {
+        scope.sessions.forget(endpoint);
+        scope.view.set_owner(endpoint, heir);
+        if let Some(heir) = heir {
+            let now = scope.context.now();
+            let until = now + heir_patience(scope.context);
+            self.released.insert(endpoint, &scope.context.me, heir, (now, until));
+            self.check_at(until, endpoint);
+        }
+    }
+
+    pub(super) fn take_unknown_instances(&mut self) -> BTreeSet<InstanceId> {
+        std::mem::take(&mut self.unknown_instances)
+    }
+
+    /// Reads again who owns the endpoints that `instance` owns by the view.
+    pub(super) fn invalidate(&mut self, view: &View, instance: &InstanceId, now: Moment) {
+        self.checks.extend(view.owned_by(instance).into_iter().map(|it| (now, it)));
+    }
+
+    /// Reads at `at` who owns this.
+    pub(super) fn check_at(&mut self, at: Moment, endpoint: &EndpointId) {
+        self.checks.insert((at, endpoint.clone()));
+    }
+
+    /// Leases that this instance lost have no owner in the view any more.
+    pub(super) fn apply_losses(&mut self, scope: &mut Scope<'_>) {
+        let losses = scope.context.table.losses();
+        if std::mem::replace(&mut self.losses, losses) == losses {
+            return;
+        }
+        for endpoint in scope.view.owned_by(&scope.context.me) {
+            if !scope.context.table.holds(&endpoint) {
+                scope.sessions.forget(&endpoint);
+                scope.view.set_owner(&endpoint, None);
             }
         }
-        true
     }
 
-    pub(super) fn read_owners(&mut self, endpoints: &[EndpointId]) -> Result<(), StoreError> {
-        let asked_at = self.table.now();
-        let found = self.store.owners(endpoints, self.table.timings().store_timeout)?;
+    /// Reads who owns these now, at most [`BATCH_MAX`].
+    pub(super) fn read(
+        &mut self,
+        scope: &mut Scope<'_>,
+        endpoints: &[EndpointId],
+    ) -> Result<(), StoreError> {
+        let asked_at = scope.context.now();
+        let found = scope.context.store.owners(endpoints, scope.context.timeout())?;
         for (endpoint, owner) in endpoints.iter().zip(&found) {
-            self.take_in_owner(endpoint, owner.as_ref(), asked_at);
+            self.apply(scope, endpoint, owner.as_ref(), asked_at);
         }
         Ok(())
     }
 
-    /// Sessions and heartbeats are pushed, but nobody says who took what: the owners are read in turn.
-    pub(super) fn read_some_owners(&mut self) -> Result<(), StoreError> {
-        let count = OWNERS_READ_BY_ALL / self.view.instance_count().max(1);
-        let mut from = if self.owners_from < self.view.places() { self.owners_from } else { 0 };
-        let some = self.view.page(&mut from, count.max(1));
+    /// Where changes are pushed and messages are not delivered, reads the owners in turn.
+    pub(super) fn read_some(&mut self, scope: &mut Scope<'_>) -> Result<(), StoreError> {
+        let count = OWNERS_READ_BY_ALL / scope.view.instance_count().max(1);
+        let mut from = if self.next_place < scope.view.places() { self.next_place } else { 0 };
+        let some = scope.view.page(&mut from, count.max(1));
         for batch in some.chunks(BATCH_MAX) {
-            self.read_owners(batch)?;
+            self.read(scope, batch)?;
         }
-        self.owners_from = from;
+        self.next_place = from;
         Ok(())
     }
 
-    /// Reads the owners of leases that wane, and when each of them will end (R9).
-    fn read_ends(&mut self, endpoints: &[EndpointId]) -> Result<(), StoreError> {
-        let asked_at = self.table.now();
-        let found = self.store.leases(endpoints, self.table.timings().store_timeout)?;
+    /// Reads the owners of leases that expire soon, and when each lease ends (R9).
+    fn read_ends(
+        &mut self,
+        scope: &mut Scope<'_>,
+        endpoints: &[EndpointId],
+    ) -> Result<(), StoreError> {
+        let asked_at = scope.context.now();
+        let found = scope.context.store.leases(endpoints, scope.context.timeout())?;
         for (endpoint, lease) in endpoints.iter().zip(found) {
-            self.take_in_owner(endpoint, lease.as_ref().map(|it| &it.it), asked_at);
-            let left = lease.map(|it| it.left).filter(|it| *it < self.lasts_when_kept());
-            if let Some(left) = left.filter(|_| !self.is_free(endpoint)) {
+            let owner = lease.as_ref().map(|it| &it.it);
+            self.apply(scope, endpoint, owner, asked_at);
+            let left = lease.map(|it| it.left).filter(|it| *it < least_left(scope.context));
+            if let Some(left) = left.filter(|_| !scope.view.is_free(endpoint)) {
                 self.ends.insert((asked_at + left + JUST_AFTER, endpoint.clone()));
             }
         }
         Ok(())
     }
 
-    /// The store said at `asked_at` or later who has it.
-    fn take_in_owner(
+    /// Applies the owner that the store named at `asked_at` or later.
+    fn apply(
         &mut self,
+        scope: &mut Scope<'_>,
         endpoint: &EndpointId,
         found: Option<&InstanceId>,
         asked_at: Moment,
     ) {
-        // What we hold is ours, also when the store has just forgotten it and a renewal is on its way.
-        if self.table.holds(endpoint) {
-            self.given.close(endpoint, Some(&self.me), false);
-            self.stale |= self.view.set_owner(endpoint, Some(&self.me));
-            return;
+        // A lease that this instance holds stays its own, also when the store has just forgotten it and a renewal follows.
+        if scope.context.table.holds(endpoint) {
+            self.released.close(endpoint, Some(&scope.context.me), false);
+            return scope.view.set_owner(endpoint, Some(&scope.context.me));
         }
-        let heir = self.given.heir(endpoint, asked_at).filter(|_| found.is_none()).cloned();
+        let heir = self.released.heir(endpoint, asked_at).filter(|_| found.is_none()).cloned();
         if heir.is_some() {
-            return self.set_owner(endpoint, heir.as_ref());
+            return self.set_owner(scope, endpoint, heir.as_ref());
         }
-        if let Some(owner) = found.filter(|it| self.view.owner(endpoint) != Some(*it)) {
-            self.given.acts(owner);
+        if let Some(owner) = found.filter(|it| scope.view.owner(endpoint) != Some(*it)) {
+            self.released.note_active(owner);
         }
-        // An heir that is gone, or of what nobody is to poll any more, was not to come.
-        let heir_lives = self.view.owner(endpoint).is_some_and(|it| self.view.is_live(it));
-        self.given.close(endpoint, found, heir_lives && self.view.contains(endpoint));
+        // An heir that is gone is not absent, and neither is the heir of an endpoint that nobody is to poll any more.
+        let heir_lives = scope.view.owner(endpoint).is_some_and(|it| scope.view.is_live(it));
+        self.released.close(endpoint, found, heir_lives && scope.view.contains(endpoint));
         match found {
             // R7: under our name, but not held: the reply to the grant was lost, or we lost it. Free to us.
-            Some(owner) if *owner == self.me => self.set_owner(endpoint, None),
-            Some(owner) => self.owned(endpoint, owner),
-            // Left by the dead: free, and it shows why.
-            None if self.is_free(endpoint) && self.is_orphan(endpoint) => (),
-            None => self.set_owner(endpoint, None),
+            Some(owner) if *owner == scope.context.me => self.set_owner(scope, endpoint, None),
+            Some(owner) => self.owned(scope, endpoint, owner),
+            // A dead owner left it. It is free, and the view keeps the owner to show why.
+            None if scope.view.is_free(endpoint) && self.is_orphan(scope.view, endpoint) => (),
+            None => self.set_owner(scope, endpoint, None),
         }
     }
 
-    /// Whether its last owner left without a word.
-    pub(crate) fn is_orphan(&self, endpoint: &EndpointId) -> bool {
-        let dead = self.view.owner(endpoint).is_some_and(|it| !self.view.is_live(it));
-        dead || self.lapsed.contains(endpoint)
+    /// Whether the last owner ended without releasing it.
+    pub(super) fn is_orphan(&self, view: &View, endpoint: &EndpointId) -> bool {
+        let is_dead = view.owner(endpoint).is_some_and(|it| !view.is_live(it));
+        is_dead || self.lapsed.contains(endpoint)
     }
 
-    /// A lease that is renewed in time always lasts for at least this long.
-    fn lasts_when_kept(&self) -> Duration {
-        self.table.timings().lease.ttl * 2 / 3
-    }
-
-    /// Looks after the leases that this instance would be the next to take: who owns them, all in turn; and whether
-    /// they are still renewed, one of each owner at every glance. An owner that stops renewing one, and so
-    /// probably all, is seen long before the first of them ends (R9). False when there was none.
-    pub(super) fn make_round(&mut self, now: Moment) -> Result<bool, StoreError> {
-        let (mut cursor, since) = self.round;
-        let share = now.since(since).as_secs_f64() / self.round_period().as_secs_f64();
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "0 to a view's size"
-        )]
-        #[expect(clippy::cast_precision_loss, reason = "a part of a round, rounded up")]
-        let count = (self.view.len() as f64 * share.min(1.0)).ceil() as usize;
-        let watched = self.view.watched(&self.me, &mut cursor, count);
-        for endpoint in &watched {
-            if let Some(owner) = self.view.owner(endpoint) {
-                self.samples.insert(owner.clone(), endpoint.clone());
-            }
+    /// Reads the owners of a page of the leases that this instance watches, and whether each owner still renews: one lease
+    /// of each at every quick check. An owner that stops renewing one lease, and so probably all, is seen long before the
+    /// first of them ends (R9). False when there was nothing to read.
+    pub(super) fn audit(&mut self, scope: &mut Scope<'_>, now: Moment) -> Result<bool, StoreError> {
+        let context = scope.context;
+        let period = context.table.timings().lease.ttl * 2;
+        let page = self.audit.page(scope.view, &context.me, now, period);
+        for batch in page.endpoints.chunks(BATCH_MAX) {
+            self.compare(scope, batch, Self::read)?;
         }
-        for batch in watched.chunks(BATCH_MAX) {
-            self.surprised_by(batch, Self::read_owners)?;
-        }
-        self.samples
-            .retain(|owner, it| self.view.owner(it) == Some(owner) && self.view.is_live(owner));
-        let samples: Vec<EndpointId> = self.samples.values().cloned().collect();
-        let (soon, timeout) = (self.lasts_when_kept(), self.table.timings().store_timeout);
+        let samples = self.audit.samples(scope.view);
         for batch in samples.chunks(BATCH_MAX) {
-            let expiring = self.store.expiring(batch, soon, timeout)?;
-            self.look_at_waning(expiring)?;
+            let expiring = context.store.expiring(batch, least_left(context), context.timeout())?;
+            self.follow_expiring(scope, expiring)?;
         }
-        self.round = (cursor, now);
+        self.audit.complete(&page);
         Ok(!samples.is_empty())
     }
 
-    /// Other instances may have missed what is found to be different, too.
-    fn surprised_by(
+    /// Reads these, and notes as discrepancies the endpoints whose owner changed: other instances may have missed it, too.
+    fn compare(
         &mut self,
+        scope: &mut Scope<'_>,
         endpoints: &[EndpointId],
-        read: fn(&mut Self, &[EndpointId]) -> Result<(), StoreError>,
+        read: ReadOwners,
     ) -> Result<(), StoreError> {
-        let owner = |it: &Self, endpoint: &EndpointId| it.view.owner(endpoint).cloned();
-        let before: Vec<_> = endpoints.iter().map(|it| owner(self, it)).collect();
-        read(self, endpoints)?;
-        let changed = endpoints.iter().zip(before).filter(|it| owner(self, it.0) != it.1);
-        let changed: Vec<EndpointId> = changed.map(|it| it.0.clone()).collect();
-        self.discrepancies.extend(changed);
+        let before: Vec<_> = endpoints.iter().map(|it| scope.view.owner(it).cloned()).collect();
+        read(self, scope, endpoints)?;
+        let changed =
+            endpoints.iter().zip(before).filter(|it| scope.view.owner(it.0) != it.1.as_ref());
+        self.discrepancies.extend(changed.map(|it| it.0.clone()));
         Ok(())
     }
 
-    fn look_at_waning(&mut self, expiring: Vec<EndpointId>) -> Result<(), StoreError> {
+    /// Reads when the leases of these owners end, as far as this instance watches them.
+    fn follow_expiring(
+        &mut self,
+        scope: &mut Scope<'_>,
+        expiring: Vec<EndpointId>,
+    ) -> Result<(), StoreError> {
         if expiring.is_empty() {
             return Ok(());
         }
-        // What ends with the one that was looked at: whatever else its owner has and this instance watches.
         let owners: BTreeSet<InstanceId> =
-            expiring.iter().filter_map(|it| self.view.owner(it).cloned()).collect();
+            expiring.iter().filter_map(|it| scope.view.owner(it).cloned()).collect();
         let mut expiring: BTreeSet<EndpointId> = expiring.into_iter().collect();
         for it in &owners {
-            let theirs = self.view.owned_by(it).into_iter();
-            expiring.extend(theirs.filter(|it| self.view.watches(&self.me, it)));
+            let theirs = scope.view.owned_by(it).into_iter();
+            expiring.extend(theirs.filter(|it| scope.view.watches(&scope.context.me, it)));
         }
         let known: FnvHashSet<EndpointId> = self.ends.iter().map(|it| it.1.clone()).collect();
         let expiring: Vec<EndpointId> =
             expiring.into_iter().filter(|it| !known.contains(it)).collect();
         for batch in expiring.chunks(BATCH_MAX) {
-            self.surprised_by(batch, Self::read_ends)?;
+            self.compare(scope, batch, Self::read_ends)?;
         }
         Ok(())
     }
-
-    /// How long it takes to look at every lease once.
-    fn round_period(&self) -> Duration {
-        self.table.timings().lease.ttl * 2
-    }
 }
 
-/// A batch of those whose time has come.
+type ReadOwners = fn(&mut Owners, &mut Scope<'_>, &[EndpointId]) -> Result<(), StoreError>;
+
+/// How long an heir has to acquire a lease that was released for it.
+fn heir_patience(context: &Context) -> Duration {
+    let is_told = context.gets_messages() && context.gets_changes();
+    if is_told { HEIR_PATIENCE } else { UNTOLD_HEIR_PATIENCE }
+}
+
+/// A lease that its owner renews in time always lasts for at least this long.
+fn least_left(context: &Context) -> Duration {
+    context.table.timings().lease.ttl * 2 / 3
+}
+
+/// A batch of the entries whose time has come, and their endpoints.
 fn due(
     times: &BTreeSet<(Moment, EndpointId)>,
     now: Moment,

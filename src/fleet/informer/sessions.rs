@@ -1,145 +1,93 @@
-//! What there is to poll.
+//! Which endpoints exist? Reads sessions, keeps those of this instance in the cache, and adds and removes endpoints of
+//! the view.
 //!
-//! The first sweep takes all names unread: an owner reads its sessions, every instance reads the sessions that stay
+//! The first resync adds all names unread: an owner reads its sessions, and every instance reads the sessions that stay
 //! unowned, because each may be paused or invalid. Later a name enters the view only after this instance has read its
 //! session and found that it is to be polled. A written key may be anything: a new session, a session that nobody polls,
 //! a key of another application, or (invalidations name keys of all databases) a key of another database.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use fnv::FnvHashSet;
 
 use crate::clock::Moment;
-use crate::fleet::informer::Informer;
-use crate::model::EndpointId;
-use crate::store::{BATCH_MAX, StoreError};
+use crate::fleet::informer::context::{Budget, Context};
+use crate::fleet::informer::deferred_reads::DeferredReads;
+use crate::fleet::informer::invalid_reports::InvalidReports;
+use crate::fleet::informer::tracked_view::TrackedView;
+use crate::fleet::informer::unknown_names::UnknownNames;
+use crate::fleet::session_cache::{SessionCache, SessionChanges};
+use crate::fleet::view::View;
+use crate::model::{EndpointId, Session};
+use crate::store::StoreError;
 
-/// How many sessions are read in one exchange: each may be large.
-const SESSIONS_AT_ONCE: usize = 200;
-/// How many are read again at each glance where changes are not heard of.
+/// How many sessions one exchange reads: each may be large.
+pub(super) const SESSIONS_AT_ONCE: usize = 200;
+/// How many sessions are read again at each quick check where changes are not pushed.
 const AGAIN_MAX: usize = 1_000;
-/// A session that nobody has taken for this long may be one that nobody is to poll: everybody reads it.
+/// A session that nobody has acquired for this long may be one that nobody is to poll: every instance reads it.
 const UNREAD_MAX: Duration = Duration::from_millis(500);
 
-/// From one reading of strangers to the next, where the last one found something to poll …
-const STRANGERS_PAUSE_MIN: Duration = Duration::from_millis(50);
-/// … and at most, where one after the other found nothing. A new session among them waits no longer than this.
-const STRANGERS_PAUSE_MAX: Duration = Duration::from_millis(500);
-
-/// Written names that are not in the view, each once, until they are read. The first is read at once, the others in
-/// batches, and the more seldom the longer nothing to poll was among them.
-#[derive(Debug)]
-pub(super) struct Strangers {
-    waiting: BTreeSet<EndpointId>,
-    next: Moment,
-    pause: Duration,
+/// What is known about sessions, and which of them are to be read.
+#[derive(Default)]
+pub(super) struct Sessions {
+    cache: SessionCache,
+    changes: SessionChanges,
+    reports: InvalidReports,
+    /// Sessions that the next step reads.
+    to_read: BTreeSet<EndpointId>,
+    /// Sessions that are read later if they are still free: each may be one that nobody is to poll.
+    deferred: DeferredReads,
+    unknown: UnknownNames,
+    /// Where changes are not pushed: the sessions still to be read again in this turn.
+    read_again: Vec<EndpointId>,
+    /// Last time free endpoints were expected (acquisitions or a hold-off in progress).
+    active_at: Moment,
+    /// Sessions that were missing while the store held off.
+    missing_in_hold_off: FnvHashSet<EndpointId>,
+    /// Endpoints that entered the view, and when, since the informer last took them.
+    entered: Vec<(Moment, EndpointId)>,
 }
 
-impl Default for Strangers {
-    fn default() -> Self {
-        let (waiting, pause) = (BTreeSet::new(), STRANGERS_PAUSE_MIN);
-        Self { waiting, next: Moment::MIN, pause }
-    }
-}
-
-impl Strangers {
-    fn next(&self) -> Option<Moment> {
-        (!self.waiting.is_empty()).then_some(self.next)
+impl Sessions {
+    /// Whether the next step has sessions to read.
+    pub(super) fn has_more(&self) -> bool {
+        !self.to_read.is_empty()
     }
 
-    /// A batch of those that may be read at `now`.
-    fn due(&self, now: Moment) -> Vec<EndpointId> {
-        let is_due = self.next().is_some_and(|it| it <= now);
-        self.waiting.iter().take(if is_due { BATCH_MAX } else { 0 }).cloned().collect()
-    }
-
-    /// These were looked for. The next reading waits once all have been.
-    fn looked_for(&mut self, batch: &[EndpointId], now: Moment) {
-        for it in batch {
-            self.waiting.remove(it);
+    /// When the next step has something to do.
+    pub(super) fn due(&self) -> Moment {
+        if self.has_more() {
+            return Moment::MIN;
         }
-        if self.waiting.is_empty() {
-            if now >= self.next + STRANGERS_PAUSE_MAX {
-                self.pause = STRANGERS_PAUSE_MIN; // it was quiet for a while
-            }
-            self.next = now + self.pause;
-            self.pause = (2 * self.pause).min(STRANGERS_PAUSE_MAX);
-        }
+        let deferred = self.deferred.next().map(|it| it.max(self.active_at + UNREAD_MAX));
+        deferred.into_iter().chain(self.unknown.next()).min().unwrap_or(Moment::MAX)
     }
 
-    /// There was something to poll among them: more may come.
-    fn found(&mut self, now: Moment) {
-        self.pause = STRANGERS_PAUSE_MIN;
-        self.next = self.next.min(now + STRANGERS_PAUSE_MIN);
-    }
-}
-
-/// What is to be read in a while, each once: a session may be written often before anybody comes to read it.
-#[derive(Debug, Default)]
-pub(super) struct DeferredReads {
-    /// In the order of their times: each was put in as long before.
-    queue: VecDeque<(Moment, EndpointId)>,
-    waiting: FnvHashSet<EndpointId>,
-}
-
-impl DeferredReads {
-    /// From `at` on, which is no earlier than any before it; one that waits already keeps its time.
-    fn put(&mut self, at: Moment, endpoint: &EndpointId) {
-        if self.waiting.insert(endpoint.clone()) {
-            self.queue.push_back((at, endpoint.clone()));
-        }
-    }
-
-    fn next(&self) -> Option<Moment> {
-        self.queue.front().map(|it| it.0)
-    }
-
-    fn take_due(&mut self, now: Moment) -> Option<EndpointId> {
-        let _due = self.next().filter(|it| *it <= now)?;
-        let (_, endpoint) = self.queue.pop_front()?;
-        self.waiting.remove(&endpoint);
-        Some(endpoint)
-    }
-}
-
-impl Informer {
-    /// These were written or removed.
-    pub(super) fn hear_sessions(&mut self, names: &[String]) {
-        for name in names {
-            if let Some(endpoint) = self.session_cache.named(name, &mut self.news) {
-                if let Some(sweep) = &mut self.sweep {
-                    sweep.has_seen(self.view.place(&endpoint));
-                }
-                if self.table.holds(&endpoint) {
-                    self.to_read.insert(endpoint);
-                } else if self.view.contains(&endpoint) {
-                    // The instance that is to take it reads it first. Its owner, if it has one, reads it now.
-                    self.session_cache.forget(&endpoint);
-                    self.read_if_free(&endpoint);
-                } else {
-                    self.strangers.waiting.insert(endpoint);
-                }
-            }
-        }
-        self.tell_invalid();
-    }
-
-    pub(super) fn read_sessions(&mut self, exchanges: &mut usize) -> Result<(), StoreError> {
-        if let Some(left) = self.table.hold_off() {
-            self.excused_at = self.table.now() + left;
-        } else if !self.settled {
-            self.note_activity(); // others may be about to settle, too
+    /// Reads the sessions that were written, and those whose time has come.
+    pub(super) fn step(
+        &mut self,
+        context: &Context,
+        view: &mut TrackedView,
+        is_settled: bool,
+        budget: &mut Budget,
+    ) -> Result<(), StoreError> {
+        self.report_invalid(context);
+        if let Some(left) = context.table.hold_off() {
+            self.active_at = context.now() + left;
+        } else if !is_settled {
+            self.note_activity(context.now()); // other instances may be about to settle, too
         } else {
-            self.to_read.extend(std::mem::take(&mut self.missed));
-            self.read_unread();
+            self.to_read.extend(std::mem::take(&mut self.missing_in_hold_off));
+            self.take_deferred(context, view);
         }
-        self.look_for_strangers(exchanges)?;
-        while *exchanges > 0 && !self.to_read.is_empty() {
-            *exchanges -= 1;
+        self.look_up_unknown(context, budget)?;
+        while self.has_more() && budget.spend() {
             let batch: Vec<EndpointId> =
                 self.to_read.iter().take(SESSIONS_AT_ONCE).cloned().collect();
-            self.read(&batch)?;
+            self.read(context, view, &batch)?;
             for endpoint in &batch {
                 self.to_read.remove(endpoint);
             }
@@ -147,205 +95,205 @@ impl Informer {
         Ok(())
     }
 
-    /// Of names that are not in the view, reads those that are stored at all.
-    fn look_for_strangers(&mut self, exchanges: &mut usize) -> Result<(), StoreError> {
-        let (now, timeout) = (self.table.now(), self.table.timings().store_timeout);
-        while *exchanges > 0 {
-            let batch = self.strangers.due(now);
-            if batch.is_empty() {
-                break;
+    /// The key of a session was written or removed; its endpoint, unless the name is invalid.
+    pub(super) fn written(
+        &mut self,
+        context: &Context,
+        view: &View,
+        name: &str,
+    ) -> Option<EndpointId> {
+        let endpoint = self.named(name)?;
+        if context.table.holds(&endpoint) {
+            self.to_read.insert(endpoint.clone());
+        } else if view.contains(&endpoint) {
+            // The owner reads it now, or the instance that is about to acquire it.
+            self.cache.forget(&endpoint);
+            self.read_if_free(context, &endpoint);
+        } else {
+            self.unknown.insert(endpoint.clone());
+        }
+        Some(endpoint)
+    }
+
+    /// The endpoint of the session with this name. An invalid name is reported later.
+    pub(super) fn named(&mut self, name: &str) -> Option<EndpointId> {
+        self.cache.named(name, &mut self.changes)
+    }
+
+    /// A resync has listed every name.
+    pub(super) fn end_listing(&mut self) {
+        self.cache.end_listing();
+    }
+
+    pub(super) fn report_invalid(&mut self, context: &Context) {
+        self.reports.report(context, &mut self.changes);
+    }
+
+    /// Reads these in the next step.
+    pub(super) fn read_soon(&mut self, endpoints: impl IntoIterator<Item = EndpointId>) {
+        self.to_read.extend(endpoints);
+    }
+
+    /// How many sessions wait to be read.
+    pub(super) fn waiting(&self) -> usize {
+        self.to_read.len()
+    }
+
+    /// Of the written names that are not in the view, the next reads take those that are stored at all.
+    fn look_up_unknown(
+        &mut self,
+        context: &Context,
+        budget: &mut Budget,
+    ) -> Result<(), StoreError> {
+        let (now, timeout) = (context.now(), context.timeout());
+        loop {
+            let batch = self.unknown.due(now);
+            if batch.is_empty() || !budget.spend() {
+                return Ok(());
             }
-            *exchanges -= 1;
-            // Those that were stored when they were last read are read; of the others maybe none is stored.
+            // A name that was stored when it was last read is read. Of the others maybe none is stored.
             let (known, unknown): (Vec<EndpointId>, Vec<EndpointId>) =
-                batch.iter().cloned().partition(|it| self.session_cache.knows(it));
-            if !unknown.is_empty() && self.store.any_session(&unknown, timeout)? {
+                batch.iter().cloned().partition(|it| self.cache.knows(it));
+            if !unknown.is_empty() && context.store.any_session(&unknown, timeout)? {
                 self.to_read.extend(unknown);
             }
             self.to_read.extend(known);
-            self.strangers.looked_for(&batch, now);
-        }
-        Ok(())
-    }
-
-    /// Reads it in a while, if it is free then: the instance that is to take it reads it sooner.
-    pub(super) fn read_if_free(&mut self, endpoint: &EndpointId) {
-        if !self.session_cache.knows(endpoint) {
-            self.unread.put(self.table.now() + UNREAD_MAX, endpoint);
+            self.unknown.looked_up(&batch, now);
         }
     }
 
-    /// When the next sessions are to be read that need not be read at once.
-    pub(super) fn next_unread(&self) -> Option<Moment> {
-        let unread = self.unread.next().map(|it| it.max(self.excused_at + UNREAD_MAX));
-        unread.into_iter().chain(self.strangers.next()).min()
+    /// Reads the session after `UNREAD_MAX` if its endpoint is free then: an instance that acquires it reads it sooner.
+    pub(super) fn read_if_free(&mut self, context: &Context, endpoint: &EndpointId) {
+        if !self.cache.knows(endpoint) {
+            self.deferred.put(context.now() + UNREAD_MAX, endpoint);
+        }
     }
 
-    /// Somebody is at work, we or another, or about to be: it is no wonder that there is more to be taken.
-    pub(crate) fn note_activity(&mut self) {
-        self.excused_at = self.excused_at.max(self.table.now());
+    /// Some instance acquires leases, or is about to: endpoints that are still free are no sign of a session that nobody is
+    /// to poll.
+    pub(super) fn note_activity(&mut self, now: Moment) {
+        self.active_at = self.active_at.max(now);
     }
 
-    fn read_unread(&mut self) {
-        let now = self.table.now();
-        if now < self.excused_at + UNREAD_MAX {
+    fn take_deferred(&mut self, context: &Context, view: &View) {
+        let now = context.now();
+        if now < self.active_at + UNREAD_MAX {
             return;
         }
-        while let Some(endpoint) = self.unread.take_due(now) {
-            let is_there = self.view.contains(&endpoint);
-            if is_there && self.is_free(&endpoint) && !self.session_cache.knows(&endpoint) {
+        while let Some(endpoint) = self.deferred.take_due(now) {
+            let is_in_view = view.contains(&endpoint);
+            if is_in_view && view.is_free(&endpoint) && !self.cache.knows(&endpoint) {
                 self.to_read.insert(endpoint);
             }
         }
     }
 
-    /// Reads these sessions now; false when the store could not be asked.
-    pub(crate) fn learn(&mut self, endpoints: &[EndpointId]) -> bool {
-        for batch in endpoints.chunks(SESSIONS_AT_ONCE) {
-            if let Err(error) = self.read(batch) {
-                self.trouble(&error);
-                return false;
-            }
-        }
-        true
-    }
-
-    fn read(&mut self, endpoints: &[EndpointId]) -> Result<(), StoreError> {
-        let found = self.store.sessions(endpoints, self.table.timings().store_timeout)?;
+    /// Reads at most [`SESSIONS_AT_ONCE`] sessions now.
+    pub(super) fn read(
+        &mut self,
+        context: &Context,
+        view: &mut TrackedView,
+        endpoints: &[EndpointId],
+    ) -> Result<(), StoreError> {
+        let found = context.store.sessions(endpoints, context.timeout())?;
         let mut missing = Vec::new();
         for (endpoint, raw) in endpoints.iter().zip(found) {
             let Some(raw) = raw else {
                 missing.push(endpoint.clone());
                 continue;
             };
-            if self.session_cache.take_in(endpoint, &raw, &mut self.news) {
-                self.enter(endpoint);
+            if self.cache.apply(endpoint, &raw, &mut self.changes) {
+                self.enter(context, view, endpoint);
             } else {
-                self.stale |= self.view.remove(endpoint);
+                view.remove(endpoint);
             }
         }
-        self.tell_invalid();
-        self.miss(missing)
+        self.report_invalid(context);
+        self.apply_missing(context, view, missing)
     }
 
-    /// Its session was read and is to be polled. An owner may have said so before this instance knew of it, so who
-    /// has it is read, too.
-    fn enter(&mut self, endpoint: &EndpointId) {
-        if !self.view.add(endpoint) {
-            return;
+    /// A session that is to be polled was read. Its owner may have announced it before this instance knew of it.
+    fn enter(&mut self, context: &Context, view: &mut TrackedView, endpoint: &EndpointId) {
+        if view.add(endpoint) {
+            let now = context.now();
+            self.unknown.found(now);
+            self.entered.push((now, endpoint.clone()));
         }
-        self.stale = true;
-        if let Some(sweep) = &mut self.sweep {
-            sweep.has_seen(self.view.place(endpoint));
-        }
-        let now = self.table.now();
-        self.strangers.found(now);
-        self.check_at(now, endpoint);
     }
 
-    /// R6: a store that has lost its memory has lost the sessions too. Until its hold-off is over that
-    /// is no reason to stop: their application may put them back. So before anything is believed to
-    /// be gone, the store is asked which life it is in.
-    fn miss(&mut self, missing: Vec<EndpointId>) -> Result<(), StoreError> {
-        // What this instance neither holds nor counts is not believed to be anything.
+    pub(super) fn take_entered(&mut self) -> Vec<(Moment, EndpointId)> {
+        std::mem::take(&mut self.entered)
+    }
+
+    /// R6: a store that lost its memory lost the sessions too. The application may put them back until the hold-off ends,
+    /// so nobody stops polling before. The epoch is read before a session counts as gone.
+    fn apply_missing(
+        &mut self,
+        context: &Context,
+        view: &mut TrackedView,
+        missing: Vec<EndpointId>,
+    ) -> Result<(), StoreError> {
         let (missing, unknown): (Vec<_>, Vec<_>) =
-            missing.into_iter().partition(|it| self.view.contains(it) || self.table.holds(it));
-        unknown.iter().for_each(|it| self.session_cache.forget(it));
+            missing.into_iter().partition(|it| view.contains(it) || context.table.holds(it));
+        unknown.iter().for_each(|it| self.cache.forget(it));
         if missing.is_empty() {
             return Ok(());
         }
-        let request = self.table.request();
-        let reply = self.store.verify(&request.context, &[])?;
-        self.table.saw(&request, &reply);
-        if self.table.hold_off().is_some() {
-            self.missed.extend(missing);
+        let request = context.table.request();
+        let reply = context.store.verify(&request.context, &[])?;
+        context.table.saw(&request, &reply);
+        if context.table.hold_off().is_some() {
+            self.missing_in_hold_off.extend(missing);
             return Ok(());
         }
         for endpoint in missing {
-            self.session_cache.forget(&endpoint);
-            self.stale |= self.view.remove(&endpoint);
-            self.news.gone.push(endpoint);
+            self.cache.forget(&endpoint);
+            view.remove(&endpoint);
+            self.changes.gone.push(endpoint);
         }
         Ok(())
     }
 
-    /// Whether its session was read and says so.
-    pub(crate) fn is_to_be_polled(&self, endpoint: &EndpointId) -> bool {
-        self.session_cache.knows(endpoint) && !self.session_cache.is_idle(endpoint)
+    /// Whether the session was read and is to be polled.
+    pub(super) fn is_to_be_polled(&self, endpoint: &EndpointId) -> bool {
+        self.cache.knows(endpoint) && !self.cache.is_idle(endpoint)
     }
 
-    /// It is not polled here any more: the next owner, maybe this instance, reads it anew.
-    pub(super) fn forget_session(&mut self, endpoint: &EndpointId) {
-        if !self.session_cache.is_idle(endpoint) {
-            self.session_cache.forget(endpoint);
+    /// Whether the session was read and is paused or invalid.
+    pub(super) fn is_idle(&self, endpoint: &EndpointId) -> bool {
+        self.cache.is_idle(endpoint)
+    }
+
+    pub(super) fn session(&self, endpoint: &EndpointId) -> Option<&Arc<Session>> {
+        self.cache.session(endpoint)
+    }
+
+    /// This instance does not poll it any more: the next owner, maybe this instance, reads it anew.
+    pub(super) fn forget(&mut self, endpoint: &EndpointId) {
+        if !self.cache.is_idle(endpoint) {
+            self.cache.forget(endpoint);
         }
     }
 
-    /// What this instance polls, and what nobody does: read again, in case a change was missed.
-    pub(super) fn read_again(&mut self) {
-        self.to_read.extend(self.ours_and_idle());
+    pub(super) fn take_changes(&mut self) -> SessionChanges {
+        std::mem::take(&mut self.changes)
     }
 
-    /// The same, some at each glance, where changes are not heard of.
-    pub(super) fn read_some_again(&mut self) {
-        if self.turn.is_empty() {
-            self.turn = self.ours_and_idle();
+    /// Reads again the sessions that this instance polls and the idle sessions, in case a push was missed.
+    pub(super) fn read_all_again(&mut self, context: &Context) {
+        self.to_read.extend(self.ours_and_idle(context));
+    }
+
+    /// Reads some of the same sessions again, in turn.
+    pub(super) fn read_some_again(&mut self, context: &Context) {
+        if self.read_again.is_empty() {
+            self.read_again = self.ours_and_idle(context);
         }
-        let rest = self.turn.len().saturating_sub(AGAIN_MAX);
-        self.to_read.extend(self.turn.split_off(rest));
+        let rest = self.read_again.len().saturating_sub(AGAIN_MAX);
+        self.to_read.extend(self.read_again.split_off(rest));
     }
 
-    fn ours_and_idle(&self) -> Vec<EndpointId> {
-        self.table.endpoints().into_iter().chain(self.session_cache.idle().cloned()).collect()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn at(ms: u64) -> Moment {
-        Moment::from_nanos(ms * 1_000_000)
-    }
-
-    /// A key of another database that is written all the time costs two questions a second.
-    #[test]
-    fn strangers_are_read_more_and_more_seldom_until_one_is_to_be_polled() {
-        let [a, b] = ["a", "b"].map(|it| EndpointId::parse(it).unwrap());
-        let mut strangers = Strangers::default();
-        let read_at = |strangers: &mut Strangers, from: u64, until: u64| {
-            let mut times = Vec::new();
-            for ms in from..until {
-                strangers.waiting.extend([a.clone(), b.clone()]);
-                let due = strangers.due(at(ms));
-                if !due.is_empty() {
-                    assert_eq!(due.len(), 2, "both at once");
-                    strangers.looked_for(&due, at(ms));
-                    times.push(ms);
-                }
-            }
-            times
-        };
-        let times = read_at(&mut strangers, 10_000, 12_500);
-        assert_eq!(times, [10_000, 10_050, 10_150, 10_350, 10_750, 11_250, 11_750, 12_250]);
-        strangers.found(at(12_500));
-        assert_eq!(read_at(&mut strangers, 12_500, 12_800), [12_550, 12_600, 12_700]);
-        strangers.waiting.clear();
-        assert_eq!(strangers.next(), None);
-        assert_eq!(read_at(&mut strangers, 20_000, 20_100), [20_000, 20_050], "after a rest");
-    }
-
-    /// While nothing is read, as in a hold-off, what is written again and again must not pile up.
-    #[test]
-    fn a_session_that_is_written_often_waits_once_and_from_the_first_time() {
-        let [a, b] = ["a", "b"].map(|it| EndpointId::parse(it).unwrap());
-        let mut unread = DeferredReads::default();
-        (0..1_000).for_each(|it| unread.put(at(it), &a));
-        unread.put(at(1_000), &b);
-        assert_eq!((unread.queue.len(), unread.waiting.len(), unread.next()), (2, 2, Some(at(0))));
-        assert_eq!([(); 2].map(|()| unread.take_due(at(999))), [Some(a.clone()), None]);
-        unread.put(at(2_000), &a);
-        assert_eq!([(); 3].map(|()| unread.take_due(at(2_000))), [Some(b), Some(a), None]);
-        assert!(unread.waiting.is_empty());
+    fn ours_and_idle(&self, context: &Context) -> Vec<EndpointId> {
+        context.table.endpoints().into_iter().chain(self.cache.idle().cloned()).collect()
     }
 }

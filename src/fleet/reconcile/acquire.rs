@@ -28,7 +28,7 @@ impl Reconcile {
         self.unfinished = self.asked_for < self.plan.acquire.len() || !self.overdue.is_empty();
         for batch in wanted.chunks(BATCH_MAX) {
             // A poller must know what to poll: a session that is not to be polled is not taken.
-            if !self.informer.learn(batch) {
+            if !self.informer.read_sessions(batch) {
                 return self.begin_again();
             }
             let to_poll = |it: &&EndpointId| self.informer.is_to_be_polled(it);
@@ -50,11 +50,11 @@ impl Reconcile {
     /// R8: what is ours by plan and was let go of since is taken next, however much else there is to take: everybody
     /// else leaves it to us. Between two plans, so that none has to be made for it.
     pub(super) fn join_freed(&mut self) {
-        if !self.informer.is_stale() {
+        if !self.informer.view().has_changed() {
             return;
         }
         let informer = &self.informer;
-        let freed = |it: &EndpointId| informer.is_free(it) && informer.view().contains(it);
+        let freed = |it: &EndpointId| informer.view().is_free(it) && informer.view().contains(it);
         let freed = self.plan.ask.extract_if(.., |it| freed(&it.1)).map(|it| it.1);
         let freed: Vec<EndpointId> = freed.collect();
         self.plan.acquire.splice(self.asked_for..self.asked_for, freed);
@@ -95,20 +95,21 @@ impl Reconcile {
         let rest = self.overdue.len().saturating_sub(count);
         let mut overdue = self.overdue.split_off(rest);
         overdue.retain(|it| !self.table.holds(it));
-        if !self.informer.check_now(&overdue) {
+        if !self.informer.read_owners(&overdue) {
             overdue.clear();
         }
-        overdue.retain(|it| self.informer.view().contains(it) && self.informer.is_free(it));
+        overdue.retain(|it| self.informer.view().contains(it) && self.informer.view().is_free(it));
         overdue.into_iter()
     }
 
     fn find_overdue(&mut self, now: Moment) {
         self.next_fallback = Moment::MAX;
         // Somebody may have been found to have it since the plan was made.
-        let free = self.plan.fallback.iter().filter(|it| self.informer.is_free(&it.endpoint));
+        let free =
+            self.plan.fallback.iter().filter(|it| self.informer.view().is_free(&it.endpoint));
         for it in free {
             let failing = self.failing.get(&it.endpoint).map_or(now, |it| it.0);
-            let heard = self.informer.hears_words() || self.absent.is_paused(&it.heir, now);
+            let heard = self.informer.gets_messages() || self.absent.is_paused(&it.heir, now);
             let due = self.patience.due(it, now, heard).max(failing);
             if now >= due {
                 self.overdue.push(it.endpoint.clone());
@@ -153,7 +154,7 @@ impl Reconcile {
             }
             if let Some(answers) = reply.answer {
                 self.note_refusals(endpoints, &answers);
-                return self.informer.sees();
+                return self.informer.is_synced();
             }
         }
         false
@@ -168,7 +169,7 @@ impl Reconcile {
         }
         let told = self.store.resume(&endpoints, self.table.timings().store_timeout);
         told.unwrap_or_else(|error| {
-            self.informer.trouble(&error);
+            self.informer.store_failed(&error);
             vec![None; endpoints.len()]
         })
     }
@@ -203,7 +204,7 @@ impl Reconcile {
                 Acquire::HeldBy(owner) => {
                     self.reporter.say(&Event::LeaseRefused { endpoint, owner: owner.as_str() });
                     self.informer.owned(endpoint, owner);
-                    if self.informer.is_free(endpoint) {
+                    if self.informer.view().is_free(endpoint) {
                         // The store takes it for alive, and we do not: not again at once.
                         let next = self.table.now() + RETRY_FAILED;
                         self.failing.insert(endpoint.clone(), (next, "held by the dead".into()));

@@ -88,7 +88,7 @@ impl Reconcile {
     pub(crate) fn keep_what_was_to_move(&mut self) {
         // What is free now is no heir's fault: its patience begins when it can act.
         self.patience.restart();
-        self.informer.forgive_heirs();
+        self.informer.forget_released();
         // An heir that asked before may hang by the time it could be given anything.
         self.asks.clear();
         self.unasked.stop();
@@ -118,7 +118,7 @@ impl Reconcile {
     /// What became of leases that were released for an heir.
     pub(crate) fn note_hand_overs(&mut self) {
         let now = self.table.now();
-        let (absent, takers) = self.informer.take_hand_overs();
+        let (absent, takers) = self.informer.take_outcomes();
         for it in &absent {
             self.absent.fail(it, now);
         }
@@ -152,9 +152,9 @@ impl Reconcile {
         }
         let times = if now.since(last) < 3 * DOUBT_INTERVAL { times + 1 } else { 1 };
         self.doubts = (now, times);
-        self.informer.doubt(asker);
+        self.informer.invalidate_owner(asker);
         if times > 1 && times.is_power_of_two() {
-            self.informer.sweep_soon();
+            self.informer.resync_soon();
         }
     }
 
@@ -179,14 +179,14 @@ impl Reconcile {
         self.asks_read_at = now;
         match self.store.asks(&self.me, &askers, self.table.timings().store_timeout) {
             Ok(words) => words.iter().for_each(|it| self.note_asks(it)),
-            Err(error) => self.informer.trouble(&error),
+            Err(error) => self.informer.store_failed(&error),
         }
     }
 
     /// How often an owner that has something to give reads who asks. Not in step with sweeps and other instances where
     /// nothing else is heard: equal periods would make the same hand-over fail again and again.
     pub(crate) fn asks_read_every(&self) -> Duration {
-        if self.informer.hears_words() { ASK_AGAIN } else { self.own_period(ASKS_READ_UNHEARD) }
+        if self.informer.gets_messages() { ASK_AGAIN } else { self.own_period(ASKS_READ_UNHEARD) }
     }
 
     /// This, and up to half as long again, by the instance.
@@ -197,7 +197,7 @@ impl Reconcile {
 
     /// Where words are not heard, the next look at what was asked for.
     pub(crate) fn next_look_at_asked(&self) -> Moment {
-        if self.informer.hears_words() {
+        if self.informer.gets_messages() {
             return Moment::MAX;
         }
         self.asking.looked.0 + self.own_period(LOOK_UNHEARD)
@@ -214,7 +214,7 @@ impl Reconcile {
         let upto = asked.len().min(from + LOOK_UNHEARD_AT_ONCE);
         for (_, endpoint) in &asked[from..upto] {
             if self.asking.was_asked(endpoint) {
-                self.informer.check_at(now, endpoint);
+                self.informer.check_owner_at(now, endpoint);
             }
         }
         self.asking.looked = (now, upto);
@@ -222,8 +222,8 @@ impl Reconcile {
 
     /// An audit or a resync has found something different: other instances may have missed it, too.
     pub(crate) fn tell_surprises(&mut self) {
-        let mut discrepancies = self.informer.take_surprises();
-        if !self.informer.hears_words() {
+        let mut discrepancies = self.informer.take_discrepancies();
+        if !self.informer.gets_messages() {
             discrepancies.clear(); // nobody would hear it
         }
         let word = |it: &[EndpointId]| PeerMessage {
@@ -242,7 +242,7 @@ impl Reconcile {
             return;
         }
         let now = self.table.now();
-        let draining = self.informer.my_weight() == Some(Weight(0));
+        let draining = self.informer.view().weight(&self.me) == Some(Weight(0));
         let reason = if draining { Leaving::Drain } else { Leaving::Rebalance };
         self.asks.retain(|endpoint, (heir, asked_at)| {
             if now.since(*asked_at) >= ASK_REMEMBERED {
@@ -288,7 +288,7 @@ impl Reconcile {
             for wants in wants.chunks(BATCH_MAX) {
                 for endpoint in wants {
                     self.asking.asked.insert(endpoint.clone(), now);
-                    self.informer.check_at(now + LOOK_AFTER_ASKING, endpoint);
+                    self.informer.check_owner_at(now + LOOK_AFTER_ASKING, endpoint);
                 }
                 let word = PeerMessage::new(&self.me, Some(owner.clone()));
                 wakes.push(PeerMessage { wants: wants.to_vec(), ..word });
@@ -301,7 +301,7 @@ impl Reconcile {
         let in_vain = self.asking.in_vain;
         if again && in_vain >= IN_VAIN && in_vain.is_power_of_two() {
             // Our idea of who owns what may be wrong.
-            self.informer.sweep_soon();
+            self.informer.resync_soon();
         }
     }
 
@@ -316,7 +316,7 @@ impl Reconcile {
                 let endpoint = &tenure.endpoint;
                 let (leaving, heir) =
                     self.leaving.remove(endpoint).unwrap_or((Leaving::Rebalance, None));
-                self.informer.gave(endpoint, heir.as_ref());
+                self.informer.released(endpoint, heir.as_ref());
                 let word =
                     || PeerMessage { heir: heir.clone(), ..PeerMessage::new(&self.me, None) };
                 let word = by_heir.entry(heir.clone()).or_insert_with(word);

@@ -169,7 +169,7 @@ impl Reconcile {
         self.note_hand_overs();
         self.tell_news();
         self.tell_surprises();
-        if self.informer.sees() {
+        if self.informer.is_synced() {
             let view = self.informer.view();
             self.table.metrics().see(view.len(), view.instance_count());
             self.replan();
@@ -184,7 +184,7 @@ impl Reconcile {
         } else {
             self.keep_what_was_to_move();
         }
-        if self.informer.sees() {
+        if self.informer.is_synced() {
             self.release_drained();
             self.say_ready();
         }
@@ -193,7 +193,7 @@ impl Reconcile {
 
     /// R10: no voluntary move during a hold-off or while the store is out of reach.
     fn may_move(&self) -> bool {
-        self.informer.sees()
+        self.informer.is_synced()
             && self.informer.is_settled()
             && self.table.is_beating()
             && self.table.hold_off().is_none()
@@ -219,14 +219,14 @@ impl Reconcile {
                     self.note_asks(word);
                     self.heed_unasked(word);
                 }
-                self.informer.hear(heard);
+                self.informer.apply(heard);
             }
         }
     }
 
     /// Passes on what was read about sessions we own.
     fn tell_news(&mut self) {
-        let news = self.informer.take_news();
+        let news = self.informer.take_session_changes();
         for session in news.changed {
             if !self.table.holds(&session.endpoint) {
                 continue;
@@ -251,11 +251,11 @@ impl Reconcile {
     fn replan(&mut self) {
         let now = self.table.now();
         // While there is more to take, all that others take meanwhile is no reason to plan anew.
-        let is_busy = self.unfinished && !self.informer.is_reshaped();
+        let is_busy = self.unfinished && !self.informer.view().members_changed();
         if now < self.next_plan || is_busy {
             return self.join_freed();
         }
-        if !self.informer.take_stale() {
+        if !self.informer.take_changed() {
             return;
         }
         self.plan = plan(self.informer.view(), &self.me);
@@ -264,7 +264,7 @@ impl Reconcile {
         self.asked_for = 0;
         self.overdue.clear();
         self.next_fallback = Moment::MIN;
-        let stuck = self.plan.nobody && self.informer.my_weight().is_some();
+        let stuck = self.plan.nobody && self.informer.view().weight(&self.me).is_some();
         if stuck && !self.stuck && self.informer.is_settled() {
             let reason = "every instance has weight 0: nothing new is taken";
             self.reporter.say(&Event::PlacementStuck { reason });
@@ -307,7 +307,7 @@ impl Reconcile {
 
     fn wait(&self) -> Duration {
         let now = self.table.now();
-        let mut wait = self.informer.wait();
+        let mut wait = self.informer.due().since(now);
         let mut sooner = |at: Moment| wait = wait.min(at.since(now));
         // Only what can be acted on when its time comes.
         if self.may_move() {
@@ -317,7 +317,7 @@ impl Reconcile {
             if !self.plan.fallback.is_empty() {
                 sooner(self.next_fallback);
             }
-            if self.informer.is_stale() {
+            if self.informer.view().has_changed() {
                 sooner(self.next_plan);
             }
             if !self.plan.ask.is_empty() {

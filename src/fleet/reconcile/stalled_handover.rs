@@ -47,7 +47,7 @@ impl Reconcile {
             return;
         }
         if self.unasked.told > 0 {
-            self.informer.sweep_soon();
+            self.informer.resync_soon();
         }
         self.unasked.told += 1;
         // Owners of what is to move between others are told, too: they may be as wrong as their heirs.
@@ -68,7 +68,7 @@ impl Reconcile {
         let heeded = self.unasked.heeded.is_some_and(|at| now.since(at) < HEEDED_EVERY);
         if word.unasked && !heeded && !asked {
             self.unasked.heeded = Some(now);
-            self.informer.sweep_soon();
+            self.informer.resync_soon();
         }
     }
 }
