@@ -18,7 +18,7 @@ pub(super) struct PushSupport {
     pub(super) changes: bool,
 }
 
-/// What every part of the informer may read. Only [`Informer`](super::Informer) changes it.
+/// What every part of the informer may read. Only `Informer` changes it.
 pub(super) struct Context {
     pub(super) store: Arc<dyn Store>,
     pub(super) table: Arc<OwnershipTable>,

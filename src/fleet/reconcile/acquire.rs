@@ -1,116 +1,181 @@
-//! How leases are taken: what is free and ours by plan, and what nobody came for in time (FR-014).
+//! Which free leases does this instance acquire? Those that the plan gives to it, and those whose heir did not come in time
+//! (FR-014). Acquires in the store and in the table, and tells dispatch.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use fnv::FnvHashSet;
+use fnv::{FnvHashMap, FnvHashSet};
 
 use crate::clock::Moment;
 use crate::event::Event;
+use crate::fleet::informer::Informer;
 use crate::fleet::lease_change::LeaseChange;
-use crate::fleet::reconcile::Reconcile;
-use crate::lease::table::Gained;
-use crate::model::EndpointId;
+use crate::fleet::placement::Plan;
+use crate::fleet::reconcile::Scope;
+use crate::fleet::reconcile::fallback_timer::FallbackTimer;
+use crate::fleet::reconcile::handover::Handover;
+use crate::fleet::reconcile::request::Requests;
+use crate::lease::table::{Gained, OwnershipTable};
+use crate::model::{EndpointId, InstanceId};
 use crate::store::{Acquire, BATCH_MAX, Grant};
 
-/// How many are asked for in one step; then requests and messages of others come first.
+/// How many leases one step acquires; then requests and messages of others come first.
 const AT_ONCE: usize = 4 * BATCH_MAX;
 
 /// A lease that could not be acquired is tried again after this.
 const RETRY_FAILED: Duration = Duration::from_secs(1);
 
-impl Reconcile {
-    /// Takes what is free and ours by plan, and what nobody came for in time.
-    pub(super) fn acquire(&mut self) {
-        let mut wanted = self.ours();
-        let overdue: FnvHashSet<EndpointId> = self.overdue(AT_ONCE - wanted.len()).collect();
+/// How far this instance has come with the plan. A pass goes through what the plan gives to it, then through what is
+/// overdue, and begins again: a lease that could not be acquired may be free by then.
+#[derive(Default)]
+pub(super) struct Acquisition {
+    /// How many leases of `plan.acquire` this pass has tried.
+    tried: usize,
+    /// Leases of other heirs that did not come in time.
+    overdue: Vec<EndpointId>,
+    /// When the next lease of another heir may be overdue.
+    next_fallback: Moment,
+    fallback_timer: FallbackTimer,
+    /// Leases that could not be acquired, when each is tried again, and why.
+    failing: FnvHashMap<EndpointId, (Moment, String)>,
+    /// The pass has more to acquire.
+    pub(super) unfinished: bool,
+}
+
+impl Acquisition {
+    /// When the next step has something to do.
+    pub(super) fn due(&self, plan: &Plan) -> Moment {
+        match self.unfinished {
+            true => Moment::MIN,
+            false if plan.fallback.is_empty() => Moment::MAX,
+            false => self.next_fallback,
+        }
+    }
+
+    /// Acquires what is free and ours by plan, and what is overdue.
+    pub(super) fn step(
+        &mut self,
+        scope: &mut Scope<'_>,
+        requests: &mut Requests,
+        handover: &Handover,
+    ) {
+        let mut wanted = self.ours(&scope.context.table, scope.plan);
+        let overdue = self.overdue(scope, handover, AT_ONCE - wanted.len());
+        let overdue: FnvHashSet<EndpointId> = overdue.collect();
         wanted.extend(overdue.iter().cloned());
-        self.unfinished = self.asked_for < self.plan.acquire.len() || !self.overdue.is_empty();
+        self.unfinished = self.tried < scope.plan.acquire.len() || !self.overdue.is_empty();
         for batch in wanted.chunks(BATCH_MAX) {
-            // A poller must know what to poll: a session that is not to be polled is not taken.
-            if !self.informer.read_sessions(batch) {
-                return self.begin_again();
+            // A poller must know what to poll: a session that is not to be polled is not acquired.
+            if !scope.informer.read_sessions(batch) {
+                return self.end_pass();
             }
-            let to_poll = |it: &&EndpointId| self.informer.is_to_be_polled(it);
-            let batch: Vec<EndpointId> = batch.iter().filter(to_poll).cloned().collect();
-            if !batch.is_empty() && !self.acquire_batch(&batch, &overdue) {
-                return self.begin_again();
+            let is_to_be_polled = |it: &&EndpointId| scope.informer.is_to_be_polled(it);
+            let batch: Vec<EndpointId> = batch.iter().filter(is_to_be_polled).cloned().collect();
+            if !batch.is_empty() && !self.acquire_batch(scope, requests, &batch, &overdue) {
+                return self.end_pass();
             }
         }
-        self.tell_news();
     }
 
-    /// There is no point in asking for more now.
-    pub(super) fn begin_again(&mut self) {
-        (self.unfinished, self.asked_for) = (false, 0);
+    /// Acquires no more in this pass: the store does not answer, or grants nothing.
+    fn end_pass(&mut self) {
+        (self.unfinished, self.tried) = (false, 0);
         self.overdue.clear();
-        self.tell_news();
     }
 
-    /// R8: what is ours by plan and was let go of since is taken next, however much else there is to take: everybody
-    /// else leaves it to us. Between two plans, so that none has to be made for it.
-    pub(super) fn join_freed(&mut self) {
-        if !self.informer.view().has_changed() {
+    /// Nobody can acquire anything now, so no heir is slow.
+    pub(super) fn pause(&mut self) {
+        self.fallback_timer.restart();
+        self.next_fallback = Moment::MIN;
+        self.end_pass();
+    }
+
+    /// There is a new plan.
+    pub(super) fn begin_plan(&mut self, plan: &Plan) {
+        self.tried = 0;
+        self.overdue.clear();
+        self.next_fallback = Moment::MIN;
+        self.fallback_timer.keep(&plan.fallback);
+        if !self.failing.is_empty() {
+            let fallback = plan.fallback.iter().map(|it| &it.endpoint);
+            let wanted: FnvHashSet<&EndpointId> = plan.acquire.iter().chain(fallback).collect();
+            self.failing.retain(|it, _| wanted.contains(it));
+        }
+    }
+
+    /// This heir has just acquired some lease.
+    pub(super) fn heir_active(&mut self, heir: &InstanceId, now: Moment) {
+        self.fallback_timer.note_active(heir, now);
+    }
+
+    /// R8: leases that were asked for and released since the plan was made come next, however much else there is to
+    /// acquire: every other instance leaves them to this one. No new plan is needed for that.
+    pub(super) fn join_freed(&self, plan: &mut Plan, informer: &Informer) {
+        let view = informer.view();
+        if !view.has_changed() {
             return;
         }
-        let informer = &self.informer;
-        let freed = |it: &EndpointId| informer.view().is_free(it) && informer.view().contains(it);
-        let freed = self.plan.ask.extract_if(.., |it| freed(&it.1)).map(|it| it.1);
+        let freed = |it: &EndpointId| view.is_free(it) && view.contains(it);
+        let freed = plan.ask.extract_if(.., |it| freed(&it.1)).map(|it| it.1);
         let freed: Vec<EndpointId> = freed.collect();
-        self.plan.acquire.splice(self.asked_for..self.asked_for, freed);
+        plan.acquire.splice(self.tried..self.tried, freed);
     }
 
-    /// The next of those that are ours by plan, as many as are asked for in one step. The plan is gone through
-    /// once, and then, after what is overdue, again: what could not be had may be had by then.
-    fn ours(&mut self) -> Vec<EndpointId> {
-        let now = self.table.now();
-        if self.asked_for >= self.plan.acquire.len() && self.overdue.is_empty() {
-            self.asked_for = 0;
+    /// The next leases that the plan gives to this instance, as many as one step acquires.
+    fn ours(&mut self, table: &OwnershipTable, plan: &Plan) -> Vec<EndpointId> {
+        let now = table.now();
+        if self.tried >= plan.acquire.len() && self.overdue.is_empty() {
+            self.tried = 0;
         }
-        let too_early = |it: &EndpointId| self.failing.get(it).is_some_and(|it| now < it.0);
+        let is_early = |it: &EndpointId| self.failing.get(it).is_some_and(|it| now < it.0);
         let mut wanted = Vec::new();
-        for it in &self.plan.acquire[self.asked_for..] {
+        for it in &plan.acquire[self.tried..] {
             if wanted.len() == AT_ONCE {
                 break;
             }
-            self.asked_for += 1;
-            if !self.table.holds(it) && !too_early(it) {
+            self.tried += 1;
+            if !table.holds(it) && !is_early(it) {
                 wanted.push(it.clone());
             }
         }
         wanted
     }
 
-    /// R8: what is another's and was not taken in time; at most `count`, and only when there is no more that is
-    /// ours. Looked up first, so that no two ask for it.
-    fn overdue(&mut self, count: usize) -> impl Iterator<Item = EndpointId> + use<> {
-        let now = self.table.now();
-        if self.asked_for < self.plan.acquire.len() {
+    /// R8: at most `count` leases of other heirs that did not come in time, once this instance has tried its own. Their
+    /// owners are read first, so that no two instances acquire the same lease.
+    fn overdue(
+        &mut self,
+        scope: &mut Scope<'_>,
+        handover: &Handover,
+        count: usize,
+    ) -> impl Iterator<Item = EndpointId> + use<> {
+        let (table, now) = (&scope.context.table, scope.context.now());
+        if self.tried < scope.plan.acquire.len() {
             return vec![].into_iter();
         }
-        // Not before all of them were looked at, or a pass that takes long would never come to its end.
+        // Not before all of them were read, or a pass that takes long would never come to its end.
         if self.overdue.is_empty() && now >= self.next_fallback {
-            self.find_overdue(now);
+            self.find_overdue(scope, handover, now);
         }
         let rest = self.overdue.len().saturating_sub(count);
         let mut overdue = self.overdue.split_off(rest);
-        overdue.retain(|it| !self.table.holds(it));
-        if !self.informer.read_owners(&overdue) {
+        overdue.retain(|it| !table.holds(it));
+        if !scope.informer.read_owners(&overdue) {
             overdue.clear();
         }
-        overdue.retain(|it| self.informer.view().contains(it) && self.informer.view().is_free(it));
+        let view = scope.informer.view();
+        overdue.retain(|it| view.contains(it) && view.is_free(it));
         overdue.into_iter()
     }
 
-    fn find_overdue(&mut self, now: Moment) {
+    fn find_overdue(&mut self, scope: &Scope<'_>, handover: &Handover, now: Moment) {
         self.next_fallback = Moment::MAX;
-        // Somebody may have been found to have it since the plan was made.
-        let free =
-            self.plan.fallback.iter().filter(|it| self.informer.view().is_free(&it.endpoint));
-        for it in free {
+        // An owner may have been found since the plan was made.
+        let view = scope.informer.view();
+        for it in scope.plan.fallback.iter().filter(|it| view.is_free(&it.endpoint)) {
             let failing = self.failing.get(&it.endpoint).map_or(now, |it| it.0);
-            let heard = self.informer.gets_messages() || self.absent.is_paused(&it.heir, now);
-            let due = self.patience.due(it, now, heard).max(failing);
+            let is_told = scope.informer.gets_messages() || handover.is_absent(&it.heir, now);
+            let due = self.fallback_timer.due(it, now, is_told).max(failing);
             if now >= due {
                 self.overdue.push(it.endpoint.clone());
             } else {
@@ -118,114 +183,135 @@ impl Reconcile {
             }
         }
         if !self.overdue.is_empty() {
-            // Whatever comes of it, they are looked at again.
+            // Those that cannot be acquired are tried again.
             self.next_fallback = self.next_fallback.min(now + RETRY_FAILED);
         }
     }
 
-    /// False when there is no point in asking for more.
+    /// False when the store does not answer, or grants nothing.
     fn acquire_batch(
         &mut self,
+        scope: &mut Scope<'_>,
+        requests: &mut Requests,
         endpoints: &[EndpointId],
         overdue: &FnvHashSet<EndpointId>,
     ) -> bool {
-        // Once more when the epoch changed under the question: it is asked again at once (R5).
+        let context = scope.context;
+        // R5: if the epoch changed in between, the request is sent once more, at once.
         for _ in 0..2 {
-            let request = self.table.request();
-            let reply = match self.store.acquire(&request.context, endpoints) {
+            let request = context.table.request();
+            let reply = match context.store.acquire(&request.context, endpoints) {
                 Ok(reply) => reply,
                 Err(error) => {
                     let error = error.to_string();
-                    endpoints.iter().for_each(|it| self.failed(it, &error));
+                    endpoints.iter().for_each(|it| self.failed(scope, requests, it, &error));
                     return false;
                 }
             };
-            let (gained, revelation) = self.table.granted(&request, endpoints, &reply);
-            if let Some(ahead) = revelation.ran_ahead {
-                self.reporter.say(&Event::StoreClock { ahead });
+            let (gained, anomaly) = context.table.granted(&request, endpoints, &reply);
+            if let Some(ahead) = anomaly.ran_ahead {
+                context.reporter.say(&Event::StoreClock { ahead });
             }
             if !gained.is_empty() {
-                self.informer.note_activity();
+                scope.informer.note_activity();
             }
-            let polled_at = self.last_polled(&gained);
+            let polled_at = last_polled(scope, &gained);
             for (it, polled_at_ms) in gained.into_iter().zip(polled_at) {
                 let fell_back = overdue.contains(&it.tenure.endpoint);
-                self.begin(it, polled_at_ms, fell_back);
+                begin(scope, requests, it, polled_at_ms, fell_back);
             }
             if let Some(answers) = reply.answer {
-                self.note_refusals(endpoints, &answers);
-                return self.informer.is_synced();
+                self.note_refusals(scope, requests, endpoints, &answers);
+                return scope.informer.is_synced();
             }
         }
         false
     }
 
-    /// What changes hands keeps its rhythm. Where nothing is known, it begins anew, and does not wait for more.
-    fn last_polled(&mut self, gained: &[Gained]) -> Vec<Option<u64>> {
-        let endpoints: Vec<EndpointId> =
-            gained.iter().map(|it| it.tenure.endpoint.clone()).collect();
-        if endpoints.is_empty() {
-            return vec![];
-        }
-        let told = self.store.resume(&endpoints, self.table.timings().store_timeout);
-        told.unwrap_or_else(|error| {
-            self.informer.store_failed(&error);
-            vec![None; endpoints.len()]
-        })
-    }
-
-    fn begin(&mut self, gained: Gained, polled_at_ms: Option<u64>, fell_back: bool) {
-        let Gained { tenure, grant } = gained;
-        let endpoint = &tenure.endpoint;
-        let reason = match grant {
-            Grant::Adopted => "adopted",
-            Grant::Takeover => "takeover",
-            Grant::Free if self.informer.is_orphan(endpoint) => "takeover",
-            Grant::Free if self.asking.was_asked(endpoint) => "handover",
-            Grant::Free if fell_back => "fallback",
-            Grant::Free => "preferred",
-        };
-        self.reporter.say(&Event::LeaseAcquired { endpoint, fence: tenure.fence, reason });
-        self.asking.got(endpoint);
-        if self.unable.end(endpoint) {
-            self.unable.clear(); // whatever was wrong is mended
-        }
-        self.informer.acquired(endpoint, fell_back);
-        if let Some(session) = self.informer.session(endpoint) {
-            let session = Arc::clone(session);
-            let _ = self.changes.send(LeaseChange::Gained { tenure, session, polled_at_ms });
-        }
-    }
-
-    fn note_refusals(&mut self, endpoints: &[EndpointId], answers: &[Acquire]) {
+    fn note_refusals(
+        &mut self,
+        scope: &mut Scope<'_>,
+        requests: &mut Requests,
+        endpoints: &[EndpointId],
+        answers: &[Acquire],
+    ) {
         for (endpoint, answer) in endpoints.iter().zip(answers) {
+            let mut failed = |error: &str| self.failed(scope, requests, endpoint, error);
             match answer {
                 Acquire::Granted { .. } | Acquire::HoldOff => (),
+                Acquire::NoHeartbeat => failed("this instance has no heartbeat"),
+                Acquire::Late => failed("the question arrived late"),
+                Acquire::Failed(why) => failed(why),
                 Acquire::HeldBy(owner) => {
-                    self.reporter.say(&Event::LeaseRefused { endpoint, owner: owner.as_str() });
-                    self.informer.owned(endpoint, owner);
-                    if self.informer.view().is_free(endpoint) {
-                        // The store takes it for alive, and we do not: not again at once.
-                        let next = self.table.now() + RETRY_FAILED;
+                    let owner_id = owner.as_str();
+                    let event = Event::LeaseRefused { endpoint, owner: owner_id };
+                    scope.context.reporter.say(&event);
+                    scope.informer.owned(endpoint, owner);
+                    if scope.informer.view().is_free(endpoint) {
+                        // The owner is alive to the store, and dead to this instance: not again at once.
+                        let next = scope.context.now() + RETRY_FAILED;
                         self.failing.insert(endpoint.clone(), (next, "held by the dead".into()));
                     }
                 }
-                Acquire::NoHeartbeat => self.failed(endpoint, "this instance has no heartbeat"),
-                Acquire::Late => self.failed(endpoint, "the question arrived late"),
-                Acquire::Failed(why) => self.failed(endpoint, why),
             }
         }
     }
 
-    /// Said once per change, and tried again after a while.
-    fn failed(&mut self, endpoint: &EndpointId, error: &str) {
-        let now = self.table.now();
+    /// Logs a failure once per change, and tries again after `RETRY_FAILED` (1 s).
+    fn failed(
+        &mut self,
+        scope: &Scope<'_>,
+        requests: &mut Requests,
+        endpoint: &EndpointId,
+        error: &str,
+    ) {
+        let now = scope.context.now();
         let next = now + RETRY_FAILED;
-        self.unable.fail(endpoint, now);
+        requests.failed(endpoint, now);
         let before = self.failing.insert(endpoint.clone(), (next, error.into()));
         if before.is_none_or(|it| it.1 != error) {
-            self.reporter.say(&Event::LeaseFailed { endpoint, error: &error });
+            scope.context.reporter.say(&Event::LeaseFailed { endpoint, error: &error });
         }
+    }
+}
+
+/// When each was last polled: a lease that changes hands keeps its rhythm. Without an answer it begins anew.
+fn last_polled(scope: &mut Scope<'_>, gained: &[Gained]) -> Vec<Option<u64>> {
+    let endpoints: Vec<EndpointId> = gained.iter().map(|it| it.tenure.endpoint.clone()).collect();
+    if endpoints.is_empty() {
+        return vec![];
+    }
+    let polled_at = scope.context.store.resume(&endpoints, scope.context.timeout());
+    polled_at.unwrap_or_else(|error| {
+        scope.informer.store_failed(&error);
+        vec![None; endpoints.len()]
+    })
+}
+
+/// Tells dispatch to poll under a new lease.
+fn begin(
+    scope: &mut Scope<'_>,
+    requests: &mut Requests,
+    gained: Gained,
+    polled_at_ms: Option<u64>,
+    fell_back: bool,
+) {
+    let Gained { tenure, grant } = gained;
+    let endpoint = &tenure.endpoint;
+    let reason = match grant {
+        Grant::Adopted => "adopted",
+        Grant::Takeover => "takeover",
+        Grant::Free if scope.informer.is_orphan(endpoint) => "takeover",
+        Grant::Free if requests.was_asked(endpoint) => "handover",
+        Grant::Free if fell_back => "fallback",
+        Grant::Free => "preferred",
+    };
+    scope.context.reporter.say(&Event::LeaseAcquired { endpoint, fence: tenure.fence, reason });
+    requests.acquired(endpoint);
+    scope.informer.acquired(endpoint, fell_back);
+    if let Some(session) = scope.informer.session(endpoint) {
+        let session = Arc::clone(session);
+        let _ = scope.context.changes.send(LeaseChange::Gained { tenure, session, polled_at_ms });
     }
 }
 

@@ -1,4 +1,4 @@
-//! When a free lease that is another's may be taken all the same (R8, FR-014).
+//! When may this instance acquire a free lease that the plan gives to another (R8, FR-014)? Touches nothing else.
 
 use std::time::Duration;
 
@@ -8,51 +8,50 @@ use crate::clock::Moment;
 use crate::fleet::placement::Fallback;
 use crate::model::{EndpointId, InstanceId};
 
-/// R8: a free lease that is another's is left to the heir for this long, and to each who is preferred
-/// to us for as long again.
+/// R8: a free lease is left to its heir for this long, and for as long again to each instance that is preferred to this
+/// one.
 const FALLBACK_STEP: Duration = Duration::from_millis(250);
 
-/// Where words are not heard, one that is free may have been released for an heir that has not looked yet: everybody
-/// waits for this long first. Longer than it takes to ask, to be given, and to look.
-const UNHEARD_FALLBACK: Duration = Duration::from_secs(6);
+/// Where messages are not delivered, a free lease may have been released for an heir that has not read so yet: every
+/// instance waits for this long first. Longer than it takes to ask, to release, and to read.
+const UNTOLD_FALLBACK: Duration = Duration::from_secs(6);
 
-/// An heir that is seen to take other leases is at work and gets more time, but no more than this:
-/// what is said about it may be a lie.
-const AT_WORK_MAX: Duration = Duration::from_secs(5);
+/// An heir that acquires other leases is active and gets more time, but not more than this: anybody may forge the messages
+/// that say so.
+const ACTIVE_MAX: Duration = Duration::from_secs(5);
 
 /// How long each free lease has been waiting for its heir.
 #[derive(Debug, Default)]
-pub(crate) struct Patience {
+pub(super) struct FallbackTimer {
     waiting: FnvHashMap<EndpointId, Moment>,
-    acted: FnvHashMap<InstanceId, Moment>,
+    active: FnvHashMap<InstanceId, Moment>,
 }
 
-impl Patience {
-    /// `instance` has just taken something.
-    pub(crate) fn acts(&mut self, instance: &InstanceId, now: Moment) {
-        self.acted.retain(|_, at| now.since(*at) < AT_WORK_MAX);
-        self.acted.insert(instance.clone(), now);
+impl FallbackTimer {
+    /// `instance` has just acquired some lease.
+    pub(super) fn note_active(&mut self, instance: &InstanceId, now: Moment) {
+        self.active.retain(|_, at| now.since(*at) < ACTIVE_MAX);
+        self.active.insert(instance.clone(), now);
     }
 
-    /// These are free now, and no others.
-    pub(crate) fn keep(&mut self, free: &[Fallback]) {
+    /// Forgets all leases but these, which are free now. A lease keeps its time when its heir changes.
+    pub(super) fn keep(&mut self, free: &[Fallback]) {
         let mut before = std::mem::take(&mut self.waiting);
-        // Whichever instance is the heir now: it has been free for as long.
         self.waiting = free.iter().filter_map(|it| before.remove_entry(&it.endpoint)).collect();
     }
 
-    /// Nobody could act until now, so no heir was slow.
-    pub(crate) fn restart(&mut self) {
+    /// No instance could act until now, so no heir was slow.
+    pub(super) fn restart(&mut self) {
         self.waiting.clear();
     }
 
-    /// When it may be taken instead of its heir; its time begins when this is first asked. `heard`: if it had been
-    /// released for the heir, we would know.
-    pub(crate) fn due(&mut self, it: &Fallback, now: Moment, heard: bool) -> Moment {
+    /// When this instance may acquire it instead of its heir; the time begins with the first call. `is_told`: this instance
+    /// would know if the lease had been released for the heir.
+    pub(super) fn due(&mut self, it: &Fallback, now: Moment, is_told: bool) -> Moment {
         let since = *self.waiting.entry(it.endpoint.clone()).or_insert(now);
-        let acted = self.acted.get(&it.heir).copied().unwrap_or(Moment::MIN);
-        let left_alone = if heard { Duration::ZERO } else { UNHEARD_FALLBACK };
-        acted.clamp(since + left_alone, since + left_alone.max(AT_WORK_MAX))
+        let active = self.active.get(&it.heir).copied().unwrap_or(Moment::MIN);
+        let left_alone = if is_told { Duration::ZERO } else { UNTOLD_FALLBACK };
+        active.clamp(since + left_alone, since + left_alone.max(ACTIVE_MAX))
             + FALLBACK_STEP * (1 + it.rank)
     }
 }
@@ -71,44 +70,44 @@ mod tests {
     /// FR-014.
     #[test]
     fn each_waits_a_step_longer_than_who_is_preferred_to_it() {
-        let mut patience = Patience::default();
+        let mut timer = FallbackTimer::default();
         for rank in 0..5 {
-            assert_eq!(patience.due(&free(rank, "b"), NOW, true), NOW + FALLBACK_STEP * (rank + 1));
+            assert_eq!(timer.due(&free(rank, "b"), NOW, true), NOW + FALLBACK_STEP * (rank + 1));
         }
     }
 
-    /// Where nobody says for whom it was released.
+    /// The release names the heir in a message only.
     #[test]
-    fn where_words_are_not_heard_everybody_waits_for_an_heir_that_has_to_look() {
-        let mut patience = Patience::default();
-        let due = patience.due(&free(0, "b"), NOW, false);
-        assert_eq!(due, NOW + UNHEARD_FALLBACK + FALLBACK_STEP);
+    fn where_messages_are_not_delivered_every_instance_waits_for_an_heir_that_has_to_look() {
+        let mut timer = FallbackTimer::default();
+        let due = timer.due(&free(0, "b"), NOW, false);
+        assert_eq!(due, NOW + UNTOLD_FALLBACK + FALLBACK_STEP);
     }
 
     #[test]
-    fn an_heir_at_work_gets_more_time_but_not_for_ever() {
-        let (mut patience, b) = (Patience::default(), InstanceId::new("b"));
-        patience.due(&free(0, "b"), NOW, true);
+    fn an_active_heir_gets_more_time_but_not_for_ever() {
+        let (mut timer, b) = (FallbackTimer::default(), InstanceId::new("b"));
+        timer.due(&free(0, "b"), NOW, true);
         let later = NOW + Duration::from_secs(1);
-        patience.acts(&b, later);
-        assert_eq!(patience.due(&free(0, "b"), later, true), later + FALLBACK_STEP);
-        patience.acts(&b, NOW + Duration::from_secs(60));
-        assert_eq!(patience.due(&free(0, "b"), later, true), NOW + AT_WORK_MAX + FALLBACK_STEP);
+        timer.note_active(&b, later);
+        assert_eq!(timer.due(&free(0, "b"), later, true), later + FALLBACK_STEP);
+        timer.note_active(&b, NOW + Duration::from_secs(60));
+        assert_eq!(timer.due(&free(0, "b"), later, true), NOW + ACTIVE_MAX + FALLBACK_STEP);
     }
 
     #[test]
     fn a_lease_waits_for_as_long_as_it_is_free_whoever_its_heir_is() {
-        let mut patience = Patience::default();
+        let mut timer = FallbackTimer::default();
         let later = NOW + Duration::from_secs(1);
-        let since = |patience: &mut Patience, heir, at| {
-            patience.due(&free(0, heir), at, true) - FALLBACK_STEP
+        let since = |timer: &mut FallbackTimer, heir, at| {
+            timer.due(&free(0, heir), at, true) - FALLBACK_STEP
         };
-        since(&mut patience, "b", NOW);
-        patience.keep(&[free(0, "c")]);
-        assert_eq!(since(&mut patience, "c", later), NOW);
-        patience.keep(&[]);
-        assert_eq!(since(&mut patience, "c", later), later);
-        patience.restart();
-        assert_eq!(since(&mut patience, "c", NOW), NOW);
+        since(&mut timer, "b", NOW);
+        timer.keep(&[free(0, "c")]);
+        assert_eq!(since(&mut timer, "c", later), NOW);
+        timer.keep(&[]);
+        assert_eq!(since(&mut timer, "c", later), later);
+        timer.restart();
+        assert_eq!(since(&mut timer, "c", NOW), NOW);
     }
 }

@@ -1,85 +1,100 @@
-//! Looks, plans, acquires and hands over: moves ownership towards the plan, by asking (R8).
+//! What does this instance do to move ownership towards the plan? It looks, plans, acquires, asks and hands over (R8).
+//!
+//! Changes leases in the store and in the table, and tells dispatch. Each part has a state of its own: [`planner`] (what to
+//! do), [`acquire`] (what is free), [`request`] (this instance as heir), [`handover`] (this instance as owner) and
+//! [`stalled_handover`]. [`Reconcile`] is the order of a step.
 
 mod acquire;
-mod handover;
 mod fallback_timer;
+mod handover;
+mod planner;
+mod request;
 mod stalled_handover;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, after, never, select};
-use fnv::{FnvHashMap, FnvHashSet};
 
-use crate::backoff::Backoff;
 use crate::clock::Moment;
 use crate::event::Event;
 use crate::fleet::informer::Informer;
 use crate::fleet::lease_change::LeaseChange;
-use crate::fleet::placement::{Plan, plan};
-use crate::fleet::reconcile::fallback_timer::Patience;
-use crate::fleet::reconcile::handover::{Asking, Leaving};
-use crate::fleet::reconcile::stalled_handover::Unasked;
+use crate::fleet::placement::Plan;
+use crate::fleet::reconcile::acquire::Acquisition;
+use crate::fleet::reconcile::handover::{Handover, ReleaseReason};
+use crate::fleet::reconcile::planner::Planner;
+use crate::fleet::reconcile::request::Requests;
+use crate::fleet::reconcile::stalled_handover::StalledHandover;
 use crate::fleet::view::View;
 use crate::lease::report::Reporter;
 use crate::lease::table::OwnershipTable;
 use crate::lease::watch::Nudge;
-use crate::model::{EndpointId, Epoch, InstanceId};
-use crate::store::{Push, Store};
+use crate::model::{EndpointId, Epoch, InstanceId, spread};
+use crate::store::{BATCH_MAX, PeerMessage, Push, Store};
 use crate::thread::Stop;
 
-/// Planning takes at most one part in this many of the time.
-const PLANNING_SHARE: u32 = 5;
-/// The longest rest after a plan: a process or a VM that stood still in the middle of one did not plan meanwhile.
-const PLANNING_REST_MAX: Duration = Duration::from_secs(5);
-/// What could not be acquired is not asked for for this long, then for twice as long, and so on.
-const UNABLE_PAUSE: Duration = Duration::from_secs(5);
-/// An heir that did not take what was released for it is given nothing for this long, then for twice as long, and so on.
-const ABSENT_PAUSE: Duration = Duration::from_secs(30);
-/// No such pause is longer: whatever was wrong may have been mended.
+/// A lease that could not be acquired, or an heir that was absent, is never left alone for longer: the cause may be mended.
 const PAUSE_MAX: Duration = Duration::from_secs(300);
-
-/// How many nudges are taken in before the next step.
+/// How many nudges are applied before the next step.
 const NUDGES_TAKEN: usize = 256;
+/// The shortest wait between two steps.
+const WAIT_MIN: Duration = Duration::from_millis(5);
 
 /// The thread `reconcile`: wakes on its tick, on nudges, and when a fallback or a hold-off ends.
 pub struct Reconcile {
+    context: Context,
+    informer: Informer,
+    planner: Planner,
+    acquisition: Acquisition,
+    requests: Requests,
+    handover: Handover,
+    stalled: StalledHandover,
+    /// The epoch whose hold-off was logged.
+    held_off_in: Epoch,
+    ready: bool,
+    nudges: Receiver<Nudge>,
+}
+
+/// How the parts reach the store, the table of leases, dispatch and the log.
+struct Context {
     store: Arc<dyn Store>,
     table: Arc<OwnershipTable>,
     me: InstanceId,
     reporter: Reporter,
     changes: Sender<LeaseChange>,
     drain_timeout: Duration,
-    informer: Informer,
-    plan: Plan,
-    /// Who asked for what, and when.
-    asks: FnvHashMap<EndpointId, (InstanceId, Moment)>,
-    /// When it was last read who asks for what, in case it was not heard.
-    asks_read_at: Moment,
-    /// When we last doubted what we see, and how often in a row.
-    doubts: (Moment, u32),
-    asking: Asking,
-    /// What we asked for, were given, and could not acquire: not asked for again for a while.
-    unable: Backoff<EndpointId>,
-    /// Heirs that did not take what was released for them: given nothing for a while.
-    absent: Backoff<InstanceId>,
-    unasked: Unasked,
-    leaving: FnvHashMap<EndpointId, (Leaving, Option<InstanceId>)>,
-    patience: Patience,
-    next_plan: Moment,
-    next_fallback: Moment,
-    /// What is another's by plan, and nobody came for in time.
-    overdue: Vec<EndpointId>,
-    /// How many of those that are ours by plan were asked for.
-    asked_for: usize,
-    /// What could not be acquired, why, and when it is tried again.
-    failing: FnvHashMap<EndpointId, (Moment, String)>,
-    /// There is more to acquire.
-    unfinished: bool,
-    held_off_in: Epoch,
-    stuck: bool,
-    ready: bool,
-    nudges: Receiver<Nudge>,
+}
+
+impl Context {
+    fn now(&self) -> Moment {
+        self.table.now()
+    }
+
+    fn timeout(&self) -> Duration {
+        self.table.timings().store_timeout
+    }
+
+    /// Sends messages. A message that is lost only delays, so a failure is ignored.
+    fn send(&self, messages: &[PeerMessage]) {
+        if !messages.is_empty() {
+            let _ = self.store.wake(messages, self.timeout());
+        }
+    }
+
+    /// `least`, and up to half as long again, by the id of this instance: equal periods of an owner and its heir would make
+    /// the same hand-over fail again and again.
+    fn own_period(&self, least: Duration) -> Duration {
+        let half = u64::try_from(least.as_micros() / 2).unwrap_or(u64::MAX);
+        least + Duration::from_micros(spread(self.me.as_str(), half))
+    }
+}
+
+/// What a part touches besides its own state.
+struct Scope<'a> {
+    context: &'a Context,
+    informer: &'a mut Informer,
+    plan: &'a Plan,
 }
 
 impl Reconcile {
@@ -91,51 +106,35 @@ impl Reconcile {
         tick: Duration,
         drain_timeout: Duration,
     ) -> Self {
-        let reporter = Reporter::new(&table);
+        let informer = Informer::new(Arc::clone(&store), Arc::clone(&table), tick);
+        let (me, reporter) = (table.instance().clone(), Reporter::new(&table));
         Self {
-            me: table.instance().clone(),
-            informer: Informer::new(Arc::clone(&store), Arc::clone(&table), tick),
-            store,
-            table,
-            reporter,
-            changes,
-            drain_timeout,
-            plan: Plan::default(),
-            asks: FnvHashMap::default(),
-            asks_read_at: Moment::MIN,
-            doubts: (Moment::MIN, 0),
-            asking: Asking::default(),
-            unable: Backoff::new(UNABLE_PAUSE, PAUSE_MAX),
-            absent: Backoff::new(ABSENT_PAUSE, PAUSE_MAX),
-            unasked: Unasked::default(),
-            leaving: FnvHashMap::default(),
-            patience: Patience::default(),
-            next_plan: Moment::MIN,
-            next_fallback: Moment::MIN,
-            overdue: Vec::new(),
-            asked_for: 0,
-            failing: FnvHashMap::default(),
-            unfinished: false,
+            context: Context { store, table, me, reporter, changes, drain_timeout },
+            informer,
+            planner: Planner::default(),
+            acquisition: Acquisition::default(),
+            requests: Requests::default(),
+            handover: Handover::default(),
+            stalled: StalledHandover::default(),
             held_off_in: Epoch::default(),
-            stuck: false,
             ready: false,
             nudges: never(),
         }
     }
 
-    /// Is told through `nudges` that something is worth a look.
+    /// Takes nudges from this channel.
     pub fn nudged_by(self, nudges: Receiver<Nudge>) -> Self {
         Self { nudges, ..self }
     }
 
-    /// The loop of the thread, until `stop`. `mark` tells the watchdog that it moves, and whether it is ready.
+    /// The loop of the thread, until `stop`. `mark` tells the watchdog that the thread moves, and whether it is ready.
     pub fn run(mut self, stop: &Stop, mark: impl Fn(Moment, bool)) {
         let mut nudges: Vec<Nudge> = Vec::new();
         loop {
-            mark(self.table.now(), self.ready);
+            mark(self.context.now(), self.ready);
             let due = after(self.step(&nudges));
             if self.ready {
-                mark(self.table.now(), true);
+                mark(self.context.now(), true);
             }
             nudges.clear();
             select! {
@@ -147,46 +146,43 @@ impl Reconcile {
         }
     }
 
-    /// What it was told since the last step.
+    /// The nudges that wait for the next step, up to `NUDGES_TAKEN` (256).
     pub fn take_waiting(&self) -> Vec<Nudge> {
         self.nudges.try_iter().take(NUDGES_TAKEN).collect()
     }
 
-    /// Whether it was told something that it has not taken in.
+    /// Whether a nudge waits for the next step.
     pub fn is_told(&self) -> bool {
         !self.nudges.is_empty()
     }
 
-    /// Speaks through `reporter` instead of one of its own.
+    /// Logs through `reporter`.
     pub fn reporting(self, reporter: &Reporter) -> Self {
-        Self { reporter: reporter.clone(), ..self }
+        let context = Context { reporter: reporter.clone(), ..self.context };
+        Self { context, ..self }
     }
 
     /// Does what can be done now; how long to wait for the next step.
     pub fn step(&mut self, nudges: &[Nudge]) -> Duration {
-        nudges.iter().for_each(|it| self.take_in(it));
+        nudges.iter().for_each(|it| self.apply(it));
         self.informer.look_if_due();
-        self.note_hand_overs();
-        self.tell_news();
-        self.tell_surprises();
+        self.note_outcomes();
+        self.tell_session_changes();
+        self.tell_discrepancies();
         if self.informer.is_synced() {
             let view = self.informer.view();
-            self.table.metrics().see(view.len(), view.instance_count());
+            self.context.table.metrics().see(view.len(), view.instance_count());
             self.replan();
             self.note_hold_off();
         }
         if self.may_move() {
-            self.read_asks();
-            self.hand_over();
-            self.acquire();
-            self.ask();
-            self.tell_unasked();
+            self.move_leases();
         } else {
             self.keep_what_was_to_move();
         }
         if self.informer.is_synced() {
-            self.release_drained();
-            self.say_ready();
+            self.handover.release_drained(&self.context, &mut self.informer);
+            self.report_ready();
         }
         self.wait()
     }
@@ -195,167 +191,166 @@ impl Reconcile {
     fn may_move(&self) -> bool {
         self.informer.is_synced()
             && self.informer.is_settled()
-            && self.table.is_beating()
-            && self.table.hold_off().is_none()
+            && self.context.table.is_beating()
+            && self.context.table.hold_off().is_none()
     }
 
-    /// What this instance takes to be the case.
+    fn move_leases(&mut self) {
+        let Self { context, informer, planner, .. } = self;
+        let mut scope = Scope { context, informer, plan: &planner.plan };
+        self.handover.read_asks(&mut scope);
+        self.handover.hand_over(&scope);
+        self.acquisition.step(&mut scope, &mut self.requests, &self.handover);
+        self.tell_session_changes();
+        let Self { context, informer, planner, .. } = self;
+        let mut scope = Scope { context, informer, plan: &planner.plan };
+        self.requests.step(&mut scope);
+        self.stalled.step(&mut scope, &self.handover);
+    }
+
+    /// R10: a move that has begun is called off, so that nothing is released while nobody can acquire it.
+    fn keep_what_was_to_move(&mut self) {
+        // No heir is slow while nobody can act: the fallback timer starts again when it can.
+        self.acquisition.pause();
+        self.informer.forget_released();
+        self.stalled.stop();
+        self.handover.call_off_all(&self.context.table);
+    }
+
+    /// The view of this instance.
     pub fn view(&self) -> &View {
         self.informer.view()
     }
 
-    fn take_in(&mut self, nudge: &Nudge) {
+    fn apply(&mut self, nudge: &Nudge) {
         match nudge {
             Nudge::PollEnded => (),
             Nudge::Listening { words, changes, refused } => {
                 self.informer.subscribed(*words, *changes);
                 if let Some(reason) = refused {
-                    self.reporter.say(&Event::StoreUnheard { reason });
+                    self.context.reporter.say(&Event::StoreUnheard { reason });
                 }
             }
-            Nudge::Push(Push::Word(word)) if word.from == self.me => (),
-            Nudge::Push(heard) => {
-                if let Push::Word(word) = heard {
-                    self.note_asks(word);
-                    self.heed_unasked(word);
+            Nudge::Push(Push::Word(message)) if message.from == self.context.me => (),
+            Nudge::Push(push) => {
+                if let Push::Word(message) = push {
+                    let Self { context, informer, planner, .. } = self;
+                    let mut scope = Scope { context, informer, plan: &planner.plan };
+                    self.handover.note_asks(&mut scope, message);
+                    self.stalled.heed(&mut scope, message);
                 }
-                self.informer.apply(heard);
+                self.informer.apply(push);
             }
         }
     }
 
-    /// Passes on what was read about sessions we own.
-    fn tell_news(&mut self) {
-        let news = self.informer.take_session_changes();
-        for session in news.changed {
-            if !self.table.holds(&session.endpoint) {
+    /// What became of leases that were released for an heir.
+    fn note_outcomes(&mut self) {
+        let now = self.context.now();
+        let (absent, active) = self.informer.take_outcomes();
+        for it in &absent {
+            self.handover.heir_absent(it, now);
+        }
+        for it in &active {
+            self.acquisition.heir_active(it, now);
+            self.handover.heir_active(it);
+        }
+    }
+
+    /// Tells dispatch what changed about sessions of this instance, and begins to release those that nobody is to poll.
+    fn tell_session_changes(&mut self) {
+        let changes = self.informer.take_session_changes();
+        for session in changes.changed {
+            if !self.context.table.holds(&session.endpoint) {
                 continue;
             }
             if session.paused {
-                self.leave(&session.endpoint, Leaving::Paused);
+                let reason = ReleaseReason::Paused;
+                self.handover.leave(&self.context.table, &session.endpoint, reason);
             }
-            let _ = self.changes.send(LeaseChange::Session(session));
+            let _ = self.context.changes.send(LeaseChange::Session(session));
         }
-        for endpoint in news.gone {
-            self.leave(&endpoint, Leaving::Removed);
+        for endpoint in changes.gone {
+            self.handover.leave(&self.context.table, &endpoint, ReleaseReason::Removed);
         }
     }
 
-    fn leave(&mut self, endpoint: &EndpointId, why: Leaving) {
-        self.table.drain(endpoint);
-        if self.table.holds(endpoint) {
-            self.leaving.insert(endpoint.clone(), (why, None));
+    /// An audit or a resync has found something different: other instances may have missed it, too.
+    fn tell_discrepancies(&mut self) {
+        let mut discrepancies = self.informer.take_discrepancies();
+        if !self.informer.gets_messages() {
+            discrepancies.clear(); // no instance would get the message
         }
+        let message = |it: &[EndpointId]| PeerMessage {
+            discrepancies: it.to_vec(),
+            ..PeerMessage::new(&self.context.me, None)
+        };
+        let messages: Vec<PeerMessage> = discrepancies.chunks(BATCH_MAX).map(message).collect();
+        self.context.send(&messages);
     }
 
     fn replan(&mut self) {
-        let now = self.table.now();
-        // While there is more to take, all that others take meanwhile is no reason to plan anew.
-        let is_busy = self.unfinished && !self.informer.view().members_changed();
-        if now < self.next_plan || is_busy {
-            return self.join_freed();
+        let now = self.context.now();
+        // While there is more to acquire, only a change of members is a reason for a new plan.
+        let is_busy = self.acquisition.unfinished && !self.informer.view().members_changed();
+        if now < self.planner.next || is_busy {
+            return self.acquisition.join_freed(&mut self.planner.plan, &self.informer);
         }
         if !self.informer.take_changed() {
             return;
         }
-        self.plan = plan(self.informer.view(), &self.me);
-        // What was let go of for us comes first: everybody else leaves it to us.
-        self.plan.acquire.sort_by_cached_key(|it| !self.asking.was_asked(it));
-        self.asked_for = 0;
-        self.overdue.clear();
-        self.next_fallback = Moment::MIN;
-        let stuck = self.plan.nobody && self.informer.view().weight(&self.me).is_some();
-        if stuck && !self.stuck && self.informer.is_settled() {
-            let reason = "every instance has weight 0: nothing new is taken";
-            self.reporter.say(&Event::PlacementStuck { reason });
+        self.planner.make_plan(&self.context, &self.informer, &self.requests);
+        let plan = &self.planner.plan;
+        self.acquisition.begin_plan(plan);
+        if plan.heirs.is_empty() {
+            self.stalled.stop(); // leases between other instances move
         }
-        self.stuck = stuck;
-        if self.plan.heirs.is_empty() {
-            self.unasked.stop(); // what is to move between others does
-        }
-        self.keep_what_is_ours_again();
-        self.patience.keep(&self.plan.fallback);
-        if !self.failing.is_empty() {
-            let fallback = self.plan.fallback.iter().map(|it| &it.endpoint);
-            let wanted: FnvHashSet<&EndpointId> =
-                self.plan.acquire.iter().chain(fallback).collect();
-            self.failing.retain(|it, _| wanted.contains(it));
-        }
-        // A plan for a large fleet in turmoil takes its time: act on it before it is made again.
-        self.next_plan = now + planning_rest(self.table.now().since(now));
+        self.handover.keep_what_is_ours_again(&self.context.table, plan);
+        self.planner.rest(now, self.context.now());
     }
 
     fn note_hold_off(&mut self) {
-        let epoch = self.table.epoch();
-        if let Some(left) = self.table.hold_off().filter(|_| self.held_off_in != epoch) {
+        let epoch = self.context.table.epoch();
+        let left = self.context.table.hold_off();
+        if let Some(left) = left.filter(|_| self.held_off_in != epoch) {
             self.held_off_in = epoch;
-            self.reporter.say(&Event::StoreHoldoff { left, epoch: epoch.0 });
+            self.context.reporter.say(&Event::StoreHoldoff { left, epoch: epoch.0 });
         }
     }
 
-    fn say_ready(&mut self) {
+    fn report_ready(&mut self) {
         if !self.ready && self.informer.is_settled() {
             self.ready = true;
             let view = self.informer.view();
-            self.reporter.say(&Event::DaemonReady {
+            self.context.reporter.say(&Event::DaemonReady {
                 endpoints: view.len(),
                 instances: view.instance_count(),
-                held: self.table.len(),
+                held: self.context.table.len(),
             });
         }
     }
 
     fn wait(&self) -> Duration {
-        let now = self.table.now();
-        let mut wait = self.informer.due().since(now);
-        let mut sooner = |at: Moment| wait = wait.min(at.since(now));
+        let (now, context) = (self.context.now(), &self.context);
+        let (informer, plan) = (&self.informer, &self.planner.plan);
+        let mut due = informer.due();
         // Only what can be acted on when its time comes.
         if self.may_move() {
-            if self.unfinished {
-                sooner(now);
-            }
-            if !self.plan.fallback.is_empty() {
-                sooner(self.next_fallback);
-            }
-            if self.informer.view().has_changed() {
-                sooner(self.next_plan);
-            }
-            if !self.plan.ask.is_empty() {
-                sooner(self.asking.next());
-                sooner(self.next_look_at_asked());
-            }
-            if !self.plan.heirs.is_empty() {
-                sooner(self.asks_read_at + self.asks_read_every());
-            }
-            if let Some(at) = self.unasked.next() {
-                sooner(at);
-            }
+            let parts = [
+                self.acquisition.due(plan),
+                self.planner.due(informer),
+                self.requests.due(context, informer, plan),
+                self.handover.due(context, informer, plan),
+                self.stalled.due(),
+            ];
+            due = parts.into_iter().fold(due, Moment::min);
         }
-        if let Some(at) = self.table.next_impatience(self.drain_timeout) {
-            sooner(at);
+        if let Some(at) = context.table.next_impatience(context.drain_timeout) {
+            due = due.min(at);
         }
-        if let Some(left) = self.table.hold_off() {
-            sooner(now + left);
+        if let Some(left) = context.table.hold_off() {
+            due = due.min(now + left);
         }
-        wait.max(Duration::from_millis(5))
-    }
-}
-
-/// From the beginning of a plan that took this long to the next one.
-fn planning_rest(took: Duration) -> Duration {
-    took.saturating_mul(PLANNING_SHARE).min(took + PLANNING_REST_MAX)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A VM that was suspended for an hour while it planned plans again soon.
-    #[test]
-    fn a_plan_rests_in_proportion_and_never_for_long() {
-        for (took_ms, rest_ms) in [(0, 0), (10, 50), (1_000, 5_000), (3_600_000, 3_605_000)] {
-            let [took, rest] = [took_ms, rest_ms].map(Duration::from_millis);
-            assert_eq!(planning_rest(took), rest);
-        }
+        due.since(now).max(WAIT_MIN)
     }
 }

@@ -1,74 +1,76 @@
-//! What nobody asks for. A lease moves when its heir asks (R8); an heir that takes something else to be the case
-//! never does. Whoever holds more than its share can know; and if that one is wrong, too, somebody else.
+//! Which hand-overs do not begin? The preferred owner must request a lease (R8); with a stale view it never does, so the
+//! current owner notices, or a third instance. Sends messages, and asks the informer for a resync.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::clock::Moment;
-use crate::fleet::reconcile::Reconcile;
+use crate::fleet::reconcile::Scope;
+use crate::fleet::reconcile::handover::Handover;
 use crate::model::InstanceId;
 use crate::store::PeerMessage;
 
-/// An heir that has not asked for so long, and twice as long, and so on, is told.
-const UNASKED: Duration = Duration::from_secs(10);
-/// An instance that is told resyncs, but no oftener than this: anybody may say it.
+/// An heir that has not asked for this long is told so, then again after twice as long, and so on.
+const STALLED_AFTER: Duration = Duration::from_secs(10);
+/// An instance that is told resyncs, but not more often than this: anybody may send the message.
 const HEEDED_EVERY: Duration = Duration::from_secs(30);
 
-/// How long nothing has moved that should: ours to its heir, or something between others.
+/// For how long nothing has moved that should: a lease of this instance to its heir, or a lease between others.
 #[derive(Debug, Default)]
-pub(crate) struct Unasked {
+pub(super) struct StalledHandover {
     since: Option<Moment>,
+    /// How often the heirs were told.
     told: u32,
     heeded: Option<Moment>,
 }
 
-impl Unasked {
-    /// It moves, or there is nothing to move.
-    pub(crate) fn stop(&mut self) {
+impl StalledHandover {
+    /// A lease moves, or nothing is to move.
+    pub(super) fn stop(&mut self) {
         (self.since, self.told) = (None, 0);
     }
 
-    /// When they are told, if nothing moves until then.
-    pub(crate) fn next(&self) -> Option<Moment> {
-        Some(self.since? + UNASKED * 2_u32.saturating_pow(self.told))
+    /// When the heirs are told, if nothing moves until then.
+    pub(super) fn due(&self) -> Moment {
+        let wait = STALLED_AFTER * 2_u32.saturating_pow(self.told);
+        self.since.map_or(Moment::MAX, |it| it + wait)
     }
-}
 
-impl Reconcile {
-    /// Tells heirs that do not ask; and since it may be us who see something wrong, looks at everything, too.
-    pub(crate) fn tell_unasked(&mut self) {
-        let now = self.table.now();
-        let nothing = self.plan.heirs.is_empty() && self.plan.others.is_empty();
-        if nothing || !self.leaving.is_empty() {
-            return self.unasked.stop();
+    /// Tells heirs that do not ask. The view of this instance may be the wrong one, so it resyncs, too.
+    pub(super) fn step(&mut self, scope: &mut Scope<'_>, handover: &Handover) {
+        let (context, plan) = (scope.context, scope.plan);
+        let now = context.now();
+        let nothing = plan.heirs.is_empty() && plan.others.is_empty();
+        if nothing || handover.is_leaving() {
+            return self.stop();
         }
-        self.unasked.since.get_or_insert(now);
-        if self.unasked.next().is_none_or(|at| now < at) {
+        self.since.get_or_insert(now);
+        if now < self.due() {
             return;
         }
-        if self.unasked.told > 0 {
-            self.informer.resync_soon();
+        if self.told > 0 {
+            scope.informer.resync_soon();
         }
-        self.unasked.told += 1;
-        // Owners of what is to move between others are told, too: they may be as wrong as their heirs.
-        let told = self.plan.heirs.values().chain(&self.plan.others);
-        let told: BTreeSet<&InstanceId> = told.filter(|it| **it != self.me).collect();
-        let word = |it: &InstanceId| PeerMessage {
+        self.told += 1;
+        // The owners of leases between others are told, too: their view may be as wrong as that of the heirs.
+        let told = plan.heirs.values().chain(&plan.others);
+        let told: BTreeSet<&InstanceId> = told.filter(|it| **it != context.me).collect();
+        let message = |it: &InstanceId| PeerMessage {
             unasked: true,
-            ..PeerMessage::new(&self.me, Some(it.clone()))
+            ..PeerMessage::new(&context.me, Some(it.clone()))
         };
-        let wakes: Vec<PeerMessage> = told.into_iter().map(word).collect();
-        let _ = self.store.wake(&wakes, self.table.timings().store_timeout);
+        let messages: Vec<PeerMessage> = told.into_iter().map(message).collect();
+        let _ = context.store.wake(&messages, context.timeout());
     }
 
-    /// We could have had something for the asking, somebody says.
-    pub(crate) fn heed_unasked(&mut self, word: &PeerMessage) {
-        let now = self.table.now();
-        let asked = self.plan.ask.iter().any(|it| it.0 == word.from);
-        let heeded = self.unasked.heeded.is_some_and(|at| now.since(at) < HEEDED_EVERY);
-        if word.unasked && !heeded && !asked {
-            self.unasked.heeded = Some(now);
-            self.informer.resync_soon();
+    /// Another instance says that a lease of the plan is not asked for.
+    pub(super) fn heed(&mut self, scope: &mut Scope<'_>, message: &PeerMessage) {
+        let now = scope.context.now();
+        let has_asked = scope.plan.ask.iter().any(|it| it.0 == message.from);
+        let is_early = self.heeded.is_some_and(|at| now.since(at) < HEEDED_EVERY);
+        if message.unasked && !is_early && !has_asked {
+            self.heeded = Some(now);
+            scope.informer.resync_soon();
         }
     }
 }

@@ -3,6 +3,7 @@
 use crossbeam_channel::bounded;
 
 use crate::clock::{Clock, ManualClock};
+use crate::fleet::reconcile::Reconcile;
 use crate::fleet::reconcile::acquire::*;
 use crate::lease::heartbeat::Heartbeat;
 use crate::lease::table::{LeaseTimings, OwnershipTable};
@@ -67,23 +68,37 @@ impl Rig {
         rig
     }
 
+    fn overdue(&mut self, count: usize) -> impl Iterator<Item = EndpointId> + use<> {
+        let Reconcile { context, informer, planner, acquisition, handover, .. } =
+            &mut self.reconcile;
+        let mut scope = Scope { context, informer, plan: &planner.plan };
+        acquisition.overdue(&mut scope, handover, count)
+    }
+
+    fn find_overdue(&mut self) {
+        let Reconcile { context, informer, planner, acquisition, handover, .. } =
+            &mut self.reconcile;
+        let scope = Scope { context, informer, plan: &planner.plan };
+        acquisition.find_overdue(&scope, handover, self.clock.now());
+    }
+
     fn holds(&self, endpoint: &EndpointId) -> bool {
-        self.reconcile.table.holds(endpoint)
+        self.reconcile.context.table.holds(endpoint)
     }
 
     fn held(&self) -> usize {
-        self.reconcile.table.len()
+        self.reconcile.context.table.len()
     }
 
     /// The other instance releases this many that it was asked for; its message.
     fn free(&self, count: usize) -> (Vec<EndpointId>, Nudge) {
-        let asked = self.reconcile.plan.ask.iter().take(count);
+        let asked = self.reconcile.planner.plan.ask.iter().take(count);
         let freed: Vec<EndpointId> = asked.map(|it| it.1.clone()).collect();
         freed.iter().for_each(|it| self.server.delete_lease(it));
-        let heir = Some(self.reconcile.me.clone());
-        let word =
+        let heir = Some(self.reconcile.context.me.clone());
+        let message =
             PeerMessage { freed: freed.clone(), heir, ..PeerMessage::new(&self.other, None) };
-        (freed, Nudge::Push(Push::Word(word)))
+        (freed, Nudge::Push(Push::Word(message)))
     }
 }
 
@@ -97,8 +112,8 @@ fn put_session(server: &MemoryServer, number: usize) {
 fn in_a_pass() -> Rig {
     let share = 2 * AT_ONCE + 200;
     let rig = Rig::new(2 * share, share + 100, Weight(1));
-    assert_eq!((rig.held(), rig.reconcile.plan.ask.len()), (AT_ONCE, 100));
-    assert_eq!(rig.reconcile.plan.acquire.len(), 2 * AT_ONCE + 100);
+    assert_eq!((rig.held(), rig.reconcile.planner.plan.ask.len()), (AT_ONCE, 100));
+    assert_eq!(rig.reconcile.planner.plan.acquire.len(), 2 * AT_ONCE + 100);
     rig
 }
 
@@ -106,8 +121,8 @@ fn in_a_pass() -> Rig {
 #[test]
 fn what_is_freed_for_an_heir_in_the_middle_of_a_pass_is_taken_in_its_next_step() {
     let mut rig = in_a_pass();
-    let (freed, word) = rig.free(1);
-    rig.reconcile.step(&[word]);
+    let (freed, message) = rig.free(1);
+    rig.reconcile.step(&[message]);
     assert!(rig.holds(&freed[0]));
     assert_eq!(rig.held(), 2 * AT_ONCE, "the pass goes on meanwhile");
     rig.reconcile.step(&[]);
@@ -116,7 +131,7 @@ fn what_is_freed_for_an_heir_in_the_middle_of_a_pass_is_taken_in_its_next_step()
 
 /// What is asked for is looked up after a while.
 #[test]
-fn what_is_freed_in_the_middle_of_a_pass_is_taken_by_an_heir_that_has_not_heard_of_it() {
+fn what_is_freed_in_the_middle_of_a_pass_is_taken_by_an_heir_without_the_message() {
     let mut rig = in_a_pass();
     let (freed, _) = rig.free(1);
     rig.clock.pass(ms(250));
@@ -124,16 +139,16 @@ fn what_is_freed_in_the_middle_of_a_pass_is_taken_by_an_heir_that_has_not_heard_
     assert!(rig.holds(&freed[0]));
 }
 
-/// A plan that takes long is not made anew for every word.
+/// A plan that takes long is not made anew for every message.
 #[test]
 fn what_is_freed_for_an_heir_before_it_may_plan_again_is_taken_at_once() {
     let mut rig = in_a_pass();
-    while rig.reconcile.unfinished {
+    while rig.reconcile.acquisition.unfinished {
         rig.reconcile.step(&[]);
     }
-    rig.reconcile.next_plan = Moment::MAX;
-    let (freed, word) = rig.free(1);
-    rig.reconcile.step(&[word]);
+    rig.reconcile.planner.next = Moment::MAX;
+    let (freed, message) = rig.free(1);
+    rig.reconcile.step(&[message]);
     assert!(rig.holds(&freed[0]));
 }
 
@@ -141,10 +156,14 @@ fn what_is_freed_for_an_heir_before_it_may_plan_again_is_taken_at_once() {
 #[test]
 fn in_a_new_plan_what_was_freed_for_an_heir_comes_first() {
     let mut rig = in_a_pass();
-    let (freed, word) = rig.free(100);
-    rig.reconcile.begin_again();
-    rig.reconcile.step(&[word]);
-    assert_eq!(rig.reconcile.plan.acquire.len(), AT_ONCE + 200, "a new plan, for two steps");
+    let (freed, message) = rig.free(100);
+    rig.reconcile.acquisition.end_pass();
+    rig.reconcile.step(&[message]);
+    assert_eq!(
+        rig.reconcile.planner.plan.acquire.len(),
+        AT_ONCE + 200,
+        "a new plan, for two steps"
+    );
     assert!(freed.iter().all(|it| rig.holds(it)));
 }
 
@@ -152,7 +171,7 @@ fn in_a_new_plan_what_was_freed_for_an_heir_comes_first() {
 fn before_falling_back() -> Rig {
     let rig = Rig::new(4 * AT_ONCE, 0, Weight(19));
     assert_eq!(rig.held(), AT_ONCE / 5);
-    assert_eq!(rig.reconcile.plan.fallback.len(), 4 * AT_ONCE - AT_ONCE / 5);
+    assert_eq!(rig.reconcile.planner.plan.fallback.len(), 4 * AT_ONCE - AT_ONCE / 5);
     rig.clock.pass(ms(300));
     rig
 }
@@ -164,9 +183,9 @@ fn what_is_ours_is_asked_for_once_in_a_pass() {
     let news: Vec<usize> = (4 * AT_ONCE..5 * AT_ONCE).collect();
     news.iter().for_each(|it| put_session(&rig.server, *it));
     let sessions = news.iter().map(|it| endpoint(*it).to_string()).collect();
-    let word = Nudge::Push(Push::Changed(Changes { sessions, ..Changes::default() }));
+    let push = Nudge::Push(Push::Changed(Changes { sessions, ..Changes::default() }));
     // They are read and found free. Then the other takes them, and nobody is told.
-    rig.reconcile.take_in(&word);
+    rig.reconcile.apply(&push);
     while rig.reconcile.view().len() < 5 * AT_ONCE {
         rig.clock.pass(ms(10));
         rig.reconcile.informer.look_if_due();
@@ -177,9 +196,9 @@ fn what_is_ours_is_asked_for_once_in_a_pass() {
     let refused = |rig: &Rig| rig.server.acquires().0 - rig.server.acquires().1;
     rig.reconcile.step(&[]);
     let once = refused(&rig);
-    assert!(once > 0 && rig.reconcile.unfinished, "{once} were refused");
+    assert!(once > 0 && rig.reconcile.acquisition.unfinished, "{once} were refused");
     rig.reconcile.step(&[]);
-    assert!(rig.reconcile.unfinished);
+    assert!(rig.reconcile.acquisition.unfinished);
     assert_eq!(refused(&rig), once);
 }
 
@@ -189,26 +208,26 @@ fn a_slow_pass_over_what_is_overdue_comes_to_its_end() {
     let mut rig = before_falling_back();
     let mut looked_at = FnvHashSet::default();
     for _ in 0..4 {
-        looked_at.extend(rig.reconcile.overdue(AT_ONCE));
+        looked_at.extend(rig.overdue(AT_ONCE));
         rig.clock.pass(2 * RETRY_FAILED);
     }
-    assert_eq!(looked_at.len(), rig.reconcile.plan.fallback.len());
-    assert!(rig.reconcile.overdue.is_empty());
+    assert_eq!(looked_at.len(), rig.reconcile.planner.plan.fallback.len());
+    assert!(rig.reconcile.acquisition.overdue.is_empty());
 }
 
 /// Also when a plan takes long, and is not made anew at once.
 #[test]
 fn what_somebody_was_found_to_have_is_not_overdue_any_more() {
     let mut rig = before_falling_back();
-    let fallback = rig.reconcile.plan.fallback.iter().map(|it| &it.endpoint);
+    let fallback = rig.reconcile.planner.plan.fallback.iter().map(|it| &it.endpoint);
     fallback.for_each(|it| rig.server.put_lease(it, &rig.other, TTL));
-    rig.reconcile.next_plan = Moment::MAX;
+    rig.reconcile.planner.next = Moment::MAX;
     for _ in 0..4 {
         rig.reconcile.step(&[]);
     }
     rig.clock.pass(RETRY_FAILED);
-    rig.reconcile.find_overdue(rig.clock.now());
-    assert!(rig.reconcile.overdue.is_empty());
+    rig.find_overdue();
+    assert!(rig.reconcile.acquisition.overdue.is_empty());
 }
 
 /// R10: no heir was slow while nobody could act.
@@ -218,7 +237,7 @@ fn nothing_is_overdue_right_after_a_hold_off() {
     rig.reconcile.step(&[]);
     let held = rig.held();
     rig.reconcile.keep_what_was_to_move();
-    rig.reconcile.next_plan = Moment::MAX;
+    rig.reconcile.planner.next = Moment::MAX;
     rig.reconcile.step(&[]);
     assert_eq!(rig.held(), held);
     rig.clock.pass(ms(300));
