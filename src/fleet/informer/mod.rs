@@ -185,7 +185,7 @@ impl Informer {
     /// Takes in what the store or another instance said.
     pub(crate) fn hear(&mut self, heard: &Push) {
         match heard {
-            Push::Word(word) => self.hear_word(word),
+            Push::Message(word) => self.hear_word(word),
             Push::Changed(Changes { sessions, nodes, .. }) => {
                 self.hear_sessions(sessions);
                 self.to_meet.extend(nodes.iter().cloned());

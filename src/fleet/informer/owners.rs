@@ -123,7 +123,7 @@ impl Informer {
     }
 
     /// Whether words of others reach us. Where they do not, leases change hands by looking.
-    pub(crate) fn hears_words(&self) -> bool {
+    pub(crate) fn receives_messages(&self) -> bool {
         self.hears_words
     }
 

@@ -108,7 +108,7 @@ impl Reconcile {
         let free = self.plan.fallback.iter().filter(|it| self.informer.is_free(&it.endpoint));
         for it in free {
             let failing = self.failing.get(&it.endpoint).map_or(now, |it| it.0);
-            let heard = self.informer.hears_words() || self.absent.is_paused(&it.heir, now);
+            let heard = self.informer.receives_messages() || self.absent.is_paused(&it.heir, now);
             let due = self.patience.due(it, now, heard).max(failing);
             if now >= due {
                 self.overdue.push(it.endpoint.clone());
@@ -139,8 +139,8 @@ impl Reconcile {
                     return false;
                 }
             };
-            let (gained, revelation) = self.table.granted(&request, endpoints, &reply);
-            if let Some(ahead) = revelation.ran_ahead {
+            let (gained, anomaly) = self.table.granted(&request, endpoints, &reply);
+            if let Some(ahead) = anomaly.ran_ahead {
                 self.reporter.say(&Event::StoreClock { ahead });
             }
             if !gained.is_empty() {

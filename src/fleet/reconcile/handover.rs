@@ -186,7 +186,11 @@ impl Reconcile {
     /// How often an owner that has something to give reads who asks. Not in step with sweeps and other instances where
     /// nothing else is heard: equal periods would make the same hand-over fail again and again.
     pub(crate) fn asks_read_every(&self) -> Duration {
-        if self.informer.hears_words() { ASK_AGAIN } else { self.own_period(ASKS_READ_UNHEARD) }
+        if self.informer.receives_messages() {
+            ASK_AGAIN
+        } else {
+            self.own_period(ASKS_READ_UNHEARD)
+        }
     }
 
     /// This, and up to half as long again, by the instance.
@@ -197,7 +201,7 @@ impl Reconcile {
 
     /// Where words are not heard, the next look at what was asked for.
     pub(crate) fn next_look_at_asked(&self) -> Moment {
-        if self.informer.hears_words() {
+        if self.informer.receives_messages() {
             return Moment::MAX;
         }
         self.asking.looked.0 + self.own_period(LOOK_UNHEARD)
@@ -223,7 +227,7 @@ impl Reconcile {
     /// An audit or a resync has found something different: other instances may have missed it, too.
     pub(crate) fn tell_surprises(&mut self) {
         let mut discrepancies = self.informer.take_surprises();
-        if !self.informer.hears_words() {
+        if !self.informer.receives_messages() {
             discrepancies.clear(); // nobody would hear it
         }
         let word = |it: &[EndpointId]| PeerMessage {

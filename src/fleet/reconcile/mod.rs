@@ -213,9 +213,9 @@ impl Reconcile {
                     self.reporter.say(&Event::StoreUnheard { reason });
                 }
             }
-            Nudge::Push(Push::Word(word)) if word.from == self.me => (),
+            Nudge::Push(Push::Message(word)) if word.from == self.me => (),
             Nudge::Push(heard) => {
-                if let Push::Word(word) = heard {
+                if let Push::Message(word) = heard {
                     self.note_asks(word);
                     self.heed_unasked(word);
                 }

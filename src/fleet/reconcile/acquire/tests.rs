@@ -83,7 +83,7 @@ impl Rig {
         let heir = Some(self.reconcile.me.clone());
         let word =
             PeerMessage { freed: freed.clone(), heir, ..PeerMessage::new(&self.other, None) };
-        (freed, Nudge::Push(Push::Word(word)))
+        (freed, Nudge::Push(Push::Message(word)))
     }
 }
 
