@@ -1,4 +1,4 @@
-//! Exponential backoff: what has failed is left alone, each time for twice as long.
+//! When may a failed attempt be repeated? Exponential backoff per key: each pause is twice as long. Pure.
 
 use std::hash::Hash;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use fnv::FnvHashMap;
 
 use crate::clock::Moment;
 
-/// For whom or what there is a pause, until when, and how long the next one is.
+/// The pause of each key, its end, and the length of the next.
 #[derive(Debug)]
 pub(crate) struct Backoff<K> {
     first: Duration,
@@ -21,7 +21,7 @@ impl<K: Eq + Hash + Clone> Backoff<K> {
         Self { first, longest, pauses: FnvHashMap::default() }
     }
 
-    /// It has failed (again): a pause, unless there is one. What failed long ago counts no more.
+    /// An attempt failed: a pause begins, unless one runs. Failures older than `longest` are forgotten.
     pub(crate) fn fail(&mut self, key: &K, now: Moment) {
         let longest = self.longest;
         self.pauses.retain(|_, it| now.since(it.0) < longest);
@@ -40,7 +40,7 @@ impl<K: Eq + Hash + Clone> Backoff<K> {
         self.pauses.get(key).is_some_and(|it| now < it.0)
     }
 
-    /// It has succeeded; true when it had failed before.
+    /// An attempt succeeded; true when there had been a failure.
     pub(crate) fn end(&mut self, key: &K) -> bool {
         self.pauses.remove(key).is_some()
     }

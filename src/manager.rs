@@ -44,7 +44,7 @@ pub enum LeaseState {
     Uncertain,
 }
 
-/// What is known about a lease.
+/// One lease, as this instance knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeaseInfo {
     /// Whose it is, if anybody's.
@@ -184,12 +184,12 @@ impl LeaseManager {
         self.table.usable(endpoint).map(|it| it.fence)
     }
 
-    /// Everything held, in whatever standing.
+    /// Every held lease, in any standing.
     pub fn owned(&self) -> Vec<EndpointId> {
         if self.table.is_of_this_process() { self.table.endpoints() } else { Vec::new() }
     }
 
-    /// How `endpoint` stands. Asks the store only about what is not held here.
+    /// How `endpoint` stands. Asks the store only about a lease that is not held here.
     pub fn info(&self, endpoint: &EndpointId) -> Result<LeaseInfo, StoreError> {
         if let Some(held) = self.table.holding(endpoint) {
             let owned = self.table.may_poll(endpoint);

@@ -1,5 +1,4 @@
-//! How often did what happen in this instance, and how long did it take? Plain numbers, for whoever
-//! reads them.
+//! How often did each event happen in this instance, and how long did it take? Plain numbers for monitoring.
 //!
 //! Most are counted where every event passes (`Reporter::say`). A thread that counts never waits: atomics and
 //! nothing else. What can be asked for at any time (what is held, the hold-off) is not kept here, but
@@ -82,7 +81,7 @@ impl Histogram {
         Self { name, help, counts, sum_us: AtomicU64::new(0) }
     }
 
-    /// It took so long.
+    /// Counts one duration.
     pub fn observe(&self, took: Duration) {
         let at = BOUNDS_MS.iter().position(|it| took <= Duration::from_millis(*it));
         self.counts[at.unwrap_or(BOUNDS_MS.len())].fetch_add(1, Ordering::Relaxed);
@@ -108,27 +107,10 @@ impl Histogram {
 /// Everything that one instance counts.
 #[derive(Debug)]
 pub struct Metrics {
-    acquired: Counter,
-    refused: Counter,
-    failed: Counter,
-    renewed: Counter,
-    doubted: Counter,
-    lost: Counter,
-    released: Counter,
-    reclaimed: Counter,
-    polls: Counter,
-    skipped: Counter,
-    deferred: Counter,
-    fenced: Counter,
-    unpublished: Counter,
-    light: Counter,
-    invalid: Counter,
-    hold_offs: Counter,
-    epochs: Counter,
-    outages: Counter,
-    clock_steps: Counter,
-    joined: Counter,
-    left: Counter,
+    leases: LeaseCounters,
+    polls: PollCounters,
+    store: StoreCounters,
+    fleet: FleetCounters,
     /// How long the store took to answer a batch of renewals, or to fail to.
     pub renewal: Histogram,
     /// How much later than it was due the most overdue renewal of a batch was sent.
@@ -143,15 +125,56 @@ pub struct Metrics {
     store_away: AtomicBool,
 }
 
+/// Grants, renewals and ends of leases.
+#[derive(Debug)]
+struct LeaseCounters {
+    acquired: Counter,
+    refused: Counter,
+    failed: Counter,
+    renewed: Counter,
+    doubted: Counter,
+    lost: Counter,
+    released: Counter,
+    reclaimed: Counter,
+}
+
+/// Polls and their results.
+#[derive(Debug)]
+struct PollCounters {
+    ended: Counter,
+    skipped: Counter,
+    deferred: Counter,
+    fenced: Counter,
+    unpublished: Counter,
+    light: Counter,
+}
+
+/// The store, as this instance sees it.
+#[derive(Debug)]
+struct StoreCounters {
+    hold_offs: Counter,
+    epochs: Counter,
+    outages: Counter,
+    clock_steps: Counter,
+}
+
+/// Other instances, and sessions.
+#[derive(Debug)]
+struct FleetCounters {
+    invalid: Counter,
+    joined: Counter,
+    left: Counter,
+}
+
 const RENEWAL_LAG: &str = "How much later than it was due a batch of renewals was sent.";
 const POLL_LAG: &str = "How much later than it was due a poll started.";
 const ACQUIRED: &[&str] = &["preferred", "handover", "takeover", "fallback", "adopted"];
 const RELEASED: &[&str] = &["rebalance", "drain", "shutdown", "paused", "removed"];
 const LOST: &[&str] = &["expired", "taken", "gone"];
 
-impl Default for Metrics {
+impl Default for LeaseCounters {
     fn default() -> Self {
-        let (by, plain, histogram) = (Counter::by, Counter::plain, Histogram::new);
+        let (by, plain) = (Counter::by, Counter::plain);
         Self {
             acquired: by("leasehold_leases_acquired_total", "Leases granted.", "reason", ACQUIRED),
             refused: plain("leasehold_leases_refused_total", "Attempts that another won."),
@@ -172,7 +195,15 @@ impl Default for Metrics {
                 "leasehold_leases_reclaimed_total",
                 "Leases put back after the store had forgotten them.",
             ),
-            polls: by("leasehold_polls_total", "Polls.", "result", &["ok", "failed", "aborted"]),
+        }
+    }
+}
+
+impl Default for PollCounters {
+    fn default() -> Self {
+        let (by, plain) = (Counter::by, Counter::plain);
+        Self {
+            ended: by("leasehold_polls_total", "Polls.", "result", &["ok", "failed", "aborted"]),
             skipped: plain("leasehold_polls_skipped_total", "Polls that came a round too late."),
             deferred: plain(
                 "leasehold_polls_deferred_total",
@@ -190,10 +221,14 @@ impl Default for Metrics {
                 "leasehold_endpoints_light_total",
                 "Endpoints that failed so often that they are polled less.",
             ),
-            invalid: plain(
-                "leasehold_sessions_invalid_total",
-                "Sessions that were not understood, once for each change.",
-            ),
+        }
+    }
+}
+
+impl Default for StoreCounters {
+    fn default() -> Self {
+        let plain = Counter::plain;
+        Self {
             hold_offs: plain(
                 "leasehold_store_hold_offs_total",
                 "Times for which the store granted nothing.",
@@ -207,8 +242,32 @@ impl Default for Metrics {
                 "leasehold_store_clock_steps_total",
                 "Times the store's clock ran ahead of ours.",
             ),
+        }
+    }
+}
+
+impl Default for FleetCounters {
+    fn default() -> Self {
+        let plain = Counter::plain;
+        Self {
+            invalid: plain(
+                "leasehold_sessions_invalid_total",
+                "Sessions that were not understood, once for each change.",
+            ),
             joined: plain("leasehold_instances_joined_total", "Other instances that came."),
             left: plain("leasehold_instances_left_total", "Other instances that went."),
+        }
+    }
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let histogram = Histogram::new;
+        Self {
+            leases: LeaseCounters::default(),
+            polls: PollCounters::default(),
+            store: StoreCounters::default(),
+            fleet: FleetCounters::default(),
             renewal: histogram(
                 "leasehold_renewal_duration_seconds",
                 "How long the store took to answer a batch of renewals, or to fail to.",
@@ -225,51 +284,51 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// Counts what is said.
+    /// Counts an event.
     pub fn count(&self, event: &Event<'_>) {
         match event {
-            Event::LeaseAcquired { reason, .. } => self.acquired.one(reason),
-            Event::LeaseRefused { .. } => self.refused.add(1),
-            Event::LeaseFailed { .. } => self.failed.add(1),
-            Event::LeaseUncertain { .. } => self.doubted.add(1),
-            Event::LeaseLost { reason, .. } => self.lost.one(reason),
-            Event::LeaseReleased { reason, .. } => self.released.one(reason),
-            Event::LeaseReclaimed { .. } => self.reclaimed.add(1),
+            Event::LeaseAcquired { reason, .. } => self.leases.acquired.one(reason),
+            Event::LeaseRefused { .. } => self.leases.refused.add(1),
+            Event::LeaseFailed { .. } => self.leases.failed.add(1),
+            Event::LeaseUncertain { .. } => self.leases.doubted.add(1),
+            Event::LeaseLost { reason, .. } => self.leases.lost.one(reason),
+            Event::LeaseReleased { reason, .. } => self.leases.released.one(reason),
+            Event::LeaseReclaimed { .. } => self.leases.reclaimed.add(1),
             Event::PollOk { took, .. } => self.polled("ok", *took),
             Event::PollFailed { took, .. } => self.polled("failed", *took),
-            Event::PollAborted { .. } => self.polls.one("aborted"),
-            Event::PollSkipped { .. } => self.skipped.add(1),
-            Event::PollDeferred { .. } => self.deferred.add(1),
-            Event::PollFenced { .. } => self.fenced.add(1),
-            Event::PollUnpublished { .. } => self.unpublished.add(1),
-            Event::EndpointLight { .. } => self.light.add(1),
-            Event::SessionInvalid { .. } => self.invalid.add(1),
-            Event::StoreHoldoff { .. } => self.hold_offs.add(1),
-            Event::StoreClock { .. } => self.clock_steps.add(1),
+            Event::PollAborted { .. } => self.polls.ended.one("aborted"),
+            Event::PollSkipped { .. } => self.polls.skipped.add(1),
+            Event::PollDeferred { .. } => self.polls.deferred.add(1),
+            Event::PollFenced { .. } => self.polls.fenced.add(1),
+            Event::PollUnpublished { .. } => self.polls.unpublished.add(1),
+            Event::EndpointLight { .. } => self.polls.light.add(1),
+            Event::SessionInvalid { .. } => self.fleet.invalid.add(1),
+            Event::StoreHoldoff { .. } => self.store.hold_offs.add(1),
+            Event::StoreClock { .. } => self.store.clock_steps.add(1),
             Event::StoreUnreachable { .. } => {
-                self.outages.add(1);
+                self.store.outages.add(1);
                 self.store_away.store(true, Ordering::Relaxed);
             }
             Event::StoreReachable { .. } => self.store_away.store(false, Ordering::Relaxed),
-            Event::InstanceJoined { .. } => self.joined.add(1),
-            Event::InstanceLeft { .. } => self.left.add(1),
+            Event::InstanceJoined { .. } => self.fleet.joined.add(1),
+            Event::InstanceLeft { .. } => self.fleet.left.add(1),
             _ => (),
         }
     }
 
     fn polled(&self, result: &str, took: Duration) {
-        self.polls.one(result);
+        self.polls.ended.one(result);
         self.poll.observe(took);
     }
 
     /// This many leases were renewed.
     pub fn renewed(&self, n: usize) {
-        self.renewed.add(n);
+        self.leases.renewed.add(n);
     }
 
     /// The store is in another epoch than before.
     pub fn epoch_changed(&self) {
-        self.epochs.add(1);
+        self.store.epochs.add(1);
     }
 
     /// What there is to poll, and who is there to do it.
@@ -311,27 +370,27 @@ impl Metrics {
 
     fn counters(&self) -> [&Counter; 21] {
         [
-            &self.acquired,
-            &self.refused,
-            &self.failed,
-            &self.renewed,
-            &self.doubted,
-            &self.lost,
-            &self.released,
-            &self.reclaimed,
-            &self.polls,
-            &self.skipped,
-            &self.deferred,
-            &self.fenced,
-            &self.unpublished,
-            &self.light,
-            &self.invalid,
-            &self.hold_offs,
-            &self.epochs,
-            &self.outages,
-            &self.clock_steps,
-            &self.joined,
-            &self.left,
+            &self.leases.acquired,
+            &self.leases.refused,
+            &self.leases.failed,
+            &self.leases.renewed,
+            &self.leases.doubted,
+            &self.leases.lost,
+            &self.leases.released,
+            &self.leases.reclaimed,
+            &self.polls.ended,
+            &self.polls.skipped,
+            &self.polls.deferred,
+            &self.polls.fenced,
+            &self.polls.unpublished,
+            &self.polls.light,
+            &self.fleet.invalid,
+            &self.store.hold_offs,
+            &self.store.epochs,
+            &self.store.outages,
+            &self.store.clock_steps,
+            &self.fleet.joined,
+            &self.fleet.left,
         ]
     }
 }

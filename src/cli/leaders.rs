@@ -97,7 +97,7 @@ pub(crate) fn resign(config: &Config, role: &Role) -> ExitCode {
 fn ask_to_resign(config: &Config, role: &Role) -> Result<String, String> {
     let (store, timeout) = (RedisStore::of_roles(config), config.store_timeout);
     let look = || -> Result<Option<RoleStatus>, String> {
-        let seats = store.seats(&[role.as_lease().clone()], timeout);
+        let seats = store.role_statuses(&[role.as_lease().clone()], timeout);
         Ok(seats.map_err(|error| error.to_string())?.pop())
     };
     let Some(RoleStatus { leader: Some(leader), term, .. }) = look()? else {

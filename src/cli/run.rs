@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crossbeam_channel::select;
 use leasehold::clock::{BootClock, Clock};
 use leasehold::config::Config;
-use leasehold::election::{Elections, LeaderElection, RoleLines};
+use leasehold::election::{Elections, LeaderElection, RoleConnections};
 use leasehold::event::Event;
 use leasehold::inspect::doctor;
 use leasehold::instance::status_line::{Account, Phase};
@@ -180,7 +180,7 @@ fn stand(config: &Config, me: &InstanceId, until: &Stop) -> Result<Vec<LeaderEle
         return Ok(Vec::new());
     }
     let sentence = |error: StartError| error.to_string();
-    let connections = RoleLines::redis(config);
+    let connections = RoleConnections::redis(config);
     let (clock, timeout) = (Arc::new(BootClock), config.store_timeout);
     let elections = Elections::start(me.clone(), connections, clock, config.new_fleet, timeout);
     let elections = elections.map_err(sentence)?;

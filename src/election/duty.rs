@@ -1,4 +1,4 @@
-//! Some of a leader's work, under way.
+//! May a leader's work go on? A [`Duty`] keeps the role from being given back while the work runs.
 
 use std::sync::Arc;
 

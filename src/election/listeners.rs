@@ -1,4 +1,4 @@
-//! Who is to be told, in which order, and on which thread.
+//! Which listeners learn of an election event, in which order, and on which thread?
 //!
 //! The thread that changes the state of a role posts the event under the same lock, so the order of events is the
 //! order of changes. Delivery comes after: to a thread of the listener's own, whose queue has no bound
@@ -30,7 +30,7 @@ struct Slot {
     is_out: Arc<AtomicBool>,
 }
 
-/// What is in line to be told.
+/// Events that wait for delivery.
 enum Item {
     /// To everybody.
     Event(ElectionEvent),
@@ -134,7 +134,7 @@ impl Listeners {
         self.queue.lock().push_back(Item::Event(event));
     }
 
-    /// Tells everybody what is in line. Call it without any lock: a listener may ask anything.
+    /// Delivers all waiting events. The caller holds no lock: a listener may call back.
     pub(crate) fn deliver(&self) {
         while !self.queue.lock().is_empty() {
             let Some(_delivering) = self.delivering.try_lock() else { return };

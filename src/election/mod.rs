@@ -42,7 +42,7 @@ pub use crate::election::builder::{BuildError, ElectionBuilder};
 pub use crate::election::listeners::Registration;
 pub use crate::election::role_elector::ElectionSettings;
 pub use crate::election::role_state::{Duty, RoleState};
-pub use crate::election::runtime::{Elections, RoleLines};
+pub use crate::election::runtime::{Elections, RoleConnections};
 
 /// What this instance is for a role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -60,7 +60,7 @@ pub enum State {
 pub enum LossReason {
     /// It could not be renewed in time.
     Expired,
-    /// Somebody else leads.
+    /// Another instance leads.
     Taken(InstanceId),
     /// It is gone and cannot be reclaimed.
     Gone,
@@ -197,12 +197,12 @@ impl LeaderElection {
         self.role_state.enter().map(|it| it.kept_by(&self.elections))
     }
 
-    /// Waits until this instance leads, at most so long; false if it does not.
+    /// Waits until this instance leads, at most for the given time; false if it does not.
     pub fn wait_for_leadership(&self, timeout: Duration) -> bool {
         self.role_state.wait_for_leadership(timeout)
     }
 
-    /// Gives the role up, for somebody else to lead: it stands again after two seconds, or once another has led. Nothing
+    /// Gives the role up, for another instance to lead: it stands again after two seconds, or once another has led. Nothing
     /// if it does not lead. What runs under [`Self::run_if_leader`] ends before it is given back.
     pub fn resign(&self) {
         self.role_state.resign(None);

@@ -40,19 +40,24 @@ pub struct RoleElector {
     look_at: Moment,
     /// Not before: a delay at the start, the heir's turn.
     stand_at: Moment,
-    /// It gave the role up: not before this, or before somebody else has led.
+    /// After giving the role up: not before this, or before another instance has led.
     rest_until: Moment,
-    /// When a leader of less priority may be asked again.
-    ask_at: Moment,
-    /// A leader was asked, and the attempt that may follow has not come yet.
-    has_asked: bool,
-    /// It could not be elected: it asks less and less often.
-    refusals: Backoff<()>,
+    asking: Asking,
     heirs: Heirs,
     /// For a single attempt: whom to tell how it ended.
     verdict: Option<Sender<Verdict>>,
     outage: Outage,
     held_off_in: Epoch,
+}
+
+/// Requests to a leader of lower priority to give way.
+struct Asking {
+    /// When a leader may be asked again.
+    next_at: Moment,
+    /// A leader was asked, and the attempt that may follow has not come yet.
+    is_pending: bool,
+    /// A candidate that could not be elected asks less and less often.
+    refusals: Backoff<()>,
 }
 
 impl RoleElector {
@@ -73,9 +78,11 @@ impl RoleElector {
             look_at: now,
             stand_at: now + delay,
             rest_until: now,
-            ask_at: now,
-            has_asked: false,
-            refusals: Backoff::new(ABSENT_PAUSE, PAUSE_MAX),
+            asking: Asking {
+                next_at: now,
+                is_pending: false,
+                refusals: Backoff::new(ABSENT_PAUSE, PAUSE_MAX),
+            },
             heirs: Heirs::new(),
             verdict: None,
             outage: Outage::default(),
@@ -117,7 +124,7 @@ impl RoleElector {
         self.role_state.is_stopping() && !self.role_state.is_held()
     }
 
-    /// A round of its own: does what is due; how long to wait for the next.
+    /// A round for this role alone; how long to wait for the next.
     pub fn step(&mut self) -> Duration {
         let store = Arc::clone(&self.store);
         rounds::elect(&*store, [self], false).wait
@@ -127,7 +134,7 @@ impl RoleElector {
     pub(crate) fn wait(&mut self) -> Duration {
         let now = self.role_state.table().now();
         if self.role_state.is_held() {
-            // When it is lost, whatever was seen before is out of date.
+            // When the role is lost, the last look is out of date.
             self.look_at = now;
             return WHILE_HELD;
         }
@@ -168,7 +175,7 @@ impl RoleElector {
         if word.resign.contains(role) {
             self.role_state.resign(None);
         }
-        // R8: it is asked for, so somebody lives who wants it. R10: who could not be granted it yet.
+        // R8: a live candidate asks for the role. R10: during a hold-off it could not be granted the role.
         let is_void = self.role_state.table().hold_off().is_some();
         if word.wants.contains(role)
             && word.priority > self.settings.priority
@@ -205,7 +212,7 @@ impl RoleElector {
         // The others come first: the heir and, if it does not come, those who led less lately.
         let rest = if heir.is_some() { HEIR_FIRST * 3 / 2 } else { REST };
         self.rest_until = now + rest;
-        self.ask_at = self.ask_at.max(now + REST);
+        self.asking.next_at = self.asking.next_at.max(now + REST);
         heir.iter().for_each(|it| self.heirs.await_one(it));
         let freed = vec![tenure.endpoint.clone()];
         let word = PeerMessage { freed, heir, ..PeerMessage::new(table.instance(), None) };
@@ -219,17 +226,17 @@ impl RoleElector {
     }
 
     /// Takes in how the role stands; what follows.
-    pub(crate) fn looked(&mut self, seat: RoleStatus) -> Next {
+    pub(crate) fn looked(&mut self, status: RoleStatus) -> Next {
         self.note_answer();
-        self.role_state.saw(seat.leader.as_ref());
+        self.role_state.saw(status.leader.as_ref());
         let me = self.role_state.table().instance();
-        match seat.leader {
-            Some(leader) if leader.it != *me && !seat.is_stale => self.follow(&leader),
+        match status.leader {
+            Some(leader) if leader.it != *me && !status.is_stale => self.follow(&leader),
             _ => self.stand(),
         }
     }
 
-    /// Somebody leads. R9: looks again right when that would end.
+    /// Another instance leads. R9: looks again right when its lease would end.
     fn follow(&mut self, leader: &Lasting<InstanceId>) -> Next {
         self.role_state.follow();
         let now = self.role_state.table().now();
@@ -238,7 +245,7 @@ impl RoleElector {
         if self.decide(Ok(Outcome::LedBy(leader.it.clone()))) {
             return Next::Rest;
         }
-        let ask_at = self.ask_at.max(self.stand_at);
+        let ask_at = self.asking.next_at.max(self.stand_at);
         let may_ask = now >= ask_at;
         if self.settings.priority > 0 && self.settings.stands && !may_ask {
             // Not at the end of the lease: all the others look then, and one of them would find the role free before
@@ -246,8 +253,8 @@ impl RoleElector {
             self.look_at = self.look_at.min(ask_at);
         }
         if self.settings.priority > 0 && self.settings.stands && may_ask {
-            self.ask_at = now + self.settings.election_interval.min(self.settings.ttl);
-            self.has_asked = true;
+            self.asking.next_at = now + self.settings.election_interval.min(self.settings.ttl);
+            self.asking.is_pending = true;
             // Also one that hears nothing is to see what it was given, while others leave it to it.
             self.look_at = self.look_at.min(now + HEIR_FIRST / 2);
             let wants = vec![self.settings.role.as_lease().clone()];

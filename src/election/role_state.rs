@@ -103,7 +103,7 @@ impl RoleState {
         self.inner.lock().leader.as_ref().filter(|it| now < it.1).map(|it| it.0.clone())
     }
 
-    /// Waits for the right to lead, at most so long.
+    /// Waits for the right to lead, at most for the given time.
     pub(crate) fn wait_for_leadership(&self, timeout: Duration) -> bool {
         let deadline = self.table.now() + timeout;
         let mut inner = self.inner.lock();
@@ -159,7 +159,7 @@ impl RoleState {
         self.poke();
     }
 
-    /// Waits until something has changed, at most so long.
+    /// Waits until something has changed, at most for the given time.
     pub(crate) fn wait_for_change(&self, longest: Duration) {
         self.changed.wait_for(&mut self.inner.lock(), longest);
     }
@@ -260,7 +260,7 @@ impl RoleState {
             inner.term = Some(term);
             inner.leader = None;
             self.listeners.post(ElectionEvent::LeadershipAcquired { role, term });
-            // Somebody gave it up, or stopped, while the grant was on its way.
+            // The role was given up, or the election stopped, while the grant was on its way.
             if inner.is_stopping && self.table.drain(self.role.as_lease()) {
                 inner.leaving = Some((term, None));
             }
@@ -355,7 +355,7 @@ impl LeaseEventSink for Arc<RoleState> {
             self.say(&Event::LeaderUncertain { role, term: tenure.fence, error });
         }
         self.lost(&applied.lost);
-        if let Some(ahead) = applied.revelation.ran_ahead {
+        if let Some(ahead) = applied.anomaly.ran_ahead {
             self.say(&Event::StoreClock { ahead });
         }
     }

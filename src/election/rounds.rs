@@ -82,11 +82,11 @@ fn look(store: &dyn Store, all: &mut [&mut RoleElector]) -> Option<bool> {
     for (timeout, batch) in batches(&due, |&it| all[it].timeout()) {
         let roles: Vec<EndpointId> = batch.iter().map(|&&it| all[it].role().clone()).collect();
         let (mut words, mut standing) = (Vec::new(), Vec::new());
-        match store.seats(&roles, timeout) {
-            Ok(seats) => {
+        match store.role_statuses(&roles, timeout) {
+            Ok(statuses) => {
                 is_away = Some(false);
-                for (&&at, seat) in batch.iter().zip(seats) {
-                    match all[at].looked(seat) {
+                for (&&at, status) in batch.iter().zip(statuses) {
+                    match all[at].looked(status) {
                         Next::Rest => (),
                         Next::AskLeader(word) => words.push(word),
                         Next::Stand => standing.push(at),
@@ -135,7 +135,7 @@ fn stand(store: &dyn Store, all: &mut [&mut RoleElector], mut standing: Vec<usiz
     standing.iter().for_each(|&it| all[it].look_soon());
 }
 
-/// Renews what is due of all these, and tells what comes of it; how long to wait for the next.
+/// Renews the roles that are due, and reports the outcome; how long to wait for the next.
 pub(crate) fn renew<'a>(
     store: &dyn Store,
     renewals: impl IntoIterator<Item = &'a Renewal>,

@@ -1,11 +1,11 @@
-//! The roles one process stands for: they share threads and connections.
+//! Which threads and connections do the roles of a process share?
 //!
 //! | thread | wakes on | does |
 //! |---|---|---|
-//! | `elector` | word, loss, wish, end of another's lease, end of a hold-off | looks, stands, hands over, for all roles together |
+//! | `elector` | message, loss, wish, end of another's lease, end of a hold-off | looks, stands, hands over, for all roles together |
 //! | `role-renewal` | role due, retry | renews what is led, all roles together, and the leader's heartbeat with it |
 //! | `role-expiry` | next deadline | ends what was not renewed in time; asks nobody |
-//! | `role-watch` | word | passes it on to the elector |
+//! | `role-watch` | message | passes it on to the elector |
 //! | `listener` | event | one for each listener that is not called inline |
 
 use std::sync::Arc;
@@ -37,18 +37,18 @@ const LAST_WORD: Duration = Duration::from_millis(800);
 /// How often a thread that waits for an end looks whether the store has ceased to answer.
 const TICK: Duration = Duration::from_millis(20);
 
-/// A way to the store for each who must not wait behind another.
+/// One connection for each thread that must not wait behind another.
 #[derive(Clone)]
-pub struct RoleLines {
+pub struct RoleConnections {
     /// For renewals.
     pub renewal: Arc<dyn Store>,
     /// For looking, standing and handing over.
     pub elector: Arc<dyn Store>,
-    /// For words.
+    /// For messages.
     pub words: Arc<dyn Store>,
 }
 
-impl RoleLines {
+impl RoleConnections {
     /// A connection each to the Redis of `config`. Nothing is connected yet.
     pub fn redis(config: &Config) -> Self {
         let store = RedisStore::of_roles(config);
@@ -73,7 +73,7 @@ struct ElectionRuntime {
     me: InstanceId,
     clock: Arc<dyn Clock>,
     new_fleet: bool,
-    connections: RoleLines,
+    connections: RoleConnections,
     keeper: RoleKeeper,
     newcomers: Sender<Newcomer>,
     poke: Sender<()>,
@@ -107,7 +107,7 @@ impl Elections {
     /// connected yet.
     pub fn on_redis(config: &Config) -> Result<Self, StartError> {
         let config = &config.clone().checked()?;
-        let connections = RoleLines::redis(config);
+        let connections = RoleConnections::redis(config);
         let me = InstanceId::generate_now(&config.host_name);
         let clock = Arc::new(BootClock);
         Self::start(me, connections, clock, config.new_fleet, config.store_timeout)
@@ -116,7 +116,7 @@ impl Elections {
     /// The same as the instance `me`, on stores and a clock of one's own.
     pub fn start(
         me: InstanceId,
-        connections: RoleLines,
+        connections: RoleConnections,
         clock: Arc<dyn Clock>,
         new_fleet: bool,
         timeout: Duration,
@@ -141,7 +141,7 @@ impl Elections {
         others.spawn(&fail_stop, "role-expiry", expire)?;
         let nudge = move |it| drop(nudge.send(it));
         let watch = Watch::new(Arc::clone(&connections.words), me.clone(), timeout, nudge);
-        let mut watch = watch.woken_by(wire);
+        let mut watch = watch.interrupted_by(wire);
         others.spawn(&fail_stop, "role-watch", steps(when, move || watch.step()))?;
         let keep_now = [renew_now, expire_now];
         let _threads =

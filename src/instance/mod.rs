@@ -154,7 +154,7 @@ impl Daemon {
         self.publish = Some((source, thread));
         let (source, when, wire) = stop_with_wire()?;
         let movers = &mut self.movers.insert((source, Vec::new())).1;
-        let mut watch = watch.woken_by(wire);
+        let mut watch = watch.interrupted_by(wire);
         movers.push(fail_stop.steps("watch", when.clone(), move || watch.step())?);
         let liveness = Arc::clone(&self.liveness);
         let mark = move |now, is_ready: bool| {

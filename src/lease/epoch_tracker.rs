@@ -1,4 +1,4 @@
-//! What this instance has seen of the store's epoch and clock, and what follows for the next question.
+//! Has the store lost its memory, or has its clock stepped? Remembers what the replies said, for the next request.
 //!
 //! Pure arithmetic. The server's clock is never compared with ours, only its progress with our own:
 //! from before an earlier question to after a later answer, so that latency never looks like a step.
@@ -56,7 +56,7 @@ pub struct EpochTracker {
 pub struct ClockAnomaly {
     /// The server's clock ran ahead by this much more than ours can explain.
     pub ran_ahead: Option<Duration>,
-    /// By more than a margin: we may have slept while somebody was granted a lease of ours. The life of
+    /// By more than a margin: we may have slept while another instance was granted a lease of ours. The life of
     /// the store in which that was; what another life has forgotten may not be reclaimed (R6).
     pub slept_in: Option<Epoch>,
 }
@@ -82,7 +82,7 @@ impl EpochTracker {
     /// The frame of a question sent at `now`.
     ///
     /// R4: a grant or a reclaim is executed at most a margin late. A step of the server's clock that
-    /// is larger than the margin, and so could have ended somebody's lease early, makes it late too.
+    /// is larger than the margin, and so could have ended another owner's lease early, makes it late too.
     pub fn context(&self, now: Moment, timeout: Duration) -> RequestContext {
         let slack = micros(timeout.min(self.term.margin()));
         RequestContext {

@@ -1,4 +1,4 @@
-//! Ends every lease at its deadline and aborts its poll, whatever hangs elsewhere (R3).
+//! Which leases are past their deadline? Ends them and aborts their polls, even if everything else hangs (R3).
 //!
 //! Asks nobody: this thread only reads the clock, so that no slow store can keep a poll running.
 
@@ -11,20 +11,20 @@ use crate::lease::table::OwnershipTable;
 /// The thread `expiry`: wakes at the next deadline.
 pub struct Expiry {
     table: Arc<OwnershipTable>,
-    hearer: Box<dyn LeaseEventSink>,
+    sink: Box<dyn LeaseEventSink>,
 }
 
 impl Expiry {
     /// Watches over `table`, and tells what ends.
-    pub fn new(table: Arc<OwnershipTable>, hearer: impl LeaseEventSink + 'static) -> Self {
-        Self { table, hearer: Box::new(hearer) }
+    pub fn new(table: Arc<OwnershipTable>, sink: impl LeaseEventSink + 'static) -> Self {
+        Self { table, sink: Box::new(sink) }
     }
 
-    /// Ends what is past its deadline; how long until the next one can be.
+    /// Ends the leases past their deadline; how long until the next deadline can be.
     pub fn step(&self) -> Duration {
-        self.hearer.lost(&self.table.expire());
-        // Well within the margin, whatever is gained meanwhile and whatever the VM slept through: a wait
-        // stands still in a suspend, the deadline does not.
+        self.sink.lost(&self.table.expire());
+        // Well within the margin, because leases may be gained and the VM may sleep meanwhile: a wait stands still in a
+        // suspend, the deadline does not.
         let timings = self.table.timings();
         let longest = timings.lease.margin().min(timings.heartbeat.margin()) / 4;
         let Some(deadline) = self.table.next_deadline() else { return longest };

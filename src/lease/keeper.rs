@@ -1,4 +1,4 @@
-//! Keeps what is held: the heartbeat, the renewals and the deadlines, each on a thread of its own.
+//! Which threads keep the held leases? Starts heartbeat, renewal and expiry, each on a thread and connection of its own.
 
 use std::io;
 use std::sync::Arc;
@@ -166,7 +166,7 @@ impl LeaseKeeper {
             heartbeat.beat().map(drop)
         })?;
         let fail_stop = hold_nothing_after_a_panic(&table, liveness, &reporter, &heartbeat);
-        // Whatever fails below, this is dropped: it withdraws the heartbeat that was the first.
+        // If anything below fails, this is dropped, and withdraws the first heartbeat.
         let mut keeper = Self {
             reporter,
             table,

@@ -42,7 +42,7 @@ impl HeartbeatDeadline {
     /// A heartbeat asked for at `sent` was answered at `now`. Only the heartbeat thread confirms.
     ///
     /// A generation ends with a lapse, and when the key had vanished within one life of the store:
-    /// somebody removed it, and others may have taken our leases meanwhile.
+    /// an operator removed it, and others may have taken our leases meanwhile.
     pub(crate) fn confirm(
         &self,
         sent: Moment,
@@ -83,7 +83,7 @@ impl HeartbeatDeadline {
         Moment::from_nanos(self.valid_until.load(Ordering::SeqCst))
     }
 
-    /// Whether rights of `generation` stand at `now`. The deadline is read first: whoever sees the
+    /// Whether rights of `generation` stand at `now`. The deadline is read first: a reader that sees the
     /// deadline of a new generation also sees that it is one.
     pub(crate) fn is_valid(&self, generation: u64, now: Moment) -> bool {
         now < self.valid_until() && generation == self.generation()
@@ -372,7 +372,7 @@ impl PollPermit {
         &self.abort
     }
 
-    /// Whether somebody waits for this poll to end so that the lease can be given away.
+    /// Whether a hand-over waits for this poll to end.
     pub fn is_awaited(&self) -> bool {
         self.lease.state.lock().draining_since.is_some()
     }

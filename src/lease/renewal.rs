@@ -1,4 +1,4 @@
-//! Renews everything held, in batches, on a line that nothing slow is ever in front of.
+//! Which leases are due, and are they still ours? Renews in batches, on a connection that no slow request ever blocks.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::store::{BATCH_MAX, Renew, RenewItem, StampedResult, Store};
 pub struct Renewal {
     store: Arc<dyn Store>,
     table: Arc<OwnershipTable>,
-    hearer: Box<dyn LeaseEventSink>,
+    sink: Box<dyn LeaseEventSink>,
 }
 
 impl Renewal {
@@ -19,9 +19,9 @@ impl Renewal {
     pub fn new(
         store: Arc<dyn Store>,
         table: Arc<OwnershipTable>,
-        hearer: impl LeaseEventSink + 'static,
+        sink: impl LeaseEventSink + 'static,
     ) -> Self {
-        Self { store, table, hearer: Box::new(hearer) }
+        Self { store, table, sink: Box::new(sink) }
     }
 
     /// Renews one batch; how long to wait for the next.
@@ -33,7 +33,7 @@ impl Renewal {
         self.wait()
     }
 
-    /// What is to be renewed now, if anything.
+    /// The leases to renew now, if any.
     pub(crate) fn due(&self) -> Option<(PendingRequest, Vec<RenewItem>)> {
         self.table.renewals()
     }
@@ -57,8 +57,8 @@ impl Renewal {
             Err(error) => self.table.unanswered(items, &error.to_string()),
         };
         self.table.metrics().renewed(applied.extended.len());
-        self.hearer.applied(&applied);
-        self.hearer.round(&applied, self.table.len());
+        self.sink.applied(&applied);
+        self.sink.round(&applied, self.table.len());
     }
 
     /// Until the next lease is due, but never long: a doubt makes leases due at once (R3). Batches

@@ -1,4 +1,4 @@
-//! Says what happened to leases, once, in the words of CONTRACT.md.
+//! What happened to the leases? Logs, counts and remembers each event once, in the words of `docs/contract.md`.
 
 use crate::config::LogRenewals;
 use crate::event::Event;
@@ -77,7 +77,7 @@ impl LeaseEventSink for Reporter {
             self.say(&Event::LeaseUncertain { endpoint: &tenure.endpoint, error });
         }
         self.lost(&applied.lost);
-        if let Some(ahead) = applied.revelation.ran_ahead {
+        if let Some(ahead) = applied.anomaly.ran_ahead {
             self.say(&Event::StoreClock { ahead });
         }
     }

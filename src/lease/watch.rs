@@ -1,4 +1,4 @@
-//! Turns what the store and other instances say into nudges. Hints only: losing every one merely delays.
+//! Did the store or another instance announce a change? Passes every push on as a nudge. Hints only: a lost one merely delays.
 
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -8,23 +8,23 @@ use crate::lease::trouble::{Change, Trouble};
 use crate::model::InstanceId;
 use crate::store::{PeerMessage, Push, Store, Subscription};
 
-/// How long one wait for a word lasts where a stop does not end it ([`Watch::woken_by`]).
+/// How long one wait for a push lasts where a stop does not end it ([`Watch::interrupted_by`]).
 const WAIT: Duration = Duration::from_millis(200);
 
 /// Something worth a look or a move.
 #[derive(Clone, Debug)]
 pub enum Nudge {
     /// There is a subscription now, for messages, for changes or for both; or there is none, which is the same as one
-    /// that hears nothing. Whatever was said before is lost.
+    /// that receives nothing. All earlier messages may be lost.
     Listening {
-        /// Whether words of other instances are heard.
+        /// Whether messages of other instances arrive.
         words: bool,
-        /// Whether changes of keys are heard of.
+        /// Whether changes of keys arrive.
         changes: bool,
         /// What the server refuses, and the way out.
         refused: Option<String>,
     },
-    /// The store or another instance said something.
+    /// The store pushed a change, or another instance sent a message.
     Push(Push),
     /// A poll that a hand-over waits for has ended.
     PollEnded,
@@ -37,7 +37,7 @@ pub struct Watch {
     timeout: Duration,
     nudge: Box<dyn FnMut(Nudge) + Send>,
     subscription: Option<Box<dyn Subscription>>,
-    /// Ends a wait for a word.
+    /// Ends a wait for a push.
     wire: Option<Arc<UnixStream>>,
     told: bool,
     passed_on: u64,
@@ -46,7 +46,7 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Listens for `me` and passes everything on, in order.
+    /// Subscribes for `me` and passes everything on, in order.
     pub fn new(
         store: Arc<dyn Store>,
         me: InstanceId,
@@ -67,26 +67,30 @@ impl Watch {
         }
     }
 
-    /// Waits for no word any more once this wire can be read.
-    pub fn woken_by(self, wire: UnixStream) -> Self {
+    /// Ends a wait for a push once `wire` can be read.
+    pub fn interrupted_by(self, wire: UnixStream) -> Self {
         Self { wire: Some(Arc::new(wire)), ..self }
     }
 
-    /// Waits for a word and passes it on; how long to wait before the next try.
+    /// Waits for a push and passes it on; how long to wait before the next try.
     pub fn step(&mut self) -> Duration {
         let heard = match &mut self.subscription {
             Some(subscription) => subscription.next(WAIT),
             None => match self.store.listen(&self.me, self.timeout) {
                 Ok(mut subscription) => {
-                    self.wire.iter().for_each(|it| subscription.wake_by(it));
+                    self.wire.iter().for_each(|it| subscription.interrupt_by(it));
                     let refused =
                         match self.refused.update(subscription.refused().map(str::to_owned)) {
                             Some(Change::Failed(refused)) => Some(refused),
                             Some(Change::Resumed) | None => None,
                         };
-                    self.tell(subscription.hears_words(), subscription.hears_changes(), refused);
+                    self.tell(
+                        subscription.receives_messages(),
+                        subscription.receives_changes(),
+                        refused,
+                    );
                     self.subscription = Some(subscription);
-                    // Those who hear only words would not know of us.
+                    // Instances that receive only messages would not know of us.
                     let _ = self.store.wake(&[PeerMessage::new(&self.me, None)], self.timeout);
                     return Duration::ZERO;
                 }

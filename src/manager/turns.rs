@@ -19,7 +19,7 @@ pub(super) struct Turns {
     ended: Condvar,
 }
 
-/// There is one as long as somebody asks or waits.
+/// Exists while a thread asks or waits.
 #[derive(Default)]
 struct Name {
     /// How many threads ask or wait.

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-/// What is polled. The suffix of its session's key: 1–128 characters of `A-Z a-z 0-9 . _ -`.
+/// The name of a polled endpoint. The suffix of its session's key: 1–128 characters of `A-Z a-z 0-9 . _ -`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct EndpointId(Arc<str>);
 
@@ -88,7 +88,7 @@ impl Weight {
     /// Largest weight an instance can ask for.
     pub const MAX: u32 = 1_000;
 
-    /// The value of a `poll:node` key. Garbage counts as 1: the instance is alive, whatever it wrote.
+    /// The value of a `poll:node` key. A malformed value counts as 1: the instance is alive.
     pub fn from_node_value(value: &[u8]) -> Self {
         let number = std::str::from_utf8(value).ok().and_then(|it| it.parse::<u32>().ok());
         Self(number.map_or(1, |it| it.min(Self::MAX)))

@@ -1,4 +1,4 @@
-//! What is led.
+//! What is a role called? Checks names. Pure.
 
 use std::fmt;
 

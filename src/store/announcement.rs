@@ -1,6 +1,6 @@
-//! What goes over channels: results for subscribers, messages between instances.
+//! Which text goes over a channel? Writes and reads results for subscribers and messages between instances. Pure: sends nothing.
 //!
-//! Anybody may write to a channel, so reading never trusts: what is not understood is nothing.
+//! Any client may write to a channel, so reading never trusts: a message that is not understood is ignored.
 //!
 //! All databases of a server share its channels. So every message names the database of its sender (`db`), and
 //! who reads ignores those of another. A message without it comes from an older version, and counts.
@@ -149,7 +149,7 @@ mod tests {
     #[test]
     fn a_word_is_heard_as_it_was_said() {
         let id = |it| EndpointId::parse(it).unwrap();
-        // An id is whatever somebody has called a host.
+        // An id begins with a host's name, which may hold any character.
         let (a, b) = (InstanceId::new("a \"host\"\\\n"), InstanceId::new("b"));
         let said = PeerMessage {
             to: Some(b.clone()),

@@ -1,4 +1,4 @@
-//! Why the store could not be asked, and how often.
+//! Why did a request to the store fail, and how often did each kind of failure happen?
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,4 +1,4 @@
-//! What an instance sends to the store and what the store answers, as plain values.
+//! What does an instance send to the store, and what can the store answer? Plain values; no I/O.
 
 use std::time::Duration;
 
@@ -72,7 +72,7 @@ pub enum Acquire {
         /// Why it could be granted.
         grant: Grant,
     },
-    /// Somebody else has it.
+    /// Another instance holds it.
     HeldBy(InstanceId),
     /// Nothing is granted during a hold-off (R5).
     HoldOff,
@@ -197,10 +197,10 @@ pub struct Page<T> {
     pub cursor: u64,
 }
 
-/// Something stored that ends by itself unless somebody keeps it (R9).
+/// A stored value that expires unless its owner renews it (R9).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lasting<T> {
-    /// What is stored.
+    /// The value.
     pub it: T,
     /// How long it still lasts.
     pub left: Duration,
@@ -219,6 +219,6 @@ pub struct RoleStatus {
     pub term: FenceToken,
     /// How long ago that began; `None` when the server's clock was set back since.
     pub led_for: Option<Duration>,
-    /// The life of this role (R14), once somebody has named it.
+    /// The TTL of this role (R14), once a candidate has named it.
     pub ttl: Option<Duration>,
 }

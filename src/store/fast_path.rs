@@ -1,4 +1,4 @@
-//! Two ways to ask about leases: a cheap one where that proves enough, and by the fence what is left.
+//! Which leases can be asked about cheaply, by the owner's name, and which need their fence compared?
 //!
 //! Each is a message of its own, and each can be lost or come late on its own.
 

@@ -1,4 +1,4 @@
-//! The questions Leasehold asks of Redis, and every answer there is.
+//! What does Leasehold ask of Redis, and which answers are there? [`Store`] is the contract; `redis` and `memory` fulfil it.
 //!
 //! A method is one round trip over a batch, one answer per item (`revoke`, `inspect` and what concerns sessions on
 //! several shards take a few, each with the timeout; `renew` and `release` a second within it). Losing is an answer; an `Err` means only that nothing is known: the caller fails closed.
@@ -33,10 +33,10 @@ pub const BATCH_MAX: usize = 500;
 /// How many keys one step of a walk over all keys looks at.
 pub(crate) const SCAN_COUNT: usize = 1_000;
 
-/// What an instance was granted last is remembered for this long: no release or renewal comes later.
+/// The last grant of an instance is remembered for this long: no release or renewal comes later.
 const GRANTS_LAST: Duration = Duration::from_secs(86_400);
 
-/// What is asked for can be read for this long: longer than it takes to ask again.
+/// A stored request can be read for this long: longer than the asker waits before it asks again.
 const ASK_LASTS: Duration = Duration::from_secs(3);
 
 /// A leader's heartbeat lasts this much longer than the role: older than both, its leader is stale.
@@ -59,17 +59,17 @@ pub trait Store: Send + Sync {
     /// Keeps this instance's heartbeat for `ttl` (FR-006), with its weight.
     fn beat(&self, context: &RequestContext, ttl: Duration, weight: Weight) -> StampedResult<Beat>;
 
-    /// Takes what is free, and what its dead owner left (FR-001); tells all what was granted.
+    /// Acquires free leases and those of dead owners (FR-001); tells all instances what was granted.
     fn acquire(
         &self,
         context: &RequestContext,
         endpoints: &[EndpointId],
     ) -> StampedResult<Vec<Acquire>>;
 
-    /// Keeps what is still ours (FR-002).
+    /// Renews the leases that are still ours (FR-002).
     fn renew(&self, context: &RequestContext, items: &[RenewItem]) -> StampedResult<Vec<Renew>>;
 
-    /// Is it still ours, in the store, now (FR-010)?
+    /// Whether each lease is still ours, in the store, now (FR-010).
     fn verify(&self, context: &RequestContext, tenures: &[Tenure]) -> StampedResult<Vec<Verify>>;
 
     /// Stores and announces results, each only under the lease it was polled under (G2).
@@ -94,11 +94,11 @@ pub trait Store: Send + Sync {
     /// [`Self::release`] for many roles in one exchange.
     fn release_roles(&self, freed: &[(RequestContext, Tenure, PeerMessage)]) -> StoreResult<()>;
 
-    /// When each of these was last polled, by the server's clock in milliseconds. For who has just been granted
-    /// them: what is remembered of them does not end any more.
+    /// When each endpoint was last polled, by the server's clock in milliseconds. For an instance that was just granted
+    /// them: cancels the end that [`Self::retire`] gave their records.
     fn resume(&self, endpoints: &[EndpointId], timeout: Duration) -> StoreResult<Vec<Option<u64>>>;
 
-    /// Gives back what is ours (FR-003) and tells those who wait, in this order.
+    /// Releases our leases (FR-003), then sends `wakes`.
     fn release(
         &self,
         context: &RequestContext,
@@ -106,10 +106,10 @@ pub trait Store: Send + Sync {
         wakes: &[PeerMessage],
     ) -> StoreResult<Vec<Release>>;
 
-    /// Takes this instance's heartbeat away, and says so.
+    /// Deletes this instance's heartbeat, and tells all instances.
     fn withdraw(&self, context: &RequestContext) -> StoreResult<()>;
 
-    /// Sends words to other instances. They may get lost; what one asks another for can be read for a while.
+    /// Sends messages to other instances. They may get lost; a request is also stored for `ASK_LASTS`.
     fn wake(&self, wakes: &[PeerMessage], timeout: Duration) -> StoreResult<()>;
 
     /// What these instances have asked `me` for lately.
@@ -143,7 +143,7 @@ pub trait Store: Send + Sync {
         timeout: Duration,
     ) -> StoreResult<Vec<Option<Lasting<Weight>>>>;
 
-    /// Who owns each of these, if anybody.
+    /// The owner of each lease, if it has one.
     fn owners(
         &self,
         endpoints: &[EndpointId],
@@ -174,14 +174,18 @@ pub trait Store: Send + Sync {
         timeout: Duration,
     ) -> StoreResult<Option<usize>>;
 
-    /// Nobody is to poll these any more: what is remembered of them ends in a day, unless somebody has or
-    /// takes the lease. A store may remember it for ever.
+    /// These endpoints are no longer to be polled: their records end in a day, unless their lease is held or acquired.
+    /// A store may keep the records for ever.
     fn retire(&self, _endpoints: &[EndpointId], _timeout: Duration) -> StoreResult<()> {
         Ok(())
     }
 
-    /// How these roles stand.
-    fn seats(&self, roles: &[EndpointId], timeout: Duration) -> StoreResult<Vec<RoleStatus>>;
+    /// The leader, term and heartbeat of each role.
+    fn role_statuses(
+        &self,
+        roles: &[EndpointId],
+        timeout: Duration,
+    ) -> StoreResult<Vec<RoleStatus>>;
 
     /// Every role that was ever led.
     fn role_names(&self, timeout: Duration) -> StoreResult<Vec<EndpointId>>;

@@ -1,6 +1,6 @@
 //! R12: when a thread of an instance panics, the instance stops to hold anything, and says so.
 //!
-//! The binary is built with `panic = "abort"`: there a panic ends the process. In a program of somebody else a panic
+//! The binary is built with `panic = "abort"`: there a panic ends the process. In a program that uses the library a panic
 //! unwinds one thread and the rest goes on, so without this a lease would be renewed for ever and never polled.
 
 use std::any::Any;

@@ -421,7 +421,7 @@ impl Member {
             let (words, changes, refused) = (true, false, None);
             self.elector.apply(&Nudge::Listening { words, changes, refused });
         }
-        messages.into_iter().for_each(|it| self.elector.apply(&Nudge::Push(Push::Word(it))));
+        messages.into_iter().for_each(|it| self.elector.apply(&Nudge::Push(Push::Message(it))));
         wait = wait.min(self.elector.step());
         let is_over = |it: &RoleState| it.is_stopping() && !it.is_held();
         self.stands.retain(|_, it| !is_over(&it.role_state) || !it.duties.is_empty());
@@ -442,7 +442,7 @@ impl Member {
         loop {
             match subscription.next(Duration::ZERO) {
                 Ok(None) => return (words, false),
-                Ok(Some(Push::Word(word))) if !self.is_deaf => words.push(word),
+                Ok(Some(Push::Message(word))) if !self.is_deaf => words.push(word),
                 Ok(Some(_)) => (),
                 Err(_) => {
                     self.subscription = None;

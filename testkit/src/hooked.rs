@@ -72,7 +72,7 @@ macro_rules! hooked {
             fn listen(&self, me: &InstanceId, timeout: Duration) -> StoreResult<Box<dyn Subscription>> {
                 let reception = self.reception.clone();
                 reception.as_ref().map_or(Ok(()), |it| it.check())?;
-                let subscription = self.call("listen", |inner| inner.listen(me, timeout))?;
+                let subscription = self.call("subscribe", |inner| inner.listen(me, timeout))?;
                 let hook = Arc::clone(&self.hook);
                 Ok(Box::new(HookedSubscription { subscription, hook, reception }))
             }
@@ -106,7 +106,7 @@ hooked! {
     fn expiring(endpoints: &[EndpointId], soon: Duration, timeout: Duration) -> StoreResult<Vec<EndpointId>>;
     fn revoke(dead: &InstanceId, certain: bool, timeout: Duration) -> StoreResult<Option<usize>>;
     fn retire(endpoints: &[EndpointId], timeout: Duration) -> StoreResult<()>;
-    fn seats(roles: &[EndpointId], timeout: Duration) -> StoreResult<Vec<RoleStatus>>;
+    fn role_statuses(roles: &[EndpointId], timeout: Duration) -> StoreResult<Vec<RoleStatus>>;
     fn role_names(timeout: Duration) -> StoreResult<Vec<EndpointId>>;
     fn remember(notes: &[Note], timeout: Duration) -> StoreResult<()>;
 }
@@ -119,14 +119,15 @@ struct HookedSubscription {
 
 impl Reception {
     fn check(&self) -> StoreResult<()> {
-        let (op, target, reason) = ("listen", "the store".into(), "the subscription broke".into());
+        let (op, target, reason) =
+            ("subscribe", "the store".into(), "the subscription broke".into());
         let error = StoreError { op, target, fault: Fault::Unreachable, reason };
         if self.is_broken.load(Ordering::SeqCst) { Err(error) } else { Ok(()) }
     }
 
     fn passes(&self, push: &Push) -> bool {
         match push {
-            Push::Word(_) => self.messages && !self.loses_messages.load(Ordering::SeqCst),
+            Push::Message(_) => self.messages && !self.loses_messages.load(Ordering::SeqCst),
             Push::Changed(_) | Push::Everything => self.changes,
         }
     }
@@ -145,11 +146,11 @@ impl Subscription for HookedSubscription {
         }
     }
 
-    fn hears_changes(&self) -> bool {
-        self.subscription.hears_changes() && self.reception.as_ref().is_none_or(|it| it.changes)
+    fn receives_changes(&self) -> bool {
+        self.subscription.receives_changes() && self.reception.as_ref().is_none_or(|it| it.changes)
     }
 
-    fn hears_words(&self) -> bool {
+    fn receives_messages(&self) -> bool {
         self.reception.as_ref().is_none_or(|it| it.messages)
     }
 }

@@ -126,7 +126,7 @@ fn hear(subscription: &mut dyn Subscription, word: &PeerMessage) -> io::Result<(
     while heard < WORDS {
         let it = subscription.next(TIMEOUT).map_err(io::Error::other)?;
         let it = it.ok_or_else(|| io::Error::other("a word was lost"))?;
-        heard += u32::from(matches!(it, Push::Word(it) if it == *word));
+        heard += u32::from(matches!(it, Push::Message(it) if it == *word));
     }
     Ok(())
 }

@@ -51,11 +51,11 @@ impl RoleElector {
 
     /// A leader gives up its work for a candidate that asks. So a candidate that then cannot be elected asks less and less often.
     fn not_elected(&mut self, is_refused: bool) {
-        if is_refused || self.has_asked {
-            self.refusals.fail(&(), self.role_state.table().now());
-            self.ask_at = self.ask_at.max(self.refusals.until(&()));
+        if is_refused || self.asking.is_pending {
+            self.asking.refusals.fail(&(), self.role_state.table().now());
+            self.asking.next_at = self.asking.next_at.max(self.asking.refusals.until(&()));
         }
-        self.has_asked = false;
+        self.asking.is_pending = false;
     }
 
     fn answered(&mut self, answer: Acquire) {
@@ -64,8 +64,8 @@ impl RoleElector {
             Acquire::Granted { .. } if self.role_state.is_held() => {
                 let me = self.role_state.table().instance();
                 self.heirs.led_by(me, now);
-                self.refusals.end(&());
-                self.has_asked = false;
+                self.asking.refusals.end(&());
+                self.asking.is_pending = false;
                 self.decide(Ok(Outcome::Elected));
             }
             Acquire::HeldBy(winner) => {

@@ -116,7 +116,7 @@ impl Informer {
     /// Applies a push of the store or of another instance.
     pub(crate) fn apply(&mut self, push: &Push) {
         match push {
-            Push::Word(message) => self.apply_message(message),
+            Push::Message(message) => self.apply_message(message),
             Push::Changed(Changes { sessions, nodes, .. }) => {
                 self.sessions_written(sessions.iter().map(String::as_str));
                 self.membership.read_soon(nodes.iter().cloned());

@@ -231,9 +231,9 @@ impl Reconcile {
                     self.context.reporter.say(&Event::StoreUnheard { reason });
                 }
             }
-            Nudge::Push(Push::Word(message)) if message.from == self.context.me => (),
+            Nudge::Push(Push::Message(message)) if message.from == self.context.me => (),
             Nudge::Push(push) => {
-                if let Push::Word(message) = push {
+                if let Push::Message(message) = push {
                     let Self { context, informer, planner, .. } = self;
                     let mut scope = Scope { context, informer, plan: &planner.plan };
                     self.handover.note_asks(&mut scope, message);

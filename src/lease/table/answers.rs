@@ -18,29 +18,29 @@ const SPREAD: u32 = 64;
 impl OwnershipTable {
     fn observe(&self, request: &PendingRequest, stamp: &Stamp) -> ClockAnomaly {
         let now = self.now();
-        let (before, revelation, after) = {
-            let mut epoch_tracker = self.epoch_tracker.lock();
+        let (before, anomaly, after) = {
+            let mut epoch_tracker = self.store_clock.epoch_tracker.lock();
             let before = epoch_tracker.epoch();
-            let revelation = epoch_tracker.observe(request.asked_at, now, stamp);
-            (before, revelation, epoch_tracker.epoch())
+            let anomaly = epoch_tracker.observe(request.asked_at, now, stamp);
+            (before, anomaly, epoch_tracker.epoch())
         };
         if before != after && before != Epoch::default() {
             self.metrics.epoch_changed();
         }
-        if let Some(life) = revelation.slept_in {
-            *self.slept.lock() = (now, life);
+        if let Some(life) = anomaly.slept_in {
+            *self.store_clock.slept.lock() = (now, life);
         }
-        if revelation.ran_ahead.is_some() {
+        if anomaly.ran_ahead.is_some() {
             // R5: the server may have ended leases early, or we slept: ask about every one again.
             self.doubt_all(now);
         }
-        revelation
+        anomaly
     }
 
     /// R13: a heartbeat was answered. What was held before a lapse is lost for good.
     pub fn beaten(&self, request: &PendingRequest, reply: &Reply<Beat>) -> Applied {
         let mut applied =
-            Applied { revelation: self.observe(request, &reply.stamp), ..Applied::default() };
+            Applied { anomaly: self.observe(request, &reply.stamp), ..Applied::default() };
         let Some(beat) = reply.answer else { return Applied { ask_again: true, ..applied } };
         let seen = (beat.unbroken, reply.stamp.epoch);
         self.heartbeat_deadline.confirm(request.asked_at, self.now(), self.timings.heartbeat, seen);
@@ -56,7 +56,7 @@ impl OwnershipTable {
         endpoints: &[EndpointId],
         reply: &Reply<Vec<Acquire>>,
     ) -> (Vec<Gained>, ClockAnomaly) {
-        let revelation = self.observe(request, &reply.stamp);
+        let anomaly = self.observe(request, &reply.stamp);
         let now = self.now();
         let (mut gained, mut newest) = (Vec::new(), FenceToken(0));
         for (endpoint, answer) in endpoints.iter().zip(reply.answer.iter().flatten()) {
@@ -67,8 +67,8 @@ impl OwnershipTable {
                 gained.push(Gained { tenure, grant: *grant });
             }
         }
-        self.epoch_tracker.lock().saw_fence(newest);
-        (gained, revelation)
+        self.store_clock.epoch_tracker.lock().saw_fence(newest);
+        (gained, anomaly)
     }
 
     fn gain(&self, request: &PendingRequest, tenure: Tenure, now: Moment) -> bool {
@@ -85,12 +85,12 @@ impl OwnershipTable {
         }
         let heartbeat_deadline = (&self.heartbeat_deadline, request.generation);
         let lease = Lease::new(tenure, heartbeat_deadline, request.asked_at, valid_until, renew_at);
-        let doubted_at = *self.doubted_at.lock();
+        let ran_ahead_at = *self.store_clock.ran_ahead_at.lock();
         let mut state = LeaseEdit::first(&lease, &self.due_index);
         state.matched_in = request.context.epoch;
         // R5: asked before the server's clock was seen to run ahead, so not to be relied on yet.
-        if request.asked_at < doubted_at {
-            self.mark_uncertain(&mut state, doubted_at);
+        if request.asked_at < ran_ahead_at {
+            self.mark_uncertain(&mut state, ran_ahead_at);
         }
         drop(state);
         leases.put(Arc::new(lease));
@@ -118,8 +118,8 @@ impl OwnershipTable {
         items: &[RenewItem],
         reply: &Reply<Vec<Renew>>,
     ) -> Applied {
-        let revelation = self.observe(request, &reply.stamp);
-        let mut applied = Applied { revelation, ..Applied::default() };
+        let anomaly = self.observe(request, &reply.stamp);
+        let mut applied = Applied { anomaly, ..Applied::default() };
         let Some(answers) = &reply.answer else {
             self.retry_soon(items, Duration::ZERO);
             return Applied { ask_again: true, ..applied };
@@ -156,7 +156,7 @@ impl OwnershipTable {
         let Some(lease) = self.find(&tenure) else { return };
         let mut state = self.edit(&lease);
         if !lease.stands(&state, now) {
-            // R3: lost at its deadline, whatever was on its way.
+            // R3: lost at its deadline, even if an answer was on its way.
             drop(state);
             return self.lose(tenure, Loss::Expired, &mut applied.lost);
         }
@@ -202,7 +202,7 @@ impl OwnershipTable {
     }
 
     fn doubt_all(&self, now: Moment) {
-        *self.doubted_at.lock() = now;
+        *self.store_clock.ran_ahead_at.lock() = now;
         // A lease that comes later is invalidated when it comes. So the map is not locked for all of this.
         let all: Vec<Arc<Lease>> = self.leases.read().all().cloned().collect();
         for lease in all {
@@ -243,8 +243,8 @@ impl OwnershipTable {
         tenures: &[Tenure],
         reply: &Reply<Vec<Verify>>,
     ) -> (Vec<Tenure>, Applied) {
-        let revelation = self.observe(request, &reply.stamp);
-        let mut applied = Applied { revelation, ..Applied::default() };
+        let anomaly = self.observe(request, &reply.stamp);
+        let mut applied = Applied { anomaly, ..Applied::default() };
         let mut held = Vec::new();
         let Some(answers) = &reply.answer else {
             return (held, Applied { ask_again: true, ..applied });

@@ -1,4 +1,4 @@
-//! How leases end: at their deadline, handed over, given back.
+//! How does a lease end: at its deadline, by a hand-over, or by a release?
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -46,7 +46,7 @@ impl OwnershipTable {
     /// R3, R13: everything past its deadline is lost, and its running poll aborted.
     pub fn expire(&self) -> Vec<Lost> {
         let now = self.now();
-        // R13: a heartbeat that lapsed ends everything at once, whatever each says of itself. The generation is
+        // R13: a heartbeat that lapsed ends every lease at once, even those before their own deadline. The generation is
         // read before the leases are: what is granted under an older one later is not taken into the table.
         let generation = self.heartbeat_deadline.generation();
         let lapsed = now >= self.heartbeat_deadline.valid_until()
@@ -74,7 +74,7 @@ impl OwnershipTable {
         lost
     }
 
-    /// R12: no permit is issued or confirmed any more, and nothing is granted: somebody who keeps this table has
+    /// R12: no permit is issued or confirmed any more, and nothing is granted: a thread that keeps this table has
     /// panicked. [`Self::expire`] finds everything lost then. For good; never waits.
     pub fn close(&self) {
         self.heartbeat_deadline.close();

@@ -1,4 +1,4 @@
-//! 3 — What this instance may poll, until when, and how every answer of the store changes that.
+//! What may this instance poll, until when, and how does every answer of the store change that?
 //!
 //! The table is the truth inside the process; channels carry hints, and Redis has the last word. No
 //! lock is held across I/O and no guard leaves this module. In `answers` every question is framed (so that
@@ -54,14 +54,10 @@ pub struct OwnershipTable {
     heartbeat_deadline: Arc<HeartbeatDeadline>,
     leases: RwLock<LeaseMap>,
     due_index: Mutex<DueIndex>,
-    epoch_tracker: Mutex<EpochTracker>,
-    /// When the server's clock was last seen to run ahead.
-    doubted_at: Mutex<Moment>,
-    /// R6: what was not confirmed since then may not be reclaimed in another life of the store than this.
-    slept: Mutex<(Moment, Epoch)>,
+    store_clock: StoreClock,
     losses: AtomicU64,
     /// The generation of heartbeats when it was last looked for what has ended. Where it is another now, all that are
-    /// of an earlier one have ended, whatever the due index says of each.
+    /// of an earlier one have ended, even if the due index does not know it.
     generation: AtomicU64,
     /// Results get an answer, as far as is known.
     publishing: AtomicBool,
@@ -70,7 +66,26 @@ pub struct OwnershipTable {
     process: AtomicU32,
 }
 
-/// A question about to be sent, with the moment its answer counts from.
+/// What the table knows of the store's epoch and clock.
+struct StoreClock {
+    epoch_tracker: Mutex<EpochTracker>,
+    /// When the server's clock was last seen to run ahead.
+    ran_ahead_at: Mutex<Moment>,
+    /// R6: a lease not confirmed since that moment may not be reclaimed in another life of the store than this one.
+    slept: Mutex<(Moment, Epoch)>,
+}
+
+impl StoreClock {
+    fn new(epoch_tracker: EpochTracker) -> Self {
+        Self {
+            epoch_tracker: Mutex::new(epoch_tracker),
+            ran_ahead_at: Mutex::new(Moment::MIN),
+            slept: Mutex::new((Moment::MIN, Epoch::default())),
+        }
+    }
+}
+
+/// A request about to be sent, with the moment its answer counts from.
 #[derive(Clone, Debug)]
 pub struct PendingRequest {
     /// What to send along.
@@ -93,7 +108,7 @@ pub struct Gained {
 pub enum Loss {
     /// Its deadline, or the heartbeat's, passed unconfirmed.
     Expired,
-    /// Somebody else has it.
+    /// Another instance holds it.
     Taken(InstanceId),
     /// It is gone and cannot be reclaimed.
     Gone,
@@ -120,7 +135,7 @@ pub struct Applied {
     /// Ended.
     pub lost: Vec<Lost>,
     /// What the stamp revealed.
-    pub revelation: ClockAnomaly,
+    pub anomaly: ClockAnomaly,
     /// The epoch changed under the question: ask again at once.
     pub ask_again: bool,
 }
@@ -151,7 +166,7 @@ pub enum Readiness {
     Over,
 }
 
-/// What is known about one held lease.
+/// One held lease, as the table knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Holding {
     /// Its token.
@@ -184,9 +199,7 @@ impl OwnershipTable {
             heartbeat_deadline: Arc::default(),
             leases: RwLock::default(),
             due_index: Mutex::default(),
-            epoch_tracker: Mutex::new(epoch_tracker),
-            doubted_at: Mutex::new(Moment::MIN),
-            slept: Mutex::new((Moment::MIN, Epoch::default())),
+            store_clock: StoreClock::new(epoch_tracker),
             losses: AtomicU64::new(0),
             generation: AtomicU64::new(0),
             publishing: AtomicBool::new(true),
@@ -240,12 +253,12 @@ impl OwnershipTable {
         PollPermit::issue(&self.find(tenure)?, &self.me, &self.clock)
     }
 
-    /// The tenure under which `endpoint` is held, in whatever standing.
+    /// The tenure under which `endpoint` is held, in any standing.
     pub fn tenure(&self, endpoint: &EndpointId) -> Option<Tenure> {
         self.leases.read().get(endpoint).map(|it| it.tenure.clone())
     }
 
-    /// Whether `endpoint` is held, in whatever standing.
+    /// Whether `endpoint` is held, in any standing.
     pub fn holds(&self, endpoint: &EndpointId) -> bool {
         self.leases.read().get(endpoint).is_some()
     }
@@ -294,7 +307,7 @@ impl OwnershipTable {
         self.usable(endpoint).is_some()
     }
 
-    /// What is known about `endpoint`, if it is held.
+    /// The lease on `endpoint`, if it is held.
     pub fn holding(&self, endpoint: &EndpointId) -> Option<Holding> {
         let leases = self.leases.read();
         let lease = leases.get(endpoint).filter(|_| self.is_of_this_process())?;
@@ -344,12 +357,12 @@ impl OwnershipTable {
 
     /// The epoch last heard of.
     pub fn epoch(&self) -> Epoch {
-        self.epoch_tracker.lock().epoch()
+        self.store_clock.epoch_tracker.lock().epoch()
     }
 
     /// R5: how long the store still grants nothing.
     pub fn hold_off(&self) -> Option<Duration> {
-        self.epoch_tracker.lock().hold_off(self.now())
+        self.store_clock.epoch_tracker.lock().hold_off(self.now())
     }
 
     /// R13: whether the heartbeat has been confirmed in time.
@@ -369,7 +382,7 @@ impl OwnershipTable {
 
     /// The server's clock about now.
     pub fn server_ms(&self) -> Option<u64> {
-        self.epoch_tracker.lock().server_ms(self.now())
+        self.store_clock.epoch_tracker.lock().server_ms(self.now())
     }
 }
 

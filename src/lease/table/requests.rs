@@ -38,12 +38,12 @@ impl OwnershipTable {
         &self,
         context: impl FnOnce(Duration) -> StoreResult<u64>,
     ) -> StoreResult<()> {
-        if self.epoch_tracker.lock().knows_time() {
+        if self.store_clock.epoch_tracker.lock().knows_time() {
             return Ok(());
         }
         let asked_at = self.now();
         let server_us = context(self.timings.store_timeout)?;
-        self.epoch_tracker.lock().saw_time(asked_at, server_us);
+        self.store_clock.epoch_tracker.lock().saw_time(asked_at, server_us);
         Ok(())
     }
 
@@ -64,7 +64,7 @@ impl OwnershipTable {
             Duration::ZERO => self.timings.store_timeout,
             left => self.timings.store_timeout.min(left),
         };
-        let context = frame(&mut self.epoch_tracker.lock(), asked_at, timeout);
+        let context = frame(&mut self.store_clock.epoch_tracker.lock(), asked_at, timeout);
         PendingRequest { context, asked_at, generation: self.heartbeat_deadline.generation() }
     }
 
@@ -126,8 +126,8 @@ impl OwnershipTable {
 
     /// R6: what was last confirmed before this may have been granted to another, and that be forgotten.
     fn slept_until(&self) -> Moment {
-        let (until, life) = *self.slept.lock();
-        if life == self.epoch_tracker.lock().born() { Moment::MIN } else { until }
+        let (until, life) = *self.store_clock.slept.lock();
+        if life == self.store_clock.epoch_tracker.lock().born() { Moment::MIN } else { until }
     }
 
     /// When the next renewal is due, or since when it has been; `None` while nothing is held.

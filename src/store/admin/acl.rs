@@ -1,4 +1,4 @@
-//! Which rights does Leasehold need in Redis, which of them has this user, and what is to be pasted?
+//! Which rights does Leasehold need in Redis, which of them does this user have, and which ACL rule gives the rest?
 //!
 //! The one list of them: docs/redis.md shows the same text, and a test compares the two.
 
@@ -156,7 +156,8 @@ impl RedisStore {
         call.key(keys.node(&nobody)).key(keys.grants(&nobody));
         call.key(keys.epoch()).key(keys.drain()).key(keys.fence());
         let op = "try rights on";
-        let denied = self.call(op, timeout, |wire| script::RIGHTS.run_once(wire, &call))?;
+        let denied =
+            self.call(op, timeout, |connection| script::RIGHTS.run_once(connection, &call))?;
         let denied: Vec<String> =
             redis::from_redis_value(denied).map_err(|_| self.server.unexpected(op))?;
         if denied.is_empty() {
@@ -219,8 +220,8 @@ impl RedisStore {
         timeout: Duration,
         command: &Cmd,
     ) -> StoreResult<Result<Value, RedisError>> {
-        self.call(op, timeout, |wire| -> RedisResult<Result<Value, RedisError>> {
-            match command.query::<Value>(wire) {
+        self.call(op, timeout, |connection| -> RedisResult<Result<Value, RedisError>> {
+            match command.query::<Value>(connection) {
                 // Only what the server says has a code: not a broken line, nor what is no reply at all.
                 Err(error) if error.code().is_none() => Err(error),
                 answer => Ok(answer),

@@ -1,4 +1,4 @@
-//! Are the keys of which there is one of the types they should be? Somebody may have written over them.
+//! Do the singleton keys (`epoch`, `drain`, `history`) have the expected Redis type? An operator may have written over them.
 
 use std::time::Duration;
 
@@ -84,12 +84,12 @@ impl RedisStore {
             SingletonKey::Drain => keys.drain(),
             SingletonKey::History => keys.history(),
         };
-        let kinds: Vec<String> = self.call("ask for types on", timeout, |wire| {
+        let kinds: Vec<String> = self.call("ask for types on", timeout, |connection| {
             let mut pipe = redis::pipe();
             SingletonKey::ALL.iter().for_each(|it| {
                 pipe.cmd("TYPE").arg(key(*it));
             });
-            pipe.query(wire)
+            pipe.query(connection)
         })?;
         let found = SingletonKey::ALL.into_iter().zip(kinds);
         let found = found.filter(|(it, found)| found != "none" && found != it.kind());

@@ -252,8 +252,9 @@ impl RedisStore {
         if pipe.is_empty() {
             return Ok(vec![]);
         }
-        self.call(op, timeout, |wire| {
-            let answers = wire.req_packed_commands(&pipe.get_packed_pipeline(), 0, pipe.len())?;
+        self.call(op, timeout, |connection| {
+            let answers =
+                connection.req_packed_commands(&pipe.get_packed_pipeline(), 0, pipe.len())?;
             let answer = |it: Value| match it {
                 Value::ServerError(error) if error.code() == "WRONGTYPE" => {
                     Ok(Value::ServerError(error))

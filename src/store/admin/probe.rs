@@ -46,7 +46,7 @@ impl RedisStore {
     /// One exchange, and how long it took; the first connects and logs in, too.
     pub fn ping(&self, timeout: Duration) -> StoreResult<Duration> {
         let began = BootClock.now();
-        self.call("ping", timeout, |wire| redis::cmd("PING").exec(wire))?;
+        self.call("ping", timeout, |connection| redis::cmd("PING").exec(connection))?;
         Ok(BootClock.now().since(began))
     }
 
@@ -59,8 +59,8 @@ impl RedisStore {
 
     /// Everything that `INFO` tells.
     pub fn info(&self, timeout: Duration) -> StoreResult<Info> {
-        let text: String =
-            self.call("ask about itself", timeout, |wire| redis::cmd("INFO").query(wire))?;
+        let text: String = self
+            .call("ask about itself", timeout, |connection| redis::cmd("INFO").query(connection))?;
         Ok(Info::parse(&text))
     }
 
@@ -77,14 +77,14 @@ impl RedisStore {
     /// Its clock.
     pub fn clock(&self, timeout: Duration) -> StoreResult<Reading> {
         let asked_at = BootClock.now();
-        let (s, us): (u64, u64) =
-            self.call("ask the time of", timeout, |wire| redis::cmd("TIME").query(wire))?;
+        let (s, us): (u64, u64) = self
+            .call("ask the time of", timeout, |connection| redis::cmd("TIME").query(connection))?;
         let server_us = s.saturating_mul(1_000_000).saturating_add(us);
         Ok(Reading { asked_at, answered_at: BootClock.now(), server_us })
     }
 
     /// Whether changes of keys would be heard of.
     pub fn pushes(&self, timeout: Duration) -> StoreResult<bool> {
-        Ok(self.listen(&InstanceId::new("doctor"), timeout)?.hears_changes())
+        Ok(self.listen(&InstanceId::new("doctor"), timeout)?.receives_changes())
     }
 }

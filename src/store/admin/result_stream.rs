@@ -40,17 +40,20 @@ impl RedisStore {
     ) -> StoreResult<Results> {
         let failed = |error| self.server.error("follow results on", &error);
         let keys = &self.server.keys;
-        let mut wire = self.server.place.connect_home(BootClock.now() + timeout).map_err(failed)?;
+        let mut connection =
+            self.server.place.connect_home(BootClock.now() + timeout).map_err(failed)?;
         let subscribed = match endpoint {
-            Some(endpoint) => subscribe(&mut wire, "SUBSCRIBE", &[keys.results_channel(endpoint)]),
+            Some(endpoint) => {
+                subscribe(&mut connection, "SUBSCRIBE", &[keys.results_channel(endpoint)])
+            }
             None => {
                 let pattern = format!("{}*", glob_escaped(&keys.results_prefix()));
-                subscribe(&mut wire, "PSUBSCRIBE", &[pattern])
+                subscribe(&mut connection, "PSUBSCRIBE", &[pattern])
             }
         };
         subscribed.map_err(failed)?;
         let (server, prefix) = (Arc::clone(&self.server), keys.results_prefix());
-        let line = Listening::on(vec![wire], timeout).map_err(failed)?;
+        let line = Listening::on(vec![connection], timeout).map_err(failed)?;
         Ok(Results { server, line, prefix })
     }
 }

@@ -78,9 +78,9 @@ impl RedisStore {
             call.bytes(side.as_deref().unwrap_or_default()).arg(u8::from(side.is_some()));
         }
         let key = self.server.keys.session(id);
-        match self
-            .call_at(Route::Key(&key), op, timeout, |wire| script::CAS_SESSION.run(wire, &call))?
-        {
+        match self.call_at(Route::Key(&key), op, timeout, |connection| {
+            script::CAS_SESSION.run(connection, &call)
+        })? {
             Value::Int(done) => Ok(done == 1),
             _ => Err(self.server.unexpected(op)),
         }
@@ -128,7 +128,7 @@ impl RedisStore {
         for it in living {
             call.key(keys.node(it)).arg(it).arg(it.host());
         }
-        let answer = self.call(op, timeout, |wire| script::DRAIN.run(wire, &call));
+        let answer = self.call(op, timeout, |connection| script::DRAIN.run(connection, &call));
         match answer.map_err(|error| of_wrong_type(error, &keys.drain(), "a set"))? {
             Value::Int(1) => Ok(Drained::Now),
             Value::Int(0) => Ok(Drained::Before),
@@ -140,7 +140,9 @@ impl RedisStore {
     /// Takes a name out of the set of those who are to hold nothing; false if it was not in it.
     pub fn undrain(&self, name: &str, timeout: Duration) -> StoreResult<bool> {
         let key = self.server.keys.drain();
-        self.call("undrain on", timeout, |wire| redis::cmd("SREM").arg(&key).arg(name).query(wire))
-            .map_err(|error| of_wrong_type(error, &key, "a set"))
+        self.call("undrain on", timeout, |connection| {
+            redis::cmd("SREM").arg(&key).arg(name).query(connection)
+        })
+        .map_err(|error| of_wrong_type(error, &key, "a set"))
     }
 }

@@ -1,4 +1,4 @@
-//! How leases and what is remembered of them end: the scripts for that, said again in Rust.
+//! How do leases and their records end? The scripts for release, revocation and retirement again in Rust.
 
 use crate::model::{EndpointId, InstanceId, Tenure};
 use crate::store::memory::scripts::micros;

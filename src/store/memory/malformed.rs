@@ -82,7 +82,7 @@ fn counted(role: Option<&EndpointId>) -> [String; 5] {
 }
 
 impl MemoryServer {
-    /// Writes into a field of the epoch's hash, as somebody with a console might.
+    /// Writes into a field of the epoch's hash, as an operator with a console might.
     pub fn write_epoch(&self, field: &str, text: &str) {
         let mut state = self.state.lock();
         let data = &mut state.data;
@@ -119,7 +119,7 @@ impl MemoryServer {
         data.malformed.fields.extend((!is_number).then(|| field.to_owned()));
     }
 
-    /// Puts a key of another type where the epoch's hash is, as somebody with a console might, until it is deleted.
+    /// Puts a key of another type where the epoch's hash is, as an operator with a console might, until it is deleted.
     pub fn replace_epoch(&self) {
         let mut state = self.state.lock();
         state.data.epoch = None;

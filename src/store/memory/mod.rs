@@ -226,7 +226,7 @@ impl Store for MemoryStore {
     ) -> StoreResult<Vec<Option<Lasting<Weight>>>> {
         let instances = instances.to_vec();
         self.call("nodes", move |state, clock| {
-            state.clip(clock);
+            state.cap_ttls(clock);
             let node = |it| state.data.nodes.get(it).map(|it| state.lasting(it, clock));
             Ok(instances.iter().map(node).collect())
         })
@@ -251,7 +251,7 @@ impl Store for MemoryStore {
     ) -> StoreResult<Vec<Option<Lasting<InstanceId>>>> {
         let endpoints = endpoints.to_vec();
         self.call("leases", move |state, clock| {
-            state.clip(clock);
+            state.cap_ttls(clock);
             let owner = |it| state.data.leases.get(it).map(|it| state.lasting(it, clock));
             Ok(endpoints.iter().map(owner).collect())
         })
@@ -264,7 +264,7 @@ impl Store for MemoryStore {
         _: Duration,
     ) -> StoreResult<Vec<EndpointId>> {
         let endpoints = endpoints.to_vec();
-        self.call("waning", move |state, clock| {
+        self.call("expiring", move |state, clock| {
             state.forget_expired(clock);
             let epoch = state.data.epoch.filter(|it| is_ttl(it.lease_ttl));
             let longest = epoch.map_or(Duration::MAX, |it| it.lease_ttl);
@@ -278,17 +278,17 @@ impl Store for MemoryStore {
 
     fn revoke(&self, dead: &InstanceId, certain: bool, _: Duration) -> StoreResult<Option<usize>> {
         let dead = dead.clone();
-        self.call("bury", move |state, clock| {
+        self.call("revoke", move |state, clock| {
             state.forget_expired(clock);
             Ok(state.revoke(&dead, certain))
         })
     }
 
-    fn seats(&self, roles: &[EndpointId], _: Duration) -> StoreResult<Vec<RoleStatus>> {
+    fn role_statuses(&self, roles: &[EndpointId], _: Duration) -> StoreResult<Vec<RoleStatus>> {
         let roles = roles.to_vec();
-        self.call("seats", move |state, clock| {
+        self.call("role_statuses", move |state, clock| {
             state.check_hash()?;
-            Ok(roles.iter().map(|it| state.seat(it, clock)).collect())
+            Ok(roles.iter().map(|it| state.role_status(it, clock)).collect())
         })
     }
 
@@ -298,7 +298,7 @@ impl Store for MemoryStore {
 
     fn listen(&self, me: &InstanceId, _: Duration) -> StoreResult<Box<dyn Subscription>> {
         let (me, store) = (me.clone(), self.same_way());
-        self.call("listen", move |state, _| {
+        self.call("subscribe", move |state, _| {
             state.subscribe(&me);
             Ok(Box::new(MemorySubscription { me, store }) as Box<dyn Subscription>)
         })

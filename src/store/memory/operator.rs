@@ -1,4 +1,4 @@
-//! What somebody with a console can do to the keys, and see of them.
+//! What can an operator with a console do to the keys of the in-memory server? Tests call it.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ impl MemoryServer {
         self.state.lock().data.leases.remove(endpoint);
     }
 
-    /// Gives a lease to somebody, as an operator might.
+    /// Gives a lease to `owner`, as an operator might.
     pub fn put_lease(&self, endpoint: &EndpointId, owner: &InstanceId, left: Duration) {
         let mut state = self.state.lock();
         let until = state.now_us(&self.clock) + micros(left);

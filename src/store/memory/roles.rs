@@ -1,4 +1,4 @@
-//! What is different where roles are leased: one question is about one role, and leaders beat by renewing.
+//! How does the in-memory server serve many roles in one message, and report their status?
 
 use std::time::Duration;
 
@@ -123,7 +123,7 @@ impl State {
     }
 
     /// role_status.lua
-    pub(crate) fn seat(&mut self, role: &EndpointId, clock: &ManualClock) -> RoleStatus {
+    pub(crate) fn role_status(&mut self, role: &EndpointId, clock: &ManualClock) -> RoleStatus {
         self.forget_expired(clock);
         let now = self.now_us(clock);
         let ttl = self.data.roles.ttls.get(role).copied();

@@ -1,4 +1,4 @@
-//! What the scripts do, said again in Rust, a function for each.
+//! What does each Lua script do? The same rules again in Rust, one function per script.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -27,7 +27,7 @@ pub(crate) struct Now {
 
 impl State {
     /// read_capped.lua
-    pub(crate) fn clip(&mut self, clock: &ManualClock) {
+    pub(crate) fn cap_ttls(&mut self, clock: &ManualClock) {
         self.forget_expired(clock);
         let now = self.now_us(clock);
         let Some(epoch) = self.data.epoch else { return };
@@ -306,26 +306,26 @@ impl State {
     /// Tells everybody who listens.
     pub(crate) fn tell(&mut self, news: &Push) {
         self.told = true;
-        self.ears.values_mut().for_each(|it| it.push_back(news.clone()));
+        self.subscribers.values_mut().for_each(|it| it.push_back(news.clone()));
     }
 
     pub(crate) fn say(&mut self, wakes: &[PeerMessage]) {
         self.told = true;
         for wake in wakes {
-            for (instance, words) in &mut self.ears {
+            for (instance, words) in &mut self.subscribers {
                 if wake.to.as_ref().is_none_or(|to| to == instance) {
-                    words.push_back(Push::Word(wake.clone()));
+                    words.push_back(Push::Message(wake.clone()));
                 }
             }
         }
     }
 
     pub(crate) fn subscribe(&mut self, me: &InstanceId) {
-        self.ears.insert(me.clone(), VecDeque::new());
+        self.subscribers.insert(me.clone(), VecDeque::new());
     }
 
     pub(crate) fn heard(&mut self, me: &InstanceId) -> StoreResult<Option<Push>> {
-        match self.ears.get_mut(me) {
+        match self.subscribers.get_mut(me) {
             Some(words) => Ok(words.pop_front()),
             None => Err(StoreError {
                 op: "listen on",

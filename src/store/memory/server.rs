@@ -1,4 +1,4 @@
-//! The state of the in-memory server, and the mishaps of the server itself.
+//! What does the in-memory server remember, and how does it crash, restart and fail over?
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -25,13 +25,13 @@ pub struct MemoryServer {
 #[derive(Clone, Debug)]
 pub struct Snapshot(pub(crate) Data);
 
-type Deed = Box<dyn FnOnce(&mut State, &ManualClock) + Send>;
+type DelayedCall = Box<dyn FnOnce(&mut State, &ManualClock) + Send>;
 
 pub(crate) struct State {
     pub(crate) up: bool,
     /// Demoted: it answers what only reads, and refuses the rest.
     read_only: bool,
-    /// Somebody was told something since this was last asked.
+    /// A subscriber was pushed something since [`MemoryServer::has_told`] was last called.
     pub(crate) told: bool,
     /// What this server does in the way of its kind of lease.
     pub(crate) kind: &'static dyn Kind,
@@ -41,8 +41,8 @@ pub(crate) struct State {
     /// How far the server's wall clock is ahead of the manual one, in microseconds.
     pub(crate) wall_ahead_us: i64,
     pub(crate) data: Data,
-    pub(crate) ears: BTreeMap<InstanceId, VecDeque<Push>>,
-    pub(crate) later: Vec<(Moment, Deed)>,
+    pub(crate) subscribers: BTreeMap<InstanceId, VecDeque<Push>>,
+    pub(crate) later: Vec<(Moment, DelayedCall)>,
     pub(crate) journal: Journal,
 }
 
@@ -143,10 +143,10 @@ const READS: [&str; 13] = [
     "instances",
     "nodes",
     "owners",
-    "waning",
+    "expiring",
     "role_names",
-    "listen",
-    "hear",
+    "subscribe",
+    "next_push",
 ];
 
 const WALL_START_US: i64 = 1_700_000_000_000_000;
@@ -172,7 +172,7 @@ impl MemoryServer {
             replid: 1,
             wall_ahead_us: WALL_START_US,
             data: Data::default(),
-            ears: BTreeMap::new(),
+            subscribers: BTreeMap::new(),
             later: Vec::new(),
             journal: Journal::default(),
         };
@@ -194,7 +194,7 @@ impl MemoryServer {
         let mut state = self.state.lock();
         state.up = false;
         state.later.clear();
-        state.ears.clear();
+        state.subscribers.clear();
     }
 
     /// Starts again, from a snapshot or empty, as another life.
@@ -226,7 +226,7 @@ impl MemoryServer {
         state.data.malformed = Malformed::default();
     }
 
-    /// Whether somebody who listens was told something since this was last asked.
+    /// Whether a subscriber was pushed something since the last call.
     pub fn has_told(&self) -> bool {
         std::mem::take(&mut self.state.lock().told)
     }
@@ -295,7 +295,7 @@ impl MemoryServer {
     pub(crate) fn execute<T>(
         &self,
         op: &'static str,
-        deed: impl FnOnce(&mut State, &ManualClock) -> StoreResult<T>,
+        execute: impl FnOnce(&mut State, &ManualClock) -> StoreResult<T>,
     ) -> StoreResult<T> {
         self.catch_up();
         let mut state = self.state.lock();
@@ -308,7 +308,7 @@ impl MemoryServer {
             return Err(StoreError { op, target, fault: Fault::Refused, reason });
         }
         state.journal.calls.push(op);
-        deed(&mut state, &self.clock)
+        execute(&mut state, &self.clock)
     }
 
     /// Every call that reached it, in order.
@@ -324,10 +324,10 @@ impl MemoryServer {
     pub(crate) fn execute_later(
         &self,
         delay: Duration,
-        deed: impl FnOnce(&mut State, &ManualClock) + Send + 'static,
+        execute: impl FnOnce(&mut State, &ManualClock) + Send + 'static,
     ) {
         let at = self.clock.now() + delay;
-        self.state.lock().later.push((at, Box::new(deed)));
+        self.state.lock().later.push((at, Box::new(execute)));
     }
 
     /// Executes what was delayed until now.
@@ -339,9 +339,9 @@ impl MemoryServer {
         }
         let (due, later) = std::mem::take(&mut state.later).into_iter().partition(|it| it.0 <= now);
         state.later = later;
-        let due: Vec<(Moment, Deed)> = due;
+        let due: Vec<(Moment, DelayedCall)> = due;
         if !state.read_only {
-            due.into_iter().for_each(|(_, deed)| deed(&mut state, &self.clock));
+            due.into_iter().for_each(|(_, execute)| execute(&mut state, &self.clock));
         }
     }
 }

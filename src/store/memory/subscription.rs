@@ -1,4 +1,4 @@
-//! What one instance hears of the in-memory server.
+//! Which pushes does one instance receive from the in-memory server?
 
 use std::time::Duration;
 
@@ -14,13 +14,13 @@ pub(crate) struct MemorySubscription {
 impl Subscription for MemorySubscription {
     fn next(&mut self, _: Duration) -> StoreResult<Option<Push>> {
         let me = self.me.clone();
-        self.store.call("hear", move |state, clock| {
+        self.store.call("next_push", move |state, clock| {
             state.forget_expired(clock);
             state.heard(&me)
         })
     }
 
-    fn hears_changes(&self) -> bool {
+    fn receives_changes(&self) -> bool {
         true
     }
 }

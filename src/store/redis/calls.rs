@@ -1,4 +1,4 @@
-//! Questions that take a script: how they are framed, and what confirms them.
+//! How are the keys and arguments of each script put together, and which replies count as confirmed?
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ impl RedisStore {
         script: &Script,
         call: &Call,
     ) -> StoreResult<Value> {
-        self.confirmed_by(op, context.timeout, |wire| script.run(wire, call))
+        self.confirmed_by(op, context.timeout, |connection| script.run(connection, call))
     }
 
     /// The same for any exchange.
@@ -42,13 +42,13 @@ impl RedisStore {
             return self.call(op, timeout, exchange);
         }
         let began = BootClock.now();
-        let (value, have) = self.call(op, timeout, |wire| {
-            let value = exchange(wire)?;
-            // On the same wire: it asks for what was written on it. The answer has to come in time, too.
+        let (value, have) = self.call(op, timeout, |connection| {
+            let value = exchange(connection)?;
+            // On the same connection: it asks for what was written on it. The answer has to come in time, too.
             let left = (began + timeout).since(BootClock.now()) * 3 / 4;
             let mut wait = ::redis::cmd("WAIT");
             wait.arg(needed).arg(left.as_millis().max(1).to_string());
-            Ok((value, wait.query::<u32>(wire)?))
+            Ok((value, wait.query::<u32>(connection)?))
         })?;
         if have >= needed {
             return Ok(value);
@@ -70,7 +70,7 @@ impl RedisStore {
         call: &Call,
         item: impl Fn(&Value) -> T,
     ) -> StampedResult<Vec<T>> {
-        let value = self.call(op, context.timeout, |wire| script.run(wire, call))?;
+        let value = self.call(op, context.timeout, |connection| script.run(connection, call))?;
         reply::stamped(op, &self.server, context, &value, item)
     }
 
@@ -88,7 +88,7 @@ impl RedisStore {
     }
 
     /// Which of these were given back by their owner's name; `None` where that does not prove enough.
-    pub(crate) fn release_by_name(
+    pub(crate) fn release_by_owner(
         &self,
         context: &RequestContext,
         tenures: &[Tenure],
@@ -96,8 +96,9 @@ impl RedisStore {
     ) -> StoreResult<Option<Vec<bool>>> {
         let op = "release on";
         let call = Call::free(&self.server.keys, context, tenures, wakes);
-        let value =
-            self.call(op, context.timeout, |wire| script::RELEASE_BY_OWNER.run(wire, &call))?;
+        let value = self.call(op, context.timeout, |connection| {
+            script::RELEASE_BY_OWNER.run(connection, &call)
+        })?;
         reply::freed(&value, tenures.len()).ok_or_else(|| self.server.unexpected(op))
     }
 

@@ -2,7 +2,7 @@
 //!
 //! The commands, the codec and the value types are redis-rs's; the socket is ours, because a redis-rs
 //! connection bounds each `read(2)` and not the exchange: a server that drips a byte now and then
-//! holds it for ever, and a stalled pipeline for N times its timeout. After any I/O error the wire is
+//! holds it for ever, and a stalled pipeline for N times its timeout. After any I/O error the connection is
 //! dropped by its user, never reused: a late reply must not answer the next question.
 
 use std::fmt;
@@ -49,18 +49,18 @@ impl Connection {
             }
         };
         let (db, peer) = (entry.database.into(), Arc::clone(peer));
-        let mut wire = Self { stream, parser: Parser::new(), db, peer };
+        let mut connection = Self { stream, parser: Parser::new(), db, peer };
         if let Some(password) = &entry.login.password {
             let mut auth = redis::cmd("AUTH");
             if let Some(user) = &entry.login.user {
                 auth.arg(user);
             }
-            auth.arg(password).exec(&mut wire).map_err(without_secrets)?;
+            auth.arg(password).exec(&mut connection).map_err(without_secrets)?;
         }
         if entry.database != 0 {
-            redis::cmd("SELECT").arg(entry.database).exec(&mut wire)?;
+            redis::cmd("SELECT").arg(entry.database).exec(&mut connection)?;
         }
-        Ok(wire)
+        Ok(connection)
     }
 
     /// Everything until the next call of this must be over by `deadline`.

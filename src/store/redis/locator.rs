@@ -130,18 +130,18 @@ impl ServerLocator {
 
     /// Connects to one of [`Self::peers`].
     pub(crate) fn connect(&self, peer: &Arc<Peer>, deadline: Moment) -> RedisResult<Connection> {
-        let mut wire = Connection::connect(peer, &self.entry()?, deadline)?;
+        let mut connection = Connection::connect(peer, &self.entry()?, deadline)?;
         if let LocatorKind::Sentinels(_) = self.guide {
-            sentinels::check_role(&mut wire)?;
+            sentinels::check_role(&mut connection)?;
         }
-        Ok(wire)
+        Ok(connection)
     }
 
     /// Connects to where everything but the sessions is.
     pub(crate) fn connect_home(&self, deadline: Moment) -> RedisResult<Connection> {
         let peer = self.peer(Route::Home, deadline)?;
-        let wire = self.connect(&peer, deadline);
-        wire.inspect_err(|error| self.doubt(error))
+        let connection = self.connect(&peer, deadline);
+        connection.inspect_err(|error| self.doubt(error))
     }
 
     /// Reads the files, so only when something is to be connected.

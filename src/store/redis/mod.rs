@@ -1,4 +1,4 @@
-//! The store on a real Redis: its connections, and what is made of an error.
+//! How is a real Redis asked? Connections with deadlines, scripts, and what an error means for the caller.
 //!
 //! A `RedisStore` keeps up to `idle_max` connections to each server for all callers. A thread whose calls must
 //! never wait behind another's has a line of its own: a store with one.
@@ -42,7 +42,7 @@ pub struct RedisStore {
 /// Wires that nobody uses now.
 #[derive(Debug, Default)]
 struct Idle {
-    wires: Vec<Connection>,
+    connections: Vec<Connection>,
     /// How often the store had moved when they were last used.
     moves: u64,
 }
@@ -104,7 +104,7 @@ impl RedisStore {
         &self.server.failures
     }
 
-    /// One exchange with a deadline around all of it. Only a wire that served it well is kept.
+    /// One exchange with a deadline around all of it. Only a connection that served it well is kept.
     pub(crate) fn call<T>(
         &self,
         op: &'static str,
@@ -127,16 +127,16 @@ impl RedisStore {
         let (mut tried, mut asked) = ("connect to", None);
         let answer = place.peer(spot, deadline).and_then(|peer| {
             let peer = asked.insert(peer);
-            let mut wire = match self.idle(peer) {
-                Some(wire) => wire,
+            let mut connection = match self.idle(peer) {
+                Some(connection) => connection,
                 None => place.connect(peer, deadline)?,
             };
             tried = op;
-            wire.set_deadline(deadline);
-            // After any error the wire is dropped: it may owe a reply, or lead to a server that is no
+            connection.set_deadline(deadline);
+            // After any error the connection is dropped: it may owe a reply, or lead to a server that is no
             // longer the right one.
-            let answer = exchange(&mut wire)?;
-            self.keep(wire);
+            let answer = exchange(&mut connection)?;
+            self.keep(connection);
             Ok(answer)
         });
         answer.map_err(|error| {
@@ -150,19 +150,19 @@ impl RedisStore {
         })
     }
 
-    /// A wire to this peer that is there already; those that lead elsewhere are left to callers that need them.
+    /// A connection to this peer that is there already; those that lead elsewhere are left to callers that need them.
     fn idle(&self, peer: &Peer) -> Option<Connection> {
         let mut idle = self.idle_now();
-        let at = idle.wires.iter().rposition(|it| *it.peer == *peer)?;
-        let wire = idle.wires.swap_remove(at);
+        let at = idle.connections.iter().rposition(|it| *it.peer == *peer)?;
+        let connection = idle.connections.swap_remove(at);
         drop(idle);
-        wire.if_quiet()
+        connection.if_quiet()
     }
 
-    fn keep(&self, wire: Connection) {
+    fn keep(&self, connection: Connection) {
         let mut idle = self.idle_now();
-        if idle.wires.iter().filter(|it| it.peer == wire.peer).count() < self.idle_max {
-            idle.wires.push(wire);
+        if idle.connections.iter().filter(|it| it.peer == connection.peer).count() < self.idle_max {
+            idle.connections.push(connection);
         }
     }
 
@@ -171,7 +171,7 @@ impl RedisStore {
         let moves = self.server.place.moves();
         let mut idle = self.idle.lock();
         if idle.moves != moves {
-            *idle = Idle { wires: Vec::new(), moves };
+            *idle = Idle { connections: Vec::new(), moves };
         }
         idle
     }

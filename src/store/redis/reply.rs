@@ -1,4 +1,4 @@
-//! What each reply of a script means.
+//! What does each reply of a script mean? Pure: reads values that a server sent.
 
 use std::time::Duration;
 
@@ -219,7 +219,7 @@ pub(crate) fn publish(value: &Value) -> Publish {
 }
 
 /// How a role stands, by an answer of role_status.lua given at `now_us`.
-pub(crate) fn seat(now_us: u64, value: &Value) -> Option<RoleStatus> {
+pub(crate) fn role_status(now_us: u64, value: &Value) -> Option<RoleStatus> {
     let Value::Array(parts) = value else { return None };
     let [leader, left, beaten, stale, term, ttl] = &parts[..] else { return None };
     let leader = text(leader).filter(|it| !it.is_empty()).map(|it| {

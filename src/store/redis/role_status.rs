@@ -1,4 +1,4 @@
-//! Reading how roles stand on a real Redis.
+//! Who leads each role, since when and how certain is it? Reads it from a real Redis.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::store::redis::script::{self, Call};
 use crate::store::{BATCH_MAX, BEAT_EXTRA, Lasting, PeerMessage, RoleStatus, StoreResult};
 
 impl RedisStore {
-    pub(crate) fn read_seats(
+    pub(crate) fn read_role_statuses(
         &self,
         roles: &[EndpointId],
         timeout: Duration,
@@ -25,28 +25,29 @@ impl RedisStore {
         for role in roles {
             call.lease(keys, role).arg(keys.suffix(role));
         }
-        let value = self.call(op, timeout, |wire| script::ROLE_STATUS.run(wire, &call))?;
-        let seats = match &value {
+        let value =
+            self.call(op, timeout, |connection| script::ROLE_STATUS.run(connection, &call))?;
+        let statuses = match &value {
             Value::Array(parts) => match &parts[..] {
-                [Value::Int(now_us), seats @ ..] => {
+                [Value::Int(now_us), statuses @ ..] => {
                     let now_us = u64::try_from(*now_us).unwrap_or(0);
-                    seats
+                    statuses
                         .iter()
-                        .map(|it| reply::seat(now_us, it))
+                        .map(|it| reply::role_status(now_us, it))
                         .collect::<Option<Vec<RoleStatus>>>()
                 }
                 _ => None,
             },
             _ => None,
         };
-        seats.filter(|it| it.len() == roles.len()).ok_or_else(|| self.server.unexpected(op))
+        statuses.filter(|it| it.len() == roles.len()).ok_or_else(|| self.server.unexpected(op))
     }
 
     /// How every role stands that was ever led, by plain reading commands: for people.
     pub fn role_overview(&self, timeout: Duration) -> StoreResult<Vec<(EndpointId, RoleStatus)>> {
         let (op, keys) = ("read roles on", &self.server.keys);
         let roles = self.list_roles(timeout)?;
-        let mut seats = Vec::with_capacity(roles.len());
+        let mut statuses = Vec::with_capacity(roles.len());
         for batch in roles.chunks(BATCH_MAX) {
             let mut pipe = redis::pipe();
             pipe.cmd("TIME");
@@ -58,20 +59,21 @@ impl RedisStore {
             let answers = self.each(op, &pipe, timeout)?;
             let now_us = answers.first().and_then(microseconds).unwrap_or(0);
             let found: Vec<RoleStatus> =
-                answers[1..].chunks(3).map(|it| plain_seat(now_us, it)).collect();
-            seats.extend(self.with_heartbeats(found, now_us, timeout)?);
+                answers[1..].chunks(3).map(|it| plain_status(now_us, it)).collect();
+            statuses.extend(self.with_heartbeats(found, now_us, timeout)?);
         }
-        Ok(roles.into_iter().zip(seats).collect())
+        Ok(roles.into_iter().zip(statuses).collect())
     }
 
     fn with_heartbeats(
         &self,
-        mut seats: Vec<RoleStatus>,
+        mut statuses: Vec<RoleStatus>,
         now_us: u64,
         timeout: Duration,
     ) -> StoreResult<Vec<RoleStatus>> {
         let keys = &self.server.keys;
-        let led = || seats.iter().enumerate().filter_map(|(n, it)| Some((n, it.leader.as_ref()?)));
+        let led =
+            || statuses.iter().enumerate().filter_map(|(n, it)| Some((n, it.leader.as_ref()?)));
         let mut pipe = redis::pipe();
         for heartbeat in led().map(|it| keys.leader_heartbeat(&it.1.it)) {
             short_string(&mut pipe, &heartbeat);
@@ -80,13 +82,14 @@ impl RedisStore {
         let answers = self.each("read roles on", &pipe, timeout)?;
         for (place, answer) in places.into_iter().zip(answers.chunks(2)) {
             let beaten_ms = answer.first().and_then(number_in);
-            let seat = &mut seats[place];
-            seat.beaten = beaten_ms
+            let status = &mut statuses[place];
+            status.beaten = beaten_ms
                 .map(|it| Duration::from_micros(now_us.saturating_sub(it.saturating_mul(1_000))));
-            let longest = seat.ttl.map(|it| it + BEAT_EXTRA);
-            seat.is_stale = seat.beaten.zip(longest).is_some_and(|(age, longest)| age > longest);
+            let longest = status.ttl.map(|it| it + BEAT_EXTRA);
+            status.is_stale =
+                status.beaten.zip(longest).is_some_and(|(age, longest)| age > longest);
         }
-        Ok(seats)
+        Ok(statuses)
     }
 
     /// Gives back the roles of a dead leader, each by its own term; how many there were. A fresh heartbeat is
@@ -99,18 +102,20 @@ impl RedisStore {
     ) -> StoreResult<Option<usize>> {
         let (mut count, keys) = (0, &self.server.keys);
         for roles in self.list_roles(timeout)?.chunks(BATCH_MAX) {
-            for (role, seat) in roles.iter().zip(self.read_seats(roles, timeout)?) {
-                if seat.leader.is_none_or(|it| it.it != *dead) {
+            for (role, status) in roles.iter().zip(self.read_role_statuses(roles, timeout)?) {
+                if status.leader.is_none_or(|it| it.it != *dead) {
                     continue;
                 }
-                if !certain && seat.beaten.is_some() && !seat.is_stale {
+                if !certain && status.beaten.is_some() && !status.is_stale {
                     return Ok(None);
                 }
                 let word =
                     PeerMessage { freed: vec![role.clone()], ..PeerMessage::new(dead, None) };
-                let tenure = Tenure::new(role.clone(), seat.term);
+                let tenure = Tenure::new(role.clone(), status.term);
                 let call = Call::release(keys, dead, &[tenure], &[word]);
-                self.call("release on", timeout, |wire| script::RELEASE.run(wire, &call))?;
+                self.call("release on", timeout, |connection| {
+                    script::RELEASE.run(connection, &call)
+                })?;
                 count += 1;
             }
         }
@@ -119,8 +124,8 @@ impl RedisStore {
 
     /// Every role that was ever led has its last term in the epoch's hash.
     pub(crate) fn list_roles(&self, timeout: Duration) -> StoreResult<Vec<EndpointId>> {
-        let fields: Vec<Vec<u8>> = self.call("list roles on", timeout, |wire| {
-            redis::cmd("HKEYS").arg(self.server.keys.epoch()).query(wire)
+        let fields: Vec<Vec<u8>> = self.call("list roles on", timeout, |connection| {
+            redis::cmd("HKEYS").arg(self.server.keys.epoch()).query(connection)
         })?;
         let role = |field: &Vec<u8>| {
             let name = field.strip_prefix(TERM_FIELD.as_bytes())?;
@@ -133,7 +138,7 @@ impl RedisStore {
 }
 
 /// From the owner, the time left, and the fields of the epoch's hash.
-fn plain_seat(now_us: u64, answers: &[Value]) -> RoleStatus {
+fn plain_status(now_us: u64, answers: &[Value]) -> RoleStatus {
     let leader = match answers {
         [Value::BulkString(owner), Value::Int(left), _] if !owner.is_empty() => {
             // One without an end is cut short by the first who stands for it.

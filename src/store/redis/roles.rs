@@ -1,4 +1,5 @@
-//! Many roles in one exchange: a script call each, because each has a timing of its own, written and read together.
+//! How are many roles granted, renewed and released in one exchange? Each role has its own timing, so each takes its own
+//! script call; all calls are written and read together.
 
 use std::time::Duration;
 
@@ -51,7 +52,8 @@ impl RedisStore {
         };
         let calls: Vec<Call> = freed.iter().map(call).collect();
         let timeout = shortest(freed.iter().map(|it| &it.0));
-        let answers = self.call(op, timeout, |wire| script::RELEASE.run_each(wire, &calls))?;
+        let answers =
+            self.call(op, timeout, |connection| script::RELEASE.run_each(connection, &calls))?;
         answers.into_iter().try_for_each(|it| self.understood(op, it).map(drop))
     }
 
@@ -63,7 +65,7 @@ impl RedisStore {
         calls: &[Call],
         timeout: Duration,
     ) -> Vec<StoreResult<Value>> {
-        match self.confirmed_by(op, timeout, |wire| script.run_each(wire, calls)) {
+        match self.confirmed_by(op, timeout, |connection| script.run_each(connection, calls)) {
             Ok(answers) => answers.into_iter().map(|it| self.understood(op, it)).collect(),
             Err(error) => vec![Err(error); calls.len()],
         }
@@ -81,7 +83,7 @@ impl RedisStore {
     }
 }
 
-/// R4: a call's timeout never exceeds what is left of what it is about.
+/// R4: the timeout of an exchange is that of its most urgent request.
 fn shortest<'a>(asked: impl Iterator<Item = &'a RequestContext>) -> Duration {
     asked.map(|it| it.timeout).min().unwrap_or_default()
 }

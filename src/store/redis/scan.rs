@@ -1,4 +1,4 @@
-//! Reading many keys without choking on one: sessions, node keys, leases.
+//! How are many keys read, although one of them may be malformed? Walks over sessions, node keys and leases.
 
 use std::time::Duration;
 
@@ -39,7 +39,8 @@ impl RedisStore {
                     call.lease_and_record(keys, &endpoint);
                 }
             }
-            let value = self.call("release on", timeout, |wire| script::REVOKE.run(wire, &call))?;
+            let value = self
+                .call("release on", timeout, |connection| script::REVOKE.run(connection, &call))?;
             let here: i64 =
                 redis::from_redis_value(value).map_err(|_| self.server.unexpected("release on"))?;
             let Ok(here) = usize::try_from(here) else { return Ok(None) };
@@ -70,7 +71,9 @@ impl RedisStore {
             for it in batch {
                 call.lease_and_record(keys, it);
             }
-            self.call("retire results on", timeout, |wire| script::RETIRE.run(wire, &call))?;
+            self.call("retire results on", timeout, |connection| {
+                script::RETIRE.run(connection, &call)
+            })?;
         }
         Ok(())
     }
@@ -95,14 +98,14 @@ impl RedisStore {
         timeout: Duration,
     ) -> StoreResult<(u64, Vec<Vec<u8>>)> {
         let pattern = format!("{}*", glob_escaped(prefix));
-        self.call_at(spot, op, timeout, |wire| {
+        self.call_at(spot, op, timeout, |connection| {
             let mut scan = redis::cmd("SCAN");
             scan.arg(cursor).arg("MATCH").arg(&pattern).arg("COUNT").arg(SCAN_COUNT);
-            scan.query(wire)
+            scan.query(connection)
         })
     }
 
-    pub(crate) fn read_clipped<T>(
+    pub(crate) fn read_capped<T>(
         &self,
         op: &'static str,
         longest: &str,
@@ -120,7 +123,8 @@ impl RedisStore {
         if asked == 0 {
             return Ok(vec![]);
         }
-        let value = self.call(op, timeout, |wire| script::READ_CAPPED.run(wire, &call))?;
+        let value =
+            self.call(op, timeout, |connection| script::READ_CAPPED.run(connection, &call))?;
         let unexpected = || self.server.unexpected(op);
         let Value::Array(values) = value else { return Err(unexpected()) };
         let lasting = |pair: &[Value]| match pair {
@@ -142,8 +146,8 @@ impl RedisStore {
         if keys.is_empty() || self.server.place.topology() == Topology::Cluster {
             return Ok(!keys.is_empty());
         }
-        let count: StoreResult<u64> = self.call("look for sessions on", timeout, |wire| {
-            redis::cmd("EXISTS").arg(keys).query(wire)
+        let count: StoreResult<u64> = self.call("look for sessions on", timeout, |connection| {
+            redis::cmd("EXISTS").arg(keys).query(connection)
         });
         match count {
             Ok(count) => Ok(count > 0),

@@ -1,4 +1,4 @@
-//! The scripts, and how they are called.
+//! Which Lua scripts are there, and how are they sent?
 
 use std::fmt::{Display, Write as _};
 use std::sync::LazyLock;
@@ -60,9 +60,9 @@ pub(crate) static VERIFY: LazyLock<Script> = script!(epoch + "verify.lua");
 impl Script {
     /// By its hash; whole when the server does not know it (any more), or does not let it be named by that:
     /// `SCRIPT FLUSH` costs a round, a managed server without EVALSHA one each time.
-    pub(crate) fn run(&self, wire: &mut Connection, call: &Call) -> RedisResult<Value> {
-        match call.send(wire, "EVALSHA", self.0.get_hash()) {
-            Err(error) if is_unknown_script(&error) => call.send(wire, "EVAL", self.1),
+    pub(crate) fn run(&self, connection: &mut Connection, call: &Call) -> RedisResult<Value> {
+        match call.send(connection, "EVALSHA", self.0.get_hash()) {
+            Err(error) if is_unknown_script(&error) => call.send(connection, "EVAL", self.1),
             answer => answer,
         }
     }
@@ -70,19 +70,19 @@ impl Script {
 
 impl Script {
     /// Whole, because it is run once.
-    pub(crate) fn run_once(&self, wire: &mut Connection, call: &Call) -> RedisResult<Value> {
-        call.send(wire, "EVAL", self.1)
+    pub(crate) fn run_once(&self, connection: &mut Connection, call: &Call) -> RedisResult<Value> {
+        call.send(connection, "EVAL", self.1)
     }
 
     /// [`Self::run`] for many calls that are written and read together: an answer each, or an error for all when
     /// the exchange broke off.
     pub(crate) fn run_each(
         &self,
-        wire: &mut Connection,
+        connection: &mut Connection,
         calls: &[Call],
     ) -> RedisResult<Vec<RedisResult<Value>>> {
         let hash = self.0.get_hash();
-        let mut answers = send_each(wire, "EVALSHA", hash, calls.iter())?;
+        let mut answers = send_each(connection, "EVALSHA", hash, calls.iter())?;
         // Whole once, which teaches it to the server; then the others by its hash, and whole where that is not allowed.
         for (verb, script, at_once) in
             [("EVAL", self.1, 1), ("EVALSHA", hash, calls.len()), ("EVAL", self.1, calls.len())]
@@ -94,7 +94,7 @@ impl Script {
             if unknown.is_empty() {
                 break;
             }
-            let again = send_each(wire, verb, script, unknown.iter().map(|&it| &calls[it]))?;
+            let again = send_each(connection, verb, script, unknown.iter().map(|&it| &calls[it]))?;
             unknown.into_iter().zip(again).for_each(|(at, answer)| answers[at] = answer);
         }
         Ok(answers)
@@ -103,13 +103,13 @@ impl Script {
 
 /// An error of the server's is an answer like another; `Err` only when there is none.
 fn send_each<'a>(
-    wire: &mut Connection,
+    connection: &mut Connection,
     verb: &str,
     script: &str,
     calls: impl Iterator<Item = &'a Call>,
 ) -> RedisResult<Vec<RedisResult<Value>>> {
     let packed: Vec<Vec<u8>> = calls.map(|it| it.packed(verb, script)).collect();
-    let values = wire.req_packed_commands(&packed.concat(), 0, packed.len())?;
+    let values = connection.req_packed_commands(&packed.concat(), 0, packed.len())?;
     Ok(values.into_iter().map(Value::extract_error).collect())
 }
 
@@ -130,7 +130,7 @@ pub(crate) struct Call {
     scratch: String,
 }
 
-/// Words as they go over the wire.
+/// Words as they go over the connection.
 #[derive(Default)]
 struct Words {
     sent: Vec<u8>,
@@ -274,7 +274,7 @@ impl Call {
         [words.as_bytes(), &head.sent, &self.keys.sent, &self.args.sent].concat()
     }
 
-    fn send(&self, wire: &mut Connection, verb: &str, script: &str) -> RedisResult<Value> {
-        wire.req_packed_command(&self.packed(verb, script))?.extract_error()
+    fn send(&self, connection: &mut Connection, verb: &str, script: &str) -> RedisResult<Value> {
+        connection.req_packed_command(&self.packed(verb, script))?.extract_error()
     }
 }

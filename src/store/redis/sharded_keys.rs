@@ -1,4 +1,4 @@
-//! Keys that are spread over the shards of a cluster: sessions. Elsewhere there is one shard.
+//! How are sessions read, which a cluster spreads over its shards? A single server counts as one shard.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -101,8 +101,8 @@ impl RedisStore {
                 pipe.cmd("ASKING").add_command(command.clone());
             }
         }
-        let answers = self.call_at(Route::At(&group.peer), op, timeout, |wire| {
-            wire.req_packed_commands(&pipe.get_packed_pipeline(), 0, pipe.len())
+        let answers = self.call_at(Route::At(&group.peer), op, timeout, |connection| {
+            connection.req_packed_commands(&pipe.get_packed_pipeline(), 0, pipe.len())
         })?;
         let step = if group.asking { 2 } else { 1 };
         let answers: Vec<Value> = answers.into_iter().skip(step - 1).step_by(step).collect();

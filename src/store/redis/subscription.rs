@@ -1,4 +1,4 @@
-//! Listening, over a connection of its own: to the words of other instances, and to changes of keys.
+//! Which messages of other instances and which changes of keys does the server push? Reads them on a connection of its own.
 //!
 //! Changes come by client-side caching in broadcast mode, which says no more than that a key was
 //! touched, or by keyspace events where a server refuses that and has them switched on. A server that
@@ -26,7 +26,7 @@ use crate::store::{Changes, Push, StoreResult, Subscription};
 /// A line that has been silent for this long is asked whether it still stands.
 const SILENCE_MAX: Duration = Duration::from_secs(5);
 
-/// Where a server refuses everything, it is asked again after this: somebody may give the rights meanwhile.
+/// A server that refuses everything is asked again after this: an operator may grant the rights meanwhile.
 const ASK_AGAIN: Duration = Duration::from_secs(60);
 
 /// Lines on which servers speak by themselves.
@@ -34,24 +34,24 @@ pub(crate) struct Listening {
     lines: Vec<Line>,
     timeout: Duration,
     /// Ends every wait when it can be read.
-    wire: Option<Arc<UnixStream>>,
+    connection: Option<Arc<UnixStream>>,
 }
 
 struct Line {
-    wire: Connection,
+    connection: Connection,
     heard_at: Moment,
     pinged_at: Option<Moment>,
 }
 
 impl Listening {
-    /// From now on, on wires that are subscribed. A broken line is noticed within the silence and `timeout`.
-    pub(crate) fn on(wires: Vec<Connection>, timeout: Duration) -> RedisResult<Self> {
-        let line = |wire: Connection| {
-            let wire = wire.without_waiting()?;
-            Ok(Line { wire, heard_at: BootClock.now(), pinged_at: None })
+    /// From now on, on connections that are subscribed. A broken line is noticed within the silence and `timeout`.
+    pub(crate) fn on(connections: Vec<Connection>, timeout: Duration) -> RedisResult<Self> {
+        let line = |connection: Connection| {
+            let connection = connection.without_waiting()?;
+            Ok(Line { connection, heard_at: BootClock.now(), pinged_at: None })
         };
-        let lines = wires.into_iter().map(line).collect::<RedisResult<_>>()?;
-        Ok(Self { lines, timeout, wire: None })
+        let lines = connections.into_iter().map(line).collect::<RedisResult<_>>()?;
+        Ok(Self { lines, timeout, connection: None })
     }
 
     /// The next word of a server; `None` when there was none in time.
@@ -79,9 +79,9 @@ impl Listening {
 
     /// Until there is something to read, or no longer than this. True when nobody is to wait any more.
     fn wait(&self, longest: Duration) -> RedisResult<bool> {
-        let lines = self.lines.iter().map(|it| it.wire.as_fd());
-        let wire = self.wire.iter().map(|it| it.as_fd());
-        let fds = lines.chain(wire).map(|it| PollFd::new(it, PollFlags::POLLIN));
+        let lines = self.lines.iter().map(|it| it.connection.as_fd());
+        let connection = self.connection.iter().map(|it| it.as_fd());
+        let fds = lines.chain(connection).map(|it| PollFd::new(it, PollFlags::POLLIN));
         let mut fds: Vec<_> = fds.collect();
         let ms = longest.as_micros().div_ceil(1_000);
         let timeout = PollTimeout::try_from(ms).unwrap_or(PollTimeout::MAX);
@@ -96,7 +96,7 @@ impl Listening {
 impl Line {
     /// What is there, without waiting for it.
     fn heard(&mut self) -> RedisResult<Option<Value>> {
-        match self.wire.receive() {
+        match self.connection.receive() {
             Ok(value) => {
                 self.heard_at = BootClock.now();
                 self.pinged_at = None;
@@ -111,7 +111,7 @@ impl Line {
         let now = BootClock.now();
         match self.pinged_at {
             None if now.since(self.heard_at) >= SILENCE_MAX => {
-                self.wire.send(&redis::cmd("PING"))?;
+                self.connection.send(&redis::cmd("PING"))?;
                 self.pinged_at = Some(now);
             }
             Some(at) if now.since(at) >= timeout => {
@@ -123,7 +123,7 @@ impl Line {
     }
 }
 
-pub(crate) struct RedisEar {
+pub(crate) struct RedisSubscription {
     server: Arc<Server>,
     line: Listening,
     me: InstanceId,
@@ -145,7 +145,7 @@ struct Allowed {
     refused: Option<String>,
 }
 
-impl RedisEar {
+impl RedisSubscription {
     pub(crate) fn open(
         server: Arc<Server>,
         me: &InstanceId,
@@ -192,7 +192,7 @@ impl RedisEar {
 
     fn word(&self, channel: &[u8], payload: &[u8]) -> Option<Push> {
         let to = (channel == self.my_channel).then_some(&self.me);
-        announcement::heard(to, payload, self.server.keys.database()).map(Push::Word)
+        announcement::heard(to, payload, self.server.keys.database()).map(Push::Message)
     }
 
     fn changed<'a>(&self, keys: impl IntoIterator<Item = &'a [u8]>) -> Option<Push> {
@@ -211,7 +211,7 @@ impl RedisEar {
     }
 }
 
-impl Subscription for RedisEar {
+impl Subscription for RedisSubscription {
     fn next(&mut self, wait: Duration) -> StoreResult<Option<Push>> {
         let failed = |error| self.server.error("listen on", &error);
         if self.server.place.moves() != self.moves {
@@ -225,11 +225,11 @@ impl Subscription for RedisEar {
         Ok(heard.and_then(|it| self.understand(it)))
     }
 
-    fn hears_changes(&self) -> bool {
+    fn receives_changes(&self) -> bool {
         self.allowed.changes
     }
 
-    fn hears_words(&self) -> bool {
+    fn receives_messages(&self) -> bool {
         self.allowed.words
     }
 
@@ -237,8 +237,8 @@ impl Subscription for RedisEar {
         self.allowed.refused.as_deref()
     }
 
-    fn wake_by(&mut self, wire: &Arc<UnixStream>) {
-        self.line.wire = Some(Arc::clone(wire));
+    fn interrupt_by(&mut self, connection: &Arc<UnixStream>) {
+        self.line.connection = Some(Arc::clone(connection));
     }
 }
 
@@ -264,22 +264,22 @@ fn open_lines(
     let moves = server.place.moves();
     peers.truncate(if has_sessions { usize::MAX } else { 1 });
     let [sessions, nodes, drain] = watched(server);
-    let (mut wires, mut changes) = (Vec::new(), has_sessions);
+    let (mut connections, mut changes) = (Vec::new(), has_sessions);
     let mut unsaid = None;
     for (at, peer) in peers.iter().enumerate() {
-        let mut wire = server.place.connect(peer, deadline)?;
+        let mut connection = server.place.connect(peer, deadline)?;
         let is_home = at == 0;
         let channels = [server.keys.wake(None), server.keys.wake(Some(me))];
         if is_home {
             // Words must be said as well as heard. Nobody hears this one; nothing is pushed in between yet.
-            let say = redis::cmd("PUBLISH").arg(&channels[1]).arg("").exec(&mut wire);
+            let say = redis::cmd("PUBLISH").arg(&channels[1]).arg("").exec(&mut connection);
             unsaid = refusal(say)?;
         }
         let prefixes = if is_home { vec![&sessions, &nodes, &drain] } else { vec![&sessions] };
-        let tracked = has_sessions && track(&mut wire, &prefixes)?;
-        let events = has_sessions && !tracked && has_keyspace_events(&mut wire)?;
+        let tracked = has_sessions && track(&mut connection, &prefixes)?;
+        let events = has_sessions && !tracked && has_keyspace_events(&mut connection)?;
         if is_home && unsaid.is_none() {
-            unsaid = refusal(subscribe(&mut wire, "SUBSCRIBE", &channels))?;
+            unsaid = refusal(subscribe(&mut connection, "SUBSCRIBE", &channels))?;
         }
         // The elections have nothing else to hear.
         if let Some(refused) = unsaid.take_if(|_| !has_sessions) {
@@ -292,14 +292,14 @@ fn open_lines(
                 format!("{}{}{any}", keyspace(server), glob_escaped(it))
             };
             let patterns: Vec<String> = prefixes.iter().map(pattern).collect();
-            heard = refusal(subscribe(&mut wire, "PSUBSCRIBE", &patterns))?.is_none();
+            heard = refusal(subscribe(&mut connection, "PSUBSCRIBE", &patterns))?.is_none();
         }
         changes &= heard;
-        wires.push(wire);
+        connections.push(connection);
     }
     let words = unsaid.is_none();
     let refused = has_sessions.then(|| told(server, unsaid.as_ref(), changes)).flatten();
-    Ok((Listening::on(wires, timeout)?, Allowed { words, changes, refused }, moves))
+    Ok((Listening::on(connections, timeout)?, Allowed { words, changes, refused }, moves))
 }
 
 /// What the server refuses, what that costs, and the way out.
@@ -334,8 +334,8 @@ fn refusal(answer: RedisResult<()>) -> RedisResult<Option<RedisError>> {
 
 /// Asks to be told of changes; false when the server will not. Leases are not among them: to push each
 /// renewal to everybody would make it five times dearer.
-fn track(wire: &mut Connection, prefixes: &[&String]) -> RedisResult<bool> {
-    if !granted(redis::cmd("HELLO").arg(3).exec(wire))? {
+fn track(connection: &mut Connection, prefixes: &[&String]) -> RedisResult<bool> {
+    if !granted(redis::cmd("HELLO").arg(3).exec(connection))? {
         return Ok(false);
     }
     let mut tracking = redis::cmd("CLIENT");
@@ -343,14 +343,14 @@ fn track(wire: &mut Connection, prefixes: &[&String]) -> RedisResult<bool> {
     for prefix in prefixes {
         tracking.arg("PREFIX").arg(prefix);
     }
-    granted(tracking.exec(wire))
+    granted(tracking.exec(connection))
 }
 
 /// Whether every write and removal of a key is an event here.
-fn has_keyspace_events(wire: &mut Connection) -> RedisResult<bool> {
+fn has_keyspace_events(connection: &mut Connection) -> RedisResult<bool> {
     let mut context = redis::cmd("CONFIG");
     context.arg("GET").arg("notify-keyspace-events");
-    let classes = match context.query::<FnvHashMap<String, String>>(wire) {
+    let classes = match context.query::<FnvHashMap<String, String>>(connection) {
         Ok(found) => found.into_values().collect(),
         Err(error) if !error.is_io_error() => String::new(),
         Err(error) => return Err(error),
@@ -370,12 +370,16 @@ fn granted(answer: RedisResult<()>) -> RedisResult<bool> {
 }
 
 /// Each must be confirmed, or words said from now on could be missed without a sign.
-pub(crate) fn subscribe(wire: &mut Connection, verb: &str, channels: &[String]) -> RedisResult<()> {
-    wire.send(redis::cmd(verb).arg(channels))?;
+pub(crate) fn subscribe(
+    connection: &mut Connection,
+    verb: &str,
+    channels: &[String],
+) -> RedisResult<()> {
+    connection.send(redis::cmd(verb).arg(channels))?;
     let mut outstanding = channels.len();
     while outstanding > 0 {
-        let value = wire.receive()?.extract_error()?;
-        // News may come in between. They are lost, as whatever came before: who listens looks next.
+        let value = connection.receive()?.extract_error()?;
+        // Pushes may come in between. They are lost, like all earlier pushes: a new subscriber reads everything next.
         let news = matches!(
             value,
             Value::Push { kind: PushKind::Invalidate | PushKind::Message | PushKind::PMessage, .. }

@@ -1,4 +1,4 @@
-//! The questions of a store, as scripts and commands of a real Redis.
+//! How does a real Redis serve each request of [`Store`]? One method each, by a script or by commands.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::store::redis::reply;
 use crate::store::redis::role_status;
 use crate::store::redis::script::{self, Call};
 use crate::store::redis::server_check;
-use crate::store::redis::subscription::RedisEar;
+use crate::store::redis::subscription::RedisSubscription;
 use crate::store::redis::{RedisStore, named_in};
 use crate::store::{
     ASK_LASTS, Acquire, Beat, Lasting, Note, Page, PeerMessage, Publication, Publish, RawSession,
@@ -24,12 +24,12 @@ use crate::store::{
 
 impl Store for RedisStore {
     fn inspect(&self, timeout: Duration) -> StoreResult<()> {
-        let told: [String; 3] = self.call("inspect", timeout, |wire| {
+        let told: [String; 3] = self.call("inspect", timeout, |connection| {
             let mut pipe = ::redis::pipe();
             for section in ["server", "memory", "replication"] {
                 pipe.cmd("INFO").arg(section);
             }
-            pipe.query(wire)
+            pipe.query(connection)
         })?;
         let [server, memory, replication] = &told;
         server_check::trustworthy(server, memory, replication).map_err(|(fault, reason)| {
@@ -47,7 +47,7 @@ impl Store for RedisStore {
 
     fn time(&self, timeout: Duration) -> StoreResult<u64> {
         let op = "read the time on";
-        let told = self.call(op, timeout, |wire| ::redis::cmd("TIME").query(wire))?;
+        let told = self.call(op, timeout, |connection| ::redis::cmd("TIME").query(connection))?;
         role_status::microseconds(&told).ok_or_else(|| self.server.unexpected(op))
     }
 
@@ -56,8 +56,9 @@ impl Store for RedisStore {
         call.key(self.server.keys.node(&context.instance));
         call.key(self.server.keys.drain());
         call.arg(ttl.as_millis()).arg(weight).arg(context.instance.host());
-        let value =
-            self.call("beat on", context.timeout, |wire| script::HEARTBEAT.run(wire, &call))?;
+        let value = self.call("beat on", context.timeout, |connection| {
+            script::HEARTBEAT.run(connection, &call)
+        })?;
         reply::beat(&self.server, context, &value)
     }
 
@@ -92,8 +93,8 @@ impl Store for RedisStore {
         let has_fast_path = context.owner_only && self.server.keys.kind().has_owner_fast_path();
         let owner_only = |these: Vec<&Tenure>| {
             let call = self.names(context, these.iter().copied());
-            let value = self.call("verify on", context.timeout, |wire| {
-                script::VERIFY_BY_OWNER.run(wire, &call)
+            let value = self.call("verify on", context.timeout, |connection| {
+                script::VERIFY_BY_OWNER.run(connection, &call)
             })?;
             reply::ours("verify on", &self.server, context, &value, these.len())
         };
@@ -141,7 +142,8 @@ impl Store for RedisStore {
         for endpoint in endpoints {
             call.record(&self.server.keys, endpoint);
         }
-        let value = self.call(op, timeout, |wire| script::LAST_POLLED.run(wire, &call))?;
+        let value =
+            self.call(op, timeout, |connection| script::LAST_POLLED.run(connection, &call))?;
         let told: Vec<Vec<u8>> =
             ::redis::from_redis_value(value).map_err(|_| self.server.unexpected(op))?;
         if told.len() != endpoints.len() {
@@ -179,13 +181,14 @@ impl Store for RedisStore {
         let answer = |ours| if ours { Release::Released } else { Release::NotOwner };
         if context.owner_only
             && !tenures.is_empty()
-            && let Some(freed) = self.release_by_name(context, tenures, wakes)?
+            && let Some(freed) = self.release_by_owner(context, tenures, wakes)?
         {
             return Ok(freed.into_iter().map(answer).collect());
         }
         let call = Call::release(&self.server.keys, &context.instance, tenures, wakes);
         let left = until.since(BootClock.now());
-        let value = self.call("release on", left, |wire| script::RELEASE.run(wire, &call))?;
+        let value =
+            self.call("release on", left, |connection| script::RELEASE.run(connection, &call))?;
         let released: Vec<i64> =
             ::redis::from_redis_value(value).map_err(|_| self.server.unexpected("release on"))?;
         Ok(released.into_iter().map(|it| answer(it == 1)).collect())
@@ -194,21 +197,21 @@ impl Store for RedisStore {
     fn withdraw(&self, context: &RequestContext) -> StoreResult<()> {
         let keys = &self.server.keys;
         let word = PeerMessage::new(&context.instance, None);
-        self.call("withdraw on", context.timeout, |wire| {
+        self.call("withdraw on", context.timeout, |connection| {
             let mut pipe = ::redis::pipe();
             pipe.cmd("DEL").arg(keys.node(&context.instance));
             pipe.cmd("PUBLISH")
                 .arg(keys.wake(None))
                 .arg(announcement::wake(&word, keys.database()));
-            // A word that may not be said is no reason to fail.
-            let answers = wire.req_packed_commands(&pipe.get_packed_pipeline(), 0, 2)?;
+            // Ignore a denied PUBLISH: the key is already deleted, and the message is only a hint.
+            let answers = connection.req_packed_commands(&pipe.get_packed_pipeline(), 0, 2)?;
             answers.into_iter().take(1).try_for_each(|it| it.extract_error().map(drop))
         })
     }
 
     fn wake(&self, wakes: &[PeerMessage], timeout: Duration) -> StoreResult<()> {
         let are_stored = self.server.keys.kind().stores_requests();
-        self.call("wake others on", timeout, |wire| {
+        self.call("wake others on", timeout, |connection| {
             let mut pipe = ::redis::pipe();
             for wake in wakes {
                 let word = announcement::wake(wake, self.server.keys.database());
@@ -223,8 +226,8 @@ impl Store for RedisStore {
                 }
                 pipe.cmd("PUBLISH").arg(self.server.keys.wake(wake.to.as_ref())).arg(word);
             }
-            // One that is refused (no memory, no permission) must not keep the others from being said.
-            wire.req_packed_commands(&pipe.get_packed_pipeline(), 0, pipe.len()).map(drop)
+            // A refused message (no memory, no permission) must not keep the others from being sent.
+            connection.req_packed_commands(&pipe.get_packed_pipeline(), 0, pipe.len()).map(drop)
         })
     }
 
@@ -237,12 +240,12 @@ impl Store for RedisStore {
         if of.is_empty() {
             return Ok(vec![]);
         }
-        let words: Vec<Option<Vec<u8>>> = self.call("read asks on", timeout, |wire| {
+        let words: Vec<Option<Vec<u8>>> = self.call("read asks on", timeout, |connection| {
             let mut pipe = ::redis::pipe();
             for other in of {
                 pipe.cmd("GET").arg(self.server.keys.ask(me, other));
             }
-            pipe.query(wire)
+            pipe.query(connection)
         })?;
         let heard = |it| announcement::heard(Some(me), it, self.server.keys.database());
         Ok(words.iter().flatten().filter_map(|it| heard(it)).collect())
@@ -286,7 +289,7 @@ impl Store for RedisStore {
     ) -> StoreResult<Vec<Option<Lasting<Weight>>>> {
         let keys = instances.iter().map(|it| self.server.keys.node(it));
         let weight = |value: &[u8]| Weight::from_node_value(value);
-        self.read_clipped("read instances on", "heartbeat_ttl_ms", keys, timeout, weight)
+        self.read_capped("read instances on", "heartbeat_ttl_ms", keys, timeout, weight)
     }
 
     fn owners(
@@ -298,12 +301,12 @@ impl Store for RedisStore {
             return Ok(vec![]);
         }
         let op = "read owners on";
-        let values: Vec<Option<Vec<u8>>> = self.call(op, timeout, |wire| {
+        let values: Vec<Option<Vec<u8>>> = self.call(op, timeout, |connection| {
             let mut mget = ::redis::cmd("MGET");
             for endpoint in endpoints {
                 mget.arg(self.server.keys.lease(endpoint));
             }
-            mget.query(wire)
+            mget.query(connection)
         })?;
         if values.len() != endpoints.len() {
             return Err(self.server.unexpected(op));
@@ -319,7 +322,7 @@ impl Store for RedisStore {
     ) -> StoreResult<Vec<Option<Lasting<InstanceId>>>> {
         let keys = endpoints.iter().map(|it| self.server.keys.lease(it));
         let owner = |value: &[u8]| InstanceId::new(&String::from_utf8_lossy(value));
-        self.read_clipped("read owners on", "lease_ttl_ms", keys, timeout, owner)
+        self.read_capped("read owners on", "lease_ttl_ms", keys, timeout, owner)
     }
 
     fn expiring(
@@ -337,7 +340,7 @@ impl Store for RedisStore {
         endpoints.iter().for_each(|it| {
             call.lease(keys, it);
         });
-        let value = self.call(op, timeout, |wire| script::EXPIRING.run(wire, &call))?;
+        let value = self.call(op, timeout, |connection| script::EXPIRING.run(connection, &call))?;
         let places: Vec<usize> =
             ::redis::from_redis_value(value).map_err(|_| self.server.unexpected(op))?;
         let named = |it: usize| endpoints.get(it.checked_sub(1)?).cloned();
@@ -360,8 +363,12 @@ impl Store for RedisStore {
         self.retire_records(endpoints, timeout)
     }
 
-    fn seats(&self, roles: &[EndpointId], timeout: Duration) -> StoreResult<Vec<RoleStatus>> {
-        self.read_seats(roles, timeout)
+    fn role_statuses(
+        &self,
+        roles: &[EndpointId],
+        timeout: Duration,
+    ) -> StoreResult<Vec<RoleStatus>> {
+        self.read_role_statuses(roles, timeout)
     }
 
     fn role_names(&self, timeout: Duration) -> StoreResult<Vec<EndpointId>> {
@@ -373,6 +380,6 @@ impl Store for RedisStore {
     }
 
     fn listen(&self, me: &InstanceId, timeout: Duration) -> StoreResult<Box<dyn Subscription>> {
-        Ok(Box::new(RedisEar::open(Arc::clone(&self.server), me, timeout)?))
+        Ok(Box::new(RedisSubscription::open(Arc::clone(&self.server), me, timeout)?))
     }
 }

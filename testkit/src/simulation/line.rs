@@ -320,7 +320,7 @@ impl Store for Line {
         soon: Duration,
         timeout: Duration,
     ) -> StoreResult<Vec<EndpointId>> {
-        self.call("waning", timeout, |it| it.expiring(of, soon, timeout))
+        self.call("expiring", timeout, |it| it.expiring(of, soon, timeout))
     }
 
     fn revoke(
@@ -329,11 +329,15 @@ impl Store for Line {
         certain: bool,
         timeout: Duration,
     ) -> StoreResult<Option<usize>> {
-        self.call("bury", timeout, |it| it.revoke(dead, certain, timeout))
+        self.call("revoke", timeout, |it| it.revoke(dead, certain, timeout))
     }
 
-    fn seats(&self, roles: &[EndpointId], timeout: Duration) -> StoreResult<Vec<RoleStatus>> {
-        self.call("seats", timeout, |it| it.seats(roles, timeout))
+    fn role_statuses(
+        &self,
+        roles: &[EndpointId],
+        timeout: Duration,
+    ) -> StoreResult<Vec<RoleStatus>> {
+        self.call("role_statuses", timeout, |it| it.role_statuses(roles, timeout))
     }
 
     fn role_names(&self, timeout: Duration) -> StoreResult<Vec<EndpointId>> {
@@ -341,7 +345,7 @@ impl Store for Line {
     }
 
     fn listen(&self, me: &InstanceId, timeout: Duration) -> StoreResult<Box<dyn Subscription>> {
-        let opened = self.call("listen", timeout, |it| it.listen(me, timeout).map(NotShown))?;
+        let opened = self.call("subscribe", timeout, |it| it.listen(me, timeout).map(NotShown))?;
         Ok(Box::new(SimEar { member: self.member, inner: opened.0, hears: self.hears, lost: 0 }))
     }
 }
@@ -378,7 +382,7 @@ impl Subscription for SimEar {
         loop {
             let heard = self.inner.next(wait)?;
             let changed = matches!(heard, Some(Push::Changed(_) | Push::Everything));
-            let word = matches!(heard, Some(Push::Word(_)));
+            let word = matches!(heard, Some(Push::Message(_)));
             let unheard = (changed && !self.hears.changes) || (word && !self.hears.words);
             if unheard || (word && world.faults.loses_word(&world)) {
                 continue;
@@ -387,11 +391,11 @@ impl Subscription for SimEar {
         }
     }
 
-    fn hears_changes(&self) -> bool {
+    fn receives_changes(&self) -> bool {
         self.hears.changes
     }
 
-    fn hears_words(&self) -> bool {
+    fn receives_messages(&self) -> bool {
         self.hears.words
     }
 }

@@ -147,7 +147,7 @@ fn hundreds_of_roles_cost_a_few_round_trips() {
     let calls =
         |all: &Electorate, op: &str| all.server.journal().iter().filter(|it| **it == op).count();
     all.pass_until(SOON, |it| names.iter().all(|name| it.leader(name).is_some()));
-    let asked = (calls(&all, "seats"), calls(&all, "acquire"));
+    let asked = (calls(&all, "role_statuses"), calls(&all, "acquire"));
     assert!(asked.0 <= 4 && asked.1 <= 4, "looked and stood in {asked:?} exchanges");
     let before = calls(&all, "renew");
     all.pass(3 * HEARTBEAT + SOON);

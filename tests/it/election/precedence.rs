@@ -58,9 +58,9 @@ fn the_heir_is_preferred_to_others_who_stand() {
     all.join("c", with_priority(5));
     // It takes its time.
     all.pass(STEP);
-    all.member("c").store.plan("seats", Mishap::LoseRequest);
+    all.member("c").store.plan("role_statuses", Mishap::LoseRequest);
     all.pass(2 * STEP);
-    all.member("c").store.plan("seats", Mishap::LoseRequest);
+    all.member("c").store.plan("role_statuses", Mishap::LoseRequest);
     let took = all.pass_until(Duration::from_secs(1), |it| it.leader("r").is_some());
     assert_eq!(all.leader("r").as_deref(), Some("c"), "after {took:?}");
 }
@@ -200,7 +200,7 @@ fn a_single_attempt_waits_out_a_hold_off() {
 fn a_single_attempt_that_cannot_ask_fails() {
     let mut all = Electorate::led_by_first(&["a"]);
     let decided = all.join_once("b", settings("r"));
-    all.member("b").store.plan("seats", Mishap::LoseRequest);
+    all.member("b").store.plan("role_statuses", Mishap::LoseRequest);
     all.pass(SOON);
     assert!(decided.try_recv().unwrap().is_err());
 }

@@ -84,7 +84,7 @@ fn through_random_faults(seed: u64) {
             4 if clock_goes_back => all.server.step_clock(-(next(4_000) as i64)),
             5 => all.crash(name),
             6 | 7 => {
-                for op in ["acquire", "renew", "release", "seats", "wake", "hear"] {
+                for op in ["acquire", "renew", "release", "role_statuses", "wake", "next_push"] {
                     let mishap = match next(4) {
                         0 => Mishap::LoseReply,
                         1 => Mishap::LoseRequest,

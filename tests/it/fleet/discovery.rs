@@ -150,7 +150,7 @@ fn sessions_of_another_database_cost_few_questions() {
         // Each look at what was pushed is one, too, in memory.
         let journal = cluster.server.journal();
         let asked = |op: &str| journal[from..].iter().filter(|it| **it == op).count();
-        (journal.len() - from - asked("hear"), asked("sessions"))
+        (journal.len() - from - asked("next_push"), asked("sessions"))
     };
     let quiet = asked(&mut cluster, false);
     let grants = cluster.server.acquires();

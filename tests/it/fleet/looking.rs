@@ -30,7 +30,7 @@ fn at_rest_nothing_is_listed_and_no_session_is_read() {
     cluster.pass(Duration::from_secs(seconds));
     assert_eq!(calls(&cluster, from, &["session_names", "instances", "sessions"]), [0, 0, 0]);
     // A glance at the heartbeats a second and one per beat that is heard of; a part of a round a second.
-    let [nodes, expiring] = calls(&cluster, from, &["nodes", "waning"])[..] else { panic!() };
+    let [nodes, expiring] = calls(&cluster, from, &["nodes", "expiring"])[..] else { panic!() };
     let beats = 9 * seconds as usize;
     assert!(nodes <= 3 * seconds as usize + beats, "{nodes} looks at heartbeats");
     assert!(expiring <= 3 * seconds as usize, "{expiring} looks at leases");

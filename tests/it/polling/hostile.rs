@@ -272,7 +272,7 @@ fn ask_everything(store: &dyn Store, table: &OwnershipTable, timeout: Duration) 
     drop(store.owners(&one, timeout));
     drop(store.leases(&one, timeout));
     drop(store.expiring(&one, timeout, timeout));
-    drop(store.seats(&one, timeout));
+    drop(store.role_statuses(&one, timeout));
     drop(store.role_names(timeout));
     drop(store.inspect(timeout));
     if let Ok(mut subscription) = store.listen(&me[0], timeout) {
@@ -414,7 +414,7 @@ fn whatever_is_said_on_a_channel_the_ear_goes_on() {
             loop {
                 assert!(began.elapsed() < SLACK, "deaf after {n}");
                 match subscription.next(SLACK).unwrap() {
-                    Some(Push::Word(word)) if word.from == sender && word.priority == n => break,
+                    Some(Push::Message(word)) if word.from == sender && word.priority == n => break,
                     _ => (),
                 }
             }

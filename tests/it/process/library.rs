@@ -200,7 +200,7 @@ fn an_ear_is_woken_by_a_stop() {
     let mut subscription =
         RedisStore::of_polls(&config).listen(&InstanceId::new("a"), LIMIT).unwrap();
     let (source, _when, wire) = stop_with_wire().unwrap();
-    subscription.wake_by(&Arc::new(wire));
+    subscription.interrupt_by(&Arc::new(wire));
     let began = BootClock.now();
     drop(source);
     assert_eq!(subscription.next(LIMIT).unwrap(), None);

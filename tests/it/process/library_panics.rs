@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use leasehold::clock::{BootClock, Clock, ManualClock, Moment};
 use leasehold::config::Config;
-use leasehold::election::{Elections, RoleLines};
+use leasehold::election::{Elections, RoleConnections};
 use leasehold::lease::keeper::Connections;
 use leasehold::model::{InstanceId, Role};
 use leasehold::store::Store;
@@ -235,7 +235,8 @@ fn r12_whichever_thread_that_keeps_roles_panics_nothing_is_led() {
         let server = MemoryServer::of_roles(&Arc::new(ManualClock::at(10_000_000_000_000)));
         let trap = Trap::on(thread);
         let way = store(&server, &trap);
-        let lines = RoleLines { renewal: Arc::clone(&way), elector: Arc::clone(&way), words: way };
+        let lines =
+            RoleConnections { renewal: Arc::clone(&way), elector: Arc::clone(&way), words: way };
         let clock = Arc::<Trap>::clone(&trap);
         let me = InstanceId::new("a");
         let elections = Elections::start(me, lines, clock, true, LIMIT).unwrap();

@@ -159,7 +159,7 @@ fn contact(url: &str) -> Result<Contact, StoreError> {
     let drift = store.clock(TIMEOUT)?.server_us.abs_diff(beat.stamp.server_us);
     assert!(drift < 60_000_000, "its clocks differ by {drift} us");
     let version = server::version(&store.info(TIMEOUT)?);
-    Ok(Contact { hears_changes: subscription.hears_changes(), version })
+    Ok(Contact { hears_changes: subscription.receives_changes(), version })
 }
 
 #[test]

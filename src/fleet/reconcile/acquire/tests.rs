@@ -98,7 +98,7 @@ impl Rig {
         let heir = Some(self.reconcile.context.me.clone());
         let message =
             PeerMessage { freed: freed.clone(), heir, ..PeerMessage::new(&self.other, None) };
-        (freed, Nudge::Push(Push::Word(message)))
+        (freed, Nudge::Push(Push::Message(message)))
     }
 }
 

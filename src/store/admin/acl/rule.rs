@@ -1,4 +1,4 @@
-//! The rules to paste, and the commands that are in them.
+//! Which ACL rules does an operator paste, and which commands do they allow? Pure: asks nothing.
 
 use crate::store::redis::server_check::DENIED;
 

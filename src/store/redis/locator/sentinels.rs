@@ -164,31 +164,31 @@ impl Sentinels {
 
 /// A sentinel that wants a password gets ours; any other does not see it.
 fn one(peer: &Arc<Peer>, name: &str, entry: &Entry, login: &Login, deadline: Moment) -> Told {
-    let mut wire = Connection::connect(peer, entry, deadline)?;
-    let answer = look_up(&mut wire, name);
+    let mut connection = Connection::connect(peer, entry, deadline)?;
+    let answer = look_up(&mut connection, name);
     match (answer, &login.password) {
         (Err(error), Some(password)) if error.code() == Some("NOAUTH") => {
             let mut auth = redis::cmd("AUTH");
-            auth.arg(login.user.as_slice()).arg(password).exec(&mut wire)?;
-            look_up(&mut wire, name)
+            auth.arg(login.user.as_slice()).arg(password).exec(&mut connection)?;
+            look_up(&mut connection, name)
         }
         (answer, _) => answer,
     }
 }
 
-fn look_up(wire: &mut Connection, name: &str) -> Told {
+fn look_up(connection: &mut Connection, name: &str) -> Told {
     let mut context = redis::cmd("SENTINEL");
     context.arg("GET-MASTER-ADDR-BY-NAME").arg(name);
-    let found: Option<(String, u16)> = context.query(wire)?;
+    let found: Option<(String, u16)> = context.query(connection)?;
     Ok(found.map(|(host, port)| HostPort { host, port }))
 }
 
 /// A replica that is still called master, or already, answers questions with old news.
-pub(crate) fn check_role(wire: &mut Connection) -> RedisResult<()> {
-    let info: String = redis::cmd("INFO").arg("replication").query(wire)?;
+pub(crate) fn check_role(connection: &mut Connection) -> RedisResult<()> {
+    let info: String = redis::cmd("INFO").arg("replication").query(connection)?;
     if info.contains("role:master") {
         return Ok(());
     }
-    let peer = &wire.peer;
+    let peer = &connection.peer;
     Err(io::Error::other(format!("the sentinels name {peer}, which is a replica: wait")).into())
 }

@@ -1,4 +1,4 @@
-//! Which server of a cluster has which keys.
+//! Which server of a cluster has which keys? Asks the cluster, and remembers the answer.
 
 use std::io;
 use std::sync::Arc;
@@ -152,9 +152,9 @@ impl Shards {
     }
 
     fn ask_one(&self, peer: &Arc<Peer>, entry: &Entry, deadline: Moment) -> RedisResult<Map> {
-        let mut wire = Connection::connect(peer, entry, deadline)?;
+        let mut connection = Connection::connect(peer, entry, deadline)?;
         let slots: Value =
-            redis::cmd("CLUSTER").arg("SLOTS").query(&mut wire).map_err(|error| {
+            redis::cmd("CLUSTER").arg("SLOTS").query(&mut connection).map_err(|error| {
                 let disabled =
                     error.detail().is_some_and(|it| it.contains("cluster support disabled"));
                 let why = || format!("{peer} is no node of a cluster: write redis://{peer}");

@@ -1,4 +1,4 @@
--- drain: put a name among those who are to hold nothing, unless nobody would be left.
+-- drain: add an instance or host to the drain set, unless no instance would be left to poll.
 -- KEYS  1 drain  then the node keys of those who were seen alive
 -- ARGV  1 the name  2 whether also if nobody is left  then per node: its id, its host
 -- reply  1 drained   0 it was already   -1 nobody would be left   an error: the caller lacks a right
@@ -9,7 +9,7 @@ local function is_left(node, id, host)
   local weight = redis.pcall('GET', node)
   -- A key of another type is no instance; any other refusal would make a live one look dead.
   if type(weight) == 'table' and not string.find(weight.err, 'WRONGTYPE', 1, true) then denied = weight end
-  -- Garbage counts as 1: the instance is alive, whatever it wrote.
+  -- A malformed weight counts as 1: the instance is alive.
   return type(weight) == 'string' and (tonumber(weight) or 1) > 0
 end
 

@@ -42,7 +42,7 @@ do
   EPOCH, FLOOR_US = number(seen[1], 1), number(seen[4])
   SINCE_US, BORN = number(seen[3]), number(seen[6], 1, EPOCH)
   local agreed = number(seen[5], TTL_MIN_MS, TTL_MAX_MS)
-  -- A value that no script writes was written by a stranger, over the value that stood there: that one is forgotten.
+  -- A value that no script writes was written by a stranger, over the value that stood there: the old value is lost.
   local malformed = (seen[1] and not EPOCH) or (seen[3] and not SINCE_US) or (seen[4] and not FLOOR_US)
     or (seen[5] and not agreed) or (seen[6] and not BORN)
   FLOOR_US, SINCE_US = FLOOR_US or 0, SINCE_US and SINCE_US * 1000
@@ -108,7 +108,7 @@ do
   local beyond = floor + (HOLDING_OFF and HOLD_US or 0)
   if floor > NOW_US and beyond > FLOOR_US then
     FLOOR_US = beyond
-    -- Without memory for it nothing is granted either, and what is held must go on.
+    -- Without memory for it nothing is granted either, and held leases must go on.
     redis.pcall('HSET', KEYS[1], 'floor_us', exact(FLOOR_US))
   end
 end

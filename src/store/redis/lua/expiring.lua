@@ -5,7 +5,7 @@ local longest = number(redis.pcall('HGET', KEYS[1], 'lease_ttl_ms'), TTL_MIN_MS,
 local soon, out = tonumber(ARGV[1]), {}
 for i = 2, #KEYS do
   local left = redis.call('PTTL', KEYS[i])
-  -- One that lasts for ever, or too long, is for whoever reads it to cut short.
+  -- A lease that lasts for ever, or too long, is named too: its reader cuts it short (read_capped).
   if left < soon or left > longest then out[#out + 1] = i - 1 end
 end
 return out

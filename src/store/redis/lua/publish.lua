@@ -12,7 +12,7 @@ for i = 2, #KEYS, 2 do leases[i / 2] = KEYS[i] end
 -- All in one call: each costs more than what it does.
 local owners = #leases > 0 and redis.call('MGET', unpack(leases)) or {}
 
--- What is no number between 0 and 2^53 was written by nobody who polls: it orders nothing.
+-- No poller writes anything but a number between 0 and 2^53: other values order nothing.
 local function start(text)
   local ms = tonumber(text)
   return ms and ms >= 0 and ms < 2^53 and ms

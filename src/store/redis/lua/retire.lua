@@ -1,7 +1,7 @@
--- retire: what is remembered of endpoints that nobody is to poll any more ends after a while.
+-- retire: end the records of endpoints that are no longer to be polled, after a while.
 -- KEYS  per item: lease, result             ARGV  1 how many ms it is kept
--- The owner of such a lease keeps all of it; an instance that is granted it again keeps what is left (last_polled). The
--- next fence is greater all the same: the end comes when this server's clock is beyond the last one.
+-- The record of a held lease stays; an instance that acquires the lease again keeps the record (last_polled). The next
+-- fence is greater all the same: the end comes when this server's clock is beyond the last one.
 local time = redis.call('TIME')
 local now_ms = tonumber(time[1]) * 1000 + tonumber(time[2]) / 1000
 

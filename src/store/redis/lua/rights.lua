@@ -16,7 +16,7 @@ local function try(command, ...)
   end
 end
 
--- A string that expires, so that what is for other types changes nothing.
+-- A string that expires, so that commands for other types change nothing.
 try('SET', probe, '1', 'PX', '1000')
 try('HSET', probe, 'x', '1')
 try('PEXPIRE', probe, '1000')

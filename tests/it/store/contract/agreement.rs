@@ -117,7 +117,8 @@ impl Story {
             }
             10 => format!("{:?} {:?}", asker.verify(&tenure), asker.verify_by_name(&tenure)),
             11 | 12 if world.of_roles() => {
-                let seats = asker.store.seats(&self.endpoints, Duration::from_secs(5)).unwrap();
+                let seats =
+                    asker.store.role_statuses(&self.endpoints, Duration::from_secs(5)).unwrap();
                 let told = seats.iter().map(|it| {
                     let leader = it.leader.as_ref().map(|it| it.it.clone());
                     (leader, it.is_stale, it.beaten.is_some(), it.ttl)

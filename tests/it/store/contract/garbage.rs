@@ -148,7 +148,7 @@ pub fn garbage_in_a_life_cuts_nothing_short(world: &mut dyn World) {
             a.store.leases(std::slice::from_ref(&e), TIMEOUT).unwrap();
             a.store.expiring(std::slice::from_ref(&e), TTL, TIMEOUT).unwrap();
             if world.of_roles() {
-                a.store.seats(std::slice::from_ref(&e), TIMEOUT).unwrap();
+                a.store.role_statuses(std::slice::from_ref(&e), TIMEOUT).unwrap();
             } else {
                 assert_eq!(a.live().len(), 1, "{what}");
             }
@@ -210,7 +210,7 @@ pub fn another_type_in_the_epochs_place_is_told_with_the_way_out(world: &mut dyn
         a.store.verify(&context, one).unwrap_err(),
     ];
     if world.of_roles() {
-        told.push(a.store.seats(std::slice::from_ref(&e), TIMEOUT).unwrap_err());
+        told.push(a.store.role_statuses(std::slice::from_ref(&e), TIMEOUT).unwrap_err());
     } else {
         told.push(a.store.publish(&context, &[publication(&tenure, 1)]).unwrap_err());
     }

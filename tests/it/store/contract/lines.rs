@@ -325,7 +325,7 @@ fn a_word_in_pieces_is_heard_whole() {
     }
     drop(go);
     let heard = heard.or_else(|| subscription.next(TIMEOUT).unwrap());
-    assert!(matches!(heard, Some(Push::Word(it)) if it.from.as_str() == "b"));
+    assert!(matches!(heard, Some(Push::Message(it)) if it.from.as_str() == "b"));
 }
 
 /// A line that went silent is asked whether it still stands: words may be missed on it.

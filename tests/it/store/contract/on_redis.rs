@@ -131,7 +131,7 @@ fn what_is_said_in_another_database_is_not_heard() {
         assert_eq!(heard, Some(Some(6)), "in database {mine}, a result of {other}");
         let said = std::iter::repeat_with(|| subscription.next(TIMEOUT).unwrap())
             .take_while(|_| Instant::now() < soon)
-            .find_map(|it| if let Some(Push::Word(word)) = it { Some(word.from) } else { None });
+            .find_map(|it| if let Some(Push::Message(word)) = it { Some(word.from) } else { None });
         assert_eq!(said.as_ref(), Some(&a.me), "in database {mine}, a word of {other}");
     }
 }
@@ -146,7 +146,7 @@ fn what_names_no_database_is_heard() {
     world.server.cli(&["PUBLISH", "poll:results:e", r#"{"ok":1,"started_at_ms":5}"#]);
     world.server.cli(&["PUBLISH", "poll:wake", r#"{"from":"b"}"#]);
     assert_eq!(results.next(TIMEOUT).unwrap().unwrap().result.started_at_ms, Some(5));
-    assert!(matches!(subscription.next(TIMEOUT).unwrap(), Some(Push::Word(_))));
+    assert!(matches!(subscription.next(TIMEOUT).unwrap(), Some(Push::Message(_))));
 }
 
 /// G2: a start that nobody can have written orders nothing.
@@ -450,7 +450,7 @@ fn a_malformed_word_is_passed_over() {
     for _ in 0..=noise.len() {
         heard = heard.or(subscription.next(TIMEOUT).unwrap());
     }
-    assert!(matches!(heard, Some(Push::Word(it)) if it.from.as_str() == "b"));
+    assert!(matches!(heard, Some(Push::Message(it)) if it.from.as_str() == "b"));
 }
 
 /// LAB §1: `SCRIPT FLUSH` costs a round, never an error.

@@ -214,7 +214,10 @@ fn missing_permissions_are_told_with_the_way_out() {
     let deaf = user("deaf", &["~*", "+@all"]);
     let a = Asker::at(&deaf, "a");
     let subscription = a.store.listen(&a.me, TIMEOUT).unwrap();
-    assert!(subscription.hears_changes() && !subscription.hears_words(), "what is allowed is kept");
+    assert!(
+        subscription.receives_changes() && !subscription.receives_messages(),
+        "what is allowed is kept"
+    );
     let refused = subscription.refused().unwrap();
     assert!(refused.contains("ACL SETUSER deaf '&poll:*' +subscribe +publish"), "{refused}");
 }
@@ -228,7 +231,7 @@ fn a_user_with_just_the_rights_of_the_page_can_do_everything() {
     let mut a = Asker::at(&url, "a");
     a.store.inspect(TIMEOUT).unwrap();
     let mut subscription = a.store.listen(&a.me, TIMEOUT).unwrap();
-    assert!(subscription.hears_changes(), "changes are pushed under this rule");
+    assert!(subscription.receives_changes(), "changes are pushed under this rule");
     a.beat();
     server.cli(&["HSET", "poll:epoch", "since_ms", "1"]);
     let tenure = a.grant(&endpoint("s"));
@@ -303,12 +306,12 @@ fn hears(server: &RedisServer, url: &str) -> Vec<Push> {
     let mut heard = Vec::new();
     loop {
         match subscription.next(TIMEOUT).unwrap() {
-            Some(Push::Word(word)) if word == last => break,
+            Some(Push::Message(word)) if word == last => break,
             Some(news) => heard.push(news),
             None => panic!("a word is not heard by {url}"),
         }
     }
-    assert_eq!(subscription.hears_changes(), !heard.is_empty());
+    assert_eq!(subscription.receives_changes(), !heard.is_empty());
     heard
 }
 

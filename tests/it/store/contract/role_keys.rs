@@ -40,7 +40,7 @@ fn a_role_whose_key_is_of_another_type_is_led_by_nobody() {
     assert!(matches!(a.renew(&tenure), Renew::Failed(_)));
     assert!(matches!(a.verify(&tenure), Verify::Failed(_)));
     assert_eq!(a.release(&tenure), Release::NotOwner);
-    assert_eq!(only(a.store.seats(&[endpoint("e")], TIMEOUT).unwrap()).leader, None);
+    assert_eq!(only(a.store.role_statuses(&[endpoint("e")], TIMEOUT).unwrap()).leader, None);
     assert_eq!(world.server.cli(&["TYPE", "leader:e"]), "list", "somebody else's key is gone");
 }
 
@@ -53,7 +53,10 @@ fn a_heartbeat_of_another_type_or_with_garbage_proves_nothing() {
     for garbage in [["LPUSH", "1"], ["SET", "yesterday"], ["SET", ""], ["SET", "nan"]] {
         world.server.cli(&["DEL", "leader:heartbeat:a"]);
         world.server.cli(&[garbage[0], "leader:heartbeat:a", garbage[1]]);
-        assert!(!only(b.store.seats(&[endpoint("e")], TIMEOUT).unwrap()).is_stale, "{garbage:?}");
+        assert!(
+            !only(b.store.role_statuses(&[endpoint("e")], TIMEOUT).unwrap()).is_stale,
+            "{garbage:?}"
+        );
         assert_eq!(b.acquire(&endpoint("e")), Acquire::HeldBy(a.me.clone()), "{garbage:?}");
         assert_eq!(a.renew(&tenure), Renew::Extended, "{garbage:?}");
         let beaten = world.server.cli(&["GET", "leader:heartbeat:a"]);
@@ -89,7 +92,7 @@ fn without_memory_for_the_heartbeat_no_role_is_kept_or_granted() {
 fn a_seat_that_nobody_named_and_that_never_ends_is_no_reason_to_look_again_and_again() {
     let world = RedisWorld::of_roles();
     world.server.cli(&["SET", "leader:e", "foreigner"]);
-    let seat = only(world.store().seats(&[endpoint("e")], TIMEOUT).unwrap());
+    let seat = only(world.store().role_statuses(&[endpoint("e")], TIMEOUT).unwrap());
     assert!(seat.leader.is_some_and(|it| it.left > Duration::from_secs(3_600)));
     assert_eq!(world.server.cli(&["PTTL", "leader:e"]), "-1", "cut to a TTL nobody named");
 }

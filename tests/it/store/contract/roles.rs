@@ -18,7 +18,7 @@ fn alive(world: &dyn World, name: &str, term: LeaseDuration) -> Asker {
 }
 
 fn seat(asker: &Asker, role: &str) -> RoleStatus {
-    only(asker.store.seats(&[endpoint(role)], TIMEOUT).unwrap())
+    only(asker.store.role_statuses(&[endpoint(role)], TIMEOUT).unwrap())
 }
 
 fn refusal(asker: &Asker, role: &str) -> String {
@@ -296,7 +296,7 @@ pub fn a_seat_says_who_leads_for_how_long_and_since_when(world: &mut dyn World) 
     let led_for = seen.led_for.unwrap();
     assert!(led_for >= Duration::from_millis(20) && led_for < 9 * SECOND, "{led_for:?}");
     assert!(seen.beaten.is_some_and(|it| it < 9 * SECOND));
-    let both = a.store.seats(&[endpoint("f"), endpoint("e")], TIMEOUT).unwrap();
+    let both = a.store.role_statuses(&[endpoint("f"), endpoint("e")], TIMEOUT).unwrap();
     assert_eq!(both.iter().map(|it| it.leader.is_some()).collect::<Vec<_>>(), [false, true]);
     a.release(&tenure);
     assert_eq!(seat(&a, "e").leader, None);

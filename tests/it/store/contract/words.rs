@@ -125,7 +125,7 @@ pub fn burying_frees_the_leases_of_the_dead_and_no_other(world: &mut dyn World) 
 /// The next word; changes are passed over.
 fn hear(subscription: &mut dyn Subscription) -> PeerMessage {
     loop {
-        if let Push::Word(word) = subscription.next(TIMEOUT).unwrap().expect("no word came") {
+        if let Push::Message(word) = subscription.next(TIMEOUT).unwrap().expect("no word came") {
             return word;
         }
     }
@@ -135,7 +135,7 @@ fn hear(subscription: &mut dyn Subscription) -> PeerMessage {
 fn hear_change(subscription: &mut dyn Subscription) -> Push {
     loop {
         match subscription.next(TIMEOUT).unwrap().expect("no change came") {
-            Push::Word(_) => (),
+            Push::Message(_) => (),
             change => return change,
         }
     }
@@ -143,7 +143,7 @@ fn hear_change(subscription: &mut dyn Subscription) -> Push {
 
 fn no_word_waits(subscription: &mut dyn Subscription) -> bool {
     while let Some(heard) = subscription.next(Duration::from_millis(1)).unwrap() {
-        if matches!(heard, Push::Word(_)) {
+        if matches!(heard, Push::Message(_)) {
             return false;
         }
     }
@@ -189,7 +189,7 @@ pub fn all_hear_what_was_granted_and_only_that(world: &mut dyn World) {
 pub fn an_ear_hears_which_sessions_and_heartbeats_were_touched(world: &mut dyn World) {
     let mut a = Asker::alive(world, "a");
     let mut subscription = a.store.listen(&a.me, TIMEOUT).unwrap();
-    assert!(subscription.hears_changes());
+    assert!(subscription.receives_changes());
     let sessions = |name: &str| Changes { sessions: vec![name.into()], ..Changes::default() };
     let node = |it: &Asker| Changes { nodes: vec![it.me.clone()], ..Changes::default() };
     world.put_session("s", b"{}");
