@@ -10,6 +10,7 @@ mod exchange;
 mod fast_path;
 pub mod history;
 pub mod keys;
+#[cfg(any(test, feature = "__internals"))]
 pub mod memory;
 mod peer_message;
 pub mod redis;

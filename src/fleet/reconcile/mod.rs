@@ -20,7 +20,6 @@ use crate::fleet::placement::{Plan, plan};
 use crate::fleet::reconcile::fallback_timer::Patience;
 use crate::fleet::reconcile::handover::{Asking, Leaving};
 use crate::fleet::reconcile::stalled_handover::Unasked;
-use crate::fleet::view::View;
 use crate::lease::report::Reporter;
 use crate::lease::table::OwnershipTable;
 use crate::lease::watch::Nudge;
@@ -153,6 +152,7 @@ impl Reconcile {
     }
 
     /// Whether it was told something that it has not taken in.
+    #[cfg(any(test, feature = "__internals"))]
     pub fn is_told(&self) -> bool {
         !self.nudges.is_empty()
     }
@@ -200,7 +200,8 @@ impl Reconcile {
     }
 
     /// What this instance takes to be the case.
-    pub fn view(&self) -> &View {
+    #[cfg(any(test, feature = "__internals"))]
+    pub fn view(&self) -> &crate::fleet::view::View {
         self.informer.view()
     }
 
