@@ -41,10 +41,12 @@ servers: setup ## prove: run the tests that depend on the server on Valkey, Redi
 	$(CARGO) test --locked --test it --no-run
 	scripts/servers test $(TARGET)/servers $(SIGNALS) $(CARGO) test --locked --test it -- $(ON_EACH)
 
-lint: ## develop: check formatting, clippy and the list of mutants; warnings are errors (1 minute once built)
+lint: ## develop: check formatting, clippy, the public names and the list of mutants; warnings are errors (1 minute once built)
 	$(CARGO) fmt --check
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
 	$(CARGO) clippy --locked --workspace --all-targets --no-default-features -- -D warnings
+	$(CARGO) clippy --locked --lib --bins --no-default-features -- -D warnings
+	scripts/public-face $(CARGO)
 	@command -v python3 >/dev/null && exec scripts/mutants --check; echo "no python3 here: the list of mutants is not checked"
 
 # Only the library: a build of all members shows its internals.

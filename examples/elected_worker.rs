@@ -1,12 +1,12 @@
-//! A worker on every VM, of which one works: `cargo run --example elected_worker -- redis://127.0.0.1:6379`.
+//! A worker that runs on every VM and works only on the elected one: `cargo run --example elected_worker -- redis://127.0.0.1:6379`.
 //!
-//! Start it three times, kill one, and see another go on. Ctrl-C hands over at once.
+//! Start it three times and kill the leader: another process takes over. Ctrl-C hands the role over at once.
 
 use std::error::Error;
 use std::io::Write;
 use std::time::Duration;
 
-use leasehold::election::{ElectionEvent, LeaderElection};
+use leasehold::{ElectionEvent, LeaderElection};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let url = std::env::args().nth(1).unwrap_or_else(|| "redis://127.0.0.1:6379".into());
@@ -16,7 +16,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         .ttl(Duration::from_secs(3))
         .start_waiting(&signalled)?;
     let mut out = std::io::stdout();
-    let _told = election.listen(move |event| {
+    let _registration = election.listen(move |event| {
         if let ElectionEvent::StateChanged { from, to, .. } = event {
             let _ = writeln!(out, "{from:?} -> {to:?}");
         }

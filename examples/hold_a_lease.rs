@@ -1,7 +1,7 @@
 //! Does something only while this process, and no other, holds a lease.
 //!
 //! Run it twice, in two terminals: `cargo run --example hold_a_lease -- nightly-report`. One
-//! of them works; stop it with Ctrl-C and the other goes on. The first start on a Redis waits 30 s.
+//! process works. Stop it with Ctrl-C, and the other one takes over. The first start on a Redis waits 30 s.
 
 use std::error::Error;
 use std::io::{self, Write};
@@ -17,7 +17,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let leases = LeaseManager::start(Config::default().checked()?)?;
     say(&format!("this is {}", leases.instance_id()))?;
     loop {
-        // True also when it is held already. An error means that Redis could not be asked.
+        // True also when this process held the lease before. An error means that Redis could not be asked.
         match leases.try_acquire(&work) {
             Ok(true) => do_a_bit(&leases, &work)?,
             Ok(false) => say(&format!("waiting: {work} is {:?}", leases.info(&work)?.state))?,
@@ -27,19 +27,15 @@ fn main() -> Result<(), Box<dyn Error>> {
             break;
         }
     }
-    leases.stop(); // gives everything back, so that the next need not wait for the TTL
+    leases.stop(); // gives every lease back, so that the next owner need not wait for the TTL
     Ok(())
 }
 
-/// A right can end at any moment, so it is asked for right before the effect; and whoever feels the
-/// effect gets the fence along, and refuses one that is older than the last it saw.
+/// A lease can end at any moment, so the program asks for its fence right before the effect. The receiver of the effect
+/// gets the fence, and refuses a fence that is older than the last one it saw.
 fn do_a_bit(leases: &LeaseManager, work: &EndpointId) -> io::Result<()> {
-    let prepared = "what takes long comes first";
-    let Some(fence) = leases.fence(work) else { return Ok(()) };
-    if leases.is_owned(work) {
-        effect(prepared, fence)?;
-    }
-    Ok(())
+    let prepared = "slow preparation comes first";
+    leases.fence(work).map_or(Ok(()), |fence| effect(prepared, fence))
 }
 
 fn effect(what: &str, fence: FenceToken) -> io::Result<()> {

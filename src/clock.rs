@@ -3,6 +3,7 @@
 //! Nothing in this crate compares clocks of two machines; every deadline is counted on one.
 
 use std::ops::{Add, Sub};
+#[cfg(any(test, feature = "__internals"))]
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -71,9 +72,11 @@ impl Clock for BootClock {
 }
 
 /// A clock that moves only when told to, for tests and simulation.
+#[cfg(any(test, feature = "__internals"))]
 #[derive(Debug)]
 pub struct ManualClock(AtomicU64);
 
+#[cfg(any(test, feature = "__internals"))]
 impl ManualClock {
     /// A clock that stands at `nanos`.
     pub fn at(nanos: u64) -> Self {
@@ -87,6 +90,7 @@ impl ManualClock {
     }
 }
 
+#[cfg(any(test, feature = "__internals"))]
 impl Clock for ManualClock {
     fn now(&self) -> Moment {
         Moment(self.0.load(Ordering::SeqCst))

@@ -12,7 +12,6 @@ use log::Level;
 use crate::model::{EndpointId, FenceToken, InstanceId, Role, Tenure};
 
 /// Something an operator or a script may want to know.
-#[expect(missing_docs, reason = "names and fields are the ones CONTRACT.md fixes")]
 pub enum Event<'a> {
     DaemonStarted { version: &'a str, redis: &'a str },
     DaemonReady { endpoints: usize, instances: usize, held: usize },

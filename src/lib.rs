@@ -13,42 +13,69 @@
 //! Synchronous: OS threads, no async runtime.
 #![doc = ""]
 #![doc = include_str!("../docs/library.md")]
+#![cfg_attr(
+    feature = "__internals",
+    allow(missing_docs, reason = "modules are public for testkit and labs, which read the source")
+)]
+#![cfg_attr(
+    not(feature = "__internals"),
+    allow(
+        unreachable_pub,
+        reason = "`pub` in a module is for testkit and labs, by the feature `__internals`"
+    )
+)]
 
-#[doc(hidden)]
-pub mod model;
-#[doc(hidden)]
-pub mod clock;
-#[doc(hidden)]
-pub mod config;
-#[doc(hidden)]
-pub mod event;
-#[doc(hidden)]
-pub mod metrics;
-pub(crate) mod backoff;
-#[doc(hidden)]
-pub mod thread;
-#[doc(hidden)]
-pub mod net;
-#[doc(hidden)]
-pub mod store;
-#[doc(hidden)]
-pub mod lease;
-#[doc(hidden)]
-pub mod fleet;
-#[doc(hidden)]
-pub mod supervise;
-#[doc(hidden)]
-pub mod polling;
-#[doc(hidden)]
-pub mod instance;
-#[doc(hidden)]
-pub mod inspect;
-#[doc(hidden)]
-pub mod manager;
-#[doc(hidden)]
-pub mod election;
+/// Public modules with a feature, and private ones without it. Under the name of the crate `cfg_if`, because rustfmt looks into
+/// a macro of that name for the files of modules, and into no other.
+macro_rules! cfg_if {
+    (if #[cfg($feature:meta)] { $($public:item)* } else { $($private:item)* }) => {
+        $(#[cfg($feature)] #[doc(hidden)] $public)*
+        $(#[cfg(not($feature))] $private)*
+    };
+}
 
-pub use crate::config::{Config, ConfigError};
+cfg_if! {
+    if #[cfg(feature = "__internals")] {
+        pub mod model;
+        pub mod clock;
+        pub mod config;
+        pub mod event;
+        pub mod metrics;
+        pub mod backoff;
+        pub mod thread;
+        pub mod net;
+        pub mod store;
+        pub mod lease;
+        pub mod fleet;
+        pub mod supervise;
+        pub mod polling;
+        pub mod instance;
+        pub mod inspect;
+        pub mod manager;
+        pub mod election;
+    } else {
+        mod model;
+        mod clock;
+        mod config;
+        mod event;
+        mod metrics;
+        mod backoff;
+        mod thread;
+        mod net;
+        mod store;
+        mod lease;
+        mod fleet;
+        mod supervise;
+        mod polling;
+        mod instance;
+        mod inspect;
+        mod manager;
+        mod election;
+    }
+}
+mod cli;
+
+pub use crate::config::{Access, Config, ConfigError, LogRenewals, RedisUrl};
 pub use crate::election::{
     BuildError, Duty, ElectionBuilder, ElectionEvent, ElectionSettings, Elections, LeaderElection,
     Leadership, LossReason, Registration, State,
@@ -58,12 +85,18 @@ pub use crate::lease::keeper::StartError;
 pub use crate::lease::permit::{PollPermit, Revoked};
 pub use crate::manager::{LeaseInfo, LeaseManager, LeaseState};
 pub use crate::model::{
-    Address, EndpointId, FenceToken, InstanceId, Role, Sample, Session, Tenure,
+    Address, EndpointId, FenceToken, InstanceId, InvalidId, InvalidRole, Role, Sample, Session,
+    Tenure,
 };
+pub use crate::net::abort::Abort;
 pub use crate::polling::poller::Poller;
 pub use crate::store::{Fault, StoreError};
 pub use crate::thread::fail_stop::Failure;
 pub use crate::thread::{Stop, stop_on_signal};
+
+/// The program `leasehold`, for src/main.rs.
+#[doc(hidden)]
+pub use crate::cli::main as command_line;
 
 /// Its Rust is compiled with the tests.
 #[cfg(doctest)]

@@ -70,6 +70,7 @@ impl LeaseManager {
     }
 
     /// The same on stores and a clock of one's own.
+    #[doc(hidden)]
     pub fn start_on(
         config: &Config,
         me: InstanceId,

@@ -11,13 +11,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use leasehold::config::{Config, ConfigError};
-use leasehold::inspect::doctor::program::runnable;
-
 use crate::cli::options::{COMMANDS, Draft, OPTIONS, Opt, Spec, showable};
 use crate::cli::task::{self, Task};
 use crate::cli::usage::{Origin, UsageError, nearest};
 use crate::cli::{completions, help, man};
+use crate::config::{Config, ConfigError};
+use crate::inspect::doctor::program::runnable;
 
 /// What to do.
 #[derive(Debug)]

@@ -3,12 +3,11 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
-use leasehold::config::Config;
-use leasehold::event::Event;
-use leasehold::model::InstanceId;
-
 use crate::cli::options::is_stranger;
 use crate::cli::table::{brief, printable};
+use crate::config::Config;
+use crate::event::Event;
+use crate::model::InstanceId;
 
 /// At most this many names that mean nothing are told.
 const NAMED_MAX: usize = 5;

@@ -4,9 +4,9 @@ use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
-use leasehold::config::Config;
-use leasehold::inspect::doctor::{Finding, Grade, Report, examine, files, program, unit};
-use leasehold::store::admin::acl::Purpose;
+use crate::config::Config;
+use crate::inspect::doctor::{Finding, Grade, Report, examine, files, program, unit};
+use crate::store::admin::acl::Purpose;
 use nix::unistd::{AccessFlags, access};
 use serde_json::json;
 

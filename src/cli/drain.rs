@@ -3,21 +3,20 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use leasehold::clock::{BootClock, Clock};
-use leasehold::config::Config;
-use leasehold::fleet::session_cache::understood;
-use leasehold::inspect::status::{Status, counted};
-use leasehold::model::InstanceId;
-use leasehold::store::admin::overview::{Overview, Stored};
-use leasehold::store::admin::sessions::Drained;
-use leasehold::store::redis::RedisStore;
-use leasehold::thread::stop;
-
 use crate::cli::release::remembered;
 use crate::cli::table::printable;
 use crate::cli::task::Drain;
 use crate::cli::usage::nearest;
 use crate::cli::{FAILED, fail, say};
+use crate::clock::{BootClock, Clock};
+use crate::config::Config;
+use crate::fleet::session_cache::understood;
+use crate::inspect::status::{Status, counted};
+use crate::model::InstanceId;
+use crate::store::admin::overview::{Overview, Stored};
+use crate::store::admin::sessions::Drained;
+use crate::store::redis::RedisStore;
+use crate::thread::stop;
 
 /// So often a drain is looked at.
 const LOOK: Duration = Duration::from_millis(200);

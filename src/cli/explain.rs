@@ -4,13 +4,13 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use leasehold::config::Config;
-use leasehold::fleet::session_cache::understood_with_odd_fields;
-use leasehold::inspect::status::late::Cause;
-use leasehold::inspect::status::plan::ranking;
-use leasehold::inspect::status::{EndpointStatus, InstanceStatus, State, Status, counted};
-use leasehold::model::{EndpointId, InstanceId};
-use leasehold::store::admin::overview::Overview;
+use crate::config::Config;
+use crate::fleet::session_cache::understood_with_odd_fields;
+use crate::inspect::status::late::Cause;
+use crate::inspect::status::plan::ranking;
+use crate::inspect::status::{EndpointStatus, InstanceStatus, State, Status, counted};
+use crate::model::{EndpointId, InstanceId};
+use crate::store::admin::overview::Overview;
 use serde_json::{Value, json};
 
 use crate::cli::plan::overview;

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 
-use leasehold::config::Config;
-use leasehold::model::{EndpointId, FenceToken, InstanceId};
-use leasehold::store::StoreResult;
-use leasehold::store::history::{Entry, in_order};
-use leasehold::store::redis::RedisStore;
+use crate::config::Config;
+use crate::model::{EndpointId, FenceToken, InstanceId};
+use crate::store::StoreResult;
+use crate::store::history::{Entry, in_order};
+use crate::store::redis::RedisStore;
 use serde_json::{Value, json};
 
 use crate::cli::status::without_controls;

@@ -5,9 +5,9 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
 
-use leasehold::inspect::status::counted;
-use leasehold::model::{EndpointId, OddField, SESSION_MAX_BYTES, Session};
-use leasehold::store::BATCH_MAX;
+use crate::inspect::status::counted;
+use crate::model::{EndpointId, OddField, SESSION_MAX_BYTES, Session};
+use crate::store::BATCH_MAX;
 use serde_json::Value;
 
 use crate::cli::sessions::NAMED_MAX;

@@ -4,22 +4,21 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crossbeam_channel::{bounded, select};
-use leasehold::StartError;
-use leasehold::config::Config;
-use leasehold::election::{Duty, Elections, LeaderElection};
-use leasehold::instance::exposition::Exposition;
-use leasehold::instance::metrics_file::MetricsFile;
-use leasehold::instance::metrics_http::MetricsHttp;
-use leasehold::store::redis::RedisStore;
-use leasehold::supervise::Ended;
-use leasehold::supervise::signals::Signals;
-use leasehold::thread::stop;
-
+use crate::StartError;
 use crate::cli::predecessors::State;
 use crate::cli::supervised::{self, End, ends_waiting};
 use crate::cli::task::Wrap;
 use crate::cli::{FAILED, config_warnings, fail, logging};
+use crate::config::Config;
+use crate::election::{Duty, Elections, LeaderElection};
+use crate::instance::exposition::Exposition;
+use crate::instance::metrics_file::MetricsFile;
+use crate::instance::metrics_http::MetricsHttp;
+use crate::store::redis::RedisStore;
+use crate::supervise::Ended;
+use crate::supervise::signals::Signals;
+use crate::thread::stop;
+use crossbeam_channel::{bounded, select};
 
 /// A right that comes back after a doubt makes no event.
 const LOOK: Duration = Duration::from_millis(200);

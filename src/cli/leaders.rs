@@ -3,12 +3,12 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use leasehold::clock::{BootClock, Clock};
-use leasehold::config::Config;
-use leasehold::model::{EndpointId, InstanceId, Role};
-use leasehold::store::redis::RedisStore;
-use leasehold::store::{PeerMessage, RoleStatus, Store};
-use leasehold::thread::stop;
+use crate::clock::{BootClock, Clock};
+use crate::config::Config;
+use crate::model::{EndpointId, InstanceId, Role};
+use crate::store::redis::RedisStore;
+use crate::store::{PeerMessage, RoleStatus, Store};
+use crate::thread::stop;
 use serde_json::{Value, json};
 
 use crate::cli::table::{Cell, Paint, Painter, Side, Table, brief, printable};

@@ -2,7 +2,7 @@
 //!
 //! `print!` and its kin panic on a closed pipe or a full disk; nothing here does.
 
-pub(crate) mod args;
+mod args;
 mod completions;
 mod doctor;
 mod config_warnings;
@@ -14,14 +14,14 @@ mod import;
 mod lead;
 mod leaders;
 mod limits;
-pub(crate) mod logging;
+mod logging;
 mod man;
 mod short_names;
 mod once;
 mod options;
 mod plan;
 mod release;
-pub(crate) mod reload;
+mod reload;
 mod run;
 mod predecessors;
 mod sessions;
@@ -35,17 +35,23 @@ mod utc;
 mod watch;
 mod supervised;
 
+use std::env;
+use std::ffi::OsString;
 use std::fmt;
 use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::OnceLock;
 
-use leasehold::config::Config;
-use leasehold::inspect::doctor::lacking;
-use leasehold::store::admin::acl::Purpose;
-
+use crate::cli::args::Command;
+use crate::cli::reload::parse_with_settings;
 use crate::cli::task::Task;
+use crate::config::Config;
+use crate::inspect::doctor::lacking;
+use crate::store::admin::acl::Purpose;
+use crate::supervise::exec_shim::ward_main;
+use crate::supervise::poll_supervisor::guardian_main;
+use crate::supervise::supervisor::warden_main;
 
 /// Where the package and `make install` keep the settings of the service.
 const INSTALLED: &str = "/etc/leasehold/leasehold.env";
@@ -63,8 +69,26 @@ fn forgotten(config: &Config, installed: &Path) -> Option<String> {
         .then(|| format!("; the service's own settings are in {path}: say --settings {path}"))
 }
 
-/// Does it.
-pub(crate) fn perform(config: &Config, task: Task) -> ExitCode {
+/// The program: its arguments become a command, and the command becomes an exit code.
+pub fn main() -> ExitCode {
+    let args: Vec<OsString> = env::args_os().skip(1).collect();
+    let command = parse_with_settings(&args, &|name| env::var_os(name));
+    match command.and_then(Command::with_files_checked) {
+        Ok(Command::Task(config, task)) => perform(&config, task),
+        Ok(Command::Guardian { program, grace, soft_files }) => {
+            guardian_main(&program, grace, soft_files)
+        }
+        Ok(Command::Warden { program, grace, orders, report }) => {
+            warden_main(orders, report, &program, grace)
+        }
+        Ok(Command::Ward { program, orders, report }) => ward_main(orders, report, &program),
+        Ok(Command::Help(text)) => say(&text),
+        Ok(Command::Version) => say(concat!("leasehold ", env!("CARGO_PKG_VERSION"), "\n")),
+        Err(error) => fail(USAGE, &error),
+    }
+}
+
+fn perform(config: &Config, task: Task) -> ExitCode {
     if let Some(hint) = forgotten(config, Path::new(INSTALLED)) {
         let _ = FORGOTTEN.set(hint);
     }
@@ -144,7 +168,7 @@ pub(crate) fn unheard(error: &io::Error) -> ExitCode {
 
 #[cfg(test)]
 mod tests {
-    use leasehold::config::RedisUrl;
+    use crate::config::RedisUrl;
 
     use super::*;
 

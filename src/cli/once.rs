@@ -3,18 +3,17 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use crossbeam_channel::{after, bounded, select};
-use leasehold::StartError;
-use leasehold::clock::{BootClock, Clock};
-use leasehold::config::Config;
-use leasehold::election::{Elections, Leadership};
-use leasehold::model::InstanceId;
-use leasehold::supervise::signals::Signals;
-
+use crate::StartError;
 use crate::cli::lead::passed_on;
 use crate::cli::supervised::{self, End, ends_waiting};
 use crate::cli::task::Wrap;
 use crate::cli::{FAILED, fail, logging};
+use crate::clock::{BootClock, Clock};
+use crate::config::Config;
+use crate::election::{Elections, Leadership};
+use crate::model::InstanceId;
+use crate::supervise::signals::Signals;
+use crossbeam_channel::{after, bounded, select};
 
 /// What a single attempt comes to.
 type Tried = Result<Result<Leadership, InstanceId>, StartError>;

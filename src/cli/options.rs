@@ -1,7 +1,7 @@
 //! Which commands and options are there? One table, and everything else is read off it.
 //!
 //! Parsing, `--help` and the names of the environment variables all come from here. An option's
-//! meaning is its `set`; whether the values agree with each other is `leasehold::config`'s business.
+//! meaning is its `set`; whether the values agree with each other is `crate::config`'s business.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -11,13 +11,10 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use leasehold::config::{
-    Config, DurationError, LogRenewals, RedisUrl, RedisUrlError, parse_duration,
-};
-use leasehold::model::{InvalidRole, Role};
-use leasehold::store::admin::acl::Purpose;
-
 use crate::cli::usage::nearest;
+use crate::config::{Config, DurationError, LogRenewals, RedisUrl, RedisUrlError, parse_duration};
+use crate::model::{InvalidRole, Role};
+use crate::store::admin::acl::Purpose;
 
 /// A command, as `--help` tells of it.
 pub(crate) struct Spec {

@@ -2,12 +2,12 @@
 
 use std::process::ExitCode;
 
-use leasehold::config::Config;
-use leasehold::inspect::status::counted;
-use leasehold::inspect::status::plan::{Forecast, forecast};
-use leasehold::model::InstanceId;
-use leasehold::store::admin::overview::Overview;
-use leasehold::store::redis::RedisStore;
+use crate::config::Config;
+use crate::inspect::status::counted;
+use crate::inspect::status::plan::{Forecast, forecast};
+use crate::model::InstanceId;
+use crate::store::admin::overview::Overview;
+use crate::store::redis::RedisStore;
 use serde_json::{Value, json};
 
 use crate::cli::table::{Cell, Painter, Side, Table, printable};

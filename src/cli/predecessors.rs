@@ -4,11 +4,11 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold::config::Config;
-use leasehold::event::Event;
-use leasehold::instance::state_file::StateFile;
-use leasehold::model::InstanceId;
-use leasehold::store::Store;
+use crate::config::Config;
+use crate::event::Event;
+use crate::instance::state_file::StateFile;
+use crate::model::InstanceId;
+use crate::store::Store;
 
 /// How long a predecessor in the same runtime directory may take to be gone.
 const PREDECESSOR_PATIENCE: Duration = Duration::from_secs(5);

@@ -5,17 +5,16 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use leasehold::config::Config;
-use leasehold::inspect::status::counted;
-use leasehold::instance::state_file::StateFile;
-use leasehold::model::InstanceId;
-use leasehold::store::redis::RedisStore;
-use leasehold::store::{Fault, Store, StoreError};
-
 use crate::cli::table::printable;
 use crate::cli::task::ReleaseWhat;
 use crate::cli::usage::nearest;
 use crate::cli::{FAILED, explained, fail, logging, say};
+use crate::config::Config;
+use crate::inspect::status::counted;
+use crate::instance::state_file::StateFile;
+use crate::model::InstanceId;
+use crate::store::redis::RedisStore;
+use crate::store::{Fault, Store, StoreError};
 
 /// How long the dead process's commands may take to be gone.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -6,10 +6,10 @@ use std::ffi::OsString;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold::config::Config;
-use leasehold::model::Session;
-use leasehold::polling::targets::Targets;
-use leasehold::{PollPermit, Poller, Revoked, Sample};
+use crate::config::Config;
+use crate::model::Session;
+use crate::polling::targets::Targets;
+use crate::{PollPermit, Poller, Revoked, Sample};
 use parking_lot::RwLock;
 
 use crate::cli::args::{Command, Env, parse, settings_files};

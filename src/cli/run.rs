@@ -4,29 +4,28 @@ use std::env;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use crossbeam_channel::select;
-use leasehold::clock::{BootClock, Clock};
-use leasehold::config::Config;
-use leasehold::election::{Elections, LeaderElection, RoleConnections};
-use leasehold::event::Event;
-use leasehold::inspect::doctor;
-use leasehold::instance::status_line::{Account, Phase};
-use leasehold::instance::systemd::{self, Notifier};
-use leasehold::lease::keeper::{Connections, StartError};
-use leasehold::model::{InstanceId, LeaseDuration};
-use leasehold::polling::command::CommandPoller;
-use leasehold::polling::poller::NetPoller;
-use leasehold::polling::targets::Targets;
-use leasehold::store::Store;
-use leasehold::store::redis::RedisStore;
-use leasehold::supervise::signals::Signals;
-use leasehold::thread::{stop, stops_on_signals};
-use leasehold::{Daemon, Poller, Stop};
-
 use crate::cli::limits::{Files, raise_files};
 use crate::cli::predecessors::State;
 use crate::cli::reload::{Replaceable, Sources};
 use crate::cli::{FAILED, USAGE, config_warnings, fail, logging};
+use crate::clock::{BootClock, Clock};
+use crate::config::Config;
+use crate::election::{Elections, LeaderElection, RoleConnections};
+use crate::event::Event;
+use crate::inspect::doctor;
+use crate::instance::status_line::{Account, Phase};
+use crate::instance::systemd::{self, Notifier};
+use crate::lease::keeper::{Connections, StartError};
+use crate::model::{InstanceId, LeaseDuration};
+use crate::polling::command::CommandPoller;
+use crate::polling::poller::NetPoller;
+use crate::polling::targets::Targets;
+use crate::store::Store;
+use crate::store::redis::RedisStore;
+use crate::supervise::signals::Signals;
+use crate::thread::{stop, stops_on_signals};
+use crate::{Daemon, Poller, Stop};
+use crossbeam_channel::select;
 
 /// Runs an instance to its end.
 pub(crate) fn run(config: &Config, doubt: Option<String>) -> ExitCode {

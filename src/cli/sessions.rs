@@ -3,16 +3,14 @@
 use std::path::Path;
 use std::process::ExitCode;
 
+use crate::config::Config;
+use crate::fleet::session_cache::understood_with_odd_fields;
+use crate::inspect::status::{EndpointStatus, State, Status, counted};
+use crate::model::{Address, EndpointId, InvalidId, OddField, Session, SessionError, with_field};
+use crate::store::admin::sessions::{Imported, Swap};
+use crate::store::redis::RedisStore;
+use crate::store::{BATCH_MAX, RawSession, Store, StoreError};
 use fnv::FnvHashMap;
-use leasehold::config::Config;
-use leasehold::fleet::session_cache::understood_with_odd_fields;
-use leasehold::inspect::status::{EndpointStatus, State, Status, counted};
-use leasehold::model::{
-    Address, EndpointId, InvalidId, OddField, Session, SessionError, with_field,
-};
-use leasehold::store::admin::sessions::{Imported, Swap};
-use leasehold::store::redis::RedisStore;
-use leasehold::store::{BATCH_MAX, RawSession, Store, StoreError};
 use serde_json::{Value, json};
 
 use crate::cli::import::{Lines, Progress, checked_lines};

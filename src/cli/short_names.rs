@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use leasehold::model::InstanceId;
+use crate::model::InstanceId;
 
 /// The host where that says which instance is meant, and its last digits too where it does not.
 pub(crate) fn short<'a>(

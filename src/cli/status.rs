@@ -1,6 +1,6 @@
 //! `leasehold status`: who polls what, and is all well? For a person at three in the morning.
 //!
-//! Says what was read; judging it is `leasehold::inspect::status`. The exit code says only whether it could be read.
+//! Says what was read; judging it is `crate::inspect::status`. The exit code says only whether it could be read.
 
 mod json;
 
@@ -8,19 +8,18 @@ use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use leasehold::config::Config;
-use leasehold::inspect::status::left::{Lately, Left, left_lately};
-use leasehold::inspect::status::{Alarm, EndpointStatus, InstanceStatus, State, Status, counted};
-use leasehold::model::InstanceId;
-use leasehold::store::redis::RedisStore;
-use leasehold::store::{Fault, StoreError, StoreResult};
-
 use crate::cli::leaders::{self, Leaders};
 use crate::cli::short_names;
 pub(crate) use crate::cli::status::json::{document, without_controls};
 use crate::cli::table::{Cell, Paint, Painter, Side, Table, brief, printable, width_of_stdout};
 use crate::cli::task::StatusHow;
 use crate::cli::{FAILED, fail, say};
+use crate::config::Config;
+use crate::inspect::status::left::{Lately, Left, left_lately};
+use crate::inspect::status::{Alarm, EndpointStatus, InstanceStatus, State, Status, counted};
+use crate::model::InstanceId;
+use crate::store::redis::RedisStore;
+use crate::store::{Fault, StoreError, StoreResult};
 
 /// Up to this many endpoints are always listed.
 const FEW: usize = 20;

@@ -6,13 +6,13 @@
 use std::path::Path;
 use std::time::Duration;
 
+use crate::clock::{BootClock, Clock, Moment};
+use crate::config::Config;
+use crate::election::{Duty, LeaderElection};
+use crate::model::LeaseDuration;
+use crate::supervise::signals::Signals;
+use crate::supervise::{Ended, SupervisedCommand};
 use crossbeam_channel::{Receiver, after, never, select};
-use leasehold::clock::{BootClock, Clock, Moment};
-use leasehold::config::Config;
-use leasehold::election::{Duty, LeaderElection};
-use leasehold::model::LeaseDuration;
-use leasehold::supervise::signals::Signals;
-use leasehold::supervise::{Ended, SupervisedCommand};
 use nix::sys::signal::Signal;
 
 use crate::cli::task::Wrap;

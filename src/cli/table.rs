@@ -7,7 +7,7 @@ use std::io::{self, IsTerminal};
 use std::os::fd::AsFd;
 use std::process::{Command, Stdio};
 
-pub(crate) use leasehold::inspect::status::brief;
+pub(crate) use crate::inspect::status::brief;
 
 /// A colour with a meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,14 +5,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use leasehold::config::Config;
-use leasehold::model::{Address, EndpointId, Role};
-use leasehold::store::admin::acl::Purpose;
-
 use crate::cli::args::{Env, Typed};
 use crate::cli::config_warnings::about_heartbeat;
 use crate::cli::options::{Draft, Spec};
 use crate::cli::usage::UsageError;
+use crate::config::Config;
+use crate::model::{Address, EndpointId, Role};
+use crate::store::admin::acl::Purpose;
 
 /// What to do with a store.
 #[derive(Debug)]

@@ -14,13 +14,13 @@ use std::io;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use crate::clock::{BootClock, Clock, Moment};
+use crate::config::Config;
+use crate::store::StoreResult;
+use crate::store::redis::RedisStore;
+use crate::supervise::signals::Signals;
+use crate::thread::Thread;
 use crossbeam_channel::{Receiver, Sender, bounded};
-use leasehold::clock::{BootClock, Clock, Moment};
-use leasehold::config::Config;
-use leasehold::store::StoreResult;
-use leasehold::store::redis::RedisStore;
-use leasehold::supervise::signals::Signals;
-use leasehold::thread::Thread;
 use nix::sys::signal::Signal;
 
 use crate::cli::status;

@@ -2,12 +2,11 @@
 
 use std::fmt;
 
-use leasehold::config::ConfigError;
-use leasehold::model::{InvalidId, InvalidRole, SessionError, distance};
-
 use crate::cli::completions::SHELLS;
 use crate::cli::options::{Opt, Spec, ValueError};
 use crate::cli::settings::SettingsError;
+use crate::config::ConfigError;
+use crate::model::{InvalidId, InvalidRole, SessionError, distance};
 
 /// The name closest to what was typed, if it is close enough to be a slip of the finger.
 pub(crate) fn nearest<'a>(typed: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {

@@ -10,16 +10,16 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::clock::{BootClock, Clock, Moment};
+use crate::config::Config;
+use crate::model::{EndpointId, InstanceId};
+use crate::stop_on_signal;
+use crate::store::admin::result_stream::{Announced, Results};
+use crate::store::history::Entry;
+use crate::store::redis::RedisStore;
+use crate::store::{Fault, StoreError};
+use crate::thread::{Stop, Thread, stop};
 use crossbeam_channel::{Receiver, Sender, bounded, select};
-use leasehold::clock::{BootClock, Clock, Moment};
-use leasehold::config::Config;
-use leasehold::model::{EndpointId, InstanceId};
-use leasehold::stop_on_signal;
-use leasehold::store::admin::result_stream::{Announced, Results};
-use leasehold::store::history::Entry;
-use leasehold::store::redis::RedisStore;
-use leasehold::store::{Fault, StoreError};
-use leasehold::thread::{Stop, Thread, stop};
 use serde_json::{Value, json};
 
 use crate::cli::status::without_controls;

@@ -90,7 +90,6 @@ fn bytes_of(path: &Path, max: u64) -> io::Result<Option<Vec<u8>>> {
 
 /// Why one cannot get in.
 #[derive(Debug)]
-#[expect(missing_docs, reason = "the fields carry the values of the flags that the message names")]
 pub enum AccessError {
     /// A build without TLS.
     TlsUnsupported,

@@ -21,7 +21,6 @@ pub struct RedisUrl {
 
 /// A server by name or address.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[expect(missing_docs, reason = "the two say what they are")]
 pub struct HostPort {
     pub host: String,
     pub port: u16,

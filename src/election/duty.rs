@@ -38,6 +38,7 @@ impl Duty {
     }
 
     /// When this leadership can only be lost, as things stand; `None` when it is over or being given up.
+    #[doc(hidden)]
     pub fn deadline(&self) -> Option<Moment> {
         let held = self.role_state.table().holding(self.role_state.role().as_lease());
         held.filter(|it| it.fence == self.tenure.fence && !it.draining).map(|it| it.deadline)

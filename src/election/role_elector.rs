@@ -12,11 +12,11 @@ use crossbeam_channel::Sender;
 
 use crate::backoff::Backoff;
 use crate::clock::Moment;
+use crate::election::State;
 use crate::election::heirs::{ABSENT_PAUSE, Heirs, PAUSE_MAX};
 use crate::election::role_state::RoleState;
 pub(crate) use crate::election::settings::Next;
 pub use crate::election::settings::{ElectionSettings, Outcome, Verdict};
-use crate::election::{State, rounds};
 use crate::event::Event;
 use crate::lease::trouble::Outage;
 use crate::model::spread;
@@ -125,9 +125,10 @@ impl RoleElector {
     }
 
     /// A round for this role alone; how long to wait for the next.
+    #[cfg(any(test, feature = "__internals"))]
     pub fn step(&mut self) -> Duration {
         let store = Arc::clone(&self.store);
-        rounds::elect(&*store, [self], false).wait
+        crate::election::rounds::elect(&*store, [self], false).wait
     }
 
     /// How long until there is something to do.

@@ -114,6 +114,7 @@ impl Elections {
     }
 
     /// The same as the instance `me`, on stores and a clock of one's own.
+    #[doc(hidden)]
     pub fn start(
         me: InstanceId,
         connections: RoleConnections,

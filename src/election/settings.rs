@@ -46,6 +46,7 @@ impl ElectionSettings {
     }
 
     /// The times its table keeps.
+    #[doc(hidden)]
     pub fn timings(&self) -> LeaseTimings {
         let lease = LeaseDuration::new(self.ttl);
         let (renew_interval, store_timeout) = (self.heartbeat_interval, self.store_timeout);

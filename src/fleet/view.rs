@@ -125,6 +125,7 @@ impl View {
     }
 
     /// Whether there is nothing to poll.
+    #[cfg(any(test, feature = "__internals"))]
     pub fn is_empty(&self) -> bool {
         self.index.is_empty()
     }

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
+use crossbeam_channel::{Receiver, Sender, bounded};
 
 use crate::clock::Clock;
 use crate::config::Config;
@@ -32,6 +32,7 @@ pub enum Queues {
     /// Backpressure: each part has a thread of its own, which waits.
     Bounded,
     /// For a single thread that drives all parts: it cannot wait for itself.
+    #[cfg(any(test, feature = "__internals"))]
     Unbounded,
 }
 
@@ -39,7 +40,8 @@ impl Queues {
     fn channel<T>(self, capacity: usize) -> (Sender<T>, Receiver<T>) {
         match self {
             Self::Bounded => bounded(capacity),
-            Self::Unbounded => unbounded(),
+            #[cfg(any(test, feature = "__internals"))]
+            Self::Unbounded => crossbeam_channel::unbounded(),
         }
     }
 }

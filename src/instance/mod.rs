@@ -91,6 +91,7 @@ impl Daemon {
     }
 
     /// The same on stores and a clock of one's own.
+    #[doc(hidden)]
     pub fn start(
         config: &Config,
         me: InstanceId,
@@ -210,16 +211,19 @@ impl Daemon {
     }
 
     /// What this instance holds.
+    #[doc(hidden)]
     pub fn table(&self) -> &Arc<OwnershipTable> {
         &self.table
     }
 
     /// How its threads are.
+    #[doc(hidden)]
     pub fn liveness(&self) -> &Arc<Liveness> {
         &self.liveness
     }
 
     /// What it has to show in numbers.
+    #[doc(hidden)]
     pub fn exposition(&self) -> &Arc<Exposition> {
         &self.exposition
     }

@@ -47,11 +47,13 @@ impl Shutdown {
     }
 
     /// The phase under way.
+    #[cfg(any(test, feature = "__internals"))]
     pub fn phase(&self) -> Option<Phase> {
         self.begun.checked_sub(1).map(|it| PHASES[it])
     }
 
     /// Whether `phase` has begun: what it ends takes no further step.
+    #[cfg(any(test, feature = "__internals"))]
     pub fn has_begun(&self, phase: Phase) -> bool {
         PHASES[..self.begun].contains(&phase)
     }

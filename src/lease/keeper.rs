@@ -210,11 +210,6 @@ impl LeaseKeeper {
         }
     }
 
-    /// For a thread that knows that the next heartbeat will differ from the last.
-    pub fn beat_now(&self) -> Sender<()> {
-        self.beat_now.clone()
-    }
-
     /// The weight that others reckon with from the next beat on, which comes at once.
     pub fn set_weight(&self, weight: Weight) {
         self.heartbeat.set_weight(weight);
@@ -224,11 +219,6 @@ impl LeaseKeeper {
     /// Speaks for this instance, and has remembered what becomes of its leases.
     pub fn reporter(&self) -> Reporter {
         self.reporter.clone()
-    }
-
-    /// Where to note what is not said.
-    pub fn history(&self) -> &History {
-        &self.history
     }
 
     /// What becomes of this instance when one of its threads panics; for the threads that are started beside these.

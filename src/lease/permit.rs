@@ -265,8 +265,8 @@ impl Lease {
     }
 }
 
-/// The right to one poll. Only [`crate::lease::table::OwnershipTable`] issues one; it ends
-/// with the poll, and polls of one endpoint never overlap because at most one permit exists.
+/// The right to one poll. The library issues a permit and passes it to [`Poller::poll`](crate::Poller::poll). The permit ends
+/// with the poll. Polls of one endpoint never overlap, because at most one permit exists.
 #[derive(Debug)]
 pub struct PollPermit {
     lease: Arc<Lease>,

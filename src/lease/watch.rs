@@ -113,6 +113,7 @@ impl Watch {
     }
 
     /// How many pushes it has passed on.
+    #[cfg(any(test, feature = "__internals"))]
     pub fn passed_on(&self) -> u64 {
         self.passed_on
     }

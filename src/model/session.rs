@@ -77,6 +77,7 @@ impl Session {
     }
 
     /// The same, with the fields that were probably meant to be others.
+    #[doc(hidden)]
     pub fn parse_with_odd_fields(
         suffix: &str,
         value: &[u8],

@@ -175,6 +175,7 @@ impl Dispatch {
     }
 
     /// Whether it was told something that it has not taken in.
+    #[cfg(any(test, feature = "__internals"))]
     pub fn is_told(&self) -> bool {
         !self.inbox.changes.is_empty() || !self.inbox.dones.is_empty()
     }

@@ -78,6 +78,7 @@ impl JobReceiver {
     }
 
     /// Whether nothing waits.
+    #[cfg(any(test, feature = "__internals"))]
     pub fn is_empty(&self) -> bool {
         self.queue.lock().as_ref().is_none_or(VecDeque::is_empty)
     }

@@ -15,7 +15,7 @@ pub mod publisher;
 pub mod schedule;
 pub mod targets;
 pub mod tcp;
-#[doc(hidden)]
+#[cfg(any(test, feature = "__internals"))]
 pub mod testing;
 mod window;
 pub mod worker;

@@ -42,11 +42,13 @@ impl PollerPool {
     }
 
     /// How many there are, without those that are about to go.
+    #[cfg(any(test, feature = "__internals"))]
     pub fn len(&self) -> usize {
         self.at_work.len()
     }
 
     /// Whether there is nobody.
+    #[cfg(any(test, feature = "__internals"))]
     pub fn is_empty(&self) -> bool {
         self.at_work.is_empty()
     }

@@ -90,6 +90,7 @@ impl Publisher {
     }
 
     /// Whether there are results that it has not taken in.
+    #[cfg(any(test, feature = "__internals"))]
     pub fn is_told(&self) -> bool {
         !self.samples.is_empty()
     }

@@ -48,7 +48,6 @@ impl Note {
 
 /// An entry as it was found. Anybody may have written it. One of an instance has no endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "each field is the one of its name in poll:history")]
 pub struct Entry {
     /// Its place in the stream.
     pub id: String,

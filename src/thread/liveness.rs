@@ -11,7 +11,6 @@ use crate::clock::Moment;
 
 /// A thread that must not hang.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "named as the threads are")]
 pub enum Actor {
     Heartbeat,
     Renewal,

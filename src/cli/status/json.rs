@@ -4,10 +4,10 @@
 
 use std::time::Duration;
 
-use leasehold::config::RedisUrl;
-use leasehold::inspect::status::left::{Lately, Left};
-use leasehold::inspect::status::{Alarm, EndpointStatus, InstanceStatus, State, Status};
-use leasehold::model::InstanceId;
+use crate::config::RedisUrl;
+use crate::inspect::status::left::{Lately, Left};
+use crate::inspect::status::{Alarm, EndpointStatus, InstanceStatus, State, Status};
+use crate::model::InstanceId;
 use serde_json::{Map, Value, json};
 
 use crate::cli::leaders::{self, Leaders};

@@ -3,10 +3,6 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use leasehold::clock::Moment;
-use leasehold::inspect::status::{EndpointStatus, InstanceStatus, State, counted};
-use leasehold::model::InstanceId;
-
 use crate::cli::status::{last_result, paint};
 use crate::cli::table::{Paint, Side, brief};
 use crate::cli::top::line::{Cell, Line, Signs, aligned, wrapped};
@@ -14,6 +10,9 @@ use crate::cli::top::picture::{SAMPLES, Samples};
 use crate::cli::top::terminal::Size;
 use crate::cli::top::view::View;
 use crate::cli::{history, short_names, utc};
+use crate::clock::Moment;
+use crate::inspect::status::{EndpointStatus, InstanceStatus, State, counted};
+use crate::model::InstanceId;
 
 /// How wide the bar of an instance is.
 const BAR: usize = 20;
@@ -269,7 +268,7 @@ fn sparkline(samples: Option<&Samples>, signs: Signs) -> Cell {
 fn recent(view: &View, names: &BTreeMap<&InstanceId, String>) -> Vec<Line> {
     let recent = &view.picture.recent;
     let newest = &recent[recent.len().saturating_sub(RECENT_MAX)..];
-    let row = |it: &leasehold::store::history::Entry| {
+    let row = |it: &crate::store::history::Entry| {
         vec![
             (Paint::Plain, utc::time(it.at_ms)),
             (Paint::Plain, history::endpoint(it).into()),

@@ -3,13 +3,13 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use crate::clock::{BootClock, Clock, Moment};
+use crate::config::Config;
+use crate::inspect::status::{EndpointStatus, Status};
+use crate::store::StoreResult;
+use crate::store::history::{Entry, in_order};
+use crate::store::redis::RedisStore;
 use fnv::FnvHashMap;
-use leasehold::clock::{BootClock, Clock, Moment};
-use leasehold::config::Config;
-use leasehold::inspect::status::{EndpointStatus, Status};
-use leasehold::store::StoreResult;
-use leasehold::store::history::{Entry, in_order};
-use leasehold::store::redis::RedisStore;
 
 /// How many latencies are shown.
 pub(crate) const SAMPLES: usize = 12;

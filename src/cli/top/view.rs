@@ -2,11 +2,10 @@
 
 use std::cmp::Ordering;
 
-use leasehold::clock::Moment;
-use leasehold::inspect::status::EndpointStatus;
-
 use crate::cli::top::keys::Input;
 use crate::cli::top::picture::{Latencies, Picture};
+use crate::clock::Moment;
+use crate::inspect::status::EndpointStatus;
 
 /// By which column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -26,7 +26,6 @@ use crate::fleet::reconcile::handover::{Handover, ReleaseReason};
 use crate::fleet::reconcile::planner::Planner;
 use crate::fleet::reconcile::request::Requests;
 use crate::fleet::reconcile::stalled_handover::StalledHandover;
-use crate::fleet::view::View;
 use crate::lease::report::Reporter;
 use crate::lease::table::OwnershipTable;
 use crate::lease::watch::Nudge;
@@ -152,6 +151,7 @@ impl Reconcile {
     }
 
     /// Whether a nudge waits for the next step.
+    #[cfg(any(test, feature = "__internals"))]
     pub fn is_told(&self) -> bool {
         !self.nudges.is_empty()
     }
@@ -218,7 +218,8 @@ impl Reconcile {
     }
 
     /// The view of this instance.
-    pub fn view(&self) -> &View {
+    #[cfg(any(test, feature = "__internals"))]
+    pub fn view(&self) -> &crate::fleet::view::View {
         self.informer.view()
     }
 

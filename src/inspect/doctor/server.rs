@@ -8,7 +8,6 @@ use crate::store::admin::probe::Info;
 
 /// Settings that `INFO` does not tell; `None` where the server does not say.
 #[derive(Clone, Debug, Default)]
-#[expect(missing_docs, reason = "each field is the setting of its name")]
 pub struct Settings {
     pub save: Option<String>,
     pub appendfsync: Option<String>,

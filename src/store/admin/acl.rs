@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use redis::{Cmd, RedisError, RedisResult, Value};
 
-pub use crate::store::admin::acl::rule::{EXAMINING, Purpose, Rule};
+pub use crate::store::admin::acl::rule::{Purpose, Rule};
 
 use crate::model::{EndpointId, InstanceId};
 use crate::store::admin::acl::rule::WRITING;
@@ -258,7 +258,7 @@ mod tests {
     #[test]
     fn the_page_names_what_doctor_may_be_given_beside_a_rule() {
         let page = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/redis.md"));
-        let [config, whoami, dry_run] = EXAMINING.map(|it| format!("`+{it}`"));
+        let [config, whoami, dry_run] = rule::EXAMINING.map(|it| format!("`+{it}`"));
         let sentence = format!("{config}, {whoami} and {dry_run}");
         assert!(page.contains(&sentence), "docs/redis.md lacks {sentence}");
     }

@@ -75,7 +75,6 @@ pub struct Stored {
 
 /// The last result of an endpoint, without its body.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "each field is the one of its name in poll:result:<endpoint>")]
 pub struct LastResult {
     pub ok: bool,
     pub status: Option<i64>,
@@ -89,7 +88,6 @@ pub struct LastResult {
 
 /// What `poll:epoch` says about time (R5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "each field is the one of its name in poll:epoch")]
 pub struct EpochRecord {
     pub epoch: u64,
     pub since_ms: u64,

@@ -24,7 +24,7 @@ use ::redis::{RedisError, RedisResult};
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::clock::{BootClock, Clock};
-use crate::config::{Access, Config, RedisUrl, Topology};
+use crate::config::{Config, Topology};
 use crate::model::{InstanceId, LeaseDuration};
 use crate::store::keys::Keys;
 use crate::store::redis::connection::Connection;
@@ -59,15 +59,17 @@ pub(crate) struct Server {
 
 impl RedisStore {
     /// A store for `url`. Nothing is connected yet. `shown` is what people call it.
+    #[cfg(any(test, feature = "__internals"))]
     pub fn new(url: &str, shown: &str, keys: Keys) -> StoreResult<Self> {
-        let url = RedisUrl::parse(url).map_err(|error| StoreError {
+        let url = crate::config::RedisUrl::parse(url).map_err(|error| StoreError {
             op: "understand",
             target: shown.into(),
             fault: Fault::Misconfigured,
             reason: format!("the URL {error}"),
         })?;
         let term = LeaseDuration::new(Duration::from_secs(30));
-        let place = ServerLocator::new(&url, &Access::default(), &keys.epoch(), term);
+        let place =
+            ServerLocator::new(&url, &crate::config::Access::default(), &keys.epoch(), term);
         Ok(Self::at(place, shown, keys, 0))
     }
 

@@ -284,19 +284,31 @@ fn every_place_of_the_code_map_exists() {
     assert!(missing.is_empty(), "ARCHITECTURE.md names {missing:?}");
 }
 
-/// The library is the names at its root. Modules are for the binary, the test kit and the labs.
+/// The library is the names at its root: no module is public without the feature `__internals`. `make lint` compiles both
+/// directions of this (`scripts/public-face`).
 #[test]
-fn the_public_face_is_small_and_no_module_is_part_of_it() {
+fn the_public_face_is_the_kept_list_of_names() {
     let text = read("src/lib.rs");
-    let shown = text.split("pub mod ").skip(1).zip(text.split("pub mod "));
-    let shown: Vec<&str> = shown
-        .filter(|(_, before)| !before.trim_end().ends_with("#[doc(hidden)]"))
-        .map(|(it, _)| it.lines().next().unwrap())
-        .collect();
-    assert!(shown.is_empty(), "modules in the documentation: {shown:?}");
-    let names = text.split("pub use ").skip(1).map(|it| it.split(';').next().unwrap());
-    let names: usize = names
-        .map(|it| it.split(',').filter(|it| !it.trim_matches(['}', '\n', ' ']).is_empty()).count())
-        .sum();
-    assert!((20..=42).contains(&names), "{names} names at the root");
+    let without = text.split("} else {").nth(1).unwrap();
+    assert!(!without.contains("pub mod ") && text.contains("if #[cfg(feature = \"__internals\")]"));
+    let uses = text.split("\npub use ").skip(1).map(|it| it.split(';').next().unwrap());
+    let names = uses.flat_map(|it| it.rsplit("::").next().unwrap().split(','));
+    let names = names.map(|it| it.trim_matches(['{', '}', '\n', ' ']).to_owned());
+    let mut names: Vec<String> = names.filter(|it| !it.is_empty()).collect();
+    names.sort();
+    assert_eq!(names.join("\n") + "\n", read("tests/it/meta/public_names.txt"));
+}
+
+/// A user copies the examples and the pages. They are compiled with the modules in reach, so the compiler does not notice.
+#[test]
+fn no_example_for_users_reaches_behind_the_public_face() {
+    let pages = ["README.md", "docs/library.md", "docs/elections.md"].map(str::to_owned);
+    let examples = fs::read_dir(root().join("examples")).unwrap();
+    let examples = examples.map(|it| it.unwrap().path()).filter(|it| it.is_file());
+    let examples = examples.map(|it| it.strip_prefix(root()).unwrap().display().to_string());
+    for name in pages.into_iter().chain(examples) {
+        let text = read(&name);
+        let inside = named_behind(&text, "leasehold::").find(|it| LAYERS.contains(it));
+        assert_eq!(inside, None, "{name} uses a module of the library");
+    }
 }

@@ -57,7 +57,8 @@ const ELECTING: [&[&str]; 2] = [
     &["hkeys", "publish", "subscribe", "ping", "select", "info", "time"],
 ];
 /// With these, which no rule has, `doctor` tells more of the server; it works without.
-pub const EXAMINING: [&str; 3] = ["config|get", "acl|whoami", "acl|dryrun"];
+#[cfg(test)]
+pub(crate) const EXAMINING: [&str; 3] = ["config|get", "acl|whoami", "acl|dryrun"];
 /// A user that has none of these was meant to look only.
 pub(crate) const WRITING: [&str; 5] = ["+eval", "+evalsha", "+set", "+del", "+publish"];
 /// Without it nothing is remembered for `history`, and everything else works.
