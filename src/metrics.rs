@@ -4,12 +4,14 @@
 //! nothing else. What can be asked for at any time (what is held, the hold-off) is not kept here, but
 //! read when the numbers are written. No label has a value for each endpoint or instance.
 
+mod counters;
 pub mod text;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::event::Event;
+use crate::metrics::counters::{FleetCounters, LeaseCounters, PollCounters, StoreCounters};
 use crate::metrics::text::{Kind, Text};
 
 /// The longest list of values that a label has.
@@ -125,140 +127,8 @@ pub struct Metrics {
     store_away: AtomicBool,
 }
 
-/// Grants, renewals and ends of leases.
-#[derive(Debug)]
-struct LeaseCounters {
-    acquired: Counter,
-    refused: Counter,
-    failed: Counter,
-    renewed: Counter,
-    doubted: Counter,
-    lost: Counter,
-    released: Counter,
-    reclaimed: Counter,
-}
-
-/// Polls and their results.
-#[derive(Debug)]
-struct PollCounters {
-    ended: Counter,
-    skipped: Counter,
-    deferred: Counter,
-    fenced: Counter,
-    unpublished: Counter,
-    light: Counter,
-}
-
-/// The store, as this instance sees it.
-#[derive(Debug)]
-struct StoreCounters {
-    hold_offs: Counter,
-    epochs: Counter,
-    outages: Counter,
-    clock_steps: Counter,
-}
-
-/// Other instances, and sessions.
-#[derive(Debug)]
-struct FleetCounters {
-    invalid: Counter,
-    joined: Counter,
-    left: Counter,
-}
-
 const RENEWAL_LAG: &str = "How much later than it was due a batch of renewals was sent.";
 const POLL_LAG: &str = "How much later than it was due a poll started.";
-const ACQUIRED: &[&str] = &["preferred", "handover", "takeover", "fallback", "adopted"];
-const RELEASED: &[&str] = &["rebalance", "drain", "shutdown", "paused", "removed"];
-const LOST: &[&str] = &["expired", "taken", "gone"];
-
-impl Default for LeaseCounters {
-    fn default() -> Self {
-        let (by, plain) = (Counter::by, Counter::plain);
-        Self {
-            acquired: by("leasehold_leases_acquired_total", "Leases granted.", "reason", ACQUIRED),
-            refused: plain("leasehold_leases_refused_total", "Attempts that another won."),
-            failed: plain("leasehold_leases_failed_total", "Attempts that could not be asked."),
-            renewed: plain("leasehold_leases_renewed_total", "Renewals of leases that went well."),
-            doubted: plain(
-                "leasehold_leases_doubted_total",
-                "Renewals of leases without an answer; the endpoint pauses until there is one.",
-            ),
-            lost: by(
-                "leasehold_leases_lost_total",
-                "Leases ended against our will.",
-                "reason",
-                LOST,
-            ),
-            released: by("leasehold_leases_released_total", "Leases given up.", "reason", RELEASED),
-            reclaimed: plain(
-                "leasehold_leases_reclaimed_total",
-                "Leases put back after the store had forgotten them.",
-            ),
-        }
-    }
-}
-
-impl Default for PollCounters {
-    fn default() -> Self {
-        let (by, plain) = (Counter::by, Counter::plain);
-        Self {
-            ended: by("leasehold_polls_total", "Polls.", "result", &["ok", "failed", "aborted"]),
-            skipped: plain("leasehold_polls_skipped_total", "Polls that came a round too late."),
-            deferred: plain(
-                "leasehold_polls_deferred_total",
-                "Polls put off because this process lacked something: descriptors, threads, memory, ports.",
-            ),
-            fenced: plain(
-                "leasehold_results_fenced_total",
-                "Results refused because the lease was no longer ours.",
-            ),
-            unpublished: plain(
-                "leasehold_results_unpublished_total",
-                "Results that could not be stored.",
-            ),
-            light: plain(
-                "leasehold_endpoints_light_total",
-                "Endpoints that failed so often that they are polled less.",
-            ),
-        }
-    }
-}
-
-impl Default for StoreCounters {
-    fn default() -> Self {
-        let plain = Counter::plain;
-        Self {
-            hold_offs: plain(
-                "leasehold_store_hold_offs_total",
-                "Times for which the store granted nothing.",
-            ),
-            epochs: plain(
-                "leasehold_store_epoch_changes_total",
-                "Changes of the store's epoch: it lost its memory, was replaced, or its clock stepped.",
-            ),
-            outages: plain("leasehold_store_outages_total", "Times the store was out of reach."),
-            clock_steps: plain(
-                "leasehold_store_clock_steps_total",
-                "Times the store's clock ran ahead of ours.",
-            ),
-        }
-    }
-}
-
-impl Default for FleetCounters {
-    fn default() -> Self {
-        let plain = Counter::plain;
-        Self {
-            invalid: plain(
-                "leasehold_sessions_invalid_total",
-                "Sessions that were not understood, once for each change.",
-            ),
-            joined: plain("leasehold_instances_joined_total", "Other instances that came."),
-            left: plain("leasehold_instances_left_total", "Other instances that went."),
-        }
-    }
-}
 
 impl Default for Metrics {
     fn default() -> Self {

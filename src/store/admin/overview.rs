@@ -1,8 +1,7 @@
 //! Everything there is, read once, for people: instances, endpoints, leases, last results.
 //!
-//! Plain reading commands only, no script: a user who may do nothing but read can ask. What is found is
-//! no snapshot, because keys change while they are read, and it is not judged here. A key of another
-//! type than ours is told of and otherwise passed over.
+//! Plain reading commands only, no script: a read-only user can ask. The answer is no snapshot, because keys change
+//! while they are read, and it is not judged here. A key of another type is reported and skipped.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -251,8 +250,8 @@ impl RedisStore {
             return Ok(vec![]);
         }
         self.call(op, timeout, |connection| {
-            let answers =
-                connection.req_packed_commands(&pipe.get_packed_pipeline(), 0, pipe.len())?;
+            let packed = pipe.get_packed_pipeline();
+            let answers = connection.req_packed_commands(&packed, 0, pipe.len())?;
             let answer = |it: Value| match it {
                 Value::ServerError(error) if error.code() == "WRONGTYPE" => {
                     Ok(Value::ServerError(error))
