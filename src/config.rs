@@ -1,8 +1,7 @@
-//! What was this instance told to do? Every setting, its default, and the relations between them.
+//! What was this instance told to do? Every setting, its default, and the relations between settings.
 //!
-//! Checked here and nowhere else, in the words of the flags. Every start calls [`Config::checked`], whoever filled
-//! the settings in, and nobody behind it checks again.
-//! Does not read the command line or the environment: that is `cli::args`.
+//! Only this module checks settings, and its errors name the flags. Every start calls [`Config::checked`], so no later
+//! code checks again. `cli::args` reads the command line and the environment.
 
 pub(crate) mod access;
 mod duration;

@@ -1,16 +1,13 @@
 //! Leasehold lets a fleet of plain VMs share out polling work through Redis: one endpoint, one lease,
 //! one poller. Start another instance and it takes its share; kill one and the others take over.
 //!
-//! The names below are the library. Modules are internal: they are public for the binary, the test kit and the labs, are
-//! not documented here, and change without notice. ARCHITECTURE.md in the repository is their map.
-//!
 //! | to | use |
 //! |---|---|
-//! | hold leases in a program of your own | [`LeaseManager`] |
+//! | hold leases in your own program | [`LeaseManager`] |
 //! | run work on one instance at a time | [`LeaderElection`], or [`Elections`] for many roles |
 //! | poll in your own way | [`Poller`] and [`Daemon`] |
 //!
-//! Synchronous: OS threads, no async runtime.
+//! All names stand at the root. The modules are private; ARCHITECTURE.md in the repository is their map.
 #![doc = ""]
 #![doc = include_str!("../docs/library.md")]
 #![cfg_attr(

@@ -17,7 +17,7 @@ const BOTTOM: f64 = 352.0;
 const ROW: f64 = 17.0;
 /// About what a letter takes at 12 px, to keep labels apart.
 const LETTER: f64 = 6.6;
-/// A count is written into a band that is this high, and as it is for so many seconds.
+/// The chart writes a count into a band that is at least this high for at least this number of seconds.
 const ROOM: f64 = 14.0;
 const STEADY: f64 = 1.2;
 const SECONDS_A_TICK: usize = 5;
@@ -35,7 +35,7 @@ pub(crate) struct Chart {
     pub(crate) description: String,
     /// Names of the bands, lowest first; the last is hatched.
     pub(crate) bands: [&'static str; BANDS.len()],
-    /// From this second on, so many in each band.
+    /// From this second on, the count of each band.
     pub(crate) steps: Vec<(f64, [usize; BANDS.len()])>,
     /// What happened when.
     pub(crate) markers: Vec<(f64, String)>,

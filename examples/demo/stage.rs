@@ -25,7 +25,7 @@ pub(crate) struct Stage<'a> {
 }
 
 impl<'a> Stage<'a> {
-    /// With so many sessions, all of them polled here, and a snapshot of that.
+    /// A stage with this number of sessions, all polled, and a snapshot of the fleet.
     pub(crate) fn new(n_endpoints: usize, until: &'a Stop) -> io::Result<Self> {
         let redis = PrivateRedis::start("leasehold-demo", until)?;
         let judge = Judge::start()?;
@@ -64,7 +64,7 @@ impl<'a> Stage<'a> {
     }
 }
 
-/// All owned, by exactly so many instances, with counts that differ by at most one.
+/// All sessions are owned, by exactly this number of instances, with counts that differ by at most one.
 fn is_even(shares: &Shares, instances: usize, endpoints: usize) -> bool {
     let (most, least) = (shares.values().max(), shares.values().min());
     shares.len() == instances

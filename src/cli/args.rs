@@ -32,7 +32,7 @@ pub(crate) enum Command {
 /// Reads a variable of the environment.
 pub(crate) type Env<'a> = &'a dyn Fn(&str) -> Option<OsString>;
 
-/// Understands `args` (without the program's name), or says what is wrong with them.
+/// Parses `args` (without the program's name), or explains the first mistake in them.
 pub(crate) fn parse(args: &[OsString], env: Env<'_>) -> Result<Command, UsageError> {
     let Some((first, rest)) = args.split_first() else { return Err(UsageError::NoCommand) };
     let first = first.to_string_lossy();
@@ -79,7 +79,7 @@ pub(crate) fn settings_files(args: &[OsString], env: Env<'_>) -> Result<Vec<Path
 }
 
 impl Command {
-    /// Tries the files it takes to get into the store, and to poll, so that what is missing is said at once.
+    /// Opens every file that connecting or polling needs, so that a missing file is an error at the start.
     pub(crate) fn with_files_checked(self) -> Result<Self, UsageError> {
         if let Self::Task(config, task) = &self {
             config.access.check().map_err(ConfigError::from)?;

@@ -12,7 +12,7 @@ use crate::model::InstanceId;
 /// At most this many names that mean nothing are told.
 const NAMED_MAX: usize = 5;
 
-/// Says what is odd about these settings, about the names in the environment, and whatever else was found.
+/// Logs a warning for each odd setting, for each unknown name in the environment, and for the findings of the caller.
 pub(crate) fn tell(
     config: &Config,
     names: impl Iterator<Item = OsString>,

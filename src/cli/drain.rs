@@ -1,4 +1,4 @@
-//! `leasehold drain` and `undrain`: work off a host, and back on it.
+//! `leasehold drain` and `undrain`: take all work off a host, and let it have work again.
 
 use std::process::ExitCode;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What can one type here? `--help`, read off the table of options.
+//! Which commands and options can a user type? `--help`, read off the table of options.
 //!
 //! Shows defaults and the names of environment variables, never a value that is set.
 

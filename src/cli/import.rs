@@ -21,7 +21,7 @@ pub(crate) struct Lines {
     pub(crate) repeated: usize,
 }
 
-/// Every line, or what is wrong with the first few: nothing is stored unless all of it can be.
+/// Every line, or the mistakes of the first few bad lines: a file is stored as a whole or not at all.
 pub(crate) fn checked_lines(from: Option<&Path>) -> Result<Lines, String> {
     let input: Box<dyn Read> = match from {
         None => Box::new(io::stdin()),
@@ -95,7 +95,7 @@ impl OddLines {
 fn session_in(text: &[u8]) -> Result<(EndpointId, Vec<OddField>), String> {
     let value: Value = serde_json::from_slice(text).map_err(|error| error.to_string())?;
     let id = value.get("id").and_then(Value::as_str).unwrap_or("");
-    // Without one its absence is what is wrong, whatever the rest is like.
+    // A missing field is reported before any other mistake of the line.
     let id = if id.is_empty() { "-" } else { id };
     let read = Session::parse_with_odd_fields(id, text).map_err(|error| error.to_string())?;
     Ok((read.0.endpoint, read.1))

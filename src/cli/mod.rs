@@ -1,4 +1,5 @@
-//! How do the commands talk to the person who typed them? Results on stdout, one sentence on stderr.
+//! The command line: arguments become a command, and the command becomes an exit code. Commands write results to stdout, and
+//! one sentence about a failure to stderr.
 //!
 //! `print!` and its kin panic on a closed pipe or a full disk; nothing here does.
 
@@ -55,7 +56,7 @@ use crate::supervise::supervisor::warden_main;
 
 /// Where the package and `make install` keep the settings of the service.
 const INSTALLED: &str = "/etc/leasehold/leasehold.env";
-/// What an operator who cannot connect has probably forgotten.
+/// A hint for an operator who cannot connect: the settings file that the command line does not name.
 static FORGOTTEN: OnceLock<String> = OnceLock::new();
 /// The settings of this command, and what its Redis user is for: a denial is explained with both.
 static ASKED_AS: OnceLock<(Config, Purpose)> = OnceLock::new();
@@ -141,7 +142,7 @@ pub(crate) fn fail(code: u8, why: &dyn fmt::Display) -> ExitCode {
     ExitCode::from(code)
 }
 
-/// Says on stderr what is probably not what was meant; it was done all the same.
+/// Warns on stderr about a probable mistake; the command went ahead all the same.
 pub(crate) fn warn(what: &str) {
     let priority = if logging::is_journal() { "<4>" } else { "" };
     let _ = io::stderr().write_all(format!("{priority}leasehold: {what}\n").as_bytes());

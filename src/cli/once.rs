@@ -1,4 +1,4 @@
-//! `leasehold once`: for cron on many hosts, of which one is to do it.
+//! `leasehold once`: a cron job is installed on many hosts, and one host runs it.
 
 use std::process::ExitCode;
 use std::time::Duration;

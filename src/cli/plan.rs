@@ -1,4 +1,4 @@
-//! `leasehold plan`: what would move where?
+//! `leasehold plan`: which endpoints would move if instances joined or left?
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! What does a SIGHUP change? Reads the settings again, says what is new, and what has to wait.
+//! What does a SIGHUP change? Reads the settings again, applies the new ones, and names those that need a restart.
 //!
 //! All or nothing: a file with anything wrong in it changes nothing.
 

@@ -1,4 +1,4 @@
-//! `leasehold sessions`: what is to be polled, read and changed.
+//! `leasehold sessions`: lists and changes the sessions that the fleet polls.
 
 use std::path::Path;
 use std::process::ExitCode;

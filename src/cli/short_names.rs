@@ -1,4 +1,4 @@
-//! What to call an instance where its id is too long? By its host, if that says which is meant.
+//! A short name for an instance whose id is too long to show: its host, if only one instance runs there.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,6 +1,6 @@
 //! How does a table look on a terminal? Aligned, coloured where that is wanted, and harmless.
 //!
-//! Much of what is shown was written by strangers: nothing gets here that could move a cursor.
+//! Strangers wrote much of the text in a table: control characters that could move the cursor are removed.
 
 use std::env;
 use std::io::{self, IsTerminal};

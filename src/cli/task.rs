@@ -97,7 +97,7 @@ pub(crate) struct Wrap {
     pub(crate) restart: bool,
 }
 
-/// How to show what is going on.
+/// How `status` and `top` show the fleet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct StatusHow {
     pub(crate) json: bool,

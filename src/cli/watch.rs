@@ -1,4 +1,4 @@
-//! `leasehold watch`: what is happening, right now? One line for each lease event and each result.
+//! `leasehold watch`: follows the fleet live. One line for each lease event and each result.
 //!
 //! Lease events are read from the stream, so those of an outage are told afterwards; results are heard, and
 //! what was announced while nobody listened is gone.

@@ -1,4 +1,4 @@
-//! How does one get into the store? A password and certificates, all in files.
+//! How does this process authenticate to Redis? With a password and certificates, all in files.
 //!
 //! The files are read for every connection that is made, so that they can be exchanged while the program
 //! runs: a connection stays, and a new connection uses what is in the files then.
@@ -26,7 +26,7 @@ pub struct Access {
 }
 
 impl Access {
-    /// Tries every file, so that what is missing is said at the start.
+    /// Opens every file, so that a missing file is an error at the start.
     pub fn check(&self) -> Result<(), AccessError> {
         self.password()?;
         for file in [self.ca(), self.cert(), self.key()] {

@@ -1,4 +1,4 @@
-//! Judges what was read: how a fleet is (`status`), and whether everything is set up right (`doctor`). Pure functions.
+//! Is the fleet well (`status`), and are Redis and this host set up right (`doctor`)? Judges data that other modules read.
 
 pub mod doctor;
 pub mod status;

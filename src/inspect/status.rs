@@ -1,8 +1,8 @@
-//! What is going on? Judges what was read of a fleet: is everything polled, by whom, and evenly.
+//! Is every endpoint polled, by which instance, and is the load even?
 //!
-//! A pure function of an [`Overview`]. Who should own what is [`placement`](crate::fleet::placement)'s
-//! word, the very one the instances act on. What was read is no snapshot, so an endpoint that is just
-//! changing hands may look unowned: ask twice.
+//! A pure function of an [`Overview`]. [`placement`](crate::fleet::placement) names the preferred
+//! owners, as it does for the instances. An overview is no snapshot, so an endpoint that is changing hands
+//! may look unowned: ask twice.
 
 pub mod late;
 pub mod left;

@@ -121,7 +121,7 @@ impl Hosts {
     }
 }
 
-/// A host without its port and the dot of its root, in lower case; `None` for what is none.
+/// A host without its port and the dot of its root, in lower case; `None` if it is not a host.
 fn plain_host(host: &str) -> Option<String> {
     let end = match host.strip_prefix('[') {
         Some(rest) => rest.find(']')? + 2,

@@ -1,4 +1,4 @@
-//! When is a moment past, also for who waits for descriptors?
+//! A timer on `CLOCK_BOOTTIME` with a file descriptor, for a thread that waits in `poll(2)`.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};

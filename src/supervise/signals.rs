@@ -1,5 +1,5 @@
-//! Which signal did we get? All that a wrapped command may want to hear of, each by its name; and for
-//! `run`, SIGHUP apart from those that end it.
+//! Which signal did this process get? Receives every signal that `leasehold` passes on to a supervised command; for
+//! `run`, it tells SIGHUP from the signals that end the instance.
 
 use std::io::{self, PipeReader, PipeWriter};
 use std::os::fd::AsFd;

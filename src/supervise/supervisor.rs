@@ -132,7 +132,7 @@ impl Warden {
         }
     }
 
-    /// Does what is due at `now`; when to look again at the latest.
+    /// Does the work that is due at `now`. Returns the latest moment for the next call.
     fn act(&mut self, now: Moment) -> Moment {
         let Some(until) = self.until.or(self.end_at) else { return Moment::MAX };
         let term_at = until - self.grace;

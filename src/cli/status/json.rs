@@ -1,4 +1,4 @@
-//! What do programs read of a fleet's status? One document; whatever is not known is null.
+//! What do programs read of a fleet's status? One document; an unknown value is null.
 //!
 //! Keys may be added, and are never renamed: other people's scripts rely on them.
 

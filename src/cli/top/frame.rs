@@ -1,4 +1,4 @@
-//! How does it look? A view becomes the lines of a screen, as many as fit, the most important first.
+//! How does the screen of `top` look? A view becomes the lines of a screen, as many as fit, the most important first.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

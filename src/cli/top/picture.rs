@@ -1,4 +1,4 @@
-//! What was read last, and the latencies seen since `top` began.
+//! The last reading of the fleet, and the latencies seen since `top` began.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -49,7 +49,7 @@ pub(crate) struct Samples {
 pub(crate) struct Latencies(FnvHashMap<String, Samples>);
 
 impl Latencies {
-    /// Takes in what is new.
+    /// Adds the results that arrived since the last reading.
     pub(crate) fn see(&mut self, endpoints: &[EndpointStatus]) {
         let mut before = std::mem::take(&mut self.0);
         for it in endpoints {

@@ -1,4 +1,4 @@
-//! What is looked at, and how: sorted, filtered, scrolled, paused. Keys change it, pictures fill it.
+//! The state of `top`'s screen: order, filter, scroll position, pause. Keys change it, and each reading of the fleet fills it.
 
 use std::cmp::Ordering;
 

@@ -60,7 +60,7 @@ fn startable(file: &Path) -> Result<(), String> {
     }
 }
 
-/// A script needs its interpreter, too: without it exec says that there is no such file, and means that one.
+/// A script needs its interpreter, too: without the interpreter, exec fails with "no such file", as if the script were missing.
 fn interpreted(script: &Path) -> Result<(), String> {
     let mut head = Vec::new();
     let read = File::open(script).and_then(|it| it.take(SHEBANG_BYTES).read_to_end(&mut head));

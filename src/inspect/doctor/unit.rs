@@ -59,7 +59,7 @@ fn unit(properties: &BTreeMap<&str, &str>, config: &Config) -> Finding {
     Finding::warn(CHECK, format!("{name} is {state}; {}", wrong.join("; ")), way_out)
 }
 
-/// `1min 30s`, as systemd prints a time; `None` for `infinity` and what is none.
+/// `1min 30s`, as systemd prints a time; `None` for `infinity` and for anything that is not a time.
 fn span(text: &str) -> Option<Duration> {
     let mut total = Duration::ZERO;
     for word in text.split_whitespace() {

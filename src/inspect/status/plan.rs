@@ -1,4 +1,4 @@
-//! What would move where, if somebody came or went? Placement's own answer to a view that is not so yet.
+//! Which endpoints would move if instances joined or left? Computes the placement of a changed view.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Is all well? The whole of a fleet's status in a sentence, and how bad it is.
+//! Is all well? Sums the status of a fleet up in one sentence with a severity.
 
 use std::time::Duration;
 
