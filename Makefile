@@ -11,7 +11,7 @@ ZSH    ?= site-functions
 COMPLETIONS = $(SHARE)/bash-completion/completions/leasehold $(SHARE)/zsh/$(ZSH)/_leasehold \
   $(SHARE)/fish/vendor_completions.d/leasehold.fish
 
-.PHONY: help build test servers lint doc deps bench bystanders growth peers rolling sim explore faults topologies systemd stress threads scale mutants ci demo picture setup install uninstall deb
+.PHONY: help build test servers lint doc deps bench bystanders growth peers rolling sim explore faults topologies systemd upgrade stress threads scale mutants ci demo picture setup install uninstall deb
 .DEFAULT_GOAL := help
 
 # In the order in which a newcomer meets them.
@@ -103,6 +103,12 @@ topologies: setup build ## prove: fail over, partition and reshard real Sentinel
 systemd: setup build ## prove: kill, freeze, restart, upgrade and power off five VMs under real systemds, as root (3 minutes)
 	$(LAB) systemd
 
+# The last revision before the source was cut by concern, and the one to compare with it.
+BEFORE ?= d683703
+AFTER  ?= HEAD
+upgrade: setup ## prove: let two versions built from git share a fleet and a role: BEFORE=d683703 AFTER=HEAD ONLY=name (3 minutes once built)
+	BEFORE=$(BEFORE) AFTER=$(AFTER) $(LAB) upgrade -- $(ONLY)
+
 stress: setup build ## prove: kill and freeze 64 instances with 5,000 endpoints at random: FOR=10m SEED=1 (10 minutes)
 	$(LAB) stress -- $(or $(FOR),10m) $(or $(SEED),1)
 
@@ -119,9 +125,9 @@ demo: setup ## use: watch four instances on a private Redis go through four mish
 	$(CARGO) build --locked --quiet --bin leasehold --example demo
 	@$(TARGET)/debug/examples/demo
 
-picture: setup ## measure: draw docs/load.svg again: leases per instance through join, crash, drain and restart
+picture: setup ## measure: draw docs/results/load.svg again: leases per instance through join, crash, drain and restart
 	$(CARGO) build --locked --quiet --bin leasehold --example demo
-	@$(TARGET)/debug/examples/demo --picture docs/load.svg
+	@$(TARGET)/debug/examples/demo --picture docs/results/load.svg
 
 setup: ## develop: install redis-server with apt if it is missing
 	@scripts/setup redis-server

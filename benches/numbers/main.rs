@@ -3,7 +3,7 @@
 //!
 //! `cargo bench --bench numbers -- engine footprint` measures only these parts; a number among the words is
 //! how many leases there are to be. Everything is a ratio, or taken by turns in one run, and stands in one
-//! table with its spread and its goal: `docs/performance.md`.
+//! table with its spread and its goal: `docs/results/performance.md`.
 
 mod bystanders;
 mod discovery;

@@ -2,7 +2,7 @@
 //!
 //! Real processes of the release binary with the default timings, a private Redis, and a target that answers
 //! at once. `make scale FOR=60s ONLY="polling hanging"` watches for less long, and only those. What is meant by
-//! each number is in `docs/performance.md`.
+//! each number is in `docs/results/performance.md`.
 
 mod fleet;
 mod parts;

@@ -1,7 +1,7 @@
 //! Hosts that stand for a role, and the record of what ran on the leader.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -33,9 +33,14 @@ pub struct Hosts {
 
 impl Hosts {
     pub fn new() -> Self {
-        let hosts = Self { redis: RedisServer::start(), dir: TempDir::new() };
+        let hosts = Self::without_warm_up();
         hosts.end_hold_off();
         hosts
+    }
+
+    /// The first host has to say `--new-fleet`, or to wait out a hold-off.
+    pub fn without_warm_up() -> Self {
+        Self { redis: RedisServer::start(), dir: TempDir::new() }
     }
 
     /// An earlier fleet is long gone: roles that are new need not wait.
@@ -64,14 +69,26 @@ impl Hosts {
 
     /// By way of `url`.
     pub fn lead_at(&self, url: &str, args: &[&str]) -> Instance {
-        let record = self.file("record");
-        let work = ["sh", "-c", WORK, record.to_str().unwrap()];
-        self.lead_with(url, args, &work)
+        self.work(Path::new(binary()), url, args)
     }
 
-    /// With a command of one's own.
+    /// The same with another build of leasehold.
+    pub fn lead_by(&self, program: &Path, args: &[&str]) -> Instance {
+        self.work(program, &self.redis.url(), args)
+    }
+
+    fn work(&self, program: &Path, url: &str, args: &[&str]) -> Instance {
+        let record = self.file("record");
+        Self::stand(program, url, args, &["sh", "-c", WORK, record.to_str().unwrap()])
+    }
+
+    /// With a command of the caller's.
     pub fn lead_with(&self, url: &str, args: &[&str], command: &[&str]) -> Instance {
-        let mut lead = Command::new(binary());
+        Self::stand(Path::new(binary()), url, args, command)
+    }
+
+    fn stand(program: &Path, url: &str, args: &[&str], command: &[&str]) -> Instance {
+        let mut lead = Command::new(program);
         lead.args(["lead", "job", &format!("--redis={url}"), "--lease-ttl=3s"]);
         Instance::spawn(lead.args(args).arg("--").args(command))
     }

@@ -2,7 +2,7 @@
 //!
 //! Every cost is taken for one endpoint (or one instance) at several sizes, so that what grows as fast as what
 //! there is stays level. *grows like n^* is the slope of all of it on a log-log plot, over all sizes: 1 is
-//! linear. The plot is docs/growth.svg, and is drawn anew with `BLESS=1`.
+//! linear. The plot is docs/results/growth.svg, and is drawn anew with `BLESS=1`.
 
 mod alone;
 mod fleet;
@@ -14,8 +14,8 @@ use std::io;
 use crate::say;
 use testkit::bench::table::{self, Better, Row};
 
-const PICTURE: &str = "docs/growth.svg";
-/// What grows faster than this grows faster than what there is: explained in docs/performance.md.
+const PICTURE: &str = "docs/results/growth.svg";
+/// What grows faster than this grows faster than what there is: explained in docs/results/performance.md.
 const LINEAR: f64 = 1.1;
 
 /// What a cost grows with.

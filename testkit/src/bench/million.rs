@@ -1,6 +1,6 @@
-//! One million endpoints and a thousand instances, computed from what was measured: the tables of docs/million.md.
+//! One million endpoints and a thousand instances, computed from what was measured: the tables of docs/results/million.md.
 //!
-//! Every number shows what it was made of. A test compares the page with docs/bench.json, so that neither changes
+//! Every number shows what it was made of. A test compares the page with docs/results/bench.json, so that neither changes
 //! alone; `BLESS=1` writes it.
 
 use serde_json::Value;

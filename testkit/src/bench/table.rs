@@ -1,6 +1,6 @@
 //! Rows of numbers, each with its spread and its goal: printed, kept as JSON, compared with the last that were kept.
 //!
-//! `target/bench.json` has what was measured last, part by part; `docs/bench.json` what was committed. With
+//! `target/bench.json` has what was measured last, part by part; `docs/results/bench.json` what was committed. With
 //! `BLESS=1` in the environment what is measured is put there, too, and into the pages that show it.
 
 use std::fs;
@@ -11,10 +11,10 @@ use serde_json::{Value, json};
 
 use crate::bench::million;
 
-const COMMITTED: &str = "docs/bench.json";
-const PAGE: &str = "docs/performance.md";
+const COMMITTED: &str = "docs/results/bench.json";
+const PAGE: &str = "docs/results/performance.md";
 /// What follows from it on paper.
-const PAPER: &str = "docs/million.md";
+const PAPER: &str = "docs/results/million.md";
 /// What stands on the page below this line is written here.
 const MARK: &str = "<!-- from here on: make bench bystanders growth peers BLESS=1 -->";
 

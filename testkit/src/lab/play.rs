@@ -20,15 +20,9 @@ pub type Scenario = (&'static str, &'static str, Play);
 /// Says why if it cannot be played here.
 pub type Play = fn(Option<&Net>) -> Result<Verdict, String>;
 
-/// Plays those that were asked for, or all.
+/// Plays the scenes that the arguments of this program name, or all, on networks of their own.
 pub fn run(scenes: &[Scenario]) -> ExitCode {
-    let words: Vec<String> = std::env::args().skip(1).collect();
-    let chosen = |it: &&Scenario| words.is_empty() || words.iter().any(|word| it.0.contains(word));
-    let scenes: Vec<&Scenario> = scenes.iter().filter(chosen).collect();
-    if scenes.is_empty() {
-        println!("no scene has one of {words:?} in its name");
-        return ExitCode::FAILURE;
-    }
+    let Some(scenes) = chosen(scenes) else { return ExitCode::FAILURE };
     match apart::enter() {
         apart::Place::Inside => {
             Net::switch();
@@ -42,7 +36,24 @@ pub fn run(scenes: &[Scenario]) -> ExitCode {
     }
 }
 
-/// Most of a scene is waiting: so many are played at a time.
+/// The same one after the other, on the loopback of this machine and without its root.
+pub fn run_on_loopback(scenes: &[Scenario]) -> ExitCode {
+    chosen(scenes).map_or(ExitCode::FAILURE, |scenes| play(&scenes, &[None]))
+}
+
+/// The scenes with one of the arguments in their name; all of them without an argument.
+fn chosen(scenes: &[Scenario]) -> Option<Vec<&Scenario>> {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let chosen = |it: &&Scenario| words.is_empty() || words.iter().any(|word| it.0.contains(word));
+    let scenes: Vec<&Scenario> = scenes.iter().filter(chosen).collect();
+    if scenes.is_empty() {
+        println!("no scene has one of {words:?} in its name");
+        return None;
+    }
+    Some(scenes)
+}
+
+/// Plays one scene in each lane at a time, because most of a scene is waiting.
 fn play(scenes: &[&Scenario], lanes: &[Option<Net>]) -> ExitCode {
     let began = Instant::now();
     let (todo, rows) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()));

@@ -1,4 +1,4 @@
-//! What came of it, a line each, in the form in which docs/faults.md has it.
+//! What came of it, a line each, in the form in which docs/results/faults.md has it.
 
 use std::process::ExitCode;
 use std::time::Duration;
