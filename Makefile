@@ -118,7 +118,7 @@ threads: setup ## prove: use two LeaseManagers from 64 threads, and a poller tha
 scale: setup ## measure: 100,000 sessions on ten daemons beside their Redis: FOR=10m ONLY=rest BLESS=1 (50 minutes)
 	$(CARGO) bench --locked --bench scale -- $(or $(FOR),10m) $(ONLY)
 
-mutants: setup ## prove: plant deliberate bugs one by one, and see which test fails for each (20 minutes)
+mutants: setup ## prove: plant deliberate bugs one by one, and see which test fails for each (about half an hour)
 	scripts/mutants -j3
 
 demo: setup ## use: watch four instances on a private Redis go through four mishaps (half a minute)
