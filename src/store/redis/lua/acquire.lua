@@ -104,7 +104,10 @@ if n_took > 0 and #refused > 0 then
       took[#took + 1] = string.sub(KEYS[i], #ARGV[13] + 1)
     end
   end
-  message = cjson.encode({from = ME, took = took})
+  -- The prepared message names the sender and the database.
+  local partial = cjson.decode(ARGV[15])
+  partial.took = took
+  message = cjson.encode(partial)
 end
 if n_took > 0 then redis.pcall('PUBLISH', ARGV[14], message) end
 return out
