@@ -35,6 +35,16 @@ pub(super) struct Membership {
     settled: bool,
 }
 
+/// How long the live set must not have changed before a new instance acts. Where nothing is pushed, the other instances
+/// find a new one with their next resync, which begins a quick check interval after the last one in an ordinary fleet. A
+/// lease that is released for the new instance before all of them know it would be acquired by another one.
+fn still_for(context: &Context) -> Duration {
+    if context.gets_messages() || context.gets_changes() {
+        return STILL_FOR;
+    }
+    STILL_FOR.max(context.quick_check_interval * 5 / 4)
+}
+
 impl Membership {
     /// Reads these heartbeats in the next step.
     pub(super) fn read_soon(&mut self, instances: impl IntoIterator<Item = InstanceId>) {
@@ -52,7 +62,7 @@ impl Membership {
         if self.settled || !context.has_synced() {
             return ends_at;
         }
-        ends_at.min((self.changed_at + STILL_FOR).max(last_look + 5 * LOOK_INTERVAL_MIN))
+        ends_at.min((self.changed_at + still_for(context)).max(last_look + 5 * LOOK_INTERVAL_MIN))
     }
 
     /// Reads the heartbeats that were written or have ended; with `all`, every known heartbeat.
@@ -112,8 +122,9 @@ impl Membership {
     /// Settles at most once: an instance that has settled acts on every later change at once.
     pub(super) fn settle(&mut self, context: &Context, view: &mut TrackedView, now: Moment) {
         if let Some(synced_at) = context.synced_at.filter(|_| !self.settled) {
-            self.settled = view.is_live(&context.me)
-                && (now.since(self.changed_at) >= STILL_FOR || now.since(synced_at) >= SETTLE_MAX);
+            let is_still = now.since(self.changed_at) >= still_for(context);
+            self.settled =
+                view.is_live(&context.me) && (is_still || now.since(synced_at) >= SETTLE_MAX);
             if self.settled {
                 view.request_plan(); // from now on a plan is acted on
             }
