@@ -54,6 +54,8 @@ pub enum PollEnd {
     Polled {
         /// It did well.
         ok: bool,
+        /// From the permit to the end.
+        took: Duration,
     },
     /// It waited too long for a poller: to be verified again, at once.
     Stale,
@@ -119,7 +121,7 @@ impl Dispatch {
         workers: usize,
     ) -> Self {
         let reporter = Reporter::new(&table);
-        let schedule = PollSchedule::new(pace);
+        let schedule = PollSchedule::new(pace, workers);
         let window = DispatchWindow::new(workers);
         let round = PassStats::default();
         Self {
@@ -183,6 +185,7 @@ impl Dispatch {
     /// Another pace, and another number of pollers, from now on.
     pub fn set_pace(&mut self, pace: PollIntervals, workers: usize) {
         self.window = DispatchWindow::new(workers);
+        self.schedule.set_workers(workers);
         self.schedule.set_pace(pace, self.table.now());
     }
 
@@ -214,8 +217,8 @@ impl Dispatch {
         self.round.out = self.round.out.saturating_sub(1);
         let now = self.table.now();
         let endpoint = &done.due.tenure.endpoint;
-        let ok = match done.end {
-            PollEnd::Polled { ok } => ok,
+        let (ok, took) = match done.end {
+            PollEnd::Polled { ok, took } => (ok, took),
             PollEnd::Stale => return self.schedule.put_back_first(endpoint),
             PollEnd::Refused => return self.schedule.put_back(endpoint, now + RECHECK),
             PollEnd::Deferred => return self.schedule.put_back(endpoint, now + DEFERRED_FOR),
@@ -230,7 +233,7 @@ impl Dispatch {
         // One more for each that ends: soon as many as before, if there is room again.
         let more = |it: Full| Full { out_max: it.out_max + 1, retry_at: now };
         self.full = self.full.map(more).filter(|it| it.out_max < self.window.out_max());
-        match self.schedule.done(&done.due, ok, now) {
+        match self.schedule.done(&done.due, ok, took, now) {
             Some(BackoffChange::Light(failures)) => {
                 self.reporter.say(&Event::EndpointLight { endpoint, failures });
             }
@@ -267,11 +270,11 @@ impl Dispatch {
         let endpoint = &due.tenure.endpoint;
         let readiness = self.table.readiness(&due.tenure);
         let reason = match readiness {
-            Readiness::Ready => Some("backlog"),
-            Readiness::Busy => Some("unpublished"),
+            Readiness::Ready => due.skipped,
+            Readiness::Busy => due.skipped.map(|_| "unpublished"),
             Readiness::NotNow | Readiness::Over => None,
         };
-        if let Some(reason) = reason.filter(|_| due.skipped) {
+        if let Some(reason) = reason {
             self.reporter.say(&Event::PollSkipped { endpoint, reason });
         }
         match readiness {
@@ -372,7 +375,7 @@ mod tests {
     }
 
     fn ends_well(dispatch: &mut Dispatch, job: PollJob) {
-        dispatch.done(&PollDone { due: job.due, end: PollEnd::Polled { ok: true } });
+        dispatch.done(&PollDone { due: job.due, end: PollEnd::Polled { ok: true, took: ms(1) } });
     }
 
     /// A poll that ends right before its next round must not lose that round to the time its result takes.

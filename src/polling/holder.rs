@@ -31,7 +31,7 @@ impl Holder {
         let session = Arc::new(Session::parse(id, json.as_bytes()).unwrap());
         let (timeout, due_at) = (TERM.ttl, self.table.now());
         let (next_after_ok, next_after_failure) = (timeout, timeout);
-        let skipped = false;
+        let skipped = None;
         let due =
             Due { tenure, session, timeout, due_at, next_after_ok, next_after_failure, skipped };
         PollJob { due, verified_at: due_at }

@@ -115,7 +115,7 @@ mod tests {
             due_at: Moment::MIN,
             next_after_ok: second,
             next_after_failure: second,
-            skipped: false,
+            skipped: None,
         };
         PollJob { due, verified_at: Moment::MIN }
     }

@@ -13,6 +13,7 @@ pub mod poller_pool;
 pub mod publish;
 pub mod publisher;
 pub mod schedule;
+mod slow_lane;
 pub mod targets;
 pub mod tcp;
 #[cfg(any(test, feature = "__internals"))]

@@ -1,19 +1,29 @@
-//! 4 — Which endpoint is due? Keeps each endpoint's rhythm, never two polls of one at a time.
+//! Which endpoint is due? Keeps each endpoint's rhythm, and never has two polls of one endpoint at a time. Pure.
 //!
-//! Pure: fed with what was gained, lost and done, asked what is due. Rounds that were missed are
-//! skipped, not queued up.
+//! Polls that were missed are skipped, not queued up. Slow endpoints wait in a queue of their own and start only while the
+//! slow lane has room (`slow_lane.rs`), so endpoints that answer never wait for them.
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashSet};
+use std::collections::{BinaryHeap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use fnv::{FnvBuildHasher, FnvHashMap};
+use fnv::FnvHashMap;
 
 use crate::clock::Moment;
 use crate::config::Config;
 use crate::model::spread;
 use crate::model::{EndpointId, Session, Tenure};
+use crate::polling::slow_lane::{Network, SLOW_AFTER, SlowLane};
+
+/// A light endpoint is polled at least this many times more seldom than its own interval says, whatever that is …
+const LIGHT_FIRST: u32 = 2;
+/// … and this many times from its second light poll on.
+const LIGHT_LATER: u32 = 4;
+/// Jitter of light polls: up to one in this many of the interval, so that endpoints that failed together spread.
+const LIGHT_JITTER: u32 = 10;
+/// When a light endpoint of a network has recovered, the others of that network are polled soon; not more often than this.
+const RECOVERY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Intervals and what happens to an endpoint that keeps failing.
 #[derive(Clone, Copy, Debug)]
@@ -24,7 +34,7 @@ pub struct PollIntervals {
     pub timeout: Duration,
     /// This many failures in a row make an endpoint light.
     pub light_after: u32,
-    /// Between two polls of a light endpoint.
+    /// Between two polls of a light endpoint, at least.
     pub light_interval: Duration,
 }
 
@@ -39,10 +49,16 @@ impl PollIntervals {
         }
     }
 
-    /// From one poll of `session` to the next, after this many failures in a row.
+    /// From one poll of `session` to the next, after this many failures in a row. A light endpoint is polled at the light
+    /// interval or at a multiple of its own, whichever is longer, and up to a tenth later.
     fn interval_of(&self, session: &Session, failures: u32) -> Duration {
         let own = session.interval.unwrap_or(self.interval);
-        if failures >= self.light_after { own.max(self.light_interval) } else { own }
+        let Some(light_polls) = failures.checked_sub(self.light_after) else { return own };
+        let multiple = if light_polls == 0 { LIGHT_FIRST } else { LIGHT_LATER };
+        let light = self.light_interval.max(own.saturating_mul(multiple));
+        let jitter = u64::try_from((light / LIGHT_JITTER).as_millis()).unwrap_or(u64::MAX);
+        let seed = format!("{} {failures}", session.endpoint);
+        light + Duration::from_millis(spread(&seed, jitter.max(1)))
     }
 }
 
@@ -83,8 +99,8 @@ pub struct Due {
     pub next_after_ok: Duration,
     /// And if it does not: it may become light.
     pub next_after_failure: Duration,
-    /// Whole rounds went by before there was a poller for it: they are skipped. Told once.
-    pub skipped: bool,
+    /// Why at least one poll of it was skipped before this one, if one was. Told once.
+    pub skipped: Option<&'static str>,
 }
 
 /// Whether an endpoint has just become light or normal.
@@ -101,16 +117,29 @@ pub enum BackoffChange {
 pub struct PollSchedule {
     pace: PollIntervals,
     entries: FnvHashMap<EndpointId, Entry>,
-    queue: BinaryHeap<Reverse<(Moment, u64, EndpointId)>>,
-    /// Being polled, or on the way to a poller; outlives the entry when the lease is lost meanwhile.
-    in_flight: HashSet<EndpointId, FnvBuildHasher>,
+    /// Endpoints that answer, and those that were not polled yet.
+    quick: Queue,
+    /// Slow endpoints; and, while the slow lane is full, endpoints that were not polled yet.
+    slow: Queue,
+    /// Slow endpoints that are due while their network has as many slow polls as it may have, in the order of their turns.
+    parked: FnvHashMap<Network, VecDeque<Queued>>,
+    /// Polls on the way to a poller or running; they outlive the entry when the lease is lost meanwhile.
+    running: SlowLane,
+    /// Networks of which a light endpoint has just recovered.
+    recovered: FnvHashMap<Network, Moment>,
     tickets: u64,
 }
+
+/// Not before when, the ticket, and the endpoint.
+type Queued = (Moment, u64, EndpointId);
+type Queue = BinaryHeap<Reverse<Queued>>;
 
 #[derive(Debug)]
 struct Entry {
     tenure: Tenure,
     session: Arc<Session>,
+    network: Network,
+    speed: Speed,
     due_at: Moment,
     /// The queue entry that counts; all others of this endpoint are stale.
     ticket: u64,
@@ -118,30 +147,54 @@ struct Entry {
     told_late: bool,
 }
 
+/// How the last poll of an endpoint by this instance went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Speed {
+    /// There was none.
+    Untried,
+    /// It ended within [`SLOW_AFTER`] and before its timeout.
+    Quick,
+    /// It timed out or took longer.
+    Slow,
+}
+
 impl PollSchedule {
-    /// Nothing to poll yet.
-    pub fn new(pace: PollIntervals) -> Self {
+    /// Nothing to poll yet, with at most `workers` polls at a time.
+    pub fn new(pace: PollIntervals, workers: usize) -> Self {
         Self {
             pace,
             entries: FnvHashMap::default(),
-            queue: BinaryHeap::new(),
-            in_flight: HashSet::default(),
+            quick: BinaryHeap::new(),
+            slow: BinaryHeap::new(),
+            parked: FnvHashMap::default(),
+            running: SlowLane::new(workers),
+            recovered: FnvHashMap::default(),
             tickets: 0,
         }
+    }
+
+    /// At most this many polls run at a time from now on.
+    pub fn set_workers(&mut self, workers: usize) {
+        self.running.resize(workers);
     }
 
     /// Another pace from now on. What would be due later than its new interval allows is due within
     /// that, spread over it: a shorter interval must not make all endpoints due at one moment.
     pub fn set_pace(&mut self, pace: PollIntervals, now: Moment) {
         self.pace = pace;
+        self.bring_forward(now, |it| Some(pace.interval_of(&it.session, it.failures)));
+    }
+
+    /// What would be due later than the interval that `within` names is due within that, spread over it.
+    fn bring_forward(&mut self, now: Moment, within: impl Fn(&Entry) -> Option<Duration>) {
         let mut sooner = Vec::new();
         for (endpoint, entry) in &mut self.entries {
-            let interval = pace.interval_of(&entry.session, entry.failures);
-            if entry.due_at > now + interval {
-                let span = u64::try_from(interval.as_millis()).unwrap_or(u64::MAX);
-                entry.due_at = now + Duration::from_millis(spread(endpoint.as_str(), span));
-                sooner.push((endpoint.clone(), entry.due_at));
-            }
+            let Some(interval) = within(entry).filter(|it| entry.due_at > now + *it) else {
+                continue;
+            };
+            let span = u64::try_from(interval.as_millis()).unwrap_or(u64::MAX);
+            entry.due_at = now + Duration::from_millis(spread(endpoint.as_str(), span));
+            sooner.push((endpoint.clone(), entry.due_at));
         }
         for (endpoint, due_at) in sooner {
             self.enqueue(&endpoint, due_at);
@@ -180,8 +233,17 @@ impl PollSchedule {
     /// A lease was gained: poll under it from `due_at` on.
     pub fn gained(&mut self, tenure: Tenure, session: Arc<Session>, due_at: Moment) {
         let endpoint = tenure.endpoint.clone();
-        let failures = self.entries.get(&endpoint).map_or(0, |it| it.failures);
-        let entry = Entry { tenure, session, due_at, ticket: 0, failures, told_late: false };
+        let before = self.entries.get(&endpoint);
+        let entry = Entry {
+            tenure,
+            network: Network::of(&session.address),
+            speed: before.map_or(Speed::Untried, |it| it.speed),
+            failures: before.map_or(0, |it| it.failures),
+            session,
+            due_at,
+            ticket: 0,
+            told_late: false,
+        };
         self.entries.insert(endpoint.clone(), entry);
         self.enqueue(&endpoint, due_at);
     }
@@ -203,6 +265,8 @@ impl PollSchedule {
         entry.session = Arc::clone(session);
         if moved {
             entry.failures = 0;
+            entry.speed = Speed::Untried;
+            entry.network = Network::of(&session.address);
         }
         if before != after || moved {
             entry.due_at = (entry.due_at.min(now + after)).max(now);
@@ -211,34 +275,47 @@ impl PollSchedule {
         }
     }
 
-    /// Not before `at`; when it is due is another matter.
+    /// Not before `at`, which may be later than it is due.
     fn enqueue(&mut self, endpoint: &EndpointId, at: Moment) {
         self.tickets += 1;
         let Some(entry) = self.entries.get_mut(endpoint) else { return };
         entry.ticket = self.tickets;
-        if !self.in_flight.contains(endpoint) {
-            self.queue.push(Reverse((at, self.tickets, endpoint.clone())));
+        if !self.running.is_running(endpoint) {
+            let queue = if entry.speed == Speed::Slow { &mut self.slow } else { &mut self.quick };
+            queue.push(Reverse((at, self.tickets, endpoint.clone())));
         }
     }
 
-    /// When the next endpoint is due.
+    /// When the next endpoint is due that may start.
     pub fn next_due(&mut self) -> Option<Moment> {
-        while let Some(Reverse((due_at, ticket, endpoint))) = self.queue.peek() {
-            if self.entries.get(endpoint).is_some_and(|it| it.ticket == *ticket) {
-                return Some(*due_at);
-            }
-            self.queue.pop();
+        let quick = next_in(&mut self.quick, &self.entries);
+        if !self.running.has_room() {
+            return quick;
         }
-        None
+        let slow = next_in(&mut self.slow, &self.entries);
+        quick.into_iter().chain(slow).min()
     }
 
-    /// Takes up to `n_max` endpoints that are due, longest overdue first. Each stays in flight until
+    /// Takes up to `n_max` endpoints that are due, longest overdue first. Each counts as running until
     /// [`Self::put_back`] or [`Self::done`].
     pub fn take_due(&mut self, now: Moment, n_max: usize) -> Vec<Due> {
+        self.running.note_time(now);
         let mut due = Vec::new();
-        while due.len() < n_max && self.next_due().is_some_and(|at| at <= now) {
-            let Some(Reverse((_, _, endpoint))) = self.queue.pop() else { break };
-            let Some(entry) = self.entries.get_mut(&endpoint) else { continue };
+        while due.len() < n_max
+            && let Some((queued, is_slow)) = self.pop_due(now)
+        {
+            let Some(entry) = self.entries.get_mut(&queued.2) else { continue };
+            let is_parked = is_slow && !self.running.has_room_for(entry.network);
+            if is_parked {
+                self.parked.entry(entry.network).or_default().push_back(queued);
+                continue;
+            }
+            if !is_slow && entry.speed == Speed::Untried && !self.running.has_room() {
+                // It may be one more that hangs.
+                self.slow.push(Reverse(queued));
+                continue;
+            }
+            let endpoint = queued.2;
             let interval = entry.session.interval.unwrap_or(self.pace.interval);
             let late = now.since(entry.due_at) >= interval;
             let skipped = late && !std::mem::replace(&mut entry.told_late, late);
@@ -252,16 +329,42 @@ impl PollSchedule {
                 session,
                 timeout,
                 due_at: entry.due_at,
-                skipped,
+                skipped: skipped.then_some(if is_slow { "slow" } else { "backlog" }),
             });
-            self.in_flight.insert(endpoint);
+            self.running.begin(&endpoint, entry.network, is_slow, now);
         }
         due
     }
 
-    /// It could not begin: not before `at`, but as long overdue as it is, and in its own rhythm.
+    /// The longest overdue endpoint that may start, and whether it comes from the queue of slow endpoints.
+    fn pop_due(&mut self, now: Moment) -> Option<(Queued, bool)> {
+        let quick = next_in(&mut self.quick, &self.entries).filter(|at| *at <= now);
+        let slow = next_in(&mut self.slow, &self.entries).filter(|at| *at <= now);
+        let slow = slow.filter(|_| self.running.has_room());
+        let is_slow = match (quick, slow) {
+            (None, None) => return None,
+            (Some(quick), Some(slow)) => slow < quick,
+            (quick, _) => quick.is_none(),
+        };
+        let queue = if is_slow { &mut self.slow } else { &mut self.quick };
+        queue.pop().map(|it| (it.0, is_slow))
+    }
+
+    /// The poll of this endpoint does not run any more. If it was slow, the next one of its network has its turn.
+    fn end_running(&mut self, endpoint: &EndpointId) {
+        let Some((network, left)) = self.running.end(endpoint) else { return };
+        let Some(parked) = self.parked.get_mut(&network) else { return };
+        // One may be stale. Where no poll of the network is left to give the next one its turn, all have it.
+        let count = if left == 0 { parked.len() } else { 1 };
+        self.slow.extend(parked.drain(..count.min(parked.len())).map(Reverse));
+        if parked.is_empty() {
+            self.parked.remove(&network);
+        }
+    }
+
+    /// The poll could not begin. It comes not before `at`, but is as long overdue as it was, and keeps its rhythm.
     pub fn put_back(&mut self, endpoint: &EndpointId, at: Moment) {
-        self.in_flight.remove(endpoint);
+        self.end_running(endpoint);
         if let Some(due_at) = self.entries.get(endpoint).map(|it| it.due_at) {
             self.enqueue(endpoint, due_at.max(at));
         }
@@ -272,13 +375,22 @@ impl PollSchedule {
         self.put_back(endpoint, Moment::MIN);
     }
 
-    /// A poll has ended. The next is due an interval after this one was, or at the first such moment
+    /// A poll has ended, and took this long. The next is due an interval after this one was, or at the first such moment
     /// that is not past.
-    pub fn done(&mut self, due: &Due, ok: bool, now: Moment) -> Option<BackoffChange> {
+    pub fn done(
+        &mut self,
+        due: &Due,
+        ok: bool,
+        took: Duration,
+        now: Moment,
+    ) -> Option<BackoffChange> {
         let endpoint = &due.tenure.endpoint;
-        self.in_flight.remove(endpoint);
+        self.end_running(endpoint);
         let pace = self.pace;
         let entry = self.entries.get_mut(endpoint)?;
+        let is_slow = took > SLOW_AFTER || took >= due.timeout;
+        entry.speed = if is_slow { Speed::Slow } else { Speed::Quick };
+        let network = entry.network;
         let was_light = entry.failures >= pace.light_after;
         entry.failures = if ok { 0 } else { entry.failures.saturating_add(1) };
         let is_light = entry.failures >= pace.light_after;
@@ -293,10 +405,36 @@ impl PollSchedule {
         self.enqueue(endpoint, at);
         match (was_light, is_light) {
             (false, true) => Some(BackoffChange::Light(failures)),
-            (true, false) => Some(BackoffChange::Normal),
+            (true, false) => {
+                self.network_recovered(network, now);
+                Some(BackoffChange::Normal)
+            }
             _ => None,
         }
     }
+
+    /// A light endpoint of this network answers again, so the others may, too: each is polled within its own interval.
+    fn network_recovered(&mut self, network: Network, now: Moment) {
+        self.recovered.retain(|_, at| now.since(*at) < RECOVERY_INTERVAL);
+        if self.recovered.contains_key(&network) {
+            return;
+        }
+        self.recovered.insert(network, now);
+        let own = self.pace.interval;
+        let interval = |it: &Entry| it.session.interval.unwrap_or(own);
+        self.bring_forward(now, |it| (it.network == network).then(|| interval(it)));
+    }
+}
+
+/// When the first endpoint of this queue is due. Stale entries in front of it are removed.
+fn next_in(queue: &mut Queue, entries: &FnvHashMap<EndpointId, Entry>) -> Option<Moment> {
+    while let Some(Reverse((at, ticket, endpoint))) = queue.peek() {
+        if entries.get(endpoint).is_some_and(|it| it.ticket == *ticket) {
+            return Some(*at);
+        }
+        queue.pop();
+    }
+    None
 }
 
 /// The first moment of the rhythm `due_at + n × interval` that is not past.
@@ -322,6 +460,8 @@ mod tests {
         light_interval: Duration::from_millis(5_000),
     };
 
+    const QUICK: Duration = Duration::from_millis(50);
+
     fn at(ms: u64) -> Moment {
         Moment::from_nanos(ms * 1_000_000)
     }
@@ -336,7 +476,7 @@ mod tests {
     }
 
     fn with_one(due_ms: u64) -> PollSchedule {
-        let mut schedule = PollSchedule::new(PACE);
+        let mut schedule = PollSchedule::new(PACE, 64);
         schedule.gained(tenure("a", 1), session("a"), at(due_ms));
         schedule
     }
@@ -347,7 +487,7 @@ mod tests {
         assert!(schedule.take_due(at(99), 9).is_empty());
         let due = schedule.take_due(at(100), 9).remove(0);
         assert!(schedule.take_due(at(5_000), 9).is_empty(), "two polls of one endpoint");
-        schedule.done(&due, true, at(150));
+        schedule.done(&due, true, QUICK, at(150));
         assert_eq!(schedule.next_due(), Some(at(1_100)));
     }
 
@@ -356,7 +496,7 @@ mod tests {
     fn a_poll_that_takes_three_rounds_is_followed_by_the_next_round_not_by_the_missed_ones() {
         let mut schedule = with_one(100);
         let due = schedule.take_due(at(100), 9).remove(0);
-        schedule.done(&due, true, at(3_250));
+        schedule.done(&due, true, QUICK, at(3_250));
         assert_eq!(schedule.next_due(), Some(at(4_100)));
     }
 
@@ -367,7 +507,7 @@ mod tests {
         schedule.ended(&tenure("a", 1));
         schedule.gained(tenure("a", 2), session("a"), at(200));
         assert!(schedule.take_due(at(300), 9).is_empty());
-        schedule.done(&due, false, at(400));
+        schedule.done(&due, false, QUICK, at(400));
         assert_eq!(schedule.take_due(at(400), 9)[0].tenure, tenure("a", 2));
     }
 
@@ -382,23 +522,184 @@ mod tests {
     #[test]
     fn repeated_failures_make_an_endpoint_light_and_one_success_normal() {
         let mut schedule = with_one(0);
-        let mut now = 0;
+        let mut now = at(0);
         for n in 1..=4 {
-            let due = schedule.take_due(at(now), 9).remove(0);
-            let tempo = schedule.done(&due, false, at(now));
-            assert_eq!(tempo, (n == 3).then_some(BackoffChange::Light(3)), "failure {n}");
-            now += if n < 3 { 1_000 } else { 5_000 };
-            assert_eq!(schedule.next_due(), Some(at(now)));
+            let due = schedule.take_due(now, 9).remove(0);
+            let change = schedule.done(&due, false, QUICK, now);
+            assert_eq!(change, (n == 3).then_some(BackoffChange::Light(3)), "failure {n}");
+            let next = schedule.next_due().unwrap();
+            let pause = if n < 3 { 1_000..=1_000 } else { 5_000..=5_500 };
+            assert!(pause.contains(&next.since(now).as_millis()), "failure {n}: {next:?}");
+            now = next;
         }
-        let due = schedule.take_due(at(now), 9).remove(0);
-        assert_eq!(schedule.done(&due, true, at(now)), Some(BackoffChange::Normal));
-        assert_eq!(schedule.next_due(), Some(at(now + 1_000)));
+        let due = schedule.take_due(now, 9).remove(0);
+        assert_eq!(schedule.done(&due, true, QUICK, now), Some(BackoffChange::Normal));
+        assert_eq!(schedule.next_due(), Some(now + PACE.interval));
+    }
+
+    /// Issue 19: light polling helps also where the own interval is longer than the light one, and endpoints that failed
+    /// together do not stay together.
+    #[test]
+    fn a_light_endpoint_is_polled_more_seldom_whatever_its_interval_is() {
+        let mut pauses = Vec::new();
+        for n in 0..20 {
+            let id = format!("e{n}");
+            let json = format!(r#"{{"id":"{id}","address":"h:1","intervalMs":60000}}"#);
+            let session = Session::parse(&id, json.as_bytes()).unwrap();
+            let pause = |failures| PACE.interval_of(&session, failures).as_millis();
+            assert_eq!((pause(0), pause(2)), (60_000, 60_000));
+            assert!((120_000..=132_000).contains(&pause(3)), "{}", pause(3));
+            assert!((240_000..=264_000).contains(&pause(4)), "{}", pause(4));
+            assert!((240_000..=264_000).contains(&pause(4_000)));
+            pauses.push(pause(4));
+        }
+        pauses.sort_unstable();
+        assert!(pauses[19] - pauses[0] > 10_000, "{pauses:?}");
+    }
+
+    /// Endpoints that are due now, each with this host.
+    fn with_hosts(workers: usize, hosts: &[String]) -> PollSchedule {
+        let mut schedule = PollSchedule::new(PACE, workers);
+        for (n, host) in hosts.iter().enumerate() {
+            let id = format!("e{n:03}");
+            let json = format!(r#"{{"id":"{id}","address":"{host}:80"}}"#);
+            let session = Arc::new(Session::parse(&id, json.as_bytes()).unwrap());
+            schedule.gained(tenure(&id, 1), session, at(n as u64));
+        }
+        schedule
+    }
+
+    fn ids(due: &[Due]) -> Vec<String> {
+        due.iter().map(|it| it.tenure.endpoint.to_string()).collect()
+    }
+
+    /// Every endpoint is polled once; those of `hanging` time out.
+    fn polled_once(schedule: &mut PollSchedule, hanging: impl Fn(&str) -> bool, now: Moment) {
+        while let Some(due) = schedule.take_due(now, 1).pop() {
+            let hangs = hanging(due.tenure.endpoint.as_str());
+            let took = if hangs { PACE.timeout } else { QUICK };
+            schedule.done(&due, !hangs, took, now);
+        }
+    }
+
+    /// Issue 19: the rest of the pool is for endpoints that answer.
+    #[test]
+    fn slow_endpoints_have_half_of_the_pool_and_come_in_their_turn() {
+        let hosts: Vec<String> = (0..40).map(|it| format!("h{it}")).collect();
+        let mut schedule = with_hosts(16, &hosts);
+        let hangs = |id: &str| id < "e030";
+        polled_once(&mut schedule, hangs, at(100));
+        let mut now = at(2_000);
+        let mut turns: Vec<String> = Vec::new();
+        for _ in 0..6 {
+            let due = schedule.take_due(now, 100);
+            let (slow, quick): (Vec<Due>, Vec<Due>) =
+                due.into_iter().partition(|it| hangs(it.tenure.endpoint.as_str()));
+            assert_eq!((slow.len(), quick.len()), (8, 10), "at {now:?}");
+            turns.extend(ids(&slow));
+            // No slow one more until one ends; those that answer go on.
+            for round in 1..=10 {
+                let due = schedule.take_due(now + PACE.interval * round, 100);
+                assert!(round > 1 || due.is_empty(), "{:?}", ids(&due));
+                quick.iter().filter(|_| round == 1).for_each(|it| {
+                    schedule.done(it, true, QUICK, now);
+                });
+                due.iter().for_each(|it| {
+                    assert!(!hangs(it.tenure.endpoint.as_str()));
+                    schedule.done(it, true, QUICK, now + PACE.interval * round);
+                });
+            }
+            now = now + PACE.timeout + PACE.interval;
+            slow.iter().for_each(|it| {
+                schedule.done(it, false, PACE.timeout, now);
+            });
+        }
+        let first: std::collections::BTreeSet<&String> = turns.iter().take(30).collect();
+        assert_eq!(first.len(), 30, "each has its turn: {turns:?}");
+    }
+
+    /// Issue 19: one dead network cannot fill the share of the slow endpoints.
+    #[test]
+    fn slow_endpoints_of_one_network_have_a_quarter_of_the_share_and_come_in_their_turn() {
+        let hosts: Vec<String> = (0..20)
+            .map(|it| if it < 12 { format!("10.1.1.{it}") } else { format!("h{it}") })
+            .collect();
+        let mut schedule = with_hosts(32, &hosts);
+        polled_once(&mut schedule, |_| true, at(100));
+        let now = at(2_000);
+        let due = schedule.take_due(now, 100);
+        let mut expected: Vec<String> =
+            (0..4).chain(12..20).map(|it| format!("e{it:03}")).collect();
+        let mut taken = ids(&due);
+        taken.sort();
+        assert_eq!(taken, expected, "4 of 16 for the network, and all others");
+        for n in 4..12 {
+            schedule.done(&due[n - 4], false, PACE.timeout, now);
+            if n - 4 < 4 {
+                let next = schedule.take_due(now, 100);
+                expected = vec![format!("e{n:03}")];
+                assert_eq!(ids(&next), expected, "the one that waited longest");
+                assert_eq!(next[0].skipped, None);
+            }
+        }
+    }
+
+    /// The endpoint on whose poll the others of its network wait may be lost meanwhile.
+    #[test]
+    fn a_network_whose_last_poll_has_ended_keeps_nobody_waiting() {
+        let hosts = vec!["10.1.1.1".to_owned(); 9];
+        let mut schedule = with_hosts(8, &hosts);
+        polled_once(&mut schedule, |_| true, at(100));
+        let now = at(2_000);
+        let running = schedule.take_due(now, 100).remove(0);
+        assert!(schedule.take_due(now, 100).is_empty(), "one of four for this network");
+        for n in 1..9 {
+            if n < 8 {
+                schedule.ended(&tenure(&format!("e{n:03}"), 1));
+            }
+        }
+        schedule.done(&running, false, PACE.timeout, now);
+        assert_eq!(ids(&schedule.take_due(now, 100)), ["e008"]);
+    }
+
+    #[test]
+    fn an_endpoint_that_was_not_polled_yet_waits_while_slow_polls_fill_their_share() {
+        let hosts: Vec<String> = (0..4).map(|it| format!("h{it}")).collect();
+        let mut schedule = with_hosts(2, &hosts[..1]);
+        let hung = schedule.take_due(at(0), 9).remove(0);
+        let json = br#"{"id":"new","address":"other:80"}"#;
+        let session = Arc::new(Session::parse("new", json).unwrap());
+        schedule.gained(tenure("new", 1), session, at(1_000));
+        let later = at(0) + SLOW_AFTER + QUICK;
+        assert!(schedule.take_due(later, 9).is_empty(), "it may hang, too");
+        schedule.done(&hung, false, PACE.timeout, later);
+        assert_eq!(ids(&schedule.take_due(later, 9)), ["new"]);
+    }
+
+    /// Issue 19: endpoints that recover are back in the fast lane after one good poll.
+    #[test]
+    fn a_network_that_recovers_is_polled_within_its_interval_and_not_at_the_light_one() {
+        let hosts: Vec<String> =
+            (0..6).map(|it| if it < 5 { "10.1.1.1" } else { "10.9.9.9" }.to_owned()).collect();
+        let mut schedule = with_hosts(64, &hosts);
+        let mut now = at(0);
+        for _ in 0..PACE.light_after {
+            now = now + PACE.timeout;
+            polled_once(&mut schedule, |_| true, now);
+        }
+        now = schedule.next_due().unwrap();
+        let first = schedule.take_due(now, 1).remove(0);
+        let change = schedule.done(&first, true, QUICK, now);
+        assert_eq!(change, Some(BackoffChange::Normal));
+        let soon = ids(&schedule.take_due(now + PACE.interval, 100));
+        assert!((4..=6).contains(&soon.len()), "{soon:?}");
+        assert!((0..5).all(|it| soon.contains(&format!("e{it:03}"))), "{soon:?}");
     }
 
     /// CONTRACT: an endpoint taken over keeps its rhythm; first polls are spread over the interval.
     #[test]
     fn a_first_poll_keeps_the_rhythm_of_the_last_owner_or_is_spread() {
-        let (schedule, kept) = (PollSchedule::new(PACE), Duration::from_secs(90));
+        let (schedule, kept) = (PollSchedule::new(PACE, 64), Duration::from_secs(90));
         let due = |age: Option<u64>| {
             let last = age.map(|it| LastPoll::new(1_000_000 - it, 1_000_000));
             schedule.first_due(&session("a"), last, kept, at(10_000))
@@ -417,7 +718,7 @@ mod tests {
     /// The server's clock was set back: what was stored before is from the future.
     #[test]
     fn an_endpoint_with_a_result_from_the_future_is_polled_soon() {
-        let (schedule, kept) = (PollSchedule::new(PACE), Duration::from_secs(90));
+        let (schedule, kept) = (PollSchedule::new(PACE, 64), Duration::from_secs(90));
         let due = |polled_ms| {
             let last = Some(LastPoll::new(polled_ms, 1_000_000));
             schedule.first_due(&session("a"), last, kept, at(10_000))
@@ -436,17 +737,17 @@ mod tests {
         let first = schedule.take_due(at(1_050), 1).remove(0);
         assert_eq!(
             (first.tenure.clone(), first.due_at, first.skipped),
-            (tenure("a", 1), at(100), false)
+            (tenure("a", 1), at(100), None)
         );
         schedule.put_back(&first.tenure.endpoint, at(2_350));
         let again =
             schedule.take_due(at(2_350), 9).into_iter().find(|it| it.tenure == tenure("a", 1));
         let again = again.unwrap();
-        assert_eq!((again.due_at, again.skipped), (at(100), true));
+        assert_eq!((again.due_at, again.skipped), (at(100), Some("backlog")));
         schedule.put_back_first(&again.tenure.endpoint);
         let again = schedule.take_due(at(2_350), 1).remove(0);
-        assert_eq!((again.tenure.clone(), again.skipped), (tenure("a", 1), false), "told once");
-        schedule.done(&again, true, at(2_400));
+        assert_eq!((again.tenure.clone(), again.skipped), (tenure("a", 1), None), "told once");
+        schedule.done(&again, true, QUICK, at(2_400));
         assert_eq!(schedule.next_due(), Some(at(3_100)));
     }
 
@@ -474,7 +775,7 @@ mod tests {
     #[test]
     fn a_shorter_pace_holds_at_once_and_is_spread_and_a_longer_one_from_the_next_poll_on() {
         let now = at(100);
-        let mut schedule = PollSchedule::new(PACE);
+        let mut schedule = PollSchedule::new(PACE, 64);
         for n in 0..50 {
             let id = format!("e{n}");
             schedule.gained(tenure(&id, 1), session(&id), now + PACE.interval);
@@ -502,8 +803,9 @@ mod tests {
         ] {
             let due = schedule.take_due(now, 1).remove(0);
             let told = if ok { due.next_after_ok } else { due.next_after_failure };
-            assert_eq!(told, Duration::from_millis(interval));
-            schedule.done(&due, ok, now);
+            let jitter = if interval == 5_000 { 500 } else { 0 };
+            assert!((interval..=interval + jitter).contains(&told.as_millis()), "{told:?}");
+            schedule.done(&due, ok, QUICK, now);
             assert_eq!(schedule.next_due(), Some(now + told));
             now = now + told;
         }

@@ -111,8 +111,9 @@ impl PollWorker {
                 let interval = if ok { next_after_ok } else { next_after_failure };
                 let tenure = tenure.clone();
                 let publication = Publication { tenure, started_at_ms, interval, sample };
+                let took = self.table.now().since(began);
                 let _ = self.samples.send((publication, permit));
-                PollEnd::Polled { ok }
+                PollEnd::Polled { ok, took }
             }
             Err(_) => self.unpolled(permit),
         }

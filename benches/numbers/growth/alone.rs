@@ -166,7 +166,7 @@ impl Scheduled {
             light_after: 5,
             light_interval: POLL_INTERVAL,
         };
-        let mut schedule = PollSchedule::new(pace);
+        let mut schedule = PollSchedule::new(pace, 64);
         let clock = ManualClock::at(1_000_000_000_000);
         let n = u32::try_from(endpoints.len()).map_err(io::Error::other)?;
         for id in endpoints {
@@ -188,7 +188,7 @@ impl Scheduled {
                 let now = self.clock.now();
                 for due in self.schedule.take_due(now, 100) {
                     polls += 1;
-                    self.schedule.done(&due, true, now);
+                    self.schedule.done(&due, true, Duration::ZERO, now);
                 }
                 std::hint::black_box(self.schedule.next_due());
             }
