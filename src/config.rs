@@ -111,7 +111,7 @@ impl Default for Config {
             heartbeat_interval: interval,
             reconcile_interval: Duration::from_secs(10),
             store_timeout: Self::usual_store_timeout(ttl, ttl),
-            workers: 16,
+            workers: 256,
             interval: Duration::from_secs(5),
             timeout: Duration::from_secs(10),
             light_after: 5,

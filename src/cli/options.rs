@@ -583,8 +583,9 @@ pub(crate) static OPTIONS: &[Opt] = &[
     Opt {
         name: "workers",
         value: Some("N"),
-        default: "16",
-        help: "Poller threads: this many polls at a time. Each needs 4 open files, with --poll-command 8: \
+        default: "256",
+        help: "The most polls at a time. Threads start when a poll waits and end when idle. Endpoints that \
+               are slow have at most half of them. Each poll needs 4 open files, with --poll-command 8: \
                run raises its own limit as far as it may, and doctor says whether that is enough.",
         commands: CHECKED,
         set: |draft, value| number(value).map(|it| draft.config.workers = it),
@@ -618,7 +619,8 @@ pub(crate) static OPTIONS: &[Opt] = &[
         name: "light-interval",
         value: Some("DURATION"),
         default: "30s",
-        help: "The interval for endpoints that keep failing.",
+        help: "The shortest interval for endpoints that keep failing. One whose own interval is longer is \
+               polled at twice that, then at four times.",
         commands: RUN,
         set: |draft, value| duration(value).map(|it| draft.config.light_interval = it),
     },

@@ -9,6 +9,7 @@
 //! | `watch` | push from Redis | Redis: touched keys, messages | | `Nudge` → reconcile, a nudge → heartbeat |
 //! | `reconcile` | tick, nudge, the end of a key (R9), fallback due, end of a hold-off | Redis; table | Redis leases; table | `LeaseChange` → dispatch |
 //! | `dispatch` | change, poll done, next due; a few ms after the last time at the soonest, unless pollers would run out of jobs | table; Redis (verify) | its schedule | `PollJob` → pollers |
+//! | `poller-pool` | a job waits and no poller is idle | the job queue | | spawns pollers |
 //! | `poller-NN` | job | table (permit) | the endpoint | `Polled` → publish, `PollDone` → dispatch, `Nudge` → reconcile |
 //! | `publish` | result; a few ms after the last time at the soonest | table | Redis results (fenced) | `Nudge` → reconcile |
 //! | `history` | something became of a lease | its queue | Redis `poll:history` | |
@@ -115,7 +116,7 @@ impl Daemon {
         );
         let Parts { lease, watch, reconcile, dispatch, worker, jobs, publisher, intervals } = parts;
         let keeper = LeaseKeeper::start(lease, connections, &liveness, Some(until))?;
-        let pool = PollerPool::new(worker, jobs, keeper.fail_stop());
+        let fail_stop = Arc::clone(keeper.fail_stop());
         let mut daemon = Self {
             table,
             drain_timeout: config.drain_timeout,
@@ -123,7 +124,7 @@ impl Daemon {
             keeper,
             movers: None,
             dispatch: None,
-            pool: Some(pool),
+            pool: None,
             intervals,
             publish: None,
             liveness,
@@ -133,7 +134,7 @@ impl Daemon {
         // Whatever fails, what runs already is stopped in the right order: what was not started is dropped in there.
         daemon.start_threads(watch, reconcile, dispatch, publisher)?;
         // Last: where there are few threads, pollers are what can be done without.
-        daemon.employ(config)?;
+        daemon.pool = Some(PollerPool::start(worker, jobs, &fail_stop, config.workers)?);
         Ok(daemon)
     }
 
@@ -172,25 +173,12 @@ impl Daemon {
     /// `config` is as it was, or comes with the next start.
     pub fn reload(&mut self, config: &Config) -> io::Result<()> {
         let config = &config.clone().checked().map_err(io::Error::other)?;
-        self.employ(config)?;
-        self.keeper.set_weight(Weight(config.weight));
-        Ok(())
-    }
-
-    /// Has as many pollers as `config` says, or as this host has threads for, and tells dispatch how many there are.
-    fn employ(&mut self, config: &Config) -> io::Result<()> {
-        let Some(pool) = &mut self.pool else { return Ok(()) };
-        let pollers = pool.resize(config.workers)?;
-        if pollers < config.workers {
-            let reason = format!(
-                "only {pollers} of --workers {} could be started: this host has no more threads for \
-                 this process (TasksMax= in the unit, ulimit -u)",
-                config.workers
-            );
-            Reporter::new(&self.table).say(&Event::SettingsOdd { reason: &reason });
+        if let Some(pool) = &self.pool {
+            pool.resize(config.workers);
         }
         // Waits while dispatch is still busy with the one before. Nobody there: this is the end.
-        let _ = self.intervals.send((PollIntervals::of(config), pollers));
+        let _ = self.intervals.send((PollIntervals::of(config), config.workers));
+        self.keeper.set_weight(Weight(config.weight));
         Ok(())
     }
 

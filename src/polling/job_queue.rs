@@ -1,64 +1,97 @@
-//! The queue between dispatch and the pollers. Many jobs are put in at once, and then one poller is woken, who wakes
-//! the next as long as there are more.
+//! The queue between dispatch and the pollers. Dispatch puts in many jobs at once and wakes one poller. A poller that takes a
+//! job and leaves others wakes the next poller, or tells the pool that no poller is idle.
 //!
-//! With a channel each job wakes a poller, and on a machine that is busy each of these takes the core away from
-//! dispatch, which then waits behind all of them to give out the next: the pollers went without jobs for that long.
+//! With a channel each job would wake a poller at once. On a busy machine each woken poller takes the core away from
+//! dispatch, and dispatch waits behind all of them before it can give out the next jobs.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
-use crossbeam_channel::{Receiver, Sender, bounded};
+use crossbeam_channel::{Receiver, Sender, bounded, select};
 use parking_lot::Mutex;
 
 use crate::polling::dispatch::PollJob;
 use crate::thread::{Stop, StopSource, stop};
 
-/// What waits; nothing will any more once there is no sender.
-type Queue = Arc<Mutex<Option<VecDeque<PollJob>>>>;
+/// What dispatch, the pollers and their pool share.
+#[derive(Debug)]
+struct Shared {
+    /// Jobs that wait; `None` once there is no sender.
+    queue: Mutex<Option<VecDeque<PollJob>>>,
+    /// Pollers that wait for a job.
+    idle: AtomicUsize,
+    /// Wakes one idle poller. One wake-up at a time is enough: the poller that gets it passes it on.
+    bell: Sender<()>,
+    /// Tells the pool that a job waits and no poller is idle.
+    shortage: Sender<()>,
+}
+
+impl Shared {
+    /// Wakes a poller, or says that there is none to wake. Called after a job was put in or left.
+    fn ring(&self) {
+        let _ = self.bell.try_send(());
+        if self.idle.load(Ordering::SeqCst) == 0 {
+            let _ = self.shortage.try_send(());
+        }
+    }
+}
 
 /// Where jobs go. Dropping it is the word that no more will come; what is still waiting is forgotten.
 #[derive(Debug)]
 pub struct JobSender {
-    queue: Queue,
-    bell: Sender<()>,
+    shared: Arc<Shared>,
     _open: StopSource,
 }
 
-/// Where they come from, for as many as there are to do them.
+/// Where they come from, for each poller.
 #[derive(Clone, Debug)]
 pub struct JobReceiver {
-    queue: Queue,
-    bell: Sender<()>,
+    shared: Arc<Shared>,
     rings: Receiver<()>,
+    shortages: Receiver<()>,
     closed: Stop,
+}
+
+/// Why a poller that waited for jobs waits no longer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wake {
+    /// There may be jobs.
+    Jobs,
+    /// It was idle for as long as it wanted to wait.
+    Idle,
+    /// No more jobs will come.
+    Closed,
 }
 
 /// An empty queue. It has no bound of its own: dispatch gives out no more than it wants to wait.
 pub fn jobs() -> (JobSender, JobReceiver) {
-    let queue = Arc::new(Mutex::new(Some(VecDeque::new())));
-    // One wake-up is enough: the poller that gets it passes it on.
     let (bell, rings) = bounded(1);
+    let (shortage, shortages) = bounded(1);
     let (open, closed) = stop();
-    let sender = JobSender { queue: Arc::clone(&queue), bell: bell.clone(), _open: open };
-    (sender, JobReceiver { queue, bell, rings, closed })
+    let queue = Mutex::new(Some(VecDeque::new()));
+    let shared = Arc::new(Shared { queue, idle: AtomicUsize::new(0), bell, shortage });
+    let sender = JobSender { shared: Arc::clone(&shared), _open: open };
+    (sender, JobReceiver { shared, rings, shortages, closed })
 }
 
 impl JobSender {
-    /// Puts all of these in before anybody is woken.
+    /// Puts all of these in before a poller is woken.
     pub fn put(&self, jobs: impl IntoIterator<Item = PollJob>) {
-        let is_some = self.queue.lock().as_mut().is_some_and(|queue| {
+        let is_some = self.shared.queue.lock().as_mut().is_some_and(|queue| {
             queue.extend(jobs);
             !queue.is_empty()
         });
         if is_some {
-            let _ = self.bell.try_send(());
+            self.shared.ring();
         }
     }
 }
 
 impl Drop for JobSender {
     fn drop(&mut self) {
-        *self.queue.lock() = None;
+        *self.shared.queue.lock() = None;
     }
 }
 
@@ -66,26 +99,48 @@ impl JobReceiver {
     /// The next job, if there is one. A poller that takes one and leaves some wakes another.
     pub fn take(&self) -> Option<PollJob> {
         let (job, is_last) = {
-            let mut queue = self.queue.lock();
+            let mut queue = self.shared.queue.lock();
             let queue = queue.as_mut()?;
             (queue.pop_front(), queue.is_empty())
         };
         if !is_last {
-            // A ring that was not heard yet will be, and after this: its hearer sees what is left.
-            let _ = self.bell.try_send(());
+            self.shared.ring();
         }
         job
     }
 
-    /// Whether nothing waits.
-    #[cfg(any(test, feature = "__internals"))]
-    pub fn is_empty(&self) -> bool {
-        self.queue.lock().as_ref().is_none_or(VecDeque::is_empty)
+    /// Waits for jobs, as an idle poller, for this long. A poller that has waited in vain looks into the queue once more
+    /// before it ends: a job may have been put in while it still counted as idle.
+    pub fn wait(&self, patience: Duration) -> Wake {
+        self.shared.idle.fetch_add(1, Ordering::SeqCst);
+        let wake = select! {
+            recv(self.closed.receiver()) -> _ => Wake::Closed,
+            recv(self.rings) -> _ => Wake::Jobs,
+            default(patience) => Wake::Idle,
+        };
+        self.shared.idle.fetch_sub(1, Ordering::SeqCst);
+        wake
     }
 
-    /// For a `select!`: rings when there may be jobs.
-    pub fn rings(&self) -> &Receiver<()> {
-        &self.rings
+    /// Jobs that wait although every idle poller has one to take.
+    pub fn unserved(&self) -> usize {
+        let waiting = self.shared.queue.lock().as_ref().map_or(0, VecDeque::len);
+        waiting.saturating_sub(self.shared.idle.load(Ordering::SeqCst))
+    }
+
+    /// Whether nothing waits.
+    pub fn is_empty(&self) -> bool {
+        self.shared.queue.lock().as_ref().is_none_or(VecDeque::is_empty)
+    }
+
+    /// Wakes a poller, or tells the pool that none is idle.
+    pub fn ring(&self) {
+        self.shared.ring();
+    }
+
+    /// For a `select!`: a message comes when a job waits and no poller is idle.
+    pub fn shortages(&self) -> &Receiver<()> {
+        &self.shortages
     }
 
     /// Says when no more will come.
@@ -96,8 +151,6 @@ impl JobReceiver {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::clock::Moment;
     use crate::model::{EndpointId, FenceToken, Session, Tenure};
@@ -130,7 +183,7 @@ mod tests {
             for _ in 0..POLLERS {
                 let (receiver, took) = (receiver.clone(), took.clone());
                 scope.spawn(move || {
-                    while receiver.rings().recv_timeout(PATIENCE).is_ok() {
+                    while receiver.wait(PATIENCE) == Wake::Jobs {
                         let Some(job) = receiver.take() else { continue };
                         return took.send(job.due.tenure.fence.0).unwrap();
                     }
@@ -149,7 +202,7 @@ mod tests {
     fn jobs_come_in_the_order_of_their_turns_and_no_more_once_it_is_closed() {
         let (sender, receiver) = jobs();
         sender.put([]);
-        assert!(receiver.rings().is_empty(), "nobody is woken for nothing");
+        assert!(receiver.rings.is_empty(), "nobody is woken for nothing");
         sender.put([job(1), job(2)]);
         sender.put([job(3)]);
         let taken: Vec<u64> =
@@ -160,5 +213,28 @@ mod tests {
         drop(sender);
         assert!(receiver.closed().is_over());
         assert!(receiver.take().is_none(), "what was still waiting is forgotten");
+    }
+
+    #[test]
+    fn the_pool_is_told_when_a_job_waits_and_no_poller_is_idle() {
+        let (sender, receiver) = jobs();
+        sender.put([job(1), job(2)]);
+        assert!(receiver.shortages().try_recv().is_ok(), "nobody is there");
+        assert_eq!((receiver.unserved(), receiver.is_empty()), (2, false));
+        receiver.take().unwrap();
+        assert!(receiver.shortages().try_recv().is_ok(), "one is left");
+        receiver.take().unwrap();
+        assert!(receiver.shortages().is_empty() && receiver.is_empty());
+        assert_eq!(receiver.wait(Duration::ZERO), Wake::Jobs, "the ring of before is heard first");
+        assert_eq!(receiver.wait(Duration::ZERO), Wake::Idle);
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| receiver.wait(PATIENCE));
+            while receiver.shared.idle.load(Ordering::SeqCst) == 0 {
+                std::thread::yield_now();
+            }
+            sender.put([job(3)]);
+            assert_eq!(waiting.join().unwrap(), Wake::Jobs);
+        });
+        assert!(receiver.shortages().is_empty(), "an idle poller was woken");
     }
 }

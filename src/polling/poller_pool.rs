@@ -1,92 +1,134 @@
-//! The poller threads: as many as there are to be, also when that changes.
+//! The poller threads: an elastic pool. A thread is spawned when a job waits and no poller is idle, up to `--workers`, and
+//! ends after [`IDLE_FOR`] without a job.
 //!
-//! One that has to go finishes the poll it runs. Nobody waits for it before the end of the daemon.
+//! A poller that is to end finishes the poll it runs. Nothing waits for it before the end of the daemon.
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, TryRecvError, after, bounded, never, select};
+use parking_lot::Mutex;
 
-use crate::polling::job_queue::JobReceiver;
+use crate::clock::{BootClock, Clock, Moment};
+use crate::net::shortage;
+use crate::polling::job_queue::{JobReceiver, Wake};
 use crate::polling::worker::PollWorker;
 use crate::thread::fail_stop::FailStop;
 use crate::thread::{Stop, StopSource, Thread, stop};
 
+/// Pollers that stay although they are idle.
+const POLLERS_MIN: usize = 2;
+/// A poller without a job for this long ends.
+const IDLE_FOR: Duration = Duration::from_secs(10);
+/// A job that a running poll leaves behind within this time needs no new thread. Growth doubles the pool this often.
+const GROW_AFTER: Duration = Duration::from_millis(1);
+/// After a thread could not be spawned the pool does not grow for this long.
+const SPAWN_PAUSE: Duration = Duration::from_secs(30);
+/// Stack of a poller. The kernel provides the pages that are touched: a waiting HTTP poll touches about 20 KB.
+const STACK_SIZE: usize = 512 * 1024;
+
 /// Threads that poll.
 pub struct PollerPool {
-    hiring: Option<Hiring>,
-    at_work: Vec<(StopSource, Thread)>,
-    /// Told to go; each ends after the poll it runs.
-    leaving: Vec<Thread>,
-    /// Every poller holds the other end.
+    size: Arc<PoolSize>,
+    threads: Arc<Mutex<Vec<Thread>>>,
+    jobs: JobReceiver,
+    /// The thread `poller-pool`, which spawns pollers. Gone when no more are spawned.
+    grower: Option<(StopSource, Thread)>,
+    /// Every poller holds the other end, and so does the grower.
     gone: Receiver<()>,
-    /// Of the next; names are not used twice.
-    next: usize,
 }
 
-/// What a new poller needs. Gone when nobody is hired any more: it holds ends of channels.
-struct Hiring {
-    thread: PollWorker,
+/// How many pollers there are, and how many there may be.
+#[derive(Debug)]
+struct PoolSize {
+    alive: AtomicUsize,
+    max: AtomicUsize,
+    /// The same while this host has no more threads: then it is less.
+    max_now: AtomicUsize,
+}
+
+impl PoolSize {
+    /// Whether a poller may end that is one of more than `least`. Then it does not count any more.
+    fn may_leave(&self, least: usize) -> bool {
+        let leave = |alive: usize| (alive > least).then(|| alive - 1);
+        self.alive.fetch_update(Ordering::SeqCst, Ordering::SeqCst, leave).is_ok()
+    }
+
+    fn is_excess(&self) -> bool {
+        self.may_leave(self.max_now.load(Ordering::SeqCst))
+    }
+}
+
+/// What a new poller needs.
+#[derive(Clone)]
+struct Spawner {
+    worker: PollWorker,
     jobs: JobReceiver,
     here: Sender<()>,
     fail_stop: Arc<FailStop>,
+    size: Arc<PoolSize>,
+    threads: Arc<Mutex<Vec<Thread>>>,
 }
 
 impl PollerPool {
-    /// Nobody yet, who would do `jobs` as `thread` does.
-    pub fn new(thread: PollWorker, jobs: JobReceiver, fail_stop: &Arc<FailStop>) -> Self {
+    /// A few pollers that do `jobs` as `worker` does, and up to `max` when there is more to do. An error only when not even
+    /// one poller can be spawned.
+    pub fn start(
+        worker: PollWorker,
+        jobs: JobReceiver,
+        fail_stop: &Arc<FailStop>,
+        max: usize,
+    ) -> io::Result<Self> {
         let (here, gone) = bounded(0);
-        let hiring = Some(Hiring { thread, jobs, here, fail_stop: Arc::clone(fail_stop) });
-        Self { hiring, at_work: Vec::new(), leaving: Vec::new(), gone, next: 0 }
+        let [alive, max_now] = [0, max].map(AtomicUsize::new);
+        let size = Arc::new(PoolSize { alive, max: AtomicUsize::new(max), max_now });
+        let threads = Arc::default();
+        let spawner = Spawner {
+            worker,
+            jobs: jobs.clone(),
+            here,
+            fail_stop: Arc::clone(fail_stop),
+            size: Arc::clone(&size),
+            threads: Arc::clone(&threads),
+        };
+        let mut number = 0;
+        while number < POLLERS_MIN.min(max) {
+            match spawner.spawn(number) {
+                Err(error) if number == 0 => return Err(error),
+                Err(_) => break,
+                Ok(()) => number += 1,
+            }
+        }
+        let (source, when) = stop();
+        let grower = fail_stop.spawn("poller-pool", move || spawner.run(&when, number))?;
+        Ok(Self { size, threads, jobs, grower: Some((source, grower)), gone })
     }
 
-    /// How many there are, without those that are about to go.
+    /// How many pollers there are.
     #[cfg(any(test, feature = "__internals"))]
     pub fn len(&self) -> usize {
-        self.at_work.len()
+        self.size.alive.load(Ordering::SeqCst)
     }
 
-    /// Whether there is nobody.
+    /// Whether there is no poller.
     #[cfg(any(test, feature = "__internals"))]
     pub fn is_empty(&self) -> bool {
-        self.at_work.is_empty()
+        self.len() == 0
     }
 
-    /// Hires or lets go until there are `n`, or as many as this host has threads for: how many there are then. An
-    /// error only when there is nobody.
-    pub fn resize(&mut self, n: usize) -> io::Result<usize> {
-        self.leaving.retain(|it| !it.is_finished());
-        self.shrink(n);
-        while let Some(hiring) = self.hiring.as_ref().filter(|_| self.at_work.len() < n) {
-            let (stop, when) = stop();
-            match hiring.spawn_worker(self.next, when) {
-                Ok(thread) => self.at_work.push((stop, thread)),
-                Err(error) if self.at_work.is_empty() => return Err(error),
-                Err(_) => {
-                    // Name lookups, and whatever else is started later, need threads, too.
-                    self.shrink((self.at_work.len() * 3 / 4).max(1));
-                    break;
-                }
-            }
-            self.next += 1;
-        }
-        Ok(self.at_work.len())
-    }
-
-    /// Lets go of all but the first `n`.
-    fn shrink(&mut self, n: usize) {
-        while self.at_work.len() > n {
-            let Some((stop, thread)) = self.at_work.pop() else { break };
-            drop(stop);
-            self.leaving.push(thread);
-        }
+    /// At most `max` pollers from now on.
+    pub fn resize(&self, max: usize) {
+        self.size.max.store(max, Ordering::SeqCst);
+        self.size.max_now.store(max, Ordering::SeqCst);
+        self.jobs.ring();
     }
 
     /// Waits, once the job queue is closed, until the last poll has ended. False when some outlast
     /// `patience`, or somebody is in a hurry.
     pub fn drain(&mut self, patience: Duration, hurry: Option<&Stop>) -> bool {
-        self.hiring = None;
+        self.grower = None;
         let nobody = never();
         // Nothing is ever sent: it is over when the last poller has dropped its end.
         select! {
@@ -98,31 +140,108 @@ impl PollerPool {
 
     /// Waits for all of them.
     pub fn join_all(&mut self) {
-        self.hiring = None;
-        self.at_work.clear();
-        self.leaving.clear();
+        self.grower = None;
+        let threads = std::mem::take(&mut *self.threads.lock());
+        drop(threads);
     }
 }
 
-impl Hiring {
-    fn spawn_worker(&self, n: usize, when: Stop) -> io::Result<Thread> {
-        let (thread, jobs, here) = (self.thread.clone(), self.jobs.clone(), self.here.clone());
-        self.fail_stop.spawn(&format!("poller-{n:02}"), move || {
+impl Drop for PollerPool {
+    fn drop(&mut self) {
+        self.join_all();
+    }
+}
+
+impl Spawner {
+    /// The thread `poller-pool`: wakes when a job waits and no poller is idle, and now and then to free what ended pollers
+    /// leave behind.
+    fn run(self, stop: &Stop, mut number: usize) {
+        let mut no_growth_until = Moment::MIN;
+        loop {
+            select! {
+                recv(stop.receiver()) -> _ => return,
+                recv(self.jobs.closed().receiver()) -> _ => {
+                    let _ = stop.receiver().recv();
+                    return;
+                }
+                recv(self.jobs.shortages()) -> _ => (),
+                default(IDLE_FOR) => (),
+            }
+            self.threads.lock().retain(|it| !it.is_finished());
+            let now = BootClock.now();
+            if now >= no_growth_until {
+                let max = self.size.max.load(Ordering::SeqCst);
+                self.size.max_now.store(max, Ordering::SeqCst);
+            }
+            loop {
+                if stop.within(GROW_AFTER) {
+                    return;
+                }
+                let alive = self.size.alive.load(Ordering::SeqCst);
+                let room = self.size.max_now.load(Ordering::SeqCst).saturating_sub(alive);
+                let wanted = self.jobs.unserved().min(room).min(alive.max(POLLERS_MIN));
+                let spawned = (0..wanted).try_for_each(|_| {
+                    self.spawn(number)?;
+                    number += 1;
+                    Ok(())
+                });
+                if let Err(error) = spawned {
+                    no_growth_until = BootClock.now() + SPAWN_PAUSE;
+                    self.spawn_failed(&error);
+                    break;
+                }
+                if wanted == 0 {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Name lookups need threads, too, so the pool gives some back. The job that waited for a thread is deferred: dispatch
+    /// then gives out no more than there is room for.
+    fn spawn_failed(&self, error: &io::Error) {
+        let alive = self.size.alive.load(Ordering::SeqCst);
+        self.size.max_now.store((alive * 3 / 4).max(1), Ordering::SeqCst);
+        let reason = shortage::of_spawn(error).unwrap_or_else(|| error.to_string());
+        if let Some(job) = self.jobs.take() {
+            self.worker.defer(job, &reason);
+        }
+    }
+
+    fn spawn(&self, number: usize) -> io::Result<()> {
+        let (worker, jobs, here) = (self.worker.clone(), self.jobs.clone(), self.here.clone());
+        let size = Arc::clone(&self.size);
+        size.alive.fetch_add(1, Ordering::SeqCst);
+        let body = move || {
             let _here = here;
             loop {
-                select! {
-                    recv(when.receiver()) -> _ => return,
-                    recv(jobs.closed().receiver()) -> _ => return,
-                    recv(jobs.rings()) -> _ => (),
-                }
                 while let Some(job) = jobs.take() {
-                    thread.step(job);
-                    if when.is_over() {
+                    worker.step(job);
+                    if size.is_excess() {
                         return;
                     }
                 }
+                match jobs.wait(IDLE_FOR) {
+                    Wake::Jobs => (),
+                    Wake::Closed => return,
+                    Wake::Idle if !jobs.is_empty() => (),
+                    Wake::Idle => {
+                        if size.may_leave(POLLERS_MIN) {
+                            return;
+                        }
+                    }
+                }
             }
-        })
+        };
+        let name = format!("poller-{number:02}");
+        match self.fail_stop.spawn_with_stack(&name, STACK_SIZE, body) {
+            Ok(thread) => self.threads.lock().push(thread),
+            Err(error) => {
+                self.size.alive.fetch_sub(1, Ordering::SeqCst);
+                return Err(error);
+            }
+        }
+        Ok(())
     }
 }
 
@@ -161,8 +280,7 @@ mod tests {
         let (dones, done) = bounded(1);
         let (table, samples) = (Arc::clone(&holder.table), bounded(1).0);
         let thread = PollWorker::new(Arc::new(Endless), table, samples, dones, bounded(1).0);
-        let mut pool = PollerPool::new(thread, receiver.clone(), &FailStop::new());
-        assert_eq!(pool.resize(2).unwrap(), 2);
+        let mut pool = PollerPool::start(thread, receiver.clone(), &FailStop::new(), 2).unwrap();
         sender.put([holder.job(0)]);
         while !receiver.is_empty() {
             std::thread::yield_now();
@@ -182,5 +300,45 @@ mod tests {
         assert!(took < PATIENCE, "nobody waits for it: {took:?}");
         pool.join_all();
         assert!(pool.drain(Duration::ZERO, Some(&hurry)), "there is nobody left");
+    }
+
+    /// Polls that each wait until the test lets them end.
+    struct Gated(crossbeam_channel::Receiver<()>);
+
+    impl Poller for Gated {
+        fn poll(&self, _: &Session, _: &PollPermit, _: Duration) -> Result<Sample, Revoked> {
+            let _ = self.0.recv();
+            Ok(Sample::failed("ended", Duration::ZERO))
+        }
+    }
+
+    /// Issue 19: threads are spawned when a job waits and none is idle, and no more than there may be.
+    #[test]
+    fn a_pool_grows_while_jobs_wait_and_not_beyond_its_size() {
+        const JOBS: usize = 40;
+        let holder = Holder::of(JOBS);
+        let (sender, receiver) = jobs();
+        let (gate, gated) = bounded(0);
+        let (dones, done) = bounded(JOBS);
+        let (table, samples) = (Arc::clone(&holder.table), bounded(JOBS).0);
+        let worker = PollWorker::new(Arc::new(Gated(gated)), table, samples, dones, bounded(1).0);
+        let pool = PollerPool::start(worker, receiver.clone(), &FailStop::new(), 24).unwrap();
+        assert_eq!(pool.len(), POLLERS_MIN, "an idle pool is small");
+        let begun = BootClock.now();
+        let wait_for = |what: &str, is_so: &dyn Fn() -> bool| {
+            while !is_so() {
+                assert!(BootClock.now().since(begun) < PATIENCE, "{what}: {} pollers", pool.len());
+                std::thread::yield_now();
+            }
+        };
+        sender.put((0..JOBS).map(|it| holder.job(it)));
+        wait_for("grows", &|| pool.len() == 24 && receiver.unserved() == JOBS - 24);
+        pool.resize(32);
+        wait_for("grows further", &|| pool.len() == 32 && receiver.unserved() == JOBS - 32);
+        pool.resize(4);
+        drop(gate);
+        wait_for("ends", &|| done.len() == JOBS);
+        wait_for("shrinks", &|| pool.len() == 4);
+        drop(sender);
     }
 }

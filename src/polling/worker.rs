@@ -12,7 +12,7 @@ use crate::lease::permit::{Deferral, PollPermit};
 use crate::lease::report::Reporter;
 use crate::lease::table::OwnershipTable;
 use crate::lease::watch::Nudge;
-use crate::model::Sample;
+use crate::model::{EndpointId, Sample};
 use crate::polling::dispatch::{PollDone, PollEnd, PollJob, VERIFIED_FOR};
 use crate::polling::poller::Poller;
 use crate::polling::schedule::Due;
@@ -81,6 +81,21 @@ impl PollWorker {
         let _ = self.dones.send(PollDone { due: job.due, end });
     }
 
+    /// There is no thread for this job, for this reason.
+    pub fn defer(&self, job: PollJob, reason: &str) {
+        self.say_deferred(&job.due.tenure.endpoint, reason);
+        let _ = self.dones.send(PollDone { due: job.due, end: PollEnd::NoRoom });
+    }
+
+    /// Says each reason once: thousands of polls may share it.
+    fn say_deferred(&self, endpoint: &EndpointId, reason: &str) {
+        let event = Event::PollDeferred { endpoint, reason };
+        match self.deferrals.is_news(reason, self.table.now()) {
+            true => self.reporter.say(&event),
+            false => self.reporter.count(&event),
+        }
+    }
+
     fn poll(&self, job: &PollJob) -> PollEnd {
         if self.table.now().since(job.verified_at) > VERIFIED_FOR {
             return PollEnd::Stale; // R2: back to dispatch, to be verified again
@@ -125,11 +140,7 @@ impl PollWorker {
         let deferral = permit.deferred().filter(|_| !permit.abort().is_fired());
         let end = match deferral {
             Some(Deferral { reason, is_full }) => {
-                let event = Event::PollDeferred { endpoint, reason };
-                match self.deferrals.is_news(reason, self.table.now()) {
-                    true => self.reporter.say(&event),
-                    false => self.reporter.count(&event),
-                }
+                self.say_deferred(endpoint, reason);
                 if *is_full { PollEnd::NoRoom } else { PollEnd::Deferred }
             }
             None => {

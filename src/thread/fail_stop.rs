@@ -80,8 +80,27 @@ impl FailStop {
         name: &str,
         body: impl FnOnce() + Send + 'static,
     ) -> io::Result<Thread> {
+        self.build(std::thread::Builder::new(), name, body)
+    }
+
+    /// The same with a stack of `bytes`.
+    pub fn spawn_with_stack(
+        self: &Arc<Self>,
+        name: &str,
+        bytes: usize,
+        body: impl FnOnce() + Send + 'static,
+    ) -> io::Result<Thread> {
+        self.build(std::thread::Builder::new().stack_size(bytes), name, body)
+    }
+
+    fn build(
+        self: &Arc<Self>,
+        builder: std::thread::Builder,
+        name: &str,
+        body: impl FnOnce() + Send + 'static,
+    ) -> io::Result<Thread> {
         let (fail_stop, thread) = (Arc::clone(self), name.to_owned());
-        Thread::spawn(name, move || {
+        Thread::build(builder.name(name.into()), move || {
             if let Err(message) = caught(body) {
                 fail_stop.fail(Failure { thread, message });
             }

@@ -156,11 +156,18 @@ impl Thread {
     /// Runs `body` under `name`, of which Linux shows the first 15 bytes. No lease depends on this thread: where
     /// one does, [`crate::thread::fail_stop::FailStop::spawn`] says what becomes of it when the thread panics.
     pub fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<Self> {
+        Self::build(std::thread::Builder::new().name(name.into()), body)
+    }
+
+    pub(crate) fn build(
+        builder: std::thread::Builder,
+        body: impl FnOnce() + Send + 'static,
+    ) -> io::Result<Self> {
         let body = move || {
             let _counted = Counted::begin();
             body();
         };
-        let handle = std::thread::Builder::new().name(name.into()).spawn(body)?;
+        let handle = builder.spawn(body)?;
         Ok(Self { handle: Some(handle), process: std::process::id() })
     }
 
