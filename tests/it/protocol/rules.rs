@@ -226,7 +226,7 @@ fn r2_a_job_whose_verification_is_older_than_a_second_goes_back_to_dispatch() {
         due_at: now,
         next_after_ok: timeout,
         next_after_failure: timeout,
-        skipped: false,
+        skipped: None,
     };
     let table = Arc::new(solo.table);
     let (samples, _sampled) = bounded(1);
