@@ -11,7 +11,7 @@ ZSH    ?= site-functions
 COMPLETIONS = $(SHARE)/bash-completion/completions/leasehold $(SHARE)/zsh/$(ZSH)/_leasehold \
   $(SHARE)/fish/vendor_completions.d/leasehold.fish
 
-.PHONY: help build test servers lint doc deps bench bystanders growth peers rolling sim explore faults topologies systemd upgrade stress threads scale mutants ci demo picture setup install uninstall deb
+.PHONY: help build test servers lint doc deps bench bystanders growth peers rolling sim explore faults topologies systemd upgrade starve stress threads scale mutants ci demo picture setup install uninstall deb
 .DEFAULT_GOAL := help
 
 # In the order in which a newcomer meets them.
@@ -108,6 +108,9 @@ BEFORE ?= d683703
 AFTER  ?= HEAD
 upgrade: setup ## prove: let two versions built from git share a fleet and a role: BEFORE=d683703 AFTER=HEAD ONLY=name (3 minutes once built)
 	BEFORE=$(BEFORE) AFTER=$(AFTER) $(LAB) upgrade -- $(ONLY)
+
+starve: setup build ## prove: hang a tenth, half, nine tenths and all of the endpoints, and see whether the others are polled: ONLY=name (8 minutes)
+	$(LAB) starve -- $(ONLY)
 
 stress: setup build ## prove: kill and freeze 64 instances with 5,000 endpoints at random: FOR=10m SEED=1 (10 minutes)
 	$(LAB) stress -- $(or $(FOR),10m) $(or $(SEED),1)

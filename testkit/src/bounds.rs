@@ -27,6 +27,13 @@ impl Verdict {
         }
     }
 
+    /// What was measured is printed by the caller; `text` says what was missed.
+    pub fn hold(&mut self, is_kept: bool, text: &str) {
+        if !is_kept {
+            self.miss(text);
+        }
+    }
+
     /// SC-001.
     pub fn sound(&mut self, target: &Target) {
         let (overlaps, back) = (target.overlaps().len(), target.fence_regressions().len());
