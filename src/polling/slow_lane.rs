@@ -2,8 +2,9 @@
 //! always there for endpoints that answer. Pure.
 //!
 //! An endpoint is slow when its last poll timed out or took longer than [`SLOW_AFTER`]. A poll that has been running for
-//! longer than that counts as slow from then on. All slow polls together may have [`SHARE`] of the pool, and those of one
-//! network a quarter of that: a dead network cannot fill the share.
+//! longer than that counts as slow from then on. Slow endpoints together may have half of the pool, and those of one network
+//! a quarter of that: a dead network cannot fill the share. An endpoint that was not polled yet may hang, too: it starts only
+//! while fewer than three quarters of the pool are slow, so the last quarter is for endpoints that answer.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -16,10 +17,12 @@ use crate::model::{Address, EndpointId, fnv1a};
 
 /// A poll that takes longer than this is slow.
 pub(crate) const SLOW_AFTER: Duration = Duration::from_secs(1);
-/// Slow polls may have one worker in this many.
+/// Slow endpoints may have one worker in this many.
 const SHARE: usize = 2;
-/// Slow polls of one network may have one in this many of the workers for slow polls.
+/// Slow endpoints of one network may have one in this many of the workers for slow endpoints.
 const SHARE_OF_NETWORK: usize = 4;
+/// One worker in this many is kept from endpoints that were not polled yet while all others run slow polls.
+const KEPT: usize = 4;
 
 /// The network of an address: the host name, or the /24 of an IPv4 and the /64 of an IPv6 address, as a hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -57,8 +60,7 @@ struct Running {
 /// The polls that were given out and have not ended, and which of them are slow.
 #[derive(Debug)]
 pub(crate) struct SlowLane {
-    /// Slow polls that may run at a time.
-    room: usize,
+    workers: usize,
     running: FnvHashMap<EndpointId, Running>,
     /// Polls in the order in which they were given out; those that count as slow already are left out.
     quick: VecDeque<(Moment, EndpointId, u64)>,
@@ -71,7 +73,7 @@ impl SlowLane {
     /// For a pool of this many workers.
     pub(crate) fn new(workers: usize) -> Self {
         Self {
-            room: room_of(workers),
+            workers,
             running: FnvHashMap::default(),
             quick: VecDeque::new(),
             slow: 0,
@@ -82,18 +84,27 @@ impl SlowLane {
 
     /// The pool has another size from now on.
     pub(crate) fn resize(&mut self, workers: usize) {
-        self.room = room_of(workers);
+        self.workers = workers;
     }
 
-    /// Whether another slow poll may start, whatever its network.
+    /// Whether a poll of another slow endpoint may start, whatever its network.
     pub(crate) fn has_room(&self) -> bool {
-        self.slow < self.room
+        self.slow < self.share()
     }
 
-    /// Whether another slow poll of this network may start.
+    /// Whether a poll of another slow endpoint of this network may start.
     pub(crate) fn has_room_for(&self, network: Network) -> bool {
         let running = self.slow_by_network.get(&network).copied().unwrap_or(0);
-        self.has_room() && running < (self.room / SHARE_OF_NETWORK).max(1)
+        self.has_room() && running < (self.share() / SHARE_OF_NETWORK).max(1)
+    }
+
+    /// Whether a poll of an endpoint that was not polled yet may start.
+    pub(crate) fn has_room_for_untried(&self) -> bool {
+        self.slow < (self.workers - self.workers / KEPT).max(1)
+    }
+
+    fn share(&self) -> usize {
+        (self.workers / SHARE).max(1)
     }
 
     /// Whether this endpoint has a poll that has not ended.
@@ -152,11 +163,6 @@ impl SlowLane {
         self.slow += 1;
         *self.slow_by_network.entry(network).or_default() += 1;
     }
-}
-
-/// How many slow polls may run at a time in a pool of this size.
-fn room_of(workers: usize) -> usize {
-    (workers / SHARE).max(1)
 }
 
 #[cfg(test)]
@@ -218,6 +224,19 @@ mod tests {
         lane.begin(&id(2), network, false, NOW + SLOW_AFTER);
         lane.note_time(NOW + SLOW_AFTER * 3 / 2);
         assert!(lane.has_room());
+    }
+
+    #[test]
+    fn a_quarter_of_the_pool_is_kept_from_endpoints_that_were_not_polled_yet() {
+        let mut lane = SlowLane::new(8);
+        for n in 0..6 {
+            assert!(lane.has_room_for_untried(), "{n}");
+            lane.begin(&id(n), http("http://a/"), false, NOW);
+            lane.note_time(NOW + SLOW_AFTER * 2);
+        }
+        assert!(!lane.has_room_for_untried() && !lane.has_room());
+        lane.end(&id(0));
+        assert!(lane.has_room_for_untried() && !lane.has_room());
     }
 
     #[test]

@@ -16,7 +16,8 @@ use testkit::process::{Instance, Scene, ms};
 use testkit::target::{Answer, Request};
 
 /// The defaults, which the tests make shorter.
-const DEFAULTS: [&str; 7] = [
+const DEFAULTS: [&str; 8] = [
+    "--workers=256",
     "--lease-ttl=30s",
     "--renew-interval=10s",
     "--heartbeat-ttl=30s",
