@@ -15,11 +15,11 @@ use crate::lease::parts::LeaseParts;
 use crate::lease::watch::{Nudge, Watch};
 use crate::model::InstanceId;
 use crate::polling::dispatch::{Dispatch, Inbox};
+use crate::polling::intervals::PollIntervals;
 use crate::polling::job_queue::{JobReceiver, jobs};
 use crate::polling::poller::Poller;
 use crate::polling::publish::Outbox;
 use crate::polling::publisher::Publisher;
-use crate::polling::schedule::PollIntervals;
 use crate::polling::worker::PollWorker;
 use crate::store::{Changes, Push};
 

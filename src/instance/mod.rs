@@ -9,7 +9,7 @@
 //! | `watch` | push from Redis | Redis: touched keys, messages | | `Nudge` → reconcile, a nudge → heartbeat |
 //! | `reconcile` | tick, nudge, the end of a key (R9), fallback due, end of a hold-off | Redis; table | Redis leases; table | `LeaseChange` → dispatch |
 //! | `dispatch` | change, poll done, next due; a few ms after the last time at the soonest, unless pollers would run out of jobs | table; Redis (verify) | its schedule | `PollJob` → pollers |
-//! | `poller-pool` | a job waits and no poller is idle | the job queue | | spawns pollers |
+//! | `pool` | a job waits and no poller is idle | the job queue | | spawns pollers |
 //! | `poller-NN` | job | table (permit) | the endpoint | `Polled` → publish, `PollDone` → dispatch, `Nudge` → reconcile |
 //! | `publish` | result; a few ms after the last time at the soonest | table | Redis results (fenced) | `Nudge` → reconcile |
 //! | `history` | something became of a lease | its queue | Redis `poll:history` | |
@@ -52,10 +52,10 @@ use crate::lease::table::OwnershipTable;
 use crate::lease::watch::Watch;
 use crate::model::{InstanceId, Weight};
 use crate::polling::dispatch::Dispatch;
+use crate::polling::intervals::PollIntervals;
 use crate::polling::poller::Poller;
 use crate::polling::poller_pool::PollerPool;
 use crate::polling::publisher::Publisher;
-use crate::polling::schedule::PollIntervals;
 use crate::thread::fail_stop::Failure;
 use crate::thread::liveness::{Actor, Liveness};
 use crate::thread::{Stop, StopSource, Thread, stop, stop_with_wire};

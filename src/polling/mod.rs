@@ -7,6 +7,7 @@ pub mod dispatch;
 #[cfg(test)]
 pub(crate) mod holder;
 pub mod http;
+pub mod intervals;
 pub mod job_queue;
 pub mod poller;
 pub mod poller_pool;

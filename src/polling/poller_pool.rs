@@ -34,7 +34,7 @@ pub struct PollerPool {
     size: Arc<PoolSize>,
     threads: Arc<Mutex<Vec<Thread>>>,
     jobs: JobReceiver,
-    /// The thread `poller-pool`, which spawns pollers. Gone when no more are spawned.
+    /// The thread `pool`, which spawns pollers. Gone when no more are spawned.
     grower: Option<(StopSource, Thread)>,
     /// Every poller holds the other end, and so does the grower.
     gone: Receiver<()>,
@@ -102,7 +102,7 @@ impl PollerPool {
             }
         }
         let (source, when) = stop();
-        let grower = fail_stop.spawn("poller-pool", move || spawner.run(&when, number))?;
+        let grower = fail_stop.spawn("pool", move || spawner.run(&when, number))?;
         Ok(Self { size, threads, jobs, grower: Some((source, grower)), gone })
     }
 
@@ -153,7 +153,7 @@ impl Drop for PollerPool {
 }
 
 impl Spawner {
-    /// The thread `poller-pool`: wakes when a job waits and no poller is idle, and now and then to free what ended pollers
+    /// The thread `pool`: wakes when a job waits and no poller is idle, and now and then to free what ended pollers
     /// leave behind.
     fn run(self, stop: &Stop, mut number: usize) {
         let mut no_growth_until = Moment::MIN;
@@ -221,15 +221,15 @@ impl Spawner {
                         return;
                     }
                 }
-                match jobs.wait(IDLE_FOR) {
-                    Wake::Jobs => (),
-                    Wake::Closed => return,
-                    Wake::Idle if !jobs.is_empty() => (),
-                    Wake::Idle => {
-                        if size.may_leave(POLLERS_MIN) {
-                            return;
-                        }
-                    }
+                let wake = jobs.wait(IDLE_FOR);
+                if wake == Wake::Closed {
+                    return;
+                }
+                let is_unused = wake == Wake::Idle && jobs.is_empty();
+                if size.is_excess() || (is_unused && size.may_leave(POLLERS_MIN)) {
+                    // The wake-up was for another poller, too.
+                    jobs.ring();
+                    return;
                 }
             }
         };

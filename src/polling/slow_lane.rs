@@ -21,6 +21,8 @@ pub(crate) const SLOW_AFTER: Duration = Duration::from_secs(1);
 const SHARE: usize = 2;
 /// Slow endpoints of one network may have one in this many of the workers for slow endpoints.
 const SHARE_OF_NETWORK: usize = 4;
+/// In a small pool slow endpoints of one network may have this many workers.
+const NETWORK_MIN: usize = 2;
 /// One worker in this many is kept from endpoints that were not polled yet while all others run slow polls.
 const KEPT: usize = 4;
 
@@ -95,7 +97,7 @@ impl SlowLane {
     /// Whether a poll of another slow endpoint of this network may start.
     pub(crate) fn has_room_for(&self, network: Network) -> bool {
         let running = self.slow_by_network.get(&network).copied().unwrap_or(0);
-        self.has_room() && running < (self.share() / SHARE_OF_NETWORK).max(1)
+        self.has_room() && running < (self.share() / SHARE_OF_NETWORK).max(NETWORK_MIN)
     }
 
     /// Whether a poll of an endpoint that was not polled yet may start.

@@ -8,7 +8,8 @@ use leasehold::clock::{Clock, ManualClock};
 use leasehold::fleet::placement::plan;
 use leasehold::lease::table::{LeaseTimings, OwnershipTable};
 use leasehold::model::{EndpointId, Epoch, InstanceId, LeaseDuration, Tenure, Weight};
-use leasehold::polling::schedule::{PollIntervals, PollSchedule};
+use leasehold::polling::intervals::PollIntervals;
+use leasehold::polling::schedule::PollSchedule;
 use leasehold::store::{Acquire, BATCH_MAX, Beat, Grant, Renew, Reply, Stamp};
 use leasehold::{FenceToken, Session};
 

@@ -129,13 +129,14 @@ fn the_number_of_pollers_changes_and_no_poll_is_dropped() {
     let it = Reloaded::start(&scene, &["WORKERS=1", "INTERVAL=200ms"]);
     assert_eq!(it.pollers(), 1);
     assert_eq!(changed(&it.reload(&["WORKERS=40", "INTERVAL=200ms"])), "--workers");
-    eventually(SOON, "40 pollers", || it.pollers().to_string(), || it.pollers() == 40);
+    eventually(SOON, "more pollers", || it.pollers().to_string(), || it.pollers() >= 3);
     let at_once = || {
         let requests = scene.target.requests();
         let ids: Vec<_> = requests.iter().filter(|it| it.end.is_none()).collect();
         ids.len()
     };
     eventually(SOON, "four polls at once", || at_once().to_string(), || at_once() == 4);
+    assert!(it.pollers() < 10, "a poller for each poll, and not 40: {}", it.pollers());
     let before = Instant::now();
     assert_eq!(changed(&it.reload(&["WORKERS=1", "INTERVAL=200ms"])), "--workers");
     eventually(SOON, "one poller", || it.pollers().to_string(), || it.pollers() == 1);
