@@ -1,6 +1,6 @@
 //! Leases for a program of your own: no polling, no placement, just the rights and their deadlines.
 //!
-//! The seeds' `LeaseManager` in Rust's manner, a thin face over the ownership table. A right can end at
+//! The `LeaseManager` of the specification as a Rust type, on top of the ownership table. A right can end at
 //! any moment: ask [`LeaseManager::is_owned`] right before each effect, and pass the fence along.
 
 mod turns;

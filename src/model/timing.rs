@@ -10,7 +10,7 @@ pub struct LeaseDuration {
 }
 
 impl LeaseDuration {
-    /// Rates of two clocks may differ by this much, in percent (DESIGN: assumed).
+    /// Rates of two clocks may differ by this much, in percent (docs/protocol.md, "Assumptions").
     pub const RATE_PERCENT: u32 = 3;
     /// The shortest life of a lease that a configuration can have, and a store accepts (R14).
     pub const TTL_MIN: Duration = Duration::from_millis(500);

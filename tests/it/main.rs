@@ -60,7 +60,7 @@ mod store {
 }
 /// Leader election: in memory, as a library, and from the command line.
 mod election {
-    /// The rows of the two documents on elections, in memory.
+    /// The rows of the specification of elections, in memory.
     mod documents;
     /// Work that only a leader may do, in memory.
     mod duties;

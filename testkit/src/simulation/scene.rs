@@ -23,7 +23,7 @@ pub struct Scene {
     pub poll_interval: Duration,
     /// The slowest and the fastest clock of an instance, in millionths of the server's rate.
     pub rates: (u64, u64),
-    /// The server forgets, or its clock goes back: together they may repeat a fence (DESIGN §3).
+    /// The server forgets, or its clock goes back: together they may repeat a fence ("Fences" in docs/protocol.md).
     pub clock_goes_back: bool,
     /// Between two faults, on average.
     pub fault_gap: Duration,

@@ -1,4 +1,4 @@
-//! Every failure scenario of the two election documents (seeds 003 and 004), by name.
+//! Every failure scenario of the specification of elections (parts 003 and 004), by name.
 
 use std::time::Duration;
 

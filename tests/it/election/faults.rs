@@ -159,7 +159,7 @@ fn a_frozen_leader_wakes_as_a_follower() {
     assert_eq!(all.leader("r").as_deref(), Some("b"));
 }
 
-/// DESIGN, "Not promised": a pause that no clock counts is noticed with the next answer.
+/// docs/protocol.md, "Not promised": a pause that no clock counts is noticed with the next answer.
 #[test]
 fn a_leader_that_slept_on_a_stopped_clock_knows_better_after_one_heartbeat() {
     let mut all = Electorate::led_by_first(&["a", "b"]);

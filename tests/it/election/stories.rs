@@ -66,7 +66,7 @@ fn no_two_leaders_through_many_random_faults() {
 fn through_random_faults(seed: u64) {
     let mut next = random(seed);
     let mut all = Electorate::empty();
-    // As for fleets: a server that forgets *and* goes back in time may repeat a term (DESIGN §3).
+    // As for fleets: a server that forgets *and* goes back in time may repeat a term ("Fences" in docs/protocol.md).
     let clock_goes_back = next(2) == 0;
     NAMES.iter().for_each(|it| join(&mut all, it, &mut next));
     all.pass(UNKNOWN_HOLD_OFF + 2 * TTL);

@@ -40,7 +40,7 @@ fn a_third_instance_gets_its_share_and_nobody_misses_a_poll() {
     scene.target.assert_sound();
 }
 
-/// US1.3: the seeds allow 30 s. SC-002, SC-006.
+/// US1.3: the specification allows 30 s. SC-002, SC-006.
 #[test]
 fn the_endpoints_of_a_stopped_instance_are_taken_over_within_two_seconds() {
     let scene = Scene::new(6);

@@ -169,7 +169,7 @@ fn a_lost_release_of_a_removed_session_does_not_unbalance_the_fleet_for_minutes(
     }
 }
 
-/// Connections survive a promotion (DESIGN R5), but what it brought back is not looked at.
+/// Connections survive a promotion (R5), but what it brought back is not looked at.
 #[test]
 fn a_session_that_a_failover_brought_back_is_polled() {
     let mut cluster = Cluster::new(&["a", "b"], 4);

@@ -247,27 +247,49 @@ fn the_binary_is_built_without_tables_that_it_does_not_need() {
     assert!(!lock.contains("name = \"icu_"), "cargo update -p idna_adapter --precise 1.0.0");
 }
 
+/// The rows of the tables of `text` that end with functions, or constants, and their file. Finds each in that file; says how
+/// many rows there are.
+fn find_every_function(text: &str) -> usize {
+    let rows = text.lines().filter(|it| it.starts_with("| ") && it.contains("| `src/"));
+    let mut count = 0;
+    for row in rows {
+        let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+        let [.., functions, file, ""] = cells[..] else { panic!("{row}") };
+        let file = file.trim_matches('`');
+        let source = read(file);
+        let mut found = 0;
+        for function in functions.split('`').skip(1).step_by(2) {
+            let (of, name) = function.rsplit_once("::").unwrap_or(("", function));
+            let is_there = [format!("fn {name}("), format!("fn {name}<"), format!("const {name}:")]
+                .iter()
+                .any(|it| source.contains(it));
+            assert!(is_there, "{function} is not in {file}");
+            assert!(
+                of.is_empty() || source.contains(&format!("impl {of}")),
+                "{of} is not in {file}"
+            );
+            found += 1;
+        }
+        assert!(found > 0, "no function in {row}");
+        count += 1;
+    }
+    count
+}
+
 /// ARCHITECTURE.md walks through the source, hop by hop: every function it names is in the file it names.
 #[test]
 fn every_hop_of_the_walks_is_in_the_source() {
     let text = read("ARCHITECTURE.md");
     let walks = text.split("\n## ").filter(|it| it.lines().next().unwrap().ends_with("hop by hop"));
-    let mut hops = 0;
-    for row in walks.flat_map(str::lines).filter(|it| it.starts_with("| ") && it.contains("`src/"))
-    {
-        let cells: Vec<&str> = row.split('|').map(str::trim).collect();
-        let [.., function, file, ""] = cells[..] else { panic!("{row}") };
-        let (function, file) = (function.trim_matches('`'), file.trim_matches('`'));
-        let (of, name) = function.rsplit_once("::").unwrap_or(("", function));
-        let source = read(file);
-        assert!(
-            source.contains(&format!("fn {name}(")) || source.contains(&format!("fn {name}<")),
-            "{function} is not in {file}"
-        );
-        assert!(of.is_empty() || source.contains(&format!("impl {of}")), "{of} is not in {file}");
-        hops += 1;
-    }
+    let hops: usize = walks.map(find_every_function).sum();
     assert!(hops >= 15, "{hops} hops");
+}
+
+/// So it is with the repair paths of a hand-over.
+#[test]
+fn every_repair_path_of_a_hand_over_is_in_the_source() {
+    let paths = find_every_function(&read("docs/lease-lifecycle.md"));
+    assert_eq!(paths, 8, "repair paths of docs/lease-lifecycle.md");
 }
 
 /// Every path of the source tree that ARCHITECTURE.md names exists.

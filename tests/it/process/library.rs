@@ -126,7 +126,7 @@ fn a_heartbeat_that_would_outlast_the_leases_is_cut_to_their_life() {
     manager.stop();
 }
 
-/// Seed 002: TryAcquire, IsOwned, OwnedSessions, Release.
+/// Specification, part 002: TryAcquire, IsOwned, OwnedSessions, Release.
 #[test]
 fn a_lease_is_acquired_once_and_given_back() {
     let server = server();
@@ -142,7 +142,7 @@ fn a_lease_is_acquired_once_and_given_back() {
     assert!(b.try_acquire(&e).unwrap());
 }
 
-/// Seed 002: LeaseState and LeaseInfo.
+/// Specification, part 002: LeaseState and LeaseInfo.
 #[test]
 fn a_lease_tells_its_state_and_since_when() {
     let server = server();

@@ -168,7 +168,7 @@ fn a_restarted_process_is_another_instance_and_waits_for_the_leases_of_the_first
     scene.target.assert_sound();
 }
 
-/// SC-006, R11, G4: the seeds allow 30 s.
+/// SC-006, R11, G4: the specification allows 30 s.
 #[test]
 fn a_stop_leaves_nothing_behind_and_nobody_waits_a_second_for_the_next_poll() {
     let scene = Scene::new(6);

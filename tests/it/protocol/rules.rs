@@ -1201,7 +1201,7 @@ fn through_random_faults(seed: u64) {
         cluster = cluster.with_heartbeat(Duration::from_millis(1_500));
     }
     // A server that forgets *and* goes back in time by more than a hold-off may repeat a fence
-    // (DESIGN §3: "a little behind"), so a schedule has the one or the other.
+    // ("Fences" in docs/protocol.md: "a little behind"), so a schedule has the one or the other.
     let clock_goes_back = next(2) == 0;
     let names = ["a", "b", "c"];
     names.iter().for_each(|it| cluster.join_at_rate(it, 986 + next(28), false));
