@@ -140,6 +140,7 @@ impl PollWorker {
         drop(permit);
         if awaited {
             let _ = self.nudges.try_send(Nudge::PollEnded);
+            self.table.note_shutdown_progress();
         }
         end
     }
