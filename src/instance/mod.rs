@@ -248,9 +248,12 @@ impl Daemon {
                 self.table.drain_all();
                 drop(self.dispatch.take());
             }
+            Phase::LeavePlan => self.keeper.leave_plan(),
             Phase::EndPolls => {
                 let Some(mut pool) = self.pool.take() else { return };
-                if !pool.drain(self.drain_timeout, self.hurry.as_ref()) {
+                let (hurry, progress) = (self.hurry.as_ref(), self.table.shutdown_progress());
+                let release_idle = || self.keeper.release_idle();
+                if !pool.drain(self.drain_timeout, hurry, progress, release_idle) {
                     self.table.abort_all();
                 }
                 pool.join_all();

@@ -1,5 +1,5 @@
 //! R11: the phases of a shutdown. Their order is a safety argument: no poll outlives the renewal of its lease, and no
-//! instance counts this one any more when its leases become free.
+//! instance plans with this one any more when its leases become free.
 //!
 //! [`Daemon`](crate::Daemon), the in-memory cluster of the tests and the simulator all walk [`PHASES`]. Each does what a
 //! phase says with its own means (threads that are joined, or steps that are not taken any more).
@@ -11,20 +11,24 @@ pub enum Phase {
     EndMoves,
     /// Every lease is drained, so no queued job gets a permit. `dispatch` ends, and the job queue closes.
     EndDispatch,
-    /// Polls that run may end within the drain timeout; then they are aborted. Pollers end.
+    /// The heartbeat writes weight 0: other instances plan without this one, and count it as alive (R13).
+    LeavePlan,
+    /// Polls that run may end within the drain timeout; then they are aborted. Pollers end. Meanwhile idle leases are
+    /// released: first the leases that no poll runs under, then each lease whose last result is stored.
     EndPolls,
     /// The last results are published, while the leases are still held.
     PublishRest,
-    /// The heartbeat is withdrawn: other instances plan without this one.
+    /// The heartbeat is withdrawn: other instances take this one for gone.
     EndHeartbeat,
-    /// Renewal and expiry end, and the leases are deleted.
+    /// Renewal and expiry end, and the leases that are left are deleted.
     ReleaseLeases,
 }
 
 /// R11, in order.
-pub const PHASES: [Phase; 6] = [
+pub const PHASES: [Phase; 7] = [
     Phase::EndMoves,
     Phase::EndDispatch,
+    Phase::LeavePlan,
     Phase::EndPolls,
     Phase::PublishRest,
     Phase::EndHeartbeat,

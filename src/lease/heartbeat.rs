@@ -19,6 +19,8 @@ pub struct Heartbeat {
     table: Arc<OwnershipTable>,
     reporter: Reporter,
     weight: AtomicU32,
+    /// The weight of the last confirmed beat.
+    confirmed: Mutex<Option<Weight>>,
     interval: Duration,
     trouble: Mutex<Trouble>,
 }
@@ -33,12 +35,18 @@ impl Heartbeat {
     ) -> Self {
         let reporter = Reporter::new(&table);
         let weight = AtomicU32::new(weight.0);
-        Self { store, table, reporter, weight, interval, trouble: Mutex::default() }
+        let (confirmed, trouble) = Default::default();
+        Self { store, table, reporter, weight, confirmed, interval, trouble }
     }
 
     /// Beats with another weight from the next beat on.
     pub fn set_weight(&self, weight: Weight) {
         self.weight.store(weight.0, Ordering::Relaxed);
+    }
+
+    /// The weight that the store has confirmed last: other instances can read it.
+    pub fn confirmed_weight(&self) -> Option<Weight> {
+        *self.confirmed.lock()
     }
 
     /// Speaks through `reporter` instead of one of its own.
@@ -80,6 +88,11 @@ impl Heartbeat {
         let reply = self.store.beat(&request.context, ttl, weight)?;
         let applied = self.table.beaten(&request, &reply);
         self.reporter.applied(&applied);
+        if !applied.ask_again {
+            *self.confirmed.lock() = Some(weight);
+            // A shutdown waits for weight 0, and for a store that answers again.
+            self.table.note_shutdown_progress();
+        }
         // A beat that arrived too late did not count.
         Ok(if applied.ask_again { self.table.timings().retry_interval() } else { self.interval })
     }

@@ -226,6 +226,16 @@ impl LeaseKeeper {
         &self.fail_stop
     }
 
+    /// R11: other instances plan without this one from the next heartbeat on, which comes at once. It keeps its leases.
+    pub fn leave_plan(&self) {
+        self.release.leave_plan();
+    }
+
+    /// R11: releases the drained leases that no poll runs under any more, once the other instances plan without this one.
+    pub fn release_idle(&self) {
+        self.release.release_idle();
+    }
+
     /// R11: from now on nobody counts us. Leases are still renewed. What is given back must not be
     /// taken by us again.
     pub fn end_heartbeat(&mut self) {

@@ -4,8 +4,10 @@
 //! and the simulator call their steps.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
+use parking_lot::Mutex;
 
 use crate::config::Config;
 use crate::event::Event;
@@ -58,13 +60,21 @@ impl LeaseParts {
         let heartbeat = Heartbeat::new(store, share(), weight, interval).reporting(&reporter);
         let (beat_now, beats) = bounded(1);
         let renewals = reporter.clone().renewals(config.log_renewals);
-        let store = Arc::clone(&connections.rest);
+        let heartbeat = Arc::new(heartbeat);
+        let release = Release {
+            store: Arc::clone(&connections.rest),
+            table: share(),
+            reporter: reporter.clone(),
+            heartbeat: Arc::clone(&heartbeat),
+            beat_now: beat_now.clone(),
+            unconfirmed: Mutex::default(),
+        };
         Self {
             expiry: Expiry::new(share(), renewals.clone()),
             renewal: Renewal::new(Arc::clone(&connections.renewal), share(), renewals),
-            release: Release { store, table: share(), reporter: reporter.clone() },
+            release,
             table: share(),
-            heartbeat: Arc::new(heartbeat),
+            heartbeat,
             reporter,
             beat_now,
             beats,
@@ -79,13 +89,48 @@ pub struct Release {
     store: Arc<dyn Store>,
     table: Arc<OwnershipTable>,
     reporter: Reporter,
+    heartbeat: Arc<Heartbeat>,
+    beat_now: Sender<()>,
+    /// Forgotten leases whose release was not sent, or got no answer. It is sent again.
+    unconfirmed: Mutex<Vec<Tenure>>,
 }
 
 impl Release {
+    /// Announces weight 0 with a heartbeat that is sent at once. Without it the plan of another instance could name this
+    /// instance as the heir of a lease that it releases.
+    pub fn leave_plan(&self) {
+        self.heartbeat.set_weight(Weight(0));
+        let _ = self.beat_now.try_send(()); // one request that waits is enough
+    }
+
+    /// Releases the drained leases that no poll runs under, and wakes the heirs. A result that is not stored yet counts as
+    /// a running poll. Does nothing before the store has confirmed weight 0 (R10: not into a void). A store that does not
+    /// answer is asked again at the next progress of the shutdown ([`OwnershipTable::shutdown_progress`]).
+    pub fn release_idle(&self) {
+        if self.heartbeat.confirmed_weight() != Some(Weight(0)) {
+            return;
+        }
+        let mut tenures = std::mem::take(&mut *self.unconfirmed.lock());
+        tenures.extend(self.table.drained(Duration::MAX));
+        let mut released = 0;
+        for batch in tenures.chunks(BATCH_MAX) {
+            if self.release(batch).is_err() {
+                break;
+            }
+            for tenure in batch {
+                self.reporter.say(&Event::LeaseReleased { tenure, reason: "shutdown", heir: None });
+            }
+            released += batch.len();
+        }
+        *self.unconfirmed.lock() = tenures.split_off(released);
+    }
+
     /// Takes every lease out of the table, so that no renewal is begun any more. Polls have ended or were aborted.
     pub fn forget_all(&self) -> Vec<Tenure> {
+        let mut tenures = std::mem::take(&mut *self.unconfirmed.lock());
         self.table.drain_all();
-        self.table.drained(std::time::Duration::ZERO)
+        tenures.extend(self.table.drained(Duration::ZERO));
+        tenures
     }
 
     /// Deletes the leases in the store and wakes the heirs. The threads that renew have ended. A store that did not

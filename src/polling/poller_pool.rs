@@ -125,17 +125,27 @@ impl PollerPool {
         self.jobs.ring();
     }
 
-    /// Waits, once the job queue is closed, until the last poll has ended. False when some outlast
-    /// `patience`, or somebody is in a hurry.
-    pub fn drain(&mut self, patience: Duration, hurry: Option<&Stop>) -> bool {
+    /// Waits, once the job queue is closed, until the last poll has ended, and calls `release_idle` at every `progress`
+    /// meanwhile. False when some polls outlast `patience`, or an operator is in a hurry.
+    pub fn drain(
+        &mut self,
+        patience: Duration,
+        hurry: Option<&Stop>,
+        progress: &Receiver<()>,
+        mut release_idle: impl FnMut(),
+    ) -> bool {
         self.grower = None;
-        let nobody = never();
-        // Nothing is ever sent: it is over when the last poller has dropped its end.
-        select! {
-            recv(self.gone) -> _ => true,
-            recv(hurry.map_or(&nobody, Stop::receiver)) -> _ => self.gone.try_recv() != Err(TryRecvError::Empty),
-            recv(after(patience)) -> _ => self.gone.try_recv() != Err(TryRecvError::Empty),
+        let (nobody, impatience) = (never(), after(patience));
+        loop {
+            // Nothing is ever sent to `gone`: it is over when the last poller has dropped its end.
+            select! {
+                recv(self.gone) -> _ => return true,
+                recv(hurry.map_or(&nobody, Stop::receiver)) -> _ => break,
+                recv(impatience) -> _ => break,
+                recv(progress) -> _ => release_idle(),
+            }
         }
+        self.gone.try_recv() != Err(TryRecvError::Empty)
     }
 
     /// Waits for all of them.
@@ -287,10 +297,12 @@ mod tests {
         }
         drop(sender);
         let (source, hurry) = stop();
-        let is_over = pool.drain(Duration::from_millis(50), Some(&hurry));
+        let drain =
+            |pool: &mut PollerPool, patience| pool.drain(patience, Some(&hurry), &never(), || ());
+        let is_over = drain(&mut pool, Duration::from_millis(50));
         drop(source);
         let begun = BootClock.now();
-        let is_over_in_a_hurry = pool.drain(PATIENCE, Some(&hurry));
+        let is_over_in_a_hurry = drain(&mut pool, PATIENCE);
         let took = BootClock.now().since(begun);
         let was_running = done.is_empty();
         // Before anything is asserted: dropping the pool waits for its polls.
@@ -299,7 +311,7 @@ mod tests {
         assert!(!is_over && !is_over_in_a_hurry && was_running, "it runs until it is aborted");
         assert!(took < PATIENCE, "nobody waits for it: {took:?}");
         pool.join_all();
-        assert!(pool.drain(Duration::ZERO, Some(&hurry)), "there is nobody left");
+        assert!(drain(&mut pool, Duration::ZERO), "there is nobody left");
     }
 
     /// Polls that each wait until the test lets them end.

@@ -171,6 +171,7 @@ impl Publisher {
         }
         if sent.awaited {
             let _ = self.nudges.try_send(Nudge::PollEnded);
+            self.table.note_shutdown_progress();
         }
     }
 

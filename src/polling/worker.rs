@@ -152,6 +152,7 @@ impl PollWorker {
         drop(permit);
         if awaited {
             let _ = self.nudges.try_send(Nudge::PollEnded);
+            self.table.note_shutdown_progress();
         }
         end
     }

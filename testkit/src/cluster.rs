@@ -122,6 +122,7 @@ pub struct Member {
     pub clock: Arc<SkewedClock>,
     parts: Parts,
     reception: Arc<Reception>,
+    shutdown: Shutdown,
     frozen: bool,
     /// Looks, plans and moves nothing, but beats and renews.
     hung: bool,
@@ -250,6 +251,7 @@ impl Cluster {
             clock,
             parts,
             reception,
+            shutdown: Shutdown::default(),
             frozen: false,
             hung: false,
             watch_at: Moment::MIN,
@@ -262,13 +264,19 @@ impl Cluster {
 
     /// Stops it in the phases of R11, checking safety after each.
     pub fn stop(&mut self, name: &str) {
-        let mut shutdown = Shutdown::default();
-        while let Some(phase) = shutdown.begin_next() {
-            self.members.get_mut(name).unwrap().shut_down(phase);
-            self.check_owners();
-        }
+        self.begin_stop(name, Phase::ReleaseLeases);
         self.members.remove(name);
         self.check_results();
+    }
+
+    /// Begins the phases of R11 up to this one, which lasts until [`Self::stop`] ends it.
+    pub fn begin_stop(&mut self, name: &str, last: Phase) {
+        while !self.members[name].shutdown.has_begun(last) {
+            let member = self.members.get_mut(name).unwrap();
+            let phase = member.shutdown.begin_next().unwrap();
+            member.shut_down(phase);
+            self.check_owners();
+        }
     }
 
     pub fn member(&self, name: &str) -> &Member {
@@ -371,7 +379,7 @@ impl Cluster {
             self.server.catch_up();
             let names: Vec<String> = self.members.keys().cloned().collect();
             for name in names {
-                for thread in 0..8 {
+                for thread in 0..9 {
                     let member = self.members.get_mut(&name).unwrap();
                     if !member.frozen {
                         member.step(thread);
@@ -448,6 +456,18 @@ impl Cluster {
 impl Member {
     fn step(&mut self, thread: usize) {
         let now = self.clock.now();
+        let is_over = |it: Phase| self.shutdown.has_begun(it);
+        let has_ended = match thread {
+            0 => is_over(Phase::EndHeartbeat),
+            1 | 2 => is_over(Phase::ReleaseLeases),
+            3 | 4 => is_over(Phase::EndMoves),
+            5 | 6 => is_over(Phase::EndDispatch),
+            7 => is_over(Phase::PublishRest),
+            _ => self.shutdown.phase() != Some(Phase::EndPolls),
+        };
+        if has_ended {
+            return;
+        }
         let parts = &mut self.parts;
         match thread {
             0 if now >= self.beat_at || !parts.lease.beats.is_empty() => {
@@ -472,6 +492,9 @@ impl Member {
                 parts.publisher.take_waiting();
                 parts.publisher.step();
             }
+            8 if self.table.shutdown_progress().try_recv().is_ok() => {
+                parts.lease.release.release_idle();
+            }
             _ => (),
         }
     }
@@ -491,7 +514,7 @@ impl Member {
         }
     }
 
-    /// Polls take no time here, so none runs.
+    /// Polls take no time here. A test that holds a permit has one that runs.
     fn shut_down(&mut self, phase: Phase) {
         let Parts { lease, jobs, publisher, .. } = &mut self.parts;
         match phase {
@@ -500,6 +523,7 @@ impl Member {
                 self.table.drain_all();
                 std::iter::from_fn(|| jobs.take()).for_each(drop);
             }
+            Phase::LeavePlan => lease.release.leave_plan(),
             Phase::PublishRest => {
                 publisher.take_waiting();
                 publisher.step();

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
+use crossbeam_channel::{Receiver, Sender, bounded};
 use parking_lot::{Mutex, RwLock};
 
 use crate::clock::{Clock, Moment};
@@ -62,6 +63,8 @@ pub struct OwnershipTable {
     /// Results get an answer, as far as is known.
     publishing: AtomicBool,
     metrics: Arc<Metrics>,
+    /// Wakes a shutdown.
+    shutdown_progress: (Sender<()>, Receiver<()>),
     /// The process that keeps it. In a child that was forked nobody does.
     process: AtomicU32,
 }
@@ -204,6 +207,7 @@ impl OwnershipTable {
             generation: AtomicU64::new(0),
             publishing: AtomicBool::new(true),
             metrics: Arc::default(),
+            shutdown_progress: bounded(1),
             process: AtomicU32::new(std::process::id()),
         }
     }

@@ -81,6 +81,7 @@ pub const KINDS: [&str; 26] = [
 pub const INTERRUPTED: [&str; PHASES.len()] = [
     "shutdown interrupted: moves end",
     "shutdown interrupted: dispatch ends",
+    "shutdown interrupted: others plan without it",
     "shutdown interrupted: polls end",
     "shutdown interrupted: the rest is published",
     "shutdown interrupted: the heartbeat ends",

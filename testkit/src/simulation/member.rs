@@ -439,6 +439,7 @@ impl Member {
                 }
             }
             Phase::EndDispatch => self.table.drain_all(),
+            Phase::LeavePlan => self.lease.release.leave_plan(),
             Phase::EndPolls => self.drain_until.set(world.now() + nanos(DRAIN_TIMEOUT)),
             Phase::ReleaseLeases => *self.released.borrow_mut() = self.lease.release.forget_all(),
             Phase::PublishRest | Phase::EndHeartbeat => (),
@@ -455,7 +456,12 @@ impl Member {
         match phase {
             Phase::EndMoves => !self.is_busy(&[Reconcile, Watch]),
             Phase::EndDispatch => !self.is_busy(&[Dispatch]),
+            Phase::LeavePlan => true,
             Phase::EndPolls => {
+                if self.table.shutdown_progress().try_recv().is_ok() {
+                    world.faults.in_shutdown(world, self, phase);
+                    self.lease.release.release_idle();
+                }
                 let polls = self.is_busy(&[Poller0, Poller1]);
                 if polls && world.now() >= self.drain_until.get() {
                     self.table.abort_all();

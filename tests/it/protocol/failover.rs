@@ -229,6 +229,46 @@ fn a_poll_that_hangs_holds_up_a_stop_no_longer_than_the_drain_timeout() {
     scene.target.assert_sound();
 }
 
+/// R11, G4: leases that no poll runs under move at once, and a lease whose poll runs moves when the poll has ended.
+#[test]
+fn a_stop_hands_over_idle_leases_at_once_however_long_a_poll_takes() {
+    let scene = Scene::new(9);
+    let mut fleet = scene.fleet_with(3, &["--timeout=10s", "--drain-timeout=10s"]);
+    let mut leaver = fleet.pop().unwrap();
+    let mut idle = scene.owned_by(&leaver);
+    let slow = idle.pop().unwrap();
+    let began = Instant::now();
+    scene.target.answer(&slow, Answer { delay: ms(4_000), ..Answer::default() });
+    let path = scene.target.polls(&slow)[0].path.clone();
+    scene.target.wait_until(SOON, "a slow poll", |requests| {
+        requests.iter().any(|it| it.path == path && it.start > began && it.end.is_none())
+    });
+    scene.target.answer(&slow, Answer::default());
+    let told_at = Instant::now();
+    assert_eq!(leaver.term().code(), Some(0));
+    let stopped_at = Instant::now();
+    assert!(stopped_at - told_at > ms(2_500), "stopped after {:?}", stopped_at - told_at);
+    scene.target.wait_for_polls(&scene.endpoints, stopped_at + INTERVAL, SOON);
+    for endpoint in scene.endpoints.iter().filter(|it| **it != slow) {
+        let gap = scene.target.longest_gap(endpoint, told_at..Instant::now());
+        println!("measured: stop with a slow poll, gap of an idle endpoint {gap:?}");
+        assert!(gap <= INTERVAL + ms(1_000), "{endpoint} was not polled for {gap:?}");
+    }
+    for endpoint in &idle {
+        let polls = scene.target.polls(endpoint);
+        let next = polls.iter().find(|it| it.start > told_at && it.instance != leaver.id());
+        assert!(next.unwrap().start < stopped_at, "{endpoint} waited for {slow}");
+    }
+    let polls = scene.target.polls(&slow);
+    let last = polls.iter().rfind(|it| it.instance == leaver.id()).unwrap();
+    let next = polls.iter().find(|it| it.instance != leaver.id() && it.start > told_at).unwrap();
+    let pause = next.start - last.end.unwrap();
+    println!("measured: stop with a slow poll, end of that poll to the next {pause:?}");
+    assert!(pause <= INTERVAL + ms(1_000), "{slow} was not polled for {pause:?}");
+    assert!(!leaver.says("event=poll.aborted"));
+    scene.target.assert_sound();
+}
+
 /// G4, R12: what `ExecStopPost` does after a SIGKILL or an OOM kill.
 #[test]
 fn release_after_a_kill_frees_everything_at_once() {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crossbeam_channel::bounded;
 use leasehold::clock::{Clock, ManualClock};
+use leasehold::instance::shutdown::Phase;
 use leasehold::lease::permit::Standing;
 use leasehold::lease::table::{Loss, OwnershipTable, PendingRequest};
 use leasehold::model::{InstanceId, Tenure, Weight};
@@ -105,6 +106,52 @@ fn r11_an_instance_that_stops_leaves_nothing_behind_and_the_others_take_over_at_
         |n: &usize| cluster.server.owner(&endpoint(&format!("e{n}"))).as_ref() == Some(&stopped);
     assert_eq!((0..24).filter(left).count(), 0, "leases were left behind");
     cluster.pass_until(TTL / 3, |it| it.is_balanced(24));
+}
+
+/// R11, G4: a poll that takes long holds up the hand-over of its own lease, and of no other.
+#[test]
+fn r11_idle_leases_of_a_stop_move_at_once_and_each_other_lease_when_its_poll_has_ended() {
+    let mut cluster = Cluster::new(&["a", "b", "c"], 24);
+    let (table, server) = (Arc::clone(&cluster.member("b").table), Arc::clone(&cluster.server));
+    let stopped = table.instance().clone();
+    let slow = || table.endpoints().into_iter().map(|it| table.tenure(&it).unwrap());
+    let mut permits: Vec<_> = slow().take(2).map(|it| table.permit(&it).unwrap()).collect();
+    let held = |server: &MemoryServer| {
+        let is_held =
+            |n: &usize| server.owner(&endpoint(&format!("e{n}"))) == Some(stopped.clone());
+        (0..24).filter(is_held).count()
+    };
+    cluster.begin_stop("b", Phase::EndPolls);
+    let took = cluster.pass_until(TTL / 3, |it| it.owned("a") + it.owned("c") == 22);
+    assert!(took <= Duration::from_millis(100), "idle leases moved after {took:?}");
+    assert_eq!((held(&server), table.len()), (2, 2), "polls run under these");
+    // Longer than a TTL: they are renewed until their polls have ended.
+    cluster.pass(2 * TTL);
+    assert_eq!((held(&server), table.len()), (2, 2));
+    assert!(permits.iter().all(|it| it.confirm().is_ok()), "nobody aborts them yet");
+    permits.pop();
+    table.note_shutdown_progress();
+    cluster.pass_until(TTL / 3, |it| it.owned("a") + it.owned("c") == 23);
+    assert_eq!(held(&server), 1, "the other poll still runs");
+    drop(permits);
+    cluster.stop("b");
+    assert_eq!(held(&server), 0);
+    cluster.pass_until(TTL / 3, |it| it.is_balanced(24));
+}
+
+/// R11, R4: the release of an idle lease that got no answer is sent again, and whatever got through is not undone.
+#[test]
+fn r11_a_release_that_gets_no_answer_is_sent_again_while_a_poll_still_runs() {
+    for lost in [Mishap::LoseRequest, Mishap::LoseReply] {
+        let mut cluster = Cluster::new(&["a", "b"], 8);
+        let table = Arc::clone(&cluster.member("b").table);
+        let slow = table.tenure(&table.endpoints()[0]).unwrap();
+        let _permit = table.permit(&slow).unwrap();
+        cluster.member("b").store.plan("release", lost);
+        cluster.begin_stop("b", Phase::EndPolls);
+        cluster.pass_until(TTL, |it| it.owned("a") == 7);
+        assert_eq!(table.len(), 1);
+    }
 }
 
 // ---- R1 -----------------------------------------------------------------------------------------
