@@ -1,5 +1,13 @@
-use super::*;
-use crate::model::FenceToken;
+//! Tests of the schedule: rhythm, light polling, and the queues of slow endpoints.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::clock::Moment;
+use crate::model::{EndpointId, FenceToken, Session, Tenure};
+use crate::polling::intervals::PollIntervals;
+use crate::polling::schedule::{BackoffChange, Due, LastPoll, PollSchedule};
+use crate::polling::slow_lane::SLOW_AFTER;
 
 const PACE: PollIntervals = PollIntervals {
     interval: Duration::from_millis(1_000),
