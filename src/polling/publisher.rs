@@ -225,6 +225,22 @@ mod tests {
         });
     }
 
+    /// R11: a lease whose poll has ended is released when the result is stored, not at the next heartbeat.
+    #[test]
+    fn a_stored_result_of_a_draining_lease_wakes_the_shutdown() {
+        let Holder { store, table, held, .. } = Holder::of(1);
+        let (samples, sampled) = bounded(1);
+        samples.send((publication(&held[0]), table.permit(&held[0]).unwrap())).unwrap();
+        table.drain_all();
+        table.shutdown_progress().try_iter().for_each(drop);
+        let mut publisher = Publisher::new(store, Arc::clone(&table), sampled, bounded(1).0);
+        publisher.take_waiting();
+        assert!(table.drained(Duration::MAX).is_empty(), "its result is not stored yet");
+        publisher.step();
+        assert!(table.shutdown_progress().try_recv().is_ok());
+        assert_eq!(table.drained(Duration::MAX), held);
+    }
+
     /// One result that never gets an answer, for its size or whatever is in it.
     #[test]
     fn a_result_that_gets_no_answer_does_not_hold_up_the_others() {
