@@ -85,8 +85,9 @@ fn fallbacks(n_hung: usize) -> Vec<Duration> {
         assert_eq!(field(&released, "reason").as_deref(), Some("shutdown"));
         let took = at.saturating_duration_since(freed_at);
         match field(&line, "reason").as_deref() {
-            // A takeover, if somebody looked between the end of its heartbeat and the release.
-            Some("preferred" | "takeover") => {
+            // A hand-over, if the heir saw weight 0 and asked before the release; a takeover, if the heir looked between the end
+            // of the heartbeat and the release.
+            Some("preferred" | "handover" | "takeover") => {
                 let stalled = stalls.within(freed_at..at);
                 assert!(took < FALLBACK_STEP + stalled, "its heir took {took:?}: {line}");
             }
