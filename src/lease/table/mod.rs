@@ -19,6 +19,7 @@ use parking_lot::{Mutex, RwLock};
 
 use crate::clock::{Clock, Moment};
 use crate::lease::epoch_tracker::{ClockAnomaly, EpochTracker};
+use crate::lease::log_limiter::LogLimiter;
 use crate::lease::permit::{HeartbeatDeadline, Lease, PollPermit, SharedClock, Standing};
 use crate::lease::table::due_index::{DueIndex, LeaseEdit, LeaseMap};
 use crate::metrics::Metrics;
@@ -62,6 +63,7 @@ pub struct OwnershipTable {
     /// Results get an answer, as far as is known.
     publishing: AtomicBool,
     metrics: Arc<Metrics>,
+    log_limiter: Arc<LogLimiter>,
     /// The process that keeps it. In a child that was forked nobody does.
     process: AtomicU32,
 }
@@ -204,6 +206,7 @@ impl OwnershipTable {
             generation: AtomicU64::new(0),
             publishing: AtomicBool::new(true),
             metrics: Arc::default(),
+            log_limiter: Arc::default(),
             process: AtomicU32::new(std::process::id()),
         }
     }
@@ -232,6 +235,16 @@ impl OwnershipTable {
     /// What this instance counts.
     pub fn metrics(&self) -> &Arc<Metrics> {
         &self.metrics
+    }
+
+    /// Shared by all reporters of this instance.
+    pub(crate) fn log_limiter(&self) -> &Arc<LogLimiter> {
+        &self.log_limiter
+    }
+
+    /// For a part that outlives a borrow of the table.
+    pub(crate) fn clock(&self) -> &SharedClock {
+        &self.clock
     }
 
     /// The moment it is.
