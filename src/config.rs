@@ -71,11 +71,11 @@ pub struct Config {
 /// How renewals are logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogRenewals {
-    /// Each while few leases are held, a summary above that.
+    /// One line for every renewal at `debug`, and one line with counts a minute at `info`.
     Auto,
-    /// One line for every lease and round.
+    /// One line for every renewal at `info`.
     Each,
-    /// One line a round.
+    /// One line with counts a minute at `info`.
     Summary,
 }
 

@@ -4,11 +4,16 @@
 //! The logger adds time, level and thread; [`Event::log`] writes the rest. Never put a secret, a
 //! header or a body into an event.
 
+mod fields;
+mod repeated;
+
 use std::fmt;
 use std::time::Duration;
 
 use log::Level;
 
+use crate::event::fields::Fields;
+pub use crate::event::repeated::{Repeated, Worst};
 use crate::model::{EndpointId, FenceToken, InstanceId, Role, Tenure};
 
 /// Something an operator or a script may want to know.
@@ -49,7 +54,7 @@ pub enum Event<'a> {
     SessionOdd { endpoint: &'a EndpointId, reason: &'a dyn fmt::Display },
     SessionUnreported { count: usize },
     InstanceJoined { other: &'a InstanceId },
-    InstanceLeft { other: &'a InstanceId },
+    InstanceLeft { other: &'a InstanceId, has_expired: bool },
     PlacementStuck { reason: &'a str },
     HeartbeatFailed { error: &'a dyn fmt::Display },
     HeartbeatResumed,
@@ -136,10 +141,12 @@ impl Event<'_> {
         }
     }
 
-    /// Warnings are what an operator should look at; polls are only interesting when debugging.
+    /// Warnings are what an operator should look at; polls and renewals that succeed are only interesting when debugging.
     pub fn level(&self) -> Level {
         match self {
-            Self::PollOk { .. } | Self::PollFailed { .. } => Level::Debug,
+            Self::PollOk { .. } | Self::PollFailed { .. } | Self::LeaseRenewed { .. } => {
+                Level::Debug
+            }
             Self::PollPanicked { .. } | Self::ThreadPanicked { .. } => Level::Error,
             Self::LeaseFailed { .. }
             | Self::LeaseUncertain { .. }
@@ -157,6 +164,7 @@ impl Event<'_> {
             | Self::SessionInvalid { .. }
             | Self::SessionOdd { .. }
             | Self::SessionUnreported { .. }
+            | Self::InstanceLeft { has_expired: true, .. }
             | Self::PlacementStuck { .. }
             | Self::HeartbeatFailed { .. }
             | Self::PublishFailed { .. }
@@ -270,7 +278,12 @@ impl Event<'_> {
 
     /// Says it, once, as `instance`.
     pub fn log(&self, instance: &InstanceId) {
-        log::log!(self.level(), "event={} instance={instance}{self}", self.name());
+        self.log_at(self.level(), instance);
+    }
+
+    /// The same at another level.
+    pub fn log_at(&self, level: Level, instance: &InstanceId) {
+        log::log!(level, "event={} instance={instance}{self}", self.name());
     }
 }
 
@@ -337,8 +350,10 @@ impl fmt::Display for Event<'_> {
             | Self::SessionInvalid { .. }
             | Self::SessionOdd { .. }
             | Self::SessionUnreported { .. } => self.session_fields(&mut line)?,
-            Self::InstanceJoined { other } | Self::InstanceLeft { other } => {
-                line.put("other", other)?;
+            Self::InstanceJoined { other } => line.put("other", other)?.end(),
+            Self::InstanceLeft { other, has_expired } => {
+                let reason = if *has_expired { "expired" } else { "withdrawn" };
+                line.put("other", other)?.put("reason", &reason)?;
             }
             Self::DaemonStopping { reason }
             | Self::SettingsOdd { reason }
@@ -347,34 +362,4 @@ impl fmt::Display for Event<'_> {
         }
         Ok(())
     }
-}
-
-/// Writes ` key=value`, quoting a value that would not survive being split at spaces.
-struct Fields<'a, 'b>(&'a mut fmt::Formatter<'b>);
-
-impl Fields<'_, '_> {
-    fn put(&mut self, key: &str, value: &dyn fmt::Display) -> Result<&mut Self, fmt::Error> {
-        let text = value.to_string();
-        let plain = !text.is_empty()
-            && text.bytes().all(|c| c.is_ascii_graphic() && c != b'"' && c != b'=');
-        if plain {
-            write!(self.0, " {key}={text}")?;
-        } else {
-            write!(self.0, " {key}={}", serde_json::Value::from(text))?;
-        }
-        Ok(self)
-    }
-
-    fn maybe(
-        &mut self,
-        key: &str,
-        value: &Option<impl fmt::Display>,
-    ) -> Result<&mut Self, fmt::Error> {
-        match value {
-            Some(value) => self.put(key, value),
-            None => Ok(self),
-        }
-    }
-
-    fn end(&mut self) {}
 }

@@ -191,7 +191,9 @@ fn lost(scene: &Scene) -> io::Result<f64> {
             if lost == 0 {
                 say(line);
             }
-            lost += 1;
+            // Of a flood the first are named, and a line has the number of the others.
+            let others = line.split_once(" others=").and_then(|it| it.1.parse().ok());
+            lost += others.unwrap_or(1);
         }
     }
     Ok(f64::from(lost))

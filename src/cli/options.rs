@@ -797,8 +797,8 @@ pub(crate) static OPTIONS: &[Opt] = &[
         name: "log-renewals",
         value: Some("HOW"),
         default: "auto",
-        help: "Log each renewal, or a summary of each round; auto logs each while at most 100 leases \
-               are held. One of auto, each or summary.",
+        help: "Log each renewal at info (each), counts a minute at info (summary), or the counts at info and \
+               each renewal at debug (auto). One of auto, each or summary.",
         commands: RUN,
         set: |draft, value| {
             let how = text(value)?;

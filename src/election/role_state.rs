@@ -360,7 +360,7 @@ impl LeaseEventSink for Arc<RoleState> {
         }
     }
 
-    fn round(&self, _: &Applied, _: usize) {
+    fn round(&self, _: &Applied) {
         // A doubt that has passed is a right that has come back. Whoever has just seen that it is not
         // there, but does not wait yet, is to hear of it too.
         drop(self.inner.lock());

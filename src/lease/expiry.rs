@@ -23,6 +23,7 @@ impl Expiry {
     /// Ends the leases past their deadline; how long until the next deadline can be.
     pub fn step(&self) -> Duration {
         self.sink.lost(&self.table.expire());
+        self.sink.tick(); // here, because this thread waits for no store
         // Well within the margin, because leases may be gained and the VM may sleep meanwhile: a wait stands still in a
         // suspend, the deadline does not.
         let timings = self.table.timings();

@@ -256,6 +256,7 @@ impl LeaseKeeper {
             threads.into_iter().for_each(Thread::join);
         }
         self.release.give_back(&tenures);
+        self.reporter.say_rest();
         if let Some((writing, thread)) = self.remembering.take() {
             self.history.note_instance("stopped");
             drop((writing, thread)); // writes what is still queued
@@ -295,6 +296,8 @@ fn hold_nothing_after_a_panic(
     });
     let (held, speaker) = (Arc::clone(table), reporter.clone());
     fail_stop.then(move |_| speaker.lost(&held.expire()));
+    let speaker = reporter.clone();
+    fail_stop.then(move |_| speaker.say_rest()); // the thread that ticks may be the one that panicked
     let heartbeat = Arc::clone(heartbeat);
     // If the store cannot be asked, the heartbeat ends by itself.
     fail_stop.then(move |_| drop(heartbeat.withdraw()));

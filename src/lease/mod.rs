@@ -7,6 +7,7 @@ pub mod expiry;
 pub mod heartbeat;
 pub mod history;
 pub mod keeper;
+pub(crate) mod log_limiter;
 pub mod parts;
 pub mod permit;
 pub mod renewal;

@@ -58,7 +58,7 @@ impl Renewal {
         };
         self.table.metrics().renewed(applied.extended.len());
         self.sink.applied(&applied);
-        self.sink.round(&applied, self.table.len());
+        self.sink.round(&applied);
     }
 
     /// Until the next lease is due, but never long: a doubt makes leases due at once (R3). Batches

@@ -3,25 +3,28 @@
 use crate::config::LogRenewals;
 use crate::event::Event;
 use crate::lease::history::History;
+use crate::lease::log_limiter::{Admission, LogLimiter, RenewalCounts};
+use crate::lease::permit::SharedClock;
 use crate::lease::table::{Applied, Loss, Lost, OwnershipTable};
 use crate::metrics::Metrics;
 use crate::model::InstanceId;
+use log::Level;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// Above this many held leases, `auto` sums a round up instead of naming each.
-const EACH_MAX: usize = 100;
 
 /// Hears what became of leases, from the threads that keep them.
 pub trait LeaseEventSink: Send + Sync {
     /// Everything a round of answers did, but the renewals that went well.
     fn applied(&self, applied: &Applied);
 
-    /// The renewals that went well, and how many leases are held.
-    fn round(&self, applied: &Applied, held: usize);
+    /// The renewals that went well.
+    fn round(&self, applied: &Applied);
 
     /// What ended against our will.
     fn lost(&self, lost: &[Lost]);
+
+    /// Several times a second: logs the counts that are due.
+    fn tick(&self) {}
 }
 
 /// Speaks for one instance.
@@ -32,14 +35,17 @@ pub struct Reporter {
     renewals: LogRenewals,
     history: Option<History>,
     metrics: Arc<Metrics>,
+    limiter: Arc<LogLimiter>,
+    clock: SharedClock,
 }
 
 impl Reporter {
     /// Speaks for the owner of `table`.
     pub fn new(table: &OwnershipTable) -> Self {
         let (me, ttl) = (table.instance().clone(), table.timings().lease.ttl);
-        let metrics = Arc::clone(table.metrics());
-        Self { me, ttl, renewals: LogRenewals::Auto, history: None, metrics }
+        let (metrics, limiter) = (Arc::clone(table.metrics()), Arc::clone(table.log_limiter()));
+        let clock = table.clock().clone();
+        Self { me, ttl, renewals: LogRenewals::Auto, history: None, metrics, limiter, clock }
     }
 
     /// Names each renewal, or sums them up.
@@ -57,13 +63,29 @@ impl Reporter {
         self.metrics.count(event);
     }
 
-    /// Says it, and counts it.
+    /// Counts an event, notes it in the history, and logs it. In a flood of its kind it is logged at `debug`, and the
+    /// log has a count.
     pub fn say(&self, event: &Event<'_>) {
         self.metrics.count(event);
         if let Some(history) = &self.history {
             history.note(event);
         }
-        event.log(&self.me);
+        match self.limiter.admit(event, self.clock.0.now()) {
+            Admission::ByName => event.log(&self.me),
+            Admission::Counted => event.log_at(Level::Debug, &self.me),
+        }
+    }
+
+    /// Logs the counts that are not logged yet. For the end of the instance: nothing ticks any more.
+    pub fn say_rest(&self) {
+        self.limiter.rest(self.clock.0.now()).iter().for_each(|it| it.log(&self.me));
+        self.say_renewals(self.limiter.renewals_rest());
+    }
+
+    fn say_renewals(&self, counts: Option<RenewalCounts>) {
+        if let Some(RenewalCounts { renewed, lost, uncertain }) = counts {
+            self.say(&Event::RenewalRound { renewed, lost, uncertain });
+        }
     }
 }
 
@@ -83,6 +105,7 @@ impl LeaseEventSink for Reporter {
     }
 
     fn lost(&self, lost: &[Lost]) {
+        self.limiter.count_lost(lost.len());
         for Lost { tenure, loss } in lost {
             let (reason, owner) = match loss {
                 Loss::Expired => ("expired", None),
@@ -93,23 +116,25 @@ impl LeaseEventSink for Reporter {
         }
     }
 
-    /// By name, or as counts when there are many.
-    fn round(&self, applied: &Applied, held: usize) {
-        let each = match self.renewals {
-            LogRenewals::Each => true,
-            LogRenewals::Summary => false,
-            LogRenewals::Auto => held <= EACH_MAX,
-        };
-        if each {
-            for tenure in &applied.extended {
-                self.say(&Event::LeaseRenewed { endpoint: &tenure.endpoint, ttl: self.ttl });
-            }
-        } else {
-            self.say(&Event::RenewalRound {
-                renewed: applied.extended.len() + applied.reclaimed.len(),
-                lost: applied.lost.len(),
-                uncertain: applied.doubted.len(),
-            });
+    /// `auto`: each at `debug`, and a count a minute. `each`: each at `info`. `summary`: a count a minute.
+    fn round(&self, applied: &Applied) {
+        let ttl = self.ttl;
+        let renewed =
+            applied.extended.iter().map(|it| Event::LeaseRenewed { endpoint: &it.endpoint, ttl });
+        match self.renewals {
+            LogRenewals::Each => renewed.for_each(|it| it.log_at(Level::Info, &self.me)),
+            LogRenewals::Auto => renewed.for_each(|it| it.log(&self.me)),
+            LogRenewals::Summary => (),
         }
+        if self.renewals != LogRenewals::Each {
+            let renewed = applied.extended.len() + applied.reclaimed.len();
+            self.limiter.count_renewals(renewed, applied.doubted.len(), self.clock.0.now());
+        }
+    }
+
+    fn tick(&self) {
+        let now = self.clock.0.now();
+        self.limiter.due(now).iter().for_each(|it| it.log(&self.me));
+        self.say_renewals(self.limiter.renewals_due(now));
     }
 }

@@ -123,6 +123,8 @@ mod process {
     mod library_threads;
     /// `--metrics-file`, and what is to be made of it.
     mod metrics;
+    /// How many lines an outage, skipped polls and renewals make.
+    mod quiet_log;
     /// SIGHUP: what changes, what has to wait, and what is refused.
     mod reload;
     /// What the service manager hears and says: readiness, status, watchdog, reload.

@@ -28,6 +28,8 @@ struct Heartbeat {
 #[derive(Default)]
 pub(super) struct Membership {
     heartbeats: BTreeMap<InstanceId, Heartbeat>,
+    /// Instances whose heartbeat was found gone after the moment at which its key was due to expire.
+    expired: BTreeSet<InstanceId>,
     /// Instances whose heartbeat the next step reads.
     to_read: BTreeSet<InstanceId>,
     /// When an instance last joined or left.
@@ -87,7 +89,7 @@ impl Membership {
                         let heartbeat = Heartbeat { weight: it.it, ends_at: asked_at + it.left };
                         self.heartbeats.insert(instance.clone(), heartbeat);
                     }
-                    None => drop(self.heartbeats.remove(instance)),
+                    None => self.gone(instance, asked_at),
                 }
             }
         }
@@ -95,6 +97,16 @@ impl Membership {
             self.apply(context, view, now);
         }
         Ok(())
+    }
+
+    /// Before its end only a DEL removes the key of a heartbeat: the instance stopped, or `leasehold release` removed
+    /// the key after a crash. A key that is gone afterwards has expired, as far as this instance can know. `JUST_AFTER`
+    /// (3 ms) allows for a server whose clock runs a little faster.
+    fn gone(&mut self, instance: &InstanceId, asked_at: Moment) {
+        let heartbeat = self.heartbeats.remove(instance);
+        if heartbeat.is_some_and(|it| it.ends_at <= asked_at + JUST_AFTER) {
+            self.expired.insert(instance.clone());
+        }
     }
 
     fn apply(&mut self, context: &Context, view: &mut TrackedView, now: Moment) {
@@ -105,6 +117,7 @@ impl Membership {
         let left = view.instances().map(|it| it.0).filter(|it| !self.heartbeats.contains_key(*it));
         let left: Vec<InstanceId> = left.cloned().collect();
         view.set_instances(&live);
+        let expired = std::mem::take(&mut self.expired);
         if joined.is_empty() && left.is_empty() {
             return;
         }
@@ -114,7 +127,8 @@ impl Membership {
                 context.reporter.say(&Event::InstanceJoined { other });
             }
             for other in left.iter().filter(|it| **it != context.me) {
-                context.reporter.say(&Event::InstanceLeft { other });
+                let has_expired = expired.contains(other);
+                context.reporter.say(&Event::InstanceLeft { other, has_expired });
             }
         }
     }

@@ -20,6 +20,7 @@ use parking_lot::{Mutex, RwLock};
 
 use crate::clock::{Clock, Moment};
 use crate::lease::epoch_tracker::{ClockAnomaly, EpochTracker};
+use crate::lease::log_limiter::LogLimiter;
 use crate::lease::permit::{HeartbeatDeadline, Lease, PollPermit, SharedClock, Standing};
 use crate::lease::table::due_index::{DueIndex, LeaseEdit, LeaseMap};
 use crate::metrics::Metrics;
@@ -65,6 +66,7 @@ pub struct OwnershipTable {
     metrics: Arc<Metrics>,
     /// Wakes a shutdown.
     shutdown_progress: (Sender<()>, Receiver<()>),
+    log_limiter: Arc<LogLimiter>,
     /// The process that keeps it. In a child that was forked nobody does.
     process: AtomicU32,
 }
@@ -208,6 +210,7 @@ impl OwnershipTable {
             publishing: AtomicBool::new(true),
             metrics: Arc::default(),
             shutdown_progress: bounded(1),
+            log_limiter: Arc::default(),
             process: AtomicU32::new(std::process::id()),
         }
     }
@@ -236,6 +239,16 @@ impl OwnershipTable {
     /// What this instance counts.
     pub fn metrics(&self) -> &Arc<Metrics> {
         &self.metrics
+    }
+
+    /// Shared by all reporters of this instance.
+    pub(crate) fn log_limiter(&self) -> &Arc<LogLimiter> {
+        &self.log_limiter
+    }
+
+    /// For a part that outlives a borrow of the table.
+    pub(crate) fn clock(&self) -> &SharedClock {
+        &self.clock
     }
 
     /// The moment it is.

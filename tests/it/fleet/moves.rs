@@ -48,7 +48,7 @@ fn assert_rhythm(what: &str, moved: &[Move], interval: Duration, stalls: &Stalls
 #[test]
 fn an_endpoint_that_changes_hands_is_polled_in_its_rhythm() {
     let interval = ms(400);
-    let args = ["--interval=400ms", "--workers=8"];
+    let args = ["--interval=400ms", "--workers=8", "--log-level=debug"];
     let scene = Scene::new(100);
     let stayer = scene.first(&args);
     let stalls = Stalls::watch(&scene.redis);
@@ -169,17 +169,18 @@ fn newcomers_get_their_share(rule: &[&str], missing: &str) {
     let make = ["ACL", "SETUSER", "narrow", "on", ">pw", "~*", "resetchannels", "+@all"];
     assert_eq!(scene.redis.cli(&[&make[..], rule].concat()), "OK");
     let url = format!("redis://narrow:pw@127.0.0.1:{}/0", scene.redis.port());
-    let fleet: Vec<Instance> = [&["--new-fleet"][..], &[], &[]]
-        .into_iter()
-        .map(|args| Instance::start_at(&url, args))
-        .collect();
+    let fleet: Vec<Instance> =
+        [&["--log-level=debug", "--new-fleet"][..], &["--log-level=debug"], &["--log-level=debug"]]
+            .into_iter()
+            .map(|args| Instance::start_at(&url, args))
+            .collect();
     let stayers: Vec<&Instance> = fleet.iter().collect();
     scene.wait_for_balance(&stayers, SOON);
     let told = fleet[0].wait_for("event=store.unheard");
     assert!(told.contains(missing), "{told}");
     let mut times = Vec::new();
     for join in 0..joins {
-        let mut newcomer = Instance::start_at(&url, &[]);
+        let mut newcomer = Instance::start_at(&url, &["--log-level=debug"]);
         let started = newcomer.when("event=daemon.started");
         let all: Vec<&Instance> = fleet.iter().chain([&newcomer]).collect();
         scene.wait_for_balance(&all, SOON);

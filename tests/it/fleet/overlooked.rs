@@ -35,7 +35,7 @@ fn capture() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         log::set_logger(&Capture).unwrap();
-        log::set_max_level(log::LevelFilter::Info);
+        log::set_max_level(log::LevelFilter::Debug); // names every lease, however many there are
     });
     LINES.with(|it| it.borrow_mut().clear());
 }

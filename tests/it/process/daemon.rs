@@ -397,8 +397,10 @@ fn flaw(line: &str, instance: &str) -> Option<&'static str> {
     }
     let about_a_lease = ["lease.", "poll.", "endpoint."];
     let event = field(line, "event").unwrap_or_default();
-    (about_a_lease.iter().any(|it| event.starts_with(it)) && !keys.contains(&"endpoint"))
-        .then_some("endpoint")
+    // A line with the number of further events is about many endpoints.
+    let names = ["endpoint", "others", "count"];
+    let is_named = names.iter().any(|it| keys.contains(it));
+    (about_a_lease.iter().any(|it| event.starts_with(it)) && !is_named).then_some("endpoint")
 }
 
 /// FR-019 – FR-022, CONTRACT "Log".

@@ -37,6 +37,7 @@ fn with_a_heartbeat_of_six_seconds_a_dead_instance_is_replaced_in_six_and_a_half
         "--lease-ttl=30s",
         "--renew-interval=10s",
         "--interval=500ms",
+        "--log-level=debug", // names every lease
     ];
     let scene = Scene::new(40);
     let mut fleet = scene.fleet_with(2, &args);
@@ -53,7 +54,7 @@ fn with_a_heartbeat_of_six_seconds_a_dead_instance_is_replaced_in_six_and_a_half
 #[track_caller]
 fn fallbacks(n_hung: usize) -> Vec<Duration> {
     let scene = Scene::new(80);
-    let mut fleet = scene.fleet_with(4, &["--interval=500ms"]);
+    let mut fleet = scene.fleet_with(4, &["--interval=500ms", "--log-level=debug"]);
     let stalls = Stalls::watch(&scene.redis);
     let mut leaver = fleet.pop().unwrap();
     let left = scene.owned_by(&leaver);

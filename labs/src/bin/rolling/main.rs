@@ -21,7 +21,7 @@ use testkit::takeovers::Takeovers;
 const ENDPOINTS: usize = 10_000;
 const INTERVAL: Duration = Duration::from_secs(10);
 /// The defaults, which the tests make shorter.
-const DEFAULTS: [&str; 9] = [
+const DEFAULTS: [&str; 10] = [
     "--lease-ttl=30s",
     "--renew-interval=10s",
     "--heartbeat-ttl=30s",
@@ -31,6 +31,7 @@ const DEFAULTS: [&str; 9] = [
     "--timeout=10s",
     "--workers=16",
     "--drain-timeout=10s",
+    "--log-level=debug", // names every lease, however many there are
 ];
 
 type Play = fn(&mut Verdict);
