@@ -171,8 +171,8 @@ impl LeaseManager {
         let Some(tenure) = self.table.let_go(endpoint) else { return Ok(()) };
         self.reporter.say(&Event::LeaseReleased { tenure: &tenure, reason: "asked", heir: None });
         let freed = vec![endpoint.clone()];
-        let word = PeerMessage { freed, ..PeerMessage::new(self.table.instance(), None) };
-        self.store.release(&self.table.request().context, &[tenure], &[word]).map(drop)
+        let message = PeerMessage { freed, ..PeerMessage::new(self.table.instance(), None) };
+        self.store.release(&self.table.request().context, &[tenure], &[message]).map(drop)
     }
 
     /// Whether something may be done under this lease, right now.

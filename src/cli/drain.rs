@@ -31,7 +31,7 @@ pub(crate) fn drain(config: &Config, what: &Drain) -> ExitCode {
 
 fn change(config: &Config, what: &Drain) -> Result<String, String> {
     let timeout = config.store_timeout;
-    let store = RedisStore::of_polls(config);
+    let store = RedisStore::of_endpoints(config);
     let name = printable(&what.name);
     let look = || store.overview(timeout).map_err(|error| error.to_string());
     if what.off {

@@ -24,7 +24,7 @@ pub(crate) fn history(
     limit: usize,
     as_json: bool,
 ) -> ExitCode {
-    match last(&RedisStore::of_polls(config), config, endpoint, limit) {
+    match last(&RedisStore::of_endpoints(config), config, endpoint, limit) {
         Err(error) => fail(FAILED, &printable(&error.to_string())),
         Ok(found) if as_json => {
             let entries: Vec<Value> = found.iter().map(document).collect();

@@ -16,7 +16,7 @@ use crate::cli::{FAILED, fail, say};
 
 /// Everything there is, or why it could not be read.
 pub(crate) fn overview(config: &Config) -> Result<Overview, String> {
-    RedisStore::of_polls(config)
+    RedisStore::of_endpoints(config)
         .overview(config.store_timeout)
         .map_err(|error| printable(&error.to_string()))
 }

@@ -62,14 +62,14 @@ fn by_id(config: &Config, id: &InstanceId, force: bool) -> Result<String, String
 
 /// The instances that had a lease lately, as far as that may be read.
 pub(crate) fn remembered(config: &Config) -> Vec<InstanceId> {
-    let history = RedisStore::of_polls(config).whole_history(config.store_timeout);
+    let history = RedisStore::of_endpoints(config).whole_history(config.store_timeout);
     history.unwrap_or_default().iter().map(|it| InstanceId::new(&it.instance)).collect()
 }
 
 /// The instances that have a heartbeat.
 fn living(config: &Config) -> Result<BTreeSet<InstanceId>, String> {
     let timeout = config.store_timeout;
-    let store = RedisStore::of_polls(config);
+    let store = RedisStore::of_endpoints(config);
     let (mut living, mut cursor) = (BTreeSet::new(), 0);
     loop {
         let page = store.instances(cursor, timeout).map_err(|error| error.to_string())?;
@@ -157,7 +157,7 @@ fn revoke(
 ) -> Result<Option<Released>, String> {
     let sentence = |error: StoreError| error.to_string();
     let timeout = config.store_timeout;
-    let polls = RedisStore::of_polls(config);
+    let polls = RedisStore::of_endpoints(config);
     let roles = RedisStore::of_roles(config);
     let (led, roles_denied) = match roles.revoke(id, certain, timeout) {
         // A user that may not touch the keys of roles belongs to an instance that leads none.

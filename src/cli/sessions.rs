@@ -26,7 +26,7 @@ pub(crate) const NAMED_MAX: usize = 10;
 
 /// Does it, and says what came of it.
 pub(crate) fn sessions(config: &Config, verb: SessionsVerb, as_json: bool) -> ExitCode {
-    let store = RedisStore::of_polls(config);
+    let store = RedisStore::of_endpoints(config);
     let sessions = Sessions { config, store, as_json };
     let done = match verb {
         SessionsVerb::List => sessions.list(),

@@ -34,7 +34,7 @@ const RESULT_MIN_CHARS: usize = 30;
 
 /// Reads, judges, and shows it.
 pub(crate) fn status(config: &Config, how: StatusHow) -> ExitCode {
-    let overview = RedisStore::of_polls(config).overview(config.store_timeout);
+    let overview = RedisStore::of_endpoints(config).overview(config.store_timeout);
     match overview.and_then(|it| Ok((it, led(config)?))) {
         Err(error) => failed(&error),
         Ok((overview, led)) => {
@@ -74,7 +74,7 @@ fn led(config: &Config) -> StoreResult<Leaders> {
 
 /// Who left lately; nothing is known where the history may not be read.
 fn left(config: &Config, status: &Status) -> Option<Lately> {
-    let store = RedisStore::of_polls(config);
+    let store = RedisStore::of_endpoints(config);
     let entries = store.whole_history(config.store_timeout).ok()?;
     Some(left_lately(entries, status, LATELY))
 }

@@ -56,7 +56,7 @@ pub(crate) fn top(config: &Config, how: StatusHow, refresh: Duration) -> ExitCod
         return fail(FAILED, &"cannot handle signals");
     };
     // Before anything is drawn: a Redis that cannot be asked at all is reported in the usual way.
-    let store = RedisStore::of_polls(config);
+    let store = RedisStore::of_endpoints(config);
     let first = match Picture::read(&store, config, how.stale_after) {
         Ok(first) => first,
         Err(error) => return status::failed(&error),

@@ -98,7 +98,7 @@ impl Follower {
         endpoint: Option<&EndpointId>,
     ) -> Result<(Teller, Vec<Self>), StoreError> {
         let timeout = config.store_timeout;
-        let store = Arc::new(RedisStore::of_polls(config));
+        let store = Arc::new(RedisStore::of_endpoints(config));
         let (leases, results) = match store.history(None, 1, timeout) {
             Err(error) if error.fault != Fault::Misconfigured => return Err(error),
             leases => (leases, store.follow_results(endpoint, timeout)),

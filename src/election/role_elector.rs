@@ -29,7 +29,7 @@ const REST: Duration = Duration::from_secs(2);
 const HEIR_FIRST: Duration = Duration::from_millis(500);
 /// A key is gone this much after the end it was seen to have.
 const AFTER_END: Duration = Duration::from_millis(2);
-/// While it leads there is nothing to look for; words and losses wake it.
+/// While it leads there is nothing to look for; messages and losses wake it.
 const WHILE_HELD: Duration = Duration::from_secs(1);
 
 /// One role's elector.
@@ -167,30 +167,30 @@ impl RoleElector {
     }
 
     /// Another instance said something.
-    pub fn hear(&mut self, word: &PeerMessage) {
+    pub fn hear(&mut self, message: &PeerMessage) {
         let (role, now) = (self.settings.role.as_lease(), self.role_state.table().now());
         let me = self.role_state.table().instance();
-        if word.from == *me {
+        if message.from == *me {
             return;
         }
-        if word.resign.contains(role) {
+        if message.resign.contains(role) {
             self.role_state.resign(None);
         }
         // R8: a live candidate asks for the role. R10: during a hold-off it could not be granted the role.
         let is_void = self.role_state.table().hold_off().is_some();
-        if word.wants.contains(role)
-            && word.priority > self.settings.priority
+        if message.wants.contains(role)
+            && message.priority > self.settings.priority
             && !is_void
-            && self.heirs.may_have(&word.from, now)
+            && self.heirs.may_have(&message.from, now)
         {
-            self.role_state.resign(Some(word.from.clone()));
+            self.role_state.resign(Some(message.from.clone()));
         }
-        if word.freed.contains(role) {
+        if message.freed.contains(role) {
             self.look_at = now;
-            self.heirs.led_by(&word.from, now);
+            self.heirs.led_by(&message.from, now);
             // The rest was for others to lead, and one has.
             self.rest_until = now;
-            match &word.heir {
+            match &message.heir {
                 Some(heir) if heir == me => self.stand_at = now,
                 Some(heir) => {
                     self.heirs.await_one(heir);
@@ -199,9 +199,9 @@ impl RoleElector {
                 None => (),
             }
         }
-        if word.took.contains(role) {
+        if message.took.contains(role) {
             self.look_at = now;
-            self.heirs.led_by(&word.from, now);
+            self.heirs.led_by(&message.from, now);
         }
     }
 
@@ -216,8 +216,8 @@ impl RoleElector {
         self.asking.next_at = self.asking.next_at.max(now + REST);
         heir.iter().for_each(|it| self.heirs.await_one(it));
         let freed = vec![tenure.endpoint.clone()];
-        let word = PeerMessage { freed, heir, ..PeerMessage::new(table.instance(), None) };
-        Some((table.request().context, tenure, word))
+        let message = PeerMessage { freed, heir, ..PeerMessage::new(table.instance(), None) };
+        Some((table.request().context, tenure, message))
     }
 
     /// What came of that.
@@ -260,9 +260,9 @@ impl RoleElector {
             self.look_at = self.look_at.min(now + HEIR_FIRST / 2);
             let wants = vec![self.settings.role.as_lease().clone()];
             let priority = self.settings.priority;
-            let word =
+            let message =
                 PeerMessage::new(self.role_state.table().instance(), Some(leader.it.clone()));
-            return Next::AskLeader(PeerMessage { wants, priority, ..word });
+            return Next::AskLeader(PeerMessage { wants, priority, ..message });
         }
         Next::Rest
     }

@@ -81,14 +81,14 @@ fn look(store: &dyn Store, all: &mut [&mut RoleElector]) -> Option<bool> {
     let mut is_away = None;
     for (timeout, batch) in batches(&due, |&it| all[it].timeout()) {
         let roles: Vec<EndpointId> = batch.iter().map(|&&it| all[it].role().clone()).collect();
-        let (mut words, mut standing) = (Vec::new(), Vec::new());
+        let (mut messages, mut standing) = (Vec::new(), Vec::new());
         match store.role_statuses(&roles, timeout) {
             Ok(statuses) => {
                 is_away = Some(false);
                 for (&&at, status) in batch.iter().zip(statuses) {
                     match all[at].looked(status) {
                         Next::Rest => (),
-                        Next::AskLeader(word) => words.push(word),
+                        Next::AskLeader(message) => messages.push(message),
                         Next::Stand => standing.push(at),
                     }
                 }
@@ -98,9 +98,9 @@ fn look(store: &dyn Store, all: &mut [&mut RoleElector]) -> Option<bool> {
                 batch.iter().for_each(|&&it| all[it].could_not(error.clone()));
             }
         }
-        if !words.is_empty() {
+        if !messages.is_empty() {
             // Lost, they are said again at a later look.
-            let _ = store.wake(&words, timeout);
+            let _ = store.wake(&messages, timeout);
         }
         stand(store, all, standing);
     }

@@ -45,7 +45,7 @@ pub struct RoleConnections {
     /// For looking, standing and handing over.
     pub elector: Arc<dyn Store>,
     /// For messages.
-    pub words: Arc<dyn Store>,
+    pub messages: Arc<dyn Store>,
 }
 
 impl RoleConnections {
@@ -55,7 +55,7 @@ impl RoleConnections {
         Self {
             renewal: Arc::new(store.line()),
             elector: Arc::new(store.line()),
-            words: Arc::new(store),
+            messages: Arc::new(store),
         }
     }
 }
@@ -141,7 +141,7 @@ impl Elections {
         let expire = nudged_steps(when.clone(), expiries, move || expiring.expire());
         others.spawn(&fail_stop, "role-expiry", expire)?;
         let nudge = move |it| drop(nudge.send(it));
-        let watch = Watch::new(Arc::clone(&connections.words), me.clone(), timeout, nudge);
+        let watch = Watch::new(Arc::clone(&connections.messages), me.clone(), timeout, nudge);
         let mut watch = watch.interrupted_by(wire);
         others.spawn(&fail_stop, "role-watch", steps(when, move || watch.step()))?;
         let keep_now = [renew_now, expire_now];
@@ -272,7 +272,7 @@ impl Elections {
         let standing = Standing { me, clock, new_fleet: *new_fleet, elector, renewal, poke };
         let parts = RoleParts::assemble(settings, &standing);
         wait_for_store(parts.role_state.table(), until, || {
-            connections.words.inspect(timeout)?;
+            connections.messages.inspect(timeout)?;
             parts.elector.introduce()
         })?;
         Ok(parts)

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::model::{Session, Tenure};
 
-/// What reconcile tells dispatch. A late word can delay a poll, never duplicate one.
+/// What reconcile tells dispatch. A late message can delay a poll, never duplicate one.
 #[derive(Clone, Debug)]
 pub enum LeaseChange {
     /// Poll under this from now on.

@@ -38,7 +38,7 @@ pub struct Plan {
     /// Those between whom something else is to move: owners, and heirs.
     pub others: BTreeSet<InstanceId>,
     /// No instance may be given anything.
-    pub nobody: bool,
+    pub all_draining: bool,
 }
 
 /// The instances in the order in which they should own `endpoint` (FR-013).
@@ -86,7 +86,7 @@ pub fn fair_shares(view: &View) -> Vec<f64> {
 /// What `me` should do about `view`.
 pub fn plan(view: &View, me: &InstanceId) -> Plan {
     let loads = loads(view);
-    let mut plan = Plan { nobody: loads.iter().all(|it| it.weight == 0), ..Plan::default() };
+    let mut plan = Plan { all_draining: loads.iter().all(|it| it.weight == 0), ..Plan::default() };
     let Some(mine) = loads.iter().position(|it| it.id == me) else { return plan };
     let takers = hashes(&loads, |it| loads[it].weight > 0);
     let mut others = FnvHashSet::default();

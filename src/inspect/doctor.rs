@@ -98,7 +98,7 @@ const CLOCK_INTERVAL: Duration = Duration::from_millis(50);
 /// Looks at the server of `config` for about as long as `watch`, and whether its user has the rights for `purpose`.
 pub fn examine(config: &Config, purpose: Purpose, watch: Duration) -> Report {
     let mut report = Report::default();
-    let store = RedisStore::of_polls(config);
+    let store = RedisStore::of_endpoints(config);
     report.rule = rule(config, true).to_paste(purpose, store.user());
     let mut examination = Examination { config, purpose, store, report };
     if let Err(error) = examination.run(watch) {
@@ -334,7 +334,7 @@ impl Examination<'_> {
 /// What the user lacks of the rights for `purpose`, after a command was denied one: the server's own words seldom
 /// say which. Empty when nothing is found.
 pub fn lacking(config: &Config, purpose: Purpose) -> String {
-    let store = RedisStore::of_polls(config);
+    let store = RedisStore::of_endpoints(config);
     let patience = config.store_timeout;
     let tells_reading = store.info(patience).map_or(true, |it| server::major(&it) >= 7);
     let rule = rule(config, tells_reading);

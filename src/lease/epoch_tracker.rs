@@ -37,7 +37,7 @@ impl ClockReading {
 #[derive(Debug)]
 pub struct EpochTracker {
     me: InstanceId,
-    term: LeaseDuration,
+    duration: LeaseDuration,
     new_fleet: bool,
     epoch: Epoch,
     born: Epoch,
@@ -63,10 +63,10 @@ pub struct ClockAnomaly {
 
 impl EpochTracker {
     /// Has seen nothing yet.
-    pub fn new(me: InstanceId, term: LeaseDuration, new_fleet: bool) -> Self {
+    pub fn new(me: InstanceId, duration: LeaseDuration, new_fleet: bool) -> Self {
         Self {
             me,
-            term,
+            duration,
             new_fleet,
             epoch: Epoch::default(),
             born: Epoch::default(),
@@ -84,10 +84,10 @@ impl EpochTracker {
     /// R4: a grant or a reclaim is executed at most a margin late. A step of the server's clock that
     /// is larger than the margin, and so could have ended another owner's lease early, makes it late too.
     pub fn context(&self, now: Moment, timeout: Duration) -> RequestContext {
-        let slack = micros(timeout.min(self.term.margin()));
+        let slack = micros(timeout.min(self.duration.margin()));
         RequestContext {
             instance: self.me.clone(),
-            term: self.term,
+            duration: self.duration,
             epoch: self.epoch,
             suspect: self.suspect,
             floor_us: self.floor_us,
@@ -113,9 +113,9 @@ impl EpochTracker {
         self.sight.get_or_insert(ClockReading { asked_at, server_us });
     }
 
-    /// The same for a release of leases that were forgotten before: whatever was asked for until now was asked
-    /// for with a lower floor.
-    pub fn farewell(&mut self, now: Moment, timeout: Duration) -> RequestContext {
+    /// The request context of a release. Raises the floor first, so that every renewal sent before has a lower floor and
+    /// cannot bring the leases back (R4).
+    pub fn release_request(&mut self, now: Moment, timeout: Duration) -> RequestContext {
         self.floor_us += 1;
         RequestContext { owner_only: true, ..self.context(now, timeout) }
     }
@@ -134,7 +134,7 @@ impl EpochTracker {
         if let Some(ahead) = before.and_then(|it| it.ahead(now, stamp)) {
             self.suspect = true;
             seen.ran_ahead = Some(ahead);
-            seen.slept_in = (ahead > self.term.margin()).then_some(self.born);
+            seen.slept_in = (ahead > self.duration.margin()).then_some(self.born);
         }
         if is_new {
             self.born = stamp.born;

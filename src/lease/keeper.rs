@@ -46,7 +46,7 @@ pub struct Connections {
 impl Connections {
     /// A connection each to the Redis of `config`. Nothing is connected yet.
     pub fn redis(config: &Config) -> Self {
-        let store = RedisStore::of_polls(config);
+        let store = RedisStore::of_endpoints(config);
         Self {
             heartbeat: Arc::new(store.line()),
             renewal: Arc::new(store.line()),

@@ -151,6 +151,6 @@ impl Release {
     fn release(&self, tenures: &[Tenure]) -> Result<(), StoreError> {
         let freed = tenures.iter().map(|it| it.endpoint.clone()).collect();
         let message = PeerMessage { freed, ..PeerMessage::new(self.table.instance(), None) };
-        self.store.release(&self.table.farewell().context, tenures, &[message]).map(drop)
+        self.store.release(&self.table.release_request().context, tenures, &[message]).map(drop)
     }
 }

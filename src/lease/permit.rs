@@ -116,18 +116,18 @@ pub(crate) struct Lease {
 /// sent) can come before. A poller that confirms a permit reads the word, and waits for no thread (R2).
 #[derive(Debug)]
 pub(crate) struct Guarded {
-    state: Mutex<LeaseState>,
+    state: Mutex<TenureState>,
     open_until: AtomicU64,
 }
 
 /// The lock of a lease, held.
 pub(crate) struct Locked<'a> {
-    state: MutexGuard<'a, LeaseState>,
+    state: MutexGuard<'a, TenureState>,
     open_until: &'a AtomicU64,
 }
 
 impl Guarded {
-    fn new(state: LeaseState) -> Self {
+    fn new(state: TenureState) -> Self {
         let open_until = AtomicU64::new(state.open_until().as_nanos());
         Self { state: Mutex::new(state), open_until }
     }
@@ -136,21 +136,21 @@ impl Guarded {
         Locked { state: self.state.lock(), open_until: &self.open_until }
     }
 
-    /// [`LeaseState::open_until`] as it was when the lock was last let go of. Never waits.
+    /// [`TenureState::open_until`] as it was when the lock was last let go of. Never waits.
     fn open_until(&self) -> Moment {
         Moment::from_nanos(self.open_until.load(Ordering::SeqCst))
     }
 }
 
 impl Deref for Locked<'_> {
-    type Target = LeaseState;
-    fn deref(&self) -> &LeaseState {
+    type Target = TenureState;
+    fn deref(&self) -> &TenureState {
         &self.state
     }
 }
 
 impl DerefMut for Locked<'_> {
-    fn deref_mut(&mut self) -> &mut LeaseState {
+    fn deref_mut(&mut self) -> &mut TenureState {
         &mut self.state
     }
 }
@@ -166,7 +166,7 @@ impl Drop for Locked<'_> {
 }
 
 #[derive(Debug)]
-pub(crate) struct LeaseState {
+pub(crate) struct TenureState {
     pub(crate) standing: Standing,
     pub(crate) valid_until: Moment,
     /// Only an answer to a question asked after this restores `Held`.
@@ -184,7 +184,7 @@ pub(crate) struct LeaseState {
     pub(crate) running: Option<Arc<Abort>>,
 }
 
-impl LeaseState {
+impl TenureState {
     /// R3: until when a poll that has its permit may begin: never, while the lease is in doubt or over.
     fn open_until(&self) -> Moment {
         let is_open = !self.ended && self.standing == Standing::Held;
@@ -200,7 +200,7 @@ impl Lease {
         valid_until: Moment,
         renew_at: Moment,
     ) -> Self {
-        let state = LeaseState {
+        let state = TenureState {
             standing: Standing::Held,
             valid_until,
             doubted_at: Moment::MIN,
@@ -223,17 +223,17 @@ impl Lease {
     }
 
     /// R1, R13: the moment from which this lease can only be lost.
-    pub(crate) fn deadline(&self, state: &LeaseState) -> Moment {
+    pub(crate) fn deadline(&self, state: &TenureState) -> Moment {
         state.valid_until.min(self.heartbeat_deadline.valid_until())
     }
 
     /// R2, R3, R13: whether a poll may start at `now`. The one place that says so.
-    pub(crate) fn may_poll(&self, state: &LeaseState, now: Moment) -> bool {
+    pub(crate) fn may_poll(&self, state: &TenureState, now: Moment) -> bool {
         state.draining_since.is_none() && self.is_valid(state.open_until(), now)
     }
 
     /// R3, R13: past its deadline, or after a lapse of the heartbeat, a lease is lost.
-    pub(crate) fn stands(&self, state: &LeaseState, now: Moment) -> bool {
+    pub(crate) fn stands(&self, state: &TenureState, now: Moment) -> bool {
         self.is_valid(state.valid_until, now)
     }
 

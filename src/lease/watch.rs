@@ -18,7 +18,7 @@ pub enum Nudge {
     /// that receives nothing. All earlier messages may be lost.
     Listening {
         /// Whether messages of other instances arrive.
-        words: bool,
+        messages: bool,
         /// Whether changes of keys arrive.
         changes: bool,
         /// What the server refuses, and the way out.
@@ -118,8 +118,8 @@ impl Watch {
         self.passed_on
     }
 
-    fn tell(&mut self, words: bool, changes: bool, refused: Option<String>) {
+    fn tell(&mut self, messages: bool, changes: bool, refused: Option<String>) {
         self.told = true;
-        (self.nudge)(Nudge::Listening { words, changes, refused });
+        (self.nudge)(Nudge::Listening { messages, changes, refused });
     }
 }

@@ -11,7 +11,7 @@ use crate::polling::schedule::Due;
 use crate::store::Store;
 use crate::store::memory::{MemoryServer, MemoryStore};
 
-const TERM: LeaseDuration = LeaseDuration::new(Duration::from_secs(30));
+const DURATION: LeaseDuration = LeaseDuration::new(Duration::from_secs(30));
 
 /// All on one clock, which stands still.
 pub(crate) struct Holder {
@@ -29,7 +29,7 @@ impl Holder {
         let id = tenure.endpoint.as_str();
         let json = format!(r#"{{"id":"{id}","address":"h:1"}}"#);
         let session = Arc::new(Session::parse(id, json.as_bytes()).unwrap());
-        let (timeout, due_at) = (TERM.ttl, self.table.now());
+        let (timeout, due_at) = (DURATION.ttl, self.table.now());
         let (next_after_ok, next_after_failure) = (timeout, timeout);
         let skipped = None;
         let due =
@@ -41,8 +41,8 @@ impl Holder {
     pub(crate) fn of(n: usize) -> Self {
         let clock = Arc::new(ManualClock::at(10_000_000_000_000));
         let timings = LeaseTimings {
-            lease: TERM,
-            heartbeat: TERM,
+            lease: DURATION,
+            heartbeat: DURATION,
             renew_interval: Duration::from_secs(10),
             store_timeout: Duration::from_secs(2),
         };
@@ -52,7 +52,7 @@ impl Holder {
         let store = Arc::new(MemoryStore::new(&server));
         table.learn_time(|timeout| store.time(timeout)).unwrap();
         let request = table.request();
-        table.beaten(&request, &store.beat(&request.context, TERM.ttl, Weight(1)).unwrap());
+        table.beaten(&request, &store.beat(&request.context, DURATION.ttl, Weight(1)).unwrap());
         let endpoints: Vec<EndpointId> =
             (0..n).map(|it| EndpointId::parse(&format!("e{it}")).unwrap()).collect();
         let request = table.request();

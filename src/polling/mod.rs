@@ -11,7 +11,7 @@ pub mod intervals;
 pub mod job_queue;
 pub mod poller;
 pub mod poller_pool;
-pub mod publish;
+pub mod outbox;
 pub mod publisher;
 pub mod schedule;
 mod slow_lane;

@@ -11,7 +11,7 @@ use crate::lease::report::Reporter;
 use crate::lease::table::OwnershipTable;
 use crate::lease::watch::Nudge;
 use crate::model::Tenure;
-use crate::polling::publish::{Outbox, Reach, Sent};
+use crate::polling::outbox::{Outbox, Reach, Sent};
 use crate::polling::worker::Polled;
 use crate::store::{Fault, Publication, Publish, Store};
 use crate::thread::Stop;

@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 use crate::model::{EndpointId, InstanceId};
 use crate::store::{PeerMessage, Publication};
 
-/// A word longer than this is not read.
+/// A message longer than this is not read.
 const WAKE_MAX_BYTES: usize = 256 * 1024;
 /// What most announcements have besides the body.
 const RESULT_BYTES: usize = 320;
@@ -45,18 +45,18 @@ pub(crate) fn result(instance: &InstanceId, it: &Publication, database: u32) -> 
     said
 }
 
-/// A word as it is sent. Long ones are lists of names: those are written as they are.
+/// A message as it is sent. Long ones are lists of names: those are written as they are.
 pub(crate) fn wake(wake: &PeerMessage, database: u32) -> String {
-    let mut word = format!("{{\"from\":{},\"db\":{database}", quoted(wake.from.as_str()));
+    let mut message = format!("{{\"from\":{},\"db\":{database}", quoted(wake.from.as_str()));
     if let Some(heir) = &wake.heir {
-        word += ",\"heir\":";
-        word += &quoted(heir.as_str());
+        message += ",\"heir\":";
+        message += &quoted(heir.as_str());
     }
     if wake.unasked {
-        word += ",\"unasked\":true";
+        message += ",\"unasked\":true";
     }
     if wake.priority > 0 {
-        word += &format!(",\"priority\":{}", wake.priority);
+        message += &format!(",\"priority\":{}", wake.priority);
     }
     for (name, endpoints) in [
         ("wants", &wake.wants),
@@ -68,39 +68,39 @@ pub(crate) fn wake(wake: &PeerMessage, database: u32) -> String {
     ] {
         for (n, endpoint) in endpoints.iter().enumerate() {
             if n == 0 {
-                word += &format!(",\"{name}\":[");
+                message += &format!(",\"{name}\":[");
             } else {
-                word.push(',');
+                message.push(',');
             }
-            push_quoted(&mut word, endpoint.as_str());
+            push_quoted(&mut message, endpoint.as_str());
         }
         if !endpoints.is_empty() {
-            word.push(']');
+            message.push(']');
         }
     }
-    word.push('}');
-    word
+    message.push('}');
+    message
 }
 
-fn push(word: &mut String, text: Arguments<'_>) {
-    let _ = word.write_fmt(text); // a String takes everything
+fn push(message: &mut String, text: Arguments<'_>) {
+    let _ = message.write_fmt(text); // a String takes everything
 }
 
 fn quoted(text: &str) -> String {
-    let mut word = String::new();
-    push_quoted(&mut word, text);
-    word
+    let mut message = String::new();
+    push_quoted(&mut message, text);
+    message
 }
 
 /// As a JSON string; most names need nothing but the quotes.
-fn push_quoted(word: &mut String, text: &str) {
+fn push_quoted(message: &mut String, text: &str) {
     if text.bytes().all(|it| it.is_ascii_alphanumeric() || b"-_.:/@".contains(&it)) {
-        word.push('"');
-        word.push_str(text);
-        word.push('"');
+        message.push('"');
+        message.push_str(text);
+        message.push('"');
     } else {
         // A text can always be written down.
-        word.push_str(&serde_json::to_string(text).unwrap_or_default());
+        message.push_str(&serde_json::to_string(text).unwrap_or_default());
     }
 }
 
@@ -109,7 +109,7 @@ pub(crate) fn is_from(fields: &Map<String, Value>, database: u32) -> bool {
     fields.get("db").is_none_or(|it| it.as_u64() == Some(database.into()))
 }
 
-/// A word as it was heard in this database; `None` when it makes no sense, or was said in another.
+/// A message as it was heard in this database; `None` when it makes no sense, or was said in another.
 pub(crate) fn heard(to: Option<&InstanceId>, payload: &[u8], database: u32) -> Option<PeerMessage> {
     if payload.len() > WAKE_MAX_BYTES {
         return None;

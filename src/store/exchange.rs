@@ -10,7 +10,7 @@ pub struct RequestContext {
     /// The asking instance.
     pub instance: InstanceId,
     /// The agreed life of a lease (R14).
-    pub term: LeaseDuration,
+    pub duration: LeaseDuration,
     /// The epoch the question was decided under (R5).
     pub epoch: Epoch,
     /// The server's clock ran ahead of ours: begin a new epoch if this one still runs (R5).

@@ -419,7 +419,7 @@ impl Member {
         }
         if is_news {
             let (words, changes, refused) = (true, false, None);
-            self.elector.apply(&Nudge::Listening { words, changes, refused });
+            self.elector.apply(&Nudge::Listening { messages: words, changes, refused });
         }
         messages.into_iter().for_each(|it| self.elector.apply(&Nudge::Push(Push::Message(it))));
         wait = wait.min(self.elector.step());

@@ -119,7 +119,7 @@ fn when_every_weight_is_zero_everybody_keeps_what_it_has_and_nothing_is_given() 
         assert_eq!(heir.as_ref(), (it == endpoint(0)).then_some(&fleet[0].0));
     }
     let plan = plan(&view, &fleet[1].0);
-    assert!(plan.nobody && plan.acquire.is_empty() && plan.fallback.is_empty());
+    assert!(plan.all_draining && plan.acquire.is_empty() && plan.fallback.is_empty());
 }
 
 /// R8: the plan of each says only what that one should do, and together they cover everything.

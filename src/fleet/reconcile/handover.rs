@@ -249,7 +249,10 @@ impl Handover {
             let messages: Vec<PeerMessage> = by_heir.into_values().collect();
             // A store that did not answer is not asked again for each further batch.
             failure = failure.or_else(|| {
-                context.store.release(&context.table.farewell().context, batch, &messages).err()
+                context
+                    .store
+                    .release(&context.table.release_request().context, batch, &messages)
+                    .err()
             });
             let gone = released.iter().filter(|it| it.1 == ReleaseReason::Removed);
             let gone: Vec<EndpointId> = gone.map(|it| it.0.endpoint.clone()).collect();

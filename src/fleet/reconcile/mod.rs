@@ -226,8 +226,8 @@ impl Reconcile {
     fn apply(&mut self, nudge: &Nudge) {
         match nudge {
             Nudge::PollEnded => (),
-            Nudge::Listening { words, changes, refused } => {
-                self.informer.subscribed(*words, *changes);
+            Nudge::Listening { messages, changes, refused } => {
+                self.informer.subscribed(*messages, *changes);
                 if let Some(reason) = refused {
                     self.context.reporter.say(&Event::StoreUnheard { reason });
                 }

@@ -38,7 +38,7 @@ impl Planner {
         self.plan = plan(informer.view(), &context.me);
         // Leases that were released for this instance come first: every other instance leaves them to it.
         self.plan.acquire.sort_by_cached_key(|it| !requests.was_asked(it));
-        let is_stuck = self.plan.nobody && informer.view().is_live(&context.me);
+        let is_stuck = self.plan.all_draining && informer.view().is_live(&context.me);
         if is_stuck && !self.stuck && informer.is_settled() {
             let reason = "every instance has weight 0: nothing new is taken";
             context.reporter.say(&Event::PlacementStuck { reason });

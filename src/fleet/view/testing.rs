@@ -102,7 +102,7 @@ impl Facts {
     }
 
     /// Whether nobody may be given anything.
-    pub(crate) fn nobody(&self) -> bool {
+    pub(crate) fn all_draining(&self) -> bool {
         self.live.values().all(|it| it.0 == 0)
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::clock::Moment;
 use crate::lease::epoch_tracker::ClockAnomaly;
-use crate::lease::permit::{Lease, LeaseState, Standing};
+use crate::lease::permit::{Lease, Standing, TenureState};
 use crate::lease::table::due_index::LeaseEdit;
 use crate::lease::table::{Applied, Gained, Loss, OwnershipTable, PendingRequest};
 use crate::model::spread;
@@ -210,7 +210,7 @@ impl OwnershipTable {
         }
     }
 
-    fn mark_uncertain(&self, state: &mut LeaseState, now: Moment) {
+    fn mark_uncertain(&self, state: &mut TenureState, now: Moment) {
         state.standing = Standing::Uncertain;
         state.doubted_at = now;
         state.renew_at = now;

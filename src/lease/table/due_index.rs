@@ -12,22 +12,22 @@ use fnv::{FnvHashMap, FnvHashSet};
 use parking_lot::Mutex;
 
 use crate::clock::Moment;
-use crate::lease::permit::{Lease, LeaseState, Locked, Standing};
+use crate::lease::permit::{Lease, Locked, Standing, TenureState};
 use crate::lease::table::retired::RetiredFences;
 use crate::model::{EndpointId, Tenure};
 
 /// All that decides when something has to be done about a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Note {
+struct DueEntry {
     renew_at: Moment,
     valid_until: Moment,
     doubtful: bool,
     draining: bool,
 }
 
-impl Note {
+impl DueEntry {
     /// About one that has ended nothing is to be done.
-    fn of(state: &LeaseState) -> Option<Self> {
+    fn of(state: &TenureState) -> Option<Self> {
         (!state.ended).then(|| Self {
             renew_at: state.renew_at,
             valid_until: state.valid_until,
@@ -50,7 +50,12 @@ pub(super) struct DueIndex {
 }
 
 impl DueIndex {
-    fn replace(&mut self, endpoint: &EndpointId, before: Option<Note>, after: Option<Note>) {
+    fn replace(
+        &mut self,
+        endpoint: &EndpointId,
+        before: Option<DueEntry>,
+        after: Option<DueEntry>,
+    ) {
         let at = |moment| (moment, endpoint.clone());
         if let Some(it) = before {
             if self.waiting.remove(&at(it.renew_at)).is_none() {
@@ -111,7 +116,7 @@ impl DueIndex {
 /// A lease that is being changed: its lock, held, and the due index, which is told when that is let go of.
 pub(super) struct LeaseEdit<'a> {
     state: Locked<'a>,
-    before: Option<Note>,
+    before: Option<DueEntry>,
     endpoint: &'a EndpointId,
     due_index: &'a Mutex<DueIndex>,
 }
@@ -119,7 +124,7 @@ pub(super) struct LeaseEdit<'a> {
 impl<'a> LeaseEdit<'a> {
     pub(super) fn new(lease: &'a Lease, due_index: &'a Mutex<DueIndex>) -> Self {
         let state = lease.state.lock();
-        Self { before: Note::of(&state), state, endpoint: &lease.tenure.endpoint, due_index }
+        Self { before: DueEntry::of(&state), state, endpoint: &lease.tenure.endpoint, due_index }
     }
 
     /// Of a lease that is new to the table: the due index has nothing about it yet.
@@ -130,14 +135,14 @@ impl<'a> LeaseEdit<'a> {
 }
 
 impl Deref for LeaseEdit<'_> {
-    type Target = LeaseState;
-    fn deref(&self) -> &LeaseState {
+    type Target = TenureState;
+    fn deref(&self) -> &TenureState {
         &self.state
     }
 }
 
 impl DerefMut for LeaseEdit<'_> {
-    fn deref_mut(&mut self) -> &mut LeaseState {
+    fn deref_mut(&mut self) -> &mut TenureState {
         &mut self.state
     }
 }
@@ -145,7 +150,7 @@ impl DerefMut for LeaseEdit<'_> {
 impl Drop for LeaseEdit<'_> {
     fn drop(&mut self) {
         // The lock of the lease is let go of after this, so that no two tell the due index at once.
-        let after = Note::of(&self.state);
+        let after = DueEntry::of(&self.state);
         if after != self.before {
             self.due_index.lock().replace(self.endpoint, self.before, after);
         }

@@ -32,25 +32,25 @@ impl OwnershipTable {
         self.framed(|epoch_tracker, now, timeout| epoch_tracker.context(now, timeout))
     }
 
-    /// R4: before the first question the server's clock is read by `context`, which is given the time it may take: so the
-    /// first question has a latest execution time, too. Does nothing once a time is known.
+    /// R4: reads the server's clock before the first request, so that the first request has a latest execution time, too.
+    /// `read_time` is given the timeout, and returns the server's time in microseconds. Not called once a time is known.
     pub fn learn_time(
         &self,
-        context: impl FnOnce(Duration) -> StoreResult<u64>,
+        read_time: impl FnOnce(Duration) -> StoreResult<u64>,
     ) -> StoreResult<()> {
         if self.store_clock.epoch_tracker.lock().knows_time() {
             return Ok(());
         }
         let asked_at = self.now();
-        let server_us = context(self.timings.store_timeout)?;
+        let server_us = read_time(self.timings.store_timeout)?;
         self.store_clock.epoch_tracker.lock().saw_time(asked_at, server_us);
         Ok(())
     }
 
-    /// The same for the release of what was forgotten just before (R4), while nobody else acquires: then all that
-    /// is held was heard of.
-    pub fn farewell(&self) -> PendingRequest {
-        self.framed(EpochTracker::farewell)
+    /// The request context of a release. Raises the floor first, so that every renewal sent before has a lower floor and
+    /// cannot bring the leases back (R4). Only for the thread that acquires: it has heard of every fence that was granted.
+    pub fn release_request(&self) -> PendingRequest {
+        self.framed(EpochTracker::release_request)
     }
 
     fn framed(

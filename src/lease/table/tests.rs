@@ -11,7 +11,7 @@ use crate::lease::table::{LeaseTimings, OwnershipTable};
 use crate::model::{EndpointId, Epoch, FenceToken, InstanceId, LeaseDuration, Tenure, Weight};
 use crate::store::{Acquire, Beat, Grant, Renew, Reply, Stamp};
 
-const TERM: LeaseDuration = LeaseDuration::new(Duration::from_secs(30));
+const DURATION: LeaseDuration = LeaseDuration::new(Duration::from_secs(30));
 /// For what happens at once, or never.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -24,7 +24,7 @@ fn reply<T>(answer: T) -> Reply<T> {
 /// A table that has beaten once.
 fn beating(heartbeat: LeaseDuration) -> (OwnershipTable, Arc<ManualClock>) {
     let timings = LeaseTimings {
-        lease: TERM,
+        lease: DURATION,
         heartbeat,
         renew_interval: Duration::from_secs(10),
         store_timeout: Duration::from_secs(2),
@@ -49,7 +49,7 @@ fn gain(table: &OwnershipTable, count: usize) -> Vec<Tenure> {
 
 /// A table that beats and holds one lease.
 fn with_one() -> (OwnershipTable, Tenure) {
-    let (table, _) = beating(TERM);
+    let (table, _) = beating(DURATION);
     let tenure = gain(&table, 1).remove(0);
     (table, tenure)
 }
@@ -97,7 +97,7 @@ fn a_permit_holds_no_longer_than_its_lease_does() {
 #[test]
 fn every_poll_is_stopped_before_the_first_lease_that_has_ended_is_forgotten() {
     // With its heartbeat, or at its own deadline.
-    for heartbeat in [TERM, LeaseDuration::new(TERM.ttl * 10)] {
+    for heartbeat in [DURATION, LeaseDuration::new(DURATION.ttl * 10)] {
         let (table, clock) = beating(heartbeat);
         let table = Arc::new(table);
         let permits: Vec<PollPermit> =
@@ -107,7 +107,7 @@ fn every_poll_is_stopped_before_the_first_lease_that_has_ended_is_forgotten() {
             let (table, stopped) = (Arc::clone(&table), stopped.clone());
             permit.abort().arm(move || stopped.send(table.len()).unwrap());
         }
-        clock.pass(TERM.ttl);
+        clock.pass(DURATION.ttl);
         assert_eq!(table.expire().len(), 3);
         assert_eq!(held.try_iter().collect::<Vec<usize>>(), [3, 3, 3], "how many were left");
         assert!(permits.iter().all(|it| it.confirm().is_err()));
@@ -119,11 +119,11 @@ fn every_poll_is_stopped_before_the_first_lease_that_has_ended_is_forgotten() {
 /// from being lost.
 #[test]
 fn every_poll_is_stopped_even_if_what_stops_the_first_panics() {
-    let (table, clock) = beating(TERM);
+    let (table, clock) = beating(DURATION);
     let permits: Vec<PollPermit> =
         gain(&table, 3).iter().map(|it| table.permit(it).unwrap()).collect();
     permits.iter().for_each(|it| it.abort().arm(|| panic!("deliberately")));
-    clock.pass(TERM.ttl);
+    clock.pass(DURATION.ttl);
     assert_eq!(table.expire().len(), 3);
     assert!(permits.iter().all(|it| it.abort().is_fired() && it.abort().has_panicked()));
     assert_eq!((table.len(), table.next_deadline()), (0, None));
@@ -179,7 +179,7 @@ fn in_a_process_that_was_forked_nothing_is_held() {
 #[test]
 fn a_renewal_on_its_way_does_not_end_a_mistrust() {
     for owner_only in [true, false] {
-        let (table, clock) = beating(LeaseDuration::new(TERM.ttl * 10));
+        let (table, clock) = beating(LeaseDuration::new(DURATION.ttl * 10));
         let tenure = gain(&table, 1).remove(0);
         if !owner_only {
             table.mistrust(&tenure);

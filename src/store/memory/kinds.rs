@@ -116,7 +116,7 @@ impl Kind for Roles {
 
     fn is_dead(&self, data: &Data, owner: &InstanceId, context: &RequestContext, now: Now) -> bool {
         let beaten = data.roles.heartbeats.get(owner);
-        beaten.is_some_and(|it| is_stale(now.us, it.0, context.term.ttl))
+        beaten.is_some_and(|it| is_stale(now.us, it.0, context.duration.ttl))
     }
 
     fn last_fence(&self, data: &Data, endpoint: &EndpointId, _: u64) -> u64 {
@@ -126,7 +126,7 @@ impl Kind for Roles {
     fn note_grant(&self, _: &mut Data, _: &InstanceId, _: u64) {}
 
     fn beat(&self, data: &mut Data, context: &RequestContext, now: Now) {
-        let lasts = micros(context.term.ttl.saturating_add(BEAT_EXTRA));
+        let lasts = micros(context.duration.ttl.saturating_add(BEAT_EXTRA));
         let before = data.roles.heartbeats.get(&context.instance).map_or(0, |it| it.1);
         let heartbeat = (now.us / 1_000, before.max(now.us + lasts));
         data.roles.heartbeats.insert(context.instance.clone(), heartbeat);

@@ -34,10 +34,10 @@ impl State {
     /// The beginning of epoch.lua: refuses what cannot be answered at all.
     pub(crate) fn check_epoch(&self, context: &RequestContext) -> StoreResult<()> {
         self.check_hash()?;
-        if is_ttl(context.term.ttl) {
+        if is_ttl(context.duration.ttl) {
             return Ok(());
         }
-        let reason = format!("BADTTL the life of a lease cannot be {:?}", context.term.ttl);
+        let reason = format!("BADTTL the life of a lease cannot be {:?}", context.duration.ttl);
         Err(refusal(Fault::Misconfigured, reason))
     }
 

@@ -87,9 +87,9 @@ impl MemoryStore {
         let freed = freed.to_vec();
         self.call("release", move |state, clock| {
             state.forget_expired(clock);
-            for (context, tenure, word) in &freed {
+            for (context, tenure, message) in &freed {
                 state.release(&context.instance, tenure);
-                state.say(std::slice::from_ref(word));
+                state.say(std::slice::from_ref(message));
             }
             Ok(())
         })

@@ -56,21 +56,22 @@ impl State {
         let late = context.not_after_us > 0 && now > context.not_after_us;
         let role = self.kind.own_ttl(about);
         let unknown = self.unknown_hold_off(role);
-        let mut hold = micros(context.term.hold_off().max(unknown));
+        let mut hold = micros(context.duration.hold_off().max(unknown));
         let agreed = self.agreed(role);
         let record = self.data.epoch;
         let mut before = record.filter(|_| !self.is_epoch_malformed(role));
-        if let (Some(it), Some(agreed)) = (record, agreed.filter(|it| *it != context.term.ttl)) {
+        if let (Some(it), Some(agreed)) = (record, agreed.filter(|it| *it != context.duration.ttl))
+        {
             let window = micros(agreed.max(unknown));
             let granted_nothing =
                 before.is_some() && it.replid == self.replid && now < it.since_us + window;
-            if context.epoch == Epoch(0) || context.term.ttl < agreed || !granted_nothing {
-                return Err(other_timing(context.term.ttl, agreed));
+            if context.epoch == Epoch(0) || context.duration.ttl < agreed || !granted_nothing {
+                return Err(other_timing(context.duration.ttl, agreed));
             }
             before = None;
         }
         if let Some(role) = role {
-            self.data.roles.ttls.insert(role.clone(), context.term.ttl);
+            self.data.roles.ttls.insert(role.clone(), context.duration.ttl);
         }
         let mut epoch = match before {
             Some(it)
@@ -86,7 +87,7 @@ impl State {
                 replid: self.replid,
                 since_us: now,
                 floor_us: record.map_or(0, |it| it.floor_us),
-                lease_ttl: context.term.ttl,
+                lease_ttl: context.duration.ttl,
                 heartbeat_ttl: record.map_or(Duration::ZERO, |it| it.heartbeat_ttl),
             },
         };
@@ -99,7 +100,7 @@ impl State {
             epoch.since_us = now - hold;
         }
         if self.confirm(role, context, epoch.born) {
-            hold = micros(context.term.hold_off());
+            hold = micros(context.duration.hold_off());
         }
         epoch.since_us = epoch.since_us.min(now);
         let left = (epoch.since_us + hold).saturating_sub(now);
@@ -168,7 +169,7 @@ impl State {
         if self.unable.contains(&context.instance) {
             return Acquire::Failed("ERR the user executing the script can't".into());
         }
-        let ttl = micros(context.term.ttl);
+        let ttl = micros(context.duration.ttl);
         let owner = self.owner(endpoint);
         let grant = match &owner {
             None => Grant::Free,
@@ -211,7 +212,7 @@ impl State {
     pub(crate) fn keep(&mut self, context: &RequestContext, item: &RenewItem, now: Now) -> bool {
         let lease = self.data.leases.get_mut(&item.tenure.endpoint);
         let ours = lease.filter(|it| it.0 == context.instance);
-        ours.map(|it| it.1 = now.us + micros(context.term.ttl)).is_some()
+        ours.map(|it| it.1 = now.us + micros(context.duration.ttl)).is_some()
     }
 
     /// renew.lua
@@ -238,7 +239,7 @@ impl State {
         if owner.is_none() {
             self.data.retired.remove(endpoint);
         }
-        let until = now.us + micros(context.term.ttl);
+        let until = now.us + micros(context.duration.ttl);
         self.data.leases.insert(endpoint.clone(), (context.instance.clone(), until));
         self.kind.beat(&mut self.data, context, now);
         if owner.is_some() { Renew::Extended } else { Renew::Reclaimed }
@@ -312,9 +313,9 @@ impl State {
     pub(crate) fn say(&mut self, wakes: &[PeerMessage]) {
         self.told = true;
         for wake in wakes {
-            for (instance, words) in &mut self.subscribers {
+            for (instance, messages) in &mut self.subscribers {
                 if wake.to.as_ref().is_none_or(|to| to == instance) {
-                    words.push_back(Push::Message(wake.clone()));
+                    messages.push_back(Push::Message(wake.clone()));
                 }
             }
         }
@@ -326,7 +327,7 @@ impl State {
 
     pub(crate) fn heard(&mut self, me: &InstanceId) -> StoreResult<Option<Push>> {
         match self.subscribers.get_mut(me) {
-            Some(words) => Ok(words.pop_front()),
+            Some(messages) => Ok(messages.pop_front()),
             None => Err(StoreError {
                 op: "listen on",
                 target: "the store".into(),

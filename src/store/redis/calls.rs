@@ -137,10 +137,10 @@ impl RedisStore {
         call.key(keys.node(&context.instance))
             .key(keys.fence())
             .key(keys.grants(&context.instance));
-        let word =
+        let message =
             PeerMessage { took: endpoints.to_vec(), ..PeerMessage::new(&context.instance, None) };
         call.arg(keys.node_prefix()).arg(keys.lease_prefix());
-        call.arg(keys.wake(None)).arg(announcement::wake(&word, keys.database()));
+        call.arg(keys.wake(None)).arg(announcement::wake(&message, keys.database()));
         call.arg(GRANTS_LAST.as_millis());
         for endpoint in endpoints {
             call.lease_and_record(keys, endpoint);

@@ -55,13 +55,18 @@ enum LocatorKind {
 }
 
 impl ServerLocator {
-    /// Nothing is connected yet. `home` is a key of those that belong together, `term` that of the rights
+    /// Nothing is connected yet. `home` is a key of those that belong together, `duration` that of the leases
     /// which are kept there.
-    pub(crate) fn new(url: &RedisUrl, access: &Access, home: &str, term: LeaseDuration) -> Self {
+    pub(crate) fn new(
+        url: &RedisUrl,
+        access: &Access,
+        home: &str,
+        duration: LeaseDuration,
+    ) -> Self {
         let mut peers = url.places().iter().map(|it| Arc::new(Peer::Tcp(it.clone())));
         let guide = match url.topology() {
             Topology::Sentinel => {
-                LocatorKind::Sentinels(Sentinels::new(peers.collect(), url.master(), term))
+                LocatorKind::Sentinels(Sentinels::new(peers.collect(), url.master(), duration))
             }
             Topology::Cluster => LocatorKind::Shards(Shards::new(peers.collect(), slot_of(home))),
             Topology::Tcp | Topology::Unix => {

@@ -81,7 +81,7 @@ impl RedisStore {
     }
 
     /// The leases on endpoints of `config`.
-    pub fn of_polls(config: &Config) -> Self {
+    pub fn of_endpoints(config: &Config) -> Self {
         Self::of(config, Keys::new(&config.prefix, &config.session_prefix))
     }
 
@@ -91,8 +91,8 @@ impl RedisStore {
     }
 
     fn of(config: &Config, keys: Keys) -> Self {
-        let term = LeaseDuration::new(config.lease_ttl);
-        let place = ServerLocator::new(&config.redis, &config.access, &keys.epoch(), term);
+        let duration = LeaseDuration::new(config.lease_ttl);
+        let place = ServerLocator::new(&config.redis, &config.access, &keys.epoch(), duration);
         Self::at(place, &config.redis.to_string(), keys, config.min_replicas)
     }
 

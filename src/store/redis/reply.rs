@@ -142,7 +142,7 @@ fn other_timing(
     theirs_ms: u64,
     field: &str,
 ) -> StoreError {
-    let (ours_ms, epoch) = (context.term.ttl.as_millis(), server.keys.epoch());
+    let (ours_ms, epoch) = (context.duration.ttl.as_millis(), server.keys.epoch());
     let kind = server.keys.kind();
     let (op, theirs) = kind.disagreement();
     let way_out = kind.forget_ttl(&epoch, field);

@@ -109,10 +109,10 @@ impl RedisStore {
                 if !certain && status.beaten.is_some() && !status.is_stale {
                     return Ok(None);
                 }
-                let word =
+                let message =
                     PeerMessage { freed: vec![role.clone()], ..PeerMessage::new(dead, None) };
                 let tenure = Tenure::new(role.clone(), status.term);
-                let call = Call::release(keys, dead, &[tenure], &[word]);
+                let call = Call::release(keys, dead, &[tenure], &[message]);
                 self.call("release on", timeout, |connection| {
                     script::RELEASE.run(connection, &call)
                 })?;

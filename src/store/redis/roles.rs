@@ -46,9 +46,9 @@ impl RedisStore {
         freed: &[(RequestContext, Tenure, PeerMessage)],
     ) -> StoreResult<()> {
         let op = "release on";
-        let call = |(context, tenure, word): &(RequestContext, Tenure, PeerMessage)| {
-            let (tenures, words) = (std::slice::from_ref(tenure), std::slice::from_ref(word));
-            Call::release(&self.server.keys, &context.instance, tenures, words)
+        let call = |(context, tenure, message): &(RequestContext, Tenure, PeerMessage)| {
+            let (tenures, messages) = (std::slice::from_ref(tenure), std::slice::from_ref(message));
+            Call::release(&self.server.keys, &context.instance, tenures, messages)
         };
         let calls: Vec<Call> = freed.iter().map(call).collect();
         let timeout = shortest(freed.iter().map(|it| &it.0));

@@ -50,8 +50,8 @@ impl RedisStore {
                 break;
             }
         }
-        let word = PeerMessage::new(dead, None);
-        self.wake(&[word], timeout)?;
+        let message = PeerMessage::new(dead, None);
+        self.wake(&[message], timeout)?;
         Ok(Some(count))
     }
 

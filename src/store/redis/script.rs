@@ -170,11 +170,11 @@ impl Call {
             .arg(context.epoch)
             .arg(u8::from(context.suspect))
             .arg(context.floor_us);
-        call.arg(context.term.ttl.as_millis()).arg(context.term.margin().as_millis());
+        call.arg(context.duration.ttl.as_millis()).arg(context.duration.margin().as_millis());
         call.arg(context.not_after_us).arg(u8::from(context.new_fleet));
         // A question is about many endpoints or about one role, because each role has its own timing.
         call.arg(about.into_iter().next().map(|it| keys.suffix(it)).unwrap_or_default());
-        let heartbeat_lasts = context.term.ttl.saturating_add(BEAT_EXTRA);
+        let heartbeat_lasts = context.duration.ttl.saturating_add(BEAT_EXTRA);
         call.arg(keys.leader_heartbeats()).arg(heartbeat_lasts.as_millis());
         call
     }

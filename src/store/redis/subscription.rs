@@ -2,7 +2,7 @@
 //!
 //! Changes come by client-side caching in broadcast mode, which says no more than that a key was
 //! touched, or by keyspace events where a server refuses that and has them switched on. A server that
-//! offers neither only passes on words. Words and changes are rights of their own: whichever the server refuses, the
+//! offers neither only passes on messages. Words and changes are rights of their own: whichever the server refuses, the
 //! other is kept.
 
 use std::os::fd::AsFd;
@@ -54,7 +54,7 @@ impl Listening {
         Ok(Self { lines, timeout, connection: None })
     }
 
-    /// The next word of a server; `None` when there was none in time.
+    /// The next message of a server; `None` when there was none in time.
     pub(crate) fn next(&mut self, wait: Duration) -> RedisResult<Option<Value>> {
         let until = BootClock.now() + wait;
         loop {
@@ -139,7 +139,7 @@ pub(crate) struct RedisSubscription {
 /// What a server lets us hear.
 #[derive(Debug)]
 struct Allowed {
-    words: bool,
+    messages: bool,
     changes: bool,
     /// What it said to the rest, with the way out.
     refused: Option<String>,
@@ -169,7 +169,7 @@ impl RedisSubscription {
                 _ => Some(Push::Everything),
             },
             Value::Push { kind: PushKind::Message, data } => match &data[..] {
-                [channel, payload] => self.word(bytes(channel)?, bytes(payload)?),
+                [channel, payload] => self.message(bytes(channel)?, bytes(payload)?),
                 _ => None,
             },
             Value::Push { kind: PushKind::PMessage, data } => match &data[..] {
@@ -179,7 +179,7 @@ impl RedisSubscription {
             // The same from a server that speaks only the older protocol.
             Value::Array(parts) => match &parts[..] {
                 [kind, channel, payload] if bytes(kind)? == b"message" => {
-                    self.word(bytes(channel)?, bytes(payload)?)
+                    self.message(bytes(channel)?, bytes(payload)?)
                 }
                 [kind, _, channel, _] if bytes(kind)? == b"pmessage" => {
                     self.changed(bytes(channel)?.strip_prefix(&*self.keyspace))
@@ -190,7 +190,7 @@ impl RedisSubscription {
         }
     }
 
-    fn word(&self, channel: &[u8], payload: &[u8]) -> Option<Push> {
+    fn message(&self, channel: &[u8], payload: &[u8]) -> Option<Push> {
         let to = (channel == self.my_channel).then_some(&self.me);
         announcement::heard(to, payload, self.server.keys.database()).map(Push::Message)
     }
@@ -217,7 +217,7 @@ impl Subscription for RedisSubscription {
         if self.server.place.moves() != self.moves {
             return Err(failed(std::io::Error::other("the store has moved").into()));
         }
-        let hears_nothing = !self.allowed.words && !self.allowed.changes;
+        let hears_nothing = !self.allowed.messages && !self.allowed.changes;
         if hears_nothing && BootClock.now().since(self.opened_at) >= ASK_AGAIN {
             return Err(failed(std::io::Error::other("nothing could be heard on it").into()));
         }
@@ -230,7 +230,7 @@ impl Subscription for RedisSubscription {
     }
 
     fn receives_messages(&self) -> bool {
-        self.allowed.words
+        self.allowed.messages
     }
 
     fn refused(&self) -> Option<&str> {
@@ -297,9 +297,9 @@ fn open_lines(
         changes &= heard;
         connections.push(connection);
     }
-    let words = unsaid.is_none();
+    let messages = unsaid.is_none();
     let refused = has_sessions.then(|| told(server, unsaid.as_ref(), changes)).flatten();
-    Ok((Listening::on(connections, timeout)?, Allowed { words, changes, refused }, moves))
+    Ok((Listening::on(connections, timeout)?, Allowed { messages, changes, refused }, moves))
 }
 
 /// What the server refuses, what that costs, and the way out.
@@ -369,7 +369,7 @@ fn granted(answer: RedisResult<()>) -> RedisResult<bool> {
     }
 }
 
-/// Each must be confirmed, or words said from now on could be missed without a sign.
+/// Each must be confirmed, or messages said from now on could be missed without a sign.
 pub(crate) fn subscribe(
     connection: &mut Connection,
     verb: &str,

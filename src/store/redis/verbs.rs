@@ -196,13 +196,13 @@ impl Store for RedisStore {
 
     fn withdraw(&self, context: &RequestContext) -> StoreResult<()> {
         let keys = &self.server.keys;
-        let word = PeerMessage::new(&context.instance, None);
+        let message = PeerMessage::new(&context.instance, None);
         self.call("withdraw on", context.timeout, |connection| {
             let mut pipe = ::redis::pipe();
             pipe.cmd("DEL").arg(keys.node(&context.instance));
             pipe.cmd("PUBLISH")
                 .arg(keys.wake(None))
-                .arg(announcement::wake(&word, keys.database()));
+                .arg(announcement::wake(&message, keys.database()));
             // Ignore a denied PUBLISH: the key is already deleted, and the message is only a hint.
             let answers = connection.req_packed_commands(&pipe.get_packed_pipeline(), 0, 2)?;
             answers.into_iter().take(1).try_for_each(|it| it.extract_error().map(drop))
@@ -214,17 +214,17 @@ impl Store for RedisStore {
         self.call("wake others on", timeout, |connection| {
             let mut pipe = ::redis::pipe();
             for wake in wakes {
-                let word = announcement::wake(wake, self.server.keys.database());
+                let message = announcement::wake(wake, self.server.keys.database());
                 if let Some(to) = wake.to.as_ref().filter(|_| are_stored && !wake.wants.is_empty())
                 {
                     let key = self.server.keys.ask(to, &wake.from);
                     pipe.cmd("SET")
                         .arg(key)
-                        .arg(&word)
+                        .arg(&message)
                         .arg("PX")
                         .arg(ASK_LASTS.as_millis().to_string());
                 }
-                pipe.cmd("PUBLISH").arg(self.server.keys.wake(wake.to.as_ref())).arg(word);
+                pipe.cmd("PUBLISH").arg(self.server.keys.wake(wake.to.as_ref())).arg(message);
             }
             // A refused message (no memory, no permission) must not keep the others from being sent.
             connection.req_packed_commands(&pipe.get_packed_pipeline(), 0, pipe.len()).map(drop)
@@ -240,7 +240,7 @@ impl Store for RedisStore {
         if of.is_empty() {
             return Ok(vec![]);
         }
-        let words: Vec<Option<Vec<u8>>> = self.call("read asks on", timeout, |connection| {
+        let messages: Vec<Option<Vec<u8>>> = self.call("read asks on", timeout, |connection| {
             let mut pipe = ::redis::pipe();
             for other in of {
                 pipe.cmd("GET").arg(self.server.keys.ask(me, other));
@@ -248,7 +248,7 @@ impl Store for RedisStore {
             pipe.query(connection)
         })?;
         let heard = |it| announcement::heard(Some(me), it, self.server.keys.database());
-        Ok(words.iter().flatten().filter_map(|it| heard(it)).collect())
+        Ok(messages.iter().flatten().filter_map(|it| heard(it)).collect())
     }
 
     fn session_names(&self, cursor: u64, timeout: Duration) -> StoreResult<Page<String>> {

@@ -30,7 +30,7 @@ impl Holder {
     pub fn new(store: RedisStore, ttl: Duration, endpoints: Vec<EndpointId>) -> io::Result<Self> {
         let mut context = RequestContext {
             instance: InstanceId::generate_now("bench"),
-            term: LeaseDuration::new(ttl),
+            duration: LeaseDuration::new(ttl),
             epoch: Epoch(0),
             suspect: false,
             floor_us: 0,

@@ -204,7 +204,7 @@ impl Small {
             // R4: forgotten when it is sent.
             table.drain(&self.endpoint);
             tenures = table.drained(Duration::ZERO);
-            request = table.farewell();
+            request = table.release_request();
         }
         if self.weakness == Weakness::NeverLate {
             request.context.not_after_us = 0;

@@ -101,9 +101,9 @@ impl Scene {
     /// How far the server's clock may be stepped ahead within the life of a lease: what the margin leaves
     /// when the slowest clock has taken its part.
     pub fn step_ahead_max(&self) -> Duration {
-        let left = |term: LeaseDuration| {
+        let left = |duration: LeaseDuration| {
             let slowest = u32::try_from(self.rates.0).unwrap_or(1);
-            term.ttl.saturating_sub(term.usable() * 1_000 / (slowest / 1_000).max(1))
+            duration.ttl.saturating_sub(duration.usable() * 1_000 / (slowest / 1_000).max(1))
         };
         left(self.timings.lease).min(left(self.timings.heartbeat)) * 8 / 10
     }

@@ -198,7 +198,7 @@ fn an_ear_is_woken_by_a_stop() {
     let redis = RedisServer::start();
     let config = Config { redis: RedisUrl::parse(&redis.url()).unwrap(), ..config() };
     let mut subscription =
-        RedisStore::of_polls(&config).listen(&InstanceId::new("a"), LIMIT).unwrap();
+        RedisStore::of_endpoints(&config).listen(&InstanceId::new("a"), LIMIT).unwrap();
     let (source, _when, wire) = stop_with_wire().unwrap();
     subscription.interrupt_by(&Arc::new(wire));
     let began = BootClock.now();

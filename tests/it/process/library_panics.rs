@@ -236,7 +236,7 @@ fn r12_whichever_thread_that_keeps_roles_panics_nothing_is_led() {
         let trap = Trap::on(thread);
         let way = store(&server, &trap);
         let lines =
-            RoleConnections { renewal: Arc::clone(&way), elector: Arc::clone(&way), words: way };
+            RoleConnections { renewal: Arc::clone(&way), elector: Arc::clone(&way), messages: way };
         let clock = Arc::<Trap>::clone(&trap);
         let me = InstanceId::new("a");
         let elections = Elections::start(me, lines, clock, true, LIMIT).unwrap();

@@ -412,7 +412,7 @@ fn r4_no_answer_about_an_earlier_tenure_touches_the_later_one() {
     let (_, items) = solo.table.renewals().unwrap();
     solo.table.drain(&earlier.endpoint);
     let given = solo.table.drained(TTL);
-    solo.store.release(&solo.table.farewell().context, &given, &[]).unwrap();
+    solo.store.release(&solo.table.release_request().context, &given, &[]).unwrap();
     let later = solo.acquire("e").unwrap();
     solo.table.unanswered(&items, "no answer in time");
     assert!(solo.table.may_poll(&later.endpoint), "doubted for another tenure's sake");
@@ -472,7 +472,7 @@ fn r4_a_release_that_races_a_newer_grant_leaves_that_one_alone() {
 
 /// By the fence, and by the owner's name where that proves enough.
 const RELEASES: [fn(&OwnershipTable) -> PendingRequest; 2] =
-    [OwnershipTable::request, OwnershipTable::farewell];
+    [OwnershipTable::request, OwnershipTable::release_request];
 
 /// C5: "late renewal with reclaim after the release makes an orphan lease".
 #[test]

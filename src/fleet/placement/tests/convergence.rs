@@ -267,7 +267,7 @@ impl World {
 
 /// Everybody has what it should have, or there is nobody who could.
 fn assert_balance(facts: &Facts, seed: u64) {
-    if !facts.nobody() {
+    if !facts.all_draining() {
         for (least, most, count) in facts.shares() {
             assert!((least..=most).contains(&count), "seed {seed}: {count}, not {least} or {most}");
         }
@@ -297,7 +297,7 @@ fn from_a_common_view_hardly_a_move_is_in_vain() {
         world.heal(Mood::Blind);
         world.heal(Mood::Hung);
         world.agree();
-        if world.facts.nobody() {
+        if world.facts.all_draining() {
             continue;
         }
         let fewest = world.facts.fewest_moves();

@@ -28,7 +28,7 @@ fn settle(facts: &mut Facts) -> usize {
 fn any_fleet_settles_in_balance_with_the_fewest_moves() {
     for seed in 0..1_000 {
         let mut facts = Facts::any(&mut Random::new(seed), 50, 5_000);
-        if facts.nobody() {
+        if facts.all_draining() {
             continue;
         }
         let fewest = facts.fewest_moves();
@@ -46,7 +46,7 @@ fn a_join_and_a_leave_cost_the_fewest_moves() {
     for seed in 0..1_000 {
         let mut random = Random::new(seed);
         let mut facts = Facts::any(&mut random, 50, 2_000);
-        if facts.nobody() {
+        if facts.all_draining() {
             continue;
         }
         settle(&mut facts);
@@ -56,7 +56,7 @@ fn a_join_and_a_leave_cost_the_fewest_moves() {
             1 => drop(facts.live.remove(&somebody)),
             _ => drop(facts.live.insert(somebody, weight(&mut random))),
         }
-        if !facts.nobody() {
+        if !facts.all_draining() {
             let fewest = facts.fewest_moves();
             assert_eq!(settle(&mut facts), fewest, "seed {seed}");
         }
@@ -140,7 +140,7 @@ fn the_plan_is_the_one_that_was_described() {
 
 /// What each instance should do for everything to go where `assigned` says.
 fn expected(facts: &Facts, assigned: &Assigned) -> BTreeMap<InstanceId, Plan> {
-    let empty = Plan { nobody: facts.nobody(), ..Plan::default() };
+    let empty = Plan { all_draining: facts.all_draining(), ..Plan::default() };
     let mut plans: BTreeMap<InstanceId, Plan> =
         facts.live.keys().map(|it| (it.clone(), empty.clone())).collect();
     let takers: Vec<InstanceId> =

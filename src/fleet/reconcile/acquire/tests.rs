@@ -41,10 +41,14 @@ impl Rig {
             put_session(&server, it);
         }
         let join = |id: &InstanceId, weight| {
-            let term = LeaseDuration::new(TTL);
+            let duration = LeaseDuration::new(TTL);
             let (renew_interval, store_timeout) = (TTL / 3, Duration::from_secs(2));
-            let timings =
-                LeaseTimings { lease: term, heartbeat: term, renew_interval, store_timeout };
+            let timings = LeaseTimings {
+                lease: duration,
+                heartbeat: duration,
+                renew_interval,
+                store_timeout,
+            };
             let clock: Arc<ManualClock> = Arc::clone(&clock);
             let table = Arc::new(OwnershipTable::new(id.clone(), timings, clock, true));
             let store: Arc<dyn Store> = Arc::new(MemoryStore::new(&server));
@@ -60,7 +64,7 @@ impl Rig {
         let (changes, _) = bounded(1);
         let reconcile = Reconcile::new(store, table, changes, TTL, TTL);
         let mut rig = Self { clock, server, other, reconcile };
-        rig.reconcile.step(&[Nudge::Listening { words: true, changes: true, refused: None }]);
+        rig.reconcile.step(&[Nudge::Listening { messages: true, changes: true, refused: None }]);
         while !rig.reconcile.informer.is_settled() {
             rig.clock.pass(ms(20));
             rig.reconcile.step(&[]);

@@ -19,10 +19,10 @@ struct Rig {
 
 impl Rig {
     fn new() -> Self {
-        let term = LeaseDuration::new(Duration::from_secs(30));
+        let duration = LeaseDuration::new(Duration::from_secs(30));
         let timings = LeaseTimings {
-            lease: term,
-            heartbeat: term,
+            lease: duration,
+            heartbeat: duration,
             renew_interval: INTERVAL,
             store_timeout: Duration::from_secs(2),
         };
@@ -75,7 +75,7 @@ impl Rig {
         let leases = self.table.leases.read();
         let state = |it: &Arc<Lease>| {
             let state = it.state.lock();
-            (state.renew_at, state.valid_until, Note::of(&state).unwrap())
+            (state.renew_at, state.valid_until, DueEntry::of(&state).unwrap())
         };
         let all: Vec<_> = leases.all().map(state).collect();
         let due_index = self.table.due_index.lock();

@@ -42,12 +42,12 @@ struct Known {
 type Told = RedisResult<Option<HostPort>>;
 
 impl Sentinels {
-    /// For rights with this term. The hold-off of a new master (R5) outlasts by two margins what the old one
+    /// For leases of this duration. The hold-off of a new master (R5) outlasts by two margins what the old one
     /// has confirmed until then: what it confirms later must come to an end within that, too.
-    pub(crate) fn new(peers: Vec<Arc<Peer>>, name: &str, term: LeaseDuration) -> Self {
+    pub(crate) fn new(peers: Vec<Arc<Peer>>, name: &str, duration: LeaseDuration) -> Self {
         let known = Known { master: None, stayed: false, ask_at: Moment::default(), moves: 0 };
-        let every = term.margin().min(ASK_EVERY_MAX);
-        Self { peers, name: name.into(), every, ttl: term.ttl, known: Mutex::new(known) }
+        let every = duration.margin().min(ASK_EVERY_MAX);
+        Self { peers, name: name.into(), every, ttl: duration.ttl, known: Mutex::new(known) }
     }
 
     pub(crate) fn moves(&self) -> u64 {

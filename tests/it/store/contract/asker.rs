@@ -12,7 +12,7 @@ use leasehold::store::{
     StampedResult, Store, Verify,
 };
 
-use crate::store::contract::world::{TERM, TIMEOUT, TTL, World, store_at};
+use crate::store::contract::world::{DURATION, TIMEOUT, TTL, World, store_at};
 
 /// An instance that asks as the daemon does: under the epoch it has seen, and again if that changed.
 pub struct Asker {
@@ -27,7 +27,7 @@ pub struct Asker {
 
 impl Asker {
     pub fn new(world: &dyn World, name: &str, new_fleet: bool) -> Self {
-        Self::with_term(world, name, new_fleet, TERM)
+        Self::with_term(world, name, new_fleet, DURATION)
     }
 
     pub fn with_term(world: &dyn World, name: &str, new_fleet: bool, term: LeaseDuration) -> Self {
@@ -53,7 +53,7 @@ impl Asker {
 
     /// On the server at `url`, which nobody used before.
     pub fn at(url: &str, name: &str) -> Self {
-        Self::on(Arc::new(store_at(url)), Arc::new(BootClock), name, true, TERM)
+        Self::on(Arc::new(store_at(url)), Arc::new(BootClock), name, true, DURATION)
     }
 
     /// Alive on a store without hold-off, unless somebody was there before.
@@ -175,12 +175,12 @@ impl Asker {
 
     /// As the daemon gives back what it has just forgotten, by its name where that proves enough.
     pub fn free(&mut self, tenure: &Tenure) -> Release {
-        let context = self.farewell();
+        let context = self.release_request();
         only(self.store.release(&context, std::slice::from_ref(tenure), &[]).unwrap())
     }
 
-    pub fn farewell(&mut self) -> RequestContext {
-        self.epoch_tracker.farewell(self.clock.now(), TIMEOUT)
+    pub fn release_request(&mut self) -> RequestContext {
+        self.epoch_tracker.release_request(self.clock.now(), TIMEOUT)
     }
 
     /// When this endpoint was last polled.

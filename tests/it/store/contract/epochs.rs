@@ -8,7 +8,7 @@ use leasehold::store::{
 };
 
 use crate::store::contract::asker::{Asker, endpoint, only, publication};
-use crate::store::contract::world::{TERM, TTL, World};
+use crate::store::contract::world::{DURATION, TTL, World};
 
 fn epoch_of(asker: &mut Asker) -> Epoch {
     asker.holds_off();
@@ -21,7 +21,7 @@ pub fn the_first_start_ever_waits(world: &mut dyn World) {
     a.beat();
     assert_eq!(a.acquire(&e), Acquire::HoldOff);
     let left = a.stamp.unwrap().hold_off;
-    assert!(left <= TERM.hold_off() && left > TTL / 2, "{left:?}");
+    assert!(left <= DURATION.hold_off() && left > TTL / 2, "{left:?}");
     assert_eq!(a.owner(&e), None);
     world.end_hold_off();
     a.beat();
@@ -133,7 +133,7 @@ pub fn a_restart_without_data_begins_a_hold_off_in_which_leases_are_reclaimed(
     let (store, clock) = (world.store(), world.clock());
     world.restart_empty();
     world.pass(Duration::from_millis(1));
-    let mut b = Asker::on(store, clock, "b", false, TERM).of_roles(world.of_roles());
+    let mut b = Asker::on(store, clock, "b", false, DURATION).of_roles(world.of_roles());
     b.beat();
     assert_eq!(b.acquire(&e), Acquire::HoldOff);
     assert!(epoch_of(&mut b) > before);
@@ -230,7 +230,7 @@ pub fn a_clock_set_back_restarts_the_hold_off(world: &mut dyn World) {
     assert_eq!(a.renew(&tenure), Renew::Extended);
     assert_eq!(a.acquire(&f), Acquire::HoldOff);
     let left = a.stamp.unwrap().hold_off;
-    assert!(left <= TERM.hold_off() && left > TTL / 2, "{left:?}");
+    assert!(left <= DURATION.hold_off() && left > TTL / 2, "{left:?}");
     assert_eq!(b.acquire(&e), Acquire::HeldBy(a.me.clone()));
     assert!(world.lease_left(&e).unwrap() <= TTL);
     world.end_hold_off();

@@ -6,7 +6,7 @@ use leasehold::model::{FenceToken, Tenure};
 use leasehold::store::{Acquire, Publish, Renew, RequestContext};
 
 use crate::store::contract::asker::{Asker, endpoint};
-use crate::store::contract::world::{TERM, World};
+use crate::store::contract::world::{DURATION, World};
 
 fn grown(fences: &[FenceToken]) -> bool {
     fences.windows(2).all(|pair| pair[0] < pair[1])
@@ -136,7 +136,7 @@ pub fn in_a_hold_off_fences_are_raised_beyond_what_others_may_have_seen(world: &
     world.end_hold_off();
     a.beat();
     let granted = a.grant(&e).fence.0;
-    assert!(granted > ahead + TERM.hold_off().as_micros() as u64, "{granted} after {ahead}");
+    assert!(granted > ahead + DURATION.hold_off().as_micros() as u64, "{granted} after {ahead}");
 }
 
 /// §3: "never `tostring` or `..`, which round". Lua's numbers are exact up to 2^53.

@@ -254,7 +254,7 @@ pub fn what_is_ours_by_its_name_is_given_back(world: &mut dyn World) {
 pub fn a_late_release_by_name_leaves_ones_own_next_tenure_alone(world: &mut dyn World) {
     let (e, mut a) = (endpoint("e"), Asker::alive(world, "a"));
     let old = a.grant(&e);
-    let late = a.farewell();
+    let late = a.release_request();
     world.delete_lease(&e);
     let new = a.grant(&e);
     let told = a.store.release(&late, std::slice::from_ref(&old), &[]).unwrap();
@@ -266,7 +266,7 @@ pub fn a_late_release_by_name_leaves_ones_own_next_tenure_alone(world: &mut dyn 
 pub fn a_late_release_by_name_leaves_what_was_put_back_alone(world: &mut dyn World) {
     let (e, mut a) = (endpoint("e"), Asker::alive(world, "a"));
     let old = a.grant(&e);
-    let late = a.farewell();
+    let late = a.release_request();
     let new = a.grant(&e);
     // As if this server had never heard of the last grant.
     world.delete_lease(&e);
@@ -281,7 +281,7 @@ pub fn a_late_release_by_name_leaves_what_was_put_back_alone(world: &mut dyn Wor
 pub fn a_late_release_by_name_leaves_what_was_confirmed_anew_alone(world: &mut dyn World) {
     let (e, mut a) = (endpoint("e"), Asker::alive(world, "a"));
     let old = a.grant(&e);
-    let late = a.farewell();
+    let late = a.release_request();
     let new = a.grant(&e);
     // The key bears our name from before.
     world.delete_result(&e);
@@ -296,7 +296,7 @@ pub fn a_late_release_by_name_leaves_what_was_confirmed_anew_alone(world: &mut d
 pub fn a_late_release_by_name_leaves_all_that_was_heard_of_alone(world: &mut dyn World) {
     let (e, f, mut a) = (endpoint("e"), endpoint("f"), Asker::alive(world, "a"));
     let (other, old) = (a.grant(&f), a.grant(&e));
-    let late = a.farewell();
+    let late = a.release_request();
     let new = a.grant(&e);
     world.set_granted(&a.me, None);
     world.delete_lease(&f);
@@ -310,7 +310,7 @@ pub fn a_late_release_by_name_leaves_all_that_was_heard_of_alone(world: &mut dyn
 pub fn a_late_release_by_name_opens_no_door_that_a_later_one_closed(world: &mut dyn World) {
     let (e, f, mut a) = (endpoint("e"), endpoint("f"), Asker::alive(world, "a"));
     let (first, second) = (a.grant(&e), a.grant(&f));
-    let late = a.farewell();
+    let late = a.release_request();
     let between = a.context();
     assert_eq!(a.free(&second), Release::Released);
     a.store.release(&late, std::slice::from_ref(&first), &[]).unwrap();
@@ -326,7 +326,7 @@ pub fn of_many_that_are_given_back_by_name_each_is_told(world: &mut dyn World) {
         ["e", "f", "g"].iter().map(|it| a.grant(&endpoint(it))).collect();
     tenures.insert(1, b.grant(&endpoint("h")));
     world.delete_lease(&endpoint("g"));
-    let context = a.farewell();
+    let context = a.release_request();
     let told = a.store.release(&context, &tenures, &[]).unwrap();
     use Release::{NotOwner, Released};
     assert_eq!(told, [Released, NotOwner, Released, NotOwner]);

@@ -13,7 +13,7 @@ use leasehold::store::{
 
 use crate::store::contract::asker::{Asker, endpoint};
 use crate::store::contract::words::sessions_of;
-use crate::store::contract::world::{RedisWorld, TERM, TIMEOUT, TTL, store_at};
+use crate::store::contract::world::{DURATION, RedisWorld, TIMEOUT, TTL, store_at};
 use testkit::fake::Fake;
 use testkit::redis::{RedisServer, eventually};
 
@@ -153,7 +153,7 @@ fn bytes_that_are_no_reply_are_an_error() {
             }
         });
         let store = Arc::new(store_at(&fake.url()));
-        let a = Asker::on(store, Arc::new(BootClock), "a", false, TERM);
+        let a = Asker::on(store, Arc::new(BootClock), "a", false, DURATION);
         let context = RequestContext { timeout: SHORT, ..a.context() };
         fails_within(SHORT, || a.store.verify(&context, &[]));
         fails_within(SHORT, || a.store.beat(&context, TTL, Weight(1)));

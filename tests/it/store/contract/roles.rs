@@ -6,7 +6,7 @@ use leasehold::model::{FenceToken, LeaseDuration, Tenure};
 use leasehold::store::{Acquire, Fault, Grant, Release, Renew, RoleStatus};
 
 use crate::store::contract::asker::{Asker, endpoint, only};
-use crate::store::contract::world::{TERM, TIMEOUT, TTL, World};
+use crate::store::contract::world::{DURATION, TIMEOUT, TTL, World};
 
 const SECOND: Duration = Duration::from_secs(1);
 const SHORT: LeaseDuration = LeaseDuration::new(Duration::from_secs(3));
@@ -46,7 +46,7 @@ pub fn who_names_a_role_first_sets_its_ttl(world: &mut dyn World) {
 
 /// R14: agreed per role.
 pub fn roles_of_different_ttl_live_side_by_side(world: &mut dyn World) {
-    let (mut a, mut b) = (alive(world, "a", TERM), alive(world, "b", SHORT));
+    let (mut a, mut b) = (alive(world, "a", DURATION), alive(world, "b", SHORT));
     a.grant(&endpoint("long"));
     b.grant(&endpoint("short"));
     assert!(world.lease_left(&endpoint("long")).unwrap() > 20 * SECOND);
@@ -69,7 +69,7 @@ pub fn a_new_role_in_an_old_epoch_needs_no_hold_off(world: &mut dyn World) {
 pub fn the_hold_off_of_a_role_is_that_of_its_own_ttl(world: &mut dyn World) {
     let short = LeaseDuration::new(LeaseDuration::TTL_MIN);
     let (mut a, mut b) =
-        (Asker::with_term(world, "a", true, TERM), Asker::with_term(world, "b", true, short));
+        (Asker::with_term(world, "a", true, DURATION), Asker::with_term(world, "b", true, short));
     a.grant(&endpoint("long"));
     b.grant(&endpoint("short"));
     world.flush();
@@ -80,7 +80,7 @@ pub fn the_hold_off_of_a_role_is_that_of_its_own_ttl(world: &mut dyn World) {
     b.grant(&endpoint("short"));
     assert_eq!(a.acquire(&endpoint("long")), Acquire::HoldOff, "ended with that of another role");
     let left = a.stamp.unwrap().hold_off;
-    assert!(left > TTL / 2 && left < TERM.hold_off(), "{left:?}");
+    assert!(left > TTL / 2 && left < DURATION.hold_off(), "{left:?}");
 }
 
 /// R5: how long a leader of before may lead is not known to who was not there: at least the default TTL.
@@ -183,7 +183,7 @@ pub fn a_heartbeat_lasts_five_seconds_longer_than_the_role(world: &mut dyn World
 
 /// One key for all roles of an instance.
 pub fn a_short_role_does_not_shorten_the_heartbeat_of_a_long_one(world: &mut dyn World) {
-    let (mut long, mut short) = (alive(world, "a", TERM), alive(world, "a", SHORT));
+    let (mut long, mut short) = (alive(world, "a", DURATION), alive(world, "a", SHORT));
     long.grant(&endpoint("long"));
     let tenure = short.grant(&endpoint("short"));
     assert_eq!(short.renew(&tenure), Renew::Extended);

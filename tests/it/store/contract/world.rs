@@ -15,7 +15,7 @@ use testkit::redis::{RedisServer, eventually};
 
 pub const TIMEOUT: Duration = Duration::from_secs(5);
 pub const TTL: Duration = Duration::from_secs(30);
-pub const TERM: LeaseDuration = LeaseDuration::new(TTL);
+pub const DURATION: LeaseDuration = LeaseDuration::new(TTL);
 /// Older than the heartbeat of a leader that has any right.
 const TOO_OLD: Duration = Duration::from_secs(36);
 
@@ -116,7 +116,7 @@ impl World for MemoryWorld {
     }
 
     fn end_hold_off(&mut self) {
-        self.clock.pass(TERM.hold_off());
+        self.clock.pass(DURATION.hold_off());
     }
 
     fn delete_lease(&mut self, endpoint: &EndpointId) {
@@ -349,7 +349,7 @@ impl World for RedisWorld {
     }
 
     fn end_hold_off(&mut self) {
-        self.epoch_since(-(TERM.hold_off().as_millis() as i64));
+        self.epoch_since(-(DURATION.hold_off().as_millis() as i64));
     }
 
     fn delete_lease(&mut self, endpoint: &EndpointId) {
