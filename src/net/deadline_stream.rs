@@ -1,84 +1,79 @@
-//! A socket with a deadline around everything that is read from it or written to it.
+//! A socket with a deadline around everything that is read from it or written to it: for Redis and for polls.
 //!
-//! A timeout of the operating system bounds one `read(2)`: a server that drips a byte now and then would
-//! hold a reply, or the handshake of TLS, for ever. So what is left until the deadline is armed anew before
-//! every call, below TLS as below plain Redis.
+//! A timeout of the operating system bounds one `read(2)`: a server that drips a byte now and then would hold a reply, or
+//! the handshake of TLS, for ever. So the socket never blocks, and each wait for it ends at the deadline, below TLS as
+//! below plain Redis.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use crossbeam_channel::bounded;
-use socket2::{Domain, SockAddr, SockRef, Type};
+use nix::poll::{PollFd, PollFlags};
+use socket2::{Domain, SockAddr, Type};
 
 use crate::clock::{BootClock, Clock, Moment};
 use crate::config::HostPort;
 use crate::net::lookup::{Lookups, NotStarted};
+use crate::net::wait::wait;
 
+#[derive(Debug)]
 pub(crate) struct Socket {
-    stream: Raw,
+    stream: Arc<socket2::Socket>,
     pub(crate) deadline: Moment,
     waits: bool,
 }
 
-enum Raw {
-    Tcp(TcpStream),
-    Unix(UnixStream),
-}
-
 impl Socket {
+    /// `stream` must be non-blocking.
+    pub(crate) fn new(stream: Arc<socket2::Socket>, deadline: Moment) -> Self {
+        Self { stream, deadline, waits: true }
+    }
+
     pub(crate) fn dial(place: &HostPort, deadline: Moment) -> io::Result<Self> {
-        Ok(Self { stream: Raw::Tcp(connected(place, deadline)?), deadline, waits: true })
+        Self::connected(connected(place, deadline)?.into(), deadline)
     }
 
     /// A socket whose backlog is full would keep a plain connect waiting without end.
     pub(crate) fn dial_unix(path: &Path, deadline: Moment) -> io::Result<Self> {
         let socket = socket2::Socket::new(Domain::UNIX, Type::STREAM, None)?;
         socket.connect_timeout(&SockAddr::unix(path)?, left_until(deadline)?)?;
-        Ok(Self { stream: Raw::Unix(socket.into()), deadline, waits: true })
+        Self::connected(socket, deadline)
     }
 
-    /// Whether reading waits, until the deadline, for something to be there. Otherwise there is no
-    /// deadline either.
-    pub(crate) fn set_waits(&mut self, waits: bool) -> io::Result<()> {
-        match &self.stream {
-            Raw::Tcp(it) => it.set_nonblocking(!waits)?,
-            Raw::Unix(it) => it.set_nonblocking(!waits)?,
-        }
+    fn connected(stream: socket2::Socket, deadline: Moment) -> io::Result<Self> {
+        stream.set_nonblocking(true)?;
+        Ok(Self::new(Arc::new(stream), deadline))
+    }
+
+    /// Whether a read waits for data until the deadline. Otherwise it fails with `WouldBlock`, and the deadline is ignored.
+    pub(crate) fn set_waits(&mut self, waits: bool) {
         self.waits = waits;
-        Ok(())
     }
 
-    /// Arms `timeout`, of reading or of writing, with what is left until the deadline, if anybody waits.
-    fn arm(&self, timeout: fn(&SockRef<'_>, Option<Duration>) -> io::Result<()>) -> io::Result<()> {
-        if self.waits {
-            timeout(&SockRef::from(self), Some(left_until(self.deadline)?))
-        } else {
-            Ok(())
-        }
+    pub(crate) fn set_nodelay(&self) -> io::Result<()> {
+        self.stream.set_tcp_nodelay(true)
     }
 
-    fn timed_out(&self, error: io::Error) -> io::Error {
-        if self.waits && error.kind() == io::ErrorKind::WouldBlock { no_answer() } else { error }
+    fn wait_for(&self, what: PollFlags) -> io::Result<()> {
+        let left = left_until(self.deadline)?;
+        wait(&mut [PollFd::new(self.stream.as_fd(), what)], left)
     }
 }
 
 impl Read for Socket {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         loop {
-            self.arm(|it, left| it.set_read_timeout(left))?;
-            let read = match &mut self.stream {
-                Raw::Tcp(it) => it.read(buffer),
-                Raw::Unix(it) => it.read(buffer),
-            };
-            match read {
-                // With a timeout set the kernel restarts no read that a signal or a freeze broke off.
+            if self.waits {
+                self.wait_for(PollFlags::POLLIN)?; // first, because an answer is seldom there already
+            }
+            match (&*self.stream).read(buffer) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => (),
-                other => return other.map_err(|it| self.timed_out(it)),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock && self.waits => (),
+                other => return other,
             }
         }
     }
@@ -86,12 +81,17 @@ impl Read for Socket {
 
 impl Write for Socket {
     fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
-        self.arm(|it, left| it.set_write_timeout(left))?;
-        let written = match &mut self.stream {
-            Raw::Tcp(it) => it.write(buffer),
-            Raw::Unix(it) => it.write(buffer),
-        };
-        written.map_err(|it| self.timed_out(it))
+        loop {
+            if self.waits {
+                left_until(self.deadline)?;
+            }
+            match (&*self.stream).write(buffer) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock && self.waits => {
+                    self.wait_for(PollFlags::POLLOUT)?
+                }
+                other => return other,
+            }
+        }
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -101,10 +101,7 @@ impl Write for Socket {
 
 impl AsFd for Socket {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        match &self.stream {
-            Raw::Tcp(it) => it.as_fd(),
-            Raw::Unix(it) => it.as_fd(),
-        }
+        self.stream.as_fd()
     }
 }
 

@@ -13,8 +13,8 @@ use nix::sys::resource::{Resource, getrlimit};
 
 use crate::net::wait::plain;
 
-/// Most descriptors that one HTTP or TCP poll has open at a time: files and sockets of a name lookup, then a socket and a
-/// pipe or a copy of the socket. The same for all, so that no poll needs more than another one leaves.
+/// Most descriptors that one HTTP or TCP poll has open at a time: files and sockets of a name lookup, then one socket. The
+/// same for all, so that no poll needs more than another one leaves.
 pub(crate) const NETWORK_POLL: u64 = 4;
 /// The same for a command: four pipes at its start (one of them the standard library's), three ends and a pipe later.
 pub(crate) const COMMAND_POLL: u64 = 8;

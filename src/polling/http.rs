@@ -5,31 +5,28 @@
 //! could not open a second one if it wanted to.
 
 use std::io::{self, Read, Write};
-use std::net::{Shutdown, TcpStream};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use ureq::config::Config;
 use ureq::http::{Request, Uri};
 use ureq::unversioned::resolver::{ResolvedSocketAddrs, Resolver};
-use ureq::unversioned::transport::{
-    Buffers, ConnectionDetails, Connector, LazyBuffers, NextTimeout, Transport,
-};
+use ureq::unversioned::transport::{Buffers, ConnectionDetails, Connector, NextTimeout, Transport};
 use ureq::{Agent, Body, Error};
 
 use crate::clock::{BootClock, Clock, Moment};
 use crate::lease::permit::{PollPermit, Revoked};
 use crate::model::Sample;
+use crate::net::deadline_stream::Socket;
 use crate::net::shortage;
 use crate::net::wait::plain;
+use crate::polling::poll_buffers::PollBuffers;
 use crate::polling::targets::{ResolveError, Targets};
 use crate::polling::tcp::{ConnectError, connect_any};
 
 const HEADERS_MAX_BYTES: usize = 64 * 1024;
 /// Holds the largest headers accepted, and the longest URL that the http crate does.
 const BUFFER_BYTES: usize = HEADERS_MAX_BYTES + 16 * 1024;
-/// What a request has besides its URL, which is in it once as a path and once as a host.
-const REQUEST_BYTES: usize = 2 * 1024;
 const USER_AGENT: &str = concat!("leasehold/", env!("CARGO_PKG_VERSION"));
 
 /// GETs a URL over a connection of its own.
@@ -166,12 +163,11 @@ impl HttpPoller {
             Err(ConnectError::Short(why)) => return Err(Failure::Short(why)),
             Err(error) => return Err(Failure::Error(error.sentence(timeout))),
         };
-        let same = stream.try_clone().map_err(|it| Failure::of_io(&it, || plain(&it)))?;
-        abort.arm(move || drop(same.shutdown(Shutdown::Both)));
-        // Both are filled with zeros for every poll, so neither is larger than it has to be. (Under TLS these hold
-        // records, and ureq has two more, as large as its settings say.)
-        let buffers = LazyBuffers::new(BUFFER_BYTES, 2 * url.len() + REQUEST_BYTES);
-        let socket = SocketTransport { stream, deadline, buffers };
+        let socket = Socket::new(stream, deadline);
+        if is_tls {
+            socket.set_nodelay().map_err(|it| Failure::of_io(&it, || plain(&it)))?;
+        }
+        let socket = SocketTransport { socket, buffers: PollBuffers::new(url.len(), BUFFER_BYTES) };
         if is_tls {
             let no_tls = |it: Error| match Failure::of(&it) {
                 Failure::Error(why) => Failure::Error(format!("no TLS with {authority}: {why}")),
@@ -251,26 +247,11 @@ fn sentence(error: &Error) -> String {
 
 const CLOSED: &str = "the connection was closed before the answer was complete";
 
-/// A socket whose every read and write ends at one deadline, however slowly the other side drips.
+/// The connection of one poll, as ureq wants it.
 #[derive(Debug)]
 struct SocketTransport {
-    stream: TcpStream,
-    deadline: Moment,
-    buffers: LazyBuffers,
-}
-
-impl SocketTransport {
-    fn left(&self, timeout: NextTimeout) -> Result<Option<Duration>, Error> {
-        match self.deadline.since(BootClock.now()) {
-            Duration::ZERO => Err(Error::Timeout(timeout.reason)),
-            left => Ok(Some(left)),
-        }
-    }
-}
-
-fn is_no_progress(error: &io::Error) -> bool {
-    use io::ErrorKind::{Interrupted, TimedOut, WouldBlock};
-    matches!(error.kind(), Interrupted | TimedOut | WouldBlock)
+    socket: Socket,
+    buffers: PollBuffers,
 }
 
 impl Transport for SocketTransport {
@@ -278,32 +259,14 @@ impl Transport for SocketTransport {
         &mut self.buffers
     }
 
-    fn transmit_output(&mut self, amount: usize, timeout: NextTimeout) -> Result<(), Error> {
-        let mut sent = 0;
-        while sent < amount {
-            self.stream.set_write_timeout(self.left(timeout)?)?;
-            match self.stream.write(&self.buffers.output()[sent..amount]) {
-                Ok(0) => return Err(io::Error::from(io::ErrorKind::WriteZero).into()),
-                Ok(more) => sent += more,
-                Err(error) if is_no_progress(&error) => (),
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Ok(())
+    fn transmit_output(&mut self, amount: usize, _: NextTimeout) -> Result<(), Error> {
+        Ok(self.socket.write_all(&self.buffers.output()[..amount])?)
     }
 
-    fn await_input(&mut self, timeout: NextTimeout) -> Result<bool, Error> {
-        loop {
-            self.stream.set_read_timeout(self.left(timeout)?)?;
-            match self.stream.read(self.buffers.input_append_buf()) {
-                Ok(amount) => {
-                    self.buffers.input_appended(amount);
-                    return Ok(amount > 0);
-                }
-                Err(error) if is_no_progress(&error) => (),
-                Err(error) => return Err(error.into()),
-            }
-        }
+    fn await_input(&mut self, _: NextTimeout) -> Result<bool, Error> {
+        let amount = self.socket.read(self.buffers.input_append_buf())?;
+        self.buffers.input_appended(amount);
+        Ok(amount > 0)
     }
 
     /// Asked only of idle connections in a pool, which there are none of.
@@ -340,7 +303,7 @@ impl Resolver for Given {
 
 #[cfg(test)]
 mod tests {
-    use std::net::{SocketAddr, TcpListener};
+    use std::net::{SocketAddr, TcpListener, TcpStream};
 
     use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 

@@ -1,8 +1,9 @@
 //! Does anybody accept a connection there?
 
 use std::io;
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Shutdown, SocketAddr};
 use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::time::Duration;
 
 use nix::errno::Errno;
@@ -14,7 +15,7 @@ use crate::lease::permit::{PollPermit, Revoked};
 use crate::model::Sample;
 use crate::net::abort::Abort;
 use crate::net::shortage;
-use crate::net::wait::{Wake, is_ready, plain, wait};
+use crate::net::wait::{is_ready, plain, wait};
 use crate::polling::targets::Targets;
 
 /// Connects, and hangs up.
@@ -53,6 +54,7 @@ impl TcpPoller {
                 Err(error) => Some(error.sentence(timeout)),
             },
         };
+        permit.abort().disarm();
         if permit.abort().is_fired() {
             return Err(Revoked);
         }
@@ -90,13 +92,14 @@ impl ConnectError {
     }
 }
 
-/// Connects to the first address that answers; each but the last gets half of the time left.
+/// Connects to the first address that answers; each but the last gets half of the time left. `abort` stays armed with the
+/// connection.
 pub(crate) fn connect_any(
     addresses: &[SocketAddr],
     deadline: Moment,
     abort: &Abort,
     may_connect: impl Fn() -> bool,
-) -> Result<TcpStream, ConnectError> {
+) -> Result<Arc<Socket>, ConnectError> {
     let mut failure = ConnectError::NoAnswer;
     for (done, address) in addresses.iter().enumerate() {
         let now = BootClock.now();
@@ -117,17 +120,23 @@ pub(crate) fn connect_any(
     Err(failure)
 }
 
-/// Connects until `deadline`, or until `abort` fires; `None` when it may not even begin. The standard library's
-/// connect can be bounded but not interrupted, and a second attempt in its place would be a second start.
+/// Connects until `deadline`, or until `abort` fires; `None` when it may not even begin. The standard library's connect can
+/// be bounded but not interrupted, and a second attempt in its place would be a second start.
+///
+/// `abort` stays armed when the connection is there: until `disarm` it shuts the socket down. A shutdown also ends a connect
+/// that is under way, so one descriptor is enough for all of it.
 fn connect(
     address: SocketAddr,
     deadline: Moment,
     abort: &Abort,
     may_connect: impl Fn() -> bool,
-) -> io::Result<Option<TcpStream>> {
-    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
-    socket.set_nonblocking(true)?;
-    let wake = Wake::on(abort)?;
+) -> io::Result<Option<Arc<Socket>>> {
+    let domain = Domain::for_address(address);
+    let socket =
+        Socket::new_raw(domain, Type::STREAM.cloexec().nonblocking(), Some(Protocol::TCP))?;
+    let socket = Arc::new(socket);
+    let same = Arc::clone(&socket);
+    abort.arm(move || drop(same.shutdown(Shutdown::Both)));
     // R2: asked last, when nothing is left to do and whatever is lost from here on stops the connect.
     if !may_connect() || abort.is_fired() {
         abort.disarm();
@@ -135,18 +144,17 @@ fn connect(
     }
     let connected = match socket.connect(&address.into()) {
         Err(error) if error.raw_os_error() == Some(Errno::EINPROGRESS as i32) => {
-            finish(&socket, deadline, abort, &wake)
+            finish(&socket, deadline, abort)
         }
         at_once => at_once,
     };
-    abort.disarm();
-    connected?;
-    socket.set_nonblocking(false)?;
-    socket.set_tcp_nodelay(true)?;
-    Ok(Some(socket.into()))
+    if connected.is_err() {
+        abort.disarm();
+    }
+    connected.map(|()| Some(socket))
 }
 
-fn finish(socket: &Socket, deadline: Moment, abort: &Abort, wake: &Wake) -> io::Result<()> {
+fn finish(socket: &Socket, deadline: Moment, abort: &Abort) -> io::Result<()> {
     loop {
         if abort.is_fired() {
             return Err(io::ErrorKind::ConnectionAborted.into());
@@ -155,12 +163,9 @@ fn finish(socket: &Socket, deadline: Moment, abort: &Abort, wake: &Wake) -> io::
         if left.is_zero() {
             return Err(io::ErrorKind::TimedOut.into());
         }
-        let mut fds = [
-            PollFd::new(socket.as_fd(), PollFlags::POLLOUT),
-            PollFd::new(wake.as_fd(), PollFlags::POLLIN),
-        ];
+        let mut fds = [PollFd::new(socket.as_fd(), PollFlags::POLLOUT)];
         wait(&mut fds, left)?;
-        if is_ready(&fds[0]) {
+        if is_ready(&fds[0]) && !abort.is_fired() {
             return socket.take_error()?.map_or(Ok(()), Err);
         }
     }

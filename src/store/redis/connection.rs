@@ -69,9 +69,9 @@ impl Connection {
     }
 
     /// From now on [`Self::receive`] takes what is there and never waits.
-    pub(crate) fn without_waiting(mut self) -> io::Result<Self> {
-        self.socket().set_waits(false)?;
-        Ok(self)
+    pub(crate) fn without_waiting(mut self) -> Self {
+        self.socket().set_waits(false);
+        self
     }
 
     /// Itself while nothing waits to be read: the server has not hung up, and owes us no reply.
@@ -82,10 +82,11 @@ impl Connection {
             return None;
         }
         let mut byte = [0];
-        self.socket().set_waits(false).ok()?;
+        self.socket().set_waits(false);
         let waiting = self.stream.read(&mut byte);
         let quiet = matches!(&waiting, Err(error) if error.kind() == io::ErrorKind::WouldBlock);
-        (quiet && self.socket().set_waits(true).is_ok()).then_some(self)
+        self.socket().set_waits(true);
+        quiet.then_some(self)
     }
 
     /// Sends without waiting for a reply (for subscriptions).

@@ -47,7 +47,7 @@ impl Listening {
     /// From now on, on connections that are subscribed. A broken line is noticed within the silence and `timeout`.
     pub(crate) fn on(connections: Vec<Connection>, timeout: Duration) -> RedisResult<Self> {
         let line = |connection: Connection| {
-            let connection = connection.without_waiting()?;
+            let connection = connection.without_waiting();
             Ok(Line { connection, heard_at: BootClock.now(), pinged_at: None })
         };
         let lines = connections.into_iter().map(line).collect::<RedisResult<_>>()?;
