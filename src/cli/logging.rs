@@ -284,7 +284,7 @@ mod tests {
         let lines = written(
             LevelFilter::Trace,
             &[
-                (Level::Info, "ureq::unit", "no"),
+                (Level::Info, "rustls::unit", "no"),
                 (Level::Debug, "rustls::client", "no"),
                 (Level::Info, "leaseholder", "no"),
                 (Level::Warn, "redis", "yes"),

@@ -4,4 +4,6 @@ pub mod abort;
 pub(crate) mod deadline_stream;
 pub(crate) mod lookup;
 pub mod shortage;
+#[cfg(feature = "https")]
+pub(crate) mod tls;
 pub mod wait;

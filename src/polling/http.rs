@@ -1,18 +1,14 @@
-//! What does this URL answer to one GET?
+//! Polls a URL with one GET, over a connection of its own.
 //!
-//! ureq speaks HTTP and TLS; the way there is ours. The connection is made ready first (lookup,
-//! connect, handshake), then the permit is asked, and only then ureq is given that one connection. It
-//! could not open a second one if it wanted to.
+//! First the connection is made ready: name lookup, connect, TLS. Then the permit is confirmed (R2), and only then the
+//! first byte of the request is sent. There is no second connection: no redirect is followed and nothing is tried again.
+
+mod answer;
+mod tls;
+mod url;
 
 use std::io::{self, Read, Write};
 use std::time::Duration;
-
-use parking_lot::Mutex;
-use ureq::config::Config;
-use ureq::http::{Request, Uri};
-use ureq::unversioned::resolver::{ResolvedSocketAddrs, Resolver};
-use ureq::unversioned::transport::{Buffers, ConnectionDetails, Connector, NextTimeout, Transport};
-use ureq::{Agent, Body, Error};
 
 use crate::clock::{BootClock, Clock, Moment};
 use crate::lease::permit::{PollPermit, Revoked};
@@ -20,23 +16,20 @@ use crate::model::Sample;
 use crate::net::deadline_stream::Socket;
 use crate::net::shortage;
 use crate::net::wait::plain;
-use crate::polling::poll_buffers::PollBuffers;
+use crate::polling::http::answer::{AnswerError, read_answer};
+use crate::polling::http::tls::{Tls, TlsStream};
+use crate::polling::http::url::Url;
 use crate::polling::targets::{ResolveError, Targets};
 use crate::polling::tcp::{ConnectError, connect_any};
 
-const HEADERS_MAX_BYTES: usize = 64 * 1024;
-/// Holds the largest headers accepted, and the longest URL that the http crate does.
-const BUFFER_BYTES: usize = HEADERS_MAX_BYTES + 16 * 1024;
 const USER_AGENT: &str = concat!("leasehold/", env!("CARGO_PKG_VERSION"));
 
-/// GETs a URL over a connection of its own.
+/// GETs a URL.
 #[derive(Debug)]
 pub struct HttpPoller {
     targets: Targets,
     body_max: usize,
-    config: Config,
-    #[cfg(feature = "https")]
-    tls: ureq::unversioned::transport::RustlsConnector,
+    tls: Tls,
 }
 
 /// Why there is no sample of an answer.
@@ -48,15 +41,17 @@ enum Failure {
 }
 
 impl Failure {
-    fn of(error: &Error) -> Self {
-        match error {
-            Error::Io(it) => Self::of_io(it, || sentence(error)),
-            _ => Self::Error(sentence(error)),
-        }
-    }
-
     fn of_io(error: &io::Error, sentence: impl FnOnce() -> String) -> Self {
         shortage::of(error).map_or_else(|| Self::Error(sentence()), Self::Short)
+    }
+}
+
+impl From<AnswerError> for Failure {
+    fn from(error: AnswerError) -> Self {
+        match &error {
+            AnswerError::Io(it) => Self::of_io(it, || error.to_string()),
+            _ => Self::Error(error.to_string()),
+        }
     }
 }
 
@@ -69,24 +64,7 @@ impl From<Revoked> for Failure {
 impl HttpPoller {
     /// Polls only what `targets` allows, and keeps at most `body_max` bytes of an answer.
     pub fn new(targets: Targets, body_max: usize) -> Self {
-        let config = Config::builder()
-            .http_status_as_error(false)
-            .max_redirects(0)
-            .max_redirects_will_error(false)
-            .proxy(None)
-            .max_idle_connections(0)
-            .max_response_header_size(HEADERS_MAX_BYTES)
-            .input_buffer_size(BUFFER_BYTES)
-            .output_buffer_size(BUFFER_BYTES)
-            .user_agent(USER_AGENT)
-            .build();
-        Self {
-            targets,
-            body_max,
-            config,
-            #[cfg(feature = "https")]
-            tls: Default::default(),
-        }
+        Self { targets, body_max, tls: Tls::default() }
     }
 
     /// Polls `url` once; everything from the lookup to the last byte falls within `timeout`.
@@ -98,17 +76,21 @@ impl HttpPoller {
     ) -> Result<Sample, Revoked> {
         let mut begun = BootClock.now();
         let deadline = begun + timeout;
-        let answer = self.connection(url, permit, timeout, deadline).and_then(|connection| {
+        let parsed = Url::parse(url).map_err(|it| Failure::Error(it.to_string()));
+        let answer = parsed.and_then(|url| {
+            let mut connection = self.connection(&url, permit, timeout, deadline)?;
+            let request = request(&url, permit);
             // R2: from here to the first byte nothing waits.
             permit.confirm()?;
             begun = BootClock.now();
-            self.exchange(url, permit, connection).map_err(|it| Failure::of(&it))
+            connection.write_all(&request).map_err(AnswerError::from)?;
+            Ok(read_answer(&mut connection, self.body_max)?)
         });
-        let answer = answer.and_then(|response| {
-            let status = response.status();
-            let (body, cut) = self.first_bytes(response.into_body());
-            let error = match cut {
-                _ if !status.is_success() => Some(format!("HTTP {}", status.as_u16())),
+        let answer = answer.and_then(|answer| {
+            let error = match answer.cut.map(Failure::from) {
+                _ if !(200..300).contains(&answer.status) => {
+                    Some(format!("HTTP {}", answer.status))
+                }
                 Some(Failure::Error(_)) if BootClock.now() >= deadline => {
                     Some(format!("the answer did not end within {timeout:?}"))
                 }
@@ -116,8 +98,7 @@ impl HttpPoller {
                 Some(failure) => return Err(failure),
                 None => None,
             };
-            let status = Some(i32::from(status.as_u16()));
-            Ok((status, error, body))
+            Ok((Some(i32::from(answer.status)), error, answer.body))
         });
         permit.abort().disarm();
         if permit.abort().is_fired() {
@@ -141,22 +122,17 @@ impl HttpPoller {
     /// Everything that takes long: lookup, connect, TLS.
     fn connection(
         &self,
-        url: &str,
+        url: &Url<'_>,
         permit: &PollPermit,
         timeout: Duration,
         deadline: Moment,
-    ) -> Result<Box<dyn Transport>, Failure> {
-        let failed = |it: &dyn std::fmt::Display| Failure::Error(it.to_string());
-        let uri: Uri = url.parse().map_err(|it| failed(&format!("not a valid URL: {it}")))?;
-        let is_tls = uri.scheme_str() == Some("https");
-        let authority =
-            uri.authority().ok_or_else(|| failed(&"not a valid URL: it has no host"))?;
-        let port = authority.port_u16().unwrap_or(if is_tls { 443 } else { 80 });
-        let authority = format!("{}:{port}", authority.host());
+    ) -> Result<Connection, Failure> {
+        let place = format!("{}:{}", url.host, url.port);
         let abort = permit.abort();
-        let unresolved =
-            |it: ResolveError| it.shortage().map_or_else(|| failed(&it), Failure::Short);
-        let found = self.targets.resolve(&authority, timeout, abort).map_err(unresolved)?;
+        let unresolved = |it: ResolveError| {
+            it.shortage().map_or_else(|| Failure::Error(it.to_string()), Failure::Short)
+        };
+        let found = self.targets.resolve(&place, timeout, abort).map_err(unresolved)?;
         let stream = match connect_any(&found, deadline, abort, || true) {
             Ok(stream) => stream,
             Err(ConnectError::Revoked) => return Err(Failure::Revoked),
@@ -164,140 +140,54 @@ impl HttpPoller {
             Err(error) => return Err(Failure::Error(error.sentence(timeout))),
         };
         let socket = Socket::new(stream, deadline);
-        if is_tls {
-            socket.set_nodelay().map_err(|it| Failure::of_io(&it, || plain(&it)))?;
+        if !url.is_tls {
+            return Ok(Connection::Plain(socket));
         }
-        let socket = SocketTransport { socket, buffers: PollBuffers::new(url.len(), BUFFER_BYTES) };
-        if is_tls {
-            let no_tls = |it: Error| match Failure::of(&it) {
-                Failure::Error(why) => Failure::Error(format!("no TLS with {authority}: {why}")),
-                failure => failure,
-            };
-            return self.handshake(&uri, socket).map_err(no_tls);
-        }
-        Ok(Box::new(socket))
+        let no_tls =
+            |it: io::Error| Failure::of_io(&it, || format!("no TLS with {place}: {}", plain(&it)));
+        self.tls.handshake(url.host, socket).map(Connection::Tls).map_err(no_tls)
     }
+}
 
-    #[cfg(feature = "https")]
-    fn handshake(&self, uri: &Uri, socket: SocketTransport) -> Result<Box<dyn Transport>, Error> {
-        use std::sync::Arc;
+fn request(url: &Url<'_>, permit: &PollPermit) -> Vec<u8> {
+    format!(
+        "GET {} HTTP/1.1\r\nHost: {}\r\nUser-Agent: {USER_AGENT}\r\nAccept: */*\r\nConnection: close\r\n\
+         X-Leasehold-Instance: {}\r\nX-Leasehold-Fence: {}\r\n\r\n",
+        url.target,
+        url.authority,
+        permit.instance(),
+        permit.tenure().fence.0,
+    )
+    .into_bytes()
+}
 
-        use ureq::unversioned::transport::time::Instant;
+enum Connection {
+    Plain(Socket),
+    Tls(TlsStream),
+}
 
-        let details = ConnectionDetails {
-            uri,
-            addrs: Given.empty(),
-            config: &self.config,
-            request_level: false,
-            resolver: &Given,
-            now: Instant::now(),
-            timeout: NextTimeout::default(),
-            current_time: Arc::new(Instant::now),
-            run_connector: Arc::new(|_: &ConnectionDetails<'_>| Err(Error::ConnectionFailed)),
-            register_shutdown: Arc::new(|_| Ok(())),
-        };
-        match self.tls.connect(&details, Some(socket))? {
-            Some(transport) => Ok(Box::new(transport)),
-            None => Err(Error::ConnectionFailed),
+impl Read for Connection {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Plain(it) => it.read(buffer),
+            Self::Tls(it) => it.read(buffer),
         }
     }
-
-    #[cfg(not(feature = "https"))]
-    fn handshake(&self, _: &Uri, _: SocketTransport) -> Result<Box<dyn Transport>, Error> {
-        Err(Error::Tls("this program was built without the feature https"))
-    }
-
-    fn exchange(
-        &self,
-        url: &str,
-        permit: &PollPermit,
-        connection: Box<dyn Transport>,
-    ) -> Result<ureq::http::Response<Body>, Error> {
-        let request = Request::get(url)
-            .header("Connection", "close")
-            .header("X-Leasehold-Instance", permit.instance().as_str())
-            .header("X-Leasehold-Fence", permit.tenure().fence.0)
-            .body(())?;
-        let given = OneConnection(Mutex::new(Some(connection)));
-        Agent::with_parts(self.config.clone(), given, Given).run(request)
-    }
-
-    /// At most `body_max` bytes, and why the body broke off before that, if it did.
-    fn first_bytes(&self, body: Body) -> (Vec<u8>, Option<Failure>) {
-        let mut bytes = Vec::new();
-        let limit = u64::try_from(self.body_max).unwrap_or(u64::MAX);
-        let end = body.into_reader().take(limit).read_to_end(&mut bytes);
-        (bytes, end.err().map(|it| Failure::of(&Error::from(it))))
-    }
 }
 
-/// What went wrong, in our words where ureq's are for programmers.
-fn sentence(error: &Error) -> String {
-    match error {
-        Error::Io(it) if it.kind() == io::ErrorKind::UnexpectedEof => CLOSED.into(),
-        Error::Io(it) if it.kind() == io::ErrorKind::ConnectionReset => CLOSED.into(),
-        Error::Io(it) => plain(it),
-        Error::Protocol(it) => format!("not a valid HTTP answer: {it}"),
-        Error::LargeResponseHeader(..) => {
-            format!("the headers of the answer are larger than {HEADERS_MAX_BYTES} bytes")
+impl Write for Connection {
+    fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Plain(it) => it.write(buffer),
+            Self::Tls(it) => it.write(buffer),
         }
-        it => it.to_string(),
-    }
-}
-
-const CLOSED: &str = "the connection was closed before the answer was complete";
-
-/// The connection of one poll, as ureq wants it.
-#[derive(Debug)]
-struct SocketTransport {
-    socket: Socket,
-    buffers: PollBuffers,
-}
-
-impl Transport for SocketTransport {
-    fn buffers(&mut self) -> &mut dyn Buffers {
-        &mut self.buffers
     }
 
-    fn transmit_output(&mut self, amount: usize, _: NextTimeout) -> Result<(), Error> {
-        Ok(self.socket.write_all(&self.buffers.output()[..amount])?)
-    }
-
-    fn await_input(&mut self, _: NextTimeout) -> Result<bool, Error> {
-        let amount = self.socket.read(self.buffers.input_append_buf())?;
-        self.buffers.input_appended(amount);
-        Ok(amount > 0)
-    }
-
-    /// Asked only of idle connections in a pool, which there are none of.
-    fn is_open(&mut self) -> bool {
-        false
-    }
-}
-
-/// Hands out the connection that was made ready, once.
-#[derive(Debug)]
-struct OneConnection(Mutex<Option<Box<dyn Transport>>>);
-
-impl Connector<()> for OneConnection {
-    type Out = Box<dyn Transport>;
-
-    fn connect(
-        &self,
-        _: &ConnectionDetails<'_>,
-        _: Option<()>,
-    ) -> Result<Option<Self::Out>, Error> {
-        Ok(self.0.lock().take())
-    }
-}
-
-/// No second lookup: the connection is there already.
-#[derive(Debug)]
-struct Given;
-
-impl Resolver for Given {
-    fn resolve(&self, _: &Uri, _: &Config, _: NextTimeout) -> Result<ResolvedSocketAddrs, Error> {
-        Ok(self.empty())
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Self::Plain(it) => it.flush(),
+            Self::Tls(it) => it.flush(),
+        }
     }
 }
 

@@ -9,7 +9,6 @@ pub(crate) mod holder;
 pub mod http;
 pub mod intervals;
 pub mod job_queue;
-pub(crate) mod poll_buffers;
 pub mod poller;
 pub mod poller_pool;
 pub mod outbox;

@@ -22,6 +22,7 @@ mod secured {
     use crate::config::access::PemFile;
     use crate::config::{Access, AccessError};
     use crate::net::deadline_stream::Socket;
+    use crate::net::tls::{builder, public_roots};
 
     pub(crate) struct Stream {
         tls: Box<StreamOwned<ClientConnection, Socket>>,
@@ -33,20 +34,17 @@ mod secured {
 
     impl Tls {
         pub(crate) fn read(access: &Access) -> Result<Self, AccessError> {
-            let mut roots = RootCertStore::empty();
-            match access.ca() {
+            let roots = match access.ca() {
                 Some(file) => {
+                    let mut roots = RootCertStore::empty();
                     for it in certificates(file)? {
                         roots.add(it).map_err(|_| file.useless())?;
                     }
+                    roots
                 }
-                None => roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned()),
-            }
-            let provider = Arc::new(rustls::crypto::ring::default_provider());
-            let builder = ClientConfig::builder_with_provider(provider)
-                .with_safe_default_protocol_versions()
-                .expect("the provider has the default versions")
-                .with_root_certificates(roots);
+                None => public_roots(),
+            };
+            let builder = builder().with_root_certificates(roots);
             let config = match (access.cert(), access.key()) {
                 (Some(cert), Some(key)) => {
                     let secret =
