@@ -412,12 +412,12 @@ fn an_owner_that_missed_words_gives_what_it_is_asked_for_in_the_end() {
     assert!(late.is_empty(), "after a minute: {late:?}");
 }
 
-/// R8. An heir that missed words takes itself to have its share and never asks. Whoever has more than its own says so.
+/// R8. A random story of lost messages and drains: the fleet is in balance a minute later.
 #[test]
-fn an_heir_that_does_not_ask_is_told() {
+fn a_fleet_that_missed_words_is_in_balance_within_a_minute() {
     const NAMES: [&str; 7] = ["a", "b", "c", "d", "e", "f", "g"];
     let mut late = Vec::new();
-    // Of the first 150 stories 59 is the one in which an heir never asked.
+    // In story 59 an heir with a stale view once never asked. Other parts of R8 repair this view today, too.
     for seed in [59] {
         let mut chance = random(seed);
         let names = &NAMES[..4 + usize::try_from(chance(4)).unwrap()];
@@ -440,4 +440,30 @@ fn an_heir_that_does_not_ask_is_told() {
         }
     }
     assert!(late.is_empty(), "after a minute: {late:?}");
+}
+
+/// R8. The heir missed the messages about two moves. By its view every instance has its share, so it never asks, and no
+/// audit of its own covers the leases that moved. The owner that has too many tells it after 10 s, and the heir resyncs.
+#[test]
+fn an_heir_that_does_not_ask_is_told() {
+    let n = 11;
+    let mut cluster = Cluster::new(&["c", "f"], n);
+    cluster.join("i");
+    cluster.pass(2 * TTL);
+    assert_eq!(cluster.counts(), [4, 4, 3]);
+    // While the heir i neither looks nor gets messages, f gives two leases to c and takes one back.
+    cluster.lose_words("i", true);
+    cluster.hang("i", true);
+    cluster.drain("f", true);
+    cluster.pass_until(ms(2_000), |it| it.counts() == [6, 2, 3]);
+    cluster.drain("f", false);
+    cluster.pass_until(ms(2_000), |it| it.counts() == [5, 3, 3]);
+    cluster.hang("i", false);
+    cluster.pass(ms(500));
+    cluster.lose_words("i", false);
+    // An audit takes 2 * TTL, and repairs nothing here. If it ever does, this story no longer shows what it is to show.
+    cluster.pass(2 * TTL + ms(500));
+    let believed = |name: &str| cluster.member("i").view().owned_by(&InstanceId::new(name)).len();
+    assert_eq!(["c", "f", "i"].map(believed), [4, 4, 3], "the heir knows that it should ask");
+    cluster.pass_until(ms(5_000), |it| it.is_balanced(n));
 }
