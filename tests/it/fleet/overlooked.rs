@@ -5,7 +5,7 @@ use std::sync::Once;
 use std::time::Duration;
 
 use leasehold::clock::Clock;
-use leasehold::model::InstanceId;
+use leasehold::model::{EndpointId, InstanceId};
 use leasehold::store::memory::Mishap;
 use leasehold::store::{PeerMessage, Store};
 
@@ -466,4 +466,37 @@ fn an_heir_that_does_not_ask_is_told() {
     let believed = |name: &str| cluster.member("i").view().owned_by(&InstanceId::new(name)).len();
     assert_eq!(["c", "f", "i"].map(believed), [4, 4, 3], "the heir knows that it should ask");
     cluster.pass_until(ms(5_000), |it| it.is_balanced(n));
+}
+
+/// R8. A drained instance releases leases for an heir, which hangs before it acquires them. The third instance reads them
+/// when the heir's time (2 s) is up: an audit would take 2 * TTL.
+#[test]
+fn leases_released_for_an_heir_that_hangs_are_free_when_its_time_is_up() {
+    let mut cluster = Cluster::new(&["a", "b", "c"], 60);
+    let before = cluster.member("b").table.endpoints();
+    cluster.drain("b", true);
+    // The heir a steps before b, so it has not seen the release when it hangs.
+    let is_free = |it: &Cluster, endpoint: &EndpointId| it.holder(endpoint).is_none();
+    cluster.pass_until(ms(3_000), |it| before.iter().any(|e| is_free(it, e)));
+    cluster.hang("a", true);
+    cluster.pass(ms(100));
+    let released: Vec<_> = before.into_iter().filter(|it| is_free(&cluster, it)).collect();
+    assert!(released.len() > 5, "{} leases are released for a", released.len());
+    cluster.pass_until(ms(3_000), |it| !released.iter().any(|e| is_free(it, e)));
+}
+
+/// R8. A message names an owner of leases that are free: it is old, or forged. The instances that watch these leases read
+/// them 250 ms later: an audit would take 2 * TTL.
+#[test]
+fn a_grant_that_was_announced_and_is_not_there_is_looked_up() {
+    let n = 60;
+    let mut cluster = Cluster::new(&["a", "b", "c"], n);
+    let left = cluster.member("c").table.endpoints();
+    cluster.hang("a", true);
+    cluster.crash("c");
+    let c = InstanceId::new("c");
+    cluster.pass_until(2 * TTL, |it| !it.member("b").view().is_live(&c));
+    let word = PeerMessage { took: left.clone(), ..PeerMessage::new(&InstanceId::new("a"), None) };
+    cluster.member("a").store.wake(&[word], TTL).unwrap();
+    cluster.pass_until(ms(1_500), |it| left.iter().all(|e| it.holder(e).is_some()));
 }
