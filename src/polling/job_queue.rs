@@ -221,6 +221,9 @@ mod tests {
         sender.put([job(1), job(2)]);
         assert!(receiver.shortages().try_recv().is_ok(), "nobody is there");
         assert_eq!((receiver.unserved(), receiver.is_empty()), (2, false));
+        receiver.shared.idle.store(1, Ordering::SeqCst);
+        assert_eq!(receiver.unserved(), 1, "an idle poller takes the other");
+        receiver.shared.idle.store(0, Ordering::SeqCst);
         receiver.take().unwrap();
         assert!(receiver.shortages().try_recv().is_ok(), "one is left");
         receiver.take().unwrap();

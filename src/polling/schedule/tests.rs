@@ -314,6 +314,37 @@ fn the_longest_overdue_comes_first() {
     assert_eq!(order, ["b", "c"]);
 }
 
+/// Whatever the speed of each is: none of the three queues comes before another.
+#[test]
+fn the_longest_overdue_comes_first_also_among_endpoints_of_different_speed() {
+    let hosts: Vec<String> = (0..2).map(|it| format!("h{it}")).collect();
+    let mut schedule = with_hosts(16, &hosts);
+    polled_once(&mut schedule, |id| id == "e000", at(100));
+    let (slow, quick) = (at(1_000), at(1_001));
+    schedule.gained(tenure("untried", 1), session("untried"), at(2_000));
+    let due: Vec<Moment> = schedule.take_due(at(3_000), 9).iter().map(|it| it.due_at).collect();
+    assert_eq!(due, [slow, quick, at(2_000)]);
+}
+
+/// One good poll is enough, and one slow poll is: a poll that times out within a second is slow, too.
+#[test]
+fn a_poll_in_time_brings_an_endpoint_back_to_the_fast_lane_and_a_timeout_out_of_it() {
+    let mut schedule = with_hosts(2, &["h0".to_owned(), "h1".to_owned()]);
+    let short = PollIntervals { timeout: Duration::from_millis(200), ..PACE };
+    schedule.set_pace(short, at(100));
+    polled_once(&mut schedule, |_| false, at(100));
+    let mut now = at(2_000);
+    for (took, at_once) in [(QUICK, 2), (short.timeout, 1), (QUICK, 2)] {
+        while let Some(due) = schedule.take_due(now, 1).pop() {
+            schedule.done(&due, true, took, now);
+        }
+        now = now + PACE.interval;
+        let running = schedule.take_due(now, 9);
+        assert_eq!(running.len(), at_once, "after polls of {took:?}");
+        running.iter().for_each(|it| schedule.put_back_first(&it.tenure.endpoint));
+    }
+}
+
 #[test]
 fn a_shorter_interval_takes_effect_without_waiting_for_the_old_one() {
     let mut schedule = with_one(60_000);
