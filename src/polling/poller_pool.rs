@@ -354,6 +354,7 @@ mod tests {
         let (table, samples) = (Arc::clone(&holder.table), bounded(JOBS).0);
         let worker = PollWorker::new(Arc::new(Gated(gated)), table, samples, dones, bounded(1).0);
         let pool = PollerPool::start(worker, receiver.clone(), &FailStop::new(), 24).unwrap();
+        let (sender, gate) = (sender, gate); // dropped before the pool, which waits for its polls
         assert_eq!(pool.len(), POLLERS_MIN, "an idle pool is small");
         let begun = BootClock.now();
         let wait_for = |what: &str, is_so: &dyn Fn() -> bool| {
@@ -405,6 +406,7 @@ mod tests {
         let idle_for = Duration::from_millis(20);
         let pool =
             PollerPool::start_with(worker, receiver, &FailStop::new(), JOBS, idle_for).unwrap();
+        let (sender, gate) = (sender, gate); // dropped before the pool, which waits for its polls
         let begun = BootClock.now();
         let wait_for = |what: &str, is_so: &dyn Fn() -> bool| {
             while !is_so() {

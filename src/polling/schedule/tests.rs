@@ -250,6 +250,47 @@ fn a_network_that_recovers_is_polled_within_its_interval_and_not_at_the_light_on
     assert!((0..5).all(|it| soon.contains(&format!("e{it:03}"))), "{soon:?}");
 }
 
+/// Other networks may be as dead as before. And endpoints that fail again are not hurried by each neighbour that recovers:
+/// the walk over all endpoints would come once for each of them.
+#[test]
+fn a_network_that_recovers_hurries_no_other_and_not_twice_within_a_second() {
+    let hosts: Vec<String> = (0..8).map(|it| format!("10.1.{}.1", it % 2)).collect();
+    let mut schedule = with_hosts(64, &hosts);
+    let pace = PollIntervals { light_interval: Duration::from_secs(100), ..PACE };
+    schedule.set_pace(pace, at(0));
+    for round in 1..=pace.light_after {
+        polled_once(&mut schedule, |_| true, at(0) + PACE.timeout * round);
+    }
+    let due_at = |schedule: &PollSchedule, n: usize| {
+        schedule.entries[&EndpointId::parse(&format!("e{n:03}")).unwrap()].due_at
+    };
+    let before: Vec<Moment> = (0..8).map(|it| due_at(&schedule, it)).collect();
+    let now = schedule.next_due().unwrap();
+    let first = before.iter().position(|it| *it == now).unwrap();
+    let recovered = schedule.take_due(now, 1).remove(0);
+    schedule.done(&recovered, true, QUICK, now);
+    let soon = now + pace.interval;
+    for n in 0..8 {
+        let is_neighbour = n % 2 == first % 2;
+        assert!(if is_neighbour {
+            due_at(&schedule, n) <= soon
+        } else {
+            due_at(&schedule, n) == before[n]
+        });
+    }
+    assert!((0..8).any(|it| it % 2 != first % 2 && before[it] > soon), "none could be hurried");
+    // Within the same second one neighbour fails again, and another recovers.
+    let mut polls = std::iter::from_fn(|| {
+        let now = schedule.next_due().filter(|it| *it < soon)?;
+        Some((now, schedule.take_due(now, 1).remove(0)))
+    });
+    let ((_, fails), (then, recovers)) = (polls.next().unwrap(), polls.next().unwrap());
+    drop(polls);
+    schedule.done(&fails, false, QUICK, then);
+    assert_eq!(schedule.done(&recovers, true, QUICK, then), Some(BackoffChange::Normal));
+    assert!(schedule.entries[&fails.tenure.endpoint].due_at > then + pace.light_interval / 2);
+}
+
 /// CONTRACT: an endpoint taken over keeps its rhythm; first polls are spread over the interval.
 #[test]
 fn a_first_poll_keeps_the_rhythm_of_the_last_owner_or_is_spread() {
