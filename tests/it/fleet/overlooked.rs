@@ -5,6 +5,8 @@ use std::sync::Once;
 use std::time::Duration;
 
 use leasehold::clock::Clock;
+use leasehold::event::Event;
+use leasehold::lease::report::Reporter;
 use leasehold::model::{EndpointId, InstanceId};
 use leasehold::store::memory::Mishap;
 use leasehold::store::{PeerMessage, Store};
@@ -210,6 +212,23 @@ fn a_misnamed_session_is_not_reported_again_after_an_outage() {
     cluster.pass(3 * TTL);
     let told = lines(&["event=session.invalid"]);
     assert_eq!(told.len(), 2, "{told:#?}");
+}
+
+/// CONTRACT: an instance that ends in a flood logs the count of the events that it has not named.
+#[test]
+fn the_events_of_a_flood_that_were_only_counted_are_told_at_the_end() {
+    capture();
+    let cluster = Cluster::new(&["a"], 12);
+    let table = &cluster.member("a").table;
+    let (held, reporter) = (table.endpoints(), Reporter::new(table));
+    for endpoint in &held {
+        reporter.say(&Event::LeaseUncertain { endpoint, error: &"no answer" });
+    }
+    assert_eq!(lines(&["event=lease.uncertain", "others="]), [""; 0]);
+    reporter.say_rest();
+    reporter.say_rest();
+    let told = lines(&["event=lease.uncertain", "others=2"]);
+    assert_eq!(told.len(), 1, "{told:#?}");
 }
 
 /// The slots are over before the store is back: all sweep at once.
