@@ -31,8 +31,10 @@ struct Shared {
 impl Shared {
     /// Wakes a poller, or says that there is none to wake. Called after a job was put in or left.
     fn ring(&self) {
+        // Read first: the poller that the bell wakes is not idle any more.
+        let is_short = self.idle.load(Ordering::SeqCst) == 0;
         let _ = self.bell.try_send(());
-        if self.idle.load(Ordering::SeqCst) == 0 {
+        if is_short {
             let _ = self.shortage.try_send(());
         }
     }
