@@ -391,6 +391,18 @@ mod tests {
     }
 
     #[test]
+    fn a_burst_whose_count_was_not_told_in_time_is_told_with_the_next() {
+        let bench = Bench::new();
+        bench.named(15);
+        bench.clock.pass(2 * QUIET);
+        assert_eq!(bench.lost(1, "expired"), Admission::Counted);
+        assert_eq!(
+            bench.limiter.rest(bench.clock.now()).iter().map(|it| it.count).sum::<usize>(),
+            6
+        );
+    }
+
+    #[test]
     fn a_different_error_for_each_lease_is_a_flood_all_the_same() {
         let bench = Bench::new();
         let named =

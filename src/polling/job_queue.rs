@@ -31,8 +31,10 @@ struct Shared {
 impl Shared {
     /// Wakes a poller, or says that there is none to wake. Called after a job was put in or left.
     fn ring(&self) {
+        // Read first: the poller that the bell wakes is not idle any more.
+        let is_short = self.idle.load(Ordering::SeqCst) == 0;
         let _ = self.bell.try_send(());
-        if self.idle.load(Ordering::SeqCst) == 0 {
+        if is_short {
             let _ = self.shortage.try_send(());
         }
     }
@@ -221,6 +223,9 @@ mod tests {
         sender.put([job(1), job(2)]);
         assert!(receiver.shortages().try_recv().is_ok(), "nobody is there");
         assert_eq!((receiver.unserved(), receiver.is_empty()), (2, false));
+        receiver.shared.idle.store(1, Ordering::SeqCst);
+        assert_eq!(receiver.unserved(), 1, "an idle poller takes the other");
+        receiver.shared.idle.store(0, Ordering::SeqCst);
         receiver.take().unwrap();
         assert!(receiver.shortages().try_recv().is_ok(), "one is left");
         receiver.take().unwrap();

@@ -59,6 +59,13 @@ impl PoolSize {
     fn is_excess(&self) -> bool {
         self.may_leave(self.max_now.load(Ordering::SeqCst))
     }
+
+    /// How many pollers to spawn for this many jobs that no poller is free for: at most as many as there are already.
+    fn to_spawn(&self, unserved: usize) -> usize {
+        let alive = self.alive.load(Ordering::SeqCst);
+        let room = self.max_now.load(Ordering::SeqCst).saturating_sub(alive);
+        unserved.min(room).min(alive.max(POLLERS_MIN))
+    }
 }
 
 /// What a new poller needs.
@@ -70,6 +77,7 @@ struct Spawner {
     fail_stop: Arc<FailStop>,
     size: Arc<PoolSize>,
     threads: Arc<Mutex<Vec<Thread>>>,
+    idle_for: Duration,
 }
 
 impl PollerPool {
@@ -80,6 +88,17 @@ impl PollerPool {
         jobs: JobReceiver,
         fail_stop: &Arc<FailStop>,
         max: usize,
+    ) -> io::Result<Self> {
+        Self::start_with(worker, jobs, fail_stop, max, IDLE_FOR)
+    }
+
+    /// The same with pollers that end after `idle_for` without a job.
+    fn start_with(
+        worker: PollWorker,
+        jobs: JobReceiver,
+        fail_stop: &Arc<FailStop>,
+        max: usize,
+        idle_for: Duration,
     ) -> io::Result<Self> {
         let (here, gone) = bounded(0);
         let [alive, max_now] = [0, max].map(AtomicUsize::new);
@@ -92,6 +111,7 @@ impl PollerPool {
             fail_stop: Arc::clone(fail_stop),
             size: Arc::clone(&size),
             threads: Arc::clone(&threads),
+            idle_for,
         };
         let mut number = 0;
         while number < POLLERS_MIN.min(max) {
@@ -187,9 +207,7 @@ impl Spawner {
                 if stop.within(GROW_AFTER) {
                     return;
                 }
-                let alive = self.size.alive.load(Ordering::SeqCst);
-                let room = self.size.max_now.load(Ordering::SeqCst).saturating_sub(alive);
-                let wanted = self.jobs.unserved().min(room).min(alive.max(POLLERS_MIN));
+                let wanted = self.size.to_spawn(self.jobs.unserved());
                 let spawned = (0..wanted).try_for_each(|_| {
                     self.spawn(number)?;
                     number += 1;
@@ -220,7 +238,7 @@ impl Spawner {
 
     fn spawn(&self, number: usize) -> io::Result<()> {
         let (worker, jobs, here) = (self.worker.clone(), self.jobs.clone(), self.here.clone());
-        let size = Arc::clone(&self.size);
+        let (size, idle_for) = (Arc::clone(&self.size), self.idle_for);
         size.alive.fetch_add(1, Ordering::SeqCst);
         let body = move || {
             let _here = here;
@@ -231,7 +249,7 @@ impl Spawner {
                         return;
                     }
                 }
-                let wake = jobs.wait(IDLE_FOR);
+                let wake = jobs.wait(idle_for);
                 if wake == Wake::Closed {
                     return;
                 }
@@ -263,6 +281,7 @@ mod tests {
     use crate::clock::{BootClock, Clock};
     use crate::lease::permit::{PollPermit, Revoked};
     use crate::model::{Sample, Session};
+    use crate::polling::dispatch::PollEnd;
     use crate::polling::holder::Holder;
     use crate::polling::job_queue::jobs;
     use crate::polling::poller::Poller;
@@ -335,6 +354,7 @@ mod tests {
         let (table, samples) = (Arc::clone(&holder.table), bounded(JOBS).0);
         let worker = PollWorker::new(Arc::new(Gated(gated)), table, samples, dones, bounded(1).0);
         let pool = PollerPool::start(worker, receiver.clone(), &FailStop::new(), 24).unwrap();
+        let (sender, gate) = (sender, gate); // dropped before the pool, which waits for its polls
         assert_eq!(pool.len(), POLLERS_MIN, "an idle pool is small");
         let begun = BootClock.now();
         let wait_for = |what: &str, is_so: &dyn Fn() -> bool| {
@@ -352,5 +372,77 @@ mod tests {
         wait_for("ends", &|| done.len() == JOBS);
         wait_for("shrinks", &|| pool.len() == 4);
         drop(sender);
+    }
+
+    fn size(alive: usize, max_now: usize) -> PoolSize {
+        let [alive, max, max_now] = [alive, max_now, max_now].map(AtomicUsize::new);
+        PoolSize { alive, max, max_now }
+    }
+
+    #[test]
+    fn a_pool_doubles_at_most_and_never_exceeds_its_size() {
+        for (alive, max, unserved, spawned) in [
+            (0, 24, 40, 2),
+            (2, 24, 1, 1),
+            (2, 24, 40, 2),
+            (16, 24, 40, 8),
+            (24, 24, 40, 0),
+            (30, 24, 40, 0),
+            (16, 24, 0, 0),
+        ] {
+            assert_eq!(size(alive, max).to_spawn(unserved), spawned, "{alive} {max} {unserved}");
+        }
+    }
+
+    #[test]
+    fn pollers_end_after_a_while_without_a_job() {
+        const JOBS: usize = 8;
+        let holder = Holder::of(JOBS);
+        let (sender, receiver) = jobs();
+        let (gate, gated) = bounded(0);
+        let (dones, done) = bounded(JOBS);
+        let (table, samples) = (Arc::clone(&holder.table), bounded(JOBS).0);
+        let worker = PollWorker::new(Arc::new(Gated(gated)), table, samples, dones, bounded(1).0);
+        let idle_for = Duration::from_millis(20);
+        let pool =
+            PollerPool::start_with(worker, receiver, &FailStop::new(), JOBS, idle_for).unwrap();
+        let (sender, gate) = (sender, gate); // dropped before the pool, which waits for its polls
+        let begun = BootClock.now();
+        let wait_for = |what: &str, is_so: &dyn Fn() -> bool| {
+            while !is_so() {
+                assert!(BootClock.now().since(begun) < PATIENCE, "{what}: {} pollers", pool.len());
+                std::thread::yield_now();
+            }
+        };
+        sender.put((0..JOBS).map(|it| holder.job(it)));
+        wait_for("grows", &|| pool.len() == JOBS);
+        drop(gate);
+        wait_for("ends", &|| done.len() == JOBS);
+        wait_for("shrinks", &|| pool.len() == POLLERS_MIN);
+        drop(sender);
+    }
+
+    /// Issue 19: a host without threads makes no result of its own. Dispatch gives the job out again.
+    #[test]
+    fn a_job_without_a_thread_is_deferred_and_the_pool_gives_threads_back() {
+        let holder = Holder::of(2);
+        let (sender, jobs) = jobs();
+        let (dones, done) = bounded(2);
+        let (samples, sampled) = bounded(2);
+        let (table, fail_stop) = (Arc::clone(&holder.table), FailStop::new());
+        let poller = Arc::new(Gated(bounded(0).1));
+        let worker = PollWorker::new(poller, table, samples, dones, bounded(1).0);
+        let (size, threads) = (Arc::new(size(8, 24)), Arc::default());
+        let here = bounded(0).0;
+        let idle_for = IDLE_FOR;
+        let spawner =
+            Spawner { worker, jobs: jobs.clone(), here, fail_stop, size, threads, idle_for };
+        sender.put([holder.job(0), holder.job(1)]);
+        spawner.spawn_failed(&io::Error::from_raw_os_error(11));
+        let ended = done.try_recv().expect("the job that waited for the thread");
+        assert!(matches!(ended.end, PollEnd::NoRoom), "{:?}", ended.end);
+        assert!(done.is_empty() && sampled.is_empty() && !jobs.is_empty(), "nothing else");
+        assert_eq!(spawner.size.max_now.load(Ordering::SeqCst), 6, "three quarters of 8");
+        assert_eq!(spawner.size.max.load(Ordering::SeqCst), 24);
     }
 }

@@ -454,6 +454,11 @@ impl Cluster {
 }
 
 impl Member {
+    /// What this instance believes about the fleet.
+    pub fn view(&self) -> &leasehold::fleet::view::View {
+        self.parts.reconcile.view()
+    }
+
     fn step(&mut self, thread: usize) {
         let now = self.clock.now();
         let is_over = |it: Phase| self.shutdown.has_begun(it);

@@ -1,5 +1,7 @@
 //! Tests of the schedule: rhythm, light polling, and the queues of slow endpoints.
 
+mod lanes;
+
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -5,7 +5,9 @@ use std::sync::Once;
 use std::time::Duration;
 
 use leasehold::clock::Clock;
-use leasehold::model::InstanceId;
+use leasehold::event::Event;
+use leasehold::lease::report::Reporter;
+use leasehold::model::{EndpointId, InstanceId};
 use leasehold::store::memory::Mishap;
 use leasehold::store::{PeerMessage, Store};
 
@@ -212,6 +214,23 @@ fn a_misnamed_session_is_not_reported_again_after_an_outage() {
     assert_eq!(told.len(), 2, "{told:#?}");
 }
 
+/// CONTRACT: an instance that ends in a flood logs the count of the events that it has not named.
+#[test]
+fn the_events_of_a_flood_that_were_only_counted_are_told_at_the_end() {
+    capture();
+    let cluster = Cluster::new(&["a"], 12);
+    let table = &cluster.member("a").table;
+    let (held, reporter) = (table.endpoints(), Reporter::new(table));
+    for endpoint in &held {
+        reporter.say(&Event::LeaseUncertain { endpoint, error: &"no answer" });
+    }
+    assert_eq!(lines(&["event=lease.uncertain", "others="]), [""; 0]);
+    reporter.say_rest();
+    reporter.say_rest();
+    let told = lines(&["event=lease.uncertain", "others=2"]);
+    assert_eq!(told.len(), 1, "{told:#?}");
+}
+
 /// The slots are over before the store is back: all sweep at once.
 #[test]
 fn after_an_outage_not_everybody_sweeps_at_once() {
@@ -412,12 +431,12 @@ fn an_owner_that_missed_words_gives_what_it_is_asked_for_in_the_end() {
     assert!(late.is_empty(), "after a minute: {late:?}");
 }
 
-/// R8. An heir that missed words takes itself to have its share and never asks. Whoever has more than its own says so.
+/// R8. A random story of lost messages and drains: the fleet is in balance a minute later.
 #[test]
-fn an_heir_that_does_not_ask_is_told() {
+fn a_fleet_that_missed_words_is_in_balance_within_a_minute() {
     const NAMES: [&str; 7] = ["a", "b", "c", "d", "e", "f", "g"];
     let mut late = Vec::new();
-    // Of the first 150 stories 59 is the one in which an heir never asked.
+    // In story 59 an heir with a stale view once never asked. Other parts of R8 repair this view today, too.
     for seed in [59] {
         let mut chance = random(seed);
         let names = &NAMES[..4 + usize::try_from(chance(4)).unwrap()];
@@ -440,4 +459,63 @@ fn an_heir_that_does_not_ask_is_told() {
         }
     }
     assert!(late.is_empty(), "after a minute: {late:?}");
+}
+
+/// R8. The heir missed the messages about two moves. By its view every instance has its share, so it never asks, and no
+/// audit of its own covers the leases that moved. The owner that has too many tells it after 10 s, and the heir resyncs.
+#[test]
+fn an_heir_that_does_not_ask_is_told() {
+    let n = 11;
+    let mut cluster = Cluster::new(&["c", "f"], n);
+    cluster.join("i");
+    cluster.pass(2 * TTL);
+    assert_eq!(cluster.counts(), [4, 4, 3]);
+    // While the heir i neither looks nor gets messages, f gives two leases to c and takes one back.
+    cluster.lose_words("i", true);
+    cluster.hang("i", true);
+    cluster.drain("f", true);
+    cluster.pass_until(ms(2_000), |it| it.counts() == [6, 2, 3]);
+    cluster.drain("f", false);
+    cluster.pass_until(ms(2_000), |it| it.counts() == [5, 3, 3]);
+    cluster.hang("i", false);
+    cluster.pass(ms(500));
+    cluster.lose_words("i", false);
+    // An audit takes 2 * TTL, and repairs nothing here. If it ever does, this story no longer shows what it is to show.
+    cluster.pass(2 * TTL + ms(500));
+    let believed = |name: &str| cluster.member("i").view().owned_by(&InstanceId::new(name)).len();
+    assert_eq!(["c", "f", "i"].map(believed), [4, 4, 3], "the heir knows that it should ask");
+    cluster.pass_until(ms(5_000), |it| it.is_balanced(n));
+}
+
+/// R8. A drained instance releases leases for an heir, which hangs before it acquires them. The third instance reads them
+/// when the heir's time (2 s) is up: an audit would take 2 * TTL.
+#[test]
+fn leases_released_for_an_heir_that_hangs_are_free_when_its_time_is_up() {
+    let mut cluster = Cluster::new(&["a", "b", "c"], 60);
+    let before = cluster.member("b").table.endpoints();
+    cluster.drain("b", true);
+    // The heir a steps before b, so it has not seen the release when it hangs.
+    let is_free = |it: &Cluster, endpoint: &EndpointId| it.holder(endpoint).is_none();
+    cluster.pass_until(ms(3_000), |it| before.iter().any(|e| is_free(it, e)));
+    cluster.hang("a", true);
+    cluster.pass(ms(100));
+    let released: Vec<_> = before.into_iter().filter(|it| is_free(&cluster, it)).collect();
+    assert!(released.len() > 5, "{} leases are released for a", released.len());
+    cluster.pass_until(ms(3_000), |it| !released.iter().any(|e| is_free(it, e)));
+}
+
+/// R8. A message names an owner of leases that are free: it is old, or forged. The instances that watch these leases read
+/// them 250 ms later: an audit would take 2 * TTL.
+#[test]
+fn a_grant_that_was_announced_and_is_not_there_is_looked_up() {
+    let n = 60;
+    let mut cluster = Cluster::new(&["a", "b", "c"], n);
+    let left = cluster.member("c").table.endpoints();
+    cluster.hang("a", true);
+    cluster.crash("c");
+    let c = InstanceId::new("c");
+    cluster.pass_until(2 * TTL, |it| !it.member("b").view().is_live(&c));
+    let word = PeerMessage { took: left.clone(), ..PeerMessage::new(&InstanceId::new("a"), None) };
+    cluster.member("a").store.wake(&[word], TTL).unwrap();
+    cluster.pass_until(ms(1_500), |it| left.iter().all(|e| it.holder(e).is_some()));
 }
