@@ -81,8 +81,8 @@ pub struct Member {
     renew_at: Moment,
     expire_at: Moment,
     is_frozen: bool,
-    /// Loses every word of the others.
-    is_deaf: bool,
+    /// Loses every message of the others.
+    loses_messages: bool,
     /// When it last woke from a sleep its clock did not count. Nothing is promised of what it held before,
     /// until it has asked about it.
     woke_at: Moment,
@@ -94,8 +94,8 @@ pub struct Electorate {
     pub members: BTreeMap<String, Member>,
     starts: BTreeMap<String, u32>,
     newest: BTreeMap<String, FenceToken>,
-    /// Somebody meddled with the keys: holding is no longer the holder's to decide.
-    pub is_lawless: bool,
+    /// The test changed lease keys by hand, so two instances may hold one role.
+    pub is_tampered: bool,
     ticks: usize,
 }
 
@@ -109,7 +109,7 @@ impl Electorate {
             members: BTreeMap::new(),
             starts: BTreeMap::new(),
             newest: BTreeMap::new(),
-            is_lawless: false,
+            is_tampered: false,
             ticks: 0,
         }
     }
@@ -196,8 +196,8 @@ impl Electorate {
         self.members.get_mut(name).unwrap().is_frozen = frozen;
     }
 
-    pub fn deafen(&mut self, name: &str, deaf: bool) {
-        self.members.get_mut(name).unwrap().is_deaf = deaf;
+    pub fn lose_messages(&mut self, name: &str, lost: bool) {
+        self.members.get_mut(name).unwrap().loses_messages = lost;
     }
 
     /// Paused by its hypervisor, on a clock that does not count the pause.
@@ -231,8 +231,8 @@ impl Electorate {
     }
 
     /// Says something to all, as a stranger could.
-    pub fn say(&self, word: &PeerMessage) {
-        MemoryStore::new(&self.server).wake(std::slice::from_ref(word), TIMEOUT).unwrap();
+    pub fn say(&self, message: &PeerMessage) {
+        MemoryStore::new(&self.server).wake(std::slice::from_ref(message), TIMEOUT).unwrap();
     }
 
     /// Who may act as leader.
@@ -317,7 +317,7 @@ impl Electorate {
             assert!(leaders.len() == 1, "{role} is led by {leaders:?}");
             let held = holding.remove(role).unwrap_or_default();
             assert!(
-                self.is_lawless || held.len() <= 1,
+                self.is_tampered || held.len() <= 1,
                 "{role} is led by {leaders:?}, held by {held:?}"
             );
             let newest = self.newest.entry(role.into()).or_insert(FenceToken(0));
@@ -348,7 +348,7 @@ impl Member {
             renew_at: Moment::MIN,
             expire_at: Moment::MIN,
             is_frozen: false,
-            is_deaf: false,
+            loses_messages: false,
             woke_at: Moment::MIN,
         }
     }
@@ -418,8 +418,8 @@ impl Member {
             }
         }
         if is_news {
-            let (words, changes, refused) = (true, false, None);
-            self.elector.apply(&Nudge::Listening { messages: words, changes, refused });
+            let (messages, changes, refused) = (true, false, None);
+            self.elector.apply(&Nudge::Listening { messages, changes, refused });
         }
         messages.into_iter().for_each(|it| self.elector.apply(&Nudge::Push(Push::Message(it))));
         wait = wait.min(self.elector.step());
@@ -428,7 +428,7 @@ impl Member {
         self.elect_at = now + wait;
     }
 
-    /// As the thread `role-watch` does: the words, and whether some may have been missed.
+    /// As the thread `role-watch` does: the messages, and whether some may have been missed.
     fn listen(&mut self, now: Moment) -> (Vec<PeerMessage>, bool) {
         let Some(subscription) = &mut self.subscription else {
             if now < self.listen_at {
@@ -438,15 +438,15 @@ impl Member {
             self.subscription = self.store.listen(&self.me, TIMEOUT).ok();
             return (vec![], self.subscription.is_some());
         };
-        let mut words = Vec::new();
+        let mut messages = Vec::new();
         loop {
             match subscription.next(Duration::ZERO) {
-                Ok(None) => return (words, false),
-                Ok(Some(Push::Message(word))) if !self.is_deaf => words.push(word),
+                Ok(None) => return (messages, false),
+                Ok(Some(Push::Message(message))) if !self.loses_messages => messages.push(message),
                 Ok(Some(_)) => (),
                 Err(_) => {
                     self.subscription = None;
-                    return (words, true);
+                    return (messages, true);
                 }
             }
         }

@@ -11,12 +11,12 @@ const INSTANCES: f64 = 1e3;
 const RENEW_INTERVAL: f64 = 10.0;
 const HEARTBEAT_INTERVAL: f64 = 10.0;
 const HOLD_OFF: f64 = 31.0;
-/// How long a round over all owners takes, and how often one of the fleet sweeps: daemon/look.
+/// How long an audit of all owners takes, and how often one instance of the fleet resyncs (`fleet/informer`).
 const ROUND: f64 = 60.0;
-const SWEEP_INTERVAL: f64 = 90.0;
+const RESYNC_INTERVAL: f64 = 90.0;
 /// How often an instance of so large a fleet reads what it heard of: daemon/look.
 const LOOKS_A_SECOND: f64 = 10.0;
-/// Whoever watches 1,000 leases of 1,000 owners watches some of so many of them: 1,000 × (1 − 1/e).
+/// An instance that watches 1,000 leases of 1,000 owners watches leases of this many owners: 1,000 × (1 − 1/e).
 const OWNERS_WATCHED: f64 = 632.0;
 /// Keys that one step of a scan looks at, and how many there are: session, lease, result.
 const SCAN_COUNT: f64 = 1e3;
@@ -119,17 +119,17 @@ fn all_the_time(it: &Measured<'_>) -> Option<Vec<Line>> {
         (
             "sweeps, one at a time: server CPU",
             format!("({} + {}) µs × 1,000,000 / 90 s", short(names), short(owners)),
-            cores((names + owners) * ENDPOINTS / SWEEP_INTERVAL / 1e6),
+            cores((names + owners) * ENDPOINTS / RESYNC_INTERVAL / 1e6),
         ),
     ])
 }
 
-/// Microseconds of the server in each second, for renewals, rounds and sweeps.
+/// Microseconds of the server in each second, for renewals, audits and resyncs.
 fn alone(it: &Measured<'_>) -> Option<f64> {
     let names = it.endpoint("reading names: server")?;
     let owners = it.endpoint("reading owners: server")?;
     let renewals = it.endpoint("renew: server")? / RENEW_INTERVAL;
-    Some((renewals + owners / ROUND + (names + owners) / SWEEP_INTERVAL) * ENDPOINTS)
+    Some((renewals + owners / ROUND + (names + owners) / RESYNC_INTERVAL) * ENDPOINTS)
 }
 
 /// What instances cost because they know each other: grows with their square.

@@ -72,7 +72,7 @@ pub const KINDS: [&str; 26] = [
     "session added, paused, removed",
     "drain",
     "line breaks, roles resigned",
-    "words lost",
+    "peer messages lost",
     "garbage in the epoch",
     "results lost",
 ];
@@ -99,9 +99,9 @@ pub struct Faults {
     pub wanted: RefCell<Vec<Wanted>>,
     pub drained: RefCell<Vec<bool>>,
     pub counts: RefCell<Vec<u64>>,
-    words_lost: Cell<u64>,
+    messages_lost: Cell<u64>,
     /// They ever were.
-    pub lost_words: Cell<bool>,
+    pub ever_lost_messages: Cell<bool>,
     replica: RefCell<Option<(Snapshot, Snapshot)>>,
     old: RefCell<Option<(Snapshot, Snapshot)>>,
     pub stepped_at: Cell<u64>,
@@ -121,8 +121,8 @@ impl Faults {
             wanted: RefCell::new(vec![Wanted::Polled; endpoints]),
             drained: RefCell::new(vec![false; HOSTS.len()]),
             counts: RefCell::new(vec![0; KINDS.len() + INTERRUPTED.len()]),
-            words_lost: Cell::new(0),
-            lost_words: Cell::new(false),
+            messages_lost: Cell::new(0),
+            ever_lost_messages: Cell::new(false),
             replica: RefCell::default(),
             old: RefCell::default(),
             stepped_at: Cell::new(0),
@@ -132,8 +132,8 @@ impl Faults {
         }
     }
 
-    pub fn loses_word(&self, world: &World) -> bool {
-        self.words_lost.get() > 0 && world.dice.permille(self.words_lost.get())
+    pub fn loses_message(&self, world: &World) -> bool {
+        self.messages_lost.get() > 0 && world.dice.permille(self.messages_lost.get())
     }
 
     /// From now on things go wrong.
@@ -148,7 +148,7 @@ impl Faults {
         self.calm.set(true);
         world.trace.say(world.now(), || "--- nothing goes wrong any more".into());
         self.mishaps.set(0);
-        self.words_lost.set(0);
+        self.messages_lost.set(0);
         self.latency_us.set(300);
         if self.server_is_away.replace(false) {
             self.revive(world, Memory::Everything);
@@ -165,7 +165,7 @@ impl Faults {
                 start(world, host);
             }
         }
-        // Somebody has to be given something.
+        // At least one instance must be able to take leases.
         let takes = |it: &Rc<Member>| it.weight > 0 && !it.is_to_stop();
         if !world.living().iter().any(takes) {
             Member::start(world, HOSTS[HOSTS.len() - 1], 1_000_000, 1);
@@ -194,7 +194,7 @@ impl Faults {
         for (host, drained) in self.drained.borrow().iter().enumerate() {
             world.server.set_drain(HOSTS[host], *drained);
         }
-        world.ring();
+        world.wake_subscribers();
     }
 
     fn snapshot(world: &World) -> (Snapshot, Snapshot) {
@@ -243,7 +243,7 @@ impl Faults {
                 // Another process, on the same host: its line is as good as any.
                 let store = MemoryStore::new(&world.server);
                 let _ = store.revoke(&world.member(n).id, true, Duration::from_secs(1));
-                world.ring();
+                world.wake_subscribers();
             }
             Fault::ServerRestarts(memory) if self.server_is_down.get() => {
                 self.revive(world, memory);
@@ -275,7 +275,7 @@ impl Faults {
         let away = self.server_is_away.get();
         let last = scene.step_ahead_max();
         let too_soon = world.now() < self.stepped_at.get() + 3 * nanos(scene.hold_off());
-        // Whoever sleeps unawares while the server's clock goes back cannot know.
+        // An instance cannot detect its own pause if the server's clock goes back meanwhile.
         let skip = ((forgets || kind == 4) && scene.clock_goes_back)
             || (kind == 15 && !scene.clock_goes_back)
             || (kind == 16 && (too_soon || last < Duration::from_millis(2)))
@@ -308,11 +308,12 @@ impl Faults {
                 let drained = dice.permille(300);
                 self.drained.borrow_mut()[host] = drained;
                 world.server.set_drain(HOSTS[host], drained);
-                world.ring();
+                world.wake_subscribers();
             }
             _ => {
-                self.words_lost.set(*dice.pick(&[0, 0, 100, 1_000]));
-                self.lost_words.set(self.lost_words.get() || self.words_lost.get() > 0);
+                self.messages_lost.set(*dice.pick(&[0, 0, 100, 1_000]));
+                self.ever_lost_messages
+                    .set(self.ever_lost_messages.get() || self.messages_lost.get() > 0);
             }
         }
     }
@@ -416,7 +417,7 @@ impl Faults {
                 world.server.flush();
                 world.roles.flush();
                 world.judge.forgotten(world);
-                world.ring();
+                world.wake_subscribers();
                 world.after(dice.skewed(3_000) * MS, Happening::Fault(Fault::Sessions));
             }
             15 => {
@@ -449,7 +450,7 @@ impl Faults {
             let granted = world.server.owner(endpoint).as_ref() == Some(&member.id);
             let theirs = granted || member.table.tenure(endpoint).is_some();
             if theirs && (kind == 19 || world.dice.permille(300)) {
-                world.judge.lawless_until.borrow_mut()[n] = excused;
+                world.judge.tampered_until.borrow_mut()[n] = excused;
                 if kind == 18 {
                     world.server.delete_lease(endpoint);
                 }
@@ -457,12 +458,12 @@ impl Faults {
         }
         if kind == 19 {
             world.server.delete_node(&member.id);
-            world.ring();
+            world.wake_subscribers();
         }
     }
 }
 
-/// Somebody writes what is no number into a field of the epochs.
+/// Writes a value that is no number into a field of the epoch.
 fn write_garbage(world: &World) {
     let dice = &world.dice;
     let text = *dice.pick(&["nan", "-5", "1e300", "inf", "", "9007199254740991"]);

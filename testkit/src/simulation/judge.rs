@@ -33,9 +33,9 @@ pub struct Judge {
     announced: RefCell<std::collections::BTreeMap<InstanceId, u64>>,
     /// When each endpoint was last polled; the beginning, if never.
     pub polled_at: RefCell<Vec<u64>>,
-    /// Until when nothing is promised of it, because somebody meddled with its key.
-    pub lawless_until: RefCell<Vec<u64>>,
-    /// Who released each endpoint for an heir, until somebody is granted it.
+    /// Until when nothing is promised of it, because a fault changed its key.
+    pub tampered_until: RefCell<Vec<u64>>,
+    /// The member that released each endpoint for an heir, until it is granted again.
     given_by: RefCell<Vec<Option<usize>>>,
     /// How often a lease went back to the one that had released it for an heir.
     pub take_backs: Cell<usize>,
@@ -54,7 +54,7 @@ impl Judge {
             results: Cell::new(0),
             announced: RefCell::default(),
             polled_at: RefCell::new(vec![START; scene.endpoints]),
-            lawless_until: RefCell::new(vec![0; scene.endpoints]),
+            tampered_until: RefCell::new(vec![0; scene.endpoints]),
             given_by: RefCell::new(vec![None; scene.endpoints]),
             take_backs: Cell::new(0),
             terms: RefCell::new(vec![0; scene.roles]),
@@ -94,7 +94,7 @@ impl Judge {
 
     /// G1, from the tables.
     fn owners(&self, world: &World, member: &Member) {
-        if member.dazed.get() {
+        if member.unaware_of_sleep.get() {
             return;
         }
         let mut may = vec![0; world.endpoints.len().div_ceil(WORD)];
@@ -115,9 +115,9 @@ impl Judge {
                     both &= both - 1;
                     let n = at * WORD + bit;
                     let endpoint = &world.endpoints[n];
-                    if !other.table.may_poll(endpoint) || other.dazed.get() {
+                    if !other.table.may_poll(endpoint) || other.unaware_of_sleep.get() {
                         *word &= !(1 << bit);
-                    } else if world.now() >= self.lawless_until.borrow()[n] {
+                    } else if world.now() >= self.tampered_until.borrow()[n] {
                         let (one, two) = (&member.name, &other.name);
                         world.fail(format!("G1: {endpoint} may be polled by {one} and {two}"));
                     }
@@ -135,7 +135,7 @@ impl Judge {
         world
             .trace
             .say(world.now(), || format!("{name} polls e{n} under {}", permit.tenure().fence.0));
-        if member.dazed.get() || world.now() < self.lawless_until.borrow()[n] {
+        if member.unaware_of_sleep.get() || world.now() < self.tampered_until.borrow()[n] {
             return;
         }
         if member.uncertain.borrow().contains(permit.tenure()) {
@@ -143,7 +143,7 @@ impl Judge {
         }
         let margin = nanos(world.scene.timings.lease.margin());
         for other in world.members.borrow().iter() {
-            if other.n == member.n || other.gone.get() || other.dazed.get() {
+            if other.n == member.n || other.gone.get() || other.unaware_of_sleep.get() {
                 continue;
             }
             let them = &other.name;
@@ -175,7 +175,7 @@ impl Judge {
     /// whose newer grant is forgotten may have announced something under it.
     pub fn forgotten(&self, world: &World) {
         for (newest, until) in
-            self.newest.borrow_mut().iter_mut().zip(&*self.lawless_until.borrow())
+            self.newest.borrow_mut().iter_mut().zip(&*self.tampered_until.borrow())
         {
             newest.forgotten = true;
             if world.now() < *until {
@@ -208,8 +208,8 @@ impl Judge {
 
     /// One leader for each role, and terms that grow.
     fn leaders(&self, world: &World, member: &Member) {
-        let dazed = |it: &Member| world.now() < it.roles_dazed_until.get();
-        if !member.answered.replace(false) || dazed(member) {
+        let unaware_of_sleep = |it: &Member| world.now() < it.roles_unaware_of_sleep_until.get();
+        if !member.answered.replace(false) || unaware_of_sleep(member) {
             return;
         }
         let leads = |it: &Member| it.electors.borrow().as_ref().map_or(0, |it| it.leads());
@@ -220,7 +220,7 @@ impl Judge {
         self.checks.set(self.checks.get() + 1);
         for other in world.members.borrow().iter().filter(|it| it.n != member.n && !it.gone.get()) {
             let both = mine & leads(other);
-            if both != 0 && !dazed(other) {
+            if both != 0 && !unaware_of_sleep(other) {
                 let (one, two, n) = (&member.name, &other.name, both.trailing_zeros());
                 world.fail(format!("two leaders: {one} and {two} lead r{n}"));
             }

@@ -24,7 +24,7 @@ use leasehold::store::memory::MemoryStore;
 use leasehold::{PollPermit, Poller, Revoked, Sample, Session};
 
 use super::electors::Electors;
-use super::line::{Hears, Line};
+use super::line::{Delivery, Line};
 use super::scene::Scene;
 use super::world::{Happening, MS, START, World, nanos, world};
 
@@ -123,9 +123,9 @@ pub struct Member {
     pub frozen_until: Cell<u64>,
     pub thawed_at: Cell<u64>,
     /// Has slept on a clock that did not count it and has not heard from the store since: nothing is promised.
-    pub dazed: Cell<bool>,
+    pub unaware_of_sleep: Cell<bool>,
     /// The same of its roles, each of which finds out by itself: until its lease is over.
-    pub roles_dazed_until: Cell<u64>,
+    pub roles_unaware_of_sleep_until: Cell<u64>,
     /// The store has answered since this was last looked at.
     pub answered: Cell<bool>,
     /// What it may poll, as last looked at: a bit for each endpoint.
@@ -150,7 +150,7 @@ pub struct Member {
 }
 
 impl Member {
-    /// What this one takes to be the case and is not, said for people.
+    /// Where the view of this instance differs from the store, as sentences.
     pub fn errors(&self, world: &World, living: &[std::rc::Rc<Self>]) -> Vec<String> {
         let Ok(reconcile) = self.reconcile.try_borrow() else { return Vec::new() };
         let view = reconcile.view();
@@ -186,9 +186,9 @@ impl Member {
         let clock = Arc::new(SimClock { world: Arc::clone(&world.clock), rate, offset, slept });
         let line = |server, of_roles: bool| -> Arc<dyn Store> {
             let scene = &world.scene;
-            let changes = scene.hears_changes && !of_roles;
-            let hears = Hears { words: scene.hears_words || of_roles, changes };
-            Arc::new(Line::new(n, MemoryStore::new(server), of_roles, hears))
+            let changes = scene.delivers_changes && !of_roles;
+            let delivery = Delivery { messages: scene.delivers_messages || of_roles, changes };
+            Arc::new(Line::new(n, MemoryStore::new(server), of_roles, delivery))
         };
         let store = line(&world.server, false);
         let own: Arc<dyn Clock> = Arc::<SimClock>::clone(&clock);
@@ -225,8 +225,8 @@ impl Member {
             breaks: Cell::new(1),
             frozen_until: Cell::new(0),
             thawed_at: Cell::new(0),
-            dazed: Cell::new(false),
-            roles_dazed_until: Cell::new(0),
+            unaware_of_sleep: Cell::new(false),
+            roles_unaware_of_sleep_until: Cell::new(0),
             answered: Cell::new(false),
             may: RefCell::default(),
             uncertain: RefCell::default(),
@@ -273,7 +273,7 @@ impl Member {
         }
     }
 
-    /// A thread waits so long by the process's clock, and then for its turn.
+    /// A thread waits this long by the process's clock, and then for its turn.
     fn wake_after(&self, world: &World, part: Part, wait: Duration) {
         let wait = nanos(wait.min(Duration::from_secs(3_600))) / 1_000 * 1_000_000 / self.rate;
         let late = if world.dice.permille(10) { world.dice.below(20 * MS) } else { 1_000 };
@@ -293,7 +293,7 @@ impl Member {
         }
     }
 
-    /// Whoever has something to receive wakes up.
+    /// Wakes every part that has input.
     pub fn wake_receivers(&self, world: &World) {
         // A part that steps is awake.
         if !self.lease.beats.is_empty() {
@@ -498,10 +498,10 @@ impl Member {
     /// Paused by its hypervisor; on wakening its clock has not counted it.
     pub fn slept(&self, world: &World, slept: u64) {
         let life = nanos(world.scene.timings.lease.ttl);
-        self.roles_dazed_until.set(world.now() + life + life / 20);
+        self.roles_unaware_of_sleep_until.set(world.now() + life + life / 20);
         let gone = slept / 1_000 * self.rate / 1_000;
         self.clock.slept.fetch_add(gone, std::sync::atomic::Ordering::Relaxed);
-        self.dazed.set(true);
+        self.unaware_of_sleep.set(true);
     }
 }
 

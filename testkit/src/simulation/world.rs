@@ -1,7 +1,7 @@
 //! Time and order: what happens next, and what happens while a call is under way.
 //!
 //! Production steps block in their calls, so a call that takes time plays whatever else is due meanwhile on
-//! top of it, and returns when its answer is there. Whoever is played meanwhile is answered before that: calls
+//! top of it, and returns when its answer is there. A call that begins meanwhile is answered before that: calls
 //! that overlap end in reverse order. All other interleavings of calls, steps and faults come up.
 
 use std::cell::{Cell, RefCell};
@@ -24,7 +24,7 @@ use crate::random::Random;
 
 pub const MS: u64 = 1_000_000;
 pub const START: u64 = 10_000_000_000_000;
-/// So many calls may be under way on top of each other; one more is answered at once.
+/// Most calls that may be nested; one more is answered at once.
 const DEPTH_MAX: u32 = 20;
 
 /// A seed that takes more steps than this runs in circles.
@@ -208,15 +208,15 @@ impl World {
             Happening::CatchUp => {
                 self.server.catch_up();
                 self.roles.catch_up();
-                self.ring();
+                self.wake_subscribers();
                 self.judge.results(self);
             }
             Happening::Fault(fault) => self.faults.happen(self, fault),
         }
     }
 
-    /// Whoever was told something wakes up to hear it.
-    pub fn ring(&self) {
+    /// Wakes the members for which the server has a push.
+    pub fn wake_subscribers(&self) {
         let (polls, roles) = (self.server.has_told(), self.roles.has_told());
         if polls || roles {
             for member in self.members.borrow().iter().filter(|it| !it.gone.get()) {

@@ -60,7 +60,7 @@ fn whoever_gives_up_or_is_robbed_hears_why() {
     all.pass(10 * STEP);
     let term = all.role_state("b", "r").term().unwrap();
     all.forget_news();
-    all.is_lawless = true;
+    all.is_tampered = true;
     all.server.put_lease(&lease("r"), &InstanceId::new("thief"), TTL);
     all.pass(HEARTBEAT + STEP);
     let taken = LossReason::Taken(InstanceId::new("thief"));

@@ -10,10 +10,7 @@ use leasehold::store::memory::Mishap;
 use leasehold::store::{PeerMessage, Store};
 
 use testkit::cluster::{Cluster, INTERVAL, RENEW, TTL, endpoint};
-
-fn ms(ms: u64) -> Duration {
-    Duration::from_millis(ms)
-}
+use testkit::process::ms;
 
 /// How often each of these calls was made since `from` calls ago.
 fn calls(cluster: &Cluster, from: usize, ops: &[&str]) -> Vec<usize> {
@@ -91,7 +88,7 @@ fn a_newcomer_to_a_fleet_with_paused_sessions_gets_its_share_of_the_others() {
     assert_eq!(cluster.server.acquires().1, grants);
 }
 
-/// CONTRACT, item 7: within 200 ms.
+/// Within 200 ms.
 #[test]
 fn a_change_that_is_pushed_takes_effect_within_a_fifth_of_a_second() {
     let limit = ms(200);
@@ -116,7 +113,7 @@ fn a_change_that_is_pushed_takes_effect_within_a_fifth_of_a_second() {
 fn on_a_server_that_tells_nothing_changes_are_found_all_the_same() {
     let limit = ms(2_000);
     let mut cluster = Cluster::empty(9);
-    cluster.deafen_all();
+    cluster.deliver_nothing();
     ["a", "b", "c"].iter().for_each(|it| cluster.join(it));
     cluster.pass_until(3 * TTL, |it| it.is_balanced(9));
     cluster.add_session("new");
@@ -137,13 +134,13 @@ fn on_a_server_that_tells_nothing_changes_are_found_all_the_same() {
     assert_eq!(cluster.server.acquires().1, grants);
 }
 
-/// Item 8: everybody loses every word.
+/// Everybody loses every word.
 #[test]
 fn losing_every_word_only_delays() {
     let mut cluster = Cluster::new(&["a", "b"], 10);
     let deaf = |cluster: &mut Cluster| {
         let names: Vec<String> = cluster.members.keys().cloned().collect();
-        names.iter().for_each(|it| cluster.lose_words(it, true));
+        names.iter().for_each(|it| cluster.lose_messages(it, true));
     };
     cluster.join("c");
     deaf(&mut cluster);
@@ -161,7 +158,7 @@ fn losing_every_word_only_delays() {
     assert_eq!(cluster.server.acquires().1, grants, "something moves at rest");
 }
 
-/// Item 8: whoever can publish may lie. Nothing moves, and what is free is still taken.
+/// Whoever can publish may lie. Nothing moves, and what is free is still taken.
 #[test]
 fn forged_words_move_nothing_and_hide_nothing() {
     let mut cluster = Cluster::new(&["a", "b", "c"], 9);
@@ -292,7 +289,7 @@ fn what_one_finds_in_a_sweep_all_know() {
 #[test]
 fn r7_what_a_look_finds_under_our_own_name_but_we_do_not_hold_is_free_to_us() {
     let mut cluster = Cluster::empty(3);
-    cluster.deafen_all(); // so that everything is read again every second
+    cluster.deliver_nothing(); // so that everything is read again every second
     cluster.join("a");
     cluster.pass_until(3 * TTL, |it| it.owned_total() == 3);
     // The first reply is lost, and the attempt after it is not even heard: a look comes in between.
@@ -304,7 +301,7 @@ fn r7_what_a_look_finds_under_our_own_name_but_we_do_not_hold_is_free_to_us() {
     cluster.pass_until(TTL - ms(500), |it| it.owned_total() == 4);
 }
 
-/// Item 8: that something was taken is looked up by whoever would be the next to take it.
+/// That something was taken is looked up by whoever would be the next to take it.
 #[test]
 fn a_lie_that_a_hung_instance_took_something_hides_it_for_a_moment_only() {
     let mut cluster = Cluster::new(&["a", "b", "c"], 9);
@@ -336,7 +333,7 @@ fn r9_on_a_server_that_tells_nothing_the_end_of_a_heartbeat_is_seen_when_it_come
     for after_ms in [0, 330, 660, 900] {
         // Shorter than a lease, so that it is the first to end.
         let mut cluster = Cluster::empty(9).with_heartbeat(ms(2_000));
-        cluster.deafen_all();
+        cluster.deliver_nothing();
         // Out of step, so that no glance happens to fall on the end of the other's heartbeat.
         cluster.join("a");
         cluster.pass(ms(460));
@@ -387,7 +384,7 @@ fn r9_a_lease_that_ends_under_a_live_owner_is_looked_at_right_then() {
 #[test]
 fn at_rest_on_a_server_that_tells_nothing_everything_is_read_once_a_second() {
     let mut cluster = Cluster::empty(9);
-    cluster.deafen_all();
+    cluster.deliver_nothing();
     ["a", "b", "c"].iter().for_each(|it| cluster.join(it));
     cluster.pass_until(3 * TTL, |it| it.is_balanced(9));
     cluster.pass(2 * TTL);

@@ -143,7 +143,7 @@ fn a_daemon_holds_nothing_after_a_panic_of(thread: &'static str) {
     assert!(b.table().may_poll(&e), "{thread}: the stop of a took it away from b");
 }
 
-/// Issue 17, point 3: every thread.
+/// Every thread.
 #[test]
 fn r12_whichever_thread_of_a_daemon_panics_it_holds_nothing_and_says_so() {
     let threads = [

@@ -144,7 +144,7 @@ pub fn a_restart_without_data_begins_a_hold_off_in_which_leases_are_reclaimed(
     assert_eq!(b.acquire(&e), Acquire::HeldBy(a.me.clone()));
 }
 
-/// R5, C1: a snapshot is a life of its own too; what it says about owners may be old.
+/// R5: a snapshot is a life of its own too; what it says about owners may be old.
 pub fn a_restart_from_a_snapshot_begins_a_hold_off_in_which_nothing_is_adopted(
     world: &mut dyn World,
 ) {
@@ -166,9 +166,9 @@ pub fn in_a_hold_off_tenures_go_on_and_nothing_is_granted(world: &mut dyn World)
     a.suspect();
     assert!(a.holds_off());
     assert_eq!(b.acquire(&g), Acquire::HoldOff, "granted");
-    assert_eq!(a.acquire(&e), Acquire::HoldOff, "adopted (C1)");
+    assert_eq!(a.acquire(&e), Acquire::HoldOff, "adopted");
     world.delete_node(&a.me);
-    assert_eq!(b.acquire(&e), Acquire::HeldBy(a.me.clone()), "taken over (C4)");
+    assert_eq!(b.acquire(&e), Acquire::HeldBy(a.me.clone()), "taken over");
     world.delete_lease(&f);
     assert_eq!(a.renew(&kept), Renew::Extended);
     assert_eq!(a.renew(&forgotten), Renew::Reclaimed);
@@ -177,7 +177,7 @@ pub fn in_a_hold_off_tenures_go_on_and_nothing_is_granted(world: &mut dyn World)
     assert_eq!(a.release(&kept), Release::Released);
 }
 
-/// C8: in a hold-off too, no lease outlasts its TTL.
+/// In a hold-off too, no lease outlasts its TTL.
 pub fn in_a_hold_off_a_lease_without_end_is_cut_to_the_ttl(world: &mut dyn World) {
     let (e, mut a, mut b) = (endpoint("e"), Asker::alive(world, "a"), Asker::alive(world, "b"));
     a.grant(&e);
@@ -221,7 +221,7 @@ pub fn a_loss_of_memory_begins_a_life_and_a_suspicion_only_an_epoch(world: &mut 
     assert!(flushed.born > restarted.born, "everything is forgotten");
 }
 
-/// R5, C8: "Time that went back restarts the hold-off".
+/// R5: "Time that went back restarts the hold-off".
 pub fn a_clock_set_back_restarts_the_hold_off(world: &mut dyn World) {
     let (e, f, mut a) = (endpoint("e"), endpoint("f"), Asker::alive(world, "a"));
     let mut b = Asker::alive(world, "b");

@@ -61,7 +61,7 @@ fn granted_anew(world: &mut dyn World, a: &mut Asker, e: &EndpointId) -> Tenure 
     a.grant(e)
 }
 
-/// Issue 17, 30: a new epoch, a hold-off, and those who hold something go on.
+/// A new epoch, a hold-off, and those who hold something go on.
 pub fn garbage_in_the_epoch_begins_a_new_one_in_which_tenures_go_on(world: &mut dyn World) {
     let (e, mut a, mut b) = (endpoint("e"), Asker::alive(world, "a"), Asker::alive(world, "b"));
     let mut last = FenceToken(0);
@@ -197,7 +197,7 @@ pub fn garbage_in_a_fence_ends_no_tenure_and_no_order(world: &mut dyn World) {
     }
 }
 
-/// Issue 17, 30: everybody says what is wrong and what to do, waits, and goes on when it is done.
+/// Everybody says what is wrong and what to do, waits, and goes on when it is done.
 pub fn another_type_in_the_epochs_place_is_told_with_the_way_out(world: &mut dyn World) {
     let (e, mut a) = (endpoint("e"), Asker::alive(world, "a"));
     let tenure = a.grant(&e);

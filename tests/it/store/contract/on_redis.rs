@@ -459,7 +459,7 @@ fn a_malformed_word_is_passed_over() {
     assert!(matches!(heard, Some(Push::Message(it)) if it.from.as_str() == "b"));
 }
 
-/// LAB §1: `SCRIPT FLUSH` costs a round, never an error.
+/// `SCRIPT FLUSH` costs a round, never an error.
 #[test]
 fn forgotten_scripts_cost_no_error() {
     let world = RedisWorld::new();
@@ -485,7 +485,7 @@ fn forgotten_scripts_cost_no_error() {
     });
 }
 
-/// LAB §1: servers on which EVALSHA was renamed away.
+/// Servers on which EVALSHA was renamed away.
 #[test]
 fn a_server_without_evalsha_is_asked_with_eval() {
     let server = RedisServer::start_with(&["--rename-command", "EVALSHA", ""]);
@@ -522,7 +522,7 @@ fn a_password_is_sent_over_a_unix_socket_and_after_a_reconnect() {
     assert!(b.beat().unbroken);
 }
 
-/// C8: a clock set back would keep a dead instance and its leases for as long as the step.
+/// A clock set back would keep a dead instance and its leases for as long as the step.
 #[test]
 fn a_heartbeat_or_lease_with_too_long_an_end_is_cut_by_whoever_looks() {
     let world = RedisWorld::new();

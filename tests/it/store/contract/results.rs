@@ -22,7 +22,7 @@ pub fn a_result_is_announced_under_the_lease_it_was_polled_under(world: &mut dyn
     assert_eq!(world.announced(), [heard]);
 }
 
-/// §3: "a lost reply cannot publish twice".
+/// "a lost reply cannot publish twice".
 pub fn a_result_said_twice_is_announced_once(world: &mut dyn World) {
     let (e, mut a) = (endpoint("e"), Asker::alive(world, "a"));
     let tenure = a.grant(&e);
@@ -33,7 +33,7 @@ pub fn a_result_said_twice_is_announced_once(world: &mut dyn World) {
     assert_eq!(world.announced().len(), 2, "the next result was taken for the one before");
 }
 
-/// §3: the same start under another grant is another result.
+/// The same start under another grant is another result.
 pub fn a_result_of_the_next_grant_is_not_taken_for_the_one_before(world: &mut dyn World) {
     let (e, mut a) = (endpoint("e"), Asker::alive(world, "a"));
     let old = a.grant(&e);

@@ -302,7 +302,7 @@ pub fn a_seat_says_who_leads_for_how_long_and_since_when(world: &mut dyn World) 
     assert_eq!(seat(&a, "e").leader, None);
 }
 
-/// C8, by whoever looks: a clock set back would keep a dead leader for as long as the step.
+/// A clock set back would keep a dead leader for as long as the step.
 pub fn a_seat_without_end_is_cut_to_the_ttl(world: &mut dyn World) {
     let mut a = Asker::alive(world, "a");
     a.grant(&endpoint("e"));
