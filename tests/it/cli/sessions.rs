@@ -280,7 +280,7 @@ fn a_drained_host_hands_over_and_comes_back() {
     eventually(SOON, "a hand-over", told, || scene.counts(&[&first, &second]) == [6, 0]);
 }
 
-/// Results of what is gone do not pile up, whoever removed it; one that comes back is kept.
+/// Results of what is gone do not pile up, however the session was removed. The result of a session that comes back is kept.
 #[test]
 fn what_is_remembered_of_a_removed_session_ends_after_a_day() {
     let scene = Scene::new(3);

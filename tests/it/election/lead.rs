@@ -84,7 +84,7 @@ fn a_redis_that_restarts_empty_does_not_disturb_the_command() {
     hosts.wait_for_work(Instant::now());
     let lives = hosts.lives();
     assert_eq!((lives.len(), lives[0].term, lives[0].pid), (1, before.term, before.pid));
-    // And whoever kills it in the hold-off waits for that to end, not for two leaders.
+    // An operator who kills it in the hold-off waits for the hold-off to end; there are never two leaders.
     resign(&hosts);
     let after = hosts.wait_for_life(1);
     assert!(hosts.longest_vacancy() <= TTL + TTL / 2 + SECOND, "{before:?} {after:?}");

@@ -129,7 +129,7 @@ fn through_random_faults(seed: u64) {
             }
         }
     }
-    // Whoever stops may have work to end first.
+    // An instance that stops may have work to end first.
     all.pass(TTL);
     for name in NAMES {
         if all.members.get(name).is_none_or(|it| it.stands.len() < ROLES.len()) {

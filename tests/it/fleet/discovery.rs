@@ -23,7 +23,7 @@ fn fleet_without_pushes(instances: usize, sessions: usize) -> Cluster {
     cluster
 }
 
-/// A stall of the server is not the server's work: the next sweep comes as soon as without it.
+/// A stall of the server is not the server's work: the next resync comes as soon as without it.
 #[test]
 fn a_stall_during_a_sweep_does_not_delay_the_next_new_session() {
     for (instances, stalls, stall_ms) in [(1, 1, 400), (3, 1, 400), (1, 2, 800)] {

@@ -1,4 +1,4 @@
-//! In a program of somebody else a panic unwinds one thread, and the rest goes on (R12). Nothing may keep a lease
+//! In a library user's program a panic unwinds one thread, and the rest goes on (R12). Nothing may keep a lease
 //! without polling, or a role without anybody who would notice that it ends.
 
 use std::sync::Arc;

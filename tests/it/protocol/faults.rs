@@ -94,7 +94,7 @@ fn after_a_restart_without_its_leases_owners_reclaim_and_a_newcomer_waits() {
     scene.target.assert_sound();
 }
 
-/// R5, R3: what Redis has forgotten may still be polled under, by somebody who cannot know.
+/// R5, R3: what Redis has forgotten may still be polled under, by an owner that cannot know.
 #[test]
 fn a_poll_under_a_lease_that_redis_forgot_is_over_before_anybody_else_begins() {
     let mut scene = Scene::new(0);

@@ -771,7 +771,7 @@ fn a_store_that_was_away_costs_nobody_its_share() {
     assert!(cluster.member("a").table.is_publishing());
 }
 
-/// R6: a store that forgot everything forgot the sessions too; whoever keeps them may put them back.
+/// R6: a store that forgot everything forgot the sessions too; their application may put them back.
 #[test]
 fn r6_sessions_that_a_restart_has_lost_are_polled_on_until_the_hold_off_is_over() {
     let mut cluster = Cluster::new(&["a", "b"], 4);
@@ -933,7 +933,7 @@ fn r7_an_acquire_whose_reply_was_lost_is_granted_anew_under_a_new_fence() {
 #[test]
 fn r7_a_lease_under_our_own_name_that_we_do_not_hold_is_taken_at_once() {
     let mut cluster = Cluster::new(&["a"], 1);
-    // Somebody deletes the heartbeat: a lapse at the next beat. The key still bears our name.
+    // An operator deletes the heartbeat: a lapse at the next beat. The key still bears our name.
     let before = cluster.member("a").table.tenure(&endpoint("e0"));
     cluster.server.delete_node(&InstanceId::new("a"));
     cluster.server.set_lease_left(&endpoint("e0"), Some(TTL));

@@ -92,7 +92,7 @@ fn end(cluster: &mut Cluster, names: &[&str], polls: Vec<PollPermit>) {
     names.iter().for_each(|it| cluster.poll_ended(it));
 }
 
-/// The running polls end at any moment, and so does the hand-over: between an owner's sweep and its next, before or
+/// The running polls end at any moment, and so does the hand-over: between an owner's resync and its next, before or
 /// after its heir has looked.
 fn whenever_a_poll_ends_nothing_goes_back(messages: bool, changes: bool) {
     let n = 8;

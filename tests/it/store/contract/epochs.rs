@@ -33,7 +33,7 @@ pub fn a_hold_off_ends_by_itself_after_ttl_and_margin(world: &mut dyn World) {
     let (e, term) = (endpoint("e"), LeaseDuration::new(LeaseDuration::TTL_MIN));
     let mut a = Asker::with_term(world, "a", true, term);
     a.beat();
-    // Where roles are leased, it is that of the default TTL unless somebody has been here before.
+    // Where roles are leased, it is that of the default TTL unless another candidate has been here before.
     world.flush();
     a.beat();
     let left = a.stamp.unwrap().hold_off;
@@ -97,7 +97,7 @@ pub fn a_call_that_names_an_earlier_epoch_changes_nothing(world: &mut dyn World)
     assert!(world.announced().is_empty());
 }
 
-/// R5: whoever knows a later epoch than the store proves that the store has forgotten one.
+/// R5: an instance that knows a later epoch than the store proves that the store has forgotten one.
 pub fn a_call_that_names_a_later_epoch_begins_one_beyond_it(world: &mut dyn World) {
     let (e, mut a) = (endpoint("e"), Asker::alive(world, "a"));
     let later = Epoch(epoch_of(&mut a).0 + 1_000_000_000);
@@ -200,7 +200,7 @@ pub fn a_suspicion_begins_one_epoch_however_many_share_it(world: &mut dyn World)
     assert_eq!(epoch_of(&mut b), begun);
 }
 
-/// R6: whoever may have slept asks what life of the store it was in, and a suspicion ends none.
+/// R6: an instance that may have slept asks what life of the store it was in, and a suspicion ends none.
 pub fn a_loss_of_memory_begins_a_life_and_a_suspicion_only_an_epoch(world: &mut dyn World) {
     let mut a = Asker::alive(world, "a");
     epoch_of(&mut a);
@@ -272,7 +272,7 @@ pub fn a_fleet_corrects_the_timing_of_a_newcomer_that_came_first_after_a_loss(
     assert_eq!(error.fault, Fault::Misconfigured, "a stranger changed the timing: {error}");
 }
 
-/// FR-006, R13: whoever hears "broken" knows that others may have taken its leases.
+/// FR-006, R13: an instance whose heartbeat answer is "broken" knows that others may have taken its leases.
 pub fn a_heartbeat_says_whether_the_one_before_was_still_there(world: &mut dyn World) {
     let mut a = Asker::new(world, "a", true);
     assert_eq!(a.beat(), Beat { unbroken: false, weight: Weight(1) });

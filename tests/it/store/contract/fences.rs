@@ -64,7 +64,7 @@ pub fn a_fence_grows_over_a_deleted_epoch_and_a_clock_set_back(world: &mut dyn W
     let before = a.grant(&e).fence;
     world.delete_lease(&e);
     world.delete_epoch();
-    // Somebody who has seen nothing, by the clock of a server that is behind now.
+    // An instance that has seen nothing, by the clock of a server that is behind now.
     let mut b = Asker::alive(world, "b");
     let after = b.grant(&e).fence;
     assert!(after > before && before.0 > ahead, "{after} after {before}");

@@ -59,7 +59,7 @@ pub fn only_the_owner_releases(world: &mut dyn World) {
     b.grant(&e);
 }
 
-/// R7: the reply was lost, so whoever asked before must not count.
+/// R7: the reply was lost, so an earlier request must not count.
 pub fn meeting_its_own_id_is_a_new_grant(world: &mut dyn World) {
     let (e, mut a) = (endpoint("e"), Asker::alive(world, "a"));
     let first = a.grant(&e);
@@ -108,7 +108,7 @@ pub fn a_forgotten_fence_is_written_back_by_the_next_renewal(world: &mut dyn Wor
     assert_eq!(a.publish(&tenure, 1), Publish::Stored);
 }
 
-/// Somebody else was granted it and gave it back; this tenure is over.
+/// Another instance was granted it and released it; this tenure is over.
 pub fn a_lease_granted_to_another_meanwhile_is_not_reclaimed(world: &mut dyn World) {
     let (e, mut a, mut b) = (endpoint("e"), Asker::alive(world, "a"), Asker::alive(world, "b"));
     let lost = a.grant(&e);
@@ -214,7 +214,7 @@ pub fn the_release_of_a_missing_lease_ends_its_tenure_too(world: &mut dyn World)
     assert_eq!(a.owner(&e), None, "the released lease is back");
 }
 
-/// A release executed late, when somebody else has the lease.
+/// A release executed late, when another instance has the lease.
 pub fn a_late_release_leaves_the_next_owner_alone(world: &mut dyn World) {
     let (e, mut a, mut b) = (endpoint("e"), Asker::alive(world, "a"), Asker::alive(world, "b"));
     let old = a.grant(&e);

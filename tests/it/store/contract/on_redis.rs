@@ -51,7 +51,7 @@ fn the_keys_are_those_of_the_contract() {
     assert!(epoch.contains_key("since_ms"));
 }
 
-/// What is noted of grants in two keys is no reason to grant nothing, whatever somebody has made of them.
+/// What is noted of grants in two keys is no reason to grant nothing, whatever other clients wrote there.
 #[test]
 fn notes_of_grants_that_somebody_has_spoilt_are_mended_by_the_next_grant() {
     let world = RedisWorld::new();
@@ -364,7 +364,11 @@ fn a_lease_of_the_wrong_type_fails_alone() {
     assert!(matches!(published[..], [Publish::Stored, Publish::Failed(_), Publish::Stored]));
     let released = a.store.release(&a.context(), &tenures, &[]).unwrap();
     assert_eq!(released, [Release::Released, Release::NotOwner, Release::Released]);
-    assert_eq!(world.server.cli(&["TYPE", "poll:lease:x"]), "list", "somebody else's key is gone");
+    assert_eq!(
+        world.server.cli(&["TYPE", "poll:lease:x"]),
+        "list",
+        "a key of another program is gone"
+    );
 }
 
 /// R4, with the other key of an item.

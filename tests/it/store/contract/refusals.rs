@@ -253,7 +253,7 @@ fn a_user_with_just_the_rights_of_the_page_can_do_everything() {
     }
 }
 
-/// Inside a script a denied key is a plain ERR, whoever's key it is.
+/// Inside a script a denied key is a plain ERR, whatever the key.
 #[test]
 fn a_key_denied_inside_a_script_is_told_as_a_missing_permission() {
     let world = RedisWorld::new();

@@ -131,7 +131,7 @@ pub fn what_nobody_is_to_poll_is_forgotten_unless_it_comes_back(world: &mut dyn 
     assert_eq!(retire(world), None, "there is nothing to forget");
     let first = a.grant(&e);
     assert_eq!(a.publish(&first, 1), Publish::Stored);
-    assert_eq!(retire(world), None, "somebody has it");
+    assert_eq!(retire(world), None, "it has an owner");
     a.release(&first);
     let left = retire(world).unwrap();
     assert!(left <= DAY && left > DAY / 2, "{left:?}");
@@ -144,7 +144,7 @@ pub fn what_nobody_is_to_poll_is_forgotten_unless_it_comes_back(world: &mut dyn 
     assert_eq!(world.result_left(&e), None);
     assert_eq!(b.publish(&second, 2), Publish::Stored);
     assert_eq!(a.publish(&first, 3), Publish::Fenced);
-    // Forgotten by the server, retired by somebody, and put back by its owner: that one stays, too.
+    // Forgotten by the server, retired by another instance, and put back by its owner: that one stays, too.
     world.delete_lease(&e);
     assert!(retire(world).is_some());
     assert_eq!(b.renew(&second), Renew::Reclaimed);
