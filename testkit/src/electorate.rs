@@ -74,18 +74,24 @@ pub struct Member {
     poked: Receiver<()>,
     poke: crossbeam_channel::Sender<()>,
     subscription: Option<Box<dyn Subscription>>,
-    listen_at: Moment,
     elector: Elector,
     keeper: RoleKeeper,
-    elect_at: Moment,
-    renew_at: Moment,
-    expire_at: Moment,
+    due: Due,
     is_frozen: bool,
     /// Loses every message of the others.
     loses_messages: bool,
     /// When it last woke from a sleep its clock did not count. Nothing is promised of what it held before,
     /// until it has asked about it.
     woke_at: Moment,
+}
+
+/// When each thread of a member steps next.
+#[derive(Default)]
+struct Due {
+    listen: Moment,
+    elect: Moment,
+    renew: Moment,
+    expire: Moment,
 }
 
 pub struct Electorate {
@@ -343,10 +349,7 @@ impl Member {
             poked,
             poke,
             subscription: None,
-            listen_at: Moment::MIN,
-            elect_at: Moment::MIN,
-            renew_at: Moment::MIN,
-            expire_at: Moment::MIN,
+            due: Due::default(),
             is_frozen: false,
             loses_messages: false,
             woke_at: Moment::MIN,
@@ -375,15 +378,15 @@ impl Member {
         role_state.listen_inline(move |it| heard.lock().push(it.clone()));
         let stand = Stand { role_state, newcomer: Some(newcomer), events, duties: Vec::new() };
         self.stands.insert(role.as_str().into(), stand);
-        (self.elect_at, self.renew_at, self.expire_at) = (Moment::MIN, Moment::MIN, Moment::MIN);
+        self.due = Due { listen: self.due.listen, ..Due::default() };
     }
 
     fn step(&mut self, thread: usize) {
         let now = self.clock.now();
         match thread {
             0 => self.elect(now),
-            1 if now >= self.renew_at => self.renew_at = now + self.keeper.renew(),
-            2 if now >= self.expire_at => self.expire_at = now + self.keeper.expire(),
+            1 if now >= self.due.renew => self.due.renew = now + self.keeper.renew(),
+            2 if now >= self.due.expire => self.due.expire = now + self.keeper.expire(),
             1 | 2 => (),
             _ => {
                 for stand in self.stands.values_mut() {
@@ -404,7 +407,7 @@ impl Member {
     fn elect(&mut self, now: Moment) {
         let (messages, is_news) = self.listen(now);
         let is_poked = self.poked.try_recv().is_ok();
-        if !is_news && !is_poked && messages.is_empty() && now < self.elect_at {
+        if !is_news && !is_poked && messages.is_empty() && now < self.due.elect {
             return;
         }
         let mut wait = Duration::from_secs(1);
@@ -425,16 +428,16 @@ impl Member {
         wait = wait.min(self.elector.step());
         let is_over = |it: &RoleState| it.is_stopping() && !it.is_held();
         self.stands.retain(|_, it| !is_over(&it.role_state) || !it.duties.is_empty());
-        self.elect_at = now + wait;
+        self.due.elect = now + wait;
     }
 
     /// As the thread `role-watch` does: the messages, and whether some may have been missed.
     fn listen(&mut self, now: Moment) -> (Vec<PeerMessage>, bool) {
         let Some(subscription) = &mut self.subscription else {
-            if now < self.listen_at {
+            if now < self.due.listen {
                 return (vec![], false);
             }
-            self.listen_at = now + TIMEOUT;
+            self.due.listen = now + TIMEOUT;
             self.subscription = self.store.listen(&self.me, TIMEOUT).ok();
             return (vec![], self.subscription.is_some());
         };

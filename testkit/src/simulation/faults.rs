@@ -99,17 +99,27 @@ pub struct Faults {
     pub wanted: RefCell<Vec<Wanted>>,
     pub drained: RefCell<Vec<bool>>,
     pub counts: RefCell<Vec<u64>>,
+    /// Peer messages that are lost now, of a thousand.
     messages_lost: Cell<u64>,
-    /// They ever were.
+    /// A peer message may have been lost at some time.
     pub ever_lost_messages: Cell<bool>,
-    replica: RefCell<Option<(Snapshot, Snapshot)>>,
-    old: RefCell<Option<(Snapshot, Snapshot)>>,
+    /// When the server's clock was last stepped; 0: never.
     pub stepped_at: Cell<u64>,
     /// Until when something may be executed that was sent long before.
     pub late_until: Cell<u64>,
+    server: ServerState,
+}
+
+/// What the server can lose, and whether it is there.
+#[derive(Default)]
+struct ServerState {
+    /// What the replica has, of polls and of roles.
+    replica: RefCell<Option<(Snapshot, Snapshot)>>,
+    /// What a restart from an old snapshot brings back.
+    old: RefCell<Option<(Snapshot, Snapshot)>>,
     /// Down, or demoted.
-    server_is_away: Cell<bool>,
-    server_is_down: Cell<bool>,
+    is_away: Cell<bool>,
+    is_down: Cell<bool>,
 }
 
 impl Faults {
@@ -123,12 +133,9 @@ impl Faults {
             counts: RefCell::new(vec![0; KINDS.len() + INTERRUPTED.len()]),
             messages_lost: Cell::new(0),
             ever_lost_messages: Cell::new(false),
-            replica: RefCell::default(),
-            old: RefCell::default(),
             stepped_at: Cell::new(0),
             late_until: Cell::new(0),
-            server_is_away: Cell::new(false),
-            server_is_down: Cell::new(false),
+            server: ServerState::default(),
         }
     }
 
@@ -150,12 +157,12 @@ impl Faults {
         self.mishaps.set(0);
         self.messages_lost.set(0);
         self.latency_us.set(300);
-        if self.server_is_away.replace(false) {
+        if self.server.is_away.replace(false) {
             self.revive(world, Memory::Everything);
         }
         for member in world.living() {
-            member.way.set(Way::Open);
-            member.results_lost_until.set(0);
+            member.link.way.set(Way::Open);
+            member.link.results_lost_until.set(0);
             member.thaw(world);
         }
         let hosts = world.scene.instances;
@@ -202,10 +209,10 @@ impl Faults {
     }
 
     fn revive(&self, world: &World, memory: Memory) {
-        self.server_is_away.set(false);
-        self.server_is_down.set(false);
+        self.server.is_away.set(false);
+        self.server.is_down.set(false);
         let everything = Self::snapshot(world);
-        let old = self.old.borrow().clone();
+        let old = self.server.old.borrow().clone();
         let from = match memory {
             Memory::Nothing => None,
             Memory::Old => old,
@@ -237,21 +244,22 @@ impl Faults {
                     start(world, host);
                 }
             }
-            Fault::Mend(n) => world.member(n).way.set(Way::Open),
+            Fault::Mend(n) => world.member(n).link.way.set(Way::Open),
             Fault::Awake(n, slept) => world.member(n).slept(world, slept),
             Fault::Bury(n) => {
                 // Another process, on the same host: its line is as good as any.
                 let store = MemoryStore::new(&world.server);
-                let _ = store.revoke(&world.member(n).id, true, Duration::from_secs(1));
+                let _ =
+                    store.revoke(world.member(n).table.instance(), true, Duration::from_secs(1));
                 world.wake_subscribers();
             }
-            Fault::ServerRestarts(memory) if self.server_is_down.get() => {
+            Fault::ServerRestarts(memory) if self.server.is_down.get() => {
                 self.revive(world, memory);
             }
             // Nobody is promoted while the server is down: it comes back by itself.
-            Fault::Promotion if !self.server_is_down.get() => {
-                self.server_is_away.set(false);
-                if let Some((polls, roles)) = self.replica.take() {
+            Fault::Promotion if !self.server.is_down.get() => {
+                self.server.is_away.set(false);
+                if let Some((polls, roles)) = self.server.replica.take() {
                     world.server.fail_over(&polls);
                     world.roles.fail_over(&roles);
                     world.judge.forgotten(world);
@@ -272,7 +280,7 @@ impl Faults {
         }
         let kind = usize::try_from(dice.below(KINDS.len() as u64)).unwrap_or(0);
         let forgets = [9, 10, 12, 14, 17, GARBAGE].contains(&kind);
-        let away = self.server_is_away.get();
+        let away = self.server.is_away.get();
         let last = scene.step_ahead_max();
         let too_soon = world.now() < self.stepped_at.get() + 3 * nanos(scene.hold_off());
         // An instance cannot detect its own pause if the server's clock goes back meanwhile.
@@ -336,19 +344,22 @@ impl Faults {
     fn befall(&self, world: &World, member: &Member, kind: usize, span: u64) {
         let dice = &world.dice;
         let mend = |way| {
-            member.way.set(way);
-            member.mended_at.set(world.now() + span);
+            member.link.way.set(way);
+            member.link.mended_at.set(world.now() + span);
             world.after(span, Happening::Fault(Fault::Mend(member.n)));
         };
         let freeze = || {
-            member.frozen_until.set((world.now() + span).max(member.frozen_until.get()));
-            member.thawed_at.set(member.frozen_until.get());
+            member
+                .pause
+                .frozen_until
+                .set((world.now() + span).max(member.pause.frozen_until.get()));
+            member.pause.thawed_at.set(member.pause.frozen_until.get());
         };
         let host = HOSTS.iter().position(|it| member.name.starts_with(it)).unwrap_or(0);
         match kind {
             0 => {
                 member.gone.set(true);
-                member.running.borrow_mut().clear();
+                member.observed.running.borrow_mut().clear();
                 if dice.permille(300) {
                     let after = dice.skewed(1_000) * MS;
                     world.after(after, Happening::Fault(Fault::Bury(member.n)));
@@ -362,9 +373,9 @@ impl Faults {
             2 => freeze(),
             3 => {
                 freeze();
-                member.breaks.set(member.breaks.get() + 1);
+                member.link.breaks.set(member.link.breaks.get() + 1);
             }
-            4 if member.frozen_until.get() <= world.now() => {
+            4 if member.pause.frozen_until.get() <= world.now() => {
                 freeze();
                 world.after(span, Happening::Fault(Fault::Awake(member.n, span)));
             }
@@ -378,11 +389,11 @@ impl Faults {
             // For long enough to be noticed.
             RESULTS_LOST => {
                 let noticed = 2 * nanos(world.scene.timings.lease.ttl);
-                member.results_lost_until.set(world.now() + noticed + span);
+                member.link.results_lost_until.set(world.now() + noticed + span);
             }
             22 => {
-                member.breaks.set(member.breaks.get() + 1);
-                if let Some(electors) = &*member.electors.borrow() {
+                member.link.breaks.set(member.link.breaks.get() + 1);
+                if let Some(electors) = &*member.stages.electors.borrow() {
                     electors.resign();
                 }
             }
@@ -395,20 +406,20 @@ impl Faults {
         match kind {
             9..=11 => {
                 let memory = [Memory::Nothing, Memory::Old, Memory::Everything][kind - 9];
-                self.server_is_away.set(true);
-                self.server_is_down.set(true);
+                self.server.is_away.set(true);
+                self.server.is_down.set(true);
                 world.server.crash();
                 world.roles.crash();
                 world.after(span, Happening::Fault(Fault::ServerRestarts(memory)));
             }
             // The replica stops here; or has everything.
             12 => {
-                self.replica.replace(Some(Self::snapshot(world)));
+                self.server.replica.replace(Some(Self::snapshot(world)));
                 world.after(dice.skewed(5_000) * MS, Happening::Fault(Fault::Promotion));
             }
             13 => {
-                self.server_is_away.set(true);
-                self.replica.replace(Some(Self::snapshot(world)));
+                self.server.is_away.set(true);
+                self.server.replica.replace(Some(Self::snapshot(world)));
                 world.server.demote();
                 world.roles.demote();
                 world.after(span, Happening::Fault(Fault::Promotion));
@@ -438,7 +449,7 @@ impl Faults {
             }
         }
         if dice.permille(300) {
-            self.old.replace(Some(Self::snapshot(world)));
+            self.server.old.replace(Some(Self::snapshot(world)));
         }
     }
 
@@ -447,7 +458,7 @@ impl Faults {
         let excused = world.now() + 2 * nanos(world.scene.hold_off());
         for (n, endpoint) in world.endpoints.iter().enumerate() {
             // Granted, and maybe not heard of yet.
-            let granted = world.server.owner(endpoint).as_ref() == Some(&member.id);
+            let granted = world.server.owner(endpoint).as_ref() == Some(member.table.instance());
             let theirs = granted || member.table.tenure(endpoint).is_some();
             if theirs && (kind == 19 || world.dice.permille(300)) {
                 world.judge.tampered_until.borrow_mut()[n] = excused;
@@ -457,7 +468,7 @@ impl Faults {
             }
         }
         if kind == 19 {
-            world.server.delete_node(&member.id);
+            world.server.delete_node(member.table.instance());
             world.wake_subscribers();
         }
     }

@@ -82,19 +82,19 @@ impl Judge {
             self.leaders(world, member);
         }
         let stuck = !member.table.is_publishing();
-        if stuck && !member.stuck.replace(stuck) {
+        if stuck && !member.observed.stuck.replace(stuck) {
             self.stuck.set(self.stuck.get() + 1);
         }
-        member.stuck.set(stuck);
+        member.observed.stuck.set(stuck);
         let gives = matches!(part, Part::Heartbeat | Part::Renewal | Part::Reconcile);
-        if gives && (member.answered.replace(false) || part == Part::Reconcile) {
+        if gives && (member.observed.answered.replace(false) || part == Part::Reconcile) {
             self.owners(world, member);
         }
     }
 
     /// G1, from the tables.
     fn owners(&self, world: &World, member: &Member) {
-        if member.unaware_of_sleep.get() {
+        if member.pause.unaware_of_sleep.get() {
             return;
         }
         let mut may = vec![0; world.endpoints.len().div_ceil(WORD)];
@@ -108,14 +108,14 @@ impl Judge {
             if other.n == member.n || other.gone.get() {
                 continue;
             }
-            for (at, word) in other.may.borrow_mut().iter_mut().enumerate() {
+            for (at, word) in other.observed.may.borrow_mut().iter_mut().enumerate() {
                 let mut both = *word & may[at];
                 while both != 0 {
                     let bit = both.trailing_zeros() as usize;
                     both &= both - 1;
                     let n = at * WORD + bit;
                     let endpoint = &world.endpoints[n];
-                    if !other.table.may_poll(endpoint) || other.unaware_of_sleep.get() {
+                    if !other.table.may_poll(endpoint) || other.pause.unaware_of_sleep.get() {
                         *word &= !(1 << bit);
                     } else if world.now() >= self.tampered_until.borrow()[n] {
                         let (one, two) = (&member.name, &other.name);
@@ -124,7 +124,7 @@ impl Judge {
                 }
             }
         }
-        *member.may.borrow_mut() = may;
+        *member.observed.may.borrow_mut() = may;
     }
 
     /// G1, from the polls themselves; and G3.
@@ -135,15 +135,15 @@ impl Judge {
         world
             .trace
             .say(world.now(), || format!("{name} polls e{n} under {}", permit.tenure().fence.0));
-        if member.unaware_of_sleep.get() || world.now() < self.tampered_until.borrow()[n] {
+        if member.pause.unaware_of_sleep.get() || world.now() < self.tampered_until.borrow()[n] {
             return;
         }
-        if member.uncertain.borrow().contains(permit.tenure()) {
+        if member.observed.uncertain.borrow().contains(permit.tenure()) {
             world.fail(format!("G3: {name} polls e{n}, whose renewal got no answer"));
         }
         let margin = nanos(world.scene.timings.lease.margin());
         for other in world.members.borrow().iter() {
-            if other.n == member.n || other.gone.get() || other.unaware_of_sleep.get() {
+            if other.n == member.n || other.gone.get() || other.pause.unaware_of_sleep.get() {
                 continue;
             }
             let them = &other.name;
@@ -151,8 +151,9 @@ impl Judge {
                 world.fail(format!("G1: {name} polls e{n}, which {them} may poll"));
             }
             // One that stands still, or has just woken, cannot call back what is on the wire.
-            let awake = other.is_awake(world) && world.now() >= other.thawed_at.get() + margin;
-            let mut running = other.running.borrow().clone().into_iter();
+            let awake =
+                other.is_awake(world) && world.now() >= other.pause.thawed_at.get() + margin;
+            let mut running = other.observed.running.borrow().clone().into_iter();
             if awake && running.any(|it| it.0 == n && !it.1.is_fired()) {
                 world.fail(format!("G1: {name} polls e{n} while a poll of {them} runs"));
             }
@@ -161,7 +162,7 @@ impl Judge {
 
     /// G3: a renewal was answered, or not.
     pub fn renewed(&self, member: &Member, items: &[RenewItem], answered: bool) {
-        let mut uncertain = member.uncertain.borrow_mut();
+        let mut uncertain = member.observed.uncertain.borrow_mut();
         if !uncertain.is_empty() {
             uncertain
                 .retain(|it| member.table.has(it) && !items.iter().any(|item| item.tenure == *it));
@@ -208,11 +209,12 @@ impl Judge {
 
     /// One leader for each role, and terms that grow.
     fn leaders(&self, world: &World, member: &Member) {
-        let unaware_of_sleep = |it: &Member| world.now() < it.roles_unaware_of_sleep_until.get();
-        if !member.answered.replace(false) || unaware_of_sleep(member) {
+        let unaware_of_sleep =
+            |it: &Member| world.now() < it.pause.roles_unaware_of_sleep_until.get();
+        if !member.observed.answered.replace(false) || unaware_of_sleep(member) {
             return;
         }
-        let leads = |it: &Member| it.electors.borrow().as_ref().map_or(0, |it| it.leads());
+        let leads = |it: &Member| it.stages.electors.borrow().as_ref().map_or(0, |it| it.leads());
         let mine = leads(member);
         if mine == 0 {
             return;
@@ -225,7 +227,8 @@ impl Judge {
                 world.fail(format!("two leaders: {one} and {two} lead r{n}"));
             }
         }
-        let terms = member.electors.borrow().as_ref().map(|it| it.terms()).unwrap_or_default();
+        let terms =
+            member.stages.electors.borrow().as_ref().map(|it| it.terms()).unwrap_or_default();
         for (n, term) in terms.into_iter().enumerate() {
             let newest = &mut self.terms.borrow_mut()[n];
             if term.is_some_and(|it| it < *newest) {

@@ -50,10 +50,10 @@ impl Line {
 
     fn fate(world: &World, member: &Member) -> Fate {
         let dice = &world.dice;
-        match member.way.get() {
+        match member.link.way.get() {
             Way::Cut | Way::NoRequests => {
                 // The kernel goes on sending what a closed socket owed: it arrives when the way is open again.
-                let cut_for = member.mended_at.get().saturating_sub(world.now());
+                let cut_for = member.link.mended_at.get().saturating_sub(world.now());
                 if cut_for > 0 && dice.permille(200) {
                     return Fate::Late(cut_for + dice.skewed(cut_for / MS) * MS);
                 }
@@ -88,11 +88,11 @@ impl Line {
         world.steps.set(world.steps.get() + 1);
         world.calls.set(world.calls.get() + 1);
         member.wake_receivers(world);
-        let is_lost = op == "publish" && world.now() < member.results_lost_until.get();
+        let is_lost = op == "publish" && world.now() < member.link.results_lost_until.get();
         let fate = if is_lost { Fate::Lost } else { Self::fate(world, member) };
-        let gives_up_at = world.now() + nanos(timeout) * 1_000_000 / member.rate;
+        let gives_up_at = world.now() + nanos(timeout) * 1_000_000 / member.clock.rate;
         let usual = world.faults.latency_us.get();
-        let way = || (50 + world.dice.skewed(usual)) * 1_000 + member.far_ms.get() * MS;
+        let way = || (50 + world.dice.skewed(usual)) * 1_000 + member.link.far_ms.get() * MS;
         let never = || false;
         let answer = match fate {
             Fate::Refused => Err(no_answer(op)),
@@ -123,7 +123,7 @@ impl Line {
                 answer.and_then(|it| if in_time { Ok(it) } else { Err(no_answer(op)) })
             }
         };
-        member.answered.set(member.answered.get() | answer.is_ok());
+        member.observed.answered.set(member.observed.answered.get() | answer.is_ok());
         world.trace.say(world.now(), || {
             let text = match &answer {
                 Ok(it) => format!("{it:?}"),
@@ -144,7 +144,7 @@ impl Line {
         let answer = self.call(op, context.timeout, execute);
         // It sees by the server's time that it has slept.
         if !self.of_roles && answer.is_ok() {
-            world().member(self.member).unaware_of_sleep.set(false);
+            world().member(self.member).pause.unaware_of_sleep.set(false);
         }
         answer
     }
@@ -376,12 +376,12 @@ impl Subscription for SimSubscription {
     fn next(&mut self, wait: Duration) -> StoreResult<Option<Push>> {
         let world = world();
         let member = world.member(self.member);
-        let breaks = member.breaks.get();
+        let breaks = member.link.breaks.get();
         if self.lost == 0 {
             self.lost = breaks;
         }
         // A line that is cut is noticed when it is asked whether it still stands.
-        if self.lost != breaks || member.way.get() != Way::Open {
+        if self.lost != breaks || member.link.way.get() != Way::Open {
             return Err(no_answer("listen on"));
         }
         loop {

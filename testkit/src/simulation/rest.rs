@@ -111,7 +111,8 @@ fn unowned(world: &World) -> Result<(), String> {
 fn unled(world: &World) -> Result<(), String> {
     let living = world.living();
     for role in 0..world.scene.roles {
-        let leads = |it: &Rc<Member>| it.electors.borrow().as_ref().map_or(0, |it| it.leads());
+        let leads =
+            |it: &Rc<Member>| it.stages.electors.borrow().as_ref().map_or(0, |it| it.leads());
         if !living.iter().any(|it| leads(it) & (1 << role) != 0) {
             return Err(format!("nobody leads r{role}"));
         }
@@ -207,7 +208,7 @@ fn check_join(world: &World) {
     Member::start(world, "z", 1_000_000, 1);
     if let Some(newcomer) = world.members.borrow().last() {
         let timeout = world.scene.timings.store_timeout.as_millis();
-        newcomer.far_ms.set(world.scene.far_ms.min(u64::try_from(timeout / 4).unwrap_or(0)));
+        newcomer.link.far_ms.set(world.scene.far_ms.min(u64::try_from(timeout / 4).unwrap_or(0)));
     }
     let mut waited = Duration::ZERO;
     while let Err(why) = unsettled(world) {
@@ -298,12 +299,15 @@ fn check_leave(world: &World) {
     if world.failure().is_some() {
         return;
     }
-    if let Some(it) =
-        world.endpoints.iter().find(|it| world.server.owner(it).as_ref() == Some(&leaver.id))
+    if let Some(it) = world
+        .endpoints
+        .iter()
+        .find(|it| world.server.owner(it).as_ref() == Some(leaver.table.instance()))
     {
         world.fail(format!("R11: {name} has stopped, and {it} is still its"));
     }
-    let (completed, announced) = (leaver.completed.get(), world.judge.announced_by(&leaver.id));
+    let (completed, announced) =
+        (leaver.observed.completed.get(), world.judge.announced_by(leaver.table.instance()));
     if completed != announced {
         world.fail(format!(
             "R11: {name} polled {completed} times, and {announced} results were announced"
@@ -350,11 +354,11 @@ fn check_loss(world: &World) {
     world.trace.say(world.now(), || format!("--- {name} is lost ({how})"));
     match how {
         0 => lost.gone.set(true),
-        1 => lost.way.set(Way::Cut),
-        _ => lost.frozen_until.set(u64::MAX / 2),
+        1 => lost.link.way.set(Way::Cut),
+        _ => lost.pause.frozen_until.set(u64::MAX / 2),
     }
     if how == 0 {
-        lost.running.borrow_mut().clear();
+        lost.observed.running.borrow_mut().clear();
     }
     let timings = &world.scene.timings;
     let life = timings.lease.ttl.min(timings.heartbeat.ttl);

@@ -64,12 +64,19 @@ pub struct World {
     /// Production steps and executed calls.
     pub steps: Cell<u64>,
     pub calls: Cell<u64>,
-    queue: RefCell<BinaryHeap<Reverse<(u64, u64, Happening)>>>,
-    turns: Cell<u64>,
-    depth: Cell<u32>,
-    /// When the call below must be answered.
-    outer_end: Cell<u64>,
+    agenda: Agenda,
     failure: RefCell<Option<String>>,
+}
+
+/// What happens when, and the calls that are under way.
+struct Agenda {
+    /// By time, and then in the order in which they were planned.
+    queue: RefCell<BinaryHeap<Reverse<(u64, u64, Happening)>>>,
+    planned: Cell<u64>,
+    /// Calls that are nested now.
+    depth: Cell<u32>,
+    /// When the innermost of them must be answered.
+    outer_end: Cell<u64>,
 }
 
 impl World {
@@ -91,10 +98,12 @@ impl World {
             trace: Trace::new(traced),
             steps: Cell::new(0),
             calls: Cell::new(0),
-            queue: RefCell::default(),
-            turns: Cell::new(0),
-            depth: Cell::new(0),
-            outer_end: Cell::new(u64::MAX),
+            agenda: Agenda {
+                queue: RefCell::default(),
+                planned: Cell::new(0),
+                depth: Cell::new(0),
+                outer_end: Cell::new(u64::MAX),
+            },
             failure: RefCell::default(),
         });
         WORLD.set(Some(Rc::clone(&world)));
@@ -138,9 +147,9 @@ impl World {
     }
 
     pub fn at(&self, at: u64, what: Happening) {
-        let turn = self.turns.get();
-        self.turns.set(turn + 1);
-        self.queue.borrow_mut().push(Reverse((at, turn, what)));
+        let turn = self.agenda.planned.get();
+        self.agenda.planned.set(turn + 1);
+        self.agenda.queue.borrow_mut().push(Reverse((at, turn, what)));
     }
 
     pub fn after(&self, wait: u64, what: Happening) {
@@ -156,26 +165,27 @@ impl World {
     /// A call or a poll of `member` takes until then, unless it is `over` sooner, and longer if it is
     /// frozen meanwhile.
     pub fn wait(&self, member: &Member, until: u64, over: &dyn Fn() -> bool) {
-        if self.depth.get() >= DEPTH_MAX {
+        if self.agenda.depth.get() >= DEPTH_MAX {
             return;
         }
-        let outer_end = self.outer_end.get();
+        let outer_end = self.agenda.outer_end.get();
         let until = until.min(outer_end).max(self.now());
-        self.depth.set(self.depth.get() + 1);
-        self.outer_end.set(until);
+        self.agenda.depth.set(self.agenda.depth.get() + 1);
+        self.agenda.outer_end.set(until);
         self.run(until, over);
-        while member.frozen_until.get() > self.now() && !member.gone.get() && !self.is_over() {
-            self.outer_end.set(member.frozen_until.get());
-            self.run(member.frozen_until.get(), &|| member.gone.get());
+        while member.pause.frozen_until.get() > self.now() && !member.gone.get() && !self.is_over()
+        {
+            self.agenda.outer_end.set(member.pause.frozen_until.get());
+            self.run(member.pause.frozen_until.get(), &|| member.gone.get());
         }
-        self.outer_end.set(outer_end);
-        self.depth.set(self.depth.get() - 1);
+        self.agenda.outer_end.set(outer_end);
+        self.agenda.depth.set(self.agenda.depth.get() - 1);
     }
 
     fn run(&self, until: u64, over: &dyn Fn() -> bool) {
         loop {
             let next = {
-                let mut queue = self.queue.borrow_mut();
+                let mut queue = self.agenda.queue.borrow_mut();
                 let due = queue.peek().is_some_and(|it| it.0.0 <= until);
                 if due { queue.pop() } else { None }
             };
