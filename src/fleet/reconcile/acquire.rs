@@ -174,8 +174,8 @@ impl Acquisition {
         let view = scope.informer.view();
         for it in scope.plan.fallback.iter().filter(|it| view.is_free(&it.endpoint)) {
             let failing = self.failing.get(&it.endpoint).map_or(now, |it| it.0);
-            let is_told = scope.informer.gets_messages() || handover.is_absent(&it.heir, now);
-            let due = self.fallback_timer.due(it, now, is_told).max(failing);
+            let would_know = scope.informer.gets_messages() || handover.is_absent(&it.heir, now);
+            let due = self.fallback_timer.due(it, now, would_know).max(failing);
             if now >= due {
                 self.overdue.push(it.endpoint.clone());
             } else {
@@ -250,7 +250,10 @@ impl Acquisition {
                     if scope.informer.view().is_free(endpoint) {
                         // The owner is alive to the store, and dead to this instance: not again at once.
                         let next = scope.context.now() + RETRY_FAILED;
-                        self.failing.insert(endpoint.clone(), (next, "held by the dead".into()));
+                        self.failing.insert(
+                            endpoint.clone(),
+                            (next, "the store names an owner that is dead by the view".into()),
+                        );
                     }
                 }
             }

@@ -22,7 +22,7 @@ const ASK_REMEMBERED: Duration = Duration::from_secs(4);
 /// The stored asks are read this often while the plan gives nothing away.
 const ASKS_READ_EVERY: Duration = Duration::from_secs(3);
 /// Where messages are not delivered, the stored asks are read this often, and up to half as long again.
-const ASKS_READ_UNTOLD: Duration = Duration::from_millis(400);
+const ASKS_READ_WITHOUT_MESSAGES: Duration = Duration::from_millis(400);
 /// An owner that is asked again and again invalidates its view not more often than this.
 const INVALIDATE_INTERVAL: Duration = Duration::from_secs(3);
 /// An absent heir is given nothing for this long, then for twice as long, and so on.
@@ -127,7 +127,7 @@ impl Handover {
     }
 
     /// R8: a lease that the plan no longer gives away stays, unless its release was sent.
-    pub(super) fn keep_what_is_ours_again(&mut self, table: &OwnershipTable, plan: &Plan) {
+    pub(super) fn call_off_unplanned(&mut self, table: &OwnershipTable, plan: &Plan) {
         self.call_off(table, |endpoint, heir| plan.heirs.get(endpoint) != heir);
     }
 
@@ -273,5 +273,9 @@ impl Handover {
 
 /// How often an owner that gives something away reads the stored asks.
 fn asks_read_every(context: &Context, informer: &Informer) -> Duration {
-    if informer.gets_messages() { ASK_AGAIN } else { context.own_period(ASKS_READ_UNTOLD) }
+    if informer.gets_messages() {
+        ASK_AGAIN
+    } else {
+        context.own_period(ASKS_READ_WITHOUT_MESSAGES)
+    }
 }

@@ -192,7 +192,7 @@ fn what_is_ours_is_asked_for_once_in_a_pass() {
     rig.reconcile.apply(&push);
     while rig.reconcile.view().len() < 5 * AT_ONCE {
         rig.clock.pass(ms(10));
-        rig.reconcile.informer.look_if_due();
+        rig.reconcile.informer.read_if_due();
     }
     for it in &news {
         rig.server.put_lease(&endpoint(*it), &rig.other, TTL);
@@ -240,7 +240,7 @@ fn nothing_is_overdue_right_after_a_hold_off() {
     let mut rig = before_falling_back();
     rig.reconcile.step(&[]);
     let held = rig.held();
-    rig.reconcile.keep_what_was_to_move();
+    rig.reconcile.call_off_moves();
     rig.reconcile.planner.next = Moment::MAX;
     rig.reconcile.step(&[]);
     assert_eq!(rig.held(), held);
