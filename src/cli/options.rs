@@ -1,7 +1,7 @@
-//! Which commands and options are there? One table, and everything else is read off it.
+//! The table of all commands and options.
 //!
-//! Parsing, `--help` and the names of the environment variables all come from here. An option's
-//! meaning is its `set`; whether the values agree with each other is `crate::config`'s business.
+//! Parsing, `--help`, the man page, completions and the names of the environment variables all come from here. `set` stores
+//! the value of an option; `crate::config` checks whether the values agree with each other.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -16,22 +16,22 @@ use crate::config::{Config, DurationError, LogRenewals, RedisUrl, RedisUrlError,
 use crate::model::{InvalidRole, Role};
 use crate::store::admin::acl::Purpose;
 
-/// A command, as `--help` tells of it.
+/// A command, as `--help` shows it.
 pub(crate) struct Spec {
     pub(crate) name: &'static str,
     pub(crate) usage: &'static str,
     pub(crate) summary: &'static str,
     pub(crate) about: &'static str,
     pub(crate) takes: Takes,
-    /// Hidden commands are started by Leasehold itself: not listed, and deaf to the environment.
+    /// Hidden commands are started by Leasehold itself. They are not listed and ignore the environment.
     pub(crate) hidden: bool,
 }
 
-/// What may stand beside the options.
+/// The arguments besides the options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Takes {
     pub(crate) words_max: usize,
-    /// Behind `--`.
+    /// A program behind `--`.
     pub(crate) program: bool,
 }
 
@@ -47,16 +47,16 @@ const fn words(words_max: usize) -> Takes {
 /// An option: `--name VALUE` and `LEASEHOLD_NAME`.
 pub(crate) struct Opt {
     pub(crate) name: &'static str,
-    /// What to call the value; `None` for a switch.
+    /// The name of the value in the help; `None` for a switch.
     pub(crate) value: Option<&'static str>,
-    /// What holds when it is not given: a value, words, or nothing to tell.
+    /// The default, as a value or a phrase; empty if there is none.
     pub(crate) default: &'static str,
     pub(crate) help: &'static str,
     pub(crate) commands: &'static [&'static str],
     pub(crate) set: fn(&mut Draft, &OsStr) -> Result<(), ValueError>,
 }
 
-/// What the options of one command line add up to, before it is checked.
+/// The values of all options of one command line, before they are checked together.
 #[derive(Default)]
 pub(crate) struct Draft {
     pub(crate) config: Config,
@@ -99,10 +99,10 @@ impl Opt {
         self.commands.contains(&command.name)
     }
 
-    /// What holds for this command when it is not given.
+    /// The default for this command.
     pub(crate) fn default_of(&self, command: &Spec) -> &'static str {
         match (command.name, self.name) {
-            ("once", "log-level") => "warn", // cron mails what a command says
+            ("once", "log-level") => "warn", // cron mails what a command prints
             _ => self.default,
         }
     }
@@ -354,7 +354,7 @@ pub(crate) static COMMANDS: &[Spec] = &[
 ];
 
 const RUN: &[&str] = &["run"];
-/// Of `run`, and looked at by `doctor`.
+/// Options of `run` that `doctor` checks.
 const CHECKED: &[&str] = &["run", "doctor"];
 const RELEASE: &[&str] = &["release"];
 const STATUS: &[&str] = &["status"];
@@ -366,14 +366,14 @@ const POLLS: &[&str] = &[
     "run", "release", "status", "top", "plan", "explain", "watch", "history", "sessions", "drain",
     "undrain", "doctor",
 ];
-/// Who stands for a role, or may.
+/// Commands that stand for a role.
 const STAND: &[&str] = &["run", "lead", "once"];
 const WAITING: &[&str] = &["run", "lead", "once", "doctor"];
 const LEAD: &[&str] = &["run", "lead"];
 const LOGGING: &[&str] = &["run", "release", "lead", "once", "leaders", "resign"];
 const READ: &[&str] =
     &["status", "top", "plan", "explain", "watch", "history", "sessions", "leaders", "doctor"];
-/// Who stands for a role, or looks whether all is ready for that.
+/// Commands that stand for a role, and `doctor`, which checks their timings.
 const TIMED: &[&str] = &["run", "lead", "once", "doctor"];
 const ROLES: &[&str] =
     &["run", "release", "status", "top", "lead", "once", "leaders", "resign", "doctor"];
@@ -1012,11 +1012,11 @@ pub(crate) static OPTIONS: &[Opt] = &[
     },
 ];
 
-/// Variables that are told to commands which we start. One of those may start us.
+/// Variables that Leasehold sets for the commands it starts. Such a command may start Leasehold again.
 const TOLD: [&str; 4] =
     ["LEASEHOLD_ENDPOINT", "LEASEHOLD_FENCE", "LEASEHOLD_ROLE", "LEASEHOLD_TERM"];
 
-/// Whether a variable looks like ours and is no option's: with the one that was meant, if that can be told.
+/// `Some` if a variable begins with `LEASEHOLD_` and belongs to no option; inside, the variable that was probably meant.
 pub(crate) fn is_stranger(variable: &str) -> Option<Option<String>> {
     let is_ours =
         |it: &&Opt| COMMANDS.iter().any(|command| !command.hidden && it.belongs_to(command));
@@ -1031,7 +1031,7 @@ pub(crate) fn is_stranger(variable: &str) -> Option<Option<String>> {
     Some(meant.map(Opt::variable))
 }
 
-/// Why a value does not fit its option. What was given is kept only where it cannot be a secret.
+/// Why a value does not fit its option. Keeps the given text only where it cannot be a secret.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum ValueError {
     NotText,

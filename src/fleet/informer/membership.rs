@@ -24,7 +24,7 @@ struct Heartbeat {
     ends_at: Moment,
 }
 
-/// Who is alive, and since when that has not changed.
+/// The live instances, and since when that set has not changed.
 #[derive(Default)]
 pub(super) struct Membership {
     heartbeats: BTreeMap<InstanceId, Heartbeat>,
