@@ -124,7 +124,7 @@ pub struct Member {
     reception: Arc<Reception>,
     shutdown: Shutdown,
     frozen: bool,
-    /// Looks, plans and moves nothing, but beats and renews.
+    /// Reads, plans and moves nothing, but writes heartbeats and renews.
     hung: bool,
     watch_at: Moment,
     beat_at: Moment,
@@ -148,7 +148,7 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Nobody yet; `n` sessions `e0`, `e1`, …
+    /// No instance yet; `n` sessions `e0`, `e1`, …
     pub fn empty(n: usize) -> Self {
         let clock = Arc::new(ManualClock::at(10_000_000_000_000));
         let server = MemoryServer::new(&clock);
@@ -426,7 +426,7 @@ impl Cluster {
         self.members.values().map(|it| it.table.len()).sum()
     }
 
-    /// Who holds `endpoint` and may poll it.
+    /// The instance that may poll `endpoint`.
     pub fn holder(&self, endpoint: &EndpointId) -> Option<&str> {
         let held = self.members.iter().find(|it| it.1.table.may_poll(endpoint));
         held.map(|it| it.0.as_str())

@@ -37,7 +37,7 @@ pub(super) struct Listing {
     cursor: u64,
     /// For each slot of the view, whether its endpoint was listed. Endpoints in later slots entered the view since.
     seen: Vec<bool>,
-    /// The place of the view at which owners are read next.
+    /// The slot of the view from which owners are read next.
     next_place: usize,
     /// Whether heartbeats are listed, too.
     instances: bool,

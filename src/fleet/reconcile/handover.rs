@@ -53,9 +53,9 @@ impl ReleaseReason {
     }
 }
 
-/// Who asks this instance for leases, and which leases it is about to release.
+/// The requests of other instances, and the leases that this instance is about to release.
 pub(super) struct Handover {
-    /// Who asked for what, and when.
+    /// The leases that each instance requested, and when.
     asks: FnvHashMap<EndpointId, (InstanceId, Moment)>,
     /// When the stored asks were last read, in case a message was lost.
     asks_read_at: Moment,
@@ -155,14 +155,14 @@ impl Handover {
             let before = self.asks.insert(endpoint.clone(), ask);
             asked_before |= before.is_some_and(|it| it.0 == message.from);
         }
-        // An absent heir asks in vain for a known reason.
+        // The requests of an absent heir stay unanswered on purpose.
         if asked_before && !self.is_absent(&message.from, now) {
             self.invalidate(scope.informer, &message.from, now);
         }
     }
 
-    /// It goes on asking for what the plan does not give to it, so one of the two views is wrong: this instance reads again
-    /// what the asker owns by its view, and if that does not help resyncs, ever less often.
+    /// The asker goes on requesting leases that the plan does not give to it, so one of the two views is wrong. This instance
+    /// reads again which leases the asker owns. If that does not help, it resyncs, ever less often.
     fn invalidate(&mut self, informer: &mut Informer, asker: &InstanceId, now: Moment) {
         let (last, times) = self.invalidated;
         if now.since(last) < INVALIDATE_INTERVAL {
@@ -257,7 +257,7 @@ impl Handover {
             let gone = released.iter().filter(|it| it.1 == ReleaseReason::Removed);
             let gone: Vec<EndpointId> = gone.map(|it| it.0.endpoint.clone()).collect();
             if failure.is_none() && !gone.is_empty() {
-                // A failure leaves a result behind that nobody reads.
+                // If this fails, an unused result stays behind.
                 let _ = context.store.retire(&gone, context.timeout());
             }
             for (tenure, reason, heir) in released {

@@ -1,4 +1,4 @@
-//! What goes wrong, and when it is over.
+//! The faults that the simulator plays, and how each ends.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -24,7 +24,7 @@ pub enum Wanted {
 /// Something goes wrong, or is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fault {
-    /// The next one, by chance.
+    /// A random fault; then the next one is planned.
     Any,
     /// A process is started on this host, if there is none.
     Start(usize),
@@ -88,7 +88,7 @@ pub const INTERRUPTED: [&str; PHASES.len()] = [
     "shutdown interrupted: leases are released",
 ];
 
-/// The places of the last kinds.
+/// Indices in `KINDS`.
 const GARBAGE: usize = 24;
 const RESULTS_LOST: usize = 25;
 
@@ -143,14 +143,14 @@ impl Faults {
         self.messages_lost.get() > 0 && world.dice.permille(self.messages_lost.get())
     }
 
-    /// From now on things go wrong.
+    /// Faults begin.
     pub fn begin(&self, world: &World) {
         self.calm.set(false);
         self.latency_us.set(world.scene.latency_us);
         world.after(0, Happening::Fault(Fault::Any));
     }
 
-    /// From now on nothing does: everything stands, everybody runs, nobody is cut off.
+    /// Faults end: the server is up, processes run, and no process is cut off.
     pub fn end(&self, world: &World) {
         self.calm.set(true);
         world.trace.say(world.now(), || "--- nothing goes wrong any more".into());
@@ -247,7 +247,7 @@ impl Faults {
             Fault::Mend(n) => world.member(n).link.way.set(Way::Open),
             Fault::Awake(n, slept) => world.member(n).slept(world, slept),
             Fault::Bury(n) => {
-                // Another process, on the same host: its line is as good as any.
+                // Another process on the same host, with a connection of its own.
                 let store = MemoryStore::new(&world.server);
                 let _ =
                     store.revoke(world.member(n).table.instance(), true, Duration::from_secs(1));
@@ -271,7 +271,7 @@ impl Faults {
         }
     }
 
-    /// One of them, by chance.
+    /// Plays a random fault.
     fn any(&self, world: &World) {
         let (dice, scene) = (&world.dice, &world.scene);
         let living = world.living();
@@ -288,7 +288,7 @@ impl Faults {
             || (kind == 15 && !scene.clock_goes_back)
             || (kind == 16 && (too_soon || last < Duration::from_millis(2)))
             || (away && ((9..=19).contains(&kind) || kind == GARBAGE))
-            // What nobody promises: seldom, because it excuses what follows.
+            // Faults for which nothing is promised are rare, because they excuse what follows.
             || ([4, 18, 19].contains(&kind) && !dice.permille(250));
         if skip {
             return;
@@ -296,7 +296,7 @@ impl Faults {
         self.counts.borrow_mut()[kind] += 1;
         let member = Rc::clone(dice.pick(&living));
         let ttl = nanos(scene.timings.lease.ttl);
-        // Up to two lives of a lease, short ones more often.
+        // Up to two TTLs, short times more often.
         let span = dice.skewed(2 * ttl / MS) * MS;
         let name = &member.name;
         world.trace.say(world.now(), || format!("--- {}: {name}, {} ms", KINDS[kind], span / MS));

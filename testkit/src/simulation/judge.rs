@@ -1,7 +1,7 @@
-//! What must be true: at every step while things go wrong, and in the end when nothing does.
+//! Checks the promises (G1–G3): at every step while faults happen, and at the end.
 //!
-//! A right is only ever gained in a step of its owner, and ends by itself: so after a step it is enough to
-//! compare what that process may do with what all others may do at that real moment.
+//! A process gains a right only in a step of its own, and rights end by themselves. So after each step it is enough to
+//! compare what that process may do with what all others may do at that moment.
 
 use std::cell::{Cell, RefCell};
 
@@ -37,13 +37,13 @@ pub struct Judge {
     pub tampered_until: RefCell<Vec<u64>>,
     /// The member that released each endpoint for an heir, until it is granted again.
     given_by: RefCell<Vec<Option<usize>>>,
-    /// How often a lease went back to the one that had released it for an heir.
+    /// How often a lease went back to the instance that had released it for an heir.
     pub take_backs: Cell<usize>,
     terms: RefCell<Vec<u64>>,
     pub polls: Cell<u64>,
     /// How often an instance noticed that its results get no answer.
     pub stuck: Cell<u64>,
-    /// How often each kind of thing was compared.
+    /// How many comparisons were made.
     pub checks: Cell<u64>,
 }
 
@@ -150,7 +150,7 @@ impl Judge {
             if other.table.may_poll(&world.endpoints[n]) {
                 world.fail(format!("G1: {name} polls e{n}, which {them} may poll"));
             }
-            // One that stands still, or has just woken, cannot call back what is on the wire.
+            // A process that stands still, or has just woken, cannot abort a poll that is on the wire.
             let awake =
                 other.is_awake(world) && world.now() >= other.pause.thawed_at.get() + margin;
             let mut running = other.observed.running.borrow().clone().into_iter();

@@ -1,4 +1,4 @@
-//! An instance's way to the store, and what happens on it: production calls the `Store`, this is the network.
+//! The network between an instance and the store: implements `Store`, and loses, delays and refuses calls.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -34,10 +34,10 @@ pub struct Delivery {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
     Answered,
-    /// It does not arrive; noticed at once, or when time is up.
+    /// It does not arrive, which the caller notices at once; `Lost`: at its timeout.
     Refused,
     Lost,
-    /// Executed, but nobody is told.
+    /// Executed, but the answer is lost.
     Unanswered,
     /// Executed long after time was up.
     Late(u64),

@@ -1,5 +1,5 @@
-//! The story of a seed, and its end: when nothing goes wrong any more, everything is owned, in balance, and
-//! stays where it is; and who joins or dies then moves no more than it must.
+//! The course of a seed: the faults, and then the checks at rest. Everything is owned and in balance, no lease moves, and an
+//! instance that joins, leaves or dies moves no more leases than it must.
 
 use std::rc::Rc;
 use std::time::Duration;

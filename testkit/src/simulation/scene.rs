@@ -1,4 +1,4 @@
-//! What a seed plays: how many, how fast, how bad.
+//! The parameters of a seed: the size of the fleet, its timings, and how many faults there are.
 
 use std::time::Duration;
 

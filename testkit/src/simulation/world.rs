@@ -1,4 +1,4 @@
-//! Time and order: what happens next, and what happens while a call is under way.
+//! The simulated clock and the agenda: what happens next, and what happens while a call is under way.
 //!
 //! Production steps block in their calls, so a call that takes time plays whatever else is due meanwhile on
 //! top of it, and returns when its answer is there. A call that begins meanwhile is answered before that: calls
@@ -80,7 +80,7 @@ struct Agenda {
 }
 
 impl World {
-    /// Begins on this thread, in place of whatever was there.
+    /// Begins a world on this thread, in place of an earlier one.
     pub fn begin(scene: Scene, seed: u64, traced: bool) -> Rc<Self> {
         let clock = Arc::new(ManualClock::at(START));
         let (server, roles) = (MemoryServer::new(&clock), MemoryServer::of_roles(&clock));
