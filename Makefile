@@ -14,25 +14,25 @@ COMPLETIONS = $(SHARE)/bash-completion/completions/leasehold $(SHARE)/zsh/$(ZSH)
 .PHONY: help build test servers lint doc deps bench bystanders growth peers rolling sim explore faults topologies systemd upgrade starve stress threads scale mutants ci demo picture setup install uninstall deb
 .DEFAULT_GOAL := help
 
-# In the order in which a newcomer meets them.
+# In the order in which a new engineer needs them.
 GROUPS = use develop prove measure package
 
-help: ## use: this list
+help: ## use: print this list
 	@for group in $(GROUPS); do printf '%s\n' "$$group"; \
 	  sed -n "s/^\([a-z]*\):[^#]*## $$group: \(.*\)/  make \1\t\2/p" $(firstword $(MAKEFILE_LIST)) | expand -t 18; done
 
 build: ## use: build the release binary, target/release/leasehold (2 minutes)
 	$(CARGO) build --locked --release --bin leasehold
 
-# Under nohup or in the background of a shell some signals are ignored, by what tests start, too; and what
-# signals do is tested.
+# nohup and background shells ignore some signals, and child processes inherit that. Tests send these signals, so
+# they are reset to their defaults.
 SIGNALS := $(shell env --default-signal true 2>/dev/null && echo env --default-signal)
 
 test: setup ## develop: run all tests against private Redis servers (8 minutes)
 	$(SIGNALS) $(CARGO) test --locked --workspace
 
-# What a server can do differently: the contract with it, and whole instances that come, go and lead. Not how long
-# things take when much goes wrong: that depends on the machine.
+# The tests whose outcome depends on the Redis server: the store contract, and whole instances that start, stop and lead.
+# Tests of long fault scenarios are left out: their timing depends on the machine and not on the server.
 ON_EACH = store::contract:: handshake:: managed:: rights:: failover:: distribution:: lead:: \
   --skip in_memory --skip memory:: --skip twenty_one_kills
 
@@ -41,7 +41,7 @@ servers: setup ## prove: run the tests that depend on the server on Valkey, Redi
 	$(CARGO) test --locked --test it --no-run
 	scripts/servers test $(TARGET)/servers $(SIGNALS) $(CARGO) test --locked --test it -- $(ON_EACH)
 
-lint: ## develop: check formatting, clippy, the public names and the list of mutants; warnings are errors (1 minute once built)
+lint: ## develop: check formatting, clippy, public names and the list of mutants; warnings are errors (1 minute once built)
 	$(CARGO) fmt --check
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
 	$(CARGO) clippy --locked --workspace --all-targets --no-default-features -- -D warnings
@@ -58,24 +58,24 @@ deps: ## develop: check that no async runtime has become a dependency
 
 ci: lint doc deps test ## develop: run lint, doc, deps and test, as the CI server does (11 minutes from nothing)
 
-bench: setup ## measure: cost of leases, plans, discovery, polls, a start and memory: ONLY=engine BLESS=1 (6 minutes)
+bench: setup ## measure: cost of leases, plans, discovery, polls, start-up and memory; ONLY=engine runs one part, BLESS=1 keeps the numbers (6 minutes)
 	$(CARGO) bench --locked --bench numbers -- $(ONLY)
 
-bystanders: setup ## measure: latency that other clients of the same Redis see beside a million leases (2 minutes)
+bystanders: setup ## measure: latency of other clients of a Redis that holds a million leases (2 minutes)
 	$(CARGO) bench --locked --bench numbers -- bystanders
 
-growth: setup ## measure: cost per endpoint up to a million, and per instance up to 50: BLESS=1 (5 minutes)
+growth: setup ## measure: cost per endpoint up to a million, and per instance up to 50; BLESS=1 keeps the numbers (5 minutes)
 	$(CARGO) bench --locked --bench numbers -- growth
 
 PEERS   = $(TARGET)/peers
-peers: setup ## measure: cost of other lock libraries beside ours: Rust, redis-py, node (3 minutes)
+peers: setup ## measure: cost of Leasehold and of other lock libraries for Rust, redis-py and node (3 minutes)
 	@test -d $(PEERS)/venv || { python3 -m venv $(PEERS)/venv && $(PEERS)/venv/bin/pip install -q redis==8.1.0; } \
 	  || { rm -rf $(PEERS)/venv; echo "no redis-py: it is left out"; }
 	@test -d $(PEERS)/node_modules/redlock || npm install --silent --no-fund --no-audit --prefix $(PEERS) \
 	  redlock@4.2.0 ioredis@5 || echo "no redlock for node: it is left out"
 	$(CARGO) run --locked --release --manifest-path benches/peers/Cargo.toml --target-dir $(PEERS)/build
 
-# Labs run the release binary. A profile of their own, because a failed check has to unwind.
+# Labs run the release binary. They have a profile of their own, because a failed check has to unwind.
 LAB     = $(CARGO) run --locked --profile lab -p labs --bin
 
 rolling: setup build ## prove: restart a fleet with 10,000 endpoints, and let all its leases expire, at the default timings (5 minutes)
@@ -83,10 +83,10 @@ rolling: setup build ## prove: restart a fleet with 10,000 endpoints, and let al
 
 SEEDS  ?= 1000
 FAULTS ?= 40
-# Without TLS, which nothing here uses: half the time to build.
+# Without TLS, which the simulator does not use: the build takes half the time.
 SIM     = $(CARGO) run --locked --release --no-default-features -p labs --bin sim --
 
-sim: ## prove: simulate random faults on a whole fleet in memory: SEEDS=1000 FAULTS=40, or SEED=n with its trace (1 minute)
+sim: ## prove: simulate random faults on a whole fleet in memory: SEEDS=1000 FAULTS=40, or SEED=n for one run with its trace (1 minute)
 	$(SIM) $(if $(SEED),--seed $(SEED),--seeds $(SEEDS)) --faults $(FAULTS)
 
 explore: ## prove: check every interleaving of the small case: EVENTS=3 TICKS=6 (1 minute)
@@ -103,13 +103,13 @@ topologies: setup build ## prove: fail over, partition and reshard real Sentinel
 systemd: setup build ## prove: kill, freeze, restart, upgrade and power off five VMs under real systemds, as root (3 minutes)
 	$(LAB) systemd
 
-# The last revision before the source was cut by concern, and the one to compare with it.
+# The two revisions of the upgrade. d683703 is the last one before src/ was reorganised by concern.
 BEFORE ?= d683703
 AFTER  ?= HEAD
-upgrade: setup ## prove: let two versions built from git share a fleet and a role: BEFORE=d683703 AFTER=HEAD ONLY=name (3 minutes once built)
+upgrade: setup ## prove: let two versions, built from git, share a fleet and a role: BEFORE=d683703 AFTER=HEAD ONLY=name (3 minutes once built)
 	BEFORE=$(BEFORE) AFTER=$(AFTER) $(LAB) upgrade -- $(ONLY)
 
-starve: setup build ## prove: hang a tenth, half, nine tenths and all of the endpoints, and see whether the others are polled: ONLY=name (8 minutes)
+starve: setup build ## prove: hang a tenth, half, nine tenths and all of the endpoints; the others must still be polled: ONLY=name (8 minutes)
 	$(LAB) starve -- $(ONLY)
 
 stress: setup build ## prove: kill and freeze 64 instances with 5,000 endpoints at random: FOR=10m SEED=1 (10 minutes)
@@ -121,7 +121,7 @@ threads: setup ## prove: use two LeaseManagers from 64 threads, and a poller tha
 scale: setup ## measure: 100,000 sessions on ten daemons beside their Redis: FOR=10m ONLY=rest BLESS=1 (50 minutes)
 	$(CARGO) bench --locked --bench scale -- $(or $(FOR),10m) $(ONLY)
 
-mutants: setup ## prove: plant deliberate bugs one by one, and see which test fails for each (about half an hour)
+mutants: setup ## prove: plant deliberate bugs one by one; a test must fail for each (about half an hour)
 	scripts/mutants -j3
 
 demo: setup ## use: watch four instances on a private Redis go through four mishaps (half a minute)
@@ -148,7 +148,7 @@ install: ## package: install binary, units, man page, completions, example setti
 	$(TARGET)/release/leasehold completions zsh >$(word 2,$(COMPLETIONS))
 	$(TARGET)/release/leasehold completions fish >$(word 3,$(COMPLETIONS))
 
-uninstall: ## package: remove what install put there; your settings stay
+uninstall: ## package: remove what make install has installed; your settings stay
 	rm -f $(DESTDIR)$(PREFIX)/bin/leasehold $(UNITS)/leasehold.service $(UNITS)/leasehold@.service
 	rm -f $(MAN) $(COMPLETIONS) $(ETC)/leasehold.env.example
 	rm -rf $(MONITORING)

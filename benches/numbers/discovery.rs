@@ -25,9 +25,9 @@ const INSTANCES: u32 = 10;
 /// Each part is measured so often.
 const TURNS: usize = 3;
 const WINDOW: Duration = Duration::from_secs(13);
-/// How often each of ten instances sweeps (daemon/look/sweep.rs): all together once in 90 s.
-const SWEEP_INTERVAL: f64 = 900.0;
-/// How long a round over all leases takes (daemon/look/owners.rs): twice 30 s.
+/// How often each of ten instances resyncs (`fleet/informer/resync.rs`): all together once in 90 s.
+const RESYNC_INTERVAL: f64 = 900.0;
+/// How long an audit of all leases takes (`fleet/informer/audit.rs`): twice 30 s.
 const ROUND: f64 = 60.0;
 /// For all to be owned, on a machine that is busy.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -81,7 +81,7 @@ impl Turn {
         [
             self.rest.server / self.rest.took,
             self.owners.server / ROUND,
-            each * sweep / SWEEP_INTERVAL,
+            each * sweep / RESYNC_INTERVAL,
         ]
     }
 
@@ -92,7 +92,7 @@ impl Turn {
         [
             self.rest.looking / self.rest.took / each,
             self.owners.client / ROUND / each,
-            sweep / SWEEP_INTERVAL,
+            sweep / RESYNC_INTERVAL,
         ]
     }
 }

@@ -23,11 +23,11 @@ pub(crate) fn overview() -> String {
 }
 
 pub(crate) const CONVENTIONS: &str = "Every option --foo-bar of a command can also be given as the environment \
-    variable LEASEHOLD_FOO_BAR; the command line wins, and an empty variable counts as not set. \
+    variable LEASEHOLD_FOO_BAR. The command line takes precedence, and an empty variable counts as not set. \
     Durations are a whole number and a unit: 500ms, 30s, 5m, 1h.";
 
-pub(crate) const EXIT_CODES: &str = "Exit codes: 0 done; 1 it failed; 2 the command line or a setting is wrong. \
-    Either way stderr says why in one sentence. A command's own code is passed on, 128+n for a signal.";
+pub(crate) const EXIT_CODES: &str = "Exit codes: 0 done; 1 the command failed; 2 the command line or a setting is wrong. \
+    With 1 and 2 stderr says why in one sentence. lead and once pass on the exit code of their command, 128+n for a signal.";
 
 /// The help of `leasehold COMMAND --help`.
 pub(crate) fn of(command: &Spec) -> String {

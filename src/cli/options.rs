@@ -1,7 +1,7 @@
-//! Which commands and options are there? One table, and everything else is read off it.
+//! The table of all commands and options.
 //!
-//! Parsing, `--help` and the names of the environment variables all come from here. An option's
-//! meaning is its `set`; whether the values agree with each other is `crate::config`'s business.
+//! Parsing, `--help`, the man page, completions and the names of the environment variables all come from here. `set` stores
+//! the value of an option; `crate::config` checks whether the values agree with each other.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -16,22 +16,22 @@ use crate::config::{Config, DurationError, LogRenewals, RedisUrl, RedisUrlError,
 use crate::model::{InvalidRole, Role};
 use crate::store::admin::acl::Purpose;
 
-/// A command, as `--help` tells of it.
+/// A command, as `--help` shows it.
 pub(crate) struct Spec {
     pub(crate) name: &'static str,
     pub(crate) usage: &'static str,
     pub(crate) summary: &'static str,
     pub(crate) about: &'static str,
     pub(crate) takes: Takes,
-    /// Hidden commands are started by Leasehold itself: not listed, and deaf to the environment.
+    /// Hidden commands are started by Leasehold itself. They are not listed and ignore the environment.
     pub(crate) hidden: bool,
 }
 
-/// What may stand beside the options.
+/// The arguments besides the options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Takes {
     pub(crate) words_max: usize,
-    /// Behind `--`.
+    /// A program behind `--`.
     pub(crate) program: bool,
 }
 
@@ -47,16 +47,16 @@ const fn words(words_max: usize) -> Takes {
 /// An option: `--name VALUE` and `LEASEHOLD_NAME`.
 pub(crate) struct Opt {
     pub(crate) name: &'static str,
-    /// What to call the value; `None` for a switch.
+    /// The name of the value in the help; `None` for a switch.
     pub(crate) value: Option<&'static str>,
-    /// What holds when it is not given: a value, words, or nothing to tell.
+    /// The default, as a value or a phrase; empty if there is none.
     pub(crate) default: &'static str,
     pub(crate) help: &'static str,
     pub(crate) commands: &'static [&'static str],
     pub(crate) set: fn(&mut Draft, &OsStr) -> Result<(), ValueError>,
 }
 
-/// What the options of one command line add up to, before it is checked.
+/// The values of all options of one command line, before they are checked together.
 #[derive(Default)]
 pub(crate) struct Draft {
     pub(crate) config: Config,
@@ -99,10 +99,10 @@ impl Opt {
         self.commands.contains(&command.name)
     }
 
-    /// What holds for this command when it is not given.
+    /// The default for this command.
     pub(crate) fn default_of(&self, command: &Spec) -> &'static str {
         match (command.name, self.name) {
-            ("once", "log-level") => "warn", // cron mails what a command says
+            ("once", "log-level") => "warn", // cron mails what a command prints
             _ => self.default,
         }
     }
@@ -113,25 +113,27 @@ pub(crate) static COMMANDS: &[Spec] = &[
         name: "run",
         usage: "leasehold run [OPTIONS]",
         summary: "one instance, until SIGTERM or SIGINT",
-        about: "Runs one instance until SIGTERM or SIGINT. The polls that run then have --drain-timeout \
-                to end; a second signal aborts them at once, and leases are given back all the same. \
-                It finds the others through Redis, takes \
-                its share of the stored sessions, polls them, and gives everything back when it \
-                stops. Started while Redis is away, it waits for it. SIGHUP reloads --settings: log \
+        about: "Runs one instance until SIGTERM or SIGINT. The instance finds the others through \
+                Redis, takes its share of the stored sessions and polls them. If Redis is away at \
+                the start, it waits for Redis. At a stop, running polls have --drain-timeout to \
+                end, and the instance releases all its leases. A second signal aborts those polls \
+                at once; the leases are released all the same. SIGHUP reads --settings again: log \
                 level, interval, timeout, light polling, workers, weight, targets and body size \
-                change at once; what else differs is named in the log and waits for a restart.",
+                change at once. The log names every other setting that has changed; these take \
+                effect after a restart.",
         takes: NOTHING,
         hidden: false,
     },
     Spec {
         name: "status",
         usage: "leasehold status [OPTIONS]",
-        summary: "who polls what, and whether all is well",
-        about: "Shows who polls what, and whether all is well: a verdict, the instances with what they \
-                own and what would be their fair share, and the endpoints with owner, preferred \
-                owner, fence, time left of the lease, and last result. Only reads: docs/redis.md lists \
-                the few rights it needs in Redis. Exit code 0 says that it could be read, not that \
-                all is well; --json has \"healthy\" for that.",
+        summary: "which instance polls which endpoint, and whether all is well",
+        about: "Shows which instance polls which endpoint, and whether all is well. It prints a \
+                verdict, then the instances with the number of endpoints that each owns and its \
+                fair share, then the endpoints with owner, preferred owner, fence, time left of \
+                the lease, and last result. Only reads: docs/redis.md lists the few rights it \
+                needs in Redis. Exit code 0 means that the state could be read, not that all is \
+                well; --json has \"healthy\" for that.",
         takes: NOTHING,
         hidden: false,
     },
@@ -139,12 +141,13 @@ pub(crate) static COMMANDS: &[Spec] = &[
         name: "top",
         usage: "leasehold top [OPTIONS]",
         summary: "the same, live, in the terminal; q quits",
-        about: "Shows what status shows, live and full-screen, with bars for what each instance owns, the \
-                latencies seen so far, and the last lease events. Keys: q quits; arrows, PgUp, PgDn, \
-                Home and End scroll; s sorts by the next column, r the other way round; / filters by \
-                endpoint, owner or state, Esc clears that; p pauses; ? helps. While Redis does not \
-                answer the last picture stays. Needs a terminal; with --json it prints what status \
-                --json prints, once. Only reads.",
+        about: "Shows what status shows, live and full-screen, with bars for what each instance \
+                owns, the latencies seen so far, and the last lease events. Keys: q quits; \
+                arrows, PgUp, PgDn, Home and End scroll; s sorts by the next column, r reverses \
+                the order; / filters by endpoint, owner or state, Esc clears the filter; p \
+                pauses; ? helps. While Redis does not answer, the last state stays on the screen. \
+                Needs a terminal; with --json it prints what status --json prints, once. Only \
+                reads.",
         takes: NOTHING,
         hidden: false,
     },
@@ -152,9 +155,10 @@ pub(crate) static COMMANDS: &[Spec] = &[
         name: "plan",
         usage: "leasehold plan [--join N] [--leave INSTANCE]… [OPTIONS]",
         summary: "dry run: what would move where, without touching anything",
-        about: "Says how many leases would move, from whom to whom, and how many each instance would \
-                own, if N instances of weight 1 joined and those named by --leave left; without \
-                either, what will move by itself. Only reads.",
+        about: "Says how many leases would move, from which instance to which, and how many each \
+                instance would own, if N instances of weight 1 joined and the instances named by \
+                --leave left. Without --join and --leave it says what will move anyway. Only \
+                reads.",
         takes: NOTHING,
         hidden: false,
     },
@@ -162,8 +166,9 @@ pub(crate) static COMMANDS: &[Spec] = &[
         name: "explain",
         usage: "leasehold explain ENDPOINT [OPTIONS]",
         summary: "why an endpoint is where it is, and what would move it",
-        about: "Says who owns ENDPOINT and why, who should, in which order instances are preferred, and \
-                what would have to happen for it to move. Only reads.",
+        about: "Says which instance owns ENDPOINT and why, which one should own it, in which \
+                order instances are preferred, and what would have to happen for the lease to \
+                move. Only reads.",
         takes: words(1),
         hidden: false,
     },
@@ -171,10 +176,10 @@ pub(crate) static COMMANDS: &[Spec] = &[
         name: "watch",
         usage: "leasehold watch [ENDPOINT] [OPTIONS]",
         summary: "follow lease events and results as they happen",
-        about: "Prints a line for each lease event and for each result, of ENDPOINT or of all, as they \
-                happen, until SIGINT, SIGTERM or a closed pipe. While Redis is away it says so on stderr \
-                and tries again; lease events of that time are told afterwards, results are not. Only \
-                reads.",
+        about: "Prints a line for each lease event and for each result, of ENDPOINT or of all \
+                endpoints, as they happen, until SIGINT, SIGTERM or a closed pipe. While Redis is \
+                away, it says so on stderr and tries again. Afterwards it prints the lease events \
+                of that time, but not the results. Only reads.",
         takes: words(1),
         hidden: false,
     },
@@ -182,10 +187,10 @@ pub(crate) static COMMANDS: &[Spec] = &[
         name: "history",
         usage: "leasehold history [ENDPOINT] [OPTIONS]",
         summary: "the last grants: who held what, when, why it moved",
-        about: "Lists the last lease events, of ENDPOINT or of all, the newest last: when, which endpoint, \
-                what happened (acquired, released, lost, reclaimed), who, under which fence, and why. \
-                Instances remember about the last 10,000 events in Redis, as well as they can: nothing \
-                waits for that. Only reads.",
+        about: "Lists the last lease events, of ENDPOINT or of all endpoints, the newest last: \
+                when, which endpoint, what happened (acquired, released, lost, reclaimed), which \
+                instance, under which fence, and why. Redis keeps about the last 10,000 events. \
+                Instances write them in the background, so a few may be missing. Only reads.",
         takes: words(1),
         hidden: false,
     },
@@ -193,13 +198,13 @@ pub(crate) static COMMANDS: &[Spec] = &[
         name: "doctor",
         usage: "leasehold doctor [OPTIONS]",
         summary: "check the Redis set-up: is everything as the promises need it?",
-        about: "Looks at the Redis server and at this host, and says of each thing whether it is ok, to be \
-                looked at (warn) or has to be mended (fail), what that means, and the way out: \
+        about: "Checks the Redis server and this host. Each check says ok, warn (look at it) or \
+                fail (mend it), what that means, and the way out. It checks that Redis is \
                 reachable, latency, version, role, eviction, memory, persistence, replicas, every \
-                right that --purpose needs (and the ACL rule to paste), pushes, the fleet's timing, the \
-                rate of the server's clock, the systemd unit. Give it the settings of run. Changes \
-                nothing: what has to be tried is tried on keys of its own that expire. Exit code 1 \
-                if anything failed.",
+                right that --purpose needs (and prints the ACL rule to paste), pushes, the \
+                timings of the fleet, the rate of the server's clock, and the systemd unit. Give \
+                it the settings of run. It changes nothing: it tries writes only on keys of its \
+                own, which expire. Exit code 1 if a check failed.",
         takes: NOTHING,
         hidden: false,
     },
@@ -207,11 +212,11 @@ pub(crate) static COMMANDS: &[Spec] = &[
         name: "release",
         usage: "leasehold release (--instance ID | --runtime-dir DIR) [OPTIONS]",
         summary: "give back the leases of an instance that is certainly dead",
-        about: "Gives back the leases of an instance that is certainly dead, so that the others need \
-                not wait for them to expire. Made for systemd's ExecStopPost. An instance that still \
-                runs would go on polling for a moment after its leases are gone. An id that has no \
-                heartbeat, no lease and no place in the history is an error; to release one a second \
-                time is none.",
+        about: "Releases the leases of an instance that is certainly dead, so that the others \
+                need not wait for them to expire. Made for systemd's ExecStopPost. An instance \
+                that still runs would go on polling for a moment after its leases are gone. An id \
+                without a heartbeat, a lease or an entry in the history is an error. Releasing an \
+                instance a second time is not an error.",
         takes: NOTHING,
         hidden: false,
     },
@@ -219,15 +224,16 @@ pub(crate) static COMMANDS: &[Spec] = &[
         name: "sessions",
         usage: "leasehold sessions VERB [ADDRESS | ID… | FILE] [OPTIONS]",
         summary: "the stored sessions: list, add, pause, resume, remove, import",
-        about: "Reads and changes what is to be polled. VERB is list, add ADDRESS, pause ID…, resume \
-                ID…, remove ID… or import [FILE]. list shows every stored session, and whether it is polled: if not, the state that status \
-                shows, such as unowned; add stores one \
-                for ADDRESS (host:port, a URL, or tcp://host:port) under --id, or a new UUID, and \
-                prints the id; pause and resume set isPaused and leave every other byte as it is; \
-                remove deletes, and its last result is kept for a day; import stores one session for each line of JSON of FILE, or of \
-                stdin, after all of them have been checked, and warns of fields that are ignored and look \
-                like others (paused for isPaused). A session that somebody else changes at \
-                the same moment is not overwritten by pause and resume.",
+        about: "Reads and changes the stored sessions: what is to be polled. VERB is list, add \
+                ADDRESS, pause ID…, resume ID…, remove ID… or import [FILE]. list shows every \
+                session and whether it is polled; if not, it shows the state that status shows, \
+                such as unowned. add stores a session for ADDRESS (host:port, a URL, or \
+                tcp://host:port) under --id or a new UUID, and prints the id. pause and resume \
+                set isPaused and leave every other byte as it is; they do not overwrite a change \
+                that another client makes at the same moment. remove deletes a session; its last \
+                result is kept for a day. import reads JSON lines from FILE or stdin, checks all \
+                of them, and then stores one session per line. It warns of ignored fields that \
+                look like a known one (paused for isPaused).",
         // As many ids as fit on a command line.
         takes: words(usize::MAX),
         hidden: false,
@@ -236,10 +242,11 @@ pub(crate) static COMMANDS: &[Spec] = &[
         name: "drain",
         usage: "leasehold drain INSTANCE [OPTIONS]",
         summary: "hand over everything an instance or a host owns",
-        about: "Makes an instance, or every instance of a host, hand over everything it owns and take \
-                nothing, until undrain. INSTANCE is an instance id or a host name; a host name also \
-                holds for instances that are started there later. Refuses to leave nobody, and a name \
-                that no instance has or lately had, unless --absent says that it is meant.",
+        about: "Makes an instance, or every instance of a host, hand over all its leases and take \
+                none, until undrain. INSTANCE is an instance id or a host name. A host name also \
+                applies to instances that are started there later. Refuses if no instance would \
+                be left to take the work, unless --force is given. Refuses a name that no \
+                instance has or lately had, unless --absent is given.",
         takes: words(1),
         hidden: false,
     },
@@ -247,8 +254,8 @@ pub(crate) static COMMANDS: &[Spec] = &[
         name: "undrain",
         usage: "leasehold undrain INSTANCE [OPTIONS]",
         summary: "let an instance or a host have its share again",
-        about: "Lets an instance or a host that was drained have its share again. A name that is neither drained \
-                nor known is an error; one that is only not drained is none.",
+        about: "Lets a drained instance or host have its share again. A name that is neither \
+                drained nor known is an error. A known name that is not drained is not an error.",
         takes: words(1),
         hidden: false,
     },
@@ -256,13 +263,14 @@ pub(crate) static COMMANDS: &[Spec] = &[
         name: "lead",
         usage: "leasehold lead ROLE [OPTIONS] -- COMMAND…",
         summary: "run a command while, and only while, this host leads a role",
-        about: "Stands for ROLE and runs COMMAND while, and only while, it leads. One host at a time \
-                does. COMMAND runs in a process group of its own, with LEASEHOLD_ROLE, \
-                LEASEHOLD_TERM and LEASEHOLD_INSTANCE in its environment, and is ended (TERM, then \
+        about: "Stands for ROLE and runs COMMAND while, and only while, this host leads. One host \
+                leads at a time. COMMAND runs in a process group of its own, with LEASEHOLD_ROLE, \
+                LEASEHOLD_TERM and LEASEHOLD_INSTANCE in its environment. It is ended (TERM, then \
                 KILL) before another host could lead, even if this program is killed or frozen. \
-                It inherits every other variable, but no --redis URL with a user or a password. \
-                Signals are passed on to it. When it ends by itself the role is given up and its \
-                exit code passed on (128+n for a signal); with --restart it is started again.",
+                COMMAND inherits every other variable, except a --redis URL with a user or a \
+                password. Signals are passed on to it. When COMMAND ends by itself, lead gives up \
+                the role and exits with the same code (128+n for a signal); with --restart it \
+                starts COMMAND again.",
         takes: ROLE_AND_PROGRAM,
         hidden: false,
     },
@@ -270,11 +278,12 @@ pub(crate) static COMMANDS: &[Spec] = &[
         name: "once",
         usage: "leasehold once ROLE [OPTIONS] -- COMMAND…",
         summary: "run a command if no other host is doing it: for cron on many hosts",
-        about: "Runs COMMAND if nobody leads ROLE, and leads it meanwhile; does nothing if somebody \
-                does. Put the same line into the crontab of every host, and one of them runs it. \
-                Waits if the store has just lost its memory, then tries. The exit code of COMMAND \
-                is passed on; it gets the same variables as with lead. Cron mails what a command says, so only warnings are logged unless \
-                --log-level says otherwise.",
+        about: "Runs COMMAND if no host leads ROLE, and leads ROLE meanwhile. Does nothing if \
+                another host leads it. Put the same line into the crontab of every host, and one \
+                of them runs COMMAND. If Redis has just lost its data, once first waits until \
+                every lease from before has expired. The exit code of COMMAND is passed on; \
+                COMMAND gets the same variables as with lead. Cron mails what a command prints, \
+                so only warnings are logged unless --log-level says otherwise.",
         takes: ROLE_AND_PROGRAM,
         hidden: false,
     },
@@ -282,8 +291,8 @@ pub(crate) static COMMANDS: &[Spec] = &[
         name: "leaders",
         usage: "leasehold leaders [OPTIONS]",
         summary: "who leads what, since when, under which term",
-        about: "Lists every role that was ever led: who leads it, since when, under which term, and \
-                for how long unless it is renewed.",
+        about: "Lists every role that was ever led: which instance leads it, since when, under \
+                which term, and how long the role lasts unless the leader renews it.",
         takes: NOTHING,
         hidden: false,
     },
@@ -291,9 +300,10 @@ pub(crate) static COMMANDS: &[Spec] = &[
         name: "resign",
         usage: "leasehold resign ROLE [OPTIONS]",
         summary: "make the leader of a role step down",
-        about: "Asks the leader of ROLE to step down, and waits until it has. It ends its work, gives \
-                the role up and leaves it to the others for two seconds, or until another has led. A role \
-                that was never led is an error; one that nobody leads at the moment is none.",
+        about: "Asks the leader of ROLE to step down, and waits until it has. The leader ends its \
+                work, gives up the role and does not take it again for two seconds, or until \
+                another instance has led. A role that was never led is an error. A role without a \
+                leader is not an error.",
         takes: ROLE,
         hidden: false,
     },
@@ -319,16 +329,16 @@ pub(crate) static COMMANDS: &[Spec] = &[
         usage: "leasehold guardian --grace-ms N [--soft-files N] -- PROGRAM [ARGUMENTS]",
         summary: "run a program that must not outlive this one",
         about: "Runs PROGRAM in its own process group and ends the group when the daemon that \
-                started the guardian is gone. Started by Leasehold itself.",
+                started this supervisor is gone. Started by Leasehold itself.",
         takes: PROGRAM,
         hidden: true,
     },
     Spec {
         name: "warden",
         usage: "leasehold warden --grace-ms N --orders-fd N --report-fd N -- PROGRAM…",
-        summary: "run a program that must end at a moment",
-        about: "Runs PROGRAM and ends its process group at the moment that it was last told, or when \
-                nobody is left to tell. Started by Leasehold itself.",
+        summary: "run a program that must end at a deadline",
+        about: "Runs PROGRAM and ends its process group at the last deadline that it received, or \
+                when the process that sends deadlines is gone. Started by Leasehold itself.",
         takes: PROGRAM,
         hidden: true,
     },
@@ -336,14 +346,15 @@ pub(crate) static COMMANDS: &[Spec] = &[
         name: "ward",
         usage: "leasehold ward --orders-fd N --report-fd N -- PROGRAM [ARGUMENTS]",
         summary: "become a program when told to",
-        about: "Becomes PROGRAM at the word of its warden, and dies with it. Started by the warden.",
+        about: "Becomes PROGRAM when its supervisor says so, and dies with the supervisor. \
+                Started by leasehold warden.",
         takes: PROGRAM,
         hidden: true,
     },
 ];
 
 const RUN: &[&str] = &["run"];
-/// Of `run`, and looked at by `doctor`.
+/// Options of `run` that `doctor` checks.
 const CHECKED: &[&str] = &["run", "doctor"];
 const RELEASE: &[&str] = &["release"];
 const STATUS: &[&str] = &["status"];
@@ -355,14 +366,14 @@ const POLLS: &[&str] = &[
     "run", "release", "status", "top", "plan", "explain", "watch", "history", "sessions", "drain",
     "undrain", "doctor",
 ];
-/// Who stands for a role, or may.
+/// Commands that stand for a role.
 const STAND: &[&str] = &["run", "lead", "once"];
 const WAITING: &[&str] = &["run", "lead", "once", "doctor"];
 const LEAD: &[&str] = &["run", "lead"];
 const LOGGING: &[&str] = &["run", "release", "lead", "once", "leaders", "resign"];
 const READ: &[&str] =
     &["status", "top", "plan", "explain", "watch", "history", "sessions", "leaders", "doctor"];
-/// Who stands for a role, or looks whether all is ready for that.
+/// Commands that stand for a role, and `doctor`, which checks their timings.
 const TIMED: &[&str] = &["run", "lead", "once", "doctor"];
 const ROLES: &[&str] =
     &["run", "release", "status", "top", "lead", "once", "leaders", "resign", "doctor"];
@@ -376,7 +387,7 @@ pub(crate) static OPTIONS: &[Opt] = &[
         name: "instance",
         value: Some("ID"),
         default: "",
-        help: "The instance whose leases to give back.",
+        help: "The instance whose leases to release.",
         commands: RELEASE,
         set: |draft, value| text(value).map(|it| draft.instance = Some(it)),
     },
@@ -384,8 +395,9 @@ pub(crate) static OPTIONS: &[Opt] = &[
         name: "force",
         value: None,
         default: "off",
-        help: "release --instance: do it even if the instance still has a heartbeat; only for one that \
-               is certainly dead. drain: do it even if nobody is left to take the work.",
+        help: "release --instance: release even if the instance still has a heartbeat; only for \
+               an instance that is certainly dead. drain: drain even if no instance is left to \
+               take the work.",
         commands: &["release", "drain"],
         set: |draft, value| switch(value).map(|it| draft.force = it),
     },
@@ -393,7 +405,8 @@ pub(crate) static OPTIONS: &[Opt] = &[
         name: "json",
         value: None,
         default: "off",
-        help: "Print one JSON document with everything, for programs; watch: one for each line.",
+        help: "Print one JSON document with everything, for programs. watch prints one document \
+               per line.",
         commands: READ,
         set: |draft, value| switch(value).map(|it| draft.json = it),
     },
@@ -401,9 +414,9 @@ pub(crate) static OPTIONS: &[Opt] = &[
         name: "all",
         value: None,
         default: "off",
-        help: "List every endpoint, with results of any length. Without it, where there are more than 20, \
-               only those that need attention, and of these the first 50; and on a terminal each result \
-               is cut where the line ends.",
+        help: "List every endpoint, with results of any length. Without it, a fleet of more than \
+               20 endpoints shows only those that need attention, at most 50; and a terminal \
+               shows each result cut at the end of the line.",
         commands: STATUS,
         set: |draft, value| switch(value).map(|it| draft.all = it),
     },
@@ -411,9 +424,10 @@ pub(crate) static OPTIONS: &[Opt] = &[
         name: "stale-after",
         value: Some("DURATION"),
         default: "2m",
-        help: "An endpoint that has an owner, but no result for this long, is called stale. It is called \
-               late sooner: after two missed polls, or half a missed one if a tenth of its owner's \
-               endpoints missed that.",
+        help: "An endpoint with an owner but without a result for this long is called stale. An \
+               endpoint is called late sooner: after two missed polls. If a tenth of the \
+               endpoints of one owner are overdue by half an interval, these are called late, \
+               too.",
         commands: SHOWN,
         set: |draft, value| duration(value).map(|it| draft.stale_after = Some(it)),
     },
@@ -421,8 +435,8 @@ pub(crate) static OPTIONS: &[Opt] = &[
         name: "refresh",
         value: Some("DURATION"),
         default: "1s",
-        help: "How often to read everything; less often where reading takes long, so that it is never \
-               more than a tenth of the time.",
+        help: "How often to read everything. If reading takes long, top reads less often, so that \
+               reading takes at most a tenth of the time.",
         commands: &["top"],
         set: |draft, value| duration(value).map(|it| draft.refresh = Some(it)),
     },
@@ -430,7 +444,7 @@ pub(crate) static OPTIONS: &[Opt] = &[
         name: "limit",
         value: Some("N"),
         default: "50",
-        help: "No more than the last N events, at least 1.",
+        help: "Print at most the last N events; N is at least 1.",
         commands: &["history"],
         set: |draft, value| at_least_one(value).map(|it| draft.limit = Some(it)),
     },
@@ -438,7 +452,8 @@ pub(crate) static OPTIONS: &[Opt] = &[
         name: "for",
         value: Some("DURATION"),
         default: "2s",
-        help: "How long to watch the server's clock: the longer, the finer its rate is told.",
+        help: "How long to watch the server's clock. The longer, the more precisely its rate is \
+               measured.",
         commands: &["doctor"],
         set: |draft, value| duration(value).map(|it| draft.watch_for = Some(it)),
     },
@@ -446,9 +461,10 @@ pub(crate) static OPTIONS: &[Opt] = &[
         name: "purpose",
         value: Some("PURPOSE"),
         default: "daemon",
-        help: "What the Redis user is for: which rights to check, and which ACL rule to print. daemon (run), \
-               onlooker (status, top, explain, plan, watch, history, leaders, sessions list), operator \
-               (also drain, undrain, sessions, resign, release) or elector (lead, once).",
+        help: "What the Redis user is for. It decides which rights are checked and which ACL rule \
+               is printed: daemon (run), onlooker (status, top, explain, plan, watch, history, \
+               leaders, sessions list), operator (also drain, undrain, sessions, resign, release) \
+               or elector (lead, once).",
         commands: &["doctor"],
         set: |draft, value| {
             let word = text(value)?;
@@ -464,11 +480,11 @@ pub(crate) static OPTIONS: &[Opt] = &[
         value: Some("URL"),
         default: "redis://127.0.0.1:6379/0",
         help: "The server: redis://[[USER]:PASSWORD@]HOST[:PORT][/DB], rediss:// over TLS, \
-               unix:///PATH[?db=DB]; redis+sentinel://HOST:PORT,HOST:PORT/NAME[/DB] for the master \
-               that sentinels name, redis+cluster://HOST:PORT,HOST:PORT for a cluster, \
-               rediss+sentinel:// and rediss+cluster:// for these over TLS. \
-               Percent-encode special characters in a password. A command line can be read by \
-               everybody on the host: better put the password into a file.",
+               unix:///PATH[?db=DB]; redis+sentinel://HOST:PORT,HOST:PORT/NAME[/DB] for the \
+               master that sentinels name, redis+cluster://HOST:PORT,HOST:PORT for a cluster, \
+               rediss+sentinel:// and rediss+cluster:// for these over TLS. Percent-encode \
+               special characters in a password. Every user of the host can read a command line: \
+               better put the password into a file.",
         commands: ALL,
         set: |draft, value| {
             let url = value.to_str().ok_or(ValueError::NotText)?;
@@ -479,8 +495,9 @@ pub(crate) static OPTIONS: &[Opt] = &[
         name: "redis-password-file",
         value: Some("PATH"),
         default: "",
-        help: "A file whose one line is the password. It is read for every connection, so that it can \
-               be changed without a restart; so are the next three.",
+        help: "A file whose one line is the password. The file is read for every connection, so \
+               it can change without a restart. The same holds for --redis-ca, --redis-cert and \
+               --redis-key.",
         commands: ALL,
         set: |draft, value| path(value).map(|it| draft.config.access.password = Some(it)),
     },
@@ -488,8 +505,9 @@ pub(crate) static OPTIONS: &[Opt] = &[
         name: "redis-ca",
         value: Some("PATH"),
         default: "",
-        help: "With rediss://, a PEM file of the authorities whose signature on the server's certificate \
-               is believed. Without it, the public ones are.",
+        help: "With rediss://, a PEM file of certificate authorities. The server's certificate \
+               must be signed by one of them. Without this file, the public authorities are \
+               trusted.",
         commands: ALL,
         set: |draft, value| path(value).map(|it| draft.config.access.ca = Some(it)),
     },
@@ -497,7 +515,8 @@ pub(crate) static OPTIONS: &[Opt] = &[
         name: "redis-cert",
         value: Some("PATH"),
         default: "",
-        help: "With rediss://, a PEM file with our own certificate, for a server that asks for one.",
+        help: "With rediss://, a PEM file with the client certificate, for a server that asks for \
+               one.",
         commands: ALL,
         set: |draft, value| path(value).map(|it| draft.config.access.cert = Some(it)),
     },
@@ -505,7 +524,7 @@ pub(crate) static OPTIONS: &[Opt] = &[
         name: "redis-key",
         value: Some("PATH"),
         default: "",
-        help: "The PEM file with the key of --redis-cert.",
+        help: "The PEM file with the private key of --redis-cert.",
         commands: ALL,
         set: |draft, value| path(value).map(|it| draft.config.access.key = Some(it)),
     },
@@ -513,7 +532,7 @@ pub(crate) static OPTIONS: &[Opt] = &[
         name: "prefix",
         value: Some("P"),
         default: "poll",
-        help: "How the names of all coordination keys begin.",
+        help: "The prefix of all coordination keys.",
         commands: POLLS,
         set: |draft, value| text(value).map(|it| draft.config.prefix = it),
     },
@@ -521,7 +540,7 @@ pub(crate) static OPTIONS: &[Opt] = &[
         name: "session-prefix",
         value: Some("P"),
         default: "session:",
-        help: "How the names of the keys that hold the sessions begin.",
+        help: "The prefix of the keys that hold the sessions.",
         commands: SESSIONS,
         set: |draft, value| text(value).map(|it| draft.config.session_prefix = it),
     },
@@ -529,7 +548,8 @@ pub(crate) static OPTIONS: &[Opt] = &[
         name: "lease-ttl",
         value: Some("DURATION"),
         default: "30s",
-        help: "How long a lease, or a role, lasts without being renewed. The same on all instances.",
+        help: "How long a lease or a role lasts without a renewal. Must be the same on all \
+               instances.",
         commands: TIMED,
         set: |draft, value| duration(value).map(|it| draft.config.lease_ttl = it),
     },
@@ -537,8 +557,8 @@ pub(crate) static OPTIONS: &[Opt] = &[
         name: "renew-interval",
         value: Some("DURATION"),
         default: "10s",
-        help: "How often every held lease is renewed. One renewal may fail within the lease's TTL. \
-               lead and once renew three times in a TTL unless this is given.",
+        help: "How often every held lease is renewed. With the default, a lease survives one \
+               failed renewal. lead and once renew three times in a TTL unless this is given.",
         commands: STAND,
         set: |draft, value| {
             draft.renew_given = true;
@@ -560,7 +580,7 @@ pub(crate) static OPTIONS: &[Opt] = &[
         name: "heartbeat-interval",
         value: Some("DURATION"),
         default: "10s",
-        help: "How often this instance says that it is alive.",
+        help: "How often this instance writes its heartbeat.",
         commands: RUN,
         set: |draft, value| duration(value).map(|it| draft.config.heartbeat_interval = it),
     },
@@ -568,7 +588,8 @@ pub(crate) static OPTIONS: &[Opt] = &[
         name: "reconcile-interval",
         value: Some("DURATION"),
         default: "10s",
-        help: "How often to look for what was not heard of; once a second at the least.",
+        help: "The longest time between two checks for changes that were not pushed. Values above \
+               1s count as 1s.",
         commands: RUN,
         set: |draft, value| duration(value).map(|it| draft.config.reconcile_interval = it),
     },
@@ -576,7 +597,7 @@ pub(crate) static OPTIONS: &[Opt] = &[
         name: "store-timeout",
         value: Some("DURATION"),
         default: "2s, or a tenth of the shortest TTL if that is less",
-        help: "For a whole connect and for a whole call to Redis.",
+        help: "The time limit of a whole connect to Redis, and of a whole call.",
         commands: ALL,
         set: |draft, value| duration(value).map(|it| draft.store_timeout = Some(it)),
     },
@@ -584,9 +605,10 @@ pub(crate) static OPTIONS: &[Opt] = &[
         name: "workers",
         value: Some("N"),
         default: "256",
-        help: "The most polls at a time. Threads start when a poll waits and end when idle. Endpoints that \
-               are slow have at most half of them. Each poll needs 4 open files, with --poll-command 8: \
-               run raises its own limit as far as it may, and doctor says whether that is enough.",
+        help: "The most polls at a time. Threads start when a poll waits and end when idle. Slow \
+               endpoints get at most half of them. Each poll needs 4 open files, with \
+               --poll-command 8. run raises its own limit of open files as far as it may; doctor \
+               says whether that is enough.",
         commands: CHECKED,
         set: |draft, value| number(value).map(|it| draft.config.workers = it),
     },
@@ -594,7 +616,8 @@ pub(crate) static OPTIONS: &[Opt] = &[
         name: "interval",
         value: Some("DURATION"),
         default: "5s",
-        help: "From one poll of an endpoint to the next. A session's own intervalMs wins.",
+        help: "The time from one poll of an endpoint to the next. A session's own intervalMs \
+               takes precedence.",
         commands: RUN,
         set: |draft, value| duration(value).map(|it| draft.config.interval = it),
     },
@@ -602,7 +625,7 @@ pub(crate) static OPTIONS: &[Opt] = &[
         name: "timeout",
         value: Some("DURATION"),
         default: "10s",
-        help: "How long one poll may take. A session's own timeoutMs wins.",
+        help: "How long one poll may take. A session's own timeoutMs takes precedence.",
         commands: RUN,
         set: |draft, value| duration(value).map(|it| draft.config.timeout = it),
     },
@@ -619,8 +642,9 @@ pub(crate) static OPTIONS: &[Opt] = &[
         name: "light-interval",
         value: Some("DURATION"),
         default: "30s",
-        help: "The shortest interval for endpoints that keep failing. One whose own interval is longer is \
-               polled at twice that, then at four times.",
+        help: "The shortest interval of endpoints that keep failing. Each is polled at this \
+               interval or at twice its own, whichever is longer; from its second light poll on, \
+               at four times its own.",
         commands: RUN,
         set: |draft, value| duration(value).map(|it| draft.config.light_interval = it),
     },
@@ -628,11 +652,11 @@ pub(crate) static OPTIONS: &[Opt] = &[
         name: "poll-command",
         value: Some("CMD"),
         default: "",
-        help: "Poll by running this program instead of the built-in poller. Arguments are split at \
-               spaces, without a shell. It gets the session's JSON on stdin and LEASEHOLD_ENDPOINT, \
-               LEASEHOLD_INSTANCE and LEASEHOLD_FENCE in its environment; its stdout is the body, \
-               exit code 0 is success. If it fails, the last words of its stderr are part of the \
-               result's error; they are never logged.",
+        help: "Poll by running this program instead of the built-in poller. Arguments are split \
+               at spaces, without a shell. The program gets the session's JSON on stdin, and \
+               LEASEHOLD_ENDPOINT, LEASEHOLD_INSTANCE and LEASEHOLD_FENCE in its environment. Its \
+               stdout is the body; exit code 0 is success. If it fails, the end of its stderr \
+               becomes part of the result's error and is never logged.",
         commands: CHECKED,
         set: |draft, value| {
             let words = text(value)?;
@@ -662,7 +686,7 @@ pub(crate) static OPTIONS: &[Opt] = &[
         name: "max-body",
         value: Some("BYTES"),
         default: "65536",
-        help: "How much of a response is read and kept.",
+        help: "How many bytes of a response are read and kept.",
         commands: RUN,
         set: |draft, value| number(value).map(|it| draft.config.max_body = it),
     },
@@ -678,7 +702,7 @@ pub(crate) static OPTIONS: &[Opt] = &[
         name: "host-name",
         value: Some("NAME"),
         default: "the host's",
-        help: "First part of the instance id; the id is unique whatever it is.",
+        help: "The first part of the instance id. The id is unique, whatever the name.",
         commands: STAND,
         set: |draft, value| text(value).map(|it| draft.config.host_name = it),
     },
@@ -694,8 +718,9 @@ pub(crate) static OPTIONS: &[Opt] = &[
         name: "min-replicas",
         value: Some("N"),
         default: "0",
-        help: "Replicas that must acknowledge each grant and renewal before it counts. With as many as \
-               could be promoted, a failover cannot forget who owns what.",
+        help: "How many replicas must acknowledge each grant and renewal before it counts. If N \
+               is the number of replicas that could be promoted, a failover cannot forget the \
+               owner of a lease.",
         commands: WAITING,
         set: |draft, value| number(value).map(|it| draft.config.min_replicas = it),
     },
@@ -703,8 +728,8 @@ pub(crate) static OPTIONS: &[Opt] = &[
         name: "new-fleet",
         value: None,
         default: "off",
-        help: "Nobody else is running on this Redis: do not hold off when it has no record of an \
-               earlier fleet.",
+        help: "Declares that no other instance runs on this Redis: if Redis has no record of an \
+               earlier fleet, grant leases without a hold-off.",
         commands: STAND,
         set: |draft, value| switch(value).map(|it| draft.config.new_fleet = it),
     },
@@ -712,7 +737,8 @@ pub(crate) static OPTIONS: &[Opt] = &[
         name: "runtime-dir",
         value: Some("DIR"),
         default: "$RUNTIME_DIRECTORY",
-        help: "Where run and lead keep their instance id, and release finds it.",
+        help: "The directory where run and lead keep their instance id, and where release finds \
+               it.",
         commands: KEPT,
         set: |draft, value| path(value).map(|it| draft.config.runtime_dir = Some(it)),
     },
@@ -720,8 +746,9 @@ pub(crate) static OPTIONS: &[Opt] = &[
         name: "metrics-file",
         value: Some("PATH"),
         default: "",
-        help: "Write metrics there every five seconds, in the Prometheus text format, for \
-               node_exporter's textfile collector: the name has to end in .prom. Removed at a stop.",
+        help: "Write metrics to this file every five seconds, in the Prometheus text format, for \
+               node_exporter's textfile collector. The name must end in .prom. The file is \
+               removed at a stop.",
         commands: &["run", "lead", "doctor"],
         set: |draft, value| path(value).map(|it| draft.config.metrics_file = Some(it)),
     },
@@ -729,7 +756,8 @@ pub(crate) static OPTIONS: &[Opt] = &[
         name: "metrics-name",
         value: Some("NAME"),
         default: "the name of --metrics-file without .prom, or leasehold",
-        help: "The label daemon of all metrics: tells the processes of one host apart.",
+        help: "The value of the label daemon of all metrics. It tells the processes of one host \
+               apart.",
         commands: LEAD,
         set: |draft, value| text(value).map(|it| draft.config.metrics_name = Some(it)),
     },
@@ -737,10 +765,11 @@ pub(crate) static OPTIONS: &[Opt] = &[
         name: "settings",
         value: Some("FILES"),
         default: "",
-        help: "Files, separated by colons, with settings as lines of NAME=value, like an EnvironmentFile \
-               of systemd; read at the start, and by run again on SIGHUP. Of two files the last one \
-               wins, over both the command line, and over the environment the files. Those of the \
-               service do for every command: what does not concern it is passed over.",
+        help: "Files, separated by colons, with settings as lines of NAME=value, like an \
+               EnvironmentFile of systemd. They are read at the start; run reads them again on \
+               SIGHUP. Precedence, highest first: the command line, the last file, earlier files, \
+               the environment. The files of the service work for every command: a command \
+               ignores settings that are not its own.",
         commands: ALL,
         set: |draft, value| {
             let files = value.as_bytes().split(|c| *c == b':').map(OsStr::from_bytes);
@@ -752,8 +781,9 @@ pub(crate) static OPTIONS: &[Opt] = &[
         name: "metrics-listen",
         value: Some("ADDR"),
         default: "",
-        help: "Also show metrics at http://ADDR/metrics, such as 127.0.0.1:9464; loopback only, and only to \
-               who asks for this host by its name or a loopback address.",
+        help: "Also serve metrics at http://ADDR/metrics, such as 127.0.0.1:9464. ADDR must be a \
+               loopback address. A request is answered only if its Host header is a name of this \
+               host or a loopback address.",
         commands: LEAD,
         set: |draft, value| {
             let given = text(value)?;
@@ -766,8 +796,8 @@ pub(crate) static OPTIONS: &[Opt] = &[
         name: "metrics-hosts",
         value: Some("NAMES"),
         default: "",
-        help: "Further names in the Host header, separated by commas, to which --metrics-listen answers: \
-               for a proxy that passes its own name on.",
+        help: "Further names, separated by commas, that --metrics-listen accepts in the Host \
+               header: for a proxy that passes its own name on.",
         commands: LEAD,
         set: |draft, value| {
             let names = text(value)?;
@@ -780,8 +810,8 @@ pub(crate) static OPTIONS: &[Opt] = &[
         name: "log-level",
         value: Some("LEVEL"),
         default: "info",
-        help: "What to log on stderr: off, error, warn, info, debug or trace. once logs no more than \
-               warn unless this is given.",
+        help: "What to log on stderr: off, error, warn, info, debug or trace. The default of once \
+               is warn.",
         commands: LOGGING,
         set: |draft, value| {
             draft.level_given = true;
@@ -797,8 +827,8 @@ pub(crate) static OPTIONS: &[Opt] = &[
         name: "log-renewals",
         value: Some("HOW"),
         default: "auto",
-        help: "Log each renewal at info (each), counts a minute at info (summary), or the counts at info and \
-               each renewal at debug (auto). One of auto, each or summary.",
+        help: "How to log renewals: each logs every renewal at info; summary logs counts per \
+               minute at info; auto logs the counts at info and every renewal at debug.",
         commands: RUN,
         set: |draft, value| {
             let how = text(value)?;
@@ -818,7 +848,8 @@ pub(crate) static OPTIONS: &[Opt] = &[
         name: "lead",
         value: Some("ROLES"),
         default: "",
-        help: "Also stand for these roles, separated by commas; the lease's times are theirs, too.",
+        help: "Also stand for these roles, separated by commas. Roles have the same timings as \
+               leases.",
         commands: RUN,
         set: |draft, value| {
             for role in text(value)?.split(',').map(str::trim) {
@@ -831,7 +862,7 @@ pub(crate) static OPTIONS: &[Opt] = &[
         name: "leader-prefix",
         value: Some("P"),
         default: "leader",
-        help: "How the names of all keys of roles begin.",
+        help: "The prefix of all keys of roles.",
         commands: ROLES,
         set: |draft, value| text(value).map(|it| draft.config.leader_prefix = it),
     },
@@ -839,8 +870,8 @@ pub(crate) static OPTIONS: &[Opt] = &[
         name: "election-interval",
         value: Some("DURATION"),
         default: "15s",
-        help: "How often an instance that does not lead looks even if nothing happened. Whatever \
-               happens is noticed at once.",
+        help: "The longest time between two checks of a role by an instance that does not lead \
+               it. A pushed change is noticed at once.",
         commands: LEAD,
         set: |draft, value| duration(value).map(|it| draft.config.election_interval = it),
     },
@@ -848,7 +879,8 @@ pub(crate) static OPTIONS: &[Opt] = &[
         name: "startup-jitter",
         value: Some("DURATION"),
         default: "0s",
-        help: "Wait by chance up to this long before standing for a role for the first time.",
+        help: "Wait a random time, at most this long, before standing for a role for the first \
+               time.",
         commands: STAND,
         set: |draft, value| duration(value).map(|it| draft.config.startup_jitter = it),
     },
@@ -864,7 +896,7 @@ pub(crate) static OPTIONS: &[Opt] = &[
         name: "no-candidate",
         value: None,
         default: "off",
-        help: "Never lead: only know, and log, who does.",
+        help: "Never lead: only observe and log which instance leads.",
         commands: LEAD,
         set: |draft, value| switch(value).map(|it| draft.config.no_candidate = it),
     },
@@ -872,7 +904,7 @@ pub(crate) static OPTIONS: &[Opt] = &[
         name: "restart",
         value: None,
         default: "off",
-        help: "Start the command again, after a second, when it ends by itself, and stay the leader.",
+        help: "Start the command again one second after it ends by itself, and stay the leader.",
         commands: &["lead"],
         set: |draft, value| switch(value).map(|it| draft.restart = it),
     },
@@ -880,8 +912,8 @@ pub(crate) static OPTIONS: &[Opt] = &[
         name: "at-least-for",
         value: Some("DURATION"),
         default: "0s",
-        help: "Keep the role this long from the start, also when the command ends sooner, so that a \
-               host whose clock is late does not run it again.",
+        help: "Keep the role this long from the start, even if the command ends sooner. A host \
+               whose clock is late then does not run the command again.",
         commands: &["once"],
         set: |draft, value| duration(value).map(|it| draft.at_least_for = it),
     },
@@ -889,7 +921,7 @@ pub(crate) static OPTIONS: &[Opt] = &[
         name: "skip-code",
         value: Some("N"),
         default: "0",
-        help: "The exit code when another host is doing it.",
+        help: "The exit code when another host runs the command.",
         commands: &["once"],
         set: |draft, value| number(value).map(|it| draft.skip_code = it),
     },
@@ -897,7 +929,7 @@ pub(crate) static OPTIONS: &[Opt] = &[
         name: "id",
         value: Some("ID"),
         default: "",
-        help: "add: the id of the session.",
+        help: "add: the id of the new session.",
         commands: &["sessions"],
         set: |draft, value| text(value).map(|it| draft.id = Some(it)),
     },
@@ -905,7 +937,7 @@ pub(crate) static OPTIONS: &[Opt] = &[
         name: "name",
         value: Some("TEXT"),
         default: "",
-        help: "add: a name for people.",
+        help: "add: a name for people to read.",
         commands: &["sessions"],
         set: |draft, value| text(value).map(|it| draft.name = Some(it)),
     },
@@ -913,7 +945,8 @@ pub(crate) static OPTIONS: &[Opt] = &[
         name: "wait",
         value: Some("DURATION"),
         default: "0s",
-        help: "Wait until nothing is left there, at most so long; 1 is the exit code if something is.",
+        help: "Wait at most this long until the drained instances own nothing. Exit code 1 if \
+               they still own something.",
         commands: &["drain"],
         set: |draft, value| duration(value).map(|it| draft.wait = it),
     },
@@ -921,8 +954,8 @@ pub(crate) static OPTIONS: &[Opt] = &[
         name: "absent",
         value: None,
         default: "off",
-        help: "Drain a host that no instance has run on yet, so that what is started there takes nothing. \
-               Without it such a name is taken for a slip of the finger.",
+        help: "Drain a host on which no instance has run yet, so that instances started there \
+               take nothing. Without it, such a name is refused as a likely typing error.",
         commands: &["drain"],
         set: |draft, value| switch(value).map(|it| draft.absent = it),
     },
@@ -930,7 +963,7 @@ pub(crate) static OPTIONS: &[Opt] = &[
         name: "join",
         value: Some("N"),
         default: "0",
-        help: "So many instances join.",
+        help: "Assume that this many instances join.",
         commands: &["plan"],
         set: |draft, value| number(value).map(|it: u16| draft.join = it.into()),
     },
@@ -938,7 +971,8 @@ pub(crate) static OPTIONS: &[Opt] = &[
         name: "leave",
         value: Some("INSTANCE"),
         default: "",
-        help: "This instance, or all of this host, leaves; may be given again.",
+        help: "Assume that this instance, or every instance of this host, leaves. May be given \
+               several times.",
         commands: &["plan"],
         set: |draft, value| text(value).map(|it| draft.leave.push(it)),
     },
@@ -956,7 +990,7 @@ pub(crate) static OPTIONS: &[Opt] = &[
         name: "soft-files",
         value: Some("N"),
         default: "",
-        help: "The soft limit of open files to start the program with.",
+        help: "The soft limit of open files for the program.",
         commands: &["guardian"],
         set: |draft, value| number(value).map(|it| draft.soft_files = Some(it)),
     },
@@ -964,7 +998,7 @@ pub(crate) static OPTIONS: &[Opt] = &[
         name: "orders-fd",
         value: Some("N"),
         default: "",
-        help: "The descriptor to be told through.",
+        help: "The file descriptor to read orders from.",
         commands: &["warden", "ward"],
         set: |draft, value| number(value).map(|it| draft.orders = Some(it)),
     },
@@ -972,17 +1006,17 @@ pub(crate) static OPTIONS: &[Opt] = &[
         name: "report-fd",
         value: Some("N"),
         default: "",
-        help: "The descriptor to report through.",
+        help: "The file descriptor to report to.",
         commands: &["warden", "ward"],
         set: |draft, value| number(value).map(|it| draft.report = Some(it)),
     },
 ];
 
-/// Variables that are told to commands which we start. One of those may start us.
+/// Variables that Leasehold sets for the commands it starts. Such a command may start Leasehold again.
 const TOLD: [&str; 4] =
     ["LEASEHOLD_ENDPOINT", "LEASEHOLD_FENCE", "LEASEHOLD_ROLE", "LEASEHOLD_TERM"];
 
-/// Whether a variable looks like ours and is no option's: with the one that was meant, if that can be told.
+/// `Some` if a variable begins with `LEASEHOLD_` and belongs to no option; inside, the variable that was probably meant.
 pub(crate) fn is_stranger(variable: &str) -> Option<Option<String>> {
     let is_ours =
         |it: &&Opt| COMMANDS.iter().any(|command| !command.hidden && it.belongs_to(command));
@@ -997,7 +1031,7 @@ pub(crate) fn is_stranger(variable: &str) -> Option<Option<String>> {
     Some(meant.map(Opt::variable))
 }
 
-/// Why a value does not fit its option. What was given is kept only where it cannot be a secret.
+/// Why a value does not fit its option. Keeps the given text only where it cannot be a secret.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum ValueError {
     NotText,

@@ -1,6 +1,7 @@
-//! Decides ownership: which endpoints exist, which instances live, and who should own what (R7–R10).
+//! Decides ownership: reads which endpoints and instances exist, plans which instance should own which endpoint, and
+//! acquires and hands over leases towards that plan (R7–R10).
 //!
-//! May touch the store and the table of leases. Knows nothing of polling: it sends each change of ownership on.
+//! May touch the store and the table of leases. Does not know polling: it sends a [`lease_change::LeaseChange`] to dispatch.
 
 pub mod informer;
 pub mod lease_change;

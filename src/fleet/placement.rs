@@ -1,9 +1,9 @@
-//! Who should own which endpoint? A pure function of what was seen.
+//! Which instance should own which endpoint? A pure function of the view.
 //!
 //! Rendezvous hashing (FR-013) gives each endpoint an order of preference; quotas make the counts
-//! even, which hashing alone cannot (US4.1). Owners keep what is within their quota, so that a join or
+//! even, which hashing alone cannot (US4.1). An owner keeps its leases up to its quota, so that a join or
 //! a leave moves only what it must. Nothing here acts: every instance computes the plan and does its
-//! own part, by asking (R8).
+//! own part, by requesting leases (R8).
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -13,31 +13,31 @@ use fnv::{FnvHashMap, FnvHashSet};
 use crate::fleet::view::{EndpointSlot, KnownInstance, View};
 use crate::model::{EndpointId, InstanceId, Weight, affinity, fnv1a};
 
-/// A free lease that is another's by plan.
+/// A free lease that the plan gives to another instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fallback {
-    /// What is free.
+    /// The free endpoint.
     pub endpoint: EndpointId,
-    /// How many instances come before this one, if the heir does not.
+    /// How many instances may acquire it before this one, if the heir does not.
     pub rank: u32,
-    /// Whose it is.
+    /// The instance that should acquire it.
     pub heir: InstanceId,
 }
 
 /// What one instance should do about a view.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
-    /// Mine, and nobody alive has it: take it.
+    /// Free, and planned for this instance: acquire it.
     pub acquire: Vec<EndpointId>,
-    /// Mine, but this owner has it: ask.
+    /// Planned for this instance, but owned by that one: request it.
     pub ask: Vec<(InstanceId, EndpointId)>,
-    /// Another's, and nobody alive has it: take it if the heir does not come.
+    /// Free, and planned for another: acquire it if the heir does not.
     pub fallback: Vec<Fallback>,
-    /// Held by me, another's by plan: give it when asked.
+    /// Owned by this instance, planned for that heir: release it on request.
     pub heirs: FnvHashMap<EndpointId, InstanceId>,
-    /// Those between whom something else is to move: owners, and heirs.
+    /// Owners and heirs of the moves in which this instance has no part.
     pub others: BTreeSet<InstanceId>,
-    /// No instance may be given anything.
+    /// Every instance has weight 0, so no instance may acquire anything.
     pub all_draining: bool,
 }
 
@@ -49,7 +49,7 @@ pub fn preference<'a>(endpoint: &EndpointId, instances: &'a [InstanceId]) -> Vec
     order
 }
 
-/// A live instance while the plan is made. Seats are numbered in the order of ids.
+/// A live instance while the plan is made. A plan names it by its index, in the order of ids.
 struct InstanceLoad<'a> {
     id: &'a InstanceId,
     hash: u64,
@@ -58,13 +58,13 @@ struct InstanceLoad<'a> {
     quota: usize,
 }
 
-/// An endpoint that should not stay where it is, and the seat that should have it.
+/// An endpoint that needs another owner, and the index of the instance that should own it.
 struct Move<'a> {
     slot: &'a EndpointSlot,
     heir: Option<usize>,
 }
 
-/// Who should own each endpoint of the view; `None` where nobody may be given it.
+/// The planned owner of each endpoint of the view; `None` where every instance has weight 0.
 pub fn assign(view: &View) -> Vec<(EndpointId, Option<InstanceId>)> {
     let loads = loads(view);
     let moves = moves(view, &loads).into_iter().map(|it| (&it.slot.id, it.heir));
@@ -93,7 +93,7 @@ pub fn plan(view: &View, me: &InstanceId) -> Plan {
     for Move { slot, heir } in moves(view, &loads) {
         let Some(heir) = heir else { continue };
         let endpoint = || slot.id.clone();
-        match view.owner_of(slot).and_then(|it| it.seat) {
+        match view.owner_of(slot).and_then(|it| it.live_index) {
             Some(owner) if owner == mine => {
                 plan.heirs.insert(endpoint(), loads[heir].id.clone());
             }
@@ -126,7 +126,7 @@ fn rank(
     u32::try_from(ahead - usize::from(wants(heir) > mine)).unwrap_or(u32::MAX)
 }
 
-/// Hashes and numbers of the seats that are `wanted`: flat, because they are gone through for every endpoint.
+/// Hashes and indices of the instances that are `wanted`: flat, because every endpoint goes through all of them.
 fn hashes(loads: &[InstanceLoad<'_>], wanted: impl Fn(usize) -> bool) -> Vec<(u64, usize)> {
     (0..loads.len()).filter(|it| wanted(*it)).map(|it| (loads[it].hash, it)).collect()
 }
@@ -138,7 +138,7 @@ fn loads(view: &View) -> Vec<InstanceLoad<'_>> {
         hash: it.hash,
         weight: it.weight.0.into(),
         held: it.owns,
-        // Where nobody may be given anything, everybody keeps what it has.
+        // If every instance has weight 0, each keeps what it owns.
         quota: it.owns,
     });
     let mut loads: Vec<InstanceLoad<'_>> = live.collect();
@@ -149,37 +149,37 @@ fn loads(view: &View) -> Vec<InstanceLoad<'_>> {
     loads
 }
 
-/// The weighted fair share, rounded down or up so that the quotas add up. Rounded up first for those
-/// who already hold more than their share rounded down: every other choice would move more.
+/// The weighted fair share, rounded down or up so that the quotas add up. Rounded up first for instances that
+/// already own more than their share rounded down: every other choice would move more leases.
 fn set_quotas(loads: &mut [InstanceLoad<'_>], endpoints: usize, total: u64) {
     let endpoints = endpoints as u128;
     let total = u128::from(total);
     let share = |weight: u64| endpoints * u128::from(weight);
     let mut open = endpoints;
-    for seat in loads.iter_mut() {
-        let floor = share(seat.weight) / total;
+    for load in loads.iter_mut() {
+        let floor = share(load.weight) / total;
         open -= floor;
-        seat.quota = usize::try_from(floor).unwrap_or(usize::MAX);
+        load.quota = usize::try_from(floor).unwrap_or(usize::MAX);
     }
     let mut rest: Vec<usize> =
         (0..loads.len()).filter(|it| share(loads[*it].weight) % total > 0).collect();
     rest.sort_by_key(|it| {
-        let seat = &loads[*it];
+        let load = &loads[*it];
         // An instance that holds more than that may hold any number more: leases are on their way, and the choice
         // must not change with each of them.
-        let (remainder, held) = (share(seat.weight) % total, seat.held.min(seat.quota + 1));
-        (Reverse(held > seat.quota), Reverse(remainder), Reverse(held), Reverse(seat.hash), *it)
+        let (remainder, held) = (share(load.weight) % total, load.held.min(load.quota + 1));
+        (Reverse(held > load.quota), Reverse(remainder), Reverse(held), Reverse(load.hash), *it)
     });
     for index in rest.into_iter().take(usize::try_from(open).unwrap_or(usize::MAX)) {
         loads[index].quota += 1;
     }
 }
 
-/// Everything that needs another owner, and who that is: the most preferred with room.
+/// Every endpoint that needs another owner, with its heir: the most preferred instance below its quota.
 fn moves<'a>(view: &'a View, loads: &[InstanceLoad<'_>]) -> Vec<Move<'a>> {
-    let mut homeless = homeless(view, loads);
-    // Room goes to who comes first, so everybody has to take them in the same order.
-    homeless.sort_unstable_by_key(|(hash, slot)| (*hash, &slot.id));
+    let mut to_place = to_place(view, loads);
+    // The first endpoint gets the room, so every instance has to go through them in the same order.
+    to_place.sort_unstable_by_key(|(hash, slot)| (*hash, &slot.id));
     let mut room: Vec<usize> = loads.iter().map(|it| it.quota.saturating_sub(it.held)).collect();
     let mut open = hashes(loads, |it| room[it] > 0);
     let give = |(hash, slot)| {
@@ -193,27 +193,27 @@ fn moves<'a>(view: &'a View, loads: &[InstanceLoad<'_>]) -> Vec<Move<'a>> {
         }
         Move { slot, heir }
     };
-    homeless.into_iter().map(give).collect()
+    to_place.into_iter().map(give).collect()
 }
 
-/// What nobody alive has, and what its owner has above its quota, the least preferred first to go.
-fn homeless<'a>(view: &'a View, loads: &[InstanceLoad<'_>]) -> Vec<(u64, &'a EndpointSlot)> {
-    let mut homeless = Vec::new();
-    let mut crowded: Vec<Vec<(Reverse<u64>, &EndpointSlot)>> = vec![Vec::new(); loads.len()];
+/// Endpoints without a live owner, and those above the quota of their owner: of these the least preferred.
+fn to_place<'a>(view: &'a View, loads: &[InstanceLoad<'_>]) -> Vec<(u64, &'a EndpointSlot)> {
+    let mut to_place = Vec::new();
+    let mut over_quota: Vec<Vec<(Reverse<u64>, &EndpointSlot)>> = vec![Vec::new(); loads.len()];
     for slot in view.slots() {
-        match view.owner_of(slot).and_then(|it| it.seat) {
-            None => homeless.push((slot.hash, slot)),
+        match view.owner_of(slot).and_then(|it| it.live_index) {
+            None => to_place.push((slot.hash, slot)),
             Some(index) if loads[index].held > loads[index].quota => {
-                crowded[index].push((Reverse(affinity(loads[index].hash, slot.hash)), slot));
+                over_quota[index].push((Reverse(affinity(loads[index].hash, slot.hash)), slot));
             }
             Some(_) => (),
         }
     }
-    for (seat, mut held) in loads.iter().zip(crowded).filter(|it| !it.1.is_empty()) {
-        held.select_nth_unstable_by(seat.quota, |a, b| (a.0, &a.1.id).cmp(&(b.0, &b.1.id)));
-        homeless.extend(held.drain(seat.quota..).map(|it| (it.1.hash, it.1)));
+    for (load, mut held) in loads.iter().zip(over_quota).filter(|it| !it.1.is_empty()) {
+        held.select_nth_unstable_by(load.quota, |a, b| (a.0, &a.1.id).cmp(&(b.0, &b.1.id)));
+        to_place.extend(held.drain(load.quota..).map(|it| (it.1.hash, it.1)));
     }
-    homeless
+    to_place
 }
 
 impl View {
@@ -228,16 +228,19 @@ impl View {
     /// than `me` for which `me` is the most preferred of all other live instances of weight > 0.
     pub fn watched(&self, me: &InstanceId, cursor: &mut usize, count: usize) -> Vec<EndpointId> {
         let Some(me) = self.known(me) else { return Vec::new() };
-        let owned = |slot: &&EndpointSlot| self.owner_of(slot).is_some_and(|it| it.seat.is_some());
+        let owned =
+            |slot: &&EndpointSlot| self.owner_of(slot).is_some_and(|it| it.live_index.is_some());
         let walk = (0..count.min(self.len())).filter_map(|_| self.next_slot(cursor));
         let watched = walk.filter(owned).filter(|it| self.is_next(me, it));
         watched.map(|it| it.id.clone()).collect()
     }
 
     fn is_next(&self, me: &KnownInstance, slot: &EndpointSlot) -> bool {
-        let owner = self.owner_of(slot).and_then(|it| it.seat);
-        let wants = |it: &KnownInstance| (affinity(it.hash, slot.hash), it.seat);
-        let may = |it: &KnownInstance| it.seat.is_some() && it.weight.0 > 0 && it.seat != owner;
+        let owner = self.owner_of(slot).and_then(|it| it.live_index);
+        let wants = |it: &KnownInstance| (affinity(it.hash, slot.hash), it.live_index);
+        let may = |it: &KnownInstance| {
+            it.live_index.is_some() && it.weight.0 > 0 && it.live_index != owner
+        };
         may(me) && !self.live().any(|it| may(it) && wants(it) > wants(me))
     }
 }

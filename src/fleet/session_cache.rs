@@ -1,4 +1,4 @@
-//! 1 — What is there to poll? Turns stored records into sessions, and says what changed.
+//! What is there to poll? Turns stored records into sessions, and says what changed.
 //!
 //! Records come from strangers. One that cannot be understood is reported once per change and
 //! disturbs nothing. Reading them is the caller's business; so is how often. Only what was read is

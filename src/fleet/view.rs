@@ -1,30 +1,30 @@
-//! What is known: who is alive, what there is to poll, and who has it.
+//! What does this instance know of the fleet? Its live instances, its endpoints, and the owner of each.
 //!
-//! Kept up to date, never rebuilt, because a plan is made of it after every change. Endpoints sit in a flat
-//! array and name their owner by a number, so that a plan is one pass that compares and copies no ids. Where
-//! an endpoint sits differs between instances that know the same: nothing may be decided by it.
+//! The view is updated in place, because every change leads to a new plan. Endpoints are kept in a flat array of slots and
+//! name their owner by a number, so a plan is one pass that neither compares nor copies ids. Two instances with the same
+//! knowledge may have an endpoint in different slots, so no decision may depend on the slot.
 
 use fnv::FnvHashMap;
 
 use crate::model::{EndpointId, InstanceId, Weight, fnv1a};
 
-/// What is known: who is alive, what there is to poll, and who has it.
+/// The live instances, the endpoints, and the owner of each endpoint.
 #[derive(Clone, Debug, Default)]
 pub struct View {
-    /// An endpoint stays where it is until it is removed, so that a walk in a circle misses none.
+    /// An endpoint keeps its slot until it is removed, so a walk over the slots misses no endpoint.
     slots: Vec<Option<EndpointSlot>>,
-    holes: Vec<usize>,
+    free_slots: Vec<usize>,
     index: FnvHashMap<EndpointId, usize>,
-    /// Who lives or owns something. An entry nobody needs any more is used for the next: instance ids are
-    /// never reused, and a fleet that restarts every day would fill this for ever.
+    /// Instances that live or own something. An entry that is not needed any more is used for the next instance: ids are
+    /// never reused, so a fleet that restarts every day would otherwise fill the memory.
     known: Vec<KnownInstance>,
     unused: Vec<u32>,
     numbers: FnvHashMap<InstanceId, u32>,
-    /// The live ones, sorted by id.
+    /// The numbers of the live instances, sorted by id.
     live: Vec<u32>,
 }
 
-/// An endpoint, with all that a plan asks about it.
+/// An endpoint, with everything that a plan needs.
 #[derive(Clone, Debug)]
 pub(crate) struct EndpointSlot {
     pub(crate) id: EndpointId,
@@ -42,8 +42,8 @@ pub(crate) struct KnownInstance {
     pub(crate) hash: u64,
     /// How many endpoints have it as their owner.
     pub(crate) owns: usize,
-    /// Its place among the live ones; none when it is not alive.
-    pub(crate) seat: Option<usize>,
+    /// Its index among the live instances, sorted by id; `None` when it is not alive.
+    pub(crate) live_index: Option<usize>,
     pub(crate) weight: Weight,
 }
 
@@ -57,23 +57,23 @@ impl View {
             return false;
         }
         let before = std::mem::take(&mut self.live);
-        before.iter().for_each(|it| self.known[*it as usize].seat = None);
-        for (seat, (id, weight)) in live.into_iter().enumerate() {
+        before.iter().for_each(|it| self.known[*it as usize].live_index = None);
+        for (live_index, (id, weight)) in live.into_iter().enumerate() {
             let number = self.number(id);
             let known = &mut self.known[number as usize];
-            (known.seat, known.weight) = (Some(seat), *weight);
+            (known.live_index, known.weight) = (Some(live_index), *weight);
             self.live.push(number);
         }
         before.into_iter().for_each(|it| self.forget_if_unused(it));
         true
     }
 
-    /// The live ones, sorted by id.
+    /// The live instances, sorted by id.
     pub fn instances(&self) -> impl Iterator<Item = (&InstanceId, Weight)> {
         self.live().map(|it| (&it.id, it.weight))
     }
 
-    /// How many are alive.
+    /// How many instances are alive.
     pub fn instance_count(&self) -> usize {
         self.live.len()
     }
@@ -83,34 +83,34 @@ impl View {
         self.weight(instance).is_some()
     }
 
-    /// The share of `instance`; none when it is not alive.
+    /// The weight of `instance`; `None` when it is not alive.
     pub fn weight(&self, instance: &InstanceId) -> Option<Weight> {
-        self.known(instance).filter(|it| it.seat.is_some()).map(|it| it.weight)
+        self.known(instance).filter(|it| it.live_index.is_some()).map(|it| it.weight)
     }
 
-    /// Adds an endpoint that nobody owns; false when it is already there.
+    /// Adds an endpoint without an owner; false when it is already there.
     pub fn add(&mut self, endpoint: &EndpointId) -> bool {
         if self.contains(endpoint) {
             return false;
         }
         let hash = fnv1a(endpoint.as_str());
         let slot = Some(EndpointSlot { id: endpoint.clone(), hash, owner: None });
-        let place = self.holes.pop().unwrap_or(self.slots.len());
-        if place == self.slots.len() {
+        let at = self.free_slots.pop().unwrap_or(self.slots.len());
+        if at == self.slots.len() {
             self.slots.push(slot);
         } else {
-            self.slots[place] = slot;
+            self.slots[at] = slot;
         }
-        self.index.insert(endpoint.clone(), place);
+        self.index.insert(endpoint.clone(), at);
         true
     }
 
     /// Removes an endpoint; false when it is not there.
     pub fn remove(&mut self, endpoint: &EndpointId) -> bool {
         self.set_owner(endpoint, None);
-        let Some(place) = self.index.remove(endpoint) else { return false };
-        self.slots[place] = None;
-        self.holes.push(place);
+        let Some(at) = self.index.remove(endpoint) else { return false };
+        self.slots[at] = None;
+        self.free_slots.push(at);
         true
     }
 
@@ -135,34 +135,34 @@ impl View {
         self.slots().map(|it| &it.id)
     }
 
-    /// Where `endpoint` sits, as long as it is there.
-    pub(crate) fn place(&self, endpoint: &EndpointId) -> Option<usize> {
+    /// The slot of `endpoint`, if the view has it.
+    pub(crate) fn slot_index(&self, endpoint: &EndpointId) -> Option<usize> {
         self.index.get(endpoint).copied()
     }
 
-    /// How many places there are, taken or not.
-    pub(crate) fn places(&self) -> usize {
+    /// How many slots there are, used or free.
+    pub(crate) fn slot_count(&self) -> usize {
         self.slots.len()
     }
 
-    /// The endpoints from `place` on, at most `count`; `place` is then behind the last of them.
-    pub(crate) fn page(&self, place: &mut usize, count: usize) -> Vec<EndpointId> {
+    /// The endpoints from slot `cursor` on, at most `count`. Moves `cursor` behind the last of them.
+    pub(crate) fn page(&self, cursor: &mut usize, count: usize) -> Vec<EndpointId> {
         let mut page = Vec::new();
-        while page.len() < count && *place < self.slots.len() {
-            page.extend(self.slots[*place].iter().map(|it| it.id.clone()));
-            *place += 1;
+        while page.len() < count && *cursor < self.slots.len() {
+            page.extend(self.slots[*cursor].iter().map(|it| it.id.clone()));
+            *cursor += 1;
         }
         page
     }
 
-    /// Notes who owns `endpoint`, alive or not. True when that is news; nothing for unknown endpoints.
+    /// Sets the owner of `endpoint`, which may be dead. True when the owner changed; false for an unknown endpoint.
     pub fn set_owner(&mut self, endpoint: &EndpointId, owner: Option<&InstanceId>) -> bool {
-        let Some(place) = self.index.get(endpoint).copied() else { return false };
+        let Some(at) = self.index.get(endpoint).copied() else { return false };
         if self.owner(endpoint) == owner {
             return false;
         }
         let after = owner.map(|it| self.number(it));
-        let Some(slot) = &mut self.slots[place] else { return false };
+        let Some(slot) = &mut self.slots[at] else { return false };
         let before = std::mem::replace(&mut slot.owner, after);
         if let Some(number) = after {
             self.known[number as usize].owns += 1;
@@ -174,7 +174,7 @@ impl View {
         true
     }
 
-    /// Who owns `endpoint`, alive or not.
+    /// The owner of `endpoint`, which may be dead.
     pub fn owner(&self, endpoint: &EndpointId) -> Option<&InstanceId> {
         self.owner_of(self.slot(endpoint)?).map(|it| &it.id)
     }
@@ -184,7 +184,7 @@ impl View {
         self.owner(endpoint).is_none_or(|it| !self.is_live(it))
     }
 
-    /// Everything that `instance` owns.
+    /// The endpoints that `instance` owns.
     pub fn owned_by(&self, instance: &InstanceId) -> Vec<EndpointId> {
         let Some(number) = self.numbers.get(instance) else { return Vec::new() };
         let owned = self.slots().filter(|it| it.owner.as_ref() == Some(number));
@@ -199,12 +199,12 @@ impl View {
         self.slots[*self.index.get(endpoint)?].as_ref()
     }
 
-    /// The next endpoint after `cursor`, which wraps around.
+    /// The next endpoint from slot `cursor` on, which wraps around.
     pub(crate) fn next_slot(&self, cursor: &mut usize) -> Option<&EndpointSlot> {
         (0..self.slots.len()).find_map(|_| {
-            let place = *cursor % self.slots.len();
-            *cursor = place + 1;
-            self.slots[place].as_ref()
+            let at = *cursor % self.slots.len();
+            *cursor = at + 1;
+            self.slots[at].as_ref()
         })
     }
 
@@ -216,7 +216,7 @@ impl View {
         self.numbers.get(instance).map(|it| &self.known[*it as usize])
     }
 
-    /// The live ones, sorted by id.
+    /// The live instances, sorted by id.
     pub(crate) fn live(&self) -> impl Iterator<Item = &KnownInstance> {
         self.live.iter().map(|it| &self.known[*it as usize])
     }
@@ -227,8 +227,13 @@ impl View {
             return *number;
         }
         let hash = fnv1a(instance.as_str());
-        let known =
-            KnownInstance { id: instance.clone(), hash, owns: 0, seat: None, weight: Weight(0) };
+        let known = KnownInstance {
+            id: instance.clone(),
+            hash,
+            owns: 0,
+            live_index: None,
+            weight: Weight(0),
+        };
         let number = match self.unused.pop() {
             Some(number) => {
                 self.known[number as usize] = known;
@@ -245,7 +250,7 @@ impl View {
 
     fn forget_if_unused(&mut self, number: u32) {
         let known = &self.known[number as usize];
-        if known.seat.is_none() && known.owns == 0 {
+        if known.live_index.is_none() && known.owns == 0 {
             self.numbers.remove(&known.id);
             self.unused.push(number);
         }
@@ -262,7 +267,7 @@ mod tests {
     use super::*;
     use crate::fleet::view::testing::{Facts, Random, instance, sequential, weight};
 
-    /// Everything that can be asked, against what is the case.
+    /// Compares every answer of the view with the facts.
     fn check(view: &View, facts: &Facts, seed: u64) {
         assert!(view.instances().map(|it| (it.0.clone(), it.1)).eq(facts.instances()), "{seed}");
         assert_eq!(view.instance_count(), facts.live.len(), "seed {seed}");
@@ -286,10 +291,14 @@ mod tests {
             assert_eq!(view.is_live(known), facts.live.contains_key(known), "seed {seed}");
         }
         let needed: BTreeSet<&InstanceId> = owned.into_keys().chain(facts.live.keys()).collect();
-        assert_eq!(view.numbers.len(), needed.len(), "seed {seed}: remembers who is gone");
+        assert_eq!(
+            view.numbers.len(),
+            needed.len(),
+            "seed {seed}: remembers an instance that is gone"
+        );
     }
 
-    /// Says of every change whether it was one, and always knows what is the case.
+    /// Every method reports whether it changed the view, and the view always equals the facts.
     #[test]
     fn whatever_happens_the_view_is_what_is_the_case() {
         for seed in 0..300 {
@@ -355,7 +364,7 @@ mod tests {
         assert!(view.known.len() <= 10 && view.numbers.len() <= 5, "{}", view.known.len());
     }
 
-    /// A hole is filled before the array grows.
+    /// A free slot is used before the array grows.
     #[test]
     fn sessions_that_come_and_go_need_no_more_room_than_there_are_at_once() {
         let mut view = View::default();

@@ -124,7 +124,7 @@ pub struct Member {
     reception: Arc<Reception>,
     shutdown: Shutdown,
     frozen: bool,
-    /// Looks, plans and moves nothing, but beats and renews.
+    /// Reads, plans and moves nothing, but writes heartbeats and renews.
     hung: bool,
     watch_at: Moment,
     beat_at: Moment,
@@ -140,7 +140,7 @@ pub struct Cluster {
     pub seen: Arc<Mutex<Vec<Seen>>>,
     endpoints: Vec<EndpointId>,
     timings: LeaseTimings,
-    hears: (bool, bool),
+    delivers: (bool, bool),
     starts: BTreeMap<String, u32>,
     results: usize,
     /// The newest announced result of each, by fence and start.
@@ -148,7 +148,7 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Nobody yet; `n` sessions `e0`, `e1`, …
+    /// No instance yet; `n` sessions `e0`, `e1`, …
     pub fn empty(n: usize) -> Self {
         let clock = Arc::new(ManualClock::at(10_000_000_000_000));
         let server = MemoryServer::new(&clock);
@@ -159,7 +159,7 @@ impl Cluster {
             seen: Arc::default(),
             endpoints: Vec::new(),
             timings: timings(),
-            hears: (true, true),
+            delivers: (true, true),
             starts: BTreeMap::new(),
             results: 0,
             newest: BTreeMap::new(),
@@ -234,7 +234,7 @@ impl Cluster {
             new_fleet,
             ..Config::default()
         };
-        let (messages, changes) = self.hears;
+        let (messages, changes) = self.delivers;
         let (loses_messages, is_broken) = Default::default();
         let reception = Arc::new(Reception { messages, changes, loses_messages, is_broken });
         let store = MemoryStore::new(&self.server);
@@ -283,7 +283,7 @@ impl Cluster {
         &self.members[name]
     }
 
-    /// Gone without a word.
+    /// Crashes: it releases nothing and announces nothing.
     pub fn crash(&mut self, name: &str) {
         self.members.remove(name).unwrap();
     }
@@ -320,18 +320,18 @@ impl Cluster {
         self.members.get_mut(name).unwrap().hung = hung;
     }
 
-    /// Whoever joins from now on hears nothing.
-    pub fn deafen_all(&mut self) {
-        self.hears(false, false);
+    /// Instances that join from now on receive neither messages nor changes.
+    pub fn deliver_nothing(&mut self) {
+        self.deliver(false, false);
     }
 
-    /// Whoever joins from now on hears words of others or not, changes of keys or not; and knows it.
-    pub fn hears(&mut self, words: bool, changes: bool) {
-        self.hears = (words, changes);
+    /// Says whether instances that join from now on receive messages of others, and changes of keys. Each knows it.
+    pub fn deliver(&mut self, messages: bool, changes: bool) {
+        self.delivers = (messages, changes);
     }
 
-    /// What others say does not reach it; the store's own words do.
-    pub fn lose_words(&mut self, name: &str, lost: bool) {
+    /// Loses the messages of other instances without knowing it; the pushes of the store still arrive.
+    pub fn lose_messages(&mut self, name: &str, lost: bool) {
         self.members[name].reception.loses_messages.store(lost, Ordering::SeqCst);
     }
 
@@ -426,7 +426,7 @@ impl Cluster {
         self.members.values().map(|it| it.table.len()).sum()
     }
 
-    /// Who holds `endpoint` and may poll it.
+    /// The instance that may poll `endpoint`.
     pub fn holder(&self, endpoint: &EndpointId) -> Option<&str> {
         let held = self.members.iter().find(|it| it.1.table.may_poll(endpoint));
         held.map(|it| it.0.as_str())

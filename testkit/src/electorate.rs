@@ -74,18 +74,24 @@ pub struct Member {
     poked: Receiver<()>,
     poke: crossbeam_channel::Sender<()>,
     subscription: Option<Box<dyn Subscription>>,
-    listen_at: Moment,
     elector: Elector,
     keeper: RoleKeeper,
-    elect_at: Moment,
-    renew_at: Moment,
-    expire_at: Moment,
+    due: Due,
     is_frozen: bool,
-    /// Loses every word of the others.
-    is_deaf: bool,
+    /// Loses every message of the others.
+    loses_messages: bool,
     /// When it last woke from a sleep its clock did not count. Nothing is promised of what it held before,
     /// until it has asked about it.
     woke_at: Moment,
+}
+
+/// When each thread of a member steps next.
+#[derive(Default)]
+struct Due {
+    listen: Moment,
+    elect: Moment,
+    renew: Moment,
+    expire: Moment,
 }
 
 pub struct Electorate {
@@ -94,8 +100,8 @@ pub struct Electorate {
     pub members: BTreeMap<String, Member>,
     starts: BTreeMap<String, u32>,
     newest: BTreeMap<String, FenceToken>,
-    /// Somebody meddled with the keys: holding is no longer the holder's to decide.
-    pub is_lawless: bool,
+    /// The test changed lease keys by hand, so two instances may hold one role.
+    pub is_tampered: bool,
     ticks: usize,
 }
 
@@ -109,7 +115,7 @@ impl Electorate {
             members: BTreeMap::new(),
             starts: BTreeMap::new(),
             newest: BTreeMap::new(),
-            is_lawless: false,
+            is_tampered: false,
             ticks: 0,
         }
     }
@@ -196,8 +202,8 @@ impl Electorate {
         self.members.get_mut(name).unwrap().is_frozen = frozen;
     }
 
-    pub fn deafen(&mut self, name: &str, deaf: bool) {
-        self.members.get_mut(name).unwrap().is_deaf = deaf;
+    pub fn lose_messages(&mut self, name: &str, lost: bool) {
+        self.members.get_mut(name).unwrap().loses_messages = lost;
     }
 
     /// Paused by its hypervisor, on a clock that does not count the pause.
@@ -231,8 +237,8 @@ impl Electorate {
     }
 
     /// Says something to all, as a stranger could.
-    pub fn say(&self, word: &PeerMessage) {
-        MemoryStore::new(&self.server).wake(std::slice::from_ref(word), TIMEOUT).unwrap();
+    pub fn say(&self, message: &PeerMessage) {
+        MemoryStore::new(&self.server).wake(std::slice::from_ref(message), TIMEOUT).unwrap();
     }
 
     /// Who may act as leader.
@@ -317,7 +323,7 @@ impl Electorate {
             assert!(leaders.len() == 1, "{role} is led by {leaders:?}");
             let held = holding.remove(role).unwrap_or_default();
             assert!(
-                self.is_lawless || held.len() <= 1,
+                self.is_tampered || held.len() <= 1,
                 "{role} is led by {leaders:?}, held by {held:?}"
             );
             let newest = self.newest.entry(role.into()).or_insert(FenceToken(0));
@@ -343,12 +349,9 @@ impl Member {
             poked,
             poke,
             subscription: None,
-            listen_at: Moment::MIN,
-            elect_at: Moment::MIN,
-            renew_at: Moment::MIN,
-            expire_at: Moment::MIN,
+            due: Due::default(),
             is_frozen: false,
-            is_deaf: false,
+            loses_messages: false,
             woke_at: Moment::MIN,
         }
     }
@@ -375,15 +378,15 @@ impl Member {
         role_state.listen_inline(move |it| heard.lock().push(it.clone()));
         let stand = Stand { role_state, newcomer: Some(newcomer), events, duties: Vec::new() };
         self.stands.insert(role.as_str().into(), stand);
-        (self.elect_at, self.renew_at, self.expire_at) = (Moment::MIN, Moment::MIN, Moment::MIN);
+        self.due = Due { listen: self.due.listen, ..Due::default() };
     }
 
     fn step(&mut self, thread: usize) {
         let now = self.clock.now();
         match thread {
             0 => self.elect(now),
-            1 if now >= self.renew_at => self.renew_at = now + self.keeper.renew(),
-            2 if now >= self.expire_at => self.expire_at = now + self.keeper.expire(),
+            1 if now >= self.due.renew => self.due.renew = now + self.keeper.renew(),
+            2 if now >= self.due.expire => self.due.expire = now + self.keeper.expire(),
             1 | 2 => (),
             _ => {
                 for stand in self.stands.values_mut() {
@@ -404,7 +407,7 @@ impl Member {
     fn elect(&mut self, now: Moment) {
         let (messages, is_news) = self.listen(now);
         let is_poked = self.poked.try_recv().is_ok();
-        if !is_news && !is_poked && messages.is_empty() && now < self.elect_at {
+        if !is_news && !is_poked && messages.is_empty() && now < self.due.elect {
             return;
         }
         let mut wait = Duration::from_secs(1);
@@ -418,35 +421,35 @@ impl Member {
             }
         }
         if is_news {
-            let (words, changes, refused) = (true, false, None);
-            self.elector.apply(&Nudge::Listening { messages: words, changes, refused });
+            let (messages, changes, refused) = (true, false, None);
+            self.elector.apply(&Nudge::Listening { messages, changes, refused });
         }
         messages.into_iter().for_each(|it| self.elector.apply(&Nudge::Push(Push::Message(it))));
         wait = wait.min(self.elector.step());
         let is_over = |it: &RoleState| it.is_stopping() && !it.is_held();
         self.stands.retain(|_, it| !is_over(&it.role_state) || !it.duties.is_empty());
-        self.elect_at = now + wait;
+        self.due.elect = now + wait;
     }
 
-    /// As the thread `role-watch` does: the words, and whether some may have been missed.
+    /// As the thread `role-watch` does: the messages, and whether some may have been missed.
     fn listen(&mut self, now: Moment) -> (Vec<PeerMessage>, bool) {
         let Some(subscription) = &mut self.subscription else {
-            if now < self.listen_at {
+            if now < self.due.listen {
                 return (vec![], false);
             }
-            self.listen_at = now + TIMEOUT;
+            self.due.listen = now + TIMEOUT;
             self.subscription = self.store.listen(&self.me, TIMEOUT).ok();
             return (vec![], self.subscription.is_some());
         };
-        let mut words = Vec::new();
+        let mut messages = Vec::new();
         loop {
             match subscription.next(Duration::ZERO) {
-                Ok(None) => return (words, false),
-                Ok(Some(Push::Message(word))) if !self.is_deaf => words.push(word),
+                Ok(None) => return (messages, false),
+                Ok(Some(Push::Message(message))) if !self.loses_messages => messages.push(message),
                 Ok(Some(_)) => (),
                 Err(_) => {
                     self.subscription = None;
-                    return (words, true);
+                    return (messages, true);
                 }
             }
         }

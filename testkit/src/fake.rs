@@ -1,4 +1,4 @@
-//! A server that is none, for whoever must cope with anything.
+//! A fake server, for clients that must cope with any reply.
 
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;

@@ -185,7 +185,7 @@ pub fn moves(requests: &[Request]) -> Vec<Move> {
     found
 }
 
-/// From the poll before it to each poll since `since`, by path. Whoever asks has waited for a last one.
+/// From the poll before it to each poll since `since`, by path. The caller has waited for a last one.
 pub fn gaps(requests: &[Request], since: Instant) -> Vec<(String, Range<Instant>)> {
     let mut last: BTreeMap<&str, Instant> = BTreeMap::new();
     let mut found = Vec::new();

@@ -32,7 +32,7 @@ pub fn pids(path: &Path, count: usize) -> Vec<String> {
     })
 }
 
-/// Gone, or a zombie that whoever adopted it has not looked at yet.
+/// Gone, or a zombie that its parent has not reaped yet.
 pub fn is_gone(pid: &str) -> bool {
     fs::read_to_string(format!("/proc/{pid}/stat"))
         .map_or(true, |it| it.rsplit(')').next().is_some_and(|it| it.starts_with(" Z")))

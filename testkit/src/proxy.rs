@@ -11,7 +11,7 @@ use parking_lot::{Condvar, Mutex};
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Mode {
     Open,
-    /// Bytes wait, as in a partition, and arrive after it, however late and whoever has hung up.
+    /// Bytes wait, as in a partition, and arrive after it, however late, even if the sender has hung up.
     Clogged,
     /// Every connection is closed, and every new one.
     Cut,

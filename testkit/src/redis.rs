@@ -76,7 +76,7 @@ impl RedisServer {
         let env: Vec<_> = env.iter().map(|it| (it.0.to_owned(), it.1.to_owned())).collect();
         let child = spawn(port, &dir, &options, &env);
         let mut server = Self { child, port, dir, options, env, password };
-        // Between asking the OS for a free port and using it, somebody else may have got it.
+        // Between asking the OS for a free port and using it, another process may have taken it.
         for _ in 0..5 {
             if server.is_ready() {
                 return server;
@@ -245,8 +245,8 @@ pub fn eventually(mut condition: impl FnMut() -> bool, otherwise: impl Fn() -> S
     }
 }
 
-/// One that nobody listens on, below those that the kernel gives to whoever connects: the port of a server
-/// that is down must not become somebody else's.
+/// A port without a listener, below the ephemeral range: the kernel must not give the port of a server that is down to a
+/// client that connects.
 pub fn free_port() -> u16 {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     loop {

@@ -91,7 +91,7 @@ impl Results {
         self.record.lock().announced.len()
     }
 
-    /// Results that came after one with more right to, or after a poll by somebody with more right to.
+    /// Results that came after a result, or a poll, under a newer grant.
     pub fn stale(&self, polls: &[Request]) -> Vec<String> {
         let record = self.record.lock();
         let mut found = record.fell.clone();
@@ -113,7 +113,7 @@ impl Results {
 /// Until the server or the test is away.
 type Step = fn(Connection, &str, &Mutex<Record>, &Receiver<()>);
 
-/// Announced although somebody had polled under a newer grant, well before.
+/// Announced although another instance had polled under a newer grant, well before.
 fn overtaken(announced: &[Announced], polls: &[Request]) -> Vec<String> {
     // Each endpoint's first poll under each fence: grants, as the endpoint saw them.
     let mut grants: BTreeMap<&str, BTreeMap<u64, Instant>> = BTreeMap::new();

@@ -45,7 +45,7 @@ impl<S: Site> World<S> {
         world
     }
 
-    /// With so many instances that share everything.
+    /// With this many instances that share everything.
     pub fn populated(site: S, n_instances: usize, args: &[&str]) -> Self {
         let mut world = Self::new(site, Target::start(), 6);
         for n in 0..n_instances {

@@ -26,7 +26,7 @@ pub struct Page<'a> {
 }
 
 impl Page<'_> {
-    /// Everything before what is drawn. Whoever draws writes `</svg>`.
+    /// Everything before what is drawn. The caller writes `</svg>`.
     pub fn open(&self, out: &mut String) -> std::fmt::Result {
         let Self { width, height, left, defs, .. } = self;
         let (title, description) = (escaped(self.title), escaped(self.description));

@@ -201,7 +201,7 @@ impl Target {
         found
     }
 
-    /// SC-001: nobody ever polled together with, or after, somebody with more right to.
+    /// SC-001: no poll ran together with, or after, a poll under a newer grant.
     #[track_caller]
     pub fn assert_sound(&self) {
         let (overlaps, regressions) = (self.overlaps(), self.fence_regressions());

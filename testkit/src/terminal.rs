@@ -1,4 +1,4 @@
-//! A terminal: a pty, and somebody behind it who understands what is written and answers what is asked.
+//! A terminal emulator behind a pty: it interprets what a program writes and answers its queries.
 //!
 //! Strict: a sequence that it does not know fails the test.
 

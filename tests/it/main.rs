@@ -111,7 +111,7 @@ mod cli {
     /// Settings for every command, and errors that say the way out.
     mod words;
 }
-/// The program as a process, and the library in a process of somebody else.
+/// The program as a process, and the library in another program's process.
 mod process {
     /// The daemon under hostile input and faults that are not about ownership.
     mod daemon;

@@ -60,7 +60,7 @@ impl Context {
     }
 }
 
-/// How many more exchanges one look may have.
+/// How many more exchanges this read pass may have.
 pub(super) struct Budget(usize);
 
 impl Budget {

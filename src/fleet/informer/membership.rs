@@ -8,7 +8,7 @@ use crate::clock::Moment;
 use crate::event::Event;
 use crate::fleet::informer::context::Context;
 use crate::fleet::informer::tracked_view::TrackedView;
-use crate::fleet::informer::{JUST_AFTER, LOOK_INTERVAL_MIN};
+use crate::fleet::informer::{EXPIRY_SLACK, PASS_INTERVAL_MIN};
 use crate::model::{InstanceId, Weight};
 use crate::store::{BATCH_MAX, StoreError};
 
@@ -24,7 +24,7 @@ struct Heartbeat {
     ends_at: Moment,
 }
 
-/// Who is alive, and since when that has not changed.
+/// The live instances, and since when that set has not changed.
 #[derive(Default)]
 pub(super) struct Membership {
     heartbeats: BTreeMap<InstanceId, Heartbeat>,
@@ -54,17 +54,17 @@ impl Membership {
     }
 
     /// When the next step has something to do.
-    pub(super) fn due(&self, context: &Context, last_look: Moment) -> Moment {
+    pub(super) fn due(&self, context: &Context, last_pass: Moment) -> Moment {
         if !self.to_read.is_empty() {
             return Moment::MIN;
         }
         // R9: a heartbeat that nobody renews is read right when it ends.
         let ends_at = self.heartbeats.values().map(|it| it.ends_at).min();
-        let ends_at = ends_at.map_or(Moment::MAX, |it| it + JUST_AFTER);
+        let ends_at = ends_at.map_or(Moment::MAX, |it| it + EXPIRY_SLACK);
         if self.settled || !context.has_synced() {
             return ends_at;
         }
-        ends_at.min((self.changed_at + still_for(context)).max(last_look + 5 * LOOK_INTERVAL_MIN))
+        ends_at.min((self.changed_at + still_for(context)).max(last_pass + 5 * PASS_INTERVAL_MIN))
     }
 
     /// Reads the heartbeats that were written or have ended; with `all`, every known heartbeat.
@@ -75,7 +75,7 @@ impl Membership {
         now: Moment,
         all: bool,
     ) -> Result<(), StoreError> {
-        let is_due = |it: &Heartbeat| all || it.ends_at + JUST_AFTER <= now;
+        let is_due = |it: &Heartbeat| all || it.ends_at + EXPIRY_SLACK <= now;
         let due = self.heartbeats.iter().filter(|it| is_due(it.1)).map(|it| it.0.clone());
         self.to_read.extend(due);
         let instances: Vec<InstanceId> = self.to_read.iter().cloned().collect();
@@ -100,11 +100,11 @@ impl Membership {
     }
 
     /// Before its end only a DEL removes the key of a heartbeat: the instance stopped, or `leasehold release` removed
-    /// the key after a crash. A key that is gone afterwards has expired, as far as this instance can know. `JUST_AFTER`
+    /// the key after a crash. A key that is gone afterwards has expired, as far as this instance can know. `EXPIRY_SLACK`
     /// (3 ms) allows for a server whose clock runs a little faster.
     fn gone(&mut self, instance: &InstanceId, asked_at: Moment) {
         let heartbeat = self.heartbeats.remove(instance);
-        if heartbeat.is_some_and(|it| it.ends_at <= asked_at + JUST_AFTER) {
+        if heartbeat.is_some_and(|it| it.ends_at <= asked_at + EXPIRY_SLACK) {
             self.expired.insert(instance.clone());
         }
     }

@@ -1,4 +1,4 @@
-//! What does this instance know about the fleet? Keeps the view from which plans are made, by list, watch and resync.
+//! Keeps the view of this instance up to date: list, watch and resync, as an informer in Kubernetes.
 //!
 //! The first resync lists everything. From then on the server pushes which sessions and heartbeats were written, and
 //! instances announce what they acquire and release; the informer reads only what these pushes concern. Missed
@@ -40,18 +40,18 @@ use crate::store::{BATCH_MAX, Changes, PeerMessage, Push, Store, StoreError};
 
 /// From one quick check to the next, at most. It reads all heartbeats, or where they are pushed some leases.
 const QUICK_CHECK_INTERVAL_MAX: Duration = Duration::from_secs(1);
-/// A look comes at least this long after the last one, so that pushes that arrive together are read together.
-const LOOK_INTERVAL_MIN: Duration = Duration::from_millis(10);
-/// Every heartbeat is pushed to every instance. So the look interval grows by this for each instance: otherwise the reads of
+/// A read pass begins at least this long after the last one, so that pushes that arrive together are read together.
+const PASS_INTERVAL_MIN: Duration = Duration::from_millis(10);
+/// Every heartbeat is pushed to every instance. So the pass interval grows by this for each instance: otherwise the reads of
 /// the fleet would grow with the square of its size.
-const LOOK_SLOT: Duration = Duration::from_micros(100);
-/// The look interval of the largest fleet: a push takes effect within a fifth of a second.
-const LOOK_INTERVAL_MAX: Duration = Duration::from_millis(100);
-/// A look that has taken this long when owners have been read stops there if the view has changed.
-const LONG_LOOK: Duration = Duration::from_millis(100);
+const PASS_SLOT: Duration = Duration::from_micros(100);
+/// The pass interval of the largest fleet: a push takes effect within a fifth of a second.
+const PASS_INTERVAL_MAX: Duration = Duration::from_millis(100);
+/// A read pass that has taken this long once owners were read stops there if the view has changed.
+const LONG_PASS: Duration = Duration::from_millis(100);
 /// Redis removes an expired key within this time.
-const JUST_AFTER: Duration = Duration::from_millis(3);
-/// Exchanges of one look. Then the reconciler acts, and the next look goes on.
+const EXPIRY_SLACK: Duration = Duration::from_millis(3);
+/// Exchanges of one read pass. Then the reconciler acts, and the next pass goes on.
 const EXCHANGES_MAX: usize = 16;
 
 /// Reads the store for the reconciler, and keeps the view.
@@ -63,8 +63,8 @@ pub(crate) struct Informer {
     owners: Owners,
     resync: Resync,
     next_quick_check: Moment,
-    last_look: Moment,
-    /// The last look stopped early so that the reconciler could act.
+    last_pass: Moment,
+    /// The last read pass stopped early so that the reconciler could act.
     stopped_early: bool,
     /// Since when the store does not answer.
     away_since: Option<Moment>,
@@ -96,7 +96,7 @@ impl Informer {
             owners: Owners::default(),
             resync: Resync::default(),
             next_quick_check: Moment::MIN,
-            last_look: Moment::MIN,
+            last_pass: Moment::MIN,
             stopped_early: false,
             away_since: None,
         }
@@ -155,16 +155,16 @@ impl Informer {
         self.sessions.report_invalid(&self.context);
     }
 
-    /// Reads what is due, if anything is.
-    pub(crate) fn look_if_due(&mut self) {
+    /// Makes a read pass, if one is due.
+    pub(crate) fn read_if_due(&mut self) {
         let (owners, mut scope) = self.owners();
         owners.apply_losses(&mut scope);
         let now = self.context.now();
         if now < self.due() {
             return;
         }
-        self.last_look = now;
-        if let Err(error) = self.look(now) {
+        self.last_pass = now;
+        if let Err(error) = self.read_pass(now) {
             return self.store_failed(&error);
         }
         if let Some(since) = self.away_since.take() {
@@ -174,7 +174,7 @@ impl Informer {
         self.resync.note_epoch(&self.context, &self.view);
     }
 
-    fn look(&mut self, now: Moment) -> Result<(), StoreError> {
+    fn read_pass(&mut self, now: Moment) -> Result<(), StoreError> {
         let is_quick_check = now >= self.next_quick_check;
         if self.away_since.is_some() {
             // One read shows whether the store is back. Everything else waits for its slot of the resync.
@@ -217,10 +217,10 @@ impl Informer {
         Ok(())
     }
 
-    /// Where the store is far away, the reconciler acts on what was just found before the look goes on, which may take
-    /// seconds: an owner waits for its heir. Not twice in a row, so that every look comes to its end.
+    /// Where the store is far away, the reconciler acts on what was just found before the pass goes on, which may take
+    /// seconds: an owner waits for its heir. Not twice in a row, so that every pass comes to its end.
     fn stops_early(&mut self, began: Moment) -> bool {
-        let is_long = self.context.now().since(began) >= LONG_LOOK;
+        let is_long = self.context.now().since(began) >= LONG_PASS;
         let may_stop = self.context.has_synced() && !self.stopped_early;
         self.stopped_early = is_long && self.view.has_changed() && may_stop;
         self.stopped_early
@@ -252,17 +252,17 @@ impl Informer {
         }
     }
 
-    /// When the next look is due.
+    /// When the next read pass is due.
     pub(crate) fn due(&self) -> Moment {
         if self.context.push.is_none() {
             return Moment::MAX;
         }
         if self.away_since.is_some() {
-            return self.last_look + self.context.table.timings().retry_interval();
+            return self.last_pass + self.context.table.timings().retry_interval();
         }
         let due = [
             self.next_quick_check,
-            self.membership.due(&self.context, self.last_look),
+            self.membership.due(&self.context, self.last_pass),
             self.sessions.due(),
             self.owners.due(),
             self.resync.due(),
@@ -272,7 +272,7 @@ impl Informer {
         // instance alone need not wait.
         let has_own_reads = self.sessions.has_more() || self.resync.is_running();
         let instances = if has_own_reads { 0 } else { self.view.instance_count() };
-        due.max(self.last_look + look_interval(instances))
+        due.max(self.last_pass + pass_interval(instances))
     }
 
     /// Reads these sessions now; false when the store did not answer.
@@ -377,7 +377,7 @@ impl Informer {
         self.context.gets_messages()
     }
 
-    /// Whether everything was listed once, and the store answered the last look.
+    /// Whether everything was listed once, and the store answered the last read pass.
     pub(crate) fn is_synced(&self) -> bool {
         self.context.has_synced() && self.away_since.is_none()
     }
@@ -388,10 +388,10 @@ impl Informer {
     }
 }
 
-/// The shortest time from one look to the next among this many live instances.
-fn look_interval(instances: usize) -> Duration {
-    let slots = LOOK_SLOT.saturating_mul(u32::try_from(instances).unwrap_or(u32::MAX));
-    slots.clamp(LOOK_INTERVAL_MIN, LOOK_INTERVAL_MAX)
+/// The shortest time from one read pass to the next among this many live instances.
+fn pass_interval(instances: usize) -> Duration {
+    let slots = PASS_SLOT.saturating_mul(u32::try_from(instances).unwrap_or(u32::MAX));
+    slots.clamp(PASS_INTERVAL_MIN, PASS_INTERVAL_MAX)
 }
 
 #[cfg(test)]
@@ -401,7 +401,7 @@ mod tests {
     use crate::model::Weight;
     use crate::polling::holder::Holder;
 
-    /// One of a thousand, right after a look.
+    /// One instance of a thousand, right after a read pass.
     fn one_of_many() -> Informer {
         let Holder { store, table, .. } = Holder::of(0);
         let mut informer = Informer::new(store, table, QUICK_CHECK_INTERVAL_MAX);
@@ -409,29 +409,29 @@ mod tests {
         let live: Vec<(InstanceId, Weight)> =
             (0..1_000).map(|it| (InstanceId::new(&format!("i{it}")), Weight(1))).collect();
         informer.view.set_instances(&live);
-        informer.last_look = informer.context.now();
+        informer.last_pass = informer.context.now();
         informer
     }
 
     #[test]
     fn in_a_large_fleet_heartbeats_wait_and_a_resync_and_our_own_sessions_do_not() {
-        let until_next = |informer: &Informer| informer.due().since(informer.last_look);
+        let until_next = |informer: &Informer| informer.due().since(informer.last_pass);
         let mut informer = one_of_many();
         informer.membership.read_soon([InstanceId::new("i1")]);
-        assert_eq!(until_next(&informer), LOOK_INTERVAL_MAX);
+        assert_eq!(until_next(&informer), PASS_INTERVAL_MAX);
         informer.sessions.read_soon([EndpointId::parse("a").unwrap()]);
-        assert_eq!(until_next(&informer), LOOK_INTERVAL_MIN, "a session to be read");
+        assert_eq!(until_next(&informer), PASS_INTERVAL_MIN, "a session to be read");
         let mut informer = one_of_many();
         informer.resync.listing = Some(Listing::new(0, true));
-        assert_eq!(until_next(&informer), LOOK_INTERVAL_MIN, "a resync to go on with");
+        assert_eq!(until_next(&informer), PASS_INTERVAL_MIN, "a resync to go on with");
     }
 
-    /// What all look at together grows with their number, not with its square; nobody waits for long.
+    /// The reads of the whole fleet grow with its size, not with the square of it, and no instance waits for long.
     #[test]
     fn however_many_instances_hear_of_every_heartbeat_together_they_look_no_more_often() {
         for (instances, ms) in [(0, 10), (1, 10), (100, 10), (200, 20), (1_000, 100)] {
-            assert_eq!(look_interval(instances), Duration::from_millis(ms), "{instances}");
+            assert_eq!(pass_interval(instances), Duration::from_millis(ms), "{instances}");
         }
-        assert_eq!(look_interval(usize::MAX), LOOK_INTERVAL_MAX);
+        assert_eq!(pass_interval(usize::MAX), PASS_INTERVAL_MAX);
     }
 }

@@ -13,7 +13,7 @@ use crate::clock::Moment;
 use crate::fleet::informer::audit::Audit;
 use crate::fleet::informer::context::{Budget, Context};
 use crate::fleet::informer::released_leases::ReleasedLeases;
-use crate::fleet::informer::{JUST_AFTER, Scope};
+use crate::fleet::informer::{EXPIRY_SLACK, Scope};
 use crate::fleet::view::View;
 use crate::model::{EndpointId, InstanceId};
 use crate::store::{BATCH_MAX, PeerMessage, StoreError};
@@ -237,7 +237,7 @@ impl Owners {
     /// Where changes are pushed and messages are not delivered, reads the owners in turn.
     pub(super) fn read_some(&mut self, scope: &mut Scope<'_>) -> Result<(), StoreError> {
         let count = OWNERS_READ_BY_ALL / scope.view.instance_count().max(1);
-        let mut from = if self.next_place < scope.view.places() { self.next_place } else { 0 };
+        let mut from = if self.next_place < scope.view.slot_count() { self.next_place } else { 0 };
         let some = scope.view.page(&mut from, count.max(1));
         for batch in some.chunks(BATCH_MAX) {
             self.read(scope, batch)?;
@@ -259,7 +259,7 @@ impl Owners {
             self.apply(scope, endpoint, owner, asked_at);
             let left = lease.map(|it| it.left).filter(|it| *it < least_left(scope.context));
             if let Some(left) = left.filter(|_| !scope.view.is_free(endpoint)) {
-                self.ends.insert((asked_at + left + JUST_AFTER, endpoint.clone()));
+                self.ends.insert((asked_at + left + EXPIRY_SLACK, endpoint.clone()));
             }
         }
         Ok(())

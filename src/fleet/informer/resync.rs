@@ -35,9 +35,9 @@ const RESYNC_SPREAD_MAX: Duration = Duration::from_secs(5);
 pub(super) struct Listing {
     stage: Stage,
     cursor: u64,
-    /// For each place of the view, whether its endpoint was listed. Endpoints at places beyond entered the view since.
+    /// For each slot of the view, whether its endpoint was listed. Endpoints in later slots entered the view since.
     seen: Vec<bool>,
-    /// The place of the view at which owners are read next.
+    /// The slot of the view from which owners are read next.
     next_place: usize,
     /// Whether heartbeats are listed, too.
     instances: bool,
@@ -52,8 +52,8 @@ enum Stage {
 }
 
 impl Listing {
-    pub(super) fn new(places: usize, instances: bool) -> Self {
-        let (seen, cost) = (vec![false; places], Duration::ZERO);
+    pub(super) fn new(slots: usize, instances: bool) -> Self {
+        let (seen, cost) = (vec![false; slots], Duration::ZERO);
         Self { stage: Stage::Sessions, cursor: 0, seen, next_place: 0, instances, cost }
     }
 
@@ -77,7 +77,7 @@ pub(super) struct Resync {
     next: Moment,
     /// Everything was listed once; live instances may still have to be read.
     has_listed: bool,
-    /// The epoch of the store at the last look.
+    /// The epoch of the store at the last read pass.
     epoch: Epoch,
 }
 
@@ -146,7 +146,7 @@ impl Resync {
         let mut listing = self.listing.take().unwrap_or_else(|| {
             // Where changes are pushed, every heartbeat of a live instance is.
             let instances = self.missed_pushes || !scope.context.gets_changes();
-            Listing::new(scope.view.places(), instances)
+            Listing::new(scope.view.slot_count(), instances)
         });
         while budget.spend() {
             let ended = match listing.stage {
@@ -196,7 +196,7 @@ impl Resync {
         if listing.cursor == 0 {
             scope.sessions.end_listing();
             let is_seen = |it: usize| listing.seen.get(it).is_none_or(|it| *it);
-            let unseen = |it: &&EndpointId| !scope.view.place(it).is_none_or(is_seen);
+            let unseen = |it: &&EndpointId| !scope.view.slot_index(it).is_none_or(is_seen);
             let gone: Vec<EndpointId> = scope.view.endpoints().filter(unseen).cloned().collect();
             if should_know {
                 owners.discrepancies.extend(gone.iter().cloned());
@@ -220,7 +220,7 @@ fn list_owners(
     owners.read(scope, &batch)?;
     listing.charge(batch.len());
     listing.next_place = next_place;
-    if next_place < scope.view.places() {
+    if next_place < scope.view.slot_count() {
         return Ok(false);
     }
     listing.stage = Stage::Instances;
@@ -240,7 +240,7 @@ fn list_instances(
 }
 
 fn mark_seen(seen: &mut [bool], view: &View, endpoint: &EndpointId) {
-    if let Some(seen) = view.place(endpoint).and_then(|it| seen.get_mut(it)) {
+    if let Some(seen) = view.slot_index(endpoint).and_then(|it| seen.get_mut(it)) {
         *seen = true;
     }
 }

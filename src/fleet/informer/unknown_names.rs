@@ -1,5 +1,5 @@
-//! When are written names looked up that are not in the view? In batches, and the more seldom the longer no session to
-//! poll was among them. Touches nothing else.
+//! When are written names read that are not in the view? In batches. The longer no session to poll was among them, the
+//! less often. Touches nothing else.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -1,8 +1,8 @@
 //! Balance with the fewest moves: the cases a reader can check by hand.
 
-/// What is true of every fleet.
+/// Properties of every plan.
 mod properties;
-/// What is true when everybody sees something else.
+/// Properties of a fleet whose instances have different views.
 mod convergence;
 
 use crate::fleet::placement::{Plan, assign, plan};
@@ -67,7 +67,7 @@ fn a_join_moves_just_what_the_newcomer_gets() {
     assert_eq!(moved, 3, "{:?}", counts(&view));
 }
 
-/// G6: leases move one by one, and everybody plans anew after each. Found by simulation.
+/// G6: leases move one by one, and every instance plans again after each. Found by simulation.
 #[test]
 fn a_join_moves_no_more_when_it_is_planned_anew_after_every_move() {
     for (before, endpoints, least) in [(4, 36, 7), (3, 30, 7), (5, 50, 8)] {
@@ -122,7 +122,7 @@ fn when_every_weight_is_zero_everybody_keeps_what_it_has_and_nothing_is_given() 
     assert!(plan.all_draining && plan.acquire.is_empty() && plan.fallback.is_empty());
 }
 
-/// R8: the plan of each says only what that one should do, and together they cover everything.
+/// R8: each plan says only what its own instance should do, and all plans together cover everything.
 #[test]
 fn the_plans_of_all_instances_fit_together() {
     let mut view = settled(3, 30);

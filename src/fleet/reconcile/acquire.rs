@@ -52,7 +52,7 @@ impl Acquisition {
         }
     }
 
-    /// Acquires what is free and ours by plan, and what is overdue.
+    /// Acquires the free leases that the plan gives to this instance, and overdue leases of other heirs.
     pub(super) fn step(
         &mut self,
         scope: &mut Scope<'_>,
@@ -174,8 +174,8 @@ impl Acquisition {
         let view = scope.informer.view();
         for it in scope.plan.fallback.iter().filter(|it| view.is_free(&it.endpoint)) {
             let failing = self.failing.get(&it.endpoint).map_or(now, |it| it.0);
-            let is_told = scope.informer.gets_messages() || handover.is_absent(&it.heir, now);
-            let due = self.fallback_timer.due(it, now, is_told).max(failing);
+            let would_know = scope.informer.gets_messages() || handover.is_absent(&it.heir, now);
+            let due = self.fallback_timer.due(it, now, would_know).max(failing);
             if now >= due {
                 self.overdue.push(it.endpoint.clone());
             } else {
@@ -248,9 +248,12 @@ impl Acquisition {
                     scope.context.reporter.say(&event);
                     scope.informer.owned(endpoint, owner);
                     if scope.informer.view().is_free(endpoint) {
-                        // The owner is alive to the store, and dead to this instance: not again at once.
+                        // The owner has a heartbeat in the store but not in the view: do not try again at once.
                         let next = scope.context.now() + RETRY_FAILED;
-                        self.failing.insert(endpoint.clone(), (next, "held by the dead".into()));
+                        self.failing.insert(
+                            endpoint.clone(),
+                            (next, "the store names an owner that is dead by the view".into()),
+                        );
                     }
                 }
             }
@@ -275,7 +278,7 @@ impl Acquisition {
     }
 }
 
-/// When each was last polled: a lease that changes hands keeps its rhythm. Without an answer it begins anew.
+/// When each endpoint was last polled, so that a new owner keeps the interval. Without an answer the interval begins anew.
 fn last_polled(scope: &mut Scope<'_>, gained: &[Gained]) -> Vec<Option<u64>> {
     let endpoints: Vec<EndpointId> = gained.iter().map(|it| it.tenure.endpoint.clone()).collect();
     if endpoints.is_empty() {

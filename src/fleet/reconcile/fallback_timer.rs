@@ -14,7 +14,7 @@ const FALLBACK_STEP: Duration = Duration::from_millis(250);
 
 /// Where messages are not delivered, a free lease may have been released for an heir that has not read so yet: every
 /// instance waits for this long first. Longer than it takes to ask, to release, and to read.
-const UNTOLD_FALLBACK: Duration = Duration::from_secs(6);
+const FALLBACK_WITHOUT_MESSAGES: Duration = Duration::from_secs(6);
 
 /// An heir that acquires other leases is active and gets more time, but not more than this: anybody may forge the messages
 /// that say so.
@@ -45,12 +45,12 @@ impl FallbackTimer {
         self.waiting.clear();
     }
 
-    /// When this instance may acquire it instead of its heir; the time begins with the first call. `is_told`: this instance
-    /// would know if the lease had been released for the heir.
-    pub(super) fn due(&mut self, it: &Fallback, now: Moment, is_told: bool) -> Moment {
+    /// When this instance may acquire it instead of its heir; the time begins with the first call. `would_know`: this
+    /// instance would know if the lease had been released for the heir.
+    pub(super) fn due(&mut self, it: &Fallback, now: Moment, would_know: bool) -> Moment {
         let since = *self.waiting.entry(it.endpoint.clone()).or_insert(now);
         let active = self.active.get(&it.heir).copied().unwrap_or(Moment::MIN);
-        let left_alone = if is_told { Duration::ZERO } else { UNTOLD_FALLBACK };
+        let left_alone = if would_know { Duration::ZERO } else { FALLBACK_WITHOUT_MESSAGES };
         active.clamp(since + left_alone, since + left_alone.max(ACTIVE_MAX))
             + FALLBACK_STEP * (1 + it.rank)
     }
@@ -81,7 +81,7 @@ mod tests {
     fn where_messages_are_not_delivered_every_instance_waits_for_an_heir_that_has_to_look() {
         let mut timer = FallbackTimer::default();
         let due = timer.due(&free(0, "b"), NOW, false);
-        assert_eq!(due, NOW + UNTOLD_FALLBACK + FALLBACK_STEP);
+        assert_eq!(due, NOW + FALLBACK_WITHOUT_MESSAGES + FALLBACK_STEP);
     }
 
     #[test]

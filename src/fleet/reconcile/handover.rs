@@ -22,7 +22,7 @@ const ASK_REMEMBERED: Duration = Duration::from_secs(4);
 /// The stored asks are read this often while the plan gives nothing away.
 const ASKS_READ_EVERY: Duration = Duration::from_secs(3);
 /// Where messages are not delivered, the stored asks are read this often, and up to half as long again.
-const ASKS_READ_UNTOLD: Duration = Duration::from_millis(400);
+const ASKS_READ_WITHOUT_MESSAGES: Duration = Duration::from_millis(400);
 /// An owner that is asked again and again invalidates its view not more often than this.
 const INVALIDATE_INTERVAL: Duration = Duration::from_secs(3);
 /// An absent heir is given nothing for this long, then for twice as long, and so on.
@@ -53,9 +53,9 @@ impl ReleaseReason {
     }
 }
 
-/// Who asks this instance for leases, and which leases it is about to release.
+/// The requests of other instances, and the leases that this instance is about to release.
 pub(super) struct Handover {
-    /// Who asked for what, and when.
+    /// The leases that each instance requested, and when.
     asks: FnvHashMap<EndpointId, (InstanceId, Moment)>,
     /// When the stored asks were last read, in case a message was lost.
     asks_read_at: Moment,
@@ -127,7 +127,7 @@ impl Handover {
     }
 
     /// R8: a lease that the plan no longer gives away stays, unless its release was sent.
-    pub(super) fn keep_what_is_ours_again(&mut self, table: &OwnershipTable, plan: &Plan) {
+    pub(super) fn call_off_unplanned(&mut self, table: &OwnershipTable, plan: &Plan) {
         self.call_off(table, |endpoint, heir| plan.heirs.get(endpoint) != heir);
     }
 
@@ -155,14 +155,14 @@ impl Handover {
             let before = self.asks.insert(endpoint.clone(), ask);
             asked_before |= before.is_some_and(|it| it.0 == message.from);
         }
-        // An absent heir asks in vain for a known reason.
+        // The requests of an absent heir stay unanswered on purpose.
         if asked_before && !self.is_absent(&message.from, now) {
             self.invalidate(scope.informer, &message.from, now);
         }
     }
 
-    /// It goes on asking for what the plan does not give to it, so one of the two views is wrong: this instance reads again
-    /// what the asker owns by its view, and if that does not help resyncs, ever less often.
+    /// The asker goes on requesting leases that the plan does not give to it, so one of the two views is wrong. This instance
+    /// reads again which leases the asker owns. If that does not help, it resyncs, ever less often.
     fn invalidate(&mut self, informer: &mut Informer, asker: &InstanceId, now: Moment) {
         let (last, times) = self.invalidated;
         if now.since(last) < INVALIDATE_INTERVAL {
@@ -257,7 +257,7 @@ impl Handover {
             let gone = released.iter().filter(|it| it.1 == ReleaseReason::Removed);
             let gone: Vec<EndpointId> = gone.map(|it| it.0.endpoint.clone()).collect();
             if failure.is_none() && !gone.is_empty() {
-                // A failure leaves a result behind that nobody reads.
+                // If this fails, an unused result stays behind.
                 let _ = context.store.retire(&gone, context.timeout());
             }
             for (tenure, reason, heir) in released {
@@ -273,5 +273,9 @@ impl Handover {
 
 /// How often an owner that gives something away reads the stored asks.
 fn asks_read_every(context: &Context, informer: &Informer) -> Duration {
-    if informer.gets_messages() { ASK_AGAIN } else { context.own_period(ASKS_READ_UNTOLD) }
+    if informer.gets_messages() {
+        ASK_AGAIN
+    } else {
+        context.own_period(ASKS_READ_WITHOUT_MESSAGES)
+    }
 }

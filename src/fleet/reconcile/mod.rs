@@ -165,7 +165,7 @@ impl Reconcile {
     /// Does what can be done now; how long to wait for the next step.
     pub fn step(&mut self, nudges: &[Nudge]) -> Duration {
         nudges.iter().for_each(|it| self.apply(it));
-        self.informer.look_if_due();
+        self.informer.read_if_due();
         self.note_outcomes();
         self.tell_session_changes();
         self.tell_discrepancies();
@@ -178,7 +178,7 @@ impl Reconcile {
         if self.may_move() {
             self.move_leases();
         } else {
-            self.keep_what_was_to_move();
+            self.call_off_moves();
         }
         if self.informer.is_synced() {
             self.handover.release_drained(&self.context, &mut self.informer);
@@ -209,7 +209,7 @@ impl Reconcile {
     }
 
     /// R10: a move that has begun is called off, so that nothing is released while nobody can acquire it.
-    fn keep_what_was_to_move(&mut self) {
+    fn call_off_moves(&mut self) {
         // No heir is slow while nobody can act: the fallback timer starts again when it can.
         self.acquisition.pause();
         self.informer.forget_released();
@@ -306,7 +306,7 @@ impl Reconcile {
         if plan.heirs.is_empty() {
             self.stalled.stop(); // leases between other instances move
         }
-        self.handover.keep_what_is_ours_again(&self.context.table, plan);
+        self.handover.call_off_unplanned(&self.context.table, plan);
         self.planner.rest(now, self.context.now());
     }
 

@@ -19,11 +19,11 @@ pub(super) const ASK_AGAIN: Duration = Duration::from_secs(1);
 const READ_AFTER_ASKING: Duration = Duration::from_millis(200);
 /// Where messages are not delivered, the owners of leases that were asked for are read this often, and up to half as long
 /// again, each instance with a period of its own.
-const READ_UNTOLD: Duration = Duration::from_millis(200);
+const READ_WITHOUT_MESSAGES: Duration = Duration::from_millis(200);
 /// How many owners are then read at a time.
-const READ_UNTOLD_AT_ONCE: usize = 4 * BATCH_MAX;
-/// An heir that has asked this often in vain, and twice as often, and so on, resyncs.
-const IN_VAIN: u32 = 2;
+const READ_WITHOUT_MESSAGES_AT_ONCE: usize = 4 * BATCH_MAX;
+/// An heir whose requests stayed unanswered this many times resyncs; again at every power of two.
+const RESYNC_AFTER: u32 = 2;
 /// A lease that could not be acquired is not asked for for this long, then for twice as long, and so on.
 const UNABLE_PAUSE: Duration = Duration::from_secs(5);
 
@@ -31,8 +31,8 @@ const UNABLE_PAUSE: Duration = Duration::from_secs(5);
 pub(super) struct Requests {
     asked: FnvHashMap<EndpointId, Moment>,
     last: Moment,
-    /// How often this instance has asked since it last got a lease it asked for.
-    in_vain: u32,
+    /// Rounds of requests since this instance last got a lease it had requested.
+    unanswered: u32,
     /// Where messages are not delivered: when owners were last read, and how far in the plan that came.
     read: (Moment, usize),
     /// Leases that were asked for and released, and could not be acquired: not asked for again for a while.
@@ -44,7 +44,7 @@ impl Default for Requests {
         Self {
             asked: FnvHashMap::default(),
             last: Moment::MIN,
-            in_vain: 0,
+            unanswered: 0,
             read: (Moment::MIN, 0),
             unable: Backoff::new(UNABLE_PAUSE, PAUSE_MAX),
         }
@@ -58,7 +58,7 @@ impl Requests {
 
     pub(super) fn acquired(&mut self, endpoint: &EndpointId) {
         if self.asked.remove(endpoint).is_some() {
-            self.in_vain = 0;
+            self.unanswered = 0;
         }
         if self.unable.end(endpoint) {
             self.unable.clear(); // the cause is mended, for the others, too
@@ -86,7 +86,7 @@ impl Requests {
         // A lease that was released for this instance is no longer in the plan; it is remembered for a while.
         self.asked.retain(|_, at| now.since(*at) < 3 * ASK_AGAIN);
         if plan.ask.is_empty() {
-            self.in_vain = 0;
+            self.unanswered = 0;
             return;
         }
         let mut by_owner: FnvHashMap<&InstanceId, Vec<EndpointId>> = FnvHashMap::default();
@@ -98,7 +98,7 @@ impl Requests {
         }
         if again {
             self.last = now;
-            self.in_vain += u32::from(!by_owner.is_empty());
+            self.unanswered += u32::from(!by_owner.is_empty());
         }
         // In pieces, because a subscriber ignores a message that is too long.
         let mut messages = Vec::new();
@@ -114,7 +114,7 @@ impl Requests {
         }
         context.send(&messages);
         self.read_asked(scope);
-        if again && self.in_vain >= IN_VAIN && self.in_vain.is_power_of_two() {
+        if again && self.unanswered >= RESYNC_AFTER && self.unanswered.is_power_of_two() {
             // The view of this instance may be wrong.
             scope.informer.resync_soon();
         }
@@ -125,7 +125,7 @@ impl Requests {
         if informer.gets_messages() {
             return Moment::MAX;
         }
-        self.read.0 + context.own_period(READ_UNTOLD)
+        self.read.0 + context.own_period(READ_WITHOUT_MESSAGES)
     }
 
     /// No message says when a lease is released, so its owner is read as long as it is asked for; some at a time, in turn.
@@ -136,7 +136,7 @@ impl Requests {
         }
         let (asked, from) = (&scope.plan.ask, self.read.1);
         let from = if from < asked.len() { from } else { 0 };
-        let upto = asked.len().min(from + READ_UNTOLD_AT_ONCE);
+        let upto = asked.len().min(from + READ_WITHOUT_MESSAGES_AT_ONCE);
         for (_, endpoint) in &asked[from..upto] {
             if self.was_asked(endpoint) {
                 scope.informer.check_owner_at(now, endpoint);

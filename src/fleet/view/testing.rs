@@ -38,7 +38,7 @@ impl Random {
     }
 }
 
-/// Who is alive, and every endpoint with its owner, alive or not.
+/// The live instances, and every endpoint with its owner, which may be dead.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Facts {
     pub(crate) live: BTreeMap<InstanceId, Weight>,
@@ -121,9 +121,9 @@ impl Facts {
         rounded.collect()
     }
 
-    /// The fewest moves after which everybody has its fair share rounded down or up. Who has less than its
-    /// share rounded down needs the difference. Of what rounding down leaves over, one each can stay with
-    /// those who have more than that; the rest has to go to somebody.
+    /// The fewest moves after which every instance owns its fair share, rounded down or up. An instance below its share
+    /// rounded down needs the difference. Of the endpoints that rounding down leaves over, each instance above its share
+    /// can keep one; the others have to move.
     pub(crate) fn fewest_moves(&self) -> usize {
         let shares = self.shares();
         let floors: usize = shares.iter().map(|it| it.0).sum();

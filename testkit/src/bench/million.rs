@@ -11,12 +11,12 @@ const INSTANCES: f64 = 1e3;
 const RENEW_INTERVAL: f64 = 10.0;
 const HEARTBEAT_INTERVAL: f64 = 10.0;
 const HOLD_OFF: f64 = 31.0;
-/// How long a round over all owners takes, and how often one of the fleet sweeps: daemon/look.
+/// How long an audit of all owners takes, and how often one instance of the fleet resyncs (`fleet/informer`).
 const ROUND: f64 = 60.0;
-const SWEEP_INTERVAL: f64 = 90.0;
-/// How often an instance of so large a fleet reads what it heard of: daemon/look.
+const RESYNC_INTERVAL: f64 = 90.0;
+/// How often an instance of a fleet of this size makes a read pass (`fleet/informer`).
 const LOOKS_A_SECOND: f64 = 10.0;
-/// Whoever watches 1,000 leases of 1,000 owners watches some of so many of them: 1,000 × (1 − 1/e).
+/// An instance that watches 1,000 leases of 1,000 owners watches leases of this many owners: 1,000 × (1 − 1/e).
 const OWNERS_WATCHED: f64 = 632.0;
 /// Keys that one step of a scan looks at, and how many there are: session, lease, result.
 const SCAN_COUNT: f64 = 1e3;
@@ -117,19 +117,19 @@ fn all_the_time(it: &Measured<'_>) -> Option<Vec<Line>> {
             cores(owners * ENDPOINTS / ROUND / 1e6),
         ),
         (
-            "sweeps, one at a time: server CPU",
+            "resyncs, one at a time: server CPU",
             format!("({} + {}) µs × 1,000,000 / 90 s", short(names), short(owners)),
-            cores((names + owners) * ENDPOINTS / SWEEP_INTERVAL / 1e6),
+            cores((names + owners) * ENDPOINTS / RESYNC_INTERVAL / 1e6),
         ),
     ])
 }
 
-/// Microseconds of the server in each second, for renewals, rounds and sweeps.
+/// Microseconds of the server in each second, for renewals, audits and resyncs.
 fn alone(it: &Measured<'_>) -> Option<f64> {
     let names = it.endpoint("reading names: server")?;
     let owners = it.endpoint("reading owners: server")?;
     let renewals = it.endpoint("renew: server")? / RENEW_INTERVAL;
-    Some((renewals + owners / ROUND + (names + owners) / SWEEP_INTERVAL) * ENDPOINTS)
+    Some((renewals + owners / ROUND + (names + owners) / RESYNC_INTERVAL) * ENDPOINTS)
 }
 
 /// What instances cost because they know each other: grows with their square.
@@ -154,13 +154,13 @@ fn each_other(it: &Measured<'_>) -> Option<Vec<Line>> {
             cores(read / 1e6),
         ),
         (
-            "a lease of each of 632 owners is glanced at every second, by each: server CPU",
+            "every second each instance checks a lease of each of 632 owners: server CPU",
             format!("1,000 × ({} + 632 × {}) µs", short(glance), short(lease)),
             cores(glances / 1e6),
         ),
         (
             "all of it, and what is above: server CPU",
-            "renewals, rounds, sweeps, heartbeats, looks, glances".into(),
+            "renewals, audits, resyncs, heartbeats, their reads, quick checks".into(),
             cores((alone(it)? + push + read + glances) / 1e6),
         ),
         (
@@ -240,7 +240,7 @@ fn storms(it: &Measured<'_>) -> Option<Vec<Line>> {
     let (one, rack, start) = (one?, rack?, start?);
     let bytes = it.instance("a word of 500: bytes")?;
     let page = names * ENDPOINTS / (KEYS / SCAN_COUNT);
-    let told = |words: f64, listeners: f64, each: f64| words * listeners * each / 1e6;
+    let told = |words: f64, subscribers: f64, each: f64| words * subscribers * each / 1e6;
     Some(vec![
         (
             "one instance dies: 1,000 grants",
@@ -249,7 +249,7 @@ fn storms(it: &Measured<'_>) -> Option<Vec<Line>> {
         ),
         (
             "… each taken by another, and told to all",
-            format!("{} µs × 999 words × 998 listeners", short(one)),
+            format!("{} µs × 999 messages × 998 subscribers", short(one)),
             format!("{} s of server CPU", short(told(999.0, 998.0, one))),
         ),
         (
@@ -259,7 +259,7 @@ fn storms(it: &Measured<'_>) -> Option<Vec<Line>> {
         ),
         (
             "… told to all, 111 grants in a word",
-            format!("{} µs × 900 words × 899 listeners", short(rack)),
+            format!("{} µs × 900 messages × 899 subscribers", short(rack)),
             format!("{} s of server CPU", short(told(900.0, 899.0, rack))),
         ),
         (
@@ -273,12 +273,12 @@ fn storms(it: &Measured<'_>) -> Option<Vec<Line>> {
             cores(first * ENDPOINTS / RENEW_INTERVAL / 1e6),
         ),
         (
-            "… and everybody's line broke, so everybody sweeps",
+            "… and every connection broke, so every instance resyncs",
             format!("{} µs × 1,000,000 × 1,000", short(newcomer)),
             format!("{} s of server CPU", thousands(newcomer * ENDPOINTS * INSTANCES / 1e6)),
         ),
         (
-            "… with one page each on its way: whoever asks waits",
+            "… with one page each under way: a request waits",
             format!("1,000 × {} µs", thousands(page)),
             format!("{} s", short(INSTANCES * page / 1e6)),
         ),
@@ -289,12 +289,12 @@ fn storms(it: &Measured<'_>) -> Option<Vec<Line>> {
         ),
         (
             "… told to all, 500 grants in a word",
-            format!("{} µs × 2,000 words × 999 listeners", short(start)),
+            format!("{} µs × 2,000 messages × 999 subscribers", short(start)),
             format!("{} s of server CPU", thousands(told(2_000.0, 999.0, start))),
         ),
         (
             "… which is to be sent",
-            format!("{} B × 2,000 words × 999 listeners", thousands(bytes)),
+            format!("{} B × 2,000 messages × 999 subscribers", thousands(bytes)),
             format!("{} GB", short(bytes * 2_000.0 * 999.0 / 1e9)),
         ),
     ])
@@ -316,18 +316,18 @@ fn groups(it: &Measured<'_>) -> Option<Vec<Line>> {
             cores(renew * 50_000.0 / RENEW_INTERVAL / 1e6),
         ),
         (
-            "heartbeats, and all who look at them, of a group",
+            "heartbeats of a group, and all reads of them",
             format!("{} ms/s × 50, as measured", short(rest)),
             cores(rest * 50.0 / 1e3),
         ),
         (
-            "everybody sweeps, on a Redis of its own",
+            "every instance resyncs, on a Redis of its own",
             format!("{} µs × 50,000 × 50", short(newcomer)),
             format!("{} s of server CPU", short(newcomer * 50_000.0 * 50.0 / 1e6)),
         ),
         (
             "one instance dies, told to all, 20 grants in a word",
-            format!("{} µs × 49 words × 48 listeners", short(one)),
+            format!("{} µs × 49 messages × 48 subscribers", short(one)),
             format!("{} s of server CPU", short(one * 49.0 * 48.0 / 1e6)),
         ),
         (

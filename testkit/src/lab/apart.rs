@@ -30,7 +30,7 @@ pub fn enter() -> Place {
     if let Some(why) = hindrance() {
         return Place::Nowhere(why);
     }
-    groups::sweep(); // of a run that was killed together with its cleaner
+    groups::remove_leftovers(); // of a run that was killed together with its cleaner
     let dir = TempDir::new();
     let mut child = unshare()
         .arg(std::env::current_exe().unwrap())
@@ -46,7 +46,7 @@ pub fn enter() -> Place {
         kill(pid, Signal::SIGKILL).unwrap_or(());
     });
     let status = child.wait().unwrap();
-    groups::sweep();
+    groups::remove_leftovers();
     Place::Left(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

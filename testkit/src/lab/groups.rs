@@ -91,7 +91,7 @@ impl Drop for Group {
     }
 }
 
-/// Whoever is being killed in there takes a moment to be gone, and a frozen one has to be thawed first.
+/// A killed process takes a moment to be gone, and a frozen one has to be thawed first.
 fn remove(path: &Path) {
     for (file, thawed) in [("cgroup.freeze", "0"), ("freezer.state", "THAWED")] {
         if path.join(file).exists() {
@@ -130,7 +130,7 @@ fn place(kind: Kind) -> Result<(PathBuf, bool), String> {
 }
 
 /// Removes what a run has left that was ended from outside.
-pub fn sweep() {
+pub fn remove_leftovers() {
     for kind in [Kind::Freezer, Kind::Memory, Kind::Cpu] {
         if let Ok((path, _)) = place(kind) {
             remove(&path.join(format!("{NAME}-{}", kind.name())));

@@ -43,7 +43,7 @@ pub struct Evidence<'a> {
     pub requests: &'a [Request],
     /// No endpoint may have been without a poll for longer, except for what the machine itself stood still.
     pub bound: Duration,
-    /// It is documented that up to so many polls may meet; without a bound, that nothing is promised.
+    /// The documentation allows up to this many overlapping polls; `None`: it promises nothing.
     pub overlaps_max: usize,
 }
 

@@ -1,9 +1,9 @@
 //! Every interleaving of the small case: two instances, one endpoint, one Redis with a replica.
 //!
-//! The tables, leases and witnesses are the production ones, the server is the in-memory one with its scripts.
-//! A state is reached by playing its choices from the beginning; one that looks like another, with as much
-//! left to choose, is not played on. "Looks like": all that tables, server and messages under way show, with
-//! times as seen from now and numbers that only grow by their order.
+//! The tables, leases and epoch trackers are those of production; the server is the in-memory one with its scripts.
+//! A state is reached by playing its choices from the beginning. A state that equals an earlier one, with as many choices
+//! left, is not explored again. Two states are equal if tables, server and messages under way are: times are compared
+//! relative to now, and numbers that only grow by their order.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;

@@ -1,4 +1,4 @@
-//! What goes wrong, and when it is over.
+//! The faults that the simulator plays, and how each ends.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -24,7 +24,7 @@ pub enum Wanted {
 /// Something goes wrong, or is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fault {
-    /// The next one, by chance.
+    /// A random fault; then the next one is planned.
     Any,
     /// A process is started on this host, if there is none.
     Start(usize),
@@ -72,7 +72,7 @@ pub const KINDS: [&str; 26] = [
     "session added, paused, removed",
     "drain",
     "line breaks, roles resigned",
-    "words lost",
+    "peer messages lost",
     "garbage in the epoch",
     "results lost",
 ];
@@ -88,7 +88,7 @@ pub const INTERRUPTED: [&str; PHASES.len()] = [
     "shutdown interrupted: leases are released",
 ];
 
-/// The places of the last kinds.
+/// Indices in `KINDS`.
 const GARBAGE: usize = 24;
 const RESULTS_LOST: usize = 25;
 
@@ -99,17 +99,27 @@ pub struct Faults {
     pub wanted: RefCell<Vec<Wanted>>,
     pub drained: RefCell<Vec<bool>>,
     pub counts: RefCell<Vec<u64>>,
-    words_lost: Cell<u64>,
-    /// They ever were.
-    pub lost_words: Cell<bool>,
-    replica: RefCell<Option<(Snapshot, Snapshot)>>,
-    old: RefCell<Option<(Snapshot, Snapshot)>>,
+    /// Peer messages that are lost now, of a thousand.
+    messages_lost: Cell<u64>,
+    /// A peer message may have been lost at some time.
+    pub ever_lost_messages: Cell<bool>,
+    /// When the server's clock was last stepped; 0: never.
     pub stepped_at: Cell<u64>,
     /// Until when something may be executed that was sent long before.
     pub late_until: Cell<u64>,
+    server: ServerState,
+}
+
+/// What the server can lose, and whether it is there.
+#[derive(Default)]
+struct ServerState {
+    /// What the replica has, of polls and of roles.
+    replica: RefCell<Option<(Snapshot, Snapshot)>>,
+    /// What a restart from an old snapshot brings back.
+    old: RefCell<Option<(Snapshot, Snapshot)>>,
     /// Down, or demoted.
-    server_is_away: Cell<bool>,
-    server_is_down: Cell<bool>,
+    is_away: Cell<bool>,
+    is_down: Cell<bool>,
 }
 
 impl Faults {
@@ -121,41 +131,38 @@ impl Faults {
             wanted: RefCell::new(vec![Wanted::Polled; endpoints]),
             drained: RefCell::new(vec![false; HOSTS.len()]),
             counts: RefCell::new(vec![0; KINDS.len() + INTERRUPTED.len()]),
-            words_lost: Cell::new(0),
-            lost_words: Cell::new(false),
-            replica: RefCell::default(),
-            old: RefCell::default(),
+            messages_lost: Cell::new(0),
+            ever_lost_messages: Cell::new(false),
             stepped_at: Cell::new(0),
             late_until: Cell::new(0),
-            server_is_away: Cell::new(false),
-            server_is_down: Cell::new(false),
+            server: ServerState::default(),
         }
     }
 
-    pub fn loses_word(&self, world: &World) -> bool {
-        self.words_lost.get() > 0 && world.dice.permille(self.words_lost.get())
+    pub fn loses_message(&self, world: &World) -> bool {
+        self.messages_lost.get() > 0 && world.dice.permille(self.messages_lost.get())
     }
 
-    /// From now on things go wrong.
+    /// Faults begin.
     pub fn begin(&self, world: &World) {
         self.calm.set(false);
         self.latency_us.set(world.scene.latency_us);
         world.after(0, Happening::Fault(Fault::Any));
     }
 
-    /// From now on nothing does: everything stands, everybody runs, nobody is cut off.
+    /// Faults end: the server is up, processes run, and no process is cut off.
     pub fn end(&self, world: &World) {
         self.calm.set(true);
         world.trace.say(world.now(), || "--- nothing goes wrong any more".into());
         self.mishaps.set(0);
-        self.words_lost.set(0);
+        self.messages_lost.set(0);
         self.latency_us.set(300);
-        if self.server_is_away.replace(false) {
+        if self.server.is_away.replace(false) {
             self.revive(world, Memory::Everything);
         }
         for member in world.living() {
-            member.way.set(Way::Open);
-            member.results_lost_until.set(0);
+            member.link.way.set(Way::Open);
+            member.link.results_lost_until.set(0);
             member.thaw(world);
         }
         let hosts = world.scene.instances;
@@ -165,7 +172,7 @@ impl Faults {
                 start(world, host);
             }
         }
-        // Somebody has to be given something.
+        // At least one instance must be able to take leases.
         let takes = |it: &Rc<Member>| it.weight > 0 && !it.is_to_stop();
         if !world.living().iter().any(takes) {
             Member::start(world, HOSTS[HOSTS.len() - 1], 1_000_000, 1);
@@ -194,7 +201,7 @@ impl Faults {
         for (host, drained) in self.drained.borrow().iter().enumerate() {
             world.server.set_drain(HOSTS[host], *drained);
         }
-        world.ring();
+        world.wake_subscribers();
     }
 
     fn snapshot(world: &World) -> (Snapshot, Snapshot) {
@@ -202,10 +209,10 @@ impl Faults {
     }
 
     fn revive(&self, world: &World, memory: Memory) {
-        self.server_is_away.set(false);
-        self.server_is_down.set(false);
+        self.server.is_away.set(false);
+        self.server.is_down.set(false);
         let everything = Self::snapshot(world);
-        let old = self.old.borrow().clone();
+        let old = self.server.old.borrow().clone();
         let from = match memory {
             Memory::Nothing => None,
             Memory::Old => old,
@@ -237,21 +244,22 @@ impl Faults {
                     start(world, host);
                 }
             }
-            Fault::Mend(n) => world.member(n).way.set(Way::Open),
+            Fault::Mend(n) => world.member(n).link.way.set(Way::Open),
             Fault::Awake(n, slept) => world.member(n).slept(world, slept),
             Fault::Bury(n) => {
-                // Another process, on the same host: its line is as good as any.
+                // Another process on the same host, with a connection of its own.
                 let store = MemoryStore::new(&world.server);
-                let _ = store.revoke(&world.member(n).id, true, Duration::from_secs(1));
-                world.ring();
+                let _ =
+                    store.revoke(world.member(n).table.instance(), true, Duration::from_secs(1));
+                world.wake_subscribers();
             }
-            Fault::ServerRestarts(memory) if self.server_is_down.get() => {
+            Fault::ServerRestarts(memory) if self.server.is_down.get() => {
                 self.revive(world, memory);
             }
             // Nobody is promoted while the server is down: it comes back by itself.
-            Fault::Promotion if !self.server_is_down.get() => {
-                self.server_is_away.set(false);
-                if let Some((polls, roles)) = self.replica.take() {
+            Fault::Promotion if !self.server.is_down.get() => {
+                self.server.is_away.set(false);
+                if let Some((polls, roles)) = self.server.replica.take() {
                     world.server.fail_over(&polls);
                     world.roles.fail_over(&roles);
                     world.judge.forgotten(world);
@@ -263,7 +271,7 @@ impl Faults {
         }
     }
 
-    /// One of them, by chance.
+    /// Plays a random fault.
     fn any(&self, world: &World) {
         let (dice, scene) = (&world.dice, &world.scene);
         let living = world.living();
@@ -272,15 +280,15 @@ impl Faults {
         }
         let kind = usize::try_from(dice.below(KINDS.len() as u64)).unwrap_or(0);
         let forgets = [9, 10, 12, 14, 17, GARBAGE].contains(&kind);
-        let away = self.server_is_away.get();
+        let away = self.server.is_away.get();
         let last = scene.step_ahead_max();
         let too_soon = world.now() < self.stepped_at.get() + 3 * nanos(scene.hold_off());
-        // Whoever sleeps unawares while the server's clock goes back cannot know.
+        // An instance cannot detect its own pause if the server's clock goes back meanwhile.
         let skip = ((forgets || kind == 4) && scene.clock_goes_back)
             || (kind == 15 && !scene.clock_goes_back)
             || (kind == 16 && (too_soon || last < Duration::from_millis(2)))
             || (away && ((9..=19).contains(&kind) || kind == GARBAGE))
-            // What nobody promises: seldom, because it excuses what follows.
+            // Faults for which nothing is promised are rare, because they excuse what follows.
             || ([4, 18, 19].contains(&kind) && !dice.permille(250));
         if skip {
             return;
@@ -288,7 +296,7 @@ impl Faults {
         self.counts.borrow_mut()[kind] += 1;
         let member = Rc::clone(dice.pick(&living));
         let ttl = nanos(scene.timings.lease.ttl);
-        // Up to two lives of a lease, short ones more often.
+        // Up to two TTLs, short times more often.
         let span = dice.skewed(2 * ttl / MS) * MS;
         let name = &member.name;
         world.trace.say(world.now(), || format!("--- {}: {name}, {} ms", KINDS[kind], span / MS));
@@ -308,11 +316,12 @@ impl Faults {
                 let drained = dice.permille(300);
                 self.drained.borrow_mut()[host] = drained;
                 world.server.set_drain(HOSTS[host], drained);
-                world.ring();
+                world.wake_subscribers();
             }
             _ => {
-                self.words_lost.set(*dice.pick(&[0, 0, 100, 1_000]));
-                self.lost_words.set(self.lost_words.get() || self.words_lost.get() > 0);
+                self.messages_lost.set(*dice.pick(&[0, 0, 100, 1_000]));
+                self.ever_lost_messages
+                    .set(self.ever_lost_messages.get() || self.messages_lost.get() > 0);
             }
         }
     }
@@ -335,19 +344,22 @@ impl Faults {
     fn befall(&self, world: &World, member: &Member, kind: usize, span: u64) {
         let dice = &world.dice;
         let mend = |way| {
-            member.way.set(way);
-            member.mended_at.set(world.now() + span);
+            member.link.way.set(way);
+            member.link.mended_at.set(world.now() + span);
             world.after(span, Happening::Fault(Fault::Mend(member.n)));
         };
         let freeze = || {
-            member.frozen_until.set((world.now() + span).max(member.frozen_until.get()));
-            member.thawed_at.set(member.frozen_until.get());
+            member
+                .pause
+                .frozen_until
+                .set((world.now() + span).max(member.pause.frozen_until.get()));
+            member.pause.thawed_at.set(member.pause.frozen_until.get());
         };
         let host = HOSTS.iter().position(|it| member.name.starts_with(it)).unwrap_or(0);
         match kind {
             0 => {
                 member.gone.set(true);
-                member.running.borrow_mut().clear();
+                member.observed.running.borrow_mut().clear();
                 if dice.permille(300) {
                     let after = dice.skewed(1_000) * MS;
                     world.after(after, Happening::Fault(Fault::Bury(member.n)));
@@ -361,9 +373,9 @@ impl Faults {
             2 => freeze(),
             3 => {
                 freeze();
-                member.breaks.set(member.breaks.get() + 1);
+                member.link.breaks.set(member.link.breaks.get() + 1);
             }
-            4 if member.frozen_until.get() <= world.now() => {
+            4 if member.pause.frozen_until.get() <= world.now() => {
                 freeze();
                 world.after(span, Happening::Fault(Fault::Awake(member.n, span)));
             }
@@ -377,11 +389,11 @@ impl Faults {
             // For long enough to be noticed.
             RESULTS_LOST => {
                 let noticed = 2 * nanos(world.scene.timings.lease.ttl);
-                member.results_lost_until.set(world.now() + noticed + span);
+                member.link.results_lost_until.set(world.now() + noticed + span);
             }
             22 => {
-                member.breaks.set(member.breaks.get() + 1);
-                if let Some(electors) = &*member.electors.borrow() {
+                member.link.breaks.set(member.link.breaks.get() + 1);
+                if let Some(electors) = &*member.stages.electors.borrow() {
                     electors.resign();
                 }
             }
@@ -394,20 +406,20 @@ impl Faults {
         match kind {
             9..=11 => {
                 let memory = [Memory::Nothing, Memory::Old, Memory::Everything][kind - 9];
-                self.server_is_away.set(true);
-                self.server_is_down.set(true);
+                self.server.is_away.set(true);
+                self.server.is_down.set(true);
                 world.server.crash();
                 world.roles.crash();
                 world.after(span, Happening::Fault(Fault::ServerRestarts(memory)));
             }
             // The replica stops here; or has everything.
             12 => {
-                self.replica.replace(Some(Self::snapshot(world)));
+                self.server.replica.replace(Some(Self::snapshot(world)));
                 world.after(dice.skewed(5_000) * MS, Happening::Fault(Fault::Promotion));
             }
             13 => {
-                self.server_is_away.set(true);
-                self.replica.replace(Some(Self::snapshot(world)));
+                self.server.is_away.set(true);
+                self.server.replica.replace(Some(Self::snapshot(world)));
                 world.server.demote();
                 world.roles.demote();
                 world.after(span, Happening::Fault(Fault::Promotion));
@@ -416,7 +428,7 @@ impl Faults {
                 world.server.flush();
                 world.roles.flush();
                 world.judge.forgotten(world);
-                world.ring();
+                world.wake_subscribers();
                 world.after(dice.skewed(3_000) * MS, Happening::Fault(Fault::Sessions));
             }
             15 => {
@@ -437,7 +449,7 @@ impl Faults {
             }
         }
         if dice.permille(300) {
-            self.old.replace(Some(Self::snapshot(world)));
+            self.server.old.replace(Some(Self::snapshot(world)));
         }
     }
 
@@ -446,23 +458,23 @@ impl Faults {
         let excused = world.now() + 2 * nanos(world.scene.hold_off());
         for (n, endpoint) in world.endpoints.iter().enumerate() {
             // Granted, and maybe not heard of yet.
-            let granted = world.server.owner(endpoint).as_ref() == Some(&member.id);
+            let granted = world.server.owner(endpoint).as_ref() == Some(member.table.instance());
             let theirs = granted || member.table.tenure(endpoint).is_some();
             if theirs && (kind == 19 || world.dice.permille(300)) {
-                world.judge.lawless_until.borrow_mut()[n] = excused;
+                world.judge.tampered_until.borrow_mut()[n] = excused;
                 if kind == 18 {
                     world.server.delete_lease(endpoint);
                 }
             }
         }
         if kind == 19 {
-            world.server.delete_node(&member.id);
-            world.ring();
+            world.server.delete_node(member.table.instance());
+            world.wake_subscribers();
         }
     }
 }
 
-/// Somebody writes what is no number into a field of the epochs.
+/// Writes a value that is no number into a field of the epoch.
 fn write_garbage(world: &World) {
     let dice = &world.dice;
     let text = *dice.pick(&["nan", "-5", "1e300", "inf", "", "9007199254740991"]);

@@ -1,7 +1,7 @@
-//! What must be true: at every step while things go wrong, and in the end when nothing does.
+//! Checks the promises (G1–G3): at every step while faults happen, and at the end.
 //!
-//! A right is only ever gained in a step of its owner, and ends by itself: so after a step it is enough to
-//! compare what that process may do with what all others may do at that real moment.
+//! A process gains a right only in a step of its own, and rights end by themselves. So after each step it is enough to
+//! compare what that process may do with what all others may do at that moment.
 
 use std::cell::{Cell, RefCell};
 
@@ -33,17 +33,17 @@ pub struct Judge {
     announced: RefCell<std::collections::BTreeMap<InstanceId, u64>>,
     /// When each endpoint was last polled; the beginning, if never.
     pub polled_at: RefCell<Vec<u64>>,
-    /// Until when nothing is promised of it, because somebody meddled with its key.
-    pub lawless_until: RefCell<Vec<u64>>,
-    /// Who released each endpoint for an heir, until somebody is granted it.
+    /// Until when nothing is promised of it, because a fault changed its key.
+    pub tampered_until: RefCell<Vec<u64>>,
+    /// The member that released each endpoint for an heir, until it is granted again.
     given_by: RefCell<Vec<Option<usize>>>,
-    /// How often a lease went back to the one that had released it for an heir.
+    /// How often a lease went back to the instance that had released it for an heir.
     pub take_backs: Cell<usize>,
     terms: RefCell<Vec<u64>>,
     pub polls: Cell<u64>,
     /// How often an instance noticed that its results get no answer.
     pub stuck: Cell<u64>,
-    /// How often each kind of thing was compared.
+    /// How many comparisons were made.
     pub checks: Cell<u64>,
 }
 
@@ -54,7 +54,7 @@ impl Judge {
             results: Cell::new(0),
             announced: RefCell::default(),
             polled_at: RefCell::new(vec![START; scene.endpoints]),
-            lawless_until: RefCell::new(vec![0; scene.endpoints]),
+            tampered_until: RefCell::new(vec![0; scene.endpoints]),
             given_by: RefCell::new(vec![None; scene.endpoints]),
             take_backs: Cell::new(0),
             terms: RefCell::new(vec![0; scene.roles]),
@@ -82,19 +82,19 @@ impl Judge {
             self.leaders(world, member);
         }
         let stuck = !member.table.is_publishing();
-        if stuck && !member.stuck.replace(stuck) {
+        if stuck && !member.observed.stuck.replace(stuck) {
             self.stuck.set(self.stuck.get() + 1);
         }
-        member.stuck.set(stuck);
+        member.observed.stuck.set(stuck);
         let gives = matches!(part, Part::Heartbeat | Part::Renewal | Part::Reconcile);
-        if gives && (member.answered.replace(false) || part == Part::Reconcile) {
+        if gives && (member.observed.answered.replace(false) || part == Part::Reconcile) {
             self.owners(world, member);
         }
     }
 
     /// G1, from the tables.
     fn owners(&self, world: &World, member: &Member) {
-        if member.dazed.get() {
+        if member.pause.unaware_of_sleep.get() {
             return;
         }
         let mut may = vec![0; world.endpoints.len().div_ceil(WORD)];
@@ -108,23 +108,23 @@ impl Judge {
             if other.n == member.n || other.gone.get() {
                 continue;
             }
-            for (at, word) in other.may.borrow_mut().iter_mut().enumerate() {
+            for (at, word) in other.observed.may.borrow_mut().iter_mut().enumerate() {
                 let mut both = *word & may[at];
                 while both != 0 {
                     let bit = both.trailing_zeros() as usize;
                     both &= both - 1;
                     let n = at * WORD + bit;
                     let endpoint = &world.endpoints[n];
-                    if !other.table.may_poll(endpoint) || other.dazed.get() {
+                    if !other.table.may_poll(endpoint) || other.pause.unaware_of_sleep.get() {
                         *word &= !(1 << bit);
-                    } else if world.now() >= self.lawless_until.borrow()[n] {
+                    } else if world.now() >= self.tampered_until.borrow()[n] {
                         let (one, two) = (&member.name, &other.name);
                         world.fail(format!("G1: {endpoint} may be polled by {one} and {two}"));
                     }
                 }
             }
         }
-        *member.may.borrow_mut() = may;
+        *member.observed.may.borrow_mut() = may;
     }
 
     /// G1, from the polls themselves; and G3.
@@ -135,24 +135,25 @@ impl Judge {
         world
             .trace
             .say(world.now(), || format!("{name} polls e{n} under {}", permit.tenure().fence.0));
-        if member.dazed.get() || world.now() < self.lawless_until.borrow()[n] {
+        if member.pause.unaware_of_sleep.get() || world.now() < self.tampered_until.borrow()[n] {
             return;
         }
-        if member.uncertain.borrow().contains(permit.tenure()) {
+        if member.observed.uncertain.borrow().contains(permit.tenure()) {
             world.fail(format!("G3: {name} polls e{n}, whose renewal got no answer"));
         }
         let margin = nanos(world.scene.timings.lease.margin());
         for other in world.members.borrow().iter() {
-            if other.n == member.n || other.gone.get() || other.dazed.get() {
+            if other.n == member.n || other.gone.get() || other.pause.unaware_of_sleep.get() {
                 continue;
             }
             let them = &other.name;
             if other.table.may_poll(&world.endpoints[n]) {
                 world.fail(format!("G1: {name} polls e{n}, which {them} may poll"));
             }
-            // One that stands still, or has just woken, cannot call back what is on the wire.
-            let awake = other.is_awake(world) && world.now() >= other.thawed_at.get() + margin;
-            let mut running = other.running.borrow().clone().into_iter();
+            // A process that stands still, or has just woken, cannot abort a poll that is on the wire.
+            let awake =
+                other.is_awake(world) && world.now() >= other.pause.thawed_at.get() + margin;
+            let mut running = other.observed.running.borrow().clone().into_iter();
             if awake && running.any(|it| it.0 == n && !it.1.is_fired()) {
                 world.fail(format!("G1: {name} polls e{n} while a poll of {them} runs"));
             }
@@ -161,7 +162,7 @@ impl Judge {
 
     /// G3: a renewal was answered, or not.
     pub fn renewed(&self, member: &Member, items: &[RenewItem], answered: bool) {
-        let mut uncertain = member.uncertain.borrow_mut();
+        let mut uncertain = member.observed.uncertain.borrow_mut();
         if !uncertain.is_empty() {
             uncertain
                 .retain(|it| member.table.has(it) && !items.iter().any(|item| item.tenure == *it));
@@ -175,7 +176,7 @@ impl Judge {
     /// whose newer grant is forgotten may have announced something under it.
     pub fn forgotten(&self, world: &World) {
         for (newest, until) in
-            self.newest.borrow_mut().iter_mut().zip(&*self.lawless_until.borrow())
+            self.newest.borrow_mut().iter_mut().zip(&*self.tampered_until.borrow())
         {
             newest.forgotten = true;
             if world.now() < *until {
@@ -208,11 +209,12 @@ impl Judge {
 
     /// One leader for each role, and terms that grow.
     fn leaders(&self, world: &World, member: &Member) {
-        let dazed = |it: &Member| world.now() < it.roles_dazed_until.get();
-        if !member.answered.replace(false) || dazed(member) {
+        let unaware_of_sleep =
+            |it: &Member| world.now() < it.pause.roles_unaware_of_sleep_until.get();
+        if !member.observed.answered.replace(false) || unaware_of_sleep(member) {
             return;
         }
-        let leads = |it: &Member| it.electors.borrow().as_ref().map_or(0, |it| it.leads());
+        let leads = |it: &Member| it.stages.electors.borrow().as_ref().map_or(0, |it| it.leads());
         let mine = leads(member);
         if mine == 0 {
             return;
@@ -220,12 +222,13 @@ impl Judge {
         self.checks.set(self.checks.get() + 1);
         for other in world.members.borrow().iter().filter(|it| it.n != member.n && !it.gone.get()) {
             let both = mine & leads(other);
-            if both != 0 && !dazed(other) {
+            if both != 0 && !unaware_of_sleep(other) {
                 let (one, two, n) = (&member.name, &other.name, both.trailing_zeros());
                 world.fail(format!("two leaders: {one} and {two} lead r{n}"));
             }
         }
-        let terms = member.electors.borrow().as_ref().map(|it| it.terms()).unwrap_or_default();
+        let terms =
+            member.stages.electors.borrow().as_ref().map(|it| it.terms()).unwrap_or_default();
         for (n, term) in terms.into_iter().enumerate() {
             let newest = &mut self.terms.borrow_mut()[n];
             if term.is_some_and(|it| it < *newest) {

@@ -1,4 +1,4 @@
-//! An instance's way to the store, and what happens on it: production calls the `Store`, this is the network.
+//! The network between an instance and the store: implements `Store`, and loses, delays and refuses calls.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -20,13 +20,13 @@ pub struct Line {
     member: usize,
     inner: MemoryStore,
     of_roles: bool,
-    hears: Hears,
+    delivery: Delivery,
 }
 
-/// What the server lets a process hear.
+/// What the server pushes to a process: peer messages, and changes of keys.
 #[derive(Clone, Copy, Debug)]
-pub struct Hears {
-    pub words: bool,
+pub struct Delivery {
+    pub messages: bool,
     pub changes: bool,
 }
 
@@ -34,26 +34,26 @@ pub struct Hears {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
     Answered,
-    /// It does not arrive; noticed at once, or when time is up.
+    /// It does not arrive, which the caller notices at once; `Lost`: at its timeout.
     Refused,
     Lost,
-    /// Executed, but nobody is told.
+    /// Executed, but the answer is lost.
     Unanswered,
     /// Executed long after time was up.
     Late(u64),
 }
 
 impl Line {
-    pub fn new(member: usize, inner: MemoryStore, of_roles: bool, hears: Hears) -> Self {
-        Self { member, inner, of_roles, hears }
+    pub fn new(member: usize, inner: MemoryStore, of_roles: bool, delivery: Delivery) -> Self {
+        Self { member, inner, of_roles, delivery }
     }
 
     fn fate(world: &World, member: &Member) -> Fate {
         let dice = &world.dice;
-        match member.way.get() {
+        match member.link.way.get() {
             Way::Cut | Way::NoRequests => {
                 // The kernel goes on sending what a closed socket owed: it arrives when the way is open again.
-                let cut_for = member.mended_at.get().saturating_sub(world.now());
+                let cut_for = member.link.mended_at.get().saturating_sub(world.now());
                 if cut_for > 0 && dice.permille(200) {
                     return Fate::Late(cut_for + dice.skewed(cut_for / MS) * MS);
                 }
@@ -88,11 +88,11 @@ impl Line {
         world.steps.set(world.steps.get() + 1);
         world.calls.set(world.calls.get() + 1);
         member.wake_receivers(world);
-        let is_lost = op == "publish" && world.now() < member.results_lost_until.get();
+        let is_lost = op == "publish" && world.now() < member.link.results_lost_until.get();
         let fate = if is_lost { Fate::Lost } else { Self::fate(world, member) };
-        let gives_up_at = world.now() + nanos(timeout) * 1_000_000 / member.rate;
+        let gives_up_at = world.now() + nanos(timeout) * 1_000_000 / member.clock.rate;
         let usual = world.faults.latency_us.get();
-        let way = || (50 + world.dice.skewed(usual)) * 1_000 + member.far_ms.get() * MS;
+        let way = || (50 + world.dice.skewed(usual)) * 1_000 + member.link.far_ms.get() * MS;
         let never = || false;
         let answer = match fate {
             Fate::Refused => Err(no_answer(op)),
@@ -112,7 +112,7 @@ impl Line {
             Fate::Answered | Fate::Unanswered => {
                 world.wait(member, (world.now() + way()).min(gives_up_at), &never);
                 let answer = execute(&self.inner);
-                world.ring();
+                world.wake_subscribers();
                 if op == "publish" {
                     world.judge.results(world);
                 }
@@ -123,7 +123,7 @@ impl Line {
                 answer.and_then(|it| if in_time { Ok(it) } else { Err(no_answer(op)) })
             }
         };
-        member.answered.set(member.answered.get() | answer.is_ok());
+        member.observed.answered.set(member.observed.answered.get() | answer.is_ok());
         world.trace.say(world.now(), || {
             let text = match &answer {
                 Ok(it) => format!("{it:?}"),
@@ -144,7 +144,7 @@ impl Line {
         let answer = self.call(op, context.timeout, execute);
         // It sees by the server's time that it has slept.
         if !self.of_roles && answer.is_ok() {
-            world().member(self.member).dazed.set(false);
+            world().member(self.member).pause.unaware_of_sleep.set(false);
         }
         answer
     }
@@ -224,8 +224,8 @@ impl Store for Line {
         tenures: &[Tenure],
         wakes: &[PeerMessage],
     ) -> StoreResult<Vec<Release>> {
-        for word in wakes.iter().filter(|it| it.heir.is_some() && !self.of_roles) {
-            word.freed.iter().for_each(|it| world().judge.given_away(self.member, it));
+        for message in wakes.iter().filter(|it| it.heir.is_some() && !self.of_roles) {
+            message.freed.iter().for_each(|it| world().judge.given_away(self.member, it));
         }
         self.call("release", context.timeout, |it| it.release(context, tenures, wakes))
     }
@@ -346,7 +346,12 @@ impl Store for Line {
 
     fn listen(&self, me: &InstanceId, timeout: Duration) -> StoreResult<Box<dyn Subscription>> {
         let opened = self.call("subscribe", timeout, |it| it.listen(me, timeout).map(NotShown))?;
-        Ok(Box::new(SimEar { member: self.member, inner: opened.0, hears: self.hears, lost: 0 }))
+        Ok(Box::new(SimSubscription {
+            member: self.member,
+            inner: opened.0,
+            delivery: self.delivery,
+            lost: 0,
+        }))
     }
 }
 
@@ -354,37 +359,38 @@ struct NotShown(Box<dyn Subscription>);
 
 impl Debug for NotShown {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("an ear")
+        f.write_str("a subscription")
     }
 }
 
-/// Hears what the server tells, while the line stands. Never waits: whoever is told something is woken.
-struct SimEar {
+/// A subscription of one process. It never waits: the world wakes a member for which there is a push.
+struct SimSubscription {
     member: usize,
     inner: Box<dyn Subscription>,
-    hears: Hears,
+    delivery: Delivery,
     /// How often this process's line had been broken when it was opened.
     lost: u32,
 }
 
-impl Subscription for SimEar {
+impl Subscription for SimSubscription {
     fn next(&mut self, wait: Duration) -> StoreResult<Option<Push>> {
         let world = world();
         let member = world.member(self.member);
-        let breaks = member.breaks.get();
+        let breaks = member.link.breaks.get();
         if self.lost == 0 {
             self.lost = breaks;
         }
         // A line that is cut is noticed when it is asked whether it still stands.
-        if self.lost != breaks || member.way.get() != Way::Open {
+        if self.lost != breaks || member.link.way.get() != Way::Open {
             return Err(no_answer("listen on"));
         }
         loop {
             let heard = self.inner.next(wait)?;
             let changed = matches!(heard, Some(Push::Changed(_) | Push::Everything));
-            let word = matches!(heard, Some(Push::Message(_)));
-            let unheard = (changed && !self.hears.changes) || (word && !self.hears.words);
-            if unheard || (word && world.faults.loses_word(&world)) {
+            let is_message = matches!(heard, Some(Push::Message(_)));
+            let unheard =
+                (changed && !self.delivery.changes) || (is_message && !self.delivery.messages);
+            if unheard || (is_message && world.faults.loses_message(&world)) {
                 continue;
             }
             return Ok(heard);
@@ -392,10 +398,10 @@ impl Subscription for SimEar {
     }
 
     fn receives_changes(&self) -> bool {
-        self.hears.changes
+        self.delivery.changes
     }
 
     fn receives_messages(&self) -> bool {
-        self.hears.words
+        self.delivery.messages
     }
 }

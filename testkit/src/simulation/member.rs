@@ -24,7 +24,7 @@ use leasehold::store::memory::MemoryStore;
 use leasehold::{PollPermit, Poller, Revoked, Sample, Session};
 
 use super::electors::Electors;
-use super::line::{Hears, Line};
+use super::line::{Delivery, Line};
 use super::scene::Scene;
 use super::world::{Happening, MS, START, World, nanos, world};
 
@@ -84,7 +84,8 @@ pub enum Way {
 /// A process's own clock: the world's at its own rate, behind by what it did not count.
 pub struct SimClock {
     world: Arc<ManualClock>,
-    rate: u64,
+    /// In millionths of the server's rate.
+    pub rate: u64,
     offset: u64,
     slept: std::sync::atomic::AtomicU64,
 }
@@ -97,44 +98,66 @@ impl Clock for SimClock {
     }
 }
 
+/// One simulated process.
 pub struct Member {
+    /// It is the n-th process that was started.
     pub n: usize,
     pub name: String,
-    pub id: InstanceId,
-    pub rate: u64,
     pub weight: u32,
     pub table: Arc<OwnershipTable>,
-    clock: Arc<SimClock>,
+    pub clock: Arc<SimClock>,
+    /// The process has ended.
     pub gone: Cell<bool>,
-    /// How far its shutdown has come, if it has begun.
-    shutdown: Cell<Shutdown>,
-    /// The leases that the last phase gives back.
-    released: RefCell<Vec<Tenure>>,
+    pub link: Link,
+    pub pause: Pause,
+    pub observed: Observed,
+    pub stages: Stages,
+    turns: Turns,
+    stopping: Stopping,
+}
+
+/// The connection to the store.
+pub struct Link {
     pub way: Cell<Way>,
-    /// It knew, when last looked at, that its results get no answer.
-    pub stuck: Cell<bool>,
-    /// Until then its results do not arrive, and everything else does.
-    pub results_lost_until: Cell<u64>,
     /// When the way that does not let requests through is open again.
     pub mended_at: Cell<u64>,
-    /// How far the store is away, beyond the usual, in milliseconds each way.
+    /// Latency beyond the usual, in milliseconds each way.
     pub far_ms: Cell<u64>,
+    /// How often it broke.
     pub breaks: Cell<u32>,
+    /// Until then its results do not arrive, and everything else does.
+    pub results_lost_until: Cell<u64>,
+}
+
+/// When the process stands still, and whether it knows.
+#[derive(Default)]
+pub struct Pause {
     pub frozen_until: Cell<u64>,
     pub thawed_at: Cell<u64>,
-    /// Has slept on a clock that did not count it and has not heard from the store since: nothing is promised.
-    pub dazed: Cell<bool>,
-    /// The same of its roles, each of which finds out by itself: until its lease is over.
-    pub roles_dazed_until: Cell<u64>,
-    /// The store has answered since this was last looked at.
+    /// Has slept on a clock that did not count it and has had no answer of the store since: nothing is promised.
+    pub unaware_of_sleep: Cell<bool>,
+    /// The same for its roles, each of which finds out by itself: until its lease is over.
+    pub roles_unaware_of_sleep_until: Cell<u64>,
+}
+
+/// What the judge has seen of the process.
+#[derive(Default)]
+pub struct Observed {
+    /// It knew, at the last check, that its results get no answer.
+    pub stuck: Cell<bool>,
+    /// The store has answered since the last check.
     pub answered: Cell<bool>,
-    /// What it may poll, as last looked at: a bit for each endpoint.
+    /// What it may poll, at the last check: a bit for each endpoint.
     pub may: RefCell<Vec<u64>>,
-    /// What a renewal had no answer about (G3).
+    /// Tenures whose renewal had no answer (G3).
     pub uncertain: RefCell<Vec<Tenure>>,
     pub running: RefCell<Vec<(usize, Arc<Abort>)>>,
-    due: [Cell<u64>; PARTS],
-    started: Cell<bool>,
+    /// Polls that ended with a result.
+    pub completed: Cell<u64>,
+}
+
+/// What `assemble` built, and the roles.
+pub struct Stages {
     lease: LeaseParts,
     watch: RefCell<Watch>,
     reconcile: RefCell<Reconcile>,
@@ -143,16 +166,32 @@ pub struct Member {
     jobs: JobReceiver,
     publisher: RefCell<Publisher>,
     pub electors: RefCell<Option<Electors>>,
-    /// Polls that ended with a result.
-    pub completed: Cell<u64>,
+}
+
+/// When each part steps next, and which parts are stepping.
+struct Turns {
+    due: [Cell<u64>; PARTS],
+    /// A bit for each part that is stepping.
     busy: Cell<usize>,
+    /// The first heartbeat was answered, so all parts run.
+    started: Cell<bool>,
+}
+
+/// The shutdown (R11).
+#[derive(Default)]
+struct Stopping {
+    /// How far the shutdown has come, if it has begun.
+    shutdown: Cell<Shutdown>,
+    /// The leases that the last phase releases.
+    released: RefCell<Vec<Tenure>>,
+    /// When running polls are aborted.
     drain_until: Cell<u64>,
 }
 
 impl Member {
-    /// What this one takes to be the case and is not, said for people.
+    /// Where the view of this instance differs from the store, as sentences.
     pub fn errors(&self, world: &World, living: &[std::rc::Rc<Self>]) -> Vec<String> {
-        let Ok(reconcile) = self.reconcile.try_borrow() else { return Vec::new() };
+        let Ok(reconcile) = self.stages.reconcile.try_borrow() else { return Vec::new() };
         let view = reconcile.view();
         let mut errors = Vec::new();
         for endpoint in &world.endpoints {
@@ -186,9 +225,9 @@ impl Member {
         let clock = Arc::new(SimClock { world: Arc::clone(&world.clock), rate, offset, slept });
         let line = |server, of_roles: bool| -> Arc<dyn Store> {
             let scene = &world.scene;
-            let changes = scene.hears_changes && !of_roles;
-            let hears = Hears { words: scene.hears_words || of_roles, changes };
-            Arc::new(Line::new(n, MemoryStore::new(server), of_roles, hears))
+            let changes = scene.delivers_changes && !of_roles;
+            let delivery = Delivery { messages: scene.delivers_messages || of_roles, changes };
+            Arc::new(Line::new(n, MemoryStore::new(server), of_roles, delivery))
         };
         let store = line(&world.server, false);
         let own: Arc<dyn Clock> = Arc::<SimClock>::clone(&clock);
@@ -202,41 +241,35 @@ impl Member {
         let member = Self {
             n,
             name: format!("{name}{n}"),
-            rate,
             weight,
             table: Arc::clone(&lease.table),
-            lease,
-            watch: RefCell::new(watch),
-            reconcile: RefCell::new(reconcile),
-            dispatch: RefCell::new(dispatch),
-            worker,
-            jobs,
-            publisher: RefCell::new(publisher),
-            id,
             clock,
             gone: Cell::new(false),
-            shutdown: Cell::default(),
-            released: RefCell::default(),
-            way: Cell::new(Way::Open),
-            stuck: Cell::new(false),
-            results_lost_until: Cell::new(0),
-            mended_at: Cell::new(0),
-            far_ms: Cell::new(0),
-            breaks: Cell::new(1),
-            frozen_until: Cell::new(0),
-            thawed_at: Cell::new(0),
-            dazed: Cell::new(false),
-            roles_dazed_until: Cell::new(0),
-            answered: Cell::new(false),
-            may: RefCell::default(),
-            uncertain: RefCell::default(),
-            running: RefCell::default(),
-            due: std::array::from_fn(|_| Cell::new(u64::MAX)),
-            started: Cell::new(false),
-            electors: RefCell::new(electors),
-            completed: Cell::new(0),
-            busy: Cell::new(0),
-            drain_until: Cell::new(0),
+            link: Link {
+                way: Cell::new(Way::Open),
+                mended_at: Cell::new(0),
+                far_ms: Cell::new(0),
+                breaks: Cell::new(1),
+                results_lost_until: Cell::new(0),
+            },
+            pause: Pause::default(),
+            observed: Observed::default(),
+            stages: Stages {
+                lease,
+                watch: RefCell::new(watch),
+                reconcile: RefCell::new(reconcile),
+                dispatch: RefCell::new(dispatch),
+                worker,
+                jobs,
+                publisher: RefCell::new(publisher),
+                electors: RefCell::new(electors),
+            },
+            turns: Turns {
+                due: std::array::from_fn(|_| Cell::new(u64::MAX)),
+                busy: Cell::new(0),
+                started: Cell::new(false),
+            },
+            stopping: Stopping::default(),
         };
         world.trace.say(world.now(), || format!("{} starts, weight {weight}", member.name));
         let member = std::rc::Rc::new(member);
@@ -246,36 +279,37 @@ impl Member {
 
     /// It stops, or was told to and has not heard it yet.
     pub fn is_to_stop(&self) -> bool {
-        self.is_stopping() || self.due[Part::Stop as usize].get() != u64::MAX
+        self.is_stopping() || self.turns.due[Part::Stop as usize].get() != u64::MAX
     }
 
     pub fn is_stopping(&self) -> bool {
-        self.shutdown.get().phase().is_some()
+        self.stopping.shutdown.get().phase().is_some()
     }
 
     /// R11: the part that this phase ends takes no further step.
     fn runs_until(&self, phase: Phase) -> bool {
-        !self.shutdown.get().has_begun(phase)
+        !self.stopping.shutdown.get().has_begun(phase)
     }
 
     /// Its process is there and does not stand still.
     pub fn is_awake(&self, world: &World) -> bool {
-        !self.gone.get() && self.frozen_until.get() <= world.now()
+        !self.gone.get() && self.pause.frozen_until.get() <= world.now()
     }
 
     /// Lets a thread step that much later, unless it is to step sooner.
     pub fn wake(&self, world: &World, part: Part, after: u64) {
-        let due = &self.due[part as usize];
+        let due = &self.turns.due[part as usize];
         let at = world.now() + after + world.dice.below(200_000);
-        if at < due.get() && self.busy.get() & (1 << part as usize) == 0 {
+        if at < due.get() && self.turns.busy.get() & (1 << part as usize) == 0 {
             due.set(at);
             world.at(at, Happening::Step(self.n, part));
         }
     }
 
-    /// A thread waits so long by the process's clock, and then for its turn.
+    /// A thread waits this long by the process's clock, and then for its turn.
     fn wake_after(&self, world: &World, part: Part, wait: Duration) {
-        let wait = nanos(wait.min(Duration::from_secs(3_600))) / 1_000 * 1_000_000 / self.rate;
+        let wait =
+            nanos(wait.min(Duration::from_secs(3_600))) / 1_000 * 1_000_000 / self.clock.rate;
         let late = if world.dice.permille(10) { world.dice.below(20 * MS) } else { 1_000 };
         self.wake(world, part, wait * 1_000 + late);
     }
@@ -283,52 +317,53 @@ impl Member {
     /// Goes on at once, if it stood still.
     pub fn thaw(&self, world: &World) {
         let now = world.now();
-        if self.frozen_until.get() > now {
-            self.frozen_until.set(now);
-            self.thawed_at.set(now);
-            for part in PARTS_IN_ORDER.iter().filter(|it| self.due[**it as usize].get() != u64::MAX)
+        if self.pause.frozen_until.get() > now {
+            self.pause.frozen_until.set(now);
+            self.pause.thawed_at.set(now);
+            for part in
+                PARTS_IN_ORDER.iter().filter(|it| self.turns.due[**it as usize].get() != u64::MAX)
             {
                 self.wake(world, *part, 0);
             }
         }
     }
 
-    /// Whoever has something to receive wakes up.
+    /// Wakes every part that has input.
     pub fn wake_receivers(&self, world: &World) {
         // A part that steps is awake.
-        if !self.lease.beats.is_empty() {
+        if !self.stages.lease.beats.is_empty() {
             self.wake(world, Part::Heartbeat, 0);
         }
-        if self.reconcile.try_borrow().is_ok_and(|it| it.is_told()) {
+        if self.stages.reconcile.try_borrow().is_ok_and(|it| it.is_told()) {
             self.wake(world, Part::Reconcile, 0);
         }
-        if self.dispatch.try_borrow().is_ok_and(|it| it.is_told()) {
+        if self.stages.dispatch.try_borrow().is_ok_and(|it| it.is_told()) {
             self.wake(world, Part::Dispatch, 0);
         }
-        if !self.jobs.is_empty() {
+        if !self.stages.jobs.is_empty() {
             self.wake(world, Part::Poller0, 0);
             self.wake(world, Part::Poller1, 0);
         }
-        if self.publisher.try_borrow().is_ok_and(|it| it.is_told()) {
+        if self.stages.publisher.try_borrow().is_ok_and(|it| it.is_told()) {
             self.wake(world, Part::Publish, 0);
         }
     }
 
     pub fn step(&self, world: &World, part: Part) {
-        let due = &self.due[part as usize];
+        let due = &self.turns.due[part as usize];
         if self.gone.get() || due.get() > world.now() {
             return; // it is dead, or steps at another time
         }
         due.set(u64::MAX);
-        if self.frozen_until.get() > world.now() {
-            let after = self.frozen_until.get() - world.now();
+        if self.pause.frozen_until.get() > world.now() {
+            let after = self.pause.frozen_until.get() - world.now();
             return self.wake(world, part, after);
         }
         let bit = 1 << part as usize;
-        self.busy.set(self.busy.get() | bit);
+        self.turns.busy.set(self.turns.busy.get() | bit);
         world.steps.set(world.steps.get() + 1);
         let wait = self.act(world, part);
-        self.busy.set(self.busy.get() & !bit);
+        self.turns.busy.set(self.turns.busy.get() & !bit);
         if self.gone.get() {
             return;
         }
@@ -343,22 +378,22 @@ impl Member {
     fn act(&self, world: &World, part: Part) -> Option<Duration> {
         match part {
             Part::Heartbeat if self.runs_until(Phase::EndHeartbeat) => {
-                self.lease.beats.try_iter().for_each(drop);
-                let wait = self.lease.heartbeat.step();
-                if self.table.is_beating() && !self.started.replace(true) {
+                self.stages.lease.beats.try_iter().for_each(drop);
+                let wait = self.stages.lease.heartbeat.step();
+                if self.table.is_beating() && !self.turns.started.replace(true) {
                     self.begin(world);
                 }
                 Some(wait)
             }
             Part::Renewal if self.runs_until(Phase::ReleaseLeases) => {
-                Some(self.lease.renewal.step())
+                Some(self.stages.lease.renewal.step())
             }
             Part::Expiry if self.runs_until(Phase::ReleaseLeases) => {
-                let wait = self.lease.expiry.step();
+                let wait = self.stages.lease.expiry.step();
                 Some(wait.max(until_deadline(&self.table)))
             }
             Part::Watch if self.runs_until(Phase::EndMoves) => {
-                let mut watch = self.watch.borrow_mut();
+                let mut watch = self.stages.watch.borrow_mut();
                 let wait = watch.step();
                 // With a subscription it would wait for pushes: it is woken for each, and now and then.
                 let mut before = 0;
@@ -369,24 +404,25 @@ impl Member {
                 Some(if wait.is_zero() { Duration::from_secs(2) } else { wait })
             }
             Part::Reconcile if self.runs_until(Phase::EndMoves) => {
-                let mut reconcile = self.reconcile.borrow_mut();
+                let mut reconcile = self.stages.reconcile.borrow_mut();
                 let nudges = reconcile.take_waiting();
                 Some(reconcile.step(&nudges))
             }
             Part::Dispatch if self.runs_until(Phase::EndDispatch) => {
-                let mut dispatch = self.dispatch.borrow_mut();
+                let mut dispatch = self.stages.dispatch.borrow_mut();
                 dispatch.take_waiting();
                 Some(dispatch.step())
             }
             Part::Poller0 | Part::Poller1 => {
                 // The end of dispatch closes the queue.
-                let job = self.jobs.take().filter(|_| self.runs_until(Phase::EndDispatch))?;
-                self.worker.step(job);
-                (!self.jobs.is_empty()).then_some(Duration::ZERO)
+                let job =
+                    self.stages.jobs.take().filter(|_| self.runs_until(Phase::EndDispatch))?;
+                self.stages.worker.step(job);
+                (!self.stages.jobs.is_empty()).then_some(Duration::ZERO)
             }
             // From then on the shutdown itself publishes the rest.
             Part::Publish if self.runs_until(Phase::PublishRest) => {
-                let mut publisher = self.publisher.borrow_mut();
+                let mut publisher = self.stages.publisher.borrow_mut();
                 publisher.take_waiting();
                 let calls = world.calls.get();
                 let wait = publisher.step();
@@ -395,7 +431,7 @@ impl Member {
             }
             Part::Stop => self.stop(world),
             _ if part >= Part::RoleElector => {
-                self.electors.borrow().as_ref().and_then(|it| it.step(world, self, part))
+                self.stages.electors.borrow().as_ref().and_then(|it| it.step(world, self, part))
             }
             _ => None,
         }
@@ -407,20 +443,20 @@ impl Member {
         use Part::{RoleElector, RoleExpiry, RoleRenewal, RoleWatch};
         let all = [Renewal, Expiry, Watch, Reconcile, Dispatch];
         all.iter().for_each(|it| self.wake(world, *it, 0));
-        if self.electors.borrow().is_some() {
+        if self.stages.electors.borrow().is_some() {
             let all = [RoleElector, RoleRenewal, RoleExpiry, RoleWatch];
             all.iter().for_each(|it| self.wake(world, *it, 0));
         }
     }
 
     fn is_busy(&self, parts: &[Part]) -> bool {
-        parts.iter().any(|it| self.busy.get() & (1 << *it as usize) != 0)
+        parts.iter().any(|it| self.turns.busy.get() & (1 << *it as usize) != 0)
     }
 
     /// R11: one look at the phase under way; when it is over, the next begins.
     fn stop(&self, world: &World) -> Option<Duration> {
         let soon = Some(Duration::from_millis(1));
-        let mut shutdown = self.shutdown.get();
+        let mut shutdown = self.stopping.shutdown.get();
         if shutdown.phase().is_some_and(|it| !self.has_ended(world, it)) {
             return soon;
         }
@@ -429,19 +465,21 @@ impl Member {
             world.trace.say(world.now(), || format!("{} has stopped", self.name));
             return None;
         };
-        self.shutdown.set(shutdown);
+        self.stopping.shutdown.set(shutdown);
         world.trace.say(world.now(), || format!("{} stops: {phase:?}", self.name));
         match phase {
             Phase::EndMoves => {
-                if let Some(electors) = &*self.electors.borrow() {
+                if let Some(electors) = &*self.stages.electors.borrow() {
                     electors.stop();
                     self.wake(world, Part::RoleElector, 0);
                 }
             }
             Phase::EndDispatch => self.table.drain_all(),
-            Phase::LeavePlan => self.lease.release.leave_plan(),
-            Phase::EndPolls => self.drain_until.set(world.now() + nanos(DRAIN_TIMEOUT)),
-            Phase::ReleaseLeases => *self.released.borrow_mut() = self.lease.release.forget_all(),
+            Phase::LeavePlan => self.stages.lease.release.leave_plan(),
+            Phase::EndPolls => self.stopping.drain_until.set(world.now() + nanos(DRAIN_TIMEOUT)),
+            Phase::ReleaseLeases => {
+                *self.stopping.released.borrow_mut() = self.stages.lease.release.forget_all()
+            }
             Phase::PublishRest | Phase::EndHeartbeat => (),
         }
         world.faults.in_shutdown(world, self, phase);
@@ -460,10 +498,10 @@ impl Member {
             Phase::EndPolls => {
                 if self.table.shutdown_progress().try_recv().is_ok() {
                     world.faults.in_shutdown(world, self, phase);
-                    self.lease.release.release_idle();
+                    self.stages.lease.release.release_idle();
                 }
                 let polls = self.is_busy(&[Poller0, Poller1]);
-                if polls && world.now() >= self.drain_until.get() {
+                if polls && world.now() >= self.stopping.drain_until.get() {
                     self.table.abort_all();
                 }
                 !polls
@@ -472,7 +510,7 @@ impl Member {
                 if self.is_busy(&[Publish]) {
                     return false;
                 }
-                let mut publisher = self.publisher.borrow_mut();
+                let mut publisher = self.stages.publisher.borrow_mut();
                 publisher.take_waiting();
                 publisher.step();
                 true
@@ -481,15 +519,16 @@ impl Member {
                 if self.is_busy(&[Heartbeat]) {
                     return false;
                 }
-                let _ = self.lease.heartbeat.withdraw();
+                let _ = self.stages.lease.heartbeat.withdraw();
                 true
             }
             Phase::ReleaseLeases => {
-                let roles = self.electors.borrow().as_ref().is_some_and(|it| !it.is_finished());
+                let roles =
+                    self.stages.electors.borrow().as_ref().is_some_and(|it| !it.is_finished());
                 if self.is_busy(&[Renewal, Expiry]) || roles {
                     return false;
                 }
-                self.lease.release.give_back(&self.released.take());
+                self.stages.lease.release.give_back(&self.stopping.released.take());
                 true
             }
         }
@@ -498,10 +537,10 @@ impl Member {
     /// Paused by its hypervisor; on wakening its clock has not counted it.
     pub fn slept(&self, world: &World, slept: u64) {
         let life = nanos(world.scene.timings.lease.ttl);
-        self.roles_dazed_until.set(world.now() + life + life / 20);
-        let gone = slept / 1_000 * self.rate / 1_000;
+        self.pause.roles_unaware_of_sleep_until.set(world.now() + life + life / 20);
+        let gone = slept / 1_000 * self.clock.rate / 1_000;
         self.clock.slept.fetch_add(gone, std::sync::atomic::Ordering::Relaxed);
-        self.dazed.set(true);
+        self.pause.unaware_of_sleep.set(true);
     }
 }
 
@@ -549,14 +588,14 @@ impl Poller for Endpoint {
         let endpoint = index(permit.tenure().endpoint.as_str());
         world.judge.poll_begins(world, member, endpoint, permit);
         let takes = if dice.permille(20) { dice.below(3_000) } else { dice.skewed(30) };
-        member.running.borrow_mut().push((endpoint, Arc::clone(permit.abort())));
+        member.observed.running.borrow_mut().push((endpoint, Arc::clone(permit.abort())));
         world.wait(member, world.now() + takes * MS, &|| permit.abort().is_fired());
-        member.running.borrow_mut().retain(|it| !Arc::ptr_eq(&it.1, permit.abort()));
+        member.observed.running.borrow_mut().retain(|it| !Arc::ptr_eq(&it.1, permit.abort()));
         if permit.abort().is_fired() {
             permit.confirm()?;
         }
         let duration = Duration::from_millis(takes);
-        member.completed.set(member.completed.get() + 1);
+        member.observed.completed.set(member.observed.completed.get() + 1);
         Ok(Sample { ok: true, status: Some(200), error: None, body: vec![], duration })
     }
 }

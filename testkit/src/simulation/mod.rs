@@ -41,7 +41,7 @@ pub struct Outcome {
     pub faults: Vec<u64>,
 }
 
-/// Plays one seed: so many faults on average, and then the end.
+/// Plays one seed: `faults` faults on average, then the checks at rest.
 pub fn play(seed: u64, faults: u64, traced: bool) -> Outcome {
     let dice = Random::new(seed ^ 0x005c_e4e5);
     let scene = Scene::new(&dice, faults);

@@ -1,5 +1,5 @@
-//! The story of a seed, and its end: when nothing goes wrong any more, everything is owned, in balance, and
-//! stays where it is; and who joins or dies then moves no more than it must.
+//! The course of a seed: the faults, and then the checks at rest. Everything is owned and in balance, no lease moves, and an
+//! instance that joins, leaves or dies moves no more leases than it must.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use super::world::{World, nanos};
 
 /// How long a fleet at rest is watched.
 const STILL_FOR: Duration = Duration::from_secs(60);
-const GLANCE: Duration = Duration::from_millis(500);
+const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Plays everything.
 pub fn story(world: &Rc<World>, outcome: &mut Outcome) {
@@ -34,11 +34,11 @@ pub fn story(world: &Rc<World>, outcome: &mut Outcome) {
     let late = world.faults.late_until.get().saturating_sub(world.now());
     world.pass(Duration::from_nanos(late));
     settle(world, outcome);
-    stay(world);
-    welcome(world);
-    burden(world);
-    leave(world);
-    lose_one(world);
+    check_rest(world);
+    check_join(world);
+    check_unable_member(world);
+    check_leave(world);
+    check_loss(world);
 }
 
 /// Bounds, by the times of the scene.
@@ -52,10 +52,10 @@ fn led_within(world: &World) -> Duration {
     owned_within(world).max(default.hold_off() + Duration::from_secs(10))
 }
 
-/// Whoever missed a word without knowing it may see something else than the others until its next sweep.
+/// An instance that missed a message without knowing it may have a stale view until its next resync.
 fn settled_within(world: &World) -> Duration {
     let within = 4 * world.scene.hold_off() + Duration::from_secs(120);
-    if !world.faults.lost_words.get() {
+    if !world.faults.ever_lost_messages.get() {
         return within;
     }
     let instances = u32::try_from(world.living().len()).unwrap_or(1);
@@ -86,7 +86,7 @@ fn settle(world: &World, outcome: &mut Outcome) {
                 world.fail(format!("G5: after {:?} {why}", since()));
             }
         }
-        world.pass(GLANCE);
+        world.pass(CHECK_INTERVAL);
     }
     let percent =
         outcome.settled_after.as_millis() * 100 / world.scene.timings.lease.ttl.as_millis();
@@ -111,7 +111,8 @@ fn unowned(world: &World) -> Result<(), String> {
 fn unled(world: &World) -> Result<(), String> {
     let living = world.living();
     for role in 0..world.scene.roles {
-        let leads = |it: &Rc<Member>| it.electors.borrow().as_ref().map_or(0, |it| it.leads());
+        let leads =
+            |it: &Rc<Member>| it.stages.electors.borrow().as_ref().map_or(0, |it| it.leads());
         if !living.iter().any(|it| leads(it) & (1 << role) != 0) {
             return Err(format!("nobody leads r{role}"));
         }
@@ -148,7 +149,7 @@ fn unsettled(world: &World) -> Result<(), String> {
     Ok(())
 }
 
-/// Why a fleet is not in balance is mostly that somebody takes something else to be the case.
+/// A fleet that is out of balance mostly has an instance with a stale view: shows where each view is wrong.
 fn tell_errors(world: &World) {
     let living = world.living();
     for member in &living {
@@ -166,7 +167,7 @@ fn owners(world: &World) -> Vec<Option<usize>> {
 }
 
 /// G6: at rest nothing moves, and everything is polled.
-fn stay(world: &World) {
+fn check_rest(world: &World) {
     if world.failure().is_some() {
         return;
     }
@@ -177,11 +178,11 @@ fn stay(world: &World) {
         let n = world.server.acquires().1 - grants;
         world.fail(format!("G6: {n} leases moved within {STILL_FOR:?} of rest"));
     }
-    polled_all(world, |_| true);
+    check_polled(world, |_| true);
 }
 
 /// Each of these endpoints was polled when it should have been.
-fn polled_all(world: &World, of: impl Fn(usize) -> bool) {
+fn check_polled(world: &World, of: impl Fn(usize) -> bool) {
     // Where the server's clock went back, stored results are from the future: an endpoint that changes hands waits for
     // one interval more.
     let intervals = if world.scene.clock_goes_back { 2 } else { 1 };
@@ -196,7 +197,7 @@ fn polled_all(world: &World, of: impl Fn(usize) -> bool) {
 }
 
 /// G6: a newcomer gets its share, and no more moves than that takes.
-fn welcome(world: &World) {
+fn check_join(world: &World) {
     if world.failure().is_some() {
         return;
     }
@@ -207,12 +208,12 @@ fn welcome(world: &World) {
     Member::start(world, "z", 1_000_000, 1);
     if let Some(newcomer) = world.members.borrow().last() {
         let timeout = world.scene.timings.store_timeout.as_millis();
-        newcomer.far_ms.set(world.scene.far_ms.min(u64::try_from(timeout / 4).unwrap_or(0)));
+        newcomer.link.far_ms.set(world.scene.far_ms.min(u64::try_from(timeout / 4).unwrap_or(0)));
     }
     let mut waited = Duration::ZERO;
     while let Err(why) = unsettled(world) {
-        world.pass(GLANCE);
-        waited += GLANCE;
+        world.pass(CHECK_INTERVAL);
+        waited += CHECK_INTERVAL;
         if waited > Duration::from_secs(30) || world.failure().is_some() {
             tell_errors(world);
             return world.fail(format!("G5: {waited:?} after a join {why}"));
@@ -236,7 +237,7 @@ fn welcome(world: &World) {
 pub const UNABLE: &str = "y";
 
 /// G6: one that can ask and cannot take gets each lease of its share a few times and no more, and all are polled.
-fn burden(world: &World) {
+fn check_unable_member(world: &World) {
     if world.failure().is_some() || !world.scene.half_able {
         return;
     }
@@ -249,7 +250,7 @@ fn burden(world: &World) {
     Member::start(world, UNABLE, 1_000_000, 1);
     world.pass(Duration::from_secs(80));
     // The same for a candidate with the highest priority: every role is given up for it two or three times in these 80 s.
-    // Each time somebody else is elected, and gives way to the next highest priority.
+    // Each time another instance is elected, and gives way to the next highest priority.
     let elections = world.roles.acquires().1 - elected;
     if elections > 6 * world.scene.roles {
         world.fail(format!("{elections} elections because of one that cannot be elected"));
@@ -261,7 +262,7 @@ fn burden(world: &World) {
     if taken_back > most {
         world.fail(format!("G6: {taken_back} leases went to one that cannot take them, and back"));
     }
-    polled_all(world, |_| true);
+    check_polled(world, |_| true);
     world.member(n).gone.set(true);
     let timings = &world.scene.timings;
     world.pass(timings.heartbeat.ttl + timings.lease.ttl);
@@ -272,7 +273,7 @@ const LEAVER: &str = "x";
 
 /// R11, G4: one joins and stops. Every poll of its life is published, it leaves no lease behind, and the others have
 /// what it had long before its leases would have ended.
-fn leave(world: &World) {
+fn check_leave(world: &World) {
     if world.failure().is_some() {
         return;
     }
@@ -283,7 +284,7 @@ fn leave(world: &World) {
             if world.now() > until {
                 return world.fail(format!("R11: after {limit:?} {why}"));
             }
-            world.pass(GLANCE);
+            world.pass(CHECK_INTERVAL);
         }
     };
     let Some(leaver) = world.members.borrow().last().cloned() else { return };
@@ -298,21 +299,25 @@ fn leave(world: &World) {
     if world.failure().is_some() {
         return;
     }
-    if let Some(it) =
-        world.endpoints.iter().find(|it| world.server.owner(it).as_ref() == Some(&leaver.id))
+    if let Some(it) = world
+        .endpoints
+        .iter()
+        .find(|it| world.server.owner(it).as_ref() == Some(leaver.table.instance()))
     {
         world.fail(format!("R11: {name} has stopped, and {it} is still its"));
     }
-    let (completed, announced) = (leaver.completed.get(), world.judge.announced_by(&leaver.id));
+    let (completed, announced) =
+        (leaver.observed.completed.get(), world.judge.announced_by(leaver.table.instance()));
     if completed != announced {
         world.fail(format!(
             "R11: {name} polled {completed} times, and {announced} results were announced"
         ));
     }
-    // An instance that hears nothing finds a free lease with its next look at everything, as after a crash.
+    // An instance without pushes finds a free lease with its next resync, as after a crash.
     let timings = &world.scene.timings;
-    let heard =
-        world.scene.hears_words && world.scene.hears_changes && !world.faults.lost_words.get();
+    let heard = world.scene.delivers_messages
+        && world.scene.delivers_changes
+        && !world.faults.ever_lost_messages.get();
     let within = if heard {
         Duration::from_secs(3)
     } else {
@@ -321,7 +326,7 @@ fn leave(world: &World) {
     wait_for(within, &|| unowned(world).err());
 }
 
-/// So many must change hands when one of weight 1 joins those with these weights and counts.
+/// The number of leases that must move when an instance of weight 1 joins instances with these weights and counts.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "small numbers")]
 fn least_moves(held: &[(f64, usize)], endpoints: usize) -> usize {
     let total: f64 = held.iter().map(|it| it.0).sum::<f64>() + 1.0;
@@ -335,7 +340,7 @@ fn least_moves(held: &[(f64, usize)], endpoints: usize) -> usize {
 }
 
 /// G4, G7: one dies, is cut off or freezes; the others do not notice, and have what it had when its time is up.
-fn lose_one(world: &World) {
+fn check_loss(world: &World) {
     let living = world.living();
     let takes = |it: &&Rc<Member>| weight_of(world, it) > 0;
     if world.failure().is_some() || living.iter().filter(takes).count() < 2 {
@@ -349,11 +354,11 @@ fn lose_one(world: &World) {
     world.trace.say(world.now(), || format!("--- {name} is lost ({how})"));
     match how {
         0 => lost.gone.set(true),
-        1 => lost.way.set(Way::Cut),
-        _ => lost.frozen_until.set(u64::MAX / 2),
+        1 => lost.link.way.set(Way::Cut),
+        _ => lost.pause.frozen_until.set(u64::MAX / 2),
     }
     if how == 0 {
-        lost.running.borrow_mut().clear();
+        lost.observed.running.borrow_mut().clear();
     }
     let timings = &world.scene.timings;
     let life = timings.lease.ttl.min(timings.heartbeat.ttl);
@@ -374,8 +379,8 @@ fn lose_one(world: &World) {
         if world.now() > limit || world.failure().is_some() {
             return world.fail(format!("G4: e{n} is nobody's {life:?} after {name} was lost"));
         }
-        world.pass(GLANCE);
-        polled_all(world, |n| !free(n));
+        world.pass(CHECK_INTERVAL);
+        check_polled(world, |n| !free(n));
     }
     if how != 0 {
         world.fail_unless_paused(&lost);

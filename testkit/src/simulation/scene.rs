@@ -1,4 +1,4 @@
-//! What a seed plays: how many, how fast, how bad.
+//! The parameters of a seed: the size of the fleet, its timings, and how many faults there are.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use leasehold::store::BATCH_MAX;
 
 use crate::random::Random;
 
-/// So many of a thousand seeds play a fleet whose calls take several batches.
+/// Of a thousand seeds this many play a fleet whose calls take several batches.
 const LARGE_PERMILLE: u64 = 10;
 
 /// Everything that stays the same for a seed.
@@ -27,24 +27,24 @@ pub struct Scene {
     pub clock_goes_back: bool,
     /// Between two faults, on average.
     pub fault_gap: Duration,
-    /// Of a thousand calls in a bad hour, so many go wrong.
+    /// Calls that go wrong while faults are on, of a thousand.
     pub mishaps: u64,
     /// Longest usual way of a call, in microseconds.
     pub latency_us: u64,
     /// How long things go wrong.
     pub faults_for: Duration,
-    /// The server tells of changed keys, and not only passes on words.
-    pub hears_changes: bool,
-    /// Instances hear one another.
-    pub hears_words: bool,
-    /// So far away is who joins in the end, in milliseconds each way.
+    /// The server pushes changes of keys.
+    pub delivers_changes: bool,
+    /// The server passes on peer messages.
+    pub delivers_messages: bool,
+    /// The latency of the instance that joins at the end, in milliseconds each way.
     pub far_ms: u64,
-    /// In the end one joins that can ask and cannot take.
+    /// At the end an instance joins that can request leases and cannot acquire them.
     pub half_able: bool,
 }
 
 impl Scene {
-    /// By chance; with so many faults, on average.
+    /// Chosen at random, with `faults` faults on average.
     pub fn new(dice: &Random, faults: u64) -> Self {
         let ttl = Duration::from_secs(*dice.pick(&[3, 3, 3, 6, 10, 30]));
         let fault_gap = ttl * u32::try_from(dice.between(1, 10)).unwrap_or(1) / 10;
@@ -75,14 +75,14 @@ impl Scene {
             mishaps: *dice.pick(&[0, 5, 50, 200]),
             latency_us: *dice.pick(&[300, 1_000, 10_000, 60_000]),
             faults_for: fault_gap * faults,
-            hears_changes: dice.permille(800),
-            hears_words: true,
+            delivers_changes: dice.permille(800),
+            delivers_messages: true,
             far_ms: 0,
             half_able: false,
         };
         let scene = if dice.permille(LARGE_PERMILLE) { scene.large(dice) } else { scene };
         Self {
-            hears_words: dice.permille(750),
+            delivers_messages: dice.permille(750),
             far_ms: *dice.pick(&[0, 0, 0, 150]),
             half_able: dice.permille(300),
             ..scene

@@ -1,7 +1,7 @@
-//! Time and order: what happens next, and what happens while a call is under way.
+//! The simulated clock and the agenda: what happens next, and what happens while a call is under way.
 //!
 //! Production steps block in their calls, so a call that takes time plays whatever else is due meanwhile on
-//! top of it, and returns when its answer is there. Whoever is played meanwhile is answered before that: calls
+//! top of it, and returns when its answer is there. A call that begins meanwhile is answered before that: calls
 //! that overlap end in reverse order. All other interleavings of calls, steps and faults come up.
 
 use std::cell::{Cell, RefCell};
@@ -24,7 +24,7 @@ use crate::random::Random;
 
 pub const MS: u64 = 1_000_000;
 pub const START: u64 = 10_000_000_000_000;
-/// So many calls may be under way on top of each other; one more is answered at once.
+/// Most calls that may be nested; one more is answered at once.
 const DEPTH_MAX: u32 = 20;
 
 /// A seed that takes more steps than this runs in circles.
@@ -64,16 +64,23 @@ pub struct World {
     /// Production steps and executed calls.
     pub steps: Cell<u64>,
     pub calls: Cell<u64>,
-    queue: RefCell<BinaryHeap<Reverse<(u64, u64, Happening)>>>,
-    turns: Cell<u64>,
-    depth: Cell<u32>,
-    /// When the call below must be answered.
-    outer_end: Cell<u64>,
+    agenda: Agenda,
     failure: RefCell<Option<String>>,
 }
 
+/// What happens when, and the calls that are under way.
+struct Agenda {
+    /// By time, and then in the order in which they were planned.
+    queue: RefCell<BinaryHeap<Reverse<(u64, u64, Happening)>>>,
+    planned: Cell<u64>,
+    /// Calls that are nested now.
+    depth: Cell<u32>,
+    /// When the innermost of them must be answered.
+    outer_end: Cell<u64>,
+}
+
 impl World {
-    /// Begins on this thread, in place of whatever was there.
+    /// Begins a world on this thread, in place of an earlier one.
     pub fn begin(scene: Scene, seed: u64, traced: bool) -> Rc<Self> {
         let clock = Arc::new(ManualClock::at(START));
         let (server, roles) = (MemoryServer::new(&clock), MemoryServer::of_roles(&clock));
@@ -91,10 +98,12 @@ impl World {
             trace: Trace::new(traced),
             steps: Cell::new(0),
             calls: Cell::new(0),
-            queue: RefCell::default(),
-            turns: Cell::new(0),
-            depth: Cell::new(0),
-            outer_end: Cell::new(u64::MAX),
+            agenda: Agenda {
+                queue: RefCell::default(),
+                planned: Cell::new(0),
+                depth: Cell::new(0),
+                outer_end: Cell::new(u64::MAX),
+            },
             failure: RefCell::default(),
         });
         WORLD.set(Some(Rc::clone(&world)));
@@ -138,9 +147,9 @@ impl World {
     }
 
     pub fn at(&self, at: u64, what: Happening) {
-        let turn = self.turns.get();
-        self.turns.set(turn + 1);
-        self.queue.borrow_mut().push(Reverse((at, turn, what)));
+        let turn = self.agenda.planned.get();
+        self.agenda.planned.set(turn + 1);
+        self.agenda.queue.borrow_mut().push(Reverse((at, turn, what)));
     }
 
     pub fn after(&self, wait: u64, what: Happening) {
@@ -156,26 +165,27 @@ impl World {
     /// A call or a poll of `member` takes until then, unless it is `over` sooner, and longer if it is
     /// frozen meanwhile.
     pub fn wait(&self, member: &Member, until: u64, over: &dyn Fn() -> bool) {
-        if self.depth.get() >= DEPTH_MAX {
+        if self.agenda.depth.get() >= DEPTH_MAX {
             return;
         }
-        let outer_end = self.outer_end.get();
+        let outer_end = self.agenda.outer_end.get();
         let until = until.min(outer_end).max(self.now());
-        self.depth.set(self.depth.get() + 1);
-        self.outer_end.set(until);
+        self.agenda.depth.set(self.agenda.depth.get() + 1);
+        self.agenda.outer_end.set(until);
         self.run(until, over);
-        while member.frozen_until.get() > self.now() && !member.gone.get() && !self.is_over() {
-            self.outer_end.set(member.frozen_until.get());
-            self.run(member.frozen_until.get(), &|| member.gone.get());
+        while member.pause.frozen_until.get() > self.now() && !member.gone.get() && !self.is_over()
+        {
+            self.agenda.outer_end.set(member.pause.frozen_until.get());
+            self.run(member.pause.frozen_until.get(), &|| member.gone.get());
         }
-        self.outer_end.set(outer_end);
-        self.depth.set(self.depth.get() - 1);
+        self.agenda.outer_end.set(outer_end);
+        self.agenda.depth.set(self.agenda.depth.get() - 1);
     }
 
     fn run(&self, until: u64, over: &dyn Fn() -> bool) {
         loop {
             let next = {
-                let mut queue = self.queue.borrow_mut();
+                let mut queue = self.agenda.queue.borrow_mut();
                 let due = queue.peek().is_some_and(|it| it.0.0 <= until);
                 if due { queue.pop() } else { None }
             };
@@ -208,15 +218,15 @@ impl World {
             Happening::CatchUp => {
                 self.server.catch_up();
                 self.roles.catch_up();
-                self.ring();
+                self.wake_subscribers();
                 self.judge.results(self);
             }
             Happening::Fault(fault) => self.faults.happen(self, fault),
         }
     }
 
-    /// Whoever was told something wakes up to hear it.
-    pub fn ring(&self) {
+    /// Wakes the members for which the server has a push.
+    pub fn wake_subscribers(&self) {
         let (polls, roles) = (self.server.has_told(), self.roles.has_told());
         if polls || roles {
             for member in self.members.borrow().iter().filter(|it| !it.gone.get()) {

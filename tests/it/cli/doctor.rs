@@ -222,7 +222,7 @@ fn a_missing_right_is_named_and_the_rule_that_is_shown_gives_it() {
     assert!(daemon.term().success());
 }
 
-/// Whoever pastes without reading must not make more of a user than it was, nor lock others out.
+/// A pasted rule must not give a user more rights than it had, nor lock others out.
 #[test]
 fn no_rule_that_is_shown_changes_a_user_unsaid() {
     let doctor = Doctor::new();

@@ -27,7 +27,7 @@ fn says(redis: &RedisServer, endpoint: &str, fields: &[&str]) {
     redis.cli(&[&["HSET", &key], fields].concat());
 }
 
-/// As if it had been granted so many seconds ago.
+/// As if it had been granted this many seconds ago.
 fn granted(redis: &RedisServer, endpoint: &str, seconds_ago: u64) {
     let now: u64 = redis.cli(&["TIME"]).lines().next().unwrap().parse().unwrap();
     let fence = ((now - seconds_ago) * 1_000_000).to_string();
@@ -111,7 +111,7 @@ fn nothing_is_called_late_by_a_guess() {
     assert_eq!(entry(&told, "endpoints", "e4")["state"], "failing");
     granted(&redis, "e5", 80);
     assert_eq!(document(&redis)["late"], json!(["e5"]));
-    // Whoever has had it meanwhile: nobody polls it.
+    // Whichever instance has owned it meanwhile: no instance polls it.
     granted(&redis, "e5", 1);
     polled(&redis, "e5", 500);
     assert_eq!(entry(&document(&redis), "endpoints", "e5")["state"], "stale");

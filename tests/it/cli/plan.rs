@@ -32,7 +32,7 @@ fn a_forecast_comes_true() {
     let page = String::from_utf8(run(&scene, &["plan", "--join", "2"]).stdout).unwrap();
     assert!(page.starts_with("4 leases of 9 endpoints would move."), "{page}");
     assert!(page.contains("new-2"), "{page}");
-    // Now somebody really joins.
+    // Now an instance really joins.
     let before = scene.owners();
     fleet.push(scene.join(&[]));
     scene.wait_for_balance(&fleet.iter().collect::<Vec<_>>(), SOON);

@@ -280,7 +280,7 @@ fn a_drained_host_hands_over_and_comes_back() {
     eventually(SOON, "a hand-over", told, || scene.counts(&[&first, &second]) == [6, 0]);
 }
 
-/// Results of what is gone do not pile up, whoever removed it; one that comes back is kept.
+/// Results of what is gone do not pile up, however the session was removed. The result of a session that comes back is kept.
 #[test]
 fn what_is_remembered_of_a_removed_session_ends_after_a_day() {
     let scene = Scene::new(3);
@@ -307,7 +307,7 @@ fn what_is_remembered_of_a_removed_session_ends_after_a_day() {
     assert!((86_000..=86_400).contains(&left("nobodys")), "nobody had it: {}", left("nobodys"));
 }
 
-/// Issue 17, point 18: a slip of the finger is an error, and what was probably meant is named.
+/// A slip of the finger is an error, and what was probably meant is named.
 #[test]
 fn a_name_that_nobody_has_is_refused_with_the_nearest_one() {
     let scene = Scene::new(2);
@@ -344,7 +344,7 @@ fn a_name_that_nobody_has_is_refused_with_the_nearest_one() {
     assert!(nobody.contains("nobody leads mailer"), "{nobody}");
 }
 
-/// Issue 17, point 18: `polled` is what is polled.
+/// `polled` is what is polled.
 #[test]
 fn the_list_says_polled_of_what_is_polled_and_else_the_state() {
     let scene = Scene::new(2);
@@ -364,7 +364,7 @@ fn the_list_says_polled_of_what_is_polled_and_else_the_state() {
     assert_eq!(states(), ["unowned", "unowned"], "it has stopped");
 }
 
-/// Issue 17, point 18: fields that look like ours are kept, ignored, and told of.
+/// Fields that look like ours are kept, ignored, and told of.
 #[test]
 fn a_field_that_was_probably_meant_to_be_another_is_told_wherever_it_is_met() {
     let scene = Scene::new(1);
@@ -394,7 +394,7 @@ fn a_field_that_was_probably_meant_to_be_another_is_told_wherever_it_is_met() {
     assert!(why.contains("\"url\" is there: did you mean address?"), "{why}");
 }
 
-/// Issue 17, point 18: as many ids as fit on a command line.
+/// As many ids as fit on a command line.
 #[test]
 fn more_than_ten_thousand_sessions_are_removed_at_once() {
     let redis = RedisServer::start();

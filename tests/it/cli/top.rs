@@ -114,7 +114,7 @@ fn the_terminal_is_as_it_was_whatever_ends_it() {
     }
 }
 
-/// The shell gets its terminal back, and whoever goes on gets a whole screen.
+/// The shell gets its terminal back, and a resumed `top` draws the whole screen.
 #[test]
 fn a_stop_leaves_the_terminal_as_it_was_and_goes_on_where_it_was() {
     let redis = sessions(3);

@@ -100,7 +100,7 @@ fn without_redis_everybody_follows_and_nobody_leads() {
         assert_eq!(all.role_state(name, "r").leader(), None);
     }
     all.server.restart(Some(&saved));
-    // R5: whoever led before may lead until then.
+    // R5: the leader from before may lead until then.
     all.pass_until(TTL + 3 * MARGIN + TTL / 12, |it| it.leader("r").is_some());
 }
 
@@ -120,7 +120,7 @@ fn a_stale_leader_is_replaced_though_its_key_is_there() {
     let mut all = Electorate::led_by_first(&["a", "b"]);
     let (old, term) = (all.id("a"), all.server.granted(&lease("r")));
     all.crash("a");
-    // Somebody keeps its key alive, as the documents' own election task would.
+    // Another process keeps its key alive, as the documents' own election task would.
     let stale_after = TTL + Duration::from_secs(5);
     let mut waited = Duration::ZERO;
     while all.leader("r").is_none() {
@@ -137,7 +137,7 @@ fn a_stale_leader_is_replaced_though_its_key_is_there() {
     assert_eq!(all.server.leader_beat(&old), None, "004: cleaned up by the new leader");
 }
 
-/// 004, scenario 3: why that is safe. Whoever cannot write its heartbeat has stepped down long before.
+/// 004, scenario 3: why that is safe. A leader that cannot write its heartbeat has stepped down long before.
 #[test]
 fn a_leader_whose_heartbeat_cannot_be_written_has_stepped_down_before_it_is_stale() {
     let mut all = Electorate::led_by_first(&["a", "b"]);

@@ -48,7 +48,7 @@ fn whoever_is_not_renewed_in_time_hears_that_it_expired() {
     assert_eq!(all.news("a", "r"), [changed(Leader, Follower), lost(term, LossReason::Expired)]);
 }
 
-/// The same by resignation, and by somebody's hand.
+/// The same by resignation, and by an operator's hand.
 #[test]
 fn whoever_gives_up_or_is_robbed_hears_why() {
     let mut all = Electorate::led_by_first(&["a", "b"]);
@@ -60,7 +60,7 @@ fn whoever_gives_up_or_is_robbed_hears_why() {
     all.pass(10 * STEP);
     let term = all.role_state("b", "r").term().unwrap();
     all.forget_news();
-    all.is_lawless = true;
+    all.is_tampered = true;
     all.server.put_lease(&lease("r"), &InstanceId::new("thief"), TTL);
     all.pass(HEARTBEAT + STEP);
     let taken = LossReason::Taken(InstanceId::new("thief"));
@@ -203,7 +203,7 @@ fn an_unregistered_listener_hears_nothing_more() {
     assert_eq!(*heard.lock(), 4);
 }
 
-/// Whoever begins to listen late hears the beginning all the same: what is the case, then what happens.
+/// A listener that is added late gets the current state first, then what happens.
 #[test]
 fn a_new_listener_is_told_what_is_the_case_first() {
     let mut all = Electorate::empty();

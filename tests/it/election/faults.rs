@@ -137,7 +137,7 @@ fn a_server_clock_set_back_by_an_hour_keeps_no_dead_leader() {
     all.pass_until(HOLD_OFF + TTL + SOON, |it| it.leader("r").as_deref() == Some("b"));
 }
 
-/// R5: a step ahead ends leases early; whoever leads doubts, and nobody else leads meanwhile.
+/// R5: a step ahead ends leases early; the leader becomes uncertain, and no other instance leads meanwhile.
 #[test]
 fn a_server_clock_that_steps_ahead_makes_the_leader_ask_again() {
     let mut all = Electorate::led_by_first(&["a", "b"]);
@@ -197,7 +197,7 @@ fn an_attempt_that_arrives_late_elects_nobody() {
     assert_eq!(all.server.owner(&lease("r")), None, "a dead instance was elected");
 }
 
-/// R14: whoever comes with another TTL is refused, and the role goes on.
+/// R14: a candidate with another TTL is refused, and the role goes on.
 #[test]
 fn a_candidate_with_another_ttl_is_never_elected() {
     let mut all = Electorate::led_by_first(&["a"]);

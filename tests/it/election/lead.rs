@@ -19,7 +19,7 @@ fn resign(hosts: &Hosts) -> String {
     String::from_utf8(done.stdout).unwrap()
 }
 
-/// Issue 4: "over twenty kills, freezes and resigns, no two children's lifetimes overlap and the longest
+/// "over twenty kills, freezes and resigns, no two children's lifetimes overlap and the longest
 /// vacancy is within TTL + 1 s for kills, 1 s for resigns".
 #[test]
 fn twenty_one_kills_freezes_and_resigns_never_two_at_once() {
@@ -84,7 +84,7 @@ fn a_redis_that_restarts_empty_does_not_disturb_the_command() {
     hosts.wait_for_work(Instant::now());
     let lives = hosts.lives();
     assert_eq!((lives.len(), lives[0].term, lives[0].pid), (1, before.term, before.pid));
-    // And whoever kills it in the hold-off waits for that to end, not for two leaders.
+    // An operator who kills it in the hold-off waits for the hold-off to end; there are never two leaders.
     resign(&hosts);
     let after = hosts.wait_for_life(1);
     assert!(hosts.longest_vacancy() <= TTL + TTL / 2 + SECOND, "{before:?} {after:?}");
@@ -314,7 +314,7 @@ fn matching(word: &str, pids: &[String]) -> Vec<String> {
     found
 }
 
-/// Issue 17, 28: `pkill -9 -f leasehold` leaves nothing of a command running, whatever the command has started.
+/// `pkill -9 -f leasehold` leaves nothing of a command running, whatever the command has started.
 #[test]
 fn whoever_kills_all_that_is_named_leasehold_leaves_nothing_of_the_command() {
     let hosts = Hosts::new();

@@ -25,7 +25,7 @@ const LIMIT: Duration = Duration::from_secs(20);
 /// A hand-over: not an election interval, not a TTL.
 const AT_ONCE: Duration = Duration::from_secs(1);
 
-/// Whoever counts threads does so alone; everybody else shares this.
+/// A test that counts threads holds this alone; all other tests share it.
 static THREADS: RwLock<()> = RwLock::new(());
 
 struct Scene {
@@ -71,7 +71,7 @@ fn elections(redis: &RedisServer) -> Elections {
     Elections::on_redis(&Config { redis, new_fleet: true, ..Config::default() }).unwrap()
 }
 
-/// R14: whoever filled the settings in. Nothing is written that would lock others out.
+/// R14: settings are checked even if a program filled them in. Nothing is written that would lock others out.
 #[test]
 fn settings_that_cannot_work_are_refused_by_every_start() {
     let scene = Scene::new();
@@ -562,7 +562,7 @@ fn while_redis_hangs_nobody_leads_and_a_stop_ends() {
     scene.redis.resume();
 }
 
-/// R6, R5: a Redis that is killed and comes back empty; then one that comes back with somebody else's memory.
+/// R6, R5: a Redis that is killed and comes back empty; then one that comes back with the data of another fleet.
 #[test]
 fn a_redis_that_comes_back_empty_keeps_its_leader() {
     let mut scene = Scene::new();

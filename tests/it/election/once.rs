@@ -40,7 +40,7 @@ fn starts(log: &Path) -> Vec<u64> {
     text.lines().filter_map(|it| it.parse().ok()).collect()
 }
 
-/// Issue 4: "Fifty `once` started within a second on a five-second job: it runs once."
+/// "Fifty `once` started within a second on a five-second job: it runs once."
 #[test]
 fn fifty_at_once_run_a_five_second_job_once() {
     let hosts = Hosts::new();
@@ -53,7 +53,7 @@ fn fifty_at_once_run_a_five_second_job_once() {
     assert_eq!(hosts.leader(), "(nil)", "given up at the end");
 }
 
-/// Issue 4: "A one-millisecond job with `--at-least-for 10s`: once."
+/// "A one-millisecond job with `--at-least-for 10s`: once."
 #[test]
 fn fifty_at_once_run_a_short_job_once_if_it_is_to_last_ten_seconds() {
     let hosts = Hosts::new();
@@ -234,7 +234,7 @@ fn nobody_need_resign_where_nobody_leads() {
     assert_eq!(String::from_utf8(done.stdout).unwrap(), "nobody leads job\n");
 }
 
-/// Issue 4: "`--lead ROLE` lets an instance of `run` also stand for roles".
+/// "`--lead ROLE` lets an instance of `run` also stand for roles".
 #[test]
 fn an_instance_of_run_leads_too_and_hands_over_when_it_stops() {
     let scene = Scene::new(2);
@@ -314,7 +314,7 @@ fn a_user_with_just_the_rights_of_the_page_can_lead_and_look() {
     leader.term();
 }
 
-/// Issue 4: `--lead` is exposed in `status`.
+/// `--lead` is exposed in `status`.
 #[test]
 fn status_tells_who_leads() {
     let scene = Scene::new(1);

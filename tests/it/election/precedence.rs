@@ -82,7 +82,7 @@ fn a_role_whose_heir_died_is_led_by_another_after_half_a_second() {
 fn an_heir_that_hears_nothing_takes_what_it_asked_for() {
     let mut all = Electorate::led_by_first(&["a", "b"]);
     all.join("c", with_priority(5));
-    all.deafen("c", true);
+    all.lose_messages("c", true);
     all.pass_until(Duration::from_millis(450), |it| it.leader("r").as_deref() == Some("c"));
     all.pass(5 * TTL);
     assert_eq!(all.leader("r").as_deref(), Some("c"));
@@ -134,7 +134,7 @@ fn forged_words_cost_at_most_a_hand_over() {
 #[test]
 fn whoever_hears_nothing_follows_all_the_same() {
     let mut all = Electorate::led_by_first(&["a", "b"]);
-    all.deafen("b", true);
+    all.lose_messages("b", true);
     all.stop("a");
     all.pass_until(TTL + SOON, |it| it.leader("r").as_deref() == Some("b"));
 }

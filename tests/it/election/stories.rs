@@ -9,15 +9,12 @@ use leasehold::store::memory::Mishap;
 
 use testkit::cluster::{for_each_seed, random};
 use testkit::electorate::{Electorate, MARGIN, TTL, UNKNOWN_HOLD_OFF, settings};
+use testkit::process::ms;
 
 const ROLES: [&str; 2] = ["r", "s"];
 const NAMES: [&str; 3] = ["a", "b", "c"];
 /// A hold-off that began with the last fault, a lease that was granted at its end, a rest, and slack.
 const SETTLED_WITHIN: Duration = Duration::from_secs(12).saturating_add(UNKNOWN_HOLD_OFF);
-
-fn ms(millis: u64) -> Duration {
-    Duration::from_millis(millis)
-}
 
 fn join(all: &mut Electorate, name: &str, next: &mut impl FnMut(u64) -> u64) {
     let rate = 986 + next(28);
@@ -101,7 +98,7 @@ fn through_random_faults(seed: u64) {
                 let empty = next(2) == 0;
                 all.server.restart((!empty).then_some(&kept));
             }
-            9 => all.deafen(name, true),
+            9 => all.lose_messages(name, true),
             10 => all.resign(name, role),
             11 => all.stop(name),
             12 => all.sleep(name, ms(next(5_000))),
@@ -125,14 +122,14 @@ fn through_random_faults(seed: u64) {
             }
             all.freeze(name, false);
             all.cut_off(name, false);
-            all.deafen(name, false);
+            all.lose_messages(name, false);
             if all.member(name).stands.len() < ROLES.len() {
                 // One of its roles has been given back already; the other follows.
                 all.stop(name);
             }
         }
     }
-    // Whoever stops may have work to end first.
+    // An instance that stops may have work to end first.
     all.pass(TTL);
     for name in NAMES {
         if all.members.get(name).is_none_or(|it| it.stands.len() < ROLES.len()) {

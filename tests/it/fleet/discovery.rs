@@ -7,30 +7,27 @@ use leasehold::clock::Clock;
 use leasehold::store::memory::Mishap;
 
 use testkit::cluster::{Cluster, TTL, endpoint};
+use testkit::process::ms;
 
 /// docs/sessions.md: a change takes effect within this where nothing is pushed.
 const FOUND_WITHIN: Duration = Duration::from_secs(2);
 const NAMES: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
 
-fn ms(ms: u64) -> Duration {
-    Duration::from_millis(ms)
-}
-
-/// A settled fleet of so many instances on a server that pushes nothing.
-fn deaf_fleet(instances: usize, sessions: usize) -> Cluster {
+/// A settled fleet of this size on a server that pushes nothing.
+fn fleet_without_pushes(instances: usize, sessions: usize) -> Cluster {
     let mut cluster = Cluster::empty(sessions);
-    cluster.deafen_all();
+    cluster.deliver_nothing();
     NAMES[..instances].iter().for_each(|it| cluster.join(it));
     cluster.pass_until(6 * TTL, |it| it.is_balanced(sessions));
     cluster.pass(TTL);
     cluster
 }
 
-/// A stall of the server is not the server's work: the next sweep comes as soon as without it.
+/// A stall of the server is not the server's work: the next resync comes as soon as without it.
 #[test]
 fn a_stall_during_a_sweep_does_not_delay_the_next_new_session() {
     for (instances, stalls, stall_ms) in [(1, 1, 400), (3, 1, 400), (1, 2, 800)] {
-        let mut cluster = deaf_fleet(instances, 9);
+        let mut cluster = fleet_without_pushes(instances, 9);
         for _ in 0..stalls {
             for name in &NAMES[..instances] {
                 let each_way = ms(stall_ms / 2);
@@ -51,7 +48,7 @@ fn a_stall_during_a_sweep_does_not_delay_the_next_new_session() {
 /// Latency is not the server's work either: 20 ms away, eight instances.
 #[test]
 fn a_server_that_is_far_away_is_swept_as_often() {
-    let mut cluster = deaf_fleet(NAMES.len(), 16);
+    let mut cluster = fleet_without_pushes(NAMES.len(), 16);
     for name in NAMES {
         for op in ["session_names", "owners", "instances"] {
             (0..60).for_each(|_| cluster.member(name).store.plan(op, Mishap::Slow(ms(10))));
@@ -130,8 +127,8 @@ fn keys_that_are_no_sessions_delay_no_newcomer() {
     let (quiet, _) = joins(pair(), |_, _| ());
     let (busy, _) = joins(pair(), web);
     assert!(busy <= quiet + ms(200), "{busy:?} instead of {quiet:?}");
-    let (quiet, _) = joins(deaf_fleet(2, 30), |_, _| ());
-    let (busy, _) = joins(deaf_fleet(2, 30), web);
+    let (quiet, _) = joins(fleet_without_pushes(2, 30), |_, _| ());
+    let (busy, _) = joins(fleet_without_pushes(2, 30), web);
     assert!(busy <= quiet + ms(1_000), "where nothing is pushed: {busy:?} instead of {quiet:?}");
 }
 

@@ -1,4 +1,4 @@
-//! US1: work is shared out among whoever runs, and shared out again when that changes.
+//! US1: live instances share the work, and share it again when one joins or leaves.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
@@ -254,8 +254,8 @@ fn where_nothing_is_pushed_and_nobody_is_heard_everything_takes_effect_within_tw
     scene.target.assert_sound();
 }
 
-/// Holds Redis up for `stall` in the middle of a sweep of each of so many clients: a sweep begins with a SCAN.
-fn stall_sweeps(scene: &Scene, clients: usize, stall: Duration) {
+/// Holds Redis up for `stall` in the middle of a resync of each of `clients` clients: a resync begins with a SCAN.
+fn stall_resyncs(scene: &Scene, clients: usize, stall: Duration) {
     let mut monitor = TcpStream::connect(("127.0.0.1", scene.redis.port())).unwrap();
     monitor.set_read_timeout(Some(SOON)).unwrap();
     monitor.write_all(b"MONITOR\r\n").unwrap();
@@ -264,7 +264,7 @@ fn stall_sweeps(scene: &Scene, clients: usize, stall: Duration) {
     let deadline = Instant::now() + ms(10_000);
     for line in BufReader::new(monitor).lines() {
         let line = line.unwrap();
-        assert!(Instant::now() < deadline, "some sweep no more: only {stalled:?} did");
+        assert!(Instant::now() < deadline, "some resync no more: only {stalled:?} did");
         let client = line.split(['[', ']']).nth(1).unwrap_or_default().to_owned();
         if !line.contains("\"SCAN\" \"0\" \"MATCH\" \"session:") || Instant::now() < until {
             continue;
@@ -281,11 +281,11 @@ fn stall_sweeps(scene: &Scene, clients: usize, stall: Duration) {
     assert_eq!(scene.redis.cli(&["PING"]), "PONG", "it goes on");
 }
 
-/// FR-011: a stall of Redis in the middle of a sweep is not taken for the price of a sweep.
+/// FR-011: a stall of Redis in the middle of a resync is not counted as the cost of a resync.
 #[test]
 fn where_nothing_is_pushed_a_stall_of_redis_does_not_blind_the_fleet() {
     let scene = Scene::new(6);
-    // So that a sweep takes some exchanges.
+    // So that a resync takes some exchanges.
     let fill = "for i = 1, 5000 do redis.call('SET', 'filler:' .. i, '') end";
     scene.redis.cli(&["EVAL", fill, "0"]);
     let rule = ["ACL", "SETUSER", "untold", "on", ">pw", "~*", "allchannels", "+@all", "-client"];
@@ -297,8 +297,8 @@ fn where_nothing_is_pushed_a_stall_of_redis_does_not_blind_the_fleet() {
     fleet.extend((0..2).map(|_| Instance::start_at(&url, &slow)));
     scene.wait_for_balance(&fleet.iter().collect::<Vec<_>>(), SOON);
     let stalls = Stalls::watch(&scene.redis);
-    stall_sweeps(&scene, fleet.len(), ms(600));
-    // The sweep that was held up last may still find what is there by now.
+    stall_resyncs(&scene, fleet.len(), ms(600));
+    // The resync that was held up last may still find what is there by now.
     scene.target.observe(ms(200));
     effects(&scene, &stalls, 1, ms(2_000));
     scene.target.assert_sound();

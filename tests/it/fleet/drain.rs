@@ -116,7 +116,7 @@ fn when_everybody_is_drained_everybody_keeps_what_it_has_and_says_so() {
     assert_nothing_lost(&scene, &stalls, "all drained, then one not");
 }
 
-/// The value of `poll:node:<instance>` is its weight, whoever wrote it.
+/// The value of `poll:node:<instance>` is its weight, whichever client wrote it.
 #[test]
 fn a_changed_weight_moves_leases_at_once() {
     let scene = Scene::new(12);

@@ -10,10 +10,7 @@ use leasehold::store::memory::Mishap;
 use leasehold::store::{PeerMessage, Store};
 
 use testkit::cluster::{Cluster, INTERVAL, RENEW, TTL, endpoint};
-
-fn ms(ms: u64) -> Duration {
-    Duration::from_millis(ms)
-}
+use testkit::process::ms;
 
 /// How often each of these calls was made since `from` calls ago.
 fn calls(cluster: &Cluster, from: usize, ops: &[&str]) -> Vec<usize> {
@@ -29,7 +26,7 @@ fn at_rest_nothing_is_listed_and_no_session_is_read() {
     let seconds = 60;
     cluster.pass(Duration::from_secs(seconds));
     assert_eq!(calls(&cluster, from, &["session_names", "instances", "sessions"]), [0, 0, 0]);
-    // A glance at the heartbeats a second and one per beat that is heard of; a part of a round a second.
+    // Each second a quick check of the heartbeats and a part of an audit, and one read per pushed heartbeat.
     let [nodes, expiring] = calls(&cluster, from, &["nodes", "expiring"])[..] else { panic!() };
     let beats = 9 * seconds as usize;
     assert!(nodes <= 3 * seconds as usize + beats, "{nodes} looks at heartbeats");
@@ -91,7 +88,6 @@ fn a_newcomer_to_a_fleet_with_paused_sessions_gets_its_share_of_the_others() {
     assert_eq!(cluster.server.acquires().1, grants);
 }
 
-/// CONTRACT, item 7: within 200 ms.
 #[test]
 fn a_change_that_is_pushed_takes_effect_within_a_fifth_of_a_second() {
     let limit = ms(200);
@@ -116,7 +112,7 @@ fn a_change_that_is_pushed_takes_effect_within_a_fifth_of_a_second() {
 fn on_a_server_that_tells_nothing_changes_are_found_all_the_same() {
     let limit = ms(2_000);
     let mut cluster = Cluster::empty(9);
-    cluster.deafen_all();
+    cluster.deliver_nothing();
     ["a", "b", "c"].iter().for_each(|it| cluster.join(it));
     cluster.pass_until(3 * TTL, |it| it.is_balanced(9));
     cluster.add_session("new");
@@ -137,13 +133,13 @@ fn on_a_server_that_tells_nothing_changes_are_found_all_the_same() {
     assert_eq!(cluster.server.acquires().1, grants);
 }
 
-/// Item 8: everybody loses every word.
+/// Every instance loses every message.
 #[test]
 fn losing_every_word_only_delays() {
     let mut cluster = Cluster::new(&["a", "b"], 10);
     let deaf = |cluster: &mut Cluster| {
         let names: Vec<String> = cluster.members.keys().cloned().collect();
-        names.iter().for_each(|it| cluster.lose_words(it, true));
+        names.iter().for_each(|it| cluster.lose_messages(it, true));
     };
     cluster.join("c");
     deaf(&mut cluster);
@@ -161,7 +157,7 @@ fn losing_every_word_only_delays() {
     assert_eq!(cluster.server.acquires().1, grants, "something moves at rest");
 }
 
-/// Item 8: whoever can publish may lie. Nothing moves, and what is free is still taken.
+/// Any client that can PUBLISH may lie. Nothing moves, and free leases are still acquired.
 #[test]
 fn forged_words_move_nothing_and_hide_nothing() {
     let mut cluster = Cluster::new(&["a", "b", "c"], 9);
@@ -187,7 +183,7 @@ fn forged_words_move_nothing_and_hide_nothing() {
     }
     let from = cluster.clock.now();
     assert_eq!(cluster.server.acquires().1, grants, "a lie moved something");
-    // A lie about what is free: its heir finds out at once, whoever is next if the heir does not.
+    // A lie about what is free: its heir finds out at once, and the next in line if the heir does not.
     cluster.hang("b", true);
     cluster.hang("c", true);
     for _ in 0..20 {
@@ -221,7 +217,7 @@ fn what_happened_while_the_line_was_broken_is_found_when_it_is_mended() {
     assert_eq!(cluster.server.acquires().1, grants);
 }
 
-/// R9: an owner that beats but renews no more. Its leases end, and whoever watches them sees it.
+/// R9: an owner that beats but renews no more. Its leases end, and the instance that watches them sees it.
 #[test]
 fn r9_leases_that_end_under_a_live_owner_are_taken_when_they_end() {
     let mut cluster = Cluster::new(&["a", "b", "c"], 9);
@@ -274,7 +270,7 @@ fn after_a_hold_off_everything_is_taken_once() {
     assert!(asked * 10 <= granted * 12, "{asked} asked for {granted}");
 }
 
-/// A change that nobody heard of is found by whoever sweeps next, who tells the others.
+/// A change that was pushed to no instance is found by the next resync of any instance, which tells the others.
 #[test]
 fn what_one_finds_in_a_sweep_all_know() {
     let mut cluster = Cluster::new(&["a", "b", "c"], 9);
@@ -283,16 +279,16 @@ fn what_one_finds_in_a_sweep_all_know() {
     assert_eq!(cluster.server.owner(&endpoint("new")), None, "nobody can know");
     let from = cluster.server.journal().len();
     cluster.pass_until(Duration::from_secs(450), |it| it.holder(&endpoint("new")).is_some());
-    let sweeps = calls(&cluster, from, &["session_names"]);
-    assert!(sweeps[0] <= 2, "{sweeps:?} sweeps until it was found");
+    let resyncs = calls(&cluster, from, &["session_names"]);
+    assert!(resyncs[0] <= 2, "{resyncs:?} resyncs until it was found");
     cluster.pass_until(ms(1_000), |it| it.is_balanced(10));
 }
 
-/// R7: a grant whose reply was lost stands under our name. Whoever reads that must not take it for held.
+/// R7: a grant whose reply was lost stands under our name. Reading the key must not make it count as held.
 #[test]
 fn r7_what_a_look_finds_under_our_own_name_but_we_do_not_hold_is_free_to_us() {
     let mut cluster = Cluster::empty(3);
-    cluster.deafen_all(); // so that everything is read again every second
+    cluster.deliver_nothing(); // so that everything is read again every second
     cluster.join("a");
     cluster.pass_until(3 * TTL, |it| it.owned_total() == 3);
     // The first reply is lost, and the attempt after it is not even heard: a look comes in between.
@@ -304,7 +300,7 @@ fn r7_what_a_look_finds_under_our_own_name_but_we_do_not_hold_is_free_to_us() {
     cluster.pass_until(TTL - ms(500), |it| it.owned_total() == 4);
 }
 
-/// Item 8: that something was taken is looked up by whoever would be the next to take it.
+/// An announced grant is checked in the store by the instance next in line for the lease.
 #[test]
 fn a_lie_that_a_hung_instance_took_something_hides_it_for_a_moment_only() {
     let mut cluster = Cluster::new(&["a", "b", "c"], 9);
@@ -330,14 +326,14 @@ fn what_is_pushed_while_the_subscription_is_broken_is_found_by_reading() {
     cluster.pass_until(ms(1_500), |it| it.holder(&endpoint("new")).is_some());
 }
 
-/// R9: where no end of a key is pushed, it is looked at right when it comes, not at the next glance.
+/// R9: where no end of a key is pushed, the key is read right when it ends, not at the next quick check.
 #[test]
 fn r9_on_a_server_that_tells_nothing_the_end_of_a_heartbeat_is_seen_when_it_comes() {
     for after_ms in [0, 330, 660, 900] {
         // Shorter than a lease, so that it is the first to end.
         let mut cluster = Cluster::empty(9).with_heartbeat(ms(2_000));
-        cluster.deafen_all();
-        // Out of step, so that no glance happens to fall on the end of the other's heartbeat.
+        cluster.deliver_nothing();
+        // Out of step, so that no quick check happens to fall on the end of the other's heartbeat.
         cluster.join("a");
         cluster.pass(ms(460));
         cluster.join("b");
@@ -387,7 +383,7 @@ fn r9_a_lease_that_ends_under_a_live_owner_is_looked_at_right_then() {
 #[test]
 fn at_rest_on_a_server_that_tells_nothing_everything_is_read_once_a_second() {
     let mut cluster = Cluster::empty(9);
-    cluster.deafen_all();
+    cluster.deliver_nothing();
     ["a", "b", "c"].iter().for_each(|it| cluster.join(it));
     cluster.pass_until(3 * TTL, |it| it.is_balanced(9));
     cluster.pass(2 * TTL);

@@ -195,7 +195,7 @@ fn newcomers_get_their_share(rule: &[&str], missing: &str) {
     scene.target.assert_sound();
 }
 
-/// Issue 17, point 22. Neither words nor changes.
+/// Neither messages nor changes.
 #[test]
 fn where_nobody_is_heard_a_newcomer_has_its_share_soon_and_nothing_goes_back() {
     newcomers_get_their_share(&["-client"], "do not hear one another");
@@ -212,7 +212,7 @@ fn where_only_words_are_heard_a_newcomer_has_its_share_soon_and_nothing_goes_bac
     newcomers_get_their_share(&["&*", "-client"], "changes of keys are not pushed");
 }
 
-/// With words but no pushes, an heir that is 300 ms away was cut short again and again.
+/// With messages but no pushes, an heir that is 300 ms away was cut short again and again.
 #[test]
 fn an_heir_that_is_far_away_gets_its_share_and_nothing_goes_back() {
     let scene = Scene::new(6);

@@ -361,7 +361,7 @@ fn through_changes(seed: u64) {
                 8 if here => cluster.cut_off(name, true),
                 9 if here => cluster.hang(name, true),
                 10 if here => cluster.freeze(name, true),
-                11 if here => cluster.lose_words(name, true),
+                11 if here => cluster.lose_messages(name, true),
                 _ => (),
             }
             cluster.pass(ms(20 * (1 + next(10))));
@@ -372,7 +372,7 @@ fn through_changes(seed: u64) {
                 cluster.freeze(name, false);
                 cluster.cut_off(name, false);
                 cluster.hang(name, false);
-                cluster.lose_words(name, false);
+                cluster.lose_messages(name, false);
                 cluster.drain(name, false);
             }
         }
@@ -416,12 +416,12 @@ fn an_owner_that_missed_words_gives_what_it_is_asked_for_in_the_end() {
     for n in 8..11 {
         for (deaf, drained) in [("a", "b"), ("b", "c"), ("c", "a"), ("b", "a")] {
             let mut cluster = Cluster::new(&["a", "b", "c"], n);
-            cluster.lose_words(deaf, true);
+            cluster.lose_messages(deaf, true);
             cluster.drain(drained, true);
             cluster.pass(ms(300));
             cluster.drain(drained, false);
             cluster.pass(ms(300));
-            cluster.lose_words(deaf, false);
+            cluster.lose_messages(deaf, false);
             cluster.pass(Duration::from_secs(60));
             if !cluster.is_balanced(n) {
                 late.push((n, deaf, drained, cluster.counts()));
@@ -444,7 +444,7 @@ fn a_fleet_that_missed_words_is_in_balance_within_a_minute() {
         let mut cluster = Cluster::new(names, n);
         for _ in 0..3 {
             for it in names {
-                cluster.lose_words(it, chance(3) > 0);
+                cluster.lose_messages(it, chance(3) > 0);
             }
             let drained = names[usize::try_from(chance(names.len() as u64)).unwrap()];
             cluster.drain(drained, true);
@@ -452,7 +452,7 @@ fn a_fleet_that_missed_words_is_in_balance_within_a_minute() {
             cluster.drain(drained, false);
             cluster.pass(ms(100 + chance(900)));
         }
-        names.iter().for_each(|it| cluster.lose_words(it, false));
+        names.iter().for_each(|it| cluster.lose_messages(it, false));
         cluster.pass(Duration::from_secs(60));
         if !cluster.is_balanced(n) {
             late.push((seed, cluster.counts()));

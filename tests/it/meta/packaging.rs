@@ -98,7 +98,7 @@ fn every_path_of_ours_in_an_example_is_installed() {
     }
 }
 
-/// Issue 17, point 16: pasted as it is, on a VM whose Redis is elsewhere.
+/// Pasted as it is, on a VM whose Redis is elsewhere.
 #[test]
 fn the_cron_example_finds_the_program_and_the_redis_of_the_service() {
     let block = shell_blocks().into_iter().find(|it| it.contains("/etc/cron.d/")).unwrap();

@@ -31,7 +31,7 @@ const SLACK: Duration = Duration::from_secs(3);
 
 type Chance<'a> = &'a mut dyn FnMut(u64) -> u64;
 
-/// Bytes that stood in the way of somebody once, and some of the input's own.
+/// Bytes that have broken parsers, and some of the input's own.
 const BITS: &[&str] = &[
     "",
     "0",

@@ -87,7 +87,8 @@ fn odd_settings() -> Vec<(Config, &'static str)> {
     ]
 }
 
-/// R14: whoever filled the settings in. Nothing is asked of the store, so nothing is written that would lock others out.
+/// R14: settings are checked even if a program filled them in. Nothing is asked of the store, so nothing is written that
+/// would lock others out.
 #[test]
 fn settings_that_cannot_work_are_refused_by_every_start() {
     let server = server();
@@ -192,7 +193,7 @@ fn a_manager_that_is_dropped_leaves_nothing_behind() {
     assert!(MemoryStore::new(&server).instances(0, LIMIT).unwrap().found.is_empty());
 }
 
-/// A stop does not wait until whoever listens for words looks up.
+/// A stop does not wait until the subscription wakes up.
 #[test]
 fn an_ear_is_woken_by_a_stop() {
     let redis = RedisServer::start();

@@ -1,4 +1,4 @@
-//! In a program of somebody else a panic unwinds one thread, and the rest goes on (R12). Nothing may keep a lease
+//! In a library user's program a panic unwinds one thread, and the rest goes on (R12). Nothing may keep a lease
 //! without polling, or a role without anybody who would notice that it ends.
 
 use std::sync::Arc;
@@ -143,7 +143,7 @@ fn a_daemon_holds_nothing_after_a_panic_of(thread: &'static str) {
     assert!(b.table().may_poll(&e), "{thread}: the stop of a took it away from b");
 }
 
-/// Issue 17, point 3: every thread.
+/// Every thread.
 #[test]
 fn r12_whichever_thread_of_a_daemon_panics_it_holds_nothing_and_says_so() {
     let threads = [

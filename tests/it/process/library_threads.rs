@@ -80,7 +80,7 @@ fn r4_a_thread_that_is_held_up_with_an_old_grant_revives_nothing() {
     });
 }
 
-/// Point 2: whoever asks is told what the table says, under one fence.
+/// Every thread that asks gets the table's answer, under one fence.
 #[test]
 fn threads_that_ask_for_one_name_at_once_get_one_answer_under_one_fence() {
     for round in 0..20 {

@@ -164,7 +164,7 @@ fn a_file_that_cannot_be_written_costs_one_line_and_nothing_else() {
     one.wait_for("event=metrics.resumed");
     metrics.wait("what is owned", |it| it.get("leasehold_leases_owned") == 1.0);
     assert_eq!(one.lines(&["event=metrics.failed"]).len(), 1);
-    // Somebody else's mistake: a directory where the file should be.
+    // A mistake of the operator: a directory where the file should be.
     fs::remove_file(&metrics.0).unwrap();
     fs::create_dir(&metrics.0).unwrap();
     eventually(SOON, "another reason", String::new, || {

@@ -43,7 +43,7 @@ impl Said {
     }
 }
 
-/// Issue 19, point 7: it was one line for each lease and change, 2,000 with 667 leases.
+/// It was one line for each lease and change, 2,000 with 667 leases.
 #[test]
 fn an_outage_with_hundreds_of_leases_is_a_few_lines_and_at_debug_each_lease_is_named() {
     let scene = Scene::new(600);

@@ -8,7 +8,7 @@ use testkit::process::{INTERVAL, Instance, SOON, Scene, TTL, TempDir, eventually
 use testkit::proxy::Proxy;
 use testkit::target::Answer;
 
-/// When the first poll of each of `endpoints` by somebody else than `but` came, the last of them.
+/// When the first poll of each of `endpoints` by an instance other than `but` came, the last of them.
 fn taken_over(scene: &Scene, endpoints: &[String], but: &str, since: Instant) -> Option<Instant> {
     let first = |endpoint: &String| {
         let polls = scene.target.polls(endpoint).into_iter();

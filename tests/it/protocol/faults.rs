@@ -94,7 +94,7 @@ fn after_a_restart_without_its_leases_owners_reclaim_and_a_newcomer_waits() {
     scene.target.assert_sound();
 }
 
-/// R5, R3: what Redis has forgotten may still be polled under, by somebody who cannot know.
+/// R5, R3: what Redis has forgotten may still be polled under, by an owner that cannot know.
 #[test]
 fn a_poll_under_a_lease_that_redis_forgot_is_over_before_anybody_else_begins() {
     let mut scene = Scene::new(0);
@@ -122,7 +122,7 @@ fn a_poll_under_a_lease_that_redis_forgot_is_over_before_anybody_else_begins() {
     scene.target.assert_sound();
 }
 
-/// R5, §3: the snapshot names an owner from before the last move, under an older fence.
+/// R5: the snapshot names an owner from before the last move, under an older fence.
 #[test]
 fn after_a_restart_from_a_snapshot_older_than_the_last_move_nobody_polls_twice() {
     let mut scene = Scene::new(2);
@@ -354,7 +354,7 @@ fn a_lease_that_an_operator_deletes_is_taken_back_and_polled_by_one() {
     scene.target.assert_sound();
 }
 
-/// §3: the stored fence is gone, and fences grow all the same.
+/// The stored fence is gone, and fences grow all the same.
 #[test]
 fn result_hashes_that_an_operator_deletes_come_back_and_fences_do_not_fall() {
     let scene = Scene::new(4);

@@ -270,7 +270,7 @@ fn r2_what_was_deleted_in_the_store_is_not_polled_until_it_is_reclaimed() {
     assert_eq!(cluster.member("a").table.holding(&e).unwrap().fence, fence);
 }
 
-/// H2: verified, then queued behind busy pollers, while an operator deletes the lease.
+/// Verified, then queued behind busy pollers, while an operator deletes the lease.
 #[test]
 fn r2_a_job_whose_verification_is_older_than_a_second_goes_back_to_dispatch() {
     struct Never;
@@ -389,7 +389,7 @@ fn r3_an_instance_cut_off_from_redis_stops_and_the_others_take_over() {
 
 // ---- R4 -----------------------------------------------------------------------------------------
 
-/// C5: "renewal reply handled after the release resurrects e".
+/// "renewal reply handled after the release resurrects e".
 #[test]
 fn r4_a_renewal_answered_after_the_release_was_sent_brings_nothing_back() {
     let solo = Solo::new("a");
@@ -474,7 +474,7 @@ fn r4_a_release_that_races_a_newer_grant_leaves_that_one_alone() {
 const RELEASES: [fn(&OwnershipTable) -> PendingRequest; 2] =
     [OwnershipTable::request, OwnershipTable::release_request];
 
-/// C5: "late renewal with reclaim after the release makes an orphan lease".
+/// "late renewal with reclaim after the release makes an orphan lease".
 #[test]
 fn r4_a_renewal_executed_long_after_the_release_brings_nothing_back() {
     for frame in RELEASES {
@@ -491,7 +491,7 @@ fn r4_a_renewal_executed_long_after_the_release_brings_nothing_back() {
     }
 }
 
-/// C5: "A's release times out … A re-adopts e … Redis then executes the buffered release".
+/// "A's release times out … A re-adopts e … Redis then executes the buffered release".
 #[test]
 fn r4_a_release_executed_late_does_not_end_a_later_tenure() {
     for frame in RELEASES {
@@ -582,7 +582,7 @@ fn r5_r6_a_redis_restarted_empty_costs_no_poll_and_gives_a_newcomer_nothing() {
     assert!((2..=3).contains(&cluster.owned("c")), "its share, once the hold-off is over");
 }
 
-/// C2, C3: the epoch is read inside the scripts, so connections that survive a promotion notice it.
+/// The epoch is read inside the scripts, so connections that survive a promotion notice it.
 #[test]
 fn r5_a_failover_that_lost_a_grant_makes_nobody_a_second_owner() {
     let mut cluster = Cluster::new(&["a"], 3);
@@ -601,7 +601,7 @@ fn r5_a_failover_that_lost_a_grant_makes_nobody_a_second_owner() {
     assert_eq!(cluster.owned("b"), 4);
 }
 
-/// C1: R7 × R5.
+/// R5 and R7 together: an adoption during a hold-off.
 #[test]
 fn r5_a_key_with_our_name_that_a_failover_brought_back_is_not_adopted_in_the_hold_off() {
     let mut cluster = Cluster::new(&["a"], 2);
@@ -626,7 +626,7 @@ fn r5_flushall_is_noticed_though_the_server_shows_no_sign_of_it() {
     assert!(cluster.seen.lock().len() > polls_before);
 }
 
-/// C8, C9: the server's clock was stepped, or this VM was paused on a clock that did not count it.
+/// The server's clock was stepped, or this VM was paused on a clock that did not count it.
 #[test]
 fn r5_a_server_clock_that_ran_ahead_makes_every_lease_uncertain_until_renewed() {
     let solo = Solo::new("a");
@@ -771,7 +771,7 @@ fn a_store_that_was_away_costs_nobody_its_share() {
     assert!(cluster.member("a").table.is_publishing());
 }
 
-/// R6: a store that forgot everything forgot the sessions too; whoever keeps them may put them back.
+/// R6: a store that forgot everything forgot the sessions too; their application may put them back.
 #[test]
 fn r6_sessions_that_a_restart_has_lost_are_polled_on_until_the_hold_off_is_over() {
     let mut cluster = Cluster::new(&["a", "b"], 4);
@@ -845,7 +845,6 @@ fn r6_a_lease_that_redis_forgot_is_reclaimed_under_its_fence() {
     assert_eq!(solo.server.owner(&tenure.endpoint), Some(InstanceId::new("a")));
 }
 
-/// H1.
 #[test]
 fn r6_a_lease_that_somebody_had_meanwhile_is_not_reclaimed() {
     let solo = Solo::new("a");
@@ -934,7 +933,7 @@ fn r7_an_acquire_whose_reply_was_lost_is_granted_anew_under_a_new_fence() {
 #[test]
 fn r7_a_lease_under_our_own_name_that_we_do_not_hold_is_taken_at_once() {
     let mut cluster = Cluster::new(&["a"], 1);
-    // Somebody deletes the heartbeat: a lapse at the next beat. The key still bears our name.
+    // An operator deletes the heartbeat: a lapse at the next beat. The key still bears our name.
     let before = cluster.member("a").table.tenure(&endpoint("e0"));
     cluster.server.delete_node(&InstanceId::new("a"));
     cluster.server.set_lease_left(&endpoint("e0"), Some(TTL));
@@ -1000,7 +999,7 @@ fn r8_an_heir_that_is_hung_is_given_nothing_and_nothing_circles() {
 fn r8_a_deaf_heir_gets_its_share_and_nothing_circles() {
     let mut cluster = Cluster::new(&["a", "b"], 10);
     cluster.join("c");
-    cluster.lose_words("c", true);
+    cluster.lose_messages("c", true);
     cluster.pass(secs(4));
     assert!((3..=4).contains(&cluster.owned("c")));
     let fences: Vec<_> = cluster.seen.lock().iter().map(|it| it.fence).collect();
@@ -1128,7 +1127,6 @@ fn r9_a_dead_owners_leases_are_taken_when_they_end_not_at_the_next_look() {
 
 // ---- R13 ----------------------------------------------------------------------------------------
 
-/// C4 (a).
 #[test]
 fn r13_a_lapsed_heartbeat_loses_everything_even_if_the_next_one_succeeds() {
     let solo = Solo::new("a");
@@ -1145,7 +1143,7 @@ fn r13_a_lapsed_heartbeat_loses_everything_even_if_the_next_one_succeeds() {
     assert!(solo.table.is_empty());
 }
 
-/// C4 (a): late by less than the margin, so that the key is still there and the store sees no gap.
+/// Late by less than the margin, so that the key is still there and the store sees no gap.
 #[test]
 fn r13_a_heartbeat_that_comes_within_the_margin_is_late_all_the_same() {
     let solo = Solo::new("a");
@@ -1302,7 +1300,7 @@ fn through_random_faults(seed: u64) {
                 cluster.server.restart((!empty).then_some(&kept));
                 (0..4).for_each(|it| cluster.restore_session(&format!("e{it}")));
             }
-            9 => cluster.lose_words(name, true),
+            9 => cluster.lose_messages(name, true),
             10 => cluster.drain(name, true),
             11 => cluster.pause_session("e1"),
             _ => (),
@@ -1312,7 +1310,7 @@ fn through_random_faults(seed: u64) {
         for name in names {
             cluster.freeze(name, false);
             cluster.cut_off(name, false);
-            cluster.lose_words(name, false);
+            cluster.lose_messages(name, false);
             cluster.drain(name, false);
         }
         cluster.restore_session("e1");

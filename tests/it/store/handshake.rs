@@ -1,5 +1,5 @@
 //! What each make and version of a server answers when an instance begins, recorded once from the real ones:
-//! whoever has none of them sees all the same that each is understood and asked the right things.
+//! without any of these servers, the tests show that each is understood and asked the right things.
 //!
 //! `LEASEHOLD_RECORD=redis-9.9 LEASEHOLD_TEST_SERVER=… cargo test --test it the_server_at_hand` adds one.
 

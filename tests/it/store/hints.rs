@@ -68,7 +68,7 @@ fn shout(connection: &mut Connection, words: &[(String, Vec<u8>)]) -> usize {
 fn no_word_on_a_wake_up_channel_moves_a_lease_or_holds_up_a_poll() {
     let scene = Scene::new(12);
     let mut fleet = scene.fleet(2);
-    // Real words: somebody joins, and somebody leaves.
+    // Real messages: one instance joins, and one leaves.
     let mut words = recorded(&scene, || {
         fleet.push(scene.join(&[]));
         scene.wait_for_balance(&fleet.iter().collect::<Vec<_>>(), SOON);

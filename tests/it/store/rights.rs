@@ -226,7 +226,7 @@ fn an_instance_that_is_denied_something_at_its_start_names_the_right() {
     }
 }
 
-/// Issue 17, point 23: one that could ask and not take would pull leases off the fleet again and again.
+/// One that could ask and not take would pull leases off the fleet again and again.
 #[test]
 fn an_instance_that_may_not_touch_a_key_that_an_acquire_needs_ends_at_its_start() {
     let redis = RedisServer::start();
@@ -455,7 +455,7 @@ fn commands_of(user: &str) -> Vec<Vec<&'static str>> {
     lines.into_iter().map(|it| it.split(' ').collect()).collect()
 }
 
-/// Issue 17, point 15: the error points to the rule that has the right, and names it.
+/// The error points to the rule that has the right, and names it.
 #[test]
 fn each_right_that_a_purpose_lacks_is_named_by_doctor_and_by_the_command_that_needs_it() {
     let redis = RedisServer::start();

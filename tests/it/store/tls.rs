@@ -174,7 +174,7 @@ fn goes_on(scene: &Scene, instance: &Instance) {
     let before = Instant::now();
     scene.redis.cli(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
     scene.redis.cli(&["CLIENT", "KILL", "TYPE", "pubsub"]);
-    // Longer than a lease lasts: it was renewed by somebody who was let in.
+    // Longer than a lease lasts: it was renewed over a connection that was let in.
     scene.target.wait_for_polls(&scene.endpoints, before + ms(4_000), SOON);
     assert!(!instance.says("event=lease.lost"), "{:?}", instance.log());
 }

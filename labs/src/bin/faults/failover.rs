@@ -25,7 +25,7 @@ struct Pair<'a> {
     replica: RedisServer,
     /// Where instances find the master.
     address: Proxy,
-    /// Over which the replica, and whoever is on its side, hears of the master.
+    /// The replica, and every process on its side, reaches the master over this proxy.
     link: Proxy,
 }
 
@@ -45,7 +45,7 @@ impl<'a> Pair<'a> {
     }
 
     /// From here on the replica hears nothing. An instance leaves, and what it had is granted to others;
-    /// a session is added, and granted to somebody.
+    /// a session is added, and an instance acquires it.
     fn lose_grants(&mut self) {
         self.link.clog();
         let lab = &mut self.lab;

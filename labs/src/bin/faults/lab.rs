@@ -217,7 +217,7 @@ impl<'a> Lab<'a> {
         }
     }
 
-    /// What everybody said, for whoever has to find out.
+    /// The logs of all processes, to diagnose a failure.
     fn tell(&self) {
         for (n, one) in self.fleet.iter().enumerate() {
             let log = one.log().into_iter().filter(|it| !it.contains("lease.renewed"));

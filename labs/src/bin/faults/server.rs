@@ -89,7 +89,7 @@ fn restarted<'a>(
     lab
 }
 
-/// No connection is closed: packets to the dead one are lost until somebody else answers them.
+/// No connection is closed: packets to the dead one are lost until another host answers them.
 fn host_crash(net: Option<&Net>) -> Result<Verdict, String> {
     net.ok_or("needs network namespaces")?;
     let mut lab = Lab::new(net);
@@ -133,7 +133,7 @@ fn empty(net: Option<&Net>) -> Result<Verdict, String> {
     };
     let mut lab = restarted(net, &[], |_| (), restart);
     lab.healed();
-    // Whoever saw no sessions before they were back had nothing to hold on to.
+    // An instance that saw no sessions before they were back held nothing.
     Ok(lab.judge(SHORT + HOLD_OFF + RECOVERY))
 }
 

@@ -57,7 +57,7 @@ pub(crate) fn mass_lapse(verdict: &mut Verdict) {
     let so_far = || format!("{} of {}", acquired().len(), orphans.len());
     now_and_then("takeover", so_far, || acquired().len() >= orphans.len());
     wait_for_balance(&scene, &fleet.iter().collect::<Vec<_>>());
-    scene.target.observe(ms(3_000)); // whoever comes late comes within this
+    scene.target.observe(ms(3_000)); // a late poll comes within this
     let mut first: BTreeMap<String, Instant> = BTreeMap::new();
     for (at, line) in acquired() {
         let taken = first.entry(field(&line, "endpoint").unwrap()).or_insert(at);

@@ -55,7 +55,7 @@ fn main() -> ExitCode {
 }
 
 /// SC-002 as it is written: 30 s. Counted from the SIGKILL, right after a heartbeat, to the first poll by
-/// somebody else, at an interval shorter than that. A lease was renewed up to 10 s before, and ends
+/// another instance, at an interval shorter than that. A lease was renewed up to 10 s before, and ends
 /// as much earlier.
 fn default_timings(verdict: &mut Verdict) {
     let ttl = Duration::from_secs(30);

@@ -22,7 +22,7 @@ use testkit::simulation::{Outcome, play};
 
 /// Production steps on top of each other need room.
 const STACK: usize = 256 << 20;
-/// After so many bad ends the cause is more interesting than another.
+/// Stop after this many failed seeds.
 const FAILURES_MAX: usize = 10;
 
 fn main() -> ExitCode {
@@ -40,7 +40,7 @@ fn main() -> ExitCode {
     }
     let seeds = value("--seeds").unwrap_or_else(|| "1000".into());
     let (first, last) = seeds.split_once("..").unwrap_or(("0", &seeds));
-    sweep(first.parse().expect("A..B"), last.parse().expect("A..B"), faults)
+    play_seeds(first.parse().expect("A..B"), last.parse().expect("A..B"), faults)
 }
 
 fn on_big_stack<T: Send + 'static>(body: impl FnOnce() -> T + Send + 'static) -> T {
@@ -85,7 +85,7 @@ fn exhaust(events: Option<String>, ticks: Option<String>, losses: Option<String>
     if sound { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn sweep(first: u64, last: u64, faults: u64) -> ExitCode {
+fn play_seeds(first: u64, last: u64, faults: u64) -> ExitCode {
     let began = Instant::now();
     let next = std::sync::Arc::new(AtomicU64::new(first));
     let (report, reports) = channel::<Outcome>();

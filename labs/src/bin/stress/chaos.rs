@@ -10,7 +10,7 @@ use testkit::random::Random;
 
 /// The first few are frozen, too, but never end: it is their memory that is watched.
 pub(crate) const SPARED: usize = 8;
-/// So many may be away at a time.
+/// Most instances that may be away at a time.
 const AWAY_MAX: usize = 16;
 
 enum Fate {

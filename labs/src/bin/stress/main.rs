@@ -1,4 +1,4 @@
-//! 64 instances and 5,000 endpoints, while somebody kills, freezes and restarts at random: does any
+//! 64 instances and 5,000 endpoints, which are killed, frozen and restarted at random: does any
 //! endpoint ever have two pollers, or none? `make stress`: ten minutes of the whole machine.
 //!
 //! Real processes of the release binary, one private Redis, and the judge that the tests have. The
@@ -26,9 +26,9 @@ const INSTANCES: usize = 64;
 const ENDPOINTS: usize = 5_000;
 const TTL: Duration = Duration::from_secs(6);
 const INTERVAL: Duration = Duration::from_secs(10);
-/// From the end of a lease to the first poll by somebody else: as in `make rolling`.
+/// From the end of a lease to the first poll by another instance: as in `make rolling`.
 const TAKEOVER: Duration = Duration::from_secs(2);
-/// So many in a row may die before they have polled: an heir is killed, too, now and then.
+/// Most owners in a row that may die before they have polled: an heir is killed, too, now and then.
 const IN_A_ROW: u32 = 2;
 const PATIENCE: Duration = Duration::from_secs(120);
 const ARGS: [&str; 12] = [

@@ -1,5 +1,4 @@
-//! What is true when everybody sees something else: instances with views of their own, which are late, and
-//! moves that happen only by asking (R8).
+//! Does a fleet converge if each instance has a late view of its own, and leases move only on request (R8)?
 
 use std::collections::BTreeMap;
 
@@ -96,7 +95,7 @@ struct World {
 }
 
 impl World {
-    /// Everybody has seen something else.
+    /// Every instance has a view of its own.
     fn any(seed: u64) -> Self {
         let mut random = Random::new(seed);
         let facts = Facts::any(&mut random, 12, 80);
@@ -128,7 +127,7 @@ impl World {
         self.actors.insert(me.clone(), actor);
     }
 
-    /// Some hear of it at once, everybody in time.
+    /// Some instances learn it at once, all of them in time.
     fn tell(&mut self, news: &News) {
         for actor in self.actors.values_mut() {
             let late = if self.random.one_in(2) { 0 } else { 1 + self.random.below(LATE_MAX) };
@@ -181,7 +180,7 @@ impl World {
         }
     }
 
-    fn somebody(&mut self) -> InstanceId {
+    fn any_instance(&mut self) -> InstanceId {
         self.facts.live.keys().nth(self.random.below(self.facts.live.len())).unwrap().clone()
     }
 
@@ -198,13 +197,13 @@ impl World {
             0 => drop(self.join()),
             1 => (0..2 + self.random.below(4)).for_each(|_| drop(self.join())),
             2 | 3 if self.facts.live.len() > 1 => {
-                let gone = self.somebody();
+                let gone = self.any_instance();
                 self.facts.live.remove(&gone);
                 self.actors.remove(&gone);
             }
             4 => {
-                let (somebody, weight) = (self.somebody(), weight(&mut self.random));
-                self.facts.live.insert(somebody, weight);
+                let (instance, weight) = (self.any_instance(), weight(&mut self.random));
+                self.facts.live.insert(instance, weight);
             }
             5 => {
                 let endpoint = uuid(&mut self.random, 0);
@@ -219,8 +218,8 @@ impl World {
             }
             _ => {
                 let mood = [Mood::Fine, Mood::Hung, Mood::Blind][self.random.below(3)];
-                let somebody = self.somebody();
-                self.actors.get_mut(&somebody).unwrap().mood = mood;
+                let chosen = self.any_instance();
+                self.actors.get_mut(&chosen).unwrap().mood = mood;
             }
         }
         self.tell(&News::Live);
@@ -244,7 +243,7 @@ impl World {
         ill.for_each(|it| it.mood = Mood::Fine);
     }
 
-    /// Everybody has just seen everything.
+    /// Every instance has just seen everything.
     fn agree(&mut self) {
         for actor in self.actors.values_mut() {
             (actor.view, actor.plan) = (self.facts.view(), None);
@@ -265,7 +264,7 @@ impl World {
     }
 }
 
-/// Everybody has what it should have, or there is nobody who could.
+/// Every instance owns what it should, or every weight is 0.
 fn assert_balance(facts: &Facts, seed: u64) {
     if !facts.all_draining() {
         for (least, most, count) in facts.shares() {
@@ -287,7 +286,7 @@ fn views_that_differ_come_to_rest_in_balance() {
     }
 }
 
-/// G6: from a common view the fewest moves are made, although everybody hears late of every single one.
+/// G6: from a common view the fewest moves are made, although every instance learns late of each of them.
 /// What one of them has not heard of yet may cost another move, but that is seldom.
 #[test]
 fn from_a_common_view_hardly_a_move_is_in_vain() {
@@ -344,9 +343,9 @@ fn who_hangs_moves_nothing_among_the_others() {
         world.facts.live.values_mut().for_each(|it| *it = Weight(1));
         world.agree();
         world.rounds(3 * LATE_MAX);
-        let somebody = world.somebody();
-        world.actors.get_mut(&somebody).unwrap().mood = Mood::Hung;
-        assert_eq!(world.moves_in(2 * LATE_MAX), 0, "seed {seed}: {somebody} hangs");
+        let chosen = world.any_instance();
+        world.actors.get_mut(&chosen).unwrap().mood = Mood::Hung;
+        assert_eq!(world.moves_in(2 * LATE_MAX), 0, "seed {seed}: {chosen} hangs");
         let newcomer = world.join();
         world.actors.get_mut(&newcomer).unwrap().mood = Mood::Hung;
         world.tell(&News::Live);

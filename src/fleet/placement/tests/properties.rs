@@ -1,4 +1,4 @@
-//! What is true of every fleet, tried on thousands.
+//! Properties of every plan, tried on thousands of random fleets.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -63,8 +63,8 @@ fn a_join_and_a_leave_cost_the_fewest_moves() {
     }
 }
 
-/// G6: where all weights are equal, one endpoint more is given to somebody and nothing else moves; one less
-/// moves at most one other, from who has one more than its share to who has one less.
+/// G6: where all weights are equal, a new endpoint is given to one instance and nothing else moves; a removed
+/// endpoint moves at most one other, from an instance above its share to one below it.
 #[test]
 fn one_endpoint_more_or_less_hardly_moves_another() {
     for seed in 0..1_000 {
@@ -173,7 +173,8 @@ fn expected(facts: &Facts, assigned: &Assigned) -> BTreeMap<InstanceId, Plan> {
     plans
 }
 
-/// R8, FR-014: what one asks for another gives, what is free has one heir, and the others different ranks.
+/// R8, FR-014: a lease that one instance requests, its owner releases. A free lease has one heir, and every other instance a
+/// different rank.
 #[test]
 fn the_plans_of_all_fit_together() {
     for seed in 0..600 {
@@ -227,8 +228,7 @@ fn the_order_in_which_things_became_known_does_not_matter() {
     }
 }
 
-/// R9: everything that somebody has is looked after by exactly one other who could take it: the one that
-/// would be asked first.
+/// R9: exactly one other instance watches each owned lease: the next in line for it.
 #[test]
 fn everything_owned_is_watched_by_the_next_in_line() {
     for seed in 0..600 {

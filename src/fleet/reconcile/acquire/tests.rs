@@ -121,7 +121,7 @@ fn in_a_pass() -> Rig {
     rig
 }
 
-/// G4, R8: everybody else leaves it to its heir.
+/// G4, R8: every other instance leaves it to its heir.
 #[test]
 fn what_is_freed_for_an_heir_in_the_middle_of_a_pass_is_taken_in_its_next_step() {
     let mut rig = in_a_pass();
@@ -133,7 +133,7 @@ fn what_is_freed_for_an_heir_in_the_middle_of_a_pass_is_taken_in_its_next_step()
     assert_eq!(rig.held(), 2 * AT_ONCE + 101, "nothing is left out");
 }
 
-/// What is asked for is looked up after a while.
+/// The owner of a requested lease is read after a while.
 #[test]
 fn what_is_freed_in_the_middle_of_a_pass_is_taken_by_an_heir_without_the_message() {
     let mut rig = in_a_pass();
@@ -156,7 +156,7 @@ fn what_is_freed_for_an_heir_before_it_may_plan_again_is_taken_at_once() {
     assert!(rig.holds(&freed[0]));
 }
 
-/// The pass begins anew, as when somebody joins.
+/// The pass begins again, as when an instance joins.
 #[test]
 fn in_a_new_plan_what_was_freed_for_an_heir_comes_first() {
     let mut rig = in_a_pass();
@@ -171,7 +171,7 @@ fn in_a_new_plan_what_was_freed_for_an_heir_comes_first() {
     assert!(freed.iter().all(|it| rig.holds(it)));
 }
 
-/// One that has taken what is its own. For four steps' worth another comes first, and does not come.
+/// An instance that has acquired its own share. All other leases are free, and their heir does not acquire them.
 fn before_falling_back() -> Rig {
     let rig = Rig::new(4 * AT_ONCE, 0, Weight(19));
     assert_eq!(rig.held(), AT_ONCE / 5);
@@ -192,7 +192,7 @@ fn what_is_ours_is_asked_for_once_in_a_pass() {
     rig.reconcile.apply(&push);
     while rig.reconcile.view().len() < 5 * AT_ONCE {
         rig.clock.pass(ms(10));
-        rig.reconcile.informer.look_if_due();
+        rig.reconcile.informer.read_if_due();
     }
     for it in &news {
         rig.server.put_lease(&endpoint(*it), &rig.other, TTL);
@@ -240,7 +240,7 @@ fn nothing_is_overdue_right_after_a_hold_off() {
     let mut rig = before_falling_back();
     rig.reconcile.step(&[]);
     let held = rig.held();
-    rig.reconcile.keep_what_was_to_move();
+    rig.reconcile.call_off_moves();
     rig.reconcile.planner.next = Moment::MAX;
     rig.reconcile.step(&[]);
     assert_eq!(rig.held(), held);

@@ -1,4 +1,4 @@
-//! Hand-overs where words are lost, changes are not pushed, or the heir cannot take what it asks for: nothing goes
+//! Hand-overs where messages are lost, changes are not pushed, or the heir cannot take what it asks for: nothing goes
 //! back and forth (G6). In memory.
 
 use std::collections::BTreeMap;
@@ -10,12 +10,9 @@ use leasehold::model::{EndpointId, InstanceId};
 use leasehold::store::{PeerMessage, Store};
 
 use testkit::cluster::{Cluster, TTL, endpoint};
+use testkit::process::ms;
 
 const STEP: Duration = ms(20);
-
-const fn ms(ms: u64) -> Duration {
-    Duration::from_millis(ms)
-}
 
 /// Who owned each lease last, and how often a lease went back to the instance that had released it.
 #[derive(Default)]
@@ -55,9 +52,9 @@ impl Moves {
 }
 
 /// These instances, at rest, in a fleet that hears this much.
-fn fleet(names: &[&str], words: bool, changes: bool, n: usize) -> Cluster {
+fn fleet(names: &[&str], messages: bool, changes: bool, n: usize) -> Cluster {
     let mut cluster = Cluster::empty(n);
-    cluster.hears(words, changes);
+    cluster.deliver(messages, changes);
     for name in names {
         cluster.join(name);
         cluster.pass(ms(260));
@@ -67,10 +64,10 @@ fn fleet(names: &[&str], words: bool, changes: bool, n: usize) -> Cluster {
     cluster
 }
 
-/// Issue 17, point 22: 24 endpoints, 3 instances and a newcomer.
-fn a_newcomer_gets_its_share(words: bool, changes: bool) {
+/// 24 endpoints, 3 instances and a newcomer.
+fn a_newcomer_gets_its_share(messages: bool, changes: bool) {
     let n = 24;
-    let mut cluster = fleet(&["a", "b", "c"], words, changes, n);
+    let mut cluster = fleet(&["a", "b", "c"], messages, changes, n);
     let mut moves = Moves::default();
     moves.see(&cluster, n);
     cluster.join("d");
@@ -95,13 +92,13 @@ fn end(cluster: &mut Cluster, names: &[&str], polls: Vec<PollPermit>) {
     names.iter().for_each(|it| cluster.poll_ended(it));
 }
 
-/// The running polls end at any moment, and so does the hand-over: between an owner's sweep and its next, before or
+/// The running polls end at any moment, and so does the hand-over: between an owner's resync and its next, before or
 /// after its heir has looked.
-fn whenever_a_poll_ends_nothing_goes_back(words: bool, changes: bool) {
+fn whenever_a_poll_ends_nothing_goes_back(messages: bool, changes: bool) {
     let n = 8;
     let mut bad = Vec::new();
     for phase in 0..8 {
-        let mut cluster = fleet(&["a", "b"], words, changes, n);
+        let mut cluster = fleet(&["a", "b"], messages, changes, n);
         let mut moves = Moves::default();
         moves.see(&cluster, n);
         let polls = running(&cluster, &["a", "b"]);
@@ -138,10 +135,10 @@ fn g6_where_only_changes_are_heard_a_newcomer_gets_its_share_and_nothing_goes_ba
 /// and then hangs.
 #[test]
 fn r8_no_read_before_its_time_is_up_takes_from_an_heir_what_was_released_for_it() {
-    let patience = |words, changes| if words && changes { ms(2_000) } else { ms(5_000) };
-    for (words, changes) in [(false, false), (true, false), (false, true), (true, true)] {
+    let patience = |messages, changes| if messages && changes { ms(2_000) } else { ms(5_000) };
+    for (messages, changes) in [(false, false), (true, false), (false, true), (true, true)] {
         let n = 8;
-        let mut cluster = fleet(&["a", "b"], words, changes, n);
+        let mut cluster = fleet(&["a", "b"], messages, changes, n);
         let polls = running(&cluster, &["a", "b"]);
         cluster.join("c");
         cluster.pass(ms(3_000));
@@ -152,12 +149,15 @@ fn r8_no_read_before_its_time_is_up_takes_from_an_heir_what_was_released_for_it(
         end(&mut cluster, &["a", "b"], polls);
         cluster.pass_until(ms(100), is_free);
         let free = cluster.pass_until(ms(9_000), |it| !is_free(it));
-        assert!(free + ms(100) >= patience(words, changes), "{words} {changes}: after {free:?}");
-        assert!(free <= ms(7_500), "{words} {changes}: after {free:?}");
+        assert!(
+            free + ms(100) >= patience(messages, changes),
+            "{messages} {changes}: after {free:?}"
+        );
+        assert!(free <= ms(7_500), "{messages} {changes}: after {free:?}");
     }
 }
 
-/// Issue 17, point 23: it can ask, and cannot take.
+/// It can ask, and cannot take.
 #[test]
 fn g6_an_heir_that_cannot_take_what_it_asks_for_gets_it_a_few_times_and_no_more() {
     let n = 12;
@@ -211,8 +211,8 @@ fn r8_an_heir_that_did_not_take_what_it_was_given_gets_nothing_for_a_while() {
     moves.see(&cluster, n);
     for second in 0..90 {
         let wants = cluster.member("a").table.endpoints();
-        let word = PeerMessage { wants, ..PeerMessage::new(&b, Some(InstanceId::new("a"))) };
-        cluster.member("b").store.wake(&[word], TTL).unwrap();
+        let message = PeerMessage { wants, ..PeerMessage::new(&b, Some(InstanceId::new("a"))) };
+        cluster.member("b").store.wake(&[message], TTL).unwrap();
         moves.pass(&mut cluster, n, ms(1_000));
         let given = moves.take_backs;
         assert!(second < 10 || given > 0, "it was given nothing at all");
@@ -224,9 +224,9 @@ fn r8_an_heir_that_did_not_take_what_it_was_given_gets_nothing_for_a_while() {
 /// It took what it was given, was drained at once, and is to have it again.
 #[test]
 fn r8_an_heir_that_gave_back_what_it_had_taken_is_given_it_again() {
-    for (words, changes) in [(true, true), (false, false)] {
+    for (messages, changes) in [(true, true), (false, false)] {
         let n = 4;
-        let mut cluster = fleet(&["a"], words, changes, n);
+        let mut cluster = fleet(&["a"], messages, changes, n);
         cluster.join("b");
         cluster.pass_until(ms(5_000), |it| it.is_balanced(n));
         cluster.drain("b", true);

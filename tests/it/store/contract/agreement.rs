@@ -12,7 +12,7 @@ use crate::store::contract::world::{MemoryWorld, RedisWorld, World};
 const STORIES: u64 = 60;
 const STEPS: usize = 80;
 
-/// What somebody writes into the epoch: no numbers, and numbers that it can have.
+/// What other clients write into the epoch: no numbers, and numbers that it can have.
 const WRITTEN: &[&str] =
     &["nan", "-5", "1e300", "9007199254740991", "", "0", "5", "7000000000000000"];
 

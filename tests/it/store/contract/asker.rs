@@ -1,4 +1,4 @@
-//! Somebody who asks a store questions.
+//! A client of a store, as an instance would be.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -56,7 +56,7 @@ impl Asker {
         Self::on(Arc::new(store_at(url)), Arc::new(BootClock), name, true, DURATION)
     }
 
-    /// Alive on a store without hold-off, unless somebody was there before.
+    /// Alive on a store without hold-off, unless another instance was there before.
     pub fn alive(world: &dyn World, name: &str) -> Self {
         let mut asker = Self::new(world, name, true);
         asker.beat();
@@ -192,7 +192,7 @@ impl Asker {
         self.store.withdraw(&self.context()).unwrap();
     }
 
-    /// Who has it, whoever asks.
+    /// The owner in the store.
     pub fn owner(&self, endpoint: &EndpointId) -> Option<String> {
         let owners = self.store.owners(std::slice::from_ref(endpoint), TIMEOUT).unwrap();
         only(owners).map(|it| it.to_string())

@@ -33,7 +33,7 @@ pub fn a_hold_off_ends_by_itself_after_ttl_and_margin(world: &mut dyn World) {
     let (e, term) = (endpoint("e"), LeaseDuration::new(LeaseDuration::TTL_MIN));
     let mut a = Asker::with_term(world, "a", true, term);
     a.beat();
-    // Where roles are leased, it is that of the default TTL unless somebody has been here before.
+    // Where roles are leased, it is that of the default TTL unless another candidate has been here before.
     world.flush();
     a.beat();
     let left = a.stamp.unwrap().hold_off;
@@ -97,7 +97,7 @@ pub fn a_call_that_names_an_earlier_epoch_changes_nothing(world: &mut dyn World)
     assert!(world.announced().is_empty());
 }
 
-/// R5: whoever knows a later epoch than the store proves that the store has forgotten one.
+/// R5: an instance that knows a later epoch than the store proves that the store has forgotten one.
 pub fn a_call_that_names_a_later_epoch_begins_one_beyond_it(world: &mut dyn World) {
     let (e, mut a) = (endpoint("e"), Asker::alive(world, "a"));
     let later = Epoch(epoch_of(&mut a).0 + 1_000_000_000);
@@ -144,7 +144,7 @@ pub fn a_restart_without_data_begins_a_hold_off_in_which_leases_are_reclaimed(
     assert_eq!(b.acquire(&e), Acquire::HeldBy(a.me.clone()));
 }
 
-/// R5, C1: a snapshot is a life of its own too; what it says about owners may be old.
+/// R5: a snapshot is a life of its own too; what it says about owners may be old.
 pub fn a_restart_from_a_snapshot_begins_a_hold_off_in_which_nothing_is_adopted(
     world: &mut dyn World,
 ) {
@@ -166,9 +166,9 @@ pub fn in_a_hold_off_tenures_go_on_and_nothing_is_granted(world: &mut dyn World)
     a.suspect();
     assert!(a.holds_off());
     assert_eq!(b.acquire(&g), Acquire::HoldOff, "granted");
-    assert_eq!(a.acquire(&e), Acquire::HoldOff, "adopted (C1)");
+    assert_eq!(a.acquire(&e), Acquire::HoldOff, "adopted");
     world.delete_node(&a.me);
-    assert_eq!(b.acquire(&e), Acquire::HeldBy(a.me.clone()), "taken over (C4)");
+    assert_eq!(b.acquire(&e), Acquire::HeldBy(a.me.clone()), "taken over");
     world.delete_lease(&f);
     assert_eq!(a.renew(&kept), Renew::Extended);
     assert_eq!(a.renew(&forgotten), Renew::Reclaimed);
@@ -177,7 +177,7 @@ pub fn in_a_hold_off_tenures_go_on_and_nothing_is_granted(world: &mut dyn World)
     assert_eq!(a.release(&kept), Release::Released);
 }
 
-/// C8: in a hold-off too, no lease outlasts its TTL.
+/// In a hold-off too, no lease outlasts its TTL.
 pub fn in_a_hold_off_a_lease_without_end_is_cut_to_the_ttl(world: &mut dyn World) {
     let (e, mut a, mut b) = (endpoint("e"), Asker::alive(world, "a"), Asker::alive(world, "b"));
     a.grant(&e);
@@ -200,7 +200,7 @@ pub fn a_suspicion_begins_one_epoch_however_many_share_it(world: &mut dyn World)
     assert_eq!(epoch_of(&mut b), begun);
 }
 
-/// R6: whoever may have slept asks what life of the store it was in, and a suspicion ends none.
+/// R6: an instance that may have slept asks what life of the store it was in, and a suspicion ends none.
 pub fn a_loss_of_memory_begins_a_life_and_a_suspicion_only_an_epoch(world: &mut dyn World) {
     let mut a = Asker::alive(world, "a");
     epoch_of(&mut a);
@@ -221,7 +221,7 @@ pub fn a_loss_of_memory_begins_a_life_and_a_suspicion_only_an_epoch(world: &mut 
     assert!(flushed.born > restarted.born, "everything is forgotten");
 }
 
-/// R5, C8: "Time that went back restarts the hold-off".
+/// R5: "Time that went back restarts the hold-off".
 pub fn a_clock_set_back_restarts_the_hold_off(world: &mut dyn World) {
     let (e, f, mut a) = (endpoint("e"), endpoint("f"), Asker::alive(world, "a"));
     let mut b = Asker::alive(world, "b");
@@ -272,7 +272,7 @@ pub fn a_fleet_corrects_the_timing_of_a_newcomer_that_came_first_after_a_loss(
     assert_eq!(error.fault, Fault::Misconfigured, "a stranger changed the timing: {error}");
 }
 
-/// FR-006, R13: whoever hears "broken" knows that others may have taken its leases.
+/// FR-006, R13: an instance whose heartbeat answer is "broken" knows that others may have taken its leases.
 pub fn a_heartbeat_says_whether_the_one_before_was_still_there(world: &mut dyn World) {
     let mut a = Asker::new(world, "a", true);
     assert_eq!(a.beat(), Beat { unbroken: false, weight: Weight(1) });

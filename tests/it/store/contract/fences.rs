@@ -1,4 +1,4 @@
-//! §3: the token grows with every grant, whatever the server has forgotten.
+//! The token grows with every grant, whatever the server has forgotten.
 
 use std::time::Duration;
 
@@ -12,7 +12,6 @@ fn grown(fences: &[FenceToken]) -> bool {
     fences.windows(2).all(|pair| pair[0] < pair[1])
 }
 
-/// §3.
 pub fn a_fence_grows_over_grants_releases_and_losses(world: &mut dyn World) {
     let (e, mut a, mut b) = (endpoint("e"), Asker::alive(world, "a"), Asker::alive(world, "b"));
     let mut fences = Vec::new();
@@ -30,7 +29,7 @@ pub fn a_fence_grows_over_grants_releases_and_losses(world: &mut dyn World) {
     assert!(grown(&fences), "{fences:?}");
 }
 
-/// §3: "even when Redis forgets everything".
+/// "even when Redis forgets everything".
 pub fn a_fence_grows_over_a_flush(world: &mut dyn World) {
     let (e, mut a) = (endpoint("e"), Asker::alive(world, "a"));
     let mut fences = vec![a.grant(&e).fence];
@@ -42,7 +41,7 @@ pub fn a_fence_grows_over_a_flush(world: &mut dyn World) {
     assert!(grown(&fences), "{fences:?}");
 }
 
-/// §3: "server TIME in µs": enough for one who has seen nothing, on a server that has forgotten.
+/// "server TIME in µs": enough for one who has seen nothing, on a server that has forgotten.
 pub fn a_fence_grows_by_the_servers_clock_alone(world: &mut dyn World) {
     let (e, mut a) = (endpoint("e"), Asker::alive(world, "a"));
     let before = a.grant(&e).fence;
@@ -57,7 +56,7 @@ pub fn a_fence_grows_by_the_servers_clock_alone(world: &mut dyn World) {
     );
 }
 
-/// §3: the highest fence is remembered apart from the epoch, which may be deleted, and from every endpoint.
+/// The highest fence is remembered apart from the epoch, which may be deleted, and from every endpoint.
 pub fn a_fence_grows_over_a_deleted_epoch_and_a_clock_set_back(world: &mut dyn World) {
     let (e, mut a) = (endpoint("e"), Asker::alive(world, "a"));
     let ahead = a.stamp.unwrap().server_us + 3_600_000_000;
@@ -65,13 +64,13 @@ pub fn a_fence_grows_over_a_deleted_epoch_and_a_clock_set_back(world: &mut dyn W
     let before = a.grant(&e).fence;
     world.delete_lease(&e);
     world.delete_epoch();
-    // Somebody who has seen nothing, by the clock of a server that is behind now.
+    // An instance that has seen nothing, by the clock of a server that is behind now.
     let mut b = Asker::alive(world, "b");
     let after = b.grant(&e).fence;
     assert!(after > before && before.0 > ahead, "{after} after {before}");
 }
 
-/// §3: what is put back into a store that has forgotten everything (R6) is remembered with its fence.
+/// What is put back into a store that has forgotten everything (R6) is remembered with its fence.
 pub fn a_fence_grows_over_a_reclaim_and_a_deleted_epoch(world: &mut dyn World) {
     let (e, mut a) = (endpoint("e"), Asker::alive(world, "a"));
     a.saw_fence(a.stamp.unwrap().server_us + 3_600_000_000);
@@ -86,7 +85,7 @@ pub fn a_fence_grows_over_a_reclaim_and_a_deleted_epoch(world: &mut dyn World) {
     assert!(after > before.fence, "{after} after {}", before.fence);
 }
 
-/// §3: the stored fence is raised by a grant however far ahead of the clock it already is.
+/// The stored fence is raised by a grant however far ahead of the clock it already is.
 pub fn a_fence_grows_beyond_one_that_is_ahead_of_the_clock(world: &mut dyn World) {
     let (e, mut a, mut b) = (endpoint("e"), Asker::alive(world, "a"), Asker::alive(world, "b"));
     let ahead = a.stamp.unwrap().server_us + 3_600_000_000;
@@ -102,7 +101,7 @@ pub fn a_fence_grows_beyond_one_that_is_ahead_of_the_clock(world: &mut dyn World
     assert!(grown(&fences), "{fences:?}");
 }
 
-/// §3: "every instance brings its own along": also one that is granted nothing.
+/// "every instance brings its own along": also one that is granted nothing.
 pub fn what_one_has_seen_raises_the_fences_of_all(world: &mut dyn World) {
     let (mut a, mut b) = (Asker::alive(world, "a"), Asker::alive(world, "b"));
     let ahead = a.stamp.unwrap().server_us + 3_600_000_000;
@@ -126,7 +125,7 @@ pub fn fences_do_not_run_away_once_they_are_ahead_of_the_clock(world: &mut dyn W
     assert!(last > ahead && last - first < 1_000, "grew by {} in fifty grants", last - first);
 }
 
-/// §3, H1: after a loss of memory, others may have seen more than who asks first.
+/// After a loss of memory, others may have seen more than who asks first.
 pub fn in_a_hold_off_fences_are_raised_beyond_what_others_may_have_seen(world: &mut dyn World) {
     let (e, mut a) = (endpoint("e"), Asker::alive(world, "a"));
     let ahead = a.stamp.unwrap().server_us + 3_600_000_000;
@@ -139,7 +138,7 @@ pub fn in_a_hold_off_fences_are_raised_beyond_what_others_may_have_seen(world: &
     assert!(granted > ahead + DURATION.hold_off().as_micros() as u64, "{granted} after {ahead}");
 }
 
-/// §3: "never `tostring` or `..`, which round". Lua's numbers are exact up to 2^53.
+/// "never `tostring` or `..`, which round". Lua's numbers are exact up to 2^53.
 pub fn a_fence_is_exact_above_two_to_the_fifty_second(world: &mut dyn World) {
     let (e, mut a) = (endpoint("e"), Asker::alive(world, "a"));
     let large = (1 << 52) + 12_345;

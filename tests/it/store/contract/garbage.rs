@@ -1,4 +1,4 @@
-//! What somebody else wrote where our numbers should be: it counts as missing, and never as a number.
+//! Garbage where our numbers should be: it counts as missing, and never as a number.
 
 use std::time::Duration;
 
@@ -61,7 +61,7 @@ fn granted_anew(world: &mut dyn World, a: &mut Asker, e: &EndpointId) -> Tenure 
     a.grant(e)
 }
 
-/// Issue 17, 30: a new epoch, a hold-off, and those who hold something go on.
+/// A new epoch, a hold-off, and those who hold something go on.
 pub fn garbage_in_the_epoch_begins_a_new_one_in_which_tenures_go_on(world: &mut dyn World) {
     let (e, mut a, mut b) = (endpoint("e"), Asker::alive(world, "a"), Asker::alive(world, "b"));
     let mut last = FenceToken(0);
@@ -74,7 +74,7 @@ pub fn garbage_in_the_epoch_begins_a_new_one_in_which_tenures_go_on(world: &mut 
             last = tenure.fence;
             let before = a.stamp.unwrap();
             world.write_epoch(field, text);
-            // Whoever comes first: a stranger, another of the fleet, or the owner.
+            // The first caller may be a stranger, another instance of the fleet, or the owner.
             match n % 3 {
                 0 => drop(Asker::new(world, "stranger", true).beat()),
                 1 => drop(b.beat()),
@@ -95,7 +95,7 @@ pub fn garbage_in_the_epoch_begins_a_new_one_in_which_tenures_go_on(world: &mut 
     }
 }
 
-/// R5: garbage says that somebody was here, so the operator's word that nobody was does not count.
+/// R5: garbage shows that a fleet may have run here, so `--new-fleet` does not count.
 pub fn garbage_in_the_epoch_is_no_missing_epoch(world: &mut dyn World) {
     let mut a = Asker::alive(world, "a");
     a.beat();
@@ -120,7 +120,7 @@ pub fn garbage_in_the_epoch_leaves_what_was_agreed_on(world: &mut dyn World) {
     }
 }
 
-/// R5: whoever names a role's TTL after garbage may have a shorter one than its leader: nothing is granted until a leader
+/// R5: the first candidate that names a role's TTL after garbage may have a shorter one than its leader: nothing is granted until a leader
 /// with the default TTL has stopped, unless one who was here before says that it is the same.
 pub fn garbage_in_the_life_of_a_role_holds_off_as_if_nobody_knew_it(world: &mut dyn World) {
     let short = LeaseDuration::new(Duration::from_secs(3));
@@ -136,7 +136,7 @@ pub fn garbage_in_the_life_of_a_role_holds_off_as_if_nobody_knew_it(world: &mut 
     assert_eq!(a.renew(&tenure), Renew::Extended, "its TTL is the longer one");
 }
 
-/// A life that nobody can have would end the keys of the living: whoever reads cuts what lasts too long.
+/// A life that nobody can have would end the keys of live instances: readers cap a TTL that is too long.
 pub fn garbage_in_a_life_cuts_nothing_short(world: &mut dyn World) {
     let (e, mut a) = (endpoint("e"), Asker::alive(world, "a"));
     let tenure = a.grant(&e);
@@ -197,7 +197,7 @@ pub fn garbage_in_a_fence_ends_no_tenure_and_no_order(world: &mut dyn World) {
     }
 }
 
-/// Issue 17, 30: everybody says what is wrong and what to do, waits, and goes on when it is done.
+/// Everybody says what is wrong and what to do, waits, and goes on when it is done.
 pub fn another_type_in_the_epochs_place_is_told_with_the_way_out(world: &mut dyn World) {
     let (e, mut a) = (endpoint("e"), Asker::alive(world, "a"));
     let tenure = a.grant(&e);

@@ -59,7 +59,7 @@ pub fn only_the_owner_releases(world: &mut dyn World) {
     b.grant(&e);
 }
 
-/// R7: the reply was lost, so whoever asked before must not count.
+/// R7: the reply was lost, so an earlier request must not count.
 pub fn meeting_its_own_id_is_a_new_grant(world: &mut dyn World) {
     let (e, mut a) = (endpoint("e"), Asker::alive(world, "a"));
     let first = a.grant(&e);
@@ -70,7 +70,7 @@ pub fn meeting_its_own_id_is_a_new_grant(world: &mut dyn World) {
     );
 }
 
-/// R4, C5: every verb matches owner and fence, so nothing said under an earlier grant counts.
+/// R4: every verb matches owner and fence, so nothing said under an earlier grant counts.
 pub fn an_earlier_grant_of_ones_own_counts_for_nothing(world: &mut dyn World) {
     let (e, mut a) = (endpoint("e"), Asker::alive(world, "a"));
     let (old, new) = (a.grant(&e), a.grant(&e));
@@ -84,7 +84,7 @@ pub fn an_earlier_grant_of_ones_own_counts_for_nothing(world: &mut dyn World) {
     assert_eq!(a.publish(&new, 5), Publish::Stored);
 }
 
-/// R6, H1: put back under the same fence, and that fence written back with it.
+/// R6: put back under the same fence, and that fence written back with it.
 pub fn a_forgotten_lease_is_reclaimed_under_its_fence(world: &mut dyn World) {
     let (e, mut a, mut b) = (endpoint("e"), Asker::alive(world, "a"), Asker::alive(world, "b"));
     let tenure = a.grant(&e);
@@ -98,7 +98,7 @@ pub fn a_forgotten_lease_is_reclaimed_under_its_fence(world: &mut dyn World) {
     assert!(world.lease_left(&e).unwrap() <= TTL);
 }
 
-/// H1: a deleted result hash must not silence the owner for ever.
+/// A deleted result hash must not silence the owner for ever.
 pub fn a_forgotten_fence_is_written_back_by_the_next_renewal(world: &mut dyn World) {
     let (e, mut a) = (endpoint("e"), Asker::alive(world, "a"));
     let tenure = a.grant(&e);
@@ -108,7 +108,7 @@ pub fn a_forgotten_fence_is_written_back_by_the_next_renewal(world: &mut dyn Wor
     assert_eq!(a.publish(&tenure, 1), Publish::Stored);
 }
 
-/// H1: somebody else was granted it and gave it back; this tenure is over.
+/// Another instance was granted it and released it; this tenure is over.
 pub fn a_lease_granted_to_another_meanwhile_is_not_reclaimed(world: &mut dyn World) {
     let (e, mut a, mut b) = (endpoint("e"), Asker::alive(world, "a"), Asker::alive(world, "b"));
     let lost = a.grant(&e);
@@ -119,7 +119,7 @@ pub fn a_lease_granted_to_another_meanwhile_is_not_reclaimed(world: &mut dyn Wor
     assert_eq!(a.owner(&e), None, "came back");
 }
 
-/// R3, C6: past its deadline a lease is never reclaimed.
+/// R3: past its deadline a lease is never reclaimed.
 pub fn a_lease_past_its_deadline_is_not_reclaimed(world: &mut dyn World) {
     let (e, mut a) = (endpoint("e"), Asker::alive(world, "a"));
     let tenure = a.grant(&e);
@@ -162,7 +162,7 @@ pub fn a_matched_lease_of_another_epoch_is_not_kept(world: &mut dyn World) {
     assert_eq!(reply.answer, None);
 }
 
-/// R4, C5: an acquire that was executed late grants nothing.
+/// R4: an acquire that was executed late grants nothing.
 pub fn a_late_acquire_refuses_itself(world: &mut dyn World) {
     let (e, a) = (endpoint("e"), Asker::alive(world, "a"));
     let reply = a.store.acquire(&a.late_ask(), std::slice::from_ref(&e)).unwrap();
@@ -194,7 +194,7 @@ pub fn a_late_renewal_keeps_a_lease_but_reclaims_none(world: &mut dyn World) {
     assert_eq!(a.owner(&e), None);
 }
 
-/// C5: a renewal that overtook nothing, executed after the release.
+/// A renewal that overtook nothing, executed after the release.
 pub fn a_renewal_after_the_release_cannot_bring_the_lease_back(world: &mut dyn World) {
     let (e, mut a) = (endpoint("e"), Asker::alive(world, "a"));
     let tenure = a.grant(&e);
@@ -203,7 +203,7 @@ pub fn a_renewal_after_the_release_cannot_bring_the_lease_back(world: &mut dyn W
     assert_eq!(a.owner(&e), None, "the released lease is back");
 }
 
-/// C5: the same when the store had forgotten the lease, and its fence, before the release.
+/// The same when the store had forgotten the lease, and its fence, before the release.
 pub fn the_release_of_a_missing_lease_ends_its_tenure_too(world: &mut dyn World) {
     let (e, mut a) = (endpoint("e"), Asker::alive(world, "a"));
     let tenure = a.grant(&e);
@@ -214,7 +214,7 @@ pub fn the_release_of_a_missing_lease_ends_its_tenure_too(world: &mut dyn World)
     assert_eq!(a.owner(&e), None, "the released lease is back");
 }
 
-/// C5: a release executed late, when somebody else has the lease.
+/// A release executed late, when another instance has the lease.
 pub fn a_late_release_leaves_the_next_owner_alone(world: &mut dyn World) {
     let (e, mut a, mut b) = (endpoint("e"), Asker::alive(world, "a"), Asker::alive(world, "b"));
     let old = a.grant(&e);
@@ -224,7 +224,7 @@ pub fn a_late_release_leaves_the_next_owner_alone(world: &mut dyn World) {
     assert_eq!(b.publish(&new, 1), Publish::Stored);
 }
 
-/// C5: released and granted to the same instance again before the old release is executed.
+/// Released and granted to the same instance again before the old release is executed.
 pub fn a_late_release_leaves_ones_own_next_tenure_alone(world: &mut dyn World) {
     let (e, mut a) = (endpoint("e"), Asker::alive(world, "a"));
     let old = a.grant(&e);
@@ -249,7 +249,7 @@ pub fn what_is_ours_by_its_name_is_given_back(world: &mut dyn World) {
     assert_eq!(b.publish(&next, 1), Publish::Stored);
 }
 
-/// C5: a release by name that is executed late, when the same instance has the lease again. It may have heard of
+/// A release by name that is executed late, when the same instance has the lease again. It may have heard of
 /// that by then or not.
 pub fn a_late_release_by_name_leaves_ones_own_next_tenure_alone(world: &mut dyn World) {
     let (e, mut a) = (endpoint("e"), Asker::alive(world, "a"));
@@ -262,7 +262,7 @@ pub fn a_late_release_by_name_leaves_ones_own_next_tenure_alone(world: &mut dyn 
     assert_eq!(a.verify(&new), Verify::Held);
 }
 
-/// C5, R6: the same when the store had forgotten that tenure, and it was put back.
+/// R6: the same when the store had forgotten that tenure, and it was put back.
 pub fn a_late_release_by_name_leaves_what_was_put_back_alone(world: &mut dyn World) {
     let (e, mut a) = (endpoint("e"), Asker::alive(world, "a"));
     let old = a.grant(&e);
@@ -277,7 +277,7 @@ pub fn a_late_release_by_name_leaves_what_was_put_back_alone(world: &mut dyn Wor
     assert_eq!(a.verify(&new), Verify::Held);
 }
 
-/// C5, R5: the same when it has forgotten the fence of that tenure only, and its first renewal wrote it back.
+/// R5: the same when it has forgotten the fence of that tenure only, and its first renewal wrote it back.
 pub fn a_late_release_by_name_leaves_what_was_confirmed_anew_alone(world: &mut dyn World) {
     let (e, mut a) = (endpoint("e"), Asker::alive(world, "a"));
     let old = a.grant(&e);
@@ -292,7 +292,7 @@ pub fn a_late_release_by_name_leaves_what_was_confirmed_anew_alone(world: &mut d
     assert_eq!(a.verify(&new), Verify::Held);
 }
 
-/// C5, R6: the same when it was another lease that was put back, of an older fence than the one in question.
+/// R6: the same when it was another lease that was put back, of an older fence than the one in question.
 pub fn a_late_release_by_name_leaves_all_that_was_heard_of_alone(world: &mut dyn World) {
     let (e, f, mut a) = (endpoint("e"), endpoint("f"), Asker::alive(world, "a"));
     let (other, old) = (a.grant(&f), a.grant(&e));
@@ -306,7 +306,7 @@ pub fn a_late_release_by_name_leaves_all_that_was_heard_of_alone(world: &mut dyn
     assert_eq!(a.verify(&new), Verify::Held);
 }
 
-/// C5: two releases by name, executed the wrong way round, and then a renewal from between them.
+/// Two releases by name, executed the wrong way round, and then a renewal from between them.
 pub fn a_late_release_by_name_opens_no_door_that_a_later_one_closed(world: &mut dyn World) {
     let (e, f, mut a) = (endpoint("e"), endpoint("f"), Asker::alive(world, "a"));
     let (first, second) = (a.grant(&e), a.grant(&f));
@@ -333,7 +333,7 @@ pub fn of_many_that_are_given_back_by_name_each_is_told(world: &mut dyn World) {
     assert_eq!(b.owner(&endpoint("h")).as_deref(), Some("b"));
 }
 
-/// C5: a renewal that was asked for before the release, and executed after it.
+/// A renewal that was asked for before the release, and executed after it.
 pub fn a_renewal_asked_for_before_the_release_cannot_bring_the_lease_back(world: &mut dyn World) {
     let (e, f, mut a) = (endpoint("e"), endpoint("f"), Asker::alive(world, "a"));
     let (tenure, kept) = (a.grant(&e), a.grant(&f));
@@ -400,7 +400,7 @@ pub fn verify_says_whose_a_lease_is(world: &mut dyn World) {
     assert_eq!(a.verify(&tenure), Verify::Missing);
 }
 
-/// C8: no lease outlasts its TTL, wherever its end came from.
+/// No lease outlasts its TTL, wherever its end came from.
 pub fn a_lease_with_too_long_or_no_end_is_cut_to_the_ttl(world: &mut dyn World) {
     let (e, mut a, mut b) = (endpoint("e"), Asker::alive(world, "a"), Asker::alive(world, "b"));
     let tenure = a.grant(&e);

@@ -48,7 +48,7 @@ fn take_request(mut stream: &TcpStream) -> bool {
 
 const SHORT: Duration = Duration::from_millis(300);
 
-/// R4; LAB §1: "connect OK (backlog), reply never".
+/// R4: "connect OK (backlog), reply never".
 #[test]
 fn a_call_to_a_hung_server_ends_at_its_timeout() {
     let world = RedisWorld::new();
@@ -68,7 +68,7 @@ fn a_call_to_a_hung_server_ends_at_its_timeout() {
     assert_eq!(a.renew(&tenure), Renew::Extended);
 }
 
-/// Style §1 on redis-rs #1252: "a timed-out reply once answered the next question".
+/// "a timed-out reply once answered the next question".
 #[test]
 fn a_late_reply_never_answers_the_next_question() {
     let world = RedisWorld::new();

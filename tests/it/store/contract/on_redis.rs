@@ -51,7 +51,7 @@ fn the_keys_are_those_of_the_contract() {
     assert!(epoch.contains_key("since_ms"));
 }
 
-/// What is noted of grants in two keys is no reason to grant nothing, whatever somebody has made of them.
+/// What is noted of grants in two keys is no reason to grant nothing, whatever other clients wrote there.
 #[test]
 fn notes_of_grants_that_somebody_has_spoilt_are_mended_by_the_next_grant() {
     let world = RedisWorld::new();
@@ -364,7 +364,11 @@ fn a_lease_of_the_wrong_type_fails_alone() {
     assert!(matches!(published[..], [Publish::Stored, Publish::Failed(_), Publish::Stored]));
     let released = a.store.release(&a.context(), &tenures, &[]).unwrap();
     assert_eq!(released, [Release::Released, Release::NotOwner, Release::Released]);
-    assert_eq!(world.server.cli(&["TYPE", "poll:lease:x"]), "list", "somebody else's key is gone");
+    assert_eq!(
+        world.server.cli(&["TYPE", "poll:lease:x"]),
+        "list",
+        "a key of another program is gone"
+    );
 }
 
 /// R4, with the other key of an item.
@@ -459,7 +463,7 @@ fn a_malformed_word_is_passed_over() {
     assert!(matches!(heard, Some(Push::Message(it)) if it.from.as_str() == "b"));
 }
 
-/// LAB §1: `SCRIPT FLUSH` costs a round, never an error.
+/// `SCRIPT FLUSH` costs a round, never an error.
 #[test]
 fn forgotten_scripts_cost_no_error() {
     let world = RedisWorld::new();
@@ -485,7 +489,7 @@ fn forgotten_scripts_cost_no_error() {
     });
 }
 
-/// LAB §1: servers on which EVALSHA was renamed away.
+/// Servers on which EVALSHA was renamed away.
 #[test]
 fn a_server_without_evalsha_is_asked_with_eval() {
     let server = RedisServer::start_with(&["--rename-command", "EVALSHA", ""]);
@@ -522,7 +526,7 @@ fn a_password_is_sent_over_a_unix_socket_and_after_a_reconnect() {
     assert!(b.beat().unbroken);
 }
 
-/// C8: a clock set back would keep a dead instance and its leases for as long as the step.
+/// A clock set back would keep a dead instance and its leases for as long as the step.
 #[test]
 fn a_heartbeat_or_lease_with_too_long_an_end_is_cut_by_whoever_looks() {
     let world = RedisWorld::new();

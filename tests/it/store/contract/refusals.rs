@@ -66,7 +66,7 @@ fn wait_for_link(replica: &RedisServer) {
     eventually(|| info().contains("master_link_status:up"), info);
 }
 
-/// LAB §1: "Renew script on a key the replica lacks returns 0, not an error".
+/// "Renew script on a key the replica lacks returns 0, not an error".
 #[test]
 fn a_replica_is_an_error_and_never_an_answer() {
     let world = RedisWorld::new();
@@ -79,7 +79,7 @@ fn a_replica_is_an_error_and_never_an_answer() {
     assert_read_only(&store_at(&replica.url()), &a, &[held, missing]);
 }
 
-/// C2: connections survive demotions.
+/// Connections survive demotions.
 #[test]
 fn a_demoted_master_is_an_error_and_never_an_answer() {
     let (world, other) = (RedisWorld::new(), RedisServer::start());
@@ -111,7 +111,7 @@ fn assert_read_only(store: &dyn Store, a: &Asker, tenures: &[Tenure]) {
     }
 }
 
-/// C2, R5: the epoch is asked for inside every script, not once per connection.
+/// R5: the epoch is asked for inside every script, not once per connection.
 #[test]
 fn a_promotion_under_a_living_connection_begins_a_hold_off() {
     let world = RedisWorld::new();
@@ -125,7 +125,7 @@ fn a_promotion_under_a_living_connection_begins_a_hold_off() {
     assert_eq!(a.renew(&tenure), Renew::Extended);
 }
 
-/// LAB §1: `BUSY` while a script hangs; it passes.
+/// `BUSY` while a script hangs; it passes.
 #[test]
 fn a_busy_server_is_an_error_that_passes() {
     let server = RedisServer::start_with(&["--lua-time-limit", "50"]);
@@ -146,7 +146,7 @@ fn a_busy_server_is_an_error_that_passes() {
     assert_eq!(a.renew(&tenure), Renew::Extended);
 }
 
-/// LAB §1: `LOADING` after a restart; it passes.
+/// `LOADING` after a restart; it passes.
 #[test]
 fn a_loading_server_is_an_error_that_passes() {
     // It answers once for every 2 MB that it has read.
@@ -253,7 +253,7 @@ fn a_user_with_just_the_rights_of_the_page_can_do_everything() {
     }
 }
 
-/// Inside a script a denied key is a plain ERR, whoever's key it is.
+/// Inside a script a denied key is a plain ERR, whatever the key.
 #[test]
 fn a_key_denied_inside_a_script_is_told_as_a_missing_permission() {
     let world = RedisWorld::new();

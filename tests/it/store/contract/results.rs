@@ -22,7 +22,7 @@ pub fn a_result_is_announced_under_the_lease_it_was_polled_under(world: &mut dyn
     assert_eq!(world.announced(), [heard]);
 }
 
-/// §3: "a lost reply cannot publish twice".
+/// "a lost reply cannot publish twice".
 pub fn a_result_said_twice_is_announced_once(world: &mut dyn World) {
     let (e, mut a) = (endpoint("e"), Asker::alive(world, "a"));
     let tenure = a.grant(&e);
@@ -33,7 +33,7 @@ pub fn a_result_said_twice_is_announced_once(world: &mut dyn World) {
     assert_eq!(world.announced().len(), 2, "the next result was taken for the one before");
 }
 
-/// §3: the same start under another grant is another result.
+/// The same start under another grant is another result.
 pub fn a_result_of_the_next_grant_is_not_taken_for_the_one_before(world: &mut dyn World) {
     let (e, mut a) = (endpoint("e"), Asker::alive(world, "a"));
     let old = a.grant(&e);
@@ -131,7 +131,7 @@ pub fn what_nobody_is_to_poll_is_forgotten_unless_it_comes_back(world: &mut dyn 
     assert_eq!(retire(world), None, "there is nothing to forget");
     let first = a.grant(&e);
     assert_eq!(a.publish(&first, 1), Publish::Stored);
-    assert_eq!(retire(world), None, "somebody has it");
+    assert_eq!(retire(world), None, "it has an owner");
     a.release(&first);
     let left = retire(world).unwrap();
     assert!(left <= DAY && left > DAY / 2, "{left:?}");
@@ -144,7 +144,7 @@ pub fn what_nobody_is_to_poll_is_forgotten_unless_it_comes_back(world: &mut dyn 
     assert_eq!(world.result_left(&e), None);
     assert_eq!(b.publish(&second, 2), Publish::Stored);
     assert_eq!(a.publish(&first, 3), Publish::Fenced);
-    // Forgotten by the server, retired by somebody, and put back by its owner: that one stays, too.
+    // Forgotten by the server, retired by another instance, and put back by its owner: that one stays, too.
     world.delete_lease(&e);
     assert!(retire(world).is_some());
     assert_eq!(b.renew(&second), Renew::Reclaimed);

@@ -41,7 +41,7 @@ fn a_role_whose_key_is_of_another_type_is_led_by_nobody() {
     assert!(matches!(a.verify(&tenure), Verify::Failed(_)));
     assert_eq!(a.release(&tenure), Release::NotOwner);
     assert_eq!(only(a.store.role_statuses(&[endpoint("e")], TIMEOUT).unwrap()).leader, None);
-    assert_eq!(world.server.cli(&["TYPE", "leader:e"]), "list", "somebody else's key is gone");
+    assert_eq!(world.server.cli(&["TYPE", "leader:e"]), "list", "a key of another program is gone");
 }
 
 /// Any key may be of any type: what cannot be read proves nothing, and is written over by its owner.

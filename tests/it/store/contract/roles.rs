@@ -65,7 +65,7 @@ pub fn a_new_role_in_an_old_epoch_needs_no_hold_off(world: &mut dyn World) {
     b.grant(&endpoint("f"));
 }
 
-/// R5: a role whose TTL is short is granted again after its own, if somebody is left who knows it.
+/// R5: a role whose TTL is short is granted again after that TTL, if a candidate is left that knows it.
 pub fn the_hold_off_of_a_role_is_that_of_its_own_ttl(world: &mut dyn World) {
     let short = LeaseDuration::new(LeaseDuration::TTL_MIN);
     let (mut a, mut b) =
@@ -100,7 +100,7 @@ pub fn in_a_young_epoch_a_role_nobody_knew_holds_off_the_default(world: &mut dyn
     assert!(left <= SHORT.hold_off(), "and has said so to all: {left:?}");
 }
 
-/// R5: once somebody has led, whoever led before the loss does not any more: nobody waits longer than a TTL again.
+/// R5: once a candidate has led, the leader from before the loss is over: no candidate waits longer than a TTL again.
 pub fn a_role_that_was_led_holds_off_its_own_ttl_in_later_epochs(world: &mut dyn World) {
     let mut a = Asker::with_term(world, "a", true, SHORT);
     a.grant(&endpoint("e"));
@@ -267,7 +267,7 @@ pub fn a_release_takes_the_heartbeat_away(world: &mut dyn World) {
     assert_eq!(world.leader_beat(&a.me), None);
 }
 
-/// A release executed late, when somebody else leads, or when it leads again.
+/// A release executed late, when another instance leads, or when it leads again.
 pub fn a_release_of_what_is_anothers_leaves_heartbeats_alone(world: &mut dyn World) {
     let (mut a, mut b) = (Asker::alive(world, "a"), Asker::alive(world, "b"));
     let old = a.grant(&endpoint("e"));
@@ -302,7 +302,7 @@ pub fn a_seat_says_who_leads_for_how_long_and_since_when(world: &mut dyn World) 
     assert_eq!(seat(&a, "e").leader, None);
 }
 
-/// C8, by whoever looks: a clock set back would keep a dead leader for as long as the step.
+/// A clock set back would keep a dead leader for as long as the step.
 pub fn a_seat_without_end_is_cut_to_the_ttl(world: &mut dyn World) {
     let mut a = Asker::alive(world, "a");
     a.grant(&endpoint("e"));

@@ -229,7 +229,7 @@ pub fn a_release_tells_those_who_wait(world: &mut dyn World) {
     b.grant(&e);
 }
 
-/// R11, R12: whoever leaves is missed at once, not at the next tick.
+/// R11, R12: other instances notice at once that an instance leaves, not at the next tick.
 pub fn all_hear_of_a_withdrawal_and_of_a_burial(world: &mut dyn World) {
     let [a, b, c] = ["a", "b", "c"].map(|it| Asker::alive(world, it));
     let mut subscription = c.store.listen(&c.me, TIMEOUT).unwrap();
@@ -239,7 +239,7 @@ pub fn all_hear_of_a_withdrawal_and_of_a_burial(world: &mut dyn World) {
     assert_eq!(hear(&mut *subscription), word(&b, None, &[], &[]));
 }
 
-/// Words may have been missed, so whoever listens must learn that the line was cut.
+/// Messages may have been missed, so a subscriber must learn that its connection was cut.
 pub fn an_ear_does_not_outlive_its_server(world: &mut dyn World) {
     let a = Asker::alive(world, "a");
     let mut subscription = a.store.listen(&a.me, TIMEOUT).unwrap();

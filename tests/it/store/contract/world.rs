@@ -19,7 +19,7 @@ pub const DURATION: LeaseDuration = LeaseDuration::new(TTL);
 /// Older than the heartbeat of a leader that has any right.
 const TOO_OLD: Duration = Duration::from_secs(36);
 
-/// A result as somebody who listens got it.
+/// A result as a subscriber got it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Push {
     pub endpoint: String,
@@ -45,15 +45,15 @@ pub trait World {
     /// Sets what the store knows of the last grant to an instance; `None` forgets it.
     fn set_granted(&mut self, instance: &InstanceId, fence: Option<FenceToken>);
     fn delete_epoch(&mut self);
-    /// Somebody writes into a field of the epoch's hash.
+    /// Another client writes into a field of the epoch's hash.
     fn write_epoch(&mut self, field: &str, text: &str);
-    /// Somebody puts a key of another type in the epoch's place.
+    /// Another client puts a key of another type in the epoch's place.
     fn replace_epoch(&mut self);
-    /// Somebody writes where the highest fence of all is kept.
+    /// Another client writes where the highest fence of all is kept.
     fn write_fence(&mut self, text: &str);
-    /// Somebody writes into what is noted of the grants and releases of an instance.
+    /// Another client writes into the record of an instance's grants and releases.
     fn write_grants(&mut self, instance: &InstanceId, field: &str, text: &str);
-    /// Somebody writes where the fence of the last grant is kept.
+    /// Another client writes where the fence of the last grant is kept.
     fn write_granted(&mut self, endpoint: &EndpointId, text: &str);
     /// Whatever proves that it is dead: its heartbeat is gone or, a leader's, too old (R13).
     fn delete_node(&mut self, instance: &InstanceId);
