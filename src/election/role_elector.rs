@@ -111,11 +111,11 @@ impl RoleElector {
             return Ok(());
         }
         let table = self.role_state.table();
-        table.learn_time(|timeout| self.store.time(timeout))?;
+        table.ensure_time_known(|timeout| self.store.time(timeout))?;
         let request = table.request();
         let nothing = Tenure::new(self.settings.role.as_lease().clone(), FenceToken(0));
         let reply = self.store.verify(&request.context, &[nothing])?;
-        table.saw(&request, &reply);
+        table.observe_stamp(&request, &reply);
         Ok(())
     }
 

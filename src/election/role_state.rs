@@ -336,7 +336,7 @@ impl RoleState {
         }
         let (term, heir) = inner.leaving.take()?;
         let tenure = self.table.tenure(self.role.as_lease()).filter(|it| it.fence == term)?;
-        self.table.let_go(&tenure.endpoint).map(|it| (it, heir))
+        self.table.forget_for_release(&tenure.endpoint).map(|it| (it, heir))
     }
 
     /// One that waits already is enough.
@@ -441,7 +441,7 @@ mod tests {
         /// The table has it, and nobody has been told.
         fn granted(&self) -> Tenure {
             let wanted = [self.role_state.role.as_lease().clone()];
-            self.role_state.table.learn_time(|timeout| self.store.time(timeout)).unwrap();
+            self.role_state.table.ensure_time_known(|timeout| self.store.time(timeout)).unwrap();
             loop {
                 let request = self.role_state.table.request();
                 let reply = self.store.acquire(&request.context, &wanted).unwrap();

@@ -235,7 +235,7 @@ impl Drop for Daemon {
             self.shut_down(phase);
         }
         let held = self.table.len();
-        Reporter::new(&self.table).say(&Event::DaemonStopped { held });
+        Reporter::new(&self.table).report(&Event::DaemonStopped { held });
     }
 }
 

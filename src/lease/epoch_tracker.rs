@@ -40,12 +40,13 @@ pub struct EpochTracker {
     duration: LeaseDuration,
     new_fleet: bool,
     epoch: Epoch,
-    born: Epoch,
+    data_epoch: Epoch,
     floor_us: u64,
-    /// The highest fence that was granted to us.
-    heard: FenceToken,
-    sight: Option<ClockReading>,
-    /// The last reading, for telling the time. The one above may be old where our own clock is slow.
+    /// The highest fence that was granted to this instance.
+    highest_fence: FenceToken,
+    /// The reading that gives the lowest upper bound of the server's clock.
+    tightest_reading: Option<ClockReading>,
+    /// The last reading, for `server_ms`. The tightest one may be old where our own clock is slow.
     last: Option<ClockReading>,
     suspect: bool,
     hold_off_until: Moment,
@@ -69,10 +70,10 @@ impl EpochTracker {
             duration,
             new_fleet,
             epoch: Epoch::default(),
-            born: Epoch::default(),
+            data_epoch: Epoch::default(),
             floor_us: 0,
-            heard: FenceToken(0),
-            sight: None,
+            highest_fence: FenceToken(0),
+            tightest_reading: None,
             last: None,
             suspect: false,
             hold_off_until: Moment::MIN,
@@ -91,9 +92,9 @@ impl EpochTracker {
             epoch: self.epoch,
             suspect: self.suspect,
             floor_us: self.floor_us,
-            heard: self.heard,
+            highest_fence: self.highest_fence,
             owner_only: false,
-            not_after_us: self.sight.map_or(0, |it| it.latest_us(now) + slack),
+            not_after_us: self.tightest_reading.map_or(0, |it| it.latest_us(now) + slack),
             // Only before the first reply: a running instance that finds the epoch missing knows better. And only
             // in a request that has a latest execution time: executed late, it could follow a loss of memory.
             new_fleet: self.new_fleet && self.epoch == Epoch::default() && self.knows_time(),
@@ -103,14 +104,14 @@ impl EpochTracker {
 
     /// Whether a request sent now has a latest execution time.
     pub fn knows_time(&self) -> bool {
-        self.sight.is_some()
+        self.tightest_reading.is_some()
     }
 
     /// The server's clock was read by itself, asked at `asked_at`: before the first reply, so that the first request
     /// has a latest execution time, too.
-    pub fn saw_time(&mut self, asked_at: Moment, server_us: u64) {
+    pub fn observe_time(&mut self, asked_at: Moment, server_us: u64) {
         self.floor_us = self.floor_us.max(server_us);
-        self.sight.get_or_insert(ClockReading { asked_at, server_us });
+        self.tightest_reading.get_or_insert(ClockReading { asked_at, server_us });
     }
 
     /// The request context of a release. Raises the floor first, so that every renewal sent before has a lower floor and
@@ -130,37 +131,37 @@ impl EpochTracker {
         let is_new = stamp.epoch > self.epoch;
         // Another life may be another machine, whose clock says nothing about that of the first. But it may
         // be the same, and then we have slept or it was stepped: to ask again costs little.
-        let before = self.sight.filter(|_| !(is_new && self.suspect));
+        let before = self.tightest_reading.filter(|_| !(is_new && self.suspect));
         if let Some(ahead) = before.and_then(|it| it.ahead(now, stamp)) {
             self.suspect = true;
             seen.ran_ahead = Some(ahead);
-            seen.slept_in = (ahead > self.duration.margin()).then_some(self.born);
+            seen.slept_in = (ahead > self.duration.margin()).then_some(self.data_epoch);
         }
         if is_new {
-            self.born = stamp.born;
+            self.data_epoch = stamp.data_epoch;
             self.epoch = stamp.epoch;
-            self.sight = None;
+            self.tightest_reading = None;
             self.suspect = false;
         }
         self.hold_off_until = match stamp.hold_off {
             Duration::ZERO => Moment::MIN,
             left => now + left + left * LeaseDuration::RATE_PERCENT / 100,
         };
-        let sight = ClockReading { asked_at, server_us: stamp.server_us };
+        let reading = ClockReading { asked_at, server_us: stamp.server_us };
         if is_new || self.last.is_none_or(|it| it.asked_at <= asked_at) {
-            self.last = Some(sight);
+            self.last = Some(reading);
         }
         // The sight that promises least is the most recent knowledge; a clock set back promises less.
-        if self.sight.is_none_or(|it| sight.latest_us(now) <= it.latest_us(now)) {
-            self.sight = Some(sight);
+        if self.tightest_reading.is_none_or(|it| reading.latest_us(now) <= it.latest_us(now)) {
+            self.tightest_reading = Some(reading);
         }
         seen
     }
 
     /// A grant was seen: every later fence must be higher.
-    pub fn saw_fence(&mut self, fence: FenceToken) {
+    pub fn observe_fence(&mut self, fence: FenceToken) {
         self.floor_us = self.floor_us.max(fence.0);
-        self.heard = self.heard.max(fence);
+        self.highest_fence = self.highest_fence.max(fence);
     }
 
     /// The epoch of the last reply.
@@ -169,8 +170,8 @@ impl EpochTracker {
     }
 
     /// The life of the store that answered last: it changes with every loss of memory.
-    pub fn born(&self) -> Epoch {
-        self.born
+    pub fn data_epoch(&self) -> Epoch {
+        self.data_epoch
     }
 
     /// Whether the store grants nothing yet, as far as known, and for how long.
@@ -180,7 +181,9 @@ impl EpochTracker {
 
     /// The server's clock about now, in milliseconds; `None` before the first reply.
     pub fn server_ms(&self, now: Moment) -> Option<u64> {
-        self.last.or(self.sight).map(|it| (it.server_us + micros(now.since(it.asked_at))) / 1_000)
+        self.last
+            .or(self.tightest_reading)
+            .map(|it| (it.server_us + micros(now.since(it.asked_at))) / 1_000)
     }
 }
 
@@ -200,7 +203,7 @@ mod tests {
 
     fn stamp(epoch: u64, server_ms: u64) -> Stamp {
         let (epoch, server_us) = (Epoch(epoch), server_ms * 1_000);
-        Stamp { epoch, hold_off: Duration::ZERO, server_us, born: epoch }
+        Stamp { epoch, hold_off: Duration::ZERO, server_us, data_epoch: epoch }
     }
 
     fn epoch_tracker() -> EpochTracker {
@@ -227,7 +230,7 @@ mod tests {
         assert!(stepped.ran_ahead.is_some_and(|ahead| ahead > Duration::from_secs(19)));
         assert!(it.context(at(2_020), TTL).suspect);
         // By the suspicion itself: nothing was forgotten.
-        let same_life = Stamp { born: Epoch(1), ..stamp(2, 521_030) };
+        let same_life = Stamp { data_epoch: Epoch(1), ..stamp(2, 521_030) };
         let told = it.observe(at(2_030), at(2_040), &same_life);
         assert_eq!((told, it.epoch()), (ClockAnomaly::default(), Epoch(2)));
         assert!(!it.context(at(2_050), TTL).suspect);
@@ -306,7 +309,7 @@ mod tests {
     #[test]
     fn the_word_that_nobody_else_runs_is_given_only_before_the_first_reply() {
         let mut it = EpochTracker::new(InstanceId::new("a"), LeaseDuration::new(TTL), true);
-        it.saw_time(at(0), 1);
+        it.observe_time(at(0), 1);
         assert!(it.context(at(1), TTL).new_fleet);
         it.observe(at(1), at(2), &stamp(1, 1));
         assert!(!it.context(at(3), TTL).new_fleet);
@@ -318,7 +321,7 @@ mod tests {
         let mut it = EpochTracker::new(InstanceId::new("a"), LeaseDuration::new(TTL), true);
         let unframed = it.context(at(1), TTL);
         assert_eq!((unframed.new_fleet, unframed.not_after_us), (false, 0));
-        it.saw_time(at(1), 500_000_000);
+        it.observe_time(at(1), 500_000_000);
         let framed = it.context(at(1), Duration::from_secs(2));
         assert_eq!((framed.new_fleet, framed.not_after_us), (true, 501_000_000));
     }

@@ -50,7 +50,7 @@ impl Heartbeat {
     }
 
     /// Speaks through `reporter` instead of one of its own.
-    pub fn reporting(self, reporter: &Reporter) -> Self {
+    pub fn with_reporter(self, reporter: &Reporter) -> Self {
         Self { reporter: reporter.clone(), ..self }
     }
 
@@ -59,34 +59,34 @@ impl Heartbeat {
         if self.table.is_closed() {
             return self.interval; // R12: it was withdrawn
         }
-        let beaten = self.beat();
+        let sent = self.send();
         if self.table.is_closed() {
             let _ = self.withdraw(); // this beat was on its way, and may have come after that
         }
-        self.tell(beaten.as_ref().err());
-        beaten.unwrap_or_else(|_| self.table.timings().retry_interval())
+        self.tell(sent.as_ref().err());
+        sent.unwrap_or_else(|_| self.table.timings().retry_interval())
     }
 
     fn tell(&self, error: Option<&StoreError>) {
         let change = self.trouble.lock().update(error.map(ToString::to_string));
         match change {
             Some(Change::Failed(error)) => {
-                self.reporter.say(&Event::HeartbeatFailed { error: &error });
+                self.reporter.report(&Event::HeartbeatFailed { error: &error });
             }
-            Some(Change::Resumed) => self.reporter.say(&Event::HeartbeatResumed),
+            Some(Change::Resumed) => self.reporter.report(&Event::HeartbeatResumed),
             None => (),
         }
     }
 
     /// Beats once, or says why not.
-    pub fn beat(&self) -> Result<Duration, StoreError> {
-        self.table.learn_time(|timeout| self.store.time(timeout))?;
+    pub fn send(&self) -> Result<Duration, StoreError> {
+        self.table.ensure_time_known(|timeout| self.store.time(timeout))?;
         let request = self.table.request();
         let ttl = self.table.timings().heartbeat.ttl;
         let weight = Weight(self.weight.load(Ordering::Relaxed));
         let weight = if self.table.is_publishing() { weight } else { Weight(0) };
-        let reply = self.store.beat(&request.context, ttl, weight)?;
-        let applied = self.table.beaten(&request, &reply);
+        let reply = self.store.heartbeat(&request.context, ttl, weight)?;
+        let applied = self.table.heartbeat_answered(&request, &reply);
         self.reporter.applied(&applied);
         if !applied.ask_again {
             *self.confirmed.lock() = Some(weight);

@@ -179,9 +179,9 @@ impl Historian {
     fn tell(&mut self, error: Option<&StoreError>) {
         match self.trouble.update(error.map(ToString::to_string)) {
             Some(Change::Failed(error)) => {
-                self.reporter.say(&Event::HistoryFailed { error: &error })
+                self.reporter.report(&Event::HistoryFailed { error: &error })
             }
-            Some(Change::Resumed) => self.reporter.say(&Event::HistoryResumed),
+            Some(Change::Resumed) => self.reporter.report(&Event::HistoryResumed),
             None => (),
         }
     }
@@ -189,7 +189,7 @@ impl Historian {
     fn tell_dropped(&self) {
         let entries = self.dropped.swap(0, Ordering::Relaxed);
         if entries > 0 {
-            self.reporter.say(&Event::HistoryDropped { entries });
+            self.reporter.report(&Event::HistoryDropped { entries });
         }
     }
 }

@@ -48,12 +48,12 @@ impl Connections {
     pub fn redis(config: &Config) -> Self {
         let store = RedisStore::of_endpoints(config);
         Self {
-            heartbeat: Arc::new(store.line()),
-            renewal: Arc::new(store.line()),
-            reconcile: Arc::new(store.line()),
-            dispatch: Arc::new(store.line()),
-            publish: Arc::new(store.line()),
-            history: Arc::new(store.line()),
+            heartbeat: Arc::new(store.connection()),
+            renewal: Arc::new(store.connection()),
+            reconcile: Arc::new(store.connection()),
+            dispatch: Arc::new(store.connection()),
+            publish: Arc::new(store.connection()),
+            history: Arc::new(store.connection()),
             failures: Arc::clone(store.failures()),
             rest: Arc::new(store),
         }
@@ -61,15 +61,15 @@ impl Connections {
 
     /// One way for all.
     pub fn shared(store: &Arc<dyn Store>) -> Self {
-        let line = || Arc::clone(store);
+        let same = || Arc::clone(store);
         Self {
-            heartbeat: line(),
-            renewal: line(),
-            reconcile: line(),
-            dispatch: line(),
-            publish: line(),
-            history: line(),
-            rest: line(),
+            heartbeat: same(),
+            renewal: same(),
+            reconcile: same(),
+            dispatch: same(),
+            publish: same(),
+            history: same(),
+            rest: same(),
             failures: Arc::default(),
         }
     }
@@ -91,13 +91,13 @@ pub struct LeaseKeeper {
     table: Arc<OwnershipTable>,
     reporter: Reporter,
     heartbeat: Arc<Heartbeat>,
-    beating: Option<(StopSource, Thread)>,
-    beat_now: Sender<()>,
+    heartbeat_thread: Option<(StopSource, Thread)>,
+    heartbeat_now: Sender<()>,
     withdrawn: bool,
-    keeping: Option<(StopSource, Vec<Thread>)>,
+    lease_threads: Option<(StopSource, Vec<Thread>)>,
     release: Release,
     history: History,
-    remembering: Option<(StopSource, Thread)>,
+    history_thread: Option<(StopSource, Thread)>,
     fail_stop: Arc<FailStop>,
 }
 
@@ -159,11 +159,20 @@ impl LeaseKeeper {
         liveness: &Arc<Liveness>,
         until: Option<&Stop>,
     ) -> Result<Self, StartError> {
-        let LeaseParts { table, reporter, heartbeat, beat_now, beats, renewal, expiry, .. } = parts;
+        let LeaseParts {
+            table,
+            reporter,
+            heartbeat,
+            heartbeat_now,
+            heartbeat_requests,
+            renewal,
+            expiry,
+            ..
+        } = parts;
         let LeaseParts { history, historian, release, .. } = parts;
         wait_for_store(&table, until, || {
             connections.rest.inspect(table.timings().store_timeout)?;
-            heartbeat.beat().map(drop)
+            heartbeat.send().map(drop)
         })?;
         let fail_stop = hold_nothing_after_a_panic(&table, liveness, &reporter, &heartbeat);
         // If anything below fails, this is dropped, and withdraws the first heartbeat.
@@ -171,26 +180,27 @@ impl LeaseKeeper {
             reporter,
             table,
             heartbeat,
-            beating: None,
-            beat_now,
+            heartbeat_thread: None,
+            heartbeat_now,
             withdrawn: false,
-            keeping: None,
+            lease_threads: None,
             release,
             history,
-            remembering: None,
+            history_thread: None,
             fail_stop: Arc::clone(&fail_stop),
         };
         let (source, when) = stop();
         let remember = fail_stop.spawn("history", move || historian.run(&when))?;
-        keeper.remembering = Some((source, remember));
+        keeper.history_thread = Some((source, remember));
         keeper.history.note_instance("started");
         let heartbeat = Arc::clone(&keeper.heartbeat);
         let beat = keeper.marked(liveness, Actor::Heartbeat, move || heartbeat.step());
         let (source, when) = stop();
-        keeper.beating = Some((source, fail_stop.nudged_steps("heartbeat", when, beats, beat)?));
+        keeper.heartbeat_thread =
+            Some((source, fail_stop.nudged_steps("heartbeat", when, heartbeat_requests, beat)?));
         let renew = keeper.marked(liveness, Actor::Renewal, move || renewal.step());
         let (source, when) = stop();
-        let keeping = &mut keeper.keeping.insert((source, Vec::new())).1;
+        let keeping = &mut keeper.lease_threads.insert((source, Vec::new())).1;
         keeping.push(fail_stop.steps("renewal", when.clone(), renew)?);
         keeping.push(fail_stop.steps("expiry", when, move || expiry.step())?);
         Ok(keeper)
@@ -213,7 +223,7 @@ impl LeaseKeeper {
     /// The weight that others reckon with from the next beat on, which comes at once.
     pub fn set_weight(&self, weight: Weight) {
         self.heartbeat.set_weight(weight);
-        let _ = self.beat_now.try_send(()); // one that waits already is enough
+        let _ = self.heartbeat_now.try_send(()); // one that waits already is enough
     }
 
     /// Speaks for this instance, and has remembered what becomes of its leases.
@@ -242,22 +252,22 @@ impl LeaseKeeper {
         if std::mem::replace(&mut self.withdrawn, true) {
             return;
         }
-        drop(self.beating.take()); // the source, then the thread
+        drop(self.heartbeat_thread.take()); // the source, then the thread
         if let Err(error) = self.heartbeat.withdraw() {
-            self.reporter.say(&Event::StoreUnreachable { error: &error });
+            self.reporter.report(&Event::StoreUnreachable { error: &error });
         }
     }
 
     /// R11: gives back everything and wakes the heirs; renewal ends only then.
     pub fn release_all(&mut self) {
         let tenures = self.release.forget_all();
-        if let Some((keeping, threads)) = self.keeping.take() {
+        if let Some((keeping, threads)) = self.lease_threads.take() {
             drop(keeping);
             threads.into_iter().for_each(Thread::join);
         }
         self.release.give_back(&tenures);
-        self.reporter.say_rest();
-        if let Some((writing, thread)) = self.remembering.take() {
+        self.reporter.report_rest();
+        if let Some((writing, thread)) = self.history_thread.take() {
             self.history.note_instance("stopped");
             drop((writing, thread)); // writes what is still queued
         }
@@ -268,7 +278,11 @@ impl Drop for LeaseKeeper {
     fn drop(&mut self) {
         if !self.table.is_of_this_process() {
             // A child that was forked: leases, connections and threads are its parent's.
-            std::mem::forget((self.beating.take(), self.keeping.take(), self.remembering.take()));
+            std::mem::forget((
+                self.heartbeat_thread.take(),
+                self.lease_threads.take(),
+                self.history_thread.take(),
+            ));
             return;
         }
         self.end_heartbeat();
@@ -292,12 +306,12 @@ fn hold_nothing_after_a_panic(
     });
     let speaker = reporter.clone();
     fail_stop.then(move |Failure { thread, message }| {
-        speaker.say(&Event::ThreadPanicked { thread, error: message });
+        speaker.report(&Event::ThreadPanicked { thread, error: message });
     });
     let (held, speaker) = (Arc::clone(table), reporter.clone());
     fail_stop.then(move |_| speaker.lost(&held.expire()));
     let speaker = reporter.clone();
-    fail_stop.then(move |_| speaker.say_rest()); // the thread that ticks may be the one that panicked
+    fail_stop.then(move |_| speaker.report_rest()); // the thread that ticks may be the one that panicked
     let heartbeat = Arc::clone(heartbeat);
     // If the store cannot be asked, the heartbeat ends by itself.
     fail_stop.then(move |_| drop(heartbeat.withdraw()));
@@ -320,7 +334,7 @@ pub(crate) fn wait_for_store(
             }
             Err(error) => {
                 if outage.begin(table.now()) {
-                    reporter.say(&Event::StoreUnreachable { error: &error });
+                    reporter.report(&Event::StoreUnreachable { error: &error });
                 }
             }
         }
@@ -329,7 +343,7 @@ pub(crate) fn wait_for_store(
         }
     }
     if let Some(away) = outage.end(table.now()) {
-        reporter.say(&Event::StoreReachable { away });
+        reporter.report(&Event::StoreReachable { away });
     }
     Ok(())
 }

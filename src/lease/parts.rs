@@ -30,9 +30,9 @@ pub struct LeaseParts {
     /// Shared with the fail-stop, which withdraws it.
     pub heartbeat: Arc<Heartbeat>,
     /// Asks for a heartbeat before the next tick.
-    pub beat_now: Sender<()>,
+    pub heartbeat_now: Sender<()>,
     /// Those requests.
-    pub beats: Receiver<()>,
+    pub heartbeat_requests: Receiver<()>,
     /// Renews leases.
     pub renewal: Renewal,
     /// Ends leases at their deadline.
@@ -54,11 +54,11 @@ impl LeaseParts {
     ) -> Self {
         let share = || Arc::clone(table);
         let (history, historian) = Historian::new(&connections.history, table);
-        let reporter = Reporter::new(table).remembering(&history);
+        let reporter = Reporter::new(table).with_history(&history);
         let store = Arc::clone(&connections.heartbeat);
         let (weight, interval) = (Weight(config.weight), config.heartbeat_interval);
-        let heartbeat = Heartbeat::new(store, share(), weight, interval).reporting(&reporter);
-        let (beat_now, beats) = bounded(1);
+        let heartbeat = Heartbeat::new(store, share(), weight, interval).with_reporter(&reporter);
+        let (heartbeat_now, heartbeat_requests) = bounded(1);
         let renewals = reporter.clone().renewals(config.log_renewals);
         let heartbeat = Arc::new(heartbeat);
         let release = Release {
@@ -66,7 +66,7 @@ impl LeaseParts {
             table: share(),
             reporter: reporter.clone(),
             heartbeat: Arc::clone(&heartbeat),
-            beat_now: beat_now.clone(),
+            heartbeat_now: heartbeat_now.clone(),
             unconfirmed: Mutex::default(),
         };
         Self {
@@ -76,8 +76,8 @@ impl LeaseParts {
             table: share(),
             heartbeat,
             reporter,
-            beat_now,
-            beats,
+            heartbeat_now,
+            heartbeat_requests,
             history,
             historian,
         }
@@ -90,7 +90,7 @@ pub struct Release {
     table: Arc<OwnershipTable>,
     reporter: Reporter,
     heartbeat: Arc<Heartbeat>,
-    beat_now: Sender<()>,
+    heartbeat_now: Sender<()>,
     /// Forgotten leases whose release was not sent, or got no answer. It is sent again.
     unconfirmed: Mutex<Vec<Tenure>>,
 }
@@ -100,7 +100,7 @@ impl Release {
     /// instance as the heir of a lease that it releases.
     pub fn leave_plan(&self) {
         self.heartbeat.set_weight(Weight(0));
-        let _ = self.beat_now.try_send(()); // one request that waits is enough
+        let _ = self.heartbeat_now.try_send(()); // one request that waits is enough
     }
 
     /// Releases the drained leases that no poll runs under, and wakes the heirs. A result that is not stored yet counts as
@@ -111,14 +111,18 @@ impl Release {
             return;
         }
         let mut tenures = std::mem::take(&mut *self.unconfirmed.lock());
-        tenures.extend(self.table.drained(Duration::MAX));
+        tenures.extend(self.table.take_drained(Duration::MAX));
         let mut released = 0;
         for batch in tenures.chunks(BATCH_MAX) {
             if self.release(batch).is_err() {
                 break;
             }
             for tenure in batch {
-                self.reporter.say(&Event::LeaseReleased { tenure, reason: "shutdown", heir: None });
+                self.reporter.report(&Event::LeaseReleased {
+                    tenure,
+                    reason: "shutdown",
+                    heir: None,
+                });
             }
             released += batch.len();
         }
@@ -129,7 +133,7 @@ impl Release {
     pub fn forget_all(&self) -> Vec<Tenure> {
         let mut tenures = std::mem::take(&mut *self.unconfirmed.lock());
         self.table.drain_all();
-        tenures.extend(self.table.drained(Duration::ZERO));
+        tenures.extend(self.table.take_drained(Duration::ZERO));
         tenures
     }
 
@@ -140,9 +144,13 @@ impl Release {
         for batch in tenures.chunks(BATCH_MAX) {
             failure = failure.or_else(|| self.release(batch).err());
             for tenure in batch {
-                self.reporter.say(&Event::LeaseReleased { tenure, reason: "shutdown", heir: None });
+                self.reporter.report(&Event::LeaseReleased {
+                    tenure,
+                    reason: "shutdown",
+                    heir: None,
+                });
                 if let Some(error) = &failure {
-                    self.reporter.say(&Event::LeaseFailed { endpoint: &tenure.endpoint, error });
+                    self.reporter.report(&Event::LeaseFailed { endpoint: &tenure.endpoint, error });
                 }
             }
         }

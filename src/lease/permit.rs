@@ -176,7 +176,7 @@ pub(crate) struct TenureState {
     /// The epoch in which its fence was last compared in the store.
     pub(crate) matched_in: Epoch,
     /// When the store last refused it: only a comparison that was asked for later counts.
-    pub(crate) mistrusted_at: Moment,
+    pub(crate) fence_check_after: Moment,
     /// Being handed over or given back since then: no new poll, but renewed until the running one ends.
     pub(crate) draining_since: Option<Moment>,
     pub(crate) ended: bool,
@@ -207,7 +207,7 @@ impl Lease {
             renewed_at: asked_at,
             renew_at,
             matched_in: Epoch::default(),
-            mistrusted_at: Moment::MIN,
+            fence_check_after: Moment::MIN,
             draining_since: None,
             ended: false,
             started_ms: 0,

@@ -53,7 +53,7 @@ impl Renewal {
         self.table.metrics().renewal.observe(self.table.now().since(request.asked_at()));
         let applied = match reply {
             Ok(reply) => self.table.renewed(request, items, &reply),
-            Err(error) if error.is_other_timing() => self.table.disagreed(items),
+            Err(error) if error.is_other_timing() => self.table.ttl_changed(items),
             Err(error) => self.table.unanswered(items, &error.to_string()),
         };
         self.table.metrics().renewed(applied.extended.len());

@@ -54,7 +54,7 @@ impl Reporter {
     }
 
     /// What becomes of leases is remembered, too.
-    pub fn remembering(self, history: &History) -> Self {
+    pub fn with_history(self, history: &History) -> Self {
         Self { history: Some(history.clone()), ..self }
     }
 
@@ -65,7 +65,7 @@ impl Reporter {
 
     /// Counts an event, notes it in the history, and logs it. In a flood of its kind it is logged at `debug`, and the
     /// log has a count.
-    pub fn say(&self, event: &Event<'_>) {
+    pub fn report(&self, event: &Event<'_>) {
         self.metrics.count(event);
         if let Some(history) = &self.history {
             history.note(event);
@@ -77,14 +77,14 @@ impl Reporter {
     }
 
     /// Logs the counts that are not logged yet. For the end of the instance: nothing ticks any more.
-    pub fn say_rest(&self) {
+    pub fn report_rest(&self) {
         self.limiter.rest(self.clock.0.now()).iter().for_each(|it| it.log(&self.me));
-        self.say_renewals(self.limiter.renewals_rest());
+        self.report_renewals(self.limiter.renewals_rest());
     }
 
-    fn say_renewals(&self, counts: Option<RenewalCounts>) {
+    fn report_renewals(&self, counts: Option<RenewalCounts>) {
         if let Some(RenewalCounts { renewed, lost, uncertain }) = counts {
-            self.say(&Event::RenewalRound { renewed, lost, uncertain });
+            self.report(&Event::RenewalRound { renewed, lost, uncertain });
         }
     }
 }
@@ -93,14 +93,14 @@ impl LeaseEventSink for Reporter {
     fn applied(&self, applied: &Applied) {
         for tenure in &applied.reclaimed {
             let (endpoint, fence) = (&tenure.endpoint, tenure.fence);
-            self.say(&Event::LeaseReclaimed { endpoint, fence });
+            self.report(&Event::LeaseReclaimed { endpoint, fence });
         }
         for (tenure, error) in &applied.doubted {
-            self.say(&Event::LeaseUncertain { endpoint: &tenure.endpoint, error });
+            self.report(&Event::LeaseUncertain { endpoint: &tenure.endpoint, error });
         }
         self.lost(&applied.lost);
         if let Some(ahead) = applied.anomaly.ran_ahead {
-            self.say(&Event::StoreClock { ahead });
+            self.report(&Event::StoreClock { ahead });
         }
     }
 
@@ -112,7 +112,7 @@ impl LeaseEventSink for Reporter {
                 Loss::Taken(owner) => ("taken", Some(owner)),
                 Loss::Gone => ("gone", None),
             };
-            self.say(&Event::LeaseLost { tenure, reason, owner });
+            self.report(&Event::LeaseLost { tenure, reason, owner });
         }
     }
 
@@ -135,6 +135,6 @@ impl LeaseEventSink for Reporter {
     fn tick(&self) {
         let now = self.clock.0.now();
         self.limiter.due(now).iter().for_each(|it| it.log(&self.me));
-        self.say_renewals(self.limiter.renewals_due(now));
+        self.report_renewals(self.limiter.renewals_due(now));
     }
 }

@@ -18,7 +18,7 @@ pub struct RequestContext {
     /// The highest server time or fence this instance has seen, in microseconds.
     pub floor_us: u64,
     /// The highest fence this instance was granted, as far as it has heard.
-    pub heard: FenceToken,
+    pub highest_fence: FenceToken,
     /// For a release by the only one who acquires for this instance: if the store has granted it nothing that it
     /// had not heard of, its name proves what it gives back (release_by_owner.lua). For a verification: the fences of all of them
     /// were compared in this epoch (verify_by_owner.lua). Otherwise each fence is compared.
@@ -41,7 +41,7 @@ pub struct Stamp {
     /// The server's clock when it answered.
     pub server_us: u64,
     /// The epoch that began with its last loss of memory.
-    pub born: Epoch,
+    pub data_epoch: Epoch,
 }
 
 /// A stamped answer.
@@ -55,7 +55,7 @@ pub struct Reply<T> {
 
 /// Answer to a heartbeat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Beat {
+pub struct HeartbeatReply {
     /// The previous heartbeat was still there.
     pub unbroken: bool,
     /// The weight that was written: zero when an operator drains this instance.
@@ -214,7 +214,7 @@ pub struct RoleStatus {
     /// Its heartbeat is older than it can be while it has any right (R13).
     pub is_stale: bool,
     /// How long ago its heartbeat was written.
-    pub beaten: Option<Duration>,
+    pub heartbeat_age: Option<Duration>,
     /// The last term.
     pub term: FenceToken,
     /// How long ago that began; `None` when the server's clock was set back since.

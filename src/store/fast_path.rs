@@ -6,11 +6,11 @@ use crate::store::{Reply, StampedResult};
 
 /// Asks first by the name those of which it `is_proof`, because their fence was compared in this epoch (`renew_by_owner.lua` says
 /// why that is enough); who is ours so is answered `yes`. And then by the fence all that are left.
-pub(crate) fn owner_only_or_fence<'a, I, T: Clone>(
+pub(crate) fn by_owner_or_fence<'a, I, T: Clone>(
     items: &'a [I],
     is_proof: impl Fn(&I) -> bool,
     yes: &T,
-    owner_only: impl FnOnce(Vec<&'a I>) -> StampedResult<Vec<bool>>,
+    by_owner: impl FnOnce(Vec<&'a I>) -> StampedResult<Vec<bool>>,
     by_fence: impl FnOnce(Vec<&'a I>) -> StampedResult<Vec<T>>,
 ) -> StampedResult<Vec<T>> {
     let (named, mut rest): (Vec<usize>, Vec<usize>) =
@@ -18,7 +18,7 @@ pub(crate) fn owner_only_or_fence<'a, I, T: Clone>(
     let these = |places: &[usize]| places.iter().map(|&at| &items[at]).collect();
     let mut answers = vec![yes.clone(); items.len()];
     if !named.is_empty() {
-        let Reply { stamp, answer } = owner_only(these(&named))?;
+        let Reply { stamp, answer } = by_owner(these(&named))?;
         let Some(ours) = answer else { return Ok(Reply { stamp, answer: None }) };
         rest.extend(named.iter().zip(ours).filter(|it| !it.1).map(|it| *it.0));
         if rest.is_empty() {

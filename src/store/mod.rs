@@ -20,8 +20,8 @@ use std::time::Duration;
 
 pub use crate::store::error::{Failures, Fault, StoreError};
 pub use crate::store::exchange::{
-    Acquire, Beat, Grant, Lasting, Page, Publication, Publish, RawSession, Release, Renew,
-    RenewItem, Reply, RequestContext, RoleStatus, Stamp, Verify,
+    Acquire, Grant, HeartbeatReply, Lasting, Page, Publication, Publish, RawSession, Release,
+    Renew, RenewItem, Reply, RequestContext, RoleStatus, Stamp, Verify,
 };
 pub use crate::store::history::Note;
 pub use crate::store::peer_message::{Changes, PeerMessage, Push, Subscription};
@@ -58,7 +58,12 @@ pub trait Store: Send + Sync {
     fn time(&self, timeout: Duration) -> StoreResult<u64>;
 
     /// Keeps this instance's heartbeat for `ttl` (FR-006), with its weight.
-    fn beat(&self, context: &RequestContext, ttl: Duration, weight: Weight) -> StampedResult<Beat>;
+    fn heartbeat(
+        &self,
+        context: &RequestContext,
+        ttl: Duration,
+        weight: Weight,
+    ) -> StampedResult<HeartbeatReply>;
 
     /// Acquires free leases and those of dead owners (FR-001); tells all instances what was granted.
     fn acquire(

@@ -168,7 +168,7 @@ impl Informer {
             return self.store_failed(&error);
         }
         if let Some(since) = self.away_since.take() {
-            self.context.reporter.say(&Event::StoreReachable { away: now.since(since) });
+            self.context.reporter.report(&Event::StoreReachable { away: now.since(since) });
             self.resync_soon();
         }
         self.resync.note_epoch(&self.context, &self.view);
@@ -248,7 +248,7 @@ impl Informer {
     pub(crate) fn store_failed(&mut self, error: &StoreError) {
         if self.away_since.is_none() {
             self.away_since = Some(self.context.now());
-            self.context.reporter.say(&Event::StoreUnreachable { error });
+            self.context.reporter.report(&Event::StoreUnreachable { error });
         }
     }
 

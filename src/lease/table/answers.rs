@@ -10,13 +10,13 @@ use crate::lease::table::due_index::LeaseEdit;
 use crate::lease::table::{Applied, Gained, Loss, OwnershipTable, PendingRequest};
 use crate::model::spread;
 use crate::model::{EndpointId, Epoch, FenceToken, Tenure};
-use crate::store::{Acquire, BATCH_MAX, Beat, Renew, RenewItem, Reply, Stamp, Verify};
+use crate::store::{Acquire, BATCH_MAX, HeartbeatReply, Renew, RenewItem, Reply, Stamp, Verify};
 
 /// A burst of grants is spread over this many parts of an interval.
 const SPREAD: u32 = 64;
 
 impl OwnershipTable {
-    fn observe(&self, request: &PendingRequest, stamp: &Stamp) -> ClockAnomaly {
+    fn apply_stamp(&self, request: &PendingRequest, stamp: &Stamp) -> ClockAnomaly {
         let now = self.now();
         let (before, anomaly, after) = {
             let mut epoch_tracker = self.store_clock.epoch_tracker.lock();
@@ -38,9 +38,13 @@ impl OwnershipTable {
     }
 
     /// R13: a heartbeat was answered. What was held before a lapse is lost for good.
-    pub fn beaten(&self, request: &PendingRequest, reply: &Reply<Beat>) -> Applied {
+    pub fn heartbeat_answered(
+        &self,
+        request: &PendingRequest,
+        reply: &Reply<HeartbeatReply>,
+    ) -> Applied {
         let mut applied =
-            Applied { anomaly: self.observe(request, &reply.stamp), ..Applied::default() };
+            Applied { anomaly: self.apply_stamp(request, &reply.stamp), ..Applied::default() };
         let Some(beat) = reply.answer else { return Applied { ask_again: true, ..applied } };
         let seen = (beat.unbroken, reply.stamp.epoch);
         self.heartbeat_deadline.confirm(request.asked_at, self.now(), self.timings.heartbeat, seen);
@@ -56,7 +60,7 @@ impl OwnershipTable {
         endpoints: &[EndpointId],
         reply: &Reply<Vec<Acquire>>,
     ) -> (Vec<Gained>, ClockAnomaly) {
-        let anomaly = self.observe(request, &reply.stamp);
+        let anomaly = self.apply_stamp(request, &reply.stamp);
         let now = self.now();
         let (mut gained, mut newest) = (Vec::new(), FenceToken(0));
         for (endpoint, answer) in endpoints.iter().zip(reply.answer.iter().flatten()) {
@@ -67,7 +71,7 @@ impl OwnershipTable {
                 gained.push(Gained { tenure, grant: *grant });
             }
         }
-        self.store_clock.epoch_tracker.lock().saw_fence(newest);
+        self.store_clock.epoch_tracker.lock().observe_fence(newest);
         (gained, anomaly)
     }
 
@@ -118,7 +122,7 @@ impl OwnershipTable {
         items: &[RenewItem],
         reply: &Reply<Vec<Renew>>,
     ) -> Applied {
-        let anomaly = self.observe(request, &reply.stamp);
+        let anomaly = self.apply_stamp(request, &reply.stamp);
         let mut applied = Applied { anomaly, ..Applied::default() };
         let Some(answers) = &reply.answer else {
             self.retry_soon(items, Duration::ZERO);
@@ -165,7 +169,7 @@ impl OwnershipTable {
         state.renewed_at = state.renewed_at.max(asked_at);
         // R4: one that went by the name compared nothing, and one from before the mistrust may have come before what
         // that is about.
-        if !item.matched && asked_at >= state.mistrusted_at {
+        if !item.matched && asked_at >= state.fence_check_after {
             state.matched_in = request.context.epoch;
         }
         let is_matched = state.matched_in == request.context.epoch;
@@ -218,12 +222,12 @@ impl OwnershipTable {
 
     /// The store has another fence than ours for it, or none: the next renewal compares, and comes at once. One that
     /// is on its way does not count as that.
-    pub fn mistrust(&self, tenure: &Tenure) {
+    pub fn require_fence_check(&self, tenure: &Tenure) {
         if let Some(lease) = self.find(tenure) {
             let mut state = self.edit(&lease);
             state.matched_in = Epoch::default();
-            state.mistrusted_at = self.now();
-            state.renew_at = state.mistrusted_at;
+            state.fence_check_after = self.now();
+            state.renew_at = state.fence_check_after;
         }
     }
 
@@ -243,7 +247,7 @@ impl OwnershipTable {
         tenures: &[Tenure],
         reply: &Reply<Vec<Verify>>,
     ) -> (Vec<Tenure>, Applied) {
-        let anomaly = self.observe(request, &reply.stamp);
+        let anomaly = self.apply_stamp(request, &reply.stamp);
         let mut applied = Applied { anomaly, ..Applied::default() };
         let mut held = Vec::new();
         let Some(answers) = &reply.answer else {
@@ -268,7 +272,7 @@ impl OwnershipTable {
     }
 
     /// A reply whose items are somebody else's business.
-    pub fn saw<T>(&self, request: &PendingRequest, reply: &Reply<T>) -> ClockAnomaly {
-        self.observe(request, &reply.stamp)
+    pub fn observe_stamp<T>(&self, request: &PendingRequest, reply: &Reply<T>) -> ClockAnomaly {
+        self.apply_stamp(request, &reply.stamp)
     }
 }

@@ -23,7 +23,7 @@ impl OwnershipTable {
     }
 
     /// R14: the others agreed on another lease TTL, so their hold-off does not wait for these: they end at once.
-    pub fn disagreed(&self, items: &[RenewItem]) -> Applied {
+    pub fn ttl_changed(&self, items: &[RenewItem]) -> Applied {
         let mut applied = Applied::default();
         for item in items {
             self.lose(item.tenure.clone(), Loss::Gone, &mut applied.lost);
@@ -121,7 +121,7 @@ impl OwnershipTable {
     }
 
     /// R4: forgets what is held of `endpoint` at the moment its release is sent; its poll is aborted.
-    pub fn let_go(&self, endpoint: &EndpointId) -> Option<Tenure> {
+    pub fn forget_for_release(&self, endpoint: &EndpointId) -> Option<Tenure> {
         let tenure = self.tenure(endpoint)?;
         self.forget(&tenure)?.stop_poll();
         Some(tenure)
@@ -136,7 +136,7 @@ impl OwnershipTable {
 
     /// R4: forgets, at the moment their release is sent, the draining leases whose last poll has
     /// ended; nothing can bring such a tenure back. Polls that outlast `patience` are aborted.
-    pub fn drained(&self, patience: Duration) -> Vec<Tenure> {
+    pub fn take_drained(&self, patience: Duration) -> Vec<Tenure> {
         let now = self.now();
         let mut ready = Vec::new();
         let mut late = Vec::new();
@@ -171,7 +171,7 @@ impl OwnershipTable {
     }
 
     /// When the next running poll of a draining lease will have outlasted `patience`.
-    pub fn next_impatience(&self, patience: Duration) -> Option<Moment> {
+    pub fn next_drain_deadline(&self, patience: Duration) -> Option<Moment> {
         let now = self.now();
         let since = self.draining().into_iter().filter_map(|it| it.state.lock().draining_since);
         since.map(|it| it + patience).filter(|it| *it > now).min()

@@ -34,7 +34,7 @@ impl OwnershipTable {
 
     /// R4: reads the server's clock before the first request, so that the first request has a latest execution time, too.
     /// `read_time` is given the timeout, and returns the server's time in microseconds. Not called once a time is known.
-    pub fn learn_time(
+    pub fn ensure_time_known(
         &self,
         read_time: impl FnOnce(Duration) -> StoreResult<u64>,
     ) -> StoreResult<()> {
@@ -43,7 +43,7 @@ impl OwnershipTable {
         }
         let asked_at = self.now();
         let server_us = read_time(self.timings.store_timeout)?;
-        self.store_clock.epoch_tracker.lock().saw_time(asked_at, server_us);
+        self.store_clock.epoch_tracker.lock().observe_time(asked_at, server_us);
         Ok(())
     }
 
@@ -127,7 +127,7 @@ impl OwnershipTable {
     /// R6: what was last confirmed before this may have been granted to another, and that be forgotten.
     fn slept_until(&self) -> Moment {
         let (until, life) = *self.store_clock.slept.lock();
-        if life == self.store_clock.epoch_tracker.lock().born() { Moment::MIN } else { until }
+        if life == self.store_clock.epoch_tracker.lock().data_epoch() { Moment::MIN } else { until }
     }
 
     /// When the next renewal is due, or since when it has been; `None` while nothing is held.

@@ -97,7 +97,7 @@ impl RedisStore {
     }
 
     /// A line of one's own to the same server: one connection that nothing else is in front of.
-    pub fn line(&self) -> Self {
+    pub fn connection(&self) -> Self {
         Self { server: Arc::clone(&self.server), idle: Mutex::default(), idle_max: 1 }
     }
 

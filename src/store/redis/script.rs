@@ -189,7 +189,7 @@ impl Call {
         let mut call = Self::default();
         call.key(keys.grants(&context.instance));
         call.arg(&context.instance)
-            .arg(context.heard)
+            .arg(context.highest_fence)
             .arg(context.floor_us)
             .arg(GRANTS_LAST.as_millis());
         for tenure in tenures {

@@ -296,7 +296,7 @@ impl Member {
     /// Whoever has something to receive wakes up.
     pub fn wake_receivers(&self, world: &World) {
         // A part that steps is awake.
-        if !self.lease.beats.is_empty() {
+        if !self.lease.heartbeat_requests.is_empty() {
             self.wake(world, Part::Heartbeat, 0);
         }
         if self.reconcile.try_borrow().is_ok_and(|it| it.is_told()) {
@@ -343,7 +343,7 @@ impl Member {
     fn act(&self, world: &World, part: Part) -> Option<Duration> {
         match part {
             Part::Heartbeat if self.runs_until(Phase::EndHeartbeat) => {
-                self.lease.beats.try_iter().for_each(drop);
+                self.lease.heartbeat_requests.try_iter().for_each(drop);
                 let wait = self.lease.heartbeat.step();
                 if self.table.is_beating() && !self.started.replace(true) {
                     self.begin(world);
