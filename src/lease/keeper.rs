@@ -1,4 +1,6 @@
-//! Which threads keep the held leases? Starts heartbeat, renewal and expiry, each on a thread and connection of its own.
+//! Which threads keep the held leases? Starts the threads `heartbeat`, `renewal`, `expiry` and `history`, and stops them.
+//!
+//! Each of them but `expiry`, which never touches the store, has a connection of its own.
 
 use std::io;
 use std::sync::Arc;
@@ -22,29 +24,29 @@ use crate::thread::fail_stop::{FailStop, Failure};
 use crate::thread::liveness::{Actor, Liveness};
 use crate::thread::{Stop, StopSource, Thread, stop};
 
-/// A way to the store for each who must not wait behind another.
+/// A connection to the store for each thread that must not wait behind another.
 #[derive(Clone)]
 pub struct Connections {
-    /// For the heartbeat.
+    /// For the thread `heartbeat`.
     pub heartbeat: Arc<dyn Store>,
-    /// For renewals.
+    /// For the thread `renewal`.
     pub renewal: Arc<dyn Store>,
-    /// For looking, acquiring and handing over.
+    /// For the thread `reconcile`: view, acquisitions and hand-overs.
     pub reconcile: Arc<dyn Store>,
-    /// For verifying.
+    /// For the thread `dispatch`: verifications.
     pub dispatch: Arc<dyn Store>,
-    /// For results.
+    /// For the thread `publish`: results.
     pub publish: Arc<dyn Store>,
-    /// For the history.
+    /// For the thread `history`.
     pub history: Arc<dyn Store>,
     /// For everything else.
     pub rest: Arc<dyn Store>,
-    /// How often asking failed, on all of them.
+    /// Counts the failed requests of all connections.
     pub failures: Arc<Failures>,
 }
 
 impl Connections {
-    /// A connection each to the Redis of `config`. Nothing is connected yet.
+    /// Connections to the Redis of `config`. Each connects with its first request.
     pub fn redis(config: &Config) -> Self {
         let store = RedisStore::of_endpoints(config);
         Self {
@@ -59,7 +61,7 @@ impl Connections {
         }
     }
 
-    /// One way for all.
+    /// One connection for all threads, for tests.
     pub fn shared(store: &Arc<dyn Store>) -> Self {
         let same = || Arc::clone(store);
         Self {
@@ -101,20 +103,20 @@ pub struct LeaseKeeper {
     fail_stop: Arc<FailStop>,
 }
 
-/// Why nothing could be started.
+/// Why an instance or election could not start.
 #[derive(Debug)]
 pub enum StartError {
-    /// Settings that cannot work, each alone or together: nothing was asked of the store.
+    /// Settings that cannot work, alone or together. No request was sent to the store.
     Settings(ConfigError),
     /// The store can never work as it is configured.
     Store(StoreError),
     /// A thread could not be started.
     Thread(io::Error),
-    /// Told to stop before it began.
+    /// Told to stop before the store answered.
     Stopped,
-    /// This instance stands for that role already: under one id, two would both be its leader (R7).
+    /// This instance is a candidate for that role already. Two candidates under one id would both be its leader (R7).
     StandsAlready(Role),
-    /// A thread that this would depend on has panicked (R12).
+    /// A thread that the new one would depend on has panicked (R12).
     Failed(Failure),
 }
 
@@ -151,8 +153,8 @@ impl From<io::Error> for StartError {
 }
 
 impl LeaseKeeper {
-    /// Waits for a store that can be trusted (R14), announces this instance, and keeps what the table of `parts` will
-    /// hold. Without an `until` that could end the wait, the first failure is the last.
+    /// Waits for a store that passes the checks of R14, sends the first heartbeat, and starts the threads. Without `until`
+    /// there is no wait: the first failure is returned.
     pub fn start(
         parts: LeaseParts,
         connections: &Connections,
@@ -175,7 +177,7 @@ impl LeaseKeeper {
             heartbeat.send().map(drop)
         })?;
         let fail_stop = hold_nothing_after_a_panic(&table, liveness, &reporter, &heartbeat);
-        // If anything below fails, this is dropped, and withdraws the first heartbeat.
+        // If a thread cannot be started, `keeper` is dropped, which withdraws the first heartbeat.
         let mut keeper = Self {
             reporter,
             table,
@@ -206,7 +208,7 @@ impl LeaseKeeper {
         Ok(keeper)
     }
 
-    /// A step that tells the watchdog first that its thread moves.
+    /// `step`, preceded by a mark for the watchdog that `actor` makes progress.
     fn marked<F: Fn() -> Duration>(
         &self,
         liveness: &Arc<Liveness>,
@@ -220,18 +222,18 @@ impl LeaseKeeper {
         }
     }
 
-    /// The weight that others reckon with from the next beat on, which comes at once.
+    /// Changes the weight by which all instances plan. Sends a heartbeat with it at once.
     pub fn set_weight(&self, weight: Weight) {
         self.heartbeat.set_weight(weight);
-        let _ = self.heartbeat_now.try_send(()); // one that waits already is enough
+        let _ = self.heartbeat_now.try_send(()); // one queued request is enough
     }
 
-    /// Speaks for this instance, and has remembered what becomes of its leases.
+    /// The reporter of this instance, with its history.
     pub fn reporter(&self) -> Reporter {
         self.reporter.clone()
     }
 
-    /// What becomes of this instance when one of its threads panics; for the threads that are started beside these.
+    /// What happens when a thread of this instance panics. Threads that others start beside these share it.
     pub fn fail_stop(&self) -> &Arc<FailStop> {
         &self.fail_stop
     }
@@ -246,8 +248,8 @@ impl LeaseKeeper {
         self.release.release_idle();
     }
 
-    /// R11: from now on nobody counts us. Leases are still renewed. What is given back must not be
-    /// taken by us again.
+    /// R11: withdraws the heartbeat, so that no plan contains this instance and none of its released leases comes back to
+    /// it. Leases are still renewed.
     pub fn end_heartbeat(&mut self) {
         if std::mem::replace(&mut self.withdrawn, true) {
             return;
@@ -258,7 +260,7 @@ impl LeaseKeeper {
         }
     }
 
-    /// R11: gives back everything and wakes the heirs; renewal ends only then.
+    /// R11: ends renewal, releases every lease and wakes the heirs.
     pub fn release_all(&mut self) {
         let tenures = self.release.forget_all();
         if let Some((keeping, threads)) = self.lease_threads.take() {
@@ -277,7 +279,7 @@ impl LeaseKeeper {
 impl Drop for LeaseKeeper {
     fn drop(&mut self) {
         if !self.table.is_of_this_process() {
-            // A child that was forked: leases, connections and threads are its parent's.
+            // In a forked child: leases, connections and threads belong to the parent.
             std::mem::forget((
                 self.heartbeat_thread.take(),
                 self.lease_threads.take(),
@@ -290,8 +292,8 @@ impl Drop for LeaseKeeper {
     }
 }
 
-/// R12: what is done when a thread of this instance panics. Safety first, then what people want to know, and last
-/// what can take as long as a call.
+/// R12: what happens when a thread of this instance panics. First the table is closed, then the log gets its lines, and
+/// last comes the request to the store, which can block.
 fn hold_nothing_after_a_panic(
     table: &Arc<OwnershipTable>,
     liveness: &Arc<Liveness>,
@@ -313,12 +315,12 @@ fn hold_nothing_after_a_panic(
     let speaker = reporter.clone();
     fail_stop.then(move |_| speaker.report_rest()); // the thread that ticks may be the one that panicked
     let heartbeat = Arc::clone(heartbeat);
-    // If the store cannot be asked, the heartbeat ends by itself.
+    // If the store does not answer, the heartbeat ends with its TTL.
     fail_stop.then(move |_| drop(heartbeat.withdraw()));
     fail_stop
 }
 
-/// Tries until it works, is hopeless, or is no longer wanted.
+/// Repeats `attempt` until it succeeds, fails for good, or `until` ends the wait.
 pub(crate) fn wait_for_store(
     table: &OwnershipTable,
     until: Option<&Stop>,

@@ -1,4 +1,4 @@
-//! Everything that keeps leases, wired and without a thread: heartbeat, renewal, expiry, history, release.
+//! Which parts keep leases? Wires heartbeat, renewal, expiry, history and release together, without a thread.
 //!
 //! [`LeaseKeeper`](crate::lease::keeper::LeaseKeeper) puts threads around these parts. The in-memory cluster of the tests
 //! and the simulator call their steps.
@@ -21,9 +21,9 @@ use crate::lease::table::OwnershipTable;
 use crate::model::{Tenure, Weight};
 use crate::store::{BATCH_MAX, PeerMessage, Store, StoreError};
 
-/// The stages that keep leases, each ready to step.
+/// The parts that keep leases.
 pub struct LeaseParts {
-    /// What is held.
+    /// The held leases.
     pub table: Arc<OwnershipTable>,
     /// Reports every change of a lease, and notes it in the history.
     pub reporter: Reporter,
@@ -31,7 +31,7 @@ pub struct LeaseParts {
     pub heartbeat: Arc<Heartbeat>,
     /// Asks for a heartbeat before the next tick.
     pub heartbeat_now: Sender<()>,
-    /// Those requests.
+    /// Receives the requests of `heartbeat_now`.
     pub heartbeat_requests: Receiver<()>,
     /// Renews leases.
     pub renewal: Renewal,
@@ -39,14 +39,14 @@ pub struct LeaseParts {
     pub expiry: Expiry,
     /// Queues notes for the history.
     pub history: History,
-    /// Writes them.
+    /// Writes the queued notes.
     pub historian: Historian,
-    /// Gives leases back in a shutdown.
+    /// Releases leases in a shutdown.
     pub release: Release,
 }
 
 impl LeaseParts {
-    /// Wires the stages for what `table` will hold.
+    /// Wires the parts around `table`.
     pub fn assemble(
         config: &Config,
         table: &Arc<OwnershipTable>,
@@ -84,14 +84,14 @@ impl LeaseParts {
     }
 }
 
-/// R11: how an instance that stops gives its leases back.
+/// R11: how a stopping instance releases its leases.
 pub struct Release {
     store: Arc<dyn Store>,
     table: Arc<OwnershipTable>,
     reporter: Reporter,
     heartbeat: Arc<Heartbeat>,
     heartbeat_now: Sender<()>,
-    /// Forgotten leases whose release was not sent, or got no answer. It is sent again.
+    /// Forgotten leases whose release was not sent, or got no answer. The release is sent again.
     unconfirmed: Mutex<Vec<Tenure>>,
 }
 
@@ -100,7 +100,7 @@ impl Release {
     /// instance as the heir of a lease that it releases.
     pub fn leave_plan(&self) {
         self.heartbeat.set_weight(Weight(0));
-        let _ = self.heartbeat_now.try_send(()); // one request that waits is enough
+        let _ = self.heartbeat_now.try_send(()); // one queued request is enough
     }
 
     /// Releases the drained leases that no poll runs under, and wakes the heirs. A result that is not stored yet counts as

@@ -1,4 +1,4 @@
-//! What happened to the leases? Logs, counts and remembers each event once, in the words of `docs/contract.md`.
+//! What happened to the leases? Logs and counts each event, and notes it in the history. `docs/contract.md` lists the events.
 
 use crate::config::LogRenewals;
 use crate::event::Event;
@@ -12,22 +12,22 @@ use log::Level;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Hears what became of leases, from the threads that keep them.
+/// Receives what happened to leases from the threads that keep them.
 pub trait LeaseEventSink: Send + Sync {
-    /// Everything a round of answers did, but the renewals that went well.
+    /// All effects of a reply except successful renewals.
     fn applied(&self, applied: &Applied);
 
-    /// The renewals that went well.
+    /// The successful renewals of a reply.
     fn round(&self, applied: &Applied);
 
-    /// What ended against our will.
+    /// Leases that ended without a release.
     fn lost(&self, lost: &[Lost]);
 
-    /// Several times a second: logs the counts that are due.
+    /// Called several times a second: logs the counts that are due.
     fn tick(&self) {}
 }
 
-/// Speaks for one instance.
+/// Reports the events of one instance.
 #[derive(Clone, Debug)]
 pub struct Reporter {
     me: InstanceId,
@@ -40,7 +40,7 @@ pub struct Reporter {
 }
 
 impl Reporter {
-    /// Speaks for the owner of `table`.
+    /// A reporter for the instance of `table`.
     pub fn new(table: &OwnershipTable) -> Self {
         let (me, ttl) = (table.instance().clone(), table.timings().lease.ttl);
         let (metrics, limiter) = (Arc::clone(table.metrics()), Arc::clone(table.log_limiter()));
@@ -48,17 +48,17 @@ impl Reporter {
         Self { me, ttl, renewals: LogRenewals::Auto, history: None, metrics, limiter, clock }
     }
 
-    /// Names each renewal, or sums them up.
+    /// Sets whether renewals are logged one by one or as a count.
     pub fn renewals(self, renewals: LogRenewals) -> Self {
         Self { renewals, ..self }
     }
 
-    /// What becomes of leases is remembered, too.
+    /// Also notes the events of leases in `history`.
     pub fn with_history(self, history: &History) -> Self {
         Self { history: Some(history.clone()), ..self }
     }
 
-    /// Counts it, and does not say it: for what was said before.
+    /// Counts an event without logging it, because it was logged before.
     pub fn count(&self, event: &Event<'_>) {
         self.metrics.count(event);
     }

@@ -1,4 +1,4 @@
-//! Has a problem begun, changed or ended? Events report each change once, not each attempt. Pure: logs nothing itself.
+//! Has a problem begun, changed or ended? Lets its users report each change once, and not each failed attempt. Pure.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ pub(crate) struct Trouble {
     reason: Option<String>,
 }
 
-/// What is to be reported.
+/// A change to report.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Change {
     /// It fails, for this reason; before it worked, or failed for another.
