@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use crate::event::Event;
 use crate::lease::report::{LeaseEventSink, Reporter};
 use crate::lease::table::OwnershipTable;
-use crate::lease::trouble::{Change, Trouble};
+use crate::lease::trouble::Trouble;
 use crate::model::Weight;
 use crate::store::{Store, StoreError};
 
@@ -69,13 +69,11 @@ impl Heartbeat {
 
     fn tell(&self, error: Option<&StoreError>) {
         let change = self.trouble.lock().update(error.map(ToString::to_string));
-        match change {
-            Some(Change::Failed(error)) => {
-                self.reporter.report(&Event::HeartbeatFailed { error: &error });
-            }
-            Some(Change::Resumed) => self.reporter.report(&Event::HeartbeatResumed),
-            None => (),
-        }
+        self.reporter.report_change(
+            change,
+            |error| Event::HeartbeatFailed { error },
+            Event::HeartbeatResumed,
+        );
     }
 
     /// Sends one heartbeat. Returns how long to wait for the next, or why the store did not confirm it.

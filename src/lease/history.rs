@@ -14,7 +14,7 @@ use crate::clock::Moment;
 use crate::event::Event;
 use crate::lease::report::Reporter;
 use crate::lease::table::OwnershipTable;
-use crate::lease::trouble::{Change, Trouble};
+use crate::lease::trouble::Trouble;
 use crate::model::{EndpointId, FenceToken, InstanceId, Tenure};
 use crate::store::{BATCH_MAX, Fault, Note, Store, StoreError};
 use crate::thread::Stop;
@@ -177,13 +177,12 @@ impl Historian {
     }
 
     fn tell(&mut self, error: Option<&StoreError>) {
-        match self.trouble.update(error.map(ToString::to_string)) {
-            Some(Change::Failed(error)) => {
-                self.reporter.report(&Event::HistoryFailed { error: &error })
-            }
-            Some(Change::Resumed) => self.reporter.report(&Event::HistoryResumed),
-            None => (),
-        }
+        let change = self.trouble.update(error.map(ToString::to_string));
+        self.reporter.report_change(
+            change,
+            |error| Event::HistoryFailed { error },
+            Event::HistoryResumed,
+        );
     }
 
     fn tell_dropped(&self) {

@@ -6,6 +6,7 @@ use crate::lease::history::History;
 use crate::lease::log_limiter::{Admission, LogLimiter, RenewalCounts};
 use crate::lease::permit::SharedClock;
 use crate::lease::table::{Applied, Loss, Lost, OwnershipTable};
+use crate::lease::trouble::Change;
 use crate::metrics::Metrics;
 use crate::model::InstanceId;
 use log::Level;
@@ -73,6 +74,20 @@ impl Reporter {
         match self.limiter.admit(event, self.clock.0.now()) {
             Admission::ByName => event.log(&self.me),
             Admission::Counted => event.log_at(Level::Debug, &self.me),
+        }
+    }
+
+    /// Reports that an operation began to fail, fails for another reason, or works again.
+    pub(crate) fn report_change(
+        &self,
+        change: Option<Change>,
+        failed: impl FnOnce(&String) -> Event<'_>,
+        resumed: Event<'_>,
+    ) {
+        match change {
+            Some(Change::Failed(error)) => self.report(&failed(&error)),
+            Some(Change::Resumed) => self.report(&resumed),
+            None => (),
         }
     }
 
