@@ -49,6 +49,11 @@ impl Outage {
         begins
     }
 
+    /// Whether the last attempt failed.
+    pub(crate) fn is_on(&self) -> bool {
+        self.since.is_some()
+    }
+
     /// An attempt succeeded: how long the outage has lasted, if there was one.
     pub(crate) fn end(&mut self, now: Moment) -> Option<Duration> {
         self.since.take().map(|it| now.since(it))
