@@ -1,11 +1,11 @@
-//! Which leases can be asked about cheaply, by the owner's name, and which need their fence compared?
+//! Which leases can be renewed or verified by the owner's name alone (fast path), and which need their fence compared?
 //!
-//! Each is a message of its own, and each can be lost or come late on its own.
+//! Splits a batch into two requests. Each of the two can be lost or late on its own.
 
 use crate::store::{Reply, StampedResult};
 
-/// Asks first by the name those of which it `is_proof`, because their fence was compared in this epoch (`renew_by_owner.lua` says
-/// why that is enough); who is ours so is answered `yes`. And then by the fence all that are left.
+/// First sends the items for which the owner's name `is_proof` to `by_owner`; `renew_by_owner.lua` says when it is. An item that
+/// names the caller gets the answer `yes`. Then sends all others to `by_fence`.
 pub(crate) fn by_owner_or_fence<'a, I, T: Clone>(
     items: &'a [I],
     is_proof: impl Fn(&I) -> bool,
