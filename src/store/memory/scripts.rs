@@ -58,8 +58,7 @@ impl State {
         let role = self.kind.own_ttl(about);
         let unknown = self.unknown_hold_off(role);
         let mut hold = micros(context.duration.hold_off().max(unknown));
-        let agreed = self.agreed(role);
-        let record = self.data.epoch;
+        let (agreed, record) = (self.agreed(role), self.data.epoch);
         let mut before = record.filter(|_| !self.is_epoch_malformed(role));
         if let (Some(it), Some(agreed)) = (record, agreed.filter(|it| *it != context.duration.ttl))
         {

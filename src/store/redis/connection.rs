@@ -30,7 +30,7 @@ enum Stream {
     Secured(tls::Stream),
 }
 
-/// User, password and database.
+/// What a new connection needs to log in.
 pub(crate) struct Entry {
     pub(crate) login: Login,
     pub(crate) tls: Option<Tls>,
