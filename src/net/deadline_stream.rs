@@ -1,8 +1,7 @@
-//! A socket with a deadline around everything that is read from it or written to it.
+//! How long can a conversation over a socket take? A socket with one deadline for all reads and writes.
 //!
-//! A timeout of the operating system bounds one `read(2)`: a server that drips a byte now and then would
-//! hold a reply, or the handshake of TLS, for ever. So what is left until the deadline is armed anew before
-//! every call, below TLS as below plain Redis.
+//! A socket timeout bounds one `read(2)`: a server that sends a byte now and then could stretch a reply, or the TLS handshake,
+//! for ever. So the timeout is set to the time left until the deadline before every call, below TLS and plain Redis alike.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
