@@ -49,9 +49,9 @@ impl Sub<Duration> for Moment {
     }
 }
 
-/// Reads the time. The only power a thread has over it.
+/// Reads the time. Tests replace it.
 pub trait Clock: Send + Sync {
-    /// The moment it is.
+    /// The time on this machine's clock.
     fn now(&self) -> Moment;
 }
 

@@ -287,6 +287,10 @@ impl Event<'_> {
     }
 }
 
+fn left_because(has_expired: bool) -> &'static str {
+    if has_expired { "expired" } else { "withdrawn" }
+}
+
 /// The fields after `event` and `instance`, each with a space before it.
 impl fmt::Display for Event<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -352,8 +356,7 @@ impl fmt::Display for Event<'_> {
             | Self::SessionUnreported { .. } => self.session_fields(&mut line)?,
             Self::InstanceJoined { other } => line.put("other", other)?.end(),
             Self::InstanceLeft { other, has_expired } => {
-                let reason = if *has_expired { "expired" } else { "withdrawn" };
-                line.put("other", other)?.put("reason", &reason)?;
+                line.put("other", other)?.put("reason", &left_because(*has_expired))?;
             }
             Self::DaemonStopping { reason }
             | Self::SettingsOdd { reason }

@@ -160,7 +160,7 @@ impl LeaseManager {
             Grant::Takeover => "takeover",
         };
         let (endpoint, fence) = (&gained.tenure.endpoint, gained.tenure.fence);
-        self.reporter.say(&Event::LeaseAcquired { endpoint, fence, reason });
+        self.reporter.report(&Event::LeaseAcquired { endpoint, fence, reason });
     }
 
     /// Gives the lease back, if it is held, and says so.
@@ -168,8 +168,12 @@ impl LeaseManager {
         if !self.table.is_of_this_process() {
             self.usable("release", endpoint)?;
         }
-        let Some(tenure) = self.table.let_go(endpoint) else { return Ok(()) };
-        self.reporter.say(&Event::LeaseReleased { tenure: &tenure, reason: "asked", heir: None });
+        let Some(tenure) = self.table.forget_for_release(endpoint) else { return Ok(()) };
+        self.reporter.report(&Event::LeaseReleased {
+            tenure: &tenure,
+            reason: "asked",
+            heir: None,
+        });
         let freed = vec![endpoint.clone()];
         let message = PeerMessage { freed, ..PeerMessage::new(self.table.instance(), None) };
         self.store.release(&self.table.request().context, &[tenure], &[message]).map(drop)

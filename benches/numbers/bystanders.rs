@@ -77,7 +77,8 @@ fn start(
     let each = leases / INSTANCES;
     let mut fleet = Vec::new();
     for nth in 0..INSTANCES {
-        let mut holder = Holder::new(store.line(), TTL, endpoints(nth * each..(nth + 1) * each)?)?;
+        let mut holder =
+            Holder::new(store.connection(), TTL, endpoints(nth * each..(nth + 1) * each)?)?;
         let mut batches = Vec::new();
         for from in (0..each as usize).step_by(BATCH_MAX) {
             let these = from..(from + BATCH_MAX).min(each as usize);

@@ -13,7 +13,7 @@ use leasehold::PollPermit;
 use leasehold::clock::BootClock;
 use leasehold::lease::table::{LeaseTimings, OwnershipTable};
 use leasehold::model::{EndpointId, Epoch, FenceToken, InstanceId, LeaseDuration, Tenure, Weight};
-use leasehold::store::{Acquire, Beat, Grant, Renew, RenewItem, Reply, Stamp};
+use leasehold::store::{Acquire, Grant, HeartbeatReply, Renew, RenewItem, Reply, Stamp};
 
 use testkit::bench::holder::endpoints;
 use testkit::bench::meter::thread_cpu;
@@ -116,8 +116,8 @@ impl Held {
         };
         let me = InstanceId::generate_now("bench");
         let table = OwnershipTable::new(me, timings, Arc::new(BootClock), false);
-        let beat = reply(Beat { unbroken: true, weight: Weight(1) });
-        table.beaten(&table.request(), &beat);
+        let beat = reply(HeartbeatReply { unbroken: true, weight: Weight(1) });
+        table.heartbeat_answered(&table.request(), &beat);
         let mut held = Self { table, tenures: vec![], items: vec![], others: vec![] };
         held.tenures = held.take(&endpoints(0..THREADS)?, 1);
         held.items = held.tenures.iter().cloned().map(RenewItem::new).collect();
@@ -139,7 +139,7 @@ impl Held {
         self.table.renewed(&self.table.request(), &self.items, &renewed);
         self.take(&self.others, round + 2);
         for endpoint in &self.others {
-            self.table.let_go(endpoint);
+            self.table.forget_for_release(endpoint);
         }
         self.table.expire();
     }
@@ -149,7 +149,7 @@ impl Held {
 fn reply<T>(answer: T) -> Reply<T> {
     let (epoch, hold_off) = (Epoch(1), Duration::ZERO);
     Reply {
-        stamp: Stamp { epoch, hold_off, server_us: 1_000_000, born: epoch },
+        stamp: Stamp { epoch, hold_off, server_us: 1_000_000, data_epoch: epoch },
         answer: Some(answer),
     }
 }

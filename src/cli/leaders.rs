@@ -48,7 +48,7 @@ pub(crate) fn as_json((role, seat): &(EndpointId, RoleStatus)) -> Value {
         "term": seat.term.0,
         "ledForMs": leader.and(ms(seat.led_for)),
         "leftMs": ms(leader.map(|it| it.left)),
-        "heartbeatAgeMs": ms(seat.beaten),
+        "heartbeatAgeMs": ms(seat.heartbeat_age),
         "ttlMs": ms(seat.ttl),
         "stale": seat.is_stale,
     })

@@ -50,9 +50,9 @@ use crate::cli::task::Task;
 use crate::config::Config;
 use crate::inspect::doctor::lacking;
 use crate::store::admin::acl::Purpose;
-use crate::supervise::exec_shim::ward_main;
-use crate::supervise::poll_supervisor::guardian_main;
-use crate::supervise::supervisor::warden_main;
+use crate::supervise::exec_shim::exec_shim_main;
+use crate::supervise::poll_supervisor::poll_supervisor_main;
+use crate::supervise::supervisor::supervisor_main;
 
 /// Where the package and `make install` keep the settings of the service.
 const INSTALLED: &str = "/etc/leasehold/leasehold.env";
@@ -77,12 +77,12 @@ pub fn main() -> ExitCode {
     match command.and_then(Command::with_files_checked) {
         Ok(Command::Task(config, task)) => perform(&config, task),
         Ok(Command::Guardian { program, grace, soft_files }) => {
-            guardian_main(&program, grace, soft_files)
+            poll_supervisor_main(&program, grace, soft_files)
         }
         Ok(Command::Warden { program, grace, orders, report }) => {
-            warden_main(orders, report, &program, grace)
+            supervisor_main(orders, report, &program, grace)
         }
-        Ok(Command::Ward { program, orders, report }) => ward_main(orders, report, &program),
+        Ok(Command::Ward { program, orders, report }) => exec_shim_main(orders, report, &program),
         Ok(Command::Help(text)) => say(&text),
         Ok(Command::Version) => say(concat!("leasehold ", env!("CARGO_PKG_VERSION"), "\n")),
         Err(error) => fail(USAGE, &error),

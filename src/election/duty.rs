@@ -1,4 +1,4 @@
-//! May a leader's work go on? A [`Duty`] keeps the role from being given back while the work runs.
+//! May a leader's work go on? A [`Duty`] delays the release of the role while the work runs. Reads only memory and the clock.
 
 use std::sync::Arc;
 
@@ -32,12 +32,12 @@ impl Duty {
         self.tenure.fence
     }
 
-    /// Whether an effect may happen now.
+    /// Whether this instance still leads, so that an effect may happen now.
     pub fn holds(&self) -> bool {
         self.role_state.term() == Some(self.tenure.fence)
     }
 
-    /// When this leadership can only be lost, as things stand; `None` when it is over or being given up.
+    /// When this leadership ends unless it is renewed; `None` when it has ended or is being given up.
     #[doc(hidden)]
     pub fn deadline(&self) -> Option<Moment> {
         let held = self.role_state.table().holding(self.role_state.role().as_lease());

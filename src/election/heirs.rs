@@ -1,7 +1,7 @@
-//! For whom is a role given up in vain?
+//! May a leader resign for this candidate? Remembers the heirs that did not take the role. Pure.
 //!
-//! A candidate that asks but cannot be elected (a right is missing, its machine is too slow) would have the leader
-//! give up again and again. So every candidate of a role remembers who was given the role and did not take it.
+//! A candidate that asks for the role but cannot be elected, because it lacks a right or its machine is too slow, would make
+//! the leader resign again and again. So every candidate of a role remembers which heirs did not become leader.
 
 use std::time::Duration;
 
@@ -9,17 +9,17 @@ use crate::backoff::Backoff;
 use crate::clock::Moment;
 use crate::model::InstanceId;
 
-/// An heir that did not take the role is given it no more for this long, and twice as long each time after that.
+/// No leader resigns for an heir that did not take the role for this long, and twice as long each further time.
 pub(crate) const ABSENT_PAUSE: Duration = Duration::from_secs(30);
-/// No such pause is longer: the cause may be mended.
+/// Longest such pause: the cause may have been fixed.
 pub(crate) const PAUSE_MAX: Duration = Duration::from_secs(300);
 
 /// What one candidate knows about the heirs of its role.
 #[derive(Debug)]
 pub(crate) struct Heirs {
-    /// The role was given up for this one, and nobody has been seen to lead since.
+    /// The heir of the last resignation, until a leader is seen.
     awaited: Option<InstanceId>,
-    /// Those that did not come.
+    /// The heirs that did not take the role.
     absent: Backoff<InstanceId>,
 }
 
@@ -28,12 +28,12 @@ impl Heirs {
         Self { awaited: None, absent: Backoff::new(ABSENT_PAUSE, PAUSE_MAX) }
     }
 
-    /// The role was given up for `heir`.
+    /// A leader resigned for `heir`.
     pub(crate) fn await_one(&mut self, heir: &InstanceId) {
         self.awaited = Some(heir.clone());
     }
 
-    /// `leader` leads: the heir, or another because the heir did not come.
+    /// `leader` was seen: the heir, or another because the heir did not take the role.
     pub(crate) fn led_by(&mut self, leader: &InstanceId, now: Moment) {
         self.absent.end(leader);
         if let Some(heir) = self.awaited.take().filter(|it| it != leader) {
@@ -41,7 +41,7 @@ impl Heirs {
         }
     }
 
-    /// Whether the role may be given up for `asker`.
+    /// Whether a leader may resign for `asker`.
     pub(crate) fn may_have(&self, asker: &InstanceId, now: Moment) -> bool {
         !self.absent.is_paused(asker, now)
     }

@@ -3,7 +3,7 @@
 //!
 //! ```no_run
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! use leasehold::election::LeaderElection;
+//! use leasehold::LeaderElection;
 //!
 //! let election = LeaderElection::builder("cleanup")?.redis("redis://127.0.0.1:6379")?.start()?;
 //! loop {

@@ -1,7 +1,7 @@
-//! Who should lead? Looks, stands, hands over: everything that is decided about one role.
+//! Should this instance become leader of a role, or resign? Reads the role from the store, acquires it, and hands it over.
 //!
-//! The thread `elector` steps through its candidates. What is held is kept by the renewal's and the
-//! expiry's thread, as for every lease.
+//! The thread `elector` calls the steps of each [`RoleElector`]. The threads `role-renewal` and `role-expiry` keep a role that
+//! is held.
 
 mod attempt;
 
@@ -23,13 +23,13 @@ use crate::model::spread;
 use crate::model::{EndpointId, Epoch, FenceToken, InstanceId, Tenure};
 use crate::store::{Lasting, PeerMessage, RequestContext, RoleStatus, Store, StoreError};
 
-/// How long after it gave up a role an instance leaves it to the others.
+/// How long an instance that resigned leaves the role to others.
 const REST: Duration = Duration::from_secs(2);
-/// How long the others leave a role to the one it was given up for.
+/// How long the other candidates leave a role to its heir.
 const HEIR_FIRST: Duration = Duration::from_millis(500);
-/// A key is gone this much after the end it was seen to have.
+/// How long after the expected end of a key the next look comes.
 const AFTER_END: Duration = Duration::from_millis(2);
-/// While it leads there is nothing to look for; messages and losses wake it.
+/// Interval of looks while this instance leads. Messages and losses wake the elector earlier.
 const WHILE_HELD: Duration = Duration::from_secs(1);
 
 /// One role's elector.
@@ -38,13 +38,13 @@ pub struct RoleElector {
     store: Arc<dyn Store>,
     settings: ElectionSettings,
     look_at: Moment,
-    /// Not before: a delay at the start, the heir's turn.
+    /// The earliest attempt: after the delay at the start, or after `HEIR_FIRST` (500 ms) for an heir.
     stand_at: Moment,
-    /// After giving the role up: not before this, or before another instance has led.
+    /// After a resignation: no attempt before this, unless another instance has led.
     rest_until: Moment,
     asking: Asking,
     heirs: Heirs,
-    /// For a single attempt: whom to tell how it ended.
+    /// For a single attempt: receives its outcome.
     verdict: Option<Sender<Verdict>>,
     outage: Outage,
     held_off_in: Epoch,
@@ -111,11 +111,11 @@ impl RoleElector {
             return Ok(());
         }
         let table = self.role_state.table();
-        table.learn_time(|timeout| self.store.time(timeout))?;
+        table.ensure_time_known(|timeout| self.store.time(timeout))?;
         let request = table.request();
         let nothing = Tenure::new(self.settings.role.as_lease().clone(), FenceToken(0));
         let reply = self.store.verify(&request.context, &[nothing])?;
-        table.saw(&request, &reply);
+        table.observe_stamp(&request, &reply);
         Ok(())
     }
 

@@ -1,7 +1,7 @@
-//! One role as this instance sees it: whether it leads, who else does, and who is to be told.
+//! Does this instance lead a role, and which instance does otherwise? Keeps the state of one role, and tells its listeners.
 //!
-//! The ownership table decides who leads; this is what follows from it. Every change of state is made here,
-//! under one lock, whichever thread noticed it.
+//! The ownership table decides whether this instance leads; the state follows it. Every change of state is made here under
+//! one lock, whichever thread noticed it. Never touches the store.
 
 use std::io;
 use std::sync::Arc;
@@ -27,19 +27,19 @@ pub struct RoleState {
     inner: Mutex<Inner>,
     changed: Condvar,
     pub(crate) listeners: Arc<Listeners>,
-    /// Something to do for the elector.
+    /// Wakes the elector.
     poke: Sender<()>,
 }
 
 struct Inner {
     state: State,
-    /// Of the leadership that listeners have been told of.
+    /// The term of the leadership that listeners know of.
     term: Option<FenceToken>,
-    /// Who led when last looked, and until when that may be believed.
+    /// The leader at the last look, and until when that counts.
     leader: Option<(InstanceId, Moment)>,
-    /// How much of the leader's work is under way.
+    /// How many duties run.
     running: usize,
-    /// The term that is on its way out, and for whom if for anybody.
+    /// The term that is being given up, and its heir, if it has one.
     leaving: Option<(FenceToken, Option<InstanceId>)>,
     is_stopping: bool,
 }
@@ -65,12 +65,12 @@ impl RoleState {
         })
     }
 
-    /// Which one.
+    /// The role.
     pub fn role(&self) -> &Role {
         &self.role
     }
 
-    /// The rights and their deadlines.
+    /// The table that holds the role's lease.
     pub fn table(&self) -> &Arc<OwnershipTable> {
         &self.table
     }
@@ -94,7 +94,7 @@ impl RoleState {
         if state == State::Leader && !in_time { State::Follower } else { state }
     }
 
-    /// Who leads, as far as known.
+    /// The leader, as far as known.
     pub fn leader(&self) -> Option<InstanceId> {
         if self.is_leader() {
             return Some(self.table.instance().clone());
@@ -172,12 +172,12 @@ impl RoleState {
         held.unwrap_or_default().max(self.table.timings().store_timeout + Duration::from_secs(1))
     }
 
-    /// Whether no work of the leader's is under way.
+    /// Whether no duty runs.
     pub(crate) fn is_idle(&self) -> bool {
         self.inner.lock().running == 0
     }
 
-    /// Changes something, then tells whom it concerns.
+    /// Changes the state under the lock, then wakes the elector and delivers events.
     fn change<T>(&self, change: impl FnOnce(&mut Inner) -> T) -> T {
         let result = change(&mut self.inner.lock());
         self.changed.notify_all();
@@ -223,7 +223,7 @@ impl RoleState {
         }
     }
 
-    /// Another leads, or this one does not stand.
+    /// Another instance leads, or this one is no candidate.
     pub(crate) fn follow(&self) {
         self.change(|inner| self.turn(inner, State::Follower));
     }
@@ -233,7 +233,7 @@ impl RoleState {
         self.change(|inner| self.turn(inner, State::Candidate));
     }
 
-    /// The attempt came to nothing.
+    /// The attempt failed.
     pub(crate) fn not_elected(&self, winner: Option<&InstanceId>, why: &str) {
         self.change(|inner| {
             let role = self.role.clone();
@@ -336,7 +336,7 @@ impl RoleState {
         }
         let (term, heir) = inner.leaving.take()?;
         let tenure = self.table.tenure(self.role.as_lease()).filter(|it| it.fence == term)?;
-        self.table.let_go(&tenure.endpoint).map(|it| (it, heir))
+        self.table.forget_for_release(&tenure.endpoint).map(|it| (it, heir))
     }
 
     /// One that waits already is enough.
@@ -441,7 +441,7 @@ mod tests {
         /// The table has it, and nobody has been told.
         fn granted(&self) -> Tenure {
             let wanted = [self.role_state.role.as_lease().clone()];
-            self.role_state.table.learn_time(|timeout| self.store.time(timeout)).unwrap();
+            self.role_state.table.ensure_time_known(|timeout| self.store.time(timeout)).unwrap();
             loop {
                 let request = self.role_state.table.request();
                 let reply = self.store.acquire(&request.context, &wanted).unwrap();

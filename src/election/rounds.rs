@@ -1,8 +1,7 @@
-//! One round over all roles of a process: every exchange with the store is about all of them.
+//! How do all roles of a process share their requests? One round pipelines the script calls of all roles to the store.
 //!
-//! Each role has a timing of its own and is asked about in a script call of its own, but the calls of a round are
-//! written and read together. So a round costs a few round trips, however many roles there are, and a store that
-//! does not answer is waited for once.
+//! Each role has a TTL of its own, and so a script call of its own. The calls of a round are written and read together, so a
+//! round costs a few round trips however many roles there are, and waits once for a store that does not answer.
 
 use std::time::Duration;
 
@@ -12,26 +11,25 @@ use crate::lease::table::PendingRequest;
 use crate::model::{EndpointId, Tenure};
 use crate::store::{BATCH_MAX, Fault, PeerMessage, RenewItem, RequestContext, Store, StoreError};
 
-/// An epoch that changes again and again is no reason to stand still for ever.
+/// Most attempts when the epoch changes during a request.
 const ATTEMPTS_MAX: usize = 3;
-/// A store that did not answer last time is waited for this long when roles are given back: a stop must not take one
-/// store timeout after the other.
+/// Timeout of a release when the store did not answer the last request: a stop must not wait for several store timeouts.
 const HURRIED: Duration = Duration::from_millis(500);
 /// Renewals of several roles are at least this far apart, so that many roles do not cost a round trip each.
 const GATHER: Duration = Duration::from_millis(20);
-/// Nobody stands for anything.
+/// The wait when there is no candidate.
 const IDLE: Duration = Duration::from_secs(1);
 
-/// What a round came to.
+/// The outcome of a round.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Round {
     /// How long to wait for the next one.
     pub(crate) wait: Duration,
-    /// The store was asked last and did not answer.
+    /// The store did not answer the last request.
     pub(crate) is_away: bool,
 }
 
-/// Gives back, looks, asks and stands for all of these. `was_away` is what the round before came to.
+/// Releases, reads, requests and acquires for all of these roles. `was_away`: the store did not answer in the round before.
 pub(crate) fn elect<'a>(
     store: &dyn Store,
     candidates: impl IntoIterator<Item = &'a mut RoleElector>,
@@ -99,7 +97,7 @@ fn look(store: &dyn Store, all: &mut [&mut RoleElector]) -> Option<bool> {
             }
         }
         if !messages.is_empty() {
-            // Lost, they are said again at a later look.
+            // A lost message is sent again after a later look.
             let _ = store.wake(&messages, timeout);
         }
         stand(store, all, standing);
@@ -145,7 +143,7 @@ pub(crate) fn renew<'a>(
         .iter()
         .filter_map(|it| it.due().map(|(request, items)| (*it, request, items)))
         .collect();
-    // One that has less time left than a store timeout must not take that time from the others (R4).
+    // A role with less time left than a store timeout must not shorten the timeout of the others (R4).
     let group = |it: &(&Renewal, PendingRequest, Vec<RenewItem>)| {
         let (timeout, usual) = (it.1.context.timeout, it.0.store_timeout());
         if timeout < usual { Duration::ZERO } else { usual }
@@ -157,7 +155,7 @@ pub(crate) fn renew<'a>(
             renewal.answered(request, items, reply);
         }
     }
-    // Roles that are due a moment apart go together.
+    // Roles that are due shortly after one another are renewed together.
     let least = if all.len() > 1 { GATHER } else { Duration::ZERO };
     all.iter().map(|it| it.wait()).min().map(|it| it.max(least))
 }

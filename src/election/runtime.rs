@@ -53,8 +53,8 @@ impl RoleConnections {
     pub fn redis(config: &Config) -> Self {
         let store = RedisStore::of_roles(config);
         Self {
-            renewal: Arc::new(store.line()),
-            elector: Arc::new(store.line()),
+            renewal: Arc::new(store.connection()),
+            elector: Arc::new(store.connection()),
             messages: Arc::new(store),
         }
     }

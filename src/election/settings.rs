@@ -1,4 +1,4 @@
-//! How does one instance stand for one role? Its settings, and what can come of it.
+//! With which settings does an instance stand for a role, and which outcomes are there? Plain values.
 
 use std::time::Duration;
 
@@ -45,7 +45,7 @@ impl ElectionSettings {
         config.checked().map(drop)
     }
 
-    /// The times its table keeps.
+    /// The durations for its ownership table.
     #[doc(hidden)]
     pub fn timings(&self) -> LeaseTimings {
         let lease = LeaseDuration::new(self.ttl);
@@ -54,24 +54,24 @@ impl ElectionSettings {
     }
 }
 
-/// What came of a single attempt.
+/// The outcome of a single attempt.
 pub type Verdict = Result<Outcome, StoreError>;
 
 /// Elected, or not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// This one.
+    /// This instance.
     Elected,
-    /// Another.
+    /// Another instance.
     LedBy(InstanceId),
 }
 
-/// What follows from a look.
+/// What to do after a look at the role.
 pub(crate) enum Next {
     /// Nothing.
     Rest,
-    /// The leader is asked to give way.
+    /// Ask the leader to resign.
     AskLeader(PeerMessage),
-    /// The role is asked for.
+    /// Try to acquire the role.
     Stand,
 }

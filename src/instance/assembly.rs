@@ -103,7 +103,7 @@ pub fn assemble(
 }
 
 fn watch(connections: &Connections, lease: &LeaseParts, nudges: Sender<Nudge>) -> Watch {
-    let beat_now = lease.beat_now.clone();
+    let beat_now = lease.heartbeat_now.clone();
     let (me, timeout) = (lease.table.instance().clone(), lease.table.timings().store_timeout);
     let nudge = move |nudge: Nudge| {
         if let Nudge::Push(Push::Changed(Changes { drain: true, .. }) | Push::Everything) = &nudge {

@@ -1,26 +1,18 @@
-//! One running instance: [`Daemon`] puts a thread around each part that `assembly.rs` wires, and ends them in the
-//! phases of `shutdown.rs`.
+//! How does one instance run? [`Daemon`] starts a thread for each part that `assembly.rs` wires, and ends them in the phases
+//! of `shutdown.rs`.
 //!
-//! | thread | wakes on | reads | writes | sends |
-//! |---|---|---|---|---|
-//! | `heartbeat` | tick, a change of `poll:drain` | | Redis `poll:node`; table | |
-//! | `renewal` | lease due, retry | table | Redis leases; table | |
-//! | `expiry` | next deadline | table | table; aborts polls | |
-//! | `watch` | push from Redis | Redis: touched keys, messages | | `Nudge` → reconcile, a nudge → heartbeat |
-//! | `reconcile` | tick, nudge, the end of a key (R9), fallback due, end of a hold-off | Redis; table | Redis leases; table | `LeaseChange` → dispatch |
-//! | `dispatch` | change, poll done, next due; a few ms after the last time at the soonest, unless pollers would run out of jobs | table; Redis (verify) | its schedule | `PollJob` → pollers |
-//! | `pool` | a job waits and no poller is idle | the job queue | | spawns pollers |
-//! | `poller-NN` | job | table (permit) | the endpoint | `Polled` → publish, `PollDone` → dispatch, `Nudge` → reconcile |
-//! | `publish` | result; a few ms after the last time at the soonest | table | Redis results (fenced) | `Nudge` → reconcile |
-//! | `history` | something became of a lease | its queue | Redis `poll:history` | |
-//! | `watchdog` | tick, under systemd | liveness of the threads; table | the manager's socket | |
-//! | `metrics` | tick | what was counted; table | the metrics file | |
-//! | `metrics-http` | a client on this host | the same | the client | |
-//! | `main` | signals | | pollers, weight (`reload`) | intervals → dispatch; at the end nothing: drops the stop sources |
+//! The table of all threads is in `ARCHITECTURE.md`, under "Threads".
 //!
-//! Every channel is bounded. `changes` blocks reconcile, which nothing safety depends on waits for;
-//! `jobs` has only what dispatch wants to wait (`window.rs`); `dones` fits every job given out;
-//! `notes` drops what does not fit, and counts it; `samples` blocks pollers; `nudges` blocks watch, which must not miss anything, and drops what pollers say.
+//! Every channel is bounded. What happens when one is full:
+//!
+//! | channel | when full |
+//! |---|---|
+//! | `changes` | blocks `reconcile`; no thread that safety depends on waits for it |
+//! | `jobs` | never: `dispatch` gives out no more jobs than its window (`window.rs`) |
+//! | `dones` | never: it has room for every job given out |
+//! | `notes` | drops the note and counts it |
+//! | `samples` | blocks the pollers |
+//! | `nudges` | blocks `watch`, which must not lose a push; drops the nudges of pollers |
 
 pub mod assembly;
 pub mod exposition;
@@ -235,7 +227,7 @@ impl Drop for Daemon {
             self.shut_down(phase);
         }
         let held = self.table.len();
-        Reporter::new(&self.table).say(&Event::DaemonStopped { held });
+        Reporter::new(&self.table).report(&Event::DaemonStopped { held });
     }
 }
 

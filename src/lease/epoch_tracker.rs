@@ -1,7 +1,7 @@
-//! Has the store lost its memory, or has its clock stepped? Remembers what the replies said, for the next request.
+//! Has the store lost data, or has its clock jumped? Remembers the epoch, clock and fences of the replies for the next request.
 //!
-//! Pure arithmetic. The server's clock is never compared with ours, only its progress with our own:
-//! from before an earlier question to after a later answer, so that latency never looks like a step.
+//! Pure arithmetic. The tracker never compares the server's clock with ours, only the progress of both: from before an
+//! earlier request to after a later reply, so that latency never looks like a jump.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::store::{RequestContext, Stamp};
 /// How far the server's clock may seem to run ahead beyond the rate difference.
 const STEP_TOLERANCE: Duration = Duration::from_millis(50);
 
-/// A server time that was read at some moment after `asked_at`.
+/// A time of the server's clock, read at some moment after `asked_at`.
 #[derive(Clone, Copy, Debug)]
 struct ClockReading {
     asked_at: Moment,
@@ -20,13 +20,13 @@ struct ClockReading {
 }
 
 impl ClockReading {
-    /// The latest the server's clock can stand at `now`, unless it was stepped.
+    /// The highest time the server's clock can show at `now`, unless it jumped.
     fn latest_us(self, now: Moment) -> u64 {
         let gone = micros(now.since(self.asked_at));
         self.server_us + gone + gone * u64::from(LeaseDuration::RATE_PERCENT) / 100
     }
 
-    /// How far the server's clock has run ahead of that, if it has.
+    /// How far the server's clock is ahead of `latest_us`, if it is.
     fn ahead(self, now: Moment, stamp: &Stamp) -> Option<Duration> {
         let limit = self.latest_us(now) + micros(STEP_TOLERANCE);
         (stamp.server_us > limit).then(|| Duration::from_micros(stamp.server_us - limit))
@@ -40,49 +40,51 @@ pub struct EpochTracker {
     duration: LeaseDuration,
     new_fleet: bool,
     epoch: Epoch,
-    born: Epoch,
+    data_epoch: Epoch,
     floor_us: u64,
-    /// The highest fence that was granted to us.
-    heard: FenceToken,
-    sight: Option<ClockReading>,
-    /// The last reading, for telling the time. The one above may be old where our own clock is slow.
+    /// The highest fence that was granted to this instance.
+    highest_fence: FenceToken,
+    /// The reading that gives the lowest upper bound of the server's clock.
+    tightest_reading: Option<ClockReading>,
+    /// The last reading, for `server_ms`. The tightest one may be old where our own clock is slow.
     last: Option<ClockReading>,
     suspect: bool,
     hold_off_until: Moment,
 }
 
-/// What a reply revealed.
+/// What a reply says about the server's clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClockAnomaly {
     /// The server's clock ran ahead by this much more than ours can explain.
     pub ran_ahead: Option<Duration>,
-    /// By more than a margin: we may have slept while another instance was granted a lease of ours. The life of
-    /// the store in which that was; what another life has forgotten may not be reclaimed (R6).
+    /// The data epoch in which the clock ran ahead by more than a margin. This instance may have been suspended while
+    /// another instance was granted one of its leases. If the store loses its data after that, such a lease may not be
+    /// reclaimed (R6).
     pub slept_in: Option<Epoch>,
 }
 
 impl EpochTracker {
-    /// Has seen nothing yet.
+    /// A tracker that has no reply yet.
     pub fn new(me: InstanceId, duration: LeaseDuration, new_fleet: bool) -> Self {
         Self {
             me,
             duration,
             new_fleet,
             epoch: Epoch::default(),
-            born: Epoch::default(),
+            data_epoch: Epoch::default(),
             floor_us: 0,
-            heard: FenceToken(0),
-            sight: None,
+            highest_fence: FenceToken(0),
+            tightest_reading: None,
             last: None,
             suspect: false,
             hold_off_until: Moment::MIN,
         }
     }
 
-    /// The frame of a question sent at `now`.
+    /// The context of a request sent at `now`.
     ///
-    /// R4: a grant or a reclaim is executed at most a margin late. A step of the server's clock that
-    /// is larger than the margin, and so could have ended another owner's lease early, makes it late too.
+    /// R4: a grant or a reclaim is executed at most a margin late. If the server's clock jumps ahead by more than the
+    /// margin, another owner's lease may have ended early; the request then counts as late, too.
     pub fn context(&self, now: Moment, timeout: Duration) -> RequestContext {
         let slack = micros(timeout.min(self.duration.margin()));
         RequestContext {
@@ -91,11 +93,11 @@ impl EpochTracker {
             epoch: self.epoch,
             suspect: self.suspect,
             floor_us: self.floor_us,
-            heard: self.heard,
+            highest_fence: self.highest_fence,
             owner_only: false,
-            not_after_us: self.sight.map_or(0, |it| it.latest_us(now) + slack),
-            // Only before the first reply: a running instance that finds the epoch missing knows better. And only
-            // in a request that has a latest execution time: executed late, it could follow a loss of memory.
+            not_after_us: self.tightest_reading.map_or(0, |it| it.latest_us(now) + slack),
+            // Only before the first reply: for a running instance a missing epoch is a loss of data. And only in a request
+            // with a latest execution time: a late one could be executed after a loss of data.
             new_fleet: self.new_fleet && self.epoch == Epoch::default() && self.knows_time(),
             timeout,
         }
@@ -103,14 +105,14 @@ impl EpochTracker {
 
     /// Whether a request sent now has a latest execution time.
     pub fn knows_time(&self) -> bool {
-        self.sight.is_some()
+        self.tightest_reading.is_some()
     }
 
-    /// The server's clock was read by itself, asked at `asked_at`: before the first reply, so that the first request
-    /// has a latest execution time, too.
-    pub fn saw_time(&mut self, asked_at: Moment, server_us: u64) {
+    /// Takes a reading of the server's clock that was requested at `asked_at`, so that the first request has a latest
+    /// execution time, too.
+    pub fn observe_time(&mut self, asked_at: Moment, server_us: u64) {
         self.floor_us = self.floor_us.max(server_us);
-        self.sight.get_or_insert(ClockReading { asked_at, server_us });
+        self.tightest_reading.get_or_insert(ClockReading { asked_at, server_us });
     }
 
     /// The request context of a release. Raises the floor first, so that every renewal sent before has a lower floor and
@@ -120,47 +122,47 @@ impl EpochTracker {
         RequestContext { owner_only: true, ..self.context(now, timeout) }
     }
 
-    /// Takes in the stamp of a reply to a question asked at `asked_at` and answered by `now`.
+    /// Takes the stamp of a reply that arrived by `now`, to a request sent at `asked_at`.
     pub fn observe(&mut self, asked_at: Moment, now: Moment, stamp: &Stamp) -> ClockAnomaly {
         let mut seen = ClockAnomaly::default();
         self.floor_us = self.floor_us.max(stamp.server_us);
         if stamp.epoch < self.epoch {
-            return seen; // an old connection's last word
+            return seen; // a late reply of an old connection
         }
         let is_new = stamp.epoch > self.epoch;
-        // Another life may be another machine, whose clock says nothing about that of the first. But it may
-        // be the same, and then we have slept or it was stepped: to ask again costs little.
-        let before = self.sight.filter(|_| !(is_new && self.suspect));
+        // A new epoch may be another machine, whose clock has nothing to do with that of the first. But it may be the same
+        // machine: then its clock jumped, or this instance was suspended. To verify all leases again costs little.
+        let before = self.tightest_reading.filter(|_| !(is_new && self.suspect));
         if let Some(ahead) = before.and_then(|it| it.ahead(now, stamp)) {
             self.suspect = true;
             seen.ran_ahead = Some(ahead);
-            seen.slept_in = (ahead > self.duration.margin()).then_some(self.born);
+            seen.slept_in = (ahead > self.duration.margin()).then_some(self.data_epoch);
         }
         if is_new {
-            self.born = stamp.born;
+            self.data_epoch = stamp.data_epoch;
             self.epoch = stamp.epoch;
-            self.sight = None;
+            self.tightest_reading = None;
             self.suspect = false;
         }
         self.hold_off_until = match stamp.hold_off {
             Duration::ZERO => Moment::MIN,
             left => now + left + left * LeaseDuration::RATE_PERCENT / 100,
         };
-        let sight = ClockReading { asked_at, server_us: stamp.server_us };
+        let reading = ClockReading { asked_at, server_us: stamp.server_us };
         if is_new || self.last.is_none_or(|it| it.asked_at <= asked_at) {
-            self.last = Some(sight);
+            self.last = Some(reading);
         }
-        // The sight that promises least is the most recent knowledge; a clock set back promises less.
-        if self.sight.is_none_or(|it| sight.latest_us(now) <= it.latest_us(now)) {
-            self.sight = Some(sight);
+        // A server's clock that was set back gives a lower bound, too, so the lowest bound is never out of date.
+        if self.tightest_reading.is_none_or(|it| reading.latest_us(now) <= it.latest_us(now)) {
+            self.tightest_reading = Some(reading);
         }
         seen
     }
 
-    /// A grant was seen: every later fence must be higher.
-    pub fn saw_fence(&mut self, fence: FenceToken) {
+    /// Takes the fence of a grant: every later fence must be higher.
+    pub fn observe_fence(&mut self, fence: FenceToken) {
         self.floor_us = self.floor_us.max(fence.0);
-        self.heard = self.heard.max(fence);
+        self.highest_fence = self.highest_fence.max(fence);
     }
 
     /// The epoch of the last reply.
@@ -168,19 +170,21 @@ impl EpochTracker {
         self.epoch
     }
 
-    /// The life of the store that answered last: it changes with every loss of memory.
-    pub fn born(&self) -> Epoch {
-        self.born
+    /// The epoch that began with the store's last loss of data.
+    pub fn data_epoch(&self) -> Epoch {
+        self.data_epoch
     }
 
-    /// Whether the store grants nothing yet, as far as known, and for how long.
+    /// How long the store still grants nothing, by its last reply; `None` if it grants.
     pub fn hold_off(&self, now: Moment) -> Option<Duration> {
         (now < self.hold_off_until).then(|| self.hold_off_until.since(now))
     }
 
     /// The server's clock about now, in milliseconds; `None` before the first reply.
     pub fn server_ms(&self, now: Moment) -> Option<u64> {
-        self.last.or(self.sight).map(|it| (it.server_us + micros(now.since(it.asked_at))) / 1_000)
+        self.last
+            .or(self.tightest_reading)
+            .map(|it| (it.server_us + micros(now.since(it.asked_at))) / 1_000)
     }
 }
 
@@ -200,7 +204,7 @@ mod tests {
 
     fn stamp(epoch: u64, server_ms: u64) -> Stamp {
         let (epoch, server_us) = (Epoch(epoch), server_ms * 1_000);
-        Stamp { epoch, hold_off: Duration::ZERO, server_us, born: epoch }
+        Stamp { epoch, hold_off: Duration::ZERO, server_us, data_epoch: epoch }
     }
 
     fn epoch_tracker() -> EpochTracker {
@@ -227,7 +231,7 @@ mod tests {
         assert!(stepped.ran_ahead.is_some_and(|ahead| ahead > Duration::from_secs(19)));
         assert!(it.context(at(2_020), TTL).suspect);
         // By the suspicion itself: nothing was forgotten.
-        let same_life = Stamp { born: Epoch(1), ..stamp(2, 521_030) };
+        let same_life = Stamp { data_epoch: Epoch(1), ..stamp(2, 521_030) };
         let told = it.observe(at(2_030), at(2_040), &same_life);
         assert_eq!((told, it.epoch()), (ClockAnomaly::default(), Epoch(2)));
         assert!(!it.context(at(2_050), TTL).suspect);
@@ -306,7 +310,7 @@ mod tests {
     #[test]
     fn the_word_that_nobody_else_runs_is_given_only_before_the_first_reply() {
         let mut it = EpochTracker::new(InstanceId::new("a"), LeaseDuration::new(TTL), true);
-        it.saw_time(at(0), 1);
+        it.observe_time(at(0), 1);
         assert!(it.context(at(1), TTL).new_fleet);
         it.observe(at(1), at(2), &stamp(1, 1));
         assert!(!it.context(at(3), TTL).new_fleet);
@@ -318,7 +322,7 @@ mod tests {
         let mut it = EpochTracker::new(InstanceId::new("a"), LeaseDuration::new(TTL), true);
         let unframed = it.context(at(1), TTL);
         assert_eq!((unframed.new_fleet, unframed.not_after_us), (false, 0));
-        it.saw_time(at(1), 500_000_000);
+        it.observe_time(at(1), 500_000_000);
         let framed = it.context(at(1), Duration::from_secs(2));
         assert_eq!((framed.new_fleet, framed.not_after_us), (true, 501_000_000));
     }

@@ -1,4 +1,4 @@
-//! Keeps `poll:node:<me>` alive, and with it every lease (R13).
+//! Is this instance alive? Writes its heartbeat `poll:node:<instance>` to the store; without it every lease ends (R13).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use crate::event::Event;
 use crate::lease::report::{LeaseEventSink, Reporter};
 use crate::lease::table::OwnershipTable;
-use crate::lease::trouble::{Change, Trouble};
+use crate::lease::trouble::Trouble;
 use crate::model::Weight;
 use crate::store::{Store, StoreError};
 
@@ -19,14 +19,14 @@ pub struct Heartbeat {
     table: Arc<OwnershipTable>,
     reporter: Reporter,
     weight: AtomicU32,
-    /// The weight of the last confirmed beat.
+    /// The weight of the last confirmed heartbeat.
     confirmed: Mutex<Option<Weight>>,
     interval: Duration,
     trouble: Mutex<Trouble>,
 }
 
 impl Heartbeat {
-    /// Beats with `weight` every `interval`.
+    /// Sends a heartbeat with `weight` every `interval`.
     pub fn new(
         store: Arc<dyn Store>,
         table: Arc<OwnershipTable>,
@@ -39,65 +39,63 @@ impl Heartbeat {
         Self { store, table, reporter, weight, confirmed, interval, trouble }
     }
 
-    /// Beats with another weight from the next beat on.
+    /// Changes the weight from the next heartbeat on.
     pub fn set_weight(&self, weight: Weight) {
         self.weight.store(weight.0, Ordering::Relaxed);
     }
 
-    /// The weight that the store has confirmed last: other instances can read it.
+    /// The weight that the store has confirmed last: the weight that other instances read.
     pub fn confirmed_weight(&self) -> Option<Weight> {
         *self.confirmed.lock()
     }
 
-    /// Speaks through `reporter` instead of one of its own.
-    pub fn reporting(self, reporter: &Reporter) -> Self {
+    /// Reports through `reporter` instead of one without a history.
+    pub fn with_reporter(self, reporter: &Reporter) -> Self {
         Self { reporter: reporter.clone(), ..self }
     }
 
-    /// Beats once; how long to wait for the next.
+    /// Sends one heartbeat. Returns how long to wait for the next.
     pub fn step(&self) -> Duration {
         if self.table.is_closed() {
-            return self.interval; // R12: it was withdrawn
+            return self.interval; // R12: the heartbeat was withdrawn
         }
-        let beaten = self.beat();
+        let sent = self.send();
         if self.table.is_closed() {
-            let _ = self.withdraw(); // this beat was on its way, and may have come after that
+            let _ = self.withdraw(); // the store may have executed this heartbeat after the first withdrawal
         }
-        self.tell(beaten.as_ref().err());
-        beaten.unwrap_or_else(|_| self.table.timings().retry_interval())
+        self.tell(sent.as_ref().err());
+        sent.unwrap_or_else(|_| self.table.timings().retry_interval())
     }
 
     fn tell(&self, error: Option<&StoreError>) {
         let change = self.trouble.lock().update(error.map(ToString::to_string));
-        match change {
-            Some(Change::Failed(error)) => {
-                self.reporter.say(&Event::HeartbeatFailed { error: &error });
-            }
-            Some(Change::Resumed) => self.reporter.say(&Event::HeartbeatResumed),
-            None => (),
-        }
+        self.reporter.report_change(
+            change,
+            |error| Event::HeartbeatFailed { error },
+            Event::HeartbeatResumed,
+        );
     }
 
-    /// Beats once, or says why not.
-    pub fn beat(&self) -> Result<Duration, StoreError> {
-        self.table.learn_time(|timeout| self.store.time(timeout))?;
+    /// Sends one heartbeat. Returns how long to wait for the next, or why the store did not confirm it.
+    pub fn send(&self) -> Result<Duration, StoreError> {
+        self.table.ensure_time_known(|timeout| self.store.time(timeout))?;
         let request = self.table.request();
         let ttl = self.table.timings().heartbeat.ttl;
         let weight = Weight(self.weight.load(Ordering::Relaxed));
         let weight = if self.table.is_publishing() { weight } else { Weight(0) };
-        let reply = self.store.beat(&request.context, ttl, weight)?;
-        let applied = self.table.beaten(&request, &reply);
+        let reply = self.store.heartbeat(&request.context, ttl, weight)?;
+        let applied = self.table.heartbeat_answered(&request, &reply);
         self.reporter.applied(&applied);
         if !applied.ask_again {
             *self.confirmed.lock() = Some(weight);
             // A shutdown waits for weight 0, and for a store that answers again.
             self.table.note_shutdown_progress();
         }
-        // A beat that arrived too late did not count.
+        // The store does not count a heartbeat that arrives too late.
         Ok(if applied.ask_again { self.table.timings().retry_interval() } else { self.interval })
     }
 
-    /// Takes the heartbeat away: other instances plan without this one from now on.
+    /// Deletes the heartbeat: other instances plan without this one from now on.
     pub fn withdraw(&self) -> Result<(), StoreError> {
         self.store.withdraw(&self.table.request().context)
     }

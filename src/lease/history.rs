@@ -1,7 +1,7 @@
-//! Remembers what becomes of leases, and of this instance, in `poll:history`, for people, behind everything else.
+//! What happened to a lease, and when? Appends grants, losses and releases to the stream `poll:history`, for operators.
 //!
-//! No thread that keeps a lease ever waits for this one: what does not fit into the queue is dropped and
-//! counted, and a store that refuses costs a line in the log.
+//! Best-effort and asynchronous: no thread that keeps a lease waits for this one. A full queue drops notes and counts them.
+//! A store that refuses costs one line in the log.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,19 +14,19 @@ use crate::clock::Moment;
 use crate::event::Event;
 use crate::lease::report::Reporter;
 use crate::lease::table::OwnershipTable;
-use crate::lease::trouble::{Change, Trouble};
+use crate::lease::trouble::Trouble;
 use crate::model::{EndpointId, FenceToken, InstanceId, Tenure};
 use crate::store::{BATCH_MAX, Fault, Note, Store, StoreError};
 use crate::thread::Stop;
 
-/// More than this would be cut off in the store anyway.
+/// Capacity of the queue. The store keeps no more entries than this.
 const NOTES_MAX: usize = 10_000;
-/// Writing takes one part in this many of the time: a mass of grants comes first.
+/// The thread writes for at most one part in this many of its time, because a mass of grants comes first.
 const WRITING_SHARE: u32 = 10;
-/// And no longer than this is waited in between, nor after a failure.
+/// Longest pause between two writes, and the pause after a failure.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
-/// Where to put what is to be remembered.
+/// The sending end of the queue of notes.
 #[derive(Clone)]
 pub struct History {
     notes: Sender<(Moment, Note)>,
@@ -35,20 +35,20 @@ pub struct History {
 }
 
 impl History {
-    /// Remembers `event` if it is one of a lease that begins or ends.
+    /// Queues a note of `event` if it is about a lease that begins or ends.
     pub fn note(&self, event: &Event<'_>) {
         if let Some(note) = note_of(event, self.table.instance()) {
             self.put(note);
         }
     }
 
-    /// Remembers that this instance has `started` or `stopped`: one that held nothing leaves no other trace.
+    /// Queues a note that this instance has `started` or `stopped`. An instance that held nothing leaves no other trace.
     pub fn note_instance(&self, event: &'static str) {
         self.put(Note::of_instance(event, self.table.instance()));
     }
 
     fn put(&self, note: Note) {
-        // Nobody there: this is the end.
+        // A send fails only when the receiver has ended, during shutdown. Ignored.
         if let Err(TrySendError::Full(_)) = self.notes.try_send((self.table.now(), note)) {
             self.dropped.fetch_add(1, Ordering::Relaxed);
         }
@@ -94,7 +94,7 @@ pub struct Historian {
 }
 
 impl Historian {
-    /// For the instance of `table`, with the queue it writes from.
+    /// Both ends of the queue, for the instance of `table`.
     pub fn new(store: &Arc<dyn Store>, table: &Arc<OwnershipTable>) -> (History, Self) {
         let (sender, notes) = bounded(NOTES_MAX);
         let dropped = Arc::<AtomicU64>::default();
@@ -112,7 +112,7 @@ impl Historian {
         (history, historian)
     }
 
-    /// Writes until told to stop, and then what is still there.
+    /// Writes until told to stop, and then what is still queued.
     pub fn run(mut self, stop: &Stop) {
         loop {
             if self.pending.is_empty() {
@@ -131,7 +131,7 @@ impl Historian {
         self.finish();
     }
 
-    /// A stop does not wait longer for all of it than for one call.
+    /// Writes what is still queued, for at most one store timeout.
     fn finish(&mut self) {
         let deadline = self.table.now() + self.table.timings().store_timeout;
         loop {
@@ -155,14 +155,14 @@ impl Historian {
         self.pending.extend(self.notes.try_iter().take(room));
     }
 
-    /// Writes one batch; how long to leave the store alone.
+    /// Writes one batch. Returns how long to pause.
     pub fn step(&mut self, timeout: Duration) -> Duration {
         self.fill();
         let began = self.table.now();
         let aged = |(at, note): &(Moment, Note)| Note { age: began.since(*at), ..note.clone() };
         let batch: Vec<Note> = self.pending.iter().map(aged).collect();
         let written = self.store.remember(&batch, timeout);
-        // What may have been sent is not sent again: a note is there once or not at all.
+        // Notes that may have been sent are not sent again: a note is in the stream once or not at all.
         if !written.as_ref().is_err_and(was_not_sent) {
             self.pending.clear();
         }
@@ -177,19 +177,18 @@ impl Historian {
     }
 
     fn tell(&mut self, error: Option<&StoreError>) {
-        match self.trouble.update(error.map(ToString::to_string)) {
-            Some(Change::Failed(error)) => {
-                self.reporter.say(&Event::HistoryFailed { error: &error })
-            }
-            Some(Change::Resumed) => self.reporter.say(&Event::HistoryResumed),
-            None => (),
-        }
+        let change = self.trouble.update(error.map(ToString::to_string));
+        self.reporter.report_change(
+            change,
+            |error| Event::HistoryFailed { error },
+            Event::HistoryResumed,
+        );
     }
 
     fn tell_dropped(&self) {
         let entries = self.dropped.swap(0, Ordering::Relaxed);
         if entries > 0 {
-            self.reporter.say(&Event::HistoryDropped { entries });
+            self.reporter.report(&Event::HistoryDropped { entries });
         }
     }
 }

@@ -1,4 +1,6 @@
-//! Which threads keep the held leases? Starts heartbeat, renewal and expiry, each on a thread and connection of its own.
+//! Which threads keep the held leases? Starts the threads `heartbeat`, `renewal`, `expiry` and `history`, and stops them.
+//!
+//! Each of them but `expiry`, which never touches the store, has a connection of its own.
 
 use std::io;
 use std::sync::Arc;
@@ -22,54 +24,54 @@ use crate::thread::fail_stop::{FailStop, Failure};
 use crate::thread::liveness::{Actor, Liveness};
 use crate::thread::{Stop, StopSource, Thread, stop};
 
-/// A way to the store for each who must not wait behind another.
+/// A connection to the store for each thread that must not wait behind another.
 #[derive(Clone)]
 pub struct Connections {
-    /// For the heartbeat.
+    /// For the thread `heartbeat`.
     pub heartbeat: Arc<dyn Store>,
-    /// For renewals.
+    /// For the thread `renewal`.
     pub renewal: Arc<dyn Store>,
-    /// For looking, acquiring and handing over.
+    /// For the thread `reconcile`: view, acquisitions and hand-overs.
     pub reconcile: Arc<dyn Store>,
-    /// For verifying.
+    /// For the thread `dispatch`: verifications.
     pub dispatch: Arc<dyn Store>,
-    /// For results.
+    /// For the thread `publish`: results.
     pub publish: Arc<dyn Store>,
-    /// For the history.
+    /// For the thread `history`.
     pub history: Arc<dyn Store>,
     /// For everything else.
     pub rest: Arc<dyn Store>,
-    /// How often asking failed, on all of them.
+    /// Counts the failed requests of all connections.
     pub failures: Arc<Failures>,
 }
 
 impl Connections {
-    /// A connection each to the Redis of `config`. Nothing is connected yet.
+    /// Connections to the Redis of `config`. Each connects with its first request.
     pub fn redis(config: &Config) -> Self {
         let store = RedisStore::of_endpoints(config);
         Self {
-            heartbeat: Arc::new(store.line()),
-            renewal: Arc::new(store.line()),
-            reconcile: Arc::new(store.line()),
-            dispatch: Arc::new(store.line()),
-            publish: Arc::new(store.line()),
-            history: Arc::new(store.line()),
+            heartbeat: Arc::new(store.connection()),
+            renewal: Arc::new(store.connection()),
+            reconcile: Arc::new(store.connection()),
+            dispatch: Arc::new(store.connection()),
+            publish: Arc::new(store.connection()),
+            history: Arc::new(store.connection()),
             failures: Arc::clone(store.failures()),
             rest: Arc::new(store),
         }
     }
 
-    /// One way for all.
+    /// One connection for all threads, for tests.
     pub fn shared(store: &Arc<dyn Store>) -> Self {
-        let line = || Arc::clone(store);
+        let same = || Arc::clone(store);
         Self {
-            heartbeat: line(),
-            renewal: line(),
-            reconcile: line(),
-            dispatch: line(),
-            publish: line(),
-            history: line(),
-            rest: line(),
+            heartbeat: same(),
+            renewal: same(),
+            reconcile: same(),
+            dispatch: same(),
+            publish: same(),
+            history: same(),
+            rest: same(),
             failures: Arc::default(),
         }
     }
@@ -91,30 +93,30 @@ pub struct LeaseKeeper {
     table: Arc<OwnershipTable>,
     reporter: Reporter,
     heartbeat: Arc<Heartbeat>,
-    beating: Option<(StopSource, Thread)>,
-    beat_now: Sender<()>,
+    heartbeat_thread: Option<(StopSource, Thread)>,
+    heartbeat_now: Sender<()>,
     withdrawn: bool,
-    keeping: Option<(StopSource, Vec<Thread>)>,
+    lease_threads: Option<(StopSource, Vec<Thread>)>,
     release: Release,
     history: History,
-    remembering: Option<(StopSource, Thread)>,
+    history_thread: Option<(StopSource, Thread)>,
     fail_stop: Arc<FailStop>,
 }
 
-/// Why nothing could be started.
+/// Why an instance or election could not start.
 #[derive(Debug)]
 pub enum StartError {
-    /// Settings that cannot work, each alone or together: nothing was asked of the store.
+    /// Settings that cannot work, alone or together. No request was sent to the store.
     Settings(ConfigError),
     /// The store can never work as it is configured.
     Store(StoreError),
     /// A thread could not be started.
     Thread(io::Error),
-    /// Told to stop before it began.
+    /// Told to stop before the store answered.
     Stopped,
-    /// This instance stands for that role already: under one id, two would both be its leader (R7).
+    /// This instance is a candidate for that role already. Two candidates under one id would both be its leader (R7).
     StandsAlready(Role),
-    /// A thread that this would depend on has panicked (R12).
+    /// A thread that the new one would depend on has panicked (R12).
     Failed(Failure),
 }
 
@@ -151,52 +153,62 @@ impl From<io::Error> for StartError {
 }
 
 impl LeaseKeeper {
-    /// Waits for a store that can be trusted (R14), announces this instance, and keeps what the table of `parts` will
-    /// hold. Without an `until` that could end the wait, the first failure is the last.
+    /// Waits for a store that passes the checks of R14, sends the first heartbeat, and starts the threads. Without `until`
+    /// there is no wait: the first failure is returned.
     pub fn start(
         parts: LeaseParts,
         connections: &Connections,
         liveness: &Arc<Liveness>,
         until: Option<&Stop>,
     ) -> Result<Self, StartError> {
-        let LeaseParts { table, reporter, heartbeat, beat_now, beats, renewal, expiry, .. } = parts;
+        let LeaseParts {
+            table,
+            reporter,
+            heartbeat,
+            heartbeat_now,
+            heartbeat_requests,
+            renewal,
+            expiry,
+            ..
+        } = parts;
         let LeaseParts { history, historian, release, .. } = parts;
         wait_for_store(&table, until, || {
             connections.rest.inspect(table.timings().store_timeout)?;
-            heartbeat.beat().map(drop)
+            heartbeat.send().map(drop)
         })?;
         let fail_stop = hold_nothing_after_a_panic(&table, liveness, &reporter, &heartbeat);
-        // If anything below fails, this is dropped, and withdraws the first heartbeat.
+        // If a thread cannot be started, `keeper` is dropped, which withdraws the first heartbeat.
         let mut keeper = Self {
             reporter,
             table,
             heartbeat,
-            beating: None,
-            beat_now,
+            heartbeat_thread: None,
+            heartbeat_now,
             withdrawn: false,
-            keeping: None,
+            lease_threads: None,
             release,
             history,
-            remembering: None,
+            history_thread: None,
             fail_stop: Arc::clone(&fail_stop),
         };
         let (source, when) = stop();
         let remember = fail_stop.spawn("history", move || historian.run(&when))?;
-        keeper.remembering = Some((source, remember));
+        keeper.history_thread = Some((source, remember));
         keeper.history.note_instance("started");
         let heartbeat = Arc::clone(&keeper.heartbeat);
         let beat = keeper.marked(liveness, Actor::Heartbeat, move || heartbeat.step());
         let (source, when) = stop();
-        keeper.beating = Some((source, fail_stop.nudged_steps("heartbeat", when, beats, beat)?));
+        keeper.heartbeat_thread =
+            Some((source, fail_stop.nudged_steps("heartbeat", when, heartbeat_requests, beat)?));
         let renew = keeper.marked(liveness, Actor::Renewal, move || renewal.step());
         let (source, when) = stop();
-        let keeping = &mut keeper.keeping.insert((source, Vec::new())).1;
+        let keeping = &mut keeper.lease_threads.insert((source, Vec::new())).1;
         keeping.push(fail_stop.steps("renewal", when.clone(), renew)?);
         keeping.push(fail_stop.steps("expiry", when, move || expiry.step())?);
         Ok(keeper)
     }
 
-    /// A step that tells the watchdog first that its thread moves.
+    /// `step`, preceded by a mark for the watchdog that `actor` makes progress.
     fn marked<F: Fn() -> Duration>(
         &self,
         liveness: &Arc<Liveness>,
@@ -210,18 +222,18 @@ impl LeaseKeeper {
         }
     }
 
-    /// The weight that others reckon with from the next beat on, which comes at once.
+    /// Changes the weight by which all instances plan. Sends a heartbeat with it at once.
     pub fn set_weight(&self, weight: Weight) {
         self.heartbeat.set_weight(weight);
-        let _ = self.beat_now.try_send(()); // one that waits already is enough
+        let _ = self.heartbeat_now.try_send(()); // one queued request is enough
     }
 
-    /// Speaks for this instance, and has remembered what becomes of its leases.
+    /// The reporter of this instance, with its history.
     pub fn reporter(&self) -> Reporter {
         self.reporter.clone()
     }
 
-    /// What becomes of this instance when one of its threads panics; for the threads that are started beside these.
+    /// What happens when a thread of this instance panics. Threads that others start beside these share it.
     pub fn fail_stop(&self) -> &Arc<FailStop> {
         &self.fail_stop
     }
@@ -236,28 +248,28 @@ impl LeaseKeeper {
         self.release.release_idle();
     }
 
-    /// R11: from now on nobody counts us. Leases are still renewed. What is given back must not be
-    /// taken by us again.
+    /// R11: withdraws the heartbeat, so that no plan contains this instance and none of its released leases comes back to
+    /// it. Leases are still renewed.
     pub fn end_heartbeat(&mut self) {
         if std::mem::replace(&mut self.withdrawn, true) {
             return;
         }
-        drop(self.beating.take()); // the source, then the thread
+        drop(self.heartbeat_thread.take()); // the source, then the thread
         if let Err(error) = self.heartbeat.withdraw() {
-            self.reporter.say(&Event::StoreUnreachable { error: &error });
+            self.reporter.report(&Event::StoreUnreachable { error: &error });
         }
     }
 
-    /// R11: gives back everything and wakes the heirs; renewal ends only then.
+    /// R11: ends renewal, releases every lease and wakes the heirs.
     pub fn release_all(&mut self) {
         let tenures = self.release.forget_all();
-        if let Some((keeping, threads)) = self.keeping.take() {
+        if let Some((keeping, threads)) = self.lease_threads.take() {
             drop(keeping);
             threads.into_iter().for_each(Thread::join);
         }
         self.release.give_back(&tenures);
-        self.reporter.say_rest();
-        if let Some((writing, thread)) = self.remembering.take() {
+        self.reporter.report_rest();
+        if let Some((writing, thread)) = self.history_thread.take() {
             self.history.note_instance("stopped");
             drop((writing, thread)); // writes what is still queued
         }
@@ -267,8 +279,12 @@ impl LeaseKeeper {
 impl Drop for LeaseKeeper {
     fn drop(&mut self) {
         if !self.table.is_of_this_process() {
-            // A child that was forked: leases, connections and threads are its parent's.
-            std::mem::forget((self.beating.take(), self.keeping.take(), self.remembering.take()));
+            // In a forked child: leases, connections and threads belong to the parent.
+            std::mem::forget((
+                self.heartbeat_thread.take(),
+                self.lease_threads.take(),
+                self.history_thread.take(),
+            ));
             return;
         }
         self.end_heartbeat();
@@ -276,8 +292,8 @@ impl Drop for LeaseKeeper {
     }
 }
 
-/// R12: what is done when a thread of this instance panics. Safety first, then what people want to know, and last
-/// what can take as long as a call.
+/// R12: what happens when a thread of this instance panics. First the table is closed, then the log gets its lines, and
+/// last comes the request to the store, which can block.
 fn hold_nothing_after_a_panic(
     table: &Arc<OwnershipTable>,
     liveness: &Arc<Liveness>,
@@ -292,19 +308,19 @@ fn hold_nothing_after_a_panic(
     });
     let speaker = reporter.clone();
     fail_stop.then(move |Failure { thread, message }| {
-        speaker.say(&Event::ThreadPanicked { thread, error: message });
+        speaker.report(&Event::ThreadPanicked { thread, error: message });
     });
     let (held, speaker) = (Arc::clone(table), reporter.clone());
     fail_stop.then(move |_| speaker.lost(&held.expire()));
     let speaker = reporter.clone();
-    fail_stop.then(move |_| speaker.say_rest()); // the thread that ticks may be the one that panicked
+    fail_stop.then(move |_| speaker.report_rest()); // the thread that ticks may be the one that panicked
     let heartbeat = Arc::clone(heartbeat);
-    // If the store cannot be asked, the heartbeat ends by itself.
+    // If the store does not answer, the heartbeat ends with its TTL.
     fail_stop.then(move |_| drop(heartbeat.withdraw()));
     fail_stop
 }
 
-/// Tries until it works, is hopeless, or is no longer wanted.
+/// Repeats `attempt` until it succeeds, fails for good, or `until` ends the wait.
 pub(crate) fn wait_for_store(
     table: &OwnershipTable,
     until: Option<&Stop>,
@@ -320,7 +336,7 @@ pub(crate) fn wait_for_store(
             }
             Err(error) => {
                 if outage.begin(table.now()) {
-                    reporter.say(&Event::StoreUnreachable { error: &error });
+                    reporter.report(&Event::StoreUnreachable { error: &error });
                 }
             }
         }
@@ -329,7 +345,7 @@ pub(crate) fn wait_for_store(
         }
     }
     if let Some(away) = outage.end(table.now()) {
-        reporter.say(&Event::StoreReachable { away });
+        reporter.report(&Event::StoreReachable { away });
     }
     Ok(())
 }

@@ -176,7 +176,8 @@ impl Burst {
 fn worst(counts: BTreeMap<EndpointId, usize>) -> Worst {
     let endpoints = counts.len();
     let mut first: Vec<(EndpointId, usize)> = counts.into_iter().collect();
-    first.sort_by(|a, b| b.1.cmp(&a.1)); // stable: endpoints with the same count stay in the order of their names
+    // Stable: endpoints with the same count stay in the order of their names.
+    first.sort_by_key(|it| std::cmp::Reverse(it.1));
     first.truncate(WORST_MAX);
     Worst { endpoints, first }
 }

@@ -1,4 +1,4 @@
-//! Everything that keeps leases, wired and without a thread: heartbeat, renewal, expiry, history, release.
+//! Which parts keep leases? Wires heartbeat, renewal, expiry, history and release together, without a thread.
 //!
 //! [`LeaseKeeper`](crate::lease::keeper::LeaseKeeper) puts threads around these parts. The in-memory cluster of the tests
 //! and the simulator call their steps.
@@ -21,32 +21,32 @@ use crate::lease::table::OwnershipTable;
 use crate::model::{Tenure, Weight};
 use crate::store::{BATCH_MAX, PeerMessage, Store, StoreError};
 
-/// The stages that keep leases, each ready to step.
+/// The parts that keep leases.
 pub struct LeaseParts {
-    /// What is held.
+    /// The held leases.
     pub table: Arc<OwnershipTable>,
     /// Reports every change of a lease, and notes it in the history.
     pub reporter: Reporter,
     /// Shared with the fail-stop, which withdraws it.
     pub heartbeat: Arc<Heartbeat>,
     /// Asks for a heartbeat before the next tick.
-    pub beat_now: Sender<()>,
-    /// Those requests.
-    pub beats: Receiver<()>,
+    pub heartbeat_now: Sender<()>,
+    /// Receives the requests of `heartbeat_now`.
+    pub heartbeat_requests: Receiver<()>,
     /// Renews leases.
     pub renewal: Renewal,
     /// Ends leases at their deadline.
     pub expiry: Expiry,
     /// Queues notes for the history.
     pub history: History,
-    /// Writes them.
+    /// Writes the queued notes.
     pub historian: Historian,
-    /// Gives leases back in a shutdown.
+    /// Releases leases in a shutdown.
     pub release: Release,
 }
 
 impl LeaseParts {
-    /// Wires the stages for what `table` will hold.
+    /// Wires the parts around `table`.
     pub fn assemble(
         config: &Config,
         table: &Arc<OwnershipTable>,
@@ -54,11 +54,11 @@ impl LeaseParts {
     ) -> Self {
         let share = || Arc::clone(table);
         let (history, historian) = Historian::new(&connections.history, table);
-        let reporter = Reporter::new(table).remembering(&history);
+        let reporter = Reporter::new(table).with_history(&history);
         let store = Arc::clone(&connections.heartbeat);
         let (weight, interval) = (Weight(config.weight), config.heartbeat_interval);
-        let heartbeat = Heartbeat::new(store, share(), weight, interval).reporting(&reporter);
-        let (beat_now, beats) = bounded(1);
+        let heartbeat = Heartbeat::new(store, share(), weight, interval).with_reporter(&reporter);
+        let (heartbeat_now, heartbeat_requests) = bounded(1);
         let renewals = reporter.clone().renewals(config.log_renewals);
         let heartbeat = Arc::new(heartbeat);
         let release = Release {
@@ -66,7 +66,7 @@ impl LeaseParts {
             table: share(),
             reporter: reporter.clone(),
             heartbeat: Arc::clone(&heartbeat),
-            beat_now: beat_now.clone(),
+            heartbeat_now: heartbeat_now.clone(),
             unconfirmed: Mutex::default(),
         };
         Self {
@@ -76,22 +76,22 @@ impl LeaseParts {
             table: share(),
             heartbeat,
             reporter,
-            beat_now,
-            beats,
+            heartbeat_now,
+            heartbeat_requests,
             history,
             historian,
         }
     }
 }
 
-/// R11: how an instance that stops gives its leases back.
+/// R11: how a stopping instance releases its leases.
 pub struct Release {
     store: Arc<dyn Store>,
     table: Arc<OwnershipTable>,
     reporter: Reporter,
     heartbeat: Arc<Heartbeat>,
-    beat_now: Sender<()>,
-    /// Forgotten leases whose release was not sent, or got no answer. It is sent again.
+    heartbeat_now: Sender<()>,
+    /// Forgotten leases whose release was not sent, or got no answer. The release is sent again.
     unconfirmed: Mutex<Vec<Tenure>>,
 }
 
@@ -100,7 +100,7 @@ impl Release {
     /// instance as the heir of a lease that it releases.
     pub fn leave_plan(&self) {
         self.heartbeat.set_weight(Weight(0));
-        let _ = self.beat_now.try_send(()); // one request that waits is enough
+        let _ = self.heartbeat_now.try_send(()); // one queued request is enough
     }
 
     /// Releases the drained leases that no poll runs under, and wakes the heirs. A result that is not stored yet counts as
@@ -111,14 +111,18 @@ impl Release {
             return;
         }
         let mut tenures = std::mem::take(&mut *self.unconfirmed.lock());
-        tenures.extend(self.table.drained(Duration::MAX));
+        tenures.extend(self.table.take_drained(Duration::MAX));
         let mut released = 0;
         for batch in tenures.chunks(BATCH_MAX) {
             if self.release(batch).is_err() {
                 break;
             }
             for tenure in batch {
-                self.reporter.say(&Event::LeaseReleased { tenure, reason: "shutdown", heir: None });
+                self.reporter.report(&Event::LeaseReleased {
+                    tenure,
+                    reason: "shutdown",
+                    heir: None,
+                });
             }
             released += batch.len();
         }
@@ -129,7 +133,7 @@ impl Release {
     pub fn forget_all(&self) -> Vec<Tenure> {
         let mut tenures = std::mem::take(&mut *self.unconfirmed.lock());
         self.table.drain_all();
-        tenures.extend(self.table.drained(Duration::ZERO));
+        tenures.extend(self.table.take_drained(Duration::ZERO));
         tenures
     }
 
@@ -140,9 +144,13 @@ impl Release {
         for batch in tenures.chunks(BATCH_MAX) {
             failure = failure.or_else(|| self.release(batch).err());
             for tenure in batch {
-                self.reporter.say(&Event::LeaseReleased { tenure, reason: "shutdown", heir: None });
+                self.reporter.report(&Event::LeaseReleased {
+                    tenure,
+                    reason: "shutdown",
+                    heir: None,
+                });
                 if let Some(error) = &failure {
-                    self.reporter.say(&Event::LeaseFailed { endpoint: &tenure.endpoint, error });
+                    self.reporter.report(&Event::LeaseFailed { endpoint: &tenure.endpoint, error });
                 }
             }
         }

@@ -1,8 +1,8 @@
-//! One tenure as its owner sees it: until when it may be relied on, and the permit to poll under it.
+//! May a poll begin, or go on, under this lease? Knows the deadline of one tenure and issues its poll permits. Reads only the clock.
 //!
-//! A lease exists from the grant to its loss or release. Whatever ends it early says so, and takes the abort switch
-//! of the poll that runs under it, under the lock that issued the permit (R2); it fires the switch right after, because
-//! what stops a poll may take a moment.
+//! A [`Lease`] exists from the grant to its loss or release. A thread that ends a lease marks it as ended under the lock that
+//! also issues permits (R2). It fires the abort switch of the running poll after it has released the lock, because stopping
+//! a poll can take a while.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -15,34 +15,34 @@ use crate::clock::{Clock, Moment};
 use crate::model::{Epoch, InstanceId, LeaseDuration, Tenure};
 use crate::net::abort::Abort;
 
-/// R13: the heartbeat is a deadline too, for every lease at once.
+/// R13: the heartbeat's deadline, which holds for every lease at once.
 ///
-/// A generation ends when the heartbeat was not confirmed in time; leases of an earlier generation
-/// are lost for good, even if the next heartbeat succeeds before anybody noticed the lapse.
+/// A generation ends when the heartbeat was not confirmed in time. Leases of an earlier generation are lost for good, even
+/// if the next heartbeat is confirmed before any thread has noticed the lapse.
 #[derive(Debug, Default)]
 pub(crate) struct HeartbeatDeadline {
     valid_until: AtomicU64,
     generation: AtomicU64,
-    /// The epoch of the last confirmed beat.
+    /// The epoch of the last confirmed heartbeat.
     epoch: AtomicU64,
 }
 
-/// The generation of a pulse that has ended for good.
+/// The last generation: no lease is valid in it, and none follows (R12).
 const CLOSED: u64 = u64::MAX;
 
 impl HeartbeatDeadline {
-    /// For roles: a leader's heartbeat is written by what renews the role and lasts longer, so that the
-    /// role's own deadline always comes first.
+    /// For roles: a renewal writes the leader's heartbeat, which lasts longer than the role. So the role's own deadline
+    /// always comes first, and this one never.
     pub(crate) fn of_renewals() -> Self {
         let heartbeat_deadline = Self::default();
         heartbeat_deadline.valid_until.store(Moment::MAX.as_nanos(), Ordering::SeqCst);
         heartbeat_deadline
     }
 
-    /// A heartbeat asked for at `sent` was answered at `now`. Only the heartbeat thread confirms.
+    /// The heartbeat sent at `sent` was answered at `now`. Only the thread `heartbeat` calls this.
     ///
-    /// A generation ends with a lapse, and when the key had vanished within one life of the store:
-    /// an operator removed it, and others may have taken our leases meanwhile.
+    /// A generation ends with a lapse. It also ends when the key was missing although the epoch is the same: an operator
+    /// deleted the key, and other instances may have taken leases of this one over.
     pub(crate) fn confirm(
         &self,
         sent: Moment,
@@ -51,9 +51,9 @@ impl HeartbeatDeadline {
         seen: (bool, Epoch),
     ) {
         let (unbroken, epoch) = seen;
-        let same_life = self.epoch.swap(epoch.0, Ordering::SeqCst) == epoch.0;
-        if now >= self.valid_until() || (same_life && !unbroken) {
-            // None comes after `CLOSED`.
+        let same_epoch = self.epoch.swap(epoch.0, Ordering::SeqCst) == epoch.0;
+        if now >= self.valid_until() || (same_epoch && !unbroken) {
+            // `CLOSED` has no successor.
             let next = |it: u64| it.checked_add(1);
             let _ = self.generation.fetch_update(Ordering::SeqCst, Ordering::SeqCst, next);
         }
@@ -65,7 +65,7 @@ impl HeartbeatDeadline {
         self.generation.load(Ordering::SeqCst)
     }
 
-    /// R12: no generation follows. What any earlier one had is lost for good, and nothing is granted any more.
+    /// R12: every lease is lost for good, and no grant is accepted any more.
     pub(crate) fn close(&self) {
         self.generation.store(CLOSED, Ordering::SeqCst);
     }
@@ -74,7 +74,7 @@ impl HeartbeatDeadline {
         self.generation() == CLOSED
     }
 
-    /// Whether a right that was asked for in `generation` may begin at `now`.
+    /// Whether a grant that was requested in `generation` may be accepted at `now`.
     pub(crate) fn admits(&self, generation: u64, now: Moment) -> bool {
         generation != CLOSED && self.is_valid(generation, now)
     }
@@ -83,19 +83,19 @@ impl HeartbeatDeadline {
         Moment::from_nanos(self.valid_until.load(Ordering::SeqCst))
     }
 
-    /// Whether rights of `generation` stand at `now`. The deadline is read first: a reader that sees the
-    /// deadline of a new generation also sees that it is one.
+    /// Whether leases of `generation` are valid at `now`. Reads the deadline before the generation: a reader that gets the
+    /// deadline of a new generation then also gets the new generation.
     pub(crate) fn is_valid(&self, generation: u64, now: Moment) -> bool {
         now < self.valid_until() && generation == self.generation()
     }
 }
 
-/// What the owner may assume about a lease it has.
+/// What the owner may assume about a lease it holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
     /// Confirmed: polls may start.
     Held,
-    /// A question about it got no answer: no poll may start until a later one does (R3).
+    /// A request about it got no answer: no poll may start until a later request gets one (R3).
     Uncertain,
 }
 
@@ -109,18 +109,19 @@ pub(crate) struct Lease {
     pub(crate) state: Guarded,
 }
 
-/// What is known of a lease, behind a lock, and what a permit has to know of it, in one word beside the lock.
+/// The state of a lease behind a lock, and beside the lock an atomic copy of [`TenureState::open_until`], which is all that a
+/// permit needs.
 ///
-/// A thread that takes the lock may change anything; letting go of it writes the word anew, before the lock is
-/// free. So a change counts from that store on, and nothing that follows from it (an abort, a release that is
-/// sent) can come before. A poller that confirms a permit reads the word, and waits for no thread (R2).
+/// A thread that holds the lock may change the state. [`Locked`] writes the atomic before it releases the lock. So a change
+/// is visible before anything that follows from it, such as an abort or a release. A poller that confirms a permit reads
+/// the atomic, and waits for no thread (R2).
 #[derive(Debug)]
 pub(crate) struct Guarded {
     state: Mutex<TenureState>,
     open_until: AtomicU64,
 }
 
-/// The lock of a lease, held.
+/// The held lock of a lease.
 pub(crate) struct Locked<'a> {
     state: MutexGuard<'a, TenureState>,
     open_until: &'a AtomicU64,
@@ -136,7 +137,7 @@ impl Guarded {
         Locked { state: self.state.lock(), open_until: &self.open_until }
     }
 
-    /// [`TenureState::open_until`] as it was when the lock was last let go of. Never waits.
+    /// [`TenureState::open_until`] as it was when the lock was last released. Never waits.
     fn open_until(&self) -> Moment {
         Moment::from_nanos(self.open_until.load(Ordering::SeqCst))
     }
@@ -157,7 +158,7 @@ impl DerefMut for Locked<'_> {
 
 impl Drop for Locked<'_> {
     fn drop(&mut self) {
-        // The guard itself is dropped after this. A word that stays as it is is not written: readers share it.
+        // The lock is released after this. An unchanged value is not stored, so that readers keep the cache line shared.
         let until = self.state.open_until().as_nanos();
         if self.open_until.load(Ordering::Relaxed) != until {
             self.open_until.store(until, Ordering::SeqCst);
@@ -169,15 +170,15 @@ impl Drop for Locked<'_> {
 pub(crate) struct TenureState {
     pub(crate) standing: Standing,
     pub(crate) valid_until: Moment,
-    /// Only an answer to a question asked after this restores `Held`.
+    /// Only the answer to a request sent after this restores `Held`.
     pub(crate) doubted_at: Moment,
     pub(crate) renewed_at: Moment,
     pub(crate) renew_at: Moment,
-    /// The epoch in which its fence was last compared in the store.
+    /// The epoch in which the store last compared the fence.
     pub(crate) matched_in: Epoch,
-    /// When the store last refused it: only a comparison that was asked for later counts.
-    pub(crate) mistrusted_at: Moment,
-    /// Being handed over or given back since then: no new poll, but renewed until the running one ends.
+    /// When the store last reported another fence: only a comparison requested after this counts.
+    pub(crate) fence_check_after: Moment,
+    /// Since when it is being handed over or released: no new poll starts, and it is renewed until the running poll ends.
     pub(crate) draining_since: Option<Moment>,
     pub(crate) ended: bool,
     pub(crate) started_ms: u64,
@@ -185,7 +186,7 @@ pub(crate) struct TenureState {
 }
 
 impl TenureState {
-    /// R3: until when a poll that has its permit may begin: never, while the lease is in doubt or over.
+    /// R3: until when a poll with a permit may begin. `Moment::MIN` while the lease is uncertain or has ended.
     fn open_until(&self) -> Moment {
         let is_open = !self.ended && self.standing == Standing::Held;
         if is_open { self.valid_until } else { Moment::MIN }
@@ -207,7 +208,7 @@ impl Lease {
             renewed_at: asked_at,
             renew_at,
             matched_in: Epoch::default(),
-            mistrusted_at: Moment::MIN,
+            fence_check_after: Moment::MIN,
             draining_since: None,
             ended: false,
             started_ms: 0,
@@ -227,36 +228,35 @@ impl Lease {
         state.valid_until.min(self.heartbeat_deadline.valid_until())
     }
 
-    /// R2, R3, R13: whether a poll may start at `now`. The one place that says so.
+    /// R2, R3, R13: whether a poll may start at `now`. No other code decides this.
     pub(crate) fn may_poll(&self, state: &TenureState, now: Moment) -> bool {
         state.draining_since.is_none() && self.is_valid(state.open_until(), now)
     }
 
-    /// R3, R13: past its deadline, or after a lapse of the heartbeat, a lease is lost.
+    /// R3, R13: whether the lease is before its deadline, and the heartbeat has not lapsed.
     pub(crate) fn stands(&self, state: &TenureState, now: Moment) -> bool {
         self.is_valid(state.valid_until, now)
     }
 
-    /// Whether a right that lasts `until` is one at `now`, and the heartbeat says so, too.
+    /// Whether `now` is before `until`, and the heartbeat is valid.
     fn is_valid(&self, until: Moment, now: Moment) -> bool {
         now < until && self.heartbeat_deadline.is_valid(self.generation, now)
     }
 
-    /// [`Self::may_poll`] for a poll that has its permit, without the lock: a hand-over that began meanwhile
-    /// lets it go on, it is the "running one".
+    /// [`Self::may_poll`] for a poll that has its permit, without the lock. A draining lease lets such a poll go on.
     ///
-    /// A yes was true at one moment of this call: when the word was read, which comes first. It says that the
-    /// lease was held then, and until when (R3); the clock is read later, so it had not ended then either. The
-    /// heartbeat's deadline is read after both, and may be a later one than it was at that moment. But a beat
-    /// that raises it either was answered before the deadline it found, and then there was a right all along;
-    /// or it ended the generation first (`HeartbeatDeadline::confirm`), which is read last, and never comes back (R13).
+    /// `true` means that the lease was held at the moment of the first read, that of `open_until`: it was `Held` then, and
+    /// the clock, read later, is still before `open_until` (R3). The heartbeat's deadline is read after both, and a
+    /// heartbeat may have raised it since the first read. Either that heartbeat was answered before the deadline it
+    /// found, so that the lease was valid all the time; or it ended the generation before it raised the deadline
+    /// (`HeartbeatDeadline::confirm`). The generation is read last, and an ended generation never comes back (R13).
     fn may_go_on(&self, clock: &SharedClock) -> bool {
         let until = self.state.open_until();
         self.is_valid(until, clock.0.now())
     }
 
-    /// Stops the running poll of a tenure that has ended. That it has is said by whoever keeps it, and before: a
-    /// lease that had ended without the table's knowledge would stay in its due index for ever.
+    /// Stops the running poll of an ended tenure. The table marks the tenure as ended before, because only `LeaseEdit`
+    /// (`table/due_index.rs`) also takes it out of the due index.
     pub(crate) fn stop_poll(&self) {
         let running = self.state.lock().running.take();
         if let Some(abort) = running {
@@ -285,11 +285,11 @@ impl fmt::Debug for SharedClock {
     }
 }
 
-/// Why a poll was put off.
+/// Why a poll was deferred.
 #[derive(Debug)]
 pub(crate) struct Deferral {
     pub(crate) reason: String,
-    /// Every other poll would have been put off, too.
+    /// Any other poll would have been deferred, too.
     pub(crate) is_full: bool,
 }
 
@@ -306,7 +306,7 @@ impl fmt::Display for Revoked {
 impl std::error::Error for Revoked {}
 
 impl PollPermit {
-    /// Registers the abort switch under the lock that decides, so that no loss can fall in between.
+    /// Decides and registers the abort switch under one lock, so that a loss cannot come in between.
     pub(crate) fn issue(lease: &Arc<Lease>, me: &InstanceId, clock: &SharedClock) -> Option<Self> {
         let mut state = lease.state.lock();
         if state.running.is_some() || !lease.may_poll(&state, clock.0.now()) {
@@ -319,16 +319,16 @@ impl PollPermit {
         Some(Self { lease, instance, abort, clock, deferred: OnceLock::new() })
     }
 
-    /// R2: asked again right before the first byte of the request (or before exec), after name
-    /// lookup, connect and TLS. What takes long belongs before this call, never after it. Takes no lock.
+    /// R2: checks the lease again. A poller calls this after name lookup, connect and TLS, right before the first byte of its
+    /// request or before exec. Do everything slow before this call. Takes no lock.
     pub fn confirm(&self) -> Result<(), Revoked> {
-        // A switch that fired stays fired: not now means not at that moment either.
+        // A fired switch stays fired. If it is not fired now, it was not fired when the lease was checked.
         let held = self.lease.may_go_on(&self.clock);
         if held && !self.abort.is_fired() { Ok(()) } else { Err(Revoked) }
     }
 
-    /// The start of this poll by the server's clock: `server_ms`, but later than any before it under this
-    /// grant, because a result with the start of an earlier one would count as said already.
+    /// The start of this poll by the server's clock: `server_ms`, raised above every earlier start under this tenure. The
+    /// store ignores a result whose start is not later than that of the stored result.
     pub(crate) fn start(&self, server_ms: u64) -> u64 {
         let mut state = self.lease.state.lock();
         state.started_ms = server_ms.max(state.started_ms + 1);
@@ -342,7 +342,7 @@ impl PollPermit {
         self.defer_as(why.into(), false)
     }
 
-    /// The same where there is no room for any other poll either, until one ends.
+    /// [`Self::defer`] when no other poll can begin either until one ends.
     pub(crate) fn defer_for_room(&self, why: String) -> Revoked {
         self.defer_as(why, true)
     }
@@ -357,12 +357,12 @@ impl PollPermit {
         self.deferred.get()
     }
 
-    /// What may be polled, under which grant.
+    /// The endpoint to poll, and the fence it was granted with.
     pub fn tenure(&self) -> &Tenure {
         &self.lease.tenure
     }
 
-    /// Who polls.
+    /// The instance that polls.
     pub fn instance(&self) -> &InstanceId {
         &self.instance
     }

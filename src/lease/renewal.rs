@@ -15,7 +15,7 @@ pub struct Renewal {
 }
 
 impl Renewal {
-    /// Renews what `table` holds, and tells what comes of it.
+    /// Renews the leases of `table`, and reports the outcome to `sink`.
     pub fn new(
         store: Arc<dyn Store>,
         table: Arc<OwnershipTable>,
@@ -24,7 +24,7 @@ impl Renewal {
         Self { store, table, sink: Box::new(sink) }
     }
 
-    /// Renews one batch; how long to wait for the next.
+    /// Renews one batch. Returns how long to wait for the next.
     pub fn step(&self) -> Duration {
         if let Some((request, items)) = self.due() {
             let reply = self.store.renew(&request.context, &items);
@@ -38,12 +38,12 @@ impl Renewal {
         self.table.renewals()
     }
 
-    /// The longest wait for an answer.
+    /// The longest wait for a reply.
     pub(crate) fn store_timeout(&self) -> Duration {
         self.table.timings().store_timeout
     }
 
-    /// Takes in what came of a renewal, and tells it.
+    /// Applies the reply to a renewal, and reports the outcome.
     pub(crate) fn answered(
         &self,
         request: &PendingRequest,
@@ -53,7 +53,7 @@ impl Renewal {
         self.table.metrics().renewal.observe(self.table.now().since(request.asked_at()));
         let applied = match reply {
             Ok(reply) => self.table.renewed(request, items, &reply),
-            Err(error) if error.is_other_timing() => self.table.disagreed(items),
+            Err(error) if error.is_other_timing() => self.table.ttl_changed(items),
             Err(error) => self.table.unanswered(items, &error.to_string()),
         };
         self.table.metrics().renewed(applied.extended.len());
@@ -61,9 +61,9 @@ impl Renewal {
         self.sink.round(&applied);
     }
 
-    /// Until the next lease is due, but never long: a doubt makes leases due at once (R3). Batches
-    /// are spread over half the interval, so that a burst of grants is not a burst for ever; but not when
-    /// they are late, as after an outage.
+    /// How long until the next lease is due. At most the retry interval, because a lease that becomes uncertain is due at
+    /// once (R3). Batches are spread over half the renewal interval, so that leases granted in one burst are not renewed in
+    /// one burst for ever; but not when renewals are late, as after an outage.
     pub(crate) fn wait(&self) -> Duration {
         let timings = self.table.timings();
         let retry = timings.retry_interval();

@@ -1,4 +1,4 @@
-//! What happened to the leases? Logs, counts and remembers each event once, in the words of `docs/contract.md`.
+//! What happened to the leases? Logs and counts each event, and notes it in the history. `docs/contract.md` lists the events.
 
 use crate::config::LogRenewals;
 use crate::event::Event;
@@ -6,28 +6,29 @@ use crate::lease::history::History;
 use crate::lease::log_limiter::{Admission, LogLimiter, RenewalCounts};
 use crate::lease::permit::SharedClock;
 use crate::lease::table::{Applied, Loss, Lost, OwnershipTable};
+use crate::lease::trouble::Change;
 use crate::metrics::Metrics;
 use crate::model::InstanceId;
 use log::Level;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Hears what became of leases, from the threads that keep them.
+/// Receives what happened to leases from the threads that keep them.
 pub trait LeaseEventSink: Send + Sync {
-    /// Everything a round of answers did, but the renewals that went well.
+    /// All effects of a reply except successful renewals.
     fn applied(&self, applied: &Applied);
 
-    /// The renewals that went well.
+    /// The successful renewals of a reply.
     fn round(&self, applied: &Applied);
 
-    /// What ended against our will.
+    /// Leases that ended without a release.
     fn lost(&self, lost: &[Lost]);
 
-    /// Several times a second: logs the counts that are due.
+    /// Called several times a second: logs the counts that are due.
     fn tick(&self) {}
 }
 
-/// Speaks for one instance.
+/// Reports the events of one instance.
 #[derive(Clone, Debug)]
 pub struct Reporter {
     me: InstanceId,
@@ -40,7 +41,7 @@ pub struct Reporter {
 }
 
 impl Reporter {
-    /// Speaks for the owner of `table`.
+    /// A reporter for the instance of `table`.
     pub fn new(table: &OwnershipTable) -> Self {
         let (me, ttl) = (table.instance().clone(), table.timings().lease.ttl);
         let (metrics, limiter) = (Arc::clone(table.metrics()), Arc::clone(table.log_limiter()));
@@ -48,24 +49,24 @@ impl Reporter {
         Self { me, ttl, renewals: LogRenewals::Auto, history: None, metrics, limiter, clock }
     }
 
-    /// Names each renewal, or sums them up.
+    /// Sets whether renewals are logged one by one or as a count.
     pub fn renewals(self, renewals: LogRenewals) -> Self {
         Self { renewals, ..self }
     }
 
-    /// What becomes of leases is remembered, too.
-    pub fn remembering(self, history: &History) -> Self {
+    /// Also notes the events of leases in `history`.
+    pub fn with_history(self, history: &History) -> Self {
         Self { history: Some(history.clone()), ..self }
     }
 
-    /// Counts it, and does not say it: for what was said before.
+    /// Counts an event without logging it, because it was logged before.
     pub fn count(&self, event: &Event<'_>) {
         self.metrics.count(event);
     }
 
     /// Counts an event, notes it in the history, and logs it. In a flood of its kind it is logged at `debug`, and the
     /// log has a count.
-    pub fn say(&self, event: &Event<'_>) {
+    pub fn report(&self, event: &Event<'_>) {
         self.metrics.count(event);
         if let Some(history) = &self.history {
             history.note(event);
@@ -76,15 +77,29 @@ impl Reporter {
         }
     }
 
-    /// Logs the counts that are not logged yet. For the end of the instance: nothing ticks any more.
-    pub fn say_rest(&self) {
-        self.limiter.rest(self.clock.0.now()).iter().for_each(|it| it.log(&self.me));
-        self.say_renewals(self.limiter.renewals_rest());
+    /// Reports that an operation began to fail, fails for another reason, or works again.
+    pub(crate) fn report_change(
+        &self,
+        change: Option<Change>,
+        failed: impl FnOnce(&String) -> Event<'_>,
+        resumed: Event<'_>,
+    ) {
+        match change {
+            Some(Change::Failed(error)) => self.report(&failed(&error)),
+            Some(Change::Resumed) => self.report(&resumed),
+            None => (),
+        }
     }
 
-    fn say_renewals(&self, counts: Option<RenewalCounts>) {
+    /// Logs the counts that are not logged yet. For the end of the instance: nothing ticks any more.
+    pub fn report_rest(&self) {
+        self.limiter.rest(self.clock.0.now()).iter().for_each(|it| it.log(&self.me));
+        self.report_renewals(self.limiter.renewals_rest());
+    }
+
+    fn report_renewals(&self, counts: Option<RenewalCounts>) {
         if let Some(RenewalCounts { renewed, lost, uncertain }) = counts {
-            self.say(&Event::RenewalRound { renewed, lost, uncertain });
+            self.report(&Event::RenewalRound { renewed, lost, uncertain });
         }
     }
 }
@@ -93,14 +108,14 @@ impl LeaseEventSink for Reporter {
     fn applied(&self, applied: &Applied) {
         for tenure in &applied.reclaimed {
             let (endpoint, fence) = (&tenure.endpoint, tenure.fence);
-            self.say(&Event::LeaseReclaimed { endpoint, fence });
+            self.report(&Event::LeaseReclaimed { endpoint, fence });
         }
         for (tenure, error) in &applied.doubted {
-            self.say(&Event::LeaseUncertain { endpoint: &tenure.endpoint, error });
+            self.report(&Event::LeaseUncertain { endpoint: &tenure.endpoint, error });
         }
         self.lost(&applied.lost);
         if let Some(ahead) = applied.anomaly.ran_ahead {
-            self.say(&Event::StoreClock { ahead });
+            self.report(&Event::StoreClock { ahead });
         }
     }
 
@@ -112,7 +127,7 @@ impl LeaseEventSink for Reporter {
                 Loss::Taken(owner) => ("taken", Some(owner)),
                 Loss::Gone => ("gone", None),
             };
-            self.say(&Event::LeaseLost { tenure, reason, owner });
+            self.report(&Event::LeaseLost { tenure, reason, owner });
         }
     }
 
@@ -135,6 +150,6 @@ impl LeaseEventSink for Reporter {
     fn tick(&self) {
         let now = self.clock.0.now();
         self.limiter.due(now).iter().for_each(|it| it.log(&self.me));
-        self.say_renewals(self.limiter.renewals_due(now));
+        self.report_renewals(self.limiter.renewals_due(now));
     }
 }

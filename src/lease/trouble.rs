@@ -1,4 +1,4 @@
-//! Has a problem begun, changed or ended? Events report each change once, not each attempt. Pure: logs nothing itself.
+//! Has a problem begun, changed or ended? Lets its users report each change once, and not each failed attempt. Pure.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ pub(crate) struct Trouble {
     reason: Option<String>,
 }
 
-/// What is to be reported.
+/// A change to report.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Change {
     /// It fails, for this reason; before it worked, or failed for another.
@@ -47,6 +47,11 @@ impl Outage {
         let begins = self.since.is_none();
         self.since.get_or_insert(now);
         begins
+    }
+
+    /// Whether the last attempt failed.
+    pub(crate) fn is_on(&self) -> bool {
+        self.since.is_some()
     }
 
     /// An attempt succeeded: how long the outage has lasted, if there was one.

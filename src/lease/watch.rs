@@ -1,4 +1,6 @@
-//! Did the store or another instance announce a change? Passes every push on as a nudge. Hints only: a lost one merely delays.
+//! Did the store or another instance announce a change? Subscribes in the store, and passes every push on as a nudge.
+//!
+//! A nudge is a hint: a lost one only delays what an audit or a resync finds later.
 
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -8,20 +10,19 @@ use crate::lease::trouble::{Change, Trouble};
 use crate::model::InstanceId;
 use crate::store::{PeerMessage, Push, Store, Subscription};
 
-/// How long one wait for a push lasts where a stop does not end it ([`Watch::interrupted_by`]).
+/// How long one wait for a push lasts if nothing can interrupt it ([`Watch::interrupted_by`]).
 const WAIT: Duration = Duration::from_millis(200);
 
-/// Something worth a look or a move.
+/// A reason to look at the store, or to move leases.
 #[derive(Clone, Debug)]
 pub enum Nudge {
-    /// There is a subscription now, for messages, for changes or for both; or there is none, which is the same as one
-    /// that receives nothing. All earlier messages may be lost.
+    /// A subscription began, or the subscription was lost (then both flags are false). Earlier messages may be lost.
     Listening {
         /// Whether messages of other instances arrive.
         messages: bool,
         /// Whether changes of keys arrive.
         changes: bool,
-        /// What the server refuses, and the way out.
+        /// What the server refuses, and how to allow it.
         refused: Option<String>,
     },
     /// The store pushed a change, or another instance sent a message.
@@ -37,16 +38,16 @@ pub struct Watch {
     timeout: Duration,
     nudge: Box<dyn FnMut(Nudge) + Send>,
     subscription: Option<Box<dyn Subscription>>,
-    /// Ends a wait for a push.
+    /// Becomes readable when a wait for a push is to end.
     wire: Option<Arc<UnixStream>>,
     told: bool,
     passed_on: u64,
-    /// What the server refuses.
+    /// What the server refuses, as last reported.
     refused: Trouble,
 }
 
 impl Watch {
-    /// Subscribes for `me` and passes everything on, in order.
+    /// Subscribes for `me`, and passes every push to `nudge`, in order.
     pub fn new(
         store: Arc<dyn Store>,
         me: InstanceId,
@@ -72,9 +73,9 @@ impl Watch {
         Self { wire: Some(Arc::new(wire)), ..self }
     }
 
-    /// Waits for a push and passes it on; how long to wait before the next try.
+    /// Waits for a push and passes it on. Returns how long to wait before the next step.
     pub fn step(&mut self) -> Duration {
-        let heard = match &mut self.subscription {
+        let push = match &mut self.subscription {
             Some(subscription) => subscription.next(WAIT),
             None => match self.store.listen(&self.me, self.timeout) {
                 Ok(mut subscription) => {
@@ -90,17 +91,17 @@ impl Watch {
                         refused,
                     );
                     self.subscription = Some(subscription);
-                    // Instances that receive only messages would not know of us.
+                    // Announces this instance to those that receive messages, but no changes of keys.
                     let _ = self.store.wake(&[PeerMessage::new(&self.me, None)], self.timeout);
                     return Duration::ZERO;
                 }
                 Err(error) => Err(error),
             },
         };
-        match heard {
-            Ok(heard) => {
-                self.passed_on += u64::from(heard.is_some());
-                heard.into_iter().for_each(|it| (self.nudge)(Nudge::Push(it)));
+        match push {
+            Ok(push) => {
+                self.passed_on += u64::from(push.is_some());
+                push.into_iter().for_each(|it| (self.nudge)(Nudge::Push(it)));
                 Duration::ZERO
             }
             Err(_) => {

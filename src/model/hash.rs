@@ -1,4 +1,4 @@
-//! Hashes that are the same on every instance: who prefers which endpoint, and jitter that repeats.
+//! Which instance is preferred for an endpoint? Hashes that are the same on every instance, also for repeatable jitter. Pure.
 
 use std::hash::Hasher;
 

@@ -1,4 +1,4 @@
-//! Names and numbers: who, what, and under which grant.
+//! Which instance, which endpoint, which grant? The ids and numbers that Redis keys, events and requests are made of. Pure.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What a poll returned.
+//! What did a poll return? Plain values.
 
 use std::time::Duration;
 

@@ -1,24 +1,24 @@
-//! How long a right lasts, and how much earlier its owner stops.
+//! How long does a lease or heartbeat last, and how much earlier must its owner stop (R1)? Pure.
 
 use std::time::Duration;
 
-/// The life of a lease or a heartbeat. Every holder stops [`Self::margin`] before Redis forgets.
+/// The TTL of a lease or a heartbeat. Its owner stops [`Self::margin`] before the key expires in Redis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeaseDuration {
-    /// What Redis is told.
+    /// The TTL of the key in Redis.
     pub ttl: Duration,
 }
 
 impl LeaseDuration {
     /// Rates of two clocks may differ by this much, in percent (docs/protocol.md, "Assumptions").
     pub const RATE_PERCENT: u32 = 3;
-    /// The shortest life of a lease that a configuration can have, and a store accepts (R14).
+    /// The shortest lease TTL that a configuration can have and a store accepts (R14).
     pub const TTL_MIN: Duration = Duration::from_millis(500);
-    /// The longest.
+    /// The longest lease TTL.
     pub const TTL_MAX: Duration = Duration::from_secs(3_600);
     const MARGIN_FLOOR: Duration = Duration::from_millis(100);
 
-    /// A right that Redis forgets after `ttl`.
+    /// For a key that expires after `ttl`.
     pub const fn new(ttl: Duration) -> Self {
         Self { ttl }
     }
@@ -28,7 +28,7 @@ impl LeaseDuration {
         (self.ttl.saturating_mul(Self::RATE_PERCENT) / 100).saturating_add(Self::MARGIN_FLOOR)
     }
 
-    /// R1: how long the holder may rely on it, counted from before the question.
+    /// R1: how long the owner may rely on it, counted from before the request.
     pub fn usable(self) -> Duration {
         self.ttl.saturating_sub(self.margin())
     }

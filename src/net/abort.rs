@@ -1,4 +1,4 @@
-//! How a running poll is stopped from outside: a switch that fires once.
+//! How does another thread stop a running poll? A switch that fires once.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};

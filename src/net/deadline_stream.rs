@@ -54,6 +54,7 @@ impl Socket {
         self.waits = waits;
     }
 
+    #[cfg(feature = "https")]
     pub(crate) fn set_nodelay(&self) -> io::Result<()> {
         self.stream.set_tcp_nodelay(true)
     }

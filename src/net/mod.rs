@@ -1,4 +1,4 @@
-//! Waiting for sockets and processes under a deadline and with a way to be interrupted. Knows nothing of leases.
+//! How are sockets and processes waited for under a deadline, and interrupted? Knows nothing of leases.
 
 pub mod abort;
 pub(crate) mod deadline_stream;

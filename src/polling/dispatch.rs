@@ -236,9 +236,11 @@ impl Dispatch {
         self.full = self.full.map(more).filter(|it| it.out_max < self.window.out_max());
         match self.schedule.done(&done.due, ok, took, now) {
             Some(BackoffChange::Light(failures)) => {
-                self.reporter.say(&Event::EndpointLight { endpoint, failures });
+                self.reporter.report(&Event::EndpointLight { endpoint, failures });
             }
-            Some(BackoffChange::Normal) => self.reporter.say(&Event::EndpointNormal { endpoint }),
+            Some(BackoffChange::Normal) => {
+                self.reporter.report(&Event::EndpointNormal { endpoint })
+            }
             None => (),
         }
     }
@@ -276,7 +278,7 @@ impl Dispatch {
             Readiness::NotNow | Readiness::Over => None,
         };
         if let Some(reason) = reason {
-            self.reporter.say(&Event::PollSkipped { endpoint, reason });
+            self.reporter.report(&Event::PollSkipped { endpoint, reason });
         }
         match readiness {
             Readiness::Ready => return true,

@@ -50,9 +50,12 @@ impl Holder {
         let table = Arc::new(OwnershipTable::new(me, timings, own, true));
         let server = MemoryServer::new(&clock);
         let store = Arc::new(MemoryStore::new(&server));
-        table.learn_time(|timeout| store.time(timeout)).unwrap();
+        table.ensure_time_known(|timeout| store.time(timeout)).unwrap();
         let request = table.request();
-        table.beaten(&request, &store.beat(&request.context, DURATION.ttl, Weight(1)).unwrap());
+        table.heartbeat_answered(
+            &request,
+            &store.heartbeat(&request.context, DURATION.ttl, Weight(1)).unwrap(),
+        );
         let endpoints: Vec<EndpointId> =
             (0..n).map(|it| EndpointId::parse(&format!("e{it}")).unwrap()).collect();
         let request = table.request();

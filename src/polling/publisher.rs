@@ -134,11 +134,11 @@ impl Publisher {
             self.reach.unanswered(batch);
         } else if self.reach.answered(batch, self.table.now()) {
             self.table.set_publishing(true);
-            self.reporter.say(&Event::PublishResumed);
+            self.reporter.report(&Event::PublishResumed);
         }
         let reply = asked?;
-        if let Some(ahead) = self.table.saw(&request, &reply).ran_ahead {
-            self.reporter.say(&Event::StoreClock { ahead });
+        if let Some(ahead) = self.table.observe_stamp(&request, &reply).ran_ahead {
+            self.reporter.report(&Event::StoreClock { ahead });
         }
         Ok(reply.answer)
     }
@@ -155,19 +155,19 @@ impl Publisher {
             self.table.set_publishing(false);
             self.probed_at = now;
             let error = "no answer to results, while leases are renewed";
-            self.reporter.say(&Event::PublishFailed { error: &error });
+            self.reporter.report(&Event::PublishFailed { error: &error });
         }
     }
 
     fn report(&self, sent: &Sent) {
         for tenure in &sent.fenced {
-            self.table.mistrust(tenure);
+            self.table.require_fence_check(tenure);
             let (endpoint, fence) = (&tenure.endpoint, tenure.fence);
-            self.reporter.say(&Event::PollFenced { endpoint, fence });
+            self.reporter.report(&Event::PollFenced { endpoint, fence });
         }
         for (tenure, error) in &sent.failed {
             let (endpoint, fence) = (&tenure.endpoint, tenure.fence);
-            self.reporter.say(&Event::PollUnpublished { endpoint, fence, error });
+            self.reporter.report(&Event::PollUnpublished { endpoint, fence, error });
         }
         if sent.awaited {
             let _ = self.nudges.try_send(Nudge::PollEnded);
@@ -219,7 +219,7 @@ mod tests {
             });
             let end = end.recv_timeout(PATIENCE);
             // The thread that waits for the leases to end must not wait for ever.
-            held.iter().for_each(|it| drop(table.let_go(&it.endpoint)));
+            held.iter().for_each(|it| drop(table.forget_for_release(&it.endpoint)));
             drop(samples);
             assert_eq!(end, Ok(()));
         });
@@ -235,10 +235,10 @@ mod tests {
         table.shutdown_progress().try_iter().for_each(drop);
         let mut publisher = Publisher::new(store, Arc::clone(&table), sampled, bounded(1).0);
         publisher.take_waiting();
-        assert!(table.drained(Duration::MAX).is_empty(), "its result is not stored yet");
+        assert!(table.take_drained(Duration::MAX).is_empty(), "its result is not stored yet");
         publisher.step();
         assert!(table.shutdown_progress().try_recv().is_ok());
-        assert_eq!(table.drained(Duration::MAX), held);
+        assert_eq!(table.take_drained(Duration::MAX), held);
     }
 
     /// One result that never gets an answer, for its size or whatever is in it.

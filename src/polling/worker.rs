@@ -91,7 +91,7 @@ impl PollWorker {
     fn say_deferred(&self, endpoint: &EndpointId, reason: &str) {
         let event = Event::PollDeferred { endpoint, reason };
         match self.deferrals.is_news(reason, self.table.now()) {
-            true => self.reporter.say(&event),
+            true => self.reporter.report(&event),
             false => self.reporter.count(&event),
         }
     }
@@ -144,7 +144,7 @@ impl PollWorker {
                 if *is_full { PollEnd::NoRoom } else { PollEnd::Deferred }
             }
             None => {
-                self.reporter.say(&Event::PollAborted { endpoint, fence });
+                self.reporter.report(&Event::PollAborted { endpoint, fence });
                 PollEnd::Refused
             }
         };
@@ -159,7 +159,7 @@ impl PollWorker {
 
     fn say_panicked(&self, job: &PollJob, error: &dyn std::fmt::Display) {
         let (endpoint, fence) = (&job.due.tenure.endpoint, job.due.tenure.fence);
-        self.reporter.say(&Event::PollPanicked { endpoint, fence, error });
+        self.reporter.report(&Event::PollPanicked { endpoint, fence, error });
     }
 
     fn say(&self, job: &PollJob, sample: &Sample) {
@@ -169,7 +169,7 @@ impl PollWorker {
             _ if sample.ok => Event::PollOk { endpoint, fence, status, took },
             error => Event::PollFailed { endpoint, fence, error: error.unwrap_or("not ok"), took },
         };
-        self.reporter.say(&event);
+        self.reporter.report(&event);
     }
 }
 

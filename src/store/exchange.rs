@@ -4,30 +4,30 @@ use std::time::Duration;
 
 use crate::model::{Epoch, FenceToken, InstanceId, LeaseDuration, Sample, Tenure, Weight};
 
-/// Who asks, what it believes about the store, and until when the question may be answered.
+/// What every request carries: the caller, what it knows about the store, and until when the request may be executed.
 #[derive(Clone, Debug)]
 pub struct RequestContext {
-    /// The asking instance.
+    /// The caller.
     pub instance: InstanceId,
-    /// The agreed life of a lease (R14).
+    /// The agreed TTL of a lease (R14).
     pub duration: LeaseDuration,
-    /// The epoch the question was decided under (R5).
+    /// The epoch of the last reply (R5).
     pub epoch: Epoch,
     /// The server's clock ran ahead of ours: begin a new epoch if this one still runs (R5).
     pub suspect: bool,
     /// The highest server time or fence this instance has seen, in microseconds.
     pub floor_us: u64,
-    /// The highest fence this instance was granted, as far as it has heard.
-    pub heard: FenceToken,
-    /// For a release by the only one who acquires for this instance: if the store has granted it nothing that it
-    /// had not heard of, its name proves what it gives back (release_by_owner.lua). For a verification: the fences of all of them
-    /// were compared in this epoch (verify_by_owner.lua). Otherwise each fence is compared.
+    /// The highest fence this instance was granted, as far as it knows.
+    pub highest_fence: FenceToken,
+    /// The owner's name may prove a lease, without a comparison of its fence. For a release: the thread that acquires sends it,
+    /// so `highest_fence` is up to date (release_by_owner.lua). For a verification: all fences were compared in this epoch
+    /// (verify_by_owner.lua).
     pub owner_only: bool,
     /// Server time after which nothing may be granted or reclaimed any more (R4); 0 for no limit.
     pub not_after_us: u64,
-    /// Nobody else runs on this store: a missing epoch needs no hold-off.
+    /// No other instance uses this store: a missing epoch needs no hold-off.
     pub new_fleet: bool,
-    /// How long the whole exchange may take.
+    /// Longest wait for the reply.
     pub timeout: Duration,
 }
 
@@ -36,27 +36,27 @@ pub struct RequestContext {
 pub struct Stamp {
     /// The epoch the server is in.
     pub epoch: Epoch,
-    /// How much of its hold-off is left.
+    /// How long the store still grants nothing.
     pub hold_off: Duration,
-    /// The server's clock when it answered.
+    /// The server's clock when the script ran.
     pub server_us: u64,
-    /// The epoch that began with its last loss of memory.
-    pub born: Epoch,
+    /// The epoch that began with the last loss of data (field `born`).
+    pub data_epoch: Epoch,
 }
 
-/// A stamped answer.
+/// A reply with the state of the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reply<T> {
-    /// What it says about the store.
+    /// Epoch, hold-off and clock of the store.
     pub stamp: Stamp,
-    /// `None`: the question was decided under another epoch; ask again under this one.
+    /// `None`: the request named another epoch; send it again with the epoch of the stamp.
     pub answer: Option<T>,
 }
 
 /// Answer to a heartbeat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Beat {
-    /// The previous heartbeat was still there.
+pub struct HeartbeatReply {
+    /// The previous heartbeat still existed.
     pub unbroken: bool,
     /// The weight that was written: zero when an operator drains this instance.
     pub weight: Weight,
@@ -76,9 +76,9 @@ pub enum Acquire {
     HeldBy(InstanceId),
     /// Nothing is granted during a hold-off (R5).
     HoldOff,
-    /// The asking instance has no heartbeat in the store (R13).
+    /// The caller has no heartbeat in the store (R13).
     NoHeartbeat,
-    /// The question arrived too late to be answered (R4).
+    /// The request was executed too late (R4).
     Late,
     /// The store could not decide this item.
     Failed(String),
@@ -89,26 +89,26 @@ pub enum Acquire {
 pub enum Grant {
     /// It was free.
     Free,
-    /// It was there under our own id: an earlier reply was lost (R7).
+    /// It named the caller already: an earlier reply was lost (R7).
     Adopted,
     /// Its owner's heartbeat is gone (R13).
     Takeover,
 }
 
-/// One lease to keep.
+/// One lease to renew.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RenewItem {
-    /// Which grant.
+    /// The lease and its fence.
     pub tenure: Tenure,
-    /// Whether it may be put back if it is missing (R6): its deadline has not passed, and no other can have
-    /// had it in a life of the store that was forgotten.
+    /// Whether a missing lease may be written again (R6): its deadline has not passed, and no other instance can have been
+    /// granted it.
     pub may_reclaim: bool,
-    /// Its fence was compared in the epoch that is named, so that its owner's name proves it (see renew_by_owner.lua).
+    /// Its fence was compared in the epoch of the request, so that the owner's name proves it (renew_by_owner.lua).
     pub matched: bool,
 }
 
 impl RenewItem {
-    /// One that may be put back, and whose fence is to be compared.
+    /// A lease that may be reclaimed, and whose fence is compared.
     pub fn new(tenure: Tenure) -> Self {
         Self { tenure, may_reclaim: true, matched: false }
     }
@@ -117,13 +117,13 @@ impl RenewItem {
 /// Answer to a renewal, per lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Renew {
-    /// Ours for another TTL.
+    /// Held for another TTL.
     Extended,
-    /// It was missing; ours again, under the same fence (R6).
+    /// It was missing, and is held again under the same fence (R6).
     Reclaimed,
-    /// No longer ours; whose, if anybody's.
+    /// No longer held; its owner, if it has one.
     NotOwner(Option<InstanceId>),
-    /// It is missing, and the question arrived too late to put it back (R4).
+    /// It is missing, and the request was executed too late to reclaim it (R4).
     Late,
     /// The store could not decide this item.
     Failed(String),
@@ -132,11 +132,11 @@ pub enum Renew {
 /// Answer to a verification, per lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verify {
-    /// Ours, under this fence.
+    /// Held under this fence.
     Held,
-    /// Nobody's: a renewal will put it back or lose it.
+    /// Missing: a renewal reclaims or ends it.
     Missing,
-    /// No longer ours; whose.
+    /// No longer held; its owner, if it has one.
     NotOwner(Option<InstanceId>),
     /// The store could not decide this item.
     Failed(String),
@@ -149,9 +149,9 @@ pub struct Publication {
     pub tenure: Tenure,
     /// When the poll began, by the server's clock.
     pub started_at_ms: u64,
-    /// When its owner means to poll next, from then on: so that people see when that does not happen.
+    /// From this start to the next one, as planned: operators see by it that a poll is late.
     pub interval: Duration,
-    /// What came of it.
+    /// The outcome of the poll.
     pub sample: Sample,
 }
 
@@ -162,7 +162,7 @@ pub enum Publish {
     Stored,
     /// The lease is no longer held under that fence: nothing was written (G2).
     Fenced,
-    /// Nobody has the lease: nothing was written, but it may be reclaimed.
+    /// The lease is missing: nothing was written, but the lease may be reclaimed.
     Missing,
     /// The store could not decide this item.
     Failed(String),
@@ -171,9 +171,9 @@ pub enum Publish {
 /// Answer to a release, per lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Release {
-    /// It was ours and is free now.
+    /// It was held, and is free now.
     Released,
-    /// It was not ours (any more).
+    /// It was not held (any more).
     NotOwner,
 }
 
@@ -188,10 +188,10 @@ pub enum RawSession {
     TooLarge(usize),
 }
 
-/// A page of names, as a walk over all keys finds them.
+/// A page of a SCAN.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Page<T> {
-    /// What this page holds; a name may turn up on two pages.
+    /// The items of this page. An item can be on two pages.
     pub found: Vec<T>,
     /// Where the next page begins; zero when this was the last.
     pub cursor: u64,
@@ -206,19 +206,19 @@ pub struct Lasting<T> {
     pub left: Duration,
 }
 
-/// How a role stands.
+/// Leader, heartbeat and term of a role.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RoleStatus {
-    /// Who leads, and for how long unless it renews.
+    /// The leader, and how long it leads unless it renews.
     pub leader: Option<Lasting<InstanceId>>,
-    /// Its heartbeat is older than it can be while it has any right (R13).
+    /// The leader's heartbeat is so old that its rights have ended (R13).
     pub is_stale: bool,
     /// How long ago its heartbeat was written.
-    pub beaten: Option<Duration>,
+    pub heartbeat_age: Option<Duration>,
     /// The last term.
     pub term: FenceToken,
-    /// How long ago that began; `None` when the server's clock was set back since.
+    /// Age of that term; `None` if the server's clock was set back since.
     pub led_for: Option<Duration>,
-    /// The TTL of this role (R14), once a candidate has named it.
+    /// The TTL of this role (R14), once a candidate has set it.
     pub ttl: Option<Duration>,
 }

@@ -1,7 +1,9 @@
-//! What does Leasehold ask of Redis, and which answers are there? [`Store`] is the contract; `redis` and `memory` fulfil it.
+//! Which requests does Leasehold send to Redis, and which answers are there? [`Store`] is the contract; `redis` implements it for
+//! a server, `memory` for tests.
 //!
-//! A method is one round trip over a batch, one answer per item (`revoke`, `inspect` and what concerns sessions on
-//! several shards take a few, each with the timeout; `renew` and `release` a second within it). Losing is an answer; an `Err` means only that nothing is known: the caller fails closed.
+//! A method takes a batch, and answers each item. It is one round trip, with these exceptions: `renew`, `verify` and `release`
+//! may take a second one within the same timeout; `revoke`, `inspect` and reads of sessions on several shards take a few,
+//! each with the whole timeout. A lost lease is an answer. An `Err` means that nothing is known: the caller fails closed.
 
 pub mod admin;
 mod announcement;
@@ -20,33 +22,33 @@ use std::time::Duration;
 
 pub use crate::store::error::{Failures, Fault, StoreError};
 pub use crate::store::exchange::{
-    Acquire, Beat, Grant, Lasting, Page, Publication, Publish, RawSession, Release, Renew,
-    RenewItem, Reply, RequestContext, RoleStatus, Stamp, Verify,
+    Acquire, Grant, HeartbeatReply, Lasting, Page, Publication, Publish, RawSession, Release,
+    Renew, RenewItem, Reply, RequestContext, RoleStatus, Stamp, Verify,
 };
 pub use crate::store::history::Note;
 pub use crate::store::peer_message::{Changes, PeerMessage, Push, Subscription};
 
 use crate::model::{EndpointId, InstanceId, Tenure, Weight};
 
-/// Most items in one call: more gains nothing and keeps other clients waiting.
+/// Most items in one request: a larger batch gains nothing, and delays other clients.
 pub const BATCH_MAX: usize = 500;
 
-/// How many keys one step of a walk over all keys looks at.
+/// `COUNT` of a SCAN.
 pub(crate) const SCAN_COUNT: usize = 1_000;
 
-/// The last grant of an instance is remembered for this long: no release or renewal comes later.
+/// TTL of the record of an instance's last grant: no release or renewal is executed later.
 const GRANTS_LAST: Duration = Duration::from_secs(86_400);
 
-/// A stored request can be read for this long: longer than the asker waits before it asks again.
+/// TTL of a stored hand-over request: longer than the sender waits before it sends it again.
 const ASK_LASTS: Duration = Duration::from_secs(3);
 
-/// A leader's heartbeat lasts this much longer than the role: older than both, its leader is stale.
+/// A leader's heartbeat lasts this much longer than the role's TTL. A leader with an older heartbeat is stale.
 pub const BEAT_EXTRA: Duration = Duration::from_secs(5);
 
-/// Result of asking.
+/// Result of a request.
 pub type StoreResult<T> = Result<T, StoreError>;
 
-/// Result of asking for something that depends on the epoch.
+/// Result of a request that depends on the epoch.
 pub type StampedResult<T> = Result<Reply<T>, StoreError>;
 
 /// The coordination store.
@@ -54,23 +56,28 @@ pub trait Store: Send + Sync {
     /// Refuses a server that cannot be trusted with leases (R14).
     fn inspect(&self, timeout: Duration) -> StoreResult<()>;
 
-    /// The server's clock in microseconds. Changes nothing: it may be asked before anything else is known (R4).
+    /// The server's clock in microseconds. Needs no [`RequestContext`], so it can be the first request (R4).
     fn time(&self, timeout: Duration) -> StoreResult<u64>;
 
-    /// Keeps this instance's heartbeat for `ttl` (FR-006), with its weight.
-    fn beat(&self, context: &RequestContext, ttl: Duration, weight: Weight) -> StampedResult<Beat>;
+    /// Writes the caller's heartbeat with its weight, for `ttl` (FR-006).
+    fn heartbeat(
+        &self,
+        context: &RequestContext,
+        ttl: Duration,
+        weight: Weight,
+    ) -> StampedResult<HeartbeatReply>;
 
-    /// Acquires free leases and those of dead owners (FR-001); tells all instances what was granted.
+    /// Acquires free leases and those of dead owners (FR-001). Announces the grants to all instances.
     fn acquire(
         &self,
         context: &RequestContext,
         endpoints: &[EndpointId],
     ) -> StampedResult<Vec<Acquire>>;
 
-    /// Renews the leases that are still ours (FR-002).
+    /// Renews the leases that the caller still holds (FR-002).
     fn renew(&self, context: &RequestContext, items: &[RenewItem]) -> StampedResult<Vec<Renew>>;
 
-    /// Whether each lease is still ours, in the store, now (FR-010).
+    /// Whether the caller holds each lease in the store now (FR-010).
     fn verify(&self, context: &RequestContext, tenures: &[Tenure]) -> StampedResult<Vec<Verify>>;
 
     /// Stores and announces results, each only under the lease it was polled under (G2).
@@ -99,7 +106,7 @@ pub trait Store: Send + Sync {
     /// them: cancels the end that [`Self::retire`] gave their records.
     fn resume(&self, endpoints: &[EndpointId], timeout: Duration) -> StoreResult<Vec<Option<u64>>>;
 
-    /// Releases our leases (FR-003), then sends `wakes`.
+    /// Releases leases of the caller (FR-003), then sends `wakes`.
     fn release(
         &self,
         context: &RequestContext,
@@ -107,13 +114,13 @@ pub trait Store: Send + Sync {
         wakes: &[PeerMessage],
     ) -> StoreResult<Vec<Release>>;
 
-    /// Deletes this instance's heartbeat, and tells all instances.
+    /// Deletes the caller's heartbeat, and announces that to all instances.
     fn withdraw(&self, context: &RequestContext) -> StoreResult<()>;
 
     /// Sends messages to other instances. They may get lost; a request is also stored for `ASK_LASTS`.
     fn wake(&self, wakes: &[PeerMessage], timeout: Duration) -> StoreResult<()>;
 
-    /// What these instances have asked `me` for lately.
+    /// The stored requests of these instances to `me`.
     fn asks(
         &self,
         me: &InstanceId,
@@ -121,7 +128,7 @@ pub trait Store: Send + Sync {
         timeout: Duration,
     ) -> StoreResult<Vec<PeerMessage>>;
 
-    /// One page of the names of all stored sessions. Walks over every key there is: seldom.
+    /// One page of the names of all stored sessions. Scans every key of the server, so it is to be called rarely.
     fn session_names(&self, cursor: u64, timeout: Duration) -> StoreResult<Page<String>>;
 
     /// The stored sessions of these endpoints, as found; `None` where there is none.
@@ -131,13 +138,13 @@ pub trait Store: Send + Sync {
         timeout: Duration,
     ) -> StoreResult<Vec<Option<RawSession>>>;
 
-    /// Whether any of these has a stored session, in one question; true where one question cannot tell.
+    /// Whether any of these endpoints has a stored session. One command; `true` where one command cannot tell.
     fn any_session(&self, endpoints: &[EndpointId], timeout: Duration) -> StoreResult<bool>;
 
-    /// One page of all live instances (FR-007). Walks over every key there is: seldom.
+    /// One page of all live instances (FR-007). Scans every key of the server, so it is to be called rarely.
     fn instances(&self, cursor: u64, timeout: Duration) -> StoreResult<Page<InstanceId>>;
 
-    /// The weights these instances beat with, and how long their last beat still counts; `None` for the dead.
+    /// The weight and the remaining TTL in the heartbeat of each instance; `None` for a dead instance.
     fn nodes(
         &self,
         instances: &[InstanceId],
@@ -151,14 +158,14 @@ pub trait Store: Send + Sync {
         timeout: Duration,
     ) -> StoreResult<Vec<Option<InstanceId>>>;
 
-    /// The same, and for how long unless it is renewed (R9). Dearer.
+    /// The owner of each lease and its remaining TTL (R9). Costs more than [`Self::owners`].
     fn leases(
         &self,
         endpoints: &[EndpointId],
         timeout: Duration,
     ) -> StoreResult<Vec<Option<Lasting<InstanceId>>>>;
 
-    /// Those of these leases that are free, or will be within `soon` unless they are renewed (R9).
+    /// The leases that are free, or end within `soon` unless they are renewed (R9).
     fn expiring(
         &self,
         endpoints: &[EndpointId],
@@ -166,8 +173,8 @@ pub trait Store: Send + Sync {
         timeout: Duration,
     ) -> StoreResult<Vec<EndpointId>>;
 
-    /// Gives back the leases of a dead instance, heartbeat first; how many there were. Unless its death
-    /// is `certain`, nothing of an instance with a heartbeat is touched: `None`.
+    /// Deletes the heartbeat and the leases of a dead instance. Returns how many leases it had. `None`, and no change, if it has
+    /// a heartbeat and its death is not `certain`.
     fn revoke(
         &self,
         dead: &InstanceId,
@@ -175,8 +182,8 @@ pub trait Store: Send + Sync {
         timeout: Duration,
     ) -> StoreResult<Option<usize>>;
 
-    /// These endpoints are no longer to be polled: their records end in a day, unless their lease is held or acquired.
-    /// A store may keep the records for ever.
+    /// These endpoints are no longer polled: their results expire in a day, unless their lease is held or acquired. A store
+    /// may keep the results for ever.
     fn retire(&self, _endpoints: &[EndpointId], _timeout: Duration) -> StoreResult<()> {
         Ok(())
     }
@@ -188,14 +195,14 @@ pub trait Store: Send + Sync {
         timeout: Duration,
     ) -> StoreResult<Vec<RoleStatus>>;
 
-    /// Every role that was ever led.
+    /// Every role that ever had a leader.
     fn role_names(&self, timeout: Duration) -> StoreResult<Vec<EndpointId>>;
 
-    /// Appends to the history, for people. Nothing depends on it: a store may remember nothing.
+    /// Appends to the history, for operators. A store may ignore it.
     fn remember(&self, _notes: &[Note], _timeout: Duration) -> StoreResult<()> {
         Ok(())
     }
 
-    /// Subscribes to messages to `me` and to all, and for changes of keys if the server tells them.
+    /// Subscribes to messages to `me` and to all, and to changes of keys if the server pushes them.
     fn listen(&self, me: &InstanceId, timeout: Duration) -> StoreResult<Box<dyn Subscription>>;
 }

@@ -1,4 +1,4 @@
-//! A timer on `CLOCK_BOOTTIME` with a file descriptor, for a thread that waits in `poll(2)`.
+//! When has a deadline passed, even if the machine was suspended? A `CLOCK_BOOTTIME` timer with a descriptor for `poll(2)`.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -8,8 +8,8 @@ use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFl
 
 use crate::clock::Moment;
 
-/// A descriptor that is readable from a moment on. A time-out would stand still in a suspend; this
-/// goes off at the wake-up.
+/// A descriptor that becomes readable at a set moment. The timeout of `poll(2)` stops during a suspend; this timer goes off
+/// when the machine resumes.
 #[derive(Debug)]
 pub(crate) struct BoottimeTimer(TimerFd);
 
@@ -19,9 +19,9 @@ impl BoottimeTimer {
         Ok(Self(TimerFd::new(ClockId::CLOCK_BOOTTIME, flags)?))
     }
 
-    /// From now on for this moment only, whether or not it has gone off for another.
+    /// Sets the timer to `at`, and cancels any earlier setting.
     pub(crate) fn set(&self, at: Moment) -> io::Result<()> {
-        // Zero would mean never.
+        // Zero would disarm the timer.
         let nanos = i64::try_from(at.as_nanos().max(1)).unwrap_or(i64::MAX);
         let at = TimeSpec::new(nanos / 1_000_000_000, nanos % 1_000_000_000);
         Ok(self.0.set(Expiration::OneShot(at), TimerSetTimeFlags::TFD_TIMER_ABSTIME)?)

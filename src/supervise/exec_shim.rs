@@ -1,9 +1,8 @@
-//! How does a command come under the warden's eyes before its first step?
+//! How does the supervisor know a command before it runs? This process, the exec shim, waits for the start and becomes it.
 //!
-//! As this process, which becomes the command. It leads the command's process group, so that its id is
-//! known before anything runs; asks the kernel to kill it when the warden dies, for the case that
-//! nobody is left to do it; says `ready PID`; and waits for the word. Whatever cannot be run is told
-//! by who tried: `failed CODE WHY`.
+//! The exec shim leads the command's process group, so the supervisor knows the group before the command runs. It asks the
+//! kernel to kill it when the supervisor dies, reports `ready PID`, and waits for the order to start. If the command cannot
+//! be executed, it reports `failed CODE WHY`.
 
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, RawFd};
@@ -19,32 +18,32 @@ use nix::unistd::getpid;
 use crate::net::wait::{plain, wait};
 use crate::supervise::launch::{take_reader, take_writer};
 
-/// The exit codes of a shell for a command that is not there, and for one that cannot be run.
+/// The exit codes of a shell for a command that is not found, and for one that cannot be executed.
 const NOT_FOUND: u8 = 127;
 const NOT_EXECUTABLE: u8 = 126;
 const FAILED: u8 = 1;
 
 /// The hidden subcommand `ward --orders-fd N --report-fd N -- PROGRAM [ARGUMENT]…`.
-pub fn ward_main(orders: RawFd, report: RawFd, program: &[String]) -> ExitCode {
+pub fn exec_shim_main(orders: RawFd, report: RawFd, program: &[String]) -> ExitCode {
     let Ok(mut report) = take_writer(report) else { return ExitCode::from(FAILED) };
     let (code, why) = match become_program(orders, &mut report, program) {
         Ok(failed) => failed,
         Err(error) => (FAILED, format!("the command could not be guarded: {}", plain(&error))),
     };
-    // Nobody may be listening, and then nobody wants to know.
+    // A write fails only if the supervisor has ended. Ignored.
     let _ = report.write_all(format!("failed {code} {why}\n").as_bytes());
     ExitCode::from(code)
 }
 
-/// Returns only if nothing was started: exit code and reason.
+/// Returns only if the command was not started: its exit code and the reason.
 fn become_program(
     orders: RawFd,
     report: &mut impl Write,
     program: &[String],
 ) -> io::Result<(u8, String)> {
     let mut orders = take_reader(orders)?;
-    // Before `ready`, without which there is no word: so there is no moment at which the command runs
-    // and outlives its warden.
+    // Before `ready`, because the supervisor orders the start after it. So the command never runs without the kernel's
+    // promise to kill it with the supervisor.
     set_pdeathsig(Signal::SIGKILL)?;
     report.write_all(format!("ready {}\n", getpid()).as_bytes())?;
     let said = loop {

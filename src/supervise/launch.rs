@@ -1,8 +1,8 @@
-//! How does a process of ours begin clean, whatever state we are in?
+//! How are the supervisor and the exec shim started? As `leasehold` subcommands with a clean signal mask and two pipes.
 //!
-//! In a process group of its own, with no signal blocked or ignored. `std::process::Command` would
-//! hand our own signal mask on, and a descriptor beyond the first three only by letting every process
-//! have it that some other thread starts at that moment.
+//! Each gets a process group of its own, and no signal is blocked or ignored. `std::process::Command` would pass on the signal
+//! mask of this process. It can pass a fourth descriptor only by making it inheritable for every process that another
+//! thread starts at the same time.
 
 use std::env;
 use std::ffi::{CString, OsStr};
@@ -20,12 +20,12 @@ use nix::unistd::{Pid, close};
 
 use crate::config::RedisUrl;
 
-/// What `ps` shows for the process between us and a command. Not our own name: `pkill -9 -f leasehold` must leave it
-/// alive, because it ends what the command has started.
+/// The name of a supervisor in `ps`. Not `leasehold`: `pkill -9 -f leasehold` must leave it alive, because it ends what the
+/// command has started.
 pub(crate) const SUPERVISOR: &str = "command-supervisor";
-/// How Redis is reached may carry a password, which is no business of a command.
+/// Variables with Redis URLs, which may contain a password. Commands do not get them.
 const SECRET_PREFIX: &str = "LEASEHOLD_REDIS";
-/// These name files, and the command runs as the user who may read them.
+/// Variables that look like secrets but only name files, which the user of the command may read anyway.
 const FILES: [&str; 4] = [
     "LEASEHOLD_REDIS_PASSWORD_FILE",
     "LEASEHOLD_REDIS_CA",
@@ -33,9 +33,8 @@ const FILES: [&str; 4] = [
     "LEASEHOLD_REDIS_KEY",
 ];
 
-/// Whether a variable of our environment may hold a secret and is not for the commands we start: a URL with a user or a
-/// password in it, and whatever looks like one. A URL without is passed on, so that a command that uses Leasehold
-/// itself does not talk to another Redis.
+/// Whether a variable may hold a secret, and so is not passed to commands: a URL with a user or a password, or a name that
+/// sounds like a secret. A URL without them is passed on, so that a command that uses Leasehold finds the same Redis.
 pub(crate) fn is_secret(name: &OsStr, value: &OsStr) -> bool {
     if !name.as_bytes().starts_with(SECRET_PREFIX.as_bytes()) || FILES.iter().any(|it| name == *it)
     {
@@ -45,8 +44,8 @@ pub(crate) fn is_secret(name: &OsStr, value: &OsStr) -> bool {
     !url.is_some_and(|it| it.is_ok_and(|it| !it.has_password() && it.login().user.is_none()))
 }
 
-/// Starts `leasehold SUBCOMMAND --orders-fd N --report-fd N ARGUMENTS`, and hands it those two. The first word of its
-/// command line is [`SUPERVISOR`].
+/// Starts `leasehold SUBCOMMAND --orders-fd N --report-fd N ARGUMENTS` with these two descriptors. Its `argv[0]` is
+/// [`SUPERVISOR`].
 pub(crate) fn launch(
     executable: &Path,
     subcommand: &str,
@@ -66,7 +65,7 @@ pub(crate) fn launch(
     let mut actions = PosixSpawnFileActions::init()?;
     let mut words = vec![c_string(SUPERVISOR)?, c_string(subcommand)?];
     for (option, fd) in [("--orders-fd", orders.as_raw_fd()), ("--report-fd", report.as_raw_fd())] {
-        // Onto itself: that clears close-on-exec, in the new process only.
+        // Duplicated onto itself: clears close-on-exec, in the new process only.
         actions.add_dup2(fd, fd)?;
         words.extend([c_string(option)?, c_string(fd.to_string())?]);
     }
@@ -77,7 +76,7 @@ pub(crate) fn launch(
     Ok(posix_spawn(executable, &actions, &attributes, &words, &environment)?)
 }
 
-/// Our own environment with `ours` added, and without what is nobody else's business.
+/// The environment of this process without its secrets, with `ours` added.
 fn with_ours(ours: &[(&str, String)]) -> io::Result<Vec<CString>> {
     let is_ours = |name: &OsStr| ours.iter().any(|it| OsStr::new(it.0) == name);
     let inherited = env::vars_os().filter(|it| !is_secret(&it.0, &it.1) && !is_ours(&it.0));
@@ -95,18 +94,18 @@ fn c_string(text: impl Into<Vec<u8>>) -> io::Result<CString> {
     Ok(CString::new(text)?)
 }
 
-/// The reading end that was handed over as `fd`, whose number is free afterwards; reads never block.
+/// Takes over the reading end `fd` and frees its number. Reads never block.
 pub(crate) fn take_reader(fd: RawFd) -> io::Result<File> {
     take(fd, OpenOptions::new().read(true).custom_flags(OFlag::O_NONBLOCK.bits()))
 }
 
-/// The writing end that was handed over as `fd`, whose number is free afterwards.
+/// Takes over the writing end `fd` and frees its number.
 pub(crate) fn take_writer(fd: RawFd) -> io::Result<File> {
     take(fd, OpenOptions::new().write(true))
 }
 
-/// Opened anew, because only that sets close-on-exec without `unsafe`: whoever comes after must not
-/// have it, or nobody would ever see its end.
+/// Opens the descriptor again, because that sets close-on-exec without `unsafe`. A process that inherited it would keep the
+/// pipe open, and the reader would never see its end.
 fn take(fd: RawFd, how: &OpenOptions) -> io::Result<File> {
     let file = how.open(format!("/proc/self/fd/{fd}"))?;
     close(fd)?;

@@ -1,9 +1,10 @@
-//! How does a command run only while a lease is held, and end before the lease can move?
+//! How does a command run only while a lease is held, and end before another instance can get the lease?
 //!
-//! `leasehold` starts a [`supervisor`], the supervisor starts a [`exec_shim`], and that becomes the command. The
-//! warden ends the command when it is not told in time to let it run on, so it matters to nobody
-//! whether `leasehold` hangs, is frozen or dead. Should the warden be the one that hangs, [`SupervisedCommand`]
-//! does the same from this side.
+//! `leasehold` starts the [`supervisor`], a process (subcommand `warden`). The supervisor starts the [`exec_shim`]
+//! (subcommand `ward`), which becomes the command. The supervisor ends the command unless `leasehold` extends its deadline in
+//! time, so it does not matter whether `leasehold` hangs, is frozen or dead. If the supervisor hangs, the thread of
+//! [`SupervisedCommand`] ends the command. A command that polls has a simpler [`poll_supervisor`] (subcommand `guardian`).
+//! Touches processes, pipes and signals, never the store.
 
 mod boottime_timer;
 pub mod exec_shim;
@@ -32,18 +33,18 @@ use crate::net::wait::{is_ready, plain, wait};
 use crate::supervise::boottime_timer::BoottimeTimer;
 use crate::thread::Thread;
 
-/// To start two processes, on a machine that is busy.
+/// Longest wait for the start of both processes, on a busy machine.
 const START_PATIENCE: Duration = Duration::from_secs(10);
-/// For a warden to tell of a command that is dead, before it counts as hung itself.
+/// A supervisor that does not report the end of a killed command within this time counts as hung.
 const REPORT_PATIENCE: Duration = Duration::from_secs(1);
 
-/// A command under a warden. Dropping it ends the command, and takes one grace at most; a warden that
-/// hangs adds a second.
+/// A command under a supervisor. Dropping it ends the command. That takes at most one grace period, and
+/// `REPORT_PATIENCE` (1 s) more if the supervisor hangs.
 #[derive(Debug)]
 pub struct SupervisedCommand {
-    /// The end of it is the order to end; only we have it.
+    /// The only writing end: when it closes, the supervisor ends the command.
     orders: Option<PipeWriter>,
-    /// When this side would kill, too.
+    /// When the listener kills the command, too.
     alarm: Arc<BoottimeTimer>,
     grace: Duration,
     /// `None` before the start.
@@ -58,14 +59,14 @@ pub struct SupervisedCommand {
 pub struct Ended {
     /// Its exit code; 128 and the number of the signal that killed it; 127 or 126 if it could not run.
     pub code: u8,
-    /// Why it did not run, or not to an end of its own making or ours.
+    /// Why the command did not run, or why it ended although neither it nor `leasehold` wanted that.
     pub error: Option<String>,
 }
 
 impl SupervisedCommand {
-    /// Starts the warden and waits until it is ready; nothing runs yet. `leasehold` is this executable:
-    /// `/proc/self/exe` stays the same one when its file is replaced. `program` inherits stdin, stdout
-    /// and stderr, and the environment with `environment` added.
+    /// Starts the supervisor and waits until it is ready; the command does not run yet. `leasehold` is this executable:
+    /// `/proc/self/exe` stays the same when its file is replaced. `program` inherits stdin, stdout, stderr and the
+    /// environment, with `environment` added.
     pub fn prepare(
         leasehold: &Path,
         program: &[String],
@@ -93,17 +94,23 @@ impl SupervisedCommand {
         environment: &[(&str, String)],
         grace: Duration,
     ) -> io::Result<(Self, Receiver<()>)> {
-        let (heard, orders) = io::pipe()?;
-        let (report, said) = io::pipe()?;
+        let (orders_reader, orders) = io::pipe()?;
+        let (report, report_writer) = io::pipe()?;
         fcntl(&orders, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
         let alarm = Arc::new(BoottimeTimer::new()?);
         let words = ["--grace-ms".into(), grace.as_millis().to_string(), "--".into()];
         let words = [&words, program].concat();
-        let warden = launch::launch(leasehold, "warden", (&heard, &said), &words, environment)?;
+        let supervisor = launch::launch(
+            leasehold,
+            "warden",
+            (&orders_reader, &report_writer),
+            &words,
+            environment,
+        )?;
         let (is_ready, ready) = bounded(1);
         let (tell, ended) = bounded(1);
         let listener = Listener {
-            warden,
+            supervisor,
             group: None,
             report,
             alarm: Arc::clone(&alarm),
@@ -111,7 +118,7 @@ impl SupervisedCommand {
             ended: None,
             strikes: 0,
         };
-        // If no thread can be had, the pipes close here, and the warden goes.
+        // If no thread can be started, the pipes close here, and the supervisor ends.
         let listener = Thread::spawn("warden", move || drop(tell.send(listener.run())))?;
         let orders = Some(orders);
         let wrapped =
@@ -119,8 +126,8 @@ impl SupervisedCommand {
         Ok((wrapped, ready))
     }
 
-    /// Starts the command, which may run until `until` unless extended. `Err` when nothing was started;
-    /// that it could not be run is told by [`SupervisedCommand::ended`].
+    /// Starts the command, which may run until `until` unless extended. `Err` if it was not started. If `program` cannot be
+    /// executed, [`SupervisedCommand::ended`] says so.
     pub fn go(&mut self, until: Moment) -> Result<(), String> {
         if BootClock.now() >= until - self.grace {
             return Err("there is no time left for the command to run".into());
@@ -133,22 +140,22 @@ impl SupervisedCommand {
         }
     }
 
-    /// May run until then; the last word counts. Never blocks.
+    /// Lets the command run until `until`. The last call counts. Never blocks.
     pub fn extend(&mut self, until: Moment) {
         if self.until.is_some() {
             self.until = Some(until);
             self.set_alarm();
-            // One that finds no room is made good by the next.
+            // If the pipe is full, a later call replaces this one.
             self.say(&format!("until {}", until.as_nanos()));
         }
     }
 
-    /// To the whole group of the command. Goes by the warden, which knows whether there still is one.
+    /// Sends a signal to the process group of the command, through the supervisor, which knows whether the group still exists.
     pub fn signal(&self, signal: Signal) {
         self.say(&format!("signal {}", signal as i32));
     }
 
-    /// TERM now, KILL after the grace, or at `until` if that is sooner.
+    /// Ends the command: TERM now, KILL after the grace period, or at `until` if that is sooner.
     pub fn end(&mut self) {
         if self.end_at.is_none() {
             self.end_at = Some(BootClock.now() + self.grace);
@@ -159,18 +166,19 @@ impl SupervisedCommand {
         }
     }
 
-    /// Ready once: how the command ended, after its whole group is gone.
+    /// Receives once how the command ended, after its whole process group is gone.
     pub fn ended(&self) -> &Receiver<Ended> {
         &self.ended
     }
 
     fn set_alarm(&self) {
         let latest = [self.until, self.end_at].into_iter().flatten().min();
-        // Fails only for a descriptor that is none.
+        // Fails only for an invalid descriptor.
         let _ = latest.map(|it| self.alarm.set(it));
     }
 
-    /// Whether it went out. A line is shorter than what a pipe takes whole or not at all.
+    /// Writes an order to the supervisor; whether it was written. A line is shorter than `PIPE_BUF`, so it is written whole or
+    /// not at all.
     fn say(&self, line: &str) -> bool {
         let line = format!("{line}\n");
         let written = self.orders.as_ref().map(|mut it| it.write(line.as_bytes()));
@@ -185,16 +193,16 @@ impl Drop for SupervisedCommand {
     }
 }
 
-/// The thread `warden`: hears what the warden reports, and stands in for it.
+/// The thread `warden`: reads what the supervisor reports, and kills the command if the supervisor does not.
 struct Listener {
-    warden: Pid,
+    supervisor: Pid,
     group: Option<Pid>,
-    /// Ends with the warden: nobody else has the other end once the command runs.
+    /// Ends with the supervisor, which has the only writing end once the command runs.
     report: PipeReader,
     alarm: Arc<BoottimeTimer>,
     is_ready: Option<Sender<()>>,
     ended: Option<Ended>,
-    /// How often the alarm went off in vain.
+    /// How often the timer went off without a report of the end.
     strikes: u32,
 }
 
@@ -211,8 +219,8 @@ impl Listener {
             self.kill_group();
         }
         // It may be there still, if its report could not be read.
-        let _ = kill(self.warden, Signal::SIGKILL);
-        while waitpid(self.warden, None) == Err(Errno::EINTR) {}
+        let _ = kill(self.supervisor, Signal::SIGKILL);
+        while waitpid(self.supervisor, None) == Err(Errno::EINTR) {}
         self.ended.unwrap_or_else(|| Ended {
             code: 1,
             error: Some(match self.strikes {
@@ -263,22 +271,22 @@ impl Listener {
                 Ended { code: code.parse().unwrap_or(1), error: Some(why.into()) }
             }
         };
-        // The first counts: the ward knows better why there is no command than the warden does.
+        // The first report counts: the exec shim knows better than the supervisor why there is no command.
         self.ended.get_or_insert(ended);
     }
 
-    /// The moment has come at which nothing of the command may be left.
+    /// The deadline has passed: kills the command, and the next time the supervisor.
     fn strike(&mut self) {
         self.strikes += 1;
         let _ = match self.group.filter(|_| self.ended.is_none() && self.strikes == 1) {
-            // The warden is at it in this very moment, unless it hangs.
+            // The supervisor kills the command at this moment, too, unless it hangs.
             Some(group) => killpg(group, Signal::SIGKILL),
-            None => kill(self.warden, Signal::SIGKILL),
+            None => kill(self.supervisor, Signal::SIGKILL),
         };
         let _ = self.alarm.set(BootClock.now() + REPORT_PATIENCE);
     }
 
-    /// Without a warden, which would have waited for every single one, they are looked for.
+    /// Kills the group, and waits at most `REPORT_PATIENCE` (1 s) until none of its processes lives.
     fn kill_group(&self) {
         let Some(group) = self.group else { return };
         let _ = killpg(group, Signal::SIGKILL);
@@ -289,7 +297,7 @@ impl Listener {
     }
 }
 
-/// Whether anybody in `group` is more than a zombie, which its new parent may leave as it is for ever.
+/// Whether a process of `group` is more than a zombie. A zombie's new parent may never reap it.
 fn has_living(group: Pid) -> bool {
     let lives = |stat: String| {
         // PID (NAME) STATE PARENT GROUP …, and a name may hold anything.

@@ -1,12 +1,11 @@
-//! Who stops a poll command when the daemon no longer can?
+//! Which process ends a poll command when the daemon cannot? The poll supervisor, between the daemon and the command (R12).
 //!
-//! A process between the two (R12). It leads the command's process group, holds the reading end of a
-//! pipe whose writing end only the daemon has, and says on its stderr, line by line, how things stand:
-//! `ready`, then `stderr WORDS` if the command wrote any there, then `exit N`, `signal N`, `failed WHY`, or
-//! `short WHY` when this host lacked something for it. After the command's end it kills what is left
-//! of the group, itself included: no other signal reaches a whole group at once.
+//! It leads the command's process group, and has the reading end of a pipe whose writing end only the daemon has: when that
+//! closes, it ends the command. It reports to the daemon on its stderr, line by line: `ready`, then `stderr WORDS` if the
+//! command wrote any, then `exit N`, `signal N`, `failed WHY`, or `short WHY` when this host lacked a resource. After the
+//! command's end it kills the whole group, itself included: no other signal reaches all processes of a group at once.
 //!
-//! The command's stderr ends here: all of it is read, so that the command never waits, and the last of it is kept.
+//! It reads all of the command's stderr, so that the command never blocks, and keeps its end.
 
 use std::io::{self, BufRead, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -26,19 +25,23 @@ use crate::model::SESSION_MAX_BYTES;
 use crate::net::shortage;
 use crate::net::wait::{is_ready, plain, wait};
 
-/// The exit code of a shell for a command that is not there.
+/// The exit code of a shell for a command that is not found.
 const NOT_FOUND: u8 = 127;
 
 /// How much of a command's stderr is kept: the last of it.
 const TAIL_BYTES: usize = 1_024;
-/// How much of that is told.
+/// How much of that is reported.
 const TAIL_CHARS: usize = 300;
-/// How many reads of stderr come before the next look at the daemon.
+/// Most reads of stderr before the next check of the daemon's pipe.
 const READS_MAX: usize = 16;
 
 /// The hidden subcommand `guardian --grace-ms N [--soft-files N] -- PROGRAM [ARGUMENT]…`. Call it before any
 /// thread exists: it blocks a signal for the whole process.
-pub fn guardian_main(program: &[String], grace: Duration, soft_files: Option<u64>) -> ExitCode {
+pub fn poll_supervisor_main(
+    program: &[String],
+    grace: Duration,
+    soft_files: Option<u64>,
+) -> ExitCode {
     let guarded = match program {
         [name, rest @ ..] => guard(name, rest, grace, soft_files),
         [] => Err(io::Error::other("a program is needed")),
@@ -49,7 +52,7 @@ pub fn guardian_main(program: &[String], grace: Duration, soft_files: Option<u64
     })
 }
 
-/// Says that the command was not started: for a shortage, or for a reason that will not pass.
+/// Reports that the command was not started: `short` for a shortage, which may pass, `failed` otherwise.
 fn failed(what: &str, error: &io::Error) {
     match shortage::of_spawn(error) {
         Some(why) => say(&format!("short {why}")),
@@ -57,10 +60,10 @@ fn failed(what: &str, error: &io::Error) {
     }
 }
 
-/// For this process, and so for the command.
+/// Sets the soft limit of open files for this process, and so for the command.
 fn limit_files(soft: u64) {
     let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else { return };
-    // What cannot be lowered stays as it is, which is no reason not to poll.
+    // A limit that cannot be lowered stays: the poll goes on.
     let _ = setrlimit(Resource::RLIMIT_NOFILE, soft.min(hard), hard);
 }
 
@@ -70,8 +73,8 @@ fn guard(
     grace: Duration,
     soft_files: Option<u64>,
 ) -> io::Result<ExitCode> {
-    // Blocked, whatever the daemon blocks, and read from a descriptor: a signal for the group must not end its
-    // guardian, and only SIGCHLD means anything.
+    // Blocks all signals and reads them from a descriptor: a signal for the group must not end the poll supervisor, and
+    // only SIGCHLD has a meaning.
     let held = [Signal::SIGCHLD, Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP];
     let held: SigSet = held.into_iter().collect();
     held.thread_set_mask()?;
@@ -89,8 +92,8 @@ fn guard(
     if let Some(soft) = soft_files {
         limit_files(soft);
     }
-    // The command would inherit the mask. What came for the group before is over; what comes at this very moment ends
-    // the guardian, and then the daemon ends the group.
+    // Unblocked, because the command would inherit the mask. A signal for the group at this moment ends the poll
+    // supervisor, and then the daemon ends the group.
     while watched.read_signal()?.is_some() {}
     held.thread_unblock()?;
     let started = command.spawn();
@@ -112,7 +115,7 @@ fn guard(
     Ok(ExitCode::SUCCESS)
 }
 
-/// `None` when the daemon gave up before it had said everything: then nothing may start.
+/// Reads the session from the daemon. `None` if the pipe closed before it was complete: then no command may start.
 fn read_frame(input: &mut impl BufRead) -> io::Result<Option<Vec<u8>>> {
     let mut line = String::new();
     input.take(16).read_line(&mut line)?;
@@ -141,7 +144,7 @@ impl Watch {
         let daemon = io::stdin();
         let mut is_alone = false;
         loop {
-            // A program that does not read its input, or closes it, must not matter here.
+            // A command that does not read its input, or closes it, is allowed.
             if self.feed.as_mut().is_some_and(|it| it.push() != Fed::Partly) {
                 self.feed = None;
             }
@@ -153,14 +156,14 @@ impl Watch {
                 Some(at) => at.since(BootClock.now()),
             };
             if left.is_zero() {
-                // Only the command yet, so that it is waited for and leaves no zombie.
+                // Kills only the command first, so that it can be reaped.
                 child.kill()?;
                 self.kill_at = None;
                 continue;
             }
             if self.wait(&daemon, is_alone, left)? && daemon.lock().read(&mut [0; 64])? == 0 {
                 is_alone = true;
-                // Before the command is ended: the daemon may not wait until it has.
+                // Before the command is ended, because the daemon may not wait for its end.
                 self.say_stderr();
                 self.kill_at = Some(BootClock.now() + self.grace);
                 killpg(getpgrp(), Signal::SIGTERM)?;
@@ -168,7 +171,7 @@ impl Watch {
         }
     }
 
-    /// Whether there is something to read from the daemon, or its end.
+    /// Whether the daemon's pipe has data or has closed.
     fn wait(&mut self, daemon: &io::Stdin, is_alone: bool, left: Duration) -> io::Result<bool> {
         let mut fds = vec![PollFd::new(self.ends.as_fd(), PollFlags::POLLIN)];
         if let Some(feed) = &self.feed {
@@ -184,14 +187,14 @@ impl Watch {
         if let Some(stderr) = &mut self.stderr {
             stderr.take();
         }
-        // One signal may stand for many ends; only the next look at the command counts.
+        // Pending SIGCHLDs merge, so only the state of the command counts.
         while self.ends.read_signal()?.is_some() {}
         Ok(heard)
     }
 }
 
 impl Watch {
-    /// Tells the last of what the command wrote on stderr, if that was anything.
+    /// Reports the last of the command's stderr, if there is any.
     fn say_stderr(&mut self) {
         let Some(stderr) = &mut self.stderr else { return };
         stderr.take();
@@ -207,7 +210,7 @@ impl Watch {
 struct Tail {
     pipe: Option<ChildStderr>,
     bytes: Vec<u8>,
-    /// Something was written before these.
+    /// Whether earlier bytes were dropped.
     is_cut: bool,
 }
 
@@ -217,7 +220,7 @@ impl Tail {
         Ok(Self { pipe: Some(pipe), bytes: Vec::new(), is_cut: false })
     }
 
-    /// Takes what is there, but not for ever.
+    /// Reads what is available, at most a fixed number of times.
     fn take(&mut self) {
         let mut chunk = [0; 64 * 1_024];
         for _ in 0..READS_MAX {
@@ -238,9 +241,9 @@ impl Tail {
         self.bytes.drain(..over);
     }
 
-    /// On one line, without anything that could move a cursor.
+    /// The kept bytes as one line without control characters.
     fn words(&self) -> String {
-        // What is left of a character whose beginning is gone.
+        // Skips the rest of a UTF-8 character whose first byte was dropped.
         let is_rest = |it: &u8| self.is_cut && (0x80..0xc0).contains(it);
         let rest = self.bytes.iter().take_while(|it| is_rest(it)).count();
         let text = String::from_utf8_lossy(&self.bytes[rest..]);
@@ -262,12 +265,12 @@ fn verdict(status: ExitStatus) -> String {
     }
 }
 
-/// Nobody may be listening any more, and that is no reason to stop guarding.
+/// Reports a line to the daemon. A write fails only if the daemon has ended; the command must be ended all the same.
 fn say(line: &str) {
     drop(io::stderr().write_all(format!("{line}\n").as_bytes()));
 }
 
-/// Bytes on their way into a pipe whose reader may be slow, or never read.
+/// Bytes to write into a pipe whose reader may be slow, or never read.
 #[derive(Debug)]
 pub(crate) struct Feed {
     pipe: ChildStdin,
@@ -297,7 +300,7 @@ impl Feed {
         self.sent < self.bytes.len()
     }
 
-    /// Writes what fits without waiting.
+    /// Writes what fits without blocking.
     pub(crate) fn push(&mut self) -> Fed {
         while self.is_pending() {
             match self.pipe.write(&self.bytes[self.sent..]) {

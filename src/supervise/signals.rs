@@ -13,7 +13,7 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use crate::net::wait::{is_ready, wait};
 use crate::thread::{Thread, not_ignored};
 
-/// What is caught.
+/// The signals that are caught.
 pub const CAUGHT: [Signal; 7] = [
     Signal::SIGTERM,
     Signal::SIGINT,
@@ -24,45 +24,45 @@ pub const CAUGHT: [Signal; 7] = [
     Signal::SIGWINCH,
 ];
 
-/// What a program on a terminal hears of, too: Ctrl-Z by way of `kill`, and that it goes on.
+/// The signals that stop a program on a terminal (Ctrl-Z) and let it continue.
 const OF_A_TERMINAL: [Signal; 2] = [Signal::SIGTSTP, Signal::SIGCONT];
 
 /// Signals on a channel instead of their usual effect.
 #[derive(Debug)]
 pub struct Signals {
-    // Dropped from top to bottom: the thread must be able to end before it is waited for.
+    // Dropped in this order: the thread is told to end before it is joined.
     caught: Receiver<Signal>,
     _stop: PipeWriter,
     _thread: Thread,
 }
 
 impl Signals {
-    /// Call it in the main thread before any other exists: each is blocked for the caller and for the
-    /// threads it starts from then on, and one thread without the block would die of it. What was
-    /// ignored when the program started (`nohup`) stays so.
+    /// Call it in the main thread before any other thread exists: it blocks the signals for the caller and for the threads
+    /// that the caller starts later, and a thread without the block would end the process. Signals that were ignored at
+    /// the start (`nohup`) stay ignored.
     pub fn catch() -> io::Result<Self> {
         Self::catch_these(not_ignored(&CAUGHT))
     }
 
-    /// The same, and those that stop a program on a terminal and let it go on.
+    /// [`Self::catch`] with the signals that stop a program on a terminal and let it continue.
     pub fn catch_on_terminal() -> io::Result<Self> {
         Self::catch_these(not_ignored(&[&CAUGHT[..], &OF_A_TERMINAL].concat()))
     }
 
-    /// Stops this process as a Ctrl-Z would, until it is told to go on. Does nothing where nobody
-    /// could tell it so: the kernel sees to that, as long as it is not a SIGSTOP.
+    /// Stops this process as Ctrl-Z does, until SIGCONT. In an orphaned process group, which no shell could continue, the
+    /// kernel ignores it.
     pub fn stop_here() -> io::Result<()> {
         let stop: SigSet = [Signal::SIGTSTP].into_iter().collect();
-        // For this thread alone, where it waits until it is let through: the other one would catch it.
+        // For this thread alone, and pending until it is unblocked: the thread `signals` would catch it.
         raise(Signal::SIGTSTP)?;
         stop.thread_unblock()?;
         Ok(stop.thread_block()?)
     }
 
-    /// The same for SIGHUP alone. Blocked, it does not reach the handler of `stop_on_signal`, which
-    /// could not tell it from a SIGTERM.
+    /// [`Self::catch`] for SIGHUP alone. While it is blocked, it does not reach the handler of `stop_on_signal`, which could not
+    /// tell it from a SIGTERM.
     pub fn catch_hangup() -> io::Result<Self> {
-        // Not caught here, but the thread that is started here must not be the one that dies of it.
+        // Not caught here, but the new thread must not run its handler.
         SigSet::from(Signal::SIGTERM).thread_block()?;
         Self::catch_these([Signal::SIGHUP].into_iter().collect())
     }
@@ -71,13 +71,13 @@ impl Signals {
         wanted.thread_block()?;
         let source = SignalFd::with_flags(&wanted, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
         let (stopped, stop) = io::pipe()?;
-        // When it is full, the rest waits in the kernel.
+        // While the channel is full, signals stay pending in the kernel.
         let (tell, caught) = bounded(8);
         let thread = Thread::spawn("signals", move || pass_on(&source, &stopped, &tell))?;
         Ok(Self { caught, _stop: stop, _thread: thread })
     }
 
-    /// Each as it comes.
+    /// Receives each caught signal.
     pub fn caught(&self) -> &Receiver<Signal> {
         &self.caught
     }

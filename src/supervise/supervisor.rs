@@ -1,14 +1,13 @@
-//! Who ends the command of `lead` and `once` before its lease can move, when `leasehold` itself cannot?
+//! Which process ends the command of `lead` and `once` at its deadline when `leasehold` cannot? The supervisor, between the two.
 //!
-//! A process between the two, with a dead-man's switch. `leasehold` says over a pipe until when the
-//! command may run, and has to say it again and again: TERM comes one grace before that moment, KILL
-//! at it. The end of the pipe, or `end`, means TERM at once and KILL after the grace. Orders are lines:
-//! `until NANOSECONDS` (the first one starts the command), `end`, `signal NUMBER`. What it reports are
-//! lines, too: those of the [`ward`](crate::supervise::exec_shim), then `exit N`, `signal N` or `failed
-//! CODE WHY`, when nothing is left of the command's process group.
+//! `leasehold` sends the command's deadline over a pipe and extends it regularly (a dead man's switch). The supervisor sends
+//! TERM one grace period before the deadline, and KILL at the deadline. When the pipe closes, or on `end`, it sends TERM at
+//! once and KILL after the grace period. Orders are lines: `until NANOSECONDS` (the first one starts the command), `end`,
+//! `signal NUMBER`. Reports are lines, too: those of the [exec shim](crate::supervise::exec_shim), then `exit N`, `signal N`
+//! or `failed CODE WHY` when no process of the command's group is left.
 //!
-//! The [`guardian`](crate::supervise::poll_supervisor) of a poll is simpler: a poll has no deadline of its
-//! own, and its guardian may die with the group it leads. What leaves the group is on its own.
+//! The [poll supervisor](crate::supervise::poll_supervisor) is simpler: a poll command has no deadline of its own, and its
+//! supervisor may die with the group it leads. Neither follows a process that leaves the group.
 
 use std::fs::File;
 use std::io::{self, PipeWriter, Read, Write};
@@ -30,53 +29,58 @@ use crate::net::wait::{plain, wait};
 use crate::supervise::boottime_timer::BoottimeTimer;
 use crate::supervise::launch::{launch, take_reader, take_writer};
 
-/// This program, even if its file was replaced by a newer one meanwhile.
+/// This executable, even if its file was replaced.
 const OURSELVES: &str = "/proc/self/exe";
 
 /// The hidden subcommand `warden --grace-ms N --orders-fd N --report-fd N -- PROGRAM [ARGUMENT]…`.
 /// Call it before any thread exists: it blocks every signal for the whole process.
-pub fn warden_main(orders: RawFd, report: RawFd, program: &[String], grace: Duration) -> ExitCode {
+pub fn supervisor_main(
+    orders: RawFd,
+    report: RawFd,
+    program: &[String],
+    grace: Duration,
+) -> ExitCode {
     let Ok(mut report) = take_writer(report) else { return ExitCode::FAILURE };
-    let verdict = Warden::start(orders, &report, program, grace).and_then(Warden::until_end);
+    let verdict =
+        Supervisor::start(orders, &report, program, grace).and_then(Supervisor::until_end);
     let line = match verdict {
         Ok(line) => line,
         Err(error) => format!("failed 1 the warden could not work: {}", plain(&error)),
     };
-    // Nobody may be listening any more.
+    // A write fails only if `leasehold` has ended. Ignored.
     let _ = report.write_all(format!("{line}\n").as_bytes());
     ExitCode::SUCCESS
 }
 
-struct Warden {
+struct Supervisor {
     orders: Orders,
-    /// The command, and the process group it leads.
+    /// The exec shim, which becomes the command, and the leader of its process group.
     leader: Pid,
-    /// Held while the command has not been started. A byte starts it, the end calls it off.
+    /// The exec shim's pipe, until the command is started. A byte starts the command; closing the pipe cancels it.
     gate: Option<PipeWriter>,
     ends: SignalFd,
     alarm: BoottimeTimer,
     grace: Duration,
     /// `None` until the first order.
     until: Option<Moment>,
-    /// When it was told to end, KILL comes then, or at `until` if that is sooner. There is no way back:
-    /// a command that has seen TERM may be half gone.
+    /// When KILL is sent after TERM, unless `until` is sooner. Never unset: a command that got TERM may have stopped in part.
     end_at: Option<Moment>,
 }
 
-impl Warden {
+impl Supervisor {
     fn start(
         orders: RawFd,
         report: &File,
         program: &[String],
         grace: Duration,
     ) -> io::Result<Self> {
-        // Only KILL and STOP get through; a process that is launched begins with a mask of its own.
+        // Only KILL and STOP have an effect. `launch` gives the exec shim an empty mask.
         SigSet::all().thread_block()?;
         let orders = Orders::new(take_reader(orders)?);
         let mut ends = SigSet::empty();
         ends.add(Signal::SIGCHLD);
         let ends = SignalFd::with_flags(&ends, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
-        // Whose parent in the group has died becomes a child of ours, and can be waited for.
+        // A process whose parent in the group has died becomes a child of the supervisor, which can reap it.
         set_child_subreaper(true)?;
         let alarm = BoottimeTimer::new()?;
         let (word, gate) = io::pipe()?;
@@ -86,10 +90,10 @@ impl Warden {
         Ok(Self { orders, leader, gate, ends, alarm, grace, until: None, end_at: None })
     }
 
-    /// What to report.
+    /// Runs until the command's group is gone. Returns the last line to report.
     fn until_end(mut self) -> io::Result<String> {
         let watched = self.watch();
-        // Also when watching has failed. The leader has not been waited for, so its id is still its own.
+        // Also after an error. The leader is not reaped yet, so its id cannot belong to another process.
         self.kill();
         let status = self.bury();
         watched?;
@@ -102,8 +106,8 @@ impl Warden {
 
     fn watch(&mut self) -> io::Result<()> {
         while !self.has_ended()? {
-            // All of them before the clock is read: a renewal that came in time counts, even if we
-            // were not there to hear it.
+            // Reads all orders before the clock: an extension that arrived in time counts, even if the supervisor was stopped
+            // meanwhile.
             self.hear();
             let next = self.act(BootClock.now());
             self.alarm.set(next)?;
@@ -115,7 +119,7 @@ impl Warden {
                 self.orders.pipe.as_ref().map(|it| PollFd::new(it.as_fd(), PollFlags::POLLIN)),
             );
             wait(&mut fds, Duration::MAX)?;
-            // One signal may stand for many ends; only the next look counts.
+            // Pending SIGCHLDs merge, so only the state of the command counts.
             while self.ends.read_signal()?.is_some() {}
         }
         Ok(())
@@ -141,7 +145,7 @@ impl Warden {
         }
         let Some(end_at) = self.end_at else {
             if let Some(mut gate) = self.gate.take() {
-                // If it is gone, has_ended will tell.
+                // If the exec shim is gone, `has_ended` finds out.
                 let _ = gate.write_all(b"!");
             }
             return term_at;
@@ -161,7 +165,7 @@ impl Warden {
         self.end_at = Some(now + self.grace);
         if self.gate.take().is_none() {
             self.send(Signal::SIGTERM);
-            // One that was stopped could not hear it otherwise.
+            // A stopped process could not handle TERM otherwise.
             self.send(Signal::SIGCONT);
         }
     }
@@ -170,15 +174,15 @@ impl Warden {
         self.send(Signal::SIGKILL);
     }
 
-    /// To the group; an error means that there is nobody who could get it.
+    /// Sends a signal to the group. An error means that the group is empty.
     fn send(&self, signal: Signal) {
         let _ = killpg(self.leader, signal);
     }
 
-    /// Whether the command itself has; it is not waited for yet, so that its id stays its own.
+    /// Whether the command has ended. Does not reap it, so that its id cannot belong to another process.
     fn has_ended(&self) -> io::Result<bool> {
         let look = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
-        // Orphans that ended. One that cannot be read (EINVAL) stays until we go.
+        // Reaps orphans. One with an unknown status (EINVAL) stays until the supervisor ends.
         while let Ok(status) = waitid(Id::All, look)
             && let Some(orphan) = status.pid().filter(|it| *it != self.leader)
         {
@@ -186,13 +190,13 @@ impl Warden {
         }
         match waitid(Id::Pid(self.leader), look) {
             Ok(WaitStatus::StillAlive) => Ok(false),
-            // A signal without a name, a real-time one.
+            // A real-time signal, which has no name.
             Ok(_) | Err(Errno::EINVAL) => Ok(true),
             Err(errno) => Err(errno.into()),
         }
     }
 
-    /// Waits until nothing is left of a group that was killed; how its leader ended, if that has a name.
+    /// Waits until the killed group is gone. Returns how its leader ended, if the status is known.
     fn bury(&self) -> Option<WaitStatus> {
         let mut how = None;
         loop {
@@ -213,7 +217,7 @@ enum Order {
 }
 
 impl Order {
-    /// What cannot be understood was not said by a `leasehold` of our kind: better end than run on.
+    /// An unknown order ends the command: it cannot come from this version of `leasehold`.
     fn parse(line: &str) -> Self {
         let order = match line.split_once(' ') {
             Some(("until", nanos)) => {
@@ -229,27 +233,27 @@ impl Order {
     }
 }
 
-/// Lines from a pipe. Its end is the order to end.
+/// Reads orders, line by line. The end of the pipe counts as `end`.
 struct Orders {
     pipe: Option<File>,
-    heard: Vec<u8>,
+    buffer: Vec<u8>,
 }
 
 impl Orders {
     fn new(pipe: File) -> Self {
-        Self { pipe: Some(pipe), heard: Vec::new() }
+        Self { pipe: Some(pipe), buffer: Vec::new() }
     }
 
-    /// The next one that is there already.
+    /// The next order, if a whole line has arrived.
     fn next(&mut self) -> Option<Order> {
         loop {
-            if let Some(end) = self.heard.iter().position(|it| *it == b'\n') {
-                let line: Vec<u8> = self.heard.drain(..=end).collect();
+            if let Some(end) = self.buffer.iter().position(|it| *it == b'\n') {
+                let line: Vec<u8> = self.buffer.drain(..=end).collect();
                 return Some(Order::parse(String::from_utf8_lossy(&line[..end]).as_ref()));
             }
             let mut chunk = [0; 4_096];
             match self.pipe.as_mut()?.read(&mut chunk) {
-                Ok(read) if read > 0 => self.heard.extend_from_slice(&chunk[..read]),
+                Ok(read) if read > 0 => self.buffer.extend_from_slice(&chunk[..read]),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return None,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => (),
                 _ => {

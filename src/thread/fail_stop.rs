@@ -1,7 +1,7 @@
-//! R12: when a thread of an instance panics, the instance stops to hold anything, and says so.
+//! What happens when a thread of an instance panics? The instance ends all its leases and reports the failure (R12).
 //!
 //! The binary is built with `panic = "abort"`: there a panic ends the process. In a program that uses the library a panic
-//! unwinds one thread and the rest goes on, so without this a lease would be renewed for ever and never polled.
+//! unwinds one thread and the others go on. Without this module a lease could be renewed for ever and never be polled.
 
 use std::any::Any;
 use std::fmt;
@@ -34,7 +34,7 @@ impl std::error::Error for Failure {}
 
 type Action = Box<dyn Fn(&Failure) + Send + Sync>;
 
-/// What is done when one of the threads that it spawned panics. Shared by all threads of one instance.
+/// The actions that run when one of its threads panics. Shared by all threads of one instance.
 pub struct FailStop {
     actions: Mutex<Vec<Action>>,
     failure: OnceLock<Failure>,
@@ -44,7 +44,7 @@ pub struct FailStop {
 }
 
 impl FailStop {
-    /// Nothing has failed, and nothing would be done.
+    /// Without any action.
     pub fn new() -> Arc<Self> {
         let (source, failed) = stop();
         let source = Mutex::new(Some(source));

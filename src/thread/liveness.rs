@@ -1,7 +1,7 @@
-//! Does every thread that safety or balance depends on still move? What the watchdog asks (R12).
+//! Does every thread that safety or balance depends on make progress? The thread `watchdog` reads it (R12).
 //!
-//! A hung instance that still beats is the one fault that balance cannot heal: it keeps its share and
-//! does nothing with it. So nobody vouches for the process unless all of these make progress.
+//! A hung instance that still sends heartbeats keeps its leases and polls nothing, and the fleet cannot repair that. So the
+//! watchdog notifies systemd only while all of these threads make progress.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -31,7 +31,7 @@ impl fmt::Display for Actor {
     }
 }
 
-/// When each part last moved.
+/// When each thread last made progress.
 #[derive(Debug, Default)]
 pub struct Liveness {
     moved_at: [AtomicU64; 4],
@@ -40,7 +40,7 @@ pub struct Liveness {
 }
 
 impl Liveness {
-    /// `part` moves.
+    /// `part` makes progress.
     pub fn mark(&self, part: Actor, now: Moment) {
         self.moved_at[part as usize].store(now.as_nanos(), Ordering::Relaxed);
     }
@@ -65,19 +65,19 @@ impl Liveness {
         self.ready.load(Ordering::Relaxed) && !self.has_failed()
     }
 
-    /// For how long each part has not moved; zero before it has begun.
+    /// For how long each thread has made no progress; zero before it has begun.
     pub fn still(&self, now: Moment) -> impl Iterator<Item = (Actor, Duration)> {
         let at = self.moved_at.iter().map(|it| Moment::from_nanos(it.load(Ordering::Relaxed)));
         let still = move |at| if at == Moment::MIN { Duration::ZERO } else { now.since(at) };
         PARTS.into_iter().zip(at.map(still))
     }
 
-    /// Whether every part has moved within `patience`.
+    /// Whether every thread has made progress within `patience`.
     pub fn moves(&self, now: Moment, patience: Duration) -> bool {
         self.hung(now, patience).is_none() && !self.has_failed()
     }
 
-    /// The first part that has not.
+    /// The first thread without progress within `patience`.
     pub fn hung(&self, now: Moment, patience: Duration) -> Option<Actor> {
         let moved_at =
             |it: &Actor| Moment::from_nanos(self.moved_at[*it as usize].load(Ordering::Relaxed));

@@ -1,4 +1,4 @@
-//! Threads that are named, owned and joined, and the one way to stop them.
+//! How do threads start and stop? Every [`Thread`] is named, owned and joined; every [`Stop`] ends when its source is dropped.
 
 pub mod fail_stop;
 pub mod liveness;
@@ -28,11 +28,11 @@ pub struct StopSource {
     _wire: Option<UnixStream>,
 }
 
-/// Says when to stop.
+/// Tells a thread to stop.
 #[derive(Clone, Debug)]
 pub struct Stop(Receiver<Infallible>);
 
-/// A source and what it stops.
+/// A source, and the `Stop` that ends when it is dropped.
 pub fn stop() -> (StopSource, Stop) {
     let (alive, stop) = bounded(0);
     (StopSource { _alive: alive, _wire: None }, Stop(stop))

@@ -475,8 +475,8 @@ impl Member {
         }
         let parts = &mut self.parts;
         match thread {
-            0 if now >= self.beat_at || !parts.lease.beats.is_empty() => {
-                parts.lease.beats.try_iter().for_each(drop);
+            0 if now >= self.beat_at || !parts.lease.heartbeat_requests.is_empty() => {
+                parts.lease.heartbeat_requests.try_iter().for_each(drop);
                 self.beat_at = now + parts.lease.heartbeat.step();
             }
             1 if now >= self.renew_at => self.renew_at = now + parts.lease.renewal.step(),

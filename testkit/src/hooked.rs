@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use leasehold::model::{EndpointId, InstanceId, Tenure, Weight};
 use leasehold::store::{
-    Acquire, Beat, Fault, Lasting, Note, Page, PeerMessage, Publication, Publish, Push, RawSession,
-    Release, Renew, RenewItem, RequestContext, RoleStatus, StampedResult, Store, StoreError,
-    StoreResult, Subscription, Verify,
+    Acquire, Fault, HeartbeatReply, Lasting, Note, Page, PeerMessage, Publication, Publish, Push,
+    RawSession, Release, Renew, RenewItem, RequestContext, RoleStatus, StampedResult, Store,
+    StoreError, StoreResult, Subscription, Verify,
 };
 
 /// Where a call is when the hook runs.
@@ -83,7 +83,7 @@ macro_rules! hooked {
 hooked! {
     fn inspect(timeout: Duration) -> StoreResult<()>;
     fn time(timeout: Duration) -> StoreResult<u64>;
-    fn beat(context: &RequestContext, ttl: Duration, weight: Weight) -> StampedResult<Beat>;
+    fn heartbeat(context: &RequestContext, ttl: Duration, weight: Weight) -> StampedResult<HeartbeatReply>;
     fn acquire(context: &RequestContext, endpoints: &[EndpointId]) -> StampedResult<Vec<Acquire>>;
     fn renew(context: &RequestContext, items: &[RenewItem]) -> StampedResult<Vec<Renew>>;
     fn verify(context: &RequestContext, tenures: &[Tenure]) -> StampedResult<Vec<Verify>>;

@@ -10,7 +10,7 @@ use leasehold::lease::table::{LeaseTimings, OwnershipTable};
 use leasehold::model::{EndpointId, Epoch, InstanceId, LeaseDuration, Tenure, Weight};
 use leasehold::polling::intervals::PollIntervals;
 use leasehold::polling::schedule::PollSchedule;
-use leasehold::store::{Acquire, BATCH_MAX, Beat, Grant, Renew, Reply, Stamp};
+use leasehold::store::{Acquire, BATCH_MAX, Grant, HeartbeatReply, Renew, Reply, Stamp};
 use leasehold::{FenceToken, Session};
 
 use crate::growth::{Curves, Per};
@@ -108,8 +108,8 @@ impl Held {
         let table = OwnershipTable::new(me, timings, Arc::clone(&clock) as _, true);
         let n_batches = u32::try_from(endpoints.len().div_ceil(BATCH_MAX)).unwrap_or(u32::MAX);
         let held = Self { table, clock, pace: RENEW_INTERVAL / n_batches };
-        let beat = Beat { unbroken: true, weight: Weight(1) };
-        held.table.beaten(&held.table.request(), &held.reply(beat));
+        let beat = HeartbeatReply { unbroken: true, weight: Weight(1) };
+        held.table.heartbeat_answered(&held.table.request(), &held.reply(beat));
         for batch in endpoints.chunks(BATCH_MAX) {
             held.clock.pass(held.pace);
             let grant = |fence| Acquire::Granted { fence: FenceToken(fence), grant: Grant::Free };
@@ -122,7 +122,7 @@ impl Held {
 
     fn reply<T>(&self, answer: T) -> Reply<T> {
         let (epoch, server_us) = (Epoch(1), self.clock.now().as_nanos() / 1_000);
-        let stamp = Stamp { epoch, hold_off: Duration::ZERO, server_us, born: epoch };
+        let stamp = Stamp { epoch, hold_off: Duration::ZERO, server_us, data_epoch: epoch };
         Reply { stamp, answer: Some(answer) }
     }
 

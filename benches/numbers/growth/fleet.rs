@@ -138,10 +138,10 @@ fn looks(n: u32, curves: &mut Curves) -> io::Result<()> {
     let store = RedisStore::new(&redis.url(), &redis.url(), Keys::new("poll", "session:"));
     let store = store.map_err(io::Error::other)?;
     let mut meter = Meter(redis.connect(&never)?);
-    let mut holder = Holder::new(store.line(), LONG, holder::endpoints(0..n)?)?;
+    let mut holder = Holder::new(store.connection(), LONG, holder::endpoints(0..n)?)?;
     let granted = holder.acquire(0..n as usize)?;
     holder.granted(0..n as usize, &granted);
-    let other = |_| Ok(Holder::new(store.line(), LONG, vec![])?.context.instance);
+    let other = |_| Ok(Holder::new(store.connection(), LONG, vec![])?.context.instance);
     let mut all: Vec<InstanceId> = (1..n).map(other).collect::<io::Result<_>>()?;
     all.push(holder.context.instance.clone());
     let mut note = |name: &str, cost: f64| {
@@ -164,7 +164,7 @@ fn looks(n: u32, curves: &mut Curves) -> io::Result<()> {
         all.iter().map(listen).collect::<Result<_, _>>().map_err(io::Error::other)?;
     for _ in 0..TURNS {
         let ask = ask.clone();
-        let beat = move |it: &RedisStore| it.beat(&ask, LONG, Weight(1)).map(drop);
+        let beat = move |it: &RedisStore| it.heartbeat(&ask, LONG, Weight(1)).map(drop);
         let cost = meter.cost(LOOKS, || crowd(&store, beat))?;
         note("a heartbeat is told to all: server", cost.server);
     }
@@ -180,7 +180,7 @@ fn crowd(
     let ask = Arc::new(ask);
     let (failed, failures) = unbounded();
     let caller = |_| {
-        let (line, ask, failed) = (store.line(), Arc::clone(&ask), failed.clone());
+        let (line, ask, failed) = (store.connection(), Arc::clone(&ask), failed.clone());
         Thread::spawn("caller", move || {
             let asked = (0..LOOKS / CALLERS).try_for_each(|_| ask(&line));
             asked.unwrap_or_else(|error| drop(failed.send(error)));

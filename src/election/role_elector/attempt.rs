@@ -11,7 +11,7 @@ impl RoleElector {
     /// For the role, now.
     pub(crate) fn request(&self) -> StoreResult<PendingRequest> {
         let table = self.role_state.table();
-        table.learn_time(|timeout| self.store.time(timeout))?;
+        table.ensure_time_known(|timeout| self.store.time(timeout))?;
         Ok(table.request())
     }
 

@@ -60,19 +60,19 @@ impl InvalidReports {
     pub(super) fn report(&mut self, context: &Context, changes: &mut SessionChanges) {
         let now = context.now();
         if let Some(count) = self.invalid.take_unreported(now) {
-            context.reporter.say(&Event::SessionUnreported { count });
+            context.reporter.report(&Event::SessionUnreported { count });
         }
         for (endpoint, error) in std::mem::take(&mut changes.invalid) {
             let event = Event::SessionInvalid { endpoint: &endpoint, error: &error };
             if self.invalid.may_name(now) {
-                context.reporter.say(&event);
+                context.reporter.report(&event);
             } else {
                 context.table.metrics().count(&event);
             }
         }
         for (endpoint, odd) in std::mem::take(&mut changes.odd) {
             for reason in odd.iter().filter(|_| self.odd.may_name(now)) {
-                context.reporter.say(&Event::SessionOdd { endpoint: &endpoint, reason });
+                context.reporter.report(&Event::SessionOdd { endpoint: &endpoint, reason });
             }
         }
     }

@@ -124,11 +124,11 @@ impl Membership {
         self.changed_at = now;
         if context.has_synced() {
             for other in joined.iter().filter(|it| **it != context.me) {
-                context.reporter.say(&Event::InstanceJoined { other });
+                context.reporter.report(&Event::InstanceJoined { other });
             }
             for other in left.iter().filter(|it| **it != context.me) {
                 let has_expired = expired.contains(other);
-                context.reporter.say(&Event::InstanceLeft { other, has_expired });
+                context.reporter.report(&Event::InstanceLeft { other, has_expired });
             }
         }
     }

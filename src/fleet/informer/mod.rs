@@ -35,6 +35,7 @@ use crate::fleet::informer::tracked_view::TrackedView;
 use crate::fleet::session_cache::SessionChanges;
 use crate::lease::report::Reporter;
 use crate::lease::table::OwnershipTable;
+use crate::lease::trouble::Outage;
 use crate::model::{EndpointId, InstanceId, Session};
 use crate::store::{BATCH_MAX, Changes, PeerMessage, Push, Store, StoreError};
 
@@ -66,8 +67,8 @@ pub(crate) struct Informer {
     last_pass: Moment,
     /// The last read pass stopped early so that the reconciler could act.
     stopped_early: bool,
-    /// Since when the store does not answer.
-    away_since: Option<Moment>,
+    /// Begins when the store does not answer.
+    outage: Outage,
 }
 
 /// What [`Owners`] and [`Resync`] touch besides their own state.
@@ -98,7 +99,7 @@ impl Informer {
             next_quick_check: Moment::MIN,
             last_pass: Moment::MIN,
             stopped_early: false,
-            away_since: None,
+            outage: Outage::default(),
         }
     }
 
@@ -167,8 +168,8 @@ impl Informer {
         if let Err(error) = self.read_pass(now) {
             return self.store_failed(&error);
         }
-        if let Some(since) = self.away_since.take() {
-            self.context.reporter.say(&Event::StoreReachable { away: now.since(since) });
+        if let Some(away) = self.outage.end(now) {
+            self.context.reporter.report(&Event::StoreReachable { away });
             self.resync_soon();
         }
         self.resync.note_epoch(&self.context, &self.view);
@@ -176,7 +177,7 @@ impl Informer {
 
     fn read_pass(&mut self, now: Moment) -> Result<(), StoreError> {
         let is_quick_check = now >= self.next_quick_check;
-        if self.away_since.is_some() {
+        if self.outage.is_on() {
             // One read shows whether the store is back. Everything else waits for its slot of the resync.
             self.membership.read_soon([self.context.me.clone()]);
             return self.read_heartbeats(now, true);
@@ -246,9 +247,8 @@ impl Informer {
 
     /// The store did not answer. Logged once.
     pub(crate) fn store_failed(&mut self, error: &StoreError) {
-        if self.away_since.is_none() {
-            self.away_since = Some(self.context.now());
-            self.context.reporter.say(&Event::StoreUnreachable { error });
+        if self.outage.begin(self.context.now()) {
+            self.context.reporter.report(&Event::StoreUnreachable { error });
         }
     }
 
@@ -257,7 +257,7 @@ impl Informer {
         if self.context.push.is_none() {
             return Moment::MAX;
         }
-        if self.away_since.is_some() {
+        if self.outage.is_on() {
             return self.last_pass + self.context.table.timings().retry_interval();
         }
         let due = [
@@ -379,7 +379,7 @@ impl Informer {
 
     /// Whether everything was listed once, and the store answered the last read pass.
     pub(crate) fn is_synced(&self) -> bool {
-        self.context.has_synced() && self.away_since.is_none()
+        self.context.has_synced() && !self.outage.is_on()
     }
 
     /// Whether the live instances have stayed the same for long enough to act.

@@ -241,7 +241,7 @@ impl Sessions {
         }
         let request = context.table.request();
         let reply = context.store.verify(&request.context, &[])?;
-        context.table.saw(&request, &reply);
+        context.table.observe_stamp(&request, &reply);
         if context.table.hold_off().is_some() {
             self.missing_in_hold_off.extend(missing);
             return Ok(());

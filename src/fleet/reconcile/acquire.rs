@@ -210,7 +210,7 @@ impl Acquisition {
             };
             let (gained, anomaly) = context.table.granted(&request, endpoints, &reply);
             if let Some(ahead) = anomaly.ran_ahead {
-                context.reporter.say(&Event::StoreClock { ahead });
+                context.reporter.report(&Event::StoreClock { ahead });
             }
             if !gained.is_empty() {
                 scope.informer.note_activity();
@@ -245,7 +245,7 @@ impl Acquisition {
                 Acquire::HeldBy(owner) => {
                     let owner_id = owner.as_str();
                     let event = Event::LeaseRefused { endpoint, owner: owner_id };
-                    scope.context.reporter.say(&event);
+                    scope.context.reporter.report(&event);
                     scope.informer.owned(endpoint, owner);
                     if scope.informer.view().is_free(endpoint) {
                         // The owner has a heartbeat in the store but not in the view: do not try again at once.
@@ -273,7 +273,7 @@ impl Acquisition {
         requests.failed(endpoint, now);
         let before = self.failing.insert(endpoint.clone(), (next, error.into()));
         if before.is_none_or(|it| it.1 != error) {
-            scope.context.reporter.say(&Event::LeaseFailed { endpoint, error: &error });
+            scope.context.reporter.report(&Event::LeaseFailed { endpoint, error: &error });
         }
     }
 }
@@ -309,7 +309,7 @@ fn begin(
         Grant::Free if fell_back => "fallback",
         Grant::Free => "preferred",
     };
-    scope.context.reporter.say(&Event::LeaseAcquired { endpoint, fence: tenure.fence, reason });
+    scope.context.reporter.report(&Event::LeaseAcquired { endpoint, fence: tenure.fence, reason });
     requests.acquired(endpoint);
     scope.informer.acquired(endpoint, fell_back);
     if let Some(session) = scope.informer.session(endpoint) {

@@ -227,7 +227,7 @@ impl Handover {
 
     /// Releases the leases under which no poll runs any more, and announces it.
     pub(super) fn release_drained(&mut self, context: &Context, informer: &mut Informer) {
-        let tenures = context.table.drained(context.drain_timeout);
+        let tenures = context.table.take_drained(context.drain_timeout);
         let mut failure = None;
         for batch in tenures.chunks(BATCH_MAX) {
             let mut by_heir: FnvHashMap<Option<InstanceId>, PeerMessage> = FnvHashMap::default();
@@ -262,9 +262,11 @@ impl Handover {
             }
             for (tenure, reason, heir) in released {
                 let (reason, heir) = (reason.name(), heir.as_ref());
-                context.reporter.say(&Event::LeaseReleased { tenure, reason, heir });
+                context.reporter.report(&Event::LeaseReleased { tenure, reason, heir });
                 if let Some(error) = &failure {
-                    context.reporter.say(&Event::LeaseFailed { endpoint: &tenure.endpoint, error });
+                    context
+                        .reporter
+                        .report(&Event::LeaseFailed { endpoint: &tenure.endpoint, error });
                 }
             }
         }

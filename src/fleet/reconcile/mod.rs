@@ -229,7 +229,7 @@ impl Reconcile {
             Nudge::Listening { messages, changes, refused } => {
                 self.informer.subscribed(*messages, *changes);
                 if let Some(reason) = refused {
-                    self.context.reporter.say(&Event::StoreUnheard { reason });
+                    self.context.reporter.report(&Event::StoreUnheard { reason });
                 }
             }
             Nudge::Push(Push::Message(message)) if message.from == self.context.me => (),
@@ -315,7 +315,7 @@ impl Reconcile {
         let left = self.context.table.hold_off();
         if let Some(left) = left.filter(|_| self.held_off_in != epoch) {
             self.held_off_in = epoch;
-            self.context.reporter.say(&Event::StoreHoldoff { left, epoch: epoch.0 });
+            self.context.reporter.report(&Event::StoreHoldoff { left, epoch: epoch.0 });
         }
     }
 
@@ -323,7 +323,7 @@ impl Reconcile {
         if !self.ready && self.informer.is_settled() {
             self.ready = true;
             let view = self.informer.view();
-            self.context.reporter.say(&Event::DaemonReady {
+            self.context.reporter.report(&Event::DaemonReady {
                 endpoints: view.len(),
                 instances: view.instance_count(),
                 held: self.context.table.len(),
@@ -346,7 +346,7 @@ impl Reconcile {
             ];
             due = parts.into_iter().fold(due, Moment::min);
         }
-        if let Some(at) = context.table.next_impatience(context.drain_timeout) {
+        if let Some(at) = context.table.next_drain_deadline(context.drain_timeout) {
             due = due.min(at);
         }
         if let Some(left) = context.table.hold_off() {

@@ -41,7 +41,7 @@ impl Planner {
         let is_stuck = self.plan.all_draining && informer.view().is_live(&context.me);
         if is_stuck && !self.stuck && informer.is_settled() {
             let reason = "every instance has weight 0: nothing new is taken";
-            context.reporter.say(&Event::PlacementStuck { reason });
+            context.reporter.report(&Event::PlacementStuck { reason });
         }
         self.stuck = is_stuck;
     }

@@ -1,4 +1,4 @@
-//! Applies every answer of the store to the tenure that the request was about (R4).
+//! What does an answer of the store change? Applies it to the tenure that the request was about, and to no other (R4).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,13 +10,13 @@ use crate::lease::table::due_index::LeaseEdit;
 use crate::lease::table::{Applied, Gained, Loss, OwnershipTable, PendingRequest};
 use crate::model::spread;
 use crate::model::{EndpointId, Epoch, FenceToken, Tenure};
-use crate::store::{Acquire, BATCH_MAX, Beat, Renew, RenewItem, Reply, Stamp, Verify};
+use crate::store::{Acquire, BATCH_MAX, HeartbeatReply, Renew, RenewItem, Reply, Stamp, Verify};
 
 /// A burst of grants is spread over this many parts of an interval.
 const SPREAD: u32 = 64;
 
 impl OwnershipTable {
-    fn observe(&self, request: &PendingRequest, stamp: &Stamp) -> ClockAnomaly {
+    fn apply_stamp(&self, request: &PendingRequest, stamp: &Stamp) -> ClockAnomaly {
         let now = self.now();
         let (before, anomaly, after) = {
             let mut epoch_tracker = self.store_clock.epoch_tracker.lock();
@@ -27,20 +27,24 @@ impl OwnershipTable {
         if before != after && before != Epoch::default() {
             self.metrics.epoch_changed();
         }
-        if let Some(life) = anomaly.slept_in {
-            *self.store_clock.slept.lock() = (now, life);
+        if let Some(data_epoch) = anomaly.slept_in {
+            *self.store_clock.slept.lock() = (now, data_epoch);
         }
         if anomaly.ran_ahead.is_some() {
-            // R5: the server may have ended leases early, or we slept: ask about every one again.
+            // R5: the server may have ended leases early, or this instance was suspended: verify every lease again.
             self.doubt_all(now);
         }
         anomaly
     }
 
-    /// R13: a heartbeat was answered. What was held before a lapse is lost for good.
-    pub fn beaten(&self, request: &PendingRequest, reply: &Reply<Beat>) -> Applied {
+    /// Applies the answer to a heartbeat. R13: leases from before a lapse are lost for good.
+    pub fn heartbeat_answered(
+        &self,
+        request: &PendingRequest,
+        reply: &Reply<HeartbeatReply>,
+    ) -> Applied {
         let mut applied =
-            Applied { anomaly: self.observe(request, &reply.stamp), ..Applied::default() };
+            Applied { anomaly: self.apply_stamp(request, &reply.stamp), ..Applied::default() };
         let Some(beat) = reply.answer else { return Applied { ask_again: true, ..applied } };
         let seen = (beat.unbroken, reply.stamp.epoch);
         self.heartbeat_deadline.confirm(request.asked_at, self.now(), self.timings.heartbeat, seen);
@@ -48,15 +52,15 @@ impl OwnershipTable {
         applied
     }
 
-    /// Takes grants into the table. R13: not those asked for before a lapse of the heartbeat. R4: nor those that
-    /// are not later than the last one let go of the same name; the store has ended them.
+    /// Puts grants into the table. R13: except those requested before a lapse of the heartbeat. R4: and except those with a
+    /// fence that is not above the last one held for the endpoint, because the store has ended them.
     pub fn granted(
         &self,
         request: &PendingRequest,
         endpoints: &[EndpointId],
         reply: &Reply<Vec<Acquire>>,
     ) -> (Vec<Gained>, ClockAnomaly) {
-        let anomaly = self.observe(request, &reply.stamp);
+        let anomaly = self.apply_stamp(request, &reply.stamp);
         let now = self.now();
         let (mut gained, mut newest) = (Vec::new(), FenceToken(0));
         for (endpoint, answer) in endpoints.iter().zip(reply.answer.iter().flatten()) {
@@ -67,7 +71,7 @@ impl OwnershipTable {
                 gained.push(Gained { tenure, grant: *grant });
             }
         }
-        self.store_clock.epoch_tracker.lock().saw_fence(newest);
+        self.store_clock.epoch_tracker.lock().observe_fence(newest);
         (gained, anomaly)
     }
 
@@ -88,7 +92,7 @@ impl OwnershipTable {
         let ran_ahead_at = *self.store_clock.ran_ahead_at.lock();
         let mut state = LeaseEdit::first(&lease, &self.due_index);
         state.matched_in = request.context.epoch;
-        // R5: asked before the server's clock was seen to run ahead, so not to be relied on yet.
+        // R5: requested before the server's clock was seen to run ahead, so uncertain until it is renewed.
         if request.asked_at < ran_ahead_at {
             self.mark_uncertain(&mut state, ran_ahead_at);
         }
@@ -100,8 +104,8 @@ impl OwnershipTable {
         true
     }
 
-    /// How long after its grant a lease is renewed first. What is granted together would be renewed together
-    /// for ever: where that is more than a batch, it is spread over half the interval from the start.
+    /// From the grant of a lease to its first renewal. Leases granted together would be renewed together for ever, so above
+    /// one batch the first renewals are spread over half the interval.
     fn first_interval(&self, endpoint: &EndpointId, held: usize) -> Duration {
         let interval = self.timings.renew_interval;
         if held < BATCH_MAX {
@@ -111,14 +115,14 @@ impl OwnershipTable {
         interval - interval / 2 * step / SPREAD
     }
 
-    /// R3: extends what the store confirmed, loses what it denied, doubts what it could not decide.
+    /// R3: extends the leases that the store confirmed, ends those it denied, and marks those it could not decide as uncertain.
     pub fn renewed(
         &self,
         request: &PendingRequest,
         items: &[RenewItem],
         reply: &Reply<Vec<Renew>>,
     ) -> Applied {
-        let anomaly = self.observe(request, &reply.stamp);
+        let anomaly = self.apply_stamp(request, &reply.stamp);
         let mut applied = Applied { anomaly, ..Applied::default() };
         let Some(answers) = &reply.answer else {
             self.retry_soon(items, Duration::ZERO);
@@ -127,8 +131,8 @@ impl OwnershipTable {
         for (item, answer) in items.iter().zip(answers) {
             let tenure = item.tenure.clone();
             match answer {
-                // R6: who slept cannot know whether it was taken over (R13) in what the store forgot. The
-                // key that it kept proves nothing.
+                // R6: while this instance was suspended, another may have taken the lease over (R13), and the store may
+                // have lost that grant. The older key that it kept proves nothing.
                 Renew::Extended if !item.may_reclaim => {
                     self.lose(tenure, Loss::Gone, &mut applied.lost);
                 }
@@ -156,16 +160,16 @@ impl OwnershipTable {
         let Some(lease) = self.find(&tenure) else { return };
         let mut state = self.edit(&lease);
         if !lease.stands(&state, now) {
-            // R3: lost at its deadline, even if an answer was on its way.
+            // R3: a lease is lost at its deadline, even if the answer arrives right after it.
             drop(state);
             return self.lose(tenure, Loss::Expired, &mut applied.lost);
         }
         let asked_at = request.asked_at;
         state.valid_until = state.valid_until.max(asked_at + self.timings.lease.usable());
         state.renewed_at = state.renewed_at.max(asked_at);
-        // R4: one that went by the name compared nothing, and one from before the mistrust may have come before what
-        // that is about.
-        if !item.matched && asked_at >= state.mistrusted_at {
+        // R4: a renewal by owner name compared no fence. A comparison requested before `fence_check_after` may have been made
+        // before the fence changed.
+        if !item.matched && asked_at >= state.fence_check_after {
             state.matched_in = request.context.epoch;
         }
         let is_matched = state.matched_in == request.context.epoch;
@@ -179,7 +183,7 @@ impl OwnershipTable {
         if reclaimed { applied.reclaimed.push(tenure) } else { applied.extended.push(tenure) }
     }
 
-    /// R3: no answer. The leases it was about are uncertain, and asked for again soon.
+    /// R3: the renewal got no answer. Its leases become uncertain, and are renewed again soon.
     pub fn unanswered(&self, items: &[RenewItem], error: &str) -> Applied {
         let mut applied = Applied::default();
         for item in items {
@@ -203,7 +207,7 @@ impl OwnershipTable {
 
     fn doubt_all(&self, now: Moment) {
         *self.store_clock.ran_ahead_at.lock() = now;
-        // A lease that comes later is invalidated when it comes. So the map is not locked for all of this.
+        // `gain` checks `ran_ahead_at`, so the map need not stay locked: a lease added meanwhile becomes uncertain, too.
         let all: Vec<Arc<Lease>> = self.leases.read().all().cloned().collect();
         for lease in all {
             self.mark_uncertain(&mut self.edit(&lease), now);
@@ -216,14 +220,14 @@ impl OwnershipTable {
         state.renew_at = now;
     }
 
-    /// The store has another fence than ours for it, or none: the next renewal compares, and comes at once. One that
-    /// is on its way does not count as that.
-    pub fn mistrust(&self, tenure: &Tenure) {
+    /// The store reported another fence, or none: the lease is renewed at once, and that renewal compares the fence. The answer
+    /// to a renewal sent before does not count.
+    pub fn require_fence_check(&self, tenure: &Tenure) {
         if let Some(lease) = self.find(tenure) {
             let mut state = self.edit(&lease);
             state.matched_in = Epoch::default();
-            state.mistrusted_at = self.now();
-            state.renew_at = state.mistrusted_at;
+            state.fence_check_after = self.now();
+            state.renew_at = state.fence_check_after;
         }
     }
 
@@ -236,14 +240,14 @@ impl OwnershipTable {
         }
     }
 
-    /// FR-010: applies a look into the store; what remains may be dispatched.
+    /// FR-010: applies the answer to a verification. Returns the tenures that may be dispatched.
     pub fn verified(
         &self,
         request: &PendingRequest,
         tenures: &[Tenure],
         reply: &Reply<Vec<Verify>>,
     ) -> (Vec<Tenure>, Applied) {
-        let anomaly = self.observe(request, &reply.stamp);
+        let anomaly = self.apply_stamp(request, &reply.stamp);
         let mut applied = Applied { anomaly, ..Applied::default() };
         let mut held = Vec::new();
         let Some(answers) = &reply.answer else {
@@ -267,8 +271,8 @@ impl OwnershipTable {
         (held, applied)
     }
 
-    /// A reply whose items are somebody else's business.
-    pub fn saw<T>(&self, request: &PendingRequest, reply: &Reply<T>) -> ClockAnomaly {
-        self.observe(request, &reply.stamp)
+    /// Takes only the stamp of a reply: its items do not concern the table.
+    pub fn observe_stamp<T>(&self, request: &PendingRequest, reply: &Reply<T>) -> ClockAnomaly {
+        self.apply_stamp(request, &reply.stamp)
     }
 }

@@ -1,7 +1,6 @@
-//! What the table has to do next, and about which leases: known without going through all of them.
+//! Which leases are to be renewed, expired or released next? An index, so that no step has to walk over all leases. Pure.
 //!
-//! All of it follows from the leases. [`LeaseEdit`] is the way to change one, and keeps the due index true.
-//! Locks are taken in this order: the map, one lease, the due index.
+//! A lease is changed only through a [`LeaseEdit`], which updates the index. Lock order: map, one lease, index.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Deref, DerefMut};
@@ -16,7 +15,7 @@ use crate::lease::permit::{Lease, Locked, Standing, TenureState};
 use crate::lease::table::retired::RetiredFences;
 use crate::model::{EndpointId, Tenure};
 
-/// All that decides when something has to be done about a lease.
+/// The part of a lease's state that the index depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct DueEntry {
     renew_at: Moment,
@@ -26,7 +25,7 @@ struct DueEntry {
 }
 
 impl DueEntry {
-    /// About one that has ended nothing is to be done.
+    /// `None` for an ended lease: it is in no order.
     fn of(state: &TenureState) -> Option<Self> {
         (!state.ended).then(|| Self {
             renew_at: state.renew_at,
@@ -37,12 +36,12 @@ impl DueEntry {
     }
 }
 
-/// The leases in the orders in which they are asked for.
+/// The leases, sorted by when they are to be renewed and by when they end.
 #[derive(Debug, Default)]
 pub(super) struct DueIndex {
-    /// When each is to be renewed, and when it ends.
+    /// Leases that are not due yet, by renewal time; the value is their end. Every lease is in `waiting` or in `due`.
     waiting: BTreeMap<(Moment, EndpointId), Moment>,
-    /// Those whose time has come, by their ends, and since when. Every lease is in one of the two.
+    /// Leases that are due, by their end; the value is since when they are due.
     due: BTreeMap<(Moment, EndpointId), Moment>,
     ends: BTreeSet<(Moment, EndpointId)>,
     doubtful: FnvHashSet<EndpointId>,
@@ -88,14 +87,14 @@ impl DueIndex {
         in_time.take(count).map(|it| it.1.clone()).collect()
     }
 
-    /// When the next renewal is due, or since when the one is that is to come first.
+    /// When the next renewal is due, or since when the first one is.
     pub(super) fn next_renewal(&self) -> Option<Moment> {
         let waits = self.waiting.keys().next().map(|it| it.0);
         let is_due = self.due.values().next().copied();
         waits.into_iter().chain(is_due).min()
     }
 
-    /// Those that end by `now`.
+    /// The leases that end by `now`.
     pub(super) fn ended(&self, now: Moment) -> Vec<EndpointId> {
         self.ends.iter().take_while(|it| it.0 <= now).map(|it| it.1.clone()).collect()
     }
@@ -113,7 +112,7 @@ impl DueIndex {
     }
 }
 
-/// A lease that is being changed: its lock, held, and the due index, which is told when that is let go of.
+/// The held lock of a lease. Updates the due index before it releases the lock.
 pub(super) struct LeaseEdit<'a> {
     state: Locked<'a>,
     before: Option<DueEntry>,
@@ -127,7 +126,7 @@ impl<'a> LeaseEdit<'a> {
         Self { before: DueEntry::of(&state), state, endpoint: &lease.tenure.endpoint, due_index }
     }
 
-    /// Of a lease that is new to the table: the due index has nothing about it yet.
+    /// For a new lease, which is not in the due index yet.
     pub(super) fn first(lease: &'a Lease, due_index: &'a Mutex<DueIndex>) -> Self {
         let state = lease.state.lock();
         Self { before: None, state, endpoint: &lease.tenure.endpoint, due_index }
@@ -149,7 +148,7 @@ impl DerefMut for LeaseEdit<'_> {
 
 impl Drop for LeaseEdit<'_> {
     fn drop(&mut self) {
-        // The lock of the lease is let go of after this, so that no two tell the due index at once.
+        // The lock of the lease is released after this, so that updates of one lease reach the index in order.
         let after = DueEntry::of(&self.state);
         if after != self.before {
             self.due_index.lock().replace(self.endpoint, self.before, after);
@@ -157,14 +156,13 @@ impl Drop for LeaseEdit<'_> {
     }
 }
 
-/// Every lease there is, by its endpoint. To go through all of them takes long where there are many, and
-/// renewal and expiry look again and again: that is what the due index is for.
+/// All leases by endpoint.
 #[derive(Debug, Default)]
 pub(super) struct LeaseMap {
     leases: FnvHashMap<EndpointId, Arc<Lease>>,
-    /// Of what was taken from the map, under the same lock.
+    /// The fences of removed leases, under the same lock.
     retired: RetiredFences,
-    /// How many leases were gone through.
+    /// How many leases `all` has walked over.
     #[cfg(test)]
     walked: std::sync::atomic::AtomicUsize,
 }
@@ -174,7 +172,7 @@ impl LeaseMap {
         self.leases.get(endpoint)
     }
 
-    /// The lease of just this grant.
+    /// The lease with this endpoint and fence.
     pub(super) fn find(&self, tenure: &Tenure) -> Option<&Arc<Lease>> {
         self.get(&tenure.endpoint).filter(|it| it.tenure.fence == tenure.fence)
     }
@@ -183,8 +181,8 @@ impl LeaseMap {
         self.leases.insert(lease.tenure.endpoint.clone(), lease);
     }
 
-    /// Takes a lease from the map: from now on no grant that is not later than it is put there (R4).
-    /// A grant counts for `lifetime` from before it was asked for (R1).
+    /// Removes a lease. From now on `is_newer` is false for grants up to its fence (R4). A grant counts for `lifetime`
+    /// from before its request (R1).
     pub(super) fn remove(
         &mut self,
         endpoint: &EndpointId,
@@ -197,7 +195,7 @@ impl LeaseMap {
         Some(lease)
     }
 
-    /// R4: whether this grant comes after everything that was held of its endpoint, now and before.
+    /// R4: whether this grant is later than every tenure of its endpoint, held or ended.
     pub(super) fn is_newer(&self, tenure: &Tenure) -> bool {
         let held = self.get(&tenure.endpoint);
         held.is_none_or(|it| it.tenure.fence < tenure.fence) && !self.retired.covers(tenure)
@@ -207,7 +205,7 @@ impl LeaseMap {
         self.leases.len()
     }
 
-    /// Nothing that is done for every batch may come by here.
+    /// Walks over all leases: not to be called for every batch.
     pub(super) fn all(&self) -> impl Iterator<Item = &Arc<Lease>> {
         #[cfg(test)]
         self.walked.fetch_add(self.len(), std::sync::atomic::Ordering::Relaxed);

@@ -22,8 +22,8 @@ impl OwnershipTable {
         }
     }
 
-    /// R14: the others agreed on another lease TTL, so their hold-off does not wait for these: they end at once.
-    pub fn disagreed(&self, items: &[RenewItem]) -> Applied {
+    /// R14: the fleet has another lease TTL now, so its hold-off does not wait for these leases. They end at once.
+    pub fn ttl_changed(&self, items: &[RenewItem]) -> Applied {
         let mut applied = Applied::default();
         for item in items {
             self.lose(item.tenure.clone(), Loss::Gone, &mut applied.lost);
@@ -31,7 +31,7 @@ impl OwnershipTable {
         applied
     }
 
-    /// How many leases have ended against our will so far: the planner sees by it that a lease has ended.
+    /// How many leases were lost so far. The planner sees by it that a lease has ended.
     pub fn losses(&self) -> u64 {
         self.losses.load(Ordering::Acquire)
     }
@@ -40,16 +40,16 @@ impl OwnershipTable {
         let mut leases = self.leases.write();
         leases.find(tenure)?;
         let lease = leases.remove(&tenure.endpoint, self.now(), self.timings.lease.usable())?;
-        // A thread that found it before cannot add anything to the due index any more.
+        // A thread that still has this lease cannot put it into the due index again.
         self.edit(&lease).ended = true;
         Some(lease)
     }
 
-    /// R3, R13: everything past its deadline is lost, and its running poll aborted.
+    /// R3, R13: ends every lease past its deadline, and aborts its running poll.
     pub fn expire(&self) -> Vec<Lost> {
         let now = self.now();
-        // R13: a heartbeat that lapsed ends every lease at once, even those before their own deadline. The generation is
-        // read before the leases are: what is granted under an older one later is not taken into the table.
+        // R13: a lapse of the heartbeat ends every lease, even before its own deadline. The generation is read before the
+        // leases: grants of an older generation are not put into the table after this.
         let generation = self.heartbeat_deadline.generation();
         let lapsed = now >= self.heartbeat_deadline.valid_until()
             || self.generation.swap(generation, Ordering::SeqCst) != generation;
@@ -66,8 +66,8 @@ impl OwnershipTable {
                 next.iter().filter_map(|it| leases.get(it)).filter_map(past).unzip()
             }
         };
-        // Every poll is stopped before the first lease is forgotten: to forget all of them may take longer than
-        // the margin. Each poll keeps its place meanwhile, so that no other begins.
+        // All polls are aborted before the first lease is forgotten, because forgetting all of them may take longer than the
+        // margin. `running` stays set until then, so that no other poll begins.
         running.iter().flatten().for_each(|it| it.fire());
         let mut lost = Vec::new();
         for tenure in past {
@@ -76,8 +76,8 @@ impl OwnershipTable {
         lost
     }
 
-    /// R12: no permit is issued or confirmed any more, and nothing is granted: a thread that keeps this table has
-    /// panicked. [`Self::expire`] finds everything lost then. For good; never waits.
+    /// R12: a thread that keeps this table has panicked. From now on no permit is issued or confirmed and no grant is
+    /// accepted, and [`Self::expire`] ends every lease. Cannot be undone; never blocks.
     pub fn close(&self) {
         self.heartbeat_deadline.close();
     }
@@ -87,12 +87,12 @@ impl OwnershipTable {
         self.heartbeat_deadline.is_closed()
     }
 
-    /// When the next lease will be lost if nothing confirms it; `None` while nothing is held.
+    /// When the next lease ends unless it is confirmed; `None` while no lease is held.
     pub fn next_deadline(&self) -> Option<Moment> {
         self.due_index.lock().next_end().map(|it| it.min(self.heartbeat_deadline.valid_until()))
     }
 
-    /// Drains everything that is held.
+    /// Drains every lease.
     pub fn drain_all(&self) {
         for endpoint in self.endpoints() {
             self.drain(&endpoint);
@@ -101,7 +101,7 @@ impl OwnershipTable {
 
     /// A poll of a draining lease has ended, or a heartbeat was confirmed: a shutdown may have more to release.
     pub fn note_shutdown_progress(&self) {
-        let _ = self.shutdown_progress.0.try_send(()); // one wake-up that waits is enough
+        let _ = self.shutdown_progress.0.try_send(()); // one queued wake-up is enough
     }
 
     /// Receives a wake-up when a shutdown may have more to release.
@@ -109,8 +109,8 @@ impl OwnershipTable {
         &self.shutdown_progress.1
     }
 
-    /// R8: no new poll of this endpoint; it will be released when the running one has ended. False
-    /// when it is not held or on its way already.
+    /// R8: no new poll of `endpoint` begins, and its lease can be released when the running poll has ended. False if it is
+    /// not held, or is draining already.
     pub fn drain(&self, endpoint: &EndpointId) -> bool {
         let leases = self.leases.read();
         let Some(lease) = leases.get(endpoint) else { return false };
@@ -120,23 +120,23 @@ impl OwnershipTable {
         news
     }
 
-    /// R4: forgets what is held of `endpoint` at the moment its release is sent; its poll is aborted.
-    pub fn let_go(&self, endpoint: &EndpointId) -> Option<Tenure> {
+    /// R4: forgets the lease on `endpoint` right before its release is sent, and aborts its poll.
+    pub fn forget_for_release(&self, endpoint: &EndpointId) -> Option<Tenure> {
         let tenure = self.tenure(endpoint)?;
         self.forget(&tenure)?.stop_poll();
         Some(tenure)
     }
 
-    /// R10: it stays after all, unless its release has been sent.
+    /// R10: keeps a draining lease after all, unless it was forgotten for its release.
     pub fn undrain(&self, endpoint: &EndpointId) {
         if let Some(lease) = self.leases.read().get(endpoint) {
             self.edit(lease).draining_since = None;
         }
     }
 
-    /// R4: forgets, at the moment their release is sent, the draining leases whose last poll has
-    /// ended; nothing can bring such a tenure back. Polls that outlast `patience` are aborted.
-    pub fn drained(&self, patience: Duration) -> Vec<Tenure> {
+    /// R4: forgets the draining leases without a running poll, right before their release is sent. No answer brings such a
+    /// tenure back. Aborts polls of leases that have been draining for `patience`.
+    pub fn take_drained(&self, patience: Duration) -> Vec<Tenure> {
         let now = self.now();
         let mut ready = Vec::new();
         let mut late = Vec::new();
@@ -163,15 +163,15 @@ impl OwnershipTable {
         draining.iter().filter_map(|it| leases.get(it).cloned()).collect()
     }
 
-    /// Aborts every running poll; the leases stay until they are released.
+    /// Aborts every running poll. The leases stay until they are released.
     pub fn abort_all(&self) {
         let running = |it: &Arc<Lease>| it.state.lock().running.clone();
         let aborts: Vec<_> = self.leases.read().all().filter_map(running).collect();
         aborts.iter().for_each(|it| it.fire());
     }
 
-    /// When the next running poll of a draining lease will have outlasted `patience`.
-    pub fn next_impatience(&self, patience: Duration) -> Option<Moment> {
+    /// When the next lease will have been draining for `patience`.
+    pub fn next_drain_deadline(&self, patience: Duration) -> Option<Moment> {
         let now = self.now();
         let since = self.draining().into_iter().filter_map(|it| it.state.lock().draining_since);
         since.map(|it| it + patience).filter(|it| *it > now).min()

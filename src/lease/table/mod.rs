@@ -1,9 +1,8 @@
-//! What may this instance poll, until when, and how does every answer of the store change that?
+//! Which leases does this instance hold, and until when? Touches only memory and the clock.
 //!
-//! The table is the truth inside the process; channels carry hints, and Redis has the last word. No
-//! lock is held across I/O and no guard leaves this module. In `answers` every question is framed (so that
-//! its deadline is counted from before it is sent, R1) and every answer applied to the tenure it was
-//! asked for, and to no other (R4).
+//! `requests` builds every request, and reads the clock before the request is sent (R1). `answers` applies every answer to
+//! the tenure that the request was about, and to no other (R4). `endings` ends leases. No lock is held across I/O, and no
+//! lock guard leaves this module.
 
 mod due_index;
 mod answers;
@@ -27,28 +26,28 @@ use crate::metrics::Metrics;
 use crate::model::{EndpointId, Epoch, FenceToken, InstanceId, LeaseDuration, Tenure};
 use crate::store::{Grant, RequestContext};
 
-/// The times a table keeps.
+/// The durations that a table works with.
 #[derive(Clone, Copy, Debug)]
 pub struct LeaseTimings {
-    /// Life of a lease.
+    /// TTL and margin of a lease.
     pub lease: LeaseDuration,
-    /// Life of a heartbeat.
+    /// TTL and margin of the heartbeat.
     pub heartbeat: LeaseDuration,
-    /// How long after an answer a lease is renewed.
+    /// From one renewal of a lease to the next.
     pub renew_interval: Duration,
-    /// Longest wait for any answer.
+    /// Longest wait for a reply of the store.
     pub store_timeout: Duration,
 }
 
 impl LeaseTimings {
-    /// R3: an unanswered renewal is asked again this soon, not at the next tick.
+    /// R3: an unanswered renewal is sent again after this time, and not at the next tick.
     pub fn retry_interval(&self) -> Duration {
         let shortest = self.lease.ttl.min(self.heartbeat.ttl);
         Duration::from_secs(1).min(shortest / 12).max(Duration::from_millis(50))
     }
 }
 
-/// Written by the threads that ask, read by every poller.
+/// All leases of one instance. The threads that talk to the store write it; every poller reads it.
 pub struct OwnershipTable {
     me: InstanceId,
     timings: LeaseTimings,
@@ -58,16 +57,16 @@ pub struct OwnershipTable {
     due_index: Mutex<DueIndex>,
     store_clock: StoreClock,
     losses: AtomicU64,
-    /// The generation of heartbeats when it was last looked for what has ended. Where it is another now, all that are
-    /// of an earlier one have ended, even if the due index does not know it.
+    /// The heartbeat generation at the last `expire`. When a new one has begun, all leases of earlier generations have
+    /// ended, even if the due index does not know it.
     generation: AtomicU64,
-    /// Results get an answer, as far as is known.
+    /// Whether the store answered the last publication.
     publishing: AtomicBool,
     metrics: Arc<Metrics>,
     /// Wakes a shutdown.
     shutdown_progress: (Sender<()>, Receiver<()>),
     log_limiter: Arc<LogLimiter>,
-    /// The process that keeps it. In a child that was forked nobody does.
+    /// The process whose threads keep the table. A forked child has a copy, but no threads.
     process: AtomicU32,
 }
 
@@ -76,7 +75,8 @@ struct StoreClock {
     epoch_tracker: Mutex<EpochTracker>,
     /// When the server's clock was last seen to run ahead.
     ran_ahead_at: Mutex<Moment>,
-    /// R6: a lease not confirmed since that moment may not be reclaimed in another life of the store than this one.
+    /// When this instance may last have been suspended, and in which data epoch. R6: in a later data epoch, a lease that
+    /// was last confirmed before that moment may not be reclaimed.
     slept: Mutex<(Moment, Epoch)>,
 }
 
@@ -90,28 +90,28 @@ impl StoreClock {
     }
 }
 
-/// A request about to be sent, with the moment its answer counts from.
+/// A request about to be sent, and the moment from which its answer counts.
 #[derive(Clone, Debug)]
 pub struct PendingRequest {
-    /// What to send along.
+    /// Sent with every request.
     pub context: RequestContext,
     asked_at: Moment,
     generation: u64,
 }
 
-/// A grant that was taken into the table.
+/// A grant that was put into the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gained {
-    /// Which grant.
+    /// The new tenure.
     pub tenure: Tenure,
-    /// Why it could be had.
+    /// Why the store granted it.
     pub grant: Grant,
 }
 
-/// Why a lease ended against our will.
+/// Why a lease ended without a release.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Loss {
-    /// Its deadline, or the heartbeat's, passed unconfirmed.
+    /// Its deadline or the heartbeat's passed.
     Expired,
     /// Another instance holds it.
     Taken(InstanceId),
@@ -119,29 +119,29 @@ pub enum Loss {
     Gone,
 }
 
-/// A lease that ended against our will.
+/// A lease that ended without a release.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lost {
-    /// Which grant.
+    /// The ended tenure.
     pub tenure: Tenure,
-    /// Why.
+    /// Why it ended.
     pub loss: Loss,
 }
 
-/// What a round of answers did.
+/// What a reply changed in the table.
 #[derive(Debug, Default)]
 pub struct Applied {
-    /// Still held.
+    /// Confirmed for another TTL.
     pub extended: Vec<Tenure>,
-    /// Put back after the store had forgotten them.
+    /// Missing in the store, and written again (R6).
     pub reclaimed: Vec<Tenure>,
-    /// No longer known to be held, and why.
+    /// Became uncertain, and why.
     pub doubted: Vec<(Tenure, String)>,
     /// Ended.
     pub lost: Vec<Lost>,
-    /// What the stamp revealed.
+    /// What the stamp says about the server's clock.
     pub anomaly: ClockAnomaly,
-    /// The epoch changed under the question: ask again at once.
+    /// The epoch changed before the request was executed: send it again at once.
     pub ask_again: bool,
 }
 
@@ -152,44 +152,44 @@ pub struct Tally {
     pub held: usize,
     /// Not confirmed.
     pub uncertain: usize,
-    /// On their way out.
+    /// Being handed over or released.
     pub draining: usize,
-    /// Under which a poll runs.
+    /// With a running poll.
     pub running: usize,
 }
 
-/// Whether a poll under a tenure could begin.
+/// Whether a poll under a tenure can begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Readiness {
-    /// It could.
+    /// A poll can begin now.
     Ready,
-    /// One runs, or its result is still on its way: no other gets a permit.
+    /// A poll runs, or its result is not stored yet: no other poll gets a permit.
     Busy,
-    /// The lease is in doubt, about to be given away, or just about over.
+    /// The lease is uncertain, draining, or past its deadline.
     NotNow,
-    /// Never again: the tenure is not in the table any more.
+    /// The tenure has left the table: no poll can begin again.
     Over,
 }
 
 /// One held lease, as the table knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Holding {
-    /// Its token.
+    /// Its fencing token.
     pub fence: FenceToken,
     /// Confirmed or not.
     pub standing: Standing,
-    /// When the grant was asked for.
+    /// When the grant was requested.
     pub acquired_at: Moment,
-    /// When its last confirmation was asked for.
+    /// When its last confirmation was requested.
     pub renewed_at: Moment,
-    /// From when on it can only be lost.
+    /// When it ends unless it is confirmed before.
     pub deadline: Moment,
-    /// On its way out.
+    /// Being handed over or released.
     pub draining: bool,
 }
 
 impl OwnershipTable {
-    /// Holds nothing yet.
+    /// An empty table.
     pub fn new(
         me: InstanceId,
         timings: LeaseTimings,
@@ -215,7 +215,7 @@ impl OwnershipTable {
         }
     }
 
-    /// The same for a role, whose heartbeat is part of its renewal (R13).
+    /// An empty table for a role, whose renewal also writes its heartbeat (R13).
     pub fn of_role(
         me: InstanceId,
         timings: LeaseTimings,
@@ -226,17 +226,17 @@ impl OwnershipTable {
         Self { heartbeat_deadline, ..Self::new(me, timings, clock, new_fleet) }
     }
 
-    /// Whose table this is.
+    /// The instance that holds these leases.
     pub fn instance(&self) -> &InstanceId {
         &self.me
     }
 
-    /// The times it keeps.
+    /// The durations it works with.
     pub fn timings(&self) -> &LeaseTimings {
         &self.timings
     }
 
-    /// What this instance counts.
+    /// The counters of this instance.
     pub fn metrics(&self) -> &Arc<Metrics> {
         &self.metrics
     }
@@ -246,17 +246,17 @@ impl OwnershipTable {
         &self.log_limiter
     }
 
-    /// For a part that outlives a borrow of the table.
+    /// The clock, for a part that outlives a borrow of the table.
     pub(crate) fn clock(&self) -> &SharedClock {
         &self.clock
     }
 
-    /// The moment it is.
+    /// The time by the clock of this table, which tests replace.
     pub fn now(&self) -> Moment {
         self.clock.0.now()
     }
 
-    /// To change a lease.
+    /// Locks a lease for a change that the due index must follow.
     fn edit<'a>(&'a self, lease: &'a Lease) -> LeaseEdit<'a> {
         LeaseEdit::new(lease, &self.due_index)
     }
@@ -265,28 +265,28 @@ impl OwnershipTable {
         self.leases.read().find(tenure).cloned()
     }
 
-    /// R2: the only way to a poll.
+    /// R2: a permit for one poll. There is no other way to get one.
     pub fn permit(&self, tenure: &Tenure) -> Option<PollPermit> {
         PollPermit::issue(&self.find(tenure)?, &self.me, &self.clock)
     }
 
-    /// The tenure under which `endpoint` is held, in any standing.
+    /// The tenure under which `endpoint` is held, uncertain or not.
     pub fn tenure(&self, endpoint: &EndpointId) -> Option<Tenure> {
         self.leases.read().get(endpoint).map(|it| it.tenure.clone())
     }
 
-    /// Whether `endpoint` is held, in any standing.
+    /// Whether `endpoint` is held, uncertain or not.
     pub fn holds(&self, endpoint: &EndpointId) -> bool {
         self.leases.read().get(endpoint).is_some()
     }
 
-    /// Whether this is the process that keeps the table, and not a child that was forked: the child has a copy, but no
-    /// thread that renews or loses anything, and connections that belong to its parent.
+    /// False in a forked child: it has a copy of the table, but no thread that renews or ends leases, and its connections
+    /// belong to the parent.
     pub fn is_of_this_process(&self) -> bool {
         self.process.load(Ordering::Relaxed) == std::process::id()
     }
 
-    /// As it is in a child that was forked.
+    /// Makes the table behave as in a forked child.
     #[cfg(test)]
     pub(crate) fn fork(&self) {
         self.process.store(0, Ordering::Relaxed);
@@ -339,7 +339,7 @@ impl OwnershipTable {
         })
     }
 
-    /// Everything in the table.
+    /// All held endpoints. Walks over the whole table.
     pub fn endpoints(&self) -> Vec<EndpointId> {
         self.leases.read().all().map(|it| it.tenure.endpoint.clone()).collect()
     }
@@ -367,12 +367,12 @@ impl OwnershipTable {
         self.leases.read().len()
     }
 
-    /// Whether nothing is held.
+    /// Whether no lease is held.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The epoch last heard of.
+    /// The epoch of the last reply.
     pub fn epoch(&self) -> Epoch {
         self.store_clock.epoch_tracker.lock().epoch()
     }
@@ -387,17 +387,17 @@ impl OwnershipTable {
         self.now() < self.heartbeat_deadline.valid_until() && !self.is_closed()
     }
 
-    /// Whether results of this instance get an answer. One whose results do not wants no share of the fleet.
+    /// Whether the store answers the publications of this instance. While it does not, the instance announces weight 0.
     pub fn is_publishing(&self) -> bool {
         self.publishing.load(Ordering::Relaxed)
     }
 
-    /// What `publish` has found out about that.
+    /// For the thread `publish`: whether the store answered its last publication.
     pub fn set_publishing(&self, publishing: bool) {
         self.publishing.store(publishing, Ordering::Relaxed);
     }
 
-    /// The server's clock about now.
+    /// Estimate of the server's clock, in milliseconds; `None` before the first reply.
     pub fn server_ms(&self) -> Option<u64> {
         self.store_clock.epoch_tracker.lock().server_ms(self.now())
     }

@@ -1,4 +1,4 @@
-//! Builds every request about held leases, with the clock read before it is sent (R1).
+//! What is to be asked of the store about held leases? Builds each request, and reads the clock before it is sent (R1).
 
 use std::time::Duration;
 
@@ -8,18 +8,18 @@ use crate::lease::table::{OwnershipTable, PendingRequest};
 use crate::model::Tenure;
 use crate::store::{BATCH_MAX, RenewItem, RequestContext, StoreResult};
 
-/// A call that is about nothing any more still needs a timeout.
+/// Least timeout of a request, even if its leases have ended.
 const SHORTEST: Duration = Duration::from_millis(1);
-/// A lease with less than this left is not renewed any more: no answer would come in time.
+/// A lease with less than this left is not renewed, because no answer would arrive in time.
 const LEFT_MIN: Duration = Duration::from_millis(10);
 
 impl PendingRequest {
-    /// R1: when it was framed, right before it is sent.
+    /// R1: when the clock was read, right before the request is sent.
     pub fn asked_at(&self) -> Moment {
         self.asked_at
     }
 
-    /// R4: a call's timeout never exceeds what is left of the leases it is about; the first of them ends then.
+    /// R4: the timeout of a request ends at `first_end`, when the first of its leases ends.
     fn limit(&mut self, first_end: Moment) {
         let left = first_end.since(self.asked_at).max(SHORTEST);
         self.context.timeout = self.context.timeout.min(left);
@@ -27,14 +27,14 @@ impl PendingRequest {
 }
 
 impl OwnershipTable {
-    /// R1: the clock is read before the question is sent. Redis starts a TTL later than that.
+    /// R1: reads the clock before the request is sent. Redis starts the TTL later.
     pub fn request(&self) -> PendingRequest {
         self.framed(|epoch_tracker, now, timeout| epoch_tracker.context(now, timeout))
     }
 
     /// R4: reads the server's clock before the first request, so that the first request has a latest execution time, too.
     /// `read_time` is given the timeout, and returns the server's time in microseconds. Not called once a time is known.
-    pub fn learn_time(
+    pub fn ensure_time_known(
         &self,
         read_time: impl FnOnce(Duration) -> StoreResult<u64>,
     ) -> StoreResult<()> {
@@ -43,12 +43,12 @@ impl OwnershipTable {
         }
         let asked_at = self.now();
         let server_us = read_time(self.timings.store_timeout)?;
-        self.store_clock.epoch_tracker.lock().saw_time(asked_at, server_us);
+        self.store_clock.epoch_tracker.lock().observe_time(asked_at, server_us);
         Ok(())
     }
 
     /// The request context of a release. Raises the floor first, so that every renewal sent before has a lower floor and
-    /// cannot bring the leases back (R4). Only for the thread that acquires: it has heard of every fence that was granted.
+    /// cannot bring the leases back (R4). Only for the thread that acquires, because it knows every granted fence.
     pub fn release_request(&self) -> PendingRequest {
         self.framed(EpochTracker::release_request)
     }
@@ -58,8 +58,7 @@ impl OwnershipTable {
         frame: impl FnOnce(&mut EpochTracker, Moment, Duration) -> RequestContext,
     ) -> PendingRequest {
         let asked_at = self.now();
-        // R4: a reply that comes after the heartbeat has lapsed is worth nothing; once it has lapsed
-        // nothing is at stake any more.
+        // R4: a reply after the heartbeat's deadline is useless. After a lapse there is no lease left to protect.
         let timeout = match self.heartbeat_deadline.valid_until().since(asked_at) {
             Duration::ZERO => self.timings.store_timeout,
             left => self.timings.store_timeout.min(left),
@@ -68,7 +67,7 @@ impl OwnershipTable {
         PendingRequest { context, asked_at, generation: self.heartbeat_deadline.generation() }
     }
 
-    /// The question whether these are ours in the store (FR-010); by name, if that proves it for all of them (R4).
+    /// A request to verify these tenures in the store (FR-010): by owner name if all fences were compared in this epoch (R4).
     pub fn verification(&self, tenures: &[Tenure]) -> PendingRequest {
         let mut request = self.request();
         let (mut all_matched, mut first_end) = (true, Moment::MAX);
@@ -88,13 +87,12 @@ impl OwnershipTable {
         request
     }
 
-    /// The leases to renew now: at most a batch, those that end first. `None` when none is due.
+    /// The leases to renew now: at most one batch, earliest end first. `None` when none is due.
     pub fn renewals(&self) -> Option<(PendingRequest, Vec<RenewItem>)> {
         let mut request = self.request();
         let now = request.asked_at;
         let slept_until = self.slept_until();
-        // R3: past its deadline there is nothing to renew.
-        // One with no time left for an answer would take that time from all others.
+        // R3: past its deadline no lease can be renewed. Close to it, its short timeout would also apply to the others.
         if self.heartbeat_deadline.valid_until().since(now) < LEFT_MIN {
             return None;
         }
@@ -105,9 +103,9 @@ impl OwnershipTable {
         for lease in next.iter().filter_map(|it| leases.get(it)) {
             let state = lease.state.lock();
             if lease.stands(&state, now) {
-                // R6: it stands at this moment, so nobody can have been granted it, unless we slept.
+                // R6: the lease is valid now, so no other instance was granted it, unless this one was suspended.
                 let may_reclaim = state.renewed_at >= slept_until;
-                // R4: within an epoch the fence is compared once, and then the owner's name proves it.
+                // R4: within an epoch one comparison of the fence is enough; after it the owner's name is.
                 let matched = state.matched_in == request.context.epoch;
                 let tenure = lease.tenure.clone();
                 due_since = due_since.min(state.renew_at);
@@ -124,13 +122,15 @@ impl OwnershipTable {
         Some((request, due))
     }
 
-    /// R6: what was last confirmed before this may have been granted to another, and that be forgotten.
+    /// R6: a lease last confirmed before this may have been granted to another instance, by a store that has lost that
+    /// grant since. `Moment::MIN` if the store has lost nothing.
     fn slept_until(&self) -> Moment {
-        let (until, life) = *self.store_clock.slept.lock();
-        if life == self.store_clock.epoch_tracker.lock().born() { Moment::MIN } else { until }
+        let (until, data_epoch) = *self.store_clock.slept.lock();
+        let is_same = data_epoch == self.store_clock.epoch_tracker.lock().data_epoch();
+        if is_same { Moment::MIN } else { until }
     }
 
-    /// When the next renewal is due, or since when it has been; `None` while nothing is held.
+    /// When the next renewal is due, or was due; `None` while no lease is held.
     pub fn next_renewal(&self) -> Option<Moment> {
         self.due_index.lock().next_renewal()
     }

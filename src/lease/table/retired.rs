@@ -1,8 +1,8 @@
-//! The fences this instance has let go of: no answer of the store brings one of these tenures back (R4).
+//! Has this tenure ended already? Remembers the highest ended fence of each endpoint, so that no late answer brings it back (R4).
 //!
-//! Two threads can ask for the same name. When the later grant is applied, released and given to another instance
-//! before the earlier answer is applied, that answer is about a tenure that the store has ended long ago.
-//! Fences grow with every grant, so a grant is out of date if its fence is not above the last one let go.
+//! Two threads can acquire the same endpoint. The later grant may be applied, released and granted to another instance before
+//! the answer with the earlier grant is applied: the store has ended that tenure long ago. Fences grow with every grant, so a
+//! grant is out of date if its fence is not above the last ended one. Pure.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -12,33 +12,33 @@ use fnv::FnvHashMap;
 use crate::clock::Moment;
 use crate::model::{EndpointId, FenceToken, Tenure};
 
-/// How many old notes one call removes. Each call adds one at most, so that their number falls, and no call takes long.
+/// How many old entries one call removes. A call adds at most one, so their number falls, and no call takes long.
 const PRUNED_AT_ONCE: usize = 4;
 
-/// For each name the highest fence that was released, lost or replaced lately.
+/// For each endpoint the highest fence that was released, lost or replaced lately.
 #[derive(Debug, Default)]
 pub(super) struct RetiredFences {
     highest: FnvHashMap<EndpointId, (FenceToken, Moment)>,
-    /// The names in the order in which they were let go of; a name can be in it several times.
+    /// The endpoints in the order in which their tenures ended. An endpoint can be in it several times.
     order: VecDeque<(Moment, EndpointId)>,
 }
 
 impl RetiredFences {
-    /// This tenure has ended at `now`.
+    /// Remembers that this tenure ended at `now`.
     pub(super) fn retire(&mut self, tenure: &Tenure, now: Moment) {
         let note = self.highest.entry(tenure.endpoint.clone()).or_insert((tenure.fence, now));
         *note = (note.0.max(tenure.fence), now);
         self.order.push_back((now, tenure.endpoint.clone()));
     }
 
-    /// Whether this tenure, or a later one of the same name, has ended already.
+    /// Whether this tenure, or a later one of the same endpoint, has ended.
     pub(super) fn covers(&self, tenure: &Tenure) -> bool {
         self.highest.get(&tenure.endpoint).is_some_and(|it| tenure.fence <= it.0)
     }
 
-    /// Forgets what is older than `lifetime`. The question of a grant that is out of date was asked before the
-    /// later tenure ended. So after the time for which a grant counts at all (R1) the note is of no use any more,
-    /// and the memory is bounded by the number of tenures that end within that time.
+    /// Removes entries older than `lifetime`, the time for which a grant counts (R1). A grant that is out of date was
+    /// requested before the later tenure ended, so after `lifetime` it no longer counts by itself. This bounds the memory by
+    /// the number of tenures that end within `lifetime`.
     pub(super) fn prune(&mut self, now: Moment, lifetime: Duration) {
         for _ in 0..PRUNED_AT_ONCE {
             if self.order.front().is_none_or(|it| it.0 + lifetime > now) {

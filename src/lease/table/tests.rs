@@ -9,15 +9,19 @@ use crate::clock::ManualClock;
 use crate::lease::permit::{PollPermit, Standing};
 use crate::lease::table::{LeaseTimings, OwnershipTable};
 use crate::model::{EndpointId, Epoch, FenceToken, InstanceId, LeaseDuration, Tenure, Weight};
-use crate::store::{Acquire, Beat, Grant, Renew, Reply, Stamp};
+use crate::store::{Acquire, Grant, HeartbeatReply, Renew, Reply, Stamp};
 
 const DURATION: LeaseDuration = LeaseDuration::new(Duration::from_secs(30));
 /// For what happens at once, or never.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 fn reply<T>(answer: T) -> Reply<T> {
-    let stamp =
-        Stamp { epoch: Epoch(1), hold_off: Duration::ZERO, server_us: 1_000_000, born: Epoch(1) };
+    let stamp = Stamp {
+        epoch: Epoch(1),
+        hold_off: Duration::ZERO,
+        server_us: 1_000_000,
+        data_epoch: Epoch(1),
+    };
     Reply { stamp, answer: Some(answer) }
 }
 
@@ -33,7 +37,8 @@ fn beating(heartbeat: LeaseDuration) -> (OwnershipTable, Arc<ManualClock>) {
     let same = Arc::<ManualClock>::clone(&clock);
     let table = OwnershipTable::new(InstanceId::new("me"), timings, same, false);
     let request = table.request();
-    table.beaten(&request, &reply(Beat { unbroken: true, weight: Weight(1) }));
+    table
+        .heartbeat_answered(&request, &reply(HeartbeatReply { unbroken: true, weight: Weight(1) }));
     (table, clock)
 }
 
@@ -77,7 +82,8 @@ fn a_permit_holds_no_longer_than_its_lease_does() {
     let doubt = |table: &OwnershipTable, tenure: &Tenure| {
         table.find(tenure).unwrap().state.lock().standing = Standing::Uncertain;
     };
-    let let_go = |table: &OwnershipTable, tenure: &Tenure| drop(table.let_go(&tenure.endpoint));
+    let let_go =
+        |table: &OwnershipTable, tenure: &Tenure| drop(table.forget_for_release(&tenure.endpoint));
     let shorten = |table: &OwnershipTable, tenure: &Tenure| {
         table.find(tenure).unwrap().state.lock().valid_until = table.now();
     };
@@ -153,7 +159,10 @@ fn a_closed_table_issues_no_permit_confirms_none_and_takes_nothing() {
         assert_eq!(table.expire().len(), 1);
         assert!(permit.abort().is_fired());
         // A heartbeat that is confirmed afterwards, and grants, asked for before and after.
-        table.beaten(&table.request(), &reply(Beat { unbroken: false, weight: Weight(1) }));
+        table.heartbeat_answered(
+            &table.request(),
+            &reply(HeartbeatReply { unbroken: false, weight: Weight(1) }),
+        );
         for request in [before, table.request()] {
             let wanted = std::slice::from_ref(&tenure.endpoint);
             let grant = Acquire::Granted { fence: FenceToken(9), grant: Grant::Free };
@@ -182,13 +191,13 @@ fn a_renewal_on_its_way_does_not_end_a_mistrust() {
         let (table, clock) = beating(LeaseDuration::new(DURATION.ttl * 10));
         let tenure = gain(&table, 1).remove(0);
         if !owner_only {
-            table.mistrust(&tenure);
+            table.require_fence_check(&tenure);
         }
         clock.pass(Duration::from_secs(10));
         let (request, items) = table.renewals().unwrap();
         assert_eq!(items[0].matched, owner_only);
         clock.pass(Duration::from_millis(1));
-        table.mistrust(&tenure);
+        table.require_fence_check(&tenure);
         table.renewed(&request, &items, &reply(vec![Renew::Extended]));
         assert!(table.may_poll(&tenure.endpoint), "it was extended all the same");
         assert!(!table.verification(std::slice::from_ref(&tenure)).context.owner_only);
@@ -222,11 +231,11 @@ fn what_was_not_compared_in_this_epoch_is_not_verified_by_name() {
     let other = Tenure::new(tenure.endpoint.clone(), FenceToken(6));
     assert!(owner_only(std::slice::from_ref(&tenure)));
     assert!(!owner_only(&[tenure.clone(), other]), "of another tenure nothing is known");
-    table.mistrust(&tenure);
+    table.require_fence_check(&tenure);
     assert!(!owner_only(std::slice::from_ref(&tenure)), "a result of it was refused");
     let (table, tenure) = with_one();
-    let mut next = reply(Beat { unbroken: true, weight: Weight(1) });
+    let mut next = reply(HeartbeatReply { unbroken: true, weight: Weight(1) });
     next.stamp.epoch = Epoch(next.stamp.epoch.0 + 1);
-    table.beaten(&table.request(), &next);
+    table.heartbeat_answered(&table.request(), &next);
     assert!(!table.verification(&[tenure]).context.owner_only, "another epoch");
 }

@@ -121,7 +121,7 @@ fn framing(status: u16, headers: &[httparse::Header<'_>]) -> Result<Framing, Ans
         let named = headers.iter().filter(move |it| it.name.eq_ignore_ascii_case(name));
         named.map(|it| it.value.trim_ascii())
     };
-    if let Some(codings) = values("transfer-encoding").last() {
+    if let Some(codings) = values("transfer-encoding").next_back() {
         let last = codings.rsplit(|it| *it == b',').next().unwrap_or_default().trim_ascii();
         let is_chunked = last.eq_ignore_ascii_case(b"chunked");
         return Ok(if is_chunked { Framing::Chunked } else { Framing::UntilClosed });

@@ -197,7 +197,7 @@ impl RedisStore {
         command.arg(&trial.command);
         // A connection that has subscribed takes no other command any more.
         let answer = match trial.command[0].as_str() {
-            "SUBSCRIBE" | "PSUBSCRIBE" => self.line().refusable(op, timeout, &command)?,
+            "SUBSCRIBE" | "PSUBSCRIBE" => self.connection().refusable(op, timeout, &command)?,
             _ => self.refusable(op, timeout, &command)?,
         };
         Ok(answer.err().and_then(|error| {

@@ -14,7 +14,7 @@ impl State {
         tenures: &[Tenure],
     ) -> Option<Vec<Release>> {
         let grants = self.data.grants.get_mut(&context.instance)?;
-        if grants.granted == 0 || grants.granted > context.heard.0 {
+        if grants.granted == 0 || grants.granted > context.highest_fence.0 {
             return None;
         }
         grants.released = grants.released.max(context.floor_us);

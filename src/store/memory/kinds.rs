@@ -92,7 +92,7 @@ impl Kind for Polls {
     }
 
     fn count_as_granted(&self, data: &mut Data, context: &RequestContext, fence: u64) {
-        let least = fence.max(context.heard.0);
+        let least = fence.max(context.highest_fence.0);
         let grants = data.grants.entry(context.instance.clone()).or_default();
         grants.granted = grants.granted.max(least);
         data.fence = data.fence.max(least);

@@ -25,9 +25,9 @@ use crate::store::memory::scripts::micros;
 use crate::store::memory::server::State;
 use crate::store::memory::subscription::MemorySubscription;
 use crate::store::{
-    ASK_LASTS, Acquire, Beat, Lasting, Page, PeerMessage, Publication, Publish, RawSession,
-    Release, Renew, RenewItem, RequestContext, RoleStatus, StampedResult, Store, StoreResult,
-    Subscription, Verify,
+    ASK_LASTS, Acquire, HeartbeatReply, Lasting, Page, PeerMessage, Publication, Publish,
+    RawSession, Release, Renew, RenewItem, RequestContext, RoleStatus, StampedResult, Store,
+    StoreResult, Subscription, Verify,
 };
 
 impl Store for MemoryStore {
@@ -39,7 +39,12 @@ impl Store for MemoryStore {
         self.call("time", |state, clock| Ok(state.now_us(clock)))
     }
 
-    fn beat(&self, context: &RequestContext, ttl: Duration, weight: Weight) -> StampedResult<Beat> {
+    fn heartbeat(
+        &self,
+        context: &RequestContext,
+        ttl: Duration,
+        weight: Weight,
+    ) -> StampedResult<HeartbeatReply> {
         let context = context.clone();
         self.call("beat", move |state, clock| state.beat(&context, ttl, weight, clock))
     }
@@ -61,20 +66,20 @@ impl Store for MemoryStore {
     fn renew(&self, context: &RequestContext, items: &[RenewItem]) -> StampedResult<Vec<Renew>> {
         let has_fast_path = self.server.kind().has_owner_fast_path();
         let is_proof = |it: &RenewItem| has_fast_path && it.matched;
-        let owner_only = |items| self.each("renew", context, items, State::keep);
-        fast_path::owner_only_or_fence(items, is_proof, &Renew::Extended, owner_only, |items| {
+        let by_owner = |items| self.each("renew", context, items, State::keep);
+        fast_path::by_owner_or_fence(items, is_proof, &Renew::Extended, by_owner, |items| {
             self.each("renew", context, items, State::renew)
         })
     }
 
     fn verify(&self, context: &RequestContext, tenures: &[Tenure]) -> StampedResult<Vec<Verify>> {
         let has_fast_path = context.owner_only && self.server.kind().has_owner_fast_path();
-        let owner_only = |tenures| self.each("verify", context, tenures, State::is_held);
-        fast_path::owner_only_or_fence(
+        let by_owner = |tenures| self.each("verify", context, tenures, State::is_held);
+        fast_path::by_owner_or_fence(
             tenures,
             |_| has_fast_path,
             &Verify::Held,
-            owner_only,
+            by_owner,
             |tenures| self.each("verify", context, tenures, State::verify),
         )
     }

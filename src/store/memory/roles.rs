@@ -135,7 +135,7 @@ impl State {
         let term = FenceToken(self.data.results.get(role).map_or(0, |it| it.granted));
         RoleStatus {
             is_stale: beat.zip(ttl).is_some_and(|(beat, ttl)| is_stale(now, beat.0, ttl)),
-            beaten: beat.map(|it| Duration::from_micros(now.saturating_sub(it.0 * 1_000))),
+            heartbeat_age: beat.map(|it| Duration::from_micros(now.saturating_sub(it.0 * 1_000))),
             leader,
             term,
             led_for: now.checked_sub(term.0).map(Duration::from_micros),

@@ -10,8 +10,9 @@ use crate::store::memory::malformed::is_ttl;
 use crate::store::memory::roles::About;
 use crate::store::memory::server::{Announced, EpochHash, State};
 use crate::store::{
-    Acquire, Beat, Changes, Fault, Grant, Lasting, PeerMessage, Publication, Publish, Push,
-    RawSession, Renew, RenewItem, Reply, RequestContext, Stamp, StoreError, StoreResult, Verify,
+    Acquire, Changes, Fault, Grant, HeartbeatReply, Lasting, PeerMessage, Publication, Publish,
+    Push, RawSession, Renew, RenewItem, Reply, RequestContext, Stamp, StoreError, StoreResult,
+    Verify,
 };
 
 /// What a script knows once the epoch is settled.
@@ -57,8 +58,7 @@ impl State {
         let role = self.kind.own_ttl(about);
         let unknown = self.unknown_hold_off(role);
         let mut hold = micros(context.duration.hold_off().max(unknown));
-        let agreed = self.agreed(role);
-        let record = self.data.epoch;
+        let (agreed, record) = (self.agreed(role), self.data.epoch);
         let mut before = record.filter(|_| !self.is_epoch_malformed(role));
         if let (Some(it), Some(agreed)) = (record, agreed.filter(|it| *it != context.duration.ttl))
         {
@@ -116,7 +116,7 @@ impl State {
             epoch: Epoch(epoch.epoch),
             hold_off: Duration::from_micros(left),
             server_us: now,
-            born: Epoch(epoch.born),
+            data_epoch: Epoch(epoch.born),
         };
         let (floor_us, last_fence) = (epoch.floor_us, self.data.fence);
         Ok((stamp, Now { us: now, floor_us, holding_off: left > 0, late, last_fence }))
@@ -143,7 +143,7 @@ impl State {
         ttl: Duration,
         weight: Weight,
         clock: &ManualClock,
-    ) -> StoreResult<Reply<Beat>> {
+    ) -> StoreResult<Reply<HeartbeatReply>> {
         let (stamp, now) = self.enter(context, None, clock)?;
         if now.late {
             return Ok(Reply { stamp, answer: None });
@@ -156,7 +156,7 @@ impl State {
         let weight = if drained { Weight(0) } else { weight };
         let before = self.data.nodes.insert(me.clone(), (weight, now.us + micros(ttl)));
         self.tell_node(me);
-        Ok(Reply { stamp, answer: Some(Beat { unbroken: before.is_some(), weight }) })
+        Ok(Reply { stamp, answer: Some(HeartbeatReply { unbroken: before.is_some(), weight }) })
     }
 
     /// acquire.lua

@@ -122,7 +122,7 @@ impl RedisStore {
         let keys = &self.server.keys;
         let mut call = Call::framed(keys, context, items.clone().map(|it| &it.tenure.endpoint));
         call.key(keys.grants(&context.instance)).key(keys.fence());
-        call.arg(GRANTS_LAST.as_millis()).arg(context.heard);
+        call.arg(GRANTS_LAST.as_millis()).arg(context.highest_fence);
         for RenewItem { tenure, may_reclaim, .. } in items {
             call.lease_and_record(keys, &tenure.endpoint);
             call.arg(tenure.fence).arg(u8::from(*may_reclaim));

@@ -1,9 +1,8 @@
-//! One connection to Redis, with a deadline around every whole exchange.
+//! How long can one exchange with Redis take? One connection, with a deadline around every whole exchange.
 //!
-//! The commands, the codec and the value types are redis-rs's; the socket is ours, because a redis-rs
-//! connection bounds each `read(2)` and not the exchange: a server that drips a byte now and then
-//! holds it for ever, and a stalled pipeline for N times its timeout. After any I/O error the connection is
-//! dropped by its user, never reused: a late reply must not answer the next question.
+//! Commands, codec and value types are those of redis-rs. The socket is ours, because a redis-rs connection bounds each
+//! `read(2)` and not the exchange: a server that sends a byte now and then would block it for ever, and a stalled pipeline for
+//! N times its timeout. A connection is dropped after any I/O error, so that a late reply never answers the next request.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -31,7 +30,7 @@ enum Stream {
     Secured(tls::Stream),
 }
 
-/// What it takes to be let in.
+/// What a new connection needs to log in.
 pub(crate) struct Entry {
     pub(crate) login: Login,
     pub(crate) tls: Option<Tls>,
@@ -63,20 +62,20 @@ impl Connection {
         Ok(connection)
     }
 
-    /// Everything until the next call of this must be over by `deadline`.
+    /// Sets the deadline of all reads and writes until the next call.
     pub(crate) fn set_deadline(&mut self, deadline: Moment) {
         self.socket().deadline = deadline;
     }
 
-    /// From now on [`Self::receive`] takes what is there and never waits.
+    /// From now on [`Self::receive`] returns only what has arrived, and never blocks.
     pub(crate) fn without_waiting(mut self) -> Self {
         self.socket().set_waits(false);
         self
     }
 
-    /// Itself while nothing waits to be read: the server has not hung up, and owes us no reply.
+    /// `self` if there is nothing to read: the server has not closed the connection, and no reply is pending.
     pub(crate) fn if_quiet(mut self) -> Option<Self> {
-        // A surplus reply may have been read along with the last one.
+        // The buffer may hold a surplus reply.
         let mut read = std::mem::replace(&mut self.parser, Parser::new());
         if read.parse_value(io::empty()).is_ok() {
             return None;
@@ -190,7 +189,7 @@ impl AsFd for Connection {
     }
 }
 
-/// A server that does not know AUTH repeats what it was told, the password too.
+/// A server that does not know AUTH repeats the command in its error, with the password.
 fn without_secrets(error: RedisError) -> RedisError {
     let harmless = ["WRONGPASS", "NOAUTH", "NOPERM"].contains(&error.code().unwrap_or(""))
         || error.is_io_error()

@@ -1,8 +1,7 @@
-//! Where is the store now? One server, the master that sentinels name, or the shards of a cluster.
+//! On which server is the store now? On a fixed one, on the master that Sentinels name, or on the shards of a cluster.
 //!
-//! Where it can move, callers ask every now and then where it is, and leaves a server that is no
-//! longer the one: a demoted master goes on answering for seconds. Nothing here is believed to be safe by
-//! itself; which life of the store it is, is read inside every script (R5).
+//! A demoted master goes on answering for seconds. So callers look up the server regularly where it can change, and leave one
+//! that is no longer the master. Safety does not depend on this: every script checks the epoch (R5).
 
 mod sentinels;
 pub(crate) mod shards;
@@ -28,12 +27,12 @@ pub(crate) enum Peer {
     Unix(PathBuf),
 }
 
-/// Which part of the store is asked.
+/// To which server a request goes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Route<'a> {
-    /// Where everything but the sessions is.
+    /// The server of all keys but the sessions.
     Home,
-    /// Where this key is.
+    /// The server of this key.
     Key(&'a str),
     /// This server.
     At(&'a Arc<Peer>),
@@ -46,7 +45,7 @@ pub(crate) struct ServerLocator {
     guide: LocatorKind,
 }
 
-/// Who says where it is.
+/// How the server is found.
 #[derive(Debug)]
 enum LocatorKind {
     Fixed(Arc<Peer>),
@@ -55,8 +54,7 @@ enum LocatorKind {
 }
 
 impl ServerLocator {
-    /// Nothing is connected yet. `home` is a key of those that belong together, `duration` that of the leases
-    /// which are kept there.
+    /// Connects to no server yet. `home` is one of the keys that are on one server, `duration` that of the leases.
     pub(crate) fn new(
         url: &RedisUrl,
         access: &Access,
@@ -89,12 +87,12 @@ impl ServerLocator {
         self.url.topology()
     }
 
-    /// Whether it can be at several servers.
+    /// Whether the store can be on several servers.
     pub(crate) fn is_many(&self) -> bool {
         !matches!(self.guide, LocatorKind::Fixed(_))
     }
 
-    /// Who is to be asked about `spot` now.
+    /// The server for `spot` now.
     pub(crate) fn peer(&self, spot: Route<'_>, deadline: Moment) -> RedisResult<Arc<Peer>> {
         match (&self.guide, spot) {
             (_, Route::At(peer)) => Ok(Arc::clone(peer)),
@@ -107,7 +105,7 @@ impl ServerLocator {
         }
     }
 
-    /// Everybody who has a part of the store, home first.
+    /// Every server with a part of the store, home first.
     pub(crate) fn peers(&self, deadline: Moment) -> RedisResult<Vec<Arc<Peer>>> {
         match &self.guide {
             LocatorKind::Shards(it) => it.masters(&|| self.entry(), deadline),
@@ -115,7 +113,7 @@ impl ServerLocator {
         }
     }
 
-    /// Changes whenever the store was found to be elsewhere.
+    /// Changes whenever the store has moved to another server.
     pub(crate) fn moves(&self) -> u64 {
         match &self.guide {
             LocatorKind::Fixed(_) => 0,
@@ -124,7 +122,7 @@ impl ServerLocator {
         }
     }
 
-    /// Something failed: before the next question, ask where it is.
+    /// A request failed: look the server up again before the next one.
     pub(crate) fn doubt(&self, error: &RedisError) {
         match &self.guide {
             LocatorKind::Fixed(_) => (),
@@ -142,14 +140,14 @@ impl ServerLocator {
         Ok(connection)
     }
 
-    /// Connects to where everything but the sessions is.
+    /// Connects to the server of all keys but the sessions.
     pub(crate) fn connect_home(&self, deadline: Moment) -> RedisResult<Connection> {
         let peer = self.peer(Route::Home, deadline)?;
         let connection = self.connect(&peer, deadline);
         connection.inspect_err(|error| self.doubt(error))
     }
 
-    /// Reads the files, so only when something is to be connected.
+    /// Reads the certificate files, so it is called only for a new connection.
     fn entry(&self) -> RedisResult<Entry> {
         let tls = self.url.uses_tls().then(|| Tls::read(&self.access)).transpose();
         let login = self.url.login().clone();
@@ -159,7 +157,7 @@ impl ServerLocator {
     }
 }
 
-/// What it takes to be let in, when it is needed.
+/// User, password and TLS, read when they are needed.
 type Keyring<'a> = &'a dyn Fn() -> RedisResult<Entry>;
 
 fn unusable(error: AccessError) -> RedisError {

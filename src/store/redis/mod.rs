@@ -1,7 +1,7 @@
-//! How is a real Redis asked? Connections with deadlines, scripts, and what an error means for the caller.
+//! How does a request reach a real Redis? Connections with deadlines, scripts, and the meaning of errors.
 //!
-//! A `RedisStore` keeps up to `idle_max` connections to each server for all callers. A thread whose calls must
-//! never wait behind another's has a line of its own: a store with one.
+//! A `RedisStore` keeps up to `idle_max` idle connections to each server. A thread whose requests must never wait behind those
+//! of another thread has a `RedisStore` of its own ([`RedisStore::connection`]).
 
 pub(crate) mod calls;
 pub(crate) mod connection;
@@ -31,7 +31,7 @@ use crate::store::redis::connection::Connection;
 use crate::store::redis::locator::{Peer, Route, ServerLocator};
 use crate::store::{Failures, Fault, StoreError, StoreResult};
 
-/// Redis, as one thread or a few share it.
+/// A pool of connections to one Redis.
 #[derive(Debug)]
 pub struct RedisStore {
     pub(crate) server: Arc<Server>,
@@ -39,7 +39,7 @@ pub struct RedisStore {
     idle_max: usize,
 }
 
-/// Wires that nobody uses now.
+/// The idle connections.
 #[derive(Debug, Default)]
 struct Idle {
     connections: Vec<Connection>,
@@ -53,7 +53,7 @@ pub(crate) struct Server {
     pub(crate) shown: String,
     pub(crate) keys: Keys,
     pub(crate) failures: Arc<Failures>,
-    /// How many replicas must have what was granted or renewed before it counts.
+    /// How many replicas must have a grant or renewal before it counts.
     pub(crate) min_replicas: u32,
 }
 
@@ -96,17 +96,17 @@ impl RedisStore {
         Self::at(place, &config.redis.to_string(), keys, config.min_replicas)
     }
 
-    /// A line of one's own to the same server: one connection that nothing else is in front of.
-    pub fn line(&self) -> Self {
+    /// Another store for the same server, with one connection that it shares with no other store.
+    pub fn connection(&self) -> Self {
         Self { server: Arc::clone(&self.server), idle: Mutex::default(), idle_max: 1 }
     }
 
-    /// How often asking failed, on this line and on every other to the same server.
+    /// Counts the failed requests of all stores for the same server.
     pub fn failures(&self) -> &Arc<Failures> {
         &self.server.failures
     }
 
-    /// One exchange with a deadline around all of it. Only a connection that served it well is kept.
+    /// One exchange under one deadline. Keeps the connection only if the exchange succeeded.
     pub(crate) fn call<T>(
         &self,
         op: &'static str,
@@ -135,8 +135,8 @@ impl RedisStore {
             };
             tried = op;
             connection.set_deadline(deadline);
-            // After any error the connection is dropped: it may owe a reply, or lead to a server that is no
-            // longer the right one.
+            // A connection is dropped after any error: a reply may still be pending, or the server may no longer be the
+            // right one.
             let answer = exchange(&mut connection)?;
             self.keep(connection);
             Ok(answer)
@@ -144,7 +144,7 @@ impl RedisStore {
         answer.map_err(|error| {
             place.doubt(&error);
             let mut error = self.server.error(tried, &error);
-            // Where there are several, the URL does not say which.
+            // The URL names several servers: says which one failed.
             if let Some(peer) = asked.filter(|_| place.is_many()) {
                 error.reason = format!("{peer}: {}", error.reason);
             }
@@ -168,7 +168,7 @@ impl RedisStore {
         }
     }
 
-    /// None outlives a move: the server it leads to may have been somebody else meanwhile, or be gone.
+    /// Drops all idle connections after the store has moved: their servers may have been demoted or be gone.
     fn idle_now(&self) -> MutexGuard<'_, Idle> {
         let moves = self.server.place.moves();
         let mut idle = self.idle.lock();

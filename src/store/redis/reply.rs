@@ -8,8 +8,8 @@ use crate::model::{Epoch, FenceToken, InstanceId, SESSION_MAX_BYTES, Weight};
 use crate::store::redis::Server;
 use crate::store::redis::server_check;
 use crate::store::{
-    Acquire, Beat, Fault, Grant, Lasting, Publish, RawSession, Renew, Reply, RequestContext,
-    RoleStatus, Stamp, StampedResult, StoreError, Verify,
+    Acquire, Fault, Grant, HeartbeatReply, Lasting, Publish, RawSession, Renew, Reply,
+    RequestContext, RoleStatus, Stamp, StampedResult, StoreError, Verify,
 };
 
 /// Takes the stamp off a reply; the items only if the question's epoch was the right one.
@@ -63,10 +63,10 @@ pub(crate) fn beat(
     server: &Server,
     context: &RequestContext,
     value: &Value,
-) -> StampedResult<Beat> {
+) -> StampedResult<HeartbeatReply> {
     let (stamp, status, items) = split("beat on", server, context, value)?;
     let answer = match (status.as_str(), items) {
-        ("ok", [unbroken, weight]) => Some(Beat {
+        ("ok", [unbroken, weight]) => Some(HeartbeatReply {
             unbroken: number(unbroken) == Some(1),
             weight: Weight(number(weight).and_then(|it| u32::try_from(it).ok()).unwrap_or(1)),
         }),
@@ -130,7 +130,7 @@ fn split<'a>(
         epoch: Epoch(number(epoch).ok_or_else(unexpected)?),
         hold_off: Duration::from_millis(number(hold_off).ok_or_else(unexpected)?),
         server_us: number(server_us).ok_or_else(unexpected)?,
-        born: Epoch(number(born).ok_or_else(unexpected)?),
+        data_epoch: Epoch(number(born).ok_or_else(unexpected)?),
     };
     Ok((stamp, status, items))
 }
@@ -232,7 +232,7 @@ pub(crate) fn role_status(now_us: u64, value: &Value) -> Option<RoleStatus> {
     Some(RoleStatus {
         leader,
         is_stale: number(stale) == Some(1),
-        beaten: beaten.map(Duration::from_micros),
+        heartbeat_age: beaten.map(Duration::from_micros),
         term,
         // A term is the server's time in microseconds, unless its clock was set back.
         led_for: now_us.checked_sub(term.0).map(Duration::from_micros),

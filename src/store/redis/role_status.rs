@@ -83,11 +83,11 @@ impl RedisStore {
         for (place, answer) in places.into_iter().zip(answers.chunks(2)) {
             let beaten_ms = answer.first().and_then(number_in);
             let status = &mut statuses[place];
-            status.beaten = beaten_ms
+            status.heartbeat_age = beaten_ms
                 .map(|it| Duration::from_micros(now_us.saturating_sub(it.saturating_mul(1_000))));
             let longest = status.ttl.map(|it| it + BEAT_EXTRA);
             status.is_stale =
-                status.beaten.zip(longest).is_some_and(|(age, longest)| age > longest);
+                status.heartbeat_age.zip(longest).is_some_and(|(age, longest)| age > longest);
         }
         Ok(statuses)
     }
@@ -106,7 +106,7 @@ impl RedisStore {
                 if status.leader.is_none_or(|it| it.it != *dead) {
                     continue;
                 }
-                if !certain && status.beaten.is_some() && !status.is_stale {
+                if !certain && status.heartbeat_age.is_some() && !status.is_stale {
                     return Ok(None);
                 }
                 let message =
@@ -155,7 +155,7 @@ fn plain_status(now_us: u64, answers: &[Value]) -> RoleStatus {
     RoleStatus {
         leader,
         is_stale: false,
-        beaten: None,
+        heartbeat_age: None,
         term,
         led_for: now_us.checked_sub(term.0).map(Duration::from_micros),
         ttl: field(0).map(Duration::from_millis),

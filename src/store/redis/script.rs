@@ -31,6 +31,13 @@ macro_rules! script {
             include_str!(concat!("lua/", $file)),
         ))
     };
+    (master_only + $file:literal) => {
+        script!(@ concat!(
+            include_str!("lua/number.lua"),
+            include_str!("lua/master_only.lua"),
+            include_str!(concat!("lua/", $file)),
+        ))
+    };
     (number + $file:literal) => {
         script!(@ concat!(include_str!("lua/number.lua"), include_str!(concat!("lua/", $file))))
     };
@@ -40,14 +47,15 @@ macro_rules! script {
 
 pub(crate) static ACQUIRE: LazyLock<Script> = script!(lease_kind + "acquire.lua");
 pub(crate) static HEARTBEAT: LazyLock<Script> = script!(epoch + "heartbeat.lua");
-pub(crate) static REVOKE: LazyLock<Script> = script!(number + "revoke.lua");
+pub(crate) static REVOKE: LazyLock<Script> = script!(master_only + "revoke.lua");
 pub(crate) static READ_CAPPED: LazyLock<Script> = script!(number + "read_capped.lua");
 pub(crate) static DRAIN: LazyLock<Script> = script!("drain.lua");
-pub(crate) static RELEASE_BY_OWNER: LazyLock<Script> = script!(number + "release_by_owner.lua");
+pub(crate) static RELEASE_BY_OWNER: LazyLock<Script> =
+    script!(master_only + "release_by_owner.lua");
 pub(crate) static VERIFY_BY_OWNER: LazyLock<Script> = script!(epoch + "verify_by_owner.lua");
 pub(crate) static RENEW_BY_OWNER: LazyLock<Script> = script!(epoch + "renew_by_owner.lua");
 pub(crate) static PUBLISH: LazyLock<Script> = script!(epoch + "publish.lua");
-pub(crate) static RELEASE: LazyLock<Script> = script!(number + "release.lua");
+pub(crate) static RELEASE: LazyLock<Script> = script!(master_only + "release.lua");
 pub(crate) static RIGHTS: LazyLock<Script> = script!("rights.lua");
 pub(crate) static RENEW: LazyLock<Script> = script!(lease_kind + "renew.lua");
 pub(crate) static LAST_POLLED: LazyLock<Script> = script!("last_polled.lua");
@@ -189,7 +197,7 @@ impl Call {
         let mut call = Self::default();
         call.key(keys.grants(&context.instance));
         call.arg(&context.instance)
-            .arg(context.heard)
+            .arg(context.highest_fence)
             .arg(context.floor_us)
             .arg(GRANTS_LAST.as_millis());
         for tenure in tenures {

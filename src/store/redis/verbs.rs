@@ -17,9 +17,9 @@ use crate::store::redis::server_check;
 use crate::store::redis::subscription::RedisSubscription;
 use crate::store::redis::{RedisStore, named_in};
 use crate::store::{
-    ASK_LASTS, Acquire, Beat, Lasting, Note, Page, PeerMessage, Publication, Publish, RawSession,
-    Release, Renew, RenewItem, RequestContext, RoleStatus, StampedResult, Store, StoreError,
-    StoreResult, Subscription, Verify,
+    ASK_LASTS, Acquire, HeartbeatReply, Lasting, Note, Page, PeerMessage, Publication, Publish,
+    RawSession, Release, Renew, RenewItem, RequestContext, RoleStatus, StampedResult, Store,
+    StoreError, StoreResult, Subscription, Verify,
 };
 
 impl Store for RedisStore {
@@ -51,7 +51,12 @@ impl Store for RedisStore {
         role_status::microseconds(&told).ok_or_else(|| self.server.unexpected(op))
     }
 
-    fn beat(&self, context: &RequestContext, ttl: Duration, weight: Weight) -> StampedResult<Beat> {
+    fn heartbeat(
+        &self,
+        context: &RequestContext,
+        ttl: Duration,
+        weight: Weight,
+    ) -> StampedResult<HeartbeatReply> {
         let mut call = Call::framed(&self.server.keys, context, None);
         call.key(self.server.keys.node(&context.instance));
         call.key(self.server.keys.drain());
@@ -76,12 +81,12 @@ impl Store for RedisStore {
         let until = BootClock.now() + context.timeout;
         let has_fast_path = self.server.keys.kind().has_owner_fast_path();
         let is_proof = |it: &RenewItem| has_fast_path && it.matched;
-        let owner_only = |these: Vec<&RenewItem>| {
+        let by_owner = |these: Vec<&RenewItem>| {
             let call = self.names(context, these.iter().map(|it| &it.tenure));
             let value = self.confirmed("renew on", context, &script::RENEW_BY_OWNER, &call)?;
             reply::ours("renew on", &self.server, context, &value, these.len())
         };
-        fast_path::owner_only_or_fence(items, is_proof, &Renew::Extended, owner_only, |these| {
+        fast_path::by_owner_or_fence(items, is_proof, &Renew::Extended, by_owner, |these| {
             let context =
                 RequestContext { timeout: until.since(BootClock.now()), ..context.clone() };
             self.renew_by_fence(&context, &these)
@@ -91,18 +96,18 @@ impl Store for RedisStore {
     fn verify(&self, context: &RequestContext, tenures: &[Tenure]) -> StampedResult<Vec<Verify>> {
         let until = BootClock.now() + context.timeout;
         let has_fast_path = context.owner_only && self.server.keys.kind().has_owner_fast_path();
-        let owner_only = |these: Vec<&Tenure>| {
+        let by_owner = |these: Vec<&Tenure>| {
             let call = self.names(context, these.iter().copied());
             let value = self.call("verify on", context.timeout, |connection| {
                 script::VERIFY_BY_OWNER.run(connection, &call)
             })?;
             reply::ours("verify on", &self.server, context, &value, these.len())
         };
-        fast_path::owner_only_or_fence(
+        fast_path::by_owner_or_fence(
             tenures,
             |_| has_fast_path,
             &Verify::Held,
-            owner_only,
+            by_owner,
             |these| {
                 let context =
                     RequestContext { timeout: until.since(BootClock.now()), ..context.clone() };

@@ -34,14 +34,14 @@ impl Holder {
             epoch: Epoch(0),
             suspect: false,
             floor_us: 0,
-            heard: FenceToken(0),
+            highest_fence: FenceToken(0),
             owner_only: true,
             not_after_us: 0,
             new_fleet: true,
             timeout: Duration::from_secs(10),
         };
         let lasts = Duration::from_secs(86_400);
-        let beat = store.beat(&context, lasts, Weight(1)).map_err(io::Error::other)?;
+        let beat = store.heartbeat(&context, lasts, Weight(1)).map_err(io::Error::other)?;
         context.epoch = beat.stamp.epoch;
         let tenure = |it: &EndpointId| Tenure::new(it.clone(), FenceToken(0));
         let tenures: Vec<Tenure> = endpoints.iter().map(tenure).collect();
@@ -65,7 +65,7 @@ impl Holder {
     pub fn granted(&mut self, these: Range<usize>, answers: &[Acquire]) {
         for (at, answer) in these.zip(answers) {
             let Acquire::Granted { fence, .. } = answer else { continue };
-            self.context.heard = self.context.heard.max(*fence);
+            self.context.highest_fence = self.context.highest_fence.max(*fence);
             self.context.floor_us = self.context.floor_us.max(fence.0);
             for tenure in [
                 &mut self.tenures[at],

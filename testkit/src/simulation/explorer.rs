@@ -15,7 +15,7 @@ use leasehold::clock::{Clock, ManualClock};
 use leasehold::lease::table::{LeaseTimings, OwnershipTable, PendingRequest};
 use leasehold::model::{EndpointId, InstanceId, LeaseDuration, Tenure, Weight};
 use leasehold::store::memory::{MemoryServer, MemoryStore, Snapshot};
-use leasehold::store::{Acquire, Beat, Renew, RenewItem, Reply, Store};
+use leasehold::store::{Acquire, HeartbeatReply, Renew, RenewItem, Reply, Store};
 
 const TTL: Duration = Duration::from_secs(3);
 /// Five of these are just within a holder's rights of 2.81 s, six are more than the 3 s of the store.
@@ -81,7 +81,7 @@ const VERBS: [Verb; 4] = [Verb::Beat, Verb::Renew, Verb::Acquire, Verb::Release]
 
 #[derive(Debug)]
 enum Answer {
-    Beat(Reply<Beat>),
+    Beat(Reply<HeartbeatReply>),
     Renew(Reply<Vec<Renew>>),
     Acquire(Reply<Vec<Acquire>>),
     Nothing,
@@ -138,7 +138,7 @@ impl Small {
             weakness,
         };
         for table in &small.tables {
-            let _ = table.learn_time(|timeout| small.store.time(timeout));
+            let _ = table.ensure_time_known(|timeout| small.store.time(timeout));
         }
         for (who, verb) in [(0, Verb::Beat), (1, Verb::Beat), (0, Verb::Acquire)] {
             // The first question only learns the epoch.
@@ -203,7 +203,7 @@ impl Small {
         if verb == Verb::Release {
             // R4: forgotten when it is sent.
             table.drain(&self.endpoint);
-            tenures = table.drained(Duration::ZERO);
+            tenures = table.take_drained(Duration::ZERO);
             request = table.release_request();
         }
         if self.weakness == Weakness::NeverLate {
@@ -219,7 +219,7 @@ impl Small {
         let wanted = std::slice::from_ref(&self.endpoint);
         it.answer = Some(match it.verb {
             Verb::Beat => {
-                self.store.beat(ask, TTL, Weight(1)).map_or(Answer::Nothing, Answer::Beat)
+                self.store.heartbeat(ask, TTL, Weight(1)).map_or(Answer::Nothing, Answer::Beat)
             }
             Verb::Renew => self.store.renew(ask, &it.items).map_or(Answer::Nothing, Answer::Renew),
             Verb::Acquire => {
@@ -242,7 +242,7 @@ impl Small {
         let it = self.messages.remove(n);
         let table = &self.tables[it.from];
         match &it.answer {
-            Some(Answer::Beat(reply)) => drop(table.beaten(&it.request, reply)),
+            Some(Answer::Beat(reply)) => drop(table.heartbeat_answered(&it.request, reply)),
             Some(Answer::Renew(reply)) => drop(table.renewed(&it.request, &it.items, reply)),
             Some(Answer::Acquire(reply)) => {
                 let wanted = std::slice::from_ref(&self.endpoint);
@@ -285,9 +285,9 @@ impl Small {
                 self.server.restart(None);
                 if self.weakness == Weakness::FalseWord {
                     let stranger = table(&self.clock, "stranger", true);
-                    let _ = stranger.learn_time(|timeout| self.store.time(timeout));
+                    let _ = stranger.ensure_time_known(|timeout| self.store.time(timeout));
                     let request = stranger.request();
-                    let _ = self.store.beat(&request.context, TTL, Weight(1));
+                    let _ = self.store.heartbeat(&request.context, TTL, Weight(1));
                 }
             }
         }

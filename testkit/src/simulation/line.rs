@@ -6,9 +6,9 @@ use std::time::Duration;
 use leasehold::model::{EndpointId, InstanceId, Tenure, Weight};
 use leasehold::store::memory::{MemoryStore, Mishap};
 use leasehold::store::{
-    Acquire, Beat, Fault, Lasting, Page, PeerMessage, Publication, Publish, Push, RawSession,
-    Release, Renew, RenewItem, RequestContext, RoleStatus, StampedResult, Store, StoreError,
-    StoreResult, Subscription, Verify,
+    Acquire, Fault, HeartbeatReply, Lasting, Page, PeerMessage, Publication, Publish, Push,
+    RawSession, Release, Renew, RenewItem, RequestContext, RoleStatus, StampedResult, Store,
+    StoreError, StoreResult, Subscription, Verify,
 };
 
 use super::member::{Member, Way};
@@ -176,8 +176,13 @@ impl Store for Line {
         self.call("time", timeout, |it| it.time(timeout))
     }
 
-    fn beat(&self, context: &RequestContext, ttl: Duration, weight: Weight) -> StampedResult<Beat> {
-        self.stamped("beat", context, |it| it.beat(context, ttl, weight))
+    fn heartbeat(
+        &self,
+        context: &RequestContext,
+        ttl: Duration,
+        weight: Weight,
+    ) -> StampedResult<HeartbeatReply> {
+        self.stamped("beat", context, |it| it.heartbeat(context, ttl, weight))
     }
 
     fn acquire(

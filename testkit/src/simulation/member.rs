@@ -331,7 +331,7 @@ impl Member {
     /// Wakes every part that has input.
     pub fn wake_receivers(&self, world: &World) {
         // A part that steps is awake.
-        if !self.stages.lease.beats.is_empty() {
+        if !self.stages.lease.heartbeat_requests.is_empty() {
             self.wake(world, Part::Heartbeat, 0);
         }
         if self.stages.reconcile.try_borrow().is_ok_and(|it| it.is_told()) {
@@ -378,7 +378,7 @@ impl Member {
     fn act(&self, world: &World, part: Part) -> Option<Duration> {
         match part {
             Part::Heartbeat if self.runs_until(Phase::EndHeartbeat) => {
-                self.stages.lease.beats.try_iter().for_each(drop);
+                self.stages.lease.heartbeat_requests.try_iter().for_each(drop);
                 let wait = self.stages.lease.heartbeat.step();
                 if self.table.is_beating() && !self.turns.started.replace(true) {
                     self.begin(world);

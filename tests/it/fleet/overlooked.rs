@@ -222,11 +222,11 @@ fn the_events_of_a_flood_that_were_only_counted_are_told_at_the_end() {
     let table = &cluster.member("a").table;
     let (held, reporter) = (table.endpoints(), Reporter::new(table));
     for endpoint in &held {
-        reporter.say(&Event::LeaseUncertain { endpoint, error: &"no answer" });
+        reporter.report(&Event::LeaseUncertain { endpoint, error: &"no answer" });
     }
     assert_eq!(lines(&["event=lease.uncertain", "others="]), [""; 0]);
-    reporter.say_rest();
-    reporter.say_rest();
+    reporter.report_rest();
+    reporter.report_rest();
     let told = lines(&["event=lease.uncertain", "others=2"]);
     assert_eq!(told.len(), 1, "{told:#?}");
 }
@@ -471,7 +471,7 @@ fn an_heir_that_does_not_ask_is_told() {
     cluster.pass(2 * TTL);
     assert_eq!(cluster.counts(), [4, 4, 3]);
     // While the heir i neither looks nor gets messages, f gives two leases to c and takes one back.
-    cluster.lose_words("i", true);
+    cluster.lose_messages("i", true);
     cluster.hang("i", true);
     cluster.drain("f", true);
     cluster.pass_until(ms(2_000), |it| it.counts() == [6, 2, 3]);
@@ -479,7 +479,7 @@ fn an_heir_that_does_not_ask_is_told() {
     cluster.pass_until(ms(2_000), |it| it.counts() == [5, 3, 3]);
     cluster.hang("i", false);
     cluster.pass(ms(500));
-    cluster.lose_words("i", false);
+    cluster.lose_messages("i", false);
     // An audit takes 2 * TTL, and repairs nothing here. If it ever does, this story no longer shows what it is to show.
     cluster.pass(2 * TTL + ms(500));
     let believed = |name: &str| cluster.member("i").view().owned_by(&InstanceId::new(name)).len();

@@ -240,8 +240,8 @@ fn ask_everything(store: &dyn Store, table: &OwnershipTable, timeout: Duration) 
     let request = table.request();
     drop(
         store
-            .beat(&request.context, timeout, Weight(1))
-            .map(|it| drop(table.beaten(&request, &it))),
+            .heartbeat(&request.context, timeout, Weight(1))
+            .map(|it| drop(table.heartbeat_answered(&request, &it))),
     );
     let granted = store.acquire(&request.context, &one).map(|it| {
         let codes = it.answer.iter().flatten().filter(|it| matches!(it, Acquire::Granted { .. }));

@@ -60,10 +60,10 @@ impl Solo {
     }
 
     fn beat(&self) {
-        self.table.learn_time(|timeout| self.store.time(timeout)).unwrap();
+        self.table.ensure_time_known(|timeout| self.store.time(timeout)).unwrap();
         let request = self.table.request();
-        let reply = self.store.beat(&request.context, TTL, Weight(1)).unwrap();
-        self.table.beaten(&request, &reply);
+        let reply = self.store.heartbeat(&request.context, TTL, Weight(1)).unwrap();
+        self.table.heartbeat_answered(&request, &reply);
     }
 
     fn acquire(&self, name: &str) -> Option<Tenure> {
@@ -398,7 +398,7 @@ fn r4_a_renewal_answered_after_the_release_was_sent_brings_nothing_back() {
     let (request, items) = solo.table.renewals().unwrap();
     let reply = solo.store.renew(&request.context, &items).unwrap();
     solo.table.drain(&tenure.endpoint);
-    assert_eq!(solo.table.drained(TTL), [tenure]);
+    assert_eq!(solo.table.take_drained(TTL), [tenure]);
     solo.table.renewed(&request, &items, &reply);
     assert!(solo.table.is_empty());
 }
@@ -411,7 +411,7 @@ fn r4_no_answer_about_an_earlier_tenure_touches_the_later_one() {
     solo.clock.pass(RENEW);
     let (_, items) = solo.table.renewals().unwrap();
     solo.table.drain(&earlier.endpoint);
-    let given = solo.table.drained(TTL);
+    let given = solo.table.take_drained(TTL);
     solo.store.release(&solo.table.release_request().context, &given, &[]).unwrap();
     let later = solo.acquire("e").unwrap();
     solo.table.unanswered(&items, "no answer in time");
@@ -441,7 +441,7 @@ fn r4_a_grant_answered_before_the_one_that_was_let_go_is_not_applied() {
 }
 
 fn let_go(solo: &Solo, tenure: &Tenure) {
-    let given = solo.table.let_go(&tenure.endpoint).unwrap();
+    let given = solo.table.forget_for_release(&tenure.endpoint).unwrap();
     solo.store.release(&solo.table.request().context, &[given], &[]).unwrap();
 }
 
@@ -484,7 +484,7 @@ fn r4_a_renewal_executed_long_after_the_release_brings_nothing_back() {
         solo.store.plan("renew", Mishap::ExecuteLate(Duration::from_millis(100)));
         solo.renew();
         solo.table.drain(&tenure.endpoint);
-        let given = solo.table.drained(TTL);
+        let given = solo.table.take_drained(TTL);
         solo.store.release(&frame(&solo.table).context, &given, &[]).unwrap();
         solo.clock.pass(Duration::from_millis(150));
         assert_eq!(solo.server.owner(&tenure.endpoint), None);
@@ -498,7 +498,7 @@ fn r4_a_release_executed_late_does_not_end_a_later_tenure() {
         let solo = Solo::new("a");
         let tenure = solo.acquire("e").unwrap();
         solo.table.drain(&tenure.endpoint);
-        let given = solo.table.drained(TTL);
+        let given = solo.table.take_drained(TTL);
         solo.store.plan("release", Mishap::ExecuteLate(Duration::from_millis(500)));
         assert!(solo.store.release(&frame(&solo.table).context, &given, &[]).is_err());
         assert!(solo.table.is_empty(), "forgotten when it was sent");
@@ -913,7 +913,7 @@ fn r4_a_fence_is_compared_anew_in_every_epoch_and_when_a_result_was_refused() {
     assert!(!matched(), "compared in another life");
     assert_eq!(solo.renew().extended, std::slice::from_ref(&tenure));
     assert!(matched(), "a renewal compares");
-    solo.table.mistrust(&tenure);
+    solo.table.require_fence_check(&tenure);
     assert!(!matched(), "the store had another fence");
 }
 

@@ -6,7 +6,7 @@ use crate::clock::{Clock, ManualClock};
 use crate::lease::table::due_index::*;
 use crate::lease::table::{LeaseTimings, OwnershipTable};
 use crate::model::{Epoch, FenceToken, InstanceId, LeaseDuration, Weight};
-use crate::store::{Acquire, BATCH_MAX, Beat, Grant, Renew, Reply, Stamp};
+use crate::store::{Acquire, BATCH_MAX, Grant, HeartbeatReply, Renew, Reply, Stamp};
 
 const LEASES: usize = 20 * BATCH_MAX;
 const INTERVAL: Duration = Duration::from_secs(10);
@@ -35,13 +35,17 @@ impl Rig {
 
     fn reply<T>(&self, answer: T) -> Reply<T> {
         let server_us = self.clock.now().as_nanos() / 1_000;
-        let stamp = Stamp { epoch: Epoch(1), hold_off: Duration::ZERO, server_us, born: Epoch(1) };
+        let stamp =
+            Stamp { epoch: Epoch(1), hold_off: Duration::ZERO, server_us, data_epoch: Epoch(1) };
         Reply { stamp, answer: Some(answer) }
     }
 
     fn beat(&self) {
         let request = self.table.request();
-        self.table.beaten(&request, &self.reply(Beat { unbroken: true, weight: Weight(1) }));
+        self.table.heartbeat_answered(
+            &request,
+            &self.reply(HeartbeatReply { unbroken: true, weight: Weight(1) }),
+        );
     }
 
     /// A batch of grants.
@@ -61,8 +65,8 @@ impl Rig {
         assert_eq!(self.table.expire(), []);
         self.table.next_deadline();
         // And `reconcile`.
-        assert!(self.table.drained(PATIENCE).is_empty() && self.table.tenure_count() > 0);
-        self.table.next_impatience(PATIENCE);
+        assert!(self.table.take_drained(PATIENCE).is_empty() && self.table.tenure_count() > 0);
+        self.table.next_drain_deadline(PATIENCE);
         let Some((request, items)) = self.table.renewals() else { return 0 };
         let answers = vec![Renew::Extended; items.len()];
         let applied = self.table.renewed(&request, &items, &self.reply(answers));
@@ -154,9 +158,9 @@ fn whatever_happens_the_agenda_is_what_the_leases_say() {
         rig.table.undrain(&id(round * 40 + 1));
         rig.check();
         let tenure = rig.table.tenure(&id(round * 40 + 2)).unwrap();
-        rig.table.mistrust(&tenure);
+        rig.table.require_fence_check(&tenure);
         rig.check();
-        assert!(rig.table.let_go(&id(round * 40 + 3)).is_some());
+        assert!(rig.table.forget_for_release(&id(round * 40 + 3)).is_some());
         if let Some((request, items)) = rig.table.renewals() {
             rig.check();
             match round % 5 {
@@ -177,7 +181,7 @@ fn whatever_happens_the_agenda_is_what_the_leases_say() {
             }
         }
         rig.check();
-        rig.table.drained(PATIENCE);
+        rig.table.take_drained(PATIENCE);
         rig.table.expire();
         rig.check();
     }
@@ -195,7 +199,7 @@ fn a_lease_that_has_ended_is_not_put_on_the_agenda_again() {
     rig.grant(0, 1);
     let tenure = rig.table.tenure(&EndpointId::parse("session-0").unwrap()).unwrap();
     let lease = rig.table.find(&tenure).unwrap();
-    rig.table.let_go(&tenure.endpoint);
+    rig.table.forget_for_release(&tenure.endpoint);
     rig.table.edit(&lease).renew_at = rig.clock.now();
     rig.check();
     assert_eq!(rig.table.next_renewal(), None);
@@ -209,7 +213,7 @@ fn a_lease_whose_poll_was_stopped_before_it_is_forgotten_leaves_nothing_on_the_a
     let tenure = rig.table.tenure(&EndpointId::parse("session-0").unwrap()).unwrap();
     rig.table.find(&tenure).unwrap().stop_poll();
     rig.check();
-    rig.table.let_go(&tenure.endpoint);
+    rig.table.forget_for_release(&tenure.endpoint);
     rig.check();
     assert_eq!(rig.table.next_deadline(), None);
 }
@@ -226,7 +230,7 @@ fn of_those_that_are_due_the_ones_that_end_first_are_renewed_first() {
     // The first two have waited the shortest.
     for it in 0..2 {
         let endpoint = EndpointId::parse(&format!("session-{it}")).unwrap();
-        rig.table.mistrust(&rig.table.tenure(&endpoint).unwrap());
+        rig.table.require_fence_check(&rig.table.tenure(&endpoint).unwrap());
     }
     let (_, items) = rig.table.renewals().unwrap();
     let names: BTreeSet<&str> = items.iter().map(|it| it.tenure.endpoint.as_str()).collect();

@@ -1,10 +1,11 @@
--- acquire: take each lease that is free, ours by a lost reply (R7), or left by a dead owner (R13).
--- KEYS  2 node of the instance  3 the highest fence of all (a role's is in its record)
---       4 what this instance was granted last  then per item: lease, result
+-- acquire: grant each lease that is free, names the caller already because a reply was lost (R7), or has a dead owner (R13).
+-- KEYS[1] and ARGV[1-11]: see epoch.lua
+-- KEYS  2 node of the caller  3 highest fence of all leases (for a role: its record)  4 last grant of the caller
+--       then per item: lease, result
 -- ARGV  12 prefix of node keys  13 prefix of lease keys  14 channel to all  15 the message to send there if all are
---       granted  16 how many ms KEYS[4] lasts
--- reply  … fence, number of items  then one entry for each item that was not free, or is not granted: its place, counted
---        from 1, and  1, how: granted, 1 adopted or 2 takeover   2, owner: held   3 hold-off   4 no heartbeat
+--       granted  16 TTL of KEYS[4] in ms
+-- reply  … fence, number of items  then one entry for each item that was not free, or is not granted: its index, from 1,
+--        and  1, how: granted, 1 adopted or 2 takeover   2, owner: held   3 hold-off   4 no heartbeat
 --        5 late   6, why: failed
 if EPOCH ~= NAMED then return reply('epoch') end
 local out = reply('ok')
@@ -14,13 +15,13 @@ if LATE then refusal = 5 end
 if not alive then refusal = 4 end
 if HOLDING_OFF then refusal = 3 end
 
--- Grows with every grant, even if this server has forgotten some or its clock was set back.
+-- Grows with every grant, even if the server has lost grants or its clock was set back.
 local FENCE = math.max(NOW_US, FLOOR_US + 1, (number(ARGV[4]) or 0) + 1, KIND.last_fence(KEYS[3]) + 1)
 local FENCE_TEXT = exact(FENCE)
 out[#out + 1] = FENCE
 out[#out + 1] = (#KEYS - 4) / 2
 
--- Noted with the first grant of a call, and before it counts.
+-- Notes the fence once a call, before the first grant counts.
 local noted = false
 local function note()
   if noted then return end
@@ -30,21 +31,21 @@ local function note()
 end
 
 local function held_by(lease, owner)
-  -- No lease outlasts its TTL, not even when the clock was set back.
+  -- A clock that was set back would let a lease last longer than its TTL.
   local left = redis.call('PTTL', lease)
   if left < 0 or left > TTL_MS then redis.call('PEXPIRE', lease, TTL_MS) end
   return 2, owner
 end
 
--- The places in KEYS of those that were not granted.
+-- The indexes in KEYS of the leases that were not granted.
 local refused = {}
 local function tell(i, code, what)
   if code ~= 1 then refused[#refused + 1] = i end
   out[#out + 1] = {(i - 3) / 2, code, what}
 end
 
--- Mostly all leases are free, and one command for all of them costs much less than one for each. A user that lacks the
--- right to MSETNX takes them one by one.
+-- Usually all leases are free, and one command for all costs much less than one for each. Without the ACL right to MSETNX
+-- the leases are granted one by one.
 local function take_all()
   if not KIND.takes_all_at_once or refusal or #KEYS == 4 then return false end
   local owners = {}
@@ -52,8 +53,8 @@ local function take_all()
   return redis.pcall('MSETNX', unpack(owners)) == 1
 end
 
--- A lease whose fence cannot be written is given back at once. Nothing in here may end the script: the leases not reached
--- yet would have no TTL.
+-- Deletes a lease whose fence cannot be written. No error may end the script in here: the remaining leases would have
+-- no TTL.
 local function begin_all()
   for i = 5, #KEYS, 2 do
     local lasts, fenced = prolong(KEYS[i]), try('HSET', KEYS[i + 1], GRANTED, FENCE_TEXT)
@@ -65,18 +66,18 @@ local function begin_all()
   end
 end
 
--- The outcome of one lease: a code and its detail. Nothing when the lease was free, and is granted.
+-- The outcome of one lease: a code and its detail. nil when the lease was free and is granted.
 local function acquire(lease, result)
   local owner = redis.pcall('GET', lease)
   if failed(owner) then return 6, owner.err end
   local how = (not owner and 0) or (owner == ME and 1) or 2
   if how == 2 and (HOLDING_OFF or not KIND.is_dead(owner)) then return held_by(lease, owner) end
   if refusal then return refusal end
-  -- The fence first: if there is no memory for it, nothing has been granted.
+  -- The fence first: if there is no memory for it, the lease is not granted.
   local unwritten = failed(redis.pcall('HSET', result, GRANTED, FENCE_TEXT)) or note()
   if unwritten then return 6, unwritten end
-  local beaten = KIND.beat()
-  if failed(beaten) then return 6, beaten.err end
+  local written = KIND.write_heartbeat()
+  if failed(written) then return 6, written.err end
   local set = redis.pcall('SET', lease, ME, 'PX', ARGV[5])
   if failed(set) then return 6, set.err end
   KIND.succeed(result, owner)

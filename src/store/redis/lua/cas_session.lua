@@ -1,6 +1,6 @@
--- cas_session: write or remove a session, but only if it is still what it was.
--- KEYS  1 session        ARGV  1 what it was  2 whether it was there  3 what it is to be  4 whether it is to be
--- reply  1 done   0 another client has changed it meanwhile
+-- cas_session: write or delete a session if its value is the expected one (compare and set).
+-- KEYS  1 session        ARGV  1 expected value  2 whether it is expected to exist  3 new value  4 whether it is to exist
+-- reply  1 done   0 another client has changed it
 local now = redis.call('GET', KEYS[1])
 if ARGV[2] == '1' then
   if now ~= ARGV[1] then return 0 end

@@ -1,15 +1,16 @@
--- heartbeat: keep this instance's heartbeat (FR-006). Not refused in any epoch: being alive is no grant.
--- KEYS  2 node of the instance  3 drain set        ARGV  12 heartbeat_ttl_ms  13 weight  14 host
--- reply  … unbroken (1/0), weight written; or just the stamp when it arrived too late to count,
--- so that a heartbeat executed after its sender has withdrawn cannot revive it
+-- heartbeat: write the heartbeat of the caller (FR-006). Allowed in any epoch: a heartbeat is no grant.
+-- KEYS[1] and ARGV[1-11]: see epoch.lua
+-- KEYS  2 node of the caller  3 drain set        ARGV  12 heartbeat_ttl_ms  13 weight  14 host
+-- reply  … unbroken (1/0), weight written; or just the stamp when the call is late: executed after its sender has withdrawn
+--        its heartbeat, it would write the heartbeat again
 if LATE then return reply('late') end
 local weight = ARGV[13]
--- A drain set of another type drains nobody; it must not stop a fleet.
+-- A key of another type in place of the drain set is ignored: it must not stop the fleet.
 if redis.pcall('SISMEMBER', KEYS[3], ME) == 1 or redis.pcall('SISMEMBER', KEYS[3], ARGV[14]) == 1 then
   weight = '0'
 end
--- The longest heartbeat of the fleet: a node key with more than that left is from before a clock was
--- set back (read_capped.lua).
+-- The longest heartbeat TTL of the fleet: a node key with more than that left is from before the server's clock was set
+-- back (read_capped.lua).
 local longest = number(redis.call('HGET', KEYS[1], 'heartbeat_ttl_ms'), 1, TTL_MAX_MS) or 0
 if tonumber(ARGV[12]) > longest then redis.pcall('HSET', KEYS[1], 'heartbeat_ttl_ms', ARGV[12]) end
 local unbroken = redis.call('EXISTS', KEYS[2])

@@ -1,10 +1,10 @@
--- lease_kind: what differs between a poll (a lease on an endpoint) and a role, in grants and renewals.
--- Stands behind epoch, in front of acquire and renew: both call the entries of KIND and test nothing themselves.
--- ARGV  10 prefix of leaders' heartbeats, empty for polls  11 how many ms such a heartbeat lasts
+-- lease_kind: the differences between endpoint leases and roles, in grants and renewals.
+-- Included after epoch and in front of acquire and renew, which call the entries of KIND.
+-- KEYS[1] and ARGV[1-11]: see epoch.lua. ARGV[10], the prefix of leaders' heartbeats, is empty for endpoint leases.
 local KIND
 
--- Notes the highest fence that this instance was granted (release_by_owner). Written before a grant counts. A key of
--- another type was put there by a stranger, and is replaced.
+-- Notes the highest fence that this instance was granted (release_by_owner). Written before a grant counts. Replaces a key
+-- of another type, which another client has written.
 local function note_granted(grants, fence_text, lasts_ms)
   local unwritten = failed(redis.pcall('HSET', grants, 'granted', fence_text))
   if unwritten and string.find(unwritten, 'WRONGTYPE', 1, true) then
@@ -22,29 +22,29 @@ if ARGV[10] == '' then
     takes_all_at_once = true,
     -- Only an instance with a heartbeat is granted anything.
     is_alive = function(node) return redis.call('EXISTS', node) == 1 end,
-    -- The highest fence of all stands in a key of its own, so that none has to be looked up. A release has raised that
-    -- of its tenure by one more.
+    -- The highest fence of all leases has a key of its own. + 1, because a release raises the stored fence of its
+    -- lease by one.
     last_fence = function(highest) return (number(redis.pcall('GET', highest)) or 0) + 1 end,
     note_grant = function(highest, grants, fence_text, lasts_ms)
       return failed(redis.pcall('SET', highest, fence_text)) or note_granted(grants, fence_text, lasts_ms)
     end,
-    -- R13: the rights of an owner end before its heartbeat does.
+    -- R13: an owner stops polling before its heartbeat expires.
     is_dead = function(owner)
       if dead[owner] == nil then dead[owner] = redis.call('EXISTS', ARGV[12] .. owner) == 0 end
       return dead[owner]
     end,
-    -- The node key is the heartbeat: heartbeat.lua writes it.
-    beat = function() return true end,
+    -- heartbeat.lua writes it.
+    write_heartbeat = function() return true end,
     succeed = function() end,
-    -- A renewal sent before the last release of this instance may be about a released lease (release_by_owner). Malformed
-    -- notes prove nothing: the first renewal is late, and the next finds no notes.
+    -- A renewal sent before the last release of this instance may be about a released lease (release_by_owner). A key of
+    -- another type is deleted: this renewal counts as late, and the next finds no key.
     may_be_released = function(grants)
       local released = redis.pcall('HGET', grants, 'released')
       if failed(released) then redis.pcall('DEL', grants) end
       return failed(released) or (number(released) or 0) > tonumber(ARGV[4])
     end,
-    -- A lease or fence that this server had forgotten counts as granted now: a late release must not take it for the
-    -- tenure before (release_by_owner), and no later fence may be lower.
+    -- A lease or fence that the server has lost counts as granted now: a late release must not take it for the earlier
+    -- tenure (release_by_owner), and no later fence may be lower.
     count_as_granted = function(highest, grants, fence)
       local least = math.max(fence, tonumber(ARGV[13]))
       if (number(redis.pcall('GET', highest)) or 0) < least then
@@ -56,31 +56,31 @@ if ARGV[10] == '' then
     end,
   }
 else
-  local BEATS, BEAT_MS = ARGV[10], tonumber(ARGV[11])
+  local HEARTBEATS, HEARTBEAT_MS = ARGV[10], tonumber(ARGV[11])
   KIND = {
     takes_all_at_once = false,
     -- A leader's heartbeat begins with the grant.
     is_alive = function() return true end,
-    -- A role's last fence is its term, in its record.
+    -- The last fence of a role is its term, in its record.
     last_fence = function(record) return number(redis.call('HGET', record, GRANTED)) or 0 end,
     note_grant = function() end,
-    -- R13: a leader's heartbeat may have been deleted. So only a heartbeat that is there and too old proves a death; a
-    -- role without any ends with its TTL.
+    -- R13: a leader's heartbeat may have been deleted, so only an existing heartbeat that is too old proves that the
+    -- leader is dead. Without a heartbeat the role ends with its TTL.
     is_dead = function(owner)
-      local beaten = number(redis.pcall('GET', BEATS .. owner))
-      return beaten and NOW_US / 1000 - beaten > BEAT_MS
+      local written_ms = number(redis.pcall('GET', HEARTBEATS .. owner))
+      return written_ms and NOW_US / 1000 - written_ms > HEARTBEAT_MS
     end,
     -- R13: every grant and renewal of a role writes the leader's heartbeat first. One key serves all roles of an
     -- instance: it lasts as long as the longest of them needs.
-    beat = function()
-      local lasts = math.max(redis.call('PTTL', BEATS .. ME), BEAT_MS)
-      return redis.pcall('SET', BEATS .. ME, exact(math.floor(NOW_US / 1000)), 'PX', lasts)
+    write_heartbeat = function()
+      local lasts = math.max(redis.call('PTTL', HEARTBEATS .. ME), HEARTBEAT_MS)
+      return redis.pcall('SET', HEARTBEATS .. ME, exact(math.floor(NOW_US / 1000)), 'PX', lasts)
     end,
     -- A leader deletes its predecessor's heartbeat. A predecessor that leads other roles writes it again.
     succeed = function(record, owner)
       local predecessor = redis.pcall('HGET', record, 'leader' .. SUFFIX)
       for _, it in ipairs({not failed(predecessor) and predecessor or ME, owner or ME}) do
-        if it ~= ME then redis.call('DEL', BEATS .. it) end
+        if it ~= ME then redis.call('DEL', HEARTBEATS .. it) end
       end
       redis.pcall('HSET', record, 'leader' .. SUFFIX, ME)
     end,

@@ -1,7 +1,7 @@
--- read_capped: read keys that expire, and cut short what a clock that was set back would keep for ages.
+-- read_capped: read keys that expire. Caps a TTL that a clock set back has made too long.
 -- KEYS  1 epoch  then the keys to read        ARGV  1 the epoch's field that has the longest TTL in ms
 -- reply  per key  its value, or false when there is none or it is no string; then how many ms it has left
--- A life that nobody can have is no reason to end anything: cut to it, the keys of the living would be gone.
+-- A longest TTL out of range was written by another client, and is ignored: it would delete the keys of live instances.
 local longest = number(redis.pcall('HGET', KEYS[1], ARGV[1]), TTL_MIN_MS, TTL_MAX_MS)
 local values = redis.call('MGET', unpack(KEYS, 2))
 local out = {}

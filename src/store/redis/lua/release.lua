@@ -1,20 +1,17 @@
--- release: give back each lease that is ours under this fence (FR-003), then tell those who wait.
+-- release: delete each lease that the caller holds under this fence (FR-003), then send the messages to the heirs.
 -- KEYS  per item: lease, result
 -- ARGV  1 instance  2 field of the fence  3 key of a leader's heartbeat, which goes with the role
 --       4 number of items  then per item: fence  then pairs: channel, message
 -- reply  per item  1 released   0 not ours
--- Needs no epoch: it only ever takes away. The stored fence is raised beyond this tenure, so that no
--- renewal still on its way can bring it back.
-if not string.find(redis.call('INFO', 'replication'), 'role:master', 1, true) then
-  return redis.error_reply('READONLY this server is a replica')
-end
+-- Needs no epoch, because it grants nothing. Raises the stored fence above this tenure, so that no renewal that is executed
+-- later can bring it back.
 local items = tonumber(ARGV[4])
 local out, leases, ours = {}, {}, {}
 for i = 1, items do leases[i] = KEYS[2 * i - 1] end
--- All in one call: each costs more than what it does. A key of another type is nobody's.
+-- One MGET, because each command of a script has a fixed cost. A key of another type has no owner.
 local owners = items > 0 and redis.call('MGET', unpack(leases)) or {}
 
--- 1 ours   0 nobody's, and not granted since   nil another's, or of a later tenure
+-- 1 the caller's   0 missing, and not granted since   nil another's, or a later tenure
 local function whose(result, fence, owner)
   local stored = redis.pcall('HGET', result, ARGV[2])
   if type(stored) == 'table' and stored.err then return end
@@ -30,7 +27,7 @@ for i = 1, items do
   if found == 1 then ours[#ours + 1] = leases[i] end
   out[i] = found or 0
 end
--- The leases first: a server that is out of memory lets a script write once it has taken something away.
+-- The leases first: on a server out of memory a script may write only after it has deleted something.
 if #ours > 0 then redis.call('DEL', unpack(ours)) end
 if #ours > 0 and ARGV[3] ~= '' then redis.call('DEL', ARGV[3]) end
 for _, i in ipairs(retired) do

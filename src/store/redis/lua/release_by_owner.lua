@@ -1,18 +1,17 @@
--- release_by_owner: give back each lease that is ours by its name, the cheap way, then tell those who wait.
--- KEYS  1 what this instance was granted last  then leases
--- ARGV  1 instance  2 the highest fence it had heard of  3 its floor, raised for this release
---       4 how many ms KEYS[1] lasts  then pairs: channel, message
--- reply  1, and the places, counted from 1, of those that were not ours   or  0: release has to say
--- Nothing was granted to this instance that it had not heard of when it asked: so a key with its name is the
--- tenure that it gives back, or one that it has given up before. Otherwise this may have come late, and the
--- name stand for a tenure that began since.
-if not string.find(redis.call('INFO', 'replication'), 'role:master', 1, true) then
-  return redis.error_reply('READONLY this server is a replica')
-end
+-- release_by_owner: delete each lease that names the caller as its owner, then send the messages to the heirs. The fast path
+-- of release: compares no fences.
+-- KEYS  1 last grant of the caller  then leases
+-- ARGV  1 instance  2 highest fence that the caller knew  3 its floor, raised for this release
+--       4 TTL of KEYS[1] in ms  then pairs: channel, message
+-- reply  1, and the indexes, from 1, of the leases that do not name the caller   or  0: the caller must use release
+-- Allowed if the store has granted the caller no fence above ARGV[2]. Then a lease that names the caller is the tenure to
+-- release, or one that the caller has given up before. Otherwise this call may be late, and the lease may be a tenure
+-- that began after it was sent.
 local noted = redis.pcall('HMGET', KEYS[1], 'granted', 'released')
 local granted, released = number(noted[1]), number(noted[2]) or 0
 if not granted or granted > tonumber(ARGV[2]) then return {0} end
--- No renewal that was asked for before this can bring one of them back. Nor before a later one: this may be late.
+-- No renewal sent before this release can bring a lease back (KIND.may_be_released). The maximum, because this release may
+-- be executed after a later one.
 released = string.format('%.0f', math.max(released, tonumber(ARGV[3])))
 if type(redis.pcall('HSET', KEYS[1], 'released', released)) == 'table' then return {0} end
 redis.call('PEXPIRE', KEYS[1], ARGV[4])

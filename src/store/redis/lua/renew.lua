@@ -1,14 +1,14 @@
--- renew: keep each lease that is still ours under this fence; put back a lease that this server has forgotten (R6).
--- KEYS  2 what this instance was granted last  3 the highest fence of all  then per item: lease, result
--- ARGV  12 how many ms KEYS[2] lasts  13 the highest fence this instance has heard of
---       then per item: fence, may_reclaim
+-- renew: extend each lease that the caller holds under this fence; write a lease again that the server has lost (R6).
+-- KEYS[1] and ARGV[1-11]: see epoch.lua
+-- KEYS  2 last grant of the caller  3 highest fence of all leases  then per item: lease, result
+-- ARGV  12 TTL of KEYS[2] in ms  13 highest fence that the caller knows  then per item: fence, may_reclaim
 -- reply  … per item  1 extended   2 reclaimed   {3, owner or ''} not ours   {4} late   {5, why} failed
--- Goes on during a hold-off: a running tenure is no grant.
+-- Allowed during a hold-off: a renewal is no grant.
 if EPOCH ~= NAMED then return reply('epoch') end
 local out = reply('ok')
 
 local function put_back(lease, result)
-  stays(result)
+  cancel_retirement(result)
   local set = redis.pcall('SET', lease, ME, 'NX', 'PX', TTL_MS)
   if failed(set) then return {5, set.err} end
   return 2
@@ -22,7 +22,7 @@ local function renew(lease, result, fence_text, may_reclaim)
   local stored = redis.pcall('HGET', result, GRANTED)
   if failed(stored) then return {5, stored.err} end
   local granted = number(stored) or 0
-  -- A later grant or a release has ended this tenure, even if the key bears our name or none.
+  -- A later grant or a release has ended this tenure, even if the lease names the caller or is missing.
   if granted > fence then return {3, ''} end
   if not owner then
     if not may_reclaim then return {3, ''} end
@@ -32,8 +32,8 @@ local function renew(lease, result, fence_text, may_reclaim)
     local unwritten = KIND.count_as_granted(KEYS[3], KEYS[2], fence) or failed(redis.pcall('HSET', result, GRANTED, fence_text))
     if unwritten then return {5, unwritten} end
   end
-  local beaten = KIND.beat()
-  if failed(beaten) then return {5, beaten.err} end
+  local written = KIND.write_heartbeat()
+  if failed(written) then return {5, written.err} end
   if owner then
     local kept = prolong(lease)
     if failed(kept) then return {5, kept.err} end

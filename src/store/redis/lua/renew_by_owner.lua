@@ -1,9 +1,10 @@
--- renew_by_owner: give each lease that is still ours another TTL, the cheap way.
+-- renew_by_owner: extend each lease that names the caller as its owner, without comparing fences. The fast path of renew.
+-- KEYS[1] and ARGV[1-11]: see epoch.lua
 -- KEYS  from 2: leases
--- reply  … the places, counted from 1, of those that are not ours any more: renew says what became of them
--- Only for leases whose fence was compared in this epoch, by a grant or a renewal. Since then the store has
--- forgotten nothing, and a key with our name is a tenure of ours: a release or another's grant takes the
--- name away, and a later grant of our own is ours, too.
+-- reply  … the indexes, from 1, of the leases that do not name the caller: the caller sends these to renew
+-- Only for leases whose fence a grant or a renewal has compared in this epoch. The store has lost no data since then, and a
+-- release or the grant of another instance removes the caller's name. So a lease that names the caller is its tenure,
+-- or a later one of its own.
 if EPOCH ~= NAMED then return reply('epoch') end
 local out = reply('ok')
 local owners = redis.call('MGET', unpack(KEYS, 2))

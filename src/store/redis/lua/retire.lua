@@ -1,7 +1,7 @@
--- retire: end the records of endpoints that are no longer to be polled, after a while.
--- KEYS  per item: lease, result             ARGV  1 how many ms it is kept
--- The record of a held lease stays; an instance that acquires the lease again keeps the record (last_polled). The next
--- fence is greater all the same: the end comes when this server's clock is beyond the last one.
+-- retire: give the results of endpoints that are no longer polled a TTL.
+-- KEYS  per item: lease, result             ARGV  1 the TTL in ms
+-- Skips held leases. An instance that acquires the lease again cancels the TTL (last_polled). The next fence is above the
+-- last one even without the result: the TTL ends after the server's clock has passed the last fence.
 local time = redis.call('TIME')
 local now_ms = tonumber(time[1]) * 1000 + tonumber(time[2]) / 1000
 

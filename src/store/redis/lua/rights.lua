@@ -1,5 +1,5 @@
--- rights: which commands that an instance needs to take, keep and publish may this user not run? The server checks the
--- user's rights for each command of a script. Nothing stays behind.
+-- rights: which commands that an instance needs may this user not run? The server checks the user's rights for each
+-- command of a script. Leaves no key behind.
 -- KEYS  1 a key of this trial's own  then one of each kind that is read and written: the server refuses the call
 --       when one of them is not ours
 -- reply  the names of the commands that were denied or are unknown

@@ -1,4 +1,5 @@
--- verify: is each lease ours in the store, under this fence, at this moment (FR-010)?
+-- verify: does the caller hold each lease under this fence now (FR-010)?
+-- KEYS[1] and ARGV[1-11]: see epoch.lua
 -- KEYS  per item from 2: lease, result             ARGV  per item from 12: fence
 -- reply  … per item  1 held   2 missing   {3, owner} not ours   {4, why} failed
 if EPOCH ~= NAMED then return reply('epoch') end
@@ -6,12 +7,12 @@ local out = reply('ok')
 
 local leases = {}
 for i = 2, #KEYS, 2 do leases[i / 2] = KEYS[i] end
--- All in one call: each costs more than what it does.
+-- One MGET, because each command of a script has a fixed cost.
 local owners = #leases > 0 and redis.call('MGET', unpack(leases)) or {}
 
 local function verify(lease, result, fence, owner)
   if not owner then
-    -- There may be a key of another type.
+    -- MGET also returns nil for a key of another type; GET returns its error.
     local odd = redis.pcall('GET', lease)
     return failed(odd) and {4, odd.err} or 2
   end

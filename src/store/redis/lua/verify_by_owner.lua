@@ -1,6 +1,7 @@
--- verify_by_owner: is each lease ours at this moment, the cheap way (FR-010)?
+-- verify_by_owner: does each lease name the caller as its owner now (FR-010)? The fast path of verify.
+-- KEYS[1] and ARGV[1-11]: see epoch.lua
 -- KEYS  from 2: leases
--- reply  … the places, counted from 1, of those that are not: verify says what became of them
+-- reply  … the indexes, from 1, of the leases that do not name the caller: the caller sends these to verify
 -- Only for leases whose fence was compared in this epoch: renew_by_owner says why the name is enough then.
 if EPOCH ~= NAMED then return reply('epoch') end
 local out = reply('ok')

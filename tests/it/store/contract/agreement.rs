@@ -121,7 +121,7 @@ impl Story {
                     asker.store.role_statuses(&self.endpoints, Duration::from_secs(5)).unwrap();
                 let told = seats.iter().map(|it| {
                     let leader = it.leader.as_ref().map(|it| it.it.clone());
-                    (leader, it.is_stale, it.beaten.is_some(), it.ttl)
+                    (leader, it.is_stale, it.heartbeat_age.is_some(), it.ttl)
                 });
                 format!("{:?}", told.collect::<Vec<_>>())
             }

@@ -8,8 +8,8 @@ use leasehold::clock::{BootClock, Clock};
 use leasehold::lease::epoch_tracker::EpochTracker;
 use leasehold::model::{EndpointId, FenceToken, InstanceId, LeaseDuration, Sample, Tenure, Weight};
 use leasehold::store::{
-    Acquire, Beat, Publication, Publish, Release, Renew, RenewItem, RequestContext, Stamp,
-    StampedResult, Store, Verify,
+    Acquire, HeartbeatReply, Publication, Publish, Release, Renew, RenewItem, RequestContext,
+    Stamp, StampedResult, Store, Verify,
 };
 
 use crate::store::contract::world::{DURATION, TIMEOUT, TTL, World, store_at};
@@ -76,12 +76,12 @@ impl Asker {
     fn learn_time(&mut self) {
         if !self.epoch_tracker.knows_time() {
             let asked_at = self.clock.now();
-            self.epoch_tracker.saw_time(asked_at, self.store.time(TIMEOUT).unwrap());
+            self.epoch_tracker.observe_time(asked_at, self.store.time(TIMEOUT).unwrap());
         }
     }
 
-    pub fn saw_fence(&mut self, fence: u64) {
-        self.epoch_tracker.saw_fence(FenceToken(fence));
+    pub fn observe_fence(&mut self, fence: u64) {
+        self.epoch_tracker.observe_fence(FenceToken(fence));
     }
 
     /// Asks until the answer was decided under the epoch the server is in.
@@ -103,12 +103,12 @@ impl Asker {
         panic!("{} was told three times that the epoch has changed: {:?}", self.me, self.stamp);
     }
 
-    pub fn beat(&mut self) -> Beat {
+    pub fn beat(&mut self) -> HeartbeatReply {
         if self.of_roles {
             self.holds_off();
-            return Beat { unbroken: true, weight: Weight(1) };
+            return HeartbeatReply { unbroken: true, weight: Weight(1) };
         }
-        self.answered(|store, context| store.beat(context, TTL, Weight(1)))
+        self.answered(|store, context| store.heartbeat(context, TTL, Weight(1)))
     }
 
     /// What to verify if nothing in particular: a role has to be named, for its timing.
@@ -121,7 +121,7 @@ impl Asker {
         let endpoints = [endpoint.clone()];
         let answer = only(self.answered(|store, context| store.acquire(context, &endpoints)));
         if let Acquire::Granted { fence, .. } = answer {
-            self.epoch_tracker.saw_fence(fence);
+            self.epoch_tracker.observe_fence(fence);
         }
         answer
     }

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use leasehold::model::{Epoch, FenceToken, LeaseDuration, Tenure, Weight};
 use leasehold::store::{
-    Acquire, Beat, Fault, Publish, Release, Renew, RenewItem, RequestContext, Store, Verify,
+    Acquire, Fault, HeartbeatReply, Publish, Release, Renew, RenewItem, RequestContext, Store,
+    Verify,
 };
 
 use crate::store::contract::asker::{Asker, endpoint, only, publication};
@@ -209,16 +210,16 @@ pub fn a_loss_of_memory_begins_a_life_and_a_suspicion_only_an_epoch(world: &mut 
     epoch_of(&mut a);
     let suspected = a.stamp.unwrap();
     assert!(suspected.epoch > first.epoch);
-    assert_eq!(suspected.born, first.born, "nothing was forgotten");
+    assert_eq!(suspected.data_epoch, first.data_epoch, "nothing was forgotten");
     world.save();
     world.restart_from_saved();
     epoch_of(&mut a);
     let restarted = a.stamp.unwrap();
-    assert_eq!(restarted.born, restarted.epoch, "what came after the snapshot is forgotten");
+    assert_eq!(restarted.data_epoch, restarted.epoch, "what came after the snapshot is forgotten");
     world.flush();
     epoch_of(&mut a);
     let flushed = a.stamp.unwrap();
-    assert!(flushed.born > restarted.born, "everything is forgotten");
+    assert!(flushed.data_epoch > restarted.data_epoch, "everything is forgotten");
 }
 
 /// R5: "Time that went back restarts the hold-off".
@@ -243,7 +244,7 @@ pub fn another_lease_ttl_is_refused_with_both_values(world: &mut dyn World) {
     let mut a = Asker::alive(world, "a");
     let before = epoch_of(&mut a);
     let other = Asker::with_term(world, "b", true, LeaseDuration::new(Duration::from_secs(12)));
-    let error = other.store.beat(&other.context(), TTL, Weight(1)).unwrap_err();
+    let error = other.store.heartbeat(&other.context(), TTL, Weight(1)).unwrap_err();
     assert_eq!(error.fault, Fault::Misconfigured);
     let shown = error.to_string();
     assert!(shown.contains("12") && shown.contains("30"), "{shown}");
@@ -265,33 +266,34 @@ pub fn a_fleet_corrects_the_timing_of_a_newcomer_that_came_first_after_a_loss(
     newcomer.beat();
     a.beat();
     assert!(a.holds_off());
-    let error = newcomer.store.beat(&newcomer.context(), TTL, Weight(1)).unwrap_err();
+    let error = newcomer.store.heartbeat(&newcomer.context(), TTL, Weight(1)).unwrap_err();
     assert_eq!(error.fault, Fault::Misconfigured, "{error}");
     let longer = Asker::with_term(world, "c", false, LeaseDuration::new(2 * TTL));
-    let error = longer.store.beat(&longer.context(), TTL, Weight(1)).unwrap_err();
+    let error = longer.store.heartbeat(&longer.context(), TTL, Weight(1)).unwrap_err();
     assert_eq!(error.fault, Fault::Misconfigured, "a stranger changed the timing: {error}");
 }
 
 /// FR-006, R13: an instance whose heartbeat answer is "broken" knows that others may have taken its leases.
 pub fn a_heartbeat_says_whether_the_one_before_was_still_there(world: &mut dyn World) {
     let mut a = Asker::new(world, "a", true);
-    assert_eq!(a.beat(), Beat { unbroken: false, weight: Weight(1) });
-    assert_eq!(a.beat(), Beat { unbroken: true, weight: Weight(1) });
+    assert_eq!(a.beat(), HeartbeatReply { unbroken: false, weight: Weight(1) });
+    assert_eq!(a.beat(), HeartbeatReply { unbroken: true, weight: Weight(1) });
     world.delete_node(&a.me);
-    assert_eq!(a.beat(), Beat { unbroken: false, weight: Weight(1) });
+    assert_eq!(a.beat(), HeartbeatReply { unbroken: false, weight: Weight(1) });
     let short = Duration::from_millis(150);
-    let beat = |store: &dyn Store, context: &RequestContext| store.beat(context, short, Weight(3));
-    assert_eq!(a.answered(beat), Beat { unbroken: true, weight: Weight(3) });
+    let beat =
+        |store: &dyn Store, context: &RequestContext| store.heartbeat(context, short, Weight(3));
+    assert_eq!(a.answered(beat), HeartbeatReply { unbroken: true, weight: Weight(3) });
     assert_eq!(a.live(), [(a.me.clone(), Weight(3))]);
     world.pass(short);
-    assert_eq!(a.beat(), Beat { unbroken: false, weight: Weight(1) });
+    assert_eq!(a.beat(), HeartbeatReply { unbroken: false, weight: Weight(1) });
 }
 
 /// A heartbeat that is there is given its whole life again.
 pub fn a_heartbeat_is_kept_by_the_next(world: &mut dyn World) {
     let mut a = Asker::new(world, "a", true);
     let short = Duration::from_millis(300);
-    a.answered(|store, context| store.beat(context, short, Weight(1)));
+    a.answered(|store, context| store.heartbeat(context, short, Weight(1)));
     a.beat();
     world.pass(short);
     assert_eq!(a.live().len(), 1, "ended with the one before");
@@ -302,7 +304,7 @@ pub fn a_late_heartbeat_does_not_revive_who_has_withdrawn(world: &mut dyn World)
     let a = Asker::alive(world, "a");
     let late = a.late_ask();
     a.withdraw();
-    assert_eq!(a.store.beat(&late, TTL, Weight(1)).unwrap().answer, None);
+    assert_eq!(a.store.heartbeat(&late, TTL, Weight(1)).unwrap().answer, None);
     assert_eq!(a.live(), []);
 }
 

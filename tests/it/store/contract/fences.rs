@@ -60,7 +60,7 @@ pub fn a_fence_grows_by_the_servers_clock_alone(world: &mut dyn World) {
 pub fn a_fence_grows_over_a_deleted_epoch_and_a_clock_set_back(world: &mut dyn World) {
     let (e, mut a) = (endpoint("e"), Asker::alive(world, "a"));
     let ahead = a.stamp.unwrap().server_us + 3_600_000_000;
-    a.saw_fence(ahead);
+    a.observe_fence(ahead);
     let before = a.grant(&e).fence;
     world.delete_lease(&e);
     world.delete_epoch();
@@ -73,7 +73,7 @@ pub fn a_fence_grows_over_a_deleted_epoch_and_a_clock_set_back(world: &mut dyn W
 /// What is put back into a store that has forgotten everything (R6) is remembered with its fence.
 pub fn a_fence_grows_over_a_reclaim_and_a_deleted_epoch(world: &mut dyn World) {
     let (e, mut a) = (endpoint("e"), Asker::alive(world, "a"));
-    a.saw_fence(a.stamp.unwrap().server_us + 3_600_000_000);
+    a.observe_fence(a.stamp.unwrap().server_us + 3_600_000_000);
     let before = a.grant(&e);
     world.flush();
     a.beat();
@@ -89,7 +89,7 @@ pub fn a_fence_grows_over_a_reclaim_and_a_deleted_epoch(world: &mut dyn World) {
 pub fn a_fence_grows_beyond_one_that_is_ahead_of_the_clock(world: &mut dyn World) {
     let (e, mut a, mut b) = (endpoint("e"), Asker::alive(world, "a"), Asker::alive(world, "b"));
     let ahead = a.stamp.unwrap().server_us + 3_600_000_000;
-    a.saw_fence(ahead);
+    a.observe_fence(ahead);
     let mut fences = vec![FenceToken(ahead)];
     for _ in 0..3 {
         let tenure = a.grant(&e);
@@ -105,7 +105,7 @@ pub fn a_fence_grows_beyond_one_that_is_ahead_of_the_clock(world: &mut dyn World
 pub fn what_one_has_seen_raises_the_fences_of_all(world: &mut dyn World) {
     let (mut a, mut b) = (Asker::alive(world, "a"), Asker::alive(world, "b"));
     let ahead = a.stamp.unwrap().server_us + 3_600_000_000;
-    a.saw_fence(ahead);
+    a.observe_fence(ahead);
     a.beat();
     let granted = b.grant(&endpoint("e")).fence;
     assert!(granted.0 > ahead, "{granted} is not beyond {ahead}");
@@ -115,7 +115,7 @@ pub fn what_one_has_seen_raises_the_fences_of_all(world: &mut dyn World) {
 pub fn fences_do_not_run_away_once_they_are_ahead_of_the_clock(world: &mut dyn World) {
     let (mut a, mut b) = (Asker::alive(world, "a"), Asker::alive(world, "b"));
     let ahead = a.stamp.unwrap().server_us + 3_600_000_000;
-    a.saw_fence(ahead);
+    a.observe_fence(ahead);
     let first = a.grant(&endpoint("e0")).fence.0;
     let mut last = first;
     for n in 1..=50 {
@@ -129,7 +129,7 @@ pub fn fences_do_not_run_away_once_they_are_ahead_of_the_clock(world: &mut dyn W
 pub fn in_a_hold_off_fences_are_raised_beyond_what_others_may_have_seen(world: &mut dyn World) {
     let (e, mut a) = (endpoint("e"), Asker::alive(world, "a"));
     let ahead = a.stamp.unwrap().server_us + 3_600_000_000;
-    a.saw_fence(ahead);
+    a.observe_fence(ahead);
     a.suspect();
     a.beat();
     world.end_hold_off();
@@ -142,7 +142,7 @@ pub fn in_a_hold_off_fences_are_raised_beyond_what_others_may_have_seen(world: &
 pub fn a_fence_is_exact_above_two_to_the_fifty_second(world: &mut dyn World) {
     let (e, mut a) = (endpoint("e"), Asker::alive(world, "a"));
     let large = (1 << 52) + 12_345;
-    a.saw_fence(large);
+    a.observe_fence(large);
     let granted = a.grant(&e);
     assert_eq!(granted.fence, FenceToken(large + 1));
     assert_eq!(a.publish(&granted, 1), Publish::Stored);

@@ -57,7 +57,7 @@ fn without_memory_what_is_held_is_kept_on_a_server_whose_clock_is_behind() {
     let mut a = Asker::alive(&world, "a");
     let tenure = a.grant(&endpoint("e"));
     world.server.cli(&["CONFIG", "SET", "maxmemory", "1"]);
-    a.saw_fence(a.stamp.unwrap().server_us + 3_600_000_000);
+    a.observe_fence(a.stamp.unwrap().server_us + 3_600_000_000);
     assert_eq!(a.renew(&tenure), Renew::Extended);
 }
 
@@ -93,7 +93,7 @@ fn a_demoted_master_is_an_error_and_never_an_answer() {
 fn assert_read_only(store: &dyn Store, a: &Asker, tenures: &[Tenure]) {
     let context = a.context();
     let mut errors: Vec<StoreError> = vec![];
-    errors.push(store.beat(&context, TTL, Weight(1)).unwrap_err());
+    errors.push(store.heartbeat(&context, TTL, Weight(1)).unwrap_err());
     for tenure in tenures {
         let (one, id) = (std::slice::from_ref(tenure), std::slice::from_ref(&tenure.endpoint));
         errors.push(store.acquire(&context, id).unwrap_err());
@@ -168,7 +168,7 @@ fn a_loading_server_is_an_error_that_passes() {
 
 fn refusal(url: &str) -> StoreError {
     let a = Asker::at(url, "a");
-    let error = a.store.beat(&a.context(), TTL, Weight(1)).unwrap_err();
+    let error = a.store.heartbeat(&a.context(), TTL, Weight(1)).unwrap_err();
     assert_eq!(error.fault, Fault::Misconfigured, "{error}");
     let shown = format!("{error} {error:?}");
     assert!(!shown.contains("hunter2"), "the password is shown: {shown}");

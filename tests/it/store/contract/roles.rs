@@ -223,7 +223,7 @@ pub fn a_missing_heartbeat_is_no_proof(world: &mut dyn World) {
     let tenure = a.grant(&endpoint("e"));
     world.set_leader_beat(&a.me, None);
     let seen = seat(&b, "e");
-    assert_eq!((seen.is_stale, seen.beaten), (false, None));
+    assert_eq!((seen.is_stale, seen.heartbeat_age), (false, None));
     assert_eq!(b.acquire(&endpoint("e")), Acquire::HeldBy(a.me.clone()));
     assert_eq!(a.renew(&tenure), Renew::Extended);
 }
@@ -295,7 +295,7 @@ pub fn a_seat_says_who_leads_for_how_long_and_since_when(world: &mut dyn World) 
     assert_eq!((seen.term, seen.ttl, seen.is_stale), (tenure.fence, Some(TTL), false));
     let led_for = seen.led_for.unwrap();
     assert!(led_for >= Duration::from_millis(20) && led_for < 9 * SECOND, "{led_for:?}");
-    assert!(seen.beaten.is_some_and(|it| it < 9 * SECOND));
+    assert!(seen.heartbeat_age.is_some_and(|it| it < 9 * SECOND));
     let both = a.store.role_statuses(&[endpoint("f"), endpoint("e")], TIMEOUT).unwrap();
     assert_eq!(both.iter().map(|it| it.leader.is_some()).collect::<Vec<_>>(), [false, true]);
     a.release(&tenure);
