@@ -65,7 +65,7 @@ mod without {
     pub(crate) type TlsStream = Socket;
 
     #[derive(Debug, Default)]
-    pub(crate) struct Tls;
+    pub(crate) struct Tls {}
 
     impl Tls {
         pub(crate) fn handshake(&self, _: &str, _: Socket) -> io::Result<TlsStream> {
