@@ -182,10 +182,9 @@ impl<S: Read> Input<'_, S> {
 
     /// Reads more bytes, if the stream has not ended.
     fn read(&mut self) -> Result<bool, AnswerError> {
-        if self.is_empty() {
-            self.bytes.clear();
-            self.next = 0;
-        }
+        // Chunks of one byte with long extensions would otherwise be kept for a whole body.
+        self.bytes.drain(..self.next);
+        self.next = 0;
         let filled = self.bytes.len();
         self.bytes.resize(filled + READ_BYTES, 0);
         let read = self.stream.read(&mut self.bytes[filled..]);
@@ -357,6 +356,19 @@ mod tests {
             assert_eq!(read(text, 4), Ok((200, "0123".into(), None)), "{text:?}");
             assert_eq!(read(text, 0), Ok((200, String::new(), None)), "{text:?}");
         }
+    }
+
+    #[test]
+    fn the_overhead_of_small_chunks_is_not_kept() {
+        let chunk = format!("1;{}\r\nx\r\n", "e".repeat(3_000));
+        let text = chunk.repeat(1_000);
+        let mut pieces = Pieces(text.as_bytes(), 7_000);
+        let mut input = Input { stream: &mut pieces, bytes: Vec::new(), next: 0 };
+        let mut body = Vec::new();
+        read_chunks(&mut input, &mut body, 1_000).unwrap();
+        assert_eq!(body.len(), 1_000);
+        let kept = input.bytes.capacity();
+        assert!(kept < 20 * READ_BYTES, "{kept} bytes for a body of 1,000");
     }
 
     #[test]

@@ -46,7 +46,7 @@ impl Store for MemoryStore {
         weight: Weight,
     ) -> StampedResult<HeartbeatReply> {
         let context = context.clone();
-        self.call("beat", move |state, clock| state.beat(&context, ttl, weight, clock))
+        self.call("heartbeat", move |state, clock| state.beat(&context, ttl, weight, clock))
     }
 
     fn acquire(

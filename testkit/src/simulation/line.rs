@@ -182,7 +182,7 @@ impl Store for Line {
         ttl: Duration,
         weight: Weight,
     ) -> StampedResult<HeartbeatReply> {
-        self.stamped("beat", context, |it| it.heartbeat(context, ttl, weight))
+        self.stamped("heartbeat", context, |it| it.heartbeat(context, ttl, weight))
     }
 
     fn acquire(

@@ -333,7 +333,7 @@ fn through_changes(seed: u64) {
         "asks",
         "instances",
         "session_names",
-        "beat",
+        "heartbeat",
         "renew",
     ];
     for _ in 0..12 {

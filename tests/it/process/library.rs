@@ -266,7 +266,7 @@ fn ends_in_the_safe_order(ending: fn(Daemon)) {
     // The lease is released once its result is stored, before or after the heartbeat is withdrawn.
     let (publish, release, withdraw) = (at("publish"), at("release"), at("withdraw"));
     assert!(publish < withdraw && publish < release, "{journal:?}");
-    assert!(at("renew") < release.max(withdraw) && at("beat") < withdraw, "{journal:?}");
+    assert!(at("renew") < release.max(withdraw) && at("heartbeat") < withdraw, "{journal:?}");
     assert_eq!(server.announced_since(0).len(), 1, "the last result was published");
     assert_eq!(server.owner(&endpoint("e")), None);
 }

@@ -184,10 +184,10 @@ fn r12_whichever_thread_of_a_manager_panics_it_holds_nothing_and_says_so() {
         assert!(!a.is_owned(&e) && a.fence(&e).is_none() && a.owned().is_empty(), "{thread}");
         let refused = a.try_acquire(&e).unwrap_err().to_string();
         assert!(refused.contains(thread) && refused.contains("start another"), "{refused}");
-        let beats = || server.journal().iter().filter(|it| **it == "beat").count();
-        let before = beats();
+        let heartbeats = || server.journal().iter().filter(|it| **it == "heartbeat").count();
+        let before = heartbeats();
         let _ = crossbeam_channel::after(config().heartbeat_interval * 4).recv();
-        assert!(beats() <= before + 1, "{thread}: it beats on"); // one was on its way
+        assert!(heartbeats() <= before + 1, "{thread}: it sends heartbeats"); // one was on its way
         let plain: Arc<dyn Store> = Arc::new(MemoryStore::new(&server));
         let (me, lines) = (InstanceId::new("b"), Connections::shared(&plain));
         let b = LeaseManager::start_on(&config(), me, &lines, Arc::new(BootClock)).unwrap();
@@ -210,7 +210,7 @@ fn r12_a_beat_on_its_way_does_not_outlast_the_withdrawal() {
             if (verb, stage) == ("withdraw", Stage::Answered) {
                 withdrawn.fetch_add(1, Ordering::SeqCst);
             }
-            if (verb, stage) == ("beat", Stage::Asked) && hold.swap(false, Ordering::SeqCst) {
+            if (verb, stage) == ("heartbeat", Stage::Asked) && hold.swap(false, Ordering::SeqCst) {
                 held.send(()).unwrap();
                 wait_for("the withdrawal", || withdrawn.load(Ordering::SeqCst) > 0);
             }

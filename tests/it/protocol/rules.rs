@@ -163,11 +163,11 @@ fn r11_no_idle_lease_of_a_stop_is_released_before_others_can_plan_without_the_in
     let slow = table.tenure(&table.endpoints()[0]).unwrap();
     let _permit = table.permit(&slow).unwrap();
     let held = table.len();
-    cluster.member("b").store.lose("beat", true);
+    cluster.member("b").store.lose("heartbeat", true);
     cluster.begin_stop("b", Phase::EndPolls);
     cluster.pass(RENEW);
     assert_eq!(table.len(), held, "weight 0 is not announced yet");
-    cluster.member("b").store.lose("beat", false);
+    cluster.member("b").store.lose("heartbeat", false);
     cluster.pass_until(RENEW * 3 / 2, |it| it.owned("a") == 7);
 }
 
@@ -1161,7 +1161,7 @@ fn r13_a_heartbeat_that_comes_within_the_margin_is_late_all_the_same() {
 fn r13_a_heartbeat_counts_from_before_the_question() {
     let solo = Solo::new("a");
     solo.acquire("e").unwrap();
-    solo.store.plan("beat", Mishap::Slow(Duration::from_millis(100)));
+    solo.store.plan("heartbeat", Mishap::Slow(Duration::from_millis(100)));
     solo.beat(); // asked at 0, answered at 200
     for _ in 0..2 {
         solo.clock.pass(RENEW);
@@ -1282,13 +1282,13 @@ fn through_random_faults(seed: u64) {
                 cluster.join_at_rate(name, 986 + next(28), false);
             }
             6 => {
-                for op in ["acquire", "renew", "release", "beat", "publish"] {
+                for op in ["acquire", "renew", "release", "heartbeat", "publish"] {
                     let late = Mishap::ExecuteLate(Duration::from_millis(next(4_000)));
                     cluster.member(name).store.plan(op, late);
                 }
             }
             7 => {
-                for op in ["acquire", "renew", "release", "beat", "publish", "verify"] {
+                for op in ["acquire", "renew", "release", "heartbeat", "publish", "verify"] {
                     cluster.member(name).store.plan(op, Mishap::LoseReply);
                 }
             }
