@@ -86,7 +86,7 @@ pub fn assemble(
     let (samples, sampled) = queues.channel(Outbox::CAPACITY);
     let lease = LeaseParts::assemble(config, &table, connections);
     let inbox = Inbox { changes: changed, dones: done, intervals: paced };
-    let (tick, drain_timeout) = (config.reconcile_interval, config.drain_timeout);
+    let (quick_check_interval, drain_timeout) = (config.reconcile_interval, config.drain_timeout);
     let store = Arc::clone(&connections.dispatch);
     let dispatch = Dispatch::new(store, share(), PollIntervals::of(config), jobs, config.workers)
         .reporting(&lease.reporter)
@@ -95,7 +95,7 @@ pub fn assemble(
     let publisher = Publisher::new(store, share(), sampled, nudges.clone());
     let worker = PollWorker::new(poller, share(), samples, dones, nudges.clone());
     let store = Arc::clone(&connections.reconcile);
-    let reconcile = Reconcile::new(store, share(), changes, tick, drain_timeout)
+    let reconcile = Reconcile::new(store, share(), changes, quick_check_interval, drain_timeout)
         .reporting(&lease.reporter)
         .nudged_by(nudged);
     let watch = watch(connections, &lease, nudges);
@@ -103,12 +103,12 @@ pub fn assemble(
 }
 
 fn watch(connections: &Connections, lease: &LeaseParts, nudges: Sender<Nudge>) -> Watch {
-    let beat_now = lease.heartbeat_now.clone();
+    let heartbeat_now = lease.heartbeat_now.clone();
     let (me, timeout) = (lease.table.instance().clone(), lease.table.timings().store_timeout);
     let nudge = move |nudge: Nudge| {
         if let Nudge::Push(Push::Changed(Changes { drain: true, .. }) | Push::Everything) = &nudge {
             // A drained instance says so with its next heartbeat. One request that waits is enough.
-            let _ = beat_now.try_send(());
+            let _ = heartbeat_now.try_send(());
         }
         // Blocks while reconcile is busy: a dropped nudge could be missed for minutes. The server closes a subscription
         // that is not read, and then everything is read again.

@@ -1,6 +1,7 @@
 //! Holds rights: until when this instance may act under a lease, and the threads that keep it (R1–R6, R13).
 //!
-//! May touch the store. Knows nothing of who should own a lease, or of what is done under it.
+//! May touch the store. Does not decide who should own a lease, and polls nothing. Also here, because fleet, polling and
+//! election all stand on it: pushes (`watch`), reports and history.
 
 pub mod epoch_tracker;
 pub mod expiry;

@@ -29,7 +29,7 @@ pub struct LeaseParts {
     pub reporter: Reporter,
     /// Shared with the fail-stop, which withdraws it.
     pub heartbeat: Arc<Heartbeat>,
-    /// Asks for a heartbeat before the next tick.
+    /// Asks for a heartbeat before its interval is over.
     pub heartbeat_now: Sender<()>,
     /// Receives the requests of `heartbeat_now`.
     pub heartbeat_requests: Receiver<()>,

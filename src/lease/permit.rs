@@ -293,7 +293,7 @@ pub(crate) struct Deferral {
     pub(crate) is_full: bool,
 }
 
-/// The lease is no longer held: the poll must not start, or must not go on.
+/// The lease is not held, or is uncertain: the poll must not start, or must not go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Revoked;
 

@@ -101,7 +101,8 @@ pub struct RenewItem {
     /// The lease and its fence.
     pub tenure: Tenure,
     /// Whether a missing lease may be written again (R6): its deadline has not passed, and no other instance can have been
-    /// granted it.
+    /// granted it. If false, this instance may have slept while another was granted the lease: then the answer `Extended`
+    /// ends the lease, too (R6).
     pub may_reclaim: bool,
     /// Its fence was compared in the epoch of the request, so that the owner's name proves it (renew_by_owner.lua).
     pub matched: bool,

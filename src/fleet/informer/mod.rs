@@ -5,8 +5,11 @@
 //! notifications are repaired by auditing the leases this instance is next in line for, and by an occasional resync. A
 //! server that pushes no changes is resynced more often, as often as that stays cheap.
 //!
-//! Reads the store and the table of leases, and changes neither. Four parts with a state of their own do the reading:
-//! [`membership`], [`sessions`], [`owners`] and [`resync`]. [`Informer`] calls them in order, under one budget.
+//! Reads the store and the table of leases. Changes neither, with one exception: before a session counts as gone,
+//! `Sessions::apply_missing` asks for the epoch, and the table takes the stamp of that reply.
+//!
+//! Four parts with a state of their own do the reading: [`membership`], [`sessions`], [`owners`] and [`resync`].
+//! [`Informer`] calls them in order, under one budget.
 
 mod audit;
 mod context;
@@ -79,7 +82,11 @@ struct Scope<'a> {
 }
 
 impl Informer {
-    pub(crate) fn new(store: Arc<dyn Store>, table: Arc<OwnershipTable>, tick: Duration) -> Self {
+    pub(crate) fn new(
+        store: Arc<dyn Store>,
+        table: Arc<OwnershipTable>,
+        quick_check_interval: Duration,
+    ) -> Self {
         let context = Context {
             reporter: Reporter::new(&table),
             me: table.instance().clone(),
@@ -87,7 +94,7 @@ impl Informer {
             table,
             push: None,
             synced_at: None,
-            quick_check_interval: tick.min(QUICK_CHECK_INTERVAL_MAX),
+            quick_check_interval: quick_check_interval.min(QUICK_CHECK_INTERVAL_MAX),
         };
         Self {
             context,

@@ -77,7 +77,7 @@ impl Acquisition {
         }
     }
 
-    /// Acquires no more in this pass: the store does not answer, or grants nothing.
+    /// Acquires no more in this pass: it is paused, or [`Self::acquire_batch`] or a read of sessions failed.
     fn end_pass(&mut self) {
         (self.unfinished, self.tried) = (false, 0);
         self.overdue.clear();
@@ -188,7 +188,7 @@ impl Acquisition {
         }
     }
 
-    /// False when the store does not answer, or grants nothing.
+    /// False when the store did not answer, or changed its epoch twice: this pass acquires no more.
     fn acquire_batch(
         &mut self,
         scope: &mut Scope<'_>,

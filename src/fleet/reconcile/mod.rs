@@ -40,7 +40,7 @@ const NUDGES_TAKEN: usize = 256;
 /// The shortest wait between two steps.
 const WAIT_MIN: Duration = Duration::from_millis(5);
 
-/// The thread `reconcile`: wakes on its tick, on nudges, and when a fallback or a hold-off ends.
+/// The thread `reconcile`: wakes on a nudge, and when one of its parts is due (`wait`).
 pub struct Reconcile {
     context: Context,
     informer: Informer,
@@ -102,10 +102,10 @@ impl Reconcile {
         store: Arc<dyn Store>,
         table: Arc<OwnershipTable>,
         changes: Sender<LeaseChange>,
-        tick: Duration,
+        quick_check_interval: Duration,
         drain_timeout: Duration,
     ) -> Self {
-        let informer = Informer::new(Arc::clone(&store), Arc::clone(&table), tick);
+        let informer = Informer::new(Arc::clone(&store), Arc::clone(&table), quick_check_interval);
         let (me, reporter) = (table.instance().clone(), Reporter::new(&table));
         Self {
             context: Context { store, table, me, reporter, changes, drain_timeout },

@@ -31,7 +31,8 @@ impl OwnershipTable {
         applied
     }
 
-    /// How many leases were lost so far. The planner sees by it that a lease has ended.
+    /// How many leases were lost so far. The informer (`Owners::apply_losses`) sees by it that the view names this instance
+    /// as the owner of leases that have ended.
     pub fn losses(&self) -> u64 {
         self.losses.load(Ordering::Acquire)
     }

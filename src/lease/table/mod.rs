@@ -115,7 +115,8 @@ pub enum Loss {
     Expired,
     /// Another instance holds it.
     Taken(InstanceId),
-    /// It is gone and cannot be reclaimed.
+    /// It may not be held any more, and no other owner is known: it is missing and may not be written back, its fence is
+    /// not the stored one, this instance may have slept through a grant (R6), or the fleet has another lease TTL (R14).
     Gone,
 }
 
