@@ -18,7 +18,7 @@ use crate::polling::window::{DispatchWindow, PassStats};
 use crate::store::{BATCH_MAX, Store};
 use crate::thread::Stop;
 
-/// R2: a verification is good for so long.
+/// R2: a verification counts for this long.
 pub const VERIFIED_FOR: Duration = Duration::from_secs(1);
 /// A lease that may not be polled under now is looked at again after this.
 const RECHECK: Duration = Duration::from_millis(250);
@@ -102,8 +102,8 @@ pub struct Dispatch {
     inbox: Inbox,
 }
 
-/// There was no room for another poll. Without this everything due would be tried again and again, and chance would
-/// decide who is polled; so no more is given out than there is room for, and the longest overdue comes first.
+/// This process lacks room for another poll. Dispatch then gives out no more jobs than there is room for, the longest
+/// overdue first. Otherwise every due endpoint would be tried again and again, and chance would decide which one is polled.
 #[derive(Clone, Copy, Debug)]
 struct Full {
     /// Jobs that may be out.
@@ -327,8 +327,8 @@ impl Dispatch {
         given
     }
 
-    /// How long to listen to nobody after a step, so that there is more to do in the next. A poll starts later
-    /// by no more than this.
+    /// How long dispatch reads no message after a step, so that the next step is about more. A poll starts later by no more
+    /// than this.
     pub fn rest(&mut self) -> Duration {
         self.window.rest(&self.round, self.table.now())
     }

@@ -1,9 +1,9 @@
-//! 6 — Hands results to the store, in batches, each under the fence it was polled under.
+//! Which results wait to be stored, and which go into the next batch? Pure bookkeeping around
+//! [`crate::store::Store::publish`].
 //!
-//! Pure bookkeeping around [`crate::store::Store::publish`]. A batch whose reply was lost is said
-//! again; the store knows what it has stored already. A result whose tenure has ended is dropped: the
-//! store would refuse it (G2). The permit of a poll travels with its result, so that a lease is not
-//! given away between the two. [`Reach`] tells an instance whose results get no answer from one whose store is away.
+//! A batch whose reply was lost is sent again; the store knows what it has stored. A result whose tenure has ended is
+//! dropped: the store would refuse it (G2). The permit of a poll stays with its result, so the lease is not released
+//! before the result is stored. [`Reach`] tells an instance whose results get no answer from one whose store is away.
 
 use std::collections::VecDeque;
 use std::time::Duration;

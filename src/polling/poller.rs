@@ -1,4 +1,4 @@
-//! Asks an endpoint how it is, once, under a permit.
+//! How is an endpoint polled once, under a permit? The trait [`Poller`], and the built-in poller for HTTP and TCP.
 //!
 //! No retries and no redirects: each would be another start of a poll (R2). A poller confirms its
 //! permit right before the first byte, and arms the permit's abort switch before it can block.

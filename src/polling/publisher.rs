@@ -1,4 +1,4 @@
-//! Batches fenced writes of results.
+//! How do results reach the store? The thread `publish` sends them in batches, each result under its fence.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -29,7 +29,7 @@ pub enum LastPoll {
 }
 
 impl LastPoll {
-    /// The server's clock is only known to so much.
+    /// The estimate of the server's clock (`OwnershipTable::server_ms`) may be wrong by this much.
     const TOLERANCE_MS: u64 = 2_000;
 
     /// Polled at `polled_ms`, when the server's clock shows `server_ms`.
@@ -316,7 +316,8 @@ impl PollSchedule {
         }
     }
 
-    /// It could not begin through no fault of its own: in front of all that is due later.
+    /// [`Self::put_back`] without a wait: the endpoint is queued at its own due time, so before everything that became due
+    /// later.
     pub fn put_back_first(&mut self, endpoint: &EndpointId) {
         self.put_back(endpoint, Moment::MIN);
     }

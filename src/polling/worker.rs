@@ -77,7 +77,7 @@ impl PollWorker {
     /// Does one job.
     pub fn step(&self, job: PollJob) {
         let end = self.poll(&job);
-        // Nobody there: this is the end.
+        // The send fails only when dispatch has ended: then nobody needs the answer.
         let _ = self.dones.send(PollDone { due: job.due, end });
     }
 

@@ -134,7 +134,7 @@ impl Informer {
     }
 
     fn apply_message(&mut self, message: &PeerMessage) {
-        // An instance that joins says nothing else, and neither does an instance that leaves.
+        // An instance that joins (`Watch::step`) or leaves (`Store::withdraw`) sends an empty message: its heartbeat is read.
         let empty = PeerMessage { to: message.to.clone(), ..PeerMessage::new(&message.from, None) };
         if !self.view.is_live(&message.from) || *message == empty {
             self.membership.read_soon([message.from.clone()]);
