@@ -78,14 +78,14 @@ pub fn assemble(
     let table = keeper::table(config, me, clock);
     let share = || Arc::clone(&table);
     let (nudges, nudged) = queues.channel(NUDGES_MAX);
-    let (changes, changed) = queues.channel(CHANGES_MAX);
+    let (to_dispatch, lease_changes) = queues.channel(CHANGES_MAX);
     let (jobs, to_do) = jobs();
     // Room for as many as there can ever be: their number may change.
     let (dones, done) = queues.channel(2 * Config::WORKERS_MAX);
-    let (intervals, paced) = queues.channel(1);
+    let (intervals, intervals_rx) = queues.channel(1);
     let (samples, sampled) = queues.channel(Outbox::CAPACITY);
     let lease = LeaseParts::assemble(config, &table, connections);
-    let inbox = Inbox { changes: changed, dones: done, intervals: paced };
+    let inbox = Inbox { lease_changes, dones: done, intervals: intervals_rx };
     let (quick_check_interval, drain_timeout) = (config.reconcile_interval, config.drain_timeout);
     let store = Arc::clone(&connections.dispatch);
     let dispatch = Dispatch::new(store, share(), PollIntervals::of(config), jobs, config.workers)
@@ -95,9 +95,10 @@ pub fn assemble(
     let publisher = Publisher::new(store, share(), sampled, nudges.clone());
     let worker = PollWorker::new(poller, share(), samples, dones, nudges.clone());
     let store = Arc::clone(&connections.reconcile);
-    let reconcile = Reconcile::new(store, share(), changes, quick_check_interval, drain_timeout)
-        .reporting(&lease.reporter)
-        .nudged_by(nudged);
+    let reconcile =
+        Reconcile::new(store, share(), to_dispatch, quick_check_interval, drain_timeout)
+            .reporting(&lease.reporter)
+            .nudged_by(nudged);
     let watch = watch(connections, &lease, nudges);
     Parts { lease, watch, reconcile, dispatch, worker, jobs: to_do, publisher, intervals }
 }

@@ -7,7 +7,7 @@
 //!
 //! | channel | when full |
 //! |---|---|
-//! | `changes` | blocks `reconcile`; no thread that safety depends on waits for it |
+//! | `lease_changes` | blocks `reconcile`; no thread that safety depends on waits for it |
 //! | `jobs` | never: `dispatch` gives out no more jobs than its window (`window.rs`) |
 //! | `dones` | never: it has room for every job given out |
 //! | `notes` | drops the note and counts it |

@@ -175,7 +175,7 @@ pub(crate) struct TenureState {
     pub(crate) renewed_at: Moment,
     pub(crate) renew_at: Moment,
     /// The epoch in which the store last compared the fence.
-    pub(crate) matched_in: Epoch,
+    pub(crate) fence_checked_in: Epoch,
     /// When the store last reported another fence: only a comparison requested after this counts.
     pub(crate) fence_check_after: Moment,
     /// Since when it is being handed over or released: no new poll starts, and it is renewed until the running poll ends.
@@ -207,7 +207,7 @@ impl Lease {
             doubted_at: Moment::MIN,
             renewed_at: asked_at,
             renew_at,
-            matched_in: Epoch::default(),
+            fence_checked_in: Epoch::default(),
             fence_check_after: Moment::MIN,
             draining_since: None,
             ended: false,

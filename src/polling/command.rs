@@ -122,7 +122,8 @@ impl CommandPoller {
                     false => (now >= deadline).then_some(Cause::Late),
                 };
                 if cause.is_some() {
-                    // The poll supervisor takes the end of its pipe as the order to end the command, as it does when this process dies.
+                    // The poll supervisor takes the end of its pipe as the order to end the command, as it does when
+                    // this process dies.
                     run.feed = None;
                     kill_at = Some(now + self.grace);
                 }

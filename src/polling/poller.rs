@@ -38,19 +38,20 @@ pub trait Poller: Send + Sync {
     ) -> Result<Sample, Revoked>;
 }
 
-/// The built-in poller: HTTP(S) GET or TCP connect, as the session's address says.
+/// The built-in poller: HTTP(S) GET or TCP connect, as the session's address says. `--poll-command` uses `CommandPoller` in
+/// its place (`cli/run.rs`).
 #[derive(Debug)]
 pub struct NetPoller {
-    http: http::HttpPoller,
-    tcp: tcp::TcpPoller,
+    http: http::HttpGet,
+    tcp: tcp::TcpConnect,
 }
 
 impl NetPoller {
     /// Polls only what `targets` allows, and keeps at most `body_max` bytes of an answer.
     pub fn new(targets: targets::Targets, body_max: usize) -> Self {
         Self {
-            http: http::HttpPoller::new(targets.clone(), body_max),
-            tcp: tcp::TcpPoller::new(targets),
+            http: http::HttpGet::new(targets.clone(), body_max),
+            tcp: tcp::TcpConnect::new(targets),
         }
     }
 }

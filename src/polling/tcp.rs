@@ -18,13 +18,13 @@ use crate::net::shortage;
 use crate::net::wait::{is_ready, plain, wait};
 use crate::polling::targets::Targets;
 
-/// Connects, and hangs up.
+/// One TCP connect to an endpoint. Called by `NetPoller`; not a `Poller` itself.
 #[derive(Debug)]
-pub struct TcpPoller {
+pub struct TcpConnect {
     targets: Targets,
 }
 
-impl TcpPoller {
+impl TcpConnect {
     /// Connects only to what `targets` allows.
     pub fn new(targets: Targets) -> Self {
         Self { targets }
@@ -197,7 +197,7 @@ mod tests {
     }
 
     fn poll(address: SocketAddr, permit: &PollPermit, limit: Duration) -> Result<Sample, Revoked> {
-        TcpPoller::new(Targets::default()).poll(&address.to_string(), permit, limit)
+        TcpConnect::new(Targets::default()).poll(&address.to_string(), permit, limit)
     }
 
     #[test]
@@ -290,7 +290,7 @@ mod tests {
     #[test]
     fn a_denied_address_is_not_connected_to() {
         let (permit, _revoke) = permit_for_tests("e1", "i", 1);
-        let sample = TcpPoller::new(Targets::default())
+        let sample = TcpConnect::new(Targets::default())
             .poll("[::ffff:169.254.169.254]:80", &permit, LIMIT)
             .unwrap();
         let error = sample.error.unwrap();

@@ -105,13 +105,13 @@ pub struct RenewItem {
     /// ends the lease, too (R6).
     pub may_reclaim: bool,
     /// Its fence was compared in the epoch of the request, so that the owner's name proves it (renew_by_owner.lua).
-    pub matched: bool,
+    pub fence_checked: bool,
 }
 
 impl RenewItem {
     /// A lease that may be reclaimed, and whose fence is compared.
     pub fn new(tenure: Tenure) -> Self {
-        Self { tenure, may_reclaim: true, matched: false }
+        Self { tenure, may_reclaim: true, fence_checked: false }
     }
 }
 

@@ -19,7 +19,7 @@ pub(super) struct PushSupport {
 }
 
 /// What every part of the informer may read. Only `Informer` changes it.
-pub(super) struct Context {
+pub(super) struct ReadContext {
     pub(super) store: Arc<dyn Store>,
     pub(super) table: Arc<OwnershipTable>,
     pub(super) reporter: Reporter,
@@ -32,7 +32,7 @@ pub(super) struct Context {
     pub(super) quick_check_interval: Duration,
 }
 
-impl Context {
+impl ReadContext {
     pub(super) fn now(&self) -> Moment {
         self.table.now()
     }

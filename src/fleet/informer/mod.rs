@@ -29,7 +29,7 @@ use std::time::Duration;
 
 use crate::clock::Moment;
 use crate::event::Event;
-use crate::fleet::informer::context::{Budget, Context, PushSupport};
+use crate::fleet::informer::context::{Budget, PushSupport, ReadContext};
 use crate::fleet::informer::membership::Membership;
 use crate::fleet::informer::owners::Owners;
 use crate::fleet::informer::resync::Resync;
@@ -60,7 +60,7 @@ const EXCHANGES_MAX: usize = 16;
 
 /// Reads the store for the reconciler, and keeps the view.
 pub(crate) struct Informer {
-    context: Context,
+    context: ReadContext,
     view: TrackedView,
     membership: Membership,
     sessions: Sessions,
@@ -75,8 +75,8 @@ pub(crate) struct Informer {
 }
 
 /// What [`Owners`] and [`Resync`] touch besides their own state.
-struct Scope<'a> {
-    context: &'a Context,
+struct ReadScope<'a> {
+    context: &'a ReadContext,
     view: &'a mut TrackedView,
     sessions: &'a mut Sessions,
 }
@@ -87,7 +87,7 @@ impl Informer {
         table: Arc<OwnershipTable>,
         quick_check_interval: Duration,
     ) -> Self {
-        let context = Context {
+        let context = ReadContext {
             reporter: Reporter::new(&table),
             me: table.instance().clone(),
             store,
@@ -134,7 +134,8 @@ impl Informer {
     }
 
     fn apply_message(&mut self, message: &PeerMessage) {
-        // An instance that joins (`Watch::step`) or leaves (`Store::withdraw`) sends an empty message: its heartbeat is read.
+        // An instance that joins (`Watch::step`) or leaves (`Store::withdraw`) sends an empty message: its heartbeat is
+        // read.
         let empty = PeerMessage { to: message.to.clone(), ..PeerMessage::new(&message.from, None) };
         if !self.view.is_live(&message.from) || *message == empty {
             self.membership.read_soon([message.from.clone()]);
@@ -210,7 +211,7 @@ impl Informer {
         }
         let audited = is_quick_check && has_synced && owners.audit(&mut scope, now)?;
         let Self { context, view, sessions, owners, membership, .. } = self;
-        let mut scope = Scope { context, view, sessions };
+        let mut scope = ReadScope { context, view, sessions };
         self.resync.step(&mut scope, owners, membership, now, &mut budget)?;
         // Last, because owners may be instances that were not known before. Where every heartbeat is pushed, reading all of
         // them only tells whether the store is still there, which the audit did.
@@ -247,9 +248,9 @@ impl Informer {
         }
     }
 
-    fn owners(&mut self) -> (&mut Owners, Scope<'_>) {
+    fn owners(&mut self) -> (&mut Owners, ReadScope<'_>) {
         let Self { context, view, sessions, owners, .. } = self;
-        (owners, Scope { context, view, sessions })
+        (owners, ReadScope { context, view, sessions })
     }
 
     /// The store did not answer. Logged once.
