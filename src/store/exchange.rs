@@ -202,7 +202,7 @@ pub struct Page<T> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lasting<T> {
     /// The value.
-    pub it: T,
+    pub value: T,
     /// How long it still lasts.
     pub left: Duration,
 }

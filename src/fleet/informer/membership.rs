@@ -87,7 +87,7 @@ impl Membership {
                 match heartbeat {
                     Some(it) => {
                         let heartbeat =
-                            HeartbeatReading { weight: it.it, ends_at: asked_at + it.left };
+                            HeartbeatReading { weight: it.value, ends_at: asked_at + it.left };
                         self.heartbeats.insert(instance.clone(), heartbeat);
                     }
                     None => self.gone(instance, asked_at),

@@ -256,7 +256,7 @@ impl Owners {
         let asked_at = scope.context.now();
         let found = scope.context.store.leases(endpoints, scope.context.timeout())?;
         for (endpoint, lease) in endpoints.iter().zip(found) {
-            let owner = lease.as_ref().map(|it| &it.it);
+            let owner = lease.as_ref().map(|it| &it.value);
             self.apply(scope, endpoint, owner, asked_at);
             let left = lease.map(|it| it.left).filter(|it| *it < least_left(scope.context));
             if let Some(left) = left.filter(|_| !scope.view.is_free(endpoint)) {

@@ -120,7 +120,7 @@ impl Story {
                 let seats =
                     asker.store.role_statuses(&self.endpoints, Duration::from_secs(5)).unwrap();
                 let told = seats.iter().map(|it| {
-                    let leader = it.leader.as_ref().map(|it| it.it.clone());
+                    let leader = it.leader.as_ref().map(|it| it.value.clone());
                     (leader, it.is_stale, it.heartbeat_age.is_some(), it.ttl)
                 });
                 format!("{:?}", told.collect::<Vec<_>>())
