@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Moment;
+use crate::fleet::informer::sessions::Sessions;
+use crate::fleet::informer::tracked_view::TrackedView;
 use crate::lease::report::Reporter;
 use crate::lease::table::OwnershipTable;
 use crate::model::{InstanceId, spread};
@@ -30,6 +32,13 @@ pub(super) struct ReadContext {
     /// When the first resync had listed every session, owner and live instance.
     pub(super) synced_at: Option<Moment>,
     pub(super) quick_check_interval: Duration,
+}
+
+/// What `Owners` and `Resync` touch besides their own state.
+pub(super) struct ReadScope<'a> {
+    pub(super) context: &'a ReadContext,
+    pub(super) view: &'a mut TrackedView,
+    pub(super) sessions: &'a mut Sessions,
 }
 
 impl ReadContext {

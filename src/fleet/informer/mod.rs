@@ -29,7 +29,7 @@ use std::time::Duration;
 
 use crate::clock::Moment;
 use crate::event::Event;
-use crate::fleet::informer::context::{Budget, PushSupport, ReadContext};
+use crate::fleet::informer::context::{Budget, PushSupport, ReadContext, ReadScope};
 use crate::fleet::informer::membership::Membership;
 use crate::fleet::informer::owners::Owners;
 use crate::fleet::informer::resync::Resync;
@@ -72,13 +72,6 @@ pub(crate) struct Informer {
     stopped_early: bool,
     /// Begins when the store does not answer.
     outage: Outage,
-}
-
-/// What [`Owners`] and [`Resync`] touch besides their own state.
-struct ReadScope<'a> {
-    context: &'a ReadContext,
-    view: &'a mut TrackedView,
-    sessions: &'a mut Sessions,
 }
 
 impl Informer {
