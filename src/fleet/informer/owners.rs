@@ -10,10 +10,10 @@ use std::time::Duration;
 use fnv::FnvHashSet;
 
 use crate::clock::Moment;
+use crate::fleet::informer::EXPIRY_SLACK;
 use crate::fleet::informer::audit::Audit;
-use crate::fleet::informer::context::{Budget, ReadContext};
+use crate::fleet::informer::context::{Budget, ReadContext, ReadScope};
 use crate::fleet::informer::released_leases::ReleasedLeases;
-use crate::fleet::informer::{EXPIRY_SLACK, ReadScope};
 use crate::fleet::view::View;
 use crate::model::{EndpointId, InstanceId};
 use crate::store::{BATCH_MAX, PeerMessage, StoreError};

@@ -6,8 +6,7 @@
 use std::time::Duration;
 
 use crate::clock::Moment;
-use crate::fleet::informer::ReadScope;
-use crate::fleet::informer::context::{Budget, ReadContext};
+use crate::fleet::informer::context::{Budget, ReadContext, ReadScope};
 use crate::fleet::informer::membership::Membership;
 use crate::fleet::informer::owners::Owners;
 use crate::fleet::view::View;
