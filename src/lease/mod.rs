@@ -6,6 +6,7 @@
 pub mod epoch_tracker;
 pub mod expiry;
 pub mod heartbeat;
+pub(crate) mod heartbeat_deadline;
 pub mod history;
 pub mod keeper;
 pub(crate) mod log_limiter;

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::{BootClock, Clock};
-use crate::lease::permit::{HeartbeatDeadline, Lease, PollPermit, SharedClock};
+use crate::lease::heartbeat_deadline::HeartbeatDeadline;
+use crate::lease::permit::{Lease, PollPermit, SharedClock};
 use crate::model::{EndpointId, Epoch, FenceToken, InstanceId, LeaseDuration, Tenure};
 
 /// A permit that holds for an hour, and what ends it the way a lost lease does.

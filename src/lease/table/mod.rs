@@ -19,8 +19,9 @@ use parking_lot::{Mutex, RwLock};
 
 use crate::clock::{Clock, Moment};
 use crate::lease::epoch_tracker::{ClockAnomaly, EpochTracker};
+use crate::lease::heartbeat_deadline::HeartbeatDeadline;
 use crate::lease::log_limiter::LogLimiter;
-use crate::lease::permit::{HeartbeatDeadline, Lease, PollPermit, SharedClock, Standing};
+use crate::lease::permit::{Lease, PollPermit, SharedClock, Standing};
 use crate::lease::table::due_index::{DueIndex, LeaseEdit, LeaseMap};
 use crate::metrics::Metrics;
 use crate::model::{EndpointId, Epoch, FenceToken, InstanceId, LeaseDuration, Tenure};
