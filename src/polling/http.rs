@@ -16,11 +16,11 @@ use crate::model::Sample;
 use crate::net::deadline_stream::Socket;
 use crate::net::shortage;
 use crate::net::wait::plain;
+use crate::polling::connect::{ConnectError, connect_any};
 use crate::polling::http::answer::{AnswerError, read_answer};
 use crate::polling::http::tls::{Tls, TlsStream};
 use crate::polling::http::url::Url;
 use crate::polling::targets::{ResolveError, Targets};
-use crate::polling::tcp::{ConnectError, connect_any};
 
 const USER_AGENT: &str = concat!("leasehold/", env!("CARGO_PKG_VERSION"));
 

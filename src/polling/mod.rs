@@ -3,6 +3,7 @@
 //! May touch the table of leases, the store (to verify and to publish) and the endpoints themselves.
 
 pub mod command;
+mod connect;
 pub mod dispatch;
 #[cfg(test)]
 pub(crate) mod holder;
