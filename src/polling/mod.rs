@@ -14,6 +14,7 @@ pub mod poller;
 pub mod poller_pool;
 pub mod outbox;
 pub mod publisher;
+mod reach;
 pub mod schedule;
 mod slow_lane;
 pub mod targets;
