@@ -14,6 +14,7 @@ pub mod parts;
 pub mod permit;
 pub mod renewal;
 pub mod report;
+pub mod shutdown_release;
 pub mod table;
 pub(crate) mod trouble;
 pub mod watch;
