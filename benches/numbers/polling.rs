@@ -14,10 +14,10 @@ use std::time::Duration;
 
 use leasehold::clock::{BootClock, Clock, Moment};
 use leasehold::config::RedisUrl;
+use leasehold::lease::testing::permit_for_tests;
 use leasehold::polling::http::HttpGet;
 use leasehold::polling::poller::NetPoller;
 use leasehold::polling::targets::Targets;
-use leasehold::polling::testing::permit_for_tests;
 use leasehold::thread::{Stop, stop};
 use leasehold::{Config, Daemon};
 use redis::Connection;

@@ -16,5 +16,7 @@ pub mod renewal;
 pub mod report;
 pub mod shutdown_release;
 pub mod table;
+#[cfg(any(test, feature = "__internals"))]
+pub mod testing;
 pub(crate) mod trouble;
 pub mod watch;

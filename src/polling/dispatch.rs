@@ -344,8 +344,8 @@ impl Dispatch {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lease::testing::Holder;
     use crate::model::Session;
-    use crate::polling::holder::Holder;
     use crate::polling::job_queue::{JobReceiver, jobs};
     use crate::store::memory::{MemoryStore, Mishap};
 

@@ -199,7 +199,7 @@ mod tests {
 
     use super::*;
     use crate::lease::permit::Standing;
-    use crate::polling::testing::{permit_and_lease, permit_for_tests};
+    use crate::lease::testing::{permit_and_lease, permit_for_tests};
 
     const LIMIT: Duration = Duration::from_secs(10);
     const PACE: Duration = Duration::from_millis(20);

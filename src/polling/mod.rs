@@ -5,8 +5,6 @@
 pub mod command;
 mod connect;
 pub mod dispatch;
-#[cfg(test)]
-pub(crate) mod holder;
 pub mod http;
 pub mod intervals;
 pub mod job_queue;
@@ -19,7 +17,7 @@ pub mod schedule;
 mod slow_lane;
 pub mod targets;
 pub mod tcp;
-#[cfg(any(test, feature = "__internals"))]
-pub mod testing;
+#[cfg(test)]
+mod testing;
 mod window;
 pub mod worker;

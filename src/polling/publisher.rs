@@ -189,8 +189,8 @@ mod tests {
     use crossbeam_channel::bounded;
 
     use super::*;
+    use crate::lease::testing::Holder;
     use crate::model::Sample;
-    use crate::polling::holder::Holder;
     use crate::thread::stop;
 
     /// For what happens at once, or never.

@@ -64,8 +64,8 @@ mod tests {
     use socket2::{Domain, Socket, Type};
 
     use super::*;
+    use crate::lease::testing::permit_for_tests;
     use crate::net::abort::Abort;
-    use crate::polling::testing::permit_for_tests;
 
     const LIMIT: Duration = Duration::from_secs(10);
 

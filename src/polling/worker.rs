@@ -179,8 +179,8 @@ mod tests {
 
     use super::*;
     use crate::lease::permit::Revoked;
+    use crate::lease::testing::Holder;
     use crate::model::Session;
-    use crate::polling::holder::Holder;
 
     /// Lacks something, and says what.
     struct Lacking(&'static str);

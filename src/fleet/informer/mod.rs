@@ -399,8 +399,8 @@ fn pass_interval(instances: usize) -> Duration {
 mod tests {
     use super::*;
     use crate::fleet::informer::resync::Listing;
+    use crate::lease::testing::Holder;
     use crate::model::Weight;
-    use crate::polling::holder::Holder;
 
     /// One instance of a thousand, right after a read pass.
     fn one_of_many() -> Informer {
