@@ -4,8 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crossbeam_channel::Receiver;
-
 use crate::clock::Moment;
 use crate::lease::permit::Lease;
 use crate::lease::table::{Applied, Loss, Lost, OwnershipTable};
@@ -98,16 +96,6 @@ impl OwnershipTable {
         for endpoint in self.endpoints() {
             self.drain(&endpoint);
         }
-    }
-
-    /// A poll of a draining lease has ended, or a heartbeat was confirmed: a shutdown may have more to release.
-    pub fn note_shutdown_progress(&self) {
-        let _ = self.shutdown_progress.0.try_send(()); // one queued wake-up is enough
-    }
-
-    /// Receives a wake-up when a shutdown may have more to release.
-    pub fn shutdown_progress(&self) -> &Receiver<()> {
-        &self.shutdown_progress.1
     }
 
     /// R8: no new poll of `endpoint` begins, and its lease can be released when the running poll has ended. False if it is

@@ -9,12 +9,12 @@ mod answers;
 mod endings;
 mod requests;
 mod retired;
+mod signals;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, Sender, bounded};
 use parking_lot::{Mutex, RwLock};
 
 use crate::clock::{Clock, Moment};
@@ -23,6 +23,7 @@ use crate::lease::heartbeat_deadline::HeartbeatDeadline;
 use crate::lease::log_limiter::LogLimiter;
 use crate::lease::permit::{Lease, PollPermit, SharedClock, Standing};
 use crate::lease::table::due_index::{DueIndex, LeaseEdit, LeaseMap};
+use crate::lease::table::signals::Signals;
 use crate::metrics::Metrics;
 use crate::model::{EndpointId, Epoch, FenceToken, InstanceId, LeaseDuration, Tenure};
 use crate::store::{Grant, RequestContext};
@@ -61,11 +62,8 @@ pub struct OwnershipTable {
     /// The heartbeat generation at the last `expire`. When a new one has begun, all leases of earlier generations have
     /// ended, even if the due index does not know it.
     generation: AtomicU64,
-    /// Whether the store answered the last publication.
-    publishing: AtomicBool,
     metrics: Arc<Metrics>,
-    /// Wakes a shutdown.
-    shutdown_progress: (Sender<()>, Receiver<()>),
+    signals: Signals,
     log_limiter: Arc<LogLimiter>,
     /// The process whose threads keep the table. A forked child has a copy, but no threads.
     process: AtomicU32,
@@ -209,9 +207,8 @@ impl OwnershipTable {
             store_clock: StoreClock::new(epoch_tracker),
             losses: AtomicU64::new(0),
             generation: AtomicU64::new(0),
-            publishing: AtomicBool::new(true),
             metrics: Arc::default(),
-            shutdown_progress: bounded(1),
+            signals: Signals::default(),
             log_limiter: Arc::default(),
             process: AtomicU32::new(std::process::id()),
         }
@@ -387,16 +384,6 @@ impl OwnershipTable {
     /// R13: whether the heartbeat has been confirmed in time.
     pub fn is_beating(&self) -> bool {
         self.now() < self.heartbeat_deadline.valid_until() && !self.is_closed()
-    }
-
-    /// Whether the store answers the publications of this instance. While it does not, the instance announces weight 0.
-    pub fn is_publishing(&self) -> bool {
-        self.publishing.load(Ordering::Relaxed)
-    }
-
-    /// For the thread `publish`: whether the store answered its last publication.
-    pub fn set_publishing(&self, publishing: bool) {
-        self.publishing.store(publishing, Ordering::Relaxed);
     }
 
     /// Estimate of the server's clock, in milliseconds; `None` before the first reply.
