@@ -85,7 +85,7 @@ fn start(
             let asked_at = BootClock.now();
             let granted = holder.acquire(these.clone())?;
             holder.granted(these.clone(), &granted);
-            batches.push(Batch { these, due: asked_at + RENEW_INTERVAL, matched: false });
+            batches.push(Batch { these, due: asked_at + RENEW_INTERVAL, fence_checked: false });
         }
         fleet.push(renewing(holder, batches, until.clone(), failed.clone())?);
         if nth % 10 == 9 {
@@ -101,7 +101,7 @@ struct Batch {
     these: Range<usize>,
     due: Moment,
     /// Renewed before in this epoch.
-    matched: bool,
+    fence_checked: bool,
 }
 
 fn renewing(
@@ -121,11 +121,11 @@ fn renewing(
                     return;
                 }
                 batch.due = BootClock.now() + RENEW_INTERVAL;
-                if let Err(error) = holder.renew(batch.these.clone(), batch.matched) {
+                if let Err(error) = holder.renew(batch.these.clone(), batch.fence_checked) {
                     let _ = failed.send(error);
                     return;
                 }
-                batch.matched = true;
+                batch.fence_checked = true;
             }
         }
     })

@@ -1,7 +1,7 @@
 //! How much of what its HTTP client can do is left when every poll is scheduled, verified, permitted and published?
 //!
 //! One whole instance with 64 workers in this process, 8,000 endpoints, a private Redis, and a target that does next to
-//! nothing; by turns with a bare loop: 64 threads that call the same `HttpPoller`, each under one permit that holds,
+//! nothing; by turns with a bare loop: 64 threads that call the same `HttpGet`, each under one permit that holds,
 //! so that a poll opens its connection, arms its switch and confirms as always, and nothing else is done.
 //! Target, Redis, client and this process share the cores of one machine. Of the instance's own work two things are
 //! counted beside the rate: how late polls start at half of that rate, and what CPU each part takes for a poll.
@@ -14,10 +14,10 @@ use std::time::Duration;
 
 use leasehold::clock::{BootClock, Clock, Moment};
 use leasehold::config::RedisUrl;
-use leasehold::polling::http::HttpPoller;
+use leasehold::lease::testing::permit_for_tests;
+use leasehold::polling::http::HttpGet;
 use leasehold::polling::poller::NetPoller;
 use leasehold::polling::targets::Targets;
-use leasehold::polling::testing::permit_for_tests;
 use leasehold::thread::{Stop, stop};
 use leasehold::{Config, Daemon};
 use redis::Connection;
@@ -121,7 +121,7 @@ impl Stage {
 
     /// The same client without the pipeline.
     fn bare(&mut self) -> io::Result<Window> {
-        let poller = HttpPoller::new(Targets::default(), BODY_MAX);
+        let poller = HttpGet::new(Targets::default(), BODY_MAX);
         let is_over = AtomicBool::new(false);
         let urls: Vec<String> =
             (0..ENDPOINTS).map(|it| format!("http://{}/", self.target.address(it))).collect();

@@ -130,5 +130,5 @@ fn held(overview: &Overview, what: &Drain) -> usize {
     };
     let moving = overview.endpoints.iter().filter(|it| !paused(it));
     let owners = moving.filter_map(|it| it.lease.as_ref());
-    owners.filter(|it| is_named(what, it.it.as_str(), it.it.host())).count()
+    owners.filter(|it| is_named(what, it.value.as_str(), it.value.host())).count()
 }

@@ -120,14 +120,14 @@ fn where_it_is(it: &EndpointStatus) -> String {
         State::Ok => ", and polls it",
     };
     match &it.lease {
-        Some(lease) => format!("{} owns {endpoint}{standing}.", named(&lease.it)),
+        Some(lease) => format!("{} owns {endpoint}{standing}.", named(&lease.value)),
         None if it.state == State::Paused => format!("Nobody owns {endpoint}, and it is paused."),
         None => format!("Nobody owns {endpoint}."),
     }
 }
 
 fn why_late(it: &EndpointStatus, cause: Cause) -> String {
-    let owner = it.lease.as_ref().map_or("its owner".into(), |it| named(&it.it));
+    let owner = it.lease.as_ref().map_or("its owner".into(), |it| named(&it.value));
     match cause {
         Cause::Uncertain => format!(
             "The likely reason: {owner} does not reach Redis, or stands still; it may not poll before it \
@@ -152,7 +152,7 @@ fn why_late(it: &EndpointStatus, cause: Cause) -> String {
 
 /// What becomes of it if nothing else happens, and what would have to happen.
 fn what_comes(status: &Status, it: &EndpointStatus) -> Vec<String> {
-    let lease = it.lease.as_ref().map(|it| &it.it);
+    let lease = it.lease.as_ref().map(|it| &it.value);
     let (owner, heir) = (lease.map(named), it.preferred.as_ref().map(named));
     let instance = lease.and_then(|id| status.instances.iter().find(|it| it.id == *id));
     let sentence = match (it.state, owner, heir) {
@@ -210,7 +210,7 @@ fn beyond_share(owner: Option<&InstanceStatus>) -> String {
 
 /// It is given nothing.
 fn is_weightless(it: &InstanceStatus) -> bool {
-    it.heartbeat.as_ref().is_some_and(|it| it.it.0 == 0)
+    it.heartbeat.as_ref().is_some_and(|it| it.value.0 == 0)
 }
 
 fn page(
@@ -234,7 +234,7 @@ fn page(
     let ranked = some.iter().enumerate().map(|(n, it)| ((n + 1).to_string(), it));
     // An instance of weight 0 is in no order of preference.
     for (rank, it) in ranked.chain(none.iter().map(|it| ("-".into(), it))) {
-        let weight = it.heartbeat.as_ref().map_or("-".into(), |it| it.it.to_string());
+        let weight = it.heartbeat.as_ref().map_or("-".into(), |it| it.value.to_string());
         let share = format!("{:.1}", it.fair_share);
         let cells = [rank, it.id.to_string(), weight, it.owned.to_string(), share];
         table.row(cells.iter().map(|it| Cell::new(it)).chain([heartbeat(it)]).collect());
@@ -260,7 +260,7 @@ fn document(it: &EndpointStatus, order: &[InstanceId], sentences: &[String]) -> 
     json!({
         "endpoint": it.name,
         "state": it.state.word(),
-        "owner": lease.map(|it| it.it.as_str()),
+        "owner": lease.map(|it| it.value.as_str()),
         "leftMs": lease.map(|it| ms(it.left)),
         "fence": it.fence.map(|it| it.0),
         "preferred": it.preferred.as_ref().map(InstanceId::as_str),

@@ -44,7 +44,7 @@ pub(crate) fn as_json((role, seat): &(EndpointId, RoleStatus)) -> Value {
     let leader = seat.leader.as_ref();
     json!({
         "role": role.as_str(),
-        "leader": leader.map(|it| it.it.as_str()),
+        "leader": leader.map(|it| it.value.as_str()),
         "term": seat.term.0,
         "ledForMs": leader.and(ms(seat.led_for)),
         "leftMs": ms(leader.map(|it| it.left)),
@@ -74,7 +74,7 @@ pub(crate) fn table(led: &Leaders) -> Table {
         table.row(vec![
             Cell::new(role.as_str()),
             match leader {
-                Some(it) => Cell::new(it.it.as_str()),
+                Some(it) => Cell::new(it.value.as_str()),
                 None => Cell::painted("nobody", Paint::Watch),
             },
             Cell::new(&seat.term.to_string()),
@@ -111,7 +111,7 @@ fn ask_to_resign(config: &Config, role: &Role) -> Result<String, String> {
         };
         return Err(format!("{role} was never led here: {way_out}"));
     };
-    let leader = leader.it;
+    let leader = leader.value;
     let me = InstanceId::generate_now(&config.host_name);
     let word = PeerMessage::new(&me, Some(leader.clone()));
     let word = PeerMessage { resign: vec![role.as_lease().clone()], ..word };
@@ -124,7 +124,7 @@ fn ask_to_resign(config: &Config, role: &Role) -> Result<String, String> {
         let shown = printable(leader.as_str());
         match look()? {
             Some(RoleStatus { leader: Some(now), term: since, .. }) if since != term => {
-                let successor = printable(now.it.as_str());
+                let successor = printable(now.value.as_str());
                 return Ok(format!("{shown} gave up {role}; {successor} leads since term {since}"));
             }
             Some(RoleStatus { leader: Some(_), .. }) => (),

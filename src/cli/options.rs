@@ -588,8 +588,8 @@ pub(crate) static OPTIONS: &[Opt] = &[
         name: "reconcile-interval",
         value: Some("DURATION"),
         default: "10s",
-        help: "The longest time between two checks for changes that were not pushed. Values above \
-               1s count as 1s.",
+        help: "How often to check for changes that were not pushed. The check is made at least \
+               every second, so only values below 1s change anything.",
         commands: RUN,
         set: |draft, value| duration(value).map(|it| draft.config.reconcile_interval = it),
     },

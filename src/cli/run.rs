@@ -13,7 +13,7 @@ use crate::config::Config;
 use crate::election::{Elections, LeaderElection, RoleConnections};
 use crate::event::Event;
 use crate::inspect::doctor;
-use crate::instance::status_line::{Account, Phase};
+use crate::instance::status_line::{LifecyclePhase, StatusLine};
 use crate::instance::systemd::{self, Notifier};
 use crate::lease::keeper::{Connections, StartError};
 use crate::model::{InstanceId, LeaseDuration};
@@ -64,9 +64,9 @@ fn instance(
     let poller: Arc<dyn Poller> = Arc::<Replaceable>::clone(&replaceable);
     // Each part moves at least this often when all is well.
     let patience = 2 * (config.heartbeat_interval + config.store_timeout);
-    let account = Arc::new(Account::new(&redis, patience));
+    let status_line = Arc::new(StatusLine::new(&redis, patience));
     let (watching, when) = stop();
-    let watchdog = systemd::watch(Arc::clone(&manager), Arc::clone(&account), when)
+    let watchdog = systemd::watch(Arc::clone(&manager), Arc::clone(&status_line), when)
         .map_err(|error| format!("cannot start a thread: {error}"))?;
     // Dropped from left to right: the thread must be able to end before it is waited for.
     let _watchdog = (watching, watchdog);
@@ -74,7 +74,8 @@ fn instance(
         Ok(mut daemon) => {
             daemon.hurry_at(hurried);
             let table = Arc::clone(daemon.table());
-            account.enter(Phase::Running(Arc::clone(&table), Arc::clone(daemon.liveness())));
+            status_line
+                .enter(LifecyclePhase::Running(Arc::clone(&table), Arc::clone(daemon.liveness())));
             state.revoke_predecessors(&held_in(config, &connections), config.store_timeout);
             let elections = stand(config, &me, &signalled)?;
             for it in &elections {
@@ -89,10 +90,10 @@ fn instance(
                     recv(hangups.caught()) -> _ => reload.step(&mut daemon, &replaceable),
                 }
             }
-            manager.say("STOPPING=1");
+            manager.notify("STOPPING=1");
             // The polls that run, and some calls that may all time out.
             let limit = config.drain_timeout + 8 * config.store_timeout;
-            account.enter(Phase::Draining(table, BootClock.now(), limit));
+            status_line.enter(LifecyclePhase::Draining(table, BootClock.now(), limit));
             // A build that does not abort at a panic: the unit starts another.
             let failure = daemon.failure().map(ToString::to_string);
             let reason = if failure.is_some() { "panic" } else { "signal" };
@@ -131,13 +132,13 @@ impl Reload<'_> {
         // A READY=1 ends a reload, but would also end a start that is not over.
         let ready = daemon.liveness().is_ready();
         if ready {
-            self.manager.say("RELOADING=1");
+            self.manager.notify("RELOADING=1");
         }
         if let Err(error) = self.reload(daemon, replaceable) {
             Event::DaemonReloadRefused { error: &error }.log(self.me);
         }
         if ready {
-            self.manager.say("READY=1");
+            self.manager.notify("READY=1");
         }
     }
 

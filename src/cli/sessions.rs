@@ -268,7 +268,7 @@ fn document(id: &EndpointId, raw: &RawSession, states: &States<'_>) -> Value {
         "error": session.as_ref().err().map(ToString::to_string),
         "session": stored,
         "state": state.map(|it| it.state.word()),
-        "owner": state.and_then(|it| it.lease.as_ref()).map(|it| it.it.as_str()),
+        "owner": state.and_then(|it| it.lease.as_ref()).map(|it| it.value.as_str()),
         "ignored": ignored,
     })
 }

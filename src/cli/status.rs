@@ -140,7 +140,7 @@ fn instances(status: &Status) -> Table {
         ("HEARTBEAT", Side::Left),
     ]);
     for it in &status.instances {
-        let weight = it.heartbeat.as_ref().map_or("-".into(), |it| it.it.to_string());
+        let weight = it.heartbeat.as_ref().map_or("-".into(), |it| it.value.to_string());
         let share =
             if it.heartbeat.is_some() { format!("{:.1}", it.fair_share) } else { "-".into() };
         table.row(vec![
@@ -242,7 +242,7 @@ fn endpoint(endpoint: &EndpointStatus, names: &BTreeMap<&InstanceId, String>) ->
     vec![
         Cell::new(&endpoint.name),
         Cell::painted(endpoint.state.word(), colour),
-        named(lease.map(|it| &it.it)),
+        named(lease.map(|it| &it.value)),
         named(endpoint.preferred.as_ref()),
         Cell::new(&endpoint.fence.map_or("-".into(), |it| it.to_string())),
         Cell::new(&lease.map_or("-".into(), |it| brief(it.left))),
@@ -272,7 +272,7 @@ pub(crate) fn last_result(endpoint: &EndpointStatus) -> (String, Paint) {
 
 /// The ids themselves are in the table of instances.
 fn short_names(status: &Status) -> BTreeMap<&InstanceId, String> {
-    let owners = status.endpoints.iter().filter_map(|it| Some(&it.lease.as_ref()?.it));
+    let owners = status.endpoints.iter().filter_map(|it| Some(&it.lease.as_ref()?.value));
     short_names::short(status.instances.iter().map(|it| &it.id).chain(owners))
 }
 

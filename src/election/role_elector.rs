@@ -232,7 +232,7 @@ impl RoleElector {
         self.role_state.saw(status.leader.as_ref());
         let me = self.role_state.table().instance();
         match status.leader {
-            Some(leader) if leader.it != *me && !status.is_stale => self.follow(&leader),
+            Some(leader) if leader.value != *me && !status.is_stale => self.follow(&leader),
             _ => self.stand(),
         }
     }
@@ -241,9 +241,9 @@ impl RoleElector {
     fn follow(&mut self, leader: &Lasting<InstanceId>) -> Next {
         self.role_state.follow();
         let now = self.role_state.table().now();
-        self.heirs.led_by(&leader.it, now);
+        self.heirs.led_by(&leader.value, now);
         self.look_at = self.look_at.min(now + leader.left + AFTER_END);
-        if self.decide(Ok(Outcome::LedBy(leader.it.clone()))) {
+        if self.decide(Ok(Outcome::LedBy(leader.value.clone()))) {
             return Next::Rest;
         }
         let ask_at = self.asking.next_at.max(self.stand_at);
@@ -261,7 +261,7 @@ impl RoleElector {
             let wants = vec![self.settings.role.as_lease().clone()];
             let priority = self.settings.priority;
             let message =
-                PeerMessage::new(self.role_state.table().instance(), Some(leader.it.clone()));
+                PeerMessage::new(self.role_state.table().instance(), Some(leader.value.clone()));
             return Next::AskLeader(PeerMessage { wants, priority, ..message });
         }
         Next::Rest

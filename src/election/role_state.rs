@@ -216,8 +216,8 @@ impl RoleState {
         let now = self.table.now() + self.table.timings().store_timeout;
         let mut inner = self.inner.lock();
         let before = inner.leader.take().map(|it| it.0);
-        inner.leader = leader.map(|it| (it.it.clone(), now + it.left));
-        let news = leader.map(|it| &it.it).filter(|it| Some(*it) != before.as_ref());
+        inner.leader = leader.map(|it| (it.value.clone(), now + it.left));
+        let news = leader.map(|it| &it.value).filter(|it| Some(*it) != before.as_ref());
         if news.is_some_and(|it| it != self.table.instance()) && inner.state == State::Follower {
             self.say(&Event::LeaderFollower { role: &self.role, leader: news });
         }

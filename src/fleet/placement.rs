@@ -219,20 +219,25 @@ fn to_place<'a>(view: &'a View, loads: &[InstanceLoad<'_>]) -> Vec<(u64, &'a End
 impl View {
     /// Whether `me` is the most preferred live instance of weight > 0 other than the owner of `endpoint`:
     /// the one that is to notice when it becomes free.
-    pub fn watches(&self, me: &InstanceId, endpoint: &EndpointId) -> bool {
+    pub fn is_next_in_line(&self, me: &InstanceId, endpoint: &EndpointId) -> bool {
         let (Some(me), Some(slot)) = (self.known(me), self.slot(endpoint)) else { return false };
         self.is_next(me, slot)
     }
 
     /// Walks the view in a circle, up to `count` endpoints on from `cursor`. Those with a live owner other
     /// than `me` for which `me` is the most preferred of all other live instances of weight > 0.
-    pub fn watched(&self, me: &InstanceId, cursor: &mut usize, count: usize) -> Vec<EndpointId> {
+    pub fn next_in_line_for(
+        &self,
+        me: &InstanceId,
+        cursor: &mut usize,
+        count: usize,
+    ) -> Vec<EndpointId> {
         let Some(me) = self.known(me) else { return Vec::new() };
         let owned =
             |slot: &&EndpointSlot| self.owner_of(slot).is_some_and(|it| it.live_index.is_some());
         let walk = (0..count.min(self.len())).filter_map(|_| self.next_slot(cursor));
-        let watched = walk.filter(owned).filter(|it| self.is_next(me, it));
-        watched.map(|it| it.id.clone()).collect()
+        let ours = walk.filter(owned).filter(|it| self.is_next(me, it));
+        ours.map(|it| it.id.clone()).collect()
     }
 
     fn is_next(&self, me: &KnownInstance, slot: &EndpointSlot) -> bool {

@@ -47,6 +47,7 @@ pub(crate) struct KnownInstance {
     pub(crate) weight: Weight,
 }
 
+// `is_next_in_line` and `next_in_line_for` are in `placement.rs`: they need the order of preference.
 impl View {
     /// Replaces the live set; true when an id or a weight changed.
     pub fn set_instances(&mut self, live: &[(InstanceId, Weight)]) -> bool {

@@ -242,7 +242,7 @@ impl EndpointStatus {
         let Stored { id, lease, granted, result, .. } = stored;
         let polled_at_ms = result.as_ref().and_then(|it| it.started_at_ms);
         let age = polled_at_ms.map(|it| Duration::from_millis(server_ms.saturating_sub(it)));
-        let owner_lives = lease.as_ref().is_some_and(|it| view.is_live(&it.it));
+        let owner_lives = lease.as_ref().is_some_and(|it| view.is_live(&it.value));
         let granted_ago = late::granted_ago(granted, server_ms).filter(|_| lease.is_some());
         let it = Self::named(id.to_string());
         Self { lease, owner_lives, preferred, fence: granted, granted_ago, result, age, ..it }
@@ -316,7 +316,7 @@ impl EndpointStatus {
 
     /// Who has it lives, and somebody else should have it.
     fn is_misplaced(&self) -> bool {
-        let owner = self.lease.as_ref().map(|it| &it.it);
+        let owner = self.lease.as_ref().map(|it| &it.value);
         self.owner_lives && self.preferred.is_some() && self.preferred.as_ref() != owner
     }
 }
@@ -335,11 +335,11 @@ fn wanted(stored: &Stored) -> Wanted {
 /// As every instance sees it.
 fn view(instances: &[(InstanceId, Lasting<Weight>)], found: &[(Wanted, Stored)]) -> View {
     let mut view = View::default();
-    let live: Vec<_> = instances.iter().map(|it| (it.0.clone(), it.1.it)).collect();
+    let live: Vec<_> = instances.iter().map(|it| (it.0.clone(), it.1.value)).collect();
     view.set_instances(&live);
     for (_, stored) in found.iter().filter(|it| matches!(it.0, Wanted::Polls(_))) {
         view.add(&stored.id);
-        view.set_owner(&stored.id, stored.lease.as_ref().map(|it| &it.it));
+        view.set_owner(&stored.id, stored.lease.as_ref().map(|it| &it.value));
     }
     view
 }
@@ -361,7 +361,7 @@ fn instance_statuses(
     let abandoned = endpoints.iter().filter(|it| it.state == State::Abandoned);
     abandoned
         .filter_map(|it| it.lease.as_ref())
-        .for_each(|it| *gone.entry(&it.it).or_default() += 1);
+        .for_each(|it| *gone.entry(&it.value).or_default() += 1);
     let gone = gone.into_iter().map(|(id, owned)| InstanceStatus {
         id: id.clone(),
         heartbeat: None,
@@ -378,8 +378,8 @@ mod tests {
     use crate::store::RawSession;
 
     fn judged(live: &[(&str, u32)], owners: &[(&str, Option<&str>)]) -> Status {
-        let lasting = |it: &str| Lasting { it: InstanceId::new(it), left: Duration::MAX };
-        let beat = |weight| Lasting { it: Weight(weight), left: Duration::MAX };
+        let lasting = |it: &str| Lasting { value: InstanceId::new(it), left: Duration::MAX };
+        let beat = |weight| Lasting { value: Weight(weight), left: Duration::MAX };
         let endpoint = |(id, owner): &(&str, Option<&str>)| Stored {
             id: EndpointId::parse(id).unwrap(),
             session: Some(RawSession::Value(

@@ -78,15 +78,15 @@ pub fn assemble(
     let table = keeper::table(config, me, clock);
     let share = || Arc::clone(&table);
     let (nudges, nudged) = queues.channel(NUDGES_MAX);
-    let (changes, changed) = queues.channel(CHANGES_MAX);
+    let (to_dispatch, lease_changes) = queues.channel(CHANGES_MAX);
     let (jobs, to_do) = jobs();
     // Room for as many as there can ever be: their number may change.
     let (dones, done) = queues.channel(2 * Config::WORKERS_MAX);
-    let (intervals, paced) = queues.channel(1);
+    let (intervals, intervals_rx) = queues.channel(1);
     let (samples, sampled) = queues.channel(Outbox::CAPACITY);
     let lease = LeaseParts::assemble(config, &table, connections);
-    let inbox = Inbox { changes: changed, dones: done, intervals: paced };
-    let (tick, drain_timeout) = (config.reconcile_interval, config.drain_timeout);
+    let inbox = Inbox { lease_changes, dones: done, intervals: intervals_rx };
+    let (quick_check_interval, drain_timeout) = (config.reconcile_interval, config.drain_timeout);
     let store = Arc::clone(&connections.dispatch);
     let dispatch = Dispatch::new(store, share(), PollIntervals::of(config), jobs, config.workers)
         .reporting(&lease.reporter)
@@ -95,20 +95,21 @@ pub fn assemble(
     let publisher = Publisher::new(store, share(), sampled, nudges.clone());
     let worker = PollWorker::new(poller, share(), samples, dones, nudges.clone());
     let store = Arc::clone(&connections.reconcile);
-    let reconcile = Reconcile::new(store, share(), changes, tick, drain_timeout)
-        .reporting(&lease.reporter)
-        .nudged_by(nudged);
+    let reconcile =
+        Reconcile::new(store, share(), to_dispatch, quick_check_interval, drain_timeout)
+            .reporting(&lease.reporter)
+            .nudged_by(nudged);
     let watch = watch(connections, &lease, nudges);
     Parts { lease, watch, reconcile, dispatch, worker, jobs: to_do, publisher, intervals }
 }
 
 fn watch(connections: &Connections, lease: &LeaseParts, nudges: Sender<Nudge>) -> Watch {
-    let beat_now = lease.heartbeat_now.clone();
+    let heartbeat_now = lease.heartbeat_now.clone();
     let (me, timeout) = (lease.table.instance().clone(), lease.table.timings().store_timeout);
     let nudge = move |nudge: Nudge| {
         if let Nudge::Push(Push::Changed(Changes { drain: true, .. }) | Push::Everything) = &nudge {
             // A drained instance says so with its next heartbeat. One request that waits is enough.
-            let _ = beat_now.try_send(());
+            let _ = heartbeat_now.try_send(());
         }
         // Blocks while reconcile is busy: a dropped nudge could be missed for minutes. The server closes a subscription
         // that is not read, and then everything is read again.

@@ -1,4 +1,4 @@
-//! What does this process have to show, in numbers? What was counted, and what can be read right now.
+//! Which metrics does this process expose? What was counted, and what can be read right now.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::thread::liveness::Liveness;
 /// The term a role is led under by this process, if it is.
 type Term = Box<dyn Fn() -> Option<FenceToken> + Send>;
 
-/// Who can be asked for numbers.
+/// The sources of the metrics.
 pub struct Exposition {
     /// The label `daemon`.
     name: String,
@@ -101,11 +101,15 @@ impl Instance {
         let tally = table.tally();
         let count = |it: usize| float(it as u64);
         let mut gauge = |name: &str, help: &str, value: f64| text.gauge(name, help, value);
-        gauge("leasehold_ready", "1 when the first round is done.", bit(self.liveness.is_ready()));
+        gauge(
+            "leasehold_ready",
+            "1 when the first read pass is done.",
+            bit(self.liveness.is_ready()),
+        );
         gauge("leasehold_leases_owned", "Leases held, in whatever standing.", count(tally.held));
         let help = "Leases held whose last renewal was not answered; their endpoints pause.";
         gauge("leasehold_leases_uncertain", help, count(tally.uncertain));
-        let help = "Leases held that are on their way to somebody else.";
+        let help = "Leases held that are being handed over or released.";
         gauge("leasehold_leases_draining", help, count(tally.draining));
         gauge("leasehold_workers", "Polls that can run at a time.", count(self.workers));
         let help = "1 while the heartbeat has been confirmed in time.";
@@ -118,7 +122,7 @@ impl Instance {
         for (thread, still) in self.liveness.still(table.now()) {
             family.sample("", &[("thread", &thread.to_string())], seconds(still));
         }
-        let help = "Questions that the store could not be asked or would not answer.";
+        let help = "Failed requests to the store, by kind.";
         let mut family = text.family("leasehold_store_errors_total", Kind::Counter, help);
         for (fault, n) in self.failures.counts() {
             family.sample("", &[("fault", fault)], float(n));

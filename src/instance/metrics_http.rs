@@ -25,7 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const REQUEST_MAX: usize = 4 * 1_024;
 /// A port that is taken is tried again after this.
 const RETRY: Duration = Duration::from_secs(5);
-/// So often it is seen whether there is an end.
+/// How often the thread checks for a stop.
 const TICK_MS: u16 = 200;
 const TICK: Duration = Duration::from_millis(TICK_MS as u64);
 
@@ -78,7 +78,7 @@ fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     Ok(listener)
 }
 
-/// Who comes within a tick.
+/// The next client within a tick.
 fn next(listener: &TcpListener) -> io::Result<TcpStream> {
     let mut ready = [PollFd::new(listener.as_fd(), PollFlags::POLLIN)];
     let _ = poll(&mut ready, PollTimeout::from(TICK_MS));

@@ -7,7 +7,7 @@
 //!
 //! | channel | when full |
 //! |---|---|
-//! | `changes` | blocks `reconcile`; no thread that safety depends on waits for it |
+//! | `lease_changes` | blocks `reconcile`; no thread that safety depends on waits for it |
 //! | `jobs` | never: `dispatch` gives out no more jobs than its window (`window.rs`) |
 //! | `dones` | never: it has room for every job given out |
 //! | `notes` | drops the note and counts it |
@@ -168,7 +168,7 @@ impl Daemon {
         if let Some(pool) = &self.pool {
             pool.resize(config.workers);
         }
-        // Waits while dispatch is still busy with the one before. Nobody there: this is the end.
+        // Blocks while dispatch has not taken the last change. Fails only when dispatch has ended.
         let _ = self.intervals.send((PollIntervals::of(config), config.workers));
         self.keeper.set_weight(Weight(config.weight));
         Ok(())

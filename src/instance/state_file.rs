@@ -64,7 +64,7 @@ impl StateFile {
         Ok(same.then_some(file))
     }
 
-    /// The instances that may still have something to be given back.
+    /// The instances that may still hold leases or roles.
     pub fn instances(&mut self) -> io::Result<Vec<InstanceId>> {
         let mut text = String::new();
         self.file.rewind()?;
@@ -73,7 +73,7 @@ impl StateFile {
         Ok(ids.map(InstanceId::new).collect())
     }
 
-    /// Writes who may have something to be given back, and lets commands inherit the lock.
+    /// Writes these ids, and lets commands inherit the lock.
     pub fn write(&mut self, instances: &[InstanceId]) -> io::Result<()> {
         fcntl(&*self.file, FcntlArg::F_SETFD(FdFlag::empty()))?;
         let text: String = instances.iter().map(|it| format!("{it}\n")).collect();

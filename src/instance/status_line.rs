@@ -12,18 +12,18 @@ use crate::clock::Moment;
 use crate::lease::table::OwnershipTable;
 use crate::thread::liveness::Liveness;
 
-/// What can be told of one instance from its start to its end.
-pub struct Account {
+/// What systemd and the watchdog are told about one instance.
+pub struct StatusLine {
     /// Without a password.
     redis: String,
     /// How long each part may take to move.
     patience: Duration,
-    phase: Mutex<Phase>,
+    phase: Mutex<LifecyclePhase>,
 }
 
-/// How far a life has come.
+/// Where an instance is between its start and its end. Not the phases of a shutdown (`shutdown::Phase`).
 #[derive(Clone)]
-pub enum Phase {
+pub enum LifecyclePhase {
     /// Redis has not answered yet.
     Waiting,
     /// At work.
@@ -32,37 +32,37 @@ pub enum Phase {
     Draining(Arc<OwnershipTable>, Moment, Duration),
 }
 
-impl Account {
+impl StatusLine {
     /// Of an instance that has just been started on `redis`, as it may be shown.
     pub fn new(redis: &impl fmt::Display, patience: Duration) -> Self {
-        Self { redis: redis.to_string(), patience, phase: Mutex::new(Phase::Waiting) }
+        Self { redis: redis.to_string(), patience, phase: Mutex::new(LifecyclePhase::Waiting) }
     }
 
-    /// From here on it is so.
-    pub fn enter(&self, phase: Phase) {
+    /// Begins a phase.
+    pub fn enter(&self, phase: LifecyclePhase) {
         *self.phase.lock() = phase;
     }
 
-    /// How it is.
-    pub fn phase(&self) -> Phase {
+    /// The current phase.
+    pub fn phase(&self) -> LifecyclePhase {
         self.phase.lock().clone()
     }
 
     /// Whether every part has moved within `period`, or within our own patience if that is longer (R12).
-    pub fn moves(&self, now: Moment, period: Duration) -> bool {
+    pub fn makes_progress(&self, now: Moment, period: Duration) -> bool {
         match self.phase() {
-            Phase::Waiting => true,
-            Phase::Running(_, liveness) => liveness.moves(now, period.max(self.patience)),
-            Phase::Draining(_, since, limit) => now.since(since) <= limit.max(period),
+            LifecyclePhase::Waiting => true,
+            LifecyclePhase::Running(_, liveness) => liveness.moves(now, period.max(self.patience)),
+            LifecyclePhase::Draining(_, since, limit) => now.since(since) <= limit.max(period),
         }
     }
 
     /// The sentence.
     pub fn sentence(&self, now: Moment) -> String {
         match self.phase() {
-            Phase::Waiting => format!("waiting for Redis at {}", self.redis),
-            Phase::Running(table, liveness) => self.running(&table, &liveness, now),
-            Phase::Draining(table, ..) => draining(&table),
+            LifecyclePhase::Waiting => format!("waiting for Redis at {}", self.redis),
+            LifecyclePhase::Running(table, liveness) => self.running(&table, &liveness, now),
+            LifecyclePhase::Draining(table, ..) => draining(&table),
         }
     }
 
@@ -113,12 +113,12 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_secs(20);
 
-    fn account() -> (Account, Arc<OwnershipTable>, Arc<Liveness>) {
+    fn status_line() -> (StatusLine, Arc<OwnershipTable>, Arc<Liveness>) {
         let url = RedisUrl::parse("redis://me:hunter2@10.0.0.5:6379/0").unwrap();
         let me = InstanceId::generate_now("vm1");
         let table = keeper::table(&Config::default(), me, Arc::new(BootClock));
         let liveness = Arc::new(Liveness::default());
-        (Account::new(&url, PATIENCE), table, liveness)
+        (StatusLine::new(&url, PATIENCE), table, liveness)
     }
 
     fn mark_all(liveness: &Liveness, now: Moment) {
@@ -129,40 +129,40 @@ mod tests {
 
     #[test]
     fn every_phase_has_its_sentence_and_none_has_the_password() {
-        let (account, table, liveness) = account();
+        let (status_line, table, liveness) = status_line();
         let now = BootClock.now();
-        let waiting = account.sentence(now);
+        let waiting = status_line.sentence(now);
         assert!(waiting.starts_with("waiting for Redis at "), "{waiting}");
         assert!(waiting.contains("10.0.0.5:6379") && !waiting.contains("hunter2"), "{waiting}");
-        account.enter(Phase::Running(Arc::clone(&table), Arc::clone(&liveness)));
+        status_line.enter(LifecyclePhase::Running(Arc::clone(&table), Arc::clone(&liveness)));
         mark_all(&liveness, now);
-        assert_eq!(account.sentence(now), "looking for sessions and other instances");
+        assert_eq!(status_line.sentence(now), "looking for sessions and other instances");
         liveness.mark_ready();
         table.metrics().see(36, 3);
         // No beat was ever answered.
-        let away = account.sentence(now);
+        let away = status_line.sentence(now);
         assert!(away.starts_with("cannot reach Redis at "), "{away}");
         assert!(!away.contains("hunter2"), "{away}");
-        account.enter(Phase::Draining(table, now, PATIENCE));
-        assert_eq!(account.sentence(now), "stopping: giving back 0 leases");
+        status_line.enter(LifecyclePhase::Draining(table, now, PATIENCE));
+        assert_eq!(status_line.sentence(now), "stopping: giving back 0 leases");
     }
 
     /// R12.
     #[test]
     fn a_thread_that_hangs_is_named_and_a_stop_that_hangs_is_not_vouched_for() {
-        let (account, table, liveness) = account();
+        let (status_line, table, liveness) = status_line();
         let now = BootClock.now();
-        account.enter(Phase::Running(Arc::clone(&table), Arc::clone(&liveness)));
+        status_line.enter(LifecyclePhase::Running(Arc::clone(&table), Arc::clone(&liveness)));
         mark_all(&liveness, now);
         liveness.mark_ready();
         let later = now + PATIENCE * 2;
         [Actor::Heartbeat, Actor::Reconcile, Actor::Dispatch]
             .into_iter()
             .for_each(|it| liveness.mark(it, later));
-        assert!(account.sentence(later).contains("the thread renewal does not move"));
-        assert!(!account.moves(later, Duration::from_secs(2)));
-        account.enter(Phase::Draining(table, now, PATIENCE));
-        assert!(account.moves(now + PATIENCE, Duration::from_secs(2)));
-        assert!(!account.moves(later, Duration::from_secs(2)));
+        assert!(status_line.sentence(later).contains("the thread renewal does not move"));
+        assert!(!status_line.makes_progress(later, Duration::from_secs(2)));
+        status_line.enter(LifecyclePhase::Draining(table, now, PATIENCE));
+        assert!(status_line.makes_progress(now + PATIENCE, Duration::from_secs(2)));
+        assert!(!status_line.makes_progress(later, Duration::from_secs(2)));
     }
 }

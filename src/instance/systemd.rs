@@ -11,12 +11,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::{BootClock, Clock, Moment};
-use crate::instance::status_line::{Account, Phase};
+use crate::instance::status_line::{LifecyclePhase, StatusLine};
 use crate::thread::{Stop, Thread};
 
-/// How often readiness is looked for.
+/// How often readiness is checked.
 const TICK: Duration = Duration::from_millis(250);
-/// How often the sentence is made anew.
+/// How often the status line is computed.
 const LOOK: Duration = Duration::from_millis(900);
 /// How much more time is asked for at once. Short: one that hangs is asked for no more.
 const EXTENSION: Duration = Duration::from_secs(15);
@@ -44,9 +44,8 @@ impl Notifier {
         Ok(Self { socket: Some(socket), watchdog })
     }
 
-    /// Says it; false when it could not be said just now. A manager that does not listen is no reason to
-    /// stop.
-    pub fn say(&self, state: &str) -> bool {
+    /// Sends `state`; false if it could not be sent. A manager that does not listen is no reason to stop.
+    pub fn notify(&self, state: &str) -> bool {
         self.socket.as_ref().is_none_or(|it| it.send(state.as_bytes()).is_ok())
     }
 }
@@ -54,11 +53,15 @@ impl Notifier {
 /// The thread `watchdog`: says when the first round is done, and vouches for the process at half the
 /// manager's period, as long as every part moves (R12). Tells how the instance is whenever that changes,
 /// and asks for more time where a start or a stop has to wait.
-pub fn watch(notifier: Arc<Notifier>, account: Arc<Account>, when: Stop) -> io::Result<Thread> {
+pub fn watch(
+    notifier: Arc<Notifier>,
+    status_line: Arc<StatusLine>,
+    when: Stop,
+) -> io::Result<Thread> {
     let tick = notifier.watchdog.map_or(TICK, |it| TICK.min(it / 4));
     let mut watchdog = Watchdog {
         notifier,
-        account,
+        status_line,
         said_ready: false,
         said: String::new(),
         looked_at: Moment::MIN,
@@ -74,7 +77,7 @@ pub fn watch(notifier: Arc<Notifier>, account: Arc<Account>, when: Stop) -> io::
 
 struct Watchdog {
     notifier: Arc<Notifier>,
-    account: Arc<Account>,
+    status_line: Arc<StatusLine>,
     said_ready: bool,
     said: String,
     looked_at: Moment,
@@ -85,28 +88,29 @@ struct Watchdog {
 
 impl Watchdog {
     fn step(&mut self, now: Moment) {
-        let phase = self.account.phase();
-        if !self.said_ready && matches!(&phase, Phase::Running(_, liveness) if liveness.is_ready())
+        let phase = self.status_line.phase();
+        if !self.said_ready
+            && matches!(&phase, LifecyclePhase::Running(_, liveness) if liveness.is_ready())
         {
-            self.said = self.account.sentence(now);
-            self.said_ready = self.notifier.say(&format!("READY=1\nSTATUS={}", self.said));
+            self.said = self.status_line.sentence(now);
+            self.said_ready = self.notifier.notify(&format!("READY=1\nSTATUS={}", self.said));
         }
-        let drains = matches!(phase, Phase::Draining(..));
+        let drains = matches!(phase, LifecyclePhase::Draining(..));
         if drains && !std::mem::replace(&mut self.drains, true) {
             (self.looked_at, self.extended_at) = (Moment::MIN, Moment::MIN);
         }
         self.tell(now);
-        let moves = |period| self.account.moves(now, period);
+        let moves = |period| self.status_line.makes_progress(now, period);
         let waits = !self.said_ready || drains;
         if waits && now.since(self.extended_at) >= EXTENSION / 3 && moves(EXTENSION) {
             self.extended_at = now;
-            self.notifier.say(&format!("EXTEND_TIMEOUT_USEC={}", EXTENSION.as_micros()));
+            self.notifier.notify(&format!("EXTEND_TIMEOUT_USEC={}", EXTENSION.as_micros()));
         }
         if let Some(period) = self.notifier.watchdog {
             let due = now.since(self.vouched_at) >= period / 2;
             if due && moves(period) {
                 self.vouched_at = now;
-                self.notifier.say("WATCHDOG=1");
+                self.notifier.notify("WATCHDOG=1");
             }
         }
     }
@@ -117,8 +121,8 @@ impl Watchdog {
             return;
         }
         self.looked_at = now;
-        let sentence = self.account.sentence(now);
-        if sentence != self.said && self.notifier.say(&format!("STATUS={sentence}")) {
+        let sentence = self.status_line.sentence(now);
+        if sentence != self.said && self.notifier.notify(&format!("STATUS={sentence}")) {
             self.said = sentence;
         }
     }

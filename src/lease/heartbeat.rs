@@ -13,7 +13,7 @@ use crate::lease::trouble::Trouble;
 use crate::model::Weight;
 use crate::store::{Store, StoreError};
 
-/// The thread `heartbeat`: wakes on its tick.
+/// The thread `heartbeat`: wakes every `--heartbeat-interval`, and at once on a request (`LeaseParts::heartbeat_now`).
 pub struct Heartbeat {
     store: Arc<dyn Store>,
     table: Arc<OwnershipTable>,

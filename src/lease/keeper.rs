@@ -13,8 +13,9 @@ use crate::config::{Config, ConfigError};
 use crate::event::Event;
 use crate::lease::heartbeat::Heartbeat;
 use crate::lease::history::History;
-use crate::lease::parts::{LeaseParts, Release};
+use crate::lease::parts::LeaseParts;
 use crate::lease::report::{LeaseEventSink, Reporter};
+use crate::lease::shutdown_release::ShutdownRelease;
 use crate::lease::table::{LeaseTimings, OwnershipTable};
 use crate::lease::trouble::Outage;
 use crate::model::{InstanceId, LeaseDuration, Role, Weight};
@@ -97,7 +98,7 @@ pub struct LeaseKeeper {
     heartbeat_now: Sender<()>,
     withdrawn: bool,
     lease_threads: Option<(StopSource, Vec<Thread>)>,
-    release: Release,
+    release: ShutdownRelease,
     history: History,
     history_thread: Option<(StopSource, Thread)>,
     fail_stop: Arc<FailStop>,
@@ -260,7 +261,7 @@ impl LeaseKeeper {
         }
     }
 
-    /// R11: ends renewal, releases every lease and wakes the heirs.
+    /// R11: ends renewal, releases every lease and tells all instances.
     pub fn release_all(&mut self) {
         let tenures = self.release.forget_all();
         if let Some((keeping, threads)) = self.lease_threads.take() {

@@ -12,83 +12,9 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::clock::{Clock, Moment};
-use crate::model::{Epoch, InstanceId, LeaseDuration, Tenure};
+use crate::lease::heartbeat_deadline::HeartbeatDeadline;
+use crate::model::{Epoch, InstanceId, Tenure};
 use crate::net::abort::Abort;
-
-/// R13: the heartbeat's deadline, which holds for every lease at once.
-///
-/// A generation ends when the heartbeat was not confirmed in time. Leases of an earlier generation are lost for good, even
-/// if the next heartbeat is confirmed before any thread has noticed the lapse.
-#[derive(Debug, Default)]
-pub(crate) struct HeartbeatDeadline {
-    valid_until: AtomicU64,
-    generation: AtomicU64,
-    /// The epoch of the last confirmed heartbeat.
-    epoch: AtomicU64,
-}
-
-/// The last generation: no lease is valid in it, and none follows (R12).
-const CLOSED: u64 = u64::MAX;
-
-impl HeartbeatDeadline {
-    /// For roles: a renewal writes the leader's heartbeat, which lasts longer than the role. So the role's own deadline
-    /// always comes first, and this one never.
-    pub(crate) fn of_renewals() -> Self {
-        let heartbeat_deadline = Self::default();
-        heartbeat_deadline.valid_until.store(Moment::MAX.as_nanos(), Ordering::SeqCst);
-        heartbeat_deadline
-    }
-
-    /// The heartbeat sent at `sent` was answered at `now`. Only the thread `heartbeat` calls this.
-    ///
-    /// A generation ends with a lapse. It also ends when the key was missing although the epoch is the same: an operator
-    /// deleted the key, and other instances may have taken leases of this one over.
-    pub(crate) fn confirm(
-        &self,
-        sent: Moment,
-        now: Moment,
-        heartbeat: LeaseDuration,
-        seen: (bool, Epoch),
-    ) {
-        let (unbroken, epoch) = seen;
-        let same_epoch = self.epoch.swap(epoch.0, Ordering::SeqCst) == epoch.0;
-        if now >= self.valid_until() || (same_epoch && !unbroken) {
-            // `CLOSED` has no successor.
-            let next = |it: u64| it.checked_add(1);
-            let _ = self.generation.fetch_update(Ordering::SeqCst, Ordering::SeqCst, next);
-        }
-        let until = (sent + heartbeat.usable()).as_nanos();
-        self.valid_until.fetch_max(until, Ordering::SeqCst);
-    }
-
-    pub(crate) fn generation(&self) -> u64 {
-        self.generation.load(Ordering::SeqCst)
-    }
-
-    /// R12: every lease is lost for good, and no grant is accepted any more.
-    pub(crate) fn close(&self) {
-        self.generation.store(CLOSED, Ordering::SeqCst);
-    }
-
-    pub(crate) fn is_closed(&self) -> bool {
-        self.generation() == CLOSED
-    }
-
-    /// Whether a grant that was requested in `generation` may be accepted at `now`.
-    pub(crate) fn admits(&self, generation: u64, now: Moment) -> bool {
-        generation != CLOSED && self.is_valid(generation, now)
-    }
-
-    pub(crate) fn valid_until(&self) -> Moment {
-        Moment::from_nanos(self.valid_until.load(Ordering::SeqCst))
-    }
-
-    /// Whether leases of `generation` are valid at `now`. Reads the deadline before the generation: a reader that gets the
-    /// deadline of a new generation then also gets the new generation.
-    pub(crate) fn is_valid(&self, generation: u64, now: Moment) -> bool {
-        now < self.valid_until() && generation == self.generation()
-    }
-}
 
 /// What the owner may assume about a lease it holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -175,7 +101,7 @@ pub(crate) struct TenureState {
     pub(crate) renewed_at: Moment,
     pub(crate) renew_at: Moment,
     /// The epoch in which the store last compared the fence.
-    pub(crate) matched_in: Epoch,
+    pub(crate) fence_checked_in: Epoch,
     /// When the store last reported another fence: only a comparison requested after this counts.
     pub(crate) fence_check_after: Moment,
     /// Since when it is being handed over or released: no new poll starts, and it is renewed until the running poll ends.
@@ -207,7 +133,7 @@ impl Lease {
             doubted_at: Moment::MIN,
             renewed_at: asked_at,
             renew_at,
-            matched_in: Epoch::default(),
+            fence_checked_in: Epoch::default(),
             fence_check_after: Moment::MIN,
             draining_since: None,
             ended: false,
@@ -293,7 +219,7 @@ pub(crate) struct Deferral {
     pub(crate) is_full: bool,
 }
 
-/// The lease is no longer held: the poll must not start, or must not go on.
+/// The lease is not held, or is uncertain: the poll must not start, or must not go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Revoked;
 

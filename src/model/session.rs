@@ -235,3 +235,53 @@ impl fmt::Display for SessionError {
 }
 
 impl std::error::Error for SessionError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_of_bad_session_has_its_own_words() {
+        let long = format!(r#"{{"id":"x","address":"http://{}"}}"#, "a".repeat(3_000));
+        for (value, word) in [
+            ("", "not JSON"),
+            ("[1]", "not an object"),
+            (r#"{"address":"h:1"}"#, "id is missing"),
+            (r#"{"id":"x"}"#, "address is missing"),
+            (r#"{"id":"x","url":"h:1"}"#, "\"url\" is there: did you mean address?"),
+            (r#"{"id":"y","address":"h:1"}"#, "not the key's suffix"),
+            (r#"{"id":1,"address":"h:1"}"#, "id must be a string"),
+            (r#"{"id":"x","address":"h:1","isPaused":"no"}"#, "true or false"),
+            (r#"{"id":"x","address":"h:1","intervalMs":-5}"#, "from 10 to"),
+            (r#"{"id":"x","address":"h:1","intervalMs":1e99}"#, "from 10 to"),
+            (r#"{"id":"x","address":"h:1","timeoutMs":0}"#, "from 1 to"),
+            (r#"{"id":"x","address":"h:1","timeoutMs":"5"}"#, "number of milliseconds"),
+            (r#"{"id":"x","address":"ftp://h/"}"#, "unknown scheme"),
+            (r#"{"id":"x","address":"h"}"#, "no port"),
+            (r#"{"id":"x","address":"h:99999"}"#, "no port"),
+            (r#"{"id":"x","address":"http://u:p@h/"}"#, "secrets"),
+            (r#"{"id":"x","address":"a b:1"}"#, "space"),
+            (&long, "longer than"),
+        ] {
+            let error = Session::parse("x", value.as_bytes()).unwrap_err().to_string();
+            assert!(error.contains(word), "{value}: {error}");
+        }
+        assert!(Session::parse("x", b"\xff\xfe{").is_err());
+        assert!(Session::parse("a b", br#"{"id":"a b","address":"h:1"}"#).is_err());
+    }
+
+    #[test]
+    fn an_address_says_how_to_poll_and_a_path_replaces_its_own() {
+        for (address, path, meant) in [
+            ("h:80", None, Address::Http("http://h:80/".into())),
+            ("h:80", Some("/up"), Address::Http("http://h:80/up".into())),
+            ("http://h/a?b#c", None, Address::Http("http://h/a?b".into())),
+            ("https://h/a", Some("x"), Address::Http("https://h/x".into())),
+            ("HTTP://h?q", None, Address::Http("http://h/?q".into())),
+            ("tcp://h:22", None, Address::Tcp("h:22".into())),
+            ("tcp://[::1]:22", None, Address::Tcp("[::1]:22".into())),
+        ] {
+            assert_eq!(Address::parse(address, path), Ok(meant), "{address}");
+        }
+    }
+}

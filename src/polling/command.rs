@@ -1,7 +1,7 @@
-//! How does an endpoint fare, in the words of a command of the user's?
+//! How is an endpoint polled by a command (`--poll-command`)?
 //!
-//! The command runs under a guardian (R12), in the guardian's process group. The guardian is started
-//! first; the permit is asked right before it is told to start the command.
+//! The command runs under the poll supervisor (`leasehold guardian`, R12), in its process group. The supervisor is started
+//! first; the permit is confirmed right before the supervisor is told to start the command.
 
 use std::io::{self, Read};
 use std::os::fd::AsFd;
@@ -23,7 +23,7 @@ use crate::polling::poller::Poller;
 use crate::supervise::launch::{SUPERVISOR, is_secret};
 use crate::supervise::poll_supervisor::Feed;
 
-/// A guardian's report is a few short lines; more than this is none.
+/// The report of a poll supervisor is a few short lines. Bytes beyond this are dropped.
 const REPORT_MAX_BYTES: usize = 4_096;
 
 /// Polls by running a command.
@@ -36,7 +36,7 @@ pub struct CommandPoller {
     soft_files: Option<u64>,
 }
 
-/// What became of a command, as its guardian tells.
+/// What became of a command, as its poll supervisor reports.
 enum Verdict {
     /// With this status, and what was wrong with it.
     Ended(Option<i32>, Option<String>),
@@ -104,7 +104,7 @@ impl CommandPoller {
         Ok(run)
     }
 
-    /// Runs until the guardian has ended, whatever that takes.
+    /// Runs until the poll supervisor has ended, whatever that takes.
     fn finish(
         &self,
         run: &mut Run,
@@ -122,7 +122,8 @@ impl CommandPoller {
                     false => (now >= deadline).then_some(Cause::Late),
                 };
                 if cause.is_some() {
-                    // The guardian takes the end of its pipe as the order, as it does when we die.
+                    // The poll supervisor takes the end of its pipe as the order to end the command, as it does when
+                    // this process dies.
                     run.feed = None;
                     kill_at = Some(now + self.grace);
                 }
@@ -200,14 +201,14 @@ impl Poller for CommandPoller {
     }
 }
 
-/// A guardian and, once it was told to, the command under it.
+/// A poll supervisor and, once it was told to start it, the command.
 #[derive(Debug)]
 struct Run {
     child: Child,
     /// Held open for as long as the command may run.
     feed: Option<Feed>,
     stdout: Option<ChildStdout>,
-    /// Only the guardian has the other end: when it closes, the guardian has ended.
+    /// Only the poll supervisor has the other end: when it closes, the poll supervisor has ended.
     report: Option<ChildStderr>,
     said: Vec<u8>,
     body: Vec<u8>,
@@ -222,7 +223,7 @@ impl Run {
 
     /// Waits at most `left` for something to happen, and takes what there is.
     fn step(&mut self, wake: Option<&Wake>, left: Duration) -> io::Result<()> {
-        let (heard, told) = {
+        let (has_output, has_report) = {
             let mut fds = Vec::with_capacity(4);
             let inputs =
                 [self.report.as_ref().map(AsFd::as_fd), self.stdout.as_ref().map(AsFd::as_fd)];
@@ -231,25 +232,25 @@ impl Run {
             let feed = self.feed.as_ref().filter(|it| it.is_pending());
             fds.extend(feed.map(|it| PollFd::new(it.as_fd(), PollFlags::POLLOUT)));
             wait(&mut fds, left)?;
-            let has_report = self.report.is_some();
-            let stdout_at = usize::from(has_report);
+            let is_report_open = self.report.is_some();
+            let stdout_at = usize::from(is_report_open);
             let is_output = self.stdout.is_some() && fds.get(stdout_at).is_some_and(is_ready);
-            (is_output, has_report && fds.first().is_some_and(is_ready))
+            (is_output, is_report_open && fds.first().is_some_and(is_ready))
         };
         if let Some(feed) = &mut self.feed {
             feed.push();
         }
-        if heard {
+        if has_output {
             take(&mut self.stdout, &mut self.body, self.body_max)?;
         }
-        if told {
+        if has_report {
             take(&mut self.report, &mut self.said, REPORT_MAX_BYTES)?;
         }
         Ok(())
     }
 
-    /// Leaves nothing of the group behind. Until the guardian is waited for, its id cannot belong
-    /// to anybody else.
+    /// Kills what is left of the process group. Until the poll supervisor is waited for, its id cannot belong to another
+    /// process.
     fn reap(&mut self) {
         if self.is_reaped {
             return;
@@ -271,7 +272,7 @@ impl Run {
         }
     }
 
-    /// Status and error, as the guardian reported them.
+    /// Status and error, as the poll supervisor reported them.
     fn verdict(&self) -> Verdict {
         let said = String::from_utf8_lossy(&self.said);
         let last = said.lines().last().unwrap_or("");

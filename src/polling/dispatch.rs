@@ -13,12 +13,12 @@ use crate::lease::table::{OwnershipTable, Readiness};
 use crate::model::Tenure;
 use crate::polling::intervals::PollIntervals;
 use crate::polling::job_queue::JobSender;
-use crate::polling::schedule::{BackoffChange, Due, LastPoll, PollSchedule};
-use crate::polling::window::{DispatchWindow, PassStats};
+use crate::polling::schedule::{Due, LastPoll, LightChange, PollSchedule};
+use crate::polling::window::{DispatchWindow, RoundStats};
 use crate::store::{BATCH_MAX, Store};
 use crate::thread::Stop;
 
-/// R2: a verification is good for so long.
+/// R2: a verification counts for this long.
 pub const VERIFIED_FOR: Duration = Duration::from_secs(1);
 /// A lease that may not be polled under now is looked at again after this.
 const RECHECK: Duration = Duration::from_millis(250);
@@ -74,7 +74,7 @@ const TAKEN_MAX: usize = 1_024;
 /// What dispatch is told.
 pub struct Inbox {
     /// By reconcile: changes of ownership.
-    pub changes: Receiver<LeaseChange>,
+    pub lease_changes: Receiver<LeaseChange>,
     /// By pollers: polls that have ended.
     pub dones: Receiver<PollDone>,
     /// At a reload: other intervals, and how many pollers there are.
@@ -84,7 +84,7 @@ pub struct Inbox {
 impl Inbox {
     /// Nothing is ever told.
     fn silent() -> Self {
-        Self { changes: never(), dones: never(), intervals: never() }
+        Self { lease_changes: never(), dones: never(), intervals: never() }
     }
 }
 
@@ -96,14 +96,14 @@ pub struct Dispatch {
     schedule: PollSchedule,
     jobs: JobSender,
     /// Where it stands since the last step.
-    round: PassStats,
+    round: RoundStats,
     window: DispatchWindow,
     full: Option<Full>,
     inbox: Inbox,
 }
 
-/// There was no room for another poll. Without this everything due would be tried again and again, and chance would
-/// decide who is polled; so no more is given out than there is room for, and the longest overdue comes first.
+/// This process lacks room for another poll. Dispatch then gives out no more jobs than there is room for, the longest
+/// overdue first. Otherwise every due endpoint would be tried again and again, and chance would decide which one is polled.
 #[derive(Clone, Copy, Debug)]
 struct Full {
     /// Jobs that may be out.
@@ -117,14 +117,14 @@ impl Dispatch {
     pub fn new(
         store: Arc<dyn Store>,
         table: Arc<OwnershipTable>,
-        pace: PollIntervals,
+        intervals: PollIntervals,
         jobs: JobSender,
         workers: usize,
     ) -> Self {
         let reporter = Reporter::new(&table);
-        let schedule = PollSchedule::new(pace, workers);
+        let schedule = PollSchedule::new(intervals, workers);
         let window = DispatchWindow::new(workers);
-        let round = PassStats::default();
+        let round = RoundStats::default();
         Self {
             store,
             table,
@@ -154,12 +154,12 @@ impl Dispatch {
             select! {
                 recv(stop.receiver()) -> _ => return,
                 // Reconcile has ended: what is held is still polled until a stop.
-                recv(self.inbox.changes) -> change => match change {
+                recv(self.inbox.lease_changes) -> change => match change {
                     Ok(change) => self.change(change),
-                    Err(_) => self.inbox.changes = never(),
+                    Err(_) => self.inbox.lease_changes = never(),
                 },
                 recv(self.inbox.intervals) -> told => match told {
-                    Ok((intervals, workers)) => self.set_pace(intervals, workers),
+                    Ok((intervals, workers)) => self.set_intervals(intervals, workers),
                     Err(_) => self.inbox.intervals = never(),
                 },
                 recv(self.inbox.dones) -> done => done.iter().for_each(|it| self.done(it)),
@@ -171,7 +171,8 @@ impl Dispatch {
 
     /// Takes in what it was told since the last step.
     pub fn take_waiting(&mut self) {
-        let changes: Vec<LeaseChange> = self.inbox.changes.try_iter().take(TAKEN_MAX).collect();
+        let changes: Vec<LeaseChange> =
+            self.inbox.lease_changes.try_iter().take(TAKEN_MAX).collect();
         changes.into_iter().for_each(|it| self.change(it));
         let dones: Vec<PollDone> = self.inbox.dones.try_iter().take(TAKEN_MAX).collect();
         dones.iter().for_each(|it| self.done(it));
@@ -180,14 +181,14 @@ impl Dispatch {
     /// Whether it was told something that it has not taken in.
     #[cfg(any(test, feature = "__internals"))]
     pub fn is_told(&self) -> bool {
-        !self.inbox.changes.is_empty() || !self.inbox.dones.is_empty()
+        !self.inbox.lease_changes.is_empty() || !self.inbox.dones.is_empty()
     }
 
-    /// Another pace, and another number of pollers, from now on.
-    pub fn set_pace(&mut self, pace: PollIntervals, workers: usize) {
+    /// Other intervals, and another number of pollers, from now on.
+    pub fn set_intervals(&mut self, intervals: PollIntervals, workers: usize) {
         self.window = DispatchWindow::new(workers);
         self.schedule.set_workers(workers);
-        self.schedule.set_pace(pace, self.table.now());
+        self.schedule.set_intervals(intervals, self.table.now());
     }
 
     /// Speaks through `reporter` instead of one of its own.
@@ -235,12 +236,10 @@ impl Dispatch {
         let more = |it: Full| Full { out_max: it.out_max + 1, retry_at: now };
         self.full = self.full.map(more).filter(|it| it.out_max < self.window.out_max());
         match self.schedule.done(&done.due, ok, took, now) {
-            Some(BackoffChange::Light(failures)) => {
+            Some(LightChange::Became(failures)) => {
                 self.reporter.report(&Event::EndpointLight { endpoint, failures });
             }
-            Some(BackoffChange::Normal) => {
-                self.reporter.report(&Event::EndpointNormal { endpoint })
-            }
+            Some(LightChange::Ended) => self.reporter.report(&Event::EndpointNormal { endpoint }),
             None => (),
         }
     }
@@ -327,8 +326,8 @@ impl Dispatch {
         given
     }
 
-    /// How long to listen to nobody after a step, so that there is more to do in the next. A poll starts later
-    /// by no more than this.
+    /// How long dispatch reads no message after a step, so that the next step is about more. A poll starts later by no more
+    /// than this.
     pub fn rest(&mut self) -> Duration {
         self.window.rest(&self.round, self.table.now())
     }
@@ -345,8 +344,8 @@ impl Dispatch {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lease::testing::Holder;
     use crate::model::Session;
-    use crate::polling::holder::Holder;
     use crate::polling::job_queue::{JobReceiver, jobs};
     use crate::store::memory::{MemoryStore, Mishap};
 
@@ -359,7 +358,7 @@ mod tests {
     /// Dispatch for one poller, with this many endpoints that are due now.
     fn with(n: usize) -> (Dispatch, JobReceiver, Holder) {
         let holder = Holder::of(n);
-        let pace = PollIntervals {
+        let intervals = PollIntervals {
             interval: INTERVAL,
             timeout: INTERVAL,
             light_after: 9,
@@ -367,7 +366,7 @@ mod tests {
         };
         let (sender, receiver) = jobs();
         let (store, table) = (Arc::<MemoryStore>::clone(&holder.store), Arc::clone(&holder.table));
-        let mut dispatch = Dispatch::new(store, table, pace, sender, 1);
+        let mut dispatch = Dispatch::new(store, table, intervals, sender, 1);
         for tenure in &holder.held {
             let id = tenure.endpoint.as_str();
             let json = format!(r#"{{"id":"{id}","address":"h:1"}}"#);

@@ -16,17 +16,17 @@ use crate::model::Sample;
 use crate::net::deadline_stream::Socket;
 use crate::net::shortage;
 use crate::net::wait::plain;
+use crate::polling::connect::{ConnectError, connect_any};
 use crate::polling::http::answer::{AnswerError, read_answer};
 use crate::polling::http::tls::{Tls, TlsStream};
 use crate::polling::http::url::Url;
 use crate::polling::targets::{ResolveError, Targets};
-use crate::polling::tcp::{ConnectError, connect_any};
 
 const USER_AGENT: &str = concat!("leasehold/", env!("CARGO_PKG_VERSION"));
 
-/// GETs a URL.
+/// One GET of a URL. Called by `NetPoller`; not a `Poller` itself.
 #[derive(Debug)]
-pub struct HttpPoller {
+pub struct HttpGet {
     targets: Targets,
     body_max: usize,
     tls: Tls,
@@ -61,7 +61,7 @@ impl From<Revoked> for Failure {
     }
 }
 
-impl HttpPoller {
+impl HttpGet {
     /// Polls only what `targets` allows, and keeps at most `body_max` bytes of an answer.
     pub fn new(targets: Targets, body_max: usize) -> Self {
         Self { targets, body_max, tls: Tls::default() }
@@ -199,7 +199,7 @@ mod tests {
 
     use super::*;
     use crate::lease::permit::Standing;
-    use crate::polling::testing::{permit_and_lease, permit_for_tests};
+    use crate::lease::testing::{permit_and_lease, permit_for_tests};
 
     const LIMIT: Duration = Duration::from_secs(10);
     const PACE: Duration = Duration::from_millis(20);
@@ -251,7 +251,7 @@ mod tests {
     }
 
     fn poll(address: SocketAddr, permit: &PollPermit, limit: Duration) -> Result<Sample, Revoked> {
-        let poller = HttpPoller::new(Targets::default(), 1_000);
+        let poller = HttpGet::new(Targets::default(), 1_000);
         poller.poll(&format!("http://{address}/health?deep=1"), permit, limit)
     }
 
@@ -363,7 +363,7 @@ mod tests {
         let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let error = poll(address, &permit, LIMIT).unwrap().error.unwrap();
         assert_eq!(error, format!("cannot connect to {address}: Connection refused"));
-        let poller = HttpPoller::new(Targets::default(), 1_000);
+        let poller = HttpGet::new(Targets::default(), 1_000);
         for url in
             ["http://169.254.169.254/latest", "http://[::ffff:a9fe:a9fe]/", "https://[fe80::1]/"]
         {
@@ -414,7 +414,7 @@ mod tests {
         let (permit, _revoke) = permit_for_tests("e1", "i", 1);
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let poller = HttpPoller::new(Targets::default(), 1_000);
+        let poller = HttpGet::new(Targets::default(), 1_000);
         let url = format!("https://{address}/");
         let sample = poller.poll(&url, &permit, Duration::from_millis(200)).unwrap();
         assert_eq!(sample.error.as_deref(), Some("no answer within 200ms"));

@@ -40,7 +40,7 @@ impl Shared {
     }
 }
 
-/// Where jobs go. Dropping it is the word that no more will come; what is still waiting is forgotten.
+/// The sending end of the queue. When it is dropped, the queue is closed and waiting jobs are dropped.
 #[derive(Debug)]
 pub struct JobSender {
     shared: Arc<Shared>,

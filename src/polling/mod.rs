@@ -3,9 +3,8 @@
 //! May touch the table of leases, the store (to verify and to publish) and the endpoints themselves.
 
 pub mod command;
+mod connect;
 pub mod dispatch;
-#[cfg(test)]
-pub(crate) mod holder;
 pub mod http;
 pub mod intervals;
 pub mod job_queue;
@@ -13,11 +12,12 @@ pub mod poller;
 pub mod poller_pool;
 pub mod outbox;
 pub mod publisher;
+mod reach;
 pub mod schedule;
 mod slow_lane;
 pub mod targets;
 pub mod tcp;
-#[cfg(any(test, feature = "__internals"))]
-pub mod testing;
+#[cfg(test)]
+mod testing;
 mod window;
 pub mod worker;

@@ -1,4 +1,4 @@
-//! Asks an endpoint how it is, once, under a permit.
+//! How is an endpoint polled once, under a permit? The trait [`Poller`], and the built-in poller for HTTP and TCP.
 //!
 //! No retries and no redirects: each would be another start of a poll (R2). A poller confirms its
 //! permit right before the first byte, and arms the permit's abort switch before it can block.
@@ -38,19 +38,20 @@ pub trait Poller: Send + Sync {
     ) -> Result<Sample, Revoked>;
 }
 
-/// The built-in poller: HTTP(S) GET or TCP connect, as the session's address says.
+/// The built-in poller: HTTP(S) GET or TCP connect, as the session's address says. `--poll-command` uses `CommandPoller` in
+/// its place (`cli/run.rs`).
 #[derive(Debug)]
 pub struct NetPoller {
-    http: http::HttpPoller,
-    tcp: tcp::TcpPoller,
+    http: http::HttpGet,
+    tcp: tcp::TcpConnect,
 }
 
 impl NetPoller {
     /// Polls only what `targets` allows, and keeps at most `body_max` bytes of an answer.
     pub fn new(targets: targets::Targets, body_max: usize) -> Self {
         Self {
-            http: http::HttpPoller::new(targets.clone(), body_max),
-            tcp: tcp::TcpPoller::new(targets),
+            http: http::HttpGet::new(targets.clone(), body_max),
+            tcp: tcp::TcpConnect::new(targets),
         }
     }
 }

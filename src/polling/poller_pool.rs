@@ -280,9 +280,9 @@ mod tests {
     use super::*;
     use crate::clock::{BootClock, Clock};
     use crate::lease::permit::{PollPermit, Revoked};
+    use crate::lease::testing::Holder;
     use crate::model::{Sample, Session};
     use crate::polling::dispatch::PollEnd;
-    use crate::polling::holder::Holder;
     use crate::polling::job_queue::jobs;
     use crate::polling::poller::Poller;
 

@@ -1,4 +1,4 @@
-//! Batches fenced writes of results.
+//! How do results reach the store? The thread `publish` sends them in batches, each result under its fence.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,8 @@ use crate::lease::report::Reporter;
 use crate::lease::table::OwnershipTable;
 use crate::lease::watch::Nudge;
 use crate::model::Tenure;
-use crate::polling::outbox::{Outbox, Reach, Sent};
+use crate::polling::outbox::{Outbox, Sent};
+use crate::polling::reach::Reach;
 use crate::polling::worker::Polled;
 use crate::store::{Fault, Publication, Publish, Store};
 use crate::thread::Stop;
@@ -97,10 +98,10 @@ impl Publisher {
 
     /// Publishes one batch; how long to wait before the next try.
     pub fn step(&mut self) -> Duration {
-        let (now, hoped) = (self.table.now(), !self.reach.is_stuck());
-        let hopeless = self.outbox.drop_hopeless(|it| self.table.has(it), hoped, now);
-        self.report(&hopeless);
-        self.count_given_up(&hopeless, now);
+        let (now, keeps_trying) = (self.table.now(), !self.reach.is_stuck());
+        let expired = self.outbox.drop_expired(|it| self.table.has(it), keeps_trying, now);
+        self.report(&expired);
+        self.count_given_up(&expired, now);
         let probe_at = self.probed_at + self.table.timings().renew_interval;
         if self.reach.is_stuck() && now >= probe_at {
             self.probed_at = now;
@@ -188,8 +189,8 @@ mod tests {
     use crossbeam_channel::bounded;
 
     use super::*;
+    use crate::lease::testing::Holder;
     use crate::model::Sample;
-    use crate::polling::holder::Holder;
     use crate::thread::stop;
 
     /// For what happens at once, or never.
@@ -302,7 +303,7 @@ mod tests {
             publisher.take_waiting();
             publisher.step();
             clock.pass(table.timings().lease.ttl);
-            let dropped = publisher.outbox.drop_hopeless(|_| true, true, table.now());
+            let dropped = publisher.outbox.drop_expired(|_| true, true, table.now());
             assert_eq!(dropped.failed.len(), 1);
             assert_eq!(dropped.unanswered.is_empty(), refused);
             assert_eq!(publisher.reach.probe().is_empty(), refused);

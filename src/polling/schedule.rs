@@ -29,7 +29,7 @@ pub enum LastPoll {
 }
 
 impl LastPoll {
-    /// The server's clock is only known to so much.
+    /// The estimate of the server's clock (`OwnershipTable::server_ms`) may be wrong by this much.
     const TOLERANCE_MS: u64 = 2_000;
 
     /// Polled at `polled_ms`, when the server's clock shows `server_ms`.
@@ -62,17 +62,17 @@ pub struct Due {
 
 /// Whether an endpoint has just become light or normal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BackoffChange {
-    /// Polled at the light interval from now on, after this many failures.
-    Light(u32),
-    /// Back to its own interval.
-    Normal,
+pub enum LightChange {
+    /// Light polling begins, after this many failures.
+    Became(u32),
+    /// Light polling ends: back to its own interval.
+    Ended,
 }
 
 /// When each held endpoint is polled next.
 #[derive(Debug)]
 pub struct PollSchedule {
-    pace: PollIntervals,
+    intervals: PollIntervals,
     entries: FnvHashMap<EndpointId, Entry>,
     /// A queue for each speed: no endpoint waits behind one that may not start.
     queues: [Queue; SPEEDS.len()],
@@ -117,9 +117,9 @@ const SPEEDS: [Speed; 3] = [Speed::Untried, Speed::Quick, Speed::Slow];
 
 impl PollSchedule {
     /// Nothing to poll yet, with at most `workers` polls at a time.
-    pub fn new(pace: PollIntervals, workers: usize) -> Self {
+    pub fn new(intervals: PollIntervals, workers: usize) -> Self {
         Self {
-            pace,
+            intervals,
             entries: FnvHashMap::default(),
             queues: Default::default(),
             parked: FnvHashMap::default(),
@@ -134,11 +134,11 @@ impl PollSchedule {
         self.running.resize(workers);
     }
 
-    /// Another pace from now on. What would be due later than its new interval allows is due within
+    /// Other intervals from now on. What would be due later than its new interval allows is due within
     /// that, spread over it: a shorter interval must not make all endpoints due at one moment.
-    pub fn set_pace(&mut self, pace: PollIntervals, now: Moment) {
-        self.pace = pace;
-        self.bring_forward(now, |it| Some(pace.interval_of(&it.session, it.failures)));
+    pub fn set_intervals(&mut self, intervals: PollIntervals, now: Moment) {
+        self.intervals = intervals;
+        self.bring_forward(now, |it| Some(intervals.interval_of(&it.session, it.failures)));
     }
 
     /// What would be due later than the interval that `within` names is due within that, spread over it.
@@ -159,7 +159,7 @@ impl PollSchedule {
 
     /// The interval of `session` as long as it does well.
     pub fn interval(&self, session: &Session) -> Duration {
-        session.interval.unwrap_or(self.pace.interval)
+        session.interval.unwrap_or(self.intervals.interval)
     }
 
     /// When to poll an endpoint first: one interval after its last poll, and at once if that is past. If there was no
@@ -213,10 +213,10 @@ impl PollSchedule {
 
     /// A session's record changed. A new interval counts from the last poll.
     pub fn changed(&mut self, session: &Arc<Session>, now: Moment) {
-        let pace = self.pace;
+        let intervals = self.intervals;
         let Some(entry) = self.entries.get_mut(&session.endpoint) else { return };
-        let before = entry.session.interval.unwrap_or(pace.interval);
-        let after = session.interval.unwrap_or(pace.interval);
+        let before = entry.session.interval.unwrap_or(intervals.interval);
+        let after = session.interval.unwrap_or(intervals.interval);
         let moved = entry.session.address != session.address;
         entry.session = Arc::clone(session);
         if moved {
@@ -275,14 +275,14 @@ impl PollSchedule {
                 continue;
             }
             let endpoint = queued.2;
-            let interval = entry.session.interval.unwrap_or(self.pace.interval);
+            let interval = entry.session.interval.unwrap_or(self.intervals.interval);
             let late = now.since(entry.due_at) >= interval;
             let skipped = late && !std::mem::replace(&mut entry.told_late, late);
-            let timeout = entry.session.timeout.unwrap_or(self.pace.timeout);
+            let timeout = entry.session.timeout.unwrap_or(self.intervals.timeout);
             let (tenure, session) = (entry.tenure.clone(), Arc::clone(&entry.session));
             due.push(Due {
-                next_after_ok: self.pace.interval_of(&session, 0),
-                next_after_failure: (self.pace)
+                next_after_ok: self.intervals.interval_of(&session, 0),
+                next_after_failure: (self.intervals)
                     .interval_of(&session, entry.failures.saturating_add(1)),
                 tenure,
                 session,
@@ -316,7 +316,8 @@ impl PollSchedule {
         }
     }
 
-    /// It could not begin through no fault of its own: in front of all that is due later.
+    /// [`Self::put_back`] without a wait: the endpoint is queued at its own due time, so before everything that became due
+    /// later.
     pub fn put_back_first(&mut self, endpoint: &EndpointId) {
         self.put_back(endpoint, Moment::MIN);
     }
@@ -329,18 +330,18 @@ impl PollSchedule {
         ok: bool,
         took: Duration,
         now: Moment,
-    ) -> Option<BackoffChange> {
+    ) -> Option<LightChange> {
         let endpoint = &due.tenure.endpoint;
         self.end_running(endpoint);
-        let pace = self.pace;
+        let intervals = self.intervals;
         let entry = self.entries.get_mut(endpoint)?;
         let is_slow = took > SLOW_AFTER || took >= due.timeout;
         entry.speed = if is_slow { Speed::Slow } else { Speed::Quick };
         let network = entry.network;
-        let was_light = entry.failures >= pace.light_after;
+        let was_light = entry.failures >= intervals.light_after;
         entry.failures = if ok { 0 } else { entry.failures.saturating_add(1) };
-        let is_light = entry.failures >= pace.light_after;
-        let interval = pace.interval_of(&entry.session, entry.failures);
+        let is_light = entry.failures >= intervals.light_after;
+        let interval = intervals.interval_of(&entry.session, entry.failures);
         let failures = entry.failures;
         entry.told_late = false;
         // A tenure gained while the old poll still ran has its own due time.
@@ -350,10 +351,10 @@ impl PollSchedule {
         let at = entry.due_at;
         self.enqueue(endpoint, at);
         match (was_light, is_light) {
-            (false, true) => Some(BackoffChange::Light(failures)),
+            (false, true) => Some(LightChange::Became(failures)),
             (true, false) => {
                 self.network_recovered(network, now);
-                Some(BackoffChange::Normal)
+                Some(LightChange::Ended)
             }
             _ => None,
         }
@@ -366,7 +367,7 @@ impl PollSchedule {
             return;
         }
         self.recovered.insert(network, now);
-        let own = self.pace.interval;
+        let own = self.intervals.interval;
         let interval = |it: &Entry| it.session.interval.unwrap_or(own);
         self.bring_forward(now, |it| (it.network == network).then(|| interval(it)));
     }

@@ -1,10 +1,9 @@
-//! How many jobs should wait for the pollers, and how long may dispatch leave them alone?
+//! How many jobs may dispatch give out before pollers finish some, and how long does it rest between two rounds? Pure.
 //!
-//! A round of dispatch costs a round trip and three wake-ups, whatever it is about, so it is made about many:
-//! it rests between two, and hears nobody meanwhile. On a machine that is busy a round takes many milliseconds,
-//! and pollers that are fast need enough to do for so long, or that machine stands idle at times. But what waits
-//! longer than its verification is good for (R2) is verified in vain, so pollers that are slow get no more than
-//! they begin within that time.
+//! A round of dispatch costs a round trip and three wake-ups, however many jobs it is about. So dispatch rests between two
+//! rounds and reads no message meanwhile, and the next round is about more jobs. Fast pollers need enough waiting jobs for
+//! a rest and a slow round. A job that waits longer than its verification is good for (R2) was verified in vain, so slow
+//! pollers get no more jobs than they begin within that time.
 
 use std::time::Duration;
 
@@ -12,14 +11,14 @@ use crate::clock::Moment;
 use crate::config::Config;
 use crate::polling::dispatch::VERIFIED_FOR;
 
-/// What becomes due, and what ends, within this is taken together.
+/// What becomes due and what ends within this time is handled in one round.
 const GATHER: Duration = Duration::from_millis(4);
-/// … and while there is more than pollers can do, nothing begins any sooner: so long.
+/// … and this long while more is due than pollers can do.
 const GATHER_FULL: Duration = Duration::from_millis(10);
-/// So much work waits for the pollers, at the pace they had last, if so much is due.
+/// Dispatch keeps this much work waiting, at the speed at which pollers last finished jobs.
 const AHEAD: Duration = Duration::from_millis(50);
-/// A pace is taken from so long.
-const WINDOW: Duration = Duration::from_millis(100);
+/// The speed of the pollers is measured over this time.
+const MEASURED_FOR: Duration = Duration::from_millis(100);
 /// Waiting jobs for each poller, at most.
 const SPARE_MAX: usize = 16;
 
@@ -35,12 +34,12 @@ pub(crate) struct DispatchWindow {
 
 /// Where dispatch stands after a round.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct PassStats {
+pub(crate) struct RoundStats {
     /// Jobs given out and not done, now.
     pub(crate) out: usize,
     /// The round gave out about all it could, and more may be due.
     pub(crate) is_behind: bool,
-    /// So long the round took.
+    /// How long the round took.
     pub(crate) took: Duration,
 }
 
@@ -72,13 +71,13 @@ impl DispatchWindow {
 
     /// How long dispatch may rest after a round. While more is due than it could give out pollers must not run
     /// out of jobs meanwhile: half of the time that what waits for them lasts, and the next round falls into it, too.
-    pub(crate) fn rest(&mut self, round: &PassStats, now: Moment) -> Duration {
+    pub(crate) fn rest(&mut self, round: &RoundStats, now: Moment) -> Duration {
         let (done, since) = self.done;
         let elapsed = now.since(since);
         // Nothing done by pollers that all have something to do says that they need longer, not how long.
         let all_at_work = round.out >= self.workers;
         let is_too_early = done == 0 && all_at_work && since != Moment::MIN;
-        if elapsed >= WINDOW && !is_too_early {
+        if elapsed >= MEASURED_FOR && !is_too_early {
             self.each = elapsed.checked_div(done);
             self.done = (0, now);
         }
@@ -104,8 +103,8 @@ mod tests {
     }
 
     /// More is due than can be given out, and that is as much as there may be.
-    fn full(window: &DispatchWindow, took: Duration) -> PassStats {
-        PassStats { out: window.out_max(), is_behind: true, took }
+    fn full(window: &DispatchWindow, took: Duration) -> RoundStats {
+        RoundStats { out: window.out_max(), is_behind: true, took }
     }
 
     /// Pollers that completed this many jobs in 100 ms.
@@ -174,14 +173,14 @@ mod tests {
         let rests = [0, 15, 20, 25, 90].map(|it| rest(&mut window, ms(it)));
         assert_eq!(rests, [10, 10, 5, 0, 0].map(ms));
         // More fitted than goes into a round: the rest of it at once, as nobody has anything in reserve.
-        let round = PassStats { out: WORKERS, is_behind: true, took: ms(0) };
+        let round = RoundStats { out: WORKERS, is_behind: true, took: ms(0) };
         assert_eq!(window.rest(&round, window.done.1), ms(0));
     }
 
     #[test]
     fn who_is_not_behind_rests_as_long_as_it_likes() {
         let mut window = after(1, 1_000);
-        let round = PassStats { out: 0, is_behind: false, took: ms(50) };
+        let round = RoundStats { out: 0, is_behind: false, took: ms(50) };
         assert_eq!(window.rest(&round, window.done.1), GATHER);
     }
 
@@ -190,7 +189,7 @@ mod tests {
     fn pollers_that_are_all_at_work_keep_their_pace() {
         for (out, spare) in [(WORKERS, 500), (WORKERS - 1, WORKERS)] {
             let mut window = after(WORKERS, 1_000);
-            let round = PassStats { out, is_behind: false, took: ms(0) };
+            let round = RoundStats { out, is_behind: false, took: ms(0) };
             window.rest(&round, window.done.1 + ms(100));
             assert_eq!(window.out_max(), WORKERS + spare, "{out} at work");
         }

@@ -1,4 +1,4 @@
-//! Does one blocking poll at a time, under a permit.
+//! What does a poller thread do with a job? Gets the permit, polls once, and passes on the result and how it ended.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -77,7 +77,7 @@ impl PollWorker {
     /// Does one job.
     pub fn step(&self, job: PollJob) {
         let end = self.poll(&job);
-        // Nobody there: this is the end.
+        // The send fails only when dispatch has ended: then nobody needs the answer.
         let _ = self.dones.send(PollDone { due: job.due, end });
     }
 
@@ -109,7 +109,7 @@ impl PollWorker {
         let began = self.table.now();
         let poll = || caught(|| self.poller.poll(&job.due.session, &permit, job.due.timeout));
         let polled = metrics.while_polling(poll).unwrap_or_else(|message| {
-            // R12: what a poller does wrong is a result, and the thread goes on.
+            // R12: what the `Poller` does wrong is a result, and the thread goes on.
             permit.abort().disarm();
             let error = format!("the poller panicked: {message}");
             self.say_panicked(job, &error);
@@ -179,8 +179,8 @@ mod tests {
 
     use super::*;
     use crate::lease::permit::Revoked;
+    use crate::lease::testing::Holder;
     use crate::model::Session;
-    use crate::polling::holder::Holder;
 
     /// Lacks something, and says what.
     struct Lacking(&'static str);

@@ -101,16 +101,17 @@ pub struct RenewItem {
     /// The lease and its fence.
     pub tenure: Tenure,
     /// Whether a missing lease may be written again (R6): its deadline has not passed, and no other instance can have been
-    /// granted it.
+    /// granted it. If false, this instance may have slept while another was granted the lease: then the answer `Extended`
+    /// ends the lease, too (R6).
     pub may_reclaim: bool,
     /// Its fence was compared in the epoch of the request, so that the owner's name proves it (renew_by_owner.lua).
-    pub matched: bool,
+    pub fence_checked: bool,
 }
 
 impl RenewItem {
     /// A lease that may be reclaimed, and whose fence is compared.
     pub fn new(tenure: Tenure) -> Self {
-        Self { tenure, may_reclaim: true, matched: false }
+        Self { tenure, may_reclaim: true, fence_checked: false }
     }
 }
 
@@ -201,7 +202,7 @@ pub struct Page<T> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lasting<T> {
     /// The value.
-    pub it: T,
+    pub value: T,
     /// How long it still lasts.
     pub left: Duration,
 }

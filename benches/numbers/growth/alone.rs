@@ -73,7 +73,7 @@ pub(crate) fn instances(n: u32, curves: &mut Curves) -> io::Result<()> {
         kept.set_owner(endpoint, None);
         note("plan of 100 k after one change", each(n, || plan(&kept, me))? / 1e3);
         let mut cursor = 0;
-        let watched = each(n, || kept.watched(me, &mut cursor, endpoints.len()))?;
+        let watched = each(n, || kept.next_in_line_for(me, &mut cursor, endpoints.len()))?;
         note("a round over 100 k: what is mine to watch", watched / 1e3);
     }
     Ok(())

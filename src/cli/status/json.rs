@@ -53,7 +53,7 @@ fn instance_document(instance: &InstanceStatus) -> Value {
     json!({
         "id": instance.id.as_str(),
         "alive": heartbeat.is_some(),
-        "weight": heartbeat.map(|it| it.it.0),
+        "weight": heartbeat.map(|it| it.value.0),
         "heartbeatLeftMs": heartbeat.map(|it| millis(it.left)),
         "owned": instance.owned,
         "fairShare": instance.fair_share,
@@ -81,7 +81,7 @@ fn endpoint_document(endpoint: &EndpointStatus) -> Value {
         "id": endpoint.name,
         "state": camel(endpoint.state.word()),
         "error": endpoint.invalid.as_ref().map(ToString::to_string),
-        "owner": lease.map(|it| id(&it.it)),
+        "owner": lease.map(|it| id(&it.value)),
         "ownerAlive": endpoint.owner_lives,
         "preferredOwner": endpoint.preferred.as_ref().map(id),
         "fence": endpoint.fence.map(|it| it.0),

@@ -116,7 +116,7 @@ fn body(view: &mut View, rows: usize, signs: Signs) -> Vec<Line> {
 
 fn instances_in(view: &View) -> Vec<InstanceId> {
     let status = &view.picture.status;
-    let owners = status.endpoints.iter().filter_map(|it| Some(it.lease.as_ref()?.it.clone()));
+    let owners = status.endpoints.iter().filter_map(|it| Some(it.lease.as_ref()?.value.clone()));
     let told = view.picture.recent.iter().flat_map(history::instances);
     status.instances.iter().map(|it| it.id.clone()).chain(owners).chain(told).collect()
 }
@@ -142,7 +142,7 @@ fn instances(
             bar(it, scale, signs),
             (Paint::Plain, it.owned.to_string()),
             (Paint::Plain, format!("{:.1}", it.fair_share)),
-            (Paint::Plain, beat.map_or("-".into(), |it| it.it.to_string())),
+            (Paint::Plain, beat.map_or("-".into(), |it| it.value.to_string())),
             heartbeat,
         ]
     };
@@ -237,7 +237,7 @@ fn endpoints(view: &View, names: &BTreeMap<&InstanceId, String>, signs: Signs) -
         vec![
             (Paint::Plain, it.name.clone()),
             (colour, it.state.word().into()),
-            (Paint::Plain, lease.map_or("-".into(), |it| named(&it.it, names))),
+            (Paint::Plain, lease.map_or("-".into(), |it| named(&it.value, names))),
             (Paint::Plain, lease.map_or("-".into(), |it| brief(it.left))),
             sparkline(view.latencies.of(&it.name), signs),
             (result.1, result.0),

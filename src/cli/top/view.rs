@@ -40,7 +40,7 @@ impl Sort {
 
     /// The largest first where that is what one looks for.
     fn compare(self, a: &EndpointStatus, b: &EndpointStatus) -> Ordering {
-        let owner = |it: &EndpointStatus| it.lease.as_ref().map(|it| it.it.clone());
+        let owner = |it: &EndpointStatus| it.lease.as_ref().map(|it| it.value.clone());
         let took = |it: &EndpointStatus| it.result.as_ref().and_then(|it| it.duration_ms);
         let left = |it: &EndpointStatus| it.lease.as_ref().map(|it| it.left);
         match self {
@@ -114,7 +114,7 @@ impl View {
         let endpoints = &self.picture.status.endpoints;
         let wanted = self.filter.to_lowercase();
         let is_wanted = |it: &EndpointStatus| {
-            let owner = it.lease.as_ref().map_or("", |it| it.it.as_str());
+            let owner = it.lease.as_ref().map_or("", |it| it.value.as_str());
             [it.name.as_str(), owner, it.state.word()]
                 .iter()
                 .any(|it| it.to_lowercase().contains(&wanted))

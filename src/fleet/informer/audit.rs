@@ -1,5 +1,5 @@
-//! Which leases does this instance check in turn, in case a message was missed? Each lease is watched by the instance that
-//! would be the next to acquire it. Picks endpoints of the view, and touches nothing else.
+//! Which leases does this instance check in turn, in case a message was missed? Those for which it is next in line: it would
+//! be the next to acquire them. Picks endpoints of the view, and touches nothing else.
 
 use fnv::FnvHashMap;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use crate::clock::Moment;
 use crate::fleet::view::View;
 use crate::model::{EndpointId, InstanceId};
 
-/// A walk in a circle over the leases of others that this instance watches.
+/// A walk in a circle over the leases of others that this instance is next in line for.
 #[derive(Default)]
 pub(super) struct Audit {
     /// Where in the view the walk goes on, and when it got there.
@@ -41,7 +41,7 @@ impl Audit {
         )]
         #[expect(clippy::cast_precision_loss, reason = "a part of the view, rounded up")]
         let count = (view.len() as f64 * share.min(1.0)).ceil() as usize;
-        let endpoints = view.watched(me, &mut cursor, count);
+        let endpoints = view.next_in_line_for(me, &mut cursor, count);
         for endpoint in &endpoints {
             if let Some(owner) = view.owner(endpoint) {
                 self.samples.insert(owner.clone(), endpoint.clone());

@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Moment;
+use crate::fleet::informer::sessions::Sessions;
+use crate::fleet::informer::tracked_view::TrackedView;
 use crate::lease::report::Reporter;
 use crate::lease::table::OwnershipTable;
 use crate::model::{InstanceId, spread};
@@ -19,7 +21,7 @@ pub(super) struct PushSupport {
 }
 
 /// What every part of the informer may read. Only `Informer` changes it.
-pub(super) struct Context {
+pub(super) struct ReadContext {
     pub(super) store: Arc<dyn Store>,
     pub(super) table: Arc<OwnershipTable>,
     pub(super) reporter: Reporter,
@@ -32,7 +34,14 @@ pub(super) struct Context {
     pub(super) quick_check_interval: Duration,
 }
 
-impl Context {
+/// What `Owners` and `Resync` touch besides their own state.
+pub(super) struct ReadScope<'a> {
+    pub(super) context: &'a ReadContext,
+    pub(super) view: &'a mut TrackedView,
+    pub(super) sessions: &'a mut Sessions,
+}
+
+impl ReadContext {
     pub(super) fn now(&self) -> Moment {
         self.table.now()
     }

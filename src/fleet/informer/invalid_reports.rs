@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::clock::Moment;
 use crate::event::Event;
-use crate::fleet::informer::context::Context;
+use crate::fleet::informer::context::ReadContext;
 use crate::fleet::session_cache::SessionChanges;
 
 /// Sessions named in one window.
@@ -57,7 +57,7 @@ pub(super) struct InvalidReports {
 impl InvalidReports {
     /// Logs and removes the invalid sessions and the odd fields in `changes`. Odd fields beyond the limit are not
     /// counted: `explain` and `sessions list` show them at any time.
-    pub(super) fn report(&mut self, context: &Context, changes: &mut SessionChanges) {
+    pub(super) fn report(&mut self, context: &ReadContext, changes: &mut SessionChanges) {
         let now = context.now();
         if let Some(count) = self.invalid.take_unreported(now) {
             context.reporter.report(&Event::SessionUnreported { count });

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::clock::Moment;
 use crate::event::Event;
-use crate::fleet::informer::context::Context;
+use crate::fleet::informer::context::ReadContext;
 use crate::fleet::informer::tracked_view::TrackedView;
 use crate::fleet::informer::{EXPIRY_SLACK, PASS_INTERVAL_MIN};
 use crate::model::{InstanceId, Weight};
@@ -18,7 +18,7 @@ const STILL_FOR: Duration = Duration::from_millis(500);
 const SETTLE_MAX: Duration = Duration::from_secs(2);
 
 /// A heartbeat as last read.
-struct Heartbeat {
+struct HeartbeatReading {
     weight: Weight,
     /// When its key expires unless the instance writes it again.
     ends_at: Moment,
@@ -27,7 +27,7 @@ struct Heartbeat {
 /// The live instances, and since when that set has not changed.
 #[derive(Default)]
 pub(super) struct Membership {
-    heartbeats: BTreeMap<InstanceId, Heartbeat>,
+    heartbeats: BTreeMap<InstanceId, HeartbeatReading>,
     /// Instances whose heartbeat was found gone after the moment at which its key was due to expire.
     expired: BTreeSet<InstanceId>,
     /// Instances whose heartbeat the next step reads.
@@ -40,7 +40,7 @@ pub(super) struct Membership {
 /// How long the live set must not have changed before a new instance acts. Where nothing is pushed, the other instances
 /// find a new one with their next resync, which begins a quick check interval after the last one in an ordinary fleet. A
 /// lease that is released for the new instance before all of them know it would be acquired by another one.
-fn still_for(context: &Context) -> Duration {
+fn still_for(context: &ReadContext) -> Duration {
     if context.gets_messages() || context.gets_changes() {
         return STILL_FOR;
     }
@@ -54,7 +54,7 @@ impl Membership {
     }
 
     /// When the next step has something to do.
-    pub(super) fn due(&self, context: &Context, last_pass: Moment) -> Moment {
+    pub(super) fn due(&self, context: &ReadContext, last_pass: Moment) -> Moment {
         if !self.to_read.is_empty() {
             return Moment::MIN;
         }
@@ -70,12 +70,12 @@ impl Membership {
     /// Reads the heartbeats that were written or have ended; with `all`, every known heartbeat.
     pub(super) fn step(
         &mut self,
-        context: &Context,
+        context: &ReadContext,
         view: &mut TrackedView,
         now: Moment,
         all: bool,
     ) -> Result<(), StoreError> {
-        let is_due = |it: &Heartbeat| all || it.ends_at + EXPIRY_SLACK <= now;
+        let is_due = |it: &HeartbeatReading| all || it.ends_at + EXPIRY_SLACK <= now;
         let due = self.heartbeats.iter().filter(|it| is_due(it.1)).map(|it| it.0.clone());
         self.to_read.extend(due);
         let instances: Vec<InstanceId> = self.to_read.iter().cloned().collect();
@@ -86,7 +86,8 @@ impl Membership {
                 self.to_read.remove(instance);
                 match heartbeat {
                     Some(it) => {
-                        let heartbeat = Heartbeat { weight: it.it, ends_at: asked_at + it.left };
+                        let heartbeat =
+                            HeartbeatReading { weight: it.value, ends_at: asked_at + it.left };
                         self.heartbeats.insert(instance.clone(), heartbeat);
                     }
                     None => self.gone(instance, asked_at),
@@ -109,7 +110,7 @@ impl Membership {
         }
     }
 
-    fn apply(&mut self, context: &Context, view: &mut TrackedView, now: Moment) {
+    fn apply(&mut self, context: &ReadContext, view: &mut TrackedView, now: Moment) {
         let live: Vec<(InstanceId, Weight)> =
             self.heartbeats.iter().map(|(id, it)| (id.clone(), it.weight)).collect();
         let joined = live.iter().map(|it| &it.0).filter(|it| !view.is_live(it));
@@ -134,7 +135,7 @@ impl Membership {
     }
 
     /// Settles at most once: an instance that has settled acts on every later change at once.
-    pub(super) fn settle(&mut self, context: &Context, view: &mut TrackedView, now: Moment) {
+    pub(super) fn settle(&mut self, context: &ReadContext, view: &mut TrackedView, now: Moment) {
         if let Some(synced_at) = context.synced_at.filter(|_| !self.settled) {
             let is_still = now.since(self.changed_at) >= still_for(context);
             self.settled =

@@ -5,8 +5,11 @@
 //! notifications are repaired by auditing the leases this instance is next in line for, and by an occasional resync. A
 //! server that pushes no changes is resynced more often, as often as that stays cheap.
 //!
-//! Reads the store and the table of leases, and changes neither. Four parts with a state of their own do the reading:
-//! [`membership`], [`sessions`], [`owners`] and [`resync`]. [`Informer`] calls them in order, under one budget.
+//! Reads the store and the table of leases. Changes neither, with one exception: before a session counts as gone,
+//! `Sessions::apply_missing` asks for the epoch, and the table takes the stamp of that reply.
+//!
+//! Four parts with a state of their own do the reading: [`membership`], [`sessions`], [`owners`] and [`resync`].
+//! [`Informer`] calls them in order, under one budget.
 
 mod audit;
 mod context;
@@ -26,7 +29,7 @@ use std::time::Duration;
 
 use crate::clock::Moment;
 use crate::event::Event;
-use crate::fleet::informer::context::{Budget, Context, PushSupport};
+use crate::fleet::informer::context::{Budget, PushSupport, ReadContext, ReadScope};
 use crate::fleet::informer::membership::Membership;
 use crate::fleet::informer::owners::Owners;
 use crate::fleet::informer::resync::Resync;
@@ -57,7 +60,7 @@ const EXCHANGES_MAX: usize = 16;
 
 /// Reads the store for the reconciler, and keeps the view.
 pub(crate) struct Informer {
-    context: Context,
+    context: ReadContext,
     view: TrackedView,
     membership: Membership,
     sessions: Sessions,
@@ -71,23 +74,20 @@ pub(crate) struct Informer {
     outage: Outage,
 }
 
-/// What [`Owners`] and [`Resync`] touch besides their own state.
-struct Scope<'a> {
-    context: &'a Context,
-    view: &'a mut TrackedView,
-    sessions: &'a mut Sessions,
-}
-
 impl Informer {
-    pub(crate) fn new(store: Arc<dyn Store>, table: Arc<OwnershipTable>, tick: Duration) -> Self {
-        let context = Context {
+    pub(crate) fn new(
+        store: Arc<dyn Store>,
+        table: Arc<OwnershipTable>,
+        quick_check_interval: Duration,
+    ) -> Self {
+        let context = ReadContext {
             reporter: Reporter::new(&table),
             me: table.instance().clone(),
             store,
             table,
             push: None,
             synced_at: None,
-            quick_check_interval: tick.min(QUICK_CHECK_INTERVAL_MAX),
+            quick_check_interval: quick_check_interval.min(QUICK_CHECK_INTERVAL_MAX),
         };
         Self {
             context,
@@ -127,7 +127,8 @@ impl Informer {
     }
 
     fn apply_message(&mut self, message: &PeerMessage) {
-        // An instance that joins says nothing else, and neither does an instance that leaves.
+        // An instance that joins (`Watch::step`) or leaves (`Store::withdraw`) sends an empty message: its heartbeat is
+        // read.
         let empty = PeerMessage { to: message.to.clone(), ..PeerMessage::new(&message.from, None) };
         if !self.view.is_live(&message.from) || *message == empty {
             self.membership.read_soon([message.from.clone()]);
@@ -203,7 +204,7 @@ impl Informer {
         }
         let audited = is_quick_check && has_synced && owners.audit(&mut scope, now)?;
         let Self { context, view, sessions, owners, membership, .. } = self;
-        let mut scope = Scope { context, view, sessions };
+        let mut scope = ReadScope { context, view, sessions };
         self.resync.step(&mut scope, owners, membership, now, &mut budget)?;
         // Last, because owners may be instances that were not known before. Where every heartbeat is pushed, reading all of
         // them only tells whether the store is still there, which the audit did.
@@ -240,9 +241,9 @@ impl Informer {
         }
     }
 
-    fn owners(&mut self) -> (&mut Owners, Scope<'_>) {
+    fn owners(&mut self) -> (&mut Owners, ReadScope<'_>) {
         let Self { context, view, sessions, owners, .. } = self;
-        (owners, Scope { context, view, sessions })
+        (owners, ReadScope { context, view, sessions })
     }
 
     /// The store did not answer. Logged once.
@@ -398,8 +399,8 @@ fn pass_interval(instances: usize) -> Duration {
 mod tests {
     use super::*;
     use crate::fleet::informer::resync::Listing;
+    use crate::lease::testing::Holder;
     use crate::model::Weight;
-    use crate::polling::holder::Holder;
 
     /// One instance of a thousand, right after a read pass.
     fn one_of_many() -> Informer {

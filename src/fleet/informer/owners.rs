@@ -10,10 +10,10 @@ use std::time::Duration;
 use fnv::FnvHashSet;
 
 use crate::clock::Moment;
+use crate::fleet::informer::EXPIRY_SLACK;
 use crate::fleet::informer::audit::Audit;
-use crate::fleet::informer::context::{Budget, Context};
+use crate::fleet::informer::context::{Budget, ReadContext, ReadScope};
 use crate::fleet::informer::released_leases::ReleasedLeases;
-use crate::fleet::informer::{EXPIRY_SLACK, Scope};
 use crate::fleet::view::View;
 use crate::model::{EndpointId, InstanceId};
 use crate::store::{BATCH_MAX, PeerMessage, StoreError};
@@ -25,10 +25,11 @@ const UNTOLD_HEIR_PATIENCE: Duration = Duration::from_secs(5);
 /// Where messages are not delivered, owners are read in turn at every quick check: this many by all instances together,
 /// which costs a server about a sixtieth of its time.
 const OWNERS_READ_BY_ALL: usize = 20_000;
-/// The instance that watches a lease reads its owner this long after a grant was announced.
+/// The instance that is next in line for a lease reads its owner this long after a grant was announced.
 const CHECK_AFTER_GRANT: Duration = Duration::from_millis(250);
 
-/// `from` announced the owner that `endpoint` has now. The instance that watches it reads the owner at `check_at`.
+/// `from` announced the owner that `endpoint` has now. The instance that is next in line reads
+/// it at `check_at`.
 struct Announced<'a> {
     endpoint: &'a EndpointId,
     from: &'a InstanceId,
@@ -70,7 +71,7 @@ impl Owners {
     /// Reads the owners whose time has come, and the leases that may have ended.
     pub(super) fn step(
         &mut self,
-        scope: &mut Scope<'_>,
+        scope: &mut ReadScope<'_>,
         now: Moment,
         budget: &mut Budget,
     ) -> Result<(), StoreError> {
@@ -100,7 +101,7 @@ impl Owners {
     }
 
     /// Applies what another instance announced about leases.
-    pub(super) fn apply_message(&mut self, scope: &mut Scope<'_>, message: &PeerMessage) {
+    pub(super) fn apply_message(&mut self, scope: &mut ReadScope<'_>, message: &PeerMessage) {
         let (context, from) = (scope.context, &message.from);
         let now = context.now();
         if !message.took.is_empty() {
@@ -129,7 +130,7 @@ impl Owners {
         }
     }
 
-    fn apply_announced(&mut self, scope: &mut Scope<'_>, announced: &Announced<'_>) {
+    fn apply_announced(&mut self, scope: &mut ReadScope<'_>, announced: &Announced<'_>) {
         let Announced { endpoint, from, owner, check_at } = *announced;
         if scope.context.table.holds(endpoint) || !scope.view.contains(endpoint) {
             return; // this instance knows better, or does not know the endpoint
@@ -141,14 +142,14 @@ impl Owners {
         }
         let owner = owner.filter(|it| **it != scope.context.me);
         self.set_owner(scope, endpoint, owner);
-        if owner.is_some() && scope.view.watches(&scope.context.me, endpoint) {
+        if owner.is_some() && scope.view.is_next_in_line(&scope.context.me, endpoint) {
             self.check_at(check_at, endpoint);
         }
     }
 
     fn set_owner(
         &mut self,
-        scope: &mut Scope<'_>,
+        scope: &mut ReadScope<'_>,
         endpoint: &EndpointId,
         owner: Option<&InstanceId>,
     ) {
@@ -165,7 +166,7 @@ impl Owners {
     /// The store says that `owner` owns this.
     pub(super) fn owned(
         &mut self,
-        scope: &mut Scope<'_>,
+        scope: &mut ReadScope<'_>,
         endpoint: &EndpointId,
         owner: &InstanceId,
     ) {
@@ -178,7 +179,7 @@ impl Owners {
     /// This instance released it, for this heir or for the heir of every instance's plan.
     pub(super) fn released(
         &mut self,
-        scope: &mut Scope<'_>,
+        scope: &mut ReadScope<'_>,
         endpoint: &EndpointId,
         heir: Option<&InstanceId>,
     ) {
@@ -207,7 +208,7 @@ impl Owners {
     }
 
     /// Leases that this instance lost have no owner in the view any more.
-    pub(super) fn apply_losses(&mut self, scope: &mut Scope<'_>) {
+    pub(super) fn apply_losses(&mut self, scope: &mut ReadScope<'_>) {
         let losses = scope.context.table.losses();
         if std::mem::replace(&mut self.losses, losses) == losses {
             return;
@@ -223,7 +224,7 @@ impl Owners {
     /// Reads who owns these now, at most [`BATCH_MAX`].
     pub(super) fn read(
         &mut self,
-        scope: &mut Scope<'_>,
+        scope: &mut ReadScope<'_>,
         endpoints: &[EndpointId],
     ) -> Result<(), StoreError> {
         let asked_at = scope.context.now();
@@ -235,7 +236,7 @@ impl Owners {
     }
 
     /// Where changes are pushed and messages are not delivered, reads the owners in turn.
-    pub(super) fn read_some(&mut self, scope: &mut Scope<'_>) -> Result<(), StoreError> {
+    pub(super) fn read_some(&mut self, scope: &mut ReadScope<'_>) -> Result<(), StoreError> {
         let count = OWNERS_READ_BY_ALL / scope.view.instance_count().max(1);
         let mut from = if self.next_place < scope.view.slot_count() { self.next_place } else { 0 };
         let some = scope.view.page(&mut from, count.max(1));
@@ -249,13 +250,13 @@ impl Owners {
     /// Reads the owners of leases that expire soon, and when each lease ends (R9).
     fn read_ends(
         &mut self,
-        scope: &mut Scope<'_>,
+        scope: &mut ReadScope<'_>,
         endpoints: &[EndpointId],
     ) -> Result<(), StoreError> {
         let asked_at = scope.context.now();
         let found = scope.context.store.leases(endpoints, scope.context.timeout())?;
         for (endpoint, lease) in endpoints.iter().zip(found) {
-            let owner = lease.as_ref().map(|it| &it.it);
+            let owner = lease.as_ref().map(|it| &it.value);
             self.apply(scope, endpoint, owner, asked_at);
             let left = lease.map(|it| it.left).filter(|it| *it < least_left(scope.context));
             if let Some(left) = left.filter(|_| !scope.view.is_free(endpoint)) {
@@ -268,7 +269,7 @@ impl Owners {
     /// Applies the owner that the store named at `asked_at` or later.
     fn apply(
         &mut self,
-        scope: &mut Scope<'_>,
+        scope: &mut ReadScope<'_>,
         endpoint: &EndpointId,
         found: Option<&InstanceId>,
         asked_at: Moment,
@@ -304,10 +305,14 @@ impl Owners {
         is_dead || self.lapsed.contains(endpoint)
     }
 
-    /// Reads the owners of a page of the leases that this instance watches, and whether each owner still renews: one lease
-    /// of each at every quick check. An owner that stops renewing one lease, and so probably all, is seen long before the
-    /// first of them ends (R9). False when there was nothing to read.
-    pub(super) fn audit(&mut self, scope: &mut Scope<'_>, now: Moment) -> Result<bool, StoreError> {
+    /// Reads the owners of a page of the leases that this instance is next in line for, and whether each owner still renews:
+    /// one lease of each at every quick check. An owner that stops renewing one lease, and so probably all, is seen long
+    /// before the first of them ends (R9). False when there was nothing to read.
+    pub(super) fn audit(
+        &mut self,
+        scope: &mut ReadScope<'_>,
+        now: Moment,
+    ) -> Result<bool, StoreError> {
         let context = scope.context;
         let period = context.table.timings().lease.ttl * 2;
         let page = self.audit.page(scope.view, &context.me, now, period);
@@ -326,7 +331,7 @@ impl Owners {
     /// Reads these, and notes as discrepancies the endpoints whose owner changed: other instances may have missed it, too.
     fn compare(
         &mut self,
-        scope: &mut Scope<'_>,
+        scope: &mut ReadScope<'_>,
         endpoints: &[EndpointId],
         read: ReadOwners,
     ) -> Result<(), StoreError> {
@@ -338,10 +343,10 @@ impl Owners {
         Ok(())
     }
 
-    /// Reads when the leases of these owners end, as far as this instance watches them.
+    /// Reads when the leases of these owners end, as far as this instance is next in line for them.
     fn follow_expiring(
         &mut self,
-        scope: &mut Scope<'_>,
+        scope: &mut ReadScope<'_>,
         expiring: Vec<EndpointId>,
     ) -> Result<(), StoreError> {
         if expiring.is_empty() {
@@ -352,7 +357,7 @@ impl Owners {
         let mut expiring: BTreeSet<EndpointId> = expiring.into_iter().collect();
         for it in &owners {
             let theirs = scope.view.owned_by(it).into_iter();
-            expiring.extend(theirs.filter(|it| scope.view.watches(&scope.context.me, it)));
+            expiring.extend(theirs.filter(|it| scope.view.is_next_in_line(&scope.context.me, it)));
         }
         let known: FnvHashSet<EndpointId> = self.ends.iter().map(|it| it.1.clone()).collect();
         let expiring: Vec<EndpointId> =
@@ -364,16 +369,16 @@ impl Owners {
     }
 }
 
-type ReadOwners = fn(&mut Owners, &mut Scope<'_>, &[EndpointId]) -> Result<(), StoreError>;
+type ReadOwners = fn(&mut Owners, &mut ReadScope<'_>, &[EndpointId]) -> Result<(), StoreError>;
 
 /// How long an heir has to acquire a lease that was released for it.
-fn heir_patience(context: &Context) -> Duration {
+fn heir_patience(context: &ReadContext) -> Duration {
     let is_told = context.gets_messages() && context.gets_changes();
     if is_told { HEIR_PATIENCE } else { UNTOLD_HEIR_PATIENCE }
 }
 
 /// A lease that its owner renews in time always lasts for at least this long.
-fn least_left(context: &Context) -> Duration {
+fn least_left(context: &ReadContext) -> Duration {
     context.table.timings().lease.ttl * 2 / 3
 }
 

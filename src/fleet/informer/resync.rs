@@ -6,8 +6,7 @@
 use std::time::Duration;
 
 use crate::clock::Moment;
-use crate::fleet::informer::Scope;
-use crate::fleet::informer::context::{Budget, Context};
+use crate::fleet::informer::context::{Budget, ReadContext, ReadScope};
 use crate::fleet::informer::membership::Membership;
 use crate::fleet::informer::owners::Owners;
 use crate::fleet::view::View;
@@ -103,7 +102,7 @@ impl Resync {
     }
 
     /// Begins a resync: the first one at once, a later one in a slot of this instance.
-    pub(super) fn begin_soon(&mut self, context: &Context, view: &View) {
+    pub(super) fn begin_soon(&mut self, context: &ReadContext, view: &View) {
         let now = context.now();
         // A running resync may have passed a key that has changed since.
         self.listing = None;
@@ -117,7 +116,7 @@ impl Resync {
     }
 
     /// A store in another epoch may have any content, and no push says what differs.
-    pub(super) fn note_epoch(&mut self, context: &Context, view: &View) {
+    pub(super) fn note_epoch(&mut self, context: &ReadContext, view: &View) {
         let before = std::mem::replace(&mut self.epoch, context.table.epoch());
         if before != self.epoch && before != Epoch::default() {
             self.begin_soon(context, view);
@@ -134,7 +133,7 @@ impl Resync {
     /// Goes on with a resync, or begins one if it is time.
     pub(super) fn step(
         &mut self,
-        scope: &mut Scope<'_>,
+        scope: &mut ReadScope<'_>,
         owners: &mut Owners,
         membership: &mut Membership,
         now: Moment,
@@ -169,7 +168,7 @@ impl Resync {
     fn list_sessions(
         &self,
         listing: &mut Listing,
-        scope: &mut Scope<'_>,
+        scope: &mut ReadScope<'_>,
         owners: &mut Owners,
     ) -> Result<bool, StoreError> {
         let context = scope.context;
@@ -212,7 +211,7 @@ impl Resync {
 
 fn list_owners(
     listing: &mut Listing,
-    scope: &mut Scope<'_>,
+    scope: &mut ReadScope<'_>,
     owners: &mut Owners,
 ) -> Result<bool, StoreError> {
     let mut next_place = listing.next_place;
@@ -229,7 +228,7 @@ fn list_owners(
 
 fn list_instances(
     listing: &mut Listing,
-    context: &Context,
+    context: &ReadContext,
     membership: &mut Membership,
 ) -> Result<bool, StoreError> {
     let page = context.store.instances(listing.cursor, context.timeout())?;
@@ -246,7 +245,7 @@ fn mark_seen(seen: &mut [bool], view: &View, endpoint: &EndpointId) {
 }
 
 /// From the end of a resync that cost the server this much to the next one.
-fn interval(context: &Context, cost: Duration, instances: usize) -> Duration {
+fn interval(context: &ReadContext, cost: Duration, instances: usize) -> Duration {
     if context.gets_changes() {
         let interval = repair_interval(instances);
         return interval * 3 / 4 + context.own_part_of(interval / 2);

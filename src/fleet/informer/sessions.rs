@@ -13,7 +13,7 @@ use std::time::Duration;
 use fnv::FnvHashSet;
 
 use crate::clock::Moment;
-use crate::fleet::informer::context::{Budget, Context};
+use crate::fleet::informer::context::{Budget, ReadContext};
 use crate::fleet::informer::deferred_reads::DeferredReads;
 use crate::fleet::informer::invalid_reports::InvalidReports;
 use crate::fleet::informer::tracked_view::TrackedView;
@@ -69,7 +69,7 @@ impl Sessions {
     /// Reads the sessions that were written, and those whose time has come.
     pub(super) fn step(
         &mut self,
-        context: &Context,
+        context: &ReadContext,
         view: &mut TrackedView,
         is_settled: bool,
         budget: &mut Budget,
@@ -98,7 +98,7 @@ impl Sessions {
     /// The key of a session was written or removed; its endpoint, unless the name is invalid.
     pub(super) fn written(
         &mut self,
-        context: &Context,
+        context: &ReadContext,
         view: &View,
         name: &str,
     ) -> Option<EndpointId> {
@@ -125,7 +125,7 @@ impl Sessions {
         self.cache.end_listing();
     }
 
-    pub(super) fn report_invalid(&mut self, context: &Context) {
+    pub(super) fn report_invalid(&mut self, context: &ReadContext) {
         self.reports.report(context, &mut self.changes);
     }
 
@@ -142,7 +142,7 @@ impl Sessions {
     /// Of the written names that are not in the view, the next reads take those that are stored at all.
     fn look_up_unknown(
         &mut self,
-        context: &Context,
+        context: &ReadContext,
         budget: &mut Budget,
     ) -> Result<(), StoreError> {
         let (now, timeout) = (context.now(), context.timeout());
@@ -163,7 +163,7 @@ impl Sessions {
     }
 
     /// Reads the session after `UNREAD_MAX` if its endpoint is free then: an instance that acquires it reads it sooner.
-    pub(super) fn read_if_free(&mut self, context: &Context, endpoint: &EndpointId) {
+    pub(super) fn read_if_free(&mut self, context: &ReadContext, endpoint: &EndpointId) {
         if !self.cache.knows(endpoint) {
             self.deferred.put(context.now() + UNREAD_MAX, endpoint);
         }
@@ -175,7 +175,7 @@ impl Sessions {
         self.active_at = self.active_at.max(now);
     }
 
-    fn take_deferred(&mut self, context: &Context, view: &View) {
+    fn take_deferred(&mut self, context: &ReadContext, view: &View) {
         let now = context.now();
         if now < self.active_at + UNREAD_MAX {
             return;
@@ -191,7 +191,7 @@ impl Sessions {
     /// Reads at most [`SESSIONS_AT_ONCE`] sessions now.
     pub(super) fn read(
         &mut self,
-        context: &Context,
+        context: &ReadContext,
         view: &mut TrackedView,
         endpoints: &[EndpointId],
     ) -> Result<(), StoreError> {
@@ -213,7 +213,7 @@ impl Sessions {
     }
 
     /// A session that is to be polled was read. Its owner may have announced it before this instance knew of it.
-    fn enter(&mut self, context: &Context, view: &mut TrackedView, endpoint: &EndpointId) {
+    fn enter(&mut self, context: &ReadContext, view: &mut TrackedView, endpoint: &EndpointId) {
         if view.add(endpoint) {
             let now = context.now();
             self.unknown.found(now);
@@ -229,7 +229,7 @@ impl Sessions {
     /// so nobody stops polling before. The epoch is read before a session counts as gone.
     fn apply_missing(
         &mut self,
-        context: &Context,
+        context: &ReadContext,
         view: &mut TrackedView,
         missing: Vec<EndpointId>,
     ) -> Result<(), StoreError> {
@@ -280,12 +280,12 @@ impl Sessions {
     }
 
     /// Reads again the sessions that this instance polls and the idle sessions, in case a push was missed.
-    pub(super) fn read_all_again(&mut self, context: &Context) {
+    pub(super) fn read_all_again(&mut self, context: &ReadContext) {
         self.to_read.extend(self.ours_and_idle(context));
     }
 
     /// Reads some of the same sessions again, in turn.
-    pub(super) fn read_some_again(&mut self, context: &Context) {
+    pub(super) fn read_some_again(&mut self, context: &ReadContext) {
         if self.read_again.is_empty() {
             self.read_again = self.ours_and_idle(context);
         }
@@ -293,7 +293,7 @@ impl Sessions {
         self.to_read.extend(self.read_again.split_off(rest));
     }
 
-    fn ours_and_idle(&self, context: &Context) -> Vec<EndpointId> {
+    fn ours_and_idle(&self, context: &ReadContext) -> Vec<EndpointId> {
         context.table.endpoints().into_iter().chain(self.cache.idle().cloned()).collect()
     }
 }

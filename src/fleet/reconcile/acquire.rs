@@ -11,7 +11,7 @@ use crate::event::Event;
 use crate::fleet::informer::Informer;
 use crate::fleet::lease_change::LeaseChange;
 use crate::fleet::placement::Plan;
-use crate::fleet::reconcile::Scope;
+use crate::fleet::reconcile::MoveScope;
 use crate::fleet::reconcile::fallback_timer::FallbackTimer;
 use crate::fleet::reconcile::handover::Handover;
 use crate::fleet::reconcile::request::Requests;
@@ -55,7 +55,7 @@ impl Acquisition {
     /// Acquires the free leases that the plan gives to this instance, and overdue leases of other heirs.
     pub(super) fn step(
         &mut self,
-        scope: &mut Scope<'_>,
+        scope: &mut MoveScope<'_>,
         requests: &mut Requests,
         handover: &Handover,
     ) {
@@ -77,7 +77,7 @@ impl Acquisition {
         }
     }
 
-    /// Acquires no more in this pass: the store does not answer, or grants nothing.
+    /// Acquires no more in this pass: it is paused, or [`Self::acquire_batch`] or a read of sessions failed.
     fn end_pass(&mut self) {
         (self.unfinished, self.tried) = (false, 0);
         self.overdue.clear();
@@ -145,7 +145,7 @@ impl Acquisition {
     /// owners are read first, so that no two instances acquire the same lease.
     fn overdue(
         &mut self,
-        scope: &mut Scope<'_>,
+        scope: &mut MoveScope<'_>,
         handover: &Handover,
         count: usize,
     ) -> impl Iterator<Item = EndpointId> + use<> {
@@ -168,7 +168,7 @@ impl Acquisition {
         overdue.into_iter()
     }
 
-    fn find_overdue(&mut self, scope: &Scope<'_>, handover: &Handover, now: Moment) {
+    fn find_overdue(&mut self, scope: &MoveScope<'_>, handover: &Handover, now: Moment) {
         self.next_fallback = Moment::MAX;
         // An owner may have been found since the plan was made.
         let view = scope.informer.view();
@@ -188,10 +188,10 @@ impl Acquisition {
         }
     }
 
-    /// False when the store does not answer, or grants nothing.
+    /// False when the store did not answer, or changed its epoch twice: this pass acquires no more.
     fn acquire_batch(
         &mut self,
-        scope: &mut Scope<'_>,
+        scope: &mut MoveScope<'_>,
         requests: &mut Requests,
         endpoints: &[EndpointId],
         overdue: &FnvHashSet<EndpointId>,
@@ -230,7 +230,7 @@ impl Acquisition {
 
     fn note_refusals(
         &mut self,
-        scope: &mut Scope<'_>,
+        scope: &mut MoveScope<'_>,
         requests: &mut Requests,
         endpoints: &[EndpointId],
         answers: &[Acquire],
@@ -263,7 +263,7 @@ impl Acquisition {
     /// Logs a failure once per change, and tries again after `RETRY_FAILED` (1 s).
     fn failed(
         &mut self,
-        scope: &Scope<'_>,
+        scope: &MoveScope<'_>,
         requests: &mut Requests,
         endpoint: &EndpointId,
         error: &str,
@@ -279,7 +279,7 @@ impl Acquisition {
 }
 
 /// When each endpoint was last polled, so that a new owner keeps the interval. Without an answer the interval begins anew.
-fn last_polled(scope: &mut Scope<'_>, gained: &[Gained]) -> Vec<Option<u64>> {
+fn last_polled(scope: &mut MoveScope<'_>, gained: &[Gained]) -> Vec<Option<u64>> {
     let endpoints: Vec<EndpointId> = gained.iter().map(|it| it.tenure.endpoint.clone()).collect();
     if endpoints.is_empty() {
         return vec![];
@@ -293,7 +293,7 @@ fn last_polled(scope: &mut Scope<'_>, gained: &[Gained]) -> Vec<Option<u64>> {
 
 /// Tells dispatch to poll under a new lease.
 fn begin(
-    scope: &mut Scope<'_>,
+    scope: &mut MoveScope<'_>,
     requests: &mut Requests,
     gained: Gained,
     polled_at_ms: Option<u64>,
@@ -314,7 +314,8 @@ fn begin(
     scope.informer.acquired(endpoint, fell_back);
     if let Some(session) = scope.informer.session(endpoint) {
         let session = Arc::clone(session);
-        let _ = scope.context.changes.send(LeaseChange::Gained { tenure, session, polled_at_ms });
+        let _ =
+            scope.context.to_dispatch.send(LeaseChange::Gained { tenure, session, polled_at_ms });
     }
 }
 

@@ -12,7 +12,7 @@ use crate::event::Event;
 use crate::fleet::informer::Informer;
 use crate::fleet::placement::Plan;
 use crate::fleet::reconcile::request::ASK_AGAIN;
-use crate::fleet::reconcile::{Context, PAUSE_MAX, Scope};
+use crate::fleet::reconcile::{MoveContext, MoveScope, PAUSE_MAX};
 use crate::lease::table::OwnershipTable;
 use crate::model::{EndpointId, InstanceId, Weight};
 use crate::store::{BATCH_MAX, PeerMessage};
@@ -81,7 +81,7 @@ impl Default for Handover {
 
 impl Handover {
     /// When the stored asks are read next.
-    pub(super) fn due(&self, context: &Context, informer: &Informer, plan: &Plan) -> Moment {
+    pub(super) fn due(&self, context: &MoveContext, informer: &Informer, plan: &Plan) -> Moment {
         if plan.heirs.is_empty() {
             return Moment::MAX;
         }
@@ -147,7 +147,7 @@ impl Handover {
     }
 
     /// Remembers what this message asks for.
-    pub(super) fn note_asks(&mut self, scope: &mut Scope<'_>, message: &PeerMessage) {
+    pub(super) fn note_asks(&mut self, scope: &mut MoveScope<'_>, message: &PeerMessage) {
         let (now, table) = (scope.context.now(), &scope.context.table);
         let mut asked_before = false;
         for endpoint in message.wants.iter().filter(|it| table.holds(it)) {
@@ -178,7 +178,7 @@ impl Handover {
 
     /// Reads the stored asks of the heirs, in case a message was lost; now and then those of all instances, because the plan
     /// may be wrong.
-    pub(super) fn read_asks(&mut self, scope: &mut Scope<'_>) {
+    pub(super) fn read_asks(&mut self, scope: &mut MoveScope<'_>) {
         let context = scope.context;
         let (now, me) = (context.now(), &context.me);
         let heirs: BTreeSet<&InstanceId> = scope.plan.heirs.values().collect();
@@ -200,7 +200,7 @@ impl Handover {
     }
 
     /// R8: an heir that asks gets the leases that the plan gives to it, once the running poll has ended.
-    pub(super) fn hand_over(&mut self, scope: &Scope<'_>) {
+    pub(super) fn hand_over(&mut self, scope: &MoveScope<'_>) {
         if self.asks.is_empty() {
             return;
         }
@@ -226,7 +226,7 @@ impl Handover {
     }
 
     /// Releases the leases under which no poll runs any more, and announces it.
-    pub(super) fn release_drained(&mut self, context: &Context, informer: &mut Informer) {
+    pub(super) fn release_drained(&mut self, context: &MoveContext, informer: &mut Informer) {
         let tenures = context.table.take_drained(context.drain_timeout);
         let mut failure = None;
         for batch in tenures.chunks(BATCH_MAX) {
@@ -274,7 +274,7 @@ impl Handover {
 }
 
 /// How often an owner that gives something away reads the stored asks.
-fn asks_read_every(context: &Context, informer: &Informer) -> Duration {
+fn asks_read_every(context: &MoveContext, informer: &Informer) -> Duration {
     if informer.gets_messages() {
         ASK_AGAIN
     } else {

@@ -40,9 +40,9 @@ const NUDGES_TAKEN: usize = 256;
 /// The shortest wait between two steps.
 const WAIT_MIN: Duration = Duration::from_millis(5);
 
-/// The thread `reconcile`: wakes on its tick, on nudges, and when a fallback or a hold-off ends.
+/// The thread `reconcile`: wakes on a nudge, and when one of its parts is due (`wait`).
 pub struct Reconcile {
-    context: Context,
+    context: MoveContext,
     informer: Informer,
     planner: Planner,
     acquisition: Acquisition,
@@ -56,16 +56,16 @@ pub struct Reconcile {
 }
 
 /// How the parts reach the store, the table of leases, dispatch and the log.
-struct Context {
+struct MoveContext {
     store: Arc<dyn Store>,
     table: Arc<OwnershipTable>,
     me: InstanceId,
     reporter: Reporter,
-    changes: Sender<LeaseChange>,
+    to_dispatch: Sender<LeaseChange>,
     drain_timeout: Duration,
 }
 
-impl Context {
+impl MoveContext {
     fn now(&self) -> Moment {
         self.table.now()
     }
@@ -90,25 +90,25 @@ impl Context {
 }
 
 /// What a part touches besides its own state.
-struct Scope<'a> {
-    context: &'a Context,
+struct MoveScope<'a> {
+    context: &'a MoveContext,
     informer: &'a mut Informer,
     plan: &'a Plan,
 }
 
 impl Reconcile {
-    /// Moves what `table` owns, telling dispatch through `changes`.
+    /// Moves what `table` owns, telling dispatch through `to_dispatch`.
     pub fn new(
         store: Arc<dyn Store>,
         table: Arc<OwnershipTable>,
-        changes: Sender<LeaseChange>,
-        tick: Duration,
+        to_dispatch: Sender<LeaseChange>,
+        quick_check_interval: Duration,
         drain_timeout: Duration,
     ) -> Self {
-        let informer = Informer::new(Arc::clone(&store), Arc::clone(&table), tick);
+        let informer = Informer::new(Arc::clone(&store), Arc::clone(&table), quick_check_interval);
         let (me, reporter) = (table.instance().clone(), Reporter::new(&table));
         Self {
-            context: Context { store, table, me, reporter, changes, drain_timeout },
+            context: MoveContext { store, table, me, reporter, to_dispatch, drain_timeout },
             informer,
             planner: Planner::default(),
             acquisition: Acquisition::default(),
@@ -158,7 +158,7 @@ impl Reconcile {
 
     /// Logs through `reporter`.
     pub fn reporting(self, reporter: &Reporter) -> Self {
-        let context = Context { reporter: reporter.clone(), ..self.context };
+        let context = MoveContext { reporter: reporter.clone(), ..self.context };
         Self { context, ..self }
     }
 
@@ -197,13 +197,13 @@ impl Reconcile {
 
     fn move_leases(&mut self) {
         let Self { context, informer, planner, .. } = self;
-        let mut scope = Scope { context, informer, plan: &planner.plan };
+        let mut scope = MoveScope { context, informer, plan: &planner.plan };
         self.handover.read_asks(&mut scope);
         self.handover.hand_over(&scope);
         self.acquisition.step(&mut scope, &mut self.requests, &self.handover);
         self.tell_session_changes();
         let Self { context, informer, planner, .. } = self;
-        let mut scope = Scope { context, informer, plan: &planner.plan };
+        let mut scope = MoveScope { context, informer, plan: &planner.plan };
         self.requests.step(&mut scope);
         self.stalled.step(&mut scope, &self.handover);
     }
@@ -236,7 +236,7 @@ impl Reconcile {
             Nudge::Push(push) => {
                 if let Push::Message(message) = push {
                     let Self { context, informer, planner, .. } = self;
-                    let mut scope = Scope { context, informer, plan: &planner.plan };
+                    let mut scope = MoveScope { context, informer, plan: &planner.plan };
                     self.handover.note_asks(&mut scope, message);
                     self.stalled.heed(&mut scope, message);
                 }
@@ -269,7 +269,7 @@ impl Reconcile {
                 let reason = ReleaseReason::Paused;
                 self.handover.leave(&self.context.table, &session.endpoint, reason);
             }
-            let _ = self.context.changes.send(LeaseChange::Session(session));
+            let _ = self.context.to_dispatch.send(LeaseChange::Session(session));
         }
         for endpoint in changes.gone {
             self.handover.leave(&self.context.table, &endpoint, ReleaseReason::Removed);

@@ -6,7 +6,7 @@ use crate::clock::Moment;
 use crate::event::Event;
 use crate::fleet::informer::Informer;
 use crate::fleet::placement::{Plan, plan};
-use crate::fleet::reconcile::Context;
+use crate::fleet::reconcile::MoveContext;
 use crate::fleet::reconcile::request::Requests;
 
 /// Planning takes at most one part in this many of the time.
@@ -31,7 +31,7 @@ impl Planner {
 
     pub(super) fn make_plan(
         &mut self,
-        context: &Context,
+        context: &MoveContext,
         informer: &Informer,
         requests: &Requests,
     ) {

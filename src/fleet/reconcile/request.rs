@@ -9,7 +9,7 @@ use crate::backoff::Backoff;
 use crate::clock::Moment;
 use crate::fleet::informer::Informer;
 use crate::fleet::placement::Plan;
-use crate::fleet::reconcile::{Context, PAUSE_MAX, Scope};
+use crate::fleet::reconcile::{MoveContext, MoveScope, PAUSE_MAX};
 use crate::model::{EndpointId, InstanceId};
 use crate::store::{BATCH_MAX, PeerMessage};
 
@@ -71,7 +71,7 @@ impl Requests {
     }
 
     /// When the next step has something to do.
-    pub(super) fn due(&self, context: &Context, informer: &Informer, plan: &Plan) -> Moment {
+    pub(super) fn due(&self, context: &MoveContext, informer: &Informer, plan: &Plan) -> Moment {
         if plan.ask.is_empty() {
             return Moment::MAX;
         }
@@ -79,7 +79,7 @@ impl Requests {
     }
 
     /// Asks the owners of leases that the plan gives to this instance.
-    pub(super) fn step(&mut self, scope: &mut Scope<'_>) {
+    pub(super) fn step(&mut self, scope: &mut MoveScope<'_>) {
         let (context, plan) = (scope.context, scope.plan);
         let now = context.now();
         let again = now >= self.last + ASK_AGAIN;
@@ -121,7 +121,7 @@ impl Requests {
     }
 
     /// Where messages are not delivered, when the owners of leases that were asked for are read next.
-    fn next_read(&self, context: &Context, informer: &Informer) -> Moment {
+    fn next_read(&self, context: &MoveContext, informer: &Informer) -> Moment {
         if informer.gets_messages() {
             return Moment::MAX;
         }
@@ -129,7 +129,7 @@ impl Requests {
     }
 
     /// No message says when a lease is released, so its owner is read as long as it is asked for; some at a time, in turn.
-    fn read_asked(&mut self, scope: &mut Scope<'_>) {
+    fn read_asked(&mut self, scope: &mut MoveScope<'_>) {
         let now = scope.context.now();
         if now < self.next_read(scope.context, scope.informer) {
             return;

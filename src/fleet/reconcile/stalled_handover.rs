@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::clock::Moment;
-use crate::fleet::reconcile::Scope;
+use crate::fleet::reconcile::MoveScope;
 use crate::fleet::reconcile::handover::Handover;
 use crate::model::InstanceId;
 use crate::store::PeerMessage;
@@ -37,7 +37,7 @@ impl StalledHandover {
     }
 
     /// Tells heirs that do not ask. The view of this instance may be the wrong one, so it resyncs, too.
-    pub(super) fn step(&mut self, scope: &mut Scope<'_>, handover: &Handover) {
+    pub(super) fn step(&mut self, scope: &mut MoveScope<'_>, handover: &Handover) {
         let (context, plan) = (scope.context, scope.plan);
         let now = context.now();
         let nothing = plan.heirs.is_empty() && plan.others.is_empty();
@@ -64,7 +64,7 @@ impl StalledHandover {
     }
 
     /// Another instance says that a lease of the plan is not asked for.
-    pub(super) fn heed(&mut self, scope: &mut Scope<'_>, message: &PeerMessage) {
+    pub(super) fn heed(&mut self, scope: &mut MoveScope<'_>, message: &PeerMessage) {
         let now = scope.context.now();
         let has_asked = scope.plan.ask.iter().any(|it| it.0 == message.from);
         let is_early = self.heeded.is_some_and(|at| now.since(at) < HEEDED_EVERY);

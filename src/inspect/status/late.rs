@@ -161,14 +161,14 @@ pub(crate) fn judge_owners(endpoints: &mut [EndpointStatus]) {
     let mut owners: FnvHashMap<InstanceId, (usize, usize)> = FnvHashMap::default();
     for it in endpoints.iter().filter(|it| it.interval.is_some()) {
         if let Some(lease) = it.lease.as_ref().filter(|_| it.owner_lives) {
-            let (all, behind) = owners.entry(lease.it.clone()).or_default();
+            let (all, behind) = owners.entry(lease.value.clone()).or_default();
             *all += 1;
             *behind += usize::from(it.behind.is_some());
         }
     }
     owners.retain(|_, (all, behind)| *behind >= BEHIND_MIN && *behind * BEHIND_SHARE >= *all);
     for it in endpoints.iter_mut().filter(|it| it.behind.is_some() && it.overdue.is_none()) {
-        if it.lease.as_ref().is_some_and(|it| owners.contains_key(&it.it)) {
+        if it.lease.as_ref().is_some_and(|it| owners.contains_key(&it.value)) {
             (it.state, it.overdue) = (State::Late, it.behind);
         }
     }
@@ -212,8 +212,8 @@ impl Status {
         if let Some((took, _)) = took.zip(it.interval).filter(|it| it.0 > it.1) {
             return Some(Cause::Slow(took));
         }
-        let owner = &it.lease.as_ref()?.it;
-        let has = |it: &&EndpointStatus| it.lease.as_ref().is_some_and(|it| it.it == *owner);
+        let owner = &it.lease.as_ref()?.value;
+        let has = |it: &&EndpointStatus| it.lease.as_ref().is_some_and(|it| it.value == *owner);
         let late = self.endpoints.iter().filter(has).filter(|it| it.overdue.is_some()).count();
         if late < 2 {
             return Some(Cause::Alone);
@@ -245,7 +245,7 @@ mod tests {
 
     /// A fleet whose endpoints are polled every 5 s, read in no time.
     fn judged(polled: &[Polled<'_>]) -> Status {
-        let lasting = |it: &str| Lasting { it: InstanceId::new(it), left: Duration::MAX };
+        let lasting = |it: &str| Lasting { value: InstanceId::new(it), left: Duration::MAX };
         let endpoint = |(n, (owner, ago_ms, took_ms)): (usize, &Polled<'_>)| Stored {
             id: EndpointId::parse(&format!("e{n}")).unwrap(),
             session: Some(RawSession::Value(
@@ -264,7 +264,7 @@ mod tests {
                 instance: None,
             }),
         };
-        let weight = Lasting { it: Weight(1), left: Duration::MAX };
+        let weight = Lasting { value: Weight(1), left: Duration::MAX };
         let overview = Overview {
             server_ms: NOW_MS,
             instances: ["a", "b"].map(|it| (InstanceId::new(it), weight.clone())).into(),
@@ -294,7 +294,8 @@ mod tests {
         }
         // One instance of two.
         let polled = [every("a", 60, 5_000, 20), every("b", 60, 15_000, 20)].concat();
-        let late = judged(&polled).late().iter().map(|it| it.lease.clone().unwrap().it).collect();
+        let late =
+            judged(&polled).late().iter().map(|it| it.lease.clone().unwrap().value).collect();
         let late: Vec<InstanceId> = late;
         assert!(late.len() > 10 && late.iter().all(|it| it.as_str() == "b"), "{late:?}");
     }

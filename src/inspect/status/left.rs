@@ -109,7 +109,7 @@ mod tests {
     }
 
     fn told(entries: &[Entry], lately_ms: u64) -> Vec<String> {
-        let beat = Lasting { it: Weight(1), left: Duration::MAX };
+        let beat = Lasting { value: Weight(1), left: Duration::MAX };
         let overview = Overview {
             server_ms: 1_000,
             instances: vec![(InstanceId::new("alive"), beat)],

@@ -55,13 +55,13 @@ pub fn forecast(
     let mut instances: Vec<(InstanceId, Lasting<Weight>)> =
         overview.instances.iter().filter(|it| stays(&it.0)).cloned().collect();
     for n in 1..=join {
-        let beat = Lasting { it: Weight(1), left: std::time::Duration::MAX };
+        let beat = Lasting { value: Weight(1), left: std::time::Duration::MAX };
         instances.push((InstanceId::new(&format!("new-{n}")), beat));
     }
     let found: Vec<(Wanted, Stored)> =
         overview.endpoints.iter().map(|it| (wanted(it), it.clone())).collect();
     let owners: BTreeMap<&EndpointId, &InstanceId> =
-        found.iter().filter_map(|it| Some((&it.1.id, &it.1.lease.as_ref()?.it))).collect();
+        found.iter().filter_map(|it| Some((&it.1.id, &it.1.lease.as_ref()?.value))).collect();
     let mut forecast = Forecast::default();
     let mut flows: BTreeMap<(Option<InstanceId>, Option<InstanceId>), usize> = BTreeMap::new();
     for (endpoint, heir) in assign(&view(&instances, &found)) {
@@ -96,9 +96,9 @@ mod tests {
     use std::time::Duration;
 
     fn overview(live: &[&str], owners: &[Option<&str>]) -> Overview {
-        let lasting = |it: &str| Lasting { it: InstanceId::new(it), left: Duration::MAX };
+        let lasting = |it: &str| Lasting { value: InstanceId::new(it), left: Duration::MAX };
         let beat =
-            |id: &&str| (InstanceId::new(id), Lasting { it: Weight(1), left: Duration::MAX });
+            |id: &&str| (InstanceId::new(id), Lasting { value: Weight(1), left: Duration::MAX });
         let endpoint = |(n, owner): (usize, &Option<&str>)| Stored {
             id: EndpointId::parse(&format!("e{n}")).unwrap(),
             session: Some(RawSession::Value(

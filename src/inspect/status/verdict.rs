@@ -112,7 +112,7 @@ impl Status {
     /// There is something to poll, and no instance may be given anything.
     fn takes_nothing(&self) -> bool {
         let mut weights = self.instances.iter().filter_map(|it| it.heartbeat.as_ref());
-        self.n_live() > 0 && self.n_wanted() > 0 && weights.all(|it| it.it.0 == 0)
+        self.n_live() > 0 && self.n_wanted() > 0 && weights.all(|it| it.value.0 == 0)
     }
 }
 

@@ -91,7 +91,7 @@ impl OwnershipTable {
         let lease = Lease::new(tenure, heartbeat_deadline, request.asked_at, valid_until, renew_at);
         let ran_ahead_at = *self.store_clock.ran_ahead_at.lock();
         let mut state = LeaseEdit::first(&lease, &self.due_index);
-        state.matched_in = request.context.epoch;
+        state.fence_checked_in = request.context.epoch;
         // R5: requested before the server's clock was seen to run ahead, so uncertain until it is renewed.
         if request.asked_at < ran_ahead_at {
             self.mark_uncertain(&mut state, ran_ahead_at);
@@ -169,13 +169,13 @@ impl OwnershipTable {
         state.renewed_at = state.renewed_at.max(asked_at);
         // R4: a renewal by owner name compared no fence. A comparison requested before `fence_check_after` may have been made
         // before the fence changed.
-        if !item.matched && asked_at >= state.fence_check_after {
-            state.matched_in = request.context.epoch;
+        if !item.fence_checked && asked_at >= state.fence_check_after {
+            state.fence_checked_in = request.context.epoch;
         }
-        let is_matched = state.matched_in == request.context.epoch;
+        let is_fence_checked = state.fence_checked_in == request.context.epoch;
         if asked_at >= state.doubted_at {
             state.standing = Standing::Held;
-            if is_matched {
+            if is_fence_checked {
                 state.renew_at = asked_at + self.timings.renew_interval;
             }
         }
@@ -225,7 +225,7 @@ impl OwnershipTable {
     pub fn require_fence_check(&self, tenure: &Tenure) {
         if let Some(lease) = self.find(tenure) {
             let mut state = self.edit(&lease);
-            state.matched_in = Epoch::default();
+            state.fence_checked_in = Epoch::default();
             state.fence_check_after = self.now();
             state.renew_at = state.fence_check_after;
         }

@@ -4,8 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crossbeam_channel::Receiver;
-
 use crate::clock::Moment;
 use crate::lease::permit::Lease;
 use crate::lease::table::{Applied, Loss, Lost, OwnershipTable};
@@ -31,7 +29,8 @@ impl OwnershipTable {
         applied
     }
 
-    /// How many leases were lost so far. The planner sees by it that a lease has ended.
+    /// How many leases were lost so far. The informer (`Owners::apply_losses`) sees by it that the view names this instance
+    /// as the owner of leases that have ended.
     pub fn losses(&self) -> u64 {
         self.losses.load(Ordering::Acquire)
     }
@@ -97,16 +96,6 @@ impl OwnershipTable {
         for endpoint in self.endpoints() {
             self.drain(&endpoint);
         }
-    }
-
-    /// A poll of a draining lease has ended, or a heartbeat was confirmed: a shutdown may have more to release.
-    pub fn note_shutdown_progress(&self) {
-        let _ = self.shutdown_progress.0.try_send(()); // one queued wake-up is enough
-    }
-
-    /// Receives a wake-up when a shutdown may have more to release.
-    pub fn shutdown_progress(&self) -> &Receiver<()> {
-        &self.shutdown_progress.1
     }
 
     /// R8: no new poll of `endpoint` begins, and its lease can be released when the running poll has ended. False if it is

@@ -9,19 +9,21 @@ mod answers;
 mod endings;
 mod requests;
 mod retired;
+mod signals;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, Sender, bounded};
 use parking_lot::{Mutex, RwLock};
 
 use crate::clock::{Clock, Moment};
 use crate::lease::epoch_tracker::{ClockAnomaly, EpochTracker};
+use crate::lease::heartbeat_deadline::HeartbeatDeadline;
 use crate::lease::log_limiter::LogLimiter;
-use crate::lease::permit::{HeartbeatDeadline, Lease, PollPermit, SharedClock, Standing};
+use crate::lease::permit::{Lease, PollPermit, SharedClock, Standing};
 use crate::lease::table::due_index::{DueIndex, LeaseEdit, LeaseMap};
+use crate::lease::table::signals::Signals;
 use crate::metrics::Metrics;
 use crate::model::{EndpointId, Epoch, FenceToken, InstanceId, LeaseDuration, Tenure};
 use crate::store::{Grant, RequestContext};
@@ -60,11 +62,8 @@ pub struct OwnershipTable {
     /// The heartbeat generation at the last `expire`. When a new one has begun, all leases of earlier generations have
     /// ended, even if the due index does not know it.
     generation: AtomicU64,
-    /// Whether the store answered the last publication.
-    publishing: AtomicBool,
     metrics: Arc<Metrics>,
-    /// Wakes a shutdown.
-    shutdown_progress: (Sender<()>, Receiver<()>),
+    signals: Signals,
     log_limiter: Arc<LogLimiter>,
     /// The process whose threads keep the table. A forked child has a copy, but no threads.
     process: AtomicU32,
@@ -115,7 +114,8 @@ pub enum Loss {
     Expired,
     /// Another instance holds it.
     Taken(InstanceId),
-    /// It is gone and cannot be reclaimed.
+    /// It may not be held any more, and no other owner is known: it is missing and may not be written back, its fence is
+    /// not the stored one, this instance may have slept through a grant (R6), or the fleet has another lease TTL (R14).
     Gone,
 }
 
@@ -207,9 +207,8 @@ impl OwnershipTable {
             store_clock: StoreClock::new(epoch_tracker),
             losses: AtomicU64::new(0),
             generation: AtomicU64::new(0),
-            publishing: AtomicBool::new(true),
             metrics: Arc::default(),
-            shutdown_progress: bounded(1),
+            signals: Signals::default(),
             log_limiter: Arc::default(),
             process: AtomicU32::new(std::process::id()),
         }
@@ -385,16 +384,6 @@ impl OwnershipTable {
     /// R13: whether the heartbeat has been confirmed in time.
     pub fn is_beating(&self) -> bool {
         self.now() < self.heartbeat_deadline.valid_until() && !self.is_closed()
-    }
-
-    /// Whether the store answers the publications of this instance. While it does not, the instance announces weight 0.
-    pub fn is_publishing(&self) -> bool {
-        self.publishing.load(Ordering::Relaxed)
-    }
-
-    /// For the thread `publish`: whether the store answered its last publication.
-    pub fn set_publishing(&self, publishing: bool) {
-        self.publishing.store(publishing, Ordering::Relaxed);
     }
 
     /// Estimate of the server's clock, in milliseconds; `None` before the first reply.

@@ -70,19 +70,19 @@ impl OwnershipTable {
     /// A request to verify these tenures in the store (FR-010): by owner name if all fences were compared in this epoch (R4).
     pub fn verification(&self, tenures: &[Tenure]) -> PendingRequest {
         let mut request = self.request();
-        let (mut all_matched, mut first_end) = (true, Moment::MAX);
+        let (mut all_fences_checked, mut first_end) = (true, Moment::MAX);
         let leases = self.leases.read();
         for tenure in tenures {
             let Some(lease) = leases.find(tenure) else {
-                all_matched = false;
+                all_fences_checked = false;
                 continue;
             };
             let state = lease.state.lock();
-            all_matched &= state.matched_in == request.context.epoch;
+            all_fences_checked &= state.fence_checked_in == request.context.epoch;
             first_end = first_end.min(lease.deadline(&state));
         }
         drop(leases);
-        request.context.owner_only = all_matched;
+        request.context.owner_only = all_fences_checked;
         request.limit(first_end);
         request
     }
@@ -106,11 +106,11 @@ impl OwnershipTable {
                 // R6: the lease is valid now, so no other instance was granted it, unless this one was suspended.
                 let may_reclaim = state.renewed_at >= slept_until;
                 // R4: within an epoch one comparison of the fence is enough; after it the owner's name is.
-                let matched = state.matched_in == request.context.epoch;
+                let fence_checked = state.fence_checked_in == request.context.epoch;
                 let tenure = lease.tenure.clone();
                 due_since = due_since.min(state.renew_at);
                 first_end = first_end.min(lease.deadline(&state));
-                due.push(RenewItem { tenure, may_reclaim, matched });
+                due.push(RenewItem { tenure, may_reclaim, fence_checked });
             }
         }
         drop(leases);

@@ -195,14 +195,14 @@ fn a_renewal_on_its_way_does_not_end_a_mistrust() {
         }
         clock.pass(Duration::from_secs(10));
         let (request, items) = table.renewals().unwrap();
-        assert_eq!(items[0].matched, owner_only);
+        assert_eq!(items[0].fence_checked, owner_only);
         clock.pass(Duration::from_millis(1));
         table.require_fence_check(&tenure);
         table.renewed(&request, &items, &reply(vec![Renew::Extended]));
         assert!(table.may_poll(&tenure.endpoint), "it was extended all the same");
         assert!(!table.verification(std::slice::from_ref(&tenure)).context.owner_only);
         let (request, items) = table.renewals().expect("it is due at once");
-        assert!(!items[0].matched, "its fence is compared");
+        assert!(!items[0].fence_checked, "its fence is compared");
         table.renewed(&request, &items, &reply(vec![Renew::Extended]));
         assert!(table.verification(std::slice::from_ref(&tenure)).context.owner_only);
         assert!(table.renewals().is_none(), "and then it is as before");

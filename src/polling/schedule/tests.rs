@@ -8,10 +8,10 @@ use std::time::Duration;
 use crate::clock::Moment;
 use crate::model::{EndpointId, FenceToken, Session, Tenure};
 use crate::polling::intervals::PollIntervals;
-use crate::polling::schedule::{BackoffChange, Due, LastPoll, PollSchedule};
+use crate::polling::schedule::{Due, LastPoll, LightChange, PollSchedule};
 use crate::polling::slow_lane::SLOW_AFTER;
 
-const PACE: PollIntervals = PollIntervals {
+const INTERVALS: PollIntervals = PollIntervals {
     interval: Duration::from_millis(1_000),
     timeout: Duration::from_secs(10),
     light_after: 3,
@@ -34,7 +34,7 @@ fn tenure(id: &str, fence: u64) -> Tenure {
 }
 
 fn with_one(due_ms: u64) -> PollSchedule {
-    let mut schedule = PollSchedule::new(PACE, 64);
+    let mut schedule = PollSchedule::new(INTERVALS, 64);
     schedule.gained(tenure("a", 1), session("a"), at(due_ms));
     schedule
 }
@@ -84,15 +84,15 @@ fn repeated_failures_make_an_endpoint_light_and_one_success_normal() {
     for n in 1..=4 {
         let due = schedule.take_due(now, 9).remove(0);
         let change = schedule.done(&due, false, QUICK, now);
-        assert_eq!(change, (n == 3).then_some(BackoffChange::Light(3)), "failure {n}");
+        assert_eq!(change, (n == 3).then_some(LightChange::Became(3)), "failure {n}");
         let next = schedule.next_due().unwrap();
         let pause = if n < 3 { 1_000..=1_000 } else { 5_000..=5_500 };
         assert!(pause.contains(&next.since(now).as_millis()), "failure {n}: {next:?}");
         now = next;
     }
     let due = schedule.take_due(now, 9).remove(0);
-    assert_eq!(schedule.done(&due, true, QUICK, now), Some(BackoffChange::Normal));
-    assert_eq!(schedule.next_due(), Some(now + PACE.interval));
+    assert_eq!(schedule.done(&due, true, QUICK, now), Some(LightChange::Ended));
+    assert_eq!(schedule.next_due(), Some(now + INTERVALS.interval));
 }
 
 /// Issue 19: light polling helps also where the own interval is longer than the light one, and endpoints that failed
@@ -104,7 +104,7 @@ fn a_light_endpoint_is_polled_more_seldom_whatever_its_interval_is() {
         let id = format!("e{n}");
         let json = format!(r#"{{"id":"{id}","address":"h:1","intervalMs":60000}}"#);
         let session = Session::parse(&id, json.as_bytes()).unwrap();
-        let pause = |failures| PACE.interval_of(&session, failures).as_millis();
+        let pause = |failures| INTERVALS.interval_of(&session, failures).as_millis();
         assert_eq!((pause(0), pause(2)), (60_000, 60_000));
         assert!((120_000..=132_000).contains(&pause(3)), "{}", pause(3));
         assert!((240_000..=264_000).contains(&pause(4)), "{}", pause(4));
@@ -117,7 +117,7 @@ fn a_light_endpoint_is_polled_more_seldom_whatever_its_interval_is() {
 
 /// Endpoints that are due now, each with this host.
 fn with_hosts(workers: usize, hosts: &[String]) -> PollSchedule {
-    let mut schedule = PollSchedule::new(PACE, workers);
+    let mut schedule = PollSchedule::new(INTERVALS, workers);
     for (n, host) in hosts.iter().enumerate() {
         let id = format!("e{n:03}");
         let json = format!(r#"{{"id":"{id}","address":"{host}:80"}}"#);
@@ -135,7 +135,7 @@ fn ids(due: &[Due]) -> Vec<String> {
 fn polled_once(schedule: &mut PollSchedule, hanging: impl Fn(&str) -> bool, now: Moment) {
     while let Some(due) = schedule.take_due(now, 1).pop() {
         let hangs = hanging(due.tenure.endpoint.as_str());
-        let took = if hangs { PACE.timeout } else { QUICK };
+        let took = if hangs { INTERVALS.timeout } else { QUICK };
         schedule.done(&due, !hangs, took, now);
     }
 }
@@ -157,19 +157,19 @@ fn slow_endpoints_have_half_of_the_pool_and_come_in_their_turn() {
         turns.extend(ids(&slow));
         // No slow one more until one ends; those that answer go on.
         for round in 1..=10 {
-            let due = schedule.take_due(now + PACE.interval * round, 100);
+            let due = schedule.take_due(now + INTERVALS.interval * round, 100);
             assert!(round > 1 || due.is_empty(), "{:?}", ids(&due));
             quick.iter().filter(|_| round == 1).for_each(|it| {
                 schedule.done(it, true, QUICK, now);
             });
             due.iter().for_each(|it| {
                 assert!(!hangs(it.tenure.endpoint.as_str()));
-                schedule.done(it, true, QUICK, now + PACE.interval * round);
+                schedule.done(it, true, QUICK, now + INTERVALS.interval * round);
             });
         }
-        now = now + PACE.timeout + PACE.interval;
+        now = now + INTERVALS.timeout + INTERVALS.interval;
         slow.iter().for_each(|it| {
-            schedule.done(it, false, PACE.timeout, now);
+            schedule.done(it, false, INTERVALS.timeout, now);
         });
     }
     let first: std::collections::BTreeSet<&String> = turns.iter().take(30).collect();
@@ -190,7 +190,7 @@ fn slow_endpoints_of_one_network_have_a_quarter_of_the_share_and_come_in_their_t
     taken.sort();
     assert_eq!(taken, expected, "4 of 16 for the network, and all others");
     for n in 4..12 {
-        schedule.done(&due[n - 4], false, PACE.timeout, now);
+        schedule.done(&due[n - 4], false, INTERVALS.timeout, now);
         if n - 4 < 4 {
             let next = schedule.take_due(now, 100);
             expected = vec![format!("e{n:03}")];
@@ -213,7 +213,7 @@ fn a_network_whose_last_poll_has_ended_keeps_nobody_waiting() {
         schedule.ended(&tenure(&format!("e{n:03}"), 1));
     }
     for due in &running {
-        schedule.done(due, false, PACE.timeout, now);
+        schedule.done(due, false, INTERVALS.timeout, now);
     }
     assert_eq!(ids(&schedule.take_due(now, 100))[0], "e008");
 }
@@ -228,7 +228,7 @@ fn endpoints_that_were_not_polled_yet_leave_the_last_quarter_to_endpoints_that_a
     assert_eq!(hung.len(), 6);
     let later = at(100) + SLOW_AFTER + QUICK;
     assert_eq!(ids(&schedule.take_due(later, 9)), ["e000"], "the others may hang, too");
-    schedule.done(&hung[0], false, PACE.timeout, later);
+    schedule.done(&hung[0], false, INTERVALS.timeout, later);
     assert_eq!(ids(&schedule.take_due(later, 9)), ["e007", "e008"]);
 }
 
@@ -239,15 +239,15 @@ fn a_network_that_recovers_is_polled_within_its_interval_and_not_at_the_light_on
         (0..6).map(|it| if it < 5 { "10.1.1.1" } else { "10.9.9.9" }.to_owned()).collect();
     let mut schedule = with_hosts(64, &hosts);
     let mut now = at(0);
-    for _ in 0..PACE.light_after {
-        now = now + PACE.timeout;
+    for _ in 0..INTERVALS.light_after {
+        now = now + INTERVALS.timeout;
         polled_once(&mut schedule, |_| true, now);
     }
     now = schedule.next_due().unwrap();
     let first = schedule.take_due(now, 1).remove(0);
     let change = schedule.done(&first, true, QUICK, now);
-    assert_eq!(change, Some(BackoffChange::Normal));
-    let soon = ids(&schedule.take_due(now + PACE.interval, 100));
+    assert_eq!(change, Some(LightChange::Ended));
+    let soon = ids(&schedule.take_due(now + INTERVALS.interval, 100));
     assert!((4..=6).contains(&soon.len()), "{soon:?}");
     assert!((0..5).all(|it| soon.contains(&format!("e{it:03}"))), "{soon:?}");
 }
@@ -255,7 +255,7 @@ fn a_network_that_recovers_is_polled_within_its_interval_and_not_at_the_light_on
 /// CONTRACT: an endpoint taken over keeps its rhythm; first polls are spread over the interval.
 #[test]
 fn a_first_poll_keeps_the_rhythm_of_the_last_owner_or_is_spread() {
-    let (schedule, kept) = (PollSchedule::new(PACE, 64), Duration::from_secs(90));
+    let (schedule, kept) = (PollSchedule::new(INTERVALS, 64), Duration::from_secs(90));
     let due = |age: Option<u64>| {
         let last = age.map(|it| LastPoll::new(1_000_000 - it, 1_000_000));
         schedule.first_due(&session("a"), last, kept, at(10_000))
@@ -274,7 +274,7 @@ fn a_first_poll_keeps_the_rhythm_of_the_last_owner_or_is_spread() {
 /// The server's clock was set back: what was stored before is from the future.
 #[test]
 fn an_endpoint_with_a_result_from_the_future_is_polled_soon() {
-    let (schedule, kept) = (PollSchedule::new(PACE, 64), Duration::from_secs(90));
+    let (schedule, kept) = (PollSchedule::new(INTERVALS, 64), Duration::from_secs(90));
     let due = |polled_ms| {
         let last = Some(LastPoll::new(polled_ms, 1_000_000));
         schedule.first_due(&session("a"), last, kept, at(10_000))
@@ -327,16 +327,17 @@ fn a_shorter_interval_takes_effect_without_waiting_for_the_old_one() {
 #[test]
 fn a_shorter_pace_holds_at_once_and_is_spread_and_a_longer_one_from_the_next_poll_on() {
     let now = at(100);
-    let mut schedule = PollSchedule::new(PACE, 64);
+    let mut schedule = PollSchedule::new(INTERVALS, 64);
     for n in 0..50 {
         let id = format!("e{n}");
-        schedule.gained(tenure(&id, 1), session(&id), now + PACE.interval);
+        schedule.gained(tenure(&id, 1), session(&id), now + INTERVALS.interval);
     }
     let short = Duration::from_millis(500);
-    schedule.set_pace(PollIntervals { interval: short, ..PACE }, now);
+    schedule.set_intervals(PollIntervals { interval: short, ..INTERVALS }, now);
     let first_half = schedule.take_due(now + short / 2, 100).len();
     assert!((10..=40).contains(&first_half), "{first_half} of 50 in the first half");
-    schedule.set_pace(PollIntervals { interval: Duration::from_secs(3_600), ..PACE }, now);
+    schedule
+        .set_intervals(PollIntervals { interval: Duration::from_secs(3_600), ..INTERVALS }, now);
     assert_eq!(schedule.take_due(now + short, 100).len(), 50 - first_half);
 }
 

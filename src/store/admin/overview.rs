@@ -107,7 +107,7 @@ impl RedisStore {
         // One may have come after the list was made, and own something already.
         names
             .nodes
-            .extend(found.endpoints.iter().filter_map(|it| Some(it.lease.as_ref()?.it.clone())));
+            .extend(found.endpoints.iter().filter_map(|it| Some(it.lease.as_ref()?.value.clone())));
         for batch in listed(names.nodes).chunks(BATCH_MAX) {
             self.read_nodes(&mut found, batch, timeout)?;
         }
@@ -177,8 +177,8 @@ impl RedisStore {
         for ((id, session), answers) in batch.iter().zip(sessions).zip(answers.chunks(3)) {
             let [owner, left, result] = answers else { continue };
             let lease = found.lasting(|| keys.lease(id), owner, left);
-            let lease =
-                lease.map(|it| Lasting { it: InstanceId::new(&lossy(&it.it)), left: it.left });
+            let lease = lease
+                .map(|it| Lasting { value: InstanceId::new(&lossy(&it.value)), left: it.left });
             if session.is_none() && lease.is_none() {
                 continue; // gone since it was listed
             }
@@ -201,8 +201,8 @@ impl RedisStore {
         for (id, answers) in batch.iter().zip(answers.chunks(2)) {
             let [weight, left] = answers else { continue };
             if let Some(it) = found.lasting(|| keys.node(id), weight, left) {
-                let weight = Weight::from_node_value(&it.it);
-                found.instances.push((id.clone(), Lasting { it: weight, left: it.left }));
+                let weight = Weight::from_node_value(&it.value);
+                found.instances.push((id.clone(), Lasting { value: weight, left: it.left }));
             }
         }
         Ok(())
@@ -301,10 +301,10 @@ impl Overview {
             return None;
         };
         match left {
-            Value::Int(-1) => Some(Lasting { it: value.clone(), left: Duration::MAX }),
+            Value::Int(-1) => Some(Lasting { value: value.clone(), left: Duration::MAX }),
             Value::Int(ms) => {
                 let left = Duration::from_millis(u64::try_from(*ms).ok()?);
-                Some(Lasting { it: value.clone(), left })
+                Some(Lasting { value: value.clone(), left })
             }
             _ => None,
         }

@@ -65,7 +65,7 @@ impl Store for MemoryStore {
 
     fn renew(&self, context: &RequestContext, items: &[RenewItem]) -> StampedResult<Vec<Renew>> {
         let has_fast_path = self.server.kind().has_owner_fast_path();
-        let is_proof = |it: &RenewItem| has_fast_path && it.matched;
+        let is_proof = |it: &RenewItem| has_fast_path && it.fence_checked;
         let by_owner = |items| self.each("renew", context, items, State::keep);
         fast_path::by_owner_or_fence(items, is_proof, &Renew::Extended, by_owner, |items| {
             self.each("renew", context, items, State::renew)

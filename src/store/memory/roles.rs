@@ -131,7 +131,7 @@ impl State {
             lease.1 = lease.1.min(now + micros(ttl));
         }
         let leader = self.data.leases.get(role).map(|it| self.lasting(it, clock));
-        let beat = leader.as_ref().and_then(|it| self.data.roles.heartbeats.get(&it.it));
+        let beat = leader.as_ref().and_then(|it| self.data.roles.heartbeats.get(&it.value));
         let term = FenceToken(self.data.results.get(role).map_or(0, |it| it.granted));
         RoleStatus {
             is_stale: beat.zip(ttl).is_some_and(|(beat, ttl)| is_stale(now, beat.0, ttl)),

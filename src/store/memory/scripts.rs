@@ -343,7 +343,7 @@ impl State {
 
     pub(crate) fn lasting<T: Clone>(&self, it: &(T, u64), clock: &ManualClock) -> Lasting<T> {
         let left = Duration::from_micros(it.1.saturating_sub(self.now_us(clock)));
-        Lasting { it: it.0.clone(), left }
+        Lasting { value: it.0.clone(), left }
     }
 
     pub(crate) fn session_names(&self) -> Vec<String> {

@@ -225,7 +225,7 @@ pub(crate) fn role_status(now_us: u64, value: &Value) -> Option<RoleStatus> {
     let leader = text(leader).filter(|it| !it.is_empty()).map(|it| {
         // Without an end, and without a TTL to cut it to.
         let left = number(left).map_or(Duration::MAX, Duration::from_millis);
-        Lasting { it: InstanceId::new(&it), left }
+        Lasting { value: InstanceId::new(&it), left }
     });
     let beaten = number(beaten).map(|it| now_us.saturating_sub(it.saturating_mul(1_000)));
     let term = FenceToken(number(term)?);

@@ -75,7 +75,7 @@ impl RedisStore {
         let led =
             || statuses.iter().enumerate().filter_map(|(n, it)| Some((n, it.leader.as_ref()?)));
         let mut pipe = redis::pipe();
-        for heartbeat in led().map(|it| keys.leader_heartbeat(&it.1.it)) {
+        for heartbeat in led().map(|it| keys.leader_heartbeat(&it.1.value)) {
             short_string(&mut pipe, &heartbeat);
         }
         let places: Vec<usize> = led().map(|it| it.0).collect();
@@ -103,7 +103,7 @@ impl RedisStore {
         let (mut count, keys) = (0, &self.server.keys);
         for roles in self.list_roles(timeout)?.chunks(BATCH_MAX) {
             for (role, status) in roles.iter().zip(self.read_role_statuses(roles, timeout)?) {
-                if status.leader.is_none_or(|it| it.it != *dead) {
+                if status.leader.is_none_or(|it| it.value != *dead) {
                     continue;
                 }
                 if !certain && status.heartbeat_age.is_some() && !status.is_stale {
@@ -143,7 +143,7 @@ fn plain_status(now_us: u64, answers: &[Value]) -> RoleStatus {
         [Value::BulkString(owner), Value::Int(left), _] if !owner.is_empty() => {
             // One without an end is cut short by the first who stands for it.
             let left = u64::try_from(*left).map_or(Duration::MAX, Duration::from_millis);
-            Some(Lasting { it: InstanceId::new(&String::from_utf8_lossy(owner)), left })
+            Some(Lasting { value: InstanceId::new(&String::from_utf8_lossy(owner)), left })
         }
         _ => None,
     };

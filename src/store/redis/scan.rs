@@ -132,7 +132,7 @@ impl RedisStore {
             [Value::BulkString(value), Value::Int(ms)] => {
                 // One that lasts for ever, on a server that nobody has set a time on yet.
                 let left = u64::try_from(*ms).map_or(Duration::MAX, Duration::from_millis);
-                Ok(Some(Lasting { it: read(value), left }))
+                Ok(Some(Lasting { value: read(value), left }))
             }
             _ => Err(unexpected()),
         };

@@ -80,7 +80,7 @@ impl Store for RedisStore {
     fn renew(&self, context: &RequestContext, items: &[RenewItem]) -> StampedResult<Vec<Renew>> {
         let until = BootClock.now() + context.timeout;
         let has_fast_path = self.server.keys.kind().has_owner_fast_path();
-        let is_proof = |it: &RenewItem| has_fast_path && it.matched;
+        let is_proof = |it: &RenewItem| has_fast_path && it.fence_checked;
         let by_owner = |these: Vec<&RenewItem>| {
             let call = self.names(context, these.iter().map(|it| &it.tenure));
             let value = self.confirmed("renew on", context, &script::RENEW_BY_OWNER, &call)?;

@@ -21,8 +21,8 @@ pub struct Holder {
     /// By endpoint; what was never granted has fence 0.
     tenures: Vec<Tenure>,
     /// As an owner asks in every round of an epoch but the first.
-    matched: Vec<RenewItem>,
-    unmatched: Vec<RenewItem>,
+    fence_checked: Vec<RenewItem>,
+    fence_unchecked: Vec<RenewItem>,
 }
 
 impl Holder {
@@ -45,9 +45,17 @@ impl Holder {
         context.epoch = beat.stamp.epoch;
         let tenure = |it: &EndpointId| Tenure::new(it.clone(), FenceToken(0));
         let tenures: Vec<Tenure> = endpoints.iter().map(tenure).collect();
-        let unmatched: Vec<RenewItem> = tenures.iter().cloned().map(RenewItem::new).collect();
-        let matched = unmatched.iter().map(|it| RenewItem { matched: true, ..it.clone() });
-        Ok(Self { store, context, endpoints, tenures, matched: matched.collect(), unmatched })
+        let fence_unchecked: Vec<RenewItem> = tenures.iter().cloned().map(RenewItem::new).collect();
+        let fence_checked =
+            fence_unchecked.iter().map(|it| RenewItem { fence_checked: true, ..it.clone() });
+        Ok(Self {
+            store,
+            context,
+            endpoints,
+            tenures,
+            fence_checked: fence_checked.collect(),
+            fence_unchecked,
+        })
     }
 
     /// Takes these, which are free. The new fences count from [`Self::granted`] on.
@@ -69,17 +77,17 @@ impl Holder {
             self.context.floor_us = self.context.floor_us.max(fence.0);
             for tenure in [
                 &mut self.tenures[at],
-                &mut self.matched[at].tenure,
-                &mut self.unmatched[at].tenure,
+                &mut self.fence_checked[at].tenure,
+                &mut self.fence_unchecked[at].tenure,
             ] {
                 tenure.fence = *fence;
             }
         }
     }
 
-    /// Renews these; `matched` is the usual way, its opposite that of the first round of an epoch.
-    pub fn renew(&self, these: Range<usize>, matched: bool) -> io::Result<()> {
-        let items = if matched { &self.matched } else { &self.unmatched };
+    /// Renews these; `fence_checked` is the usual way, its opposite that of the first round of an epoch.
+    pub fn renew(&self, these: Range<usize>, fence_checked: bool) -> io::Result<()> {
+        let items = if fence_checked { &self.fence_checked } else { &self.fence_unchecked };
         let mut renewed = 0;
         for batch in items[these.clone()].chunks(BATCH_MAX) {
             let answers = answers(self.store.renew(&self.context, batch))?;

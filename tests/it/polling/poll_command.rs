@@ -7,8 +7,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use leasehold::clock::{BootClock, Clock};
+use leasehold::lease::testing::permit_for_tests;
 use leasehold::polling::command::CommandPoller;
-use leasehold::polling::testing::permit_for_tests;
 use leasehold::{PollPermit, Poller, Revoked, Sample, Session};
 
 use testkit::pids::{LIMIT, all_gone, family, pids};

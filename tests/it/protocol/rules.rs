@@ -901,20 +901,20 @@ fn r6_who_may_have_slept_through_a_loss_of_memory_keeps_nothing_by_its_name_in_t
 fn r4_a_fence_is_compared_anew_in_every_epoch_and_when_a_result_was_refused() {
     let solo = Solo::new("a");
     let tenure = solo.acquire("e").unwrap();
-    let matched = || {
+    let fence_checked = || {
         solo.clock.pass(RENEW);
         solo.beat();
-        solo.table.renewals().unwrap().1[0].matched
+        solo.table.renewals().unwrap().1[0].fence_checked
     };
-    assert!(matched(), "a grant compares");
+    assert!(fence_checked(), "a grant compares");
     let before = solo.server.snapshot();
     solo.server.fail_over(&before);
     solo.beat(); // another epoch
-    assert!(!matched(), "compared in another life");
+    assert!(!fence_checked(), "compared in another life");
     assert_eq!(solo.renew().extended, std::slice::from_ref(&tenure));
-    assert!(matched(), "a renewal compares");
+    assert!(fence_checked(), "a renewal compares");
     solo.table.require_fence_check(&tenure);
-    assert!(!matched(), "the store had another fence");
+    assert!(!fence_checked(), "the store had another fence");
 }
 
 #[test]

@@ -238,8 +238,8 @@ fn everything_owned_is_watched_by_the_next_in_line() {
             facts.live.iter().filter(|it| it.1.0 > 0).map(|it| it.0.clone()).collect();
         let mut watched: BTreeMap<EndpointId, InstanceId> = BTreeMap::new();
         for me in facts.live.keys() {
-            for endpoint in view.watched(me, &mut 0, usize::MAX) {
-                assert!(view.watches(me, &endpoint), "seed {seed}");
+            for endpoint in view.next_in_line_for(me, &mut 0, usize::MAX) {
+                assert!(view.is_next_in_line(me, &endpoint), "seed {seed}");
                 assert_eq!(
                     watched.insert(endpoint, me.clone()),
                     None,
@@ -251,7 +251,7 @@ fn everything_owned_is_watched_by_the_next_in_line() {
             let owner = facts.live_owner(endpoint);
             let mut order = preference(endpoint, &takers).into_iter();
             let next = order.find(|it| Some(*it) != owner);
-            let watchers = facts.live.keys().filter(|it| view.watches(it, endpoint));
+            let watchers = facts.live.keys().filter(|it| view.is_next_in_line(it, endpoint));
             assert!(watchers.eq(next), "seed {seed}: {endpoint}");
             assert_eq!(watched.get(endpoint), next.filter(|_| owner.is_some()), "seed {seed}");
         }
@@ -266,7 +266,8 @@ fn a_walk_in_a_circle_misses_nothing() {
         let facts = Facts::any(&mut random, 5, 150);
         let mut view = facts.view();
         let me = facts.live.keys().next().unwrap();
-        let stay: BTreeSet<EndpointId> = view.watched(me, &mut 0, view.len()).into_iter().collect();
+        let stay: BTreeSet<EndpointId> =
+            view.next_in_line_for(me, &mut 0, view.len()).into_iter().collect();
         let mut others: Vec<EndpointId> = (0..40).map(|it| uuid(&mut random, it)).collect();
         let (mut cursor, mut seen) = (random.below(1_000), BTreeSet::new());
         let mut left = view.len();
@@ -276,7 +277,7 @@ fn a_walk_in_a_circle_misses_nothing() {
             left += usize::from(view.add(&other) || !view.remove(&other));
             others.push(other);
             let piece = (1 + random.below(20)).min(left);
-            seen.extend(view.watched(me, &mut cursor, piece));
+            seen.extend(view.next_in_line_for(me, &mut cursor, piece));
             left -= piece;
         }
         assert_eq!(seen, stay, "seed {seed}");
@@ -288,9 +289,9 @@ fn a_walk_through_nothing_ends() {
     let me = InstanceId::new("me");
     let mut view = View::default();
     view.set_instances(&[(me.clone(), Weight(1))]);
-    assert!(view.watched(&me, &mut 7, 100).is_empty());
+    assert!(view.next_in_line_for(&me, &mut 7, 100).is_empty());
     let gone = uuid(&mut Random::new(1), 0);
     view.add(&gone);
     view.remove(&gone);
-    assert!(view.watched(&me, &mut 7, 100).is_empty());
+    assert!(view.next_in_line_for(&me, &mut 7, 100).is_empty());
 }

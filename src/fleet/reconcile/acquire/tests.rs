@@ -75,14 +75,14 @@ impl Rig {
     fn overdue(&mut self, count: usize) -> impl Iterator<Item = EndpointId> + use<> {
         let Reconcile { context, informer, planner, acquisition, handover, .. } =
             &mut self.reconcile;
-        let mut scope = Scope { context, informer, plan: &planner.plan };
+        let mut scope = MoveScope { context, informer, plan: &planner.plan };
         acquisition.overdue(&mut scope, handover, count)
     }
 
     fn find_overdue(&mut self) {
         let Reconcile { context, informer, planner, acquisition, handover, .. } =
             &mut self.reconcile;
-        let scope = Scope { context, informer, plan: &planner.plan };
+        let scope = MoveScope { context, informer, plan: &planner.plan };
         acquisition.find_overdue(&scope, handover, self.clock.now());
     }
 

@@ -89,7 +89,7 @@ impl Story {
         let tenure = self.tenure(&endpoint);
         let late = self.dice.below(6) == 0;
         let (may_reclaim, start) = (self.dice.below(4) > 0, self.dice.below(3) as u64);
-        let matched = self.dice.below(2) > 0;
+        let fence_checked = self.dice.below(2) > 0;
         let asker = &mut self.askers[who];
         let told = match verb {
             0..=2 => format!("{:?}", asker.beat()),
@@ -103,7 +103,7 @@ impl Story {
                 format!("{} {polled_at_ms:?}", self.acquired(&endpoint, answer))
             }
             7..=9 => {
-                let items = [RenewItem { tenure, may_reclaim, matched }];
+                let items = [RenewItem { tenure, may_reclaim, fence_checked }];
                 match late {
                     true => format!(
                         "{:?}",
@@ -120,7 +120,7 @@ impl Story {
                 let seats =
                     asker.store.role_statuses(&self.endpoints, Duration::from_secs(5)).unwrap();
                 let told = seats.iter().map(|it| {
-                    let leader = it.leader.as_ref().map(|it| it.it.clone());
+                    let leader = it.leader.as_ref().map(|it| it.value.clone());
                     (leader, it.is_stale, it.heartbeat_age.is_some(), it.ttl)
                 });
                 format!("{:?}", told.collect::<Vec<_>>())
@@ -129,7 +129,7 @@ impl Story {
                 let results = [publication(&tenure, start)];
                 format!("{:?}", asker.answered(|store, context| store.publish(context, &results)))
             }
-            13 if matched => format!("{:?}", asker.free(&tenure)),
+            13 if fence_checked => format!("{:?}", asker.free(&tenure)),
             13 => format!("{:?}", asker.release(&tenure)),
             14 if world.of_roles() => format!("{:?}", world.set_leader_beat(&asker.me, None)),
             14 => format!("{:?}", asker.withdraw()),

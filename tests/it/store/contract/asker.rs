@@ -211,7 +211,7 @@ impl Asker {
         }
         let names: Vec<InstanceId> = names.into_iter().collect();
         let weights = self.store.nodes(&names, TIMEOUT).unwrap();
-        names.into_iter().zip(weights).filter_map(|(id, it)| Some((id, it?.it))).collect()
+        names.into_iter().zip(weights).filter_map(|(id, it)| Some((id, it?.value))).collect()
     }
 
     /// Has a new epoch begin, as after a step of the server's clock.

@@ -136,7 +136,7 @@ pub fn a_lease_past_its_deadline_is_not_reclaimed(world: &mut dyn World) {
 pub fn a_matched_lease_is_kept_by_its_owners_name(world: &mut dyn World) {
     let (e, mut a, mut b) = (endpoint("e"), Asker::alive(world, "a"), Asker::alive(world, "b"));
     let tenure = a.grant(&e);
-    let items = [RenewItem { matched: true, ..RenewItem::new(tenure.clone()) }];
+    let items = [RenewItem { fence_checked: true, ..RenewItem::new(tenure.clone()) }];
     let renew = |a: &mut Asker| only(a.answered(|store, context| store.renew(context, &items)));
     world.pass(Duration::from_millis(50));
     let before = world.lease_left(&e).unwrap();
@@ -156,7 +156,7 @@ pub fn a_matched_lease_is_kept_by_its_owners_name(world: &mut dyn World) {
 /// R5: what was compared in another epoch was compared in another life.
 pub fn a_matched_lease_of_another_epoch_is_not_kept(world: &mut dyn World) {
     let (e, mut a, mut b) = (endpoint("e"), Asker::alive(world, "a"), Asker::alive(world, "b"));
-    let items = [RenewItem { matched: true, ..RenewItem::new(a.grant(&e)) }];
+    let items = [RenewItem { fence_checked: true, ..RenewItem::new(a.grant(&e)) }];
     b.suspect();
     let reply = a.store.renew(&a.context(), &items).unwrap();
     assert_eq!(reply.answer, None);
@@ -339,8 +339,8 @@ pub fn a_renewal_asked_for_before_the_release_cannot_bring_the_lease_back(world:
     let (tenure, kept) = (a.grant(&e), a.grant(&f));
     let before = a.context();
     assert_eq!(a.free(&tenure), Release::Released);
-    for matched in [false, true] {
-        let items = [RenewItem { matched, ..RenewItem::new(tenure.clone()) }];
+    for fence_checked in [false, true] {
+        let items = [RenewItem { fence_checked, ..RenewItem::new(tenure.clone()) }];
         assert_eq!(a.store.renew(&before, &items).unwrap().answer, Some(vec![Renew::Late]));
     }
     assert_eq!(a.owner(&e), None, "the released lease is back");

@@ -214,7 +214,7 @@ fn a_reply_too_many_answers_nothing() {
     let page = store.instances(0, SHORT).unwrap();
     assert_eq!((page.found.len(), page.cursor), (1, 0));
     if let Ok(live) = store.nodes(&page.found, SHORT) {
-        assert_eq!(live, [Some(Lasting { it: Weight(7), left: Duration::from_secs(1) })]);
+        assert_eq!(live, [Some(Lasting { value: Weight(7), left: Duration::from_secs(1) })]);
     }
 }
 

@@ -207,13 +207,13 @@ fn whoever_lacks_what_only_saves_effort_is_granted_and_keeps_all_the_same() {
     let all = |it: &Acquire| matches!(it, Acquire::Granted { grant: Grant::Free, .. });
     let acquired = a.answered(|store, context| store.acquire(context, &ids));
     assert!(acquired.iter().all(all), "{acquired:?}");
-    let matched = ids.map(|it| {
+    let fence_checked = ids.map(|it| {
         world.server.cli(&["PEXPIRE", &format!("poll:lease:{it}"), "5000"]);
-        RenewItem { matched: true, ..RenewItem::new(Tenure::new(it, FenceToken(0))) }
+        RenewItem { fence_checked: true, ..RenewItem::new(Tenure::new(it, FenceToken(0))) }
     });
-    let renewed = a.answered(|store, context| store.renew(context, &matched));
+    let renewed = a.answered(|store, context| store.renew(context, &fence_checked));
     assert_eq!(renewed, [Renew::Extended, Renew::Extended]);
-    for it in matched {
+    for it in fence_checked {
         let left = world.server.cli(&["PTTL", &format!("poll:lease:{}", it.tenure.endpoint)]);
         assert!(left.parse::<u64>().unwrap() > 20_000, "it ends in {left} ms");
     }

@@ -290,7 +290,7 @@ pub fn a_seat_says_who_leads_for_how_long_and_since_when(world: &mut dyn World) 
     world.pass(Duration::from_millis(20));
     let seen = seat(&a, "e");
     let leader = seen.leader.unwrap();
-    assert_eq!(leader.it, a.me);
+    assert_eq!(leader.value, a.me);
     assert!(leader.left <= TTL && leader.left > TTL - 9 * SECOND, "{leader:?}");
     assert_eq!((seen.term, seen.ttl, seen.is_stale), (tenure.fence, Some(TTL), false));
     let led_for = seen.led_for.unwrap();

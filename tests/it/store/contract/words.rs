@@ -83,7 +83,7 @@ pub fn owners_are_told_in_the_order_asked(world: &mut dyn World) {
     a.grant(&all[2]);
     b.grant(&all[0]);
     let owners = a.store.leases(&all, TIMEOUT).unwrap();
-    let names: Vec<_> = owners.iter().map(|it| it.as_ref().map(|it| it.it.clone())).collect();
+    let names: Vec<_> = owners.iter().map(|it| it.as_ref().map(|it| it.value.clone())).collect();
     assert_eq!(names, [Some(b.me.clone()), None, Some(a.me.clone())]);
     assert_eq!(a.store.owners(&all, TIMEOUT).unwrap(), names);
     assert_eq!(a.store.owners(&[], TIMEOUT).unwrap(), []);

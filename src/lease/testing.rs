@@ -1,19 +1,66 @@
-//! A table that holds some leases of a store in memory, for tests of what stands on one.
+//! Permits, and a table that holds leases of a store in memory, for tests.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+#[cfg(test)]
 use crate::clock::ManualClock;
+use crate::clock::{BootClock, Clock};
+use crate::lease::heartbeat_deadline::HeartbeatDeadline;
+use crate::lease::permit::{Lease, PollPermit, SharedClock};
+#[cfg(test)]
 use crate::lease::table::{LeaseTimings, OwnershipTable};
-use crate::model::{EndpointId, InstanceId, LeaseDuration, Session, Tenure, Weight};
-use crate::polling::dispatch::PollJob;
-use crate::polling::schedule::Due;
+#[cfg(test)]
+use crate::model::Weight;
+use crate::model::{EndpointId, Epoch, FenceToken, InstanceId, LeaseDuration, Tenure};
+#[cfg(test)]
 use crate::store::Store;
+#[cfg(test)]
 use crate::store::memory::{MemoryServer, MemoryStore};
 
+/// A permit that holds for an hour, and what ends it the way a lost lease does.
+pub fn permit_for_tests(
+    endpoint: &str,
+    instance: &str,
+    fence: u64,
+) -> (PollPermit, impl FnOnce() + Send + 'static) {
+    let (permit, lease) = permit_and_lease(endpoint, instance, fence);
+    let revoke = move || {
+        lease.state.lock().ended = true;
+        lease.stop_poll();
+    };
+    (permit, revoke)
+}
+
+pub(crate) fn permit_and_lease(
+    endpoint: &str,
+    instance: &str,
+    fence: u64,
+) -> (PollPermit, Arc<Lease>) {
+    let hour = Duration::from_secs(3_600);
+    let now = BootClock.now();
+    let heartbeat_deadline = Arc::new(HeartbeatDeadline::default());
+    heartbeat_deadline.confirm(now, now, LeaseDuration::new(hour), (true, Epoch(1)));
+    let endpoint = EndpointId::parse(endpoint).expect("a valid endpoint id");
+    let tenure = Tenure::new(endpoint, FenceToken(fence));
+    let lease = Arc::new(Lease::new(
+        tenure,
+        (&heartbeat_deadline, heartbeat_deadline.generation()),
+        now,
+        now + hour,
+        now + hour,
+    ));
+    let clock = SharedClock(Arc::new(BootClock));
+    let permit = PollPermit::issue(&lease, &InstanceId::new(instance), &clock)
+        .expect("a lease granted just now may be polled");
+    (permit, lease)
+}
+
+#[cfg(test)]
 const DURATION: LeaseDuration = LeaseDuration::new(Duration::from_secs(30));
 
-/// All on one clock, which stands still.
+/// A table that holds leases of a store in memory. All on one clock, which stands still.
+#[cfg(test)]
 pub(crate) struct Holder {
     pub(crate) clock: Arc<ManualClock>,
     pub(crate) server: Arc<MemoryServer>,
@@ -22,21 +69,8 @@ pub(crate) struct Holder {
     pub(crate) held: Vec<Tenure>,
 }
 
+#[cfg(test)]
 impl Holder {
-    /// A job that was verified just now: a poll under the lease with this number.
-    pub(crate) fn job(&self, n: usize) -> PollJob {
-        let tenure = self.held[n].clone();
-        let id = tenure.endpoint.as_str();
-        let json = format!(r#"{{"id":"{id}","address":"h:1"}}"#);
-        let session = Arc::new(Session::parse(id, json.as_bytes()).unwrap());
-        let (timeout, due_at) = (DURATION.ttl, self.table.now());
-        let (next_after_ok, next_after_failure) = (timeout, timeout);
-        let skipped = None;
-        let due =
-            Due { tenure, session, timeout, due_at, next_after_ok, next_after_failure, skipped };
-        PollJob { due, verified_at: due_at }
-    }
-
     /// Holds `e0`, `e1`, … of these there are `n`.
     pub(crate) fn of(n: usize) -> Self {
         let clock = Arc::new(ManualClock::at(10_000_000_000_000));
