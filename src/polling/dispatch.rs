@@ -14,6 +14,7 @@ use crate::model::Tenure;
 use crate::polling::intervals::PollIntervals;
 use crate::polling::job_queue::JobSender;
 use crate::polling::schedule::{BackoffChange, Due, LastPoll, PollSchedule};
+use crate::polling::throughput::Throughput;
 use crate::polling::window::{DispatchWindow, PassStats};
 use crate::store::{BATCH_MAX, Store};
 use crate::thread::Stop;
@@ -99,6 +100,7 @@ pub struct Dispatch {
     round: PassStats,
     window: DispatchWindow,
     full: Option<Full>,
+    throughput: Throughput,
     inbox: Inbox,
 }
 
@@ -134,6 +136,7 @@ impl Dispatch {
             round,
             window,
             full: None,
+            throughput: Throughput::default(),
             inbox: Inbox::silent(),
         }
     }
@@ -247,6 +250,8 @@ impl Dispatch {
 
     /// Gives out what is due; how long to wait if nothing else happens.
     pub fn step(&mut self) -> Duration {
+        let table = &self.table;
+        self.throughput.step(&mut self.schedule, table.metrics(), || table.now());
         let now = self.table.now();
         if let Some(full) = self.full.filter(|it| now < it.retry_at) {
             (self.round.is_behind, self.round.took) = (false, Duration::ZERO);

@@ -16,6 +16,7 @@ pub mod publisher;
 pub mod schedule;
 mod slow_lane;
 pub mod targets;
+mod throughput;
 pub mod tcp;
 #[cfg(any(test, feature = "__internals"))]
 pub mod testing;

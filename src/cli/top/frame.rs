@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::cli::status::{last_result, paint};
+use crate::cli::status::{busy, lag, last_result, paint};
 use crate::cli::table::{Paint, Side, brief};
 use crate::cli::top::line::{Cell, Line, Signs, aligned, wrapped};
 use crate::cli::top::picture::{SAMPLES, Samples};
@@ -131,7 +131,7 @@ fn instances(
     let most = if all.len() > most { most.saturating_sub(1).max(1) } else { most };
     let scale = all.iter().map(load).fold(1.0, f64::max);
     let row = |it: &InstanceStatus| {
-        let beat = it.heartbeat.as_ref();
+        let (beat, short) = (it.heartbeat.as_ref(), it.shortfall().is_some());
         let heartbeat = match beat {
             None => (Paint::Bad, "gone".into()),
             Some(_) if it.drained => (Paint::Watch, "drained".into()),
@@ -142,8 +142,12 @@ fn instances(
             bar(it, scale, signs),
             (Paint::Plain, it.owned.to_string()),
             (Paint::Plain, format!("{:.1}", it.fair_share)),
-            (Paint::Plain, beat.map_or("-".into(), |it| it.it.to_string())),
+            (if short { Paint::Bad } else { Paint::Plain }, busy(it)),
+            (Paint::Plain, it.polling().map_or("-".into(), |it| it.skipped_per_min.to_string())),
+            (if short { Paint::Bad } else { Paint::Plain }, lag(it)),
             heartbeat,
+            (Paint::Plain, beat.map_or("-".into(), |it| it.it.to_string())),
+            (Paint::Plain, it.info.as_ref().map_or("-".into(), |it| it.version.clone())),
         ]
     };
     let headings = [
@@ -151,8 +155,12 @@ fn instances(
         ("LOAD", Side::Left),
         ("OWNED", Side::Right),
         ("SHARE", Side::Right),
-        ("WEIGHT", Side::Right),
+        ("BUSY", Side::Right),
+        ("SKIP/MIN", Side::Right),
+        ("LAG", Side::Right),
         ("HEARTBEAT", Side::Left),
+        ("WEIGHT", Side::Right),
+        ("VERSION", Side::Left),
     ];
     let mut lines = aligned(&headings, all.iter().take(most).map(row).collect());
     if all.len() > most {

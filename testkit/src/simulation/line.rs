@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 use std::time::Duration;
 
-use leasehold::model::{EndpointId, InstanceId, Tenure, Weight};
+use leasehold::model::{EndpointId, InstanceId, InstanceInfo, Tenure, Weight};
 use leasehold::store::memory::{MemoryStore, Mishap};
 use leasehold::store::{
     Acquire, Fault, HeartbeatReply, Lasting, Page, PeerMessage, Publication, Publish, Push,
@@ -176,13 +176,14 @@ impl Store for Line {
         self.call("time", timeout, |it| it.time(timeout))
     }
 
-    fn heartbeat(
+    fn heartbeat_with(
         &self,
         context: &RequestContext,
         ttl: Duration,
         weight: Weight,
+        info: Option<&InstanceInfo>,
     ) -> StampedResult<HeartbeatReply> {
-        self.stamped("beat", context, |it| it.heartbeat(context, ttl, weight))
+        self.stamped("beat", context, |it| it.heartbeat_with(context, ttl, weight, info))
     }
 
     fn acquire(
