@@ -142,11 +142,11 @@ fn instances(
             bar(it, scale, signs),
             (Paint::Plain, it.owned.to_string()),
             (Paint::Plain, format!("{:.1}", it.fair_share)),
-            (if short { Paint::Bad } else { Paint::Plain }, busy(it)),
-            (Paint::Plain, it.polling().map_or("-".into(), |it| it.skipped_per_min.to_string())),
-            (if short { Paint::Bad } else { Paint::Plain }, lag(it)),
-            heartbeat,
             (Paint::Plain, beat.map_or("-".into(), |it| it.it.to_string())),
+            heartbeat,
+            (if short { Paint::Bad } else { Paint::Plain }, busy(it)),
+            (if short { Paint::Bad } else { Paint::Plain }, lag(it)),
+            (Paint::Plain, it.polling().map_or("-".into(), |it| it.skipped_per_min.to_string())),
             (Paint::Plain, it.info.as_ref().map_or("-".into(), |it| it.version.clone())),
         ]
     };
@@ -155,11 +155,11 @@ fn instances(
         ("LOAD", Side::Left),
         ("OWNED", Side::Right),
         ("SHARE", Side::Right),
-        ("BUSY", Side::Right),
-        ("SKIP/MIN", Side::Right),
-        ("LAG", Side::Right),
-        ("HEARTBEAT", Side::Left),
         ("WEIGHT", Side::Right),
+        ("HEARTBEAT", Side::Left),
+        ("BUSY", Side::Right),
+        ("LAG", Side::Right),
+        ("SKIP/MIN", Side::Right),
         ("VERSION", Side::Left),
     ];
     let mut lines = aligned(&headings, all.iter().take(most).map(row).collect());
