@@ -356,6 +356,12 @@ mod tests {
     use crate::store::memory::{MemoryStore, Mishap};
 
     const INTERVAL: Duration = Duration::from_millis(100);
+    const PACE: PollIntervals = PollIntervals {
+        interval: INTERVAL,
+        timeout: INTERVAL,
+        light_after: 9,
+        light_interval: INTERVAL,
+    };
 
     fn ms(n: u64) -> Duration {
         Duration::from_millis(n)
@@ -364,15 +370,9 @@ mod tests {
     /// Dispatch for one poller, with this many endpoints that are due now.
     fn with(n: usize) -> (Dispatch, JobReceiver, Holder) {
         let holder = Holder::of(n);
-        let pace = PollIntervals {
-            interval: INTERVAL,
-            timeout: INTERVAL,
-            light_after: 9,
-            light_interval: INTERVAL,
-        };
         let (sender, receiver) = jobs();
         let (store, table) = (Arc::<MemoryStore>::clone(&holder.store), Arc::clone(&holder.table));
-        let mut dispatch = Dispatch::new(store, table, pace, sender, 1);
+        let mut dispatch = Dispatch::new(store, table, PACE, sender, 1);
         for tenure in &holder.held {
             let id = tenure.endpoint.as_str();
             let json = format!(r#"{{"id":"{id}","address":"h:1"}}"#);
@@ -384,6 +384,22 @@ mod tests {
 
     fn ends_well(dispatch: &mut Dispatch, job: PollJob) {
         dispatch.done(&PollDone { due: job.due, end: PollEnd::Polled { ok: true, took: ms(1) } });
+    }
+
+    /// Issue 19: what the heartbeat tells is found out here.
+    #[test]
+    fn what_the_polling_achieves_is_left_with_the_metrics() {
+        let (mut dispatch, _jobs, holder) = with(2);
+        let told = || holder.table.metrics().polling_info();
+        assert_eq!(told(), None);
+        dispatch.step();
+        assert_eq!(told().map(|it| (it.workers, it.behind)), Some((1, None)));
+        dispatch.set_pace(PACE, 7);
+        dispatch.step();
+        assert_eq!(told().map(|it| it.workers), Some(1), "it is too early to look again");
+        holder.clock.pass(INTERVAL * 30);
+        dispatch.step();
+        assert_eq!(told().map(|it| it.workers), Some(7));
     }
 
     /// A poll that ends right before its next round must not lose that round to the time its result takes.

@@ -175,8 +175,10 @@ fn plain(time: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::inspect::status::Alarm;
     use crate::model::{EndpointId, InstanceId, InstanceInfo, Weight};
     use crate::store::Lasting;
+    use crate::store::admin::overview::Overview;
 
     fn instance(polling: PollingInfo) -> InstanceStatus {
         let polling = Some(polling);
@@ -258,6 +260,31 @@ mod tests {
         assert!(one.starts_with("1 slow endpoint of vm1 is polled more seldom"), "{one}");
         assert!(two.starts_with("2 slow endpoints of vm1 are polled more seldom"), "{two}");
         assert!(two.ends_with("slow endpoints may have half of LEASEHOLD_WORKERS (8)"), "{two}");
+    }
+
+    /// Results may be fresh whenever one looks.
+    #[test]
+    fn a_fleet_with_an_instance_that_does_not_keep_up_is_not_well() {
+        let status = |it: InstanceStatus| {
+            let heartbeat = it.heartbeat.clone().unwrap();
+            Status::of(
+                Overview {
+                    instances: vec![(it.id.clone(), heartbeat)],
+                    infos: it.info.into_iter().map(|info| (it.id.clone(), info)).collect(),
+                    ..Overview::default()
+                },
+                Duration::from_secs(120),
+            )
+        };
+        let short = status(behind(9, 48, 0));
+        assert_eq!(short.alarm(), Alarm::Act);
+        assert!(short.verdict().ends_with(", or add an instance."), "{}", short.verdict());
+        let slow =
+            status(instance(PollingInfo { workers: 8, slow_behind: 2, ..Default::default() }));
+        assert_eq!(slow.alarm(), Alarm::Watch);
+        assert!(slow.verdict().ends_with(" LEASEHOLD_WORKERS (8)."), "{}", slow.verdict());
+        let well = status(instance(PollingInfo::default()));
+        assert_eq!((well.alarm(), well.about_capacity().as_str()), (Alarm::None, ""));
     }
 
     #[test]

@@ -6,10 +6,10 @@ use leasehold::model::{Behind, InstanceInfo, PollingInfo, Weight};
 use leasehold::store::HeartbeatReply;
 
 use crate::store::contract::asker::{Asker, endpoint};
-use crate::store::contract::world::{RedisWorld, TIMEOUT, TTL, World};
+use crate::store::contract::world::{TIMEOUT, TTL, World};
 
 /// Every field has a value of its own.
-fn info(endpoints: usize) -> InstanceInfo {
+pub fn info(endpoints: usize) -> InstanceInfo {
     let behind = Behind {
         endpoints,
         period: Duration::from_secs(15),
@@ -32,7 +32,7 @@ fn info(endpoints: usize) -> InstanceInfo {
     InstanceInfo { version, protocol: 1, started_at_ms, polling: Some(polling) }
 }
 
-fn tells(a: &mut Asker, info: &InstanceInfo, ttl: Duration) -> HeartbeatReply {
+pub fn tells(a: &mut Asker, info: &InstanceInfo, ttl: Duration) -> HeartbeatReply {
     a.answered(|store, context| store.heartbeat_with(context, ttl, Weight(1), Some(info)))
 }
 
@@ -69,34 +69,4 @@ pub fn what_an_instance_tells_goes_with_its_heartbeat(world: &mut dyn World) {
     world.delete_node(&a.me);
     assert_eq!(b.store.revoke(&a.me, false, TIMEOUT).unwrap(), Some(0));
     assert_eq!(world.info(&a.me), None, "released without a heartbeat");
-}
-
-/// R13: a heartbeat is worth more than what goes with it.
-#[test]
-fn a_key_of_another_type_in_the_infos_place_spoils_no_heartbeat() {
-    let world = RedisWorld::new();
-    let mut a = Asker::new(&world, "a", true);
-    world.server.cli(&["SET", "poll:info:a", "mine"]);
-    let first = tells(&mut a, &info(1), TTL);
-    assert_eq!(first, HeartbeatReply { unbroken: false, weight: Weight(1) });
-    assert_eq!(tells(&mut a, &info(1), TTL), HeartbeatReply { unbroken: true, weight: Weight(1) });
-    assert_eq!(world.server.cli(&["GET", "poll:info:a"]), "mine");
-    assert_eq!(world.server.cli(&["PTTL", "poll:info:a"]), "-1", "it is somebody else's");
-    assert_eq!(a.live().len(), 1);
-}
-
-/// A user that may not write hashes can still keep its heartbeat, and a server out of memory keeps it as well.
-#[test]
-fn what_cannot_be_written_beside_a_heartbeat_spoils_none() {
-    let world = RedisWorld::new();
-    let mut a = Asker::alive(&world, "a");
-    world.server.cli(&["ACL", "SETUSER", "default", "-hset"]);
-    assert!(tells(&mut a, &info(1), TTL).unbroken);
-    world.server.cli(&["ACL", "SETUSER", "default", "+hset"]);
-    assert!(tells(&mut a, &info(1), TTL).unbroken);
-    world.server.cli(&["CONFIG", "SET", "maxmemory", "1"]);
-    assert!(tells(&mut a, &info(2), TTL).unbroken);
-    world.server.cli(&["CONFIG", "SET", "maxmemory", "0"]);
-    let left: i64 = world.server.cli(&["PTTL", "poll:info:a"]).parse().unwrap();
-    assert!((1..=30_000).contains(&left), "{left}");
 }
