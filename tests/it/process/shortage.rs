@@ -6,6 +6,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use serde_json::json;
@@ -97,6 +98,51 @@ fn healthy_endpoints_are_not_blamed_for_commands_that_we_cannot_start() {
     let args = [&FEW[..], &["--poll-command=sleep 0.3"]].concat();
     let mut one = start_with(&scene, (48, 48), &args);
     assert_nobody_is_blamed(&scene, &mut one, "open files");
+}
+
+/// A command as a user of its own who may have this many threads and processes; `None` where that is not allowed.
+fn with_threads(n: u32) -> Option<Command> {
+    // The kernel counts the threads of a user, and tests run side by side.
+    static USERS: AtomicU32 = AtomicU32::new(0);
+    let number = std::process::id() * 2 + USERS.fetch_add(1, Ordering::Relaxed);
+    let user = format!("--reuid={}", 1_000_000 + number);
+    let command = |program: &[&str]| {
+        let mut command = Command::new("prlimit");
+        let limit = format!("--nproc={n}");
+        command.args([&*limit, "setpriv", &user, "--regid=54321", "--clear-groups"]).args(program);
+        command
+    };
+    let is_allowed = command(&["test", "-x", binary()]).status().is_ok_and(|it| it.success());
+    is_allowed.then(|| command(&[binary()]))
+}
+
+/// EAGAIN of the kernel. Half of the endpoints by name: a lookup needs a thread, too.
+#[test]
+fn healthy_endpoints_are_not_blamed_for_threads_that_we_lack() {
+    let Some(mut command) = with_threads(20) else { return eprintln!("only root may do that") };
+    let scene = Scene::new(ENDPOINTS);
+    let by_name = scene.target.address().replace("127.0.0.1", "localhost");
+    for (n, id) in scene.endpoints.iter().enumerate() {
+        scene.target.answer(id, Answer { delay: ms(300), ..Answer::default() });
+        if n % 2 == 0 {
+            scene.put_session(id, json!({"address": by_name}));
+        }
+    }
+    let mut one = Instance::spawn(command.args(run_args(&scene.redis.url(), &FEW)));
+    one.wait_for("event=daemon.ready");
+    assert_nobody_is_blamed(&scene, &mut one, "thread");
+    assert!(!one.says("panicked"), "{:?}", one.log());
+}
+
+#[test]
+fn healthy_endpoints_are_not_blamed_for_processes_that_we_lack() {
+    let Some(mut command) = with_threads(40) else { return eprintln!("only root may do that") };
+    let scene = Scene::new(ENDPOINTS);
+    let args = [&FEW[..], &["--poll-command=sleep 0.3"]].concat();
+    let mut one = Instance::spawn(command.args(run_args(&scene.redis.url(), &args)));
+    one.wait_for("event=daemon.ready");
+    assert_nobody_is_blamed(&scene, &mut one, "no more processes or threads");
+    assert!(!one.says("panicked"), "{:?}", one.log());
 }
 
 /// EADDRNOTAVAIL of the kernel: in a network of its own, with two dozen ports for connections to the same target.
