@@ -49,10 +49,8 @@ impl Rhythm {
 
     fn note_round(&mut self, period: Duration) {
         let wanted = self.wanted();
-        let part = period.as_millis() / wanted.as_millis().max(1);
-        let part = if part >= 2 { u128::from(ROUND_MAX) } else { thousandths(period, wanted) };
         let is_on_time = period <= wanted.saturating_add(GRACE);
-        let part = if is_on_time { 1_000 } else { u64::try_from(part).unwrap_or(ROUND_MAX) };
+        let part = if is_on_time { 1_000 } else { thousandths(period, wanted) };
         let before = if self.ratio == 0 { 1_000 } else { u64::from(self.ratio) };
         self.ratio = u16::try_from((2 * before + part.clamp(1_000, ROUND_MAX)) / 3).unwrap_or(0);
         let before = if self.period_ms == 0 { self.wanted_ms } else { self.period_ms };
@@ -81,8 +79,8 @@ fn millis(time: Duration) -> u32 {
     u32::try_from(time.as_millis()).unwrap_or(u32::MAX)
 }
 
-fn thousandths(of: Duration, whole: Duration) -> u128 {
-    of.as_nanos().saturating_mul(1_000) / whole.as_nanos().max(1)
+fn thousandths(of: Duration, whole: Duration) -> u64 {
+    u64::from(millis(of)) * 1_000 / u64::from(millis(whole)).max(1)
 }
 
 /// What a look at all endpoints has found.
@@ -100,9 +98,9 @@ impl PollSchedule {
     /// Looks at every endpoint.
     pub(crate) fn survey(&self, now: Moment) -> Survey {
         let mut survey = Survey::default();
-        let mut behind: Vec<(u128, Duration, Duration, &EndpointId)> = Vec::new();
+        let mut behind: Vec<Pace<'_>> = Vec::new();
         for (endpoint, entry) in &self.entries {
-            let waits = !self.running.is_running(endpoint);
+            let waits = entry.due_at <= now && !self.running.is_running(endpoint);
             let is_slow = self.is_held_up_by_slow(entry);
             if waits && !is_slow {
                 survey.lag = survey.lag.max(now.since(entry.due_at));
@@ -146,10 +144,14 @@ impl PollSchedule {
     }
 }
 
-fn median(mut behind: Vec<(u128, Duration, Duration, &EndpointId)>) -> Option<Behind> {
+/// The period of an endpoint as a part of its interval, both of them, and the endpoint.
+type Pace<'a> = (u64, Duration, Duration, &'a EndpointId);
+
+fn median(mut behind: Vec<Pace<'_>>) -> Option<Behind> {
     let endpoints = behind.len();
     let worst = behind.iter().max().map(|it| it.3.clone());
     let middle = endpoints.checked_sub(1)? / 2;
-    let (_, &mut (_, period, interval, _), _) = behind.select_nth_unstable(middle);
+    let by_part = |it: &Pace<'_>| it.0;
+    let (_, &mut (_, period, interval, _), _) = behind.select_nth_unstable_by_key(middle, by_part);
     Some(Behind { endpoints, period, interval, worst })
 }
