@@ -206,7 +206,7 @@ impl Status {
         Self {
             server_ms,
             hold_off: epoch.and_then(|it| it.hold_off_left(server_ms)),
-            instances: instance_statuses(&view, (instances, infos), &drained, &endpoints),
+            instances: instance_statuses(&view, instances, infos, &drained, &endpoints),
             endpoints,
             drained,
             odd_keys,
@@ -349,10 +349,8 @@ fn view(instances: &[(InstanceId, Lasting<Weight>)], found: &[(Wanted, Stored)])
 
 fn instance_statuses(
     view: &View,
-    (instances, mut infos): (
-        Vec<(InstanceId, Lasting<Weight>)>,
-        BTreeMap<InstanceId, InstanceInfo>,
-    ),
+    instances: Vec<(InstanceId, Lasting<Weight>)>,
+    mut infos: BTreeMap<InstanceId, InstanceInfo>,
     drained: &[String],
     endpoints: &[EndpointStatus],
 ) -> Vec<InstanceStatus> {

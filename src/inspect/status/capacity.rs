@@ -127,7 +127,8 @@ impl Status {
             short.extend(it.shortfall_sentence().map(|sentence| (behind, sentence)));
         }
         short.sort_by_key(|it| std::cmp::Reverse(it.0));
-        let slow = self.instances.iter().filter_map(InstanceStatus::slow_sentence).collect();
+        let slow: Vec<String> =
+            self.instances.iter().filter_map(InstanceStatus::slow_sentence).collect();
         let short: Vec<String> = short.into_iter().map(|it| it.1).collect();
         sentences(&short, "do not keep up") + &sentences(&slow, "poll slow endpoints more seldom")
     }
@@ -149,7 +150,7 @@ impl Status {
     }
 }
 
-fn sentences(all: &Vec<String>, what: &str) -> String {
+fn sentences(all: &[String], what: &str) -> String {
     let mut out: String = all.iter().take(NAMED_MAX).map(|it| format!(" {it}.")).collect();
     if all.len() > NAMED_MAX {
         let more = counted(all.len() - NAMED_MAX, "more instance");
@@ -165,7 +166,8 @@ fn plain(time: Duration) -> String {
         0..1_000 => format!("{ms} ms"),
         1_000..120_000 => {
             let tenths = (ms + 50) / 100;
-            let rest = if tenths % 10 == 0 { String::new() } else { format!(".{}", tenths % 10) };
+            let tenth = tenths % 10;
+            let rest = if tenth > 0 { format!(".{tenth}") } else { String::new() };
             format!("{}{rest} s", tenths / 10)
         }
         _ => format!("{} min", (ms + 30_000) / 60_000),
