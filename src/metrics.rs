@@ -7,12 +7,16 @@
 mod counters;
 pub mod text;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 use crate::event::Event;
 use crate::metrics::counters::{FleetCounters, LeaseCounters, PollCounters, StoreCounters};
 use crate::metrics::text::{Kind, Text};
+use crate::model::PollingInfo;
 
 /// The longest list of values that a label has.
 const VALUES_MAX: usize = 5;
@@ -52,6 +56,10 @@ impl Counter {
         if let Some(at) = self.values.iter().position(|it| *it == value) {
             self.counts[at].fetch_add(1, Ordering::Relaxed);
         }
+    }
+
+    fn total(&self) -> u64 {
+        self.counts.iter().map(|it| it.load(Ordering::Relaxed)).sum()
     }
 
     fn write(&self, text: &mut Text) {
@@ -122,9 +130,25 @@ pub struct Metrics {
     /// How much later than it was due a poll started.
     pub lag: Histogram,
     polling: AtomicUsize,
+    pollers: Arc<AtomicUsize>,
+    /// What the polling achieves, as dispatch has found last. Locked to copy it, and for nothing else.
+    polling_info: Mutex<Option<PollingInfo>>,
     endpoints: AtomicUsize,
     instances: AtomicUsize,
     store_away: AtomicBool,
+}
+
+/// Polls since the start, and those that run now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PollTotals {
+    /// Polls that ended, however they did.
+    pub ended: u64,
+    /// Polls that came a round too late.
+    pub skipped: u64,
+    /// Polls put off because this process lacked something.
+    pub deferred: u64,
+    /// Polls that run now.
+    pub running: usize,
 }
 
 const RENEWAL_LAG: &str = "How much later than it was due a batch of renewals was sent.";
@@ -146,6 +170,8 @@ impl Default for Metrics {
             poll: histogram("leasehold_poll_duration_seconds", "How long polls took."),
             lag: histogram("leasehold_poll_lag_seconds", POLL_LAG),
             polling: AtomicUsize::default(),
+            pollers: Arc::default(),
+            polling_info: Mutex::default(),
             endpoints: AtomicUsize::default(),
             instances: AtomicUsize::default(),
             store_away: AtomicBool::default(),
@@ -218,6 +244,31 @@ impl Metrics {
         let came = poll();
         self.polling.fetch_sub(1, Ordering::Relaxed);
         came
+    }
+
+    /// Polls since the start, and those that run now.
+    pub fn poll_totals(&self) -> PollTotals {
+        PollTotals {
+            ended: self.polls.ended.total(),
+            skipped: self.polls.skipped.total(),
+            deferred: self.polls.deferred.total(),
+            running: self.polling.load(Ordering::Relaxed),
+        }
+    }
+
+    /// How many poller threads are alive. Their pool counts them here.
+    pub fn pollers(&self) -> &Arc<AtomicUsize> {
+        &self.pollers
+    }
+
+    /// What the polling achieves, as found now.
+    pub fn set_polling_info(&self, info: PollingInfo) {
+        *self.polling_info.lock() = Some(info);
+    }
+
+    /// What the polling achieves; `None` where nothing polls, or nothing was found out yet.
+    pub fn polling_info(&self) -> Option<PollingInfo> {
+        self.polling_info.lock().clone()
     }
 
     /// Writes everything that is kept here.

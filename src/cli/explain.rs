@@ -87,7 +87,7 @@ fn odd_keys(config: &Config, status: &Status, endpoint: &EndpointId) -> Vec<Stri
 /// Where it is, why, and what would have to happen for it to move; a sentence each.
 fn reasons(status: &Status, it: &EndpointStatus) -> Vec<String> {
     let mut said = vec![where_it_is(it)];
-    said.extend(status.why_late(it).map(|cause| why_late(it, cause)));
+    said.extend(why_not_in_time(status, it));
     if let Some(left) = status.hold_off {
         let left = brief(left);
         said.push(format!(
@@ -96,6 +96,23 @@ fn reasons(status: &Status, it: &EndpointStatus) -> Vec<String> {
     }
     said.extend(what_comes(status, it));
     said
+}
+
+/// Why it is polled late. Its owner knows best, unless it cannot tell or the reason is the endpoint's own.
+fn why_not_in_time(status: &Status, it: &EndpointStatus) -> Option<String> {
+    let cause = status.why_late(it);
+    let owners = status.owners_reason(it).map(|it| printable(&it));
+    match cause {
+        Some(Cause::Crowded { .. } | Cause::Alone) if owners.is_some() => {
+            Some(format!("The likely reason: {}.", owners?))
+        }
+        Some(Cause::Slow(_)) => {
+            let also = owners.map_or(String::new(), |it| format!(" {it}."));
+            Some(cause.map(|cause| why_late(it, cause))? + &also)
+        }
+        Some(cause) => Some(why_late(it, cause)),
+        None => owners.map(|it| format!("{it}.")),
+    }
 }
 
 fn named(id: &InstanceId) -> String {

@@ -95,7 +95,7 @@ fn page(
     how_much: HowMuch,
     painter: Painter,
 ) -> String {
-    let mut out = painter.paint(paint(status.alarm()), &status.verdict()) + "\n";
+    let mut out = painter.paint(paint(status.alarm()), &printable(&status.verdict())) + "\n";
     if let Some(left) = status.hold_off {
         let words = format!(
             "Hold-off: Redis is new or has lost its memory, so nothing is granted for another {}. \
@@ -109,6 +109,9 @@ fn page(
     }
     if !status.instances.is_empty() {
         out += &format!("\n{}", instances(status).shown(painter));
+    }
+    if status.instances.iter().any(|it| it.info.is_some()) {
+        out += &format!("\n{}", achieved(status).shown(painter));
     }
     if let Some(lately) = left {
         out += &who_left(&lately.left, painter);
@@ -152,6 +155,46 @@ fn instances(status: &Status) -> Table {
         ]);
     }
     table
+}
+
+/// What the instances tell about themselves; a dash for what an older version does not tell.
+fn achieved(status: &Status) -> Table {
+    let mut table = Table::new(&[
+        ("POLLING", Side::Left),
+        ("VERSION", Side::Left),
+        ("UP", Side::Right),
+        ("BUSY", Side::Right),
+        ("POLLS/MIN", Side::Right),
+        ("SKIPPED/MIN", Side::Right),
+        ("LAG", Side::Right),
+    ]);
+    let names = short_names(status);
+    for it in status.instances.iter().filter(|it| it.heartbeat.is_some()) {
+        let name = names.get(&it.id).map_or(it.id.as_str(), String::as_str);
+        let polling = it.polling();
+        let paint = if it.shortfall().is_some() { Paint::Bad } else { Paint::Plain };
+        let rate = |rate: Option<u64>| rate.map_or("-".into(), |it| it.to_string());
+        table.row(vec![
+            Cell::new(name),
+            Cell::new(it.info.as_ref().map_or("-", |it| it.version.as_str())),
+            Cell::new(&it.up(status.server_ms).map_or("-".into(), brief)),
+            Cell::painted(&busy(it), paint),
+            Cell::new(&rate(polling.map(|it| it.polls_per_min))),
+            Cell::new(&rate(polling.map(|it| it.skipped_per_min))),
+            Cell::painted(&lag(it), paint),
+        ]);
+    }
+    table
+}
+
+/// How many of its workers are busy: `47/48`.
+pub(crate) fn busy(instance: &InstanceStatus) -> String {
+    instance.polling().map_or("-".into(), |it| format!("{}/{}", it.busy, it.workers))
+}
+
+/// How late polls begin at worst.
+pub(crate) fn lag(instance: &InstanceStatus) -> String {
+    instance.polling().map_or("-".into(), |it| brief(it.lag))
 }
 
 /// The last first.

@@ -4,6 +4,7 @@
 //! owners, as it does for the instances. An overview is no snapshot, so an endpoint that is changing hands
 //! may look unowned: ask twice.
 
+pub mod capacity;
 pub mod late;
 pub mod left;
 pub mod plan;
@@ -18,7 +19,7 @@ use crate::fleet::placement::{assign, fair_shares};
 use crate::fleet::session_cache::understood;
 use crate::fleet::view::View;
 use crate::inspect::status::late::{Asked, Patience};
-use crate::model::{EndpointId, FenceToken, InstanceId, SessionError, Weight};
+use crate::model::{EndpointId, FenceToken, InstanceId, InstanceInfo, SessionError, Weight};
 use crate::store::Lasting;
 use crate::store::admin::key_types::WrongType;
 use crate::store::admin::overview::{EpochRecord, LastResult, Overview, Stored};
@@ -57,6 +58,8 @@ pub struct InstanceStatus {
     pub fair_share: f64,
     /// An operator wants it to hold nothing.
     pub drained: bool,
+    /// What it tells about itself; `None` of an older version, or without a heartbeat.
+    pub info: Option<InstanceInfo>,
 }
 
 /// An endpoint that has a session or a lease.
@@ -179,7 +182,7 @@ impl Status {
     /// of its owner's did. Without a result for `stale_after`, too, it is stale: its owner renews the lease and
     /// does not poll.
     pub fn of(overview: Overview, stale_after: Duration) -> Self {
-        let Overview { server_ms, epoch, drained, instances, endpoints, .. } = overview;
+        let Overview { server_ms, epoch, drained, instances, infos, endpoints, .. } = overview;
         let Overview { misnamed, odd_keys, spoilt, took, .. } = overview;
         let patience = Patience { stale_after, grace: late::grace(took) };
         let found: Vec<(Wanted, Stored)> =
@@ -203,7 +206,7 @@ impl Status {
         Self {
             server_ms,
             hold_off: epoch.and_then(|it| it.hold_off_left(server_ms)),
-            instances: instance_statuses(&view, instances, &drained, &endpoints),
+            instances: instance_statuses(&view, instances, infos, &drained, &endpoints),
             endpoints,
             drained,
             odd_keys,
@@ -347,6 +350,7 @@ fn view(instances: &[(InstanceId, Lasting<Weight>)], found: &[(Wanted, Stored)])
 fn instance_statuses(
     view: &View,
     instances: Vec<(InstanceId, Lasting<Weight>)>,
+    mut infos: BTreeMap<InstanceId, InstanceInfo>,
     drained: &[String],
     endpoints: &[EndpointStatus],
 ) -> Vec<InstanceStatus> {
@@ -355,7 +359,8 @@ fn instance_statuses(
     let shares = fair_shares(view);
     let alive = instances.into_iter().zip(shares).map(|((id, heartbeat), fair_share)| {
         let (owned, drained) = (view.known(&id).map_or(0, |it| it.owns), is_drained(&id));
-        InstanceStatus { id, heartbeat: Some(heartbeat), owned, fair_share, drained }
+        let (info, heartbeat) = (infos.remove(&id), Some(heartbeat));
+        InstanceStatus { id, heartbeat, owned, fair_share, drained, info }
     });
     let mut gone: BTreeMap<&InstanceId, usize> = BTreeMap::new();
     let abandoned = endpoints.iter().filter(|it| it.state == State::Abandoned);
@@ -368,6 +373,7 @@ fn instance_statuses(
         owned,
         fair_share: 0.0,
         drained: is_drained(id),
+        info: None,
     });
     alive.chain(gone).collect()
 }

@@ -1,17 +1,36 @@
 //! Is this instance alive? Writes its heartbeat `poll:node:<instance>` to the store; without it every lease ends (R13).
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 
+use crate::clock::Moment;
 use crate::event::Event;
 use crate::lease::report::{LeaseEventSink, Reporter};
 use crate::lease::table::OwnershipTable;
 use crate::lease::trouble::Trouble;
-use crate::model::Weight;
+use crate::model::{InstanceInfo, PROTOCOL, Weight};
 use crate::store::{Store, StoreError};
+
+/// When this instance started.
+struct Started {
+    at: Moment,
+    /// The same by the server's clock, as it was known with the first heartbeat.
+    at_ms: OnceLock<u64>,
+}
+
+impl Started {
+    fn at_ms(&self, table: &OwnershipTable) -> Option<u64> {
+        let ago = || u64::try_from(table.now().since(self.at).as_millis()).unwrap_or(u64::MAX);
+        let at_ms = self.at_ms.get().copied();
+        at_ms.or_else(|| {
+            let at_ms = table.server_ms()?.saturating_sub(ago());
+            Some(*self.at_ms.get_or_init(|| at_ms))
+        })
+    }
+}
 
 /// The thread `heartbeat`: wakes every `--heartbeat-interval`, and at once on a request (`LeaseParts::heartbeat_now`).
 pub struct Heartbeat {
@@ -21,6 +40,7 @@ pub struct Heartbeat {
     weight: AtomicU32,
     /// The weight of the last confirmed heartbeat.
     confirmed: Mutex<Option<Weight>>,
+    started: Started,
     interval: Duration,
     trouble: Mutex<Trouble>,
 }
@@ -36,7 +56,8 @@ impl Heartbeat {
         let reporter = Reporter::new(&table);
         let weight = AtomicU32::new(weight.0);
         let (confirmed, trouble) = Default::default();
-        Self { store, table, reporter, weight, confirmed, interval, trouble }
+        let started = Started { at: table.now(), at_ms: OnceLock::new() };
+        Self { store, table, reporter, weight, confirmed, started, interval, trouble }
     }
 
     /// Changes the weight from the next heartbeat on.
@@ -83,7 +104,8 @@ impl Heartbeat {
         let ttl = self.table.timings().heartbeat.ttl;
         let weight = Weight(self.weight.load(Ordering::Relaxed));
         let weight = if self.table.is_publishing() { weight } else { Weight(0) };
-        let reply = self.store.heartbeat(&request.context, ttl, weight)?;
+        let info = self.info();
+        let reply = self.store.heartbeat(&request.context, ttl, weight, Some(&info))?;
         let applied = self.table.heartbeat_answered(&request, &reply);
         self.reporter.applied(&applied);
         if !applied.ask_again {
@@ -93,6 +115,16 @@ impl Heartbeat {
         }
         // The store does not count a heartbeat that arrives too late.
         Ok(if applied.ask_again { self.table.timings().retry_interval() } else { self.interval })
+    }
+
+    /// What this instance tells about itself. Copies what others have counted, and waits for nobody.
+    fn info(&self) -> InstanceInfo {
+        InstanceInfo {
+            version: env!("CARGO_PKG_VERSION").into(),
+            protocol: PROTOCOL,
+            started_at_ms: self.started.at_ms(&self.table),
+            polling: self.table.metrics().polling_info(),
+        }
     }
 
     /// Deletes the heartbeat: other instances plan without this one from now on.

@@ -88,7 +88,7 @@ impl Holder {
         let request = table.request();
         table.heartbeat_answered(
             &request,
-            &store.heartbeat(&request.context, DURATION.ttl, Weight(1)).unwrap(),
+            &store.heartbeat(&request.context, DURATION.ttl, Weight(1), None).unwrap(),
         );
         let endpoints: Vec<EndpointId> =
             (0..n).map(|it| EndpointId::parse(&format!("e{it}")).unwrap()).collect();

@@ -3,6 +3,7 @@
 mod document;
 mod hash;
 mod id;
+mod instance_info;
 mod role;
 mod sample;
 mod session;
@@ -13,6 +14,7 @@ pub use document::with_field;
 pub use hash::spread;
 pub(crate) use hash::{affinity, fnv1a};
 pub use id::{EndpointId, Epoch, FenceToken, InstanceId, InvalidId, Tenure, Weight};
+pub use instance_info::{Behind, InstanceInfo, PROTOCOL, PollingInfo};
 pub use role::{InvalidRole, Role};
 pub(crate) use sample::STDERR;
 pub use sample::Sample;

@@ -88,7 +88,15 @@ fn has_source(address: SocketAddr) -> bool {
         SocketAddr::V4(_) => ([0, 0, 0, 0], 0).into(),
         SocketAddr::V6(_) => ([0_u16; 8], 0).into(),
     };
-    UdpSocket::bind(any).and_then(|it| it.connect(address)).is_ok()
+    may_have_source(UdpSocket::bind(any), address)
+}
+
+/// A process that cannot even open the socket to find out lacks something, whatever else it lacks.
+fn may_have_source(bound: io::Result<UdpSocket>, address: SocketAddr) -> bool {
+    match bound {
+        Ok(socket) => socket.connect(address).is_ok(),
+        Err(error) => of(&error).is_some(),
+    }
 }
 
 /// For a lookup that failed, and whose error does not tell: whether a descriptor can be had now.
@@ -138,6 +146,15 @@ mod tests {
         if !has_source(nowhere) {
             assert_eq!(of_connect(&error, nowhere), None);
         }
+    }
+
+    /// Without descriptors nobody can find out, and that is no fault of the endpoint.
+    #[test]
+    fn a_process_that_cannot_look_for_a_source_lacks_something() {
+        let here: SocketAddr = ([127, 0, 0, 1], 9).into();
+        assert!(may_have_source(Err(failed(Errno::EMFILE)), here));
+        assert!(!may_have_source(Err(failed(Errno::EAFNOSUPPORT)), here), "no such protocol here");
+        assert!(may_have_source(UdpSocket::bind("127.0.0.1:0"), here));
     }
 
     #[test]

@@ -14,6 +14,7 @@ use crate::model::Tenure;
 use crate::polling::intervals::PollIntervals;
 use crate::polling::job_queue::JobSender;
 use crate::polling::schedule::{Due, LastPoll, LightChange, PollSchedule};
+use crate::polling::throughput::Throughput;
 use crate::polling::window::{DispatchWindow, RoundStats};
 use crate::store::{BATCH_MAX, Store};
 use crate::thread::Stop;
@@ -99,6 +100,7 @@ pub struct Dispatch {
     round: RoundStats,
     window: DispatchWindow,
     full: Option<Full>,
+    throughput: Throughput,
     inbox: Inbox,
 }
 
@@ -134,6 +136,7 @@ impl Dispatch {
             round,
             window,
             full: None,
+            throughput: Throughput::default(),
             inbox: Inbox::silent(),
         }
     }
@@ -246,6 +249,8 @@ impl Dispatch {
 
     /// Gives out what is due; how long to wait if nothing else happens.
     pub fn step(&mut self) -> Duration {
+        let table = &self.table;
+        self.throughput.step(&mut self.schedule, table.metrics(), || table.now());
         let now = self.table.now();
         if let Some(full) = self.full.filter(|it| now < it.retry_at) {
             (self.round.is_behind, self.round.took) = (false, Duration::ZERO);
@@ -350,6 +355,12 @@ mod tests {
     use crate::store::memory::{MemoryStore, Mishap};
 
     const INTERVAL: Duration = Duration::from_millis(100);
+    const INTERVALS: PollIntervals = PollIntervals {
+        interval: INTERVAL,
+        timeout: INTERVAL,
+        light_after: 9,
+        light_interval: INTERVAL,
+    };
 
     fn ms(n: u64) -> Duration {
         Duration::from_millis(n)
@@ -358,15 +369,9 @@ mod tests {
     /// Dispatch for one poller, with this many endpoints that are due now.
     fn with(n: usize) -> (Dispatch, JobReceiver, Holder) {
         let holder = Holder::of(n);
-        let intervals = PollIntervals {
-            interval: INTERVAL,
-            timeout: INTERVAL,
-            light_after: 9,
-            light_interval: INTERVAL,
-        };
         let (sender, receiver) = jobs();
         let (store, table) = (Arc::<MemoryStore>::clone(&holder.store), Arc::clone(&holder.table));
-        let mut dispatch = Dispatch::new(store, table, intervals, sender, 1);
+        let mut dispatch = Dispatch::new(store, table, INTERVALS, sender, 1);
         for tenure in &holder.held {
             let id = tenure.endpoint.as_str();
             let json = format!(r#"{{"id":"{id}","address":"h:1"}}"#);
@@ -378,6 +383,22 @@ mod tests {
 
     fn ends_well(dispatch: &mut Dispatch, job: PollJob) {
         dispatch.done(&PollDone { due: job.due, end: PollEnd::Polled { ok: true, took: ms(1) } });
+    }
+
+    /// Issue 19: what the heartbeat tells is found out here.
+    #[test]
+    fn what_the_polling_achieves_is_left_with_the_metrics() {
+        let (mut dispatch, _jobs, holder) = with(2);
+        let told = || holder.table.metrics().polling_info();
+        assert_eq!(told(), None);
+        dispatch.step();
+        assert_eq!(told().map(|it| (it.workers, it.behind)), Some((1, None)));
+        dispatch.set_intervals(INTERVALS, 7);
+        dispatch.step();
+        assert_eq!(told().map(|it| it.workers), Some(1), "it is too early to look again");
+        holder.clock.pass(INTERVAL * 30);
+        dispatch.step();
+        assert_eq!(told().map(|it| it.workers), Some(7));
     }
 
     /// A poll that ends right before its next round must not lose that round to the time its result takes.

@@ -48,3 +48,25 @@ impl PollIntervals {
         light + Duration::from_millis(spread(&seed, jitter.max(1)))
     }
 }
+
+/// When an endpoint was polled last, by the server's clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LastPoll {
+    /// This long ago.
+    Ago(Duration),
+    /// The stored time is yet to come: the server's clock was set back. How long ago it was is unknown.
+    InFuture,
+}
+
+impl LastPoll {
+    /// The estimate of the server's clock (`OwnershipTable::server_ms`) may be wrong by this much.
+    const TOLERANCE_MS: u64 = 2_000;
+
+    /// Polled at `polled_ms`, when the server's clock shows `server_ms`.
+    pub fn new(polled_ms: u64, server_ms: u64) -> Self {
+        if polled_ms > server_ms.saturating_add(Self::TOLERANCE_MS) {
+            return Self::InFuture;
+        }
+        Self::Ago(Duration::from_millis(server_ms.saturating_sub(polled_ms)))
+    }
+}

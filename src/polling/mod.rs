@@ -16,6 +16,7 @@ mod reach;
 pub mod schedule;
 mod slow_lane;
 pub mod targets;
+mod throughput;
 pub mod tcp;
 #[cfg(test)]
 mod testing;

@@ -43,7 +43,8 @@ pub struct PollerPool {
 /// How many pollers there are, and how many there may be.
 #[derive(Debug)]
 struct PoolSize {
-    alive: AtomicUsize,
+    /// Shared with the metrics.
+    alive: Arc<AtomicUsize>,
     max: AtomicUsize,
     /// The same while this host has no more threads: then it is less.
     max_now: AtomicUsize,
@@ -101,7 +102,7 @@ impl PollerPool {
         idle_for: Duration,
     ) -> io::Result<Self> {
         let (here, gone) = bounded(0);
-        let [alive, max_now] = [0, max].map(AtomicUsize::new);
+        let (alive, max_now) = (Arc::clone(worker.threads()), AtomicUsize::new(max));
         let size = Arc::new(PoolSize { alive, max: AtomicUsize::new(max), max_now });
         let threads = Arc::default();
         let spawner = Spawner {
@@ -376,7 +377,7 @@ mod tests {
 
     fn size(alive: usize, max_now: usize) -> PoolSize {
         let [alive, max, max_now] = [alive, max_now, max_now].map(AtomicUsize::new);
-        PoolSize { alive, max, max_now }
+        PoolSize { alive: Arc::new(alive), max, max_now }
     }
 
     #[test]

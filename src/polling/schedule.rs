@@ -3,6 +3,8 @@
 //! Polls that were missed are skipped, not queued up. Slow endpoints wait in a queue of their own and start only while the
 //! slow lane has room (`slow_lane.rs`), so endpoints that answer never wait for them.
 
+mod survey;
+
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::sync::Arc;
@@ -13,33 +15,13 @@ use fnv::FnvHashMap;
 use crate::clock::Moment;
 use crate::model::spread;
 use crate::model::{EndpointId, Session, Tenure};
+pub use crate::polling::intervals::LastPoll;
 use crate::polling::intervals::PollIntervals;
+use crate::polling::schedule::survey::Rhythm;
 use crate::polling::slow_lane::{Network, SLOW_AFTER, SlowLane};
 
 /// When a light endpoint of a network has recovered, the others of that network are polled soon; not more often than this.
 const RECOVERY_INTERVAL: Duration = Duration::from_secs(1);
-
-/// When an endpoint was polled last, by the server's clock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LastPoll {
-    /// This long ago.
-    Ago(Duration),
-    /// The stored time is yet to come: the server's clock was set back. How long ago it was is unknown.
-    InFuture,
-}
-
-impl LastPoll {
-    /// The estimate of the server's clock (`OwnershipTable::server_ms`) may be wrong by this much.
-    const TOLERANCE_MS: u64 = 2_000;
-
-    /// Polled at `polled_ms`, when the server's clock shows `server_ms`.
-    pub fn new(polled_ms: u64, server_ms: u64) -> Self {
-        if polled_ms > server_ms.saturating_add(Self::TOLERANCE_MS) {
-            return Self::InFuture;
-        }
-        Self::Ago(Duration::from_millis(server_ms.saturating_sub(polled_ms)))
-    }
-}
 
 /// An endpoint whose time has come.
 #[derive(Clone, Debug)]
@@ -82,6 +64,8 @@ pub struct PollSchedule {
     running: SlowLane,
     /// Networks of which a light endpoint has just recovered.
     recovered: FnvHashMap<Network, Moment>,
+    /// The longest that a quick endpoint was due before it was polled, for [`Self::take_lag`].
+    lag: Duration,
     tickets: u64,
 }
 
@@ -100,6 +84,7 @@ struct Entry {
     ticket: u64,
     failures: u32,
     told_late: bool,
+    rhythm: Rhythm,
 }
 
 /// How the last poll of an endpoint by this instance went.
@@ -125,6 +110,7 @@ impl PollSchedule {
             parked: FnvHashMap::default(),
             running: SlowLane::new(workers),
             recovered: FnvHashMap::default(),
+            lag: Duration::ZERO,
             tickets: 0,
         }
     }
@@ -132,6 +118,11 @@ impl PollSchedule {
     /// At most this many polls run at a time from now on.
     pub fn set_workers(&mut self, workers: usize) {
         self.running.resize(workers);
+    }
+
+    /// At most this many polls run at a time.
+    pub(crate) fn workers(&self) -> usize {
+        self.running.workers()
     }
 
     /// Other intervals from now on. What would be due later than its new interval allows is due within
@@ -199,6 +190,7 @@ impl PollSchedule {
             due_at,
             ticket: 0,
             told_late: false,
+            rhythm: Rhythm::default(),
         };
         self.entries.insert(endpoint.clone(), entry);
         self.enqueue(&endpoint, due_at);
@@ -222,6 +214,7 @@ impl PollSchedule {
         if moved {
             entry.failures = 0;
             entry.speed = Speed::Untried;
+            entry.rhythm = Rhythm::default();
             entry.network = Network::of(&session.address);
         }
         if before != after || moved {
@@ -335,14 +328,23 @@ impl PollSchedule {
         self.end_running(endpoint);
         let intervals = self.intervals;
         let entry = self.entries.get_mut(endpoint)?;
+        let began_at = now - took;
+        if entry.speed == Speed::Quick {
+            self.lag = self.lag.max(began_at.since(due.due_at));
+        }
         let is_slow = took > SLOW_AFTER || took >= due.timeout;
+        let was_slow = entry.speed == Speed::Slow;
         entry.speed = if is_slow { Speed::Slow } else { Speed::Quick };
+        if was_slow != is_slow {
+            entry.rhythm.forget_rounds();
+        }
         let network = entry.network;
         let was_light = entry.failures >= intervals.light_after;
         entry.failures = if ok { 0 } else { entry.failures.saturating_add(1) };
         let is_light = entry.failures >= intervals.light_after;
         let interval = intervals.interval_of(&entry.session, entry.failures);
         let failures = entry.failures;
+        entry.rhythm.polled(began_at, interval, took);
         entry.told_late = false;
         // A tenure gained while the old poll still ran has its own due time.
         if entry.tenure == due.tenure {

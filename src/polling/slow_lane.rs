@@ -89,6 +89,16 @@ impl SlowLane {
         self.workers = workers;
     }
 
+    /// How many workers the pool has at most.
+    pub(crate) fn workers(&self) -> usize {
+        self.workers
+    }
+
+    /// Polls that count as slow now.
+    pub(crate) fn slow(&self) -> usize {
+        self.slow
+    }
+
     /// Whether a poll of another slow endpoint may start, whatever its network.
     pub(crate) fn has_room(&self) -> bool {
         self.slow < self.share()

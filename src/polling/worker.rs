@@ -1,6 +1,7 @@
 //! What does a poller thread do with a job? Gets the permit, polls once, and passes on the result and how it ended.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use crossbeam_channel::Sender;
@@ -72,6 +73,11 @@ impl PollWorker {
         let reporter = Reporter::new(&table);
         let deferrals = Arc::default();
         Self { poller, table, reporter, deferrals, samples, dones, nudges }
+    }
+
+    /// Where the threads of the pool are counted.
+    pub fn threads(&self) -> &Arc<AtomicUsize> {
+        self.table.metrics().pollers()
     }
 
     /// Does one job.

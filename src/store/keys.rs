@@ -134,6 +134,11 @@ impl Keys {
         format!("{}:node:", self.prefix)
     }
 
+    /// The hash in which an instance tells about itself.
+    pub(crate) fn info(&self, instance: &InstanceId) -> String {
+        format!("{}:info:{instance}", self.prefix)
+    }
+
     pub(crate) fn epoch(&self) -> String {
         format!("{}:epoch", self.prefix)
     }

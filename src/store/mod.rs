@@ -28,7 +28,7 @@ pub use crate::store::exchange::{
 pub use crate::store::history::Note;
 pub use crate::store::peer_message::{Changes, PeerMessage, Push, Subscription};
 
-use crate::model::{EndpointId, InstanceId, Tenure, Weight};
+use crate::model::{EndpointId, InstanceId, InstanceInfo, Tenure, Weight};
 
 /// Most items in one request: a larger batch gains nothing, and delays other clients.
 pub const BATCH_MAX: usize = 500;
@@ -59,12 +59,14 @@ pub trait Store: Send + Sync {
     /// The server's clock in microseconds. Needs no [`RequestContext`], so it can be the first request (R4).
     fn time(&self, timeout: Duration) -> StoreResult<u64>;
 
-    /// Writes the caller's heartbeat with its weight, for `ttl` (FR-006).
+    /// Writes the caller's heartbeat with its weight, for `ttl` (FR-006), and for as long what it tells about itself. What
+    /// cannot be told spoils no heartbeat.
     fn heartbeat(
         &self,
         context: &RequestContext,
         ttl: Duration,
         weight: Weight,
+        info: Option<&InstanceInfo>,
     ) -> StampedResult<HeartbeatReply>;
 
     /// Acquires free leases and those of dead owners (FR-001). Announces the grants to all instances.
@@ -114,7 +116,7 @@ pub trait Store: Send + Sync {
         wakes: &[PeerMessage],
     ) -> StoreResult<Vec<Release>>;
 
-    /// Deletes the caller's heartbeat, and announces that to all instances.
+    /// Deletes the caller's heartbeat and what it told about itself, and announces that to all instances.
     fn withdraw(&self, context: &RequestContext) -> StoreResult<()>;
 
     /// Sends messages to other instances. They may get lost; a request is also stored for `ASK_LASTS`.
@@ -173,7 +175,7 @@ pub trait Store: Send + Sync {
         timeout: Duration,
     ) -> StoreResult<Vec<EndpointId>>;
 
-    /// Deletes the heartbeat and the leases of a dead instance. Returns how many leases it had. `None`, and no change, if it has
+    /// Deletes the heartbeat, the info and the leases of a dead instance. Returns how many leases it had. `None`, and no change, if it has
     /// a heartbeat and its death is not `certain`.
     fn revoke(
         &self,

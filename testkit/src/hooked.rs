@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use leasehold::model::{EndpointId, InstanceId, Tenure, Weight};
+use leasehold::model::{EndpointId, InstanceId, InstanceInfo, Tenure, Weight};
 use leasehold::store::{
     Acquire, Fault, HeartbeatReply, Lasting, Note, Page, PeerMessage, Publication, Publish, Push,
     RawSession, Release, Renew, RenewItem, RequestContext, RoleStatus, StampedResult, Store,
@@ -83,7 +83,7 @@ macro_rules! hooked {
 hooked! {
     fn inspect(timeout: Duration) -> StoreResult<()>;
     fn time(timeout: Duration) -> StoreResult<u64>;
-    fn heartbeat(context: &RequestContext, ttl: Duration, weight: Weight) -> StampedResult<HeartbeatReply>;
+    fn heartbeat(context: &RequestContext, ttl: Duration, weight: Weight, info: Option<&InstanceInfo>) -> StampedResult<HeartbeatReply>;
     fn acquire(context: &RequestContext, endpoints: &[EndpointId]) -> StampedResult<Vec<Acquire>>;
     fn renew(context: &RequestContext, items: &[RenewItem]) -> StampedResult<Vec<Renew>>;
     fn verify(context: &RequestContext, tenures: &[Tenure]) -> StampedResult<Vec<Verify>>;

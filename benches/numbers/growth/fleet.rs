@@ -164,7 +164,7 @@ fn looks(n: u32, curves: &mut Curves) -> io::Result<()> {
         all.iter().map(listen).collect::<Result<_, _>>().map_err(io::Error::other)?;
     for _ in 0..TURNS {
         let ask = ask.clone();
-        let beat = move |it: &RedisStore| it.heartbeat(&ask, LONG, Weight(1)).map(drop);
+        let beat = move |it: &RedisStore| it.heartbeat(&ask, LONG, Weight(1), None).map(drop);
         let cost = meter.cost(LOOKS, || crowd(&store, beat))?;
         note("a heartbeat is told to all: server", cost.server);
     }

@@ -49,7 +49,9 @@ pub(crate) fn document(
 }
 
 fn instance_document(instance: &InstanceStatus) -> Value {
-    let heartbeat = instance.heartbeat.as_ref();
+    let (heartbeat, info) = (instance.heartbeat.as_ref(), instance.info.as_ref());
+    let polling = instance.polling();
+    let behind = polling.and_then(|it| it.behind.as_ref());
     json!({
         "id": instance.id.as_str(),
         "alive": heartbeat.is_some(),
@@ -58,6 +60,22 @@ fn instance_document(instance: &InstanceStatus) -> Value {
         "owned": instance.owned,
         "fairShare": instance.fair_share,
         "drained": instance.drained,
+        "version": info.map(|it| it.version.as_str()),
+        "protocol": info.map(|it| it.protocol),
+        "startedAtMs": info.and_then(|it| it.started_at_ms),
+        "keepsUp": polling.map(|_| instance.shortfall().is_none()),
+        "workers": polling.map(|it| it.workers),
+        "busy": polling.map(|it| it.busy),
+        "threads": polling.map(|it| it.threads),
+        "slow": polling.map(|it| it.slow),
+        "pollsPerMin": polling.map(|it| it.polls_per_min),
+        "skippedPerMin": polling.map(|it| it.skipped_per_min),
+        "deferredPerMin": polling.map(|it| it.deferred_per_min),
+        "lagMs": polling.map(|it| millis(it.lag)),
+        "behind": polling.map(|_| behind.map_or(0, |it| it.endpoints)),
+        "slowBehind": polling.map(|it| it.slow_behind),
+        "periodMs": behind.map(|it| millis(it.period)),
+        "intervalMs": behind.map(|it| millis(it.interval)),
     })
 }
 

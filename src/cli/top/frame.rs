@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::cli::status::{last_result, paint};
+use crate::cli::status::{busy, lag, last_result, paint};
 use crate::cli::table::{Paint, Side, brief};
 use crate::cli::top::line::{Cell, Line, Signs, aligned, wrapped};
 use crate::cli::top::picture::{SAMPLES, Samples};
@@ -131,7 +131,7 @@ fn instances(
     let most = if all.len() > most { most.saturating_sub(1).max(1) } else { most };
     let scale = all.iter().map(load).fold(1.0, f64::max);
     let row = |it: &InstanceStatus| {
-        let beat = it.heartbeat.as_ref();
+        let (beat, short) = (it.heartbeat.as_ref(), it.shortfall().is_some());
         let heartbeat = match beat {
             None => (Paint::Bad, "gone".into()),
             Some(_) if it.drained => (Paint::Watch, "drained".into()),
@@ -144,6 +144,10 @@ fn instances(
             (Paint::Plain, format!("{:.1}", it.fair_share)),
             (Paint::Plain, beat.map_or("-".into(), |it| it.value.to_string())),
             heartbeat,
+            (if short { Paint::Bad } else { Paint::Plain }, busy(it)),
+            (if short { Paint::Bad } else { Paint::Plain }, lag(it)),
+            (Paint::Plain, it.polling().map_or("-".into(), |it| it.skipped_per_min.to_string())),
+            (Paint::Plain, it.info.as_ref().map_or("-".into(), |it| it.version.clone())),
         ]
     };
     let headings = [
@@ -153,6 +157,10 @@ fn instances(
         ("SHARE", Side::Right),
         ("WEIGHT", Side::Right),
         ("HEARTBEAT", Side::Left),
+        ("BUSY", Side::Right),
+        ("LAG", Side::Right),
+        ("SKIP/MIN", Side::Right),
+        ("VERSION", Side::Left),
     ];
     let mut lines = aligned(&headings, all.iter().take(most).map(row).collect());
     if all.len() > most {

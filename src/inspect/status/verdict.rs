@@ -35,9 +35,11 @@ impl Status {
         let watch = self.hold_off.is_some()
             || self.n_to_move() > 0
             || !self.odd_keys.is_empty()
-            || self.takes_nothing();
+            || self.takes_nothing()
+            || self.instances.iter().any(|it| it.slow_behind() > 0);
         // Nobody polls for long without it, whatever it looks like at the moment.
-        let act = self.spoilt.iter().any(|it| it.which == SingletonKey::Epoch);
+        let act = self.spoilt.iter().any(|it| it.which == SingletonKey::Epoch)
+            || self.instances.iter().any(|it| it.shortfall().is_some());
         let general = match (act, watch) {
             (true, _) => Alarm::Act,
             (false, true) => Alarm::Watch,
@@ -54,6 +56,7 @@ impl Status {
             verdict.push_str(&format!("; {}", idle.join(", ")));
         }
         verdict.push('.');
+        verdict.push_str(&self.about_capacity());
         verdict.push_str(&self.about_late());
         if self.takes_nothing() {
             verdict.push_str(" Every instance has weight 0: nothing new is taken.");

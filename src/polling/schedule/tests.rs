@@ -1,6 +1,7 @@
 //! Tests of the schedule: rhythm, light polling, and the queues of slow endpoints.
 
 mod lanes;
+mod rhythm;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -3,13 +3,13 @@
 //! Plain reading commands only, no script: a read-only user can ask. The answer is no snapshot, because keys change
 //! while they are read, and it is not judged here. A key of another type is reported and skipped.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use redis::{ConnectionLike, Pipeline, Value};
 
 use crate::clock::{BootClock, Clock};
-use crate::model::{EndpointId, FenceToken, InstanceId, Weight};
+use crate::model::{EndpointId, FenceToken, InstanceId, InstanceInfo, Weight};
 use crate::store::admin::key_types::{SingletonKey, WrongType};
 use crate::store::redis::{RedisStore, named_in};
 use crate::store::{BATCH_MAX, Fault, Lasting, RawSession, StoreResult};
@@ -47,6 +47,8 @@ pub struct Overview {
     pub drained: Vec<String>,
     /// Who has a heartbeat, by id.
     pub instances: Vec<(InstanceId, Lasting<Weight>)>,
+    /// What they tell about themselves; nothing of those whose version does not.
+    pub infos: BTreeMap<InstanceId, InstanceInfo>,
     /// Every endpoint that has a session or a lease, by id.
     pub endpoints: Vec<Stored>,
     /// Sessions whose names are no endpoint ids, by the suffix of their keys.
@@ -111,6 +113,7 @@ impl RedisStore {
         for batch in listed(names.nodes).chunks(BATCH_MAX) {
             self.read_nodes(&mut found, batch, timeout)?;
         }
+        self.read_infos(&mut found, timeout)?;
         found.spoilt = match self.spoilt(timeout) {
             // Who may not ask for types is told of none.
             Err(error) if error.fault == Fault::Misconfigured => vec![],
@@ -371,11 +374,9 @@ fn field(list: &Value, at: usize) -> Option<u64> {
     items.get(at).and_then(text)?.parse().ok()
 }
 
-fn text(value: &Value) -> Option<String> {
-    match value {
-        Value::BulkString(it) => Some(lossy(it)),
-        _ => None,
-    }
+pub(crate) fn text(value: &Value) -> Option<String> {
+    let Value::BulkString(it) = value else { return None };
+    Some(lossy(it))
 }
 
 fn texts(list: &Value) -> Vec<String> {

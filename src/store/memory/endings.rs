@@ -83,6 +83,7 @@ impl State {
 
     pub(crate) fn withdraw(&mut self, me: &InstanceId) {
         self.data.nodes.remove(me);
+        self.data.infos.remove(me);
         self.tell_node(me);
         self.say(&[PeerMessage::new(me, None)]);
     }

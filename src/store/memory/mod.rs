@@ -18,7 +18,7 @@ use std::time::Duration;
 pub use crate::store::memory::client::{MemoryStore, Mishap};
 pub use crate::store::memory::server::{Announced, MemoryServer, Snapshot};
 
-use crate::model::{EndpointId, InstanceId, Tenure, Weight};
+use crate::model::{EndpointId, InstanceId, InstanceInfo, Tenure, Weight};
 use crate::store::fast_path;
 use crate::store::memory::malformed::is_ttl;
 use crate::store::memory::scripts::micros;
@@ -44,9 +44,16 @@ impl Store for MemoryStore {
         context: &RequestContext,
         ttl: Duration,
         weight: Weight,
+        info: Option<&InstanceInfo>,
     ) -> StampedResult<HeartbeatReply> {
-        let context = context.clone();
-        self.call("heartbeat", move |state, clock| state.beat(&context, ttl, weight, clock))
+        let (context, info) = (context.clone(), info.cloned());
+        self.call("heartbeat", move |state, clock| {
+            let reply = state.beat(&context, ttl, weight, clock)?;
+            let until = state.now_us(clock) + micros(ttl);
+            let told = info.clone().filter(|_| reply.answer.is_some());
+            state.data.infos.extend(told.map(|it| (context.instance.clone(), (it, until))));
+            Ok(reply)
+        })
     }
 
     fn acquire(

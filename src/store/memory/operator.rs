@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::model::{EndpointId, FenceToken, InstanceId};
+use crate::model::{EndpointId, FenceToken, InstanceId, InstanceInfo};
 use crate::store::memory::scripts::micros;
 use crate::store::memory::server::MemoryServer;
 use crate::store::{Changes, Push};
@@ -72,6 +72,13 @@ impl MemoryServer {
         let mut state = self.state.lock();
         state.data.nodes.remove(instance);
         state.tell_node(instance);
+    }
+
+    /// What an instance tells about itself.
+    pub fn info(&self, instance: &InstanceId) -> Option<InstanceInfo> {
+        let mut state = self.state.lock();
+        state.forget_expired(&self.clock);
+        state.data.infos.get(instance).map(|it| it.0.clone())
     }
 
     /// How long ago the heartbeat of a leader was written, and how long it lasts.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use crate::clock::{Clock, ManualClock, Moment};
-use crate::model::{EndpointId, FenceToken, InstanceId, Weight};
+use crate::model::{EndpointId, FenceToken, InstanceId, InstanceInfo, Weight};
 use crate::store::lease_kind::LeaseKind;
 use crate::store::memory::kinds::{self, Kind};
 use crate::store::{
@@ -68,6 +68,7 @@ pub struct Announced {
 pub(crate) struct Data {
     pub(crate) leases: BTreeMap<EndpointId, (InstanceId, u64)>,
     pub(crate) nodes: BTreeMap<InstanceId, (Weight, u64)>,
+    pub(crate) infos: BTreeMap<InstanceId, (InstanceInfo, u64)>,
     pub(crate) results: BTreeMap<EndpointId, ResultHash>,
     pub(crate) retired: BTreeMap<EndpointId, u64>, // when results end
     pub(crate) epoch: Option<EpochHash>,
@@ -360,6 +361,7 @@ impl State {
         self.forget_retired(now);
         // Nobody is told: Redis may take its time to notice that a key has expired.
         forget(&mut self.data.nodes, now);
+        forget(&mut self.data.infos, now);
     }
 
     fn tell_session(&mut self, suffix: &str) {

@@ -31,7 +31,7 @@ impl RedisStore {
         loop {
             let (next, page) = self.scan("list leases on", prefix, cursor, timeout)?;
             let mut call = Call::default();
-            call.key(keys.node(dead)).arg(dead).arg(u8::from(certain));
+            call.key(keys.node(dead)).arg(dead).arg(u8::from(certain)).arg(keys.info(dead));
             for key in &page {
                 let suffix =
                     key.strip_prefix(prefix.as_bytes()).and_then(|it| std::str::from_utf8(it).ok());

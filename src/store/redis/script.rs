@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use redis::{ConnectionLike, RedisError, RedisResult, Value};
 
-use crate::model::{EndpointId, InstanceId, Tenure};
+use crate::model::{EndpointId, InstanceId, InstanceInfo, Tenure};
 use crate::store::announcement;
 use crate::store::keys::Keys;
 use crate::store::redis::connection::Connection;
@@ -224,6 +224,15 @@ impl Call {
         }
         call.wakes(keys, wakes);
         call
+    }
+
+    /// What heartbeat.lua expects of the info: its key and each field with its value, or nothing.
+    pub(crate) fn info(&mut self, keys: &Keys, me: &InstanceId, info: Option<&InstanceInfo>) {
+        let Some(info) = info else { return };
+        self.arg(keys.info(me));
+        for (field, value) in info.fields() {
+            self.arg(field).arg(value);
+        }
     }
 
     fn wakes(&mut self, keys: &Keys, wakes: &[PeerMessage]) {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use ::redis::ConnectionLike;
 
 use crate::clock::{BootClock, Clock};
-use crate::model::{EndpointId, InstanceId, Tenure, Weight};
+use crate::model::{EndpointId, InstanceId, InstanceInfo, Tenure, Weight};
 use crate::store::announcement;
 use crate::store::fast_path;
 use crate::store::lease_kind::LeaseKind;
@@ -56,11 +56,13 @@ impl Store for RedisStore {
         context: &RequestContext,
         ttl: Duration,
         weight: Weight,
+        info: Option<&InstanceInfo>,
     ) -> StampedResult<HeartbeatReply> {
         let mut call = Call::framed(&self.server.keys, context, None);
         call.key(self.server.keys.node(&context.instance));
         call.key(self.server.keys.drain());
         call.arg(ttl.as_millis()).arg(weight).arg(context.instance.host());
+        call.info(&self.server.keys, &context.instance, info);
         let value = self.call("beat on", context.timeout, |connection| {
             script::HEARTBEAT.run(connection, &call)
         })?;
@@ -208,8 +210,9 @@ impl Store for RedisStore {
             pipe.cmd("PUBLISH")
                 .arg(keys.wake(None))
                 .arg(announcement::wake(&message, keys.database()));
-            // Ignore a denied PUBLISH: the key is already deleted, and the message is only a hint.
-            let answers = connection.req_packed_commands(&pipe.get_packed_pipeline(), 0, 2)?;
+            pipe.cmd("DEL").arg(keys.info(&context.instance));
+            // Ignore what is denied then: the heartbeat is deleted, the message is only a hint, and the info expires.
+            let answers = connection.req_packed_commands(&pipe.get_packed_pipeline(), 0, 3)?;
             answers.into_iter().take(1).try_for_each(|it| it.extract_error().map(drop))
         })
     }

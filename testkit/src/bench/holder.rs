@@ -41,7 +41,7 @@ impl Holder {
             timeout: Duration::from_secs(10),
         };
         let lasts = Duration::from_secs(86_400);
-        let beat = store.heartbeat(&context, lasts, Weight(1)).map_err(io::Error::other)?;
+        let beat = store.heartbeat(&context, lasts, Weight(1), None).map_err(io::Error::other)?;
         context.epoch = beat.stamp.epoch;
         let tenure = |it: &EndpointId| Tenure::new(it.clone(), FenceToken(0));
         let tenures: Vec<Tenure> = endpoints.iter().map(tenure).collect();

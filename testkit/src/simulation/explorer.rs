@@ -218,9 +218,10 @@ impl Small {
         let ask = &it.request.context;
         let wanted = std::slice::from_ref(&self.endpoint);
         it.answer = Some(match it.verb {
-            Verb::Beat => {
-                self.store.heartbeat(ask, TTL, Weight(1)).map_or(Answer::Nothing, Answer::Beat)
-            }
+            Verb::Beat => self
+                .store
+                .heartbeat(ask, TTL, Weight(1), None)
+                .map_or(Answer::Nothing, Answer::Beat),
             Verb::Renew => self.store.renew(ask, &it.items).map_or(Answer::Nothing, Answer::Renew),
             Verb::Acquire => {
                 self.store.acquire(ask, wanted).map_or(Answer::Nothing, Answer::Acquire)
@@ -287,7 +288,7 @@ impl Small {
                     let stranger = table(&self.clock, "stranger", true);
                     let _ = stranger.ensure_time_known(|timeout| self.store.time(timeout));
                     let request = stranger.request();
-                    let _ = self.store.heartbeat(&request.context, TTL, Weight(1));
+                    let _ = self.store.heartbeat(&request.context, TTL, Weight(1), None);
                 }
             }
         }

@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 use std::time::Duration;
 
-use leasehold::model::{EndpointId, InstanceId, Tenure, Weight};
+use leasehold::model::{EndpointId, InstanceId, InstanceInfo, Tenure, Weight};
 use leasehold::store::memory::{MemoryStore, Mishap};
 use leasehold::store::{
     Acquire, Fault, HeartbeatReply, Lasting, Page, PeerMessage, Publication, Publish, Push,
@@ -181,8 +181,9 @@ impl Store for Line {
         context: &RequestContext,
         ttl: Duration,
         weight: Weight,
+        info: Option<&InstanceInfo>,
     ) -> StampedResult<HeartbeatReply> {
-        self.stamped("heartbeat", context, |it| it.heartbeat(context, ttl, weight))
+        self.stamped("heartbeat", context, |it| it.heartbeat(context, ttl, weight, info))
     }
 
     fn acquire(

@@ -200,3 +200,170 @@ fn too_few_workers_are_seen_from_outside() {
     };
     eventually(SOON, "a reason", || format!("{}, after {:?}", told(), began.elapsed()), crowded);
 }
+
+/// 60 endpoints of which each takes 150 ms, once a second: nine workers would do.
+fn sixty() -> Scene {
+    let scene = Scene::new(60);
+    for endpoint in &scene.endpoints {
+        scene.target.answer(endpoint, Answer { delay: ms(150), ..Answer::default() });
+    }
+    scene
+}
+
+fn infos(redis: &RedisServer) -> Vec<String> {
+    let keys = redis.cli(&["KEYS", "poll:info:*"]);
+    keys.lines().filter(|it| !it.is_empty()).map(String::from).collect()
+}
+
+/// Issue 19, 5: and with enough workers it says nothing.
+#[test]
+fn an_instance_that_cannot_keep_up_says_so_and_what_to_raise() {
+    let scene = sixty();
+    let redis = &scene.redis;
+    let mut one = scene.first(&["--workers=4", "--interval=1s"]);
+    let id = one.id();
+    let wanted = " instead of 1 s: all 4 workers are busy; raise LEASEHOLD_WORKERS there";
+    let told = || shown(redis, &[]);
+    eventually(4 * SOON, "the shortage", told, || {
+        let told = document(redis);
+        told["verdict"].as_str().unwrap().contains(wanted) && told["healthy"] == json!(false)
+    });
+    let told = document(redis);
+    let sentence = told["verdict"].as_str().unwrap();
+    assert!(sentence.contains(&format!(" endpoints of {id} are polled every 2")), "{sentence}");
+    let it = entry(&told, "instances", &id);
+    assert_eq!(json!([it["keepsUp"], it["workers"], it["busy"]]), json!([false, 4, 4]), "{it}");
+    assert_eq!(json!([it["version"], it["protocol"]]), json!([env!("CARGO_PKG_VERSION"), 1]));
+    let number = |field: &str| it[field].as_u64().unwrap_or_else(|| panic!("{field}: {it}"));
+    assert!(number("behind") > 30 && number("periodMs") > 1_500, "{it}");
+    assert!(number("pollsPerMin") > 500 && number("skippedPerMin") > 0, "{it}");
+    assert!(number("lagMs") > 500 && number("threads") == 4, "{it}");
+    assert_eq!((number("slowBehind"), number("deferredPerMin")), (0, 0), "{it}");
+    let why = explained(redis, "e7");
+    assert!(why.contains(&format!("{id} has too few workers: ")) && why.contains(wanted), "{why}");
+    let page = shown(redis, &[]);
+    let row = row(&page, "vm");
+    assert_eq!((row[1], row[3]), (env!("CARGO_PKG_VERSION"), "4/4"), "{page}");
+    assert!(one.term().success());
+    assert_eq!(infos(redis), [""; 0], "it goes with its instance");
+
+    let two = scene.join(&["--workers=48", "--interval=1s"]);
+    eventually(
+        4 * SOON,
+        "enough",
+        || shown(redis, &[]),
+        || {
+            let told = document(redis);
+            let it = entry(&told, "instances", &two.id());
+            it["pollsPerMin"].as_u64() > Some(1_000) && told["healthy"] == json!(true)
+        },
+    );
+    let told = document(redis);
+    let it = entry(&told, "instances", &two.id());
+    assert_eq!(
+        json!([it["keepsUp"], it["behind"], it["periodMs"]]),
+        json!([true, 0, null]),
+        "{it}"
+    );
+    assert!(!told["verdict"].as_str().unwrap().contains("LEASEHOLD_WORKERS"), "{told:#}");
+}
+
+/// They share a part of the workers on purpose, so more of them would be no remedy for the others.
+#[test]
+fn slow_endpoints_that_wait_for_one_another_are_no_shortage_of_workers() {
+    let scene = Scene::new(10);
+    for endpoint in &scene.endpoints[..8] {
+        scene.target.answer(endpoint, Answer { delay: ms(1_200), ..Answer::default() });
+    }
+    let one = scene.first(&["--workers=4", "--interval=500ms"]);
+    let told = || shown(&scene.redis, &[]);
+    let wanted = "so that the others do not wait for them: slow endpoints may have half of \
+                  LEASEHOLD_WORKERS (4)";
+    eventually(6 * SOON, "slow endpoints", told, || {
+        document(&scene.redis)["verdict"].as_str().unwrap().contains(wanted)
+    });
+    let told = document(&scene.redis);
+    let it = entry(&told, "instances", &one.id());
+    assert_eq!(it["keepsUp"], json!(true), "{it}");
+    assert!(it["slowBehind"].as_u64() > Some(1) && it["slow"].as_u64() <= Some(2), "{it}");
+    let why = explained(&scene.redis, "e1");
+    assert!(why.contains("slow endpoints may have half of LEASEHOLD_WORKERS"), "{why}");
+}
+
+/// What goes with a heartbeat: after a kill it expires, and `leasehold release` deletes it at once.
+#[test]
+fn what_an_instance_tells_is_gone_when_it_is() {
+    let scene = Scene::new(1);
+    let redis = &scene.redis;
+    let mut one = scene.first(&[]);
+    eventually(SOON, "info", || infos(redis).join(" "), || infos(redis).len() == 1);
+    one.kill9();
+    eventually(SOON, "its end", || infos(redis).join(" "), || infos(redis).is_empty());
+    let mut two = scene.join(&["--heartbeat-ttl=60s"]);
+    let key = format!("poll:info:{}", two.id());
+    eventually(SOON, "info", || infos(redis).join(" "), || infos(redis) == [key.clone()]);
+    two.kill9();
+    assert_eq!(infos(redis), [key]);
+    let (url, id) = (format!("--redis={}", redis.url()), format!("--instance={}", two.id()));
+    assert!(leasehold(&["release", &url, &id, "--force"]).status.success());
+    assert_eq!(infos(redis), [""; 0]);
+}
+
+/// As an instance would tell that 1 endpoint is polled at one and a half times its interval.
+fn tells(redis: &RedisServer, instance: &str, fields: &[&str]) {
+    let key = format!("poll:info:{instance}");
+    let version = ["version", "7.8.9", "protocol", "1", "started_at_ms", "1", "workers", "48"];
+    redis.cli(&[&["HSET", &key][..], &version, fields].concat());
+}
+
+/// Results tell of the last poll only, and this endpoint's is fresh whenever one looks. Its owner knows better.
+#[test]
+fn a_single_endpoint_at_one_and_a_half_times_its_interval_is_told_by_its_owner() {
+    let redis = at_work(3);
+    ["e1", "e2", "e3"].iter().for_each(|it| says(&redis, it, &["interval_ms", "5000"]));
+    let behind = ["behind", "1", "period_ms", "7500", "interval_ms", "5000", "worst", "e2"];
+    tells(&redis, VM1, &["busy", "48"]);
+    assert_eq!(document(&redis)["healthy"], json!(true));
+    tells(&redis, VM1, &behind);
+    let told = document(&redis);
+    assert_eq!((&told["healthy"], &told["late"]), (&json!(false), &json!([])));
+    let sentence = told["verdict"].as_str().unwrap();
+    let wanted = format!(
+        "1 endpoint of {VM1} (e2) is polled every 7.5 s instead of 5 s: all 48 workers are busy; raise"
+    );
+    assert!(sentence.contains(&wanted), "{sentence}");
+    // Its workers are idle: more of them would not help.
+    tells(&redis, VM1, &["busy", "3"]);
+    let sentence = document(&redis)["verdict"].as_str().unwrap().to_owned();
+    assert!(sentence.contains("instead of 5 s: only 3 of 48 workers are busy"), "{sentence}");
+    assert!(sentence.contains("too little CPU") && !sentence.contains("raise"), "{sentence}");
+    assert!(explained(&redis, "e2").contains("too little CPU"));
+}
+
+/// Versions share a fleet: one that tells nothing is shown with dashes, and nothing is concluded.
+#[test]
+fn an_instance_of_an_older_version_is_shown_with_dashes() {
+    let redis = at_work(3);
+    let page = shown(&redis, &[]);
+    assert!(!page.contains("POLLING"), "nobody tells: {page}");
+    let it = entry(&document(&redis), "instances", VM1).clone();
+    for field in ["version", "keepsUp", "workers", "busy", "skippedPerMin", "lagMs", "behind"] {
+        assert_eq!(it[field], json!(null), "{field}");
+    }
+    let newer = "vm2-1794821395927325244-04a59e5d";
+    alive(&redis, newer, "1");
+    tells(&redis, newer, &["busy", "2", "skipped_per_min", "7", "lag_ms", "1200"]);
+    let page = shown(&redis, &[]);
+    assert_eq!(row(&page, "vm1")[1..], ["-"; 6], "{page}");
+    let cells = row(&page, "vm2");
+    assert_eq!((cells[1], cells[3]), ("7.8.9", "2/48"), "{page}");
+    assert_eq!(cells[4..], ["0", "7", "1.2s"], "{page}");
+    let tables = page.split("\n\n").filter(|it| it.contains("HEARTBEAT") || it.contains("LAG"));
+    assert!(tables.flat_map(str::lines).all(|it| it.chars().count() <= 80), "{page}");
+    // Somebody else's key, and somebody else's values.
+    redis.cli(&["SET", &format!("poll:info:{VM1}"), "mine"]);
+    tells(&redis, newer, &["workers", "many", "version", "\x1b[2J"]);
+    let page = shown(&redis, &[]);
+    assert!(page.contains(&format!("poll:info:{VM1} is not a hash")), "{page}");
+    assert!(!page.contains('\x1b') && row(&page, "vm2")[3] == "-", "{page}");
+}

@@ -142,3 +142,18 @@ fn the_cron_example_finds_the_program_and_the_redis_of_the_service() {
     let first = first.wait_with_output().unwrap();
     assert_eq!(log(), "the nightly job\n", "once, of two VMs: {first:?}");
 }
+
+/// Issue 19: `run` raises its soft limit to the hard one, so the hard one has to be enough for the default of `--workers`,
+/// each with a command.
+#[test]
+fn the_units_allow_as_many_open_files_as_the_workers_need() {
+    for unit in ["systemd/leasehold.service", "systemd/leasehold@.service"] {
+        let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(unit)).unwrap();
+        let limit = text.lines().find_map(|it| it.strip_prefix("LimitNOFILE=")).unwrap_or_default();
+        let hard: u64 = limit.rsplit(':').next().and_then(|it| it.parse().ok()).unwrap_or(0);
+        let default =
+            leasehold::config::Config { poll_command: Some(vec![]), ..Default::default() };
+        let needed = leasehold::inspect::doctor::files::needed(&default);
+        assert!(hard >= needed, "{unit} has LimitNOFILE={limit}, and {needed} are needed");
+    }
+}

@@ -240,7 +240,7 @@ fn ask_everything(store: &dyn Store, table: &OwnershipTable, timeout: Duration) 
     let request = table.request();
     drop(
         store
-            .heartbeat(&request.context, timeout, Weight(1))
+            .heartbeat(&request.context, timeout, Weight(1), None)
             .map(|it| drop(table.heartbeat_answered(&request, &it))),
     );
     let granted = store.acquire(&request.context, &one).map(|it| {

@@ -62,7 +62,7 @@ impl Solo {
     fn beat(&self) {
         self.table.ensure_time_known(|timeout| self.store.time(timeout)).unwrap();
         let request = self.table.request();
-        let reply = self.store.heartbeat(&request.context, TTL, Weight(1)).unwrap();
+        let reply = self.store.heartbeat(&request.context, TTL, Weight(1), None).unwrap();
         self.table.heartbeat_answered(&request, &reply);
     }
 

@@ -8,6 +8,7 @@ pub mod asker;
 mod epochs;
 mod fences;
 mod garbage;
+mod infos;
 mod leases;
 mod lines;
 mod on_redis;
@@ -135,6 +136,10 @@ contract! {
         a_refused_result_does_not_spoil_its_batch
         the_next_owner_learns_when_it_was_last_polled
         what_nobody_is_to_poll_is_forgotten_unless_it_comes_back
+    }
+    infos {
+        what_an_instance_tells_lasts_as_long_as_its_heartbeat
+        what_an_instance_tells_goes_with_its_heartbeat
     }
     words {
         every_session_is_found

@@ -149,7 +149,7 @@ fn contact(url: &str) -> Result<Contact, StoreError> {
     let a = Asker::at(url, "a");
     // The time, which is read before this, was not recorded: every server tells it.
     let first = RequestContext { new_fleet: true, ..a.context() };
-    let beat = store.heartbeat(&first, TTL, Weight(1))?;
+    let beat = store.heartbeat(&first, TTL, Weight(1), None)?;
     assert!(beat.answer.is_some_and(|it| !it.unbroken), "{beat:?}");
     let mut context = a.context();
     context.epoch = beat.stamp.epoch;

@@ -94,6 +94,10 @@ fn a_fleet_with_just_the_rights_of_the_page_does_everything_and_never_says_its_p
         // Also on the VM of an instance, with its settings.
         printed.by(&[args, &[&redis]].concat());
     }
+    for user in [&redis, &onlooker] {
+        let shown = printed.by(&["status", user]);
+        assert!(shown.contains("POLLING") && shown.contains(env!("CARGO_PKG_VERSION")), "{shown}");
+    }
     printed.by(&["history", &redis]);
     eventually(SOON, "metrics", String::new, || {
         let text = fs::read_to_string(&metrics).unwrap_or_default();

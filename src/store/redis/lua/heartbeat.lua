@@ -1,6 +1,7 @@
 -- heartbeat: write the heartbeat of the caller (FR-006). Allowed in any epoch: a heartbeat is no grant.
 -- KEYS[1] and ARGV[1-11]: see epoch.lua
--- KEYS  2 node of the caller  3 drain set        ARGV  12 heartbeat_ttl_ms  13 weight  14 host
+-- KEYS  2 node of the caller  3 drain set
+-- ARGV  12 heartbeat_ttl_ms  13 weight  14 host  15 info of the caller, or nothing  then pairs: field, value of the info
 -- reply  … unbroken (1/0), weight written; or just the stamp when the call is late: executed after its sender has withdrawn
 --        its heartbeat, it would write the heartbeat again
 if LATE then return reply('late') end
@@ -17,6 +18,9 @@ local unbroken = redis.call('EXISTS', KEYS[2])
 -- PEXPIRE needs no memory: a full server keeps the heartbeat, and the leases with it.
 if redis.pcall('GET', KEYS[2]) == weight then redis.call('PEXPIRE', KEYS[2], ARGV[12])
 else redis.call('SET', KEYS[2], weight, 'PX', ARGV[12]) end
+-- Only operators read the info. A key of another type in its place must not spoil the heartbeat, nor must a right that is
+-- missing: the right to a key of KEYS is checked before the script runs.
+if #ARGV > 15 and not failed(redis.pcall('HSET', unpack(ARGV, 15))) then redis.pcall('PEXPIRE', ARGV[15], ARGV[12]) end
 local out = reply('ok')
 out[6], out[7] = unbroken, tonumber(weight)
 return out

@@ -1,9 +1,10 @@
 -- revoke: delete the leases of a dead instance.
--- KEYS  1 its node key  then per item: lease, result      ARGV  1 the dead instance  2 certain
+-- KEYS  1 its node key  then per item: lease, result      ARGV  1 the dead instance  2 certain  3 its info
 -- reply  how many it held; -1 when it has a heartbeat and its death is not certain
 -- Checked in the same call: the instance can come back between two calls.
 if ARGV[2] == '1' then redis.call('DEL', KEYS[1])
 elseif redis.call('EXISTS', KEYS[1]) == 1 then return -1 end
+redis.pcall('DEL', ARGV[3])
 local count = 0
 for i = 2, #KEYS, 2 do
   local owner = redis.pcall('GET', KEYS[i])

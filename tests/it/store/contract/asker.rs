@@ -108,7 +108,7 @@ impl Asker {
             self.holds_off();
             return HeartbeatReply { unbroken: true, weight: Weight(1) };
         }
-        self.answered(|store, context| store.heartbeat(context, TTL, Weight(1)))
+        self.answered(|store, context| store.heartbeat(context, TTL, Weight(1), None))
     }
 
     /// What to verify if nothing in particular: a role has to be named, for its timing.

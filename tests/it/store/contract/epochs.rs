@@ -244,7 +244,7 @@ pub fn another_lease_ttl_is_refused_with_both_values(world: &mut dyn World) {
     let mut a = Asker::alive(world, "a");
     let before = epoch_of(&mut a);
     let other = Asker::with_term(world, "b", true, LeaseDuration::new(Duration::from_secs(12)));
-    let error = other.store.heartbeat(&other.context(), TTL, Weight(1)).unwrap_err();
+    let error = other.store.heartbeat(&other.context(), TTL, Weight(1), None).unwrap_err();
     assert_eq!(error.fault, Fault::Misconfigured);
     let shown = error.to_string();
     assert!(shown.contains("12") && shown.contains("30"), "{shown}");
@@ -266,10 +266,10 @@ pub fn a_fleet_corrects_the_timing_of_a_newcomer_that_came_first_after_a_loss(
     newcomer.beat();
     a.beat();
     assert!(a.holds_off());
-    let error = newcomer.store.heartbeat(&newcomer.context(), TTL, Weight(1)).unwrap_err();
+    let error = newcomer.store.heartbeat(&newcomer.context(), TTL, Weight(1), None).unwrap_err();
     assert_eq!(error.fault, Fault::Misconfigured, "{error}");
     let longer = Asker::with_term(world, "c", false, LeaseDuration::new(2 * TTL));
-    let error = longer.store.heartbeat(&longer.context(), TTL, Weight(1)).unwrap_err();
+    let error = longer.store.heartbeat(&longer.context(), TTL, Weight(1), None).unwrap_err();
     assert_eq!(error.fault, Fault::Misconfigured, "a stranger changed the timing: {error}");
 }
 
@@ -281,8 +281,9 @@ pub fn a_heartbeat_says_whether_the_one_before_was_still_there(world: &mut dyn W
     world.delete_node(&a.me);
     assert_eq!(a.beat(), HeartbeatReply { unbroken: false, weight: Weight(1) });
     let short = Duration::from_millis(150);
-    let beat =
-        |store: &dyn Store, context: &RequestContext| store.heartbeat(context, short, Weight(3));
+    let beat = |store: &dyn Store, context: &RequestContext| {
+        store.heartbeat(context, short, Weight(3), None)
+    };
     assert_eq!(a.answered(beat), HeartbeatReply { unbroken: true, weight: Weight(3) });
     assert_eq!(a.live(), [(a.me.clone(), Weight(3))]);
     world.pass(short);
@@ -293,7 +294,7 @@ pub fn a_heartbeat_says_whether_the_one_before_was_still_there(world: &mut dyn W
 pub fn a_heartbeat_is_kept_by_the_next(world: &mut dyn World) {
     let mut a = Asker::new(world, "a", true);
     let short = Duration::from_millis(300);
-    a.answered(|store, context| store.heartbeat(context, short, Weight(1)));
+    a.answered(|store, context| store.heartbeat(context, short, Weight(1), None));
     a.beat();
     world.pass(short);
     assert_eq!(a.live().len(), 1, "ended with the one before");
@@ -304,7 +305,7 @@ pub fn a_late_heartbeat_does_not_revive_who_has_withdrawn(world: &mut dyn World)
     let a = Asker::alive(world, "a");
     let late = a.late_ask();
     a.withdraw();
-    assert_eq!(a.store.heartbeat(&late, TTL, Weight(1)).unwrap().answer, None);
+    assert_eq!(a.store.heartbeat(&late, TTL, Weight(1), None).unwrap().answer, None);
     assert_eq!(a.live(), []);
 }
 

@@ -207,7 +207,7 @@ pub fn another_type_in_the_epochs_place_is_told_with_the_way_out(world: &mut dyn
     world.replace_epoch();
     let (context, one) = (a.context(), std::slice::from_ref(&tenure));
     let mut told: Vec<StoreError> = vec![
-        a.store.heartbeat(&context, TTL, Weight(1)).unwrap_err(),
+        a.store.heartbeat(&context, TTL, Weight(1), None).unwrap_err(),
         a.store.acquire(&context, std::slice::from_ref(&e)).unwrap_err(),
         a.store.renew(&context, &items(one)).unwrap_err(),
         a.store.verify(&context, one).unwrap_err(),
@@ -237,7 +237,7 @@ pub fn a_life_that_no_configuration_has_is_refused_and_not_written(world: &mut d
         let odd = Asker::with_term(world, "odd", true, LeaseDuration::new(ttl));
         let nothing = [Tenure::new(endpoint("e"), FenceToken(0))];
         for error in [
-            odd.store.heartbeat(&odd.context(), TTL, Weight(1)).unwrap_err(),
+            odd.store.heartbeat(&odd.context(), TTL, Weight(1), None).unwrap_err(),
             odd.store.verify(&odd.context(), &nothing).unwrap_err(),
         ] {
             assert_eq!(error.fault, Fault::Misconfigured, "{error}");
@@ -263,7 +263,7 @@ pub fn a_late_word_that_the_fleet_is_new_skips_no_hold_off(world: &mut dyn World
     assert!(newcomer.store.verify(&late, &nothing).unwrap().stamp.hold_off > TTL / 2);
     world.flush();
     if !world.of_roles() {
-        let beaten = newcomer.store.heartbeat(&late, TTL, Weight(1)).unwrap();
+        let beaten = newcomer.store.heartbeat(&late, TTL, Weight(1), None).unwrap();
         assert!(beaten.stamp.hold_off > TTL / 2 && beaten.answer.is_none(), "{beaten:?}");
     }
     world.flush();

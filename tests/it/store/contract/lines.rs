@@ -156,7 +156,7 @@ fn bytes_that_are_no_reply_are_an_error() {
         let a = Asker::on(store, Arc::new(BootClock), "a", false, DURATION);
         let context = RequestContext { timeout: SHORT, ..a.context() };
         fails_within(SHORT, || a.store.verify(&context, &[]));
-        fails_within(SHORT, || a.store.heartbeat(&context, TTL, Weight(1)));
+        fails_within(SHORT, || a.store.heartbeat(&context, TTL, Weight(1), None));
         fails_within(SHORT, || a.store.instances(0, SHORT));
     }
 }
@@ -258,7 +258,7 @@ fn a_server_that_is_not_there_is_unreachable() {
     let mut server = RedisServer::start();
     let a = Asker::at(&server.url(), "a");
     server.kill();
-    let error = fails_within(TIMEOUT, || a.store.heartbeat(&a.context(), TTL, Weight(1)));
+    let error = fails_within(TIMEOUT, || a.store.heartbeat(&a.context(), TTL, Weight(1), None));
     assert_eq!(error.fault, Fault::Unreachable, "{error}");
     let socket = store_at("unix:///nowhere/redis.sock");
     let error = fails_within(SHORT, || socket.inspect(SHORT));

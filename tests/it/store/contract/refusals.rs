@@ -2,11 +2,12 @@
 
 use leasehold::model::{Tenure, Weight};
 use leasehold::store::{
-    Acquire, Fault, PeerMessage, Publish, Push, Release, Renew, RequestContext, Store, StoreError,
-    Verify,
+    Acquire, Fault, HeartbeatReply, PeerMessage, Publish, Push, Release, Renew, RequestContext,
+    Store, StoreError, Verify,
 };
 
 use crate::store::contract::asker::{Asker, endpoint, items, publication};
+use crate::store::contract::infos::{info, tells};
 use crate::store::contract::world::{RedisWorld, TIMEOUT, TTL, store_at};
 use testkit::redis::{RedisServer, eventually, tells_reading};
 
@@ -93,7 +94,7 @@ fn a_demoted_master_is_an_error_and_never_an_answer() {
 fn assert_read_only(store: &dyn Store, a: &Asker, tenures: &[Tenure]) {
     let context = a.context();
     let mut errors: Vec<StoreError> = vec![];
-    errors.push(store.heartbeat(&context, TTL, Weight(1)).unwrap_err());
+    errors.push(store.heartbeat(&context, TTL, Weight(1), None).unwrap_err());
     for tenure in tenures {
         let (one, id) = (std::slice::from_ref(tenure), std::slice::from_ref(&tenure.endpoint));
         errors.push(store.acquire(&context, id).unwrap_err());
@@ -168,7 +169,7 @@ fn a_loading_server_is_an_error_that_passes() {
 
 fn refusal(url: &str) -> StoreError {
     let a = Asker::at(url, "a");
-    let error = a.store.heartbeat(&a.context(), TTL, Weight(1)).unwrap_err();
+    let error = a.store.heartbeat(&a.context(), TTL, Weight(1), None).unwrap_err();
     assert_eq!(error.fault, Fault::Misconfigured, "{error}");
     let shown = format!("{error} {error:?}");
     assert!(!shown.contains("hunter2"), "the password is shown: {shown}");
@@ -336,4 +337,34 @@ fn an_ear_makes_do_with_what_the_server_allows() {
         server.cli(&["CONFIG", "SET", "notify-keyspace-events", "KEA"]);
         assert_eq!(hears(server, &without(server, &refuses)), [], "it cannot know");
     }
+}
+
+/// R13: a heartbeat is worth more than what goes with it.
+#[test]
+fn a_key_of_another_type_in_the_infos_place_spoils_no_heartbeat() {
+    let world = RedisWorld::new();
+    let mut a = Asker::new(&world, "a", true);
+    world.server.cli(&["SET", "poll:info:a", "mine"]);
+    let first = tells(&mut a, &info(1), TTL);
+    assert_eq!(first, HeartbeatReply { unbroken: false, weight: Weight(1) });
+    assert_eq!(tells(&mut a, &info(1), TTL), HeartbeatReply { unbroken: true, weight: Weight(1) });
+    assert_eq!(world.server.cli(&["GET", "poll:info:a"]), "mine");
+    assert_eq!(world.server.cli(&["PTTL", "poll:info:a"]), "-1", "it is somebody else's");
+    assert_eq!(a.live().len(), 1);
+}
+
+/// A user that may not write hashes can still keep its heartbeat, and a server out of memory keeps it as well.
+#[test]
+fn what_cannot_be_written_beside_a_heartbeat_spoils_none() {
+    let world = RedisWorld::new();
+    let mut a = Asker::alive(&world, "a");
+    world.server.cli(&["ACL", "SETUSER", "default", "-hset"]);
+    assert!(tells(&mut a, &info(1), TTL).unbroken);
+    world.server.cli(&["ACL", "SETUSER", "default", "+hset"]);
+    assert!(tells(&mut a, &info(1), TTL).unbroken);
+    world.server.cli(&["CONFIG", "SET", "maxmemory", "1"]);
+    assert!(tells(&mut a, &info(2), TTL).unbroken);
+    world.server.cli(&["CONFIG", "SET", "maxmemory", "0"]);
+    let left: i64 = world.server.cli(&["PTTL", "poll:info:a"]).parse().unwrap();
+    assert!((1..=30_000).contains(&left), "{left}");
 }

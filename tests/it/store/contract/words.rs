@@ -73,7 +73,7 @@ pub fn a_session_is_read_as_it_is_unless_too_large(world: &mut dyn World) {
 /// FR-007.
 pub fn every_live_instance_is_listed_with_its_weight(world: &mut dyn World) {
     let (mut a, b) = (Asker::alive(world, "a"), Asker::alive(world, "b"));
-    a.answered(|store, context| store.heartbeat(context, TIMEOUT, Weight(4)));
+    a.answered(|store, context| store.heartbeat(context, TIMEOUT, Weight(4), None));
     assert_eq!(a.live(), [(a.me.clone(), Weight(4)), (b.me.clone(), Weight(1))]);
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::clock::{BootClock, Clock, ManualClock};
-use leasehold::model::{EndpointId, FenceToken, InstanceId, LeaseDuration};
+use leasehold::model::{EndpointId, FenceToken, InstanceId, InstanceInfo, LeaseDuration};
 use leasehold::store::Store;
 use leasehold::store::keys::Keys;
 use leasehold::store::memory::{MemoryServer, MemoryStore, Snapshot};
@@ -57,6 +57,8 @@ pub trait World {
     fn write_granted(&mut self, endpoint: &EndpointId, text: &str);
     /// Whatever proves that it is dead: its heartbeat is gone or, a leader's, too old (R13).
     fn delete_node(&mut self, instance: &InstanceId);
+    /// What an instance tells about itself.
+    fn info(&mut self, instance: &InstanceId) -> Option<InstanceInfo>;
     /// What is leased here are roles: heartbeats are the leaders', and nothing is published.
     fn of_roles(&self) -> bool;
     /// How long ago the heartbeat of a leader was written, and how long it lasts.
@@ -160,6 +162,10 @@ impl World for MemoryWorld {
             false => self.server.delete_node(instance),
             true => self.server.set_leader_beat(instance, Some(TOO_OLD)),
         }
+    }
+
+    fn info(&mut self, instance: &InstanceId) -> Option<InstanceInfo> {
+        self.server.info(instance)
     }
 
     fn of_roles(&self) -> bool {
@@ -406,6 +412,14 @@ impl World for RedisWorld {
             false => drop(self.server.cli(&["DEL", &format!("poll:node:{instance}")])),
             true => self.set_leader_beat(instance, Some(TOO_OLD)),
         }
+    }
+
+    fn info(&mut self, instance: &InstanceId) -> Option<InstanceInfo> {
+        let mut connection = self.server.connect().unwrap();
+        let mut read = redis::cmd("HMGET");
+        read.arg(format!("poll:info:{instance}")).arg(&InstanceInfo::FIELDS);
+        let values: Vec<Option<String>> = read.query(&mut connection).unwrap();
+        InstanceInfo::parse(&values)
     }
 
     fn of_roles(&self) -> bool {
