@@ -10,6 +10,7 @@
 
 mod fleet;
 mod hanging;
+mod kinds;
 mod pool;
 mod soak;
 mod usage;
@@ -26,15 +27,20 @@ type Play = Box<dyn Fn(&mut Verdict)>;
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
+    if words.first().is_some_and(|it| it == kinds::COMMAND) {
+        return kinds::command();
+    }
     let time = words.iter().find_map(|it| duration(it)).unwrap_or(SOAK);
     let words: Vec<String> = words.into_iter().filter(|it| duration(it).is_none()).collect();
-    let scenes: [(&str, Play); 7] = [
+    let scenes: [(&str, Play); 9] = [
         ("a tenth hangs", Box::new(|it| hanging::some_hang(it, 600, 60))),
         ("half hangs", Box::new(|it| hanging::some_hang(it, 600, 300))),
         ("nine tenths hang", Box::new(|it| hanging::some_hang(it, 600, 540))),
         ("all hang for a minute", Box::new(hanging::all_hang)),
         ("two thousand", Box::new(hanging::two_thousand)),
         ("pool of 4,096", Box::new(pool::pool)),
+        ("commands", Box::new(kinds::commands)),
+        ("pollers of a program's own", Box::new(kinds::pollers)),
         ("soak", Box::new(move |it| soak::soak(it, time, SEED))),
     ];
     let mut verdict = Verdict::default();
