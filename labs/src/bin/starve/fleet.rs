@@ -98,12 +98,12 @@ impl Fleet {
         let [p50, p99, most] = [0.5, 0.99, 1.0].map(|it| at_quantile(&gaps, it));
         let share = had as f64 / wanted;
         println!(
-            "measured: {} endpoints answer, {} hang: {share:.3} of the polls; gap p50 {p50:?}, p99 {p99:?}, most {most:?}",
+            "measured: {} endpoints answer, {} hang: {share:.3} of the polls; gap p50 {p50:.2?}, p99 {p99:.2?}, most {most:.2?}",
             polls.len(),
             self.hanging
         );
         verdict.hold(share >= 0.95, &format!("{share:.3} of the polls, 0.95 are wanted"));
-        verdict.hold(p99 <= p99_max, &format!("p99 gap {p99:?}, at most {p99_max:?}"));
+        verdict.hold(p99 <= p99_max, &format!("p99 gap {p99:.2?}, at most {p99_max:?}"));
         self.tell_threads();
     }
 

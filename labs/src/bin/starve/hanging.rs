@@ -43,9 +43,9 @@ pub(crate) fn all_hang(verdict: &mut Verdict) {
     sorted.sort_unstable();
     let [p50, p99, most] = [0.5, 0.99, 1.0].map(|it| at_quantile(&sorted, it));
     println!(
-        "measured: first poll after the recovery p50 {p50:?}, p99 {p99:?}, most {most:?}; {missing} without"
+        "measured: first poll after the recovery p50 {p50:.2?}, p99 {p99:.2?}, most {most:.2?}; {missing} without"
     );
-    verdict.hold(missing == 0 && most <= limit, &format!("all back within {limit:?}: {most:?}"));
+    verdict.hold(missing == 0 && most <= limit, &format!("all back within {limit:?}: {most:.2?}"));
     fleet.judge(verdict, Duration::from_secs(20), interval * 11 / 10);
     verdict.sound(&fleet.scene.target);
 }
@@ -65,8 +65,8 @@ pub(crate) fn two_thousand(verdict: &mut Verdict) {
         .collect();
     first.sort_unstable();
     let p99 = at_quantile(&first, 0.99);
-    println!("measured: first polls after the last start p99 {p99:?}");
-    verdict.hold(p99 <= interval + Duration::from_secs(1), &format!("first polls p99 {p99:?}"));
+    println!("measured: first polls after the last start p99 {p99:.2?}");
+    verdict.hold(p99 <= interval + Duration::from_secs(1), &format!("first polls p99 {p99:.2?}"));
     fleet.scene.target.observe(TIMEOUT);
     fleet.judge(verdict, Duration::from_secs(40), ms(5_300));
     let began = Instant::now();
@@ -84,8 +84,8 @@ pub(crate) fn two_thousand(verdict: &mut Verdict) {
     let polls = fleet.healthy(began, Instant::now());
     let gaps = gaps(&polls, began, Instant::now());
     let [p50, p99, most] = [0.5, 0.99, 1.0].map(|it| at_quantile(&gaps, it));
-    println!("measured: rolling restart: gap p50 {p50:?}, p99 {p99:?}, most {most:?}");
+    println!("measured: rolling restart: gap p50 {p50:.2?}, p99 {p99:.2?}, most {most:.2?}");
     let limit = interval + Duration::from_secs(1);
-    verdict.hold(p99 <= limit, &format!("rolling restart, p99 gap {p99:?}, at most {limit:?}"));
+    verdict.hold(p99 <= limit, &format!("rolling restart, p99 gap {p99:.2?}, at most {limit:?}"));
     verdict.sound(&fleet.scene.target);
 }
