@@ -1,7 +1,7 @@
 //! What does a poll cost an instance of this revision, and what did it cost one of another?
 //!
 //! The release binary of both as processes, one after the other in each turn: the same Redis, the same endpoints, the same
-//! target. Asked for by name only: `make bench ONLY=before BEFORE=path/to/leasehold`.
+//! target. Asked for by name only: `make bench ONLY=before BINARY=path/to/leasehold`.
 
 use std::io;
 use std::time::Duration;
@@ -38,9 +38,9 @@ struct Spent {
 
 /// The rows, and what has to be known to read them.
 pub(crate) fn measure() -> io::Result<(String, Vec<Row>)> {
-    let before = std::env::var("BEFORE").unwrap_or_default();
+    let before = std::env::var("BINARY").unwrap_or_default();
     if before.is_empty() {
-        let text = "name the other binary: make bench ONLY=before BEFORE=path/to/leasehold";
+        let text = "name the other binary: make bench ONLY=before BINARY=path/to/leasehold";
         return Err(io::Error::other(text));
     }
     let (_source, never) = stop();

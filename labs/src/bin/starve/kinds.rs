@@ -96,10 +96,10 @@ fn judge(verdict: &mut Verdict, fleet: &Fleet) {
         requests.iter().any(|it| it.path == **path && it.end.is_none_or(|end| end >= from))
     };
     let polled = hanging.iter().filter(polled).count();
-    println!(
-        "measured: at most {all} polls at a time of {WORKERS}; at most {slow} of endpoints that hang, {SLOW_MAX} may; \
+    verdict.say(&format!(
+        "at most {all} polls at a time of {WORKERS}; at most {slow} of endpoints that hang, {SLOW_MAX} may; \
          {polled} of {HANGING} endpoints that hang were polled in the window"
-    );
+    ));
     verdict.hold(all <= WORKERS, &format!("{all} polls at a time, {WORKERS} workers"));
     verdict.hold(slow <= SLOW_MAX, &format!("{slow} slow polls at a time, {SLOW_MAX} may"));
     verdict.hold(polled == HANGING, &format!("{polled} of {HANGING} that hang were polled"));

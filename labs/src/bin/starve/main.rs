@@ -1,7 +1,8 @@
 //! Do endpoints that hang delay endpoints that answer? `make starve`: several minutes of the whole machine.
 //!
 //! Real processes of the release binary with default settings, a private Redis, and a target that records every poll. Every
-//! poll of an endpoint that answers takes 150 ms. After `make build`, `cargo run --profile lab -p labs --bin starve -- WORD`
+//! poll of an endpoint that answers takes 150 ms. `docs/results/starvation.md` says what each scene shows; `BLESS=1` writes
+//! what was measured there. After `make build`, `cargo run --profile lab -p labs --bin starve -- WORD`
 //! plays only the scenes whose name contains WORD. `soak` takes an hour, or the time that is given (`10m`), and is played
 //! only when it is named.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, clippy::print_stdout, reason = "a lab")]
@@ -11,6 +12,7 @@
 mod fleet;
 mod hanging;
 mod kinds;
+mod page;
 mod pool;
 mod soak;
 mod usage;
@@ -19,6 +21,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use testkit::bounds::Verdict;
+
+use crate::page::Section;
 
 const SOAK: Duration = Duration::from_secs(3_600);
 const SEED: u64 = 1;
@@ -43,12 +47,16 @@ fn main() -> ExitCode {
         ("pollers of a program's own", Box::new(kinds::pollers)),
         ("soak", Box::new(move |it| soak::soak(it, time, SEED))),
     ];
-    let mut verdict = Verdict::default();
+    let names: Vec<&'static str> = scenes.iter().map(|it| it.0).collect();
+    let (mut verdict, mut sections) = (Verdict::default(), Vec::new());
     for (name, scene) in scenes {
         let is_usual = name != "soak" && words.is_empty();
         if is_usual || words.iter().any(|it| name.contains(it.as_str())) {
             println!("\n{name}");
+            let section = Section::begin(name);
             scene(&mut verdict);
+            sections.push(section.end(verdict.take_said()));
+            page::write(&names, &sections);
         }
     }
     verdict.code()

@@ -51,21 +51,20 @@ pub(crate) fn pool(verdict: &mut Verdict) {
     }
     let pool = Pool::start();
     let rest = pool.usage();
-    println!("measured: at rest: {}", rest.text());
+    verdict.say(&format!("at rest: {}", rest.text()));
     let cpu_at_rest = pool.cpu_share();
     pool.hang(0..FEW);
     let cpu_of_few = pool.cpu_share() - cpu_at_rest;
-    println!(
-        "measured: {FEW} polls that wait: {cpu_of_few:.2} % of a core beyond {cpu_at_rest:.2} % at rest, at most \
-         {CPU_MAX_PERCENT} %; {}",
+    verdict.say(&format!(
+        "{FEW} polls that wait: {cpu_of_few:.2} % of a core (at most {CPU_MAX_PERCENT} %), besides {cpu_at_rest:.2} % at \
+         rest; {}",
         pool.usage().text()
-    );
+    ));
     verdict.hold(cpu_of_few <= CPU_MAX_PERCENT, &format!("{FEW} that wait: {cpu_of_few:.2} %"));
     let first = pool.wave(verdict, rest, "first");
-    let between = pool.rest(verdict, rest);
+    pool.rest(verdict, rest);
     let second = pool.wave(verdict, rest, "second");
     pool.rest(verdict, rest);
-    println!("measured: at rest after the first wave: {}", between.text());
     let bound = first.resident_kb + first.resident_kb / 20 + 1_024;
     let is_flat = second.resident_kb <= bound;
     verdict.hold(is_flat, &format!("second wave: {} KB, first {bound}", second.resident_kb));
@@ -142,10 +141,10 @@ impl Pool {
         self.hang(0..WAITING);
         let (usage, waiting) = (self.usage(), self.waiting());
         let each = (usage.resident_kb - rest.resident_kb) as f64 / waiting as f64;
-        println!(
-            "measured: {name} wave: {waiting} polls wait: {}: {each:.1} KB resident for each, at most {RESIDENT_MAX_KB}",
+        verdict.say(&format!(
+            "{name} wave: {waiting} polls wait: {}; {each:.1} KB resident for each (at most {RESIDENT_MAX_KB} KB)",
             usage.text()
-        );
+        ));
         verdict.hold(waiting + WAITING / 20 >= WAITING, &format!("only {waiting} polls wait"));
         verdict.hold(each <= RESIDENT_MAX_KB, &format!("{each:.1} KB for a poll that waits"));
         self.fleet.judge(verdict, INTERVAL * 10, INTERVAL * 11 / 10);
@@ -153,7 +152,7 @@ impl Pool {
     }
 
     /// Nothing is polled any more: what has been waiting times out, and the pollers end.
-    fn rest(&self, verdict: &mut Verdict, before: Usage) -> Usage {
+    fn rest(&self, verdict: &mut Verdict, before: Usage) {
         for endpoint in &self.fleet.scene.endpoints[..WAITING] {
             self.fleet.scene.target.answer(endpoint, Answer::default());
         }
@@ -162,13 +161,13 @@ impl Pool {
         eventually(TIMEOUT * 2, "the end of what waits", count, || self.waiting() == 0);
         self.fleet.scene.target.observe(IDLE_FOR + NOTICED);
         let usage = self.usage();
-        println!("measured: {:?} after the last poll: {}", IDLE_FOR + NOTICED, usage.text());
         let bound = before.threads + 4;
-        verdict.hold(
-            usage.threads <= bound,
-            &format!("{} threads after {IDLE_FOR:?} at rest, bound {bound}", usage.threads),
-        );
-        usage
+        verdict.say(&format!(
+            "{:?} after the last poll: {} (at most {bound} threads)",
+            IDLE_FOR + NOTICED,
+            usage.text()
+        ));
+        verdict.hold(usage.threads <= bound, &format!("{} threads at rest", usage.threads));
     }
 }
 

@@ -161,7 +161,7 @@ impl Soak {
                 polls.push(request);
             }
         }
-        let gaps = gaps(&steady, from, to);
+        let gaps = gaps(&steady, from, to, INTERVAL);
         let polls: usize = steady.values().map(Vec::len).sum();
         self.steady_polls += polls;
         let share = polls as f64 / wanted(to - from);
@@ -187,9 +187,13 @@ impl Soak {
             judge_usages(verdict, n + 1, usages);
         }
         let share = self.steady_polls as f64 / wanted(took);
-        println!("measured: {share:.3} of the polls of steady endpoints, at least {SHARE_MIN}");
+        verdict.say(&format!(
+            "{share:.3} of the polls of steady endpoints (at least {SHARE_MIN}) in {} minutes",
+            took.as_secs() / 60
+        ));
         verdict.hold(share >= SHARE_MIN, &format!("{share:.3} of the polls of steady endpoints"));
-        println!("measured: {} polls, {} overlaps or fences back", self.polls, self.wrong.len());
+        let unsound = self.wrong.len();
+        verdict.say(&format!("{} polls, {unsound} overlaps or fences that went back", self.polls));
         verdict.hold(self.wrong.is_empty(), &format!("unsound: {:#?}", self.wrong));
         for instance in &mut self.fleet {
             let has_run = instance.is_running();
@@ -214,8 +218,10 @@ fn judge_usages(verdict: &mut Verdict, instance: usize, minutes: &[Usage]) {
     let most = |part: &[Usage]| part.iter().fold(Usage::default(), |sum, it| sum.max(*it));
     let early = most(&minutes[quarter..2 * quarter]);
     let late = most(&minutes[minutes.len() - quarter..]);
-    println!("measured: instance {instance}: second quarter {}", early.text());
-    println!("measured: instance {instance}: last quarter {}", late.text());
+    let (early_text, late_text) = (early.text(), late.text());
+    verdict.say(&format!(
+        "instance {instance}: at most {early_text} in the second quarter, {late_text} in the last"
+    ));
     for (what, early, late, more) in [
         ("KB resident", early.resident_kb, late.resident_kb, 1_024),
         ("threads", early.threads, late.threads, 16),
