@@ -66,7 +66,7 @@ impl Target {
 }
 
 fn listen(ip: [u8; 4]) -> io::Result<TcpListener> {
-    let listener = TcpListener::bind(SocketAddr::from((ip, 0)))?;
+    let listener = testkit::target::listen(SocketAddr::from((ip, 0)))?;
     listener.set_nonblocking(true)?;
     Ok(listener)
 }

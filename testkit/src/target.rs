@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 use serde_json::{Value, json};
+use socket2::{Domain, Socket, Type};
 
 /// One poll, as the endpoint saw it.
 #[derive(Clone, Debug)]
@@ -66,7 +67,7 @@ pub struct Door {
 
 impl Door {
     fn open(address: impl ToSocketAddrs, shared: &Arc<Shared>) -> Self {
-        let listener = TcpListener::bind(address).unwrap();
+        let listener = listen(address.to_socket_addrs().unwrap().next().unwrap()).unwrap();
         let address = listener.local_addr().unwrap();
         let is_shut = Arc::<AtomicBool>::default();
         let (shared, shut) = (Arc::clone(shared), Arc::clone(&is_shut));
@@ -95,6 +96,16 @@ impl Drop for Door {
             drop(self.accepting.take().map(JoinHandle::join));
         }
     }
+}
+
+/// With a long queue: where it is full the kernel drops the connect, and the poller begins again a second later. The listeners of
+/// the standard library have room for 128.
+pub fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
+    socket.set_reuse_address(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(4_096)?;
+    Ok(socket.into())
 }
 
 /// Answers on a port of its own until dropped.
