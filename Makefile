@@ -58,7 +58,12 @@ deps: ## develop: check that no async runtime has become a dependency
 
 ci: lint doc deps test ## develop: run lint, doc, deps and test, as the CI server does (11 minutes from nothing)
 
+# Other clients, next to which polls are measured: ab and Python's requests.
+OTHERS  = $(TARGET)/bench
 bench: setup ## measure: cost of leases, plans, discovery, polls, start-up and memory; ONLY=engine runs one part, BLESS=1 keeps the numbers (6 minutes)
+	@scripts/setup ab || echo "no ab: it is left out"
+	@test -d $(OTHERS)/venv || { python3 -m venv $(OTHERS)/venv && $(OTHERS)/venv/bin/pip install -q requests==2.32.3; } \
+	  || { rm -rf $(OTHERS)/venv; echo "no requests for Python: it is left out"; }
 	$(CARGO) bench --locked --bench numbers -- $(ONLY)
 
 bystanders: setup ## measure: latency of other clients of a Redis that holds a million leases (2 minutes)
@@ -109,8 +114,8 @@ AFTER  ?= HEAD
 upgrade: setup ## prove: let two versions, built from git, share a fleet and a role: BEFORE=d683703 AFTER=HEAD ONLY=name (3 minutes once built)
 	BEFORE=$(BEFORE) AFTER=$(AFTER) $(LAB) upgrade -- $(ONLY)
 
-starve: setup build ## prove: hang a tenth, half, nine tenths and all of the endpoints; the others must still be polled: ONLY=name (8 minutes)
-	$(LAB) starve -- $(ONLY)
+starve: setup build ## prove: hang a tenth to all of the endpoints; the others must still be polled: ONLY=name, ONLY=soak FOR=1h, BLESS=1 (15 minutes)
+	$(LAB) starve -- $(ONLY) $(FOR)
 
 stress: setup build ## prove: kill and freeze 64 instances with 5,000 endpoints at random: FOR=10m SEED=1 (10 minutes)
 	$(LAB) stress -- $(or $(FOR),10m) $(or $(SEED),1)
@@ -118,7 +123,7 @@ stress: setup build ## prove: kill and freeze 64 instances with 5,000 endpoints 
 threads: setup ## prove: use two LeaseManagers from 64 threads, and a poller that panics: FOR=60s ONLY=owners (2 minutes)
 	$(LAB) threads -- $(or $(FOR),60s) $(ONLY)
 
-scale: setup ## measure: 100,000 sessions on ten daemons beside their Redis: FOR=10m ONLY=rest BLESS=1 (50 minutes)
+scale: setup ## measure: 100,000 sessions on ten daemons beside their Redis: FOR=10m ONLY=rest BLESS=1; FOR=3m ONLY=hanging takes 5 minutes (50 minutes)
 	$(CARGO) bench --locked --bench scale -- $(or $(FOR),10m) $(ONLY)
 
 mutants: setup ## prove: plant deliberate bugs one by one; a test must fail for each (about half an hour)

@@ -5,12 +5,14 @@
 //! how many leases there are to be. Everything is a ratio, or taken by turns in one run, and stands in one
 //! table with its spread and its goal: `docs/results/performance.md`.
 
+mod before;
 mod bystanders;
 mod discovery;
 mod engine;
 mod fleet;
 mod footprint;
 mod growth;
+mod others;
 mod permits;
 mod placement;
 mod plain;
@@ -27,18 +29,19 @@ use leasehold::clock::{BootClock, Clock};
 
 use testkit::bench::table::{self, Part, Row};
 
-/// What is measured when nothing is named; `bystanders` and `growth` take a million, and have to be asked for.
+/// What is measured when nothing is named; `bystanders` and `growth` take a million, `before` another binary: they have to be asked for.
 const USUAL: [&str; 5] = ["engine", "placement", "discovery", "polling", "footprint"];
 
 type Found = io::Result<(String, Vec<Row>)>;
 type Measure = fn(Option<u32>) -> Found;
 
-const PARTS: [(&str, Measure); 7] = [
+const PARTS: [(&str, Measure); 8] = [
     ("engine", |leases| engine::measure(leases.unwrap_or(100_000))),
     ("placement", |_| Ok(placement::measure())),
     ("discovery", |_| discovery::measure()),
     ("polling", |_| polling::measure()),
     ("footprint", |_| footprint::measure()),
+    ("before", |_| before::measure()),
     ("bystanders", |leases| bystanders::measure(leases.unwrap_or(1_000_000))),
     ("growth", |most| growth::measure(most.unwrap_or(1_000_000))),
 ];

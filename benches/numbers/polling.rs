@@ -3,6 +3,7 @@
 //! One whole instance with 64 workers in this process, 8,000 endpoints, a private Redis, and a target that does next to
 //! nothing; by turns with a bare loop: 64 threads that call the same `HttpGet`, each under one permit that holds,
 //! so that a poll opens its connection, arms its switch and confirms as always, and nothing else is done.
+//! Other clients of the same target have their turns, too (`others.rs`).
 //! Target, Redis, client and this process share the cores of one machine. Of the instance's own work two things are
 //! counted beside the rate: how late polls start at half of that rate, and what CPU each part takes for a poll.
 
@@ -22,8 +23,9 @@ use leasehold::thread::{Stop, stop};
 use leasehold::{Config, Daemon};
 use redis::Connection;
 
-use crate::permits;
+use crate::others::{Other, Spent};
 use crate::target::{self, Target};
+use crate::{permits, say};
 use testkit::bench::holder::{all, endpoints};
 use testkit::bench::meter::{Meter, idle, process_cpu};
 use testkit::bench::table::{Better, Row};
@@ -58,12 +60,26 @@ pub(crate) fn measure() -> io::Result<(String, Vec<Row>)> {
     let mut stage = Stage { daemon, config, target, meter, never };
     stage.wait_until_all_is_owned()?;
     stage.full()?; // connections, caches and scripts are warm after that
-    let turns: Vec<Turn> = (0..TURNS).map(|_| stage.turn()).collect::<io::Result<_>>()?;
+    let others = here();
+    let turns: Vec<Turn> =
+        (0..TURNS).map(|it| stage.turn(it, &others)).collect::<io::Result<_>>()?;
     stage.nothing_was_lost()?;
     let note = format!("{ENDPOINTS} endpoints, {WORKERS} workers, {TURNS} turns, Redis {version}");
     let mut rows = rows(&turns);
+    for other in others {
+        rows.extend(rows_of(other, &turns));
+    }
     rows.extend(permits::rows()?);
     Ok((note, rows))
+}
+
+/// The other clients that can be measured on this machine.
+fn here() -> Vec<Other> {
+    let is_here = |it: &Other| {
+        let missing = it.missing();
+        missing.inspect(|sentence| say(sentence)).is_none()
+    };
+    Other::ALL.into_iter().filter(is_here).collect()
 }
 
 fn put_sessions(line: &mut Connection, target: &Target) -> io::Result<()> {
@@ -109,14 +125,22 @@ struct Turn {
     bare: Window,
     full: Window,
     half: Window,
+    /// Of the other clients that are here.
+    others: Vec<(Other, Spent)>,
 }
 
 impl Stage {
-    fn turn(&mut self) -> io::Result<Turn> {
+    fn turn(&mut self, nth: usize, others: &[Other]) -> io::Result<Turn> {
         let bare = self.bare()?;
         let full = self.full()?;
         let half = self.at(Duration::from_secs_f64(f64::from(ENDPOINTS) / (full.rate / 2.0)))?;
-        Ok(Turn { bare, full, half })
+        let nth = u32::try_from(nth).unwrap_or_default();
+        let measure = |it: &Other| {
+            let spent = it.measure(&self.target, WORKERS, nth, WINDOW, &self.never);
+            spent.map(|spent| (*it, spent))
+        };
+        let others = others.iter().map(measure).collect::<io::Result<_>>()?;
+        Ok(Turn { bare, full, half, others })
     }
 
     /// The same client without the pipeline.
@@ -333,5 +357,44 @@ fn rows(turns: &[Turn]) -> Vec<Row> {
     rows.push(row("cores that stood idle, bare loop", "%", Better::Less, &|it| it.bare.idle));
     rows.push(less("CPU per poll, bare loop: client", &|it| it.bare.client));
     rows.push(less("CPU per poll, bare loop: target", &|it| thread(&it.bare, target::NAME)));
+    rows.push(row("polls per CPU-second of the client", "", Better::More, &|it| {
+        1e6 / it.full.client
+    }));
     rows
+}
+
+/// Next to a client that is not ours: how much it does, and for how much CPU of its own. That of our server, which verifies and
+/// publishes, is not in it.
+fn rows_of(other: Other, turns: &[Turn]) -> [Row; 6] {
+    let spent = |turn: &Turn| {
+        let found = turn.others.iter().find(|it| it.0 == other);
+        found.map_or(Spent { rate: f64::NAN, client: f64::NAN }, |it| it.1)
+    };
+    let row = |name: String, unit, better, of: &dyn Fn(&Turn, Spent) -> f64| {
+        let samples: Vec<f64> = turns.iter().map(|it| of(it, spent(it))).collect();
+        Row::new(&name, unit, better, &samples)
+    };
+    let name = other.name();
+    [
+        row(format!("polls per second / {name}"), "×", Better::More, &|turn, it| {
+            turn.full.rate / it.rate
+        }),
+        row(
+            format!("polls per CPU-second of the client / {name}"),
+            "×",
+            Better::More,
+            &|turn, it| it.client / turn.full.client,
+        ),
+        row(
+            format!("polls per CPU-second of the bare loop / {name}"),
+            "×",
+            Better::More,
+            &|turn, it| it.client / turn.bare.client,
+        ),
+        row(format!("polls per second, {name}"), "", Better::More, &|_, it| it.rate),
+        row(format!("polls per CPU-second of the client, {name}"), "", Better::More, &|_, it| {
+            1e6 / it.client
+        }),
+        row(format!("CPU per poll, {name}: client"), "µs", Better::Less, &|_, it| it.client),
+    ]
 }

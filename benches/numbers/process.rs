@@ -18,7 +18,12 @@ pub(crate) struct Daemon {
 impl Daemon {
     /// With these options besides.
     pub(crate) fn start(url: &str, options: &[&str]) -> io::Result<Self> {
-        let mut command = Command::new(BINARY);
+        Self::start_binary(BINARY, url, options)
+    }
+
+    /// The same of another build.
+    pub(crate) fn start_binary(binary: &str, url: &str, options: &[&str]) -> io::Result<Self> {
+        let mut command = Command::new(binary);
         command.args(["run", "--new-fleet", "--redis", url]).args(options);
         command.env_clear().stdin(Stdio::null());
         let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::Found;
 use crate::fleet::{Daemon, METRICS_AGE};
-use crate::scene::{INSTANCES, Scene, Sessions};
+use crate::scene::{INSTANCES, Scene, Sessions, Shares};
 use crate::{say, takeover};
 use testkit::bench::table::{Better, Row};
 use testkit::lab::groups::{Group, Kind};
@@ -25,6 +25,13 @@ const SERVER_MAX: f64 = 15.0;
 const KNOWN_MAX: f64 = 600.0;
 const HELD_MAX: f64 = 1_500.0;
 const TAKEOVER_MAX_S: f64 = 2.0;
+/// Of the polls that the intervals ask for, while a tenth of the endpoints hangs.
+const SHARE_MIN: f64 = 0.95;
+/// A pool of another size than the default.
+const MANY_WORKERS: [&str; 2] = ["--workers", "4096"];
+/// An endpoint that hangs keeps its interval however often it has failed: what is asked for is the same in a short window and
+/// in a long one, and the slow lanes are always full.
+const NEVER_LIGHT: [&str; 2] = ["--light-after", "1000000"];
 /// Half the interval of renewals. A lease has three times as long left then as it was late.
 const LATE_S: u32 = 5;
 
@@ -108,7 +115,11 @@ pub(crate) fn polling(count: u32, time: Duration, load: Load) -> Found {
     let group = if load == Load::Starved { Some(Group::new(Kind::Cpu)) } else { None };
     let group = group.transpose().map_err(io::Error::other)?;
     let mut scene = Scene::new(Sessions { count, interval: INTERVAL, hangs })?;
-    let args: &[&str] = if load == Load::Workers { &["--workers", "256"] } else { &[] };
+    let args: &[&str] = match load {
+        Load::Usual | Load::Starved => &[],
+        Load::Workers => &MANY_WORKERS,
+        Load::Hanging => &NEVER_LIGHT,
+    };
     let owned_after = start(&mut scene, args)?;
     if let Some(group) = &group {
         starve(&mut scene, group)?;
@@ -123,6 +134,7 @@ pub(crate) fn polling(count: u32, time: Duration, load: Load) -> Found {
     let mut rows = vec![
         if load == Load::Usual { owned.goal(OWNED_MAX_S) } else { owned },
         Row::new("polls a second", "", Better::More, &[shares.polls]),
+        asked_for(&shares, count, load),
         row("polls skipped a second", "", &[(after.skipped - before.skipped) / time.as_secs_f64()]),
         row("leases lost", "", &[lost(&scene)?]).goal(0.0),
         row("leases in doubt for a while", "", &[after.doubted - before.doubted]),
@@ -143,6 +155,13 @@ pub(crate) fn polling(count: u32, time: Duration, load: Load) -> Found {
         drop(group);
     }
     Ok((format!("{count} sessions, every 60 s, {INSTANCES} instances, {} s", time.as_secs()), rows))
+}
+
+/// How many of the polls that the intervals ask for there were.
+fn asked_for(shares: &Shares, count: u32, load: Load) -> Row {
+    let share = shares.polls / (endpoints(count) / INTERVAL.as_secs_f64());
+    let row = Row::new("polls / polls that the intervals ask for", "×", Better::More, &[share]);
+    if load == Load::Hanging { row.goal(SHARE_MIN) } else { row }
 }
 
 /// Half a core, for the fleet and its Redis together.

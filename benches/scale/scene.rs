@@ -81,7 +81,7 @@ impl Scene {
             let mut pipe = redis::pipe();
             for n in batch {
                 let is_silent = hangs.is_some_and(|it| n % it == 0);
-                let address = if is_silent { self.target.hangs } else { self.target.answers };
+                let address = if is_silent { self.target.hangs(*n) } else { self.target.answers };
                 let id = Self::id(*n);
                 let session =
                     format!(r#"{{"id":"{id}","address":"{address}","intervalMs":{interval}}}"#);

@@ -17,13 +17,15 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok";
 /// Longer than any poll waits.
 const HELD_FOR: Duration = Duration::from_secs(15);
+/// What hangs is in this many networks, so that no cap of a single network binds: one dead network is another question.
+const NETWORKS: u32 = 200;
 /// How often a thread looks whether it is to end.
 const TICK: Duration = Duration::from_millis(500);
 
 /// Both servers, until dropped.
 pub(crate) struct Target {
     pub(crate) answers: SocketAddr,
-    pub(crate) hangs: SocketAddr,
+    hangs: u16,
     answered: Arc<AtomicU64>,
     hung: Arc<AtomicU64>,
     // The source first: the threads wait for it.
@@ -34,7 +36,7 @@ pub(crate) struct Target {
 impl Target {
     pub(crate) fn start() -> io::Result<Self> {
         let (source, until) = stop();
-        let (answers, hangs) = (listen()?, listen()?);
+        let (answers, hangs) = (listen([127, 0, 0, 1])?, listen([0, 0, 0, 0])?);
         let addresses = (answers.local_addr()?, hangs.local_addr()?);
         let (answered, hung) = (Arc::default(), Arc::default());
         let (count, when) = (Arc::clone(&answered), until.clone());
@@ -43,12 +45,18 @@ impl Target {
         let second = Thread::spawn("hangs", move || hang(&hangs, &count, &until))?;
         Ok(Self {
             answers: addresses.0,
-            hangs: addresses.1,
+            hangs: addresses.1.port(),
             answered,
             hung,
             _stop: source,
             _threads: [first, second],
         })
+    }
+
+    /// Where the `n`th endpoint hangs.
+    pub(crate) fn hangs(&self, n: u32) -> SocketAddr {
+        let network = u8::try_from(n / 10 % NETWORKS).unwrap_or_default();
+        SocketAddr::from(([127, 3, network, 1], self.hangs))
     }
 
     /// How many polls came, to both.
@@ -57,8 +65,8 @@ impl Target {
     }
 }
 
-fn listen() -> io::Result<TcpListener> {
-    let listener = TcpListener::bind(("127.0.0.1", 0))?;
+fn listen(ip: [u8; 4]) -> io::Result<TcpListener> {
+    let listener = testkit::target::listen(SocketAddr::from((ip, 0)))?;
     listener.set_nonblocking(true)?;
     Ok(listener)
 }

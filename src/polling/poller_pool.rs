@@ -256,8 +256,11 @@ impl Spawner {
                 }
                 let is_unused = wake == Wake::Idle && jobs.is_empty();
                 if size.is_excess() || (is_unused && size.may_leave(POLLERS_MIN)) {
-                    // The wake-up was for another poller, too.
-                    jobs.ring();
+                    // The wake-up was for a poller that takes the job. Without a job nobody is woken: an idle poller
+                    // that is woken begins to wait anew.
+                    if !jobs.is_empty() {
+                        jobs.ring();
+                    }
                     return;
                 }
             }
@@ -420,6 +423,35 @@ mod tests {
         drop(gate);
         wait_for("ends", &|| done.len() == JOBS);
         wait_for("shrinks", &|| pool.len() == POLLERS_MIN);
+        drop(sender);
+    }
+
+    /// Issue 19: a pool of thousands is small again after one idle time. A poller that ends wakes no other one, which would
+    /// begin to wait anew.
+    #[test]
+    fn idle_pollers_end_together() {
+        const JOBS: usize = 200;
+        const IDLE: Duration = Duration::from_secs(1);
+        let holder = Holder::of(JOBS);
+        let (sender, receiver) = jobs();
+        let (gate, gated) = bounded(0);
+        let (dones, done) = bounded(JOBS);
+        let (table, samples) = (Arc::clone(&holder.table), bounded(JOBS).0);
+        let worker = PollWorker::new(Arc::new(Gated(gated)), table, samples, dones, bounded(1).0);
+        let pool = PollerPool::start_with(worker, receiver, &FailStop::new(), JOBS, IDLE).unwrap();
+        let (sender, gate) = (sender, gate); // dropped before the pool, which waits for its polls
+        let wait_for = |what: &str, limit: Duration, is_so: &dyn Fn() -> bool| {
+            let begun = BootClock.now();
+            while !is_so() {
+                assert!(BootClock.now().since(begun) < limit, "{what}: {} pollers", pool.len());
+                std::thread::yield_now();
+            }
+        };
+        sender.put((0..JOBS).map(|it| holder.job(it)));
+        wait_for("grows", PATIENCE, &|| pool.len() == JOBS);
+        drop(gate);
+        wait_for("ends", PATIENCE, &|| done.len() == JOBS);
+        wait_for("shrinks within two idle times", IDLE * 2, &|| pool.len() == POLLERS_MIN);
         drop(sender);
     }
 

@@ -10,9 +10,22 @@ use crate::target::Target;
 #[derive(Default)]
 pub struct Verdict {
     missed: Vec<String>,
+    /// What was measured and missed since it was last taken.
+    said: Vec<String>,
 }
 
 impl Verdict {
+    /// Prints what was measured, and keeps it for a page.
+    pub fn say(&mut self, text: &str) {
+        println!("measured: {text}");
+        self.said.push(text.into());
+    }
+
+    /// What was measured and missed since the last call.
+    pub fn take_said(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.said)
+    }
+
     pub fn within(&mut self, times: &Measured, bound: Duration) {
         let late = times.against(bound);
         if let Some(worst) = late.first() {
@@ -38,7 +51,7 @@ impl Verdict {
     pub fn sound(&mut self, target: &Target) {
         let (overlaps, back) = (target.overlaps().len(), target.fence_regressions().len());
         let polls = target.requests().len();
-        println!("measured: {polls} polls, {overlaps} overlaps, {back} fences that went back");
+        self.say(&format!("{polls} polls, {overlaps} overlaps, {back} fences that went back"));
         if overlaps + back > 0 {
             self.miss(&format!("{overlaps} overlaps, {back} fences that went back"));
         }
@@ -47,6 +60,7 @@ impl Verdict {
     fn miss(&mut self, text: &str) {
         println!("MISSED: {text}");
         self.missed.push(text.into());
+        self.said.push(format!("**MISSED:** {text}"));
     }
 
     pub fn code(&self) -> ExitCode {

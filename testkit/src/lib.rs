@@ -22,6 +22,7 @@ pub mod fake;
 pub mod hooked;
 pub mod lab;
 pub mod lead;
+pub mod limits;
 pub mod measure;
 pub mod paths;
 pub mod pids;

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read};
+use std::net::SocketAddr;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -11,7 +12,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use parking_lot::{Condvar, Mutex};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 pub use crate::paths::binary;
 use crate::redis::RedisServer;
@@ -94,6 +95,11 @@ impl Scene {
             session[key] = value.clone();
         }
         assert_eq!(self.redis.cli(&["SET", &format!("session:{id}"), &session.to_string()]), "OK");
+    }
+
+    /// Stores a session that is polled at another address of the target.
+    pub fn put_session_at(&self, id: &str, address: SocketAddr) {
+        self.put_session(id, json!({"address": address.to_string()}));
     }
 
     /// The first instance on this Redis: it need not wait out a hold-off.

@@ -2,13 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 use serde_json::{Value, json};
+use socket2::{Domain, Socket, Type};
 
 /// One poll, as the endpoint saw it.
 #[derive(Clone, Debug)]
@@ -47,7 +50,6 @@ impl Default for Answer {
 struct State {
     requests: Vec<Request>,
     answers: BTreeMap<String, Answer>,
-    over: bool,
 }
 
 #[derive(Default)]
@@ -56,12 +58,61 @@ struct Shared {
     changed: Condvar,
 }
 
+/// An address at which a target answers. Once it is dropped, connections to that address are refused.
+pub struct Door {
+    address: SocketAddr,
+    is_shut: Arc<AtomicBool>,
+    accepting: Option<JoinHandle<()>>,
+}
+
+impl Door {
+    fn open(address: impl ToSocketAddrs, shared: &Arc<Shared>) -> Self {
+        let listener = listen(address.to_socket_addrs().unwrap().next().unwrap()).unwrap();
+        let address = listener.local_addr().unwrap();
+        let is_shut = Arc::<AtomicBool>::default();
+        let (shared, shut) = (Arc::clone(shared), Arc::clone(&is_shut));
+        let accepting = std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                if shut.load(Ordering::SeqCst) {
+                    return;
+                }
+                let shared = Arc::clone(&shared);
+                std::thread::spawn(move || shared.serve(stream));
+            }
+        });
+        Self { address, is_shut, accepting: Some(accepting) }
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+impl Drop for Door {
+    fn drop(&mut self) {
+        self.is_shut.store(true, Ordering::SeqCst);
+        // Not from another network namespace: then nothing wakes the thread that accepts.
+        if TcpStream::connect(self.address).is_ok() {
+            drop(self.accepting.take().map(JoinHandle::join));
+        }
+    }
+}
+
+/// With a long queue: where it is full the kernel drops the connect, and the poller begins again a second later. The listeners of
+/// the standard library have room for 128.
+pub fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
+    socket.set_reuse_address(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(4_096)?;
+    Ok(socket.into())
+}
+
 /// Answers on a port of its own until dropped.
 pub struct Target {
-    ip: String,
-    port: u16,
     began: Instant,
     shared: Arc<Shared>,
+    door: Door,
 }
 
 impl Target {
@@ -71,24 +122,18 @@ impl Target {
 
     /// At an address of this machine that pollers elsewhere can reach, too.
     pub fn start_on(ip: &str) -> Self {
-        let listener = TcpListener::bind((ip, 0)).unwrap();
-        let port = listener.local_addr().unwrap().port();
         let shared = Arc::<Shared>::default();
-        let accepting = Arc::clone(&shared);
-        std::thread::spawn(move || {
-            for stream in listener.incoming().flatten() {
-                if accepting.state.lock().over {
-                    return;
-                }
-                let shared = Arc::clone(&accepting);
-                std::thread::spawn(move || shared.serve(stream));
-            }
-        });
-        Self { ip: ip.into(), port, began: Instant::now(), shared }
+        let door = Door::open((ip, 0), &shared);
+        Self { began: Instant::now(), shared, door }
+    }
+
+    /// A further address, with the same record and the same answers.
+    pub fn open(&self, address: impl ToSocketAddrs) -> Door {
+        Door::open(address, &self.shared)
     }
 
     pub fn address(&self) -> String {
-        format!("{}:{}", self.ip, self.port)
+        self.door.address().to_string()
     }
 
     /// The record of an endpoint that is polled here, under a path of its own.
@@ -103,6 +148,20 @@ impl Target {
 
     pub fn requests(&self) -> Vec<Request> {
         self.shared.state.lock().requests.clone()
+    }
+
+    /// Forgets the polls that ended before `at`, except for the last one of each endpoint, so that a long run needs no more
+    /// memory than a short one. Says how many it forgot. Judge what is forgotten before.
+    pub fn forget_before(&self, at: Instant) -> usize {
+        let mut state = self.shared.state.lock();
+        let mut last: BTreeMap<String, Instant> = BTreeMap::new();
+        for request in &state.requests {
+            last.insert(request.path.clone(), request.start);
+        }
+        let before = state.requests.len();
+        let is_over = |it: &Request| it.end.is_some_and(|end| end < at);
+        state.requests.retain(|it| !is_over(it) || last.get(&it.path) == Some(&it.start));
+        before - state.requests.len()
     }
 
     /// Polls of one endpoint, in the order in which they came.
@@ -294,13 +353,6 @@ fn respond(stream: &mut TcpStream, answer: &Answer) -> Instant {
     if answer.endless { Instant::now() } else { end }
 }
 
-impl Drop for Target {
-    fn drop(&mut self) {
-        self.shared.state.lock().over = true;
-        drop(TcpStream::connect(self.address()));
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -336,5 +388,40 @@ mod tests {
         finish(begin(&target, 3));
         assert_eq!(target.overlaps().len(), 2, "{}", target.story());
         drop(hanging);
+    }
+
+    #[test]
+    fn what_is_forgotten_hides_neither_a_fence_that_falls_nor_a_poll_that_runs() {
+        let target = Target::start();
+        let ended = |n: usize| {
+            target.wait_until(Duration::from_secs(5), "its end", |it| {
+                it.iter().filter(|it| it.end.is_some()).count() == n
+            });
+        };
+        (1..=3).for_each(|fence| finish(begin(&target, fence)));
+        ended(3);
+        assert_eq!(target.forget_before(Instant::now()), 2, "{}", target.story());
+        finish(begin(&target, 1));
+        assert_eq!(target.fence_regressions().len(), 1);
+        target.answer("e1", Answer { hang: true, ..Answer::default() });
+        let hanging = begin(&target, 4);
+        target.answer("e1", Answer::default());
+        target.forget_before(Instant::now());
+        finish(begin(&target, 4));
+        assert_eq!(target.overlaps().len(), 1, "{}", target.story());
+        drop(hanging);
+    }
+
+    #[test]
+    fn a_door_that_is_shut_refuses_and_opens_again_at_the_same_address() {
+        let target = Target::start();
+        let door = target.open("127.0.7.1:0");
+        let address = door.address();
+        drop(TcpStream::connect(address).unwrap());
+        drop(door);
+        let refused = TcpStream::connect(address).unwrap_err();
+        assert_eq!(refused.kind(), std::io::ErrorKind::ConnectionRefused);
+        let again = target.open(address);
+        drop(TcpStream::connect(again.address()).unwrap());
     }
 }
