@@ -49,7 +49,11 @@ impl Verdict {
 
     /// SC-001.
     pub fn sound(&mut self, target: &Target) {
-        let (overlaps, back) = (target.overlaps().len(), target.fence_regressions().len());
+        let (overlaps, back) = (target.overlaps(), target.fence_regressions());
+        for found in overlaps.iter().chain(&back).take(5) {
+            println!("  {found}");
+        }
+        let (overlaps, back) = (overlaps.len(), back.len());
         let polls = target.requests().len();
         self.say(&format!("{polls} polls, {overlaps} overlaps, {back} fences that went back"));
         if overlaps + back > 0 {
