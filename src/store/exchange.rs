@@ -49,7 +49,8 @@ pub struct Stamp {
 pub struct Reply<T> {
     /// Epoch, hold-off and clock of the store.
     pub stamp: Stamp,
-    /// `None`: the request named another epoch; send it again with the epoch of the stamp.
+    /// `None`: nothing was decided. Either the request named another epoch (send it again with the epoch of the stamp), or
+    /// a heartbeat arrived after `not_after_us`.
     pub answer: Option<T>,
 }
 

@@ -129,9 +129,9 @@ impl RedisStore {
                 add.arg("age_ms").arg(age_ms);
             }
         }
-        self.call("write history on", timeout, |wire| {
+        self.call("write history on", timeout, |connection| {
             let packed = pipe.get_packed_pipeline();
-            let answers = wire.req_packed_commands(&packed, 0, pipe.len())?;
+            let answers = connection.req_packed_commands(&packed, 0, pipe.len())?;
             answers.into_iter().try_for_each(|it| it.extract_error().map(drop))
         })
         .map_err(|error| of_wrong_type(error, &key, "a stream"))
@@ -183,10 +183,10 @@ impl RedisStore {
     ) -> StoreResult<Vec<Entry>> {
         let op = "read history on";
         let value: Value = self
-            .call(op, timeout, |wire| {
+            .call(op, timeout, |connection| {
                 let mut range = redis::cmd(verb);
                 range.arg(self.server.keys.history()).arg(from).arg(to).arg("COUNT").arg(count);
-                range.query(wire)
+                range.query(connection)
             })
             .map_err(|error| of_wrong_type(error, &self.server.keys.history(), "a stream"))?;
         let Value::Array(found) = value else { return Err(self.server.unexpected(op)) };

@@ -13,7 +13,7 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, bounded};
 use leasehold::clock::{Clock, ManualClock, Moment};
 use leasehold::election::elector::Elector;
-use leasehold::election::parts::{RoleKeeper, RoleParts, Standing};
+use leasehold::election::parts::{CandidateContext, RoleKeeper, RoleParts};
 use leasehold::election::role_elector::Verdict;
 use leasehold::election::role_state::{Duty, RoleState};
 use leasehold::election::{ElectionEvent, ElectionSettings, State};
@@ -366,9 +366,9 @@ impl Member {
         let line: Arc<dyn Store> = Arc::new(self.store.same_way());
         let (me, poke) = (&self.me, &self.poke);
         let role = settings.role.clone();
-        let standing =
-            Standing { me, clock: &clock, new_fleet, elector: &line, renewal: &line, poke };
-        let mut newcomer = RoleParts::assemble(settings, &standing);
+        let context =
+            CandidateContext { me, clock: &clock, new_fleet, elector: &line, renewal: &line, poke };
+        let mut newcomer = RoleParts::assemble(settings, &context);
         if let Some(verdict) = verdict {
             newcomer.elector = newcomer.elector.once(verdict);
         }
@@ -426,7 +426,7 @@ impl Member {
         }
         messages.into_iter().for_each(|it| self.elector.apply(&Nudge::Push(Push::Message(it))));
         wait = wait.min(self.elector.step());
-        let is_over = |it: &RoleState| it.is_stopping() && !it.is_held();
+        let is_over = |it: &RoleState| it.is_stopping() && !it.has_leadership();
         self.stands.retain(|_, it| !is_over(&it.role_state) || !it.duties.is_empty());
         self.due.elect = now + wait;
     }

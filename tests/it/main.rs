@@ -83,7 +83,7 @@ mod election {
 mod polling {
     /// Generated input from strangers: sessions, settings, replies, responses, words.
     mod hostile;
-    /// Commands as pollers, under their guardian.
+    /// Commands as pollers, under their poll supervisor.
     mod poll_command;
     /// US3: never two pollers, real processes.
     mod single_poller;

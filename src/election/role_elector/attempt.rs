@@ -8,15 +8,14 @@ use crate::model::LeaseDuration;
 use crate::store::{Acquire, Fault, StampedResult, StoreError, StoreResult};
 
 impl RoleElector {
-    /// For the role, now.
+    /// The request to acquire the role (R1).
     pub(crate) fn request(&self) -> StoreResult<PendingRequest> {
         let table = self.role_state.table();
         table.ensure_time_known(|timeout| self.store.time(timeout))?;
         Ok(table.request())
     }
 
-    /// Takes in what came of asking for the role; whether to ask again, because the epoch changed under the
-    /// question (R5).
+    /// Applies the reply. True if the epoch changed and the request must be sent again (R5).
     pub(crate) fn attempted(
         &mut self,
         request: &PendingRequest,
@@ -61,7 +60,7 @@ impl RoleElector {
     fn answered(&mut self, answer: Acquire) {
         let now = self.role_state.table().now();
         match answer {
-            Acquire::Granted { .. } if self.role_state.is_held() => {
+            Acquire::Granted { .. } if self.role_state.has_leadership() => {
                 let me = self.role_state.table().instance();
                 self.heirs.led_by(me, now);
                 self.asking.refusals.end(&());
@@ -103,7 +102,7 @@ impl RoleElector {
             let epoch = table.epoch().0;
             Event::StoreHoldoff { left, epoch }.log(table.instance());
         }
-        // What we know of it is on the safe side of a rate difference; asking early does no harm.
+        // `hold_off` includes the largest rate difference; an early request is only answered `HoldOff` again.
         let left = left * 100 / (100 + LeaseDuration::RATE_PERCENT) + AFTER_END;
         self.look_at = self.look_at.min(table.now() + left);
     }

@@ -37,7 +37,7 @@ impl Status {
             || !self.odd_keys.is_empty()
             || self.takes_nothing();
         // Nobody polls for long without it, whatever it looks like at the moment.
-        let act = self.spoilt.iter().any(|it| it.which == SingletonKey::Epoch);
+        let act = self.wrong_types.iter().any(|it| it.which == SingletonKey::Epoch);
         let general = match (act, watch) {
             (true, _) => Alarm::Act,
             (false, true) => Alarm::Watch,
@@ -58,7 +58,7 @@ impl Status {
         if self.takes_nothing() {
             verdict.push_str(" Every instance has weight 0: nothing new is taken.");
         }
-        for it in &self.spoilt {
+        for it in &self.wrong_types {
             verdict.push_str(&format!(" {}; {}.", it.sentence(), it.way_out()));
         }
         verdict

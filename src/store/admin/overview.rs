@@ -54,7 +54,7 @@ pub struct Overview {
     /// Keys that are not what they should be, and why.
     pub odd_keys: Vec<(String, &'static str)>,
     /// Of the keys of which there is one, those of a wrong type.
-    pub spoilt: Vec<WrongType>,
+    pub wrong_types: Vec<WrongType>,
 }
 
 /// All that is stored about one endpoint.
@@ -111,12 +111,12 @@ impl RedisStore {
         for batch in listed(names.nodes).chunks(BATCH_MAX) {
             self.read_nodes(&mut found, batch, timeout)?;
         }
-        found.spoilt = match self.spoilt(timeout) {
+        found.wrong_types = match self.wrong_types(timeout) {
             // Who may not ask for types is told of none.
             Err(error) if error.fault == Fault::Misconfigured => vec![],
-            spoilt => spoilt?,
+            wrong_types => wrong_types?,
         };
-        let history = found.spoilt.iter().find(|it| it.which == SingletonKey::History);
+        let history = found.wrong_types.iter().find(|it| it.which == SingletonKey::History);
         found.odd_keys.extend(history.map(|it| (it.key.clone(), "is not a stream")));
         // Last: an age must not come out too small.
         self.read_server(&mut found, timeout)?;

@@ -41,7 +41,7 @@ impl RedisStore {
         let failed = |error| self.server.error("follow results on", &error);
         let keys = &self.server.keys;
         let mut connection =
-            self.server.place.connect_home(BootClock.now() + timeout).map_err(failed)?;
+            self.server.locator.connect_home(BootClock.now() + timeout).map_err(failed)?;
         let subscribed = match endpoint {
             Some(endpoint) => {
                 subscribe(&mut connection, "SUBSCRIBE", &[keys.results_channel(endpoint)])

@@ -7,9 +7,9 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use crate::clock::ManualClock;
-use crate::store::memory::roles::About;
+use crate::store::memory::roles::OnLease;
 use crate::store::memory::scripts::Now;
-use crate::store::memory::server::{MemoryServer, State};
+use crate::store::memory::server::{MemoryServer, ServerState};
 use crate::store::{Fault, RequestContext, StampedResult, StoreError, StoreResult};
 
 /// What happens to a call on its way.
@@ -70,7 +70,7 @@ impl MemoryStore {
     pub(crate) fn call<T: Send>(
         &self,
         op: &'static str,
-        execute: impl FnOnce(&mut State, &ManualClock) -> StoreResult<T> + Send + 'static,
+        execute: impl FnOnce(&mut ServerState, &ManualClock) -> StoreResult<T> + Send + 'static,
     ) -> StoreResult<T> {
         let mishap = {
             let mut way = self.way.lock();
@@ -103,12 +103,12 @@ impl MemoryStore {
     }
 
     /// One message about all of these.
-    pub(crate) fn each<I: About + Clone + Send + 'static, T: Send + 'static>(
+    pub(crate) fn each<I: OnLease + Clone + Send + 'static, T: Send + 'static>(
         &self,
         op: &'static str,
         context: &RequestContext,
         items: Vec<&I>,
-        verb: fn(&mut State, &RequestContext, &I, Now) -> T,
+        verb: fn(&mut ServerState, &RequestContext, &I, Now) -> T,
     ) -> StampedResult<Vec<T>> {
         let (context, items): (RequestContext, Vec<I>) =
             (context.clone(), items.into_iter().cloned().collect());

@@ -2,11 +2,11 @@
 
 use crate::model::{EndpointId, InstanceId, Tenure};
 use crate::store::memory::scripts::micros;
-use crate::store::memory::server::State;
+use crate::store::memory::server::ServerState;
 use crate::store::redis::scan::RETIRED_LASTS;
 use crate::store::{PeerMessage, Release, RequestContext};
 
-impl State {
+impl ServerState {
     /// release_by_owner.lua; `None` where that does not prove enough.
     pub(crate) fn free(
         &mut self,

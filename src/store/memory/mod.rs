@@ -22,7 +22,7 @@ use crate::model::{EndpointId, InstanceId, Tenure, Weight};
 use crate::store::fast_path;
 use crate::store::memory::malformed::is_ttl;
 use crate::store::memory::scripts::micros;
-use crate::store::memory::server::State;
+use crate::store::memory::server::ServerState;
 use crate::store::memory::subscription::MemorySubscription;
 use crate::store::{
     ASK_LASTS, Acquire, HeartbeatReply, Lasting, Page, PeerMessage, Publication, Publish,
@@ -56,7 +56,8 @@ impl Store for MemoryStore {
     ) -> StampedResult<Vec<Acquire>> {
         let (context, endpoints) = (context.clone(), endpoints.to_vec());
         self.call("acquire", move |state, clock| {
-            let verb = |state: &mut State, it: &EndpointId, now| state.acquire(&context, it, now);
+            let verb =
+                |state: &mut ServerState, it: &EndpointId, now| state.acquire(&context, it, now);
             let reply = state.for_each(&context, clock, &endpoints, verb)?;
             state.tell_grants(&context.instance, &endpoints, &reply);
             Ok(reply)
@@ -66,21 +67,21 @@ impl Store for MemoryStore {
     fn renew(&self, context: &RequestContext, items: &[RenewItem]) -> StampedResult<Vec<Renew>> {
         let has_fast_path = self.server.kind().has_owner_fast_path();
         let is_proof = |it: &RenewItem| has_fast_path && it.matched;
-        let by_owner = |items| self.each("renew", context, items, State::keep);
+        let by_owner = |items| self.each("renew", context, items, ServerState::keep);
         fast_path::by_owner_or_fence(items, is_proof, &Renew::Extended, by_owner, |items| {
-            self.each("renew", context, items, State::renew)
+            self.each("renew", context, items, ServerState::renew)
         })
     }
 
     fn verify(&self, context: &RequestContext, tenures: &[Tenure]) -> StampedResult<Vec<Verify>> {
         let has_fast_path = context.owner_only && self.server.kind().has_owner_fast_path();
-        let by_owner = |tenures| self.each("verify", context, tenures, State::is_held);
+        let by_owner = |tenures| self.each("verify", context, tenures, ServerState::is_held);
         fast_path::by_owner_or_fence(
             tenures,
             |_| has_fast_path,
             &Verify::Held,
             by_owner,
-            |tenures| self.each("verify", context, tenures, State::verify),
+            |tenures| self.each("verify", context, tenures, ServerState::verify),
         )
     }
 
@@ -91,7 +92,7 @@ impl Store for MemoryStore {
     ) -> StampedResult<Vec<Publish>> {
         let (context, publications) = (context.clone(), publications.to_vec());
         self.call("publish", move |state, clock| {
-            let verb = |state: &mut State, it: &Publication, _| state.publish(&context, it);
+            let verb = |state: &mut ServerState, it: &Publication, _| state.publish(&context, it);
             state.for_each(&context, clock, &publications, verb)
         })
     }
@@ -190,8 +191,8 @@ impl Store for MemoryStore {
         let (me, of) = (me.clone(), of.to_vec());
         self.call("asks", move |state, clock| {
             state.forget_expired(clock);
-            let context = |it: &InstanceId| state.data.asks.get(&(me.clone(), it.clone()));
-            Ok(of.iter().filter_map(context).map(|it| it.0.clone()).collect())
+            let request = |it: &InstanceId| state.data.asks.get(&(me.clone(), it.clone()));
+            Ok(of.iter().filter_map(request).map(|it| it.0.clone()).collect())
         })
     }
 

@@ -7,8 +7,8 @@ use crate::clock::ManualClock;
 use crate::model::{EndpointId, Epoch, FenceToken, InstanceId, SESSION_MAX_BYTES, Tenure, Weight};
 use crate::store::error::JOIN_FLEET;
 use crate::store::memory::malformed::is_ttl;
-use crate::store::memory::roles::About;
-use crate::store::memory::server::{Announced, EpochHash, State};
+use crate::store::memory::roles::OnLease;
+use crate::store::memory::server::{Announced, EpochHash, ServerState};
 use crate::store::{
     Acquire, Changes, Fault, Grant, HeartbeatReply, Lasting, PeerMessage, Publication, Publish,
     Push, RawSession, Renew, RenewItem, Reply, RequestContext, Stamp, StoreError, StoreResult,
@@ -26,7 +26,7 @@ pub(crate) struct Now {
     last_fence: u64,
 }
 
-impl State {
+impl ServerState {
     /// read_capped.lua
     pub(crate) fn cap_ttls(&mut self, clock: &ManualClock) {
         self.forget_expired(clock);
@@ -123,14 +123,14 @@ impl State {
     }
 
     /// A verb over many items, refused as a whole when it was decided under another epoch.
-    pub(crate) fn for_each<I: About, T>(
+    pub(crate) fn for_each<I: OnLease, T>(
         &mut self,
         context: &RequestContext,
         clock: &ManualClock,
         items: &[I],
         mut verb: impl FnMut(&mut Self, &I, Now) -> T,
     ) -> StoreResult<Reply<Vec<T>>> {
-        let (stamp, now) = self.enter(context, items.first().map(About::about), clock)?;
+        let (stamp, now) = self.enter(context, items.first().map(OnLease::about), clock)?;
         let named = stamp.epoch == context.epoch;
         let answer = named.then(|| items.iter().map(|it| verb(self, it, now)).collect());
         Ok(Reply { stamp, answer })

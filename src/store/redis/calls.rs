@@ -17,9 +17,8 @@ use crate::store::{
 };
 
 impl RedisStore {
-    /// As [`Self::call`] for a script that grants or renews: what too few replicas have counts as not heard
-    /// of, because the server that is promoted next may not have it. It was done all the same, and is
-    /// found again by its owner's name (R7) or ends by itself.
+    /// Like `call`, for grants and renewals: an answer that fewer than `--min-replicas` replicas have counts as none,
+    /// because a promoted replica may lack the write. The owner finds it by name (R7), or it expires.
     pub(crate) fn confirmed(
         &self,
         op: &'static str,
@@ -74,7 +73,7 @@ impl RedisStore {
         reply::stamped(op, &self.server, context, &value, item)
     }
 
-    /// The question whether these are ours by name, for whichever script.
+    /// Keys of renew_by_owner.lua and verify_by_owner.lua.
     pub(crate) fn names<'a>(
         &self,
         context: &RequestContext,
@@ -87,7 +86,7 @@ impl RedisStore {
         call
     }
 
-    /// Which of these were given back by their owner's name; `None` where that does not prove enough.
+    /// Releases by owner name; `None` if fences must be compared.
     pub(crate) fn release_by_owner(
         &self,
         context: &RequestContext,
@@ -102,7 +101,7 @@ impl RedisStore {
         reply::freed(&value, tenures.len()).ok_or_else(|| self.server.unexpected(op))
     }
 
-    /// What becomes of each of these, by owner and fence.
+    /// Renews by owner and fence.
     pub(crate) fn renew_by_fence(
         &self,
         context: &RequestContext,
@@ -148,7 +147,7 @@ impl RedisStore {
         call
     }
 
-    /// Whether each of these is ours, by owner and fence.
+    /// Verifies by owner and fence.
     pub(crate) fn verify_by_fence(
         &self,
         context: &RequestContext,

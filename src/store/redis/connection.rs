@@ -203,6 +203,6 @@ fn without_secrets(error: RedisError) -> RedisError {
 
 impl fmt::Debug for Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Wire")
+        f.write_str("Connection")
     }
 }

@@ -12,7 +12,7 @@ use crate::store::{
     RequestContext, RoleStatus, Stamp, StampedResult, StoreError, Verify,
 };
 
-/// Takes the stamp off a reply; the items only if the question's epoch was the right one.
+/// Reads the stamp, and the items if the request named the current epoch.
 pub(crate) fn stamped<T>(
     op: &'static str,
     server: &Server,
@@ -58,13 +58,13 @@ fn all_granted(answer: &[Value], n: usize) -> Option<Vec<Acquire>> {
     Some(all)
 }
 
-/// The answer to a beat; none when it arrived too late to count.
+/// The reply of heartbeat.lua; `None` if it arrived after `not_after_us`.
 pub(crate) fn beat(
     server: &Server,
     context: &RequestContext,
     value: &Value,
 ) -> StampedResult<HeartbeatReply> {
-    let (stamp, status, items) = split("beat on", server, context, value)?;
+    let (stamp, status, items) = split("write the heartbeat on", server, context, value)?;
     let answer = match (status.as_str(), items) {
         ("ok", [unbroken, weight]) => Some(HeartbeatReply {
             unbroken: number(unbroken) == Some(1),
@@ -135,7 +135,7 @@ fn split<'a>(
     Ok((stamp, status, items))
 }
 
-/// R14: all agree on time.
+/// R14: the fleet or the role has another TTL.
 fn other_timing(
     server: &Server,
     context: &RequestContext,

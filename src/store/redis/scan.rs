@@ -14,11 +14,11 @@ use crate::store::{
     BATCH_MAX, Fault, Lasting, PeerMessage, RawSession, SCAN_COUNT, Store, StoreError, StoreResult,
 };
 
-/// How long an endpoint that nobody is to poll is remembered: longer than any lease, or any call on its way.
+/// TTL of the result of an endpoint that is no longer polled.
 pub(crate) const RETIRED_LASTS: Duration = Duration::from_secs(86_400);
 
 impl RedisStore {
-    /// Walks over all leases: seldom, and only for the dead.
+    /// Scans all leases: only for `release` of a dead instance.
     pub(crate) fn revoke_leases(
         &self,
         dead: &InstanceId,
@@ -91,14 +91,14 @@ impl RedisStore {
 
     pub(crate) fn scan_at(
         &self,
-        spot: Route<'_>,
+        route: Route<'_>,
         op: &'static str,
         prefix: &str,
         cursor: u64,
         timeout: Duration,
     ) -> StoreResult<(u64, Vec<Vec<u8>>)> {
         let pattern = format!("{}*", glob_escaped(prefix));
-        self.call_at(spot, op, timeout, |connection| {
+        self.call_at(route, op, timeout, |connection| {
             let mut scan = redis::cmd("SCAN");
             scan.arg(cursor).arg("MATCH").arg(&pattern).arg("COUNT").arg(SCAN_COUNT);
             scan.query(connection)
@@ -130,7 +130,7 @@ impl RedisStore {
         let lasting = |pair: &[Value]| match pair {
             [Value::Nil, _] => Ok(None),
             [Value::BulkString(value), Value::Int(ms)] => {
-                // One that lasts for ever, on a server that nobody has set a time on yet.
+                // A key without TTL, before any instance has recorded the longest one.
                 let left = u64::try_from(*ms).map_or(Duration::MAX, Duration::from_millis);
                 Ok(Some(Lasting { it: read(value), left }))
             }
@@ -143,7 +143,7 @@ impl RedisStore {
     /// By one `EXISTS` of all of them. A cluster keeps sessions on several shards, where one command cannot ask for
     /// all, and a user may lack the right: then they have to be read.
     pub(crate) fn any_exists(&self, keys: &[String], timeout: Duration) -> StoreResult<bool> {
-        if keys.is_empty() || self.server.place.topology() == Topology::Cluster {
+        if keys.is_empty() || self.server.locator.topology() == Topology::Cluster {
             return Ok(!keys.is_empty());
         }
         let count: StoreResult<u64> = self.call("look for sessions on", timeout, |connection| {
@@ -156,8 +156,8 @@ impl RedisStore {
         }
     }
 
-    /// By plain reading commands, so that a user who may only read sessions suffices; without choking
-    /// on one that is no string, or enormous. `None` where one has vanished meanwhile.
+    /// Uses plain reading commands, so a read-only user suffices. One command answers for a key that is no string, or
+    /// enormous. `None` where a session has vanished meanwhile.
     pub(crate) fn read_sessions(
         &self,
         keys: &[String],

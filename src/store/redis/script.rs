@@ -66,8 +66,7 @@ pub(crate) static EXPIRING: LazyLock<Script> = script!(number + "expiring.lua");
 pub(crate) static VERIFY: LazyLock<Script> = script!(epoch + "verify.lua");
 
 impl Script {
-    /// By its hash; whole when the server does not know it (any more), or does not let it be named by that:
-    /// `SCRIPT FLUSH` costs a round, a managed server without EVALSHA one each time.
+    /// Sends EVALSHA, and EVAL if the server does not know the hash or denies EVALSHA.
     pub(crate) fn run(&self, connection: &mut Connection, call: &Call) -> RedisResult<Value> {
         match call.send(connection, "EVALSHA", self.0.get_hash()) {
             Err(error) if is_unknown_script(&error) => call.send(connection, "EVAL", self.1),
@@ -77,7 +76,7 @@ impl Script {
 }
 
 impl Script {
-    /// Whole, because it is run once.
+    /// Sends EVAL.
     pub(crate) fn run_once(&self, connection: &mut Connection, call: &Call) -> RedisResult<Value> {
         call.send(connection, "EVAL", self.1)
     }
@@ -91,7 +90,7 @@ impl Script {
     ) -> RedisResult<Vec<RedisResult<Value>>> {
         let hash = self.0.get_hash();
         let mut answers = send_each(connection, "EVALSHA", hash, calls.iter())?;
-        // Whole once, which teaches it to the server; then the others by its hash, and whole where that is not allowed.
+        // One EVAL loads the script; then the rest by hash, or by EVAL where EVALSHA is denied.
         for (verb, script, at_once) in
             [("EVAL", self.1, 1), ("EVALSHA", hash, calls.len()), ("EVAL", self.1, calls.len())]
         {
@@ -130,22 +129,22 @@ fn is_unknown_script(error: &RedisError) -> bool {
     }
 }
 
-/// The keys and arguments of a script. There are hundreds, so they are written as they are sent, once.
+/// Keys and arguments, encoded as RESP when added.
 #[derive(Default)]
 pub(crate) struct Call {
-    keys: Words,
-    args: Words,
+    keys: BulkStrings,
+    args: BulkStrings,
     scratch: String,
 }
 
-/// Words as they go over the connection.
+/// RESP bulk strings, one after another.
 #[derive(Default)]
-struct Words {
+struct BulkStrings {
     sent: Vec<u8>,
     n: usize,
 }
 
-impl Words {
+impl BulkStrings {
     fn push(&mut self, parts: [&[u8]; 2]) {
         self.n += 1;
         self.sent.push(b'$');
@@ -157,7 +156,7 @@ impl Words {
     }
 }
 
-/// Formatting is dearer than what is formatted.
+/// Digits without `fmt`, which costs more.
 fn push_number(to: &mut Vec<u8>, number: usize) {
     if number >= 10 {
         push_number(to, number / 10);
@@ -274,7 +273,7 @@ impl Call {
     }
 
     fn packed(&self, verb: &str, script: &str) -> Vec<u8> {
-        let mut head = Words::default();
+        let mut head = BulkStrings::default();
         for word in [verb, script, &self.keys.n.to_string()] {
             head.push([word.as_bytes(), b""]);
         }

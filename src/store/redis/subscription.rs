@@ -34,7 +34,7 @@ pub(crate) struct Listening {
     lines: Vec<Line>,
     timeout: Duration,
     /// Ends every wait when it can be read.
-    connection: Option<Arc<UnixStream>>,
+    interrupt: Option<Arc<UnixStream>>,
 }
 
 struct Line {
@@ -51,7 +51,7 @@ impl Listening {
             Ok(Line { connection, heard_at: BootClock.now(), pinged_at: None })
         };
         let lines = connections.into_iter().map(line).collect::<RedisResult<_>>()?;
-        Ok(Self { lines, timeout, connection: None })
+        Ok(Self { lines, timeout, interrupt: None })
     }
 
     /// The next message of a server; `None` when there was none in time.
@@ -80,8 +80,8 @@ impl Listening {
     /// Until there is something to read, or no longer than this. True when nobody is to wait any more.
     fn wait(&self, longest: Duration) -> RedisResult<bool> {
         let lines = self.lines.iter().map(|it| it.connection.as_fd());
-        let connection = self.connection.iter().map(|it| it.as_fd());
-        let fds = lines.chain(connection).map(|it| PollFd::new(it, PollFlags::POLLIN));
+        let interrupt = self.interrupt.iter().map(|it| it.as_fd());
+        let fds = lines.chain(interrupt).map(|it| PollFd::new(it, PollFlags::POLLIN));
         let mut fds: Vec<_> = fds.collect();
         let ms = longest.as_micros().div_ceil(1_000);
         let timeout = PollTimeout::try_from(ms).unwrap_or(PollTimeout::MAX);
@@ -152,7 +152,7 @@ impl RedisSubscription {
         timeout: Duration,
     ) -> StoreResult<Self> {
         let (line, allowed, moves) = open_lines(&server, me, timeout).map_err(|error| {
-            server.place.doubt(&error);
+            server.locator.doubt(&error);
             server.error("listen on", &error)
         })?;
         let opened_at = BootClock.now();
@@ -214,7 +214,7 @@ impl RedisSubscription {
 impl Subscription for RedisSubscription {
     fn next(&mut self, wait: Duration) -> StoreResult<Option<Push>> {
         let failed = |error| self.server.error("listen on", &error);
-        if self.server.place.moves() != self.moves {
+        if self.server.locator.moves() != self.moves {
             return Err(failed(std::io::Error::other("the store has moved").into()));
         }
         let hears_nothing = !self.allowed.messages && !self.allowed.changes;
@@ -237,8 +237,8 @@ impl Subscription for RedisSubscription {
         self.allowed.refused.as_deref()
     }
 
-    fn interrupt_by(&mut self, connection: &Arc<UnixStream>) {
-        self.line.connection = Some(Arc::clone(connection));
+    fn interrupt_by(&mut self, interrupt: &Arc<UnixStream>) {
+        self.line.interrupt = Some(Arc::clone(interrupt));
     }
 }
 
@@ -249,7 +249,7 @@ fn watched(server: &Server) -> [String; 3] {
 }
 
 fn keyspace(server: &Server) -> String {
-    format!("__keyspace@{}__:", server.place.database())
+    format!("__keyspace@{}__:", server.locator.database())
 }
 
 /// A line to every shard, what may be heard on all of them, and how often the store had moved.
@@ -260,14 +260,14 @@ fn open_lines(
 ) -> RedisResult<(Listening, Allowed, u64)> {
     let deadline = BootClock.now() + timeout;
     let has_sessions = server.keys.kind().has_sessions();
-    let mut peers = server.place.peers(deadline)?;
-    let moves = server.place.moves();
+    let mut peers = server.locator.peers(deadline)?;
+    let moves = server.locator.moves();
     peers.truncate(if has_sessions { usize::MAX } else { 1 });
     let [sessions, nodes, drain] = watched(server);
     let (mut connections, mut changes) = (Vec::new(), has_sessions);
     let mut unsaid = None;
     for (at, peer) in peers.iter().enumerate() {
-        let mut connection = server.place.connect(peer, deadline)?;
+        let mut connection = server.locator.connect(peer, deadline)?;
         let is_home = at == 0;
         let channels = [server.keys.wake(None), server.keys.wake(Some(me))];
         if is_home {
@@ -304,7 +304,7 @@ fn open_lines(
 
 /// What the server refuses, what that costs, and the way out.
 fn told(server: &Server, unsaid: Option<&RedisError>, changes: bool) -> Option<String> {
-    let user = server.place.user().unwrap_or("default");
+    let user = server.locator.user().unwrap_or("default");
     let mut parts = Vec::new();
     if let Some(error) = unsaid {
         let said = error.detail().unwrap_or_default();
@@ -348,9 +348,9 @@ fn track(connection: &mut Connection, prefixes: &[&String]) -> RedisResult<bool>
 
 /// Whether every write and removal of a key is an event here.
 fn has_keyspace_events(connection: &mut Connection) -> RedisResult<bool> {
-    let mut context = redis::cmd("CONFIG");
-    context.arg("GET").arg("notify-keyspace-events");
-    let classes = match context.query::<FnvHashMap<String, String>>(connection) {
+    let mut command = redis::cmd("CONFIG");
+    command.arg("GET").arg("notify-keyspace-events");
+    let classes = match command.query::<FnvHashMap<String, String>>(connection) {
         Ok(found) => found.into_values().collect(),
         Err(error) if !error.is_io_error() => String::new(),
         Err(error) => return Err(error),

@@ -61,7 +61,7 @@ impl Store for RedisStore {
         call.key(self.server.keys.node(&context.instance));
         call.key(self.server.keys.drain());
         call.arg(ttl.as_millis()).arg(weight).arg(context.instance.host());
-        let value = self.call("beat on", context.timeout, |connection| {
+        let value = self.call("write the heartbeat on", context.timeout, |connection| {
             script::HEARTBEAT.run(connection, &call)
         })?;
         reply::beat(&self.server, context, &value)
@@ -216,7 +216,7 @@ impl Store for RedisStore {
 
     fn wake(&self, wakes: &[PeerMessage], timeout: Duration) -> StoreResult<()> {
         let are_stored = self.server.keys.kind().stores_requests();
-        self.call("wake others on", timeout, |connection| {
+        self.call("send messages on", timeout, |connection| {
             let mut pipe = ::redis::pipe();
             for wake in wakes {
                 let message = announcement::wake(wake, self.server.keys.database());
@@ -245,13 +245,14 @@ impl Store for RedisStore {
         if of.is_empty() {
             return Ok(vec![]);
         }
-        let messages: Vec<Option<Vec<u8>>> = self.call("read asks on", timeout, |connection| {
-            let mut pipe = ::redis::pipe();
-            for other in of {
-                pipe.cmd("GET").arg(self.server.keys.ask(me, other));
-            }
-            pipe.query(connection)
-        })?;
+        let messages: Vec<Option<Vec<u8>>> =
+            self.call("read requests on", timeout, |connection| {
+                let mut pipe = ::redis::pipe();
+                for other in of {
+                    pipe.cmd("GET").arg(self.server.keys.ask(me, other));
+                }
+                pipe.query(connection)
+            })?;
         let heard = |it| announcement::heard(Some(me), it, self.server.keys.database());
         Ok(messages.iter().flatten().filter_map(|it| heard(it)).collect())
     }
@@ -339,7 +340,7 @@ impl Store for RedisStore {
         if endpoints.is_empty() {
             return Ok(vec![]);
         }
-        let (op, keys) = ("look at leases on", &self.server.keys);
+        let (op, keys) = ("read lease TTLs on", &self.server.keys);
         let mut call = Call::default();
         call.key(keys.epoch()).arg(soon.as_millis());
         endpoints.iter().for_each(|it| {

@@ -21,9 +21,9 @@ pub enum Wanted {
     Gone,
 }
 
-/// Something goes wrong, or is over.
+/// What happens at a planned time: a fault begins or ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Fault {
+pub enum ScheduledEvent {
     /// A random fault; then the next one is planned.
     Any,
     /// A process is started on this host, if there is none.
@@ -32,7 +32,7 @@ pub enum Fault {
     /// It wakes from a pause that its clock did not count.
     Awake(usize, u64),
     /// What a dead process left is given back (`ExecStopPost`).
-    Bury(usize),
+    Revoke(usize),
     ServerRestarts(Memory),
     Promotion,
     /// The application stores its sessions again.
@@ -147,7 +147,7 @@ impl Faults {
     pub fn begin(&self, world: &World) {
         self.calm.set(false);
         self.latency_us.set(world.scene.latency_us);
-        world.after(0, Happening::Fault(Fault::Any));
+        world.after(0, Happening::Fault(ScheduledEvent::Any));
     }
 
     /// Faults end: the server is up, processes run, and no process is cut off.
@@ -222,52 +222,55 @@ impl Faults {
         world.roles.restart(from.as_ref().map(|it| &it.1));
         if memory != Memory::Everything {
             world.judge.forgotten(world);
-            world.after(world.dice.skewed(3_000) * MS, Happening::Fault(Fault::Sessions));
+            world.after(world.dice.skewed(3_000) * MS, Happening::Fault(ScheduledEvent::Sessions));
         }
     }
 
-    pub fn happen(&self, world: &World, fault: Fault) {
-        if self.calm.get() && !matches!(fault, Fault::Bury(_)) {
+    pub fn happen(&self, world: &World, event: ScheduledEvent) {
+        if self.calm.get() && !matches!(event, ScheduledEvent::Revoke(_)) {
             return;
         }
-        if fault != Fault::Any {
-            world.trace.say(world.now(), || format!("--- {fault:?}"));
+        if event != ScheduledEvent::Any {
+            world.trace.say(world.now(), || format!("--- {event:?}"));
         }
-        match fault {
-            Fault::Any => {
+        match event {
+            ScheduledEvent::Any => {
                 self.any(world);
                 let gap = nanos(world.scene.fault_gap);
-                world.after(world.dice.below(2 * gap), Happening::Fault(Fault::Any));
+                world.after(world.dice.below(2 * gap), Happening::Fault(ScheduledEvent::Any));
             }
-            Fault::Start(host) => {
+            ScheduledEvent::Start(host) => {
                 if host_of(world, host).is_none() {
                     start(world, host);
                 }
             }
-            Fault::Mend(n) => world.member(n).link.way.set(Way::Open),
-            Fault::Awake(n, slept) => world.member(n).slept(world, slept),
-            Fault::Bury(n) => {
+            ScheduledEvent::Mend(n) => world.member(n).link.way.set(Way::Open),
+            ScheduledEvent::Awake(n, slept) => world.member(n).slept(world, slept),
+            ScheduledEvent::Revoke(n) => {
                 // Another process on the same host, with a connection of its own.
                 let store = MemoryStore::new(&world.server);
                 let _ =
                     store.revoke(world.member(n).table.instance(), true, Duration::from_secs(1));
                 world.wake_subscribers();
             }
-            Fault::ServerRestarts(memory) if self.server.is_down.get() => {
+            ScheduledEvent::ServerRestarts(memory) if self.server.is_down.get() => {
                 self.revive(world, memory);
             }
             // Nobody is promoted while the server is down: it comes back by itself.
-            Fault::Promotion if !self.server.is_down.get() => {
+            ScheduledEvent::Promotion if !self.server.is_down.get() => {
                 self.server.is_away.set(false);
                 if let Some((polls, roles)) = self.server.replica.take() {
                     world.server.fail_over(&polls);
                     world.roles.fail_over(&roles);
                     world.judge.forgotten(world);
-                    world.after(world.dice.skewed(2_000) * MS, Happening::Fault(Fault::Sessions));
+                    world.after(
+                        world.dice.skewed(2_000) * MS,
+                        Happening::Fault(ScheduledEvent::Sessions),
+                    );
                 }
             }
-            Fault::Sessions => self.put_sessions(world),
-            Fault::ServerRestarts(_) | Fault::Promotion => (),
+            ScheduledEvent::Sessions => self.put_sessions(world),
+            ScheduledEvent::ServerRestarts(_) | ScheduledEvent::Promotion => (),
         }
     }
 
@@ -346,7 +349,7 @@ impl Faults {
         let mend = |way| {
             member.link.way.set(way);
             member.link.mended_at.set(world.now() + span);
-            world.after(span, Happening::Fault(Fault::Mend(member.n)));
+            world.after(span, Happening::Fault(ScheduledEvent::Mend(member.n)));
         };
         let freeze = || {
             member
@@ -362,13 +365,13 @@ impl Faults {
                 member.observed.running.borrow_mut().clear();
                 if dice.permille(300) {
                     let after = dice.skewed(1_000) * MS;
-                    world.after(after, Happening::Fault(Fault::Bury(member.n)));
+                    world.after(after, Happening::Fault(ScheduledEvent::Revoke(member.n)));
                 }
-                world.after(span, Happening::Fault(Fault::Start(host)));
+                world.after(span, Happening::Fault(ScheduledEvent::Start(host)));
             }
             1 => {
                 member.wake(world, Part::Stop, 0);
-                world.after(2_000 * MS + span, Happening::Fault(Fault::Start(host)));
+                world.after(2_000 * MS + span, Happening::Fault(ScheduledEvent::Start(host)));
             }
             2 => freeze(),
             3 => {
@@ -377,7 +380,7 @@ impl Faults {
             }
             4 if member.pause.frozen_until.get() <= world.now() => {
                 freeze();
-                world.after(span, Happening::Fault(Fault::Awake(member.n, span)));
+                world.after(span, Happening::Fault(ScheduledEvent::Awake(member.n, span)));
             }
             5 => mend(Way::Cut),
             6 => mend(Way::NoRequests),
@@ -410,26 +413,26 @@ impl Faults {
                 self.server.is_down.set(true);
                 world.server.crash();
                 world.roles.crash();
-                world.after(span, Happening::Fault(Fault::ServerRestarts(memory)));
+                world.after(span, Happening::Fault(ScheduledEvent::ServerRestarts(memory)));
             }
             // The replica stops here; or has everything.
             12 => {
                 self.server.replica.replace(Some(Self::snapshot(world)));
-                world.after(dice.skewed(5_000) * MS, Happening::Fault(Fault::Promotion));
+                world.after(dice.skewed(5_000) * MS, Happening::Fault(ScheduledEvent::Promotion));
             }
             13 => {
                 self.server.is_away.set(true);
                 self.server.replica.replace(Some(Self::snapshot(world)));
                 world.server.demote();
                 world.roles.demote();
-                world.after(span, Happening::Fault(Fault::Promotion));
+                world.after(span, Happening::Fault(ScheduledEvent::Promotion));
             }
             14 => {
                 world.server.flush();
                 world.roles.flush();
                 world.judge.forgotten(world);
                 world.wake_subscribers();
-                world.after(dice.skewed(3_000) * MS, Happening::Fault(Fault::Sessions));
+                world.after(dice.skewed(3_000) * MS, Happening::Fault(ScheduledEvent::Sessions));
             }
             15 => {
                 let back = i64::try_from(dice.skewed(86_400_000)).unwrap_or(1);

@@ -67,7 +67,7 @@ fn exhaust(events: Option<String>, ticks: Option<String>, losses: Option<String>
     let budget =
         Budget { events: number(events, 4), ticks: number(ticks, 6), faults: number(losses, 1) };
     let weaknesses =
-        [Weakness::None, Weakness::FastServer, Weakness::FalseWord, Weakness::NeverLate];
+        [Weakness::None, Weakness::FastServer, Weakness::FalseNewFleet, Weakness::NeverLate];
     let mut sound = true;
     for weakness in weaknesses {
         let began = Instant::now();

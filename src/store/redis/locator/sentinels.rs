@@ -14,7 +14,8 @@ use crate::model::LeaseDuration;
 use crate::store::redis::connection::{Connection, Entry};
 use crate::store::redis::locator::{Keyring, Peer};
 
-/// A master that was demoted answers for ten seconds more: that long its words would count for nothing.
+/// Longest time between two lookups. A demoted master answers for about ten seconds, and what it confirms then is
+/// lost.
 const ASK_EVERY_MAX: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
@@ -23,7 +24,7 @@ pub(crate) struct Sentinels {
     name: String,
     /// How old an answer may be.
     every: Duration,
-    /// Who has not asked for so long holds nothing, and does not know what has happened meanwhile.
+    /// After this long without a lookup this process holds no lease.
     ttl: Duration,
     known: Mutex<Known>,
 }
@@ -31,8 +32,7 @@ pub(crate) struct Sentinels {
 #[derive(Debug)]
 struct Known {
     master: Option<Arc<Peer>>,
-    /// It has never been out of reach since the sentinels last named it. Otherwise there may be another by
-    /// now, while this one goes on as if nothing had happened.
+    /// The master was reachable ever since the sentinels last named it. Otherwise there may be another by now.
     stayed: bool,
     ask_at: Moment,
     moves: u64,
@@ -60,8 +60,7 @@ impl Sentinels {
         known.stayed &= !error.is_io_error();
     }
 
-    /// The master, by an answer that is not too old. Where too few answer, it is still the one that was
-    /// known, as long as that has stayed within reach: they may all be away, and it goes on.
+    /// The master by a lookup at most `every` old. Without a majority, the known master stays while it is reachable.
     pub(crate) fn master(&self, keys: Keyring<'_>, deadline: Moment) -> RedisResult<Arc<Peer>> {
         let now = BootClock.now();
         let known = {
@@ -77,9 +76,9 @@ impl Sentinels {
             known.ask_at = now + self.every;
             known.master.clone().filter(|_| known.stayed)
         };
-        // Behind the answer there is still something to be done before the deadline.
+        // The caller needs the rest of the time for its own request.
         let share = deadline.since(now) / if known.is_some() { 4 } else { 2 };
-        let told = keys().and_then(|entry| self.context(entry, now + share));
+        let told = keys().and_then(|entry| self.ask_all(entry, now + share));
         let mut kept = self.known.lock();
         match (told, known) {
             (Ok(master), _) => {
@@ -103,7 +102,7 @@ impl Sentinels {
 
     /// Each on a thread of its own: one that hangs must not keep the answer of the others. It ends at the
     /// deadline, and nobody waits for it.
-    fn context(&self, entry: Entry, deadline: Moment) -> RedisResult<Peer> {
+    fn ask_all(&self, entry: Entry, deadline: Moment) -> RedisResult<Peer> {
         let (told, answers) = bounded(self.peers.len());
         let login = entry.login;
         let stranger = Entry { login: Login::default(), database: 0, ..entry };
@@ -177,13 +176,13 @@ fn one(peer: &Arc<Peer>, name: &str, entry: &Entry, login: &Login, deadline: Mom
 }
 
 fn look_up(connection: &mut Connection, name: &str) -> Told {
-    let mut context = redis::cmd("SENTINEL");
-    context.arg("GET-MASTER-ADDR-BY-NAME").arg(name);
-    let found: Option<(String, u16)> = context.query(connection)?;
+    let mut command = redis::cmd("SENTINEL");
+    command.arg("GET-MASTER-ADDR-BY-NAME").arg(name);
+    let found: Option<(String, u16)> = command.query(connection)?;
     Ok(found.map(|(host, port)| HostPort { host, port }))
 }
 
-/// A replica that is still called master, or already, answers questions with old news.
+/// Refuses a replica that a sentinel calls the master.
 pub(crate) fn check_role(connection: &mut Connection) -> RedisResult<()> {
     let info: String = redis::cmd("INFO").arg("replication").query(connection)?;
     if info.contains("role:master") {

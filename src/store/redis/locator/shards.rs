@@ -12,7 +12,7 @@ use crate::config::{HostPort, hash_tag};
 use crate::store::redis::connection::{Connection, Entry};
 use crate::store::redis::locator::{Keyring, Peer};
 
-/// A shard that was added is not heard of otherwise.
+/// Nothing else announces an added shard.
 const ASK_EVERY: Duration = Duration::from_secs(2);
 
 const SLOTS: u16 = 16_384;
@@ -40,8 +40,7 @@ pub(crate) struct Shards {
 struct Known {
     map: Option<Arc<Map>>,
     ask_at: Moment,
-    /// Who is asked first: home, and another one after each doubt, because one that is cut off knows only
-    /// the past.
+    /// Which node is asked first: home, and another after each failure, because a node that is cut off has an old map.
     turn: usize,
     moves: u64,
 }
@@ -70,7 +69,7 @@ impl Shards {
         known.turn = match error.code() {
             // A server that says that a key is elsewhere knows the map, and that is mostly home.
             Some("MOVED" | "ASK" | "TRYAGAIN") => 0,
-            // Who does not answer, or is down, may not.
+            // A node that is down may have no current map.
             _ => known.turn + 1,
         };
     }
@@ -110,7 +109,7 @@ impl Shards {
             (known.map.clone(), self.in_turn(&known))
         };
         let share = deadline.since(now) / if known.is_some() { 4 } else { 2 };
-        let told = keys().and_then(|entry| self.context(&asked, &entry, now + share));
+        let told = keys().and_then(|entry| self.ask_in_turn(&asked, &entry, now + share));
         let mut kept = self.known.lock();
         match (told, known) {
             (Ok(map), _) => {
@@ -135,7 +134,12 @@ impl Shards {
         peers
     }
 
-    fn context(&self, peers: &[Arc<Peer>], entry: &Entry, deadline: Moment) -> RedisResult<Map> {
+    fn ask_in_turn(
+        &self,
+        peers: &[Arc<Peer>],
+        entry: &Entry,
+        deadline: Moment,
+    ) -> RedisResult<Map> {
         let mut failure = RedisError::from(io::Error::other("the cluster has no nodes"));
         for (n, peer) in peers.iter().enumerate() {
             let now = BootClock.now();

@@ -27,10 +27,15 @@ pub struct Asker {
 
 impl Asker {
     pub fn new(world: &dyn World, name: &str, new_fleet: bool) -> Self {
-        Self::with_term(world, name, new_fleet, DURATION)
+        Self::with_duration(world, name, new_fleet, DURATION)
     }
 
-    pub fn with_term(world: &dyn World, name: &str, new_fleet: bool, term: LeaseDuration) -> Self {
+    pub fn with_duration(
+        world: &dyn World,
+        name: &str,
+        new_fleet: bool,
+        term: LeaseDuration,
+    ) -> Self {
         Self::on(world.store(), world.clock(), name, new_fleet, term).of_roles(world.of_roles())
     }
 

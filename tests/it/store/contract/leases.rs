@@ -22,7 +22,7 @@ pub fn a_free_lease_is_granted_once(world: &mut dyn World) {
 /// FR-001: a lease nobody keeps ends by itself, after its TTL.
 pub fn a_lease_is_free_again_after_its_ttl(world: &mut dyn World) {
     let (e, term) = (endpoint("e"), LeaseDuration::new(LeaseDuration::TTL_MIN));
-    let [mut a, mut b] = ["a", "b"].map(|it| Asker::with_term(world, it, true, term));
+    let [mut a, mut b] = ["a", "b"].map(|it| Asker::with_duration(world, it, true, term));
     a.beat();
     b.beat();
     let first = a.grant(&e);
