@@ -3,7 +3,7 @@
 //! The thread `elector` calls the steps of each [`RoleElector`]. The threads `role-renewal` and `role-expiry` keep a role that
 //! is held.
 
-mod attempt;
+pub mod attempt;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,9 +14,9 @@ use crate::backoff::Backoff;
 use crate::clock::Moment;
 use crate::election::State;
 use crate::election::heirs::{ABSENT_PAUSE, Heirs, PAUSE_MAX};
+use crate::election::role_elector::attempt::{Next, Outcome, Verdict};
 use crate::election::role_state::RoleState;
-pub(crate) use crate::election::settings::Next;
-pub use crate::election::settings::{ElectionSettings, Outcome, Verdict};
+use crate::election::settings::ElectionSettings;
 use crate::event::Event;
 use crate::lease::trouble::Outage;
 use crate::model::spread;
@@ -246,7 +246,7 @@ impl RoleElector {
         self.heirs.led_by(&leader.it, now);
         self.look_at = self.look_at.min(now + leader.left + AFTER_END);
         if self.decide(Ok(Outcome::LedBy(leader.it.clone()))) {
-            return Next::Rest;
+            return Next::Wait;
         }
         let ask_at = self.asking.next_at.max(self.stand_at);
         let may_ask = now >= ask_at;
@@ -266,7 +266,7 @@ impl RoleElector {
                 PeerMessage::new(self.role_state.table().instance(), Some(leader.it.clone()));
             return Next::AskLeader(PeerMessage { wants, priority, ..message });
         }
-        Next::Rest
+        Next::Wait
     }
 
     /// No instance leads, or the leader's heartbeat is stale.
@@ -274,12 +274,12 @@ impl RoleElector {
         let now = self.role_state.table().now();
         if !self.settings.stands {
             self.role_state.follow();
-            return Next::Rest;
+            return Next::Wait;
         }
         let stand_at = self.stand_at.max(self.rest_until);
         if now < stand_at {
             self.look_at = stand_at;
-            return Next::Rest;
+            return Next::Wait;
         }
         self.role_state.stand();
         Next::Stand

@@ -11,7 +11,7 @@ use crossbeam_channel::Sender;
 use parking_lot::{Condvar, Mutex};
 
 use crate::clock::Moment;
-pub use crate::election::duty::Duty;
+use crate::election::duty::Duty;
 use crate::election::listeners::{Listeners, Registration};
 use crate::election::{ElectionEvent, LossReason, State};
 use crate::event::Event;
@@ -393,7 +393,8 @@ impl From<Loss> for LossReason {
 mod tests {
     use super::*;
     use crate::clock::ManualClock;
-    use crate::election::role_elector::{ElectionSettings, RoleElector};
+    use crate::election::role_elector::RoleElector;
+    use crate::election::settings::ElectionSettings;
     use crate::store::memory::{MemoryServer, MemoryStore};
     use crate::store::{Renew, Reply, Store};
     use crossbeam_channel::{Receiver, bounded};

@@ -43,7 +43,7 @@ const GRANTS_LAST: Duration = Duration::from_secs(86_400);
 const ASK_LASTS: Duration = Duration::from_secs(3);
 
 /// A leader's heartbeat lasts this much longer than the role's TTL. A leader with an older heartbeat is stale.
-pub const BEAT_EXTRA: Duration = Duration::from_secs(5);
+pub const LEADER_HEARTBEAT_EXTRA: Duration = Duration::from_secs(5);
 
 /// Result of a request.
 pub type StoreResult<T> = Result<T, StoreError>;
@@ -104,7 +104,11 @@ pub trait Store: Send + Sync {
 
     /// When each endpoint was last polled, by the server's clock in milliseconds. For an instance that was just granted
     /// them: cancels the end that [`Self::retire`] gave their records.
-    fn resume(&self, endpoints: &[EndpointId], timeout: Duration) -> StoreResult<Vec<Option<u64>>>;
+    fn last_polled(
+        &self,
+        endpoints: &[EndpointId],
+        timeout: Duration,
+    ) -> StoreResult<Vec<Option<u64>>>;
 
     /// Releases leases of the caller (FR-003), then sends `wakes`.
     fn release(
@@ -145,7 +149,7 @@ pub trait Store: Send + Sync {
     fn instances(&self, cursor: u64, timeout: Duration) -> StoreResult<Page<InstanceId>>;
 
     /// The weight and the remaining TTL in the heartbeat of each instance; `None` for a dead instance.
-    fn nodes(
+    fn heartbeats(
         &self,
         instances: &[InstanceId],
         timeout: Duration,

@@ -12,10 +12,11 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, bounded};
 use leasehold::clock::{Clock, ManualClock, Moment};
+use leasehold::election::Duty;
 use leasehold::election::elector::Elector;
 use leasehold::election::parts::{CandidateContext, RoleKeeper, RoleParts};
-use leasehold::election::role_elector::Verdict;
-use leasehold::election::role_state::{Duty, RoleState};
+use leasehold::election::role_elector::attempt::Verdict;
+use leasehold::election::role_state::RoleState;
 use leasehold::election::{ElectionEvent, ElectionSettings, State};
 use leasehold::lease::watch::Nudge;
 use leasehold::model::{EndpointId, FenceToken, InstanceId, Role};

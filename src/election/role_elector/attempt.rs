@@ -1,11 +1,32 @@
 //! One attempt to be elected: the request for the role, and every answer the store gives (R5).
 
 use crate::election::role_elector::{AFTER_END, RoleElector};
-use crate::election::settings::Outcome;
 use crate::event::Event;
 use crate::lease::table::PendingRequest;
-use crate::model::LeaseDuration;
-use crate::store::{Acquire, Fault, StampedResult, StoreError, StoreResult};
+use crate::model::{InstanceId, LeaseDuration};
+use crate::store::{Acquire, Fault, PeerMessage, StampedResult, StoreError, StoreResult};
+
+/// The outcome of a single attempt.
+pub type Verdict = Result<Outcome, StoreError>;
+
+/// Elected, or not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// This instance.
+    Elected,
+    /// Another instance.
+    LedBy(InstanceId),
+}
+
+/// What to do after a look at the role.
+pub(crate) enum Next {
+    /// Nothing.
+    Wait,
+    /// Ask the leader to resign.
+    AskLeader(PeerMessage),
+    /// Try to acquire the role.
+    Stand,
+}
 
 impl RoleElector {
     /// The request to acquire the role (R1).

@@ -26,16 +26,16 @@ pub enum Need {
     Run,
     /// Roles do not: `lead`, `once`, `run --lead`.
     Roles,
-    /// Instances do not hear one another, and nobody hears of results.
-    Words,
+    /// Messages between instances and announcements of results are refused.
+    Messages,
     /// Only `status`, `top` and `history` do not, as this user.
-    Showing,
+    Reading,
     /// Changes are noticed later.
     Pushes,
     /// Every call takes a second round, in which the script is sent whole.
-    Rounds,
+    RoundTrips,
     /// A server is busier with leases.
-    Effort,
+    ServerLoad,
     /// `leasehold history` has nothing to show.
     History,
 }
@@ -153,8 +153,8 @@ impl RedisStore {
         if let Ok(endpoint) = EndpointId::parse(NOBODY) {
             call.lease_and_record(keys, &endpoint);
         }
-        call.key(keys.node(&nobody)).key(keys.grants(&nobody));
-        call.key(keys.epoch()).key(keys.drain()).key(keys.fence());
+        call.key(keys.node(&nobody)).key(keys.grants_key(&nobody));
+        call.key(keys.epoch()).key(keys.drain()).key(keys.highest_fence_key());
         let op = "try rights on";
         let denied =
             self.call(op, timeout, |connection| script::RIGHTS.run_once(connection, &call))?;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::clock::{BootClock, Clock, Moment};
 use crate::model::InstanceId;
-use crate::store::redis::RedisStore;
+use crate::store::redis::{RedisStore, reply};
 use crate::store::{Store, StoreResult};
 
 /// What `INFO` says, by field.
@@ -77,9 +77,9 @@ impl RedisStore {
     /// Its clock.
     pub fn clock(&self, timeout: Duration) -> StoreResult<Reading> {
         let asked_at = BootClock.now();
-        let (s, us): (u64, u64) = self
-            .call("read the time of", timeout, |connection| redis::cmd("TIME").query(connection))?;
-        let server_us = s.saturating_mul(1_000_000).saturating_add(us);
+        let op = "read the time of";
+        let told = self.call(op, timeout, |connection| redis::cmd("TIME").query(connection))?;
+        let server_us = reply::server_us(&told).ok_or_else(|| self.server.unexpected(op))?;
         Ok(Reading { asked_at, answered_at: BootClock.now(), server_us })
     }
 

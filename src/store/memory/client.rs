@@ -12,6 +12,38 @@ use crate::store::memory::scripts::Now;
 use crate::store::memory::server::{MemoryServer, ServerState};
 use crate::store::{Fault, RequestContext, StampedResult, StoreError, StoreResult};
 
+/// The calls of the in-memory store: each the name of its method of `Store`, and `next_push` of a subscription.
+/// `acquire_roles`, `renew_roles` and `release_roles` count as `acquire`, `renew` and `release` here; `Hooked` reports their
+/// own names.
+const OPS: [&str; 26] = [
+    "acquire",
+    "any_session",
+    "asks",
+    "expiring",
+    "heartbeat",
+    "heartbeats",
+    "inspect",
+    "instances",
+    "last_polled",
+    "leases",
+    "listen",
+    "next_push",
+    "owners",
+    "publish",
+    "release",
+    "renew",
+    "retire",
+    "revoke",
+    "role_names",
+    "role_statuses",
+    "session_names",
+    "sessions",
+    "time",
+    "verify",
+    "wake",
+    "withdraw",
+];
+
 /// What happens to a call on its way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mishap {
@@ -52,6 +84,7 @@ impl MemoryStore {
 
     /// Plans what happens to the next message of `op` (`acquire`, `renew`, …).
     pub fn plan(&self, op: &'static str, mishap: Mishap) {
+        assert_op(op);
         self.way.lock().mishaps.push_back((op, mishap));
     }
 
@@ -62,6 +95,7 @@ impl MemoryStore {
 
     /// No message of `op` arrives until it is mended: large packets are dropped, for example.
     pub fn lose(&self, op: &'static str, lost: bool) {
+        assert_op(op);
         let mut way = self.way.lock();
         way.lost.retain(|it| *it != op);
         way.lost.extend(lost.then_some(op));
@@ -72,6 +106,7 @@ impl MemoryStore {
         op: &'static str,
         execute: impl FnOnce(&mut ServerState, &ManualClock) -> StoreResult<T> + Send + 'static,
     ) -> StoreResult<T> {
+        debug_assert!(OPS.contains(&op), "{op} is missing in OPS");
         let mishap = {
             let mut way = self.way.lock();
             if way.cut_off || way.lost.contains(&op) {
@@ -118,7 +153,12 @@ impl MemoryStore {
     }
 }
 
-fn no_answer(op: &'static str) -> StoreError {
+fn assert_op(op: &str) {
+    assert!(OPS.contains(&op), "no Store call is named {op}");
+}
+
+/// The error of a call without an answer.
+pub fn no_answer(op: &'static str) -> StoreError {
     let (target, reason) = ("the store".into(), "no answer in time".into());
     StoreError { op, target, fault: Fault::Unreachable, reason }
 }

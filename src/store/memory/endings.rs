@@ -8,7 +8,7 @@ use crate::store::{PeerMessage, Release, RequestContext};
 
 impl ServerState {
     /// release_by_owner.lua; `None` where that does not prove enough.
-    pub(crate) fn free(
+    pub(crate) fn release_by_owner(
         &mut self,
         context: &RequestContext,
         tenures: &[Tenure],
@@ -88,7 +88,7 @@ impl ServerState {
     }
 
     /// last_polled.lua
-    pub(crate) fn resume(&mut self, endpoint: &EndpointId) -> Option<u64> {
+    pub(crate) fn last_polled(&mut self, endpoint: &EndpointId) -> Option<u64> {
         self.data.retired.remove(endpoint);
         self.data.results.get(endpoint)?.started_at_ms
     }

@@ -15,7 +15,7 @@ mod subscription;
 
 use std::time::Duration;
 
-pub use crate::store::memory::client::{MemoryStore, Mishap};
+pub use crate::store::memory::client::{MemoryStore, Mishap, no_answer};
 pub use crate::store::memory::server::{Announced, MemoryServer, Snapshot};
 
 use crate::model::{EndpointId, InstanceId, Tenure, Weight};
@@ -46,7 +46,7 @@ impl Store for MemoryStore {
         weight: Weight,
     ) -> StampedResult<HeartbeatReply> {
         let context = context.clone();
-        self.call("heartbeat", move |state, clock| state.beat(&context, ttl, weight, clock))
+        self.call("heartbeat", move |state, clock| state.heartbeat(&context, ttl, weight, clock))
     }
 
     fn acquire(
@@ -67,7 +67,7 @@ impl Store for MemoryStore {
     fn renew(&self, context: &RequestContext, items: &[RenewItem]) -> StampedResult<Vec<Renew>> {
         let has_fast_path = self.server.kind().has_owner_fast_path();
         let is_proof = |it: &RenewItem| has_fast_path && it.matched;
-        let by_owner = |items| self.each("renew", context, items, ServerState::keep);
+        let by_owner = |items| self.each("renew", context, items, ServerState::renew_by_owner);
         fast_path::by_owner_or_fence(items, is_proof, &Renew::Extended, by_owner, |items| {
             self.each("renew", context, items, ServerState::renew)
         })
@@ -75,7 +75,8 @@ impl Store for MemoryStore {
 
     fn verify(&self, context: &RequestContext, tenures: &[Tenure]) -> StampedResult<Vec<Verify>> {
         let has_fast_path = context.owner_only && self.server.kind().has_owner_fast_path();
-        let by_owner = |tenures| self.each("verify", context, tenures, ServerState::is_held);
+        let by_owner =
+            |tenures| self.each("verify", context, tenures, ServerState::verify_by_owner);
         fast_path::by_owner_or_fence(
             tenures,
             |_| has_fast_path,
@@ -111,7 +112,7 @@ impl Store for MemoryStore {
                 state.forget_expired(clock);
                 let release = |it| state.release(&context.instance, it);
                 let released = match owner_only {
-                    true => state.free(&context, &tenures),
+                    true => state.release_by_owner(&context, &tenures),
                     false => Some(tenures.iter().map(release).collect()),
                 };
                 Ok(released.inspect(|_| state.say(&wakes)))
@@ -141,10 +142,10 @@ impl Store for MemoryStore {
         self.release_each(freed)
     }
 
-    fn resume(&self, endpoints: &[EndpointId], _: Duration) -> StoreResult<Vec<Option<u64>>> {
+    fn last_polled(&self, endpoints: &[EndpointId], _: Duration) -> StoreResult<Vec<Option<u64>>> {
         let endpoints = endpoints.to_vec();
-        self.call("resume", move |state, _| {
-            Ok(endpoints.iter().map(|it| state.resume(it)).collect())
+        self.call("last_polled", move |state, _| {
+            Ok(endpoints.iter().map(|it| state.last_polled(it)).collect())
         })
     }
 
@@ -225,13 +226,13 @@ impl Store for MemoryStore {
         })
     }
 
-    fn nodes(
+    fn heartbeats(
         &self,
         instances: &[InstanceId],
         _: Duration,
     ) -> StoreResult<Vec<Option<Lasting<Weight>>>> {
         let instances = instances.to_vec();
-        self.call("nodes", move |state, clock| {
+        self.call("heartbeats", move |state, clock| {
             state.cap_ttls(clock);
             let node = |it| state.data.nodes.get(it).map(|it| state.lasting(it, clock));
             Ok(instances.iter().map(node).collect())
@@ -304,7 +305,7 @@ impl Store for MemoryStore {
 
     fn listen(&self, me: &InstanceId, _: Duration) -> StoreResult<Box<dyn Subscription>> {
         let (me, store) = (me.clone(), self.same_way());
-        self.call("subscribe", move |state, _| {
+        self.call("listen", move |state, _| {
             state.subscribe(&me);
             Ok(Box::new(MemorySubscription { me, store }) as Box<dyn Subscription>)
         })

@@ -8,8 +8,8 @@ use crate::store::memory::MemoryStore;
 use crate::store::memory::scripts::micros;
 use crate::store::memory::server::ServerState;
 use crate::store::{
-    Acquire, BEAT_EXTRA, PeerMessage, Publication, Renew, RenewItem, RequestContext, RoleStatus,
-    StampedResult, StoreResult,
+    Acquire, PeerMessage, Publication, Renew, RenewItem, RequestContext, RoleStatus, StampedResult,
+    StoreResult,
 };
 
 /// The TTL assumed for a role whose TTL was lost: the default (epoch.lua, `UNKNOWN_HOLD_MS`).
@@ -143,6 +143,7 @@ impl ServerState {
     }
 }
 
-pub(crate) fn is_stale(now_us: u64, beaten_ms: u64, ttl: Duration) -> bool {
-    now_us.saturating_sub(beaten_ms * 1_000) > micros(ttl.saturating_add(BEAT_EXTRA))
+pub(crate) fn is_stale(now_us: u64, written_ms: u64, ttl: Duration) -> bool {
+    let age = Duration::from_micros(now_us.saturating_sub(written_ms * 1_000));
+    RoleStatus::is_stale_at(age, ttl)
 }

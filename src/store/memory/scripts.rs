@@ -137,7 +137,7 @@ impl ServerState {
     }
 
     /// heartbeat.lua
-    pub(crate) fn beat(
+    pub(crate) fn heartbeat(
         &mut self,
         context: &RequestContext,
         ttl: Duration,
@@ -196,7 +196,7 @@ impl ServerState {
         self.data.results.entry(endpoint.clone()).or_default().granted = fence;
         self.kind.note_grant(&mut self.data, &context.instance, fence);
         self.data.leases.insert(endpoint.clone(), (context.instance.clone(), now.us + ttl));
-        self.kind.beat(&mut self.data, context, now);
+        self.kind.write_heartbeat(&mut self.data, context, now);
         self.kind.succeed(&mut self.data, &context.instance, endpoint, owner);
         Acquire::Granted { fence: FenceToken(fence), grant }
     }
@@ -209,7 +209,12 @@ impl ServerState {
     }
 
     /// renew_by_owner.lua
-    pub(crate) fn keep(&mut self, context: &RequestContext, item: &RenewItem, now: Now) -> bool {
+    pub(crate) fn renew_by_owner(
+        &mut self,
+        context: &RequestContext,
+        item: &RenewItem,
+        now: Now,
+    ) -> bool {
         let lease = self.data.leases.get_mut(&item.tenure.endpoint);
         let ours = lease.filter(|it| it.0 == context.instance);
         ours.map(|it| it.1 = now.us + micros(context.duration.ttl)).is_some()
@@ -241,12 +246,17 @@ impl ServerState {
         }
         let until = now.us + micros(context.duration.ttl);
         self.data.leases.insert(endpoint.clone(), (context.instance.clone(), until));
-        self.kind.beat(&mut self.data, context, now);
+        self.kind.write_heartbeat(&mut self.data, context, now);
         if owner.is_some() { Renew::Extended } else { Renew::Reclaimed }
     }
 
     /// verify_by_owner.lua
-    pub(crate) fn is_held(&mut self, context: &RequestContext, tenure: &Tenure, _: Now) -> bool {
+    pub(crate) fn verify_by_owner(
+        &mut self,
+        context: &RequestContext,
+        tenure: &Tenure,
+        _: Now,
+    ) -> bool {
         self.owner(&tenure.endpoint).as_ref() == Some(&context.instance)
     }
 

@@ -141,11 +141,11 @@ const READS: [&str; 13] = [
     "sessions",
     "any_session",
     "instances",
-    "nodes",
+    "heartbeats",
     "owners",
     "expiring",
     "role_names",
-    "subscribe",
+    "listen",
     "next_push",
 ];
 

@@ -74,7 +74,7 @@ impl RedisStore {
     }
 
     /// Keys of renew_by_owner.lua and verify_by_owner.lua.
-    pub(crate) fn names<'a>(
+    pub(crate) fn owner_call<'a>(
         &self,
         context: &RequestContext,
         tenures: impl Iterator<Item = &'a Tenure>,
@@ -94,11 +94,11 @@ impl RedisStore {
         wakes: &[PeerMessage],
     ) -> StoreResult<Option<Vec<bool>>> {
         let op = "release on";
-        let call = Call::free(&self.server.keys, context, tenures, wakes);
+        let call = Call::release_by_owner(&self.server.keys, context, tenures, wakes);
         let value = self.call(op, context.timeout, |connection| {
             script::RELEASE_BY_OWNER.run(connection, &call)
         })?;
-        reply::freed(&value, tenures.len()).ok_or_else(|| self.server.unexpected(op))
+        reply::released_by_owner(&value, tenures.len()).ok_or_else(|| self.server.unexpected(op))
     }
 
     /// Renews by owner and fence.
@@ -120,7 +120,7 @@ impl RedisStore {
     ) -> Call {
         let keys = &self.server.keys;
         let mut call = Call::framed(keys, context, items.clone().map(|it| &it.tenure.endpoint));
-        call.key(keys.grants(&context.instance)).key(keys.fence());
+        call.key(keys.grants_key(&context.instance)).key(keys.highest_fence_key());
         call.arg(GRANTS_LAST.as_millis()).arg(context.highest_fence);
         for RenewItem { tenure, may_reclaim, .. } in items {
             call.lease_and_record(keys, &tenure.endpoint);
@@ -134,12 +134,13 @@ impl RedisStore {
         let keys = &self.server.keys;
         let mut call = Call::framed(keys, context, endpoints);
         call.key(keys.node(&context.instance))
-            .key(keys.fence())
-            .key(keys.grants(&context.instance));
+            .key(keys.highest_fence_key())
+            .key(keys.grants_key(&context.instance));
         let message =
             PeerMessage { took: endpoints.to_vec(), ..PeerMessage::new(&context.instance, None) };
         call.arg(keys.node_prefix()).arg(keys.lease_prefix());
-        call.arg(keys.wake(None)).arg(announcement::wake(&message, keys.database()));
+        call.arg(keys.message_channel(None))
+            .arg(announcement::encode_message(&message, keys.database()));
         call.arg(GRANTS_LAST.as_millis());
         for endpoint in endpoints {
             call.lease_and_record(keys, endpoint);

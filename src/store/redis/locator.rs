@@ -15,7 +15,7 @@ use redis::{ErrorKind, RedisError, RedisResult};
 use crate::clock::Moment;
 use crate::config::{Access, AccessError, HostPort, Login, RedisUrl, Topology};
 use crate::model::LeaseDuration;
-use crate::store::redis::connection::{Connection, Entry};
+use crate::store::redis::connection::{Connection, Credentials};
 use crate::store::redis::locator::sentinels::Sentinels;
 use crate::store::redis::locator::shards::{Shards, slot_of};
 use crate::store::redis::tls::Tls;
@@ -97,10 +97,10 @@ impl ServerLocator {
         match (&self.kind, route) {
             (_, Route::At(peer)) => Ok(Arc::clone(peer)),
             (LocatorKind::Fixed(peer), _) => Ok(Arc::clone(peer)),
-            (LocatorKind::Sentinels(it), _) => it.master(&|| self.entry(), deadline),
-            (LocatorKind::Shards(it), Route::Home) => it.home(&|| self.entry(), deadline),
+            (LocatorKind::Sentinels(it), _) => it.master(&|| self.credentials(), deadline),
+            (LocatorKind::Shards(it), Route::Home) => it.home(&|| self.credentials(), deadline),
             (LocatorKind::Shards(it), Route::Key(key)) => {
-                it.owner(slot_of(key), &|| self.entry(), deadline)
+                it.owner(slot_of(key), &|| self.credentials(), deadline)
             }
         }
     }
@@ -108,7 +108,7 @@ impl ServerLocator {
     /// Every server with a part of the store, home first.
     pub(crate) fn peers(&self, deadline: Moment) -> RedisResult<Vec<Arc<Peer>>> {
         match &self.kind {
-            LocatorKind::Shards(it) => it.masters(&|| self.entry(), deadline),
+            LocatorKind::Shards(it) => it.masters(&|| self.credentials(), deadline),
             _ => Ok(vec![self.peer(Route::Home, deadline)?]),
         }
     }
@@ -133,7 +133,7 @@ impl ServerLocator {
 
     /// Connects to one of [`Self::peers`].
     pub(crate) fn connect(&self, peer: &Arc<Peer>, deadline: Moment) -> RedisResult<Connection> {
-        let mut connection = Connection::connect(peer, &self.entry()?, deadline)?;
+        let mut connection = Connection::connect(peer, &self.credentials()?, deadline)?;
         if let LocatorKind::Sentinels(_) = self.kind {
             sentinels::check_role(&mut connection)?;
         }
@@ -148,17 +148,17 @@ impl ServerLocator {
     }
 
     /// Reads the certificate files, so it is called only for a new connection.
-    fn entry(&self) -> RedisResult<Entry> {
+    fn credentials(&self) -> RedisResult<Credentials> {
         let tls = self.url.uses_tls().then(|| Tls::read(&self.access)).transpose();
         let login = self.url.login().clone();
         let password = self.access.password().map_err(unusable)?;
         let login = Login { password: login.password.or(password), ..login };
-        Ok(Entry { login, tls: tls.map_err(unusable)?, database: self.url.database() })
+        Ok(Credentials { login, tls: tls.map_err(unusable)?, database: self.url.database() })
     }
 }
 
 /// User, password and TLS, read when they are needed.
-type Keyring<'a> = &'a dyn Fn() -> RedisResult<Entry>;
+type ReadCredentials<'a> = &'a dyn Fn() -> RedisResult<Credentials>;
 
 fn unusable(error: AccessError) -> RedisError {
     (ErrorKind::InvalidClientConfig, "settings", error.to_string()).into()

@@ -188,7 +188,7 @@ impl Server {
     }
 
     pub(crate) fn unexpected(&self, op: &'static str) -> StoreError {
-        let reason = "the reply is not of the expected form".into();
+        let reason = reply::GARBLED.into();
         self.failures.count(Fault::Refused);
         StoreError { op, target: self.shown.clone(), fault: Fault::Refused, reason }
     }

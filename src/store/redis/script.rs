@@ -9,7 +9,7 @@ use crate::model::{EndpointId, InstanceId, Tenure};
 use crate::store::announcement;
 use crate::store::keys::Keys;
 use crate::store::redis::connection::Connection;
-use crate::store::{BEAT_EXTRA, GRANTS_LAST, PeerMessage, RequestContext};
+use crate::store::{GRANTS_LAST, LEADER_HEARTBEAT_EXTRA, PeerMessage, RequestContext};
 
 /// A Lua file with the files it needs in front of it: `number.lua` where it reads numbers, `epoch.lua` where the answer depends
 /// on the epoch, and `lease_kind.lua` where it grants or renews by the fence.
@@ -180,21 +180,21 @@ impl Call {
         call.arg(context.duration.ttl.as_millis()).arg(context.duration.margin().as_millis());
         call.arg(context.not_after_us).arg(u8::from(context.new_fleet));
         // A question is about many endpoints or about one role, because each role has its own timing.
-        call.arg(about.into_iter().next().map(|it| keys.suffix(it)).unwrap_or_default());
-        let heartbeat_lasts = context.duration.ttl.saturating_add(BEAT_EXTRA);
+        call.arg(about.into_iter().next().map(|it| keys.field_suffix(it)).unwrap_or_default());
+        let heartbeat_lasts = context.duration.ttl.saturating_add(LEADER_HEARTBEAT_EXTRA);
         call.arg(keys.leader_heartbeats()).arg(heartbeat_lasts.as_millis());
         call
     }
 
     /// What release_by_owner.lua expects.
-    pub(crate) fn free(
+    pub(crate) fn release_by_owner(
         keys: &Keys,
         context: &RequestContext,
         tenures: &[Tenure],
         wakes: &[PeerMessage],
     ) -> Self {
         let mut call = Self::default();
-        call.key(keys.grants(&context.instance));
+        call.key(keys.grants_key(&context.instance));
         call.arg(&context.instance)
             .arg(context.highest_fence)
             .arg(context.floor_us)
@@ -215,7 +215,7 @@ impl Call {
     ) -> Self {
         let mut call = Self::default();
         call.arg(owner);
-        call.arg(tenures.first().map(|it| keys.granted(&it.endpoint)).unwrap_or_default());
+        call.arg(tenures.first().map(|it| keys.fence_field(&it.endpoint)).unwrap_or_default());
         call.arg(keys.leader_heartbeat(owner)).arg(tenures.len());
         for tenure in tenures {
             call.lease_and_record(keys, &tenure.endpoint);
@@ -227,7 +227,8 @@ impl Call {
 
     fn wakes(&mut self, keys: &Keys, wakes: &[PeerMessage]) {
         for wake in wakes {
-            self.arg(keys.wake(wake.to.as_ref())).arg(announcement::wake(wake, keys.database()));
+            self.arg(keys.message_channel(wake.to.as_ref()))
+                .arg(announcement::encode_message(wake, keys.database()));
         }
     }
 
@@ -244,7 +245,7 @@ impl Call {
     pub(crate) fn record(&mut self, keys: &Keys, endpoint: &EndpointId) -> &mut Self {
         match keys.record_prefix() {
             Some(prefix) => self.keys.push([prefix.as_bytes(), endpoint.as_str().as_bytes()]),
-            None => self.keys.push([keys.record(endpoint).as_bytes(), b""]),
+            None => self.keys.push([keys.record_key(endpoint).as_bytes(), b""]),
         }
         self
     }

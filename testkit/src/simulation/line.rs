@@ -4,11 +4,11 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 use leasehold::model::{EndpointId, InstanceId, Tenure, Weight};
-use leasehold::store::memory::{MemoryStore, Mishap};
+use leasehold::store::memory::{MemoryStore, Mishap, no_answer};
 use leasehold::store::{
     Acquire, Fault, HeartbeatReply, Lasting, Page, PeerMessage, Publication, Publish, Push,
     RawSession, Release, Renew, RenewItem, RequestContext, RoleStatus, StampedResult, Store,
-    StoreError, StoreResult, Subscription, Verify,
+    StoreResult, Subscription, Verify,
 };
 
 use super::member::{Member, Way};
@@ -162,11 +162,6 @@ fn together<T>(all: Vec<StampedResult<T>>) -> StoreResult<Vec<StampedResult<T>>>
     }
 }
 
-fn no_answer(op: &'static str) -> StoreError {
-    let (target, reason) = ("the store".into(), "no answer in time".into());
-    StoreError { op, target, fault: Fault::Unreachable, reason }
-}
-
 impl Store for Line {
     fn inspect(&self, timeout: Duration) -> StoreResult<()> {
         self.call("inspect", timeout, |it| it.inspect(timeout))
@@ -219,8 +214,12 @@ impl Store for Line {
         self.stamped("publish", context, |it| it.publish(context, publications))
     }
 
-    fn resume(&self, endpoints: &[EndpointId], timeout: Duration) -> StoreResult<Vec<Option<u64>>> {
-        self.call("resume", timeout, |it| it.resume(endpoints, timeout))
+    fn last_polled(
+        &self,
+        endpoints: &[EndpointId],
+        timeout: Duration,
+    ) -> StoreResult<Vec<Option<u64>>> {
+        self.call("last_polled", timeout, |it| it.last_polled(endpoints, timeout))
     }
 
     fn release(
@@ -299,12 +298,12 @@ impl Store for Line {
         self.call("instances", timeout, |it| it.instances(cursor, timeout))
     }
 
-    fn nodes(
+    fn heartbeats(
         &self,
         of: &[InstanceId],
         timeout: Duration,
     ) -> StoreResult<Vec<Option<Lasting<Weight>>>> {
-        self.call("nodes", timeout, |it| it.nodes(of, timeout))
+        self.call("heartbeats", timeout, |it| it.heartbeats(of, timeout))
     }
 
     fn owners(&self, of: &[EndpointId], timeout: Duration) -> StoreResult<Vec<Option<InstanceId>>> {
@@ -350,7 +349,7 @@ impl Store for Line {
     }
 
     fn listen(&self, me: &InstanceId, timeout: Duration) -> StoreResult<Box<dyn Subscription>> {
-        let opened = self.call("subscribe", timeout, |it| it.listen(me, timeout).map(NotShown))?;
+        let opened = self.call("listen", timeout, |it| it.listen(me, timeout).map(NotShown))?;
         Ok(Box::new(SimSubscription {
             member: self.member,
             inner: opened.0,

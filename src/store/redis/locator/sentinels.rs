@@ -11,8 +11,8 @@ use redis::{ErrorKind, RedisError, RedisResult};
 use crate::clock::{BootClock, Clock, Moment};
 use crate::config::{HostPort, Login};
 use crate::model::LeaseDuration;
-use crate::store::redis::connection::{Connection, Entry};
-use crate::store::redis::locator::{Keyring, Peer};
+use crate::store::redis::connection::{Connection, Credentials};
+use crate::store::redis::locator::{Peer, ReadCredentials};
 
 /// Longest time between two lookups. A demoted master answers for about ten seconds, and what it confirms then is
 /// lost.
@@ -61,7 +61,11 @@ impl Sentinels {
     }
 
     /// The master by a lookup at most `every` old. Without a majority, the known master stays while it is reachable.
-    pub(crate) fn master(&self, keys: Keyring<'_>, deadline: Moment) -> RedisResult<Arc<Peer>> {
+    pub(crate) fn master(
+        &self,
+        credentials: ReadCredentials<'_>,
+        deadline: Moment,
+    ) -> RedisResult<Arc<Peer>> {
         let now = BootClock.now();
         let known = {
             let mut known = self.known.lock();
@@ -78,7 +82,7 @@ impl Sentinels {
         };
         // The caller needs the rest of the time for its own request.
         let share = deadline.since(now) / if known.is_some() { 4 } else { 2 };
-        let told = keys().and_then(|entry| self.ask_all(entry, now + share));
+        let told = credentials().and_then(|credentials| self.ask_all(credentials, now + share));
         let mut kept = self.known.lock();
         match (told, known) {
             (Ok(master), _) => {
@@ -102,17 +106,17 @@ impl Sentinels {
 
     /// Each on a thread of its own: one that hangs must not keep the answer of the others. It ends at the
     /// deadline, and nobody waits for it.
-    fn ask_all(&self, entry: Entry, deadline: Moment) -> RedisResult<Peer> {
+    fn ask_all(&self, credentials: Credentials, deadline: Moment) -> RedisResult<Peer> {
         let (told, answers) = bounded(self.peers.len());
-        let login = entry.login;
-        let stranger = Entry { login: Login::default(), database: 0, ..entry };
-        let keys = Arc::new((stranger, login));
+        let login = credentials.login;
+        let anonymous = Credentials { login: Login::default(), database: 0, ..credentials };
+        let credentials = Arc::new((anonymous, login));
         for peer in &self.peers {
-            let (told, keys) = (told.clone(), Arc::clone(&keys));
+            let (told, credentials) = (told.clone(), Arc::clone(&credentials));
             let (peer, name) = (Arc::clone(peer), self.name.clone());
-            std::thread::Builder::new()
-                .name("sentinel".into())
-                .spawn(move || told.send(one(&peer, &name, &keys.0, &keys.1, deadline)))?;
+            std::thread::Builder::new().name("sentinel".into()).spawn(move || {
+                told.send(one(&peer, &name, &credentials.0, &credentials.1, deadline))
+            })?;
         }
         drop(told);
         self.most_of(&answers)
@@ -121,7 +125,7 @@ impl Sentinels {
     /// The address that more than half of all sentinels name. Fewer may be cut off together with a master
     /// that the others have replaced.
     fn most_of(&self, answers: &Receiver<Told>) -> RedisResult<Peer> {
-        let (mut named, mut strangers) = (Vec::<(HostPort, usize)>::new(), 0);
+        let (mut named, mut n_unknown) = (Vec::<(HostPort, usize)>::new(), 0);
         let mut failure = None;
         // Each answers or fails by the deadline, which is then over for the answers, too.
         for told in answers {
@@ -130,19 +134,19 @@ impl Sentinels {
                     Some(had) => had.1 += 1,
                     None => named.push((it, 1)),
                 },
-                Ok(None) => strangers += 1,
+                Ok(None) => n_unknown += 1,
                 Err(error) => failure = Some(error),
             }
             if let Some((it, _)) = named.iter().find(|it| 2 * it.1 > self.peers.len()) {
                 return Ok(Peer::Tcp(it.clone()));
             }
         }
-        Err(self.undecided(named.len(), strangers, failure))
+        Err(self.undecided(named.len(), n_unknown, failure))
     }
 
-    fn undecided(&self, named: usize, strangers: usize, failure: Option<RedisError>) -> RedisError {
+    fn undecided(&self, named: usize, n_unknown: usize, failure: Option<RedisError>) -> RedisError {
         let (all, name) = (self.peers.len(), &self.name);
-        if 2 * strangers > all {
+        if 2 * n_unknown > all {
             let why = format!("the sentinels know no master {name}: see SENTINEL MASTERS");
             return (ErrorKind::InvalidClientConfig, "settings", why).into();
         }
@@ -162,8 +166,14 @@ impl Sentinels {
 }
 
 /// A sentinel that wants a password gets ours; any other does not see it.
-fn one(peer: &Arc<Peer>, name: &str, entry: &Entry, login: &Login, deadline: Moment) -> Told {
-    let mut connection = Connection::connect(peer, entry, deadline)?;
+fn one(
+    peer: &Arc<Peer>,
+    name: &str,
+    credentials: &Credentials,
+    login: &Login,
+    deadline: Moment,
+) -> Told {
+    let mut connection = Connection::connect(peer, credentials, deadline)?;
     let answer = look_up(&mut connection, name);
     match (answer, &login.password) {
         (Err(error), Some(password)) if error.code() == Some("NOAUTH") => {

@@ -189,8 +189,8 @@ impl Asker {
     }
 
     /// When this endpoint was last polled.
-    pub fn resume(&self, endpoint: &EndpointId) -> Option<u64> {
-        only(self.store.resume(std::slice::from_ref(endpoint), TIMEOUT).unwrap())
+    pub fn last_polled(&self, endpoint: &EndpointId) -> Option<u64> {
+        only(self.store.last_polled(std::slice::from_ref(endpoint), TIMEOUT).unwrap())
     }
 
     pub fn withdraw(&self) {
@@ -215,7 +215,7 @@ impl Asker {
             }
         }
         let names: Vec<InstanceId> = names.into_iter().collect();
-        let weights = self.store.nodes(&names, TIMEOUT).unwrap();
+        let weights = self.store.heartbeats(&names, TIMEOUT).unwrap();
         names.into_iter().zip(weights).filter_map(|(id, it)| Some((id, it?.it))).collect()
     }
 

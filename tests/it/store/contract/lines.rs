@@ -213,7 +213,7 @@ fn a_reply_too_many_answers_nothing() {
     let store = store_at(&fake.url());
     let page = store.instances(0, SHORT).unwrap();
     assert_eq!((page.found.len(), page.cursor), (1, 0));
-    if let Ok(live) = store.nodes(&page.found, SHORT) {
+    if let Ok(live) = store.heartbeats(&page.found, SHORT) {
         assert_eq!(live, [Some(Lasting { it: Weight(7), left: Duration::from_secs(1) })]);
     }
 }
