@@ -2,8 +2,8 @@
 //! a server, `memory` for tests.
 //!
 //! A method takes a batch, and answers each item. It is one round trip, with these exceptions: `renew`, `verify` and `release`
-//! may take a second one within the same timeout; `revoke`, `inspect` and reads of sessions on several shards take a few,
-//! each with the whole timeout. A lost lease is an answer. An `Err` means that nothing is known: the caller fails closed.
+//! may take a second one within the same timeout; `revoke`, `inspect`, `retire` and reads of sessions on several shards take a
+//! few, each with the whole timeout. A lost lease is an answer. An `Err` means that nothing is known: the caller fails closed.
 
 pub mod admin;
 mod announcement;
@@ -187,7 +187,7 @@ pub trait Store: Send + Sync {
     ) -> StoreResult<Option<usize>>;
 
     /// These endpoints are no longer polled: their results expire in a day, unless their lease is held or acquired. A store
-    /// may keep the results for ever.
+    /// may keep the results for ever. The simulator uses this default: retiring is not simulated.
     fn retire(&self, _endpoints: &[EndpointId], _timeout: Duration) -> StoreResult<()> {
         Ok(())
     }

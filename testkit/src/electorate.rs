@@ -338,13 +338,13 @@ impl Member {
     fn new(id: &str, server: &Arc<MemoryServer>, clock: Arc<SkewedClock>) -> Self {
         let (poke, poked) = bounded(1);
         let store = MemoryStore::new(server);
-        let same_way: Arc<dyn Store> = Arc::new(store.same_way());
-        let keeper = RoleKeeper::new(Arc::clone(&same_way));
+        let shared: Arc<dyn Store> = Arc::new(store.share());
+        let keeper = RoleKeeper::new(Arc::clone(&shared));
         Self {
             me: InstanceId::new(id),
             store,
             clock,
-            elector: Elector::new(same_way, keeper.clone()),
+            elector: Elector::new(shared, keeper.clone()),
             keeper,
             stands: BTreeMap::new(),
             poked,
@@ -364,7 +364,7 @@ impl Member {
         verdict: Option<crossbeam_channel::Sender<Verdict>>,
     ) {
         let clock: Arc<dyn Clock> = Arc::<SkewedClock>::clone(&self.clock);
-        let line: Arc<dyn Store> = Arc::new(self.store.same_way());
+        let line: Arc<dyn Store> = Arc::new(self.store.share());
         let (me, poke) = (&self.me, &self.poke);
         let role = settings.role.clone();
         let context =

@@ -109,7 +109,7 @@ mod cli {
     /// `leasehold top` in a terminal of its own.
     mod top;
     /// Settings for every command, and errors that say the way out.
-    mod words;
+    mod settings;
 }
 /// The program as a process, and the library in another program's process.
 mod process {

@@ -57,14 +57,15 @@ pub enum Mishap {
     Slow(Duration),
 }
 
-/// One instance's way to a [`MemoryServer`].
+/// One instance's client of a [`MemoryServer`].
 pub struct MemoryStore {
     pub(crate) server: Arc<MemoryServer>,
-    way: Arc<Mutex<Way>>,
+    planned: Arc<Mutex<PlannedFaults>>,
 }
 
+/// What goes wrong between a client and the server.
 #[derive(Default)]
-struct Way {
+struct PlannedFaults {
     cut_off: bool,
     /// Messages of these get lost.
     lost: Vec<&'static str>,
@@ -72,33 +73,33 @@ struct Way {
 }
 
 impl MemoryStore {
-    /// The same way again: what happens to one happens to both.
-    pub fn same_way(&self) -> Self {
-        Self { server: Arc::clone(&self.server), way: Arc::clone(&self.way) }
+    /// The same client again: the two share the planned faults.
+    pub fn share(&self) -> Self {
+        Self { server: Arc::clone(&self.server), planned: Arc::clone(&self.planned) }
     }
 
-    /// A way to `server` on which nothing goes wrong yet.
+    /// A client of `server` without planned faults.
     pub fn new(server: &Arc<MemoryServer>) -> Self {
-        Self { server: Arc::clone(server), way: Arc::default() }
+        Self { server: Arc::clone(server), planned: Arc::default() }
     }
 
     /// Plans what happens to the next message of `op` (`acquire`, `renew`, …).
     pub fn plan(&self, op: &'static str, mishap: Mishap) {
         assert_op(op);
-        self.way.lock().mishaps.push_back((op, mishap));
+        self.planned.lock().mishaps.push_back((op, mishap));
     }
 
     /// Nothing gets through either way until it is mended.
     pub fn cut_off(&self, cut: bool) {
-        self.way.lock().cut_off = cut;
+        self.planned.lock().cut_off = cut;
     }
 
     /// No message of `op` arrives until it is mended: large packets are dropped, for example.
     pub fn lose(&self, op: &'static str, lost: bool) {
         assert_op(op);
-        let mut way = self.way.lock();
-        way.lost.retain(|it| *it != op);
-        way.lost.extend(lost.then_some(op));
+        let mut planned = self.planned.lock();
+        planned.lost.retain(|it| *it != op);
+        planned.lost.extend(lost.then_some(op));
     }
 
     pub(crate) fn call<T: Send>(
@@ -108,12 +109,12 @@ impl MemoryStore {
     ) -> StoreResult<T> {
         debug_assert!(OPS.contains(&op), "{op} is missing in OPS");
         let mishap = {
-            let mut way = self.way.lock();
-            if way.cut_off || way.lost.contains(&op) {
+            let mut planned = self.planned.lock();
+            if planned.cut_off || planned.lost.contains(&op) {
                 return Err(no_answer(op));
             }
-            let at = way.mishaps.iter().position(|it| it.0 == op);
-            at.and_then(|at| way.mishaps.remove(at)).map(|it| it.1)
+            let at = planned.mishaps.iter().position(|it| it.0 == op);
+            at.and_then(|at| planned.mishaps.remove(at)).map(|it| it.1)
         };
         match mishap {
             None => self.server.execute(op, execute),

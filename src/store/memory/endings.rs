@@ -3,7 +3,7 @@
 use crate::model::{EndpointId, InstanceId, Tenure};
 use crate::store::memory::scripts::micros;
 use crate::store::memory::server::ServerState;
-use crate::store::redis::scan::RETIRED_LASTS;
+use crate::store::redis::endings::RETIRED_LASTS;
 use crate::store::{PeerMessage, Release, RequestContext};
 
 impl ServerState {

@@ -304,7 +304,7 @@ impl Store for MemoryStore {
     }
 
     fn listen(&self, me: &InstanceId, _: Duration) -> StoreResult<Box<dyn Subscription>> {
-        let (me, store) = (me.clone(), self.same_way());
+        let (me, store) = (me.clone(), self.share());
         self.call("listen", move |state, _| {
             state.subscribe(&me);
             Ok(Box::new(MemorySubscription { me, store }) as Box<dyn Subscription>)

@@ -1,4 +1,5 @@
-//! What does each Lua script do? The same rules again in Rust, one function per script.
+//! epoch, heartbeat, acquire, renew, verify, publish and read_capped again in Rust. `endings.rs` has release, revoke, retire and
+//! last_polled, `roles.rs` role_status. drain, cas_session and rights have no counterpart.
 
 use std::collections::VecDeque;
 use std::time::Duration;

@@ -5,6 +5,8 @@
 
 pub(crate) mod calls;
 pub(crate) mod connection;
+pub(crate) mod endings;
+pub(crate) mod history;
 pub(crate) mod locator;
 pub(crate) mod reply;
 pub(crate) mod role_status;

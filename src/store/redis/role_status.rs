@@ -4,15 +4,13 @@ use std::time::Duration;
 
 use redis::Value;
 
-use crate::model::{EndpointId, FenceToken, InstanceId, Tenure};
+use crate::model::{EndpointId, FenceToken, InstanceId};
 use crate::store::admin::overview::short_string;
 use crate::store::keys::{TERM_FIELD, TTL_FIELD};
 use crate::store::redis::RedisStore;
 use crate::store::redis::reply;
 use crate::store::redis::script::{self, Call};
-use crate::store::{
-    BATCH_MAX, LEADER_HEARTBEAT_EXTRA, Lasting, PeerMessage, RoleStatus, StoreResult,
-};
+use crate::store::{BATCH_MAX, LEADER_HEARTBEAT_EXTRA, Lasting, RoleStatus, StoreResult};
 
 impl RedisStore {
     pub(crate) fn read_role_statuses(
@@ -93,36 +91,6 @@ impl RedisStore {
                 .is_some_and(|(age, ttl)| RoleStatus::is_stale_at(age, ttl));
         }
         Ok(statuses)
-    }
-
-    /// Gives back the roles of a dead leader, each by its own term; how many there were. A fresh heartbeat is
-    /// no death, unless it is certain.
-    pub(crate) fn revoke_roles(
-        &self,
-        dead: &InstanceId,
-        certain: bool,
-        timeout: Duration,
-    ) -> StoreResult<Option<usize>> {
-        let (mut count, keys) = (0, &self.server.keys);
-        for roles in self.list_roles(timeout)?.chunks(BATCH_MAX) {
-            for (role, status) in roles.iter().zip(self.read_role_statuses(roles, timeout)?) {
-                if status.leader.is_none_or(|it| it.it != *dead) {
-                    continue;
-                }
-                if !certain && status.heartbeat_age.is_some() && !status.is_stale {
-                    return Ok(None);
-                }
-                let message =
-                    PeerMessage { freed: vec![role.clone()], ..PeerMessage::new(dead, None) };
-                let tenure = Tenure::new(role.clone(), status.term);
-                let call = Call::release(keys, dead, &[tenure], &[message]);
-                self.call("release on", timeout, |connection| {
-                    script::RELEASE.run(connection, &call)
-                })?;
-                count += 1;
-            }
-        }
-        Ok(Some(count))
     }
 
     /// Every role that was ever led has its last term in the epoch's hash.

@@ -5,79 +5,14 @@ use std::time::Duration;
 use redis::Value;
 
 use crate::config::Topology;
-use crate::model::{EndpointId, InstanceId, SESSION_MAX_BYTES};
+use crate::model::SESSION_MAX_BYTES;
 use crate::store::redis::RedisStore;
 use crate::store::redis::locator::Route;
 use crate::store::redis::reply;
 use crate::store::redis::script::{self, Call};
-use crate::store::{
-    BATCH_MAX, Fault, Lasting, PeerMessage, RawSession, SCAN_COUNT, Store, StoreError, StoreResult,
-};
-
-/// TTL of the result of an endpoint that is no longer polled.
-pub(crate) const RETIRED_LASTS: Duration = Duration::from_secs(86_400);
+use crate::store::{Fault, Lasting, RawSession, SCAN_COUNT, StoreError, StoreResult};
 
 impl RedisStore {
-    /// Scans all leases: only for `release` of a dead instance.
-    pub(crate) fn revoke_leases(
-        &self,
-        dead: &InstanceId,
-        certain: bool,
-        timeout: Duration,
-    ) -> StoreResult<Option<usize>> {
-        let keys = &self.server.keys;
-        let prefix = keys.lease_prefix();
-        let (mut cursor, mut count) = (0, 0);
-        loop {
-            let (next, page) = self.scan("list leases on", prefix, cursor, timeout)?;
-            let mut call = Call::default();
-            call.key(keys.node(dead)).arg(dead).arg(u8::from(certain));
-            for key in &page {
-                let suffix =
-                    key.strip_prefix(prefix.as_bytes()).and_then(|it| std::str::from_utf8(it).ok());
-                if let Some(endpoint) = suffix.and_then(|it| EndpointId::parse(it).ok()) {
-                    call.lease_and_record(keys, &endpoint);
-                }
-            }
-            let value = self
-                .call("release on", timeout, |connection| script::REVOKE.run(connection, &call))?;
-            let here: i64 =
-                redis::from_redis_value(value).map_err(|_| self.server.unexpected("release on"))?;
-            let Ok(here) = usize::try_from(here) else { return Ok(None) };
-            count += here;
-            cursor = next;
-            if cursor == 0 {
-                break;
-            }
-        }
-        let message = PeerMessage::new(dead, None);
-        self.wake(&[message], timeout)?;
-        Ok(Some(count))
-    }
-
-    /// One script for each batch.
-    pub(crate) fn retire_records(
-        &self,
-        endpoints: &[EndpointId],
-        timeout: Duration,
-    ) -> StoreResult<()> {
-        let keys = &self.server.keys;
-        if !keys.kind().records_end() {
-            return Ok(());
-        }
-        for batch in endpoints.chunks(BATCH_MAX) {
-            let mut call = Call::default();
-            call.arg(RETIRED_LASTS.as_millis());
-            for it in batch {
-                call.lease_and_record(keys, it);
-            }
-            self.call("retire results on", timeout, |connection| {
-                script::RETIRE.run(connection, &call)
-            })?;
-        }
-        Ok(())
-    }
-
     /// A step of a walk over all keys that begin so, where everything but the sessions is.
     pub(crate) fn scan(
         &self,

@@ -14,8 +14,8 @@ use leasehold::lease::watch::{Nudge, Watch};
 use leasehold::model::{InstanceId, Role};
 use leasehold::store::Store;
 
+use super::course::UNABLE;
 use super::member::{Member, Part, until_deadline};
-use super::rest::UNABLE;
 use super::world::World;
 
 pub struct Electors {

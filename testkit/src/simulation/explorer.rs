@@ -300,7 +300,7 @@ impl Small {
     }
 
     /// Everything that can be seen, by its relation to now.
-    fn look(&self) -> u64 {
+    fn state_hash(&self) -> u64 {
         let mut text = String::new();
         for it in &self.tables {
             let _ = write!(text, "{:?}{:?}", it.request(), it.holding(&self.endpoint));
@@ -399,7 +399,7 @@ impl Explorer {
         if self.found.counterexample.is_some() {
             return 0;
         }
-        let key = (small.look(), left);
+        let key = (small.state_hash(), left);
         if let Some(ways) = self.seen.get(&key) {
             return *ways;
         }

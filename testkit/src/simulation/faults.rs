@@ -8,7 +8,7 @@ use leasehold::instance::shutdown::{PHASES, Phase};
 use leasehold::store::Store;
 use leasehold::store::memory::{MemoryStore, Snapshot};
 
-use super::member::{Member, Part, Way};
+use super::member::{LinkState, Member, Part};
 use super::world::{Happening, MS, World, nanos};
 
 /// Names of hosts.
@@ -228,7 +228,7 @@ impl Faults {
             self.revive(world, Memory::Everything);
         }
         for member in world.living() {
-            member.link.way.set(Way::Open);
+            member.link.state.set(LinkState::Open);
             member.link.results_lost_until.set(0);
             member.thaw(world);
         }
@@ -311,7 +311,7 @@ impl Faults {
                     start(world, host);
                 }
             }
-            ScheduledEvent::Mend(n) => world.member(n).link.way.set(Way::Open),
+            ScheduledEvent::Mend(n) => world.member(n).link.state.set(LinkState::Open),
             ScheduledEvent::Awake(n, slept) => world.member(n).slept(world, slept),
             ScheduledEvent::Revoke(n) => {
                 // Another process on the same host, with a connection of its own.
@@ -437,7 +437,7 @@ impl Faults {
     fn befall(&self, world: &World, member: &Member, kind: FaultKind, span: u64) {
         let dice = &world.dice;
         let mend = |way| {
-            member.link.way.set(way);
+            member.link.state.set(way);
             member.link.mended_at.set(world.now() + span);
             world.after(span, Happening::Fault(ScheduledEvent::Mend(member.n)));
         };
@@ -472,9 +472,9 @@ impl Faults {
                 freeze();
                 world.after(span, Happening::Fault(ScheduledEvent::Awake(member.n, span)));
             }
-            FaultKind::Partition => mend(Way::Cut),
-            FaultKind::RequestsLost => mend(Way::NoRequests),
-            FaultKind::RepliesLost => mend(Way::NoReplies),
+            FaultKind::Partition => mend(LinkState::Cut),
+            FaultKind::RequestsLost => mend(LinkState::NoRequests),
+            FaultKind::RepliesLost => mend(LinkState::NoReplies),
             FaultKind::Weather => {
                 self.mishaps.set(*dice.pick(&[0, world.scene.mishaps]));
                 self.latency_us.set(*dice.pick(&[300, world.scene.latency_us]));

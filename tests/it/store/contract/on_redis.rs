@@ -11,7 +11,7 @@ use leasehold::store::{
 };
 
 use crate::store::contract::asker::{Asker, endpoint, items, publication};
-use crate::store::contract::words::sessions_of;
+use crate::store::contract::reads::sessions_of;
 use crate::store::contract::world::{RedisWorld, TIMEOUT, World, store_at};
 use testkit::redis::RedisServer;
 

@@ -5,14 +5,14 @@ use std::time::Duration;
 use leasehold::store::{Acquire, Publish, Release, Renew};
 
 use crate::store::contract::asker::{Asker, endpoint, publication};
-use crate::store::contract::world::{Push, TIMEOUT, World};
+use crate::store::contract::world::{AnnouncedResult, TIMEOUT, World};
 
 /// FR-011, G2.
 pub fn a_result_is_announced_under_the_lease_it_was_polled_under(world: &mut dyn World) {
     let (e, mut a) = (endpoint("e"), Asker::alive(world, "a"));
     let tenure = a.grant(&e);
     assert_eq!(a.publish(&tenure, 77), Publish::Stored);
-    let heard = Push {
+    let heard = AnnouncedResult {
         endpoint: "e".into(),
         instance: "a".into(),
         fence: tenure.fence.0,

@@ -283,7 +283,7 @@ pub fn a_release_of_what_is_anothers_leaves_heartbeats_alone(world: &mut dyn Wor
 }
 
 /// What `leader()` and a look are made of.
-pub fn a_seat_says_who_leads_for_how_long_and_since_when(world: &mut dyn World) {
+pub fn a_role_status_says_who_leads_for_how_long_and_since_when(world: &mut dyn World) {
     let mut a = Asker::alive(world, "a");
     let vacant = seat(&a, "e");
     assert_eq!((vacant.leader, vacant.term, vacant.is_stale), (None, FenceToken(0), false));
@@ -305,7 +305,7 @@ pub fn a_seat_says_who_leads_for_how_long_and_since_when(world: &mut dyn World) 
 }
 
 /// A clock set back would keep a dead leader for as long as the step.
-pub fn a_seat_without_end_is_cut_to_the_ttl(world: &mut dyn World) {
+pub fn a_role_status_without_end_is_cut_to_the_ttl(world: &mut dyn World) {
     let mut a = Asker::alive(world, "a");
     a.grant(&endpoint("e"));
     for wrong in [None, Some(100 * TTL)] {

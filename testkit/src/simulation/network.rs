@@ -11,11 +11,11 @@ use leasehold::store::{
     StoreResult, Subscription, Verify,
 };
 
-use super::member::{Member, Way};
+use super::member::{LinkState, Member};
 use super::world::{Happening, MS, World, nanos, world};
 
 /// One process's way to a server.
-pub struct Line {
+pub struct SimulatedStore {
     /// Whose it is: the n-th process that was started.
     member: usize,
     inner: MemoryStore,
@@ -43,15 +43,15 @@ enum Fate {
     Late(u64),
 }
 
-impl Line {
+impl SimulatedStore {
     pub fn new(member: usize, inner: MemoryStore, of_roles: bool, delivery: Delivery) -> Self {
         Self { member, inner, of_roles, delivery }
     }
 
     fn fate(world: &World, member: &Member) -> Fate {
         let dice = &world.dice;
-        match member.link.way.get() {
-            Way::Cut | Way::NoRequests => {
+        match member.link.state.get() {
+            LinkState::Cut | LinkState::NoRequests => {
                 // The kernel goes on sending what a closed socket owed: it arrives when the way is open again.
                 let cut_for = member.link.mended_at.get().saturating_sub(world.now());
                 if cut_for > 0 && dice.permille(200) {
@@ -59,8 +59,8 @@ impl Line {
                 }
                 return if dice.permille(300) { Fate::Refused } else { Fate::Lost };
             }
-            Way::NoReplies => return Fate::Unanswered,
-            Way::Open => (),
+            LinkState::NoReplies => return Fate::Unanswered,
+            LinkState::Open => (),
         }
         let mishaps = world.faults.mishaps.get();
         if mishaps == 0 || !dice.permille(mishaps) {
@@ -162,7 +162,7 @@ fn together<T>(all: Vec<StampedResult<T>>) -> StoreResult<Vec<StampedResult<T>>>
     }
 }
 
-impl Store for Line {
+impl Store for SimulatedStore {
     fn inspect(&self, timeout: Duration) -> StoreResult<()> {
         self.call("inspect", timeout, |it| it.inspect(timeout))
     }
@@ -385,7 +385,7 @@ impl Subscription for SimSubscription {
             self.lost = breaks;
         }
         // A line that is cut is noticed when it is asked whether it still stands.
-        if self.lost != breaks || member.link.way.get() != Way::Open {
+        if self.lost != breaks || member.link.state.get() != LinkState::Open {
             return Err(no_answer("listen on"));
         }
         loop {

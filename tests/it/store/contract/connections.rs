@@ -12,7 +12,7 @@ use leasehold::store::{
 };
 
 use crate::store::contract::asker::{Asker, endpoint};
-use crate::store::contract::words::sessions_of;
+use crate::store::contract::reads::sessions_of;
 use crate::store::contract::world::{DURATION, RedisWorld, TIMEOUT, TTL, store_at};
 use testkit::fake::Fake;
 use testkit::redis::{RedisServer, eventually};
