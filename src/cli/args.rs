@@ -22,9 +22,9 @@ use crate::inspect::doctor::program::runnable;
 #[derive(Debug)]
 pub(crate) enum Command {
     Task(Box<Config>, Task),
-    Guardian { program: Vec<String>, grace: Duration, soft_files: Option<u64> },
-    Warden { program: Vec<String>, grace: Duration, orders: RawFd, report: RawFd },
-    Ward { program: Vec<String>, orders: RawFd, report: RawFd },
+    PollSupervisor { program: Vec<String>, grace: Duration, soft_files: Option<u64> },
+    Supervisor { program: Vec<String>, grace: Duration, orders: RawFd, report: RawFd },
+    ExecShim { program: Vec<String>, orders: RawFd, report: RawFd },
     Help(String),
     Version,
 }
@@ -222,12 +222,14 @@ fn hidden(command: &'static Spec, draft: &Draft, typed: &Typed) -> Result<Comman
     let program = program.filter(|it| !it.is_empty()).ok_or(UsageError::Hidden { command })?;
     match (command.name, draft.grace, draft.orders, draft.report) {
         ("guardian", Some(grace), ..) => {
-            Ok(Command::Guardian { program, grace, soft_files: draft.soft_files })
+            Ok(Command::PollSupervisor { program, grace, soft_files: draft.soft_files })
         }
         ("warden", Some(grace), Some(orders), Some(report)) => {
-            Ok(Command::Warden { program, grace, orders, report })
+            Ok(Command::Supervisor { program, grace, orders, report })
         }
-        ("ward", _, Some(orders), Some(report)) => Ok(Command::Ward { program, orders, report }),
+        ("ward", _, Some(orders), Some(report)) => {
+            Ok(Command::ExecShim { program, orders, report })
+        }
         _ => Err(UsageError::Hidden { command }),
     }
 }
@@ -473,11 +475,11 @@ mod tests {
     }
 
     #[test]
-    fn a_guardian_takes_its_program_as_it_is_and_nothing_from_the_environment() {
+    fn a_poll_supervisor_takes_its_program_as_it_is_and_nothing_from_the_environment() {
         let (files, end) = (["--soft-files", "1024"], ["--", "sh", "-c", "--help", "--"]);
         let args = [&["guardian", "--grace-ms", "1500"][..], &files, &end].concat();
         match parsed(&args, &[]) {
-            Ok(Command::Guardian { program, grace, soft_files }) => {
+            Ok(Command::PollSupervisor { program, grace, soft_files }) => {
                 assert_eq!(soft_files, Some(1_024));
                 assert_eq!(program, ["sh", "-c", "--help", "--"]);
                 assert_eq!(grace, Duration::from_millis(1_500));
@@ -491,17 +493,17 @@ mod tests {
     }
 
     #[test]
-    fn a_warden_and_a_ward_need_both_descriptors() {
+    fn a_supervisor_and_an_exec_shim_need_both_descriptors() {
         let fds = ["--orders-fd", "7", "--report-fd", "9"];
         let [grace, program] = [["--grace-ms", "1500"], ["--", "sh"]];
         match parsed(&[&["warden"][..], &grace, &fds, &program].concat(), &[]) {
-            Ok(Command::Warden { program, grace, orders: 7, report: 9 }) => {
+            Ok(Command::Supervisor { program, grace, orders: 7, report: 9 }) => {
                 assert_eq!((program, grace), (vec!["sh".into()], Duration::from_millis(1_500)));
             }
             other => panic!("{other:?}"),
         }
         match parsed(&[&["ward"][..], &fds, &program].concat(), &[]) {
-            Ok(Command::Ward { program, orders: 7, report: 9 }) => assert_eq!(program, ["sh"]),
+            Ok(Command::ExecShim { program, orders: 7, report: 9 }) => assert_eq!(program, ["sh"]),
             other => panic!("{other:?}"),
         }
         for args in [

@@ -145,7 +145,7 @@ fn zsh() -> String {
     for command in shown() {
         out.push_str(&format!("  {})\n    _arguments", command.name));
         for opt in options(command) {
-            let help = zsh_escaped(brief(opt.help));
+            let help = zsh_escaped(brief(opt.help_of(command)));
             let spec = match (opt.value, values(opt)) {
                 (None, _) => format!("--{}[{help}]", opt.name),
                 (Some(value), values) => {
@@ -197,7 +197,7 @@ fn fish() -> String {
                 (_, Values::Directories) => " -x -a '(__fish_complete_directories)'".into(),
                 (_, Values::Anything) => " -x".into(),
             };
-            let help = fish_escaped(brief(opt.help));
+            let help = fish_escaped(brief(opt.help_of(command)));
             out.push_str(&format!("{seen} -l {}{takes} -d '{help}'\n", opt.name));
         }
         out.push_str(&format!("{seen} -l help -d 'all about it'\n"));

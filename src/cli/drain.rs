@@ -58,7 +58,7 @@ fn change(config: &Config, what: &Drain) -> Result<String, String> {
     if drained.map_err(|error| error.to_string())? == Drained::NobodyLeft {
         let n = counted(Status::of(before, Duration::MAX).n_wanted(), "endpoint");
         return Err(format!(
-            "nobody would be left to poll {n}: start another instance first, or say --force"
+            "nobody would be left to poll {n}: start another instance first, or pass --force"
         ));
     }
     if !here {
@@ -104,7 +104,7 @@ fn known(config: &Config, what: &Drain, before: &Overview) -> Result<(), String>
         }
         false => format!(
             "no instance or host {name} is alive, nor is one remembered: {meant} To drain a host before \
-             anything runs there, say --absent"
+             anything runs there, pass --absent"
         ),
     })
 }

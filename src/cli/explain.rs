@@ -42,8 +42,9 @@ pub(crate) fn explain(config: &Config, endpoint: &EndpointId, as_json: bool) -> 
         let mut sentences = reasons(&status, found);
         sentences.extend(odd_fields);
         sentences.extend(odd);
-        sentences
-            .extend(status.spoilt.iter().map(|it| format!("{}; {}.", it.sentence(), it.way_out())));
+        sentences.extend(
+            status.wrong_types.iter().map(|it| format!("{}; {}.", it.sentence(), it.way_out())),
+        );
         Ok(match as_json {
             true => format!("{:#}\n", document(found, &order, &sentences)),
             false => page(&status, found, &order, &sentences),

@@ -51,7 +51,7 @@ fn option(out: &mut String, opt: &Opt, command: &Spec) {
         Some(value) => out.push_str(&format!("  --{} {value}\n", opt.name)),
         None => out.push_str(&format!("  --{}\n", opt.name)),
     }
-    wrap(out, 10, opt.help);
+    wrap(out, 10, opt.help_of(command));
     if !opt.default.is_empty() {
         wrap(out, 10, &format!("[default: {}]", opt.default_of(command)));
     }
@@ -104,7 +104,7 @@ mod tests {
             for opt in OPTIONS {
                 let name = match opt.value {
                     Some(value) => format!("--{} {value} ", opt.name),
-                    None => format!("--{} {}", opt.name, &opt.help[..10]),
+                    None => format!("--{} {}", opt.name, &opt.help_of(command)[..10]),
                 };
                 let ours = opt.belongs_to(command);
                 assert_eq!(text.contains(&name), ours, "{} {name}", command.name);

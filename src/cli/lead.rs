@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::StartError;
-use crate::cli::predecessors::State;
+use crate::cli::predecessors::Predecessors;
 use crate::cli::supervised::{self, End, ends_waiting};
-use crate::cli::task::Wrap;
+use crate::cli::task::SupervisedRun;
 use crate::cli::{FAILED, config_warnings, fail, logging};
 use crate::config::Config;
 use crate::election::{Duty, Elections, LeaderElection};
@@ -26,7 +26,7 @@ const LOOK: Duration = Duration::from_millis(200);
 const RESTART_AFTER: Duration = Duration::from_secs(1);
 
 /// Stands for the role until told to stop, or until the command has ended.
-pub(crate) fn lead(config: &Config, wrap: &Wrap) -> ExitCode {
+pub(crate) fn lead(config: &Config, wrap: &SupervisedRun) -> ExitCode {
     // Before any thread exists.
     let signals = match Signals::catch() {
         Ok(signals) => signals,
@@ -36,9 +36,9 @@ pub(crate) fn lead(config: &Config, wrap: &Wrap) -> ExitCode {
     run(config, wrap, &signals).unwrap_or_else(|why| fail(FAILED, &why))
 }
 
-fn run(config: &Config, wrap: &Wrap, signals: &Signals) -> Result<ExitCode, String> {
+fn run(config: &Config, wrap: &SupervisedRun, signals: &Signals) -> Result<ExitCode, String> {
     let elections = Elections::on_redis(config).map_err(|error| error.to_string())?;
-    let mut state = State::take(config, elections.instance_id())?;
+    let mut state = Predecessors::take(config, elections.instance_id())?;
     let election = match stand(config, wrap, elections, signals) {
         Ok(Some(election)) => election,
         other => {
@@ -54,7 +54,7 @@ fn run(config: &Config, wrap: &Wrap, signals: &Signals) -> Result<ExitCode, Stri
     let (me, thread) = (election.instance_id(), |error| format!("cannot start a thread: {error}"));
     let _http = MetricsHttp::of(config, me, &exposition).map_err(thread)?;
     let _metrics = MetricsFile::of(config, me, &exposition).map_err(thread)?;
-    let code = in_office(config, wrap, &election, signals);
+    let code = run_while_leader(config, wrap, &election, signals);
     drop(election);
     state.clear();
     code
@@ -63,7 +63,7 @@ fn run(config: &Config, wrap: &Wrap, signals: &Signals) -> Result<ExitCode, Stri
 /// Waits for the store; `None` when told to stop before it was there.
 fn stand(
     config: &Config,
-    wrap: &Wrap,
+    wrap: &SupervisedRun,
     elections: Elections,
     signals: &Signals,
 ) -> Result<Option<LeaderElection>, String> {
@@ -91,9 +91,9 @@ fn stand(
     }
 }
 
-fn in_office(
+fn run_while_leader(
     config: &Config,
-    wrap: &Wrap,
+    wrap: &SupervisedRun,
     election: &LeaderElection,
     signals: &Signals,
 ) -> Result<ExitCode, String> {
@@ -123,7 +123,7 @@ fn in_office(
 /// end of everything.
 fn serve(
     config: &Config,
-    wrap: &Wrap,
+    wrap: &SupervisedRun,
     election: &LeaderElection,
     duty: Duty,
     signals: &Signals,

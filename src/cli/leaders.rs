@@ -39,18 +39,18 @@ pub(crate) fn leaders(config: &Config, json: bool) -> ExitCode {
 }
 
 /// One role, for programs.
-pub(crate) fn as_json((role, seat): &(EndpointId, RoleStatus)) -> Value {
+pub(crate) fn as_json((role, status): &(EndpointId, RoleStatus)) -> Value {
     let ms = |it: Option<Duration>| it.map(|it| u64::try_from(it.as_millis()).unwrap_or(u64::MAX));
-    let leader = seat.leader.as_ref();
+    let leader = status.leader.as_ref();
     json!({
         "role": role.as_str(),
         "leader": leader.map(|it| it.value.as_str()),
-        "term": seat.term.0,
-        "ledForMs": leader.and(ms(seat.led_for)),
+        "term": status.term.0,
+        "ledForMs": leader.and(ms(status.led_for)),
         "leftMs": ms(leader.map(|it| it.left)),
-        "heartbeatAgeMs": ms(seat.heartbeat_age),
-        "ttlMs": ms(seat.ttl),
-        "stale": seat.is_stale,
+        "heartbeatAgeMs": ms(status.heartbeat_age),
+        "ttlMs": ms(status.ttl),
+        "stale": status.is_stale,
     })
 }
 
@@ -63,11 +63,11 @@ pub(crate) fn table(led: &Leaders) -> Table {
         ("SINCE", Side::Right),
         ("LEFT", Side::Right),
     ]);
-    for (role, seat) in led {
-        let leader = seat.leader.as_ref();
-        let since = leader.and(seat.led_for).map(|it| format!("{} ago", brief(it)));
+    for (role, status) in led {
+        let leader = status.leader.as_ref();
+        let since = leader.and(status.led_for).map(|it| format!("{} ago", brief(it)));
         let left = match leader {
-            Some(_) if seat.is_stale => Cell::painted("stale", Paint::Bad),
+            Some(_) if status.is_stale => Cell::painted("stale", Paint::Bad),
             Some(it) => Cell::new(&brief(it.left)),
             None => Cell::new("-"),
         };
@@ -77,7 +77,7 @@ pub(crate) fn table(led: &Leaders) -> Table {
                 Some(it) => Cell::new(it.value.as_str()),
                 None => Cell::painted("nobody", Paint::Watch),
             },
-            Cell::new(&seat.term.to_string()),
+            Cell::new(&status.term.to_string()),
             Cell::new(since.as_deref().unwrap_or("-")),
             left,
         ]);
@@ -97,8 +97,8 @@ pub(crate) fn resign(config: &Config, role: &Role) -> ExitCode {
 fn ask_to_resign(config: &Config, role: &Role) -> Result<String, String> {
     let (store, timeout) = (RedisStore::of_roles(config), config.store_timeout);
     let look = || -> Result<Option<RoleStatus>, String> {
-        let seats = store.role_statuses(&[role.as_lease().clone()], timeout);
-        Ok(seats.map_err(|error| error.to_string())?.pop())
+        let statuses = store.role_statuses(&[role.as_lease().clone()], timeout);
+        Ok(statuses.map_err(|error| error.to_string())?.pop())
     };
     let Some(RoleStatus { leader: Some(leader), term, .. }) = look()? else {
         let led = store.role_names(timeout).map_err(|error| error.to_string())?;
@@ -113,13 +113,13 @@ fn ask_to_resign(config: &Config, role: &Role) -> Result<String, String> {
     };
     let leader = leader.value;
     let me = InstanceId::generate_now(&config.host_name);
-    let word = PeerMessage::new(&me, Some(leader.clone()));
-    let word = PeerMessage { resign: vec![role.as_lease().clone()], ..word };
+    let message = PeerMessage::new(&me, Some(leader.clone()));
+    let message = PeerMessage { resign: vec![role.as_lease().clone()], ..message };
     let deadline = BootClock.now() + PATIENCE;
     let (_never, pause) = stop();
-    // A word may get lost: it is said until it has had its effect.
+    // A message may get lost: sends it until it takes effect.
     while BootClock.now() < deadline {
-        store.wake(std::slice::from_ref(&word), timeout).map_err(|error| error.to_string())?;
+        store.wake(std::slice::from_ref(&message), timeout).map_err(|error| error.to_string())?;
         pause.within(ASK_AGAIN);
         let shown = printable(leader.as_str());
         match look()? {

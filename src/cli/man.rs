@@ -66,12 +66,33 @@ fn option(out: &mut String, opt: &Opt) {
         Some(value) => out.push_str(&format!(".TP\n.BI {name} \" {}\"\n", escaped(value))),
         None => out.push_str(&format!(".TP\n.B {name}\n")),
     }
-    text(out, opt.help);
-    if !opt.default.is_empty() {
-        text(out, &format!("Default: {}.", opt.default));
+    for (commands, help, default) in meanings(opt) {
+        match commands {
+            Some(commands) => text(out, &format!("{}: {help}", commands.join(", "))),
+            None => text(out, help),
+        }
+        if !default.is_empty() {
+            text(out, &format!("Default: {default}."));
+        }
     }
     let of: Vec<&str> = shown().filter(|it| opt.belongs_to(it)).map(|it| it.name).collect();
     text(out, &format!("Of {}; {}.", of.join(", "), opt.variable()));
+}
+
+/// Help and default of an option, and the commands for which they hold: `None` if they hold for all.
+fn meanings(opt: &Opt) -> Vec<(Option<Vec<&'static str>>, &'static str, &'static str)> {
+    let mut meanings: Vec<(Option<Vec<_>>, _, _)> = Vec::new();
+    for command in shown().filter(|it| opt.belongs_to(it)) {
+        let (help, default) = (opt.help_of(command), opt.default_of(command));
+        match meanings.iter_mut().find(|it| (it.1, it.2) == (help, default)) {
+            Some((commands, ..)) => commands.iter_mut().for_each(|it| it.push(command.name)),
+            None => meanings.push((Some(vec![command.name]), help, default)),
+        }
+    }
+    if let [only] = &mut meanings[..] {
+        only.0 = None;
+    }
+    meanings
 }
 
 fn section(out: &mut String, name: &str) {

@@ -67,7 +67,7 @@ fn forgotten(config: &Config, installed: &Path) -> Option<String> {
     let unset = config.settings.is_empty() && config.redis == Config::default().redis;
     let path = installed.display();
     (unset && installed.exists())
-        .then(|| format!("; the service's own settings are in {path}: say --settings {path}"))
+        .then(|| format!("; the service's own settings are in {path}: pass --settings {path}"))
 }
 
 /// The program: its arguments become a command, and the command becomes an exit code.
@@ -76,13 +76,15 @@ pub fn main() -> ExitCode {
     let command = parse_with_settings(&args, &|name| env::var_os(name));
     match command.and_then(Command::with_files_checked) {
         Ok(Command::Task(config, task)) => perform(&config, task),
-        Ok(Command::Guardian { program, grace, soft_files }) => {
+        Ok(Command::PollSupervisor { program, grace, soft_files }) => {
             poll_supervisor_main(&program, grace, soft_files)
         }
-        Ok(Command::Warden { program, grace, orders, report }) => {
+        Ok(Command::Supervisor { program, grace, orders, report }) => {
             supervisor_main(orders, report, &program, grace)
         }
-        Ok(Command::Ward { program, orders, report }) => exec_shim_main(orders, report, &program),
+        Ok(Command::ExecShim { program, orders, report }) => {
+            exec_shim_main(orders, report, &program)
+        }
         Ok(Command::Help(text)) => say(&text),
         Ok(Command::Version) => say(concat!("leasehold ", env!("CARGO_PKG_VERSION"), "\n")),
         Err(error) => fail(USAGE, &error),
@@ -95,7 +97,7 @@ fn perform(config: &Config, task: Task) -> ExitCode {
     }
     let _ = ASKED_AS.set((config.clone(), task.purpose()));
     match task {
-        Task::Run { doubt } => run::run(config, doubt),
+        Task::Run { warning } => run::run(config, warning),
         Task::Status(how) => status::status(config, how),
         Task::Release(what) => release::release(config, what),
         Task::Sessions { verb, json } => sessions::sessions(config, verb, json),
@@ -178,7 +180,7 @@ mod tests {
         let (here, nowhere) = (Path::new("/etc/passwd"), Path::new("/nowhere/leasehold.env"));
         let none = Config::default();
         let hint = forgotten(&none, here).unwrap();
-        assert!(hint.ends_with("say --settings /etc/passwd"), "{hint}");
+        assert!(hint.ends_with("pass --settings /etc/passwd"), "{hint}");
         assert_eq!(forgotten(&none, nowhere), None);
         let redis = RedisUrl::parse("redis://10.0.0.1").unwrap();
         assert_eq!(forgotten(&Config { redis, ..none.clone() }, here), None);

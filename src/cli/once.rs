@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::StartError;
 use crate::cli::lead::passed_on;
 use crate::cli::supervised::{self, End, ends_waiting};
-use crate::cli::task::Wrap;
+use crate::cli::task::SupervisedRun;
 use crate::cli::{FAILED, fail, logging};
 use crate::clock::{BootClock, Clock};
 use crate::config::Config;
@@ -21,7 +21,7 @@ type Tried = Result<Result<Leadership, InstanceId>, StartError>;
 /// Runs the command if nobody else does.
 pub(crate) fn once(
     config: &Config,
-    wrap: &Wrap,
+    wrap: &SupervisedRun,
     at_least_for: Duration,
     skip_code: u8,
 ) -> ExitCode {
@@ -40,7 +40,7 @@ pub(crate) fn once(
 }
 
 /// Waits for the outcome, which a hold-off delays. A signal ends that, with its code.
-fn attempt(config: &Config, wrap: &Wrap, signals: &Signals) -> Result<Tried, ExitCode> {
+fn attempt(config: &Config, wrap: &SupervisedRun, signals: &Signals) -> Result<Tried, ExitCode> {
     let elections = match Elections::on_redis(config) {
         Ok(elections) => elections,
         Err(error) => return Ok(Err(error)),
@@ -64,7 +64,7 @@ fn attempt(config: &Config, wrap: &Wrap, signals: &Signals) -> Result<Tried, Exi
 
 fn do_it(
     config: &Config,
-    wrap: &Wrap,
+    wrap: &SupervisedRun,
     leadership: Leadership,
     at_least_for: Duration,
     signals: &Signals,
@@ -99,7 +99,7 @@ fn is_told_within(rest: Duration, signals: &Signals) -> bool {
     }
 }
 
-fn lost(wrap: &Wrap) -> String {
+fn lost(wrap: &SupervisedRun) -> String {
     let role = &wrap.role;
     format!("the role {role} was lost or given up, so the command was ended: see the log above")
 }

@@ -99,10 +99,24 @@ impl Opt {
         self.commands.contains(&command.name)
     }
 
+    /// The help for this command.
+    pub(crate) fn help_of(&self, command: &Spec) -> &'static str {
+        match (command.name, self.name) {
+            ("drain", "force") => "Drain even if no instance is left to take the work.",
+            ("watch", "json") => "Print one JSON document per line.",
+            ("lead" | "once", "renew-interval") => "How often the role is renewed.",
+            ("release", "runtime-dir") => {
+                "The directory in which the dead process kept its instance id."
+            }
+            _ => self.help,
+        }
+    }
+
     /// The default for this command.
     pub(crate) fn default_of(&self, command: &Spec) -> &'static str {
         match (command.name, self.name) {
             ("once", "log-level") => "warn", // cron mails what a command prints
+            ("lead" | "once", "renew-interval") => "a third of --lease-ttl",
             _ => self.default,
         }
     }
@@ -395,9 +409,8 @@ pub(crate) static OPTIONS: &[Opt] = &[
         name: "force",
         value: None,
         default: "off",
-        help: "release --instance: release even if the instance still has a heartbeat; only for \
-               an instance that is certainly dead. drain: drain even if no instance is left to \
-               take the work.",
+        help: "Release even if the instance still has a heartbeat; only for an instance that is \
+               certainly dead.",
         commands: &["release", "drain"],
         set: |draft, value| switch(value).map(|it| draft.force = it),
     },
@@ -405,8 +418,7 @@ pub(crate) static OPTIONS: &[Opt] = &[
         name: "json",
         value: None,
         default: "off",
-        help: "Print one JSON document with everything, for programs. watch prints one document \
-               per line.",
+        help: "Print one JSON document for programs.",
         commands: READ,
         set: |draft, value| switch(value).map(|it| draft.json = it),
     },
@@ -558,7 +570,7 @@ pub(crate) static OPTIONS: &[Opt] = &[
         value: Some("DURATION"),
         default: "10s",
         help: "How often every held lease is renewed. With the default, a lease survives one \
-               failed renewal. lead and once renew three times in a TTL unless this is given.",
+               failed renewal.",
         commands: STAND,
         set: |draft, value| {
             draft.renew_given = true;
@@ -710,7 +722,10 @@ pub(crate) static OPTIONS: &[Opt] = &[
         name: "drain-timeout",
         value: Some("DURATION"),
         default: "10s",
-        help: "How long a stop or a hand-over waits for a poll or a command that is still running.",
+        help: "run: how long a stop or a hand-over waits for a running poll. lead, once: how long a \
+               stop waits for the command before TERM; KILL follows after this time or a fifth of \
+               the usable TTL, whichever is shorter. The same limit holds when the role is given \
+               up or lost.",
         commands: TIMED,
         set: |draft, value| duration(value).map(|it| draft.config.drain_timeout = it),
     },
@@ -737,8 +752,7 @@ pub(crate) static OPTIONS: &[Opt] = &[
         name: "runtime-dir",
         value: Some("DIR"),
         default: "$RUNTIME_DIRECTORY",
-        help: "The directory where run and lead keep their instance id, and where release finds \
-               it.",
+        help: "The directory in which the process keeps its instance id.",
         commands: KEPT,
         set: |draft, value| path(value).map(|it| draft.config.runtime_dir = Some(it)),
     },
@@ -810,8 +824,7 @@ pub(crate) static OPTIONS: &[Opt] = &[
         name: "log-level",
         value: Some("LEVEL"),
         default: "info",
-        help: "What to log on stderr: off, error, warn, info, debug or trace. The default of once \
-               is warn.",
+        help: "What to log on stderr: off, error, warn, info, debug or trace.",
         commands: LOGGING,
         set: |draft, value| {
             draft.level_given = true;

@@ -14,13 +14,13 @@ use crate::store::Store;
 const PREDECESSOR_PATIENCE: Duration = Duration::from_secs(5);
 
 /// The state file, if there is a runtime directory, and whom it named before us (R12).
-pub(crate) struct State {
+pub(crate) struct Predecessors {
     file: Option<StateFile>,
     me: InstanceId,
     predecessors: Vec<InstanceId>,
 }
 
-impl State {
+impl Predecessors {
     /// The lock proves that the instance named there is gone, and its commands too. Our own name is added
     /// before we can hold anything.
     pub(crate) fn take(config: &Config, me: &InstanceId) -> Result<Self, String> {
@@ -44,9 +44,9 @@ impl State {
     /// What they left behind need not wait for its TTL. If this fails, it does.
     pub(crate) fn revoke_predecessors(&mut self, stores: &[Arc<dyn Store>], timeout: Duration) {
         for dead in std::mem::take(&mut self.predecessors) {
-            let mut buried = stores.iter().map(|it| it.revoke(&dead, true, timeout));
-            let buried = buried.try_for_each(|it| it.map(drop));
-            if let Err(error) = buried {
+            let mut revoked = stores.iter().map(|it| it.revoke(&dead, true, timeout));
+            let revoked = revoked.try_for_each(|it| it.map(drop));
+            if let Err(error) = revoked {
                 Event::StoreUnreachable { error: &error }.log(&self.me);
                 return;
             }

@@ -38,7 +38,7 @@ fn by_id(config: &Config, id: &InstanceId, force: bool) -> Result<String, String
     let released = revoke(id, force, false, config)?.ok_or_else(|| {
         format!(
             "instance {shown} still has a heartbeat: stop it, or wait until it expires; \
-             if it is certainly dead, say --force"
+             if it is certainly dead, pass --force"
         )
     })?;
     if !released.is_nothing() {

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use crate::cli::limits::{Files, raise_files};
-use crate::cli::predecessors::State;
+use crate::cli::predecessors::Predecessors;
 use crate::cli::reload::{Replaceable, Sources};
 use crate::cli::{FAILED, USAGE, config_warnings, fail, logging};
 use crate::clock::{BootClock, Clock};
@@ -28,14 +28,14 @@ use crate::{Daemon, Poller, Stop};
 use crossbeam_channel::select;
 
 /// Runs an instance to its end.
-pub(crate) fn run(config: &Config, doubt: Option<String>) -> ExitCode {
+pub(crate) fn run(config: &Config, warning: Option<String>) -> ExitCode {
     logging::start(config.log_level);
     let files = raise_files();
     let targets = match Targets::parse(&config.allow_targets, &config.deny_targets) {
         Ok(targets) => targets,
         Err(error) => return fail(USAGE, &format!("--allow-targets, --deny-targets: {error}")),
     };
-    match instance(config, targets, files, doubt) {
+    match instance(config, targets, files, warning) {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => fail(FAILED, &why),
     }
@@ -45,7 +45,7 @@ fn instance(
     config: &Config,
     targets: Targets,
     files: Files,
-    doubt: Option<String>,
+    warning: Option<String>,
 ) -> Result<(), String> {
     let sources = Sources::new(env::args_os().skip(1).collect(), config)?;
     // First of all: every thread must have SIGHUP blocked.
@@ -54,12 +54,12 @@ fn instance(
         stops_on_signals().map_err(|error| format!("cannot handle signals: {error}"))?;
     let me = InstanceId::generate_now(&config.host_name);
     let manager = manager(&me);
-    let mut state = State::take(config, &me)?;
+    let mut state = Predecessors::take(config, &me)?;
     let connections = Connections::redis(config);
     let redis = config.redis.to_string();
     Event::DaemonStarted { version: env!("CARGO_PKG_VERSION"), redis: &redis }.log(&me);
-    let doubts = doubt.into_iter().chain(files_doubt(files, config));
-    config_warnings::tell(config, env::vars_os().map(|it| it.0), doubts, &me);
+    let warnings = warning.into_iter().chain(files_warning(files, config));
+    config_warnings::tell(config, env::vars_os().map(|it| it.0), warnings, &me);
     let replaceable = Arc::new(Replaceable::new(poller(config, targets, files)?));
     let poller: Arc<dyn Poller> = Arc::<Replaceable>::clone(&replaceable);
     // Each part moves at least this often when all is well.
@@ -154,7 +154,7 @@ impl Reload<'_> {
             logging::set_level(level);
         }
         Event::DaemonReloaded { changed: &news.changed }.log(self.me);
-        if let Some(reason) = files_doubt(self.files, &self.config) {
+        if let Some(reason) = files_warning(self.files, &self.config) {
             Event::SettingsOdd { reason: &reason }.log(self.me);
         }
         if !news.waiting.is_empty() {
@@ -207,7 +207,7 @@ fn manager(me: &InstanceId) -> Arc<Notifier> {
 }
 
 /// What is odd about the limit of open files.
-fn files_doubt(files: Files, config: &Config) -> Option<String> {
+fn files_warning(files: Files, config: &Config) -> Option<String> {
     let found = doctor::files::too_few(files.limit, config)?;
     Some(format!("{found}; {}", doctor::files::way_out(config)))
 }
@@ -216,11 +216,11 @@ fn poller(config: &Config, targets: Targets, files: Files) -> Result<Arc<dyn Pol
     let Some(program) = &config.poll_command else {
         return Ok(Arc::new(NetPoller::new(targets, config.max_body)));
     };
-    let guardian = std::env::current_exe()
+    let poll_supervisor = std::env::current_exe()
         .map_err(|error| format!("cannot find this program for --poll-command: {error}"))?;
     // TERM, then KILL, and all of it before another instance could be granted the lease.
     let shortest = config.lease_ttl.min(config.heartbeat_ttl);
     let grace = LeaseDuration::new(shortest).margin() / 2;
-    let poller = CommandPoller::new(program.clone(), guardian, config.max_body, grace);
+    let poller = CommandPoller::new(program.clone(), poll_supervisor, config.max_body, grace);
     Ok(Arc::new(poller.with_soft_files(files.before)))
 }

@@ -7,7 +7,7 @@ use crate::config::Config;
 use crate::fleet::session_cache::understood_with_odd_fields;
 use crate::inspect::status::{EndpointStatus, State, Status, counted};
 use crate::model::{Address, EndpointId, InvalidId, OddField, Session, SessionError, with_field};
-use crate::store::admin::sessions::{Imported, Swap};
+use crate::store::admin::sessions::{Imported, SessionCas};
 use crate::store::redis::RedisStore;
 use crate::store::{BATCH_MAX, RawSession, Store, StoreError};
 use fnv::FnvHashMap;
@@ -111,8 +111,8 @@ impl Sessions<'_> {
         fields.extend(name.map(|it| ("name".into(), it.into())));
         let text = Value::Object(fields).to_string();
         Session::parse(id.as_str(), text.as_bytes()).map_err(|error| error.to_string())?;
-        let swap = Swap { before: None, after: Some(text.into_bytes()) };
-        match self.store.swap_session(&id, &swap, self.config.store_timeout).map_err(sentence)? {
+        let cas = SessionCas { before: None, after: Some(text.into_bytes()) };
+        match self.store.cas_session(&id, &cas, self.config.store_timeout).map_err(sentence)? {
             true => Ok(self.told(format!("{id}\n"), json!({ "id": id.as_str() }))),
             false => Err(format!(
                 "there is a session {id} already: remove it first, or give another --id"
@@ -180,8 +180,8 @@ impl Sessions<'_> {
                 let key = format!("{}{id}", self.config.session_prefix);
                 return Err(format!("the session {id} cannot be compared: look at the key {key}"));
             };
-            let swap = Swap { before: Some(before), after };
-            if self.store.swap_session(id, &swap, timeout).map_err(sentence)? {
+            let cas = SessionCas { before: Some(before), after };
+            if self.store.cas_session(id, &cas, timeout).map_err(sentence)? {
                 return Ok(());
             }
         }

@@ -1,6 +1,6 @@
 //! How does a command run as long as a duty lasts, and not a moment longer?
 //!
-//! The warden ends it at the role's deadline whatever happens here; this side moves the deadline on with
+//! The supervisor ends it at the role's deadline whatever happens here; this side moves the deadline on with
 //! every renewal, passes signals on, and ends the command in good time when the role is to be given up.
 
 use std::path::Path;
@@ -15,7 +15,7 @@ use crate::supervise::{Ended, SupervisedCommand};
 use crossbeam_channel::{Receiver, after, never, select};
 use nix::sys::signal::Signal;
 
-use crate::cli::task::Wrap;
+use crate::cli::task::SupervisedRun;
 
 /// So often the deadline is looked at.
 const TICK: Duration = Duration::from_millis(50);
@@ -51,7 +51,7 @@ fn grace(config: &Config) -> Duration {
 /// Runs the command once, at most for as long as `duty` lasts.
 pub(crate) fn run(
     config: &Config,
-    wrap: &Wrap,
+    wrap: &SupervisedRun,
     election: &LeaderElection,
     duty: &Duty,
     signals: &Signals,
@@ -62,7 +62,7 @@ pub(crate) fn run(
         ("LEASEHOLD_INSTANCE", election.instance_id().to_string()),
     ];
     let grace = grace(config);
-    let mut wrapped =
+    let mut command =
         SupervisedCommand::prepare(Path::new(THIS), &wrap.program, &environment, grace)?;
     // R2: asked again right before the start, which is all that is left to do.
     let Some(until) = duty.deadline().filter(|_| duty.holds()) else { return Ok(End::Duty) };
@@ -70,16 +70,16 @@ pub(crate) fn run(
         // It would be told to end before it began.
         return Ok(End::Duty);
     }
-    wrapped.go(until)?;
+    command.go(until)?;
     let watch = Supervision { duty, grace, until, is_threatened: false, stop_at: None };
-    Ok(watch.until_end(&mut wrapped, signals.caught(), config.drain_timeout))
+    Ok(watch.until_end(&mut command, signals.caught(), config.drain_timeout))
 }
 
 struct Supervision<'a> {
     duty: &'a Duty,
     grace: Duration,
     until: Moment,
-    /// The warden may have begun to end it.
+    /// The supervisor may have begun to end it.
     is_threatened: bool,
     /// When a command that was signalled has had time enough.
     stop_at: Option<Moment>,
@@ -88,47 +88,47 @@ struct Supervision<'a> {
 impl Supervision<'_> {
     fn until_end(
         mut self,
-        wrapped: &mut SupervisedCommand,
+        command: &mut SupervisedCommand,
         signals: &Receiver<Signal>,
         patience: Duration,
     ) -> End {
         loop {
             let tick = if self.is_threatened { never() } else { after(TICK) };
             select! {
-                recv(wrapped.ended()) -> ended => return self.verdict(ended.ok()),
+                recv(command.ended()) -> ended => return self.verdict(ended.ok()),
                 recv(signals) -> signal => if let Ok(signal) = signal {
-                    wrapped.signal(signal);
+                    command.signal(signal);
                     if is_stop(signal) {
                         self.stop_at.get_or_insert(BootClock.now() + patience);
                     }
                 },
-                recv(tick) -> _ => self.tick(wrapped),
+                recv(tick) -> _ => self.tick(command),
             }
         }
     }
 
-    fn tick(&mut self, wrapped: &mut SupervisedCommand) {
+    fn tick(&mut self, command: &mut SupervisedCommand) {
         let now = BootClock.now();
         let Some(deadline) = self.duty.deadline() else {
             self.is_threatened = true;
-            return wrapped.end();
+            return command.end();
         };
         if self.stop_at.is_some_and(|it| now >= it) {
-            wrapped.end();
+            command.end();
         }
         if now + self.grace >= self.until {
             // TERM is on its way. A renewal that comes now is too late for this run of the command.
             self.is_threatened = true;
-            return wrapped.end();
+            return command.end();
         }
         if deadline > self.until {
             self.until = deadline;
-            wrapped.extend(deadline);
+            command.extend(deadline);
         }
     }
 
     fn verdict(&self, ended: Option<Ended>) -> End {
-        let gone = || Ended { code: 1, error: Some("the warden is gone".into()) };
+        let gone = || Ended { code: 1, error: Some("the supervisor is gone".into()) };
         let ended = ended.unwrap_or_else(gone);
         if self.stop_at.is_some() {
             return End::Signalled(ended);

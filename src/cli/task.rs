@@ -18,7 +18,7 @@ use crate::store::admin::acl::Purpose;
 pub(crate) enum Task {
     /// With what is odd about its settings.
     Run {
-        doubt: Option<String>,
+        warning: Option<String>,
     },
     Status(StatusHow),
     Release(ReleaseWhat),
@@ -54,9 +54,9 @@ pub(crate) enum Task {
         watch: Duration,
         json: bool,
     },
-    Lead(Wrap),
+    Lead(SupervisedRun),
     Once {
-        wrap: Wrap,
+        wrap: SupervisedRun,
         at_least_for: Duration,
         skip_code: u8,
     },
@@ -91,7 +91,7 @@ impl Task {
 
 /// A command to run as a leader.
 #[derive(Debug)]
-pub(crate) struct Wrap {
+pub(crate) struct SupervisedRun {
     pub(crate) role: Role,
     pub(crate) program: Vec<String>,
     pub(crate) restart: bool,
@@ -224,9 +224,9 @@ fn run(draft: Draft, env: Env<'_>) -> Result<(Config, Task), UsageError> {
     config.store_timeout = store_timeout.unwrap_or(usual);
     config.runtime_dir = config.runtime_dir.or_else(|| systemd_runtime_dir(env));
     // Nobody is told of a default that follows.
-    let doubt = about_heartbeat(config.heartbeat_ttl, config.lease_ttl);
-    let doubt = doubt.filter(|_| heartbeat_given);
-    Ok((config.checked()?, Task::Run { doubt }))
+    let warning = about_heartbeat(config.heartbeat_ttl, config.lease_ttl);
+    let warning = warning.filter(|_| heartbeat_given);
+    Ok((config.checked()?, Task::Run { warning }))
 }
 
 /// With the settings that `run` would have, as far as they matter here.
@@ -245,7 +245,11 @@ fn role(command: &'static Spec, typed: &Typed) -> Result<Role, UsageError> {
     Role::parse(role).map_err(|why| UsageError::Role { why })
 }
 
-fn wrap(command: &'static Spec, draft: Draft, typed: &Typed) -> Result<(Config, Wrap), UsageError> {
+fn wrap(
+    command: &'static Spec,
+    draft: Draft,
+    typed: &Typed,
+) -> Result<(Config, SupervisedRun), UsageError> {
     let role = role(command, typed)?;
     let program: Option<Vec<String>> =
         typed.rest.iter().map(|it| it.to_str().map(String::from)).collect();
@@ -259,7 +263,7 @@ fn wrap(command: &'static Spec, draft: Draft, typed: &Typed) -> Result<(Config, 
     }
     let usual = Config::usual_store_timeout(config.lease_ttl, config.lease_ttl);
     config.store_timeout = store_timeout.unwrap_or(usual);
-    Ok((config.checked()?, Wrap { role, program, restart }))
+    Ok((config.checked()?, SupervisedRun { role, program, restart }))
 }
 
 /// The settings of a command that only looks or says something.

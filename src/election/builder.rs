@@ -4,8 +4,8 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::config::{Config, ConfigError, RedisUrl, RedisUrlError};
-use crate::election::role_elector::ElectionSettings;
 use crate::election::runtime::Elections;
+use crate::election::settings::ElectionSettings;
 use crate::election::{LeaderElection, Leadership};
 use crate::lease::keeper::StartError;
 use crate::model::{InstanceId, InvalidRole, Role};

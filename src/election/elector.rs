@@ -125,7 +125,9 @@ impl Elector {
     pub fn apply(&mut self, nudge: &Nudge) {
         let candidates = self.candidates.iter_mut().map(|it| &mut it.candidate);
         match nudge {
-            Nudge::Push(Push::Message(message)) => candidates.for_each(|it| it.hear(message)),
+            Nudge::Push(Push::Message(message)) => {
+                candidates.for_each(|it| it.apply_message(message))
+            }
             _ => candidates.for_each(RoleElector::look_now),
         }
     }

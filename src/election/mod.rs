@@ -39,10 +39,11 @@ use crossbeam_channel::Receiver;
 use crate::model::{FenceToken, InstanceId, Role};
 
 pub use crate::election::builder::{BuildError, ElectionBuilder};
+pub use crate::election::duty::Duty;
 pub use crate::election::listeners::Registration;
-pub use crate::election::role_elector::ElectionSettings;
-pub use crate::election::role_state::{Duty, RoleState};
+pub use crate::election::role_state::RoleState;
 pub use crate::election::runtime::{Elections, RoleConnections};
+pub use crate::election::settings::ElectionSettings;
 
 /// What this instance is for a role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -20,8 +20,8 @@ use crate::lease::table::OwnershipTable;
 use crate::model::{InstanceId, Role};
 use crate::store::Store;
 
-/// Who stands, and where it asks.
-pub struct Standing<'a> {
+/// What all candidates of a process share.
+pub struct CandidateContext<'a> {
     /// The instance.
     pub me: &'a InstanceId,
     /// Its clock.
@@ -50,8 +50,8 @@ pub struct RoleParts {
 
 impl RoleParts {
     /// Wires them for the role of `settings`.
-    pub fn assemble(settings: ElectionSettings, standing: &Standing<'_>) -> Self {
-        let Standing { me, clock, new_fleet, elector, renewal, poke } = standing;
+    pub fn assemble(settings: ElectionSettings, context: &CandidateContext<'_>) -> Self {
+        let CandidateContext { me, clock, new_fleet, elector, renewal, poke } = context;
         let (me, clock) = (InstanceId::clone(me), Arc::clone(clock));
         let table = Arc::new(OwnershipTable::of_role(me, settings.timings(), clock, *new_fleet));
         let state = RoleState::new(settings.role.clone(), Arc::clone(&table), (*poke).clone());

@@ -3,7 +3,7 @@
 //! The thread `elector` calls the steps of each [`RoleElector`]. The threads `role-renewal` and `role-expiry` keep a role that
 //! is held.
 
-mod attempt;
+pub mod attempt;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,9 +14,9 @@ use crate::backoff::Backoff;
 use crate::clock::Moment;
 use crate::election::State;
 use crate::election::heirs::{ABSENT_PAUSE, Heirs, PAUSE_MAX};
+use crate::election::role_elector::attempt::{Next, Outcome, Verdict};
 use crate::election::role_state::RoleState;
-pub(crate) use crate::election::settings::Next;
-pub use crate::election::settings::{ElectionSettings, Outcome, Verdict};
+use crate::election::settings::ElectionSettings;
 use crate::event::Event;
 use crate::lease::trouble::Outage;
 use crate::model::spread;
@@ -25,6 +25,8 @@ use crate::store::{Lasting, PeerMessage, RequestContext, RoleStatus, Store, Stor
 
 /// How long an instance that resigned leaves the role to others.
 const REST: Duration = Duration::from_secs(2);
+/// The same after a resignation for an heir: the heir has `HEIR_FIRST`, then the other candidates come before the old leader.
+const REST_FOR_HEIR: Duration = Duration::from_millis(750);
 /// How long the other candidates leave a role to its heir.
 const HEIR_FIRST: Duration = Duration::from_millis(500);
 /// How long after the expected end of a key the next look comes.
@@ -121,7 +123,7 @@ impl RoleElector {
 
     /// Whether nothing is left to do for it.
     pub fn is_finished(&self) -> bool {
-        self.role_state.is_stopping() && !self.role_state.is_held()
+        self.role_state.is_stopping() && !self.role_state.has_leadership()
     }
 
     /// A round for this role alone; how long to wait for the next.
@@ -134,7 +136,7 @@ impl RoleElector {
     /// How long until there is something to do.
     pub(crate) fn wait(&mut self) -> Duration {
         let now = self.role_state.table().now();
-        if self.role_state.is_held() {
+        if self.role_state.has_leadership() {
             // When the role is lost, the last look is out of date.
             self.look_at = now;
             return WHILE_HELD;
@@ -145,8 +147,9 @@ impl RoleElector {
     /// Whether it is time to look at the role.
     pub(crate) fn is_due(&mut self) -> bool {
         let now = self.role_state.table().now();
-        let is_due =
-            !self.role_state.is_held() && now >= self.look_at && !self.role_state.is_stopping();
+        let is_due = !self.role_state.has_leadership()
+            && now >= self.look_at
+            && !self.role_state.is_stopping();
         if is_due {
             self.look_at = now + self.settings.election_interval;
         }
@@ -166,8 +169,8 @@ impl RoleElector {
         self.look_at = self.role_state.table().now();
     }
 
-    /// Another instance said something.
-    pub fn hear(&mut self, message: &PeerMessage) {
+    /// Applies a message of another instance.
+    pub fn apply_message(&mut self, message: &PeerMessage) {
         let (role, now) = (self.settings.role.as_lease(), self.role_state.table().now());
         let me = self.role_state.table().instance();
         if message.from == *me {
@@ -205,13 +208,12 @@ impl RoleElector {
         }
     }
 
-    /// The last step of giving up, when what was under way has ended: what to send. R4: the table has forgotten it.
+    /// The release to send once all duties have ended. R4: the table has forgotten the tenure.
     pub(crate) fn let_go(&mut self) -> Option<(RequestContext, Tenure, PeerMessage)> {
         let (tenure, heir) = self.role_state.let_go()?;
         let table = self.role_state.table();
         let now = table.now();
-        // The others come first: the heir and, if it does not come, those who led less lately.
-        let rest = if heir.is_some() { HEIR_FIRST * 3 / 2 } else { REST };
+        let rest = if heir.is_some() { REST_FOR_HEIR } else { REST };
         self.rest_until = now + rest;
         self.asking.next_at = self.asking.next_at.max(now + REST);
         heir.iter().for_each(|it| self.heirs.await_one(it));
@@ -220,13 +222,13 @@ impl RoleElector {
         Some((table.request().context, tenure, message))
     }
 
-    /// What came of that.
+    /// Applies the outcome of the release.
     pub(crate) fn given_back(&mut self, failure: Option<&StoreError>) {
         failure.into_iter().for_each(|it| self.note_failure(it));
         self.look_at = self.role_state.table().now();
     }
 
-    /// Takes in how the role stands; what follows.
+    /// Applies a read of the role and decides what follows.
     pub(crate) fn looked(&mut self, status: RoleStatus) -> Next {
         self.note_answer();
         self.role_state.saw(status.leader.as_ref());
@@ -244,19 +246,19 @@ impl RoleElector {
         self.heirs.led_by(&leader.value, now);
         self.look_at = self.look_at.min(now + leader.left + AFTER_END);
         if self.decide(Ok(Outcome::LedBy(leader.value.clone()))) {
-            return Next::Rest;
+            return Next::Wait;
         }
         let ask_at = self.asking.next_at.max(self.stand_at);
         let may_ask = now >= ask_at;
         if self.settings.priority > 0 && self.settings.stands && !may_ask {
-            // Not at the end of the lease: all the others look then, and one of them would find the role free before
-            // it hears for whom.
+            // Not when the lease ends: then all candidates read the role, and one could take it before it receives the
+            // message that names the heir.
             self.look_at = self.look_at.min(ask_at);
         }
         if self.settings.priority > 0 && self.settings.stands && may_ask {
             self.asking.next_at = now + self.settings.election_interval.min(self.settings.ttl);
             self.asking.is_pending = true;
-            // Also one that hears nothing is to see what it was given, while others leave it to it.
+            // A candidate that receives no messages reads the role while the others leave it to the heir.
             self.look_at = self.look_at.min(now + HEIR_FIRST / 2);
             let wants = vec![self.settings.role.as_lease().clone()];
             let priority = self.settings.priority;
@@ -264,20 +266,20 @@ impl RoleElector {
                 PeerMessage::new(self.role_state.table().instance(), Some(leader.value.clone()));
             return Next::AskLeader(PeerMessage { wants, priority, ..message });
         }
-        Next::Rest
+        Next::Wait
     }
 
-    /// Nobody leads, or one whose heartbeat is over.
+    /// No instance leads, or the leader's heartbeat is stale.
     fn stand(&mut self) -> Next {
         let now = self.role_state.table().now();
         if !self.settings.stands {
             self.role_state.follow();
-            return Next::Rest;
+            return Next::Wait;
         }
         let stand_at = self.stand_at.max(self.rest_until);
         if now < stand_at {
             self.look_at = stand_at;
-            return Next::Rest;
+            return Next::Wait;
         }
         self.role_state.stand();
         Next::Stand

@@ -11,7 +11,7 @@ use crossbeam_channel::Sender;
 use parking_lot::{Condvar, Mutex};
 
 use crate::clock::Moment;
-pub use crate::election::duty::Duty;
+use crate::election::duty::Duty;
 use crate::election::listeners::{Listeners, Registration};
 use crate::election::{ElectionEvent, LossReason, State};
 use crate::event::Event;
@@ -185,7 +185,7 @@ impl RoleState {
         result
     }
 
-    /// Until when one may lead who has just been elected.
+    /// When a lease that another instance has just been granted ends.
     fn fresh_end(&self) -> Moment {
         self.table.now() + self.table.timings().lease.ttl
     }
@@ -210,9 +210,9 @@ impl RoleState {
         self.listeners.post(ElectionEvent::StateChanged { role: role.clone(), from, to });
     }
 
-    /// The store said who leads, or that nobody does.
+    /// Applies a read of the role: its owner in the store, if any.
     pub(crate) fn saw(&self, leader: Option<&Lasting<InstanceId>>) {
-        // It is looked at again right when it ends; until that is answered, it is what is known.
+        // The elector reads the role again when this lease ends; until that is answered, the leader stays known.
         let now = self.table.now() + self.table.timings().store_timeout;
         let mut inner = self.inner.lock();
         let before = inner.leader.take().map(|it| it.0);
@@ -247,7 +247,7 @@ impl RoleState {
         });
     }
 
-    /// The table was given this grant. If it has lost it again meanwhile, nobody hears of either.
+    /// The table holds `tenure`. If it has lost it meanwhile, listeners learn of neither.
     pub(crate) fn elected(&self, tenure: &Tenure) {
         self.change(|inner| {
             if !self.table.has(tenure) {
@@ -293,14 +293,14 @@ impl RoleState {
         self.say(&Event::LeaderLost { role: &self.role, term, reason, owner });
     }
 
-    /// Gives the role up, for `heir` if for anybody: nothing more may begin, and once what is under way has
-    /// ended the elector gives it back (R11). Nothing if it is not held.
+    /// Gives the role up, for `heir` if there is one (R11): no new duty begins, and the elector releases the role
+    /// after the last one. Does nothing if it is not held.
     pub fn resign(&self, heir: Option<InstanceId>) {
         self.change(|inner| {
             if !self.table.drain(self.role.as_lease()) {
                 return;
             }
-            // If it was lost, and another term begun, right behind this: that one stays.
+            // The role may have been lost and granted again since `drain`: the new term stays.
             let held = self.table.holding(self.role.as_lease()).filter(|it| it.draining);
             if let Some(held) = held {
                 inner.leaving = Some((held.fence, heir));
@@ -321,14 +321,13 @@ impl RoleState {
         self.inner.lock().is_stopping
     }
 
-    /// Whether the role is held, if only until it is given back; or was, and listeners have not been told
-    /// of its end: nothing else is to happen before that.
-    pub fn is_held(&self) -> bool {
+    /// Whether a leadership is unfinished: the table holds the role, or listeners do not know yet that it ended.
+    pub fn has_leadership(&self) -> bool {
         let is_told = self.inner.lock().term.is_none();
         !is_told || self.table.tenure(self.role.as_lease()).is_some()
     }
 
-    /// What to give back now, and to whom. R4: from here on nothing can bring that tenure back.
+    /// The tenure to release now and its heir, once all duties have ended. R4: takes it out of the table.
     pub(crate) fn let_go(&self) -> Option<(Tenure, Option<InstanceId>)> {
         let mut inner = self.inner.lock();
         if inner.leaving.is_none() || inner.running > 0 {
@@ -339,7 +338,7 @@ impl RoleState {
         self.table.forget_for_release(&tenure.endpoint).map(|it| (it, heir))
     }
 
-    /// One that waits already is enough.
+    /// A wake-up that is already queued is enough.
     fn poke(&self) {
         let _ = self.poke.try_send(());
     }
@@ -361,8 +360,8 @@ impl LeaseEventSink for Arc<RoleState> {
     }
 
     fn round(&self, _: &Applied) {
-        // A doubt that has passed is a right that has come back. Whoever has just seen that it is not
-        // there, but does not wait yet, is to hear of it too.
+        // A waiter checks `is_leader` and begins to wait under this lock; taking it makes sure that the notification
+        // reaches it.
         drop(self.inner.lock());
         self.changed.notify_all();
     }
@@ -394,7 +393,8 @@ impl From<Loss> for LossReason {
 mod tests {
     use super::*;
     use crate::clock::ManualClock;
-    use crate::election::role_elector::{ElectionSettings, RoleElector};
+    use crate::election::role_elector::RoleElector;
+    use crate::election::settings::ElectionSettings;
     use crate::store::memory::{MemoryServer, MemoryStore};
     use crate::store::{Renew, Reply, Store};
     use crossbeam_channel::{Receiver, bounded};
@@ -491,7 +491,7 @@ mod tests {
             Some((tenure, None)),
             "drained, renewed and never given back"
         );
-        assert!(!rig.role_state.is_held());
+        assert!(!rig.role_state.has_leadership());
     }
 
     #[test]

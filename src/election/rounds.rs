@@ -5,7 +5,8 @@
 
 use std::time::Duration;
 
-use crate::election::role_elector::{Next, RoleElector};
+use crate::election::role_elector::RoleElector;
+use crate::election::role_elector::attempt::Next;
 use crate::lease::renewal::Renewal;
 use crate::lease::table::PendingRequest;
 use crate::model::{EndpointId, Tenure};
@@ -85,7 +86,7 @@ fn look(store: &dyn Store, all: &mut [&mut RoleElector]) -> Option<bool> {
                 is_away = Some(false);
                 for (&&at, status) in batch.iter().zip(statuses) {
                     match all[at].looked(status) {
-                        Next::Rest => (),
+                        Next::Wait => (),
                         Next::AskLeader(message) => messages.push(message),
                         Next::Stand => standing.push(at),
                     }

@@ -1,12 +1,4 @@
-//! Which threads and connections do the roles of a process share?
-//!
-//! | thread | wakes on | does |
-//! |---|---|---|
-//! | `elector` | message, loss, wish, end of another's lease, end of a hold-off | looks, stands, hands over, for all roles together |
-//! | `role-renewal` | role due, retry | renews what is led, all roles together, and the leader's heartbeat with it |
-//! | `role-expiry` | next deadline | ends what was not renewed in time; asks nobody |
-//! | `role-watch` | message | passes it on to the elector |
-//! | `listener` | event | one for each listener that is not called inline |
+//! Which threads and connections do the roles of a process share? See "Threads" in ARCHITECTURE.md.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,9 +9,10 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use crate::clock::{BootClock, Clock, Moment};
 use crate::config::Config;
 use crate::election::elector::{Company, Elector, Inlets, NUDGES_MAX, Newcomer};
-use crate::election::parts::{KeptRole, RoleKeeper, RoleParts, Standing};
-use crate::election::role_elector::{ElectionSettings, Outcome, Verdict};
+use crate::election::parts::{CandidateContext, KeptRole, RoleKeeper, RoleParts};
+use crate::election::role_elector::attempt::{Outcome, Verdict};
 use crate::election::role_state::RoleState;
+use crate::election::settings::ElectionSettings;
 use crate::election::{LeaderElection, Leadership};
 use crate::event::Event;
 use crate::lease::keeper::{StartError, wait_for_store};
@@ -32,8 +25,8 @@ use crate::thread::fail_stop::{FailStop, Failure};
 use crate::thread::{Stop, StopSource, nudged_steps, steps, stop_with_wire};
 
 const NEWCOMERS_MAX: usize = 16;
-/// Beyond a store timeout, for the elector to give back what it can when everything ends.
-const LAST_WORD: Duration = Duration::from_millis(800);
+/// How long the end waits beyond a store timeout for the last releases.
+const FINAL_RELEASE_GRACE: Duration = Duration::from_millis(800);
 /// How often a thread that waits for an end looks whether the store has ceased to answer.
 const TICK: Duration = Duration::from_millis(20);
 
@@ -97,8 +90,8 @@ impl Drop for ElectionThreads {
     fn drop(&mut self) {
         self.running = None;
         // The elector gives back its roles at the end: worth waiting for.
-        self.elector.part_within(self.timeout + LAST_WORD);
-        self.others.part_within(LAST_WORD);
+        self.elector.part_within(self.timeout + FINAL_RELEASE_GRACE);
+        self.others.part_within(FINAL_RELEASE_GRACE);
     }
 }
 
@@ -174,8 +167,8 @@ impl Elections {
         self.runtime.fail_stop.failure()
     }
 
-    /// Stands for a role. Fails if the store cannot be asked, or can never be stood on; with `until`,
-    /// only in the second case, and otherwise waits.
+    /// Stands for a role. Without `until` fails if the store does not answer; with it, waits, and fails only if the
+    /// store can never work as configured.
     pub fn stand(
         &self,
         settings: ElectionSettings,
@@ -185,13 +178,13 @@ impl Elections {
         self.welcome(parts)
     }
 
-    /// Stands for a role once: its leader until the guard is dropped, or who leads it: this instance itself, if
-    /// another thread was first. Waits out a hold-off.
+    /// Stands once. Returns the leadership, or the instance that leads (this one if another thread won). Waits out a
+    /// hold-off.
     pub fn try_lead(
         &self,
         settings: ElectionSettings,
     ) -> Result<Result<Leadership, InstanceId>, StartError> {
-        // One that only looks would wait for ever where nobody leads.
+        // An observer would wait for ever for a role without a leader.
         let settings = ElectionSettings { stands: true, ..settings };
         let since = BootClock.now();
         loop {
@@ -269,8 +262,8 @@ impl Elections {
         let ElectionRuntime { me, clock, new_fleet, connections, poke, .. } = &*self.runtime;
         let (elector, renewal, timeout) =
             (&connections.elector, &connections.renewal, settings.store_timeout);
-        let standing = Standing { me, clock, new_fleet: *new_fleet, elector, renewal, poke };
-        let parts = RoleParts::assemble(settings, &standing);
+        let context = CandidateContext { me, clock, new_fleet: *new_fleet, elector, renewal, poke };
+        let parts = RoleParts::assemble(settings, &context);
         wait_for_store(parts.role_state.table(), until, || {
             connections.messages.inspect(timeout)?;
             parts.elector.introduce()
@@ -298,8 +291,7 @@ impl Elections {
     }
 }
 
-/// R12: what is done when a thread that keeps roles panics. The roles are not given back: what is done under one may
-/// go on until its deadline, and only then another may lead.
+/// R12: closes every table. The roles are not released: work under them may go on until its deadline.
 fn lead_nothing_after_a_panic(me: &InstanceId, keeper: &RoleKeeper) -> Arc<FailStop> {
     let fail_stop = FailStop::new();
     let closed = keeper.clone();

@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use crate::config::{Config, ConfigError};
 use crate::lease::table::LeaseTimings;
-use crate::model::{InstanceId, LeaseDuration, Role};
-use crate::store::{PeerMessage, StoreError};
+use crate::model::{LeaseDuration, Role};
 
 /// How one instance stands for one role.
 #[derive(Clone, Debug)]
@@ -52,26 +51,4 @@ impl ElectionSettings {
         let (renew_interval, store_timeout) = (self.heartbeat_interval, self.store_timeout);
         LeaseTimings { lease, heartbeat: lease, renew_interval, store_timeout }
     }
-}
-
-/// The outcome of a single attempt.
-pub type Verdict = Result<Outcome, StoreError>;
-
-/// Elected, or not.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// This instance.
-    Elected,
-    /// Another instance.
-    LedBy(InstanceId),
-}
-
-/// What to do after a look at the role.
-pub(crate) enum Next {
-    /// Nothing.
-    Rest,
-    /// Ask the leader to resign.
-    AskLeader(PeerMessage),
-    /// Try to acquire the role.
-    Stand,
 }

@@ -183,12 +183,12 @@ impl Examination<'_> {
     }
 
     fn keys(&mut self) -> StoreResult<()> {
-        let spoilt = self.store.spoilt(self.patience());
-        let spoilt = self.put_or(spoilt, "keys")?;
-        let judged = spoilt.as_ref().map(|it| fleet::of_the_right_type(self.config, it));
+        let wrong_types = self.store.wrong_types(self.patience());
+        let wrong_types = self.put_or(wrong_types, "keys")?;
+        let judged = wrong_types.as_ref().map(|it| fleet::of_the_right_type(self.config, it));
         self.report.findings.extend(judged.into_iter().flatten());
         // What cannot be read is no sign that nobody has run here.
-        let is_readable = !spoilt.iter().flatten().any(|it| it.which == SingletonKey::Epoch);
+        let is_readable = !wrong_types.iter().flatten().any(|it| it.which == SingletonKey::Epoch);
         // Whether the settings agree with the fleet's concerns those who join it.
         if is_readable && self.purpose == Purpose::Daemon {
             let fleet = self.fleet();

@@ -42,7 +42,7 @@ pub struct Status {
     /// Keys that are not what they should be, and why.
     pub odd_keys: Vec<(String, &'static str)>,
     /// Of the keys of which there is one, those of a wrong type.
-    pub spoilt: Vec<WrongType>,
+    pub wrong_types: Vec<WrongType>,
 }
 
 /// An instance that is alive, or owns something.
@@ -183,7 +183,7 @@ impl Status {
     /// does not poll.
     pub fn of(overview: Overview, stale_after: Duration) -> Self {
         let Overview { server_ms, epoch, drained, instances, infos, endpoints, .. } = overview;
-        let Overview { misnamed, odd_keys, spoilt, took, .. } = overview;
+        let Overview { misnamed, odd_keys, wrong_types, took, .. } = overview;
         let patience = Patience { stale_after, grace: late::grace(took) };
         let found: Vec<(Wanted, Stored)> =
             endpoints.into_iter().map(|it| (wanted(&it), it)).collect();
@@ -210,7 +210,7 @@ impl Status {
             endpoints,
             drained,
             odd_keys,
-            spoilt,
+            wrong_types,
         }
     }
 

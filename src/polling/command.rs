@@ -157,7 +157,7 @@ impl Poller for CommandPoller {
                 return Err(permit.defer(why));
             }
             let name = self.supervisor.display();
-            let error = format!("cannot {what} the guardian {name}: {}", plain(error));
+            let error = format!("cannot {what} the poll supervisor {name}: {}", plain(error));
             Ok(Sample::failed(error, BootClock.now().since(begun)))
         };
         let mut run = match self.start(permit) {
@@ -288,7 +288,10 @@ impl Run {
             }
             Some(("failed", why)) => Verdict::Ended(None, Some(why.into())),
             Some(("short", why)) => Verdict::Short(why.into()),
-            _ => Verdict::Ended(None, Some("the guardian ended before the command did".into())),
+            _ => Verdict::Ended(
+                None,
+                Some("the poll supervisor ended before the command did".into()),
+            ),
         }
     }
 

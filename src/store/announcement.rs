@@ -2,8 +2,8 @@
 //!
 //! Any client may write to a channel, so reading never trusts: a message that is not understood is ignored.
 //!
-//! All databases of a server share its channels. So every message names the database of its sender (`db`), and
-//! who reads ignores those of another. A message without it comes from an older version, and counts.
+//! All databases of a server share its channels. So every message names its sender's database (`db`), and readers
+//! ignore messages of another database. A message without it comes from an older version, and counts.
 
 use std::fmt::{Arguments, Write as _};
 
@@ -18,35 +18,35 @@ const WAKE_MAX_BYTES: usize = 256 * 1024;
 const RESULT_BYTES: usize = 320;
 
 /// The announcement of a result: the stored hash as JSON. A body that is not UTF-8 is shown lossily.
-pub(crate) fn result(instance: &InstanceId, it: &Publication, database: u32) -> String {
+pub(crate) fn encode_result(instance: &InstanceId, it: &Publication, database: u32) -> String {
     let sample = &it.sample;
-    let mut said = String::with_capacity(RESULT_BYTES + sample.body.len());
-    said.push_str("{\"endpoint\":");
-    push_quoted(&mut said, it.tenure.endpoint.as_str());
-    push(&mut said, format_args!(",\"fence\":{},\"instance\":", it.tenure.fence));
-    push_quoted(&mut said, instance.as_str());
-    push(&mut said, format_args!(",\"ok\":{},\"status\":", u8::from(sample.ok)));
+    let mut json = String::with_capacity(RESULT_BYTES + sample.body.len());
+    json.push_str("{\"endpoint\":");
+    push_quoted(&mut json, it.tenure.endpoint.as_str());
+    push(&mut json, format_args!(",\"fence\":{},\"instance\":", it.tenure.fence));
+    push_quoted(&mut json, instance.as_str());
+    push(&mut json, format_args!(",\"ok\":{},\"status\":", u8::from(sample.ok)));
     match sample.status {
-        Some(status) => push(&mut said, format_args!("{status}")),
-        None => said.push_str("null"),
+        Some(status) => push(&mut json, format_args!("{status}")),
+        None => json.push_str("null"),
     }
-    said.push_str(",\"error\":");
+    json.push_str(",\"error\":");
     match &sample.error {
-        Some(error) => push_quoted(&mut said, error),
-        None => said.push_str("null"),
+        Some(error) => push_quoted(&mut json, error),
+        None => json.push_str("null"),
     }
     let (duration, interval) = (sample.duration.as_millis(), it.interval.as_millis());
-    push(&mut said, format_args!(",\"started_at_ms\":{}", it.started_at_ms));
-    push(&mut said, format_args!(",\"duration_ms\":{duration},\"interval_ms\":{interval}"));
-    push(&mut said, format_args!(",\"db\":{database}"));
-    said.push_str(",\"body\":");
-    push_quoted(&mut said, &String::from_utf8_lossy(&sample.body));
-    said.push('}');
-    said
+    push(&mut json, format_args!(",\"started_at_ms\":{}", it.started_at_ms));
+    push(&mut json, format_args!(",\"duration_ms\":{duration},\"interval_ms\":{interval}"));
+    push(&mut json, format_args!(",\"db\":{database}"));
+    json.push_str(",\"body\":");
+    push_quoted(&mut json, &String::from_utf8_lossy(&sample.body));
+    json.push('}');
+    json
 }
 
 /// A message as it is sent. Long ones are lists of names: those are written as they are.
-pub(crate) fn wake(wake: &PeerMessage, database: u32) -> String {
+pub(crate) fn encode_message(wake: &PeerMessage, database: u32) -> String {
     let mut message = format!("{{\"from\":{},\"db\":{database}", quoted(wake.from.as_str()));
     if let Some(heir) = &wake.heir {
         message += ",\"heir\":";
@@ -109,8 +109,12 @@ pub(crate) fn is_from(fields: &Map<String, Value>, database: u32) -> bool {
     fields.get("db").is_none_or(|it| it.as_u64() == Some(database.into()))
 }
 
-/// A message as it was heard in this database; `None` when it makes no sense, or was said in another.
-pub(crate) fn heard(to: Option<&InstanceId>, payload: &[u8], database: u32) -> Option<PeerMessage> {
+/// Decodes a message for this database; `None` if it is malformed or from another one.
+pub(crate) fn decode_message(
+    to: Option<&InstanceId>,
+    payload: &[u8],
+    database: u32,
+) -> Option<PeerMessage> {
     if payload.len() > WAKE_MAX_BYTES {
         return None;
     }
@@ -147,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_word_is_heard_as_it_was_said() {
+    fn a_message_is_decoded_as_it_was_encoded() {
         let id = |it| EndpointId::parse(it).unwrap();
         // An id begins with a host's name, which may hold any character.
         let (a, b) = (InstanceId::new("a \"host\"\\\n"), InstanceId::new("b"));
@@ -164,13 +168,24 @@ mod tests {
             resign: vec![id("e6")],
             priority: 7,
         };
-        assert_eq!(heard(Some(&b), wake(&said, 3).as_bytes(), 3), Some(said.clone()));
-        assert_eq!(heard(Some(&b), wake(&said, 3).as_bytes(), 0), None, "of another database");
-        assert_eq!(heard(Some(&b), wake(&said, 0).as_bytes(), 3), None, "of another database");
+        assert_eq!(
+            decode_message(Some(&b), encode_message(&said, 3).as_bytes(), 3),
+            Some(said.clone())
+        );
+        assert_eq!(
+            decode_message(Some(&b), encode_message(&said, 3).as_bytes(), 0),
+            None,
+            "of another database"
+        );
+        assert_eq!(
+            decode_message(Some(&b), encode_message(&said, 0).as_bytes(), 3),
+            None,
+            "of another database"
+        );
     }
 
     #[test]
-    fn a_word_that_makes_no_sense_is_nothing() {
+    fn a_malformed_message_is_ignored() {
         for noise in [
             "",
             "look",
@@ -182,11 +197,11 @@ mod tests {
             "\u{0}",
             r#"{"from":"a","db":"0"}"#,
         ] {
-            assert_eq!(heard(None, noise.as_bytes(), 0), None, "{noise:?}");
+            assert_eq!(decode_message(None, noise.as_bytes(), 0), None, "{noise:?}");
         }
         // Without a database: of an older version.
         let odd = br#"{"from":"a","wants":[1,"a b","e1",null],"freed":"e2"}"#;
-        let odd = heard(None, odd, 7).unwrap();
+        let odd = decode_message(None, odd, 7).unwrap();
         assert_eq!(odd.wants, [EndpointId::parse("e1").unwrap()]);
         assert!(odd.freed.is_empty());
     }

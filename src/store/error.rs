@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What a store cannot be used for at all, as opposed to not now.
+/// Why a request failed, and whether sending it again can help.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// Not reached, or no answer in time: try again.
@@ -14,7 +14,7 @@ pub enum Fault {
     Misconfigured,
 }
 
-/// How often asking failed, by what kind of fault.
+/// Counts failed requests by `Fault`.
 #[derive(Debug, Default)]
 pub struct Failures([AtomicU64; 3]);
 
@@ -35,7 +35,8 @@ impl Failures {
     }
 }
 
-/// What was tried by an instance with another lease TTL than the fleet agreed on (R14); no other error has this verb.
+/// `op` of a request whose TTL is not the fleet's (R14). `is_other_timing` recognises it by this text, so no other
+/// error may use it.
 pub(crate) const JOIN_FLEET: &str = "join the fleet on";
 /// The same for a role.
 pub(crate) const STAND_FOR_ROLE: &str = "stand for the role on";

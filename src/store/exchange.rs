@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::model::{Epoch, FenceToken, InstanceId, LeaseDuration, Sample, Tenure, Weight};
+use crate::store::LEADER_HEARTBEAT_EXTRA;
 
 /// What every request carries: the caller, what it knows about the store, and until when the request may be executed.
 #[derive(Clone, Debug)]
@@ -49,7 +50,8 @@ pub struct Stamp {
 pub struct Reply<T> {
     /// Epoch, hold-off and clock of the store.
     pub stamp: Stamp,
-    /// `None`: the request named another epoch; send it again with the epoch of the stamp.
+    /// `None`: nothing was decided. Either the request named another epoch (send it again with the epoch of the stamp), or
+    /// a heartbeat arrived after `not_after_us`.
     pub answer: Option<T>,
 }
 
@@ -222,4 +224,11 @@ pub struct RoleStatus {
     pub led_for: Option<Duration>,
     /// The TTL of this role (R14), once a candidate has set it.
     pub ttl: Option<Duration>,
+}
+
+impl RoleStatus {
+    /// R13: whether a leader is dead whose heartbeat was written `age` ago. lease_kind.lua and role_status.lua decide the same.
+    pub(crate) fn is_stale_at(age: Duration, ttl: Duration) -> bool {
+        age > ttl.saturating_add(LEADER_HEARTBEAT_EXTRA)
+    }
 }

@@ -73,8 +73,8 @@ impl Keys {
         &self.leases
     }
 
-    /// The hash with the fence of the last grant.
-    pub(crate) fn record(&self, endpoint: &EndpointId) -> String {
+    /// The hash with the fence of the last grant. For roles: the key `leader:epoch`.
+    pub(crate) fn record_key(&self, endpoint: &EndpointId) -> String {
         self.record_prefix().map_or_else(|| self.epoch(), |it| format!("{it}{endpoint}"))
     }
 
@@ -87,15 +87,15 @@ impl Keys {
     }
 
     /// Suffix of the fields of one role; empty for polls, which share their fields.
-    pub(crate) fn suffix(&self, endpoint: &EndpointId) -> String {
+    pub(crate) fn field_suffix(&self, endpoint: &EndpointId) -> String {
         match self.family {
             Family::Polls { .. } => String::new(),
             Family::Roles { .. } => format!(":{endpoint}"),
         }
     }
 
-    /// The field of [`Self::record`] with the fence.
-    pub(crate) fn granted(&self, endpoint: &EndpointId) -> String {
+    /// The field of [`Self::record_key`] with the fence.
+    pub(crate) fn fence_field(&self, endpoint: &EndpointId) -> String {
         match self.family {
             Family::Polls { .. } => "granted".into(),
             Family::Roles { .. } => format!("{TERM_FIELD}{endpoint}"),
@@ -143,16 +143,17 @@ impl Keys {
         format!("{}:epoch", self.prefix)
     }
 
-    /// The key of the highest fence of all; a role's fence is in its record.
-    pub(crate) fn fence(&self) -> String {
+    /// The key of the highest fence of all. For roles: the key `leader:epoch`.
+    pub(crate) fn highest_fence_key(&self) -> String {
         match self.family {
             Family::Polls { .. } => format!("{}:fence", self.prefix),
             Family::Roles { .. } => self.epoch(),
         }
     }
 
-    /// The hash with the last grant and the last release of this instance. Scripts do not read it for roles.
-    pub(crate) fn grants(&self, instance: &InstanceId) -> String {
+    /// The hash with the last grant and the last release of this instance. For roles: the key `leader:epoch`, which scripts do
+    /// not read for this.
+    pub(crate) fn grants_key(&self, instance: &InstanceId) -> String {
         match self.family {
             Family::Polls { .. } => format!("{}:grants:{instance}", self.prefix),
             Family::Roles { .. } => self.epoch(),
@@ -167,7 +168,7 @@ impl Keys {
         format!("{}:history", self.prefix)
     }
 
-    pub(crate) fn wake(&self, to: Option<&InstanceId>) -> String {
+    pub(crate) fn message_channel(&self, to: Option<&InstanceId>) -> String {
         match to {
             Some(instance) => format!("{}:wake:{instance}", self.prefix),
             None => format!("{}:wake", self.prefix),

@@ -51,7 +51,7 @@ impl LeaseKind {
     pub(crate) fn forget_ttl(self, epoch: &str, field: &str) -> String {
         match self {
             Self::Poll => format!("delete the key {epoch}"),
-            Self::Role => format!("say HDEL {epoch} {field}"),
+            Self::Role => format!("run redis-cli HDEL {epoch} {field}"),
         }
     }
 }

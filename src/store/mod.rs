@@ -2,8 +2,8 @@
 //! a server, `memory` for tests.
 //!
 //! A method takes a batch, and answers each item. It is one round trip, with these exceptions: `renew`, `verify` and `release`
-//! may take a second one within the same timeout; `revoke`, `inspect` and reads of sessions on several shards take a few,
-//! each with the whole timeout. A lost lease is an answer. An `Err` means that nothing is known: the caller fails closed.
+//! may take a second one within the same timeout; `revoke`, `inspect`, `retire` and reads of sessions on several shards take a
+//! few, each with the whole timeout. A lost lease is an answer. An `Err` means that nothing is known: the caller fails closed.
 
 pub mod admin;
 mod announcement;
@@ -43,7 +43,7 @@ const GRANTS_LAST: Duration = Duration::from_secs(86_400);
 const ASK_LASTS: Duration = Duration::from_secs(3);
 
 /// A leader's heartbeat lasts this much longer than the role's TTL. A leader with an older heartbeat is stale.
-pub const BEAT_EXTRA: Duration = Duration::from_secs(5);
+pub const LEADER_HEARTBEAT_EXTRA: Duration = Duration::from_secs(5);
 
 /// Result of a request.
 pub type StoreResult<T> = Result<T, StoreError>;
@@ -106,7 +106,11 @@ pub trait Store: Send + Sync {
 
     /// When each endpoint was last polled, by the server's clock in milliseconds. For an instance that was just granted
     /// them: cancels the end that [`Self::retire`] gave their records.
-    fn resume(&self, endpoints: &[EndpointId], timeout: Duration) -> StoreResult<Vec<Option<u64>>>;
+    fn last_polled(
+        &self,
+        endpoints: &[EndpointId],
+        timeout: Duration,
+    ) -> StoreResult<Vec<Option<u64>>>;
 
     /// Releases leases of the caller (FR-003), then sends `wakes`.
     fn release(
@@ -147,7 +151,7 @@ pub trait Store: Send + Sync {
     fn instances(&self, cursor: u64, timeout: Duration) -> StoreResult<Page<InstanceId>>;
 
     /// The weight and the remaining TTL in the heartbeat of each instance; `None` for a dead instance.
-    fn nodes(
+    fn heartbeats(
         &self,
         instances: &[InstanceId],
         timeout: Duration,
@@ -185,7 +189,7 @@ pub trait Store: Send + Sync {
     ) -> StoreResult<Option<usize>>;
 
     /// These endpoints are no longer polled: their results expire in a day, unless their lease is held or acquired. A store
-    /// may keep the results for ever.
+    /// may keep the results for ever. The simulator uses this default: retiring is not simulated.
     fn retire(&self, _endpoints: &[EndpointId], _timeout: Duration) -> StoreResult<()> {
         Ok(())
     }

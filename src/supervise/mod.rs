@@ -45,7 +45,7 @@ pub struct SupervisedCommand {
     /// The only writing end: when it closes, the supervisor ends the command.
     orders: Option<PipeWriter>,
     /// When the listener kills the command, too.
-    alarm: Arc<BoottimeTimer>,
+    timer: Arc<BoottimeTimer>,
     grace: Duration,
     /// `None` before the start.
     until: Option<Moment>,
@@ -74,16 +74,16 @@ impl SupervisedCommand {
         grace: Duration,
     ) -> Result<Self, String> {
         let begun = Self::begin(leasehold, program, environment, grace);
-        let (wrapped, ready) = begun
+        let (command, ready) = begun
             .map_err(|error| format!("cannot start {}: {}", leasehold.display(), plain(&error)))?;
         match ready.recv_timeout(START_PATIENCE) {
-            Ok(()) => Ok(wrapped),
+            Ok(()) => Ok(command),
             Err(RecvTimeoutError::Timeout) => {
-                Err(format!("the warden is not ready after {START_PATIENCE:?}"))
+                Err(format!("the supervisor is not ready after {START_PATIENCE:?}"))
             }
             Err(RecvTimeoutError::Disconnected) => {
-                let ended = wrapped.ended.recv_timeout(START_PATIENCE).ok();
-                Err(ended.and_then(|it| it.error).unwrap_or("the warden is gone".into()))
+                let ended = command.ended.recv_timeout(START_PATIENCE).ok();
+                Err(ended.and_then(|it| it.error).unwrap_or("the supervisor is gone".into()))
             }
         }
     }
@@ -97,7 +97,7 @@ impl SupervisedCommand {
         let (orders_reader, orders) = io::pipe()?;
         let (report, report_writer) = io::pipe()?;
         fcntl(&orders, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
-        let alarm = Arc::new(BoottimeTimer::new()?);
+        let timer = Arc::new(BoottimeTimer::new()?);
         let words = ["--grace-ms".into(), grace.as_millis().to_string(), "--".into()];
         let words = [&words, program].concat();
         let supervisor = launch::launch(
@@ -113,17 +113,17 @@ impl SupervisedCommand {
             supervisor,
             group: None,
             report,
-            alarm: Arc::clone(&alarm),
+            timer: Arc::clone(&timer),
             is_ready: Some(is_ready),
             ended: None,
             strikes: 0,
         };
         // If no thread can be started, the pipes close here, and the supervisor ends.
-        let listener = Thread::spawn("warden", move || drop(tell.send(listener.run())))?;
+        let listener = Thread::spawn("supervised", move || drop(tell.send(listener.run())))?;
         let orders = Some(orders);
-        let wrapped =
-            Self { orders, alarm, grace, until: None, end_at: None, ended, _listener: listener };
-        Ok((wrapped, ready))
+        let command =
+            Self { orders, timer, grace, until: None, end_at: None, ended, _listener: listener };
+        Ok((command, ready))
     }
 
     /// Starts the command, which may run until `until` unless extended. `Err` if it was not started. If `program` cannot be
@@ -133,10 +133,10 @@ impl SupervisedCommand {
             return Err("there is no time left for the command to run".into());
         }
         self.until = Some(until);
-        self.set_alarm();
+        self.set_timer();
         match self.say(&format!("until {}", until.as_nanos())) {
             true => Ok(()),
-            false => Err("the warden was gone before the command could start".into()),
+            false => Err("the supervisor was gone before the command could start".into()),
         }
     }
 
@@ -144,7 +144,7 @@ impl SupervisedCommand {
     pub fn extend(&mut self, until: Moment) {
         if self.until.is_some() {
             self.until = Some(until);
-            self.set_alarm();
+            self.set_timer();
             // If the pipe is full, a later call replaces this one.
             self.say(&format!("until {}", until.as_nanos()));
         }
@@ -159,7 +159,7 @@ impl SupervisedCommand {
     pub fn end(&mut self) {
         if self.end_at.is_none() {
             self.end_at = Some(BootClock.now() + self.grace);
-            self.set_alarm();
+            self.set_timer();
             if !self.say("end") {
                 self.orders = None;
             }
@@ -171,10 +171,10 @@ impl SupervisedCommand {
         &self.ended
     }
 
-    fn set_alarm(&self) {
+    fn set_timer(&self) {
         let latest = [self.until, self.end_at].into_iter().flatten().min();
         // Fails only for an invalid descriptor.
-        let _ = latest.map(|it| self.alarm.set(it));
+        let _ = latest.map(|it| self.timer.set(it));
     }
 
     /// Writes an order to the supervisor; whether it was written. A line is shorter than `PIPE_BUF`, so it is written whole or
@@ -193,13 +193,13 @@ impl Drop for SupervisedCommand {
     }
 }
 
-/// The thread `warden`: reads what the supervisor reports, and kills the command if the supervisor does not.
+/// The thread `supervised`: reads what the supervisor reports, and kills the command if the supervisor does not.
 struct Listener {
     supervisor: Pid,
     group: Option<Pid>,
     /// Ends with the supervisor, which has the only writing end once the command runs.
     report: PipeReader,
-    alarm: Arc<BoottimeTimer>,
+    timer: Arc<BoottimeTimer>,
     is_ready: Option<Sender<()>>,
     ended: Option<Ended>,
     /// How often the timer went off without a report of the end.
@@ -224,8 +224,8 @@ impl Listener {
         self.ended.unwrap_or_else(|| Ended {
             code: 1,
             error: Some(match self.strikes {
-                0 => "the warden ended before the command did".into(),
-                _ => "the warden did not end the command in time".into(),
+                0 => "the supervisor ended before the command did".into(),
+                _ => "the supervisor did not end the command in time".into(),
             }),
         })
     }
@@ -234,7 +234,7 @@ impl Listener {
     fn listen(&mut self, said: &mut Vec<u8>) -> bool {
         let mut fds = [
             PollFd::new(self.report.as_fd(), PollFlags::POLLIN),
-            PollFd::new(self.alarm.as_fd(), PollFlags::POLLIN),
+            PollFd::new(self.timer.as_fd(), PollFlags::POLLIN),
         ];
         if wait(&mut fds, Duration::MAX).is_err() {
             return false;
@@ -283,7 +283,7 @@ impl Listener {
             Some(group) => killpg(group, Signal::SIGKILL),
             None => kill(self.supervisor, Signal::SIGKILL),
         };
-        let _ = self.alarm.set(BootClock.now() + REPORT_PATIENCE);
+        let _ = self.timer.set(BootClock.now() + REPORT_PATIENCE);
     }
 
     /// Kills the group, and waits at most `REPORT_PATIENCE` (1 s) until none of its processes lives.

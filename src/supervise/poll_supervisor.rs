@@ -47,7 +47,7 @@ pub fn poll_supervisor_main(
         [] => Err(io::Error::other("a program is needed")),
     };
     guarded.unwrap_or_else(|error| {
-        failed("the guardian could not work", &error);
+        failed("the poll supervisor could not work", &error);
         ExitCode::FAILURE
     })
 }

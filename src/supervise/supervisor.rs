@@ -45,7 +45,7 @@ pub fn supervisor_main(
         Supervisor::start(orders, &report, program, grace).and_then(Supervisor::until_end);
     let line = match verdict {
         Ok(line) => line,
-        Err(error) => format!("failed 1 the warden could not work: {}", plain(&error)),
+        Err(error) => format!("failed 1 the supervisor could not work: {}", plain(&error)),
     };
     // A write fails only if `leasehold` has ended. Ignored.
     let _ = report.write_all(format!("{line}\n").as_bytes());
@@ -59,7 +59,7 @@ struct Supervisor {
     /// The exec shim's pipe, until the command is started. A byte starts the command; closing the pipe cancels it.
     gate: Option<PipeWriter>,
     ends: SignalFd,
-    alarm: BoottimeTimer,
+    timer: BoottimeTimer,
     grace: Duration,
     /// `None` until the first order.
     until: Option<Moment>,
@@ -82,12 +82,12 @@ impl Supervisor {
         let ends = SignalFd::with_flags(&ends, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
         // A process whose parent in the group has died becomes a child of the supervisor, which can reap it.
         set_child_subreaper(true)?;
-        let alarm = BoottimeTimer::new()?;
+        let timer = BoottimeTimer::new()?;
         let (word, gate) = io::pipe()?;
         let words: Vec<String> = [&["--".into()], program].concat();
         let leader = launch(Path::new(OURSELVES), "ward", (&word, report), &words, &[])?;
         let gate = Some(gate);
-        Ok(Self { orders, leader, gate, ends, alarm, grace, until: None, end_at: None })
+        Ok(Self { orders, leader, gate, ends, timer, grace, until: None, end_at: None })
     }
 
     /// Runs until the command's group is gone. Returns the last line to report.
@@ -95,7 +95,7 @@ impl Supervisor {
         let watched = self.watch();
         // Also after an error. The leader is not reaped yet, so its id cannot belong to another process.
         self.kill();
-        let status = self.bury();
+        let status = self.reap_group();
         watched?;
         Ok(match status {
             Some(WaitStatus::Exited(_, code)) => format!("exit {code}"),
@@ -110,10 +110,10 @@ impl Supervisor {
             // meanwhile.
             self.hear();
             let next = self.act(BootClock.now());
-            self.alarm.set(next)?;
+            self.timer.set(next)?;
             let mut fds = vec![
                 PollFd::new(self.ends.as_fd(), PollFlags::POLLIN),
-                PollFd::new(self.alarm.as_fd(), PollFlags::POLLIN),
+                PollFd::new(self.timer.as_fd(), PollFlags::POLLIN),
             ];
             fds.extend(
                 self.orders.pipe.as_ref().map(|it| PollFd::new(it.as_fd(), PollFlags::POLLIN)),
@@ -197,7 +197,7 @@ impl Supervisor {
     }
 
     /// Waits until the killed group is gone. Returns how its leader ended, if the status is known.
-    fn bury(&self) -> Option<WaitStatus> {
+    fn reap_group(&self) -> Option<WaitStatus> {
         let mut how = None;
         loop {
             match waitpid(Pid::from_raw(-self.leader.as_raw()), None) {

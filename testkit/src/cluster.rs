@@ -238,7 +238,7 @@ impl Cluster {
         let (loses_messages, is_broken) = Default::default();
         let reception = Arc::new(Reception { messages, changes, loses_messages, is_broken });
         let store = MemoryStore::new(&self.server);
-        let line: Arc<dyn Store> = Arc::new(store.same_way());
+        let line: Arc<dyn Store> = Arc::new(store.share());
         let rest = Arc::new(Hooked::receiving(Arc::clone(&line), &reception));
         let connections = Connections { rest, ..Connections::shared(&line) };
         let recorder = Recorder { world: Arc::clone(&self.clock), seen: Arc::clone(&self.seen) };

@@ -12,10 +12,11 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, bounded};
 use leasehold::clock::{Clock, ManualClock, Moment};
+use leasehold::election::Duty;
 use leasehold::election::elector::Elector;
-use leasehold::election::parts::{RoleKeeper, RoleParts, Standing};
-use leasehold::election::role_elector::Verdict;
-use leasehold::election::role_state::{Duty, RoleState};
+use leasehold::election::parts::{CandidateContext, RoleKeeper, RoleParts};
+use leasehold::election::role_elector::attempt::Verdict;
+use leasehold::election::role_state::RoleState;
 use leasehold::election::{ElectionEvent, ElectionSettings, State};
 use leasehold::lease::watch::Nudge;
 use leasehold::model::{EndpointId, FenceToken, InstanceId, Role};
@@ -337,13 +338,13 @@ impl Member {
     fn new(id: &str, server: &Arc<MemoryServer>, clock: Arc<SkewedClock>) -> Self {
         let (poke, poked) = bounded(1);
         let store = MemoryStore::new(server);
-        let same_way: Arc<dyn Store> = Arc::new(store.same_way());
-        let keeper = RoleKeeper::new(Arc::clone(&same_way));
+        let shared: Arc<dyn Store> = Arc::new(store.share());
+        let keeper = RoleKeeper::new(Arc::clone(&shared));
         Self {
             me: InstanceId::new(id),
             store,
             clock,
-            elector: Elector::new(same_way, keeper.clone()),
+            elector: Elector::new(shared, keeper.clone()),
             keeper,
             stands: BTreeMap::new(),
             poked,
@@ -363,12 +364,12 @@ impl Member {
         verdict: Option<crossbeam_channel::Sender<Verdict>>,
     ) {
         let clock: Arc<dyn Clock> = Arc::<SkewedClock>::clone(&self.clock);
-        let line: Arc<dyn Store> = Arc::new(self.store.same_way());
+        let line: Arc<dyn Store> = Arc::new(self.store.share());
         let (me, poke) = (&self.me, &self.poke);
         let role = settings.role.clone();
-        let standing =
-            Standing { me, clock: &clock, new_fleet, elector: &line, renewal: &line, poke };
-        let mut newcomer = RoleParts::assemble(settings, &standing);
+        let context =
+            CandidateContext { me, clock: &clock, new_fleet, elector: &line, renewal: &line, poke };
+        let mut newcomer = RoleParts::assemble(settings, &context);
         if let Some(verdict) = verdict {
             newcomer.elector = newcomer.elector.once(verdict);
         }
@@ -426,7 +427,7 @@ impl Member {
         }
         messages.into_iter().for_each(|it| self.elector.apply(&Nudge::Push(Push::Message(it))));
         wait = wait.min(self.elector.step());
-        let is_over = |it: &RoleState| it.is_stopping() && !it.is_held();
+        let is_over = |it: &RoleState| it.is_stopping() && !it.has_leadership();
         self.stands.retain(|_, it| !is_over(&it.role_state) || !it.duties.is_empty());
         self.due.elect = now + wait;
     }

@@ -72,7 +72,7 @@ macro_rules! hooked {
             fn listen(&self, me: &InstanceId, timeout: Duration) -> StoreResult<Box<dyn Subscription>> {
                 let reception = self.reception.clone();
                 reception.as_ref().map_or(Ok(()), |it| it.check())?;
-                let subscription = self.call("subscribe", |inner| inner.listen(me, timeout))?;
+                let subscription = self.call("listen", |inner| inner.listen(me, timeout))?;
                 let hook = Arc::clone(&self.hook);
                 Ok(Box::new(HookedSubscription { subscription, hook, reception }))
             }
@@ -88,7 +88,7 @@ hooked! {
     fn renew(context: &RequestContext, items: &[RenewItem]) -> StampedResult<Vec<Renew>>;
     fn verify(context: &RequestContext, tenures: &[Tenure]) -> StampedResult<Vec<Verify>>;
     fn publish(context: &RequestContext, publications: &[Publication]) -> StampedResult<Vec<Publish>>;
-    fn resume(endpoints: &[EndpointId], timeout: Duration) -> StoreResult<Vec<Option<u64>>>;
+    fn last_polled(endpoints: &[EndpointId], timeout: Duration) -> StoreResult<Vec<Option<u64>>>;
     fn acquire_roles(asked: &[(RequestContext, EndpointId)]) -> Vec<StampedResult<Vec<Acquire>>>;
     fn renew_roles(asked: &[(RequestContext, Vec<RenewItem>)]) -> Vec<StampedResult<Vec<Renew>>>;
     fn release_roles(freed: &[(RequestContext, Tenure, PeerMessage)]) -> StoreResult<()>;
@@ -100,7 +100,7 @@ hooked! {
     fn sessions(endpoints: &[EndpointId], timeout: Duration) -> StoreResult<Vec<Option<RawSession>>>;
     fn any_session(endpoints: &[EndpointId], timeout: Duration) -> StoreResult<bool>;
     fn instances(cursor: u64, timeout: Duration) -> StoreResult<Page<InstanceId>>;
-    fn nodes(instances: &[InstanceId], timeout: Duration) -> StoreResult<Vec<Option<Lasting<Weight>>>>;
+    fn heartbeats(instances: &[InstanceId], timeout: Duration) -> StoreResult<Vec<Option<Lasting<Weight>>>>;
     fn owners(endpoints: &[EndpointId], timeout: Duration) -> StoreResult<Vec<Option<InstanceId>>>;
     fn leases(endpoints: &[EndpointId], timeout: Duration) -> StoreResult<Vec<Option<Lasting<InstanceId>>>>;
     fn expiring(endpoints: &[EndpointId], soon: Duration, timeout: Duration) -> StoreResult<Vec<EndpointId>>;
@@ -119,8 +119,7 @@ struct HookedSubscription {
 
 impl Reception {
     fn check(&self) -> StoreResult<()> {
-        let (op, target, reason) =
-            ("subscribe", "the store".into(), "the subscription broke".into());
+        let (op, target, reason) = ("listen", "the store".into(), "the subscription broke".into());
         let error = StoreError { op, target, fault: Fault::Unreachable, reason };
         if self.is_broken.load(Ordering::SeqCst) { Err(error) } else { Ok(()) }
     }
@@ -135,7 +134,7 @@ impl Reception {
 
 impl Subscription for HookedSubscription {
     fn next(&mut self, wait: Duration) -> StoreResult<Option<Push>> {
-        (self.hook)("next", Stage::Asked);
+        (self.hook)("next_push", Stage::Asked);
         let Some(reception) = &self.reception else { return self.subscription.next(wait) };
         reception.check()?;
         loop {

@@ -83,7 +83,7 @@ mod election {
 mod polling {
     /// Generated input from strangers: sessions, settings, replies, responses, words.
     mod hostile;
-    /// Commands as pollers, under their guardian.
+    /// Commands as pollers, under their poll supervisor.
     mod poll_command;
     /// US3: never two pollers, real processes.
     mod single_poller;
@@ -109,7 +109,7 @@ mod cli {
     /// `leasehold top` in a terminal of its own.
     mod top;
     /// Settings for every command, and errors that say the way out.
-    mod words;
+    mod settings;
 }
 /// The program as a process, and the library in another program's process.
 mod process {

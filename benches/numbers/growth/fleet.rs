@@ -151,7 +151,7 @@ fn looks(n: u32, curves: &mut Curves) -> io::Result<()> {
     let (all, ask) = (Arc::new(all), holder.context.clone());
     for _ in 0..TURNS {
         let those = Arc::clone(&all);
-        let look = move |it: &RedisStore| it.nodes(&those, TIMEOUT).map(drop);
+        let look = move |it: &RedisStore| it.heartbeats(&those, TIMEOUT).map(drop);
         let cost = meter.cost(LOOKS, || crowd(&store, look))?;
         note("a look at all heartbeats: server", cost.server);
         let those = Arc::clone(&endpoints);

@@ -1,22 +1,42 @@
 //! One attempt to be elected: the request for the role, and every answer the store gives (R5).
 
 use crate::election::role_elector::{AFTER_END, RoleElector};
-use crate::election::settings::Outcome;
 use crate::event::Event;
 use crate::lease::table::PendingRequest;
-use crate::model::LeaseDuration;
-use crate::store::{Acquire, Fault, StampedResult, StoreError, StoreResult};
+use crate::model::{InstanceId, LeaseDuration};
+use crate::store::{Acquire, Fault, PeerMessage, StampedResult, StoreError, StoreResult};
+
+/// The outcome of a single attempt.
+pub type Verdict = Result<Outcome, StoreError>;
+
+/// Elected, or not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// This instance.
+    Elected,
+    /// Another instance.
+    LedBy(InstanceId),
+}
+
+/// What to do after a look at the role.
+pub(crate) enum Next {
+    /// Nothing.
+    Wait,
+    /// Ask the leader to resign.
+    AskLeader(PeerMessage),
+    /// Try to acquire the role.
+    Stand,
+}
 
 impl RoleElector {
-    /// For the role, now.
+    /// The request to acquire the role (R1).
     pub(crate) fn request(&self) -> StoreResult<PendingRequest> {
         let table = self.role_state.table();
         table.ensure_time_known(|timeout| self.store.time(timeout))?;
         Ok(table.request())
     }
 
-    /// Takes in what came of asking for the role; whether to ask again, because the epoch changed under the
-    /// question (R5).
+    /// Applies the reply. True if the epoch changed and the request must be sent again (R5).
     pub(crate) fn attempted(
         &mut self,
         request: &PendingRequest,
@@ -61,7 +81,7 @@ impl RoleElector {
     fn answered(&mut self, answer: Acquire) {
         let now = self.role_state.table().now();
         match answer {
-            Acquire::Granted { .. } if self.role_state.is_held() => {
+            Acquire::Granted { .. } if self.role_state.has_leadership() => {
                 let me = self.role_state.table().instance();
                 self.heirs.led_by(me, now);
                 self.asking.refusals.end(&());
@@ -103,7 +123,7 @@ impl RoleElector {
             let epoch = table.epoch().0;
             Event::StoreHoldoff { left, epoch }.log(table.instance());
         }
-        // What we know of it is on the safe side of a rate difference; asking early does no harm.
+        // `hold_off` includes the largest rate difference; an early request is only answered `HoldOff` again.
         let left = left * 100 / (100 + LeaseDuration::RATE_PERCENT) + AFTER_END;
         self.look_at = self.look_at.min(table.now() + left);
     }

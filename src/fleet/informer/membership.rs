@@ -81,7 +81,7 @@ impl Membership {
         let instances: Vec<InstanceId> = self.to_read.iter().cloned().collect();
         for batch in instances.chunks(BATCH_MAX) {
             let asked_at = context.now();
-            let found = context.store.nodes(batch, context.timeout())?;
+            let found = context.store.heartbeats(batch, context.timeout())?;
             for (instance, heartbeat) in batch.iter().zip(found) {
                 self.to_read.remove(instance);
                 match heartbeat {

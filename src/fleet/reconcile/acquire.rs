@@ -215,7 +215,7 @@ impl Acquisition {
             if !gained.is_empty() {
                 scope.informer.note_activity();
             }
-            let polled_at = last_polled(scope, &gained);
+            let polled_at = when_last_polled(scope, &gained);
             for (it, polled_at_ms) in gained.into_iter().zip(polled_at) {
                 let fell_back = overdue.contains(&it.tenure.endpoint);
                 begin(scope, requests, it, polled_at_ms, fell_back);
@@ -279,12 +279,12 @@ impl Acquisition {
 }
 
 /// When each endpoint was last polled, so that a new owner keeps the interval. Without an answer the interval begins anew.
-fn last_polled(scope: &mut MoveScope<'_>, gained: &[Gained]) -> Vec<Option<u64>> {
+fn when_last_polled(scope: &mut MoveScope<'_>, gained: &[Gained]) -> Vec<Option<u64>> {
     let endpoints: Vec<EndpointId> = gained.iter().map(|it| it.tenure.endpoint.clone()).collect();
     if endpoints.is_empty() {
         return vec![];
     }
-    let polled_at = scope.context.store.resume(&endpoints, scope.context.timeout());
+    let polled_at = scope.context.store.last_polled(&endpoints, scope.context.timeout());
     polled_at.unwrap_or_else(|error| {
         scope.informer.store_failed(&error);
         vec![None; endpoints.len()]

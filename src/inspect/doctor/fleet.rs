@@ -9,9 +9,9 @@ use crate::store::admin::key_types::{SingletonKey, WrongType};
 use crate::store::admin::overview::EpochRecord;
 
 /// Whether anything can be done with the keys of which there is one.
-pub(crate) fn of_the_right_type(config: &Config, spoilt: &[WrongType]) -> Vec<Finding> {
+pub(crate) fn of_the_right_type(config: &Config, wrong_types: &[WrongType]) -> Vec<Finding> {
     let check = "keys";
-    if spoilt.is_empty() {
+    if wrong_types.is_empty() {
         let p = &config.prefix;
         let found =
             format!("{p}:epoch, {p}:drain and {p}:history are of their types, or not there");
@@ -23,7 +23,7 @@ pub(crate) fn of_the_right_type(config: &Config, spoilt: &[WrongType]) -> Vec<Fi
             Finding::warn(check, it.sentence(), it.way_out())
         }
     };
-    spoilt.iter().map(judged).collect()
+    wrong_types.iter().map(judged).collect()
 }
 
 /// R14: an instance with other timings than the fleet is refused.

@@ -32,12 +32,12 @@ pub fn judged(rights: &Rights, purpose: Purpose) -> Finding {
     for (need, what) in [
         (Need::Run, not_without.as_str()),
         (Need::Roles, "lead, once and run --lead do not work without"),
-        (Need::Words, "hand-overs take seconds, and results are not announced, without"),
+        (Need::Messages, "hand-overs take seconds, and results are not announced, without"),
         (Need::Pushes, "changes are noticed later without"),
-        (Need::Rounds, "every call takes a second round, and the whole script, without"),
-        (Need::Effort, "leases cost the server more without"),
+        (Need::RoundTrips, "every call takes a second round, and the whole script, without"),
+        (Need::ServerLoad, "leases cost the server more without"),
         (Need::History, "history has nothing to show without"),
-        (Need::Showing, "status, top and history do not work with this user without"),
+        (Need::Reading, "status, top and history do not work with this user without"),
     ] {
         let names = all_of(need);
         if !names.is_empty() {

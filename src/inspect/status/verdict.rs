@@ -38,7 +38,7 @@ impl Status {
             || self.takes_nothing()
             || self.instances.iter().any(|it| it.slow_behind() > 0);
         // Nobody polls for long without it, whatever it looks like at the moment.
-        let act = self.spoilt.iter().any(|it| it.which == SingletonKey::Epoch)
+        let act = self.wrong_types.iter().any(|it| it.which == SingletonKey::Epoch)
             || self.instances.iter().any(|it| it.shortfall().is_some());
         let general = match (act, watch) {
             (true, _) => Alarm::Act,
@@ -61,7 +61,7 @@ impl Status {
         if self.takes_nothing() {
             verdict.push_str(" Every instance has weight 0: nothing new is taken.");
         }
-        for it in &self.spoilt {
+        for it in &self.wrong_types {
             verdict.push_str(&format!(" {}; {}.", it.sentence(), it.way_out()));
         }
         verdict

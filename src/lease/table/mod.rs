@@ -141,7 +141,7 @@ pub struct Applied {
     pub lost: Vec<Lost>,
     /// What the stamp says about the server's clock.
     pub anomaly: ClockAnomaly,
-    /// The epoch changed before the request was executed: send it again at once.
+    /// Nothing was decided: the epoch changed, or a heartbeat arrived too late. Send it again.
     pub ask_again: bool,
 }
 

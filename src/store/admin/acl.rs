@@ -26,16 +26,16 @@ pub enum Need {
     Run,
     /// Roles do not: `lead`, `once`, `run --lead`.
     Roles,
-    /// Instances do not hear one another, and nobody hears of results.
-    Words,
+    /// Messages between instances and announcements of results are refused.
+    Messages,
     /// Only `status`, `top` and `history` do not, as this user.
-    Showing,
+    Reading,
     /// Changes are noticed later.
     Pushes,
     /// Every call takes a second round, in which the script is sent whole.
-    Rounds,
+    RoundTrips,
     /// A server is busier with leases.
-    Effort,
+    ServerLoad,
     /// `leasehold history` has nothing to show.
     History,
 }
@@ -89,13 +89,13 @@ fn about(denial: &str) -> About {
 impl RedisStore {
     /// Whom the URL names.
     pub fn user(&self) -> Option<&str> {
-        self.server.place.user()
+        self.server.locator.user()
     }
 
     /// Who we are for the server; `None` where it does not tell.
     pub fn whoami(&self, timeout: Duration) -> StoreResult<Option<String>> {
         let asked =
-            self.refusable("ask who we are on", timeout, redis::cmd("ACL").arg("WHOAMI"))?;
+            self.refusable("read the user name on", timeout, redis::cmd("ACL").arg("WHOAMI"))?;
         match asked {
             Ok(value) => Ok(redis::from_redis_value(value).ok()),
             // Before a password was given nothing else is answered.
@@ -115,7 +115,7 @@ impl RedisStore {
         user: Option<&str>,
         timeout: Duration,
     ) -> StoreResult<Rights> {
-        let db = self.server.place.database().to_string();
+        let db = self.server.locator.database().to_string();
         let trials = trials(rule, purpose, &self.server.keys, &db);
         let dry = match user {
             Some(user) => self.may_ask(user, timeout)?.then_some(user),
@@ -153,8 +153,8 @@ impl RedisStore {
         if let Ok(endpoint) = EndpointId::parse(NOBODY) {
             call.lease_and_record(keys, &endpoint);
         }
-        call.key(keys.node(&nobody)).key(keys.grants(&nobody));
-        call.key(keys.epoch()).key(keys.drain()).key(keys.fence());
+        call.key(keys.node(&nobody)).key(keys.grants_key(&nobody));
+        call.key(keys.epoch()).key(keys.drain()).key(keys.highest_fence_key());
         let op = "try rights on";
         let denied =
             self.call(op, timeout, |connection| script::RIGHTS.run_once(connection, &call))?;
@@ -169,9 +169,9 @@ impl RedisStore {
     }
 
     fn may_ask(&self, user: &str, timeout: Duration) -> StoreResult<bool> {
-        let mut context = redis::cmd("ACL");
-        context.arg("DRYRUN").arg(user).arg("PING");
-        Ok(self.refusable("ask about rights on", timeout, &context)?.is_ok())
+        let mut command = redis::cmd("ACL");
+        command.arg("DRYRUN").arg(user).arg("PING");
+        Ok(self.refusable("ask about rights on", timeout, &command)?.is_ok())
     }
 
     /// Why it is denied, if it is. Any other refusal shows that it would be allowed.
@@ -183,9 +183,9 @@ impl RedisStore {
     ) -> StoreResult<Option<String>> {
         let op = "try rights on";
         if let Some(user) = dry {
-            let mut context = redis::cmd("ACL");
-            context.arg("DRYRUN").arg(user).arg(&trial.command);
-            return Ok(match self.refusable(op, timeout, &context)? {
+            let mut command = redis::cmd("ACL");
+            command.arg("DRYRUN").arg(user).arg(&trial.command);
+            return Ok(match self.refusable(op, timeout, &command)? {
                 Ok(Value::Okay) => None,
                 Ok(Value::BulkString(text)) => Some(String::from_utf8_lossy(&text).into_owned()),
                 Ok(_) => None,

@@ -42,8 +42,9 @@ impl SingletonKey {
 /// What every instance says that finds `key` where the epoch's hash should be: what comes of it, and the way out.
 /// The instance goes on asking, so that nobody has to start it again once the key is deleted.
 pub(crate) fn no_epoch(key: &str) -> String {
-    let spoilt = WrongType { key: key.into(), which: SingletonKey::Epoch, found: String::new() };
-    format!("{key} is no hash, so nothing is granted or renewed: {}", spoilt.way_out())
+    let wrong_type =
+        WrongType { key: key.into(), which: SingletonKey::Epoch, found: String::new() };
+    format!("{key} is no hash, so nothing is granted or renewed: {}", wrong_type.way_out())
 }
 
 impl WrongType {
@@ -77,14 +78,14 @@ impl WrongType {
 
 impl RedisStore {
     /// Those that are of another type.
-    pub fn spoilt(&self, timeout: Duration) -> StoreResult<Vec<WrongType>> {
+    pub fn wrong_types(&self, timeout: Duration) -> StoreResult<Vec<WrongType>> {
         let keys = &self.server.keys;
         let key = |it| match it {
             SingletonKey::Epoch => keys.epoch(),
             SingletonKey::Drain => keys.drain(),
             SingletonKey::History => keys.history(),
         };
-        let kinds: Vec<String> = self.call("ask for types on", timeout, |connection| {
+        let kinds: Vec<String> = self.call("read key types on", timeout, |connection| {
             let mut pipe = redis::pipe();
             SingletonKey::ALL.iter().for_each(|it| {
                 pipe.cmd("TYPE").arg(key(*it));

@@ -1,4 +1,4 @@
-//! What the commands of operators ask of Redis. A running instance never does.
+//! What the commands of operators ask of Redis. A running instance never does, except `try_rights` at its start.
 
 pub mod acl;
 pub(crate) mod infos;

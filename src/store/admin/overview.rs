@@ -11,7 +11,7 @@ use redis::{ConnectionLike, Pipeline, Value};
 use crate::clock::{BootClock, Clock};
 use crate::model::{EndpointId, FenceToken, InstanceId, InstanceInfo, Weight};
 use crate::store::admin::key_types::{SingletonKey, WrongType};
-use crate::store::redis::{RedisStore, named_in};
+use crate::store::redis::{RedisStore, named_in, reply};
 use crate::store::{BATCH_MAX, Fault, Lasting, RawSession, StoreResult};
 
 /// The longest owner's id or weight that is read. Nothing of ours is half as long.
@@ -56,7 +56,7 @@ pub struct Overview {
     /// Keys that are not what they should be, and why.
     pub odd_keys: Vec<(String, &'static str)>,
     /// Of the keys of which there is one, those of a wrong type.
-    pub spoilt: Vec<WrongType>,
+    pub wrong_types: Vec<WrongType>,
 }
 
 /// All that is stored about one endpoint.
@@ -114,12 +114,12 @@ impl RedisStore {
             self.read_nodes(&mut found, batch, timeout)?;
         }
         self.read_infos(&mut found, timeout)?;
-        found.spoilt = match self.spoilt(timeout) {
+        found.wrong_types = match self.wrong_types(timeout) {
             // Who may not ask for types is told of none.
             Err(error) if error.fault == Fault::Misconfigured => vec![],
-            spoilt => spoilt?,
+            wrong_types => wrong_types?,
         };
-        let history = found.spoilt.iter().find(|it| it.which == SingletonKey::History);
+        let history = found.wrong_types.iter().find(|it| it.which == SingletonKey::History);
         found.odd_keys.extend(history.map(|it| (it.key.clone(), "is not a stream")));
         // Last: an age must not come out too small.
         self.read_server(&mut found, timeout)?;
@@ -174,7 +174,7 @@ impl RedisStore {
         let mut pipe = redis::pipe();
         for id in batch {
             short_string(&mut pipe, &keys.lease(id));
-            pipe.cmd("HMGET").arg(keys.record(id)).arg(&RESULT_FIELDS);
+            pipe.cmd("HMGET").arg(keys.record_key(id)).arg(&RESULT_FIELDS);
         }
         let answers = self.each("read leases and results on", &pipe, timeout)?;
         for ((id, session), answers) in batch.iter().zip(sessions).zip(answers.chunks(3)) {
@@ -185,7 +185,7 @@ impl RedisStore {
             if session.is_none() && lease.is_none() {
                 continue; // gone since it was listed
             }
-            let (granted, result) = found.result(|| keys.record(id), result);
+            let (granted, result) = found.result(|| keys.record_key(id), result);
             found.endpoints.push(Stored { id: id.clone(), session, lease, granted, result });
         }
         Ok(())
@@ -226,10 +226,7 @@ impl RedisStore {
         pipe.cmd("SMEMBERS").arg(keys.drain()).cmd("TIME");
         let answers = self.each(op, &pipe, timeout)?;
         let [epoch, drained, time] = &answers[..] else { return Err(self.server.unexpected(op)) };
-        let (Some(s), Some(us)) = (field(time, 0), field(time, 1)) else {
-            return Err(self.server.unexpected(op));
-        };
-        found.server_ms = s.saturating_mul(1_000).saturating_add(us / 1_000);
+        found.server_ms = reply::server_us(time).ok_or_else(|| self.server.unexpected(op))? / 1_000;
         found.epoch = epoch_record(epoch);
         if found.epoch.is_none() && !is_empty(epoch) {
             found.odd_keys.push((keys.epoch(), "is no record of an epoch"));

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::clock::{BootClock, Clock, Moment};
 use crate::model::InstanceId;
-use crate::store::redis::RedisStore;
+use crate::store::redis::{RedisStore, reply};
 use crate::store::{Store, StoreResult};
 
 /// What `INFO` says, by field.
@@ -59,16 +59,16 @@ impl RedisStore {
 
     /// Everything that `INFO` tells.
     pub fn info(&self, timeout: Duration) -> StoreResult<Info> {
-        let text: String = self
-            .call("ask about itself", timeout, |connection| redis::cmd("INFO").query(connection))?;
+        let text: String =
+            self.call("read INFO of", timeout, |connection| redis::cmd("INFO").query(connection))?;
         Ok(Info::parse(&text))
     }
 
     /// A setting of the server; `None` where it does not tell, as most managed ones.
     pub fn setting(&self, name: &str, timeout: Duration) -> StoreResult<Option<String>> {
-        let mut context = redis::cmd("CONFIG");
-        context.arg("GET").arg(name);
-        let answer = self.refusable("ask about settings of", timeout, &context)?;
+        let mut command = redis::cmd("CONFIG");
+        command.arg("GET").arg(name);
+        let answer = self.refusable("read settings of", timeout, &command)?;
         let found: Option<BTreeMap<String, String>> =
             answer.ok().and_then(|it| redis::from_redis_value(it).ok());
         Ok(found.and_then(|it| it.into_values().next()))
@@ -77,9 +77,9 @@ impl RedisStore {
     /// Its clock.
     pub fn clock(&self, timeout: Duration) -> StoreResult<Reading> {
         let asked_at = BootClock.now();
-        let (s, us): (u64, u64) = self
-            .call("ask the time of", timeout, |connection| redis::cmd("TIME").query(connection))?;
-        let server_us = s.saturating_mul(1_000_000).saturating_add(us);
+        let op = "read the time of";
+        let told = self.call(op, timeout, |connection| redis::cmd("TIME").query(connection))?;
+        let server_us = reply::server_us(&told).ok_or_else(|| self.server.unexpected(op))?;
         Ok(Reading { asked_at, answered_at: BootClock.now(), server_us })
     }
 

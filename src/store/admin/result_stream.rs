@@ -12,13 +12,13 @@ use crate::store::StoreResult;
 use crate::store::admin::overview::LastResult;
 use crate::store::announcement;
 use crate::store::redis::scan::glob_escaped;
-use crate::store::redis::subscription::{Listening, bytes, subscribe};
+use crate::store::redis::subscription::{PushReader, bytes, subscribe};
 use crate::store::redis::{RedisStore, Server};
 
-/// A line that hears results.
+/// A connection on which results are received.
 pub struct Results {
     server: Arc<Server>,
-    line: Listening,
+    reader: PushReader,
     prefix: String,
 }
 
@@ -41,7 +41,7 @@ impl RedisStore {
         let failed = |error| self.server.error("follow results on", &error);
         let keys = &self.server.keys;
         let mut connection =
-            self.server.place.connect_home(BootClock.now() + timeout).map_err(failed)?;
+            self.server.locator.connect_home(BootClock.now() + timeout).map_err(failed)?;
         let subscribed = match endpoint {
             Some(endpoint) => {
                 subscribe(&mut connection, "SUBSCRIBE", &[keys.results_channel(endpoint)])
@@ -53,8 +53,8 @@ impl RedisStore {
         };
         subscribed.map_err(failed)?;
         let (server, prefix) = (Arc::clone(&self.server), keys.results_prefix());
-        let line = Listening::on(vec![connection], timeout).map_err(failed)?;
-        Ok(Results { server, line, prefix })
+        let reader = PushReader::on(vec![connection], timeout).map_err(failed)?;
+        Ok(Results { server, reader, prefix })
     }
 }
 
@@ -62,7 +62,7 @@ impl Results {
     /// The next one; `None` when there was none in time, or what came was none.
     pub fn next(&mut self, wait: Duration) -> StoreResult<Option<Announced>> {
         let failed = |error| self.server.error("follow results on", &error);
-        let heard = self.line.next(wait).map_err(failed)?;
+        let heard = self.reader.next(wait).map_err(failed)?;
         Ok(heard.and_then(|it| self.understand(&it)))
     }
 

@@ -14,7 +14,7 @@ use crate::store::{RawSession, Store, StoreResult};
 
 /// From what to what a session is to change; `None` where there is none.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Swap {
+pub struct SessionCas {
     /// What it was.
     pub before: Option<Vec<u8>>,
     /// What it is to be.
@@ -65,16 +65,16 @@ impl RedisStore {
     }
 
     /// Changes a session if it is still what it was; false if it is not.
-    pub fn swap_session(
+    pub fn cas_session(
         &self,
         id: &EndpointId,
-        swap: &Swap,
+        cas: &SessionCas,
         timeout: Duration,
     ) -> StoreResult<bool> {
         let op = "change a session on";
         let mut call = Call::default();
         call.key(self.server.keys.session(id));
-        for side in [&swap.before, &swap.after] {
+        for side in [&cas.before, &cas.after] {
             call.bytes(side.as_deref().unwrap_or_default()).arg(u8::from(side.is_some()));
         }
         let key = self.server.keys.session(id);

@@ -7,10 +7,42 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use crate::clock::ManualClock;
-use crate::store::memory::roles::About;
+use crate::store::memory::roles::OnLease;
 use crate::store::memory::scripts::Now;
-use crate::store::memory::server::{MemoryServer, State};
+use crate::store::memory::server::{MemoryServer, ServerState};
 use crate::store::{Fault, RequestContext, StampedResult, StoreError, StoreResult};
+
+/// The calls of the in-memory store: each the name of its method of `Store`, and `next_push` of a subscription.
+/// `acquire_roles`, `renew_roles` and `release_roles` count as `acquire`, `renew` and `release` here; `Hooked` reports their
+/// own names.
+const OPS: [&str; 26] = [
+    "acquire",
+    "any_session",
+    "asks",
+    "expiring",
+    "heartbeat",
+    "heartbeats",
+    "inspect",
+    "instances",
+    "last_polled",
+    "leases",
+    "listen",
+    "next_push",
+    "owners",
+    "publish",
+    "release",
+    "renew",
+    "retire",
+    "revoke",
+    "role_names",
+    "role_statuses",
+    "session_names",
+    "sessions",
+    "time",
+    "verify",
+    "wake",
+    "withdraw",
+];
 
 /// What happens to a call on its way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,14 +57,15 @@ pub enum Mishap {
     Slow(Duration),
 }
 
-/// One instance's way to a [`MemoryServer`].
+/// One instance's client of a [`MemoryServer`].
 pub struct MemoryStore {
     pub(crate) server: Arc<MemoryServer>,
-    way: Arc<Mutex<Way>>,
+    planned: Arc<Mutex<PlannedFaults>>,
 }
 
+/// What goes wrong between a client and the server.
 #[derive(Default)]
-struct Way {
+struct PlannedFaults {
     cut_off: bool,
     /// Messages of these get lost.
     lost: Vec<&'static str>,
@@ -40,45 +73,48 @@ struct Way {
 }
 
 impl MemoryStore {
-    /// The same way again: what happens to one happens to both.
-    pub fn same_way(&self) -> Self {
-        Self { server: Arc::clone(&self.server), way: Arc::clone(&self.way) }
+    /// The same client again: the two share the planned faults.
+    pub fn share(&self) -> Self {
+        Self { server: Arc::clone(&self.server), planned: Arc::clone(&self.planned) }
     }
 
-    /// A way to `server` on which nothing goes wrong yet.
+    /// A client of `server` without planned faults.
     pub fn new(server: &Arc<MemoryServer>) -> Self {
-        Self { server: Arc::clone(server), way: Arc::default() }
+        Self { server: Arc::clone(server), planned: Arc::default() }
     }
 
     /// Plans what happens to the next message of `op` (`acquire`, `renew`, …).
     pub fn plan(&self, op: &'static str, mishap: Mishap) {
-        self.way.lock().mishaps.push_back((op, mishap));
+        assert_op(op);
+        self.planned.lock().mishaps.push_back((op, mishap));
     }
 
     /// Nothing gets through either way until it is mended.
     pub fn cut_off(&self, cut: bool) {
-        self.way.lock().cut_off = cut;
+        self.planned.lock().cut_off = cut;
     }
 
     /// No message of `op` arrives until it is mended: large packets are dropped, for example.
     pub fn lose(&self, op: &'static str, lost: bool) {
-        let mut way = self.way.lock();
-        way.lost.retain(|it| *it != op);
-        way.lost.extend(lost.then_some(op));
+        assert_op(op);
+        let mut planned = self.planned.lock();
+        planned.lost.retain(|it| *it != op);
+        planned.lost.extend(lost.then_some(op));
     }
 
     pub(crate) fn call<T: Send>(
         &self,
         op: &'static str,
-        execute: impl FnOnce(&mut State, &ManualClock) -> StoreResult<T> + Send + 'static,
+        execute: impl FnOnce(&mut ServerState, &ManualClock) -> StoreResult<T> + Send + 'static,
     ) -> StoreResult<T> {
+        debug_assert!(OPS.contains(&op), "{op} is missing in OPS");
         let mishap = {
-            let mut way = self.way.lock();
-            if way.cut_off || way.lost.contains(&op) {
+            let mut planned = self.planned.lock();
+            if planned.cut_off || planned.lost.contains(&op) {
                 return Err(no_answer(op));
             }
-            let at = way.mishaps.iter().position(|it| it.0 == op);
-            at.and_then(|at| way.mishaps.remove(at)).map(|it| it.1)
+            let at = planned.mishaps.iter().position(|it| it.0 == op);
+            at.and_then(|at| planned.mishaps.remove(at)).map(|it| it.1)
         };
         match mishap {
             None => self.server.execute(op, execute),
@@ -103,12 +139,12 @@ impl MemoryStore {
     }
 
     /// One message about all of these.
-    pub(crate) fn each<I: About + Clone + Send + 'static, T: Send + 'static>(
+    pub(crate) fn each<I: OnLease + Clone + Send + 'static, T: Send + 'static>(
         &self,
         op: &'static str,
         context: &RequestContext,
         items: Vec<&I>,
-        verb: fn(&mut State, &RequestContext, &I, Now) -> T,
+        verb: fn(&mut ServerState, &RequestContext, &I, Now) -> T,
     ) -> StampedResult<Vec<T>> {
         let (context, items): (RequestContext, Vec<I>) =
             (context.clone(), items.into_iter().cloned().collect());
@@ -118,7 +154,12 @@ impl MemoryStore {
     }
 }
 
-fn no_answer(op: &'static str) -> StoreError {
+fn assert_op(op: &str) {
+    assert!(OPS.contains(&op), "no Store call is named {op}");
+}
+
+/// The error of a call without an answer.
+pub fn no_answer(op: &'static str) -> StoreError {
     let (target, reason) = ("the store".into(), "no answer in time".into());
     StoreError { op, target, fault: Fault::Unreachable, reason }
 }

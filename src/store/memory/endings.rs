@@ -2,13 +2,13 @@
 
 use crate::model::{EndpointId, InstanceId, Tenure};
 use crate::store::memory::scripts::micros;
-use crate::store::memory::server::State;
-use crate::store::redis::scan::RETIRED_LASTS;
+use crate::store::memory::server::ServerState;
+use crate::store::redis::endings::RETIRED_LASTS;
 use crate::store::{PeerMessage, Release, RequestContext};
 
-impl State {
+impl ServerState {
     /// release_by_owner.lua; `None` where that does not prove enough.
-    pub(crate) fn free(
+    pub(crate) fn release_by_owner(
         &mut self,
         context: &RequestContext,
         tenures: &[Tenure],
@@ -89,7 +89,7 @@ impl State {
     }
 
     /// last_polled.lua
-    pub(crate) fn resume(&mut self, endpoint: &EndpointId) -> Option<u64> {
+    pub(crate) fn last_polled(&mut self, endpoint: &EndpointId) -> Option<u64> {
         self.data.retired.remove(endpoint);
         self.data.results.get(endpoint)?.started_at_ms
     }

@@ -5,7 +5,7 @@ use crate::store::lease_kind::LeaseKind;
 use crate::store::memory::roles::is_stale;
 use crate::store::memory::scripts::{Now, micros};
 use crate::store::memory::server::Data;
-use crate::store::{BEAT_EXTRA, RequestContext};
+use crate::store::{LEADER_HEARTBEAT_EXTRA, RequestContext};
 
 /// The steps of the scripts that a kind of lease takes in its own way.
 pub(crate) trait Kind: Sync {
@@ -28,7 +28,7 @@ pub(crate) trait Kind: Sync {
     fn note_grant(&self, data: &mut Data, me: &InstanceId, fence: u64);
 
     /// R13: writes the heartbeat that goes with a grant or a renewal.
-    fn beat(&self, data: &mut Data, context: &RequestContext, now: Now);
+    fn write_heartbeat(&self, data: &mut Data, context: &RequestContext, now: Now);
 
     /// Deletes the heartbeat of the owner before `me`.
     fn succeed(
@@ -83,7 +83,7 @@ impl Kind for Polls {
         data.grants.entry(me.clone()).or_default().granted = fence;
     }
 
-    fn beat(&self, _: &mut Data, _: &RequestContext, _: Now) {}
+    fn write_heartbeat(&self, _: &mut Data, _: &RequestContext, _: Now) {}
 
     fn succeed(&self, _: &mut Data, _: &InstanceId, _: &EndpointId, _: Option<InstanceId>) {}
 
@@ -115,8 +115,8 @@ impl Kind for Roles {
     }
 
     fn is_dead(&self, data: &Data, owner: &InstanceId, context: &RequestContext, now: Now) -> bool {
-        let beaten = data.roles.heartbeats.get(owner);
-        beaten.is_some_and(|it| is_stale(now.us, it.0, context.duration.ttl))
+        let heartbeat = data.roles.heartbeats.get(owner);
+        heartbeat.is_some_and(|it| is_stale(now.us, it.0, context.duration.ttl))
     }
 
     fn last_fence(&self, data: &Data, endpoint: &EndpointId, _: u64) -> u64 {
@@ -125,8 +125,8 @@ impl Kind for Roles {
 
     fn note_grant(&self, _: &mut Data, _: &InstanceId, _: u64) {}
 
-    fn beat(&self, data: &mut Data, context: &RequestContext, now: Now) {
-        let lasts = micros(context.duration.ttl.saturating_add(BEAT_EXTRA));
+    fn write_heartbeat(&self, data: &mut Data, context: &RequestContext, now: Now) {
+        let lasts = micros(context.duration.ttl.saturating_add(LEADER_HEARTBEAT_EXTRA));
         let before = data.roles.heartbeats.get(&context.instance).map_or(0, |it| it.1);
         let heartbeat = (now.us / 1_000, before.max(now.us + lasts));
         data.roles.heartbeats.insert(context.instance.clone(), heartbeat);

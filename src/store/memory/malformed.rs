@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::model::{EndpointId, InstanceId, LeaseDuration};
 use crate::store::admin::key_types;
 use crate::store::memory::scripts::micros;
-use crate::store::memory::server::{MemoryServer, State};
+use crate::store::memory::server::{MemoryServer, ServerState};
 use crate::store::{Fault, RequestContext, StoreError, StoreResult};
 
 /// No script writes this or more: near 2^53 a double loses its last digits.
@@ -30,7 +30,7 @@ pub(crate) fn is_ttl(ttl: Duration) -> bool {
     (LeaseDuration::TTL_MIN..=LeaseDuration::TTL_MAX).contains(&ttl)
 }
 
-impl State {
+impl ServerState {
     /// The beginning of epoch.lua: refuses what cannot be answered at all.
     pub(crate) fn check_epoch(&self, context: &RequestContext) -> StoreResult<()> {
         self.check_hash()?;

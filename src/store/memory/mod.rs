@@ -15,14 +15,14 @@ mod subscription;
 
 use std::time::Duration;
 
-pub use crate::store::memory::client::{MemoryStore, Mishap};
+pub use crate::store::memory::client::{MemoryStore, Mishap, no_answer};
 pub use crate::store::memory::server::{Announced, MemoryServer, Snapshot};
 
 use crate::model::{EndpointId, InstanceId, InstanceInfo, Tenure, Weight};
 use crate::store::fast_path;
 use crate::store::memory::malformed::is_ttl;
 use crate::store::memory::scripts::micros;
-use crate::store::memory::server::State;
+use crate::store::memory::server::ServerState;
 use crate::store::memory::subscription::MemorySubscription;
 use crate::store::{
     ASK_LASTS, Acquire, HeartbeatReply, Lasting, Page, PeerMessage, Publication, Publish,
@@ -48,7 +48,7 @@ impl Store for MemoryStore {
     ) -> StampedResult<HeartbeatReply> {
         let (context, info) = (context.clone(), info.cloned());
         self.call("heartbeat", move |state, clock| {
-            let reply = state.beat(&context, ttl, weight, clock)?;
+            let reply = state.heartbeat(&context, ttl, weight, clock)?;
             let until = state.now_us(clock) + micros(ttl);
             let told = info.clone().filter(|_| reply.answer.is_some());
             state.data.infos.extend(told.map(|it| (context.instance.clone(), (it, until))));
@@ -63,7 +63,8 @@ impl Store for MemoryStore {
     ) -> StampedResult<Vec<Acquire>> {
         let (context, endpoints) = (context.clone(), endpoints.to_vec());
         self.call("acquire", move |state, clock| {
-            let verb = |state: &mut State, it: &EndpointId, now| state.acquire(&context, it, now);
+            let verb =
+                |state: &mut ServerState, it: &EndpointId, now| state.acquire(&context, it, now);
             let reply = state.for_each(&context, clock, &endpoints, verb)?;
             state.tell_grants(&context.instance, &endpoints, &reply);
             Ok(reply)
@@ -73,21 +74,22 @@ impl Store for MemoryStore {
     fn renew(&self, context: &RequestContext, items: &[RenewItem]) -> StampedResult<Vec<Renew>> {
         let has_fast_path = self.server.kind().has_owner_fast_path();
         let is_proof = |it: &RenewItem| has_fast_path && it.fence_checked;
-        let by_owner = |items| self.each("renew", context, items, State::keep);
+        let by_owner = |items| self.each("renew", context, items, ServerState::renew_by_owner);
         fast_path::by_owner_or_fence(items, is_proof, &Renew::Extended, by_owner, |items| {
-            self.each("renew", context, items, State::renew)
+            self.each("renew", context, items, ServerState::renew)
         })
     }
 
     fn verify(&self, context: &RequestContext, tenures: &[Tenure]) -> StampedResult<Vec<Verify>> {
         let has_fast_path = context.owner_only && self.server.kind().has_owner_fast_path();
-        let by_owner = |tenures| self.each("verify", context, tenures, State::is_held);
+        let by_owner =
+            |tenures| self.each("verify", context, tenures, ServerState::verify_by_owner);
         fast_path::by_owner_or_fence(
             tenures,
             |_| has_fast_path,
             &Verify::Held,
             by_owner,
-            |tenures| self.each("verify", context, tenures, State::verify),
+            |tenures| self.each("verify", context, tenures, ServerState::verify),
         )
     }
 
@@ -98,7 +100,7 @@ impl Store for MemoryStore {
     ) -> StampedResult<Vec<Publish>> {
         let (context, publications) = (context.clone(), publications.to_vec());
         self.call("publish", move |state, clock| {
-            let verb = |state: &mut State, it: &Publication, _| state.publish(&context, it);
+            let verb = |state: &mut ServerState, it: &Publication, _| state.publish(&context, it);
             state.for_each(&context, clock, &publications, verb)
         })
     }
@@ -117,7 +119,7 @@ impl Store for MemoryStore {
                 state.forget_expired(clock);
                 let release = |it| state.release(&context.instance, it);
                 let released = match owner_only {
-                    true => state.free(&context, &tenures),
+                    true => state.release_by_owner(&context, &tenures),
                     false => Some(tenures.iter().map(release).collect()),
                 };
                 Ok(released.inspect(|_| state.say(&wakes)))
@@ -147,10 +149,10 @@ impl Store for MemoryStore {
         self.release_each(freed)
     }
 
-    fn resume(&self, endpoints: &[EndpointId], _: Duration) -> StoreResult<Vec<Option<u64>>> {
+    fn last_polled(&self, endpoints: &[EndpointId], _: Duration) -> StoreResult<Vec<Option<u64>>> {
         let endpoints = endpoints.to_vec();
-        self.call("resume", move |state, _| {
-            Ok(endpoints.iter().map(|it| state.resume(it)).collect())
+        self.call("last_polled", move |state, _| {
+            Ok(endpoints.iter().map(|it| state.last_polled(it)).collect())
         })
     }
 
@@ -197,8 +199,8 @@ impl Store for MemoryStore {
         let (me, of) = (me.clone(), of.to_vec());
         self.call("asks", move |state, clock| {
             state.forget_expired(clock);
-            let context = |it: &InstanceId| state.data.asks.get(&(me.clone(), it.clone()));
-            Ok(of.iter().filter_map(context).map(|it| it.0.clone()).collect())
+            let request = |it: &InstanceId| state.data.asks.get(&(me.clone(), it.clone()));
+            Ok(of.iter().filter_map(request).map(|it| it.0.clone()).collect())
         })
     }
 
@@ -231,13 +233,13 @@ impl Store for MemoryStore {
         })
     }
 
-    fn nodes(
+    fn heartbeats(
         &self,
         instances: &[InstanceId],
         _: Duration,
     ) -> StoreResult<Vec<Option<Lasting<Weight>>>> {
         let instances = instances.to_vec();
-        self.call("nodes", move |state, clock| {
+        self.call("heartbeats", move |state, clock| {
             state.cap_ttls(clock);
             let node = |it| state.data.nodes.get(it).map(|it| state.lasting(it, clock));
             Ok(instances.iter().map(node).collect())
@@ -309,8 +311,8 @@ impl Store for MemoryStore {
     }
 
     fn listen(&self, me: &InstanceId, _: Duration) -> StoreResult<Box<dyn Subscription>> {
-        let (me, store) = (me.clone(), self.same_way());
-        self.call("subscribe", move |state, _| {
+        let (me, store) = (me.clone(), self.share());
+        self.call("listen", move |state, _| {
             state.subscribe(&me);
             Ok(Box::new(MemorySubscription { me, store }) as Box<dyn Subscription>)
         })

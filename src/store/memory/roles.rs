@@ -6,39 +6,39 @@ use crate::clock::ManualClock;
 use crate::model::{EndpointId, FenceToken, LeaseDuration, Tenure};
 use crate::store::memory::MemoryStore;
 use crate::store::memory::scripts::micros;
-use crate::store::memory::server::State;
+use crate::store::memory::server::ServerState;
 use crate::store::{
-    Acquire, BEAT_EXTRA, PeerMessage, Publication, Renew, RenewItem, RequestContext, RoleStatus,
-    StampedResult, StoreResult,
+    Acquire, PeerMessage, Publication, Renew, RenewItem, RequestContext, RoleStatus, StampedResult,
+    StoreResult,
 };
 
-/// How long a leader of before a loss of memory may lead, as far as anybody knows who was not there: the default.
-const UNKNOWN_TERM: LeaseDuration = LeaseDuration::new(Duration::from_secs(30));
+/// The TTL assumed for a role whose TTL was lost: the default (epoch.lua, `UNKNOWN_HOLD_MS`).
+const UNKNOWN_ROLE_DURATION: LeaseDuration = LeaseDuration::new(Duration::from_secs(30));
 
-/// What an item of a question is about.
-pub(crate) trait About {
+/// The lease that an item of a request is about.
+pub(crate) trait OnLease {
     fn about(&self) -> &EndpointId;
 }
 
-impl About for EndpointId {
+impl OnLease for EndpointId {
     fn about(&self) -> &EndpointId {
         self
     }
 }
 
-impl About for Tenure {
+impl OnLease for Tenure {
     fn about(&self) -> &EndpointId {
         &self.endpoint
     }
 }
 
-impl About for RenewItem {
+impl OnLease for RenewItem {
     fn about(&self) -> &EndpointId {
         &self.tenure.endpoint
     }
 }
 
-impl About for Publication {
+impl OnLease for Publication {
     fn about(&self) -> &EndpointId {
         &self.tenure.endpoint
     }
@@ -55,7 +55,7 @@ impl MemoryStore {
             let acquire = |(context, role): &(RequestContext, EndpointId)| {
                 let roles = std::slice::from_ref(role);
                 let verb =
-                    |state: &mut State, it: &EndpointId, now| state.acquire(context, it, now);
+                    |state: &mut ServerState, it: &EndpointId, now| state.acquire(context, it, now);
                 let reply = state.for_each(context, clock, roles, verb)?;
                 state.tell_grants(&context.instance, roles, &reply);
                 Ok(reply)
@@ -96,18 +96,17 @@ impl MemoryStore {
     }
 }
 
-impl State {
-    /// epoch.lua: the least hold-off of a role, while nobody has led it in this memory and nobody has said that its
-    /// TTL is that of before.
+impl ServerState {
+    /// epoch.lua: the least hold-off of a role until its TTL is confirmed or it was granted again.
     pub(crate) fn unknown_hold_off(&self, role: Option<&EndpointId>) -> Duration {
         let Some(role) = role else { return Duration::ZERO };
         let was_led = self.data.results.get(role).is_some_and(|it| it.granted > 0);
         let is_known = was_led || self.data.roles.confirmed.contains(role);
         let is_known = is_known && !self.data.roles.untimed.contains(role);
-        if is_known { Duration::ZERO } else { UNKNOWN_TERM.hold_off() }
+        if is_known { Duration::ZERO } else { UNKNOWN_ROLE_DURATION.hold_off() }
     }
 
-    /// epoch.lua: whether who asks was here before the last loss of memory, with this TTL.
+    /// epoch.lua: confirms the TTL: the caller was a candidate before the last loss of data.
     pub(crate) fn confirm(
         &mut self,
         role: Option<&EndpointId>,
@@ -144,6 +143,7 @@ impl State {
     }
 }
 
-pub(crate) fn is_stale(now_us: u64, beaten_ms: u64, ttl: Duration) -> bool {
-    now_us.saturating_sub(beaten_ms * 1_000) > micros(ttl.saturating_add(BEAT_EXTRA))
+pub(crate) fn is_stale(now_us: u64, written_ms: u64, ttl: Duration) -> bool {
+    let age = Duration::from_micros(now_us.saturating_sub(written_ms * 1_000));
+    RoleStatus::is_stale_at(age, ttl)
 }

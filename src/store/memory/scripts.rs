@@ -1,4 +1,5 @@
-//! What does each Lua script do? The same rules again in Rust, one function per script.
+//! epoch, heartbeat, acquire, renew, verify, publish and read_capped again in Rust. `endings.rs` has release, revoke, retire and
+//! last_polled, `roles.rs` role_status. drain, cas_session and rights have no counterpart.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -7,8 +8,8 @@ use crate::clock::ManualClock;
 use crate::model::{EndpointId, Epoch, FenceToken, InstanceId, SESSION_MAX_BYTES, Tenure, Weight};
 use crate::store::error::JOIN_FLEET;
 use crate::store::memory::malformed::is_ttl;
-use crate::store::memory::roles::About;
-use crate::store::memory::server::{Announced, EpochHash, State};
+use crate::store::memory::roles::OnLease;
+use crate::store::memory::server::{Announced, EpochHash, ServerState};
 use crate::store::{
     Acquire, Changes, Fault, Grant, HeartbeatReply, Lasting, PeerMessage, Publication, Publish,
     Push, RawSession, Renew, RenewItem, Reply, RequestContext, Stamp, StoreError, StoreResult,
@@ -26,7 +27,7 @@ pub(crate) struct Now {
     last_fence: u64,
 }
 
-impl State {
+impl ServerState {
     /// read_capped.lua
     pub(crate) fn cap_ttls(&mut self, clock: &ManualClock) {
         self.forget_expired(clock);
@@ -123,21 +124,21 @@ impl State {
     }
 
     /// A verb over many items, refused as a whole when it was decided under another epoch.
-    pub(crate) fn for_each<I: About, T>(
+    pub(crate) fn for_each<I: OnLease, T>(
         &mut self,
         context: &RequestContext,
         clock: &ManualClock,
         items: &[I],
         mut verb: impl FnMut(&mut Self, &I, Now) -> T,
     ) -> StoreResult<Reply<Vec<T>>> {
-        let (stamp, now) = self.enter(context, items.first().map(About::about), clock)?;
+        let (stamp, now) = self.enter(context, items.first().map(OnLease::about), clock)?;
         let named = stamp.epoch == context.epoch;
         let answer = named.then(|| items.iter().map(|it| verb(self, it, now)).collect());
         Ok(Reply { stamp, answer })
     }
 
     /// heartbeat.lua
-    pub(crate) fn beat(
+    pub(crate) fn heartbeat(
         &mut self,
         context: &RequestContext,
         ttl: Duration,
@@ -196,7 +197,7 @@ impl State {
         self.data.results.entry(endpoint.clone()).or_default().granted = fence;
         self.kind.note_grant(&mut self.data, &context.instance, fence);
         self.data.leases.insert(endpoint.clone(), (context.instance.clone(), now.us + ttl));
-        self.kind.beat(&mut self.data, context, now);
+        self.kind.write_heartbeat(&mut self.data, context, now);
         self.kind.succeed(&mut self.data, &context.instance, endpoint, owner);
         Acquire::Granted { fence: FenceToken(fence), grant }
     }
@@ -209,7 +210,12 @@ impl State {
     }
 
     /// renew_by_owner.lua
-    pub(crate) fn keep(&mut self, context: &RequestContext, item: &RenewItem, now: Now) -> bool {
+    pub(crate) fn renew_by_owner(
+        &mut self,
+        context: &RequestContext,
+        item: &RenewItem,
+        now: Now,
+    ) -> bool {
         let lease = self.data.leases.get_mut(&item.tenure.endpoint);
         let ours = lease.filter(|it| it.0 == context.instance);
         ours.map(|it| it.1 = now.us + micros(context.duration.ttl)).is_some()
@@ -241,12 +247,17 @@ impl State {
         }
         let until = now.us + micros(context.duration.ttl);
         self.data.leases.insert(endpoint.clone(), (context.instance.clone(), until));
-        self.kind.beat(&mut self.data, context, now);
+        self.kind.write_heartbeat(&mut self.data, context, now);
         if owner.is_some() { Renew::Extended } else { Renew::Reclaimed }
     }
 
     /// verify_by_owner.lua
-    pub(crate) fn is_held(&mut self, context: &RequestContext, tenure: &Tenure, _: Now) -> bool {
+    pub(crate) fn verify_by_owner(
+        &mut self,
+        context: &RequestContext,
+        tenure: &Tenure,
+        _: Now,
+    ) -> bool {
         self.owner(&tenure.endpoint).as_ref() == Some(&context.instance)
     }
 

@@ -18,16 +18,16 @@ use crate::store::{
 pub struct MemoryServer {
     pub(crate) clock: Arc<ManualClock>,
     kind: LeaseKind,
-    pub(crate) state: Mutex<State>,
+    pub(crate) state: Mutex<ServerState>,
 }
 
 /// Everything the server had at one moment, for a restart from it.
 #[derive(Clone, Debug)]
 pub struct Snapshot(pub(crate) Data);
 
-type DelayedCall = Box<dyn FnOnce(&mut State, &ManualClock) + Send>;
+type DelayedCall = Box<dyn FnOnce(&mut ServerState, &ManualClock) + Send>;
 
-pub(crate) struct State {
+pub(crate) struct ServerState {
     pub(crate) up: bool,
     /// Demoted: it answers what only reads, and refuses the rest.
     read_only: bool,
@@ -142,11 +142,11 @@ const READS: [&str; 13] = [
     "sessions",
     "any_session",
     "instances",
-    "nodes",
+    "heartbeats",
     "owners",
     "expiring",
     "role_names",
-    "subscribe",
+    "listen",
     "next_push",
 ];
 
@@ -164,7 +164,7 @@ impl MemoryServer {
     }
 
     fn of(clock: &Arc<ManualClock>, kind: LeaseKind) -> Arc<Self> {
-        let state = State {
+        let state = ServerState {
             up: true,
             read_only: false,
             told: false,
@@ -296,7 +296,7 @@ impl MemoryServer {
     pub(crate) fn execute<T>(
         &self,
         op: &'static str,
-        execute: impl FnOnce(&mut State, &ManualClock) -> StoreResult<T>,
+        execute: impl FnOnce(&mut ServerState, &ManualClock) -> StoreResult<T>,
     ) -> StoreResult<T> {
         self.catch_up();
         let mut state = self.state.lock();
@@ -325,7 +325,7 @@ impl MemoryServer {
     pub(crate) fn execute_later(
         &self,
         delay: Duration,
-        execute: impl FnOnce(&mut State, &ManualClock) + Send + 'static,
+        execute: impl FnOnce(&mut ServerState, &ManualClock) + Send + 'static,
     ) {
         let at = self.clock.now() + delay;
         self.state.lock().later.push((at, Box::new(execute)));
@@ -347,7 +347,7 @@ impl MemoryServer {
     }
 }
 
-impl State {
+impl ServerState {
     pub(crate) fn now_us(&self, clock: &ManualClock) -> u64 {
         let micros = i64::try_from(clock.now().as_nanos() / 1_000).unwrap_or(i64::MAX);
         u64::try_from(micros.saturating_add(self.wall_ahead_us)).unwrap_or(0)

@@ -17,9 +17,8 @@ use crate::store::{
 };
 
 impl RedisStore {
-    /// As [`Self::call`] for a script that grants or renews: what too few replicas have counts as not heard
-    /// of, because the server that is promoted next may not have it. It was done all the same, and is
-    /// found again by its owner's name (R7) or ends by itself.
+    /// Like `call`, for grants and renewals: an answer that fewer than `--min-replicas` replicas have counts as none,
+    /// because a promoted replica may lack the write. The owner finds it by name (R7), or it expires.
     pub(crate) fn confirmed(
         &self,
         op: &'static str,
@@ -74,8 +73,8 @@ impl RedisStore {
         reply::stamped(op, &self.server, context, &value, item)
     }
 
-    /// The question whether these are ours by name, for whichever script.
-    pub(crate) fn names<'a>(
+    /// Keys of renew_by_owner.lua and verify_by_owner.lua.
+    pub(crate) fn owner_call<'a>(
         &self,
         context: &RequestContext,
         tenures: impl Iterator<Item = &'a Tenure>,
@@ -87,7 +86,7 @@ impl RedisStore {
         call
     }
 
-    /// Which of these were given back by their owner's name; `None` where that does not prove enough.
+    /// Releases by owner name; `None` if fences must be compared.
     pub(crate) fn release_by_owner(
         &self,
         context: &RequestContext,
@@ -95,14 +94,14 @@ impl RedisStore {
         wakes: &[PeerMessage],
     ) -> StoreResult<Option<Vec<bool>>> {
         let op = "release on";
-        let call = Call::free(&self.server.keys, context, tenures, wakes);
+        let call = Call::release_by_owner(&self.server.keys, context, tenures, wakes);
         let value = self.call(op, context.timeout, |connection| {
             script::RELEASE_BY_OWNER.run(connection, &call)
         })?;
-        reply::freed(&value, tenures.len()).ok_or_else(|| self.server.unexpected(op))
+        reply::released_by_owner(&value, tenures.len()).ok_or_else(|| self.server.unexpected(op))
     }
 
-    /// What becomes of each of these, by owner and fence.
+    /// Renews by owner and fence.
     pub(crate) fn renew_by_fence(
         &self,
         context: &RequestContext,
@@ -121,7 +120,7 @@ impl RedisStore {
     ) -> Call {
         let keys = &self.server.keys;
         let mut call = Call::framed(keys, context, items.clone().map(|it| &it.tenure.endpoint));
-        call.key(keys.grants(&context.instance)).key(keys.fence());
+        call.key(keys.grants_key(&context.instance)).key(keys.highest_fence_key());
         call.arg(GRANTS_LAST.as_millis()).arg(context.highest_fence);
         for RenewItem { tenure, may_reclaim, .. } in items {
             call.lease_and_record(keys, &tenure.endpoint);
@@ -135,12 +134,13 @@ impl RedisStore {
         let keys = &self.server.keys;
         let mut call = Call::framed(keys, context, endpoints);
         call.key(keys.node(&context.instance))
-            .key(keys.fence())
-            .key(keys.grants(&context.instance));
+            .key(keys.highest_fence_key())
+            .key(keys.grants_key(&context.instance));
         let message =
             PeerMessage { took: endpoints.to_vec(), ..PeerMessage::new(&context.instance, None) };
         call.arg(keys.node_prefix()).arg(keys.lease_prefix());
-        call.arg(keys.wake(None)).arg(announcement::wake(&message, keys.database()));
+        call.arg(keys.message_channel(None))
+            .arg(announcement::encode_message(&message, keys.database()));
         call.arg(GRANTS_LAST.as_millis());
         for endpoint in endpoints {
             call.lease_and_record(keys, endpoint);
@@ -148,7 +148,7 @@ impl RedisStore {
         call
     }
 
-    /// Whether each of these is ours, by owner and fence.
+    /// Verifies by owner and fence.
     pub(crate) fn verify_by_fence(
         &self,
         context: &RequestContext,

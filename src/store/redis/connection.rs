@@ -31,7 +31,7 @@ enum Stream {
 }
 
 /// What a new connection needs to log in.
-pub(crate) struct Entry {
+pub(crate) struct Credentials {
     pub(crate) login: Login,
     pub(crate) tls: Option<Tls>,
     pub(crate) database: u32,
@@ -39,25 +39,29 @@ pub(crate) struct Entry {
 
 impl Connection {
     /// Connects, authenticates and selects the database, all before `deadline`.
-    pub(crate) fn connect(peer: &Arc<Peer>, entry: &Entry, deadline: Moment) -> RedisResult<Self> {
-        let stream = match (&**peer, &entry.tls) {
+    pub(crate) fn connect(
+        peer: &Arc<Peer>,
+        credentials: &Credentials,
+        deadline: Moment,
+    ) -> RedisResult<Self> {
+        let stream = match (&**peer, &credentials.tls) {
             (Peer::Unix(path), _) => Stream::Plain(Socket::dial_unix(path, deadline)?),
             (Peer::Tcp(place), None) => Stream::Plain(Socket::dial(place, deadline)?),
             (Peer::Tcp(place), Some(tls)) => {
                 Stream::Secured(tls.shake_hands(&place.host, Socket::dial(place, deadline)?)?)
             }
         };
-        let (db, peer) = (entry.database.into(), Arc::clone(peer));
+        let (db, peer) = (credentials.database.into(), Arc::clone(peer));
         let mut connection = Self { stream, parser: Parser::new(), db, peer };
-        if let Some(password) = &entry.login.password {
+        if let Some(password) = &credentials.login.password {
             let mut auth = redis::cmd("AUTH");
-            if let Some(user) = &entry.login.user {
+            if let Some(user) = &credentials.login.user {
                 auth.arg(user);
             }
             auth.arg(password).exec(&mut connection).map_err(without_secrets)?;
         }
-        if entry.database != 0 {
-            redis::cmd("SELECT").arg(entry.database).exec(&mut connection)?;
+        if credentials.database != 0 {
+            redis::cmd("SELECT").arg(credentials.database).exec(&mut connection)?;
         }
         Ok(connection)
     }
@@ -203,6 +207,6 @@ fn without_secrets(error: RedisError) -> RedisError {
 
 impl fmt::Debug for Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Wire")
+        f.write_str("Connection")
     }
 }

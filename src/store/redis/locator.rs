@@ -15,7 +15,7 @@ use redis::{ErrorKind, RedisError, RedisResult};
 use crate::clock::Moment;
 use crate::config::{Access, AccessError, HostPort, Login, RedisUrl, Topology};
 use crate::model::LeaseDuration;
-use crate::store::redis::connection::{Connection, Entry};
+use crate::store::redis::connection::{Connection, Credentials};
 use crate::store::redis::locator::sentinels::Sentinels;
 use crate::store::redis::locator::shards::{Shards, slot_of};
 use crate::store::redis::tls::Tls;
@@ -42,7 +42,7 @@ pub(crate) enum Route<'a> {
 pub(crate) struct ServerLocator {
     url: RedisUrl,
     access: Access,
-    guide: LocatorKind,
+    kind: LocatorKind,
 }
 
 /// How the server is found.
@@ -62,7 +62,7 @@ impl ServerLocator {
         duration: LeaseDuration,
     ) -> Self {
         let mut peers = url.places().iter().map(|it| Arc::new(Peer::Tcp(it.clone())));
-        let guide = match url.topology() {
+        let kind = match url.topology() {
             Topology::Sentinel => {
                 LocatorKind::Sentinels(Sentinels::new(peers.collect(), url.master(), duration))
             }
@@ -72,7 +72,7 @@ impl ServerLocator {
                 LocatorKind::Fixed(peers.next().unwrap_or_else(socket))
             }
         };
-        Self { url: url.clone(), access: access.clone(), guide }
+        Self { url: url.clone(), access: access.clone(), kind }
     }
 
     pub(crate) fn database(&self) -> u32 {
@@ -89,33 +89,33 @@ impl ServerLocator {
 
     /// Whether the store can be on several servers.
     pub(crate) fn is_many(&self) -> bool {
-        !matches!(self.guide, LocatorKind::Fixed(_))
+        !matches!(self.kind, LocatorKind::Fixed(_))
     }
 
-    /// The server for `spot` now.
-    pub(crate) fn peer(&self, spot: Route<'_>, deadline: Moment) -> RedisResult<Arc<Peer>> {
-        match (&self.guide, spot) {
+    /// The server for `route` now.
+    pub(crate) fn peer(&self, route: Route<'_>, deadline: Moment) -> RedisResult<Arc<Peer>> {
+        match (&self.kind, route) {
             (_, Route::At(peer)) => Ok(Arc::clone(peer)),
             (LocatorKind::Fixed(peer), _) => Ok(Arc::clone(peer)),
-            (LocatorKind::Sentinels(it), _) => it.master(&|| self.entry(), deadline),
-            (LocatorKind::Shards(it), Route::Home) => it.home(&|| self.entry(), deadline),
+            (LocatorKind::Sentinels(it), _) => it.master(&|| self.credentials(), deadline),
+            (LocatorKind::Shards(it), Route::Home) => it.home(&|| self.credentials(), deadline),
             (LocatorKind::Shards(it), Route::Key(key)) => {
-                it.owner(slot_of(key), &|| self.entry(), deadline)
+                it.owner(slot_of(key), &|| self.credentials(), deadline)
             }
         }
     }
 
     /// Every server with a part of the store, home first.
     pub(crate) fn peers(&self, deadline: Moment) -> RedisResult<Vec<Arc<Peer>>> {
-        match &self.guide {
-            LocatorKind::Shards(it) => it.masters(&|| self.entry(), deadline),
+        match &self.kind {
+            LocatorKind::Shards(it) => it.masters(&|| self.credentials(), deadline),
             _ => Ok(vec![self.peer(Route::Home, deadline)?]),
         }
     }
 
     /// Changes whenever the store has moved to another server.
     pub(crate) fn moves(&self) -> u64 {
-        match &self.guide {
+        match &self.kind {
             LocatorKind::Fixed(_) => 0,
             LocatorKind::Sentinels(it) => it.moves(),
             LocatorKind::Shards(it) => it.moves(),
@@ -124,7 +124,7 @@ impl ServerLocator {
 
     /// A request failed: look the server up again before the next one.
     pub(crate) fn doubt(&self, error: &RedisError) {
-        match &self.guide {
+        match &self.kind {
             LocatorKind::Fixed(_) => (),
             LocatorKind::Sentinels(it) => it.doubt(error),
             LocatorKind::Shards(it) => it.doubt(error),
@@ -133,8 +133,8 @@ impl ServerLocator {
 
     /// Connects to one of [`Self::peers`].
     pub(crate) fn connect(&self, peer: &Arc<Peer>, deadline: Moment) -> RedisResult<Connection> {
-        let mut connection = Connection::connect(peer, &self.entry()?, deadline)?;
-        if let LocatorKind::Sentinels(_) = self.guide {
+        let mut connection = Connection::connect(peer, &self.credentials()?, deadline)?;
+        if let LocatorKind::Sentinels(_) = self.kind {
             sentinels::check_role(&mut connection)?;
         }
         Ok(connection)
@@ -148,17 +148,17 @@ impl ServerLocator {
     }
 
     /// Reads the certificate files, so it is called only for a new connection.
-    fn entry(&self) -> RedisResult<Entry> {
+    fn credentials(&self) -> RedisResult<Credentials> {
         let tls = self.url.uses_tls().then(|| Tls::read(&self.access)).transpose();
         let login = self.url.login().clone();
         let password = self.access.password().map_err(unusable)?;
         let login = Login { password: login.password.or(password), ..login };
-        Ok(Entry { login, tls: tls.map_err(unusable)?, database: self.url.database() })
+        Ok(Credentials { login, tls: tls.map_err(unusable)?, database: self.url.database() })
     }
 }
 
 /// User, password and TLS, read when they are needed.
-type Keyring<'a> = &'a dyn Fn() -> RedisResult<Entry>;
+type ReadCredentials<'a> = &'a dyn Fn() -> RedisResult<Credentials>;
 
 fn unusable(error: AccessError) -> RedisError {
     (ErrorKind::InvalidClientConfig, "settings", error.to_string()).into()

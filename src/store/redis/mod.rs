@@ -5,6 +5,8 @@
 
 pub(crate) mod calls;
 pub(crate) mod connection;
+pub(crate) mod endings;
+pub(crate) mod history;
 pub(crate) mod locator;
 pub(crate) mod reply;
 pub(crate) mod role_status;
@@ -49,7 +51,7 @@ struct Idle {
 
 #[derive(Debug)]
 pub(crate) struct Server {
-    pub(crate) place: ServerLocator,
+    pub(crate) locator: ServerLocator,
     pub(crate) shown: String,
     pub(crate) keys: Keys,
     pub(crate) failures: Arc<Failures>,
@@ -67,16 +69,16 @@ impl RedisStore {
             fault: Fault::Misconfigured,
             reason: format!("the URL {error}"),
         })?;
-        let term = LeaseDuration::new(Duration::from_secs(30));
-        let place =
-            ServerLocator::new(&url, &crate::config::Access::default(), &keys.epoch(), term);
-        Ok(Self::at(place, shown, keys, 0))
+        let duration = LeaseDuration::new(Duration::from_secs(30));
+        let locator =
+            ServerLocator::new(&url, &crate::config::Access::default(), &keys.epoch(), duration);
+        Ok(Self::at(locator, shown, keys, 0))
     }
 
-    fn at(place: ServerLocator, shown: &str, keys: Keys, min_replicas: u32) -> Self {
+    fn at(locator: ServerLocator, shown: &str, keys: Keys, min_replicas: u32) -> Self {
         let failures = Arc::default();
-        let keys = keys.in_database(place.database());
-        let server = Server { place, shown: shown.into(), keys, failures, min_replicas };
+        let keys = keys.in_database(locator.database());
+        let server = Server { locator, shown: shown.into(), keys, failures, min_replicas };
         Self { server: Arc::new(server), idle: Mutex::default(), idle_max: 4 }
     }
 
@@ -92,8 +94,8 @@ impl RedisStore {
 
     fn of(config: &Config, keys: Keys) -> Self {
         let duration = LeaseDuration::new(config.lease_ttl);
-        let place = ServerLocator::new(&config.redis, &config.access, &keys.epoch(), duration);
-        Self::at(place, &config.redis.to_string(), keys, config.min_replicas)
+        let locator = ServerLocator::new(&config.redis, &config.access, &keys.epoch(), duration);
+        Self::at(locator, &config.redis.to_string(), keys, config.min_replicas)
     }
 
     /// Another store for the same server, with one connection that it shares with no other store.
@@ -119,19 +121,19 @@ impl RedisStore {
     /// The same with a part of the store.
     pub(crate) fn call_at<T>(
         &self,
-        spot: Route<'_>,
+        route: Route<'_>,
         op: &'static str,
         timeout: Duration,
         exchange: impl FnOnce(&mut Connection) -> RedisResult<T>,
     ) -> StoreResult<T> {
         let deadline = BootClock.now() + timeout;
-        let place = &self.server.place;
+        let locator = &self.server.locator;
         let (mut tried, mut asked) = ("connect to", None);
-        let answer = place.peer(spot, deadline).and_then(|peer| {
+        let answer = locator.peer(route, deadline).and_then(|peer| {
             let peer = asked.insert(peer);
             let mut connection = match self.idle(peer) {
                 Some(connection) => connection,
-                None => place.connect(peer, deadline)?,
+                None => locator.connect(peer, deadline)?,
             };
             tried = op;
             connection.set_deadline(deadline);
@@ -142,10 +144,10 @@ impl RedisStore {
             Ok(answer)
         });
         answer.map_err(|error| {
-            place.doubt(&error);
+            locator.doubt(&error);
             let mut error = self.server.error(tried, &error);
             // The URL names several servers: says which one failed.
-            if let Some(peer) = asked.filter(|_| place.is_many()) {
+            if let Some(peer) = asked.filter(|_| locator.is_many()) {
                 error.reason = format!("{peer}: {}", error.reason);
             }
             error
@@ -170,7 +172,7 @@ impl RedisStore {
 
     /// Drops all idle connections after the store has moved: their servers may have been demoted or be gone.
     fn idle_now(&self) -> MutexGuard<'_, Idle> {
-        let moves = self.server.place.moves();
+        let moves = self.server.locator.moves();
         let mut idle = self.idle.lock();
         if idle.moves != moves {
             *idle = Idle { connections: Vec::new(), moves };
@@ -181,14 +183,14 @@ impl RedisStore {
 
 impl Server {
     pub(crate) fn error(&self, op: &'static str, error: &RedisError) -> StoreError {
-        let in_cluster = self.place.topology() == Topology::Cluster;
+        let in_cluster = self.locator.topology() == Topology::Cluster;
         let (fault, reason) = server_check::explained(error, in_cluster);
         self.failures.count(fault);
         StoreError { op, target: self.shown.clone(), fault, reason }
     }
 
     pub(crate) fn unexpected(&self, op: &'static str) -> StoreError {
-        let reason = "the reply is not of the expected form".into();
+        let reason = reply::GARBLED.into();
         self.failures.count(Fault::Refused);
         StoreError { op, target: self.shown.clone(), fault: Fault::Refused, reason }
     }

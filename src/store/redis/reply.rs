@@ -12,7 +12,7 @@ use crate::store::{
     RequestContext, RoleStatus, Stamp, StampedResult, StoreError, Verify,
 };
 
-/// Takes the stamp off a reply; the items only if the question's epoch was the right one.
+/// Reads the stamp, and the items if the request named the current epoch.
 pub(crate) fn stamped<T>(
     op: &'static str,
     server: &Server,
@@ -58,13 +58,13 @@ fn all_granted(answer: &[Value], n: usize) -> Option<Vec<Acquire>> {
     Some(all)
 }
 
-/// The answer to a beat; none when it arrived too late to count.
-pub(crate) fn beat(
+/// The reply of heartbeat.lua; `None` if it arrived after `not_after_us`.
+pub(crate) fn heartbeat(
     server: &Server,
     context: &RequestContext,
     value: &Value,
 ) -> StampedResult<HeartbeatReply> {
-    let (stamp, status, items) = split("beat on", server, context, value)?;
+    let (stamp, status, items) = split("write the heartbeat on", server, context, value)?;
     let answer = match (status.as_str(), items) {
         ("ok", [unbroken, weight]) => Some(HeartbeatReply {
             unbroken: number(unbroken) == Some(1),
@@ -77,7 +77,7 @@ pub(crate) fn beat(
 
 /// From the reply of renew_by_owner.lua or verify_by_owner.lua: which of `n` are ours by name; none when the question's epoch was not the
 /// right one.
-pub(crate) fn ours(
+pub(crate) fn names_caller(
     op: &'static str,
     server: &Server,
     context: &RequestContext,
@@ -90,7 +90,7 @@ pub(crate) fn ours(
 }
 
 /// From the reply of release_by_owner.lua: which of `n` were given back; `Some(None)` when their fences have to be compared.
-pub(crate) fn freed(value: &Value, n: usize) -> Option<Option<Vec<bool>>> {
+pub(crate) fn released_by_owner(value: &Value, n: usize) -> Option<Option<Vec<bool>>> {
     let Value::Array(parts) = value else { return None };
     match &parts[..] {
         [Value::Int(0)] => Some(None),
@@ -135,7 +135,7 @@ fn split<'a>(
     Ok((stamp, status, items))
 }
 
-/// R14: all agree on time.
+/// R14: the fleet or the role has another TTL.
 fn other_timing(
     server: &Server,
     context: &RequestContext,
@@ -164,7 +164,7 @@ fn coded(value: &Value) -> (u64, &[Value]) {
     }
 }
 
-const GARBLED: &str = "the reply is not of the expected form";
+pub(crate) const GARBLED: &str = "the reply is not of the expected form";
 
 fn why(rest: &[Value]) -> String {
     let told = rest.first().and_then(text).unwrap_or_else(|| GARBLED.into());
@@ -221,18 +221,18 @@ pub(crate) fn publish(value: &Value) -> Publish {
 /// How a role stands, by an answer of role_status.lua given at `now_us`.
 pub(crate) fn role_status(now_us: u64, value: &Value) -> Option<RoleStatus> {
     let Value::Array(parts) = value else { return None };
-    let [leader, left, beaten, stale, term, ttl] = &parts[..] else { return None };
+    let [leader, left, written_us, stale, term, ttl] = &parts[..] else { return None };
     let leader = text(leader).filter(|it| !it.is_empty()).map(|it| {
         // Without an end, and without a TTL to cut it to.
         let left = number(left).map_or(Duration::MAX, Duration::from_millis);
         Lasting { value: InstanceId::new(&it), left }
     });
-    let beaten = number(beaten).map(|it| now_us.saturating_sub(it.saturating_mul(1_000)));
+    let written_us = number(written_us).map(|it| now_us.saturating_sub(it.saturating_mul(1_000)));
     let term = FenceToken(number(term)?);
     Some(RoleStatus {
         leader,
         is_stale: number(stale) == Some(1),
-        heartbeat_age: beaten.map(Duration::from_micros),
+        heartbeat_age: written_us.map(Duration::from_micros),
         term,
         // A term is the server's time in microseconds, unless its clock was set back.
         led_for: now_us.checked_sub(term.0).map(Duration::from_micros),
@@ -284,6 +284,21 @@ fn number(value: &Value) -> Option<u64> {
         Value::Int(it) => u64::try_from(*it).ok(),
         _ => None,
     }
+}
+
+/// A number that a key holds as text.
+pub(crate) fn number_in(value: &Value) -> Option<u64> {
+    match value {
+        Value::BulkString(digits) => std::str::from_utf8(digits).ok()?.parse().ok(),
+        _ => None,
+    }
+}
+
+/// The reply of TIME in microseconds.
+pub(crate) fn server_us(time: &Value) -> Option<u64> {
+    let Value::Array(parts) = time else { return None };
+    let [seconds, micros] = &parts[..] else { return None };
+    number_in(seconds)?.checked_mul(1_000_000)?.checked_add(number_in(micros)?)
 }
 
 fn text(value: &Value) -> Option<String> {

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use redis::Value;
 
-use crate::model::{EndpointId, FenceToken, InstanceId, Tenure};
+use crate::model::{EndpointId, FenceToken, InstanceId};
 use crate::store::admin::overview::short_string;
 use crate::store::keys::{TERM_FIELD, TTL_FIELD};
 use crate::store::redis::RedisStore;
 use crate::store::redis::reply;
 use crate::store::redis::script::{self, Call};
-use crate::store::{BATCH_MAX, BEAT_EXTRA, Lasting, PeerMessage, RoleStatus, StoreResult};
+use crate::store::{BATCH_MAX, LEADER_HEARTBEAT_EXTRA, Lasting, RoleStatus, StoreResult};
 
 impl RedisStore {
     pub(crate) fn read_role_statuses(
@@ -21,9 +21,9 @@ impl RedisStore {
         let (op, keys) = ("read roles on", &self.server.keys);
         let mut call = Call::default();
         call.key(keys.epoch());
-        call.arg(keys.leader_heartbeats()).arg(BEAT_EXTRA.as_millis());
+        call.arg(keys.leader_heartbeats()).arg(LEADER_HEARTBEAT_EXTRA.as_millis());
         for role in roles {
-            call.lease(keys, role).arg(keys.suffix(role));
+            call.lease(keys, role).arg(keys.field_suffix(role));
         }
         let value =
             self.call(op, timeout, |connection| script::ROLE_STATUS.run(connection, &call))?;
@@ -57,7 +57,7 @@ impl RedisStore {
                 pipe.cmd("HMGET").arg(keys.epoch()).arg(&fields);
             }
             let answers = self.each(op, &pipe, timeout)?;
-            let now_us = answers.first().and_then(microseconds).unwrap_or(0);
+            let now_us = answers.first().and_then(reply::server_us).unwrap_or(0);
             let found: Vec<RoleStatus> =
                 answers[1..].chunks(3).map(|it| plain_status(now_us, it)).collect();
             statuses.extend(self.with_heartbeats(found, now_us, timeout)?);
@@ -81,45 +81,16 @@ impl RedisStore {
         let places: Vec<usize> = led().map(|it| it.0).collect();
         let answers = self.each("read roles on", &pipe, timeout)?;
         for (place, answer) in places.into_iter().zip(answers.chunks(2)) {
-            let beaten_ms = answer.first().and_then(number_in);
+            let written_ms = answer.first().and_then(reply::number_in);
             let status = &mut statuses[place];
-            status.heartbeat_age = beaten_ms
+            status.heartbeat_age = written_ms
                 .map(|it| Duration::from_micros(now_us.saturating_sub(it.saturating_mul(1_000))));
-            let longest = status.ttl.map(|it| it + BEAT_EXTRA);
-            status.is_stale =
-                status.heartbeat_age.zip(longest).is_some_and(|(age, longest)| age > longest);
+            status.is_stale = status
+                .heartbeat_age
+                .zip(status.ttl)
+                .is_some_and(|(age, ttl)| RoleStatus::is_stale_at(age, ttl));
         }
         Ok(statuses)
-    }
-
-    /// Gives back the roles of a dead leader, each by its own term; how many there were. A fresh heartbeat is
-    /// no death, unless it is certain.
-    pub(crate) fn revoke_roles(
-        &self,
-        dead: &InstanceId,
-        certain: bool,
-        timeout: Duration,
-    ) -> StoreResult<Option<usize>> {
-        let (mut count, keys) = (0, &self.server.keys);
-        for roles in self.list_roles(timeout)?.chunks(BATCH_MAX) {
-            for (role, status) in roles.iter().zip(self.read_role_statuses(roles, timeout)?) {
-                if status.leader.is_none_or(|it| it.value != *dead) {
-                    continue;
-                }
-                if !certain && status.heartbeat_age.is_some() && !status.is_stale {
-                    return Ok(None);
-                }
-                let message =
-                    PeerMessage { freed: vec![role.clone()], ..PeerMessage::new(dead, None) };
-                let tenure = Tenure::new(role.clone(), status.term);
-                let call = Call::release(keys, dead, &[tenure], &[message]);
-                self.call("release on", timeout, |connection| {
-                    script::RELEASE.run(connection, &call)
-                })?;
-                count += 1;
-            }
-        }
-        Ok(Some(count))
     }
 
     /// Every role that was ever led has its last term in the epoch's hash.
@@ -148,7 +119,7 @@ fn plain_status(now_us: u64, answers: &[Value]) -> RoleStatus {
         _ => None,
     };
     let field = |n: usize| match answers.get(2) {
-        Some(Value::Array(fields)) => fields.get(n).and_then(number_in),
+        Some(Value::Array(fields)) => fields.get(n).and_then(reply::number_in),
         _ => None,
     };
     let term = FenceToken(field(1).unwrap_or(0));
@@ -160,18 +131,4 @@ fn plain_status(now_us: u64, answers: &[Value]) -> RoleStatus {
         led_for: now_us.checked_sub(term.0).map(Duration::from_micros),
         ttl: field(0).map(Duration::from_millis),
     }
-}
-
-fn number_in(value: &Value) -> Option<u64> {
-    match value {
-        Value::BulkString(digits) => std::str::from_utf8(digits).ok()?.parse().ok(),
-        _ => None,
-    }
-}
-
-/// From the answer to TIME.
-pub(crate) fn microseconds(time: &Value) -> Option<u64> {
-    let Value::Array(parts) = time else { return None };
-    let [seconds, micros] = &parts[..] else { return None };
-    number_in(seconds)?.checked_mul(1_000_000)?.checked_add(number_in(micros)?)
 }

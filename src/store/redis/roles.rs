@@ -77,7 +77,7 @@ impl RedisStore {
         answer: redis::RedisResult<Value>,
     ) -> StoreResult<Value> {
         answer.map_err(|error| -> StoreError {
-            self.server.place.doubt(&error);
+            self.server.locator.doubt(&error);
             self.server.error(op, &error)
         })
     }

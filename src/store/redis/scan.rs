@@ -5,79 +5,14 @@ use std::time::Duration;
 use redis::Value;
 
 use crate::config::Topology;
-use crate::model::{EndpointId, InstanceId, SESSION_MAX_BYTES};
+use crate::model::SESSION_MAX_BYTES;
 use crate::store::redis::RedisStore;
 use crate::store::redis::locator::Route;
 use crate::store::redis::reply;
 use crate::store::redis::script::{self, Call};
-use crate::store::{
-    BATCH_MAX, Fault, Lasting, PeerMessage, RawSession, SCAN_COUNT, Store, StoreError, StoreResult,
-};
-
-/// How long an endpoint that nobody is to poll is remembered: longer than any lease, or any call on its way.
-pub(crate) const RETIRED_LASTS: Duration = Duration::from_secs(86_400);
+use crate::store::{Fault, Lasting, RawSession, SCAN_COUNT, StoreError, StoreResult};
 
 impl RedisStore {
-    /// Walks over all leases: seldom, and only for the dead.
-    pub(crate) fn revoke_leases(
-        &self,
-        dead: &InstanceId,
-        certain: bool,
-        timeout: Duration,
-    ) -> StoreResult<Option<usize>> {
-        let keys = &self.server.keys;
-        let prefix = keys.lease_prefix();
-        let (mut cursor, mut count) = (0, 0);
-        loop {
-            let (next, page) = self.scan("list leases on", prefix, cursor, timeout)?;
-            let mut call = Call::default();
-            call.key(keys.node(dead)).arg(dead).arg(u8::from(certain)).arg(keys.info(dead));
-            for key in &page {
-                let suffix =
-                    key.strip_prefix(prefix.as_bytes()).and_then(|it| std::str::from_utf8(it).ok());
-                if let Some(endpoint) = suffix.and_then(|it| EndpointId::parse(it).ok()) {
-                    call.lease_and_record(keys, &endpoint);
-                }
-            }
-            let value = self
-                .call("release on", timeout, |connection| script::REVOKE.run(connection, &call))?;
-            let here: i64 =
-                redis::from_redis_value(value).map_err(|_| self.server.unexpected("release on"))?;
-            let Ok(here) = usize::try_from(here) else { return Ok(None) };
-            count += here;
-            cursor = next;
-            if cursor == 0 {
-                break;
-            }
-        }
-        let message = PeerMessage::new(dead, None);
-        self.wake(&[message], timeout)?;
-        Ok(Some(count))
-    }
-
-    /// One script for each batch.
-    pub(crate) fn retire_records(
-        &self,
-        endpoints: &[EndpointId],
-        timeout: Duration,
-    ) -> StoreResult<()> {
-        let keys = &self.server.keys;
-        if !keys.kind().records_end() {
-            return Ok(());
-        }
-        for batch in endpoints.chunks(BATCH_MAX) {
-            let mut call = Call::default();
-            call.arg(RETIRED_LASTS.as_millis());
-            for it in batch {
-                call.lease_and_record(keys, it);
-            }
-            self.call("retire results on", timeout, |connection| {
-                script::RETIRE.run(connection, &call)
-            })?;
-        }
-        Ok(())
-    }
-
     /// A step of a walk over all keys that begin so, where everything but the sessions is.
     pub(crate) fn scan(
         &self,
@@ -91,14 +26,14 @@ impl RedisStore {
 
     pub(crate) fn scan_at(
         &self,
-        spot: Route<'_>,
+        route: Route<'_>,
         op: &'static str,
         prefix: &str,
         cursor: u64,
         timeout: Duration,
     ) -> StoreResult<(u64, Vec<Vec<u8>>)> {
         let pattern = format!("{}*", glob_escaped(prefix));
-        self.call_at(spot, op, timeout, |connection| {
+        self.call_at(route, op, timeout, |connection| {
             let mut scan = redis::cmd("SCAN");
             scan.arg(cursor).arg("MATCH").arg(&pattern).arg("COUNT").arg(SCAN_COUNT);
             scan.query(connection)
@@ -130,7 +65,7 @@ impl RedisStore {
         let lasting = |pair: &[Value]| match pair {
             [Value::Nil, _] => Ok(None),
             [Value::BulkString(value), Value::Int(ms)] => {
-                // One that lasts for ever, on a server that nobody has set a time on yet.
+                // A key without TTL, before any instance has recorded the longest one.
                 let left = u64::try_from(*ms).map_or(Duration::MAX, Duration::from_millis);
                 Ok(Some(Lasting { value: read(value), left }))
             }
@@ -143,7 +78,7 @@ impl RedisStore {
     /// By one `EXISTS` of all of them. A cluster keeps sessions on several shards, where one command cannot ask for
     /// all, and a user may lack the right: then they have to be read.
     pub(crate) fn any_exists(&self, keys: &[String], timeout: Duration) -> StoreResult<bool> {
-        if keys.is_empty() || self.server.place.topology() == Topology::Cluster {
+        if keys.is_empty() || self.server.locator.topology() == Topology::Cluster {
             return Ok(!keys.is_empty());
         }
         let count: StoreResult<u64> = self.call("look for sessions on", timeout, |connection| {
@@ -156,8 +91,8 @@ impl RedisStore {
         }
     }
 
-    /// By plain reading commands, so that a user who may only read sessions suffices; without choking
-    /// on one that is no string, or enormous. `None` where one has vanished meanwhile.
+    /// Uses plain reading commands, so a read-only user suffices. One command answers for a key that is no string, or
+    /// enormous. `None` where a session has vanished meanwhile.
     pub(crate) fn read_sessions(
         &self,
         keys: &[String],

@@ -9,7 +9,7 @@ use crate::model::{EndpointId, InstanceId, InstanceInfo, Tenure};
 use crate::store::announcement;
 use crate::store::keys::Keys;
 use crate::store::redis::connection::Connection;
-use crate::store::{BEAT_EXTRA, GRANTS_LAST, PeerMessage, RequestContext};
+use crate::store::{GRANTS_LAST, LEADER_HEARTBEAT_EXTRA, PeerMessage, RequestContext};
 
 /// A Lua file with the files it needs in front of it: `number.lua` where it reads numbers, `epoch.lua` where the answer depends
 /// on the epoch, and `lease_kind.lua` where it grants or renews by the fence.
@@ -66,8 +66,7 @@ pub(crate) static EXPIRING: LazyLock<Script> = script!(number + "expiring.lua");
 pub(crate) static VERIFY: LazyLock<Script> = script!(epoch + "verify.lua");
 
 impl Script {
-    /// By its hash; whole when the server does not know it (any more), or does not let it be named by that:
-    /// `SCRIPT FLUSH` costs a round, a managed server without EVALSHA one each time.
+    /// Sends EVALSHA, and EVAL if the server does not know the hash or denies EVALSHA.
     pub(crate) fn run(&self, connection: &mut Connection, call: &Call) -> RedisResult<Value> {
         match call.send(connection, "EVALSHA", self.0.get_hash()) {
             Err(error) if is_unknown_script(&error) => call.send(connection, "EVAL", self.1),
@@ -77,7 +76,7 @@ impl Script {
 }
 
 impl Script {
-    /// Whole, because it is run once.
+    /// Sends EVAL.
     pub(crate) fn run_once(&self, connection: &mut Connection, call: &Call) -> RedisResult<Value> {
         call.send(connection, "EVAL", self.1)
     }
@@ -91,7 +90,7 @@ impl Script {
     ) -> RedisResult<Vec<RedisResult<Value>>> {
         let hash = self.0.get_hash();
         let mut answers = send_each(connection, "EVALSHA", hash, calls.iter())?;
-        // Whole once, which teaches it to the server; then the others by its hash, and whole where that is not allowed.
+        // One EVAL loads the script; then the rest by hash, or by EVAL where EVALSHA is denied.
         for (verb, script, at_once) in
             [("EVAL", self.1, 1), ("EVALSHA", hash, calls.len()), ("EVAL", self.1, calls.len())]
         {
@@ -130,22 +129,22 @@ fn is_unknown_script(error: &RedisError) -> bool {
     }
 }
 
-/// The keys and arguments of a script. There are hundreds, so they are written as they are sent, once.
+/// Keys and arguments, encoded as RESP when added.
 #[derive(Default)]
 pub(crate) struct Call {
-    keys: Words,
-    args: Words,
+    keys: BulkStrings,
+    args: BulkStrings,
     scratch: String,
 }
 
-/// Words as they go over the connection.
+/// RESP bulk strings, one after another.
 #[derive(Default)]
-struct Words {
+struct BulkStrings {
     sent: Vec<u8>,
     n: usize,
 }
 
-impl Words {
+impl BulkStrings {
     fn push(&mut self, parts: [&[u8]; 2]) {
         self.n += 1;
         self.sent.push(b'$');
@@ -157,7 +156,7 @@ impl Words {
     }
 }
 
-/// Formatting is dearer than what is formatted.
+/// Digits without `fmt`, which costs more.
 fn push_number(to: &mut Vec<u8>, number: usize) {
     if number >= 10 {
         push_number(to, number / 10);
@@ -181,21 +180,21 @@ impl Call {
         call.arg(context.duration.ttl.as_millis()).arg(context.duration.margin().as_millis());
         call.arg(context.not_after_us).arg(u8::from(context.new_fleet));
         // A question is about many endpoints or about one role, because each role has its own timing.
-        call.arg(about.into_iter().next().map(|it| keys.suffix(it)).unwrap_or_default());
-        let heartbeat_lasts = context.duration.ttl.saturating_add(BEAT_EXTRA);
+        call.arg(about.into_iter().next().map(|it| keys.field_suffix(it)).unwrap_or_default());
+        let heartbeat_lasts = context.duration.ttl.saturating_add(LEADER_HEARTBEAT_EXTRA);
         call.arg(keys.leader_heartbeats()).arg(heartbeat_lasts.as_millis());
         call
     }
 
     /// What release_by_owner.lua expects.
-    pub(crate) fn free(
+    pub(crate) fn release_by_owner(
         keys: &Keys,
         context: &RequestContext,
         tenures: &[Tenure],
         wakes: &[PeerMessage],
     ) -> Self {
         let mut call = Self::default();
-        call.key(keys.grants(&context.instance));
+        call.key(keys.grants_key(&context.instance));
         call.arg(&context.instance)
             .arg(context.highest_fence)
             .arg(context.floor_us)
@@ -216,7 +215,7 @@ impl Call {
     ) -> Self {
         let mut call = Self::default();
         call.arg(owner);
-        call.arg(tenures.first().map(|it| keys.granted(&it.endpoint)).unwrap_or_default());
+        call.arg(tenures.first().map(|it| keys.fence_field(&it.endpoint)).unwrap_or_default());
         call.arg(keys.leader_heartbeat(owner)).arg(tenures.len());
         for tenure in tenures {
             call.lease_and_record(keys, &tenure.endpoint);
@@ -237,7 +236,8 @@ impl Call {
 
     fn wakes(&mut self, keys: &Keys, wakes: &[PeerMessage]) {
         for wake in wakes {
-            self.arg(keys.wake(wake.to.as_ref())).arg(announcement::wake(wake, keys.database()));
+            self.arg(keys.message_channel(wake.to.as_ref()))
+                .arg(announcement::encode_message(wake, keys.database()));
         }
     }
 
@@ -254,7 +254,7 @@ impl Call {
     pub(crate) fn record(&mut self, keys: &Keys, endpoint: &EndpointId) -> &mut Self {
         match keys.record_prefix() {
             Some(prefix) => self.keys.push([prefix.as_bytes(), endpoint.as_str().as_bytes()]),
-            None => self.keys.push([keys.record(endpoint).as_bytes(), b""]),
+            None => self.keys.push([keys.record_key(endpoint).as_bytes(), b""]),
         }
         self
     }
@@ -283,7 +283,7 @@ impl Call {
     }
 
     fn packed(&self, verb: &str, script: &str) -> Vec<u8> {
-        let mut head = Words::default();
+        let mut head = BulkStrings::default();
         for word in [verb, script, &self.keys.n.to_string()] {
             head.push([word.as_bytes(), b""]);
         }

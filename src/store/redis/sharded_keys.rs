@@ -70,7 +70,7 @@ impl RedisStore {
         let deadline = BootClock.now() + timeout;
         let mut groups: Vec<Group> = Vec::new();
         for (at, key) in keys.iter().enumerate() {
-            let peer = self.server.place.peer(Route::Key(key), deadline);
+            let peer = self.server.locator.peer(Route::Key(key), deadline);
             let peer = peer.map_err(|error| self.server.error(op, &error))?;
             match groups.iter_mut().find(|it| it.peer == peer) {
                 Some(group) => group.keys.push(at),
@@ -118,9 +118,9 @@ impl RedisStore {
         cursor: u64,
         timeout: Duration,
     ) -> StoreResult<(u64, Vec<Vec<u8>>)> {
-        let peers = self.server.place.peers(BootClock.now() + timeout);
+        let peers = self.server.locator.peers(BootClock.now() + timeout);
         let peers = peers.map_err(|error| self.server.error(op, &error))?;
-        let moves = self.server.place.moves() & u64::from(u8::MAX);
+        let moves = self.server.locator.moves() & u64::from(u8::MAX);
         let shard = (cursor & ((1 << MOVES_AT) - 1)) >> SHARD_AT;
         let is_of_these = cursor == 0 || cursor >> MOVES_AT == moves;
         let peer = usize::try_from(shard).ok().and_then(|it| peers.get(it));

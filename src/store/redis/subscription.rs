@@ -1,9 +1,8 @@
 //! Which messages of other instances and which changes of keys does the server push? Reads them on a connection of its own.
 //!
-//! Changes come by client-side caching in broadcast mode, which says no more than that a key was
-//! touched, or by keyspace events where a server refuses that and has them switched on. A server that
-//! offers neither only passes on messages. Words and changes are rights of their own: whichever the server refuses, the
-//! other is kept.
+//! Changes come by client-side caching in broadcast mode, which says only that a key was touched, or by keyspace events if the
+//! server refuses that and has them switched on; without either, only messages come. Messages and changes need separate rights:
+//! if the server refuses one, the other still works.
 
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
@@ -23,50 +22,50 @@ use crate::store::redis::scan::glob_escaped;
 use crate::store::redis::{Server, named_in};
 use crate::store::{Changes, Push, StoreResult, Subscription};
 
-/// A line that has been silent for this long is asked whether it still stands.
+/// After this much silence a connection is pinged.
 const SILENCE_MAX: Duration = Duration::from_secs(5);
 
 /// A server that refuses everything is asked again after this: an operator may grant the rights meanwhile.
 const ASK_AGAIN: Duration = Duration::from_secs(60);
 
-/// Lines on which servers speak by themselves.
-pub(crate) struct Listening {
-    lines: Vec<Line>,
+/// The connections on which servers push.
+pub(crate) struct PushReader {
+    connections: Vec<PushConnection>,
     timeout: Duration,
     /// Ends every wait when it can be read.
-    connection: Option<Arc<UnixStream>>,
+    interrupt: Option<Arc<UnixStream>>,
 }
 
-struct Line {
+struct PushConnection {
     connection: Connection,
-    heard_at: Moment,
+    received_at: Moment,
     pinged_at: Option<Moment>,
 }
 
-impl Listening {
+impl PushReader {
     /// From now on, on connections that are subscribed. A broken line is noticed within the silence and `timeout`.
     pub(crate) fn on(connections: Vec<Connection>, timeout: Duration) -> RedisResult<Self> {
-        let line = |connection: Connection| {
-            let connection = connection.without_waiting();
-            Ok(Line { connection, heard_at: BootClock.now(), pinged_at: None })
+        let push_connection = |it: Connection| {
+            let (connection, received_at) = (it.without_waiting(), BootClock.now());
+            PushConnection { connection, received_at, pinged_at: None }
         };
-        let lines = connections.into_iter().map(line).collect::<RedisResult<_>>()?;
-        Ok(Self { lines, timeout, connection: None })
+        let connections = connections.into_iter().map(push_connection).collect();
+        Ok(Self { connections, timeout, interrupt: None })
     }
 
     /// The next message of a server; `None` when there was none in time.
     pub(crate) fn next(&mut self, wait: Duration) -> RedisResult<Option<Value>> {
         let until = BootClock.now() + wait;
         loop {
-            for at in 0..self.lines.len() {
-                if let Some(value) = self.lines[at].heard()? {
+            for at in 0..self.connections.len() {
+                if let Some(value) = self.connections[at].try_receive()? {
                     // The others are next: one that speaks without end must not drown them.
-                    self.lines.rotate_left(at + 1);
+                    self.connections.rotate_left(at + 1);
                     return Ok(Some(value));
                 }
             }
             let timeout = self.timeout;
-            self.lines.iter_mut().try_for_each(|it| it.keep_alive(timeout))?;
+            self.connections.iter_mut().try_for_each(|it| it.keep_alive(timeout))?;
             let left = until.since(BootClock.now());
             if left.is_zero() {
                 return Ok(None);
@@ -77,28 +76,28 @@ impl Listening {
         }
     }
 
-    /// Until there is something to read, or no longer than this. True when nobody is to wait any more.
+    /// Waits for input, at most `longest`. True if the wait was interrupted.
     fn wait(&self, longest: Duration) -> RedisResult<bool> {
-        let lines = self.lines.iter().map(|it| it.connection.as_fd());
-        let connection = self.connection.iter().map(|it| it.as_fd());
-        let fds = lines.chain(connection).map(|it| PollFd::new(it, PollFlags::POLLIN));
+        let connections = self.connections.iter().map(|it| it.connection.as_fd());
+        let interrupt = self.interrupt.iter().map(|it| it.as_fd());
+        let fds = connections.chain(interrupt).map(|it| PollFd::new(it, PollFlags::POLLIN));
         let mut fds: Vec<_> = fds.collect();
         let ms = longest.as_micros().div_ceil(1_000);
         let timeout = PollTimeout::try_from(ms).unwrap_or(PollTimeout::MAX);
         match poll(&mut fds, timeout) {
-            Ok(_) => Ok(fds[self.lines.len()..].iter().any(|it| it.any() == Some(true))),
+            Ok(_) => Ok(fds[self.connections.len()..].iter().any(|it| it.any() == Some(true))),
             Err(Errno::EINTR) => Ok(false),
             Err(error) => Err(std::io::Error::from(error).into()),
         }
     }
 }
 
-impl Line {
-    /// What is there, without waiting for it.
-    fn heard(&mut self) -> RedisResult<Option<Value>> {
+impl PushConnection {
+    /// The next value that has arrived, without waiting.
+    fn try_receive(&mut self) -> RedisResult<Option<Value>> {
         match self.connection.receive() {
             Ok(value) => {
-                self.heard_at = BootClock.now();
+                self.received_at = BootClock.now();
                 self.pinged_at = None;
                 value.extract_error().map(Some)
             }
@@ -110,7 +109,7 @@ impl Line {
     fn keep_alive(&mut self, timeout: Duration) -> RedisResult<()> {
         let now = BootClock.now();
         match self.pinged_at {
-            None if now.since(self.heard_at) >= SILENCE_MAX => {
+            None if now.since(self.received_at) >= SILENCE_MAX => {
                 self.connection.send(&redis::cmd("PING"))?;
                 self.pinged_at = Some(now);
             }
@@ -125,7 +124,7 @@ impl Line {
 
 pub(crate) struct RedisSubscription {
     server: Arc<Server>,
-    line: Listening,
+    reader: PushReader,
     me: InstanceId,
     my_channel: Vec<u8>,
     /// What the channels of keyspace events begin with.
@@ -136,7 +135,7 @@ pub(crate) struct RedisSubscription {
     moves: u64,
 }
 
-/// What a server lets us hear.
+/// What the server lets this user receive.
 #[derive(Debug)]
 struct Allowed {
     messages: bool,
@@ -151,15 +150,15 @@ impl RedisSubscription {
         me: &InstanceId,
         timeout: Duration,
     ) -> StoreResult<Self> {
-        let (line, allowed, moves) = open_lines(&server, me, timeout).map_err(|error| {
-            server.place.doubt(&error);
+        let (reader, allowed, moves) = open_connections(&server, me, timeout).map_err(|error| {
+            server.locator.doubt(&error);
             server.error("listen on", &error)
         })?;
         let opened_at = BootClock.now();
-        let my_channel = server.keys.wake(Some(me)).into_bytes();
+        let my_channel = server.keys.message_channel(Some(me)).into_bytes();
         let keyspace = keyspace(&server).into_bytes();
         let me = me.clone();
-        Ok(Self { server, line, me, my_channel, keyspace, allowed, opened_at, moves })
+        Ok(Self { server, reader, me, my_channel, keyspace, allowed, opened_at, moves })
     }
 
     fn understand(&self, value: Value) -> Option<Push> {
@@ -192,7 +191,7 @@ impl RedisSubscription {
 
     fn message(&self, channel: &[u8], payload: &[u8]) -> Option<Push> {
         let to = (channel == self.my_channel).then_some(&self.me);
-        announcement::heard(to, payload, self.server.keys.database()).map(Push::Message)
+        announcement::decode_message(to, payload, self.server.keys.database()).map(Push::Message)
     }
 
     fn changed<'a>(&self, keys: impl IntoIterator<Item = &'a [u8]>) -> Option<Push> {
@@ -214,14 +213,14 @@ impl RedisSubscription {
 impl Subscription for RedisSubscription {
     fn next(&mut self, wait: Duration) -> StoreResult<Option<Push>> {
         let failed = |error| self.server.error("listen on", &error);
-        if self.server.place.moves() != self.moves {
+        if self.server.locator.moves() != self.moves {
             return Err(failed(std::io::Error::other("the store has moved").into()));
         }
-        let hears_nothing = !self.allowed.messages && !self.allowed.changes;
-        if hears_nothing && BootClock.now().since(self.opened_at) >= ASK_AGAIN {
+        let receives_nothing = !self.allowed.messages && !self.allowed.changes;
+        if receives_nothing && BootClock.now().since(self.opened_at) >= ASK_AGAIN {
             return Err(failed(std::io::Error::other("nothing could be heard on it").into()));
         }
-        let heard = self.line.next(wait).map_err(failed)?;
+        let heard = self.reader.next(wait).map_err(failed)?;
         Ok(heard.and_then(|it| self.understand(it)))
     }
 
@@ -237,52 +236,52 @@ impl Subscription for RedisSubscription {
         self.allowed.refused.as_deref()
     }
 
-    fn interrupt_by(&mut self, connection: &Arc<UnixStream>) {
-        self.line.connection = Some(Arc::clone(connection));
+    fn interrupt_by(&mut self, interrupt: &Arc<UnixStream>) {
+        self.reader.interrupt = Some(Arc::clone(interrupt));
     }
 }
 
-/// What changes are told about: keys that begin so, and the last one as it is.
+/// The prefixes of session and node keys, and the drain key: their changes are pushed.
 fn watched(server: &Server) -> [String; 3] {
     let keys = &server.keys;
     [keys.session_prefix().into(), keys.node_prefix(), keys.drain()]
 }
 
 fn keyspace(server: &Server) -> String {
-    format!("__keyspace@{}__:", server.place.database())
+    format!("__keyspace@{}__:", server.locator.database())
 }
 
 /// A line to every shard, what may be heard on all of them, and how often the store had moved.
-fn open_lines(
+fn open_connections(
     server: &Server,
     me: &InstanceId,
     timeout: Duration,
-) -> RedisResult<(Listening, Allowed, u64)> {
+) -> RedisResult<(PushReader, Allowed, u64)> {
     let deadline = BootClock.now() + timeout;
     let has_sessions = server.keys.kind().has_sessions();
-    let mut peers = server.place.peers(deadline)?;
-    let moves = server.place.moves();
+    let mut peers = server.locator.peers(deadline)?;
+    let moves = server.locator.moves();
     peers.truncate(if has_sessions { usize::MAX } else { 1 });
     let [sessions, nodes, drain] = watched(server);
     let (mut connections, mut changes) = (Vec::new(), has_sessions);
-    let mut unsaid = None;
+    let mut message_refusal = None;
     for (at, peer) in peers.iter().enumerate() {
-        let mut connection = server.place.connect(peer, deadline)?;
+        let mut connection = server.locator.connect(peer, deadline)?;
         let is_home = at == 0;
-        let channels = [server.keys.wake(None), server.keys.wake(Some(me))];
+        let channels = [server.keys.message_channel(None), server.keys.message_channel(Some(me))];
         if is_home {
-            // Words must be said as well as heard. Nobody hears this one; nothing is pushed in between yet.
-            let say = redis::cmd("PUBLISH").arg(&channels[1]).arg("").exec(&mut connection);
-            unsaid = refusal(say)?;
+            // Checks that this user may publish. Nothing is subscribed yet, so nobody receives it.
+            let published = redis::cmd("PUBLISH").arg(&channels[1]).arg("").exec(&mut connection);
+            message_refusal = refusal(published)?;
         }
         let prefixes = if is_home { vec![&sessions, &nodes, &drain] } else { vec![&sessions] };
         let tracked = has_sessions && track(&mut connection, &prefixes)?;
         let events = has_sessions && !tracked && has_keyspace_events(&mut connection)?;
-        if is_home && unsaid.is_none() {
-            unsaid = refusal(subscribe(&mut connection, "SUBSCRIBE", &channels))?;
+        if is_home && message_refusal.is_none() {
+            message_refusal = refusal(subscribe(&mut connection, "SUBSCRIBE", &channels))?;
         }
-        // The elections have nothing else to hear.
-        if let Some(refused) = unsaid.take_if(|_| !has_sessions) {
+        // Elections need nothing but messages.
+        if let Some(refused) = message_refusal.take_if(|_| !has_sessions) {
             return Err(refused);
         }
         let mut heard = tracked;
@@ -297,18 +296,19 @@ fn open_lines(
         changes &= heard;
         connections.push(connection);
     }
-    let messages = unsaid.is_none();
-    let refused = has_sessions.then(|| told(server, unsaid.as_ref(), changes)).flatten();
-    Ok((Listening::on(connections, timeout)?, Allowed { messages, changes, refused }, moves))
+    let messages = message_refusal.is_none();
+    let refused =
+        has_sessions.then(|| refusal_text(server, message_refusal.as_ref(), changes)).flatten();
+    Ok((PushReader::on(connections, timeout)?, Allowed { messages, changes, refused }, moves))
 }
 
 /// What the server refuses, what that costs, and the way out.
-fn told(server: &Server, unsaid: Option<&RedisError>, changes: bool) -> Option<String> {
-    let user = server.place.user().unwrap_or("default");
+fn refusal_text(server: &Server, denied: Option<&RedisError>, changes: bool) -> Option<String> {
+    let user = server.locator.user().unwrap_or("default");
     let mut parts = Vec::new();
-    if let Some(error) = unsaid {
+    if let Some(error) = denied {
         let said = error.detail().unwrap_or_default();
-        let pattern = server.keys.wake(None).replace("wake", "*");
+        let pattern = server.keys.message_channel(None).replace("wake", "*");
         parts.push(format!(
             "instances do not hear one another, so a lease changes hands seconds later ({said}): \
              ACL SETUSER {user} '&{pattern}' +subscribe +publish"
@@ -348,9 +348,9 @@ fn track(connection: &mut Connection, prefixes: &[&String]) -> RedisResult<bool>
 
 /// Whether every write and removal of a key is an event here.
 fn has_keyspace_events(connection: &mut Connection) -> RedisResult<bool> {
-    let mut context = redis::cmd("CONFIG");
-    context.arg("GET").arg("notify-keyspace-events");
-    let classes = match context.query::<FnvHashMap<String, String>>(connection) {
+    let mut command = redis::cmd("CONFIG");
+    command.arg("GET").arg("notify-keyspace-events");
+    let classes = match command.query::<FnvHashMap<String, String>>(connection) {
         Ok(found) => found.into_values().collect(),
         Err(error) if !error.is_io_error() => String::new(),
         Err(error) => return Err(error),

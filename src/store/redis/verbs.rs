@@ -11,7 +11,6 @@ use crate::store::announcement;
 use crate::store::fast_path;
 use crate::store::lease_kind::LeaseKind;
 use crate::store::redis::reply;
-use crate::store::redis::role_status;
 use crate::store::redis::script::{self, Call};
 use crate::store::redis::server_check;
 use crate::store::redis::subscription::RedisSubscription;
@@ -48,7 +47,7 @@ impl Store for RedisStore {
     fn time(&self, timeout: Duration) -> StoreResult<u64> {
         let op = "read the time on";
         let told = self.call(op, timeout, |connection| ::redis::cmd("TIME").query(connection))?;
-        role_status::microseconds(&told).ok_or_else(|| self.server.unexpected(op))
+        reply::server_us(&told).ok_or_else(|| self.server.unexpected(op))
     }
 
     fn heartbeat(
@@ -63,10 +62,10 @@ impl Store for RedisStore {
         call.key(self.server.keys.drain());
         call.arg(ttl.as_millis()).arg(weight).arg(context.instance.host());
         call.info(&self.server.keys, &context.instance, info);
-        let value = self.call("beat on", context.timeout, |connection| {
+        let value = self.call("write the heartbeat on", context.timeout, |connection| {
             script::HEARTBEAT.run(connection, &call)
         })?;
-        reply::beat(&self.server, context, &value)
+        reply::heartbeat(&self.server, context, &value)
     }
 
     fn acquire(
@@ -84,9 +83,9 @@ impl Store for RedisStore {
         let has_fast_path = self.server.keys.kind().has_owner_fast_path();
         let is_proof = |it: &RenewItem| has_fast_path && it.fence_checked;
         let by_owner = |these: Vec<&RenewItem>| {
-            let call = self.names(context, these.iter().map(|it| &it.tenure));
+            let call = self.owner_call(context, these.iter().map(|it| &it.tenure));
             let value = self.confirmed("renew on", context, &script::RENEW_BY_OWNER, &call)?;
-            reply::ours("renew on", &self.server, context, &value, these.len())
+            reply::names_caller("renew on", &self.server, context, &value, these.len())
         };
         fast_path::by_owner_or_fence(items, is_proof, &Renew::Extended, by_owner, |these| {
             let context =
@@ -99,11 +98,11 @@ impl Store for RedisStore {
         let until = BootClock.now() + context.timeout;
         let has_fast_path = context.owner_only && self.server.keys.kind().has_owner_fast_path();
         let by_owner = |these: Vec<&Tenure>| {
-            let call = self.names(context, these.iter().copied());
+            let call = self.owner_call(context, these.iter().copied());
             let value = self.call("verify on", context.timeout, |connection| {
                 script::VERIFY_BY_OWNER.run(connection, &call)
             })?;
-            reply::ours("verify on", &self.server, context, &value, these.len())
+            reply::names_caller("verify on", &self.server, context, &value, these.len())
         };
         fast_path::by_owner_or_fence(
             tenures,
@@ -130,7 +129,9 @@ impl Store for RedisStore {
             let endpoint = &it.tenure.endpoint;
             call.lease_and_record(keys, endpoint);
             call.arg(it.tenure.fence).arg(it.started_at_ms).channel(&channels, endpoint);
-            call.bytes(announcement::result(&context.instance, it, keys.database()).as_bytes());
+            call.bytes(
+                announcement::encode_result(&context.instance, it, keys.database()).as_bytes(),
+            );
             call.arg(u8::from(it.sample.ok));
             match it.sample.status {
                 Some(status) => call.arg(status),
@@ -143,7 +144,11 @@ impl Store for RedisStore {
         self.stamped("publish on", context, &script::PUBLISH, &call, reply::publish)
     }
 
-    fn resume(&self, endpoints: &[EndpointId], timeout: Duration) -> StoreResult<Vec<Option<u64>>> {
+    fn last_polled(
+        &self,
+        endpoints: &[EndpointId],
+        timeout: Duration,
+    ) -> StoreResult<Vec<Option<u64>>> {
         let op = "read results on";
         let mut call = Call::default();
         for endpoint in endpoints {
@@ -202,27 +207,15 @@ impl Store for RedisStore {
     }
 
     fn withdraw(&self, context: &RequestContext) -> StoreResult<()> {
-        let keys = &self.server.keys;
-        let message = PeerMessage::new(&context.instance, None);
-        self.call("withdraw on", context.timeout, |connection| {
-            let mut pipe = ::redis::pipe();
-            pipe.cmd("DEL").arg(keys.node(&context.instance));
-            pipe.cmd("PUBLISH")
-                .arg(keys.wake(None))
-                .arg(announcement::wake(&message, keys.database()));
-            pipe.cmd("DEL").arg(keys.info(&context.instance));
-            // Ignore what is denied then: the heartbeat is deleted, the message is only a hint, and the info expires.
-            let answers = connection.req_packed_commands(&pipe.get_packed_pipeline(), 0, 3)?;
-            answers.into_iter().take(1).try_for_each(|it| it.extract_error().map(drop))
-        })
+        self.withdraw_heartbeat(context)
     }
 
     fn wake(&self, wakes: &[PeerMessage], timeout: Duration) -> StoreResult<()> {
         let are_stored = self.server.keys.kind().stores_requests();
-        self.call("wake others on", timeout, |connection| {
+        self.call("send messages on", timeout, |connection| {
             let mut pipe = ::redis::pipe();
             for wake in wakes {
-                let message = announcement::wake(wake, self.server.keys.database());
+                let message = announcement::encode_message(wake, self.server.keys.database());
                 if let Some(to) = wake.to.as_ref().filter(|_| are_stored && !wake.wants.is_empty())
                 {
                     let key = self.server.keys.ask(to, &wake.from);
@@ -232,7 +225,9 @@ impl Store for RedisStore {
                         .arg("PX")
                         .arg(ASK_LASTS.as_millis().to_string());
                 }
-                pipe.cmd("PUBLISH").arg(self.server.keys.wake(wake.to.as_ref())).arg(message);
+                pipe.cmd("PUBLISH")
+                    .arg(self.server.keys.message_channel(wake.to.as_ref()))
+                    .arg(message);
             }
             // A refused message (no memory, no permission) must not keep the others from being sent.
             connection.req_packed_commands(&pipe.get_packed_pipeline(), 0, pipe.len()).map(drop)
@@ -248,14 +243,15 @@ impl Store for RedisStore {
         if of.is_empty() {
             return Ok(vec![]);
         }
-        let messages: Vec<Option<Vec<u8>>> = self.call("read asks on", timeout, |connection| {
-            let mut pipe = ::redis::pipe();
-            for other in of {
-                pipe.cmd("GET").arg(self.server.keys.ask(me, other));
-            }
-            pipe.query(connection)
-        })?;
-        let heard = |it| announcement::heard(Some(me), it, self.server.keys.database());
+        let messages: Vec<Option<Vec<u8>>> =
+            self.call("read requests on", timeout, |connection| {
+                let mut pipe = ::redis::pipe();
+                for other in of {
+                    pipe.cmd("GET").arg(self.server.keys.ask(me, other));
+                }
+                pipe.query(connection)
+            })?;
+        let heard = |it| announcement::decode_message(Some(me), it, self.server.keys.database());
         Ok(messages.iter().flatten().filter_map(|it| heard(it)).collect())
     }
 
@@ -290,7 +286,7 @@ impl Store for RedisStore {
         Ok(Page { found: found.collect(), cursor })
     }
 
-    fn nodes(
+    fn heartbeats(
         &self,
         instances: &[InstanceId],
         timeout: Duration,
@@ -342,7 +338,7 @@ impl Store for RedisStore {
         if endpoints.is_empty() {
             return Ok(vec![]);
         }
-        let (op, keys) = ("look at leases on", &self.server.keys);
+        let (op, keys) = ("read lease TTLs on", &self.server.keys);
         let mut call = Call::default();
         call.key(keys.epoch()).arg(soon.as_millis());
         endpoints.iter().for_each(|it| {

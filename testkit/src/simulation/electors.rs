@@ -8,14 +8,14 @@ use crossbeam_channel::{Receiver, bounded, unbounded};
 use leasehold::clock::Clock;
 use leasehold::election::ElectionSettings;
 use leasehold::election::elector::Elector;
-use leasehold::election::parts::{RoleKeeper, RoleParts, Standing};
+use leasehold::election::parts::{CandidateContext, RoleKeeper, RoleParts};
 use leasehold::election::role_state::RoleState;
 use leasehold::lease::watch::{Nudge, Watch};
 use leasehold::model::{InstanceId, Role};
 use leasehold::store::Store;
 
+use super::course::UNABLE;
 use super::member::{Member, Part, until_deadline};
-use super::rest::UNABLE;
 use super::world::World;
 
 pub struct Electors {
@@ -55,7 +55,7 @@ impl Electors {
                 stands: true,
                 store_timeout: timeout,
             };
-            let standing = Standing {
+            let context = CandidateContext {
                 me: id,
                 clock,
                 new_fleet: false,
@@ -63,7 +63,7 @@ impl Electors {
                 renewal: line,
                 poke: &poke,
             };
-            RoleParts::assemble(settings, &standing)
+            RoleParts::assemble(settings, &context)
         };
         let newcomers: Vec<RoleParts> = (0..scene.roles).map(stand).collect();
         let role_states = newcomers.iter().map(|it| Arc::clone(&it.role_state)).collect();
@@ -138,7 +138,7 @@ impl Electors {
 
     /// Whether every role was given back. False in the middle of a step: a release may be on its way.
     pub fn is_finished(&self) -> bool {
-        let is_over = |it: &Arc<RoleState>| it.is_stopping() && !it.is_held();
+        let is_over = |it: &Arc<RoleState>| it.is_stopping() && !it.has_leadership();
         self.elector.try_borrow().is_ok() && self.role_states.iter().all(is_over)
     }
 

@@ -40,7 +40,7 @@ pub enum Weakness {
     /// The server's clock runs 9.5 % too fast. At 10 % questions are late (R4) and it is noticed (R5).
     FastServer,
     /// After a restart an operator says that nobody else runs, which is not true: no hold-off.
-    FalseWord,
+    FalseNewFleet,
     /// Questions never expire (R4).
     NeverLate,
 }
@@ -215,19 +215,21 @@ impl Small {
 
     fn execute(&mut self, n: usize) {
         let it = &mut self.messages[n];
-        let ask = &it.request.context;
+        let context = &it.request.context;
         let wanted = std::slice::from_ref(&self.endpoint);
         it.answer = Some(match it.verb {
             Verb::Beat => self
                 .store
-                .heartbeat(ask, TTL, Weight(1), None)
+                .heartbeat(context, TTL, Weight(1), None)
                 .map_or(Answer::Nothing, Answer::Beat),
-            Verb::Renew => self.store.renew(ask, &it.items).map_or(Answer::Nothing, Answer::Renew),
+            Verb::Renew => {
+                self.store.renew(context, &it.items).map_or(Answer::Nothing, Answer::Renew)
+            }
             Verb::Acquire => {
-                self.store.acquire(ask, wanted).map_or(Answer::Nothing, Answer::Acquire)
+                self.store.acquire(context, wanted).map_or(Answer::Nothing, Answer::Acquire)
             }
             Verb::Release => {
-                let _ = self.store.release(ask, &it.tenures, &[]);
+                let _ = self.store.release(context, &it.tenures, &[]);
                 Answer::Nothing
             }
         });
@@ -284,7 +286,7 @@ impl Small {
             Choice::RestartEmpty => {
                 self.server.crash();
                 self.server.restart(None);
-                if self.weakness == Weakness::FalseWord {
+                if self.weakness == Weakness::FalseNewFleet {
                     let stranger = table(&self.clock, "stranger", true);
                     let _ = stranger.ensure_time_known(|timeout| self.store.time(timeout));
                     let request = stranger.request();
@@ -299,7 +301,7 @@ impl Small {
     }
 
     /// Everything that can be seen, by its relation to now.
-    fn look(&self) -> u64 {
+    fn state_hash(&self) -> u64 {
         let mut text = String::new();
         for it in &self.tables {
             let _ = write!(text, "{:?}{:?}", it.request(), it.holding(&self.endpoint));
@@ -398,7 +400,7 @@ impl Explorer {
         if self.found.counterexample.is_some() {
             return 0;
         }
-        let key = (small.look(), left);
+        let key = (small.state_hash(), left);
         if let Some(ways) = self.seen.get(&key) {
             return *ways;
         }

@@ -8,7 +8,7 @@ use leasehold::instance::shutdown::{PHASES, Phase};
 use leasehold::store::Store;
 use leasehold::store::memory::{MemoryStore, Snapshot};
 
-use super::member::{Member, Part, Way};
+use super::member::{LinkState, Member, Part};
 use super::world::{Happening, MS, World, nanos};
 
 /// Names of hosts.
@@ -21,9 +21,9 @@ pub enum Wanted {
     Gone,
 }
 
-/// Something goes wrong, or is over.
+/// What happens at a planned time: a fault begins or ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Fault {
+pub enum ScheduledEvent {
     /// A random fault; then the next one is planned.
     Any,
     /// A process is started on this host, if there is none.
@@ -32,7 +32,7 @@ pub enum Fault {
     /// It wakes from a pause that its clock did not count.
     Awake(usize, u64),
     /// What a dead process left is given back (`ExecStopPost`).
-    Bury(usize),
+    Revoke(usize),
     ServerRestarts(Memory),
     Promotion,
     /// The application stores its sessions again.
@@ -47,35 +47,106 @@ pub enum Memory {
     Everything,
 }
 
-/// Kinds of faults, for the count of what was played.
-pub const KINDS: [&str; 26] = [
-    "crash",
-    "stop",
-    "freeze",
-    "suspend",
-    "pause that no clock counts",
-    "partition",
-    "one-way: requests",
-    "one-way: replies",
-    "weather",
-    "server restarts empty",
-    "server restarts from an old snapshot",
-    "server restarts with everything",
-    "failover that loses writes",
-    "demotion",
-    "FLUSHALL",
-    "server clock back",
-    "server clock ahead",
-    "epoch evicted",
-    "lease evicted",
-    "heartbeat evicted",
-    "session added, paused, removed",
-    "drain",
-    "line breaks, roles resigned",
-    "peer messages lost",
-    "garbage in the epoch",
-    "results lost",
-];
+/// A kind of fault. The order is that of the draws: another order gives every seed another meaning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FaultKind {
+    Crash,
+    Stop,
+    Freeze,
+    Suspend,
+    UncountedPause,
+    Partition,
+    RequestsLost,
+    RepliesLost,
+    Weather,
+    RestartEmpty,
+    RestartOld,
+    RestartWhole,
+    LossyFailover,
+    Demotion,
+    FlushAll,
+    ClockBack,
+    ClockAhead,
+    EpochEvicted,
+    LeaseEvicted,
+    HeartbeatEvicted,
+    SessionChanged,
+    Drained,
+    LineBroken,
+    MessagesLost,
+    Garbage,
+    ResultsLost,
+}
+
+impl FaultKind {
+    pub const ALL: [Self; 26] = [
+        Self::Crash,
+        Self::Stop,
+        Self::Freeze,
+        Self::Suspend,
+        Self::UncountedPause,
+        Self::Partition,
+        Self::RequestsLost,
+        Self::RepliesLost,
+        Self::Weather,
+        Self::RestartEmpty,
+        Self::RestartOld,
+        Self::RestartWhole,
+        Self::LossyFailover,
+        Self::Demotion,
+        Self::FlushAll,
+        Self::ClockBack,
+        Self::ClockAhead,
+        Self::EpochEvicted,
+        Self::LeaseEvicted,
+        Self::HeartbeatEvicted,
+        Self::SessionChanged,
+        Self::Drained,
+        Self::LineBroken,
+        Self::MessagesLost,
+        Self::Garbage,
+        Self::ResultsLost,
+    ];
+
+    /// The name in the count of what was played.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Crash => "crash",
+            Self::Stop => "stop",
+            Self::Freeze => "freeze",
+            Self::Suspend => "suspend",
+            Self::UncountedPause => "pause that no clock counts",
+            Self::Partition => "partition",
+            Self::RequestsLost => "one-way: requests",
+            Self::RepliesLost => "one-way: replies",
+            Self::Weather => "weather",
+            Self::RestartEmpty => "server restarts empty",
+            Self::RestartOld => "server restarts from an old snapshot",
+            Self::RestartWhole => "server restarts with everything",
+            Self::LossyFailover => "failover that loses writes",
+            Self::Demotion => "demotion",
+            Self::FlushAll => "FLUSHALL",
+            Self::ClockBack => "server clock back",
+            Self::ClockAhead => "server clock ahead",
+            Self::EpochEvicted => "epoch evicted",
+            Self::LeaseEvicted => "lease evicted",
+            Self::HeartbeatEvicted => "heartbeat evicted",
+            Self::SessionChanged => "session added, paused, removed",
+            Self::Drained => "drain",
+            Self::LineBroken => "line breaks, roles resigned",
+            Self::MessagesLost => "peer messages lost",
+            Self::Garbage => "garbage in the epoch",
+            Self::ResultsLost => "results lost",
+        }
+    }
+
+    /// Whether the fault changes the server, so that it cannot befall one that is away.
+    fn is_of_server(self) -> bool {
+        let at = self as usize;
+        (Self::RestartEmpty as usize..=Self::HeartbeatEvicted as usize).contains(&at)
+            || self == Self::Garbage
+    }
+}
 
 /// Shutdowns that were interrupted, by the phase in which they were (R11).
 pub const INTERRUPTED: [&str; PHASES.len()] = [
@@ -87,10 +158,6 @@ pub const INTERRUPTED: [&str; PHASES.len()] = [
     "shutdown interrupted: the heartbeat ends",
     "shutdown interrupted: leases are released",
 ];
-
-/// Indices in `KINDS`.
-const GARBAGE: usize = 24;
-const RESULTS_LOST: usize = 25;
 
 pub struct Faults {
     pub calm: Cell<bool>,
@@ -130,7 +197,7 @@ impl Faults {
             latency_us: Cell::new(300),
             wanted: RefCell::new(vec![Wanted::Polled; endpoints]),
             drained: RefCell::new(vec![false; HOSTS.len()]),
-            counts: RefCell::new(vec![0; KINDS.len() + INTERRUPTED.len()]),
+            counts: RefCell::new(vec![0; FaultKind::ALL.len() + INTERRUPTED.len()]),
             messages_lost: Cell::new(0),
             ever_lost_messages: Cell::new(false),
             stepped_at: Cell::new(0),
@@ -147,7 +214,7 @@ impl Faults {
     pub fn begin(&self, world: &World) {
         self.calm.set(false);
         self.latency_us.set(world.scene.latency_us);
-        world.after(0, Happening::Fault(Fault::Any));
+        world.after(0, Happening::Fault(ScheduledEvent::Any));
     }
 
     /// Faults end: the server is up, processes run, and no process is cut off.
@@ -161,7 +228,7 @@ impl Faults {
             self.revive(world, Memory::Everything);
         }
         for member in world.living() {
-            member.link.way.set(Way::Open);
+            member.link.state.set(LinkState::Open);
             member.link.results_lost_until.set(0);
             member.thaw(world);
         }
@@ -222,52 +289,55 @@ impl Faults {
         world.roles.restart(from.as_ref().map(|it| &it.1));
         if memory != Memory::Everything {
             world.judge.forgotten(world);
-            world.after(world.dice.skewed(3_000) * MS, Happening::Fault(Fault::Sessions));
+            world.after(world.dice.skewed(3_000) * MS, Happening::Fault(ScheduledEvent::Sessions));
         }
     }
 
-    pub fn happen(&self, world: &World, fault: Fault) {
-        if self.calm.get() && !matches!(fault, Fault::Bury(_)) {
+    pub fn happen(&self, world: &World, event: ScheduledEvent) {
+        if self.calm.get() && !matches!(event, ScheduledEvent::Revoke(_)) {
             return;
         }
-        if fault != Fault::Any {
-            world.trace.say(world.now(), || format!("--- {fault:?}"));
+        if event != ScheduledEvent::Any {
+            world.trace.say(world.now(), || format!("--- {event:?}"));
         }
-        match fault {
-            Fault::Any => {
+        match event {
+            ScheduledEvent::Any => {
                 self.any(world);
                 let gap = nanos(world.scene.fault_gap);
-                world.after(world.dice.below(2 * gap), Happening::Fault(Fault::Any));
+                world.after(world.dice.below(2 * gap), Happening::Fault(ScheduledEvent::Any));
             }
-            Fault::Start(host) => {
+            ScheduledEvent::Start(host) => {
                 if host_of(world, host).is_none() {
                     start(world, host);
                 }
             }
-            Fault::Mend(n) => world.member(n).link.way.set(Way::Open),
-            Fault::Awake(n, slept) => world.member(n).slept(world, slept),
-            Fault::Bury(n) => {
+            ScheduledEvent::Mend(n) => world.member(n).link.state.set(LinkState::Open),
+            ScheduledEvent::Awake(n, slept) => world.member(n).slept(world, slept),
+            ScheduledEvent::Revoke(n) => {
                 // Another process on the same host, with a connection of its own.
                 let store = MemoryStore::new(&world.server);
                 let _ =
                     store.revoke(world.member(n).table.instance(), true, Duration::from_secs(1));
                 world.wake_subscribers();
             }
-            Fault::ServerRestarts(memory) if self.server.is_down.get() => {
+            ScheduledEvent::ServerRestarts(memory) if self.server.is_down.get() => {
                 self.revive(world, memory);
             }
             // Nobody is promoted while the server is down: it comes back by itself.
-            Fault::Promotion if !self.server.is_down.get() => {
+            ScheduledEvent::Promotion if !self.server.is_down.get() => {
                 self.server.is_away.set(false);
                 if let Some((polls, roles)) = self.server.replica.take() {
                     world.server.fail_over(&polls);
                     world.roles.fail_over(&roles);
                     world.judge.forgotten(world);
-                    world.after(world.dice.skewed(2_000) * MS, Happening::Fault(Fault::Sessions));
+                    world.after(
+                        world.dice.skewed(2_000) * MS,
+                        Happening::Fault(ScheduledEvent::Sessions),
+                    );
                 }
             }
-            Fault::Sessions => self.put_sessions(world),
-            Fault::ServerRestarts(_) | Fault::Promotion => (),
+            ScheduledEvent::Sessions => self.put_sessions(world),
+            ScheduledEvent::ServerRestarts(_) | ScheduledEvent::Promotion => (),
         }
     }
 
@@ -278,51 +348,67 @@ impl Faults {
         if living.is_empty() {
             return start(world, 0);
         }
-        let kind = usize::try_from(dice.below(KINDS.len() as u64)).unwrap_or(0);
-        let forgets = [9, 10, 12, 14, 17, GARBAGE].contains(&kind);
+        let drawn = usize::try_from(dice.below(FaultKind::ALL.len() as u64)).unwrap_or(0);
+        let kind = FaultKind::ALL[drawn];
+        let forgets = matches!(
+            kind,
+            FaultKind::RestartEmpty
+                | FaultKind::RestartOld
+                | FaultKind::LossyFailover
+                | FaultKind::FlushAll
+                | FaultKind::EpochEvicted
+                | FaultKind::Garbage
+        );
+        let is_unpromised = matches!(
+            kind,
+            FaultKind::UncountedPause | FaultKind::LeaseEvicted | FaultKind::HeartbeatEvicted
+        );
         let away = self.server.is_away.get();
         let last = scene.step_ahead_max();
         let too_soon = world.now() < self.stepped_at.get() + 3 * nanos(scene.hold_off());
         // An instance cannot detect its own pause if the server's clock goes back meanwhile.
-        let skip = ((forgets || kind == 4) && scene.clock_goes_back)
-            || (kind == 15 && !scene.clock_goes_back)
-            || (kind == 16 && (too_soon || last < Duration::from_millis(2)))
-            || (away && ((9..=19).contains(&kind) || kind == GARBAGE))
+        let skip = ((forgets || kind == FaultKind::UncountedPause) && scene.clock_goes_back)
+            || (kind == FaultKind::ClockBack && !scene.clock_goes_back)
+            || (kind == FaultKind::ClockAhead
+                && (too_soon || last < Duration::from_millis(2)))
+            || (away && kind.is_of_server())
             // Faults for which nothing is promised are rare, because they excuse what follows.
-            || ([4, 18, 19].contains(&kind) && !dice.permille(250));
+            || (is_unpromised && !dice.permille(250));
         if skip {
             return;
         }
-        self.counts.borrow_mut()[kind] += 1;
+        self.counts.borrow_mut()[kind as usize] += 1;
         let member = Rc::clone(dice.pick(&living));
         let ttl = nanos(scene.timings.lease.ttl);
         // Up to two TTLs, short times more often.
         let span = dice.skewed(2 * ttl / MS) * MS;
         let name = &member.name;
-        world.trace.say(world.now(), || format!("--- {}: {name}, {} ms", KINDS[kind], span / MS));
+        world.trace.say(world.now(), || format!("--- {}: {name}, {} ms", kind.name(), span / MS));
         match kind {
-            0..=8 | 22 | RESULTS_LOST => self.befall(world, &member, kind, span),
-            9..=17 => self.befall_server(world, kind, span),
-            18 | 19 => self.evict(world, &member, kind),
-            GARBAGE => write_garbage(world),
-            20 => {
+            FaultKind::LeaseEvicted | FaultKind::HeartbeatEvicted => {
+                self.evict(world, &member, kind);
+            }
+            FaultKind::Garbage => write_garbage(world),
+            FaultKind::SessionChanged => {
                 let n = usize::try_from(dice.below(scene.endpoints as u64)).unwrap_or(0);
                 let wanted = [Wanted::Polled, Wanted::Polled, Wanted::Paused, Wanted::Gone];
                 self.wanted.borrow_mut()[n] = *dice.pick(&wanted);
                 self.put_sessions(world);
             }
-            21 => {
+            FaultKind::Drained => {
                 let host = usize::try_from(dice.below(scene.instances as u64)).unwrap_or(0);
                 let drained = dice.permille(300);
                 self.drained.borrow_mut()[host] = drained;
                 world.server.set_drain(HOSTS[host], drained);
                 world.wake_subscribers();
             }
-            _ => {
+            FaultKind::MessagesLost => {
                 self.messages_lost.set(*dice.pick(&[0, 0, 100, 1_000]));
                 self.ever_lost_messages
                     .set(self.ever_lost_messages.get() || self.messages_lost.get() > 0);
             }
+            _ if kind.is_of_server() => self.befall_server(world, kind, span),
+            _ => self.befall(world, &member, kind, span),
         }
     }
 
@@ -333,20 +419,27 @@ impl Faults {
             return;
         }
         let at = PHASES.iter().position(|it| *it == phase).unwrap_or(0);
-        self.counts.borrow_mut()[KINDS.len() + at] += 1;
+        self.counts.borrow_mut()[FaultKind::ALL.len() + at] += 1;
         let ttl = nanos(world.scene.timings.lease.ttl);
-        let (kind, span) = (*dice.pick(&[0, 2, 5, 6, 7]), dice.skewed(2 * ttl / MS) * MS);
+        let kinds = [
+            FaultKind::Crash,
+            FaultKind::Freeze,
+            FaultKind::Partition,
+            FaultKind::RequestsLost,
+            FaultKind::RepliesLost,
+        ];
+        let (kind, span) = (*dice.pick(&kinds), dice.skewed(2 * ttl / MS) * MS);
         let name = &member.name;
-        world.trace.say(world.now(), || format!("--- {}: {name}, {} ms", KINDS[kind], span / MS));
+        world.trace.say(world.now(), || format!("--- {}: {name}, {} ms", kind.name(), span / MS));
         self.befall(world, member, kind, span);
     }
 
-    fn befall(&self, world: &World, member: &Member, kind: usize, span: u64) {
+    fn befall(&self, world: &World, member: &Member, kind: FaultKind, span: u64) {
         let dice = &world.dice;
         let mend = |way| {
-            member.link.way.set(way);
+            member.link.state.set(way);
             member.link.mended_at.set(world.now() + span);
-            world.after(span, Happening::Fault(Fault::Mend(member.n)));
+            world.after(span, Happening::Fault(ScheduledEvent::Mend(member.n)));
         };
         let freeze = || {
             member
@@ -357,41 +450,41 @@ impl Faults {
         };
         let host = HOSTS.iter().position(|it| member.name.starts_with(it)).unwrap_or(0);
         match kind {
-            0 => {
+            FaultKind::Crash => {
                 member.gone.set(true);
                 member.observed.running.borrow_mut().clear();
                 if dice.permille(300) {
                     let after = dice.skewed(1_000) * MS;
-                    world.after(after, Happening::Fault(Fault::Bury(member.n)));
+                    world.after(after, Happening::Fault(ScheduledEvent::Revoke(member.n)));
                 }
-                world.after(span, Happening::Fault(Fault::Start(host)));
+                world.after(span, Happening::Fault(ScheduledEvent::Start(host)));
             }
-            1 => {
+            FaultKind::Stop => {
                 member.wake(world, Part::Stop, 0);
-                world.after(2_000 * MS + span, Happening::Fault(Fault::Start(host)));
+                world.after(2_000 * MS + span, Happening::Fault(ScheduledEvent::Start(host)));
             }
-            2 => freeze(),
-            3 => {
+            FaultKind::Freeze => freeze(),
+            FaultKind::Suspend => {
                 freeze();
                 member.link.breaks.set(member.link.breaks.get() + 1);
             }
-            4 if member.pause.frozen_until.get() <= world.now() => {
+            FaultKind::UncountedPause if member.pause.frozen_until.get() <= world.now() => {
                 freeze();
-                world.after(span, Happening::Fault(Fault::Awake(member.n, span)));
+                world.after(span, Happening::Fault(ScheduledEvent::Awake(member.n, span)));
             }
-            5 => mend(Way::Cut),
-            6 => mend(Way::NoRequests),
-            7 => mend(Way::NoReplies),
-            8 => {
+            FaultKind::Partition => mend(LinkState::Cut),
+            FaultKind::RequestsLost => mend(LinkState::NoRequests),
+            FaultKind::RepliesLost => mend(LinkState::NoReplies),
+            FaultKind::Weather => {
                 self.mishaps.set(*dice.pick(&[0, world.scene.mishaps]));
                 self.latency_us.set(*dice.pick(&[300, world.scene.latency_us]));
             }
             // For long enough to be noticed.
-            RESULTS_LOST => {
+            FaultKind::ResultsLost => {
                 let noticed = 2 * nanos(world.scene.timings.lease.ttl);
                 member.link.results_lost_until.set(world.now() + noticed + span);
             }
-            22 => {
+            FaultKind::LineBroken => {
                 member.link.breaks.set(member.link.breaks.get() + 1);
                 if let Some(electors) = &*member.stages.electors.borrow() {
                     electors.resign();
@@ -401,42 +494,46 @@ impl Faults {
         }
     }
 
-    fn befall_server(&self, world: &World, kind: usize, span: u64) {
+    fn befall_server(&self, world: &World, kind: FaultKind, span: u64) {
         let dice = &world.dice;
         match kind {
-            9..=11 => {
-                let memory = [Memory::Nothing, Memory::Old, Memory::Everything][kind - 9];
+            FaultKind::RestartEmpty | FaultKind::RestartOld | FaultKind::RestartWhole => {
+                let memory = match kind {
+                    FaultKind::RestartEmpty => Memory::Nothing,
+                    FaultKind::RestartOld => Memory::Old,
+                    _ => Memory::Everything,
+                };
                 self.server.is_away.set(true);
                 self.server.is_down.set(true);
                 world.server.crash();
                 world.roles.crash();
-                world.after(span, Happening::Fault(Fault::ServerRestarts(memory)));
+                world.after(span, Happening::Fault(ScheduledEvent::ServerRestarts(memory)));
             }
             // The replica stops here; or has everything.
-            12 => {
+            FaultKind::LossyFailover => {
                 self.server.replica.replace(Some(Self::snapshot(world)));
-                world.after(dice.skewed(5_000) * MS, Happening::Fault(Fault::Promotion));
+                world.after(dice.skewed(5_000) * MS, Happening::Fault(ScheduledEvent::Promotion));
             }
-            13 => {
+            FaultKind::Demotion => {
                 self.server.is_away.set(true);
                 self.server.replica.replace(Some(Self::snapshot(world)));
                 world.server.demote();
                 world.roles.demote();
-                world.after(span, Happening::Fault(Fault::Promotion));
+                world.after(span, Happening::Fault(ScheduledEvent::Promotion));
             }
-            14 => {
+            FaultKind::FlushAll => {
                 world.server.flush();
                 world.roles.flush();
                 world.judge.forgotten(world);
                 world.wake_subscribers();
-                world.after(dice.skewed(3_000) * MS, Happening::Fault(Fault::Sessions));
+                world.after(dice.skewed(3_000) * MS, Happening::Fault(ScheduledEvent::Sessions));
             }
-            15 => {
+            FaultKind::ClockBack => {
                 let back = i64::try_from(dice.skewed(86_400_000)).unwrap_or(1);
                 world.server.step_clock(-back);
                 world.roles.step_clock(-back);
             }
-            16 => {
+            FaultKind::ClockAhead => {
                 self.stepped_at.set(world.now());
                 let max = u64::try_from(world.scene.step_ahead_max().as_millis()).unwrap_or(1);
                 let ahead = i64::try_from(dice.between(1, max)).unwrap_or(1);
@@ -454,20 +551,20 @@ impl Faults {
     }
 
     /// Not promised (R14 refuses a server that evicts): what it concerns is left out of G1 for a while.
-    fn evict(&self, world: &World, member: &Member, kind: usize) {
+    fn evict(&self, world: &World, member: &Member, kind: FaultKind) {
         let excused = world.now() + 2 * nanos(world.scene.hold_off());
         for (n, endpoint) in world.endpoints.iter().enumerate() {
             // Granted, and maybe not heard of yet.
             let granted = world.server.owner(endpoint).as_ref() == Some(member.table.instance());
             let theirs = granted || member.table.tenure(endpoint).is_some();
-            if theirs && (kind == 19 || world.dice.permille(300)) {
+            if theirs && (kind == FaultKind::HeartbeatEvicted || world.dice.permille(300)) {
                 world.judge.tampered_until.borrow_mut()[n] = excused;
-                if kind == 18 {
+                if kind == FaultKind::LeaseEvicted {
                     world.server.delete_lease(endpoint);
                 }
             }
         }
-        if kind == 19 {
+        if kind == FaultKind::HeartbeatEvicted {
             world.server.delete_node(member.table.instance());
             world.wake_subscribers();
         }

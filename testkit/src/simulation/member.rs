@@ -24,7 +24,7 @@ use leasehold::store::memory::MemoryStore;
 use leasehold::{PollPermit, Poller, Revoked, Sample, Session};
 
 use super::electors::Electors;
-use super::line::{Delivery, Line};
+use super::network::{Delivery, SimulatedStore};
 use super::scene::Scene;
 use super::world::{Happening, MS, START, World, nanos, world};
 
@@ -74,7 +74,7 @@ const PARTS_IN_ORDER: [Part; PARTS] = [
 
 /// What gets through between a process and the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum LinkState {
     Open,
     NoRequests,
     NoReplies,
@@ -118,7 +118,7 @@ pub struct Member {
 
 /// The connection to the store.
 pub struct Link {
-    pub way: Cell<Way>,
+    pub state: Cell<LinkState>,
     /// When the way that does not let requests through is open again.
     pub mended_at: Cell<u64>,
     /// Latency beyond the usual, in milliseconds each way.
@@ -227,7 +227,7 @@ impl Member {
             let scene = &world.scene;
             let changes = scene.delivers_changes && !of_roles;
             let delivery = Delivery { messages: scene.delivers_messages || of_roles, changes };
-            Arc::new(Line::new(n, MemoryStore::new(server), of_roles, delivery))
+            Arc::new(SimulatedStore::new(n, MemoryStore::new(server), of_roles, delivery))
         };
         let store = line(&world.server, false);
         let own: Arc<dyn Clock> = Arc::<SimClock>::clone(&clock);
@@ -246,7 +246,7 @@ impl Member {
             clock,
             gone: Cell::new(false),
             link: Link {
-                way: Cell::new(Way::Open),
+                state: Cell::new(LinkState::Open),
                 mended_at: Cell::new(0),
                 far_ms: Cell::new(0),
                 breaks: Cell::new(1),
@@ -582,7 +582,7 @@ impl Poller for Endpoint {
         // Name lookup, connect, TLS.
         world.wait(member, world.now() + dice.skewed(5 * MS), &|| permit.abort().is_fired());
         if member.gone.get() {
-            return Err(Revoked); // nobody polls from the grave
+            return Err(Revoked); // a dead process makes no poll
         }
         permit.confirm()?;
         let endpoint = index(permit.tenure().endpoint.as_str());

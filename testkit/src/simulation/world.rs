@@ -15,7 +15,7 @@ use leasehold::clock::{Clock, ManualClock};
 use leasehold::model::EndpointId;
 use leasehold::store::memory::MemoryServer;
 
-use super::faults::{Fault, Faults};
+use super::faults::{Faults, ScheduledEvent};
 use super::judge::Judge;
 use super::member::{Member, Part};
 use super::scene::Scene;
@@ -47,7 +47,7 @@ pub enum Happening {
     /// A late request is executed.
     CatchUp,
     /// Something goes wrong, or is over.
-    Fault(Fault),
+    Fault(ScheduledEvent),
 }
 
 pub struct World {
@@ -221,7 +221,7 @@ impl World {
                 self.wake_subscribers();
                 self.judge.results(self);
             }
-            Happening::Fault(fault) => self.faults.happen(self, fault),
+            Happening::Fault(event) => self.faults.happen(self, event),
         }
     }
 

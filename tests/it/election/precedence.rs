@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold::election::role_elector::Outcome;
+use leasehold::election::role_elector::attempt::Outcome;
 use leasehold::election::{ElectionSettings, State};
 use leasehold::model::InstanceId;
 use leasehold::store::PeerMessage;

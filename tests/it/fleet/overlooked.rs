@@ -60,11 +60,11 @@ fn a_store_that_falls_silent_after_a_grant_is_said_to_be_away_and_what_it_grante
     capture();
     let mut cluster = Cluster::new(&["a"], 3);
     assert_eq!(lines(&["store.unreachable"]), [""; 0]);
-    cluster.member("a").store.plan("resume", Mishap::LoseRequest);
+    cluster.member("a").store.plan("last_polled", Mishap::LoseRequest);
     cluster.add_session("new");
     let new = endpoint("new");
     cluster.pass_until(ms(200), |it| it.holder(&new).is_some());
-    assert_eq!(lines(&["store.unreachable", "resume"]).len(), 1, "{:?}", lines(&["store."]));
+    assert_eq!(lines(&["store.unreachable", "last_polled"]).len(), 1, "{:?}", lines(&["store."]));
     let from = cluster.clock.now();
     cluster.pass(2 * INTERVAL);
     assert!(cluster.polls_since(from).iter().any(|it| it.endpoint == new));

@@ -268,7 +268,7 @@ fn ask_everything(store: &dyn Store, table: &OwnershipTable, timeout: Duration) 
     drop(store.session_names(0, timeout));
     drop(store.sessions(&one, timeout));
     drop(store.instances(0, timeout));
-    drop(store.nodes(&me, timeout));
+    drop(store.heartbeats(&me, timeout));
     drop(store.owners(&one, timeout));
     drop(store.leases(&one, timeout));
     drop(store.expiring(&one, timeout, timeout));

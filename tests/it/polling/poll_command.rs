@@ -152,7 +152,7 @@ fn a_program_that_cannot_run_is_named() {
     let session = Session::parse("e1", DOCUMENT.as_bytes()).unwrap();
     let poller = CommandPoller::new(vec!["true".into()], "/no/guardian".into(), 9, GRACE);
     let error = poller.poll(&session, &permit, LIMIT).unwrap().error.unwrap();
-    assert_eq!(error, "cannot start the guardian /no/guardian: No such file or directory");
+    assert_eq!(error, "cannot start the poll supervisor /no/guardian: No such file or directory");
 }
 
 #[test]
@@ -339,6 +339,6 @@ fn a_killed_guardian_takes_its_command_along() {
     let dir = TempDir::new();
     let file = dir.path().join("pids");
     let sample = shell(&format!("echo $$ > {}; kill -9 $PPID; sleep 1000", file.display()));
-    assert_eq!(sample.error.as_deref(), Some("the guardian ended before the command did"));
+    assert_eq!(sample.error.as_deref(), Some("the poll supervisor ended before the command did"));
     all_gone(&pids(&file, 1));
 }

@@ -121,7 +121,7 @@ fn a_heartbeat_that_would_outlast_the_leases_is_cut_to_their_life() {
     let (lines, me) = (Connections::shared(&store), InstanceId::new("a"));
     let long = Config { heartbeat_ttl: Duration::from_secs(60), ..config() };
     let manager = LeaseManager::start_on(&long, me.clone(), &lines, Arc::new(BootClock)).unwrap();
-    let nodes = store.nodes(&[me], LIMIT).unwrap();
+    let nodes = store.heartbeats(&[me], LIMIT).unwrap();
     let left = nodes[0].as_ref().unwrap().left;
     assert!(left <= config().lease_ttl, "{left:?}");
     manager.stop();

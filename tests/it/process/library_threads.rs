@@ -151,7 +151,7 @@ fn a_refusal_that_was_on_its_way_is_no_answer_for_who_asks_later() {
 fn threads_that_wait_for_one_question_share_its_failure() {
     let server = server();
     let store = MemoryStore::new(&server);
-    let way = store.same_way();
+    let way = store.share();
     let asked = Arc::new(AtomicUsize::new(0));
     let hook = {
         let asked = Arc::clone(&asked);

@@ -160,7 +160,7 @@ fn without_a_warden_or_a_program_nothing_is_prepared() {
     let error = prepare("/no/such", &["true"]);
     assert_eq!(error, "cannot start /no/such: No such file or directory");
     for (warden, program) in [("/bin/true", &["true"][..]), (binary(), &[])] {
-        assert_eq!(prepare(warden, program), "the warden ended before the command did");
+        assert_eq!(prepare(warden, program), "the supervisor ended before the command did");
     }
 }
 
@@ -584,7 +584,7 @@ fn a_killed_warden_takes_its_command_along() {
     let warden = content(&dir.path().join("pids.warden"));
     let begun = BootClock.now();
     send(warden.trim(), Signal::SIGKILL);
-    assert_eq!(end_of(&wrapped), failed(1, "the warden ended before the command did"));
+    assert_eq!(end_of(&wrapped), failed(1, "the supervisor ended before the command did"));
     let took = BootClock.now().since(begun);
     assert!(took < LATE, "{took:?}");
     assert!(pids.iter().all(|it| is_gone(it)), "{pids:?}");
@@ -628,7 +628,7 @@ fn a_frozen_warden_blocks_nobody_and_saves_no_command() {
     eventually("their end", || pids.iter().all(|it| is_gone(it)).then_some(()));
     let late = BootClock.now().since(until);
     assert!(late < LATE, "{late:?}");
-    assert_eq!(end_of(&wrapped), failed(1, "the warden did not end the command in time"));
+    assert_eq!(end_of(&wrapped), failed(1, "the supervisor did not end the command in time"));
     assert!(is_gone(warden.trim()));
 }
 

@@ -74,7 +74,8 @@ fn no_interleaving_of_the_small_case_has_two_owners() {
 /// The explorer sees what is there to be seen.
 #[test]
 fn a_weakened_protocol_has_two_owners_and_the_explorer_finds_them() {
-    for (budget, weakness) in SMALL.into_iter().zip([Weakness::FastServer, Weakness::FalseWord]) {
+    for (budget, weakness) in SMALL.into_iter().zip([Weakness::FastServer, Weakness::FalseNewFleet])
+    {
         let found = explore(budget, weakness);
         assert!(found.counterexample.is_some(), "{weakness:?}: {} states", found.states);
     }

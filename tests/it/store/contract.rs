@@ -1,22 +1,23 @@
 //! What every store must do: the same cases over the in-memory one and over a real Redis.
 //!
 //! A case is a function of a [`world::World`]. What only one of them can show stands in
-//! `on_redis` and `refusals` (the server) and `lines` (the way to it).
+//! `on_redis` and `refusals` (the server) and `connections` (the way to it).
 
 mod agreement;
 pub mod asker;
+mod connections;
 mod epochs;
 mod fences;
 mod garbage;
 mod infos;
 mod leases;
-mod lines;
+mod messages;
 mod on_redis;
+mod reads;
 mod refusals;
 mod results;
 mod role_keys;
 mod roles;
-mod words;
 pub mod world;
 
 /// Two tests of every case: one in memory, one on a Redis.
@@ -79,6 +80,7 @@ contract! {
         verify_says_whose_a_lease_is
         a_lease_with_too_long_or_no_end_is_cut_to_the_ttl
         a_batch_of_five_hundred_is_answered_item_by_item
+        revoking_frees_the_leases_of_the_dead_and_no_other
     }
     epochs {
         the_first_start_ever_waits
@@ -141,19 +143,20 @@ contract! {
         what_an_instance_tells_lasts_as_long_as_its_heartbeat
         what_an_instance_tells_goes_with_its_heartbeat
     }
-    words {
+    reads {
         every_session_is_found
         a_session_is_read_as_it_is_unless_too_large
         every_live_instance_is_listed_with_its_weight
         owners_are_told_in_the_order_asked
         a_lease_that_is_free_or_soon_will_be_is_named
-        burying_frees_the_leases_of_the_dead_and_no_other
-        a_word_reaches_whom_it_is_for
+    }
+    messages {
+        a_message_reaches_whom_it_is_for
         all_hear_what_was_granted_and_only_that
-        an_ear_hears_which_sessions_and_heartbeats_were_touched
+        a_subscription_hears_which_sessions_and_heartbeats_were_touched
         a_release_tells_those_who_wait
-        all_hear_of_a_withdrawal_and_of_a_burial
-        an_ear_does_not_outlive_its_server
+        all_hear_of_a_withdrawal_and_of_a_revocation
+        a_subscription_does_not_outlive_its_server
     }
 }
 
@@ -220,10 +223,10 @@ contract! {
         a_late_word_that_the_fleet_is_new_skips_no_hold_off
         the_clock_of_the_server_is_told_and_nothing_is_changed
     }
-    words {
-        a_word_reaches_whom_it_is_for
+    messages {
+        a_message_reaches_whom_it_is_for
         a_release_tells_those_who_wait
-        an_ear_does_not_outlive_its_server
+        a_subscription_does_not_outlive_its_server
     }
     garbage {
         garbage_in_the_life_of_a_role_holds_off_as_if_nobody_knew_it
@@ -248,8 +251,8 @@ contract! {
         a_successor_takes_the_heartbeat_of_a_stale_leader_away
         a_release_takes_the_heartbeat_away
         a_release_of_what_is_anothers_leaves_heartbeats_alone
-        a_seat_says_who_leads_for_how_long_and_since_when
-        a_seat_without_end_is_cut_to_the_ttl
+        a_role_status_says_who_leads_for_how_long_and_since_when
+        a_role_status_without_end_is_cut_to_the_ttl
         every_role_ever_led_is_listed
     }
 }

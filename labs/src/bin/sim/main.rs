@@ -17,7 +17,7 @@ use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use testkit::simulation::explorer::{Budget, Weakness, explore};
-use testkit::simulation::faults::{INTERRUPTED, KINDS};
+use testkit::simulation::faults::{FaultKind, INTERRUPTED};
 use testkit::simulation::{Outcome, play};
 
 /// Production steps on top of each other need room.
@@ -67,7 +67,7 @@ fn exhaust(events: Option<String>, ticks: Option<String>, losses: Option<String>
     let budget =
         Budget { events: number(events, 4), ticks: number(ticks, 6), faults: number(losses, 1) };
     let weaknesses =
-        [Weakness::None, Weakness::FastServer, Weakness::FalseWord, Weakness::NeverLate];
+        [Weakness::None, Weakness::FastServer, Weakness::FalseNewFleet, Weakness::NeverLate];
     let mut sound = true;
     for weakness in weaknesses {
         let began = Instant::now();
@@ -116,7 +116,9 @@ fn play_seeds(first: u64, last: u64, faults: u64) -> ExitCode {
         }
     }
     total.say(began.elapsed());
-    for (kind, count) in KINDS.iter().chain(&INTERRUPTED).zip(&total.faults) {
+    for (kind, count) in
+        FaultKind::ALL.map(FaultKind::name).iter().chain(&INTERRUPTED).zip(&total.faults)
+    {
         println!("  {count:>9} {kind}");
     }
     println!("  {:>9} times an instance noticed that its results were lost", total.stuck);

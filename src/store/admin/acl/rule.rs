@@ -5,7 +5,7 @@ use crate::store::redis::server_check::DENIED;
 /// Every command, in the lines of the rule. Keep each under 100 columns.
 pub(crate) const COMMANDS: [&[&str]; 3] = [
     &[
-        "eval", BY_HASH, "get", "mget", "set", TOGETHER, "del", "strlen", "getrange", "type",
+        "eval", EVALSHA, "get", "mget", "set", MSETNX, "del", "strlen", "getrange", "type",
         "exists", "pexpire", "pttl",
     ],
     &[
@@ -15,7 +15,7 @@ pub(crate) const COMMANDS: [&[&str]; 3] = [
         "hkeys",
         "sismember",
         "scan",
-        REMEMBERS,
+        XADD,
         "publish",
         "subscribe",
         "ping",
@@ -23,20 +23,21 @@ pub(crate) const COMMANDS: [&[&str]; 3] = [
         "info",
         "time",
     ],
-    &[PUSHES, UNTIL, "smembers", "xrange", "xrevrange"],
+    &[CLIENT_TRACKING, PEXPIREAT, "smembers", "xrange", "xrevrange"],
 ];
 /// For `status`, `top` and `history` with the settings of the daemon.
 pub(crate) const SHOWING: [&str; 3] = ["smembers", "xrange", "xrevrange"];
+/// Plain reading commands of onlookers and operators.
+const READING_ROW: &[&str] =
+    &["scan", "strlen", "getrange", "type", "pttl", "hmget", "hkeys", "smembers", "time", "select"];
 /// [`Purpose::Onlooker`]: plain reading commands.
-const LOOKING: [&[&str]; 2] = [
-    &["scan", "strlen", "getrange", "type", "pttl", "hmget", "hkeys", "smembers", "time", "select"],
-    &["xrange", "xrevrange", "subscribe", "psubscribe", "ping"],
-];
+const LOOKING: [&[&str]; 2] =
+    [READING_ROW, &["xrange", "xrevrange", "subscribe", "psubscribe", "ping"]];
 /// [`Purpose::Operator`]: the reading commands of an onlooker, and what the scripts of `drain`, `sessions`, `release`
 /// and `resign` call.
 const OPERATING: [&[&str]; 3] = [
-    &["scan", "strlen", "getrange", "type", "pttl", "hmget", "hkeys", "smembers", "time", "select"],
-    &["xrange", "xrevrange", "subscribe", "psubscribe", "ping", "eval", BY_HASH, "get", "mget"],
+    READING_ROW,
+    &["xrange", "xrevrange", "subscribe", "psubscribe", "ping", "eval", EVALSHA, "get", "mget"],
     &[
         "exists",
         "set",
@@ -53,7 +54,7 @@ const OPERATING: [&[&str]; 3] = [
 ];
 /// [`Purpose::Elector`]: the scripts of roles, and the messages between candidates.
 const ELECTING: [&[&str]; 2] = [
-    &["eval", BY_HASH, "get", "mget", "set", "del", "pexpire", "pttl", "hget", "hset", "hmget"],
+    &["eval", EVALSHA, "get", "mget", "set", "del", "pexpire", "pttl", "hget", "hset", "hmget"],
     &["hkeys", "publish", "subscribe", "ping", "select", "info", "time"],
 ];
 /// With these, which no rule has, `doctor` tells more of the server; it works without.
@@ -62,20 +63,20 @@ pub(crate) const EXAMINING: [&str; 3] = ["config|get", "acl|whoami", "acl|dryrun
 /// A user that has none of these was meant to look only.
 pub(crate) const WRITING: [&str; 5] = ["+eval", "+evalsha", "+set", "+del", "+publish"];
 /// Without it nothing is remembered for `history`, and everything else works.
-pub(crate) const REMEMBERS: &str = "xadd";
+pub(crate) const XADD: &str = "xadd";
 /// Without it every script is sent whole, once it was refused by its hash.
-pub(crate) const BY_HASH: &str = "evalsha";
+pub(crate) const EVALSHA: &str = "evalsha";
 /// Without it leases are granted one by one, and everything else works.
-pub(crate) const TOGETHER: &str = "msetnx";
+pub(crate) const MSETNX: &str = "msetnx";
 /// Without it leases are granted and kept by saying for how long, which costs a server more.
-pub(crate) const UNTIL: &str = "pexpireat";
+pub(crate) const PEXPIREAT: &str = "pexpireat";
 /// Without it nothing is pushed, and everything else works.
-pub(crate) const PUSHES: &str = "client|tracking";
+pub(crate) const CLIENT_TRACKING: &str = "client|tracking";
 
 /// On a cluster: who has which keys, and to read those that are on their way.
 const SHARDS: [&str; 2] = ["cluster|slots", "asking"];
 /// With --min-replicas.
-pub(crate) const WAITS: &str = "wait";
+pub(crate) const WAIT: &str = "wait";
 
 /// What a Redis user is for. Each purpose has a rule of its own, with the rights that its commands need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -158,10 +159,10 @@ impl Purpose {
 pub(crate) enum Over {
     Polls,
     Sessions,
-    Words,
+    Messages,
     Results,
     Roles,
-    RoleWords,
+    RoleMessages,
 }
 
 /// Who is to be given what.
@@ -188,8 +189,9 @@ impl Rule {
         let read = if self.tells_reading { "%R" } else { "" };
         let [polls, roles] = [prefix, leader_prefix].map(|it| format!("{it}:*"));
         let sessions = format!("{session_prefix}*");
-        let of_roles = [(Over::Roles, format!("~{roles}")), (Over::RoleWords, format!("&{roles}"))];
-        let words = (Over::Words, format!("&{polls}"));
+        let of_roles =
+            [(Over::Roles, format!("~{roles}")), (Over::RoleMessages, format!("&{roles}"))];
+        let words = (Over::Messages, format!("&{polls}"));
         // Who listens by a pattern needs that very pattern, not one that includes it.
         let results = (Over::Results, format!("&{prefix}:results:*"));
         let mut all = vec![];
@@ -219,7 +221,7 @@ impl Rule {
     pub(crate) fn commands(&self, purpose: Purpose) -> Vec<&'static [&'static str]> {
         let shards = self.in_cluster.then_some(&SHARDS[..]);
         let changes_leases = matches!(purpose, Purpose::Daemon | Purpose::Elector);
-        let waits = (self.waits && changes_leases).then_some(&[WAITS][..]);
+        let waits = (self.waits && changes_leases).then_some(&[WAIT][..]);
         purpose.rights().iter().copied().chain(shards).chain(waits).collect()
     }
 

@@ -2,7 +2,7 @@
 
 use crate::store::admin::acl::Need;
 use crate::store::admin::acl::rule::{
-    BY_HASH, Over, PUSHES, Purpose, REMEMBERS, Rule, SHOWING, TOGETHER, UNTIL, WAITS,
+    CLIENT_TRACKING, EVALSHA, MSETNX, Over, PEXPIREAT, Purpose, Rule, SHOWING, WAIT, XADD,
 };
 use crate::store::keys::Keys;
 
@@ -59,13 +59,13 @@ pub(super) fn trials(rule: &Rule, purpose: Purpose, keys: &Keys, db: &str) -> Ve
 /// What a right for a command is needed for.
 fn need(name: &str, purpose: Purpose) -> Need {
     match name {
-        BY_HASH => Need::Rounds,
+        EVALSHA => Need::RoundTrips,
         _ if purpose != Purpose::Daemon => Need::Run,
-        PUSHES => Need::Pushes,
-        _ if SHOWING.contains(&name) => Need::Showing,
-        "publish" | "subscribe" => Need::Words,
-        TOGETHER | UNTIL => Need::Effort,
-        REMEMBERS => Need::History,
+        CLIENT_TRACKING => Need::Pushes,
+        _ if SHOWING.contains(&name) => Need::Reading,
+        "publish" | "subscribe" => Need::Messages,
+        MSETNX | PEXPIREAT => Need::ServerLoad,
+        XADD => Need::History,
         _ => Need::Run,
     }
 }
@@ -84,18 +84,18 @@ impl Place<'_> {
         let (nothing, nowhere) = ("0".repeat(40), format!("{probe}:nowhere"));
         let words: Vec<&str> = match name {
             "eval" => vec!["EVAL", "return 1", "0"],
-            BY_HASH => vec!["EVALSHA", &nothing, "0"],
+            EVALSHA => vec!["EVALSHA", &nothing, "0"],
             "set" => vec!["SET", probe, "1", "PX", TRIAL_LASTS_MS],
             "getrange" => vec!["GETRANGE", probe, "0", "1"],
             "pexpire" => vec!["PEXPIRE", probe, TRIAL_LASTS_MS],
             // Of what is not there: it would be gone.
-            UNTIL => vec!["PEXPIREAT", &nowhere, "1"],
+            PEXPIREAT => vec!["PEXPIREAT", &nowhere, "1"],
             "hget" | "hmget" | "sismember" => vec![&verb, probe, "x"],
             "hset" => vec!["HSET", probe, "x", "1"],
             // Of a string they are refused, and change nothing.
             "sadd" | "srem" => vec![&verb, probe, "x"],
-            TOGETHER => vec!["MSETNX", probe, "1"],
-            REMEMBERS => vec!["XADD", probe, "*", "x", "1"],
+            MSETNX => vec!["MSETNX", probe, "1"],
+            XADD => vec!["XADD", probe, "*", "x", "1"],
             "xrange" => vec!["XRANGE", probe, "-", "+", "COUNT", "1"],
             "xrevrange" => vec!["XREVRANGE", probe, "+", "-", "COUNT", "1"],
             "scan" => vec!["SCAN", "0", "COUNT", "1"],
@@ -105,10 +105,10 @@ impl Place<'_> {
             "ping" | "time" => vec![&verb],
             "select" => vec!["SELECT", db],
             "info" => vec!["INFO", "replication"],
-            PUSHES => vec!["CLIENT", "TRACKING", "OFF"],
+            CLIENT_TRACKING => vec!["CLIENT", "TRACKING", "OFF"],
             "cluster|slots" => vec!["CLUSTER", "SLOTS"],
             "asking" => vec!["ASKING"],
-            WAITS => vec!["WAIT", "0", "1"],
+            WAIT => vec!["WAIT", "0", "1"],
             _ => vec![&verb, probe],
         };
         words.into_iter().map(String::from).collect()
@@ -123,8 +123,8 @@ fn key_trials(rule: &Rule, purpose: Purpose, keys: &Keys) -> Vec<Trial> {
         let need = match over {
             _ if purpose != Purpose::Daemon => Need::Run,
             Over::Polls | Over::Sessions => Need::Run,
-            Over::Words | Over::Results => Need::Words,
-            Over::Roles | Over::RoleWords => Need::Roles,
+            Over::Messages | Over::Results => Need::Messages,
+            Over::Roles | Over::RoleMessages => Need::Roles,
         };
         let only_read =
             purpose == Purpose::Onlooker || purpose == Purpose::Daemon && over == Over::Sessions;
@@ -133,16 +133,16 @@ fn key_trials(rule: &Rule, purpose: Purpose, keys: &Keys) -> Vec<Trial> {
             false => Trial::of(&pattern, &["EVAL", "return 1", "1", key], need),
         };
         match over {
-            Over::Words => {
+            Over::Messages => {
                 let results = format!("{}:results:{NOBODY}", rule.prefix);
                 all.push(Trial::of(&pattern, &["PUBLISH", &results, ""], need));
-                all.push(Trial::of(&pattern, &["SUBSCRIBE", &keys.wake(None)], need));
+                all.push(Trial::of(&pattern, &["SUBSCRIBE", &keys.message_channel(None)], need));
             }
             Over::Results => {
                 let results = format!("{}:results:*", rule.prefix);
                 all.push(Trial::of(&pattern, &["PSUBSCRIBE", &results], need));
             }
-            Over::RoleWords => {
+            Over::RoleMessages => {
                 let wake = format!("{}:wake:{NOBODY}", rule.leader_prefix);
                 all.push(Trial::of(&pattern, &["PUBLISH", &wake, ""], need));
             }
@@ -161,12 +161,15 @@ fn key_names(rule: &Rule, over: Over, keys: &Keys) -> Vec<String> {
         Over::Polls => {
             let families = ["lease:", "node:", "result:", "ask:", "grants:"]
                 .map(|it| format!("{prefix}:{it}{NOBODY}"));
-            families.into_iter().chain([keys.epoch(), keys.drain(), keys.fence()]).collect()
+            families
+                .into_iter()
+                .chain([keys.epoch(), keys.drain(), keys.highest_fence_key()])
+                .collect()
         }
         Over::Sessions => vec![format!("{session_prefix}{NOBODY}")],
         Over::Roles => {
             ["epoch", NOBODY, "heartbeat:doctor"].map(|it| format!("{leader_prefix}:{it}")).to_vec()
         }
-        Over::Words | Over::Results | Over::RoleWords => vec![],
+        Over::Messages | Over::Results | Over::RoleMessages => vec![],
     }
 }

@@ -11,10 +11,11 @@ use redis::{ErrorKind, RedisError, RedisResult};
 use crate::clock::{BootClock, Clock, Moment};
 use crate::config::{HostPort, Login};
 use crate::model::LeaseDuration;
-use crate::store::redis::connection::{Connection, Entry};
-use crate::store::redis::locator::{Keyring, Peer};
+use crate::store::redis::connection::{Connection, Credentials};
+use crate::store::redis::locator::{Peer, ReadCredentials};
 
-/// A master that was demoted answers for ten seconds more: that long its words would count for nothing.
+/// Longest time between two lookups. A demoted master answers for about ten seconds, and what it confirms then is
+/// lost.
 const ASK_EVERY_MAX: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
@@ -23,7 +24,7 @@ pub(crate) struct Sentinels {
     name: String,
     /// How old an answer may be.
     every: Duration,
-    /// Who has not asked for so long holds nothing, and does not know what has happened meanwhile.
+    /// After this long without a lookup this process holds no lease.
     ttl: Duration,
     known: Mutex<Known>,
 }
@@ -31,8 +32,7 @@ pub(crate) struct Sentinels {
 #[derive(Debug)]
 struct Known {
     master: Option<Arc<Peer>>,
-    /// It has never been out of reach since the sentinels last named it. Otherwise there may be another by
-    /// now, while this one goes on as if nothing had happened.
+    /// The master was reachable ever since the sentinels last named it. Otherwise there may be another by now.
     stayed: bool,
     ask_at: Moment,
     moves: u64,
@@ -60,9 +60,12 @@ impl Sentinels {
         known.stayed &= !error.is_io_error();
     }
 
-    /// The master, by an answer that is not too old. Where too few answer, it is still the one that was
-    /// known, as long as that has stayed within reach: they may all be away, and it goes on.
-    pub(crate) fn master(&self, keys: Keyring<'_>, deadline: Moment) -> RedisResult<Arc<Peer>> {
+    /// The master by a lookup at most `every` old. Without a majority, the known master stays while it is reachable.
+    pub(crate) fn master(
+        &self,
+        credentials: ReadCredentials<'_>,
+        deadline: Moment,
+    ) -> RedisResult<Arc<Peer>> {
         let now = BootClock.now();
         let known = {
             let mut known = self.known.lock();
@@ -77,9 +80,9 @@ impl Sentinels {
             known.ask_at = now + self.every;
             known.master.clone().filter(|_| known.stayed)
         };
-        // Behind the answer there is still something to be done before the deadline.
+        // The caller needs the rest of the time for its own request.
         let share = deadline.since(now) / if known.is_some() { 4 } else { 2 };
-        let told = keys().and_then(|entry| self.context(entry, now + share));
+        let told = credentials().and_then(|credentials| self.ask_all(credentials, now + share));
         let mut kept = self.known.lock();
         match (told, known) {
             (Ok(master), _) => {
@@ -103,17 +106,17 @@ impl Sentinels {
 
     /// Each on a thread of its own: one that hangs must not keep the answer of the others. It ends at the
     /// deadline, and nobody waits for it.
-    fn context(&self, entry: Entry, deadline: Moment) -> RedisResult<Peer> {
+    fn ask_all(&self, credentials: Credentials, deadline: Moment) -> RedisResult<Peer> {
         let (told, answers) = bounded(self.peers.len());
-        let login = entry.login;
-        let stranger = Entry { login: Login::default(), database: 0, ..entry };
-        let keys = Arc::new((stranger, login));
+        let login = credentials.login;
+        let anonymous = Credentials { login: Login::default(), database: 0, ..credentials };
+        let credentials = Arc::new((anonymous, login));
         for peer in &self.peers {
-            let (told, keys) = (told.clone(), Arc::clone(&keys));
+            let (told, credentials) = (told.clone(), Arc::clone(&credentials));
             let (peer, name) = (Arc::clone(peer), self.name.clone());
-            std::thread::Builder::new()
-                .name("sentinel".into())
-                .spawn(move || told.send(one(&peer, &name, &keys.0, &keys.1, deadline)))?;
+            std::thread::Builder::new().name("sentinel".into()).spawn(move || {
+                told.send(one(&peer, &name, &credentials.0, &credentials.1, deadline))
+            })?;
         }
         drop(told);
         self.most_of(&answers)
@@ -122,7 +125,7 @@ impl Sentinels {
     /// The address that more than half of all sentinels name. Fewer may be cut off together with a master
     /// that the others have replaced.
     fn most_of(&self, answers: &Receiver<Told>) -> RedisResult<Peer> {
-        let (mut named, mut strangers) = (Vec::<(HostPort, usize)>::new(), 0);
+        let (mut named, mut n_unknown) = (Vec::<(HostPort, usize)>::new(), 0);
         let mut failure = None;
         // Each answers or fails by the deadline, which is then over for the answers, too.
         for told in answers {
@@ -131,19 +134,19 @@ impl Sentinels {
                     Some(had) => had.1 += 1,
                     None => named.push((it, 1)),
                 },
-                Ok(None) => strangers += 1,
+                Ok(None) => n_unknown += 1,
                 Err(error) => failure = Some(error),
             }
             if let Some((it, _)) = named.iter().find(|it| 2 * it.1 > self.peers.len()) {
                 return Ok(Peer::Tcp(it.clone()));
             }
         }
-        Err(self.undecided(named.len(), strangers, failure))
+        Err(self.undecided(named.len(), n_unknown, failure))
     }
 
-    fn undecided(&self, named: usize, strangers: usize, failure: Option<RedisError>) -> RedisError {
+    fn undecided(&self, named: usize, n_unknown: usize, failure: Option<RedisError>) -> RedisError {
         let (all, name) = (self.peers.len(), &self.name);
-        if 2 * strangers > all {
+        if 2 * n_unknown > all {
             let why = format!("the sentinels know no master {name}: see SENTINEL MASTERS");
             return (ErrorKind::InvalidClientConfig, "settings", why).into();
         }
@@ -163,8 +166,14 @@ impl Sentinels {
 }
 
 /// A sentinel that wants a password gets ours; any other does not see it.
-fn one(peer: &Arc<Peer>, name: &str, entry: &Entry, login: &Login, deadline: Moment) -> Told {
-    let mut connection = Connection::connect(peer, entry, deadline)?;
+fn one(
+    peer: &Arc<Peer>,
+    name: &str,
+    credentials: &Credentials,
+    login: &Login,
+    deadline: Moment,
+) -> Told {
+    let mut connection = Connection::connect(peer, credentials, deadline)?;
     let answer = look_up(&mut connection, name);
     match (answer, &login.password) {
         (Err(error), Some(password)) if error.code() == Some("NOAUTH") => {
@@ -177,13 +186,13 @@ fn one(peer: &Arc<Peer>, name: &str, entry: &Entry, login: &Login, deadline: Mom
 }
 
 fn look_up(connection: &mut Connection, name: &str) -> Told {
-    let mut context = redis::cmd("SENTINEL");
-    context.arg("GET-MASTER-ADDR-BY-NAME").arg(name);
-    let found: Option<(String, u16)> = context.query(connection)?;
+    let mut command = redis::cmd("SENTINEL");
+    command.arg("GET-MASTER-ADDR-BY-NAME").arg(name);
+    let found: Option<(String, u16)> = command.query(connection)?;
     Ok(found.map(|(host, port)| HostPort { host, port }))
 }
 
-/// A replica that is still called master, or already, answers questions with old news.
+/// Refuses a replica that a sentinel calls the master.
 pub(crate) fn check_role(connection: &mut Connection) -> RedisResult<()> {
     let info: String = redis::cmd("INFO").arg("replication").query(connection)?;
     if info.contains("role:master") {

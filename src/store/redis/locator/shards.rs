@@ -9,10 +9,10 @@ use redis::{ErrorKind, RedisError, RedisResult, Value};
 
 use crate::clock::{BootClock, Clock, Moment};
 use crate::config::{HostPort, hash_tag};
-use crate::store::redis::connection::{Connection, Entry};
-use crate::store::redis::locator::{Keyring, Peer};
+use crate::store::redis::connection::{Connection, Credentials};
+use crate::store::redis::locator::{Peer, ReadCredentials};
 
-/// A shard that was added is not heard of otherwise.
+/// Nothing else announces an added shard.
 const ASK_EVERY: Duration = Duration::from_secs(2);
 
 const SLOTS: u16 = 16_384;
@@ -40,8 +40,7 @@ pub(crate) struct Shards {
 struct Known {
     map: Option<Arc<Map>>,
     ask_at: Moment,
-    /// Who is asked first: home, and another one after each doubt, because one that is cut off knows only
-    /// the past.
+    /// Which node is asked first: home, and another after each failure, because a node that is cut off has an old map.
     turn: usize,
     moves: u64,
 }
@@ -70,34 +69,38 @@ impl Shards {
         known.turn = match error.code() {
             // A server that says that a key is elsewhere knows the map, and that is mostly home.
             Some("MOVED" | "ASK" | "TRYAGAIN") => 0,
-            // Who does not answer, or is down, may not.
+            // A node that is down may have no current map.
             _ => known.turn + 1,
         };
     }
 
-    pub(crate) fn home(&self, keys: Keyring<'_>, deadline: Moment) -> RedisResult<Arc<Peer>> {
-        Ok(Arc::clone(&self.map(keys, deadline)?.masters[0]))
+    pub(crate) fn home(
+        &self,
+        credentials: ReadCredentials<'_>,
+        deadline: Moment,
+    ) -> RedisResult<Arc<Peer>> {
+        Ok(Arc::clone(&self.map(credentials, deadline)?.masters[0]))
     }
 
     pub(crate) fn masters(
         &self,
-        keys: Keyring<'_>,
+        credentials: ReadCredentials<'_>,
         deadline: Moment,
     ) -> RedisResult<Vec<Arc<Peer>>> {
-        Ok(self.map(keys, deadline)?.masters.clone())
+        Ok(self.map(credentials, deadline)?.masters.clone())
     }
 
     pub(crate) fn owner(
         &self,
         slot: u16,
-        keys: Keyring<'_>,
+        credentials: ReadCredentials<'_>,
         deadline: Moment,
     ) -> RedisResult<Arc<Peer>> {
-        let map = self.map(keys, deadline)?;
+        let map = self.map(credentials, deadline)?;
         map.owner(slot).cloned().ok_or_else(|| unserved(slot))
     }
 
-    fn map(&self, keys: Keyring<'_>, deadline: Moment) -> RedisResult<Arc<Map>> {
+    fn map(&self, credentials: ReadCredentials<'_>, deadline: Moment) -> RedisResult<Arc<Map>> {
         let now = BootClock.now();
         let (known, asked) = {
             let mut known = self.known.lock();
@@ -110,7 +113,8 @@ impl Shards {
             (known.map.clone(), self.in_turn(&known))
         };
         let share = deadline.since(now) / if known.is_some() { 4 } else { 2 };
-        let told = keys().and_then(|entry| self.context(&asked, &entry, now + share));
+        let told = credentials()
+            .and_then(|credentials| self.ask_in_turn(&asked, &credentials, now + share));
         let mut kept = self.known.lock();
         match (told, known) {
             (Ok(map), _) => {
@@ -135,13 +139,18 @@ impl Shards {
         peers
     }
 
-    fn context(&self, peers: &[Arc<Peer>], entry: &Entry, deadline: Moment) -> RedisResult<Map> {
+    fn ask_in_turn(
+        &self,
+        peers: &[Arc<Peer>],
+        credentials: &Credentials,
+        deadline: Moment,
+    ) -> RedisResult<Map> {
         let mut failure = RedisError::from(io::Error::other("the cluster has no nodes"));
         for (n, peer) in peers.iter().enumerate() {
             let now = BootClock.now();
             // To one that is far away even asking takes time, and one that is gone must not take it all.
             let share = deadline.since(now) / if n + 1 < peers.len() { 2 } else { 1 };
-            match self.ask_one(peer, entry, now + share) {
+            match self.ask_one(peer, credentials, now + share) {
                 Ok(map) => return Ok(map),
                 // Whatever the others would say, this is no cluster.
                 Err(error) if error.kind() == ErrorKind::InvalidClientConfig => return Err(error),
@@ -151,8 +160,13 @@ impl Shards {
         Err(failure)
     }
 
-    fn ask_one(&self, peer: &Arc<Peer>, entry: &Entry, deadline: Moment) -> RedisResult<Map> {
-        let mut connection = Connection::connect(peer, entry, deadline)?;
+    fn ask_one(
+        &self,
+        peer: &Arc<Peer>,
+        credentials: &Credentials,
+        deadline: Moment,
+    ) -> RedisResult<Map> {
+        let mut connection = Connection::connect(peer, credentials, deadline)?;
         let slots: Value =
             redis::cmd("CLUSTER").arg("SLOTS").query(&mut connection).map_err(|error| {
                 let disabled =

@@ -134,8 +134,8 @@ local function prolong(lease)
   return lasts
 end
 
--- Cancels the TTL that retire gave the result: the endpoint is polled again. Sets a TTL of a hundred years, because PERSIST
--- would require one more ACL right.
+-- Cancels the TTL that retire gave the result: the endpoint is polled again (last_polled.lua does the same). Sets a TTL of a
+-- hundred years, because PERSIST would require one more ACL right.
 local function cancel_retirement(result)
   if redis.call('PTTL', result) > 0 then redis.pcall('PEXPIRE', result, 3155760000000) end
 end

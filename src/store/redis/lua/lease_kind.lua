@@ -65,7 +65,7 @@ else
     last_fence = function(record) return number(redis.call('HGET', record, GRANTED)) or 0 end,
     note_grant = function() end,
     -- R13: a leader's heartbeat may have been deleted, so only an existing heartbeat that is too old proves that the
-    -- leader is dead. Without a heartbeat the role ends with its TTL.
+    -- leader is dead. Without a heartbeat the role ends with its TTL. role_status.lua shows the same.
     is_dead = function(owner)
       local written_ms = number(redis.pcall('GET', HEARTBEATS .. owner))
       return written_ms and NOW_US / 1000 - written_ms > HEARTBEAT_MS

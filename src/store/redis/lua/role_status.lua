@@ -1,6 +1,6 @@
 -- role_status: leader, heartbeat and term of roles. Caps the TTL of a lease that a clock set back would keep too long.
 -- KEYS  1 epoch  then the roles' keys        ARGV  1 prefix of heartbeats  2 extra_ms of a heartbeat  then the suffixes
--- reply  now_us  then per role  {leader or '', left_ms, beaten_ms or -1, stale (1/0), term, ttl_ms}; -1 for an unknown TTL
+-- reply  now_us  then per role  {leader or '', left_ms, written_ms or -1, stale (1/0), term, ttl_ms}; -1 for an unknown TTL
 local time = redis.call('TIME')
 local now_us = tonumber(time[1]) * 1000000 + tonumber(time[2])
 local out = {now_us}

@@ -99,7 +99,7 @@ impl Story {
                     true => asker.store.acquire(&asker.late_ask(), one).unwrap().answer.map(only),
                     false => Some(asker.acquire(&endpoint)),
                 };
-                let polled_at_ms = (!world.of_roles()).then(|| asker.resume(&endpoint));
+                let polled_at_ms = (!world.of_roles()).then(|| asker.last_polled(&endpoint));
                 format!("{} {polled_at_ms:?}", self.acquired(&endpoint, answer))
             }
             7..=9 => {

@@ -27,10 +27,15 @@ pub struct Asker {
 
 impl Asker {
     pub fn new(world: &dyn World, name: &str, new_fleet: bool) -> Self {
-        Self::with_term(world, name, new_fleet, DURATION)
+        Self::with_duration(world, name, new_fleet, DURATION)
     }
 
-    pub fn with_term(world: &dyn World, name: &str, new_fleet: bool, term: LeaseDuration) -> Self {
+    pub fn with_duration(
+        world: &dyn World,
+        name: &str,
+        new_fleet: bool,
+        term: LeaseDuration,
+    ) -> Self {
         Self::on(world.store(), world.clock(), name, new_fleet, term).of_roles(world.of_roles())
     }
 
@@ -184,8 +189,8 @@ impl Asker {
     }
 
     /// When this endpoint was last polled.
-    pub fn resume(&self, endpoint: &EndpointId) -> Option<u64> {
-        only(self.store.resume(std::slice::from_ref(endpoint), TIMEOUT).unwrap())
+    pub fn last_polled(&self, endpoint: &EndpointId) -> Option<u64> {
+        only(self.store.last_polled(std::slice::from_ref(endpoint), TIMEOUT).unwrap())
     }
 
     pub fn withdraw(&self) {
@@ -210,7 +215,7 @@ impl Asker {
             }
         }
         let names: Vec<InstanceId> = names.into_iter().collect();
-        let weights = self.store.nodes(&names, TIMEOUT).unwrap();
+        let weights = self.store.heartbeats(&names, TIMEOUT).unwrap();
         names.into_iter().zip(weights).filter_map(|(id, it)| Some((id, it?.value))).collect()
     }
 

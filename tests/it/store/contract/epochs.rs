@@ -32,7 +32,7 @@ pub fn the_first_start_ever_waits(world: &mut dyn World) {
 /// R5: a hold-off lasts a TTL and a margin, and then ends by itself.
 pub fn a_hold_off_ends_by_itself_after_ttl_and_margin(world: &mut dyn World) {
     let (e, term) = (endpoint("e"), LeaseDuration::new(LeaseDuration::TTL_MIN));
-    let mut a = Asker::with_term(world, "a", true, term);
+    let mut a = Asker::with_duration(world, "a", true, term);
     a.beat();
     // Where roles are leased, it is that of the default TTL unless another candidate has been here before.
     world.flush();
@@ -243,7 +243,7 @@ pub fn a_clock_set_back_restarts_the_hold_off(world: &mut dyn World) {
 pub fn another_lease_ttl_is_refused_with_both_values(world: &mut dyn World) {
     let mut a = Asker::alive(world, "a");
     let before = epoch_of(&mut a);
-    let other = Asker::with_term(world, "b", true, LeaseDuration::new(Duration::from_secs(12)));
+    let other = Asker::with_duration(world, "b", true, LeaseDuration::new(Duration::from_secs(12)));
     let error = other.store.heartbeat(&other.context(), TTL, Weight(1), None).unwrap_err();
     assert_eq!(error.fault, Fault::Misconfigured);
     let shown = error.to_string();
@@ -262,13 +262,13 @@ pub fn a_fleet_corrects_the_timing_of_a_newcomer_that_came_first_after_a_loss(
     a.grant(&endpoint("e"));
     world.flush();
     let short = LeaseDuration::new(Duration::from_secs(12));
-    let mut newcomer = Asker::with_term(world, "b", false, short);
+    let mut newcomer = Asker::with_duration(world, "b", false, short);
     newcomer.beat();
     a.beat();
     assert!(a.holds_off());
     let error = newcomer.store.heartbeat(&newcomer.context(), TTL, Weight(1), None).unwrap_err();
     assert_eq!(error.fault, Fault::Misconfigured, "{error}");
-    let longer = Asker::with_term(world, "c", false, LeaseDuration::new(2 * TTL));
+    let longer = Asker::with_duration(world, "c", false, LeaseDuration::new(2 * TTL));
     let error = longer.store.heartbeat(&longer.context(), TTL, Weight(1), None).unwrap_err();
     assert_eq!(error.fault, Fault::Misconfigured, "a stranger changed the timing: {error}");
 }

@@ -116,7 +116,7 @@ pub fn garbage_in_the_epoch_leaves_what_was_agreed_on(world: &mut dyn World) {
     for field in &fields(world)[..4] {
         world.write_epoch(field, "-5");
         let nothing = [Tenure::new(e.clone(), FenceToken(0))];
-        let stranger = Asker::with_term(world, "b", true, LeaseDuration::new(2 * TTL));
+        let stranger = Asker::with_duration(world, "b", true, LeaseDuration::new(2 * TTL));
         let error = stranger.store.verify(&stranger.context(), &nothing).unwrap_err();
         assert_eq!(error.fault, Fault::Misconfigured, "{field}: {error}");
         assert_eq!(a.renew(&tenure), Renew::Extended, "{field}");
@@ -130,7 +130,7 @@ pub fn garbage_in_the_life_of_a_role_holds_off_as_if_nobody_knew_it(world: &mut 
     let mut a = Asker::alive(world, "a");
     let tenure = a.grant(&endpoint("e"));
     world.write_epoch("lease_ttl_ms:e", "-5");
-    let mut b = Asker::with_term(world, "b", true, short);
+    let mut b = Asker::with_duration(world, "b", true, short);
     for _ in 0..2 {
         assert_eq!(b.acquire(&endpoint("e")), Acquire::HeldBy(a.me.clone()));
         let left = b.stamp.unwrap().hold_off;
@@ -234,7 +234,7 @@ pub fn another_type_in_the_epochs_place_is_told_with_the_way_out(world: &mut dyn
 pub fn a_life_that_no_configuration_has_is_refused_and_not_written(world: &mut dyn World) {
     let ms = Duration::from_millis;
     for ttl in [ms(0), ms(1), ms(499), ms(3_600_001), Duration::MAX] {
-        let odd = Asker::with_term(world, "odd", true, LeaseDuration::new(ttl));
+        let odd = Asker::with_duration(world, "odd", true, LeaseDuration::new(ttl));
         let nothing = [Tenure::new(endpoint("e"), FenceToken(0))];
         for error in [
             odd.store.heartbeat(&odd.context(), TTL, Weight(1), None).unwrap_err(),
@@ -247,7 +247,7 @@ pub fn a_life_that_no_configuration_has_is_refused_and_not_written(world: &mut d
         world.flush();
     }
     for ttl in [LeaseDuration::TTL_MIN, LeaseDuration::TTL_MAX] {
-        let mut a = Asker::with_term(world, "a", true, LeaseDuration::new(ttl));
+        let mut a = Asker::with_duration(world, "a", true, LeaseDuration::new(ttl));
         a.beat();
         a.grant(&endpoint("e"));
         world.flush();

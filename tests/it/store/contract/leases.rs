@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use leasehold::model::{LeaseDuration, Tenure};
+use leasehold::model::{LeaseDuration, Tenure, Weight};
 use leasehold::store::{Acquire, Grant, Publish, Release, Renew, RenewItem, Verify};
 
 use crate::store::contract::asker::{Asker, endpoint, only, publication};
-use crate::store::contract::world::{TTL, World};
+use crate::store::contract::world::{TIMEOUT, TTL, World};
 
 /// FR-001.
 pub fn a_free_lease_is_granted_once(world: &mut dyn World) {
@@ -22,7 +22,7 @@ pub fn a_free_lease_is_granted_once(world: &mut dyn World) {
 /// FR-001: a lease nobody keeps ends by itself, after its TTL.
 pub fn a_lease_is_free_again_after_its_ttl(world: &mut dyn World) {
     let (e, term) = (endpoint("e"), LeaseDuration::new(LeaseDuration::TTL_MIN));
-    let [mut a, mut b] = ["a", "b"].map(|it| Asker::with_term(world, it, true, term));
+    let [mut a, mut b] = ["a", "b"].map(|it| Asker::with_duration(world, it, true, term));
     a.beat();
     b.beat();
     let first = a.grant(&e);
@@ -449,4 +449,21 @@ pub fn a_batch_of_five_hundred_is_answered_item_by_item(world: &mut dyn World) {
     assert_eq!(published, vec![Publish::Stored; 499]);
     let released = a.store.release(&a.context(), &tenures, &[]).unwrap();
     assert_eq!(released, vec![Release::Released; 499]);
+}
+
+/// R12: `leasehold release` on behalf of a process that is gone.
+pub fn revoking_frees_the_leases_of_the_dead_and_no_other(world: &mut dyn World) {
+    let (mut a, mut b) = (Asker::alive(world, "a"), Asker::alive(world, "b"));
+    let kept = b.grant(&endpoint("kept"));
+    let tenures: Vec<_> = (0..20).map(|n| a.grant(&endpoint(&format!("e{n}")))).collect();
+    assert_eq!(b.store.revoke(&a.me, false, TIMEOUT).unwrap(), None, "it has a heartbeat");
+    assert_eq!(b.owner(&endpoint("e0")).as_deref(), Some("a"));
+    assert_eq!(b.store.revoke(&a.me, true, TIMEOUT).unwrap(), Some(20));
+    assert_eq!(b.store.revoke(&a.me, false, TIMEOUT).unwrap(), Some(0), "revoked twice");
+    assert_eq!(b.live(), [(b.me.clone(), Weight(1))]);
+    assert_eq!(b.renew(&kept), Renew::Extended);
+    for tenure in tenures {
+        assert_eq!(a.renew(&tenure), Renew::NotOwner(None), "the dead came back");
+        assert!(b.grant(&tenure.endpoint).fence > tenure.fence);
+    }
 }

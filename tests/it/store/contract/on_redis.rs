@@ -11,7 +11,7 @@ use leasehold::store::{
 };
 
 use crate::store::contract::asker::{Asker, endpoint, items, publication};
-use crate::store::contract::words::sessions_of;
+use crate::store::contract::reads::sessions_of;
 use crate::store::contract::world::{RedisWorld, TIMEOUT, World, store_at};
 use testkit::redis::RedisServer;
 
@@ -166,12 +166,12 @@ fn a_stored_start_that_is_no_number_keeps_no_result_out() {
         assert_eq!(a.publish(&tenure, n), Publish::Stored);
         world.server.cli(&["HSET", "poll:result:e", "started_at_ms", spoilt]);
         assert_eq!(a.publish(&tenure, n), Publish::Stored);
-        assert_eq!(a.resume(&endpoint("e")), Some(n), "{spoilt:?}");
+        assert_eq!(a.last_polled(&endpoint("e")), Some(n), "{spoilt:?}");
     }
     // And one that is missing.
     world.server.cli(&["HDEL", "poll:result:e", "started_at_ms"]);
     assert_eq!(a.publish(&tenure, 3), Publish::Stored);
-    assert_eq!(a.resume(&endpoint("e")), Some(3));
+    assert_eq!(a.last_polled(&endpoint("e")), Some(3));
 }
 
 /// A right that is missing in the middle of a batch leaves no lease behind that never ends.

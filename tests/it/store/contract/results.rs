@@ -5,14 +5,14 @@ use std::time::Duration;
 use leasehold::store::{Acquire, Publish, Release, Renew};
 
 use crate::store::contract::asker::{Asker, endpoint, publication};
-use crate::store::contract::world::{Push, TIMEOUT, World};
+use crate::store::contract::world::{AnnouncedResult, TIMEOUT, World};
 
 /// FR-011, G2.
 pub fn a_result_is_announced_under_the_lease_it_was_polled_under(world: &mut dyn World) {
     let (e, mut a) = (endpoint("e"), Asker::alive(world, "a"));
     let tenure = a.grant(&e);
     assert_eq!(a.publish(&tenure, 77), Publish::Stored);
-    let heard = Push {
+    let heard = AnnouncedResult {
         endpoint: "e".into(),
         instance: "a".into(),
         fence: tenure.fence.0,
@@ -54,7 +54,7 @@ pub fn a_late_publish_does_not_bring_back_an_older_result_of_its_tenure(world: &
     }
     for late in [1_700_000_000_000, 10, 9, 1_700_000_000_001] {
         assert_eq!(a.publish(&tenure, late), Publish::Stored, "it was, or a newer one is");
-        assert_eq!(a.resume(&e), Some(1_700_000_000_001), "{late} was stored");
+        assert_eq!(a.last_polled(&e), Some(1_700_000_000_001), "{late} was stored");
     }
     let started: Vec<u64> = world.announced().iter().map(|it| it.started_at_ms).collect();
     assert_eq!(started, [9, 10, 1_700_000_000_000, 1_700_000_000_001]);
@@ -62,7 +62,7 @@ pub fn a_late_publish_does_not_bring_back_an_older_result_of_its_tenure(world: &
     world.delete_lease(&e);
     assert_eq!(a.renew(&tenure), Renew::Reclaimed);
     assert_eq!(a.publish(&tenure, 1_700_000_000_000), Publish::Stored);
-    assert_eq!(a.resume(&e), Some(1_700_000_000_001));
+    assert_eq!(a.last_polled(&e), Some(1_700_000_000_001));
     assert_eq!(a.publish(&tenure, 1_700_000_000_002), Publish::Stored);
     assert_eq!(world.announced().len(), 5);
 }
@@ -74,9 +74,9 @@ pub fn a_later_grant_counts_for_more_than_a_later_start(world: &mut dyn World) {
     assert_eq!(a.publish(&old, 1_700_000_000_000), Publish::Stored);
     let new = a.grant(&e);
     assert_eq!(a.publish(&new, 5), Publish::Stored);
-    assert_eq!(a.resume(&e), Some(5));
+    assert_eq!(a.last_polled(&e), Some(5));
     assert_eq!(a.publish(&old, 1_700_000_000_001), Publish::Fenced);
-    assert_eq!(a.resume(&e), Some(5));
+    assert_eq!(a.last_polled(&e), Some(5));
     assert_eq!(world.announced().len(), 2);
 }
 
@@ -93,7 +93,7 @@ pub fn a_result_after_the_loss_of_its_lease_is_refused(world: &mut dyn World) {
     assert_eq!(b.publish(&lost, 1), Publish::Fenced, "stored with an old fence");
     assert!(world.announced().is_empty());
     assert!(matches!(b.acquire(&e), Acquire::Granted { .. }));
-    assert_eq!(b.resume(&e), None);
+    assert_eq!(b.last_polled(&e), None);
 }
 
 /// R4: one answer per item.
@@ -115,7 +115,7 @@ pub fn the_next_owner_learns_when_it_was_last_polled(world: &mut dyn World) {
     a.publish(&tenure, 1_700_000_000_123);
     a.release(&tenure);
     b.grant(&e);
-    assert_eq!(b.resume(&e), Some(1_700_000_000_123));
+    assert_eq!(b.last_polled(&e), Some(1_700_000_000_123));
 }
 
 /// What was removed is forgotten after a day, and what comes back is not. Whatever is forgotten, the next
@@ -140,7 +140,7 @@ pub fn what_nobody_is_to_poll_is_forgotten_unless_it_comes_back(world: &mut dyn 
     // It comes back, and stays.
     let second = b.grant(&e);
     assert!(second.fence > first.fence);
-    assert_eq!(b.resume(&e), Some(1));
+    assert_eq!(b.last_polled(&e), Some(1));
     assert_eq!(world.result_left(&e), None);
     assert_eq!(b.publish(&second, 2), Publish::Stored);
     assert_eq!(a.publish(&first, 3), Publish::Fenced);

@@ -14,7 +14,7 @@ const SHORT: LeaseDuration = LeaseDuration::new(Duration::from_secs(3));
 const BEAT_LASTS: Duration = Duration::from_secs(35);
 
 fn alive(world: &dyn World, name: &str, term: LeaseDuration) -> Asker {
-    Asker::with_term(world, name, true, term)
+    Asker::with_duration(world, name, true, term)
 }
 
 fn seat(asker: &Asker, role: &str) -> RoleStatus {
@@ -68,8 +68,10 @@ pub fn a_new_role_in_an_old_epoch_needs_no_hold_off(world: &mut dyn World) {
 /// R5: a role whose TTL is short is granted again after that TTL, if a candidate is left that knows it.
 pub fn the_hold_off_of_a_role_is_that_of_its_own_ttl(world: &mut dyn World) {
     let short = LeaseDuration::new(LeaseDuration::TTL_MIN);
-    let (mut a, mut b) =
-        (Asker::with_term(world, "a", true, DURATION), Asker::with_term(world, "b", true, short));
+    let (mut a, mut b) = (
+        Asker::with_duration(world, "a", true, DURATION),
+        Asker::with_duration(world, "b", true, short),
+    );
     a.grant(&endpoint("long"));
     b.grant(&endpoint("short"));
     world.flush();
@@ -85,10 +87,10 @@ pub fn the_hold_off_of_a_role_is_that_of_its_own_ttl(world: &mut dyn World) {
 
 /// R5: how long a leader of before may lead is not known to who was not there: at least the default TTL.
 pub fn in_a_young_epoch_a_role_nobody_knew_holds_off_the_default(world: &mut dyn World) {
-    let mut before = Asker::with_term(world, "a", true, SHORT);
+    let mut before = Asker::with_duration(world, "a", true, SHORT);
     before.grant(&endpoint("e"));
     world.flush();
-    let mut newcomer = Asker::with_term(world, "b", false, SHORT);
+    let mut newcomer = Asker::with_duration(world, "b", false, SHORT);
     assert_eq!(newcomer.acquire(&endpoint("e")), Acquire::HoldOff);
     let left = newcomer.stamp.unwrap().hold_off;
     assert!(left > TTL, "a leader with the default TTL may lead: {left:?}");
@@ -102,14 +104,14 @@ pub fn in_a_young_epoch_a_role_nobody_knew_holds_off_the_default(world: &mut dyn
 
 /// R5: once a candidate has led, the leader from before the loss is over: no candidate waits longer than a TTL again.
 pub fn a_role_that_was_led_holds_off_its_own_ttl_in_later_epochs(world: &mut dyn World) {
-    let mut a = Asker::with_term(world, "a", true, SHORT);
+    let mut a = Asker::with_duration(world, "a", true, SHORT);
     a.grant(&endpoint("e"));
     world.save();
     world.restart_from_saved();
-    let mut newcomer = Asker::with_term(world, "b", false, SHORT);
+    let mut newcomer = Asker::with_duration(world, "b", false, SHORT);
     assert_ne!(newcomer.acquire(&endpoint("f")), Acquire::Late);
     assert!(newcomer.stamp.unwrap().hold_off > TTL, "nobody knows that role");
-    let mut newcomer = Asker::with_term(world, "c", false, SHORT);
+    let mut newcomer = Asker::with_duration(world, "c", false, SHORT);
     newcomer.acquire(&endpoint("e"));
     let left = newcomer.stamp.unwrap().hold_off;
     assert!(left <= SHORT.hold_off() && left > Duration::ZERO, "{left:?}");
@@ -121,7 +123,7 @@ pub fn who_led_before_a_loss_corrects_a_ttl_that_is_over_already(world: &mut dyn
     let tenure = a.grant(&endpoint("e"));
     world.flush();
     let brief = LeaseDuration::new(LeaseDuration::TTL_MIN);
-    let mut newcomer = Asker::with_term(world, "b", false, brief);
+    let mut newcomer = Asker::with_duration(world, "b", false, brief);
     assert_eq!(newcomer.acquire(&endpoint("e")), Acquire::HoldOff);
     world.pass(brief.hold_off() + SECOND);
     assert_eq!(newcomer.acquire(&endpoint("e")), Acquire::HoldOff, "beside the leader of before");
@@ -135,12 +137,12 @@ pub fn who_led_before_a_loss_corrects_the_ttl_of_a_newcomer(world: &mut dyn Worl
     let tenure = a.grant(&endpoint("e"));
     world.flush();
     let mut newcomer =
-        Asker::with_term(world, "b", false, LeaseDuration::new(Duration::from_secs(12)));
+        Asker::with_duration(world, "b", false, LeaseDuration::new(Duration::from_secs(12)));
     assert_eq!(newcomer.acquire(&endpoint("e")), Acquire::HoldOff);
     assert_eq!(a.renew(&tenure), Renew::Reclaimed);
     assert!(a.stamp.unwrap().hold_off > TTL / 2, "the hold-off of the newcomer was enough");
     assert!(refusal(&newcomer, "e").contains("30"));
-    let stranger = Asker::with_term(world, "c", false, LeaseDuration::new(2 * TTL));
+    let stranger = Asker::with_duration(world, "c", false, LeaseDuration::new(2 * TTL));
     assert!(refusal(&stranger, "e").contains("30"), "a stranger changed the timing");
 }
 
@@ -281,7 +283,7 @@ pub fn a_release_of_what_is_anothers_leaves_heartbeats_alone(world: &mut dyn Wor
 }
 
 /// What `leader()` and a look are made of.
-pub fn a_seat_says_who_leads_for_how_long_and_since_when(world: &mut dyn World) {
+pub fn a_role_status_says_who_leads_for_how_long_and_since_when(world: &mut dyn World) {
     let mut a = Asker::alive(world, "a");
     let vacant = seat(&a, "e");
     assert_eq!((vacant.leader, vacant.term, vacant.is_stale), (None, FenceToken(0), false));
@@ -303,7 +305,7 @@ pub fn a_seat_says_who_leads_for_how_long_and_since_when(world: &mut dyn World) 
 }
 
 /// A clock set back would keep a dead leader for as long as the step.
-pub fn a_seat_without_end_is_cut_to_the_ttl(world: &mut dyn World) {
+pub fn a_role_status_without_end_is_cut_to_the_ttl(world: &mut dyn World) {
     let mut a = Asker::alive(world, "a");
     a.grant(&endpoint("e"));
     for wrong in [None, Some(100 * TTL)] {

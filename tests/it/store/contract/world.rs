@@ -21,7 +21,7 @@ const TOO_OLD: Duration = Duration::from_secs(36);
 
 /// A result as a subscriber got it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Push {
+pub struct AnnouncedResult {
     pub endpoint: String,
     pub instance: String,
     pub fence: u64,
@@ -78,7 +78,7 @@ pub trait World {
     fn remove_session(&mut self, suffix: &str);
     fn set_drain(&mut self, name: &str, drained: bool);
     /// Every result announced so far.
-    fn announced(&mut self) -> Vec<Push>;
+    fn announced(&mut self) -> Vec<AnnouncedResult>;
 }
 
 pub struct MemoryWorld {
@@ -222,8 +222,8 @@ impl World for MemoryWorld {
         self.server.set_drain(name, drained);
     }
 
-    fn announced(&mut self) -> Vec<Push> {
-        let heard = |it: &leasehold::store::memory::Announced| Push {
+    fn announced(&mut self) -> Vec<AnnouncedResult> {
+        let heard = |it: &leasehold::store::memory::Announced| AnnouncedResult {
             endpoint: it.publication.tenure.endpoint.to_string(),
             instance: it.instance.to_string(),
             fence: it.publication.tenure.fence.0,
@@ -497,8 +497,8 @@ impl World for RedisWorld {
         self.server.cli(&[if drained { "SADD" } else { "SREM" }, "poll:drain", name]);
     }
 
-    fn announced(&mut self) -> Vec<Push> {
-        let heard = |it: &Json| Push {
+    fn announced(&mut self) -> Vec<AnnouncedResult> {
+        let heard = |it: &Json| AnnouncedResult {
             endpoint: it["endpoint"].as_str().unwrap().into(),
             instance: it["instance"].as_str().unwrap().into(),
             fence: it["fence"].as_u64().unwrap(),

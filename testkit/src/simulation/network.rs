@@ -4,18 +4,18 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 use leasehold::model::{EndpointId, InstanceId, InstanceInfo, Tenure, Weight};
-use leasehold::store::memory::{MemoryStore, Mishap};
+use leasehold::store::memory::{MemoryStore, Mishap, no_answer};
 use leasehold::store::{
     Acquire, Fault, HeartbeatReply, Lasting, Page, PeerMessage, Publication, Publish, Push,
     RawSession, Release, Renew, RenewItem, RequestContext, RoleStatus, StampedResult, Store,
-    StoreError, StoreResult, Subscription, Verify,
+    StoreResult, Subscription, Verify,
 };
 
-use super::member::{Member, Way};
+use super::member::{LinkState, Member};
 use super::world::{Happening, MS, World, nanos, world};
 
 /// One process's way to a server.
-pub struct Line {
+pub struct SimulatedStore {
     /// Whose it is: the n-th process that was started.
     member: usize,
     inner: MemoryStore,
@@ -43,15 +43,15 @@ enum Fate {
     Late(u64),
 }
 
-impl Line {
+impl SimulatedStore {
     pub fn new(member: usize, inner: MemoryStore, of_roles: bool, delivery: Delivery) -> Self {
         Self { member, inner, of_roles, delivery }
     }
 
     fn fate(world: &World, member: &Member) -> Fate {
         let dice = &world.dice;
-        match member.link.way.get() {
-            Way::Cut | Way::NoRequests => {
+        match member.link.state.get() {
+            LinkState::Cut | LinkState::NoRequests => {
                 // The kernel goes on sending what a closed socket owed: it arrives when the way is open again.
                 let cut_for = member.link.mended_at.get().saturating_sub(world.now());
                 if cut_for > 0 && dice.permille(200) {
@@ -59,8 +59,8 @@ impl Line {
                 }
                 return if dice.permille(300) { Fate::Refused } else { Fate::Lost };
             }
-            Way::NoReplies => return Fate::Unanswered,
-            Way::Open => (),
+            LinkState::NoReplies => return Fate::Unanswered,
+            LinkState::Open => (),
         }
         let mishaps = world.faults.mishaps.get();
         if mishaps == 0 || !dice.permille(mishaps) {
@@ -162,12 +162,7 @@ fn together<T>(all: Vec<StampedResult<T>>) -> StoreResult<Vec<StampedResult<T>>>
     }
 }
 
-fn no_answer(op: &'static str) -> StoreError {
-    let (target, reason) = ("the store".into(), "no answer in time".into());
-    StoreError { op, target, fault: Fault::Unreachable, reason }
-}
-
-impl Store for Line {
+impl Store for SimulatedStore {
     fn inspect(&self, timeout: Duration) -> StoreResult<()> {
         self.call("inspect", timeout, |it| it.inspect(timeout))
     }
@@ -220,8 +215,12 @@ impl Store for Line {
         self.stamped("publish", context, |it| it.publish(context, publications))
     }
 
-    fn resume(&self, endpoints: &[EndpointId], timeout: Duration) -> StoreResult<Vec<Option<u64>>> {
-        self.call("resume", timeout, |it| it.resume(endpoints, timeout))
+    fn last_polled(
+        &self,
+        endpoints: &[EndpointId],
+        timeout: Duration,
+    ) -> StoreResult<Vec<Option<u64>>> {
+        self.call("last_polled", timeout, |it| it.last_polled(endpoints, timeout))
     }
 
     fn release(
@@ -300,12 +299,12 @@ impl Store for Line {
         self.call("instances", timeout, |it| it.instances(cursor, timeout))
     }
 
-    fn nodes(
+    fn heartbeats(
         &self,
         of: &[InstanceId],
         timeout: Duration,
     ) -> StoreResult<Vec<Option<Lasting<Weight>>>> {
-        self.call("nodes", timeout, |it| it.nodes(of, timeout))
+        self.call("heartbeats", timeout, |it| it.heartbeats(of, timeout))
     }
 
     fn owners(&self, of: &[EndpointId], timeout: Duration) -> StoreResult<Vec<Option<InstanceId>>> {
@@ -351,7 +350,7 @@ impl Store for Line {
     }
 
     fn listen(&self, me: &InstanceId, timeout: Duration) -> StoreResult<Box<dyn Subscription>> {
-        let opened = self.call("subscribe", timeout, |it| it.listen(me, timeout).map(NotShown))?;
+        let opened = self.call("listen", timeout, |it| it.listen(me, timeout).map(NotShown))?;
         Ok(Box::new(SimSubscription {
             member: self.member,
             inner: opened.0,
@@ -387,7 +386,7 @@ impl Subscription for SimSubscription {
             self.lost = breaks;
         }
         // A line that is cut is noticed when it is asked whether it still stands.
-        if self.lost != breaks || member.link.way.get() != Way::Open {
+        if self.lost != breaks || member.link.state.get() != LinkState::Open {
             return Err(no_answer("listen on"));
         }
         loop {

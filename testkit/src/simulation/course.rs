@@ -9,7 +9,7 @@ use leasehold::model::LeaseDuration;
 
 use super::Outcome;
 use super::faults::{self, HOSTS, Wanted};
-use super::member::{Member, Part, Way};
+use super::member::{LinkState, Member, Part};
 use super::world::{World, nanos};
 
 /// How long a fleet at rest is watched.
@@ -17,7 +17,7 @@ const STILL_FOR: Duration = Duration::from_secs(60);
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Plays everything.
-pub fn story(world: &Rc<World>, outcome: &mut Outcome) {
+pub fn run(world: &Rc<World>, outcome: &mut Outcome) {
     let scene = world.scene.clone();
     world.faults.put_sessions(world);
     for host in 0..scene.instances {
@@ -354,7 +354,7 @@ fn check_loss(world: &World) {
     world.trace.say(world.now(), || format!("--- {name} is lost ({how})"));
     match how {
         0 => lost.gone.set(true),
-        1 => lost.link.way.set(Way::Cut),
+        1 => lost.link.state.set(LinkState::Cut),
         _ => lost.pause.frozen_until.set(u64::MAX / 2),
     }
     if how == 0 {

@@ -12,7 +12,7 @@ use leasehold::store::{
 };
 
 use crate::store::contract::asker::{Asker, endpoint};
-use crate::store::contract::words::sessions_of;
+use crate::store::contract::reads::sessions_of;
 use crate::store::contract::world::{DURATION, RedisWorld, TIMEOUT, TTL, store_at};
 use testkit::fake::Fake;
 use testkit::redis::{RedisServer, eventually};
@@ -213,7 +213,7 @@ fn a_reply_too_many_answers_nothing() {
     let store = store_at(&fake.url());
     let page = store.instances(0, SHORT).unwrap();
     assert_eq!((page.found.len(), page.cursor), (1, 0));
-    if let Ok(live) = store.nodes(&page.found, SHORT) {
+    if let Ok(live) = store.heartbeats(&page.found, SHORT) {
         assert_eq!(live, [Some(Lasting { value: Weight(7), left: Duration::from_secs(1) })]);
     }
 }
