@@ -2,8 +2,6 @@
 //!
 //! [`Elector`] is the state and the step; `run` is its loop. The in-memory electorate and the simulator call the same step.
 
-use std::convert::Infallible;
-use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -13,66 +11,22 @@ use crate::election::role_elector::RoleElector;
 use crate::election::rounds::{self, Round};
 use crate::lease::watch::Nudge;
 use crate::store::{Push, Store};
-use crate::thread::fail_stop::FailStop;
-use crate::thread::{Stop, Thread};
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, after, bounded, never, select};
+use crate::thread::Stop;
+use crossbeam_channel::{Receiver, Sender, after, never, select};
 
 /// Most nudges that wait for the elector, and that it applies between two rounds.
 pub(crate) const NUDGES_MAX: usize = 256;
 
 /// A candidate on its way to the elector.
-pub(crate) struct Newcomer {
+pub(crate) struct NewCandidate {
     pub(crate) candidate: RoleElector,
     /// Is told when the candidate has ended.
     pub(crate) gone: Sender<()>,
 }
 
-/// Threads that are joined when they end soon enough, and otherwise left alone.
-pub(crate) struct Company {
-    threads: Vec<Thread>,
-    /// Every thread holds the first end; when all are gone the second one sees it.
-    here: Option<Sender<Infallible>>,
-    gone: Receiver<Infallible>,
-}
-
-impl Company {
-    pub(crate) fn new() -> Self {
-        let (here, gone) = bounded(0);
-        Self { threads: Vec::new(), here: Some(here), gone }
-    }
-
-    pub(crate) fn spawn(
-        &mut self,
-        fail_stop: &Arc<FailStop>,
-        name: &str,
-        body: impl FnOnce() + Send + 'static,
-    ) -> io::Result<()> {
-        let here = self.here.clone();
-        let body = move || {
-            let _here = here;
-            body();
-        };
-        self.threads.push(fail_stop.spawn(name, body)?);
-        Ok(())
-    }
-
-    pub(crate) fn part_within(&mut self, patience: Duration) {
-        self.here = None;
-        let have_gone = self.gone.recv_timeout(patience) == Err(RecvTimeoutError::Disconnected);
-        let threads = std::mem::take(&mut self.threads);
-        if have_gone {
-            threads.into_iter().for_each(Thread::join);
-        } else {
-            // They end when the store answers or their time is up. Nothing depends on it: what they asked is about
-            // tenures that are over.
-            std::mem::forget(threads);
-        }
-    }
-}
-
 /// The channels that wake the thread `elector`.
-pub(crate) struct Inlets {
-    pub(crate) welcome: Receiver<Newcomer>,
+pub(crate) struct ElectorChannels {
+    pub(crate) welcome: Receiver<NewCandidate>,
     pub(crate) poked: Receiver<()>,
     pub(crate) nudges: Receiver<Nudge>,
 }
@@ -80,7 +34,7 @@ pub(crate) struct Inlets {
 /// Stands for roles and gives them back. Nothing else does.
 pub struct Elector {
     store: Arc<dyn Store>,
-    candidates: Vec<Newcomer>,
+    candidates: Vec<NewCandidate>,
     keeper: RoleKeeper,
     is_away: Arc<AtomicBool>,
 }
@@ -98,26 +52,26 @@ impl Elector {
 
     /// Stands for one more role. Tells `gone` when the candidate has ended and the role is given back.
     pub fn welcome(&mut self, candidate: RoleElector, gone: Sender<()>) {
-        self.candidates.push(Newcomer { candidate, gone });
+        self.candidates.push(NewCandidate { candidate, gone });
     }
 
-    pub(crate) fn run(mut self, mut inlets: Inlets, until: &Stop) {
+    pub(crate) fn run(mut self, mut channels: ElectorChannels, until: &Stop) {
         loop {
             let due = after(self.step());
             select! {
                 recv(until.receiver()) -> _ => return self.give_back(),
-                recv(inlets.welcome) -> newcomer => match newcomer {
-                    Ok(Newcomer { candidate, gone }) => self.welcome(candidate, gone),
-                    Err(_) => inlets.welcome = never(),
+                recv(channels.welcome) -> newcomer => match newcomer {
+                    Ok(NewCandidate { candidate, gone }) => self.welcome(candidate, gone),
+                    Err(_) => channels.welcome = never(),
                 },
-                recv(inlets.nudges) -> nudge => match nudge {
+                recv(channels.nudges) -> nudge => match nudge {
                     Ok(nudge) => self.apply(&nudge),
-                    Err(_) => inlets.nudges = never(),
+                    Err(_) => channels.nudges = never(),
                 },
-                recv(inlets.poked) -> _ => (),
+                recv(channels.poked) -> _ => (),
                 recv(due) -> _ => (),
             }
-            inlets.nudges.try_iter().take(NUDGES_MAX).for_each(|it| self.apply(&it));
+            channels.nudges.try_iter().take(NUDGES_MAX).for_each(|it| self.apply(&it));
         }
     }
 
@@ -144,9 +98,9 @@ impl Elector {
 
     /// Removes the candidates that have ended.
     fn remove_finished(&mut self) {
-        let finished: Vec<Newcomer> =
+        let finished: Vec<NewCandidate> =
             self.candidates.extract_if(.., |it| it.candidate.is_finished()).collect();
-        for Newcomer { candidate, gone } in finished {
+        for NewCandidate { candidate, gone } in finished {
             self.keeper.forget(candidate.role_state());
             let _ = gone.send(());
         }

@@ -35,7 +35,7 @@ enum Item {
     /// To everybody.
     Event(ElectionEvent),
     /// To a new listener, which hears everything from here on.
-    Newcomer(Arc<Slot>, Vec<ElectionEvent>),
+    Register(Arc<Slot>, Vec<ElectionEvent>),
 }
 
 /// The listeners of one election.
@@ -99,7 +99,7 @@ impl Listeners {
         let registration =
             Registration { listeners: Arc::downgrade(self), is_out: Arc::clone(&is_out) };
         let slot = Arc::new(Slot { tell: Mutex::new(tell), is_out });
-        self.queue.lock().push_back(Item::Newcomer(slot, present));
+        self.queue.lock().push_back(Item::Register(slot, present));
         registration
     }
 
@@ -144,7 +144,7 @@ impl Listeners {
                         let slots = self.slots.lock().clone();
                         slots.iter().for_each(|it| it.tell(&event));
                     }
-                    Item::Newcomer(slot, present) => {
+                    Item::Register(slot, present) => {
                         present.iter().for_each(|it| slot.tell(it));
                         let mut slots = self.slots.lock();
                         if !slot.is_out.load(Ordering::Acquire) {

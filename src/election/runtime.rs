@@ -8,7 +8,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 
 use crate::clock::{BootClock, Clock, Moment};
 use crate::config::Config;
-use crate::election::elector::{Company, Elector, Inlets, NUDGES_MAX, Newcomer};
+use crate::election::elector::{Elector, ElectorChannels, NUDGES_MAX, NewCandidate};
 use crate::election::parts::{CandidateContext, KeptRole, RoleKeeper, RoleParts};
 use crate::election::role_elector::attempt::{Outcome, Verdict};
 use crate::election::role_state::RoleState;
@@ -22,6 +22,7 @@ use crate::model::{InstanceId, Role};
 use crate::store::Store;
 use crate::store::redis::RedisStore;
 use crate::thread::fail_stop::{FailStop, Failure};
+use crate::thread::group::ThreadGroup;
 use crate::thread::{Stop, StopSource, nudged_steps, steps, stop_with_wire};
 
 const NEWCOMERS_MAX: usize = 16;
@@ -68,7 +69,7 @@ struct ElectionRuntime {
     new_fleet: bool,
     connections: RoleConnections,
     keeper: RoleKeeper,
-    newcomers: Sender<Newcomer>,
+    newcomers: Sender<NewCandidate>,
     poke: Sender<()>,
     fail_stop: Arc<FailStop>,
     /// Wake renewal and expiry when a role is added.
@@ -80,8 +81,8 @@ struct ElectionRuntime {
 /// The threads of all elections of a process; they end when this is dropped.
 struct ElectionThreads {
     running: Option<StopSource>,
-    elector: Company,
-    others: Company,
+    elector: ThreadGroup,
+    others: ThreadGroup,
     /// Longest wait for the elector's last exchange with the store.
     timeout: Duration,
 }
@@ -89,9 +90,10 @@ struct ElectionThreads {
 impl Drop for ElectionThreads {
     fn drop(&mut self) {
         self.running = None;
-        // The elector gives back its roles at the end: worth waiting for.
-        self.elector.part_within(self.timeout + FINAL_RELEASE_GRACE);
-        self.others.part_within(FINAL_RELEASE_GRACE);
+        // The elector releases its roles at the end. A thread that is left alone ends when the store answers or its time is up;
+        // its request is about tenures that are over.
+        self.elector.join_within(self.timeout + FINAL_RELEASE_GRACE);
+        self.others.join_within(FINAL_RELEASE_GRACE);
     }
 }
 
@@ -121,22 +123,26 @@ impl Elections {
         let (nudge, nudges) = bounded(NUDGES_MAX);
         let keeper = RoleKeeper::new(Arc::clone(&connections.renewal));
         let fail_stop = lead_nothing_after_a_panic(&me, &keeper);
-        let (mut electing, mut others) = (Company::new(), Company::new());
+        let (mut electing, mut others) = (ThreadGroup::new(), ThreadGroup::new());
         let elector = Elector::new(Arc::clone(&connections.elector), keeper.clone());
         let is_away = elector.is_away();
-        let inlets = Inlets { welcome, poked, nudges };
+        let channels = ElectorChannels { welcome, poked, nudges };
         let until = when.clone();
-        electing.spawn(&fail_stop, "elector", move || elector.run(inlets, &until))?;
+        electing.spawn(
+            |body| fail_stop.spawn("elector", body),
+            move || elector.run(channels, &until),
+        )?;
         let ((renew_now, renewals), (expire_now, expiries)) = (bounded(1), bounded(1));
         let (renewing, expiring) = (keeper.clone(), keeper.clone());
         let renew = nudged_steps(when.clone(), renewals, move || renewing.renew());
-        others.spawn(&fail_stop, "role-renewal", renew)?;
+        others.spawn(|body| fail_stop.spawn("role-renewal", body), renew)?;
         let expire = nudged_steps(when.clone(), expiries, move || expiring.expire());
-        others.spawn(&fail_stop, "role-expiry", expire)?;
+        others.spawn(|body| fail_stop.spawn("role-expiry", body), expire)?;
         let nudge = move |it| drop(nudge.send(it));
         let watch = Watch::new(Arc::clone(&connections.messages), me.clone(), timeout, nudge);
         let mut watch = watch.interrupted_by(wire);
-        others.spawn(&fail_stop, "role-watch", steps(when, move || watch.step()))?;
+        others
+            .spawn(|body| fail_stop.spawn("role-watch", body), steps(when, move || watch.step()))?;
         let keep_now = [renew_now, expire_now];
         let _threads =
             ElectionThreads { running: Some(running), elector: electing, others, timeout };
@@ -286,7 +292,7 @@ impl Elections {
             role_state.table().close();
             return Err(StartError::Failed(failure.clone()));
         }
-        let _ = self.runtime.newcomers.send(Newcomer { candidate, gone });
+        let _ = self.runtime.newcomers.send(NewCandidate { candidate, gone });
         Ok(LeaderElection::new(role_state, self.clone(), ended))
     }
 }

@@ -10,13 +10,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, bounded};
-
 use crate::config::Config;
 use crate::event::Event;
 use crate::instance::exposition::Exposition;
 use crate::lease::trouble::{Change, Trouble};
 use crate::model::InstanceId;
+use crate::thread::group::ThreadGroup;
 use crate::thread::{StopSource, Thread, stop};
 
 /// Half of what Prometheus usually waits between two looks, or less.
@@ -29,8 +28,7 @@ const MODE: u32 = 0o644;
 /// The thread `metrics`. Dropping it takes the file away: numbers that nobody keeps up to date lie.
 pub struct MetricsFile {
     stop: Option<StopSource>,
-    thread: Option<Thread>,
-    ended: Receiver<()>,
+    threads: ThreadGroup,
 }
 
 impl MetricsFile {
@@ -42,11 +40,10 @@ impl MetricsFile {
     ) -> io::Result<Option<Self>> {
         let Some(path) = config.metrics_file.clone() else { return Ok(None) };
         let (source, when) = stop();
-        let (here, ended) = bounded(0);
+        let mut threads = ThreadGroup::new();
         let exposition = Arc::clone(exposition);
         let mut trouble = MetricsTrouble::of(me, format!("cannot write {}", path.display()));
-        let thread = Thread::spawn("metrics", move || {
-            let _here = here;
+        let body = move || {
             loop {
                 let written = replace(&path, exposition.text().as_bytes());
                 trouble.tell(written.err().as_ref());
@@ -56,20 +53,17 @@ impl MetricsFile {
             }
             // What cannot be removed says itself how old it is.
             let _ = fs::remove_file(&path);
-        })?;
-        Ok(Some(Self { stop: Some(source), thread: Some(thread), ended }))
+        };
+        threads.spawn(|body| Thread::spawn("metrics", body), body)?;
+        Ok(Some(Self { stop: Some(source), threads }))
     }
 }
 
 impl Drop for MetricsFile {
     fn drop(&mut self) {
         drop(self.stop.take());
-        let thread = self.thread.take();
-        // Nothing is ever sent: it is over when the thread is.
-        if self.ended.recv_timeout(PATIENCE) == Err(crossbeam_channel::RecvTimeoutError::Timeout) {
-            // A disk that hangs keeps nobody from stopping. The process ends the thread.
-            std::mem::forget(thread);
-        }
+        // A disk that hangs keeps nobody from stopping.
+        self.threads.join_within(PATIENCE);
     }
 }
 

@@ -1,6 +1,7 @@
 //! How do threads start and stop? Every [`Thread`] is named, owned and joined; every [`Stop`] ends when its source is dropped.
 
 pub mod fail_stop;
+pub(crate) mod group;
 pub mod liveness;
 
 use std::convert::Infallible;

@@ -27,7 +27,9 @@ fn at_rest_nothing_is_listed_and_no_session_is_read() {
     cluster.pass(Duration::from_secs(seconds));
     assert_eq!(calls(&cluster, from, &["session_names", "instances", "sessions"]), [0, 0, 0]);
     // Each second a quick check of the heartbeats and a part of an audit, and one read per pushed heartbeat.
-    let [nodes, expiring] = calls(&cluster, from, &["nodes", "expiring"])[..] else { panic!() };
+    let [nodes, expiring] = calls(&cluster, from, &["heartbeats", "expiring"])[..] else {
+        panic!()
+    };
     let beats = 9 * seconds as usize;
     assert!(nodes <= 3 * seconds as usize + beats, "{nodes} looks at heartbeats");
     assert!(expiring <= 3 * seconds as usize, "{expiring} looks at leases");
@@ -390,7 +392,8 @@ fn at_rest_on_a_server_that_tells_nothing_everything_is_read_once_a_second() {
     let from = cluster.server.journal().len();
     let seconds = 20;
     cluster.pass(Duration::from_secs(seconds as u64));
-    for (op, often) in [("session_names", 1), ("instances", 1), ("nodes", 3), ("sessions", 2)] {
+    for (op, often) in [("session_names", 1), ("instances", 1), ("heartbeats", 3), ("sessions", 2)]
+    {
         let made = calls(&cluster, from, &[op])[0];
         assert!(made <= 3 * seconds * often + 3, "{made} times {op} in {seconds} s by three");
     }

@@ -113,7 +113,7 @@ fn sessions_that_are_not_understood_are_named_up_to_a_limit_and_then_counted() {
 fn one_lost_reply_at_the_end_of_the_first_sweep_does_not_blind_a_newcomer() {
     let mut cluster = Cluster::new(&["a", "b"], 9);
     cluster.join("c");
-    cluster.member("c").store.plan("nodes", Mishap::LoseRequest);
+    cluster.member("c").store.plan("heartbeats", Mishap::LoseRequest);
     cluster.pass_until(ms(10_000), |it| it.is_balanced(9));
 }
 
@@ -327,7 +327,7 @@ fn through_changes(seed: u64) {
         "release",
         "sessions",
         "owners",
-        "nodes",
+        "heartbeats",
         "verify",
         "wake",
         "asks",
