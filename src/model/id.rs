@@ -111,6 +111,12 @@ impl Tenure {
     }
 }
 
+impl AsRef<str> for EndpointId {
+    fn as_ref(&self) -> &str {
+        &self.0
+    }
+}
+
 macro_rules! shows_its_inside {
     ($($name:ident)*) => { $(
         impl fmt::Display for $name {

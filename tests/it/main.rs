@@ -119,6 +119,8 @@ mod process {
     mod library;
     /// Code of the user, or a thread of ours, panics.
     mod library_panics;
+    /// Guards of a `LeaseManager`: one tenure each, given back by the last.
+    mod library_guards;
     /// Several threads of one process use one `LeaseManager`.
     mod library_threads;
     /// `--metrics-file`, and what is to be made of it.

@@ -17,8 +17,10 @@ impl OwnershipTable {
     pub(super) fn lose(&self, tenure: Tenure, loss: Loss, lost: &mut Vec<Lost>) {
         if let Some(lease) = self.forget(&tenure) {
             lease.stop_poll();
-            self.losses.fetch_add(1, Ordering::Release);
-            lost.push(Lost { tenure, loss });
+            self.losses.count.fetch_add(1, Ordering::Release);
+            let ended = Lost { tenure, loss };
+            self.losses.listener.get().into_iter().for_each(|it| it(&ended));
+            lost.push(ended);
         }
     }
 
@@ -33,7 +35,7 @@ impl OwnershipTable {
 
     /// How many leases were lost so far. The planner sees by it that a lease has ended.
     pub fn losses(&self) -> u64 {
-        self.losses.load(Ordering::Acquire)
+        self.losses.count.load(Ordering::Acquire)
     }
 
     pub(super) fn forget(&self, tenure: &Tenure) -> Option<Arc<Lease>> {
