@@ -7,6 +7,8 @@
 //! | `turns.rs` | whose turn is it to ask about a name, and who gets a share |
 //! | `exchange.rs` | how is a lease taken and given back |
 //! | `outcome.rs` | what can a program be told |
+//! | `waiting.rs` | when is a lease that another instance holds asked for again |
+//! | `listening.rs` | has another instance freed a lease that is waited for |
 //! | `listeners.rs` | who is told of a lost lease |
 //!
 //! A lease ends in one of three ways: the last guard of its tenure goes, the table ends it at its deadline or by an answer of
@@ -17,11 +19,14 @@ mod exchange;
 mod hold;
 mod lease;
 mod listeners;
+mod listening;
 mod outcome;
 mod turns;
+mod waiting;
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::clock::{BootClock, Clock, Moment};
 use crate::config::Config;
@@ -147,7 +152,56 @@ impl LeaseManager {
     /// # Ok(()) }
     /// ```
     pub fn try_acquire(&self, name: impl AsRef<str>) -> Result<Acquired, LeaseError> {
-        Ok(self.exchange.try_acquire(&named(name)?)?)
+        Ok(self.exchange.acquire_until(&named(name)?, Moment::MIN)?)
+    }
+
+    /// [`Self::try_acquire`], and waits for the lease if another instance holds it. After `timeout` the answer says why it
+    /// is not held. A zero timeout does not wait.
+    ///
+    /// A thread that waits is woken by the release of another instance within milliseconds, where Redis passes messages on,
+    /// and by the expiry of its lease. Whatever was missed is found by asking again, at most every third of a lease TTL.
+    /// Threads that wait for one name ask once for all of them, and all get a share of the grant, so none is overtaken.
+    ///
+    /// An outage of Redis is waited out: an error that may pass is returned after `timeout`, and any other at once.
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let manager = leasehold::LeaseManager::start(leasehold::Config::default())?;
+    /// use std::time::Duration;
+    ///
+    /// if let Some(lease) = manager.acquire("nightly-report", Duration::from_secs(60))?.held() {
+    ///     println!("under fence {}", lease.fence());
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub fn acquire(
+        &self,
+        name: impl AsRef<str>,
+        timeout: Duration,
+    ) -> Result<Acquired, LeaseError> {
+        let until = BootClock.now() + timeout;
+        Ok(self.exchange.acquire_until(&named(name)?, until)?)
+    }
+
+    /// Runs `work` under the lease, and gives it back after that, also when `work` panics. Waits for the lease as
+    /// [`Self::acquire`] does; `None` if it was not to be had. `work` asks [`Lease::holds`] before each effect.
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let manager = leasehold::LeaseManager::start(leasehold::Config::default())?;
+    /// use std::time::Duration;
+    ///
+    /// let sent = manager.with_lease("nightly-report", Duration::from_secs(60), |lease| lease.holds())?;
+    /// println!("{sent:?}");
+    /// # Ok(()) }
+    /// ```
+    pub fn with_lease<T>(
+        &self,
+        name: impl AsRef<str>,
+        timeout: Duration,
+        work: impl FnOnce(&Lease) -> T,
+    ) -> Result<Option<T>, LeaseError> {
+        Ok(self.acquire(name, timeout)?.held().map(|lease| work(&lease)))
     }
 
     /// Gives the lease back, whichever guards it has: they hold nothing any more. To give back one guard, drop it or call
@@ -225,6 +279,9 @@ impl LeaseManager {
 
 impl Drop for LeaseManager {
     fn drop(&mut self) {
+        if self.exchange.table.is_of_this_process() {
+            self.exchange.listening.end();
+        }
         drop(self.keeper.take()); // withdraws the heartbeat and gives everything back
         if self.exchange.table.is_of_this_process() {
             self.exchange.turns.end_all();
@@ -240,8 +297,6 @@ impl fmt::Debug for LeaseManager {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::clock::ManualClock;
     use crate::store::Store;

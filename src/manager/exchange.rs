@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
+use crate::clock::Moment;
 use crate::event::Event;
 use crate::lease::report::Reporter;
 use crate::lease::table::{Gained, OwnershipTable};
 use crate::manager::hold::Hold;
 use crate::manager::lease::Lease;
+use crate::manager::listening::Listening;
 use crate::manager::outcome::{Acquired, NotNow, Refusal, Released};
 use crate::manager::turns::{Next, Parted, Place, Turns};
 use crate::model::{EndpointId, Tenure};
@@ -20,6 +22,7 @@ pub(super) struct Exchange {
     pub(super) reporter: Reporter,
     pub(super) turns: Turns,
     pub(super) fail_stop: Arc<FailStop>,
+    pub(super) listening: Listening,
 }
 
 /// What the store said to one acquire.
@@ -37,11 +40,16 @@ impl Exchange {
     ) -> Arc<Self> {
         let (table, store, fail_stop) =
             (Arc::clone(table), Arc::clone(store), Arc::clone(fail_stop));
-        let exchange =
-            Arc::new(Self { table, store, reporter, turns: Turns::default(), fail_stop });
+        let (turns, listening) = (Turns::default(), Listening::default());
+        let exchange = Arc::new(Self { table, store, reporter, turns, fail_stop, listening });
         let told = Arc::downgrade(&exchange);
         exchange.table.tell_losses(move |lost| {
             told.upgrade().iter().for_each(|it| it.turns.lost(lost));
+        });
+        let told = Arc::downgrade(&exchange);
+        // A thread that waits is to hear of it.
+        exchange.fail_stop.then(move |_| {
+            told.upgrade().iter().for_each(|it| it.turns.ask_again_all());
         });
         exchange
     }
@@ -59,31 +67,34 @@ impl Exchange {
         Err(StoreError { op, target, fault, reason })
     }
 
-    /// Takes the lease if it is free, or a share of it if this instance holds it.
-    pub(super) fn try_acquire(
+    /// Takes the lease as soon as it is free, or a share of it if this instance holds it. The last answer from `until` on.
+    pub(super) fn acquire_until(
         self: &Arc<Self>,
         endpoint: &EndpointId,
+        until: Moment,
     ) -> Result<Acquired, StoreError> {
         self.usable("acquire", endpoint)?;
         let mut place = self.turns.join(endpoint);
         loop {
-            match place.next(&self.table) {
+            match place.next(&self.table, until) {
                 Next::Hold(hold) => return Ok(Acquired::Held(Lease::new(self, hold))),
                 Next::Refused(told) => return told.map(Acquired::from),
-                Next::Ask => self.ask(endpoint, &mut place),
+                Next::Ask => self.ask(endpoint, &mut place, until),
             }
         }
     }
 
     /// Asks the store, and tells all threads in line.
-    fn ask(&self, endpoint: &EndpointId, place: &mut Place<'_>) {
-        let refused = match self.acquire(endpoint) {
+    fn ask(self: &Arc<Self>, endpoint: &EndpointId, place: &mut Place<'_>, until: Moment) {
+        let acquired = self.usable("acquire", endpoint).and_then(|()| self.acquire(endpoint));
+        let refused = match acquired {
             Ok(Outcome::Granted(tenure)) if place.granted(&self.table, &tenure) => return,
             Ok(Outcome::Granted(tenure)) => Ok(self.refuse_grant(tenure)),
             Ok(Outcome::Refused(refusal)) => Ok(refusal),
             Err(error) => Err(error),
         };
-        place.refused(refused);
+        let ask_at = self.ask_again_at(endpoint, &refused, until);
+        place.refused(refused, ask_at);
     }
 
     /// Gives back a grant under which nothing may be done: nobody would have a guard of it.

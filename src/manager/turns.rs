@@ -9,18 +9,26 @@
 //! release in one step, so nobody gets a share of a tenure that is being given back. A thread that comes after that waits for
 //! the release, and then asks for a new grant.
 //!
+//! A thread may wait for a lease that another instance holds. All threads that wait for one name share the time at which one
+//! of them asks again. What is heard of a release brings that time forward, also while a question is on its way.
+//!
 //! Lock order: this one, then the table's. No lock is held across I/O.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use fnv::FnvHashMap;
 use parking_lot::{Condvar, Mutex};
 
+use crate::clock::{BootClock, Clock, Moment};
 use crate::lease::table::{Lost, OwnershipTable};
 use crate::manager::hold::{End, Hold};
 use crate::manager::outcome::{NotNow, Refusal};
 use crate::model::{EndpointId, Tenure};
-use crate::store::StoreError;
+use crate::store::{Fault, StoreError};
+
+/// How often a thread that waits looks at a lease that is held in doubt.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// What a question that brought no grant was told.
 pub(super) type Refused = Result<Refusal, StoreError>;
@@ -43,6 +51,10 @@ struct Name {
     /// The number of the last question that was refused, and what it was told.
     refused: Option<(u64, Refused)>,
     held: Option<Held>,
+    /// When the threads that wait are to ask again.
+    ask_at: Moment,
+    /// How often the name was said to be free.
+    news: u64,
     /// Something of the above has changed.
     changed: Arc<Condvar>,
 }
@@ -90,6 +102,17 @@ impl Name {
         Some(Arc::clone(&held.hold))
     }
 
+    fn ask_again(&mut self) {
+        self.ask_at = Moment::MIN;
+        self.news += 1;
+        self.changed.notify_all();
+    }
+
+    /// The last answer, if its question began after this one.
+    fn told_since(&self, number: u64) -> Option<Refused> {
+        self.refused.as_ref().filter(|it| it.0 > number).map(|it| it.1.clone())
+    }
+
     fn is_idle(&self) -> bool {
         self.line.is_empty() && !self.is_busy && self.held.is_none()
     }
@@ -103,7 +126,8 @@ impl Turns {
         let place = name.line.last().map_or(0, |it| it.place + 1);
         name.line.push(InLine { place, share: None });
         let (joined_at, endpoint) = (name.begun, endpoint.clone());
-        Place { turns: self, endpoint, place, joined_at, is_in_line: true, asks: false }
+        let (is_in_line, asks, news) = (true, false, 0);
+        Place { turns: self, endpoint, place, joined_at, is_in_line, asks, news }
     }
 
     /// A guard of this tenure goes. The last one takes the tenure out of `table` under the lock that shares are given under.
@@ -158,8 +182,23 @@ impl Turns {
         if let Some(held) = name.held.take_if(|it| it.hold.tenure == lost.tenure) {
             held.hold.end(End::Lost(lost.loss.clone().into()));
         }
-        name.changed.notify_all();
+        name.ask_again();
         tidy(&mut names, endpoint);
+    }
+
+    /// Other instances have freed these names, as far as is heard.
+    pub(super) fn ask_again<'a>(&self, freed: impl Iterator<Item = &'a EndpointId>) {
+        let mut names = self.names.lock();
+        for endpoint in freed {
+            if let Some(name) = names.get_mut(endpoint) {
+                name.ask_again();
+            }
+        }
+    }
+
+    /// Any name may be free, or nothing can be granted any more.
+    pub(super) fn ask_again_all(&self) {
+        self.names.lock().values_mut().for_each(Name::ask_again);
     }
 
     /// The manager has given everything back.
@@ -173,6 +212,11 @@ impl Turns {
         }
         names.retain(|_, it| !it.is_idle());
     }
+}
+
+/// Whether asking again cannot help.
+fn is_final(told: &Refused) -> bool {
+    told.as_ref().is_err_and(|it| it.fault == Fault::Misconfigured)
 }
 
 fn tidy(names: &mut FnvHashMap<EndpointId, Name>, endpoint: &EndpointId) {
@@ -192,7 +236,7 @@ impl Drop for Busy<'_> {
         let mut names = self.turns.names.lock();
         let Some(name) = names.get_mut(&self.endpoint) else { return };
         name.is_busy = false;
-        name.changed.notify_all();
+        name.ask_again();
         tidy(&mut names, &self.endpoint);
     }
 }
@@ -206,47 +250,59 @@ pub(super) struct Place<'a> {
     joined_at: u64,
     is_in_line: bool,
     asks: bool,
+    /// [`Name::news`] when it last began to ask.
+    news: u64,
 }
 
 impl Place<'_> {
-    /// A share of what is held, as soon as something is; otherwise the answer of a question that began after this thread had
-    /// come: an earlier one may be about what was before. Asks itself if nobody else does. So nobody waits for more than two
-    /// questions, unless what was granted is released at once.
-    pub(super) fn next(&mut self, table: &OwnershipTable) -> Next {
+    /// A share of what is held, as soon as something is. Until then it asks whenever it is time to, unless another thread
+    /// does. From `until` on, the answer of a question that began after this thread had come: an earlier one may be about
+    /// what was before. So a thread that does not wait is told after at most two questions, unless what was granted is
+    /// released at once.
+    pub(super) fn next(&mut self, table: &OwnershipTable, until: Moment) -> Next {
         let mut names = self.turns.names.lock();
         loop {
             let name = names.entry(self.endpoint.clone()).or_default();
             if let Some(hold) = name.share(self.place, table) {
                 return self.leave(name, Next::Hold(hold));
             }
-            match &name.refused {
-                Some((number, told)) if *number > self.joined_at => {
-                    let told = Next::Refused(told.clone());
-                    return self.leave(name, told);
+            let now = BootClock.now();
+            let told = name.told_since(self.joined_at);
+            let is_told = told.is_some();
+            if let Some(told) = told.filter(|it| now >= until || is_final(it)) {
+                return self.leave(name, Next::Refused(told));
+            }
+            let mut wake_at = if is_told { until } else { Moment::MAX };
+            if !name.is_busy {
+                // The thread that was granted it has panicked before it shared it out.
+                if let Some(tenure) = table.usable(&self.endpoint) {
+                    let hold = Arc::new(Hold::new(tenure));
+                    name.held = Some(Held { hold: Arc::clone(&hold), guards: 1 });
+                    return self.leave(name, Next::Hold(hold));
                 }
-                _ => (),
+                // Held, and nothing may be done under it: the threads that renew and end leases decide what becomes of it.
+                let is_uncertain = table.holds(&self.endpoint);
+                if is_uncertain && now >= until {
+                    let uncertain = Next::Refused(Ok(Refusal::NotNow(NotNow::Uncertain)));
+                    return self.leave(name, uncertain);
+                }
+                if !is_uncertain && (!is_told || now >= name.ask_at) {
+                    return self.begin(name);
+                }
+                let look_at = if is_uncertain { now + LOOK } else { name.ask_at };
+                wake_at = look_at.min(until);
             }
-            if name.is_busy {
-                let changed = Arc::clone(&name.changed);
-                changed.wait(&mut names);
-                continue;
-            }
-            // The thread that was granted it has panicked before it shared it out.
-            if let Some(tenure) = table.usable(&self.endpoint) {
-                let hold = Arc::new(Hold::new(tenure));
-                name.held = Some(Held { hold: Arc::clone(&hold), guards: 1 });
-                return self.leave(name, Next::Hold(hold));
-            }
-            // Held, and nothing may be done under it: the threads that renew and end leases decide what becomes of it.
-            if table.holds(&self.endpoint) {
-                let uncertain = Next::Refused(Ok(Refusal::NotNow(NotNow::Uncertain)));
-                return self.leave(name, uncertain);
-            }
-            name.begun += 1;
-            name.is_busy = true;
-            self.asks = true;
-            return Next::Ask;
+            let changed = Arc::clone(&name.changed);
+            changed.wait_for(&mut names, wake_at.since(now));
         }
+    }
+
+    fn begin(&mut self, name: &mut Name) -> Next {
+        name.begun += 1;
+        name.is_busy = true;
+        self.asks = true;
+        self.news = name.news;
+        Next::Ask
     }
 
     /// Out of line, under the lock under which it was decided: so no share is given to a thread that has gone.
@@ -272,11 +328,13 @@ impl Place<'_> {
         true
     }
 
-    /// The question brought no grant.
-    pub(super) fn refused(&mut self, told: Refused) {
+    /// The question brought no grant. The threads that wait ask again at `ask_at`; at once, if the name was said to be free
+    /// since the question began.
+    pub(super) fn refused(&mut self, told: Refused, ask_at: Moment) {
         let mut names = self.turns.names.lock();
         let Some(name) = names.get_mut(&self.endpoint) else { return };
         name.refused = Some((name.begun, told));
+        name.ask_at = if name.news == self.news { ask_at } else { Moment::MIN };
         self.answered(name);
     }
 

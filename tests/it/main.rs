@@ -121,6 +121,8 @@ mod process {
     mod library_panics;
     /// Guards of a `LeaseManager`: one tenure each, given back by the last.
     mod library_guards;
+    /// Threads that wait for a lease of another instance.
+    mod library_waiting;
     /// Several threads of one process use one `LeaseManager`.
     mod library_threads;
     /// `--metrics-file`, and what is to be made of it.

@@ -16,6 +16,7 @@ use testkit::redis::RedisServer;
 
 const THREADS: u64 = 64;
 const NAMES: u64 = 16;
+const WAIT: Duration = Duration::from_millis(50);
 
 #[derive(Default)]
 struct Counts {
@@ -124,7 +125,9 @@ fn hold_and_release(
     while began.elapsed() < time {
         let number = random(NAMES);
         let name = format!("name-{number}");
-        let lease = match mine.try_acquire(&name) {
+        // One in four waits a while, so that hand-overs between the managers are heard, too.
+        let waits = if random(4) == 0 { WAIT } else { Duration::ZERO };
+        let lease = match mine.acquire(&name, waits) {
             Ok(Acquired::Held(lease)) => lease,
             Ok(_) => {
                 add(&counts.refused);
