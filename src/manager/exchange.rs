@@ -10,7 +10,7 @@ use crate::manager::hold::Hold;
 use crate::manager::lease::Lease;
 use crate::manager::listening::Listening;
 use crate::manager::outcome::{Acquired, NotNow, Refusal, Released};
-use crate::manager::turns::{Next, Parted, Place, Turns};
+use crate::manager::turns::{Next, Parted, Place, Refused, Turns};
 use crate::model::{EndpointId, Tenure};
 use crate::store::{self, Acquire, Fault, Grant, PeerMessage, Store, StoreError};
 use crate::thread::fail_stop::FailStop;
@@ -25,8 +25,11 @@ pub(super) struct Exchange {
     pub(super) listening: Listening,
 }
 
+/// The answer came too late to count.
+const LATE: Refusal = Refusal::NotNow(NotNow::Late);
+
 /// What the store said to one acquire.
-enum Outcome {
+pub(super) enum Outcome {
     Granted(Tenure),
     Refused(Refusal),
 }
@@ -86,40 +89,66 @@ impl Exchange {
 
     /// Asks the store, and tells all threads in line.
     fn ask(self: &Arc<Self>, endpoint: &EndpointId, place: &mut Place<'_>, until: Moment) {
-        let acquired = self.usable("acquire", endpoint).and_then(|()| self.acquire(endpoint));
-        let refused = match acquired {
-            Ok(Outcome::Granted(tenure)) if place.granted(&self.table, &tenure) => return,
-            Ok(Outcome::Granted(tenure)) => Ok(self.refuse_grant(tenure)),
-            Ok(Outcome::Refused(refusal)) => Ok(refusal),
-            Err(error) => Err(error),
-        };
-        let ask_at = self.ask_again_at(endpoint, &refused, until);
-        place.refused(refused, ask_at);
+        let outcome = self.usable("acquire", endpoint).and_then(|()| {
+            let mut outcomes = self.acquire(std::slice::from_ref(endpoint));
+            outcomes.pop().unwrap_or(Ok(Outcome::Refused(LATE)))
+        });
+        if let Some(refused) = self.share_out(outcome, place) {
+            let ask_at = self.ask_again_at(endpoint, &refused, until);
+            place.refused(refused, ask_at);
+        }
+    }
+
+    /// Gives every thread in line a share of a grant; otherwise what to tell them.
+    pub(super) fn share_out(
+        &self,
+        outcome: Result<Outcome, StoreError>,
+        place: &mut Place<'_>,
+    ) -> Option<Refused> {
+        match outcome {
+            Ok(Outcome::Granted(tenure)) if place.granted(&self.table, &tenure) => None,
+            Ok(Outcome::Granted(tenure)) => Some(Ok(self.refuse_grant(tenure))),
+            Ok(Outcome::Refused(refusal)) => Some(Ok(refusal)),
+            Err(error) => Some(Err(error)),
+        }
     }
 
     /// Gives back a grant under which nothing may be done: nobody would have a guard of it.
     fn refuse_grant(&self, tenure: Tenure) -> Refusal {
         if !self.table.forget_tenure(&tenure) {
-            return Refusal::NotNow(NotNow::Late);
+            return LATE;
         }
-        let _ = self.release(tenure); // without an answer it ends with its TTL
+        let _ = self.release(&[tenure]); // without an answer it ends with its TTL
         Refusal::NotNow(NotNow::Uncertain)
     }
 
-    fn acquire(&self, endpoint: &EndpointId) -> Result<Outcome, StoreError> {
-        // Once more when the epoch changed under the question (R5), or the answer came too late to count.
+    /// Asks the store for at most one batch of different names, and answers in their order.
+    pub(super) fn acquire(&self, wanted: &[EndpointId]) -> Vec<Result<Outcome, StoreError>> {
+        let mut outcomes: Vec<_> = wanted.iter().map(|_| None).collect();
+        // Once more when the epoch changed under the question (R5), or an answer came too late to count.
         for _ in 0..2 {
+            let open: Vec<usize> = (0..wanted.len()).filter(|&it| outcomes[it].is_none()).collect();
+            let names: Vec<EndpointId> = open.iter().map(|&it| wanted[it].clone()).collect();
+            if names.is_empty() {
+                break;
+            }
             let request = self.table.request();
-            let wanted = std::slice::from_ref(endpoint);
-            let reply = self.store.acquire(&request.context, wanted)?;
-            let (gained, _) = self.table.granted(&request, wanted, &reply);
+            let reply = match self.store.acquire(&request.context, &names) {
+                Ok(reply) => reply,
+                Err(error) => {
+                    open.iter().for_each(|&it| outcomes[it] = Some(Err(error.clone())));
+                    break;
+                }
+            };
+            let (gained, _) = self.table.granted(&request, &names, &reply);
             gained.iter().for_each(|it| self.note_grant(it));
-            let answer = reply.answer.and_then(|it| it.into_iter().next());
-            if let Some(outcome) = self.outcome(endpoint, gained.into_iter().next(), answer)? {
-                return Ok(outcome);
+            let mut gained = gained.into_iter().peekable();
+            for (&at, answer) in open.iter().zip(reply.answer.into_iter().flatten()) {
+                let gained = gained.next_if(|it| it.tenure.endpoint == wanted[at]);
+                outcomes[at] = self.outcome(&wanted[at], gained, answer).transpose();
             }
         }
-        Ok(Outcome::Refused(Refusal::NotNow(NotNow::Late)))
+        outcomes.into_iter().map(|it| it.unwrap_or(Ok(Outcome::Refused(LATE)))).collect()
     }
 
     /// `None` if the question is to be asked once more.
@@ -127,21 +156,18 @@ impl Exchange {
         &self,
         endpoint: &EndpointId,
         gained: Option<Gained>,
-        answer: Option<Acquire>,
+        answer: Acquire,
     ) -> Result<Option<Outcome>, StoreError> {
-        let refusal = match (answer, gained) {
+        let refusal = match answer {
             // Losing is an answer; what could not be decided is none.
-            (Some(Acquire::Failed(why)), _) => return Err(undecided(endpoint, why)),
-            (Some(Acquire::Granted { .. }), Some(gained)) => {
-                return Ok(Some(Outcome::Granted(gained.tenure)));
+            Acquire::Failed(why) => return Err(undecided(endpoint, why)),
+            Acquire::Granted { .. } => {
+                return Ok(gained.map(|it| Outcome::Granted(it.tenure)));
             }
-            (Some(Acquire::Granted { .. }) | None, _) => return Ok(None),
-            (Some(Acquire::HeldBy(owner)), _) => Refusal::HeldBy(owner),
-            (Some(Acquire::HoldOff), _) => {
-                Refusal::HoldOff(self.table.hold_off().unwrap_or_default())
-            }
-            (Some(Acquire::NoHeartbeat), _) => Refusal::NotNow(NotNow::NoHeartbeat),
-            (Some(Acquire::Late), _) => Refusal::NotNow(NotNow::Late),
+            Acquire::HeldBy(owner) => Refusal::HeldBy(owner),
+            Acquire::HoldOff => Refusal::HoldOff(self.table.hold_off().unwrap_or_default()),
+            Acquire::NoHeartbeat => Refusal::NotNow(NotNow::NoHeartbeat),
+            Acquire::Late => LATE,
         };
         Ok(Some(Outcome::Refused(refusal)))
     }
@@ -165,7 +191,7 @@ impl Exchange {
         match self.turns.part(hold, &self.table) {
             Parted::Shared => Ok(Released::StillShared),
             Parted::Over => Ok(Released::NotHeld),
-            Parted::Last(_busy) => self.release(hold.tenure.clone()),
+            Parted::Last(_busy) => self.release_one(hold.tenure.clone()),
         }
     }
 
@@ -175,23 +201,30 @@ impl Exchange {
             self.usable("release", endpoint)?;
         }
         match self.turns.take(endpoint, &self.table) {
-            Some((tenure, _busy)) => self.release(tenure),
+            Some((tenure, _busy)) => self.release_one(tenure),
             None => Ok(Released::NotHeld),
         }
     }
 
-    /// Sends the release of a tenure that has left the table (R4).
-    fn release(&self, tenure: Tenure) -> Result<Released, StoreError> {
-        let (tenure, reason) = (&tenure, "asked");
-        self.reporter.report(&Event::LeaseReleased { tenure, reason, heir: None });
-        let freed = vec![tenure.endpoint.clone()];
+    fn release_one(&self, tenure: Tenure) -> Result<Released, StoreError> {
+        Ok(self.release(&[tenure])?.pop().unwrap_or(Released::NotHeld))
+    }
+
+    /// Sends the release of tenures that have left the table (R4), at most one batch.
+    pub(super) fn release(&self, tenures: &[Tenure]) -> Result<Vec<Released>, StoreError> {
+        for tenure in tenures {
+            let (reason, heir) = ("asked", None);
+            self.reporter.report(&Event::LeaseReleased { tenure, reason, heir });
+        }
+        let freed = tenures.iter().map(|it| it.endpoint.clone()).collect();
         let message = PeerMessage { freed, ..PeerMessage::new(self.table.instance(), None) };
         let context = self.table.request().context;
-        let released = self.store.release(&context, std::slice::from_ref(tenure), &[message])?;
-        Ok(match released.first() {
-            Some(store::Release::Released) => Released::GivenBack,
-            Some(store::Release::NotOwner) | None => Released::NotHeld,
-        })
+        let told = self.store.release(&context, tenures, &[message])?;
+        let released = |it| match it {
+            store::Release::Released => Released::GivenBack,
+            store::Release::NotOwner => Released::NotHeld,
+        };
+        Ok(told.into_iter().map(released).collect())
     }
 }
 

@@ -36,6 +36,15 @@ impl Lease {
         Self { exchange: Arc::clone(exchange), hold, is_over: false }
     }
 
+    /// Without the guard, for a release of many; the guard, if it is of another manager. The caller parts from it.
+    pub(super) fn into_hold(mut self, of: &Arc<Exchange>) -> Result<Arc<Hold>, Self> {
+        if !Arc::ptr_eq(&self.exchange, of) {
+            return Err(self);
+        }
+        self.is_over = true;
+        Ok(Arc::clone(&self.hold))
+    }
+
     /// The name it was acquired by.
     pub fn name(&self) -> &str {
         self.hold.tenure.endpoint.as_str()

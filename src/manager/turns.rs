@@ -263,53 +263,82 @@ impl Place<'_> {
         let mut names = self.turns.names.lock();
         loop {
             let name = names.entry(self.endpoint.clone()).or_default();
-            if let Some(hold) = name.share(self.place, table) {
-                return self.leave(name, Next::Hold(hold));
-            }
             let now = BootClock.now();
-            let told = name.told_since(self.joined_at);
-            let is_told = told.is_some();
-            if let Some(told) = told.filter(|it| now >= until || is_final(it)) {
-                return self.leave(name, Next::Refused(told));
+            match self.look(name, table, now, until) {
+                Ok(next) => return next,
+                Err(wake_at) => {
+                    let changed = Arc::clone(&name.changed);
+                    changed.wait_for(&mut names, wake_at.since(now));
+                }
             }
-            let mut wake_at = if is_told { until } else { Moment::MAX };
-            if !name.is_busy {
-                // The thread that was granted it has panicked before it shared it out.
-                if let Some(tenure) = table.usable(&self.endpoint) {
-                    let hold = Arc::new(Hold::new(tenure));
-                    name.held = Some(Held { hold: Arc::clone(&hold), guards: 1 });
-                    return self.leave(name, Next::Hold(hold));
-                }
-                // Held, and nothing may be done under it: the threads that renew and end leases decide what becomes of it.
-                let is_uncertain = table.holds(&self.endpoint);
-                if is_uncertain && now >= until {
-                    let uncertain = Next::Refused(Ok(Refusal::NotNow(NotNow::Uncertain)));
-                    return self.leave(name, uncertain);
-                }
-                if !is_uncertain && (!is_told || now >= name.ask_at) {
-                    return self.begin(name);
-                }
-                let look_at = if is_uncertain { now + LOOK } else { name.ask_at };
-                wake_at = look_at.min(until);
-            }
-            let changed = Arc::clone(&name.changed);
-            changed.wait_for(&mut names, wake_at.since(now));
         }
     }
 
-    fn begin(&mut self, name: &mut Name) -> Next {
+    /// [`Self::next`] for a thread that asks about many names at once: `None`, where it would have to wait.
+    pub(super) fn next_at_once(&mut self, table: &OwnershipTable) -> Option<Next> {
+        let mut names = self.turns.names.lock();
+        let name = names.entry(self.endpoint.clone()).or_default();
+        let next = self.look(name, table, BootClock.now(), Moment::MIN).ok();
+        if next.is_none() {
+            self.leave(name);
+        }
+        next
+    }
+
+    /// What to do now, or until when to wait for a change.
+    fn look(
+        &mut self,
+        name: &mut Name,
+        table: &OwnershipTable,
+        now: Moment,
+        until: Moment,
+    ) -> Result<Next, Moment> {
+        if let Some(hold) = name.share(self.place, table) {
+            self.leave(name);
+            return Ok(Next::Hold(hold));
+        }
+        let told = name.told_since(self.joined_at);
+        let is_told = told.is_some();
+        if let Some(told) = told.filter(|it| now >= until || is_final(it)) {
+            self.leave(name);
+            return Ok(Next::Refused(told));
+        }
+        if name.is_busy {
+            return Err(if is_told { until } else { Moment::MAX });
+        }
+        // The thread that was granted it has panicked before it shared it out.
+        if let Some(tenure) = table.usable(&self.endpoint) {
+            let hold = Arc::new(Hold::new(tenure));
+            name.held = Some(Held { hold: Arc::clone(&hold), guards: 1 });
+            self.leave(name);
+            return Ok(Next::Hold(hold));
+        }
+        // Held, and nothing may be done under it: the threads that renew and end leases decide what becomes of it.
+        if table.holds(&self.endpoint) {
+            if now < until {
+                return Err(until.min(now + LOOK));
+            }
+            self.leave(name);
+            return Ok(Next::Refused(Ok(Refusal::NotNow(NotNow::Uncertain))));
+        }
+        if is_told && now < name.ask_at {
+            return Err(until.min(name.ask_at));
+        }
+        self.begin(name);
+        Ok(Next::Ask)
+    }
+
+    fn begin(&mut self, name: &mut Name) {
         name.begun += 1;
         name.is_busy = true;
         self.asks = true;
         self.news = name.news;
-        Next::Ask
     }
 
     /// Out of line, under the lock under which it was decided: so no share is given to a thread that has gone.
-    fn leave(&mut self, name: &mut Name, next: Next) -> Next {
+    fn leave(&mut self, name: &mut Name) {
         self.is_in_line = false;
         name.line.retain(|it| it.place != self.place);
-        next
     }
 
     /// The store has granted this tenure: every thread in line gets a share. False if nothing may be done under it (any
@@ -328,13 +357,15 @@ impl Place<'_> {
         true
     }
 
-    /// The question brought no grant. The threads that wait ask again at `ask_at`; at once, if the name was said to be free
-    /// since the question began.
-    pub(super) fn refused(&mut self, told: Refused, ask_at: Moment) {
+    /// The question brought no grant. The threads that wait ask again at `ask_at`, if the caller knows when; at once, if the
+    /// name was said to be free since the question began.
+    pub(super) fn refused(&mut self, told: Refused, ask_at: Option<Moment>) {
         let mut names = self.turns.names.lock();
         let Some(name) = names.get_mut(&self.endpoint) else { return };
         name.refused = Some((name.begun, told));
-        name.ask_at = if name.news == self.news { ask_at } else { Moment::MIN };
+        if let Some(ask_at) = ask_at {
+            name.ask_at = if name.news == self.news { ask_at } else { Moment::MIN };
+        }
         self.answered(name);
     }
 

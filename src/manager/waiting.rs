@@ -20,16 +20,17 @@ const ROUNDING: Duration = Duration::from_millis(2);
 const PARTS: u64 = 1_000;
 
 impl Exchange {
-    /// When to ask again after this answer, unless something is heard before. May ask the store how long the lease lasts.
+    /// When a thread that waits until `until` is to ask again after this answer, unless something is heard before. May ask the
+    /// store how long the lease lasts.
     pub(super) fn ask_again_at(
         self: &Arc<Self>,
         endpoint: &EndpointId,
         told: &Refused,
         until: Moment,
-    ) -> Moment {
+    ) -> Option<Moment> {
         let asked_at = BootClock.now();
         if asked_at >= until {
-            return Moment::MIN; // nobody waits for it
+            return None; // this thread does not wait for it
         }
         self.listening.ensure(self);
         let timings = self.table.timings();
@@ -42,7 +43,7 @@ impl Exchange {
             Ok(Refusal::NotNow(NotNow::Uncertain | NotNow::NoHeartbeat | NotNow::Late))
             | Err(_) => self.jittered(endpoint, timings.retry_interval()),
         };
-        asked_at + after
+        Some(asked_at + after)
     }
 
     fn repair_interval(&self) -> Duration {

@@ -119,6 +119,8 @@ mod process {
     mod library;
     /// Code of the user, or a thread of ours, panics.
     mod library_panics;
+    /// Thousands of leases in one call.
+    mod library_batches;
     /// Guards of a `LeaseManager`: one tenure each, given back by the last.
     mod library_guards;
     /// Threads that wait for a lease of another instance.

@@ -63,7 +63,7 @@ impl Process {
                 Next::Refused(told) => return Err(told),
                 Next::Ask => match ask.take().expect("it asks once")() {
                     Ok(tenure) => assert!(place.granted(&self.table, &tenure)),
-                    Err(told) => place.refused(told, Moment::MIN),
+                    Err(told) => place.refused(told, None),
                 },
             }
         }
@@ -244,7 +244,7 @@ fn a_grant_that_has_ended_already_is_shared_with_nobody() {
     let tenure = process.grant(1);
     assert!(process.table.forget_tenure(&tenure));
     assert!(!place.granted(&process.table, &tenure));
-    place.refused(Ok(Refusal::NotNow(NotNow::Late)), Moment::MIN);
+    place.refused(Ok(Refusal::NotNow(NotNow::Late)), None);
     drop(place);
     assert!(process.is_clean());
 }
