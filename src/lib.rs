@@ -82,7 +82,7 @@ pub use crate::lease::keeper::StartError;
 pub use crate::lease::permit::{PollPermit, Revoked};
 pub use crate::manager::{
     Acquired, Lease, LeaseError, LeaseInfo, LeaseLoss, LeaseManager, LeaseState, LeaseWatch,
-    NotNow, Released,
+    LossListener, LostLease, NotNow, Released,
 };
 pub use crate::model::{
     Address, EndpointId, FenceToken, InstanceId, InvalidId, InvalidRole, Role, Sample, Session,

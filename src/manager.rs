@@ -27,6 +27,7 @@ mod turns;
 mod waiting;
 
 use std::fmt;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -43,7 +44,7 @@ use crate::thread::Stop;
 use crate::thread::fail_stop::Failure;
 
 pub use crate::manager::lease::{Lease, LeaseWatch};
-pub use crate::manager::listeners::LeaseLoss;
+pub use crate::manager::listeners::{LeaseLoss, LossListener, LostLease};
 pub use crate::manager::outcome::{Acquired, LeaseError, NotNow, Released};
 
 /// A running instance that holds leases until it is stopped or dropped.
@@ -244,6 +245,24 @@ impl LeaseManager {
         holds.into_iter().map(of).collect()
     }
 
+    /// Calls `listener` for each lease that is lost from now on, once each, in order, on a thread of its own. It may take its
+    /// time. A lease that is given back, by a guard, by its name or by a stop, is not lost. When the listener hears of a loss,
+    /// no guard of that tenure holds any more. A stop waits until every listener has heard of every loss, at most 5 s.
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let manager = leasehold::LeaseManager::start(leasehold::Config::default())?;
+    /// let listener = manager.on_lost(|lost| eprintln!("{lost}"))?;
+    /// listener.unregister();
+    /// # Ok(()) }
+    /// ```
+    pub fn on_lost(
+        &self,
+        listener: impl FnMut(&LostLease) + Send + 'static,
+    ) -> io::Result<LossListener> {
+        self.exchange.listeners.add(listener)
+    }
+
     /// Gives the lease back, whichever guards it has: they hold nothing any more. To give back one guard, drop it or call
     /// [`Lease::release`].
     pub fn release(&self, name: impl AsRef<str>) -> Result<Released, LeaseError> {
@@ -338,6 +357,7 @@ impl Drop for LeaseManager {
         drop(self.keeper.take()); // withdraws the heartbeat and gives everything back
         if self.exchange.table.is_of_this_process() {
             self.exchange.turns.end_all();
+            self.exchange.listeners.close();
         }
     }
 }

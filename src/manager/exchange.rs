@@ -8,6 +8,7 @@ use crate::lease::report::Reporter;
 use crate::lease::table::{Gained, OwnershipTable};
 use crate::manager::hold::Hold;
 use crate::manager::lease::Lease;
+use crate::manager::listeners::Listeners;
 use crate::manager::listening::Listening;
 use crate::manager::outcome::{Acquired, NotNow, Refusal, Released};
 use crate::manager::turns::{Next, Parted, Place, Refused, Turns};
@@ -23,6 +24,7 @@ pub(super) struct Exchange {
     pub(super) turns: Turns,
     pub(super) fail_stop: Arc<FailStop>,
     pub(super) listening: Listening,
+    pub(super) listeners: Arc<Listeners>,
 }
 
 /// The answer came too late to count.
@@ -44,10 +46,14 @@ impl Exchange {
         let (table, store, fail_stop) =
             (Arc::clone(table), Arc::clone(store), Arc::clone(fail_stop));
         let (turns, listening) = (Turns::default(), Listening::default());
-        let exchange = Arc::new(Self { table, store, reporter, turns, fail_stop, listening });
+        let listeners = Listeners::new();
+        let exchange =
+            Arc::new(Self { table, store, reporter, turns, fail_stop, listening, listeners });
         let told = Arc::downgrade(&exchange);
         exchange.table.tell_losses(move |lost| {
-            told.upgrade().iter().for_each(|it| it.turns.lost(lost));
+            let Some(exchange) = told.upgrade() else { return };
+            exchange.turns.lost(lost); // first: no guard holds when a listener hears of it
+            exchange.listeners.post(lost);
         });
         let told = Arc::downgrade(&exchange);
         // A thread that waits is to hear of it.

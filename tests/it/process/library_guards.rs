@@ -1,17 +1,18 @@
 //! Guards of a `LeaseManager`: one tenure each, shared by the threads of a process, given back by the last.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, Sender, bounded};
+use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use leasehold::clock::{BootClock, Clock, ManualClock};
 use leasehold::config::{Config, RedisUrl};
 use leasehold::lease::keeper::Connections;
 use leasehold::model::InstanceId;
 use leasehold::store::Store;
 use leasehold::store::memory::{MemoryServer, MemoryStore};
-use leasehold::{Acquired, Lease, LeaseLoss, LeaseManager, Released};
+use leasehold::{Acquired, Lease, LeaseLoss, LeaseManager, LostLease, Released};
 
 use testkit::cluster::endpoint;
 use testkit::hooked::{Hooked, Stage};
@@ -170,6 +171,75 @@ fn guards_that_come_and_go_are_never_good_on_two_instances() {
     assert!(grants.into_inner() > 100);
     managers.iter().for_each(|it| assert!(it.owned().is_empty(), "{it:?}"));
     assert_eq!(server.owner(&endpoint("e")), None);
+}
+
+/// Everything that can end a lease happens while a listener hears: the losses, each once, and nothing that was given back.
+#[test]
+fn a_listener_hears_each_loss_once_in_order_and_no_release() {
+    let server = server();
+    let a = manager(&server, "a");
+    let (tell, heard) = unbounded();
+    let tell_and_panic = move |lost: &LostLease| {
+        tell.send(lost.clone()).unwrap();
+        panic!("deliberately");
+    };
+    let _ = a.on_lost(tell_and_panic).unwrap();
+    let thief = InstanceId::new("thief");
+    let mut lost = Vec::new();
+    for round in 0..20 {
+        drop(taken(&a, "given-back"));
+        let old = taken(&a, "lost");
+        let shared = taken(&a, "lost");
+        lost.push(old.fence());
+        if round % 2 == 0 {
+            server.put_lease(&endpoint("lost"), &thief, LIMIT);
+        } else {
+            server.delete_lease(&endpoint("lost"));
+            server.put_lease(&endpoint("lost"), &thief, LIMIT);
+        }
+        let told = heard.recv_timeout(LIMIT).expect("it was lost");
+        assert!(!old.holds() && !shared.holds(), "no guard holds when it is heard");
+        assert_eq!((told.name(), told.fence()), ("lost", old.fence()));
+        assert_eq!(told.reason(), &LeaseLoss::Taken(thief.clone()));
+        server.delete_lease(&endpoint("lost"));
+    }
+    let _released_by_the_stop = taken(&a, "e");
+    a.release("lost").unwrap();
+    a.stop();
+    assert!(heard.try_recv().is_err(), "nothing twice");
+}
+
+/// All leases are lost at once when the heartbeat lapses (R13).
+#[test]
+fn a_listener_hears_of_a_thousand_leases_that_end_together_and_one_that_left_of_none() {
+    const MANY: usize = 1_000;
+    let server = server();
+    let store = MemoryStore::new(&server);
+    let way = store.same_way();
+    let store: Arc<dyn Store> = Arc::new(store);
+    let ttl = Duration::from_secs(2);
+    let store_timeout = Duration::from_millis(100);
+    let config = Config { lease_ttl: ttl, heartbeat_ttl: ttl, store_timeout, ..config() };
+    let config = Config { heartbeat_interval: Duration::from_millis(200), ..config };
+    let (me, lines) = (InstanceId::new("a"), Connections::shared(&store));
+    let a = LeaseManager::start_on(&config, me, &lines, Arc::new(BootClock)).unwrap();
+    let names: Vec<String> = (0..MANY).map(|it| format!("name-{it}")).collect();
+    let told = a.try_acquire_many(&names);
+    let leases: Vec<Lease> = told.into_iter().filter_map(|it| it.unwrap().held()).collect();
+    let (tell, heard) = unbounded();
+    let not_told = tell.clone();
+    let left = a.on_lost(move |it| not_told.send(it.clone()).unwrap()).unwrap();
+    left.unregister();
+    let _ = a.on_lost(move |it| tell.send(it.clone()).unwrap()).unwrap();
+    way.cut_off(true);
+    let lost: HashSet<String> = (0..MANY)
+        .map(|_| heard.recv_timeout(LIMIT).expect("it was lost").name().to_owned())
+        .collect();
+    assert_eq!(lost.len(), MANY, "each once");
+    assert!(leases.iter().all(|it| it.wait_lost(Duration::ZERO)));
+    drop(leases); // nothing is sent for them: that would take a timeout each
+    drop(a);
+    assert!(heard.try_recv().is_err(), "nothing twice");
 }
 
 #[test]
