@@ -7,6 +7,7 @@
 //! | `turns.rs` | whose turn is it to ask about a name, and who gets a share |
 //! | `exchange.rs` | how is a lease taken and given back |
 //! | `batch.rs` | how are thousands of leases taken and given back in one call |
+//! | `info.rs` | how does a lease stand, held here or not |
 //! | `outcome.rs` | what can a program be told |
 //! | `waiting.rs` | when is a lease that another instance holds asked for again |
 //! | `listening.rs` | has another instance freed a lease that is waited for |
@@ -19,6 +20,7 @@
 mod batch;
 mod exchange;
 mod hold;
+mod info;
 mod lease;
 mod listeners;
 mod listening;
@@ -30,6 +32,8 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
+
+use crossbeam_channel::bounded;
 
 use crate::clock::{BootClock, Clock, Moment};
 use crate::config::Config;
@@ -43,6 +47,7 @@ use crate::store::StoreError;
 use crate::thread::Stop;
 use crate::thread::fail_stop::Failure;
 
+pub use crate::manager::info::{LeaseInfo, LeaseState};
 pub use crate::manager::lease::{Lease, LeaseWatch};
 pub use crate::manager::listeners::{LeaseLoss, LossListener, LostLease};
 pub use crate::manager::outcome::{Acquired, LeaseError, NotNow, Released};
@@ -68,34 +73,6 @@ pub use crate::manager::outcome::{Acquired, LeaseError, NotNow, Released};
 pub struct LeaseManager {
     exchange: Arc<Exchange>,
     keeper: Option<LeaseKeeper>,
-}
-
-/// How an endpoint stands, as this instance sees it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LeaseState {
-    /// Never asked, or nobody's.
-    Unknown,
-    /// Ours, and confirmed.
-    Owned,
-    /// Another instance's.
-    Other,
-    /// Ours, but a question about it got no answer: do nothing under it.
-    Uncertain,
-}
-
-/// One lease, as this instance knows it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LeaseInfo {
-    /// Whose it is, if anybody's.
-    pub owner: Option<InstanceId>,
-    /// How it stands.
-    pub state: LeaseState,
-    /// The fence, if it is ours.
-    pub fence: Option<FenceToken>,
-    /// When the grant was asked for, if it is ours.
-    pub acquired_at: Option<Moment>,
-    /// When its last confirmation was asked for, if it is ours.
-    pub last_renewed_at: Option<Moment>,
 }
 
 impl LeaseManager {
@@ -138,7 +115,36 @@ impl LeaseManager {
     }
 
     /// Gives back everything and wakes the others. Dropping does the same. Guards that are left hold nothing any more.
+    ///
+    /// While Redis hangs this blocks for up to six times `store_timeout` (2 s by default): for a heartbeat and a renewal that
+    /// are on their way, the withdrawal of the heartbeat, the release, the history and the subscription. What was not given
+    /// back then is free when its TTL is over. [`Self::stop_within`] blocks no longer than it is told to.
     pub fn stop(self) {}
+
+    /// [`Self::stop`], but waits at most `timeout`. True if everything was done by then; otherwise a thread of its own goes
+    /// on with it. Nothing is held any more when this returns, in any case. Where no thread can be started it blocks as
+    /// [`Self::stop`] does.
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let manager = leasehold::LeaseManager::start(leasehold::Config::default())?;
+    /// use std::time::Duration;
+    ///
+    /// let in_time = manager.stop_within(Duration::from_millis(500));
+    /// println!("{in_time}");
+    /// # Ok(()) }
+    /// ```
+    pub fn stop_within(self, timeout: Duration) -> bool {
+        self.exchange.table.drain_all(); // no guard holds from here on
+        let (done, is_done) = bounded(1);
+        let body = move || {
+            drop(self);
+            let _ = done.send(()); // nobody waits any more
+        };
+        // A thread that cannot be started drops the body, and the manager with it.
+        let thread = std::thread::Builder::new().name("stop".into()).spawn(body);
+        thread.is_err() || is_done.recv_timeout(timeout).is_ok()
+    }
 
     /// Takes the lease if it is free. Held is also the answer when this instance holds it already: then the guard shares
     /// that tenure.
@@ -283,28 +289,6 @@ impl LeaseManager {
     pub fn owned(&self) -> Vec<EndpointId> {
         let table = &self.exchange.table;
         if table.is_of_this_process() { table.endpoints() } else { Vec::new() }
-    }
-
-    /// How a lease stands. Asks Redis only about a lease that is not held here.
-    pub fn info(&self, name: impl AsRef<str>) -> Result<LeaseInfo, LeaseError> {
-        let (endpoint, table) = (&named(name)?, &self.exchange.table);
-        if let Some(held) = table.holding(endpoint) {
-            let owned = table.may_poll(endpoint);
-            return Ok(LeaseInfo {
-                owner: Some(self.instance_id().clone()),
-                state: if owned { LeaseState::Owned } else { LeaseState::Uncertain },
-                fence: Some(held.fence),
-                acquired_at: Some(held.acquired_at),
-                last_renewed_at: Some(held.renewed_at),
-            });
-        }
-        if !table.is_of_this_process() {
-            self.exchange.usable("look up", endpoint)?;
-        }
-        let (store, timeout) = (&self.exchange.store, table.timings().store_timeout);
-        let owner = store.owners(std::slice::from_ref(endpoint), timeout)?.pop().flatten();
-        let state = if owner.is_some() { LeaseState::Other } else { LeaseState::Unknown };
-        Ok(LeaseInfo { owner, state, fence: None, acquired_at: None, last_renewed_at: None })
     }
 
     /// Every instance with a heartbeat (FR-007).

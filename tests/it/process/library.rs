@@ -8,7 +8,9 @@ use leasehold::clock::{BootClock, Clock, ManualClock};
 use leasehold::config::{Config, RedisUrl};
 use leasehold::election::Elections;
 use leasehold::lease::keeper::{Connections, StartError};
-use leasehold::manager::{Acquired, Lease, LeaseLoss, LeaseManager, LeaseState, Released};
+use leasehold::manager::{
+    Acquired, Lease, LeaseInfo, LeaseLoss, LeaseManager, LeaseState, Released,
+};
 use leasehold::model::{EndpointId, InstanceId};
 use leasehold::store::Store;
 use leasehold::store::memory::{MemoryServer, MemoryStore};
@@ -161,8 +163,12 @@ fn a_lease_tells_its_state_and_since_when() {
     assert_eq!(mine.fence, a.fence(&e));
     let theirs = b.info(&e).unwrap();
     assert_eq!((theirs.state, theirs.owner), (LeaseState::Other, Some(InstanceId::new("a"))));
-    wait_for("a renewal", || a.info(&e).unwrap().last_renewed_at > mine.acquired_at);
-    assert_eq!(a.info(&e).unwrap().acquired_at, mine.acquired_at);
+    let is_renewed = |it: &LeaseInfo| it.renewed_ago < it.acquired_ago;
+    wait_for("a renewal", || is_renewed(&a.info(&e).unwrap()));
+    let later = a.info(&e).unwrap();
+    assert!(later.acquired_ago > mine.acquired_ago && later.fence == mine.fence, "one grant");
+    assert!(later.remaining.is_some_and(|it| !it.is_zero() && it < config().lease_ttl));
+    assert!(theirs.acquired_ago.is_none() && theirs.remaining.is_none());
 }
 
 #[test]

@@ -242,6 +242,41 @@ fn a_listener_hears_of_a_thousand_leases_that_end_together_and_one_that_left_of_
     assert!(heard.try_recv().is_err(), "nothing twice");
 }
 
+/// Redis hangs. A stop is bounded; one that is given a time keeps to it, and no guard holds when it returns.
+#[test]
+fn a_stop_while_redis_hangs_is_bounded_and_holds_nothing() {
+    let redis = RedisServer::start();
+    let proxy = Proxy::start(redis.port());
+    let store_timeout = Duration::from_millis(300);
+    let config =
+        || Config { redis: RedisUrl::parse(&proxy.url()).unwrap(), store_timeout, ..config() };
+    let (a, b) = (LeaseManager::start(config()).unwrap(), LeaseManager::start(config()).unwrap());
+    let (of_a, of_b) = (taken(&a, "e"), taken(&b, "f"));
+    assert!(!b.acquire("e", Duration::from_millis(100)).unwrap().is_held()); // it listens, too
+    proxy.clog();
+    let (began, short) = (BootClock.now(), Duration::from_millis(50));
+    assert!(!a.stop_within(short), "it cannot be done while Redis hangs");
+    let took = BootClock.now().since(began);
+    assert!(took < store_timeout, "{took:?}");
+    assert!(!of_a.holds(), "nothing is held all the same");
+    drop(of_a);
+    let began = BootClock.now();
+    b.stop();
+    let took = BootClock.now().since(began);
+    assert!(took < store_timeout * 6 + Duration::from_secs(2), "{took:?}");
+    assert!(!of_b.holds() && of_b.wait_lost(Duration::ZERO));
+    proxy.heal();
+}
+
+#[test]
+fn a_stop_with_time_enough_gives_everything_back() {
+    let server = server();
+    let a = manager(&server, "a");
+    let lease = taken(&a, "e");
+    assert!(a.stop_within(LIMIT));
+    assert_eq!((server.owner(&endpoint("e")), lease.holds()), (None, false));
+}
+
 #[test]
 fn a_release_without_an_answer_blocks_no_longer_than_the_store_timeout() {
     let redis = RedisServer::start();
