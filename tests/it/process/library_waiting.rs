@@ -120,37 +120,63 @@ fn a_wait_ends_with_the_last_answer_and_a_zero_timeout_does_not_wait() {
     assert!(b.acquire("a b", LIMIT).is_err(), "no name");
 }
 
-/// The release comes while the question is on its way that it makes out of date.
+/// The release comes while the question is on its way that it makes out of date, or right after the lease was looked at.
 #[test]
 fn a_release_that_is_heard_while_a_question_is_on_its_way_is_not_missed() {
+    for held_up_at in ["acquire", "nodes"] {
+        let server = server();
+        let a = manager(&server, "a");
+        let (armed, first) = (Arc::new(AtomicBool::new(false)), AtomicBool::new(true));
+        let (held_up, is_held_up) = bounded::<()>(1);
+        let (go_on, may_go_on) = bounded::<()>(0);
+        let is_armed = Arc::clone(&armed);
+        let hook = move |verb: &str, stage: Stage| {
+            let is_mine = (verb, stage) == (held_up_at, Stage::Answered);
+            if is_mine && is_armed.load(Ordering::SeqCst) && first.swap(false, Ordering::SeqCst) {
+                held_up.send(()).unwrap();
+                let _ = may_go_on.recv_timeout(LIMIT);
+            }
+        };
+        let b = manager_on(Arc::new(Hooked::new(Arc::new(MemoryStore::new(&server)), hook)), "b");
+        let theirs = taken(&a, "e");
+        // Subscribes, and knows the epoch.
+        assert!(!b.acquire("e", Duration::from_millis(500)).unwrap().is_held());
+        armed.store(true, Ordering::SeqCst);
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| b.acquire("e", LIMIT).unwrap().held());
+            is_held_up.recv_timeout(LIMIT).expect("the question is refused");
+            drop(theirs);
+            pass(Duration::from_millis(300)); // it is heard meanwhile
+            let began = BootClock.now();
+            drop(go_on);
+            assert!(waiting.join().unwrap().is_some());
+            let took = BootClock.now().since(began);
+            assert!(took < REPAIR, "{held_up_at}: it was missed, and found after {took:?}");
+        });
+    }
+}
+
+/// What was said while there was no subscription is lost: the lease is asked for when that is noticed.
+#[test]
+fn a_subscription_that_breaks_makes_a_wait_no_longer() {
     let server = server();
-    let a = manager(&server, "a");
-    let (armed, first) = (Arc::new(AtomicBool::new(false)), AtomicBool::new(true));
-    let (held_up, is_held_up) = bounded::<()>(1);
-    let (go_on, may_go_on) = bounded::<()>(0);
-    let is_armed = Arc::clone(&armed);
-    let hook = move |verb: &str, stage: Stage| {
-        let is_mine = (verb, stage) == ("acquire", Stage::Answered);
-        if is_mine && is_armed.load(Ordering::SeqCst) && first.swap(false, Ordering::SeqCst) {
-            held_up.send(()).unwrap();
-            let _ = may_go_on.recv_timeout(LIMIT);
-        }
-    };
-    let b = manager_on(Arc::new(Hooked::new(Arc::new(MemoryStore::new(&server)), hook)), "b");
+    let (loses_messages, is_broken) = (AtomicBool::new(false), AtomicBool::new(false));
+    let reception =
+        Arc::new(Reception { messages: true, changes: true, loses_messages, is_broken });
+    let plain: Arc<dyn Store> = Arc::new(MemoryStore::new(&server));
+    let (a, b) =
+        (manager(&server, "a"), manager_on(Arc::new(Hooked::receiving(plain, &reception)), "b"));
     let theirs = taken(&a, "e");
-    // Subscribes, and knows the epoch.
-    assert!(!b.acquire("e", Duration::from_millis(500)).unwrap().is_held());
-    armed.store(true, Ordering::SeqCst);
     std::thread::scope(|scope| {
-        let waiting = scope.spawn(|| b.acquire("e", LIMIT).unwrap().held());
-        is_held_up.recv_timeout(LIMIT).expect("the question is refused");
+        let waiting = scope.spawn(|| b.acquire("e", LIMIT).unwrap().is_held());
+        pass(Duration::from_millis(1_500)); // it hears, and asks seldom
+        reception.is_broken.store(true, Ordering::SeqCst);
+        pass(Duration::from_millis(100));
         drop(theirs);
-        pass(Duration::from_millis(300)); // it is heard meanwhile
         let began = BootClock.now();
-        drop(go_on);
-        assert!(waiting.join().unwrap().is_some());
+        assert!(waiting.join().unwrap());
         let took = BootClock.now().since(began);
-        assert!(took < REPAIR, "it was missed, and found after {took:?}");
+        assert!(took < REPAIR / 2, "{took:?}");
     });
 }
 
