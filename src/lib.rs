@@ -80,7 +80,10 @@ pub use crate::election::{
 pub use crate::instance::Daemon;
 pub use crate::lease::keeper::StartError;
 pub use crate::lease::permit::{PollPermit, Revoked};
-pub use crate::manager::{LeaseInfo, LeaseManager, LeaseState};
+pub use crate::manager::{
+    Acquired, Lease, LeaseError, LeaseInfo, LeaseLoss, LeaseManager, LeaseState, LeaseWatch,
+    LossListener, LostLease, NotNow, Released,
+};
 pub use crate::model::{
     Address, EndpointId, FenceToken, InstanceId, InvalidId, InvalidRole, Role, Sample, Session,
     Tenure,

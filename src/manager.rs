@@ -1,62 +1,78 @@
-//! Leases for a program of your own: no polling, no placement, just the rights and their deadlines.
+//! Which leases does a program of your own hold? No polling and no placement: only the rights and their deadlines.
 //!
-//! The `LeaseManager` of the specification as a Rust type, on top of the ownership table. A right can end at
-//! any moment: ask [`LeaseManager::is_owned`] right before each effect, and pass the fence along.
+//! | file | question it answers |
+//! |---|---|
+//! | `lease.rs` | is this lease still held: the guard |
+//! | `hold.rs` | has this tenure ended: what its guards share |
+//! | `turns.rs` | whose turn is it to ask about a name, and who gets a share |
+//! | `exchange.rs` | how is a lease taken and given back |
+//! | `batch.rs` | how are thousands of leases taken and given back in one call |
+//! | `info.rs` | how does a lease stand, held here or not |
+//! | `outcome.rs` | what can a program be told |
+//! | `waiting.rs` | when is a lease that another instance holds asked for again |
+//! | `listening.rs` | has another instance freed a lease that is waited for |
+//! | `listeners.rs` | who is told of a lost lease |
+//!
+//! A lease ends in one of three ways: the last guard of its tenure goes, the table ends it at its deadline or by an answer of
+//! the store, or the manager stops. The table decides whether something may be done under a lease, and a guard only asks the
+//! table about its tenure. So a guard cannot be right longer than the table is.
 
+mod batch;
+mod exchange;
+mod hold;
+mod info;
+mod lease;
+mod listeners;
+mod listening;
+mod outcome;
 mod turns;
+mod waiting;
 
 use std::fmt;
+use std::io;
 use std::sync::Arc;
+use std::time::Duration;
+
+use crossbeam_channel::bounded;
 
 use crate::clock::{BootClock, Clock, Moment};
 use crate::config::Config;
-use crate::event::Event;
-use crate::fleet::placement::preference;
+use crate::fleet::placement::preferred;
 use crate::lease::keeper::{Connections, LeaseKeeper, StartError, table};
 use crate::lease::parts::LeaseParts;
-use crate::lease::report::Reporter;
-use crate::lease::table::{Gained, OwnershipTable};
-use crate::manager::turns::Turns;
+use crate::manager::exchange::Exchange;
+use crate::manager::outcome::named;
 use crate::model::{EndpointId, FenceToken, InstanceId};
-use crate::store::{Acquire, Fault, Grant, PeerMessage, Store, StoreError};
+use crate::store::StoreError;
 use crate::thread::Stop;
 use crate::thread::fail_stop::Failure;
 
+pub use crate::manager::info::{LeaseInfo, LeaseState};
+pub use crate::manager::lease::{Lease, LeaseWatch};
+pub use crate::manager::listeners::{LeaseLoss, LossListener, LostLease};
+pub use crate::manager::outcome::{Acquired, LeaseError, NotNow, Released};
+
 /// A running instance that holds leases until it is stopped or dropped.
+///
+/// ```no_run
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use leasehold::{Acquired, Config, LeaseManager};
+///
+/// let manager = LeaseManager::start(Config::default())?;
+/// match manager.try_acquire("nightly-report")? {
+///     Acquired::Held(lease) => {
+///         // Slow preparation comes first. Ask again right before each effect, and send the fence along.
+///         if lease.holds() {
+///             println!("sending the report under fence {}", lease.fence());
+///         }
+///     } // the guard is dropped, and the lease given back
+///     refused => println!("{refused}"),
+/// }
+/// # Ok(()) }
+/// ```
 pub struct LeaseManager {
-    table: Arc<OwnershipTable>,
-    store: Arc<dyn Store>,
-    keeper: LeaseKeeper,
-    reporter: Reporter,
-    turns: Turns,
-}
-
-/// How an endpoint stands, as this instance sees it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LeaseState {
-    /// Never asked, or nobody's.
-    Unknown,
-    /// Ours, and confirmed.
-    Owned,
-    /// Another instance's.
-    Other,
-    /// Ours, but a question about it got no answer: do nothing under it.
-    Uncertain,
-}
-
-/// One lease, as this instance knows it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LeaseInfo {
-    /// Whose it is, if anybody's.
-    pub owner: Option<InstanceId>,
-    /// How it stands.
-    pub state: LeaseState,
-    /// The fence, if it is ours.
-    pub fence: Option<FenceToken>,
-    /// When the grant was asked for, if it is ours.
-    pub acquired_at: Option<Moment>,
-    /// When its last confirmation was asked for, if it is ours.
-    pub last_renewed_at: Option<Moment>,
+    exchange: Arc<Exchange>,
+    keeper: Option<LeaseKeeper>,
 }
 
 impl LeaseManager {
@@ -82,144 +98,205 @@ impl LeaseManager {
         let table = table(config, me, clock);
         let parts = LeaseParts::assemble(config, &table, connections);
         let keeper = LeaseKeeper::start(parts, connections, &Arc::default(), None)?;
-        let store = Arc::clone(&connections.reconcile);
-        let reporter = keeper.reporter();
-        Ok(Self { table, store, keeper, reporter, turns: Turns::default() })
+        let fail_stop = Arc::clone(keeper.fail_stop());
+        let exchange = Exchange::new(&table, &connections.rest, keeper.reporter(), &fail_stop);
+        Ok(Self { exchange, keeper: Some(keeper) })
     }
 
     /// The thread that panicked, if one has (R12): from then on nothing is held or granted, and nothing beats. Whatever
     /// was held is free for others. All that is left is to stop this manager, and to start another.
     pub fn failure(&self) -> Option<&Failure> {
-        self.keeper.fail_stop().failure()
+        self.exchange.fail_stop.failure()
     }
 
     /// Is over when a thread has panicked: to wait for beside one's own reasons to stop.
     pub fn failed(&self) -> &Stop {
-        self.keeper.fail_stop().failed()
+        self.exchange.fail_stop.failed()
     }
 
-    /// An error where nothing can be granted any more: a thread has panicked, or this is a child that was forked.
-    fn usable(&self, op: &'static str, target: &EndpointId) -> Result<(), StoreError> {
-        let reason = match self.failure() {
-            Some(failure) => format!("{failure}; stop this manager and start another"),
-            None if self.table.is_of_this_process() => return Ok(()),
-            None => "this process was forked from the one that holds the leases; start a manager \
-                     of its own"
-                .into(),
-        };
-        let (target, fault) = (target.to_string(), Fault::Misconfigured);
-        Err(StoreError { op, target, fault, reason })
-    }
-
-    /// Gives back everything and wakes the others. Dropping does the same.
-    pub fn stop(self) {
-        drop(self.keeper);
-    }
-
-    /// Takes the lease if it is free. True also when it is held already; false when another has it,
-    /// or nothing is granted yet.
+    /// Gives back everything and wakes the others. Dropping does the same. Guards that are left hold nothing any more.
     ///
-    /// Any number of threads may ask, also for the same name: one of them asks the store at a time, and all are told
-    /// what this instance holds then, under one fence.
-    pub fn try_acquire(&self, endpoint: &EndpointId) -> Result<bool, StoreError> {
-        self.usable("acquire", endpoint)?;
-        if let Some(known) = self.known(endpoint) {
-            return Ok(known);
-        }
-        self.turns.ask(endpoint, || self.known(endpoint), || self.acquire(endpoint))
-    }
+    /// While Redis hangs this blocks for up to six times `store_timeout` (2 s by default): for a heartbeat and a renewal that
+    /// are on their way, the withdrawal of the heartbeat, the release, the history and the subscription. What was not given
+    /// back then is free when its TTL is over. [`Self::stop_within`] blocks no longer than it is told to.
+    pub fn stop(self) {}
 
-    /// Whether something may be done under it now; `None` when it is not held.
-    fn known(&self, endpoint: &EndpointId) -> Option<bool> {
-        self.table.holds(endpoint).then(|| self.table.may_poll(endpoint))
-    }
-
-    fn acquire(&self, endpoint: &EndpointId) -> Result<bool, StoreError> {
-        // Once more when the epoch changed under the question (R5), or the answer came too late to count.
-        for _ in 0..2 {
-            let request = self.table.request();
-            let wanted = std::slice::from_ref(endpoint);
-            let reply = self.store.acquire(&request.context, wanted)?;
-            let (gained, _) = self.table.granted(&request, wanted, &reply);
-            gained.iter().for_each(|it| self.note_grant(it));
-            match reply.answer.and_then(|it| it.into_iter().next()) {
-                // Losing is an answer; what could not be decided is none.
-                Some(Acquire::Failed(why)) => return Err(undecided(endpoint, why)),
-                Some(Acquire::Granted { .. }) if gained.is_empty() => (),
-                Some(_) => break,
-                None => (),
-            }
-        }
-        Ok(self.table.may_poll(endpoint))
-    }
-
-    fn note_grant(&self, gained: &Gained) {
-        let reason = match gained.grant {
-            Grant::Free => "asked",
-            Grant::Adopted => "adopted",
-            Grant::Takeover => "takeover",
+    /// [`Self::stop`], but waits at most `timeout`. True if everything was done by then; otherwise a thread of its own goes
+    /// on with it. Nothing is held any more when this returns, in any case. Where no thread can be started it blocks as
+    /// [`Self::stop`] does.
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let manager = leasehold::LeaseManager::start(leasehold::Config::default())?;
+    /// use std::time::Duration;
+    ///
+    /// let in_time = manager.stop_within(Duration::from_millis(500));
+    /// println!("{in_time}");
+    /// # Ok(()) }
+    /// ```
+    pub fn stop_within(self, timeout: Duration) -> bool {
+        self.exchange.table.drain_all(); // no guard holds from here on
+        let (done, is_done) = bounded(1);
+        let body = move || {
+            drop(self);
+            let _ = done.send(()); // nobody waits any more
         };
-        let (endpoint, fence) = (&gained.tenure.endpoint, gained.tenure.fence);
-        self.reporter.report(&Event::LeaseAcquired { endpoint, fence, reason });
+        // A thread that cannot be started drops the body, and the manager with it.
+        let thread = std::thread::Builder::new().name("stop".into()).spawn(body);
+        thread.is_err() || is_done.recv_timeout(timeout).is_ok()
     }
 
-    /// Gives the lease back, if it is held, and says so.
-    pub fn release(&self, endpoint: &EndpointId) -> Result<(), StoreError> {
-        if !self.table.is_of_this_process() {
-            self.usable("release", endpoint)?;
-        }
-        let Some(tenure) = self.table.forget_for_release(endpoint) else { return Ok(()) };
-        self.reporter.report(&Event::LeaseReleased {
-            tenure: &tenure,
-            reason: "asked",
-            heir: None,
-        });
-        let freed = vec![endpoint.clone()];
-        let message = PeerMessage { freed, ..PeerMessage::new(self.table.instance(), None) };
-        self.store.release(&self.table.request().context, &[tenure], &[message]).map(drop)
+    /// Takes the lease if it is free. Held is also the answer when this instance holds it already: then the guard shares
+    /// that tenure.
+    ///
+    /// Any number of threads may ask, also for the same name: one of them asks Redis at a time, and all share the answer.
+    /// Blocks for at most two questions, the own one and one that was on its way.
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let manager = leasehold::LeaseManager::start(leasehold::Config::default())?;
+    /// if let Some(lease) = manager.try_acquire("nightly-report")?.held() {
+    ///     println!("held for {:?} unless it is renewed", lease.remaining());
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub fn try_acquire(&self, name: impl AsRef<str>) -> Result<Acquired, LeaseError> {
+        Ok(self.exchange.acquire_until(&named(name)?, Moment::MIN)?)
+    }
+
+    /// [`Self::try_acquire`], and waits for the lease if another instance holds it. After `timeout` the answer says why it
+    /// is not held. A zero timeout does not wait.
+    ///
+    /// A thread that waits is woken by the release of another instance within milliseconds, where Redis passes messages on,
+    /// and by the expiry of its lease. Whatever was missed is found by asking again, at most every third of a lease TTL.
+    /// Threads that wait for one name ask once for all of them, and all get a share of the grant, so none is overtaken.
+    ///
+    /// An outage of Redis is waited out: an error that may pass is returned after `timeout`, and any other at once.
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let manager = leasehold::LeaseManager::start(leasehold::Config::default())?;
+    /// use std::time::Duration;
+    ///
+    /// if let Some(lease) = manager.acquire("nightly-report", Duration::from_secs(60))?.held() {
+    ///     println!("under fence {}", lease.fence());
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub fn acquire(
+        &self,
+        name: impl AsRef<str>,
+        timeout: Duration,
+    ) -> Result<Acquired, LeaseError> {
+        let until = BootClock.now() + timeout;
+        Ok(self.exchange.acquire_until(&named(name)?, until)?)
+    }
+
+    /// Runs `work` under the lease, and gives it back after that, also when `work` panics. Waits for the lease as
+    /// [`Self::acquire`] does; `None` if it was not to be had. `work` asks [`Lease::holds`] before each effect.
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let manager = leasehold::LeaseManager::start(leasehold::Config::default())?;
+    /// use std::time::Duration;
+    ///
+    /// let sent = manager.with_lease("nightly-report", Duration::from_secs(60), |lease| lease.holds())?;
+    /// println!("{sent:?}");
+    /// # Ok(()) }
+    /// ```
+    pub fn with_lease<T>(
+        &self,
+        name: impl AsRef<str>,
+        timeout: Duration,
+        work: impl FnOnce(&Lease) -> T,
+    ) -> Result<Option<T>, LeaseError> {
+        Ok(self.acquire(name, timeout)?.held().map(|lease| work(&lease)))
+    }
+
+    /// [`Self::try_acquire`] for any number of names: an answer for each, in their order. One that fails spoils no other.
+    ///
+    /// Asks in batches, so 10,000 names take a fraction of a second where one round trip takes 10 ms. Give so many guards
+    /// back with [`Self::release_many`]: dropped, each takes a round trip.
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let manager = leasehold::LeaseManager::start(leasehold::Config::default())?;
+    /// let mut leases = Vec::new();
+    /// for told in manager.try_acquire_many(["report-1", "report-2"]) {
+    ///     leases.extend(told?.held());
+    /// }
+    /// manager.release_many(leases);
+    /// # Ok(()) }
+    /// ```
+    pub fn try_acquire_many<N: AsRef<str>>(
+        &self,
+        names: impl IntoIterator<Item = N>,
+    ) -> Vec<Result<Acquired, LeaseError>> {
+        self.exchange.try_acquire_many(names.into_iter().map(named).collect())
+    }
+
+    /// [`Lease::release`] for any number of guards, in batches: what became of each, in their order. When a batch gets no
+    /// answer, those after it are not sent, and end with their TTL.
+    pub fn release_many(
+        &self,
+        leases: impl IntoIterator<Item = Lease>,
+    ) -> Vec<Result<Released, LeaseError>> {
+        let holds: Vec<_> = leases.into_iter().map(|it| it.into_hold(&self.exchange)).collect();
+        let mine: Vec<_> = holds.iter().filter_map(|it| it.as_ref().ok()).cloned().collect();
+        let mut told = self.exchange.part_many(&mine).into_iter();
+        let of = |hold: Result<_, Lease>| match hold {
+            Ok(_) => Ok(told.next().unwrap_or(Ok(Released::NotHeld))?),
+            Err(foreign) => foreign.release(), // of another manager
+        };
+        holds.into_iter().map(of).collect()
+    }
+
+    /// Calls `listener` for each lease that is lost from now on, once each, in order, on a thread of its own. It may take its
+    /// time. A lease that is given back, by a guard, by its name or by a stop, is not lost. When the listener hears of a loss,
+    /// no guard of that tenure holds any more. A stop waits until every listener has heard of every loss, at most 5 s.
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let manager = leasehold::LeaseManager::start(leasehold::Config::default())?;
+    /// let listener = manager.on_lost(|lost| eprintln!("{lost}"))?;
+    /// listener.unregister();
+    /// # Ok(()) }
+    /// ```
+    pub fn on_lost(
+        &self,
+        listener: impl FnMut(&LostLease) + Send + 'static,
+    ) -> io::Result<LossListener> {
+        self.exchange.listeners.add(listener)
+    }
+
+    /// Gives the lease back, whichever guards it has: they hold nothing any more. To give back one guard, drop it or call
+    /// [`Lease::release`].
+    pub fn release(&self, name: impl AsRef<str>) -> Result<Released, LeaseError> {
+        Ok(self.exchange.release_all_of(&named(name)?)?)
     }
 
     /// Whether something may be done under this lease, right now.
-    pub fn is_owned(&self, endpoint: &EndpointId) -> bool {
-        self.table.may_poll(endpoint)
+    pub fn is_owned(&self, name: impl AsRef<str>) -> bool {
+        named(name).is_ok_and(|it| self.exchange.table.may_poll(&it))
     }
 
-    /// The fence under which `endpoint` is held right now: send it along with every effect.
-    pub fn fence(&self, endpoint: &EndpointId) -> Option<FenceToken> {
-        self.table.usable(endpoint).map(|it| it.fence)
+    /// The fence under which this lease is held right now: send it along with every effect.
+    pub fn fence(&self, name: impl AsRef<str>) -> Option<FenceToken> {
+        self.exchange.table.usable(&named(name).ok()?).map(|it| it.fence)
     }
 
     /// Every held lease, in any standing.
     pub fn owned(&self) -> Vec<EndpointId> {
-        if self.table.is_of_this_process() { self.table.endpoints() } else { Vec::new() }
-    }
-
-    /// How `endpoint` stands. Asks the store only about a lease that is not held here.
-    pub fn info(&self, endpoint: &EndpointId) -> Result<LeaseInfo, StoreError> {
-        if let Some(held) = self.table.holding(endpoint) {
-            let owned = self.table.may_poll(endpoint);
-            return Ok(LeaseInfo {
-                owner: Some(self.instance_id().clone()),
-                state: if owned { LeaseState::Owned } else { LeaseState::Uncertain },
-                fence: Some(held.fence),
-                acquired_at: Some(held.acquired_at),
-                last_renewed_at: Some(held.renewed_at),
-            });
-        }
-        if !self.table.is_of_this_process() {
-            self.usable("look up", endpoint)?;
-        }
-        let timeout = self.table.timings().store_timeout;
-        let owner = self.store.owners(std::slice::from_ref(endpoint), timeout)?.pop().flatten();
-        let state = if owner.is_some() { LeaseState::Other } else { LeaseState::Unknown };
-        Ok(LeaseInfo { owner, state, fence: None, acquired_at: None, last_renewed_at: None })
+        let table = &self.exchange.table;
+        if table.is_of_this_process() { table.endpoints() } else { Vec::new() }
     }
 
     /// Every instance with a heartbeat (FR-007).
     pub fn live_instances(&self) -> Result<Vec<InstanceId>, StoreError> {
+        let (store, timeout) = (&self.exchange.store, self.exchange.table.timings().store_timeout);
         let (mut live, mut cursor) = (Vec::new(), 0);
         loop {
-            let page = self.store.instances(cursor, self.table.timings().store_timeout)?;
+            let page = store.instances(cursor, timeout)?;
             live.extend(page.found);
             cursor = page.cursor;
             if cursor == 0 {
@@ -231,25 +308,47 @@ impl LeaseManager {
         Ok(live)
     }
 
-    /// Who should own `endpoint` by rendezvous hashing of the live instances (FR-013).
-    pub fn preferred_owner(&self, endpoint: &EndpointId) -> Result<Option<InstanceId>, StoreError> {
-        let live = self.live_instances()?;
-        Ok(preference(endpoint, &live).first().map(|it| (*it).clone()))
+    /// Who should own this lease by rendezvous hashing of the live instances (FR-013).
+    pub fn preferred_owner(&self, name: impl AsRef<str>) -> Result<Option<InstanceId>, LeaseError> {
+        let (endpoint, live) = (named(name)?, self.live_instances()?);
+        Ok(preferred(&endpoint, &live).cloned())
+    }
+
+    /// [`Self::preferred_owner`] for any number of names: an answer for each, in their order. Reads the live instances once.
+    pub fn preferred_owners<N: AsRef<str>>(
+        &self,
+        names: impl IntoIterator<Item = N>,
+    ) -> Vec<Result<Option<InstanceId>, LeaseError>> {
+        let live = self.live_instances();
+        let owner = |name: N| {
+            let (endpoint, live) = (named(name)?, live.as_ref().map_err(Clone::clone)?);
+            Ok(preferred(&endpoint, live).cloned())
+        };
+        names.into_iter().map(owner).collect()
     }
 
     /// Who this is.
     pub fn instance_id(&self) -> &InstanceId {
-        self.table.instance()
+        self.exchange.table.instance()
     }
 }
 
-fn undecided(endpoint: &EndpointId, reason: String) -> StoreError {
-    StoreError { op: "acquire", target: endpoint.to_string(), fault: Fault::Refused, reason }
+impl Drop for LeaseManager {
+    fn drop(&mut self) {
+        if self.exchange.table.is_of_this_process() {
+            self.exchange.listening.end();
+        }
+        drop(self.keeper.take()); // withdraws the heartbeat and gives everything back
+        if self.exchange.table.is_of_this_process() {
+            self.exchange.turns.end_all();
+            self.exchange.listeners.close();
+        }
+    }
 }
 
 impl fmt::Debug for LeaseManager {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "LeaseManager({}, {} held)", self.instance_id(), self.table.len())
+        write!(f, "LeaseManager({}, {} held)", self.instance_id(), self.exchange.table.len())
     }
 }
 
@@ -257,6 +356,7 @@ impl fmt::Debug for LeaseManager {
 mod tests {
     use super::*;
     use crate::clock::ManualClock;
+    use crate::store::Store;
     use crate::store::memory::{MemoryServer, MemoryStore};
 
     fn manager() -> (LeaseManager, Arc<MemoryServer>) {
@@ -272,15 +372,18 @@ mod tests {
     fn in_a_process_that_was_forked_nothing_is_owned_asked_or_given_back() {
         let (a, server) = manager();
         let e = EndpointId::parse("e").unwrap();
-        assert!(a.try_acquire(&e).unwrap() && a.is_owned(&e));
+        let lease = a.try_acquire(&e).unwrap().held().unwrap();
+        assert!(lease.holds() && a.is_owned(&e));
         let asked = server.journal().len();
-        a.table.fork();
+        a.exchange.table.fork();
+        assert!(!lease.holds() && lease.remaining().is_zero() && lease.wait_lost(Duration::ZERO));
         assert!(!a.is_owned(&e) && a.fence(&e).is_none() && a.owned().is_empty());
-        for refused in [a.try_acquire(&e).map(drop), a.release(&e), a.info(&e).map(drop)]
+        for refused in [a.try_acquire(&e).map(drop), a.release(&e).map(drop), a.info(&e).map(drop)]
             .map(Result::unwrap_err)
         {
             assert!(refused.to_string().contains("forked"), "{refused}");
         }
+        drop(lease);
         drop(a);
         let verbs = ["acquire", "release", "withdraw"];
         let after: Vec<_> = server.journal().split_off(asked);

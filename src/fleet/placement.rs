@@ -49,6 +49,12 @@ pub fn preference<'a>(endpoint: &EndpointId, instances: &'a [InstanceId]) -> Vec
     order
 }
 
+/// The first of [`preference`].
+pub fn preferred<'a>(endpoint: &EndpointId, instances: &'a [InstanceId]) -> Option<&'a InstanceId> {
+    let hash = fnv1a(endpoint.as_str());
+    instances.iter().max_by_key(|it| (affinity(fnv1a(it.as_str()), hash), *it))
+}
+
 /// A live instance while the plan is made. A plan names it by its index, in the order of ids.
 struct InstanceLoad<'a> {
     id: &'a InstanceId,

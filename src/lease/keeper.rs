@@ -106,6 +106,7 @@ pub struct LeaseKeeper {
 
 /// Why an instance or election could not start.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum StartError {
     /// Settings that cannot work, alone or together. No request was sent to the store.
     Settings(ConfigError),
@@ -139,7 +140,17 @@ impl std::fmt::Display for StartError {
     }
 }
 
-impl std::error::Error for StartError {}
+impl std::error::Error for StartError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Settings(error) => Some(error),
+            Self::Store(error) => Some(error),
+            Self::Thread(error) => Some(error),
+            Self::Failed(failure) => Some(failure),
+            Self::Stopped | Self::StandsAlready(_) => None,
+        }
+    }
+}
 
 impl From<ConfigError> for StartError {
     fn from(error: ConfigError) -> Self {

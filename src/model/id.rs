@@ -1,6 +1,8 @@
 //! Which instance, which endpoint, which grant? The ids and numbers that Redis keys, events and requests are made of. Pure.
 
+use std::convert::Infallible;
 use std::fmt;
+use std::str::FromStr;
 use std::sync::Arc;
 
 /// The name of a polled endpoint. The suffix of its session's key: 1–128 characters of `A-Z a-z 0-9 . _ -`.
@@ -111,6 +113,45 @@ impl Tenure {
     }
 }
 
+impl FromStr for EndpointId {
+    type Err = InvalidId;
+    fn from_str(text: &str) -> Result<Self, InvalidId> {
+        Self::parse(text)
+    }
+}
+
+impl TryFrom<&str> for EndpointId {
+    type Error = InvalidId;
+    fn try_from(text: &str) -> Result<Self, InvalidId> {
+        Self::parse(text)
+    }
+}
+
+impl From<&str> for InstanceId {
+    fn from(text: &str) -> Self {
+        Self::new(text)
+    }
+}
+
+impl FromStr for InstanceId {
+    type Err = Infallible;
+    fn from_str(text: &str) -> Result<Self, Infallible> {
+        Ok(Self::new(text))
+    }
+}
+
+macro_rules! is_text {
+    ($($name:ident)*) => { $(
+        impl AsRef<str> for $name {
+            fn as_ref(&self) -> &str {
+                &self.0
+            }
+        }
+    )* };
+}
+
+is_text!(EndpointId InstanceId);
+
 macro_rules! shows_its_inside {
     ($($name:ident)*) => { $(
         impl fmt::Display for $name {
@@ -135,6 +176,19 @@ mod tests {
         for bad in ["", "a b", "a:b", "a/b", "é", "a\n", &"x".repeat(129)] {
             assert_eq!(EndpointId::parse(bad), Err(InvalidId), "{bad:?}");
         }
+    }
+
+    #[test]
+    fn names_are_read_from_text_and_shown_as_text_in_every_usual_way() {
+        let id: EndpointId = "save-1".parse().unwrap();
+        assert_eq!((EndpointId::try_from("save-1"), id.as_ref()), (Ok(id.clone()), "save-1"));
+        assert_eq!(
+            ("a b".parse::<EndpointId>(), id.to_string()),
+            (Err(InvalidId), "save-1".into())
+        );
+        let me: InstanceId = "vm-1-17-a".parse().unwrap();
+        assert_eq!((InstanceId::from("vm-1-17-a"), me.as_ref()), (me.clone(), "vm-1-17-a"));
+        assert_eq!(me.to_string(), "vm-1-17-a");
     }
 
     /// FR-005, edge case "two instances generate the same instance ID".

@@ -1,6 +1,7 @@
 //! What is a role called? Checks names. Pure.
 
 use std::fmt;
+use std::str::FromStr;
 
 use crate::model::EndpointId;
 
@@ -33,6 +34,26 @@ impl Role {
     }
 }
 
+impl FromStr for Role {
+    type Err = InvalidRole;
+    fn from_str(text: &str) -> Result<Self, InvalidRole> {
+        Self::parse(text)
+    }
+}
+
+impl TryFrom<&str> for Role {
+    type Error = InvalidRole;
+    fn try_from(text: &str) -> Result<Self, InvalidRole> {
+        Self::parse(text)
+    }
+}
+
+impl AsRef<str> for Role {
+    fn as_ref(&self) -> &str {
+        self.as_str()
+    }
+}
+
 impl fmt::Display for Role {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
@@ -59,9 +80,11 @@ mod tests {
     fn a_role_is_named_like_an_endpoint_but_not_like_the_keys_beside_it() {
         for name in ["backup", "daily-report", "a.b_C-9", "epochs", &"r".repeat(128)] {
             assert_eq!(Role::parse(name).unwrap().as_str(), name);
+            assert_eq!(name.parse::<Role>().unwrap().as_ref(), name);
         }
         for name in ["", "epoch", "heartbeat", "a b", "a:b", "ä", &"r".repeat(129)] {
             assert_eq!(Role::parse(name), Err(InvalidRole), "{name:?}");
+            assert_eq!(Role::try_from(name), Err(InvalidRole), "{name:?}");
         }
     }
 }

@@ -116,7 +116,8 @@ impl Stop {
         self.0.try_recv() == Err(TryRecvError::Disconnected)
     }
 
-    /// For a `select!`: becomes ready, with an error, when it is time to stop.
+    /// For a `select!` inside this repository, whose channels are no part of the public face: becomes ready, with an error, when it is time to stop.
+    #[doc(hidden)]
     pub fn receiver(&self) -> &Receiver<Infallible> {
         &self.0
     }

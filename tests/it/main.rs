@@ -119,6 +119,12 @@ mod process {
     mod library;
     /// Code of the user, or a thread of ours, panics.
     mod library_panics;
+    /// Thousands of leases in one call.
+    mod library_batches;
+    /// Guards of a `LeaseManager`: one tenure each, given back by the last.
+    mod library_guards;
+    /// Threads that wait for a lease of another instance.
+    mod library_waiting;
     /// Several threads of one process use one `LeaseManager`.
     mod library_threads;
     /// `--metrics-file`, and what is to be made of it.

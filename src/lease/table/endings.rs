@@ -15,8 +15,10 @@ impl OwnershipTable {
     pub(super) fn lose(&self, tenure: Tenure, loss: Loss, lost: &mut Vec<Lost>) {
         if let Some(lease) = self.forget(&tenure) {
             lease.stop_poll();
-            self.losses.fetch_add(1, Ordering::Release);
-            lost.push(Lost { tenure, loss });
+            self.losses.count.fetch_add(1, Ordering::Release);
+            let ended = Lost { tenure, loss };
+            self.losses.listener.get().into_iter().for_each(|it| it(&ended));
+            lost.push(ended);
         }
     }
 
@@ -32,7 +34,7 @@ impl OwnershipTable {
     /// How many leases were lost so far. The informer (`Owners::apply_losses`) sees by it that the view names this instance
     /// as the owner of leases that have ended.
     pub fn losses(&self) -> u64 {
-        self.losses.load(Ordering::Acquire)
+        self.losses.count.load(Ordering::Acquire)
     }
 
     pub(super) fn forget(&self, tenure: &Tenure) -> Option<Arc<Lease>> {

@@ -1,8 +1,8 @@
 //! Which leases does this instance hold, and until when? Touches only memory and the clock.
 //!
 //! `requests` builds every request, and reads the clock before the request is sent (R1). `answers` applies every answer to
-//! the tenure that the request was about, and to no other (R4). `endings` ends leases. No lock is held across I/O, and no
-//! lock guard leaves this module.
+//! the tenure that the request was about, and to no other (R4). `endings` ends leases, and `tenures` answers
+//! for one tenure. No lock is held across I/O, and no lock guard leaves this module.
 
 mod due_index;
 mod answers;
@@ -10,9 +10,10 @@ mod endings;
 mod requests;
 mod retired;
 mod signals;
+mod tenures;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
@@ -58,7 +59,7 @@ pub struct OwnershipTable {
     leases: RwLock<LeaseMap>,
     due_index: Mutex<DueIndex>,
     store_clock: StoreClock,
-    losses: AtomicU64,
+    losses: Losses,
     /// The heartbeat generation at the last `expire`. When a new one has begun, all leases of earlier generations have
     /// ended, even if the due index does not know it.
     generation: AtomicU64,
@@ -68,6 +69,15 @@ pub struct OwnershipTable {
     /// The process whose threads keep the table. A forked child has a copy, but no threads.
     process: AtomicU32,
 }
+
+/// How many leases ended without a release, and who is told of each.
+#[derive(Default)]
+struct Losses {
+    count: AtomicU64,
+    listener: OnceLock<LossListener>,
+}
+
+type LossListener = Box<dyn Fn(&Lost) + Send + Sync>;
 
 /// What the table knows of the store's epoch and clock.
 struct StoreClock {
@@ -205,7 +215,7 @@ impl OwnershipTable {
             leases: RwLock::default(),
             due_index: Mutex::default(),
             store_clock: StoreClock::new(epoch_tracker),
-            losses: AtomicU64::new(0),
+            losses: Losses::default(),
             generation: AtomicU64::new(0),
             metrics: Arc::default(),
             signals: Signals::default(),

@@ -8,8 +8,10 @@ use leasehold::clock::{BootClock, Clock, ManualClock};
 use leasehold::config::{Config, RedisUrl};
 use leasehold::election::Elections;
 use leasehold::lease::keeper::{Connections, StartError};
-use leasehold::manager::{LeaseManager, LeaseState};
-use leasehold::model::InstanceId;
+use leasehold::manager::{
+    Acquired, Lease, LeaseInfo, LeaseLoss, LeaseManager, LeaseState, Released,
+};
+use leasehold::model::{EndpointId, InstanceId};
 use leasehold::store::Store;
 use leasehold::store::memory::{MemoryServer, MemoryStore};
 use leasehold::store::redis::RedisStore;
@@ -45,6 +47,10 @@ fn manager(server: &Arc<MemoryServer>, name: &str) -> LeaseManager {
     let lines = Connections::shared(&store);
     let me = InstanceId::new(name);
     LeaseManager::start_on(&config(), me, &lines, Arc::new(BootClock)).unwrap()
+}
+
+fn taken(manager: &LeaseManager, name: &EndpointId) -> Lease {
+    manager.try_acquire(name).unwrap().held().expect("it is free")
 }
 
 /// Waits for `condition`, or says what was waited for.
@@ -133,14 +139,15 @@ fn a_lease_is_acquired_once_and_given_back() {
     let server = server();
     let (a, b) = (manager(&server, "a"), manager(&server, "b"));
     let e = endpoint("e");
-    assert!(a.try_acquire(&e).unwrap());
-    assert!(a.try_acquire(&e).unwrap(), "true also when already held");
-    assert!(!b.try_acquire(&e).unwrap());
+    let lease = taken(&a, &e);
+    let again = a.try_acquire(&e).unwrap().held().expect("held also when held already");
+    assert!(again.fence() == lease.fence() && again.holds());
+    assert!(matches!(b.try_acquire(&e).unwrap(), Acquired::HeldBy(it) if it == *a.instance_id()));
     assert!(a.is_owned(&e) && !b.is_owned(&e));
     assert_eq!(a.owned(), std::slice::from_ref(&e));
-    a.release(&e).unwrap();
-    assert!(!a.is_owned(&e));
-    assert!(b.try_acquire(&e).unwrap());
+    assert_eq!(a.release(&e).unwrap(), Released::GivenBack);
+    assert!(!a.is_owned(&e) && !lease.holds() && !again.holds());
+    assert!(taken(&b, &e).holds());
 }
 
 /// Specification, part 002: LeaseState and LeaseInfo.
@@ -150,14 +157,18 @@ fn a_lease_tells_its_state_and_since_when() {
     let (a, b) = (manager(&server, "a"), manager(&server, "b"));
     let e = endpoint("e");
     assert_eq!(a.info(&e).unwrap().state, LeaseState::Unknown);
-    a.try_acquire(&e).unwrap();
+    let _lease = taken(&a, &e);
     let mine = a.info(&e).unwrap();
     assert_eq!((mine.state, mine.owner), (LeaseState::Owned, Some(InstanceId::new("a"))));
     assert_eq!(mine.fence, a.fence(&e));
     let theirs = b.info(&e).unwrap();
     assert_eq!((theirs.state, theirs.owner), (LeaseState::Other, Some(InstanceId::new("a"))));
-    wait_for("a renewal", || a.info(&e).unwrap().last_renewed_at > mine.acquired_at);
-    assert_eq!(a.info(&e).unwrap().acquired_at, mine.acquired_at);
+    let is_renewed = |it: &LeaseInfo| it.renewed_ago < it.acquired_ago;
+    wait_for("a renewal", || is_renewed(&a.info(&e).unwrap()));
+    let later = a.info(&e).unwrap();
+    assert!(later.acquired_ago > mine.acquired_ago && later.fence == mine.fence, "one grant");
+    assert!(later.remaining.is_some_and(|it| !it.is_zero() && it < config().lease_ttl));
+    assert!(theirs.acquired_ago.is_none() && theirs.remaining.is_none());
 }
 
 #[test]
@@ -165,10 +176,34 @@ fn a_lease_that_cannot_be_renewed_is_uncertain_and_then_no_longer_owned() {
     let server = server();
     let a = manager(&server, "a");
     let e = endpoint("e");
-    a.try_acquire(&e).unwrap();
+    let lease = taken(&a, &e);
     server.crash();
     wait_for("a doubt", || a.info(&e).is_ok_and(|it| it.state == LeaseState::Uncertain));
     assert!(!a.is_owned(&e) && a.fence(&e).is_none());
+    assert!(!lease.holds() && lease.remaining().is_zero());
+    assert!(lease.wait_lost(LIMIT), "its deadline passes");
+    assert!(lease.watch().loss().is_none_or(|it| it == LeaseLoss::Expired));
+}
+
+#[test]
+fn a_name_that_no_lease_can_have_is_an_error_that_says_why() {
+    let a = manager(&server(), "a");
+    assert!(a.try_acquire("nightly-report").unwrap().is_held(), "a plain string is a name");
+    for refused in [a.try_acquire("a b").map(drop), a.release("a b").map(drop)] {
+        let error = refused.unwrap_err();
+        let said = error.to_string();
+        assert!(said.contains("\"a b\"") && said.contains("1 to 128 characters"), "{said}");
+        assert!(std::error::Error::source(&error).is_some());
+    }
+    assert!(!a.is_owned("a b") && a.fence("a b").is_none());
+}
+
+#[test]
+fn a_guard_can_be_sent_to_and_shared_by_threads() {
+    fn anywhere<T: Send + Sync + std::fmt::Debug>() {}
+    anywhere::<Lease>();
+    anywhere::<leasehold::LeaseWatch>();
+    anywhere::<LeaseManager>();
 }
 
 /// FR-007, FR-013.
@@ -187,8 +222,9 @@ fn live_instances_agree_on_the_preferred_owner() {
 fn a_manager_that_is_dropped_leaves_nothing_behind() {
     let server = server();
     let a = manager(&server, "a");
-    a.try_acquire(&endpoint("e")).unwrap();
+    let lease = taken(&a, &endpoint("e"));
     drop(a);
+    assert!(!lease.holds() && lease.wait_lost(Duration::ZERO) && lease.watch().loss().is_none());
     assert_eq!(server.owner(&endpoint("e")), None);
     assert!(MemoryStore::new(&server).instances(0, LIMIT).unwrap().found.is_empty());
 }

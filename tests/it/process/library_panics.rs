@@ -176,11 +176,13 @@ fn r12_whichever_thread_of_a_manager_panics_it_holds_nothing_and_says_so() {
         let clock = Arc::<Trap>::clone(&trap);
         let a = LeaseManager::start_on(&config(), InstanceId::new("a"), &lines, clock).unwrap();
         let (e, f) = (endpoint("e"), endpoint("f"));
-        assert!(a.try_acquire(&e).unwrap() && a.failure().is_none());
+        let lease = a.try_acquire(&e).unwrap().held().unwrap();
+        assert!(lease.holds() && a.failure().is_none());
         trap.set();
         let _ = a.try_acquire(&f); // something to remember
         assert!(a.failed().within(LIMIT), "{thread}: nobody is told");
         assert!(a.failure().is_some_and(|it| it.thread == thread));
+        assert!(!lease.holds() && lease.wait_lost(Duration::ZERO), "{thread}");
         assert!(!a.is_owned(&e) && a.fence(&e).is_none() && a.owned().is_empty(), "{thread}");
         let refused = a.try_acquire(&e).unwrap_err().to_string();
         assert!(refused.contains(thread) && refused.contains("start another"), "{refused}");
@@ -191,7 +193,7 @@ fn r12_whichever_thread_of_a_manager_panics_it_holds_nothing_and_says_so() {
         let plain: Arc<dyn Store> = Arc::new(MemoryStore::new(&server));
         let (me, lines) = (InstanceId::new("b"), Connections::shared(&plain));
         let b = LeaseManager::start_on(&config(), me, &lines, Arc::new(BootClock)).unwrap();
-        wait_for(&format!("{thread}: the lease is free"), || b.try_acquire(&e).unwrap());
+        wait_for(&format!("{thread}: the lease is free"), || b.try_acquire(&e).unwrap().is_held());
     }
 }
 
@@ -220,7 +222,7 @@ fn r12_a_beat_on_its_way_does_not_outlast_the_withdrawal() {
     let clock = Arc::<Trap>::clone(&trap);
     let (me, lines) = (InstanceId::new("a"), Connections::shared(&store));
     let a = LeaseManager::start_on(&config(), me, &lines, clock).unwrap();
-    assert!(a.try_acquire(&endpoint("e")).unwrap());
+    let _lease = a.try_acquire(endpoint("e")).unwrap().held().unwrap();
     hold.store(true, Ordering::SeqCst);
     is_held.recv_timeout(LIMIT).expect("a beat is about to be sent");
     trap.set();

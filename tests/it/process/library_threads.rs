@@ -11,7 +11,7 @@ use leasehold::lease::keeper::Connections;
 use leasehold::model::InstanceId;
 use leasehold::store::Store;
 use leasehold::store::memory::{MemoryServer, MemoryStore};
-use leasehold::{FenceToken, LeaseManager};
+use leasehold::{Acquired, FenceToken, Lease, LeaseManager, Released};
 
 use testkit::cluster::endpoint;
 use testkit::hooked::{Hooked, Stage};
@@ -66,15 +66,18 @@ fn r4_a_thread_that_is_held_up_with_an_old_grant_revives_nothing() {
             move || told.send(a.try_acquire(e).unwrap()).unwrap()
         });
         let ahead = second.recv_timeout(Duration::from_millis(300));
-        if ahead == Ok(true) {
+        let mut theirs = None;
+        if ahead.as_ref().is_ok_and(Acquired::is_held) {
             a.release(&e).unwrap();
-            assert!(b.try_acquire(&e).unwrap());
+            theirs = b.try_acquire(&e).unwrap().held();
+            assert!(theirs.is_some());
         }
         drop(go_on);
-        slow.join().unwrap();
+        let first = slow.join().unwrap();
         assert!(!(a.is_owned(&e) && b.is_owned(&e)), "two instances own one lease");
-        if ahead.is_err() {
-            assert_eq!(second.recv_timeout(LIMIT), Ok(true));
+        if theirs.is_none() {
+            let second = second.recv_timeout(LIMIT).expect("an answer");
+            assert!(first.is_held() && second.is_held());
             assert!(a.is_owned(&e), "both threads were told that it is held");
         }
     });
@@ -100,16 +103,20 @@ fn threads_that_ask_for_one_name_at_once_get_one_answer_under_one_fence() {
         let ready = std::sync::Barrier::new(THREADS);
         let ask = || {
             ready.wait();
-            let answer = a.try_acquire(&e).unwrap();
-            (answer, a.fence(&e))
+            let lease = a.try_acquire(&e).unwrap().held();
+            (lease, a.fence(&e))
         };
-        let told: Vec<(bool, Option<FenceToken>)> = std::thread::scope(|scope| {
+        let told: Vec<(Option<Lease>, Option<FenceToken>)> = std::thread::scope(|scope| {
             let asking: Vec<_> = (0..THREADS).map(|_| scope.spawn(ask)).collect();
             asking.into_iter().map(|it| it.join().unwrap()).collect()
         });
         let fence = a.fence(&e);
         assert!(fence.is_some());
-        let wrong = told.iter().filter(|it| **it != (true, fence)).count();
+        let is_right = |(lease, told): &(Option<Lease>, Option<FenceToken>)| {
+            lease.as_ref().is_some_and(|it| it.holds() && Some(it.fence()) == fence)
+                && *told == fence
+        };
+        let wrong = told.iter().filter(|it| !is_right(it)).count();
         assert_eq!(wrong, 0, "round {round}: {wrong} of {THREADS} were told something else");
         // One for the epoch that is new to it, one for the lease.
         let acquires = acquires.load(Ordering::SeqCst);
@@ -123,7 +130,7 @@ fn a_refusal_that_was_on_its_way_is_no_answer_for_who_asks_later() {
     let server = server();
     let e = endpoint("e");
     let b = manager(Arc::new(MemoryStore::new(&server)), "b");
-    assert!(b.try_acquire(&e).unwrap());
+    let theirs = b.try_acquire(&e).unwrap().held().unwrap();
     let (held_up, is_held_up) = bounded::<()>(1);
     let (go_on, may_go_on) = bounded::<()>(0);
     let first = AtomicBool::new(true);
@@ -137,12 +144,12 @@ fn a_refusal_that_was_on_its_way_is_no_answer_for_who_asks_later() {
     std::thread::scope(|scope| {
         let refused = scope.spawn(|| a.try_acquire(&e).unwrap());
         is_held_up.recv_timeout(LIMIT).expect("the first acquire is refused");
-        b.release(&e).unwrap();
+        assert_eq!(theirs.release().unwrap(), Released::GivenBack);
         let later = scope.spawn(|| a.try_acquire(&e).unwrap());
         // Whether it waits already cannot be seen; it must be right in both cases.
         drop(go_on);
-        refused.join().unwrap();
-        assert!(later.join().unwrap(), "it was free before this was asked for");
+        let _first = refused.join().unwrap();
+        assert!(later.join().unwrap().is_held(), "it was free before this was asked for");
     });
 }
 
