@@ -210,7 +210,8 @@ fn r12_a_beat_on_its_way_does_not_outlast_the_withdrawal() {
             if (verb, stage) == ("withdraw", Stage::Answered) {
                 withdrawn.fetch_add(1, Ordering::SeqCst);
             }
-            if (verb, stage) == ("beat", Stage::Asked) && hold.swap(false, Ordering::SeqCst) {
+            let is_beat = verb.starts_with("heartbeat") && stage == Stage::Asked;
+            if is_beat && hold.swap(false, Ordering::SeqCst) {
                 held.send(()).unwrap();
                 wait_for("the withdrawal", || withdrawn.load(Ordering::SeqCst) > 0);
             }
