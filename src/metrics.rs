@@ -129,13 +129,21 @@ pub struct Metrics {
     pub poll: Histogram,
     /// How much later than it was due a poll started.
     pub lag: Histogram,
-    polling: AtomicUsize,
-    pollers: Arc<AtomicUsize>,
-    /// What the polling achieves, as dispatch has found last. Locked to copy it, and for nothing else.
-    polling_info: Mutex<Option<PollingInfo>>,
+    pool: Pool,
     endpoints: AtomicUsize,
     instances: AtomicUsize,
     store_away: AtomicBool,
+}
+
+/// What the pollers do now, and achieve.
+#[derive(Debug, Default)]
+struct Pool {
+    /// Polls that run.
+    running: AtomicUsize,
+    /// Threads that are alive.
+    threads: Arc<AtomicUsize>,
+    /// What dispatch has found out last. Locked to copy it, and for nothing else.
+    info: Mutex<Option<PollingInfo>>,
 }
 
 /// Polls since the start, and those that run now.
@@ -169,9 +177,7 @@ impl Default for Metrics {
             renewal_lag: histogram("leasehold_renewal_lag_seconds", RENEWAL_LAG),
             poll: histogram("leasehold_poll_duration_seconds", "How long polls took."),
             lag: histogram("leasehold_poll_lag_seconds", POLL_LAG),
-            polling: AtomicUsize::default(),
-            pollers: Arc::default(),
-            polling_info: Mutex::default(),
+            pool: Pool::default(),
             endpoints: AtomicUsize::default(),
             instances: AtomicUsize::default(),
             store_away: AtomicBool::default(),
@@ -240,9 +246,9 @@ impl Metrics {
 
     /// Runs `poll`, counted as running meanwhile.
     pub fn while_polling<T>(&self, poll: impl FnOnce() -> T) -> T {
-        self.polling.fetch_add(1, Ordering::Relaxed);
+        self.pool.running.fetch_add(1, Ordering::Relaxed);
         let came = poll();
-        self.polling.fetch_sub(1, Ordering::Relaxed);
+        self.pool.running.fetch_sub(1, Ordering::Relaxed);
         came
     }
 
@@ -252,23 +258,23 @@ impl Metrics {
             ended: self.polls.ended.total(),
             skipped: self.polls.skipped.total(),
             deferred: self.polls.deferred.total(),
-            running: self.polling.load(Ordering::Relaxed),
+            running: self.pool.running.load(Ordering::Relaxed),
         }
     }
 
     /// How many poller threads are alive. Their pool counts them here.
     pub fn pollers(&self) -> &Arc<AtomicUsize> {
-        &self.pollers
+        &self.pool.threads
     }
 
     /// What the polling achieves, as found now.
     pub fn set_polling_info(&self, info: PollingInfo) {
-        *self.polling_info.lock() = Some(info);
+        *self.pool.info.lock() = Some(info);
     }
 
     /// What the polling achieves; `None` where nothing polls, or nothing was found out yet.
     pub fn polling_info(&self) -> Option<PollingInfo> {
-        self.polling_info.lock().clone()
+        self.pool.info.lock().clone()
     }
 
     /// Writes everything that is kept here.
@@ -282,7 +288,7 @@ impl Metrics {
         let mut gauge = |name: &str, help: &str, value: &AtomicUsize| {
             text.gauge(name, help, float(value.load(Ordering::Relaxed) as u64));
         };
-        gauge("leasehold_polls_running", "Polls that run now.", &self.polling);
+        gauge("leasehold_polls_running", "Polls that run now.", &self.pool.running);
         gauge("leasehold_endpoints", "Endpoints to poll, of the whole fleet.", &self.endpoints);
         gauge("leasehold_instances", "Instances that are alive.", &self.instances);
         let up = !self.store_away.load(Ordering::Relaxed);

@@ -132,3 +132,45 @@ impl Heartbeat {
         self.store.withdraw(&self.table.request().context)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::ManualClock;
+    use crate::lease::table::LeaseTimings;
+    use crate::model::{InstanceId, LeaseDuration, PollingInfo};
+    use crate::store::memory::{MemoryServer, MemoryStore};
+
+    /// An instance that does not poll tells what it is; one that does, what dispatch has left with the metrics.
+    #[test]
+    fn a_heartbeat_tells_the_version_the_start_and_what_the_metrics_have() {
+        const SECOND: Duration = Duration::from_secs(1);
+        let clock = Arc::new(ManualClock::at(10_000_000_000_000));
+        let server = MemoryServer::new(&clock);
+        let (me, duration) = (InstanceId::new("me"), LeaseDuration::new(30 * SECOND));
+        let timings = LeaseTimings {
+            lease: duration,
+            heartbeat: duration,
+            renew_interval: 10 * SECOND,
+            store_timeout: SECOND,
+        };
+        let own = Arc::<ManualClock>::clone(&clock);
+        let table = Arc::new(OwnershipTable::new(me.clone(), timings, own, true));
+        let store: Arc<dyn Store> = Arc::new(MemoryStore::new(&server));
+        let started_ms = store.time(SECOND).unwrap() / 1_000;
+        let heartbeat = Heartbeat::new(store, Arc::clone(&table), Weight(1), 10 * SECOND);
+        clock.pass(5 * SECOND); // the store was away
+        heartbeat.send().unwrap();
+        let first = server.info(&me).unwrap();
+        assert_eq!((first.version.as_str(), first.protocol), (env!("CARGO_PKG_VERSION"), PROTOCOL));
+        assert_eq!((first.started_at_ms, &first.polling), (Some(started_ms), &None));
+        clock.pass(7 * SECOND);
+        server.step_clock(300);
+        let polling = Some(PollingInfo { workers: 48, busy: 47, ..PollingInfo::default() });
+        table.metrics().set_polling_info(polling.clone().unwrap());
+        heartbeat.send().unwrap();
+        assert_eq!(server.info(&me).unwrap(), InstanceInfo { polling, ..first });
+        heartbeat.withdraw().unwrap();
+        assert_eq!(server.info(&me), None);
+    }
+}

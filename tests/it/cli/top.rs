@@ -55,6 +55,7 @@ fn it_shows_what_status_shows_and_goes_on_showing_it() {
         let line = text.lines().map(words).find(|it| it.first() == Some(&short(&instance.id())));
         let line = line.unwrap_or_else(|| panic!("{text}"));
         assert!(line[1].chars().all(|it| it == '█') && line[2..5] == ["3", "3.0", "1"], "{text}");
+        assert_eq!(line.last().unwrap(), env!("CARGO_PKG_VERSION"), "{text}");
     }
     for endpoint in &scene.endpoints {
         let line = text.lines().find(|it| it.starts_with(endpoint.as_str())).unwrap();

@@ -46,6 +46,7 @@ fn whole_path<S: Site>(site: S) {
     assert!(all.all(|it| list.contains(it)), "{list}");
     let status = world.command(&["status"]);
     assert!(world.fleet.iter().all(|it| status.contains(&it.id())), "{status}");
+    assert_eq!(status.matches(env!("CARGO_PKG_VERSION")).count(), 2, "each tells: {status}");
     let history = world.command(&["history"]);
     assert!(history.contains("added"), "{history}");
     world.command(&["sessions", "remove", "added"]);
