@@ -6,6 +6,9 @@ use std::time::Duration;
 use crate::measure::Measured;
 use crate::target::Target;
 
+/// How many polls that broke SC-001 are named.
+const NAMED: usize = 10;
+
 /// Goes on after a miss: one run shows everything.
 #[derive(Default)]
 pub struct Verdict {
@@ -50,8 +53,8 @@ impl Verdict {
     /// SC-001.
     pub fn sound(&mut self, target: &Target) {
         let (overlaps, back) = (target.overlaps(), target.fence_regressions());
-        for found in overlaps.iter().chain(&back).take(5) {
-            println!("  {found}");
+        for text in overlaps.iter().chain(&back).take(NAMED) {
+            println!("unsound: {text}");
         }
         let (overlaps, back) = (overlaps.len(), back.len());
         let polls = target.requests().len();

@@ -54,7 +54,7 @@ pub(crate) fn pool(verdict: &mut Verdict) {
     verdict.say(&format!("at rest: {}", rest.text()));
     let cpu_at_rest = pool.cpu_share();
     pool.hang(0..FEW);
-    let cpu_of_few = pool.cpu_share() - cpu_at_rest;
+    let cpu_of_few = (pool.cpu_share() - cpu_at_rest).max(0.0);
     verdict.say(&format!(
         "{FEW} polls that wait: {cpu_of_few:.2} % of a core (at most {CPU_MAX_PERCENT} %), besides {cpu_at_rest:.2} % at \
          rest; {}",
