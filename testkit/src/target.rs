@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::ops::Range;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use nix::poll::{PollFd, PollFlags, PollTimeout};
 use parking_lot::{Condvar, Mutex};
 use serde_json::{Value, json};
 use socket2::{Domain, Socket, Type};
@@ -50,6 +52,43 @@ impl Default for Answer {
 struct State {
     requests: Vec<Request>,
     answers: BTreeMap<String, Answer>,
+    /// The polls that have no end yet, by path: when each began, and its connection.
+    open: BTreeMap<String, Vec<(Instant, Arc<TcpStream>)>>,
+}
+
+/// On a busy machine the thread that serves a poll learns late that the poller has hung up. So the thread that has read the
+/// first byte of the next poll asks the kernel whether the earlier connection is over. The answer counts only within this time
+/// after the first byte: later, it would say nothing about the beginning of the next poll.
+const LOOK_WITHIN: Duration = Duration::from_millis(1);
+
+impl State {
+    /// Ends the polls of `path` that were over when a poll of it began at `start`.
+    fn end_those_over(&mut self, path: &str, start: Instant) {
+        for (began, stream) in self.open.get(path).into_iter().flatten() {
+            let is_over = has_hung_up(stream);
+            if is_over && start.elapsed() < LOOK_WITHIN {
+                let mine = |it: &&mut Request| it.start == *began && it.path == path;
+                let request = self.requests.iter_mut().rev().find(mine);
+                request.map(|it| it.end.get_or_insert(start));
+            }
+        }
+    }
+
+    fn close(&mut self, path: &str, start: Instant) {
+        let Some(open) = self.open.get_mut(path) else { return };
+        open.retain(|it| it.0 != start);
+        if open.is_empty() {
+            self.open.remove(path);
+        }
+    }
+}
+
+/// A poller sends nothing behind its request, so what can be read is the end.
+fn has_hung_up(stream: &TcpStream) -> bool {
+    let over = PollFlags::POLLIN | PollFlags::POLLHUP | PollFlags::POLLERR;
+    let mut fds = [PollFd::new(stream.as_fd(), over)];
+    let told = nix::poll::poll(&mut fds, PollTimeout::ZERO);
+    told.is_ok() && fds[0].revents().is_some_and(|it| it.intersects(over))
 }
 
 #[derive(Default)]
@@ -286,12 +325,13 @@ impl Target {
 }
 
 impl Shared {
-    fn serve(&self, mut stream: TcpStream) {
+    fn serve(&self, stream: TcpStream) {
+        let stream = Arc::new(stream);
         let mut head = Vec::new();
         let mut buffer = [0; 2_048];
         let mut start = None;
         while !head.windows(4).any(|it| it == b"\r\n\r\n") {
-            match stream.read(&mut buffer) {
+            match (&*stream).read(&mut buffer) {
                 Ok(n) if n > 0 => {
                     start.get_or_insert_with(Instant::now);
                     head.extend_from_slice(&buffer[..n]);
@@ -305,16 +345,19 @@ impl Shared {
         let instance = header(&head, "x-leasehold-instance");
         let fence = header(&head, "x-leasehold-fence").parse().unwrap_or(0);
         let mut state = self.state.lock();
+        state.end_those_over(&path, start);
+        state.open.entry(path.clone()).or_default().push((start, Arc::clone(&stream)));
         let answer = state.answers.get(&path).cloned().unwrap_or_default();
         let request = Request { path, instance, fence, start, end: None };
         let index = state.requests.partition_point(|it| it.start <= request.start);
         state.requests.insert(index, request.clone());
         drop(state);
         self.changed.notify_all();
-        let end = respond(&mut stream, &answer);
+        let end = respond(&stream, &answer);
         let mut state = self.state.lock();
         let mine = |it: &&mut Request| it.start == request.start && it.path == request.path;
-        state.requests.iter_mut().rev().find(mine).unwrap().end = Some(end);
+        state.requests.iter_mut().rev().find(mine).unwrap().end.get_or_insert(end);
+        state.close(&request.path, request.start);
         drop(state);
         self.changed.notify_all();
     }
@@ -330,7 +373,7 @@ fn header(head: &str, name: &str) -> String {
 
 /// Answers; the moment at which the poll was over. Before the answer is sent: what the poller does
 /// with it can only come later.
-fn respond(stream: &mut TcpStream, answer: &Answer) -> Instant {
+fn respond(mut stream: &TcpStream, answer: &Answer) -> Instant {
     if answer.hang || !answer.delay.is_zero() {
         let patience = (!answer.hang).then_some(answer.delay);
         stream.set_read_timeout(patience).unwrap();
@@ -388,6 +431,29 @@ mod tests {
         finish(begin(&target, 3));
         assert_eq!(target.overlaps().len(), 2, "{}", target.story());
         drop(hanging);
+    }
+
+    /// The thread of the first poll is not asked: on a busy machine it learns late that its poller has gone.
+    #[test]
+    fn a_poller_that_has_hung_up_is_over_however_late_that_is_noticed() {
+        let target = Target::start();
+        target.answer("e1", Answer { hang: true, ..Answer::default() });
+        let hanging = begin(&target, 1);
+        let later = |state: &mut State| {
+            let start = Instant::now();
+            state.end_those_over("/e1", start);
+            (start, state.requests[0].end)
+        };
+        let mut state = target.shared.state.lock(); // the thread of the poll cannot note its end
+        assert_eq!(later(&mut state).1, None, "it has not hung up");
+        drop(hanging);
+        let deadline = Instant::now() + Duration::from_secs(5);
+        let (mut start, mut end) = later(&mut state);
+        while end.is_none() && Instant::now() < deadline {
+            (start, end) = later(&mut state);
+        }
+        assert_eq!(end, Some(start));
+        assert_eq!(state.open.len(), 1, "its thread does not know yet");
     }
 
     #[test]
