@@ -126,7 +126,7 @@ impl Held {
     }
 
     fn take(&self, endpoints: &[EndpointId], fence: u64) -> Vec<Tenure> {
-        let fence = FenceToken(fence);
+        let fence = FenceToken::new(fence);
         let grant = Acquire::Granted { fence, grant: Grant::Free };
         let grants = reply(vec![grant; endpoints.len()]);
         let (gained, _) = self.table.granted(&self.table.request(), endpoints, &grants);

@@ -76,7 +76,25 @@ impl InstanceId {
 
 /// Grows with every grant of an endpoint, over every life of the Redis server. Fits in 2^53.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct FenceToken(pub u64);
+pub struct FenceToken(pub(crate) u64);
+
+impl FenceToken {
+    /// A token as it was received, to compare it with others.
+    pub const fn new(number: u64) -> Self {
+        Self(number)
+    }
+
+    /// The number, to send it along.
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+}
+
+impl From<FenceToken> for u64 {
+    fn from(fence: FenceToken) -> Self {
+        fence.0
+    }
+}
 
 /// One life of the store; zero before any was seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
@@ -99,10 +117,13 @@ impl Weight {
 
 /// One grant of one endpoint. Every answer from the store belongs to one (R4).
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
 pub struct Tenure {
     /// What was granted.
+    #[doc(hidden)]
     pub endpoint: EndpointId,
     /// Which grant it was.
+    #[doc(hidden)]
     pub fence: FenceToken,
 }
 
@@ -110,6 +131,16 @@ impl Tenure {
     /// The grant of `endpoint` that was given `fence`.
     pub fn new(endpoint: EndpointId, fence: FenceToken) -> Self {
         Self { endpoint, fence }
+    }
+
+    /// What was granted.
+    pub fn endpoint(&self) -> &EndpointId {
+        &self.endpoint
+    }
+
+    /// Which grant it was.
+    pub fn fence(&self) -> FenceToken {
+        self.fence
     }
 }
 

@@ -327,7 +327,7 @@ impl Electorate {
                 self.is_tampered || held.len() <= 1,
                 "{role} is led by {leaders:?}, held by {held:?}"
             );
-            let newest = self.newest.entry(role.into()).or_insert(FenceToken(0));
+            let newest = self.newest.entry(role.into()).or_insert(FenceToken::new(0));
             assert!(leaders[0].1 >= *newest, "{role} is led by {leaders:?} after term {newest}");
             *newest = leaders[0].1;
         }

@@ -112,7 +112,8 @@ impl Held {
         held.table.heartbeat_answered(&held.table.request(), &held.reply(beat));
         for batch in endpoints.chunks(BATCH_MAX) {
             held.clock.pass(held.pace);
-            let grant = |fence| Acquire::Granted { fence: FenceToken(fence), grant: Grant::Free };
+            let grant =
+                |fence| Acquire::Granted { fence: FenceToken::new(fence), grant: Grant::Free };
             let grants = (1..).take(batch.len()).map(grant).collect();
             held.table.granted(&held.table.request(), batch, &held.reply(grants));
         }
@@ -175,7 +176,7 @@ impl Scheduled {
             let session = Session::parse(id.as_str(), session.as_bytes());
             let session = Arc::new(session.map_err(io::Error::other)?);
             let due = schedule.first_due(&session, None, Duration::ZERO, clock.now());
-            schedule.gained(Tenure::new(id.clone(), FenceToken(1)), session, due);
+            schedule.gained(Tenure::new(id.clone(), FenceToken::new(1)), session, due);
         }
         Ok(Self { schedule, clock, pace: POLL_INTERVAL / n })
     }

@@ -34,7 +34,7 @@ impl Holder {
             epoch: Epoch(0),
             suspect: false,
             floor_us: 0,
-            highest_fence: FenceToken(0),
+            highest_fence: FenceToken::new(0),
             owner_only: true,
             not_after_us: 0,
             new_fleet: true,
@@ -43,7 +43,7 @@ impl Holder {
         let lasts = Duration::from_secs(86_400);
         let beat = store.heartbeat(&context, lasts, Weight(1), None).map_err(io::Error::other)?;
         context.epoch = beat.stamp.epoch;
-        let tenure = |it: &EndpointId| Tenure::new(it.clone(), FenceToken(0));
+        let tenure = |it: &EndpointId| Tenure::new(it.clone(), FenceToken::new(0));
         let tenures: Vec<Tenure> = endpoints.iter().map(tenure).collect();
         let fence_unchecked: Vec<RenewItem> = tenures.iter().cloned().map(RenewItem::new).collect();
         let fence_checked =
@@ -74,7 +74,7 @@ impl Holder {
         for (at, answer) in these.zip(answers) {
             let Acquire::Granted { fence, .. } = answer else { continue };
             self.context.highest_fence = self.context.highest_fence.max(*fence);
-            self.context.floor_us = self.context.floor_us.max(fence.0);
+            self.context.floor_us = self.context.floor_us.max(fence.get());
             for tenure in [
                 &mut self.tenures[at],
                 &mut self.fence_checked[at].tenure,

@@ -153,7 +153,7 @@ impl Electors {
     }
 
     pub fn terms(&self) -> Vec<Option<u64>> {
-        self.role_states.iter().map(|it| it.term().map(|it| it.0)).collect()
+        self.role_states.iter().map(|it| it.term().map(|it| it.get())).collect()
     }
 }
 

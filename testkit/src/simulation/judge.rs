@@ -132,9 +132,9 @@ impl Judge {
         self.polls.set(self.polls.get() + 1);
         self.polled_at.borrow_mut()[n] = world.now();
         let name = &member.name;
-        world
-            .trace
-            .say(world.now(), || format!("{name} polls e{n} under {}", permit.tenure().fence.0));
+        world.trace.say(world.now(), || {
+            format!("{name} polls e{n} under {}", permit.tenure().fence.get())
+        });
         if member.pause.unaware_of_sleep.get() || world.now() < self.tampered_until.borrow()[n] {
             return;
         }
@@ -198,7 +198,7 @@ impl Judge {
             let tenure = &it.publication.tenure;
             let n = index(tenure.endpoint.as_str());
             let newest = &mut self.newest.borrow_mut()[n];
-            let order = (tenure.fence.0, it.publication.started_at_ms);
+            let order = (tenure.fence.get(), it.publication.started_at_ms);
             if order < newest.order || (order == newest.order && !newest.forgotten) {
                 let (who, newest) = (&it.instance, newest.order);
                 world.fail(format!("G2: {who:?} announces {order:?} of e{n} after {newest:?}"));

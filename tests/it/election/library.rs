@@ -482,7 +482,7 @@ fn work_on_several_threads_ends_before_another_leads() {
                 let work = |duty: &leasehold::election::Duty| {
                     running.fetch_add(1, Ordering::SeqCst);
                     began.fetch_add(1, Ordering::SeqCst);
-                    assert!(duty.term().0 > 0);
+                    assert!(duty.term().get() > 0);
                     crossbeam_channel::after(Duration::from_millis(3)).recv().unwrap();
                     running.fetch_sub(1, Ordering::SeqCst);
                 };
@@ -737,8 +737,8 @@ fn a_role_that_many_threads_try_at_once_has_one_leader_and_every_answer_is_true(
                             assert_eq!(leading.fetch_add(1, Ordering::SeqCst), 0, "two leaders");
                             if let Some(term) = leadership.term() {
                                 let mut newest = newest.lock();
-                                assert!(term.0 > *newest, "{term} after {newest}");
-                                *newest = term.0;
+                                assert!(term.get() > *newest, "{term} after {newest}");
+                                *newest = term.get();
                             }
                             led.fetch_add(1, Ordering::SeqCst);
                             leading.fetch_sub(1, Ordering::SeqCst);

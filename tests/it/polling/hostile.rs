@@ -235,7 +235,7 @@ fn answer(chance: Chance<'_>) -> Vec<u8> {
 /// Everything a daemon asks, to a server that answers anything.
 fn ask_everything(store: &dyn Store, table: &OwnershipTable, timeout: Duration) {
     let one = [EndpointId::parse("e1").unwrap()];
-    let tenure = Tenure::new(one[0].clone(), FenceToken(7));
+    let tenure = Tenure::new(one[0].clone(), FenceToken::new(7));
     let me = [table.instance().clone()];
     let request = table.request();
     drop(

@@ -158,7 +158,7 @@ fn guards_that_come_and_go_are_never_good_on_two_instances() {
                         continue;
                     };
                     grants.fetch_add(1, Ordering::SeqCst);
-                    let fence = usize::try_from(lease.fence().0).unwrap();
+                    let fence = usize::try_from(lease.fence().get()).unwrap();
                     let before = highest.fetch_max(fence, Ordering::SeqCst);
                     // Good under an older fence than one seen before: then that one must be over.
                     let both = lease.holds() && other.is_owned("e") && lease.holds();

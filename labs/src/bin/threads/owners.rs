@@ -142,8 +142,8 @@ fn hold_and_release(
         add(&counts.grants);
         let mut both = both_own(&lease, other);
         // Seen before this guard was asked: then a guard with an older fence must be over.
-        let before = highest[number as usize].fetch_max(lease.fence().0, Ordering::SeqCst);
-        if before > lease.fence().0 && lease.holds() {
+        let before = highest[number as usize].fetch_max(lease.fence().get(), Ordering::SeqCst);
+        if before > lease.fence().get() && lease.holds() {
             add(&counts.fences_back);
         }
         if random(3) > 0 {

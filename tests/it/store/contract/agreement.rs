@@ -78,7 +78,7 @@ impl Story {
         let back = self.dice.below(3).min(self.dice.below(3));
         let fence = match known.checked_sub(1 + back) {
             Some(at) => self.grants[endpoint][at],
-            None => FenceToken(5),
+            None => FenceToken::new(5),
         };
         Tenure::new(endpoint.clone(), fence)
     }

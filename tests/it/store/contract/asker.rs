@@ -86,7 +86,7 @@ impl Asker {
     }
 
     pub fn observe_fence(&mut self, fence: u64) {
-        self.epoch_tracker.observe_fence(FenceToken(fence));
+        self.epoch_tracker.observe_fence(FenceToken::new(fence));
     }
 
     /// Asks until the answer was decided under the epoch the server is in.
@@ -118,7 +118,7 @@ impl Asker {
 
     /// What to verify if nothing in particular: a role has to be named, for its timing.
     fn nothing(&self) -> Vec<Tenure> {
-        let role = || Tenure::new(endpoint("e"), FenceToken(0));
+        let role = || Tenure::new(endpoint("e"), FenceToken::new(0));
         self.of_roles.then(role).into_iter().collect()
     }
 

@@ -67,7 +67,7 @@ pub fn a_running_instance_does_not_skip_the_hold_off_of_a_flush(world: &mut dyn 
     assert_eq!(a.acquire(&endpoint("e")), Acquire::HoldOff);
     let named = RequestContext { new_fleet: true, ..a.context() };
     world.flush();
-    let nothing = [Tenure::new(endpoint("e"), FenceToken(0))];
+    let nothing = [Tenure::new(endpoint("e"), FenceToken::new(0))];
     let reply = a.store.verify(&named, &nothing).unwrap();
     assert!(reply.stamp.hold_off > Duration::ZERO);
 }

@@ -67,7 +67,7 @@ pub fn a_fence_grows_over_a_deleted_epoch_and_a_clock_set_back(world: &mut dyn W
     // An instance that has seen nothing, by the clock of a server that is behind now.
     let mut b = Asker::alive(world, "b");
     let after = b.grant(&e).fence;
-    assert!(after > before && before.0 > ahead, "{after} after {before}");
+    assert!(after > before && before.get() > ahead, "{after} after {before}");
 }
 
 /// What is put back into a store that has forgotten everything (R6) is remembered with its fence.
@@ -90,7 +90,7 @@ pub fn a_fence_grows_beyond_one_that_is_ahead_of_the_clock(world: &mut dyn World
     let (e, mut a, mut b) = (endpoint("e"), Asker::alive(world, "a"), Asker::alive(world, "b"));
     let ahead = a.stamp.unwrap().server_us + 3_600_000_000;
     a.observe_fence(ahead);
-    let mut fences = vec![FenceToken(ahead)];
+    let mut fences = vec![FenceToken::new(ahead)];
     for _ in 0..3 {
         let tenure = a.grant(&e);
         a.release(&tenure);
@@ -108,7 +108,7 @@ pub fn what_one_has_seen_raises_the_fences_of_all(world: &mut dyn World) {
     a.observe_fence(ahead);
     a.beat();
     let granted = b.grant(&endpoint("e")).fence;
-    assert!(granted.0 > ahead, "{granted} is not beyond {ahead}");
+    assert!(granted.get() > ahead, "{granted} is not beyond {ahead}");
 }
 
 /// A server whose clock is a little behind must not let the tokens run away from it.
@@ -116,11 +116,11 @@ pub fn fences_do_not_run_away_once_they_are_ahead_of_the_clock(world: &mut dyn W
     let (mut a, mut b) = (Asker::alive(world, "a"), Asker::alive(world, "b"));
     let ahead = a.stamp.unwrap().server_us + 3_600_000_000;
     a.observe_fence(ahead);
-    let first = a.grant(&endpoint("e0")).fence.0;
+    let first = a.grant(&endpoint("e0")).fence.get();
     let mut last = first;
     for n in 1..=50 {
         let asker = if n % 2 == 0 { &mut a } else { &mut b };
-        last = asker.grant(&endpoint(&format!("e{n}"))).fence.0;
+        last = asker.grant(&endpoint(&format!("e{n}"))).fence.get();
     }
     assert!(last > ahead && last - first < 1_000, "grew by {} in fifty grants", last - first);
 }
@@ -134,7 +134,7 @@ pub fn in_a_hold_off_fences_are_raised_beyond_what_others_may_have_seen(world: &
     a.beat();
     world.end_hold_off();
     a.beat();
-    let granted = a.grant(&e).fence.0;
+    let granted = a.grant(&e).fence.get();
     assert!(granted > ahead + DURATION.hold_off().as_micros() as u64, "{granted} after {ahead}");
 }
 
@@ -144,9 +144,13 @@ pub fn a_fence_is_exact_above_two_to_the_fifty_second(world: &mut dyn World) {
     let large = (1 << 52) + 12_345;
     a.observe_fence(large);
     let granted = a.grant(&e);
-    assert_eq!(granted.fence, FenceToken(large + 1));
+    assert_eq!(granted.fence, FenceToken::new(large + 1));
     assert_eq!(a.publish(&granted, 1), Publish::Stored);
-    assert_eq!(a.publish(&Tenure::new(e.clone(), FenceToken(large)), 2), Publish::Fenced);
+    assert_eq!(a.publish(&Tenure::new(e.clone(), FenceToken::new(large)), 2), Publish::Fenced);
     a.release(&granted);
-    assert_eq!(a.grant(&e).fence, FenceToken(large + 3), "release raises it by one, a grant too");
+    assert_eq!(
+        a.grant(&e).fence,
+        FenceToken::new(large + 3),
+        "release raises it by one, a grant too"
+    );
 }

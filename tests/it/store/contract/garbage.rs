@@ -35,7 +35,7 @@ pub const GARBAGE: [&str; 22] = [
 ];
 
 /// A fence is the server's clock in microseconds, which reaches this in the year 2112.
-const RUN_AWAY: FenceToken = FenceToken(1 << 52);
+const RUN_AWAY: FenceToken = FenceToken::new(1 << 52);
 
 /// What no script has written into this field, though it may be a number.
 fn garbage_of(field: &str) -> Vec<&'static str> {
@@ -64,7 +64,7 @@ fn granted_anew(world: &mut dyn World, a: &mut Asker, e: &EndpointId) -> Tenure 
 /// A new epoch, a hold-off, and those who hold something go on.
 pub fn garbage_in_the_epoch_begins_a_new_one_in_which_tenures_go_on(world: &mut dyn World) {
     let (e, mut a, mut b) = (endpoint("e"), Asker::alive(world, "a"), Asker::alive(world, "b"));
-    let mut last = FenceToken(0);
+    let mut last = FenceToken::new(0);
     for field in fields(world) {
         for (n, text) in garbage_of(field).into_iter().enumerate() {
             let what = format!("{field} = {text:?}");
@@ -115,7 +115,7 @@ pub fn garbage_in_the_epoch_leaves_what_was_agreed_on(world: &mut dyn World) {
     let tenure = a.grant(&e);
     for field in &fields(world)[..4] {
         world.write_epoch(field, "-5");
-        let nothing = [Tenure::new(e.clone(), FenceToken(0))];
+        let nothing = [Tenure::new(e.clone(), FenceToken::new(0))];
         let stranger = Asker::with_duration(world, "b", true, LeaseDuration::new(2 * TTL));
         let error = stranger.store.verify(&stranger.context(), &nothing).unwrap_err();
         assert_eq!(error.fault, Fault::Misconfigured, "{field}: {error}");
@@ -235,7 +235,7 @@ pub fn a_life_that_no_configuration_has_is_refused_and_not_written(world: &mut d
     let ms = Duration::from_millis;
     for ttl in [ms(0), ms(1), ms(499), ms(3_600_001), Duration::MAX] {
         let odd = Asker::with_duration(world, "odd", true, LeaseDuration::new(ttl));
-        let nothing = [Tenure::new(endpoint("e"), FenceToken(0))];
+        let nothing = [Tenure::new(endpoint("e"), FenceToken::new(0))];
         for error in [
             odd.store.heartbeat(&odd.context(), TTL, Weight(1), None).unwrap_err(),
             odd.store.verify(&odd.context(), &nothing).unwrap_err(),
@@ -257,7 +257,7 @@ pub fn a_life_that_no_configuration_has_is_refused_and_not_written(world: &mut d
 /// R4, R5: a first request with `--new-fleet` that is executed late, onto a store that was emptied meanwhile.
 pub fn a_late_word_that_the_fleet_is_new_skips_no_hold_off(world: &mut dyn World) {
     let newcomer = Asker::new(world, "newcomer", true);
-    let nothing = [Tenure::new(endpoint("e"), FenceToken(0))];
+    let nothing = [Tenure::new(endpoint("e"), FenceToken::new(0))];
     let late = RequestContext { new_fleet: true, ..newcomer.late_ask() };
     world.flush();
     assert!(newcomer.store.verify(&late, &nothing).unwrap().stamp.hold_off > TTL / 2);

@@ -63,7 +63,7 @@ fn notes_of_grants_that_somebody_has_spoilt_are_mended_by_the_next_grant() {
         world.server.cli(&[grants, "poll:grants:a", "no more"]);
         assert_eq!(a.free(&last), Release::Released, "{fence}");
         let next = a.grant(&endpoint("e"));
-        assert!(next.fence > last.fence && next.fence.0 < 1 << 52, "{next:?} after {last:?}");
+        assert!(next.fence > last.fence && next.fence.get() < 1 << 52, "{next:?} after {last:?}");
         assert_eq!(world.server.cli(&["GET", "poll:fence"]), next.fence.to_string());
         assert_eq!(world.server.cli(&["HGET", "poll:grants:a", "granted"]), next.fence.to_string());
         last = next;
@@ -209,7 +209,7 @@ fn whoever_lacks_what_only_saves_effort_is_granted_and_keeps_all_the_same() {
     assert!(acquired.iter().all(all), "{acquired:?}");
     let fence_checked = ids.map(|it| {
         world.server.cli(&["PEXPIRE", &format!("poll:lease:{it}"), "5000"]);
-        RenewItem { fence_checked: true, ..RenewItem::new(Tenure::new(it, FenceToken(0))) }
+        RenewItem { fence_checked: true, ..RenewItem::new(Tenure::new(it, FenceToken::new(0))) }
     });
     let renewed = a.answered(|store, context| store.renew(context, &fence_checked));
     assert_eq!(renewed, [Renew::Extended, Renew::Extended]);
@@ -295,10 +295,10 @@ fn a_result_is_stored_and_announced_with_the_fields_of_the_contract() {
     assert_eq!(error, "no route \"to\" host\n");
     let announced = world.announcements();
     let expected = [
-        serde_json::json!({"endpoint": "e", "fence": e.fence.0, "instance": "a", "ok": 1,
+        serde_json::json!({"endpoint": "e", "fence": e.fence.get(), "instance": "a", "ok": 1,
             "status": 200, "error": null, "started_at_ms": 5, "duration_ms": 7,
             "interval_ms": 500, "db": 0, "body": "hello"}),
-        serde_json::json!({"endpoint": "f", "fence": f.fence.0, "instance": "a", "ok": 0,
+        serde_json::json!({"endpoint": "f", "fence": f.fence.get(), "instance": "a", "ok": 0,
             "status": null, "error": "no route \"to\" host\n", "started_at_ms": 6,
             "duration_ms": 12, "interval_ms": 30_000, "db": 0, "body": ""}),
     ];

@@ -15,7 +15,7 @@ pub fn a_result_is_announced_under_the_lease_it_was_polled_under(world: &mut dyn
     let heard = AnnouncedResult {
         endpoint: "e".into(),
         instance: "a".into(),
-        fence: tenure.fence.0,
+        fence: tenure.fence.get(),
         started_at_ms: 77,
         interval_ms: 500,
     };

@@ -20,7 +20,7 @@ fn the_keys_of_a_role_are_those_of_the_documents() {
     assert_eq!(keys, ["leader:cleanup", "leader:epoch", "leader:heartbeat:a"]);
     assert_eq!(world.server.cli(&["GET", "leader:cleanup"]), "a");
     let beaten: u64 = world.server.cli(&["GET", "leader:heartbeat:a"]).parse().unwrap();
-    assert_eq!(beaten, tenure.fence.0 / 1_000, "the same moment as the grant");
+    assert_eq!(beaten, tenure.fence.get() / 1_000, "the same moment as the grant");
     let field = |it: &str| world.server.cli(&["HGET", "leader:epoch", it]);
     assert_eq!(field("lease_ttl_ms:cleanup"), "30000");
     assert_eq!(field("margin_ms:cleanup"), "1000");
@@ -70,7 +70,7 @@ fn without_memory_for_the_heartbeat_no_role_is_kept_or_granted() {
     let world = RedisWorld::of_roles();
     let mut a = Asker::alive(&world, "a");
     let tenure = a.grant(&endpoint("e"));
-    a.verify(&Tenure::new(endpoint("f"), FenceToken(0)));
+    a.verify(&Tenure::new(endpoint("f"), FenceToken::new(0)));
     world.server.cli(&["PEXPIRE", "leader:e", "12000"]);
     let before = world.server.cli(&["GET", "leader:heartbeat:a"]);
     world.server.cli(&["CONFIG", "SET", "maxmemory", "1"]);

@@ -36,7 +36,7 @@ pub fn who_names_a_role_first_sets_its_ttl(world: &mut dyn World) {
     assert!(shown.contains("12") && shown.contains("30"), "{shown}");
     a.grant(&endpoint("e"));
     assert!(refusal(&b, "e").contains("30"));
-    let tenure = Tenure::new(endpoint("e"), FenceToken(0));
+    let tenure = Tenure::new(endpoint("e"), FenceToken::new(0));
     assert!(
         b.store.verify(&b.context(), &[tenure]).is_err(),
         "another TTL was let in by the back door"
@@ -161,7 +161,7 @@ pub fn a_grant_and_a_renewal_write_the_heartbeat_and_nothing_else_does(world: &m
     a.verify(&tenure);
     seat(&a, "e");
     b.acquire(&endpoint("e"));
-    let lost = Tenure::new(endpoint("e"), FenceToken(tenure.fence.0 - 1));
+    let lost = Tenure::new(endpoint("e"), FenceToken::new(tenure.fence.get() - 1));
     assert_eq!(a.renew(&lost), Renew::NotOwner(None));
     assert!(is_aged(world, &a), "written by what keeps nothing");
     assert_eq!(a.renew(&tenure), Renew::Extended);
@@ -286,7 +286,7 @@ pub fn a_release_of_what_is_anothers_leaves_heartbeats_alone(world: &mut dyn Wor
 pub fn a_role_status_says_who_leads_for_how_long_and_since_when(world: &mut dyn World) {
     let mut a = Asker::alive(world, "a");
     let vacant = seat(&a, "e");
-    assert_eq!((vacant.leader, vacant.term, vacant.is_stale), (None, FenceToken(0), false));
+    assert_eq!((vacant.leader, vacant.term, vacant.is_stale), (None, FenceToken::new(0), false));
     assert_eq!(seat(&a, "nobody-named-it").ttl, None);
     let tenure = a.grant(&endpoint("e"));
     world.pass(Duration::from_millis(20));

@@ -226,7 +226,7 @@ impl World for MemoryWorld {
         let heard = |it: &leasehold::store::memory::Announced| AnnouncedResult {
             endpoint: it.publication.tenure.endpoint.to_string(),
             instance: it.instance.to_string(),
-            fence: it.publication.tenure.fence.0,
+            fence: it.publication.tenure.fence.get(),
             started_at_ms: it.publication.started_at_ms,
             interval_ms: it.publication.interval.as_millis() as u64,
         };
