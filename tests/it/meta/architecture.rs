@@ -192,6 +192,44 @@ fn a_file_fits_in_the_head() {
     }
 }
 
+/// What holds settings is as long as there are settings.
+const SETTINGS: [&str; 3] = ["Config", "Draft", "Scene"];
+const FIELDS_MAX: usize = 14;
+
+/// The names of all structs with named fields, and how many fields each has.
+fn structs(code: &str) -> Vec<(String, usize)> {
+    let mut found: Vec<(String, usize)> = Vec::new();
+    let mut is_inside = false;
+    for line in code.lines() {
+        let item = line.trim_start_matches("pub(crate) ").trim_start_matches("pub ");
+        if let Some(head) = item.strip_prefix("struct ").filter(|it| it.ends_with('{')) {
+            let name = head.split(|it: char| !it.is_alphanumeric()).next().unwrap_or_default();
+            found.push((name.into(), 0));
+            is_inside = true;
+        } else if line == "}" {
+            is_inside = false;
+        } else if is_inside && line.trim_end().ends_with(',') && !line.trim().starts_with("//") {
+            found.last_mut().unwrap().1 += 1;
+        }
+    }
+    found
+}
+
+#[test]
+fn no_struct_is_about_everything() {
+    assert_eq!(
+        structs("pub struct A<T> {\n    a: T,\n    // b,\n    pub c: u8,\n}"),
+        [("A".into(), 2)]
+    );
+    let all: Vec<Source> =
+        ["src", "testkit/src", "labs/src"].into_iter().flat_map(sources).collect();
+    let structs = all.iter().flat_map(|it| structs(it.production()));
+    let large: Vec<(String, usize)> = structs
+        .filter(|(name, fields)| *fields > FIELDS_MAX && !SETTINGS.contains(&name.as_str()))
+        .collect();
+    assert!(large.is_empty(), "more than {FIELDS_MAX} fields: {large:?}");
+}
+
 #[test]
 fn there_is_no_async_runtime_in_the_tree() {
     let lock = read("Cargo.lock");
