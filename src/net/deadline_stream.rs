@@ -54,6 +54,12 @@ impl Socket {
         self.waits = waits;
     }
 
+    /// While this is set, a close discards what the other side has not received yet: the kernel would otherwise go on sending
+    /// it for minutes.
+    pub(crate) fn set_discards_at_close(&self, discards: bool) -> io::Result<()> {
+        self.stream.set_linger(discards.then_some(Duration::ZERO))
+    }
+
     #[cfg(feature = "https")]
     pub(crate) fn set_nodelay(&self) -> io::Result<()> {
         self.stream.set_tcp_nodelay(true)

@@ -18,7 +18,7 @@ use crate::net::shortage;
 use crate::net::wait::plain;
 use crate::polling::connect::{ConnectError, connect_any};
 use crate::polling::http::answer::{AnswerError, read_answer};
-use crate::polling::http::tls::{Tls, TlsStream};
+use crate::polling::http::tls::{Tls, TlsStream, socket_of};
 use crate::polling::http::url::Url;
 use crate::polling::targets::{ResolveError, Targets};
 
@@ -80,11 +80,15 @@ impl HttpGet {
         let answer = parsed.and_then(|url| {
             let mut connection = self.connection(&url, permit, timeout, deadline)?;
             let request = request(&url, permit);
+            // R3: a request that the network has lost is not delivered after the poll has ended.
+            connection.discard_at_close(true)?;
             // R2: from here to the first byte nothing waits.
             permit.confirm()?;
             begun = BootClock.now();
             connection.write_all(&request).map_err(AnswerError::from)?;
-            Ok(read_answer(&mut connection, self.body_max)?)
+            let answer = read_answer(&mut connection, self.body_max)?;
+            connection.discard_at_close(false)?;
+            Ok(answer)
         });
         let answer = answer.and_then(|answer| {
             let error = match answer.cut.map(Failure::from) {
@@ -164,6 +168,16 @@ fn request(url: &Url<'_>, permit: &PollPermit) -> Vec<u8> {
 enum Connection {
     Plain(Socket),
     Tls(TlsStream),
+}
+
+impl Connection {
+    fn discard_at_close(&self, discards: bool) -> Result<(), AnswerError> {
+        let socket = match self {
+            Self::Plain(it) => it,
+            Self::Tls(it) => socket_of(it),
+        };
+        Ok(socket.set_discards_at_close(discards)?)
+    }
 }
 
 impl Read for Connection {
@@ -404,6 +418,36 @@ mod tests {
                 assert_eq!(outcome, Err(Revoked), "after {head:?}");
                 let took = ended.since(begun);
                 assert!(took < Duration::from_millis(150), "{took:?} after {head:?}");
+            });
+        }
+    }
+
+    /// R3. A plain end would let the kernel deliver a lost request after another instance has begun to poll.
+    #[test]
+    fn a_poll_that_is_aborted_takes_back_what_was_not_delivered() {
+        for head in ["", "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"] {
+            let (permit, revoke) = permit_for_tests("e1", "i", 1);
+            let (told, heard) = bounded(1);
+            let (over, is_over) = bounded::<()>(1);
+            let (wrote, written) = bounded(1);
+            let (address, _sees) = server(move |stream| {
+                stream.write_all(head.as_bytes()).unwrap();
+                told.send(()).unwrap();
+                drop(stream.read(&mut [0])); // until the other side hangs up
+                is_over.recv_timeout(LIMIT).unwrap();
+                wrote.send(stream.write_all(b"x").is_ok()).unwrap();
+            });
+            std::thread::scope(|scope| {
+                let polling = scope.spawn(|| poll(address, &permit, LIMIT));
+                heard.recv_timeout(LIMIT).expect("the request did not arrive");
+                let is_answered = !head.is_empty();
+                if !is_answered {
+                    revoke();
+                }
+                assert_eq!(polling.join().unwrap().is_ok(), is_answered);
+                over.send(()).unwrap();
+                let ended_plainly = written.recv_timeout(LIMIT).unwrap();
+                assert_eq!(ended_plainly, is_answered, "after {head:?}");
             });
         }
     }

@@ -1,9 +1,9 @@
 //! TLS below a poll: the certificate of the endpoint must be signed by an authority that Mozilla trusts.
 
 #[cfg(not(feature = "https"))]
-pub(crate) use self::without::{Tls, TlsStream};
+pub(crate) use self::without::{Tls, TlsStream, socket_of};
 #[cfg(feature = "https")]
-pub(crate) use with::{Tls, TlsStream};
+pub(crate) use with::{Tls, TlsStream, socket_of};
 
 #[cfg(feature = "https")]
 mod with {
@@ -18,6 +18,10 @@ mod with {
     use crate::net::tls::{builder, public_roots};
 
     pub(crate) type TlsStream = Box<StreamOwned<ClientConnection, Socket>>;
+
+    pub(crate) fn socket_of(stream: &TlsStream) -> &Socket {
+        &stream.sock
+    }
 
     /// Settings that all polls share. Made at the first poll that needs them.
     pub(crate) struct Tls(LazyLock<Arc<ClientConfig>>);
@@ -63,6 +67,10 @@ mod without {
 
     /// There is none.
     pub(crate) type TlsStream = Socket;
+
+    pub(crate) fn socket_of(stream: &TlsStream) -> &Socket {
+        stream
+    }
 
     #[derive(Debug, Default)]
     pub(crate) struct Tls {}

@@ -226,7 +226,10 @@ fn an_instance_that_cannot_keep_up_says_so_and_what_to_raise() {
     let told = || shown(redis, &[]);
     eventually(4 * SOON, "the shortage", told, || {
         let told = document(redis);
-        told["verdict"].as_str().unwrap().contains(wanted) && told["healthy"] == json!(false)
+        let behind = entry(&told, "instances", &id)["behind"].as_u64();
+        told["verdict"].as_str().unwrap().contains(wanted)
+            && told["healthy"] == json!(false)
+            && behind > Some(30)
     });
     let told = document(redis);
     let sentence = told["verdict"].as_str().unwrap();

@@ -72,7 +72,8 @@ impl Skew {
 fn instance<'a>(net: Option<&'a Net>, skew: &Skew, shift: [i64; 3]) -> Lab<'a> {
     let vars = skew.env().map(|it| format!("{}={}", it.0, it.1));
     let wrapper = ["env", &vars[0], &vars[1]];
-    let mut lab = Lab::with(net, &Setup { wrapper: &wrapper, ..Setup::default() });
+    let args = &["--log-renewals=each"]; // something that tells the time all along
+    let mut lab = Lab::with(net, &Setup { wrapper: &wrapper, args, ..Setup::default() });
     lab.fault();
     skew.set(shift);
     lab.pass(LONG);
