@@ -215,7 +215,7 @@ impl LeaseManager {
 
     /// [`Self::try_acquire`] for any number of names: an answer for each, in their order. One that fails spoils no other.
     ///
-    /// Asks in batches, so 10,000 names take a fraction of a second where one round trip takes 10 ms. Give so many guards
+    /// Asks in batches, so 10,000 names take a fraction of a second where one round trip takes 10 ms. Give many guards
     /// back with [`Self::release_many`]: dropped, each takes a round trip.
     ///
     /// ```no_run

@@ -29,7 +29,7 @@ pub struct Fallback {
 pub struct Plan {
     /// Free, and planned for this instance: acquire it.
     pub acquire: Vec<EndpointId>,
-    /// Planned for this instance, but owned by that one: request it.
+    /// Planned for this instance, but owned by another instance: request it.
     pub ask: Vec<(InstanceId, EndpointId)>,
     /// Free, and planned for another: acquire it if the heir does not.
     pub fallback: Vec<Fallback>,

@@ -174,7 +174,7 @@ fn a_grant_is_shared_by_every_thread_in_line_and_the_last_gives_it_back() {
     assert!(process.is_clean() && !process.table.holds(&endpoint()));
 }
 
-/// Whoever comes while the release is on its way gets no share of what is being given back.
+/// A thread that comes while the release is on its way gets no share of what is being given back.
 #[test]
 fn a_tenure_that_is_being_released_is_shared_with_nobody() {
     let process = Process::new();
