@@ -115,7 +115,7 @@ fn nothing_is_left_when_nobody_asks_or_holds() {
     assert_eq!((process.part(&hold), process.is_clean()), ("last", true));
 }
 
-/// A thread that comes while a question is on its way asks anew when that one is refused: the refusal may be
+/// A thread that comes while a question is on its way asks anew when that question is refused: the refusal may be
 /// older than its own question.
 #[test]
 fn a_refusal_from_before_is_no_answer_and_a_later_one_is_for_all() {
