@@ -50,6 +50,8 @@ pub struct SupervisedCommand {
     /// `None` before the start.
     until: Option<Moment>,
     end_at: Option<Moment>,
+    /// What the timer was last set to here. The listener sets it, too, once it has gone off.
+    timer_at: Option<Moment>,
     ended: Receiver<Ended>,
     _listener: Thread,
 }
@@ -121,8 +123,16 @@ impl SupervisedCommand {
         // If no thread can be started, the pipes close here, and the supervisor ends.
         let listener = Thread::spawn("supervised", move || drop(tell.send(listener.run())))?;
         let orders = Some(orders);
-        let command =
-            Self { orders, timer, grace, until: None, end_at: None, ended, _listener: listener };
+        let command = Self {
+            orders,
+            timer,
+            grace,
+            until: None,
+            end_at: None,
+            timer_at: None,
+            ended,
+            _listener: listener,
+        };
         Ok((command, ready))
     }
 
@@ -171,10 +181,15 @@ impl SupervisedCommand {
         &self.ended
     }
 
-    fn set_timer(&self) {
+    /// Leaves the timer alone if its moment stays the same: once that has passed, the listener has set the timer to the end of
+    /// its patience with the supervisor.
+    fn set_timer(&mut self) {
         let latest = [self.until, self.end_at].into_iter().flatten().min();
-        // Fails only for an invalid descriptor.
-        let _ = latest.map(|it| self.timer.set(it));
+        if latest != self.timer_at {
+            self.timer_at = latest;
+            // Fails only for an invalid descriptor.
+            let _ = latest.map(|it| self.timer.set(it));
+        }
     }
 
     /// Writes an order to the supervisor; whether it was written. A line is shorter than `PIPE_BUF`, so it is written whole or

@@ -633,6 +633,30 @@ fn a_frozen_warden_blocks_nobody_and_saves_no_command() {
 }
 
 #[test]
+fn renewals_after_the_end_of_a_command_leave_the_warden_its_time_to_tell_of_it() {
+    let dir = TempDir::new();
+    let file = dir.path().join("pid");
+    let script = format!("echo $$ > {}; exec sleep 1000", file.display());
+    let mut wrapped = with_grace(ms(100), &["sh", "-c", &script], &[]);
+    wrapped.go(BootClock.now() + LIMIT).unwrap();
+    let command = content(&file).trim().to_owned();
+    let warden = stat(&command)[1].clone();
+    send(&warden, Signal::SIGSTOP);
+    frozen(&warden);
+    wrapped.end();
+    eventually("the listener to kill what the warden does not", || {
+        wrapped.extend(BootClock.now() + LIMIT);
+        is_gone(&command).then_some(())
+    });
+    for _ in 0..20 {
+        wrapped.extend(BootClock.now() + LIMIT);
+        assert!(!is_gone(&warden), "the listener did not wait for its report");
+    }
+    send(&warden, Signal::SIGCONT);
+    assert_eq!(end_of(&wrapped), code(137));
+}
+
+#[test]
 fn a_warden_that_was_frozen_for_a_while_goes_by_the_last_word_it_has_room_for() {
     let dir = TempDir::new();
     let (file, go) = (dir.path().join("pids"), dir.path().join("go"));
