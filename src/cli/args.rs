@@ -11,7 +11,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::cli::options::{COMMANDS, Draft, OPTIONS, Opt, Spec, showable};
+use crate::cli::options::{COMMANDS, Draft, Opt, Spec, options, showable};
 use crate::cli::task::{self, Task};
 use crate::cli::usage::{Origin, UsageError, nearest};
 use crate::cli::{completions, help, man};
@@ -60,7 +60,7 @@ pub(crate) fn parse(args: &[OsString], env: Env<'_>) -> Result<Command, UsageErr
 pub(crate) fn settings_files(args: &[OsString], env: Env<'_>) -> Result<Vec<PathBuf>, UsageError> {
     let Some((first, rest)) = args.split_first() else { return Ok(vec![]) };
     let command = COMMANDS.iter().find(|it| first.to_str() == Some(it.name));
-    let opt = OPTIONS.iter().find(|it| it.name == "settings");
+    let opt = options().find(|it| it.name == "settings");
     let (Some(command), Some(opt)) = (command, opt) else { return Ok(vec![]) };
     // Whatever is wrong with the line, `parse` will say.
     let Ok(Scanned::Typed(typed)) = scan(command, rest) else { return Ok(vec![]) };
@@ -158,11 +158,11 @@ fn split_at_equals(arg: &OsStr) -> (&OsStr, Option<&OsStr>) {
 
 fn find(command: &'static Spec, typed: &str) -> Result<&'static Opt, UsageError> {
     let named = |it: &&'static Opt| typed.strip_prefix("--") == Some(it.name);
-    match OPTIONS.iter().find(named) {
+    match options().find(named) {
         Some(opt) if opt.belongs_to(command) => Ok(opt),
         Some(opt) => Err(UsageError::OtherCommands { command: command.name, opt }),
         None => {
-            let names = OPTIONS.iter().filter(|it| it.belongs_to(command)).map(|it| it.name);
+            let names = options().filter(|it| it.belongs_to(command)).map(|it| it.name);
             let nearest = nearest(typed.trim_start_matches('-'), names);
             Err(UsageError::UnknownOption { command: command.name, given: name_of(typed), nearest })
         }
@@ -177,7 +177,7 @@ fn name_of(typed: &str) -> Option<String> {
 fn build(command: &'static Spec, typed: Typed, env: Env<'_>) -> Result<Command, UsageError> {
     let mut draft = Draft::default();
     if !command.hidden {
-        let wanted = OPTIONS.iter().filter(|it| it.belongs_to(command));
+        let wanted = options().filter(|it| it.belongs_to(command));
         // A variable that the command line overrides is not even looked at.
         for opt in wanted.filter(|it| typed.value_of(it.name).is_none()) {
             if let Some(value) = env(&opt.variable()).filter(|it| !it.is_empty()) {
@@ -299,7 +299,7 @@ mod tests {
     #[test]
     fn every_option_of_run_can_be_given_as_a_variable() {
         let command = COMMANDS.iter().find(|it| it.name == "run").unwrap();
-        for opt in OPTIONS.iter().filter(|it| it.belongs_to(command)) {
+        for opt in options().filter(|it| it.belongs_to(command)) {
             let variable = opt.variable();
             let asked = std::cell::Cell::new(false);
             let env = |name: &str| {
@@ -541,7 +541,7 @@ mod tests {
                 vec!["run".into(), "--redis".into(), url.into(), "--workers".into(), "0".into()],
                 vec!["guardian".into(), url.into()],
             ];
-            for opt in OPTIONS.iter().filter(|it| it.value.is_some()) {
+            for opt in options().filter(|it| it.value.is_some()) {
                 let value = opt.commands[0];
                 lines.push(vec![value.into(), format!("--{}={url}", opt.name), "--bogus".into()]);
                 if !["prefix", "session-prefix"].contains(&opt.name) {

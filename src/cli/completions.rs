@@ -1,6 +1,6 @@
 //! What can come next on a command line? Completions for bash, zsh and fish, from the table of options.
 
-use crate::cli::options::{COMMANDS, OPTIONS, Opt, Spec};
+use crate::cli::options::{COMMANDS, Opt, Spec, options};
 
 /// For which there are completions.
 pub(crate) const SHELLS: [&str; 3] = ["bash", "zsh", "fish"];
@@ -47,13 +47,13 @@ fn shown() -> impl Iterator<Item = &'static Spec> {
     COMMANDS.iter().filter(|it| !it.hidden)
 }
 
-fn options(command: &Spec) -> impl Iterator<Item = &'static Opt> {
-    OPTIONS.iter().filter(move |it| it.belongs_to(command))
+fn options_of(command: &Spec) -> impl Iterator<Item = &'static Opt> {
+    options().filter(move |it| it.belongs_to(command))
 }
 
 /// Those of any command that is shown.
 fn all_options() -> impl Iterator<Item = &'static Opt> {
-    OPTIONS.iter().filter(|it| shown().any(|command| it.belongs_to(command)))
+    options().filter(|it| shown().any(|command| it.belongs_to(command)))
 }
 
 /// The first sentence of a help text.
@@ -84,7 +84,7 @@ fn bash() -> String {
     out.push_str(&format!("  '') words='{} --help --version' ;;\n", names.join(" ")));
     for command in shown() {
         let mut all: Vec<String> = words(command).iter().map(|it| (*it).to_owned()).collect();
-        all.extend(options(command).map(|it| format!("--{}", it.name)));
+        all.extend(options_of(command).map(|it| format!("--{}", it.name)));
         all.push("--help".into());
         out.push_str(&format!("  {}) words='{}' ;;\n", command.name, all.join(" ")));
     }
@@ -144,7 +144,7 @@ fn zsh() -> String {
     );
     for command in shown() {
         out.push_str(&format!("  {})\n    _arguments", command.name));
-        for opt in options(command) {
+        for opt in options_of(command) {
             let help = zsh_escaped(brief(opt.help_of(command)));
             let spec = match (opt.value, values(opt)) {
                 (None, _) => format!("--{}[{help}]", opt.name),
@@ -189,7 +189,7 @@ fn fish() -> String {
     for command in shown() {
         let seen =
             format!("complete -c leasehold -n '__fish_seen_subcommand_from {}'", command.name);
-        for opt in options(command) {
+        for opt in options_of(command) {
             let takes = match (opt.value, values(opt)) {
                 (None, _) => String::new(),
                 (_, Values::OneOf(choices)) => format!(" -x -a '{}'", choices.join(" ")),
@@ -227,7 +227,7 @@ mod tests {
             let list = bash.lines().find_map(|it| it.strip_prefix(&format!("  {name}) words='")));
             let part = zsh.split(&format!("\n  {name})\n")).nth(1);
             let part = part.and_then(|it| it.split("    ;;\n").next());
-            for opt in OPTIONS {
+            for opt in options() {
                 let ours = shown && opt.belongs_to(command);
                 let words = list.unwrap_or_default().trim_end_matches("' ;;").split(' ');
                 let long = format!("--{}", opt.name);
@@ -242,7 +242,7 @@ mod tests {
 
     #[test]
     fn a_choice_that_is_offered_is_accepted() {
-        for opt in OPTIONS {
+        for opt in options() {
             if let Values::OneOf(choices) = values(opt) {
                 for choice in choices {
                     let set = (opt.set)(&mut Draft::default(), OsStr::new(choice));

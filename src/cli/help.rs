@@ -2,7 +2,7 @@
 //!
 //! Shows defaults and the names of environment variables, never a value that is set.
 
-use crate::cli::options::{COMMANDS, OPTIONS, Opt, Spec};
+use crate::cli::options::{COMMANDS, Opt, Spec, options};
 
 const COLUMNS: usize = 80;
 
@@ -34,7 +34,7 @@ pub(crate) fn of(command: &Spec) -> String {
     let mut out = format!("Usage: {}\n\n", command.usage);
     wrap(&mut out, 0, command.about);
     out.push_str("\nOptions:\n");
-    for opt in OPTIONS.iter().filter(|it| it.belongs_to(command)) {
+    for opt in options().filter(|it| it.belongs_to(command)) {
         option(&mut out, opt, command);
     }
     out.push_str("  -h, --help\n");
@@ -101,7 +101,7 @@ mod tests {
         for command in COMMANDS {
             // Undo the wrapping, so that a default may span lines.
             let text = of(command).split_whitespace().collect::<Vec<_>>().join(" ");
-            for opt in OPTIONS {
+            for opt in options() {
                 let name = match opt.value {
                     Some(value) => format!("--{} {value} ", opt.name),
                     None => format!("--{} {}", opt.name, &opt.help_of(command)[..10]),

@@ -1,7 +1,7 @@
 //! leasehold(1): the same table as `--help`, for `man`.
 
 use crate::cli::help::{CONVENTIONS, EXIT_CODES};
-use crate::cli::options::{COMMANDS, OPTIONS, Opt, Spec};
+use crate::cli::options::{COMMANDS, Opt, Spec, options};
 
 /// The page, in roff.
 pub(crate) fn page() -> String {
@@ -17,7 +17,7 @@ pub(crate) fn page() -> String {
     section(&mut out, "COMMANDS");
     shown().for_each(|it| command(&mut out, it));
     section(&mut out, "OPTIONS");
-    OPTIONS.iter().filter(|it| shown().any(|c| it.belongs_to(c))).for_each(|it| {
+    options().filter(|it| shown().any(|c| it.belongs_to(c))).for_each(|it| {
         option(&mut out, it);
     });
     tagged(&mut out, "\\-h, \\-\\-help", "All commands, or after a command, all about it.");
@@ -53,7 +53,7 @@ fn command(out: &mut String, command: &Spec) {
     out.push_str(&format!(".SS {}\n", escaped(command.name)));
     out.push_str(&format!(".B {}\n", escaped(command.usage)));
     paragraph(out, command.about);
-    let options = OPTIONS.iter().filter(|it| it.belongs_to(command));
+    let options = options().filter(|it| it.belongs_to(command));
     let options: Vec<String> = options.map(|it| format!("--{}", it.name)).collect();
     if !options.is_empty() {
         paragraph(out, &format!("Options: {}.", options.join(", ")));
@@ -147,7 +147,7 @@ mod tests {
             let title = format!("\n.SS {}\n", escaped(command.name));
             assert_eq!(page.contains(&title), !command.hidden, "{}", command.name);
         }
-        for opt in OPTIONS {
+        for opt in options() {
             let shown = shown().any(|it| opt.belongs_to(it));
             let name = escaped(&format!("--{}", opt.name));
             let tag = match opt.value {

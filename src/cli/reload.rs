@@ -175,7 +175,7 @@ mod tests {
     use std::ffi::OsStr;
 
     use super::*;
-    use crate::cli::options::{Draft, OPTIONS};
+    use crate::cli::options::{Draft, options};
 
     /// Something that is not the default.
     fn other(name: &str) -> &'static str {
@@ -212,7 +212,7 @@ mod tests {
             "weight",
             "log-level",
         ];
-        for opt in OPTIONS.iter().filter(|it| it.commands.contains(&"run")) {
+        for opt in options().filter(|it| it.commands.contains(&"run")) {
             if opt.name == "settings" {
                 continue;
             }

@@ -1,0 +1,99 @@
+//! What an operator's command reads, shows and forces.
+
+use crate::cli::options::Opt;
+use crate::cli::options::commands::{READ, RELEASE, SHOWN, STATUS};
+use crate::cli::options::values::{ValueError, at_least_one, duration, showable, switch, text};
+use crate::store::admin::acl::Purpose;
+
+pub(super) static OPTIONS: &[Opt] = &[
+    Opt {
+        name: "instance",
+        value: Some("ID"),
+        default: "",
+        help: "The instance whose leases to release.",
+        commands: RELEASE,
+        set: |draft, value| text(value).map(|it| draft.instance = Some(it)),
+    },
+    Opt {
+        name: "force",
+        value: None,
+        default: "off",
+        help: "Release even if the instance still has a heartbeat; only for an instance that is \
+               certainly dead.",
+        commands: &["release", "drain"],
+        set: |draft, value| switch(value).map(|it| draft.force = it),
+    },
+    Opt {
+        name: "json",
+        value: None,
+        default: "off",
+        help: "Print one JSON document for programs.",
+        commands: READ,
+        set: |draft, value| switch(value).map(|it| draft.json = it),
+    },
+    Opt {
+        name: "all",
+        value: None,
+        default: "off",
+        help: "List every endpoint, with results of any length. Without it, a fleet of more than \
+               20 endpoints shows only those that need attention, at most 50; and a terminal \
+               shows each result cut at the end of the line.",
+        commands: STATUS,
+        set: |draft, value| switch(value).map(|it| draft.all = it),
+    },
+    Opt {
+        name: "stale-after",
+        value: Some("DURATION"),
+        default: "2m",
+        help: "An endpoint with an owner but without a result for this long is called stale. An \
+               endpoint is called late sooner: after two missed polls. If a tenth of the \
+               endpoints of one owner are overdue by half an interval, these are called late, \
+               too.",
+        commands: SHOWN,
+        set: |draft, value| duration(value).map(|it| draft.stale_after = Some(it)),
+    },
+    Opt {
+        name: "refresh",
+        value: Some("DURATION"),
+        default: "1s",
+        help: "How often to read everything. If reading takes long, top reads less often, so that \
+               reading takes at most a tenth of the time.",
+        commands: &["top"],
+        set: |draft, value| duration(value).map(|it| draft.refresh = Some(it)),
+    },
+    Opt {
+        name: "limit",
+        value: Some("N"),
+        default: "50",
+        help: "Print at most the last N events; N is at least 1.",
+        commands: &["history"],
+        set: |draft, value| at_least_one(value).map(|it| draft.limit = Some(it)),
+    },
+    Opt {
+        name: "for",
+        value: Some("DURATION"),
+        default: "2s",
+        help: "How long to watch the server's clock. The longer, the more precisely its rate is \
+               measured.",
+        commands: &["doctor"],
+        set: |draft, value| duration(value).map(|it| draft.watch_for = Some(it)),
+    },
+    Opt {
+        name: "purpose",
+        value: Some("PURPOSE"),
+        default: "daemon",
+        help: "What the Redis user is for. It decides which rights are checked and which ACL rule \
+               is printed: daemon (run), onlooker (status, top, explain, plan, watch, history, \
+               leaders, sessions list), operator (also drain, undrain, sessions, resign, release) \
+               or elector (lead, once).",
+        commands: &["doctor"],
+        set: |draft, value| {
+            let word = text(value)?;
+            let choices = "daemon, onlooker, operator or elector";
+            let known = Purpose::named(&word);
+            let known = known.ok_or(ValueError::Choice { shown: showable(&word), choices })?;
+            draft.purpose = Some(known);
+            Ok(())
+        },
+    },
+];

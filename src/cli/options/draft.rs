@@ -1,0 +1,40 @@
+//! The values of all options of one command line, before they are checked together.
+
+use std::os::fd::RawFd;
+use std::time::Duration;
+
+use crate::config::Config;
+use crate::store::admin::acl::Purpose;
+
+/// The values of all options of one command line, before they are checked together.
+#[derive(Default)]
+pub(crate) struct Draft {
+    pub(crate) config: Config,
+    /// Its default depends on the TTLs.
+    pub(crate) store_timeout: Option<Duration>,
+    pub(crate) instance: Option<String>,
+    pub(crate) force: bool,
+    pub(crate) json: bool,
+    pub(crate) all: bool,
+    pub(crate) stale_after: Option<Duration>,
+    pub(crate) limit: Option<usize>,
+    pub(crate) refresh: Option<Duration>,
+    pub(crate) watch_for: Option<Duration>,
+    pub(crate) purpose: Option<Purpose>,
+    pub(crate) grace: Option<Duration>,
+    pub(crate) renew_given: bool,
+    pub(crate) heartbeat_given: bool,
+    pub(crate) level_given: bool,
+    pub(crate) restart: bool,
+    pub(crate) at_least_for: Duration,
+    pub(crate) skip_code: u8,
+    pub(crate) id: Option<String>,
+    pub(crate) name: Option<String>,
+    pub(crate) wait: Duration,
+    pub(crate) absent: bool,
+    pub(crate) join: usize,
+    pub(crate) leave: Vec<String>,
+    pub(crate) orders: Option<RawFd>,
+    pub(crate) report: Option<RawFd>,
+    pub(crate) soft_files: Option<u64>,
+}

@@ -1,0 +1,90 @@
+//! How a process stands for a role, and runs a command under it.
+
+use crate::cli::options::Opt;
+use crate::cli::options::commands::{LEAD, ROLES, RUN, STAND};
+use crate::cli::options::values::{ValueError, duration, number, switch, text};
+use crate::model::Role;
+
+pub(super) static OPTIONS: &[Opt] = &[
+    Opt {
+        name: "lead",
+        value: Some("ROLES"),
+        default: "",
+        help: "Also stand for these roles, separated by commas. Roles have the same timings as \
+               leases.",
+        commands: RUN,
+        set: |draft, value| {
+            for role in text(value)?.split(',').map(str::trim) {
+                draft.config.lead.push(Role::parse(role).map_err(ValueError::Role)?);
+            }
+            Ok(())
+        },
+    },
+    Opt {
+        name: "leader-prefix",
+        value: Some("P"),
+        default: "leader",
+        help: "The prefix of all keys of roles.",
+        commands: ROLES,
+        set: |draft, value| text(value).map(|it| draft.config.leader_prefix = it),
+    },
+    Opt {
+        name: "election-interval",
+        value: Some("DURATION"),
+        default: "15s",
+        help: "The longest time between two checks of a role by an instance that does not lead \
+               it. A pushed change is noticed at once.",
+        commands: LEAD,
+        set: |draft, value| duration(value).map(|it| draft.config.election_interval = it),
+    },
+    Opt {
+        name: "startup-jitter",
+        value: Some("DURATION"),
+        default: "0s",
+        help: "Wait a random time, at most this long, before standing for a role for the first \
+               time.",
+        commands: STAND,
+        set: |draft, value| duration(value).map(|it| draft.config.startup_jitter = it),
+    },
+    Opt {
+        name: "priority",
+        value: Some("N"),
+        default: "0",
+        help: "A leader gives way to an instance with a higher priority.",
+        commands: LEAD,
+        set: |draft, value| number(value).map(|it| draft.config.priority = it),
+    },
+    Opt {
+        name: "no-candidate",
+        value: None,
+        default: "off",
+        help: "Never lead: only observe and log which instance leads.",
+        commands: LEAD,
+        set: |draft, value| switch(value).map(|it| draft.config.no_candidate = it),
+    },
+    Opt {
+        name: "restart",
+        value: None,
+        default: "off",
+        help: "Start the command again one second after it ends by itself, and stay the leader.",
+        commands: &["lead"],
+        set: |draft, value| switch(value).map(|it| draft.restart = it),
+    },
+    Opt {
+        name: "at-least-for",
+        value: Some("DURATION"),
+        default: "0s",
+        help: "Keep the role this long from the start, even if the command ends sooner. A host \
+               whose clock is late then does not run the command again.",
+        commands: &["once"],
+        set: |draft, value| duration(value).map(|it| draft.at_least_for = it),
+    },
+    Opt {
+        name: "skip-code",
+        value: Some("N"),
+        default: "0",
+        help: "The exit code when another host runs the command.",
+        commands: &["once"],
+        set: |draft, value| number(value).map(|it| draft.skip_code = it),
+    },
+];
