@@ -11,7 +11,7 @@ ZSH    ?= site-functions
 COMPLETIONS = $(SHARE)/bash-completion/completions/leasehold $(SHARE)/zsh/$(ZSH)/_leasehold \
   $(SHARE)/fish/vendor_completions.d/leasehold.fish
 
-.PHONY: help build test servers lint doc deps bench bystanders growth peers rolling sim explore faults topologies systemd upgrade starve stress threads scale mutants ci demo picture setup install uninstall deb
+.PHONY: help build test servers lint doc deps msrv bench bystanders growth peers rolling sim explore faults topologies systemd upgrade starve stress threads scale mutants ci demo picture setup install uninstall crate deb
 .DEFAULT_GOAL := help
 
 # In the order in which a new engineer needs them.
@@ -56,8 +56,15 @@ lint: ## develop: check formatting, clippy, public names and the list of mutants
 doc: ## develop: build the documentation of the library; warnings are errors
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --no-deps
 
-deps: ## develop: check that no async runtime has become a dependency
+deps: ## develop: check that no async runtime has become a dependency, and how many crates the library needs
 	scripts/no-async-runtime $(CARGO)
+	scripts/footprint $(CARGO)
+
+# CI has one toolchain. There clippy finds what the standard library of MSRV lacks, and a test asks every dependency.
+MSRV   := $(shell sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
+msrv: ## develop: build with the oldest Rust that is promised, if rustup has it (1 minute)
+	@$(CARGO) +$(MSRV) --version || { echo "no Rust $(MSRV) here: rustup toolchain install $(MSRV)"; exit 1; }
+	$(CARGO) +$(MSRV) check --locked --all-targets --target-dir $(TARGET)/msrv
 
 ci: lint doc deps test ## develop: run lint, doc, deps and test, as the CI server does (11 minutes from nothing)
 
@@ -161,6 +168,9 @@ uninstall: ## package: remove what make install has installed; your settings sta
 	rm -f $(MAN) $(COMPLETIONS) $(ETC)/leasehold.env.example
 	rm -rf $(MONITORING)
 	-rmdir --ignore-fail-on-non-empty $(ETC)
+
+crate: ## package: build the package for the registry, and compile it from its own files (2 minutes)
+	$(CARGO) package --locked -p leasehold
 
 deb: build ## package: build a package for Debian 12 and later, target/leasehold_VERSION_ARCH.deb (2 minutes)
 	scripts/deb $(TARGET)

@@ -10,6 +10,7 @@
 //! All names stand at the root. The modules are private; ARCHITECTURE.md in the repository is their map.
 #![doc = ""]
 #![doc = include_str!("../docs/library.md")]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(
     feature = "__internals",
     allow(missing_docs, reason = "modules are public for testkit and labs, which read the source")
@@ -21,6 +22,19 @@
         reason = "`pub` in a module is for testkit and labs, by the feature `__internals`"
     )
 )]
+#![cfg_attr(
+    not(feature = "cli"),
+    allow(
+        dead_code,
+        unused_imports,
+        reason = "the library without its program still compiles what only commands of operators call; the linker leaves it out"
+    )
+)]
+
+#[cfg(not(target_os = "linux"))]
+compile_error!(
+    "leasehold runs on Linux only: its deadlines need CLOCK_BOOTTIME, which goes on while a host is suspended"
+);
 
 /// Public modules with a feature, and private ones without it. Under the name of the crate `cfg_if`, because rustfmt looks into
 /// a macro of that name for the files of modules, and into no other.
@@ -44,9 +58,11 @@ cfg_if! {
         pub mod store;
         pub mod lease;
         pub mod fleet;
+        #[cfg(feature = "cli")]
         pub mod supervise;
         pub mod polling;
         pub mod instance;
+        #[cfg(feature = "cli")]
         pub mod inspect;
         pub mod manager;
         pub mod election;
@@ -62,14 +78,17 @@ cfg_if! {
         mod store;
         mod lease;
         mod fleet;
+        #[cfg(feature = "cli")]
         mod supervise;
         mod polling;
         mod instance;
+        #[cfg(feature = "cli")]
         mod inspect;
         mod manager;
         mod election;
     }
 }
+#[cfg(feature = "cli")]
 mod cli;
 
 pub use crate::config::{Access, Config, ConfigError, LogRenewals, RedisUrl};
@@ -92,9 +111,13 @@ pub use crate::net::abort::Abort;
 pub use crate::polling::poller::Poller;
 pub use crate::store::{Fault, StoreError};
 pub use crate::thread::fail_stop::Failure;
-pub use crate::thread::{Stop, stop_on_signal};
+#[cfg(feature = "cli")]
+#[cfg_attr(docsrs, doc(cfg(feature = "cli")))]
+pub use crate::thread::signals::stop_on_signal;
+pub use crate::thread::{Stop, StopSource};
 
 /// The program `leasehold`, for src/main.rs.
+#[cfg(feature = "cli")]
 #[doc(hidden)]
 pub use crate::cli::main as command_line;
 

@@ -17,7 +17,7 @@ use leasehold::clock::{BootClock, Clock, Moment};
 use leasehold::config::RedisUrl;
 use leasehold::lease::testing::permit_for_tests;
 use leasehold::polling::http::HttpGet;
-use leasehold::polling::poller::NetPoller;
+use leasehold::polling::net_poller::NetPoller;
 use leasehold::polling::targets::Targets;
 use leasehold::thread::{Stop, stop};
 use leasehold::{Config, Daemon};

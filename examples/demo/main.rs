@@ -16,7 +16,7 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
-use leasehold::thread::{Stop, stop_on_signal};
+use leasehold::{Stop, stop_on_signal};
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();

@@ -18,12 +18,13 @@ use crate::instance::systemd::{self, Notifier};
 use crate::lease::keeper::{Connections, StartError};
 use crate::model::{InstanceId, LeaseDuration};
 use crate::polling::command::CommandPoller;
-use crate::polling::poller::NetPoller;
+use crate::polling::net_poller::NetPoller;
 use crate::polling::targets::Targets;
 use crate::store::Store;
 use crate::store::redis::RedisStore;
 use crate::supervise::signals::Signals;
-use crate::thread::{stop, stops_on_signals};
+use crate::thread::signals::stops_on_signals;
+use crate::thread::stop;
 use crate::{Daemon, Poller, Stop};
 use crossbeam_channel::select;
 

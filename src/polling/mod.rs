@@ -2,12 +2,17 @@
 //!
 //! May touch the table of leases, the store (to verify and to publish) and the endpoints themselves.
 
+#[cfg(feature = "cli")]
 pub mod command;
+#[cfg(feature = "cli")]
 mod connect;
 pub mod dispatch;
+#[cfg(feature = "cli")]
 pub mod http;
 pub mod intervals;
 pub mod job_queue;
+#[cfg(feature = "cli")]
+pub mod net_poller;
 pub mod poller;
 pub mod poller_pool;
 pub mod outbox;
@@ -15,8 +20,10 @@ pub mod publisher;
 mod reach;
 pub mod schedule;
 mod slow_lane;
+#[cfg(feature = "cli")]
 pub mod targets;
 mod throughput;
+#[cfg(feature = "cli")]
 pub mod tcp;
 #[cfg(test)]
 mod testing;

@@ -1,4 +1,4 @@
-//! How is an endpoint polled once, under a permit? The trait [`Poller`], and the built-in poller for HTTP and TCP.
+//! How is an endpoint polled once, under a permit? The trait [`Poller`]. `net_poller.rs` is the built-in poller.
 //!
 //! No retries and no redirects: each would be another start of a poll (R2). A poller confirms its
 //! permit right before the first byte, and arms the permit's abort switch before it can block.
@@ -6,9 +6,7 @@
 use std::time::Duration;
 
 use crate::lease::permit::{PollPermit, Revoked};
-use crate::model::{Address, Sample, Session};
-use crate::net::shortage::{Descriptors, NETWORK_POLL};
-use crate::polling::{http, targets, tcp};
+use crate::model::{Sample, Session};
 
 /// One way of polling. Yours is one method.
 ///
@@ -36,38 +34,4 @@ pub trait Poller: Send + Sync {
         permit: &PollPermit,
         timeout: Duration,
     ) -> Result<Sample, Revoked>;
-}
-
-/// The built-in poller: HTTP(S) GET or TCP connect, as the session's address says. `--poll-command` uses `CommandPoller` in
-/// its place (`cli/run.rs`).
-#[derive(Debug)]
-pub struct NetPoller {
-    http: http::HttpGet,
-    tcp: tcp::TcpConnect,
-}
-
-impl NetPoller {
-    /// Polls only what `targets` allows, and keeps at most `body_max` bytes of an answer.
-    pub fn new(targets: targets::Targets, body_max: usize) -> Self {
-        Self {
-            http: http::HttpGet::new(targets.clone(), body_max),
-            tcp: tcp::TcpConnect::new(targets),
-        }
-    }
-}
-
-impl Poller for NetPoller {
-    fn poll(
-        &self,
-        session: &Session,
-        permit: &PollPermit,
-        timeout: Duration,
-    ) -> Result<Sample, Revoked> {
-        let _descriptors =
-            Descriptors::take(NETWORK_POLL).map_err(|why| permit.defer_for_room(why))?;
-        match &session.address {
-            Address::Http(url) => self.http.poll(url, permit, timeout),
-            Address::Tcp(authority) => self.tcp.poll(authority, permit, timeout),
-        }
-    }
 }

@@ -11,7 +11,8 @@ use nix::sys::signal::{SigSet, Signal, raise};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 
 use crate::net::wait::{is_ready, wait};
-use crate::thread::{Thread, not_ignored};
+use crate::thread::Thread;
+use crate::thread::signals::not_ignored;
 
 /// The signals that are caught.
 pub const CAUGHT: [Signal; 7] = [

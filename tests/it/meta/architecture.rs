@@ -1,7 +1,11 @@
 //! Rules about the source tree itself: imports point one way, documents are true.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
 
 /// Lowest first. A module may import those before it in this list, never those behind it.
 const LAYERS: &[&str] = &[
@@ -281,6 +285,37 @@ fn the_binary_is_built_without_tables_that_it_does_not_need() {
     let lock = read("Cargo.lock");
     assert!(lock.contains("name = \"idna_adapter\"\nversion = \"1.0.0\""), "see ARCHITECTURE.md");
     assert!(!lock.contains("name = \"icu_"), "cargo update -p idna_adapter --precise 1.0.0");
+}
+
+/// A user's build with the Rust that Cargo.toml promises must not fail in a dependency.
+#[test]
+fn every_dependency_builds_with_the_promised_rust() {
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(["metadata", "--locked", "--offline", "--format-version", "1"]);
+    cargo.args(["--filter-platform", "x86_64-unknown-linux-gnu"]);
+    let output = cargo.current_dir(root()).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let metadata: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let needed: BTreeSet<&str> = metadata["resolve"]["nodes"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|it| it["id"].as_str().unwrap())
+        .collect();
+    let packages = metadata["packages"].as_array().unwrap().iter();
+    let version = |it: &Value| -> Vec<u32> {
+        it.as_str().unwrap_or("1.0").split('.').take(2).map(|it| it.parse().unwrap()).collect()
+    };
+    let of = |name: &str| packages.clone().find(|it| it["name"] == name).unwrap();
+    let promised = version(&of("leasehold")["rust_version"]);
+    assert_eq!(promised, [1, 88], "README, CONTRIBUTING and docs/library.md name it, too");
+    let newer: Vec<&Value> = packages
+        .clone()
+        .filter(|it| needed.contains(it["id"].as_str().unwrap()))
+        .filter(|it| version(&it["rust_version"]) > promised)
+        .map(|it| &it["name"])
+        .collect();
+    assert!(newer.is_empty(), "need a newer Rust than {promised:?}: {newer:?}");
 }
 
 /// The rows of the tables of `text` that end with functions, or constants, and their file. Finds each in that file; says how

@@ -249,6 +249,7 @@ fn every_option_that_a_page_cites_exists() {
         "nocapture",
         "now",
         "open",
+        "precise",
         "recursive-errors",
         "test",
     ];

@@ -54,6 +54,30 @@ fn shell_blocks() -> Vec<String> {
     blocks
 }
 
+/// What a library user downloads. `make crate` also compiles it.
+#[test]
+fn the_package_for_the_registry_has_what_it_needs_and_nothing_of_ours() {
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(["package", "--list", "--locked", "--allow-dirty", "-p", "leasehold"]);
+    let output = cargo.current_dir(env!("CARGO_MANIFEST_DIR")).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let list = String::from_utf8(output.stdout).unwrap();
+    let files: Vec<&str> = list.lines().collect();
+    for needed in ["src/lib.rs", "src/store/redis/lua/acquire.lua", "docs/library.md", "LICENSE"] {
+        assert!(files.contains(&needed), "{needed} is not in the package");
+    }
+    let ours = ["tests/", "testkit/", "labs/", "benches/", "scripts/", ".ci/", "examples/demo/"];
+    let wrong: Vec<_> =
+        files.iter().filter(|it| ours.iter().any(|top| it.starts_with(top))).collect();
+    assert!(wrong.is_empty(), "{wrong:?}");
+    // The front page of the registry and of the reference: a relative link leads nowhere there.
+    let page = include_str!("../../../docs/library.md");
+    let links = page.split("](").skip(1).map(|it| it.split(')').next().unwrap());
+    let relative: Vec<&str> =
+        links.filter(|it| !it.starts_with("https://") && !it.starts_with('#')).collect();
+    assert!(relative.is_empty(), "{relative:?}");
+}
+
 /// `scripts/deb` installs with the prefix `/usr`, `make install` with `/usr/local`.
 #[test]
 fn every_path_of_ours_in_an_example_is_installed() {

@@ -13,7 +13,7 @@ use leasehold::config::{RedisUrl, parse_duration};
 use leasehold::lease::table::{LeaseTimings, OwnershipTable};
 use leasehold::lease::testing::permit_for_tests;
 use leasehold::model::{EndpointId, FenceToken, InstanceId, LeaseDuration, Tenure, Weight};
-use leasehold::polling::poller::NetPoller;
+use leasehold::polling::net_poller::NetPoller;
 use leasehold::polling::targets::Targets;
 use leasehold::store::keys::Keys;
 use leasehold::store::redis::RedisStore;

@@ -1,0 +1,43 @@
+//! How does the program poll an endpoint without `--poll-command`? By HTTP or TCP, as the address of the session says.
+
+use std::time::Duration;
+
+use crate::lease::permit::{PollPermit, Revoked};
+use crate::model::{Address, Sample, Session};
+use crate::net::shortage::{Descriptors, NETWORK_POLL};
+use crate::polling::poller::Poller;
+use crate::polling::{http, targets, tcp};
+
+/// The built-in poller: HTTP(S) GET or TCP connect, as the session's address says. `--poll-command` uses `CommandPoller` in
+/// its place (`cli/run.rs`).
+#[derive(Debug)]
+pub struct NetPoller {
+    http: http::HttpGet,
+    tcp: tcp::TcpConnect,
+}
+
+impl NetPoller {
+    /// Polls only what `targets` allows, and keeps at most `body_max` bytes of an answer.
+    pub fn new(targets: targets::Targets, body_max: usize) -> Self {
+        Self {
+            http: http::HttpGet::new(targets.clone(), body_max),
+            tcp: tcp::TcpConnect::new(targets),
+        }
+    }
+}
+
+impl Poller for NetPoller {
+    fn poll(
+        &self,
+        session: &Session,
+        permit: &PollPermit,
+        timeout: Duration,
+    ) -> Result<Sample, Revoked> {
+        let _descriptors =
+            Descriptors::take(NETWORK_POLL).map_err(|why| permit.defer_for_room(why))?;
+        match &session.address {
+            Address::Http(url) => self.http.poll(url, permit, timeout),
+            Address::Tcp(authority) => self.tcp.poll(authority, permit, timeout),
+        }
+    }
+}
