@@ -1,7 +1,7 @@
 //! How much of what its HTTP client can do is left when every poll is scheduled, verified, permitted and published?
 //!
 //! One whole instance with 64 workers in this process, 8,000 endpoints, a private Redis, and a target that does next to
-//! nothing; by turns with a bare loop: 64 threads that call the same `HttpGet`, each under one permit that holds,
+//! nothing; by turns with a bare loop: 64 threads that call the same `HttpPoll`, each under one permit that holds,
 //! so that a poll opens its connection, arms its switch and confirms as always, and nothing else is done.
 //! Other clients of the same target have their turns, too (`others.rs`).
 //! Target, Redis, client and this process share the cores of one machine. Of the instance's own work two things are
@@ -16,7 +16,8 @@ use std::time::Duration;
 use leasehold::clock::{BootClock, Clock, Moment};
 use leasehold::config::RedisUrl;
 use leasehold::lease::testing::permit_for_tests;
-use leasehold::polling::http::HttpGet;
+use leasehold::model::USUAL_CHECK;
+use leasehold::polling::http::HttpPoll;
 use leasehold::polling::net_poller::NetPoller;
 use leasehold::polling::targets::Targets;
 use leasehold::thread::{Stop, stop};
@@ -145,7 +146,7 @@ impl Stage {
 
     /// The same client without the pipeline.
     fn bare(&mut self) -> io::Result<Window> {
-        let poller = HttpGet::new(Targets::default(), BODY_MAX);
+        let poller = HttpPoll::new(Targets::default(), BODY_MAX);
         let is_over = AtomicBool::new(false);
         let urls: Vec<String> =
             (0..ENDPOINTS).map(|it| format!("http://{}/", self.target.address(it))).collect();
@@ -159,7 +160,7 @@ impl Stage {
                         if is_over.load(Ordering::Relaxed) {
                             return;
                         }
-                        let _ = poller.poll(url, &permit, TIMEOUT);
+                        let _ = poller.poll(url, &USUAL_CHECK, &permit, TIMEOUT);
                     }
                 })?;
             }

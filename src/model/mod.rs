@@ -1,5 +1,6 @@
 //! The plain values everything else speaks of. No I/O, no time, no threads.
 
+mod check;
 mod document;
 mod hash;
 mod id;
@@ -10,6 +11,7 @@ mod session;
 mod spelling;
 mod timing;
 
+pub use check::{Check, Header, HeaderValue, Method, USUAL_CHECK};
 pub use document::with_field;
 pub use hash::spread;
 pub(crate) use hash::{affinity, fnv1a};

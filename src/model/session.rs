@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
+use crate::model::check::{Check, USUAL_CHECK};
 use crate::model::spelling::{OddField, instead_of, odd_fields};
 use crate::model::{EndpointId, InvalidId};
 
@@ -30,6 +31,8 @@ pub struct Session {
     pub interval: Option<Duration>,
     /// Its own poll timeout, if it has one.
     pub timeout: Option<Duration>,
+    /// How an HTTP poll asks, and which answers are ok; `None`: as usual.
+    pub(super) check: Option<Box<Check>>,
     /// The JSON text as stored, handed to poll commands as it is.
     pub document: Arc<str>,
 }
@@ -37,7 +40,7 @@ pub struct Session {
 /// How to reach an endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
-    /// A GET of this `http://` or `https://` URL.
+    /// A request to this `http://` or `https://` URL.
     Http(String),
     /// A connection to this `host:port`.
     Tcp(String),
@@ -68,9 +71,17 @@ pub enum SessionError {
     OtherId(String),
     /// An address that is empty, too long, of an unknown scheme, or without a port.
     Address(&'static str),
+    /// A field of a check that makes no sense, and why.
+    Field(&'static str, String),
 }
 
 impl Session {
+    /// How an HTTP poll asks, and which answers are ok.
+    #[doc(hidden)]
+    pub fn check(&self) -> &Check {
+        self.check.as_deref().unwrap_or(&USUAL_CHECK)
+    }
+
     /// Understands the stored value of `session:<suffix>`, or says why not.
     pub fn parse(suffix: &str, value: &[u8]) -> Result<Self, SessionError> {
         Self::parse_with_odd_fields(suffix, value).map(|it| it.0)
@@ -98,9 +109,11 @@ impl Session {
         text(&fields, "name")?;
         let address = text(&fields, "address")?.ok_or_else(|| missing("address", &fields))?;
         let path = text(&fields, "path")?;
+        let address = Address::parse(address, path)?;
         let session = Self {
             endpoint,
-            address: Address::parse(address, path)?,
+            check: Check::parse(&fields, &address)?,
+            address,
             paused: flag(&fields, "isPaused")?,
             interval: millis(&fields, "intervalMs", INTERVAL_MS_MIN, INTERVAL_MS_MAX)?,
             timeout: millis(&fields, "timeoutMs", 1, TIMEOUT_MS_MAX)?,
@@ -175,7 +188,7 @@ fn with_path(scheme: &str, authority: &str, rest: &str, path: Option<&str>) -> S
     format!("{scheme}://{authority}{slash}{tail}")
 }
 
-fn text<'a>(
+pub(super) fn text<'a>(
     fields: &'a Map<String, Value>,
     name: &'static str,
 ) -> Result<Option<&'a str>, SessionError> {
@@ -230,6 +243,7 @@ impl fmt::Display for SessionError {
             }
             Self::OtherId(id) => write!(f, "id {id:?} is not the key's suffix"),
             Self::Address(why) => write!(f, "address {why}"),
+            Self::Field(name, why) => write!(f, "{name} {why}"),
         }
     }
 }

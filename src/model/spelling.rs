@@ -4,10 +4,12 @@ use std::fmt;
 
 use serde_json::{Map, Value};
 
-/// The fields of a session that mean something.
+use crate::model::check;
+
+/// The fields of a session that mean something, beside those of its check.
 const FIELDS: [&str; 7] = ["id", "name", "address", "isPaused", "path", "intervalMs", "timeoutMs"];
 /// Other words for them, in lower case, without underscores and hyphens.
-const SYNONYMS: [(&str, &[&str]); 4] = [
+const SYNONYMS: [(&str, &[&str]); 8] = [
     ("isPaused", &["paused", "pause", "disabled", "isdisabled"]),
     (
         "intervalMs",
@@ -15,6 +17,10 @@ const SYNONYMS: [(&str, &[&str]); 4] = [
     ),
     ("timeoutMs", &["timeout", "timeouts", "timeoutsec", "timeoutseconds"]),
     ("address", &["url", "uri", "host", "hostname", "target", "endpoint", "addr"]),
+    ("expectStatus", &["expectcode", "expectedcode", "statuscodes", "okstatus", "expectstatuses"]),
+    ("expectBody", &["expecttext", "bodycontains", "expectbodycontains", "expectstring"]),
+    ("headers", &["header", "httpheaders", "requestheaders"]),
+    ("maxRedirects", &["redirects", "followredirects"]),
 ];
 /// A name shorter than this has too many neighbours for a slip of the finger to be told from another word.
 const SLIP_MIN_CHARS: usize = 7;
@@ -56,12 +62,16 @@ pub fn distance(a: &str, b: &str) -> usize {
 
 /// The fields that were probably meant to be others. One whose meant field is there, too, is the author's own.
 pub(super) fn odd_fields(fields: &Map<String, Value>) -> Vec<OddField> {
-    let unknown = fields.keys().filter(|it| !FIELDS.contains(&it.as_str()));
+    let unknown = fields.keys().filter(|it| known().all(|known| known != it.as_str()));
     let odd = unknown.filter_map(|name| {
-        let meant = FIELDS.into_iter().find(|it| looks_like(name, it))?;
+        let meant = known().find(|it| looks_like(name, it))?;
         (!fields.contains_key(meant)).then(|| OddField { name: name.clone(), meant })
     });
     odd.collect()
+}
+
+fn known() -> impl Iterator<Item = &'static str> {
+    FIELDS.into_iter().chain(check::FIELDS)
 }
 
 /// The field that is there instead of `missing`.
@@ -76,7 +86,10 @@ fn looks_like(name: &str, field: &str) -> bool {
     let bare = |it: &str| it.replace(['_', '-'], "").to_ascii_lowercase();
     let (name, wanted) = (bare(name), bare(field));
     let synonyms = SYNONYMS.iter().find(|it| it.0 == field).map_or(&[][..], |it| it.1);
-    let is_slip = name.chars().count() >= SLIP_MIN_CHARS && distance(&name, &wanted) <= SLIP_MAX;
+    // Fingers seldom slip at the first letter: `readers` and `leaders` are no `headers`.
+    let is_slip = name.chars().count() >= SLIP_MIN_CHARS
+        && name.chars().next() == wanted.chars().next()
+        && distance(&name, &wanted) <= SLIP_MAX;
     name == wanted || synonyms.contains(&name.as_str()) || is_slip
 }
 
@@ -104,6 +117,12 @@ mod tests {
             ("Path", "path"),
             ("url", "address"),
             ("Address", "address"),
+            ("expectedStatus", "expectStatus"),
+            ("expect_status", "expectStatus"),
+            ("expectBdoy", "expectBody"),
+            ("header", "headers"),
+            ("maxRedirect", "maxRedirects"),
+            ("Method", "method"),
         ] {
             assert_eq!(odd(&format!(r#"{{"{name}":1}}"#)), [format!("{name} {meant}")]);
             let both = format!(r#"{{"{name}":1,"{meant}":2}}"#);
@@ -133,6 +152,11 @@ mod tests {
             "internal",
             "integer",
             "paths",
+            "leaders",
+            "readers",
+            "status",
+            "body",
+            "expected",
             "game",
             "idea",
         ];

@@ -1,32 +1,34 @@
-//! Polls a URL with one GET, over a connection of its own.
+//! Polls a URL with one request, over a connection of its own.
 //!
 //! First the connection is made ready: name lookup, connect, TLS. Then the permit is confirmed (R2), and only then the
 //! first byte of the request is sent. There is no second connection: no redirect is followed and nothing is tried again.
 
 mod answer;
+mod request;
 mod tls;
 mod url;
+mod verdict;
 
 use std::io::{self, Read, Write};
 use std::time::Duration;
 
 use crate::clock::{BootClock, Clock, Moment};
 use crate::lease::permit::{PollPermit, Revoked};
-use crate::model::Sample;
+use crate::model::{Check, Method, Sample};
 use crate::net::deadline_stream::Socket;
 use crate::net::shortage;
 use crate::net::wait::plain;
 use crate::polling::connect::{ConnectError, connect_any};
 use crate::polling::http::answer::{AnswerError, read_answer};
+use crate::polling::http::request::request;
 use crate::polling::http::tls::{Tls, TlsStream, socket_of};
 use crate::polling::http::url::Url;
+use crate::polling::http::verdict::{unexpected_body, unexpected_status};
 use crate::polling::targets::{ResolveError, Targets};
 
-const USER_AGENT: &str = concat!("leasehold/", env!("CARGO_PKG_VERSION"));
-
-/// One GET of a URL. Called by `NetPoller`; not a `Poller` itself.
+/// One request to a URL. Called by `NetPoller`; not a `Poller` itself.
 #[derive(Debug)]
-pub struct HttpGet {
+pub struct HttpPoll {
     targets: Targets,
     body_max: usize,
     tls: Tls,
@@ -61,16 +63,17 @@ impl From<Revoked> for Failure {
     }
 }
 
-impl HttpGet {
+impl HttpPoll {
     /// Polls only what `targets` allows, and keeps at most `body_max` bytes of an answer.
     pub fn new(targets: Targets, body_max: usize) -> Self {
         Self { targets, body_max, tls: Tls::default() }
     }
 
-    /// Polls `url` once; everything from the lookup to the last byte falls within `timeout`.
+    /// Polls `url` once, as `check` says; everything from the lookup to the last byte falls within `timeout`.
     pub fn poll(
         &self,
         url: &str,
+        check: &Check,
         permit: &PollPermit,
         timeout: Duration,
     ) -> Result<Sample, Revoked> {
@@ -79,28 +82,28 @@ impl HttpGet {
         let parsed = Url::parse(url).map_err(|it| Failure::Error(it.to_string()));
         let answer = parsed.and_then(|url| {
             let mut connection = self.connection(&url, permit, timeout, deadline)?;
-            let request = request(&url, permit);
+            let request = request(&url, check, permit);
             // R3: a request that the network has lost is not delivered after the poll has ended.
             connection.discard_at_close(true)?;
             // R2: from here to the first byte nothing waits.
             permit.confirm()?;
             begun = BootClock.now();
             connection.write_all(&request).map_err(AnswerError::from)?;
-            let answer = read_answer(&mut connection, self.body_max)?;
+            let has_body = check.method != Method::Head;
+            let answer = read_answer(&mut connection, has_body, self.body_max)?;
             connection.discard_at_close(false)?;
             Ok(answer)
         });
         let answer = answer.and_then(|answer| {
+            let unexpected = unexpected_status(check, answer.status);
             let error = match answer.cut.map(Failure::from) {
-                _ if !(200..300).contains(&answer.status) => {
-                    Some(format!("HTTP {}", answer.status))
-                }
+                _ if unexpected.is_some() => unexpected,
                 Some(Failure::Error(_)) if BootClock.now() >= deadline => {
                     Some(format!("the answer did not end within {timeout:?}"))
                 }
                 Some(Failure::Error(cut)) => Some(cut),
                 Some(failure) => return Err(failure),
-                None => None,
+                None => unexpected_body(check, &answer.body, self.body_max),
             };
             Ok((Some(i32::from(answer.status)), error, answer.body))
         });
@@ -153,18 +156,6 @@ impl HttpGet {
     }
 }
 
-fn request(url: &Url<'_>, permit: &PollPermit) -> Vec<u8> {
-    format!(
-        "GET {} HTTP/1.1\r\nHost: {}\r\nUser-Agent: {USER_AGENT}\r\nAccept: */*\r\nConnection: close\r\n\
-         X-Leasehold-Instance: {}\r\nX-Leasehold-Fence: {}\r\n\r\n",
-        url.target,
-        url.authority,
-        permit.instance(),
-        permit.tenure().fence.0,
-    )
-    .into_bytes()
-}
-
 enum Connection {
     Plain(Socket),
     Tls(TlsStream),
@@ -214,6 +205,7 @@ mod tests {
     use super::*;
     use crate::lease::permit::Standing;
     use crate::lease::testing::{permit_and_lease, permit_for_tests};
+    use crate::model::USUAL_CHECK;
 
     const LIMIT: Duration = Duration::from_secs(10);
     const PACE: Duration = Duration::from_millis(20);
@@ -265,8 +257,8 @@ mod tests {
     }
 
     fn poll(address: SocketAddr, permit: &PollPermit, limit: Duration) -> Result<Sample, Revoked> {
-        let poller = HttpGet::new(Targets::default(), 1_000);
-        poller.poll(&format!("http://{address}/health?deep=1"), permit, limit)
+        let poller = HttpPoll::new(Targets::default(), 1_000);
+        poller.poll(&format!("http://{address}/health?deep=1"), &USUAL_CHECK, permit, limit)
     }
 
     fn answer(answer: &'static str) -> Sample {
@@ -286,12 +278,12 @@ mod tests {
         let request = request.to_lowercase();
         for line in [
             &format!("host: {address}"),
-            &format!("user-agent: {USER_AGENT}"),
+            "user-agent: leasehold/",
             "x-leasehold-instance: vm-1-17-abcdef01",
             "x-leasehold-fence: 42",
             "connection: close",
         ] {
-            assert!(request.contains(&format!("{line}\r\n")), "{line} is not in {request}");
+            assert!(request.contains(line), "{line} is not in {request}");
         }
     }
 
@@ -377,14 +369,15 @@ mod tests {
         let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let error = poll(address, &permit, LIMIT).unwrap().error.unwrap();
         assert_eq!(error, format!("cannot connect to {address}: Connection refused"));
-        let poller = HttpGet::new(Targets::default(), 1_000);
+        let poller = HttpPoll::new(Targets::default(), 1_000);
         for url in
             ["http://169.254.169.254/latest", "http://[::ffff:a9fe:a9fe]/", "https://[fe80::1]/"]
         {
-            let error = poller.poll(url, &permit, LIMIT).unwrap().error.unwrap();
+            let error = poller.poll(url, &USUAL_CHECK, &permit, LIMIT).unwrap().error.unwrap();
             assert!(error.contains("--allow-targets"), "{url}: {error}");
         }
-        let error = poller.poll("http://no host/", &permit, LIMIT).unwrap().error.unwrap();
+        let error =
+            poller.poll("http://no host/", &USUAL_CHECK, &permit, LIMIT).unwrap().error.unwrap();
         assert!(error.starts_with("not a valid URL"), "{error}");
     }
 
@@ -458,9 +451,9 @@ mod tests {
         let (permit, _revoke) = permit_for_tests("e1", "i", 1);
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let poller = HttpGet::new(Targets::default(), 1_000);
+        let poller = HttpPoll::new(Targets::default(), 1_000);
         let url = format!("https://{address}/");
-        let sample = poller.poll(&url, &permit, Duration::from_millis(200)).unwrap();
+        let sample = poller.poll(&url, &USUAL_CHECK, &permit, Duration::from_millis(200)).unwrap();
         assert_eq!(sample.error.as_deref(), Some("no answer within 200ms"));
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -471,7 +464,7 @@ mod tests {
                 drop(stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n"));
                 drop(stream.read(&mut [0; 1_024]));
             });
-            let error = poller.poll(&url, &permit, LIMIT).unwrap().error.unwrap();
+            let error = poller.poll(&url, &USUAL_CHECK, &permit, LIMIT).unwrap().error.unwrap();
             assert!(error.starts_with(&format!("no TLS with {address}: ")), "{error}");
         });
     }

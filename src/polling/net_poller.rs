@@ -8,11 +8,11 @@ use crate::net::shortage::{Descriptors, NETWORK_POLL};
 use crate::polling::poller::Poller;
 use crate::polling::{http, targets, tcp};
 
-/// The built-in poller: HTTP(S) GET or TCP connect, as the session's address says. `--poll-command` uses `CommandPoller` in
+/// The built-in poller: HTTP(S) request or TCP connect, as the session's address says. `--poll-command` uses `CommandPoller` in
 /// its place (`cli/run.rs`).
 #[derive(Debug)]
 pub struct NetPoller {
-    http: http::HttpGet,
+    http: http::HttpPoll,
     tcp: tcp::TcpConnect,
 }
 
@@ -20,7 +20,7 @@ impl NetPoller {
     /// Polls only what `targets` allows, and keeps at most `body_max` bytes of an answer.
     pub fn new(targets: targets::Targets, body_max: usize) -> Self {
         Self {
-            http: http::HttpGet::new(targets.clone(), body_max),
+            http: http::HttpPoll::new(targets.clone(), body_max),
             tcp: tcp::TcpConnect::new(targets),
         }
     }
@@ -36,7 +36,7 @@ impl Poller for NetPoller {
         let _descriptors =
             Descriptors::take(NETWORK_POLL).map_err(|why| permit.defer_for_room(why))?;
         match &session.address {
-            Address::Http(url) => self.http.poll(url, permit, timeout),
+            Address::Http(url) => self.http.poll(url, session.check(), permit, timeout),
             Address::Tcp(authority) => self.tcp.poll(authority, permit, timeout),
         }
     }

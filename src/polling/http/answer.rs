@@ -67,12 +67,17 @@ enum Framing {
     UntilClosed,
 }
 
-/// Reads an answer, and at most `body_max` bytes of its body.
-pub(crate) fn read_answer(stream: &mut impl Read, body_max: usize) -> Result<Answer, AnswerError> {
+/// Reads an answer, and at most `body_max` bytes of its body. The answer to HEAD has none, whatever its headers say.
+pub(crate) fn read_answer(
+    stream: &mut impl Read,
+    has_body: bool,
+    body_max: usize,
+) -> Result<Answer, AnswerError> {
     let mut input = Input { stream, bytes: Vec::new(), next: 0 };
     let (status, framing) = read_head(&mut input)?;
     let mut body = Vec::new();
     let cut = match framing {
+        _ if !has_body => Ok(()),
         Framing::Length(length) => {
             let wanted = usize::try_from(length).unwrap_or(usize::MAX).min(body_max);
             input.append_to(&mut body, wanted)
@@ -296,7 +301,7 @@ mod tests {
     /// Status, body and error are the same however the bytes arrive.
     fn read(text: &str, body_max: usize) -> Result<(u16, String, Option<String>), String> {
         let of = |size: usize| {
-            let answer = read_answer(&mut Pieces(text.as_bytes(), size), body_max);
+            let answer = read_answer(&mut Pieces(text.as_bytes(), size), true, body_max);
             let answer = answer.map_err(|it| it.to_string())?;
             let body = String::from_utf8(answer.body).unwrap();
             Ok((answer.status, body, answer.cut.map(|it| it.to_string())))
@@ -333,6 +338,15 @@ mod tests {
             ),
         ] {
             assert_eq!(whole(&format!("HTTP/1.1 {rest}")), (status, body.into()), "{rest:?}");
+        }
+    }
+
+    #[test]
+    fn an_answer_to_head_ends_with_its_headers() {
+        for header in ["Content-Length: 9", "Transfer-Encoding: chunked", "X: y"] {
+            let text = format!("HTTP/1.1 200 OK\r\n{header}\r\n\r\nrest");
+            let answer = read_answer(&mut Pieces(text.as_bytes(), 7), false, 100).unwrap();
+            assert!(answer.body.is_empty() && answer.cut.is_none(), "{header}");
         }
     }
 

@@ -12,7 +12,8 @@ use leasehold::clock::{BootClock, Clock};
 use leasehold::config::{RedisUrl, parse_duration};
 use leasehold::lease::table::{LeaseTimings, OwnershipTable};
 use leasehold::lease::testing::permit_for_tests;
-use leasehold::model::{EndpointId, FenceToken, InstanceId, LeaseDuration, Tenure, Weight};
+use leasehold::model::{EndpointId, FenceToken, Header, HeaderValue};
+use leasehold::model::{InstanceId, LeaseDuration, Tenure, Weight};
 use leasehold::polling::net_poller::NetPoller;
 use leasehold::polling::targets::Targets;
 use leasehold::store::keys::Keys;
@@ -111,7 +112,8 @@ fn spoiled(input: &[u8], chance: Chance<'_>) -> Vec<u8> {
 #[test]
 fn a_session_is_understood_or_refused_in_a_sentence() {
     const GOOD: &str = r#"{"id":"e1","name":"n","address":"http://10.0.0.7:8080/a?b=c","path":"/x",
-        "isPaused":false,"intervalMs":1000,"timeoutMs":500,"other":[1,{"a":null}]}"#;
+        "isPaused":false,"intervalMs":1000,"timeoutMs":500,"other":[1,{"a":null}],"method":"GET",
+        "expectStatus":"200-299,401","expectBody":"up","headers":{"Accept":"a/b","Host":"h"},"maxRedirects":0}"#;
     assert!(Session::parse("e1", GOOD.as_bytes()).is_ok());
     for_each_seed(|seed| {
         let mut chance = random(seed);
@@ -123,6 +125,9 @@ fn a_session_is_understood_or_refused_in_a_sentence() {
                     assert_eq!(session.document.as_bytes(), text);
                     assert!(session.interval.is_none_or(|it| it >= ms(10)), "{session:?}");
                     assert!(session.timeout.is_none_or(|it| it >= ms(1)), "{session:?}");
+                    for Header { value: HeaderValue::Text(text), .. } in &session.check().headers {
+                        assert!(!text.contains(['\r', '\n', '\0']), "{session:?}");
+                    }
                 }
                 Err(error) => {
                     let sentence = error.to_string();
