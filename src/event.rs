@@ -50,6 +50,8 @@ pub enum Event<'a> {
     PollDeferred { endpoint: &'a EndpointId, reason: &'a str },
     EndpointLight { endpoint: &'a EndpointId, failures: u32 },
     EndpointNormal { endpoint: &'a EndpointId },
+    EndpointCertExpiring { endpoint: &'a EndpointId, days: i64 },
+    EndpointCertRenewed { endpoint: &'a EndpointId, days: i64 },
     SessionInvalid { endpoint: &'a str, error: &'a dyn fmt::Display },
     SessionOdd { endpoint: &'a EndpointId, reason: &'a dyn fmt::Display },
     SessionUnreported { count: usize },
@@ -113,6 +115,8 @@ impl Event<'_> {
             Self::PollDeferred { .. } => "poll.deferred",
             Self::EndpointLight { .. } => "endpoint.light",
             Self::EndpointNormal { .. } => "endpoint.normal",
+            Self::EndpointCertExpiring { .. } => "endpoint.cert_expiring",
+            Self::EndpointCertRenewed { .. } => "endpoint.cert_renewed",
             Self::SessionInvalid { .. } => "session.invalid",
             Self::SessionOdd { .. } => "session.odd",
             Self::SessionUnreported { .. } => "session.unreported",
@@ -161,6 +165,7 @@ impl Event<'_> {
             | Self::PollSkipped { .. }
             | Self::PollDeferred { .. }
             | Self::EndpointLight { .. }
+            | Self::EndpointCertExpiring { .. }
             | Self::SessionInvalid { .. }
             | Self::SessionOdd { .. }
             | Self::SessionUnreported { .. }
@@ -218,6 +223,10 @@ impl Event<'_> {
                 line.put("endpoint", endpoint)?.put("failures", failures)?;
             }
             Self::EndpointNormal { endpoint } => line.put("endpoint", endpoint)?.end(),
+            Self::EndpointCertExpiring { endpoint, days }
+            | Self::EndpointCertRenewed { endpoint, days } => {
+                line.put("endpoint", endpoint)?.put("days", days)?;
+            }
             Self::SessionInvalid { endpoint, error } => {
                 line.put("endpoint", endpoint)?.put("error", error)?;
             }
@@ -349,11 +358,6 @@ impl fmt::Display for Event<'_> {
             Self::PollSkipped { endpoint, reason } | Self::PollDeferred { endpoint, reason } => {
                 line.put("endpoint", endpoint)?.put("reason", reason)?;
             }
-            Self::EndpointLight { .. }
-            | Self::EndpointNormal { .. }
-            | Self::SessionInvalid { .. }
-            | Self::SessionOdd { .. }
-            | Self::SessionUnreported { .. } => self.session_fields(&mut line)?,
             Self::InstanceJoined { other } => line.put("other", other)?.end(),
             Self::InstanceLeft { other, has_expired } => {
                 line.put("other", other)?.put("reason", &left_because(*has_expired))?;
@@ -361,7 +365,10 @@ impl fmt::Display for Event<'_> {
             Self::DaemonStopping { reason }
             | Self::SettingsOdd { reason }
             | Self::PlacementStuck { reason } => line.put("reason", reason)?.end(),
-            _ => self.leader_fields(&mut line)?,
+            _ => {
+                self.session_fields(&mut line)?;
+                self.leader_fields(&mut line)?;
+            }
         }
         Ok(())
     }

@@ -23,11 +23,11 @@
     )
 )]
 #![cfg_attr(
-    not(feature = "cli"),
+    not(all(feature = "cli", feature = "https")),
     allow(
         dead_code,
         unused_imports,
-        reason = "the library without its program still compiles what only commands of operators call; the linker leaves it out"
+        reason = "the library without its program or without TLS still compiles what only those call; the linker leaves it out"
     )
 )]
 
@@ -91,7 +91,7 @@ cfg_if! {
 #[cfg(feature = "cli")]
 mod cli;
 
-pub use crate::config::{Access, Config, ConfigError, LogRenewals, RedisUrl};
+pub use crate::config::{Access, Config, ConfigError, LogRenewals, PollAccess, RedisUrl};
 pub use crate::election::{
     BuildError, Duty, ElectionBuilder, ElectionEvent, ElectionSettings, Elections, LeaderElection,
     Leadership, LossReason, Registration, State,

@@ -83,6 +83,7 @@ impl Command {
     pub(crate) fn with_files_checked(self) -> Result<Self, UsageError> {
         if let Self::Task(config, task) = &self {
             config.access.check().map_err(ConfigError::from)?;
+            config.poll_access.check().map_err(ConfigError::from)?;
             if let (Task::Run { .. }, Some([name, ..])) = (task, config.poll_command.as_deref()) {
                 let path = env::var_os("PATH");
                 runnable(name, path.as_deref()).map_err(|why| UsageError::PollCommand { why })?;

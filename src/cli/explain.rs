@@ -40,6 +40,7 @@ pub(crate) fn explain(config: &Config, endpoint: &EndpointId, as_json: bool) -> 
             false => format!("there is no session {endpoint}, but {}", odd.join(" ")),
         })?;
         let mut sentences = reasons(&status, found);
+        sentences.extend(found.about_certificate());
         sentences.extend(odd_fields);
         sentences.extend(odd);
         sentences.extend(

@@ -5,6 +5,7 @@
 //! may look unowned: ask twice.
 
 pub mod capacity;
+mod certificates;
 pub mod late;
 pub mod left;
 pub mod plan;

@@ -94,7 +94,9 @@ fn limited<'a>(event: &Event<'a>) -> Option<Limited<'a>> {
         | Event::PollFenced { endpoint, .. }
         | Event::PollAborted { endpoint, .. }
         | Event::EndpointLight { endpoint, .. }
-        | Event::EndpointNormal { endpoint } => (*endpoint, None),
+        | Event::EndpointNormal { endpoint }
+        | Event::EndpointCertExpiring { endpoint, .. }
+        | Event::EndpointCertRenewed { endpoint, .. } => (*endpoint, None),
         _ => return None,
     };
     let cause = cause.map(|(key, value)| (key, value.to_owned()));

@@ -9,7 +9,7 @@ use crate::model::check;
 /// The fields of a session that mean something, beside those of its check.
 const FIELDS: [&str; 7] = ["id", "name", "address", "isPaused", "path", "intervalMs", "timeoutMs"];
 /// Other words for them, in lower case, without underscores and hyphens.
-const SYNONYMS: [(&str, &[&str]); 8] = [
+const SYNONYMS: [(&str, &[&str]); 10] = [
     ("isPaused", &["paused", "pause", "disabled", "isdisabled"]),
     (
         "intervalMs",
@@ -21,6 +21,8 @@ const SYNONYMS: [(&str, &[&str]); 8] = [
     ("expectBody", &["expecttext", "bodycontains", "expectbodycontains", "expectstring"]),
     ("headers", &["header", "httpheaders", "requestheaders"]),
     ("maxRedirects", &["redirects", "followredirects"]),
+    ("tlsCa", &["tlscacert", "tlscafile", "cacert", "cafile"]),
+    ("tlsInsecure", &["insecure", "tlsskipverify", "skipverify", "insecureskipverify"]),
 ];
 /// A name shorter than this has too many neighbours for a slip of the finger to be told from another word.
 const SLIP_MIN_CHARS: usize = 7;
@@ -123,6 +125,9 @@ mod tests {
             ("header", "headers"),
             ("maxRedirect", "maxRedirects"),
             ("Method", "method"),
+            ("tlsCA", "tlsCa"),
+            ("tls_insecure", "tlsInsecure"),
+            ("certWarnDay", "certWarnDays"),
         ] {
             assert_eq!(odd(&format!(r#"{{"{name}":1}}"#)), [format!("{name} {meant}")]);
             let both = format!(r#"{{"{name}":1,"{meant}":2}}"#);

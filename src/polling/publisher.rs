@@ -198,7 +198,7 @@ mod tests {
 
     fn publication(tenure: &Tenure) -> Publication {
         let (tenure, sample) = (tenure.clone(), Sample::failed("no answer", PATIENCE));
-        Publication { tenure, started_at_ms: 1, interval: PATIENCE, sample }
+        Publication { tenure, started_at_ms: 1, interval: PATIENCE, sample, certificate: None }
     }
 
     #[test]

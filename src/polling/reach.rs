@@ -105,7 +105,10 @@ mod tests {
     fn batch(n: usize) -> Vec<Publication> {
         let tenure = Tenure::new(EndpointId::parse("e").unwrap(), FenceToken(7));
         let sample = Sample::failed("no answer", WINDOW);
-        vec![Publication { tenure, started_at_ms: 1, interval: WINDOW, sample }; n]
+        vec![
+            Publication { tenure, started_at_ms: 1, interval: WINDOW, sample, certificate: None };
+            n
+        ]
     }
 
     fn at(seconds: u64) -> Moment {

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use crate::model::{Epoch, FenceToken, InstanceId, LeaseDuration, Sample, Tenure, Weight};
+use crate::model::{
+    CertificateLeft, Epoch, FenceToken, InstanceId, LeaseDuration, Sample, Tenure, Weight,
+};
 use crate::store::LEADER_HEARTBEAT_EXTRA;
 
 /// What every request carries: the caller, what it knows about the store, and until when the request may be executed.
@@ -156,6 +158,8 @@ pub struct Publication {
     pub interval: Duration,
     /// The outcome of the poll.
     pub sample: Sample,
+    /// How long the certificate of the endpoint was valid yet, if it showed one.
+    pub certificate: Option<CertificateLeft>,
 }
 
 /// Answer to a publication.

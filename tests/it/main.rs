@@ -81,6 +81,8 @@ mod election {
 }
 /// Polls, and what strangers answer.
 mod polling {
+    /// Which certificates are believed, and how long they last: on real servers.
+    mod certificates;
     /// Which answer is ok: the fields of a session that describe its check.
     mod checks;
     /// Generated input from strangers: sessions, settings, replies, responses, words.

@@ -112,7 +112,13 @@ impl Holder {
             let duration = Duration::from_millis(20);
             let sample = Sample { ok, status, error, body, duration };
             let interval = Duration::from_secs(60);
-            Publication { tenure: tenure.clone(), started_at_ms, interval, sample }
+            Publication {
+                tenure: tenure.clone(),
+                started_at_ms,
+                interval,
+                sample,
+                certificate: None,
+            }
         };
         let mut stored = 0;
         for batch in self.tenures[these.clone()].chunks(BATCH_MAX) {

@@ -125,7 +125,8 @@ fn a_session_is_understood_or_refused_in_a_sentence() {
                     assert_eq!(session.document.as_bytes(), text);
                     assert!(session.interval.is_none_or(|it| it >= ms(10)), "{session:?}");
                     assert!(session.timeout.is_none_or(|it| it >= ms(1)), "{session:?}");
-                    for Header { value: HeaderValue::Text(text), .. } in &session.check().headers {
+                    for Header { value, .. } in &session.check().headers {
+                        let (HeaderValue::Text(text) | HeaderValue::File(text)) = value;
                         assert!(!text.contains(['\r', '\n', '\0']), "{session:?}");
                     }
                 }
@@ -264,8 +265,14 @@ fn ask_everything(store: &dyn Store, table: &OwnershipTable, timeout: Duration) 
             .map(|it| drop(table.verified(&request, &tenures, &it))),
     );
     let sample = Sample::failed("no", timeout);
-    let publication =
-        Publication { tenure: tenure.clone(), started_at_ms: 1, interval: timeout, sample };
+    let (tenure_polled, interval) = (tenure.clone(), timeout);
+    let publication = Publication {
+        tenure: tenure_polled,
+        started_at_ms: 1,
+        interval,
+        sample,
+        certificate: None,
+    };
     drop(store.publish(&request.context, &[publication]));
     drop(store.release(&request.context, &tenures, &[]));
     drop(store.withdraw(&request.context));

@@ -3,7 +3,7 @@
 -- KEYS[1] and ARGV[1-11]: see epoch.lua
 -- KEYS  per item from 2: lease, result
 -- ARGV  per item from 12: fence, started_at_ms, channel, message, ok, status, error, duration_ms,
---       interval_ms, body
+--       interval_ms, body, cert_days, cert_expiring
 -- reply  … per item  1 stored, now or before, or a newer one is   2 fenced   {3, why} failed   4 the lease is missing, and was
 --        not granted since
 if EPOCH ~= NAMED then return reply('epoch') end
@@ -35,7 +35,8 @@ local function publish(lease, result, at, owner)
   if newest and tonumber(started_at) <= newest then return 1 end
   local written = redis.pcall('HSET', result, 'fence', fence, 'instance', ME, 'ok', ARGV[at + 4],
     'status', ARGV[at + 5], 'error', ARGV[at + 6], 'started_at_ms', started_at,
-    'duration_ms', ARGV[at + 7], 'interval_ms', ARGV[at + 8], 'body', ARGV[at + 9])
+    'duration_ms', ARGV[at + 7], 'interval_ms', ARGV[at + 8], 'body', ARGV[at + 9],
+    'cert_days', ARGV[at + 10], 'cert_expiring', ARGV[at + 11])
   if failed(written) then return {3, written.err} end
   -- The first result of a tenure: the owner's call of last_polled may have failed.
   if stored[2] ~= fence then cancel_retirement(result) end
@@ -46,6 +47,6 @@ end
 local at = 12
 for i = 2, #KEYS, 2 do
   out[#out + 1] = publish(KEYS[i], KEYS[i + 1], at, owners[i / 2])
-  at = at + 10
+  at = at + 12
 end
 return out

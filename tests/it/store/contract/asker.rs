@@ -251,7 +251,7 @@ pub fn publication(tenure: &Tenure, started_at_ms: u64) -> Publication {
         duration: Duration::from_millis(7),
     };
     let interval = Duration::from_millis(500);
-    Publication { tenure: tenure.clone(), started_at_ms, interval, sample }
+    Publication { tenure: tenure.clone(), started_at_ms, interval, sample, certificate: None }
 }
 
 /// As the daemon renews leases that stand.

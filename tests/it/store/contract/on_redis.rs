@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use leasehold::model::{FenceToken, InstanceId, Sample, Tenure, Weight};
+use leasehold::model::{CertificateLeft, FenceToken, InstanceId, Sample, Tenure, Weight};
 use leasehold::store::{
     Acquire, Grant, PeerMessage, Publication, Publish, Push, RawSession, Release, Renew, RenewItem,
     RequestContext, Store, Verify,
@@ -259,10 +259,11 @@ fn a_result_is_stored_and_announced_with_the_fields_of_the_contract() {
     let (e, f) = (a.grant(&endpoint("e")), a.grant(&endpoint("f")));
     let sample = Sample::failed("no route \"to\" host\n", Duration::from_millis(12));
     let light = Publication { interval: Duration::from_secs(30), sample, ..publication(&f, 6) };
-    let results = [publication(&e, 5), light];
+    let certificate = Some(CertificateLeft { days: -3, is_short: true });
+    let results = [Publication { certificate, ..publication(&e, 5) }, light];
     let stored = a.answered(|store, context| store.publish(context, &results));
     assert_eq!(stored, [Publish::Stored, Publish::Stored]);
-    let fields = |rows: [(&str, &str); 10]| -> BTreeMap<String, String> {
+    let fields = |rows: [(&str, &str); 12]| -> BTreeMap<String, String> {
         rows.map(|(name, value)| (name.to_owned(), value.to_owned())).into()
     };
     let (e_fence, f_fence) = (e.fence.to_string(), f.fence.to_string());
@@ -277,6 +278,8 @@ fn a_result_is_stored_and_announced_with_the_fields_of_the_contract() {
         ("duration_ms", "7"),
         ("interval_ms", "500"),
         ("body", "hello"),
+        ("cert_days", "-3"),
+        ("cert_expiring", "1"),
     ]);
     assert_eq!(hash(&world.server, "poll:result:e"), good);
     let bad = BTreeMap::from([
@@ -287,6 +290,8 @@ fn a_result_is_stored_and_announced_with_the_fields_of_the_contract() {
         ("duration_ms", "12"),
         ("interval_ms", "30000"),
         ("body", ""),
+        ("cert_days", ""),
+        ("cert_expiring", ""),
     ]);
     for (name, value) in bad {
         assert_eq!(world.server.cli(&["HGET", "poll:result:f", name]), value, "{name}");
@@ -297,7 +302,7 @@ fn a_result_is_stored_and_announced_with_the_fields_of_the_contract() {
     let expected = [
         serde_json::json!({"endpoint": "e", "fence": e.fence.get(), "instance": "a", "ok": 1,
             "status": 200, "error": null, "started_at_ms": 5, "duration_ms": 7,
-            "interval_ms": 500, "db": 0, "body": "hello"}),
+            "interval_ms": 500, "cert_days": -3, "cert_expiring": 1, "db": 0, "body": "hello"}),
         serde_json::json!({"endpoint": "f", "fence": f.fence.get(), "instance": "a", "ok": 0,
             "status": null, "error": "no route \"to\" host\n", "started_at_ms": 6,
             "duration_ms": 12, "interval_ms": 30_000, "db": 0, "body": ""}),
