@@ -51,6 +51,8 @@ mod store {
     mod hints;
     /// Servers on which commands were renamed away, and users who may not use them.
     mod managed;
+    /// Two fleets in two databases of one Redis: neither hears the other.
+    mod databases;
     /// The rules of docs/redis.md: enough, and no more than is needed.
     mod rights;
     /// Redis over TLS, and secrets that are exchanged while everything runs.
