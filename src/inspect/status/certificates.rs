@@ -50,3 +50,72 @@ fn ends(days: i64) -> String {
         _ => format!("ends in {days} days"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::inspect::status::Alarm;
+    use crate::model::{CertificateLeft, EndpointId, InstanceId, Weight};
+    use crate::store::admin::overview::{LastResult, Overview, Stored};
+    use crate::store::{Lasting, RawSession};
+
+    fn polled(id: &str, is_paused: bool, days: i64) -> Stored {
+        let session = format!(
+            r#"{{"id":"{id}","address":"https://h/","intervalMs":9000,"isPaused":{is_paused}}}"#
+        );
+        let result = LastResult {
+            ok: true,
+            status: Some(200),
+            error: None,
+            started_at_ms: Some(1_000),
+            duration_ms: Some(1),
+            interval_ms: Some(9_000),
+            fence: None,
+            instance: None,
+            certificate: Some(CertificateLeft { days, is_short: days < 14 }),
+        };
+        Stored {
+            id: EndpointId::parse(id).unwrap(),
+            session: Some(RawSession::Value(session.into_bytes())),
+            lease: Some(Lasting { value: InstanceId::new("a"), left: Duration::MAX }),
+            granted: None,
+            result: Some(result),
+        }
+    }
+
+    fn status(endpoints: Vec<Stored>) -> Status {
+        let instances =
+            vec![(InstanceId::new("a"), Lasting { value: Weight(1), left: Duration::MAX })];
+        let overview = Overview { server_ms: 1_000, instances, endpoints, ..Overview::default() };
+        Status::of(overview, Duration::from_secs(120))
+    }
+
+    #[test]
+    fn certificates_that_end_soon_are_a_part_of_the_verdict() {
+        let well = status(vec![polled("e1", false, 14), polled("e2", true, 3)]);
+        assert_eq!(well.alarm(), Alarm::None, "a paused endpoint needs no certificate");
+        assert!(!well.verdict().contains("certificate"), "{}", well.verdict());
+        for (days, words) in [
+            (13, "The certificate of e2 ends in 13 days."),
+            (1, "The certificate of e2 ends in 1 day."),
+            (0, "The certificate of e2 ends within a day."),
+            (-1, "The certificate of e2 has ended."),
+            (-4, "The certificate of e2 ended 3 days ago."),
+        ] {
+            let status = status(vec![polled("e1", false, 90), polled("e2", false, days)]);
+            assert_eq!(status.alarm(), Alarm::Watch);
+            assert!(status.verdict().ends_with(words), "{}", status.verdict());
+            let sentences: Vec<_> =
+                status.endpoints.iter().filter_map(EndpointStatus::about_certificate).collect();
+            assert_eq!(sentences.len(), 1, "{sentences:?}");
+        }
+        let two = status(vec![polled("e1", false, 9), polled("e2", false, 3)]);
+        let verdict = two.verdict();
+        assert!(
+            verdict.ends_with("2 certificates end soon; that of e2 ends in 3 days."),
+            "{verdict}"
+        );
+    }
+}

@@ -142,3 +142,36 @@ fn told(sentence: String) -> Error {
 pub(super) fn seconds(time: UnixTime) -> i64 {
     i64::try_from(time.as_secs()).unwrap_or(i64::MAX)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::model::certificates_in;
+    use crate::polling::http::tls::words::in_words;
+
+    /// rustls looks at the dates before it finds no chain, but does not promise that.
+    #[test]
+    fn a_certificate_that_is_named_counts_for_its_name_and_its_time() {
+        let pem = include_str!("../../../../tests/it/store/certificates/server.pem");
+        let der = CertificateDer::from(certificates_in(pem).unwrap().remove(0));
+        let dates = Certificate::parse(&der).unwrap();
+        let verdict = |name: &str, now_s: i64| {
+            let now = Duration::from_secs(u64::try_from(now_s).unwrap());
+            let name = ServerName::try_from(name.to_owned()).unwrap();
+            let verdict = verify_itself(&der, &name, UnixTime::since_unix_epoch(now));
+            verdict.map_err(|it| in_words(std::io::Error::other(it)).to_string())
+        };
+        assert!(verdict("127.0.0.1", dates.not_before_s).is_ok());
+        assert!(verdict("127.0.0.1", dates.not_after_s).is_ok());
+        for (name, now_s, why) in [
+            ("127.0.0.1", dates.not_before_s - 1, "the certificate is not valid yet"),
+            ("127.0.0.1", dates.not_after_s + 86_400, "the certificate expired 1 day ago"),
+            ("127.0.0.2", dates.not_after_s, "the certificate is for "),
+        ] {
+            let error = verdict(name, now_s).unwrap_err();
+            assert!(error.starts_with(why), "{error}");
+        }
+    }
+}
