@@ -340,7 +340,8 @@ impl World for RedisWorld {
     }
 
     fn pass(&mut self, duration: Duration) {
-        let until = self.now_us() + duration.as_micros() as u64;
+        // Redis counts in milliseconds, and a key lasts through the millisecond in which it ends.
+        let until = self.now_us() + duration.as_micros() as u64 + 1_000;
         let otherwise = || format!("the server's clock stands before {until}");
         eventually(|| self.now_us() > until, otherwise);
     }
