@@ -221,13 +221,13 @@ fn hidden(command: &'static Spec, draft: &Draft, typed: &Typed) -> Result<Comman
         typed.rest.iter().map(|it| it.to_str().map(String::from)).collect();
     let program = program.filter(|it| !it.is_empty()).ok_or(UsageError::Hidden { command })?;
     match (command.name, draft.grace, draft.orders, draft.report) {
-        ("guardian", Some(grace), ..) => {
+        ("poll-supervisor", Some(grace), ..) => {
             Ok(Command::PollSupervisor { program, grace, soft_files: draft.soft_files })
         }
-        ("warden", Some(grace), Some(orders), Some(report)) => {
+        ("supervisor", Some(grace), Some(orders), Some(report)) => {
             Ok(Command::Supervisor { program, grace, orders, report })
         }
-        ("ward", _, Some(orders), Some(report)) => {
+        ("exec-shim", _, Some(orders), Some(report)) => {
             Ok(Command::ExecShim { program, orders, report })
         }
         _ => Err(UsageError::Hidden { command }),
@@ -477,7 +477,7 @@ mod tests {
     #[test]
     fn a_poll_supervisor_takes_its_program_as_it_is_and_nothing_from_the_environment() {
         let (files, end) = (["--soft-files", "1024"], ["--", "sh", "-c", "--help", "--"]);
-        let args = [&["guardian", "--grace-ms", "1500"][..], &files, &end].concat();
+        let args = [&["poll-supervisor", "--grace-ms", "1500"][..], &files, &end].concat();
         match parsed(&args, &[]) {
             Ok(Command::PollSupervisor { program, grace, soft_files }) => {
                 assert_eq!(soft_files, Some(1_024));
@@ -487,8 +487,9 @@ mod tests {
             other => panic!("{other:?}"),
         }
         let env = [("LEASEHOLD_GRACE_MS", "1")];
-        for args in [&["guardian", "--", "sh"][..], &["guardian", "--grace-ms", "1"]] {
-            assert!(refused(args, &env).starts_with("write leasehold guardian"), "{args:?}");
+        for args in [&["poll-supervisor", "--", "sh"][..], &["poll-supervisor", "--grace-ms", "1"]]
+        {
+            assert!(refused(args, &env).starts_with("write leasehold poll-supervisor"), "{args:?}");
         }
     }
 
@@ -496,21 +497,21 @@ mod tests {
     fn a_supervisor_and_an_exec_shim_need_both_descriptors() {
         let fds = ["--orders-fd", "7", "--report-fd", "9"];
         let [grace, program] = [["--grace-ms", "1500"], ["--", "sh"]];
-        match parsed(&[&["warden"][..], &grace, &fds, &program].concat(), &[]) {
+        match parsed(&[&["supervisor"][..], &grace, &fds, &program].concat(), &[]) {
             Ok(Command::Supervisor { program, grace, orders: 7, report: 9 }) => {
                 assert_eq!((program, grace), (vec!["sh".into()], Duration::from_millis(1_500)));
             }
             other => panic!("{other:?}"),
         }
-        match parsed(&[&["ward"][..], &fds, &program].concat(), &[]) {
+        match parsed(&[&["exec-shim"][..], &fds, &program].concat(), &[]) {
             Ok(Command::ExecShim { program, orders: 7, report: 9 }) => assert_eq!(program, ["sh"]),
             other => panic!("{other:?}"),
         }
         for args in [
-            [&["warden"][..], &fds, &program].concat(),
-            [&["warden"][..], &grace, &fds[..2], &program].concat(),
-            [&["warden"][..], &grace, &fds].concat(),
-            [&["ward"][..], &fds[2..], &program].concat(),
+            [&["supervisor"][..], &fds, &program].concat(),
+            [&["supervisor"][..], &grace, &fds[..2], &program].concat(),
+            [&["supervisor"][..], &grace, &fds].concat(),
+            [&["exec-shim"][..], &fds[2..], &program].concat(),
         ] {
             let error = refused(&args, &[("LEASEHOLD_GRACE_MS", "1")]);
             assert!(error.starts_with(&format!("write leasehold {} ", args[0])), "{error}");
@@ -539,7 +540,7 @@ mod tests {
                 vec!["run".into(), "--".into(), url.into()],
                 vec!["run".into(), "--redis".into(), url.into(), "extra".into()],
                 vec!["run".into(), "--redis".into(), url.into(), "--workers".into(), "0".into()],
-                vec!["guardian".into(), url.into()],
+                vec!["poll-supervisor".into(), url.into()],
             ];
             for opt in options().filter(|it| it.value.is_some()) {
                 let value = opt.commands[0];

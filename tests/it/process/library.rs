@@ -231,7 +231,7 @@ fn a_manager_that_is_dropped_leaves_nothing_behind() {
 
 /// A stop does not wait until the subscription wakes up.
 #[test]
-fn an_ear_is_woken_by_a_stop() {
+fn a_subscription_is_woken_by_a_stop() {
     let redis = RedisServer::start();
     let config = Config { redis: RedisUrl::parse(&redis.url()).unwrap(), ..config() };
     let mut subscription =

@@ -247,7 +247,7 @@ fn r12_whichever_thread_that_keeps_roles_panics_nothing_is_led() {
         let election = elections.stand(role("r"), None).unwrap();
         wait_for("a leader", || election.is_leader());
         trap.set();
-        wait_for(&format!("{thread}: somebody is told"), || elections.failure().is_some());
+        wait_for(&format!("{thread}: a listener is told"), || elections.failure().is_some());
         wait_for(&format!("{thread}: nothing is led"), || !election.is_leader());
         assert!(elections.failure().is_some_and(|it| it.thread == thread));
         let refused = elections.stand(role("other"), None).map(drop);
