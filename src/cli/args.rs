@@ -12,15 +12,16 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::cli::options::{COMMANDS, Draft, Opt, Spec, options, showable};
-use crate::cli::task::{self, Task};
+use crate::cli::task::{self, Instance, Task};
 use crate::cli::usage::{Origin, UsageError, nearest};
 use crate::cli::{completions, help, man};
-use crate::config::{Config, ConfigError};
+use crate::config::{CheckedConfig, Config, ConfigError};
 use crate::inspect::doctor::program::runnable;
 
 /// What to do.
 #[derive(Debug)]
 pub(crate) enum Command {
+    Instance(Box<CheckedConfig>, Instance),
     Task(Box<Config>, Task),
     PollSupervisor { program: Vec<String>, grace: Duration, soft_files: Option<u64> },
     Supervisor { program: Vec<String>, grace: Duration, orders: RawFd, report: RawFd },
@@ -81,12 +82,16 @@ pub(crate) fn settings_files(args: &[OsString], env: Env<'_>) -> Result<Vec<Path
 impl Command {
     /// Opens every file that connecting or polling needs, so that a missing file is an error at the start.
     pub(crate) fn with_files_checked(self) -> Result<Self, UsageError> {
-        if let Self::Task(config, task) = &self {
-            config.access.check().map_err(ConfigError::from)?;
-            if let (Task::Run { .. }, Some([name, ..])) = (task, config.poll_command.as_deref()) {
-                let path = env::var_os("PATH");
-                runnable(name, path.as_deref()).map_err(|why| UsageError::PollCommand { why })?;
-            }
+        let config: &Config = match &self {
+            Self::Instance(config, _) => config,
+            Self::Task(config, _) => config,
+            _ => return Ok(self),
+        };
+        config.access.check().map_err(ConfigError::from)?;
+        let polls = matches!(self, Self::Instance(_, Instance::Run { .. }));
+        if let Some([name, ..]) = config.poll_command.as_deref().filter(|_| polls) {
+            let path = env::var_os("PATH");
+            runnable(name, path.as_deref()).map_err(|why| UsageError::PollCommand { why })?;
         }
         Ok(self)
     }
@@ -205,8 +210,12 @@ fn build(command: &'static Spec, typed: Typed, env: Env<'_>) -> Result<Command, 
     if command.hidden {
         return hidden(command, &draft, &typed);
     }
-    task::of(command, draft, &typed, env)
-        .map(|(config, task)| Command::Task(Box::new(config), task))
+    if command.starts() {
+        let (config, instance) = task::instance(command, draft, &typed, env)?;
+        return Ok(Command::Instance(Box::new(config), instance));
+    }
+    let (config, task) = task::of(command, draft, &typed, env)?;
+    Ok(Command::Task(Box::new(config), task))
 }
 
 impl Typed {
@@ -250,7 +259,7 @@ mod tests {
 
     fn config(args: &[&str], env: &[(&str, &str)]) -> Config {
         match parsed(&[&["run", "--host-name", "vm1"], args].concat(), env) {
-            Ok(Command::Task(config, Task::Run { .. })) => *config,
+            Ok(Command::Instance(config, Instance::Run { .. })) => Config::from(*config),
             other => panic!("{other:?}"),
         }
     }
@@ -365,7 +374,7 @@ mod tests {
         assert_eq!(error.unwrap_err().to_string(), "--prefix is not valid UTF-8");
         let ok = parse(&["run".into(), "--runtime-dir".into(), odd.clone()], &none);
         assert!(
-            matches!(ok, Ok(Command::Task(it, Task::Run { .. })) if it.runtime_dir == Some(odd.into()))
+            matches!(ok, Ok(Command::Instance(it, Instance::Run { .. })) if it.runtime_dir == Some(odd.into()))
         );
     }
 
