@@ -62,6 +62,8 @@ pub enum Event<'a> {
     PublishResumed,
     MetricsFailed { error: &'a dyn fmt::Display },
     MetricsResumed,
+    WebFailed { error: &'a dyn fmt::Display },
+    WebResumed,
     ManagerUnreachable { error: &'a dyn fmt::Display },
     HistoryFailed { error: &'a dyn fmt::Display },
     HistoryResumed,
@@ -125,6 +127,8 @@ impl Event<'_> {
             Self::PublishResumed => "publish.resumed",
             Self::MetricsFailed { .. } => "metrics.failed",
             Self::MetricsResumed => "metrics.resumed",
+            Self::WebFailed { .. } => "web.failed",
+            Self::WebResumed => "web.resumed",
             Self::ManagerUnreachable { .. } => "manager.unreachable",
             Self::HistoryFailed { .. } => "history.failed",
             Self::HistoryResumed => "history.resumed",
@@ -169,6 +173,7 @@ impl Event<'_> {
             | Self::HeartbeatFailed { .. }
             | Self::PublishFailed { .. }
             | Self::MetricsFailed { .. }
+            | Self::WebFailed { .. }
             | Self::ManagerUnreachable { .. }
             | Self::DaemonNeedsRestart { .. }
             | Self::DaemonReloadRefused { .. }
@@ -331,6 +336,7 @@ impl fmt::Display for Event<'_> {
             | Self::PublishFailed { error }
             | Self::HistoryFailed { error }
             | Self::MetricsFailed { error }
+            | Self::WebFailed { error }
             | Self::ManagerUnreachable { error } => line.put("error", error)?.end(),
             Self::HistoryDropped { entries } => line.put("entries", entries)?.end(),
             Self::StoreHoldoff { .. }

@@ -33,6 +33,7 @@ mod top;
 mod usage;
 mod watch;
 mod supervised;
+mod web;
 
 use std::env;
 use std::ffi::OsString;
@@ -120,6 +121,7 @@ fn perform(config: &Config, task: Task) -> ExitCode {
         Task::Plan { join, leave, json } => plan::plan(config, join, &leave, json),
         Task::Explain { endpoint, json } => explain::explain(config, &endpoint, json),
         Task::Top { how, refresh } => top::top(config, how, refresh),
+        Task::Web(how) => web::web(config, how.stale_after),
         Task::Watch { endpoint, json } => watch::watch(config, endpoint.as_ref(), json),
         Task::History { endpoint, limit, json } => {
             history::history(config, endpoint.as_ref(), limit, json)

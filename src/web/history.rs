@@ -102,7 +102,8 @@ impl Viewed {
     pub(crate) fn note(&mut self, endpoint: &EndpointStatus) -> Latencies {
         let found = self.0.iter().position(|it| it.0 == endpoint.name);
         let kept = found.and_then(|at| self.0.remove(at));
-        let (name, mut latencies) = kept.unwrap_or_else(|| (endpoint.name.clone(), Latencies::default()));
+        let (name, mut latencies) =
+            kept.unwrap_or_else(|| (endpoint.name.clone(), Latencies::default()));
         latencies.add(endpoint);
         self.0.push_back((name, latencies.clone()));
         if self.0.len() > VIEWED_MAX {
@@ -120,4 +121,3 @@ impl Viewed {
         }
     }
 }
-

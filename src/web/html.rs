@@ -63,15 +63,15 @@ impl Write for Escaping<'_> {
 
 /// Puts literals as markup, and expressions in parentheses as text.
 macro_rules! put {
-    ($html:expr;) => {};
-    ($html:expr; $markup:literal $($rest:tt)*) => {
+    ($html:expr;) => { () };
+    ($html:expr; $markup:literal $($rest:tt)*) => {{
         $html.markup($markup);
         $crate::web::html::put!($html; $($rest)*)
-    };
-    ($html:expr; ($text:expr) $($rest:tt)*) => {
+    }};
+    ($html:expr; ($text:expr) $($rest:tt)*) => {{
         $html.text(&$text);
         $crate::web::html::put!($html; $($rest)*)
-    };
+    }};
 }
 pub(crate) use put;
 

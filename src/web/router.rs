@@ -106,7 +106,7 @@ pub(crate) fn route(request: &Request, wanted: Route, seen: &Seen, redis: &str) 
 
 fn html(status: Status, page: Html) -> Response {
     let content_type = "text/html; charset=utf-8";
-    Response { policy: POLICY, ..Response::new(status, content_type, page.into_bytes()) }
+    Response::new(status, content_type, page.into_bytes()).under(POLICY)
 }
 
 /// A program must not take what was true once for what is.

@@ -178,7 +178,7 @@ pub struct Response {
     pub status: Status,
     pub content_type: &'static str,
     /// What it may do in a browser.
-    pub policy: &'static str,
+    policy: &'static str,
     more: Vec<(&'static str, &'static str)>,
     /// Shared, because one large document may be on its way to several clients.
     pub body: Arc<[u8]>,
@@ -193,6 +193,11 @@ impl Response {
     /// Plain text.
     pub fn text(status: Status, text: &str) -> Self {
         Self::new(status, "text/plain; charset=utf-8", text.as_bytes())
+    }
+
+    /// The same, with another policy for browsers.
+    pub fn under(self, policy: &'static str) -> Self {
+        Self { policy, ..self }
     }
 
     fn with(self, name: &'static str, value: &'static str) -> Self {

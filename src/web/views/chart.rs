@@ -20,7 +20,8 @@ pub(crate) fn loads(html: &mut Html, loads: &Loads, now: Moment) {
     let (Some(first), true) = (samples.first(), samples.len() > 1) else { return };
     let span = now.since(first.at).as_secs_f64().max(SPAN_MIN);
     let x = |it: &Load| WIDTH - now.since(it.at).as_secs_f64() / span * WIDTH;
-    let most = samples.iter().map(|it| it.wanted.max(it.owned.iter().sum())).max().unwrap_or(1).max(1);
+    let most =
+        samples.iter().map(|it| it.wanted.max(it.owned.iter().sum())).max().unwrap_or(1).max(1);
     let y = |n: usize| HEIGHT - float(n) / float(most) * HEIGHT;
     put!(html; "<figure class=\"loads\"><svg viewBox=\"0 0 " (WIDTH) " " (HEIGHT)
         "\" preserveAspectRatio=\"none\" role=\"img\" aria-label=\"Endpoints owned by each instance in the last "

@@ -7,11 +7,11 @@ use crate::model::{EndpointId, InstanceId};
 use crate::web::history::Latencies;
 use crate::web::html::{Html, put};
 use crate::web::snapshot::Snapshot;
+use crate::web::views::chart;
 use crate::web::views::fleet::words_of_heartbeat;
 use crate::web::views::words::{
     ago, grouped, instance_link, known, latency, left, moves, result, state,
 };
-use crate::web::views::chart;
 
 /// No more moves are listed.
 const MOVES: usize = 20;

@@ -141,7 +141,9 @@ fn leaders(html: &mut Html, snapshot: &Snapshot) {
     for (role, status) in &snapshot.led {
         put!(html; "<tr><th scope=\"row\">" (role) "</th><td>");
         match &status.leader {
-            Some(it) => put!(html; "<span title=\"" (it.value) "\">" (snapshot.name(&it.value)) "</span>"),
+            Some(it) => {
+                put!(html; "<span title=\"" (it.value) "\">" (snapshot.name(&it.value)) "</span>")
+            }
             None => put!(html; "<span class=\"state watch\">nobody</span>"),
         }
         put!(html; "</td><td class=\"n wide\">" (status.term) "</td><td class=\"nowrap\">");

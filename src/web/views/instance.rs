@@ -24,7 +24,8 @@ pub(crate) fn page(snapshot: &Snapshot, it: &InstanceStatus) -> Html {
         (grouped(it.owned)) " endpoints</a></dd></div><div><dt>Fair share</dt><dd>"
         (format!("{:.1}", it.fair_share)) "</dd></div><div><dt>Weight</dt><dd>");
     known(&mut html, it.heartbeat.as_ref().map(|it| it.value.to_string()));
-    let roles = snapshot.led.iter().filter(|led| led.1.leader.as_ref().is_some_and(|l| l.value == it.id));
+    let roles =
+        snapshot.led.iter().filter(|led| led.1.leader.as_ref().is_some_and(|l| l.value == it.id));
     let roles: Vec<String> = roles.map(|it| it.0.to_string()).collect();
     put!(html; "</dd></div><div><dt>Leads</dt><dd>");
     known(&mut html, Some(roles.join(", ")).filter(|it| !it.is_empty()));
@@ -35,7 +36,13 @@ pub(crate) fn page(snapshot: &Snapshot, it: &InstanceStatus) -> Html {
     put!(html; "</dd></div></dl></section>");
     polling(&mut html, it);
     put!(html; "</div>");
-    let mut of_it = snapshot.moves.iter().rev().filter(|entry| entry.instance == it.id.as_str()).take(MOVES).peekable();
+    let mut of_it = snapshot
+        .moves
+        .iter()
+        .rev()
+        .filter(|entry| entry.instance == it.id.as_str())
+        .take(MOVES)
+        .peekable();
     if of_it.peek().is_some() {
         put!(html; "<section aria-labelledby=\"moves\"><h2 id=\"moves\">What it did last</h2>");
         moves(&mut html, snapshot, of_it, false);
