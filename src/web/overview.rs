@@ -60,6 +60,14 @@ pub(crate) struct Seen {
 }
 
 impl Seen {
+    #[cfg(test)]
+    pub(crate) fn of(snapshot: Option<Snapshot>, trouble: Option<&str>) -> Self {
+        let trouble = trouble.map(|it| (Duration::from_secs(7), it.to_owned()));
+        let (loads, latencies) = (Arc::default(), Latencies::default());
+        let (now, due) = (Moment::from_nanos(9_000_000_000), Moment::MIN);
+        Self { snapshot: snapshot.map(Arc::new), trouble, loads, latencies, now, due }
+    }
+
     /// Whether there is nothing better to come soon.
     pub(crate) fn is_current(&self, wanted: Route) -> bool {
         let Some(snapshot) = &self.snapshot else { return self.trouble.is_some() };
@@ -209,5 +217,80 @@ impl Stores {
         let now = BootClock.now();
         let times = (now, now.since(began));
         Ok(Snapshot::of(overview, led, entries, self.stale_after, times))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::StoreError;
+    use crate::store::admin::overview::Overview;
+
+    fn second(n: u64) -> Moment {
+        Moment::from_nanos(n * 1_000_000_000)
+    }
+
+    fn cache() -> (Cache, Receiver<()>) {
+        let (asks, asked) = bounded(1);
+        (Cache { state: Mutex::default(), asks }, asked)
+    }
+
+    fn snapshot(at: Moment) -> Snapshot {
+        let times = (at, Duration::ZERO);
+        Snapshot::of(Overview::default(), vec![], None, Duration::from_secs(120), times)
+    }
+
+    fn look(cache: &Cache, wanted: Route, at: Moment) -> Seen {
+        cache.look(&Request::parse(b"GET / HTTP/1.0"), wanted, at)
+    }
+
+    #[test]
+    fn it_is_read_at_most_once_a_second_however_many_look_and_never_when_nobody_does() {
+        let (cache, asked) = cache();
+        assert!(!cache.is_to_read(second(1_000)), "nobody looks");
+        for _ in 0..100 {
+            look(&cache, Route::Fleet, second(1_000));
+        }
+        assert_eq!(asked.try_iter().count(), 1, "a hundred who look ask once");
+        assert!(cache.is_to_read(second(1_000)));
+        cache.keep(Ok(snapshot(second(1_000))), second(1_000), second(1_000));
+        assert!(!cache.is_to_read(second(1_000) + Duration::from_millis(999)));
+        assert!(cache.is_to_read(second(1_001)));
+        assert!(!cache.is_to_read(second(1_060)), "nobody has looked for a minute");
+    }
+
+    #[test]
+    fn reading_takes_at_most_a_tenth_of_the_time() {
+        assert_eq!(next(second(10), second(10)), second(11));
+        assert_eq!(next(second(10), second(12)), second(12 + 9 * 2));
+    }
+
+    #[test]
+    fn who_comes_late_is_not_shown_what_is_old_unless_redis_is_away() {
+        let (cache, _asked) = cache();
+        assert!(!look(&cache, Route::Fleet, second(1)).is_current(Route::Fleet));
+        cache.keep(Ok(snapshot(second(1))), second(1), second(1));
+        assert!(look(&cache, Route::Fleet, second(5)).is_current(Route::Fleet));
+        assert!(!look(&cache, Route::Fleet, second(7)).is_current(Route::Fleet));
+        let (fault, reason) = (Fault::Unreachable, "gone".to_owned());
+        let error = StoreError { op: "ask", target: "redis".into(), fault, reason };
+        cache.keep(Err(error), second(7), second(8));
+        let seen = look(&cache, Route::Fleet, second(30));
+        assert!(seen.is_current(Route::Fleet) && seen.snapshot.is_some());
+        assert_eq!(seen.trouble.unwrap().0, Duration::from_secs(22));
+    }
+
+    #[test]
+    fn what_nobody_looks_at_is_forgotten_and_the_document_is_made_on_demand_only() {
+        let (cache, _asked) = cache();
+        look(&cache, Route::Fleet, second(1));
+        cache.keep(Ok(snapshot(second(1))), second(1), second(1));
+        assert!(cache.without_document().is_none(), "nobody asks for it");
+        assert!(!look(&cache, Route::Document, second(1)).is_current(Route::Document));
+        assert!(cache.without_document().is_some());
+        cache.tidy(second(60));
+        assert!(look(&cache, Route::Fleet, second(60)).snapshot.is_some());
+        cache.tidy(second(120));
+        assert!(look(&cache, Route::Fleet, second(120)).snapshot.is_none());
     }
 }

@@ -123,3 +123,170 @@ fn unavailable(seen: &Seen) -> Response {
     let why = seen.trouble.as_ref().map_or("it is being read", |it| it.1.as_str());
     Response::text(Status::UNAVAILABLE, &format!("{why}\n"))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::clock::Moment;
+    use crate::model::{EndpointId, FenceToken, InstanceId, Weight};
+    use crate::store::admin::overview::{LastResult, Overview, Stored};
+    use crate::store::history::Entry;
+    use crate::store::{Lasting, RawSession};
+
+    const HOSTILE: &str = "\"><script>alert(1)</script>\u{202e}";
+
+    fn stored(id: &str, address: &str, error: Option<&str>) -> Stored {
+        let document = serde_json::json!({"id": id, "address": address}).to_string();
+        let owner = InstanceId::new("vm1-1-aaaa");
+        let result = LastResult {
+            ok: error.is_none(),
+            status: Some(200),
+            error: error.map(str::to_owned),
+            started_at_ms: Some(1_000_000),
+            duration_ms: Some(5),
+            interval_ms: Some(1_000),
+            fence: Some(FenceToken(7)),
+            instance: Some(owner.clone()),
+        };
+        Stored {
+            id: EndpointId::parse(id).unwrap(),
+            session: Some(RawSession::Value(document.into_bytes())),
+            lease: Some(Lasting { value: owner, left: Duration::from_secs(20) }),
+            granted: Some(FenceToken(7)),
+            result: Some(result),
+        }
+    }
+
+    fn snapshot(endpoints: Vec<Stored>) -> Snapshot {
+        let beat = Lasting { value: Weight(1), left: Duration::from_secs(20) };
+        let overview = Overview {
+            server_ms: 1_000_500,
+            instances: vec![(InstanceId::new("vm1-1-aaaa"), beat)],
+            endpoints,
+            misnamed: vec![HOSTILE.into()],
+            odd_keys: vec![(HOSTILE.into(), "has no name of ours")],
+            drained: vec![HOSTILE.into()],
+            ..Overview::default()
+        };
+        let entry = Entry {
+            id: "1-1".into(),
+            at_ms: 1_000_000,
+            event: HOSTILE.into(),
+            endpoint: "e1".into(),
+            instance: HOSTILE.into(),
+            fence: None,
+            reason: Some(HOSTILE.into()),
+            owner: None,
+            heir: None,
+        };
+        let times = (Moment::from_nanos(8_000_000_000), Duration::from_millis(3));
+        Snapshot::of(overview, vec![], Some(vec![entry]), Duration::from_secs(120), times)
+    }
+
+    fn some() -> Snapshot {
+        snapshot(vec![
+            stored("e1", "http://h:1/a?token=s3cret", Some(HOSTILE)),
+            stored("e2", "http://user:hunter2@h:1/", None),
+            stored("e3", "tcp://h:3", None),
+        ])
+    }
+
+    fn asked(target: &str, seen: &Seen) -> (u16, String) {
+        let request = Request::parse(format!("GET {target} HTTP/1.0").as_bytes());
+        let wanted = PATHS.iter().find(|it| it.0 == request.path).unwrap().1;
+        let response = route(&request, wanted, seen, "redis://h");
+        let text = String::from_utf8(response.body.to_vec()).unwrap();
+        (response.status.0, text)
+    }
+
+    #[test]
+    fn what_strangers_wrote_is_text_on_every_page_and_no_secret_is_on_any() {
+        let seen = Seen::of(Some(some()), Some(HOSTILE));
+        let quoted = "%22%3E%3Cscript%3Ealert(1)%3C/script%3E";
+        for target in [
+            "/".to_owned(),
+            "/endpoints".into(),
+            format!("/endpoints?q={quoted}&state={quoted}&owner={quoted}&page={quoted}"),
+            "/endpoint?id=e1".into(),
+            "/endpoint?id=e2".into(),
+            format!("/endpoint?id={quoted}%E2%80%AE"),
+            "/instance?id=vm1-1-aaaa".into(),
+            format!("/instance?id={quoted}"),
+        ] {
+            let page = asked(&target, &seen).1;
+            assert!(!page.contains("<script>"), "{target}: {page}");
+            assert!(!page.contains('\u{202e}'), "{target}: {page}");
+            assert!(!page.contains("s3cret") && !page.contains("hunter2"), "{target}: {page}");
+            assert_eq!(page.matches("<script").count(), 1, "{target}: only its own script");
+        }
+        assert!(asked("/endpoint?id=e1", &seen).1.contains("http://h:1/a?…"));
+    }
+
+    #[test]
+    fn a_page_carries_its_policy_and_no_code() {
+        let request = Request::parse(b"GET / HTTP/1.0");
+        let seen = Seen::of(Some(some()), None);
+        let response = route(&request, Route::Fleet, &seen, "redis://h");
+        let head = response.head();
+        for part in
+            ["default-src 'none'", "script-src 'self'", "frame-ancestors 'none'", "base-uri 'none'"]
+        {
+            assert!(head.contains(part), "{part} in {head}");
+        }
+        assert!(!head.contains("unsafe"), "{head}");
+        let page = String::from_utf8(response.body.to_vec()).unwrap();
+        for inline in [" style=", " onclick=", " onload=", "<style", "javascript:"] {
+            assert!(!page.contains(inline), "{inline}");
+        }
+    }
+
+    #[test]
+    fn a_list_is_filtered_and_cut_into_pages() {
+        let many =
+            (0..250).map(|n| stored(&format!("e{n:03}"), "h:1", (n == 7).then_some("refused")));
+        let seen = Seen::of(Some(snapshot(many.collect())), None);
+        let rows = |target: &str| asked(target, &seen).1.matches("<tr><th scope=\"row\"").count();
+        assert_eq!(rows("/endpoints"), 100);
+        assert_eq!(rows("/endpoints?page=3"), 51, "with the misnamed one");
+        assert_eq!(rows("/endpoints?page=99"), 51, "behind the last page is the last page");
+        assert_eq!(rows("/endpoints?state=failing"), 1);
+        assert_eq!(rows("/endpoints?state=attention"), 2);
+        assert_eq!(rows("/endpoints?q=E00"), 10);
+        assert_eq!(rows("/endpoints?q=REFUSED"), 1);
+        assert_eq!(rows("/endpoints?owner=vm1-1-aaaa&page=3"), 50);
+        assert_eq!(rows("/endpoints?owner=nobody"), 0);
+        let page = asked("/endpoints?state=ok&q=e&page=2", &seen).1;
+        assert!(page.contains("101–200 of 249"), "{page}");
+        assert!(page.contains("state=ok&amp;q=e&amp;page=3"), "{page}");
+    }
+
+    #[test]
+    fn an_endpoint_says_why_in_the_words_of_explain() {
+        let (status, page) = asked("/endpoint?id=e3", &Seen::of(Some(some()), None));
+        assert_eq!(status, 200);
+        assert!(page.contains("vm1-1-aaaa owns e3, and polls it."), "{page}");
+        assert!(page.contains("tcp://h:3"), "{page}");
+        assert_eq!(asked("/endpoint?id=none", &Seen::of(Some(some()), None)).0, 404);
+        assert_eq!(asked("/instance?id=none", &Seen::of(Some(some()), None)).0, 404);
+    }
+
+    #[test]
+    fn while_redis_is_away_people_see_the_last_state_and_programs_see_none() {
+        let away = Seen::of(Some(some()), Some("cannot ask"));
+        let (status, page) = asked("/", &away);
+        assert_eq!(status, 200);
+        assert!(page.contains("Redis has not answered for 7.0s") && page.contains("cannot ask"));
+        let snapshot = some();
+        let _ = snapshot.document.set(b"{}".as_slice().into());
+        assert_eq!(asked("/status.json", &Seen::of(Some(snapshot), Some("away"))).0, 503);
+        assert_eq!(asked("/status.json", &Seen::of(Some(some()), None)).0, 503, "not made yet");
+        let snapshot = some();
+        let _ = snapshot.document.set(b"{}".as_slice().into());
+        assert_eq!(asked("/status.json", &Seen::of(Some(snapshot), None)), (200, "{}".into()));
+        let (status, page) = asked("/", &Seen::of(None, Some("cannot ask")));
+        assert_eq!(status, 503);
+        assert!(page.contains("cannot ask"), "{page}");
+    }
+}

@@ -16,16 +16,20 @@ const SPAN_MIN: f64 = 60.0;
 
 /// Stacked by instance. What belongs to nobody is the gap below the upper line.
 pub(crate) fn loads(html: &mut Html, loads: &Loads, now: Moment) {
-    let samples: Vec<&Load> = loads.samples.iter().collect();
-    let (Some(first), true) = (samples.first(), samples.len() > 1) else { return };
-    let span = now.since(first.at).as_secs_f64().max(SPAN_MIN);
+    let mut samples: Vec<&Load> = loads.samples.iter().collect();
+    let (Some(began), true) = (samples.first().map(|it| it.at), samples.len() > 1) else { return };
+    let span = now.since(began).as_secs_f64().max(SPAN_MIN);
     let x = |it: &Load| WIDTH - now.since(it.at).as_secs_f64() / span * WIDTH;
+    // What was read last holds until now, unless that is too long ago.
+    let last = samples.last().filter(|it| now.since(it.at).as_secs_f64() < GAP_SECONDS);
+    let until_now = last.map(|it| Load { at: now, ..(*it).clone() });
+    samples.extend(until_now.as_ref());
     let most =
         samples.iter().map(|it| it.wanted.max(it.owned.iter().sum())).max().unwrap_or(1).max(1);
     let y = |n: usize| HEIGHT - float(n) / float(most) * HEIGHT;
     put!(html; "<figure class=\"loads\"><svg viewBox=\"0 0 " (WIDTH) " " (HEIGHT)
         "\" preserveAspectRatio=\"none\" role=\"img\" aria-label=\"Endpoints owned by each instance in the last "
-        (brief(now.since(first.at))) "\">");
+        (brief(now.since(began))) "\">");
     for piece in samples.chunk_by(|a, b| b.at.since(a.at).as_secs_f64() < GAP_SECONDS) {
         for colour in 0..COLOURS {
             let below = |it: &Load| it.owned.iter().take(colour).sum::<usize>();

@@ -85,7 +85,7 @@ fn preferred(html: &mut Html, snapshot: &Snapshot, it: &EndpointStatus) {
         return;
     }
     put!(html; "<section aria-labelledby=\"order\"><h2 id=\"order\">Order of preference</h2><div class=\"scroll\">\
-        <table><thead><tr><th scope=\"col\" class=\"n\">Rank</th><th scope=\"col\">Instance</th>\
+        <table><thead><tr><th scope=\"col\" class=\"n rank\">Rank</th><th scope=\"col\">Instance</th>\
         <th scope=\"col\" class=\"n\">Owned</th><th scope=\"col\" class=\"n\">Share</th>\
         <th scope=\"col\" class=\"wide\">Heartbeat</th></tr></thead><tbody>");
     let order = preference(&id, &live).into_iter().take(PREFERRED);

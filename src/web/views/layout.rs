@@ -102,7 +102,8 @@ fn verdict(html: &mut Html, snapshot: &Snapshot, is_title: bool) {
         "watch" => "Keep an eye on it",
         _ => "Needs attention",
     };
-    put!(html; "<section class=\"verdict " (tone) "\" aria-label=\"Verdict\">");
+    let size = if is_title { "large" } else { "slim" };
+    put!(html; "<section class=\"verdict " (tone) " " (size) "\" aria-label=\"Verdict\">");
     match is_title {
         true => put!(html; "<h1>" (label) "</h1>"),
         false => put!(html; "<p class=\"label\">" (label) "</p>"),
