@@ -141,6 +141,8 @@ mod process {
     mod shortage;
     /// Commands that end before their lease can move.
     mod supervisor;
+    /// The page: what it shows, to whom, and what it costs.
+    mod web;
 }
 /// The source tree, the documents and the package.
 mod meta {
