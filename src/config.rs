@@ -14,7 +14,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::model::{LeaseDuration, Role, Weight};
+use crate::model::{LeaseDuration, Role, Thresholds, Weight};
 
 pub use crate::config::access::{Access, AccessError};
 pub use crate::config::checked::CheckedConfig;
@@ -45,6 +45,7 @@ pub struct Config {
     pub timeout: Duration,
     pub light_after: u32,
     pub light_interval: Duration,
+    pub thresholds: Thresholds,
     pub poll_command: Option<Vec<String>>,
     pub allow_targets: String,
     pub deny_targets: String,
@@ -96,9 +97,9 @@ const HOUR: Duration = Duration::from_secs(3_600);
 const DAY: Duration = Duration::from_secs(86_400);
 
 /// The second part of every coordination key.
-const KEY_FAMILIES: [&str; 10] = [
-    "lease:", "node:", "result:", "results:", "wake:", "ask:", "epoch:", "history:", "drain:",
-    "doctor:",
+const KEY_FAMILIES: [&str; 11] = [
+    "lease:", "node:", "result:", "results:", "wake:", "ask:", "epoch:", "history:", "changes:",
+    "drain:", "doctor:",
 ];
 
 impl Default for Config {
@@ -122,6 +123,7 @@ impl Default for Config {
             timeout: Duration::from_secs(10),
             light_after: 5,
             light_interval: Duration::from_secs(30),
+            thresholds: Thresholds::default(),
             poll_command: None,
             allow_targets: "all".into(),
             deny_targets: "169.254.0.0/16,fe80::/10".into(),
@@ -240,6 +242,9 @@ impl Config {
         }
         check_number("--workers", self.workers as u64, 1, Self::WORKERS_MAX as u64)?;
         check_number("--light-after", self.light_after.into(), 1, u32::MAX.into())?;
+        let Thresholds { fail_after, ok_after } = self.thresholds;
+        check_number("--fail-after", fail_after.into(), 1, Thresholds::MAX.into())?;
+        check_number("--ok-after", ok_after.into(), 1, Thresholds::MAX.into())?;
         check_number("--min-replicas", self.min_replicas.into(), 0, MIN_REPLICAS_MAX)?;
         check_number("--max-body", self.max_body as u64, 0, MAX_BODY_MAX)?;
         check_number("--weight", self.weight.into(), 0, Weight::MAX.into())

@@ -296,6 +296,23 @@ fn left_because(has_expired: bool) -> &'static str {
     if has_expired { "expired" } else { "withdrawn" }
 }
 
+impl<'a> Event<'a> {
+    /// Of an event that tells an error and nothing else.
+    fn error_alone(&self) -> Option<&&'a dyn fmt::Display> {
+        match self {
+            Self::StoreUnreachable { error }
+            | Self::DaemonReloadRefused { error }
+            | Self::HeartbeatFailed { error }
+            | Self::PublishFailed { error }
+            | Self::HistoryFailed { error }
+            | Self::MetricsFailed { error }
+            | Self::WebFailed { error }
+            | Self::ManagerUnreachable { error } => Some(error),
+            _ => None,
+        }
+    }
+}
+
 /// The fields after `event` and `instance`, each with a space before it.
 impl fmt::Display for Event<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -330,14 +347,6 @@ impl fmt::Display for Event<'_> {
                 line.put("endpoint", endpoint)?.put("fence", fence)?.put("reason", reason)?;
                 line.maybe("heir", heir)?;
             }
-            Self::StoreUnreachable { error }
-            | Self::DaemonReloadRefused { error }
-            | Self::HeartbeatFailed { error }
-            | Self::PublishFailed { error }
-            | Self::HistoryFailed { error }
-            | Self::MetricsFailed { error }
-            | Self::WebFailed { error }
-            | Self::ManagerUnreachable { error } => line.put("error", error)?.end(),
             Self::HistoryDropped { entries } => line.put("entries", entries)?.end(),
             Self::StoreHoldoff { .. }
             | Self::StoreReachable { .. }
@@ -367,7 +376,10 @@ impl fmt::Display for Event<'_> {
             Self::DaemonStopping { reason }
             | Self::SettingsOdd { reason }
             | Self::PlacementStuck { reason } => line.put("reason", reason)?.end(),
-            _ => self.leader_fields(&mut line)?,
+            _ => match self.error_alone() {
+                Some(error) => line.put("error", error)?.end(),
+                None => self.leader_fields(&mut line)?,
+            },
         }
         Ok(())
     }

@@ -42,12 +42,15 @@ pub trait Site: Send + 'static {
     fn answer(&mut self, request: &Request, waited: Duration) -> Option<Response>;
 }
 
+/// Is told of each attempt to listen: the error, or that there was none.
+pub type Tell = Box<dyn FnMut(Option<&io::Error>) + Send>;
+
 /// Where to listen.
 pub enum Place {
     /// Here.
     Bound(TcpListener),
     /// Here as soon as nobody else does; each attempt is told.
-    Awaited(SocketAddr, Box<dyn FnMut(Option<&io::Error>) + Send>),
+    Awaited(SocketAddr, Tell),
 }
 
 /// A thread that answers requests, as long as this is kept.
@@ -81,11 +84,9 @@ impl Drop for HttpServer {
     }
 }
 
-type Awaited = (SocketAddr, Box<dyn FnMut(Option<&io::Error>) + Send>);
-
 struct Serving<S> {
     listener: Option<TcpListener>,
-    awaited: Option<Awaited>,
+    awaited: Option<(SocketAddr, Tell)>,
     /// Readable when it is time to stop.
     wire: UnixStream,
     hosts: Hosts,
