@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::config::{Config, ConfigError, RedisUrl, RedisUrlError};
+use crate::config::{CheckedConfig, Config, ConfigError, RedisUrl, RedisUrlError};
 use crate::election::listeners::SharedListener;
 use crate::election::runtime::Elections;
 use crate::election::settings::ElectionSettings;
@@ -156,7 +156,7 @@ impl ElectionBuilder {
     }
 
     /// Checks everything.
-    fn checked(mut self) -> Result<(Config, ElectionSettings), BuildError> {
+    fn checked(mut self) -> Result<(CheckedConfig, ElectionSettings), BuildError> {
         let ttl = self.config.lease_ttl;
         self.config.heartbeat_ttl = ttl;
         self.config.renew_interval = self.heartbeat_interval.unwrap_or(ttl / 3);
@@ -230,7 +230,7 @@ impl ElectionBuilder {
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use leasehold::{Config, Elections, LeaderElection};
     ///
-    /// let elections = Elections::on_redis(&Config::default())?;
+    /// let elections = Elections::on_redis(&Config::default().checked()?)?;
     /// let cleanup = LeaderElection::builder("cleanup")?.start_in(&elections)?;
     /// let report = LeaderElection::builder("report")?.priority(1).start_in(&elections)?;
     /// # Ok(()) }
@@ -282,7 +282,7 @@ impl ElectionBuilder {
     }
 
     /// Checks everything, and keeps the listeners.
-    fn candidacy(mut self) -> Result<(Config, Candidacy), BuildError> {
+    fn candidacy(mut self) -> Result<(CheckedConfig, Candidacy), BuildError> {
         let listeners = std::mem::take(&mut self.listeners);
         let (config, settings) = self.checked()?;
         Ok((config, Candidacy { settings, listeners }))

@@ -9,7 +9,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use parking_lot::Mutex;
 
 use crate::clock::{BootClock, Clock, Moment};
-use crate::config::Config;
+use crate::config::{CheckedConfig, Config};
 use crate::election::ElectionEvent;
 use crate::election::elector::{Elector, ElectorChannels, NUDGES_MAX, NewCandidate};
 use crate::election::listeners::{Outlet, Registration};
@@ -118,18 +118,16 @@ impl Drop for ElectionThreads {
 }
 
 impl Elections {
-    /// Elections on the Redis of `config`, which is checked ([`Config::checked`]), as an instance of its own. Nothing is
-    /// connected yet.
+    /// Elections on the Redis of `config`, as an instance of its own. Nothing is connected yet.
     ///
     /// ```no_run
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use leasehold::{Config, Elections};
     ///
-    /// let elections = Elections::on_redis(&Config::default())?;
+    /// let elections = Elections::on_redis(&Config::default().checked()?)?;
     /// # Ok(()) }
     /// ```
-    pub fn on_redis(config: &Config) -> Result<Self, StartError> {
-        let config = &config.clone().checked()?;
+    pub fn on_redis(config: &CheckedConfig) -> Result<Self, StartError> {
         let connections = RoleConnections::redis(config);
         let me = InstanceId::generate_now(&config.host_name);
         let clock = Arc::new(BootClock);
@@ -205,7 +203,7 @@ impl Elections {
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use leasehold::{Config, Elections};
     ///
-    /// let elections = Elections::on_redis(&Config::default())?;
+    /// let elections = Elections::on_redis(&Config::default().checked()?)?;
     /// let _stays = elections.listen(|event| println!("{event:?}"))?;
     /// # Ok(()) }
     /// ```
@@ -225,7 +223,7 @@ impl Elections {
     ///
     /// ```no_run
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let elections = leasehold::Elections::on_redis(&leasehold::Config::default())?;
+    /// # let elections = leasehold::Elections::on_redis(&leasehold::Config::default().checked()?)?;
     /// println!("{}", elections.instance_id());
     /// # Ok(()) }
     /// ```
@@ -238,7 +236,7 @@ impl Elections {
     ///
     /// ```no_run
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let elections = leasehold::Elections::on_redis(&leasehold::Config::default())?;
+    /// # let elections = leasehold::Elections::on_redis(&leasehold::Config::default().checked()?)?;
     /// if let Some(failure) = elections.failure() {
     ///     eprintln!("{failure}");
     /// }
@@ -257,7 +255,7 @@ impl Elections {
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use leasehold::{Config, Elections};
     ///
-    /// let elections = Elections::on_redis(&Config::default())?;
+    /// let elections = Elections::on_redis(&Config::default().checked()?)?;
     /// // … stands for thousands of roles …
     /// elections.stop();
     /// # Ok(()) }
@@ -277,7 +275,7 @@ impl Elections {
     /// use std::time::Duration;
     /// use leasehold::{Config, Elections};
     ///
-    /// let elections = Elections::on_redis(&Config::default())?;
+    /// let elections = Elections::on_redis(&Config::default().checked()?)?;
     /// println!("given back: {}", elections.stop_within(Duration::from_millis(500)));
     /// # Ok(()) }
     /// ```

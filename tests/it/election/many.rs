@@ -42,7 +42,7 @@ fn stand(elections: &Elections, config: &Config) -> Vec<LeaderElection> {
 
 fn hub(url: &str) -> (Elections, Config) {
     let config = config(url);
-    (Elections::on_redis(&config).unwrap(), config)
+    (Elections::on_redis(&config.clone().checked().unwrap()).unwrap(), config)
 }
 
 fn lead(all: &[LeaderElection]) {

@@ -180,7 +180,7 @@ fn a_single_attempt_in_a_hold_off_can_be_given_up() {
     let scene = Scene::new();
     let redis = leasehold::RedisUrl::parse(&scene.redis.url()).unwrap();
     let config = leasehold::Config { redis, ..leasehold::Config::default() };
-    let elections = leasehold::Elections::on_redis(&config).unwrap();
+    let elections = leasehold::Elections::on_redis(&config.clone().checked().unwrap()).unwrap();
     let settings = leasehold::Config::default().election_settings("r".parse().unwrap());
     let (source, until) = Stop::pair();
     let (tell, told) = bounded(1);

@@ -72,7 +72,7 @@ impl Lab {
             new_fleet: true,
             ..Config::default()
         };
-        (Elections::on_redis(&config).unwrap(), config)
+        (Elections::on_redis(&config.clone().checked().unwrap()).unwrap(), config)
     }
 
     fn roles(&self, config: &Config) -> Vec<ElectionSettings> {
