@@ -1,9 +1,10 @@
 //! What was this instance told to do? Every setting, its default, and the relations between settings.
 //!
-//! Only this module checks settings, and its errors name the flags. Every start calls [`Config::checked`], so no later
+//! Only this module checks settings, and its errors name the flags. Every start takes a [`CheckedConfig`], so no later
 //! code checks again. `cli::args` reads the command line and the environment.
 
 pub(crate) mod access;
+mod checked;
 mod duration;
 mod error;
 mod redis_url;
@@ -15,6 +16,7 @@ use std::time::Duration;
 use crate::model::{LeaseDuration, Role, Thresholds, Weight};
 
 pub use crate::config::access::{Access, AccessError};
+pub use crate::config::checked::CheckedConfig;
 pub use crate::config::duration::{DurationError, parse_duration};
 pub use crate::config::error::ConfigError;
 pub(crate) use crate::config::redis_url::Login;
@@ -153,20 +155,6 @@ impl Config {
     /// The store timeout when none is set: two seconds, or a tenth of the shortest TTL.
     pub fn usual_store_timeout(lease_ttl: Duration, heartbeat_ttl: Duration) -> Duration {
         Duration::from_secs(2).min(lease_ttl.min(heartbeat_ttl) / 10)
-    }
-
-    /// Refuses settings that cannot work, each alone and together.
-    pub fn checked(self) -> Result<Self, ConfigError> {
-        let config = self.checked_reading()?;
-        config.check_ranges()?;
-        let config = config.with_heartbeat_capped();
-        config.check_rhythms()?;
-        config.check_host_name()?;
-        config.check_metrics()?;
-        if config.poll_command.as_ref().is_some_and(Vec::is_empty) {
-            return Err(ConfigError::PollCommandEmpty);
-        }
-        Ok(config)
     }
 
     /// The part of [`Self::checked`] that a command needs which only talks to the store.
@@ -542,7 +530,7 @@ mod tests {
         let redis = RedisUrl::parse(url).unwrap();
         let mut config = Config { redis, host_name: "vm1".into(), ..Config::default() };
         change(&mut config);
-        config.checked().unwrap()
+        config.checked().unwrap().into()
     }
 
     #[test]

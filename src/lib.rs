@@ -91,7 +91,7 @@ cfg_if! {
 #[cfg(feature = "cli")]
 mod cli;
 
-pub use crate::config::{Access, Config, ConfigError, LogRenewals, RedisUrl};
+pub use crate::config::{Access, CheckedConfig, Config, ConfigError, LogRenewals, RedisUrl};
 pub use crate::election::{
     BuildError, Duty, ElectionBuilder, ElectionEvent, ElectionSettings, Elections, LeaderElection,
     Leadership, LossReason, Registration, State,

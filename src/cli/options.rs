@@ -52,6 +52,13 @@ pub(crate) struct Spec {
     pub(crate) hidden: bool,
 }
 
+impl Spec {
+    /// Whether it starts an instance, which needs all settings checked. The other commands ask the store, or change it.
+    pub(crate) fn starts(&self) -> bool {
+        matches!(self.name, "run" | "lead" | "once")
+    }
+}
+
 /// The arguments besides the options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Takes {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 
 use crate::clock::{BootClock, Clock, Moment};
-use crate::config::Config;
+use crate::config::{CheckedConfig, Config};
 use crate::election::elector::{Elector, ElectorChannels, NUDGES_MAX, NewCandidate};
 use crate::election::parts::{CandidateContext, KeptRole, RoleKeeper, RoleParts};
 use crate::election::role_elector::attempt::{Outcome, Verdict};
@@ -98,10 +98,8 @@ impl Drop for ElectionThreads {
 }
 
 impl Elections {
-    /// Elections on the Redis of `config`, which is checked ([`Config::checked`]), as an instance of its own. Nothing is
-    /// connected yet.
-    pub fn on_redis(config: &Config) -> Result<Self, StartError> {
-        let config = &config.clone().checked()?;
+    /// Elections on the Redis of `config`, as an instance of its own. Nothing is connected yet.
+    pub fn on_redis(config: &CheckedConfig) -> Result<Self, StartError> {
         let connections = RoleConnections::redis(config);
         let me = InstanceId::generate_now(&config.host_name);
         let clock = Arc::new(BootClock);

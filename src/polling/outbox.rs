@@ -46,7 +46,7 @@ pub struct Sent {
     pub unanswered: Vec<(Tenure, Moment)>,
     /// Their lease is missing, and about to be reclaimed or lost: they wait.
     pub missing: bool,
-    /// Somebody waited for one of these polls to end.
+    /// A thread waited for one of these polls to end.
     pub awaited: bool,
 }
 

@@ -79,7 +79,7 @@ pub(crate) fn instances(n: u32, curves: &mut Curves) -> io::Result<()> {
     Ok(())
 }
 
-/// As a sweep does it: each name, then each owner.
+/// As a resync does it: each name, then each owner.
 fn settled_by_hand(instances: &[InstanceId], endpoints: &[EndpointId]) -> usize {
     let mut seen = view(instances, endpoints);
     for (endpoint, owner) in endpoints.iter().zip(instances.iter().cycle()) {

@@ -228,8 +228,8 @@ pub(crate) static COMMANDS: &[Spec] = &[
         hidden: false,
     },
     Spec {
-        name: "guardian",
-        usage: "leasehold guardian --grace-ms N [--soft-files N] -- PROGRAM [ARGUMENTS]",
+        name: "poll-supervisor",
+        usage: "leasehold poll-supervisor --grace-ms N [--soft-files N] -- PROGRAM…",
         summary: "run a program that must not outlive this one",
         about: "Runs PROGRAM in its own process group and ends the group when the daemon that \
                 started this supervisor is gone. Started by Leasehold itself.",
@@ -237,8 +237,8 @@ pub(crate) static COMMANDS: &[Spec] = &[
         hidden: true,
     },
     Spec {
-        name: "warden",
-        usage: "leasehold warden --grace-ms N --orders-fd N --report-fd N -- PROGRAM…",
+        name: "supervisor",
+        usage: "leasehold supervisor --grace-ms N --orders-fd N --report-fd N -- PROGRAM…",
         summary: "run a program that must end at a deadline",
         about: "Runs PROGRAM and ends its process group at the last deadline that it received, or \
                 when the process that sends deadlines is gone. Started by Leasehold itself.",
@@ -246,11 +246,11 @@ pub(crate) static COMMANDS: &[Spec] = &[
         hidden: true,
     },
     Spec {
-        name: "ward",
-        usage: "leasehold ward --orders-fd N --report-fd N -- PROGRAM [ARGUMENTS]",
+        name: "exec-shim",
+        usage: "leasehold exec-shim --orders-fd N --report-fd N -- PROGRAM [ARGUMENTS]",
         summary: "become a program when told to",
         about: "Becomes PROGRAM when its supervisor says so, and dies with the supervisor. \
-                Started by leasehold warden.",
+                Started by leasehold supervisor.",
         takes: PROGRAM,
         hidden: true,
     },

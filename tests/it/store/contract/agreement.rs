@@ -123,9 +123,9 @@ impl Story {
             }
             10 => format!("{:?} {:?}", asker.verify(&tenure), asker.verify_by_name(&tenure)),
             11 | 12 if world.of_roles() => {
-                let seats =
+                let statuses =
                     asker.store.role_statuses(&self.endpoints, Duration::from_secs(5)).unwrap();
-                let told = seats.iter().map(|it| {
+                let told = statuses.iter().map(|it| {
                     let leader = it.leader.as_ref().map(|it| it.value.clone());
                     (leader, it.is_stale, it.heartbeat_age.is_some(), it.ttl)
                 });

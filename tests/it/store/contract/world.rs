@@ -65,7 +65,7 @@ pub trait World {
     fn of_roles(&self) -> bool;
     /// How long ago the heartbeat of a leader was written, and how long it lasts.
     fn leader_beat(&mut self, leader: &InstanceId) -> Option<(Duration, Duration)>;
-    /// As if it had been written so long ago and were kept by somebody; `None`: it is gone.
+    /// As if it had been written so long ago and were renewed since; `None`: it is gone.
     fn set_leader_beat(&mut self, leader: &InstanceId, ago: Option<Duration>);
     /// `None`: it never ends by itself.
     fn set_lease_left(&mut self, endpoint: &EndpointId, left: Option<Duration>);
@@ -354,7 +354,8 @@ impl World for RedisWorld {
     }
 
     fn pass(&mut self, duration: Duration) {
-        let until = self.now_us() + duration.as_micros() as u64;
+        // Redis counts in milliseconds, and a key lasts through the millisecond in which it ends.
+        let until = self.now_us() + duration.as_micros() as u64 + 1_000;
         let otherwise = || format!("the server's clock stands before {until}");
         eventually(|| self.now_us() > until, otherwise);
     }
