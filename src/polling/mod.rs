@@ -16,6 +16,8 @@ pub mod net_poller;
 pub mod poller;
 pub mod poller_pool;
 pub mod outbox;
+#[cfg(feature = "cli")]
+mod program;
 pub mod publisher;
 mod reach;
 pub mod schedule;

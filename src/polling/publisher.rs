@@ -10,7 +10,7 @@ use crate::event::Event;
 use crate::lease::report::Reporter;
 use crate::lease::table::OwnershipTable;
 use crate::lease::watch::Nudge;
-use crate::model::Tenure;
+use crate::model::{Change, Tenure, Verdict, VerdictState};
 use crate::polling::outbox::{Outbox, Sent};
 use crate::polling::reach::Reach;
 use crate::polling::verdicts::Verdicts;
@@ -152,10 +152,30 @@ impl Publisher {
     fn note_verdicts(&self, batch: &[Publication], answers: &[Publish]) {
         for (publication, answer) in batch.iter().zip(answers) {
             if let Publish::Stored(state) = answer {
-                self.verdicts.note_stored(publication, *state);
+                let changed = self.verdicts.note_stored(publication, *state);
+                if let Some(state) = changed {
+                    self.tell(publication, state);
+                }
             }
         }
         self.verdicts.forget(self.table.len(), |it| self.table.holds(it));
+    }
+
+    fn tell(&self, publication: &Publication, state: VerdictState) {
+        let Publication { tenure, sample, judging, .. } = publication;
+        let address = judging.session.as_ref().map(|it| it.address.shown().into_owned());
+        let change = Change {
+            tenure: tenure.clone(),
+            instance: self.table.instance().clone(),
+            address: address.unwrap_or_default(),
+            state,
+            status: sample.status,
+            error: sample.error.clone(),
+        };
+        self.reporter.report(&match state.verdict {
+            Some(Verdict::Failing) => Event::EndpointFailing(&change),
+            _ => Event::EndpointRecovered(&change),
+        });
     }
 
     /// An instance whose results get no answer, although its leases are renewed, wants no share of the fleet (weight

@@ -32,6 +32,8 @@ pub struct Outcome {
     pub grants: usize,
     /// How often an instance noticed that its results get no answer.
     pub stuck: u64,
+    /// How many changes of a verdict were announced.
+    pub changes: u64,
     pub played: Duration,
     /// How long it took after the last fault until everything was owned, and in balance.
     pub owned_after: Duration,
@@ -53,6 +55,7 @@ pub fn play(seed: u64, faults: u64, traced: bool) -> Outcome {
     outcome.calls = world.calls.get();
     outcome.polls = world.judge.polls.get();
     outcome.stuck = world.judge.stuck.get();
+    outcome.changes = world.judge.changes.get();
     outcome.grants = world.server.acquires().1;
     outcome.played = Duration::from_nanos(world.now() - world::START);
     outcome.faults = world.faults.counts.borrow().clone();
