@@ -52,6 +52,8 @@ pub enum Event<'a> {
     EndpointNormal { endpoint: &'a EndpointId },
     EndpointFailing(&'a Change),
     EndpointRecovered(&'a Change),
+    HookFailed { endpoint: &'a EndpointId, error: &'a dyn fmt::Display, attempts: u32 },
+    HookDropped { changes: u64 },
     SessionInvalid { endpoint: &'a str, error: &'a dyn fmt::Display },
     SessionOdd { endpoint: &'a EndpointId, reason: &'a dyn fmt::Display },
     SessionUnreported { count: usize },
@@ -117,6 +119,8 @@ impl Event<'_> {
             Self::EndpointNormal { .. } => "endpoint.normal",
             Self::EndpointFailing(_) => "endpoint.failing",
             Self::EndpointRecovered(_) => "endpoint.recovered",
+            Self::HookFailed { .. } => "hook.failed",
+            Self::HookDropped { .. } => "hook.dropped",
             Self::SessionInvalid { .. } => "session.invalid",
             Self::SessionOdd { .. } => "session.odd",
             Self::SessionUnreported { .. } => "session.unreported",
@@ -166,6 +170,8 @@ impl Event<'_> {
             | Self::PollDeferred { .. }
             | Self::EndpointLight { .. }
             | Self::EndpointFailing(_)
+            | Self::HookFailed { .. }
+            | Self::HookDropped { .. }
             | Self::SessionInvalid { .. }
             | Self::SessionOdd { .. }
             | Self::SessionUnreported { .. }
@@ -239,6 +245,10 @@ impl Event<'_> {
                 line.put("endpoint", endpoint)?.put("reason", reason)?;
             }
             Self::SessionUnreported { count } => line.put("count", count)?.end(),
+            Self::HookFailed { endpoint, error, attempts } => {
+                line.put("endpoint", endpoint)?.put("error", error)?.put("attempts", attempts)?;
+            }
+            Self::HookDropped { changes } => line.put("changes", changes)?.end(),
             _ => (),
         }
         Ok(())
@@ -367,6 +377,8 @@ impl fmt::Display for Event<'_> {
             | Self::EndpointNormal { .. }
             | Self::EndpointFailing(_)
             | Self::EndpointRecovered(_)
+            | Self::HookFailed { .. }
+            | Self::HookDropped { .. }
             | Self::SessionInvalid { .. }
             | Self::SessionOdd { .. }
             | Self::SessionUnreported { .. } => self.session_fields(&mut line)?,

@@ -86,6 +86,7 @@ fn limited<'a>(event: &Event<'a>) -> Option<Limited<'a>> {
         }
         Event::LeaseFailed { endpoint, error }
         | Event::LeaseUncertain { endpoint, error }
+        | Event::HookFailed { endpoint, error, .. }
         | Event::PollUnpublished { endpoint, error, .. } => {
             return Some(Limited { endpoint, cause: Some(("error", error.to_string())) });
         }

@@ -164,7 +164,8 @@ impl Runner {
     fn rests(&self, change: &Change, pause: Duration) -> bool {
         let until = BootClock.now() + pause;
         while BootClock.now() < until {
-            if self.cause(change, Moment::MAX, BootClock.now()).is_some() || self.stop.within(LOOK) {
+            if self.cause(change, Moment::MAX, BootClock.now()).is_some() || self.stop.within(LOOK)
+            {
                 return false;
             }
         }

@@ -9,6 +9,8 @@ mod connect;
 pub mod dispatch;
 #[cfg(feature = "cli")]
 pub mod http;
+#[cfg(feature = "cli")]
+pub mod hooks;
 pub mod intervals;
 pub mod job_queue;
 #[cfg(feature = "cli")]

@@ -156,8 +156,8 @@ impl Total {
         self.calls += it.calls;
         self.polls += it.polls;
         self.grants += it.grants;
-        self.stuck += it.stuck;
-        self.changes += it.changes;
+        self.stuck += it.judged.stuck;
+        self.changes += it.judged.changes;
         self.played += it.played;
         self.owned_after = self.owned_after.max(it.owned_after);
         self.settled.push(it.settled_percent);
