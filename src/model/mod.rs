@@ -11,6 +11,7 @@ mod sample;
 mod session;
 mod spelling;
 mod timing;
+mod verdict;
 
 pub use certificate::{Certificate, CertificateLeft, certificates_in};
 pub use check::{Check, Header, HeaderValue, Method, TlsCheck, USUAL_CHECK};
@@ -26,3 +27,4 @@ pub use sample::Sample;
 pub use session::{Address, SESSION_MAX_BYTES, Session, SessionError};
 pub use spelling::{OddField, distance};
 pub use timing::LeaseDuration;
+pub use verdict::{Change, KnownVerdict, Thresholds, Verdict, VerdictState};
