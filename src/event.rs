@@ -4,6 +4,7 @@
 //! The logger adds time, level and thread; [`Event::log`] writes the rest. Never put a secret, a
 //! header or a body into an event.
 
+mod agent;
 mod fields;
 mod repeated;
 
@@ -67,6 +68,10 @@ pub enum Event<'a> {
     HistoryResumed,
     HistoryDropped { entries: u64 },
     ThreadPanicked { thread: &'a str, error: &'a str },
+    AgentListening { socket: &'a dyn fmt::Display },
+    AgentClientConnected { client: u64 },
+    AgentClientRefused { reason: &'a str },
+    AgentClientGone { client: u64, reason: &'a str, held: usize },
     LeaderCandidate { role: &'a Role },
     LeaderElected { role: &'a Role, term: FenceToken },
     LeaderFollower { role: &'a Role, leader: Option<&'a InstanceId> },
@@ -130,6 +135,10 @@ impl Event<'_> {
             Self::HistoryResumed => "history.resumed",
             Self::HistoryDropped { .. } => "history.dropped",
             Self::ThreadPanicked { .. } => "thread.panicked",
+            Self::AgentListening { .. } => "agent.listening",
+            Self::AgentClientConnected { .. } => "agent.client_connected",
+            Self::AgentClientRefused { .. } => "agent.client_refused",
+            Self::AgentClientGone { .. } => "agent.client_gone",
             Self::LeaderCandidate { .. } => "leader.candidate",
             Self::LeaderElected { .. } => "leader.elected",
             Self::LeaderFollower { .. } => "leader.follower",
@@ -144,9 +153,11 @@ impl Event<'_> {
     /// Warnings are what an operator should look at; polls and renewals that succeed are only interesting when debugging.
     pub fn level(&self) -> Level {
         match self {
-            Self::PollOk { .. } | Self::PollFailed { .. } | Self::LeaseRenewed { .. } => {
-                Level::Debug
-            }
+            Self::PollOk { .. }
+            | Self::PollFailed { .. }
+            | Self::LeaseRenewed { .. }
+            | Self::AgentClientConnected { .. }
+            | Self::AgentClientGone { .. } => Level::Debug,
             Self::PollPanicked { .. } | Self::ThreadPanicked { .. } => Level::Error,
             Self::LeaseFailed { .. }
             | Self::LeaseUncertain { .. }
@@ -174,6 +185,7 @@ impl Event<'_> {
             | Self::DaemonReloadRefused { .. }
             | Self::SettingsOdd { .. }
             | Self::HistoryFailed { .. }
+            | Self::AgentClientRefused { .. }
             | Self::LeaderUncertain { .. }
             | Self::LeaderLost { .. } => Level::Warn,
             _ => Level::Info,
@@ -361,6 +373,10 @@ impl fmt::Display for Event<'_> {
             Self::DaemonStopping { reason }
             | Self::SettingsOdd { reason }
             | Self::PlacementStuck { reason } => line.put("reason", reason)?.end(),
+            Self::AgentListening { .. }
+            | Self::AgentClientConnected { .. }
+            | Self::AgentClientRefused { .. }
+            | Self::AgentClientGone { .. } => self.agent_fields(&mut line)?,
             _ => self.leader_fields(&mut line)?,
         }
         Ok(())

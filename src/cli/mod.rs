@@ -3,6 +3,7 @@
 //!
 //! `print!` and its kin panic on a closed pipe or a full disk; nothing here does.
 
+mod agent;
 mod args;
 mod completions;
 mod doctor;
@@ -114,6 +115,8 @@ fn perform(config: &Config, task: Task) -> ExitCode {
         Task::Once { wrap, at_least_for, skip_code } => {
             once::once(config, &wrap, at_least_for, skip_code)
         }
+        Task::Agent(how) => agent::agent(config, &how),
+        Task::Connect(socket) => agent::connect(&socket),
         Task::Leaders { json } => leaders::leaders(config, json),
         Task::Resign(role) => leaders::resign(config, &role),
     }

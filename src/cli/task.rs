@@ -5,6 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::agent::AgentSettings;
 use crate::cli::args::{Env, Typed};
 use crate::cli::config_warnings::about_heartbeat;
 use crate::cli::options::{Draft, Spec};
@@ -60,6 +61,8 @@ pub(crate) enum Task {
         at_least_for: Duration,
         skip_code: u8,
     },
+    Agent(AgentSettings),
+    Connect(PathBuf),
     Leaders {
         json: bool,
     },
@@ -70,7 +73,9 @@ impl Task {
     /// What the Redis user of this command is for: which rule has the rights that it needs.
     pub(crate) fn purpose(&self) -> Purpose {
         match self {
-            Self::Run { .. } | Self::Release(ReleaseWhat::RuntimeDir(_)) => Purpose::Daemon,
+            Self::Run { .. } | Self::Agent(_) | Self::Release(ReleaseWhat::RuntimeDir(_)) => {
+                Purpose::Daemon
+            }
             Self::Doctor { purpose, .. } => *purpose,
             Self::Status(_)
             | Self::Plan { .. }
@@ -79,6 +84,7 @@ impl Task {
             | Self::Watch { .. }
             | Self::History { .. }
             | Self::Leaders { .. }
+            | Self::Connect(_)
             | Self::Sessions { verb: SessionsVerb::List, .. } => Purpose::Onlooker,
             Self::Sessions { .. }
             | Self::Drain(_)
@@ -146,6 +152,10 @@ pub(crate) const STALE_AFTER: Duration = Duration::from_secs(120);
 const REFRESH: Duration = Duration::from_secs(1);
 /// How many events `history` lists: a screenful.
 const LIMIT: usize = 50;
+/// The user and the group of the agent.
+const SOCKET_MODE: u32 = 0o660;
+/// Most clients of an agent.
+const CLIENTS_MAX: usize = 1_024;
 /// How long `doctor` watches the server's clock.
 const WATCH_FOR: Duration = Duration::from_secs(2);
 
@@ -206,6 +216,11 @@ pub(crate) fn of(
             let (config, wrap) = wrap(command, draft, typed)?;
             Ok((config, Task::Once { wrap, at_least_for, skip_code }))
         }
+        "agent" => agent(command, draft),
+        "connect" => {
+            let socket = draft.socket.take().ok_or(UsageError::NoSocket { command })?;
+            Ok((reader(draft)?, Task::Connect(socket)))
+        }
         "leaders" => {
             let json = draft.json;
             Ok((reader(draft)?, Task::Leaders { json }))
@@ -264,6 +279,23 @@ fn wrap(
     let usual = Config::usual_store_timeout(config.lease_ttl, config.lease_ttl);
     config.store_timeout = store_timeout.unwrap_or(usual);
     Ok((config.checked()?, SupervisedRun { role, program, restart }))
+}
+
+/// Leases and roles have one TTL, and the heartbeat has the same.
+fn agent(command: &'static Spec, draft: Draft) -> Result<(Config, Task), UsageError> {
+    let Draft { mut config, store_timeout, renew_given, socket, socket_mode, clients_max, .. } =
+        draft;
+    let socket = socket.ok_or(UsageError::NoSocket { command })?;
+    if !renew_given {
+        config.renew_interval = config.lease_ttl / 3;
+    }
+    config.heartbeat_ttl = config.lease_ttl;
+    config.heartbeat_interval = config.renew_interval;
+    let usual = Config::usual_store_timeout(config.lease_ttl, config.lease_ttl);
+    config.store_timeout = store_timeout.unwrap_or(usual);
+    let mode = socket_mode.unwrap_or(SOCKET_MODE);
+    let how = AgentSettings { socket, mode, clients_max: clients_max.unwrap_or(CLIENTS_MAX) };
+    Ok((config.checked()?, Task::Agent(how)))
 }
 
 /// The settings of a command that only looks or says something.

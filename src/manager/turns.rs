@@ -201,6 +201,14 @@ impl Turns {
         self.names.lock().values_mut().for_each(Name::ask_again);
     }
 
+    /// A thread that waits for this name is to ask again until when.
+    #[cfg(feature = "cli")]
+    pub(super) fn wake(&self, endpoint: &EndpointId) {
+        if let Some(name) = self.names.lock().get(endpoint) {
+            name.changed.notify_all();
+        }
+    }
+
     /// The manager has given everything back.
     pub(super) fn end_all(&self) {
         let mut names = self.names.lock();
@@ -259,12 +267,14 @@ impl Place<'_> {
     /// does. From `until` on, the answer of a question that began after this thread had come: an earlier one may be about
     /// what was before. So a thread that does not wait is told after at most two questions, unless what was granted is
     /// released at once.
-    pub(super) fn next(&mut self, table: &OwnershipTable, until: Moment) -> Next {
+    ///
+    /// `until` is asked again after every change, so that a wait can be called off.
+    pub(super) fn next(&mut self, table: &OwnershipTable, until: &dyn Fn() -> Moment) -> Next {
         let mut names = self.turns.names.lock();
         loop {
             let name = names.entry(self.endpoint.clone()).or_default();
             let now = BootClock.now();
-            match self.look(name, table, now, until) {
+            match self.look(name, table, now, until()) {
                 Ok(next) => return next,
                 Err(wake_at) => {
                     let changed = Arc::clone(&name.changed);

@@ -1,6 +1,7 @@
 //! The values of all options of one command line, before they are checked together.
 
 use std::os::fd::RawFd;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::config::Config;
@@ -34,6 +35,9 @@ pub(crate) struct Draft {
     pub(crate) absent: bool,
     pub(crate) join: usize,
     pub(crate) leave: Vec<String>,
+    pub(crate) socket: Option<PathBuf>,
+    pub(crate) socket_mode: Option<u32>,
+    pub(crate) clients_max: Option<usize>,
     pub(crate) orders: Option<RawFd>,
     pub(crate) report: Option<RawFd>,
     pub(crate) soft_files: Option<u64>,

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use testkit::process::{SOON, Scene, eventually, leasehold};
 
-const COMMANDS: [&str; 19] = [
+const COMMANDS: [&str; 21] = [
     "run",
     "release",
     "status",
@@ -23,6 +23,8 @@ const COMMANDS: [&str; 19] = [
     "undrain",
     "lead",
     "once",
+    "agent",
+    "connect",
     "leaders",
     "resign",
     "doctor",
