@@ -5,11 +5,12 @@ coproc AGENT { exec "${LEASEHOLD:-leasehold}" connect --socket "$1"; }
 name=$2 until_ms=0 fence=
 
 now_ms() { local up; read -r up _ </proc/uptime; up=${up/./}0; echo "$((10#$up))"; }
+lost() { echo "the agent has gone, and the lease with it" >&2; exit 1; }
 
 # Sends a line and reads up to its answer, which goes into $answer; what is pushed comes first.
 ask() {
   local words
-  echo "$1" >&"${AGENT[1]}" || exit 1
+  [[ -v AGENT ]] && echo "$1" >&"${AGENT[1]}" || lost
   while read -r -a words <&"${AGENT[0]}"; do
     case ${words[0]} in
     HELD | !CERTAIN) fence=${words[2]#fence=} until_ms=${words[4]#until_ms=} ;;
@@ -17,8 +18,7 @@ ask() {
     esac
     [[ ${words[0]} == !* ]] || { answer=${words[*]}; return; }
   done
-  echo "the agent has gone, and the lease with it" >&2
-  exit 1
+  lost
 }
 
 # Right before each effect; renews the time, too.

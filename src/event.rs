@@ -283,7 +283,7 @@ impl Event<'_> {
             Self::LeaderResigned { role, term, heir } => {
                 line.put("role", role)?.put("term", term)?.maybe("heir", heir)?;
             }
-            _ => (), // its name says it all: heartbeat.resumed, and so on
+            _ => self.agent_fields(line)?,
         }
         Ok(())
     }
@@ -373,10 +373,6 @@ impl fmt::Display for Event<'_> {
             Self::DaemonStopping { reason }
             | Self::SettingsOdd { reason }
             | Self::PlacementStuck { reason } => line.put("reason", reason)?.end(),
-            Self::AgentListening { .. }
-            | Self::AgentClientConnected { .. }
-            | Self::AgentClientRefused { .. }
-            | Self::AgentClientGone { .. } => self.agent_fields(&mut line)?,
             _ => self.leader_fields(&mut line)?,
         }
         Ok(())

@@ -45,6 +45,11 @@ impl Candidacy {
         self.election = Some(election);
     }
 
+    /// Whether the client may take itself for the leader.
+    pub(crate) fn leads_or_did(&self) -> bool {
+        self.duty.is_some()
+    }
+
     /// For the end of it, without a lock: dropping an election waits for Redis. The role is given up at once.
     pub(crate) fn end(mut self) -> Option<LeaderElection> {
         self.duty = None;

@@ -9,6 +9,7 @@ use std::time::Duration;
 use crossbeam_channel::Receiver;
 
 use crate::agent::Shared;
+use crate::agent::candidacy::Candidacy;
 use crate::agent::places::Turn;
 use crate::agent::protocol::{Answer, QUEUED, Request, parse, reason};
 use crate::agent::session::{Answering, NAMES_MAX, Remains, Session};
@@ -34,6 +35,7 @@ impl Client {
             drop(self.session.take_ended());
             self.shared.notice.now();
         }
+        self.end_roles(self.session.take_followers());
         self.session.wait_out_promises(|| self.shared.is_hurried());
         self.give_back();
         self.session.over();
@@ -158,13 +160,20 @@ impl Client {
         self.say(Answer::Resigned(role.clone()));
     }
 
+    /// All are given up before the end of one is waited for. The next client in line stands after that.
+    fn end_roles(&self, roles: Vec<(Role, Candidacy)>) {
+        let ending: Vec<_> = roles.into_iter().map(|(role, it)| (role, it.end())).collect();
+        for (role, election) in ending {
+            drop(election);
+            self.shared.roles.leave(&role, &self.session);
+        }
+    }
+
     /// Releases everything. The next clients in line come after that.
     fn give_back(&self) {
         let (shared, session) = (&self.shared, &self.session);
         let Remains { leases, names, roles } = session.take_down();
         let held = leases.len() + roles.len();
-        // All roles are given up before the end of one is waited for.
-        let roles: Vec<_> = roles.into_iter().map(|(role, it)| (role, it.end())).collect();
         for (name, told) in names.iter().zip(shared.manager.release_many(leases)) {
             shared.places.leave(name, session.id);
             if let Err(error) = told {
@@ -172,10 +181,7 @@ impl Client {
                 Event::LeaseFailed { endpoint, error: &error }.log(shared.manager.instance_id());
             }
         }
-        for (role, election) in roles {
-            drop(election);
-            shared.roles.leave(&role, session);
-        }
+        self.end_roles(roles);
         drop(session.take_ended());
         let reason = session.bye().map_or("closed", |it| it.as_str());
         Event::AgentClientGone { client: session.id, reason, held }

@@ -242,6 +242,15 @@ impl Session {
         !self.inner.lock().outbox.is_empty()
     }
 
+    /// Takes every role that the client was not told to lead.
+    pub(crate) fn take_followers(&self) -> Vec<(Role, Candidacy)> {
+        let mut inner = self.inner.lock();
+        let roles = std::mem::take(&mut inner.roles);
+        let (leading, following) = roles.into_iter().partition(|it| it.1.leads_or_did());
+        inner.roles = leading;
+        Vec::from_iter::<BTreeMap<_, _>>(following)
+    }
+
     /// Waits until nothing is left of what the client was told, if the agent has ended the connection: a client that is
     /// frozen counts on it. One that has gone itself counts on nothing.
     pub(crate) fn wait_out_promises(&self, is_hurried: impl Fn() -> bool) {
@@ -287,6 +296,9 @@ impl Inner {
     }
 
     fn look(&mut self, client: u64, beside: Beside<'_>) {
+        if self.bye.is_some() {
+            return; // nothing more is promised to a client that the agent has left
+        }
         let Self { promise, leases, roles, .. } = self;
         let (now, mut pushes, mut lost) = (BootClock.now(), Vec::new(), Vec::new());
         for (name, held) in leases.iter_mut() {

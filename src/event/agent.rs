@@ -14,7 +14,7 @@ impl Event<'_> {
             Self::AgentClientGone { client, reason, held } => {
                 line.put("client", client)?.put("reason", reason)?.put("held", held)?;
             }
-            _ => (),
+            _ => (), // its name says it all: heartbeat.resumed, and so on
         }
         Ok(())
     }

@@ -1,5 +1,7 @@
 //! How does a wait for a lease end before its time? For the agent, whose clients may go while they wait.
 
+use std::iter;
+
 use crate::clock::Moment;
 use crate::manager::{Acquired, LeaseError, LeaseManager};
 use crate::model::EndpointId;
@@ -16,6 +18,6 @@ impl LeaseManager {
 
     /// Lets the threads that wait for `name` ask again until when they wait.
     pub(crate) fn wake_waiting(&self, name: &EndpointId) {
-        self.exchange.turns.wake(name);
+        self.exchange.turns.ask_again(iter::once(name));
     }
 }

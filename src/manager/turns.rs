@@ -201,14 +201,6 @@ impl Turns {
         self.names.lock().values_mut().for_each(Name::ask_again);
     }
 
-    /// A thread that waits for this name is to ask again until when.
-    #[cfg(feature = "cli")]
-    pub(super) fn wake(&self, endpoint: &EndpointId) {
-        if let Some(name) = self.names.lock().get(endpoint) {
-            name.changed.notify_all();
-        }
-    }
-
     /// The manager has given everything back.
     pub(super) fn end_all(&self) {
         let mut names = self.names.lock();

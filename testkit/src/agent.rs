@@ -195,8 +195,7 @@ impl ProcessClient {
     fn start(socket: &Path) -> Self {
         let mut command = Command::new(binary());
         command.arg("connect").arg("--socket").arg(socket);
-        let mut child =
-            command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let stdin = child.stdin.take();
         let stdout = BufReader::new(child.stdout.take().unwrap());
         Self { child, stdin, stdout }
