@@ -157,9 +157,9 @@ mod tests {
         let (places, name) = (Places::default(), EndpointId::parse("a").unwrap());
         let is_over = AtomicBool::new(false);
         assert_eq!(places.wait(&name, 1, now), Turn::Front);
+        let until = || if is_over.load(Ordering::Acquire) { Moment::MIN } else { Moment::MAX };
         std::thread::scope(|scope| {
-            let until = || if is_over.load(Ordering::Acquire) { Moment::MIN } else { Moment::MAX };
-            let waiting = scope.spawn(|| places.wait(&name, 2, until));
+            let waiting = scope.spawn(|| places.wait(&name, 2, &until));
             while places.len(&name) < 2 {
                 std::thread::yield_now();
             }

@@ -125,38 +125,46 @@ impl Candidates {
         }
     }
 
-    /// Begins every election that waits; false if one could not begin.
+    /// Begins every election that waits, all in a few round trips; false if one could not begin.
     fn step(&mut self) -> bool {
+        let waiting = self.lines.to_begin();
+        if waiting.is_empty() {
+            return true;
+        }
+        let settings = waiting.iter().map(|it| self.config.election_settings(it.0.clone()));
+        let stood = self.elections.stand_many(settings.collect::<Vec<_>>(), None);
         let mut is_done = true;
-        for (role, session) in self.lines.to_begin() {
-            match self.stand(&role) {
+        for ((role, session), stood) in waiting.into_iter().zip(stood) {
+            match stood {
                 Ok(election) => {
                     self.failed.remove(&role);
-                    match session.stand(&role, election) {
-                        Ok(()) => self.lines.begun(&role, &session),
-                        Err(unwanted) => drop(unwanted),
-                    }
-                    (self.notice)();
+                    self.begin(&role, &session, election);
                 }
                 Err(error) => {
                     is_done = false;
-                    // The election of the client before is about to end.
-                    let is_soon = matches!(error, StartError::StandsAlready(_));
-                    if !is_soon && self.failed.insert(role.clone()) {
-                        let (role, error) = (&role, &error);
-                        let me = self.elections.instance_id();
-                        Event::LeaderElectionFailed { role, error }.log(me);
-                    }
+                    self.note_failure(role, &error);
                 }
             }
         }
         is_done
     }
 
-    fn stand(&self, role: &Role) -> Result<LeaderElection, StartError> {
-        let election = self.elections.stand(self.config.election_settings(role.clone()), None)?;
+    fn begin(&self, role: &Role, session: &Session, election: LeaderElection) {
         let notice = Arc::clone(&self.notice);
         let _stays = election.listen_inline(move |_| notice());
-        Ok(election)
+        match session.stand(role, election) {
+            Ok(()) => self.lines.begun(role, session),
+            Err(unwanted) => drop(unwanted),
+        }
+        (self.notice)();
+    }
+
+    fn note_failure(&mut self, role: Role, error: &StartError) {
+        // The election of the client before is about to end.
+        let is_soon = matches!(error, StartError::StandsAlready(_));
+        if !is_soon && self.failed.insert(role.clone()) {
+            let role = &role;
+            Event::LeaderElectionFailed { role, error }.log(self.elections.instance_id());
+        }
     }
 }

@@ -17,7 +17,7 @@ use crate::cli::limits::raise_files;
 use crate::cli::predecessors::Predecessors;
 use crate::cli::{FAILED, config_warnings, fail, logging};
 use crate::clock::{BootClock, Clock};
-use crate::config::Config;
+use crate::config::CheckedConfig;
 use crate::election::{Elections, RoleConnections};
 use crate::event::Event;
 use crate::instance::systemd::Notifier;
@@ -32,7 +32,7 @@ use crate::thread::signals::stops_on_signals;
 const LOOK: Duration = Duration::from_millis(500);
 
 /// Runs an agent to its end.
-pub(crate) fn agent(config: &Config, how: &AgentSettings) -> ExitCode {
+pub(crate) fn agent(config: &CheckedConfig, how: &AgentSettings) -> ExitCode {
     logging::start(config.log_level);
     let files = raise_files();
     let needed = how.clients_max.saturating_add(64) as u64;
@@ -46,7 +46,11 @@ pub(crate) fn agent(config: &Config, how: &AgentSettings) -> ExitCode {
     }
 }
 
-fn serve(config: &Config, how: &AgentSettings, warning: Option<String>) -> Result<(), String> {
+fn serve(
+    config: &CheckedConfig,
+    how: &AgentSettings,
+    warning: Option<String>,
+) -> Result<(), String> {
     let (signalled, hurried) =
         stops_on_signals().map_err(|error| format!("cannot handle signals: {error}"))?;
     let me = InstanceId::generate_now(&config.host_name);
@@ -83,7 +87,7 @@ fn serve(config: &Config, how: &AgentSettings, warning: Option<String>) -> Resul
 }
 
 fn start(
-    config: &Config,
+    config: &CheckedConfig,
     me: &InstanceId,
     until: &Stop,
 ) -> Result<(LeaseManager, Elections), StartError> {

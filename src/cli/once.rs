@@ -9,18 +9,17 @@ use crate::cli::supervised::{self, End, ends_waiting};
 use crate::cli::task::SupervisedRun;
 use crate::cli::{FAILED, fail, logging};
 use crate::clock::{BootClock, Clock};
-use crate::config::Config;
-use crate::election::{Elections, Leadership};
-use crate::model::InstanceId;
+use crate::config::{CheckedConfig, Config};
+use crate::election::{Attempt, Elections, Leadership};
 use crate::supervise::signals::Signals;
 use crossbeam_channel::{after, bounded, select};
 
 /// What a single attempt comes to.
-type Tried = Result<Result<Leadership, InstanceId>, StartError>;
+type Tried = Result<Attempt, StartError>;
 
 /// Runs the command if nobody else does.
 pub(crate) fn once(
-    config: &Config,
+    config: &CheckedConfig,
     wrap: &SupervisedRun,
     at_least_for: Duration,
     skip_code: u8,
@@ -33,14 +32,20 @@ pub(crate) fn once(
     logging::start(config.log_level);
     match attempt(config, wrap, &signals) {
         Err(code) => code,
-        Ok(Ok(Err(_))) => ExitCode::from(skip_code),
+        Ok(Ok(Attempt::Elected(leadership))) => {
+            do_it(config, wrap, leadership, at_least_for, &signals)
+        }
+        Ok(Ok(_)) => ExitCode::from(skip_code),
         Ok(Err(error)) => fail(FAILED, &error),
-        Ok(Ok(Ok(leadership))) => do_it(config, wrap, leadership, at_least_for, &signals),
     }
 }
 
 /// Waits for the outcome, which a hold-off delays. A signal ends that, with its code.
-fn attempt(config: &Config, wrap: &SupervisedRun, signals: &Signals) -> Result<Tried, ExitCode> {
+fn attempt(
+    config: &CheckedConfig,
+    wrap: &SupervisedRun,
+    signals: &Signals,
+) -> Result<Tried, ExitCode> {
     let elections = match Elections::on_redis(config) {
         Ok(elections) => elections,
         Err(error) => return Ok(Err(error)),

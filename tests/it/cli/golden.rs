@@ -9,8 +9,9 @@ use serde_json::{Value, json};
 
 use testkit::process::{SOON, Scene, eventually, leasehold};
 
-const COMMANDS: [&str; 21] = [
+const COMMANDS: [&str; 22] = [
     "run",
+    "dev",
     "release",
     "status",
     "top",
