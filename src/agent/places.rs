@@ -103,7 +103,7 @@ impl Places {
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
-    use std::time::{Duration, Instant};
+    use std::time::Duration;
 
     use crossbeam_channel::unbounded;
 
@@ -140,9 +140,9 @@ mod tests {
                     tell.send(client).unwrap();
                     places.leave(name, client);
                 });
-                let until = Instant::now() + Duration::from_secs(10);
+                let until = BootClock.now() + Duration::from_secs(10);
                 while places.len(name) < usize::try_from(client).unwrap() + 1 {
-                    assert!(Instant::now() < until, "client {client} is not in line");
+                    assert!(BootClock.now() < until, "client {client} is not in line");
                     std::thread::yield_now();
                 }
             }
@@ -159,7 +159,7 @@ mod tests {
         assert_eq!(places.wait(&name, 1, now), Turn::Front);
         let until = || if is_over.load(Ordering::Acquire) { Moment::MIN } else { Moment::MAX };
         std::thread::scope(|scope| {
-            let waiting = scope.spawn(|| places.wait(&name, 2, &until));
+            let waiting = scope.spawn(|| places.wait(&name, 2, until));
             while places.len(&name) < 2 {
                 std::thread::yield_now();
             }

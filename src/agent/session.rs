@@ -4,6 +4,8 @@
 //! of the changes. Right before an answer, every change is told. So no answer is newer than a push that the client has not
 //! got yet. Nothing here waits for Redis; what does is handed out, for the session's thread.
 
+mod answering;
+
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::fmt::Display;
@@ -17,6 +19,7 @@ use crate::agent::places::Places;
 use crate::agent::promise::Promise;
 use crate::agent::protocol::{Answer, Bye, Push};
 use crate::agent::role_lines::RoleLines;
+pub(crate) use crate::agent::session::answering::Answering;
 use crate::clock::{BootClock, Clock, Moment};
 use crate::election::LeaderElection;
 use crate::manager::{Lease, LeaseLoss};
@@ -110,7 +113,7 @@ impl Session {
     ) {
         let mut inner = self.inner.lock();
         inner.look(self.id, beside);
-        let answer = answer(&mut Answering { session: self, inner: &mut inner, beside });
+        let answer = answer(&mut Answering::new(self, &mut inner, beside));
         inner.say(&answer);
     }
 
@@ -344,59 +347,117 @@ impl HeldLease {
     }
 }
 
-/// What an answer is made of, under the lock of the session.
-pub(crate) struct Answering<'a> {
-    session: &'a Session,
-    inner: &'a mut Inner,
-    beside: Beside<'a>,
-}
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
 
-impl Answering<'_> {
-    /// Keeps what was granted; the guard again if nothing may be done under it, or the client has gone meanwhile.
-    pub(crate) fn keep(&mut self, name: &EndpointId, lease: Lease) -> Result<Answer, Lease> {
-        if self.inner.is_taken_down || self.session.is_gone() || !lease.holds() {
-            return Err(lease);
+    use super::*;
+    use crate::agent::places::Turn;
+    use crate::clock::ManualClock;
+    use crate::config::Config;
+    use crate::lease::keeper::Connections;
+    use crate::manager::LeaseManager;
+    use crate::model::InstanceId;
+    use crate::store::Store;
+    use crate::store::memory::{MemoryServer, MemoryStore};
+
+    struct Rig {
+        manager: LeaseManager,
+        places: Places,
+        roles: RoleLines,
+        session: Session,
+        name: EndpointId,
+    }
+
+    impl Rig {
+        /// A client that was told that it holds a lease.
+        fn new() -> Self {
+            let server = MemoryServer::new(&Arc::new(ManualClock::at(10_000_000_000_000)));
+            let store: Arc<dyn Store> = Arc::new(MemoryStore::new(&server));
+            let config = Config { new_fleet: true, ..Config::default() }.checked().unwrap();
+            let (me, connections) = (InstanceId::new("a"), Connections::shared(&store));
+            let clock = Arc::new(BootClock);
+            let manager = LeaseManager::start_on(&config, me, &connections, clock).unwrap();
+            let (places, roles) = (Places::default(), RoleLines::new());
+            let (session, name) = (Session::new(1), EndpointId::parse("n").unwrap());
+            let rig = Self { manager, places, roles, session, name };
+            rig.places.wait(&rig.name, 1, || Moment::MAX);
+            rig.places.held(&rig.name);
+            let lease = rig.manager.try_acquire("n").unwrap().held().unwrap();
+            rig.session.answer(rig.beside(), |it| it.keep(&rig.name, lease).unwrap());
+            assert!(rig.told().starts_with("HELD n fence="));
+            rig
         }
-        self.inner.leases.insert(name.clone(), HeldLease { lease, is_certain: true });
-        Ok(self.holds(name))
-    }
 
-    /// How a lease of this client stands.
-    pub(crate) fn holds(&mut self, name: &EndpointId) -> Answer {
-        let name = name.clone();
-        let Inner { promise, leases, .. } = &mut *self.inner;
-        let Some(HeldLease { lease, .. }) = leases.get(&name) else { return Answer::NotHeld(name) };
-        let (now, fence) = (BootClock.now(), lease.fence());
-        let left = lease.remaining(); // after the clock was read: `until` is no later than the deadline
-        if left.is_zero() {
-            return Answer::Uncertain { name, fence };
+        fn beside(&self) -> Beside<'_> {
+            Beside { places: &self.places, roles: &self.roles }
         }
-        Answer::Held { name, fence, lasts: promise.give(now, now + left) }
-    }
 
-    /// How a role of this client stands.
-    pub(crate) fn leads(&mut self, role: &Role) -> Answer {
-        let Inner { promise, roles, .. } = &mut *self.inner;
-        let Some(candidacy) = roles.get_mut(role) else {
-            return Answer::NotStanding(role.clone());
-        };
-        let leader = self.beside.roles.with_leader(role, |it| it.clone());
-        candidacy.leads(role, leader, promise, BootClock.now())
-    }
-
-    /// Gives up the leadership of a role.
-    pub(crate) fn give_way(&mut self, role: &Role) -> Answer {
-        let candidacy = self.inner.roles.get_mut(role);
-        if candidacy.is_some_and(Candidacy::give_way) {
-            Answer::Yielded(role.clone())
-        } else {
-            Answer::NotLeading(role.clone())
+        /// What waits for the client.
+        fn told(&self) -> String {
+            let mut told = String::new();
+            self.session.send(|bytes| {
+                told = String::from_utf8(bytes.to_vec()).unwrap();
+                bytes.len()
+            });
+            told
         }
     }
 
-    /// Sets the bound of the session.
-    pub(crate) fn bound(&mut self, bound: Option<Duration>) -> Answer {
-        self.inner.promise.bound = bound;
-        Answer::Session(bound)
+    #[test]
+    fn what_was_lost_is_told_before_the_next_answer_whatever_that_is_about() {
+        let rig = Rig::new();
+        assert!(rig.manager.release("n").is_ok()); // behind the client's back
+        rig.session.answer(rig.beside(), |_| Answer::Pong);
+        let told = rig.told();
+        assert!(told.starts_with("!LOST n fence=") && told.ends_with(" expired\nPONG\n"), "{told}");
+        rig.session.answer(rig.beside(), |it| it.holds(&rig.name));
+        assert_eq!(rig.told(), "NOTHELD n\n", "told once");
+        assert_eq!(rig.session.take_ended().len(), 1, "for the session's thread to drop");
+    }
+
+    #[test]
+    fn the_next_client_in_line_is_at_the_front_as_soon_as_the_lease_is_lost() {
+        let rig = Rig::new();
+        assert_eq!(rig.places.wait(&rig.name, 2, || Moment::MIN), Turn::Held);
+        assert!(rig.manager.release("n").is_ok());
+        rig.session.look(rig.beside());
+        assert_eq!(rig.places.wait(&rig.name, 2, || Moment::MIN), Turn::Front);
+    }
+
+    #[test]
+    fn a_client_that_the_agent_has_left_is_told_and_promised_nothing_more() {
+        let rig = Rig::new();
+        let over_at = rig.session.inner.lock().promise.over_at();
+        rig.session.evict(Bye::Unread);
+        rig.session.evict(Bye::Silent);
+        assert_eq!(rig.told(), "!BYE unread\n");
+        assert!(rig.manager.release("n").is_ok());
+        rig.session.look(rig.beside());
+        assert_eq!(rig.told(), "");
+        assert_eq!(rig.session.inner.lock().promise.over_at(), over_at);
+    }
+
+    #[test]
+    fn a_grant_for_a_client_that_has_gone_is_not_kept() {
+        let rig = Rig::new();
+        let lease = rig.manager.try_acquire("m").unwrap().held().unwrap();
+        rig.session.gone();
+        let (mut back, name) = (None, EndpointId::parse("m").unwrap());
+        rig.session.answer(rig.beside(), |it| {
+            back = it.keep(&name, lease).err();
+            Answer::Pong
+        });
+        assert!(back.is_some());
+    }
+
+    #[test]
+    fn what_waits_for_a_client_that_does_not_read_has_a_bound() {
+        let rig = Rig::new();
+        for _ in 0..10_000 {
+            rig.session.answer(rig.beside(), |_| Answer::Help);
+        }
+        assert_eq!(rig.session.due_bye(Moment::MIN), Some(Bye::Unread));
+        assert!(rig.told().len() < UNREAD_MAX + 1_000);
     }
 }
