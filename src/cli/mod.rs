@@ -3,6 +3,7 @@
 //!
 //! `print!` and its kin panic on a closed pipe or a full disk; nothing here does.
 
+mod agent;
 mod args;
 mod completions;
 mod dev;
@@ -18,7 +19,6 @@ mod leaders;
 mod limits;
 mod logging;
 mod man;
-mod short_names;
 mod once;
 mod options;
 mod plan;
@@ -33,9 +33,9 @@ mod table;
 mod task;
 mod top;
 mod usage;
-mod utc;
 mod watch;
 mod supervised;
+mod web;
 
 use std::env;
 use std::ffi::OsString;
@@ -50,6 +50,7 @@ use crate::cli::reload::parse_with_settings;
 use crate::cli::task::{Instance, Task};
 use crate::config::{CheckedConfig, Config};
 use crate::inspect::doctor::lacking;
+pub(crate) use crate::inspect::{short_names, utc};
 use crate::store::admin::acl::Purpose;
 use crate::supervise::exec_shim::exec_shim_main;
 use crate::supervise::poll_supervisor::poll_supervisor_main;
@@ -78,6 +79,7 @@ pub fn main() -> ExitCode {
     match command.and_then(Command::with_files_checked) {
         Ok(Command::Instance(config, instance)) => join(&config, instance),
         Ok(Command::Task(config, task)) => perform(&config, task),
+        Ok(Command::Connect(socket)) => agent::connect(&socket),
         Ok(Command::Dev(settings)) => dev::dev(&settings),
         Ok(Command::PollSupervisor { program, grace, soft_files }) => {
             poll_supervisor_main(&program, grace, soft_files)
@@ -110,6 +112,7 @@ fn join(config: &CheckedConfig, instance: Instance) -> ExitCode {
         Instance::Once { wrap, at_least_for, skip_code } => {
             once::once(config, &wrap, at_least_for, skip_code)
         }
+        Instance::Agent(how) => agent::agent(config, &how),
     }
 }
 
@@ -123,6 +126,7 @@ fn perform(config: &Config, task: Task) -> ExitCode {
         Task::Plan { join, leave, json } => plan::plan(config, join, &leave, json),
         Task::Explain { endpoint, json } => explain::explain(config, &endpoint, json),
         Task::Top { how, refresh } => top::top(config, how, refresh),
+        Task::Web(how) => web::web(config, how.stale_after),
         Task::Watch { endpoint, json } => watch::watch(config, endpoint.as_ref(), json),
         Task::History { endpoint, limit, json } => {
             history::history(config, endpoint.as_ref(), limit, json)

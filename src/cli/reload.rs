@@ -118,6 +118,9 @@ fn differing(a: &Config, b: &Config) -> String {
         ("--fail-after", a.thresholds.fail_after != b.thresholds.fail_after),
         ("--ok-after", a.thresholds.ok_after != b.thresholds.ok_after),
         ("--poll-command", a.poll_command != b.poll_command),
+        ("--on-change", a.on_change.command != b.on_change.command),
+        ("--on-change-timeout", a.on_change.timeout != b.on_change.timeout),
+        ("--on-change-retries", a.on_change.retries != b.on_change.retries),
         ("--allow-targets", a.allow_targets != b.allow_targets),
         ("--deny-targets", a.deny_targets != b.deny_targets),
         ("--max-body", a.max_body != b.max_body),
@@ -137,6 +140,9 @@ fn differing(a: &Config, b: &Config) -> String {
         ("--metrics-name", a.metrics_name != b.metrics_name),
         ("--metrics-listen", a.metrics_listen != b.metrics_listen),
         ("--metrics-hosts", a.metrics_hosts != b.metrics_hosts),
+        ("--web-listen", a.web_listen != b.web_listen),
+        ("--web-hosts", a.web_hosts != b.web_hosts),
+        ("--web-remote", a.web_remote != b.web_remote),
         ("--log-level", a.log_level != b.log_level),
         ("--log-renewals", a.log_renewals != b.log_renewals),
     ];
@@ -182,7 +188,7 @@ mod tests {
             "redis" => "redis://10.0.0.1:6379/3",
             "log-level" => "trace",
             "log-renewals" => "each",
-            "new-fleet" | "no-candidate" => "on",
+            "new-fleet" | "no-candidate" | "web-remote" => "on",
             "light-after" | "workers" | "max-body" | "weight" | "priority" | "min-replicas" => "7",
             it if it.ends_with("interval")
                 || it.ends_with("ttl")
@@ -192,7 +198,7 @@ mod tests {
                 "7s"
             }
             "allow-targets" | "deny-targets" => "10.0.0.0/8",
-            "metrics-listen" => "127.0.0.1:9464",
+            "metrics-listen" | "web-listen" => "127.0.0.1:9464",
             _ => "other",
         }
     }

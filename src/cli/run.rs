@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::cli::limits::{Files, raise_files};
 use crate::cli::predecessors::Predecessors;
 use crate::cli::reload::{Replaceable, Sources};
-use crate::cli::{FAILED, USAGE, config_warnings, fail, logging};
+use crate::cli::{FAILED, USAGE, config_warnings, fail, logging, web};
 use crate::clock::{BootClock, Clock};
 use crate::config::{CheckedConfig, Config};
 use crate::election::{Elections, LeaderElection, RoleConnections};
@@ -54,7 +54,7 @@ fn instance(
     let (signalled, hurried) =
         stops_on_signals().map_err(|error| format!("cannot handle signals: {error}"))?;
     let me = InstanceId::generate_now(&config.host_name);
-    let manager = manager(&me);
+    let manager = Arc::new(Notifier::of_environment(&me));
     let mut state = Predecessors::take(config, &me)?;
     let connections = Connections::redis(config);
     let redis = config.redis.to_string();
@@ -69,11 +69,14 @@ fn instance(
     let (watching, when) = stop();
     let watchdog = systemd::watch(Arc::clone(&manager), Arc::clone(&status_line), when)
         .map_err(|error| format!("cannot start a thread: {error}"))?;
+    let metrics = web::Told::default();
+    let _web = web::beside(config, &me, &metrics)?;
     // Dropped from left to right: the thread must be able to end before it is waited for.
     let _watchdog = (watching, watchdog);
     match Daemon::start(config, me.clone(), Arc::new(BootClock), &connections, poller, &signalled) {
         Ok(mut daemon) => {
             daemon.hurry_at(hurried);
+            let _ = metrics.set(Arc::clone(daemon.exposition()));
             let table = Arc::clone(daemon.table());
             status_line
                 .enter(LifecyclePhase::Running(Arc::clone(&table), Arc::clone(daemon.liveness())));
@@ -194,17 +197,6 @@ fn stand(config: &Config, me: &InstanceId, until: &Stop) -> Result<Vec<LeaderEle
         }
     }
     Ok(standing)
-}
-
-/// The service manager, if this process has one.
-fn manager(me: &InstanceId) -> Arc<Notifier> {
-    let (socket, period) = (env::var_os("NOTIFY_SOCKET"), env::var_os("WATCHDOG_USEC"));
-    let notifier = Notifier::new(socket.as_deref(), period.as_deref());
-    Arc::new(notifier.unwrap_or_else(|error| {
-        // One that does not listen is no reason not to start.
-        Event::ManagerUnreachable { error: &error }.log(me);
-        Notifier::default()
-    }))
 }
 
 /// What is odd about the limit of open files.

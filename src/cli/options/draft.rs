@@ -1,5 +1,6 @@
 //! The values of all options of one command line, before they are checked together.
 
+use std::net::SocketAddr;
 use std::os::fd::RawFd;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -20,6 +21,7 @@ pub(crate) struct Draft {
     pub(crate) stale_after: Option<Duration>,
     pub(crate) limit: Option<usize>,
     pub(crate) refresh: Option<Duration>,
+    pub(crate) listen: Option<SocketAddr>,
     pub(crate) watch_for: Option<Duration>,
     pub(crate) purpose: Option<Purpose>,
     pub(crate) grace: Option<Duration>,
@@ -35,6 +37,9 @@ pub(crate) struct Draft {
     pub(crate) absent: bool,
     pub(crate) join: usize,
     pub(crate) leave: Vec<String>,
+    pub(crate) socket: Option<PathBuf>,
+    pub(crate) socket_mode: Option<u32>,
+    pub(crate) clients_max: Option<usize>,
     pub(crate) orders: Option<RawFd>,
     pub(crate) report: Option<RawFd>,
     pub(crate) soft_files: Option<u64>,

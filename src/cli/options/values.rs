@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fmt;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -21,6 +22,7 @@ pub(crate) enum ValueError {
     Role(InvalidRole),
     Listen,
     Zero,
+    Mode,
 }
 
 impl fmt::Display for ValueError {
@@ -42,6 +44,7 @@ impl fmt::Display for ValueError {
             Self::Redis(why) => write!(f, "{why}"),
             Self::Role(why) => write!(f, "{why}"),
             Self::Zero => write!(f, "is 0, which would show nothing: write 1 or more"),
+            Self::Mode => write!(f, "is no mode of a file: write digits from 0 to 7, such as 0660"),
             Self::Listen => write!(f, "is no address with a port: write 127.0.0.1:9464"),
         }
     }
@@ -57,8 +60,25 @@ pub(super) fn text(value: &OsStr) -> Result<String, ValueError> {
     value.to_str().map(String::from).ok_or(ValueError::NotText)
 }
 
+/// A program and its arguments, split at spaces.
+pub(super) fn words(value: &OsStr) -> Result<Vec<String>, ValueError> {
+    let text = text(value)?;
+    Ok(text.split(' ').filter(|it| !it.is_empty()).map(String::from).collect())
+}
+
 pub(super) fn path(value: &OsStr) -> Result<PathBuf, ValueError> {
     if value.is_empty() { Err(ValueError::Empty) } else { Ok(value.into()) }
+}
+
+pub(super) fn address(value: &OsStr) -> Result<SocketAddr, ValueError> {
+    text(value)?.parse().map_err(|_| ValueError::Listen)
+}
+
+/// Names separated by commas.
+pub(super) fn hosts(value: &OsStr) -> Result<Vec<String>, ValueError> {
+    let names = text(value)?;
+    let names = names.split(',').map(str::trim).filter(|it| !it.is_empty());
+    Ok(names.map(str::to_owned).collect())
 }
 
 pub(super) fn duration(value: &OsStr) -> Result<Duration, ValueError> {
