@@ -90,6 +90,9 @@ cfg_if! {
 }
 #[cfg(feature = "cli")]
 mod cli;
+#[cfg(feature = "testing")]
+#[cfg_attr(docsrs, doc(cfg(feature = "testing")))]
+pub mod testing;
 
 pub use crate::config::{Access, Config, ConfigError, LogRenewals, RedisUrl};
 pub use crate::election::{

@@ -1,6 +1,7 @@
 //! Which roles does this process stand for and give back? The thread `elector` asks for all of them together.
 //!
-//! [`Elector`] is the state and the step; `run` is its loop. The in-memory electorate and the simulator call the same step.
+//! [`Elector`] is the state and the step; [`ElectorThread`] reads the channels of the thread before each step. The in-memory
+//! electorate and the simulator call the same step.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,8 +12,8 @@ use crate::election::role_elector::RoleElector;
 use crate::election::rounds::{self, Round};
 use crate::lease::watch::Nudge;
 use crate::store::{Push, Store};
-use crate::thread::Stop;
-use crossbeam_channel::{Receiver, Sender, after, never, select};
+use crate::thread::Step;
+use crossbeam_channel::{Receiver, Sender};
 
 /// Most nudges that wait for the elector, and that it applies between two rounds.
 pub(crate) const NUDGES_MAX: usize = 256;
@@ -24,11 +25,25 @@ pub(crate) struct NewCandidate {
     pub(crate) gone: Sender<()>,
 }
 
-/// The channels that wake the thread `elector`.
-pub(crate) struct ElectorChannels {
+/// The body of the thread `elector`. Who sends something to it pokes it after that.
+pub(crate) struct ElectorThread {
+    pub(crate) elector: Elector,
     pub(crate) welcome: Receiver<NewCandidate>,
-    pub(crate) poked: Receiver<()>,
     pub(crate) nudges: Receiver<Nudge>,
+}
+
+impl Step for ElectorThread {
+    fn step(&mut self) -> Duration {
+        let Self { elector, welcome, nudges } = self;
+        welcome.try_iter().for_each(|it| elector.welcome(it.candidate, it.gone));
+        nudges.try_iter().take(NUDGES_MAX).for_each(|it| elector.apply(&it));
+        let wait = elector.step();
+        if nudges.is_empty() { wait } else { Duration::ZERO }
+    }
+
+    fn end(&mut self) {
+        self.elector.give_back();
+    }
 }
 
 /// Stands for roles and gives them back. Nothing else does.
@@ -53,26 +68,6 @@ impl Elector {
     /// Stands for one more role. Tells `gone` when the candidate has ended and the role is given back.
     pub fn welcome(&mut self, candidate: RoleElector, gone: Sender<()>) {
         self.candidates.push(NewCandidate { candidate, gone });
-    }
-
-    pub(crate) fn run(mut self, mut channels: ElectorChannels, until: &Stop) {
-        loop {
-            let due = after(self.step());
-            select! {
-                recv(until.receiver()) -> _ => return self.give_back(),
-                recv(channels.welcome) -> newcomer => match newcomer {
-                    Ok(NewCandidate { candidate, gone }) => self.welcome(candidate, gone),
-                    Err(_) => channels.welcome = never(),
-                },
-                recv(channels.nudges) -> nudge => match nudge {
-                    Ok(nudge) => self.apply(&nudge),
-                    Err(_) => channels.nudges = never(),
-                },
-                recv(channels.poked) -> _ => (),
-                recv(due) -> _ => (),
-            }
-            channels.nudges.try_iter().take(NUDGES_MAX).for_each(|it| self.apply(&it));
-        }
     }
 
     /// Passes a message to every candidate. Any other nudge means that messages may be lost: all look again.

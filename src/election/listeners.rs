@@ -17,6 +17,8 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use parking_lot::Mutex;
 
+use crate::clock::Clock;
+use crate::clock::scheduler::{Letter, Mailbox, Scheduler};
 use crate::election::ElectionEvent;
 
 /// How long a stop waits for listeners to have heard of it.
@@ -49,6 +51,7 @@ pub(crate) struct Listeners {
     /// Every listener's thread holds the first end; when all are gone the second one sees it.
     here: Mutex<Option<Sender<Infallible>>>,
     gone: Receiver<Infallible>,
+    scheduler: Option<Arc<dyn Scheduler>>,
 }
 
 /// A listener's place. Dropping this changes nothing; [`Registration::unregister`] takes the listener out.
@@ -69,7 +72,7 @@ impl Registration {
 }
 
 impl Listeners {
-    pub(crate) fn new() -> Arc<Self> {
+    pub(crate) fn new(clock: &dyn Clock) -> Arc<Self> {
         let (here, gone) = bounded(0);
         Arc::new(Self {
             slots: Mutex::default(),
@@ -78,6 +81,7 @@ impl Listeners {
             threads: Mutex::default(),
             here: Mutex::new(Some(here)),
             gone,
+            scheduler: clock.scheduler().cloned(),
         })
     }
 
@@ -109,23 +113,26 @@ impl Listeners {
         mut tell: Tell,
         present: Vec<ElectionEvent>,
     ) -> io::Result<Registration> {
-        let (events, heard) = unbounded::<ElectionEvent>();
+        let (events, heard) = unbounded::<(ElectionEvent, Letter)>();
+        let mailbox = Mailbox::new(self.scheduler.as_ref());
         let here = self.here.lock().clone();
         let is_out = Arc::<AtomicBool>::default();
         let unregistered = Arc::clone(&is_out);
         // Ends when it is unregistered, or when the election has: then nobody sends any more.
         let body = move || {
             let _here = here;
-            for event in heard {
+            for (event, letter) in heard {
                 if unregistered.load(Ordering::Acquire) {
                     return;
                 }
-                call(&mut tell, &event);
+                letter.hear(|| call(&mut tell, &event));
             }
         };
         let thread = std::thread::Builder::new().name("listener".into()).spawn(body)?;
         self.threads.lock().push(thread.thread().id());
-        let pass_on = Box::new(move |event: &ElectionEvent| drop(events.send(event.clone())));
+        let pass_on = Box::new(move |event: &ElectionEvent| {
+            drop(events.send((event.clone(), mailbox.post())));
+        });
         Ok(self.insert(pass_on, is_out, present))
     }
 
@@ -192,6 +199,7 @@ impl std::fmt::Debug for Listeners {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clock::BootClock;
     use crate::election::State;
     use crate::model::Role;
 
@@ -201,7 +209,7 @@ mod tests {
 
     #[test]
     fn a_newcomer_hears_the_present_then_what_comes_and_nothing_of_what_was() {
-        let listeners = Listeners::new();
+        let listeners = Listeners::new(&BootClock);
         let early = change(State::Follower, State::Candidate);
         let (present, late) =
             (change(State::Follower, State::Leader), change(State::Leader, State::Follower));
@@ -218,7 +226,7 @@ mod tests {
 
     #[test]
     fn a_newcomer_that_left_before_its_turn_hears_nothing() {
-        let listeners = Listeners::new();
+        let listeners = Listeners::new(&BootClock);
         let heard = Arc::<Mutex<usize>>::default();
         let count = Arc::clone(&heard);
         let tell = Box::new(move |_: &ElectionEvent| *count.lock() += 1);

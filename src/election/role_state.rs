@@ -8,9 +8,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam_channel::Sender;
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 
 use crate::clock::Moment;
+use crate::clock::scheduler::{Changed, Wait};
 use crate::election::duty::Duty;
 use crate::election::listeners::{Listeners, Registration};
 use crate::election::{ElectionEvent, LossReason, State};
@@ -25,7 +26,7 @@ pub struct RoleState {
     role: Role,
     table: Arc<OwnershipTable>,
     inner: Mutex<Inner>,
-    changed: Condvar,
+    changed: Changed,
     pub(crate) listeners: Arc<Listeners>,
     /// Wakes the elector.
     poke: Sender<()>,
@@ -55,12 +56,13 @@ impl RoleState {
             leaving: None,
             is_stopping: false,
         };
+        let listeners = Listeners::new(&*table.clock().0);
         Arc::new(Self {
             role,
             table,
             inner: Mutex::new(inner),
-            changed: Condvar::new(),
-            listeners: Listeners::new(),
+            changed: Changed::default(),
+            listeners,
             poke,
         })
     }
@@ -105,14 +107,13 @@ impl RoleState {
 
     /// Waits for the right to lead, at most for the given time.
     pub(crate) fn wait_for_leadership(&self, timeout: Duration) -> bool {
-        let deadline = self.table.now() + timeout;
+        let (deadline, wait) = (self.table.now() + timeout, Wait::begin(&*self.table.clock().0));
         let mut inner = self.inner.lock();
         while !self.is_leader() {
-            let left = deadline.since(self.table.now());
-            if left.is_zero() || inner.is_stopping {
+            if self.table.now() >= deadline || inner.is_stopping {
                 return false;
             }
-            self.changed.wait_for(&mut inner, left);
+            wait.on(&self.changed, &mut inner, deadline);
         }
         true
     }
@@ -160,8 +161,8 @@ impl RoleState {
     }
 
     /// Waits until something has changed, at most for the given time.
-    pub(crate) fn wait_for_change(&self, longest: Duration) {
-        self.changed.wait_for(&mut self.inner.lock(), longest);
+    pub(crate) fn wait_for_change(&self, wait: &Wait<'_>, longest: Duration) {
+        wait.on(&self.changed, &mut self.inner.lock(), self.table.now() + longest);
     }
 
     /// How long to wait for the end of this election: until the deadline of what is held, because the caller that waits may
@@ -341,6 +342,7 @@ impl RoleState {
     /// A wake-up that is already queued is enough.
     fn poke(&self) {
         let _ = self.poke.try_send(());
+        self.table.clock().0.scheduler().iter().for_each(|it| it.kick());
     }
 }
 

@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, never};
 
+use crate::clock::scheduler::Wait;
 use crate::clock::{BootClock, Clock, Moment};
 use crate::config::Config;
-use crate::election::elector::{Elector, ElectorChannels, NUDGES_MAX, NewCandidate};
+use crate::election::elector::{Elector, ElectorThread, NUDGES_MAX, NewCandidate};
 use crate::election::parts::{CandidateContext, KeptRole, RoleKeeper, RoleParts};
 use crate::election::role_elector::attempt::{Outcome, Verdict};
 use crate::election::role_state::RoleState;
@@ -23,7 +24,7 @@ use crate::store::Store;
 use crate::store::redis::RedisStore;
 use crate::thread::fail_stop::{FailStop, Failure};
 use crate::thread::group::ThreadGroup;
-use crate::thread::{Stop, StopSource, nudged_steps, steps, stop_with_wire};
+use crate::thread::{Stop, StopSource, stop_with_wire};
 
 const NEWCOMERS_MAX: usize = 16;
 /// How long the end waits beyond a store timeout for the last releases.
@@ -122,27 +123,24 @@ impl Elections {
         let (poke, poked) = bounded(1);
         let (nudge, nudges) = bounded(NUDGES_MAX);
         let keeper = RoleKeeper::new(Arc::clone(&connections.renewal));
-        let fail_stop = lead_nothing_after_a_panic(&me, &keeper);
+        let fail_stop = lead_nothing_after_a_panic(&me, &keeper, &*clock);
         let (mut electing, mut others) = (ThreadGroup::new(), ThreadGroup::new());
         let elector = Elector::new(Arc::clone(&connections.elector), keeper.clone());
         let is_away = elector.is_away();
-        let channels = ElectorChannels { welcome, poked, nudges };
-        let until = when.clone();
-        electing.spawn(
-            |body| fail_stop.spawn("elector", body),
-            move || elector.run(channels, &until),
-        )?;
+        let elector = ElectorThread { elector, welcome, nudges };
+        electing.steps(&fail_stop, "elector", &when, poked, elector)?;
         let ((renew_now, renewals), (expire_now, expiries)) = (bounded(1), bounded(1));
         let (renewing, expiring) = (keeper.clone(), keeper.clone());
-        let renew = nudged_steps(when.clone(), renewals, move || renewing.renew());
-        others.spawn(|body| fail_stop.spawn("role-renewal", body), renew)?;
-        let expire = nudged_steps(when.clone(), expiries, move || expiring.expire());
-        others.spawn(|body| fail_stop.spawn("role-expiry", body), expire)?;
-        let nudge = move |it| drop(nudge.send(it));
+        others.steps(&fail_stop, "role-renewal", &when, renewals, move || renewing.renew())?;
+        others.steps(&fail_stop, "role-expiry", &when, expiries, move || expiring.expire())?;
+        let poke_after = poke.clone();
+        let nudge = move |it| {
+            let _ = nudge.send(it);
+            let _ = poke_after.try_send(());
+        };
         let watch = Watch::new(Arc::clone(&connections.messages), me.clone(), timeout, nudge);
         let mut watch = watch.interrupted_by(wire);
-        others
-            .spawn(|body| fail_stop.spawn("role-watch", body), steps(when, move || watch.step()))?;
+        others.steps(&fail_stop, "role-watch", &when, never(), move || watch.step())?;
         let keep_now = [renew_now, expire_now];
         let _threads =
             ElectionThreads { running: Some(running), elector: electing, others, timeout };
@@ -192,15 +190,16 @@ impl Elections {
     ) -> Result<Result<Leadership, InstanceId>, StartError> {
         // An observer would wait for ever for a role without a leader.
         let settings = ElectionSettings { stands: true, ..settings };
-        let since = BootClock.now();
+        let clock = &*self.runtime.clock;
+        let (since, wait) = (clock.now(), Wait::begin(clock));
         loop {
             // This instance stands for it already, perhaps by another thread: who leads is the answer for both.
             if let Some(leader) = self.leader_as_known(&settings.role) {
                 return Ok(Err(leader));
             }
-            match self.try_once(settings.clone()) {
+            match self.try_once(settings.clone(), &wait) {
                 Err(StartError::StandsAlready(_))
-                    if self.will_know(&settings.role, since, settings.ttl) => {}
+                    if self.will_know(&settings.role, since, settings.ttl, &wait) => {}
                 tried => return tried,
             }
         }
@@ -209,6 +208,7 @@ impl Elections {
     fn try_once(
         &self,
         settings: ElectionSettings,
+        wait: &Wait<'_>,
     ) -> Result<Result<Leadership, InstanceId>, StartError> {
         if self.kept(&settings.role).is_some() {
             return Err(StartError::StandsAlready(settings.role));
@@ -217,7 +217,7 @@ impl Elections {
         let mut parts = self.candidate(settings, None)?;
         parts.elector = parts.elector.once(verdict);
         let election = self.welcome(parts)?;
-        match decided.recv() {
+        match wait.recv(&decided, Moment::MAX) {
             Ok(Ok(Outcome::Elected)) => Ok(Ok(Leadership::of(election))),
             Ok(Ok(Outcome::LedBy(leader))) => Ok(Err(leader)),
             Ok(Err(error)) => Err(StartError::Store(error)),
@@ -235,25 +235,28 @@ impl Elections {
     }
 
     /// Waits a moment for what another thread will have found out; false if nothing is to be hoped for.
-    fn will_know(&self, role: &Role, since: Moment, longest: Duration) -> bool {
+    fn will_know(&self, role: &Role, since: Moment, longest: Duration, wait: &Wait<'_>) -> bool {
         let Some(kept) = self.kept(role) else { return true };
         let is_away = self.runtime.is_away.load(Ordering::Acquire);
-        if !kept.stands || (is_away && BootClock.now().since(since) > longest) {
+        if !kept.stands || (is_away && self.runtime.clock.now().since(since) > longest) {
             return false;
         }
-        kept.role_state.wait_for_change(TICK);
+        kept.role_state.wait_for_change(wait, TICK);
         true
     }
 
     /// Waits until what is held of `role_state` has been given back; not while the store does not answer, and not past
     /// the deadline of what is held.
     pub(crate) fn wait_for_end(&self, role_state: &RoleState, ended: &Receiver<()>) {
-        let until = BootClock.now() + role_state.patience();
+        let clock = &*self.runtime.clock;
+        let (until, wait) = (clock.now() + role_state.patience(), Wait::begin(clock));
         loop {
-            let left = until.since(BootClock.now());
-            let is_over = ended.recv_timeout(left.min(TICK)) != Err(RecvTimeoutError::Timeout);
+            let now = clock.now();
+            let tick = if wait.is_in_vain() { now } else { until.min(now + TICK) };
+            let is_over = wait.recv(ended, tick) != Err(RecvTimeoutError::Timeout);
             let is_away = self.runtime.is_away.load(Ordering::Acquire);
-            if is_over || left.is_zero() || (is_away && role_state.is_idle()) {
+            let is_enough = now >= until || wait.is_in_vain();
+            if is_over || is_enough || (is_away && role_state.is_idle()) {
                 return;
             }
         }
@@ -293,13 +296,19 @@ impl Elections {
             return Err(StartError::Failed(failure.clone()));
         }
         let _ = self.runtime.newcomers.send(NewCandidate { candidate, gone });
+        let _ = self.runtime.poke.try_send(());
+        self.runtime.clock.scheduler().iter().for_each(|it| it.settle());
         Ok(LeaderElection::new(role_state, self.clone(), ended))
     }
 }
 
 /// R12: closes every table. The roles are not released: work under them may go on until its deadline.
-fn lead_nothing_after_a_panic(me: &InstanceId, keeper: &RoleKeeper) -> Arc<FailStop> {
-    let fail_stop = FailStop::new();
+fn lead_nothing_after_a_panic(
+    me: &InstanceId,
+    keeper: &RoleKeeper,
+    clock: &dyn Clock,
+) -> Arc<FailStop> {
+    let fail_stop = FailStop::by(clock);
     let closed = keeper.clone();
     fail_stop.then(move |_| closed.all().iter().for_each(|it| it.role_state.table().close()));
     let me = me.clone();

@@ -142,6 +142,15 @@ mod process {
     /// Commands that end before their lease can move.
     mod supervisor;
 }
+/// Tests of a user's own program: a Redis in memory, and a clock that a test moves.
+mod testing {
+    /// The clock: one course of things, and no time.
+    mod clock;
+    /// Leaderships that are won, lost, given back and waited for.
+    mod elections;
+    /// Leases that are kept, lost, given back and waited for.
+    mod leases;
+}
 /// The source tree, the documents and the package.
 mod meta {
     /// Rules about the source tree itself: imports point one way, documents are true.
