@@ -1,9 +1,10 @@
 //! What was this instance told to do? Every setting, its default, and the relations between settings.
 //!
-//! Only this module checks settings, and its errors name the flags. Every start calls [`Config::checked`], so no later
+//! Only this module checks settings, and its errors name the flags. Every start takes a [`CheckedConfig`], so no later
 //! code checks again. `cli::args` reads the command line and the environment.
 
 pub(crate) mod access;
+mod checked;
 mod duration;
 mod error;
 mod redis_url;
@@ -12,9 +13,10 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::model::{LeaseDuration, Role, Weight};
+use crate::model::{LeaseDuration, Role, Thresholds, Weight};
 
 pub use crate::config::access::{Access, AccessError};
+pub use crate::config::checked::CheckedConfig;
 pub use crate::config::duration::{DurationError, parse_duration};
 pub use crate::config::error::ConfigError;
 pub(crate) use crate::config::redis_url::Login;
@@ -42,6 +44,7 @@ pub struct Config {
     pub timeout: Duration,
     pub light_after: u32,
     pub light_interval: Duration,
+    pub thresholds: Thresholds,
     pub poll_command: Option<Vec<String>>,
     pub allow_targets: String,
     pub deny_targets: String,
@@ -90,9 +93,9 @@ const HOUR: Duration = Duration::from_secs(3_600);
 const DAY: Duration = Duration::from_secs(86_400);
 
 /// The second part of every coordination key.
-const KEY_FAMILIES: [&str; 10] = [
-    "lease:", "node:", "result:", "results:", "wake:", "ask:", "epoch:", "history:", "drain:",
-    "doctor:",
+const KEY_FAMILIES: [&str; 11] = [
+    "lease:", "node:", "result:", "results:", "wake:", "ask:", "epoch:", "history:", "changes:",
+    "drain:", "doctor:",
 ];
 
 impl Default for Config {
@@ -116,6 +119,7 @@ impl Default for Config {
             timeout: Duration::from_secs(10),
             light_after: 5,
             light_interval: Duration::from_secs(30),
+            thresholds: Thresholds::default(),
             poll_command: None,
             allow_targets: "all".into(),
             deny_targets: "169.254.0.0/16,fe80::/10".into(),
@@ -151,20 +155,6 @@ impl Config {
     /// The store timeout when none is set: two seconds, or a tenth of the shortest TTL.
     pub fn usual_store_timeout(lease_ttl: Duration, heartbeat_ttl: Duration) -> Duration {
         Duration::from_secs(2).min(lease_ttl.min(heartbeat_ttl) / 10)
-    }
-
-    /// Refuses settings that cannot work, each alone and together.
-    pub fn checked(self) -> Result<Self, ConfigError> {
-        let config = self.checked_reading()?;
-        config.check_ranges()?;
-        let config = config.with_heartbeat_capped();
-        config.check_rhythms()?;
-        config.check_host_name()?;
-        config.check_metrics()?;
-        if config.poll_command.as_ref().is_some_and(Vec::is_empty) {
-            return Err(ConfigError::PollCommandEmpty);
-        }
-        Ok(config)
     }
 
     /// The part of [`Self::checked`] that a command needs which only talks to the store.
@@ -244,6 +234,9 @@ impl Config {
         }
         check_number("--workers", self.workers as u64, 1, Self::WORKERS_MAX as u64)?;
         check_number("--light-after", self.light_after.into(), 1, u32::MAX.into())?;
+        let Thresholds { fail_after, ok_after } = self.thresholds;
+        check_number("--fail-after", fail_after.into(), 1, Thresholds::MAX.into())?;
+        check_number("--ok-after", ok_after.into(), 1, Thresholds::MAX.into())?;
         check_number("--min-replicas", self.min_replicas.into(), 0, MIN_REPLICAS_MAX)?;
         check_number("--max-body", self.max_body as u64, 0, MAX_BODY_MAX)?;
         check_number("--weight", self.weight.into(), 0, Weight::MAX.into())
@@ -537,7 +530,7 @@ mod tests {
         let redis = RedisUrl::parse(url).unwrap();
         let mut config = Config { redis, host_name: "vm1".into(), ..Config::default() };
         change(&mut config);
-        config.checked().unwrap()
+        config.checked().unwrap().into()
     }
 
     #[test]

@@ -94,7 +94,7 @@ mod cli;
 #[cfg_attr(docsrs, doc(cfg(feature = "testing")))]
 pub mod testing;
 
-pub use crate::config::{Access, Config, ConfigError, LogRenewals, RedisUrl};
+pub use crate::config::{Access, CheckedConfig, Config, ConfigError, LogRenewals, RedisUrl};
 pub use crate::election::{
     BuildError, Duty, ElectionBuilder, ElectionEvent, ElectionSettings, Elections, LeaderElection,
     Leadership, LossReason, Registration, State,

@@ -5,6 +5,7 @@
 
 mod args;
 mod completions;
+mod dev;
 mod doctor;
 mod config_warnings;
 mod drain;
@@ -46,8 +47,8 @@ use std::sync::OnceLock;
 
 use crate::cli::args::Command;
 use crate::cli::reload::parse_with_settings;
-use crate::cli::task::Task;
-use crate::config::Config;
+use crate::cli::task::{Instance, Task};
+use crate::config::{CheckedConfig, Config};
 use crate::inspect::doctor::lacking;
 use crate::store::admin::acl::Purpose;
 use crate::supervise::exec_shim::exec_shim_main;
@@ -75,7 +76,9 @@ pub fn main() -> ExitCode {
     let args: Vec<OsString> = env::args_os().skip(1).collect();
     let command = parse_with_settings(&args, &|name| env::var_os(name));
     match command.and_then(Command::with_files_checked) {
+        Ok(Command::Instance(config, instance)) => join(&config, instance),
         Ok(Command::Task(config, task)) => perform(&config, task),
+        Ok(Command::Dev(settings)) => dev::dev(&settings),
         Ok(Command::PollSupervisor { program, grace, soft_files }) => {
             poll_supervisor_main(&program, grace, soft_files)
         }
@@ -91,13 +94,28 @@ pub fn main() -> ExitCode {
     }
 }
 
-fn perform(config: &Config, task: Task) -> ExitCode {
+/// Keeps what an error of this command is explained with.
+fn note(config: &Config, purpose: Purpose) {
     if let Some(hint) = forgotten(config, Path::new(INSTALLED)) {
         let _ = FORGOTTEN.set(hint);
     }
-    let _ = ASKED_AS.set((config.clone(), task.purpose()));
+    let _ = ASKED_AS.set((config.clone(), purpose));
+}
+
+fn join(config: &CheckedConfig, instance: Instance) -> ExitCode {
+    note(config, instance.purpose());
+    match instance {
+        Instance::Run { warning } => run::run(config, warning),
+        Instance::Lead(wrap) => lead::lead(config, &wrap),
+        Instance::Once { wrap, at_least_for, skip_code } => {
+            once::once(config, &wrap, at_least_for, skip_code)
+        }
+    }
+}
+
+fn perform(config: &Config, task: Task) -> ExitCode {
+    note(config, task.purpose());
     match task {
-        Task::Run { warning } => run::run(config, warning),
         Task::Status(how) => status::status(config, how),
         Task::Release(what) => release::release(config, what),
         Task::Sessions { verb, json } => sessions::sessions(config, verb, json),
@@ -110,10 +128,6 @@ fn perform(config: &Config, task: Task) -> ExitCode {
             history::history(config, endpoint.as_ref(), limit, json)
         }
         Task::Doctor { purpose, watch, json } => doctor::doctor(config, purpose, watch, json),
-        Task::Lead(wrap) => lead::lead(config, &wrap),
-        Task::Once { wrap, at_least_for, skip_code } => {
-            once::once(config, &wrap, at_least_for, skip_code)
-        }
         Task::Leaders { json } => leaders::leaders(config, json),
         Task::Resign(role) => leaders::resign(config, &role),
     }

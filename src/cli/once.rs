@@ -9,7 +9,7 @@ use crate::cli::supervised::{self, End, ends_waiting};
 use crate::cli::task::SupervisedRun;
 use crate::cli::{FAILED, fail, logging};
 use crate::clock::{BootClock, Clock};
-use crate::config::Config;
+use crate::config::{CheckedConfig, Config};
 use crate::election::{Elections, Leadership};
 use crate::model::InstanceId;
 use crate::supervise::signals::Signals;
@@ -20,7 +20,7 @@ type Tried = Result<Result<Leadership, InstanceId>, StartError>;
 
 /// Runs the command if nobody else does.
 pub(crate) fn once(
-    config: &Config,
+    config: &CheckedConfig,
     wrap: &SupervisedRun,
     at_least_for: Duration,
     skip_code: u8,
@@ -40,7 +40,11 @@ pub(crate) fn once(
 }
 
 /// Waits for the outcome, which a hold-off delays. A signal ends that, with its code.
-fn attempt(config: &Config, wrap: &SupervisedRun, signals: &Signals) -> Result<Tried, ExitCode> {
+fn attempt(
+    config: &CheckedConfig,
+    wrap: &SupervisedRun,
+    signals: &Signals,
+) -> Result<Tried, ExitCode> {
     let elections = match Elections::on_redis(config) {
         Ok(elections) => elections,
         Err(error) => return Ok(Err(error)),

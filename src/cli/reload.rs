@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::config::Config;
+use crate::config::{CheckedConfig, Config};
 use crate::model::Session;
 use crate::polling::targets::Targets;
 use crate::{PollPermit, Poller, Revoked, Sample};
@@ -14,7 +14,7 @@ use parking_lot::RwLock;
 
 use crate::cli::args::{Command, Env, parse, settings_files};
 use crate::cli::settings::Settings;
-use crate::cli::task::Task;
+use crate::cli::task::Instance;
 use crate::cli::usage::UsageError;
 
 /// Where the settings of `run` came from, to read them once more.
@@ -27,7 +27,7 @@ pub(crate) struct Sources {
 /// What is new.
 pub(crate) struct News {
     /// The settings to go on with.
-    pub(crate) config: Config,
+    pub(crate) config: CheckedConfig,
     pub(crate) targets: Targets,
     /// The options that are in force from now on.
     pub(crate) changed: String,
@@ -42,11 +42,9 @@ pub(crate) fn parse_with_settings(args: &[OsString], env: Env<'_>) -> Result<Com
         return parse(args, env);
     }
     let settings = Settings::read_all(&files).map_err(UsageError::Settings)?;
-    let mut command = parse(args, &|name| settings.value(name).or_else(|| env(name)))?;
-    if let Command::Task(config, _) = &mut command {
-        config.settings = files; // a file does not name another
-    }
-    Ok(command)
+    // A file does not name another.
+    let value = |name: &str| settings.value(name).filter(|_| name != "LEASEHOLD_SETTINGS");
+    parse(args, &|name| value(name).or_else(|| env(name)))
 }
 
 impl Sources {
@@ -68,10 +66,7 @@ impl Sources {
         let command = parse(&self.args, &|name| file.value(name).or_else(|| still(name)));
         let command = command.and_then(Command::with_files_checked);
         match command.map_err(|it| it.to_string())? {
-            Command::Task(new, Task::Run { .. }) => {
-                let new = Config { settings: current.settings.clone(), ..*new };
-                news(current, &new)
-            }
+            Command::Instance(new, Instance::Run { .. }) => news(current, &new),
             _ => Err("the command line is no longer one of run".into()),
         }
     }
@@ -86,6 +81,7 @@ fn news(old: &Config, new: &Config) -> Result<News, String> {
         timeout: new.timeout,
         light_after: new.light_after,
         light_interval: new.light_interval,
+        thresholds: new.thresholds,
         workers: new.workers,
         weight: new.weight,
         allow_targets: new.allow_targets.clone(),
@@ -94,6 +90,7 @@ fn news(old: &Config, new: &Config) -> Result<News, String> {
         ..old.clone()
     };
     let (changed, waiting) = (differing(old, &config), differing(&config, new));
+    let config = config.checked().map_err(|error| error.to_string())?;
     Ok(News { config, targets, changed, waiting })
 }
 
@@ -118,6 +115,8 @@ fn differing(a: &Config, b: &Config) -> String {
         ("--timeout", a.timeout != b.timeout),
         ("--light-after", a.light_after != b.light_after),
         ("--light-interval", a.light_interval != b.light_interval),
+        ("--fail-after", a.thresholds.fail_after != b.thresholds.fail_after),
+        ("--ok-after", a.thresholds.ok_after != b.thresholds.ok_after),
         ("--poll-command", a.poll_command != b.poll_command),
         ("--allow-targets", a.allow_targets != b.allow_targets),
         ("--deny-targets", a.deny_targets != b.deny_targets),

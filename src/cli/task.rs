@@ -7,52 +7,19 @@ use std::time::Duration;
 
 use crate::cli::args::{Env, Typed};
 use crate::cli::config_warnings::about_heartbeat;
+use crate::cli::dev::{self, DevSettings};
 use crate::cli::options::{Draft, Spec};
 use crate::cli::usage::UsageError;
-use crate::config::Config;
+use crate::config::{CheckedConfig, Config, Topology};
 use crate::model::{Address, EndpointId, Role};
 use crate::store::admin::acl::Purpose;
 
-/// What to do with a store.
+/// As what to join the other instances.
 #[derive(Debug)]
-pub(crate) enum Task {
+pub(crate) enum Instance {
     /// With what is odd about its settings.
     Run {
         warning: Option<String>,
-    },
-    Status(StatusHow),
-    Release(ReleaseWhat),
-    Sessions {
-        verb: SessionsVerb,
-        json: bool,
-    },
-    Drain(Drain),
-    Plan {
-        join: usize,
-        leave: Vec<String>,
-        json: bool,
-    },
-    Explain {
-        endpoint: EndpointId,
-        json: bool,
-    },
-    Top {
-        how: StatusHow,
-        refresh: Duration,
-    },
-    Watch {
-        endpoint: Option<EndpointId>,
-        json: bool,
-    },
-    History {
-        endpoint: Option<EndpointId>,
-        limit: usize,
-        json: bool,
-    },
-    Doctor {
-        purpose: Purpose,
-        watch: Duration,
-        json: bool,
     },
     Lead(SupervisedRun),
     Once {
@@ -60,17 +27,40 @@ pub(crate) enum Task {
         at_least_for: Duration,
         skip_code: u8,
     },
-    Leaders {
-        json: bool,
-    },
+}
+
+/// What to ask of a store, or to change in it.
+#[derive(Debug)]
+pub(crate) enum Task {
+    Status(StatusHow),
+    Release(ReleaseWhat),
+    Sessions { verb: SessionsVerb, json: bool },
+    Drain(Drain),
+    Plan { join: usize, leave: Vec<String>, json: bool },
+    Explain { endpoint: EndpointId, json: bool },
+    Top { how: StatusHow, refresh: Duration },
+    Watch { endpoint: Option<EndpointId>, json: bool },
+    History { endpoint: Option<EndpointId>, limit: usize, json: bool },
+    Doctor { purpose: Purpose, watch: Duration, json: bool },
+    Leaders { json: bool },
     Resign(Role),
+}
+
+impl Instance {
+    /// What the Redis user of this command is for: which rule has the rights that it needs.
+    pub(crate) fn purpose(&self) -> Purpose {
+        match self {
+            Self::Run { .. } => Purpose::Daemon,
+            Self::Lead(_) | Self::Once { .. } => Purpose::Elector,
+        }
+    }
 }
 
 impl Task {
     /// What the Redis user of this command is for: which rule has the rights that it needs.
     pub(crate) fn purpose(&self) -> Purpose {
         match self {
-            Self::Run { .. } | Self::Release(ReleaseWhat::RuntimeDir(_)) => Purpose::Daemon,
+            Self::Release(ReleaseWhat::RuntimeDir(_)) => Purpose::Daemon,
             Self::Doctor { purpose, .. } => *purpose,
             Self::Status(_)
             | Self::Plan { .. }
@@ -84,7 +74,6 @@ impl Task {
             | Self::Drain(_)
             | Self::Resign(_)
             | Self::Release(ReleaseWhat::Instance { .. }) => Purpose::Operator,
-            Self::Lead(_) | Self::Once { .. } => Purpose::Elector,
         }
     }
 }
@@ -191,21 +180,6 @@ pub(crate) fn of(
             let json = draft.json;
             Ok((reader(draft)?.checked_reading()?, Task::Explain { endpoint, json }))
         }
-        "doctor" => doctor(draft, env),
-        "lead" => {
-            let dir = draft.config.runtime_dir.take().or_else(|| systemd_runtime_dir(env));
-            draft.config.runtime_dir = dir;
-            let (config, wrap) = wrap(command, draft, typed)?;
-            Ok((config, Task::Lead(wrap)))
-        }
-        "once" => {
-            if !draft.level_given {
-                draft.config.log_level = log::LevelFilter::Warn;
-            }
-            let (at_least_for, skip_code) = (draft.at_least_for, draft.skip_code);
-            let (config, wrap) = wrap(command, draft, typed)?;
-            Ok((config, Task::Once { wrap, at_least_for, skip_code }))
-        }
         "leaders" => {
             let json = draft.json;
             Ok((reader(draft)?, Task::Leaders { json }))
@@ -214,11 +188,37 @@ pub(crate) fn of(
             let role = role(command, typed)?;
             Ok((reader(draft)?, Task::Resign(role)))
         }
+        _ => doctor(draft, env),
+    }
+}
+
+/// The instance that `command` starts ([`Spec::starts`]), and its settings.
+pub(crate) fn instance(
+    command: &'static Spec,
+    mut draft: Draft,
+    typed: &Typed,
+    env: Env<'_>,
+) -> Result<(CheckedConfig, Instance), UsageError> {
+    match command.name {
+        "lead" => {
+            let dir = draft.config.runtime_dir.take().or_else(|| systemd_runtime_dir(env));
+            draft.config.runtime_dir = dir;
+            let (config, wrap) = wrap(command, draft, typed)?;
+            Ok((config, Instance::Lead(wrap)))
+        }
+        "once" => {
+            if !draft.level_given {
+                draft.config.log_level = log::LevelFilter::Warn;
+            }
+            let (at_least_for, skip_code) = (draft.at_least_for, draft.skip_code);
+            let (config, wrap) = wrap(command, draft, typed)?;
+            Ok((config, Instance::Once { wrap, at_least_for, skip_code }))
+        }
         _ => run(draft, env),
     }
 }
 
-fn run(draft: Draft, env: Env<'_>) -> Result<(Config, Task), UsageError> {
+fn run(draft: Draft, env: Env<'_>) -> Result<(CheckedConfig, Instance), UsageError> {
     let Draft { mut config, store_timeout, heartbeat_given, .. } = draft;
     let usual = Config::usual_store_timeout(config.lease_ttl, config.heartbeat_ttl);
     config.store_timeout = store_timeout.unwrap_or(usual);
@@ -226,7 +226,26 @@ fn run(draft: Draft, env: Env<'_>) -> Result<(Config, Task), UsageError> {
     // Nobody is told of a default that follows.
     let warning = about_heartbeat(config.heartbeat_ttl, config.lease_ttl);
     let warning = warning.filter(|_| heartbeat_given);
-    Ok((config.checked()?, Task::Run { warning }))
+    Ok((config.checked()?, Instance::Run { warning }))
+}
+
+/// What `dev` starts. On the user's own Redis under prefixes that no fleet in service has.
+pub(crate) fn dev(draft: Draft) -> Result<DevSettings, UsageError> {
+    let Draft { mut config, redis_url, instances, sessions, data, .. } = draft;
+    let instances = instances.unwrap_or(dev::INSTANCES);
+    if instances > dev::INSTANCES_MAX {
+        return Err(UsageError::DevInstances { most: dev::INSTANCES_MAX });
+    }
+    if redis_url.is_some() {
+        config.prefix = dev::PREFIX.into();
+        config.session_prefix = format!("{}:session:", dev::PREFIX);
+        config.leader_prefix = dev::LEADER_PREFIX.into();
+    }
+    if config.redis.topology() == Topology::Cluster {
+        return Err(UsageError::DevCluster);
+    }
+    let config = config.checked_reading()?;
+    Ok(DevSettings { config, own_redis: redis_url, data, sessions, instances })
 }
 
 /// With the settings that `run` would have, as far as they matter here.
@@ -249,7 +268,7 @@ fn wrap(
     command: &'static Spec,
     draft: Draft,
     typed: &Typed,
-) -> Result<(Config, SupervisedRun), UsageError> {
+) -> Result<(CheckedConfig, SupervisedRun), UsageError> {
     let role = role(command, typed)?;
     let program: Option<Vec<String>> =
         typed.rest.iter().map(|it| it.to_str().map(String::from)).collect();

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::config::{Config, ConfigError, RedisUrl, RedisUrlError};
+use crate::config::{CheckedConfig, Config, ConfigError, RedisUrl, RedisUrlError};
 use crate::election::runtime::Elections;
 use crate::election::settings::ElectionSettings;
 use crate::election::{LeaderElection, Leadership};
@@ -137,7 +137,7 @@ impl ElectionBuilder {
     }
 
     /// Checks everything.
-    fn checked(mut self) -> Result<(Config, ElectionSettings), BuildError> {
+    fn checked(mut self) -> Result<(CheckedConfig, ElectionSettings), BuildError> {
         let ttl = self.config.lease_ttl;
         self.config.heartbeat_ttl = ttl;
         self.config.renew_interval = self.heartbeat_interval.unwrap_or(ttl / 3);

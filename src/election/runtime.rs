@@ -8,7 +8,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, never};
 
 use crate::clock::scheduler::Wait;
 use crate::clock::{BootClock, Clock, Moment};
-use crate::config::Config;
+use crate::config::{CheckedConfig, Config};
 use crate::election::elector::{Elector, ElectorThread, NUDGES_MAX, NewCandidate};
 use crate::election::parts::{CandidateContext, KeptRole, RoleKeeper, RoleParts};
 use crate::election::role_elector::attempt::{Outcome, Verdict};
@@ -99,10 +99,8 @@ impl Drop for ElectionThreads {
 }
 
 impl Elections {
-    /// Elections on the Redis of `config`, which is checked ([`Config::checked`]), as an instance of its own. Nothing is
-    /// connected yet.
-    pub fn on_redis(config: &Config) -> Result<Self, StartError> {
-        let config = &config.clone().checked()?;
+    /// Elections on the Redis of `config`, as an instance of its own. Nothing is connected yet.
+    pub fn on_redis(config: &CheckedConfig) -> Result<Self, StartError> {
         let connections = RoleConnections::redis(config);
         let me = InstanceId::generate_now(&config.host_name);
         let clock = Arc::new(BootClock);

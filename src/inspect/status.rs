@@ -224,7 +224,7 @@ impl Status {
         self.endpoints.len() - self.count(State::NoSession)
     }
 
-    /// How many endpoints somebody should poll.
+    /// How many endpoints an instance should poll.
     pub fn n_wanted(&self) -> usize {
         self.n_sessions() - self.count(State::Paused) - self.count(State::Invalid)
     }
@@ -317,7 +317,7 @@ impl EndpointStatus {
         self.lease.as_ref().zip(ttl).is_some_and(|(lease, ttl)| lease.left < ttl / 4)
     }
 
-    /// Who has it lives, and somebody else should have it.
+    /// Its owner lives, and another instance should have it.
     fn is_misplaced(&self) -> bool {
         let owner = self.lease.as_ref().map(|it| &it.value);
         self.owner_lives && self.preferred.is_some() && self.preferred.as_ref() != owner

@@ -30,7 +30,7 @@ use std::time::Duration;
 use crossbeam_channel::Sender;
 
 use crate::clock::{BootClock, Clock};
-use crate::config::Config;
+use crate::config::CheckedConfig;
 use crate::event::Event;
 use crate::fleet::reconcile::Reconcile;
 use crate::instance::assembly::{Parts, Queues, assemble};
@@ -70,14 +70,12 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// Starts an instance on the Redis of `config`, which is checked ([`Config::checked`]); waits for a Redis that is
-    /// away, until told to stop.
+    /// Starts an instance on the Redis of `config`; waits for a Redis that is away, until told to stop.
     pub fn start_redis(
-        config: &Config,
+        config: &CheckedConfig,
         poller: Arc<dyn Poller>,
         until: &Stop,
     ) -> Result<Self, StartError> {
-        let config = &config.clone().checked()?;
         let connections = Connections::redis(config);
         let me = InstanceId::generate_now(&config.host_name);
         Self::start(config, me, Arc::new(BootClock), &connections, poller, until)
@@ -86,14 +84,13 @@ impl Daemon {
     /// The same on stores and a clock of one's own.
     #[doc(hidden)]
     pub fn start(
-        config: &Config,
+        config: &CheckedConfig,
         me: InstanceId,
         clock: Arc<dyn Clock>,
         connections: &Connections,
         poller: Arc<dyn Poller>,
         until: &Stop,
     ) -> Result<Self, StartError> {
-        let config = &config.clone().checked()?;
         let parts = assemble(config, me, clock, connections, poller, Queues::Bounded);
         let table = Arc::clone(&parts.lease.table);
         let liveness = Arc::new(Liveness::default());
@@ -163,15 +160,13 @@ impl Daemon {
 
     /// Goes on with other settings: interval, timeout, light polling, workers and weight. The rest of
     /// `config` is as it was, or comes with the next start.
-    pub fn reload(&mut self, config: &Config) -> io::Result<()> {
-        let config = &config.clone().checked().map_err(io::Error::other)?;
+    pub fn reload(&mut self, config: &CheckedConfig) {
         if let Some(pool) = &self.pool {
             pool.resize(config.workers);
         }
         // Blocks while dispatch has not taken the last change. Fails only when dispatch has ended.
         let _ = self.intervals.send((PollIntervals::of(config), config.workers));
         self.keeper.set_weight(Weight(config.weight));
-        Ok(())
     }
 
     /// When this is over, a stop aborts the polls that still run instead of waiting for them.

@@ -1,6 +1,6 @@
 //! How is an endpoint polled by a command (`--poll-command`)?
 //!
-//! The command runs under the poll supervisor (`leasehold guardian`, R12), in its process group. The supervisor is started
+//! The command runs under the poll supervisor (`leasehold poll-supervisor`, R12), in its process group. The supervisor is started
 //! first; the permit is confirmed right before the supervisor is told to start the command.
 
 use std::io::{self, Read};
@@ -77,7 +77,7 @@ impl CommandPoller {
         }
         let mut child = command
             .arg0(SUPERVISOR)
-            .args(["guardian", "--grace-ms", &self.grace.as_millis().to_string()])
+            .args(["poll-supervisor", "--grace-ms", &self.grace.as_millis().to_string()])
             .args(self.soft_files.map(|it| format!("--soft-files={it}")))
             .arg("--")
             .args(&self.program)

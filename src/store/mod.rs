@@ -22,8 +22,8 @@ use std::time::Duration;
 
 pub use crate::store::error::{Failures, Fault, StoreError};
 pub use crate::store::exchange::{
-    Acquire, Grant, HeartbeatReply, Lasting, Page, Publication, Publish, RawSession, Release,
-    Renew, RenewItem, Reply, RequestContext, RoleStatus, Stamp, Verify,
+    Acquire, Grant, HeartbeatReply, Judging, Lasting, Page, Publication, Publish, RawSession,
+    Release, Renew, RenewItem, Reply, RequestContext, RoleStatus, Stamp, Verify,
 };
 pub use crate::store::history::Note;
 pub use crate::store::peer_message::{Changes, PeerMessage, Push, Subscription};

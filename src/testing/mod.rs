@@ -38,7 +38,7 @@
 //! A request takes no time. One that is not answered fails at once, and not after `store_timeout`. There is no
 //! [`Daemon`](crate::Daemon) on it: a [`Poller`](crate::Poller) is a function to be called.
 
-mod redis;
 mod scheduler;
+mod test_redis;
 
-pub use crate::testing::redis::{TestClock, TestRedis};
+pub use crate::testing::test_redis::{TestClock, TestRedis};

@@ -5,10 +5,10 @@
 //! listener has heard everything, and until every thread that was woken waits again or has left the library. So two things
 //! happen at once only if the test itself does them at once, and a story has one course.
 
+mod state;
+
 use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::thread::ThreadId;
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -16,6 +16,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use crate::clock::scheduler::{Scheduler, Steps};
 use crate::clock::{BootClock, Clock, ManualClock, Moment};
 use crate::store::memory::PushObserver;
+use crate::testing::scheduler::state::{Due, Listener, Part, Scheduled, State, Waiting};
 
 /// Real time in which a listener, or a thread that was woken, must come back.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -23,17 +24,6 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const PARKED: Duration = Duration::from_secs(60);
 /// Most steps at one moment.
 const STEPS_MAX: usize = 1_000_000;
-
-/// What a thread is to the scheduler that it is inside of.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Part {
-    /// A thread of the test.
-    Stranger,
-    /// It is in a call of the library that may wait.
-    Inside,
-    /// It calls a listener of the user.
-    Listener(u64),
-}
 
 thread_local! {
     /// What this thread is, and to the scheduler at which address; the last one counts.
@@ -45,116 +35,6 @@ pub(crate) struct TestScheduler {
     clock: Arc<ManualClock>,
     state: Mutex<State>,
     changed: Condvar,
-}
-
-#[derive(Default)]
-struct State {
-    steps: BTreeMap<u64, Scheduled>,
-    waits: BTreeMap<u64, Waiting>,
-    listeners: BTreeMap<u64, Listener>,
-    /// The last number given to any of these.
-    last: u64,
-    /// The steps that were called last.
-    last_called: u64,
-    driver: Option<ThreadId>,
-    /// How many threads are in a call, and do not wait.
-    inside: usize,
-    /// Changes with every push.
-    pushes: u64,
-    /// Changes with everything that happens.
-    progress: u64,
-    /// The step that is under way has asked a subscription in vain.
-    waits_for_push: bool,
-}
-
-struct Scheduled {
-    /// `None` while a step is under way.
-    steps: Option<Box<dyn Steps>>,
-    due: Due,
-    is_finished: bool,
-}
-
-#[derive(Clone, Copy)]
-enum Due {
-    At(Moment),
-    /// When the number of pushes is another one.
-    AfterPush(u64),
-}
-
-struct Waiting {
-    until: Moment,
-    /// The progress it has seen, if it waits for any change.
-    seen: Option<u64>,
-    is_notified: bool,
-    has_turn: bool,
-    part: Part,
-}
-
-#[derive(Default)]
-struct Listener {
-    unheard: usize,
-    /// It waits inside the library.
-    is_parked: bool,
-}
-
-impl Scheduled {
-    fn is_due(&self, now: Moment, pushes: u64) -> bool {
-        let Some(steps) = self.steps.as_ref().filter(|it| !it.is_over()) else { return false };
-        let is_time = match self.due {
-            Due::At(due) => due <= now,
-            Due::AfterPush(seen) => seen != pushes,
-        };
-        is_time || steps.is_nudged()
-    }
-}
-
-impl State {
-    fn next_number(&mut self) -> u64 {
-        self.last += 1;
-        self.last
-    }
-
-    /// Everybody has heard everything, and waits or is outside of the library.
-    fn is_quiet(&self) -> bool {
-        self.inside == 0 && self.listeners.values().all(|it| it.unheard == 0 || it.is_parked)
-    }
-
-    fn due_steps(&self, now: Moment) -> Option<u64> {
-        let mut due = self.steps.iter().filter(|it| it.1.is_due(now, self.pushes)).map(|it| *it.0);
-        let first = due.next()?;
-        // In turns, so that steps that are due again at once do not keep the others from theirs.
-        let after = self.last_called;
-        Some(if first > after { first } else { due.find(|it| *it > after).unwrap_or(first) })
-    }
-
-    fn due_wait(&self, now: Moment) -> Option<u64> {
-        let is_due = |it: &Waiting| {
-            it.is_notified || it.until <= now || it.seen.is_some_and(|it| it != self.progress)
-        };
-        self.waits.iter().find(|(_, it)| !it.has_turn && is_due(it)).map(|it| *it.0)
-    }
-
-    /// How many threads wait.
-    fn waiting(&self) -> usize {
-        self.waits.values().filter(|it| !it.has_turn).count()
-    }
-
-    /// Nothing happens at this moment any more.
-    fn is_at_rest(&self, now: Moment) -> bool {
-        let is_due = || self.due_steps(now).is_some() || self.due_wait(now).is_some();
-        self.driver.is_none() && self.is_quiet() && !is_due()
-    }
-
-    /// The next moment at which something is due.
-    fn next_due(&self) -> Option<Moment> {
-        let is_over = |it: &Scheduled| it.steps.as_ref().is_none_or(|it| it.is_over());
-        let steps = self.steps.values().filter(|it| !is_over(it)).filter_map(|it| match it.due {
-            Due::At(due) => Some(due),
-            Due::AfterPush(_) => None,
-        });
-        let waits = self.waits.values().filter(|it| !it.has_turn).map(|it| it.until);
-        steps.chain(waits).min()
-    }
 }
 
 /// The right to call steps, until it is dropped.
@@ -321,21 +201,6 @@ impl TestScheduler {
         state.progress += 1;
         drop(state);
         self.changed.notify_all();
-    }
-}
-
-impl State {
-    fn give_turn(&mut self, wait: u64) {
-        let Some(waiting) = self.waits.get_mut(&wait) else { return };
-        waiting.has_turn = true;
-        match waiting.part {
-            Part::Listener(number) => self.set_parked(number, false),
-            Part::Stranger | Part::Inside => self.inside += 1,
-        }
-    }
-
-    fn set_parked(&mut self, listener: u64, is_parked: bool) {
-        self.listeners.entry(listener).or_default().is_parked = is_parked;
     }
 }
 

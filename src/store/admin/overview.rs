@@ -346,7 +346,7 @@ impl Overview {
     }
 }
 
-/// Asks for the beginning of a string and how long it lasts: somebody may have put megabytes there.
+/// Asks for the beginning of a string and how long it lasts: another client may have put megabytes there.
 pub(crate) fn short_string(pipe: &mut Pipeline, key: &str) {
     pipe.cmd("GETRANGE").arg(key).arg(0).arg(NAME_MAX).cmd("PTTL").arg(key);
 }

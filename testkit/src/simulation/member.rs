@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::clock::{Clock, ManualClock, Moment};
-use leasehold::config::{Config, LogRenewals};
+use leasehold::config::{CheckedConfig, Config, LogRenewals};
 use leasehold::fleet::reconcile::Reconcile;
 use leasehold::instance::assembly::{Parts, Queues, assemble};
 use leasehold::instance::shutdown::{Phase, Shutdown};
@@ -551,8 +551,8 @@ pub fn until_deadline(table: &OwnershipTable) -> Duration {
     table.next_deadline().map_or(Duration::from_secs(1), wait)
 }
 
-fn config(scene: &Scene, weight: u32) -> Config {
-    Config {
+fn config(scene: &Scene, weight: u32) -> CheckedConfig {
+    let config = Config {
         lease_ttl: scene.timings.lease.ttl,
         heartbeat_ttl: scene.timings.heartbeat.ttl,
         renew_interval: scene.timings.renew_interval,
@@ -568,7 +568,8 @@ fn config(scene: &Scene, weight: u32) -> Config {
         workers: WORKERS,
         log_renewals: LogRenewals::Summary,
         ..Config::default()
-    }
+    };
+    config.checked().unwrap()
 }
 
 /// What is polled: takes its time, and tells the judge.

@@ -68,7 +68,8 @@ fn builder(redis: &RedisServer, role: &str) -> ElectionBuilder {
 
 fn elections(redis: &RedisServer) -> Elections {
     let redis = RedisUrl::parse(&redis.url()).unwrap();
-    Elections::on_redis(&Config { redis, new_fleet: true, ..Config::default() }).unwrap()
+    let config = Config { redis, new_fleet: true, ..Config::default() };
+    Elections::on_redis(&config.checked().unwrap()).unwrap()
 }
 
 /// R14: settings are checked even if a program filled them in. Nothing is written that would lock others out.

@@ -1,3 +1,5 @@
+//! The clock that a user's test moves: one course of things, and no time.
+
 use std::sync::Arc;
 use std::time::Duration;
 

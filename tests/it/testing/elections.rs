@@ -1,3 +1,5 @@
+//! Leaderships of a user's program in a user's tests: won, lost, given back and waited for.
+
 use std::sync::Arc;
 use std::time::Duration;
 

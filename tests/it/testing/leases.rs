@@ -1,3 +1,5 @@
+//! Leases of a user's program in a user's tests: kept, lost, given back and waited for.
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -260,7 +262,7 @@ fn settings_prefixes_and_ttls_are_those_of_a_real_redis() {
     let a = redis.manager("a").unwrap();
     let lease = held(&a, "report");
     let other = Config { prefix: "other".into(), host_name: "b".into(), ..Config::default() };
-    let b = redis.start_manager(other).unwrap();
+    let b = redis.start_manager(&other.checked().unwrap()).unwrap();
     assert!(held(&b, "report").holds() && lease.holds(), "two prefixes, two leases");
     let short = Config {
         lease_ttl: 3 * SECOND,
@@ -269,9 +271,10 @@ fn settings_prefixes_and_ttls_are_those_of_a_real_redis() {
         host_name: "c".into(),
         ..Config::default()
     };
-    let error = redis.start_manager(short.clone()).unwrap_err();
+    let error = redis.start_manager(&short.clone().checked().unwrap()).unwrap_err();
     assert!(error.to_string().contains("3"), "{error}");
-    let c = redis.start_manager(Config { prefix: "short".into(), ..short }).unwrap();
+    let short = Config { prefix: "short".into(), ..short }.checked().unwrap();
+    let c = redis.start_manager(&short).unwrap();
     let short = held(&c, "report");
     redis.pause();
     redis.clock().advance(3 * SECOND);

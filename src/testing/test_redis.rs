@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 
 use crate::clock::scheduler::{Scheduler, Wait};
 use crate::clock::{Clock, ManualClock, Moment};
-use crate::config::Config;
+use crate::config::{CheckedConfig, Config, ConfigError};
 use crate::election::{Elections, RoleConnections};
 use crate::lease::keeper::{Connections, StartError};
 use crate::manager::LeaseManager;
@@ -68,6 +68,10 @@ impl Clock for SteppedClock {
     }
 }
 
+fn usual(host_name: &str) -> Result<CheckedConfig, ConfigError> {
+    Config { host_name: host_name.into(), ..Config::default() }.checked()
+}
+
 impl Default for TestRedis {
     fn default() -> Self {
         Self::new()
@@ -90,17 +94,16 @@ impl TestRedis {
 
     /// A manager with the default settings on the host `host_name`.
     pub fn manager(&self, host_name: &str) -> Result<LeaseManager, StartError> {
-        self.start_manager(Config { host_name: host_name.into(), ..Config::default() })
+        self.start_manager(&usual(host_name)?)
     }
 
     /// A manager with settings of its own. What these say of the address of Redis does not count.
-    pub fn start_manager(&self, config: Config) -> Result<LeaseManager, StartError> {
-        let config = config.checked()?;
+    pub fn start_manager(&self, config: &CheckedConfig) -> Result<LeaseManager, StartError> {
         let server = self.server(LeaseKind::Poll, &config.prefix, config.lease_ttl);
         let (me, store) = self.client(&config.host_name, &server);
         let clock = self.stepped_clock();
         let _call = Wait::begin(&*clock);
-        LeaseManager::start_on(&config, me, &Connections::shared(&store), Arc::clone(&clock))
+        LeaseManager::start_on(config, me, &Connections::shared(&store), Arc::clone(&clock))
     }
 
     /// Elections with the default settings on the host `host_name`: stand by
@@ -121,12 +124,11 @@ impl TestRedis {
     /// # Ok(()) }
     /// ```
     pub fn elections(&self, host_name: &str) -> Result<Elections, StartError> {
-        self.start_elections(Config { host_name: host_name.into(), ..Config::default() })
+        self.start_elections(&usual(host_name)?)
     }
 
     /// Elections with settings of their own. What these say of the address of Redis does not count.
-    pub fn start_elections(&self, config: Config) -> Result<Elections, StartError> {
-        let config = config.checked()?;
+    pub fn start_elections(&self, config: &CheckedConfig) -> Result<Elections, StartError> {
         let server = self.server(LeaseKind::Role, &config.leader_prefix, config.lease_ttl);
         let (me, store) = self.client(&config.host_name, &server);
         let same = || Arc::clone(&store);
