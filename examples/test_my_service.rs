@@ -5,6 +5,7 @@
 //! ```
 //!
 //! The program takes its manager and its election from outside, so that a test can give it those of a `TestRedis`.
+#![allow(clippy::print_stdout, reason = "it shows what happens")]
 
 use std::io;
 use std::time::Duration;

@@ -96,8 +96,8 @@ pub mod testing;
 
 pub use crate::config::{Access, CheckedConfig, Config, ConfigError, LogRenewals, RedisUrl};
 pub use crate::election::{
-    BuildError, Duty, ElectionBuilder, ElectionEvent, ElectionSettings, Elections, LeaderElection,
-    Leadership, LossReason, Registration, State,
+    Attempt, BuildError, Duty, ElectionBuilder, ElectionEvent, ElectionSettings, Elections,
+    LeaderElection, Leadership, LossReason, Registration, State,
 };
 pub use crate::instance::Daemon;
 pub use crate::lease::keeper::StartError;

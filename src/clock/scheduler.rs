@@ -7,7 +7,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, RecvTimeoutError};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::clock::{Clock, Moment};
@@ -43,8 +42,8 @@ pub trait Scheduler: Send + Sync {
     fn leave(&self, entered: bool);
     /// This thread is about to wait until `until`, for a notification, or for any change at all; the number of its wait.
     fn join(&self, until: Moment, any_change: bool) -> u64;
-    /// Waits for its turn.
-    fn park(&self, wait: u64);
+    /// Waits for its turn, or for so much real time.
+    fn park(&self, wait: u64, longest: Option<Duration>);
     /// It need not wait any longer.
     fn notify(&self, wait: u64);
     /// It does not wait after all.
@@ -109,40 +108,47 @@ impl<'a> Wait<'a> {
         };
         let wait = scheduler.join(until, false);
         changed.parked.lock().push((Arc::clone(scheduler), wait));
-        MutexGuard::unlocked(guard, || scheduler.park(wait));
+        MutexGuard::unlocked(guard, || scheduler.park(wait, None));
         changed.parked.lock().retain(|it| it.1 != wait);
     }
 
-    /// Receives from `channel`, at most until `until`.
-    pub(crate) fn recv<T>(
+    /// [`Self::on`] for a thread that looks every `interval` for what does not notify it: of real time, on either clock.
+    pub(crate) fn look<T>(
         &self,
-        channel: &Receiver<T>,
-        until: Moment,
-    ) -> Result<T, RecvTimeoutError> {
+        changed: &Changed,
+        guard: &mut MutexGuard<'_, T>,
+        interval: Duration,
+    ) {
         let Some(scheduler) = self.clock.scheduler() else {
-            return match until {
-                Moment::MAX => channel.recv().map_err(|_| RecvTimeoutError::Disconnected),
-                _ => channel.recv_timeout(until.since(self.clock.now())),
-            };
+            changed.condvar.wait_for(guard, interval);
+            return;
         };
+        let wait = scheduler.join(Moment::MAX, false);
+        changed.parked.lock().push((Arc::clone(scheduler), wait));
+        MutexGuard::unlocked(guard, || scheduler.park(wait, Some(interval)));
+        changed.parked.lock().retain(|it| it.1 != wait);
+    }
+
+    /// On the clock of a test: lets things happen until `is_done`. `looks`: how often to ask for what does not notify it. On the
+    /// boot clock they happen by themselves.
+    pub(crate) fn until(&self, looks: Option<Duration>, mut is_done: impl FnMut() -> bool) {
+        let Some(scheduler) = self.clock.scheduler() else { return };
         loop {
-            let wait = scheduler.join(until, true);
-            match channel.recv_timeout(Duration::ZERO) {
-                Err(RecvTimeoutError::Timeout) => scheduler.park(wait),
-                received => {
-                    scheduler.cancel(wait);
-                    return received;
-                }
+            let wait = scheduler.join(Moment::MAX, true);
+            if is_done() {
+                return scheduler.cancel(wait);
             }
-            if self.clock.now() >= until {
-                return channel.recv_timeout(Duration::ZERO);
-            }
+            scheduler.park(wait, looks);
         }
     }
 
-    /// Whether waiting on cannot help, because nothing happens until the test moves its clock.
+    /// On the clock of a test: lets happen what is due now, and is true, because nothing else will until the test moves its
+    /// clock.
     pub(crate) fn is_in_vain(&self) -> bool {
-        self.clock.scheduler().is_some()
+        let Some(scheduler) = self.clock.scheduler() else { return false };
+        let wait = scheduler.join(Moment::MIN, false);
+        scheduler.park(wait, None);
+        true
     }
 }
 

@@ -276,7 +276,7 @@ impl Scheduler for TestScheduler {
         wait
     }
 
-    fn park(&self, wait: u64) {
+    fn park(&self, wait: u64, longest: Option<Duration>) {
         let (mut state, part, me) = (self.state.lock(), self.part(), std::thread::current().id());
         if std::thread::panicking() {
             state.waits.remove(&wait); // a test that fails is not to hang
@@ -287,15 +287,12 @@ impl Scheduler for TestScheduler {
             drop(state);
             panic!("a listener that is called inline waits, and keeps the test clock waiting");
         }
-        match part {
-            Part::Listener(number) => state.set_parked(number, true),
-            Part::Inside | Part::Stranger => state.inside -= 1,
-        }
+        state.set_waiting(part, true);
         self.changed.notify_all();
         let (mut progress, mut since) = (state.progress, BootClock.now());
+        let until = longest.map(|it| since + it);
         while state.waits.get(&wait).is_some_and(|it| !it.has_turn) {
-            let now = self.clock.now();
-            if state.driver.is_none() && state.is_quiet() && !state.is_at_rest(now) {
+            if state.driver.is_none() && state.is_quiet() && !state.is_at_rest(self.clock.now()) {
                 state.driver = Some(me);
                 drop(state);
                 let driving = Driving(self);
@@ -307,9 +304,15 @@ impl Scheduler for TestScheduler {
             if progress != state.progress {
                 (progress, since) = (state.progress, BootClock.now());
             }
-            let is_late = !self.wait_until(&mut state, since + PARKED);
-            if is_late && progress == state.progress && state.driver.is_none() {
+            let is_late = !self.wait_until(&mut state, until.unwrap_or(since + PARKED));
+            let has_turn = state.waits.get(&wait).is_none_or(|it| it.has_turn);
+            if is_late && !has_turn && longest.is_some() {
+                state.set_waiting(part, false);
+                break;
+            }
+            if is_late && !has_turn && progress == state.progress && state.driver.is_none() {
                 state.waits.remove(&wait);
+                state.set_waiting(part, false);
                 drop(state);
                 panic!(
                     "a thread has waited for {PARKED:?} by a test clock that nobody moves: call \
@@ -318,7 +321,6 @@ impl Scheduler for TestScheduler {
             }
         }
         state.waits.remove(&wait);
-        drop(state);
     }
 
     fn notify(&self, wait: u64) {

@@ -49,11 +49,12 @@ pub struct FailStop {
 
 impl FailStop {
     /// Without any action.
-    pub fn new() -> Arc<Self> {
+    #[cfg(test)]
+    pub(crate) fn new() -> Arc<Self> {
         Self::with(None)
     }
 
-    /// The same for threads that wait by `clock`.
+    /// Without any action, for threads that wait by `clock`.
     pub(crate) fn by(clock: &dyn Clock) -> Arc<Self> {
         Self::with(clock.scheduler().cloned())
     }
@@ -145,8 +146,8 @@ impl FailStop {
         let Some(scheduler) = &self.scheduler else {
             return self.spawn(name, nudged_steps(stop, nudges, step));
         };
-        let (name, fail_stop, has_failed) = (name.to_owned(), Arc::clone(self), false);
-        let steps = ScheduledSteps { name, stop, nudges, step, fail_stop, has_failed };
+        let (name, fail_stop) = (name.to_owned(), Arc::clone(self));
+        let steps = ScheduledSteps { name, stop, nudges, step: Some(step), fail_stop };
         Ok(Thread::scheduled(scheduler, Box::new(steps)))
     }
 
@@ -168,18 +169,19 @@ struct ScheduledSteps<S> {
     name: String,
     stop: Stop,
     nudges: Receiver<()>,
-    step: S,
+    /// Gone after a panic, as what a thread had is.
+    step: Option<S>,
     fail_stop: Arc<FailStop>,
-    has_failed: bool,
 }
 
 impl<S: Step> ScheduledSteps<S> {
     fn guarded<T>(&mut self, call: impl FnOnce(&mut S) -> T) -> Option<T> {
-        let message = match caught(|| call(&mut self.step)) {
+        let step = self.step.as_mut()?;
+        let message = match caught(|| call(step)) {
             Ok(result) => return Some(result),
             Err(message) => message,
         };
-        self.has_failed = true;
+        self.step = None;
         self.fail_stop.fail(Failure { thread: self.name.clone(), message });
         None
     }
@@ -200,13 +202,11 @@ impl<S: Step> Steps for ScheduledSteps<S> {
     }
 
     fn is_over(&self) -> bool {
-        self.has_failed || self.stop.is_over()
+        self.step.is_none() || self.stop.is_over()
     }
 
     fn end(&mut self) {
-        if !self.has_failed {
-            self.guarded(Step::end);
-        }
+        self.guarded(Step::end);
     }
 }
 

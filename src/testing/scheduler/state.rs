@@ -129,8 +129,15 @@ impl State {
     pub(super) fn give_turn(&mut self, wait: u64) {
         let Some(waiting) = self.waits.get_mut(&wait) else { return };
         waiting.has_turn = true;
-        match waiting.part {
-            Part::Listener(number) => self.set_parked(number, false),
+        let part = waiting.part;
+        self.set_waiting(part, false);
+    }
+
+    /// A thread that is in a call of the library begins to wait, or goes on.
+    pub(super) fn set_waiting(&mut self, part: Part, waits: bool) {
+        match part {
+            Part::Listener(number) => self.set_parked(number, waits),
+            Part::Stranger | Part::Inside if waits => self.inside -= 1,
             Part::Stranger | Part::Inside => self.inside += 1,
         }
     }

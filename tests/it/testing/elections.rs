@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::testing::TestRedis;
-use leasehold::{ElectionEvent, Elections, LeaderElection, LossReason, State};
+use leasehold::{Attempt, ElectionEvent, Elections, LeaderElection, LossReason, State, Stop};
 use parking_lot::Mutex;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -113,11 +113,71 @@ fn a_single_attempt_says_who_leads() {
         let role = leasehold::Role::parse(role).unwrap();
         leasehold::Config::default().election_settings(role)
     };
-    let leadership = one.try_lead(settings("migrate")).unwrap().unwrap();
+    let leadership = one.try_lead(settings("migrate")).unwrap().elected().unwrap();
     assert!(leadership.holds());
-    assert_eq!(two.try_lead(settings("migrate")).unwrap().unwrap_err(), *one.instance_id());
+    let told = two.try_lead(settings("migrate")).unwrap();
+    assert!(matches!(told, Attempt::LedBy(leader) if leader == *one.instance_id()));
     drop(leadership);
-    assert!(two.try_lead(settings("migrate")).unwrap().is_ok());
+    assert!(two.try_lead(settings("migrate")).unwrap().elected().is_some());
+    // Nothing is granted now, and another thread gives up waiting for it.
+    redis.lose_data();
+    let (source, stop) = Stop::pair();
+    std::thread::scope(|scope| {
+        let tries = scope.spawn(|| two.try_lead_until(settings("other"), &stop).unwrap());
+        redis.clock().wait_for_waiters(1);
+        drop(source);
+        assert!(matches!(tries.join().unwrap(), Attempt::Cancelled));
+        let waits = scope.spawn(|| two.try_lead(settings("other")).unwrap().elected().is_some());
+        redis.clock().wait_for_waiters(1);
+        redis.clock().advance(LONG);
+        assert!(waits.join().unwrap(), "after the hold-off");
+    });
+}
+
+/// Works on another thread for as long as it leads.
+#[test]
+fn a_leaders_work_is_begun_and_ended_by_the_clock_of_the_test() {
+    let redis = TestRedis::new();
+    let (one, two) = (redis.elections("a").unwrap(), redis.elections("b").unwrap());
+    let (a, b) = (stand(&one, "cleanup"), stand(&two, "cleanup"));
+    let told = Mutex::new(Vec::new());
+    let (source, until) = Stop::pair();
+    let (begun, began) = crossbeam_channel::unbounded();
+    std::thread::scope(|scope| {
+        let (told, begun, until) = (&told, &begun, &until);
+        let runs = [&a, &b].map(|it| {
+            let started = move |duty: &leasehold::Duty| begun.send(duty.term()).unwrap();
+            scope.spawn(move || it.run(until, started, |term| told.lock().push(term)))
+        });
+        let first = began.recv_timeout(10 * SECOND).unwrap();
+        redis.clock().wait_for_waiters(2);
+        redis.cut_off(a.instance_id());
+        redis.clock().advance(LONG);
+        assert_eq!(*told.lock(), [first], "told before the clock has moved on");
+        let second = began.recv_timeout(10 * SECOND).unwrap();
+        assert!(second > first && b.term() == Some(second));
+        drop(source);
+        runs.into_iter().for_each(|it| it.join().unwrap().unwrap());
+        assert_eq!(*told.lock(), [first, second]);
+    });
+}
+
+#[test]
+fn elections_that_stop_give_all_roles_back_also_while_redis_is_away() {
+    let redis = TestRedis::new();
+    let elections = redis.elections("a").unwrap();
+    let heard = Arc::<Mutex<usize>>::default();
+    let count = Arc::clone(&heard);
+    let _stays = elections.listen(move |_| *count.lock() += 1).unwrap();
+    let all = [stand(&elections, "one"), stand(&elections, "two")];
+    redis.clock().advance(Duration::ZERO);
+    assert_eq!(*heard.lock(), 6, "three events of each role");
+    assert!(elections.stop_within(SECOND));
+    assert_eq!((redis.leader("one"), all[0].is_leader()), (None, false));
+    let others = redis.elections("b").unwrap();
+    let all = [stand(&others, "one"), stand(&others, "two")];
+    redis.pause();
+    assert!(!others.stop_within(SECOND) && !all[1].is_leader());
 }
 
 #[test]
