@@ -93,6 +93,8 @@ mod cli;
 #[cfg(feature = "testing")]
 #[cfg_attr(docsrs, doc(cfg(feature = "testing")))]
 pub mod testing;
+#[cfg(feature = "cli")]
+mod web;
 
 pub use crate::config::{Access, CheckedConfig, Config, ConfigError, LogRenewals, RedisUrl};
 pub use crate::election::{

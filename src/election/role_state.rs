@@ -3,7 +3,7 @@
 //! The ownership table decides whether this instance leads; the state follows it. Every change of state is made here under
 //! one lock, whichever thread noticed it. Never touches the store.
 
-mod waiting;
+mod waits;
 
 use std::io;
 use std::sync::Arc;
@@ -157,16 +157,6 @@ impl RoleState {
         if inner.leaving.is_some() {
             self.poke();
         }
-    }
-
-    /// The outcome of a release.
-    pub(crate) fn given_back(&self, is_known: bool) {
-        self.inner.lock().is_given_back = is_known;
-    }
-
-    /// Whether the store knows of every release.
-    pub(crate) fn is_given_back(&self) -> bool {
-        self.inner.lock().is_given_back
     }
 
     /// Whether no duty runs.

@@ -201,7 +201,7 @@ impl Elections {
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use leasehold::{Config, Elections};
     ///
-    /// let elections = Elections::on_redis(&Config::default())?;
+    /// let elections = Elections::on_redis(&Config::default().checked()?)?;
     /// let _stays = elections.listen(|event| println!("{event:?}"))?;
     /// # Ok(()) }
     /// ```
@@ -222,7 +222,7 @@ impl Elections {
     ///
     /// ```no_run
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let elections = leasehold::Elections::on_redis(&leasehold::Config::default())?;
+    /// # let elections = leasehold::Elections::on_redis(&leasehold::Config::default().checked()?)?;
     /// println!("{}", elections.instance_id());
     /// # Ok(()) }
     /// ```
@@ -235,7 +235,7 @@ impl Elections {
     ///
     /// ```no_run
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let elections = leasehold::Elections::on_redis(&leasehold::Config::default())?;
+    /// # let elections = leasehold::Elections::on_redis(&leasehold::Config::default().checked()?)?;
     /// if let Some(failure) = elections.failure() {
     ///     eprintln!("{failure}");
     /// }
@@ -254,7 +254,7 @@ impl Elections {
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use leasehold::{Config, Elections};
     ///
-    /// let elections = Elections::on_redis(&Config::default())?;
+    /// let elections = Elections::on_redis(&Config::default().checked()?)?;
     /// // … stands for thousands of roles …
     /// elections.stop();
     /// # Ok(()) }
@@ -274,7 +274,7 @@ impl Elections {
     /// use std::time::Duration;
     /// use leasehold::{Config, Elections};
     ///
-    /// let elections = Elections::on_redis(&Config::default())?;
+    /// let elections = Elections::on_redis(&Config::default().checked()?)?;
     /// println!("given back: {}", elections.stop_within(Duration::from_millis(500)));
     /// # Ok(()) }
     /// ```
@@ -302,7 +302,8 @@ impl Elections {
                 || self.is_away() && roles.iter().all(|it| it.role_state.is_idle());
             let patience = if is_silent { Duration::ZERO } else { left.min(TICK) };
             if self.runtime.keeper.wait_until_empty(patience) {
-                return roles.iter().all(|it| it.role_state.is_given_back());
+                let is_known = |it: &Arc<KeptRole>| it.role_state.is_given_back();
+                return self.failure().is_none() && roles.iter().all(is_known);
             }
             if patience.is_zero() {
                 return false;
@@ -330,10 +331,11 @@ impl Elections {
         let wait = Wait::begin(&*self.runtime.clock);
         loop {
             let left = until.since(BootClock.now());
-            let is_silent = wait.is_in_vain() || self.is_away() && role_state.is_idle();
-            let patience = if is_silent { Duration::ZERO } else { left.min(TICK) };
+            let is_silent = self.is_away() && role_state.is_idle();
+            let patience =
+                if wait.is_in_vain() || is_silent { Duration::ZERO } else { left.min(TICK) };
             match ended.recv_timeout(patience) {
-                Ok(()) => return role_state.is_given_back(),
+                Ok(()) => return self.failure().is_none() && role_state.is_given_back(),
                 Err(RecvTimeoutError::Timeout) if !patience.is_zero() => (),
                 Err(_) => return false,
             }

@@ -27,6 +27,7 @@ const LAYERS: &[&str] = &[
     "testing",
     "instance",
     "inspect",
+    "web",
     "cli",
     "main",
 ];

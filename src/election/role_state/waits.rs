@@ -1,4 +1,5 @@
-//! How do threads wait for a leadership, or for its end? By the clock of the role, which a test may move.
+//! For what does a thread wait in an election, and for how long? For a leadership, for its end, or for any change. By the
+//! clock of the role, which a test may move.
 
 use std::time::Duration;
 
@@ -57,5 +58,15 @@ impl RoleState {
     pub(crate) fn leads_under(&self, term: FenceToken) -> bool {
         let held = self.table.holding(self.role.as_lease());
         held.is_some_and(|it| it.fence == term && !it.draining && self.table.now() < it.deadline)
+    }
+
+    /// The outcome of a release.
+    pub(crate) fn given_back(&self, is_known: bool) {
+        self.inner.lock().is_given_back = is_known;
+    }
+
+    /// Whether the store knows of every release.
+    pub(crate) fn is_given_back(&self) -> bool {
+        self.inner.lock().is_given_back
     }
 }
