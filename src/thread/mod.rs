@@ -219,5 +219,9 @@ pub(crate) fn nudged_steps(
             recv(nudges) -> nudge => if nudge.is_err() { nudges = never() },
             recv(due) -> _ => (),
         }
+        // Of several that are ready, `select!` takes any.
+        if stop.is_over() {
+            return step.end();
+        }
     }
 }
