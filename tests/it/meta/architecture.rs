@@ -26,6 +26,7 @@ const LAYERS: &[&str] = &[
     "manager",
     "testing",
     "instance",
+    "agent",
     "inspect",
     "web",
     "cli",
@@ -35,6 +36,7 @@ const LAYERS: &[&str] = &[
 const APART: &[(&str, &[&str])] = &[
     ("election", &["fleet", "supervise", "polling"]),
     ("manager", &["supervise", "polling", "election"]),
+    ("agent", &["store", "fleet", "supervise", "polling", "instance"]),
     ("supervise", &["store", "lease", "fleet"]),
     ("inspect", &["instance", "polling", "supervise", "election", "manager"]),
 ];
