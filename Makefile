@@ -11,7 +11,7 @@ ZSH    ?= site-functions
 COMPLETIONS = $(SHARE)/bash-completion/completions/leasehold $(SHARE)/zsh/$(ZSH)/_leasehold \
   $(SHARE)/fish/vendor_completions.d/leasehold.fish
 
-.PHONY: help dev build test servers lint doc deps msrv bench bystanders growth peers rolling sim explore faults topologies systemd upgrade starve stress threads roles scale mutants ci demo picture setup install uninstall crate deb
+.PHONY: help dev build test outsider servers lint doc deps msrv bench bystanders growth peers rolling sim explore faults topologies systemd upgrade starve stress threads roles scale mutants ci demo picture setup install uninstall crate deb
 .DEFAULT_GOAL := help
 
 # In the order in which a new engineer needs them.
@@ -33,6 +33,10 @@ test: export RUST_TEST_THREADS ?= $(shell echo $$(($$(nproc 2>/dev/null || echo 
 
 test: setup ## develop: run all tests against private Redis servers (7 minutes once built, on 2 cores)
 	$(SIGNALS) $(CARGO) test --locked --workspace
+
+# Outside of the workspace, so that no feature of testkit reaches it. The target directory is shared: the crates are built once.
+outsider: setup ## develop: build a program that has only the public names, and run it on a private Redis (half a minute)
+	$(CARGO) run --locked --quiet --manifest-path labs/outsider/Cargo.toml --target-dir $(TARGET)
 
 # The tests whose outcome depends on the Redis server: the store contract, and whole instances that start, stop and lead.
 # Tests of long fault scenarios are left out: their timing depends on the machine and not on the server.
@@ -66,7 +70,7 @@ msrv: ## develop: build with the oldest Rust that is promised, if rustup has it 
 	@$(CARGO) +$(MSRV) --version || { echo "no Rust $(MSRV) here: rustup toolchain install $(MSRV)"; exit 1; }
 	$(CARGO) +$(MSRV) check --locked --all-targets --target-dir $(TARGET)/msrv
 
-ci: lint doc deps test ## develop: run lint, doc, deps and test, as the CI server does (11 minutes from nothing)
+ci: lint doc deps test outsider ## develop: run lint, doc, deps, test and outsider, as the CI server does (11 minutes from nothing)
 
 # Other clients, next to which polls are measured: ab and Python's requests.
 OTHERS  = $(TARGET)/bench

@@ -92,6 +92,9 @@ cfg_if! {
 mod agent;
 #[cfg(feature = "cli")]
 mod cli;
+#[cfg(feature = "testing")]
+#[cfg_attr(docsrs, doc(cfg(feature = "testing")))]
+pub mod testing;
 #[cfg(feature = "cli")]
 mod web;
 

@@ -200,7 +200,7 @@ impl LeaseManager {
         name: impl AsRef<str>,
         timeout: Duration,
     ) -> Result<Acquired, LeaseError> {
-        let until = BootClock.now() + timeout;
+        let until = self.exchange.table.now() + timeout;
         Ok(self.exchange.acquire_until(&named(name)?, &|| until)?)
     }
 

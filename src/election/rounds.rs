@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::election::role_elector::RoleElector;
 use crate::election::role_elector::attempt::Next;
-use crate::lease::renewal::Renewal;
+use crate::lease::renewal::{Renewal, TOO_LATE_PAUSE};
 use crate::lease::table::PendingRequest;
 use crate::model::{EndpointId, FenceToken, Tenure};
 use crate::store::{
@@ -223,6 +223,7 @@ pub(crate) fn renew<'a>(
         .iter()
         .filter_map(|it| it.due().map(|(request, items)| (*it, request, items)))
         .collect();
+    let is_idle = due.is_empty();
     // A role with less time left than a store timeout must not shorten the timeout of the others (R4).
     let group = |it: &(&Renewal, PendingRequest, Vec<RenewItem>)| {
         let (timeout, usual) = (it.1.context.timeout, it.0.store_timeout());
@@ -236,7 +237,11 @@ pub(crate) fn renew<'a>(
         }
     }
     // Roles that are due shortly after one another are renewed together.
-    let least = if all.len() > 1 { GATHER } else { Duration::ZERO };
+    let least = match all.len() {
+        0 | 1 if is_idle => TOO_LATE_PAUSE,
+        0 | 1 => Duration::ZERO,
+        _ => GATHER,
+    };
     all.iter().map(|it| it.wait()).min().map(|it| it.max(least))
 }
 
