@@ -92,6 +92,8 @@ cfg_if! {
 mod agent;
 #[cfg(feature = "cli")]
 mod cli;
+#[cfg(feature = "cli")]
+mod web;
 
 pub use crate::config::{Access, CheckedConfig, Config, ConfigError, LogRenewals, RedisUrl};
 pub use crate::election::{

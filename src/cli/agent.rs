@@ -14,10 +14,13 @@ use crossbeam_channel::{after, select};
 
 use crate::agent::{Agent, AgentSettings};
 use crate::cli::limits::raise_files;
+use crate::cli::options::{Draft, Spec};
 use crate::cli::predecessors::Predecessors;
+use crate::cli::task::Instance;
+use crate::cli::usage::UsageError;
 use crate::cli::{FAILED, config_warnings, fail, logging};
 use crate::clock::{BootClock, Clock};
-use crate::config::CheckedConfig;
+use crate::config::{CheckedConfig, Config};
 use crate::election::{Elections, RoleConnections};
 use crate::event::Event;
 use crate::instance::systemd::Notifier;
@@ -30,6 +33,31 @@ use crate::thread::signals::stops_on_signals;
 
 /// How often the agent is looked at, without a watchdog that wants it more often.
 const LOOK: Duration = Duration::from_millis(500);
+
+/// The user and the group of the agent.
+const SOCKET_MODE: u32 = 0o660;
+/// Most clients of an agent.
+const CLIENTS_MAX: usize = 1_024;
+
+/// Leases and roles have one TTL, and the heartbeat has the same.
+pub(crate) fn of(
+    command: &'static Spec,
+    draft: Draft,
+) -> Result<(CheckedConfig, Instance), UsageError> {
+    let Draft { mut config, store_timeout, renew_given, socket, socket_mode, clients_max, .. } =
+        draft;
+    let socket = socket.ok_or(UsageError::NoSocket { command })?;
+    if !renew_given {
+        config.renew_interval = config.lease_ttl / 3;
+    }
+    config.heartbeat_ttl = config.lease_ttl;
+    config.heartbeat_interval = config.renew_interval;
+    let usual = Config::usual_store_timeout(config.lease_ttl, config.lease_ttl);
+    config.store_timeout = store_timeout.unwrap_or(usual);
+    let mode = socket_mode.unwrap_or(SOCKET_MODE);
+    let how = AgentSettings { socket, mode, clients_max: clients_max.unwrap_or(CLIENTS_MAX) };
+    Ok((config.checked()?, Instance::Agent(how)))
+}
 
 /// Runs an agent to its end.
 pub(crate) fn agent(config: &CheckedConfig, how: &AgentSettings) -> ExitCode {

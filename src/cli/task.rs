@@ -1,11 +1,13 @@
 //! What is one command to do? The options and words of its line, checked and put together.
 
 use std::ffi::OsStr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::agent::AgentSettings;
+use crate::cli::agent;
 use crate::cli::args::{Env, Typed};
 use crate::cli::config_warnings::about_heartbeat;
 use crate::cli::dev::{self, DevSettings};
@@ -41,6 +43,7 @@ pub(crate) enum Task {
     Plan { join: usize, leave: Vec<String>, json: bool },
     Explain { endpoint: EndpointId, json: bool },
     Top { how: StatusHow, refresh: Duration },
+    Web(StatusHow),
     Watch { endpoint: Option<EndpointId>, json: bool },
     History { endpoint: Option<EndpointId>, limit: usize, json: bool },
     Doctor { purpose: Purpose, watch: Duration, json: bool },
@@ -68,6 +71,7 @@ impl Task {
             | Self::Plan { .. }
             | Self::Explain { .. }
             | Self::Top { .. }
+            | Self::Web(_)
             | Self::Watch { .. }
             | Self::History { .. }
             | Self::Leaders { .. }
@@ -133,14 +137,12 @@ pub(crate) struct Drain {
 /// Several times the light interval, at which endpoints that fail are polled.
 pub(crate) const STALE_AFTER: Duration = Duration::from_secs(120);
 
+/// Where `web` shows its page.
+const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9465);
 /// How often `top` looks.
 const REFRESH: Duration = Duration::from_secs(1);
 /// How many events `history` lists: a screenful.
 const LIMIT: usize = 50;
-/// The user and the group of the agent.
-const SOCKET_MODE: u32 = 0o660;
-/// Most clients of an agent.
-const CLIENTS_MAX: usize = 1_024;
 /// How long `doctor` watches the server's clock.
 const WATCH_FOR: Duration = Duration::from_secs(2);
 
@@ -160,6 +162,11 @@ pub(crate) fn of(
             let refresh = draft.refresh.unwrap_or(REFRESH);
             let (config, how) = status(draft)?;
             Ok((config, Task::Top { how, refresh }))
+        }
+        "web" => {
+            draft.config.web_listen = Some(draft.listen.unwrap_or(LISTEN));
+            let (config, how) = status(draft)?;
+            Ok((config, Task::Web(how)))
         }
         "watch" => {
             let (endpoint, json) = (endpoint(typed)?, draft.json);
@@ -220,7 +227,7 @@ pub(crate) fn instance(
             let (config, wrap) = wrap(command, draft, typed)?;
             Ok((config, Instance::Once { wrap, at_least_for, skip_code }))
         }
-        "agent" => agent(command, draft),
+        "agent" => agent::of(command, draft),
         _ => run(draft, env),
     }
 }
@@ -290,23 +297,6 @@ fn wrap(
     let usual = Config::usual_store_timeout(config.lease_ttl, config.lease_ttl);
     config.store_timeout = store_timeout.unwrap_or(usual);
     Ok((config.checked()?, SupervisedRun { role, program, restart }))
-}
-
-/// Leases and roles have one TTL, and the heartbeat has the same.
-fn agent(command: &'static Spec, draft: Draft) -> Result<(CheckedConfig, Instance), UsageError> {
-    let Draft { mut config, store_timeout, renew_given, socket, socket_mode, clients_max, .. } =
-        draft;
-    let socket = socket.ok_or(UsageError::NoSocket { command })?;
-    if !renew_given {
-        config.renew_interval = config.lease_ttl / 3;
-    }
-    config.heartbeat_ttl = config.lease_ttl;
-    config.heartbeat_interval = config.renew_interval;
-    let usual = Config::usual_store_timeout(config.lease_ttl, config.lease_ttl);
-    config.store_timeout = store_timeout.unwrap_or(usual);
-    let mode = socket_mode.unwrap_or(SOCKET_MODE);
-    let how = AgentSettings { socket, mode, clients_max: clients_max.unwrap_or(CLIENTS_MAX) };
-    Ok((config.checked()?, Instance::Agent(how)))
 }
 
 /// The settings of a command that only looks or says something.

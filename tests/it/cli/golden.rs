@@ -9,12 +9,13 @@ use serde_json::{Value, json};
 
 use testkit::process::{SOON, Scene, eventually, leasehold};
 
-const COMMANDS: [&str; 22] = [
+const COMMANDS: [&str; 23] = [
     "run",
     "dev",
     "release",
     "status",
     "top",
+    "web",
     "plan",
     "explain",
     "watch",

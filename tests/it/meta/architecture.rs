@@ -27,6 +27,7 @@ const LAYERS: &[&str] = &[
     "instance",
     "agent",
     "inspect",
+    "web",
     "cli",
     "main",
 ];
