@@ -8,6 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crossbeam_channel::{after, select};
@@ -161,15 +162,19 @@ pub(crate) fn connect(socket: &Path) -> ExitCode {
         return fail(FAILED, &"no descriptor is left");
     };
     // Not joined: it waits for stdin. At its end the agent carries out what was said, and ends the session.
+    let has_ended = Arc::<AtomicBool>::default();
+    let stdin_ended = Arc::clone(&has_ended);
     let copy = move || {
         let _ = copied(&mut io::stdin().lock(), &mut &writer);
+        stdin_ended.store(true, Ordering::Release);
         let _ = writer.shutdown(Shutdown::Write);
     };
     if let Err(error) = std::thread::Builder::new().name("stdin".into()).spawn(copy) {
         return fail(FAILED, &format!("cannot start a thread: {error}"));
     }
     match copied(&mut &stream, &mut io::stdout().lock()) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) if has_ended.load(Ordering::Acquire) => ExitCode::SUCCESS,
+        Ok(()) => fail(FAILED, &"the agent has ended the connection"),
         Err(error) => fail(FAILED, &format!("the connection to the agent has failed: {error}")),
     }
 }
