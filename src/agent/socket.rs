@@ -35,10 +35,7 @@ impl Socket {
         }
         // Made in a directory that only this user can enter, and moved once its mode is right. The move replaces a socket of a
         // dead agent in one step.
-        let private = beside(path, "new");
-        let _ = fs::remove_file(private.join("s"));
-        let _ = fs::remove_dir(&private);
-        DirBuilder::new().mode(0o700).create(&private).map_err(failed)?;
+        let private = private_dir(&beside(path, "new")).map_err(failed)?;
         let made = private.join("s");
         let listener = UnixListener::bind(&made).and_then(|listener| {
             fs::set_permissions(&made, Permissions::from_mode(mode))?;
@@ -56,6 +53,16 @@ impl Drop for Socket {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.path);
     }
+}
+
+/// A directory that only this user can enter. One that a dead agent left there is made anew.
+fn private_dir(path: &Path) -> io::Result<PathBuf> {
+    if fs::symlink_metadata(path).is_ok_and(|it| it.is_dir()) {
+        let _ = fs::remove_file(path.join("s"));
+        fs::remove_dir(path)?;
+    }
+    DirBuilder::new().mode(0o700).create(path)?;
+    Ok(path.into())
 }
 
 /// `path` with another ending.

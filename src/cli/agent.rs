@@ -8,16 +8,20 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crossbeam_channel::{after, select};
 
 use crate::agent::{Agent, AgentSettings};
 use crate::cli::limits::raise_files;
+use crate::cli::options::{Draft, Spec};
 use crate::cli::predecessors::Predecessors;
+use crate::cli::task::Instance;
+use crate::cli::usage::UsageError;
 use crate::cli::{FAILED, config_warnings, fail, logging};
 use crate::clock::{BootClock, Clock};
-use crate::config::CheckedConfig;
+use crate::config::{CheckedConfig, Config};
 use crate::election::{Elections, RoleConnections};
 use crate::event::Event;
 use crate::instance::systemd::Notifier;
@@ -30,6 +34,31 @@ use crate::thread::signals::stops_on_signals;
 
 /// How often the agent is looked at, without a watchdog that wants it more often.
 const LOOK: Duration = Duration::from_millis(500);
+
+/// The user and the group of the agent.
+const SOCKET_MODE: u32 = 0o660;
+/// Most clients of an agent.
+const CLIENTS_MAX: usize = 1_024;
+
+/// Leases and roles have one TTL, and the heartbeat has the same.
+pub(crate) fn of(
+    command: &'static Spec,
+    draft: Draft,
+) -> Result<(CheckedConfig, Instance), UsageError> {
+    let Draft { mut config, store_timeout, renew_given, socket, socket_mode, clients_max, .. } =
+        draft;
+    let socket = socket.ok_or(UsageError::NoSocket { command })?;
+    if !renew_given {
+        config.renew_interval = config.lease_ttl / 3;
+    }
+    config.heartbeat_ttl = config.lease_ttl;
+    config.heartbeat_interval = config.renew_interval;
+    let usual = Config::usual_store_timeout(config.lease_ttl, config.lease_ttl);
+    config.store_timeout = store_timeout.unwrap_or(usual);
+    let mode = socket_mode.unwrap_or(SOCKET_MODE);
+    let how = AgentSettings { socket, mode, clients_max: clients_max.unwrap_or(CLIENTS_MAX) };
+    Ok((config.checked()?, Instance::Agent(how)))
+}
 
 /// Runs an agent to its end.
 pub(crate) fn agent(config: &CheckedConfig, how: &AgentSettings) -> ExitCode {
@@ -133,15 +162,19 @@ pub(crate) fn connect(socket: &Path) -> ExitCode {
         return fail(FAILED, &"no descriptor is left");
     };
     // Not joined: it waits for stdin. At its end the agent carries out what was said, and ends the session.
+    let has_ended = Arc::<AtomicBool>::default();
+    let stdin_ended = Arc::clone(&has_ended);
     let copy = move || {
         let _ = copied(&mut io::stdin().lock(), &mut &writer);
+        stdin_ended.store(true, Ordering::Release);
         let _ = writer.shutdown(Shutdown::Write);
     };
     if let Err(error) = std::thread::Builder::new().name("stdin".into()).spawn(copy) {
         return fail(FAILED, &format!("cannot start a thread: {error}"));
     }
     match copied(&mut &stream, &mut io::stdout().lock()) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) if has_ended.load(Ordering::Acquire) => ExitCode::SUCCESS,
+        Ok(()) => fail(FAILED, &"the agent has ended the connection"),
         Err(error) => fail(FAILED, &format!("the connection to the agent has failed: {error}")),
     }
 }

@@ -230,6 +230,30 @@ fn a_stop_that_ends_connections_waits_out_what_clients_were_told_unless_it_is_hu
     }
 }
 
+/// The rule of docs/redis.md is enough.
+#[test]
+fn an_agent_needs_no_more_rights_than_a_daemon() {
+    let redis = RedisServer::start();
+    let url = redis.give_rule("leasehold");
+    let agents = [Agent::start_at(&url, &["--new-fleet"]), Agent::start_at(&url, &[])];
+    let [mut one, mut two] = [agents[0].connect(), agents[1].connect()];
+    assert!(one.ask("ACQUIRE a").starts_with("HELD a "));
+    one.ask("LEAD job");
+    one.pushed("!ELECTED job ");
+    two.ask("LEAD job");
+    two.pushed("!FOLLOWER job ");
+    two.say("ACQUIRE a 20000");
+    assert_eq!(two.line_within(ms(1_500)), None, "it is renewed");
+    assert!(one.ask("HOLDS a").starts_with("HELD a "));
+    drop(one);
+    assert!(two.answer().starts_with("HELD a "));
+    two.ask_until("LEADS job", "LEADING job ");
+    for agent in agents {
+        assert!(agent.process.lines(&["NOPERM"]).is_empty(), "{:?}", agent.process.log());
+        assert!(agent.process.lines(&["WARN"]).is_empty(), "{:?}", agent.process.log());
+    }
+}
+
 #[test]
 fn a_client_has_a_bound_of_names_and_can_go_on_below_it() {
     let redis = RedisServer::start();
