@@ -230,7 +230,7 @@ impl ElectionBuilder {
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use leasehold::{Config, Elections, LeaderElection};
     ///
-    /// let elections = Elections::on_redis(&Config::default())?;
+    /// let elections = Elections::on_redis(&Config::default().checked()?)?;
     /// let cleanup = LeaderElection::builder("cleanup")?.start_in(&elections)?;
     /// let report = LeaderElection::builder("report")?.priority(1).start_in(&elections)?;
     /// # Ok(()) }

@@ -203,7 +203,7 @@ impl Elections {
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use leasehold::{Config, Elections};
     ///
-    /// let elections = Elections::on_redis(&Config::default())?;
+    /// let elections = Elections::on_redis(&Config::default().checked()?)?;
     /// let _stays = elections.listen(|event| println!("{event:?}"))?;
     /// # Ok(()) }
     /// ```
@@ -223,7 +223,7 @@ impl Elections {
     ///
     /// ```no_run
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let elections = leasehold::Elections::on_redis(&leasehold::Config::default())?;
+    /// # let elections = leasehold::Elections::on_redis(&leasehold::Config::default().checked()?)?;
     /// println!("{}", elections.instance_id());
     /// # Ok(()) }
     /// ```
@@ -236,7 +236,7 @@ impl Elections {
     ///
     /// ```no_run
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let elections = leasehold::Elections::on_redis(&leasehold::Config::default())?;
+    /// # let elections = leasehold::Elections::on_redis(&leasehold::Config::default().checked()?)?;
     /// if let Some(failure) = elections.failure() {
     ///     eprintln!("{failure}");
     /// }
@@ -255,7 +255,7 @@ impl Elections {
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use leasehold::{Config, Elections};
     ///
-    /// let elections = Elections::on_redis(&Config::default())?;
+    /// let elections = Elections::on_redis(&Config::default().checked()?)?;
     /// // … stands for thousands of roles …
     /// elections.stop();
     /// # Ok(()) }
@@ -275,7 +275,7 @@ impl Elections {
     /// use std::time::Duration;
     /// use leasehold::{Config, Elections};
     ///
-    /// let elections = Elections::on_redis(&Config::default())?;
+    /// let elections = Elections::on_redis(&Config::default().checked()?)?;
     /// println!("given back: {}", elections.stop_within(Duration::from_millis(500)));
     /// # Ok(()) }
     /// ```
@@ -301,7 +301,8 @@ impl Elections {
                 || self.is_away() && roles.iter().all(|it| it.role_state.is_idle());
             let patience = if is_silent { Duration::ZERO } else { left.min(TICK) };
             if self.runtime.keeper.wait_until_empty(patience) {
-                return roles.iter().all(|it| it.role_state.is_given_back());
+                let is_known = |it: &Arc<KeptRole>| it.role_state.is_given_back();
+                return self.failure().is_none() && roles.iter().all(is_known);
             }
             if patience.is_zero() {
                 return false;
@@ -331,7 +332,7 @@ impl Elections {
             let is_silent = self.is_away() && role_state.is_idle();
             let patience = if is_silent { Duration::ZERO } else { left.min(TICK) };
             match ended.recv_timeout(patience) {
-                Ok(()) => return role_state.is_given_back(),
+                Ok(()) => return self.failure().is_none() && role_state.is_given_back(),
                 Err(RecvTimeoutError::Timeout) if !patience.is_zero() => (),
                 Err(_) => return false,
             }

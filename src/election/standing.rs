@@ -46,7 +46,7 @@ impl Elections {
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use leasehold::{Config, Elections};
     ///
-    /// let config = Config::default();
+    /// let config = Config::default().checked()?;
     /// let elections = Elections::on_redis(&config)?;
     /// let election = elections.stand(config.election_settings("cleanup".parse()?), None)?;
     /// println!("{:?}", election.state());
@@ -75,7 +75,7 @@ impl Elections {
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use leasehold::{Config, Elections};
     ///
-    /// let config = Config::default();
+    /// let config = Config::default().checked()?;
     /// let elections = Elections::on_redis(&config)?;
     /// let roles = (0..2_000).map(|n| config.election_settings(format!("shard-{n}").parse().expect("a role")));
     /// let stood: Result<Vec<_>, _> = elections.stand_many(roles, None).into_iter().collect();
@@ -97,7 +97,7 @@ impl Elections {
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use leasehold::{Attempt, Config, Elections};
     ///
-    /// let config = Config::default();
+    /// let config = Config::default().checked()?;
     /// let elections = Elections::on_redis(&config)?;
     /// match elections.try_lead(config.election_settings("daily-report".parse()?))? {
     ///     Attempt::Elected(leadership) => println!("leads in term {:?}", leadership.term()),
@@ -116,7 +116,7 @@ impl Elections {
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use leasehold::{Config, Elections, Stop};
     ///
-    /// let config = Config::default();
+    /// let config = Config::default().checked()?;
     /// let elections = Elections::on_redis(&config)?;
     /// let (source, stop) = Stop::pair(); // drop the source, on any thread, to give up
     /// let attempt = elections.try_lead_until(config.election_settings("daily-report".parse()?), &stop)?;

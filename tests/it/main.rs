@@ -72,6 +72,10 @@ mod election {
     mod lead;
     /// The same as a library: real threads, a real Redis.
     mod library;
+    /// Hundreds of roles of one process, and a Redis that is far away or hangs.
+    mod many;
+    /// Work that is called when a leadership begins and ends.
+    mod run;
     /// Roles from the command line: once, leaders, run --lead, real processes.
     mod once;
     /// Priorities, observers and single attempts, in memory.
