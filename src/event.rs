@@ -14,7 +14,7 @@ use log::Level;
 
 use crate::event::fields::Fields;
 pub use crate::event::repeated::{Repeated, Worst};
-use crate::model::{EndpointId, FenceToken, InstanceId, Role, Tenure};
+use crate::model::{Change, EndpointId, FenceToken, InstanceId, Role, Tenure};
 
 /// Something an operator or a script may want to know.
 pub enum Event<'a> {
@@ -50,6 +50,10 @@ pub enum Event<'a> {
     PollDeferred { endpoint: &'a EndpointId, reason: &'a str },
     EndpointLight { endpoint: &'a EndpointId, failures: u32 },
     EndpointNormal { endpoint: &'a EndpointId },
+    EndpointFailing(&'a Change),
+    EndpointRecovered(&'a Change),
+    HookFailed { endpoint: &'a EndpointId, error: &'a dyn fmt::Display, attempts: u32 },
+    HookDropped { changes: u64 },
     SessionInvalid { endpoint: &'a str, error: &'a dyn fmt::Display },
     SessionOdd { endpoint: &'a EndpointId, reason: &'a dyn fmt::Display },
     SessionUnreported { count: usize },
@@ -115,6 +119,10 @@ impl Event<'_> {
             Self::PollDeferred { .. } => "poll.deferred",
             Self::EndpointLight { .. } => "endpoint.light",
             Self::EndpointNormal { .. } => "endpoint.normal",
+            Self::EndpointFailing(_) => "endpoint.failing",
+            Self::EndpointRecovered(_) => "endpoint.recovered",
+            Self::HookFailed { .. } => "hook.failed",
+            Self::HookDropped { .. } => "hook.dropped",
             Self::SessionInvalid { .. } => "session.invalid",
             Self::SessionOdd { .. } => "session.odd",
             Self::SessionUnreported { .. } => "session.unreported",
@@ -165,6 +173,9 @@ impl Event<'_> {
             | Self::PollSkipped { .. }
             | Self::PollDeferred { .. }
             | Self::EndpointLight { .. }
+            | Self::EndpointFailing(_)
+            | Self::HookFailed { .. }
+            | Self::HookDropped { .. }
             | Self::SessionInvalid { .. }
             | Self::SessionOdd { .. }
             | Self::SessionUnreported { .. }
@@ -223,6 +234,15 @@ impl Event<'_> {
                 line.put("endpoint", endpoint)?.put("failures", failures)?;
             }
             Self::EndpointNormal { endpoint } => line.put("endpoint", endpoint)?.end(),
+            Self::EndpointFailing(it) => {
+                line.put("endpoint", &it.tenure.endpoint)?.put("address", &it.address)?;
+                line.maybe("error", &it.reason())?.put("since_ms", &it.state.since_ms)?;
+                line.put("failures", &it.state.failures)?.put("fence", &it.tenure.fence)?;
+            }
+            Self::EndpointRecovered(it) => {
+                line.put("endpoint", &it.tenure.endpoint)?.put("address", &it.address)?;
+                line.put("down_ms", &it.state.lasted_ms())?.put("fence", &it.tenure.fence)?;
+            }
             Self::SessionInvalid { endpoint, error } => {
                 line.put("endpoint", endpoint)?.put("error", error)?;
             }
@@ -230,6 +250,10 @@ impl Event<'_> {
                 line.put("endpoint", endpoint)?.put("reason", reason)?;
             }
             Self::SessionUnreported { count } => line.put("count", count)?.end(),
+            Self::HookFailed { endpoint, error, attempts } => {
+                line.put("endpoint", endpoint)?.put("error", error)?.put("attempts", attempts)?;
+            }
+            Self::HookDropped { changes } => line.put("changes", changes)?.end(),
             _ => (),
         }
         Ok(())
@@ -366,6 +390,10 @@ impl fmt::Display for Event<'_> {
             }
             Self::EndpointLight { .. }
             | Self::EndpointNormal { .. }
+            | Self::EndpointFailing(_)
+            | Self::EndpointRecovered(_)
+            | Self::HookFailed { .. }
+            | Self::HookDropped { .. }
             | Self::SessionInvalid { .. }
             | Self::SessionOdd { .. }
             | Self::SessionUnreported { .. } => self.session_fields(&mut line)?,

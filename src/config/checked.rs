@@ -68,6 +68,9 @@ impl Config {
         if config.poll_command.as_ref().is_some_and(Vec::is_empty) {
             return Err(ConfigError::PollCommandEmpty);
         }
+        if config.on_change.command.as_ref().is_some_and(Vec::is_empty) {
+            return Err(ConfigError::OnChangeEmpty);
+        }
         Ok(CheckedConfig(config))
     }
 }

@@ -44,6 +44,8 @@ pub enum ConfigError {
     HostName,
     /// A poll command without a program.
     PollCommandEmpty,
+    /// What runs at a change, without a program.
+    OnChangeEmpty,
     /// Metrics that others could read.
     MetricsForAll { address: SocketAddr },
     /// A name that no Host header can have.
@@ -121,6 +123,9 @@ impl fmt::Display for ConfigError {
             }
             Self::MetricsName => {
                 write!(f, "--metrics-name must be 1 to {METRICS_NAME_BYTES_MAX} bytes")
+            }
+            Self::OnChangeEmpty => {
+                write!(f, "--on-change names no program: give one, or leave the option out")
             }
             Self::PollCommandEmpty => {
                 write!(f, "--poll-command names no program: give one, or leave the option out")

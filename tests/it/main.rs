@@ -87,6 +87,8 @@ mod election {
 mod polling {
     /// Which answer is ok: the fields of a session that describe its check.
     mod checks;
+    /// Each change of a verdict is told once; what runs then.
+    mod changes;
     /// Generated input from strangers: sessions, settings, replies, responses, words.
     mod hostile;
     /// Commands as pollers, under their poll supervisor.

@@ -58,6 +58,12 @@ pub(super) fn text(value: &OsStr) -> Result<String, ValueError> {
     value.to_str().map(String::from).ok_or(ValueError::NotText)
 }
 
+/// A program and its arguments, split at spaces.
+pub(super) fn words(value: &OsStr) -> Result<Vec<String>, ValueError> {
+    let text = text(value)?;
+    Ok(text.split(' ').filter(|it| !it.is_empty()).map(String::from).collect())
+}
+
 pub(super) fn path(value: &OsStr) -> Result<PathBuf, ValueError> {
     if value.is_empty() { Err(ValueError::Empty) } else { Ok(value.into()) }
 }
