@@ -4,6 +4,7 @@
 //! The logger adds time, level and thread; [`Event::log`] writes the rest. Never put a secret, a
 //! header or a body into an event.
 
+mod agent;
 mod fields;
 mod repeated;
 
@@ -73,6 +74,10 @@ pub enum Event<'a> {
     HistoryResumed,
     HistoryDropped { entries: u64 },
     ThreadPanicked { thread: &'a str, error: &'a str },
+    AgentListening { socket: &'a dyn fmt::Display },
+    AgentClientConnected { client: u64 },
+    AgentClientRefused { reason: &'a str },
+    AgentClientGone { client: u64, reason: &'a str, held: usize },
     LeaderCandidate { role: &'a Role },
     LeaderElected { role: &'a Role, term: FenceToken },
     LeaderFollower { role: &'a Role, leader: Option<&'a InstanceId> },
@@ -142,6 +147,10 @@ impl Event<'_> {
             Self::HistoryResumed => "history.resumed",
             Self::HistoryDropped { .. } => "history.dropped",
             Self::ThreadPanicked { .. } => "thread.panicked",
+            Self::AgentListening { .. } => "agent.listening",
+            Self::AgentClientConnected { .. } => "agent.client_connected",
+            Self::AgentClientRefused { .. } => "agent.client_refused",
+            Self::AgentClientGone { .. } => "agent.client_gone",
             Self::LeaderCandidate { .. } => "leader.candidate",
             Self::LeaderElected { .. } => "leader.elected",
             Self::LeaderFollower { .. } => "leader.follower",
@@ -156,9 +165,11 @@ impl Event<'_> {
     /// Warnings are what an operator should look at; polls and renewals that succeed are only interesting when debugging.
     pub fn level(&self) -> Level {
         match self {
-            Self::PollOk { .. } | Self::PollFailed { .. } | Self::LeaseRenewed { .. } => {
-                Level::Debug
-            }
+            Self::PollOk { .. }
+            | Self::PollFailed { .. }
+            | Self::LeaseRenewed { .. }
+            | Self::AgentClientConnected { .. }
+            | Self::AgentClientGone { .. } => Level::Debug,
             Self::PollPanicked { .. } | Self::ThreadPanicked { .. } => Level::Error,
             Self::LeaseFailed { .. }
             | Self::LeaseUncertain { .. }
@@ -190,6 +201,7 @@ impl Event<'_> {
             | Self::DaemonReloadRefused { .. }
             | Self::SettingsOdd { .. }
             | Self::HistoryFailed { .. }
+            | Self::AgentClientRefused { .. }
             | Self::LeaderUncertain { .. }
             | Self::LeaderLost { .. } => Level::Warn,
             _ => Level::Info,
@@ -300,7 +312,7 @@ impl Event<'_> {
             Self::LeaderResigned { role, term, heir } => {
                 line.put("role", role)?.put("term", term)?.maybe("heir", heir)?;
             }
-            _ => (), // its name says it all: heartbeat.resumed, and so on
+            _ => self.agent_fields(line)?,
         }
         Ok(())
     }

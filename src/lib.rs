@@ -89,6 +89,8 @@ cfg_if! {
     }
 }
 #[cfg(feature = "cli")]
+mod agent;
+#[cfg(feature = "cli")]
 mod cli;
 #[cfg(feature = "cli")]
 mod web;

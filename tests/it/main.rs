@@ -152,6 +152,21 @@ mod process {
     /// The page: what it shows, to whom, and what it costs.
     mod web;
 }
+/// `leasehold agent`: leases and roles for programs in any language, real processes.
+mod agent {
+    /// The examples of docs/agent.md, run.
+    mod examples;
+    /// Clients, agents and Redis are killed, frozen and restarted.
+    mod faults;
+    /// 200 clients of two agents want the same names.
+    mod hammer;
+    /// Strangers at the socket.
+    mod hostile;
+    /// Roles.
+    mod roles;
+    /// Leases, sessions and their ends.
+    mod sessions;
+}
 /// The source tree, the documents and the package.
 mod meta {
     /// Rules about the source tree itself: imports point one way, documents are true.
