@@ -11,7 +11,7 @@ ZSH    ?= site-functions
 COMPLETIONS = $(SHARE)/bash-completion/completions/leasehold $(SHARE)/zsh/$(ZSH)/_leasehold \
   $(SHARE)/fish/vendor_completions.d/leasehold.fish
 
-.PHONY: help dev build test outsider servers lint doc deps msrv bench bystanders growth peers rolling sim explore faults topologies systemd upgrade starve stress threads roles scale mutants ci demo picture setup install uninstall crate deb
+.PHONY: help dev build test outsider servers lint doc deps msrv bench bystanders growth peers rolling sim explore faults topologies systemd upgrade starve stress threads roles scale mutants ci demo picture pictures web setup install uninstall crate deb
 .DEFAULT_GOAL := help
 
 # In the order in which a new engineer needs them.
@@ -150,6 +150,10 @@ dev: setup ## use: start a private Redis and three instances, and print what to 
 	$(CARGO) build --locked --quiet --bin leasehold
 	@$(TARGET)/debug/leasehold dev
 
+web: setup build ## prove: drive the page with a real browser: every view, 100,000 endpoints, keyboard, screen reader, hostile sessions (3 minutes)
+	@scripts/setup chromedriver
+	scripts/web-check $(TARGET)/release/leasehold
+
 demo: setup ## use: watch four instances on a private Redis go through four mishaps (half a minute)
 	$(CARGO) build --locked --quiet --bin leasehold --example demo
 	@$(TARGET)/debug/examples/demo
@@ -157,6 +161,11 @@ demo: setup ## use: watch four instances on a private Redis go through four mish
 picture: setup ## measure: draw docs/results/load.svg again: leases per instance through join, crash, drain and restart
 	$(CARGO) build --locked --quiet --bin leasehold --example demo
 	@$(TARGET)/debug/examples/demo --picture docs/results/load.svg
+
+pictures: picture ## measure: draw docs/results/web.png and top.svg again, too: a real fleet in a real browser and terminal (3 minutes)
+	@scripts/setup chromedriver
+	$(CARGO) build --locked --quiet --bin leasehold
+	scripts/web-check $(TARGET)/debug/leasehold --pictures docs/results
 
 setup: ## develop: install redis-server with apt if it is missing
 	@scripts/setup redis-server

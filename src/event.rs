@@ -223,23 +223,6 @@ fn left_because(has_expired: bool) -> &'static str {
     if has_expired { "expired" } else { "withdrawn" }
 }
 
-impl<'a> Event<'a> {
-    /// Of an event that tells an error and nothing else.
-    fn error_alone(&self) -> Option<&&'a dyn fmt::Display> {
-        match self {
-            Self::StoreUnreachable { error }
-            | Self::DaemonReloadRefused { error }
-            | Self::HeartbeatFailed { error }
-            | Self::PublishFailed { error }
-            | Self::HistoryFailed { error }
-            | Self::MetricsFailed { error }
-            | Self::WebFailed { error }
-            | Self::ManagerUnreachable { error } => Some(error),
-            _ => None,
-        }
-    }
-}
-
 /// The fields after `event` and `instance`, each with a space before it.
 impl fmt::Display for Event<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

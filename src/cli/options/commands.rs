@@ -32,14 +32,15 @@ pub(crate) static COMMANDS: &[Spec] = &[
         usage: "leasehold dev [OPTIONS]",
         summary: "a private Redis and a fleet on this host, to try things on",
         about: "Starts a private Redis server (redis-server or valkey-server must be on PATH), a \
-                sample target with endpoints that answer, are slow and fail, and three instances \
-                that poll them, and prints the commands to try. Every part is a process of its \
-                own: kill one and watch the others. A part that ends is started again. SIGINT or \
-                SIGTERM ends and removes all of it, and so does the death of this process. No \
-                variable of the environment counts, so that nothing here touches a fleet in \
-                service. With --redis it uses your server, one or behind Sentinels, under \
-                prefixes of its own, leasehold-dev and leasehold-dev-leader, and removes these \
-                keys at the end. The timings are short: a lease lasts 6 s, a heartbeat 3 s.",
+                sample target with endpoints that answer, are slow and fail, three instances that \
+                poll them, and the page of leasehold web, and prints the commands to try. Every \
+                part is a process of its own: kill one and watch the others. A part that ends is \
+                started again. SIGINT or SIGTERM ends and removes all of it, and so does the \
+                death of this process. No variable of the environment counts, so that nothing \
+                here touches a fleet in service. With --redis it uses your server, one or behind \
+                Sentinels, under prefixes of its own, leasehold-dev and leasehold-dev-leader, and \
+                removes these keys at the end. The timings are short: a lease lasts 6 s, a \
+                heartbeat 3 s.",
         takes: NOTHING,
         hidden: false,
     },
@@ -108,7 +109,7 @@ pub(crate) static COMMANDS: &[Spec] = &[
     Spec {
         name: "watch",
         usage: "leasehold watch [ENDPOINT] [OPTIONS]",
-        summary: "follow lease events, changed verdicts and results as they happen",
+        summary: "follow lease events, verdicts and results as they happen",
         about: "Prints a line for each lease event and for each result, of ENDPOINT or of all \
                 endpoints, as they happen, until SIGINT, SIGTERM or a closed pipe. While Redis is \
                 away, it says so on stderr and tries again. Afterwards it prints the lease events and changes \
