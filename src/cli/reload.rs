@@ -140,6 +140,7 @@ fn differing(a: &Config, b: &Config) -> String {
         ("--metrics-name", a.metrics_name != b.metrics_name),
         ("--metrics-listen", a.metrics_listen != b.metrics_listen),
         ("--metrics-hosts", a.metrics_hosts != b.metrics_hosts),
+        ("--metrics-endpoints", a.metrics_endpoints != b.metrics_endpoints),
         ("--log-level", a.log_level != b.log_level),
         ("--log-renewals", a.log_renewals != b.log_renewals),
     ];
