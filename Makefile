@@ -11,7 +11,7 @@ ZSH    ?= site-functions
 COMPLETIONS = $(SHARE)/bash-completion/completions/leasehold $(SHARE)/zsh/$(ZSH)/_leasehold \
   $(SHARE)/fish/vendor_completions.d/leasehold.fish
 
-.PHONY: help build test servers lint doc deps msrv bench bystanders growth peers rolling sim explore faults topologies systemd upgrade starve stress threads scale mutants ci demo picture setup install uninstall crate deb
+.PHONY: help build test servers lint doc deps msrv bench bystanders growth peers rolling sim explore faults topologies prometheus systemd upgrade starve stress threads scale mutants ci demo picture setup install uninstall crate deb
 .DEFAULT_GOAL := help
 
 # In the order in which a new engineer needs them.
@@ -114,6 +114,11 @@ faults: setup build ## prove: break real networks, Redis servers, processes and 
 topologies: setup build ## prove: fail over, partition and reshard real Sentinels and clusters, as root: ONLY=name (4 minutes)
 	@scripts/setup unshare ip iptables tc
 	$(LAB) topologies -- $(ONLY)
+
+prometheus: setup ## prove: check alert rules and written metrics with promtool (a few seconds once built)
+	@scripts/setup promtool
+	$(CARGO) build --locked --bin leasehold
+	scripts/prometheus $(TARGET)/debug/leasehold
 
 systemd: setup build ## prove: kill, freeze, restart, upgrade and power off five VMs under real systemds, as root (3 minutes)
 	$(LAB) systemd
