@@ -152,8 +152,8 @@ picture: setup ## measure: draw docs/results/load.svg again: leases per instance
 	$(CARGO) build --locked --quiet --bin leasehold --example demo
 	@$(TARGET)/debug/examples/demo --picture docs/results/load.svg
 
-setup: ## develop: install redis-server with apt if it is missing
-	@scripts/setup redis-server
+setup: ## develop: install redis-server, curl and python3 with apt if they are missing
+	@scripts/setup redis-server curl python3
 
 install: ## package: install binary, units, man page, completions, example settings, alerts and dashboard: PREFIX DESTDIR
 	@test -x $(TARGET)/release/leasehold || $(MAKE) build
