@@ -8,6 +8,7 @@ mod checked;
 mod duration;
 mod error;
 mod redis_url;
+mod web;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -69,6 +70,9 @@ pub struct Config {
     pub metrics_listen: Option<SocketAddr>,
     pub metrics_hosts: Vec<String>,
     pub metrics_endpoints: usize,
+    pub web_listen: Option<SocketAddr>,
+    pub web_hosts: Vec<String>,
+    pub web_remote: bool,
     pub log_level: log::LevelFilter,
     pub log_renewals: LogRenewals,
 }
@@ -165,6 +169,9 @@ impl Default for Config {
             metrics_listen: None,
             metrics_hosts: Vec::new(),
             metrics_endpoints: 0,
+            web_listen: None,
+            web_hosts: Vec::new(),
+            web_remote: false,
             log_level: log::LevelFilter::Info,
             log_renewals: LogRenewals::Auto,
         }
@@ -235,6 +242,7 @@ impl Config {
         let config = self.checked_store()?;
         check_prefix("--session-prefix", &config.session_prefix)?;
         config.check_prefixes()?;
+        config.check_web()?;
         Ok(config)
     }
 
@@ -327,8 +335,7 @@ impl Config {
         if let Some(address) = self.metrics_listen.filter(|it| !it.ip().is_loopback()) {
             return Err(ConfigError::MetricsForAll { address });
         }
-        let illegal = |c: char| c.is_whitespace() || c.is_control() || c == '/';
-        if self.metrics_hosts.iter().any(|it| it.chars().any(illegal)) {
+        if !web::are_hosts(&self.metrics_hosts) {
             return Err(ConfigError::MetricsHost);
         }
         let name = self.metrics_name.as_ref();

@@ -90,13 +90,15 @@ cfg_if! {
 }
 #[cfg(feature = "cli")]
 mod cli;
+#[cfg(feature = "cli")]
+mod web;
 
 pub use crate::config::{
     Access, CheckedConfig, Config, ConfigError, LogRenewals, OnChange, RedisUrl,
 };
 pub use crate::election::{
-    BuildError, Duty, ElectionBuilder, ElectionEvent, ElectionSettings, Elections, LeaderElection,
-    Leadership, LossReason, Registration, State,
+    Attempt, BuildError, Duty, ElectionBuilder, ElectionEvent, ElectionSettings, Elections,
+    LeaderElection, Leadership, LossReason, Registration, State,
 };
 pub use crate::instance::Daemon;
 pub use crate::lease::keeper::StartError;

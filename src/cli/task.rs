@@ -1,15 +1,17 @@
 //! What is one command to do? The options and words of its line, checked and put together.
 
 use std::ffi::OsStr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::cli::args::{Env, Typed};
 use crate::cli::config_warnings::about_heartbeat;
+use crate::cli::dev::{self, DevSettings};
 use crate::cli::options::{Draft, Spec};
 use crate::cli::usage::UsageError;
-use crate::config::{CheckedConfig, Config};
+use crate::config::{CheckedConfig, Config, Topology};
 use crate::model::{Address, EndpointId, Role};
 use crate::store::admin::acl::Purpose;
 
@@ -38,6 +40,7 @@ pub(crate) enum Task {
     Plan { join: usize, leave: Vec<String>, json: bool },
     Explain { endpoint: EndpointId, json: bool },
     Top { how: StatusHow, refresh: Duration },
+    Web(StatusHow),
     Watch { endpoint: Option<EndpointId>, json: bool },
     History { endpoint: Option<EndpointId>, limit: usize, json: bool },
     Doctor { purpose: Purpose, watch: Duration, json: bool },
@@ -65,6 +68,7 @@ impl Task {
             | Self::Plan { .. }
             | Self::Explain { .. }
             | Self::Top { .. }
+            | Self::Web(_)
             | Self::Watch { .. }
             | Self::History { .. }
             | Self::Leaders { .. }
@@ -130,6 +134,8 @@ pub(crate) struct Drain {
 /// Several times the light interval, at which endpoints that fail are polled.
 pub(crate) const STALE_AFTER: Duration = Duration::from_secs(120);
 
+/// Where `web` shows its page.
+const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9465);
 /// How often `top` looks.
 const REFRESH: Duration = Duration::from_secs(1);
 /// How many events `history` lists: a screenful.
@@ -153,6 +159,11 @@ pub(crate) fn of(
             let refresh = draft.refresh.unwrap_or(REFRESH);
             let (config, how) = status(draft)?;
             Ok((config, Task::Top { how, refresh }))
+        }
+        "web" => {
+            draft.config.web_listen = Some(draft.listen.unwrap_or(LISTEN));
+            let (config, how) = status(draft)?;
+            Ok((config, Task::Web(how)))
         }
         "watch" => {
             let (endpoint, json) = (endpoint(typed)?, draft.json);
@@ -226,6 +237,25 @@ fn run(draft: Draft, env: Env<'_>) -> Result<(CheckedConfig, Instance), UsageErr
     let warning = about_heartbeat(config.heartbeat_ttl, config.lease_ttl);
     let warning = warning.filter(|_| heartbeat_given);
     Ok((config.checked()?, Instance::Run { warning }))
+}
+
+/// What `dev` starts. On the user's own Redis under prefixes that no fleet in service has.
+pub(crate) fn dev(draft: Draft) -> Result<DevSettings, UsageError> {
+    let Draft { mut config, redis_url, instances, sessions, data, .. } = draft;
+    let instances = instances.unwrap_or(dev::INSTANCES);
+    if instances > dev::INSTANCES_MAX {
+        return Err(UsageError::DevInstances { most: dev::INSTANCES_MAX });
+    }
+    if redis_url.is_some() {
+        config.prefix = dev::PREFIX.into();
+        config.session_prefix = format!("{}:session:", dev::PREFIX);
+        config.leader_prefix = dev::LEADER_PREFIX.into();
+    }
+    if config.redis.topology() == Topology::Cluster {
+        return Err(UsageError::DevCluster);
+    }
+    let config = config.checked_reading()?;
+    Ok(DevSettings { config, own_redis: redis_url, data, sessions, instances })
 }
 
 /// With the settings that `run` would have, as far as they matter here.

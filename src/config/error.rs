@@ -50,6 +50,10 @@ pub enum ConfigError {
     MetricsForAll { address: SocketAddr },
     /// A name that no Host header can have.
     MetricsHost,
+    /// A page that others could read, and nobody said so.
+    WebForAll { address: SocketAddr },
+    /// A name that no Host header can have.
+    WebHost,
     /// A label that is empty or too long.
     MetricsName,
 }
@@ -104,6 +108,17 @@ impl fmt::Display for ConfigError {
                     f,
                     "--metrics-hosts has something that is no host: write names or addresses "
                 )?;
+                write!(f, "without spaces or slashes, separated by commas")
+            }
+            Self::WebForAll { address } => {
+                write!(
+                    f,
+                    "{address} is no loopback address, so other hosts could read the page: "
+                )?;
+                write!(f, "use 127.0.0.1 or [::1], or say --web-remote")
+            }
+            Self::WebHost => {
+                write!(f, "--web-hosts has something that is no host: write names or addresses ")?;
                 write!(f, "without spaces or slashes, separated by commas")
             }
             Self::MetricsName => {

@@ -101,6 +101,9 @@ pub trait Store: Send + Sync {
         asked: &[(RequestContext, Vec<RenewItem>)],
     ) -> Vec<StampedResult<Vec<Renew>>>;
 
+    /// [`Self::verify`] for many roles in one exchange. Of a role that nobody holds it names the timing (R14).
+    fn verify_roles(&self, asked: &[(RequestContext, Tenure)]) -> Vec<StampedResult<Vec<Verify>>>;
+
     /// [`Self::release`] for many roles in one exchange.
     fn release_roles(&self, freed: &[(RequestContext, Tenure, PeerMessage)]) -> StoreResult<()>;
 

@@ -28,6 +28,22 @@ pub(crate) static COMMANDS: &[Spec] = &[
         hidden: false,
     },
     Spec {
+        name: "dev",
+        usage: "leasehold dev [OPTIONS]",
+        summary: "a private Redis and a fleet on this host, to try things on",
+        about: "Starts a private Redis server (redis-server or valkey-server must be on PATH), a \
+                sample target with endpoints that answer, are slow and fail, and three instances \
+                that poll them, and prints the commands to try. Every part is a process of its \
+                own: kill one and watch the others. A part that ends is started again. SIGINT or \
+                SIGTERM ends and removes all of it, and so does the death of this process. No \
+                variable of the environment counts, so that nothing here touches a fleet in \
+                service. With --redis it uses your server, one or behind Sentinels, under \
+                prefixes of its own, leasehold-dev and leasehold-dev-leader, and removes these \
+                keys at the end. The timings are short: a lease lasts 6 s, a heartbeat 3 s.",
+        takes: NOTHING,
+        hidden: false,
+    },
+    Spec {
         name: "status",
         usage: "leasehold status [OPTIONS]",
         summary: "which instance polls which endpoint, and whether all is well",
@@ -51,6 +67,20 @@ pub(crate) static COMMANDS: &[Spec] = &[
                 pauses; ? helps. While Redis does not answer, the last state stays on the screen. \
                 Needs a terminal; with --json it prints what status --json prints, once. Only \
                 reads.",
+        takes: NOTHING,
+        hidden: false,
+    },
+    Spec {
+        name: "web",
+        usage: "leasehold web [OPTIONS]",
+        summary: "the same as a page in the browser, read-only",
+        about: "Shows what status, explain and history show, live, as a page at http://ADDR/ for \
+                browsers on this host: the verdict, instances with their load, leaders, lists of \
+                endpoints to filter, and a page for each endpoint. Also answers /status.json \
+                (as status --json), /metrics and /healthz. Redis is read only while somebody looks, \
+                at most once a second. A request is answered only if its Host header is a name of \
+                this host or of --web-hosts. While Redis does not answer, the last state stays on \
+                the page. Runs until SIGTERM or SIGINT. Only reads.",
         takes: NOTHING,
         hidden: false,
     },
@@ -259,15 +289,17 @@ pub(crate) static COMMANDS: &[Spec] = &[
 pub(super) const RUN: &[&str] = &["run"];
 /// Options of `run` that `doctor` checks.
 pub(super) const CHECKED: &[&str] = &["run", "doctor"];
+pub(super) const DEV: &[&str] = &["dev"];
 pub(super) const RELEASE: &[&str] = &["release"];
 pub(super) const STATUS: &[&str] = &["status"];
 pub(super) const KEPT: &[&str] = &["run", "lead", "release", "doctor"];
-pub(super) const SHOWN: &[&str] = &["status", "top"];
+pub(super) const SHOWN: &[&str] = &["status", "top", "web"];
+pub(super) const WEB: &[&str] = &["run", "web"];
 pub(super) const SESSIONS: &[&str] =
-    &["run", "status", "top", "plan", "explain", "sessions", "drain", "undrain", "doctor"];
+    &["run", "status", "top", "web", "plan", "explain", "sessions", "drain", "undrain", "doctor"];
 pub(super) const POLLS: &[&str] = &[
-    "run", "release", "status", "top", "plan", "explain", "watch", "history", "sessions", "drain",
-    "undrain", "doctor",
+    "run", "release", "status", "top", "web", "plan", "explain", "watch", "history", "sessions",
+    "drain", "undrain", "doctor",
 ];
 /// Commands that stand for a role.
 pub(super) const STAND: &[&str] = &["run", "lead", "once"];
@@ -279,8 +311,8 @@ pub(super) const READ: &[&str] =
 /// Commands that stand for a role, and `doctor`, which checks their timings.
 pub(super) const TIMED: &[&str] = &["run", "lead", "once", "doctor"];
 pub(super) const ROLES: &[&str] =
-    &["run", "release", "status", "top", "lead", "once", "leaders", "resign", "doctor"];
+    &["run", "release", "status", "top", "web", "lead", "once", "leaders", "resign", "doctor"];
 pub(super) const ALL: &[&str] = &[
-    "run", "release", "status", "top", "plan", "explain", "watch", "history", "sessions", "drain",
-    "undrain", "lead", "once", "leaders", "resign", "doctor",
+    "run", "dev", "release", "status", "top", "web", "plan", "explain", "watch", "history",
+    "sessions", "drain", "undrain", "lead", "once", "leaders", "resign", "doctor",
 ];

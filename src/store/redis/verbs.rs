@@ -180,6 +180,10 @@ impl Store for RedisStore {
         self.renew_each(asked)
     }
 
+    fn verify_roles(&self, asked: &[(RequestContext, Tenure)]) -> Vec<StampedResult<Vec<Verify>>> {
+        self.verify_each(asked)
+    }
+
     fn release_roles(&self, freed: &[(RequestContext, Tenure, PeerMessage)]) -> StoreResult<()> {
         self.release_each(freed)
     }
