@@ -11,7 +11,7 @@ ZSH    ?= site-functions
 COMPLETIONS = $(SHARE)/bash-completion/completions/leasehold $(SHARE)/zsh/$(ZSH)/_leasehold \
   $(SHARE)/fish/vendor_completions.d/leasehold.fish
 
-.PHONY: help dev build test outsider servers lint doc deps msrv bench bystanders growth peers rolling sim explore faults topologies systemd upgrade starve stress threads roles scale mutants ci demo picture pictures web setup install uninstall crate deb
+.PHONY: help dev build test outsider servers lint doc deps msrv bench bystanders growth peers rolling sim explore faults topologies prometheus systemd upgrade starve stress threads roles scale mutants ci demo picture pictures web setup install uninstall crate deb
 .DEFAULT_GOAL := help
 
 # In the order in which a new engineer needs them.
@@ -119,6 +119,11 @@ topologies: setup build ## prove: fail over, partition and reshard real Sentinel
 	@scripts/setup unshare ip iptables tc
 	$(LAB) topologies -- $(ONLY)
 
+prometheus: setup ## prove: check alert rules and written metrics with promtool (a few seconds once built)
+	@scripts/setup promtool
+	$(CARGO) build --locked --bin leasehold
+	scripts/prometheus $(TARGET)/debug/leasehold
+
 systemd: setup build ## prove: kill, freeze, restart, upgrade and power off five VMs under real systemds, as root (3 minutes)
 	$(LAB) systemd
 
@@ -167,8 +172,8 @@ pictures: picture ## measure: draw docs/results/web.png and top.svg again, too: 
 	$(CARGO) build --locked --quiet --bin leasehold
 	scripts/web-check $(TARGET)/debug/leasehold --pictures docs/results
 
-setup: ## develop: install redis-server with apt if it is missing
-	@scripts/setup redis-server
+setup: ## develop: install redis-server, curl and python3 with apt if they are missing
+	@scripts/setup redis-server curl python3
 
 install: ## package: install binary, units, man page, completions, example settings, alerts and dashboard: PREFIX DESTDIR
 	@test -x $(TARGET)/release/leasehold || $(MAKE) build

@@ -109,11 +109,11 @@ pub(crate) static COMMANDS: &[Spec] = &[
     Spec {
         name: "watch",
         usage: "leasehold watch [ENDPOINT] [OPTIONS]",
-        summary: "follow lease events, verdicts and results as they happen",
-        about: "Prints a line for each lease event and for each result, of ENDPOINT or of all \
-                endpoints, as they happen, until SIGINT, SIGTERM or a closed pipe. While Redis is \
-                away, it says so on stderr and tries again. Afterwards it prints the lease events and changes \
-                of that time, but not the results. Only reads.",
+        summary: "follow lease events, changes and results as they happen",
+        about: "Prints a line for each lease event, each change of a verdict and each result, of \
+                ENDPOINT or of all endpoints, as they happen, until SIGINT, SIGTERM or a closed pipe. While Redis is \
+                away, it says so on stderr and tries again. Afterwards it prints the lease events \
+                and changes of that time, but not the results. Only reads.",
         takes: words(1),
         hidden: false,
     },
@@ -121,9 +121,9 @@ pub(crate) static COMMANDS: &[Spec] = &[
         name: "history",
         usage: "leasehold history [ENDPOINT] [OPTIONS]",
         summary: "the last grants: who held what, when, why it moved",
-        about: "Lists the last lease events and changes of verdicts, of ENDPOINT or of all endpoints, the newest last: \
-                when, which endpoint, what happened (acquired, released, lost, reclaimed), which \
-                instance, under which fence, and why. Redis keeps about the last 10,000 events. \
+        about: "Lists the last lease events and changes of verdicts, of ENDPOINT or of all \
+                endpoints, the newest last: when, which endpoint, what happened (acquired, \
+                released, lost, reclaimed; failing, recovered), which instance, under which fence, and why. Redis keeps about the last 10,000 events. \
                 Instances write them in the background, so a few may be missing. Only reads.",
         takes: words(1),
         hidden: false,
