@@ -72,6 +72,7 @@ pub struct Config {
     pub settings: Vec<PathBuf>,
     pub metrics_listen: Option<SocketAddr>,
     pub metrics_hosts: Vec<String>,
+    pub metrics_endpoints: usize,
     pub web_listen: Option<SocketAddr>,
     pub web_hosts: Vec<String>,
     pub web_remote: bool,
@@ -112,6 +113,7 @@ const HOST_NAME_BYTES_MAX: usize = 64;
 const METRICS_NAME_BYTES_MAX: usize = 128;
 const MIN_REPLICAS_MAX: u64 = 100;
 const RETRIES_MAX: u64 = 20;
+const SERIES_MAX: u64 = 10_000;
 const MAX_BODY_MAX: u64 = 16 * 1024 * 1024;
 const CERT_WARN_DAYS_MAX: u64 = 3_650;
 
@@ -171,6 +173,7 @@ impl Default for Config {
             settings: Vec::new(),
             metrics_listen: None,
             metrics_hosts: Vec::new(),
+            metrics_endpoints: 0,
             web_listen: None,
             web_hosts: Vec::new(),
             web_remote: false,
@@ -272,6 +275,7 @@ impl Config {
         check_number("--fail-after", fail_after.into(), 1, Thresholds::MAX.into())?;
         check_number("--ok-after", ok_after.into(), 1, Thresholds::MAX.into())?;
         check_number("--on-change-retries", self.on_change.retries.into(), 0, RETRIES_MAX)?;
+        check_number("--metrics-endpoints", self.metrics_endpoints as u64, 0, SERIES_MAX)?;
         check_number("--min-replicas", self.min_replicas.into(), 0, MIN_REPLICAS_MAX)?;
         check_number("--max-body", self.max_body as u64, 0, MAX_BODY_MAX)?;
         let warn_days = self.poll_access.cert_warn_days.into();

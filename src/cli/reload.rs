@@ -145,6 +145,7 @@ fn differing(a: &Config, b: &Config) -> String {
         ("--metrics-name", a.metrics_name != b.metrics_name),
         ("--metrics-listen", a.metrics_listen != b.metrics_listen),
         ("--metrics-hosts", a.metrics_hosts != b.metrics_hosts),
+        ("--metrics-endpoints", a.metrics_endpoints != b.metrics_endpoints),
         ("--web-listen", a.web_listen != b.web_listen),
         ("--web-hosts", a.web_hosts != b.web_hosts),
         ("--web-remote", a.web_remote != b.web_remote),

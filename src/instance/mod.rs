@@ -98,9 +98,8 @@ impl Daemon {
         let parts = assemble(config, me, clock, connections, poller, Queues::Bounded);
         let table = Arc::clone(&parts.lease.table);
         let liveness = Arc::new(Liveness::default());
-        let (name, workers) = (config.metrics_name(), config.workers);
-        let exposition =
-            Exposition::of_instance(name, &table, &liveness, &connections.failures, workers);
+        let (failures, verdicts) = (&connections.failures, parts.publisher.verdicts());
+        let exposition = Exposition::of_instance(config, &table, &liveness, failures, verdicts);
         let exposition = Arc::new(exposition);
         // Before the store is waited for: that it is away is worth showing.
         let metrics = (

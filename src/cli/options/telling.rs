@@ -6,7 +6,9 @@ use std::str::FromStr;
 
 use crate::cli::options::Opt;
 use crate::cli::options::commands::{ALL, LEAD, LOGGING, RUN, WEB};
-use crate::cli::options::values::{ValueError, address, hosts, path, showable, switch, text};
+use crate::cli::options::values::{
+    ValueError, address, hosts, number, path, showable, switch, text,
+};
 use crate::config::LogRenewals;
 
 pub(super) static OPTIONS: &[Opt] = &[
@@ -69,6 +71,15 @@ pub(super) static OPTIONS: &[Opt] = &[
             draft.config.metrics_hosts = hosts(value)?;
             Ok(())
         },
+    },
+    Opt {
+        name: "metrics-endpoints",
+        value: Some("N"),
+        default: "0",
+        help: "The metrics also have series for each of at most this many endpoints that this \
+               instance owns, failing ones first. The most is 10,000.",
+        commands: RUN,
+        set: |draft, value| number(value).map(|it| draft.config.metrics_endpoints = it),
     },
     Opt {
         name: "listen",
