@@ -92,6 +92,7 @@ pub enum Event<'a> {
 
 impl Event<'_> {
     /// The name that scripts look for.
+    #[expect(clippy::too_many_lines, reason = "a line for each event")]
     pub fn name(&self) -> &'static str {
         match self {
             Self::DaemonStarted { .. } => "daemon.started",
