@@ -4,6 +4,7 @@
 //! The logger adds time, level and thread; [`Event::log`] writes the rest. Never put a secret, a
 //! header or a body into an event.
 
+mod endpoint_fields;
 mod fields;
 mod repeated;
 
@@ -223,37 +224,6 @@ impl Event<'_> {
             Self::ThreadPanicked { thread, error } => {
                 line.put("thread", thread)?.put("error", error)?;
             }
-            _ => (),
-        }
-        Ok(())
-    }
-
-    fn session_fields(&self, line: &mut Fields<'_, '_>) -> fmt::Result {
-        match self {
-            Self::EndpointLight { endpoint, failures } => {
-                line.put("endpoint", endpoint)?.put("failures", failures)?;
-            }
-            Self::EndpointNormal { endpoint } => line.put("endpoint", endpoint)?.end(),
-            Self::EndpointFailing(it) => {
-                line.put("endpoint", &it.tenure.endpoint)?.put("address", &it.address)?;
-                line.maybe("error", &it.reason())?.put("since_ms", &it.state.since_ms)?;
-                line.put("failures", &it.state.failures)?.put("fence", &it.tenure.fence)?;
-            }
-            Self::EndpointRecovered(it) => {
-                line.put("endpoint", &it.tenure.endpoint)?.put("address", &it.address)?;
-                line.put("down_ms", &it.state.lasted_ms())?.put("fence", &it.tenure.fence)?;
-            }
-            Self::SessionInvalid { endpoint, error } => {
-                line.put("endpoint", endpoint)?.put("error", error)?;
-            }
-            Self::SessionOdd { endpoint, reason } => {
-                line.put("endpoint", endpoint)?.put("reason", reason)?;
-            }
-            Self::SessionUnreported { count } => line.put("count", count)?.end(),
-            Self::HookFailed { endpoint, error, attempts } => {
-                line.put("endpoint", endpoint)?.put("error", error)?.put("attempts", attempts)?;
-            }
-            Self::HookDropped { changes } => line.put("changes", changes)?.end(),
             _ => (),
         }
         Ok(())
