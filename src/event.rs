@@ -4,8 +4,8 @@
 //! The logger adds time, level and thread; [`Event::log`] writes the rest. Never put a secret, a
 //! header or a body into an event.
 
-mod endpoint_fields;
 mod fields;
+mod groups;
 mod repeated;
 
 use std::fmt;
@@ -74,6 +74,10 @@ pub enum Event<'a> {
     HistoryResumed,
     HistoryDropped { entries: u64 },
     ThreadPanicked { thread: &'a str, error: &'a str },
+    AgentListening { socket: &'a dyn fmt::Display },
+    AgentClientConnected { client: u64 },
+    AgentClientRefused { reason: &'a str },
+    AgentClientGone { client: u64, reason: &'a str, held: usize },
     LeaderCandidate { role: &'a Role },
     LeaderElected { role: &'a Role, term: FenceToken },
     LeaderFollower { role: &'a Role, leader: Option<&'a InstanceId> },
@@ -143,6 +147,10 @@ impl Event<'_> {
             Self::HistoryResumed => "history.resumed",
             Self::HistoryDropped { .. } => "history.dropped",
             Self::ThreadPanicked { .. } => "thread.panicked",
+            Self::AgentListening { .. } => "agent.listening",
+            Self::AgentClientConnected { .. } => "agent.client_connected",
+            Self::AgentClientRefused { .. } => "agent.client_refused",
+            Self::AgentClientGone { .. } => "agent.client_gone",
             Self::LeaderCandidate { .. } => "leader.candidate",
             Self::LeaderElected { .. } => "leader.elected",
             Self::LeaderFollower { .. } => "leader.follower",
@@ -157,9 +165,11 @@ impl Event<'_> {
     /// Warnings are what an operator should look at; polls and renewals that succeed are only interesting when debugging.
     pub fn level(&self) -> Level {
         match self {
-            Self::PollOk { .. } | Self::PollFailed { .. } | Self::LeaseRenewed { .. } => {
-                Level::Debug
-            }
+            Self::PollOk { .. }
+            | Self::PollFailed { .. }
+            | Self::LeaseRenewed { .. }
+            | Self::AgentClientConnected { .. }
+            | Self::AgentClientGone { .. } => Level::Debug,
             Self::PollPanicked { .. } | Self::ThreadPanicked { .. } => Level::Error,
             Self::LeaseFailed { .. }
             | Self::LeaseUncertain { .. }
@@ -191,88 +201,11 @@ impl Event<'_> {
             | Self::DaemonReloadRefused { .. }
             | Self::SettingsOdd { .. }
             | Self::HistoryFailed { .. }
+            | Self::AgentClientRefused { .. }
             | Self::LeaderUncertain { .. }
             | Self::LeaderLost { .. } => Level::Warn,
             _ => Level::Info,
         }
-    }
-
-    fn store_fields(&self, line: &mut Fields<'_, '_>) -> fmt::Result {
-        match self {
-            Self::StoreHoldoff { left, epoch } => {
-                line.put("left_ms", &left.as_millis())?.put("epoch", epoch)?;
-            }
-            Self::StoreReachable { away } => line.put("away_ms", &away.as_millis())?.end(),
-            Self::StoreClock { ahead } => line.put("ahead_ms", &ahead.as_millis())?.end(),
-            Self::StoreUnheard { reason } => line.put("reason", reason)?.end(),
-            _ => (),
-        }
-        Ok(())
-    }
-
-    fn daemon_fields(&self, line: &mut Fields<'_, '_>) -> fmt::Result {
-        match self {
-            Self::DaemonStarted { version, redis } => {
-                line.put("version", version)?.put("redis", redis)?;
-            }
-            Self::DaemonReady { endpoints, instances, held } => {
-                line.put("endpoints", endpoints)?.put("instances", instances)?.put("held", held)?;
-            }
-            Self::DaemonReloaded { changed } => line.put("changed", changed)?.end(),
-            Self::DaemonNeedsRestart { options } => line.put("options", options)?.end(),
-            Self::DaemonStopped { held } => line.put("held", held)?.end(),
-            Self::ThreadPanicked { thread, error } => {
-                line.put("thread", thread)?.put("error", error)?;
-            }
-            _ => (),
-        }
-        Ok(())
-    }
-
-    fn poll_fields(&self, line: &mut Fields<'_, '_>) -> fmt::Result {
-        match self {
-            Self::PollOk { endpoint, fence, status, took } => {
-                line.put("endpoint", endpoint)?.put("fence", fence)?;
-                line.maybe("status", status)?.put("duration_ms", &took.as_millis())?;
-            }
-            Self::PollFailed { endpoint, fence, error, took } => {
-                line.put("endpoint", endpoint)?.put("fence", fence)?.put("error", error)?;
-                line.put("duration_ms", &took.as_millis())?;
-            }
-            Self::PollUnpublished { endpoint, fence, error }
-            | Self::PollPanicked { endpoint, fence, error } => {
-                line.put("endpoint", endpoint)?.put("fence", fence)?.put("error", error)?;
-            }
-            _ => (),
-        }
-        Ok(())
-    }
-
-    fn leader_fields(&self, line: &mut Fields<'_, '_>) -> fmt::Result {
-        match self {
-            Self::LeaderCandidate { role } => line.put("role", role)?.end(),
-            Self::LeaderElected { role, term } | Self::LeaderReclaimed { role, term } => {
-                line.put("role", role)?.put("term", term)?;
-            }
-            Self::LeaderFollower { role, leader } => {
-                line.put("role", role)?.maybe("leader", leader)?;
-            }
-            Self::LeaderElectionFailed { role, error } => {
-                line.put("role", role)?.put("error", error)?;
-            }
-            Self::LeaderUncertain { role, term, error } => {
-                line.put("role", role)?.put("term", term)?.put("error", error)?;
-            }
-            Self::LeaderLost { role, term, reason, owner } => {
-                line.put("role", role)?.put("term", term)?.put("reason", reason)?;
-                line.maybe("owner", owner)?;
-            }
-            Self::LeaderResigned { role, term, heir } => {
-                line.put("role", role)?.put("term", term)?.maybe("heir", heir)?;
-            }
-            _ => (), // its name says it all: heartbeat.resumed, and so on
-        }
-        Ok(())
     }
 
     /// Says it, once, as `instance`.
@@ -288,23 +221,6 @@ impl Event<'_> {
 
 fn left_because(has_expired: bool) -> &'static str {
     if has_expired { "expired" } else { "withdrawn" }
-}
-
-impl<'a> Event<'a> {
-    /// Of an event that tells an error and nothing else.
-    fn error_alone(&self) -> Option<&&'a dyn fmt::Display> {
-        match self {
-            Self::StoreUnreachable { error }
-            | Self::DaemonReloadRefused { error }
-            | Self::HeartbeatFailed { error }
-            | Self::PublishFailed { error }
-            | Self::HistoryFailed { error }
-            | Self::MetricsFailed { error }
-            | Self::WebFailed { error }
-            | Self::ManagerUnreachable { error } => Some(error),
-            _ => None,
-        }
-    }
 }
 
 /// The fields after `event` and `instance`, each with a space before it.

@@ -89,7 +89,12 @@ cfg_if! {
     }
 }
 #[cfg(feature = "cli")]
+mod agent;
+#[cfg(feature = "cli")]
 mod cli;
+#[cfg(feature = "testing")]
+#[cfg_attr(docsrs, doc(cfg(feature = "testing")))]
+pub mod testing;
 #[cfg(feature = "cli")]
 mod web;
 

@@ -7,6 +7,7 @@
 //! | `turns.rs` | whose turn is it to ask about a name, and who gets a share |
 //! | `exchange.rs` | how is a lease taken and given back |
 //! | `batch.rs` | how are thousands of leases taken and given back in one call |
+//! | `called_off.rs` | how does a wait end before its time |
 //! | `info.rs` | how does a lease stand, held here or not |
 //! | `outcome.rs` | what can a program be told |
 //! | `waiting.rs` | when is a lease that another instance holds asked for again |
@@ -18,6 +19,8 @@
 //! table about its tenure. So a guard cannot be right longer than the table is.
 
 mod batch;
+#[cfg(feature = "cli")]
+mod called_off;
 mod exchange;
 mod hold;
 mod info;
@@ -91,11 +94,22 @@ impl LeaseManager {
         connections: &Connections,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, StartError> {
+        Self::start_waiting(config, me, connections, clock, None)
+    }
+
+    /// The same, but waits for the store to be there, until told to stop.
+    pub(crate) fn start_waiting(
+        config: &CheckedConfig,
+        me: InstanceId,
+        connections: &Connections,
+        clock: Arc<dyn Clock>,
+        until: Option<&Stop>,
+    ) -> Result<Self, StartError> {
         // Daemons on the same prefix must not keep a share of their endpoints for us: we take none.
         let config = &config.without_weight();
         let table = table(config, me, clock);
         let parts = LeaseParts::assemble(config, &table, connections);
-        let keeper = LeaseKeeper::start(parts, connections, &Arc::default(), None)?;
+        let keeper = LeaseKeeper::start(parts, connections, &Arc::default(), until)?;
         let fail_stop = Arc::clone(keeper.fail_stop());
         let exchange = Exchange::new(&table, &connections.rest, keeper.reporter(), &fail_stop);
         Ok(Self { exchange, keeper: Some(keeper) })
@@ -159,7 +173,7 @@ impl LeaseManager {
     /// # Ok(()) }
     /// ```
     pub fn try_acquire(&self, name: impl AsRef<str>) -> Result<Acquired, LeaseError> {
-        Ok(self.exchange.acquire_until(&named(name)?, Moment::MIN)?)
+        Ok(self.exchange.acquire_until(&named(name)?, &|| Moment::MIN)?)
     }
 
     /// [`Self::try_acquire`], and waits for the lease if another instance holds it. After `timeout` the answer says why it
@@ -186,8 +200,8 @@ impl LeaseManager {
         name: impl AsRef<str>,
         timeout: Duration,
     ) -> Result<Acquired, LeaseError> {
-        let until = BootClock.now() + timeout;
-        Ok(self.exchange.acquire_until(&named(name)?, until)?)
+        let until = self.exchange.table.now() + timeout;
+        Ok(self.exchange.acquire_until(&named(name)?, &|| until)?)
     }
 
     /// Runs `work` under the lease, and gives it back after that, also when `work` panics. Waits for the lease as

@@ -6,6 +6,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::agent::AgentSettings;
+use crate::cli::agent;
 use crate::cli::args::{Env, Typed};
 use crate::cli::config_warnings::about_heartbeat;
 use crate::cli::dev::{self, DevSettings};
@@ -28,6 +30,7 @@ pub(crate) enum Instance {
         at_least_for: Duration,
         skip_code: u8,
     },
+    Agent(AgentSettings),
 }
 
 /// What to ask of a store, or to change in it.
@@ -52,7 +55,7 @@ impl Instance {
     /// What the Redis user of this command is for: which rule has the rights that it needs.
     pub(crate) fn purpose(&self) -> Purpose {
         match self {
-            Self::Run { .. } => Purpose::Daemon,
+            Self::Run { .. } | Self::Agent(_) => Purpose::Daemon,
             Self::Lead(_) | Self::Once { .. } => Purpose::Elector,
         }
     }
@@ -224,6 +227,7 @@ pub(crate) fn instance(
             let (config, wrap) = wrap(command, draft, typed)?;
             Ok((config, Instance::Once { wrap, at_least_for, skip_code }))
         }
+        "agent" => agent::of(command, draft),
         _ => run(draft, env),
     }
 }

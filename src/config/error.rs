@@ -103,11 +103,10 @@ impl fmt::Display for ConfigError {
                 write!(f, "--metrics-listen {address} is no loopback address: use 127.0.0.1 or ")?;
                 write!(f, "[::1], and let a proxy or node_exporter show them to others")
             }
-            Self::MetricsHost => {
-                write!(
-                    f,
-                    "--metrics-hosts has something that is no host: write names or addresses "
-                )?;
+            Self::MetricsHost | Self::WebHost => {
+                let page = matches!(self, Self::WebHost);
+                let option = if page { "--web-hosts" } else { "--metrics-hosts" };
+                write!(f, "{option} has something that is no host: write names or addresses ")?;
                 write!(f, "without spaces or slashes, separated by commas")
             }
             Self::WebForAll { address } => {
@@ -116,10 +115,6 @@ impl fmt::Display for ConfigError {
                     "{address} is no loopback address, so other hosts could read the page: "
                 )?;
                 write!(f, "use 127.0.0.1 or [::1], or say --web-remote")
-            }
-            Self::WebHost => {
-                write!(f, "--web-hosts has something that is no host: write names or addresses ")?;
-                write!(f, "without spaces or slashes, separated by commas")
             }
             Self::MetricsName => {
                 write!(f, "--metrics-name must be 1 to {METRICS_NAME_BYTES_MAX} bytes")

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use crate::clock::Moment;
+use crate::clock::scheduler::Wait;
 use crate::manager::exchange::Exchange;
 use crate::manager::hold::Hold;
 use crate::manager::lease::Lease;
@@ -38,6 +39,7 @@ impl Exchange {
         self: &Arc<Self>,
         names: Vec<Result<EndpointId, LeaseError>>,
     ) -> Vec<Result<Acquired, LeaseError>> {
+        let _call = Wait::begin(&*self.table.clock().0);
         let wanted: Vec<EndpointId> =
             names.iter().filter_map(|it| it.as_ref().ok()).cloned().collect();
         let no_answer = NoAnswer::default();
@@ -48,7 +50,7 @@ impl Exchange {
             Ok(match told.next().flatten() {
                 Some(told) => told?,
                 // Another thread was asking about it, or it is named twice.
-                None => self.acquire_until(&name, Moment::MIN)?,
+                None => self.acquire_until(&name, &|| Moment::MIN)?,
             })
         };
         names.into_iter().map(answer).collect()

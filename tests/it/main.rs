@@ -152,6 +152,30 @@ mod process {
     /// The page: what it shows, to whom, and what it costs.
     mod web;
 }
+/// Tests of a user's own program: a Redis in memory, and a clock that a test moves.
+mod testing {
+    /// The clock: one course of things, and no time.
+    mod clock;
+    /// Leaderships that are won, lost, given back and waited for.
+    mod elections;
+    /// Leases that are kept, lost, given back and waited for.
+    mod leases;
+}
+/// `leasehold agent`: leases and roles for programs in any language, real processes.
+mod agent {
+    /// The examples of docs/agent.md, run.
+    mod examples;
+    /// Clients, agents and Redis are killed, frozen and restarted.
+    mod faults;
+    /// 200 clients of two agents want the same names.
+    mod hammer;
+    /// Strangers at the socket.
+    mod hostile;
+    /// Roles.
+    mod roles;
+    /// Leases, sessions and their ends.
+    mod sessions;
+}
 /// The source tree, the documents and the package.
 mod meta {
     /// Rules about the source tree itself: imports point one way, documents are true.

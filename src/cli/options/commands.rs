@@ -32,14 +32,15 @@ pub(crate) static COMMANDS: &[Spec] = &[
         usage: "leasehold dev [OPTIONS]",
         summary: "a private Redis and a fleet on this host, to try things on",
         about: "Starts a private Redis server (redis-server or valkey-server must be on PATH), a \
-                sample target with endpoints that answer, are slow and fail, and three instances \
-                that poll them, and prints the commands to try. Every part is a process of its \
-                own: kill one and watch the others. A part that ends is started again. SIGINT or \
-                SIGTERM ends and removes all of it, and so does the death of this process. No \
-                variable of the environment counts, so that nothing here touches a fleet in \
-                service. With --redis it uses your server, one or behind Sentinels, under \
-                prefixes of its own, leasehold-dev and leasehold-dev-leader, and removes these \
-                keys at the end. The timings are short: a lease lasts 6 s, a heartbeat 3 s.",
+                sample target with endpoints that answer, are slow and fail, three instances that \
+                poll them, and the page of leasehold web, and prints the commands to try. Every \
+                part is a process of its own: kill one and watch the others. A part that ends is \
+                started again. SIGINT or SIGTERM ends and removes all of it, and so does the \
+                death of this process. No variable of the environment counts, so that nothing \
+                here touches a fleet in service. With --redis it uses your server, one or behind \
+                Sentinels, under prefixes of its own, leasehold-dev and leasehold-dev-leader, and \
+                removes these keys at the end. The timings are short: a lease lasts 6 s, a \
+                heartbeat 3 s.",
         takes: NOTHING,
         hidden: false,
     },
@@ -221,6 +222,30 @@ pub(crate) static COMMANDS: &[Spec] = &[
         hidden: false,
     },
     Spec {
+        name: "agent",
+        usage: "leasehold agent --socket PATH [OPTIONS]",
+        summary: "hold leases and roles for programs in any language, by a socket",
+        about: "Listens at --socket, and holds leases and roles for the programs that connect: \
+                ACQUIRE nightly is answered with HELD, a fence and how long the lease lasts; LEAD \
+                cleanup stands for a role. The connection is the session: when the program ends or \
+                dies, everything it held is given back at once. docs/agent.md has the protocol. \
+                Every client is a holder of its own. If Redis is away at the start, the agent \
+                waits for it, and the socket is there once the agent can grant. At a stop, clients \
+                are told, and have --drain-timeout to finish; a second signal ends that wait.",
+        takes: NOTHING,
+        hidden: false,
+    },
+    Spec {
+        name: "connect",
+        usage: "leasehold connect --socket PATH",
+        summary: "talk to an agent by stdin and stdout, such as from a shell script",
+        about: "Passes lines from stdin to the agent at --socket, and its lines to stdout. When \
+                stdin ends, the agent carries out what was said, and ends the session. Ends when \
+                the agent ends the connection.",
+        takes: NOTHING,
+        hidden: false,
+    },
+    Spec {
         name: "leaders",
         usage: "leasehold leaders [OPTIONS]",
         summary: "who leads what, since when, under which term",
@@ -292,27 +317,32 @@ pub(super) const CHECKED: &[&str] = &["run", "doctor"];
 pub(super) const DEV: &[&str] = &["dev"];
 pub(super) const RELEASE: &[&str] = &["release"];
 pub(super) const STATUS: &[&str] = &["status"];
-pub(super) const KEPT: &[&str] = &["run", "lead", "release", "doctor"];
+pub(super) const KEPT: &[&str] = &["run", "lead", "agent", "release", "doctor"];
 pub(super) const SHOWN: &[&str] = &["status", "top", "web"];
 pub(super) const WEB: &[&str] = &["run", "web"];
 pub(super) const SESSIONS: &[&str] =
     &["run", "status", "top", "web", "plan", "explain", "sessions", "drain", "undrain", "doctor"];
 pub(super) const POLLS: &[&str] = &[
-    "run", "release", "status", "top", "web", "plan", "explain", "watch", "history", "sessions",
-    "drain", "undrain", "doctor",
+    "run", "agent", "release", "status", "top", "web", "plan", "explain", "watch", "history",
+    "sessions", "drain", "undrain", "doctor",
 ];
 /// Commands that stand for a role.
-pub(super) const STAND: &[&str] = &["run", "lead", "once"];
-pub(super) const WAITING: &[&str] = &["run", "lead", "once", "doctor"];
+pub(super) const STAND: &[&str] = &["run", "lead", "once", "agent"];
+pub(super) const WAITING: &[&str] = &["run", "lead", "once", "agent", "doctor"];
 pub(super) const LEAD: &[&str] = &["run", "lead"];
-pub(super) const LOGGING: &[&str] = &["run", "release", "lead", "once", "leaders", "resign"];
+/// Commands that stand for a role as long as they run.
+pub(super) const ELECTING: &[&str] = &["run", "lead", "agent"];
+pub(super) const LOGGING: &[&str] =
+    &["run", "release", "lead", "once", "agent", "leaders", "resign"];
 pub(super) const READ: &[&str] =
     &["status", "top", "plan", "explain", "watch", "history", "sessions", "leaders", "doctor"];
 /// Commands that stand for a role, and `doctor`, which checks their timings.
-pub(super) const TIMED: &[&str] = &["run", "lead", "once", "doctor"];
-pub(super) const ROLES: &[&str] =
-    &["run", "release", "status", "top", "web", "lead", "once", "leaders", "resign", "doctor"];
+pub(super) const TIMED: &[&str] = &["run", "lead", "once", "agent", "doctor"];
+pub(super) const ROLES: &[&str] = &[
+    "run", "release", "status", "top", "web", "lead", "once", "agent", "leaders", "resign",
+    "doctor",
+];
 pub(super) const ALL: &[&str] = &[
     "run", "dev", "release", "status", "top", "web", "plan", "explain", "watch", "history",
-    "sessions", "drain", "undrain", "lead", "once", "leaders", "resign", "doctor",
+    "sessions", "drain", "undrain", "lead", "once", "agent", "leaders", "resign", "doctor",
 ];

@@ -16,6 +16,8 @@ mod subscription;
 use std::time::Duration;
 
 pub use crate::store::memory::client::{MemoryStore, Mishap, no_answer};
+#[cfg(feature = "testing")]
+pub(crate) use crate::store::memory::server::PushObserver;
 pub use crate::store::memory::server::{Announced, MemoryServer, Snapshot};
 
 use crate::model::{EndpointId, InstanceId, InstanceInfo, Tenure, Weight};

@@ -14,10 +14,14 @@ pub(crate) struct MemorySubscription {
 impl Subscription for MemorySubscription {
     fn next(&mut self, _: Duration) -> StoreResult<Option<Push>> {
         let me = self.me.clone();
-        self.store.call("next_push", move |state, clock| {
+        let push = self.store.call("next_push", move |state, clock| {
             state.forget_expired(clock);
             state.heard(&me)
-        })
+        })?;
+        if push.is_none() {
+            self.store.server.pushes.get().into_iter().for_each(|it| it.nothing_pushed());
+        }
+        Ok(push)
     }
 
     fn receives_changes(&self) -> bool {
