@@ -53,4 +53,18 @@ impl<'a> Event<'a> {
             _ => None,
         }
     }
+
+    /// Of what the store says about itself.
+    pub(super) fn store_fields(&self, line: &mut Fields<'_, '_>) -> fmt::Result {
+        match self {
+            Self::StoreHoldoff { left, epoch } => {
+                line.put("left_ms", &left.as_millis())?.put("epoch", epoch)?;
+            }
+            Self::StoreReachable { away } => line.put("away_ms", &away.as_millis())?.end(),
+            Self::StoreClock { ahead } => line.put("ahead_ms", &ahead.as_millis())?.end(),
+            Self::StoreUnheard { reason } => line.put("reason", reason)?.end(),
+            _ => (),
+        }
+        Ok(())
+    }
 }
