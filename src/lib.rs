@@ -91,7 +91,9 @@ cfg_if! {
 #[cfg(feature = "cli")]
 mod cli;
 
-pub use crate::config::{Access, CheckedConfig, Config, ConfigError, LogRenewals, RedisUrl};
+pub use crate::config::{
+    Access, CheckedConfig, Config, ConfigError, LogLevel, LogRenewals, RedisUrl,
+};
 pub use crate::election::{
     BuildError, Duty, ElectionBuilder, ElectionEvent, ElectionSettings, Elections, LeaderElection,
     Leadership, LossReason, Registration, State,
@@ -100,8 +102,8 @@ pub use crate::instance::Daemon;
 pub use crate::lease::keeper::StartError;
 pub use crate::lease::permit::{PollPermit, Revoked};
 pub use crate::manager::{
-    Acquired, Lease, LeaseError, LeaseInfo, LeaseLoss, LeaseManager, LeaseState, LeaseWatch,
-    LossListener, LostLease, NotNow, Released,
+    Acquired, Lease, LeaseError, LeaseInfo, LeaseLoss, LeaseManager, LeaseManagerBuilder,
+    LeaseState, LeaseWatch, LossListener, LostLease, NotNow, Released,
 };
 pub use crate::model::{
     Address, EndpointId, FenceToken, InstanceId, InvalidId, InvalidRole, Role, Sample, Session,

@@ -6,6 +6,7 @@
 //! | `hold.rs` | has this tenure ended: what its guards share |
 //! | `turns.rs` | whose turn is it to ask about a name, and who gets a share |
 //! | `exchange.rs` | how is a lease taken and given back |
+//! | `builder.rs` | with which settings is a manager started |
 //! | `batch.rs` | how are thousands of leases taken and given back in one call |
 //! | `info.rs` | how does a lease stand, held here or not |
 //! | `outcome.rs` | what can a program be told |
@@ -18,6 +19,7 @@
 //! table about its tenure. So a guard cannot be right longer than the table is.
 
 mod batch;
+mod builder;
 mod exchange;
 mod hold;
 mod info;
@@ -47,6 +49,7 @@ use crate::store::StoreError;
 use crate::thread::Stop;
 use crate::thread::fail_stop::Failure;
 
+pub use crate::manager::builder::LeaseManagerBuilder;
 pub use crate::manager::info::{LeaseInfo, LeaseState};
 pub use crate::manager::lease::{Lease, LeaseWatch};
 pub use crate::manager::listeners::{LeaseLoss, LossListener, LostLease};
@@ -56,9 +59,9 @@ pub use crate::manager::outcome::{Acquired, LeaseError, NotNow, Released};
 ///
 /// ```no_run
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// use leasehold::{Acquired, Config, LeaseManager};
+/// use leasehold::{Acquired, LeaseManager};
 ///
-/// let manager = LeaseManager::start(&Config::default().checked()?)?;
+/// let manager = LeaseManager::builder().redis("redis://127.0.0.1:6379")?.start()?;
 /// match manager.try_acquire("nightly-report")? {
 ///     Acquired::Held(lease) => {
 ///         // Slow preparation comes first. Ask again right before each effect, and send the fence along.
@@ -76,6 +79,17 @@ pub struct LeaseManager {
 }
 
 impl LeaseManager {
+    /// Every setting at its default: `redis://127.0.0.1:6379/0`, and leases of 30 s.
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let manager = leasehold::LeaseManager::builder().redis("redis://10.0.0.7")?.start()?;
+    /// # Ok(()) }
+    /// ```
+    pub fn builder() -> LeaseManagerBuilder {
+        LeaseManagerBuilder::new()
+    }
+
     /// Connects to the Redis of `config` and begins to beat. Fails where a daemon would wait.
     pub fn start(config: &CheckedConfig) -> Result<Self, StartError> {
         let connections = Connections::redis(config);
@@ -125,7 +139,7 @@ impl LeaseManager {
     ///
     /// ```no_run
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let manager = leasehold::LeaseManager::start(&leasehold::Config::default().checked()?)?;
+    /// # let manager = leasehold::LeaseManager::builder().start()?;
     /// use std::time::Duration;
     ///
     /// let in_time = manager.stop_within(Duration::from_millis(500));
@@ -152,7 +166,7 @@ impl LeaseManager {
     ///
     /// ```no_run
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let manager = leasehold::LeaseManager::start(&leasehold::Config::default().checked()?)?;
+    /// # let manager = leasehold::LeaseManager::builder().start()?;
     /// if let Some(lease) = manager.try_acquire("nightly-report")?.held() {
     ///     println!("held for {:?} unless it is renewed", lease.remaining());
     /// }
@@ -173,7 +187,7 @@ impl LeaseManager {
     ///
     /// ```no_run
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let manager = leasehold::LeaseManager::start(&leasehold::Config::default().checked()?)?;
+    /// # let manager = leasehold::LeaseManager::builder().start()?;
     /// use std::time::Duration;
     ///
     /// if let Some(lease) = manager.acquire("nightly-report", Duration::from_secs(60))?.held() {
@@ -195,7 +209,7 @@ impl LeaseManager {
     ///
     /// ```no_run
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let manager = leasehold::LeaseManager::start(&leasehold::Config::default().checked()?)?;
+    /// # let manager = leasehold::LeaseManager::builder().start()?;
     /// use std::time::Duration;
     ///
     /// let sent = manager.with_lease("nightly-report", Duration::from_secs(60), |lease| lease.holds())?;
@@ -218,7 +232,7 @@ impl LeaseManager {
     ///
     /// ```no_run
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let manager = leasehold::LeaseManager::start(&leasehold::Config::default().checked()?)?;
+    /// # let manager = leasehold::LeaseManager::builder().start()?;
     /// let mut leases = Vec::new();
     /// for told in manager.try_acquire_many(["report-1", "report-2"]) {
     ///     leases.extend(told?.held());
@@ -255,7 +269,7 @@ impl LeaseManager {
     ///
     /// ```no_run
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let manager = leasehold::LeaseManager::start(&leasehold::Config::default().checked()?)?;
+    /// # let manager = leasehold::LeaseManager::builder().start()?;
     /// let listener = manager.on_lost(|lost| eprintln!("{lost}"))?;
     /// listener.unregister();
     /// # Ok(()) }

@@ -11,10 +11,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::cli::options::{COMMANDS, Draft, Opt, Spec, options, showable};
+use crate::cli::options::{COMMANDS, Draft, Opt, Spec, options};
 use crate::cli::task::{self, Instance, Task};
 use crate::cli::usage::{Origin, UsageError, nearest};
 use crate::cli::{completions, help, man};
+use crate::config::setting::Names;
+use crate::config::value::showable;
 use crate::config::{CheckedConfig, Config, ConfigError};
 use crate::inspect::doctor::program::runnable;
 
@@ -87,7 +89,7 @@ impl Command {
             Self::Task(config, _) => config,
             _ => return Ok(self),
         };
-        config.access.check().map_err(ConfigError::from)?;
+        config.access.check().map_err(|error| ConfigError::new(error, Names::OPTIONS))?;
         let polls = matches!(self, Self::Instance(_, Instance::Run { .. }));
         if let Some([name, ..]) = config.poll_command.as_deref().filter(|_| polls) {
             let path = env::var_os("PATH");
@@ -181,6 +183,7 @@ fn name_of(typed: &str) -> Option<String> {
 
 fn build(command: &'static Spec, typed: Typed, env: Env<'_>) -> Result<Command, UsageError> {
     let mut draft = Draft::default();
+    draft.config.names = Names::OPTIONS;
     if !command.hidden {
         let wanted = options().filter(|it| it.belongs_to(command));
         // A variable that the command line overrides is not even looked at.

@@ -151,9 +151,7 @@ impl Reload<'_> {
         self.config = news.config;
         // Said at the more talkative of the two levels.
         let level = self.config.log_level;
-        if level > log::max_level() {
-            logging::set_level(level);
-        }
+        logging::raise_level(level);
         Event::DaemonReloaded { changed: &news.changed }.log(self.me);
         if let Some(reason) = files_warning(self.files, &self.config) {
             Event::SettingsOdd { reason: &reason }.log(self.me);

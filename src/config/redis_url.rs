@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
 /// A URL of the store. Shown as `redis://user:***@host:6379/0`.
 #[derive(Clone, PartialEq, Eq)]
@@ -298,6 +299,22 @@ fn decoded(text: &str) -> Result<Option<String>, RedisUrlError> {
     }
     let text = String::from_utf8(bytes).map_err(|_| RedisUrlError::Characters)?;
     Ok(Some(text).filter(|it| !it.is_empty()))
+}
+
+impl FromStr for RedisUrl {
+    type Err = RedisUrlError;
+
+    fn from_str(text: &str) -> Result<Self, RedisUrlError> {
+        Self::parse(text)
+    }
+}
+
+impl TryFrom<&str> for RedisUrl {
+    type Error = RedisUrlError;
+
+    fn try_from(text: &str) -> Result<Self, RedisUrlError> {
+        Self::parse(text)
+    }
 }
 
 impl fmt::Display for HostPort {

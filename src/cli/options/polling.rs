@@ -2,7 +2,7 @@
 
 use crate::cli::options::Opt;
 use crate::cli::options::commands::{CHECKED, RUN};
-use crate::cli::options::values::{duration, number, text};
+use crate::config::setting::Setting;
 
 pub(super) static OPTIONS: &[Opt] = &[
     Opt {
@@ -14,7 +14,7 @@ pub(super) static OPTIONS: &[Opt] = &[
                --poll-command 8. run raises its own limit of open files as far as it may; doctor \
                says whether that is enough.",
         commands: CHECKED,
-        set: |draft, value| number(value).map(|it| draft.config.workers = it),
+        set: |draft, value| draft.set(Setting::Workers, value),
     },
     Opt {
         name: "interval",
@@ -23,7 +23,7 @@ pub(super) static OPTIONS: &[Opt] = &[
         help: "The time from one poll of an endpoint to the next. A session's own intervalMs \
                takes precedence.",
         commands: RUN,
-        set: |draft, value| duration(value).map(|it| draft.config.interval = it),
+        set: |draft, value| draft.set(Setting::Interval, value),
     },
     Opt {
         name: "timeout",
@@ -31,7 +31,7 @@ pub(super) static OPTIONS: &[Opt] = &[
         default: "10s",
         help: "How long one poll may take. A session's own timeoutMs takes precedence.",
         commands: RUN,
-        set: |draft, value| duration(value).map(|it| draft.config.timeout = it),
+        set: |draft, value| draft.set(Setting::Timeout, value),
     },
     Opt {
         name: "light-after",
@@ -40,7 +40,7 @@ pub(super) static OPTIONS: &[Opt] = &[
         help: "After this many failures in a row an endpoint is polled at the light interval, until \
                a poll succeeds.",
         commands: RUN,
-        set: |draft, value| number(value).map(|it| draft.config.light_after = it),
+        set: |draft, value| draft.set(Setting::LightAfter, value),
     },
     Opt {
         name: "light-interval",
@@ -50,7 +50,7 @@ pub(super) static OPTIONS: &[Opt] = &[
                interval or at twice its own, whichever is longer; from its second light poll on, \
                at four times its own.",
         commands: RUN,
-        set: |draft, value| duration(value).map(|it| draft.config.light_interval = it),
+        set: |draft, value| draft.set(Setting::LightInterval, value),
     },
     Opt {
         name: "poll-command",
@@ -62,12 +62,7 @@ pub(super) static OPTIONS: &[Opt] = &[
                stdout is the body; exit code 0 is success. If it fails, the end of its stderr \
                becomes part of the result's error and is never logged.",
         commands: CHECKED,
-        set: |draft, value| {
-            let words = text(value)?;
-            let words = words.split(' ').filter(|it| !it.is_empty()).map(String::from);
-            draft.config.poll_command = Some(words.collect());
-            Ok(())
-        },
+        set: |draft, value| draft.set(Setting::PollCommand, value),
     },
     Opt {
         name: "allow-targets",
@@ -76,7 +71,7 @@ pub(super) static OPTIONS: &[Opt] = &[
         help: "Networks that may be polled, separated by commas. Checked on the resolved address at \
                connect time.",
         commands: RUN,
-        set: |draft, value| text(value).map(|it| draft.config.allow_targets = it),
+        set: |draft, value| draft.set(Setting::AllowTargets, value),
     },
     Opt {
         name: "deny-targets",
@@ -84,7 +79,7 @@ pub(super) static OPTIONS: &[Opt] = &[
         default: "169.254.0.0/16,fe80::/10",
         help: "Networks that may not be polled, even if allowed.",
         commands: RUN,
-        set: |draft, value| text(value).map(|it| draft.config.deny_targets = it),
+        set: |draft, value| draft.set(Setting::DenyTargets, value),
     },
     Opt {
         name: "max-body",
@@ -92,6 +87,6 @@ pub(super) static OPTIONS: &[Opt] = &[
         default: "65536",
         help: "How many bytes of a response are read and kept.",
         commands: RUN,
-        set: |draft, value| number(value).map(|it| draft.config.max_body = it),
+        set: |draft, value| draft.set(Setting::MaxBody, value),
     },
 ];

@@ -2,8 +2,7 @@
 
 use crate::cli::options::Opt;
 use crate::cli::options::commands::ALL;
-use crate::cli::options::values::{ValueError, path};
-use crate::config::RedisUrl;
+use crate::config::setting::Setting;
 
 pub(super) static OPTIONS: &[Opt] = &[
     Opt {
@@ -17,10 +16,7 @@ pub(super) static OPTIONS: &[Opt] = &[
                special characters in a password. Every user of the host can read a command line: \
                better put the password into a file.",
         commands: ALL,
-        set: |draft, value| {
-            let url = value.to_str().ok_or(ValueError::NotText)?;
-            RedisUrl::parse(url).map(|it| draft.config.redis = it).map_err(ValueError::Redis)
-        },
+        set: |draft, value| draft.set(Setting::Redis, value),
     },
     Opt {
         name: "redis-password-file",
@@ -30,7 +26,7 @@ pub(super) static OPTIONS: &[Opt] = &[
                it can change without a restart. The same holds for --redis-ca, --redis-cert and \
                --redis-key.",
         commands: ALL,
-        set: |draft, value| path(value).map(|it| draft.config.access.password = Some(it)),
+        set: |draft, value| draft.set(Setting::RedisPasswordFile, value),
     },
     Opt {
         name: "redis-ca",
@@ -40,7 +36,7 @@ pub(super) static OPTIONS: &[Opt] = &[
                must be signed by one of them. Without this file, the public authorities are \
                trusted.",
         commands: ALL,
-        set: |draft, value| path(value).map(|it| draft.config.access.ca = Some(it)),
+        set: |draft, value| draft.set(Setting::RedisCa, value),
     },
     Opt {
         name: "redis-cert",
@@ -49,7 +45,7 @@ pub(super) static OPTIONS: &[Opt] = &[
         help: "With rediss://, a PEM file with the client certificate, for a server that asks for \
                one.",
         commands: ALL,
-        set: |draft, value| path(value).map(|it| draft.config.access.cert = Some(it)),
+        set: |draft, value| draft.set(Setting::RedisCert, value),
     },
     Opt {
         name: "redis-key",
@@ -57,6 +53,6 @@ pub(super) static OPTIONS: &[Opt] = &[
         default: "",
         help: "The PEM file with the private key of --redis-cert.",
         commands: ALL,
-        set: |draft, value| path(value).map(|it| draft.config.access.key = Some(it)),
+        set: |draft, value| draft.set(Setting::RedisKey, value),
     },
 ];
