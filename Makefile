@@ -11,7 +11,7 @@ ZSH    ?= site-functions
 COMPLETIONS = $(SHARE)/bash-completion/completions/leasehold $(SHARE)/zsh/$(ZSH)/_leasehold \
   $(SHARE)/fish/vendor_completions.d/leasehold.fish
 
-.PHONY: help build test servers lint doc deps msrv bench bystanders growth peers rolling sim explore faults topologies systemd upgrade starve stress threads scale mutants ci demo picture setup install uninstall crate deb
+.PHONY: help dev build test servers lint doc deps msrv bench bystanders growth peers rolling sim explore faults topologies systemd upgrade starve stress threads scale mutants ci demo picture setup install uninstall crate deb
 .DEFAULT_GOAL := help
 
 # In the order in which a new engineer needs them.
@@ -138,6 +138,10 @@ scale: setup ## measure: 100,000 sessions on ten daemons beside their Redis: FOR
 
 mutants: setup ## prove: plant deliberate bugs one by one; a test must fail for each (about half an hour)
 	scripts/mutants -j3
+
+dev: setup ## use: start a private Redis and three instances, and print what to try; Ctrl-C ends and removes all of it
+	$(CARGO) build --locked --quiet --bin leasehold
+	@$(TARGET)/debug/leasehold dev
 
 demo: setup ## use: watch four instances on a private Redis go through four mishaps (half a minute)
 	$(CARGO) build --locked --quiet --bin leasehold --example demo

@@ -18,7 +18,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::config::setting::{Names, Setting};
-use crate::model::{LeaseDuration, Role, Weight};
+use crate::model::{LeaseDuration, Role, Thresholds, Weight};
 
 pub use crate::config::access::Access;
 pub(crate) use crate::config::access::AccessError;
@@ -67,6 +67,7 @@ pub struct Config {
     pub timeout: Duration,
     pub light_after: u32,
     pub light_interval: Duration,
+    pub thresholds: Thresholds,
     pub poll_command: Option<Vec<String>>,
     pub allow_targets: String,
     pub deny_targets: String,
@@ -107,9 +108,9 @@ const HOUR: Duration = Duration::from_secs(3_600);
 const DAY: Duration = Duration::from_secs(86_400);
 
 /// The second part of every coordination key.
-const KEY_FAMILIES: [&str; 10] = [
-    "lease:", "node:", "result:", "results:", "wake:", "ask:", "epoch:", "history:", "drain:",
-    "doctor:",
+const KEY_FAMILIES: [&str; 11] = [
+    "lease:", "node:", "result:", "results:", "wake:", "ask:", "epoch:", "history:", "changes:",
+    "drain:", "doctor:",
 ];
 
 impl Default for Config {
@@ -133,6 +134,7 @@ impl Default for Config {
             timeout: Duration::from_secs(10),
             light_after: 5,
             light_interval: Duration::from_secs(30),
+            thresholds: Thresholds::default(),
             poll_command: None,
             allow_targets: "all".into(),
             deny_targets: "169.254.0.0/16,fe80::/10".into(),
@@ -265,6 +267,9 @@ impl Config {
         }
         check_number(Setting::Workers, self.workers as u64, 1, Self::WORKERS_MAX as u64)?;
         check_number(Setting::LightAfter, self.light_after.into(), 1, u32::MAX.into())?;
+        let Thresholds { fail_after, ok_after } = self.thresholds;
+        check_number(Setting::FailAfter, fail_after.into(), 1, Thresholds::MAX.into())?;
+        check_number(Setting::OkAfter, ok_after.into(), 1, Thresholds::MAX.into())?;
         check_number(Setting::MinReplicas, self.min_replicas.into(), 0, MIN_REPLICAS_MAX)?;
         check_number(Setting::MaxBody, self.max_body as u64, 0, MAX_BODY_MAX)?;
         check_number(Setting::Weight, self.weight.into(), 0, Weight::MAX.into())

@@ -95,8 +95,8 @@ pub use crate::config::{
     Access, CheckedConfig, Config, ConfigError, LogLevel, LogRenewals, RedisUrl,
 };
 pub use crate::election::{
-    BuildError, Duty, ElectionBuilder, ElectionEvent, ElectionSettings, Elections, LeaderElection,
-    Leadership, LossReason, Registration, State,
+    Attempt, BuildError, Duty, ElectionBuilder, ElectionEvent, ElectionSettings, Elections,
+    LeaderElection, Leadership, LossReason, Registration, State,
 };
 pub use crate::instance::Daemon;
 pub use crate::lease::keeper::StartError;

@@ -11,6 +11,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::cli::dev::DevSettings;
 use crate::cli::options::{COMMANDS, Draft, Opt, Spec, options};
 use crate::cli::task::{self, Instance, Task};
 use crate::cli::usage::{Origin, UsageError, nearest};
@@ -25,6 +26,7 @@ use crate::inspect::doctor::program::runnable;
 pub(crate) enum Command {
     Instance(Box<CheckedConfig>, Instance),
     Task(Box<Config>, Task),
+    Dev(Box<DevSettings>),
     PollSupervisor { program: Vec<String>, grace: Duration, soft_files: Option<u64> },
     Supervisor { program: Vec<String>, grace: Duration, orders: RawFd, report: RawFd },
     ExecShim { program: Vec<String>, orders: RawFd, report: RawFd },
@@ -87,6 +89,7 @@ impl Command {
         let config: &Config = match &self {
             Self::Instance(config, _) => config,
             Self::Task(config, _) => config,
+            Self::Dev(settings) => &settings.config,
             _ => return Ok(self),
         };
         config.access.check().map_err(|error| ConfigError::new(error, Names::OPTIONS))?;
@@ -184,7 +187,7 @@ fn name_of(typed: &str) -> Option<String> {
 fn build(command: &'static Spec, typed: Typed, env: Env<'_>) -> Result<Command, UsageError> {
     let mut draft = Draft::default();
     draft.config.names = Names::OPTIONS;
-    if !command.hidden {
+    if command.reads_environment() {
         let wanted = options().filter(|it| it.belongs_to(command));
         // A variable that the command line overrides is not even looked at.
         for opt in wanted.filter(|it| typed.value_of(it.name).is_none()) {
@@ -212,6 +215,9 @@ fn build(command: &'static Spec, typed: Typed, env: Env<'_>) -> Result<Command, 
     }
     if command.hidden {
         return hidden(command, &draft, &typed);
+    }
+    if command.name == "dev" {
+        return task::dev(draft).map(|it| Command::Dev(Box::new(it)));
     }
     if command.starts() {
         let (config, instance) = task::instance(command, draft, &typed, env)?;

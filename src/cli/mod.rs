@@ -5,6 +5,7 @@
 
 mod args;
 mod completions;
+mod dev;
 mod doctor;
 mod config_warnings;
 mod drain;
@@ -77,6 +78,7 @@ pub fn main() -> ExitCode {
     match command.and_then(Command::with_files_checked) {
         Ok(Command::Instance(config, instance)) => join(&config, instance),
         Ok(Command::Task(config, task)) => perform(&config, task),
+        Ok(Command::Dev(settings)) => dev::dev(&settings),
         Ok(Command::PollSupervisor { program, grace, soft_files }) => {
             poll_supervisor_main(&program, grace, soft_files)
         }

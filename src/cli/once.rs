@@ -10,13 +10,12 @@ use crate::cli::task::SupervisedRun;
 use crate::cli::{FAILED, fail, logging};
 use crate::clock::{BootClock, Clock};
 use crate::config::{CheckedConfig, Config};
-use crate::election::{Elections, Leadership};
-use crate::model::InstanceId;
+use crate::election::{Attempt, Elections, Leadership};
 use crate::supervise::signals::Signals;
 use crossbeam_channel::{after, bounded, select};
 
 /// What a single attempt comes to.
-type Tried = Result<Result<Leadership, InstanceId>, StartError>;
+type Tried = Result<Attempt, StartError>;
 
 /// Runs the command if nobody else does.
 pub(crate) fn once(
@@ -33,9 +32,11 @@ pub(crate) fn once(
     logging::start(config.log_level);
     match attempt(config, wrap, &signals) {
         Err(code) => code,
-        Ok(Ok(Err(_))) => ExitCode::from(skip_code),
+        Ok(Ok(Attempt::Elected(leadership))) => {
+            do_it(config, wrap, leadership, at_least_for, &signals)
+        }
+        Ok(Ok(_)) => ExitCode::from(skip_code),
         Ok(Err(error)) => fail(FAILED, &error),
-        Ok(Ok(Ok(leadership))) => do_it(config, wrap, leadership, at_least_for, &signals),
     }
 }
 

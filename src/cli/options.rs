@@ -6,6 +6,7 @@
 mod asking;
 mod changing;
 mod commands;
+mod dev;
 mod draft;
 mod hidden;
 mod instance;
@@ -24,7 +25,7 @@ use crate::config::setting::variable;
 use crate::config::value::ValueError;
 
 /// All options, in the order of the help.
-static TABLES: [&[Opt]; 9] = [
+static TABLES: [&[Opt]; 10] = [
     asking::OPTIONS,
     server::OPTIONS,
     lease::OPTIONS,
@@ -33,6 +34,7 @@ static TABLES: [&[Opt]; 9] = [
     telling::OPTIONS,
     roles::OPTIONS,
     changing::OPTIONS,
+    dev::OPTIONS,
     hidden::OPTIONS,
 ];
 
@@ -53,6 +55,11 @@ pub(crate) struct Spec {
 }
 
 impl Spec {
+    /// Whether variables of the environment are options of this command. Not of `dev`, because they may name a fleet in service.
+    pub(crate) fn reads_environment(&self) -> bool {
+        !self.hidden && self.name != "dev"
+    }
+
     /// Whether it starts an instance, which needs all settings checked. The other commands ask the store, or change it.
     pub(crate) fn starts(&self) -> bool {
         matches!(self.name, "run" | "lead" | "once")

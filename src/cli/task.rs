@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use crate::cli::args::{Env, Typed};
 use crate::cli::config_warnings::about_heartbeat;
+use crate::cli::dev::{self, DevSettings};
 use crate::cli::options::{Draft, Spec};
 use crate::cli::usage::UsageError;
 use crate::config::setting::Setting;
-use crate::config::{CheckedConfig, Config, LogLevel};
+use crate::config::{CheckedConfig, Config, LogLevel, Topology};
 use crate::model::{Address, EndpointId, Role};
 use crate::store::admin::acl::Purpose;
 
@@ -228,6 +229,25 @@ fn run(draft: Draft, env: Env<'_>) -> Result<(CheckedConfig, Instance), UsageErr
     let warning = about_heartbeat(config.heartbeat_ttl, config.lease_ttl);
     let warning = warning.filter(|_| given.contains(Setting::HeartbeatTtl));
     Ok((config.checked()?, Instance::Run { warning }))
+}
+
+/// What `dev` starts. On the user's own Redis under prefixes that no fleet in service has.
+pub(crate) fn dev(draft: Draft) -> Result<DevSettings, UsageError> {
+    let Draft { mut config, redis_url, instances, sessions, data, .. } = draft;
+    let instances = instances.unwrap_or(dev::INSTANCES);
+    if instances > dev::INSTANCES_MAX {
+        return Err(UsageError::DevInstances { most: dev::INSTANCES_MAX });
+    }
+    if redis_url.is_some() {
+        config.prefix = dev::PREFIX.into();
+        config.session_prefix = format!("{}:session:", dev::PREFIX);
+        config.leader_prefix = dev::LEADER_PREFIX.into();
+    }
+    if config.redis.topology() == Topology::Cluster {
+        return Err(UsageError::DevCluster);
+    }
+    let config = config.checked_reading()?;
+    Ok(DevSettings { config, own_redis: redis_url, data, sessions, instances })
 }
 
 /// With the settings that `run` would have, as far as they matter here.

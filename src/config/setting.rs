@@ -28,6 +28,8 @@ pub(crate) enum Setting {
     Interval,
     Timeout,
     LightAfter,
+    FailAfter,
+    OkAfter,
     LightInterval,
     PollCommand,
     AllowTargets,
@@ -78,6 +80,8 @@ impl Setting {
             S::Interval => "interval",
             S::Timeout => "timeout",
             S::LightAfter => "light-after",
+            S::FailAfter => "fail-after",
+            S::OkAfter => "ok-after",
             S::LightInterval => "light-interval",
             S::PollCommand => "poll-command",
             S::AllowTargets => "allow-targets",
@@ -110,6 +114,8 @@ impl Setting {
     fn field(self) -> String {
         match self {
             S::RedisPasswordFile => "access.password".into(),
+            S::FailAfter => "thresholds.fail_after".into(),
+            S::OkAfter => "thresholds.ok_after".into(),
             S::RedisCa | S::RedisCert | S::RedisKey => self.option().replace("redis-", "access."),
             _ => self.option().replace('-', "_"),
         }
@@ -251,6 +257,8 @@ impl Config {
             S::Interval => self.interval = duration(value)?,
             S::Timeout => self.timeout = duration(value)?,
             S::LightAfter => self.light_after = number(value)?,
+            S::FailAfter => self.thresholds.fail_after = number(value)?,
+            S::OkAfter => self.thresholds.ok_after = number(value)?,
             S::LightInterval => self.light_interval = duration(value)?,
             S::PollCommand => {
                 let words = text(value)?.split(' ').filter(|it| !it.is_empty());

@@ -6,14 +6,16 @@ use std::time::Duration;
 use crate::config::chosen::{Chosen, shared_methods};
 use crate::config::setting::{Builder, Setting};
 use crate::config::{CheckedConfig, Config, ConfigError};
+use crate::election::listeners::SharedListener;
 use crate::election::runtime::Elections;
 use crate::election::settings::ElectionSettings;
-use crate::election::{LeaderElection, Leadership};
+use crate::election::standing::Candidacy;
+use crate::election::{Attempt, ElectionEvent, LeaderElection};
 use crate::lease::keeper::StartError;
-use crate::model::{InstanceId, InvalidRole, Role};
+use crate::model::{InvalidRole, Role};
 use crate::thread::Stop;
 
-/// An election to be. What is not set follows from the TTL: the leader renews the role three times in its time.
+/// An election to be. A clone has the same listeners. What is not set follows from the TTL: the leader renews the role three times in its time.
 ///
 /// ```no_run
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -44,10 +46,12 @@ use crate::thread::Stop;
 pub struct ElectionBuilder {
     role: Role,
     chosen: Chosen,
+    listeners: Vec<SharedListener>,
 }
 
 /// Why there is no election.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum BuildError {
     /// The role cannot be named so.
     Role(InvalidRole),
@@ -123,7 +127,7 @@ impl Config {
 impl ElectionBuilder {
     pub(crate) fn new(role: &str) -> Result<Self, BuildError> {
         let role = Role::parse(role).map_err(BuildError::Role)?;
-        Ok(Self { role, chosen: Chosen::by(Builder::Election) })
+        Ok(Self { role, chosen: Chosen::by(Builder::Election), listeners: Vec::new() })
     }
 
     shared_methods!(BuildError, VARIABLES);
@@ -186,33 +190,124 @@ impl ElectionBuilder {
         Ok((config, settings))
     }
 
+    /// Calls `listener` for every event of this election, in order, on a thread of its own. It is registered before the election
+    /// stands, so it misses nothing. Several may be given; a stop waits for each to have heard of it, at most 5 s. For thousands of
+    /// roles one listener is better: [`Elections::listen`].
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use leasehold::{ElectionEvent, LeaderElection};
+    ///
+    /// let election = LeaderElection::builder("cleanup")?
+    ///     .on_event(|event| println!("{event:?}"))
+    ///     .on_event(|event| {
+    ///         if let ElectionEvent::LeadershipLost { term, reason, .. } = event {
+    ///             eprintln!("term {term} is over: {reason:?}");
+    ///         }
+    ///     })
+    ///     .start()?;
+    /// # Ok(()) }
+    /// ```
+    pub fn on_event(mut self, listener: impl FnMut(&ElectionEvent) + Send + 'static) -> Self {
+        self.listeners.push(SharedListener::new(listener));
+        self
+    }
+
     /// Stands, on threads and connections of its own. Fails where a daemon would wait.
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let election = leasehold::LeaderElection::builder("cleanup")?.start()?;
+    /// println!("{:?}", election.state());
+    /// # Ok(()) }
+    /// ```
     pub fn start(self) -> Result<LeaderElection, BuildError> {
         self.begin(None)
     }
 
     /// The same, but waits for the store to be there, until told to stop.
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use leasehold::{LeaderElection, Stop};
+    ///
+    /// let (source, until) = Stop::pair(); // drop the source to give up
+    /// let election = LeaderElection::builder("cleanup")?.start_waiting(&until)?;
+    /// # drop(source);
+    /// # Ok(()) }
+    /// ```
     pub fn start_waiting(self, until: &Stop) -> Result<LeaderElection, BuildError> {
         self.begin(Some(until))
     }
 
     fn begin(self, until: Option<&Stop>) -> Result<LeaderElection, BuildError> {
-        let (config, settings) = self.checked()?;
+        let (config, candidacy) = self.candidacy()?;
         let elections = Elections::on_redis(&config).map_err(BuildError::Start)?;
-        elections.stand(settings, until).map_err(BuildError::Start)
+        elections.stand_as(candidacy, until).map_err(BuildError::Start)
     }
 
     /// Stands on the threads and connections of `elections`, as its instance. What concerns those is
     /// settled already: the store, the prefixes, the instance's id.
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use leasehold::{Config, Elections, LeaderElection};
+    ///
+    /// let elections = Elections::on_redis(&Config::default().checked()?)?;
+    /// let cleanup = LeaderElection::builder("cleanup")?.start_in(&elections)?;
+    /// let report = LeaderElection::builder("report")?.priority(1).start_in(&elections)?;
+    /// # Ok(()) }
+    /// ```
     pub fn start_in(self, elections: &Elections) -> Result<LeaderElection, BuildError> {
-        let (_, settings) = self.checked()?;
-        elections.stand(settings, None).map_err(BuildError::Start)
+        let (_, candidacy) = self.candidacy()?;
+        elections.stand_as(candidacy, None).map_err(BuildError::Start)
     }
 
-    /// Stands once: leads until the guard is dropped, or says who leads. Waits out a hold-off.
-    pub fn try_lead(self) -> Result<Result<Leadership, InstanceId>, BuildError> {
-        let (config, settings) = self.checked()?;
+    /// Stands once: leads until the guard is dropped, or says who leads. Waits out a hold-off, up to the TTL and a margin;
+    /// [`Self::try_lead_until`] can be cancelled.
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use leasehold::{Attempt, LeaderElection};
+    ///
+    /// match LeaderElection::builder("daily-report")?.try_lead()? {
+    ///     Attempt::Elected(leadership) => println!("reports: {}", leadership.holds()),
+    ///     Attempt::LedBy(leader) => println!("{leader} reports"),
+    ///     other => println!("{other}"),
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub fn try_lead(self) -> Result<Attempt, BuildError> {
+        self.attempt(None)
+    }
+
+    /// [`Self::try_lead`], but gives up when `until` is over: [`Attempt::Cancelled`].
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use leasehold::{Attempt, LeaderElection, Stop};
+    ///
+    /// let (source, until) = Stop::pair(); // drop the source, on any thread, to give up
+    /// if let Attempt::Cancelled = LeaderElection::builder("daily-report")?.try_lead_until(&until)? {
+    ///     println!("told to stop first");
+    /// }
+    /// # drop(source);
+    /// # Ok(()) }
+    /// ```
+    pub fn try_lead_until(self, until: &Stop) -> Result<Attempt, BuildError> {
+        self.attempt(Some(until))
+    }
+
+    fn attempt(self, until: Option<&Stop>) -> Result<Attempt, BuildError> {
+        let (config, candidacy) = self.candidacy()?;
         let elections = Elections::on_redis(&config).map_err(BuildError::Start)?;
-        elections.try_lead(settings).map_err(BuildError::Start)
+        elections.try_lead_as(candidacy, until).map_err(BuildError::Start)
+    }
+
+    /// Checks everything, and keeps the listeners.
+    fn candidacy(mut self) -> Result<(CheckedConfig, Candidacy), BuildError> {
+        let listeners = std::mem::take(&mut self.listeners);
+        let (config, settings) = self.checked()?;
+        Ok((config, Candidacy { settings, listeners }))
     }
 }

@@ -12,7 +12,7 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::clock::Moment;
 use crate::election::duty::Duty;
-use crate::election::listeners::{Listeners, Registration};
+use crate::election::listeners::{Listeners, Outlet, Registration};
 use crate::election::{ElectionEvent, LossReason, State};
 use crate::event::Event;
 use crate::lease::report::LeaseEventSink;
@@ -42,6 +42,8 @@ struct Inner {
     /// The term that is being given up, and its heir, if it has one.
     leaving: Option<(FenceToken, Option<InstanceId>)>,
     is_stopping: bool,
+    /// False after a release that the store did not answer.
+    is_given_back: bool,
 }
 
 impl RoleState {
@@ -54,6 +56,7 @@ impl RoleState {
             running: 0,
             leaving: None,
             is_stopping: false,
+            is_given_back: true,
         };
         Arc::new(Self {
             role,
@@ -136,6 +139,11 @@ impl RoleState {
         self.change(|inner| self.listeners.add(listener, self.present(inner)))
     }
 
+    /// The same on a thread that other roles have, too.
+    pub(crate) fn listen_by(&self, outlet: &Outlet) {
+        let _stays = self.change(|inner| self.listeners.add_outlet(outlet, self.present(inner)));
+    }
+
     /// What brings a listener that knows nothing up to date: every election begins as a follower.
     fn present(&self, inner: &Inner) -> Vec<ElectionEvent> {
         let (role, from, to) = (self.role.clone(), State::Follower, inner.state);
@@ -153,10 +161,13 @@ impl RoleState {
         Some(Duty::new(Arc::clone(self), tenure))
     }
 
-    /// Some of the leader's work has ended.
+    /// Some of the leader's work has ended. Wakes the elector if the role waits for that: else there is nothing to do.
     pub(crate) fn leave(&self) {
-        self.inner.lock().running -= 1;
-        self.poke();
+        let mut inner = self.inner.lock();
+        inner.running -= 1;
+        if inner.leaving.is_some() {
+            self.poke();
+        }
     }
 
     /// Waits until something has changed, at most for the given time.
@@ -170,6 +181,32 @@ impl RoleState {
         let now = self.table.now();
         let held = self.table.holding(self.role.as_lease()).map(|it| it.deadline.since(now));
         held.unwrap_or_default().max(self.table.timings().store_timeout + Duration::from_secs(1))
+    }
+
+    /// Whether this instance leads under `term`, or would if its last renewal were answered. False once the role is being given up.
+    pub(crate) fn leads_under(&self, term: FenceToken) -> bool {
+        let held = self.table.holding(self.role.as_lease());
+        held.is_some_and(|it| it.fence == term && !it.draining && self.table.now() < it.deadline)
+    }
+
+    /// Waits until the leadership of `term` has ended, at most for the given time; true if it has.
+    pub(crate) fn wait_for_loss(&self, term: FenceToken, longest: Duration) -> bool {
+        let mut inner = self.inner.lock();
+        if self.leads_under(term) {
+            self.changed.wait_for(&mut inner, longest);
+        }
+        drop(inner);
+        !self.leads_under(term)
+    }
+
+    /// The outcome of a release.
+    pub(crate) fn given_back(&self, is_known: bool) {
+        self.inner.lock().is_given_back = is_known;
+    }
+
+    /// Whether the store knows of every release.
+    pub(crate) fn is_given_back(&self) -> bool {
+        self.inner.lock().is_given_back
     }
 
     /// Whether no duty runs.
@@ -434,7 +471,7 @@ mod tests {
             let role_state = RoleState::new(settings().role, Arc::new(table), poke);
             let told = Arc::<Mutex<Vec<ElectionEvent>>>::default();
             let heard = Arc::clone(&told);
-            role_state.listen_inline(move |it| heard.lock().push(it.clone()));
+            let _stays = role_state.listen_inline(move |it| heard.lock().push(it.clone()));
             Self { clock, server, store, role_state, told, poked }
         }
 

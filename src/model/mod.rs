@@ -10,6 +10,7 @@ mod sample;
 mod session;
 mod spelling;
 mod timing;
+mod verdict;
 
 pub use check::{Check, Header, HeaderValue, Method, USUAL_CHECK};
 pub use document::with_field;
@@ -23,3 +24,4 @@ pub use sample::Sample;
 pub use session::{Address, SESSION_MAX_BYTES, Session, SessionError};
 pub use spelling::{OddField, distance};
 pub use timing::LeaseDuration;
+pub use verdict::{KnownVerdict, Thresholds, Verdict, VerdictState};

@@ -7,9 +7,19 @@ use serde_json::{Map, Value};
 use crate::model::check;
 
 /// The fields of a session that mean something, beside those of its check.
-const FIELDS: [&str; 7] = ["id", "name", "address", "isPaused", "path", "intervalMs", "timeoutMs"];
+const FIELDS: [&str; 9] = [
+    "id",
+    "name",
+    "address",
+    "isPaused",
+    "path",
+    "intervalMs",
+    "timeoutMs",
+    "failAfter",
+    "okAfter",
+];
 /// Other words for them, in lower case, without underscores and hyphens.
-const SYNONYMS: [(&str, &[&str]); 8] = [
+const SYNONYMS: [(&str, &[&str]); 10] = [
     ("isPaused", &["paused", "pause", "disabled", "isdisabled"]),
     (
         "intervalMs",
@@ -17,6 +27,8 @@ const SYNONYMS: [(&str, &[&str]); 8] = [
     ),
     ("timeoutMs", &["timeout", "timeouts", "timeoutsec", "timeoutseconds"]),
     ("address", &["url", "uri", "host", "hostname", "target", "endpoint", "addr"]),
+    ("failAfter", &["failuresafter", "failthreshold", "failurethreshold"]),
+    ("okAfter", &["successafter", "successthreshold", "recoverafter"]),
     ("expectStatus", &["expectcode", "expectedcode", "statuscodes", "okstatus", "expectstatuses"]),
     ("expectBody", &["expecttext", "bodycontains", "expectbodycontains", "expectstring"]),
     ("headers", &["header", "httpheaders", "requestheaders"]),

@@ -28,4 +28,5 @@ pub mod tcp;
 #[cfg(test)]
 mod testing;
 mod window;
+pub mod verdicts;
 pub mod worker;

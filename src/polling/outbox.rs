@@ -128,7 +128,7 @@ impl Outbox {
         for (parcel, answer) in batch.into_iter().zip(answers) {
             let tenure = || parcel.publication.tenure.clone();
             match answer {
-                Publish::Stored => (),
+                Publish::Stored(_) => (),
                 Publish::Fenced => sent.fenced.push(tenure()),
                 Publish::Failed(why) => sent.failed.push((tenure(), why.clone())),
                 Publish::Missing => {

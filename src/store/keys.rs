@@ -168,6 +168,11 @@ impl Keys {
         format!("{}:history", self.prefix)
     }
 
+    /// The stream of changes, and the channel of the same name.
+    pub(crate) fn changes(&self) -> String {
+        format!("{}:changes", self.prefix)
+    }
+
     pub(crate) fn message_channel(&self, to: Option<&InstanceId>) -> String {
         match to {
             Some(instance) => format!("{}:wake:{instance}", self.prefix),

@@ -117,6 +117,8 @@ mod cli {
 mod process {
     /// The daemon under hostile input and faults that are not about ownership.
     mod daemon;
+    /// `leasehold dev`: a fleet to try things on, and nothing left of it.
+    mod dev;
     /// The public face of the library.
     mod library;
     /// Code of the user, or a thread of ours, panics.

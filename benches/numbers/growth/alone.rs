@@ -7,7 +7,7 @@ use std::time::Duration;
 use leasehold::clock::{Clock, ManualClock};
 use leasehold::fleet::placement::plan;
 use leasehold::lease::table::{LeaseTimings, OwnershipTable};
-use leasehold::model::{EndpointId, Epoch, InstanceId, LeaseDuration, Tenure, Weight};
+use leasehold::model::{EndpointId, Epoch, InstanceId, LeaseDuration, Tenure, Thresholds, Weight};
 use leasehold::polling::intervals::PollIntervals;
 use leasehold::polling::schedule::PollSchedule;
 use leasehold::store::{Acquire, BATCH_MAX, Grant, HeartbeatReply, Renew, Reply, Stamp};
@@ -167,6 +167,7 @@ impl Scheduled {
             timeout: Duration::from_secs(10),
             light_after: 5,
             light_interval: POLL_INTERVAL,
+            thresholds: Thresholds::default(),
         };
         let mut schedule = PollSchedule::new(pace, 64);
         let clock = ManualClock::at(1_000_000_000_000);

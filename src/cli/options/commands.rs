@@ -28,6 +28,22 @@ pub(crate) static COMMANDS: &[Spec] = &[
         hidden: false,
     },
     Spec {
+        name: "dev",
+        usage: "leasehold dev [OPTIONS]",
+        summary: "a private Redis and a fleet on this host, to try things on",
+        about: "Starts a private Redis server (redis-server or valkey-server must be on PATH), a \
+                sample target with endpoints that answer, are slow and fail, and three instances \
+                that poll them, and prints the commands to try. Every part is a process of its \
+                own: kill one and watch the others. A part that ends is started again. SIGINT or \
+                SIGTERM ends and removes all of it, and so does the death of this process. No \
+                variable of the environment counts, so that nothing here touches a fleet in \
+                service. With --redis it uses your server, one or behind Sentinels, under \
+                prefixes of its own, leasehold-dev and leasehold-dev-leader, and removes these \
+                keys at the end. The timings are short: a lease lasts 6 s, a heartbeat 3 s.",
+        takes: NOTHING,
+        hidden: false,
+    },
+    Spec {
         name: "status",
         usage: "leasehold status [OPTIONS]",
         summary: "which instance polls which endpoint, and whether all is well",
@@ -259,6 +275,7 @@ pub(crate) static COMMANDS: &[Spec] = &[
 pub(super) const RUN: &[&str] = &["run"];
 /// Options of `run` that `doctor` checks.
 pub(super) const CHECKED: &[&str] = &["run", "doctor"];
+pub(super) const DEV: &[&str] = &["dev"];
 pub(super) const RELEASE: &[&str] = &["release"];
 pub(super) const STATUS: &[&str] = &["status"];
 pub(super) const KEPT: &[&str] = &["run", "lead", "release", "doctor"];
@@ -281,6 +298,6 @@ pub(super) const TIMED: &[&str] = &["run", "lead", "once", "doctor"];
 pub(super) const ROLES: &[&str] =
     &["run", "release", "status", "top", "lead", "once", "leaders", "resign", "doctor"];
 pub(super) const ALL: &[&str] = &[
-    "run", "release", "status", "top", "plan", "explain", "watch", "history", "sessions", "drain",
-    "undrain", "lead", "once", "leaders", "resign", "doctor",
+    "run", "dev", "release", "status", "top", "plan", "explain", "watch", "history", "sessions",
+    "drain", "undrain", "lead", "once", "leaders", "resign", "doctor",
 ];

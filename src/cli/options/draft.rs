@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::os::fd::RawFd;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::config::Config;
@@ -37,6 +38,11 @@ pub(crate) struct Draft {
     pub(crate) orders: Option<RawFd>,
     pub(crate) report: Option<RawFd>,
     pub(crate) soft_files: Option<u64>,
+    /// The text of --redis, with its password.
+    pub(crate) redis_url: Option<String>,
+    pub(crate) instances: Option<usize>,
+    pub(crate) sessions: Option<PathBuf>,
+    pub(crate) data: Option<PathBuf>,
 }
 
 impl Draft {

@@ -53,6 +53,24 @@ pub(super) static OPTIONS: &[Opt] = &[
         set: |draft, value| draft.set(Setting::LightInterval, value),
     },
     Opt {
+        name: "fail-after",
+        value: Some("N"),
+        default: "1",
+        help: "After this many failures in a row an endpoint is failing, and the change is told. A \
+               session's own failAfter takes precedence.",
+        commands: RUN,
+        set: |draft, value| draft.set(Setting::FailAfter, value),
+    },
+    Opt {
+        name: "ok-after",
+        value: Some("N"),
+        default: "1",
+        help: "After this many successes in a row a failing endpoint is ok again, and the change is \
+               told. A session's own okAfter takes precedence.",
+        commands: RUN,
+        set: |draft, value| draft.set(Setting::OkAfter, value),
+    },
+    Opt {
         name: "poll-command",
         value: Some("CMD"),
         default: "",

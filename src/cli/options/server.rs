@@ -16,7 +16,11 @@ pub(super) static OPTIONS: &[Opt] = &[
                special characters in a password. Every user of the host can read a command line: \
                better put the password into a file.",
         commands: ALL,
-        set: |draft, value| draft.set(Setting::Redis, value),
+        set: |draft, value| {
+            draft.set(Setting::Redis, value)?;
+            draft.redis_url = value.to_str().map(String::from);
+            Ok(())
+        },
     },
     Opt {
         name: "redis-password-file",

@@ -1,6 +1,7 @@
 //! What the commands of operators ask of Redis. A running instance never does, except `try_rights` at its start.
 
 pub mod acl;
+pub(crate) mod erase;
 pub(crate) mod infos;
 pub mod key_types;
 pub mod overview;

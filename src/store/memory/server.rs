@@ -7,7 +7,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use crate::clock::{Clock, ManualClock, Moment};
-use crate::model::{EndpointId, FenceToken, InstanceId, InstanceInfo, Weight};
+use crate::model::{EndpointId, FenceToken, InstanceId, InstanceInfo, VerdictState, Weight};
 use crate::store::lease_kind::LeaseKind;
 use crate::store::memory::kinds::{self, Kind};
 use crate::store::{
@@ -51,6 +51,8 @@ pub(crate) struct ServerState {
 pub(crate) struct Journal {
     calls: Vec<&'static str>,
     pub(crate) results: Vec<Announced>,
+    /// The results that changed a verdict, and the state after each.
+    pub(crate) changes: Vec<(Announced, VerdictState)>,
     /// Leases asked for, and granted.
     pub(crate) acquires: (usize, usize),
 }
@@ -119,6 +121,7 @@ pub(crate) struct ResultHash {
     pub(crate) granted: u64,
     pub(crate) fence: u64,
     pub(crate) started_at_ms: Option<u64>,
+    pub(crate) verdict: Option<VerdictState>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -291,6 +294,11 @@ impl MemoryServer {
     /// The results announced after the first `n`.
     pub fn announced_since(&self, n: usize) -> Vec<Announced> {
         self.state.lock().journal.results[n..].to_vec()
+    }
+
+    /// The changes of a verdict that were announced after the first `n`, and the state after each.
+    pub fn changes_since(&self, n: usize) -> Vec<(Announced, VerdictState)> {
+        self.state.lock().journal.changes[n..].to_vec()
     }
 
     pub(crate) fn execute<T>(

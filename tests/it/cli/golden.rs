@@ -9,8 +9,9 @@ use serde_json::{Value, json};
 
 use testkit::process::{SOON, Scene, eventually, leasehold};
 
-const COMMANDS: [&str; 19] = [
+const COMMANDS: [&str; 20] = [
     "run",
+    "dev",
     "release",
     "status",
     "top",

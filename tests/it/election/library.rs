@@ -12,7 +12,8 @@ use leasehold::election::ElectionEvent::{
 };
 use leasehold::election::State::{Candidate, Follower, Leader};
 use leasehold::election::{
-    ElectionBuilder, ElectionEvent, ElectionSettings, Elections, LeaderElection, LossReason, State,
+    Attempt, ElectionBuilder, ElectionEvent, ElectionSettings, Elections, LeaderElection,
+    LossReason, State,
 };
 use leasehold::model::Role;
 use leasehold::thread::stop;
@@ -438,10 +439,11 @@ fn an_inline_listener_may_ask_and_resign() {
 #[test]
 fn a_guard_leads_until_it_is_dropped() {
     let scene = Scene::new();
-    let guard = scene.builder("r").try_lead().unwrap().expect("nobody leads");
+    let guard = scene.builder("r").try_lead().unwrap().elected().expect("nobody leads");
     assert!(guard.holds() && guard.term().is_some());
     let leader = guard.election().instance_id().clone();
-    assert_eq!(scene.builder("r").try_lead().unwrap().unwrap_err(), leader);
+    let second = scene.builder("r").try_lead().unwrap();
+    assert!(matches!(&second, Attempt::LedBy(it) if *it == leader), "{second}");
     let follower = scene.follower("r");
     drop(guard);
     assert!(follower.wait_for_leadership(AT_ONCE));
@@ -452,7 +454,7 @@ fn a_guard_leads_until_it_is_dropped() {
 fn a_single_attempt_of_an_observer_is_an_attempt() {
     let scene = Scene::new();
     let builder = scene.builder("r").observer();
-    let led = within(LIMIT, "a verdict", move || builder.try_lead().unwrap().is_ok());
+    let led = within(LIMIT, "a verdict", move || builder.try_lead().unwrap().elected().is_some());
     assert!(led);
 }
 
@@ -731,7 +733,7 @@ fn a_role_that_many_threads_try_at_once_has_one_leader_and_every_answer_is_true(
                     let config = Config::default();
                     let settings = config.election_settings(Role::parse("r").unwrap());
                     match elections.try_lead(settings) {
-                        Ok(Ok(leadership)) => {
+                        Ok(Attempt::Elected(leadership)) => {
                             assert_eq!(leading.fetch_add(1, Ordering::SeqCst), 0, "two leaders");
                             if let Some(term) = leadership.term() {
                                 let mut newest = newest.lock();
@@ -742,7 +744,10 @@ fn a_role_that_many_threads_try_at_once_has_one_leader_and_every_answer_is_true(
                             leading.fetch_sub(1, Ordering::SeqCst);
                             drop(leadership);
                         }
-                        Ok(Err(leader)) => assert!(ids.contains(&leader), "{leader} is nobody"),
+                        Ok(Attempt::LedBy(leader)) => {
+                            assert!(ids.contains(&leader), "{leader} is nobody");
+                        }
+                        Ok(other) => panic!("{other}"),
                         Err(error) => panic!("{error} on {}", scene.redis.url()),
                     }
                 }

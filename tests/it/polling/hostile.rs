@@ -18,7 +18,7 @@ use leasehold::polling::net_poller::NetPoller;
 use leasehold::polling::targets::Targets;
 use leasehold::store::keys::Keys;
 use leasehold::store::redis::RedisStore;
-use leasehold::store::{Acquire, Publication, Push, RenewItem, Store};
+use leasehold::store::{Acquire, Judging, Publication, Push, RenewItem, Store};
 use leasehold::{Poller, Sample, Session};
 use parking_lot::Mutex;
 
@@ -264,8 +264,13 @@ fn ask_everything(store: &dyn Store, table: &OwnershipTable, timeout: Duration) 
             .map(|it| drop(table.verified(&request, &tenures, &it))),
     );
     let sample = Sample::failed("no", timeout);
-    let publication =
-        Publication { tenure: tenure.clone(), started_at_ms: 1, interval: timeout, sample };
+    let publication = Publication {
+        tenure: tenure.clone(),
+        started_at_ms: 1,
+        interval: timeout,
+        sample,
+        judging: Judging::default(),
+    };
     drop(store.publish(&request.context, &[publication]));
     drop(store.release(&request.context, &tenures, &[]));
     drop(store.withdraw(&request.context));

@@ -238,7 +238,7 @@ fn a_user_with_just_the_rights_of_the_page_can_do_everything() {
     let tenure = a.grant(&endpoint("s"));
     assert_eq!(a.renew(&tenure), Renew::Extended);
     assert_eq!(a.verify(&tenure), Verify::Held);
-    assert_eq!(a.publish(&tenure, 1), Publish::Stored);
+    assert_eq!(a.publish(&tenure, 1), Publish::Stored(None));
     assert_eq!(a.store.session_names(0, TIMEOUT).unwrap().found, ["s"]);
     assert!(a.store.sessions(&[endpoint("s")], TIMEOUT).unwrap()[0].is_some());
     assert_eq!(a.live().len(), 1);
@@ -293,6 +293,31 @@ fn without(server: &RedisServer, refused: &[&str]) -> String {
     rule.extend(refused);
     assert_eq!(server.cli(&rule), "OK");
     format!("redis://poor:pw@127.0.0.1:{}/0", server.port())
+}
+
+/// A change that cannot be announced must not keep the result from being stored.
+#[test]
+fn a_result_is_stored_where_its_change_cannot_be_announced() {
+    let server = RedisServer::start();
+    let odd_key = ["SET", "poll:changes", "of another type"];
+    for (refused, spoil) in [
+        (&["-xadd"][..], None),
+        (&["-publish"], None),
+        (&["resetkeys", "~poll:[^c]*", "~session:*", "resetchannels", "&poll:r*"], None),
+        (&[], Some(odd_key)),
+    ] {
+        server.flushall();
+        spoil.inspect(|it| drop(server.cli(it)));
+        let mut a = Asker::at(&without(&server, refused), "a");
+        a.beat();
+        server.cli(&["HSET", "poll:epoch", "since_ms", "1"]);
+        let tenure = a.grant(&endpoint("e"));
+        let mut result = publication(&tenure, 7);
+        result.sample.ok = false;
+        assert_eq!(a.publish_all(&[result]), [Publish::Stored(None)], "{refused:?}");
+        assert_eq!(server.cli(&["HGET", "poll:result:e", "verdict"]), "failing", "{refused:?}");
+        assert_eq!(server.cli(&["HGET", "poll:result:e", "since_ms"]), "7", "{refused:?}");
+    }
 }
 
 /// What a subscription is pushed of a write, a removal and a heartbeat; messages arrive in any case.

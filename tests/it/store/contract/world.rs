@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::clock::{BootClock, Clock, ManualClock};
-use leasehold::model::{EndpointId, FenceToken, InstanceId, InstanceInfo, LeaseDuration};
+use leasehold::model::{
+    EndpointId, FenceToken, InstanceId, InstanceInfo, LeaseDuration, VerdictState,
+};
 use leasehold::store::Store;
 use leasehold::store::keys::Keys;
 use leasehold::store::memory::{MemoryServer, MemoryStore, Snapshot};
@@ -79,6 +81,8 @@ pub trait World {
     fn set_drain(&mut self, name: &str, drained: bool);
     /// Every result announced so far.
     fn announced(&mut self) -> Vec<AnnouncedResult>;
+    /// Every change of a verdict announced so far: `endpoint instance verdict since before failures`.
+    fn changes(&mut self) -> Vec<String>;
 }
 
 pub struct MemoryWorld {
@@ -231,6 +235,16 @@ impl World for MemoryWorld {
             interval_ms: it.publication.interval.as_millis() as u64,
         };
         self.server.announced_since(0).iter().map(heard).collect()
+    }
+
+    fn changes(&mut self) -> Vec<String> {
+        let told = |(it, state): &(leasehold::store::memory::Announced, VerdictState)| {
+            let (endpoint, instance) = (&it.publication.tenure.endpoint, &it.instance);
+            let VerdictState { since_ms, before_ms, failures, .. } = state;
+            let verdict = state.verdict.unwrap();
+            format!("{endpoint} {instance} {verdict} {since_ms} {before_ms} {failures}")
+        };
+        self.server.changes_since(0).iter().map(told).collect()
     }
 }
 
@@ -507,5 +521,23 @@ impl World for RedisWorld {
             interval_ms: it["interval_ms"].as_u64().unwrap(),
         };
         self.announcements().iter().map(heard).collect()
+    }
+
+    fn changes(&mut self) -> Vec<String> {
+        let mut connection = self.server.connect().unwrap();
+        let mut read = redis::cmd("XRANGE");
+        let entries: Vec<(String, Vec<String>)> =
+            read.arg("poll:changes").arg("-").arg("+").query(&mut connection).unwrap();
+        let told = |(_, fields): &(String, Vec<String>)| {
+            let [name, json] = &fields[..] else { panic!("{fields:?}") };
+            assert_eq!(name, "change");
+            let it: Json = serde_json::from_str(json).unwrap();
+            let text = |name: &str| it[name].as_str().unwrap().to_owned();
+            let before = it["before_ms"].as_u64().unwrap_or(0);
+            let (since, failures) = (&it["since_ms"], &it["failures"]);
+            let [endpoint, instance, verdict] = ["endpoint", "instance", "verdict"].map(text);
+            format!("{endpoint} {instance} {verdict} {since} {before} {failures}")
+        };
+        entries.iter().map(told).collect()
     }
 }
