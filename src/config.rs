@@ -170,7 +170,8 @@ impl Config {
 
     /// The store timeout when none is set: two seconds, or a tenth of the shortest TTL.
     pub fn usual_store_timeout(lease_ttl: Duration, heartbeat_ttl: Duration) -> Duration {
-        Duration::from_secs(2).min(lease_ttl.min(heartbeat_ttl) / 10)
+        // Never out of range by itself: a TTL that is too short is to be named, and not what follows from it.
+        Duration::from_secs(2).min(lease_ttl.min(heartbeat_ttl) / 10).max(MS_10)
     }
 
     /// The part of [`Self::checked`] that a command needs which only talks to the store.
