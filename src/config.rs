@@ -169,6 +169,14 @@ impl Config {
     pub const WORKERS_MAX: usize = 4_096;
 
     /// The store timeout when none is set: two seconds, or a tenth of the shortest TTL.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use leasehold::Config;
+    ///
+    /// let ttl = Duration::from_secs(3);
+    /// assert_eq!(Config::usual_store_timeout(ttl, ttl), Duration::from_millis(300));
+    /// ```
     pub fn usual_store_timeout(lease_ttl: Duration, heartbeat_ttl: Duration) -> Duration {
         // Never out of range by itself: a TTL that is too short is to be named, and not what follows from it.
         Duration::from_secs(2).min(lease_ttl.min(heartbeat_ttl) / 10).max(MS_10)

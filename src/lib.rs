@@ -92,7 +92,7 @@ cfg_if! {
 mod cli;
 
 pub use crate::config::{
-    Access, CheckedConfig, Config, ConfigError, LogLevel, LogRenewals, RedisUrl,
+    Access, CheckedConfig, Config, ConfigError, LogLevel, LogRenewals, RedisUrl, RedisUrlError,
 };
 pub use crate::election::{
     Attempt, BuildError, Duty, ElectionBuilder, ElectionEvent, ElectionSettings, Elections,
@@ -107,7 +107,7 @@ pub use crate::manager::{
 };
 pub use crate::model::{
     Address, EndpointId, FenceToken, InstanceId, InvalidId, InvalidRole, Role, Sample, Session,
-    Tenure,
+    SessionError, Tenure, Thresholds,
 };
 pub use crate::net::abort::Abort;
 pub use crate::polling::poller::Poller;

@@ -73,6 +73,7 @@ pub use crate::manager::outcome::{Acquired, LeaseError, NotNow, Released};
 /// }
 /// # Ok(()) }
 /// ```
+#[must_use = "a manager that is dropped gives every lease back"]
 pub struct LeaseManager {
     exchange: Arc<Exchange>,
     keeper: Option<LeaseKeeper>,
@@ -91,6 +92,16 @@ impl LeaseManager {
     }
 
     /// Connects to the Redis of `config` and begins to beat. Fails where a daemon would wait.
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use leasehold::{Config, LeaseManager};
+    ///
+    /// let mut config = Config::default();
+    /// config.prefix = "reports".into();
+    /// let manager = LeaseManager::start(&config.checked()?)?;
+    /// # Ok(()) }
+    /// ```
     pub fn start(config: &CheckedConfig) -> Result<Self, StartError> {
         let connections = Connections::redis(config);
         let me = InstanceId::generate_now(&config.host_name);
@@ -131,6 +142,13 @@ impl LeaseManager {
     /// While Redis hangs this blocks for up to six times `store_timeout` (2 s by default): for a heartbeat and a renewal that
     /// are on their way, the withdrawal of the heartbeat, the release, the history and the subscription. What was not given
     /// back then is free when its TTL is over. [`Self::stop_within`] blocks no longer than it is told to.
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let manager = leasehold::LeaseManager::builder().start()?;
+    /// manager.stop();
+    /// # Ok(()) }
+    /// ```
     pub fn stop(self) {}
 
     /// [`Self::stop`], but waits at most `timeout`. True if everything was done by then; otherwise a thread of its own goes
@@ -249,6 +267,16 @@ impl LeaseManager {
 
     /// [`Lease::release`] for any number of guards, in batches: what became of each, in their order. When a batch gets no
     /// answer, those after it are not sent, and end with their TTL.
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let manager = leasehold::LeaseManager::builder().start()?;
+    /// let leases: Vec<_> = ["a", "b"].into_iter().filter_map(|it| manager.try_acquire(it).ok()?.held()).collect();
+    /// for outcome in manager.release_many(leases) {
+    ///     println!("{:?}", outcome?);
+    /// }
+    /// # Ok(()) }
+    /// ```
     pub fn release_many(
         &self,
         leases: impl IntoIterator<Item = Lease>,
@@ -283,11 +311,27 @@ impl LeaseManager {
 
     /// Gives the lease back, whichever guards it has: they hold nothing any more. To give back one guard, drop it or call
     /// [`Lease::release`].
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let manager = leasehold::LeaseManager::builder().start()?;
+    /// println!("{:?}", manager.release("nightly-report")?);
+    /// # Ok(()) }
+    /// ```
     pub fn release(&self, name: impl AsRef<str>) -> Result<Released, LeaseError> {
         Ok(self.exchange.release_all_of(&named(name)?)?)
     }
 
     /// Whether something may be done under this lease, right now.
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let manager = leasehold::LeaseManager::builder().start()?;
+    /// if manager.is_owned("nightly-report") {
+    ///     println!("under fence {:?}", manager.fence("nightly-report"));
+    /// }
+    /// # Ok(()) }
+    /// ```
     pub fn is_owned(&self, name: impl AsRef<str>) -> bool {
         named(name).is_ok_and(|it| self.exchange.table.may_poll(&it))
     }
@@ -321,12 +365,30 @@ impl LeaseManager {
     }
 
     /// Who should own this lease by rendezvous hashing of the live instances (FR-013).
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let manager = leasehold::LeaseManager::builder().start()?;
+    /// if manager.preferred_owner("nightly-report")?.as_ref() == Some(manager.instance_id()) {
+    ///     println!("mine, if it is free");
+    /// }
+    /// # Ok(()) }
+    /// ```
     pub fn preferred_owner(&self, name: impl AsRef<str>) -> Result<Option<InstanceId>, LeaseError> {
         let (endpoint, live) = (named(name)?, self.live_instances()?);
         Ok(preferred(&endpoint, &live).cloned())
     }
 
     /// [`Self::preferred_owner`] for any number of names: an answer for each, in their order. Reads the live instances once.
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let manager = leasehold::LeaseManager::builder().start()?;
+    /// for owner in manager.preferred_owners(["report-1", "report-2"]) {
+    ///     println!("{:?}", owner?);
+    /// }
+    /// # Ok(()) }
+    /// ```
     pub fn preferred_owners<N: AsRef<str>>(
         &self,
         names: impl IntoIterator<Item = N>,

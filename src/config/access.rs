@@ -15,6 +15,7 @@ const PEM_BYTES_MAX: u64 = 8 * 1024 * 1024;
 
 /// The files it takes to get in.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(not(feature = "__internals"), non_exhaustive)]
 pub struct Access {
     /// Its one line is the password.
     pub password: Option<PathBuf>,

@@ -2,6 +2,7 @@
 
 /// How renewals are logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum LogRenewals {
     /// One line for every renewal at `debug`, and one line with counts a minute at `info`.
     Auto,
@@ -18,6 +19,7 @@ impl LogRenewals {
 
 /// How much the program logs. A library user's logger decides for itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
 pub enum LogLevel {
     /// Nothing.
     Off,

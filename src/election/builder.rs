@@ -29,6 +29,7 @@ use crate::thread::Stop;
 ///     .redis_client_cert("/etc/ssl/app.pem", "/etc/ssl/app.key")
 ///     .from_env()? // what LEASEHOLD_REDIS, LEASEHOLD_LEASE_TTL and so on say wins
 ///     .leader_prefix("reports-leader")
+///     .heartbeat_prefix("reports-leader:heartbeat:")
 ///     .ttl(Duration::from_secs(20))
 ///     .heartbeat_interval(Duration::from_secs(5))
 ///     .election_interval(Duration::from_secs(10))
@@ -39,6 +40,7 @@ use crate::thread::Stop;
 ///     .host_name("reports-1")
 ///     .new_fleet()
 ///     .start()?;
+/// let onlooker = LeaderElection::builder("cleanup")?.observer().start()?;
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Debug)]
@@ -110,6 +112,13 @@ const VARIABLES: &[Setting] = &[
 
 impl Config {
     /// How an instance with these settings stands for `role`.
+    ///
+    /// ```
+    /// use leasehold::{Config, Role};
+    ///
+    /// let settings = Config::default().election_settings(Role::parse("cleanup").unwrap());
+    /// assert_eq!(settings.ttl, Config::default().lease_ttl);
+    /// ```
     pub fn election_settings(&self, role: Role) -> ElectionSettings {
         ElectionSettings {
             role,
