@@ -11,7 +11,7 @@ ZSH    ?= site-functions
 COMPLETIONS = $(SHARE)/bash-completion/completions/leasehold $(SHARE)/zsh/$(ZSH)/_leasehold \
   $(SHARE)/fish/vendor_completions.d/leasehold.fish
 
-.PHONY: help dev build test servers lint doc deps msrv bench bystanders growth peers rolling sim explore faults topologies systemd upgrade starve stress threads scale mutants ci demo picture setup install uninstall crate deb
+.PHONY: help dev build test servers lint doc deps msrv bench bystanders growth peers rolling sim explore faults topologies systemd upgrade starve stress threads roles scale mutants ci demo picture setup install uninstall crate deb
 .DEFAULT_GOAL := help
 
 # In the order in which a new engineer needs them.
@@ -133,6 +133,9 @@ stress: setup build ## prove: kill and freeze 64 instances with 5,000 endpoints 
 
 threads: setup ## prove: use two LeaseManagers from 64 threads, and a poller that panics: FOR=60s ONLY=owners (2 minutes)
 	$(LAB) threads -- $(or $(FOR),60s) $(ONLY)
+
+roles: setup ## prove: lead 2,000 roles from one process on a Redis 10 ms away, hand them over, and stop while Redis hangs: ROLES=2000 FOR=30s (a minute once built)
+	$(LAB) roles -- $(or $(ROLES),2000) $(or $(FOR),30s)
 
 scale: setup ## measure: 100,000 sessions on ten daemons beside their Redis: FOR=10m ONLY=rest BLESS=1; FOR=3m ONLY=hanging takes 5 minutes (50 minutes)
 	$(CARGO) bench --locked --bench scale -- $(or $(FOR),10m) $(ONLY)

@@ -12,6 +12,7 @@ mod log;
 mod redis_url;
 pub(crate) mod setting;
 pub(crate) mod value;
+mod web;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -90,6 +91,9 @@ pub struct Config {
     pub settings: Vec<PathBuf>,
     pub metrics_listen: Option<SocketAddr>,
     pub metrics_hosts: Vec<String>,
+    pub web_listen: Option<SocketAddr>,
+    pub web_hosts: Vec<String>,
+    pub web_remote: bool,
     pub log_level: LogLevel,
     pub log_renewals: LogRenewals,
     /// What errors call the settings.
@@ -157,6 +161,9 @@ impl Default for Config {
             settings: Vec::new(),
             metrics_listen: None,
             metrics_hosts: Vec::new(),
+            web_listen: None,
+            web_hosts: Vec::new(),
+            web_remote: false,
             log_level: LogLevel::Info,
             log_renewals: LogRenewals::Auto,
             names: Names::default(),
@@ -249,6 +256,7 @@ impl Config {
         let config = self.with_store_checked()?;
         check_prefix(Setting::SessionPrefix, &config.session_prefix)?;
         config.check_prefixes()?;
+        config.check_web()?;
         Ok(config)
     }
 
@@ -338,8 +346,7 @@ impl Config {
         if let Some(address) = self.metrics_listen.filter(|it| !it.ip().is_loopback()) {
             return Err(Problem::MetricsForAll { address });
         }
-        let illegal = |c: char| c.is_whitespace() || c.is_control() || c == '/';
-        if self.metrics_hosts.iter().any(|it| it.chars().any(illegal)) {
+        if !web::are_hosts(&self.metrics_hosts) {
             return Err(Problem::MetricsHost);
         }
         let name = self.metrics_name.as_ref();

@@ -62,6 +62,8 @@ pub enum Event<'a> {
     PublishResumed,
     MetricsFailed { error: &'a dyn fmt::Display },
     MetricsResumed,
+    WebFailed { error: &'a dyn fmt::Display },
+    WebResumed,
     ManagerUnreachable { error: &'a dyn fmt::Display },
     HistoryFailed { error: &'a dyn fmt::Display },
     HistoryResumed,
@@ -125,6 +127,8 @@ impl Event<'_> {
             Self::PublishResumed => "publish.resumed",
             Self::MetricsFailed { .. } => "metrics.failed",
             Self::MetricsResumed => "metrics.resumed",
+            Self::WebFailed { .. } => "web.failed",
+            Self::WebResumed => "web.resumed",
             Self::ManagerUnreachable { .. } => "manager.unreachable",
             Self::HistoryFailed { .. } => "history.failed",
             Self::HistoryResumed => "history.resumed",
@@ -169,6 +173,7 @@ impl Event<'_> {
             | Self::HeartbeatFailed { .. }
             | Self::PublishFailed { .. }
             | Self::MetricsFailed { .. }
+            | Self::WebFailed { .. }
             | Self::ManagerUnreachable { .. }
             | Self::DaemonNeedsRestart { .. }
             | Self::DaemonReloadRefused { .. }
@@ -291,6 +296,23 @@ fn left_because(has_expired: bool) -> &'static str {
     if has_expired { "expired" } else { "withdrawn" }
 }
 
+impl<'a> Event<'a> {
+    /// Of an event that tells an error and nothing else.
+    fn error_alone(&self) -> Option<&&'a dyn fmt::Display> {
+        match self {
+            Self::StoreUnreachable { error }
+            | Self::DaemonReloadRefused { error }
+            | Self::HeartbeatFailed { error }
+            | Self::PublishFailed { error }
+            | Self::HistoryFailed { error }
+            | Self::MetricsFailed { error }
+            | Self::WebFailed { error }
+            | Self::ManagerUnreachable { error } => Some(error),
+            _ => None,
+        }
+    }
+}
+
 /// The fields after `event` and `instance`, each with a space before it.
 impl fmt::Display for Event<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -325,13 +347,6 @@ impl fmt::Display for Event<'_> {
                 line.put("endpoint", endpoint)?.put("fence", fence)?.put("reason", reason)?;
                 line.maybe("heir", heir)?;
             }
-            Self::StoreUnreachable { error }
-            | Self::DaemonReloadRefused { error }
-            | Self::HeartbeatFailed { error }
-            | Self::PublishFailed { error }
-            | Self::HistoryFailed { error }
-            | Self::MetricsFailed { error }
-            | Self::ManagerUnreachable { error } => line.put("error", error)?.end(),
             Self::HistoryDropped { entries } => line.put("entries", entries)?.end(),
             Self::StoreHoldoff { .. }
             | Self::StoreReachable { .. }
@@ -361,7 +376,10 @@ impl fmt::Display for Event<'_> {
             Self::DaemonStopping { reason }
             | Self::SettingsOdd { reason }
             | Self::PlacementStuck { reason } => line.put("reason", reason)?.end(),
-            _ => self.leader_fields(&mut line)?,
+            _ => match self.error_alone() {
+                Some(error) => line.put("error", error)?.end(),
+                None => self.leader_fields(&mut line)?,
+            },
         }
         Ok(())
     }

@@ -90,6 +90,8 @@ cfg_if! {
 }
 #[cfg(feature = "cli")]
 mod cli;
+#[cfg(feature = "cli")]
+mod web;
 
 pub use crate::config::{
     Access, CheckedConfig, Config, ConfigError, LogLevel, LogRenewals, RedisUrl, RedisUrlError,

@@ -1,9 +1,9 @@
 //! `leasehold history`: who held what, when, and why did it move?
 
-use std::collections::BTreeMap;
 use std::process::ExitCode;
 
 use crate::config::Config;
+pub(crate) use crate::inspect::moves::{endpoint, instances, name, why};
 use crate::model::{EndpointId, FenceToken, InstanceId};
 use crate::store::StoreResult;
 use crate::store::history::{Entry, in_order};
@@ -90,11 +90,6 @@ fn table(entries: &[Entry]) -> Table {
     table
 }
 
-/// What it is about: of an instance there is none.
-pub(crate) fn endpoint(entry: &Entry) -> &str {
-    if entry.endpoint.is_empty() { "-" } else { &entry.endpoint }
-}
-
 /// What is ours by plan is nothing to look at.
 pub(crate) fn paint(entry: &Entry) -> Paint {
     match entry.event.as_str() {
@@ -102,25 +97,6 @@ pub(crate) fn paint(entry: &Entry) -> Paint {
         "reclaimed" => Paint::Watch,
         _ => Paint::Plain,
     }
-}
-
-/// Everybody an entry speaks of.
-pub(crate) fn instances(entry: &Entry) -> Vec<InstanceId> {
-    let others = [&entry.owner, &entry.heir].into_iter().flatten();
-    [&entry.instance].into_iter().chain(others).map(|it| InstanceId::new(it)).collect()
-}
-
-/// As short as it is clear.
-pub(crate) fn name(id: &str, names: &BTreeMap<&InstanceId, String>) -> String {
-    names.get(&InstanceId::new(id)).cloned().unwrap_or_else(|| id.into())
-}
-
-/// The reason, and who else is concerned.
-pub(crate) fn why(entry: &Entry, names: &BTreeMap<&InstanceId, String>) -> String {
-    let mut words: Vec<String> = entry.reason.iter().cloned().collect();
-    words.extend(entry.owner.as_ref().map(|it| format!("by {}", name(it, names))));
-    words.extend(entry.heir.as_ref().map(|it| format!("for {}", name(it, names))));
-    words.join(" ")
 }
 
 /// An entry for programs.

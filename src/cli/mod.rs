@@ -18,7 +18,6 @@ mod leaders;
 mod limits;
 mod logging;
 mod man;
-mod short_names;
 mod once;
 mod options;
 mod plan;
@@ -33,9 +32,9 @@ mod table;
 mod task;
 mod top;
 mod usage;
-mod utc;
 mod watch;
 mod supervised;
+mod web;
 
 use std::env;
 use std::ffi::OsString;
@@ -50,6 +49,7 @@ use crate::cli::reload::parse_with_settings;
 use crate::cli::task::{Instance, Task};
 use crate::config::{CheckedConfig, Config};
 use crate::inspect::doctor::lacking;
+pub(crate) use crate::inspect::{short_names, utc};
 use crate::store::admin::acl::Purpose;
 use crate::supervise::exec_shim::exec_shim_main;
 use crate::supervise::poll_supervisor::poll_supervisor_main;
@@ -123,6 +123,7 @@ fn perform(config: &Config, task: Task) -> ExitCode {
         Task::Plan { join, leave, json } => plan::plan(config, join, &leave, json),
         Task::Explain { endpoint, json } => explain::explain(config, &endpoint, json),
         Task::Top { how, refresh } => top::top(config, how, refresh),
+        Task::Web(how) => web::web(config, how.stale_after),
         Task::Watch { endpoint, json } => watch::watch(config, endpoint.as_ref(), json),
         Task::History { endpoint, limit, json } => {
             history::history(config, endpoint.as_ref(), limit, json)

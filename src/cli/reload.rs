@@ -137,6 +137,9 @@ fn differing(a: &Config, b: &Config) -> String {
         ("--metrics-name", a.metrics_name != b.metrics_name),
         ("--metrics-listen", a.metrics_listen != b.metrics_listen),
         ("--metrics-hosts", a.metrics_hosts != b.metrics_hosts),
+        ("--web-listen", a.web_listen != b.web_listen),
+        ("--web-hosts", a.web_hosts != b.web_hosts),
+        ("--web-remote", a.web_remote != b.web_remote),
         ("--log-level", a.log_level != b.log_level),
         ("--log-renewals", a.log_renewals != b.log_renewals),
     ];
@@ -182,7 +185,7 @@ mod tests {
             "redis" => "redis://10.0.0.1:6379/3",
             "log-level" => "trace",
             "log-renewals" => "each",
-            "new-fleet" | "no-candidate" => "on",
+            "new-fleet" | "no-candidate" | "web-remote" => "on",
             "light-after" | "workers" | "max-body" | "weight" | "priority" | "min-replicas" => "7",
             it if it.ends_with("interval")
                 || it.ends_with("ttl")
@@ -192,7 +195,7 @@ mod tests {
                 "7s"
             }
             "allow-targets" | "deny-targets" => "10.0.0.0/8",
-            "metrics-listen" => "127.0.0.1:9464",
+            "metrics-listen" | "web-listen" => "127.0.0.1:9464",
             _ => "other",
         }
     }

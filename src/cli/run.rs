@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::cli::limits::{Files, raise_files};
 use crate::cli::predecessors::Predecessors;
 use crate::cli::reload::{Replaceable, Sources};
-use crate::cli::{FAILED, USAGE, config_warnings, fail, logging};
+use crate::cli::{FAILED, USAGE, config_warnings, fail, logging, web};
 use crate::clock::{BootClock, Clock};
 use crate::config::{CheckedConfig, Config};
 use crate::election::{Elections, LeaderElection, RoleConnections};
@@ -69,11 +69,14 @@ fn instance(
     let (watching, when) = stop();
     let watchdog = systemd::watch(Arc::clone(&manager), Arc::clone(&status_line), when)
         .map_err(|error| format!("cannot start a thread: {error}"))?;
+    let metrics = web::Told::default();
+    let _web = web::beside(config, &me, &metrics)?;
     // Dropped from left to right: the thread must be able to end before it is waited for.
     let _watchdog = (watching, watchdog);
     match Daemon::start(config, me.clone(), Arc::new(BootClock), &connections, poller, &signalled) {
         Ok(mut daemon) => {
             daemon.hurry_at(hurried);
+            let _ = metrics.set(Arc::clone(daemon.exposition()));
             let table = Arc::clone(daemon.table());
             status_line
                 .enter(LifecyclePhase::Running(Arc::clone(&table), Arc::clone(daemon.liveness())));

@@ -2,19 +2,17 @@
 //!
 //! Says what was read; judging it is `crate::inspect::status`. The exit code says only whether it could be read.
 
-mod json;
-
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use crate::cli::leaders::{self, Leaders};
 use crate::cli::short_names;
-pub(crate) use crate::cli::status::json::{document, without_controls};
 use crate::cli::table::{Cell, Paint, Painter, Side, Table, brief, printable, width_of_stdout};
 use crate::cli::task::StatusHow;
 use crate::cli::{FAILED, fail, say};
 use crate::config::Config;
+pub(crate) use crate::inspect::status::json::{document, without_controls};
 use crate::inspect::status::left::{Lately, Left, left_lately};
 use crate::inspect::status::{Alarm, EndpointStatus, InstanceStatus, State, Status, counted};
 use crate::model::InstanceId;

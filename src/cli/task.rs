@@ -1,6 +1,7 @@
 //! What is one command to do? The options and words of its line, checked and put together.
 
 use std::ffi::OsStr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -40,6 +41,7 @@ pub(crate) enum Task {
     Plan { join: usize, leave: Vec<String>, json: bool },
     Explain { endpoint: EndpointId, json: bool },
     Top { how: StatusHow, refresh: Duration },
+    Web(StatusHow),
     Watch { endpoint: Option<EndpointId>, json: bool },
     History { endpoint: Option<EndpointId>, limit: usize, json: bool },
     Doctor { purpose: Purpose, watch: Duration, json: bool },
@@ -67,6 +69,7 @@ impl Task {
             | Self::Plan { .. }
             | Self::Explain { .. }
             | Self::Top { .. }
+            | Self::Web(_)
             | Self::Watch { .. }
             | Self::History { .. }
             | Self::Leaders { .. }
@@ -132,6 +135,8 @@ pub(crate) struct Drain {
 /// Several times the light interval, at which endpoints that fail are polled.
 pub(crate) const STALE_AFTER: Duration = Duration::from_secs(120);
 
+/// Where `web` shows its page.
+const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9465);
 /// How often `top` looks.
 const REFRESH: Duration = Duration::from_secs(1);
 /// How many events `history` lists: a screenful.
@@ -155,6 +160,11 @@ pub(crate) fn of(
             let refresh = draft.refresh.unwrap_or(REFRESH);
             let (config, how) = status(draft)?;
             Ok((config, Task::Top { how, refresh }))
+        }
+        "web" => {
+            draft.config.web_listen = Some(draft.listen.unwrap_or(LISTEN));
+            let (config, how) = status(draft)?;
+            Ok((config, Task::Web(how)))
         }
         "watch" => {
             let (endpoint, json) = (endpoint(typed)?, draft.json);

@@ -75,6 +75,10 @@ pub(crate) enum Problem {
     MetricsForAll { address: SocketAddr },
     /// A name that no Host header can have.
     MetricsHost,
+    /// A page that others could read, and nobody said so.
+    WebForAll { address: SocketAddr },
+    /// A name that no Host header can have.
+    WebHost,
     /// A label that is empty or too long.
     MetricsName,
 }
@@ -118,13 +122,7 @@ impl Problem {
             Self::PrefixesOverlap { prefix, session_prefix } => {
                 prefixes_overlap(names, prefix, session_prefix)
             }
-            Self::PrefixesEqual { prefix } => {
-                let (ours, leaders) = (name(Setting::Prefix), name(Setting::LeaderPrefix));
-                format!(
-                    "{ours} and {leaders} are both {prefix}: leaders and pollers need keys of their \
-                     own"
-                )
-            }
+            Self::PrefixesEqual { prefix } => prefixes_equal(names, prefix),
             Self::PrefixesApart { prefix, leader_prefix } => {
                 prefixes_apart(names, prefix, leader_prefix)
             }
@@ -142,13 +140,15 @@ impl Problem {
                      proxy or node_exporter show them to others"
                 )
             }
-            Self::MetricsHost => {
-                let setting = name(Setting::MetricsHosts);
+            Self::MetricsHost => no_hosts(names, Setting::MetricsHosts),
+            Self::WebForAll { address } => {
+                let remote = name(Setting::WebRemote);
                 format!(
-                    "{setting} has something that is no host: write names or addresses without \
-                     spaces or slashes, separated by commas"
+                    "{address} is no loopback address, so other hosts could read the page: use \
+                     127.0.0.1 or [::1], or say {remote}"
                 )
             }
+            Self::WebHost => no_hosts(names, Setting::WebHosts),
             Self::MetricsName => {
                 let setting = name(Setting::MetricsName);
                 format!("{setting} must be 1 to {METRICS_NAME_BYTES_MAX} bytes")
@@ -165,6 +165,14 @@ fn out_of_range(names: Names, setting: Setting, [value, min, max]: [String; 3]) 
     format!("{} {value} is out of range: choose from {min} to {max}", names.of(setting))
 }
 
+fn no_hosts(names: Names, setting: Setting) -> String {
+    let setting = names.of(setting);
+    format!(
+        "{setting} has something that is no host: write names or addresses without spaces or slashes, \
+         separated by commas"
+    )
+}
+
 fn prefixes_overlap(names: Names, prefix: &str, session_prefix: &str) -> String {
     let (sessions, ours) = (names.of(Setting::SessionPrefix), names.of(Setting::Prefix));
     format!(
@@ -172,6 +180,11 @@ fn prefixes_overlap(names: Names, prefix: &str, session_prefix: &str) -> String 
          {prefix}:lease:… and their like: choose a session prefix such as session: or \
          {prefix}:session:"
     )
+}
+
+fn prefixes_equal(names: Names, prefix: &str) -> String {
+    let (ours, leaders) = (names.of(Setting::Prefix), names.of(Setting::LeaderPrefix));
+    format!("{ours} and {leaders} are both {prefix}: leaders and pollers need keys of their own")
 }
 
 fn prefixes_apart(names: Names, prefix: &str, leader_prefix: &str) -> String {

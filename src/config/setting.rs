@@ -4,7 +4,9 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
-use crate::config::value::{ValueError, choice, duration, number, path, switch, text};
+use crate::config::value::{
+    ValueError, address, choice, duration, hosts, number, path, switch, text,
+};
 use crate::config::{Config, LogLevel, LogRenewals, RedisUrl};
 use crate::model::Role;
 
@@ -53,6 +55,9 @@ pub(crate) enum Setting {
     Settings,
     MetricsListen,
     MetricsHosts,
+    WebListen,
+    WebHosts,
+    WebRemote,
     LogLevel,
     LogRenewals,
 }
@@ -105,6 +110,9 @@ impl Setting {
             S::Settings => "settings",
             S::MetricsListen => "metrics-listen",
             S::MetricsHosts => "metrics-hosts",
+            S::WebListen => "web-listen",
+            S::WebHosts => "web-hosts",
+            S::WebRemote => "web-remote",
             S::LogLevel => "log-level",
             S::LogRenewals => "log-renewals",
         }
@@ -290,14 +298,11 @@ impl Config {
                 let files = value.as_bytes().split(|c| *c == b':').map(OsStr::from_bytes);
                 self.settings = files.map(path).collect::<Result<_, _>>()?;
             }
-            S::MetricsListen => {
-                let address = text(value)?.parse().map_err(|_| ValueError::Listen)?;
-                self.metrics_listen = Some(address);
-            }
-            S::MetricsHosts => {
-                let names = text(value)?.split(',').map(str::trim).filter(|it| !it.is_empty());
-                self.metrics_hosts = names.map(str::to_owned).collect();
-            }
+            S::MetricsListen => self.metrics_listen = Some(address(value)?),
+            S::MetricsHosts => self.metrics_hosts = hosts(value)?,
+            S::WebListen => self.web_listen = Some(address(value)?),
+            S::WebHosts => self.web_hosts = hosts(value)?,
+            S::WebRemote => self.web_remote = switch(value)?,
             S::LogLevel => self.log_level = choice(value, LogLevel::CHOICES, LogLevel::ALL)?,
             S::LogRenewals => {
                 self.log_renewals = choice(value, "auto, each or summary", LogRenewals::ALL)?;

@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fmt;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -70,6 +71,16 @@ pub(crate) fn text(value: &OsStr) -> Result<&str, ValueError> {
 
 pub(crate) fn path(value: &OsStr) -> Result<PathBuf, ValueError> {
     if value.is_empty() { Err(ValueError::Empty) } else { Ok(value.into()) }
+}
+
+pub(crate) fn address(value: &OsStr) -> Result<SocketAddr, ValueError> {
+    text(value)?.parse().map_err(|_| ValueError::Listen)
+}
+
+/// Names separated by commas.
+pub(crate) fn hosts(value: &OsStr) -> Result<Vec<String>, ValueError> {
+    let names = text(value)?.split(',').map(str::trim).filter(|it| !it.is_empty());
+    Ok(names.map(str::to_owned).collect())
 }
 
 pub(crate) fn duration(value: &OsStr) -> Result<Duration, ValueError> {

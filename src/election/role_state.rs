@@ -3,9 +3,10 @@
 //! The ownership table decides whether this instance leads; the state follows it. Every change of state is made here under
 //! one lock, whichever thread noticed it. Never touches the store.
 
+mod waits;
+
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
 
 use crossbeam_channel::Sender;
 use parking_lot::{Condvar, Mutex};
@@ -106,20 +107,6 @@ impl RoleState {
         self.inner.lock().leader.as_ref().filter(|it| now < it.1).map(|it| it.0.clone())
     }
 
-    /// Waits for the right to lead, at most for the given time.
-    pub(crate) fn wait_for_leadership(&self, timeout: Duration) -> bool {
-        let deadline = self.table.now() + timeout;
-        let mut inner = self.inner.lock();
-        while !self.is_leader() {
-            let left = deadline.since(self.table.now());
-            if left.is_zero() || inner.is_stopping {
-                return false;
-            }
-            self.changed.wait_for(&mut inner, left);
-        }
-        true
-    }
-
     /// Calls `listener` with what is the case, then for every event from now on, in order, on the thread that
     /// causes it.
     pub fn listen_inline(
@@ -168,45 +155,6 @@ impl RoleState {
         if inner.leaving.is_some() {
             self.poke();
         }
-    }
-
-    /// Waits until something has changed, at most for the given time.
-    pub(crate) fn wait_for_change(&self, longest: Duration) {
-        self.changed.wait_for(&mut self.inner.lock(), longest);
-    }
-
-    /// How long to wait for the end of this election: until the deadline of what is held, because the caller that waits may
-    /// itself have the work that has not ended; and long enough for the store to answer.
-    pub(crate) fn patience(&self) -> Duration {
-        let now = self.table.now();
-        let held = self.table.holding(self.role.as_lease()).map(|it| it.deadline.since(now));
-        held.unwrap_or_default().max(self.table.timings().store_timeout + Duration::from_secs(1))
-    }
-
-    /// Whether this instance leads under `term`, or would if its last renewal were answered. False once the role is being given up.
-    pub(crate) fn leads_under(&self, term: FenceToken) -> bool {
-        let held = self.table.holding(self.role.as_lease());
-        held.is_some_and(|it| it.fence == term && !it.draining && self.table.now() < it.deadline)
-    }
-
-    /// Waits until the leadership of `term` has ended, at most for the given time; true if it has.
-    pub(crate) fn wait_for_loss(&self, term: FenceToken, longest: Duration) -> bool {
-        let mut inner = self.inner.lock();
-        if self.leads_under(term) {
-            self.changed.wait_for(&mut inner, longest);
-        }
-        drop(inner);
-        !self.leads_under(term)
-    }
-
-    /// The outcome of a release.
-    pub(crate) fn given_back(&self, is_known: bool) {
-        self.inner.lock().is_given_back = is_known;
-    }
-
-    /// Whether the store knows of every release.
-    pub(crate) fn is_given_back(&self) -> bool {
-        self.inner.lock().is_given_back
     }
 
     /// Whether no duty runs.
@@ -428,6 +376,8 @@ impl From<Loss> for LossReason {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::clock::ManualClock;
     use crate::election::role_elector::RoleElector;

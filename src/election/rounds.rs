@@ -247,3 +247,96 @@ fn batches<T>(items: &[T], timeout: impl Fn(&T) -> Duration) -> Vec<(Duration, V
     let same = sorted.chunk_by(|a, b| a.0 == b.0).flat_map(|it| it.chunks(BATCH_MAX));
     same.map(|it| (it[0].0, it.iter().map(|it| it.1).collect())).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use crossbeam_channel::bounded;
+
+    use super::*;
+    use crate::clock::ManualClock;
+    use crate::config::Config;
+    use crate::election::role_state::RoleState;
+    use crate::lease::table::OwnershipTable;
+    use crate::model::{InstanceId, Role};
+    use crate::store::memory::{MemoryServer, MemoryStore, Mishap};
+
+    /// More than two batches.
+    const N_ROLES: usize = 2 * BATCH_MAX + 1;
+
+    struct Rig {
+        server: Arc<MemoryServer>,
+        store: Arc<MemoryStore>,
+        electors: Vec<RoleElector>,
+    }
+
+    impl Rig {
+        fn new() -> Self {
+            let clock = Arc::new(ManualClock::at(10_000_000_000_000));
+            let server = MemoryServer::of_roles(&clock);
+            let store = Arc::new(MemoryStore::new(&server));
+            let (poke, _) = bounded(1);
+            let elector = |n: usize| {
+                let role = Role::parse(&format!("r{n}")).unwrap();
+                let settings = Config::default().election_settings(role.clone());
+                let (me, clock) = (InstanceId::new("a"), Arc::<ManualClock>::clone(&clock));
+                let table = OwnershipTable::of_role(me, settings.timings(), clock, true);
+                let role_state = RoleState::new(role, Arc::new(table), poke.clone());
+                RoleElector::new(role_state, Arc::<MemoryStore>::clone(&store), settings)
+            };
+            let electors = (0..N_ROLES).map(elector).collect();
+            Self { server, store, electors }
+        }
+
+        /// One round; how often it sent each of these.
+        fn round<const N: usize>(&mut self, ops: [&'static str; N]) -> (bool, [usize; N]) {
+            let before = self.server.journal().len();
+            let round = elect(&*self.store, &mut self.electors, false);
+            (round.is_away, ops.map(|op| self.sent(before, op)))
+        }
+
+        fn sent(&self, since: usize, op: &str) -> usize {
+            self.server.journal()[since..].iter().filter(|it| **it == op).count()
+        }
+
+        fn n_led(&self) -> usize {
+            self.electors.iter().filter(|it| it.role_state().is_leader()).count()
+        }
+    }
+
+    #[test]
+    fn many_roles_are_introduced_by_one_reading_of_the_clock_and_in_batches() {
+        let rig = Rig::new();
+        let all: Vec<&RoleElector> = rig.electors.iter().collect();
+        let answers = introduce(&*rig.store, &all);
+        assert!(answers.len() == N_ROLES && answers.iter().all(Result::is_ok));
+        assert_eq!([rig.sent(0, "time"), rig.sent(0, "verify")], [1, 3]);
+    }
+
+    #[test]
+    fn many_roles_are_read_and_acquired_in_batches() {
+        let mut rig = Rig::new();
+        introduce(&*rig.store, &rig.electors.iter().collect::<Vec<_>>());
+        assert_eq!(rig.round(["role_statuses", "acquire"]), (false, [3, 3]));
+        assert_eq!(rig.n_led(), N_ROLES);
+    }
+
+    /// Else a stop would wait a store timeout for each batch.
+    #[test]
+    fn a_store_that_does_not_answer_is_waited_for_once_a_round() {
+        for op in ["role_statuses", "acquire"] {
+            let mut rig = Rig::new();
+            rig.store.plan(op, Mishap::LoseReply);
+            assert_eq!(rig.round([op]), (true, [1]), "{op}");
+            assert_eq!(rig.n_led(), 0);
+        }
+        let mut rig = Rig::new();
+        rig.round([]);
+        rig.electors.iter().for_each(|it| it.role_state().stop());
+        rig.store.plan("release", Mishap::LoseReply);
+        assert_eq!(rig.round(["release", "role_statuses"]), (true, [1, 0]));
+        let known = rig.electors.iter().filter(|it| it.role_state().is_given_back()).count();
+        assert_eq!(known, 0, "not all releases were answered, and some were not sent");
+    }
+}

@@ -301,7 +301,8 @@ impl Elections {
                 || self.is_away() && roles.iter().all(|it| it.role_state.is_idle());
             let patience = if is_silent { Duration::ZERO } else { left.min(TICK) };
             if self.runtime.keeper.wait_until_empty(patience) {
-                return roles.iter().all(|it| it.role_state.is_given_back());
+                let is_known = |it: &Arc<KeptRole>| it.role_state.is_given_back();
+                return self.failure().is_none() && roles.iter().all(is_known);
             }
             if patience.is_zero() {
                 return false;
@@ -331,7 +332,7 @@ impl Elections {
             let is_silent = self.is_away() && role_state.is_idle();
             let patience = if is_silent { Duration::ZERO } else { left.min(TICK) };
             match ended.recv_timeout(patience) {
-                Ok(()) => return role_state.is_given_back(),
+                Ok(()) => return self.failure().is_none() && role_state.is_given_back(),
                 Err(RecvTimeoutError::Timeout) if !patience.is_zero() => (),
                 Err(_) => return false,
             }

@@ -5,6 +5,8 @@
 //! may look unowned: ask twice.
 
 pub mod capacity;
+pub(crate) mod explain;
+pub(crate) mod json;
 pub mod late;
 pub mod left;
 pub mod plan;

@@ -72,6 +72,10 @@ mod election {
     mod lead;
     /// The same as a library: real threads, a real Redis.
     mod library;
+    /// Hundreds of roles of one process, and a Redis that is far away or hangs.
+    mod many;
+    /// Work that is called when a leadership begins and ends.
+    mod run;
     /// Roles from the command line: once, leaders, run --lead, real processes.
     mod once;
     /// Priorities, observers and single attempts, in memory.
@@ -143,6 +147,8 @@ mod process {
     mod shortage;
     /// Commands that end before their lease can move.
     mod supervisor;
+    /// The page: what it shows, to whom, and what it costs.
+    mod web;
 }
 /// The source tree, the documents and the package.
 mod meta {

@@ -71,6 +71,20 @@ pub(crate) static COMMANDS: &[Spec] = &[
         hidden: false,
     },
     Spec {
+        name: "web",
+        usage: "leasehold web [OPTIONS]",
+        summary: "the same as a page in the browser, read-only",
+        about: "Shows what status, explain and history show, live, as a page at http://ADDR/ for \
+                browsers on this host: the verdict, instances with their load, leaders, lists of \
+                endpoints to filter, and a page for each endpoint. Also answers /status.json \
+                (as status --json), /metrics and /healthz. Redis is read only while somebody looks, \
+                at most once a second. A request is answered only if its Host header is a name of \
+                this host or of --web-hosts. While Redis does not answer, the last state stays on \
+                the page. Runs until SIGTERM or SIGINT. Only reads.",
+        takes: NOTHING,
+        hidden: false,
+    },
+    Spec {
         name: "plan",
         usage: "leasehold plan [--join N] [--leave INSTANCE]… [OPTIONS]",
         summary: "dry run: what would move where, without touching anything",
@@ -279,12 +293,13 @@ pub(super) const DEV: &[&str] = &["dev"];
 pub(super) const RELEASE: &[&str] = &["release"];
 pub(super) const STATUS: &[&str] = &["status"];
 pub(super) const KEPT: &[&str] = &["run", "lead", "release", "doctor"];
-pub(super) const SHOWN: &[&str] = &["status", "top"];
+pub(super) const SHOWN: &[&str] = &["status", "top", "web"];
+pub(super) const WEB: &[&str] = &["run", "web"];
 pub(super) const SESSIONS: &[&str] =
-    &["run", "status", "top", "plan", "explain", "sessions", "drain", "undrain", "doctor"];
+    &["run", "status", "top", "web", "plan", "explain", "sessions", "drain", "undrain", "doctor"];
 pub(super) const POLLS: &[&str] = &[
-    "run", "release", "status", "top", "plan", "explain", "watch", "history", "sessions", "drain",
-    "undrain", "doctor",
+    "run", "release", "status", "top", "web", "plan", "explain", "watch", "history", "sessions",
+    "drain", "undrain", "doctor",
 ];
 /// Commands that stand for a role.
 pub(super) const STAND: &[&str] = &["run", "lead", "once"];
@@ -296,8 +311,8 @@ pub(super) const READ: &[&str] =
 /// Commands that stand for a role, and `doctor`, which checks their timings.
 pub(super) const TIMED: &[&str] = &["run", "lead", "once", "doctor"];
 pub(super) const ROLES: &[&str] =
-    &["run", "release", "status", "top", "lead", "once", "leaders", "resign", "doctor"];
+    &["run", "release", "status", "top", "web", "lead", "once", "leaders", "resign", "doctor"];
 pub(super) const ALL: &[&str] = &[
-    "run", "dev", "release", "status", "top", "plan", "explain", "watch", "history", "sessions",
-    "drain", "undrain", "lead", "once", "leaders", "resign", "doctor",
+    "run", "dev", "release", "status", "top", "web", "plan", "explain", "watch", "history",
+    "sessions", "drain", "undrain", "lead", "once", "leaders", "resign", "doctor",
 ];

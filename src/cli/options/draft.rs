@@ -1,6 +1,7 @@
 //! The values of all options of one command line, before they are checked together.
 
 use std::ffi::OsStr;
+use std::net::SocketAddr;
 use std::os::fd::RawFd;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -23,6 +24,7 @@ pub(crate) struct Draft {
     pub(crate) stale_after: Option<Duration>,
     pub(crate) limit: Option<usize>,
     pub(crate) refresh: Option<Duration>,
+    pub(crate) listen: Option<SocketAddr>,
     pub(crate) watch_for: Option<Duration>,
     pub(crate) purpose: Option<Purpose>,
     pub(crate) grace: Option<Duration>,

@@ -1,8 +1,9 @@
 //! What a process tells: metrics and log; and where its settings are.
 
 use crate::cli::options::Opt;
-use crate::cli::options::commands::{ALL, LEAD, LOGGING, RUN};
+use crate::cli::options::commands::{ALL, LEAD, LOGGING, RUN, WEB};
 use crate::config::setting::Setting;
+use crate::config::value::address;
 
 pub(super) static OPTIONS: &[Opt] = &[
     Opt {
@@ -54,6 +55,41 @@ pub(super) static OPTIONS: &[Opt] = &[
                header: for a proxy that passes its own name on.",
         commands: LEAD,
         set: |draft, value| draft.set(Setting::MetricsHosts, value),
+    },
+    Opt {
+        name: "listen",
+        value: Some("ADDR"),
+        default: "127.0.0.1:9465",
+        help: "Show the page at http://ADDR/. Port 0 takes a free port.",
+        commands: &["web"],
+        set: |draft, value| address(value).map(|it| draft.listen = Some(it)),
+    },
+    Opt {
+        name: "web-listen",
+        value: Some("ADDR"),
+        default: "",
+        help: "Also show the page of leasehold web at http://ADDR/, such as 127.0.0.1:9465. It needs \
+               the rights that status needs.",
+        commands: RUN,
+        set: |draft, value| draft.set(Setting::WebListen, value),
+    },
+    Opt {
+        name: "web-hosts",
+        value: Some("NAMES"),
+        default: "",
+        help: "Further names, separated by commas, that the page accepts in the Host header: for a \
+               proxy that passes its own name on.",
+        commands: WEB,
+        set: |draft, value| draft.set(Setting::WebHosts, value),
+    },
+    Opt {
+        name: "web-remote",
+        value: None,
+        default: "off",
+        help: "Allow an address for the page that other hosts can reach. The page asks for no \
+               password: let a proxy do that, or a firewall.",
+        commands: WEB,
+        set: |draft, value| draft.set(Setting::WebRemote, value),
     },
     Opt {
         name: "log-level",

@@ -9,12 +9,13 @@ use serde_json::{Value, json};
 
 use testkit::process::{SOON, Scene, eventually, leasehold};
 
-const COMMANDS: [&str; 20] = [
+const COMMANDS: [&str; 21] = [
     "run",
     "dev",
     "release",
     "status",
     "top",
+    "web",
     "plan",
     "explain",
     "watch",

@@ -21,41 +21,41 @@ use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 
 use testkit::redis::{RedisServer, eventually};
 
-const TTL: Duration = Duration::from_secs(3);
-const LIMIT: Duration = Duration::from_secs(20);
+pub(super) const TTL: Duration = Duration::from_secs(3);
+pub(super) const LIMIT: Duration = Duration::from_secs(20);
 /// A hand-over: not an election interval, not a TTL.
 const AT_ONCE: Duration = Duration::from_secs(1);
 
 /// A test that counts threads holds this alone; all other tests share it.
 static THREADS: RwLock<()> = RwLock::new(());
 
-struct Scene {
-    redis: RedisServer,
+pub(super) struct Scene {
+    pub(super) redis: RedisServer,
     _not_counted: RwLockReadGuard<'static, ()>,
 }
 
 impl Scene {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self { _not_counted: THREADS.read(), redis: RedisServer::start() }
     }
 
-    fn builder(&self, role: &str) -> ElectionBuilder {
+    pub(super) fn builder(&self, role: &str) -> ElectionBuilder {
         builder(&self.redis, role)
     }
 
-    fn start(&self, role: &str) -> LeaderElection {
+    pub(super) fn start(&self, role: &str) -> LeaderElection {
         self.builder(role).start().unwrap()
     }
 
     /// One that leads.
-    fn leader(&self, role: &str) -> LeaderElection {
+    pub(super) fn leader(&self, role: &str) -> LeaderElection {
         let election = self.start(role);
         assert!(election.wait_for_leadership(LIMIT), "{election:?}");
         election
     }
 
     /// One that knows that another leads.
-    fn follower(&self, role: &str) -> LeaderElection {
+    pub(super) fn follower(&self, role: &str) -> LeaderElection {
         let election = self.start(role);
         eventually(|| election.leader().is_some(), || format!("{election:?}"));
         election
@@ -67,7 +67,7 @@ fn builder(redis: &RedisServer, role: &str) -> ElectionBuilder {
     builder.ttl(TTL).new_fleet()
 }
 
-fn elections(redis: &RedisServer) -> Elections {
+pub(super) fn elections(redis: &RedisServer) -> Elections {
     let redis = RedisUrl::parse(&redis.url()).unwrap();
     let config = Config { redis, new_fleet: true, ..Config::default() };
     Elections::on_redis(&config.checked().unwrap()).unwrap()
@@ -105,7 +105,7 @@ fn settings_that_cannot_work_are_refused_by_every_start() {
 }
 
 /// Runs `body` on a thread of its own; fails if it has not ended in time, instead of hanging.
-fn within<T: Send + 'static>(
+pub(super) fn within<T: Send + 'static>(
     limit: Duration,
     what: &str,
     body: impl FnOnce() -> T + Send + 'static,

@@ -259,6 +259,11 @@ fn r12_whichever_thread_that_keeps_roles_panics_nothing_is_led() {
         wait_for(&format!("{thread}: a listener is told"), || elections.failure().is_some());
         wait_for(&format!("{thread}: nothing is led"), || !election.is_leader());
         assert!(elections.failure().is_some_and(|it| it.thread == thread));
+        assert_eq!(election.failure(), elections.failure());
+        let (_source, until) = stop();
+        let ran = election.run(&until, |_| panic!("a start"), |_| panic!("a stop"));
+        assert!(matches!(ran, Err(StartError::Failed(_))), "{thread}: {ran:?}");
+        assert!(!elections.stop_within(LIMIT), "{thread}: who should give it back?");
         let refused = elections.stand(role("other"), None).map(drop);
         assert!(matches!(refused, Err(StartError::Failed(_))), "{thread}: {refused:?}");
     }
