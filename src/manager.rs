@@ -10,6 +10,7 @@
 //! | `batch.rs` | how are thousands of leases taken and given back in one call |
 //! | `info.rs` | how does a lease stand, held here or not |
 //! | `outcome.rs` | what can a program be told |
+//! | `preferred.rs` | which instances live, and which of them should own a lease |
 //! | `waiting.rs` | when is a lease that another instance holds asked for again |
 //! | `listening.rs` | has another instance freed a lease that is waited for |
 //! | `listeners.rs` | who is told of a lost lease |
@@ -27,6 +28,7 @@ mod lease;
 mod listeners;
 mod listening;
 mod outcome;
+mod preferred;
 mod turns;
 mod waiting;
 
@@ -39,13 +41,11 @@ use crossbeam_channel::bounded;
 
 use crate::clock::{BootClock, Clock, Moment};
 use crate::config::CheckedConfig;
-use crate::fleet::placement::preferred;
 use crate::lease::keeper::{Connections, LeaseKeeper, StartError, table};
 use crate::lease::parts::LeaseParts;
 use crate::manager::exchange::Exchange;
 use crate::manager::outcome::named;
 use crate::model::{EndpointId, FenceToken, InstanceId};
-use crate::store::StoreError;
 use crate::thread::Stop;
 use crate::thread::fail_stop::Failure;
 
@@ -243,54 +243,6 @@ impl LeaseManager {
         Ok(self.acquire(name, timeout)?.held().map(|lease| work(&lease)))
     }
 
-    /// [`Self::try_acquire`] for any number of names: an answer for each, in their order. One that fails spoils no other.
-    ///
-    /// Asks in batches, so 10,000 names take a fraction of a second where one round trip takes 10 ms. Give many guards
-    /// back with [`Self::release_many`]: dropped, each takes a round trip.
-    ///
-    /// ```no_run
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let manager = leasehold::LeaseManager::builder().start()?;
-    /// let mut leases = Vec::new();
-    /// for told in manager.try_acquire_many(["report-1", "report-2"]) {
-    ///     leases.extend(told?.held());
-    /// }
-    /// manager.release_many(leases);
-    /// # Ok(()) }
-    /// ```
-    pub fn try_acquire_many<N: AsRef<str>>(
-        &self,
-        names: impl IntoIterator<Item = N>,
-    ) -> Vec<Result<Acquired, LeaseError>> {
-        self.exchange.try_acquire_many(names.into_iter().map(named).collect())
-    }
-
-    /// [`Lease::release`] for any number of guards, in batches: what became of each, in their order. When a batch gets no
-    /// answer, those after it are not sent, and end with their TTL.
-    ///
-    /// ```no_run
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let manager = leasehold::LeaseManager::builder().start()?;
-    /// let leases: Vec<_> = ["a", "b"].into_iter().filter_map(|it| manager.try_acquire(it).ok()?.held()).collect();
-    /// for outcome in manager.release_many(leases) {
-    ///     println!("{:?}", outcome?);
-    /// }
-    /// # Ok(()) }
-    /// ```
-    pub fn release_many(
-        &self,
-        leases: impl IntoIterator<Item = Lease>,
-    ) -> Vec<Result<Released, LeaseError>> {
-        let holds: Vec<_> = leases.into_iter().map(|it| it.into_hold(&self.exchange)).collect();
-        let mine: Vec<_> = holds.iter().filter_map(|it| it.as_ref().ok()).cloned().collect();
-        let mut told = self.exchange.part_many(&mine).into_iter();
-        let of = |hold: Result<_, Lease>| match hold {
-            Ok(_) => Ok(told.next().unwrap_or(Ok(Released::NotHeld))?),
-            Err(foreign) => foreign.release(), // of another manager
-        };
-        holds.into_iter().map(of).collect()
-    }
-
     /// Calls `listener` for each lease that is lost from now on, once each, in order, on a thread of its own. It may take its
     /// time. A lease that is given back, by a guard, by its name or by a stop, is not lost. When the listener hears of a loss,
     /// no guard of that tenure holds any more. A stop waits until every listener has heard of every loss, at most 5 s.
@@ -345,60 +297,6 @@ impl LeaseManager {
     pub fn owned(&self) -> Vec<EndpointId> {
         let table = &self.exchange.table;
         if table.is_of_this_process() { table.endpoints() } else { Vec::new() }
-    }
-
-    /// Every instance with a heartbeat (FR-007).
-    pub fn live_instances(&self) -> Result<Vec<InstanceId>, StoreError> {
-        let (store, timeout) = (&self.exchange.store, self.exchange.table.timings().store_timeout);
-        let (mut live, mut cursor) = (Vec::new(), 0);
-        loop {
-            let page = store.instances(cursor, timeout)?;
-            live.extend(page.found);
-            cursor = page.cursor;
-            if cursor == 0 {
-                break;
-            }
-        }
-        live.sort_unstable();
-        live.dedup();
-        Ok(live)
-    }
-
-    /// Who should own this lease by rendezvous hashing of the live instances (FR-013).
-    ///
-    /// ```no_run
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let manager = leasehold::LeaseManager::builder().start()?;
-    /// if manager.preferred_owner("nightly-report")?.as_ref() == Some(manager.instance_id()) {
-    ///     println!("mine, if it is free");
-    /// }
-    /// # Ok(()) }
-    /// ```
-    pub fn preferred_owner(&self, name: impl AsRef<str>) -> Result<Option<InstanceId>, LeaseError> {
-        let (endpoint, live) = (named(name)?, self.live_instances()?);
-        Ok(preferred(&endpoint, &live).cloned())
-    }
-
-    /// [`Self::preferred_owner`] for any number of names: an answer for each, in their order. Reads the live instances once.
-    ///
-    /// ```no_run
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let manager = leasehold::LeaseManager::builder().start()?;
-    /// for owner in manager.preferred_owners(["report-1", "report-2"]) {
-    ///     println!("{:?}", owner?);
-    /// }
-    /// # Ok(()) }
-    /// ```
-    pub fn preferred_owners<N: AsRef<str>>(
-        &self,
-        names: impl IntoIterator<Item = N>,
-    ) -> Vec<Result<Option<InstanceId>, LeaseError>> {
-        let live = self.live_instances();
-        let owner = |name: N| {
-            let (endpoint, live) = (named(name)?, live.as_ref().map_err(Clone::clone)?);
-            Ok(preferred(&endpoint, live).cloned())
-        };
-        names.into_iter().map(owner).collect()
     }
 
     /// Who this is.
