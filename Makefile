@@ -164,7 +164,7 @@ install: ## package: install binary, units, man page, completions, example setti
 	install -D -m 644 systemd/leasehold.env.example $(ETC)/leasehold.env.example
 	install -D -m 644 -t $(MONITORING) monitoring/alerts.yml monitoring/grafana.json
 	install -d $(UNITS) $(dir $(MAN)) $(dir $(COMPLETIONS))
-	for unit in leasehold.service leasehold@.service; do \
+	for unit in leasehold.service leasehold@.service leasehold-agent.service; do \
 	  sed 's|/usr/local/bin|$(PREFIX)/bin|' systemd/$$unit >$(UNITS)/$$unit || exit; done
 	$(TARGET)/release/leasehold man >$(MAN)
 	$(TARGET)/release/leasehold completions bash >$(word 1,$(COMPLETIONS))
@@ -172,7 +172,8 @@ install: ## package: install binary, units, man page, completions, example setti
 	$(TARGET)/release/leasehold completions fish >$(word 3,$(COMPLETIONS))
 
 uninstall: ## package: remove what make install has installed; your settings stay
-	rm -f $(DESTDIR)$(PREFIX)/bin/leasehold $(UNITS)/leasehold.service $(UNITS)/leasehold@.service
+	rm -f $(DESTDIR)$(PREFIX)/bin/leasehold $(UNITS)/leasehold.service $(UNITS)/leasehold@.service \
+	  $(UNITS)/leasehold-agent.service
 	rm -f $(MAN) $(COMPLETIONS) $(ETC)/leasehold.env.example
 	rm -rf $(MONITORING)
 	-rmdir --ignore-fail-on-non-empty $(ETC)

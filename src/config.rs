@@ -70,6 +70,7 @@ pub struct Config {
     pub light_interval: Duration,
     pub thresholds: Thresholds,
     pub poll_command: Option<Vec<String>>,
+    pub on_change: OnChange,
     pub allow_targets: String,
     pub deny_targets: String,
     pub max_body: usize,
@@ -101,10 +102,29 @@ pub struct Config {
     pub names: Names,
 }
 
+/// What runs when a result of this instance changes a verdict.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(not(feature = "__internals"), non_exhaustive)]
+pub struct OnChange {
+    /// The program and its arguments.
+    pub command: Option<Vec<String>>,
+    /// How long one run may take.
+    pub timeout: Duration,
+    /// How often it is run again when it fails.
+    pub retries: u32,
+}
+
+impl Default for OnChange {
+    fn default() -> Self {
+        Self { command: None, timeout: Duration::from_secs(10), retries: 3 }
+    }
+}
+
 const PREFIX_BYTES_MAX: usize = 64;
 const HOST_NAME_BYTES_MAX: usize = 64;
 const METRICS_NAME_BYTES_MAX: usize = 128;
 const MIN_REPLICAS_MAX: u64 = 100;
+const RETRIES_MAX: u64 = 20;
 const MAX_BODY_MAX: u64 = 16 * 1024 * 1024;
 
 const MS_10: Duration = Duration::from_millis(10);
@@ -140,6 +160,7 @@ impl Default for Config {
             light_interval: Duration::from_secs(30),
             thresholds: Thresholds::default(),
             poll_command: None,
+            on_change: OnChange::default(),
             allow_targets: "all".into(),
             deny_targets: "169.254.0.0/16,fe80::/10".into(),
             max_body: 65_536,
@@ -275,6 +296,7 @@ impl Config {
             (Setting::Interval, self.interval, MS_10, DAY),
             (Setting::Timeout, self.timeout, Duration::from_millis(1), HOUR),
             (Setting::LightInterval, self.light_interval, MS_10, DAY),
+            (Setting::OnChangeTimeout, self.on_change.timeout, MS_10, HOUR),
             (Setting::DrainTimeout, self.drain_timeout, Duration::ZERO, HOUR),
             (Setting::ElectionInterval, self.election_interval, MS_10, HOUR),
             (Setting::StartupJitter, self.startup_jitter, Duration::ZERO, HOUR),
@@ -287,6 +309,7 @@ impl Config {
         let Thresholds { fail_after, ok_after } = self.thresholds;
         check_number(Setting::FailAfter, fail_after.into(), 1, Thresholds::MAX.into())?;
         check_number(Setting::OkAfter, ok_after.into(), 1, Thresholds::MAX.into())?;
+        check_number(Setting::OnChangeRetries, self.on_change.retries.into(), 0, RETRIES_MAX)?;
         check_number(Setting::MinReplicas, self.min_replicas.into(), 0, MIN_REPLICAS_MAX)?;
         check_number(Setting::MaxBody, self.max_body as u64, 0, MAX_BODY_MAX)?;
         check_number(Setting::Weight, self.weight.into(), 0, Weight::MAX.into())

@@ -4,6 +4,7 @@
 //! The logger adds time, level and thread; [`Event::log`] writes the rest. Never put a secret, a
 //! header or a body into an event.
 
+mod agent;
 mod fields;
 mod repeated;
 
@@ -14,7 +15,7 @@ use log::Level;
 
 use crate::event::fields::Fields;
 pub use crate::event::repeated::{Repeated, Worst};
-use crate::model::{EndpointId, FenceToken, InstanceId, Role, Tenure};
+use crate::model::{Change, EndpointId, FenceToken, InstanceId, Role, Tenure};
 
 /// Something an operator or a script may want to know.
 pub enum Event<'a> {
@@ -50,6 +51,10 @@ pub enum Event<'a> {
     PollDeferred { endpoint: &'a EndpointId, reason: &'a str },
     EndpointLight { endpoint: &'a EndpointId, failures: u32 },
     EndpointNormal { endpoint: &'a EndpointId },
+    EndpointFailing(&'a Change),
+    EndpointRecovered(&'a Change),
+    HookFailed { endpoint: &'a EndpointId, error: &'a dyn fmt::Display, attempts: u32 },
+    HookDropped { changes: u64 },
     SessionInvalid { endpoint: &'a str, error: &'a dyn fmt::Display },
     SessionOdd { endpoint: &'a EndpointId, reason: &'a dyn fmt::Display },
     SessionUnreported { count: usize },
@@ -69,6 +74,10 @@ pub enum Event<'a> {
     HistoryResumed,
     HistoryDropped { entries: u64 },
     ThreadPanicked { thread: &'a str, error: &'a str },
+    AgentListening { socket: &'a dyn fmt::Display },
+    AgentClientConnected { client: u64 },
+    AgentClientRefused { reason: &'a str },
+    AgentClientGone { client: u64, reason: &'a str, held: usize },
     LeaderCandidate { role: &'a Role },
     LeaderElected { role: &'a Role, term: FenceToken },
     LeaderFollower { role: &'a Role, leader: Option<&'a InstanceId> },
@@ -115,6 +124,10 @@ impl Event<'_> {
             Self::PollDeferred { .. } => "poll.deferred",
             Self::EndpointLight { .. } => "endpoint.light",
             Self::EndpointNormal { .. } => "endpoint.normal",
+            Self::EndpointFailing(_) => "endpoint.failing",
+            Self::EndpointRecovered(_) => "endpoint.recovered",
+            Self::HookFailed { .. } => "hook.failed",
+            Self::HookDropped { .. } => "hook.dropped",
             Self::SessionInvalid { .. } => "session.invalid",
             Self::SessionOdd { .. } => "session.odd",
             Self::SessionUnreported { .. } => "session.unreported",
@@ -134,6 +147,10 @@ impl Event<'_> {
             Self::HistoryResumed => "history.resumed",
             Self::HistoryDropped { .. } => "history.dropped",
             Self::ThreadPanicked { .. } => "thread.panicked",
+            Self::AgentListening { .. } => "agent.listening",
+            Self::AgentClientConnected { .. } => "agent.client_connected",
+            Self::AgentClientRefused { .. } => "agent.client_refused",
+            Self::AgentClientGone { .. } => "agent.client_gone",
             Self::LeaderCandidate { .. } => "leader.candidate",
             Self::LeaderElected { .. } => "leader.elected",
             Self::LeaderFollower { .. } => "leader.follower",
@@ -148,9 +165,11 @@ impl Event<'_> {
     /// Warnings are what an operator should look at; polls and renewals that succeed are only interesting when debugging.
     pub fn level(&self) -> Level {
         match self {
-            Self::PollOk { .. } | Self::PollFailed { .. } | Self::LeaseRenewed { .. } => {
-                Level::Debug
-            }
+            Self::PollOk { .. }
+            | Self::PollFailed { .. }
+            | Self::LeaseRenewed { .. }
+            | Self::AgentClientConnected { .. }
+            | Self::AgentClientGone { .. } => Level::Debug,
             Self::PollPanicked { .. } | Self::ThreadPanicked { .. } => Level::Error,
             Self::LeaseFailed { .. }
             | Self::LeaseUncertain { .. }
@@ -165,6 +184,9 @@ impl Event<'_> {
             | Self::PollSkipped { .. }
             | Self::PollDeferred { .. }
             | Self::EndpointLight { .. }
+            | Self::EndpointFailing(_)
+            | Self::HookFailed { .. }
+            | Self::HookDropped { .. }
             | Self::SessionInvalid { .. }
             | Self::SessionOdd { .. }
             | Self::SessionUnreported { .. }
@@ -179,6 +201,7 @@ impl Event<'_> {
             | Self::DaemonReloadRefused { .. }
             | Self::SettingsOdd { .. }
             | Self::HistoryFailed { .. }
+            | Self::AgentClientRefused { .. }
             | Self::LeaderUncertain { .. }
             | Self::LeaderLost { .. } => Level::Warn,
             _ => Level::Info,
@@ -223,6 +246,15 @@ impl Event<'_> {
                 line.put("endpoint", endpoint)?.put("failures", failures)?;
             }
             Self::EndpointNormal { endpoint } => line.put("endpoint", endpoint)?.end(),
+            Self::EndpointFailing(it) => {
+                line.put("endpoint", &it.tenure.endpoint)?.put("address", &it.address)?;
+                line.maybe("error", &it.reason())?.put("since_ms", &it.state.since_ms)?;
+                line.put("failures", &it.state.failures)?.put("fence", &it.tenure.fence)?;
+            }
+            Self::EndpointRecovered(it) => {
+                line.put("endpoint", &it.tenure.endpoint)?.put("address", &it.address)?;
+                line.put("down_ms", &it.state.lasted_ms())?.put("fence", &it.tenure.fence)?;
+            }
             Self::SessionInvalid { endpoint, error } => {
                 line.put("endpoint", endpoint)?.put("error", error)?;
             }
@@ -230,6 +262,10 @@ impl Event<'_> {
                 line.put("endpoint", endpoint)?.put("reason", reason)?;
             }
             Self::SessionUnreported { count } => line.put("count", count)?.end(),
+            Self::HookFailed { endpoint, error, attempts } => {
+                line.put("endpoint", endpoint)?.put("error", error)?.put("attempts", attempts)?;
+            }
+            Self::HookDropped { changes } => line.put("changes", changes)?.end(),
             _ => (),
         }
         Ok(())
@@ -276,7 +312,7 @@ impl Event<'_> {
             Self::LeaderResigned { role, term, heir } => {
                 line.put("role", role)?.put("term", term)?.maybe("heir", heir)?;
             }
-            _ => (), // its name says it all: heartbeat.resumed, and so on
+            _ => self.agent_fields(line)?,
         }
         Ok(())
     }
@@ -366,6 +402,10 @@ impl fmt::Display for Event<'_> {
             }
             Self::EndpointLight { .. }
             | Self::EndpointNormal { .. }
+            | Self::EndpointFailing(_)
+            | Self::EndpointRecovered(_)
+            | Self::HookFailed { .. }
+            | Self::HookDropped { .. }
             | Self::SessionInvalid { .. }
             | Self::SessionOdd { .. }
             | Self::SessionUnreported { .. } => self.session_fields(&mut line)?,

@@ -89,12 +89,15 @@ cfg_if! {
     }
 }
 #[cfg(feature = "cli")]
+mod agent;
+#[cfg(feature = "cli")]
 mod cli;
 #[cfg(feature = "cli")]
 mod web;
 
 pub use crate::config::{
-    Access, CheckedConfig, Config, ConfigError, LogLevel, LogRenewals, RedisUrl, RedisUrlError,
+    Access, CheckedConfig, Config, ConfigError, LogLevel, LogRenewals, OnChange, RedisUrl,
+    RedisUrlError,
 };
 pub use crate::election::{
     Attempt, BuildError, Duty, ElectionBuilder, ElectionEvent, ElectionSettings, Elections,

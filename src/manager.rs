@@ -8,6 +8,7 @@
 //! | `exchange.rs` | how is a lease taken and given back |
 //! | `builder.rs` | with which settings is a manager started |
 //! | `batch.rs` | how are thousands of leases taken and given back in one call |
+//! | `called_off.rs` | how does a wait end before its time |
 //! | `info.rs` | how does a lease stand, held here or not |
 //! | `outcome.rs` | what can a program be told |
 //! | `preferred.rs` | which instances live, and which of them should own a lease |
@@ -21,6 +22,8 @@
 
 mod batch;
 mod builder;
+#[cfg(feature = "cli")]
+mod called_off;
 mod exchange;
 mod hold;
 mod info;
@@ -116,11 +119,22 @@ impl LeaseManager {
         connections: &Connections,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, StartError> {
+        Self::start_waiting(config, me, connections, clock, None)
+    }
+
+    /// The same, but waits for the store to be there, until told to stop.
+    pub(crate) fn start_waiting(
+        config: &CheckedConfig,
+        me: InstanceId,
+        connections: &Connections,
+        clock: Arc<dyn Clock>,
+        until: Option<&Stop>,
+    ) -> Result<Self, StartError> {
         // Daemons on the same prefix must not keep a share of their endpoints for us: we take none.
         let config = &config.without_weight();
         let table = table(config, me, clock);
         let parts = LeaseParts::assemble(config, &table, connections);
-        let keeper = LeaseKeeper::start(parts, connections, &Arc::default(), None)?;
+        let keeper = LeaseKeeper::start(parts, connections, &Arc::default(), until)?;
         let fail_stop = Arc::clone(keeper.fail_stop());
         let exchange = Exchange::new(&table, &connections.rest, keeper.reporter(), &fail_stop);
         Ok(Self { exchange, keeper: Some(keeper) })
@@ -191,7 +205,7 @@ impl LeaseManager {
     /// # Ok(()) }
     /// ```
     pub fn try_acquire(&self, name: impl AsRef<str>) -> Result<Acquired, LeaseError> {
-        Ok(self.exchange.acquire_until(&named(name)?, Moment::MIN)?)
+        Ok(self.exchange.acquire_until(&named(name)?, &|| Moment::MIN)?)
     }
 
     /// [`Self::try_acquire`], and waits for the lease if another instance holds it. After `timeout` the answer says why it
@@ -219,7 +233,7 @@ impl LeaseManager {
         timeout: Duration,
     ) -> Result<Acquired, LeaseError> {
         let until = BootClock.now() + timeout;
-        Ok(self.exchange.acquire_until(&named(name)?, until)?)
+        Ok(self.exchange.acquire_until(&named(name)?, &|| until)?)
     }
 
     /// Runs `work` under the lease, and gives it back after that, also when `work` panics. Waits for the lease as

@@ -27,6 +27,7 @@ pub(crate) enum Command {
     Instance(Box<CheckedConfig>, Instance),
     Task(Box<Config>, Task),
     Dev(Box<DevSettings>),
+    Connect(PathBuf),
     PollSupervisor { program: Vec<String>, grace: Duration, soft_files: Option<u64> },
     Supervisor { program: Vec<String>, grace: Duration, orders: RawFd, report: RawFd },
     ExecShim { program: Vec<String>, orders: RawFd, report: RawFd },
@@ -218,6 +219,9 @@ fn build(command: &'static Spec, typed: Typed, env: Env<'_>) -> Result<Command, 
     }
     if command.name == "dev" {
         return task::dev(draft).map(|it| Command::Dev(Box::new(it)));
+    }
+    if command.name == "connect" {
+        return draft.socket.map(Command::Connect).ok_or(UsageError::NoSocket { command });
     }
     if command.starts() {
         let (config, instance) = task::instance(command, draft, &typed, env)?;

@@ -3,6 +3,7 @@
 //! Parsing, `--help`, the man page, completions and the names of the environment variables all come from here. `set` stores
 //! the value of an option; `crate::config` checks whether the values agree with each other.
 
+mod agent;
 mod asking;
 mod changing;
 mod commands;
@@ -25,7 +26,7 @@ use crate::config::setting::variable;
 use crate::config::value::ValueError;
 
 /// All options, in the order of the help.
-static TABLES: [&[Opt]; 10] = [
+static TABLES: [&[Opt]; 11] = [
     asking::OPTIONS,
     server::OPTIONS,
     lease::OPTIONS,
@@ -33,6 +34,7 @@ static TABLES: [&[Opt]; 10] = [
     instance::OPTIONS,
     telling::OPTIONS,
     roles::OPTIONS,
+    agent::OPTIONS,
     changing::OPTIONS,
     dev::OPTIONS,
     hidden::OPTIONS,
@@ -62,7 +64,7 @@ impl Spec {
 
     /// Whether it starts an instance, which needs all settings checked. The other commands ask the store, or change it.
     pub(crate) fn starts(&self) -> bool {
-        matches!(self.name, "run" | "lead" | "once")
+        matches!(self.name, "run" | "lead" | "once" | "agent")
     }
 }
 
@@ -102,6 +104,15 @@ impl Opt {
             ("drain", "force") => "Drain even if no instance is left to take the work.",
             ("watch", "json") => "Print one JSON document per line.",
             ("lead" | "once", "renew-interval") => "How often the role is renewed.",
+            ("agent", "renew-interval") => "How often every held lease and role is renewed.",
+            ("agent", "drain-timeout") => {
+                "How long a stop waits for the clients to finish and to end their connections."
+            }
+            ("agent", "runtime-dir") => {
+                "A directory in which the agent keeps its instance id, for release --runtime-dir. \
+                 What a killed agent held is then given back before its TTL: only where every \
+                 client looks at its connection before each effect."
+            }
             ("release", "runtime-dir") => {
                 "The directory in which the dead process kept its instance id."
             }
@@ -113,7 +124,8 @@ impl Opt {
     pub(crate) fn default_of(&self, command: &Spec) -> &'static str {
         match (command.name, self.name) {
             ("once", "log-level") => "warn", // cron mails what a command prints
-            ("lead" | "once", "renew-interval") => "a third of --lease-ttl",
+            ("lead" | "once" | "agent", "renew-interval") => "a third of --lease-ttl",
+            ("agent", "runtime-dir") => "none",
             _ => self.default,
         }
     }

@@ -118,6 +118,9 @@ fn differing(a: &Config, b: &Config) -> String {
         ("--fail-after", a.thresholds.fail_after != b.thresholds.fail_after),
         ("--ok-after", a.thresholds.ok_after != b.thresholds.ok_after),
         ("--poll-command", a.poll_command != b.poll_command),
+        ("--on-change", a.on_change.command != b.on_change.command),
+        ("--on-change-timeout", a.on_change.timeout != b.on_change.timeout),
+        ("--on-change-retries", a.on_change.retries != b.on_change.retries),
         ("--allow-targets", a.allow_targets != b.allow_targets),
         ("--deny-targets", a.deny_targets != b.deny_targets),
         ("--max-body", a.max_body != b.max_body),
@@ -186,7 +189,8 @@ mod tests {
             "log-level" => "trace",
             "log-renewals" => "each",
             "new-fleet" | "no-candidate" | "web-remote" => "on",
-            "light-after" | "workers" | "max-body" | "weight" | "priority" | "min-replicas" => "7",
+            "light-after" | "workers" | "max-body" | "weight" | "priority" | "min-replicas"
+            | "fail-after" | "ok-after" | "on-change-retries" => "7",
             it if it.ends_with("interval")
                 || it.ends_with("ttl")
                 || it.ends_with("timeout")

@@ -54,7 +54,7 @@ fn instance(
     let (signalled, hurried) =
         stops_on_signals().map_err(|error| format!("cannot handle signals: {error}"))?;
     let me = InstanceId::generate_now(&config.host_name);
-    let manager = manager(&me);
+    let manager = Arc::new(Notifier::of_environment(&me));
     let mut state = Predecessors::take(config, &me)?;
     let connections = Connections::redis(config);
     let redis = config.redis.to_string();
@@ -195,17 +195,6 @@ fn stand(config: &Config, me: &InstanceId, until: &Stop) -> Result<Vec<LeaderEle
         }
     }
     Ok(standing)
-}
-
-/// The service manager, if this process has one.
-fn manager(me: &InstanceId) -> Arc<Notifier> {
-    let (socket, period) = (env::var_os("NOTIFY_SOCKET"), env::var_os("WATCHDOG_USEC"));
-    let notifier = Notifier::new(socket.as_deref(), period.as_deref());
-    Arc::new(notifier.unwrap_or_else(|error| {
-        // One that does not listen is no reason not to start.
-        Event::ManagerUnreachable { error: &error }.log(me);
-        Notifier::default()
-    }))
 }
 
 /// What is odd about the limit of open files.

@@ -6,6 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::agent::AgentSettings;
 use crate::cli::args::{Env, Typed};
 use crate::cli::config_warnings::about_heartbeat;
 use crate::cli::dev::{self, DevSettings};
@@ -29,6 +30,7 @@ pub(crate) enum Instance {
         at_least_for: Duration,
         skip_code: u8,
     },
+    Agent(AgentSettings),
 }
 
 /// What to ask of a store, or to change in it.
@@ -53,7 +55,7 @@ impl Instance {
     /// What the Redis user of this command is for: which rule has the rights that it needs.
     pub(crate) fn purpose(&self) -> Purpose {
         match self {
-            Self::Run { .. } => Purpose::Daemon,
+            Self::Run { .. } | Self::Agent(_) => Purpose::Daemon,
             Self::Lead(_) | Self::Once { .. } => Purpose::Elector,
         }
     }
@@ -141,6 +143,10 @@ const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9465
 const REFRESH: Duration = Duration::from_secs(1);
 /// How many events `history` lists: a screenful.
 const LIMIT: usize = 50;
+/// The user and the group of the agent.
+const SOCKET_MODE: u32 = 0o660;
+/// Most clients of an agent.
+const CLIENTS_MAX: usize = 1_024;
 /// How long `doctor` watches the server's clock.
 const WATCH_FOR: Duration = Duration::from_secs(2);
 
@@ -225,6 +231,7 @@ pub(crate) fn instance(
             let (config, wrap) = wrap(command, draft, typed)?;
             Ok((config, Instance::Once { wrap, at_least_for, skip_code }))
         }
+        "agent" => agent(command, draft),
         _ => run(draft, env),
     }
 }
@@ -297,6 +304,23 @@ fn wrap(
         config.store_timeout = Config::usual_store_timeout(config.lease_ttl, config.lease_ttl);
     }
     Ok((config.checked()?, SupervisedRun { role, program, restart }))
+}
+
+/// Leases and roles have one TTL, and the heartbeat has the same.
+fn agent(command: &'static Spec, draft: Draft) -> Result<(CheckedConfig, Instance), UsageError> {
+    let Draft { mut config, given, socket, socket_mode, clients_max, .. } = draft;
+    let socket = socket.ok_or(UsageError::NoSocket { command })?;
+    if !given.contains(Setting::RenewInterval) {
+        config.renew_interval = config.lease_ttl / 3;
+    }
+    config.heartbeat_ttl = config.lease_ttl;
+    config.heartbeat_interval = config.renew_interval;
+    if !given.contains(Setting::StoreTimeout) {
+        config.store_timeout = Config::usual_store_timeout(config.lease_ttl, config.lease_ttl);
+    }
+    let mode = socket_mode.unwrap_or(SOCKET_MODE);
+    let how = AgentSettings { socket, mode, clients_max: clients_max.unwrap_or(CLIENTS_MAX) };
+    Ok((config.checked()?, Instance::Agent(how)))
 }
 
 /// The settings of a command that only looks or says something.

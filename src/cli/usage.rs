@@ -36,6 +36,7 @@ pub(crate) enum UsageError {
     NoId { command: &'static Spec },
     NoInstance { command: &'static Spec },
     NoShell { command: &'static Spec },
+    NoSocket { command: &'static Spec },
     WordText { command: &'static Spec },
     Id { why: InvalidId },
     Address { why: SessionError },
@@ -95,6 +96,9 @@ impl UsageError {
             }
             Self::NoShell { command } => {
                 write!(f, "{} needs the name of a shell: {}", command.name, SHELLS.join(", "))
+            }
+            Self::NoSocket { command } => {
+                write!(f, "{} needs the path of a socket: write {}", command.name, command.usage)
             }
             Self::WordText { command } => {
                 write!(f, "an argument of {} is not valid UTF-8: write ", command.name)?;

@@ -74,6 +74,9 @@ impl Config {
         if config.poll_command.as_ref().is_some_and(Vec::is_empty) {
             return Err(Problem::PollCommandEmpty);
         }
+        if config.on_change.command.as_ref().is_some_and(Vec::is_empty) {
+            return Err(Problem::OnChangeEmpty);
+        }
         Ok(config)
     }
 }

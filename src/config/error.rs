@@ -71,6 +71,8 @@ pub(crate) enum Problem {
     HostName,
     /// A poll command without a program.
     PollCommandEmpty,
+    /// What runs at a change, without a program.
+    OnChangeEmpty,
     /// Metrics that others could read.
     MetricsForAll { address: SocketAddr },
     /// A name that no Host header can have.
@@ -153,16 +155,18 @@ impl Problem {
                 let setting = name(Setting::MetricsName);
                 format!("{setting} must be 1 to {METRICS_NAME_BYTES_MAX} bytes")
             }
-            Self::PollCommandEmpty => {
-                let setting = name(Setting::PollCommand);
-                format!("{setting} names no program: give one, or leave the option out")
-            }
+            Self::OnChangeEmpty => no_program(names, Setting::OnChange),
+            Self::PollCommandEmpty => no_program(names, Setting::PollCommand),
         }
     }
 }
 
 fn out_of_range(names: Names, setting: Setting, [value, min, max]: [String; 3]) -> String {
     format!("{} {value} is out of range: choose from {min} to {max}", names.of(setting))
+}
+
+fn no_program(names: Names, setting: Setting) -> String {
+    format!("{} names no program: give one, or leave the option out", names.of(setting))
 }
 
 fn no_hosts(names: Names, setting: Setting) -> String {

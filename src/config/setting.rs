@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
 use crate::config::value::{
-    ValueError, address, choice, duration, hosts, number, path, switch, text,
+    ValueError, address, choice, duration, hosts, number, path, switch, text, words,
 };
 use crate::config::{Config, LogLevel, LogRenewals, RedisUrl};
 use crate::model::Role;
@@ -55,6 +55,9 @@ pub(crate) enum Setting {
     Settings,
     MetricsListen,
     MetricsHosts,
+    OnChange,
+    OnChangeTimeout,
+    OnChangeRetries,
     WebListen,
     WebHosts,
     WebRemote,
@@ -110,6 +113,9 @@ impl Setting {
             S::Settings => "settings",
             S::MetricsListen => "metrics-listen",
             S::MetricsHosts => "metrics-hosts",
+            S::OnChange => "on-change",
+            S::OnChangeTimeout => "on-change-timeout",
+            S::OnChangeRetries => "on-change-retries",
             S::WebListen => "web-listen",
             S::WebHosts => "web-hosts",
             S::WebRemote => "web-remote",
@@ -122,6 +128,9 @@ impl Setting {
     fn field(self) -> String {
         match self {
             S::RedisPasswordFile => "access.password".into(),
+            S::OnChange => "on_change.command".into(),
+            S::OnChangeTimeout => "on_change.timeout".into(),
+            S::OnChangeRetries => "on_change.retries".into(),
             S::FailAfter => "thresholds.fail_after".into(),
             S::OkAfter => "thresholds.ok_after".into(),
             S::RedisCa | S::RedisCert | S::RedisKey => self.option().replace("redis-", "access."),
@@ -268,10 +277,10 @@ impl Config {
             S::FailAfter => self.thresholds.fail_after = number(value)?,
             S::OkAfter => self.thresholds.ok_after = number(value)?,
             S::LightInterval => self.light_interval = duration(value)?,
-            S::PollCommand => {
-                let words = text(value)?.split(' ').filter(|it| !it.is_empty());
-                self.poll_command = Some(words.map(String::from).collect());
-            }
+            S::PollCommand => self.poll_command = Some(words(value)?),
+            S::OnChange => self.on_change.command = Some(words(value)?),
+            S::OnChangeTimeout => self.on_change.timeout = duration(value)?,
+            S::OnChangeRetries => self.on_change.retries = number(value)?,
             S::AllowTargets => self.allow_targets = text(value)?.into(),
             S::DenyTargets => self.deny_targets = text(value)?.into(),
             S::MaxBody => self.max_body = number(value)?,

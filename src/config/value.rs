@@ -22,6 +22,7 @@ pub(crate) enum ValueError {
     Role(InvalidRole),
     Listen,
     Zero,
+    Mode,
 }
 
 impl fmt::Display for ValueError {
@@ -43,6 +44,7 @@ impl fmt::Display for ValueError {
             Self::Redis(why) => write!(f, "{why}"),
             Self::Role(why) => write!(f, "{why}"),
             Self::Zero => write!(f, "is 0, which would show nothing: write 1 or more"),
+            Self::Mode => write!(f, "is no mode of a file: write digits from 0 to 7, such as 0660"),
             Self::Listen => write!(f, "is no address with a port: write 127.0.0.1:9464"),
         }
     }
@@ -67,6 +69,11 @@ pub(crate) fn showable(text: &str) -> Option<String> {
 
 pub(crate) fn text(value: &OsStr) -> Result<&str, ValueError> {
     value.to_str().ok_or(ValueError::NotText)
+}
+
+/// A program and its arguments, split at spaces.
+pub(crate) fn words(value: &OsStr) -> Result<Vec<String>, ValueError> {
+    Ok(text(value)?.split(' ').filter(|it| !it.is_empty()).map(String::from).collect())
 }
 
 pub(crate) fn path(value: &OsStr) -> Result<PathBuf, ValueError> {

@@ -12,6 +12,7 @@
 //! | `dones` | never: it has room for every job given out |
 //! | `notes` | drops the note and counts it |
 //! | `samples` | blocks the pollers |
+//! | changes for `--on-change` | drops the change and counts it |
 //! | `nudges` | blocks `watch`, which must not lose a push; drops the nudges of pollers |
 
 pub mod assembly;
@@ -45,6 +46,8 @@ use crate::lease::table::OwnershipTable;
 use crate::lease::watch::Watch;
 use crate::model::{InstanceId, Weight};
 use crate::polling::dispatch::Dispatch;
+#[cfg(feature = "cli")]
+use crate::polling::hooks::Hooks;
 use crate::polling::intervals::PollIntervals;
 use crate::polling::poller::Poller;
 use crate::polling::poller_pool::PollerPool;
@@ -65,6 +68,7 @@ pub struct Daemon {
     pool: Option<PollerPool>,
     intervals: Sender<(PollIntervals, usize)>,
     publish: Option<(StopSource, Thread)>,
+    hooks: Option<(StopSource, Vec<Thread>)>,
     liveness: Arc<Liveness>,
     exposition: Arc<Exposition>,
     // Last: what ends is shown to the end.
@@ -127,15 +131,33 @@ impl Daemon {
             pool: None,
             intervals,
             publish: None,
+            hooks: None,
             liveness,
             exposition,
             _metrics: metrics,
         };
+        #[cfg(feature = "cli")]
+        let publisher = daemon.with_hooks(config, publisher)?;
         // Whatever fails, what runs already is stopped in the right order: what was not started is dropped in there.
         daemon.start_threads(watch, reconcile, dispatch, publisher)?;
         // Last: where there are few threads, pollers are what can be done without.
         daemon.pool = Some(PollerPool::start(worker, jobs, &fail_stop, config.workers)?);
         Ok(daemon)
+    }
+
+    /// Starts what runs the program of `--on-change`.
+    #[cfg(feature = "cli")]
+    fn with_hooks(
+        &mut self,
+        config: &CheckedConfig,
+        publisher: Publisher,
+    ) -> io::Result<Publisher> {
+        let fail_stop = self.keeper.fail_stop();
+        let Some((hooks, running)) = Hooks::start(config, &self.table, fail_stop)? else {
+            return Ok(publisher);
+        };
+        self.hooks = Some(running);
+        Ok(publisher.telling(move |change| hooks.put(change)))
     }
 
     fn start_threads(
@@ -264,7 +286,7 @@ impl Drop for Daemon {
         if !self.table.is_of_this_process() {
             // A child that was forked: none of these threads is its own.
             let threads = (self.movers.take(), self.dispatch.take(), self.publish.take());
-            std::mem::forget((threads, self.pool.take()));
+            std::mem::forget((threads, self.pool.take(), self.hooks.take()));
             return;
         }
         let mut shutdown = Shutdown::default();
@@ -295,7 +317,10 @@ impl Daemon {
                 }
                 pool.join_all();
             }
-            Phase::PublishRest => drop(self.publish.take()),
+            Phase::PublishRest => {
+                drop(self.publish.take());
+                drop(self.hooks.take());
+            }
             Phase::EndHeartbeat => self.keeper.end_heartbeat(),
             Phase::ReleaseLeases => self.keeper.release_all(),
         }

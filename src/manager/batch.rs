@@ -99,7 +99,7 @@ impl Exchange {
             Ok(match told.next().flatten() {
                 Some(told) => told?,
                 // Another thread was asking about it, or it is named twice.
-                None => self.acquire_until(&name, Moment::MIN)?,
+                None => self.acquire_until(&name, &|| Moment::MIN)?,
             })
         };
         names.into_iter().map(answer).collect()

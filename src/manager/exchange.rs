@@ -76,11 +76,12 @@ impl Exchange {
         Err(StoreError { op, target, fault, reason })
     }
 
-    /// Takes the lease as soon as it is free, or a share of it if this instance holds it. The last answer from `until` on.
+    /// Takes the lease as soon as it is free, or a share of it if this instance holds it. The last answer from `until` on, which
+    /// is asked again after every change.
     pub(super) fn acquire_until(
         self: &Arc<Self>,
         endpoint: &EndpointId,
-        until: Moment,
+        until: &dyn Fn() -> Moment,
     ) -> Result<Acquired, StoreError> {
         self.usable("acquire", endpoint)?;
         let mut place = self.turns.join(endpoint);
@@ -88,7 +89,7 @@ impl Exchange {
             match place.next(&self.table, until) {
                 Next::Hold(hold) => return Ok(Acquired::Held(Lease::new(self, hold))),
                 Next::Refused(told) => return told.map(Acquired::from),
-                Next::Ask => self.ask(endpoint, &mut place, until),
+                Next::Ask => self.ask(endpoint, &mut place, until()),
             }
         }
     }

@@ -259,12 +259,14 @@ impl Place<'_> {
     /// does. From `until` on, the answer of a question that began after this thread had come: an earlier one may be about
     /// what was before. So a thread that does not wait is told after at most two questions, unless what was granted is
     /// released at once.
-    pub(super) fn next(&mut self, table: &OwnershipTable, until: Moment) -> Next {
+    ///
+    /// `until` is asked again after every change, so that a wait can be called off.
+    pub(super) fn next(&mut self, table: &OwnershipTable, until: &dyn Fn() -> Moment) -> Next {
         let mut names = self.turns.names.lock();
         loop {
             let name = names.entry(self.endpoint.clone()).or_default();
             let now = BootClock.now();
-            match self.look(name, table, now, until) {
+            match self.look(name, table, now, until()) {
                 Ok(next) => return next,
                 Err(wake_at) => {
                     let changed = Arc::clone(&name.changed);

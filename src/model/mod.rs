@@ -24,4 +24,4 @@ pub use sample::Sample;
 pub use session::{Address, SESSION_MAX_BYTES, Session, SessionError};
 pub use spelling::{OddField, distance};
 pub use timing::LeaseDuration;
-pub use verdict::{KnownVerdict, Thresholds, Verdict, VerdictState};
+pub use verdict::{Change, KnownVerdict, Thresholds, Verdict, VerdictState};

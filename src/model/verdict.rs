@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use crate::model::FenceToken;
+use crate::model::sample::without_stderr;
+use crate::model::{FenceToken, InstanceId, Tenure};
 
 /// What the results of an endpoint add up to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,6 +91,11 @@ impl VerdictState {
         next
     }
 
+    /// How long the verdict before this one held.
+    pub fn lasted_ms(&self) -> u64 {
+        self.since_ms.saturating_sub(self.before_ms)
+    }
+
     /// Whether the result of the poll that began at `started_at_ms` changed the verdict. That a new endpoint is ok is no
     /// change.
     pub fn is_changed_by(&self, started_at_ms: u64) -> bool {
@@ -99,6 +105,30 @@ impl VerdictState {
                 Some(Verdict::Ok) => self.before_ms > 0,
                 None => false,
             }
+    }
+}
+
+/// A verdict became another one: announced once, by the store, and told by the owner whose result it was.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// The grant of the result that changed it.
+    pub tenure: Tenure,
+    /// Who polled.
+    pub instance: InstanceId,
+    /// What was polled, without its query.
+    pub address: String,
+    /// The new verdict, and the counts after that result.
+    pub state: VerdictState,
+    /// HTTP status or exit code of that result, where there was one.
+    pub status: Option<i32>,
+    /// Why it was not ok.
+    pub error: Option<String>,
+}
+
+impl Change {
+    /// [`Self::error`] without what a command wrote on stderr: for the log.
+    pub(crate) fn reason(&self) -> Option<&str> {
+        self.error.as_deref().map(without_stderr)
     }
 }
 

@@ -10,7 +10,7 @@ use crate::event::Event;
 use crate::lease::report::Reporter;
 use crate::lease::table::OwnershipTable;
 use crate::lease::watch::Nudge;
-use crate::model::Tenure;
+use crate::model::{Change, Tenure, Verdict, VerdictState};
 use crate::polling::outbox::{Outbox, Sent};
 use crate::polling::reach::Reach;
 use crate::polling::verdicts::Verdicts;
@@ -24,6 +24,8 @@ const GATHER: Duration = Duration::from_millis(4);
 const MANY: usize = 50;
 const GATHER_MANY: Duration = Duration::from_millis(10);
 
+type Listener = Box<dyn Fn(Change) + Send>;
+
 /// The thread `publish`: wakes on a result.
 pub struct Publisher {
     store: Arc<dyn Store>,
@@ -33,6 +35,7 @@ pub struct Publisher {
     nudges: Sender<Nudge>,
     outbox: Outbox,
     verdicts: Arc<Verdicts>,
+    on_change: Option<Listener>,
     reach: Reach,
     /// When a probe was last sent, while results are stuck.
     probed_at: Moment,
@@ -49,8 +52,29 @@ impl Publisher {
         let reporter = Reporter::new(&table);
         let ttl = table.timings().lease.ttl;
         let (outbox, reach, probed_at) = (Outbox::new(ttl), Reach::new(ttl), Moment::MIN);
-        let verdicts = Arc::default();
-        Self { store, table, reporter, samples, nudges, outbox, verdicts, reach, probed_at }
+        let (verdicts, on_change) = (Arc::default(), None);
+        Self {
+            store,
+            table,
+            reporter,
+            samples,
+            nudges,
+            outbox,
+            verdicts,
+            on_change,
+            reach,
+            probed_at,
+        }
+    }
+
+    /// Also passes each change of a verdict to `tell`, which must not wait.
+    pub fn telling(self, tell: impl Fn(Change) + Send + 'static) -> Self {
+        Self { on_change: Some(Box::new(tell)), ..self }
+    }
+
+    /// The verdicts that were stored.
+    pub fn verdicts(&self) -> &Arc<Verdicts> {
+        &self.verdicts
     }
 
     /// Publishes until no poller is left and nothing waits. From `stop` on, when the last poller is gone, nothing
@@ -152,10 +176,33 @@ impl Publisher {
     fn note_verdicts(&self, batch: &[Publication], answers: &[Publish]) {
         for (publication, answer) in batch.iter().zip(answers) {
             if let Publish::Stored(state) = answer {
-                self.verdicts.note_stored(publication, *state);
+                let changed = self.verdicts.note_stored(publication, *state);
+                if let Some(state) = changed {
+                    self.tell(publication, state);
+                }
             }
         }
         self.verdicts.forget(self.table.len(), |it| self.table.holds(it));
+    }
+
+    fn tell(&self, publication: &Publication, state: VerdictState) {
+        let Publication { tenure, sample, judging, .. } = publication;
+        let address = judging.session.as_ref().map(|it| it.address.shown().into_owned());
+        let change = Change {
+            tenure: tenure.clone(),
+            instance: self.table.instance().clone(),
+            address: address.unwrap_or_default(),
+            state,
+            status: sample.status,
+            error: sample.error.clone(),
+        };
+        self.reporter.report(&match state.verdict {
+            Some(Verdict::Failing) => Event::EndpointFailing(&change),
+            _ => Event::EndpointRecovered(&change),
+        });
+        if let Some(tell) = &self.on_change {
+            tell(change);
+        }
     }
 
     /// An instance whose results get no answer, although its leases are renewed, wants no share of the fleet (weight

@@ -6,7 +6,7 @@
 //! few, each with the whole timeout. A lost lease is an answer. An `Err` means that nothing is known: the caller fails closed.
 
 pub mod admin;
-mod announcement;
+pub(crate) mod announcement;
 mod error;
 mod exchange;
 mod fast_path;

@@ -87,6 +87,8 @@ mod election {
 mod polling {
     /// Which answer is ok: the fields of a session that describe its check.
     mod checks;
+    /// Each change of a verdict is told once; what runs then.
+    mod changes;
     /// Generated input from strangers: sessions, settings, replies, responses, words.
     mod hostile;
     /// Commands as pollers, under their poll supervisor.
@@ -149,6 +151,21 @@ mod process {
     mod supervisor;
     /// The page: what it shows, to whom, and what it costs.
     mod web;
+}
+/// `leasehold agent`: leases and roles for programs in any language, real processes.
+mod agent {
+    /// The examples of docs/agent.md, run.
+    mod examples;
+    /// Clients, agents and Redis are killed, frozen and restarted.
+    mod faults;
+    /// 200 clients of two agents want the same names.
+    mod hammer;
+    /// Strangers at the socket.
+    mod hostile;
+    /// Roles.
+    mod roles;
+    /// Leases, sessions and their ends.
+    mod sessions;
 }
 /// The source tree, the documents and the package.
 mod meta {

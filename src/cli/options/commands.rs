@@ -108,10 +108,10 @@ pub(crate) static COMMANDS: &[Spec] = &[
     Spec {
         name: "watch",
         usage: "leasehold watch [ENDPOINT] [OPTIONS]",
-        summary: "follow lease events and results as they happen",
+        summary: "follow lease events, changes of verdicts and results as they happen",
         about: "Prints a line for each lease event and for each result, of ENDPOINT or of all \
                 endpoints, as they happen, until SIGINT, SIGTERM or a closed pipe. While Redis is \
-                away, it says so on stderr and tries again. Afterwards it prints the lease events \
+                away, it says so on stderr and tries again. Afterwards it prints the lease events and changes \
                 of that time, but not the results. Only reads.",
         takes: words(1),
         hidden: false,
@@ -120,7 +120,7 @@ pub(crate) static COMMANDS: &[Spec] = &[
         name: "history",
         usage: "leasehold history [ENDPOINT] [OPTIONS]",
         summary: "the last grants: who held what, when, why it moved",
-        about: "Lists the last lease events, of ENDPOINT or of all endpoints, the newest last: \
+        about: "Lists the last lease events and changes of verdicts, of ENDPOINT or of all endpoints, the newest last: \
                 when, which endpoint, what happened (acquired, released, lost, reclaimed), which \
                 instance, under which fence, and why. Redis keeps about the last 10,000 events. \
                 Instances write them in the background, so a few may be missing. Only reads.",
@@ -221,6 +221,30 @@ pub(crate) static COMMANDS: &[Spec] = &[
         hidden: false,
     },
     Spec {
+        name: "agent",
+        usage: "leasehold agent --socket PATH [OPTIONS]",
+        summary: "hold leases and roles for programs in any language, by a socket",
+        about: "Listens at --socket, and holds leases and roles for the programs that connect: \
+                ACQUIRE nightly is answered with HELD, a fence and how long the lease lasts; LEAD \
+                cleanup stands for a role. The connection is the session: when the program ends or \
+                dies, everything it held is given back at once. docs/agent.md has the protocol. \
+                Every client is a holder of its own. If Redis is away at the start, the agent \
+                waits for it, and the socket is there once the agent can grant. At a stop, clients \
+                are told, and have --drain-timeout to finish; a second signal ends that wait.",
+        takes: NOTHING,
+        hidden: false,
+    },
+    Spec {
+        name: "connect",
+        usage: "leasehold connect --socket PATH",
+        summary: "talk to an agent by stdin and stdout, such as from a shell script",
+        about: "Passes lines from stdin to the agent at --socket, and its lines to stdout. When \
+                stdin ends, the agent carries out what was said, and ends the session. Ends when \
+                the agent ends the connection.",
+        takes: NOTHING,
+        hidden: false,
+    },
+    Spec {
         name: "leaders",
         usage: "leasehold leaders [OPTIONS]",
         summary: "who leads what, since when, under which term",
@@ -292,27 +316,32 @@ pub(super) const CHECKED: &[&str] = &["run", "doctor"];
 pub(super) const DEV: &[&str] = &["dev"];
 pub(super) const RELEASE: &[&str] = &["release"];
 pub(super) const STATUS: &[&str] = &["status"];
-pub(super) const KEPT: &[&str] = &["run", "lead", "release", "doctor"];
+pub(super) const KEPT: &[&str] = &["run", "lead", "agent", "release", "doctor"];
 pub(super) const SHOWN: &[&str] = &["status", "top", "web"];
 pub(super) const WEB: &[&str] = &["run", "web"];
 pub(super) const SESSIONS: &[&str] =
     &["run", "status", "top", "web", "plan", "explain", "sessions", "drain", "undrain", "doctor"];
 pub(super) const POLLS: &[&str] = &[
-    "run", "release", "status", "top", "web", "plan", "explain", "watch", "history", "sessions",
-    "drain", "undrain", "doctor",
+    "run", "agent", "release", "status", "top", "web", "plan", "explain", "watch", "history",
+    "sessions", "drain", "undrain", "doctor",
 ];
 /// Commands that stand for a role.
-pub(super) const STAND: &[&str] = &["run", "lead", "once"];
-pub(super) const WAITING: &[&str] = &["run", "lead", "once", "doctor"];
+pub(super) const STAND: &[&str] = &["run", "lead", "once", "agent"];
+pub(super) const WAITING: &[&str] = &["run", "lead", "once", "agent", "doctor"];
 pub(super) const LEAD: &[&str] = &["run", "lead"];
-pub(super) const LOGGING: &[&str] = &["run", "release", "lead", "once", "leaders", "resign"];
+/// Commands that stand for a role as long as they run.
+pub(super) const ELECTING: &[&str] = &["run", "lead", "agent"];
+pub(super) const LOGGING: &[&str] =
+    &["run", "release", "lead", "once", "agent", "leaders", "resign"];
 pub(super) const READ: &[&str] =
     &["status", "top", "plan", "explain", "watch", "history", "sessions", "leaders", "doctor"];
 /// Commands that stand for a role, and `doctor`, which checks their timings.
-pub(super) const TIMED: &[&str] = &["run", "lead", "once", "doctor"];
-pub(super) const ROLES: &[&str] =
-    &["run", "release", "status", "top", "web", "lead", "once", "leaders", "resign", "doctor"];
+pub(super) const TIMED: &[&str] = &["run", "lead", "once", "agent", "doctor"];
+pub(super) const ROLES: &[&str] = &[
+    "run", "release", "status", "top", "web", "lead", "once", "agent", "leaders", "resign",
+    "doctor",
+];
 pub(super) const ALL: &[&str] = &[
     "run", "dev", "release", "status", "top", "web", "plan", "explain", "watch", "history",
-    "sessions", "drain", "undrain", "lead", "once", "leaders", "resign", "doctor",
+    "sessions", "drain", "undrain", "lead", "once", "agent", "leaders", "resign", "doctor",
 ];

@@ -83,6 +83,35 @@ pub(super) static OPTIONS: &[Opt] = &[
         set: |draft, value| draft.set(Setting::PollCommand, value),
     },
     Opt {
+        name: "on-change",
+        value: Some("CMD"),
+        default: "",
+        help: "Run this program for each change of a verdict that a result of this instance caused. \
+               Arguments are split at spaces, without a shell. The program gets the change as JSON \
+               on stdin, and LEASEHOLD_ENDPOINT, LEASEHOLD_INSTANCE and LEASEHOLD_FENCE in its \
+               environment. At most 4 run at a time, and 1,000 changes wait. It is ended when the \
+               lease is lost or handed over.",
+        commands: RUN,
+        set: |draft, value| draft.set(Setting::OnChange, value),
+    },
+    Opt {
+        name: "on-change-timeout",
+        value: Some("DURATION"),
+        default: "10s",
+        help: "How long one run of --on-change may take.",
+        commands: RUN,
+        set: |draft, value| draft.set(Setting::OnChangeTimeout, value),
+    },
+    Opt {
+        name: "on-change-retries",
+        value: Some("N"),
+        default: "3",
+        help: "How often --on-change is run again when it fails: after 1s, 2s, 4s and so on, at most \
+               30s.",
+        commands: RUN,
+        set: |draft, value| draft.set(Setting::OnChangeRetries, value),
+    },
+    Opt {
         name: "allow-targets",
         value: Some("CIDRS"),
         default: "all",

@@ -1,7 +1,7 @@
 //! How a process stands for a role, and runs a command under it.
 
 use crate::cli::options::Opt;
-use crate::cli::options::commands::{LEAD, ROLES, RUN, STAND};
+use crate::cli::options::commands::{ELECTING, LEAD, ROLES, RUN, STAND};
 use crate::config::setting::Setting;
 use crate::config::value::{duration, number, switch};
 
@@ -29,7 +29,7 @@ pub(super) static OPTIONS: &[Opt] = &[
         default: "15s",
         help: "The longest time between two checks of a role by an instance that does not lead \
                it. A pushed change is noticed at once.",
-        commands: LEAD,
+        commands: ELECTING,
         set: |draft, value| draft.set(Setting::ElectionInterval, value),
     },
     Opt {
@@ -46,7 +46,7 @@ pub(super) static OPTIONS: &[Opt] = &[
         value: Some("N"),
         default: "0",
         help: "A leader gives way to an instance with a higher priority.",
-        commands: LEAD,
+        commands: ELECTING,
         set: |draft, value| draft.set(Setting::Priority, value),
     },
     Opt {

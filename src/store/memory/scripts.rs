@@ -299,11 +299,7 @@ impl ServerState {
             (result.fence, result.started_at_ms) = (fence, Some(it.started_at_ms));
             result.verdict = Some(state);
             let instance = context.instance.clone();
-            let announced = Announced { instance, publication: it.clone() };
-            if state.is_changed_by(it.started_at_ms) {
-                self.journal.changes.push((announced.clone(), state));
-            }
-            self.journal.results.push(announced);
+            self.journal.results.push(Announced { instance, publication: it.clone(), state });
             let is_seen = |it: KnownVerdict| stored_at == (it.fence.0, Some(it.started_at_ms));
             if state == before && it.judging.known.is_some_and(is_seen) {
                 return Publish::Stored(None);

@@ -51,8 +51,6 @@ pub(crate) struct ServerState {
 pub(crate) struct Journal {
     calls: Vec<&'static str>,
     pub(crate) results: Vec<Announced>,
-    /// The results that changed a verdict, and the state after each.
-    pub(crate) changes: Vec<(Announced, VerdictState)>,
     /// Leases asked for, and granted.
     pub(crate) acquires: (usize, usize),
 }
@@ -64,6 +62,15 @@ pub struct Announced {
     pub instance: InstanceId,
     /// What was announced.
     pub publication: Publication,
+    /// The verdict after it.
+    pub state: VerdictState,
+}
+
+impl Announced {
+    /// Whether a change of the verdict was announced with it.
+    pub fn is_change(&self) -> bool {
+        self.state.is_changed_by(self.publication.started_at_ms)
+    }
 }
 
 #[derive(Clone, Debug, Default)]
@@ -294,11 +301,6 @@ impl MemoryServer {
     /// The results announced after the first `n`.
     pub fn announced_since(&self, n: usize) -> Vec<Announced> {
         self.state.lock().journal.results[n..].to_vec()
-    }
-
-    /// The changes of a verdict that were announced after the first `n`, and the state after each.
-    pub fn changes_since(&self, n: usize) -> Vec<(Announced, VerdictState)> {
-        self.state.lock().journal.changes[n..].to_vec()
     }
 
     pub(crate) fn execute<T>(

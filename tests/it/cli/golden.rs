@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use testkit::process::{SOON, Scene, eventually, leasehold};
 
-const COMMANDS: [&str; 21] = [
+const COMMANDS: [&str; 23] = [
     "run",
     "dev",
     "release",
@@ -25,6 +25,8 @@ const COMMANDS: [&str; 21] = [
     "undrain",
     "lead",
     "once",
+    "agent",
+    "connect",
     "leaders",
     "resign",
     "doctor",

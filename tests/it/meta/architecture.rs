@@ -25,6 +25,7 @@ const LAYERS: &[&str] = &[
     "election",
     "manager",
     "instance",
+    "agent",
     "inspect",
     "web",
     "cli",
@@ -34,6 +35,7 @@ const LAYERS: &[&str] = &[
 const APART: &[(&str, &[&str])] = &[
     ("election", &["fleet", "supervise", "polling"]),
     ("manager", &["supervise", "polling", "election"]),
+    ("agent", &["store", "fleet", "supervise", "polling", "instance"]),
     ("supervise", &["store", "lease", "fleet"]),
     ("inspect", &["instance", "polling", "supervise", "election", "manager"]),
 ];

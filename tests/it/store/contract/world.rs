@@ -238,13 +238,14 @@ impl World for MemoryWorld {
     }
 
     fn changes(&mut self) -> Vec<String> {
-        let told = |(it, state): &(leasehold::store::memory::Announced, VerdictState)| {
+        let told = |it: &leasehold::store::memory::Announced| {
             let (endpoint, instance) = (&it.publication.tenure.endpoint, &it.instance);
-            let VerdictState { since_ms, before_ms, failures, .. } = state;
-            let verdict = state.verdict.unwrap();
+            let VerdictState { since_ms, before_ms, failures, .. } = it.state;
+            let verdict = it.state.verdict.unwrap();
             format!("{endpoint} {instance} {verdict} {since_ms} {before_ms} {failures}")
         };
-        self.server.changes_since(0).iter().map(told).collect()
+        let announced = self.server.announced_since(0);
+        announced.iter().filter(|it| it.is_change()).map(told).collect()
     }
 }
 
