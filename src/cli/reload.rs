@@ -216,6 +216,8 @@ mod tests {
             "deny-targets",
             "max-body",
             "weight",
+            "fail-after",
+            "ok-after",
             "log-level",
         ];
         for opt in options().filter(|it| it.commands.contains(&"run")) {
