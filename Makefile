@@ -57,8 +57,9 @@ lint: ## develop: check formatting, clippy, public names and the list of mutants
 	@command -v python3 >/dev/null && exec scripts/mutants --check; echo "no python3 here: the list of mutants is not checked"
 
 # Only the library: a build of all members shows its internals.
-doc: ## develop: build the documentation of the library; warnings are errors
+doc: ## develop: build the documentation of the library, and compare its public face with the kept one; LEASEHOLD_BLESS=1 keeps it
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --no-deps
+	@command -v python3 >/dev/null && exec scripts/public-api; echo "no python3 here: the public face is not compared"
 
 deps: ## develop: check that no async runtime has become a dependency, and how many crates the library needs
 	scripts/no-async-runtime $(CARGO)

@@ -99,7 +99,8 @@ pub mod testing;
 mod web;
 
 pub use crate::config::{
-    Access, CheckedConfig, Config, ConfigError, LogRenewals, OnChange, PollAccess, RedisUrl,
+    Access, CheckedConfig, Config, ConfigError, LogLevel, LogRenewals, OnChange, PollAccess,
+    RedisUrl, RedisUrlError,
 };
 pub use crate::election::{
     Attempt, BuildError, Duty, ElectionBuilder, ElectionEvent, ElectionSettings, Elections,
@@ -109,12 +110,12 @@ pub use crate::instance::Daemon;
 pub use crate::lease::keeper::StartError;
 pub use crate::lease::permit::{PollPermit, Revoked};
 pub use crate::manager::{
-    Acquired, Lease, LeaseError, LeaseInfo, LeaseLoss, LeaseManager, LeaseState, LeaseWatch,
-    LossListener, LostLease, NotNow, Released,
+    Acquired, Lease, LeaseError, LeaseInfo, LeaseLoss, LeaseManager, LeaseManagerBuilder,
+    LeaseState, LeaseWatch, LossListener, LostLease, NotNow, Released,
 };
 pub use crate::model::{
     Address, EndpointId, FenceToken, InstanceId, InvalidId, InvalidRole, Role, Sample, Session,
-    Tenure, Thresholds,
+    SessionError, Tenure, Thresholds,
 };
 pub use crate::net::abort::Abort;
 pub use crate::polling::poller::Poller;

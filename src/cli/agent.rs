@@ -21,6 +21,7 @@ use crate::cli::task::Instance;
 use crate::cli::usage::UsageError;
 use crate::cli::{FAILED, config_warnings, fail, logging};
 use crate::clock::{BootClock, Clock};
+use crate::config::setting::Setting;
 use crate::config::{CheckedConfig, Config};
 use crate::election::{Elections, RoleConnections};
 use crate::event::Event;
@@ -45,16 +46,16 @@ pub(crate) fn of(
     command: &'static Spec,
     draft: Draft,
 ) -> Result<(CheckedConfig, Instance), UsageError> {
-    let Draft { mut config, store_timeout, renew_given, socket, socket_mode, clients_max, .. } =
-        draft;
+    let Draft { mut config, given, socket, socket_mode, clients_max, .. } = draft;
     let socket = socket.ok_or(UsageError::NoSocket { command })?;
-    if !renew_given {
+    if !given.contains(Setting::RenewInterval) {
         config.renew_interval = config.lease_ttl / 3;
     }
     config.heartbeat_ttl = config.lease_ttl;
     config.heartbeat_interval = config.renew_interval;
-    let usual = Config::usual_store_timeout(config.lease_ttl, config.lease_ttl);
-    config.store_timeout = store_timeout.unwrap_or(usual);
+    if !given.contains(Setting::StoreTimeout) {
+        config.store_timeout = Config::usual_store_timeout(config.lease_ttl, config.lease_ttl);
+    }
     let mode = socket_mode.unwrap_or(SOCKET_MODE);
     let how = AgentSettings { socket, mode, clients_max: clients_max.unwrap_or(CLIENTS_MAX) };
     Ok((config.checked()?, Instance::Agent(how)))

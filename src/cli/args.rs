@@ -12,10 +12,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::cli::dev::DevSettings;
-use crate::cli::options::{COMMANDS, Draft, Opt, Spec, options, showable};
+use crate::cli::options::{COMMANDS, Draft, Opt, Spec, options};
 use crate::cli::task::{self, Instance, Task};
 use crate::cli::usage::{Origin, UsageError, nearest};
 use crate::cli::{completions, help, man};
+use crate::config::setting::Names;
+use crate::config::value::showable;
 use crate::config::{CheckedConfig, Config, ConfigError};
 use crate::inspect::doctor::program::runnable;
 
@@ -91,8 +93,9 @@ impl Command {
             Self::Dev(settings) => &settings.config,
             _ => return Ok(self),
         };
-        config.access.check().map_err(ConfigError::from)?;
-        config.poll_access.check().map_err(ConfigError::from)?;
+        let named = |error| ConfigError::new(error, Names::OPTIONS);
+        config.access.check().map_err(named)?;
+        config.poll_access.check().map_err(named)?;
         let polls = matches!(self, Self::Instance(_, Instance::Run { .. }));
         if let Some([name, ..]) = config.poll_command.as_deref().filter(|_| polls) {
             let path = env::var_os("PATH");
@@ -186,6 +189,7 @@ fn name_of(typed: &str) -> Option<String> {
 
 fn build(command: &'static Spec, typed: Typed, env: Env<'_>) -> Result<Command, UsageError> {
     let mut draft = Draft::default();
+    draft.config.names = Names::OPTIONS;
     if command.reads_environment() {
         let wanted = options().filter(|it| it.belongs_to(command));
         // A variable that the command line overrides is not even looked at.

@@ -16,14 +16,14 @@ mod polling;
 mod roles;
 mod server;
 mod telling;
-mod values;
 
 use std::ffi::OsStr;
 
 pub(crate) use crate::cli::options::commands::COMMANDS;
 pub(crate) use crate::cli::options::draft::Draft;
-pub(crate) use crate::cli::options::values::{ValueError, showable};
 use crate::cli::usage::nearest;
+use crate::config::setting::variable;
+use crate::config::value::ValueError;
 
 /// All options, in the order of the help.
 static TABLES: [&[Opt]; 11] = [
@@ -91,7 +91,7 @@ pub(crate) struct Opt {
 impl Opt {
     /// `LEASEHOLD_LEASE_TTL` for `lease-ttl`.
     pub(crate) fn variable(&self) -> String {
-        format!("LEASEHOLD_{}", self.name.to_ascii_uppercase().replace('-', "_"))
+        variable(self.name)
     }
 
     pub(crate) fn belongs_to(&self, command: &Spec) -> bool {

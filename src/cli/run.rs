@@ -9,6 +9,8 @@ use crate::cli::predecessors::Predecessors;
 use crate::cli::reload::{Replaceable, Sources};
 use crate::cli::{FAILED, USAGE, config_warnings, fail, logging, web};
 use crate::clock::{BootClock, Clock};
+use crate::config::ConfigError;
+use crate::config::setting::Names;
 use crate::config::{CheckedConfig, Config};
 use crate::election::{Elections, LeaderElection, RoleConnections};
 use crate::event::Event;
@@ -155,9 +157,7 @@ impl Reload<'_> {
         self.config = news.config;
         // Said at the more talkative of the two levels.
         let level = self.config.log_level;
-        if level > log::max_level() {
-            logging::set_level(level);
-        }
+        logging::raise_level(level);
         Event::DaemonReloaded { changed: &news.changed }.log(self.me);
         if let Some(reason) = files_warning(self.files, &self.config) {
             Event::SettingsOdd { reason: &reason }.log(self.me);
@@ -210,7 +210,9 @@ fn poller(config: &Config, targets: Targets, files: Files) -> Result<Arc<dyn Pol
     let Some(program) = &config.poll_command else {
         let access = &config.poll_access;
         let trust = Trust {
-            authorities: access.authorities().map_err(|it| it.to_string())?,
+            authorities: access
+                .authorities()
+                .map_err(|it| ConfigError::new(it, Names::OPTIONS).to_string())?,
             allows_insecure: access.allow_insecure,
             warn_days: access.cert_warn_days,
         };

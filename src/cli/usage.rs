@@ -3,9 +3,10 @@
 use std::fmt;
 
 use crate::cli::completions::SHELLS;
-use crate::cli::options::{Opt, Spec, ValueError};
+use crate::cli::options::{Opt, Spec};
 use crate::cli::settings::SettingsError;
 use crate::config::ConfigError;
+use crate::config::value::ValueError;
 use crate::model::{InvalidId, InvalidRole, SessionError, distance};
 
 /// The name closest to what was typed, if it is close enough to be a slip of the finger.

@@ -5,6 +5,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use crate::config::access::{AccessError, PemFile};
+use crate::config::setting::Setting;
 use crate::model::certificates_in;
 
 /// Settings of this host for the checks that sessions describe.
@@ -28,7 +29,7 @@ impl Default for PollAccess {
 
 impl PollAccess {
     /// Opens what is named, so that a missing file is an error at the start.
-    pub fn check(&self) -> Result<(), AccessError> {
+    pub(crate) fn check(&self) -> Result<(), AccessError> {
         self.authorities()?;
         let Some(dir) = &self.secrets_dir else { return Ok(()) };
         let unreadable = |source| AccessError::SecretsDirUnreadable { path: dir.clone(), source };
@@ -36,9 +37,9 @@ impl PollAccess {
     }
 
     /// The authorities of the file, in DER, as they are now.
-    pub fn authorities(&self) -> Result<Vec<Vec<u8>>, AccessError> {
+    pub(crate) fn authorities(&self) -> Result<Vec<Vec<u8>>, AccessError> {
         let Some(path) = &self.ca else { return Ok(Vec::new()) };
-        let file = PemFile { flag: "--poll-ca", path };
+        let file = PemFile { setting: Setting::PollCa, path };
         let text = String::from_utf8_lossy(&file.read()?).into_owned();
         certificates_in(&text).ok_or_else(|| file.useless())
     }

@@ -266,6 +266,14 @@ impl PollPermit {
     /// For a poll that could not be made because this process lacks something, such as a descriptor, a thread, memory
     /// or a local port: return `Err(permit.defer(why))`. Nothing is published, and the endpoint is polled again soon.
     /// `why` should be the same from poll to poll, because the log tells each reason once.
+    ///
+    /// ```
+    /// use leasehold::{PollPermit, Revoked};
+    ///
+    /// fn thread_for(permit: &PollPermit) -> Result<std::thread::JoinHandle<()>, Revoked> {
+    ///     std::thread::Builder::new().spawn(|| ()).map_err(|_| permit.defer("no thread"))
+    /// }
+    /// ```
     pub fn defer(&self, why: impl Into<String>) -> Revoked {
         self.defer_as(why.into(), false)
     }

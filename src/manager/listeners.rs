@@ -81,6 +81,14 @@ pub struct LossListener {
 
 impl LossListener {
     /// Tells it nothing more. A call that is under way may still end.
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let manager = leasehold::LeaseManager::builder().start()?;
+    /// let listener = manager.on_lost(|lost| eprintln!("{lost}"))?;
+    /// listener.unregister();
+    /// # Ok(()) }
+    /// ```
     pub fn unregister(self) {
         self.is_out.store(true, Ordering::Release);
         if let Some(listeners) = self.listeners.upgrade() {

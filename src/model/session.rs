@@ -21,6 +21,7 @@ const TIMEOUT_MS_MAX: u64 = 3_600_000;
 
 /// A session that can be polled.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(not(feature = "__internals"), non_exhaustive)]
 pub struct Session {
     /// Which endpoint this declares.
     pub endpoint: EndpointId,
@@ -44,6 +45,7 @@ pub struct Session {
 
 /// How to reach an endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(not(feature = "__internals"), non_exhaustive)]
 pub enum Address {
     /// A request to this `http://` or `https://` URL.
     Http(String),
@@ -53,12 +55,13 @@ pub enum Address {
 
 /// Why a stored session cannot be understood.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum SessionError {
     /// The key's suffix is no endpoint id.
     Key(InvalidId),
     /// The key holds a list, a hash, …
     NotAString(String),
-    /// More than [`SESSION_MAX_BYTES`].
+    /// More than 64 KiB.
     TooLarge(usize),
     /// Not UTF-8, or not JSON; with the parser's words.
     NotJson(String),
@@ -88,6 +91,14 @@ impl Session {
     }
 
     /// Understands the stored value of `session:<suffix>`, or says why not.
+    ///
+    /// ```
+    /// use leasehold::{Address, Session};
+    ///
+    /// let session = Session::parse("a1", br#"{"id":"a1","address":"10.0.0.7:8080"}"#).unwrap();
+    /// assert_eq!(session.address, Address::Http("http://10.0.0.7:8080/".into()));
+    /// assert!(Session::parse("a1", b"not JSON").is_err());
+    /// ```
     pub fn parse(suffix: &str, value: &[u8]) -> Result<Self, SessionError> {
         Self::parse_with_odd_fields(suffix, value).map(|it| it.0)
     }
@@ -147,6 +158,13 @@ impl Address {
     }
 
     /// `host:port`, `http://…`, `https://…` or `tcp://host:port`; `path` replaces an address's own.
+    ///
+    /// ```
+    /// use leasehold::Address;
+    ///
+    /// assert_eq!(Address::parse("tcp://db:5432", None).unwrap(), Address::Tcp("db:5432".into()));
+    /// assert!(Address::parse("gopher://old", None).is_err());
+    /// ```
     pub fn parse(address: &str, path: Option<&str>) -> Result<Self, SessionError> {
         let wrong = |why| Err(SessionError::Address(why));
         if address.is_empty() {
@@ -284,7 +302,14 @@ impl fmt::Display for SessionError {
     }
 }
 
-impl std::error::Error for SessionError {}
+impl std::error::Error for SessionError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Key(why) => Some(why),
+            _ => None,
+        }
+    }
+}
 
 #[cfg(test)]
 mod tests {

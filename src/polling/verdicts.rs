@@ -115,7 +115,14 @@ mod tests {
     fn publication(tenure: &Tenure, started_at_ms: u64) -> Publication {
         let (tenure, interval) = (tenure.clone(), Duration::from_secs(5));
         let sample = Sample::failed("no answer", interval);
-        Publication { tenure, started_at_ms, interval, sample, judging: Judging::default() }
+        Publication {
+            tenure,
+            started_at_ms,
+            interval,
+            sample,
+            certificate: None,
+            judging: Judging::default(),
+        }
     }
 
     fn state(verdict: Verdict, since_ms: u64) -> Option<VerdictState> {

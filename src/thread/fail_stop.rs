@@ -19,6 +19,7 @@ use crate::thread::{Step, Stop, StopSource, Thread, nudged_steps, steps, stop};
 
 /// Which thread panicked, and with which message.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(not(feature = "__internals"), non_exhaustive)]
 pub struct Failure {
     /// The name of the thread, e.g. `renewal`.
     pub thread: String,

@@ -22,6 +22,7 @@ use crate::clock::scheduler::{Scheduler, Steps};
 
 /// Nothing is ever sent: dropping the source is the message, and every [`Stop`] sees it.
 #[derive(Debug)]
+#[must_use = "its `Stop` ends when it is dropped"]
 pub struct StopSource {
     _alive: Sender<Infallible>,
     /// Behind the other: who is woken by this sees that it is time to stop.
@@ -62,6 +63,17 @@ impl Stop {
     }
 
     /// Waits out `duration`; true when it is time to stop instead.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use leasehold::Stop;
+    ///
+    /// let (source, stop) = Stop::pair();
+    /// std::thread::spawn(move || drop(source));
+    /// while !stop.within(Duration::from_secs(60)) {
+    ///     println!("another minute of work");
+    /// }
+    /// ```
     pub fn within(&self, duration: Duration) -> bool {
         match self.0.recv_timeout(duration) {
             Err(RecvTimeoutError::Timeout) => false,

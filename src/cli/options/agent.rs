@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 
 use crate::cli::options::Opt;
-use crate::cli::options::values::{ValueError, at_least_one, path, text};
+use crate::config::value::{ValueError, at_least_one, path, text};
 
 pub(super) static OPTIONS: &[Opt] = &[
     Opt {
@@ -36,6 +36,6 @@ pub(super) static OPTIONS: &[Opt] = &[
 fn mode(value: &OsStr) -> Result<u32, ValueError> {
     let value = text(value)?;
     let is_octal = !value.is_empty() && value.bytes().all(|it| (b'0'..=b'7').contains(&it));
-    let mode = u32::from_str_radix(&value, 8).ok().filter(|it| is_octal && *it <= 0o777);
+    let mode = u32::from_str_radix(value, 8).ok().filter(|it| is_octal && *it <= 0o777);
     mode.ok_or(ValueError::Mode)
 }

@@ -2,7 +2,7 @@
 
 use crate::cli::options::Opt;
 use crate::cli::options::commands::{READ, RELEASE, SHOWN, STATUS};
-use crate::cli::options::values::{ValueError, at_least_one, duration, showable, switch, text};
+use crate::config::value::{ValueError, at_least_one, duration, showable, switch, text};
 use crate::store::admin::acl::Purpose;
 
 pub(super) static OPTIONS: &[Opt] = &[
@@ -12,7 +12,7 @@ pub(super) static OPTIONS: &[Opt] = &[
         default: "",
         help: "The instance whose leases to release.",
         commands: RELEASE,
-        set: |draft, value| text(value).map(|it| draft.instance = Some(it)),
+        set: |draft, value| text(value).map(|it| draft.instance = Some(it.into())),
     },
     Opt {
         name: "force",
@@ -90,8 +90,8 @@ pub(super) static OPTIONS: &[Opt] = &[
         set: |draft, value| {
             let word = text(value)?;
             let choices = "daemon, onlooker, operator or elector";
-            let known = Purpose::named(&word);
-            let known = known.ok_or(ValueError::Choice { shown: showable(&word), choices })?;
+            let known = Purpose::named(word);
+            let known = known.ok_or(ValueError::Choice { shown: showable(word), choices })?;
             draft.purpose = Some(known);
             Ok(())
         },

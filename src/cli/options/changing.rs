@@ -1,7 +1,7 @@
 //! What an operator's command changes, or would change.
 
 use crate::cli::options::Opt;
-use crate::cli::options::values::{duration, number, switch, text};
+use crate::config::value::{duration, number, switch, text};
 
 pub(super) static OPTIONS: &[Opt] = &[
     Opt {
@@ -10,7 +10,7 @@ pub(super) static OPTIONS: &[Opt] = &[
         default: "",
         help: "add: the id of the new session.",
         commands: &["sessions"],
-        set: |draft, value| text(value).map(|it| draft.id = Some(it)),
+        set: |draft, value| text(value).map(|it| draft.id = Some(it.into())),
     },
     Opt {
         name: "name",
@@ -18,7 +18,7 @@ pub(super) static OPTIONS: &[Opt] = &[
         default: "",
         help: "add: a name for people to read.",
         commands: &["sessions"],
-        set: |draft, value| text(value).map(|it| draft.name = Some(it)),
+        set: |draft, value| text(value).map(|it| draft.name = Some(it.into())),
     },
     Opt {
         name: "wait",
@@ -53,6 +53,6 @@ pub(super) static OPTIONS: &[Opt] = &[
         help: "Assume that this instance, or every instance of this host, leaves. May be given \
                several times.",
         commands: &["plan"],
-        set: |draft, value| text(value).map(|it| draft.leave.push(it)),
+        set: |draft, value| text(value).map(|it| draft.leave.push(it.into())),
     },
 ];

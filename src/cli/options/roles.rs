@@ -2,8 +2,8 @@
 
 use crate::cli::options::Opt;
 use crate::cli::options::commands::{ELECTING, LEAD, ROLES, RUN, STAND};
-use crate::cli::options::values::{ValueError, duration, number, switch, text};
-use crate::model::Role;
+use crate::config::setting::Setting;
+use crate::config::value::{duration, number, switch};
 
 pub(super) static OPTIONS: &[Opt] = &[
     Opt {
@@ -13,12 +13,7 @@ pub(super) static OPTIONS: &[Opt] = &[
         help: "Also stand for these roles, separated by commas. Roles have the same timings as \
                leases.",
         commands: RUN,
-        set: |draft, value| {
-            for role in text(value)?.split(',').map(str::trim) {
-                draft.config.lead.push(Role::parse(role).map_err(ValueError::Role)?);
-            }
-            Ok(())
-        },
+        set: |draft, value| draft.set(Setting::Lead, value),
     },
     Opt {
         name: "leader-prefix",
@@ -26,7 +21,7 @@ pub(super) static OPTIONS: &[Opt] = &[
         default: "leader",
         help: "The prefix of all keys of roles.",
         commands: ROLES,
-        set: |draft, value| text(value).map(|it| draft.config.leader_prefix = it),
+        set: |draft, value| draft.set(Setting::LeaderPrefix, value),
     },
     Opt {
         name: "election-interval",
@@ -35,7 +30,7 @@ pub(super) static OPTIONS: &[Opt] = &[
         help: "The longest time between two checks of a role by an instance that does not lead \
                it. A pushed change is noticed at once.",
         commands: ELECTING,
-        set: |draft, value| duration(value).map(|it| draft.config.election_interval = it),
+        set: |draft, value| draft.set(Setting::ElectionInterval, value),
     },
     Opt {
         name: "startup-jitter",
@@ -44,7 +39,7 @@ pub(super) static OPTIONS: &[Opt] = &[
         help: "Wait a random time, at most this long, before standing for a role for the first \
                time.",
         commands: STAND,
-        set: |draft, value| duration(value).map(|it| draft.config.startup_jitter = it),
+        set: |draft, value| draft.set(Setting::StartupJitter, value),
     },
     Opt {
         name: "priority",
@@ -52,7 +47,7 @@ pub(super) static OPTIONS: &[Opt] = &[
         default: "0",
         help: "A leader gives way to an instance with a higher priority.",
         commands: ELECTING,
-        set: |draft, value| number(value).map(|it| draft.config.priority = it),
+        set: |draft, value| draft.set(Setting::Priority, value),
     },
     Opt {
         name: "no-candidate",
@@ -60,7 +55,7 @@ pub(super) static OPTIONS: &[Opt] = &[
         default: "off",
         help: "Never lead: only observe and log which instance leads.",
         commands: LEAD,
-        set: |draft, value| switch(value).map(|it| draft.config.no_candidate = it),
+        set: |draft, value| draft.set(Setting::NoCandidate, value),
     },
     Opt {
         name: "restart",
