@@ -172,8 +172,8 @@ pictures: picture ## measure: draw docs/results/web.png and top.svg again, too: 
 	$(CARGO) build --locked --quiet --bin leasehold
 	scripts/web-check $(TARGET)/debug/leasehold --pictures docs/results
 
-setup: ## develop: install redis-server, curl and python3 with apt if they are missing
-	@scripts/setup redis-server curl python3
+setup: ## develop: install redis-server, openssl, curl and python3 with apt if they are missing
+	@scripts/setup redis-server openssl curl python3
 
 install: ## package: install binary, units, man page, completions, example settings, alerts and dashboard: PREFIX DESTDIR
 	@test -x $(TARGET)/release/leasehold || $(MAKE) build

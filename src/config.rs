@@ -7,6 +7,7 @@ pub(crate) mod access;
 mod checked;
 mod duration;
 mod error;
+mod poll_access;
 mod redis_url;
 mod web;
 
@@ -20,6 +21,7 @@ pub use crate::config::access::{Access, AccessError};
 pub use crate::config::checked::CheckedConfig;
 pub use crate::config::duration::{DurationError, parse_duration};
 pub use crate::config::error::ConfigError;
+pub use crate::config::poll_access::PollAccess;
 pub(crate) use crate::config::redis_url::Login;
 pub use crate::config::redis_url::{HostPort, RedisUrl, RedisUrlError, Topology};
 
@@ -51,6 +53,7 @@ pub struct Config {
     pub allow_targets: String,
     pub deny_targets: String,
     pub max_body: usize,
+    pub poll_access: PollAccess,
     pub weight: u32,
     pub host_name: String,
     pub drain_timeout: Duration,
@@ -112,6 +115,7 @@ const MIN_REPLICAS_MAX: u64 = 100;
 const RETRIES_MAX: u64 = 20;
 const SERIES_MAX: u64 = 10_000;
 const MAX_BODY_MAX: u64 = 16 * 1024 * 1024;
+const CERT_WARN_DAYS_MAX: u64 = 3_650;
 
 const MS_10: Duration = Duration::from_millis(10);
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -150,6 +154,7 @@ impl Default for Config {
             allow_targets: "all".into(),
             deny_targets: "169.254.0.0/16,fe80::/10".into(),
             max_body: 65_536,
+            poll_access: PollAccess::default(),
             weight: 1,
             host_name: host_name.filter(|it| !it.is_empty()).unwrap_or_else(|| "localhost".into()),
             drain_timeout: Duration::from_secs(10),
@@ -273,6 +278,8 @@ impl Config {
         check_number("--metrics-endpoints", self.metrics_endpoints as u64, 0, SERIES_MAX)?;
         check_number("--min-replicas", self.min_replicas.into(), 0, MIN_REPLICAS_MAX)?;
         check_number("--max-body", self.max_body as u64, 0, MAX_BODY_MAX)?;
+        let warn_days = self.poll_access.cert_warn_days.into();
+        check_number("--cert-warn-days", warn_days, 0, CERT_WARN_DAYS_MAX)?;
         check_number("--weight", self.weight.into(), 0, Weight::MAX.into())
     }
 

@@ -51,6 +51,8 @@ pub enum Event<'a> {
     PollDeferred { endpoint: &'a EndpointId, reason: &'a str },
     EndpointLight { endpoint: &'a EndpointId, failures: u32 },
     EndpointNormal { endpoint: &'a EndpointId },
+    EndpointCertExpiring { endpoint: &'a EndpointId, days: i64 },
+    EndpointCertRenewed { endpoint: &'a EndpointId, days: i64 },
     EndpointFailing(&'a Change),
     EndpointRecovered(&'a Change),
     HookFailed { endpoint: &'a EndpointId, error: &'a dyn fmt::Display, attempts: u32 },
@@ -90,6 +92,7 @@ pub enum Event<'a> {
 
 impl Event<'_> {
     /// The name that scripts look for.
+    #[expect(clippy::too_many_lines, reason = "a line for each event")]
     pub fn name(&self) -> &'static str {
         match self {
             Self::DaemonStarted { .. } => "daemon.started",
@@ -124,6 +127,8 @@ impl Event<'_> {
             Self::PollDeferred { .. } => "poll.deferred",
             Self::EndpointLight { .. } => "endpoint.light",
             Self::EndpointNormal { .. } => "endpoint.normal",
+            Self::EndpointCertExpiring { .. } => "endpoint.cert_expiring",
+            Self::EndpointCertRenewed { .. } => "endpoint.cert_renewed",
             Self::EndpointFailing(_) => "endpoint.failing",
             Self::EndpointRecovered(_) => "endpoint.recovered",
             Self::HookFailed { .. } => "hook.failed",
@@ -184,6 +189,7 @@ impl Event<'_> {
             | Self::PollSkipped { .. }
             | Self::PollDeferred { .. }
             | Self::EndpointLight { .. }
+            | Self::EndpointCertExpiring { .. }
             | Self::EndpointFailing(_)
             | Self::HookFailed { .. }
             | Self::HookDropped { .. }
@@ -274,15 +280,6 @@ impl fmt::Display for Event<'_> {
             Self::PollSkipped { endpoint, reason } | Self::PollDeferred { endpoint, reason } => {
                 line.put("endpoint", endpoint)?.put("reason", reason)?;
             }
-            Self::EndpointLight { .. }
-            | Self::EndpointNormal { .. }
-            | Self::EndpointFailing(_)
-            | Self::EndpointRecovered(_)
-            | Self::HookFailed { .. }
-            | Self::HookDropped { .. }
-            | Self::SessionInvalid { .. }
-            | Self::SessionOdd { .. }
-            | Self::SessionUnreported { .. } => self.session_fields(&mut line)?,
             Self::InstanceJoined { other } => line.put("other", other)?.end(),
             Self::InstanceLeft { other, has_expired } => {
                 line.put("other", other)?.put("reason", &left_because(*has_expired))?;
@@ -290,10 +287,13 @@ impl fmt::Display for Event<'_> {
             Self::DaemonStopping { reason }
             | Self::SettingsOdd { reason }
             | Self::PlacementStuck { reason } => line.put("reason", reason)?.end(),
-            _ => match self.error_alone() {
-                Some(error) => line.put("error", error)?.end(),
-                None => self.leader_fields(&mut line)?,
-            },
+            _ => {
+                self.session_fields(&mut line)?;
+                match self.error_alone() {
+                    Some(error) => line.put("error", error)?.end(),
+                    None => self.leader_fields(&mut line)?,
+                }
+            }
         }
         Ok(())
     }

@@ -23,11 +23,11 @@
     )
 )]
 #![cfg_attr(
-    not(feature = "cli"),
+    not(all(feature = "cli", feature = "https")),
     allow(
         dead_code,
         unused_imports,
-        reason = "the library without its program still compiles what only commands of operators call; the linker leaves it out"
+        reason = "the library without its program or without TLS still compiles what only those call; the linker leaves it out"
     )
 )]
 
@@ -99,7 +99,7 @@ pub mod testing;
 mod web;
 
 pub use crate::config::{
-    Access, CheckedConfig, Config, ConfigError, LogRenewals, OnChange, RedisUrl,
+    Access, CheckedConfig, Config, ConfigError, LogRenewals, OnChange, PollAccess, RedisUrl,
 };
 pub use crate::election::{
     Attempt, BuildError, Duty, ElectionBuilder, ElectionEvent, ElectionSettings, Elections,

@@ -92,6 +92,7 @@ impl Command {
             _ => return Ok(self),
         };
         config.access.check().map_err(ConfigError::from)?;
+        config.poll_access.check().map_err(ConfigError::from)?;
         let polls = matches!(self, Self::Instance(_, Instance::Run { .. }));
         if let Some([name, ..]) = config.poll_command.as_deref().filter(|_| polls) {
             let path = env::var_os("PATH");

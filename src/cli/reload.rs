@@ -87,6 +87,7 @@ fn news(old: &Config, new: &Config) -> Result<News, String> {
         allow_targets: new.allow_targets.clone(),
         deny_targets: new.deny_targets.clone(),
         max_body: new.max_body,
+        poll_access: new.poll_access.clone(),
         ..old.clone()
     };
     let (changed, waiting) = (differing(old, &config), differing(&config, new));
@@ -124,6 +125,10 @@ fn differing(a: &Config, b: &Config) -> String {
         ("--allow-targets", a.allow_targets != b.allow_targets),
         ("--deny-targets", a.deny_targets != b.deny_targets),
         ("--max-body", a.max_body != b.max_body),
+        ("--poll-ca", a.poll_access.ca != b.poll_access.ca),
+        ("--secrets-dir", a.poll_access.secrets_dir != b.poll_access.secrets_dir),
+        ("--allow-tls-insecure", a.poll_access.allow_insecure != b.poll_access.allow_insecure),
+        ("--cert-warn-days", a.poll_access.cert_warn_days != b.poll_access.cert_warn_days),
         ("--weight", a.weight != b.weight),
         ("--host-name", a.host_name != b.host_name),
         ("--drain-timeout", a.drain_timeout != b.drain_timeout),
@@ -189,8 +194,9 @@ mod tests {
             "redis" => "redis://10.0.0.1:6379/3",
             "log-level" => "trace",
             "log-renewals" => "each",
-            "new-fleet" | "no-candidate" | "web-remote" => "on",
-            "light-after" | "workers" | "max-body" | "weight" | "priority" | "min-replicas" => "7",
+            "new-fleet" | "no-candidate" | "allow-tls-insecure" | "web-remote" => "on",
+            "light-after" | "workers" | "max-body" | "weight" | "priority" | "min-replicas"
+            | "cert-warn-days" | "fail-after" | "ok-after" | "on-change-retries" => "7",
             it if it.ends_with("interval")
                 || it.ends_with("ttl")
                 || it.ends_with("timeout")
@@ -215,6 +221,12 @@ mod tests {
             "allow-targets",
             "deny-targets",
             "max-body",
+            "poll-ca",
+            "secrets-dir",
+            "allow-tls-insecure",
+            "cert-warn-days",
+            "fail-after",
+            "ok-after",
             "weight",
             "log-level",
         ];

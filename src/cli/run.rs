@@ -18,6 +18,7 @@ use crate::instance::systemd::{self, Notifier};
 use crate::lease::keeper::{Connections, StartError};
 use crate::model::{InstanceId, LeaseDuration};
 use crate::polling::command::CommandPoller;
+use crate::polling::http::Trust;
 use crate::polling::net_poller::NetPoller;
 use crate::polling::targets::Targets;
 use crate::store::Store;
@@ -207,7 +208,14 @@ fn files_warning(files: Files, config: &Config) -> Option<String> {
 
 fn poller(config: &Config, targets: Targets, files: Files) -> Result<Arc<dyn Poller>, String> {
     let Some(program) = &config.poll_command else {
-        return Ok(Arc::new(NetPoller::new(targets, config.max_body)));
+        let access = &config.poll_access;
+        let trust = Trust {
+            authorities: access.authorities().map_err(|it| it.to_string())?,
+            allows_insecure: access.allow_insecure,
+            warn_days: access.cert_warn_days,
+        };
+        let poller = NetPoller::new(targets, config.max_body);
+        return Ok(Arc::new(poller.with_access(trust, access.secrets_dir.clone())));
     };
     let poll_supervisor = std::env::current_exe()
         .map_err(|error| format!("cannot find this program for --poll-command: {error}"))?;

@@ -107,6 +107,8 @@ pub enum AccessError {
     PemFileUnreadable { flag: &'static str, path: PathBuf, source: io::Error },
     /// It holds none.
     PemFileUseless { flag: &'static str, path: PathBuf },
+    /// The directory of `--secrets-dir` cannot be read.
+    SecretsDirUnreadable { path: PathBuf, source: io::Error },
 }
 
 impl fmt::Display for AccessError {
@@ -145,6 +147,9 @@ impl fmt::Display for AccessError {
                 let what = if *flag == "--redis-key" { "key" } else { "certificate" };
                 write!(f, "{flag} {path:?} holds no {what} that can be used: give a PEM file")
             }
+            Self::SecretsDirUnreadable { path, source } => {
+                write!(f, "cannot read --secrets-dir {path:?}: {source}")
+            }
         }
     }
 }
@@ -159,7 +164,8 @@ impl std::error::Error for AccessError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::PasswordFileUnreadable { source, .. }
-            | Self::PemFileUnreadable { source, .. } => Some(source),
+            | Self::PemFileUnreadable { source, .. }
+            | Self::SecretsDirUnreadable { source, .. } => Some(source),
             _ => None,
         }
     }

@@ -44,6 +44,10 @@ impl Event<'_> {
                 line.put("endpoint", endpoint)?.put("failures", failures)?;
             }
             Self::EndpointNormal { endpoint } => line.put("endpoint", endpoint)?.end(),
+            Self::EndpointCertExpiring { endpoint, days }
+            | Self::EndpointCertRenewed { endpoint, days } => {
+                line.put("endpoint", endpoint)?.put("days", days)?;
+            }
             Self::EndpointFailing(it) => {
                 line.put("endpoint", &it.tenure.endpoint)?.put("address", &it.address)?;
                 line.maybe("error", &it.reason())?.put("since_ms", &it.state.since_ms)?;

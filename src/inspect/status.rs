@@ -5,6 +5,7 @@
 //! may look unowned: ask twice.
 
 pub mod capacity;
+mod certificates;
 pub(crate) mod explain;
 pub(crate) mod json;
 pub mod late;

@@ -214,7 +214,7 @@ pub(super) fn text<'a>(
     }
 }
 
-fn flag(fields: &Map<String, Value>, name: &'static str) -> Result<bool, SessionError> {
+pub(super) fn flag(fields: &Map<String, Value>, name: &'static str) -> Result<bool, SessionError> {
     match fields.get(name) {
         None | Some(Value::Null) => Ok(false),
         Some(Value::Bool(it)) => Ok(*it),

@@ -51,6 +51,8 @@ mod store {
     mod hints;
     /// Servers on which commands were renamed away, and users who may not use them.
     mod managed;
+    /// Two fleets in two databases of one Redis: neither hears the other.
+    mod databases;
     /// The rules of docs/redis.md: enough, and no more than is needed.
     mod rights;
     /// Redis over TLS, and secrets that are exchanged while everything runs.
@@ -85,6 +87,8 @@ mod election {
 }
 /// Polls, and what strangers answer.
 mod polling {
+    /// Which certificates are believed, and how long they last: on real servers.
+    mod certificates;
     /// Which answer is ok: the fields of a session that describe its check.
     mod checks;
     /// Each change of a verdict is told once; what runs then.

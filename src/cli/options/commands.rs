@@ -21,8 +21,8 @@ pub(crate) static COMMANDS: &[Spec] = &[
                 the start, it waits for Redis. At a stop, running polls have --drain-timeout to \
                 end, and the instance releases all its leases. A second signal aborts those polls \
                 at once; the leases are released all the same. SIGHUP reads --settings again: log \
-                level, interval, timeout, light polling, workers, weight, targets and body size \
-                change at once. The log names every other setting that has changed; these take \
+                level, interval, timeout, light polling, workers, weight, targets, body size and \
+                what polls believe change at once. The log names every other setting that has changed; these take \
                 effect after a restart.",
         takes: NOTHING,
         hidden: false,

@@ -2,7 +2,7 @@
 
 use crate::cli::options::Opt;
 use crate::cli::options::commands::{CHECKED, RUN};
-use crate::cli::options::values::{duration, number, text, words};
+use crate::cli::options::values::{duration, number, path, switch, text, words};
 
 pub(super) static OPTIONS: &[Opt] = &[
     Opt {
@@ -135,5 +135,43 @@ pub(super) static OPTIONS: &[Opt] = &[
         help: "How many bytes of a response are read and kept.",
         commands: RUN,
         set: |draft, value| number(value).map(|it| draft.config.max_body = it),
+    },
+    Opt {
+        name: "poll-ca",
+        value: Some("PATH"),
+        default: "",
+        help: "A PEM file of certificate authorities that polls trust beside the public ones. Read \
+               at the start and at a reload. A session's own tlsCa takes the place of both.",
+        commands: RUN,
+        set: |draft, value| path(value).map(|it| draft.config.poll_access.ca = Some(it)),
+    },
+    Opt {
+        name: "secrets-dir",
+        value: Some("DIR"),
+        default: "",
+        help: "A directory of secrets for polls. A header of a session may name a file in it \
+               instead of a value: {\"file\": \"NAME\"}. The file is read for each poll. Every \
+               session may send every file of DIR to its address, so keep nothing else there.",
+        commands: RUN,
+        set: |draft, value| path(value).map(|it| draft.config.poll_access.secrets_dir = Some(it)),
+    },
+    Opt {
+        name: "allow-tls-insecure",
+        value: None,
+        default: "off",
+        help: "Lets sessions with tlsInsecure be polled, without a check of the endpoint's \
+               certificate. Without this option such a poll fails.",
+        commands: RUN,
+        set: |draft, value| switch(value).map(|it| draft.config.poll_access.allow_insecure = it),
+    },
+    Opt {
+        name: "cert-warn-days",
+        value: Some("N"),
+        default: "14",
+        help: "A certificate that is valid for fewer days deserves attention: the log has a \
+               warning, and status and explain say so. A session's own certWarnDays takes \
+               precedence.",
+        commands: RUN,
+        set: |draft, value| number(value).map(|it| draft.config.poll_access.cert_warn_days = it),
     },
 ];

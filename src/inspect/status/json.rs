@@ -45,6 +45,7 @@ pub(crate) fn document(
         "endpoints": status.endpoints.iter().map(endpoint_document).collect::<Vec<_>>(),
         "unowned": unowned.map(|it| it.name.as_str()).collect::<Vec<_>>(),
         "late": status.late().iter().map(|it| it.name.as_str()).collect::<Vec<_>>(),
+        "certExpiring": status.expiring().iter().map(|it| it.name.as_str()).collect::<Vec<_>>(),
         "oddKeys": odd.collect::<Vec<_>>(),
     });
     without_controls(&format!("{document:#}\n"))
@@ -95,6 +96,8 @@ fn endpoint_document(endpoint: &EndpointStatus) -> Value {
             "instance": it.instance.as_ref().map(id),
             "ageMs": endpoint.age.map(millis),
             "intervalMs": it.interval_ms,
+            "certDays": it.certificate.map(|it| it.days),
+            "certExpiring": it.certificate.map(|it| it.is_short),
         })
     });
     json!({

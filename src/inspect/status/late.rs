@@ -262,6 +262,7 @@ mod tests {
                 interval_ms: Some(5_000),
                 fence: None,
                 instance: None,
+                certificate: None,
             }),
         };
         let weight = Lasting { value: Weight(1), left: Duration::MAX };

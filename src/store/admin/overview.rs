@@ -9,7 +9,7 @@ use std::time::Duration;
 use redis::{ConnectionLike, Pipeline, Value};
 
 use crate::clock::{BootClock, Clock};
-use crate::model::{EndpointId, FenceToken, InstanceId, InstanceInfo, Weight};
+use crate::model::{CertificateLeft, EndpointId, FenceToken, InstanceId, InstanceInfo, Weight};
 use crate::store::admin::key_types::{SingletonKey, WrongType};
 use crate::store::redis::{RedisStore, named_in, reply};
 use crate::store::{BATCH_MAX, Fault, Lasting, RawSession, StoreResult};
@@ -19,7 +19,7 @@ const NAME_MAX: usize = 255;
 /// The longest error of a poll that is kept.
 const ERROR_MAX_CHARS: usize = 1_000;
 /// The fields of a result hash that are read, in this order. The body is not: it may be large.
-const RESULT_FIELDS: [&str; 9] = [
+const RESULT_FIELDS: [&str; 11] = [
     "granted",
     "fence",
     "instance",
@@ -29,6 +29,8 @@ const RESULT_FIELDS: [&str; 9] = [
     "started_at_ms",
     "duration_ms",
     "interval_ms",
+    "cert_days",
+    "cert_expiring",
 ];
 
 /// The fields of the epoch's hash that are read, in this order.
@@ -85,6 +87,7 @@ pub struct LastResult {
     pub interval_ms: Option<u64>,
     pub fence: Option<FenceToken>,
     pub instance: Option<InstanceId>,
+    pub certificate: Option<CertificateLeft>,
 }
 
 /// What `poll:epoch` says about time (R5).
@@ -341,6 +344,7 @@ impl Overview {
             interval_ms: number(8),
             fence: number(1).map(FenceToken),
             instance: text(2).map(|it| InstanceId::new(&it)),
+            certificate: CertificateLeft::told(text(9), number(10)),
         };
         (granted, Some(result))
     }
