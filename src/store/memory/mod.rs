@@ -16,9 +16,9 @@ mod subscription;
 use std::time::Duration;
 
 pub use crate::store::memory::client::{MemoryStore, Mishap, no_answer};
-#[cfg(feature = "testing")]
-pub(crate) use crate::store::memory::server::PushObserver;
 pub use crate::store::memory::server::{Announced, MemoryServer, Snapshot};
+#[cfg(feature = "testing")]
+pub(crate) use crate::store::memory::subscription::PushObserver;
 
 use crate::model::{EndpointId, InstanceId, InstanceInfo, Tenure, Weight};
 use crate::store::fast_path;

@@ -10,6 +10,7 @@ use crate::clock::{Clock, ManualClock, Moment};
 use crate::model::{EndpointId, FenceToken, InstanceId, InstanceInfo, VerdictState, Weight};
 use crate::store::lease_kind::LeaseKind;
 use crate::store::memory::kinds::{self, Kind};
+use crate::store::memory::subscription::PushObserver;
 use crate::store::{
     Changes, Fault, PeerMessage, Publication, Push, RawSession, StoreError, StoreResult,
 };
@@ -20,14 +21,6 @@ pub struct MemoryServer {
     kind: LeaseKind,
     pub(crate) state: Mutex<ServerState>,
     pub(crate) pushes: OnceLock<Arc<dyn PushObserver>>,
-}
-
-/// Learns what subscribers are pushed: a subscription of the in-memory store does not wait.
-pub(crate) trait PushObserver: Send + Sync {
-    /// Subscribers were pushed something, or lost their subscription.
-    fn pushed(&self);
-    /// A subscriber has asked, and nothing was there.
-    fn nothing_pushed(&self);
 }
 
 /// Everything the server had at one moment, for a restart from it.

@@ -6,6 +6,14 @@ use crate::model::InstanceId;
 use crate::store::memory::MemoryStore;
 use crate::store::{Push, StoreResult, Subscription};
 
+/// Learns what subscribers are pushed: a subscription of the in-memory store does not wait.
+pub(crate) trait PushObserver: Send + Sync {
+    /// Subscribers were pushed something, or lost their subscription.
+    fn pushed(&self);
+    /// A subscriber has asked, and nothing was there.
+    fn nothing_pushed(&self);
+}
+
 pub(crate) struct MemorySubscription {
     pub(crate) me: InstanceId,
     pub(crate) store: MemoryStore,
