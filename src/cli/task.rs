@@ -1,5 +1,7 @@
 //! What is one command to do? The options and words of its line, checked and put together.
 
+mod words;
+
 use std::ffi::OsStr;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::ffi::OsStrExt;
@@ -15,7 +17,7 @@ use crate::cli::options::{Draft, Spec};
 use crate::cli::usage::UsageError;
 use crate::config::setting::Setting;
 use crate::config::{CheckedConfig, Config, LogLevel, Topology};
-use crate::model::{Address, EndpointId, Role};
+use crate::model::{EndpointId, Role};
 use crate::store::admin::acl::Purpose;
 
 /// As what to join the other instances.
@@ -180,7 +182,7 @@ pub(crate) fn of(
         }
         "release" => release(draft, typed, env),
         "sessions" => {
-            let (verb, json) = (sessions(command, &draft, typed)?, draft.json);
+            let (verb, json) = (words::sessions(command, &draft, typed)?, draft.json);
             Ok((reader(draft)?.checked_reading()?, Task::Sessions { verb, json }))
         }
         "drain" | "undrain" => drain(command, draft, typed),
@@ -351,38 +353,6 @@ fn systemd_runtime_dir(env: Env<'_>) -> Option<PathBuf> {
     let list = env("RUNTIME_DIRECTORY")?;
     let first = list.as_bytes().split(|c| *c == b':').next().filter(|it| !it.is_empty())?;
     Some(OsStr::from_bytes(first).into())
-}
-
-fn sessions(
-    command: &'static Spec,
-    draft: &Draft,
-    typed: &Typed,
-) -> Result<SessionsVerb, UsageError> {
-    let Some((verb, words)) = typed.words.split_first() else {
-        return Err(UsageError::NoVerb { command });
-    };
-    let ids = || -> Result<Vec<EndpointId>, UsageError> {
-        let ids =
-            words.iter().map(|it| EndpointId::parse(it).map_err(|why| UsageError::Id { why }));
-        let ids: Vec<EndpointId> = ids.collect::<Result<_, _>>()?;
-        if ids.is_empty() { Err(UsageError::NoId { command }) } else { Ok(ids) }
-    };
-    match (verb.as_str(), words) {
-        ("list", []) => Ok(SessionsVerb::List),
-        ("add", [address]) => {
-            let id = draft.id.as_deref().map(EndpointId::parse).transpose();
-            let id = id.map_err(|why| UsageError::Id { why })?;
-            Address::parse(address, None).map_err(|why| UsageError::Address { why })?;
-            Ok(SessionsVerb::Add { address: address.clone(), id, name: draft.name.clone() })
-        }
-        ("pause", _) => ids().map(SessionsVerb::Pause),
-        ("resume", _) => ids().map(SessionsVerb::Resume),
-        ("remove", _) => ids().map(SessionsVerb::Remove),
-        ("import", []) => Ok(SessionsVerb::Import(None)),
-        ("import", [path]) if path == "-" => Ok(SessionsVerb::Import(None)),
-        ("import", [path]) => Ok(SessionsVerb::Import(Some(path.into()))),
-        _ => Err(UsageError::NoVerb { command }),
-    }
 }
 
 fn drain(
