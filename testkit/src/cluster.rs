@@ -177,8 +177,11 @@ impl Cluster {
         cluster
     }
 
+    /// The heartbeat stays at one a second, and only a short store timeout leaves room for that in a short TTL.
     pub fn with_heartbeat(mut self, ttl: Duration) -> Self {
         self.timings.heartbeat = LeaseDuration::new(ttl);
+        let room = self.timings.heartbeat.usable().saturating_sub(RENEW);
+        self.timings.store_timeout = self.timings.store_timeout.min(room / 3);
         self
     }
 
