@@ -526,9 +526,10 @@ fn a_result_has_exactly_the_stated_fields_and_is_announced_as_json() {
         "started_at_ms",
         "status",
     ];
-    // The verdict is announced only when it changes.
+    // The verdict is announced only when it changes, and a certificate only where there is one.
     let verdict = ["before_ms", "failures", "since_ms", "successes", "verdict"];
-    let mut all = [&stated[..], &verdict].concat();
+    let certificate = ["cert_days", "cert_expiring"];
+    let mut all = [&stated[..], &verdict, &certificate].concat();
     all.sort_unstable();
     assert_eq!(fields, all);
     let poll = scene.target.polls("e1").remove(0);
