@@ -9,6 +9,7 @@ mod doctor;
 mod config_warnings;
 mod drain;
 mod explain;
+mod get;
 mod help;
 mod history;
 mod import;
@@ -103,6 +104,7 @@ fn perform(config: &Config, task: Task) -> ExitCode {
         Task::Sessions { verb, json } => sessions::sessions(config, verb, json),
         Task::Drain(drain) => drain::drain(config, &drain),
         Task::Plan { join, leave, json } => plan::plan(config, join, &leave, json),
+        Task::Get { endpoint, body, json } => get::get(config, &endpoint, body, json),
         Task::Explain { endpoint, json } => explain::explain(config, &endpoint, json),
         Task::Top { how, refresh } => top::top(config, how, refresh),
         Task::Watch { endpoint, json } => watch::watch(config, endpoint.as_ref(), json),
@@ -152,8 +154,13 @@ pub(crate) fn warn(what: &str) {
 
 /// Puts `text` on stdout.
 pub(crate) fn say(text: &str) -> ExitCode {
+    say_bytes(text.as_bytes())
+}
+
+/// Puts these bytes on stdout as they are.
+pub(crate) fn say_bytes(bytes: &[u8]) -> ExitCode {
     let mut stdout = io::stdout().lock();
-    let said = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
+    let said = stdout.write_all(bytes).and_then(|()| stdout.flush());
     said.map_or_else(|error| unheard(&error), |()| ExitCode::SUCCESS)
 }
 

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use crate::config::Config;
 use crate::fleet::session_cache::understood_with_odd_fields;
 use crate::inspect::status::{EndpointStatus, State, Status, counted};
-use crate::model::{Address, EndpointId, InvalidId, OddField, Session, SessionError, with_field};
+use crate::model::{EndpointId, InvalidId, OddField, Session, SessionError, with_field};
 use crate::store::admin::sessions::{Imported, SessionCas};
 use crate::store::redis::RedisStore;
 use crate::store::{BATCH_MAX, RawSession, Store, StoreError};
@@ -83,7 +83,7 @@ impl Sessions<'_> {
             Table::new(&[("SESSION", Side::Left), ("ADDRESS", Side::Left), ("STATE", Side::Left)]);
         for (id, raw) in &found {
             let (address, state) = match understood_with_odd_fields(id, raw) {
-                Ok((it, odd)) => (shown(&it), polled(&status, id, &odd)),
+                Ok((it, odd)) => (it.address.to_string(), polled(&status, id, &odd)),
                 Err(error) => ("-".into(), Cell::painted(&error.to_string(), Paint::Bad)),
             };
             table.row(vec![Cell::new(id.as_str()), Cell::new(&address), state]);
@@ -226,13 +226,6 @@ fn so_far(done: &str, n: usize) -> String {
     match n.saturating_sub(NAMED_MAX) {
         0 => lines.join(", "),
         more => format!("{more} more, then {}", lines.join(", ")),
-    }
-}
-
-fn shown(session: &Session) -> String {
-    match &session.address {
-        Address::Http(url) => url.clone(),
-        Address::Tcp(authority) => format!("tcp://{authority}"),
     }
 }
 

@@ -10,7 +10,9 @@ use std::time::Duration;
 
 use crate::cli::leaders::{self, Leaders};
 use crate::cli::short_names;
-pub(crate) use crate::cli::status::json::{document, without_controls};
+pub(crate) use crate::cli::status::json::{
+    document, endpoint_document, millis, without_controls, word_of,
+};
 use crate::cli::table::{Cell, Paint, Painter, Side, Table, brief, printable, width_of_stdout};
 use crate::cli::task::StatusHow;
 use crate::cli::{FAILED, fail, say};
@@ -295,7 +297,7 @@ fn endpoint(endpoint: &EndpointStatus, names: &BTreeMap<&InstanceId, String>) ->
 
 /// Why there can be none, where there cannot.
 pub(crate) fn last_result(endpoint: &EndpointStatus) -> (String, Paint) {
-    if let Some(error) = &endpoint.invalid {
+    if let Some(error) = endpoint.invalid() {
         return (error.to_string(), Paint::Bad);
     }
     let Some(result) = &endpoint.result else { return ("-".into(), Paint::Plain) };

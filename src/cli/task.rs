@@ -32,6 +32,11 @@ pub(crate) enum Task {
         leave: Vec<String>,
         json: bool,
     },
+    Get {
+        endpoint: EndpointId,
+        body: bool,
+        json: bool,
+    },
     Explain {
         endpoint: EndpointId,
         json: bool,
@@ -74,6 +79,7 @@ impl Task {
             Self::Doctor { purpose, .. } => *purpose,
             Self::Status(_)
             | Self::Plan { .. }
+            | Self::Get { .. }
             | Self::Explain { .. }
             | Self::Top { .. }
             | Self::Watch { .. }
@@ -185,11 +191,14 @@ pub(crate) fn of(
             let (join, leave, json) = (draft.join, std::mem::take(&mut draft.leave), draft.json);
             Ok((reader(draft)?.checked_reading()?, Task::Plan { join, leave, json }))
         }
-        "explain" => {
-            let word = typed.words.first().ok_or(UsageError::NoId { command })?;
-            let endpoint = EndpointId::parse(word).map_err(|why| UsageError::Id { why })?;
-            let json = draft.json;
-            Ok((reader(draft)?.checked_reading()?, Task::Explain { endpoint, json }))
+        "get" | "explain" => {
+            let endpoint = endpoint(typed)?.ok_or(UsageError::NoId { command })?;
+            let (body, json) = (draft.body, draft.json);
+            let task = match command.name {
+                "get" => Task::Get { endpoint, body, json },
+                _ => Task::Explain { endpoint, json },
+            };
+            Ok((reader(draft)?.checked_reading()?, task))
         }
         "doctor" => doctor(draft, env),
         "lead" => {

@@ -96,6 +96,8 @@ mod cli {
     mod commands;
     /// `leasehold doctor`, on servers that were set up badly on purpose.
     mod doctor;
+    /// One endpoint, with everything that is stored about it.
+    mod get;
     /// The shape of every document, and every page of help.
     mod golden;
     /// What was remembered, and what is happening: `leasehold history` and `watch`.

@@ -42,6 +42,15 @@ pub(super) static OPTIONS: &[Opt] = &[
         set: |draft, value| switch(value).map(|it| draft.all = it),
     },
     Opt {
+        name: "body",
+        value: None,
+        default: "off",
+        help: "Print the stored body of the last result and nothing else: as it is in a pipe, and \
+               without control characters on a terminal. With --json the body is one more field.",
+        commands: &["get"],
+        set: |draft, value| switch(value).map(|it| draft.body = it),
+    },
+    Opt {
         name: "stale-after",
         value: Some("DURATION"),
         default: "2m",
@@ -83,7 +92,7 @@ pub(super) static OPTIONS: &[Opt] = &[
         value: Some("PURPOSE"),
         default: "daemon",
         help: "What the Redis user is for. It decides which rights are checked and which ACL rule \
-               is printed: daemon (run), onlooker (status, top, explain, plan, watch, history, \
+               is printed: daemon (run), onlooker (status, top, get, explain, plan, watch, history, \
                leaders, sessions list), operator (also drain, undrain, sessions, resign, release) \
                or elector (lead, once).",
         commands: &["doctor"],

@@ -66,6 +66,17 @@ pub(crate) static COMMANDS: &[Spec] = &[
         hidden: false,
     },
     Spec {
+        name: "get",
+        usage: "leasehold get ENDPOINT [OPTIONS]",
+        summary: "one endpoint: address, verdict, last result, next poll, owner",
+        about: "Shows one endpoint: its address, its state, its verdict and since when, its last \
+                result with the whole error, when it is polled next, and its owner. It reads the \
+                keys of this endpoint and of its owner, and no others. An endpoint that has \
+                neither a session nor a lease is an error. Only reads.",
+        takes: words(1),
+        hidden: false,
+    },
+    Spec {
         name: "explain",
         usage: "leasehold explain ENDPOINT [OPTIONS]",
         summary: "why an endpoint is where it is, and what would move it",
@@ -264,23 +275,24 @@ pub(super) const STATUS: &[&str] = &["status"];
 pub(super) const KEPT: &[&str] = &["run", "lead", "release", "doctor"];
 pub(super) const SHOWN: &[&str] = &["status", "top"];
 pub(super) const SESSIONS: &[&str] =
-    &["run", "status", "top", "plan", "explain", "sessions", "drain", "undrain", "doctor"];
+    &["run", "status", "top", "plan", "get", "explain", "sessions", "drain", "undrain", "doctor"];
 pub(super) const POLLS: &[&str] = &[
-    "run", "release", "status", "top", "plan", "explain", "watch", "history", "sessions", "drain",
-    "undrain", "doctor",
+    "run", "release", "status", "top", "plan", "get", "explain", "watch", "history", "sessions",
+    "drain", "undrain", "doctor",
 ];
 /// Commands that stand for a role.
 pub(super) const STAND: &[&str] = &["run", "lead", "once"];
 pub(super) const WAITING: &[&str] = &["run", "lead", "once", "doctor"];
 pub(super) const LEAD: &[&str] = &["run", "lead"];
 pub(super) const LOGGING: &[&str] = &["run", "release", "lead", "once", "leaders", "resign"];
-pub(super) const READ: &[&str] =
-    &["status", "top", "plan", "explain", "watch", "history", "sessions", "leaders", "doctor"];
+pub(super) const READ: &[&str] = &[
+    "status", "top", "plan", "get", "explain", "watch", "history", "sessions", "leaders", "doctor",
+];
 /// Commands that stand for a role, and `doctor`, which checks their timings.
 pub(super) const TIMED: &[&str] = &["run", "lead", "once", "doctor"];
 pub(super) const ROLES: &[&str] =
     &["run", "release", "status", "top", "lead", "once", "leaders", "resign", "doctor"];
 pub(super) const ALL: &[&str] = &[
-    "run", "release", "status", "top", "plan", "explain", "watch", "history", "sessions", "drain",
-    "undrain", "lead", "once", "leaders", "resign", "doctor",
+    "run", "release", "status", "top", "plan", "get", "explain", "watch", "history", "sessions",
+    "drain", "undrain", "lead", "once", "leaders", "resign", "doctor",
 ];

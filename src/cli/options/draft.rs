@@ -16,6 +16,7 @@ pub(crate) struct Draft {
     pub(crate) force: bool,
     pub(crate) json: bool,
     pub(crate) all: bool,
+    pub(crate) body: bool,
     pub(crate) stale_after: Option<Duration>,
     pub(crate) limit: Option<usize>,
     pub(crate) refresh: Option<Duration>,

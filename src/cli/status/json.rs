@@ -8,6 +8,7 @@ use crate::config::RedisUrl;
 use crate::inspect::status::left::{Lately, Left};
 use crate::inspect::status::{Alarm, EndpointStatus, InstanceStatus, State, Status};
 use crate::model::InstanceId;
+use crate::store::admin::overview::Verdict;
 use serde_json::{Map, Value, json};
 
 use crate::cli::leaders::{self, Leaders};
@@ -79,9 +80,10 @@ fn instance_document(instance: &InstanceStatus) -> Value {
     })
 }
 
-fn endpoint_document(endpoint: &EndpointStatus) -> Value {
+pub(crate) fn endpoint_document(endpoint: &EndpointStatus) -> Value {
     let lease = endpoint.lease.as_ref();
     let id = |it: &InstanceId| it.as_str().to_owned();
+    let verdict = endpoint.result.as_ref().map(|it| it.verdict);
     let result = endpoint.result.as_ref().map(|it| {
         json!({
             "ok": it.ok,
@@ -98,7 +100,7 @@ fn endpoint_document(endpoint: &EndpointStatus) -> Value {
     json!({
         "id": endpoint.name,
         "state": camel(endpoint.state.word()),
-        "error": endpoint.invalid.as_ref().map(ToString::to_string),
+        "error": endpoint.invalid().map(ToString::to_string),
         "owner": lease.map(|it| id(&it.value)),
         "ownerAlive": endpoint.owner_lives,
         "preferredOwner": endpoint.preferred.as_ref().map(id),
@@ -107,8 +109,17 @@ fn endpoint_document(endpoint: &EndpointStatus) -> Value {
         "intervalMs": endpoint.interval.map(millis),
         "late": endpoint.overdue.is_some(),
         "overdueMs": endpoint.overdue.map(millis),
+        "address": endpoint.address().map(ToString::to_string),
+        "verdict": verdict.map(word_of),
+        "sinceMs": verdict.and_then(|it| it.since_ms),
+        "failures": verdict.and_then(|it| it.failures),
         "lastResult": result,
     })
+}
+
+/// `ok` or `failing`, as it is stored.
+pub(crate) fn word_of(verdict: Verdict) -> &'static str {
+    if verdict.ok { "ok" } else { "failing" }
 }
 
 fn left_document(it: &Left) -> Value {
@@ -122,7 +133,7 @@ fn camel(words: &str) -> String {
 }
 
 /// Null for what has no end.
-fn millis(time: Duration) -> Option<u64> {
+pub(crate) fn millis(time: Duration) -> Option<u64> {
     u64::try_from(time.as_millis()).ok()
 }
 

@@ -63,8 +63,7 @@ pub enum Cause {
 /// The interval that sessions without one of their own are polled with, as the results say. The longest,
 /// where instances differ.
 pub(crate) fn usual_interval(found: &[(Wanted, Stored)]) -> Option<Duration> {
-    let without_own =
-        |it: &&(Wanted, Stored)| matches!(&it.0, Wanted::Polls(asked) if asked.interval.is_none());
+    let without_own = |it: &&(Wanted, Stored)| matches!(&it.0, Wanted::Polls(asked, _) if asked.interval.is_none());
     let results = found.iter().filter(without_own).filter_map(|it| it.1.result.as_ref());
     results.filter(|it| it.ok).filter_map(told_interval).max()
 }
@@ -235,7 +234,7 @@ mod tests {
     use super::*;
     use crate::inspect::status::Alarm;
     use crate::model::{EndpointId, InstanceId, Weight};
-    use crate::store::admin::overview::Overview;
+    use crate::store::admin::overview::{Overview, Verdict};
     use crate::store::{Lasting, RawSession};
 
     const NOW_MS: u64 = 1_700_000_000_000;
@@ -262,6 +261,7 @@ mod tests {
                 interval_ms: Some(5_000),
                 fence: None,
                 instance: None,
+                verdict: Verdict { ok: true, since_ms: None, failures: None },
             }),
         };
         let weight = Lasting { value: Weight(1), left: Duration::MAX };

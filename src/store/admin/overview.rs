@@ -11,25 +11,13 @@ use redis::{ConnectionLike, Pipeline, Value};
 use crate::clock::{BootClock, Clock};
 use crate::model::{EndpointId, FenceToken, InstanceId, InstanceInfo, Weight};
 use crate::store::admin::key_types::{SingletonKey, WrongType};
+pub use crate::store::admin::last_result::{LastResult, Verdict};
+use crate::store::admin::last_result::{NoResult, RESULT_FIELDS};
 use crate::store::redis::{RedisStore, named_in, reply};
 use crate::store::{BATCH_MAX, Fault, Lasting, RawSession, StoreResult};
 
 /// The longest owner's id or weight that is read. Nothing of ours is half as long.
 const NAME_MAX: usize = 255;
-/// The longest error of a poll that is kept.
-const ERROR_MAX_CHARS: usize = 1_000;
-/// The fields of a result hash that are read, in this order. The body is not: it may be large.
-const RESULT_FIELDS: [&str; 9] = [
-    "granted",
-    "fence",
-    "instance",
-    "ok",
-    "status",
-    "error",
-    "started_at_ms",
-    "duration_ms",
-    "interval_ms",
-];
 
 /// The fields of the epoch's hash that are read, in this order.
 const EPOCH_FIELDS: [&str; 4] = ["epoch", "since_ms", "lease_ttl_ms", "margin_ms"];
@@ -72,19 +60,6 @@ pub struct Stored {
     pub granted: Option<FenceToken>,
     /// What its last poll came to.
     pub result: Option<LastResult>,
-}
-
-/// The last result of an endpoint, without its body.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LastResult {
-    pub ok: bool,
-    pub status: Option<i64>,
-    pub error: Option<String>,
-    pub started_at_ms: Option<u64>,
-    pub duration_ms: Option<u64>,
-    pub interval_ms: Option<u64>,
-    pub fence: Option<FenceToken>,
-    pub instance: Option<InstanceId>,
 }
 
 /// What `poll:epoch` says about time (R5).
@@ -162,7 +137,7 @@ impl RedisStore {
         })
     }
 
-    fn read_endpoints(
+    pub(super) fn read_endpoints(
         &self,
         found: &mut Overview,
         batch: &[EndpointId],
@@ -191,7 +166,7 @@ impl RedisStore {
         Ok(())
     }
 
-    fn read_nodes(
+    pub(super) fn read_nodes(
         &self,
         found: &mut Overview,
         batch: &[InstanceId],
@@ -219,7 +194,7 @@ impl RedisStore {
         Ok(answers.first().and_then(epoch_record))
     }
 
-    fn read_server(&self, found: &mut Overview, timeout: Duration) -> StoreResult<()> {
+    pub(super) fn read_server(&self, found: &mut Overview, timeout: Duration) -> StoreResult<()> {
         let (op, keys) = ("read the epoch on", &self.server.keys);
         let mut pipe = redis::pipe();
         pipe.cmd("HMGET").arg(keys.epoch()).arg(&EPOCH_FIELDS);
@@ -320,29 +295,13 @@ impl Overview {
             self.odd_keys.push((key(), "is not a hash"));
             return (None, None);
         };
-        let text = |at: usize| fields.get(at).and_then(text).filter(|it| !it.is_empty());
-        let number = |at: usize| field(hash, at);
-        let granted = number(0).map(FenceToken);
-        let ok = match text(3).as_deref() {
-            Some("1") => true,
-            Some("0") => false,
-            None => return (granted, None),
-            Some(_) => {
-                self.odd_keys.push((key(), "holds no result: its ok is neither 0 nor 1"));
-                return (granted, None);
-            }
-        };
-        let result = LastResult {
-            ok,
-            status: text(4).and_then(|it| it.parse().ok()),
-            error: text(5).map(|it| it.chars().take(ERROR_MAX_CHARS).collect()),
-            started_at_ms: number(6),
-            duration_ms: number(7),
-            interval_ms: number(8),
-            fence: number(1).map(FenceToken),
-            instance: text(2).map(|it| InstanceId::new(&it)),
-        };
-        (granted, Some(result))
+        let texts: Vec<Option<String>> = fields.iter().map(text).collect();
+        let (granted, result) = LastResult::of(&texts);
+        let result = result.unwrap_or_else(|NoResult| {
+            self.odd_keys.push((key(), "holds no result: its ok is neither 0 nor 1"));
+            None
+        });
+        (granted, result)
     }
 }
 

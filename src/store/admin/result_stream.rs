@@ -9,7 +9,7 @@ use serde_json::Value as Json;
 use crate::clock::{BootClock, Clock};
 use crate::model::{EndpointId, FenceToken, InstanceId};
 use crate::store::StoreResult;
-use crate::store::admin::overview::LastResult;
+use crate::store::admin::overview::{LastResult, Verdict};
 use crate::store::announcement;
 use crate::store::redis::scan::glob_escaped;
 use crate::store::redis::subscription::{PushReader, bytes, subscribe};
@@ -87,12 +87,13 @@ fn announced(payload: &[u8], database: u32) -> Option<LastResult> {
     }
     let number = |name: &str| fields.get(name).and_then(Json::as_u64);
     let text = |name: &str| fields.get(name).and_then(Json::as_str);
+    let ok = match number("ok")? {
+        0 => false,
+        1 => true,
+        _ => return None,
+    };
     Some(LastResult {
-        ok: match number("ok")? {
-            0 => false,
-            1 => true,
-            _ => return None,
-        },
+        ok,
         status: fields.get("status").and_then(Json::as_i64),
         error: text("error").map(|it| it.chars().take(1_000).collect()),
         started_at_ms: number("started_at_ms"),
@@ -100,6 +101,7 @@ fn announced(payload: &[u8], database: u32) -> Option<LastResult> {
         duration_ms: number("duration_ms"),
         fence: number("fence").map(FenceToken),
         instance: text("instance").filter(|it| !it.is_empty()).map(InstanceId::new),
+        verdict: Verdict::of(ok, text("verdict"), number("since_ms"), number("failures")),
     })
 }
 

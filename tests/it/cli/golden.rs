@@ -9,12 +9,13 @@ use serde_json::{Value, json};
 
 use testkit::process::{SOON, Scene, eventually, leasehold};
 
-const COMMANDS: [&str; 19] = [
+const COMMANDS: [&str; 20] = [
     "run",
     "release",
     "status",
     "top",
     "plan",
+    "get",
     "explain",
     "watch",
     "history",
@@ -112,6 +113,7 @@ fn every_document_has_the_shape_it_had() {
         &["status", "--all"][..],
         &["top"],
         &["plan", "--join", "1"],
+        &["get", "e1", "--body"],
         &["explain", "e1"],
         &["history"],
         &["sessions", "list"],
