@@ -156,7 +156,12 @@ fn split_at_equals(arg: &OsStr) -> (&OsStr, Option<&OsStr>) {
     }
 }
 
+/// The short names that options have.
+const SHORT: [(&str, &str); 1] = [("-o", "--output")];
+
 fn find(command: &'static Spec, typed: &str) -> Result<&'static Opt, UsageError> {
+    let long = SHORT.iter().find(|it| it.0 == typed).map(|it| it.1);
+    let typed = long.unwrap_or(typed);
     let named = |it: &&'static Opt| typed.strip_prefix("--") == Some(it.name);
     match options().find(named) {
         Some(opt) if opt.belongs_to(command) => Ok(opt),

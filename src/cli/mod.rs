@@ -88,8 +88,15 @@ pub fn main() -> ExitCode {
         }
         Ok(Command::Help(text)) => say(&text),
         Ok(Command::Version) => say(concat!("leasehold ", env!("CARGO_PKG_VERSION"), "\n")),
+        // A monitoring system must not take a mistake in a setting for an outage.
+        Err(error) if is_check(&args) => status::unknown(&error.to_string()),
         Err(error) => fail(USAGE, &error),
     }
+}
+
+/// Whether this command line asks on behalf of a monitoring system.
+fn is_check(args: &[OsString]) -> bool {
+    args.first().is_some_and(|it| it == "status") && args.iter().any(|it| it == "--check")
 }
 
 fn perform(config: &Config, task: Task) -> ExitCode {
@@ -99,7 +106,7 @@ fn perform(config: &Config, task: Task) -> ExitCode {
     let _ = ASKED_AS.set((config.clone(), task.purpose()));
     match task {
         Task::Run { warning } => run::run(config, warning),
-        Task::Status(how) => status::status(config, how),
+        Task::Status(how) => status::status(config, &how),
         Task::Release(what) => release::release(config, what),
         Task::Sessions { verb, json } => sessions::sessions(config, verb, json),
         Task::Drain(drain) => drain::drain(config, &drain),

@@ -1,5 +1,8 @@
 //! What is one command to do? The options and words of its line, checked and put together.
 
+mod sessions;
+mod status;
+
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -8,9 +11,13 @@ use std::time::Duration;
 use crate::cli::args::{Env, Typed};
 use crate::cli::config_warnings::about_heartbeat;
 use crate::cli::options::{Draft, Spec};
+pub(crate) use crate::cli::task::sessions::SessionsVerb;
+use crate::cli::task::sessions::sessions;
+use crate::cli::task::status::status;
+pub(crate) use crate::cli::task::status::{Check, Output, StatusHow, Which};
 use crate::cli::usage::UsageError;
 use crate::config::Config;
-use crate::model::{Address, EndpointId, Role};
+use crate::model::{EndpointId, Role};
 use crate::store::admin::acl::Purpose;
 
 /// What to do with a store.
@@ -103,35 +110,11 @@ pub(crate) struct SupervisedRun {
     pub(crate) restart: bool,
 }
 
-/// How `status` and `top` show the fleet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct StatusHow {
-    pub(crate) json: bool,
-    pub(crate) all: bool,
-    pub(crate) stale_after: Duration,
-}
-
 /// Whose leases to give back.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum ReleaseWhat {
     Instance { id: String, force: bool },
     RuntimeDir(PathBuf),
-}
-
-/// What to do with the stored sessions.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum SessionsVerb {
-    List,
-    Add {
-        address: String,
-        id: Option<EndpointId>,
-        name: Option<String>,
-    },
-    Pause(Vec<EndpointId>),
-    Resume(Vec<EndpointId>),
-    Remove(Vec<EndpointId>),
-    /// From a file, or from stdin.
-    Import(Option<PathBuf>),
 }
 
 /// Whom to take work off, or to let work again.
@@ -288,13 +271,6 @@ fn endpoint(typed: &Typed) -> Result<Option<EndpointId>, UsageError> {
     word.map(|it| EndpointId::parse(it).map_err(|why| UsageError::Id { why })).transpose()
 }
 
-fn status(draft: Draft) -> Result<(Config, StatusHow), UsageError> {
-    let Draft { mut config, store_timeout, json, all, stale_after, .. } = draft;
-    config.store_timeout = store_timeout.unwrap_or(config.store_timeout);
-    let how = StatusHow { json, all, stale_after: stale_after.unwrap_or(STALE_AFTER) };
-    Ok((config.checked_reading()?, how))
-}
-
 fn release(draft: Draft, typed: &Typed, env: Env<'_>) -> Result<(Config, Task), UsageError> {
     let Draft { mut config, store_timeout, instance, force, .. } = draft;
     config.store_timeout = store_timeout.unwrap_or(config.store_timeout);
@@ -327,38 +303,6 @@ fn systemd_runtime_dir(env: Env<'_>) -> Option<PathBuf> {
     let list = env("RUNTIME_DIRECTORY")?;
     let first = list.as_bytes().split(|c| *c == b':').next().filter(|it| !it.is_empty())?;
     Some(OsStr::from_bytes(first).into())
-}
-
-fn sessions(
-    command: &'static Spec,
-    draft: &Draft,
-    typed: &Typed,
-) -> Result<SessionsVerb, UsageError> {
-    let Some((verb, words)) = typed.words.split_first() else {
-        return Err(UsageError::NoVerb { command });
-    };
-    let ids = || -> Result<Vec<EndpointId>, UsageError> {
-        let ids =
-            words.iter().map(|it| EndpointId::parse(it).map_err(|why| UsageError::Id { why }));
-        let ids: Vec<EndpointId> = ids.collect::<Result<_, _>>()?;
-        if ids.is_empty() { Err(UsageError::NoId { command }) } else { Ok(ids) }
-    };
-    match (verb.as_str(), words) {
-        ("list", []) => Ok(SessionsVerb::List),
-        ("add", [address]) => {
-            let id = draft.id.as_deref().map(EndpointId::parse).transpose();
-            let id = id.map_err(|why| UsageError::Id { why })?;
-            Address::parse(address, None).map_err(|why| UsageError::Address { why })?;
-            Ok(SessionsVerb::Add { address: address.clone(), id, name: draft.name.clone() })
-        }
-        ("pause", _) => ids().map(SessionsVerb::Pause),
-        ("resume", _) => ids().map(SessionsVerb::Resume),
-        ("remove", _) => ids().map(SessionsVerb::Remove),
-        ("import", []) => Ok(SessionsVerb::Import(None)),
-        ("import", [path]) if path == "-" => Ok(SessionsVerb::Import(None)),
-        ("import", [path]) => Ok(SessionsVerb::Import(Some(path.into()))),
-        _ => Err(UsageError::NoVerb { command }),
-    }
 }
 
 fn drain(

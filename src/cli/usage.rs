@@ -24,31 +24,83 @@ pub(crate) enum Origin {
 /// Why the command line cannot be followed. Texts given are kept only if they can be shown.
 pub(crate) enum UsageError {
     NoCommand,
-    OptionFirst { given: Option<String> },
-    UnknownCommand { given: Option<String>, nearest: Option<&'static str> },
-    UnknownOption { command: &'static str, given: Option<String>, nearest: Option<&'static str> },
-    OtherCommands { command: &'static str, opt: &'static Opt },
-    Unexpected { command: &'static Spec, given: Option<String> },
-    MissingValue { opt: &'static Opt },
-    NoRole { command: &'static Spec },
-    NoVerb { command: &'static Spec },
-    NoId { command: &'static Spec },
-    NoInstance { command: &'static Spec },
-    NoShell { command: &'static Spec },
-    WordText { command: &'static Spec },
-    Id { why: InvalidId },
-    Address { why: SessionError },
-    Role { why: InvalidRole },
-    NoProgram { command: &'static Spec },
+    OptionFirst {
+        given: Option<String>,
+    },
+    UnknownCommand {
+        given: Option<String>,
+        nearest: Option<&'static str>,
+    },
+    UnknownOption {
+        command: &'static str,
+        given: Option<String>,
+        nearest: Option<&'static str>,
+    },
+    OtherCommands {
+        command: &'static str,
+        opt: &'static Opt,
+    },
+    Unexpected {
+        command: &'static Spec,
+        given: Option<String>,
+    },
+    MissingValue {
+        opt: &'static Opt,
+    },
+    NoRole {
+        command: &'static Spec,
+    },
+    NoVerb {
+        command: &'static Spec,
+    },
+    NoId {
+        command: &'static Spec,
+    },
+    NoInstance {
+        command: &'static Spec,
+    },
+    NoShell {
+        command: &'static Spec,
+    },
+    WordText {
+        command: &'static Spec,
+    },
+    Id {
+        why: InvalidId,
+    },
+    Address {
+        why: SessionError,
+    },
+    Role {
+        why: InvalidRole,
+    },
+    NoProgram {
+        command: &'static Spec,
+    },
     ProgramText,
-    NoDashes { command: &'static Spec },
-    Value { from: Origin, why: ValueError },
+    NoDashes {
+        command: &'static Spec,
+    },
+    Value {
+        from: Origin,
+        why: ValueError,
+    },
+    /// Names of options; the second with more words behind it, if it stands for several.
+    Together {
+        one: &'static str,
+        other: &'static str,
+    },
+    FleetOnly,
     ReleaseNothing,
     ReleaseBoth,
     ForceWithoutInstance,
     InstanceId,
-    Hidden { command: &'static Spec },
-    PollCommand { why: String },
+    Hidden {
+        command: &'static Spec,
+    },
+    PollCommand {
+        why: String,
+    },
     Settings(SettingsError),
     Config(ConfigError),
 }
@@ -152,6 +204,10 @@ impl fmt::Display for UsageError {
                 write!(f, "one that begins with a dash")
             }
             Self::Value { from, why } => write!(f, "{from} {why}"),
+            Self::Together { one, other } => {
+                write!(f, "--{one} and --{other} do not go together: leave one of them out")
+            }
+            Self::FleetOnly => write!(f, "--fleet-only is for --check: write both, or neither"),
             Self::ReleaseNothing => {
                 write!(
                     f,

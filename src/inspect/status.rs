@@ -5,6 +5,7 @@
 //! may look unowned: ask twice.
 
 pub mod capacity;
+pub mod check;
 pub mod late;
 pub mod left;
 pub mod plan;

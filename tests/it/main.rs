@@ -92,6 +92,8 @@ mod polling {
 }
 /// The commands and their output.
 mod cli {
+    /// `leasehold status` for monitoring systems, and for scripts.
+    mod check;
     /// Commands, options, exit codes and messages of the real binary.
     mod commands;
     /// `leasehold doctor`, on servers that were set up badly on purpose.

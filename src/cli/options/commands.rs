@@ -33,10 +33,10 @@ pub(crate) static COMMANDS: &[Spec] = &[
         summary: "which instance polls which endpoint, and whether all is well",
         about: "Shows which instance polls which endpoint, and whether all is well. It prints a \
                 verdict, then the instances with the number of endpoints that each owns and its \
-                fair share, then the endpoints with owner, preferred owner, fence, time left of \
-                the lease, and last result. Only reads: docs/redis.md lists the few rights it \
-                needs in Redis. Exit code 0 means that the state could be read, not that all is \
-                well; --json has \"healthy\" for that.",
+                fair share, then the endpoints with owner, address and last result. A line fits \
+                the terminal; in a pipe nothing is cut. Only reads: docs/redis.md lists the few \
+                rights it needs in Redis. Exit code 0 means that the state could be read, not \
+                that all is well; --check has exit codes for that, and --json \"healthy\".",
         takes: NOTHING,
         hidden: false,
     },

@@ -3,6 +3,7 @@
 use std::os::fd::RawFd;
 use std::time::Duration;
 
+use crate::cli::task::{Output, Which};
 use crate::config::Config;
 use crate::store::admin::acl::Purpose;
 
@@ -17,6 +18,10 @@ pub(crate) struct Draft {
     pub(crate) json: bool,
     pub(crate) all: bool,
     pub(crate) body: bool,
+    pub(crate) output: Option<Output>,
+    pub(crate) which: Which,
+    pub(crate) check: bool,
+    pub(crate) fleet_only: bool,
     pub(crate) stale_after: Option<Duration>,
     pub(crate) limit: Option<usize>,
     pub(crate) refresh: Option<Duration>,

@@ -17,6 +17,7 @@ use crate::cli::leaders::{self, Leaders};
 pub(crate) fn document(
     redis: &RedisUrl,
     status: &Status,
+    shown: &[&EndpointStatus],
     led: &Leaders,
     lately: Option<&Lately>,
 ) -> String {
@@ -41,7 +42,7 @@ pub(crate) fn document(
         "drained": status.drained,
         "instances": status.instances.iter().map(instance_document).collect::<Vec<_>>(),
         "leaders": led.iter().map(leaders::as_json).collect::<Vec<_>>(),
-        "endpoints": status.endpoints.iter().map(endpoint_document).collect::<Vec<_>>(),
+        "endpoints": shown.iter().map(|it| endpoint_document(it)).collect::<Vec<_>>(),
         "unowned": unowned.map(|it| it.name.as_str()).collect::<Vec<_>>(),
         "late": status.late().iter().map(|it| it.name.as_str()).collect::<Vec<_>>(),
         "oddKeys": odd.collect::<Vec<_>>(),
