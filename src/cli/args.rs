@@ -182,7 +182,7 @@ fn name_of(typed: &str) -> Option<String> {
 fn build(command: &'static Spec, typed: Typed, env: Env<'_>) -> Result<Command, UsageError> {
     let mut draft = Draft::default();
     if !command.hidden {
-        let wanted = options().filter(|it| it.belongs_to(command));
+        let wanted = options().filter(|it| it.belongs_to(command) && it.is_variable_of(command));
         // A variable that the command line overrides is not even looked at.
         for opt in wanted.filter(|it| typed.value_of(it.name).is_none()) {
             if let Some(value) = env(&opt.variable()).filter(|it| !it.is_empty()) {

@@ -1,6 +1,7 @@
 //! What can come next on a command line? Completions for bash, zsh and fish, from the table of options.
 
 use crate::cli::options::{COMMANDS, Opt, Spec, options};
+use crate::cli::task::VERBS;
 
 /// For which there are completions.
 pub(crate) const SHELLS: [&str; 3] = ["bash", "zsh", "fish"];
@@ -52,7 +53,7 @@ fn values(opt: &Opt) -> Values {
 /// The words that a command takes, where they are known.
 fn words(command: &Spec) -> &'static [&'static str] {
     match command.name {
-        "sessions" => &["list", "add", "pause", "resume", "remove", "import"],
+        "sessions" => VERBS,
         "completions" => &SHELLS,
         _ => &[],
     }

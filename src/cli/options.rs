@@ -82,10 +82,19 @@ impl Opt {
         self.commands.contains(&command.name)
     }
 
+    /// Whether the environment may give it. The settings of a service have durations of `run`, which are not those of a session.
+    pub(crate) fn is_variable_of(&self, command: &Spec) -> bool {
+        !command.hidden
+            && !matches!((command.name, self.name), ("sessions", "interval" | "timeout"))
+    }
+
     /// The help for this command.
     pub(crate) fn help_of(&self, command: &Spec) -> &'static str {
         match (command.name, self.name) {
             ("drain", "force") => "Drain even if no instance is left to take the work.",
+            ("sessions", "interval") => "add: the time from one poll of this session to the next.",
+            ("sessions", "timeout") => "add: how long one poll of this session may take.",
+            ("sessions", "for") => "pause: resume by itself after this time.",
             ("watch", "json") => "Print one JSON document per line.",
             ("lead" | "once", "renew-interval") => "How often the role is renewed.",
             ("release", "runtime-dir") => {
@@ -100,6 +109,7 @@ impl Opt {
         match (command.name, self.name) {
             ("once", "log-level") => "warn", // cron mails what a command prints
             ("lead" | "once", "renew-interval") => "a third of --lease-ttl",
+            ("sessions", "interval" | "timeout" | "for") => "",
             _ => self.default,
         }
     }

@@ -11,8 +11,8 @@ use std::time::Duration;
 use crate::cli::args::{Env, Typed};
 use crate::cli::config_warnings::about_heartbeat;
 use crate::cli::options::{Draft, Spec};
-pub(crate) use crate::cli::task::sessions::SessionsVerb;
 use crate::cli::task::sessions::sessions;
+pub(crate) use crate::cli::task::sessions::{Fields, SessionsVerb, VERBS};
 use crate::cli::task::status::status;
 pub(crate) use crate::cli::task::status::{Check, Output, StatusHow, Which};
 use crate::cli::usage::UsageError;
@@ -92,7 +92,9 @@ impl Task {
             | Self::Watch { .. }
             | Self::History { .. }
             | Self::Leaders { .. }
-            | Self::Sessions { verb: SessionsVerb::List, .. } => Purpose::Onlooker,
+            | Self::Sessions { verb: SessionsVerb::List | SessionsVerb::Export, .. } => {
+                Purpose::Onlooker
+            }
             Self::Sessions { .. }
             | Self::Drain(_)
             | Self::Resign(_)

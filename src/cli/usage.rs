@@ -8,6 +8,10 @@ use crate::cli::settings::SettingsError;
 use crate::config::ConfigError;
 use crate::model::{InvalidId, InvalidRole, SessionError, distance};
 
+/// Every verb of `sessions`, as it is written.
+const VERBS_WRITTEN: &str = "list, add ADDRESS, set ID field=value…, pause ID…, resume ID…, remove ID…, \
+                             export, import [FILE] or sync FILE";
+
 /// The name closest to what was typed, if it is close enough to be a slip of the finger.
 pub(crate) fn nearest<'a>(typed: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let typed: String = typed.chars().take(40).collect();
@@ -51,6 +55,20 @@ pub(crate) enum UsageError {
         command: &'static Spec,
     },
     NoVerb {
+        command: &'static Spec,
+    },
+    UnknownVerb {
+        command: &'static Spec,
+        given: Option<String>,
+        nearest: Option<&'static str>,
+    },
+    Field {
+        why: String,
+    },
+    NoField {
+        command: &'static Spec,
+    },
+    NoFile {
         command: &'static Spec,
     },
     NoId {
@@ -128,12 +146,29 @@ impl UsageError {
                 write!(f, "{} needs a role: write {}", command.name, command.usage)
             }
             Self::NoVerb { command } => {
+                write!(f, "{} needs a verb and what it is about: {VERBS_WRITTEN}", command.name)
+            }
+            Self::UnknownVerb { command, given, nearest } => {
+                write!(f, "unknown verb{} of {}: ", after_space(given), command.name)?;
+                match nearest {
+                    Some(name) => write!(f, "did you mean {name}?"),
+                    None => write!(f, "write {VERBS_WRITTEN}"),
+                }
+            }
+            Self::Field { why } => write!(f, "{why}"),
+            Self::NoField { command } => {
+                let name = command.name;
                 write!(
                     f,
-                    "{} needs a verb and what it is about: list, add ADDRESS, pause ID…, ",
-                    command.name
-                )?;
-                write!(f, "resume ID…, remove ID… or import [FILE]")
+                    "{name} set needs an id and fields: write leasehold {name} set ID field=value…"
+                )
+            }
+            Self::NoFile { command } => {
+                let name = command.name;
+                write!(
+                    f,
+                    "{name} sync needs a file: write leasehold {name} sync FILE, or - for stdin"
+                )
             }
             Self::NoId { command } => {
                 write!(f, "{} needs the id of a session: write {}", command.name, command.usage)
@@ -158,6 +193,35 @@ impl UsageError {
             Self::ProgramText => write!(f, "the command to run is not valid UTF-8"),
             Self::NoDashes { command } => {
                 write!(f, "the command to run comes after two dashes: write {}", command.usage)
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl UsageError {
+    /// About options that need others, or exclude them.
+    fn together(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Together { one, other } => {
+                write!(f, "--{one} and --{other} do not go together: leave one of them out")
+            }
+            Self::FleetOnly => write!(f, "--fleet-only is for --check: write both, or neither"),
+            Self::ReleaseNothing => {
+                write!(
+                    f,
+                    "release needs to know whose leases: give --instance ID or --runtime-dir DIR"
+                )
+            }
+            Self::ReleaseBoth => {
+                write!(f, "--instance and --runtime-dir both say whose leases to release: give one")
+            }
+            Self::ForceWithoutInstance => {
+                write!(
+                    f,
+                    "--force is for --instance; with --runtime-dir the lock in the directory "
+                )?;
+                write!(f, "tells whether the instance is dead: leave --force out")
             }
             _ => Ok(()),
         }
@@ -204,26 +268,6 @@ impl fmt::Display for UsageError {
                 write!(f, "one that begins with a dash")
             }
             Self::Value { from, why } => write!(f, "{from} {why}"),
-            Self::Together { one, other } => {
-                write!(f, "--{one} and --{other} do not go together: leave one of them out")
-            }
-            Self::FleetOnly => write!(f, "--fleet-only is for --check: write both, or neither"),
-            Self::ReleaseNothing => {
-                write!(
-                    f,
-                    "release needs to know whose leases: give --instance ID or --runtime-dir DIR"
-                )
-            }
-            Self::ReleaseBoth => {
-                write!(f, "--instance and --runtime-dir both say whose leases to release: give one")
-            }
-            Self::ForceWithoutInstance => {
-                write!(
-                    f,
-                    "--force is for --instance; with --runtime-dir the lock in the directory "
-                )?;
-                write!(f, "tells whether the instance is dead: leave --force out")
-            }
             Self::InstanceId => {
                 write!(
                     f,
@@ -235,7 +279,7 @@ impl fmt::Display for UsageError {
             Self::PollCommand { why } => write!(f, "--poll-command {why}"),
             Self::Settings(error) => write!(f, "{error}"),
             Self::Config(error) => write!(f, "{error}"),
-            _ => self.words(f),
+            _ => self.words(f).and_then(|()| self.together(f)),
         }
     }
 }

@@ -189,7 +189,7 @@ impl Status {
         let Overview { misnamed, odd_keys, wrong_types, took, .. } = overview;
         let patience = Patience { stale_after, grace: late::grace(took) };
         let found: Vec<(Wanted, Stored)> =
-            endpoints.into_iter().map(|it| (wanted(&it), it)).collect();
+            endpoints.into_iter().map(|it| (wanted(&it, server_ms), it)).collect();
         let view = view(&instances, &found);
         let ttl = epoch.map(|it| Duration::from_millis(it.lease_ttl_ms));
         let usual = late::usual_interval(&found);
@@ -335,10 +335,10 @@ impl EndpointStatus {
     }
 }
 
-fn wanted(stored: &Stored) -> Wanted {
+fn wanted(stored: &Stored, server_ms: u64) -> Wanted {
     let Some(raw) = &stored.session else { return Wanted::Nothing };
     match understood(&stored.id, raw) {
-        Ok(session) if session.paused => Wanted::Pause(session.address),
+        Ok(session) if session.is_paused_at(Some(server_ms)) => Wanted::Pause(session.address),
         Ok(session) => {
             let asked = Asked { interval: session.interval, timeout: session.timeout };
             Wanted::Polls(asked, session.address)

@@ -17,6 +17,8 @@ const ADDRESS_MAX_CHARS: usize = 2_048;
 const INTERVAL_MS_MAX: u64 = 86_400_000;
 const INTERVAL_MS_MIN: u64 = 10;
 const TIMEOUT_MS_MAX: u64 = 3_600_000;
+/// As far as a JSON number is exact everywhere.
+pub(crate) const MOMENT_MS_MAX: u64 = 1 << 53;
 
 /// A session that can be polled.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,6 +29,8 @@ pub struct Session {
     pub address: Address,
     /// Paused sessions are known, but owned and polled by nobody.
     pub paused: bool,
+    /// When a pause ends by itself, by the server's clock; `None`: it does not.
+    pub(crate) paused_until_ms: Option<u64>,
     /// Its own poll interval, if it has one.
     pub interval: Option<Duration>,
     /// Its own poll timeout, if it has one.
@@ -82,6 +86,13 @@ impl Session {
         self.check.as_deref().unwrap_or(&USUAL_CHECK)
     }
 
+    /// Whether it is paused when the server's clock shows `server_ms`. Nobody writes into the session when a pause ends, so no
+    /// two can; where the time is not known, or by a version that does not know the field, a pause goes on.
+    pub(crate) fn is_paused_at(&self, server_ms: Option<u64>) -> bool {
+        let is_over = self.paused_until_ms.zip(server_ms).is_some_and(|(until, now)| until <= now);
+        self.paused && !is_over
+    }
+
     /// Understands the stored value of `session:<suffix>`, or says why not.
     pub fn parse(suffix: &str, value: &[u8]) -> Result<Self, SessionError> {
         Self::parse_with_odd_fields(suffix, value).map(|it| it.0)
@@ -115,6 +126,7 @@ impl Session {
             check: Check::parse(&fields, &address)?,
             address,
             paused: flag(&fields, "isPaused")?,
+            paused_until_ms: moment(&fields, "pausedUntilMs")?,
             interval: millis(&fields, "intervalMs", INTERVAL_MS_MIN, INTERVAL_MS_MAX)?,
             timeout: millis(&fields, "timeoutMs", 1, TIMEOUT_MS_MAX)?,
             document: document.into(),
@@ -204,6 +216,18 @@ fn flag(fields: &Map<String, Value>, name: &'static str) -> Result<bool, Session
         None | Some(Value::Null) => Ok(false),
         Some(Value::Bool(it)) => Ok(*it),
         Some(_) => Err(SessionError::WrongType(name, "true or false")),
+    }
+}
+
+/// Milliseconds since 1970.
+fn moment(fields: &Map<String, Value>, name: &'static str) -> Result<Option<u64>, SessionError> {
+    match fields.get(name) {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::Number(it)) => match it.as_u64() {
+            Some(ms) if ms <= MOMENT_MS_MAX => Ok(Some(ms)),
+            _ => Err(SessionError::OutOfRange(name, 0, MOMENT_MS_MAX)),
+        },
+        Some(_) => Err(SessionError::WrongType(name, "a number of milliseconds since 1970")),
     }
 }
 

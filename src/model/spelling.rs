@@ -7,7 +7,8 @@ use serde_json::{Map, Value};
 use crate::model::check;
 
 /// The fields of a session that mean something, beside those of its check.
-const FIELDS: [&str; 7] = ["id", "name", "address", "isPaused", "path", "intervalMs", "timeoutMs"];
+const FIELDS: [&str; 8] =
+    ["id", "name", "address", "isPaused", "pausedUntilMs", "path", "intervalMs", "timeoutMs"];
 /// Other words for them, in lower case, without underscores and hyphens.
 const SYNONYMS: [(&str, &[&str]); 8] = [
     ("isPaused", &["paused", "pause", "disabled", "isdisabled"]),

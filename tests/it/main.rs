@@ -110,6 +110,8 @@ mod cli {
     mod plan;
     /// Stored sessions and drains, as people change them.
     mod sessions;
+    /// Fields of sessions, pauses that end, and files that are the truth.
+    mod sync;
     /// `leasehold status`, on real fleets and on what strangers left in Redis.
     mod status;
     /// `leasehold top` in a terminal of its own.

@@ -147,7 +147,7 @@ pub(super) static OPTIONS: &[Opt] = &[
         default: "2s",
         help: "How long to watch the server's clock. The longer, the more precisely its rate is \
                measured.",
-        commands: &["doctor"],
+        commands: &["doctor", "sessions"],
         set: |draft, value| duration(value).map(|it| draft.watch_for = Some(it)),
     },
     Opt {

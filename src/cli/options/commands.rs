@@ -136,18 +136,24 @@ pub(crate) static COMMANDS: &[Spec] = &[
     },
     Spec {
         name: "sessions",
-        usage: "leasehold sessions VERB [ADDRESS | ID… | FILE] [OPTIONS]",
-        summary: "the stored sessions: list, add, pause, resume, remove, import",
+        usage: "leasehold sessions VERB [ADDRESS | ID… | FILE] [FIELD=VALUE…] [OPTIONS]",
+        summary: "the stored sessions: list, add, set, pause, export, sync, …",
         about: "Reads and changes the stored sessions: what is to be polled. VERB is list, add \
-                ADDRESS, pause ID…, resume ID…, remove ID… or import [FILE]. list shows every \
-                session and whether it is polled; if not, it shows the state that status shows, \
-                such as unowned. add stores a session for ADDRESS (host:port, a URL, or \
-                tcp://host:port) under --id or a new UUID, and prints the id. pause and resume \
-                set isPaused and leave every other byte as it is; they do not overwrite a change \
-                that another client makes at the same moment. remove deletes a session; its last \
-                result is kept for a day. import reads JSON lines from FILE or stdin, checks all \
-                of them, and then stores one session per line. It warns of ignored fields that \
-                look like a known one (paused for isPaused).",
+                ADDRESS [FIELD=VALUE…], set ID FIELD=VALUE…, pause ID…, resume ID…, remove ID…, \
+                export, import [FILE] or sync FILE. list shows every session and whether it is \
+                polled; if not, it shows the state that status shows, such as unowned. add stores \
+                a session for ADDRESS (host:port, a URL, or tcp://host:port) under --id or a new \
+                UUID, and prints the id. set changes fields of a session: VALUE is JSON or text, \
+                and null is as if the field were not there. pause and resume set isPaused; with \
+                --for the session resumes by itself. set, pause and resume leave every other byte \
+                as it is, and do not overwrite a change that another client makes at the same \
+                moment. remove deletes a session; its last result is kept for a day. export \
+                prints one session per line, as import and sync read them. import reads JSON \
+                lines from FILE or stdin (-), checks all of them, and then stores one session per \
+                line. sync stores only what differs, keeps isPaused where a line does not say it, \
+                and with --prune removes the sessions that are not in FILE; with --dry-run it \
+                says what it would do. Each warns of ignored fields that look like a known one \
+                (paused for isPaused).",
         // As many ids as fit on a command line.
         takes: words(usize::MAX),
         hidden: false,

@@ -35,7 +35,11 @@ pub(crate) struct Draft {
     pub(crate) at_least_for: Duration,
     pub(crate) skip_code: u8,
     pub(crate) id: Option<String>,
-    pub(crate) name: Option<String>,
+    /// Fields of a session that have options, by the names of the fields.
+    pub(crate) fields: Vec<(&'static str, String)>,
+    pub(crate) headers: Vec<(String, String)>,
+    pub(crate) dry_run: bool,
+    pub(crate) prune: bool,
     pub(crate) wait: Duration,
     pub(crate) absent: bool,
     pub(crate) join: usize,

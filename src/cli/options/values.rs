@@ -20,6 +20,7 @@ pub(crate) enum ValueError {
     Redis(RedisUrlError),
     Role(InvalidRole),
     Listen,
+    Header,
     Zero,
 }
 
@@ -42,6 +43,7 @@ impl fmt::Display for ValueError {
             Self::Redis(why) => write!(f, "{why}"),
             Self::Role(why) => write!(f, "{why}"),
             Self::Zero => write!(f, "is 0, which would show nothing: write 1 or more"),
+            Self::Header => write!(f, "has no colon: write NAME:VALUE"),
             Self::Listen => write!(f, "is no address with a port: write 127.0.0.1:9464"),
         }
     }

@@ -1,4 +1,4 @@
-//! All that is stored about one endpoint, read without looking at any other.
+//! What is stored about one endpoint, or about all endpoints as sessions, and nothing beside it.
 
 use std::time::Duration;
 
@@ -6,9 +6,9 @@ use redis::Value;
 
 use crate::clock::{BootClock, Clock};
 use crate::model::EndpointId;
-use crate::store::StoreResult;
-use crate::store::admin::overview::Overview;
-use crate::store::redis::RedisStore;
+use crate::store::admin::overview::{Names, Overview};
+use crate::store::redis::{RedisStore, reply};
+use crate::store::{BATCH_MAX, RawSession, StoreResult};
 
 impl RedisStore {
     /// An overview of this endpoint alone, with its owner: a script may ask about each of many endpoints.
@@ -34,5 +34,29 @@ impl RedisStore {
             Some(Value::BulkString(body)) => Some(body),
             _ => None,
         })
+    }
+
+    /// Every session whose name is an endpoint id, by id.
+    pub fn all_sessions(&self, timeout: Duration) -> StoreResult<Vec<(EndpointId, RawSession)>> {
+        let (mut names, mut found) = (Names::default(), vec![]);
+        self.list_sessions(&mut names, timeout)?;
+        let ids: Vec<EndpointId> = names.endpoints.into_iter().collect();
+        for batch in ids.chunks(BATCH_MAX) {
+            let keys: Vec<String> = batch.iter().map(|it| self.server.keys.session(it)).collect();
+            let sessions = self.read_sessions(&keys, timeout)?;
+            let stored = batch.iter().cloned().zip(sessions);
+            found.extend(stored.filter_map(|(id, session)| Some((id, session?))));
+        }
+        Ok(found)
+    }
+
+    /// The server's clock.
+    pub fn server_ms(&self, timeout: Duration) -> StoreResult<u64> {
+        let op = "read the time on";
+        let mut pipe = redis::pipe();
+        pipe.cmd("TIME");
+        let time = self.each(op, &pipe, timeout)?.into_iter().next();
+        let server_us = time.as_ref().and_then(reply::server_us);
+        Ok(server_us.ok_or_else(|| self.server.unexpected(op))? / 1_000)
     }
 }

@@ -104,7 +104,7 @@ impl RedisStore {
         Ok(found)
     }
 
-    fn list_sessions(&self, names: &mut Names, timeout: Duration) -> StoreResult<()> {
+    pub(super) fn list_sessions(&self, names: &mut Names, timeout: Duration) -> StoreResult<()> {
         let prefix = self.server.keys.session_prefix();
         let step = |cursor| self.scan_shards("list sessions on", prefix, cursor, timeout);
         walk(step, |key| {
@@ -256,8 +256,8 @@ fn walk(
 
 /// The names that a walk over all keys came upon.
 #[derive(Default)]
-struct Names {
-    endpoints: BTreeSet<EndpointId>,
+pub(super) struct Names {
+    pub(super) endpoints: BTreeSet<EndpointId>,
     nodes: BTreeSet<InstanceId>,
     misnamed: BTreeSet<String>,
     odd: BTreeSet<String>,
