@@ -11,7 +11,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::cli::options::{COMMANDS, Draft, Opt, Spec, options, showable};
+use crate::cli::options::{COMMANDS, Draft, NAMES, Opt, Spec, options, showable};
 use crate::cli::task::{self, Task};
 use crate::cli::usage::{Origin, UsageError, nearest};
 use crate::cli::{completions, help, man};
@@ -44,16 +44,20 @@ pub(crate) fn parse(args: &[OsString], env: Env<'_>) -> Result<Command, UsageErr
         }
         _ => (),
     }
-    let Some(command) = COMMANDS.iter().find(|it| it.name == first) else {
-        let names = COMMANDS.iter().filter(|it| !it.hidden).map(|it| it.name);
-        let nearest = nearest(&first, names);
-        return Err(UsageError::UnknownCommand { given: showable(&first), nearest });
-    };
+    let command = named(&first)?;
     match scan(command, rest)? {
         Scanned::Help => Ok(Command::Help(help::of(command))),
         Scanned::Version => Ok(Command::Version),
         Scanned::Typed(typed) => build(command, typed, env),
     }
+}
+
+/// The command of this name, or which was probably meant.
+fn named(name: &str) -> Result<&'static Spec, UsageError> {
+    COMMANDS.iter().find(|it| it.name == name).ok_or_else(|| {
+        let names = COMMANDS.iter().filter(|it| !it.hidden).map(|it| it.name);
+        UsageError::UnknownCommand { given: showable(name), nearest: nearest(name, names) }
+    })
 }
 
 /// The settings files that `args` name, or else the environment.
@@ -76,6 +80,17 @@ pub(crate) fn settings_files(args: &[OsString], env: Env<'_>) -> Result<Vec<Path
     let mut draft = Draft::default();
     (opt.set)(&mut draft, &value).map_err(|why| UsageError::Value { from, why })?;
     Ok(draft.config.settings)
+}
+
+/// Whether this option stands on the command line; `None` if the line cannot be understood, or has no such option.
+pub(crate) fn is_typed(args: &[OsString], name: &str) -> Option<bool> {
+    let (first, rest) = args.split_first()?;
+    let command = COMMANDS.iter().find(|it| first.to_str() == Some(it.name))?;
+    let _known = options().find(|it| it.name == name && it.belongs_to(command))?;
+    match scan(command, rest) {
+        Ok(Scanned::Typed(typed)) => Some(typed.value_of(name).is_some()),
+        _ => None,
+    }
 }
 
 impl Command {
@@ -181,14 +196,12 @@ fn name_of(typed: &str) -> Option<String> {
 
 fn build(command: &'static Spec, typed: Typed, env: Env<'_>) -> Result<Command, UsageError> {
     let mut draft = Draft::default();
-    if !command.hidden {
-        let wanted = options().filter(|it| it.belongs_to(command) && it.is_variable_of(command));
-        // A variable that the command line overrides is not even looked at.
-        for opt in wanted.filter(|it| typed.value_of(it.name).is_none()) {
-            if let Some(value) = env(&opt.variable()).filter(|it| !it.is_empty()) {
-                (opt.set)(&mut draft, &value)
-                    .map_err(|why| UsageError::Value { from: Origin::Variable(opt), why })?;
-            }
+    let wanted = options().filter(|it| it.belongs_to(command) && it.is_variable_of(command));
+    // A variable that the command line overrides is not even looked at.
+    for opt in wanted.filter(|it| typed.value_of(it.name).is_none()) {
+        if let Some(value) = env(&opt.variable()).filter(|it| !it.is_empty()) {
+            (opt.set)(&mut draft, &value)
+                .map_err(|why| UsageError::Value { from: Origin::Variable(opt), why })?;
         }
     }
     for (opt, value) in &typed.options {
@@ -201,13 +214,16 @@ fn build(command: &'static Spec, typed: Typed, env: Env<'_>) -> Result<Command, 
     }
     match (command.name, typed.words.first()) {
         ("man", _) => return Ok(Command::Help(man::page())),
+        ("version", _) => return Ok(Command::Version),
+        ("help", None) => return Ok(Command::Help(help::overview())),
+        ("help", Some(name)) => return named(name).map(|it| Command::Help(help::of(it))),
         ("completions", shell) => {
             let script = shell.and_then(|it| completions::of(it));
             return script.map(Command::Help).ok_or(UsageError::NoShell { command });
         }
         _ => (),
     }
-    if command.hidden {
+    if command.hidden && command.name != NAMES {
         return hidden(command, &draft, &typed);
     }
     task::of(command, draft, &typed, env)

@@ -19,6 +19,7 @@ mod limits;
 mod logging;
 mod man;
 mod short_names;
+mod names;
 mod once;
 mod options;
 mod plan;
@@ -26,6 +27,7 @@ mod release;
 mod reload;
 mod run;
 mod predecessors;
+mod service_file;
 mod sessions;
 mod settings;
 mod status;
@@ -41,11 +43,11 @@ use std::env;
 use std::ffi::OsString;
 use std::fmt;
 use std::io::{self, Write};
-use std::path::Path;
 use std::process::ExitCode;
 use std::sync::OnceLock;
 
 use crate::cli::args::Command;
+use crate::cli::options::NAMES;
 use crate::cli::reload::parse_with_settings;
 use crate::cli::task::Task;
 use crate::config::Config;
@@ -55,21 +57,8 @@ use crate::supervise::exec_shim::exec_shim_main;
 use crate::supervise::poll_supervisor::poll_supervisor_main;
 use crate::supervise::supervisor::supervisor_main;
 
-/// Where the package and `make install` keep the settings of the service.
-const INSTALLED: &str = "/etc/leasehold/leasehold.env";
-/// A hint for an operator who cannot connect: the settings file that the command line does not name.
-static FORGOTTEN: OnceLock<String> = OnceLock::new();
 /// The settings of this command, and what its Redis user is for: a denial is explained with both.
 static ASKED_AS: OnceLock<(Config, Purpose)> = OnceLock::new();
-
-/// Settings that are there, while a command without any asks a Redis on this very host. They are not read
-/// unasked: what a command does must not depend on where it is run.
-fn forgotten(config: &Config, installed: &Path) -> Option<String> {
-    let unset = config.settings.is_empty() && config.redis == Config::default().redis;
-    let path = installed.display();
-    (unset && installed.exists())
-        .then(|| format!("; the service's own settings are in {path}: pass --settings {path}"))
-}
 
 /// The program: its arguments become a command, and the command becomes an exit code.
 pub fn main() -> ExitCode {
@@ -90,6 +79,8 @@ pub fn main() -> ExitCode {
         Ok(Command::Version) => say(concat!("leasehold ", env!("CARGO_PKG_VERSION"), "\n")),
         // A monitoring system must not take a mistake in a setting for an outage.
         Err(error) if is_check(&args) => status::unknown(&error.to_string()),
+        // Whoever presses the tab key wants names or nothing.
+        Err(_) if args.first().is_some_and(|it| it == NAMES) => ExitCode::from(USAGE),
         Err(error) => fail(USAGE, &error),
     }
 }
@@ -100,9 +91,7 @@ fn is_check(args: &[OsString]) -> bool {
 }
 
 fn perform(config: &Config, task: Task) -> ExitCode {
-    if let Some(hint) = forgotten(config, Path::new(INSTALLED)) {
-        let _ = FORGOTTEN.set(hint);
-    }
+    service_file::tell(config, &task);
     let _ = ASKED_AS.set((config.clone(), task.purpose()));
     match task {
         Task::Run { warning } => run::run(config, warning),
@@ -123,6 +112,7 @@ fn perform(config: &Config, task: Task) -> ExitCode {
         Task::Once { wrap, at_least_for, skip_code } => {
             once::once(config, &wrap, at_least_for, skip_code)
         }
+        Task::Names { of, beginning } => names::names(config, &of, &beginning),
         Task::Leaders { json } => leaders::leaders(config, json),
         Task::Resign(role) => leaders::resign(config, &role),
     }
@@ -147,8 +137,8 @@ pub(crate) fn fail(code: u8, why: &dyn fmt::Display) -> ExitCode {
     // One write: a line of another process must not get in between.
     let priority = if logging::is_journal() { "<3>" } else { "" };
     let why = explained(why.to_string());
-    let hint = FORGOTTEN.get().filter(|_| why.contains("cannot connect to "));
-    let hint = hint.map_or("", String::as_str);
+    let hint =
+        if why.contains("cannot connect to ") { service_file::hint() } else { String::new() };
     let _ = io::stderr().write_all(format!("{priority}leasehold: {why}{hint}\n").as_bytes());
     ExitCode::from(code)
 }
@@ -181,23 +171,4 @@ pub(crate) fn unheard(error: &io::Error) -> ExitCode {
         FAILED,
         &format!("cannot write to stdout: {error}; what was done is done, but it is not told"),
     )
-}
-
-#[cfg(test)]
-mod tests {
-    use crate::config::RedisUrl;
-
-    use super::*;
-
-    #[test]
-    fn settings_that_are_there_are_named_to_whoever_has_none() {
-        let (here, nowhere) = (Path::new("/etc/passwd"), Path::new("/nowhere/leasehold.env"));
-        let none = Config::default();
-        let hint = forgotten(&none, here).unwrap();
-        assert!(hint.ends_with("pass --settings /etc/passwd"), "{hint}");
-        assert_eq!(forgotten(&none, nowhere), None);
-        let redis = RedisUrl::parse("redis://10.0.0.1").unwrap();
-        assert_eq!(forgotten(&Config { redis, ..none.clone() }, here), None);
-        assert_eq!(forgotten(&Config { settings: vec!["x".into()], ..none }, here), None);
-    }
 }

@@ -18,9 +18,10 @@ mod values;
 
 use std::ffi::OsStr;
 
-pub(crate) use crate::cli::options::commands::COMMANDS;
+pub(crate) use crate::cli::options::commands::{COMMANDS, NAMES};
 pub(crate) use crate::cli::options::draft::Draft;
 pub(crate) use crate::cli::options::values::{ValueError, showable};
+use crate::cli::service_file;
 use crate::cli::usage::nearest;
 
 /// All options, in the order of the help.
@@ -75,7 +76,12 @@ pub(crate) struct Opt {
 impl Opt {
     /// `LEASEHOLD_LEASE_TTL` for `lease-ttl`.
     pub(crate) fn variable(&self) -> String {
-        format!("LEASEHOLD_{}", self.name.to_ascii_uppercase().replace('-', "_"))
+        Self::named(self.name)
+    }
+
+    /// The variable of the option with this name.
+    pub(crate) fn named(name: &str) -> String {
+        format!("LEASEHOLD_{}", name.to_ascii_uppercase().replace('-', "_"))
     }
 
     pub(crate) fn belongs_to(&self, command: &Spec) -> bool {
@@ -84,8 +90,10 @@ impl Opt {
 
     /// Whether the environment may give it. The settings of a service have durations of `run`, which are not those of a session.
     pub(crate) fn is_variable_of(&self, command: &Spec) -> bool {
-        !command.hidden
-            && !matches!((command.name, self.name), ("sessions", "interval" | "timeout"))
+        let is_internal = command.hidden && command.name != NAMES;
+        let is_of_a_session =
+            matches!((command.name, self.name), ("sessions", "interval" | "timeout"));
+        !is_internal && !is_of_a_session
     }
 
     /// The help for this command.
@@ -115,9 +123,15 @@ impl Opt {
     }
 }
 
-/// Variables that Leasehold sets for the commands it starts. Such a command may start Leasehold again.
-const TOLD: [&str; 4] =
-    ["LEASEHOLD_ENDPOINT", "LEASEHOLD_FENCE", "LEASEHOLD_ROLE", "LEASEHOLD_TERM"];
+/// Variables that Leasehold sets for the commands it starts, because such a command may start Leasehold again; and the one that
+/// names the settings of the service.
+const TOLD: [&str; 5] = [
+    "LEASEHOLD_ENDPOINT",
+    "LEASEHOLD_FENCE",
+    "LEASEHOLD_ROLE",
+    "LEASEHOLD_TERM",
+    service_file::VARIABLE,
+];
 
 /// `Some` if a variable begins with `LEASEHOLD_` and belongs to no option; inside, the variable that was probably meant.
 pub(crate) fn is_stranger(variable: &str) -> Option<Option<String>> {

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::cli::args::{Env, Typed};
 use crate::cli::config_warnings::about_heartbeat;
-use crate::cli::options::{Draft, Spec};
+use crate::cli::options::{Draft, NAMES, Spec};
 use crate::cli::task::sessions::sessions;
 pub(crate) use crate::cli::task::sessions::{Fields, SessionsVerb, VERBS};
 use crate::cli::task::status::status;
@@ -72,6 +72,10 @@ pub(crate) enum Task {
         at_least_for: Duration,
         skip_code: u8,
     },
+    Names {
+        of: String,
+        beginning: String,
+    },
     Leaders {
         json: bool,
     },
@@ -91,6 +95,7 @@ impl Task {
             | Self::Top { .. }
             | Self::Watch { .. }
             | Self::History { .. }
+            | Self::Names { .. }
             | Self::Leaders { .. }
             | Self::Sessions { verb: SessionsVerb::List | SessionsVerb::Export, .. } => {
                 Purpose::Onlooker
@@ -199,6 +204,12 @@ pub(crate) fn of(
             let (at_least_for, skip_code) = (draft.at_least_for, draft.skip_code);
             let (config, wrap) = wrap(command, draft, typed)?;
             Ok((config, Task::Once { wrap, at_least_for, skip_code }))
+        }
+        NAMES => {
+            let mut words = typed.words.iter().cloned();
+            let of = words.next().ok_or(UsageError::Hidden { command })?;
+            let beginning = words.next().unwrap_or_default();
+            Ok((reader(draft)?, Task::Names { of, beginning }))
         }
         "leaders" => {
             let json = draft.json;

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::cli::completions::SHELLS;
-use crate::cli::options::{Opt, Spec, ValueError};
+use crate::cli::options::{COMMANDS, Opt, Spec, ValueError};
 use crate::cli::settings::SettingsError;
 use crate::config::ConfigError;
 use crate::model::{InvalidId, InvalidRole, SessionError, distance};
@@ -252,8 +252,11 @@ impl fmt::Display for UsageError {
                 }
             }
             Self::OtherCommands { command, opt } => {
+                let is_hidden = |name: &str| COMMANDS.iter().any(|it| it.hidden && it.name == name);
+                let shown: Vec<&str> =
+                    opt.commands.iter().copied().filter(|it| !is_hidden(it)).collect();
                 write!(f, "--{} is no option of {command}, but of ", opt.name)?;
-                write!(f, "{}: see leasehold {command} --help", opt.commands.join(" and "))
+                write!(f, "{}: see leasehold {command} --help", shown.join(" and "))
             }
             Self::Unexpected { command, given } => {
                 let (name, given) = (command.name, after_space(given));

@@ -11,6 +11,9 @@ const fn words(words_max: usize) -> Takes {
     Takes { words_max, program: false }
 }
 
+/// The command that the completions of a shell run. It is hidden, and asks Redis as every other.
+pub(crate) const NAMES: &str = "names";
+
 pub(crate) static COMMANDS: &[Spec] = &[
     Spec {
         name: "run",
@@ -237,12 +240,37 @@ pub(crate) static COMMANDS: &[Spec] = &[
         hidden: false,
     },
     Spec {
+        name: "help",
+        usage: "leasehold help [COMMAND]",
+        summary: "all commands, or all about one",
+        about: "Prints what leasehold --help prints, or all about COMMAND.",
+        takes: words(1),
+        hidden: false,
+    },
+    Spec {
+        name: "version",
+        usage: "leasehold version",
+        summary: "the version",
+        about: "Prints the version.",
+        takes: NOTHING,
+        hidden: false,
+    },
+    Spec {
         name: "man",
         usage: "leasehold man",
         summary: "the manual page, in roff",
         about: "Prints the manual page. make install and the package put it where man looks for it.",
         takes: NOTHING,
         hidden: false,
+    },
+    Spec {
+        name: NAMES,
+        usage: "leasehold names (endpoints | instances | roles) [BEGINNING] [OPTIONS]",
+        summary: "names for the completions of a shell",
+        about: "Prints the names in Redis that begin with BEGINNING, one a line. Says nothing about \
+                a failure. Started by the completions.",
+        takes: words(2),
+        hidden: true,
     },
     Spec {
         name: "guardian",
@@ -280,11 +308,13 @@ pub(super) const RELEASE: &[&str] = &["release"];
 pub(super) const STATUS: &[&str] = &["status"];
 pub(super) const KEPT: &[&str] = &["run", "lead", "release", "doctor"];
 pub(super) const SHOWN: &[&str] = &["status", "top"];
-pub(super) const SESSIONS: &[&str] =
-    &["run", "status", "top", "plan", "get", "explain", "sessions", "drain", "undrain", "doctor"];
+pub(super) const SESSIONS: &[&str] = &[
+    "run", "status", "top", "plan", "get", "explain", "sessions", "drain", "undrain", "doctor",
+    NAMES,
+];
 pub(super) const POLLS: &[&str] = &[
     "run", "release", "status", "top", "plan", "get", "explain", "watch", "history", "sessions",
-    "drain", "undrain", "doctor",
+    "drain", "undrain", "doctor", NAMES,
 ];
 /// Commands that stand for a role.
 pub(super) const STAND: &[&str] = &["run", "lead", "once"];
@@ -297,8 +327,8 @@ pub(super) const READ: &[&str] = &[
 /// Commands that stand for a role, and `doctor`, which checks their timings.
 pub(super) const TIMED: &[&str] = &["run", "lead", "once", "doctor"];
 pub(super) const ROLES: &[&str] =
-    &["run", "release", "status", "top", "lead", "once", "leaders", "resign", "doctor"];
+    &["run", "release", "status", "top", "lead", "once", "leaders", "resign", "doctor", NAMES];
 pub(super) const ALL: &[&str] = &[
     "run", "release", "status", "top", "plan", "get", "explain", "watch", "history", "sessions",
-    "drain", "undrain", "lead", "once", "leaders", "resign", "doctor",
+    "drain", "undrain", "lead", "once", "leaders", "resign", "doctor", NAMES,
 ];

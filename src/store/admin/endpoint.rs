@@ -1,11 +1,12 @@
 //! What is stored about one endpoint, or about all endpoints as sessions, and nothing beside it.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use redis::Value;
 
 use crate::clock::{BootClock, Clock};
-use crate::model::EndpointId;
+use crate::model::{EndpointId, InstanceId};
 use crate::store::admin::overview::{Names, Overview};
 use crate::store::redis::{RedisStore, reply};
 use crate::store::{BATCH_MAX, RawSession, StoreResult};
@@ -48,6 +49,20 @@ impl RedisStore {
             found.extend(stored.filter_map(|(id, session)| Some((id, session?))));
         }
         Ok(found)
+    }
+
+    /// The endpoints that have a session, without reading any.
+    pub fn endpoint_names(&self, timeout: Duration) -> StoreResult<BTreeSet<EndpointId>> {
+        let mut names = Names::default();
+        self.list_sessions(&mut names, timeout)?;
+        Ok(names.endpoints)
+    }
+
+    /// The instances that have a heartbeat.
+    pub fn instance_names(&self, timeout: Duration) -> StoreResult<BTreeSet<InstanceId>> {
+        let mut names = Names::default();
+        self.list_coordination(&mut names, timeout)?;
+        Ok(names.nodes)
     }
 
     /// The server's clock.

@@ -117,7 +117,11 @@ impl RedisStore {
     }
 
     /// Node keys and leases in one walk: each walk looks at every key of the server.
-    fn list_coordination(&self, names: &mut Names, timeout: Duration) -> StoreResult<()> {
+    pub(super) fn list_coordination(
+        &self,
+        names: &mut Names,
+        timeout: Duration,
+    ) -> StoreResult<()> {
         let keys = &self.server.keys;
         let (all, nodes, leases) =
             (keys.coordination_prefix(), keys.node_prefix(), keys.lease_prefix());
@@ -258,7 +262,7 @@ fn walk(
 #[derive(Default)]
 pub(super) struct Names {
     pub(super) endpoints: BTreeSet<EndpointId>,
-    nodes: BTreeSet<InstanceId>,
+    pub(super) nodes: BTreeSet<InstanceId>,
     misnamed: BTreeSet<String>,
     odd: BTreeSet<String>,
 }

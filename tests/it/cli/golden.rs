@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use testkit::process::{SOON, Scene, eventually, leasehold};
 
-const COMMANDS: [&str; 20] = [
+const COMMANDS: [&str; 22] = [
     "run",
     "release",
     "status",
@@ -28,6 +28,8 @@ const COMMANDS: [&str; 20] = [
     "resign",
     "doctor",
     "completions",
+    "help",
+    "version",
     "man",
     "",
 ];
