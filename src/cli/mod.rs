@@ -28,6 +28,7 @@ mod reload;
 mod run;
 mod predecessors;
 mod service_file;
+mod runs;
 mod sessions;
 mod settings;
 mod status;
@@ -104,14 +105,15 @@ fn perform(config: &Config, task: Task) -> ExitCode {
         Task::Explain { endpoint, json } => explain::explain(config, &endpoint, json),
         Task::Top { how, refresh } => top::top(config, how, refresh),
         Task::Watch { endpoint, json } => watch::watch(config, endpoint.as_ref(), json),
-        Task::History { endpoint, limit, json } => {
+        Task::History { role: Some(role), limit, json, .. } => {
+            history::runs(config, &role, limit, json)
+        }
+        Task::History { endpoint, limit, json, .. } => {
             history::history(config, endpoint.as_ref(), limit, json)
         }
         Task::Doctor { purpose, watch, json } => doctor::doctor(config, purpose, watch, json),
         Task::Lead(wrap) => lead::lead(config, &wrap),
-        Task::Once { wrap, at_least_for, skip_code } => {
-            once::once(config, &wrap, at_least_for, skip_code)
-        }
+        Task::Once { wrap, how } => once::once(config, &wrap, how),
         Task::Names { of, beginning } => names::names(config, &of, &beginning),
         Task::Leaders { json } => leaders::leaders(config, json),
         Task::Resign(role) => leaders::resign(config, &role),

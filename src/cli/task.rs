@@ -58,6 +58,7 @@ pub(crate) enum Task {
     },
     History {
         endpoint: Option<EndpointId>,
+        role: Option<Role>,
         limit: usize,
         json: bool,
     },
@@ -69,8 +70,7 @@ pub(crate) enum Task {
     Lead(SupervisedRun),
     Once {
         wrap: SupervisedRun,
-        at_least_for: Duration,
-        skip_code: u8,
+        how: OnceHow,
     },
     Names {
         of: String,
@@ -115,6 +115,19 @@ pub(crate) struct SupervisedRun {
     pub(crate) role: Role,
     pub(crate) program: Vec<String>,
     pub(crate) restart: bool,
+    /// Other hosts decide by the record whether they run it: without one it must not run.
+    pub(crate) must_be_recorded: bool,
+}
+
+/// When `once` runs its command, and for how long it keeps the role.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OnceHow {
+    pub(crate) at_least_for: Duration,
+    pub(crate) skip_code: u8,
+    /// How many further hosts may try when one has failed or died.
+    pub(crate) retry: usize,
+    /// Run it only if its last success is older than this.
+    pub(crate) catch_up: Option<Duration>,
 }
 
 /// Whose leases to give back.
@@ -168,8 +181,13 @@ pub(crate) fn of(
         }
         "history" => {
             let (endpoint, json) = (endpoint(typed)?, draft.json);
+            let role = draft.role.as_deref().map(Role::parse).transpose();
+            let role = role.map_err(|why| UsageError::Role { why })?;
+            if endpoint.is_some() && role.is_some() {
+                return Err(UsageError::EndpointAndRole);
+            }
             let limit = draft.limit.unwrap_or(LIMIT);
-            Ok((reader(draft)?, Task::History { endpoint, limit, json }))
+            Ok((reader(draft)?, Task::History { endpoint, role, limit, json }))
         }
         "release" => release(draft, typed, env),
         "sessions" => {
@@ -201,9 +219,11 @@ pub(crate) fn of(
             if !draft.level_given {
                 draft.config.log_level = log::LevelFilter::Warn;
             }
-            let (at_least_for, skip_code) = (draft.at_least_for, draft.skip_code);
-            let (config, wrap) = wrap(command, draft, typed)?;
-            Ok((config, Task::Once { wrap, at_least_for, skip_code }))
+            let Draft { at_least_for, skip_code, retry, catch_up, .. } = draft;
+            let how = OnceHow { at_least_for, skip_code, retry, catch_up };
+            let (config, mut wrap) = wrap(command, draft, typed)?;
+            wrap.must_be_recorded = retry > 0 || catch_up.is_some();
+            Ok((config, Task::Once { wrap, how }))
         }
         NAMES => {
             let mut words = typed.words.iter().cloned();
@@ -268,7 +288,7 @@ fn wrap(
     }
     let usual = Config::usual_store_timeout(config.lease_ttl, config.lease_ttl);
     config.store_timeout = store_timeout.unwrap_or(usual);
-    Ok((config.checked()?, SupervisedRun { role, program, restart }))
+    Ok((config.checked()?, SupervisedRun { role, program, restart, must_be_recorded: false }))
 }
 
 /// The settings of a command that only looks or says something.

@@ -109,6 +109,7 @@ pub(crate) enum UsageError {
         other: &'static str,
     },
     FleetOnly,
+    EndpointAndRole,
     ReleaseNothing,
     ReleaseBoth,
     ForceWithoutInstance,
@@ -205,6 +206,9 @@ impl UsageError {
         match self {
             Self::Together { one, other } => {
                 write!(f, "--{one} and --{other} do not go together: leave one of them out")
+            }
+            Self::EndpointAndRole => {
+                write!(f, "an endpoint and --role do not go together: leave one of them out")
             }
             Self::FleetOnly => write!(f, "--fleet-only is for --check: write both, or neither"),
             Self::ReleaseNothing => {

@@ -76,6 +76,8 @@ mod election {
     mod once;
     /// Priorities, observers and single attempts, in memory.
     mod precedence;
+    /// The history of runs, and what depends on it, real processes.
+    mod runs;
     /// Random stories, in memory.
     mod stories;
 }

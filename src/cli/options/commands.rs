@@ -326,8 +326,10 @@ pub(super) const READ: &[&str] = &[
 ];
 /// Commands that stand for a role, and `doctor`, which checks their timings.
 pub(super) const TIMED: &[&str] = &["run", "lead", "once", "doctor"];
-pub(super) const ROLES: &[&str] =
-    &["run", "release", "status", "top", "lead", "once", "leaders", "resign", "doctor", NAMES];
+pub(super) const ROLES: &[&str] = &[
+    "run", "release", "status", "top", "history", "lead", "once", "leaders", "resign", "doctor",
+    NAMES,
+];
 pub(super) const ALL: &[&str] = &[
     "run", "release", "status", "top", "plan", "get", "explain", "watch", "history", "sessions",
     "drain", "undrain", "lead", "once", "leaders", "resign", "doctor", NAMES,

@@ -34,6 +34,9 @@ pub(crate) struct Draft {
     pub(crate) restart: bool,
     pub(crate) at_least_for: Duration,
     pub(crate) skip_code: u8,
+    pub(crate) retry: usize,
+    pub(crate) catch_up: Option<Duration>,
+    pub(crate) role: Option<String>,
     pub(crate) id: Option<String>,
     /// Fields of a session that have options, by the names of the fields.
     pub(crate) fields: Vec<(&'static str, String)>,

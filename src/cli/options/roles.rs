@@ -87,4 +87,33 @@ pub(super) static OPTIONS: &[Opt] = &[
         commands: &["once"],
         set: |draft, value| number(value).map(|it| draft.skip_code = it),
     },
+    Opt {
+        name: "retry",
+        value: Some("N"),
+        default: "0",
+        help: "If the command fails, or its host dies, another host runs it, at most N times. The \
+               other hosts wait for that as long as the command runs. It then needs no \
+               --at-least-for after a failure.",
+        commands: &["once"],
+        set: |draft, value| number(value).map(|it: u16| draft.retry = it.into()),
+    },
+    Opt {
+        name: "catch-up",
+        value: Some("DURATION"),
+        default: "",
+        help: "Run the command only if no run of ROLE that began within this time has succeeded. \
+               For a second line of the crontab, every few minutes: it runs what was missed while \
+               no host was up.",
+        commands: &["once"],
+        set: |draft, value| duration(value).map(|it| draft.catch_up = Some(it)),
+    },
+    Opt {
+        name: "role",
+        value: Some("ROLE"),
+        default: "",
+        help: "List the runs of this role's command: starts, ends with exit codes, and runs that \
+               were skipped because another host led.",
+        commands: &["history"],
+        set: |draft, value| text(value).map(|it| draft.role = Some(it)),
+    },
 ];

@@ -8,4 +8,5 @@ pub mod last_result;
 pub mod overview;
 pub mod probe;
 pub mod result_stream;
+pub mod runs;
 pub mod sessions;

@@ -413,7 +413,10 @@ const UNFELT: [(&str, &[&str]); 3] = [
     ),
     (
         "elector",
+        // Without a history, a run is not remembered.
         &[
+            "+xadd",
+            "+xrevrange",
             "&leader:*",
             "+eval",
             "+evalsha",
@@ -453,12 +456,15 @@ fn commands_of(user: &str) -> Vec<Vec<&'static str>> {
         "explain e1",
         "plan",
         "history",
+        "history --role job",
+        "sessions export",
         "leaders",
         "sessions list",
     ];
     let operating = [
         "sessions add h:1 --id x",
-        "sessions pause x",
+        "sessions set x name=y",
+        "sessions pause x --for 1h",
         "sessions remove x",
         "drain vm1",
         "undrain vm1",
