@@ -11,7 +11,7 @@ ZSH    ?= site-functions
 COMPLETIONS = $(SHARE)/bash-completion/completions/leasehold $(SHARE)/zsh/$(ZSH)/_leasehold \
   $(SHARE)/fish/vendor_completions.d/leasehold.fish
 
-.PHONY: help build test servers lint doc deps msrv bench bystanders growth peers rolling sim explore faults topologies systemd upgrade starve stress threads scale mutants ci demo picture setup install uninstall crate deb
+.PHONY: help dev build test servers lint doc deps msrv bench bystanders growth peers rolling sim explore faults topologies systemd upgrade starve stress threads roles scale mutants ci demo picture setup install uninstall crate deb
 .DEFAULT_GOAL := help
 
 # In the order in which a new engineer needs them.
@@ -133,11 +133,18 @@ stress: setup build ## prove: kill and freeze 64 instances with 5,000 endpoints 
 threads: setup ## prove: use two LeaseManagers from 64 threads, and a poller that panics: FOR=60s ONLY=owners (2 minutes)
 	$(LAB) threads -- $(or $(FOR),60s) $(ONLY)
 
+roles: setup ## prove: lead 2,000 roles from one process on a Redis 10 ms away, hand them over, and stop while Redis hangs: ROLES=2000 FOR=30s (a minute once built)
+	$(LAB) roles -- $(or $(ROLES),2000) $(or $(FOR),30s)
+
 scale: setup ## measure: 100,000 sessions on ten daemons beside their Redis: FOR=10m ONLY=rest BLESS=1; FOR=3m ONLY=hanging takes 5 minutes (50 minutes)
 	$(CARGO) bench --locked --bench scale -- $(or $(FOR),10m) $(ONLY)
 
 mutants: setup ## prove: plant deliberate bugs one by one; a test must fail for each (about half an hour)
 	scripts/mutants -j3
+
+dev: setup ## use: start a private Redis and three instances, and print what to try; Ctrl-C ends and removes all of it
+	$(CARGO) build --locked --quiet --bin leasehold
+	@$(TARGET)/debug/leasehold dev
 
 demo: setup ## use: watch four instances on a private Redis go through four mishaps (half a minute)
 	$(CARGO) build --locked --quiet --bin leasehold --example demo

@@ -14,7 +14,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let name = std::env::args().nth(1).unwrap_or_else(|| "nightly-report".into());
     let until = stop_on_signal()?;
     // redis://127.0.0.1:6379/0; a lease lasts 30 s, and a thread renews it every 10 s.
-    let manager = LeaseManager::start(Config::default().checked()?)?;
+    let manager = LeaseManager::start(&Config::default().checked()?)?;
     say(&format!("this is {}", manager.instance_id()))?;
     loop {
         // An error means that Redis could not be asked.

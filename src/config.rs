@@ -1,20 +1,23 @@
 //! What was this instance told to do? Every setting, its default, and the relations between settings.
 //!
-//! Only this module checks settings, and its errors name the flags. Every start calls [`Config::checked`], so no later
+//! Only this module checks settings, and its errors name the flags. Every start takes a [`CheckedConfig`], so no later
 //! code checks again. `cli::args` reads the command line and the environment.
 
 pub(crate) mod access;
+mod checked;
 mod duration;
 mod error;
 mod redis_url;
+mod web;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::model::{LeaseDuration, Role, Weight};
+use crate::model::{LeaseDuration, Role, Thresholds, Weight};
 
 pub use crate::config::access::{Access, AccessError};
+pub use crate::config::checked::CheckedConfig;
 pub use crate::config::duration::{DurationError, parse_duration};
 pub use crate::config::error::ConfigError;
 pub(crate) use crate::config::redis_url::Login;
@@ -42,7 +45,9 @@ pub struct Config {
     pub timeout: Duration,
     pub light_after: u32,
     pub light_interval: Duration,
+    pub thresholds: Thresholds,
     pub poll_command: Option<Vec<String>>,
+    pub on_change: OnChange,
     pub allow_targets: String,
     pub deny_targets: String,
     pub max_body: usize,
@@ -64,8 +69,28 @@ pub struct Config {
     pub settings: Vec<PathBuf>,
     pub metrics_listen: Option<SocketAddr>,
     pub metrics_hosts: Vec<String>,
+    pub web_listen: Option<SocketAddr>,
+    pub web_hosts: Vec<String>,
+    pub web_remote: bool,
     pub log_level: log::LevelFilter,
     pub log_renewals: LogRenewals,
+}
+
+/// What runs when a result of this instance changes a verdict.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OnChange {
+    /// The program and its arguments.
+    pub command: Option<Vec<String>>,
+    /// How long one run may take.
+    pub timeout: Duration,
+    /// How often it is run again when it fails.
+    pub retries: u32,
+}
+
+impl Default for OnChange {
+    fn default() -> Self {
+        Self { command: None, timeout: Duration::from_secs(10), retries: 3 }
+    }
 }
 
 /// How renewals are logged.
@@ -83,6 +108,7 @@ const PREFIX_BYTES_MAX: usize = 64;
 const HOST_NAME_BYTES_MAX: usize = 64;
 const METRICS_NAME_BYTES_MAX: usize = 128;
 const MIN_REPLICAS_MAX: u64 = 100;
+const RETRIES_MAX: u64 = 20;
 const MAX_BODY_MAX: u64 = 16 * 1024 * 1024;
 
 const MS_10: Duration = Duration::from_millis(10);
@@ -90,9 +116,9 @@ const HOUR: Duration = Duration::from_secs(3_600);
 const DAY: Duration = Duration::from_secs(86_400);
 
 /// The second part of every coordination key.
-const KEY_FAMILIES: [&str; 10] = [
-    "lease:", "node:", "result:", "results:", "wake:", "ask:", "epoch:", "history:", "drain:",
-    "doctor:",
+const KEY_FAMILIES: [&str; 11] = [
+    "lease:", "node:", "result:", "results:", "wake:", "ask:", "epoch:", "history:", "changes:",
+    "drain:", "doctor:",
 ];
 
 impl Default for Config {
@@ -116,7 +142,9 @@ impl Default for Config {
             timeout: Duration::from_secs(10),
             light_after: 5,
             light_interval: Duration::from_secs(30),
+            thresholds: Thresholds::default(),
             poll_command: None,
+            on_change: OnChange::default(),
             allow_targets: "all".into(),
             deny_targets: "169.254.0.0/16,fe80::/10".into(),
             max_body: 65_536,
@@ -138,6 +166,9 @@ impl Default for Config {
             settings: Vec::new(),
             metrics_listen: None,
             metrics_hosts: Vec::new(),
+            web_listen: None,
+            web_hosts: Vec::new(),
+            web_remote: false,
             log_level: log::LevelFilter::Info,
             log_renewals: LogRenewals::Auto,
         }
@@ -151,20 +182,6 @@ impl Config {
     /// The store timeout when none is set: two seconds, or a tenth of the shortest TTL.
     pub fn usual_store_timeout(lease_ttl: Duration, heartbeat_ttl: Duration) -> Duration {
         Duration::from_secs(2).min(lease_ttl.min(heartbeat_ttl) / 10)
-    }
-
-    /// Refuses settings that cannot work, each alone and together.
-    pub fn checked(self) -> Result<Self, ConfigError> {
-        let config = self.checked_reading()?;
-        config.check_ranges()?;
-        let config = config.with_heartbeat_capped();
-        config.check_rhythms()?;
-        config.check_host_name()?;
-        config.check_metrics()?;
-        if config.poll_command.as_ref().is_some_and(Vec::is_empty) {
-            return Err(ConfigError::PollCommandEmpty);
-        }
-        Ok(config)
     }
 
     /// The part of [`Self::checked`] that a command needs which only talks to the store.
@@ -222,6 +239,7 @@ impl Config {
         let config = self.checked_store()?;
         check_prefix("--session-prefix", &config.session_prefix)?;
         config.check_prefixes()?;
+        config.check_web()?;
         Ok(config)
     }
 
@@ -235,6 +253,7 @@ impl Config {
             ("--interval", self.interval, MS_10, DAY),
             ("--timeout", self.timeout, Duration::from_millis(1), HOUR),
             ("--light-interval", self.light_interval, MS_10, DAY),
+            ("--on-change-timeout", self.on_change.timeout, MS_10, HOUR),
             ("--drain-timeout", self.drain_timeout, Duration::ZERO, HOUR),
             ("--election-interval", self.election_interval, MS_10, HOUR),
             ("--startup-jitter", self.startup_jitter, Duration::ZERO, HOUR),
@@ -244,6 +263,10 @@ impl Config {
         }
         check_number("--workers", self.workers as u64, 1, Self::WORKERS_MAX as u64)?;
         check_number("--light-after", self.light_after.into(), 1, u32::MAX.into())?;
+        let Thresholds { fail_after, ok_after } = self.thresholds;
+        check_number("--fail-after", fail_after.into(), 1, Thresholds::MAX.into())?;
+        check_number("--ok-after", ok_after.into(), 1, Thresholds::MAX.into())?;
+        check_number("--on-change-retries", self.on_change.retries.into(), 0, RETRIES_MAX)?;
         check_number("--min-replicas", self.min_replicas.into(), 0, MIN_REPLICAS_MAX)?;
         check_number("--max-body", self.max_body as u64, 0, MAX_BODY_MAX)?;
         check_number("--weight", self.weight.into(), 0, Weight::MAX.into())
@@ -308,8 +331,7 @@ impl Config {
         if let Some(address) = self.metrics_listen.filter(|it| !it.ip().is_loopback()) {
             return Err(ConfigError::MetricsForAll { address });
         }
-        let illegal = |c: char| c.is_whitespace() || c.is_control() || c == '/';
-        if self.metrics_hosts.iter().any(|it| it.chars().any(illegal)) {
+        if !web::are_hosts(&self.metrics_hosts) {
             return Err(ConfigError::MetricsHost);
         }
         let name = self.metrics_name.as_ref();
@@ -537,7 +559,7 @@ mod tests {
         let redis = RedisUrl::parse(url).unwrap();
         let mut config = Config { redis, host_name: "vm1".into(), ..Config::default() };
         change(&mut config);
-        config.checked().unwrap()
+        config.checked().unwrap().into()
     }
 
     #[test]

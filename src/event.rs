@@ -14,7 +14,7 @@ use log::Level;
 
 use crate::event::fields::Fields;
 pub use crate::event::repeated::{Repeated, Worst};
-use crate::model::{EndpointId, FenceToken, InstanceId, Role, Tenure};
+use crate::model::{Change, EndpointId, FenceToken, InstanceId, Role, Tenure};
 
 /// Something an operator or a script may want to know.
 pub enum Event<'a> {
@@ -50,6 +50,10 @@ pub enum Event<'a> {
     PollDeferred { endpoint: &'a EndpointId, reason: &'a str },
     EndpointLight { endpoint: &'a EndpointId, failures: u32 },
     EndpointNormal { endpoint: &'a EndpointId },
+    EndpointFailing(&'a Change),
+    EndpointRecovered(&'a Change),
+    HookFailed { endpoint: &'a EndpointId, error: &'a dyn fmt::Display, attempts: u32 },
+    HookDropped { changes: u64 },
     SessionInvalid { endpoint: &'a str, error: &'a dyn fmt::Display },
     SessionOdd { endpoint: &'a EndpointId, reason: &'a dyn fmt::Display },
     SessionUnreported { count: usize },
@@ -62,6 +66,8 @@ pub enum Event<'a> {
     PublishResumed,
     MetricsFailed { error: &'a dyn fmt::Display },
     MetricsResumed,
+    WebFailed { error: &'a dyn fmt::Display },
+    WebResumed,
     ManagerUnreachable { error: &'a dyn fmt::Display },
     HistoryFailed { error: &'a dyn fmt::Display },
     HistoryResumed,
@@ -113,6 +119,10 @@ impl Event<'_> {
             Self::PollDeferred { .. } => "poll.deferred",
             Self::EndpointLight { .. } => "endpoint.light",
             Self::EndpointNormal { .. } => "endpoint.normal",
+            Self::EndpointFailing(_) => "endpoint.failing",
+            Self::EndpointRecovered(_) => "endpoint.recovered",
+            Self::HookFailed { .. } => "hook.failed",
+            Self::HookDropped { .. } => "hook.dropped",
             Self::SessionInvalid { .. } => "session.invalid",
             Self::SessionOdd { .. } => "session.odd",
             Self::SessionUnreported { .. } => "session.unreported",
@@ -125,6 +135,8 @@ impl Event<'_> {
             Self::PublishResumed => "publish.resumed",
             Self::MetricsFailed { .. } => "metrics.failed",
             Self::MetricsResumed => "metrics.resumed",
+            Self::WebFailed { .. } => "web.failed",
+            Self::WebResumed => "web.resumed",
             Self::ManagerUnreachable { .. } => "manager.unreachable",
             Self::HistoryFailed { .. } => "history.failed",
             Self::HistoryResumed => "history.resumed",
@@ -161,6 +173,9 @@ impl Event<'_> {
             | Self::PollSkipped { .. }
             | Self::PollDeferred { .. }
             | Self::EndpointLight { .. }
+            | Self::EndpointFailing(_)
+            | Self::HookFailed { .. }
+            | Self::HookDropped { .. }
             | Self::SessionInvalid { .. }
             | Self::SessionOdd { .. }
             | Self::SessionUnreported { .. }
@@ -169,6 +184,7 @@ impl Event<'_> {
             | Self::HeartbeatFailed { .. }
             | Self::PublishFailed { .. }
             | Self::MetricsFailed { .. }
+            | Self::WebFailed { .. }
             | Self::ManagerUnreachable { .. }
             | Self::DaemonNeedsRestart { .. }
             | Self::DaemonReloadRefused { .. }
@@ -218,6 +234,15 @@ impl Event<'_> {
                 line.put("endpoint", endpoint)?.put("failures", failures)?;
             }
             Self::EndpointNormal { endpoint } => line.put("endpoint", endpoint)?.end(),
+            Self::EndpointFailing(it) => {
+                line.put("endpoint", &it.tenure.endpoint)?.put("address", &it.address)?;
+                line.maybe("error", &it.reason())?.put("since_ms", &it.state.since_ms)?;
+                line.put("failures", &it.state.failures)?.put("fence", &it.tenure.fence)?;
+            }
+            Self::EndpointRecovered(it) => {
+                line.put("endpoint", &it.tenure.endpoint)?.put("address", &it.address)?;
+                line.put("down_ms", &it.state.lasted_ms())?.put("fence", &it.tenure.fence)?;
+            }
             Self::SessionInvalid { endpoint, error } => {
                 line.put("endpoint", endpoint)?.put("error", error)?;
             }
@@ -225,6 +250,10 @@ impl Event<'_> {
                 line.put("endpoint", endpoint)?.put("reason", reason)?;
             }
             Self::SessionUnreported { count } => line.put("count", count)?.end(),
+            Self::HookFailed { endpoint, error, attempts } => {
+                line.put("endpoint", endpoint)?.put("error", error)?.put("attempts", attempts)?;
+            }
+            Self::HookDropped { changes } => line.put("changes", changes)?.end(),
             _ => (),
         }
         Ok(())
@@ -291,6 +320,23 @@ fn left_because(has_expired: bool) -> &'static str {
     if has_expired { "expired" } else { "withdrawn" }
 }
 
+impl<'a> Event<'a> {
+    /// Of an event that tells an error and nothing else.
+    fn error_alone(&self) -> Option<&&'a dyn fmt::Display> {
+        match self {
+            Self::StoreUnreachable { error }
+            | Self::DaemonReloadRefused { error }
+            | Self::HeartbeatFailed { error }
+            | Self::PublishFailed { error }
+            | Self::HistoryFailed { error }
+            | Self::MetricsFailed { error }
+            | Self::WebFailed { error }
+            | Self::ManagerUnreachable { error } => Some(error),
+            _ => None,
+        }
+    }
+}
+
 /// The fields after `event` and `instance`, each with a space before it.
 impl fmt::Display for Event<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -325,13 +371,6 @@ impl fmt::Display for Event<'_> {
                 line.put("endpoint", endpoint)?.put("fence", fence)?.put("reason", reason)?;
                 line.maybe("heir", heir)?;
             }
-            Self::StoreUnreachable { error }
-            | Self::DaemonReloadRefused { error }
-            | Self::HeartbeatFailed { error }
-            | Self::PublishFailed { error }
-            | Self::HistoryFailed { error }
-            | Self::MetricsFailed { error }
-            | Self::ManagerUnreachable { error } => line.put("error", error)?.end(),
             Self::HistoryDropped { entries } => line.put("entries", entries)?.end(),
             Self::StoreHoldoff { .. }
             | Self::StoreReachable { .. }
@@ -351,6 +390,10 @@ impl fmt::Display for Event<'_> {
             }
             Self::EndpointLight { .. }
             | Self::EndpointNormal { .. }
+            | Self::EndpointFailing(_)
+            | Self::EndpointRecovered(_)
+            | Self::HookFailed { .. }
+            | Self::HookDropped { .. }
             | Self::SessionInvalid { .. }
             | Self::SessionOdd { .. }
             | Self::SessionUnreported { .. } => self.session_fields(&mut line)?,
@@ -361,7 +404,10 @@ impl fmt::Display for Event<'_> {
             Self::DaemonStopping { reason }
             | Self::SettingsOdd { reason }
             | Self::PlacementStuck { reason } => line.put("reason", reason)?.end(),
-            _ => self.leader_fields(&mut line)?,
+            _ => match self.error_alone() {
+                Some(error) => line.put("error", error)?.end(),
+                None => self.leader_fields(&mut line)?,
+            },
         }
         Ok(())
     }

@@ -90,11 +90,15 @@ cfg_if! {
 }
 #[cfg(feature = "cli")]
 mod cli;
+#[cfg(feature = "cli")]
+mod web;
 
-pub use crate::config::{Access, Config, ConfigError, LogRenewals, RedisUrl};
+pub use crate::config::{
+    Access, CheckedConfig, Config, ConfigError, LogRenewals, OnChange, RedisUrl,
+};
 pub use crate::election::{
-    BuildError, Duty, ElectionBuilder, ElectionEvent, ElectionSettings, Elections, LeaderElection,
-    Leadership, LossReason, Registration, State,
+    Attempt, BuildError, Duty, ElectionBuilder, ElectionEvent, ElectionSettings, Elections,
+    LeaderElection, Leadership, LossReason, Registration, State,
 };
 pub use crate::instance::Daemon;
 pub use crate::lease::keeper::StartError;
@@ -105,7 +109,7 @@ pub use crate::manager::{
 };
 pub use crate::model::{
     Address, EndpointId, FenceToken, InstanceId, InvalidId, InvalidRole, Role, Sample, Session,
-    Tenure,
+    Tenure, Thresholds,
 };
 pub use crate::net::abort::Abort;
 pub use crate::polling::poller::Poller;

@@ -36,7 +36,7 @@ use std::time::Duration;
 use crossbeam_channel::bounded;
 
 use crate::clock::{BootClock, Clock, Moment};
-use crate::config::Config;
+use crate::config::CheckedConfig;
 use crate::fleet::placement::preferred;
 use crate::lease::keeper::{Connections, LeaseKeeper, StartError, table};
 use crate::lease::parts::LeaseParts;
@@ -58,7 +58,7 @@ pub use crate::manager::outcome::{Acquired, LeaseError, NotNow, Released};
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// use leasehold::{Acquired, Config, LeaseManager};
 ///
-/// let manager = LeaseManager::start(Config::default())?;
+/// let manager = LeaseManager::start(&Config::default().checked()?)?;
 /// match manager.try_acquire("nightly-report")? {
 ///     Acquired::Held(lease) => {
 ///         // Slow preparation comes first. Ask again right before each effect, and send the fence along.
@@ -76,25 +76,23 @@ pub struct LeaseManager {
 }
 
 impl LeaseManager {
-    /// Connects to the Redis of `config`, which is checked ([`Config::checked`]), and begins to beat. Fails where a
-    /// daemon would wait.
-    pub fn start(config: Config) -> Result<Self, StartError> {
-        let config = config.checked()?;
-        let connections = Connections::redis(&config);
+    /// Connects to the Redis of `config` and begins to beat. Fails where a daemon would wait.
+    pub fn start(config: &CheckedConfig) -> Result<Self, StartError> {
+        let connections = Connections::redis(config);
         let me = InstanceId::generate_now(&config.host_name);
-        Self::start_on(&config, me, &connections, Arc::new(BootClock))
+        Self::start_on(config, me, &connections, Arc::new(BootClock))
     }
 
     /// The same on stores and a clock of one's own.
     #[doc(hidden)]
     pub fn start_on(
-        config: &Config,
+        config: &CheckedConfig,
         me: InstanceId,
         connections: &Connections,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, StartError> {
         // Daemons on the same prefix must not keep a share of their endpoints for us: we take none.
-        let config = &Config { weight: 0, ..config.clone() }.checked()?;
+        let config = &config.without_weight();
         let table = table(config, me, clock);
         let parts = LeaseParts::assemble(config, &table, connections);
         let keeper = LeaseKeeper::start(parts, connections, &Arc::default(), None)?;
@@ -127,7 +125,7 @@ impl LeaseManager {
     ///
     /// ```no_run
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let manager = leasehold::LeaseManager::start(leasehold::Config::default())?;
+    /// # let manager = leasehold::LeaseManager::start(&leasehold::Config::default().checked()?)?;
     /// use std::time::Duration;
     ///
     /// let in_time = manager.stop_within(Duration::from_millis(500));
@@ -154,7 +152,7 @@ impl LeaseManager {
     ///
     /// ```no_run
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let manager = leasehold::LeaseManager::start(leasehold::Config::default())?;
+    /// # let manager = leasehold::LeaseManager::start(&leasehold::Config::default().checked()?)?;
     /// if let Some(lease) = manager.try_acquire("nightly-report")?.held() {
     ///     println!("held for {:?} unless it is renewed", lease.remaining());
     /// }
@@ -175,7 +173,7 @@ impl LeaseManager {
     ///
     /// ```no_run
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let manager = leasehold::LeaseManager::start(leasehold::Config::default())?;
+    /// # let manager = leasehold::LeaseManager::start(&leasehold::Config::default().checked()?)?;
     /// use std::time::Duration;
     ///
     /// if let Some(lease) = manager.acquire("nightly-report", Duration::from_secs(60))?.held() {
@@ -197,7 +195,7 @@ impl LeaseManager {
     ///
     /// ```no_run
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let manager = leasehold::LeaseManager::start(leasehold::Config::default())?;
+    /// # let manager = leasehold::LeaseManager::start(&leasehold::Config::default().checked()?)?;
     /// use std::time::Duration;
     ///
     /// let sent = manager.with_lease("nightly-report", Duration::from_secs(60), |lease| lease.holds())?;
@@ -220,7 +218,7 @@ impl LeaseManager {
     ///
     /// ```no_run
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let manager = leasehold::LeaseManager::start(leasehold::Config::default())?;
+    /// # let manager = leasehold::LeaseManager::start(&leasehold::Config::default().checked()?)?;
     /// let mut leases = Vec::new();
     /// for told in manager.try_acquire_many(["report-1", "report-2"]) {
     ///     leases.extend(told?.held());
@@ -257,7 +255,7 @@ impl LeaseManager {
     ///
     /// ```no_run
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let manager = leasehold::LeaseManager::start(leasehold::Config::default())?;
+    /// # let manager = leasehold::LeaseManager::start(&leasehold::Config::default().checked()?)?;
     /// let listener = manager.on_lost(|lost| eprintln!("{lost}"))?;
     /// listener.unregister();
     /// # Ok(()) }
@@ -356,13 +354,14 @@ impl fmt::Debug for LeaseManager {
 mod tests {
     use super::*;
     use crate::clock::ManualClock;
+    use crate::config::Config;
     use crate::store::Store;
     use crate::store::memory::{MemoryServer, MemoryStore};
 
     fn manager() -> (LeaseManager, Arc<MemoryServer>) {
         let server = MemoryServer::new(&Arc::new(ManualClock::at(10_000_000_000_000)));
         let store: Arc<dyn Store> = Arc::new(MemoryStore::new(&server));
-        let config = Config { new_fleet: true, ..Config::default() };
+        let config = Config { new_fleet: true, ..Config::default() }.checked().unwrap();
         let (me, connections) = (InstanceId::new("a"), Connections::shared(&store));
         (LeaseManager::start_on(&config, me, &connections, Arc::new(BootClock)).unwrap(), server)
     }

@@ -5,7 +5,7 @@
 //! all sessions, all owners, all sessions. Then the fleet is left alone, with leases so long that no renewal
 //! falls into the window, and all that the server (beyond what it spends alone) and the threads `reconcile`
 //! and `watch` spend is counted, heartbeats too. What comes too seldom to be waited for is added at the rate of the default timings: each
-//! owner read once in 60 s by whoever watches the lease, and a sweep by one of them every 90 s.
+//! owner read once in 60 s by the instance that watches the lease, and a resync by one of them every 90 s.
 
 use std::io;
 use std::time::Duration;
@@ -73,26 +73,26 @@ struct Turn {
 }
 
 impl Turn {
-    /// Shares of a core: at rest with heartbeats, rounds, sweeps.
+    /// Shares of a core: at rest with heartbeats, rounds, resyncs.
     fn server(&self) -> [f64; 3] {
         let all = self.names.server + self.owners.server;
         let each = f64::from(INSTANCES);
-        let sweep = all + self.sessions.server / each;
+        let resync = all + self.sessions.server / each;
         [
             self.rest.server / self.rest.took,
             self.owners.server / ROUND,
-            each * sweep / RESYNC_INTERVAL,
+            each * resync / RESYNC_INTERVAL,
         ]
     }
 
     /// The same of one instance.
     fn instance(&self) -> [f64; 3] {
         let each = f64::from(INSTANCES);
-        let sweep = self.names.client + self.owners.client + self.sessions.client / each;
+        let resync = self.names.client + self.owners.client + self.sessions.client / each;
         [
             self.rest.looking / self.rest.took / each,
             self.owners.client / ROUND / each,
-            sweep / RESYNC_INTERVAL,
+            resync / RESYNC_INTERVAL,
         ]
     }
 }
@@ -106,7 +106,7 @@ fn rows(turns: &[Turn], owned_after: Duration) -> Vec<Row> {
         row("discovery: server, share of a core", "%", &|it| percent(it.server())).goal(SERVER_MAX),
         row("at rest, heartbeats too: server", "%", &|it| it.server()[0] * 100.0),
         row("rounds, all owners in 60 s: server", "%", &|it| it.server()[1] * 100.0),
-        row("sweeps, one in 90 s: server", "%", &|it| it.server()[2] * 100.0),
+        row("resyncs, one in 90 s: server", "%", &|it| it.server()[2] * 100.0),
         row("discovery: each instance, share of a core", "%", &|it| percent(it.instance()))
             .goal(INSTANCE_MAX),
         row("reading all names once: server CPU", "s", &|it| it.names.server),

@@ -110,7 +110,7 @@ impl Bench {
         keep.rotate_left(turn % KEEP.len());
         for (at, (keep, give)) in keep.into_iter().zip(CYCLES[turn % 2]).enumerate() {
             costs.push((keep, self.act(keep, self.slice(turn + at))?));
-            // By turns: whoever takes again finds its keys no warmer than whoever keeps.
+            // By turns, so that acquiring again finds keys no warmer than renewing does.
             costs.push((give, self.act(give, self.slice(turn + KEEP.len()))?));
         }
         Ok(Turn(costs))

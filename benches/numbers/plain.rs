@@ -30,7 +30,7 @@ impl Plain {
         Ok(Self { line, owner, ttl_ms, renew, release })
     }
 
-    /// Another life for the key, whoever has it.
+    /// Another TTL for the key, whatever its value.
     pub(crate) fn pexpire(&mut self, keys: &[String]) -> io::Result<()> {
         let ttl = self.ttl_ms;
         self.ones(keys, |pipe, key| pipe.cmd("PEXPIRE").arg(key).arg(ttl))

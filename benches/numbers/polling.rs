@@ -21,7 +21,7 @@ use leasehold::polling::http::HttpPoll;
 use leasehold::polling::net_poller::NetPoller;
 use leasehold::polling::targets::Targets;
 use leasehold::thread::{Stop, stop};
-use leasehold::{Config, Daemon};
+use leasehold::{CheckedConfig, Config, Daemon};
 use redis::Connection;
 
 use crate::others::{Other, Spent};
@@ -92,7 +92,7 @@ fn put_sessions(line: &mut Connection, target: &Target) -> io::Result<()> {
     pipe.exec(line).map_err(io::Error::other)
 }
 
-fn config(url: &str) -> io::Result<Config> {
+fn config(url: &str) -> io::Result<CheckedConfig> {
     let redis = RedisUrl::parse(url).map_err(io::Error::other)?;
     let config =
         Config { redis, workers: WORKERS, new_fleet: true, interval: REST, ..Config::default() };
@@ -101,7 +101,7 @@ fn config(url: &str) -> io::Result<Config> {
 
 struct Stage {
     daemon: Daemon,
-    config: Config,
+    config: CheckedConfig,
     target: Target,
     meter: Meter,
     never: Stop,
@@ -195,7 +195,9 @@ impl Stage {
     }
 
     fn set(&mut self, interval: Duration) -> io::Result<()> {
-        self.daemon.reload(&Config { interval, ..self.config.clone() })
+        let config = Config { interval, ..self.config.clone().into() };
+        self.daemon.reload(&config.checked().map_err(io::Error::other)?);
+        Ok(())
     }
 
     fn window(&mut self) -> io::Result<Window> {

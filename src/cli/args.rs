@@ -11,17 +11,20 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::cli::dev::DevSettings;
 use crate::cli::options::{COMMANDS, Draft, NAMES, Opt, Spec, options, showable};
-use crate::cli::task::{self, Task};
+use crate::cli::task::{self, Instance, Task};
 use crate::cli::usage::{Origin, UsageError, nearest};
 use crate::cli::{completions, help, man};
-use crate::config::{Config, ConfigError};
+use crate::config::{CheckedConfig, Config, ConfigError};
 use crate::inspect::doctor::program::runnable;
 
 /// What to do.
 #[derive(Debug)]
 pub(crate) enum Command {
+    Instance(Box<CheckedConfig>, Instance),
     Task(Box<Config>, Task),
+    Dev(Box<DevSettings>),
     PollSupervisor { program: Vec<String>, grace: Duration, soft_files: Option<u64> },
     Supervisor { program: Vec<String>, grace: Duration, orders: RawFd, report: RawFd },
     ExecShim { program: Vec<String>, orders: RawFd, report: RawFd },
@@ -96,12 +99,17 @@ pub(crate) fn is_typed(args: &[OsString], name: &str) -> Option<bool> {
 impl Command {
     /// Opens every file that connecting or polling needs, so that a missing file is an error at the start.
     pub(crate) fn with_files_checked(self) -> Result<Self, UsageError> {
-        if let Self::Task(config, task) = &self {
-            config.access.check().map_err(ConfigError::from)?;
-            if let (Task::Run { .. }, Some([name, ..])) = (task, config.poll_command.as_deref()) {
-                let path = env::var_os("PATH");
-                runnable(name, path.as_deref()).map_err(|why| UsageError::PollCommand { why })?;
-            }
+        let config: &Config = match &self {
+            Self::Instance(config, _) => config,
+            Self::Task(config, _) => config,
+            Self::Dev(settings) => &settings.config,
+            _ => return Ok(self),
+        };
+        config.access.check().map_err(ConfigError::from)?;
+        let polls = matches!(self, Self::Instance(_, Instance::Run { .. }));
+        if let Some([name, ..]) = config.poll_command.as_deref().filter(|_| polls) {
+            let path = env::var_os("PATH");
+            runnable(name, path.as_deref()).map_err(|why| UsageError::PollCommand { why })?;
         }
         Ok(self)
     }
@@ -226,8 +234,15 @@ fn build(command: &'static Spec, typed: Typed, env: Env<'_>) -> Result<Command, 
     if command.hidden && command.name != NAMES {
         return hidden(command, &draft, &typed);
     }
-    task::of(command, draft, &typed, env)
-        .map(|(config, task)| Command::Task(Box::new(config), task))
+    if command.name == "dev" {
+        return task::dev(draft).map(|it| Command::Dev(Box::new(it)));
+    }
+    if command.starts() {
+        let (config, instance) = task::instance(command, draft, &typed, env)?;
+        return Ok(Command::Instance(Box::new(config), instance));
+    }
+    let (config, task) = task::of(command, draft, &typed, env)?;
+    Ok(Command::Task(Box::new(config), task))
 }
 
 impl Typed {
@@ -242,13 +257,13 @@ fn hidden(command: &'static Spec, draft: &Draft, typed: &Typed) -> Result<Comman
         typed.rest.iter().map(|it| it.to_str().map(String::from)).collect();
     let program = program.filter(|it| !it.is_empty()).ok_or(UsageError::Hidden { command })?;
     match (command.name, draft.grace, draft.orders, draft.report) {
-        ("guardian", Some(grace), ..) => {
+        ("poll-supervisor", Some(grace), ..) => {
             Ok(Command::PollSupervisor { program, grace, soft_files: draft.soft_files })
         }
-        ("warden", Some(grace), Some(orders), Some(report)) => {
+        ("supervisor", Some(grace), Some(orders), Some(report)) => {
             Ok(Command::Supervisor { program, grace, orders, report })
         }
-        ("ward", _, Some(orders), Some(report)) => {
+        ("exec-shim", _, Some(orders), Some(report)) => {
             Ok(Command::ExecShim { program, orders, report })
         }
         _ => Err(UsageError::Hidden { command }),
@@ -271,7 +286,7 @@ mod tests {
 
     fn config(args: &[&str], env: &[(&str, &str)]) -> Config {
         match parsed(&[&["run", "--host-name", "vm1"], args].concat(), env) {
-            Ok(Command::Task(config, Task::Run { .. })) => *config,
+            Ok(Command::Instance(config, Instance::Run { .. })) => Config::from(*config),
             other => panic!("{other:?}"),
         }
     }
@@ -386,7 +401,7 @@ mod tests {
         assert_eq!(error.unwrap_err().to_string(), "--prefix is not valid UTF-8");
         let ok = parse(&["run".into(), "--runtime-dir".into(), odd.clone()], &none);
         assert!(
-            matches!(ok, Ok(Command::Task(it, Task::Run { .. })) if it.runtime_dir == Some(odd.into()))
+            matches!(ok, Ok(Command::Instance(it, Instance::Run { .. })) if it.runtime_dir == Some(odd.into()))
         );
     }
 
@@ -498,7 +513,7 @@ mod tests {
     #[test]
     fn a_poll_supervisor_takes_its_program_as_it_is_and_nothing_from_the_environment() {
         let (files, end) = (["--soft-files", "1024"], ["--", "sh", "-c", "--help", "--"]);
-        let args = [&["guardian", "--grace-ms", "1500"][..], &files, &end].concat();
+        let args = [&["poll-supervisor", "--grace-ms", "1500"][..], &files, &end].concat();
         match parsed(&args, &[]) {
             Ok(Command::PollSupervisor { program, grace, soft_files }) => {
                 assert_eq!(soft_files, Some(1_024));
@@ -508,8 +523,9 @@ mod tests {
             other => panic!("{other:?}"),
         }
         let env = [("LEASEHOLD_GRACE_MS", "1")];
-        for args in [&["guardian", "--", "sh"][..], &["guardian", "--grace-ms", "1"]] {
-            assert!(refused(args, &env).starts_with("write leasehold guardian"), "{args:?}");
+        for args in [&["poll-supervisor", "--", "sh"][..], &["poll-supervisor", "--grace-ms", "1"]]
+        {
+            assert!(refused(args, &env).starts_with("write leasehold poll-supervisor"), "{args:?}");
         }
     }
 
@@ -517,21 +533,21 @@ mod tests {
     fn a_supervisor_and_an_exec_shim_need_both_descriptors() {
         let fds = ["--orders-fd", "7", "--report-fd", "9"];
         let [grace, program] = [["--grace-ms", "1500"], ["--", "sh"]];
-        match parsed(&[&["warden"][..], &grace, &fds, &program].concat(), &[]) {
+        match parsed(&[&["supervisor"][..], &grace, &fds, &program].concat(), &[]) {
             Ok(Command::Supervisor { program, grace, orders: 7, report: 9 }) => {
                 assert_eq!((program, grace), (vec!["sh".into()], Duration::from_millis(1_500)));
             }
             other => panic!("{other:?}"),
         }
-        match parsed(&[&["ward"][..], &fds, &program].concat(), &[]) {
+        match parsed(&[&["exec-shim"][..], &fds, &program].concat(), &[]) {
             Ok(Command::ExecShim { program, orders: 7, report: 9 }) => assert_eq!(program, ["sh"]),
             other => panic!("{other:?}"),
         }
         for args in [
-            [&["warden"][..], &fds, &program].concat(),
-            [&["warden"][..], &grace, &fds[..2], &program].concat(),
-            [&["warden"][..], &grace, &fds].concat(),
-            [&["ward"][..], &fds[2..], &program].concat(),
+            [&["supervisor"][..], &fds, &program].concat(),
+            [&["supervisor"][..], &grace, &fds[..2], &program].concat(),
+            [&["supervisor"][..], &grace, &fds].concat(),
+            [&["exec-shim"][..], &fds[2..], &program].concat(),
         ] {
             let error = refused(&args, &[("LEASEHOLD_GRACE_MS", "1")]);
             assert!(error.starts_with(&format!("write leasehold {} ", args[0])), "{error}");
@@ -560,7 +576,7 @@ mod tests {
                 vec!["run".into(), "--".into(), url.into()],
                 vec!["run".into(), "--redis".into(), url.into(), "extra".into()],
                 vec!["run".into(), "--redis".into(), url.into(), "--workers".into(), "0".into()],
-                vec!["guardian".into(), url.into()],
+                vec!["poll-supervisor".into(), url.into()],
             ];
             for opt in options().filter(|it| it.value.is_some()) {
                 let value = opt.commands[0];

@@ -15,7 +15,7 @@ use crate::cli::{FAILED, fail, say, say_bytes, utc};
 use crate::config::Config;
 use crate::inspect::status::{EndpointStatus, State, Status, counted};
 use crate::model::EndpointId;
-use crate::store::admin::overview::{LastResult, Verdict};
+use crate::store::admin::overview::{LastResult, StoredVerdict};
 use crate::store::redis::RedisStore;
 use crate::store::{RawSession, StoreError};
 
@@ -100,7 +100,7 @@ fn page(found: &Found) -> String {
     rows.iter().map(line).collect()
 }
 
-fn verdict(verdict: Verdict, status: &Status) -> String {
+fn verdict(verdict: StoredVerdict, status: &Status) -> String {
     let mut words = word_of(verdict).to_owned();
     if let Some(since_ms) = verdict.since_ms {
         let ago = Duration::from_millis(status.server_ms.saturating_sub(since_ms));

@@ -1,18 +1,19 @@
 //! `leasehold history`: who held what, when, and why did it move?
 
-use std::collections::BTreeMap;
 use std::process::ExitCode;
 
 use crate::config::Config;
+pub(crate) use crate::inspect::moves::{endpoint, instances, name, why};
 use crate::model::{EndpointId, FenceToken, InstanceId, Role};
 use crate::store::StoreResult;
 use crate::store::admin::runs::Run;
-use crate::store::history::{Entry, in_order};
+use crate::store::history::{Entry, Stream, in_order};
 use crate::store::redis::RedisStore;
 use serde_json::{Value, json};
 
 use crate::cli::status::without_controls;
 use crate::cli::table::{Cell, Paint, Painter, Side, Table, printable};
+use crate::cli::watch::complain;
 use crate::cli::{FAILED, fail, say, short_names, utc};
 
 /// How many entries are read at a time.
@@ -25,7 +26,7 @@ pub(crate) fn history(
     limit: usize,
     as_json: bool,
 ) -> ExitCode {
-    match last(&RedisStore::of_endpoints(config), config, endpoint, limit) {
+    match last_of_both(&RedisStore::of_endpoints(config), config, endpoint, limit) {
         Err(error) => fail(FAILED, &printable(&error.to_string())),
         Ok(found) if as_json => {
             let entries: Vec<Value> = found.iter().map(document).collect();
@@ -39,9 +40,29 @@ pub(crate) fn history(
     }
 }
 
+/// What became of leases, and of verdicts. Verdicts that cannot be read keep nothing else from being shown.
+fn last_of_both(
+    store: &RedisStore,
+    config: &Config,
+    endpoint: Option<&EndpointId>,
+    limit: usize,
+) -> StoreResult<Vec<Entry>> {
+    let mut found = last(store, Stream::Leases, config, endpoint, limit)?;
+    match last(store, Stream::Changes, config, endpoint, limit) {
+        Ok(changes) => found.extend(changes),
+        Err(error) => {
+            complain(&format!("changes are not shown: {}", printable(&error.to_string())))
+        }
+    }
+    let mut found = in_order(found);
+    found.drain(..found.len().saturating_sub(limit));
+    Ok(found)
+}
+
 /// Back page by page, until there are enough.
 fn last(
     store: &RedisStore,
+    stream: Stream,
     config: &Config,
     endpoint: Option<&EndpointId>,
     limit: usize,
@@ -50,7 +71,7 @@ fn last(
     let mut before: Option<String> = None;
     while found.len() < limit {
         let count = if endpoint.is_some() { PAGE } else { PAGE.min(limit - found.len()) };
-        let page = store.history(before.as_deref(), count, config.store_timeout)?;
+        let page = store.history(stream, before.as_deref(), count, config.store_timeout)?;
         before = page.last().map(|it| it.id.clone());
         let is_last = page.len() < count;
         found.extend(page.into_iter().filter(|it| is_of(it, endpoint)));
@@ -59,7 +80,7 @@ fn last(
         }
     }
     found.truncate(limit);
-    Ok(in_order(found))
+    Ok(found)
 }
 
 /// Whether it is about this endpoint, where one is asked for.
@@ -153,37 +174,14 @@ fn table(entries: &[Entry]) -> Table {
     table
 }
 
-/// What it is about: of an instance there is none.
-pub(crate) fn endpoint(entry: &Entry) -> &str {
-    if entry.endpoint.is_empty() { "-" } else { &entry.endpoint }
-}
-
 /// What is ours by plan is nothing to look at.
 pub(crate) fn paint(entry: &Entry) -> Paint {
     match entry.event.as_str() {
-        "lost" => Paint::Bad,
+        "lost" | "failing" => Paint::Bad,
+        "recovered" => Paint::Good,
         "reclaimed" => Paint::Watch,
         _ => Paint::Plain,
     }
-}
-
-/// Everybody an entry speaks of.
-pub(crate) fn instances(entry: &Entry) -> Vec<InstanceId> {
-    let others = [&entry.owner, &entry.heir].into_iter().flatten();
-    [&entry.instance].into_iter().chain(others).map(|it| InstanceId::new(it)).collect()
-}
-
-/// As short as it is clear.
-pub(crate) fn name(id: &str, names: &BTreeMap<&InstanceId, String>) -> String {
-    names.get(&InstanceId::new(id)).cloned().unwrap_or_else(|| id.into())
-}
-
-/// The reason, and who else is concerned.
-pub(crate) fn why(entry: &Entry, names: &BTreeMap<&InstanceId, String>) -> String {
-    let mut words: Vec<String> = entry.reason.iter().cloned().collect();
-    words.extend(entry.owner.as_ref().map(|it| format!("by {}", name(it, names))));
-    words.extend(entry.heir.as_ref().map(|it| format!("for {}", name(it, names))));
-    words.join(" ")
 }
 
 /// An entry for programs.

@@ -9,7 +9,7 @@ use crate::cli::predecessors::Predecessors;
 use crate::cli::supervised::{self, End, ends_waiting};
 use crate::cli::task::SupervisedRun;
 use crate::cli::{FAILED, config_warnings, fail, logging};
-use crate::config::Config;
+use crate::config::{CheckedConfig, Config};
 use crate::election::{Duty, Elections, LeaderElection};
 use crate::instance::exposition::Exposition;
 use crate::instance::metrics_file::MetricsFile;
@@ -26,7 +26,7 @@ const LOOK: Duration = Duration::from_millis(200);
 const RESTART_AFTER: Duration = Duration::from_secs(1);
 
 /// Stands for the role until told to stop, or until the command has ended.
-pub(crate) fn lead(config: &Config, wrap: &SupervisedRun) -> ExitCode {
+pub(crate) fn lead(config: &CheckedConfig, wrap: &SupervisedRun) -> ExitCode {
     // Before any thread exists.
     let signals = match Signals::catch() {
         Ok(signals) => signals,
@@ -36,7 +36,11 @@ pub(crate) fn lead(config: &Config, wrap: &SupervisedRun) -> ExitCode {
     run(config, wrap, &signals).unwrap_or_else(|why| fail(FAILED, &why))
 }
 
-fn run(config: &Config, wrap: &SupervisedRun, signals: &Signals) -> Result<ExitCode, String> {
+fn run(
+    config: &CheckedConfig,
+    wrap: &SupervisedRun,
+    signals: &Signals,
+) -> Result<ExitCode, String> {
     let elections = Elections::on_redis(config).map_err(|error| error.to_string())?;
     let mut state = Predecessors::take(config, elections.instance_id())?;
     let election = match stand(config, wrap, elections, signals) {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::clock::{BootClock, Clock};
 use crate::config::Config;
+pub(crate) use crate::inspect::status::json::{Leaders, leader_document};
 use crate::model::{EndpointId, InstanceId, Role};
 use crate::store::redis::RedisStore;
 use crate::store::{PeerMessage, RoleStatus, Store};
@@ -20,38 +21,19 @@ const ASK_AGAIN: Duration = Duration::from_millis(250);
 /// For a command that takes its time to end.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Every role that was ever led, and how it stands.
-pub(crate) type Leaders = Vec<(EndpointId, RoleStatus)>;
-
 /// Lists every role.
 pub(crate) fn leaders(config: &Config, json: bool) -> ExitCode {
     logging::start(config.log_level);
     let led = RedisStore::of_roles(config).role_overview(config.store_timeout);
     match led {
         Ok(led) if json => {
-            let leaders: Vec<Value> = led.iter().map(as_json).collect();
+            let leaders: Vec<Value> = led.iter().map(leader_document).collect();
             say(&format!("{:#}\n", json!({ "leaders": leaders })))
         }
         Ok(led) if led.is_empty() => say("no role has ever been led here\n"),
         Ok(led) => say(&table(&led).shown(Painter::for_stdout())),
         Err(why) => fail(FAILED, &why),
     }
-}
-
-/// One role, for programs.
-pub(crate) fn as_json((role, status): &(EndpointId, RoleStatus)) -> Value {
-    let ms = |it: Option<Duration>| it.map(|it| u64::try_from(it.as_millis()).unwrap_or(u64::MAX));
-    let leader = status.leader.as_ref();
-    json!({
-        "role": role.as_str(),
-        "leader": leader.map(|it| it.value.as_str()),
-        "term": status.term.0,
-        "ledForMs": leader.and(ms(status.led_for)),
-        "leftMs": ms(leader.map(|it| it.left)),
-        "heartbeatAgeMs": ms(status.heartbeat_age),
-        "ttlMs": ms(status.ttl),
-        "stale": status.is_stale,
-    })
 }
 
 /// All roles, for people.

@@ -1,5 +1,5 @@
 //! How many files may this process open? `run` raises the soft limit to the hard one; nobody else does, least of all the
-//! library, whose process is somebody else's.
+//! library, whose process belongs to the program around it.
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 

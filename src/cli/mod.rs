@@ -5,6 +5,7 @@
 
 mod args;
 mod completions;
+mod dev;
 mod doctor;
 mod config_warnings;
 mod drain;
@@ -18,7 +19,6 @@ mod leaders;
 mod limits;
 mod logging;
 mod man;
-mod short_names;
 mod names;
 mod once;
 mod options;
@@ -36,9 +36,9 @@ mod table;
 mod task;
 mod top;
 mod usage;
-mod utc;
 mod watch;
 mod supervised;
+mod web;
 
 use std::env;
 use std::ffi::OsString;
@@ -50,9 +50,10 @@ use std::sync::OnceLock;
 use crate::cli::args::Command;
 use crate::cli::options::NAMES;
 use crate::cli::reload::parse_with_settings;
-use crate::cli::task::Task;
-use crate::config::Config;
+use crate::cli::task::{Instance, Task};
+use crate::config::{CheckedConfig, Config};
 use crate::inspect::doctor::lacking;
+pub(crate) use crate::inspect::{short_names, utc};
 use crate::store::admin::acl::Purpose;
 use crate::supervise::exec_shim::exec_shim_main;
 use crate::supervise::poll_supervisor::poll_supervisor_main;
@@ -66,7 +67,9 @@ pub fn main() -> ExitCode {
     let args: Vec<OsString> = env::args_os().skip(1).collect();
     let command = parse_with_settings(&args, &|name| env::var_os(name));
     match command.and_then(Command::with_files_checked) {
+        Ok(Command::Instance(config, instance)) => join(&config, instance),
         Ok(Command::Task(config, task)) => perform(&config, task),
+        Ok(Command::Dev(settings)) => dev::dev(&settings),
         Ok(Command::PollSupervisor { program, grace, soft_files }) => {
             poll_supervisor_main(&program, grace, soft_files)
         }
@@ -91,11 +94,24 @@ fn is_check(args: &[OsString]) -> bool {
     args.first().is_some_and(|it| it == "status") && args.iter().any(|it| it == "--check")
 }
 
+/// Keeps what an error of this command is explained with.
+fn note(config: &Config, purpose: Purpose) {
+    let _ = ASKED_AS.set((config.clone(), purpose));
+}
+
+fn join(config: &CheckedConfig, instance: Instance) -> ExitCode {
+    note(config, instance.purpose());
+    match instance {
+        Instance::Run { warning } => run::run(config, warning),
+        Instance::Lead(wrap) => lead::lead(config, &wrap),
+        Instance::Once { wrap, how } => once::once(config, &wrap, how),
+    }
+}
+
 fn perform(config: &Config, task: Task) -> ExitCode {
+    note(config, task.purpose());
     service_file::tell(config, &task);
-    let _ = ASKED_AS.set((config.clone(), task.purpose()));
     match task {
-        Task::Run { warning } => run::run(config, warning),
         Task::Status(how) => status::status(config, &how),
         Task::Release(what) => release::release(config, what),
         Task::Sessions { verb, json } => sessions::sessions(config, verb, json),
@@ -104,6 +120,7 @@ fn perform(config: &Config, task: Task) -> ExitCode {
         Task::Get { endpoint, body, json } => get::get(config, &endpoint, body, json),
         Task::Explain { endpoint, json } => explain::explain(config, &endpoint, json),
         Task::Top { how, refresh } => top::top(config, how, refresh),
+        Task::Web(how) => web::web(config, how.stale_after),
         Task::Watch { endpoint, json } => watch::watch(config, endpoint.as_ref(), json),
         Task::History { role: Some(role), limit, json, .. } => {
             history::runs(config, &role, limit, json)
@@ -112,8 +129,6 @@ fn perform(config: &Config, task: Task) -> ExitCode {
             history::history(config, endpoint.as_ref(), limit, json)
         }
         Task::Doctor { purpose, watch, json } => doctor::doctor(config, purpose, watch, json),
-        Task::Lead(wrap) => lead::lead(config, &wrap),
-        Task::Once { wrap, how } => once::once(config, &wrap, how),
         Task::Names { of, beginning } => names::names(config, &of, &beginning),
         Task::Leaders { json } => leaders::leaders(config, json),
         Task::Resign(role) => leaders::resign(config, &role),

@@ -10,9 +10,9 @@ use crate::cli::supervised::{self, End, ends_waiting};
 use crate::cli::task::{OnceHow, SupervisedRun};
 use crate::cli::{FAILED, fail, logging};
 use crate::clock::{BootClock, Clock};
-use crate::config::Config;
-use crate::election::{Elections, Leadership};
-use crate::model::{FenceToken, InstanceId};
+use crate::config::{CheckedConfig, Config};
+use crate::election::{Attempt, Elections, Leadership};
+use crate::model::FenceToken;
 use crate::store::redis::RedisStore;
 use crate::store::{Store, StoreError};
 use crate::supervise::signals::Signals;
@@ -20,13 +20,13 @@ use crossbeam_channel::{after, bounded, select};
 use nix::sys::signal::Signal;
 
 /// What a single attempt comes to.
-type Tried = Result<Result<Leadership, InstanceId>, StartError>;
+type Tried = Result<Attempt, StartError>;
 
 /// So often a host that waits for the outcome of a run looks whether the role is free.
 const LOOK: Duration = Duration::from_millis(500);
 
 /// Runs the command if nobody else does.
-pub(crate) fn once(config: &Config, wrap: &SupervisedRun, how: OnceHow) -> ExitCode {
+pub(crate) fn once(config: &CheckedConfig, wrap: &SupervisedRun, how: OnceHow) -> ExitCode {
     // Before any thread exists.
     let signals = match Signals::catch() {
         Ok(signals) => signals,
@@ -38,7 +38,7 @@ pub(crate) fn once(config: &Config, wrap: &SupervisedRun, how: OnceHow) -> ExitC
 
 /// One attempt, or, with `--retry`, one after each failure of another host.
 fn attempts(
-    config: &Config,
+    config: &CheckedConfig,
     wrap: &SupervisedRun,
     how: OnceHow,
     signals: &Signals,
@@ -60,11 +60,11 @@ fn attempts(
         let leadership = match attempt(config, wrap, elections, signals) {
             Err(code) => return Ok(code),
             Ok(Err(error)) => return Err(error.to_string()),
-            Ok(Ok(Err(leader))) if how.retry == 0 => {
+            Ok(Ok(Attempt::LedBy(leader))) if how.retry == 0 => {
                 runs.skipped(&leader);
                 return skipped;
             }
-            Ok(Ok(Err(leader))) => {
+            Ok(Ok(Attempt::LedBy(leader))) => {
                 let term = match wait(config, wrap, signals)? {
                     Waited::Told(code) => return Ok(code),
                     Waited::Free { since } => *first.get_or_insert(since),
@@ -75,7 +75,8 @@ fn attempts(
                 }
                 continue;
             }
-            Ok(Ok(Ok(leadership))) => leadership,
+            Ok(Ok(Attempt::Cancelled)) => return skipped,
+            Ok(Ok(Attempt::Elected(leadership))) => leadership,
         };
         // While this host leads, no other runs the command: what is recorded is complete.
         let goes_on = match first {
@@ -123,7 +124,7 @@ fn code_of(signal: Signal) -> ExitCode {
 
 /// Waits for the outcome, which a hold-off delays. A signal ends that, with its code.
 fn attempt(
-    config: &Config,
+    config: &CheckedConfig,
     wrap: &SupervisedRun,
     elections: Elections,
     signals: &Signals,

@@ -6,6 +6,7 @@
 mod asking;
 mod changing;
 mod commands;
+mod dev;
 mod draft;
 mod hidden;
 mod instance;
@@ -25,7 +26,7 @@ use crate::cli::service_file;
 use crate::cli::usage::nearest;
 
 /// All options, in the order of the help.
-static TABLES: [&[Opt]; 9] = [
+static TABLES: [&[Opt]; 10] = [
     asking::OPTIONS,
     server::OPTIONS,
     lease::OPTIONS,
@@ -34,6 +35,7 @@ static TABLES: [&[Opt]; 9] = [
     telling::OPTIONS,
     roles::OPTIONS,
     changing::OPTIONS,
+    dev::OPTIONS,
     hidden::OPTIONS,
 ];
 
@@ -51,6 +53,18 @@ pub(crate) struct Spec {
     pub(crate) takes: Takes,
     /// Hidden commands are started by Leasehold itself. They are not listed and ignore the environment.
     pub(crate) hidden: bool,
+}
+
+impl Spec {
+    /// Whether variables of the environment are options of this command. Not of `dev`, because they may name a fleet in service.
+    pub(crate) fn reads_environment(&self) -> bool {
+        (!self.hidden || self.name == NAMES) && self.name != "dev"
+    }
+
+    /// Whether it starts an instance, which needs all settings checked. The other commands ask the store, or change it.
+    pub(crate) fn starts(&self) -> bool {
+        matches!(self.name, "run" | "lead" | "once")
+    }
 }
 
 /// The arguments besides the options.
@@ -90,10 +104,9 @@ impl Opt {
 
     /// Whether the environment may give it. The settings of a service have durations of `run`, which are not those of a session.
     pub(crate) fn is_variable_of(&self, command: &Spec) -> bool {
-        let is_internal = command.hidden && command.name != NAMES;
         let is_of_a_session =
             matches!((command.name, self.name), ("sessions", "interval" | "timeout"));
-        !is_internal && !is_of_a_session
+        command.reads_environment() && !is_of_a_session
     }
 
     /// The help for this command.

@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::config::Config;
+use crate::config::{CheckedConfig, Config};
 use crate::model::Session;
 use crate::polling::targets::Targets;
 use crate::{PollPermit, Poller, Revoked, Sample};
@@ -15,7 +15,7 @@ use parking_lot::RwLock;
 use crate::cli::args::{Command, Env, parse, settings_files};
 use crate::cli::service_file::parse_with_service_file;
 use crate::cli::settings::Settings;
-use crate::cli::task::Task;
+use crate::cli::task::Instance;
 use crate::cli::usage::UsageError;
 
 /// Where the settings of `run` came from, to read them once more.
@@ -28,7 +28,7 @@ pub(crate) struct Sources {
 /// What is new.
 pub(crate) struct News {
     /// The settings to go on with.
-    pub(crate) config: Config,
+    pub(crate) config: CheckedConfig,
     pub(crate) targets: Targets,
     /// The options that are in force from now on.
     pub(crate) changed: String,
@@ -43,11 +43,9 @@ pub(crate) fn parse_with_settings(args: &[OsString], env: Env<'_>) -> Result<Com
         return parse_with_service_file(args, env);
     }
     let settings = Settings::read_all(&files).map_err(UsageError::Settings)?;
-    let mut command = parse(args, &|name| settings.value(name).or_else(|| env(name)))?;
-    if let Command::Task(config, _) = &mut command {
-        config.settings = files; // a file does not name another
-    }
-    Ok(command)
+    // A file does not name another.
+    let value = |name: &str| settings.value(name).filter(|_| name != "LEASEHOLD_SETTINGS");
+    parse(args, &|name| value(name).or_else(|| env(name)))
 }
 
 impl Sources {
@@ -69,10 +67,7 @@ impl Sources {
         let command = parse(&self.args, &|name| file.value(name).or_else(|| still(name)));
         let command = command.and_then(Command::with_files_checked);
         match command.map_err(|it| it.to_string())? {
-            Command::Task(new, Task::Run { .. }) => {
-                let new = Config { settings: current.settings.clone(), ..*new };
-                news(current, &new)
-            }
+            Command::Instance(new, Instance::Run { .. }) => news(current, &new),
             _ => Err("the command line is no longer one of run".into()),
         }
     }
@@ -87,6 +82,7 @@ fn news(old: &Config, new: &Config) -> Result<News, String> {
         timeout: new.timeout,
         light_after: new.light_after,
         light_interval: new.light_interval,
+        thresholds: new.thresholds,
         workers: new.workers,
         weight: new.weight,
         allow_targets: new.allow_targets.clone(),
@@ -95,6 +91,7 @@ fn news(old: &Config, new: &Config) -> Result<News, String> {
         ..old.clone()
     };
     let (changed, waiting) = (differing(old, &config), differing(&config, new));
+    let config = config.checked().map_err(|error| error.to_string())?;
     Ok(News { config, targets, changed, waiting })
 }
 
@@ -119,7 +116,12 @@ fn differing(a: &Config, b: &Config) -> String {
         ("--timeout", a.timeout != b.timeout),
         ("--light-after", a.light_after != b.light_after),
         ("--light-interval", a.light_interval != b.light_interval),
+        ("--fail-after", a.thresholds.fail_after != b.thresholds.fail_after),
+        ("--ok-after", a.thresholds.ok_after != b.thresholds.ok_after),
         ("--poll-command", a.poll_command != b.poll_command),
+        ("--on-change", a.on_change.command != b.on_change.command),
+        ("--on-change-timeout", a.on_change.timeout != b.on_change.timeout),
+        ("--on-change-retries", a.on_change.retries != b.on_change.retries),
         ("--allow-targets", a.allow_targets != b.allow_targets),
         ("--deny-targets", a.deny_targets != b.deny_targets),
         ("--max-body", a.max_body != b.max_body),
@@ -139,6 +141,9 @@ fn differing(a: &Config, b: &Config) -> String {
         ("--metrics-name", a.metrics_name != b.metrics_name),
         ("--metrics-listen", a.metrics_listen != b.metrics_listen),
         ("--metrics-hosts", a.metrics_hosts != b.metrics_hosts),
+        ("--web-listen", a.web_listen != b.web_listen),
+        ("--web-hosts", a.web_hosts != b.web_hosts),
+        ("--web-remote", a.web_remote != b.web_remote),
         ("--log-level", a.log_level != b.log_level),
         ("--log-renewals", a.log_renewals != b.log_renewals),
     ];
@@ -184,7 +189,7 @@ mod tests {
             "redis" => "redis://10.0.0.1:6379/3",
             "log-level" => "trace",
             "log-renewals" => "each",
-            "new-fleet" | "no-candidate" => "on",
+            "new-fleet" | "no-candidate" | "web-remote" => "on",
             "light-after" | "workers" | "max-body" | "weight" | "priority" | "min-replicas" => "7",
             it if it.ends_with("interval")
                 || it.ends_with("ttl")
@@ -194,7 +199,7 @@ mod tests {
                 "7s"
             }
             "allow-targets" | "deny-targets" => "10.0.0.0/8",
-            "metrics-listen" => "127.0.0.1:9464",
+            "metrics-listen" | "web-listen" => "127.0.0.1:9464",
             _ => "other",
         }
     }

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use crate::cli::limits::{Files, raise_files};
 use crate::cli::predecessors::Predecessors;
 use crate::cli::reload::{Replaceable, Sources};
-use crate::cli::{FAILED, USAGE, config_warnings, fail, logging};
+use crate::cli::{FAILED, USAGE, config_warnings, fail, logging, web};
 use crate::clock::{BootClock, Clock};
-use crate::config::Config;
+use crate::config::{CheckedConfig, Config};
 use crate::election::{Elections, LeaderElection, RoleConnections};
 use crate::event::Event;
 use crate::inspect::doctor;
@@ -29,7 +29,7 @@ use crate::{Daemon, Poller, Stop};
 use crossbeam_channel::select;
 
 /// Runs an instance to its end.
-pub(crate) fn run(config: &Config, warning: Option<String>) -> ExitCode {
+pub(crate) fn run(config: &CheckedConfig, warning: Option<String>) -> ExitCode {
     logging::start(config.log_level);
     let files = raise_files();
     let targets = match Targets::parse(&config.allow_targets, &config.deny_targets) {
@@ -43,7 +43,7 @@ pub(crate) fn run(config: &Config, warning: Option<String>) -> ExitCode {
 }
 
 fn instance(
-    config: &Config,
+    config: &CheckedConfig,
     targets: Targets,
     files: Files,
     warning: Option<String>,
@@ -69,11 +69,14 @@ fn instance(
     let (watching, when) = stop();
     let watchdog = systemd::watch(Arc::clone(&manager), Arc::clone(&status_line), when)
         .map_err(|error| format!("cannot start a thread: {error}"))?;
+    let metrics = web::Told::default();
+    let _web = web::beside(config, &me, &metrics)?;
     // Dropped from left to right: the thread must be able to end before it is waited for.
     let _watchdog = (watching, watchdog);
     match Daemon::start(config, me.clone(), Arc::new(BootClock), &connections, poller, &signalled) {
         Ok(mut daemon) => {
             daemon.hurry_at(hurried);
+            let _ = metrics.set(Arc::clone(daemon.exposition()));
             let table = Arc::clone(daemon.table());
             status_line
                 .enter(LifecyclePhase::Running(Arc::clone(&table), Arc::clone(daemon.liveness())));
@@ -122,7 +125,7 @@ fn instance(
 struct Reload<'a> {
     sources: Sources,
     /// In force.
-    config: Config,
+    config: CheckedConfig,
     files: Files,
     me: &'a InstanceId,
     manager: &'a Notifier,
@@ -146,7 +149,7 @@ impl Reload<'_> {
     fn reload(&mut self, daemon: &mut Daemon, replaceable: &Replaceable) -> Result<(), String> {
         let news = self.sources.read(&self.config, &|name| env::var_os(name))?;
         let poller = poller(&news.config, news.targets, self.files)?;
-        daemon.reload(&news.config).map_err(|error| format!("cannot start a thread: {error}"))?;
+        daemon.reload(&news.config);
         replaceable.replace(poller);
         self.config = news.config;
         // Said at the more talkative of the two levels.

@@ -22,7 +22,7 @@ pub(crate) const VARIABLE: &str = "LEASEHOLD_SERVICE_SETTINGS";
 /// Commands that run beside the service and for themselves: they need its Redis, and not its metrics file or its port.
 const CONNECT: [&str; 3] = ["lead", "once", "release"];
 /// Commands that are told by their unit, or ask no Redis.
-const TOLD: [&str; 3] = ["run", "man", "completions"];
+const TOLD: [&str; 4] = ["run", "dev", "man", "completions"];
 /// Where Redis is, how to get in, and how the keys are called.
 const OF_CONNECTION: [&str; 8] = [
     "redis",
@@ -82,9 +82,9 @@ fn wanted(args: &[OsString], env: Env<'_>) -> Option<PathBuf> {
     Some(path).filter(|it| !it.as_os_str().is_empty())
 }
 
-/// Says which Redis is asked, where nobody named it on this command line. Cron mails what `once` prints, and `lead` has a log.
+/// Says which Redis is asked, where nobody named it on this command line. Not for `lead` and `once`: they have a log, and cron mails what `once` prints.
 pub(crate) fn tell(config: &Config, task: &Task) {
-    let is_quiet = matches!(task, Task::Once { .. } | Task::Lead(_) | Task::Names { .. });
+    let is_quiet = matches!(task, Task::Names { .. });
     if let Some(Outcome::Read(path)) = OUTCOME.get()
         && config.redis != Config::default().redis
         && !is_quiet

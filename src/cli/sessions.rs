@@ -24,7 +24,7 @@ use crate::cli::table::{Cell, Paint, Painter, Side, Table, printable};
 use crate::cli::task::{Fields, STALE_AFTER, SessionsVerb};
 use crate::cli::{FAILED, fail, say, warn};
 
-/// Somebody else may change a session at the same moment, but not for ever.
+/// Another client may change a session at the same moment, but not for ever.
 const ATTEMPTS_MAX: usize = 5;
 /// At most this many lines are named that cannot be understood, or were done before a failure.
 pub(crate) const NAMED_MAX: usize = 10;
@@ -287,7 +287,7 @@ fn so_far(done: &str, n: usize) -> String {
 /// How each endpoint stands, by its name.
 type States<'a> = FnvHashMap<&'a str, &'a EndpointStatus>;
 
-/// Whether somebody polls it; if not, the state that `status` shows. With the fields that are ignored.
+/// Whether an instance polls it; if not, the state that `status` shows. With the fields that are ignored.
 fn polled(states: &States<'_>, id: &EndpointId, odd: &[OddField]) -> Cell {
     let state = states.get(id.as_str()).map_or(State::Unowned, |it| it.state);
     let (word, paint) = match state {

@@ -4,7 +4,6 @@
 
 mod check;
 mod endpoints;
-mod json;
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -14,13 +13,13 @@ use crate::cli::leaders::{self, Leaders};
 use crate::cli::short_names;
 pub(crate) use crate::cli::status::check::unknown;
 pub(crate) use crate::cli::status::endpoints::last_result;
-pub(crate) use crate::cli::status::json::{
-    document, endpoint_document, millis, without_controls, word_of,
-};
 use crate::cli::table::{Cell, Paint, Painter, Side, Table, brief, printable};
 use crate::cli::task::{Output, StatusHow};
 use crate::cli::{FAILED, fail, say};
 use crate::config::Config;
+pub(crate) use crate::inspect::status::json::{
+    document, endpoint_document, millis, without_controls, word_of,
+};
 use crate::inspect::status::left::{Lately, Left, left_lately};
 use crate::inspect::status::{Alarm, InstanceStatus, Status};
 use crate::model::InstanceId;

@@ -26,7 +26,7 @@ const THIS: &str = "/proc/self/exe";
 
 /// How a command came to its end.
 pub(crate) enum End {
-    /// By itself, or by a signal of somebody else's.
+    /// By itself, or by a signal of another process.
     Own(Ended),
     /// By a signal to us that was passed on.
     Signalled(Ended),

@@ -7,6 +7,7 @@ use std::io::{self, IsTerminal};
 use std::os::fd::AsFd;
 use std::process::{Command, Stdio};
 
+pub(crate) use crate::inspect::printable::printable;
 pub(crate) use crate::inspect::status::brief;
 
 /// A colour with a meaning.
@@ -161,18 +162,6 @@ fn asked_width() -> Option<usize> {
     let output = stty.arg("size").stdin(terminal).stderr(Stdio::null()).output().ok()?;
     let size = String::from_utf8(output.stdout).ok()?;
     size.split_whitespace().nth(1)?.parse().ok()
-}
-
-/// What cannot be seen, or could do something to a terminal, as an escape.
-pub(crate) fn printable(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '"' | '\'' => out.push(c),
-            _ => out.extend(c.escape_debug()),
-        }
-    }
-    out
 }
 
 #[cfg(test)]

@@ -4,95 +4,80 @@ mod sessions;
 mod status;
 
 use std::ffi::OsStr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::cli::args::{Env, Typed};
 use crate::cli::config_warnings::about_heartbeat;
+use crate::cli::dev::{self, DevSettings};
 use crate::cli::options::{Draft, NAMES, Spec};
 use crate::cli::task::sessions::sessions;
 pub(crate) use crate::cli::task::sessions::{Fields, SessionsVerb, VERBS};
 use crate::cli::task::status::status;
 pub(crate) use crate::cli::task::status::{Check, Output, StatusHow, Which};
 use crate::cli::usage::UsageError;
-use crate::config::Config;
+use crate::config::{CheckedConfig, Config, Topology};
 use crate::model::{EndpointId, Role};
 use crate::store::admin::acl::Purpose;
 
-/// What to do with a store.
+/// As what to join the other instances.
 #[derive(Debug)]
-pub(crate) enum Task {
+pub(crate) enum Instance {
     /// With what is odd about its settings.
     Run {
         warning: Option<String>,
-    },
-    Status(StatusHow),
-    Release(ReleaseWhat),
-    Sessions {
-        verb: SessionsVerb,
-        json: bool,
-    },
-    Drain(Drain),
-    Plan {
-        join: usize,
-        leave: Vec<String>,
-        json: bool,
-    },
-    Get {
-        endpoint: EndpointId,
-        body: bool,
-        json: bool,
-    },
-    Explain {
-        endpoint: EndpointId,
-        json: bool,
-    },
-    Top {
-        how: StatusHow,
-        refresh: Duration,
-    },
-    Watch {
-        endpoint: Option<EndpointId>,
-        json: bool,
-    },
-    History {
-        endpoint: Option<EndpointId>,
-        role: Option<Role>,
-        limit: usize,
-        json: bool,
-    },
-    Doctor {
-        purpose: Purpose,
-        watch: Duration,
-        json: bool,
     },
     Lead(SupervisedRun),
     Once {
         wrap: SupervisedRun,
         how: OnceHow,
     },
-    Names {
-        of: String,
-        beginning: String,
-    },
-    Leaders {
-        json: bool,
-    },
+}
+
+/// What to ask of a store, or to change in it.
+#[derive(Debug)]
+pub(crate) enum Task {
+    Status(StatusHow),
+    Release(ReleaseWhat),
+    Sessions { verb: SessionsVerb, json: bool },
+    Drain(Drain),
+    Plan { join: usize, leave: Vec<String>, json: bool },
+    Get { endpoint: EndpointId, body: bool, json: bool },
+    Explain { endpoint: EndpointId, json: bool },
+    Top { how: StatusHow, refresh: Duration },
+    Web(StatusHow),
+    Watch { endpoint: Option<EndpointId>, json: bool },
+    History { endpoint: Option<EndpointId>, role: Option<Role>, limit: usize, json: bool },
+    Doctor { purpose: Purpose, watch: Duration, json: bool },
+    Names { of: String, beginning: String },
+    Leaders { json: bool },
     Resign(Role),
+}
+
+impl Instance {
+    /// What the Redis user of this command is for: which rule has the rights that it needs.
+    pub(crate) fn purpose(&self) -> Purpose {
+        match self {
+            Self::Run { .. } => Purpose::Daemon,
+            Self::Lead(_) | Self::Once { .. } => Purpose::Elector,
+        }
+    }
 }
 
 impl Task {
     /// What the Redis user of this command is for: which rule has the rights that it needs.
     pub(crate) fn purpose(&self) -> Purpose {
         match self {
-            Self::Run { .. } | Self::Release(ReleaseWhat::RuntimeDir(_)) => Purpose::Daemon,
+            Self::Release(ReleaseWhat::RuntimeDir(_)) => Purpose::Daemon,
             Self::Doctor { purpose, .. } => *purpose,
             Self::Status(_)
             | Self::Plan { .. }
             | Self::Get { .. }
             | Self::Explain { .. }
             | Self::Top { .. }
+            | Self::Web(_)
             | Self::Watch { .. }
             | Self::History { .. }
             | Self::Names { .. }
@@ -104,7 +89,6 @@ impl Task {
             | Self::Drain(_)
             | Self::Resign(_)
             | Self::Release(ReleaseWhat::Instance { .. }) => Purpose::Operator,
-            Self::Lead(_) | Self::Once { .. } => Purpose::Elector,
         }
     }
 }
@@ -151,6 +135,8 @@ pub(crate) struct Drain {
 /// Several times the light interval, at which endpoints that fail are polled.
 pub(crate) const STALE_AFTER: Duration = Duration::from_secs(120);
 
+/// Where `web` shows its page.
+const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9465);
 /// How often `top` looks.
 const REFRESH: Duration = Duration::from_secs(1);
 /// How many events `history` lists: a screenful.
@@ -174,6 +160,11 @@ pub(crate) fn of(
             let refresh = draft.refresh.unwrap_or(REFRESH);
             let (config, how) = status(draft)?;
             Ok((config, Task::Top { how, refresh }))
+        }
+        "web" => {
+            draft.config.web_listen = Some(draft.listen.unwrap_or(LISTEN));
+            let (config, how) = status(draft)?;
+            Ok((config, Task::Web(how)))
         }
         "watch" => {
             let (endpoint, json) = (endpoint(typed)?, draft.json);
@@ -208,23 +199,6 @@ pub(crate) fn of(
             };
             Ok((reader(draft)?.checked_reading()?, task))
         }
-        "doctor" => doctor(draft, env),
-        "lead" => {
-            let dir = draft.config.runtime_dir.take().or_else(|| systemd_runtime_dir(env));
-            draft.config.runtime_dir = dir;
-            let (config, wrap) = wrap(command, draft, typed)?;
-            Ok((config, Task::Lead(wrap)))
-        }
-        "once" => {
-            if !draft.level_given {
-                draft.config.log_level = log::LevelFilter::Warn;
-            }
-            let Draft { at_least_for, skip_code, retry, catch_up, .. } = draft;
-            let how = OnceHow { at_least_for, skip_code, retry, catch_up };
-            let (config, mut wrap) = wrap(command, draft, typed)?;
-            wrap.must_be_recorded = retry > 0 || catch_up.is_some();
-            Ok((config, Task::Once { wrap, how }))
-        }
         NAMES => {
             let mut words = typed.words.iter().cloned();
             let of = words.next().ok_or(UsageError::Hidden { command })?;
@@ -239,11 +213,39 @@ pub(crate) fn of(
             let role = role(command, typed)?;
             Ok((reader(draft)?, Task::Resign(role)))
         }
+        _ => doctor(draft, env),
+    }
+}
+
+/// The instance that `command` starts ([`Spec::starts`]), and its settings.
+pub(crate) fn instance(
+    command: &'static Spec,
+    mut draft: Draft,
+    typed: &Typed,
+    env: Env<'_>,
+) -> Result<(CheckedConfig, Instance), UsageError> {
+    match command.name {
+        "lead" => {
+            let dir = draft.config.runtime_dir.take().or_else(|| systemd_runtime_dir(env));
+            draft.config.runtime_dir = dir;
+            let (config, wrap) = wrap(command, draft, typed)?;
+            Ok((config, Instance::Lead(wrap)))
+        }
+        "once" => {
+            if !draft.level_given {
+                draft.config.log_level = log::LevelFilter::Warn;
+            }
+            let Draft { at_least_for, skip_code, retry, catch_up, .. } = draft;
+            let how = OnceHow { at_least_for, skip_code, retry, catch_up };
+            let (config, mut wrap) = wrap(command, draft, typed)?;
+            wrap.must_be_recorded = retry > 0 || catch_up.is_some();
+            Ok((config, Instance::Once { wrap, how }))
+        }
         _ => run(draft, env),
     }
 }
 
-fn run(draft: Draft, env: Env<'_>) -> Result<(Config, Task), UsageError> {
+fn run(draft: Draft, env: Env<'_>) -> Result<(CheckedConfig, Instance), UsageError> {
     let Draft { mut config, store_timeout, heartbeat_given, .. } = draft;
     let usual = Config::usual_store_timeout(config.lease_ttl, config.heartbeat_ttl);
     config.store_timeout = store_timeout.unwrap_or(usual);
@@ -251,7 +253,26 @@ fn run(draft: Draft, env: Env<'_>) -> Result<(Config, Task), UsageError> {
     // Nobody is told of a default that follows.
     let warning = about_heartbeat(config.heartbeat_ttl, config.lease_ttl);
     let warning = warning.filter(|_| heartbeat_given);
-    Ok((config.checked()?, Task::Run { warning }))
+    Ok((config.checked()?, Instance::Run { warning }))
+}
+
+/// What `dev` starts. On the user's own Redis under prefixes that no fleet in service has.
+pub(crate) fn dev(draft: Draft) -> Result<DevSettings, UsageError> {
+    let Draft { mut config, redis_url, instances, sessions, data, .. } = draft;
+    let instances = instances.unwrap_or(dev::INSTANCES);
+    if instances > dev::INSTANCES_MAX {
+        return Err(UsageError::DevInstances { most: dev::INSTANCES_MAX });
+    }
+    if redis_url.is_some() {
+        config.prefix = dev::PREFIX.into();
+        config.session_prefix = format!("{}:session:", dev::PREFIX);
+        config.leader_prefix = dev::LEADER_PREFIX.into();
+    }
+    if config.redis.topology() == Topology::Cluster {
+        return Err(UsageError::DevCluster);
+    }
+    let config = config.checked_reading()?;
+    Ok(DevSettings { config, own_redis: redis_url, data, sessions, instances })
 }
 
 /// With the settings that `run` would have, as far as they matter here.
@@ -274,7 +295,7 @@ fn wrap(
     command: &'static Spec,
     draft: Draft,
     typed: &Typed,
-) -> Result<(Config, SupervisedRun), UsageError> {
+) -> Result<(CheckedConfig, SupervisedRun), UsageError> {
     let role = role(command, typed)?;
     let program: Option<Vec<String>> =
         typed.rest.iter().map(|it| it.to_str().map(String::from)).collect();

@@ -120,6 +120,10 @@ pub(crate) enum UsageError {
     PollCommand {
         why: String,
     },
+    DevInstances {
+        most: usize,
+    },
+    DevCluster,
     Settings(SettingsError),
     Config(ConfigError),
 }
@@ -140,7 +144,7 @@ impl fmt::Display for Origin {
 }
 
 impl UsageError {
-    /// About the words beside the options.
+    /// About the words beside the options, and about `dev`.
     fn words(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoRole { command } => {
@@ -190,6 +194,12 @@ impl UsageError {
             Self::Role { why } => write!(f, "{why}"),
             Self::NoProgram { command } => {
                 write!(f, "{} needs a command to run: write {}", command.name, command.usage)
+            }
+            Self::DevInstances { most } => {
+                write!(f, "--instances is more than {most}: that is enough to try things on")
+            }
+            Self::DevCluster => {
+                write!(f, "dev does not work on a cluster: name one server, or leave --redis out")
             }
             Self::ProgramText => write!(f, "the command to run is not valid UTF-8"),
             Self::NoDashes { command } => {

@@ -1,6 +1,6 @@
-//! `leasehold watch`: follows the fleet live. One line for each lease event and each result.
+//! `leasehold watch`: follows the fleet live. One line for each lease event, each change of a verdict and each result.
 //!
-//! Lease events are read from the stream, so those of an outage are told afterwards; results are heard, and
+//! Lease events and changes are read from streams, so those of an outage are told afterwards; results are heard, and
 //! what was announced while nobody listened is gone.
 
 use std::collections::BTreeSet;
@@ -15,7 +15,7 @@ use crate::config::Config;
 use crate::model::{EndpointId, InstanceId};
 use crate::stop_on_signal;
 use crate::store::admin::result_stream::{Announced, Results};
-use crate::store::history::Entry;
+use crate::store::history::{Entry, Stream};
 use crate::store::redis::RedisStore;
 use crate::store::{Fault, StoreError};
 use crate::thread::{Stop, Thread, stop};
@@ -39,12 +39,14 @@ const NEWS_MAX: usize = 1_024;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Source {
     Leases,
+    Changes,
     Results,
 }
 
 /// Anything to tell.
 enum News {
     Lease(Entry),
+    Change(Entry),
     Result(Announced),
     Away(Source, String),
     Back(Source),
@@ -80,6 +82,7 @@ pub(crate) fn watch(config: &Config, endpoint: Option<&EndpointId>, as_json: boo
 /// One thread's work.
 enum Follower {
     Leases(Place, String),
+    Changes(Place, String),
     Results(Place, Box<Results>),
 }
 
@@ -99,7 +102,7 @@ impl Follower {
     ) -> Result<(Teller, Vec<Self>), StoreError> {
         let timeout = config.store_timeout;
         let store = Arc::new(RedisStore::of_endpoints(config));
-        let (leases, results) = match store.history(None, 1, timeout) {
+        let (leases, results) = match store.history(Stream::Leases, None, 1, timeout) {
             Err(error) if error.fault != Fault::Misconfigured => return Err(error),
             leases => (leases, store.follow_results(endpoint, timeout)),
         };
@@ -116,6 +119,13 @@ impl Follower {
                     }
                     Err(error) => teller.refused(Source::Leases, &error.to_string()),
                 }
+                match place.store.history(Stream::Changes, None, 1, timeout) {
+                    Ok(last) => {
+                        let last = last.into_iter().next().map_or("0-0".into(), |it| it.id);
+                        followers.push(Self::Changes(place.clone(), last));
+                    }
+                    Err(error) => teller.refused(Source::Changes, &error.to_string()),
+                }
                 match results {
                     Ok(results) => followers.push(Self::Results(place, Box::new(results))),
                     Err(error) if error.fault == Fault::Misconfigured => {
@@ -131,6 +141,7 @@ impl Follower {
     fn name(&self) -> &'static str {
         match self {
             Self::Leases(..) => "watch-leases",
+            Self::Changes(..) => "watch-changes",
             Self::Results(..) => "watch-results",
         }
     }
@@ -138,7 +149,8 @@ impl Follower {
     fn run(self, tell: &Sender<News>, stop: &Stop) {
         // Nobody listens any more: that is the end.
         let _ = match self {
-            Self::Leases(place, after) => place.follow_leases(after, tell, stop),
+            Self::Leases(place, after) => place.follow(Stream::Leases, after, tell, stop),
+            Self::Changes(place, after) => place.follow(Stream::Changes, after, tell, stop),
             Self::Results(place, results) => place.follow_results(*results, tell, stop),
         };
     }
@@ -154,26 +166,30 @@ fn tell(to: &Sender<News>, news: News) -> Told {
 }
 
 impl Place {
-    fn follow_leases(self, mut after: String, to: &Sender<News>, stop: &Stop) -> Told {
+    fn follow(self, stream: Stream, mut after: String, to: &Sender<News>, stop: &Stop) -> Told {
+        let (source, news): (Source, fn(Entry) -> News) = match stream {
+            Stream::Leases => (Source::Leases, News::Lease),
+            Stream::Changes => (Source::Changes, News::Change),
+        };
         let mut away = false;
         loop {
-            let wait = match self.store.history_after(&after, PAGE, self.timeout) {
+            let wait = match self.store.history_after(stream, &after, PAGE, self.timeout) {
                 Ok(entries) => {
                     if std::mem::take(&mut away) {
-                        tell(to, News::Back(Source::Leases))?;
+                        tell(to, News::Back(source))?;
                     }
                     let more = entries.len() == PAGE;
                     for entry in entries {
                         after.clone_from(&entry.id);
                         if history::is_of(&entry, self.endpoint.as_ref()) {
-                            tell(to, News::Lease(entry))?;
+                            tell(to, news(entry))?;
                         }
                     }
                     if more { Duration::ZERO } else { LOOK }
                 }
                 Err(error) => {
                     away = true;
-                    trouble(Source::Leases, &error, to)?;
+                    trouble(source, &error, to)?;
                     RETRY
                 }
             };
@@ -259,7 +275,8 @@ impl Teller {
     fn line(&mut self, news: News, painter: Painter) -> String {
         match news {
             News::Lease(entry) if self.as_json => document("lease", history::document(&entry)),
-            News::Lease(entry) => lease_line(&entry, painter),
+            News::Change(entry) if self.as_json => document("change", history::document(&entry)),
+            News::Lease(entry) | News::Change(entry) => lease_line(&entry, painter),
             News::Result(it) if self.as_json => document("result", result_document(&it)),
             News::Result(it) => result_line(&it, painter),
             News::Away(source, error) => self.gone(source, &error),
@@ -293,6 +310,7 @@ impl Teller {
     fn refused(&self, source: Source, error: &str) {
         let (what, rule) = match source {
             Source::Leases => ("lease events", "%R~poll:* +xrange +xrevrange"),
+            Source::Changes => ("changes", "%R~poll:* +xrange +xrevrange"),
             Source::Results => ("results", "&poll:results:* +subscribe +psubscribe +ping"),
         };
         let lacks = match error.contains("WRONGTYPE") {
@@ -304,7 +322,7 @@ impl Teller {
     }
 }
 
-fn complain(sentence: &str) {
+pub(crate) fn complain(sentence: &str) {
     let _ = io::stderr().write_all(format!("leasehold: {sentence}\n").as_bytes());
 }
 

@@ -44,10 +44,16 @@ pub enum ConfigError {
     HostName,
     /// A poll command without a program.
     PollCommandEmpty,
+    /// What runs at a change, without a program.
+    OnChangeEmpty,
     /// Metrics that others could read.
     MetricsForAll { address: SocketAddr },
     /// A name that no Host header can have.
     MetricsHost,
+    /// A page that others could read, and nobody said so.
+    WebForAll { address: SocketAddr },
+    /// A name that no Host header can have.
+    WebHost,
     /// A label that is empty or too long.
     MetricsName,
 }
@@ -104,8 +110,22 @@ impl fmt::Display for ConfigError {
                 )?;
                 write!(f, "without spaces or slashes, separated by commas")
             }
+            Self::WebForAll { address } => {
+                write!(
+                    f,
+                    "{address} is no loopback address, so other hosts could read the page: "
+                )?;
+                write!(f, "use 127.0.0.1 or [::1], or say --web-remote")
+            }
+            Self::WebHost => {
+                write!(f, "--web-hosts has something that is no host: write names or addresses ")?;
+                write!(f, "without spaces or slashes, separated by commas")
+            }
             Self::MetricsName => {
                 write!(f, "--metrics-name must be 1 to {METRICS_NAME_BYTES_MAX} bytes")
+            }
+            Self::OnChangeEmpty => {
+                write!(f, "--on-change names no program: give one, or leave the option out")
             }
             Self::PollCommandEmpty => {
                 write!(f, "--poll-command names no program: give one, or leave the option out")

@@ -283,7 +283,7 @@ fn decoded(text: &str) -> Result<Option<String>, RedisUrlError> {
     let mut parts = text.split('%');
     bytes.extend_from_slice(parts.next().unwrap_or_default().as_bytes());
     for part in parts {
-        // A percent sign that begins no number is one that somebody has left as it was.
+        // A percent sign that begins no number is one that the user has left unescaped.
         let number = part.get(..2).and_then(|it| u8::from_str_radix(it, 16).ok());
         match number {
             Some(byte) => {

@@ -3,25 +3,30 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::config::{Config, ConfigError, RedisUrl, RedisUrlError};
+use crate::config::{CheckedConfig, Config, ConfigError, RedisUrl, RedisUrlError};
+use crate::election::listeners::SharedListener;
 use crate::election::runtime::Elections;
 use crate::election::settings::ElectionSettings;
-use crate::election::{LeaderElection, Leadership};
+use crate::election::standing::Candidacy;
+use crate::election::{Attempt, ElectionEvent, LeaderElection};
 use crate::lease::keeper::StartError;
-use crate::model::{InstanceId, InvalidRole, Role};
+use crate::model::{InvalidRole, Role};
 use crate::thread::Stop;
 
-/// An election to be: [`LeaderElection::builder`].
+/// An election to be: [`LeaderElection::builder`]. A clone has the same listeners.
 #[derive(Clone, Debug)]
+#[must_use = "nothing is elected before `start`"]
 pub struct ElectionBuilder {
     role: Role,
     config: Config,
     /// Its default depends on the TTL.
     heartbeat_interval: Option<Duration>,
+    listeners: Vec<SharedListener>,
 }
 
 /// Why there is no election.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum BuildError {
     /// The role cannot be named so.
     Role(InvalidRole),
@@ -44,7 +49,16 @@ impl fmt::Display for BuildError {
     }
 }
 
-impl std::error::Error for BuildError {}
+impl std::error::Error for BuildError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Role(error) => Some(error),
+            Self::Redis(error) => Some(error),
+            Self::Settings(error) => Some(error),
+            Self::Start(error) => Some(error),
+        }
+    }
+}
 
 impl Config {
     /// How an instance with these settings stands for `role`.
@@ -65,7 +79,12 @@ impl Config {
 impl ElectionBuilder {
     pub(crate) fn new(role: &str) -> Result<Self, BuildError> {
         let role = Role::parse(role).map_err(BuildError::Role)?;
-        Ok(Self { role, config: Config::default(), heartbeat_interval: None })
+        Ok(Self {
+            role,
+            config: Config::default(),
+            heartbeat_interval: None,
+            listeners: Vec::new(),
+        })
     }
 
     /// Where the others are: `redis://127.0.0.1:6379/0` by default.
@@ -137,7 +156,7 @@ impl ElectionBuilder {
     }
 
     /// Checks everything.
-    fn checked(mut self) -> Result<(Config, ElectionSettings), BuildError> {
+    fn checked(mut self) -> Result<(CheckedConfig, ElectionSettings), BuildError> {
         let ttl = self.config.lease_ttl;
         self.config.heartbeat_ttl = ttl;
         self.config.renew_interval = self.heartbeat_interval.unwrap_or(ttl / 3);
@@ -148,33 +167,124 @@ impl ElectionBuilder {
         Ok((config, settings))
     }
 
+    /// Calls `listener` for every event of this election, in order, on a thread of its own. It is registered before the election
+    /// stands, so it misses nothing. Several may be given; a stop waits for each to have heard of it, at most 5 s. For thousands of
+    /// roles one listener is better: [`Elections::listen`].
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use leasehold::{ElectionEvent, LeaderElection};
+    ///
+    /// let election = LeaderElection::builder("cleanup")?
+    ///     .on_event(|event| println!("{event:?}"))
+    ///     .on_event(|event| {
+    ///         if let ElectionEvent::LeadershipLost { term, reason, .. } = event {
+    ///             eprintln!("term {term} is over: {reason:?}");
+    ///         }
+    ///     })
+    ///     .start()?;
+    /// # Ok(()) }
+    /// ```
+    pub fn on_event(mut self, listener: impl FnMut(&ElectionEvent) + Send + 'static) -> Self {
+        self.listeners.push(SharedListener::new(listener));
+        self
+    }
+
     /// Stands, on threads and connections of its own. Fails where a daemon would wait.
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let election = leasehold::LeaderElection::builder("cleanup")?.start()?;
+    /// println!("{:?}", election.state());
+    /// # Ok(()) }
+    /// ```
     pub fn start(self) -> Result<LeaderElection, BuildError> {
         self.begin(None)
     }
 
     /// The same, but waits for the store to be there, until told to stop.
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use leasehold::{LeaderElection, Stop};
+    ///
+    /// let (source, until) = Stop::pair(); // drop the source to give up
+    /// let election = LeaderElection::builder("cleanup")?.start_waiting(&until)?;
+    /// # drop(source);
+    /// # Ok(()) }
+    /// ```
     pub fn start_waiting(self, until: &Stop) -> Result<LeaderElection, BuildError> {
         self.begin(Some(until))
     }
 
     fn begin(self, until: Option<&Stop>) -> Result<LeaderElection, BuildError> {
-        let (config, settings) = self.checked()?;
+        let (config, candidacy) = self.candidacy()?;
         let elections = Elections::on_redis(&config).map_err(BuildError::Start)?;
-        elections.stand(settings, until).map_err(BuildError::Start)
+        elections.stand_as(candidacy, until).map_err(BuildError::Start)
     }
 
     /// Stands on the threads and connections of `elections`, as its instance. What concerns those is
     /// settled already: the store, the prefixes, the instance's id.
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use leasehold::{Config, Elections, LeaderElection};
+    ///
+    /// let elections = Elections::on_redis(&Config::default().checked()?)?;
+    /// let cleanup = LeaderElection::builder("cleanup")?.start_in(&elections)?;
+    /// let report = LeaderElection::builder("report")?.priority(1).start_in(&elections)?;
+    /// # Ok(()) }
+    /// ```
     pub fn start_in(self, elections: &Elections) -> Result<LeaderElection, BuildError> {
-        let (_, settings) = self.checked()?;
-        elections.stand(settings, None).map_err(BuildError::Start)
+        let (_, candidacy) = self.candidacy()?;
+        elections.stand_as(candidacy, None).map_err(BuildError::Start)
     }
 
-    /// Stands once: leads until the guard is dropped, or says who leads. Waits out a hold-off.
-    pub fn try_lead(self) -> Result<Result<Leadership, InstanceId>, BuildError> {
-        let (config, settings) = self.checked()?;
+    /// Stands once: leads until the guard is dropped, or says who leads. Waits out a hold-off, up to the TTL and a margin;
+    /// [`Self::try_lead_until`] can be cancelled.
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use leasehold::{Attempt, LeaderElection};
+    ///
+    /// match LeaderElection::builder("daily-report")?.try_lead()? {
+    ///     Attempt::Elected(leadership) => println!("reports: {}", leadership.holds()),
+    ///     Attempt::LedBy(leader) => println!("{leader} reports"),
+    ///     other => println!("{other}"),
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub fn try_lead(self) -> Result<Attempt, BuildError> {
+        self.attempt(None)
+    }
+
+    /// [`Self::try_lead`], but gives up when `until` is over: [`Attempt::Cancelled`].
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use leasehold::{Attempt, LeaderElection, Stop};
+    ///
+    /// let (source, until) = Stop::pair(); // drop the source, on any thread, to give up
+    /// if let Attempt::Cancelled = LeaderElection::builder("daily-report")?.try_lead_until(&until)? {
+    ///     println!("told to stop first");
+    /// }
+    /// # drop(source);
+    /// # Ok(()) }
+    /// ```
+    pub fn try_lead_until(self, until: &Stop) -> Result<Attempt, BuildError> {
+        self.attempt(Some(until))
+    }
+
+    fn attempt(self, until: Option<&Stop>) -> Result<Attempt, BuildError> {
+        let (config, candidacy) = self.candidacy()?;
         let elections = Elections::on_redis(&config).map_err(BuildError::Start)?;
-        elections.try_lead(settings).map_err(BuildError::Start)
+        elections.try_lead_as(candidacy, until).map_err(BuildError::Start)
+    }
+
+    /// Checks everything, and keeps the listeners.
+    fn candidacy(mut self) -> Result<(CheckedConfig, Candidacy), BuildError> {
+        let listeners = std::mem::take(&mut self.listeners);
+        let (config, settings) = self.checked()?;
+        Ok((config, Candidacy { settings, listeners }))
     }
 }

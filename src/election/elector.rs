@@ -2,6 +2,7 @@
 //!
 //! [`Elector`] is the state and the step; `run` is its loop. The in-memory electorate and the simulator call the same step.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -10,7 +11,8 @@ use crate::election::parts::RoleKeeper;
 use crate::election::role_elector::RoleElector;
 use crate::election::rounds::{self, Round};
 use crate::lease::watch::Nudge;
-use crate::store::{Push, Store};
+use crate::model::EndpointId;
+use crate::store::{PeerMessage, Push, Store};
 use crate::thread::Stop;
 use crossbeam_channel::{Receiver, Sender, after, never, select};
 
@@ -26,7 +28,7 @@ pub(crate) struct NewCandidate {
 
 /// The channels that wake the thread `elector`.
 pub(crate) struct ElectorChannels {
-    pub(crate) welcome: Receiver<NewCandidate>,
+    pub(crate) welcome: Receiver<Vec<NewCandidate>>,
     pub(crate) poked: Receiver<()>,
     pub(crate) nudges: Receiver<Nudge>,
 }
@@ -34,7 +36,8 @@ pub(crate) struct ElectorChannels {
 /// Stands for roles and gives them back. Nothing else does.
 pub struct Elector {
     store: Arc<dyn Store>,
-    candidates: Vec<NewCandidate>,
+    /// By role: a message concerns few of thousands.
+    candidates: BTreeMap<EndpointId, NewCandidate>,
     keeper: RoleKeeper,
     is_away: Arc<AtomicBool>,
 }
@@ -42,7 +45,7 @@ pub struct Elector {
 impl Elector {
     /// Asks `store` for roles that `keeper` then keeps. No candidate yet.
     pub fn new(store: Arc<dyn Store>, keeper: RoleKeeper) -> Self {
-        Self { store, candidates: Vec::new(), keeper, is_away: Arc::default() }
+        Self { store, candidates: BTreeMap::new(), keeper, is_away: Arc::default() }
     }
 
     /// Whether the elector asked the store last and got no answer; other threads read it.
@@ -50,9 +53,13 @@ impl Elector {
         Arc::clone(&self.is_away)
     }
 
-    /// Stands for one more role. Tells `gone` when the candidate has ended and the role is given back.
+    /// Stands for one more role, which the keeper keeps. Tells `gone` when the candidate has ended and the role is given back.
     pub fn welcome(&mut self, candidate: RoleElector, gone: Sender<()>) {
-        self.candidates.push(NewCandidate { candidate, gone });
+        self.candidates.insert(candidate.role().clone(), NewCandidate { candidate, gone });
+    }
+
+    fn welcome_all(&mut self, newcomers: Vec<NewCandidate>) {
+        newcomers.into_iter().for_each(|it| self.welcome(it.candidate, it.gone));
     }
 
     pub(crate) fn run(mut self, mut channels: ElectorChannels, until: &Stop) {
@@ -60,8 +67,8 @@ impl Elector {
             let due = after(self.step());
             select! {
                 recv(until.receiver()) -> _ => return self.give_back(),
-                recv(channels.welcome) -> newcomer => match newcomer {
-                    Ok(NewCandidate { candidate, gone }) => self.welcome(candidate, gone),
+                recv(channels.welcome) -> newcomers => match newcomers {
+                    Ok(newcomers) => self.welcome_all(newcomers),
                     Err(_) => channels.welcome = never(),
                 },
                 recv(channels.nudges) -> nudge => match nudge {
@@ -71,24 +78,30 @@ impl Elector {
                 recv(channels.poked) -> _ => (),
                 recv(due) -> _ => (),
             }
+            // Threads that stand one by one share a round, too.
+            channels.welcome.try_iter().for_each(|it| self.welcome_all(it));
             channels.nudges.try_iter().take(NUDGES_MAX).for_each(|it| self.apply(&it));
         }
     }
 
-    /// Passes a message to every candidate. Any other nudge means that messages may be lost: all look again.
+    /// Passes a message to the candidates that it is about. Any other nudge means that messages may be lost: all look again.
     pub fn apply(&mut self, nudge: &Nudge) {
-        let candidates = self.candidates.iter_mut().map(|it| &mut it.candidate);
-        match nudge {
-            Nudge::Push(Push::Message(message)) => {
-                candidates.for_each(|it| it.apply_message(message))
+        let Nudge::Push(Push::Message(message)) = nudge else {
+            return self.candidates.values_mut().for_each(|it| it.candidate.look_now());
+        };
+        let PeerMessage { wants, freed, took, resign, .. } = message;
+        let roles: BTreeSet<&EndpointId> =
+            [wants, freed, took, resign].into_iter().flatten().collect();
+        for role in roles {
+            if let Some(it) = self.candidates.get_mut(role) {
+                it.candidate.apply_message(message);
             }
-            _ => candidates.for_each(RoleElector::look_now),
         }
     }
 
     /// One round over all candidates; how long until the next round is due.
     pub fn step(&mut self) -> Duration {
-        let candidates = self.candidates.iter_mut().map(|it| &mut it.candidate);
+        let candidates = self.candidates.values_mut().map(|it| &mut it.candidate);
         let was_away = self.is_away.load(Ordering::Acquire);
         let Round { wait, is_away } = rounds::elect(&*self.store, candidates, was_away);
         self.is_away.store(is_away, Ordering::Release);
@@ -98,17 +111,20 @@ impl Elector {
 
     /// Removes the candidates that have ended.
     fn remove_finished(&mut self) {
-        let finished: Vec<NewCandidate> =
-            self.candidates.extract_if(.., |it| it.candidate.is_finished()).collect();
-        for NewCandidate { candidate, gone } in finished {
-            self.keeper.forget(candidate.role_state());
-            let _ = gone.send(());
-        }
+        let keeper = &self.keeper;
+        self.candidates.retain(|_, NewCandidate { candidate, gone }| {
+            let is_finished = candidate.is_finished();
+            if is_finished {
+                let _ = gone.try_send(());
+                keeper.forget(candidate.role_state());
+            }
+            !is_finished
+        });
     }
 
     /// All candidates have stopped: a role that is not given back now ends with its TTL.
     fn give_back(&mut self) {
-        let candidates = self.candidates.iter_mut().map(|it| &mut it.candidate);
+        let candidates = self.candidates.values_mut().map(|it| &mut it.candidate);
         rounds::give_back(&*self.store, candidates, self.is_away.load(Ordering::Acquire));
         self.remove_finished();
     }

@@ -20,9 +20,29 @@ use parking_lot::Mutex;
 use crate::election::ElectionEvent;
 
 /// How long a stop waits for listeners to have heard of it.
-const PATIENCE: Duration = Duration::from_secs(5);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 
-type Tell = Box<dyn FnMut(&ElectionEvent) + Send>;
+pub(crate) type Tell = Box<dyn FnMut(&ElectionEvent) + Send>;
+
+/// A listener that several elections may have, each on a thread of its own: one of them tells it something at a time.
+#[derive(Clone)]
+pub(crate) struct SharedListener(Arc<Mutex<Tell>>);
+
+impl SharedListener {
+    pub(crate) fn new(listener: impl FnMut(&ElectionEvent) + Send + 'static) -> Self {
+        Self(Arc::new(Mutex::new(Box::new(listener))))
+    }
+
+    pub(crate) fn tell(&self, event: &ElectionEvent) {
+        (self.0.lock())(event);
+    }
+}
+
+impl std::fmt::Debug for SharedListener {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("SharedListener")
+    }
+}
 
 struct Slot {
     tell: Mutex<Tell>,
@@ -53,6 +73,7 @@ pub(crate) struct Listeners {
 
 /// A listener's place. Dropping this changes nothing; [`Registration::unregister`] takes the listener out.
 #[derive(Debug)]
+#[must_use = "only its `unregister` takes the listener out; bind it to `_stays` to keep the listener for good"]
 pub struct Registration {
     listeners: Weak<Listeners>,
     is_out: Arc<AtomicBool>,
@@ -60,11 +81,59 @@ pub struct Registration {
 
 impl Registration {
     /// Tells it nothing more. A call that is under way may still end.
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let election = leasehold::LeaderElection::builder("cleanup")?.start()?;
+    /// let registration = election.listen(|event| println!("{event:?}"))?;
+    /// registration.unregister();
+    /// # Ok(()) }
+    /// ```
     pub fn unregister(self) {
         self.is_out.store(true, Ordering::Release);
         if let Some(listeners) = self.listeners.upgrade() {
             listeners.slots.lock().retain(|it| !Arc::ptr_eq(&it.is_out, &self.is_out));
         }
+    }
+}
+
+/// The way to a listener that has a thread of its own. The thread ends when the listener is unregistered, or when no election
+/// and no [`Outlet`] can tell it anything any more.
+#[derive(Clone)]
+pub(crate) struct Outlet {
+    events: Sender<ElectionEvent>,
+    is_out: Arc<AtomicBool>,
+}
+
+impl Outlet {
+    /// Starts the thread, which holds `here` until it ends.
+    pub(crate) fn start(
+        mut tell: Tell,
+        here: Option<Sender<Infallible>>,
+    ) -> io::Result<(Self, ThreadId)> {
+        let (events, heard) = unbounded::<ElectionEvent>();
+        let is_out = Arc::<AtomicBool>::default();
+        let unregistered = Arc::clone(&is_out);
+        let body = move || {
+            let _here = here;
+            for event in heard {
+                if unregistered.load(Ordering::Acquire) {
+                    return;
+                }
+                call(&mut tell, &event);
+            }
+        };
+        let thread = std::thread::Builder::new().name("listener".into()).spawn(body)?;
+        Ok((Self { events, is_out }, thread.thread().id()))
+    }
+
+    /// Takes the listener out of every election.
+    pub(crate) fn registration(&self) -> Registration {
+        Registration { listeners: Weak::new(), is_out: Arc::clone(&self.is_out) }
+    }
+
+    pub(crate) fn is_out(&self) -> bool {
+        self.is_out.load(Ordering::Acquire)
     }
 }
 
@@ -106,27 +175,23 @@ impl Listeners {
     /// The same on a thread of its own.
     pub(crate) fn add(
         self: &Arc<Self>,
-        mut tell: Tell,
+        tell: Tell,
         present: Vec<ElectionEvent>,
     ) -> io::Result<Registration> {
-        let (events, heard) = unbounded::<ElectionEvent>();
-        let here = self.here.lock().clone();
-        let is_out = Arc::<AtomicBool>::default();
-        let unregistered = Arc::clone(&is_out);
-        // Ends when it is unregistered, or when the election has: then nobody sends any more.
-        let body = move || {
-            let _here = here;
-            for event in heard {
-                if unregistered.load(Ordering::Acquire) {
-                    return;
-                }
-                call(&mut tell, &event);
-            }
-        };
-        let thread = std::thread::Builder::new().name("listener".into()).spawn(body)?;
-        self.threads.lock().push(thread.thread().id());
+        let (outlet, thread) = Outlet::start(tell, self.here.lock().clone())?;
+        self.threads.lock().push(thread);
+        Ok(self.add_outlet(&outlet, present))
+    }
+
+    /// The same on the thread of `outlet`.
+    pub(crate) fn add_outlet(
+        self: &Arc<Self>,
+        outlet: &Outlet,
+        present: Vec<ElectionEvent>,
+    ) -> Registration {
+        let events = outlet.events.clone();
         let pass_on = Box::new(move |event: &ElectionEvent| drop(events.send(event.clone())));
-        Ok(self.insert(pass_on, is_out, present))
+        self.insert(pass_on, Arc::clone(&outlet.is_out), present)
     }
 
     /// Puts an event in line. Call it under the lock under which the state changed.
@@ -160,12 +225,13 @@ impl Listeners {
         self.queue.lock().pop_front()
     }
 
-    /// Waits until all have heard everything, but not for ever, and not for itself.
-    pub(crate) fn close(&self) {
+    /// Waits until all listeners with a thread of this election's have heard everything, at most for the given time, and not for
+    /// itself.
+    pub(crate) fn close(&self, longest: Duration) {
         self.slots.lock().clear();
         self.here.lock().take();
         if !self.threads.lock().contains(&std::thread::current().id()) {
-            let _ = self.gone.recv_timeout(PATIENCE);
+            let _ = self.gone.recv_timeout(longest);
         }
     }
 }

@@ -3,11 +3,13 @@
 //! No thread starts here. [`Elections`](crate::election::Elections) puts threads around the steps; the in-memory electorate of
 //! the tests and the simulator call the same steps.
 
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam_channel::Sender;
-use parking_lot::RwLock;
+use parking_lot::{Condvar, Mutex};
 
 use crate::clock::Clock;
 use crate::election::role_elector::RoleElector;
@@ -80,39 +82,62 @@ pub(crate) struct KeptRole {
 #[derive(Clone)]
 pub struct RoleKeeper {
     store: Arc<dyn Store>,
-    roles: Arc<RwLock<Vec<Arc<KeptRole>>>>,
+    kept: Arc<Kept>,
+}
+
+/// The roles, by name: a process may have thousands.
+#[derive(Default)]
+struct Kept {
+    roles: Mutex<BTreeMap<Role, Arc<KeptRole>>>,
+    /// Notified when no role is left.
+    emptied: Condvar,
 }
 
 impl RoleKeeper {
     /// Renews through `store`. No role yet.
     pub fn new(store: Arc<dyn Store>) -> Self {
-        Self { store, roles: Arc::default() }
+        Self { store, kept: Arc::default() }
     }
 
     /// Keeps a role from now on, and returns its elector; `None` if the role is kept already. A role is kept before it
     /// can be held.
     pub fn keep(&self, parts: RoleParts) -> Option<RoleElector> {
         let RoleParts { role_state, elector, renewal, expiry } = parts;
-        let mut roles = self.roles.write();
-        if roles.iter().any(|it| it.role_state.role() == role_state.role()) {
-            return None;
-        }
+        let mut roles = self.kept.roles.lock();
+        let Entry::Vacant(place) = roles.entry(role_state.role().clone()) else { return None };
         let stands = elector.stands();
-        roles.push(Arc::new(KeptRole { role_state, stands, renewal, expiry }));
+        place.insert(Arc::new(KeptRole { role_state, stands, renewal, expiry }));
         Some(elector)
     }
 
     /// Keeps this role no more.
     pub(crate) fn forget(&self, role_state: &Arc<RoleState>) {
-        self.roles.write().retain(|it| !Arc::ptr_eq(&it.role_state, role_state));
+        let mut roles = self.kept.roles.lock();
+        if let Entry::Occupied(kept) = roles.entry(role_state.role().clone())
+            && Arc::ptr_eq(&kept.get().role_state, role_state)
+        {
+            kept.remove();
+        }
+        if roles.is_empty() {
+            self.kept.emptied.notify_all();
+        }
     }
 
     pub(crate) fn find(&self, role: &Role) -> Option<Arc<KeptRole>> {
-        self.roles.read().iter().find(|it| it.role_state.role() == role).cloned()
+        self.kept.roles.lock().get(role).cloned()
     }
 
     pub(crate) fn all(&self) -> Vec<Arc<KeptRole>> {
-        self.roles.read().clone()
+        self.kept.roles.lock().values().cloned().collect()
+    }
+
+    /// Waits until no role is kept, at most for the given time; true if none is.
+    pub(crate) fn wait_until_empty(&self, longest: Duration) -> bool {
+        let mut roles = self.kept.roles.lock();
+        if !roles.is_empty() {
+            self.kept.emptied.wait_for(&mut roles, longest);
+        }
+        roles.is_empty()
     }
 
     /// The step of the thread `role-renewal`: renews what is due; how long to wait for the next.

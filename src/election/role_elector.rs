@@ -20,7 +20,7 @@ use crate::election::settings::ElectionSettings;
 use crate::event::Event;
 use crate::lease::trouble::Outage;
 use crate::model::spread;
-use crate::model::{EndpointId, Epoch, FenceToken, InstanceId, Tenure};
+use crate::model::{EndpointId, Epoch, InstanceId, Tenure};
 use crate::store::{Lasting, PeerMessage, RequestContext, RoleStatus, Store, StoreError};
 
 /// How long an instance that resigned leaves the role to others.
@@ -108,17 +108,9 @@ impl RoleElector {
     }
 
     /// R14: names the role's timing, or is refused it; learns the epoch. Grants nothing.
+    #[cfg(any(test, feature = "__internals"))]
     pub fn introduce(&self) -> Result<(), StoreError> {
-        if !self.settings.stands {
-            return Ok(());
-        }
-        let table = self.role_state.table();
-        table.ensure_time_known(|timeout| self.store.time(timeout))?;
-        let request = table.request();
-        let nothing = Tenure::new(self.settings.role.as_lease().clone(), FenceToken(0));
-        let reply = self.store.verify(&request.context, &[nothing])?;
-        table.observe_stamp(&request, &reply);
-        Ok(())
+        crate::election::rounds::introduce(&*self.store, &[self]).remove(0)
     }
 
     /// Whether nothing is left to do for it.
@@ -224,6 +216,7 @@ impl RoleElector {
 
     /// Applies the outcome of the release.
     pub(crate) fn given_back(&mut self, failure: Option<&StoreError>) {
+        self.role_state.given_back(failure.is_none());
         failure.into_iter().for_each(|it| self.note_failure(it));
         self.look_at = self.role_state.table().now();
     }

@@ -3,16 +3,17 @@
 //! The ownership table decides whether this instance leads; the state follows it. Every change of state is made here under
 //! one lock, whichever thread noticed it. Never touches the store.
 
+mod waits;
+
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
 
 use crossbeam_channel::Sender;
 use parking_lot::{Condvar, Mutex};
 
 use crate::clock::Moment;
 use crate::election::duty::Duty;
-use crate::election::listeners::{Listeners, Registration};
+use crate::election::listeners::{Listeners, Outlet, Registration};
 use crate::election::{ElectionEvent, LossReason, State};
 use crate::event::Event;
 use crate::lease::report::LeaseEventSink;
@@ -42,6 +43,8 @@ struct Inner {
     /// The term that is being given up, and its heir, if it has one.
     leaving: Option<(FenceToken, Option<InstanceId>)>,
     is_stopping: bool,
+    /// False after a release that the store did not answer.
+    is_given_back: bool,
 }
 
 impl RoleState {
@@ -54,6 +57,7 @@ impl RoleState {
             running: 0,
             leaving: None,
             is_stopping: false,
+            is_given_back: true,
         };
         Arc::new(Self {
             role,
@@ -103,20 +107,6 @@ impl RoleState {
         self.inner.lock().leader.as_ref().filter(|it| now < it.1).map(|it| it.0.clone())
     }
 
-    /// Waits for the right to lead, at most for the given time.
-    pub(crate) fn wait_for_leadership(&self, timeout: Duration) -> bool {
-        let deadline = self.table.now() + timeout;
-        let mut inner = self.inner.lock();
-        while !self.is_leader() {
-            let left = deadline.since(self.table.now());
-            if left.is_zero() || inner.is_stopping {
-                return false;
-            }
-            self.changed.wait_for(&mut inner, left);
-        }
-        true
-    }
-
     /// Calls `listener` with what is the case, then for every event from now on, in order, on the thread that
     /// causes it.
     pub fn listen_inline(
@@ -136,6 +126,11 @@ impl RoleState {
         self.change(|inner| self.listeners.add(listener, self.present(inner)))
     }
 
+    /// The same on a thread that other roles have, too.
+    pub(crate) fn listen_by(&self, outlet: &Outlet) {
+        let _stays = self.change(|inner| self.listeners.add_outlet(outlet, self.present(inner)));
+    }
+
     /// What brings a listener that knows nothing up to date: every election begins as a follower.
     fn present(&self, inner: &Inner) -> Vec<ElectionEvent> {
         let (role, from, to) = (self.role.clone(), State::Follower, inner.state);
@@ -153,23 +148,13 @@ impl RoleState {
         Some(Duty::new(Arc::clone(self), tenure))
     }
 
-    /// Some of the leader's work has ended.
+    /// Some of the leader's work has ended. Wakes the elector if the role waits for that: else there is nothing to do.
     pub(crate) fn leave(&self) {
-        self.inner.lock().running -= 1;
-        self.poke();
-    }
-
-    /// Waits until something has changed, at most for the given time.
-    pub(crate) fn wait_for_change(&self, longest: Duration) {
-        self.changed.wait_for(&mut self.inner.lock(), longest);
-    }
-
-    /// How long to wait for the end of this election: until the deadline of what is held, because the caller that waits may
-    /// itself have the work that has not ended; and long enough for the store to answer.
-    pub(crate) fn patience(&self) -> Duration {
-        let now = self.table.now();
-        let held = self.table.holding(self.role.as_lease()).map(|it| it.deadline.since(now));
-        held.unwrap_or_default().max(self.table.timings().store_timeout + Duration::from_secs(1))
+        let mut inner = self.inner.lock();
+        inner.running -= 1;
+        if inner.leaving.is_some() {
+            self.poke();
+        }
     }
 
     /// Whether no duty runs.
@@ -391,6 +376,8 @@ impl From<Loss> for LossReason {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::clock::ManualClock;
     use crate::election::role_elector::RoleElector;
@@ -434,7 +421,7 @@ mod tests {
             let role_state = RoleState::new(settings().role, Arc::new(table), poke);
             let told = Arc::<Mutex<Vec<ElectionEvent>>>::default();
             let heard = Arc::clone(&told);
-            role_state.listen_inline(move |it| heard.lock().push(it.clone()));
+            let _stays = role_state.listen_inline(move |it| heard.lock().push(it.clone()));
             Self { clock, server, store, role_state, told, poked }
         }
 

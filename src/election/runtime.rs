@@ -1,35 +1,36 @@
 //! Which threads and connections do the roles of a process share? See "Threads" in ARCHITECTURE.md.
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
+use parking_lot::Mutex;
 
 use crate::clock::{BootClock, Clock, Moment};
-use crate::config::Config;
+use crate::config::{CheckedConfig, Config};
+use crate::election::ElectionEvent;
 use crate::election::elector::{Elector, ElectorChannels, NUDGES_MAX, NewCandidate};
-use crate::election::parts::{CandidateContext, KeptRole, RoleKeeper, RoleParts};
-use crate::election::role_elector::attempt::{Outcome, Verdict};
+use crate::election::listeners::{Outlet, Registration};
+use crate::election::parts::{KeptRole, RoleKeeper};
 use crate::election::role_state::RoleState;
-use crate::election::settings::ElectionSettings;
-use crate::election::{LeaderElection, Leadership};
 use crate::event::Event;
-use crate::lease::keeper::{StartError, wait_for_store};
+use crate::lease::keeper::StartError;
 use crate::lease::report::LeaseEventSink;
 use crate::lease::watch::Watch;
-use crate::model::{InstanceId, Role};
+use crate::model::InstanceId;
 use crate::store::Store;
 use crate::store::redis::RedisStore;
 use crate::thread::fail_stop::{FailStop, Failure};
 use crate::thread::group::ThreadGroup;
-use crate::thread::{Stop, StopSource, nudged_steps, steps, stop_with_wire};
+use crate::thread::{StopSource, nudged_steps, steps, stop_with_wire};
 
 const NEWCOMERS_MAX: usize = 16;
 /// How long the end waits beyond a store timeout for the last releases.
 const FINAL_RELEASE_GRACE: Duration = Duration::from_millis(800);
 /// How often a thread that waits for an end looks whether the store has ceased to answer.
-const TICK: Duration = Duration::from_millis(20);
+pub(super) const TICK: Duration = Duration::from_millis(20);
 
 /// One connection for each thread that must not wait behind another.
 #[derive(Clone)]
@@ -54,28 +55,33 @@ impl RoleConnections {
     }
 }
 
-/// The roles one process stands for. Cheap to clone; its threads end when the last clone and the last
-/// election made with it are gone.
+/// The roles one process stands for: one, or thousands. All of them share four threads and three connections. Cheap to clone; the
+/// threads end when the last clone and the last election made with it are gone. That drop waits for them at most one store timeout
+/// and a second.
 #[derive(Clone)]
 pub struct Elections {
-    runtime: Arc<ElectionRuntime>,
+    pub(super) runtime: Arc<ElectionRuntime>,
 }
 
-struct ElectionRuntime {
+pub(super) struct ElectionRuntime {
     /// Dropped first: the threads end before their channels do.
-    _threads: ElectionThreads,
-    me: InstanceId,
-    clock: Arc<dyn Clock>,
-    new_fleet: bool,
-    connections: RoleConnections,
-    keeper: RoleKeeper,
-    newcomers: Sender<NewCandidate>,
-    poke: Sender<()>,
+    threads: ElectionThreads,
+    pub(super) me: InstanceId,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) new_fleet: bool,
+    pub(super) connections: RoleConnections,
+    pub(super) keeper: RoleKeeper,
+    pub(super) newcomers: Sender<Vec<NewCandidate>>,
+    pub(super) poke: Sender<()>,
     fail_stop: Arc<FailStop>,
     /// Wake renewal and expiry when a role is added.
-    keep_now: [Sender<()>; 2],
+    pub(super) keep_now: [Sender<()>; 2],
     /// The elector asked the store last and got no answer.
     is_away: Arc<AtomicBool>,
+    /// Every role was given up for good.
+    is_stopping: AtomicBool,
+    /// Who is told of the events of every role.
+    pub(super) listeners: Mutex<Vec<Outlet>>,
 }
 
 /// The threads of all elections of a process; they end when this is dropped.
@@ -85,23 +91,43 @@ struct ElectionThreads {
     others: ThreadGroup,
     /// Longest wait for the elector's last exchange with the store.
     timeout: Duration,
+    /// The elector asked the store last and got no answer.
+    is_away: Arc<AtomicBool>,
+}
+
+impl ElectionThreads {
+    /// Ends all threads, and waits for them no longer than that. The elector releases its roles at the end. A thread that is
+    /// left alone ends when the store answers or its time is up; its request is about tenures that are over.
+    fn end_within(&mut self, longest: Duration) {
+        self.running = None;
+        let until = BootClock.now() + longest;
+        self.elector.join_within(longest);
+        self.others.join_within(until.since(BootClock.now()));
+    }
 }
 
 impl Drop for ElectionThreads {
     fn drop(&mut self) {
-        self.running = None;
-        // The elector releases its roles at the end. A thread that is left alone ends when the store answers or its time is up;
-        // its request is about tenures that are over.
-        self.elector.join_within(self.timeout + FINAL_RELEASE_GRACE);
-        self.others.join_within(FINAL_RELEASE_GRACE);
+        if self.running.is_some() {
+            let is_away = self.is_away.load(Ordering::Acquire);
+            // While the store does not answer, the last release is hurried.
+            let timeout = if is_away { Duration::ZERO } else { self.timeout };
+            self.end_within(timeout + FINAL_RELEASE_GRACE);
+        }
     }
 }
 
 impl Elections {
-    /// Elections on the Redis of `config`, which is checked ([`Config::checked`]), as an instance of its own. Nothing is
-    /// connected yet.
-    pub fn on_redis(config: &Config) -> Result<Self, StartError> {
-        let config = &config.clone().checked()?;
+    /// Elections on the Redis of `config`, as an instance of its own. Nothing is connected yet.
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use leasehold::{Config, Elections};
+    ///
+    /// let elections = Elections::on_redis(&Config::default().checked()?)?;
+    /// # Ok(()) }
+    /// ```
+    pub fn on_redis(config: &CheckedConfig) -> Result<Self, StartError> {
         let connections = RoleConnections::redis(config);
         let me = InstanceId::generate_now(&config.host_name);
         let clock = Arc::new(BootClock);
@@ -144,9 +170,15 @@ impl Elections {
         others
             .spawn(|body| fail_stop.spawn("role-watch", body), steps(when, move || watch.step()))?;
         let keep_now = [renew_now, expire_now];
-        let _threads =
-            ElectionThreads { running: Some(running), elector: electing, others, timeout };
+        let threads = ElectionThreads {
+            running: Some(running),
+            elector: electing,
+            others,
+            timeout,
+            is_away: Arc::clone(&is_away),
+        };
         let runtime = ElectionRuntime {
+            threads,
             me,
             clock,
             new_fleet,
@@ -157,143 +189,162 @@ impl Elections {
             fail_stop,
             keep_now,
             is_away,
-            _threads,
+            is_stopping: AtomicBool::new(false),
+            listeners: Mutex::default(),
         };
         Ok(Self { runtime: Arc::new(runtime) })
     }
 
+    /// Calls `listener` for every event of every role that these elections stand for from now on, on one thread for all of them.
+    /// Registered before the roles stand, it misses nothing. Events of one role arrive in order. A listener that takes its time
+    /// delays only itself, and no stop waits for it.
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use leasehold::{Config, Elections};
+    ///
+    /// let elections = Elections::on_redis(&Config::default().checked()?)?;
+    /// let _stays = elections.listen(|event| println!("{event:?}"))?;
+    /// # Ok(()) }
+    /// ```
+    pub fn listen(
+        &self,
+        listener: impl FnMut(&ElectionEvent) + Send + 'static,
+    ) -> io::Result<Registration> {
+        let (outlet, _) = Outlet::start(Box::new(listener), None)?;
+        let registration = outlet.registration();
+        let mut listeners = self.runtime.listeners.lock();
+        listeners.retain(|it| !it.is_out());
+        listeners.push(outlet);
+        Ok(registration)
+    }
+
     /// Who stands.
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let elections = leasehold::Elections::on_redis(&leasehold::Config::default().checked()?)?;
+    /// println!("{}", elections.instance_id());
+    /// # Ok(()) }
+    /// ```
     pub fn instance_id(&self) -> &InstanceId {
         &self.runtime.me
     }
 
     /// The thread that panicked, if one has (R12): from then on nothing is led here, and nobody stands. All that is left is
     /// to drop these elections, and to start others.
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let elections = leasehold::Elections::on_redis(&leasehold::Config::default().checked()?)?;
+    /// if let Some(failure) = elections.failure() {
+    ///     eprintln!("{failure}");
+    /// }
+    /// # Ok(()) }
+    /// ```
     pub fn failure(&self) -> Option<&Failure> {
         self.runtime.fail_stop.failure()
     }
 
-    /// Stands for a role. Without `until` fails if the store does not answer; with it, waits, and fails only if the
-    /// store can never work as configured.
-    pub fn stand(
-        &self,
-        settings: ElectionSettings,
-        until: Option<&Stop>,
-    ) -> Result<LeaderElection, StartError> {
-        let parts = self.candidate(settings, until)?;
-        self.welcome(parts)
+    /// Gives up every role of these elections for good: nobody stands for one any more, by any clone, and
+    /// [`Self::stand`] is refused. Waits for work under a [`Duty`](crate::Duty), at most until the last deadline that a role has at
+    /// this moment (at most a TTL), and for Redis to be told. While Redis does not answer and no work runs, the wait takes at most
+    /// one store timeout, whatever the number of roles. Dropping an election after that does not wait for its role again.
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use leasehold::{Config, Elections};
+    ///
+    /// let elections = Elections::on_redis(&Config::default().checked()?)?;
+    /// // … stands for thousands of roles …
+    /// elections.stop();
+    /// # Ok(()) }
+    /// ```
+    pub fn stop(&self) {
+        let roles = self.give_up_all();
+        let longest = roles.iter().map(|it| it.role_state.patience()).max().unwrap_or_default();
+        self.wait_until_given_back(&roles, BootClock.now() + longest);
     }
 
-    /// Stands once. Returns the leadership, or the instance that leads (this one if another thread won). Waits out a
-    /// hold-off.
-    pub fn try_lead(
-        &self,
-        settings: ElectionSettings,
-    ) -> Result<Result<Leadership, InstanceId>, StartError> {
-        // An observer would wait for ever for a role without a leader.
-        let settings = ElectionSettings { stands: true, ..settings };
-        let since = BootClock.now();
-        loop {
-            // This instance stands for it already, perhaps by another thread: who leads is the answer for both.
-            if let Some(leader) = self.leader_as_known(&settings.role) {
-                return Ok(Err(leader));
-            }
-            match self.try_once(settings.clone()) {
-                Err(StartError::StandsAlready(_))
-                    if self.will_know(&settings.role, since, settings.ttl) => {}
-                tried => return tried,
-            }
-        }
+    /// [`Self::stop`], but waits at most `timeout`. True if Redis knows that nothing is led here any more; false if Redis did not
+    /// answer, or if work under a [`Duty`](crate::Duty) still runs: its role is renewed until it ends, and given back then.
+    /// Nothing is led any more when this returns, in any case: [`LeaderElection::is_leader`](crate::LeaderElection::is_leader) is false for every role.
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use std::time::Duration;
+    /// use leasehold::{Config, Elections};
+    ///
+    /// let elections = Elections::on_redis(&Config::default().checked()?)?;
+    /// println!("given back: {}", elections.stop_within(Duration::from_millis(500)));
+    /// # Ok(()) }
+    /// ```
+    pub fn stop_within(&self, timeout: Duration) -> bool {
+        let until = BootClock.now() + timeout;
+        let roles = self.give_up_all();
+        self.wait_until_given_back(&roles, until)
     }
 
-    fn try_once(
-        &self,
-        settings: ElectionSettings,
-    ) -> Result<Result<Leadership, InstanceId>, StartError> {
-        if self.kept(&settings.role).is_some() {
-            return Err(StartError::StandsAlready(settings.role));
-        }
-        let (verdict, decided) = bounded::<Verdict>(1);
-        let mut parts = self.candidate(settings, None)?;
-        parts.elector = parts.elector.once(verdict);
-        let election = self.welcome(parts)?;
-        match decided.recv() {
-            Ok(Ok(Outcome::Elected)) => Ok(Ok(Leadership::of(election))),
-            Ok(Ok(Outcome::LedBy(leader))) => Ok(Err(leader)),
-            Ok(Err(error)) => Err(StartError::Store(error)),
-            Err(_) => Err(StartError::Stopped),
-        }
+    /// Before any role is told: a role that is kept after this is refused ([`Self::welcome`]).
+    fn give_up_all(&self) -> Vec<Arc<KeptRole>> {
+        self.runtime.is_stopping.store(true, Ordering::SeqCst);
+        let roles = self.runtime.keeper.all();
+        roles.iter().for_each(|it| it.role_state.stop());
+        roles
     }
 
-    fn kept(&self, role: &Role) -> Option<Arc<KeptRole>> {
-        self.runtime.keeper.find(role)
-    }
-
-    /// Who leads, if this instance stands for it and knows.
-    fn leader_as_known(&self, role: &Role) -> Option<InstanceId> {
-        self.kept(role).and_then(|it| it.role_state.leader())
-    }
-
-    /// Waits a moment for what another thread will have found out; false if nothing is to be hoped for.
-    fn will_know(&self, role: &Role, since: Moment, longest: Duration) -> bool {
-        let Some(kept) = self.kept(role) else { return true };
-        let is_away = self.runtime.is_away.load(Ordering::Acquire);
-        if !kept.stands || (is_away && BootClock.now().since(since) > longest) {
-            return false;
-        }
-        kept.role_state.wait_for_change(TICK);
-        true
-    }
-
-    /// Waits until what is held of `role_state` has been given back; not while the store does not answer, and not past
-    /// the deadline of what is held.
-    pub(crate) fn wait_for_end(&self, role_state: &RoleState, ended: &Receiver<()>) {
-        let until = BootClock.now() + role_state.patience();
+    fn wait_until_given_back(&self, roles: &[Arc<KeptRole>], until: Moment) -> bool {
         loop {
             let left = until.since(BootClock.now());
-            let is_over = ended.recv_timeout(left.min(TICK)) != Err(RecvTimeoutError::Timeout);
-            let is_away = self.runtime.is_away.load(Ordering::Acquire);
-            if is_over || left.is_zero() || (is_away && role_state.is_idle()) {
-                return;
+            // R12: after a panic nothing is given back.
+            let is_silent = self.failure().is_some()
+                || self.is_away() && roles.iter().all(|it| it.role_state.is_idle());
+            let patience = if is_silent { Duration::ZERO } else { left.min(TICK) };
+            if self.runtime.keeper.wait_until_empty(patience) {
+                let is_known = |it: &Arc<KeptRole>| it.role_state.is_given_back();
+                return self.failure().is_none() && roles.iter().all(is_known);
+            }
+            if patience.is_zero() {
+                return false;
             }
         }
     }
 
-    fn candidate(
-        &self,
-        settings: ElectionSettings,
-        until: Option<&Stop>,
-    ) -> Result<RoleParts, StartError> {
-        settings.check()?;
-        let ElectionRuntime { me, clock, new_fleet, connections, poke, .. } = &*self.runtime;
-        let (elector, renewal, timeout) =
-            (&connections.elector, &connections.renewal, settings.store_timeout);
-        let context = CandidateContext { me, clock, new_fleet: *new_fleet, elector, renewal, poke };
-        let parts = RoleParts::assemble(settings, &context);
-        wait_for_store(parts.role_state.table(), until, || {
-            connections.messages.inspect(timeout)?;
-            parts.elector.introduce()
-        })?;
-        Ok(parts)
+    pub(super) fn is_stopping(&self) -> bool {
+        self.runtime.is_stopping.load(Ordering::SeqCst)
     }
 
-    fn welcome(&self, parts: RoleParts) -> Result<LeaderElection, StartError> {
-        let role_state = Arc::clone(&parts.role_state);
-        let Some(candidate) = self.runtime.keeper.keep(parts) else {
-            return Err(StartError::StandsAlready(role_state.role().clone()));
-        };
-        // A wake-up that waits already is enough.
-        for keep_now in &self.runtime.keep_now {
-            let _ = keep_now.try_send(());
+    /// Whether the store did not answer the elector's last request.
+    pub(super) fn is_away(&self) -> bool {
+        self.runtime.is_away.load(Ordering::Acquire)
+    }
+
+    /// Waits until what is held of `role_state` has been given back, at most until `until`, and not while the store does not
+    /// answer. True if the store knows it.
+    pub(crate) fn wait_for_end(
+        &self,
+        role_state: &RoleState,
+        ended: &Receiver<()>,
+        until: Moment,
+    ) -> bool {
+        loop {
+            let left = until.since(BootClock.now());
+            let is_silent = self.is_away() && role_state.is_idle();
+            let patience = if is_silent { Duration::ZERO } else { left.min(TICK) };
+            match ended.recv_timeout(patience) {
+                Ok(()) => return self.failure().is_none() && role_state.is_given_back(),
+                Err(RecvTimeoutError::Timeout) if !patience.is_zero() => (),
+                Err(_) => return false,
+            }
         }
-        let (gone, ended) = bounded(1);
-        // After it is kept: a failure after this finds it there.
-        if let Some(failure) = self.failure() {
-            role_state.table().close();
-            return Err(StartError::Failed(failure.clone()));
+    }
+
+    /// Ends the threads, if these are the last of their elections and nothing else keeps them, and waits for that no longer
+    /// than until `until`.
+    pub(crate) fn end_by(self, until: Moment) {
+        if let Some(mut runtime) = Arc::into_inner(self.runtime) {
+            runtime.threads.end_within(until.since(BootClock.now()));
         }
-        let _ = self.runtime.newcomers.send(NewCandidate { candidate, gone });
-        Ok(LeaderElection::new(role_state, self.clone(), ended))
     }
 }
 
@@ -311,4 +362,16 @@ fn lead_nothing_after_a_panic(me: &InstanceId, keeper: &RoleKeeper) -> Arc<FailS
         lost.all().iter().for_each(|it| it.role_state.lost(&it.role_state.table().expire()));
     });
     fail_stop
+}
+
+impl std::fmt::Debug for Elections {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Elections({})", self.runtime.me)
+    }
+}
+
+impl std::fmt::Debug for RoleConnections {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("RoleConnections")
+    }
 }

@@ -6,6 +6,8 @@
 
 pub mod capacity;
 pub mod check;
+pub(crate) mod explain;
+pub(crate) mod json;
 pub mod late;
 pub mod left;
 pub mod plan;
@@ -227,7 +229,7 @@ impl Status {
         self.endpoints.len() - self.count(State::NoSession)
     }
 
-    /// How many endpoints somebody should poll.
+    /// How many endpoints an instance should poll.
     pub fn n_wanted(&self) -> usize {
         self.n_sessions() - self.count(State::Paused) - self.count(State::Invalid)
     }
@@ -328,7 +330,7 @@ impl EndpointStatus {
         self.lease.as_ref().zip(ttl).is_some_and(|(lease, ttl)| lease.left < ttl / 4)
     }
 
-    /// Who has it lives, and somebody else should have it.
+    /// Its owner lives, and another instance should have it.
     fn is_misplaced(&self) -> bool {
         let owner = self.lease.as_ref().map(|it| &it.value);
         self.owner_lives && self.preferred.is_some() && self.preferred.as_ref() != owner

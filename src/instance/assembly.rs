@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crossbeam_channel::{Receiver, Sender, bounded};
 
 use crate::clock::Clock;
-use crate::config::Config;
+use crate::config::{CheckedConfig, Config};
 use crate::fleet::reconcile::Reconcile;
 use crate::lease::keeper::{self, Connections};
 use crate::lease::parts::LeaseParts;
@@ -68,7 +68,7 @@ pub struct Parts {
 
 /// Wires an instance with these settings, on these connections and this clock.
 pub fn assemble(
-    config: &Config,
+    config: &CheckedConfig,
     me: InstanceId,
     clock: Arc<dyn Clock>,
     connections: &Connections,

@@ -12,6 +12,7 @@
 //! | `dones` | never: it has room for every job given out |
 //! | `notes` | drops the note and counts it |
 //! | `samples` | blocks the pollers |
+//! | changes for `--on-change` | drops the change and counts it |
 //! | `nudges` | blocks `watch`, which must not lose a push; drops the nudges of pollers |
 
 pub mod assembly;
@@ -30,7 +31,7 @@ use std::time::Duration;
 use crossbeam_channel::Sender;
 
 use crate::clock::{BootClock, Clock};
-use crate::config::Config;
+use crate::config::CheckedConfig;
 use crate::event::Event;
 use crate::fleet::reconcile::Reconcile;
 use crate::instance::assembly::{Parts, Queues, assemble};
@@ -44,6 +45,8 @@ use crate::lease::table::OwnershipTable;
 use crate::lease::watch::Watch;
 use crate::model::{InstanceId, Weight};
 use crate::polling::dispatch::Dispatch;
+#[cfg(feature = "cli")]
+use crate::polling::hooks::Hooks;
 use crate::polling::intervals::PollIntervals;
 use crate::polling::poller::Poller;
 use crate::polling::poller_pool::PollerPool;
@@ -63,6 +66,7 @@ pub struct Daemon {
     pool: Option<PollerPool>,
     intervals: Sender<(PollIntervals, usize)>,
     publish: Option<(StopSource, Thread)>,
+    hooks: Option<(StopSource, Vec<Thread>)>,
     liveness: Arc<Liveness>,
     exposition: Arc<Exposition>,
     // Last: what ends is shown to the end.
@@ -70,14 +74,12 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// Starts an instance on the Redis of `config`, which is checked ([`Config::checked`]); waits for a Redis that is
-    /// away, until told to stop.
+    /// Starts an instance on the Redis of `config`; waits for a Redis that is away, until told to stop.
     pub fn start_redis(
-        config: &Config,
+        config: &CheckedConfig,
         poller: Arc<dyn Poller>,
         until: &Stop,
     ) -> Result<Self, StartError> {
-        let config = &config.clone().checked()?;
         let connections = Connections::redis(config);
         let me = InstanceId::generate_now(&config.host_name);
         Self::start(config, me, Arc::new(BootClock), &connections, poller, until)
@@ -86,14 +88,13 @@ impl Daemon {
     /// The same on stores and a clock of one's own.
     #[doc(hidden)]
     pub fn start(
-        config: &Config,
+        config: &CheckedConfig,
         me: InstanceId,
         clock: Arc<dyn Clock>,
         connections: &Connections,
         poller: Arc<dyn Poller>,
         until: &Stop,
     ) -> Result<Self, StartError> {
-        let config = &config.clone().checked()?;
         let parts = assemble(config, me, clock, connections, poller, Queues::Bounded);
         let table = Arc::clone(&parts.lease.table);
         let liveness = Arc::new(Liveness::default());
@@ -119,15 +120,33 @@ impl Daemon {
             pool: None,
             intervals,
             publish: None,
+            hooks: None,
             liveness,
             exposition,
             _metrics: metrics,
         };
+        #[cfg(feature = "cli")]
+        let publisher = daemon.with_hooks(config, publisher)?;
         // Whatever fails, what runs already is stopped in the right order: what was not started is dropped in there.
         daemon.start_threads(watch, reconcile, dispatch, publisher)?;
         // Last: where there are few threads, pollers are what can be done without.
         daemon.pool = Some(PollerPool::start(worker, jobs, &fail_stop, config.workers)?);
         Ok(daemon)
+    }
+
+    /// Starts what runs the program of `--on-change`.
+    #[cfg(feature = "cli")]
+    fn with_hooks(
+        &mut self,
+        config: &CheckedConfig,
+        publisher: Publisher,
+    ) -> io::Result<Publisher> {
+        let fail_stop = self.keeper.fail_stop();
+        let Some((hooks, running)) = Hooks::start(config, &self.table, fail_stop)? else {
+            return Ok(publisher);
+        };
+        self.hooks = Some(running);
+        Ok(publisher.telling(move |change| hooks.put(change)))
     }
 
     fn start_threads(
@@ -163,15 +182,13 @@ impl Daemon {
 
     /// Goes on with other settings: interval, timeout, light polling, workers and weight. The rest of
     /// `config` is as it was, or comes with the next start.
-    pub fn reload(&mut self, config: &Config) -> io::Result<()> {
-        let config = &config.clone().checked().map_err(io::Error::other)?;
+    pub fn reload(&mut self, config: &CheckedConfig) {
         if let Some(pool) = &self.pool {
             pool.resize(config.workers);
         }
         // Blocks while dispatch has not taken the last change. Fails only when dispatch has ended.
         let _ = self.intervals.send((PollIntervals::of(config), config.workers));
         self.keeper.set_weight(Weight(config.weight));
-        Ok(())
     }
 
     /// When this is over, a stop aborts the polls that still run instead of waiting for them.
@@ -219,7 +236,7 @@ impl Drop for Daemon {
         if !self.table.is_of_this_process() {
             // A child that was forked: none of these threads is its own.
             let threads = (self.movers.take(), self.dispatch.take(), self.publish.take());
-            std::mem::forget((threads, self.pool.take()));
+            std::mem::forget((threads, self.pool.take(), self.hooks.take()));
             return;
         }
         let mut shutdown = Shutdown::default();
@@ -250,7 +267,10 @@ impl Daemon {
                 }
                 pool.join_all();
             }
-            Phase::PublishRest => drop(self.publish.take()),
+            Phase::PublishRest => {
+                drop(self.publish.take());
+                drop(self.hooks.take());
+            }
             Phase::EndHeartbeat => self.keeper.end_heartbeat(),
             Phase::ReleaseLeases => self.keeper.release_all(),
         }

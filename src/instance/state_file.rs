@@ -49,7 +49,7 @@ impl StateFile {
         }
     }
 
-    /// `None` while somebody else has it.
+    /// `None` while another process has it.
     fn try_lock(path: &Path) -> io::Result<Option<Flock<File>>> {
         let file =
             OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;

@@ -270,7 +270,7 @@ mod tests {
         }
     }
 
-    /// R6: what was held before may have been somebody else's in between.
+    /// R6: what was held before may have been another instance's in between.
     #[test]
     fn a_new_epoch_whose_clock_is_a_margin_ahead_is_one_that_we_may_have_slept_into() {
         let mut it = epoch_tracker();

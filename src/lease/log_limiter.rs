@@ -86,6 +86,7 @@ fn limited<'a>(event: &Event<'a>) -> Option<Limited<'a>> {
         }
         Event::LeaseFailed { endpoint, error }
         | Event::LeaseUncertain { endpoint, error }
+        | Event::HookFailed { endpoint, error, .. }
         | Event::PollUnpublished { endpoint, error, .. } => {
             return Some(Limited { endpoint, cause: Some(("error", error.to_string())) });
         }
@@ -95,6 +96,8 @@ fn limited<'a>(event: &Event<'a>) -> Option<Limited<'a>> {
         | Event::PollAborted { endpoint, .. }
         | Event::EndpointLight { endpoint, .. }
         | Event::EndpointNormal { endpoint } => (*endpoint, None),
+        // Not by error: each address has an error of its own, and one outage is one flood.
+        Event::EndpointFailing(it) | Event::EndpointRecovered(it) => (&it.tenure.endpoint, None),
         _ => return None,
     };
     let cause = cause.map(|(key, value)| (key, value.to_owned()));
@@ -247,7 +250,7 @@ impl LogLimiter {
 mod tests {
     use super::*;
     use crate::clock::{Clock, ManualClock};
-    use crate::model::FenceToken;
+    use crate::model::{Change, FenceToken, InstanceId, VerdictState};
 
     const SECOND: Duration = Duration::from_secs(1);
 
@@ -412,6 +415,26 @@ mod tests {
         assert_eq!(bench.pass(SECOND), ["WARN lease.uncertain others=926"]);
         bench.pass(10 * QUIET);
         assert!(bench.limiter.bursts.lock().is_empty());
+    }
+
+    /// Each address has an error of its own.
+    #[test]
+    fn endpoints_that_fail_together_are_one_flood_whatever_their_errors_are() {
+        let bench = Bench::new();
+        let failing = |n: usize| {
+            let endpoint = EndpointId::parse(&format!("e{n}")).unwrap();
+            let change = Change {
+                tenure: Tenure { endpoint, fence: FenceToken(1) },
+                instance: InstanceId::new("a"),
+                address: format!("http://10.0.0.{n}/"),
+                state: VerdictState::default(),
+                status: None,
+                error: Some(format!("cannot connect to 10.0.0.{n}")),
+            };
+            bench.limiter.admit(&Event::EndpointFailing(&change), bench.clock.now())
+        };
+        assert_eq!((0..2_000).filter(|it| failing(*it) == Admission::ByName).count(), NAMED_MAX);
+        assert_eq!(bench.pass(SECOND), ["WARN endpoint.failing others=1990"]);
     }
 
     #[test]

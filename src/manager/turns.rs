@@ -33,7 +33,7 @@ const LOOK: Duration = Duration::from_millis(20);
 /// What a question that brought no grant was told.
 pub(super) type Refused = Result<Refusal, StoreError>;
 
-/// The names that somebody wants or holds.
+/// The names that a thread wants or holds.
 #[derive(Default)]
 pub(super) struct Turns {
     names: Mutex<FnvHashMap<EndpointId, Name>>,

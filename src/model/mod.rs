@@ -10,6 +10,7 @@ mod sample;
 mod session;
 mod spelling;
 mod timing;
+mod verdict;
 
 pub use check::{Check, Header, HeaderValue, Method, USUAL_CHECK};
 pub use document::with_field;
@@ -24,3 +25,4 @@ pub(crate) use session::MOMENT_MS_MAX;
 pub use session::{Address, SESSION_MAX_BYTES, Session, SessionError};
 pub use spelling::{OddField, distance};
 pub use timing::LeaseDuration;
+pub use verdict::{Change, KnownVerdict, Thresholds, Verdict, VerdictState};

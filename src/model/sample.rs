@@ -20,11 +20,14 @@ pub struct Sample {
 /// What a command wrote on stderr follows this in [`Sample::error`].
 pub(crate) const STDERR: &str = "; stderr: ";
 
+pub(super) fn without_stderr(error: &str) -> &str {
+    error.split_once(STDERR).map_or(error, |it| it.0)
+}
+
 impl Sample {
     /// [`Self::error`] without what a command wrote on stderr, which is as private as a body: for the log.
     pub(crate) fn reason(&self) -> Option<&str> {
-        let error = self.error.as_deref()?;
-        Some(error.split_once(STDERR).map_or(error, |it| it.0))
+        self.error.as_deref().map(without_stderr)
     }
 
     /// A poll that failed before the endpoint could answer.

@@ -1,5 +1,6 @@
 //! The stored record that declares an endpoint, as a stranger wrote it.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +9,7 @@ use serde_json::{Map, Value};
 
 use crate::model::check::{Check, USUAL_CHECK};
 use crate::model::spelling::{OddField, instead_of, odd_fields};
-use crate::model::{EndpointId, InvalidId};
+use crate::model::{EndpointId, InvalidId, Thresholds};
 
 /// A stored session larger than this is not looked at.
 pub const SESSION_MAX_BYTES: usize = 64 * 1024;
@@ -35,6 +36,10 @@ pub struct Session {
     pub interval: Option<Duration>,
     /// Its own poll timeout, if it has one.
     pub timeout: Option<Duration>,
+    /// Its own number of failures in a row until it is failing, if it has one.
+    pub fail_after: Option<u32>,
+    /// Its own number of successes in a row until it is ok again, if it has one.
+    pub ok_after: Option<u32>,
     /// How an HTTP poll asks, and which answers are ok; `None`: as usual.
     pub(super) check: Option<Box<Check>>,
     /// The JSON text as stored, handed to poll commands as it is.
@@ -129,6 +134,8 @@ impl Session {
             paused_until_ms: moment(&fields, "pausedUntilMs")?,
             interval: millis(&fields, "intervalMs", INTERVAL_MS_MIN, INTERVAL_MS_MAX)?,
             timeout: millis(&fields, "timeoutMs", 1, TIMEOUT_MS_MAX)?,
+            fail_after: count(&fields, "failAfter", Thresholds::MAX)?,
+            ok_after: count(&fields, "okAfter", Thresholds::MAX)?,
             document: document.into(),
         };
         Ok((session, odd_fields(&fields)))
@@ -143,6 +150,14 @@ fn missing(name: &'static str, fields: &Map<String, Value>) -> SessionError {
 }
 
 impl Address {
+    /// For people, without the query: it may hold a secret.
+    pub fn shown(&self) -> Cow<'_, str> {
+        match self {
+            Self::Http(url) => url.split_once('?').map_or(url.as_str(), |it| it.0).into(),
+            Self::Tcp(authority) => format!("tcp://{authority}").into(),
+        }
+    }
+
     /// `host:port`, `http://…`, `https://…` or `tcp://host:port`; `path` replaces an address's own.
     pub fn parse(address: &str, path: Option<&str>) -> Result<Self, SessionError> {
         let wrong = |why| Err(SessionError::Address(why));
@@ -256,6 +271,27 @@ impl fmt::Display for Address {
     }
 }
 
+fn count(
+    fields: &Map<String, Value>,
+    name: &'static str,
+    max: u32,
+) -> Result<Option<u32>, SessionError> {
+    match fields.get(name) {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::Number(it)) => {
+            match it
+                .as_u64()
+                .and_then(|it| u32::try_from(it).ok())
+                .filter(|it| (1..=max).contains(it))
+            {
+                Some(count) => Ok(Some(count)),
+                None => Err(SessionError::OutOfRange(name, 1, max.into())),
+            }
+        }
+        Some(_) => Err(SessionError::WrongType(name, "a whole number")),
+    }
+}
+
 impl fmt::Display for SessionError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -303,6 +339,9 @@ mod tests {
             (r#"{"id":"x","address":"h:1","intervalMs":1e99}"#, "from 10 to"),
             (r#"{"id":"x","address":"h:1","timeoutMs":0}"#, "from 1 to"),
             (r#"{"id":"x","address":"h:1","timeoutMs":"5"}"#, "number of milliseconds"),
+            (r#"{"id":"x","address":"h:1","failAfter":0}"#, "from 1 to 1000"),
+            (r#"{"id":"x","address":"h:1","okAfter":1001}"#, "from 1 to 1000"),
+            (r#"{"id":"x","address":"h:1","okAfter":"2"}"#, "a whole number"),
             (r#"{"id":"x","address":"ftp://h/"}"#, "unknown scheme"),
             (r#"{"id":"x","address":"h"}"#, "no port"),
             (r#"{"id":"x","address":"h:99999"}"#, "no port"),

@@ -7,10 +7,20 @@ use serde_json::{Map, Value};
 use crate::model::check;
 
 /// The fields of a session that mean something, beside those of its check.
-const FIELDS: [&str; 8] =
-    ["id", "name", "address", "isPaused", "pausedUntilMs", "path", "intervalMs", "timeoutMs"];
+const FIELDS: [&str; 10] = [
+    "id",
+    "name",
+    "address",
+    "isPaused",
+    "pausedUntilMs",
+    "path",
+    "intervalMs",
+    "timeoutMs",
+    "failAfter",
+    "okAfter",
+];
 /// Other words for them, in lower case, without underscores and hyphens.
-const SYNONYMS: [(&str, &[&str]); 8] = [
+const SYNONYMS: [(&str, &[&str]); 10] = [
     ("isPaused", &["paused", "pause", "disabled", "isdisabled"]),
     (
         "intervalMs",
@@ -18,6 +28,8 @@ const SYNONYMS: [(&str, &[&str]); 8] = [
     ),
     ("timeoutMs", &["timeout", "timeouts", "timeoutsec", "timeoutseconds"]),
     ("address", &["url", "uri", "host", "hostname", "target", "endpoint", "addr"]),
+    ("failAfter", &["failuresafter", "failthreshold", "failurethreshold"]),
+    ("okAfter", &["successafter", "successthreshold", "recoverafter"]),
     ("expectStatus", &["expectcode", "expectedcode", "statuscodes", "okstatus", "expectstatuses"]),
     ("expectBody", &["expecttext", "bodycontains", "expectbodycontains", "expectstring"]),
     ("headers", &["header", "httpheaders", "requestheaders"]),

@@ -2,6 +2,7 @@
 
 pub mod abort;
 pub(crate) mod deadline_stream;
+pub mod http_server;
 pub(crate) mod lookup;
 pub mod shortage;
 #[cfg(feature = "https")]

@@ -18,7 +18,7 @@ use crate::net::wait::plain;
 pub(crate) const NETWORK_POLL: u64 = 4;
 /// The same for a command: four pipes at its start (one of them the standard library's), three ends and a pipe later.
 pub(crate) const COMMAND_POLL: u64 = 8;
-/// Descriptors kept for the rest of the process: connections to Redis, the log, metrics, name lookups that outlive their
+/// Descriptors kept for the rest of the process: connections to Redis, the log, the metrics file, name lookups that outlive their
 /// poll. Half of all where that is less.
 pub(crate) const KEPT: u64 = 64;
 

@@ -350,7 +350,7 @@ impl Dispatch {
 mod tests {
     use super::*;
     use crate::lease::testing::Holder;
-    use crate::model::Session;
+    use crate::model::{Session, Thresholds};
     use crate::polling::job_queue::{JobReceiver, jobs};
     use crate::store::memory::{MemoryStore, Mishap};
 
@@ -360,6 +360,7 @@ mod tests {
         timeout: INTERVAL,
         light_after: 9,
         light_interval: INTERVAL,
+        thresholds: Thresholds { fail_after: 1, ok_after: 1 },
     };
 
     fn ms(n: u64) -> Duration {

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use crate::clock::Moment;
 use crate::config::Config;
-use crate::model::{Session, spread};
+use crate::model::{Session, Thresholds, spread};
 
 /// A light endpoint is polled at least this many times more seldom than its own interval says, whatever that is …
 const LIGHT_FIRST: u32 = 2;
@@ -23,6 +24,8 @@ pub struct PollIntervals {
     pub light_after: u32,
     /// Between two polls of a light endpoint, at least.
     pub light_interval: Duration,
+    /// How many results in a row change a verdict, unless the session has its own.
+    pub thresholds: Thresholds,
 }
 
 impl PollIntervals {
@@ -33,6 +36,15 @@ impl PollIntervals {
             timeout: config.timeout,
             light_after: config.light_after,
             light_interval: config.light_interval,
+            thresholds: config.thresholds,
+        }
+    }
+
+    /// How many results in a row change the verdict about `session`.
+    pub(crate) fn thresholds_of(&self, session: &Session) -> Thresholds {
+        Thresholds {
+            fail_after: session.fail_after.unwrap_or(self.thresholds.fail_after),
+            ok_after: session.ok_after.unwrap_or(self.thresholds.ok_after),
         }
     }
 
@@ -47,6 +59,17 @@ impl PollIntervals {
         let seed = format!("{} {failures}", session.endpoint);
         light + Duration::from_millis(spread(&seed, jitter.max(1)))
     }
+}
+
+/// The first moment of the rhythm `due_at + n × interval` that is not past.
+pub(crate) fn after(due_at: Moment, interval: Duration, now: Moment) -> Moment {
+    let next = due_at + interval;
+    let late = now.since(next).as_nanos();
+    if late == 0 {
+        return next;
+    }
+    let missed = u32::try_from(late.div_ceil(interval.as_nanos().max(1))).unwrap_or(u32::MAX);
+    next + interval.saturating_mul(missed)
 }
 
 /// When an endpoint was polled last, by the server's clock.

@@ -155,7 +155,7 @@ impl JobReceiver {
 mod tests {
     use super::*;
     use crate::clock::Moment;
-    use crate::model::{EndpointId, FenceToken, Session, Tenure};
+    use crate::model::{EndpointId, FenceToken, Session, Tenure, Thresholds};
     use crate::polling::schedule::Due;
 
     const PATIENCE: Duration = Duration::from_secs(10);
@@ -170,6 +170,7 @@ mod tests {
             due_at: Moment::MIN,
             next_after_ok: second,
             next_after_failure: second,
+            thresholds: Thresholds::default(),
             skipped: None,
         };
         PollJob { due, verified_at: Moment::MIN }

@@ -9,6 +9,8 @@ mod connect;
 pub mod dispatch;
 #[cfg(feature = "cli")]
 pub mod http;
+#[cfg(feature = "cli")]
+pub mod hooks;
 pub mod intervals;
 pub mod job_queue;
 #[cfg(feature = "cli")]
@@ -16,6 +18,8 @@ pub mod net_poller;
 pub mod poller;
 pub mod poller_pool;
 pub mod outbox;
+#[cfg(feature = "cli")]
+mod program;
 pub mod publisher;
 mod reach;
 pub mod schedule;
@@ -28,4 +32,5 @@ pub mod tcp;
 #[cfg(test)]
 mod testing;
 mod window;
+pub mod verdicts;
 pub mod worker;

@@ -46,7 +46,7 @@ pub struct Sent {
     pub unanswered: Vec<(Tenure, Moment)>,
     /// Their lease is missing, and about to be reclaimed or lost: they wait.
     pub missing: bool,
-    /// Somebody waited for one of these polls to end.
+    /// A thread waited for one of these polls to end.
     pub awaited: bool,
 }
 
@@ -128,7 +128,7 @@ impl Outbox {
         for (parcel, answer) in batch.into_iter().zip(answers) {
             let tenure = || parcel.publication.tenure.clone();
             match answer {
-                Publish::Stored => (),
+                Publish::Stored(_) => (),
                 Publish::Fenced => sent.fenced.push(tenure()),
                 Publish::Failed(why) => sent.failed.push((tenure(), why.clone())),
                 Publish::Missing => {

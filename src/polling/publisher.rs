@@ -10,9 +10,10 @@ use crate::event::Event;
 use crate::lease::report::Reporter;
 use crate::lease::table::OwnershipTable;
 use crate::lease::watch::Nudge;
-use crate::model::Tenure;
+use crate::model::{Change, Tenure, Verdict, VerdictState};
 use crate::polling::outbox::{Outbox, Sent};
 use crate::polling::reach::Reach;
+use crate::polling::verdicts::Verdicts;
 use crate::polling::worker::Polled;
 use crate::store::{Fault, Publication, Publish, Store};
 use crate::thread::Stop;
@@ -23,6 +24,8 @@ const GATHER: Duration = Duration::from_millis(4);
 const MANY: usize = 50;
 const GATHER_MANY: Duration = Duration::from_millis(10);
 
+type Listener = Box<dyn Fn(Change) + Send>;
+
 /// The thread `publish`: wakes on a result.
 pub struct Publisher {
     store: Arc<dyn Store>,
@@ -31,6 +34,8 @@ pub struct Publisher {
     samples: Receiver<Polled>,
     nudges: Sender<Nudge>,
     outbox: Outbox,
+    verdicts: Arc<Verdicts>,
+    on_change: Option<Listener>,
     reach: Reach,
     /// When a probe was last sent, while results are stuck.
     probed_at: Moment,
@@ -47,7 +52,29 @@ impl Publisher {
         let reporter = Reporter::new(&table);
         let ttl = table.timings().lease.ttl;
         let (outbox, reach, probed_at) = (Outbox::new(ttl), Reach::new(ttl), Moment::MIN);
-        Self { store, table, reporter, samples, nudges, outbox, reach, probed_at }
+        let (verdicts, on_change) = (Arc::default(), None);
+        Self {
+            store,
+            table,
+            reporter,
+            samples,
+            nudges,
+            outbox,
+            verdicts,
+            on_change,
+            reach,
+            probed_at,
+        }
+    }
+
+    /// Also passes each change of a verdict to `tell`, which must not wait.
+    pub fn telling(self, tell: impl Fn(Change) + Send + 'static) -> Self {
+        Self { on_change: Some(Box::new(tell)), ..self }
+    }
+
+    /// The verdicts that were stored.
+    pub fn verdicts(&self) -> &Arc<Verdicts> {
+        &self.verdicts
     }
 
     /// Publishes until no poller is left and nothing waits. From `stop` on, when the last poller is gone, nothing
@@ -105,15 +132,15 @@ impl Publisher {
         let probe_at = self.probed_at + self.table.timings().renew_interval;
         if self.reach.is_stuck() && now >= probe_at {
             self.probed_at = now;
-            let probe = self.reach.probe().to_vec();
-            let answered = self.ask(&probe).is_ok();
+            let mut probe = self.reach.probe().to_vec();
+            let answered = self.ask(&mut probe).is_ok();
             return if answered { Duration::ZERO } else { self.table.timings().retry_interval() };
         }
         if self.outbox.is_empty() {
             return if self.reach.is_stuck() { probe_at.since(now) } else { Duration::ZERO };
         }
-        let batch = self.outbox.batch();
-        let answers = match self.ask(&batch) {
+        let mut batch = self.outbox.batch();
+        let answers = match self.ask(&mut batch) {
             Ok(Some(answers)) => answers,
             Ok(None) => return Duration::ZERO, // of another epoch: to be asked again under the new one
             Err(fault) => {
@@ -126,8 +153,9 @@ impl Publisher {
         if sent.missing { self.table.timings().retry_interval() } else { Duration::ZERO }
     }
 
-    /// One call about these results; whether it got an answer is noted.
-    fn ask(&mut self, batch: &[Publication]) -> Result<Option<Vec<Publish>>, Fault> {
+    /// One call about these results; whether it got an answer is noted, and so are the verdicts.
+    fn ask(&mut self, batch: &mut [Publication]) -> Result<Option<Vec<Publish>>, Fault> {
+        self.verdicts.fill_in(batch);
         let request = self.table.request();
         let asked = self.store.publish(&request.context, batch).map_err(|it| it.fault);
         // A refusal is an answer, too: with another instance it would be the same.
@@ -141,7 +169,40 @@ impl Publisher {
         if let Some(ahead) = self.table.observe_stamp(&request, &reply).ran_ahead {
             self.reporter.report(&Event::StoreClock { ahead });
         }
+        self.note_verdicts(batch, reply.answer.as_deref().unwrap_or_default());
         Ok(reply.answer)
+    }
+
+    fn note_verdicts(&self, batch: &[Publication], answers: &[Publish]) {
+        for (publication, answer) in batch.iter().zip(answers) {
+            if let Publish::Stored(state) = answer {
+                let changed = self.verdicts.note_stored(publication, *state);
+                if let Some(state) = changed {
+                    self.tell(publication, state);
+                }
+            }
+        }
+        self.verdicts.forget(self.table.len(), |it| self.table.holds(it));
+    }
+
+    fn tell(&self, publication: &Publication, state: VerdictState) {
+        let Publication { tenure, sample, judging, .. } = publication;
+        let address = judging.session.as_ref().map(|it| it.address.shown().into_owned());
+        let change = Change {
+            tenure: tenure.clone(),
+            instance: self.table.instance().clone(),
+            address: address.unwrap_or_default(),
+            state,
+            status: sample.status,
+            error: sample.error.clone(),
+        };
+        self.reporter.report(&match state.verdict {
+            Some(Verdict::Failing) => Event::EndpointFailing(&change),
+            _ => Event::EndpointRecovered(&change),
+        });
+        if let Some(tell) = &self.on_change {
+            tell(change);
+        }
     }
 
     /// An instance whose results get no answer, although its leases are renewed, wants no share of the fleet (weight
@@ -191,6 +252,7 @@ mod tests {
     use super::*;
     use crate::lease::testing::Holder;
     use crate::model::Sample;
+    use crate::store::Judging;
     use crate::thread::stop;
 
     /// For what happens at once, or never.
@@ -198,7 +260,8 @@ mod tests {
 
     fn publication(tenure: &Tenure) -> Publication {
         let (tenure, sample) = (tenure.clone(), Sample::failed("no answer", PATIENCE));
-        Publication { tenure, started_at_ms: 1, interval: PATIENCE, sample }
+        let judging = Judging::default();
+        Publication { tenure, started_at_ms: 1, interval: PATIENCE, sample, judging }
     }
 
     #[test]
@@ -258,7 +321,7 @@ mod tests {
                 lost += 1;
                 outbox.retry(batch.len(), false);
             } else {
-                outbox.settle(&vec![Publish::Stored; batch.len()]);
+                outbox.settle(&vec![Publish::Stored(None); batch.len()]);
             }
             lost
         };

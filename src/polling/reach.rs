@@ -98,6 +98,7 @@ fn total(batch: &[Publication]) -> usize {
 mod tests {
     use super::*;
     use crate::model::{EndpointId, Sample, Tenure};
+    use crate::store::Judging;
 
     const WINDOW: Duration = Duration::from_secs(30);
 
@@ -105,7 +106,16 @@ mod tests {
     fn batch(n: usize) -> Vec<Publication> {
         let tenure = Tenure::new(EndpointId::parse("e").unwrap(), FenceToken(7));
         let sample = Sample::failed("no answer", WINDOW);
-        vec![Publication { tenure, started_at_ms: 1, interval: WINDOW, sample }; n]
+        vec![
+            Publication {
+                tenure,
+                started_at_ms: 1,
+                interval: WINDOW,
+                sample,
+                judging: Judging::default()
+            };
+            n
+        ]
     }
 
     fn at(seconds: u64) -> Moment {

@@ -14,9 +14,9 @@ use fnv::FnvHashMap;
 
 use crate::clock::Moment;
 use crate::model::spread;
-use crate::model::{EndpointId, Session, Tenure};
+use crate::model::{EndpointId, Session, Tenure, Thresholds};
 pub use crate::polling::intervals::LastPoll;
-use crate::polling::intervals::PollIntervals;
+use crate::polling::intervals::{PollIntervals, after};
 use crate::polling::schedule::survey::Rhythm;
 use crate::polling::slow_lane::{Network, SLOW_AFTER, SlowLane};
 
@@ -38,6 +38,8 @@ pub struct Due {
     pub next_after_ok: Duration,
     /// And if it does not: it may become light.
     pub next_after_failure: Duration,
+    /// How many results in a row change its verdict.
+    pub thresholds: Thresholds,
     /// Why at least one poll of it was skipped before this one, if one was. Told once.
     pub skipped: Option<&'static str>,
 }
@@ -277,6 +279,7 @@ impl PollSchedule {
                 next_after_ok: self.intervals.interval_of(&session, 0),
                 next_after_failure: (self.intervals)
                     .interval_of(&session, entry.failures.saturating_add(1)),
+                thresholds: self.intervals.thresholds_of(&session),
                 tenure,
                 session,
                 timeout,
@@ -384,17 +387,6 @@ fn next_in(queue: &mut Queue, entries: &FnvHashMap<EndpointId, Entry>) -> Option
         queue.pop();
     }
     None
-}
-
-/// The first moment of the rhythm `due_at + n × interval` that is not past.
-fn after(due_at: Moment, interval: Duration, now: Moment) -> Moment {
-    let next = due_at + interval;
-    let late = now.since(next).as_nanos();
-    if late == 0 {
-        return next;
-    }
-    let missed = u32::try_from(late.div_ceil(interval.as_nanos().max(1))).unwrap_or(u32::MAX);
-    next + interval.saturating_mul(missed)
 }
 
 #[cfg(test)]

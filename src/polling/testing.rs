@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::lease::testing::Holder;
-use crate::model::Session;
+use crate::model::{Session, Thresholds};
 use crate::polling::dispatch::PollJob;
 use crate::polling::schedule::Due;
 
@@ -17,8 +17,17 @@ impl Holder {
         let (timeout, due_at) = (self.table.timings().lease.ttl, self.table.now());
         let (next_after_ok, next_after_failure) = (timeout, timeout);
         let skipped = None;
-        let due =
-            Due { tenure, session, timeout, due_at, next_after_ok, next_after_failure, skipped };
+        let thresholds = Thresholds::default();
+        let due = Due {
+            tenure,
+            session,
+            timeout,
+            due_at,
+            next_after_ok,
+            next_after_failure,
+            thresholds,
+            skipped,
+        };
         PollJob { due, verified_at: due_at }
     }
 }

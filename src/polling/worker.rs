@@ -17,7 +17,7 @@ use crate::model::{EndpointId, Sample};
 use crate::polling::dispatch::{PollDone, PollEnd, PollJob, VERIFIED_FOR};
 use crate::polling::poller::Poller;
 use crate::polling::schedule::Due;
-use crate::store::Publication;
+use crate::store::{Judging, Publication};
 use crate::thread::fail_stop::caught;
 
 /// A result and the permit it was polled under.
@@ -128,10 +128,12 @@ impl PollWorker {
             Ok(sample) => {
                 self.say(job, &sample);
                 let ok = sample.ok;
-                let Due { next_after_ok, next_after_failure, .. } = job.due;
+                let Due { next_after_ok, next_after_failure, thresholds, .. } = job.due;
                 let interval = if ok { next_after_ok } else { next_after_failure };
                 let tenure = tenure.clone();
-                let publication = Publication { tenure, started_at_ms, interval, sample };
+                let session = Arc::clone(&job.due.session);
+                let judging = Judging { session: Some(session), thresholds, known: None };
+                let publication = Publication { tenure, started_at_ms, interval, sample, judging };
                 let took = self.table.now().since(began);
                 let _ = self.samples.send((publication, permit));
                 PollEnd::Polled { ok, took }

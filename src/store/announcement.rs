@@ -9,11 +9,13 @@ use std::fmt::{Arguments, Write as _};
 
 use serde_json::{Map, Value};
 
-use crate::model::{EndpointId, InstanceId};
+use crate::model::{Change, EndpointId, FenceToken, InstanceId, Tenure, Verdict, VerdictState};
 use crate::store::{PeerMessage, Publication};
 
 /// A message longer than this is not read.
 const WAKE_MAX_BYTES: usize = 256 * 1024;
+/// Longest text of a change that is read.
+const CHANGE_TEXT_MAX_CHARS: usize = 2_048;
 /// What most announcements have besides the body.
 const RESULT_BYTES: usize = 320;
 
@@ -43,6 +45,56 @@ pub(crate) fn encode_result(instance: &InstanceId, it: &Publication, database: u
     push_quoted(&mut json, &String::from_utf8_lossy(&sample.body));
     json.push('}');
     json
+}
+
+/// A change as publish.lua announces it.
+pub(crate) fn encode_change(it: &Change, database: u32) -> String {
+    let state = &it.state;
+    let verdict = state.verdict.map_or("", Verdict::as_str);
+    serde_json::json!({
+        "endpoint": it.tenure.endpoint.as_str(),
+        "address": it.address,
+        "verdict": verdict,
+        "since_ms": state.since_ms,
+        "before_ms": Some(state.before_ms).filter(|it| *it > 0),
+        "failures": state.failures,
+        "status": it.status,
+        "error": it.error,
+        "fence": it.tenure.fence.0,
+        "instance": it.instance.as_str(),
+        "db": database,
+    })
+    .to_string()
+}
+
+/// A change that was announced in this database; `None` if it is malformed or from another one.
+pub(crate) fn decode_change(payload: &[u8], database: u32) -> Option<Change> {
+    let Ok(Value::Object(fields)) = serde_json::from_slice(payload) else { return None };
+    if !is_from(&fields, database) {
+        return None;
+    }
+    let text = |name: &str| fields.get(name).and_then(Value::as_str);
+    let number = |name: &str| fields.get(name).and_then(Value::as_u64);
+    let count = |name: &str| number(name).and_then(|it| u32::try_from(it).ok());
+    let short = |it: &str| it.chars().take(CHANGE_TEXT_MAX_CHARS).collect();
+    let state = VerdictState {
+        verdict: Some(Verdict::parse(text("verdict")?)?),
+        since_ms: number("since_ms")?,
+        before_ms: number("before_ms").unwrap_or(0),
+        failures: count("failures").unwrap_or(0),
+        successes: 0,
+    };
+    Some(Change {
+        tenure: Tenure::new(
+            EndpointId::parse(text("endpoint")?).ok()?,
+            FenceToken(number("fence")?),
+        ),
+        instance: InstanceId::new(text("instance").filter(|it| !it.is_empty())?),
+        address: text("address").map(short).unwrap_or_default(),
+        state,
+        status: fields.get("status").and_then(Value::as_i64).and_then(|it| i32::try_from(it).ok()),
+        error: text("error").map(short),
+    })
 }
 
 /// A message as it is sent. Long ones are lists of names: those are written as they are.

@@ -1,8 +1,12 @@
 //! What does an instance send to the store, and what can the store answer? Plain values; no I/O.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use crate::model::{Epoch, FenceToken, InstanceId, LeaseDuration, Sample, Tenure, Weight};
+use crate::model::{
+    Epoch, FenceToken, InstanceId, KnownVerdict, LeaseDuration, Sample, Session, Tenure,
+    Thresholds, VerdictState, Weight,
+};
 use crate::store::LEADER_HEARTBEAT_EXTRA;
 
 /// What every request carries: the caller, what it knows about the store, and until when the request may be executed.
@@ -156,13 +160,27 @@ pub struct Publication {
     pub interval: Duration,
     /// The outcome of the poll.
     pub sample: Sample,
+    /// What the store needs to decide the verdict.
+    pub judging: Judging,
+}
+
+/// From what the store decides the verdict of a publication, together with what it has stored.
+#[derive(Clone, Debug, Default)]
+pub struct Judging {
+    /// What was polled: a change names its address.
+    pub session: Option<Arc<Session>>,
+    /// How many results in a row change the verdict.
+    pub thresholds: Thresholds,
+    /// What the owner saw stored last. It counts where the stored state is older or missing.
+    pub known: Option<KnownVerdict>,
 }
 
 /// Answer to a publication.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Publish {
-    /// Stored and announced, now or by an earlier attempt whose reply was lost.
-    Stored,
+    /// Stored and announced, now or by an earlier attempt whose reply was lost. The state after it, unless that is still
+    /// what [`Judging::known`] says.
+    Stored(Option<VerdictState>),
     /// The lease is no longer held under that fence: nothing was written (G2).
     Fenced,
     /// The lease is missing: nothing was written, but the lease may be reclaimed.

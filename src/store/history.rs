@@ -7,10 +7,19 @@ use std::time::Duration;
 
 use fnv::FnvHashMap;
 
-use crate::model::{FenceToken, InstanceId, Tenure};
+use crate::model::{Change, FenceToken, InstanceId, Tenure, Verdict};
 
 /// About this many entries are kept.
 pub(crate) const KEPT: usize = 10_000;
+
+/// A capped stream that is shown to people.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stream {
+    /// `poll:history`: what became of leases and instances.
+    Leases,
+    /// `poll:changes`: changes of a verdict.
+    Changes,
+}
 
 /// An event of a lease or of an instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,6 +65,26 @@ pub struct Entry {
 }
 
 impl Entry {
+    /// A change of a verdict that was written at `at_ms`.
+    pub(crate) fn of_change(id: String, at_ms: u64, it: Change) -> Self {
+        let is_failing = it.state.verdict == Some(Verdict::Failing);
+        let reason = match is_failing {
+            true => it.error.or_else(|| Some(format!("status {}", it.status?))),
+            false => Some(format!("after {} s", it.state.lasted_ms() / 1_000)),
+        };
+        Self {
+            id,
+            at_ms,
+            event: if is_failing { "failing" } else { "recovered" }.into(),
+            endpoint: it.tenure.endpoint.to_string(),
+            instance: it.instance.to_string(),
+            fence: Some(it.tenure.fence),
+            reason,
+            owner: None,
+            heir: None,
+        }
+    }
+
     /// Its id as numbers: within a millisecond entries are counted.
     fn place(&self) -> (u64, u64) {
         let (ms, n) = self.id.split_once('-').unwrap_or((&self.id, "0"));

@@ -178,6 +178,11 @@ impl Keys {
         format!("{}history:last", self.leases)
     }
 
+    /// The stream of changes, and the channel of the same name.
+    pub(crate) fn changes(&self) -> String {
+        format!("{}:changes", self.prefix)
+    }
+
     pub(crate) fn message_channel(&self, to: Option<&InstanceId>) -> String {
         match to {
             Some(instance) => format!("{}:wake:{instance}", self.prefix),

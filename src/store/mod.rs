@@ -6,7 +6,7 @@
 //! few, each with the whole timeout. A lost lease is an answer. An `Err` means that nothing is known: the caller fails closed.
 
 pub mod admin;
-mod announcement;
+pub(crate) mod announcement;
 mod error;
 mod exchange;
 mod fast_path;
@@ -22,8 +22,8 @@ use std::time::Duration;
 
 pub use crate::store::error::{Failures, Fault, StoreError};
 pub use crate::store::exchange::{
-    Acquire, Grant, HeartbeatReply, Lasting, Page, Publication, Publish, RawSession, Release,
-    Renew, RenewItem, Reply, RequestContext, RoleStatus, Stamp, Verify,
+    Acquire, Grant, HeartbeatReply, Judging, Lasting, Page, Publication, Publish, RawSession,
+    Release, Renew, RenewItem, Reply, RequestContext, RoleStatus, Stamp, Verify,
 };
 pub use crate::store::history::Note;
 pub use crate::store::peer_message::{Changes, PeerMessage, Push, Subscription};
@@ -100,6 +100,9 @@ pub trait Store: Send + Sync {
         &self,
         asked: &[(RequestContext, Vec<RenewItem>)],
     ) -> Vec<StampedResult<Vec<Renew>>>;
+
+    /// [`Self::verify`] for many roles in one exchange. Of a role that nobody holds it names the timing (R14).
+    fn verify_roles(&self, asked: &[(RequestContext, Tenure)]) -> Vec<StampedResult<Vec<Verify>>>;
 
     /// [`Self::release`] for many roles in one exchange.
     fn release_roles(&self, freed: &[(RequestContext, Tenure, PeerMessage)]) -> StoreResult<()>;

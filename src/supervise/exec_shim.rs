@@ -23,7 +23,7 @@ const NOT_FOUND: u8 = 127;
 const NOT_EXECUTABLE: u8 = 126;
 const FAILED: u8 = 1;
 
-/// The hidden subcommand `ward --orders-fd N --report-fd N -- PROGRAM [ARGUMENT]…`.
+/// The hidden subcommand `exec-shim --orders-fd N --report-fd N -- PROGRAM [ARGUMENT]…`.
 pub fn exec_shim_main(orders: RawFd, report: RawFd, program: &[String]) -> ExitCode {
     let Ok(mut report) = take_writer(report) else { return ExitCode::from(FAILED) };
     let (code, why) = match become_program(orders, &mut report, program) {

@@ -1,9 +1,9 @@
 //! How does a command run only while a lease is held, and end before another instance can get the lease?
 //!
-//! `leasehold` starts the [`supervisor`], a process (subcommand `warden`). The supervisor starts the [`exec_shim`]
-//! (subcommand `ward`), which becomes the command. The supervisor ends the command unless `leasehold` extends its deadline in
+//! `leasehold` starts the [`supervisor`], a process (subcommand `supervisor`). The supervisor starts the [`exec_shim`]
+//! (subcommand `exec-shim`), which becomes the command. The supervisor ends the command unless `leasehold` extends its deadline in
 //! time, so it does not matter whether `leasehold` hangs, is frozen or dead. If the supervisor hangs, the thread of
-//! [`SupervisedCommand`] ends the command. A command that polls has a simpler [`poll_supervisor`] (subcommand `guardian`).
+//! [`SupervisedCommand`] ends the command. A command that polls has a simpler [`poll_supervisor`] (subcommand `poll-supervisor`).
 //! Touches processes, pipes and signals, never the store.
 
 mod boottime_timer;
@@ -104,7 +104,7 @@ impl SupervisedCommand {
         let words = [&words, program].concat();
         let supervisor = launch::launch(
             leasehold,
-            "warden",
+            "supervisor",
             (&orders_reader, &report_writer),
             &words,
             environment,

@@ -35,7 +35,7 @@ const TAIL_CHARS: usize = 300;
 /// Most reads of stderr before the next check of the daemon's pipe.
 const READS_MAX: usize = 16;
 
-/// The hidden subcommand `guardian --grace-ms N [--soft-files N] -- PROGRAM [ARGUMENT]…`. Call it before any
+/// The hidden subcommand `poll-supervisor --grace-ms N [--soft-files N] -- PROGRAM [ARGUMENT]…`. Call it before any
 /// thread exists: it blocks a signal for the whole process.
 pub fn poll_supervisor_main(
     program: &[String],

@@ -32,7 +32,7 @@ use crate::supervise::launch::{launch, take_reader, take_writer};
 /// This executable, even if its file was replaced.
 const OURSELVES: &str = "/proc/self/exe";
 
-/// The hidden subcommand `warden --grace-ms N --orders-fd N --report-fd N -- PROGRAM [ARGUMENT]…`.
+/// The hidden subcommand `supervisor --grace-ms N --orders-fd N --report-fd N -- PROGRAM [ARGUMENT]…`.
 /// Call it before any thread exists: it blocks every signal for the whole process.
 pub fn supervisor_main(
     orders: RawFd,
@@ -85,7 +85,7 @@ impl Supervisor {
         let timer = BoottimeTimer::new()?;
         let (word, gate) = io::pipe()?;
         let words: Vec<String> = [&["--".into()], program].concat();
-        let leader = launch(Path::new(OURSELVES), "ward", (&word, report), &words, &[])?;
+        let leader = launch(Path::new(OURSELVES), "exec-shim", (&word, report), &words, &[])?;
         let gate = Some(gate);
         Ok(Self { orders, leader, gate, ends, timer, grace, until: None, end_at: None })
     }

@@ -234,6 +234,7 @@ impl Cluster {
             new_fleet,
             ..Config::default()
         };
+        let config = config.checked().unwrap();
         let (messages, changes) = self.delivers;
         let (loses_messages, is_broken) = Default::default();
         let reception = Arc::new(Reception { messages, changes, loses_messages, is_broken });

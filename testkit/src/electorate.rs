@@ -376,7 +376,7 @@ impl Member {
         let role_state = Arc::clone(&newcomer.role_state);
         let events = Arc::<Mutex<Vec<ElectionEvent>>>::default();
         let heard = Arc::clone(&events);
-        role_state.listen_inline(move |it| heard.lock().push(it.clone()));
+        let _stays = role_state.listen_inline(move |it| heard.lock().push(it.clone()));
         let stand = Stand { role_state, newcomer: Some(newcomer), events, duties: Vec::new() };
         self.stands.insert(role.as_str().into(), stand);
         self.due = Due { listen: self.due.listen, ..Due::default() };

@@ -91,6 +91,7 @@ hooked! {
     fn last_polled(endpoints: &[EndpointId], timeout: Duration) -> StoreResult<Vec<Option<u64>>>;
     fn acquire_roles(asked: &[(RequestContext, EndpointId)]) -> Vec<StampedResult<Vec<Acquire>>>;
     fn renew_roles(asked: &[(RequestContext, Vec<RenewItem>)]) -> Vec<StampedResult<Vec<Renew>>>;
+    fn verify_roles(asked: &[(RequestContext, Tenure)]) -> Vec<StampedResult<Vec<Verify>>>;
     fn release_roles(freed: &[(RequestContext, Tenure, PeerMessage)]) -> StoreResult<()>;
     fn release(context: &RequestContext, tenures: &[Tenure], wakes: &[PeerMessage]) -> StoreResult<Vec<Release>>;
     fn withdraw(context: &RequestContext) -> StoreResult<()>;

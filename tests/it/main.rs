@@ -72,6 +72,10 @@ mod election {
     mod lead;
     /// The same as a library: real threads, a real Redis.
     mod library;
+    /// Hundreds of roles of one process, and a Redis that is far away or hangs.
+    mod many;
+    /// Work that is called when a leadership begins and ends.
+    mod run;
     /// Roles from the command line: once, leaders, run --lead, real processes.
     mod once;
     /// Priorities, observers and single attempts, in memory.
@@ -85,6 +89,8 @@ mod election {
 mod polling {
     /// Which answer is ok: the fields of a session that describe its check.
     mod checks;
+    /// Each change of a verdict is told once; what runs then.
+    mod changes;
     /// Generated input from strangers: sessions, settings, replies, responses, words.
     mod hostile;
     /// Commands as pollers, under their poll supervisor.
@@ -125,6 +131,8 @@ mod cli {
 mod process {
     /// The daemon under hostile input and faults that are not about ownership.
     mod daemon;
+    /// `leasehold dev`: a fleet to try things on, and nothing left of it.
+    mod dev;
     /// The public face of the library.
     mod library;
     /// Code of the user, or a thread of ours, panics.
@@ -149,6 +157,8 @@ mod process {
     mod shortage;
     /// Commands that end before their lease can move.
     mod supervisor;
+    /// The page: what it shows, to whom, and what it costs.
+    mod web;
 }
 /// The source tree, the documents and the package.
 mod meta {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use leasehold::clock::{Clock, ManualClock};
 use leasehold::fleet::placement::plan;
 use leasehold::lease::table::{LeaseTimings, OwnershipTable};
-use leasehold::model::{EndpointId, Epoch, InstanceId, LeaseDuration, Tenure, Weight};
+use leasehold::model::{EndpointId, Epoch, InstanceId, LeaseDuration, Tenure, Thresholds, Weight};
 use leasehold::polling::intervals::PollIntervals;
 use leasehold::polling::schedule::PollSchedule;
 use leasehold::store::{Acquire, BATCH_MAX, Grant, HeartbeatReply, Renew, Reply, Stamp};
@@ -79,7 +79,7 @@ pub(crate) fn instances(n: u32, curves: &mut Curves) -> io::Result<()> {
     Ok(())
 }
 
-/// As a sweep does it: each name, then each owner.
+/// As a resync does it: each name, then each owner.
 fn settled_by_hand(instances: &[InstanceId], endpoints: &[EndpointId]) -> usize {
     let mut seen = view(instances, endpoints);
     for (endpoint, owner) in endpoints.iter().zip(instances.iter().cycle()) {
@@ -167,6 +167,7 @@ impl Scheduled {
             timeout: Duration::from_secs(10),
             light_after: 5,
             light_interval: POLL_INTERVAL,
+            thresholds: Thresholds::default(),
         };
         let mut schedule = PollSchedule::new(pace, 64);
         let clock = ManualClock::at(1_000_000_000_000);

@@ -83,20 +83,20 @@ fn put_passing(line: &mut Connection) -> io::Result<()> {
     pipe.exec(line).map_err(io::Error::other)
 }
 
-/// One instance says what it was granted, and all others hear it.
+/// One instance says what it was granted, and all others receive it.
 fn words(n: u32, curves: &mut Curves) -> io::Result<()> {
     let (_source, never) = stop();
     let redis = PrivateRedis::start("leasehold-bench", &never)?;
     let store = RedisStore::new(&redis.url(), &redis.url(), Keys::new("poll", "session:"));
     let store = store.map_err(io::Error::other)?;
     let mut meter = Meter(redis.connect(&never)?);
-    let listen = |_| store.listen(&InstanceId::generate_now("ear"), TIMEOUT);
-    let mut ears: Vec<_> =
+    let listen = |_| store.listen(&InstanceId::generate_now("subscriber"), TIMEOUT);
+    let mut subscriptions: Vec<_> =
         (0..n).map(listen).collect::<Result<_, _>>().map_err(io::Error::other)?;
     for grants in [1, 500] {
         let took = holder::endpoints(0..grants)?;
         let word =
-            PeerMessage { took, ..PeerMessage::new(&InstanceId::generate_now("mouth"), None) };
+            PeerMessage { took, ..PeerMessage::new(&InstanceId::generate_now("sender"), None) };
         for _ in 0..TURNS {
             let before = (meter.server_seconds()?, meter.traffic()?);
             let words = vec![word.clone(); AT_ONCE];
@@ -104,7 +104,7 @@ fn words(n: u32, curves: &mut Curves) -> io::Result<()> {
                 store.wake(&words, TIMEOUT).map_err(io::Error::other)?;
             }
             let heard_from = thread_cpu()?;
-            ears.iter_mut().try_for_each(|it| hear(&mut **it, &word))?;
+            subscriptions.iter_mut().try_for_each(|it| receive(&mut **it, &word))?;
             let heard = (thread_cpu()? - heard_from).as_secs_f64();
             let after = (meter.server_seconds()?, meter.traffic()?);
             let each = f64::from(WORDS) * f64::from(n);
@@ -120,12 +120,12 @@ fn words(n: u32, curves: &mut Curves) -> io::Result<()> {
     Ok(())
 }
 
-/// All the words that were said.
-fn hear(subscription: &mut dyn Subscription, word: &PeerMessage) -> io::Result<()> {
+/// Every message that was sent.
+fn receive(subscription: &mut dyn Subscription, word: &PeerMessage) -> io::Result<()> {
     let mut heard = 0;
     while heard < WORDS {
         let it = subscription.next(TIMEOUT).map_err(io::Error::other)?;
-        let it = it.ok_or_else(|| io::Error::other("a word was lost"))?;
+        let it = it.ok_or_else(|| io::Error::other("a message was lost"))?;
         heard += u32::from(matches!(it, Push::Message(it) if it == *word));
     }
     Ok(())
@@ -155,12 +155,12 @@ fn looks(n: u32, curves: &mut Curves) -> io::Result<()> {
         let cost = meter.cost(LOOKS, || crowd(&store, look))?;
         note("a look at all heartbeats: server", cost.server);
         let those = Arc::clone(&endpoints);
-        let glance = move |it: &RedisStore| it.expiring(&those, LONG / 2, TIMEOUT).map(drop);
-        let cost = meter.cost(LOOKS, || crowd(&store, glance))?;
-        note("a glance at a lease of each: server", cost.server);
+        let quick_check = move |it: &RedisStore| it.expiring(&those, LONG / 2, TIMEOUT).map(drop);
+        let cost = meter.cost(LOOKS, || crowd(&store, quick_check))?;
+        note("a quick check of a lease of each: server", cost.server);
     }
     let listen = |it| store.listen(it, TIMEOUT);
-    let ears: Vec<_> =
+    let subscriptions: Vec<_> =
         all.iter().map(listen).collect::<Result<_, _>>().map_err(io::Error::other)?;
     for _ in 0..TURNS {
         let ask = ask.clone();
@@ -168,7 +168,7 @@ fn looks(n: u32, curves: &mut Curves) -> io::Result<()> {
         let cost = meter.cost(LOOKS, || crowd(&store, beat))?;
         note("a heartbeat is told to all: server", cost.server);
     }
-    drop(ears);
+    drop(subscriptions);
     Ok(())
 }
 

@@ -1,7 +1,7 @@
 //! What does a lock cost in other hands, next to a lease in ours? `make peers`.
 //!
 //! Everybody takes turns on one private Redis: a thousand locks are taken and given back one after the other, and a
-//! thousand that are held are extended. Whoever can have several under way does the same 500 at once. Ours
+//! thousand that are held are extended. A client that can have several under way does the same 500 at once. Ours
 //! go through the library; a lease has a fence, an owner that is known to live and an epoch, a lock none of them.
 
 mod crates;

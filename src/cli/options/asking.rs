@@ -155,7 +155,7 @@ pub(super) static OPTIONS: &[Opt] = &[
         value: Some("PURPOSE"),
         default: "daemon",
         help: "What the Redis user is for. It decides which rights are checked and which ACL rule \
-               is printed: daemon (run), onlooker (status, top, get, explain, plan, watch, history, \
+               is printed: daemon (run), onlooker (status, top, web, get, explain, plan, watch, history, \
                leaders, sessions list), operator (also drain, undrain, sessions, resign, release) \
                or elector (lead, once).",
         commands: &["doctor"],

@@ -31,6 +31,22 @@ pub(crate) static COMMANDS: &[Spec] = &[
         hidden: false,
     },
     Spec {
+        name: "dev",
+        usage: "leasehold dev [OPTIONS]",
+        summary: "a private Redis and a fleet on this host, to try things on",
+        about: "Starts a private Redis server (redis-server or valkey-server must be on PATH), a \
+                sample target with endpoints that answer, are slow and fail, and three instances \
+                that poll them, and prints the commands to try. Every part is a process of its \
+                own: kill one and watch the others. A part that ends is started again. SIGINT or \
+                SIGTERM ends and removes all of it, and so does the death of this process. No \
+                variable of the environment counts, so that nothing here touches a fleet in \
+                service. With --redis it uses your server, one or behind Sentinels, under \
+                prefixes of its own, leasehold-dev and leasehold-dev-leader, and removes these \
+                keys at the end. The timings are short: a lease lasts 6 s, a heartbeat 3 s.",
+        takes: NOTHING,
+        hidden: false,
+    },
+    Spec {
         name: "status",
         usage: "leasehold status [OPTIONS]",
         summary: "which instance polls which endpoint, and whether all is well",
@@ -54,6 +70,20 @@ pub(crate) static COMMANDS: &[Spec] = &[
                 pauses; ? helps. While Redis does not answer, the last state stays on the screen. \
                 Needs a terminal; with --json it prints what status --json prints, once. Only \
                 reads.",
+        takes: NOTHING,
+        hidden: false,
+    },
+    Spec {
+        name: "web",
+        usage: "leasehold web [OPTIONS]",
+        summary: "the same as a page in the browser, read-only",
+        about: "Shows what status, explain and history show, live, as a page at http://ADDR/ for \
+                browsers on this host: the verdict, instances with their load, leaders, lists of \
+                endpoints to filter, and a page for each endpoint. Also answers /status.json \
+                (as status --json), /metrics and /healthz. Redis is read only while somebody looks, \
+                at most once a second. A request is answered only if its Host header is a name of \
+                this host or of --web-hosts. While Redis does not answer, the last state stays on \
+                the page. Runs until SIGTERM or SIGINT. Only reads.",
         takes: NOTHING,
         hidden: false,
     },
@@ -92,10 +122,10 @@ pub(crate) static COMMANDS: &[Spec] = &[
     Spec {
         name: "watch",
         usage: "leasehold watch [ENDPOINT] [OPTIONS]",
-        summary: "follow lease events and results as they happen",
+        summary: "follow lease events, changes of verdicts and results as they happen",
         about: "Prints a line for each lease event and for each result, of ENDPOINT or of all \
                 endpoints, as they happen, until SIGINT, SIGTERM or a closed pipe. While Redis is \
-                away, it says so on stderr and tries again. Afterwards it prints the lease events \
+                away, it says so on stderr and tries again. Afterwards it prints the lease events and changes \
                 of that time, but not the results. Only reads.",
         takes: words(1),
         hidden: false,
@@ -104,7 +134,7 @@ pub(crate) static COMMANDS: &[Spec] = &[
         name: "history",
         usage: "leasehold history [ENDPOINT] [OPTIONS]",
         summary: "the last grants: who held what, when, why it moved",
-        about: "Lists the last lease events, of ENDPOINT or of all endpoints, the newest last: \
+        about: "Lists the last lease events and changes of verdicts, of ENDPOINT or of all endpoints, the newest last: \
                 when, which endpoint, what happened (acquired, released, lost, reclaimed), which \
                 instance, under which fence, and why. Redis keeps about the last 10,000 events. \
                 Instances write them in the background, so a few may be missing. Only reads.",
@@ -273,8 +303,8 @@ pub(crate) static COMMANDS: &[Spec] = &[
         hidden: true,
     },
     Spec {
-        name: "guardian",
-        usage: "leasehold guardian --grace-ms N [--soft-files N] -- PROGRAM [ARGUMENTS]",
+        name: "poll-supervisor",
+        usage: "leasehold poll-supervisor --grace-ms N [--soft-files N] -- PROGRAM…",
         summary: "run a program that must not outlive this one",
         about: "Runs PROGRAM in its own process group and ends the group when the daemon that \
                 started this supervisor is gone. Started by Leasehold itself.",
@@ -282,8 +312,8 @@ pub(crate) static COMMANDS: &[Spec] = &[
         hidden: true,
     },
     Spec {
-        name: "warden",
-        usage: "leasehold warden --grace-ms N --orders-fd N --report-fd N -- PROGRAM…",
+        name: "supervisor",
+        usage: "leasehold supervisor --grace-ms N --orders-fd N --report-fd N -- PROGRAM…",
         summary: "run a program that must end at a deadline",
         about: "Runs PROGRAM and ends its process group at the last deadline that it received, or \
                 when the process that sends deadlines is gone. Started by Leasehold itself.",
@@ -291,11 +321,11 @@ pub(crate) static COMMANDS: &[Spec] = &[
         hidden: true,
     },
     Spec {
-        name: "ward",
-        usage: "leasehold ward --orders-fd N --report-fd N -- PROGRAM [ARGUMENTS]",
+        name: "exec-shim",
+        usage: "leasehold exec-shim --orders-fd N --report-fd N -- PROGRAM [ARGUMENTS]",
         summary: "become a program when told to",
         about: "Becomes PROGRAM when its supervisor says so, and dies with the supervisor. \
-                Started by leasehold warden.",
+                Started by leasehold supervisor.",
         takes: PROGRAM,
         hidden: true,
     },
@@ -304,17 +334,19 @@ pub(crate) static COMMANDS: &[Spec] = &[
 pub(super) const RUN: &[&str] = &["run"];
 /// Options of `run` that `doctor` checks.
 pub(super) const CHECKED: &[&str] = &["run", "doctor"];
+pub(super) const DEV: &[&str] = &["dev"];
 pub(super) const RELEASE: &[&str] = &["release"];
 pub(super) const STATUS: &[&str] = &["status"];
 pub(super) const KEPT: &[&str] = &["run", "lead", "release", "doctor"];
-pub(super) const SHOWN: &[&str] = &["status", "top"];
+pub(super) const SHOWN: &[&str] = &["status", "top", "web"];
+pub(super) const WEB: &[&str] = &["run", "web"];
 pub(super) const SESSIONS: &[&str] = &[
-    "run", "status", "top", "plan", "get", "explain", "sessions", "drain", "undrain", "doctor",
-    NAMES,
+    "run", "status", "top", "web", "plan", "get", "explain", "sessions", "drain", "undrain",
+    "doctor", NAMES,
 ];
 pub(super) const POLLS: &[&str] = &[
-    "run", "release", "status", "top", "plan", "get", "explain", "watch", "history", "sessions",
-    "drain", "undrain", "doctor", NAMES,
+    "run", "release", "status", "top", "web", "plan", "get", "explain", "watch", "history",
+    "sessions", "drain", "undrain", "doctor", NAMES,
 ];
 /// Commands that stand for a role.
 pub(super) const STAND: &[&str] = &["run", "lead", "once"];
@@ -327,10 +359,10 @@ pub(super) const READ: &[&str] = &[
 /// Commands that stand for a role, and `doctor`, which checks their timings.
 pub(super) const TIMED: &[&str] = &["run", "lead", "once", "doctor"];
 pub(super) const ROLES: &[&str] = &[
-    "run", "release", "status", "top", "history", "lead", "once", "leaders", "resign", "doctor",
-    NAMES,
+    "run", "release", "status", "top", "web", "history", "lead", "once", "leaders", "resign",
+    "doctor", NAMES,
 ];
 pub(super) const ALL: &[&str] = &[
-    "run", "release", "status", "top", "plan", "get", "explain", "watch", "history", "sessions",
-    "drain", "undrain", "lead", "once", "leaders", "resign", "doctor", NAMES,
+    "run", "dev", "release", "status", "top", "web", "plan", "get", "explain", "watch", "history",
+    "sessions", "drain", "undrain", "lead", "once", "leaders", "resign", "doctor", NAMES,
 ];

@@ -1,6 +1,8 @@
 //! The values of all options of one command line, before they are checked together.
 
+use std::net::SocketAddr;
 use std::os::fd::RawFd;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::cli::task::{Output, Which};
@@ -25,6 +27,7 @@ pub(crate) struct Draft {
     pub(crate) stale_after: Option<Duration>,
     pub(crate) limit: Option<usize>,
     pub(crate) refresh: Option<Duration>,
+    pub(crate) listen: Option<SocketAddr>,
     pub(crate) watch_for: Option<Duration>,
     pub(crate) purpose: Option<Purpose>,
     pub(crate) grace: Option<Duration>,
@@ -50,4 +53,9 @@ pub(crate) struct Draft {
     pub(crate) orders: Option<RawFd>,
     pub(crate) report: Option<RawFd>,
     pub(crate) soft_files: Option<u64>,
+    /// The text of --redis, with its password.
+    pub(crate) redis_url: Option<String>,
+    pub(crate) instances: Option<usize>,
+    pub(crate) sessions: Option<PathBuf>,
+    pub(crate) data: Option<PathBuf>,
 }

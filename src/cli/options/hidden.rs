@@ -11,7 +11,7 @@ pub(super) static OPTIONS: &[Opt] = &[
         value: Some("N"),
         default: "",
         help: "Milliseconds between TERM and KILL.",
-        commands: &["guardian", "warden"],
+        commands: &["poll-supervisor", "supervisor"],
         set: |draft, value| {
             number(value).map(|it| draft.grace = Some(Duration::from_millis(u32::into(it))))
         },
@@ -21,7 +21,7 @@ pub(super) static OPTIONS: &[Opt] = &[
         value: Some("N"),
         default: "",
         help: "The soft limit of open files for the program.",
-        commands: &["guardian"],
+        commands: &["poll-supervisor"],
         set: |draft, value| number(value).map(|it| draft.soft_files = Some(it)),
     },
     Opt {
@@ -29,7 +29,7 @@ pub(super) static OPTIONS: &[Opt] = &[
         value: Some("N"),
         default: "",
         help: "The file descriptor to read orders from.",
-        commands: &["warden", "ward"],
+        commands: &["supervisor", "exec-shim"],
         set: |draft, value| number(value).map(|it| draft.orders = Some(it)),
     },
     Opt {
@@ -37,7 +37,7 @@ pub(super) static OPTIONS: &[Opt] = &[
         value: Some("N"),
         default: "",
         help: "The file descriptor to report to.",
-        commands: &["warden", "ward"],
+        commands: &["supervisor", "exec-shim"],
         set: |draft, value| number(value).map(|it| draft.report = Some(it)),
     },
 ];

@@ -2,7 +2,7 @@
 
 use crate::cli::options::Opt;
 use crate::cli::options::commands::{CHECKED, RUN};
-use crate::cli::options::values::{duration, number, text};
+use crate::cli::options::values::{duration, number, text, words};
 
 pub(super) static OPTIONS: &[Opt] = &[
     Opt {
@@ -53,6 +53,24 @@ pub(super) static OPTIONS: &[Opt] = &[
         set: |draft, value| duration(value).map(|it| draft.config.light_interval = it),
     },
     Opt {
+        name: "fail-after",
+        value: Some("N"),
+        default: "1",
+        help: "After this many failures in a row an endpoint is failing, and the change is told. A \
+               session's own failAfter takes precedence.",
+        commands: RUN,
+        set: |draft, value| number(value).map(|it| draft.config.thresholds.fail_after = it),
+    },
+    Opt {
+        name: "ok-after",
+        value: Some("N"),
+        default: "1",
+        help: "After this many successes in a row a failing endpoint is ok again, and the change is \
+               told. A session's own okAfter takes precedence.",
+        commands: RUN,
+        set: |draft, value| number(value).map(|it| draft.config.thresholds.ok_after = it),
+    },
+    Opt {
         name: "poll-command",
         value: Some("CMD"),
         default: "",
@@ -62,12 +80,36 @@ pub(super) static OPTIONS: &[Opt] = &[
                stdout is the body; exit code 0 is success. If it fails, the end of its stderr \
                becomes part of the result's error and is never logged.",
         commands: CHECKED,
-        set: |draft, value| {
-            let words = text(value)?;
-            let words = words.split(' ').filter(|it| !it.is_empty()).map(String::from);
-            draft.config.poll_command = Some(words.collect());
-            Ok(())
-        },
+        set: |draft, value| words(value).map(|it| draft.config.poll_command = Some(it)),
+    },
+    Opt {
+        name: "on-change",
+        value: Some("CMD"),
+        default: "",
+        help: "Run this program for each change of a verdict that a result of this instance caused. \
+               Arguments are split at spaces, without a shell. The program gets the change as JSON \
+               on stdin, and LEASEHOLD_ENDPOINT, LEASEHOLD_INSTANCE and LEASEHOLD_FENCE in its \
+               environment. At most 4 run at a time, and 1,000 changes wait. It is ended when the \
+               lease is lost or handed over.",
+        commands: RUN,
+        set: |draft, value| words(value).map(|it| draft.config.on_change.command = Some(it)),
+    },
+    Opt {
+        name: "on-change-timeout",
+        value: Some("DURATION"),
+        default: "10s",
+        help: "How long one run of --on-change may take.",
+        commands: RUN,
+        set: |draft, value| duration(value).map(|it| draft.config.on_change.timeout = it),
+    },
+    Opt {
+        name: "on-change-retries",
+        value: Some("N"),
+        default: "3",
+        help: "How often --on-change is run again when it fails: after 1s, 2s, 4s and so on, at most \
+               30s.",
+        commands: RUN,
+        set: |draft, value| number(value).map(|it| draft.config.on_change.retries = it),
     },
     Opt {
         name: "allow-targets",

@@ -19,7 +19,9 @@ pub(super) static OPTIONS: &[Opt] = &[
         commands: ALL,
         set: |draft, value| {
             let url = value.to_str().ok_or(ValueError::NotText)?;
-            RedisUrl::parse(url).map(|it| draft.config.redis = it).map_err(ValueError::Redis)
+            draft.config.redis = RedisUrl::parse(url).map_err(ValueError::Redis)?;
+            draft.redis_url = Some(url.into());
+            Ok(())
         },
     },
     Opt {

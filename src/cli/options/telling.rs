@@ -5,8 +5,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::str::FromStr;
 
 use crate::cli::options::Opt;
-use crate::cli::options::commands::{ALL, LEAD, LOGGING, RUN};
-use crate::cli::options::values::{ValueError, path, showable, text};
+use crate::cli::options::commands::{ALL, LEAD, LOGGING, RUN, WEB};
+use crate::cli::options::values::{ValueError, address, hosts, path, showable, switch, text};
 use crate::config::LogRenewals;
 
 pub(super) static OPTIONS: &[Opt] = &[
@@ -54,9 +54,7 @@ pub(super) static OPTIONS: &[Opt] = &[
                host or a loopback address.",
         commands: LEAD,
         set: |draft, value| {
-            let given = text(value)?;
-            let address = given.parse().map_err(|_| ValueError::Listen)?;
-            draft.config.metrics_listen = Some(address);
+            draft.config.metrics_listen = Some(address(value)?);
             Ok(())
         },
     },
@@ -68,11 +66,44 @@ pub(super) static OPTIONS: &[Opt] = &[
                header: for a proxy that passes its own name on.",
         commands: LEAD,
         set: |draft, value| {
-            let names = text(value)?;
-            let names = names.split(',').map(str::trim).filter(|it| !it.is_empty());
-            draft.config.metrics_hosts = names.map(str::to_owned).collect();
+            draft.config.metrics_hosts = hosts(value)?;
             Ok(())
         },
+    },
+    Opt {
+        name: "listen",
+        value: Some("ADDR"),
+        default: "127.0.0.1:9465",
+        help: "Show the page at http://ADDR/. Port 0 takes a free port.",
+        commands: &["web"],
+        set: |draft, value| address(value).map(|it| draft.listen = Some(it)),
+    },
+    Opt {
+        name: "web-listen",
+        value: Some("ADDR"),
+        default: "",
+        help: "Also show the page of leasehold web at http://ADDR/, such as 127.0.0.1:9465. It needs \
+               the rights that status needs.",
+        commands: RUN,
+        set: |draft, value| address(value).map(|it| draft.config.web_listen = Some(it)),
+    },
+    Opt {
+        name: "web-hosts",
+        value: Some("NAMES"),
+        default: "",
+        help: "Further names, separated by commas, that the page accepts in the Host header: for a \
+               proxy that passes its own name on.",
+        commands: WEB,
+        set: |draft, value| hosts(value).map(|it| draft.config.web_hosts = it),
+    },
+    Opt {
+        name: "web-remote",
+        value: None,
+        default: "off",
+        help: "Allow an address for the page that other hosts can reach. The page asks for no \
+               password: let a proxy do that, or a firewall.",
+        commands: WEB,
+        set: |draft, value| switch(value).map(|it| draft.config.web_remote = it),
     },
     Opt {
         name: "log-level",

@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fmt;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -59,8 +60,25 @@ pub(super) fn text(value: &OsStr) -> Result<String, ValueError> {
     value.to_str().map(String::from).ok_or(ValueError::NotText)
 }
 
+/// A program and its arguments, split at spaces.
+pub(super) fn words(value: &OsStr) -> Result<Vec<String>, ValueError> {
+    let text = text(value)?;
+    Ok(text.split(' ').filter(|it| !it.is_empty()).map(String::from).collect())
+}
+
 pub(super) fn path(value: &OsStr) -> Result<PathBuf, ValueError> {
     if value.is_empty() { Err(ValueError::Empty) } else { Ok(value.into()) }
+}
+
+pub(super) fn address(value: &OsStr) -> Result<SocketAddr, ValueError> {
+    text(value)?.parse().map_err(|_| ValueError::Listen)
+}
+
+/// Names separated by commas.
+pub(super) fn hosts(value: &OsStr) -> Result<Vec<String>, ValueError> {
+    let names = text(value)?;
+    let names = names.split(',').map(str::trim).filter(|it| !it.is_empty());
+    Ok(names.map(str::to_owned).collect())
 }
 
 pub(super) fn duration(value: &OsStr) -> Result<Duration, ValueError> {

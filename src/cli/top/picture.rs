@@ -7,7 +7,7 @@ use crate::clock::{BootClock, Clock, Moment};
 use crate::config::Config;
 use crate::inspect::status::{EndpointStatus, Status};
 use crate::store::StoreResult;
-use crate::store::history::{Entry, in_order};
+use crate::store::history::{Entry, Stream, in_order};
 use crate::store::redis::RedisStore;
 use fnv::FnvHashMap;
 
@@ -29,7 +29,8 @@ impl Picture {
     pub(crate) fn read(store: &RedisStore, config: &Config, stale: Duration) -> StoreResult<Self> {
         let began = BootClock.now();
         let overview = store.overview(config.store_timeout)?;
-        let recent = store.history(None, RECENT, config.store_timeout).unwrap_or_default();
+        let recent =
+            store.history(Stream::Leases, None, RECENT, config.store_timeout).unwrap_or_default();
         let recent = in_order(recent);
         let took = BootClock.now().since(began);
         let status = Status::of(overview, stale);

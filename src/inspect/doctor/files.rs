@@ -2,6 +2,7 @@
 
 use crate::config::Config;
 use crate::inspect::doctor::Finding;
+use crate::net::http_server::CLIENTS_MAX;
 use crate::net::shortage::{COMMAND_POLL, KEPT, NETWORK_POLL};
 
 const CHECK: &str = "descriptors";
@@ -9,7 +10,8 @@ const CHECK: &str = "descriptors";
 /// How many descriptors `run` needs when all of its workers poll.
 pub fn needed(config: &Config) -> u64 {
     let each = if config.poll_command.is_some() { COMMAND_POLL } else { NETWORK_POLL };
-    KEPT + each * config.workers as u64
+    let servers = [config.metrics_listen, config.web_listen].iter().flatten().count();
+    KEPT + each * config.workers as u64 + (servers * CLIENTS_MAX) as u64
 }
 
 /// What happens under a limit that is too low, if it is.
@@ -52,6 +54,9 @@ mod tests {
         let few = judged(863, &polls);
         assert!(few.grade == Grade::Warn && few.found.contains("--workers 200"), "{few:?}");
         assert!(few.way_out.contains("LimitNOFILE=864"), "{few:?}");
+        let listen = "127.0.0.1:1".parse().ok();
+        let shown = Config { metrics_listen: listen, web_listen: listen, ..polls.clone() };
+        assert_eq!(needed(&shown), 64 + 800 + 2 * 64);
         let commands = Config { poll_command: Some(vec!["true".into()]), ..polls };
         assert_eq!(needed(&commands), 64 + 1_600);
     }

@@ -1,7 +1,7 @@
 //! Which instances left lately, as far as the history tells? Those that are in it and have no heartbeat any more.
 //!
 //! An instance notes its start and its stop there. The history has no word of a death. But what the
-//! dead held is granted to others, and that is in it: so somebody who did not give back what it held was
+//! dead held is granted to others, and that is in it: so an instance that did not give back what it held was
 //! still there then, at the latest.
 
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ pub struct Left {
     pub id: InstanceId,
     /// It said that it stops, or gave back what it held. Otherwise it died, or was cut off.
     pub stopped: bool,
-    /// Somebody else was granted what it held.
+    /// Another instance was granted what it held.
     pub taken_over: bool,
     /// How long ago it was last heard of, or taken over from.
     pub ago: Duration,

@@ -43,8 +43,13 @@ impl OwnershipTable {
         }
         let asked_at = self.now();
         let server_us = read_time(self.timings.store_timeout)?;
-        self.store_clock.epoch_tracker.lock().observe_time(asked_at, server_us);
+        self.learn_time(asked_at, server_us);
         Ok(())
+    }
+
+    /// The same for a time that was read for many tables: it was asked for at `asked_at`.
+    pub(crate) fn learn_time(&self, asked_at: Moment, server_us: u64) {
+        self.store_clock.epoch_tracker.lock().observe_time(asked_at, server_us);
     }
 
     /// The request context of a release. Raises the floor first, so that every renewal sent before has a lower floor and

@@ -71,7 +71,7 @@ fn a_permit_is_confirmed_while_the_lease_and_the_whole_table_are_locked() {
         let (told, heard) = bounded(1);
         scope.spawn(move || told.send(permit.confirm()).unwrap());
         let confirmed = heard.recv_timeout(PATIENCE);
-        drop((one, all)); // before anything is judged: whoever waits for them must end
+        drop((one, all)); // before anything is judged: every thread that waits for them must end
         assert_eq!(confirmed, Ok(Ok(())), "the permit was not confirmed while others held locks");
     });
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Moment;
-use crate::model::{EndpointId, FenceToken, Session, Tenure};
+use crate::model::{EndpointId, FenceToken, Session, Tenure, Thresholds};
 use crate::polling::intervals::PollIntervals;
 use crate::polling::schedule::{Due, LastPoll, LightChange, PollSchedule};
 use crate::polling::slow_lane::SLOW_AFTER;
@@ -17,6 +17,7 @@ const INTERVALS: PollIntervals = PollIntervals {
     timeout: Duration::from_secs(10),
     light_after: 3,
     light_interval: Duration::from_millis(5_000),
+    thresholds: Thresholds { fail_after: 1, ok_after: 1 },
 };
 
 const QUICK: Duration = Duration::from_millis(50);

@@ -31,12 +31,12 @@ pub struct LastResult {
     pub interval_ms: Option<u64>,
     pub fence: Option<FenceToken>,
     pub instance: Option<InstanceId>,
-    pub verdict: Verdict,
+    pub verdict: StoredVerdict,
 }
 
 /// What the last results together say: one failure among successes is no verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Verdict {
+pub struct StoredVerdict {
     pub ok: bool,
     /// When it became so, by the server's clock; `None` of a version that does not say.
     pub since_ms: Option<u64>,
@@ -44,7 +44,7 @@ pub struct Verdict {
     pub failures: Option<u64>,
 }
 
-impl Verdict {
+impl StoredVerdict {
     /// From the fields of a result; a version that writes no verdict says with `ok` what it is.
     pub(crate) fn of(
         ok: bool,
@@ -85,7 +85,7 @@ impl LastResult {
             interval_ms: number(8),
             fence: number(1).map(FenceToken),
             instance: text(2).map(|it| InstanceId::new(&it)),
-            verdict: Verdict::of(ok, text(9).as_deref(), number(10), number(11)),
+            verdict: StoredVerdict::of(ok, text(9).as_deref(), number(10), number(11)),
         };
         (granted, Ok(Some(result)))
     }

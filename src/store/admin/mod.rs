@@ -2,6 +2,7 @@
 
 pub mod acl;
 pub mod endpoint;
+pub(crate) mod erase;
 pub(crate) mod infos;
 pub mod key_types;
 pub mod last_result;

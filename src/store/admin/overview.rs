@@ -11,7 +11,7 @@ use redis::{ConnectionLike, Pipeline, Value};
 use crate::clock::{BootClock, Clock};
 use crate::model::{EndpointId, FenceToken, InstanceId, InstanceInfo, Weight};
 use crate::store::admin::key_types::{SingletonKey, WrongType};
-pub use crate::store::admin::last_result::{LastResult, Verdict};
+pub use crate::store::admin::last_result::{LastResult, StoredVerdict};
 use crate::store::admin::last_result::{NoResult, RESULT_FIELDS};
 use crate::store::redis::{RedisStore, named_in, reply};
 use crate::store::{BATCH_MAX, Fault, Lasting, RawSession, StoreResult};
@@ -309,7 +309,7 @@ impl Overview {
     }
 }
 
-/// Asks for the beginning of a string and how long it lasts: somebody may have put megabytes there.
+/// Asks for the beginning of a string and how long it lasts: another client may have put megabytes there.
 pub(crate) fn short_string(pipe: &mut Pipeline, key: &str) {
     pipe.cmd("GETRANGE").arg(key).arg(0).arg(NAME_MAX).cmd("PTTL").arg(key);
 }

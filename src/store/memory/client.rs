@@ -13,8 +13,8 @@ use crate::store::memory::server::{MemoryServer, ServerState};
 use crate::store::{Fault, RequestContext, StampedResult, StoreError, StoreResult};
 
 /// The calls of the in-memory store: each the name of its method of `Store`, and `next_push` of a subscription.
-/// `acquire_roles`, `renew_roles` and `release_roles` count as `acquire`, `renew` and `release` here; `Hooked` reports their
-/// own names.
+/// `acquire_roles`, `renew_roles`, `verify_roles` and `release_roles` count as `acquire`, `renew`, `verify` and `release` here;
+/// `Hooked` reports their own names.
 const OPS: [&str; 26] = [
     "acquire",
     "any_session",

@@ -145,6 +145,10 @@ impl Store for MemoryStore {
         self.renew_each(asked)
     }
 
+    fn verify_roles(&self, asked: &[(RequestContext, Tenure)]) -> Vec<StampedResult<Vec<Verify>>> {
+        self.verify_each(asked)
+    }
+
     fn release_roles(&self, freed: &[(RequestContext, Tenure, PeerMessage)]) -> StoreResult<()> {
         self.release_each(freed)
     }

@@ -9,7 +9,7 @@ use crate::store::memory::scripts::micros;
 use crate::store::memory::server::ServerState;
 use crate::store::{
     Acquire, PeerMessage, Publication, Renew, RenewItem, RequestContext, RoleStatus, StampedResult,
-    StoreResult,
+    StoreResult, Verify,
 };
 
 /// The TTL assumed for a role whose TTL was lost: the default (epoch.lua, `UNKNOWN_HOLD_MS`).
@@ -76,6 +76,23 @@ impl MemoryStore {
                     .for_each(context, clock, items, |state, it, now| state.renew(context, it, now))
             };
             Ok(asked.iter().map(renew).collect())
+        });
+        replies.unwrap_or_else(|error| vec![Err(error); n])
+    }
+
+    pub(crate) fn verify_each(
+        &self,
+        asked: &[(RequestContext, Tenure)],
+    ) -> Vec<StampedResult<Vec<Verify>>> {
+        let (n, asked) = (asked.len(), asked.to_vec());
+        let replies = self.call("verify", move |state, clock| {
+            let verify = |(context, tenure): &(RequestContext, Tenure)| {
+                let tenures = std::slice::from_ref(tenure);
+                state.for_each(context, clock, tenures, |state, it, now| {
+                    state.verify(context, it, now)
+                })
+            };
+            Ok(asked.iter().map(verify).collect())
         });
         replies.unwrap_or_else(|error| vec![Err(error); n])
     }

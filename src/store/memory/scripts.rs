@@ -5,7 +5,9 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::clock::ManualClock;
-use crate::model::{EndpointId, Epoch, FenceToken, InstanceId, SESSION_MAX_BYTES, Tenure, Weight};
+use crate::model::{
+    EndpointId, Epoch, FenceToken, InstanceId, KnownVerdict, SESSION_MAX_BYTES, Tenure, Weight,
+};
 use crate::store::error::JOIN_FLEET;
 use crate::store::memory::malformed::is_ttl;
 use crate::store::memory::roles::OnLease;
@@ -287,11 +289,23 @@ impl ServerState {
             self.data.retired.remove(&it.tenure.endpoint);
         }
         if (result.fence, result.started_at_ms) < (fence, Some(it.started_at_ms)) {
+            let stored_at = (result.fence, result.started_at_ms);
+            let is_behind = |known: &KnownVerdict| {
+                result.verdict.is_none() || stored_at < (known.fence.0, Some(known.started_at_ms))
+            };
+            let known = it.judging.known.filter(is_behind).map(|it| it.state);
+            let before = known.or(result.verdict).unwrap_or_default();
+            let state = before.after(it.sample.ok, it.started_at_ms, it.judging.thresholds);
             (result.fence, result.started_at_ms) = (fence, Some(it.started_at_ms));
+            result.verdict = Some(state);
             let instance = context.instance.clone();
-            self.journal.results.push(Announced { instance, publication: it.clone() });
+            self.journal.results.push(Announced { instance, publication: it.clone(), state });
+            let is_seen = |it: KnownVerdict| stored_at == (it.fence.0, Some(it.started_at_ms));
+            if state == before && it.judging.known.is_some_and(is_seen) {
+                return Publish::Stored(None);
+            }
         }
-        Publish::Stored
+        Publish::Stored(result.verdict)
     }
 
     /// The end of acquire.lua

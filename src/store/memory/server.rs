@@ -7,7 +7,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use crate::clock::{Clock, ManualClock, Moment};
-use crate::model::{EndpointId, FenceToken, InstanceId, InstanceInfo, Weight};
+use crate::model::{EndpointId, FenceToken, InstanceId, InstanceInfo, VerdictState, Weight};
 use crate::store::lease_kind::LeaseKind;
 use crate::store::memory::kinds::{self, Kind};
 use crate::store::{
@@ -62,6 +62,15 @@ pub struct Announced {
     pub instance: InstanceId,
     /// What was announced.
     pub publication: Publication,
+    /// The verdict after it.
+    pub state: VerdictState,
+}
+
+impl Announced {
+    /// Whether a change of the verdict was announced with it.
+    pub fn is_change(&self) -> bool {
+        self.state.is_changed_by(self.publication.started_at_ms)
+    }
 }
 
 #[derive(Clone, Debug, Default)]
@@ -119,6 +128,7 @@ pub(crate) struct ResultHash {
     pub(crate) granted: u64,
     pub(crate) fence: u64,
     pub(crate) started_at_ms: Option<u64>,
+    pub(crate) verdict: Option<VerdictState>,
 }
 
 #[derive(Clone, Copy, Debug)]

@@ -154,12 +154,18 @@ impl RedisStore {
         context: &RequestContext,
         tenures: &[&Tenure],
     ) -> StampedResult<Vec<Verify>> {
+        let call = self.verify_call(context, tenures);
+        self.stamped("verify on", context, &script::VERIFY, &call, reply::verify)
+    }
+
+    /// What verify.lua expects.
+    pub(crate) fn verify_call(&self, context: &RequestContext, tenures: &[&Tenure]) -> Call {
         let keys = &self.server.keys;
         let mut call = Call::framed(keys, context, tenures.iter().map(|it| &it.endpoint));
         for tenure in tenures {
             call.lease_and_record(keys, &tenure.endpoint);
             call.arg(tenure.fence);
         }
-        self.stamped("verify on", context, &script::VERIFY, &call, reply::verify)
+        call
     }
 }

@@ -6,7 +6,8 @@ use redis::{ConnectionLike, Value};
 
 use crate::model::{FenceToken, InstanceId, Tenure};
 use crate::store::StoreResult;
-use crate::store::history::{Entry, KEPT, Note};
+use crate::store::announcement;
+use crate::store::history::{Entry, KEPT, Note, Stream};
 use crate::store::redis::RedisStore;
 use crate::store::redis::scan::of_wrong_type;
 
@@ -53,12 +54,13 @@ impl RedisStore {
     /// no more.
     pub fn history(
         &self,
+        stream: Stream,
         before: Option<&str>,
         count: usize,
         timeout: Duration,
     ) -> StoreResult<Vec<Entry>> {
         let from = before.map_or("+".into(), |it| format!("({it}"));
-        self.entries("XREVRANGE", &from, "-", count, timeout)
+        self.entries(stream, "XREVRANGE", [&from, "-"], count, timeout)
     }
 
     /// Everything that is remembered, the newest first.
@@ -66,7 +68,7 @@ impl RedisStore {
         let mut found: Vec<Entry> = Vec::new();
         loop {
             let before = found.last().map(|it| it.id.clone());
-            let page = self.history(before.as_deref(), PAGE, timeout)?;
+            let page = self.history(Stream::Leases, before.as_deref(), PAGE, timeout)?;
             let is_last = page.len() < PAGE;
             found.extend(page);
             if is_last || found.len() >= 2 * KEPT {
@@ -78,35 +80,42 @@ impl RedisStore {
     /// The first entries after `after`, the oldest first.
     pub fn history_after(
         &self,
+        stream: Stream,
         after: &str,
         count: usize,
         timeout: Duration,
     ) -> StoreResult<Vec<Entry>> {
-        self.entries("XRANGE", &format!("({after}"), "+", count, timeout)
+        self.entries(stream, "XRANGE", [&format!("({after}"), "+"], count, timeout)
     }
 
     fn entries(
         &self,
+        stream: Stream,
         verb: &str,
-        from: &str,
-        to: &str,
+        [from, to]: [&str; 2],
         count: usize,
         timeout: Duration,
     ) -> StoreResult<Vec<Entry>> {
         let op = "read history on";
+        let keys = &self.server.keys;
+        let key = match stream {
+            Stream::Leases => keys.history(),
+            Stream::Changes => keys.changes(),
+        };
         let value: Value = self
             .call(op, timeout, |connection| {
                 let mut range = redis::cmd(verb);
-                range.arg(self.server.keys.history()).arg(from).arg(to).arg("COUNT").arg(count);
+                range.arg(&key).arg(from).arg(to).arg("COUNT").arg(count);
                 range.query(connection)
             })
-            .map_err(|error| of_wrong_type(error, &self.server.keys.history(), "a stream"))?;
+            .map_err(|error| of_wrong_type(error, &key, "a stream"))?;
         let Value::Array(found) = value else { return Err(self.server.unexpected(op)) };
-        found.iter().map(|it| entry(it).ok_or_else(|| self.server.unexpected(op))).collect()
+        let entry = |it| entry(it, keys.database()).ok_or_else(|| self.server.unexpected(op));
+        found.iter().map(entry).collect()
     }
 }
 
-fn entry(value: &Value) -> Option<Entry> {
+fn entry(value: &Value, database: u32) -> Option<Entry> {
     let Value::Array(parts) = value else { return None };
     let [id, fields] = &parts[..] else { return None };
     let id = text(id)?;
@@ -115,11 +124,17 @@ fn entry(value: &Value) -> Option<Entry> {
         Value::Array(fields) => &fields[..],
         _ => &[],
     };
-    let field = |name: &str| {
+    let raw = |name: &str| {
         let named =
             |it: &&[Value]| matches!(&it[0], Value::BulkString(it) if it == name.as_bytes());
-        fields.chunks_exact(2).find(named).and_then(|it| text(&it[1]))
+        fields.chunks_exact(2).find(named).map(|it| &it[1])
     };
+    if let Some(Value::BulkString(json)) = raw("change")
+        && let Some(change) = announcement::decode_change(json, database)
+    {
+        return Some(Entry::of_change(id, written_ms, change));
+    }
+    let field = |name: &str| raw(name).and_then(text);
     let age_ms = field("age_ms").and_then(|it| it.parse().ok()).unwrap_or(0);
     Some(Entry {
         at_ms: written_ms.saturating_sub(age_ms),

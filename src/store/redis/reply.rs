@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use redis::{RedisResult, Value};
 
-use crate::model::{Epoch, FenceToken, InstanceId, SESSION_MAX_BYTES, Weight};
+use crate::model::{
+    Epoch, FenceToken, InstanceId, SESSION_MAX_BYTES, Verdict, VerdictState, Weight,
+};
 use crate::store::redis::Server;
 use crate::store::redis::server_check;
 use crate::store::{
@@ -211,11 +213,23 @@ pub(crate) fn verify(value: &Value) -> Verify {
 
 pub(crate) fn publish(value: &Value) -> Publish {
     match coded(value) {
-        (1, _) => Publish::Stored,
+        (1, rest) => Publish::Stored(verdict_state(rest)),
         (2, _) => Publish::Fenced,
         (4, _) => Publish::Missing,
         (_, rest) => Publish::Failed(why(rest)),
     }
+}
+
+fn verdict_state(rest: &[Value]) -> Option<VerdictState> {
+    let [verdict, since, before, failures, successes] = rest else { return None };
+    let count = |it| Some(u32::try_from(number(it)?).unwrap_or(u32::MAX));
+    Some(VerdictState {
+        verdict: Verdict::parse(&text(verdict)?),
+        since_ms: number(since)?,
+        before_ms: number(before)?,
+        failures: count(failures)?,
+        successes: count(successes)?,
+    })
 }
 
 /// How a role stands, by an answer of role_status.lua given at `now_us`.

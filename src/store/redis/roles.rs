@@ -11,6 +11,7 @@ use crate::store::redis::reply;
 use crate::store::redis::script::{self, Call, Script};
 use crate::store::{
     Acquire, PeerMessage, Renew, RenewItem, RequestContext, StampedResult, StoreError, StoreResult,
+    Verify,
 };
 
 impl RedisStore {
@@ -41,6 +42,21 @@ impl RedisStore {
             .collect()
     }
 
+    pub(crate) fn verify_each(
+        &self,
+        asked: &[(RequestContext, Tenure)],
+    ) -> Vec<StampedResult<Vec<Verify>>> {
+        let op = "verify on";
+        let calls: Vec<Call> = asked.iter().map(|it| self.verify_call(&it.0, &[&it.1])).collect();
+        let timeout = shortest(asked.iter().map(|it| &it.0));
+        let answers =
+            self.call(op, timeout, |connection| script::VERIFY.run_each(connection, &calls));
+        let values = self.of_each(op, answers, calls.len());
+        let told = asked.iter().zip(values);
+        told.map(|(it, value)| reply::stamped(op, &self.server, &it.0, &value?, reply::verify))
+            .collect()
+    }
+
     pub(crate) fn release_each(
         &self,
         freed: &[(RequestContext, Tenure, PeerMessage)],
@@ -57,7 +73,7 @@ impl RedisStore {
         answers.into_iter().try_for_each(|it| self.understood(op, it).map(drop))
     }
 
-    /// What the server answered to each; the same error for all when the exchange broke off.
+    /// The answer of the server to each call, on as many replicas as are needed.
     fn each_role(
         &self,
         op: &'static str,
@@ -65,9 +81,21 @@ impl RedisStore {
         calls: &[Call],
         timeout: Duration,
     ) -> Vec<StoreResult<Value>> {
-        match self.confirmed_by(op, timeout, |connection| script.run_each(connection, calls)) {
+        let answers =
+            self.confirmed_by(op, timeout, |connection| script.run_each(connection, calls));
+        self.of_each(op, answers, calls.len())
+    }
+
+    /// The answer of the server to each of `n` calls; the same error for all when the exchange broke off.
+    fn of_each(
+        &self,
+        op: &'static str,
+        answers: StoreResult<Vec<redis::RedisResult<Value>>>,
+        n: usize,
+    ) -> Vec<StoreResult<Value>> {
+        match answers {
             Ok(answers) => answers.into_iter().map(|it| self.understood(op, it)).collect(),
-            Err(error) => vec![Err(error); calls.len()],
+            Err(error) => vec![Err(error); n],
         }
     }
 

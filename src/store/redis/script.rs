@@ -5,11 +5,13 @@ use std::sync::LazyLock;
 
 use redis::{ConnectionLike, RedisError, RedisResult, Value};
 
-use crate::model::{EndpointId, InstanceId, InstanceInfo, Tenure};
+use crate::model::{
+    EndpointId, InstanceId, InstanceInfo, KnownVerdict, Tenure, Thresholds, Verdict, VerdictState,
+};
 use crate::store::announcement;
 use crate::store::keys::Keys;
 use crate::store::redis::connection::Connection;
-use crate::store::{GRANTS_LAST, LEADER_HEARTBEAT_EXTRA, PeerMessage, RequestContext};
+use crate::store::{GRANTS_LAST, Judging, LEADER_HEARTBEAT_EXTRA, PeerMessage, RequestContext};
 
 /// A Lua file with the files it needs in front of it: `number.lua` where it reads numbers, `epoch.lua` where the answer depends
 /// on the epoch, and `lease_kind.lua` where it grants or renews by the fence.
@@ -232,6 +234,22 @@ impl Call {
         for (field, value) in info.fields() {
             self.arg(field).arg(value);
         }
+    }
+
+    /// What publish.lua expects to decide the verdict.
+    pub(crate) fn judging(&mut self, it: &Judging) {
+        let Thresholds { fail_after, ok_after } = it.thresholds;
+        self.arg(fail_after).arg(ok_after);
+        let address = it.session.as_ref().map(|it| it.address.shown()).unwrap_or_default();
+        self.bytes(address.as_bytes());
+        let Some(KnownVerdict { fence, started_at_ms, state }) = it.known else {
+            self.bytes(b"").bytes(b"").bytes(b"");
+            return;
+        };
+        let VerdictState { verdict, since_ms, before_ms, failures, successes } = state;
+        let verdict = verdict.map_or("-", Verdict::as_str);
+        self.arg(fence).arg(started_at_ms);
+        self.arg(format_args!("{verdict} {since_ms} {before_ms} {failures} {successes}"));
     }
 
     fn wakes(&mut self, keys: &Keys, wakes: &[PeerMessage]) {

@@ -125,6 +125,7 @@ impl Store for RedisStore {
         let keys = &self.server.keys;
         let channels = keys.results_prefix();
         let mut call = Call::framed(keys, context, None);
+        call.arg(keys.changes()).arg(keys.database());
         for it in publications {
             let endpoint = &it.tenure.endpoint;
             call.lease_and_record(keys, endpoint);
@@ -140,6 +141,7 @@ impl Store for RedisStore {
             call.bytes(it.sample.error.as_deref().unwrap_or("").as_bytes());
             call.arg(it.sample.duration.as_millis()).arg(it.interval.as_millis());
             call.bytes(&it.sample.body);
+            call.judging(&it.judging);
         }
         self.stamped("publish on", context, &script::PUBLISH, &call, reply::publish)
     }
@@ -176,6 +178,10 @@ impl Store for RedisStore {
         asked: &[(RequestContext, Vec<RenewItem>)],
     ) -> Vec<StampedResult<Vec<Renew>>> {
         self.renew_each(asked)
+    }
+
+    fn verify_roles(&self, asked: &[(RequestContext, Tenure)]) -> Vec<StampedResult<Vec<Verify>>> {
+        self.verify_each(asked)
     }
 
     fn release_roles(&self, freed: &[(RequestContext, Tenure, PeerMessage)]) -> StoreResult<()> {

@@ -9,8 +9,8 @@ use leasehold::model::{
 };
 use leasehold::store::redis::RedisStore;
 use leasehold::store::{
-    Acquire, BATCH_MAX, Publication, Publish, Release, Renew, RenewItem, Reply, RequestContext,
-    Store, StoreError, Verify,
+    Acquire, BATCH_MAX, Judging, Publication, Publish, Release, Renew, RenewItem, Reply,
+    RequestContext, Store, StoreError, Verify,
 };
 
 /// Holds leases; `store` is a line of its own.
@@ -112,13 +112,14 @@ impl Holder {
             let duration = Duration::from_millis(20);
             let sample = Sample { ok, status, error, body, duration };
             let interval = Duration::from_secs(60);
-            Publication { tenure: tenure.clone(), started_at_ms, interval, sample }
+            let judging = Judging::default();
+            Publication { tenure: tenure.clone(), started_at_ms, interval, sample, judging }
         };
         let mut stored = 0;
         for batch in self.tenures[these.clone()].chunks(BATCH_MAX) {
             let batch: Vec<Publication> = batch.iter().map(publication).collect();
             let answers = answers(self.store.publish(&self.context, &batch))?;
-            stored += answers.iter().filter(|it| **it == Publish::Stored).count();
+            stored += answers.iter().filter(|it| matches!(it, Publish::Stored(_))).count();
         }
         all("published", these.len(), stored)
     }

@@ -137,10 +137,10 @@ fn each_other(it: &Measured<'_>) -> Option<Vec<Line>> {
     let beats = INSTANCES / HEARTBEAT_INTERVAL;
     let told = it.instance("a heartbeat is told to all: server")?;
     let (call, node) = it.line("a look at all heartbeats: server")?;
-    let (glance, lease) = it.line("a glance at a lease of each: server")?;
+    let (quick_check, lease) = it.line("a quick check of a lease of each: server")?;
     let push = told * beats * INSTANCES;
     let read = INSTANCES * LOOKS_A_SECOND * call + INSTANCES * beats * node;
-    let glances = INSTANCES * (glance + OWNERS_WATCHED * lease);
+    let quick_checks = INSTANCES * (quick_check + OWNERS_WATCHED * lease);
     Some(vec![
         ("heartbeats", "1,000 / 10 s".into(), format!("{} /s", short(beats))),
         (
@@ -155,13 +155,13 @@ fn each_other(it: &Measured<'_>) -> Option<Vec<Line>> {
         ),
         (
             "every second each instance checks a lease of each of 632 owners: server CPU",
-            format!("1,000 × ({} + 632 × {}) µs", short(glance), short(lease)),
-            cores(glances / 1e6),
+            format!("1,000 × ({} + 632 × {}) µs", short(quick_check), short(lease)),
+            cores(quick_checks / 1e6),
         ),
         (
             "all of it, and what is above: server CPU",
             "renewals, audits, resyncs, heartbeats, their reads, quick checks".into(),
-            cores((alone(it)? + push + read + glances) / 1e6),
+            cores((alone(it)? + push + read + quick_checks) / 1e6),
         ),
         (
             "of these, calls",

@@ -6,12 +6,16 @@
 use std::cell::{Cell, RefCell};
 
 use leasehold::PollPermit;
-use leasehold::model::{EndpointId, InstanceId};
+use leasehold::model::{EndpointId, InstanceId, KnownVerdict, Thresholds, VerdictState};
 use leasehold::store::RenewItem;
+use leasehold::store::memory::Announced;
 
 use super::member::{Member, Part, index};
 use super::scene::Scene;
 use super::world::{START, World, nanos};
+
+/// How many results in a row change a verdict in every simulated instance.
+pub const THRESHOLDS: Thresholds = Thresholds { fail_after: 2, ok_after: 2 };
 
 /// Endpoints in one word of [`Member::may`].
 const WORD: usize = u64::BITS as usize;
@@ -23,6 +27,8 @@ struct Newest {
     order: (u64, u64),
     /// The store has lost memory since: its owner may publish the same result once more.
     forgotten: bool,
+    /// The verdict after it.
+    state: VerdictState,
 }
 
 pub struct Judge {
@@ -43,6 +49,8 @@ pub struct Judge {
     pub polls: Cell<u64>,
     /// How often an instance noticed that its results get no answer.
     pub stuck: Cell<u64>,
+    /// How many changes of a verdict were announced.
+    pub changes: Cell<u64>,
     /// How many comparisons were made.
     pub checks: Cell<u64>,
 }
@@ -60,6 +68,7 @@ impl Judge {
             terms: RefCell::new(vec![0; scene.roles]),
             polls: Cell::new(0),
             stuck: Cell::new(0),
+            changes: Cell::new(0),
             checks: Cell::new(0),
         }
     }
@@ -180,7 +189,7 @@ impl Judge {
         {
             newest.forgotten = true;
             if world.now() < *until {
-                *newest = Newest::default();
+                *newest = Newest { forgotten: true, ..Newest::default() };
             }
         }
     }
@@ -203,7 +212,28 @@ impl Judge {
                 let (who, newest) = (&it.instance, newest.order);
                 world.fail(format!("G2: {who:?} announces {order:?} of e{n} after {newest:?}"));
             }
-            *newest = Newest { order: order.max(newest.order), forgotten: false };
+            self.verdict(world, newest, &it);
+            *newest = Newest { order: order.max(newest.order), forgotten: false, state: it.state };
+        }
+    }
+
+    /// Each change is announced once, whatever owner counts. Where the store has lost its memory, the owner has to know what
+    /// was announced last, or the count goes on from something older.
+    fn verdict(&self, world: &World, newest: &Newest, it: &Announced) {
+        self.changes.set(self.changes.get() + u64::from(it.is_change()));
+        let last = |known: &KnownVerdict| (known.fence.get(), known.started_at_ms) == newest.order;
+        let publication = &it.publication;
+        if newest.forgotten && !publication.judging.known.as_ref().is_some_and(last) {
+            return;
+        }
+        let started_at_ms = publication.started_at_ms;
+        let state = newest.state.after(publication.sample.ok, started_at_ms, THRESHOLDS);
+        if state != it.state {
+            let (who, e) = (&it.instance, &publication.tenure.endpoint);
+            world.fail(format!(
+                "a verdict of {e}, stored by {who:?}: {:?} is not {state:?}",
+                it.state
+            ));
         }
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::clock::{Clock, ManualClock, Moment};
-use leasehold::config::{Config, LogRenewals};
+use leasehold::config::{CheckedConfig, Config, LogRenewals};
 use leasehold::fleet::reconcile::Reconcile;
 use leasehold::instance::assembly::{Parts, Queues, assemble};
 use leasehold::instance::shutdown::{Phase, Shutdown};
@@ -24,6 +24,7 @@ use leasehold::store::memory::MemoryStore;
 use leasehold::{PollPermit, Poller, Revoked, Sample, Session};
 
 use super::electors::Electors;
+use super::judge::THRESHOLDS;
 use super::network::{Delivery, SimulatedStore};
 use super::scene::Scene;
 use super::world::{Happening, MS, START, World, nanos, world};
@@ -551,8 +552,8 @@ pub fn until_deadline(table: &OwnershipTable) -> Duration {
     table.next_deadline().map_or(Duration::from_secs(1), wait)
 }
 
-fn config(scene: &Scene, weight: u32) -> Config {
-    Config {
+fn config(scene: &Scene, weight: u32) -> CheckedConfig {
+    let config = Config {
         lease_ttl: scene.timings.lease.ttl,
         heartbeat_ttl: scene.timings.heartbeat.ttl,
         renew_interval: scene.timings.renew_interval,
@@ -563,12 +564,14 @@ fn config(scene: &Scene, weight: u32) -> Config {
         timeout: Duration::from_secs(3),
         light_after: 5,
         light_interval: scene.poll_interval * 2,
+        thresholds: THRESHOLDS,
         reconcile_interval: Duration::from_secs(10),
         drain_timeout: DRAIN_TIMEOUT,
         workers: WORKERS,
         log_renewals: LogRenewals::Summary,
         ..Config::default()
-    }
+    };
+    config.checked().unwrap()
 }
 
 /// What is polled: takes its time, and tells the judge.
@@ -596,8 +599,16 @@ impl Poller for Endpoint {
         }
         let duration = Duration::from_millis(takes);
         member.observed.completed.set(member.observed.completed.get() + 1);
-        Ok(Sample { ok: true, status: Some(200), error: None, body: vec![], duration })
+        let ok = !is_down(world, endpoint);
+        let error = (!ok).then(|| "down".into());
+        Ok(Sample { ok, status: Some(200), error, body: vec![], duration })
     }
+}
+
+/// Each endpoint answers for five polls, and fails for three: too few for light polling.
+fn is_down(world: &World, endpoint: usize) -> bool {
+    let poll = (world.now() - START) / nanos(world.scene.poll_interval);
+    (poll + endpoint as u64) % 8 >= 5
 }
 
 /// The number of an endpoint, by its name.

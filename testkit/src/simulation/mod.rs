@@ -30,8 +30,7 @@ pub struct Outcome {
     pub calls: u64,
     pub polls: u64,
     pub grants: usize,
-    /// How often an instance noticed that its results get no answer.
-    pub stuck: u64,
+    pub judged: Judged,
     pub played: Duration,
     /// How long it took after the last fault until everything was owned, and in balance.
     pub owned_after: Duration,
@@ -39,6 +38,15 @@ pub struct Outcome {
     /// The same in lives of a lease, times a hundred.
     pub settled_percent: u64,
     pub faults: Vec<u64>,
+}
+
+/// What the judge counted.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Judged {
+    /// How often an instance noticed that its results get no answer.
+    pub stuck: u64,
+    /// How many changes of a verdict were announced.
+    pub changes: u64,
 }
 
 /// Plays one seed: `faults` faults on average, then the checks at rest.
@@ -52,7 +60,8 @@ pub fn play(seed: u64, faults: u64, traced: bool) -> Outcome {
     outcome.steps = world.steps.get();
     outcome.calls = world.calls.get();
     outcome.polls = world.judge.polls.get();
-    outcome.stuck = world.judge.stuck.get();
+    let (stuck, changes) = (world.judge.stuck.get(), world.judge.changes.get());
+    outcome.judged = Judged { stuck, changes };
     outcome.grants = world.server.acquires().1;
     outcome.played = Duration::from_nanos(world.now() - world::START);
     outcome.faults = world.faults.counts.borrow().clone();

@@ -257,6 +257,12 @@ impl Store for SimulatedStore {
         all.unwrap_or_else(|error| vec![Err(error); asked.len()])
     }
 
+    fn verify_roles(&self, asked: &[(RequestContext, Tenure)]) -> Vec<StampedResult<Vec<Verify>>> {
+        let timeout = shortest(asked.iter().map(|it| it.0.timeout));
+        let all = self.call("verify", timeout, |it| together(it.verify_roles(asked)));
+        all.unwrap_or_else(|error| vec![Err(error); asked.len()])
+    }
+
     fn release_roles(&self, freed: &[(RequestContext, Tenure, PeerMessage)]) -> StoreResult<()> {
         let timeout = shortest(freed.iter().map(|it| it.0.timeout));
         self.call("release", timeout, |it| it.release_roles(freed))

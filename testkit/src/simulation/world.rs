@@ -1,4 +1,4 @@
-//! The simulated clock and the agenda: what happens next, and what happens while a call is under way.
+//! The simulated clock and the schedule: what happens next, and what happens while a call is under way.
 //!
 //! Production steps block in their calls, so a call that takes time plays whatever else is due meanwhile on
 //! top of it, and returns when its answer is there. A call that begins meanwhile is answered before that: calls
@@ -64,12 +64,12 @@ pub struct World {
     /// Production steps and executed calls.
     pub steps: Cell<u64>,
     pub calls: Cell<u64>,
-    agenda: Agenda,
+    schedule: Schedule,
     failure: RefCell<Option<String>>,
 }
 
 /// What happens when, and the calls that are under way.
-struct Agenda {
+struct Schedule {
     /// By time, and then in the order in which they were planned.
     queue: RefCell<BinaryHeap<Reverse<(u64, u64, Happening)>>>,
     planned: Cell<u64>,
@@ -98,7 +98,7 @@ impl World {
             trace: Trace::new(traced),
             steps: Cell::new(0),
             calls: Cell::new(0),
-            agenda: Agenda {
+            schedule: Schedule {
                 queue: RefCell::default(),
                 planned: Cell::new(0),
                 depth: Cell::new(0),
@@ -147,9 +147,9 @@ impl World {
     }
 
     pub fn at(&self, at: u64, what: Happening) {
-        let turn = self.agenda.planned.get();
-        self.agenda.planned.set(turn + 1);
-        self.agenda.queue.borrow_mut().push(Reverse((at, turn, what)));
+        let turn = self.schedule.planned.get();
+        self.schedule.planned.set(turn + 1);
+        self.schedule.queue.borrow_mut().push(Reverse((at, turn, what)));
     }
 
     pub fn after(&self, wait: u64, what: Happening) {
@@ -165,27 +165,27 @@ impl World {
     /// A call or a poll of `member` takes until then, unless it is `over` sooner, and longer if it is
     /// frozen meanwhile.
     pub fn wait(&self, member: &Member, until: u64, over: &dyn Fn() -> bool) {
-        if self.agenda.depth.get() >= DEPTH_MAX {
+        if self.schedule.depth.get() >= DEPTH_MAX {
             return;
         }
-        let outer_end = self.agenda.outer_end.get();
+        let outer_end = self.schedule.outer_end.get();
         let until = until.min(outer_end).max(self.now());
-        self.agenda.depth.set(self.agenda.depth.get() + 1);
-        self.agenda.outer_end.set(until);
+        self.schedule.depth.set(self.schedule.depth.get() + 1);
+        self.schedule.outer_end.set(until);
         self.run(until, over);
         while member.pause.frozen_until.get() > self.now() && !member.gone.get() && !self.is_over()
         {
-            self.agenda.outer_end.set(member.pause.frozen_until.get());
+            self.schedule.outer_end.set(member.pause.frozen_until.get());
             self.run(member.pause.frozen_until.get(), &|| member.gone.get());
         }
-        self.agenda.outer_end.set(outer_end);
-        self.agenda.depth.set(self.agenda.depth.get() - 1);
+        self.schedule.outer_end.set(outer_end);
+        self.schedule.depth.set(self.schedule.depth.get() - 1);
     }
 
     fn run(&self, until: u64, over: &dyn Fn() -> bool) {
         loop {
             let next = {
-                let mut queue = self.agenda.queue.borrow_mut();
+                let mut queue = self.schedule.queue.borrow_mut();
                 let due = queue.peek().is_some_and(|it| it.0.0 <= until);
                 if due { queue.pop() } else { None }
             };

@@ -9,11 +9,13 @@ use serde_json::{Value, json};
 
 use testkit::process::{SOON, Scene, eventually, leasehold};
 
-const COMMANDS: [&str; 22] = [
+const COMMANDS: [&str; 24] = [
     "run",
+    "dev",
     "release",
     "status",
     "top",
+    "web",
     "plan",
     "get",
     "explain",

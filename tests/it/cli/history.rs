@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use testkit::process::{Instance, SOON, Scene, binary, eventually, leasehold, ms};
 use testkit::redis::{RedisServer, USER_PASSWORD};
+use testkit::target::Answer;
 
 fn asked(url: &str, args: &[&str]) -> Output {
     let redis = format!("--redis={url}");
@@ -304,6 +305,41 @@ fn find(lines: &Mutex<Vec<String>>, parts: &[&str]) -> String {
     let found = || lines.lock().iter().find(matching).cloned();
     eventually(SOON, &parts.join(" "), || lines.lock().join("\n"), || found().is_some());
     found().unwrap()
+}
+
+#[test]
+fn the_log_the_history_and_the_watch_show_a_change() {
+    let scene = Scene::new(2);
+    let one = scene.first(&["--fail-after=2"]);
+    scene.target.wait_for_polls(&scene.endpoints, Instant::now(), SOON);
+    let lines = Watching::start(&scene.redis.url(), &["e1"]);
+    let json = Watching::start(&scene.redis.url(), &["e1", "--json"]);
+    lines.wait_for(&["e1 ok"]);
+    json.wait_for(&["result"]);
+    scene.target.answer("e1", Answer { status: 503, ..Answer::default() });
+    let line = one.wait_for("event=endpoint.failing");
+    let address = format!("address=http://{}/e1", scene.target.address());
+    for part in [" WARN ", "endpoint=e1", &address, "error=\"HTTP 503\"", "since_ms=", "failures=2"]
+    {
+        assert!(line.contains(part), "{part}: {line}");
+    }
+    scene.target.answer("e1", Answer::default());
+    let line = one.wait_for("event=endpoint.recovered");
+    assert!(line.contains(" INFO ") && line.contains("down_ms="), "{line}");
+    let (id, told) = (one.id(), entries(&scene.redis, &["e1"]));
+    assert_eq!(gist(&told[told.len() - 2..][..1]), [format!("failing {id} HTTP 503")]);
+    assert!(gist(&told)[told.len() - 1].starts_with(&format!("recovered {id} after ")));
+    assert!(entries(&scene.redis, &["e2"]).iter().all(|it| it["event"] != "failing"));
+    assert_eq!(entries(&scene.redis, &["e1", "--limit=1"])[0]["event"], "recovered");
+    lines.wait_for(&[" e1 failing", &format!("instance={id}"), "reason=\"HTTP 503\""]);
+    lines.wait_for(&[" e1 recovered", "fence="]);
+    let change: Value = serde_json::from_str(&json.wait_for(&["failing"])).unwrap();
+    assert_eq!(json!([change["type"], change["endpoint"]]), json!(["change", "e1"]));
+    // A key of another program keeps nothing else from being shown.
+    scene.redis.cli(&["SET", "poll:changes", "no stream"]);
+    let odd = asked(&scene.redis.url(), &["history"]);
+    assert!(odd.status.success() && String::from_utf8_lossy(&odd.stdout).contains("acquired"));
+    assert!(String::from_utf8_lossy(&odd.stderr).contains("changes are not shown"), "{odd:?}");
 }
 
 #[test]

@@ -363,7 +363,7 @@ fn an_instance_of_an_older_version_is_shown_with_dashes() {
     assert_eq!(cells[4..], ["0", "7", "1.2s"], "{page}");
     let tables = page.split("\n\n").filter(|it| it.contains("HEARTBEAT") || it.contains("LAG"));
     assert!(tables.flat_map(str::lines).all(|it| it.chars().count() <= 80), "{page}");
-    // Somebody else's key, and somebody else's values.
+    // A key and values of another client.
     redis.cli(&["SET", &format!("poll:info:{VM1}"), "mine"]);
     tells(&redis, newer, &["workers", "many", "version", "\x1b[2J"]);
     let page = shown(&redis, &[]);

@@ -59,10 +59,12 @@ fn work_sees_that_its_leadership_is_over() {
     let duty = all.role_state("a", "r").enter().unwrap();
     assert_eq!(Some(duty.term()), all.role_state("a", "r").term());
     assert!(duty.holds() && duty.deadline().is_some());
+    assert!(duty.remaining() > TTL / 2 && duty.remaining() < TTL, "{:?}", duty.remaining());
+    assert_eq!(format!("{duty:?}"), format!("Duty(r, term {})", duty.term()));
     all.cut_off("a", true);
     all.pass_until(TTL, |it| it.leader("r").as_deref() == Some("b"));
     assert!(!duty.holds());
-    assert_eq!(duty.deadline(), None);
+    assert_eq!((duty.deadline(), duty.remaining()), (None, Duration::ZERO));
     all.cut_off("a", false);
     all.stop("b");
     all.pass_until(TTL, |it| it.leader("r").as_deref() == Some("a"));

@@ -211,7 +211,7 @@ fn a_new_listener_is_told_what_is_the_case_first() {
     let listen = |all: &Electorate| {
         let heard = Arc::new(parking_lot::Mutex::new(Vec::new()));
         let said = Arc::clone(&heard);
-        all.role_state("a", "r").listen_inline(move |it| said.lock().push(it.clone()));
+        let _stays = all.role_state("a", "r").listen_inline(move |it| said.lock().push(it.clone()));
         heard
     };
     let from_the_beginning = listen(&all);

@@ -316,7 +316,7 @@ fn matching(word: &str, pids: &[String]) -> Vec<String> {
 
 /// `pkill -9 -f leasehold` leaves nothing of a command running, whatever the command has started.
 #[test]
-fn whoever_kills_all_that_is_named_leasehold_leaves_nothing_of_the_command() {
+fn a_kill_of_all_that_is_named_leasehold_leaves_nothing_of_the_command() {
     let hosts = Hosts::new();
     let file = hosts.file("pids");
     // Not by name: a command line with the word would be killed itself.

@@ -12,7 +12,8 @@ use leasehold::election::ElectionEvent::{
 };
 use leasehold::election::State::{Candidate, Follower, Leader};
 use leasehold::election::{
-    ElectionBuilder, ElectionEvent, ElectionSettings, Elections, LeaderElection, LossReason, State,
+    Attempt, ElectionBuilder, ElectionEvent, ElectionSettings, Elections, LeaderElection,
+    LossReason, State,
 };
 use leasehold::model::Role;
 use leasehold::thread::stop;
@@ -20,41 +21,41 @@ use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 
 use testkit::redis::{RedisServer, eventually};
 
-const TTL: Duration = Duration::from_secs(3);
-const LIMIT: Duration = Duration::from_secs(20);
+pub(super) const TTL: Duration = Duration::from_secs(3);
+pub(super) const LIMIT: Duration = Duration::from_secs(20);
 /// A hand-over: not an election interval, not a TTL.
 const AT_ONCE: Duration = Duration::from_secs(1);
 
 /// A test that counts threads holds this alone; all other tests share it.
 static THREADS: RwLock<()> = RwLock::new(());
 
-struct Scene {
-    redis: RedisServer,
+pub(super) struct Scene {
+    pub(super) redis: RedisServer,
     _not_counted: RwLockReadGuard<'static, ()>,
 }
 
 impl Scene {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self { _not_counted: THREADS.read(), redis: RedisServer::start() }
     }
 
-    fn builder(&self, role: &str) -> ElectionBuilder {
+    pub(super) fn builder(&self, role: &str) -> ElectionBuilder {
         builder(&self.redis, role)
     }
 
-    fn start(&self, role: &str) -> LeaderElection {
+    pub(super) fn start(&self, role: &str) -> LeaderElection {
         self.builder(role).start().unwrap()
     }
 
     /// One that leads.
-    fn leader(&self, role: &str) -> LeaderElection {
+    pub(super) fn leader(&self, role: &str) -> LeaderElection {
         let election = self.start(role);
         assert!(election.wait_for_leadership(LIMIT), "{election:?}");
         election
     }
 
     /// One that knows that another leads.
-    fn follower(&self, role: &str) -> LeaderElection {
+    pub(super) fn follower(&self, role: &str) -> LeaderElection {
         let election = self.start(role);
         eventually(|| election.leader().is_some(), || format!("{election:?}"));
         election
@@ -66,9 +67,10 @@ fn builder(redis: &RedisServer, role: &str) -> ElectionBuilder {
     builder.ttl(TTL).new_fleet()
 }
 
-fn elections(redis: &RedisServer) -> Elections {
+pub(super) fn elections(redis: &RedisServer) -> Elections {
     let redis = RedisUrl::parse(&redis.url()).unwrap();
-    Elections::on_redis(&Config { redis, new_fleet: true, ..Config::default() }).unwrap()
+    let config = Config { redis, new_fleet: true, ..Config::default() };
+    Elections::on_redis(&config.checked().unwrap()).unwrap()
 }
 
 /// R14: settings are checked even if a program filled them in. Nothing is written that would lock others out.
@@ -106,7 +108,7 @@ fn settings_that_cannot_work_are_refused_by_every_start() {
 }
 
 /// Runs `body` on a thread of its own; fails if it has not ended in time, instead of hanging.
-fn within<T: Send + 'static>(
+pub(super) fn within<T: Send + 'static>(
     limit: Duration,
     what: &str,
     body: impl FnOnce() -> T + Send + 'static,
@@ -440,10 +442,11 @@ fn an_inline_listener_may_ask_and_resign() {
 #[test]
 fn a_guard_leads_until_it_is_dropped() {
     let scene = Scene::new();
-    let guard = scene.builder("r").try_lead().unwrap().expect("nobody leads");
+    let guard = scene.builder("r").try_lead().unwrap().elected().expect("nobody leads");
     assert!(guard.holds() && guard.term().is_some());
     let leader = guard.election().instance_id().clone();
-    assert_eq!(scene.builder("r").try_lead().unwrap().unwrap_err(), leader);
+    let second = scene.builder("r").try_lead().unwrap();
+    assert!(matches!(&second, Attempt::LedBy(it) if *it == leader), "{second}");
     let follower = scene.follower("r");
     drop(guard);
     assert!(follower.wait_for_leadership(AT_ONCE));
@@ -454,7 +457,7 @@ fn a_guard_leads_until_it_is_dropped() {
 fn a_single_attempt_of_an_observer_is_an_attempt() {
     let scene = Scene::new();
     let builder = scene.builder("r").observer();
-    let led = within(LIMIT, "a verdict", move || builder.try_lead().unwrap().is_ok());
+    let led = within(LIMIT, "a verdict", move || builder.try_lead().unwrap().elected().is_some());
     assert!(led);
 }
 
@@ -733,7 +736,7 @@ fn a_role_that_many_threads_try_at_once_has_one_leader_and_every_answer_is_true(
                     let config = Config::default();
                     let settings = config.election_settings(Role::parse("r").unwrap());
                     match elections.try_lead(settings) {
-                        Ok(Ok(leadership)) => {
+                        Ok(Attempt::Elected(leadership)) => {
                             assert_eq!(leading.fetch_add(1, Ordering::SeqCst), 0, "two leaders");
                             if let Some(term) = leadership.term() {
                                 let mut newest = newest.lock();
@@ -744,7 +747,10 @@ fn a_role_that_many_threads_try_at_once_has_one_leader_and_every_answer_is_true(
                             leading.fetch_sub(1, Ordering::SeqCst);
                             drop(leadership);
                         }
-                        Ok(Err(leader)) => assert!(ids.contains(&leader), "{leader} is nobody"),
+                        Ok(Attempt::LedBy(leader)) => {
+                            assert!(ids.contains(&leader), "{leader} is nobody");
+                        }
+                        Ok(other) => panic!("{other}"),
                         Err(error) => panic!("{error} on {}", scene.redis.url()),
                     }
                 }

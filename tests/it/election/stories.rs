@@ -49,6 +49,7 @@ fn assert_sound(events: &[ElectionEvent]) {
             ElectionEvent::ElectionFailed { .. } => {
                 assert_eq!((state, term), (State::Candidate, None), "{events:#?}");
             }
+            other => panic!("{other:?}: what does it mean?"),
         }
     }
     assert_eq!(state == State::Leader, term.is_some(), "{events:#?}");

@@ -25,7 +25,7 @@ fn fleet_without_pushes(instances: usize, sessions: usize) -> Cluster {
 
 /// A stall of the server is not the server's work: the next resync comes as soon as without it.
 #[test]
-fn a_stall_during_a_sweep_does_not_delay_the_next_new_session() {
+fn a_stall_during_a_resync_does_not_delay_the_next_new_session() {
     for (instances, stalls, stall_ms) in [(1, 1, 400), (3, 1, 400), (1, 2, 800)] {
         let mut cluster = fleet_without_pushes(instances, 9);
         for _ in 0..stalls {

@@ -274,7 +274,7 @@ fn after_a_hold_off_everything_is_taken_once() {
 
 /// A change that was pushed to no instance is found by the next resync of any instance, which tells the others.
 #[test]
-fn what_one_finds_in_a_sweep_all_know() {
+fn what_one_finds_in_a_resync_all_know() {
     let mut cluster = Cluster::new(&["a", "b", "c"], 9);
     cluster.server.put_session_unheard("new", br#"{"id":"new","address":"127.0.0.1:1"}"#);
     cluster.pass(TTL);

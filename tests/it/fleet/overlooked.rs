@@ -108,9 +108,9 @@ fn sessions_that_are_not_understood_are_named_up_to_a_limit_and_then_counted() {
     assert_eq!(lines(&["event=session.invalid ", "endpoint=late"]).len(), 1);
 }
 
-/// One lost reply right after the first sweep, and the newcomer does nothing until the next one.
+/// One lost reply right after the first resync, and the newcomer does nothing until the next one.
 #[test]
-fn one_lost_reply_at_the_end_of_the_first_sweep_does_not_blind_a_newcomer() {
+fn one_lost_reply_at_the_end_of_the_first_resync_does_not_blind_a_newcomer() {
     let mut cluster = Cluster::new(&["a", "b"], 9);
     cluster.join("c");
     cluster.member("c").store.plan("heartbeats", Mishap::LoseRequest);
@@ -132,7 +132,7 @@ fn taking_everything_slowly_does_not_make_everybody_read_everything() {
     assert!(read <= 2 * n / 200 + 2 * names.len(), "{read} reads of up to 200 for {n} sessions");
 }
 
-/// Whoever has weight 0 never learns what is paused, so its plan differs and it keeps some for ever.
+/// An instance with weight 0 never learns what is paused, so its plan differs and it keeps some for ever.
 #[test]
 fn a_drained_instance_gives_everything_whatever_was_added_paused_meanwhile() {
     let mut stuck = Vec::new();
@@ -154,7 +154,7 @@ fn a_drained_instance_gives_everything_whatever_was_added_paused_meanwhile() {
     assert!(stuck.is_empty(), "{stuck:?}");
 }
 
-/// One release that gets lost on its way, and others count a ghost until the next sweep.
+/// One release that gets lost on its way, and others count a ghost until the next resync.
 #[test]
 fn a_lost_release_of_a_removed_session_does_not_unbalance_the_fleet_for_minutes() {
     for n in 0..10 {
@@ -231,9 +231,9 @@ fn the_events_of_a_flood_that_were_only_counted_are_told_at_the_end() {
     assert_eq!(told.len(), 1, "{told:#?}");
 }
 
-/// The slots are over before the store is back: all sweep at once.
+/// The slots are over before the store is back: all resync at once.
 #[test]
-fn after_an_outage_not_everybody_sweeps_at_once() {
+fn after_an_outage_not_every_instance_resyncs_at_once() {
     let names: Vec<String> = (0..20).map(|it| format!("i{it}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let mut cluster = Cluster::new(&names, 20);
@@ -243,9 +243,9 @@ fn after_an_outage_not_everybody_sweeps_at_once() {
     cluster.server.restart(Some(&kept));
     let from = cluster.server.journal().len();
     cluster.pass(ms(500));
-    let swept = calls(&cluster, from, "session_names");
+    let begun = calls(&cluster, from, "session_names");
     // 20 slots of 100 ms: about 5 of 20 in the first 500 ms.
-    assert!(swept <= 12, "{swept} sweeps begun in half a second");
+    assert!(begun <= 12, "{begun} resyncs begun in half a second");
 }
 
 /// CONTRACT, reasons: its owner died.
@@ -409,7 +409,7 @@ fn through_changes(seed: u64) {
     assert!(settled(&cluster), "{:?}", cluster.counts());
 }
 
-/// Item 8. Whoever missed words keeps what it is asked for, since its own idea of who owns what is wrong.
+/// Item 8. An instance that missed messages keeps a lease it is asked for, because its view of the owners is wrong.
 #[test]
 fn an_owner_that_missed_words_gives_what_it_is_asked_for_in_the_end() {
     let mut late = Vec::new();

@@ -26,6 +26,7 @@ const LAYERS: &[&str] = &[
     "manager",
     "instance",
     "inspect",
+    "web",
     "cli",
     "main",
 ];

@@ -18,7 +18,7 @@ use leasehold::polling::net_poller::NetPoller;
 use leasehold::polling::targets::Targets;
 use leasehold::store::keys::Keys;
 use leasehold::store::redis::RedisStore;
-use leasehold::store::{Acquire, Publication, Push, RenewItem, Store};
+use leasehold::store::{Acquire, Judging, Publication, Push, RenewItem, Store};
 use leasehold::{Poller, Sample, Session};
 use parking_lot::Mutex;
 
@@ -264,8 +264,13 @@ fn ask_everything(store: &dyn Store, table: &OwnershipTable, timeout: Duration) 
             .map(|it| drop(table.verified(&request, &tenures, &it))),
     );
     let sample = Sample::failed("no", timeout);
-    let publication =
-        Publication { tenure: tenure.clone(), started_at_ms: 1, interval: timeout, sample };
+    let publication = Publication {
+        tenure: tenure.clone(),
+        started_at_ms: 1,
+        interval: timeout,
+        sample,
+        judging: Judging::default(),
+    };
     drop(store.publish(&request.context, &[publication]));
     drop(store.release(&request.context, &tenures, &[]));
     drop(store.withdraw(&request.context));
@@ -325,7 +330,7 @@ fn a_server_that_answers_anything_is_an_error_and_never_more() {
                 let began = Instant::now();
                 ask_everything(&store, &table, timeout);
                 let took = began.elapsed();
-                // Some take two round trips, the ear a few.
+                // Some take two round trips, a subscription a few.
                 assert!(took < 40 * timeout + SLACK, "{took:?}");
             }
         }
@@ -390,9 +395,9 @@ fn an_endpoint_that_answers_anything_is_polled_in_time_and_in_bounds() {
     });
 }
 
-/// Anybody may write to a channel. What makes no sense is nothing, and the ear goes on.
+/// Any client may write to a channel. A message without sense is ignored, and the subscription goes on.
 #[test]
-fn whatever_is_said_on_a_channel_the_ear_goes_on() {
+fn whatever_is_sent_to_a_channel_the_subscription_goes_on() {
     const GOOD: &str = r#"{"from":"vm-1","wants":["e1","e2"],"freed":["e3"],"heir":"vm-2","took":[],
         "dropped":["e4"],"surprises":["e5"],"unasked":true,"resign":["job"],"priority":7}"#;
     let redis = RedisServer::start();

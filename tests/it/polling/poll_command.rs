@@ -15,7 +15,7 @@ use testkit::pids::{LIMIT, all_gone, family, pids};
 use testkit::process::{alone, said};
 use testkit::temp_dir::TempDir;
 
-const GUARDIAN: &str = env!("CARGO_BIN_EXE_leasehold");
+const LEASEHOLD: &str = env!("CARGO_BIN_EXE_leasehold");
 const GRACE: Duration = Duration::from_millis(150);
 const DOCUMENT: &str = r#"{"id":"e1","address":"127.0.0.1:1","name":"main save"}"#;
 
@@ -27,7 +27,7 @@ fn poll_as(
 ) -> Result<Sample, Revoked> {
     let program = program.iter().map(|it| (*it).into()).collect();
     let session = Session::parse("e1", DOCUMENT.as_bytes()).unwrap();
-    CommandPoller::new(program, GUARDIAN.into(), body_max, GRACE).poll(&session, permit, limit)
+    CommandPoller::new(program, LEASEHOLD.into(), body_max, GRACE).poll(&session, permit, limit)
 }
 
 fn poll(program: &[&str]) -> Sample {
@@ -150,9 +150,9 @@ fn a_program_that_cannot_run_is_named() {
     assert_eq!(sample.error.as_deref(), Some("cannot run /etc/passwd: Permission denied"));
     let (permit, _revoke) = permit_for_tests("e1", "i", 1);
     let session = Session::parse("e1", DOCUMENT.as_bytes()).unwrap();
-    let poller = CommandPoller::new(vec!["true".into()], "/no/guardian".into(), 9, GRACE);
+    let poller = CommandPoller::new(vec!["true".into()], "/no/supervisor".into(), 9, GRACE);
     let error = poller.poll(&session, &permit, LIMIT).unwrap().error.unwrap();
-    assert_eq!(error, "cannot start the poll supervisor /no/guardian: No such file or directory");
+    assert_eq!(error, "cannot start the poll supervisor /no/supervisor: No such file or directory");
 }
 
 #[test]
@@ -167,7 +167,7 @@ fn input_that_is_not_read_and_output_that_is_too_long_hold_nobody_up() {
         ("head -c 3000000 /dev/zero | tr '\\0' x; exec 1>&-; true", &*"x".repeat(1_000)),
     ] {
         let program = vec!["sh".into(), "-c".into(), script.into()];
-        let poller = CommandPoller::new(program, GUARDIAN.into(), 1_000, GRACE);
+        let poller = CommandPoller::new(program, LEASEHOLD.into(), 1_000, GRACE);
         let sample = poller.poll(&session, &permit, LIMIT).unwrap();
         assert_eq!((sample.error.as_deref(), text(&sample)), (None, body), "{script}");
     }
@@ -268,28 +268,28 @@ fn no_zombie_is_left_of_our_own() {
     assert_eq!(children.collect::<String>().trim(), "");
 }
 
-fn guardian(script: &str) -> Child {
-    let mut guardian = Command::new(GUARDIAN)
-        .args(["guardian", "--grace-ms", "150", "--", "sh", "-c", script])
+fn supervisor(script: &str) -> Child {
+    let mut supervisor = Command::new(LEASEHOLD)
+        .args(["poll-supervisor", "--grace-ms", "150", "--", "sh", "-c", script])
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    guardian.stdin.as_mut().unwrap().write_all(b"2\n{}").unwrap();
-    guardian
+    supervisor.stdin.as_mut().unwrap().write_all(b"2\n{}").unwrap();
+    supervisor
 }
 
 /// R12.
 #[test]
-fn a_closed_pipe_ends_the_guardian_and_everything_under_it() {
+fn a_closed_pipe_ends_the_poll_supervisor_and_everything_under_it() {
     let dir = TempDir::new();
     let file = dir.path().join("pids");
-    let mut guardian = guardian(&family(&file));
+    let mut supervisor = supervisor(&family(&file));
     let pids = pids(&file, 3);
-    drop(guardian.stdin.take());
+    drop(supervisor.stdin.take());
     let begun = BootClock.now();
-    guardian.wait().unwrap();
+    supervisor.wait().unwrap();
     let took = BootClock.now().since(begun);
     assert!(took >= GRACE && took < LIMIT, "deaf to TERM, but gone after {took:?}");
     all_gone(&pids);
@@ -297,21 +297,23 @@ fn a_closed_pipe_ends_the_guardian_and_everything_under_it() {
 
 /// R12.
 #[test]
-fn a_term_for_the_group_does_not_end_its_guardian() {
+fn a_term_for_the_group_does_not_end_its_poll_supervisor() {
     let dir = TempDir::new();
     let file = dir.path().join("pids");
     let script = format!(
         "trap 'echo $$ >> {0}' TERM; echo $$ >> {0}; while :; do sleep 0.01; done",
         file.display()
     );
-    let mut guardian = guardian(&script);
+    let mut supervisor = supervisor(&script);
     pids(&file, 1);
     let mut kill = Command::new("kill");
-    assert!(kill.args(["-TERM", "--", &format!("-{}", guardian.id())]).status().unwrap().success());
+    assert!(
+        kill.args(["-TERM", "--", &format!("-{}", supervisor.id())]).status().unwrap().success()
+    );
     let pids = pids(&file, 2);
-    assert!(guardian.try_wait().unwrap().is_none(), "the guardian is gone");
-    drop(guardian.stdin.take());
-    guardian.wait().unwrap();
+    assert!(supervisor.try_wait().unwrap().is_none(), "the poll supervisor is gone");
+    drop(supervisor.stdin.take());
+    supervisor.wait().unwrap();
     all_gone(&pids);
 }
 
@@ -333,9 +335,9 @@ fn a_killed_daemon_takes_its_commands_along() {
     all_gone(&pids);
 }
 
-/// A guardian that is gone (out of memory, an operator) must not leave its command behind.
+/// A poll supervisor that is gone (out of memory, an operator) must not leave its command behind.
 #[test]
-fn a_killed_guardian_takes_its_command_along() {
+fn a_killed_poll_supervisor_takes_its_command_along() {
     let dir = TempDir::new();
     let file = dir.path().join("pids");
     let sample = shell(&format!("echo $$ > {}; kill -9 $PPID; sleep 1000", file.display()));

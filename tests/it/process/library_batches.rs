@@ -49,7 +49,7 @@ fn ten_thousand_names_take_a_few_round_trips() {
     let proxy = Proxy::start(redis.port());
     let near = Config { redis: RedisUrl::parse(&redis.url()).unwrap(), ..config() };
     let far = Config { redis: RedisUrl::parse(&proxy.url()).unwrap(), ..config() };
-    let (near, far) = (LeaseManager::start(near).unwrap(), LeaseManager::start(far).unwrap());
+    let [near, far] = [near, far].map(|it| LeaseManager::start(&it.checked().unwrap()).unwrap());
     proxy.lie_far_away(Duration::from_millis(5));
     let names = names(MANY);
     let told = timed("acquire", || far.try_acquire_many(&names));
@@ -73,7 +73,10 @@ fn ten_thousand_names_take_a_few_round_trips() {
 fn each_name_of_a_batch_has_its_own_answer_and_one_that_fails_spoils_no_other() {
     let redis = RedisServer::start();
     let config = || Config { redis: RedisUrl::parse(&redis.url()).unwrap(), ..config() };
-    let (a, b) = (LeaseManager::start(config()).unwrap(), LeaseManager::start(config()).unwrap());
+    let (a, b) = (
+        LeaseManager::start(&config().checked().unwrap()).unwrap(),
+        LeaseManager::start(&config().checked().unwrap()).unwrap(),
+    );
     let _theirs = b.try_acquire("theirs").unwrap().held().unwrap();
     let mine = a.try_acquire("mine").unwrap().held().unwrap();
     redis.cli(&["LPUSH", "poll:lease:spoilt", "1"]);
@@ -110,7 +113,7 @@ fn a_batch_that_gets_no_answer_is_the_last_one() {
     let store_timeout = Duration::from_secs(1);
     let config =
         Config { redis: RedisUrl::parse(&proxy.url()).unwrap(), store_timeout, ..config() };
-    let a = LeaseManager::start(config).unwrap();
+    let a = LeaseManager::start(&config.checked().unwrap()).unwrap();
     let leases: Vec<Lease> = a
         .try_acquire_many(names(MANY / 2))
         .into_iter()
@@ -141,7 +144,8 @@ fn batches_that_overlap_share_their_names() {
     };
     let store: Arc<dyn Store> = Arc::new(Hooked::new(Arc::new(MemoryStore::new(&server)), hook));
     let (me, lines) = (InstanceId::new("a"), Connections::shared(&store));
-    let a = LeaseManager::start_on(&config(), me, &lines, Arc::new(BootClock)).unwrap();
+    let a = LeaseManager::start_on(&config().checked().unwrap(), me, &lines, Arc::new(BootClock))
+        .unwrap();
     let forward = names(2_000);
     let backward: Vec<_> = forward.iter().rev().collect();
     let held: Vec<Vec<Lease>> = std::thread::scope(|scope| {

@@ -38,7 +38,7 @@ fn server() -> Arc<MemoryServer> {
 
 fn manager_on(store: Arc<dyn Store>, name: &str) -> LeaseManager {
     let (me, lines) = (InstanceId::new(name), Connections::shared(&store));
-    LeaseManager::start_on(&config(), me, &lines, Arc::new(BootClock)).unwrap()
+    LeaseManager::start_on(&config().checked().unwrap(), me, &lines, Arc::new(BootClock)).unwrap()
 }
 
 fn manager(server: &Arc<MemoryServer>, name: &str) -> LeaseManager {
@@ -222,7 +222,8 @@ fn a_listener_hears_of_a_thousand_leases_that_end_together_and_one_that_left_of_
     let config = Config { lease_ttl: ttl, heartbeat_ttl: ttl, store_timeout, ..config() };
     let config = Config { heartbeat_interval: Duration::from_millis(200), ..config };
     let (me, lines) = (InstanceId::new("a"), Connections::shared(&store));
-    let a = LeaseManager::start_on(&config, me, &lines, Arc::new(BootClock)).unwrap();
+    let a = LeaseManager::start_on(&config.checked().unwrap(), me, &lines, Arc::new(BootClock))
+        .unwrap();
     let names: Vec<String> = (0..MANY).map(|it| format!("name-{it}")).collect();
     let told = a.try_acquire_many(&names);
     let leases: Vec<Lease> = told.into_iter().filter_map(|it| it.unwrap().held()).collect();
@@ -250,7 +251,10 @@ fn a_stop_while_redis_hangs_is_bounded_and_holds_nothing() {
     let store_timeout = Duration::from_millis(300);
     let config =
         || Config { redis: RedisUrl::parse(&proxy.url()).unwrap(), store_timeout, ..config() };
-    let (a, b) = (LeaseManager::start(config()).unwrap(), LeaseManager::start(config()).unwrap());
+    let (a, b) = (
+        LeaseManager::start(&config().checked().unwrap()).unwrap(),
+        LeaseManager::start(&config().checked().unwrap()).unwrap(),
+    );
     let (of_a, of_b) = (taken(&a, "e"), taken(&b, "f"));
     assert!(!b.acquire("e", Duration::from_millis(100)).unwrap().is_held()); // it listens, too
     proxy.clog();
@@ -284,7 +288,7 @@ fn a_release_without_an_answer_blocks_no_longer_than_the_store_timeout() {
     let store_timeout = Duration::from_millis(300);
     let config =
         Config { redis: RedisUrl::parse(&proxy.url()).unwrap(), store_timeout, ..config() };
-    let a = LeaseManager::start(config).unwrap();
+    let a = LeaseManager::start(&config.checked().unwrap()).unwrap();
     let (dropped, released) = (taken(&a, "e"), taken(&a, "f"));
     let (watch, slack) = (dropped.watch(), Duration::from_secs(2));
     proxy.clog();

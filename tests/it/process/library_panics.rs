@@ -103,7 +103,8 @@ fn daemon(
 ) -> Daemon {
     let (_running, until) = stop();
     let poller = Arc::clone(poller);
-    Daemon::start(&config(), InstanceId::new(name), clock, lines, poller, &until).unwrap()
+    Daemon::start(&config().checked().unwrap(), InstanceId::new(name), clock, lines, poller, &until)
+        .unwrap()
 }
 
 fn lives(server: &Arc<MemoryServer>, name: &str) -> bool {
@@ -174,7 +175,13 @@ fn r12_whichever_thread_of_a_manager_panics_it_holds_nothing_and_says_so() {
         let trap = Trap::on(thread);
         let lines = Connections::shared(&store(&server, &trap));
         let clock = Arc::<Trap>::clone(&trap);
-        let a = LeaseManager::start_on(&config(), InstanceId::new("a"), &lines, clock).unwrap();
+        let a = LeaseManager::start_on(
+            &config().checked().unwrap(),
+            InstanceId::new("a"),
+            &lines,
+            clock,
+        )
+        .unwrap();
         let (e, f) = (endpoint("e"), endpoint("f"));
         let lease = a.try_acquire(&e).unwrap().held().unwrap();
         assert!(lease.holds() && a.failure().is_none());
@@ -192,7 +199,9 @@ fn r12_whichever_thread_of_a_manager_panics_it_holds_nothing_and_says_so() {
         assert!(heartbeats() <= before + 1, "{thread}: it sends heartbeats"); // one was on its way
         let plain: Arc<dyn Store> = Arc::new(MemoryStore::new(&server));
         let (me, lines) = (InstanceId::new("b"), Connections::shared(&plain));
-        let b = LeaseManager::start_on(&config(), me, &lines, Arc::new(BootClock)).unwrap();
+        let b =
+            LeaseManager::start_on(&config().checked().unwrap(), me, &lines, Arc::new(BootClock))
+                .unwrap();
         wait_for(&format!("{thread}: the lease is free"), || b.try_acquire(&e).unwrap().is_held());
     }
 }
@@ -221,7 +230,7 @@ fn r12_a_beat_on_its_way_does_not_outlast_the_withdrawal() {
     let store: Arc<dyn Store> = Arc::new(Hooked::new(Arc::new(MemoryStore::new(&server)), hook));
     let clock = Arc::<Trap>::clone(&trap);
     let (me, lines) = (InstanceId::new("a"), Connections::shared(&store));
-    let a = LeaseManager::start_on(&config(), me, &lines, clock).unwrap();
+    let a = LeaseManager::start_on(&config().checked().unwrap(), me, &lines, clock).unwrap();
     let _lease = a.try_acquire(endpoint("e")).unwrap().held().unwrap();
     hold.store(true, Ordering::SeqCst);
     is_held.recv_timeout(LIMIT).expect("a beat is about to be sent");
@@ -247,9 +256,14 @@ fn r12_whichever_thread_that_keeps_roles_panics_nothing_is_led() {
         let election = elections.stand(role("r"), None).unwrap();
         wait_for("a leader", || election.is_leader());
         trap.set();
-        wait_for(&format!("{thread}: somebody is told"), || elections.failure().is_some());
+        wait_for(&format!("{thread}: a listener is told"), || elections.failure().is_some());
         wait_for(&format!("{thread}: nothing is led"), || !election.is_leader());
         assert!(elections.failure().is_some_and(|it| it.thread == thread));
+        assert_eq!(election.failure(), elections.failure());
+        let (_source, until) = stop();
+        let ran = election.run(&until, |_| panic!("a start"), |_| panic!("a stop"));
+        assert!(matches!(ran, Err(StartError::Failed(_))), "{thread}: {ran:?}");
+        assert!(!elections.stop_within(LIMIT), "{thread}: who should give it back?");
         let refused = elections.stand(role("other"), None).map(drop);
         assert!(matches!(refused, Err(StartError::Failed(_))), "{thread}: {refused:?}");
     }

@@ -35,7 +35,7 @@ fn server() -> Arc<MemoryServer> {
 
 fn manager(store: Arc<dyn Store>, name: &str) -> LeaseManager {
     let (me, lines) = (InstanceId::new(name), Connections::shared(&store));
-    LeaseManager::start_on(&config(), me, &lines, Arc::new(BootClock)).unwrap()
+    LeaseManager::start_on(&config().checked().unwrap(), me, &lines, Arc::new(BootClock)).unwrap()
 }
 
 /// A thread is descheduled between the answer of the store and its application. Meanwhile the lease is

@@ -38,7 +38,7 @@ fn server() -> Arc<MemoryServer> {
 
 fn manager_on(store: Arc<dyn Store>, name: &str) -> LeaseManager {
     let (me, lines) = (InstanceId::new(name), Connections::shared(&store));
-    LeaseManager::start_on(&config(), me, &lines, Arc::new(BootClock)).unwrap()
+    LeaseManager::start_on(&config().checked().unwrap(), me, &lines, Arc::new(BootClock)).unwrap()
 }
 
 fn manager(server: &Arc<MemoryServer>, name: &str) -> LeaseManager {
@@ -185,7 +185,10 @@ fn a_subscription_that_breaks_makes_a_wait_no_longer() {
 fn a_wait_is_over_within_milliseconds_of_a_release_and_of_an_expiry() {
     let redis = RedisServer::start();
     let config = || Config { redis: RedisUrl::parse(&redis.url()).unwrap(), ..config() };
-    let (a, b) = (LeaseManager::start(config()).unwrap(), LeaseManager::start(config()).unwrap());
+    let (a, b) = (
+        LeaseManager::start(&config().checked().unwrap()).unwrap(),
+        LeaseManager::start(&config().checked().unwrap()).unwrap(),
+    );
     let hand_over = |n: u64| {
         std::thread::scope(|scope| {
             let theirs = taken(&a, "e");
@@ -249,7 +252,8 @@ fn a_wait_ends_when_a_thread_of_the_manager_panics() {
     let store: Arc<dyn Store> = Arc::new(Hooked::new(Arc::new(MemoryStore::new(&server)), hook));
     let config = Config { heartbeat_interval: Duration::from_millis(50), ..config() };
     let (me, lines) = (InstanceId::new("b"), Connections::shared(&store));
-    let b = LeaseManager::start_on(&config, me, &lines, Arc::new(BootClock)).unwrap();
+    let b = LeaseManager::start_on(&config.checked().unwrap(), me, &lines, Arc::new(BootClock))
+        .unwrap();
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| (b.acquire("e", LIMIT).map(drop), BootClock.now()));
         pass(Duration::from_millis(300));
@@ -296,6 +300,7 @@ fn a_release_that_is_not_heard_is_found_by_asking_again() {
             new_fleet: true,
             ..config
         };
+        let config = config.checked().unwrap();
         let (me, lines) = (InstanceId::new("b"), Connections::shared(&store));
         let b = LeaseManager::start_on(&config, me, &lines, Arc::new(BootClock)).unwrap();
         let (me, plain) = (InstanceId::new("a"), Arc::new(MemoryStore::new(&server)));
@@ -320,7 +325,8 @@ fn a_wait_for_a_lease_that_is_held_in_doubt_ends_when_it_is_confirmed() {
     let store: Arc<dyn Store> = Arc::new(store);
     let config = Config { renew_interval: Duration::from_millis(50), ..config() };
     let (me, lines) = (InstanceId::new("a"), Connections::shared(&store));
-    let a = LeaseManager::start_on(&config, me, &lines, Arc::new(BootClock)).unwrap();
+    let a = LeaseManager::start_on(&config.checked().unwrap(), me, &lines, Arc::new(BootClock))
+        .unwrap();
     let lease = taken(&a, "e");
     way.cut_off(true);
     wait_for("a doubt", || !lease.holds());

@@ -1,4 +1,4 @@
-//! Commands under a warden, as real processes: they run while they may, and are dead when they may not.
+//! Commands under a supervisor, as real processes: they run while they may, and are dead when they may not.
 
 use std::fs;
 use std::io::Write;
@@ -152,15 +152,15 @@ fn a_program_that_cannot_run_is_named_with_the_codes_of_a_shell() {
 }
 
 #[test]
-fn without_a_warden_or_a_program_nothing_is_prepared() {
-    let prepare = |warden: &str, program: &[&str]| {
+fn without_a_supervisor_or_a_program_nothing_is_prepared() {
+    let prepare = |supervisor: &str, program: &[&str]| {
         let program: Vec<String> = program.iter().map(|it| (*it).into()).collect();
-        SupervisedCommand::prepare(Path::new(warden), &program, &[], GRACE).unwrap_err()
+        SupervisedCommand::prepare(Path::new(supervisor), &program, &[], GRACE).unwrap_err()
     };
     let error = prepare("/no/such", &["true"]);
     assert_eq!(error, "cannot start /no/such: No such file or directory");
-    for (warden, program) in [("/bin/true", &["true"][..]), (binary(), &[])] {
-        assert_eq!(prepare(warden, program), "the supervisor ended before the command did");
+    for (supervisor, program) in [("/bin/true", &["true"][..]), (binary(), &[])] {
+        assert_eq!(prepare(supervisor, program), "the supervisor ended before the command did");
     }
 }
 
@@ -268,20 +268,20 @@ fn neither_the_command_nor_anybody_else_inherits_a_pipe() {
 }
 
 #[test]
-fn warden_and_command_are_each_in_a_group_of_their_own() {
+fn supervisor_and_command_are_each_in_a_group_of_their_own() {
     let dir = TempDir::new();
     let file = dir.path().join("pids");
     let wrapped = shell(&format!("echo $$ $PPID > {}; exec sleep 1000", file.display()));
     let pids = pids(&file, 2);
     assert_eq!(stat(&pids[0])[2], pids[0], "the command does not lead its group");
-    assert_eq!(stat(&pids[1])[2], pids[1], "the warden does not lead its group");
+    assert_eq!(stat(&pids[1])[2], pids[1], "the supervisor does not lead its group");
     assert_eq!(stat(&pids[1])[1], std::process::id().to_string());
     drop(wrapped);
     assert!(pids.iter().all(|it| is_gone(it)), "{pids:?}");
 }
 
 #[test]
-fn a_warden_ends_only_with_its_command() {
+fn a_supervisor_ends_only_with_its_command() {
     let dir = TempDir::new();
     let (file, go) = (dir.path().join("pids"), dir.path().join("go"));
     let script = format!(
@@ -290,9 +290,9 @@ fn a_warden_ends_only_with_its_command() {
         go.display()
     );
     let wrapped = shell(&script);
-    let warden = &pids(&file, 1)[0];
+    let supervisor = &pids(&file, 1)[0];
     for signal in CAUGHT.into_iter().chain([Signal::SIGALRM, Signal::SIGTSTP, Signal::SIGPIPE]) {
-        send(warden, signal);
+        send(supervisor, signal);
     }
     fs::write(go, "").unwrap();
     assert_eq!(end_of(&wrapped), code(5));
@@ -342,12 +342,12 @@ fn nothing_starts_without_a_word_or_too_late() {
         assert_eq!(error, "there is no time left for the command to run");
     }
     let mut hung = with_grace(LIMIT, &program, &[]);
-    let warden = children("self", &script).pop().unwrap();
-    send(&warden, Signal::SIGSTOP);
-    frozen(&warden);
+    let supervisor = children("self", &script).pop().unwrap();
+    send(&supervisor, Signal::SIGSTOP);
+    frozen(&supervisor);
     hung.go(BootClock.now() + LIMIT + ms(50)).unwrap();
     assert!(hung.ended().recv_timeout(ms(60)).is_err());
-    send(&warden, Signal::SIGCONT);
+    send(&supervisor, Signal::SIGCONT);
     assert_eq!(end_of(&hung), not_started);
     assert!(!file.exists(), "the command ran");
 }
@@ -365,11 +365,11 @@ fn nothing_starts_when_leasehold_dies_before_the_word() {
     let file = dir.path().join("started");
     let parent = Process::start(&mut again(me, &file));
     content(&file.with_extension("ready"));
-    let warden = children(&parent.pid(), "");
-    let ward = children(&warden[0], "");
-    assert_eq!((warden.len(), ward.len()), (1, 1));
+    let supervisor = children(&parent.pid(), "");
+    let shim = children(&supervisor[0], "");
+    assert_eq!((supervisor.len(), shim.len()), (1, 1));
     drop(parent);
-    all_gone(&[warden, ward].concat());
+    all_gone(&[supervisor, shim].concat());
     assert!(!file.exists(), "the command ran");
 }
 
@@ -576,14 +576,15 @@ fn a_dropped_command_is_gone_with_its_whole_family() {
 }
 
 #[test]
-fn a_killed_warden_takes_its_command_along() {
+fn a_killed_supervisor_takes_its_command_along() {
     let dir = TempDir::new();
     let file = dir.path().join("pids");
-    let wrapped = shell(&format!("echo $PPID > {0}.warden; {1}", file.display(), family(&file)));
+    let wrapped =
+        shell(&format!("echo $PPID > {0}.supervisor; {1}", file.display(), family(&file)));
     let pids = pids(&file, 3);
-    let warden = content(&dir.path().join("pids.warden"));
+    let supervisor = content(&dir.path().join("pids.supervisor"));
     let begun = BootClock.now();
-    send(warden.trim(), Signal::SIGKILL);
+    send(supervisor.trim(), Signal::SIGKILL);
     assert_eq!(end_of(&wrapped), failed(1, "the supervisor ended before the command did"));
     let took = BootClock.now().since(begun);
     assert!(took < LATE, "{took:?}");
@@ -592,8 +593,8 @@ fn a_killed_warden_takes_its_command_along() {
 
 /// Nobody of ours is left who could do it.
 #[test]
-fn a_command_dies_with_its_warden_even_while_leasehold_is_frozen() {
-    let me = "a_command_dies_with_its_warden_even_while_leasehold_is_frozen";
+fn a_command_dies_with_its_supervisor_even_while_leasehold_is_frozen() {
+    let me = "a_command_dies_with_its_supervisor_even_while_leasehold_is_frozen";
     if let Some(file) = file_of_again() {
         end_of(&shell(&format!("echo $$ $PPID > {}; exec sleep 1000", file.display())));
         return;
@@ -610,15 +611,15 @@ fn a_command_dies_with_its_warden_even_while_leasehold_is_frozen() {
 }
 
 #[test]
-fn a_frozen_warden_blocks_nobody_and_saves_no_command() {
+fn a_frozen_supervisor_blocks_nobody_and_saves_no_command() {
     let dir = TempDir::new();
     let file = dir.path().join("pids");
-    let script = format!("echo $PPID > {0}.warden; {1}", file.display(), family(&file));
+    let script = format!("echo $PPID > {0}.supervisor; {1}", file.display(), family(&file));
     let mut wrapped = shell(&script);
     let pids = pids(&file, 3);
-    let warden = content(&dir.path().join("pids.warden"));
-    send(warden.trim(), Signal::SIGSTOP);
-    frozen(warden.trim());
+    let supervisor = content(&dir.path().join("pids.supervisor"));
+    send(supervisor.trim(), Signal::SIGSTOP);
+    frozen(supervisor.trim());
     for _ in 0..20_000 {
         wrapped.extend(BootClock.now() + LIMIT);
     }
@@ -629,35 +630,35 @@ fn a_frozen_warden_blocks_nobody_and_saves_no_command() {
     let late = BootClock.now().since(until);
     assert!(late < LATE, "{late:?}");
     assert_eq!(end_of(&wrapped), failed(1, "the supervisor did not end the command in time"));
-    assert!(is_gone(warden.trim()));
+    assert!(is_gone(supervisor.trim()));
 }
 
 #[test]
-fn renewals_after_the_end_of_a_command_leave_the_warden_its_time_to_tell_of_it() {
+fn renewals_after_the_end_of_a_command_leave_the_supervisor_its_time_to_tell_of_it() {
     let dir = TempDir::new();
     let file = dir.path().join("pid");
     let script = format!("echo $$ > {}; exec sleep 1000", file.display());
     let mut wrapped = with_grace(ms(100), &["sh", "-c", &script], &[]);
     wrapped.go(BootClock.now() + LIMIT).unwrap();
     let command = content(&file).trim().to_owned();
-    let warden = stat(&command)[1].clone();
-    send(&warden, Signal::SIGSTOP);
-    frozen(&warden);
+    let supervisor = stat(&command)[1].clone();
+    send(&supervisor, Signal::SIGSTOP);
+    frozen(&supervisor);
     wrapped.end();
-    eventually("the listener to kill what the warden does not", || {
+    eventually("the listener to kill what the supervisor does not", || {
         wrapped.extend(BootClock.now() + LIMIT);
         is_gone(&command).then_some(())
     });
     for _ in 0..20 {
         wrapped.extend(BootClock.now() + LIMIT);
-        assert!(!is_gone(&warden), "the listener did not wait for its report");
+        assert!(!is_gone(&supervisor), "the listener did not wait for its report");
     }
-    send(&warden, Signal::SIGCONT);
+    send(&supervisor, Signal::SIGCONT);
     assert_eq!(end_of(&wrapped), code(137));
 }
 
 #[test]
-fn a_warden_that_was_frozen_for_a_while_goes_by_the_last_word_it_has_room_for() {
+fn a_supervisor_that_was_frozen_for_a_while_goes_by_the_last_word_it_has_room_for() {
     let dir = TempDir::new();
     let (file, go) = (dir.path().join("pids"), dir.path().join("go"));
     let script = format!(
@@ -667,9 +668,9 @@ fn a_warden_that_was_frozen_for_a_while_goes_by_the_last_word_it_has_room_for() 
     );
     let until = BootClock.now() + ms(1_500);
     let mut wrapped = shell_until(&script, until);
-    let warden = &pids(&file, 1)[0];
-    send(warden, Signal::SIGSTOP);
-    frozen(warden);
+    let supervisor = &pids(&file, 1)[0];
+    send(supervisor, Signal::SIGSTOP);
+    frozen(supervisor);
     let later = BootClock.now() + 2 * LIMIT;
     for _ in 0..10_000 {
         wrapped.extend(later);
@@ -677,7 +678,7 @@ fn a_warden_that_was_frozen_for_a_while_goes_by_the_last_word_it_has_room_for() 
     // The first deadline passes unnoticed.
     let past = (until + ms(100)).since(BootClock.now());
     assert!(wrapped.ended().recv_timeout(past).is_err());
-    send(warden, Signal::SIGCONT);
+    send(supervisor, Signal::SIGCONT);
     // A line that was cut off would be taken for the order to end.
     wrapped.extend(later);
     assert!(wrapped.ended().recv_timeout(ms(300)).is_err());

@@ -8,7 +8,7 @@ use leasehold::clock::{Clock, ManualClock};
 use leasehold::instance::shutdown::Phase;
 use leasehold::lease::permit::Standing;
 use leasehold::lease::table::{Loss, OwnershipTable, PendingRequest};
-use leasehold::model::{InstanceId, Tenure, Weight};
+use leasehold::model::{InstanceId, Tenure, Thresholds, Weight};
 use leasehold::polling::dispatch::{PollEnd, PollJob};
 use leasehold::polling::schedule::Due;
 use leasehold::polling::worker::PollWorker;
@@ -290,6 +290,7 @@ fn r2_a_job_whose_verification_is_older_than_a_second_goes_back_to_dispatch() {
         due_at: now,
         next_after_ok: timeout,
         next_after_failure: timeout,
+        thresholds: Thresholds::default(),
         skipped: None,
     };
     let table = Arc::new(solo.table);

@@ -52,6 +52,7 @@ fn a_seed_is_the_same_story_every_time() {
     let body = || {
         let [one, two] = [play(3, 10, true), play(3, 10, true)];
         assert!(one.steps > 1_000 && one.trace.len() > 100, "{} steps", one.steps);
+        assert!(one.judged.changes > 10, "{} changes of a verdict are judged", one.judged.changes);
         assert_eq!((one.steps, one.trace), (two.steps, two.trace));
     };
     std::thread::Builder::new().stack_size(256 << 20).spawn(body).unwrap().join().unwrap();

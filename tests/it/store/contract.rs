@@ -18,6 +18,7 @@ mod refusals;
 mod results;
 mod role_keys;
 mod roles;
+mod verdicts;
 pub mod world;
 
 /// Two tests of every case: one in memory, one on a Redis.
@@ -138,6 +139,14 @@ contract! {
         a_refused_result_does_not_spoil_its_batch
         the_next_owner_learns_when_it_was_last_polled
         what_nobody_is_to_poll_is_forgotten_unless_it_comes_back
+    }
+    verdicts {
+        a_verdict_changes_after_enough_results_in_a_row_and_is_announced_once
+        a_change_whose_reply_was_lost_is_told_again_to_its_owner_alone
+        the_next_owner_goes_on_counting
+        an_old_memory_of_a_verdict_counts_for_nothing
+        a_store_that_lost_its_verdicts_goes_on_from_what_the_owner_knows
+        a_verdict_that_stays_ok_is_not_told_to_an_owner_that_knows_it
     }
     infos {
         what_an_instance_tells_lasts_as_long_as_its_heartbeat

@@ -122,6 +122,7 @@ fn play_seeds(first: u64, last: u64, faults: u64) -> ExitCode {
         println!("  {count:>9} {kind}");
     }
     println!("  {:>9} times an instance noticed that its results were lost", total.stuck);
+    println!("  {:>9} changes of a verdict", total.changes);
     if total.failed.is_empty() {
         return ExitCode::SUCCESS;
     }
@@ -140,6 +141,7 @@ struct Total {
     polls: u64,
     grants: usize,
     stuck: u64,
+    changes: u64,
     played: Duration,
     owned_after: Duration,
     settled: Vec<u64>,
@@ -154,7 +156,8 @@ impl Total {
         self.calls += it.calls;
         self.polls += it.polls;
         self.grants += it.grants;
-        self.stuck += it.stuck;
+        self.stuck += it.judged.stuck;
+        self.changes += it.judged.changes;
         self.played += it.played;
         self.owned_after = self.owned_after.max(it.owned_after);
         self.settled.push(it.settled_percent);

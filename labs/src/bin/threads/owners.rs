@@ -34,7 +34,7 @@ fn add(count: &AtomicU64) {
 }
 
 pub(crate) fn run(redis: &RedisServer, time: Duration) -> Vec<String> {
-    let config = crate::config(redis);
+    let config = crate::config(redis).checked().unwrap();
     let manager = |name: &str| {
         let (me, lines) = (InstanceId::generate_now(name), Connections::redis(&config));
         LeaseManager::start_on(&config, me, &lines, Arc::new(BootClock)).unwrap()

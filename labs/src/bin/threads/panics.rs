@@ -62,6 +62,7 @@ pub(crate) fn run(redis: &RedisServer, time: Duration) -> Vec<String> {
         light_after: 1_000_000,
         ..crate::config(redis)
     };
+    let config = config.checked().unwrap();
     let poller = Arc::new(Panicking::default());
     let (_running, until) = stop();
     let same: Arc<dyn Poller> = Arc::<Panicking>::clone(&poller);

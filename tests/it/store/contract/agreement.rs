@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use leasehold::model::{EndpointId, FenceToken, Tenure};
-use leasehold::store::{Acquire, RenewItem};
+use leasehold::model::{EndpointId, FenceToken, KnownVerdict, Tenure, Thresholds};
+use leasehold::store::{Acquire, Publish, RenewItem};
 
 use crate::store::contract::asker::{Asker, endpoint, only, publication};
 use crate::store::contract::world::{MemoryWorld, RedisWorld, World};
@@ -31,7 +31,10 @@ const KINDS: &[&str] = &[
     "NotOwner(Some",
     "Held;",
     "Missing",
-    "Stored",
+    "Stored(None)",
+    "verdict: None",
+    "verdict: Some(Ok)",
+    "verdict: Some(Failing)",
     "Fenced",
     "Released",
     "unbroken: true",
@@ -59,6 +62,8 @@ struct Story {
     endpoints: Vec<EndpointId>,
     /// Every grant so far, by endpoint; fences are told by their place in here.
     grants: BTreeMap<EndpointId, Vec<FenceToken>>,
+    /// What any of them saw stored last.
+    known: BTreeMap<EndpointId, KnownVerdict>,
 }
 
 impl Story {
@@ -69,6 +74,7 @@ impl Story {
             askers: ["a", "b", "c"].map(|it| Asker::new(world, it, new_fleet)).into(),
             endpoints: ["e", "f"].map(endpoint).into(),
             grants: BTreeMap::new(),
+            known: BTreeMap::new(),
         }
     }
 
@@ -117,17 +123,18 @@ impl Story {
             }
             10 => format!("{:?} {:?}", asker.verify(&tenure), asker.verify_by_name(&tenure)),
             11 | 12 if world.of_roles() => {
-                let seats =
+                let statuses =
                     asker.store.role_statuses(&self.endpoints, Duration::from_secs(5)).unwrap();
-                let told = seats.iter().map(|it| {
+                let told = statuses.iter().map(|it| {
                     let leader = it.leader.as_ref().map(|it| it.value.clone());
                     (leader, it.is_stale, it.heartbeat_age.is_some(), it.ttl)
                 });
                 format!("{:?}", told.collect::<Vec<_>>())
             }
             11 | 12 => {
-                let results = [publication(&tenure, start)];
-                format!("{:?}", asker.answered(|store, context| store.publish(context, &results)))
+                let oks = [(1, fence_checked), (2, may_reclaim)];
+                let told = oks.map(|(n, ok)| self.publish(who, &tenure, start + n, ok));
+                told.join(" ")
             }
             13 if fence_checked => format!("{:?}", asker.free(&tenure)),
             13 => format!("{:?}", asker.release(&tenure)),
@@ -164,6 +171,23 @@ impl Story {
         )
     }
 
+    /// A result of one that knows what any of them saw stored last.
+    fn publish(&mut self, who: usize, tenure: &Tenure, started_at_ms: u64, ok: bool) -> String {
+        let known = self.known.get(&tenure.endpoint).copied();
+        let mut it = publication(tenure, started_at_ms);
+        it.sample.ok = ok;
+        it.judging.known = known;
+        it.judging.thresholds = Thresholds { fail_after: 2, ok_after: 2 };
+        let results = [it];
+        let told = self.askers[who].answered(|store, context| store.publish(context, &results));
+        if let [Publish::Stored(state)] = told[..] {
+            let state = state.or(known.map(|it| it.state)).unwrap();
+            let known = KnownVerdict { fence: tenure.fence, started_at_ms, state };
+            self.known.insert(tenure.endpoint.clone(), known);
+        }
+        format!("{told:?}")
+    }
+
     fn acquired(&mut self, endpoint: &EndpointId, answer: Option<Acquire>) -> String {
         let Some(Acquire::Granted { fence, grant }) = answer else {
             return format!("{answer:?}");
@@ -198,8 +222,12 @@ fn both_stores_answer_any_story_alike() {
 /// The same with roles: what is never asked about them is passed over.
 #[test]
 fn both_stores_answer_any_story_of_roles_alike() {
-    let never = ["NoHeartbeat", "Stored", "Fenced", "unbroken: false"];
-    let kinds: Vec<&str> = KINDS.iter().copied().filter(|it| !never.contains(it)).collect();
+    let never = ["NoHeartbeat", "Stored", "verdict", "Fenced", "unbroken: false"];
+    let kinds: Vec<&str> = KINDS
+        .iter()
+        .copied()
+        .filter(|it| !never.iter().any(|never| it.starts_with(never)))
+        .collect();
     tell_all(RedisWorld::of_roles(), MemoryWorld::of_roles, &kinds);
 }
 
@@ -224,6 +252,9 @@ fn tell_all(mut on_redis: RedisWorld, in_memory: impl Fn() -> MemoryWorld, kinds
         let count = |world: &mut dyn World| world.announced().len();
         let heard = (count(&mut in_memory), count(&mut on_redis));
         assert_eq!(heard.0, heard.1, "announced in story {seed}: {so_far:#?}");
+        // A story may flush the stream.
+        let told = (in_memory.changes(), on_redis.changes());
+        assert!(told.0.ends_with(&told.1), "changes in story {seed}: {told:?} {so_far:#?}");
         on_redis.forget_announcements();
     }
     for kind in kinds {

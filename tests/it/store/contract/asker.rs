@@ -8,8 +8,8 @@ use leasehold::clock::{BootClock, Clock};
 use leasehold::lease::epoch_tracker::EpochTracker;
 use leasehold::model::{EndpointId, FenceToken, InstanceId, LeaseDuration, Sample, Tenure, Weight};
 use leasehold::store::{
-    Acquire, HeartbeatReply, Publication, Publish, Release, Renew, RenewItem, RequestContext,
-    Stamp, StampedResult, Store, Verify,
+    Acquire, HeartbeatReply, Judging, Publication, Publish, Release, Renew, RenewItem,
+    RequestContext, Stamp, StampedResult, Store, Verify,
 };
 
 use crate::store::contract::world::{DURATION, TIMEOUT, TTL, World, store_at};
@@ -162,14 +162,19 @@ impl Asker {
     pub fn publish(&mut self, tenure: &Tenure, started_at_ms: u64) -> Publish {
         if self.of_roles {
             return match self.verify(tenure) {
-                Verify::Held => Publish::Stored,
+                Verify::Held => Publish::Stored(None),
                 Verify::Missing => Publish::Missing,
                 Verify::NotOwner(_) => Publish::Fenced,
                 Verify::Failed(why) => Publish::Failed(why),
             };
         }
-        let results = [publication(tenure, started_at_ms)];
-        only(self.answered(|store, context| store.publish(context, &results)))
+        only(self.publish_all(&[publication(tenure, started_at_ms)]))
+    }
+
+    /// What became of each, without the verdict.
+    pub fn publish_all(&mut self, results: &[Publication]) -> Vec<Publish> {
+        let answers = self.answered(|store, context| store.publish(context, results));
+        answers.into_iter().map(without_verdict).collect()
     }
 
     pub fn release(&mut self, tenure: &Tenure) -> Release {
@@ -242,6 +247,11 @@ pub fn endpoint(name: &str) -> EndpointId {
     EndpointId::parse(name).unwrap()
 }
 
+/// For cases about whether a result is stored.
+pub fn without_verdict(answer: Publish) -> Publish {
+    if matches!(answer, Publish::Stored(_)) { Publish::Stored(None) } else { answer }
+}
+
 pub fn publication(tenure: &Tenure, started_at_ms: u64) -> Publication {
     let sample = Sample {
         ok: true,
@@ -251,7 +261,8 @@ pub fn publication(tenure: &Tenure, started_at_ms: u64) -> Publication {
         duration: Duration::from_millis(7),
     };
     let interval = Duration::from_millis(500);
-    Publication { tenure: tenure.clone(), started_at_ms, interval, sample }
+    let judging = Judging::default();
+    Publication { tenure: tenure.clone(), started_at_ms, interval, sample, judging }
 }
 
 /// As the daemon renews leases that stand.

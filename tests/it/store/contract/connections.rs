@@ -330,7 +330,7 @@ fn a_word_in_pieces_is_heard_whole() {
 
 /// A line that went silent is asked whether it still stands: words may be missed on it.
 #[test]
-fn an_ear_on_a_hung_server_notices() {
+fn a_subscription_on_a_hung_server_notices() {
     let server = RedisServer::start();
     let mut subscription = store_at(&server.url()).listen(&InstanceId::new("a"), SHORT).unwrap();
     server.pause();

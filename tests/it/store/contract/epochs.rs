@@ -141,7 +141,7 @@ pub fn a_restart_without_data_begins_a_hold_off_in_which_leases_are_reclaimed(
     // The connection from before may fail once.
     let _ = a.store.verify(&a.context(), std::slice::from_ref(&tenure));
     assert_eq!(a.renew(&tenure), Renew::Reclaimed);
-    assert_eq!(a.publish(&tenure, 1), Publish::Stored);
+    assert_eq!(a.publish(&tenure, 1), Publish::Stored(None));
     assert_eq!(b.acquire(&e), Acquire::HeldBy(a.me.clone()));
 }
 
@@ -174,7 +174,7 @@ pub fn in_a_hold_off_tenures_go_on_and_nothing_is_granted(world: &mut dyn World)
     assert_eq!(a.renew(&kept), Renew::Extended);
     assert_eq!(a.renew(&forgotten), Renew::Reclaimed);
     assert_eq!(a.verify(&kept), Verify::Held);
-    assert_eq!(a.publish(&kept, 3), Publish::Stored);
+    assert_eq!(a.publish(&kept, 3), Publish::Stored(None));
     assert_eq!(a.release(&kept), Release::Released);
 }
 

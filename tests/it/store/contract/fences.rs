@@ -145,7 +145,7 @@ pub fn a_fence_is_exact_above_two_to_the_fifty_second(world: &mut dyn World) {
     a.observe_fence(large);
     let granted = a.grant(&e);
     assert_eq!(granted.fence, FenceToken::new(large + 1));
-    assert_eq!(a.publish(&granted, 1), Publish::Stored);
+    assert_eq!(a.publish(&granted, 1), Publish::Stored(None));
     assert_eq!(a.publish(&Tenure::new(e.clone(), FenceToken::new(large)), 2), Publish::Fenced);
     a.release(&granted);
     assert_eq!(

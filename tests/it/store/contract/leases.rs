@@ -81,7 +81,7 @@ pub fn an_earlier_grant_of_ones_own_counts_for_nothing(world: &mut dyn World) {
     assert_eq!(a.publish(&old, 5), Publish::Fenced);
     assert_eq!(a.release(&old), Release::NotOwner);
     assert_eq!(a.verify(&new), Verify::Held);
-    assert_eq!(a.publish(&new, 5), Publish::Stored);
+    assert_eq!(a.publish(&new, 5), Publish::Stored(None));
 }
 
 /// R6: put back under the same fence, and that fence written back with it.
@@ -93,7 +93,7 @@ pub fn a_forgotten_lease_is_reclaimed_under_its_fence(world: &mut dyn World) {
     assert_eq!(a.verify(&tenure), Verify::Missing);
     assert_eq!(a.publish(&tenure, 1), Publish::Missing);
     assert_eq!(a.renew(&tenure), Renew::Reclaimed);
-    assert_eq!(a.publish(&tenure, 1), Publish::Stored);
+    assert_eq!(a.publish(&tenure, 1), Publish::Stored(None));
     assert_eq!(b.acquire(&e), Acquire::HeldBy(a.me.clone()));
     assert!(world.lease_left(&e).unwrap() <= TTL);
 }
@@ -105,7 +105,7 @@ pub fn a_forgotten_fence_is_written_back_by_the_next_renewal(world: &mut dyn Wor
     world.delete_result(&e);
     assert_eq!(a.publish(&tenure, 1), Publish::Fenced);
     assert_eq!(a.renew(&tenure), Renew::Extended);
-    assert_eq!(a.publish(&tenure, 1), Publish::Stored);
+    assert_eq!(a.publish(&tenure, 1), Publish::Stored(None));
 }
 
 /// Another instance was granted it and released it; this tenure is over.
@@ -221,7 +221,7 @@ pub fn a_late_release_leaves_the_next_owner_alone(world: &mut dyn World) {
     world.delete_lease(&e);
     let new = b.grant(&e);
     assert_eq!(a.release(&old), Release::NotOwner);
-    assert_eq!(b.publish(&new, 1), Publish::Stored);
+    assert_eq!(b.publish(&new, 1), Publish::Stored(None));
 }
 
 /// Released and granted to the same instance again before the old release is executed.
@@ -246,7 +246,7 @@ pub fn what_is_ours_by_its_name_is_given_back(world: &mut dyn World) {
     let next = b.grant(&e);
     assert!(next.fence > tenure.fence);
     assert_eq!(a.free(&tenure), Release::NotOwner, "that is another's");
-    assert_eq!(b.publish(&next, 1), Publish::Stored);
+    assert_eq!(b.publish(&next, 1), Publish::Stored(None));
 }
 
 /// A release by name that is executed late, when the same instance has the lease again. It may have heard of
@@ -445,8 +445,8 @@ pub fn a_batch_of_five_hundred_is_answered_item_by_item(world: &mut dyn World) {
     let verified = a.answered(|store, context| store.verify(context, &tenures));
     assert_eq!(verified, vec![Verify::Held; 499]);
     let results: Vec<_> = tenures.iter().map(|it| publication(it, 9)).collect();
-    let published = a.answered(|store, context| store.publish(context, &results));
-    assert_eq!(published, vec![Publish::Stored; 499]);
+    let published = a.publish_all(&results);
+    assert_eq!(published, vec![Publish::Stored(None); 499]);
     let released = a.store.release(&a.context(), &tenures, &[]).unwrap();
     assert_eq!(released, vec![Release::Released; 499]);
 }

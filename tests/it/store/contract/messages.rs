@@ -7,17 +7,17 @@ use leasehold::store::{Changes, PeerMessage, Push, Subscription};
 use crate::store::contract::asker::{Asker, endpoint};
 use crate::store::contract::world::{TIMEOUT, World};
 
-/// The next word; changes are passed over.
-fn hear(subscription: &mut dyn Subscription) -> PeerMessage {
+/// The next message; changes are passed over.
+fn next_message(subscription: &mut dyn Subscription) -> PeerMessage {
     loop {
-        if let Push::Message(word) = subscription.next(TIMEOUT).unwrap().expect("no word came") {
+        if let Push::Message(word) = subscription.next(TIMEOUT).unwrap().expect("no message came") {
             return word;
         }
     }
 }
 
-/// The next change; words are passed over.
-fn hear_change(subscription: &mut dyn Subscription) -> Push {
+/// The next change; messages are passed over.
+fn next_change(subscription: &mut dyn Subscription) -> Push {
     loop {
         match subscription.next(TIMEOUT).unwrap().expect("no change came") {
             Push::Message(_) => (),
@@ -26,7 +26,7 @@ fn hear_change(subscription: &mut dyn Subscription) -> Push {
     }
 }
 
-fn no_word_waits(subscription: &mut dyn Subscription) -> bool {
+fn no_message_waits(subscription: &mut dyn Subscription) -> bool {
     while let Some(heard) = subscription.next(Duration::from_millis(1)).unwrap() {
         if matches!(heard, Push::Message(_)) {
             return false;
@@ -44,15 +44,15 @@ fn word(from: &Asker, to: Option<&Asker>, wants: &[&str], freed: &[&str]) -> Pee
 /// R8.
 pub fn a_message_reaches_whom_it_is_for(world: &mut dyn World) {
     let [a, b, c] = ["a", "b", "c"].map(|it| Asker::alive(world, it));
-    let mut ears = [&b, &c].map(|it| it.store.listen(&it.me, TIMEOUT).unwrap());
+    let mut subscriptions = [&b, &c].map(|it| it.store.listen(&it.me, TIMEOUT).unwrap());
     let to_b = word(&a, Some(&b), &["e1", "e2"], &["e3"]);
     let to_all = word(&a, None, &[], &["e4"]);
     a.store.wake(&[to_b.clone(), to_all.clone()], TIMEOUT).unwrap();
-    assert_eq!(hear(&mut *ears[0]), to_b);
-    assert_eq!(hear(&mut *ears[0]), to_all);
-    assert_eq!(hear(&mut *ears[1]), to_all, "a word to b reached c");
-    for subscription in &mut ears {
-        assert!(no_word_waits(&mut **subscription));
+    assert_eq!(next_message(&mut *subscriptions[0]), to_b);
+    assert_eq!(next_message(&mut *subscriptions[0]), to_all);
+    assert_eq!(next_message(&mut *subscriptions[1]), to_all, "a message to b reached c");
+    for subscription in &mut subscriptions {
+        assert!(no_message_waits(&mut **subscription));
     }
 }
 
@@ -61,13 +61,16 @@ pub fn all_hear_what_was_granted_and_only_that(world: &mut dyn World) {
     let [mut a, mut b] = ["a", "b"].map(|it| Asker::alive(world, it));
     let mut subscription = b.store.listen(&b.me, TIMEOUT).unwrap();
     b.grant(&endpoint("held"));
-    assert_eq!(hear(&mut *subscription).took, [endpoint("held")]);
+    assert_eq!(next_message(&mut *subscription).took, [endpoint("held")]);
     let wanted = ["x", "held", "y"].map(endpoint);
     a.answered(|store, context| store.acquire(context, &wanted));
     let took = ["x", "y"].map(endpoint).to_vec();
-    assert_eq!(hear(&mut *subscription), PeerMessage { took, ..PeerMessage::new(&a.me, None) });
+    assert_eq!(
+        next_message(&mut *subscription),
+        PeerMessage { took, ..PeerMessage::new(&a.me, None) }
+    );
     a.answered(|store, context| store.acquire(context, &[endpoint("held")]));
-    assert!(no_word_waits(&mut *subscription), "nothing was granted");
+    assert!(no_message_waits(&mut *subscription), "nothing was granted");
 }
 
 /// Discovery: whatever is touched is named, and nothing else is.
@@ -78,29 +81,29 @@ pub fn a_subscription_hears_which_sessions_and_heartbeats_were_touched(world: &m
     let sessions = |name: &str| Changes { sessions: vec![name.into()], ..Changes::default() };
     let node = |it: &Asker| Changes { nodes: vec![it.me.clone()], ..Changes::default() };
     world.put_session("s", b"{}");
-    assert_eq!(hear_change(&mut *subscription), Push::Changed(sessions("s")));
+    assert_eq!(next_change(&mut *subscription), Push::Changed(sessions("s")));
     world.remove_session("s");
-    assert_eq!(hear_change(&mut *subscription), Push::Changed(sessions("s")));
+    assert_eq!(next_change(&mut *subscription), Push::Changed(sessions("s")));
     world.put_session("no id", b"{}");
-    assert_eq!(hear_change(&mut *subscription), Push::Changed(sessions("no id")));
+    assert_eq!(next_change(&mut *subscription), Push::Changed(sessions("no id")));
     let tenure = a.grant(&endpoint("e"));
     a.renew(&tenure);
     a.publish(&tenure, 1);
     a.beat();
     assert_eq!(
-        hear_change(&mut *subscription),
+        next_change(&mut *subscription),
         Push::Changed(node(&a)),
         "leases and results are not told"
     );
     let b = Asker::alive(world, "b");
-    assert_eq!(hear_change(&mut *subscription), Push::Changed(node(&b)));
+    assert_eq!(next_change(&mut *subscription), Push::Changed(node(&b)));
     b.withdraw();
-    assert_eq!(hear_change(&mut *subscription), Push::Changed(node(&b)));
+    assert_eq!(next_change(&mut *subscription), Push::Changed(node(&b)));
     world.set_drain("b", true);
     let drain = Changes { drain: true, ..Changes::default() };
-    assert_eq!(hear_change(&mut *subscription), Push::Changed(drain));
+    assert_eq!(next_change(&mut *subscription), Push::Changed(drain));
     world.flush();
-    assert_eq!(hear_change(&mut *subscription), Push::Everything);
+    assert_eq!(next_change(&mut *subscription), Push::Everything);
 }
 
 /// R8: the heir hears of a release after it has happened, so that it can acquire at once.
@@ -110,7 +113,7 @@ pub fn a_release_tells_those_who_wait(world: &mut dyn World) {
     let mut subscription = b.store.listen(&b.me, TIMEOUT).unwrap();
     let freed = word(&a, Some(&b), &[], &["e"]);
     a.store.release(&a.context(), &[tenure], std::slice::from_ref(&freed)).unwrap();
-    assert_eq!(hear(&mut *subscription), freed);
+    assert_eq!(next_message(&mut *subscription), freed);
     b.grant(&e);
 }
 
@@ -119,9 +122,9 @@ pub fn all_hear_of_a_withdrawal_and_of_a_revocation(world: &mut dyn World) {
     let [a, b, c] = ["a", "b", "c"].map(|it| Asker::alive(world, it));
     let mut subscription = c.store.listen(&c.me, TIMEOUT).unwrap();
     a.withdraw();
-    assert_eq!(hear(&mut *subscription), word(&a, None, &[], &[]));
+    assert_eq!(next_message(&mut *subscription), word(&a, None, &[], &[]));
     c.store.revoke(&b.me, true, TIMEOUT).unwrap();
-    assert_eq!(hear(&mut *subscription), word(&b, None, &[], &[]));
+    assert_eq!(next_message(&mut *subscription), word(&b, None, &[], &[]));
 }
 
 /// Messages may have been missed, so a subscriber must learn that its connection was cut.
@@ -132,5 +135,5 @@ pub fn a_subscription_does_not_outlive_its_server(world: &mut dyn World) {
     assert!(subscription.next(TIMEOUT).is_err());
     let _ = a.store.wake(&[], TIMEOUT);
     let mut subscription = a.store.listen(&a.me, TIMEOUT).unwrap();
-    assert!(no_word_waits(&mut *subscription));
+    assert!(no_message_waits(&mut *subscription));
 }

@@ -1,13 +1,14 @@
 //! What only a real server does: types, memory, roles, permissions, scripts forgotten.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use leasehold::model::{FenceToken, InstanceId, Sample, Tenure, Weight};
+use leasehold::model::{FenceToken, InstanceId, Sample, Session, Tenure, Verdict, Weight};
 use leasehold::store::{
-    Acquire, Grant, PeerMessage, Publication, Publish, Push, RawSession, Release, Renew, RenewItem,
-    RequestContext, Store, Verify,
+    Acquire, Grant, Judging, PeerMessage, Publication, Publish, Push, RawSession, Release, Renew,
+    RenewItem, RequestContext, Store, Verify,
 };
 
 use crate::store::contract::asker::{Asker, endpoint, items, publication};
@@ -118,7 +119,7 @@ fn what_is_said_in_another_database_is_not_heard() {
         for (asker, start) in [(&mut b, 5), (&mut a, 6)] {
             asker.beat();
             let tenure = asker.grant(&endpoint(&format!("e{mine}{other}")));
-            assert_eq!(asker.publish(&tenure, start), Publish::Stored);
+            assert_eq!(asker.publish(&tenure, start), Publish::Stored(None));
             let word = PeerMessage::new(&asker.me, None);
             asker.store.wake(&[word], TIMEOUT).unwrap();
             // The script writes this message itself, because only one of the two is granted.
@@ -163,14 +164,14 @@ fn a_stored_start_that_is_no_number_keeps_no_result_out() {
     let tenure = a.grant(&endpoint("e"));
     let spoilt = ["", "soon", "nan", "inf", "-inf", "-5", "1e300", "9007199254740992"];
     for (n, spoilt) in (1..).zip(spoilt) {
-        assert_eq!(a.publish(&tenure, n), Publish::Stored);
+        assert_eq!(a.publish(&tenure, n), Publish::Stored(None));
         world.server.cli(&["HSET", "poll:result:e", "started_at_ms", spoilt]);
-        assert_eq!(a.publish(&tenure, n), Publish::Stored);
+        assert_eq!(a.publish(&tenure, n), Publish::Stored(None));
         assert_eq!(a.last_polled(&endpoint("e")), Some(n), "{spoilt:?}");
     }
     // And one that is missing.
     world.server.cli(&["HDEL", "poll:result:e", "started_at_ms"]);
-    assert_eq!(a.publish(&tenure, 3), Publish::Stored);
+    assert_eq!(a.publish(&tenure, 3), Publish::Stored(None));
     assert_eq!(a.last_polled(&endpoint("e")), Some(3));
 }
 
@@ -260,9 +261,9 @@ fn a_result_is_stored_and_announced_with_the_fields_of_the_contract() {
     let sample = Sample::failed("no route \"to\" host\n", Duration::from_millis(12));
     let light = Publication { interval: Duration::from_secs(30), sample, ..publication(&f, 6) };
     let results = [publication(&e, 5), light];
-    let stored = a.answered(|store, context| store.publish(context, &results));
-    assert_eq!(stored, [Publish::Stored, Publish::Stored]);
-    let fields = |rows: [(&str, &str); 10]| -> BTreeMap<String, String> {
+    let stored = a.publish_all(&results);
+    assert_eq!(stored, [Publish::Stored(None), Publish::Stored(None)]);
+    let fields = |rows: [(&str, &str); 15]| -> BTreeMap<String, String> {
         rows.map(|(name, value)| (name.to_owned(), value.to_owned())).into()
     };
     let (e_fence, f_fence) = (e.fence.to_string(), f.fence.to_string());
@@ -277,6 +278,11 @@ fn a_result_is_stored_and_announced_with_the_fields_of_the_contract() {
         ("duration_ms", "7"),
         ("interval_ms", "500"),
         ("body", "hello"),
+        ("verdict", "ok"),
+        ("since_ms", "5"),
+        ("before_ms", "0"),
+        ("failures", "0"),
+        ("successes", "0"),
     ]);
     assert_eq!(hash(&world.server, "poll:result:e"), good);
     let bad = BTreeMap::from([
@@ -287,6 +293,9 @@ fn a_result_is_stored_and_announced_with_the_fields_of_the_contract() {
         ("duration_ms", "12"),
         ("interval_ms", "30000"),
         ("body", ""),
+        ("verdict", "failing"),
+        ("since_ms", "6"),
+        ("failures", "1"),
     ]);
     for (name, value) in bad {
         assert_eq!(world.server.cli(&["HGET", "poll:result:f", name]), value, "{name}");
@@ -305,6 +314,84 @@ fn a_result_is_stored_and_announced_with_the_fields_of_the_contract() {
     assert_eq!(announced, expected);
 }
 
+/// A poll that fails, of a session with this address.
+fn failure(tenure: &Tenure, at: u64, address: &str) -> Publication {
+    let id = tenure.endpoint.as_str();
+    let json = serde_json::json!({"id": id, "address": address}).to_string();
+    let session = Arc::new(Session::parse(id, json.as_bytes()).unwrap());
+    let sample = Sample::failed("no \"route\"\n", Duration::from_millis(1));
+    let judging = Judging { session: Some(session), ..Judging::default() };
+    Publication { sample, judging, ..publication(tenure, at) }
+}
+
+/// CONTRACT: `poll:changes`, the stream and the channel.
+#[test]
+fn a_change_is_announced_as_json_on_a_channel_and_in_a_stream() {
+    let world = RedisWorld::new();
+    let mut a = Asker::alive(&world, "a \"host\"-1");
+    let tenure = a.grant(&endpoint("e"));
+    let mut listener = world.server.connect().unwrap();
+    redis::cmd("SUBSCRIBE").arg("poll:changes").exec(&mut listener).unwrap();
+    let failed = failure(&tenure, 1_700_000_000_001, "http://h/up?token=secret");
+    let mut ok = publication(&tenure, 1_700_000_000_777);
+    ok.judging.session = failed.judging.session.clone();
+    a.publish_all(&[failed]);
+    a.publish_all(&[ok]);
+    let fence = tenure.fence.get();
+    let expected = [
+        serde_json::json!({"endpoint": "e", "address": "http://h/up", "verdict": "failing",
+            "since_ms": 1_700_000_000_001_u64, "before_ms": null, "failures": 1, "status": null,
+            "error": "no \"route\"\n", "fence": fence, "instance": "a \"host\"-1", "db": 0}),
+        serde_json::json!({"endpoint": "e", "address": "http://h/up", "verdict": "ok",
+            "since_ms": 1_700_000_000_777_u64, "before_ms": 1_700_000_000_001_u64, "failures": 0,
+            "status": 200, "error": null, "fence": fence, "instance": "a \"host\"-1", "db": 0}),
+    ];
+    let json = |text: &str| serde_json::from_str::<serde_json::Value>(text).unwrap();
+    for expected in &expected {
+        let heard = listener.recv_response().unwrap();
+        let (_, channel, text): (String, String, String) = redis::from_redis_value(heard).unwrap();
+        assert_eq!((channel.as_str(), &json(&text)), ("poll:changes", expected));
+    }
+    let stored = world.server.cli(&["XRANGE", "poll:changes", "-", "+"]);
+    let stored: Vec<_> = stored.lines().filter(|it| it.starts_with('{')).map(json).collect();
+    assert_eq!(stored, expected);
+}
+
+/// An older version writes a result without a verdict. What was decided stays, and the next result goes on from it.
+#[test]
+fn a_result_of_a_version_without_verdicts_leaves_the_verdict_alone() {
+    let world = RedisWorld::new();
+    let mut a = Asker::alive(&world, "a");
+    let tenure = a.grant(&endpoint("e"));
+    a.publish_all(&[failure(&tenure, 5, "h:1")]);
+    let fence = tenure.fence.to_string();
+    world.server.cli(&["HSET", "poll:result:e", "fence", &fence, "ok", "0", "started_at_ms", "6"]);
+    a.publish_all(&[failure(&tenure, 7, "h:1")]);
+    for (name, value) in [("verdict", "failing"), ("since_ms", "5"), ("failures", "2")] {
+        assert_eq!(world.server.cli(&["HGET", "poll:result:e", name]), value, "{name}");
+    }
+    assert_eq!(world.server.cli(&["XLEN", "poll:changes"]), "1");
+}
+
+/// What another client wrote there is no verdict, and no count.
+#[test]
+fn odd_verdicts_and_counts_count_as_none() {
+    let world = RedisWorld::new();
+    let mut a = Asker::alive(&world, "a");
+    let tenure = a.grant(&endpoint("e"));
+    for (at, odd) in (1..).zip(["nan", "-5", "1e300", "", "OK", "9007199254740993"]) {
+        let mut words = vec!["HSET", "poll:result:e"];
+        let names = ["verdict", "since_ms", "before_ms", "failures", "successes"];
+        names.iter().for_each(|it| words.extend([*it, odd]));
+        world.server.cli(&words);
+        let answer =
+            a.answered(|store, context| store.publish(context, &[failure(&tenure, at, "h:1")]));
+        let [Publish::Stored(Some(state))] = answer[..] else { panic!("{odd:?}: {answer:?}") };
+        assert_eq!((state.verdict, state.failures), (Some(Verdict::Failing), 1), "{odd:?}");
+        assert_eq!((state.since_ms, state.before_ms), (at, 0), "{odd:?}");
+    }
+}
+
 /// CONTRACT: "A body that is not UTF-8 is stored as it is and announced lossily."
 #[test]
 fn a_body_that_is_not_utf8_is_stored_as_it_is() {
@@ -313,8 +400,8 @@ fn a_body_that_is_not_utf8_is_stored_as_it_is() {
     let tenure = a.grant(&endpoint("e"));
     let mut result = publication(&tenure, 5);
     result.sample.body = b"\xff\x00\r\n\x80".to_vec();
-    let stored = a.answered(|store, context| store.publish(context, std::slice::from_ref(&result)));
-    assert_eq!(stored, [Publish::Stored]);
+    let stored = a.publish_all(std::slice::from_ref(&result));
+    assert_eq!(stored, [Publish::Stored(None)]);
     let body = world.server.query(&["HGET", "poll:result:e", "body"]).unwrap();
     assert_eq!(body, redis::Value::BulkString(result.sample.body));
     assert_eq!(world.announcements()[0]["body"], "\u{fffd}\0\r\n\u{fffd}");
@@ -360,8 +447,11 @@ fn a_lease_of_the_wrong_type_fails_alone() {
     let verified = a.answered(|store, context| store.verify(context, &tenures));
     assert!(matches!(verified[..], [Verify::Held, Verify::Failed(_), Verify::Held]));
     let results: Vec<_> = tenures.iter().map(|it| publication(it, 1)).collect();
-    let published = a.answered(|store, context| store.publish(context, &results));
-    assert!(matches!(published[..], [Publish::Stored, Publish::Failed(_), Publish::Stored]));
+    let published = a.publish_all(&results);
+    assert!(matches!(
+        published[..],
+        [Publish::Stored(None), Publish::Failed(_), Publish::Stored(None)]
+    ));
     let released = a.store.release(&a.context(), &tenures, &[]).unwrap();
     assert_eq!(released, [Release::Released, Release::NotOwner, Release::Released]);
     assert_eq!(
@@ -390,8 +480,8 @@ fn a_result_of_the_wrong_type_fails_alone() {
     let verified = a.answered(|store, context| store.verify(context, &tenures));
     assert!(matches!(verified[..], [Verify::Failed(_), Verify::Held]), "{verified:?}");
     let results: Vec<_> = tenures.iter().map(|it| publication(it, 1)).collect();
-    let published = a.answered(|store, context| store.publish(context, &results));
-    assert!(matches!(published[..], [Publish::Failed(_), Publish::Stored]), "{published:?}");
+    let published = a.publish_all(&results);
+    assert!(matches!(published[..], [Publish::Failed(_), Publish::Stored(None)]), "{published:?}");
     assert_eq!(a.store.revoke(&a.me, true, TIMEOUT).unwrap(), Some(2));
 }
 
@@ -481,7 +571,7 @@ fn forgotten_scripts_cost_no_error() {
         });
         for n in 0..200 {
             assert_eq!(a.renew(&tenure), Renew::Extended);
-            assert_eq!(a.publish(&tenure, n), Publish::Stored);
+            assert_eq!(a.publish(&tenure, n), Publish::Stored(None));
             assert!(a.beat().unbroken);
             a.owner(&endpoint("e")).unwrap();
         }

@@ -238,7 +238,7 @@ fn a_user_with_just_the_rights_of_the_page_can_do_everything() {
     let tenure = a.grant(&endpoint("s"));
     assert_eq!(a.renew(&tenure), Renew::Extended);
     assert_eq!(a.verify(&tenure), Verify::Held);
-    assert_eq!(a.publish(&tenure, 1), Publish::Stored);
+    assert_eq!(a.publish(&tenure, 1), Publish::Stored(None));
     assert_eq!(a.store.session_names(0, TIMEOUT).unwrap().found, ["s"]);
     assert!(a.store.sessions(&[endpoint("s")], TIMEOUT).unwrap()[0].is_some());
     assert_eq!(a.live().len(), 1);
@@ -295,8 +295,33 @@ fn without(server: &RedisServer, refused: &[&str]) -> String {
     format!("redis://poor:pw@127.0.0.1:{}/0", server.port())
 }
 
-/// What the ear hears of a write, a removal and a beat; words are heard in any case.
-fn hears(server: &RedisServer, url: &str) -> Vec<Push> {
+/// A change that cannot be announced must not keep the result from being stored.
+#[test]
+fn a_result_is_stored_where_its_change_cannot_be_announced() {
+    let server = RedisServer::start();
+    let odd_key = ["SET", "poll:changes", "of another type"];
+    for (refused, spoil) in [
+        (&["-xadd"][..], None),
+        (&["-publish"], None),
+        (&["resetkeys", "~poll:[^c]*", "~session:*", "resetchannels", "&poll:r*"], None),
+        (&[], Some(odd_key)),
+    ] {
+        server.flushall();
+        spoil.inspect(|it| drop(server.cli(it)));
+        let mut a = Asker::at(&without(&server, refused), "a");
+        a.beat();
+        server.cli(&["HSET", "poll:epoch", "since_ms", "1"]);
+        let tenure = a.grant(&endpoint("e"));
+        let mut result = publication(&tenure, 7);
+        result.sample.ok = false;
+        assert_eq!(a.publish_all(&[result]), [Publish::Stored(None)], "{refused:?}");
+        assert_eq!(server.cli(&["HGET", "poll:result:e", "verdict"]), "failing", "{refused:?}");
+        assert_eq!(server.cli(&["HGET", "poll:result:e", "since_ms"]), "7", "{refused:?}");
+    }
+}
+
+/// What a subscription is pushed of a write, a removal and a heartbeat; messages arrive in any case.
+fn pushes(server: &RedisServer, url: &str) -> Vec<Push> {
     let mut a = Asker::at(url, "a");
     let mut subscription = a.store.listen(&a.me, TIMEOUT).unwrap();
     server.cli(&["SET", "session:s", "{}"]);
@@ -309,7 +334,7 @@ fn hears(server: &RedisServer, url: &str) -> Vec<Push> {
         match subscription.next(TIMEOUT).unwrap() {
             Some(Push::Message(word)) if word == last => break,
             Some(news) => heard.push(news),
-            None => panic!("a word is not heard by {url}"),
+            None => panic!("a message does not reach {url}"),
         }
     }
     assert_eq!(subscription.receives_changes(), !heard.is_empty());
@@ -318,24 +343,24 @@ fn hears(server: &RedisServer, url: &str) -> Vec<Push> {
 
 /// Managed servers refuse one thing or another, and old ones do not know them: found out, and done without.
 #[test]
-fn an_ear_makes_do_with_what_the_server_allows() {
+fn a_subscription_makes_do_with_what_the_server_allows() {
     let server = RedisServer::start();
     let old = RedisServer::start_with(&["--rename-command", "HELLO", ""]);
-    let whole = hears(&server, &server.url());
+    let whole = pushes(&server, &server.url());
     assert_eq!(whole.len(), 3, "{whole:?}");
     let refuses = ["-client", "-config"];
-    assert_eq!(hears(&server, &without(&server, &refuses[..1])), []);
-    assert_eq!(hears(&server, &without(&server, &refuses)), []);
-    assert_eq!(hears(&old, &old.url()), []);
+    assert_eq!(pushes(&server, &without(&server, &refuses[..1])), []);
+    assert_eq!(pushes(&server, &without(&server, &refuses)), []);
+    assert_eq!(pushes(&old, &old.url()), []);
     for server in [&server, &old] {
         server.cli(&["CONFIG", "SET", "notify-keyspace-events", "Kg$xs"]);
-        let heard = hears(server, &without(server, &refuses[..1]));
+        let heard = pushes(server, &without(server, &refuses[..1]));
         assert_eq!(heard, whole, "by keyspace events");
         // Some kinds of events only would leave changes unheard, which is worse than none.
         server.cli(&["CONFIG", "SET", "notify-keyspace-events", "Kg$s"]);
-        assert_eq!(hears(server, &without(server, &refuses[..1])), []);
+        assert_eq!(pushes(server, &without(server, &refuses[..1])), []);
         server.cli(&["CONFIG", "SET", "notify-keyspace-events", "KEA"]);
-        assert_eq!(hears(server, &without(server, &refuses)), [], "it cannot know");
+        assert_eq!(pushes(server, &without(server, &refuses)), [], "it cannot know");
     }
 }
 
@@ -349,7 +374,7 @@ fn a_key_of_another_type_in_the_infos_place_spoils_no_heartbeat() {
     assert_eq!(first, HeartbeatReply { unbroken: false, weight: Weight(1) });
     assert_eq!(tells(&mut a, &info(1), TTL), HeartbeatReply { unbroken: true, weight: Weight(1) });
     assert_eq!(world.server.cli(&["GET", "poll:info:a"]), "mine");
-    assert_eq!(world.server.cli(&["PTTL", "poll:info:a"]), "-1", "it is somebody else's");
+    assert_eq!(world.server.cli(&["PTTL", "poll:info:a"]), "-1", "another client wrote it");
     assert_eq!(a.live().len(), 1);
 }
 

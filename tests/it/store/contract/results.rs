@@ -11,7 +11,7 @@ use crate::store::contract::world::{AnnouncedResult, TIMEOUT, World};
 pub fn a_result_is_announced_under_the_lease_it_was_polled_under(world: &mut dyn World) {
     let (e, mut a) = (endpoint("e"), Asker::alive(world, "a"));
     let tenure = a.grant(&e);
-    assert_eq!(a.publish(&tenure, 77), Publish::Stored);
+    assert_eq!(a.publish(&tenure, 77), Publish::Stored(None));
     let heard = AnnouncedResult {
         endpoint: "e".into(),
         instance: "a".into(),
@@ -26,10 +26,10 @@ pub fn a_result_is_announced_under_the_lease_it_was_polled_under(world: &mut dyn
 pub fn a_result_said_twice_is_announced_once(world: &mut dyn World) {
     let (e, mut a) = (endpoint("e"), Asker::alive(world, "a"));
     let tenure = a.grant(&e);
-    assert_eq!(a.publish(&tenure, 1), Publish::Stored);
-    assert_eq!(a.publish(&tenure, 1), Publish::Stored);
+    assert_eq!(a.publish(&tenure, 1), Publish::Stored(None));
+    assert_eq!(a.publish(&tenure, 1), Publish::Stored(None));
     assert_eq!(world.announced().len(), 1);
-    assert_eq!(a.publish(&tenure, 2), Publish::Stored);
+    assert_eq!(a.publish(&tenure, 2), Publish::Stored(None));
     assert_eq!(world.announced().len(), 2, "the next result was taken for the one before");
 }
 
@@ -37,9 +37,9 @@ pub fn a_result_said_twice_is_announced_once(world: &mut dyn World) {
 pub fn a_result_of_the_next_grant_is_not_taken_for_the_one_before(world: &mut dyn World) {
     let (e, mut a) = (endpoint("e"), Asker::alive(world, "a"));
     let old = a.grant(&e);
-    assert_eq!(a.publish(&old, 1), Publish::Stored);
+    assert_eq!(a.publish(&old, 1), Publish::Stored(None));
     let new = a.grant(&e);
-    assert_eq!(a.publish(&new, 1), Publish::Stored);
+    assert_eq!(a.publish(&new, 1), Publish::Stored(None));
     assert_eq!(world.announced().len(), 2);
 }
 
@@ -50,10 +50,10 @@ pub fn a_late_publish_does_not_bring_back_an_older_result_of_its_tenure(world: &
     let tenure = a.grant(&e);
     // As strings, 9 would be after 10.
     for start in [9, 10, 1_700_000_000_000, 1_700_000_000_001] {
-        assert_eq!(a.publish(&tenure, start), Publish::Stored);
+        assert_eq!(a.publish(&tenure, start), Publish::Stored(None));
     }
     for late in [1_700_000_000_000, 10, 9, 1_700_000_000_001] {
-        assert_eq!(a.publish(&tenure, late), Publish::Stored, "it was, or a newer one is");
+        assert_eq!(a.publish(&tenure, late), Publish::Stored(None), "it was, or a newer one is");
         assert_eq!(a.last_polled(&e), Some(1_700_000_000_001), "{late} was stored");
     }
     let started: Vec<u64> = world.announced().iter().map(|it| it.started_at_ms).collect();
@@ -61,9 +61,9 @@ pub fn a_late_publish_does_not_bring_back_an_older_result_of_its_tenure(world: &
     // The same of a tenure that the store forgot and its owner put back (R6).
     world.delete_lease(&e);
     assert_eq!(a.renew(&tenure), Renew::Reclaimed);
-    assert_eq!(a.publish(&tenure, 1_700_000_000_000), Publish::Stored);
+    assert_eq!(a.publish(&tenure, 1_700_000_000_000), Publish::Stored(None));
     assert_eq!(a.last_polled(&e), Some(1_700_000_000_001));
-    assert_eq!(a.publish(&tenure, 1_700_000_000_002), Publish::Stored);
+    assert_eq!(a.publish(&tenure, 1_700_000_000_002), Publish::Stored(None));
     assert_eq!(world.announced().len(), 5);
 }
 
@@ -71,9 +71,9 @@ pub fn a_late_publish_does_not_bring_back_an_older_result_of_its_tenure(world: &
 pub fn a_later_grant_counts_for_more_than_a_later_start(world: &mut dyn World) {
     let (e, mut a) = (endpoint("e"), Asker::alive(world, "a"));
     let old = a.grant(&e);
-    assert_eq!(a.publish(&old, 1_700_000_000_000), Publish::Stored);
+    assert_eq!(a.publish(&old, 1_700_000_000_000), Publish::Stored(None));
     let new = a.grant(&e);
-    assert_eq!(a.publish(&new, 5), Publish::Stored);
+    assert_eq!(a.publish(&new, 5), Publish::Stored(None));
     assert_eq!(a.last_polled(&e), Some(5));
     assert_eq!(a.publish(&old, 1_700_000_000_001), Publish::Fenced);
     assert_eq!(a.last_polled(&e), Some(5));
@@ -102,8 +102,8 @@ pub fn a_refused_result_does_not_spoil_its_batch(world: &mut dyn World) {
     let (mine, also_mine) = (a.grant(&endpoint("e")), a.grant(&endpoint("g")));
     let other = b.grant(&endpoint("f"));
     let batch = [publication(&mine, 1), publication(&other, 2), publication(&also_mine, 3)];
-    let answers = a.answered(|store, context| store.publish(context, &batch));
-    assert_eq!(answers, [Publish::Stored, Publish::Fenced, Publish::Stored]);
+    let answers = a.publish_all(&batch);
+    assert_eq!(answers, [Publish::Stored(None), Publish::Fenced, Publish::Stored(None)]);
     let started: Vec<u64> = world.announced().iter().map(|it| it.started_at_ms).collect();
     assert_eq!(started, [1, 3]);
 }
@@ -130,7 +130,7 @@ pub fn what_nobody_is_to_poll_is_forgotten_unless_it_comes_back(world: &mut dyn 
     };
     assert_eq!(retire(world), None, "there is nothing to forget");
     let first = a.grant(&e);
-    assert_eq!(a.publish(&first, 1), Publish::Stored);
+    assert_eq!(a.publish(&first, 1), Publish::Stored(None));
     assert_eq!(retire(world), None, "it has an owner");
     a.release(&first);
     let left = retire(world).unwrap();
@@ -142,7 +142,7 @@ pub fn what_nobody_is_to_poll_is_forgotten_unless_it_comes_back(world: &mut dyn 
     assert!(second.fence > first.fence);
     assert_eq!(b.last_polled(&e), Some(1));
     assert_eq!(world.result_left(&e), None);
-    assert_eq!(b.publish(&second, 2), Publish::Stored);
+    assert_eq!(b.publish(&second, 2), Publish::Stored(None));
     assert_eq!(a.publish(&first, 3), Publish::Fenced);
     // Forgotten by the server, retired by another instance, and put back by its owner: that one stays, too.
     world.delete_lease(&e);
@@ -153,7 +153,7 @@ pub fn what_nobody_is_to_poll_is_forgotten_unless_it_comes_back(world: &mut dyn 
     b.release(&second);
     assert!(retire(world).is_some());
     let unsaid = b.grant(&e);
-    assert_eq!(b.publish(&unsaid, 3), Publish::Stored);
+    assert_eq!(b.publish(&unsaid, 3), Publish::Stored(None));
     assert_eq!(world.result_left(&e), None);
     // And when the end has come.
     b.release(&unsaid);
@@ -164,5 +164,5 @@ pub fn what_nobody_is_to_poll_is_forgotten_unless_it_comes_back(world: &mut dyn 
     assert!(third.fence > second.fence);
     assert_eq!(b.publish(&second, 5), Publish::Fenced);
     assert_eq!(b.release(&second), Release::NotOwner);
-    assert_eq!(a.publish(&third, 6), Publish::Stored);
+    assert_eq!(a.publish(&third, 6), Publish::Stored(None));
 }

@@ -89,10 +89,10 @@ fn without_memory_for_the_heartbeat_no_role_is_kept_or_granted() {
 
 /// A key that some other program wrote, on a store that has never seen an election.
 #[test]
-fn a_seat_that_nobody_named_and_that_never_ends_is_no_reason_to_look_again_and_again() {
+fn a_role_that_nobody_named_and_that_never_ends_is_no_reason_to_look_again_and_again() {
     let world = RedisWorld::of_roles();
     world.server.cli(&["SET", "leader:e", "foreigner"]);
-    let seat = only(world.store().role_statuses(&[endpoint("e")], TIMEOUT).unwrap());
-    assert!(seat.leader.is_some_and(|it| it.left > Duration::from_secs(3_600)));
+    let status = only(world.store().role_statuses(&[endpoint("e")], TIMEOUT).unwrap());
+    assert!(status.leader.is_some_and(|it| it.left > Duration::from_secs(3_600)));
     assert_eq!(world.server.cli(&["PTTL", "leader:e"]), "-1", "cut to a TTL nobody named");
 }

@@ -17,7 +17,7 @@ fn alive(world: &dyn World, name: &str, term: LeaseDuration) -> Asker {
     Asker::with_duration(world, name, true, term)
 }
 
-fn seat(asker: &Asker, role: &str) -> RoleStatus {
+fn role_status(asker: &Asker, role: &str) -> RoleStatus {
     only(asker.store.role_statuses(&[endpoint(role)], TIMEOUT).unwrap())
 }
 
@@ -30,7 +30,7 @@ fn refusal(asker: &Asker, role: &str) -> String {
 /// R14: "the first to name it sets it, another is refused with both values".
 pub fn who_names_a_role_first_sets_its_ttl(world: &mut dyn World) {
     let mut a = Asker::alive(world, "a");
-    assert_eq!(seat(&a, "e").ttl, Some(TTL), "asking about it is naming it");
+    assert_eq!(role_status(&a, "e").ttl, Some(TTL), "asking about it is naming it");
     let b = alive(world, "b", LeaseDuration::new(Duration::from_secs(12)));
     let shown = refusal(&b, "e");
     assert!(shown.contains("12") && shown.contains("30"), "{shown}");
@@ -41,7 +41,7 @@ pub fn who_names_a_role_first_sets_its_ttl(world: &mut dyn World) {
         b.store.verify(&b.context(), &[tenure]).is_err(),
         "another TTL was let in by the back door"
     );
-    assert_eq!(seat(&a, "e").ttl, Some(TTL));
+    assert_eq!(role_status(&a, "e").ttl, Some(TTL));
 }
 
 /// R14: agreed per role.
@@ -159,7 +159,7 @@ pub fn a_grant_and_a_renewal_write_the_heartbeat_and_nothing_else_does(world: &m
     world.set_leader_beat(&a.me, Some(aged));
     let is_aged = |world: &mut dyn World, a: &Asker| world.leader_beat(&a.me).unwrap().0 >= aged;
     a.verify(&tenure);
-    seat(&a, "e");
+    role_status(&a, "e");
     b.acquire(&endpoint("e"));
     let lost = Tenure::new(endpoint("e"), FenceToken::new(tenure.fence.get() - 1));
     assert_eq!(a.renew(&lost), Renew::NotOwner(None));
@@ -199,7 +199,7 @@ pub fn a_heartbeat_just_young_enough_is_no_proof(world: &mut dyn World) {
     let tenure = a.grant(&endpoint("e"));
     // A real server's clock goes on meanwhile.
     world.set_leader_beat(&a.me, Some(BEAT_LASTS - 5 * SECOND));
-    assert!(!seat(&b, "e").is_stale);
+    assert!(!role_status(&b, "e").is_stale);
     assert_eq!(b.acquire(&endpoint("e")), Acquire::HeldBy(a.me.clone()));
     assert_eq!(a.renew(&tenure), Renew::Extended);
 }
@@ -209,14 +209,14 @@ pub fn a_heartbeat_just_too_old_is_proof(world: &mut dyn World) {
     let (mut a, mut b) = (Asker::alive(world, "a"), Asker::alive(world, "b"));
     let old = a.grant(&endpoint("e"));
     world.set_leader_beat(&a.me, Some(BEAT_LASTS + Duration::from_millis(2)));
-    assert!(seat(&b, "e").is_stale);
+    assert!(role_status(&b, "e").is_stale);
     let taken = b.acquire(&endpoint("e"));
     assert!(
         matches!(taken, Acquire::Granted { fence, grant: Grant::Takeover, .. } if fence > old.fence),
         "{taken:?}"
     );
     assert_eq!(a.renew(&old), Renew::NotOwner(Some(b.me.clone())));
-    assert!(!seat(&b, "e").is_stale);
+    assert!(!role_status(&b, "e").is_stale);
 }
 
 /// A heartbeat can be deleted while its leader is within its rights: what is left ends with the lease.
@@ -224,7 +224,7 @@ pub fn a_missing_heartbeat_is_no_proof(world: &mut dyn World) {
     let (mut a, mut b) = (Asker::alive(world, "a"), Asker::alive(world, "b"));
     let tenure = a.grant(&endpoint("e"));
     world.set_leader_beat(&a.me, None);
-    let seen = seat(&b, "e");
+    let seen = role_status(&b, "e");
     assert_eq!((seen.is_stale, seen.heartbeat_age), (false, None));
     assert_eq!(b.acquire(&endpoint("e")), Acquire::HeldBy(a.me.clone()));
     assert_eq!(a.renew(&tenure), Renew::Extended);
@@ -285,12 +285,12 @@ pub fn a_release_of_what_is_anothers_leaves_heartbeats_alone(world: &mut dyn Wor
 /// What `leader()` and a look are made of.
 pub fn a_role_status_says_who_leads_for_how_long_and_since_when(world: &mut dyn World) {
     let mut a = Asker::alive(world, "a");
-    let vacant = seat(&a, "e");
+    let vacant = role_status(&a, "e");
     assert_eq!((vacant.leader, vacant.term, vacant.is_stale), (None, FenceToken::new(0), false));
-    assert_eq!(seat(&a, "nobody-named-it").ttl, None);
+    assert_eq!(role_status(&a, "nobody-named-it").ttl, None);
     let tenure = a.grant(&endpoint("e"));
     world.pass(Duration::from_millis(20));
-    let seen = seat(&a, "e");
+    let seen = role_status(&a, "e");
     let leader = seen.leader.unwrap();
     assert_eq!(leader.value, a.me);
     assert!(leader.left <= TTL && leader.left > TTL - 9 * SECOND, "{leader:?}");
@@ -301,7 +301,7 @@ pub fn a_role_status_says_who_leads_for_how_long_and_since_when(world: &mut dyn 
     let both = a.store.role_statuses(&[endpoint("f"), endpoint("e")], TIMEOUT).unwrap();
     assert_eq!(both.iter().map(|it| it.leader.is_some()).collect::<Vec<_>>(), [false, true]);
     a.release(&tenure);
-    assert_eq!(seat(&a, "e").leader, None);
+    assert_eq!(role_status(&a, "e").leader, None);
 }
 
 /// A clock set back would keep a dead leader for as long as the step.
@@ -310,7 +310,7 @@ pub fn a_role_status_without_end_is_cut_to_the_ttl(world: &mut dyn World) {
     a.grant(&endpoint("e"));
     for wrong in [None, Some(100 * TTL)] {
         world.set_lease_left(&endpoint("e"), wrong);
-        assert!(seat(&a, "e").leader.unwrap().left <= TTL, "{wrong:?} is believed");
+        assert!(role_status(&a, "e").leader.unwrap().left <= TTL, "{wrong:?} is believed");
         assert!(world.lease_left(&endpoint("e")).unwrap() <= TTL, "{wrong:?} survived a look");
     }
 }

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::clock::{BootClock, Clock, ManualClock};
-use leasehold::model::{EndpointId, FenceToken, InstanceId, InstanceInfo, LeaseDuration};
+use leasehold::model::{
+    EndpointId, FenceToken, InstanceId, InstanceInfo, LeaseDuration, VerdictState,
+};
 use leasehold::store::Store;
 use leasehold::store::keys::Keys;
 use leasehold::store::memory::{MemoryServer, MemoryStore, Snapshot};
@@ -63,7 +65,7 @@ pub trait World {
     fn of_roles(&self) -> bool;
     /// How long ago the heartbeat of a leader was written, and how long it lasts.
     fn leader_beat(&mut self, leader: &InstanceId) -> Option<(Duration, Duration)>;
-    /// As if it had been written so long ago and were kept by somebody; `None`: it is gone.
+    /// As if it had been written so long ago and were renewed since; `None`: it is gone.
     fn set_leader_beat(&mut self, leader: &InstanceId, ago: Option<Duration>);
     /// `None`: it never ends by itself.
     fn set_lease_left(&mut self, endpoint: &EndpointId, left: Option<Duration>);
@@ -79,6 +81,8 @@ pub trait World {
     fn set_drain(&mut self, name: &str, drained: bool);
     /// Every result announced so far.
     fn announced(&mut self) -> Vec<AnnouncedResult>;
+    /// Every change of a verdict announced so far: `endpoint instance verdict since before failures`.
+    fn changes(&mut self) -> Vec<String>;
 }
 
 pub struct MemoryWorld {
@@ -232,6 +236,17 @@ impl World for MemoryWorld {
         };
         self.server.announced_since(0).iter().map(heard).collect()
     }
+
+    fn changes(&mut self) -> Vec<String> {
+        let told = |it: &leasehold::store::memory::Announced| {
+            let (endpoint, instance) = (&it.publication.tenure.endpoint, &it.instance);
+            let VerdictState { since_ms, before_ms, failures, .. } = it.state;
+            let verdict = it.state.verdict.unwrap();
+            format!("{endpoint} {instance} {verdict} {since_ms} {before_ms} {failures}")
+        };
+        let announced = self.server.announced_since(0);
+        announced.iter().filter(|it| it.is_change()).map(told).collect()
+    }
 }
 
 pub struct RedisWorld {
@@ -340,7 +355,8 @@ impl World for RedisWorld {
     }
 
     fn pass(&mut self, duration: Duration) {
-        let until = self.now_us() + duration.as_micros() as u64;
+        // Redis counts in milliseconds, and a key lasts through the millisecond in which it ends.
+        let until = self.now_us() + duration.as_micros() as u64 + 1_000;
         let otherwise = || format!("the server's clock stands before {until}");
         eventually(|| self.now_us() > until, otherwise);
     }
@@ -506,5 +522,23 @@ impl World for RedisWorld {
             interval_ms: it["interval_ms"].as_u64().unwrap(),
         };
         self.announcements().iter().map(heard).collect()
+    }
+
+    fn changes(&mut self) -> Vec<String> {
+        let mut connection = self.server.connect().unwrap();
+        let mut read = redis::cmd("XRANGE");
+        let entries: Vec<(String, Vec<String>)> =
+            read.arg("poll:changes").arg("-").arg("+").query(&mut connection).unwrap();
+        let told = |(_, fields): &(String, Vec<String>)| {
+            let [name, json] = &fields[..] else { panic!("{fields:?}") };
+            assert_eq!(name, "change");
+            let it: Json = serde_json::from_str(json).unwrap();
+            let text = |name: &str| it[name].as_str().unwrap().to_owned();
+            let before = it["before_ms"].as_u64().unwrap_or(0);
+            let (since, failures) = (&it["since_ms"], &it["failures"]);
+            let [endpoint, instance, verdict] = ["endpoint", "instance", "verdict"].map(text);
+            format!("{endpoint} {instance} {verdict} {since} {before} {failures}")
+        };
+        entries.iter().map(told).collect()
     }
 }

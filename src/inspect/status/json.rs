@@ -7,11 +7,13 @@ use std::time::Duration;
 use crate::config::RedisUrl;
 use crate::inspect::status::left::{Lately, Left};
 use crate::inspect::status::{Alarm, EndpointStatus, InstanceStatus, State, Status};
-use crate::model::InstanceId;
-use crate::store::admin::overview::Verdict;
+use crate::model::{EndpointId, InstanceId};
+use crate::store::RoleStatus;
+use crate::store::admin::overview::StoredVerdict;
 use serde_json::{Map, Value, json};
 
-use crate::cli::leaders::{self, Leaders};
+/// Every role that was ever led, and how it stands.
+pub(crate) type Leaders = Vec<(EndpointId, RoleStatus)>;
 
 /// Everything, as one JSON document.
 pub(crate) fn document(
@@ -41,7 +43,7 @@ pub(crate) fn document(
         "counts": counts,
         "drained": status.drained,
         "instances": status.instances.iter().map(instance_document).collect::<Vec<_>>(),
-        "leaders": led.iter().map(leaders::as_json).collect::<Vec<_>>(),
+        "leaders": led.iter().map(leader_document).collect::<Vec<_>>(),
         "endpoints": shown.iter().map(|it| endpoint_document(it)).collect::<Vec<_>>(),
         "unowned": unowned.map(|it| it.name.as_str()).collect::<Vec<_>>(),
         "late": status.late().iter().map(|it| it.name.as_str()).collect::<Vec<_>>(),
@@ -119,8 +121,24 @@ pub(crate) fn endpoint_document(endpoint: &EndpointStatus) -> Value {
 }
 
 /// `ok` or `failing`, as it is stored.
-pub(crate) fn word_of(verdict: Verdict) -> &'static str {
+pub(crate) fn word_of(verdict: StoredVerdict) -> &'static str {
     if verdict.ok { "ok" } else { "failing" }
+}
+
+/// One role, for programs.
+pub(crate) fn leader_document((role, status): &(EndpointId, RoleStatus)) -> Value {
+    let ms = |it: Option<Duration>| it.map(|it| u64::try_from(it.as_millis()).unwrap_or(u64::MAX));
+    let leader = status.leader.as_ref();
+    json!({
+        "role": role.as_str(),
+        "leader": leader.map(|it| it.value.as_str()),
+        "term": status.term.0,
+        "ledForMs": leader.and(ms(status.led_for)),
+        "leftMs": ms(leader.map(|it| it.left)),
+        "heartbeatAgeMs": ms(status.heartbeat_age),
+        "ttlMs": ms(status.ttl),
+        "stale": status.is_stale,
+    })
 }
 
 fn left_document(it: &Left) -> Value {
@@ -129,7 +147,7 @@ fn left_document(it: &Left) -> Value {
 }
 
 /// `noSession` for `no session`.
-fn camel(words: &str) -> String {
+pub(crate) fn camel(words: &str) -> String {
     words.replace(" s", "S")
 }
 

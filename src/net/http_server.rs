@@ -1,0 +1,174 @@
+//! Answers HTTP requests, for `/metrics` and for the page: one thread, a bounded number of clients, a deadline for each.
+//!
+//! No more of HTTP than GET and HEAD, and one request a connection. No client is waited for: the thread serves them all at
+//! a time, and none of them has more than its deadline. When all places are taken, a newcomer gets the place of the client that
+//! has gone longest without saying what it wants.
+
+mod client;
+mod message;
+
+use std::io::{self, ErrorKind};
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use nix::poll::{PollFd, PollFlags};
+
+use crate::clock::{BootClock, Clock, Moment};
+use crate::net::http_server::client::{Client, Next};
+use crate::net::shortage::Descriptors;
+use crate::net::wait::{is_ready, wait};
+use crate::thread::{StopSource, Thread, stop_with_wire};
+
+pub use crate::net::http_server::message::{Hosts, Request, Response, Status};
+
+/// Clients at a time. Each needs a descriptor, and polls cannot have these.
+pub const CLIENTS_MAX: usize = 64;
+/// A client keeps its place for at least this long: it has connected before it can say anything.
+const TO_SPEAK_UP: Duration = Duration::from_millis(50);
+/// A port that is taken is tried again after this.
+const RETRY: Duration = Duration::from_secs(5);
+/// For clients that wait for their answer, and for a process that has no descriptor left.
+const TICK: Duration = Duration::from_millis(20);
+
+/// What is shown.
+pub trait Site: Send + 'static {
+    /// Whether there is such a path.
+    fn knows(&self, path: &str) -> bool;
+
+    /// The answer; `None` while it is on its way: the same is asked again a few milliseconds later. Never blocks.
+    /// `waited` is how long the client has waited for it.
+    fn answer(&mut self, request: &Request, waited: Duration) -> Option<Response>;
+}
+
+/// Is told of each attempt to listen: the error, or that there was none.
+pub type Tell = Box<dyn FnMut(Option<&io::Error>) + Send>;
+
+/// Where to listen.
+pub enum Place {
+    /// Here.
+    Bound(TcpListener),
+    /// Here as soon as nobody else does; each attempt is told.
+    Awaited(SocketAddr, Tell),
+}
+
+/// A thread that answers requests, as long as this is kept.
+pub struct HttpServer(Option<StopSource>, Option<Thread>);
+
+impl HttpServer {
+    /// Starts the thread `name`.
+    pub fn start(name: &str, place: Place, hosts: Hosts, site: impl Site) -> io::Result<Self> {
+        let (source, when, wire) = stop_with_wire()?;
+        let (listener, awaited) = match place {
+            Place::Bound(listener) => {
+                listener.set_nonblocking(true)?;
+                (Some(listener), None)
+            }
+            Place::Awaited(address, tell) => (None, Some((address, tell))),
+        };
+        // Where there are too few for that, it shares with the polls.
+        let reserved = Descriptors::take(CLIENTS_MAX as u64).ok();
+        let clients = Vec::with_capacity(CLIENTS_MAX);
+        let mut state =
+            Serving { listener, awaited, wire, hosts, site, clients, _reserved: reserved };
+        let thread = Thread::steps(name, when, move || state.step())?;
+        Ok(Self(Some(source), Some(thread)))
+    }
+}
+
+impl Drop for HttpServer {
+    fn drop(&mut self) {
+        drop(self.0.take());
+        drop(self.1.take());
+    }
+}
+
+struct Serving<S> {
+    listener: Option<TcpListener>,
+    awaited: Option<(SocketAddr, Tell)>,
+    /// Readable when it is time to stop.
+    wire: UnixStream,
+    hosts: Hosts,
+    site: S,
+    clients: Vec<Client>,
+    _reserved: Option<Descriptors>,
+}
+
+impl<S: Site> Serving<S> {
+    fn step(&mut self) -> Duration {
+        if self.listener.is_none() {
+            let Some((address, tell)) = &mut self.awaited else { return RETRY };
+            let bound = bind(*address);
+            tell(bound.as_ref().err());
+            self.listener = bound.ok();
+        }
+        let Some(listener) = &self.listener else { return RETRY };
+        let is_full = self.clients.len() >= CLIENTS_MAX;
+        let takes_more = !is_full || self.place_to_give(BootClock.now()).is_some();
+        let mut fds = vec![PollFd::new(self.wire.as_fd(), PollFlags::POLLIN)];
+        let wanted = if takes_more { PollFlags::POLLIN } else { PollFlags::empty() };
+        fds.push(PollFd::new(listener.as_fd(), wanted));
+        fds.extend(self.clients.iter().map(Client::awaited));
+        let until = self.clients.iter().map(Client::due).min();
+        let left = until.map_or(Duration::MAX, |it| it.since(BootClock.now()));
+        let left = if is_full { left.min(TICK) } else { left };
+        if wait(&mut fds, left).is_err() {
+            return TICK; // no memory: asking again at once would never end
+        }
+        let ready: Vec<bool> = fds.iter().map(is_ready).collect();
+        let now = BootClock.now();
+        self.serve(ready.get(2..).unwrap_or_default(), now);
+        match ready.get(1) {
+            Some(true) => self.admit(now),
+            _ => Duration::ZERO,
+        }
+    }
+
+    fn serve(&mut self, ready: &[bool], now: Moment) {
+        let Self { clients, hosts, site, .. } = self;
+        let mut ready = ready.iter();
+        clients.retain_mut(|client| {
+            let is_ready = ready.next().copied().unwrap_or(false);
+            let answer = |request: &Request, waited| {
+                let refused = hosts.gate(request, site.knows(&request.path));
+                refused.or_else(|| site.answer(request, waited))
+            };
+            client.step(is_ready, now, answer) == Next::Stays
+        });
+    }
+
+    /// Takes in those that wait; how long to wait then.
+    fn admit(&mut self, now: Moment) -> Duration {
+        // Bounded: those that have been taken in are served in between.
+        for _ in 0..CLIENTS_MAX {
+            if self.clients.len() >= CLIENTS_MAX {
+                let Some(at) = self.place_to_give(now) else { break };
+                drop(self.clients.remove(at));
+            }
+            let Some(listener) = &self.listener else { break };
+            match listener.accept() {
+                Ok((stream, _)) => self.clients.extend(Client::of(stream, now)),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == ErrorKind::ConnectionAborted => (),
+                // Out of descriptors: the client that waits is still there, so asking again at once would never end.
+                Err(_) => return TICK,
+            }
+        }
+        Duration::ZERO
+    }
+
+    /// That of the client that has gone longest without saying what it wants, or without leaving after its answer.
+    fn place_to_give(&self, now: Moment) -> Option<usize> {
+        let has_had_time = |it: &Client| now.since(it.since()) >= TO_SPEAK_UP;
+        let clients = self.clients.iter().enumerate();
+        let idle = clients.filter(|it| it.1.is_idle() && has_had_time(it.1));
+        idle.min_by_key(|it| it.1.since()).map(|it| it.0)
+    }
+}
+
+fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+    let listener = TcpListener::bind(address)?;
+    listener.set_nonblocking(true)?;
+    Ok(listener)
+}
