@@ -122,7 +122,7 @@ pub(crate) static COMMANDS: &[Spec] = &[
     Spec {
         name: "watch",
         usage: "leasehold watch [ENDPOINT] [OPTIONS]",
-        summary: "follow lease events, changes of verdicts and results as they happen",
+        summary: "follow lease events, changes and results as they happen",
         about: "Prints a line for each lease event and for each result, of ENDPOINT or of all \
                 endpoints, as they happen, until SIGINT, SIGTERM or a closed pipe. While Redis is \
                 away, it says so on stderr and tries again. Afterwards it prints the lease events and changes \
