@@ -12,7 +12,7 @@ use std::time::Duration;
 use crate::cli::leaders::{self, Leaders};
 use crate::cli::short_names;
 pub(crate) use crate::cli::status::check::unknown;
-pub(crate) use crate::cli::status::endpoints::last_result;
+pub(crate) use crate::cli::status::endpoints::last_result_after;
 use crate::cli::table::{Cell, Paint, Painter, Side, Table, brief, printable};
 use crate::cli::task::{Output, StatusHow};
 use crate::cli::{FAILED, fail, say};

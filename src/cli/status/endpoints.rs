@@ -1,6 +1,7 @@
 //! The endpoints of `status`: which are listed, and in which columns.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use crate::cli::status::{FEW, paint, short_names};
 use crate::cli::table::{Cell, Paint, Painter, Side, Table, brief, printable, width_of_stdout};
@@ -145,12 +146,17 @@ fn address(endpoint: &EndpointStatus) -> String {
 }
 
 /// Why there can be none, where there cannot.
-pub(crate) fn last_result(endpoint: &EndpointStatus) -> (String, Paint) {
+fn last_result(endpoint: &EndpointStatus) -> (String, Paint) {
+    last_result_after(endpoint, Duration::ZERO)
+}
+
+/// The same when it was read so long ago.
+pub(crate) fn last_result_after(endpoint: &EndpointStatus, aged: Duration) -> (String, Paint) {
     if let Some(error) = endpoint.invalid() {
         return (error.to_string(), Paint::Bad);
     }
     let Some(result) = &endpoint.result else { return ("-".into(), Paint::Plain) };
-    let mut words = endpoint.age.map_or(String::new(), |it| format!("{} ago: ", brief(it)));
+    let mut words = endpoint.age.map_or(String::new(), |it| format!("{} ago: ", brief(it + aged)));
     words += if result.ok { "ok" } else { "failed" };
     if let Some(status) = result.status {
         words += &format!(" {status}");
