@@ -11,7 +11,7 @@ ZSH    ?= site-functions
 COMPLETIONS = $(SHARE)/bash-completion/completions/leasehold $(SHARE)/zsh/$(ZSH)/_leasehold \
   $(SHARE)/fish/vendor_completions.d/leasehold.fish
 
-.PHONY: help dev build test servers lint doc deps msrv bench bystanders growth peers rolling sim explore faults topologies systemd upgrade starve stress threads roles scale mutants ci demo picture setup install uninstall crate deb
+.PHONY: help dev build test outsider servers lint doc deps msrv bench bystanders growth peers rolling sim explore faults topologies prometheus systemd upgrade starve stress threads roles scale mutants ci demo picture pictures web setup install uninstall crate deb
 .DEFAULT_GOAL := help
 
 # In the order in which a new engineer needs them.
@@ -34,6 +34,10 @@ test: export RUST_TEST_THREADS ?= $(shell echo $$(($$(nproc 2>/dev/null || echo 
 test: setup ## develop: run all tests against private Redis servers (7 minutes once built, on 2 cores)
 	$(SIGNALS) $(CARGO) test --locked --workspace
 
+# Outside of the workspace, so that no feature of testkit reaches it. The target directory is shared: the crates are built once.
+outsider: setup ## develop: build a program that has only the public names, and run it on a private Redis (half a minute)
+	$(CARGO) run --locked --quiet --manifest-path labs/outsider/Cargo.toml --target-dir $(TARGET)
+
 # The tests whose outcome depends on the Redis server: the store contract, and whole instances that start, stop and lead.
 # Tests of long fault scenarios are left out: their timing depends on the machine and not on the server.
 ON_EACH = store::contract:: handshake:: managed:: rights:: failover:: distribution:: lead:: \
@@ -53,8 +57,9 @@ lint: ## develop: check formatting, clippy, public names and the list of mutants
 	@command -v python3 >/dev/null && exec scripts/mutants --check; echo "no python3 here: the list of mutants is not checked"
 
 # Only the library: a build of all members shows its internals.
-doc: ## develop: build the documentation of the library; warnings are errors
+doc: ## develop: build the documentation of the library, and compare its public face with the kept one; LEASEHOLD_BLESS=1 keeps it
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --no-deps
+	@command -v python3 >/dev/null && exec scripts/public-api; echo "no python3 here: the public face is not compared"
 
 deps: ## develop: check that no async runtime has become a dependency, and how many crates the library needs
 	scripts/no-async-runtime $(CARGO)
@@ -66,7 +71,7 @@ msrv: ## develop: build with the oldest Rust that is promised, if rustup has it 
 	@$(CARGO) +$(MSRV) --version || { echo "no Rust $(MSRV) here: rustup toolchain install $(MSRV)"; exit 1; }
 	$(CARGO) +$(MSRV) check --locked --all-targets --target-dir $(TARGET)/msrv
 
-ci: lint doc deps test ## develop: run lint, doc, deps and test, as the CI server does (11 minutes from nothing)
+ci: lint doc deps test outsider ## develop: run lint, doc, deps, test and outsider, as the CI server does (11 minutes from nothing)
 
 # Other clients, next to which polls are measured: ab and Python's requests.
 OTHERS  = $(TARGET)/bench
@@ -115,6 +120,11 @@ topologies: setup build ## prove: fail over, partition and reshard real Sentinel
 	@scripts/setup unshare ip iptables tc
 	$(LAB) topologies -- $(ONLY)
 
+prometheus: setup ## prove: check alert rules and written metrics with promtool (a few seconds once built)
+	@scripts/setup promtool
+	$(CARGO) build --locked --bin leasehold
+	scripts/prometheus $(TARGET)/debug/leasehold
+
 systemd: setup build ## prove: kill, freeze, restart, upgrade and power off five VMs under real systemds, as root (3 minutes)
 	$(LAB) systemd
 
@@ -146,6 +156,10 @@ dev: setup ## use: start a private Redis and three instances, and print what to 
 	$(CARGO) build --locked --quiet --bin leasehold
 	@$(TARGET)/debug/leasehold dev
 
+web: setup build ## prove: drive the page with a real browser: every view, 100,000 endpoints, keyboard, screen reader, hostile sessions (3 minutes)
+	@scripts/setup chromedriver
+	scripts/web-check $(TARGET)/release/leasehold
+
 demo: setup ## use: watch four instances on a private Redis go through four mishaps (half a minute)
 	$(CARGO) build --locked --quiet --bin leasehold --example demo
 	@$(TARGET)/debug/examples/demo
@@ -154,8 +168,13 @@ picture: setup ## measure: draw docs/results/load.svg again: leases per instance
 	$(CARGO) build --locked --quiet --bin leasehold --example demo
 	@$(TARGET)/debug/examples/demo --picture docs/results/load.svg
 
-setup: ## develop: install redis-server with apt if it is missing
-	@scripts/setup redis-server
+pictures: picture ## measure: draw docs/results/web.png and top.svg again, too: a real fleet in a real browser and terminal (3 minutes)
+	@scripts/setup chromedriver
+	$(CARGO) build --locked --quiet --bin leasehold
+	scripts/web-check $(TARGET)/debug/leasehold --pictures docs/results
+
+setup: ## develop: install redis-server, openssl, curl and python3 with apt if they are missing
+	@scripts/setup redis-server openssl curl python3
 
 install: ## package: install binary, units, man page, completions, example settings, alerts and dashboard: PREFIX DESTDIR
 	@test -x $(TARGET)/release/leasehold || $(MAKE) build
@@ -163,7 +182,7 @@ install: ## package: install binary, units, man page, completions, example setti
 	install -D -m 644 systemd/leasehold.env.example $(ETC)/leasehold.env.example
 	install -D -m 644 -t $(MONITORING) monitoring/alerts.yml monitoring/grafana.json
 	install -d $(UNITS) $(dir $(MAN)) $(dir $(COMPLETIONS))
-	for unit in leasehold.service leasehold@.service; do \
+	for unit in leasehold.service leasehold@.service leasehold-agent.service; do \
 	  sed 's|/usr/local/bin|$(PREFIX)/bin|' systemd/$$unit >$(UNITS)/$$unit || exit; done
 	$(TARGET)/release/leasehold man >$(MAN)
 	$(TARGET)/release/leasehold completions bash >$(word 1,$(COMPLETIONS))
@@ -171,7 +190,8 @@ install: ## package: install binary, units, man page, completions, example setti
 	$(TARGET)/release/leasehold completions fish >$(word 3,$(COMPLETIONS))
 
 uninstall: ## package: remove what make install has installed; your settings stay
-	rm -f $(DESTDIR)$(PREFIX)/bin/leasehold $(UNITS)/leasehold.service $(UNITS)/leasehold@.service
+	rm -f $(DESTDIR)$(PREFIX)/bin/leasehold $(UNITS)/leasehold.service $(UNITS)/leasehold@.service \
+	  $(UNITS)/leasehold-agent.service
 	rm -f $(MAN) $(COMPLETIONS) $(ETC)/leasehold.env.example
 	rm -rf $(MONITORING)
 	-rmdir --ignore-fail-on-non-empty $(ETC)

@@ -8,13 +8,13 @@ use std::fmt::Display;
 use std::io::{self, Write};
 use std::time::Duration;
 
-use leasehold::{Acquired, Config, Lease, LeaseManager, stop_on_signal};
+use leasehold::{Acquired, Lease, LeaseManager, stop_on_signal};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let name = std::env::args().nth(1).unwrap_or_else(|| "nightly-report".into());
     let until = stop_on_signal()?;
-    // redis://127.0.0.1:6379/0; a lease lasts 30 s, and a thread renews it every 10 s.
-    let manager = LeaseManager::start(&Config::default().checked()?)?;
+    // redis://127.0.0.1:6379/0, unless LEASEHOLD_REDIS names another; a lease lasts 30 s, and a thread renews it every 10 s.
+    let manager = LeaseManager::builder().from_env()?.start()?;
     say(&format!("this is {}", manager.instance_id()))?;
     loop {
         // An error means that Redis could not be asked.

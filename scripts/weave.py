@@ -62,7 +62,7 @@ def items(text):
             is_const = any(code[it][0] == "const" for it in range(max(0, i - 1), i))
             if code[at][0] == "{" and not is_const:
                 functions.append((code[at][1], code[close_of(code, at)][1] + 1))
-        elif word == "const" and name.isupper() and code[i + 2][0] == ":":
+        elif word == "const" and name.isupper() and code[i + 2][0] == ":" and code[i - 1][0] not in "<,":  # no parameter
             at = i + 2
             while code[at][0] != ";":
                 at = close_of(code, at) + 1 if code[at][0] in OPEN else at + 1

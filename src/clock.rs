@@ -2,12 +2,17 @@
 //!
 //! Nothing in this crate compares clocks of two machines; every deadline is counted on one.
 
+pub mod scheduler;
+
 use std::ops::{Add, Sub};
-#[cfg(any(test, feature = "__internals"))]
+use std::sync::Arc;
+#[cfg(any(test, feature = "testing"))]
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use nix::time::{ClockId, clock_gettime};
+
+use crate::clock::scheduler::Scheduler;
 
 /// A moment on one machine's `CLOCK_BOOTTIME`, in nanoseconds. Meaningless anywhere else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
@@ -53,6 +58,11 @@ impl Sub<Duration> for Moment {
 pub trait Clock: Send + Sync {
     /// The time on this machine's clock.
     fn now(&self) -> Moment;
+
+    /// What moves this clock; `None` where time does.
+    fn scheduler(&self) -> Option<&Arc<dyn Scheduler>> {
+        None
+    }
 }
 
 /// `CLOCK_BOOTTIME`. Rust's `Instant` is `CLOCK_MONOTONIC`, which stands still in a suspend (R1).
@@ -72,11 +82,11 @@ impl Clock for BootClock {
 }
 
 /// A clock that moves only when told to, for tests and simulation.
-#[cfg(any(test, feature = "__internals"))]
+#[cfg(any(test, feature = "testing"))]
 #[derive(Debug)]
 pub struct ManualClock(AtomicU64);
 
-#[cfg(any(test, feature = "__internals"))]
+#[cfg(any(test, feature = "testing"))]
 impl ManualClock {
     /// A clock that stands at `nanos`.
     pub fn at(nanos: u64) -> Self {
@@ -90,7 +100,7 @@ impl ManualClock {
     }
 }
 
-#[cfg(any(test, feature = "__internals"))]
+#[cfg(any(test, feature = "testing"))]
 impl Clock for ManualClock {
     fn now(&self) -> Moment {
         Moment(self.0.load(Ordering::SeqCst))

@@ -1,34 +1,59 @@
 //! What was this instance told to do? Every setting, its default, and the relations between settings.
 //!
-//! Only this module checks settings, and its errors name the flags. Every start takes a [`CheckedConfig`], so no later
+//! Only this module checks settings, and its errors name them as they were chosen (`setting.rs`). Every start takes a [`CheckedConfig`], so no later
 //! code checks again. `cli::args` reads the command line and the environment.
 
 pub(crate) mod access;
 mod checked;
+pub(crate) mod chosen;
 mod duration;
 mod error;
+mod log;
+mod poll_access;
 mod redis_url;
+pub(crate) mod setting;
+pub(crate) mod value;
 mod web;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::config::setting::{Names, Setting};
 use crate::model::{LeaseDuration, Role, Thresholds, Weight};
 
-pub use crate::config::access::{Access, AccessError};
+pub use crate::config::access::Access;
+pub(crate) use crate::config::access::AccessError;
 pub use crate::config::checked::CheckedConfig;
 pub use crate::config::duration::{DurationError, parse_duration};
 pub use crate::config::error::ConfigError;
+pub(crate) use crate::config::error::Problem;
+pub use crate::config::log::{LogLevel, LogRenewals};
+pub use crate::config::poll_access::PollAccess;
 pub(crate) use crate::config::redis_url::Login;
 pub use crate::config::redis_url::{HostPort, RedisUrl, RedisUrlError, Topology};
 
-/// The settings of one instance.
+/// The settings of one instance: a manager, a daemon or elections. A builder sets those that concern its instance; here are all.
+///
+/// More may come, so take the defaults and assign what differs:
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use leasehold::Config;
+///
+/// let mut config = Config::default();
+/// config.redis = "redis://10.0.0.7:6379/2".parse()?;
+/// config.workers = 32;
+/// let config = config.checked()?;
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(
     missing_docs,
-    reason = "each field is the flag of its name, and --help explains the flags"
+    reason = "each field is the option of its name, which docs/contract.md explains"
 )]
+// Tests and labs write it as `Config { .., ..Config::default() }`.
+#[cfg_attr(not(feature = "__internals"), non_exhaustive)]
 pub struct Config {
     pub redis: RedisUrl,
     pub access: Access,
@@ -51,6 +76,7 @@ pub struct Config {
     pub allow_targets: String,
     pub deny_targets: String,
     pub max_body: usize,
+    pub poll_access: PollAccess,
     pub weight: u32,
     pub host_name: String,
     pub drain_timeout: Duration,
@@ -69,15 +95,20 @@ pub struct Config {
     pub settings: Vec<PathBuf>,
     pub metrics_listen: Option<SocketAddr>,
     pub metrics_hosts: Vec<String>,
+    pub metrics_endpoints: usize,
     pub web_listen: Option<SocketAddr>,
     pub web_hosts: Vec<String>,
     pub web_remote: bool,
-    pub log_level: log::LevelFilter,
+    pub log_level: LogLevel,
     pub log_renewals: LogRenewals,
+    /// What errors call the settings.
+    #[doc(hidden)]
+    pub names: Names,
 }
 
 /// What runs when a result of this instance changes a verdict.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(not(feature = "__internals"), non_exhaustive)]
 pub struct OnChange {
     /// The program and its arguments.
     pub command: Option<Vec<String>>,
@@ -93,23 +124,14 @@ impl Default for OnChange {
     }
 }
 
-/// How renewals are logged.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LogRenewals {
-    /// One line for every renewal at `debug`, and one line with counts a minute at `info`.
-    Auto,
-    /// One line for every renewal at `info`.
-    Each,
-    /// One line with counts a minute at `info`.
-    Summary,
-}
-
 const PREFIX_BYTES_MAX: usize = 64;
 const HOST_NAME_BYTES_MAX: usize = 64;
 const METRICS_NAME_BYTES_MAX: usize = 128;
 const MIN_REPLICAS_MAX: u64 = 100;
 const RETRIES_MAX: u64 = 20;
+const SERIES_MAX: u64 = 10_000;
 const MAX_BODY_MAX: u64 = 16 * 1024 * 1024;
+const CERT_WARN_DAYS_MAX: u64 = 3_650;
 
 const MS_10: Duration = Duration::from_millis(10);
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -148,6 +170,7 @@ impl Default for Config {
             allow_targets: "all".into(),
             deny_targets: "169.254.0.0/16,fe80::/10".into(),
             max_body: 65_536,
+            poll_access: PollAccess::default(),
             weight: 1,
             host_name: host_name.filter(|it| !it.is_empty()).unwrap_or_else(|| "localhost".into()),
             drain_timeout: Duration::from_secs(10),
@@ -166,11 +189,13 @@ impl Default for Config {
             settings: Vec::new(),
             metrics_listen: None,
             metrics_hosts: Vec::new(),
+            metrics_endpoints: 0,
             web_listen: None,
             web_hosts: Vec::new(),
             web_remote: false,
-            log_level: log::LevelFilter::Info,
+            log_level: LogLevel::Info,
             log_renewals: LogRenewals::Auto,
+            names: Names::default(),
         }
     }
 }
@@ -180,21 +205,43 @@ impl Config {
     pub const WORKERS_MAX: usize = 4_096;
 
     /// The store timeout when none is set: two seconds, or a tenth of the shortest TTL.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use leasehold::Config;
+    ///
+    /// let ttl = Duration::from_secs(3);
+    /// assert_eq!(Config::usual_store_timeout(ttl, ttl), Duration::from_millis(300));
+    /// ```
     pub fn usual_store_timeout(lease_ttl: Duration, heartbeat_ttl: Duration) -> Duration {
-        Duration::from_secs(2).min(lease_ttl.min(heartbeat_ttl) / 10)
+        // Never out of range by itself: a TTL that is too short is to be named, and not what follows from it.
+        Duration::from_secs(2).min(lease_ttl.min(heartbeat_ttl) / 10).max(MS_10)
     }
 
     /// The part of [`Self::checked`] that a command needs which only talks to the store.
-    pub fn checked_store(mut self) -> Result<Self, ConfigError> {
+    #[cfg(feature = "cli")]
+    pub(crate) fn checked_store(self) -> Result<Self, ConfigError> {
+        let names = self.names;
+        self.with_store_checked().map_err(|problem| ConfigError::new(problem, names))
+    }
+
+    /// The part of [`Self::checked`] that a command needs which reads sessions, too.
+    #[cfg(feature = "cli")]
+    pub(crate) fn checked_reading(self) -> Result<Self, ConfigError> {
+        let names = self.names;
+        self.with_reading_checked().map_err(|problem| ConfigError::new(problem, names))
+    }
+
+    fn with_store_checked(mut self) -> Result<Self, Problem> {
         self.check_access()?;
-        check_duration("--store-timeout", self.store_timeout, MS_10, HOUR)?;
-        check_prefix("--prefix", &self.prefix)?;
-        check_prefix("--leader-prefix", &self.leader_prefix)?;
+        check_duration(Setting::StoreTimeout, self.store_timeout, MS_10, HOUR)?;
+        check_prefix(Setting::Prefix, &self.prefix)?;
+        check_prefix(Setting::LeaderPrefix, &self.leader_prefix)?;
         if let Some(prefix) = &self.leader_heartbeat_prefix {
-            check_prefix("--leader-heartbeat-prefix", prefix)?;
+            check_prefix(Setting::LeaderHeartbeatPrefix, prefix)?;
         }
         if self.prefix == self.leader_prefix {
-            return Err(ConfigError::PrefixesEqual { prefix: self.prefix });
+            return Err(Problem::PrefixesEqual { prefix: self.prefix });
         }
         if self.redis.topology() == Topology::Cluster {
             self.prefix = tagged(&self.prefix);
@@ -202,7 +249,7 @@ impl Config {
             let heartbeats = self.leader_heartbeat_prefix();
             if hash_tag(&heartbeats) != hash_tag(&self.leader_prefix) {
                 let (prefix, leader_prefix) = (heartbeats, self.leader_prefix);
-                return Err(ConfigError::PrefixesApart { prefix, leader_prefix });
+                return Err(Problem::PrefixesApart { prefix, leader_prefix });
             }
         }
         Ok(self)
@@ -218,9 +265,9 @@ impl Config {
         if cert.is_some() != key.is_some() {
             return Err(AccessError::HalfACertificate);
         }
-        let named = [("--redis-ca", ca), ("--redis-cert", cert)];
+        let named = [(Setting::RedisCa, ca), (Setting::RedisCert, cert)];
         match named.into_iter().find(|it| it.1.is_some()) {
-            Some((flag, _)) if !self.redis.uses_tls() => Err(AccessError::NoTls { flag }),
+            Some((setting, _)) if !self.redis.uses_tls() => Err(AccessError::NoTls { setting }),
             _ if self.redis.uses_tls() && !cfg!(feature = "https") => {
                 Err(AccessError::TlsUnsupported)
             }
@@ -234,42 +281,49 @@ impl Config {
         self.leader_heartbeat_prefix.clone().unwrap_or_else(usual)
     }
 
-    /// The part of [`Self::checked`] that a command needs which reads sessions, too.
-    pub fn checked_reading(self) -> Result<Self, ConfigError> {
-        let config = self.checked_store()?;
-        check_prefix("--session-prefix", &config.session_prefix)?;
+    fn with_reading_checked(self) -> Result<Self, Problem> {
+        let config = self.with_store_checked()?;
+        check_prefix(Setting::SessionPrefix, &config.session_prefix)?;
         config.check_prefixes()?;
         config.check_web()?;
         Ok(config)
     }
 
-    fn check_ranges(&self) -> Result<(), ConfigError> {
+    fn check_ranges(&self) -> Result<(), Problem> {
         let durations = [
-            ("--lease-ttl", self.lease_ttl, LeaseDuration::TTL_MIN, LeaseDuration::TTL_MAX),
-            ("--renew-interval", self.renew_interval, MS_10, HOUR),
-            ("--heartbeat-ttl", self.heartbeat_ttl, LeaseDuration::TTL_MIN, LeaseDuration::TTL_MAX),
-            ("--heartbeat-interval", self.heartbeat_interval, MS_10, HOUR),
-            ("--reconcile-interval", self.reconcile_interval, MS_10, HOUR),
-            ("--interval", self.interval, MS_10, DAY),
-            ("--timeout", self.timeout, Duration::from_millis(1), HOUR),
-            ("--light-interval", self.light_interval, MS_10, DAY),
-            ("--on-change-timeout", self.on_change.timeout, MS_10, HOUR),
-            ("--drain-timeout", self.drain_timeout, Duration::ZERO, HOUR),
-            ("--election-interval", self.election_interval, MS_10, HOUR),
-            ("--startup-jitter", self.startup_jitter, Duration::ZERO, HOUR),
+            (Setting::LeaseTtl, self.lease_ttl, LeaseDuration::TTL_MIN, LeaseDuration::TTL_MAX),
+            (Setting::RenewInterval, self.renew_interval, MS_10, HOUR),
+            (
+                Setting::HeartbeatTtl,
+                self.heartbeat_ttl,
+                LeaseDuration::TTL_MIN,
+                LeaseDuration::TTL_MAX,
+            ),
+            (Setting::HeartbeatInterval, self.heartbeat_interval, MS_10, HOUR),
+            (Setting::ReconcileInterval, self.reconcile_interval, MS_10, HOUR),
+            (Setting::Interval, self.interval, MS_10, DAY),
+            (Setting::Timeout, self.timeout, Duration::from_millis(1), HOUR),
+            (Setting::LightInterval, self.light_interval, MS_10, DAY),
+            (Setting::OnChangeTimeout, self.on_change.timeout, MS_10, HOUR),
+            (Setting::DrainTimeout, self.drain_timeout, Duration::ZERO, HOUR),
+            (Setting::ElectionInterval, self.election_interval, MS_10, HOUR),
+            (Setting::StartupJitter, self.startup_jitter, Duration::ZERO, HOUR),
         ];
-        for (flag, value, min, max) in durations {
-            check_duration(flag, value, min, max)?;
+        for (setting, value, min, max) in durations {
+            check_duration(setting, value, min, max)?;
         }
-        check_number("--workers", self.workers as u64, 1, Self::WORKERS_MAX as u64)?;
-        check_number("--light-after", self.light_after.into(), 1, u32::MAX.into())?;
+        check_number(Setting::Workers, self.workers as u64, 1, Self::WORKERS_MAX as u64)?;
+        check_number(Setting::LightAfter, self.light_after.into(), 1, u32::MAX.into())?;
         let Thresholds { fail_after, ok_after } = self.thresholds;
-        check_number("--fail-after", fail_after.into(), 1, Thresholds::MAX.into())?;
-        check_number("--ok-after", ok_after.into(), 1, Thresholds::MAX.into())?;
-        check_number("--on-change-retries", self.on_change.retries.into(), 0, RETRIES_MAX)?;
-        check_number("--min-replicas", self.min_replicas.into(), 0, MIN_REPLICAS_MAX)?;
-        check_number("--max-body", self.max_body as u64, 0, MAX_BODY_MAX)?;
-        check_number("--weight", self.weight.into(), 0, Weight::MAX.into())
+        check_number(Setting::FailAfter, fail_after.into(), 1, Thresholds::MAX.into())?;
+        check_number(Setting::OkAfter, ok_after.into(), 1, Thresholds::MAX.into())?;
+        check_number(Setting::OnChangeRetries, self.on_change.retries.into(), 0, RETRIES_MAX)?;
+        check_number(Setting::MetricsEndpoints, self.metrics_endpoints as u64, 0, SERIES_MAX)?;
+        check_number(Setting::MinReplicas, self.min_replicas.into(), 0, MIN_REPLICAS_MAX)?;
+        check_number(Setting::MaxBody, self.max_body as u64, 0, MAX_BODY_MAX)?;
+        let warn_days = self.poll_access.cert_warn_days.into();
+        check_number(Setting::CertWarnDays, warn_days, 0, CERT_WARN_DAYS_MAX)?;
+        check_number(Setting::Weight, self.weight.into(), 0, Weight::MAX.into())
     }
 
     /// R13: a heartbeat must not outlast a lease. An instance that finds a node key gone may take its leases once
@@ -284,23 +338,18 @@ impl Config {
     }
 
     /// One renewal may time out, and the next must still be answered while the right is usable.
-    fn check_rhythms(&self) -> Result<(), ConfigError> {
+    fn check_rhythms(&self) -> Result<(), Problem> {
         let Self { lease_ttl, renew_interval, heartbeat_ttl, heartbeat_interval, .. } = *self;
         let store_timeout = self.store_timeout;
         let limit =
             |ttl| LeaseDuration::new(ttl).usable().saturating_sub(store_timeout.saturating_mul(2));
         if renew_interval >= limit(lease_ttl) {
             let limit = limit(lease_ttl);
-            return Err(ConfigError::RenewTooSlow {
-                renew_interval,
-                store_timeout,
-                lease_ttl,
-                limit,
-            });
+            return Err(Problem::RenewTooSlow { renew_interval, store_timeout, lease_ttl, limit });
         }
         if heartbeat_interval >= limit(heartbeat_ttl) {
             let limit = limit(heartbeat_ttl);
-            return Err(ConfigError::BeatTooSlow {
+            return Err(Problem::BeatTooSlow {
                 heartbeat_interval,
                 store_timeout,
                 heartbeat_ttl,
@@ -311,7 +360,7 @@ impl Config {
     }
 
     /// A look for sessions must find no coordination key, and the other way round.
-    fn check_prefixes(&self) -> Result<(), ConfigError> {
+    fn check_prefixes(&self) -> Result<(), Problem> {
         let ours = format!("{}:", self.prefix);
         let mixed = match self.session_prefix.strip_prefix(&ours) {
             // Below our own keys there is room for sessions, but not inside a family.
@@ -322,21 +371,21 @@ impl Config {
         };
         if mixed {
             let (prefix, session_prefix) = (self.prefix.clone(), self.session_prefix.clone());
-            return Err(ConfigError::PrefixesOverlap { prefix, session_prefix });
+            return Err(Problem::PrefixesOverlap { prefix, session_prefix });
         }
         Ok(())
     }
 
-    fn check_metrics(&self) -> Result<(), ConfigError> {
+    fn check_metrics(&self) -> Result<(), Problem> {
         if let Some(address) = self.metrics_listen.filter(|it| !it.ip().is_loopback()) {
-            return Err(ConfigError::MetricsForAll { address });
+            return Err(Problem::MetricsForAll { address });
         }
         if !web::are_hosts(&self.metrics_hosts) {
-            return Err(ConfigError::MetricsHost);
+            return Err(Problem::MetricsHost);
         }
         let name = self.metrics_name.as_ref();
         if name.is_some_and(|it| it.is_empty() || it.len() > METRICS_NAME_BYTES_MAX) {
-            return Err(ConfigError::MetricsName);
+            return Err(Problem::MetricsName);
         }
         Ok(())
     }
@@ -348,33 +397,33 @@ impl Config {
         self.metrics_name.clone().or_else(stem).unwrap_or_else(|| "leasehold".into())
     }
 
-    fn check_host_name(&self) -> Result<(), ConfigError> {
+    fn check_host_name(&self) -> Result<(), Problem> {
         let name = &self.host_name;
         let illegal = |c: char| c.is_whitespace() || c.is_control() || c == '/';
         if name.is_empty() || name.len() > HOST_NAME_BYTES_MAX || name.chars().any(illegal) {
-            return Err(ConfigError::HostName);
+            return Err(Problem::HostName);
         }
         Ok(())
     }
 }
 
 fn check_duration(
-    flag: &'static str,
+    setting: Setting,
     value: Duration,
     min: Duration,
     max: Duration,
-) -> Result<(), ConfigError> {
+) -> Result<(), Problem> {
     if (min..=max).contains(&value) {
         return Ok(());
     }
-    Err(ConfigError::DurationOutOfRange { flag, value, min, max })
+    Err(Problem::DurationOutOfRange { setting, value, min, max })
 }
 
-fn check_number(flag: &'static str, value: u64, min: u64, max: u64) -> Result<(), ConfigError> {
+fn check_number(setting: Setting, value: u64, min: u64, max: u64) -> Result<(), Problem> {
     if (min..=max).contains(&value) {
         return Ok(());
     }
-    Err(ConfigError::NumberOutOfRange { flag, value, min, max })
+    Err(Problem::NumberOutOfRange { setting, value, min, max })
 }
 
 /// What a cluster places a key by: the part in its first braces, if there is any.
@@ -388,11 +437,11 @@ fn tagged(prefix: &str) -> String {
     if hash_tag(prefix).is_some() { prefix.into() } else { format!("{{{prefix}}}") }
 }
 
-fn check_prefix(flag: &'static str, prefix: &str) -> Result<(), ConfigError> {
+fn check_prefix(setting: Setting, prefix: &str) -> Result<(), Problem> {
     // The last five mean something in a SCAN pattern.
     let illegal = |c: char| c.is_whitespace() || c.is_control() || "*?[]\\".contains(c);
     if prefix.is_empty() || prefix.len() > PREFIX_BYTES_MAX || prefix.chars().any(illegal) {
-        return Err(ConfigError::Prefix { flag });
+        return Err(Problem::Prefix { setting });
     }
     Ok(())
 }
@@ -406,7 +455,8 @@ mod tests {
     }
 
     fn refused(change: impl FnOnce(&mut Config)) -> String {
-        let mut config = Config { host_name: "vm1".into(), ..Config::default() };
+        let mut config =
+            Config { host_name: "vm1".into(), names: Names::OPTIONS, ..Config::default() };
         change(&mut config);
         config.checked().unwrap_err().to_string()
     }

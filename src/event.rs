@@ -5,6 +5,7 @@
 //! header or a body into an event.
 
 mod fields;
+mod groups;
 mod repeated;
 
 use std::fmt;
@@ -50,6 +51,8 @@ pub enum Event<'a> {
     PollDeferred { endpoint: &'a EndpointId, reason: &'a str },
     EndpointLight { endpoint: &'a EndpointId, failures: u32 },
     EndpointNormal { endpoint: &'a EndpointId },
+    EndpointCertExpiring { endpoint: &'a EndpointId, days: i64 },
+    EndpointCertRenewed { endpoint: &'a EndpointId, days: i64 },
     EndpointFailing(&'a Change),
     EndpointRecovered(&'a Change),
     HookFailed { endpoint: &'a EndpointId, error: &'a dyn fmt::Display, attempts: u32 },
@@ -73,6 +76,10 @@ pub enum Event<'a> {
     HistoryResumed,
     HistoryDropped { entries: u64 },
     ThreadPanicked { thread: &'a str, error: &'a str },
+    AgentListening { socket: &'a dyn fmt::Display },
+    AgentClientConnected { client: u64 },
+    AgentClientRefused { reason: &'a str },
+    AgentClientGone { client: u64, reason: &'a str, held: usize },
     LeaderCandidate { role: &'a Role },
     LeaderElected { role: &'a Role, term: FenceToken },
     LeaderFollower { role: &'a Role, leader: Option<&'a InstanceId> },
@@ -85,6 +92,7 @@ pub enum Event<'a> {
 
 impl Event<'_> {
     /// The name that scripts look for.
+    #[expect(clippy::too_many_lines, reason = "a line for each event")]
     pub fn name(&self) -> &'static str {
         match self {
             Self::DaemonStarted { .. } => "daemon.started",
@@ -119,6 +127,8 @@ impl Event<'_> {
             Self::PollDeferred { .. } => "poll.deferred",
             Self::EndpointLight { .. } => "endpoint.light",
             Self::EndpointNormal { .. } => "endpoint.normal",
+            Self::EndpointCertExpiring { .. } => "endpoint.cert_expiring",
+            Self::EndpointCertRenewed { .. } => "endpoint.cert_renewed",
             Self::EndpointFailing(_) => "endpoint.failing",
             Self::EndpointRecovered(_) => "endpoint.recovered",
             Self::HookFailed { .. } => "hook.failed",
@@ -142,6 +152,10 @@ impl Event<'_> {
             Self::HistoryResumed => "history.resumed",
             Self::HistoryDropped { .. } => "history.dropped",
             Self::ThreadPanicked { .. } => "thread.panicked",
+            Self::AgentListening { .. } => "agent.listening",
+            Self::AgentClientConnected { .. } => "agent.client_connected",
+            Self::AgentClientRefused { .. } => "agent.client_refused",
+            Self::AgentClientGone { .. } => "agent.client_gone",
             Self::LeaderCandidate { .. } => "leader.candidate",
             Self::LeaderElected { .. } => "leader.elected",
             Self::LeaderFollower { .. } => "leader.follower",
@@ -156,9 +170,11 @@ impl Event<'_> {
     /// Warnings are what an operator should look at; polls and renewals that succeed are only interesting when debugging.
     pub fn level(&self) -> Level {
         match self {
-            Self::PollOk { .. } | Self::PollFailed { .. } | Self::LeaseRenewed { .. } => {
-                Level::Debug
-            }
+            Self::PollOk { .. }
+            | Self::PollFailed { .. }
+            | Self::LeaseRenewed { .. }
+            | Self::AgentClientConnected { .. }
+            | Self::AgentClientGone { .. } => Level::Debug,
             Self::PollPanicked { .. } | Self::ThreadPanicked { .. } => Level::Error,
             Self::LeaseFailed { .. }
             | Self::LeaseUncertain { .. }
@@ -173,6 +189,7 @@ impl Event<'_> {
             | Self::PollSkipped { .. }
             | Self::PollDeferred { .. }
             | Self::EndpointLight { .. }
+            | Self::EndpointCertExpiring { .. }
             | Self::EndpointFailing(_)
             | Self::HookFailed { .. }
             | Self::HookDropped { .. }
@@ -190,119 +207,11 @@ impl Event<'_> {
             | Self::DaemonReloadRefused { .. }
             | Self::SettingsOdd { .. }
             | Self::HistoryFailed { .. }
+            | Self::AgentClientRefused { .. }
             | Self::LeaderUncertain { .. }
             | Self::LeaderLost { .. } => Level::Warn,
             _ => Level::Info,
         }
-    }
-
-    fn store_fields(&self, line: &mut Fields<'_, '_>) -> fmt::Result {
-        match self {
-            Self::StoreHoldoff { left, epoch } => {
-                line.put("left_ms", &left.as_millis())?.put("epoch", epoch)?;
-            }
-            Self::StoreReachable { away } => line.put("away_ms", &away.as_millis())?.end(),
-            Self::StoreClock { ahead } => line.put("ahead_ms", &ahead.as_millis())?.end(),
-            Self::StoreUnheard { reason } => line.put("reason", reason)?.end(),
-            _ => (),
-        }
-        Ok(())
-    }
-
-    fn daemon_fields(&self, line: &mut Fields<'_, '_>) -> fmt::Result {
-        match self {
-            Self::DaemonStarted { version, redis } => {
-                line.put("version", version)?.put("redis", redis)?;
-            }
-            Self::DaemonReady { endpoints, instances, held } => {
-                line.put("endpoints", endpoints)?.put("instances", instances)?.put("held", held)?;
-            }
-            Self::DaemonReloaded { changed } => line.put("changed", changed)?.end(),
-            Self::DaemonNeedsRestart { options } => line.put("options", options)?.end(),
-            Self::DaemonStopped { held } => line.put("held", held)?.end(),
-            Self::ThreadPanicked { thread, error } => {
-                line.put("thread", thread)?.put("error", error)?;
-            }
-            _ => (),
-        }
-        Ok(())
-    }
-
-    fn session_fields(&self, line: &mut Fields<'_, '_>) -> fmt::Result {
-        match self {
-            Self::EndpointLight { endpoint, failures } => {
-                line.put("endpoint", endpoint)?.put("failures", failures)?;
-            }
-            Self::EndpointNormal { endpoint } => line.put("endpoint", endpoint)?.end(),
-            Self::EndpointFailing(it) => {
-                line.put("endpoint", &it.tenure.endpoint)?.put("address", &it.address)?;
-                line.maybe("error", &it.reason())?.put("since_ms", &it.state.since_ms)?;
-                line.put("failures", &it.state.failures)?.put("fence", &it.tenure.fence)?;
-            }
-            Self::EndpointRecovered(it) => {
-                line.put("endpoint", &it.tenure.endpoint)?.put("address", &it.address)?;
-                line.put("down_ms", &it.state.lasted_ms())?.put("fence", &it.tenure.fence)?;
-            }
-            Self::SessionInvalid { endpoint, error } => {
-                line.put("endpoint", endpoint)?.put("error", error)?;
-            }
-            Self::SessionOdd { endpoint, reason } => {
-                line.put("endpoint", endpoint)?.put("reason", reason)?;
-            }
-            Self::SessionUnreported { count } => line.put("count", count)?.end(),
-            Self::HookFailed { endpoint, error, attempts } => {
-                line.put("endpoint", endpoint)?.put("error", error)?.put("attempts", attempts)?;
-            }
-            Self::HookDropped { changes } => line.put("changes", changes)?.end(),
-            _ => (),
-        }
-        Ok(())
-    }
-
-    fn poll_fields(&self, line: &mut Fields<'_, '_>) -> fmt::Result {
-        match self {
-            Self::PollOk { endpoint, fence, status, took } => {
-                line.put("endpoint", endpoint)?.put("fence", fence)?;
-                line.maybe("status", status)?.put("duration_ms", &took.as_millis())?;
-            }
-            Self::PollFailed { endpoint, fence, error, took } => {
-                line.put("endpoint", endpoint)?.put("fence", fence)?.put("error", error)?;
-                line.put("duration_ms", &took.as_millis())?;
-            }
-            Self::PollUnpublished { endpoint, fence, error }
-            | Self::PollPanicked { endpoint, fence, error } => {
-                line.put("endpoint", endpoint)?.put("fence", fence)?.put("error", error)?;
-            }
-            _ => (),
-        }
-        Ok(())
-    }
-
-    fn leader_fields(&self, line: &mut Fields<'_, '_>) -> fmt::Result {
-        match self {
-            Self::LeaderCandidate { role } => line.put("role", role)?.end(),
-            Self::LeaderElected { role, term } | Self::LeaderReclaimed { role, term } => {
-                line.put("role", role)?.put("term", term)?;
-            }
-            Self::LeaderFollower { role, leader } => {
-                line.put("role", role)?.maybe("leader", leader)?;
-            }
-            Self::LeaderElectionFailed { role, error } => {
-                line.put("role", role)?.put("error", error)?;
-            }
-            Self::LeaderUncertain { role, term, error } => {
-                line.put("role", role)?.put("term", term)?.put("error", error)?;
-            }
-            Self::LeaderLost { role, term, reason, owner } => {
-                line.put("role", role)?.put("term", term)?.put("reason", reason)?;
-                line.maybe("owner", owner)?;
-            }
-            Self::LeaderResigned { role, term, heir } => {
-                line.put("role", role)?.put("term", term)?.maybe("heir", heir)?;
-            }
-            _ => (), // its name says it all: heartbeat.resumed, and so on
-        }
-        Ok(())
     }
 
     /// Says it, once, as `instance`.
@@ -318,23 +227,6 @@ impl Event<'_> {
 
 fn left_because(has_expired: bool) -> &'static str {
     if has_expired { "expired" } else { "withdrawn" }
-}
-
-impl<'a> Event<'a> {
-    /// Of an event that tells an error and nothing else.
-    fn error_alone(&self) -> Option<&&'a dyn fmt::Display> {
-        match self {
-            Self::StoreUnreachable { error }
-            | Self::DaemonReloadRefused { error }
-            | Self::HeartbeatFailed { error }
-            | Self::PublishFailed { error }
-            | Self::HistoryFailed { error }
-            | Self::MetricsFailed { error }
-            | Self::WebFailed { error }
-            | Self::ManagerUnreachable { error } => Some(error),
-            _ => None,
-        }
-    }
 }
 
 /// The fields after `event` and `instance`, each with a space before it.
@@ -388,15 +280,6 @@ impl fmt::Display for Event<'_> {
             Self::PollSkipped { endpoint, reason } | Self::PollDeferred { endpoint, reason } => {
                 line.put("endpoint", endpoint)?.put("reason", reason)?;
             }
-            Self::EndpointLight { .. }
-            | Self::EndpointNormal { .. }
-            | Self::EndpointFailing(_)
-            | Self::EndpointRecovered(_)
-            | Self::HookFailed { .. }
-            | Self::HookDropped { .. }
-            | Self::SessionInvalid { .. }
-            | Self::SessionOdd { .. }
-            | Self::SessionUnreported { .. } => self.session_fields(&mut line)?,
             Self::InstanceJoined { other } => line.put("other", other)?.end(),
             Self::InstanceLeft { other, has_expired } => {
                 line.put("other", other)?.put("reason", &left_because(*has_expired))?;
@@ -404,10 +287,13 @@ impl fmt::Display for Event<'_> {
             Self::DaemonStopping { reason }
             | Self::SettingsOdd { reason }
             | Self::PlacementStuck { reason } => line.put("reason", reason)?.end(),
-            _ => match self.error_alone() {
-                Some(error) => line.put("error", error)?.end(),
-                None => self.leader_fields(&mut line)?,
-            },
+            _ => {
+                self.session_fields(&mut line)?;
+                match self.error_alone() {
+                    Some(error) => line.put("error", error)?.end(),
+                    None => self.leader_fields(&mut line)?,
+                }
+            }
         }
         Ok(())
     }

@@ -23,11 +23,11 @@
     )
 )]
 #![cfg_attr(
-    not(feature = "cli"),
+    not(all(feature = "cli", feature = "https")),
     allow(
         dead_code,
         unused_imports,
-        reason = "the library without its program still compiles what only commands of operators call; the linker leaves it out"
+        reason = "the library without its program or without TLS still compiles what only those call; the linker leaves it out"
     )
 )]
 
@@ -89,12 +89,18 @@ cfg_if! {
     }
 }
 #[cfg(feature = "cli")]
+mod agent;
+#[cfg(feature = "cli")]
 mod cli;
+#[cfg(feature = "testing")]
+#[cfg_attr(docsrs, doc(cfg(feature = "testing")))]
+pub mod testing;
 #[cfg(feature = "cli")]
 mod web;
 
 pub use crate::config::{
-    Access, CheckedConfig, Config, ConfigError, LogRenewals, OnChange, RedisUrl,
+    Access, CheckedConfig, Config, ConfigError, LogLevel, LogRenewals, OnChange, PollAccess,
+    RedisUrl, RedisUrlError,
 };
 pub use crate::election::{
     Attempt, BuildError, Duty, ElectionBuilder, ElectionEvent, ElectionSettings, Elections,
@@ -104,12 +110,12 @@ pub use crate::instance::Daemon;
 pub use crate::lease::keeper::StartError;
 pub use crate::lease::permit::{PollPermit, Revoked};
 pub use crate::manager::{
-    Acquired, Lease, LeaseError, LeaseInfo, LeaseLoss, LeaseManager, LeaseState, LeaseWatch,
-    LossListener, LostLease, NotNow, Released,
+    Acquired, Lease, LeaseError, LeaseInfo, LeaseLoss, LeaseManager, LeaseManagerBuilder,
+    LeaseState, LeaseWatch, LossListener, LostLease, NotNow, Released,
 };
 pub use crate::model::{
     Address, EndpointId, FenceToken, InstanceId, InvalidId, InvalidRole, Role, Sample, Session,
-    Tenure, Thresholds,
+    SessionError, Tenure, Thresholds,
 };
 pub use crate::net::abort::Abort;
 pub use crate::polling::poller::Poller;

@@ -6,9 +6,12 @@
 //! | `hold.rs` | has this tenure ended: what its guards share |
 //! | `turns.rs` | whose turn is it to ask about a name, and who gets a share |
 //! | `exchange.rs` | how is a lease taken and given back |
+//! | `builder.rs` | with which settings is a manager started |
 //! | `batch.rs` | how are thousands of leases taken and given back in one call |
+//! | `called_off.rs` | how does a wait end before its time |
 //! | `info.rs` | how does a lease stand, held here or not |
 //! | `outcome.rs` | what can a program be told |
+//! | `preferred.rs` | which instances live, and which of them should own a lease |
 //! | `waiting.rs` | when is a lease that another instance holds asked for again |
 //! | `listening.rs` | has another instance freed a lease that is waited for |
 //! | `listeners.rs` | who is told of a lost lease |
@@ -18,6 +21,9 @@
 //! table about its tenure. So a guard cannot be right longer than the table is.
 
 mod batch;
+mod builder;
+#[cfg(feature = "cli")]
+mod called_off;
 mod exchange;
 mod hold;
 mod info;
@@ -25,6 +31,7 @@ mod lease;
 mod listeners;
 mod listening;
 mod outcome;
+mod preferred;
 mod turns;
 mod waiting;
 
@@ -37,16 +44,15 @@ use crossbeam_channel::bounded;
 
 use crate::clock::{BootClock, Clock, Moment};
 use crate::config::CheckedConfig;
-use crate::fleet::placement::preferred;
 use crate::lease::keeper::{Connections, LeaseKeeper, StartError, table};
 use crate::lease::parts::LeaseParts;
 use crate::manager::exchange::Exchange;
 use crate::manager::outcome::named;
 use crate::model::{EndpointId, FenceToken, InstanceId};
-use crate::store::StoreError;
 use crate::thread::Stop;
 use crate::thread::fail_stop::Failure;
 
+pub use crate::manager::builder::LeaseManagerBuilder;
 pub use crate::manager::info::{LeaseInfo, LeaseState};
 pub use crate::manager::lease::{Lease, LeaseWatch};
 pub use crate::manager::listeners::{LeaseLoss, LossListener, LostLease};
@@ -56,9 +62,9 @@ pub use crate::manager::outcome::{Acquired, LeaseError, NotNow, Released};
 ///
 /// ```no_run
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// use leasehold::{Acquired, Config, LeaseManager};
+/// use leasehold::{Acquired, LeaseManager};
 ///
-/// let manager = LeaseManager::start(&Config::default().checked()?)?;
+/// let manager = LeaseManager::builder().redis("redis://127.0.0.1:6379")?.start()?;
 /// match manager.try_acquire("nightly-report")? {
 ///     Acquired::Held(lease) => {
 ///         // Slow preparation comes first. Ask again right before each effect, and send the fence along.
@@ -70,13 +76,35 @@ pub use crate::manager::outcome::{Acquired, LeaseError, NotNow, Released};
 /// }
 /// # Ok(()) }
 /// ```
+#[must_use = "a manager that is dropped gives every lease back"]
 pub struct LeaseManager {
     exchange: Arc<Exchange>,
     keeper: Option<LeaseKeeper>,
 }
 
 impl LeaseManager {
+    /// Every setting at its default: `redis://127.0.0.1:6379/0`, and leases of 30 s.
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let manager = leasehold::LeaseManager::builder().redis("redis://10.0.0.7")?.start()?;
+    /// # Ok(()) }
+    /// ```
+    pub fn builder() -> LeaseManagerBuilder {
+        LeaseManagerBuilder::new()
+    }
+
     /// Connects to the Redis of `config` and begins to beat. Fails where a daemon would wait.
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use leasehold::{Config, LeaseManager};
+    ///
+    /// let mut config = Config::default();
+    /// config.prefix = "reports".into();
+    /// let manager = LeaseManager::start(&config.checked()?)?;
+    /// # Ok(()) }
+    /// ```
     pub fn start(config: &CheckedConfig) -> Result<Self, StartError> {
         let connections = Connections::redis(config);
         let me = InstanceId::generate_now(&config.host_name);
@@ -91,11 +119,22 @@ impl LeaseManager {
         connections: &Connections,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, StartError> {
+        Self::start_waiting(config, me, connections, clock, None)
+    }
+
+    /// The same, but waits for the store to be there, until told to stop.
+    pub(crate) fn start_waiting(
+        config: &CheckedConfig,
+        me: InstanceId,
+        connections: &Connections,
+        clock: Arc<dyn Clock>,
+        until: Option<&Stop>,
+    ) -> Result<Self, StartError> {
         // Daemons on the same prefix must not keep a share of their endpoints for us: we take none.
         let config = &config.without_weight();
         let table = table(config, me, clock);
         let parts = LeaseParts::assemble(config, &table, connections);
-        let keeper = LeaseKeeper::start(parts, connections, &Arc::default(), None)?;
+        let keeper = LeaseKeeper::start(parts, connections, &Arc::default(), until)?;
         let fail_stop = Arc::clone(keeper.fail_stop());
         let exchange = Exchange::new(&table, &connections.rest, keeper.reporter(), &fail_stop);
         Ok(Self { exchange, keeper: Some(keeper) })
@@ -117,6 +156,13 @@ impl LeaseManager {
     /// While Redis hangs this blocks for up to six times `store_timeout` (2 s by default): for a heartbeat and a renewal that
     /// are on their way, the withdrawal of the heartbeat, the release, the history and the subscription. What was not given
     /// back then is free when its TTL is over. [`Self::stop_within`] blocks no longer than it is told to.
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let manager = leasehold::LeaseManager::builder().start()?;
+    /// manager.stop();
+    /// # Ok(()) }
+    /// ```
     pub fn stop(self) {}
 
     /// [`Self::stop`], but waits at most `timeout`. True if everything was done by then; otherwise a thread of its own goes
@@ -125,7 +171,7 @@ impl LeaseManager {
     ///
     /// ```no_run
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let manager = leasehold::LeaseManager::start(&leasehold::Config::default().checked()?)?;
+    /// # let manager = leasehold::LeaseManager::builder().start()?;
     /// use std::time::Duration;
     ///
     /// let in_time = manager.stop_within(Duration::from_millis(500));
@@ -152,14 +198,14 @@ impl LeaseManager {
     ///
     /// ```no_run
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let manager = leasehold::LeaseManager::start(&leasehold::Config::default().checked()?)?;
+    /// # let manager = leasehold::LeaseManager::builder().start()?;
     /// if let Some(lease) = manager.try_acquire("nightly-report")?.held() {
     ///     println!("held for {:?} unless it is renewed", lease.remaining());
     /// }
     /// # Ok(()) }
     /// ```
     pub fn try_acquire(&self, name: impl AsRef<str>) -> Result<Acquired, LeaseError> {
-        Ok(self.exchange.acquire_until(&named(name)?, Moment::MIN)?)
+        Ok(self.exchange.acquire_until(&named(name)?, &|| Moment::MIN)?)
     }
 
     /// [`Self::try_acquire`], and waits for the lease if another instance holds it. After `timeout` the answer says why it
@@ -173,7 +219,7 @@ impl LeaseManager {
     ///
     /// ```no_run
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let manager = leasehold::LeaseManager::start(&leasehold::Config::default().checked()?)?;
+    /// # let manager = leasehold::LeaseManager::builder().start()?;
     /// use std::time::Duration;
     ///
     /// if let Some(lease) = manager.acquire("nightly-report", Duration::from_secs(60))?.held() {
@@ -186,8 +232,8 @@ impl LeaseManager {
         name: impl AsRef<str>,
         timeout: Duration,
     ) -> Result<Acquired, LeaseError> {
-        let until = BootClock.now() + timeout;
-        Ok(self.exchange.acquire_until(&named(name)?, until)?)
+        let until = self.exchange.table.now() + timeout;
+        Ok(self.exchange.acquire_until(&named(name)?, &|| until)?)
     }
 
     /// Runs `work` under the lease, and gives it back after that, also when `work` panics. Waits for the lease as
@@ -195,7 +241,7 @@ impl LeaseManager {
     ///
     /// ```no_run
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let manager = leasehold::LeaseManager::start(&leasehold::Config::default().checked()?)?;
+    /// # let manager = leasehold::LeaseManager::builder().start()?;
     /// use std::time::Duration;
     ///
     /// let sent = manager.with_lease("nightly-report", Duration::from_secs(60), |lease| lease.holds())?;
@@ -211,51 +257,13 @@ impl LeaseManager {
         Ok(self.acquire(name, timeout)?.held().map(|lease| work(&lease)))
     }
 
-    /// [`Self::try_acquire`] for any number of names: an answer for each, in their order. One that fails spoils no other.
-    ///
-    /// Asks in batches, so 10,000 names take a fraction of a second where one round trip takes 10 ms. Give many guards
-    /// back with [`Self::release_many`]: dropped, each takes a round trip.
-    ///
-    /// ```no_run
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let manager = leasehold::LeaseManager::start(&leasehold::Config::default().checked()?)?;
-    /// let mut leases = Vec::new();
-    /// for told in manager.try_acquire_many(["report-1", "report-2"]) {
-    ///     leases.extend(told?.held());
-    /// }
-    /// manager.release_many(leases);
-    /// # Ok(()) }
-    /// ```
-    pub fn try_acquire_many<N: AsRef<str>>(
-        &self,
-        names: impl IntoIterator<Item = N>,
-    ) -> Vec<Result<Acquired, LeaseError>> {
-        self.exchange.try_acquire_many(names.into_iter().map(named).collect())
-    }
-
-    /// [`Lease::release`] for any number of guards, in batches: what became of each, in their order. When a batch gets no
-    /// answer, those after it are not sent, and end with their TTL.
-    pub fn release_many(
-        &self,
-        leases: impl IntoIterator<Item = Lease>,
-    ) -> Vec<Result<Released, LeaseError>> {
-        let holds: Vec<_> = leases.into_iter().map(|it| it.into_hold(&self.exchange)).collect();
-        let mine: Vec<_> = holds.iter().filter_map(|it| it.as_ref().ok()).cloned().collect();
-        let mut told = self.exchange.part_many(&mine).into_iter();
-        let of = |hold: Result<_, Lease>| match hold {
-            Ok(_) => Ok(told.next().unwrap_or(Ok(Released::NotHeld))?),
-            Err(foreign) => foreign.release(), // of another manager
-        };
-        holds.into_iter().map(of).collect()
-    }
-
     /// Calls `listener` for each lease that is lost from now on, once each, in order, on a thread of its own. It may take its
     /// time. A lease that is given back, by a guard, by its name or by a stop, is not lost. When the listener hears of a loss,
     /// no guard of that tenure holds any more. A stop waits until every listener has heard of every loss, at most 5 s.
     ///
     /// ```no_run
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let manager = leasehold::LeaseManager::start(&leasehold::Config::default().checked()?)?;
+    /// # let manager = leasehold::LeaseManager::builder().start()?;
     /// let listener = manager.on_lost(|lost| eprintln!("{lost}"))?;
     /// listener.unregister();
     /// # Ok(()) }
@@ -269,11 +277,27 @@ impl LeaseManager {
 
     /// Gives the lease back, whichever guards it has: they hold nothing any more. To give back one guard, drop it or call
     /// [`Lease::release`].
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let manager = leasehold::LeaseManager::builder().start()?;
+    /// println!("{:?}", manager.release("nightly-report")?);
+    /// # Ok(()) }
+    /// ```
     pub fn release(&self, name: impl AsRef<str>) -> Result<Released, LeaseError> {
         Ok(self.exchange.release_all_of(&named(name)?)?)
     }
 
     /// Whether something may be done under this lease, right now.
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let manager = leasehold::LeaseManager::builder().start()?;
+    /// if manager.is_owned("nightly-report") {
+    ///     println!("under fence {:?}", manager.fence("nightly-report"));
+    /// }
+    /// # Ok(()) }
+    /// ```
     pub fn is_owned(&self, name: impl AsRef<str>) -> bool {
         named(name).is_ok_and(|it| self.exchange.table.may_poll(&it))
     }
@@ -287,42 +311,6 @@ impl LeaseManager {
     pub fn owned(&self) -> Vec<EndpointId> {
         let table = &self.exchange.table;
         if table.is_of_this_process() { table.endpoints() } else { Vec::new() }
-    }
-
-    /// Every instance with a heartbeat (FR-007).
-    pub fn live_instances(&self) -> Result<Vec<InstanceId>, StoreError> {
-        let (store, timeout) = (&self.exchange.store, self.exchange.table.timings().store_timeout);
-        let (mut live, mut cursor) = (Vec::new(), 0);
-        loop {
-            let page = store.instances(cursor, timeout)?;
-            live.extend(page.found);
-            cursor = page.cursor;
-            if cursor == 0 {
-                break;
-            }
-        }
-        live.sort_unstable();
-        live.dedup();
-        Ok(live)
-    }
-
-    /// Who should own this lease by rendezvous hashing of the live instances (FR-013).
-    pub fn preferred_owner(&self, name: impl AsRef<str>) -> Result<Option<InstanceId>, LeaseError> {
-        let (endpoint, live) = (named(name)?, self.live_instances()?);
-        Ok(preferred(&endpoint, &live).cloned())
-    }
-
-    /// [`Self::preferred_owner`] for any number of names: an answer for each, in their order. Reads the live instances once.
-    pub fn preferred_owners<N: AsRef<str>>(
-        &self,
-        names: impl IntoIterator<Item = N>,
-    ) -> Vec<Result<Option<InstanceId>, LeaseError>> {
-        let live = self.live_instances();
-        let owner = |name: N| {
-            let (endpoint, live) = (named(name)?, live.as_ref().map_err(Clone::clone)?);
-            Ok(preferred(&endpoint, live).cloned())
-        };
-        names.into_iter().map(owner).collect()
     }
 
     /// Who this is.

@@ -12,10 +12,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::cli::dev::DevSettings;
-use crate::cli::options::{COMMANDS, Draft, NAMES, Opt, Spec, options, showable};
+use crate::cli::options::{COMMANDS, Draft, NAMES, Opt, Spec, options};
 use crate::cli::task::{self, Instance, Task};
 use crate::cli::usage::{Origin, UsageError, nearest};
 use crate::cli::{completions, help, man};
+use crate::config::setting::Names;
+use crate::config::value::showable;
 use crate::config::{CheckedConfig, Config, ConfigError};
 use crate::inspect::doctor::program::runnable;
 
@@ -25,6 +27,7 @@ pub(crate) enum Command {
     Instance(Box<CheckedConfig>, Instance),
     Task(Box<Config>, Task),
     Dev(Box<DevSettings>),
+    Connect(PathBuf),
     PollSupervisor { program: Vec<String>, grace: Duration, soft_files: Option<u64> },
     Supervisor { program: Vec<String>, grace: Duration, orders: RawFd, report: RawFd },
     ExecShim { program: Vec<String>, orders: RawFd, report: RawFd },
@@ -105,7 +108,9 @@ impl Command {
             Self::Dev(settings) => &settings.config,
             _ => return Ok(self),
         };
-        config.access.check().map_err(ConfigError::from)?;
+        let named = |error| ConfigError::new(error, Names::OPTIONS);
+        config.access.check().map_err(named)?;
+        config.poll_access.check().map_err(named)?;
         let polls = matches!(self, Self::Instance(_, Instance::Run { .. }));
         if let Some([name, ..]) = config.poll_command.as_deref().filter(|_| polls) {
             let path = env::var_os("PATH");
@@ -204,6 +209,7 @@ fn name_of(typed: &str) -> Option<String> {
 
 fn build(command: &'static Spec, typed: Typed, env: Env<'_>) -> Result<Command, UsageError> {
     let mut draft = Draft::default();
+    draft.config.names = Names::OPTIONS;
     let wanted = options().filter(|it| it.belongs_to(command) && it.is_variable_of(command));
     // A variable that the command line overrides is not even looked at.
     for opt in wanted.filter(|it| typed.value_of(it.name).is_none()) {
@@ -236,6 +242,9 @@ fn build(command: &'static Spec, typed: Typed, env: Env<'_>) -> Result<Command, 
     }
     if command.name == "dev" {
         return task::dev(draft).map(|it| Command::Dev(Box::new(it)));
+    }
+    if command.name == "connect" {
+        return draft.socket.map(Command::Connect).ok_or(UsageError::NoSocket { command });
     }
     if command.starts() {
         let (config, instance) = task::instance(command, draft, &typed, env)?;
@@ -273,7 +282,7 @@ fn hidden(command: &'static Spec, draft: &Draft, typed: &Typed) -> Result<Comman
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::task::{ReleaseWhat, StatusHow};
+    use crate::cli::task::{Output, ReleaseWhat, StatusHow, Which};
 
     fn parsed(args: &[&str], env: &[(&str, &str)]) -> Result<Command, String> {
         let args: Vec<OsString> = args.iter().map(OsString::from).collect();
@@ -457,11 +466,15 @@ mod tests {
             other => panic!("{other:?}"),
         };
         let (plain, config) = how(&[], &[("LEASEHOLD_LEASE_TTL", "nonsense")]);
-        assert_eq!(plain, StatusHow { json: false, all: false, stale_after: secs(120) });
+        let expected = |output, all, stale_after| {
+            let which = Which::default();
+            StatusHow { output, all, stale_after, which, check: None }
+        };
+        assert_eq!(plain, expected(Output::Table, false, secs(120)));
         assert_eq!(config.store_timeout, secs(2));
         let args = ["--json", "--all", "--stale-after=1h", "--store-timeout", "20s"];
         let (all, config) = how(&args, &[("LEASEHOLD_SESSION_PREFIX", "s:")]);
-        assert_eq!(all, StatusHow { json: true, all: true, stale_after: secs(3_600) });
+        assert_eq!(all, expected(Output::Json, true, secs(3_600)));
         assert_eq!((config.store_timeout, config.session_prefix.as_str()), (secs(20), "s:"));
         assert!(
             refused(&["status", "--session-prefix", "poll:"], &[]).contains("--session-prefix")

@@ -100,11 +100,14 @@ fn play(settings: &DevSettings, until: &Stop, hurry: Stop) -> Result<String, Str
     for name in &names {
         parts.start(instance(&leasehold, name))?;
     }
+    let page = free_port()?;
+    parts.start(web(&leasehold, page))?;
     wait("the fleet to poll every endpoint", until, &parts, || {
         all_polled(&config, &store, &names)
     })?;
     let (config, redis) = (&config, &url);
-    let guide = Guide { config, redis, leasehold: &leasehold, directory: &directory, sessions };
+    let (leasehold, directory) = (&leasehold, &directory);
+    let guide = Guide { config, redis, page, leasehold, directory, sessions };
     say(&guide.text(&parts, &names, settings));
     watch(&mut parts, until)?;
     say("\nending: the instances give their leases back, then everything ends\n");
@@ -194,6 +197,12 @@ fn instance(leasehold: &Path, name: &str) -> Part {
     let args = ["run", "--new-fleet", "--host-name", name].into_iter().chain(TIMINGS);
     let args = args.map(String::from).collect();
     Part::new(name, leasehold.into(), args, Duration::from_secs(10))
+}
+
+/// The page, for a browser on this host.
+fn web(leasehold: &Path, port: u16) -> Part {
+    let args = vec!["web".to_owned(), format!("--listen=127.0.0.1:{port}")];
+    Part::new("page", leasehold.into(), args, Duration::from_secs(1))
 }
 
 /// Stores the sessions of the file, or samples where none are stored. How many there are.

@@ -21,8 +21,11 @@ use log::{Level, LevelFilter, Log, Metadata, Record};
 use nix::sys::stat::fstat;
 use simplelog::{ConfigBuilder, WriteLogger};
 
+use crate::config::LogLevel;
+
 /// Sends the log to stderr from here on, at `level` and above.
-pub(crate) fn start(level: LevelFilter) {
+pub(crate) fn start(level: LogLevel) {
+    let level = filter(level);
     let logger = LOGGER.get_or_init(|| Prefixed::new(level, io::stderr(), is_journal()));
     // Fails only where a logger was set before, and then there is one.
     if log::set_logger(logger).is_ok() {
@@ -31,10 +34,30 @@ pub(crate) fn start(level: LevelFilter) {
 }
 
 /// From here on at `level` and above.
-pub(crate) fn set_level(level: LevelFilter) {
+pub(crate) fn set_level(level: LogLevel) {
+    let level = filter(level);
     if let Some(logger) = LOGGER.get() {
         logger.level.store(level as usize, Ordering::Relaxed);
         log::set_max_level(level);
+    }
+}
+
+/// From here on at `level` and above, or at the present level if that is more talkative.
+pub(crate) fn raise_level(level: LogLevel) {
+    if filter(level) > log::max_level() {
+        set_level(level);
+    }
+}
+
+/// As `log` calls it.
+fn filter(level: LogLevel) -> LevelFilter {
+    match level {
+        LogLevel::Off => LevelFilter::Off,
+        LogLevel::Error => LevelFilter::Error,
+        LogLevel::Warn => LevelFilter::Warn,
+        LogLevel::Info => LevelFilter::Info,
+        LogLevel::Debug => LevelFilter::Debug,
+        LogLevel::Trace => LevelFilter::Trace,
     }
 }
 

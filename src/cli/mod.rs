@@ -3,6 +3,7 @@
 //!
 //! `print!` and its kin panic on a closed pipe or a full disk; nothing here does.
 
+mod agent;
 mod args;
 mod completions;
 mod dev;
@@ -69,6 +70,7 @@ pub fn main() -> ExitCode {
     match command.and_then(Command::with_files_checked) {
         Ok(Command::Instance(config, instance)) => join(&config, instance),
         Ok(Command::Task(config, task)) => perform(&config, task),
+        Ok(Command::Connect(socket)) => agent::connect(&socket),
         Ok(Command::Dev(settings)) => dev::dev(&settings),
         Ok(Command::PollSupervisor { program, grace, soft_files }) => {
             poll_supervisor_main(&program, grace, soft_files)
@@ -105,6 +107,7 @@ fn join(config: &CheckedConfig, instance: Instance) -> ExitCode {
         Instance::Run { warning } => run::run(config, warning),
         Instance::Lead(wrap) => lead::lead(config, &wrap),
         Instance::Once { wrap, how } => once::once(config, &wrap, how),
+        Instance::Agent(how) => agent::agent(config, &how),
     }
 }
 

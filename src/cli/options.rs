@@ -3,6 +3,7 @@
 //! Parsing, `--help`, the man page, completions and the names of the environment variables all come from here. `set` stores
 //! the value of an option; `crate::config` checks whether the values agree with each other.
 
+mod agent;
 mod asking;
 mod changing;
 mod commands;
@@ -15,18 +16,18 @@ mod polling;
 mod roles;
 mod server;
 mod telling;
-mod values;
 
 use std::ffi::OsStr;
 
 pub(crate) use crate::cli::options::commands::{COMMANDS, NAMES};
 pub(crate) use crate::cli::options::draft::Draft;
-pub(crate) use crate::cli::options::values::{ValueError, showable};
 use crate::cli::service_file;
 use crate::cli::usage::nearest;
+use crate::config::setting::variable;
+use crate::config::value::ValueError;
 
 /// All options, in the order of the help.
-static TABLES: [&[Opt]; 10] = [
+static TABLES: [&[Opt]; 11] = [
     asking::OPTIONS,
     server::OPTIONS,
     lease::OPTIONS,
@@ -34,6 +35,7 @@ static TABLES: [&[Opt]; 10] = [
     instance::OPTIONS,
     telling::OPTIONS,
     roles::OPTIONS,
+    agent::OPTIONS,
     changing::OPTIONS,
     dev::OPTIONS,
     hidden::OPTIONS,
@@ -63,7 +65,7 @@ impl Spec {
 
     /// Whether it starts an instance, which needs all settings checked. The other commands ask the store, or change it.
     pub(crate) fn starts(&self) -> bool {
-        matches!(self.name, "run" | "lead" | "once")
+        matches!(self.name, "run" | "lead" | "once" | "agent")
     }
 }
 
@@ -90,12 +92,7 @@ pub(crate) struct Opt {
 impl Opt {
     /// `LEASEHOLD_LEASE_TTL` for `lease-ttl`.
     pub(crate) fn variable(&self) -> String {
-        Self::named(self.name)
-    }
-
-    /// The variable of the option with this name.
-    pub(crate) fn named(name: &str) -> String {
-        format!("LEASEHOLD_{}", name.to_ascii_uppercase().replace('-', "_"))
+        variable(self.name)
     }
 
     pub(crate) fn belongs_to(&self, command: &Spec) -> bool {
@@ -118,6 +115,15 @@ impl Opt {
             ("sessions", "for") => "pause: resume by itself after this time.",
             ("watch", "json") => "Print one JSON document per line.",
             ("lead" | "once", "renew-interval") => "How often the role is renewed.",
+            ("agent", "renew-interval") => "How often every held lease and role is renewed.",
+            ("agent", "drain-timeout") => {
+                "How long a stop waits for the clients to finish and to end their connections."
+            }
+            ("agent", "runtime-dir") => {
+                "A directory in which the agent keeps its instance id, for release --runtime-dir. \
+                 What a killed agent held is then given back before its TTL: only where every \
+                 client looks at its connection before each effect."
+            }
             ("release", "runtime-dir") => {
                 "The directory in which the dead process kept its instance id."
             }
@@ -129,7 +135,8 @@ impl Opt {
     pub(crate) fn default_of(&self, command: &Spec) -> &'static str {
         match (command.name, self.name) {
             ("once", "log-level") => "warn", // cron mails what a command prints
-            ("lead" | "once", "renew-interval") => "a third of --lease-ttl",
+            ("lead" | "once" | "agent", "renew-interval") => "a third of --lease-ttl",
+            ("agent", "runtime-dir") => "none",
             ("sessions", "interval" | "timeout" | "for") => "",
             _ => self.default,
         }

@@ -88,6 +88,7 @@ fn news(old: &Config, new: &Config) -> Result<News, String> {
         allow_targets: new.allow_targets.clone(),
         deny_targets: new.deny_targets.clone(),
         max_body: new.max_body,
+        poll_access: new.poll_access.clone(),
         ..old.clone()
     };
     let (changed, waiting) = (differing(old, &config), differing(&config, new));
@@ -125,6 +126,10 @@ fn differing(a: &Config, b: &Config) -> String {
         ("--allow-targets", a.allow_targets != b.allow_targets),
         ("--deny-targets", a.deny_targets != b.deny_targets),
         ("--max-body", a.max_body != b.max_body),
+        ("--poll-ca", a.poll_access.ca != b.poll_access.ca),
+        ("--secrets-dir", a.poll_access.secrets_dir != b.poll_access.secrets_dir),
+        ("--allow-tls-insecure", a.poll_access.allow_insecure != b.poll_access.allow_insecure),
+        ("--cert-warn-days", a.poll_access.cert_warn_days != b.poll_access.cert_warn_days),
         ("--weight", a.weight != b.weight),
         ("--host-name", a.host_name != b.host_name),
         ("--drain-timeout", a.drain_timeout != b.drain_timeout),
@@ -141,6 +146,7 @@ fn differing(a: &Config, b: &Config) -> String {
         ("--metrics-name", a.metrics_name != b.metrics_name),
         ("--metrics-listen", a.metrics_listen != b.metrics_listen),
         ("--metrics-hosts", a.metrics_hosts != b.metrics_hosts),
+        ("--metrics-endpoints", a.metrics_endpoints != b.metrics_endpoints),
         ("--web-listen", a.web_listen != b.web_listen),
         ("--web-hosts", a.web_hosts != b.web_hosts),
         ("--web-remote", a.web_remote != b.web_remote),
@@ -189,8 +195,9 @@ mod tests {
             "redis" => "redis://10.0.0.1:6379/3",
             "log-level" => "trace",
             "log-renewals" => "each",
-            "new-fleet" | "no-candidate" | "web-remote" => "on",
-            "light-after" | "workers" | "max-body" | "weight" | "priority" | "min-replicas" => "7",
+            "new-fleet" | "no-candidate" | "allow-tls-insecure" | "web-remote" => "on",
+            "light-after" | "workers" | "max-body" | "weight" | "priority" | "min-replicas"
+            | "cert-warn-days" | "fail-after" | "ok-after" | "on-change-retries" => "7",
             it if it.ends_with("interval")
                 || it.ends_with("ttl")
                 || it.ends_with("timeout")
@@ -215,7 +222,13 @@ mod tests {
             "allow-targets",
             "deny-targets",
             "max-body",
+            "poll-ca",
+            "secrets-dir",
+            "allow-tls-insecure",
+            "cert-warn-days",
             "weight",
+            "fail-after",
+            "ok-after",
             "log-level",
         ];
         for opt in options().filter(|it| it.commands.contains(&"run")) {
@@ -225,8 +238,7 @@ mod tests {
             let mut draft = Draft::default();
             (opt.set)(&mut draft, OsStr::new(other(opt.name))).unwrap();
             let old = Config::default();
-            let store_timeout = draft.store_timeout.unwrap_or(old.store_timeout);
-            let new = Config { store_timeout, ..draft.config };
+            let new = draft.config;
             assert_ne!(old, new, "--{}", opt.name);
             let news = news(&old, &new).unwrap();
             let name = format!("--{}", opt.name);

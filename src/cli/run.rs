@@ -9,6 +9,8 @@ use crate::cli::predecessors::Predecessors;
 use crate::cli::reload::{Replaceable, Sources};
 use crate::cli::{FAILED, USAGE, config_warnings, fail, logging, web};
 use crate::clock::{BootClock, Clock};
+use crate::config::ConfigError;
+use crate::config::setting::Names;
 use crate::config::{CheckedConfig, Config};
 use crate::election::{Elections, LeaderElection, RoleConnections};
 use crate::event::Event;
@@ -18,6 +20,7 @@ use crate::instance::systemd::{self, Notifier};
 use crate::lease::keeper::{Connections, StartError};
 use crate::model::{InstanceId, LeaseDuration};
 use crate::polling::command::CommandPoller;
+use crate::polling::http::Trust;
 use crate::polling::net_poller::NetPoller;
 use crate::polling::targets::Targets;
 use crate::store::Store;
@@ -54,7 +57,7 @@ fn instance(
     let (signalled, hurried) =
         stops_on_signals().map_err(|error| format!("cannot handle signals: {error}"))?;
     let me = InstanceId::generate_now(&config.host_name);
-    let manager = manager(&me);
+    let manager = Arc::new(Notifier::of_environment(&me));
     let mut state = Predecessors::take(config, &me)?;
     let connections = Connections::redis(config);
     let redis = config.redis.to_string();
@@ -154,9 +157,7 @@ impl Reload<'_> {
         self.config = news.config;
         // Said at the more talkative of the two levels.
         let level = self.config.log_level;
-        if level > log::max_level() {
-            logging::set_level(level);
-        }
+        logging::raise_level(level);
         Event::DaemonReloaded { changed: &news.changed }.log(self.me);
         if let Some(reason) = files_warning(self.files, &self.config) {
             Event::SettingsOdd { reason: &reason }.log(self.me);
@@ -199,17 +200,6 @@ fn stand(config: &Config, me: &InstanceId, until: &Stop) -> Result<Vec<LeaderEle
     Ok(standing)
 }
 
-/// The service manager, if this process has one.
-fn manager(me: &InstanceId) -> Arc<Notifier> {
-    let (socket, period) = (env::var_os("NOTIFY_SOCKET"), env::var_os("WATCHDOG_USEC"));
-    let notifier = Notifier::new(socket.as_deref(), period.as_deref());
-    Arc::new(notifier.unwrap_or_else(|error| {
-        // One that does not listen is no reason not to start.
-        Event::ManagerUnreachable { error: &error }.log(me);
-        Notifier::default()
-    }))
-}
-
 /// What is odd about the limit of open files.
 fn files_warning(files: Files, config: &Config) -> Option<String> {
     let found = doctor::files::too_few(files.limit, config)?;
@@ -218,7 +208,16 @@ fn files_warning(files: Files, config: &Config) -> Option<String> {
 
 fn poller(config: &Config, targets: Targets, files: Files) -> Result<Arc<dyn Poller>, String> {
     let Some(program) = &config.poll_command else {
-        return Ok(Arc::new(NetPoller::new(targets, config.max_body)));
+        let access = &config.poll_access;
+        let trust = Trust {
+            authorities: access
+                .authorities()
+                .map_err(|it| ConfigError::new(it, Names::OPTIONS).to_string())?,
+            allows_insecure: access.allow_insecure,
+            warn_days: access.cert_warn_days,
+        };
+        let poller = NetPoller::new(targets, config.max_body);
+        return Ok(Arc::new(poller.with_access(trust, access.secrets_dir.clone())));
     };
     let poll_supervisor = std::env::current_exe()
         .map_err(|error| format!("cannot find this program for --poll-command: {error}"))?;

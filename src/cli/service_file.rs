@@ -1,18 +1,18 @@
 //! Which Redis is asked by a command that was told of none? The one of the service of this host, as its settings file says.
 //!
-//! What was said comes first: an option, a `--settings` file, a variable. `run` is told by its unit, and reads nothing unasked.
+//! What was said comes first: an option, a `--settings` file, a variable. `run` and `agent` are told by their units, and read nothing unasked.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use crate::cli::args::{Command, Env, is_typed, parse};
-use crate::cli::options::Opt;
 use crate::cli::settings::{Found, Settings};
 use crate::cli::task::Task;
 use crate::cli::usage::UsageError;
 use crate::cli::warn;
 use crate::config::Config;
+use crate::config::setting::variable;
 
 /// Where the package and `make install` keep the settings of the service.
 const INSTALLED: &str = "/etc/leasehold/leasehold.env";
@@ -22,7 +22,7 @@ pub(crate) const VARIABLE: &str = "LEASEHOLD_SERVICE_SETTINGS";
 /// Commands that run beside the service and for themselves: they need its Redis, and not its metrics file or its port.
 const CONNECT: [&str; 3] = ["lead", "once", "release"];
 /// Commands that are told by their unit, or ask no Redis.
-const TOLD: [&str; 4] = ["run", "dev", "man", "completions"];
+const TOLD: [&str; 5] = ["run", "agent", "dev", "man", "completions"];
 /// Where Redis is, how to get in, and how the keys are called.
 const OF_CONNECTION: [&str; 8] = [
     "redis",
@@ -59,7 +59,7 @@ pub(crate) fn parse_with_service_file(
         Found::Nothing => return parse(args, env),
     };
     let connects = args.first().is_some_and(|it| CONNECT.iter().any(|name| it == name));
-    let counts = |name: &str| !connects || OF_CONNECTION.iter().any(|it| Opt::named(it) == name);
+    let counts = |name: &str| !connects || OF_CONNECTION.iter().any(|it| variable(it) == name);
     let said = |name: &str| env(name).filter(|it| !it.is_empty());
     let mut command =
         parse(args, &|name| said(name).or_else(|| settings.value(name).filter(|_| counts(name))))?;
@@ -74,7 +74,7 @@ pub(crate) fn parse_with_service_file(
 fn wanted(args: &[OsString], env: Env<'_>) -> Option<PathBuf> {
     let command = args.first()?;
     let is_told = TOLD.iter().any(|it| command == it) || is_typed(args, "redis")?;
-    let is_set = |name: &str| env(&Opt::named(name)).is_some_and(|it| !it.is_empty());
+    let is_set = |name: &str| env(&variable(name)).is_some_and(|it| !it.is_empty());
     if is_told || is_set("redis") || is_set("settings") {
         return None;
     }

@@ -9,6 +9,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::agent::AgentSettings;
+use crate::cli::agent;
 use crate::cli::args::{Env, Typed};
 use crate::cli::config_warnings::about_heartbeat;
 use crate::cli::dev::{self, DevSettings};
@@ -18,7 +20,8 @@ pub(crate) use crate::cli::task::sessions::{Fields, SessionsVerb, VERBS};
 use crate::cli::task::status::status;
 pub(crate) use crate::cli::task::status::{Check, Output, StatusHow, Which};
 use crate::cli::usage::UsageError;
-use crate::config::{CheckedConfig, Config, Topology};
+use crate::config::setting::Setting;
+use crate::config::{CheckedConfig, Config, LogLevel, Topology};
 use crate::model::{EndpointId, Role};
 use crate::store::admin::acl::Purpose;
 
@@ -34,6 +37,7 @@ pub(crate) enum Instance {
         wrap: SupervisedRun,
         how: OnceHow,
     },
+    Agent(AgentSettings),
 }
 
 /// What to ask of a store, or to change in it.
@@ -60,7 +64,7 @@ impl Instance {
     /// What the Redis user of this command is for: which rule has the rights that it needs.
     pub(crate) fn purpose(&self) -> Purpose {
         match self {
-            Self::Run { .. } => Purpose::Daemon,
+            Self::Run { .. } | Self::Agent(_) => Purpose::Daemon,
             Self::Lead(_) | Self::Once { .. } => Purpose::Elector,
         }
     }
@@ -232,8 +236,8 @@ pub(crate) fn instance(
             Ok((config, Instance::Lead(wrap)))
         }
         "once" => {
-            if !draft.level_given {
-                draft.config.log_level = log::LevelFilter::Warn;
+            if !draft.given.contains(Setting::LogLevel) {
+                draft.config.log_level = LogLevel::Warn;
             }
             let Draft { at_least_for, skip_code, retry, catch_up, .. } = draft;
             let how = OnceHow { at_least_for, skip_code, retry, catch_up };
@@ -241,18 +245,20 @@ pub(crate) fn instance(
             wrap.must_be_recorded = retry > 0 || catch_up.is_some();
             Ok((config, Instance::Once { wrap, how }))
         }
+        "agent" => agent::of(command, draft),
         _ => run(draft, env),
     }
 }
 
 fn run(draft: Draft, env: Env<'_>) -> Result<(CheckedConfig, Instance), UsageError> {
-    let Draft { mut config, store_timeout, heartbeat_given, .. } = draft;
-    let usual = Config::usual_store_timeout(config.lease_ttl, config.heartbeat_ttl);
-    config.store_timeout = store_timeout.unwrap_or(usual);
+    let Draft { mut config, given, .. } = draft;
+    if !given.contains(Setting::StoreTimeout) {
+        config.store_timeout = Config::usual_store_timeout(config.lease_ttl, config.heartbeat_ttl);
+    }
     config.runtime_dir = config.runtime_dir.or_else(|| systemd_runtime_dir(env));
     // Nobody is told of a default that follows.
     let warning = about_heartbeat(config.heartbeat_ttl, config.lease_ttl);
-    let warning = warning.filter(|_| heartbeat_given);
+    let warning = warning.filter(|_| given.contains(Setting::HeartbeatTtl));
     Ok((config.checked()?, Instance::Run { warning }))
 }
 
@@ -277,9 +283,10 @@ pub(crate) fn dev(draft: Draft) -> Result<DevSettings, UsageError> {
 
 /// With the settings that `run` would have, as far as they matter here.
 fn doctor(draft: Draft, env: Env<'_>) -> Result<(Config, Task), UsageError> {
-    let Draft { mut config, store_timeout, json, watch_for, purpose, .. } = draft;
-    let usual = Config::usual_store_timeout(config.lease_ttl, config.heartbeat_ttl);
-    config.store_timeout = store_timeout.unwrap_or(usual);
+    let Draft { mut config, given, json, watch_for, purpose, .. } = draft;
+    if !given.contains(Setting::StoreTimeout) {
+        config.store_timeout = Config::usual_store_timeout(config.lease_ttl, config.heartbeat_ttl);
+    }
     config.runtime_dir = config.runtime_dir.or_else(|| systemd_runtime_dir(env));
     let watch = watch_for.unwrap_or(WATCH_FOR);
     let purpose = purpose.unwrap_or(Purpose::Daemon);
@@ -303,20 +310,19 @@ fn wrap(
     if program.is_empty() {
         return Err(UsageError::NoProgram { command });
     }
-    let Draft { mut config, store_timeout, renew_given, restart, .. } = draft;
-    if !renew_given {
+    let Draft { mut config, given, restart, .. } = draft;
+    if !given.contains(Setting::RenewInterval) {
         config.renew_interval = config.lease_ttl / 3;
     }
-    let usual = Config::usual_store_timeout(config.lease_ttl, config.lease_ttl);
-    config.store_timeout = store_timeout.unwrap_or(usual);
+    if !given.contains(Setting::StoreTimeout) {
+        config.store_timeout = Config::usual_store_timeout(config.lease_ttl, config.lease_ttl);
+    }
     Ok((config.checked()?, SupervisedRun { role, program, restart, must_be_recorded: false }))
 }
 
 /// The settings of a command that only looks or says something.
 fn reader(draft: Draft) -> Result<Config, UsageError> {
-    let Draft { mut config, store_timeout, .. } = draft;
-    config.store_timeout = store_timeout.unwrap_or(config.store_timeout);
-    Ok(config.checked_store()?)
+    Ok(draft.config.checked_store()?)
 }
 
 /// The endpoint, where one is named.
@@ -326,8 +332,7 @@ fn endpoint(typed: &Typed) -> Result<Option<EndpointId>, UsageError> {
 }
 
 fn release(draft: Draft, typed: &Typed, env: Env<'_>) -> Result<(Config, Task), UsageError> {
-    let Draft { mut config, store_timeout, instance, force, .. } = draft;
-    config.store_timeout = store_timeout.unwrap_or(config.store_timeout);
+    let Draft { config, instance, force, .. } = draft;
     let typed_instance = typed.value_of("instance").is_some();
     let typed_dir = typed.value_of("runtime-dir").is_some();
     let what = match (instance, config.runtime_dir.clone()) {

@@ -3,9 +3,10 @@
 use std::fmt;
 
 use crate::cli::completions::SHELLS;
-use crate::cli::options::{COMMANDS, Opt, Spec, ValueError};
+use crate::cli::options::{COMMANDS, Opt, Spec};
 use crate::cli::settings::SettingsError;
 use crate::config::ConfigError;
+use crate::config::value::ValueError;
 use crate::model::{InvalidId, InvalidRole, SessionError, distance};
 
 /// Every verb of `sessions`, as it is written.
@@ -78,6 +79,9 @@ pub(crate) enum UsageError {
         command: &'static Spec,
     },
     NoShell {
+        command: &'static Spec,
+    },
+    NoSocket {
         command: &'static Spec,
     },
     WordText {
@@ -184,6 +188,9 @@ impl UsageError {
             }
             Self::NoShell { command } => {
                 write!(f, "{} needs the name of a shell: {}", command.name, SHELLS.join(", "))
+            }
+            Self::NoSocket { command } => {
+                write!(f, "{} needs the path of a socket: write {}", command.name, command.usage)
             }
             Self::WordText { command } => {
                 write!(f, "an argument of {} is not valid UTF-8: write ", command.name)?;

@@ -3,10 +3,11 @@
 //! The files are read for every connection that is made, so that they can be exchanged while the program
 //! runs: a connection stays, and a new connection uses what is in the files then.
 
-use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+
+use crate::config::setting::{Names, Setting};
 
 /// Far more than any password, and any bundle of certificates.
 const PASSWORD_BYTES_MAX: u64 = 64 * 1024;
@@ -14,6 +15,7 @@ const PEM_BYTES_MAX: u64 = 8 * 1024 * 1024;
 
 /// The files it takes to get in.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(not(feature = "__internals"), non_exhaustive)]
 pub struct Access {
     /// Its one line is the password.
     pub password: Option<PathBuf>,
@@ -27,7 +29,7 @@ pub struct Access {
 
 impl Access {
     /// Opens every file, so that a missing file is an error at the start.
-    pub fn check(&self) -> Result<(), AccessError> {
+    pub(crate) fn check(&self) -> Result<(), AccessError> {
         self.password()?;
         for file in [self.ca(), self.cert(), self.key()] {
             file.map(|it| it.read()).transpose()?;
@@ -36,7 +38,7 @@ impl Access {
     }
 
     /// The password, as it is in the file now.
-    pub fn password(&self) -> Result<Option<String>, AccessError> {
+    pub(crate) fn password(&self) -> Result<Option<String>, AccessError> {
         let Some(path) = &self.password else { return Ok(None) };
         let bytes = bytes_of(path, PASSWORD_BYTES_MAX)
             .map_err(|source| AccessError::PasswordFileUnreadable { path: path.clone(), source })?;
@@ -49,35 +51,35 @@ impl Access {
     }
 
     pub(crate) fn ca(&self) -> Option<PemFile<'_>> {
-        self.ca.as_deref().map(|path| PemFile { flag: "--redis-ca", path })
+        self.ca.as_deref().map(|path| PemFile { setting: Setting::RedisCa, path })
     }
 
     pub(crate) fn cert(&self) -> Option<PemFile<'_>> {
-        self.cert.as_deref().map(|path| PemFile { flag: "--redis-cert", path })
+        self.cert.as_deref().map(|path| PemFile { setting: Setting::RedisCert, path })
     }
 
     pub(crate) fn key(&self) -> Option<PemFile<'_>> {
-        self.key.as_deref().map(|path| PemFile { flag: "--redis-key", path })
+        self.key.as_deref().map(|path| PemFile { setting: Setting::RedisKey, path })
     }
 }
 
-/// A file with certificates or a key, and the flag that names it.
+/// A file with certificates or a key, and the setting that names it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PemFile<'a> {
-    pub(crate) flag: &'static str,
+    pub(crate) setting: Setting,
     pub(crate) path: &'a Path,
 }
 
 impl PemFile<'_> {
     pub(crate) fn read(self) -> Result<Vec<u8>, AccessError> {
-        let Self { flag, path } = self;
+        let Self { setting, path } = self;
         let unreadable =
-            |source| AccessError::PemFileUnreadable { flag, path: path.to_owned(), source };
+            |source| AccessError::PemFileUnreadable { setting, path: path.to_owned(), source };
         bytes_of(path, PEM_BYTES_MAX).map_err(unreadable)?.ok_or_else(|| self.useless())
     }
 
     pub(crate) fn useless(self) -> AccessError {
-        AccessError::PemFileUseless { flag: self.flag, path: self.path.to_owned() }
+        AccessError::PemFileUseless { setting: self.setting, path: self.path.to_owned() }
     }
 }
 
@@ -90,11 +92,11 @@ fn bytes_of(path: &Path, max: u64) -> io::Result<Option<Vec<u8>>> {
 
 /// Why one cannot get in.
 #[derive(Debug)]
-pub enum AccessError {
+pub(crate) enum AccessError {
     /// A build without TLS.
     TlsUnsupported,
     /// A file for TLS, and a URL without.
-    NoTls { flag: &'static str },
+    NoTls { setting: Setting },
     /// A certificate without its key, or the other way round.
     HalfACertificate,
     /// A password in the URL and another in a file.
@@ -104,65 +106,82 @@ pub enum AccessError {
     /// The password file is empty, huge, or not text.
     PasswordFileUseless { path: PathBuf },
     /// A file with certificates or a key cannot be read.
-    PemFileUnreadable { flag: &'static str, path: PathBuf, source: io::Error },
+    PemFileUnreadable { setting: Setting, path: PathBuf, source: io::Error },
     /// It holds none.
-    PemFileUseless { flag: &'static str, path: PathBuf },
+    PemFileUseless { setting: Setting, path: PathBuf },
+    /// The directory of secrets cannot be read.
+    SecretsDirUnreadable { path: PathBuf, source: io::Error },
 }
 
-impl fmt::Display for AccessError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl AccessError {
+    /// A sentence that calls the settings by `names`.
+    pub(super) fn told(&self, names: Names) -> String {
+        let name = |setting| names.of(setting);
         match self {
             Self::TlsUnsupported => {
-                write!(f, "--redis rediss://… needs TLS, which this build was made without: ")?;
-                write!(f, "build it with the feature https")
+                let redis = name(Setting::Redis);
+                format!(
+                    "{redis} rediss://… needs TLS, which this build was made without: build it with the \
+                     feature https"
+                )
             }
-            Self::NoTls { flag } => {
-                write!(f, "{flag} is for TLS, and --redis is a URL without: write rediss://… ")?;
-                write!(f, "(rediss+sentinel://, rediss+cluster://), or leave {flag} out")
+            Self::NoTls { setting } => {
+                let (file, redis) = (name(*setting), name(Setting::Redis));
+                format!(
+                    "{file} is for TLS, and {redis} is a URL without: write rediss://… \
+                     (rediss+sentinel://, rediss+cluster://), or leave {file} out"
+                )
             }
             Self::HalfACertificate => {
-                write!(f, "--redis-cert and --redis-key belong together: give both or neither")
+                let (cert, key) = (name(Setting::RedisCert), name(Setting::RedisKey));
+                format!("{cert} and {key} belong together: give both or neither")
             }
             Self::TwoPasswords { path } => {
-                write!(
-                    f,
-                    "--redis has a password, and --redis-password-file{} names ",
-                    named(path)
-                )?;
-                write!(f, "another: leave one of them out")
+                let (redis, file) = (name(Setting::Redis), name(Setting::RedisPasswordFile));
+                let path = shown(path);
+                format!(
+                    "{redis} has a password, and {file}{path} names another: leave one of them out"
+                )
             }
             Self::PasswordFileUnreadable { path, source } => {
-                write!(f, "cannot read --redis-password-file{}: {source}", named(path))
+                let (file, path) = (name(Setting::RedisPasswordFile), shown(path));
+                format!("cannot read {file}{path}: {source}")
             }
             Self::PasswordFileUseless { path } => {
-                write!(f, "--redis-password-file{} holds no password: write it ", named(path))?;
-                write!(f, "as one line of text, or leave the option out")
+                let (file, path) = (name(Setting::RedisPasswordFile), shown(path));
+                format!(
+                    "{file}{path} holds no password: write it as one line of text, or leave the \
+                     option out"
+                )
             }
-            Self::PemFileUnreadable { flag, path, source } => {
-                write!(f, "cannot read {flag} {path:?}: {source}")
+            Self::PemFileUnreadable { setting, path, source } => {
+                format!("cannot read {} {path:?}: {source}", name(*setting))
             }
-            Self::PemFileUseless { flag, path } => {
-                let what = if *flag == "--redis-key" { "key" } else { "certificate" };
-                write!(f, "{flag} {path:?} holds no {what} that can be used: give a PEM file")
+            Self::PemFileUseless { setting, path } => {
+                let what = if *setting == Setting::RedisKey { "key" } else { "certificate" };
+                let file = name(*setting);
+                format!("{file} {path:?} holds no {what} that can be used: give a PEM file")
             }
+            Self::SecretsDirUnreadable { path, source } => {
+                format!("cannot read {} {path:?}: {source}", name(Setting::SecretsDir))
+            }
+        }
+    }
+
+    pub(super) fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::PasswordFileUnreadable { source, .. }
+            | Self::PemFileUnreadable { source, .. }
+            | Self::SecretsDirUnreadable { source, .. } => Some(source),
+            _ => None,
         }
     }
 }
 
 /// A path that does not look like one is not repeated: people put the password itself there.
-fn named(path: &Path) -> String {
+fn shown(path: &Path) -> String {
     let certain = path.is_absolute() || path.starts_with(".") || path.starts_with("..");
     if certain { format!(" {path:?}") } else { String::new() }
-}
-
-impl std::error::Error for AccessError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::PasswordFileUnreadable { source, .. }
-            | Self::PemFileUnreadable { source, .. } => Some(source),
-            _ => None,
-        }
-    }
 }
 
 #[cfg(test)]
@@ -201,22 +220,19 @@ mod tests {
     #[test]
     fn a_password_given_in_place_of_its_file_is_not_repeated() {
         let access = Access { password: Some("hunter2".into()), ..Access::default() };
-        let error = access.check().unwrap_err().to_string();
-        assert!(error.starts_with("cannot read --redis-password-file: "), "{error}");
+        let error = access.check().unwrap_err().told(Names::default());
+        assert!(error.starts_with("cannot read access.password: "), "{error}");
     }
 
     #[test]
     fn a_password_file_that_is_missing_empty_huge_or_not_text_is_refused_by_name() {
         let missing = Access { password: Some("/nowhere/secret".into()), ..Access::default() };
-        let error = missing.check().unwrap_err().to_string();
-        assert!(
-            error.starts_with("cannot read --redis-password-file \"/nowhere/secret\""),
-            "{error}"
-        );
+        let error = missing.check().unwrap_err().told(Names::default());
+        assert!(error.starts_with("cannot read access.password \"/nowhere/secret\""), "{error}");
         for (name, bytes) in
             [("empty", &b"\n"[..]), ("binary", b"hunter2\xff"), ("huge", &[b'x'; 70_000])]
         {
-            let error = Scratch::holding(name, bytes).read().unwrap_err().to_string();
+            let error = Scratch::holding(name, bytes).read().unwrap_err().told(Names::default());
             assert!(error.contains("holds no password"), "{error}");
             assert!(!error.contains("hunter2"), "{error}");
         }
@@ -226,9 +242,9 @@ mod tests {
     }
 
     #[test]
-    fn certificates_that_cannot_be_read_are_refused_by_their_flag() {
+    fn certificates_that_cannot_be_read_are_refused_by_name() {
         let access = Access { ca: Some("/nowhere/ca.pem".into()), ..Access::default() };
-        let error = access.check().unwrap_err().to_string();
-        assert!(error.starts_with("cannot read --redis-ca \"/nowhere/ca.pem\""), "{error}");
+        let error = access.check().unwrap_err().told(Names::default());
+        assert!(error.starts_with("cannot read access.ca \"/nowhere/ca.pem\""), "{error}");
     }
 }

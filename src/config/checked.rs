@@ -2,7 +2,7 @@
 
 use std::ops::Deref;
 
-use crate::config::{Config, ConfigError};
+use crate::config::{Config, ConfigError, Problem};
 
 /// Settings that work, each alone and all together. Every start takes these, so that nothing starts on a [`Config`] that was
 /// not checked.
@@ -59,19 +59,25 @@ impl Config {
     /// assert!(config.checked().is_err());
     /// ```
     pub fn checked(self) -> Result<CheckedConfig, ConfigError> {
-        let config = self.checked_reading()?;
+        let names = self.names;
+        let checked = self.with_everything_checked();
+        checked.map(CheckedConfig).map_err(|problem| ConfigError::new(problem, names))
+    }
+
+    fn with_everything_checked(self) -> Result<Self, Problem> {
+        let config = self.with_reading_checked()?;
         config.check_ranges()?;
         let config = config.with_heartbeat_capped();
         config.check_rhythms()?;
         config.check_host_name()?;
         config.check_metrics()?;
         if config.poll_command.as_ref().is_some_and(Vec::is_empty) {
-            return Err(ConfigError::PollCommandEmpty);
+            return Err(Problem::PollCommandEmpty);
         }
         if config.on_change.command.as_ref().is_some_and(Vec::is_empty) {
-            return Err(ConfigError::OnChangeEmpty);
+            return Err(Problem::OnChangeEmpty);
         }
-        Ok(CheckedConfig(config))
+        Ok(config)
     }
 }
 

@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
 /// A URL of the store. Shown as `redis://user:***@host:6379/0`.
 #[derive(Clone, PartialEq, Eq)]
@@ -48,6 +49,7 @@ pub enum Topology {
 
 /// Why a text is no URL of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum RedisUrlError {
     /// A space or a control character.
     Characters,
@@ -85,6 +87,14 @@ const SENTINEL_PORT: u16 = 26_379;
 
 impl RedisUrl {
     /// Takes a URL apart.
+    ///
+    /// ```
+    /// use leasehold::RedisUrl;
+    ///
+    /// let url = RedisUrl::parse("redis://user:secret@10.0.0.7:6379/2").unwrap();
+    /// assert_eq!(url.to_string(), "redis://user:***@10.0.0.7:6379/2");
+    /// assert!("10.0.0.7".parse::<RedisUrl>().is_err());
+    /// ```
     pub fn parse(text: &str) -> Result<Self, RedisUrlError> {
         if text.chars().any(|c| c.is_whitespace() || c.is_control()) {
             return Err(RedisUrlError::Characters);
@@ -119,6 +129,7 @@ impl RedisUrl {
     }
 
     /// What kind of store this is.
+    #[doc(hidden)]
     pub fn topology(&self) -> Topology {
         self.topology
     }
@@ -298,6 +309,22 @@ fn decoded(text: &str) -> Result<Option<String>, RedisUrlError> {
     }
     let text = String::from_utf8(bytes).map_err(|_| RedisUrlError::Characters)?;
     Ok(Some(text).filter(|it| !it.is_empty()))
+}
+
+impl FromStr for RedisUrl {
+    type Err = RedisUrlError;
+
+    fn from_str(text: &str) -> Result<Self, RedisUrlError> {
+        Self::parse(text)
+    }
+}
+
+impl TryFrom<&str> for RedisUrl {
+    type Error = RedisUrlError;
+
+    fn try_from(text: &str) -> Result<Self, RedisUrlError> {
+        Self::parse(text)
+    }
 }
 
 impl fmt::Display for HostPort {

@@ -3,7 +3,9 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::config::{CheckedConfig, Config, ConfigError, RedisUrl, RedisUrlError};
+use crate::config::chosen::{Chosen, shared_methods};
+use crate::config::setting::{Builder, Setting};
+use crate::config::{CheckedConfig, Config, ConfigError};
 use crate::election::listeners::SharedListener;
 use crate::election::runtime::Elections;
 use crate::election::settings::ElectionSettings;
@@ -13,14 +15,39 @@ use crate::lease::keeper::StartError;
 use crate::model::{InvalidRole, Role};
 use crate::thread::Stop;
 
-/// An election to be: [`LeaderElection::builder`]. A clone has the same listeners.
+/// An election to be. A clone has the same listeners. What is not set follows from the TTL: the leader renews the role three times in its time.
+///
+/// ```no_run
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use std::time::Duration;
+/// use leasehold::LeaderElection;
+///
+/// let election = LeaderElection::builder("cleanup")?
+///     .redis("rediss://user@redis.internal:6379")?
+///     .redis_password_file("/run/secrets/redis")
+///     .redis_ca("/etc/ssl/redis-ca.pem")
+///     .redis_client_cert("/etc/ssl/app.pem", "/etc/ssl/app.key")
+///     .from_env()? // what LEASEHOLD_REDIS, LEASEHOLD_LEASE_TTL and so on say wins
+///     .leader_prefix("reports-leader")
+///     .heartbeat_prefix("reports-leader:heartbeat:")
+///     .ttl(Duration::from_secs(20))
+///     .heartbeat_interval(Duration::from_secs(5))
+///     .election_interval(Duration::from_secs(10))
+///     .startup_jitter(Duration::from_secs(1))
+///     .store_timeout(Duration::from_secs(1))
+///     .priority(7)
+///     .min_replicas(1)
+///     .host_name("reports-1")
+///     .new_fleet()
+///     .start()?;
+/// let onlooker = LeaderElection::builder("cleanup")?.observer().start()?;
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug)]
-#[must_use = "nothing is elected before `start`"]
+#[must_use = "a builder starts nothing before `start`"]
 pub struct ElectionBuilder {
     role: Role,
-    config: Config,
-    /// Its default depends on the TTL.
-    heartbeat_interval: Option<Duration>,
+    chosen: Chosen,
     listeners: Vec<SharedListener>,
 }
 
@@ -30,9 +57,7 @@ pub struct ElectionBuilder {
 pub enum BuildError {
     /// The role cannot be named so.
     Role(InvalidRole),
-    /// The URL of the store cannot be understood.
-    Redis(RedisUrlError),
-    /// Settings that cannot work together.
+    /// Settings that cannot work, alone or together.
     Settings(ConfigError),
     /// It could not be started.
     Start(StartError),
@@ -42,7 +67,6 @@ impl fmt::Display for BuildError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Role(error) => error.fmt(f),
-            Self::Redis(error) => error.fmt(f),
             Self::Settings(error) => error.fmt(f),
             Self::Start(error) => error.fmt(f),
         }
@@ -53,15 +77,48 @@ impl std::error::Error for BuildError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Role(error) => Some(error),
-            Self::Redis(error) => Some(error),
             Self::Settings(error) => Some(error),
             Self::Start(error) => Some(error),
         }
     }
 }
 
+impl From<ConfigError> for BuildError {
+    fn from(error: ConfigError) -> Self {
+        Self::Settings(error)
+    }
+}
+
+/// What `from_env` reads.
+const VARIABLES: &[Setting] = &[
+    Setting::Redis,
+    Setting::RedisPasswordFile,
+    Setting::RedisCa,
+    Setting::RedisCert,
+    Setting::RedisKey,
+    Setting::Prefix,
+    Setting::LeaderPrefix,
+    Setting::LeaseTtl,
+    Setting::RenewInterval,
+    Setting::ElectionInterval,
+    Setting::StartupJitter,
+    Setting::Priority,
+    Setting::NoCandidate,
+    Setting::StoreTimeout,
+    Setting::HostName,
+    Setting::MinReplicas,
+    Setting::NewFleet,
+];
+
 impl Config {
     /// How an instance with these settings stands for `role`.
+    ///
+    /// ```
+    /// use leasehold::{Config, Role};
+    ///
+    /// let settings = Config::default().election_settings(Role::parse("cleanup").unwrap());
+    /// assert_eq!(settings.ttl, Config::default().lease_ttl);
+    /// ```
     pub fn election_settings(&self, role: Role) -> ElectionSettings {
         ElectionSettings {
             role,
@@ -79,90 +136,65 @@ impl Config {
 impl ElectionBuilder {
     pub(crate) fn new(role: &str) -> Result<Self, BuildError> {
         let role = Role::parse(role).map_err(BuildError::Role)?;
-        Ok(Self {
-            role,
-            config: Config::default(),
-            heartbeat_interval: None,
-            listeners: Vec::new(),
-        })
+        Ok(Self { role, chosen: Chosen::by(Builder::Election), listeners: Vec::new() })
     }
 
-    /// Where the others are: `redis://127.0.0.1:6379/0` by default.
-    pub fn redis(mut self, url: &str) -> Result<Self, BuildError> {
-        self.config.redis = RedisUrl::parse(url).map_err(BuildError::Redis)?;
-        Ok(self)
-    }
+    shared_methods!(BuildError, VARIABLES);
 
     /// What the names of all keys begin with: `leader` by default.
     pub fn leader_prefix(mut self, prefix: &str) -> Self {
-        self.config.leader_prefix = prefix.into();
+        self.chosen.put(Setting::LeaderPrefix, |it| it.leader_prefix = prefix.into());
         self
     }
 
     /// What the names of leaders' heartbeats begin with: `leader:heartbeat:` by default.
     pub fn heartbeat_prefix(mut self, prefix: &str) -> Self {
-        self.config.leader_heartbeat_prefix = Some(prefix.into());
+        self.chosen.put(Setting::LeaderHeartbeatPrefix, |it| {
+            it.leader_heartbeat_prefix = Some(prefix.into())
+        });
         self
     }
 
     /// How long the role lasts without being renewed: 30 s by default, the same for all who stand for it.
     pub fn ttl(mut self, ttl: Duration) -> Self {
-        self.config.lease_ttl = ttl;
+        self.chosen.put(Setting::LeaseTtl, |it| it.lease_ttl = ttl);
         self
     }
 
     /// How often one that does not lead looks even if nothing happened: 15 s by default. Whatever happens
     /// is noticed at once; this is the repair.
     pub fn election_interval(mut self, interval: Duration) -> Self {
-        self.config.election_interval = interval;
+        self.chosen.put(Setting::ElectionInterval, |it| it.election_interval = interval);
         self
     }
 
     /// How often the leader renews the role and its heartbeat: a third of the TTL by default.
     pub fn heartbeat_interval(mut self, interval: Duration) -> Self {
-        self.heartbeat_interval = Some(interval);
+        self.chosen.put(Setting::RenewInterval, |it| it.renew_interval = interval);
         self
     }
 
     /// Waits by chance up to this long before it first stands: not at all by default.
     pub fn startup_jitter(mut self, longest: Duration) -> Self {
-        self.config.startup_jitter = longest;
+        self.chosen.put(Setting::StartupJitter, |it| it.startup_jitter = longest);
         self
     }
 
     /// A leader gives way to one with a higher priority: 0 by default.
     pub fn priority(mut self, priority: u32) -> Self {
-        self.config.priority = priority;
+        self.chosen.put(Setting::Priority, |it| it.priority = priority);
         self
     }
 
     /// Only looks who leads.
     pub fn observer(mut self) -> Self {
-        self.config.no_candidate = true;
-        self
-    }
-
-    /// What the instance's id begins with: the host's name by default. The rest of the id makes it unique:
-    /// one that came back would be taken for the process that had it before (R7).
-    pub fn instance_id(mut self, name: &str) -> Self {
-        self.config.host_name = name.into();
-        self
-    }
-
-    /// Nobody else runs on this store: nothing to wait for if it has never seen an election.
-    pub fn new_fleet(mut self) -> Self {
-        self.config.new_fleet = true;
+        self.chosen.put(Setting::NoCandidate, |it| it.no_candidate = true);
         self
     }
 
     /// Checks everything.
-    fn checked(mut self) -> Result<(CheckedConfig, ElectionSettings), BuildError> {
-        let ttl = self.config.lease_ttl;
-        self.config.heartbeat_ttl = ttl;
-        self.config.renew_interval = self.heartbeat_interval.unwrap_or(ttl / 3);
-        self.config.heartbeat_interval = self.config.renew_interval;
-        self.config.store_timeout = Config::usual_store_timeout(ttl, ttl);
-        let config = self.config.checked().map_err(BuildError::Settings)?;
+    fn checked(self) -> Result<(CheckedConfig, ElectionSettings), BuildError> {
+        let config = self.chosen.checked().map_err(BuildError::Settings)?;
         let settings = config.election_settings(self.role);
         Ok((config, settings))
     }

@@ -82,6 +82,15 @@ impl Duty {
     }
 }
 
+#[cfg(feature = "cli")]
+impl Duty {
+    /// Whether the role is being given up, and waits only for the end of this work.
+    pub(crate) fn is_leaving(&self) -> bool {
+        let held = self.role_state.table().holding(self.role_state.role().as_lease());
+        held.is_some_and(|it| it.fence == self.tenure.fence && it.draining)
+    }
+}
+
 impl Drop for Duty {
     fn drop(&mut self) {
         self.role_state.leave();

@@ -1,6 +1,7 @@
 //! Which roles does this process stand for and give back? The thread `elector` asks for all of them together.
 //!
-//! [`Elector`] is the state and the step; `run` is its loop. The in-memory electorate and the simulator call the same step.
+//! [`Elector`] is the state and the step; [`ElectorThread`] reads the channels of the thread before each step. The in-memory
+//! electorate and the simulator call the same step.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,8 +14,8 @@ use crate::election::rounds::{self, Round};
 use crate::lease::watch::Nudge;
 use crate::model::EndpointId;
 use crate::store::{PeerMessage, Push, Store};
-use crate::thread::Stop;
-use crossbeam_channel::{Receiver, Sender, after, never, select};
+use crate::thread::Step;
+use crossbeam_channel::{Receiver, Sender};
 
 /// Most nudges that wait for the elector, and that it applies between two rounds.
 pub(crate) const NUDGES_MAX: usize = 256;
@@ -26,11 +27,25 @@ pub(crate) struct NewCandidate {
     pub(crate) gone: Sender<()>,
 }
 
-/// The channels that wake the thread `elector`.
-pub(crate) struct ElectorChannels {
+/// The body of the thread `elector`. Who sends something to it pokes it after that.
+pub(crate) struct ElectorThread {
+    pub(crate) elector: Elector,
     pub(crate) welcome: Receiver<Vec<NewCandidate>>,
-    pub(crate) poked: Receiver<()>,
     pub(crate) nudges: Receiver<Nudge>,
+}
+
+impl Step for ElectorThread {
+    fn step(&mut self) -> Duration {
+        let Self { elector, welcome, nudges } = self;
+        welcome.try_iter().for_each(|it| elector.welcome_all(it));
+        nudges.try_iter().take(NUDGES_MAX).for_each(|it| elector.apply(&it));
+        let wait = elector.step();
+        if nudges.is_empty() { wait } else { Duration::ZERO }
+    }
+
+    fn end(&mut self) {
+        self.elector.give_back();
+    }
 }
 
 /// Stands for roles and gives them back. Nothing else does.
@@ -60,28 +75,6 @@ impl Elector {
 
     fn welcome_all(&mut self, newcomers: Vec<NewCandidate>) {
         newcomers.into_iter().for_each(|it| self.welcome(it.candidate, it.gone));
-    }
-
-    pub(crate) fn run(mut self, mut channels: ElectorChannels, until: &Stop) {
-        loop {
-            let due = after(self.step());
-            select! {
-                recv(until.receiver()) -> _ => return self.give_back(),
-                recv(channels.welcome) -> newcomers => match newcomers {
-                    Ok(newcomers) => self.welcome_all(newcomers),
-                    Err(_) => channels.welcome = never(),
-                },
-                recv(channels.nudges) -> nudge => match nudge {
-                    Ok(nudge) => self.apply(&nudge),
-                    Err(_) => channels.nudges = never(),
-                },
-                recv(channels.poked) -> _ => (),
-                recv(due) -> _ => (),
-            }
-            // Threads that stand one by one share a round, too.
-            channels.welcome.try_iter().for_each(|it| self.welcome_all(it));
-            channels.nudges.try_iter().take(NUDGES_MAX).for_each(|it| self.apply(&it));
-        }
     }
 
     /// Passes a message to the candidates that it is about. Any other nudge means that messages may be lost: all look again.

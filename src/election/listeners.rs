@@ -17,6 +17,8 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use parking_lot::Mutex;
 
+use crate::clock::Clock;
+use crate::clock::scheduler::{Letter, Mailbox, Scheduler};
 use crate::election::ElectionEvent;
 
 /// How long a stop waits for listeners to have heard of it.
@@ -69,6 +71,7 @@ pub(crate) struct Listeners {
     /// Every listener's thread holds the first end; when all are gone the second one sees it.
     here: Mutex<Option<Sender<Infallible>>>,
     gone: Receiver<Infallible>,
+    scheduler: Option<Arc<dyn Scheduler>>,
 }
 
 /// A listener's place. Dropping this changes nothing; [`Registration::unregister`] takes the listener out.
@@ -101,7 +104,8 @@ impl Registration {
 /// and no [`Outlet`] can tell it anything any more.
 #[derive(Clone)]
 pub(crate) struct Outlet {
-    events: Sender<ElectionEvent>,
+    events: Sender<(ElectionEvent, Letter)>,
+    mailbox: Mailbox,
     is_out: Arc<AtomicBool>,
 }
 
@@ -110,21 +114,22 @@ impl Outlet {
     pub(crate) fn start(
         mut tell: Tell,
         here: Option<Sender<Infallible>>,
+        mailbox: Mailbox,
     ) -> io::Result<(Self, ThreadId)> {
-        let (events, heard) = unbounded::<ElectionEvent>();
+        let (events, heard) = unbounded::<(ElectionEvent, Letter)>();
         let is_out = Arc::<AtomicBool>::default();
         let unregistered = Arc::clone(&is_out);
         let body = move || {
             let _here = here;
-            for event in heard {
+            for (event, letter) in heard {
                 if unregistered.load(Ordering::Acquire) {
                     return;
                 }
-                call(&mut tell, &event);
+                letter.hear(|| call(&mut tell, &event));
             }
         };
         let thread = std::thread::Builder::new().name("listener".into()).spawn(body)?;
-        Ok((Self { events, is_out }, thread.thread().id()))
+        Ok((Self { events, mailbox, is_out }, thread.thread().id()))
     }
 
     /// Takes the listener out of every election.
@@ -138,7 +143,7 @@ impl Outlet {
 }
 
 impl Listeners {
-    pub(crate) fn new() -> Arc<Self> {
+    pub(crate) fn new(clock: &dyn Clock) -> Arc<Self> {
         let (here, gone) = bounded(0);
         Arc::new(Self {
             slots: Mutex::default(),
@@ -147,6 +152,7 @@ impl Listeners {
             threads: Mutex::default(),
             here: Mutex::new(Some(here)),
             gone,
+            scheduler: clock.scheduler().cloned(),
         })
     }
 
@@ -178,7 +184,8 @@ impl Listeners {
         tell: Tell,
         present: Vec<ElectionEvent>,
     ) -> io::Result<Registration> {
-        let (outlet, thread) = Outlet::start(tell, self.here.lock().clone())?;
+        let (outlet, thread) =
+            Outlet::start(tell, self.here.lock().clone(), Mailbox::new(self.scheduler.as_ref()))?;
         self.threads.lock().push(thread);
         Ok(self.add_outlet(&outlet, present))
     }
@@ -189,8 +196,10 @@ impl Listeners {
         outlet: &Outlet,
         present: Vec<ElectionEvent>,
     ) -> Registration {
-        let events = outlet.events.clone();
-        let pass_on = Box::new(move |event: &ElectionEvent| drop(events.send(event.clone())));
+        let (events, mailbox) = (outlet.events.clone(), outlet.mailbox.clone());
+        let pass_on = Box::new(move |event: &ElectionEvent| {
+            drop(events.send((event.clone(), mailbox.post())));
+        });
         self.insert(pass_on, Arc::clone(&outlet.is_out), present)
     }
 
@@ -258,6 +267,7 @@ impl std::fmt::Debug for Listeners {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clock::BootClock;
     use crate::election::State;
     use crate::model::Role;
 
@@ -267,7 +277,7 @@ mod tests {
 
     #[test]
     fn a_newcomer_hears_the_present_then_what_comes_and_nothing_of_what_was() {
-        let listeners = Listeners::new();
+        let listeners = Listeners::new(&BootClock);
         let early = change(State::Follower, State::Candidate);
         let (present, late) =
             (change(State::Follower, State::Leader), change(State::Leader, State::Follower));
@@ -284,7 +294,7 @@ mod tests {
 
     #[test]
     fn a_newcomer_that_left_before_its_turn_hears_nothing() {
-        let listeners = Listeners::new();
+        let listeners = Listeners::new(&BootClock);
         let heard = Arc::<Mutex<usize>>::default();
         let count = Arc::clone(&heard);
         let tell = Box::new(move |_: &ElectionEvent| *count.lock() += 1);

@@ -9,9 +9,10 @@ use std::io;
 use std::sync::Arc;
 
 use crossbeam_channel::Sender;
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 
 use crate::clock::Moment;
+use crate::clock::scheduler::Changed;
 use crate::election::duty::Duty;
 use crate::election::listeners::{Listeners, Outlet, Registration};
 use crate::election::{ElectionEvent, LossReason, State};
@@ -26,7 +27,7 @@ pub struct RoleState {
     role: Role,
     table: Arc<OwnershipTable>,
     inner: Mutex<Inner>,
-    changed: Condvar,
+    changed: Changed,
     pub(crate) listeners: Arc<Listeners>,
     /// Wakes the elector.
     poke: Sender<()>,
@@ -59,12 +60,13 @@ impl RoleState {
             is_stopping: false,
             is_given_back: true,
         };
+        let listeners = Listeners::new(&*table.clock().0);
         Arc::new(Self {
             role,
             table,
             inner: Mutex::new(inner),
-            changed: Condvar::new(),
-            listeners: Listeners::new(),
+            changed: Changed::default(),
+            listeners,
             poke,
         })
     }
@@ -326,6 +328,7 @@ impl RoleState {
     /// A wake-up that is already queued is enough.
     fn poke(&self) {
         let _ = self.poke.try_send(());
+        self.table.clock().0.scheduler().iter().for_each(|it| it.kick());
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::election::role_elector::RoleElector;
 use crate::election::role_elector::attempt::Next;
-use crate::lease::renewal::Renewal;
+use crate::lease::renewal::{Renewal, TOO_LATE_PAUSE};
 use crate::lease::table::PendingRequest;
 use crate::model::{EndpointId, FenceToken, Tenure};
 use crate::store::{
@@ -223,6 +223,7 @@ pub(crate) fn renew<'a>(
         .iter()
         .filter_map(|it| it.due().map(|(request, items)| (*it, request, items)))
         .collect();
+    let is_idle = due.is_empty();
     // A role with less time left than a store timeout must not shorten the timeout of the others (R4).
     let group = |it: &(&Renewal, PendingRequest, Vec<RenewItem>)| {
         let (timeout, usual) = (it.1.context.timeout, it.0.store_timeout());
@@ -236,7 +237,11 @@ pub(crate) fn renew<'a>(
         }
     }
     // Roles that are due shortly after one another are renewed together.
-    let least = if all.len() > 1 { GATHER } else { Duration::ZERO };
+    let least = match all.len() {
+        0 | 1 if is_idle => TOO_LATE_PAUSE,
+        0 | 1 => Duration::ZERO,
+        _ => GATHER,
+    };
     all.iter().map(|it| it.wait()).min().map(|it| it.max(least))
 }
 
@@ -290,10 +295,10 @@ mod tests {
         }
 
         /// One round; how often it sent each of these.
-        fn round<const N: usize>(&mut self, ops: [&'static str; N]) -> (bool, [usize; N]) {
+        fn round(&mut self, ops: &[&str]) -> (bool, Vec<usize>) {
             let before = self.server.journal().len();
             let round = elect(&*self.store, &mut self.electors, false);
-            (round.is_away, ops.map(|op| self.sent(before, op)))
+            (round.is_away, ops.iter().map(|op| self.sent(before, op)).collect())
         }
 
         fn sent(&self, since: usize, op: &str) -> usize {
@@ -318,7 +323,7 @@ mod tests {
     fn many_roles_are_read_and_acquired_in_batches() {
         let mut rig = Rig::new();
         introduce(&*rig.store, &rig.electors.iter().collect::<Vec<_>>());
-        assert_eq!(rig.round(["role_statuses", "acquire"]), (false, [3, 3]));
+        assert_eq!(rig.round(&["role_statuses", "acquire"]), (false, vec![3, 3]));
         assert_eq!(rig.n_led(), N_ROLES);
     }
 
@@ -328,14 +333,14 @@ mod tests {
         for op in ["role_statuses", "acquire"] {
             let mut rig = Rig::new();
             rig.store.plan(op, Mishap::LoseReply);
-            assert_eq!(rig.round([op]), (true, [1]), "{op}");
+            assert_eq!(rig.round(&[op]), (true, vec![1]), "{op}");
             assert_eq!(rig.n_led(), 0);
         }
         let mut rig = Rig::new();
-        rig.round([]);
+        rig.round(&[]);
         rig.electors.iter().for_each(|it| it.role_state().stop());
         rig.store.plan("release", Mishap::LoseReply);
-        assert_eq!(rig.round(["release", "role_statuses"]), (true, [1, 0]));
+        assert_eq!(rig.round(&["release", "role_statuses"]), (true, vec![1, 0]));
         let known = rig.electors.iter().filter(|it| it.role_state().is_given_back()).count();
         assert_eq!(known, 0, "not all releases were answered, and some were not sent");
     }

@@ -3,6 +3,7 @@
 use std::panic::resume_unwind;
 use std::time::Duration;
 
+use crate::clock::scheduler::Wait;
 use crate::election::{Duty, LeaderElection};
 use crate::lease::keeper::StartError;
 use crate::model::FenceToken;
@@ -64,7 +65,7 @@ impl LeaderElection {
             }
             match self.enter() {
                 Some(duty) => self.lead(until, duty, &mut on_started, &mut on_stopped)?,
-                None => drop(self.wait_for_leadership(LOOK)),
+                None => self.role_state.look_for_leadership(LOOK),
             }
         }
     }
@@ -83,6 +84,8 @@ impl LeaderElection {
             let work = builder.spawn_scoped(scope, move || on_started(&duty));
             let mut work = Some(work.inspect_err(|_| self.resign())?);
             let mut panic = None;
+            // A test's clock moves when `on_stopped` has returned.
+            let call = Wait::begin(&*self.role_state.table().clock().0);
             while !self.role_state.wait_for_loss(term, LOOK) {
                 if let Some(work) = work.take_if(|it| it.is_finished()) {
                     panic = work.join().err();
@@ -92,6 +95,7 @@ impl LeaderElection {
                 }
             }
             on_stopped(term);
+            drop(call);
             let panic = panic.or_else(|| work.and_then(|it| it.join().err()));
             panic.map_or(Ok(()), |it| resume_unwind(it))
         })

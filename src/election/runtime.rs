@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, never};
 use parking_lot::Mutex;
 
+use crate::clock::scheduler::{Mailbox, Wait};
 use crate::clock::{BootClock, Clock, Moment};
 use crate::config::{CheckedConfig, Config};
 use crate::election::ElectionEvent;
-use crate::election::elector::{Elector, ElectorChannels, NUDGES_MAX, NewCandidate};
+use crate::election::elector::{Elector, ElectorThread, NUDGES_MAX, NewCandidate};
 use crate::election::listeners::{Outlet, Registration};
 use crate::election::parts::{KeptRole, RoleKeeper};
 use crate::election::role_state::RoleState;
@@ -24,7 +25,7 @@ use crate::store::Store;
 use crate::store::redis::RedisStore;
 use crate::thread::fail_stop::{FailStop, Failure};
 use crate::thread::group::ThreadGroup;
-use crate::thread::{StopSource, nudged_steps, steps, stop_with_wire};
+use crate::thread::{StopSource, stop_with_wire};
 
 const NEWCOMERS_MAX: usize = 16;
 /// How long the end waits beyond a store timeout for the last releases.
@@ -148,27 +149,24 @@ impl Elections {
         let (poke, poked) = bounded(1);
         let (nudge, nudges) = bounded(NUDGES_MAX);
         let keeper = RoleKeeper::new(Arc::clone(&connections.renewal));
-        let fail_stop = lead_nothing_after_a_panic(&me, &keeper);
+        let fail_stop = lead_nothing_after_a_panic(&me, &keeper, &*clock);
         let (mut electing, mut others) = (ThreadGroup::new(), ThreadGroup::new());
         let elector = Elector::new(Arc::clone(&connections.elector), keeper.clone());
         let is_away = elector.is_away();
-        let channels = ElectorChannels { welcome, poked, nudges };
-        let until = when.clone();
-        electing.spawn(
-            |body| fail_stop.spawn("elector", body),
-            move || elector.run(channels, &until),
-        )?;
+        let elector = ElectorThread { elector, welcome, nudges };
+        electing.steps(&fail_stop, "elector", &when, poked, elector)?;
         let ((renew_now, renewals), (expire_now, expiries)) = (bounded(1), bounded(1));
         let (renewing, expiring) = (keeper.clone(), keeper.clone());
-        let renew = nudged_steps(when.clone(), renewals, move || renewing.renew());
-        others.spawn(|body| fail_stop.spawn("role-renewal", body), renew)?;
-        let expire = nudged_steps(when.clone(), expiries, move || expiring.expire());
-        others.spawn(|body| fail_stop.spawn("role-expiry", body), expire)?;
-        let nudge = move |it| drop(nudge.send(it));
+        others.steps(&fail_stop, "role-renewal", &when, renewals, move || renewing.renew())?;
+        others.steps(&fail_stop, "role-expiry", &when, expiries, move || expiring.expire())?;
+        let poke_after = poke.clone();
+        let nudge = move |it| {
+            let _ = nudge.send(it);
+            let _ = poke_after.try_send(());
+        };
         let watch = Watch::new(Arc::clone(&connections.messages), me.clone(), timeout, nudge);
         let mut watch = watch.interrupted_by(wire);
-        others
-            .spawn(|body| fail_stop.spawn("role-watch", body), steps(when, move || watch.step()))?;
+        others.steps(&fail_stop, "role-watch", &when, never(), move || watch.step())?;
         let keep_now = [renew_now, expire_now];
         let threads = ElectionThreads {
             running: Some(running),
@@ -211,7 +209,8 @@ impl Elections {
         &self,
         listener: impl FnMut(&ElectionEvent) + Send + 'static,
     ) -> io::Result<Registration> {
-        let (outlet, _) = Outlet::start(Box::new(listener), None)?;
+        let mailbox = Mailbox::new(self.runtime.clock.scheduler());
+        let (outlet, _) = Outlet::start(Box::new(listener), None, mailbox)?;
         let registration = outlet.registration();
         let mut listeners = self.runtime.listeners.lock();
         listeners.retain(|it| !it.is_out());
@@ -294,10 +293,12 @@ impl Elections {
     }
 
     fn wait_until_given_back(&self, roles: &[Arc<KeptRole>], until: Moment) -> bool {
+        let wait = Wait::begin(&*self.runtime.clock);
         loop {
             let left = until.since(BootClock.now());
             // R12: after a panic nothing is given back.
-            let is_silent = self.failure().is_some()
+            let is_silent = wait.is_in_vain()
+                || self.failure().is_some()
                 || self.is_away() && roles.iter().all(|it| it.role_state.is_idle());
             let patience = if is_silent { Duration::ZERO } else { left.min(TICK) };
             if self.runtime.keeper.wait_until_empty(patience) {
@@ -327,10 +328,12 @@ impl Elections {
         ended: &Receiver<()>,
         until: Moment,
     ) -> bool {
+        let wait = Wait::begin(&*self.runtime.clock);
         loop {
             let left = until.since(BootClock.now());
             let is_silent = self.is_away() && role_state.is_idle();
-            let patience = if is_silent { Duration::ZERO } else { left.min(TICK) };
+            let patience =
+                if wait.is_in_vain() || is_silent { Duration::ZERO } else { left.min(TICK) };
             match ended.recv_timeout(patience) {
                 Ok(()) => return self.failure().is_none() && role_state.is_given_back(),
                 Err(RecvTimeoutError::Timeout) if !patience.is_zero() => (),
@@ -349,8 +352,12 @@ impl Elections {
 }
 
 /// R12: closes every table. The roles are not released: work under them may go on until its deadline.
-fn lead_nothing_after_a_panic(me: &InstanceId, keeper: &RoleKeeper) -> Arc<FailStop> {
-    let fail_stop = FailStop::new();
+fn lead_nothing_after_a_panic(
+    me: &InstanceId,
+    keeper: &RoleKeeper,
+    clock: &dyn Clock,
+) -> Arc<FailStop> {
+    let fail_stop = FailStop::by(clock);
     let closed = keeper.clone();
     fail_stop.then(move |_| closed.all().iter().for_each(|it| it.role_state.table().close()));
     let me = me.clone();

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::config::setting::{Builder, Names};
 use crate::config::{Config, ConfigError};
 use crate::lease::table::LeaseTimings;
 use crate::model::{LeaseDuration, Role};
@@ -39,6 +40,7 @@ impl ElectionSettings {
             startup_jitter: self.startup_jitter,
             store_timeout: self.store_timeout,
             host_name: "any".into(),
+            names: Names::methods(Builder::Election),
             ..Config::default()
         };
         config.checked().map(drop)

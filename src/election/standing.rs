@@ -8,9 +8,10 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crossbeam_channel::{bounded, never, select};
+use crossbeam_channel::{Receiver, RecvError, TryRecvError, bounded, never, select};
 
-use crate::clock::{BootClock, Clock, Moment};
+use crate::clock::Moment;
+use crate::clock::scheduler::Wait;
 use crate::election::elector::NewCandidate;
 use crate::election::leadership::{Attempt, Leadership};
 use crate::election::listeners::SharedListener;
@@ -140,7 +141,7 @@ impl Elections {
         // An observer would wait for ever for a role without a leader.
         let settings = ElectionSettings { stands: true, ..candidacy.settings };
         let listeners = candidacy.listeners;
-        let since = BootClock.now();
+        let since = self.runtime.clock.now();
         loop {
             if until.is_some_and(Stop::is_over) {
                 return Ok(Attempt::Cancelled);
@@ -170,16 +171,36 @@ impl Elections {
         let mut parts = only(self.prepare([Candidacy { settings, listeners }], None))?;
         parts.elector = parts.elector.once(verdict);
         let election = only(self.welcome(vec![Ok(parts)]))?;
-        let never = never();
-        select! {
-            recv(decided) -> decided => match decided {
-                Ok(Ok(Outcome::Elected)) => Ok(Attempt::Elected(Leadership::of(election))),
-                Ok(Ok(Outcome::LedBy(leader))) => Ok(Attempt::LedBy(leader)),
-                Ok(Err(error)) => Err(StartError::Store(error)),
-                Err(_) => Err(StartError::Stopped),
-            },
-            recv(until.map_or(&never, Stop::receiver)) -> _ => Ok(Attempt::Cancelled),
+        match self.wait_for_verdict(&decided, until) {
+            Some(Ok(Ok(Outcome::Elected))) => Ok(Attempt::Elected(Leadership::of(election))),
+            Some(Ok(Ok(Outcome::LedBy(leader)))) => Ok(Attempt::LedBy(leader)),
+            Some(Ok(Err(error))) => Err(StartError::Store(error)),
+            Some(Err(_)) => Err(StartError::Stopped),
+            None => Ok(Attempt::Cancelled),
         }
+    }
+
+    /// `None` if `until` is over before.
+    fn wait_for_verdict(
+        &self,
+        decided: &Receiver<Verdict>,
+        until: Option<&Stop>,
+    ) -> Option<Result<Verdict, RecvError>> {
+        let mut told = None;
+        Wait::begin(&*self.runtime.clock).until(until.map(|_| TICK), || {
+            told = match decided.try_recv() {
+                Err(TryRecvError::Empty) => None,
+                received => Some(received.map_err(|_| RecvError)),
+            };
+            told.is_some() || until.is_some_and(Stop::is_over)
+        });
+        let never = never();
+        told.or_else(|| {
+            select! {
+                recv(decided) -> told => Some(told),
+                recv(until.map_or(&never, Stop::receiver)) -> _ => None,
+            }
+        })
     }
 
     fn kept(&self, role: &Role) -> Option<Arc<KeptRole>> {
@@ -194,10 +215,11 @@ impl Elections {
     /// Waits a moment for what another thread will have found out; false if nothing is to be hoped for.
     fn will_know(&self, role: &Role, since: Moment, longest: Duration) -> bool {
         let Some(kept) = self.kept(role) else { return true };
-        if !kept.stands || (self.is_away() && BootClock.now().since(since) > longest) {
+        if !kept.stands || (self.is_away() && self.runtime.clock.now().since(since) > longest) {
             return false;
         }
-        kept.role_state.wait_for_change(TICK);
+        let wait = Wait::begin(&*self.runtime.clock);
+        kept.role_state.wait_for_change(&wait, TICK);
         true
     }
 
@@ -289,6 +311,8 @@ impl Elections {
             let _ = keep_now.try_send(());
         }
         let _ = self.runtime.newcomers.send(newcomers);
+        let _ = self.runtime.poke.try_send(());
+        self.runtime.clock.scheduler().iter().for_each(|it| it.settle());
         stood
     }
 

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::event::Event;
+
 /// Writes ` key=value`, quoting a value that would not survive being split at spaces.
 pub(super) struct Fields<'a, 'b>(pub(super) &'a mut fmt::Formatter<'b>);
 
@@ -34,4 +36,21 @@ impl Fields<'_, '_> {
     }
 
     pub(super) fn end(&mut self) {}
+}
+
+impl<'a> Event<'a> {
+    /// Of an event that tells an error and nothing else.
+    pub(super) fn error_alone(&self) -> Option<&&'a dyn fmt::Display> {
+        match self {
+            Self::StoreUnreachable { error }
+            | Self::DaemonReloadRefused { error }
+            | Self::HeartbeatFailed { error }
+            | Self::PublishFailed { error }
+            | Self::HistoryFailed { error }
+            | Self::MetricsFailed { error }
+            | Self::WebFailed { error }
+            | Self::ManagerUnreachable { error } => Some(error),
+            _ => None,
+        }
+    }
 }

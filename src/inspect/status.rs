@@ -5,6 +5,7 @@
 //! may look unowned: ask twice.
 
 pub mod capacity;
+mod certificates;
 pub mod check;
 pub(crate) mod explain;
 pub(crate) mod json;

@@ -1,13 +1,16 @@
 //! Which metrics does this process expose? What was counted, and what can be read right now.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
+use crate::config::Config;
 use crate::lease::table::OwnershipTable;
 use crate::metrics::text::{Kind, Text};
 use crate::metrics::{bit, float, seconds};
 use crate::model::{FenceToken, Role};
+use crate::polling::verdicts::{Verdicts, is_failing};
 use crate::store::Failures;
 use crate::thread;
 use crate::thread::liveness::Liveness;
@@ -27,7 +30,10 @@ struct Instance {
     table: Arc<OwnershipTable>,
     liveness: Arc<Liveness>,
     failures: Arc<Failures>,
+    verdicts: Arc<Verdicts>,
     workers: usize,
+    /// Endpoints that may have series of their own.
+    endpoints_max: usize,
 }
 
 impl Exposition {
@@ -38,15 +44,17 @@ impl Exposition {
 
     /// That of an instance that polls.
     pub fn of_instance(
-        name: String,
+        config: &Config,
         table: &Arc<OwnershipTable>,
         liveness: &Arc<Liveness>,
         failures: &Arc<Failures>,
-        workers: usize,
+        verdicts: &Arc<Verdicts>,
     ) -> Self {
         let (table, liveness) = (Arc::clone(table), Arc::clone(liveness));
-        let instance = Instance { table, liveness, failures: Arc::clone(failures), workers };
-        Self { name, instance: Some(instance), roles: Mutex::default() }
+        let (failures, verdicts) = (Arc::clone(failures), Arc::clone(verdicts));
+        let (workers, endpoints_max) = (config.workers, config.metrics_endpoints);
+        let instance = Instance { table, liveness, failures, verdicts, workers, endpoints_max };
+        Self { name: config.metrics_name(), instance: Some(instance), roles: Mutex::default() }
     }
 
     /// Shows this role from now on.
@@ -126,6 +134,35 @@ impl Instance {
         let mut family = text.family("leasehold_store_errors_total", Kind::Counter, help);
         for (fault, n) in self.failures.counts() {
             family.sample("", &[("fault", fault)], float(n));
+        }
+        self.write_endpoints(text);
+    }
+
+    fn write_endpoints(&self, text: &mut Text) {
+        let mut survey = self.verdicts.survey(&self.table);
+        let count = |it: usize| float(it as u64);
+        let help = "Endpoints owned and polled here whose verdict is failing.";
+        text.gauge("leasehold_endpoints_failing", help, count(survey.failing));
+        let help = "Endpoints owned and polled here without a result for three intervals.";
+        text.gauge("leasehold_endpoints_late", help, count(survey.late));
+        let help =
+            "For how long the endpoint has been failing that has been so longest; 0 if none is.";
+        text.gauge("leasehold_endpoints_failing_oldest_seconds", help, seconds(survey.failing_for));
+        survey.endpoints.truncate(self.endpoints_max);
+        if survey.endpoints.is_empty() {
+            return;
+        }
+        let help = "1 while the verdict of the endpoint is failing; with --metrics-endpoints.";
+        let mut family = text.family("leasehold_endpoint_failing", Kind::Gauge, help);
+        for (endpoint, state) in &survey.endpoints {
+            family.sample("", &[("endpoint", endpoint.as_str())], bit(is_failing(state)));
+        }
+        let help = "Since when the verdict holds, by the clock of Redis; with --metrics-endpoints.";
+        let name = "leasehold_endpoint_verdict_timestamp_seconds";
+        let mut family = text.family(name, Kind::Gauge, help);
+        for (endpoint, state) in &survey.endpoints {
+            let since = seconds(Duration::from_millis(state.since_ms));
+            family.sample("", &[("endpoint", endpoint.as_str())], since);
         }
     }
 }

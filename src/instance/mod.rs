@@ -24,6 +24,7 @@ pub mod state_file;
 pub mod status_line;
 pub mod systemd;
 
+use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -56,6 +57,7 @@ use crate::thread::liveness::{Actor, Liveness};
 use crate::thread::{Stop, StopSource, Thread, stop, stop_with_wire};
 
 /// One running instance, until it is stopped or dropped.
+#[must_use = "a daemon that is dropped stops"]
 pub struct Daemon {
     table: Arc<OwnershipTable>,
     drain_timeout: Duration,
@@ -75,6 +77,15 @@ pub struct Daemon {
 
 impl Daemon {
     /// Starts an instance on the Redis of `config`; waits for a Redis that is away, until told to stop.
+    ///
+    /// ```no_run
+    /// # fn f(poller: std::sync::Arc<dyn leasehold::Poller>) -> Result<(), Box<dyn std::error::Error>> {
+    /// use leasehold::{Config, Daemon, Stop};
+    ///
+    /// let (source, until) = Stop::pair(); // drop the source to give up
+    /// let daemon = Daemon::start_redis(&Config::default().checked()?, poller, &until)?;
+    /// # Ok(()) }
+    /// ```
     pub fn start_redis(
         config: &CheckedConfig,
         poller: Arc<dyn Poller>,
@@ -98,9 +109,8 @@ impl Daemon {
         let parts = assemble(config, me, clock, connections, poller, Queues::Bounded);
         let table = Arc::clone(&parts.lease.table);
         let liveness = Arc::new(Liveness::default());
-        let (name, workers) = (config.metrics_name(), config.workers);
-        let exposition =
-            Exposition::of_instance(name, &table, &liveness, &connections.failures, workers);
+        let (failures, verdicts) = (&connections.failures, parts.publisher.verdicts());
+        let exposition = Exposition::of_instance(config, &table, &liveness, failures, verdicts);
         let exposition = Arc::new(exposition);
         // Before the store is waited for: that it is away is worth showing.
         let metrics = (
@@ -182,6 +192,18 @@ impl Daemon {
 
     /// Goes on with other settings: interval, timeout, light polling, workers and weight. The rest of
     /// `config` is as it was, or comes with the next start.
+    ///
+    /// ```no_run
+    /// # fn f(poller: std::sync::Arc<dyn leasehold::Poller>) -> Result<(), Box<dyn std::error::Error>> {
+    /// # let (source, until) = leasehold::Stop::pair();
+    /// use leasehold::{Config, Daemon};
+    ///
+    /// let mut config = Config::default();
+    /// let mut daemon = Daemon::start_redis(&config.clone().checked()?, poller, &until)?;
+    /// config.workers = 512;
+    /// daemon.reload(&config.checked()?);
+    /// # Ok(()) }
+    /// ```
     pub fn reload(&mut self, config: &CheckedConfig) {
         if let Some(pool) = &self.pool {
             pool.resize(config.workers);
@@ -192,6 +214,19 @@ impl Daemon {
     }
 
     /// When this is over, a stop aborts the polls that still run instead of waiting for them.
+    ///
+    /// ```no_run
+    /// # fn f(poller: std::sync::Arc<dyn leasehold::Poller>) -> Result<(), Box<dyn std::error::Error>> {
+    /// # let (source, until) = leasehold::Stop::pair();
+    /// use leasehold::{Config, Daemon, Stop};
+    ///
+    /// let mut daemon = Daemon::start_redis(&Config::default().checked()?, poller, &until)?;
+    /// let (patient, hurry) = Stop::pair();
+    /// daemon.hurry_at(hurry);
+    /// drop(patient); // aborts the polls that a stop would wait for
+    /// daemon.stop();
+    /// # Ok(()) }
+    /// ```
     pub fn hurry_at(&mut self, hurry: Stop) {
         self.hurry = Some(hurry);
     }
@@ -226,8 +261,22 @@ impl Daemon {
     }
 
     /// Stops it. Dropping does the same.
+    ///
+    /// ```no_run
+    /// # fn f(poller: std::sync::Arc<dyn leasehold::Poller>) -> Result<(), Box<dyn std::error::Error>> {
+    /// # let (source, until) = leasehold::Stop::pair();
+    /// let config = leasehold::Config::default().checked()?;
+    /// leasehold::Daemon::start_redis(&config, poller, &until)?.stop();
+    /// # Ok(()) }
+    /// ```
     pub fn stop(self) {
         drop(self);
+    }
+}
+
+impl fmt::Debug for Daemon {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Daemon({}, {} held)", self.table.instance(), self.table.len())
     }
 }
 

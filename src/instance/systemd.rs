@@ -2,6 +2,7 @@
 //!
 //! The protocol is a datagram to `$NOTIFY_SOCKET`; without that variable nothing is ever said.
 
+use std::env;
 use std::ffi::OsStr;
 use std::io;
 use std::os::linux::net::SocketAddrExt;
@@ -11,7 +12,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::{BootClock, Clock, Moment};
+use crate::event::Event;
 use crate::instance::status_line::{LifecyclePhase, StatusLine};
+use crate::model::InstanceId;
 use crate::thread::{Stop, Thread};
 
 /// How often readiness is checked.
@@ -42,6 +45,21 @@ impl Notifier {
         let usec = watchdog_usec.and_then(OsStr::to_str).and_then(|it| it.parse().ok());
         let watchdog = usec.filter(|it| *it > 0).map(Duration::from_micros);
         Ok(Self { socket: Some(socket), watchdog })
+    }
+
+    /// The service manager of this process, if it has one.
+    pub(crate) fn of_environment(me: &InstanceId) -> Self {
+        let (socket, period) = (env::var_os("NOTIFY_SOCKET"), env::var_os("WATCHDOG_USEC"));
+        Self::new(socket.as_deref(), period.as_deref()).unwrap_or_else(|error| {
+            // One that does not listen is no reason not to start.
+            Event::ManagerUnreachable { error: &error }.log(me);
+            Self::default()
+        })
+    }
+
+    /// How often the manager wants to hear that this process moves.
+    pub(crate) fn watchdog(&self) -> Option<Duration> {
+        self.watchdog
     }
 
     /// Sends `state`; false if it could not be sent. A manager that does not listen is no reason to stop.

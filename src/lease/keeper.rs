@@ -312,7 +312,7 @@ fn hold_nothing_after_a_panic(
     reporter: &Reporter,
     heartbeat: &Arc<Heartbeat>,
 ) -> Arc<FailStop> {
-    let fail_stop = FailStop::new();
+    let fail_stop = FailStop::by(&*table.clock().0);
     let (closed, failed) = (Arc::clone(table), Arc::clone(liveness));
     fail_stop.then(move |_| {
         closed.close();

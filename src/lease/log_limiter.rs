@@ -95,7 +95,9 @@ fn limited<'a>(event: &Event<'a>) -> Option<Limited<'a>> {
         | Event::PollFenced { endpoint, .. }
         | Event::PollAborted { endpoint, .. }
         | Event::EndpointLight { endpoint, .. }
-        | Event::EndpointNormal { endpoint } => (*endpoint, None),
+        | Event::EndpointNormal { endpoint }
+        | Event::EndpointCertExpiring { endpoint, .. }
+        | Event::EndpointCertRenewed { endpoint, .. } => (*endpoint, None),
         // Not by error: each address has an error of its own, and one outage is one flood.
         Event::EndpointFailing(it) | Event::EndpointRecovered(it) => (&it.tenure.endpoint, None),
         _ => return None,

@@ -13,7 +13,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use crate::clock::{Clock, Moment};
 use crate::lease::heartbeat_deadline::HeartbeatDeadline;
-use crate::model::{Epoch, InstanceId, Tenure};
+use crate::model::{CertificateLeft, Epoch, InstanceId, Tenure};
 use crate::net::abort::Abort;
 
 /// What the owner may assume about a lease it holds.
@@ -200,6 +200,7 @@ pub struct PollPermit {
     abort: Arc<Abort>,
     clock: SharedClock,
     deferred: OnceLock<Deferral>,
+    certificate: OnceLock<CertificateLeft>,
 }
 
 #[derive(Clone)]
@@ -242,7 +243,8 @@ impl PollPermit {
         state.running = Some(Arc::clone(&abort));
         drop(state);
         let (lease, instance, clock) = (Arc::clone(lease), me.clone(), clock.clone());
-        Some(Self { lease, instance, abort, clock, deferred: OnceLock::new() })
+        let (deferred, certificate) = (OnceLock::new(), OnceLock::new());
+        Some(Self { lease, instance, abort, clock, deferred, certificate })
     }
 
     /// R2: checks the lease again. A poller calls this after name lookup, connect and TLS, right before the first byte of its
@@ -264,6 +266,14 @@ impl PollPermit {
     /// For a poll that could not be made because this process lacks something, such as a descriptor, a thread, memory
     /// or a local port: return `Err(permit.defer(why))`. Nothing is published, and the endpoint is polled again soon.
     /// `why` should be the same from poll to poll, because the log tells each reason once.
+    ///
+    /// ```
+    /// use leasehold::{PollPermit, Revoked};
+    ///
+    /// fn thread_for(permit: &PollPermit) -> Result<std::thread::JoinHandle<()>, Revoked> {
+    ///     std::thread::Builder::new().spawn(|| ()).map_err(|_| permit.defer("no thread"))
+    /// }
+    /// ```
     pub fn defer(&self, why: impl Into<String>) -> Revoked {
         self.defer_as(why.into(), false)
     }
@@ -281,6 +291,16 @@ impl PollPermit {
     /// Why this poll was deferred, if it was.
     pub(crate) fn deferred(&self) -> Option<&Deferral> {
         self.deferred.get()
+    }
+
+    /// Goes with the result of this poll: the certificate that the endpoint showed.
+    pub(crate) fn note_certificate(&self, left: CertificateLeft) {
+        let _ = self.certificate.set(left); // there is one connection, and so one certificate
+    }
+
+    /// The certificate that the endpoint showed, if it did.
+    pub(crate) fn certificate(&self) -> Option<CertificateLeft> {
+        self.certificate.get().copied()
     }
 
     /// The endpoint to poll, and the fence it was granted with.

@@ -7,6 +7,9 @@ use crate::lease::report::LeaseEventSink;
 use crate::lease::table::{OwnershipTable, PendingRequest};
 use crate::store::{BATCH_MAX, Renew, RenewItem, StampedResult, Store};
 
+/// A lease can be due, and have too little time left to be renewed: the least wait until the thread `expiry` has ended it.
+pub(crate) const TOO_LATE_PAUSE: Duration = Duration::from_millis(1);
+
 /// The thread `renewal`: wakes when the next lease is due, and soon after a failure.
 pub struct Renewal {
     store: Arc<dyn Store>,
@@ -26,10 +29,9 @@ impl Renewal {
 
     /// Renews one batch. Returns how long to wait for the next.
     pub fn step(&self) -> Duration {
-        if let Some((request, items)) = self.due() {
-            let reply = self.store.renew(&request.context, &items);
-            self.answered(&request, &items, reply);
-        }
+        let Some((request, items)) = self.due() else { return self.wait().max(TOO_LATE_PAUSE) };
+        let reply = self.store.renew(&request.context, &items);
+        self.answered(&request, &items, reply);
         self.wait()
     }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::clock::Moment;
+use crate::clock::scheduler::Wait;
 use crate::event::Event;
 use crate::lease::report::Reporter;
 use crate::lease::table::{Gained, OwnershipTable};
@@ -46,7 +47,7 @@ impl Exchange {
         let (table, store, fail_stop) =
             (Arc::clone(table), Arc::clone(store), Arc::clone(fail_stop));
         let (turns, listening) = (Turns::default(), Listening::default());
-        let listeners = Listeners::new();
+        let listeners = Listeners::new(&*table.clock().0);
         let exchange =
             Arc::new(Self { table, store, reporter, turns, fail_stop, listening, listeners });
         let told = Arc::downgrade(&exchange);
@@ -76,19 +77,21 @@ impl Exchange {
         Err(StoreError { op, target, fault, reason })
     }
 
-    /// Takes the lease as soon as it is free, or a share of it if this instance holds it. The last answer from `until` on.
+    /// Takes the lease as soon as it is free, or a share of it if this instance holds it. The last answer from `until` on, which
+    /// is asked again after every change.
     pub(super) fn acquire_until(
         self: &Arc<Self>,
         endpoint: &EndpointId,
-        until: Moment,
+        until: &dyn Fn() -> Moment,
     ) -> Result<Acquired, StoreError> {
         self.usable("acquire", endpoint)?;
+        let wait = Wait::begin(&*self.table.clock().0);
         let mut place = self.turns.join(endpoint);
         loop {
-            match place.next(&self.table, until) {
+            match place.next(&self.table, &wait, until) {
                 Next::Hold(hold) => return Ok(Acquired::Held(Lease::new(self, hold))),
                 Next::Refused(told) => return told.map(Acquired::from),
-                Next::Ask => self.ask(endpoint, &mut place, until),
+                Next::Ask => self.ask(endpoint, &mut place, until()),
             }
         }
     }
@@ -218,6 +221,7 @@ impl Exchange {
 
     /// Sends the release of tenures that have left the table (R4), at most one batch.
     pub(super) fn release(&self, tenures: &[Tenure]) -> Result<Vec<Released>, StoreError> {
+        let _call = Wait::begin(&*self.table.clock().0);
         for tenure in tenures {
             let (reason, heir) = ("asked", None);
             self.reporter.report(&Event::LeaseReleased { tenure, reason, heir });

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 
-use crate::clock::{BootClock, Clock};
+use crate::clock::scheduler::{Changed, Wait};
 use crate::lease::table::OwnershipTable;
 use crate::manager::listeners::LeaseLoss;
 use crate::model::Tenure;
@@ -25,12 +25,12 @@ pub(super) enum End {
 pub(super) struct Hold {
     pub(super) tenure: Tenure,
     end: Mutex<Option<End>>,
-    ended: Condvar,
+    ended: Changed,
 }
 
 impl Hold {
     pub(super) fn new(tenure: Tenure) -> Self {
-        Self { tenure, end: Mutex::default(), ended: Condvar::new() }
+        Self { tenure, end: Mutex::default(), ended: Changed::default() }
     }
 
     /// Notes the end and wakes everybody who waits for it. The first end counts.
@@ -49,17 +49,17 @@ impl Hold {
 
     /// Waits until the tenure has ended; false after `timeout`. Does not rely on being told: the deadline ends it, too.
     pub(super) fn wait_for_end(&self, table: &OwnershipTable, timeout: Duration) -> bool {
-        let until = BootClock.now() + timeout;
+        let (until, wait) = (table.now() + timeout, Wait::begin(&*table.clock().0));
         let mut end = self.end.lock();
         loop {
             let Some(lasts) = table.time_left(&self.tenure).filter(|_| end.is_none()) else {
                 return true;
             };
-            let left = until.since(BootClock.now());
-            if left.is_zero() {
+            let now = table.now();
+            if now >= until {
                 return false;
             }
-            self.ended.wait_for(&mut end, left.min(lasts).min(WAIT));
+            wait.on(&self.ended, &mut end, until.min(now + lasts.min(WAIT)));
         }
     }
 }

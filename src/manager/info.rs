@@ -40,6 +40,18 @@ pub struct LeaseInfo {
 
 impl LeaseManager {
     /// How a lease stands. Asks Redis only about a lease that is not held here.
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let manager = leasehold::LeaseManager::builder().start()?;
+    /// use leasehold::LeaseState;
+    ///
+    /// let info = manager.info("nightly-report")?;
+    /// if info.state == LeaseState::Other {
+    ///     println!("{:?} has it", info.owner);
+    /// }
+    /// # Ok(()) }
+    /// ```
     pub fn info(&self, name: impl AsRef<str>) -> Result<LeaseInfo, LeaseError> {
         let (endpoint, table) = (&named(name)?, &self.exchange.table);
         if let Some(held) = table.holding(endpoint) {

@@ -68,6 +68,18 @@ impl Lease {
     }
 
     /// Waits until it is lost or given back, at most `timeout`; true if it is. A lease that is merely uncertain is not lost.
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let manager = leasehold::LeaseManager::builder().start()?;
+    /// # let lease = manager.try_acquire("report")?.held().unwrap();
+    /// use std::time::Duration;
+    ///
+    /// while !lease.wait_lost(Duration::from_secs(1)) {
+    ///     println!("held for {:?}", lease.remaining());
+    /// }
+    /// # Ok(()) }
+    /// ```
     pub fn wait_lost(&self, timeout: Duration) -> bool {
         self.hold.wait_for_end(&self.exchange.table, timeout)
     }
@@ -79,6 +91,18 @@ impl Lease {
 
     /// Gives it back, and tells what became of it. After an error the lease is not held here any more either; Redis may keep
     /// it from others until its TTL is over.
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let manager = leasehold::LeaseManager::builder().start()?;
+    /// # let lease = manager.try_acquire("report")?.held().unwrap();
+    /// use leasehold::Released;
+    ///
+    /// if lease.release()? == Released::GivenBack {
+    ///     println!("free for others");
+    /// }
+    /// # Ok(()) }
+    /// ```
     pub fn release(mut self) -> Result<Released, LeaseError> {
         self.is_over = true;
         Ok(self.exchange.part(&self.hold)?)
@@ -128,6 +152,21 @@ impl LeaseWatch {
     }
 
     /// As [`Lease::wait_lost`].
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let manager = leasehold::LeaseManager::builder().start()?;
+    /// # let lease = manager.try_acquire("report")?.held().unwrap();
+    /// use std::time::Duration;
+    ///
+    /// let watch = lease.watch();
+    /// std::thread::spawn(move || {
+    ///     if watch.wait_lost(Duration::from_secs(60)) {
+    ///         eprintln!("{:?}", watch.loss());
+    ///     }
+    /// });
+    /// # Ok(()) }
+    /// ```
     pub fn wait_lost(&self, timeout: Duration) -> bool {
         self.hold.wait_for_end(&self.exchange.table, timeout)
     }

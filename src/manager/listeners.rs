@@ -16,6 +16,8 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use parking_lot::Mutex;
 
+use crate::clock::Clock;
+use crate::clock::scheduler::{Letter, Mailbox, Scheduler};
 use crate::lease::table::{Loss, Lost};
 use crate::model::{FenceToken, InstanceId, Tenure};
 
@@ -53,7 +55,8 @@ impl fmt::Display for LostLease {
 }
 
 struct Slot {
-    losses: Sender<LostLease>,
+    losses: Sender<(LostLease, Letter)>,
+    mailbox: Mailbox,
     /// Set when it is taken out: what waits in its queue is not told either.
     is_out: Arc<AtomicBool>,
 }
@@ -65,6 +68,7 @@ pub(super) struct Listeners {
     /// The thread of each listener holds the first end; when all are gone the second one sees it.
     here: Mutex<Option<Sender<Infallible>>>,
     gone: Receiver<Infallible>,
+    scheduler: Option<Arc<dyn Scheduler>>,
 }
 
 /// A listener's place. Dropping this changes nothing; [`LossListener::unregister`] takes the listener out.
@@ -77,6 +81,14 @@ pub struct LossListener {
 
 impl LossListener {
     /// Tells it nothing more. A call that is under way may still end.
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let manager = leasehold::LeaseManager::builder().start()?;
+    /// let listener = manager.on_lost(|lost| eprintln!("{lost}"))?;
+    /// listener.unregister();
+    /// # Ok(()) }
+    /// ```
     pub fn unregister(self) {
         self.is_out.store(true, Ordering::Release);
         if let Some(listeners) = self.listeners.upgrade() {
@@ -86,10 +98,11 @@ impl LossListener {
 }
 
 impl Listeners {
-    pub(super) fn new() -> Arc<Self> {
+    pub(super) fn new(clock: &dyn Clock) -> Arc<Self> {
         let (here, gone) = bounded(0);
         let (slots, threads) = (Mutex::default(), Mutex::default());
-        Arc::new(Self { slots, threads, here: Mutex::new(Some(here)), gone })
+        let (here, scheduler) = (Mutex::new(Some(here)), clock.scheduler().cloned());
+        Arc::new(Self { slots, threads, here, gone, scheduler })
     }
 
     /// Calls `tell` for each loss from now on, in order, on a thread of its own.
@@ -97,26 +110,27 @@ impl Listeners {
         self: &Arc<Self>,
         mut tell: impl FnMut(&LostLease) + Send + 'static,
     ) -> io::Result<LossListener> {
-        let (losses, heard) = unbounded::<LostLease>();
+        let (losses, heard) = unbounded::<(LostLease, Letter)>();
+        let mailbox = Mailbox::new(self.scheduler.as_ref());
         let here = self.here.lock().clone();
         let is_out = Arc::<AtomicBool>::default();
         let unregistered = Arc::clone(&is_out);
         // Ends when it is unregistered, or when the manager has stopped: then nobody sends any more.
         let body = move || {
             let _here = here;
-            for lost in heard {
+            for (lost, letter) in heard {
                 if unregistered.load(Ordering::Acquire) {
                     return;
                 }
                 // Its panic has been said on stderr and is its own affair: it hears of the next loss.
-                let _ = catch_unwind(AssertUnwindSafe(|| tell(&lost)));
+                letter.hear(|| drop(catch_unwind(AssertUnwindSafe(|| tell(&lost)))));
             }
         };
         let thread = std::thread::Builder::new().name("listener".into()).spawn(body)?;
         self.threads.lock().push(thread.thread().id());
         let listener =
             LossListener { listeners: Arc::downgrade(self), is_out: Arc::clone(&is_out) };
-        self.slots.lock().push(Slot { losses, is_out });
+        self.slots.lock().push(Slot { losses, mailbox, is_out });
         Ok(listener)
     }
 
@@ -127,7 +141,7 @@ impl Listeners {
             return;
         }
         let lost = LostLease { tenure: lost.tenure.clone(), reason: lost.loss.clone().into() };
-        slots.iter().for_each(|it| drop(it.losses.send(lost.clone())));
+        slots.iter().for_each(|it| drop(it.losses.send((lost.clone(), it.mailbox.post()))));
     }
 
     /// Waits until all have heard everything, but not for ever, and not for itself.

@@ -24,6 +24,15 @@ pub enum Acquired {
 
 impl Acquired {
     /// The guard, if this instance holds the lease.
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let manager = leasehold::LeaseManager::builder().start()?;
+    /// if let Some(lease) = manager.try_acquire("nightly-report")?.held() {
+    ///     println!("under fence {}", lease.fence());
+    /// }
+    /// # Ok(()) }
+    /// ```
     pub fn held(self) -> Option<Lease> {
         match self {
             Self::Held(lease) => Some(lease),

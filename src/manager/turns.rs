@@ -18,9 +18,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fnv::FnvHashMap;
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 
-use crate::clock::{BootClock, Clock, Moment};
+use crate::clock::Moment;
+use crate::clock::scheduler::{Changed, Wait};
 use crate::lease::table::{Lost, OwnershipTable};
 use crate::manager::hold::{End, Hold};
 use crate::manager::outcome::{NotNow, Refusal};
@@ -56,7 +57,7 @@ struct Name {
     /// How often the name was said to be free.
     news: u64,
     /// Something of the above has changed.
-    changed: Arc<Condvar>,
+    changed: Arc<Changed>,
 }
 
 struct InLine {
@@ -259,16 +260,23 @@ impl Place<'_> {
     /// does. From `until` on, the answer of a question that began after this thread had come: an earlier one may be about
     /// what was before. So a thread that does not wait is told after at most two questions, unless what was granted is
     /// released at once.
-    pub(super) fn next(&mut self, table: &OwnershipTable, until: Moment) -> Next {
+    ///
+    /// `until` is asked again after every change, so that a wait can be called off.
+    pub(super) fn next(
+        &mut self,
+        table: &OwnershipTable,
+        wait: &Wait<'_>,
+        until: &dyn Fn() -> Moment,
+    ) -> Next {
         let mut names = self.turns.names.lock();
         loop {
             let name = names.entry(self.endpoint.clone()).or_default();
-            let now = BootClock.now();
-            match self.look(name, table, now, until) {
+            let now = table.now();
+            match self.look(name, table, now, until()) {
                 Ok(next) => return next,
                 Err(wake_at) => {
                     let changed = Arc::clone(&name.changed);
-                    changed.wait_for(&mut names, wake_at.since(now));
+                    wait.on(&changed, &mut names, wake_at);
                 }
             }
         }
@@ -278,7 +286,7 @@ impl Place<'_> {
     pub(super) fn next_at_once(&mut self, table: &OwnershipTable) -> Option<Next> {
         let mut names = self.turns.names.lock();
         let name = names.entry(self.endpoint.clone()).or_default();
-        let next = self.look(name, table, BootClock.now(), Moment::MIN).ok();
+        let next = self.look(name, table, table.now(), Moment::MIN).ok();
         if next.is_none() {
             self.leave(name);
         }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::clock::{BootClock, Clock, Moment};
+use crate::clock::Moment;
 use crate::manager::exchange::Exchange;
 use crate::manager::outcome::{NotNow, Refusal};
 use crate::manager::turns::Refused;
@@ -28,7 +28,7 @@ impl Exchange {
         told: &Refused,
         until: Moment,
     ) -> Option<Moment> {
-        let asked_at = BootClock.now();
+        let asked_at = self.table.now();
         if asked_at >= until {
             return None; // this thread does not wait for it
         }
@@ -69,7 +69,7 @@ impl Exchange {
 
     /// Between three and five quarters of `interval`, so that instances that began together do not ask together for ever.
     fn jittered(&self, endpoint: &EndpointId, interval: Duration) -> Duration {
-        let (me, now) = (self.table.instance(), BootClock.now().as_nanos());
+        let (me, now) = (self.table.instance(), self.table.now().as_nanos());
         let part = spread(&format!("{me} {endpoint} {now}"), PARTS);
         let part = u32::try_from(part).unwrap_or_default();
         interval * 3 / 4 + interval / 2 * part / 1_000

@@ -1,6 +1,7 @@
 //! What does a session want to see before a poll counts as ok? Its settings of the request, the answer and the certificate.
 
 mod headers;
+mod tls;
 
 use std::borrow::Cow;
 use std::fmt;
@@ -8,11 +9,21 @@ use std::fmt;
 use serde_json::{Map, Value};
 
 pub use crate::model::check::headers::{Header, HeaderValue};
+pub(crate) use crate::model::check::headers::{VALUE_MAX_BYTES, is_header_value};
+pub use crate::model::check::tls::TlsCheck;
 use crate::model::session::{Address, SessionError, text};
 
 /// The fields that [`Check::parse`] reads.
-pub(super) const FIELDS: [&str; 5] =
-    ["method", "expectStatus", "expectBody", "headers", "maxRedirects"];
+pub(super) const FIELDS: [&str; 8] = [
+    "method",
+    "expectStatus",
+    "expectBody",
+    "headers",
+    "maxRedirects",
+    tls::FIELDS[0],
+    tls::FIELDS[1],
+    tls::FIELDS[2],
+];
 
 const STATUS_MIN: u16 = 100;
 const STATUS_MAX: u16 = 599;
@@ -30,6 +41,8 @@ pub struct Check {
     pub expect_body: Option<String>,
     /// Further headers of the request, valid, each name once.
     pub headers: Vec<Header>,
+    /// Which certificates are believed.
+    pub tls: TlsCheck,
 }
 
 /// The methods that change nothing.
@@ -97,6 +110,7 @@ pub static USUAL_CHECK: Check = Check {
     expect_status: Statuses(Cow::Borrowed(&[(200, 299)])),
     expect_body: None,
     headers: Vec::new(),
+    tls: tls::USUAL,
 };
 
 pub(super) fn wrong(name: &'static str, why: impl Into<String>) -> SessionError {
@@ -124,6 +138,7 @@ impl Check {
             expect_status: expect_status(fields)?,
             expect_body: expect_body(fields, method)?,
             headers: headers::parse(fields)?,
+            tls: TlsCheck::parse(fields, address)?,
         })))
     }
 }

@@ -14,6 +14,14 @@ const ENDPOINT_ID_MAX: usize = 128;
 
 impl EndpointId {
     /// Checks the characters: an id becomes part of Redis keys, log lines and environment variables.
+    ///
+    /// ```
+    /// use leasehold::EndpointId;
+    ///
+    /// let name = EndpointId::parse("nightly-report").unwrap();
+    /// assert_eq!(name, "nightly-report".parse().unwrap());
+    /// assert!(EndpointId::parse("two words").is_err());
+    /// ```
     pub fn parse(text: &str) -> Result<Self, InvalidId> {
         let legal = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'.' | b'_' | b'-');
         if text.is_empty() || text.len() > ENDPOINT_ID_MAX || !text.bytes().all(legal) {
@@ -30,6 +38,7 @@ impl EndpointId {
 
 /// An endpoint id that is empty, too long, or has characters outside `A-Z a-z 0-9 . _ -`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct InvalidId;
 
 impl fmt::Display for InvalidId {
@@ -46,12 +55,25 @@ pub struct InstanceId(Arc<str>);
 
 impl InstanceId {
     /// An id that names this process start and no other (FR-005).
+    ///
+    /// ```
+    /// use leasehold::InstanceId;
+    ///
+    /// let id = InstanceId::generate("vm-1", 1_795_123_265_667_150_782);
+    /// assert!(id.as_str().starts_with("vm-1-1795123265667150782-"));
+    /// assert_ne!(id, InstanceId::generate("vm-1", 1_795_123_265_667_150_782));
+    /// ```
     pub fn generate(host: &str, unix_nanos: u128) -> Self {
         let random = uuid::Uuid::new_v4().simple().to_string();
         Self(format!("{host}-{unix_nanos}-{}", &random[..8]).into())
     }
 
     /// An id for a process that starts now on `host`.
+    ///
+    /// ```
+    /// let id = leasehold::InstanceId::generate_now("vm-1");
+    /// assert!(id.as_str().starts_with("vm-1-"));
+    /// ```
     #[expect(clippy::disallowed_methods, reason = "the wall clock is part of the id, for people")]
     pub fn generate_now(host: &str) -> Self {
         let since_1970 = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
@@ -59,6 +81,10 @@ impl InstanceId {
     }
 
     /// Takes any non-empty text, as found in Redis or given in a test.
+    ///
+    /// ```
+    /// assert_eq!(leasehold::InstanceId::new("vm-1").as_str(), "vm-1");
+    /// ```
     pub fn new(text: &str) -> Self {
         Self(text.into())
     }
@@ -80,11 +106,26 @@ pub struct FenceToken(pub(crate) u64);
 
 impl FenceToken {
     /// A token as it was received, to compare it with others.
+    ///
+    /// ```
+    /// use leasehold::FenceToken;
+    ///
+    /// let (last, received) = (FenceToken::new(8), FenceToken::new(7));
+    /// assert!(received < last, "refuse it");
+    /// assert_eq!(received.get(), 7);
+    /// ```
     pub const fn new(number: u64) -> Self {
         Self(number)
     }
 
     /// The number, to send it along.
+    ///
+    /// ```no_run
+    /// # let manager = leasehold::LeaseManager::builder().start().unwrap();
+    /// if let Some(fence) = manager.fence("nightly-report") {
+    ///     println!("X-Fence: {}", fence.get());
+    /// }
+    /// ```
     pub const fn get(self) -> u64 {
         self.0
     }
@@ -129,6 +170,13 @@ pub struct Tenure {
 
 impl Tenure {
     /// The grant of `endpoint` that was given `fence`.
+    ///
+    /// ```
+    /// use leasehold::{EndpointId, FenceToken, Tenure};
+    ///
+    /// let tenure = Tenure::new(EndpointId::parse("a1").unwrap(), FenceToken::new(7));
+    /// assert_eq!(tenure.fence().get(), 7);
+    /// ```
     pub fn new(endpoint: EndpointId, fence: FenceToken) -> Self {
         Self { endpoint, fence }
     }

@@ -1,5 +1,6 @@
 //! The plain values everything else speaks of. No I/O, no time, no threads.
 
+mod certificate;
 mod check;
 mod document;
 mod hash;
@@ -12,7 +13,9 @@ mod spelling;
 mod timing;
 mod verdict;
 
-pub use check::{Check, Header, HeaderValue, Method, USUAL_CHECK};
+pub use certificate::{Certificate, CertificateLeft, certificates_in};
+pub use check::{Check, Header, HeaderValue, Method, TlsCheck, USUAL_CHECK};
+pub(crate) use check::{VALUE_MAX_BYTES, is_header_value};
 pub use document::with_field;
 pub use hash::spread;
 pub(crate) use hash::{affinity, fnv1a};

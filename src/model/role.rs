@@ -16,6 +16,13 @@ const TAKEN: [&str; 2] = ["epoch", "heartbeat"];
 
 impl Role {
     /// Checks the name: it becomes part of keys, log lines and environment variables.
+    ///
+    /// ```
+    /// use leasehold::Role;
+    ///
+    /// assert_eq!(Role::parse("cleanup").unwrap().as_str(), "cleanup");
+    /// assert!(Role::parse("epoch").is_err());
+    /// ```
     pub fn parse(text: &str) -> Result<Self, InvalidRole> {
         if TAKEN.contains(&text) {
             return Err(InvalidRole);
@@ -62,6 +69,7 @@ impl fmt::Display for Role {
 
 /// A name that no role can have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct InvalidRole;
 
 impl fmt::Display for InvalidRole {

@@ -31,6 +31,14 @@ impl Sample {
     }
 
     /// A poll that failed before the endpoint could answer.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use leasehold::Sample;
+    ///
+    /// let sample = Sample::failed("connection refused", Duration::from_millis(3));
+    /// assert!(!sample.ok && sample.status.is_none());
+    /// ```
     pub fn failed(error: impl Into<String>, duration: Duration) -> Self {
         Self { ok: false, status: None, error: Some(error.into()), body: Vec::new(), duration }
     }

@@ -23,6 +23,7 @@ pub(crate) const MOMENT_MS_MAX: u64 = 1 << 53;
 
 /// A session that can be polled.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(not(feature = "__internals"), non_exhaustive)]
 pub struct Session {
     /// Which endpoint this declares.
     pub endpoint: EndpointId,
@@ -48,6 +49,7 @@ pub struct Session {
 
 /// How to reach an endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(not(feature = "__internals"), non_exhaustive)]
 pub enum Address {
     /// A request to this `http://` or `https://` URL.
     Http(String),
@@ -57,12 +59,13 @@ pub enum Address {
 
 /// Why a stored session cannot be understood.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum SessionError {
     /// The key's suffix is no endpoint id.
     Key(InvalidId),
     /// The key holds a list, a hash, …
     NotAString(String),
-    /// More than [`SESSION_MAX_BYTES`].
+    /// More than 64 KiB.
     TooLarge(usize),
     /// Not UTF-8, or not JSON; with the parser's words.
     NotJson(String),
@@ -99,6 +102,14 @@ impl Session {
     }
 
     /// Understands the stored value of `session:<suffix>`, or says why not.
+    ///
+    /// ```
+    /// use leasehold::{Address, Session};
+    ///
+    /// let session = Session::parse("a1", br#"{"id":"a1","address":"10.0.0.7:8080"}"#).unwrap();
+    /// assert_eq!(session.address, Address::Http("http://10.0.0.7:8080/".into()));
+    /// assert!(Session::parse("a1", b"not JSON").is_err());
+    /// ```
     pub fn parse(suffix: &str, value: &[u8]) -> Result<Self, SessionError> {
         Self::parse_with_odd_fields(suffix, value).map(|it| it.0)
     }
@@ -159,6 +170,13 @@ impl Address {
     }
 
     /// `host:port`, `http://…`, `https://…` or `tcp://host:port`; `path` replaces an address's own.
+    ///
+    /// ```
+    /// use leasehold::Address;
+    ///
+    /// assert_eq!(Address::parse("tcp://db:5432", None).unwrap(), Address::Tcp("db:5432".into()));
+    /// assert!(Address::parse("gopher://old", None).is_err());
+    /// ```
     pub fn parse(address: &str, path: Option<&str>) -> Result<Self, SessionError> {
         let wrong = |why| Err(SessionError::Address(why));
         if address.is_empty() {
@@ -226,7 +244,7 @@ pub(super) fn text<'a>(
     }
 }
 
-fn flag(fields: &Map<String, Value>, name: &'static str) -> Result<bool, SessionError> {
+pub(super) fn flag(fields: &Map<String, Value>, name: &'static str) -> Result<bool, SessionError> {
     match fields.get(name) {
         None | Some(Value::Null) => Ok(false),
         Some(Value::Bool(it)) => Ok(*it),
@@ -317,7 +335,14 @@ impl fmt::Display for SessionError {
     }
 }
 
-impl std::error::Error for SessionError {}
+impl std::error::Error for SessionError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Key(why) => Some(why),
+            _ => None,
+        }
+    }
+}
 
 #[cfg(test)]
 mod tests {

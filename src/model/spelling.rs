@@ -20,7 +20,7 @@ const FIELDS: [&str; 10] = [
     "okAfter",
 ];
 /// Other words for them, in lower case, without underscores and hyphens.
-const SYNONYMS: [(&str, &[&str]); 10] = [
+const SYNONYMS: [(&str, &[&str]); 12] = [
     ("isPaused", &["paused", "pause", "disabled", "isdisabled"]),
     (
         "intervalMs",
@@ -34,6 +34,8 @@ const SYNONYMS: [(&str, &[&str]); 10] = [
     ("expectBody", &["expecttext", "bodycontains", "expectbodycontains", "expectstring"]),
     ("headers", &["header", "httpheaders", "requestheaders"]),
     ("maxRedirects", &["redirects", "followredirects"]),
+    ("tlsCa", &["tlscacert", "tlscafile", "cacert", "cafile"]),
+    ("tlsInsecure", &["insecure", "tlsskipverify", "skipverify", "insecureskipverify"]),
 ];
 /// A name shorter than this has too many neighbours for a slip of the finger to be told from another word.
 const SLIP_MIN_CHARS: usize = 7;
@@ -136,6 +138,9 @@ mod tests {
             ("header", "headers"),
             ("maxRedirect", "maxRedirects"),
             ("Method", "method"),
+            ("tlsCA", "tlsCa"),
+            ("tls_insecure", "tlsInsecure"),
+            ("certWarnDay", "certWarnDays"),
         ] {
             assert_eq!(odd(&format!(r#"{{"{name}":1}}"#)), [format!("{name} {meant}")]);
             let both = format!(r#"{{"{name}":1,"{meant}":2}}"#);

@@ -37,6 +37,7 @@ impl fmt::Display for Verdict {
 
 /// How many results in a row change a verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(not(feature = "__internals"), non_exhaustive)]
 pub struct Thresholds {
     /// Results that are not ok, until the endpoint is failing.
     pub fail_after: u32,

@@ -20,6 +20,17 @@ type Stopper = Box<dyn FnOnce() + Send>;
 impl Abort {
     /// Says how to stop what is about to run (shut a socket down, kill a process group). Replaces
     /// an earlier way; if the switch has fired already, `stop` runs at once on this thread.
+    ///
+    /// ```
+    /// use std::net::{Shutdown, TcpStream};
+    /// use leasehold::Abort;
+    ///
+    /// fn ends_with(abort: &Abort, stream: &TcpStream) -> std::io::Result<()> {
+    ///     let stream = stream.try_clone()?;
+    ///     abort.arm(move || drop(stream.shutdown(Shutdown::Both)));
+    ///     Ok(())
+    /// }
+    /// ```
     pub fn arm(&self, stop: impl FnOnce() + Send + 'static) {
         let mut armed = self.armed.lock();
         if self.is_fired() {
@@ -31,12 +42,26 @@ impl Abort {
     }
 
     /// Forgets how to stop it: what was armed has ended by itself.
+    ///
+    /// ```
+    /// let abort = leasehold::Abort::default();
+    /// abort.arm(|| panic!("it has ended by itself"));
+    /// abort.disarm();
+    /// abort.fire();
+    /// ```
     pub fn disarm(&self) {
         *self.armed.lock() = None;
     }
 
     /// Stops the poll, now or as soon as it is armed. Quick, and harmless when repeated. What was armed belongs to the
     /// poller: its panic ends nobody else's thread (R12).
+    ///
+    /// ```
+    /// let abort = leasehold::Abort::default();
+    /// assert!(!abort.is_fired());
+    /// abort.fire();
+    /// assert!(abort.is_fired());
+    /// ```
     pub fn fire(&self) {
         let armed = {
             let mut armed = self.armed.lock();

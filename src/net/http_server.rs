@@ -172,3 +172,117 @@ fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     listener.set_nonblocking(true)?;
     Ok(listener)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::TcpStream;
+
+    use super::*;
+
+    /// Answers `/large` with much, `/late` after a while, and everything else at once.
+    struct Example;
+
+    impl Site for Example {
+        fn knows(&self, path: &str) -> bool {
+            path != "/nothing"
+        }
+
+        fn answer(&mut self, request: &Request, waited: Duration) -> Option<Response> {
+            match request.path.as_str() {
+                "/late" if waited < Duration::from_millis(100) => None,
+                "/large" => Some(Response::new(Status::OK, "text/plain", vec![b'x'; 80_000_000])),
+                _ => Some(Response::text(Status::OK, "hello\n")),
+            }
+        }
+    }
+
+    fn server() -> (HttpServer, SocketAddr) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let hosts = Hosts::of(address, "vm", &[], "--hosts");
+        (HttpServer::start("http", Place::Bound(listener), hosts, Example).unwrap(), address)
+    }
+
+    fn sent(address: SocketAddr, text: &str) -> TcpStream {
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        let _ = stream.write_all(text.as_bytes());
+        stream
+    }
+
+    fn answer(mut stream: TcpStream) -> String {
+        let mut text = Vec::new();
+        let _ = stream.read_to_end(&mut text);
+        String::from_utf8(text).unwrap()
+    }
+
+    const GET: &str = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
+
+    #[test]
+    fn a_request_is_answered_whole_whether_it_comes_in_pieces_or_late() {
+        let (_server, address) = server();
+        assert!(answer(sent(address, GET)).ends_with("\r\n\r\nhello\n"));
+        assert!(answer(sent(address, &GET.replace("GET /", "GET /late"))).ends_with("hello\n"));
+        let head = answer(sent(address, &GET.replace("GET", "HEAD")));
+        assert!(head.contains("Content-Length: 6\r\n") && head.ends_with("\r\n\r\n"), "{head}");
+        assert!(answer(sent(address, &GET.replace("/ ", "/nothing "))).contains(" 404 "));
+        let mut pieces = sent(address, "");
+        for piece in GET.as_bytes().chunks(5) {
+            pieces.write_all(piece).unwrap();
+        }
+        assert!(answer(pieces).ends_with("hello\n"));
+        let large = answer(sent(address, &GET.replace("GET /", "GET /large")));
+        assert!(large.len() > 80_000_000, "{}", large.len());
+    }
+
+    #[test]
+    fn a_client_that_says_nothing_too_much_or_takes_nothing_is_given_up_on() {
+        let (_server, address) = server();
+        let began = BootClock.now();
+        assert_eq!(answer(sent(address, "")), "");
+        assert_eq!(answer(sent(address, "GET / HTTP/1.1\r\nHost: lo")), "");
+        assert!(
+            BootClock.now().since(began) < Duration::from_secs(10),
+            "{:?}",
+            BootClock.now().since(began)
+        );
+        assert_eq!(answer(sent(address, &"x".repeat(100_000))), "");
+        // Takes nothing for longer than it may: what the kernel has no room for is not sent any more.
+        let idle = sent(address, &GET.replace("GET /", "GET /large"));
+        let others = BootClock.now();
+        while BootClock.now().since(others) < Duration::from_secs(5) {
+            assert!(answer(sent(address, GET)).ends_with("hello\n"));
+        }
+        assert!(answer(idle).len() < 80_000_000);
+    }
+
+    /// With a place for each until its time is over, the last would wait for five seconds.
+    #[test]
+    fn newcomers_get_the_places_of_those_who_say_nothing() {
+        let (_server, address) = server();
+        let silent: Vec<TcpStream> = (0..5 * CLIENTS_MAX).map(|_| sent(address, "GET")).collect();
+        let began = BootClock.now();
+        assert!(answer(sent(address, GET)).ends_with("hello\n"));
+        assert!(
+            BootClock.now().since(began) < Duration::from_secs(3),
+            "{:?}",
+            BootClock.now().since(began)
+        );
+        drop(silent);
+    }
+
+    #[test]
+    fn a_stop_waits_for_nobody() {
+        let (server, address) = server();
+        let silent: Vec<TcpStream> = (0..3).map(|_| sent(address, "GET")).collect();
+        let began = BootClock.now();
+        drop(server);
+        assert!(
+            BootClock.now().since(began) < Duration::from_millis(900),
+            "{:?}",
+            BootClock.now().since(began)
+        );
+        drop(silent);
+    }
+}

@@ -5,22 +5,26 @@
 
 mod answer;
 mod request;
+mod secrets;
 mod tls;
 mod url;
 mod verdict;
 
 use std::io::{self, Read, Write};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::clock::{BootClock, Clock, Moment};
 use crate::lease::permit::{PollPermit, Revoked};
-use crate::model::{Check, Method, Sample};
+use crate::model::{Check, Method, Sample, TlsCheck};
 use crate::net::deadline_stream::Socket;
 use crate::net::shortage;
 use crate::net::wait::plain;
 use crate::polling::connect::{ConnectError, connect_any};
 use crate::polling::http::answer::{AnswerError, read_answer};
 use crate::polling::http::request::request;
+use crate::polling::http::secrets::{NoSecret, Secrets};
+pub use crate::polling::http::tls::Trust;
 use crate::polling::http::tls::{Tls, TlsStream, socket_of};
 use crate::polling::http::url::Url;
 use crate::polling::http::verdict::{unexpected_body, unexpected_status};
@@ -32,6 +36,7 @@ pub struct HttpPoll {
     targets: Targets,
     body_max: usize,
     tls: Tls,
+    secrets: Secrets,
 }
 
 /// Why there is no sample of an answer.
@@ -66,7 +71,13 @@ impl From<Revoked> for Failure {
 impl HttpPoll {
     /// Polls only what `targets` allows, and keeps at most `body_max` bytes of an answer.
     pub fn new(targets: Targets, body_max: usize) -> Self {
-        Self { targets, body_max, tls: Tls::default() }
+        let (tls, secrets) = (Tls::new(Trust::default()), Secrets::default());
+        Self { targets, body_max, tls, secrets }
+    }
+
+    /// Believes whom `trust` says, and reads secrets from `secrets_dir`.
+    pub fn with_access(self, trust: Trust, secrets_dir: Option<PathBuf>) -> Self {
+        Self { tls: Tls::new(trust), secrets: Secrets(secrets_dir), ..self }
     }
 
     /// Polls `url` once, as `check` says; everything from the lookup to the last byte falls within `timeout`.
@@ -81,8 +92,8 @@ impl HttpPoll {
         let deadline = begun + timeout;
         let parsed = Url::parse(url).map_err(|it| Failure::Error(it.to_string()));
         let answer = parsed.and_then(|url| {
-            let mut connection = self.connection(&url, permit, timeout, deadline)?;
-            let request = request(&url, check, permit);
+            let request = self.request(&url, check, permit)?;
+            let mut connection = self.connection(&url, &check.tls, permit, timeout, deadline)?;
             // R3: a request that the network has lost is not delivered after the poll has ended.
             connection.discard_at_close(true)?;
             // R2: from here to the first byte nothing waits.
@@ -126,10 +137,26 @@ impl HttpPoll {
         }
     }
 
+    fn request(
+        &self,
+        url: &Url<'_>,
+        check: &Check,
+        permit: &PollPermit,
+    ) -> Result<Vec<u8>, Failure> {
+        request(url, check, permit, &self.secrets).map_err(|(header, file, why)| {
+            let sentence = || why.sentence(&header.name, file);
+            match &why {
+                NoSecret::Unreadable(error) => Failure::of_io(error, sentence),
+                _ => Failure::Error(sentence()),
+            }
+        })
+    }
+
     /// Everything that takes long: lookup, connect, TLS.
     fn connection(
         &self,
         url: &Url<'_>,
+        check: &TlsCheck,
         permit: &PollPermit,
         timeout: Duration,
         deadline: Moment,
@@ -152,7 +179,8 @@ impl HttpPoll {
         }
         let no_tls =
             |it: io::Error| Failure::of_io(&it, || format!("no TLS with {place}: {}", plain(&it)));
-        self.tls.handshake(url.host, socket).map(Connection::Tls).map_err(no_tls)
+        let shaken = self.tls.handshake(url.host, socket, check, permit);
+        shaken.map(Connection::Tls).map_err(no_tls)
     }
 }
 

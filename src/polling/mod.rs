@@ -2,6 +2,7 @@
 //!
 //! May touch the table of leases, the store (to verify and to publish) and the endpoints themselves.
 
+mod certificates;
 #[cfg(feature = "cli")]
 pub mod command;
 #[cfg(feature = "cli")]

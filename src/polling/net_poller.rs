@@ -1,5 +1,6 @@
 //! How does the program poll an endpoint without `--poll-command`? By HTTP or TCP, as the address of the session says.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::lease::permit::{PollPermit, Revoked};
@@ -23,6 +24,11 @@ impl NetPoller {
             http: http::HttpPoll::new(targets.clone(), body_max),
             tcp: tcp::TcpConnect::new(targets),
         }
+    }
+
+    /// Believes whom `trust` says, and reads secrets for headers from `secrets_dir`.
+    pub fn with_access(self, trust: http::Trust, secrets_dir: Option<PathBuf>) -> Self {
+        Self { http: self.http.with_access(trust, secrets_dir), ..self }
     }
 }
 

@@ -253,6 +253,7 @@ mod tests {
     use crate::lease::testing::Holder;
     use crate::model::Sample;
     use crate::store::Judging;
+    use crate::store::memory::Mishap;
     use crate::thread::stop;
 
     /// For what happens at once, or never.
@@ -261,7 +262,14 @@ mod tests {
     fn publication(tenure: &Tenure) -> Publication {
         let (tenure, sample) = (tenure.clone(), Sample::failed("no answer", PATIENCE));
         let judging = Judging::default();
-        Publication { tenure, started_at_ms: 1, interval: PATIENCE, sample, judging }
+        Publication {
+            tenure,
+            started_at_ms: 1,
+            interval: PATIENCE,
+            sample,
+            judging,
+            certificate: None,
+        }
     }
 
     #[test]
@@ -333,6 +341,36 @@ mod tests {
         step(&mut outbox);
         step(&mut outbox);
         assert_eq!(outbox.len(), 1);
+    }
+
+    /// A reply that is lost takes the word of the change along: it comes with the next one.
+    #[test]
+    fn a_change_is_told_once_whether_its_reply_was_lost_or_not() {
+        for lost in [false, true] {
+            let Holder { store, table, held, .. } = Holder::of(1);
+            let (samples, sampled) = bounded(2);
+            let put = |started_at_ms| {
+                let it = Publication { started_at_ms, ..publication(&held[0]) };
+                samples.send((it, table.permit(&held[0]).unwrap())).unwrap();
+            };
+            put(1);
+            if lost {
+                store.plan("publish", Mishap::LoseReply);
+            }
+            let (tell, told) = bounded(9);
+            let mut publisher = Publisher::new(store, Arc::clone(&table), sampled, bounded(1).0)
+                .telling(move |it| drop(tell.send(it)));
+            publisher.take_waiting();
+            publisher.step();
+            publisher.step();
+            assert!(publisher.outbox.is_empty());
+            put(2);
+            publisher.take_waiting();
+            publisher.step();
+            let told: Vec<Change> = told.try_iter().collect();
+            assert_eq!(told.len(), 1, "lost: {lost}, {told:?}");
+            assert_eq!((told[0].state.failures, told[0].state.since_ms), (1, 1));
+        }
     }
 
     /// Only that leases were renewed meanwhile shows that the store was there: a machine that slept knows nothing of it.

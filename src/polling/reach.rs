@@ -112,7 +112,8 @@ mod tests {
                 started_at_ms: 1,
                 interval: WINDOW,
                 sample,
-                judging: Judging::default()
+                judging: Judging::default(),
+                certificate: None,
             };
             n
         ]

@@ -14,6 +14,7 @@ use crate::lease::report::Reporter;
 use crate::lease::table::OwnershipTable;
 use crate::lease::watch::Nudge;
 use crate::model::{EndpointId, Sample};
+use crate::polling::certificates::Certificates;
 use crate::polling::dispatch::{PollDone, PollEnd, PollJob, VERIFIED_FOR};
 use crate::polling::poller::Poller;
 use crate::polling::schedule::Due;
@@ -56,6 +57,7 @@ pub struct PollWorker {
     table: Arc<OwnershipTable>,
     reporter: Reporter,
     deferrals: Arc<Deferrals>,
+    certificates: Certificates,
     samples: Sender<Polled>,
     dones: Sender<PollDone>,
     nudges: Sender<Nudge>,
@@ -71,8 +73,8 @@ impl PollWorker {
         nudges: Sender<Nudge>,
     ) -> Self {
         let reporter = Reporter::new(&table);
-        let deferrals = Arc::default();
-        Self { poller, table, reporter, deferrals, samples, dones, nudges }
+        let (deferrals, certificates) = (Arc::default(), Certificates::default());
+        Self { poller, table, reporter, deferrals, certificates, samples, dones, nudges }
     }
 
     /// Where the threads of the pool are counted.
@@ -127,13 +129,19 @@ impl PollWorker {
         match polled {
             Ok(sample) => {
                 self.say(job, &sample);
+                let certificate = permit.certificate();
+                if let Some(left) = certificate {
+                    let news = self.certificates.news(tenure, left, |it| self.table.has(it));
+                    news.iter().for_each(|it| self.reporter.report(it));
+                }
                 let ok = sample.ok;
                 let Due { next_after_ok, next_after_failure, thresholds, .. } = job.due;
                 let interval = if ok { next_after_ok } else { next_after_failure };
                 let tenure = tenure.clone();
                 let session = Arc::clone(&job.due.session);
                 let judging = Judging { session: Some(session), thresholds, known: None };
-                let publication = Publication { tenure, started_at_ms, interval, sample, judging };
+                let publication =
+                    Publication { tenure, started_at_ms, interval, sample, judging, certificate };
                 let took = self.table.now().since(began);
                 let _ = self.samples.send((publication, permit));
                 PollEnd::Polled { ok, took }

@@ -9,7 +9,9 @@ use std::fmt::{Arguments, Write as _};
 
 use serde_json::{Map, Value};
 
-use crate::model::{Change, EndpointId, FenceToken, InstanceId, Tenure, Verdict, VerdictState};
+use crate::model::{
+    CertificateLeft, Change, EndpointId, FenceToken, InstanceId, Tenure, Verdict, VerdictState,
+};
 use crate::store::{PeerMessage, Publication};
 
 /// A message longer than this is not read.
@@ -40,6 +42,10 @@ pub(crate) fn encode_result(instance: &InstanceId, it: &Publication, database: u
     let (duration, interval) = (sample.duration.as_millis(), it.interval.as_millis());
     push(&mut json, format_args!(",\"started_at_ms\":{}", it.started_at_ms));
     push(&mut json, format_args!(",\"duration_ms\":{duration},\"interval_ms\":{interval}"));
+    if let Some(CertificateLeft { days, is_short }) = it.certificate {
+        push(&mut json, format_args!(",\"cert_days\":{days}"));
+        push(&mut json, format_args!(",\"cert_expiring\":{}", u8::from(is_short)));
+    }
     push(&mut json, format_args!(",\"db\":{database}"));
     json.push_str(",\"body\":");
     push_quoted(&mut json, &String::from_utf8_lossy(&sample.body));

@@ -44,6 +44,7 @@ pub(crate) const STAND_FOR_ROLE: &str = "stand for the role on";
 
 /// The store could not be asked, so nothing is known.
 #[derive(Clone, Debug)]
+#[cfg_attr(not(feature = "__internals"), non_exhaustive)]
 pub struct StoreError {
     /// What was tried, as a verb.
     pub op: &'static str,

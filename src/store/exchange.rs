@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::model::{
-    Epoch, FenceToken, InstanceId, KnownVerdict, LeaseDuration, Sample, Session, Tenure,
-    Thresholds, VerdictState, Weight,
+    CertificateLeft, Epoch, FenceToken, InstanceId, KnownVerdict, LeaseDuration, Sample, Session,
+    Tenure, Thresholds, VerdictState, Weight,
 };
 use crate::store::LEADER_HEARTBEAT_EXTRA;
 
@@ -160,6 +160,8 @@ pub struct Publication {
     pub interval: Duration,
     /// The outcome of the poll.
     pub sample: Sample,
+    /// How long the certificate of the endpoint was valid yet, if it showed one.
+    pub certificate: Option<CertificateLeft>,
     /// What the store needs to decide the verdict.
     pub judging: Judging,
 }

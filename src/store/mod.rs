@@ -13,7 +13,7 @@ mod fast_path;
 pub mod history;
 pub mod keys;
 pub mod lease_kind;
-#[cfg(any(test, feature = "__internals"))]
+#[cfg(any(test, feature = "testing"))]
 pub mod memory;
 mod peer_message;
 pub mod redis;

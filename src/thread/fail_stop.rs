@@ -10,13 +10,16 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use crossbeam_channel::Receiver;
+use crossbeam_channel::{Receiver, never};
 use parking_lot::Mutex;
 
-use crate::thread::{Stop, StopSource, Thread, nudged_steps, steps, stop};
+use crate::clock::Clock;
+use crate::clock::scheduler::{Scheduler, Steps};
+use crate::thread::{Step, Stop, StopSource, Thread, nudged_steps, steps, stop};
 
 /// Which thread panicked, and with which message.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(not(feature = "__internals"), non_exhaustive)]
 pub struct Failure {
     /// The name of the thread, e.g. `renewal`.
     pub thread: String,
@@ -41,14 +44,27 @@ pub struct FailStop {
     /// Dropped when every action has run.
     source: Mutex<Option<StopSource>>,
     failed: Stop,
+    /// Calls the steps in place of threads.
+    scheduler: Option<Arc<dyn Scheduler>>,
 }
 
 impl FailStop {
     /// Without any action.
-    pub fn new() -> Arc<Self> {
+    #[cfg(test)]
+    pub(crate) fn new() -> Arc<Self> {
+        Self::with(None)
+    }
+
+    /// Without any action, for threads that wait by `clock`.
+    pub(crate) fn by(clock: &dyn Clock) -> Arc<Self> {
+        Self::with(clock.scheduler().cloned())
+    }
+
+    fn with(scheduler: Option<Arc<dyn Scheduler>>) -> Arc<Self> {
         let (source, failed) = stop();
-        let source = Mutex::new(Some(source));
-        Arc::new(Self { actions: Mutex::default(), failure: OnceLock::new(), source, failed })
+        let (actions, failure, source) =
+            (Mutex::default(), OnceLock::new(), Mutex::new(Some(source)));
+        Arc::new(Self { actions, failure, source, failed, scheduler })
     }
 
     /// Adds what is done at the first failure, after what was added before, on the thread that panicked.
@@ -114,18 +130,26 @@ impl FailStop {
         stop: Stop,
         step: impl FnMut() -> Duration + Send + 'static,
     ) -> io::Result<Thread> {
-        self.spawn(name, steps(stop, step))
+        match &self.scheduler {
+            None => self.spawn(name, steps(stop, step)),
+            Some(_) => self.nudged_steps(name, stop, never(), step),
+        }
     }
 
     /// The same, but a nudge brings the next step at once.
-    pub fn nudged_steps(
+    pub(crate) fn nudged_steps(
         self: &Arc<Self>,
         name: &str,
         stop: Stop,
         nudges: Receiver<()>,
-        step: impl FnMut() -> Duration + Send + 'static,
+        step: impl Step + 'static,
     ) -> io::Result<Thread> {
-        self.spawn(name, nudged_steps(stop, nudges, step))
+        let Some(scheduler) = &self.scheduler else {
+            return self.spawn(name, nudged_steps(stop, nudges, step));
+        };
+        let (name, fail_stop) = (name.to_owned(), Arc::clone(self));
+        let steps = ScheduledSteps { name, stop, nudges, step: Some(step), fail_stop };
+        Ok(Thread::scheduled(scheduler, Box::new(steps)))
     }
 
     fn fail(&self, failure: Failure) {
@@ -138,6 +162,52 @@ impl FailStop {
             let _ = caught(|| action(&failure));
         }
         drop(self.source.lock().take());
+    }
+}
+
+/// The body of a thread that a scheduler calls: its panic is a failure, too.
+struct ScheduledSteps<S> {
+    name: String,
+    stop: Stop,
+    nudges: Receiver<()>,
+    /// Gone after a panic, as what a thread had is.
+    step: Option<S>,
+    fail_stop: Arc<FailStop>,
+}
+
+impl<S: Step> ScheduledSteps<S> {
+    fn guarded<T>(&mut self, call: impl FnOnce(&mut S) -> T) -> Option<T> {
+        let step = self.step.as_mut()?;
+        let message = match caught(|| call(step)) {
+            Ok(result) => return Some(result),
+            Err(message) => message,
+        };
+        self.step = None;
+        self.fail_stop.fail(Failure { thread: self.name.clone(), message });
+        None
+    }
+}
+
+impl<S: Step> Steps for ScheduledSteps<S> {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn step(&mut self) -> Duration {
+        let _ = self.nudges.try_recv();
+        self.guarded(Step::step).unwrap_or(Duration::MAX)
+    }
+
+    fn is_nudged(&self) -> bool {
+        !self.nudges.is_empty()
+    }
+
+    fn is_over(&self) -> bool {
+        self.step.is_none() || self.stop.is_over()
+    }
+
+    fn end(&mut self) {
+        self.guarded(Step::end);
     }
 }
 

@@ -9,6 +9,7 @@ pub mod signals;
 use std::convert::Infallible;
 use std::io;
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -17,8 +18,11 @@ use crossbeam_channel::{
     Receiver, RecvTimeoutError, Sender, TryRecvError, after, bounded, never, select,
 };
 
+use crate::clock::scheduler::{Scheduler, Steps};
+
 /// Nothing is ever sent: dropping the source is the message, and every [`Stop`] sees it.
 #[derive(Debug)]
+#[must_use = "its `Stop` ends when it is dropped"]
 pub struct StopSource {
     _alive: Sender<Infallible>,
     /// Behind the other: who is woken by this sees that it is time to stop.
@@ -59,6 +63,17 @@ impl Stop {
     }
 
     /// Waits out `duration`; true when it is time to stop instead.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use leasehold::Stop;
+    ///
+    /// let (source, stop) = Stop::pair();
+    /// std::thread::spawn(move || drop(source));
+    /// while !stop.within(Duration::from_secs(60)) {
+    ///     println!("another minute of work");
+    /// }
+    /// ```
     pub fn within(&self, duration: Duration) -> bool {
         match self.0.recv_timeout(duration) {
             Err(RecvTimeoutError::Timeout) => false,
@@ -103,9 +118,10 @@ impl Drop for Counted {
 }
 
 /// A running thread. Dropping it waits for its end, so its stop source must be dropped before.
-#[derive(Debug)]
 pub struct Thread {
     handle: Option<JoinHandle<()>>,
+    /// Instead of a thread: what calls its steps, and their number there.
+    scheduled: Option<(Arc<dyn Scheduler>, u64)>,
     /// A child that was forked has no such thread, and would wait for ever.
     process: u32,
 }
@@ -126,7 +142,20 @@ impl Thread {
             body();
         };
         let handle = builder.spawn(body)?;
-        Ok(Self { handle: Some(handle), process: std::process::id() })
+        Ok(Self { handle: Some(handle), scheduled: None, process: std::process::id() })
+    }
+
+    /// Steps that `scheduler` calls, and no thread.
+    pub(crate) fn scheduled(scheduler: &Arc<dyn Scheduler>, steps: Box<dyn Steps>) -> Self {
+        let scheduled = Some((Arc::clone(scheduler), scheduler.start(steps)));
+        Self { handle: None, scheduled, process: std::process::id() }
+    }
+
+    /// Ends steps that a scheduler calls; a thread ends by itself.
+    pub(crate) fn end_scheduled(&mut self) {
+        if let Some((scheduler, steps)) = self.scheduled.take() {
+            scheduler.finish(steps);
+        }
     }
 
     /// A thread whose body is one step after another: each says how long to wait for the next.
@@ -149,6 +178,7 @@ impl Thread {
     }
 
     fn wait(&mut self) {
+        self.end_scheduled();
         if let Some(handle) = self.handle.take().filter(|_| self.process == std::process::id()) {
             // A panic was answered on the thread itself (R12), or has aborted the process.
             let _ = handle.join();
@@ -162,6 +192,27 @@ impl Drop for Thread {
     }
 }
 
+impl std::fmt::Debug for Thread {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Thread").field(&self.handle).finish()
+    }
+}
+
+/// What a thread does again and again.
+pub(crate) trait Step: Send {
+    /// Makes one step; how long to wait for the next.
+    fn step(&mut self) -> Duration;
+
+    /// After the last step, when it is told to stop.
+    fn end(&mut self) {}
+}
+
+impl<F: FnMut() -> Duration + Send> Step for F {
+    fn step(&mut self) -> Duration {
+        self()
+    }
+}
+
 /// The body of a thread that makes one step after another: each says how long to wait for the next.
 pub(crate) fn steps(stop: Stop, mut step: impl FnMut() -> Duration) -> impl FnOnce() {
     move || while !stop.within(step()) {}
@@ -171,14 +222,18 @@ pub(crate) fn steps(stop: Stop, mut step: impl FnMut() -> Duration) -> impl FnOn
 pub(crate) fn nudged_steps(
     stop: Stop,
     mut nudges: Receiver<()>,
-    mut step: impl FnMut() -> Duration,
+    mut step: impl Step,
 ) -> impl FnOnce() {
     move || loop {
-        let due = after(step());
+        let due = after(step.step());
         select! {
-            recv(stop.receiver()) -> _ => return,
+            recv(stop.receiver()) -> _ => return step.end(),
             recv(nudges) -> nudge => if nudge.is_err() { nudges = never() },
             recv(due) -> _ => (),
+        }
+        // Of several that are ready, `select!` takes any.
+        if stop.is_over() {
+            return step.end();
         }
     }
 }

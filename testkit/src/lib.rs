@@ -14,6 +14,7 @@
     reason = "written for tests"
 )]
 
+pub mod agent;
 pub mod bench;
 pub mod bounds;
 pub mod cluster;

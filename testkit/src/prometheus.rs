@@ -154,6 +154,11 @@ impl Document {
         *self.samples.get(series).unwrap_or_else(|| panic!("no {series} in {:#?}", self.samples))
     }
 
+    /// How many series begin like this.
+    pub fn count(&self, beginning: &str) -> usize {
+        self.samples.keys().filter(|it| it.starts_with(beginning)).count()
+    }
+
     /// Every name that a query can ask for.
     pub fn names(&self) -> BTreeSet<String> {
         self.samples.keys().map(|it| it.split('{').next().unwrap().to_owned()).collect()

@@ -51,6 +51,8 @@ mod store {
     mod hints;
     /// Servers on which commands were renamed away, and users who may not use them.
     mod managed;
+    /// Two fleets in two databases of one Redis: neither hears the other.
+    mod databases;
     /// The rules of docs/redis.md: enough, and no more than is needed.
     mod rights;
     /// Redis over TLS, and secrets that are exchanged while everything runs.
@@ -87,6 +89,8 @@ mod election {
 }
 /// Polls, and what strangers answer.
 mod polling {
+    /// Which certificates are believed, and how long they last: on real servers.
+    mod certificates;
     /// Which answer is ok: the fields of a session that describe its check.
     mod checks;
     /// Each change of a verdict is told once; what runs then.
@@ -159,6 +163,30 @@ mod process {
     mod supervisor;
     /// The page: what it shows, to whom, and what it costs.
     mod web;
+}
+/// Tests of a user's own program: a Redis in memory, and a clock that a test moves.
+mod testing {
+    /// The clock: one course of things, and no time.
+    mod clock;
+    /// Leaderships that are won, lost, given back and waited for.
+    mod elections;
+    /// Leases that are kept, lost, given back and waited for.
+    mod leases;
+}
+/// `leasehold agent`: leases and roles for programs in any language, real processes.
+mod agent {
+    /// The examples of docs/agent.md, run.
+    mod examples;
+    /// Clients, agents and Redis are killed, frozen and restarted.
+    mod faults;
+    /// 200 clients of two agents want the same names.
+    mod hammer;
+    /// Strangers at the socket.
+    mod hostile;
+    /// Roles.
+    mod roles;
+    /// Leases, sessions and their ends.
+    mod sessions;
 }
 /// The source tree, the documents and the package.
 mod meta {

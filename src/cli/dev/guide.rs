@@ -12,6 +12,8 @@ use crate::inspect::status::counted;
 pub(super) struct Guide<'a> {
     pub(super) config: &'a Config,
     pub(super) redis: &'a str,
+    /// The port of the page.
+    pub(super) page: u16,
     pub(super) leasehold: &'a Path,
     pub(super) directory: &'a Directory,
     pub(super) sessions: usize,
@@ -26,6 +28,7 @@ impl Guide<'_> {
             "\n{instances} share {endpoints} through {server}. Ctrl-C ends and removes all of it.\n\n"
         );
         let logs = self.directory.path().join("vm1.log");
+        text += &format!("  page    http://127.0.0.1:{}/\n", self.page);
         text += &format!("  Redis   {}\n  log     {}\n", self.config.redis, logs.display());
         text += "\nIn another terminal, first paste this line:\n\n";
         text += &format!("  export {}\n\nthen try:\n\n", self.variables());

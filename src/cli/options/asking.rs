@@ -2,8 +2,8 @@
 
 use crate::cli::options::Opt;
 use crate::cli::options::commands::{READ, RELEASE, SHOWN, STATUS};
-use crate::cli::options::values::{ValueError, at_least_one, duration, showable, switch, text};
 use crate::cli::task::Output;
+use crate::config::value::{ValueError, at_least_one, duration, showable, switch, text};
 use crate::inspect::status::State;
 use crate::store::admin::acl::Purpose;
 
@@ -14,7 +14,7 @@ pub(super) static OPTIONS: &[Opt] = &[
         default: "",
         help: "The instance whose leases to release.",
         commands: RELEASE,
-        set: |draft, value| text(value).map(|it| draft.instance = Some(it)),
+        set: |draft, value| text(value).map(|it| draft.instance = Some(it.into())),
     },
     Opt {
         name: "force",
@@ -53,14 +53,14 @@ pub(super) static OPTIONS: &[Opt] = &[
         commands: STATUS,
         set: |draft, value| {
             let word = text(value)?;
-            let output = match word.as_str() {
+            let output = match word {
                 "table" => Output::Table,
                 "wide" => Output::Wide,
                 "names" => Output::Names,
                 "json" => Output::Json,
                 _ => {
                     let choices = "table, wide, names and json";
-                    return Err(ValueError::Choice { shown: showable(&word), choices });
+                    return Err(ValueError::Choice { shown: showable(word), choices });
                 }
             };
             draft.output = Some(output);
@@ -75,7 +75,7 @@ pub(super) static OPTIONS: &[Opt] = &[
                paused, invalid, unowned, abandoned, uncertain, moving, new, no-session.",
         commands: STATUS,
         set: |draft, value| {
-            draft.which.states = states(&text(value)?)?;
+            draft.which.states = states(text(value)?)?;
             Ok(())
         },
     },
@@ -85,7 +85,7 @@ pub(super) static OPTIONS: &[Opt] = &[
         default: "",
         help: "Show only endpoints of this instance, or of every instance of this host.",
         commands: STATUS,
-        set: |draft, value| text(value).map(|it| draft.which.owner = Some(it)),
+        set: |draft, value| text(value).map(|it| draft.which.owner = Some(it.into())),
     },
     Opt {
         name: "check",
@@ -162,8 +162,8 @@ pub(super) static OPTIONS: &[Opt] = &[
         set: |draft, value| {
             let word = text(value)?;
             let choices = "daemon, onlooker, operator or elector";
-            let known = Purpose::named(&word);
-            let known = known.ok_or(ValueError::Choice { shown: showable(&word), choices })?;
+            let known = Purpose::named(word);
+            let known = known.ok_or(ValueError::Choice { shown: showable(word), choices })?;
             draft.purpose = Some(known);
             Ok(())
         },

@@ -1,7 +1,7 @@
 //! What an operator's command changes, or would change.
 
 use crate::cli::options::Opt;
-use crate::cli::options::values::{ValueError, duration, number, switch, text};
+use crate::config::value::{ValueError, duration, number, switch, text};
 
 pub(super) static OPTIONS: &[Opt] = &[
     Opt {
@@ -10,7 +10,7 @@ pub(super) static OPTIONS: &[Opt] = &[
         default: "",
         help: "add: the id of the new session.",
         commands: &["sessions"],
-        set: |draft, value| text(value).map(|it| draft.id = Some(it)),
+        set: |draft, value| text(value).map(|it| draft.id = Some(it.into())),
     },
     Opt {
         name: "name",
@@ -18,7 +18,7 @@ pub(super) static OPTIONS: &[Opt] = &[
         default: "",
         help: "add: a name for people to read.",
         commands: &["sessions"],
-        set: |draft, value| text(value).map(|it| draft.fields.push(("name", it))),
+        set: |draft, value| text(value).map(|it| draft.fields.push(("name", it.into()))),
     },
     Opt {
         name: "path",
@@ -26,7 +26,7 @@ pub(super) static OPTIONS: &[Opt] = &[
         default: "",
         help: "add: the path of the request, instead of that of the address.",
         commands: &["sessions"],
-        set: |draft, value| text(value).map(|it| draft.fields.push(("path", it))),
+        set: |draft, value| text(value).map(|it| draft.fields.push(("path", it.into()))),
     },
     Opt {
         name: "method",
@@ -34,7 +34,7 @@ pub(super) static OPTIONS: &[Opt] = &[
         default: "",
         help: "add: GET or HEAD.",
         commands: &["sessions"],
-        set: |draft, value| text(value).map(|it| draft.fields.push(("method", it))),
+        set: |draft, value| text(value).map(|it| draft.fields.push(("method", it.into()))),
     },
     Opt {
         name: "expect-status",
@@ -42,7 +42,7 @@ pub(super) static OPTIONS: &[Opt] = &[
         default: "",
         help: "add: the statuses that are ok, such as 200-299,401.",
         commands: &["sessions"],
-        set: |draft, value| text(value).map(|it| draft.fields.push(("expectStatus", it))),
+        set: |draft, value| text(value).map(|it| draft.fields.push(("expectStatus", it.into()))),
     },
     Opt {
         name: "expect-body",
@@ -50,7 +50,7 @@ pub(super) static OPTIONS: &[Opt] = &[
         default: "",
         help: "add: text that the body must contain.",
         commands: &["sessions"],
-        set: |draft, value| text(value).map(|it| draft.fields.push(("expectBody", it))),
+        set: |draft, value| text(value).map(|it| draft.fields.push(("expectBody", it.into()))),
     },
     Opt {
         name: "header",
@@ -114,6 +114,6 @@ pub(super) static OPTIONS: &[Opt] = &[
         help: "Assume that this instance, or every instance of this host, leaves. May be given \
                several times.",
         commands: &["plan"],
-        set: |draft, value| text(value).map(|it| draft.leave.push(it)),
+        set: |draft, value| text(value).map(|it| draft.leave.push(it.into())),
     },
 ];

@@ -24,8 +24,8 @@ pub(crate) static COMMANDS: &[Spec] = &[
                 the start, it waits for Redis. At a stop, running polls have --drain-timeout to \
                 end, and the instance releases all its leases. A second signal aborts those polls \
                 at once; the leases are released all the same. SIGHUP reads --settings again: log \
-                level, interval, timeout, light polling, workers, weight, targets and body size \
-                change at once. The log names every other setting that has changed; these take \
+                level, interval, timeout, light polling, workers, weight, targets, body size and \
+                what polls believe change at once. The log names every other setting that has changed; these take \
                 effect after a restart.",
         takes: NOTHING,
         hidden: false,
@@ -35,14 +35,15 @@ pub(crate) static COMMANDS: &[Spec] = &[
         usage: "leasehold dev [OPTIONS]",
         summary: "a private Redis and a fleet on this host, to try things on",
         about: "Starts a private Redis server (redis-server or valkey-server must be on PATH), a \
-                sample target with endpoints that answer, are slow and fail, and three instances \
-                that poll them, and prints the commands to try. Every part is a process of its \
-                own: kill one and watch the others. A part that ends is started again. SIGINT or \
-                SIGTERM ends and removes all of it, and so does the death of this process. No \
-                variable of the environment counts, so that nothing here touches a fleet in \
-                service. With --redis it uses your server, one or behind Sentinels, under \
-                prefixes of its own, leasehold-dev and leasehold-dev-leader, and removes these \
-                keys at the end. The timings are short: a lease lasts 6 s, a heartbeat 3 s.",
+                sample target with endpoints that answer, are slow and fail, three instances that \
+                poll them, and the page of leasehold web, and prints the commands to try. Every \
+                part is a process of its own: kill one and watch the others. A part that ends is \
+                started again. SIGINT or SIGTERM ends and removes all of it, and so does the \
+                death of this process. No variable of the environment counts, so that nothing \
+                here touches a fleet in service. With --redis it uses your server, one or behind \
+                Sentinels, under prefixes of its own, leasehold-dev and leasehold-dev-leader, and \
+                removes these keys at the end. The timings are short: a lease lasts 6 s, a \
+                heartbeat 3 s.",
         takes: NOTHING,
         hidden: false,
     },
@@ -123,10 +124,10 @@ pub(crate) static COMMANDS: &[Spec] = &[
         name: "watch",
         usage: "leasehold watch [ENDPOINT] [OPTIONS]",
         summary: "follow lease events, changes and results as they happen",
-        about: "Prints a line for each lease event and for each result, of ENDPOINT or of all \
-                endpoints, as they happen, until SIGINT, SIGTERM or a closed pipe. While Redis is \
-                away, it says so on stderr and tries again. Afterwards it prints the lease events and changes \
-                of that time, but not the results. Only reads.",
+        about: "Prints a line for each lease event, each change of a verdict and each result, of \
+                ENDPOINT or of all endpoints, as they happen, until SIGINT, SIGTERM or a closed pipe. While Redis is \
+                away, it says so on stderr and tries again. Afterwards it prints the lease events \
+                and changes of that time, but not the results. Only reads.",
         takes: words(1),
         hidden: false,
     },
@@ -134,9 +135,9 @@ pub(crate) static COMMANDS: &[Spec] = &[
         name: "history",
         usage: "leasehold history [ENDPOINT] [OPTIONS]",
         summary: "the last grants: who held what, when, why it moved",
-        about: "Lists the last lease events and changes of verdicts, of ENDPOINT or of all endpoints, the newest last: \
-                when, which endpoint, what happened (acquired, released, lost, reclaimed), which \
-                instance, under which fence, and why. Redis keeps about the last 10,000 events. \
+        about: "Lists the last lease events and changes of verdicts, of ENDPOINT or of all \
+                endpoints, the newest last: when, which endpoint, what happened (acquired, \
+                released, lost, reclaimed; failing, recovered), which instance, under which fence, and why. Redis keeps about the last 10,000 events. \
                 Instances write them in the background, so a few may be missing. Only reads.",
         takes: words(1),
         hidden: false,
@@ -241,6 +242,30 @@ pub(crate) static COMMANDS: &[Spec] = &[
         hidden: false,
     },
     Spec {
+        name: "agent",
+        usage: "leasehold agent --socket PATH [OPTIONS]",
+        summary: "hold leases and roles for programs in any language, by a socket",
+        about: "Listens at --socket, and holds leases and roles for the programs that connect: \
+                ACQUIRE nightly is answered with HELD, a fence and how long the lease lasts; LEAD \
+                cleanup stands for a role. The connection is the session: when the program ends or \
+                dies, everything it held is given back at once. docs/agent.md has the protocol. \
+                Every client is a holder of its own. If Redis is away at the start, the agent \
+                waits for it, and the socket is there once the agent can grant. At a stop, clients \
+                are told, and have --drain-timeout to finish; a second signal ends that wait.",
+        takes: NOTHING,
+        hidden: false,
+    },
+    Spec {
+        name: "connect",
+        usage: "leasehold connect --socket PATH",
+        summary: "talk to an agent by stdin and stdout, such as from a shell script",
+        about: "Passes lines from stdin to the agent at --socket, and its lines to stdout. When \
+                stdin ends, the agent carries out what was said, and ends the session. Ends when \
+                the agent ends the connection.",
+        takes: NOTHING,
+        hidden: false,
+    },
+    Spec {
         name: "leaders",
         usage: "leasehold leaders [OPTIONS]",
         summary: "who leads what, since when, under which term",
@@ -337,7 +362,7 @@ pub(super) const CHECKED: &[&str] = &["run", "doctor"];
 pub(super) const DEV: &[&str] = &["dev"];
 pub(super) const RELEASE: &[&str] = &["release"];
 pub(super) const STATUS: &[&str] = &["status"];
-pub(super) const KEPT: &[&str] = &["run", "lead", "release", "doctor"];
+pub(super) const KEPT: &[&str] = &["run", "lead", "agent", "release", "doctor"];
 pub(super) const SHOWN: &[&str] = &["status", "top", "web"];
 pub(super) const WEB: &[&str] = &["run", "web"];
 pub(super) const SESSIONS: &[&str] = &[
@@ -345,24 +370,27 @@ pub(super) const SESSIONS: &[&str] = &[
     "doctor", NAMES,
 ];
 pub(super) const POLLS: &[&str] = &[
-    "run", "release", "status", "top", "web", "plan", "get", "explain", "watch", "history",
-    "sessions", "drain", "undrain", "doctor", NAMES,
+    "run", "agent", "release", "status", "top", "web", "plan", "get", "explain", "watch",
+    "history", "sessions", "drain", "undrain", "doctor", NAMES,
 ];
 /// Commands that stand for a role.
-pub(super) const STAND: &[&str] = &["run", "lead", "once"];
-pub(super) const WAITING: &[&str] = &["run", "lead", "once", "doctor"];
+pub(super) const STAND: &[&str] = &["run", "lead", "once", "agent"];
+pub(super) const WAITING: &[&str] = &["run", "lead", "once", "agent", "doctor"];
 pub(super) const LEAD: &[&str] = &["run", "lead"];
-pub(super) const LOGGING: &[&str] = &["run", "release", "lead", "once", "leaders", "resign"];
+/// Commands that stand for a role as long as they run.
+pub(super) const ELECTING: &[&str] = &["run", "lead", "agent"];
+pub(super) const LOGGING: &[&str] =
+    &["run", "release", "lead", "once", "agent", "leaders", "resign"];
 pub(super) const READ: &[&str] = &[
     "status", "top", "plan", "get", "explain", "watch", "history", "sessions", "leaders", "doctor",
 ];
 /// Commands that stand for a role, and `doctor`, which checks their timings.
-pub(super) const TIMED: &[&str] = &["run", "lead", "once", "doctor"];
+pub(super) const TIMED: &[&str] = &["run", "lead", "once", "agent", "doctor"];
 pub(super) const ROLES: &[&str] = &[
-    "run", "release", "status", "top", "web", "history", "lead", "once", "leaders", "resign",
-    "doctor", NAMES,
+    "run", "release", "status", "top", "web", "history", "lead", "once", "agent", "leaders",
+    "resign", "doctor", NAMES,
 ];
 pub(super) const ALL: &[&str] = &[
     "run", "dev", "release", "status", "top", "web", "plan", "get", "explain", "watch", "history",
-    "sessions", "drain", "undrain", "lead", "once", "leaders", "resign", "doctor", NAMES,
+    "sessions", "drain", "undrain", "lead", "once", "agent", "leaders", "resign", "doctor", NAMES,
 ];

@@ -2,7 +2,7 @@
 
 use crate::cli::options::Opt;
 use crate::cli::options::commands::DEV;
-use crate::cli::options::values::{at_least_one, path};
+use crate::config::value::{at_least_one, path};
 
 pub(super) static OPTIONS: &[Opt] = &[
     Opt {

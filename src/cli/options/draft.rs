@@ -1,5 +1,6 @@
 //! The values of all options of one command line, before they are checked together.
 
+use std::ffi::OsStr;
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
 use std::path::PathBuf;
@@ -7,14 +8,16 @@ use std::time::Duration;
 
 use crate::cli::task::{Output, Which};
 use crate::config::Config;
+use crate::config::setting::{Given, Setting};
+use crate::config::value::ValueError;
 use crate::store::admin::acl::Purpose;
 
 /// The values of all options of one command line, before they are checked together.
 #[derive(Default)]
 pub(crate) struct Draft {
     pub(crate) config: Config,
-    /// Its default depends on the TTLs.
-    pub(crate) store_timeout: Option<Duration>,
+    /// Those of `config` that were given.
+    pub(crate) given: Given,
     pub(crate) instance: Option<String>,
     pub(crate) force: bool,
     pub(crate) json: bool,
@@ -31,9 +34,6 @@ pub(crate) struct Draft {
     pub(crate) watch_for: Option<Duration>,
     pub(crate) purpose: Option<Purpose>,
     pub(crate) grace: Option<Duration>,
-    pub(crate) renew_given: bool,
-    pub(crate) heartbeat_given: bool,
-    pub(crate) level_given: bool,
     pub(crate) restart: bool,
     pub(crate) at_least_for: Duration,
     pub(crate) skip_code: u8,
@@ -50,6 +50,9 @@ pub(crate) struct Draft {
     pub(crate) absent: bool,
     pub(crate) join: usize,
     pub(crate) leave: Vec<String>,
+    pub(crate) socket: Option<PathBuf>,
+    pub(crate) socket_mode: Option<u32>,
+    pub(crate) clients_max: Option<usize>,
     pub(crate) orders: Option<RawFd>,
     pub(crate) report: Option<RawFd>,
     pub(crate) soft_files: Option<u64>,
@@ -58,4 +61,12 @@ pub(crate) struct Draft {
     pub(crate) instances: Option<usize>,
     pub(crate) sessions: Option<PathBuf>,
     pub(crate) data: Option<PathBuf>,
+}
+
+impl Draft {
+    /// Takes the value of an option that is a setting.
+    pub(crate) fn set(&mut self, setting: Setting, value: &OsStr) -> Result<(), ValueError> {
+        self.given.insert(setting);
+        self.config.set(setting, value)
+    }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::cli::options::Opt;
-use crate::cli::options::values::number;
+use crate::config::value::number;
 
 pub(super) static OPTIONS: &[Opt] = &[
     Opt {

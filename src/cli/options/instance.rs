@@ -2,7 +2,7 @@
 
 use crate::cli::options::Opt;
 use crate::cli::options::commands::{KEPT, RUN, STAND, TIMED, WAITING};
-use crate::cli::options::values::{duration, number, path, switch, text};
+use crate::config::setting::Setting;
 
 pub(super) static OPTIONS: &[Opt] = &[
     Opt {
@@ -11,7 +11,7 @@ pub(super) static OPTIONS: &[Opt] = &[
         default: "1",
         help: "This instance's share relative to the others'; 0 takes none.",
         commands: RUN,
-        set: |draft, value| number(value).map(|it| draft.config.weight = it),
+        set: |draft, value| draft.set(Setting::Weight, value),
     },
     Opt {
         name: "host-name",
@@ -19,7 +19,7 @@ pub(super) static OPTIONS: &[Opt] = &[
         default: "the host's",
         help: "The first part of the instance id. The id is unique, whatever the name.",
         commands: STAND,
-        set: |draft, value| text(value).map(|it| draft.config.host_name = it),
+        set: |draft, value| draft.set(Setting::HostName, value),
     },
     Opt {
         name: "drain-timeout",
@@ -30,7 +30,7 @@ pub(super) static OPTIONS: &[Opt] = &[
                the usable TTL, whichever is shorter. The same limit holds when the role is given \
                up or lost.",
         commands: TIMED,
-        set: |draft, value| duration(value).map(|it| draft.config.drain_timeout = it),
+        set: |draft, value| draft.set(Setting::DrainTimeout, value),
     },
     Opt {
         name: "min-replicas",
@@ -40,7 +40,7 @@ pub(super) static OPTIONS: &[Opt] = &[
                is the number of replicas that could be promoted, a failover cannot forget the \
                owner of a lease.",
         commands: WAITING,
-        set: |draft, value| number(value).map(|it| draft.config.min_replicas = it),
+        set: |draft, value| draft.set(Setting::MinReplicas, value),
     },
     Opt {
         name: "new-fleet",
@@ -49,7 +49,7 @@ pub(super) static OPTIONS: &[Opt] = &[
         help: "Declares that no other instance runs on this Redis: if Redis has no record of an \
                earlier fleet, grant leases without a hold-off.",
         commands: STAND,
-        set: |draft, value| switch(value).map(|it| draft.config.new_fleet = it),
+        set: |draft, value| draft.set(Setting::NewFleet, value),
     },
     Opt {
         name: "runtime-dir",
@@ -57,6 +57,6 @@ pub(super) static OPTIONS: &[Opt] = &[
         default: "$RUNTIME_DIRECTORY",
         help: "The directory in which the process keeps its instance id.",
         commands: KEPT,
-        set: |draft, value| path(value).map(|it| draft.config.runtime_dir = Some(it)),
+        set: |draft, value| draft.set(Setting::RuntimeDir, value),
     },
 ];

@@ -2,7 +2,7 @@
 
 use crate::cli::options::Opt;
 use crate::cli::options::commands::{ALL, POLLS, RUN, SESSIONS, STAND, TIMED};
-use crate::cli::options::values::{duration, text};
+use crate::config::setting::Setting;
 
 pub(super) static OPTIONS: &[Opt] = &[
     Opt {
@@ -11,7 +11,7 @@ pub(super) static OPTIONS: &[Opt] = &[
         default: "poll",
         help: "The prefix of all coordination keys.",
         commands: POLLS,
-        set: |draft, value| text(value).map(|it| draft.config.prefix = it),
+        set: |draft, value| draft.set(Setting::Prefix, value),
     },
     Opt {
         name: "session-prefix",
@@ -19,7 +19,7 @@ pub(super) static OPTIONS: &[Opt] = &[
         default: "session:",
         help: "The prefix of the keys that hold the sessions.",
         commands: SESSIONS,
-        set: |draft, value| text(value).map(|it| draft.config.session_prefix = it),
+        set: |draft, value| draft.set(Setting::SessionPrefix, value),
     },
     Opt {
         name: "lease-ttl",
@@ -28,7 +28,7 @@ pub(super) static OPTIONS: &[Opt] = &[
         help: "How long a lease or a role lasts without a renewal. Must be the same on all \
                instances.",
         commands: TIMED,
-        set: |draft, value| duration(value).map(|it| draft.config.lease_ttl = it),
+        set: |draft, value| draft.set(Setting::LeaseTtl, value),
     },
     Opt {
         name: "renew-interval",
@@ -37,10 +37,7 @@ pub(super) static OPTIONS: &[Opt] = &[
         help: "How often every held lease is renewed. With the default, a lease survives one \
                failed renewal.",
         commands: STAND,
-        set: |draft, value| {
-            draft.renew_given = true;
-            duration(value).map(|it| draft.config.renew_interval = it)
-        },
+        set: |draft, value| draft.set(Setting::RenewInterval, value),
     },
     Opt {
         name: "heartbeat-ttl",
@@ -48,10 +45,7 @@ pub(super) static OPTIONS: &[Opt] = &[
         default: "30s",
         help: "How long after its last heartbeat an instance counts as alive; at most the lease TTL.",
         commands: &["run", "doctor"],
-        set: |draft, value| {
-            draft.heartbeat_given = true;
-            duration(value).map(|it| draft.config.heartbeat_ttl = it)
-        },
+        set: |draft, value| draft.set(Setting::HeartbeatTtl, value),
     },
     Opt {
         name: "heartbeat-interval",
@@ -59,7 +53,7 @@ pub(super) static OPTIONS: &[Opt] = &[
         default: "10s",
         help: "How often this instance writes its heartbeat.",
         commands: RUN,
-        set: |draft, value| duration(value).map(|it| draft.config.heartbeat_interval = it),
+        set: |draft, value| draft.set(Setting::HeartbeatInterval, value),
     },
     Opt {
         name: "reconcile-interval",
@@ -68,7 +62,7 @@ pub(super) static OPTIONS: &[Opt] = &[
         help: "How often to check for changes that were not pushed. The check is made at least \
                every second, so only values below 1s change anything.",
         commands: RUN,
-        set: |draft, value| duration(value).map(|it| draft.config.reconcile_interval = it),
+        set: |draft, value| draft.set(Setting::ReconcileInterval, value),
     },
     Opt {
         name: "store-timeout",
@@ -76,6 +70,6 @@ pub(super) static OPTIONS: &[Opt] = &[
         default: "2s, or a tenth of the shortest TTL if that is less",
         help: "The time limit of a whole connect to Redis, and of a whole call.",
         commands: ALL,
-        set: |draft, value| duration(value).map(|it| draft.store_timeout = Some(it)),
+        set: |draft, value| draft.set(Setting::StoreTimeout, value),
     },
 ];

@@ -2,7 +2,7 @@
 
 use crate::cli::options::Opt;
 use crate::cli::options::commands::{CHECKED, RUN};
-use crate::cli::options::values::{duration, number, text, words};
+use crate::config::setting::Setting;
 
 pub(super) static OPTIONS: &[Opt] = &[
     Opt {
@@ -14,7 +14,7 @@ pub(super) static OPTIONS: &[Opt] = &[
                --poll-command 8. run raises its own limit of open files as far as it may; doctor \
                says whether that is enough.",
         commands: CHECKED,
-        set: |draft, value| number(value).map(|it| draft.config.workers = it),
+        set: |draft, value| draft.set(Setting::Workers, value),
     },
     Opt {
         name: "interval",
@@ -23,7 +23,7 @@ pub(super) static OPTIONS: &[Opt] = &[
         help: "The time from one poll of an endpoint to the next. A session's own intervalMs \
                takes precedence.",
         commands: &["run", "sessions"],
-        set: |draft, value| duration(value).map(|it| draft.config.interval = it),
+        set: |draft, value| draft.set(Setting::Interval, value),
     },
     Opt {
         name: "timeout",
@@ -31,7 +31,7 @@ pub(super) static OPTIONS: &[Opt] = &[
         default: "10s",
         help: "How long one poll may take. A session's own timeoutMs takes precedence.",
         commands: &["run", "sessions"],
-        set: |draft, value| duration(value).map(|it| draft.config.timeout = it),
+        set: |draft, value| draft.set(Setting::Timeout, value),
     },
     Opt {
         name: "light-after",
@@ -40,7 +40,7 @@ pub(super) static OPTIONS: &[Opt] = &[
         help: "After this many failures in a row an endpoint is polled at the light interval, until \
                a poll succeeds.",
         commands: RUN,
-        set: |draft, value| number(value).map(|it| draft.config.light_after = it),
+        set: |draft, value| draft.set(Setting::LightAfter, value),
     },
     Opt {
         name: "light-interval",
@@ -50,7 +50,7 @@ pub(super) static OPTIONS: &[Opt] = &[
                interval or at twice its own, whichever is longer; from its second light poll on, \
                at four times its own.",
         commands: RUN,
-        set: |draft, value| duration(value).map(|it| draft.config.light_interval = it),
+        set: |draft, value| draft.set(Setting::LightInterval, value),
     },
     Opt {
         name: "fail-after",
@@ -59,7 +59,7 @@ pub(super) static OPTIONS: &[Opt] = &[
         help: "After this many failures in a row an endpoint is failing, and the change is told. A \
                session's own failAfter takes precedence.",
         commands: RUN,
-        set: |draft, value| number(value).map(|it| draft.config.thresholds.fail_after = it),
+        set: |draft, value| draft.set(Setting::FailAfter, value),
     },
     Opt {
         name: "ok-after",
@@ -68,7 +68,7 @@ pub(super) static OPTIONS: &[Opt] = &[
         help: "After this many successes in a row a failing endpoint is ok again, and the change is \
                told. A session's own okAfter takes precedence.",
         commands: RUN,
-        set: |draft, value| number(value).map(|it| draft.config.thresholds.ok_after = it),
+        set: |draft, value| draft.set(Setting::OkAfter, value),
     },
     Opt {
         name: "poll-command",
@@ -80,7 +80,7 @@ pub(super) static OPTIONS: &[Opt] = &[
                stdout is the body; exit code 0 is success. If it fails, the end of its stderr \
                becomes part of the result's error and is never logged.",
         commands: CHECKED,
-        set: |draft, value| words(value).map(|it| draft.config.poll_command = Some(it)),
+        set: |draft, value| draft.set(Setting::PollCommand, value),
     },
     Opt {
         name: "on-change",
@@ -92,7 +92,7 @@ pub(super) static OPTIONS: &[Opt] = &[
                environment. At most 4 run at a time, and 1,000 changes wait. It is ended when the \
                lease is lost or handed over.",
         commands: RUN,
-        set: |draft, value| words(value).map(|it| draft.config.on_change.command = Some(it)),
+        set: |draft, value| draft.set(Setting::OnChange, value),
     },
     Opt {
         name: "on-change-timeout",
@@ -100,7 +100,7 @@ pub(super) static OPTIONS: &[Opt] = &[
         default: "10s",
         help: "How long one run of --on-change may take.",
         commands: RUN,
-        set: |draft, value| duration(value).map(|it| draft.config.on_change.timeout = it),
+        set: |draft, value| draft.set(Setting::OnChangeTimeout, value),
     },
     Opt {
         name: "on-change-retries",
@@ -109,7 +109,7 @@ pub(super) static OPTIONS: &[Opt] = &[
         help: "How often --on-change is run again when it fails: after 1s, 2s, 4s and so on, at most \
                30s.",
         commands: RUN,
-        set: |draft, value| number(value).map(|it| draft.config.on_change.retries = it),
+        set: |draft, value| draft.set(Setting::OnChangeRetries, value),
     },
     Opt {
         name: "allow-targets",
@@ -118,7 +118,7 @@ pub(super) static OPTIONS: &[Opt] = &[
         help: "Networks that may be polled, separated by commas. Checked on the resolved address at \
                connect time.",
         commands: RUN,
-        set: |draft, value| text(value).map(|it| draft.config.allow_targets = it),
+        set: |draft, value| draft.set(Setting::AllowTargets, value),
     },
     Opt {
         name: "deny-targets",
@@ -126,7 +126,7 @@ pub(super) static OPTIONS: &[Opt] = &[
         default: "169.254.0.0/16,fe80::/10",
         help: "Networks that may not be polled, even if allowed.",
         commands: RUN,
-        set: |draft, value| text(value).map(|it| draft.config.deny_targets = it),
+        set: |draft, value| draft.set(Setting::DenyTargets, value),
     },
     Opt {
         name: "max-body",
@@ -134,6 +134,44 @@ pub(super) static OPTIONS: &[Opt] = &[
         default: "65536",
         help: "How many bytes of a response are read and kept.",
         commands: RUN,
-        set: |draft, value| number(value).map(|it| draft.config.max_body = it),
+        set: |draft, value| draft.set(Setting::MaxBody, value),
+    },
+    Opt {
+        name: "poll-ca",
+        value: Some("PATH"),
+        default: "",
+        help: "A PEM file of certificate authorities that polls trust beside the public ones. Read \
+               at the start and at a reload. A session's own tlsCa takes the place of both.",
+        commands: RUN,
+        set: |draft, value| draft.set(Setting::PollCa, value),
+    },
+    Opt {
+        name: "secrets-dir",
+        value: Some("DIR"),
+        default: "",
+        help: "A directory of secrets for polls. A header of a session may name a file in it \
+               instead of a value: {\"file\": \"NAME\"}. The file is read for each poll. Every \
+               session may send every file of DIR to its address, so keep nothing else there.",
+        commands: RUN,
+        set: |draft, value| draft.set(Setting::SecretsDir, value),
+    },
+    Opt {
+        name: "allow-tls-insecure",
+        value: None,
+        default: "off",
+        help: "Lets sessions with tlsInsecure be polled, without a check of the endpoint's \
+               certificate. Without this option such a poll fails.",
+        commands: RUN,
+        set: |draft, value| draft.set(Setting::AllowTlsInsecure, value),
+    },
+    Opt {
+        name: "cert-warn-days",
+        value: Some("N"),
+        default: "14",
+        help: "A certificate that is valid for fewer days deserves attention: the log has a \
+               warning, and status and explain say so. A session's own certWarnDays takes \
+               precedence.",
+        commands: RUN,
+        set: |draft, value| draft.set(Setting::CertWarnDays, value),
     },
 ];

@@ -1,9 +1,9 @@
 //! How a process stands for a role, and runs a command under it.
 
 use crate::cli::options::Opt;
-use crate::cli::options::commands::{LEAD, ROLES, RUN, STAND};
-use crate::cli::options::values::{ValueError, duration, number, switch, text};
-use crate::model::Role;
+use crate::cli::options::commands::{ELECTING, LEAD, ROLES, RUN, STAND};
+use crate::config::setting::Setting;
+use crate::config::value::{duration, number, switch, text};
 
 pub(super) static OPTIONS: &[Opt] = &[
     Opt {
@@ -13,12 +13,7 @@ pub(super) static OPTIONS: &[Opt] = &[
         help: "Also stand for these roles, separated by commas. Roles have the same timings as \
                leases.",
         commands: RUN,
-        set: |draft, value| {
-            for role in text(value)?.split(',').map(str::trim) {
-                draft.config.lead.push(Role::parse(role).map_err(ValueError::Role)?);
-            }
-            Ok(())
-        },
+        set: |draft, value| draft.set(Setting::Lead, value),
     },
     Opt {
         name: "leader-prefix",
@@ -26,7 +21,7 @@ pub(super) static OPTIONS: &[Opt] = &[
         default: "leader",
         help: "The prefix of all keys of roles.",
         commands: ROLES,
-        set: |draft, value| text(value).map(|it| draft.config.leader_prefix = it),
+        set: |draft, value| draft.set(Setting::LeaderPrefix, value),
     },
     Opt {
         name: "election-interval",
@@ -34,8 +29,8 @@ pub(super) static OPTIONS: &[Opt] = &[
         default: "15s",
         help: "The longest time between two checks of a role by an instance that does not lead \
                it. A pushed change is noticed at once.",
-        commands: LEAD,
-        set: |draft, value| duration(value).map(|it| draft.config.election_interval = it),
+        commands: ELECTING,
+        set: |draft, value| draft.set(Setting::ElectionInterval, value),
     },
     Opt {
         name: "startup-jitter",
@@ -44,15 +39,15 @@ pub(super) static OPTIONS: &[Opt] = &[
         help: "Wait a random time, at most this long, before standing for a role for the first \
                time.",
         commands: STAND,
-        set: |draft, value| duration(value).map(|it| draft.config.startup_jitter = it),
+        set: |draft, value| draft.set(Setting::StartupJitter, value),
     },
     Opt {
         name: "priority",
         value: Some("N"),
         default: "0",
         help: "A leader gives way to an instance with a higher priority.",
-        commands: LEAD,
-        set: |draft, value| number(value).map(|it| draft.config.priority = it),
+        commands: ELECTING,
+        set: |draft, value| draft.set(Setting::Priority, value),
     },
     Opt {
         name: "no-candidate",
@@ -60,7 +55,7 @@ pub(super) static OPTIONS: &[Opt] = &[
         default: "off",
         help: "Never lead: only observe and log which instance leads.",
         commands: LEAD,
-        set: |draft, value| switch(value).map(|it| draft.config.no_candidate = it),
+        set: |draft, value| draft.set(Setting::NoCandidate, value),
     },
     Opt {
         name: "restart",
@@ -114,6 +109,6 @@ pub(super) static OPTIONS: &[Opt] = &[
         help: "List the runs of this role's command: starts, ends with exit codes, and runs that \
                were skipped because another host led.",
         commands: &["history"],
-        set: |draft, value| text(value).map(|it| draft.role = Some(it)),
+        set: |draft, value| text(value).map(|it| draft.role = Some(it.into())),
     },
 ];

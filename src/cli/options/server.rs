@@ -2,8 +2,7 @@
 
 use crate::cli::options::Opt;
 use crate::cli::options::commands::ALL;
-use crate::cli::options::values::{ValueError, path};
-use crate::config::RedisUrl;
+use crate::config::setting::Setting;
 
 pub(super) static OPTIONS: &[Opt] = &[
     Opt {
@@ -18,9 +17,8 @@ pub(super) static OPTIONS: &[Opt] = &[
                better put the password into a file.",
         commands: ALL,
         set: |draft, value| {
-            let url = value.to_str().ok_or(ValueError::NotText)?;
-            draft.config.redis = RedisUrl::parse(url).map_err(ValueError::Redis)?;
-            draft.redis_url = Some(url.into());
+            draft.set(Setting::Redis, value)?;
+            draft.redis_url = value.to_str().map(String::from);
             Ok(())
         },
     },
@@ -32,7 +30,7 @@ pub(super) static OPTIONS: &[Opt] = &[
                it can change without a restart. The same holds for --redis-ca, --redis-cert and \
                --redis-key.",
         commands: ALL,
-        set: |draft, value| path(value).map(|it| draft.config.access.password = Some(it)),
+        set: |draft, value| draft.set(Setting::RedisPasswordFile, value),
     },
     Opt {
         name: "redis-ca",
@@ -42,7 +40,7 @@ pub(super) static OPTIONS: &[Opt] = &[
                must be signed by one of them. Without this file, the public authorities are \
                trusted.",
         commands: ALL,
-        set: |draft, value| path(value).map(|it| draft.config.access.ca = Some(it)),
+        set: |draft, value| draft.set(Setting::RedisCa, value),
     },
     Opt {
         name: "redis-cert",
@@ -51,7 +49,7 @@ pub(super) static OPTIONS: &[Opt] = &[
         help: "With rediss://, a PEM file with the client certificate, for a server that asks for \
                one.",
         commands: ALL,
-        set: |draft, value| path(value).map(|it| draft.config.access.cert = Some(it)),
+        set: |draft, value| draft.set(Setting::RedisCert, value),
     },
     Opt {
         name: "redis-key",
@@ -59,6 +57,6 @@ pub(super) static OPTIONS: &[Opt] = &[
         default: "",
         help: "The PEM file with the private key of --redis-cert.",
         commands: ALL,
-        set: |draft, value| path(value).map(|it| draft.config.access.key = Some(it)),
+        set: |draft, value| draft.set(Setting::RedisKey, value),
     },
 ];

@@ -1,13 +1,9 @@
 //! What a process tells: metrics and log; and where its settings are.
 
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
-use std::str::FromStr;
-
 use crate::cli::options::Opt;
 use crate::cli::options::commands::{ALL, LEAD, LOGGING, RUN, WEB};
-use crate::cli::options::values::{ValueError, address, hosts, path, showable, switch, text};
-use crate::config::LogRenewals;
+use crate::config::setting::Setting;
+use crate::config::value::address;
 
 pub(super) static OPTIONS: &[Opt] = &[
     Opt {
@@ -18,7 +14,7 @@ pub(super) static OPTIONS: &[Opt] = &[
                node_exporter's textfile collector. The name must end in .prom. The file is \
                removed at a stop.",
         commands: &["run", "lead", "doctor"],
-        set: |draft, value| path(value).map(|it| draft.config.metrics_file = Some(it)),
+        set: |draft, value| draft.set(Setting::MetricsFile, value),
     },
     Opt {
         name: "metrics-name",
@@ -27,7 +23,7 @@ pub(super) static OPTIONS: &[Opt] = &[
         help: "The value of the label daemon of all metrics. It tells the processes of one host \
                apart.",
         commands: LEAD,
-        set: |draft, value| text(value).map(|it| draft.config.metrics_name = Some(it)),
+        set: |draft, value| draft.set(Setting::MetricsName, value),
     },
     Opt {
         name: "settings",
@@ -39,11 +35,7 @@ pub(super) static OPTIONS: &[Opt] = &[
                the environment. The files of the service work for every command: a command \
                ignores settings that are not its own.",
         commands: ALL,
-        set: |draft, value| {
-            let files = value.as_bytes().split(|c| *c == b':').map(OsStr::from_bytes);
-            draft.config.settings = files.map(path).collect::<Result<_, _>>()?;
-            Ok(())
-        },
+        set: |draft, value| draft.set(Setting::Settings, value),
     },
     Opt {
         name: "metrics-listen",
@@ -53,10 +45,7 @@ pub(super) static OPTIONS: &[Opt] = &[
                loopback address. A request is answered only if its Host header is a name of this \
                host or a loopback address.",
         commands: LEAD,
-        set: |draft, value| {
-            draft.config.metrics_listen = Some(address(value)?);
-            Ok(())
-        },
+        set: |draft, value| draft.set(Setting::MetricsListen, value),
     },
     Opt {
         name: "metrics-hosts",
@@ -65,10 +54,16 @@ pub(super) static OPTIONS: &[Opt] = &[
         help: "Further names, separated by commas, that --metrics-listen accepts in the Host \
                header: for a proxy that passes its own name on.",
         commands: LEAD,
-        set: |draft, value| {
-            draft.config.metrics_hosts = hosts(value)?;
-            Ok(())
-        },
+        set: |draft, value| draft.set(Setting::MetricsHosts, value),
+    },
+    Opt {
+        name: "metrics-endpoints",
+        value: Some("N"),
+        default: "0",
+        help: "The metrics also have series for each of at most this many endpoints that this \
+               instance owns, failing ones first. The most is 10,000.",
+        commands: RUN,
+        set: |draft, value| draft.set(Setting::MetricsEndpoints, value),
     },
     Opt {
         name: "listen",
@@ -85,7 +80,7 @@ pub(super) static OPTIONS: &[Opt] = &[
         help: "Also show the page of leasehold web at http://ADDR/, such as 127.0.0.1:9465. It needs \
                the rights that status needs.",
         commands: RUN,
-        set: |draft, value| address(value).map(|it| draft.config.web_listen = Some(it)),
+        set: |draft, value| draft.set(Setting::WebListen, value),
     },
     Opt {
         name: "web-hosts",
@@ -94,7 +89,7 @@ pub(super) static OPTIONS: &[Opt] = &[
         help: "Further names, separated by commas, that the page accepts in the Host header: for a \
                proxy that passes its own name on.",
         commands: WEB,
-        set: |draft, value| hosts(value).map(|it| draft.config.web_hosts = it),
+        set: |draft, value| draft.set(Setting::WebHosts, value),
     },
     Opt {
         name: "web-remote",
@@ -103,7 +98,7 @@ pub(super) static OPTIONS: &[Opt] = &[
         help: "Allow an address for the page that other hosts can reach. The page asks for no \
                password: let a proxy do that, or a firewall.",
         commands: WEB,
-        set: |draft, value| switch(value).map(|it| draft.config.web_remote = it),
+        set: |draft, value| draft.set(Setting::WebRemote, value),
     },
     Opt {
         name: "log-level",
@@ -111,15 +106,7 @@ pub(super) static OPTIONS: &[Opt] = &[
         default: "info",
         help: "What to log on stderr: off, error, warn, info, debug or trace.",
         commands: LOGGING,
-        set: |draft, value| {
-            draft.level_given = true;
-            let level = text(value)?;
-            let known = log::LevelFilter::from_str(&level);
-            let choices = "off, error, warn, info, debug or trace";
-            draft.config.log_level =
-                known.map_err(|_| ValueError::Choice { shown: showable(&level), choices })?;
-            Ok(())
-        },
+        set: |draft, value| draft.set(Setting::LogLevel, value),
     },
     Opt {
         name: "log-renewals",
@@ -128,18 +115,6 @@ pub(super) static OPTIONS: &[Opt] = &[
         help: "How to log renewals: each logs every renewal at info; summary logs counts per \
                minute at info; auto logs the counts at info and every renewal at debug.",
         commands: RUN,
-        set: |draft, value| {
-            let how = text(value)?;
-            draft.config.log_renewals = match how.as_str() {
-                "auto" => LogRenewals::Auto,
-                "each" => LogRenewals::Each,
-                "summary" => LogRenewals::Summary,
-                _ => {
-                    let choices = "auto, each or summary";
-                    return Err(ValueError::Choice { shown: showable(&how), choices });
-                }
-            };
-            Ok(())
-        },
+        set: |draft, value| draft.set(Setting::LogRenewals, value),
     },
 ];

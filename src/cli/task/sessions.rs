@@ -6,8 +6,9 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 
 use crate::cli::args::Typed;
-use crate::cli::options::{Draft, Spec, showable};
+use crate::cli::options::{Draft, Spec};
 use crate::cli::usage::{UsageError, nearest};
+use crate::config::value::showable;
 use crate::model::{Address, EndpointId};
 
 /// What to do with the stored sessions.

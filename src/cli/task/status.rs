@@ -53,9 +53,7 @@ pub(crate) enum Check {
 
 /// What `status` or `top` is to show, and the settings it needs.
 pub(super) fn status(draft: Draft) -> Result<(Config, StatusHow), UsageError> {
-    let Draft { mut config, store_timeout, json, all, stale_after, .. } = draft;
-    config.store_timeout = store_timeout.unwrap_or(config.store_timeout);
-    let Draft { output, which, check, fleet_only, .. } = draft;
+    let Draft { config, json, all, stale_after, output, which, check, fleet_only, .. } = draft;
     let together = |one, other| Err(UsageError::Together { one, other });
     match (json, output) {
         (true, Some(_)) => return together("json", "output"),

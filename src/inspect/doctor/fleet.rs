@@ -13,13 +13,14 @@ pub(crate) fn of_the_right_type(config: &Config, wrong_types: &[WrongType]) -> V
     let check = "keys";
     if wrong_types.is_empty() {
         let p = &config.prefix;
-        let found =
-            format!("{p}:epoch, {p}:drain and {p}:history are of their types, or not there");
+        let found = format!(
+            "{p}:epoch, {p}:drain, {p}:history and {p}:changes are of their types, or not there"
+        );
         return vec![Finding::ok(check, found)];
     }
     let judged = |it: &WrongType| match it.which {
         SingletonKey::Epoch => Finding::fail(check, it.sentence(), it.way_out()),
-        SingletonKey::Drain | SingletonKey::History => {
+        SingletonKey::Drain | SingletonKey::History | SingletonKey::Changes => {
             Finding::warn(check, it.sentence(), it.way_out())
         }
     };

@@ -36,7 +36,7 @@ pub fn judged(rights: &Rights, purpose: Purpose) -> Finding {
         (Need::Pushes, "changes are noticed later without"),
         (Need::RoundTrips, "every call takes a second round, and the whole script, without"),
         (Need::ServerLoad, "leases cost the server more without"),
-        (Need::History, "history has nothing to show without"),
+        (Need::History, "history and the stream of changes have nothing to show without"),
         (Need::Reading, "status, top and history do not work with this user without"),
     ] {
         let names = all_of(need);

@@ -16,6 +16,7 @@ pub(crate) fn reasons(status: &Status, it: &EndpointStatus) -> Vec<String> {
         ));
     }
     said.extend(what_comes(status, it));
+    said.extend(it.about_certificate());
     said
 }
 

@@ -47,6 +47,7 @@ pub(crate) fn document(
         "endpoints": shown.iter().map(|it| endpoint_document(it)).collect::<Vec<_>>(),
         "unowned": unowned.map(|it| it.name.as_str()).collect::<Vec<_>>(),
         "late": status.late().iter().map(|it| it.name.as_str()).collect::<Vec<_>>(),
+        "certExpiring": status.expiring().iter().map(|it| it.name.as_str()).collect::<Vec<_>>(),
         "oddKeys": odd.collect::<Vec<_>>(),
     });
     without_controls(&format!("{document:#}\n"))
@@ -98,6 +99,8 @@ pub(crate) fn endpoint_document(endpoint: &EndpointStatus) -> Value {
             "instance": it.instance.as_ref().map(id),
             "ageMs": endpoint.age.map(millis),
             "intervalMs": it.interval_ms,
+            "certDays": it.certificate.map(|it| it.days),
+            "certExpiring": it.certificate.map(|it| it.is_short),
         })
     });
     json!({

@@ -262,6 +262,7 @@ mod tests {
                 fence: None,
                 instance: None,
                 verdict: StoredVerdict { ok: true, since_ms: None, failures: None },
+                certificate: None,
             }),
         };
         let weight = Lasting { value: Weight(1), left: Duration::MAX };

@@ -41,6 +41,7 @@ impl Status {
             || self.n_to_move() > 0
             || !self.odd_keys.is_empty()
             || self.takes_nothing()
+            || !self.expiring().is_empty()
             || self.instances.iter().any(|it| it.slow_behind() > 0);
         // Nobody polls for long without it, whatever it looks like at the moment.
         let act = self.wrong_types.iter().any(|it| it.which == SingletonKey::Epoch)
@@ -62,6 +63,7 @@ impl Status {
         verdict.push('.');
         verdict.push_str(&self.about_capacity());
         verdict.push_str(&self.about_late());
+        verdict.push_str(&self.about_certificates());
         if self.takes_nothing() {
             verdict.push_str(" Every instance has weight 0: nothing new is taken.");
         }

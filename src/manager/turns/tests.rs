@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, bounded};
 
+use crate::clock::scheduler::Wait;
 use crate::clock::{BootClock, Clock};
 use crate::lease::table::LeaseTimings;
 use crate::manager::turns::*;
@@ -58,7 +59,7 @@ impl Process {
     fn ask(&self, ask: impl FnOnce() -> Result<Tenure, Refused>) -> Result<Arc<Hold>, Refused> {
         let (mut place, mut ask) = (self.turns.join(&endpoint()), Some(ask));
         loop {
-            match place.next(&self.table, Moment::MIN) {
+            match place.next(&self.table, &Wait::begin(&BootClock), &|| Moment::MIN) {
                 Next::Hold(hold) => return Ok(hold),
                 Next::Refused(told) => return Err(told),
                 Next::Ask => match ask.take().expect("it asks once")() {
@@ -240,7 +241,10 @@ fn a_question_that_panics_holds_up_nobody_and_its_grant_is_not_wasted() {
 fn a_grant_that_has_ended_already_is_shared_with_nobody() {
     let process = Process::new();
     let mut place = process.turns.join(&endpoint());
-    assert!(matches!(place.next(&process.table, Moment::MIN), Next::Ask));
+    assert!(matches!(
+        place.next(&process.table, &Wait::begin(&BootClock), &|| Moment::MIN),
+        Next::Ask
+    ));
     let tenure = process.grant(1);
     assert!(process.table.forget_tenure(&tenure));
     assert!(!place.granted(&process.table, &tenure));

@@ -7,7 +7,8 @@ use crate::model::session::SessionError;
 
 const HEADERS_MAX: usize = 32;
 const NAME_MAX_BYTES: usize = 128;
-const VALUE_MAX_BYTES: usize = 4_096;
+pub(crate) const VALUE_MAX_BYTES: usize = 4_096;
+const FILE_MAX_BYTES: usize = 128;
 /// They decide how the connection is used and where a message ends, which is Leasehold's to say.
 const RESERVED: [&str; 9] = [
     "connection",
@@ -37,6 +38,8 @@ pub struct Header {
 pub enum HeaderValue {
     /// In the session.
     Text(String),
+    /// In this file of the directory that the instance keeps for secrets.
+    File(String),
 }
 
 impl Header {
@@ -47,7 +50,7 @@ impl Header {
 }
 
 /// Whether this text can be sent as the value of a header, and cannot be taken for two.
-fn is_header_value(text: &str) -> bool {
+pub(crate) fn is_header_value(text: &str) -> bool {
     text.len() <= VALUE_MAX_BYTES && text.chars().all(|it| it == '\t' || !it.is_control())
 }
 
@@ -82,8 +85,12 @@ fn header(name: &str, value: &Value) -> Result<Header, String> {
     if RESERVED.contains(&&*lower) || lower.starts_with(RESERVED_PREFIX) {
         return Err(format!("has {}, which only Leasehold sets", shown(name)));
     }
-    let Value::String(text) = value else {
-        return Err(format!("has {}, whose value must be a string", shown(name)));
+    let text = match value {
+        Value::String(text) => text,
+        Value::Object(file) if lower != "host" => {
+            return Ok(Header { name: name.to_owned(), value: file_of(name, file)? });
+        }
+        _ => return Err(format!("has {}, whose value must be a string", shown(name))),
     };
     if !is_header_value(text) {
         // Not the value: people put secrets there.
@@ -97,6 +104,25 @@ fn header(name: &str, value: &Value) -> Result<Header, String> {
         return Err(format!("has {}, whose value must be host or host:port", shown(name)));
     }
     Ok(Header { name: name.to_owned(), value: HeaderValue::Text(text.trim().to_owned()) })
+}
+
+/// `{"file": "NAME"}`: a name without a path, because whoever writes sessions must not choose among all files of the host.
+fn file_of(name: &str, object: &Map<String, Value>) -> Result<HeaderValue, String> {
+    let file = object.get("file").and_then(Value::as_str).filter(|_| object.len() == 1);
+    let may_be_in_file = |it: u8| it.is_ascii_alphanumeric() || b"-_.".contains(&it);
+    let is_name = |it: &&str| {
+        (1..=FILE_MAX_BYTES).contains(&it.len())
+            && !it.starts_with('.')
+            && it.bytes().all(may_be_in_file)
+    };
+    match file.filter(is_name) {
+        Some(file) => Ok(HeaderValue::File(file.to_owned())),
+        None => Err(format!(
+            "has {}, whose value must be a string or {{\"file\": NAME}}, with the name of a file in \
+             --secrets-dir: letters, digits, dots, underscores and hyphens",
+            shown(name)
+        )),
+    }
 }
 
 /// The beginning of a name that a stranger wrote.
@@ -120,12 +146,17 @@ mod tests {
         let found = headers(r#"{"X-Über":"1"}"#).unwrap_err();
         assert!(found.contains("no name of a header"), "{found}");
         let found = headers(r#"{"Accept":" text/plain ","host":"b.example:8080","X-A":"ü\tb"}"#);
-        let text = |it: &Header| {
-            let HeaderValue::Text(value) = &it.value;
-            format!("{}: {value}", it.name)
+        let text = |it: &Header| match &it.value {
+            HeaderValue::Text(value) => format!("{}: {value}", it.name),
+            HeaderValue::File(file) => format!("{} from {file}", it.name),
         };
         let found: Vec<String> = found.unwrap().iter().map(text).collect();
         assert_eq!(found, ["Accept: text/plain", "X-A: ü\tb", "host: b.example:8080"]);
+        let found = headers(r#"{"Authorization":{"file":"shop-token_1.txt"}}"#).unwrap();
+        assert_eq!(
+            found.iter().map(text).collect::<Vec<_>>(),
+            ["Authorization from shop-token_1.txt"]
+        );
     }
 
     #[test]
@@ -156,12 +187,19 @@ mod tests {
             (r#"{"Accept":"a","accept":"b"}"#, "twice"),
             (r#"{"A":1}"#, "must be a string"),
             (r#"{"A":["hunter2"]}"#, "must be a string"),
+            (r#"{"A":{"file":"/etc/hunter2"}}"#, "with the name of a file in --secrets-dir"),
+            (r#"{"A":{"file":"../hunter2"}}"#, "with the name of a file in --secrets-dir"),
+            (r#"{"A":{"file":".hunter2"}}"#, "with the name of a file in --secrets-dir"),
+            (r#"{"A":{"file":""}}"#, "with the name of a file in --secrets-dir"),
+            (r#"{"A":{"file":7}}"#, "with the name of a file in --secrets-dir"),
+            (r#"{"A":{"file":"a","hunter2":"b"}}"#, "with the name of a file in --secrets-dir"),
+            (r#"{"Host":{"file":"hunter2"}}"#, "must be a string"),
             (r#"["A: hunter2"]"#, "headers must be an object"),
             (&many, "has 33 names, more than 32"),
         ] {
             let error = headers(json).unwrap_err();
             assert!(error.contains(why) && !error.contains("hunter2"), "{json}: {error}");
-            assert!(error.len() < 200, "{error}");
+            assert!(error.len() < 240, "{error}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Do the singleton keys (`epoch`, `drain`, `history`) have the expected Redis type? An operator may have written over them.
+//! Do the singleton keys (`epoch`, `drain`, `history`, `changes`) have the expected Redis type? An operator may have written over them.
 
 use std::time::Duration;
 
@@ -14,6 +14,8 @@ pub enum SingletonKey {
     Drain,
     /// `poll:history`.
     History,
+    /// `poll:changes`.
+    Changes,
 }
 
 /// One that is of another type.
@@ -28,13 +30,13 @@ pub struct WrongType {
 }
 
 impl SingletonKey {
-    const ALL: [Self; 3] = [Self::Epoch, Self::Drain, Self::History];
+    const ALL: [Self; 4] = [Self::Epoch, Self::Drain, Self::History, Self::Changes];
 
     fn kind(self) -> &'static str {
         match self {
             Self::Epoch => "hash",
             Self::Drain => "set",
-            Self::History => "stream",
+            Self::History | Self::Changes => "stream",
         }
     }
 }
@@ -58,6 +60,7 @@ impl WrongType {
             }
             SingletonKey::Drain => "it drains nobody",
             SingletonKey::History => "nothing is remembered",
+            SingletonKey::Changes => "changes of verdicts are not kept, only pushed",
         };
         format!("{key} is of the type {found}, not {kind}: {comes_of_it}")
     }
@@ -70,7 +73,7 @@ impl WrongType {
                  still within its rights goes on"
             }
             SingletonKey::Drain => "nobody is drained then: leasehold drain each of them again",
-            SingletonKey::History => "nothing else depends on it",
+            SingletonKey::History | SingletonKey::Changes => "nothing else depends on it",
         };
         format!("redis-cli DEL {}; {means}", self.key)
     }
@@ -84,6 +87,7 @@ impl RedisStore {
             SingletonKey::Epoch => keys.epoch(),
             SingletonKey::Drain => keys.drain(),
             SingletonKey::History => keys.history(),
+            SingletonKey::Changes => keys.changes(),
         };
         let kinds: Vec<String> = self.call("read key types on", timeout, |connection| {
             let mut pipe = redis::pipe();

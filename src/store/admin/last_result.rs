@@ -1,11 +1,11 @@
 //! What the last poll of an endpoint came to, as it is stored in `poll:result:<endpoint>`.
 
-use crate::model::{FenceToken, InstanceId};
+use crate::model::{CertificateLeft, FenceToken, InstanceId};
 
 /// The longest error of a poll that is kept.
 const ERROR_MAX_CHARS: usize = 1_000;
 /// The fields of a result hash that are read, in this order. The body is not: it may be large.
-pub(super) const RESULT_FIELDS: [&str; 12] = [
+pub(super) const RESULT_FIELDS: [&str; 14] = [
     "granted",
     "fence",
     "instance",
@@ -18,6 +18,8 @@ pub(super) const RESULT_FIELDS: [&str; 12] = [
     "verdict",
     "since_ms",
     "failures",
+    "cert_days",
+    "cert_expiring",
 ];
 
 /// The last result of an endpoint, without its body.
@@ -32,6 +34,7 @@ pub struct LastResult {
     pub fence: Option<FenceToken>,
     pub instance: Option<InstanceId>,
     pub verdict: StoredVerdict,
+    pub certificate: Option<CertificateLeft>,
 }
 
 /// What the last results together say: one failure among successes is no verdict.
@@ -86,6 +89,7 @@ impl LastResult {
             fence: number(1).map(FenceToken),
             instance: text(2).map(|it| InstanceId::new(&it)),
             verdict: StoredVerdict::of(ok, text(9).as_deref(), number(10), number(11)),
+            certificate: CertificateLeft::told(text(12), number(13)),
         };
         (granted, Ok(Some(result)))
     }

@@ -7,7 +7,7 @@ use redis::Value;
 use serde_json::Value as Json;
 
 use crate::clock::{BootClock, Clock};
-use crate::model::{EndpointId, FenceToken, InstanceId};
+use crate::model::{CertificateLeft, EndpointId, FenceToken, InstanceId};
 use crate::store::StoreResult;
 use crate::store::admin::overview::{LastResult, StoredVerdict};
 use crate::store::announcement;
@@ -102,6 +102,10 @@ fn announced(payload: &[u8], database: u32) -> Option<LastResult> {
         fence: number("fence").map(FenceToken),
         instance: text("instance").filter(|it| !it.is_empty()).map(InstanceId::new),
         verdict: StoredVerdict::of(ok, text("verdict"), number("since_ms"), number("failures")),
+        certificate: CertificateLeft::told(
+            fields.get("cert_days").map(Json::to_string),
+            number("cert_expiring"),
+        ),
     })
 }
 

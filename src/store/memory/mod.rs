@@ -17,6 +17,8 @@ use std::time::Duration;
 
 pub use crate::store::memory::client::{MemoryStore, Mishap, no_answer};
 pub use crate::store::memory::server::{Announced, MemoryServer, Snapshot};
+#[cfg(feature = "testing")]
+pub(crate) use crate::store::memory::subscription::PushObserver;
 
 use crate::model::{EndpointId, InstanceId, InstanceInfo, Tenure, Weight};
 use crate::store::fast_path;

@@ -2,8 +2,12 @@
 
 use std::time::Duration;
 
+#[cfg(feature = "testing")]
+use crate::model::Weight;
 use crate::model::{EndpointId, FenceToken, InstanceId, InstanceInfo};
 use crate::store::memory::scripts::micros;
+#[cfg(feature = "testing")]
+use crate::store::memory::server::EpochHash;
 use crate::store::memory::server::MemoryServer;
 use crate::store::{Changes, Push};
 
@@ -111,5 +115,46 @@ impl MemoryServer {
             state.data.drains.remove(name)
         };
         state.tell(&Push::Changed(Changes { drain: true, ..Changes::default() }));
+    }
+}
+
+/// What a user's test does to the server ([`crate::testing`]).
+#[cfg(feature = "testing")]
+impl MemoryServer {
+    /// Has been up for long, with a fleet whose leases last `ttl`: nothing is held off. Nothing happens if it has an epoch.
+    pub(crate) fn establish(&self, ttl: Duration) {
+        let mut state = self.state.lock();
+        let (now, replid) = (state.now_us(&self.clock), state.replid);
+        state.data.epoch.get_or_insert(EpochHash {
+            epoch: now,
+            born: now,
+            replid,
+            since_us: 0,
+            floor_us: 0,
+            lease_ttl: ttl,
+            heartbeat_ttl: Duration::ZERO,
+        });
+    }
+
+    /// Answers nobody, or again. Time goes on meanwhile.
+    pub(crate) fn pause(&self, paused: bool) {
+        self.state.lock().up = !paused;
+    }
+
+    /// Gives a lease that somebody holds to `other`, with its heartbeat, for one TTL. False if nobody holds it.
+    pub(crate) fn take_away(&self, endpoint: &EndpointId, other: &InstanceId) -> bool {
+        let mut state = self.state.lock();
+        state.forget_expired(&self.clock);
+        if state.owner(endpoint).is_none() {
+            return false;
+        }
+        let now = state.now_us(&self.clock);
+        let role = state.data.roles.ttls.get(endpoint).copied();
+        let ttl = role.or(state.data.epoch.map(|it| it.lease_ttl)).unwrap_or_default();
+        let until = now + micros(ttl);
+        state.data.leases.insert(endpoint.clone(), (other.clone(), until));
+        state.data.nodes.insert(other.clone(), (Weight(0), until));
+        state.data.roles.heartbeats.insert(other.clone(), (now / 1_000, until));
+        true
     }
 }

@@ -1,7 +1,7 @@
 //! What does the in-memory server remember, and how does it crash, restart and fail over?
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -10,6 +10,7 @@ use crate::clock::{Clock, ManualClock, Moment};
 use crate::model::{EndpointId, FenceToken, InstanceId, InstanceInfo, VerdictState, Weight};
 use crate::store::lease_kind::LeaseKind;
 use crate::store::memory::kinds::{self, Kind};
+use crate::store::memory::subscription::PushObserver;
 use crate::store::{
     Changes, Fault, PeerMessage, Publication, Push, RawSession, StoreError, StoreResult,
 };
@@ -19,6 +20,7 @@ pub struct MemoryServer {
     pub(crate) clock: Arc<ManualClock>,
     kind: LeaseKind,
     pub(crate) state: Mutex<ServerState>,
+    pub(crate) pushes: OnceLock<Arc<dyn PushObserver>>,
 }
 
 /// Everything the server had at one moment, for a restart from it.
@@ -187,7 +189,8 @@ impl MemoryServer {
             later: Vec::new(),
             journal: Journal::default(),
         };
-        Arc::new(Self { clock: Arc::clone(clock), kind, state: Mutex::new(state) })
+        let state = Mutex::new(state);
+        Arc::new(Self { clock: Arc::clone(clock), kind, state, pushes: OnceLock::new() })
     }
 
     /// Which leases it keeps.
@@ -319,7 +322,11 @@ impl MemoryServer {
             return Err(StoreError { op, target, fault: Fault::Refused, reason });
         }
         state.journal.calls.push(op);
-        execute(&mut state, &self.clock)
+        let answer = execute(&mut state, &self.clock);
+        let observer = self.pushes.get().filter(|_| std::mem::take(&mut state.told));
+        drop(state);
+        observer.into_iter().for_each(|it| it.pushed());
+        answer
     }
 
     /// Every call that reached it, in order.

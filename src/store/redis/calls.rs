@@ -5,6 +5,7 @@ use std::time::Duration;
 use ::redis::{RedisResult, Value};
 
 use crate::clock::{BootClock, Clock};
+use crate::config::setting::Setting;
 use crate::model::{EndpointId, Tenure};
 use crate::store::announcement;
 use crate::store::redis::RedisStore;
@@ -54,8 +55,9 @@ impl RedisStore {
         }
         self.server.failures.count(Fault::Refused);
         let reason = format!(
-            "{have} of the {needed} replicas that --min-replicas asks for have it: see INFO \
-             replication on the master"
+            "{have} of the {needed} replicas that {} asks for have it: see INFO replication on the \
+             master",
+            self.server.locator.names().of(Setting::MinReplicas)
         );
         let target = self.server.shown.clone();
         Err(StoreError { op, target, fault: Fault::Refused, reason })

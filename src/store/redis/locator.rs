@@ -13,7 +13,10 @@ use std::sync::Arc;
 use redis::{ErrorKind, RedisError, RedisResult};
 
 use crate::clock::Moment;
-use crate::config::{Access, AccessError, HostPort, Login, RedisUrl, Topology};
+use crate::config::setting::Names;
+use crate::config::{
+    Access, AccessError, Config, ConfigError, HostPort, Login, RedisUrl, Topology,
+};
 use crate::model::LeaseDuration;
 use crate::store::redis::connection::{Connection, Credentials};
 use crate::store::redis::locator::sentinels::Sentinels;
@@ -42,6 +45,7 @@ pub(crate) enum Route<'a> {
 pub(crate) struct ServerLocator {
     url: RedisUrl,
     access: Access,
+    names: Names,
     kind: LocatorKind,
 }
 
@@ -55,12 +59,9 @@ enum LocatorKind {
 
 impl ServerLocator {
     /// Connects to no server yet. `home` is one of the keys that are on one server, `duration` that of the leases.
-    pub(crate) fn new(
-        url: &RedisUrl,
-        access: &Access,
-        home: &str,
-        duration: LeaseDuration,
-    ) -> Self {
+    pub(crate) fn new(config: &Config, home: &str) -> Self {
+        let Config { redis: url, access, names, .. } = config;
+        let duration = LeaseDuration::new(config.lease_ttl);
         let mut peers = url.places().iter().map(|it| Arc::new(Peer::Tcp(it.clone())));
         let kind = match url.topology() {
             Topology::Sentinel => {
@@ -72,7 +73,7 @@ impl ServerLocator {
                 LocatorKind::Fixed(peers.next().unwrap_or_else(socket))
             }
         };
-        Self { url: url.clone(), access: access.clone(), kind }
+        Self { url: url.clone(), access: access.clone(), names: *names, kind }
     }
 
     pub(crate) fn database(&self) -> u32 {
@@ -149,20 +150,25 @@ impl ServerLocator {
 
     /// Reads the certificate files, so it is called only for a new connection.
     fn credentials(&self) -> RedisResult<Credentials> {
-        let tls = self.url.uses_tls().then(|| Tls::read(&self.access)).transpose();
+        let unusable = |error: AccessError| -> RedisError {
+            let why = ConfigError::new(error, self.names).to_string();
+            (ErrorKind::InvalidClientConfig, "settings", why).into()
+        };
+        let tls = self.url.uses_tls().then(|| Tls::read(&self.access, self.names)).transpose();
         let login = self.url.login().clone();
         let password = self.access.password().map_err(unusable)?;
         let login = Login { password: login.password.or(password), ..login };
         Ok(Credentials { login, tls: tls.map_err(unusable)?, database: self.url.database() })
     }
+
+    /// What errors call the settings.
+    pub(crate) fn names(&self) -> Names {
+        self.names
+    }
 }
 
 /// User, password and TLS, read when they are needed.
 type ReadCredentials<'a> = &'a dyn Fn() -> RedisResult<Credentials>;
-
-fn unusable(error: AccessError) -> RedisError {
-    (ErrorKind::InvalidClientConfig, "settings", error.to_string()).into()
-}
 
 impl fmt::Display for Peer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -27,7 +27,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use crate::clock::{BootClock, Clock};
 use crate::config::{Config, Topology};
-use crate::model::{InstanceId, LeaseDuration};
+use crate::model::InstanceId;
 use crate::store::keys::Keys;
 use crate::store::redis::connection::Connection;
 use crate::store::redis::locator::{Peer, Route, ServerLocator};
@@ -69,9 +69,8 @@ impl RedisStore {
             fault: Fault::Misconfigured,
             reason: format!("the URL {error}"),
         })?;
-        let duration = LeaseDuration::new(Duration::from_secs(30));
-        let locator =
-            ServerLocator::new(&url, &crate::config::Access::default(), &keys.epoch(), duration);
+        let config = Config { redis: url, ..Config::default() };
+        let locator = ServerLocator::new(&config, &keys.epoch());
         Ok(Self::at(locator, shown, keys, 0))
     }
 
@@ -93,8 +92,7 @@ impl RedisStore {
     }
 
     fn of(config: &Config, keys: Keys) -> Self {
-        let duration = LeaseDuration::new(config.lease_ttl);
-        let locator = ServerLocator::new(&config.redis, &config.access, &keys.epoch(), duration);
+        let locator = ServerLocator::new(config, &keys.epoch());
         Self::at(locator, &config.redis.to_string(), keys, config.min_replicas)
     }
 
@@ -184,7 +182,7 @@ impl RedisStore {
 impl Server {
     pub(crate) fn error(&self, op: &'static str, error: &RedisError) -> StoreError {
         let in_cluster = self.locator.topology() == Topology::Cluster;
-        let (fault, reason) = server_check::explained(error, in_cluster);
+        let (fault, reason) = server_check::explained(error, in_cluster, self.locator.names());
         self.failures.count(fault);
         StoreError { op, target: self.shown.clone(), fault, reason }
     }

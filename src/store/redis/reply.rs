@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use redis::{RedisResult, Value};
 
+use crate::config::setting::Setting;
 use crate::model::{
     Epoch, FenceToken, InstanceId, SESSION_MAX_BYTES, Verdict, VerdictState, Weight,
 };
@@ -148,8 +149,9 @@ fn other_timing(
     let kind = server.keys.kind();
     let (op, theirs) = kind.disagreement();
     let way_out = kind.forget_ttl(&epoch, field);
+    let ttl = server.locator.names().of(Setting::LeaseTtl);
     let reason = format!(
-        "this instance has --lease-ttl {ours_ms}ms, {theirs} with {theirs_ms}ms; \
+        "this instance has {ttl} {ours_ms}ms, {theirs} with {theirs_ms}ms; \
          use {theirs_ms}ms, or stop every instance, {way_out}, and start all with the new value"
     );
     StoreError { op, target: server.shown.clone(), fault: Fault::Misconfigured, reason }

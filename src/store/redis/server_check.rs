@@ -1,7 +1,10 @@
 //! Can this server be trusted with leases, and is an error of its one that passes?
 
+use std::borrow::Cow;
+
 use redis::{ErrorKind, RedisError};
 
+use crate::config::setting::{Names, Setting};
 use crate::store::admin::key_types;
 use crate::store::{Fault, StoreError};
 
@@ -10,9 +13,8 @@ use crate::store::{Fault, StoreError};
 /// [`Purpose::pointed`]: crate::store::admin::acl::Purpose::pointed
 pub(crate) const DENIED: &str = ": give the Redis user the permissions docs/redis.md lists (leasehold doctor names what run lacks, doctor --purpose elector what lead and once lack)";
 
-/// Ends what is said of something else than a Redis.
-pub(crate) const FOREIGN: &str =
-    ": what answers there does not speak Redis; check host and port of --redis";
+/// Part of what is said of something else than a Redis.
+const FOREIGN: &str = ": what answers there does not speak Redis; check host and port of ";
 
 impl StoreError {
     /// The user lacks a right.
@@ -22,12 +24,12 @@ impl StoreError {
 
     /// What answers is no Redis.
     pub fn is_foreign(&self) -> bool {
-        self.reason.ends_with(FOREIGN)
+        self.reason.contains(FOREIGN)
     }
 }
 
 /// Whether trying again can help; what the server said in one line, and what would help.
-pub(crate) fn explained(error: &RedisError, in_cluster: bool) -> (Fault, String) {
+pub(crate) fn explained(error: &RedisError, in_cluster: bool, names: Names) -> (Fault, String) {
     // A pipeline's error has no code of its own; its first refusal has.
     let refusals = error.clone().into_server_errors();
     let first = refusals.and_then(|it| it.first().map(|it| RedisError::from(it.1.clone())));
@@ -37,10 +39,11 @@ pub(crate) fn explained(error: &RedisError, in_cluster: bool) -> (Fault, String)
         return (Fault::Refused, key_types::no_epoch(key));
     }
     let (fault, hint) = match error.code() {
-        Some("MOVED" | "CROSSSLOT" | "CLUSTERDOWN") if !in_cluster => {
-            (Fault::Misconfigured, ": this is a node of a cluster, so write redis+cluster://")
-        }
-        _ => judge(error),
+        Some("MOVED" | "CROSSSLOT" | "CLUSTERDOWN") if !in_cluster => (
+            Fault::Misconfigured,
+            ": this is a node of a cluster, so write redis+cluster://".into(),
+        ),
+        _ => judge(error, names),
     };
     let code = error.code().unwrap_or("");
     let detail = error.detail().map_or_else(|| error.to_string(), |it| format!("{code} {it}"));
@@ -55,7 +58,10 @@ pub(crate) fn is_denial(text: &str) -> bool {
 }
 
 /// Whether trying again can help, and what else would.
-fn judge(error: &RedisError) -> (Fault, &'static str) {
+fn judge(error: &RedisError, names: Names) -> (Fault, Cow<'static, str>) {
+    let redis = || names.of(Setting::Redis);
+    let login =
+        || format!(": check the user and the password in {} or its password file", redis()).into();
     // Match the code only: the texts differ between servers.
     let code = error.code().unwrap_or("");
     let detail = error.detail().unwrap_or("");
@@ -63,34 +69,36 @@ fn judge(error: &RedisError) -> (Fault, &'static str) {
     // A question of more than ten words is not even heard out before a password was given.
     let unknown = detail.starts_with("Protocol error: unauthenticated");
     match code {
-        "WRONGPASS" | "NOAUTH" => (
-            Fault::Misconfigured,
-            ": check the user and the password in --redis or its password file",
-        ),
-        "BADTTL" => (Fault::Misconfigured, ": choose --lease-ttl from 500ms to 1h"),
-        "NOREPLID" => (Fault::Misconfigured, ": leases need a server that does"),
-        _ if denied => (Fault::Misconfigured, DENIED),
-        _ if unknown || error.kind() == ErrorKind::AuthenticationFailed => (
-            Fault::Misconfigured,
-            ": check the user and the password in --redis or its password file",
-        ),
+        "WRONGPASS" | "NOAUTH" => (Fault::Misconfigured, login()),
+        "BADTTL" => {
+            let ttl = names.of(Setting::LeaseTtl);
+            (Fault::Misconfigured, format!(": choose {ttl} from 500ms to 1h").into())
+        }
+        "NOREPLID" => (Fault::Misconfigured, ": leases need a server that does".into()),
+        _ if denied => (Fault::Misconfigured, DENIED.into()),
+        _ if unknown || error.kind() == ErrorKind::AuthenticationFailed => {
+            (Fault::Misconfigured, login())
+        }
         _ if detail.contains("without any password configured") => {
-            (Fault::Misconfigured, ": this server wants no password")
+            (Fault::Misconfigured, ": this server wants no password".into())
         }
         _ if detail.contains("DB index is out of range") => {
-            (Fault::Misconfigured, ": choose another database in --redis")
+            (Fault::Misconfigured, format!(": choose another database in {}", redis()).into())
         }
         // Said from 5.0 to 6.2 where lua-replicate-commands was switched off.
-        _ if detail.contains("not allowed after non deterministic commands") => {
-            (Fault::Misconfigured, ": set lua-replicate-commands yes, or use Redis 7.0 or later")
-        }
+        _ if detail.contains("not allowed after non deterministic commands") => (
+            Fault::Misconfigured,
+            ": set lua-replicate-commands yes, or use Redis 7.0 or later".into(),
+        ),
         // The library's own words for bytes that are no reply at all.
-        _ if detail.starts_with("Parse error at") => (Fault::Misconfigured, FOREIGN),
-        _ if error.is_io_error() => (Fault::Unreachable, ""),
+        _ if detail.starts_with("Parse error at") => {
+            (Fault::Misconfigured, format!("{FOREIGN}{}", redis()).into())
+        }
+        _ if error.is_io_error() => (Fault::Unreachable, "".into()),
         // What is wrong with a file or a certificate says the way out itself.
-        _ if error.kind() == ErrorKind::InvalidClientConfig => (Fault::Misconfigured, ""),
-        "READONLY" => (Fault::Refused, ": connect to the master"),
-        _ => (Fault::Refused, ""),
+        _ if error.kind() == ErrorKind::InvalidClientConfig => (Fault::Misconfigured, "".into()),
+        "READONLY" => (Fault::Refused, ": connect to the master".into()),
+        _ => (Fault::Refused, "".into()),
     }
 }
 
@@ -146,9 +154,9 @@ mod tests {
     use super::*;
 
     /// What is made of a reply, as it comes over the line.
-    fn judged(reply: &str) -> (Fault, &'static str) {
+    fn judged(reply: &str) -> (Fault, Cow<'static, str>) {
         let parsed = Parser::new().parse_value(format!("{reply}\r\n").as_bytes());
-        judge(&parsed.and_then(redis::Value::extract_error).unwrap_err())
+        judge(&parsed.and_then(redis::Value::extract_error).unwrap_err(), Names::default())
     }
 
     #[test]

@@ -20,6 +20,7 @@ mod secured {
     use rustls::{RootCertStore, StreamOwned};
 
     use crate::config::access::PemFile;
+    use crate::config::setting::{Names, Setting};
     use crate::config::{Access, AccessError};
     use crate::net::deadline_stream::Socket;
     use crate::net::tls::{builder, public_roots};
@@ -27,13 +28,17 @@ mod secured {
     pub(crate) struct Stream {
         tls: Box<StreamOwned<ClientConnection, Socket>>,
         refusal: Option<RedisError>,
+        names: Names,
     }
 
     /// Certificates, as they were when this was read.
-    pub(crate) struct Tls(Arc<ClientConfig>);
+    pub(crate) struct Tls {
+        client: Arc<ClientConfig>,
+        names: Names,
+    }
 
     impl Tls {
-        pub(crate) fn read(access: &Access) -> Result<Self, AccessError> {
+        pub(crate) fn read(access: &Access, names: Names) -> Result<Self, AccessError> {
             let roots = match access.ca() {
                 Some(file) => {
                     let mut roots = RootCertStore::empty();
@@ -55,22 +60,23 @@ mod secured {
                 }
                 _ => builder.with_no_client_auth(),
             };
-            Ok(Self(Arc::new(config)))
+            Ok(Self { client: Arc::new(config), names })
         }
 
         /// Says who we are and hears whom we speak to, before the socket's deadline.
         pub(crate) fn shake_hands(&self, host: &str, socket: Socket) -> RedisResult<Stream> {
             let name = ServerName::try_from(host.to_owned())
                 .map_err(|_| told("the host's name cannot be in a certificate".into()))?;
-            let client = ClientConnection::new(Arc::clone(&self.0), name)
+            let client = ClientConnection::new(Arc::clone(&self.client), name)
                 .map_err(|error| told(error.to_string()))?;
             let mut stream = StreamOwned::new(client, socket);
             while stream.conn.is_handshaking() {
                 let shaken = stream.conn.complete_io(&mut stream.sock);
-                shaken
-                    .map_err(|error| refusal(&error).unwrap_or_else(|| unanswered(error).into()))?;
+                shaken.map_err(|error| {
+                    refusal(&error, self.names).unwrap_or_else(|| unanswered(error).into())
+                })?;
             }
-            Ok(Stream { tls: Box::new(stream), refusal: None })
+            Ok(Stream { tls: Box::new(stream), refusal: None, names: self.names })
         }
     }
 
@@ -92,7 +98,7 @@ mod secured {
 
         fn noted<T>(&mut self, done: io::Result<T>) -> io::Result<T> {
             if let Err(error) = &done {
-                self.refusal = refusal(error);
+                self.refusal = refusal(error, self.names);
             }
             done
         }
@@ -132,24 +138,33 @@ mod secured {
         io::Error::new(io::ErrorKind::TimedOut, why)
     }
 
-    fn refusal(error: &io::Error) -> Option<RedisError> {
+    fn refusal(error: &io::Error, names: Names) -> Option<RedisError> {
         let cause = error.get_ref()?.downcast_ref()?;
-        Some(told(sentence(cause)))
+        Some(told(sentence(cause, names)))
     }
 
     fn told(reason: String) -> RedisError {
         (ErrorKind::InvalidClientConfig, "TLS", reason).into()
     }
 
-    fn sentence(error: &rustls::Error) -> String {
+    fn sentence(error: &rustls::Error, names: Names) -> String {
         use rustls::Error::{AlertReceived, InvalidCertificate, InvalidMessage};
+        let (cert, key) = (names.of(Setting::RedisCert), names.of(Setting::RedisKey));
         let way_out = match error {
             InvalidCertificate(CertificateError::UnknownIssuer) => {
-                "nobody we believe has signed its certificate: name the authority with --redis-ca"
+                let ca = names.of(Setting::RedisCa);
+                &*format!(
+                    "nobody we believe has signed its certificate: name the authority with {ca}"
+                )
             }
             InvalidCertificate(
                 CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
-            ) => "its certificate is for another name: write the host in --redis as it is there",
+            ) => {
+                let redis = names.of(Setting::Redis);
+                &*format!(
+                    "its certificate is for another name: write the host in {redis} as it is there"
+                )
+            }
             InvalidCertificate(
                 CertificateError::Expired | CertificateError::ExpiredContext { .. },
             ) => "its certificate has expired: renew it on the server, or set this host's clock",
@@ -159,10 +174,10 @@ mod secured {
             InvalidCertificate(_) => "its certificate cannot be believed",
             AlertReceived(
                 AlertDescription::CertificateRequired | AlertDescription::HandshakeFailure,
-            ) => "it asks for a certificate of ours: give --redis-cert and --redis-key",
-            AlertReceived(_) => {
-                "it refused us: see whether its authority signed --redis-cert, and the server's log"
-            }
+            ) => &*format!("it asks for a certificate of ours: give {cert} and {key}"),
+            AlertReceived(_) => &*format!(
+                "it refused us: see whether its authority signed {cert}, and the server's log"
+            ),
             InvalidMessage(_) => "it does not speak TLS there: write redis://, or its TLS port",
             _ => "TLS failed",
         };
@@ -177,6 +192,7 @@ mod unsecured {
 
     use redis::{RedisError, RedisResult};
 
+    use crate::config::setting::Names;
     use crate::config::{Access, AccessError};
     use crate::net::deadline_stream::Socket;
 
@@ -185,7 +201,7 @@ mod unsecured {
     pub(crate) enum Stream {}
 
     impl Tls {
-        pub(crate) fn read(_: &Access) -> Result<Self, AccessError> {
+        pub(crate) fn read(_: &Access, _: Names) -> Result<Self, AccessError> {
             Err(AccessError::TlsUnsupported)
         }
 

@@ -142,6 +142,10 @@ impl Store for RedisStore {
             call.arg(it.sample.duration.as_millis()).arg(it.interval.as_millis());
             call.bytes(&it.sample.body);
             call.judging(&it.judging);
+            match it.certificate {
+                Some(left) => call.arg(left.days).arg(u8::from(left.is_short)),
+                None => call.bytes(b"").bytes(b""),
+            };
         }
         self.stamped("publish on", context, &script::PUBLISH, &call, reply::publish)
     }

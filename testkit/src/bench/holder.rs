@@ -113,7 +113,14 @@ impl Holder {
             let sample = Sample { ok, status, error, body, duration };
             let interval = Duration::from_secs(60);
             let judging = Judging::default();
-            Publication { tenure: tenure.clone(), started_at_ms, interval, sample, judging }
+            Publication {
+                tenure: tenure.clone(),
+                started_at_ms,
+                interval,
+                sample,
+                judging,
+                certificate: None,
+            }
         };
         let mut stored = 0;
         for batch in self.tenures[these.clone()].chunks(BATCH_MAX) {

@@ -96,7 +96,7 @@ ok    persistence  append-only file: a power cut loses up to a second of grants 
 ok    replicas     none: nothing can fail over, and while this server is away nobody polls
 ok    rights       all that is needed: # checked by asking what the server would say
 ok    pushes       changes of sessions are pushed, and noticed at once
-ok    keys         poll:epoch, poll:drain and poll:history are of their types, or not there
+ok    keys         poll:epoch, poll:drain, poll:history and poll:changes are of their types, or not there
 ok    fleet        nobody has run here yet: the first start waits # s before it polls, or not at all with --new-fleet
 ok    clock        its rate differs from ours by -# to +# % (# readings in # s); leases allow for # %
 ok    descriptors  # open files are enough for --workers #

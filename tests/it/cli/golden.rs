@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use testkit::process::{SOON, Scene, eventually, leasehold};
 
-const COMMANDS: [&str; 24] = [
+const COMMANDS: [&str; 26] = [
     "run",
     "dev",
     "release",
@@ -26,6 +26,8 @@ const COMMANDS: [&str; 24] = [
     "undrain",
     "lead",
     "once",
+    "agent",
+    "connect",
     "leaders",
     "resign",
     "doctor",

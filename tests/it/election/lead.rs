@@ -1,5 +1,6 @@
 //! `leasehold lead` on real processes and a real Redis. The judge is what the command itself wrote down.
 
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
@@ -237,6 +238,33 @@ fn the_commands_own_exit_code_is_passed_on() {
     assert_eq!(code_of(&hosts, &["/nonexistent"]), 127);
     let own = r#"test "$LEASEHOLD_ROLE" = job && test "$LEASEHOLD_TERM" -gt 0"#;
     assert_eq!(code_of(&hosts, &["sh", "-c", own]), 0, "role and term in the environment");
+}
+
+/// Everything that the surroundings say, except what Leasehold sets itself and what may hold a password.
+#[test]
+fn the_command_of_lead_and_once_has_the_environment_of_leasehold() {
+    let hosts = Hosts::new();
+    let url = hosts.redis.url();
+    for verb in ["lead", "once"] {
+        let file = hosts.file(verb);
+        let mut command = Command::new(binary());
+        command.args([verb, "job", "--redis", &url, "--", "sh", "-c"]);
+        command.arg(format!("env >{}", file.display()));
+        command.env("OF_THE_JOB", "kept as it is").env("LEASEHOLD_WORKERS", "3");
+        command.env("LEASEHOLD_REDIS", "redis://:hunter2@h/0").env("LEASEHOLD_ROLE", "forged");
+        command.env("LEASEHOLD_TERM", "1").env("LEASEHOLD_INSTANCE", "forged");
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let env = std::fs::read_to_string(file).unwrap();
+        for line in ["OF_THE_JOB=kept as it is", "LEASEHOLD_WORKERS=3", "LEASEHOLD_ROLE=job"] {
+            assert_eq!(env.lines().filter(|it| *it == line).count(), 1, "{verb}: {line}: {env}");
+        }
+        for name in ["LEASEHOLD_TERM", "LEASEHOLD_INSTANCE"] {
+            assert_eq!(env.matches(&format!("{name}=")).count(), 1, "{verb}: {env}");
+        }
+        let own = !env.contains("forged") && !env.contains("LEASEHOLD_TERM=1\n");
+        assert!(own && !env.contains("hunter2"), "{verb}: {env}");
+    }
 }
 
 #[test]

@@ -81,14 +81,11 @@ fn settings_that_cannot_work_are_refused_by_every_start() {
     let settings = Config::default().election_settings(Role::parse("r").unwrap());
     let hour = Duration::from_secs(3_600);
     for (odd, flag) in [
-        (ElectionSettings { ttl: Duration::ZERO, ..settings.clone() }, "--lease-ttl"),
-        (ElectionSettings { ttl: Duration::MAX, ..settings.clone() }, "--lease-ttl"),
-        (ElectionSettings { heartbeat_interval: hour, ..settings.clone() }, "--renew-interval"),
-        (ElectionSettings { store_timeout: Duration::MAX, ..settings.clone() }, "--store-timeout"),
-        (
-            ElectionSettings { startup_jitter: Duration::MAX, ..settings.clone() },
-            "--startup-jitter",
-        ),
+        (ElectionSettings { ttl: Duration::ZERO, ..settings.clone() }, "ttl "),
+        (ElectionSettings { ttl: Duration::MAX, ..settings.clone() }, "ttl "),
+        (ElectionSettings { heartbeat_interval: hour, ..settings.clone() }, "heartbeat_interval"),
+        (ElectionSettings { store_timeout: Duration::MAX, ..settings.clone() }, "store_timeout"),
+        (ElectionSettings { startup_jitter: Duration::MAX, ..settings.clone() }, "startup_jitter"),
     ] {
         let said = elections.stand(odd.clone(), None).unwrap_err().to_string();
         assert!(said.contains(flag), "{flag}: {said}");
@@ -102,7 +99,7 @@ fn settings_that_cannot_work_are_refused_by_every_start() {
     }
     for odd in ["", "a b", "a\n"] {
         assert!(scene.builder("r").heartbeat_prefix(odd).start().is_err(), "{odd:?}");
-        assert!(scene.builder("r").instance_id(odd).start().is_err(), "{odd:?}");
+        assert!(scene.builder("r").host_name(odd).start().is_err(), "{odd:?}");
     }
     assert_eq!(scene.redis.cli(&["KEYS", "*"]), "");
 }
@@ -148,7 +145,7 @@ fn the_defaults_are_the_documents() {
     assert_eq!(usual.startup_jitter, Duration::ZERO);
     assert_eq!((usual.priority, usual.stands), (0, true));
     let builder = LeaderElection::builder("r").unwrap().redis(&scene.redis.url()).unwrap();
-    let election = builder.instance_id("vm-7").new_fleet().start().unwrap();
+    let election = builder.host_name("vm-7").new_fleet().start().unwrap();
     assert!(election.wait_for_leadership(LIMIT));
     let id = election.instance_id().to_string();
     assert!(id.starts_with("vm-7-") && id.len() > 20, "{id} could come back");
@@ -188,14 +185,14 @@ fn settings_that_cannot_work_are_refused_in_a_sentence() {
     let error = LeaderElection::builder("r").unwrap().redis("http://x").unwrap_err().to_string();
     assert!(error.contains("redis://"), "{error}");
     let cases = [
-        (scene.builder("r").ttl(ms(100)), "--lease-ttl"),
-        (scene.builder("r").heartbeat_interval(TTL), "--renew-interval"),
-        (scene.builder("r").heartbeat_interval(Duration::ZERO), "--renew-interval"),
-        (scene.builder("r").election_interval(Duration::ZERO), "--election-interval"),
-        (scene.builder("r").startup_jitter(Duration::from_secs(86_400)), "--startup-jitter"),
+        (scene.builder("r").ttl(ms(100)), "ttl 100ms is out"),
+        (scene.builder("r").heartbeat_interval(TTL), "heartbeat_interval"),
+        (scene.builder("r").heartbeat_interval(Duration::ZERO), "heartbeat_interval"),
+        (scene.builder("r").election_interval(Duration::ZERO), "election_interval"),
+        (scene.builder("r").startup_jitter(Duration::from_secs(86_400)), "startup_jitter"),
         (scene.builder("r").leader_prefix("poll"), "poll"),
-        (scene.builder("r").leader_prefix(""), "--leader-prefix"),
-        (scene.builder("r").instance_id("a b"), "host"),
+        (scene.builder("r").leader_prefix(""), "leader_prefix"),
+        (scene.builder("r").host_name("a b"), "host_name must"),
     ];
     for (builder, word) in cases {
         let error = refused(builder);

@@ -106,7 +106,8 @@ fn work_that_goes_on_after_a_loss_is_told_and_no_other_begins_beside_it() {
     };
     let (seen, _ended) = run(scene.start("r"), until, counted);
     let Did::Start(first, _) = next(&seen) else { panic!("no start") };
-    scene.redis.cli(&["SET", "leader:r", "thief", "PX", "1000"]);
+    // Longer than the leader's next renewal can be away.
+    scene.redis.cli(&["SET", "leader:r", "thief", "PX", "3000"]);
     assert!(matches!(next(&seen), Did::Stop(it, _) if it == first));
     assert_eq!(running.load(Ordering::SeqCst), 1, "the work was not waited for");
     // The same instance leads again while the old work still runs.

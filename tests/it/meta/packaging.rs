@@ -111,10 +111,9 @@ fn every_path_of_ours_in_an_example_is_installed() {
         let stage = dir.path().join("stage").join(&prefix[1..]);
         for unit in files.iter().filter(|it| it.ends_with(".service")) {
             let text = fs::read_to_string(stage.join(&unit[1..])).unwrap();
-            assert!(
-                text.contains(&format!("ExecStart={prefix}/bin/leasehold run")),
-                "{unit}:\n{text}"
-            );
+            let command = if unit.contains("agent") { "agent" } else { "run" };
+            let start = format!("ExecStart={prefix}/bin/leasehold {command} ");
+            assert!(text.contains(&start), "{unit}:\n{text}");
             for path in ours(&text) {
                 assert!(files.contains(&path), "{unit} names {path}");
             }

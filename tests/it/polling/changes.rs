@@ -243,3 +243,126 @@ fn changes_that_do_not_fit_are_counted_and_told() {
     assert_eq!(named + counted.iter().map(others).sum::<usize>(), n, "{named} {counted:?}");
     assert!(named <= 100, "a flood: {named} lines");
 }
+
+const EXAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples");
+
+/// An example that goes on, and what it has said.
+struct Example {
+    child: std::process::Child,
+    said: PathBuf,
+}
+
+impl Example {
+    fn start(dir: &TempDir, program: &str, args: &[&str]) -> Self {
+        let said = dir.path().join(format!("{program}.said"));
+        let output = fs::File::options().create(true).append(true).open(&said).unwrap();
+        let mut command = std::process::Command::new(format!("{EXAMPLES}/{program}"));
+        let child = command.args(args).current_dir(dir.path()).stdout(output).spawn().unwrap();
+        Self { child, said }
+    }
+
+    fn said(&self) -> String {
+        fs::read_to_string(&self.said).unwrap()
+    }
+
+    #[track_caller]
+    fn wait_for(&self, text: &str) {
+        eventually(SOON, text, || self.said(), || self.said().contains(text));
+    }
+}
+
+impl Drop for Example {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A consumer that was away gets what it missed, and nothing twice.
+#[test]
+fn the_examples_follow_changes_and_results_and_go_on_where_they_stopped() {
+    let scene = Scene::new(1);
+    let dir = TempDir::new();
+    let port = scene.redis.port().to_string();
+    let address = format!("127.0.0.1:{port}");
+    let python = || Example::start(&dir, "consume_changes.py", &[&address, "python.id"]);
+    let shell = || Example::start(&dir, "consume_changes.sh", &["shell.id", "-p", &port]);
+    let (first, second) = (python(), shell());
+    let _one = scene.first(&[]);
+    first.wait_for("e1 ok in ");
+    scene.target.answer("e1", down());
+    let failing = format!("e1 (http://{}/e1) is failing: HTTP 503\n", scene.target.address());
+    first.wait_for(&failing);
+    second.wait_for("\"verdict\":\"failing\"");
+    let is_kept =
+        |file: &str| fs::read_to_string(dir.path().join(file)).is_ok_and(|it| it.contains('-'));
+    eventually(SOON, "ids", String::new, || is_kept("python.id") && is_kept("shell.id"));
+    drop((first, second));
+    scene.target.answer("e1", Answer::default());
+    wait_for_verdicts(&scene, &["failing", "ok"]);
+    let (first, second) = (python(), shell());
+    first.wait_for("is ok: 200, failing for ");
+    second.wait_for("\"verdict\":\"ok\"");
+    assert_eq!(first.said().matches("is failing").count(), 1, "{}", first.said());
+    assert_eq!(second.said().lines().count(), 2, "{}", second.said());
+}
+
+/// Runs an example as the daemon would: under its name, with these variables.
+fn run_hook(name: &str, environment: &[(&str, &str)]) -> std::process::Output {
+    use std::io::Write;
+    let change = r#"{"address":"http://h/up","endpoint":"e1","error":"HTTP 503","since_ms":17,"verdict":"failing"}"#;
+    let mut command = std::process::Command::new(format!("{EXAMPLES}/hooks/{name}"));
+    command.env("LEASEHOLD_ENDPOINT", "e1").env("LEASEHOLD_INSTANCE", "vm1");
+    command.envs(environment.iter().copied());
+    let pipes = || std::process::Stdio::piped();
+    let mut child = command.stdin(pipes()).stdout(pipes()).stderr(pipes()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(change.as_bytes()).unwrap();
+    child.wait_with_output().unwrap()
+}
+
+#[test]
+fn the_example_that_mails_hands_the_change_to_sendmail() {
+    let dir = TempDir::new();
+    let sendmail = dir.path().join("sendmail");
+    fs::write(&sendmail, "#!/bin/sh\n[ \"$*\" = -t ] && cat >\"${0%/*}/mail\"\n").unwrap();
+    fs::set_permissions(&sendmail, fs::Permissions::from_mode(0o755)).unwrap();
+    let path = format!("{}:{}", dir.path().display(), std::env::var("PATH").unwrap());
+    let output = run_hook("mail", &[("PATH", &path), ("MAIL_TO", "ops@example.com")]);
+    assert!(output.status.success(), "{output:?}");
+    let mail = fs::read_to_string(dir.path().join("mail")).unwrap();
+    assert!(mail.starts_with("To: ops@example.com\nSubject: e1 is failing\n"), "{mail}");
+    assert!(mail.contains("\n\ne1 (http://h/up) is failing, polled by vm1.\n"), "{mail}");
+    assert!(!run_hook("mail", &[("PATH", &path)]).status.success(), "without a recipient");
+}
+
+#[test]
+fn the_example_of_a_webhook_posts_the_change_and_fails_when_that_is_refused() {
+    use std::io::{Read, Write};
+    use std::sync::Arc;
+    let asked: Arc<parking_lot::Mutex<String>> = Arc::default();
+    let kept = Arc::clone(&asked);
+    let fake = testkit::fake::Fake::serving(move |mut stream| {
+        let mut request = Vec::new();
+        let mut chunk = [0; 4_096];
+        while !request.ends_with(b"\"failing\"}") {
+            match stream.read(&mut chunk) {
+                Ok(n) if n > 0 => request.extend_from_slice(&chunk[..n]),
+                _ => return,
+            }
+        }
+        let request = String::from_utf8(request).unwrap();
+        let status = if request.starts_with("POST /ok ") { "204 No Content" } else { "500 No" };
+        *kept.lock() = request;
+        let _ =
+            stream.write_all(format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n").as_bytes());
+    });
+    let url = |path: &str| format!("http://127.0.0.1:{}/{path}", fake.port);
+    let output = run_hook("webhook", &[("WEBHOOK_URL", &url("ok"))]);
+    assert!(output.status.success(), "{output:?}");
+    let posted = asked.lock().clone();
+    assert!(posted.contains("Content-Type: application/json\r\n"), "{posted}");
+    assert!(posted.contains("Idempotency-Key: e1-17\r\n"), "{posted}");
+    assert!(posted.contains("\r\n\r\n{\"address\":\"http://h/up\""), "{posted}");
+    let refused = run_hook("webhook", &[("WEBHOOK_URL", &url("no"))]);
+    assert_eq!(refused.status.code(), Some(22), "{refused:?}");
+}

@@ -125,7 +125,8 @@ fn a_session_is_understood_or_refused_in_a_sentence() {
                     assert_eq!(session.document.as_bytes(), text);
                     assert!(session.interval.is_none_or(|it| it >= ms(10)), "{session:?}");
                     assert!(session.timeout.is_none_or(|it| it >= ms(1)), "{session:?}");
-                    for Header { value: HeaderValue::Text(text), .. } in &session.check().headers {
+                    for Header { value, .. } in &session.check().headers {
+                        let (HeaderValue::Text(text) | HeaderValue::File(text)) = value;
                         assert!(!text.contains(['\r', '\n', '\0']), "{session:?}");
                     }
                 }
@@ -270,6 +271,7 @@ fn ask_everything(store: &dyn Store, table: &OwnershipTable, timeout: Duration) 
         interval: timeout,
         sample,
         judging: Judging::default(),
+        certificate: None,
     };
     drop(store.publish(&request.context, &[publication]));
     drop(store.release(&request.context, &tenures, &[]));

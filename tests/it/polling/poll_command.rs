@@ -51,19 +51,24 @@ fn a_command_is_given_the_session_and_the_grant() {
 }
 
 #[test]
-fn a_command_inherits_no_password_and_no_grant_of_another() {
-    let me = "a_command_inherits_no_password_and_no_grant_of_another";
+fn a_command_inherits_everything_but_passwords_and_the_grant_of_another() {
+    let me = "a_command_inherits_everything_but_passwords_and_the_grant_of_another";
     if std::env::var_os("LEASEHOLD_REDIS_URL").is_none() {
         let again = alone(module_path!(), me)
             .env("LEASEHOLD_REDIS_URL", "redis://:secret@127.0.0.1/")
             .env("LEASEHOLD_REDIS", "secret")
             .env("LEASEHOLD_FENCE", "7")
+            .env("LEASEHOLD_REDIS_CA", "/etc/ssl/ca.pem")
+            .env("OF_THE_JOB", "kept as it is")
             .output()
             .unwrap();
         assert!(said(&again).contains("1 passed"), "{again:?}");
         return;
     }
-    let sample = shell("env | grep LEASEHOLD");
+    let sample = shell("env | grep 'LEASEHOLD\\|OF_THE_JOB'");
+    for line in ["OF_THE_JOB=kept as it is\n", "LEASEHOLD_REDIS_CA=/etc/ssl/ca.pem\n"] {
+        assert!(text(&sample).contains(line), "no {line}: {}", text(&sample));
+    }
     assert!(!text(&sample).contains("secret"), "{}", text(&sample));
     assert!(text(&sample).contains("LEASEHOLD_FENCE=42\n"), "{}", text(&sample));
 }

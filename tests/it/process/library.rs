@@ -68,27 +68,27 @@ fn wait_for(what: &str, condition: impl Fn() -> bool) {
 fn odd_settings() -> Vec<(Config, &'static str)> {
     let (second, hour) = (Duration::from_secs(1), Duration::from_secs(3_600));
     vec![
-        (Config { lease_ttl: Duration::ZERO, ..config() }, "--lease-ttl"),
-        (Config { lease_ttl: Duration::MAX, ..config() }, "--lease-ttl"),
-        (Config { heartbeat_ttl: Duration::ZERO, ..config() }, "--heartbeat-ttl"),
-        (Config { heartbeat_ttl: Duration::MAX, ..config() }, "--heartbeat-ttl"),
-        (Config { renew_interval: hour, ..config() }, "--renew-interval"),
-        (Config { renew_interval: Duration::MAX, ..config() }, "--renew-interval"),
-        (Config { heartbeat_interval: 3 * second, ..config() }, "--heartbeat-interval"),
-        (Config { store_timeout: Duration::ZERO, ..config() }, "--store-timeout"),
-        (Config { store_timeout: Duration::MAX, ..config() }, "--store-timeout"),
-        (Config { interval: Duration::ZERO, ..config() }, "--interval"),
-        (Config { drain_timeout: Duration::MAX, ..config() }, "--drain-timeout"),
-        (Config { startup_jitter: Duration::MAX, ..config() }, "--startup-jitter"),
-        (Config { workers: 0, ..config() }, "--workers"),
-        (Config { prefix: String::new(), ..config() }, "--prefix"),
-        (Config { session_prefix: String::new(), ..config() }, "--session-prefix"),
-        (Config { leader_prefix: String::new(), ..config() }, "--leader-prefix"),
+        (Config { lease_ttl: Duration::ZERO, ..config() }, "lease_ttl"),
+        (Config { lease_ttl: Duration::MAX, ..config() }, "lease_ttl"),
+        (Config { heartbeat_ttl: Duration::ZERO, ..config() }, "heartbeat_ttl"),
+        (Config { heartbeat_ttl: Duration::MAX, ..config() }, "heartbeat_ttl"),
+        (Config { renew_interval: hour, ..config() }, "renew_interval"),
+        (Config { renew_interval: Duration::MAX, ..config() }, "renew_interval"),
+        (Config { heartbeat_interval: 3 * second, ..config() }, "heartbeat_interval"),
+        (Config { store_timeout: Duration::ZERO, ..config() }, "store_timeout"),
+        (Config { store_timeout: Duration::MAX, ..config() }, "store_timeout"),
+        (Config { interval: Duration::ZERO, ..config() }, "interval"),
+        (Config { drain_timeout: Duration::MAX, ..config() }, "drain_timeout"),
+        (Config { startup_jitter: Duration::MAX, ..config() }, "startup_jitter"),
+        (Config { workers: 0, ..config() }, "workers"),
+        (Config { prefix: String::new(), ..config() }, "prefix"),
+        (Config { session_prefix: String::new(), ..config() }, "session_prefix"),
+        (Config { leader_prefix: String::new(), ..config() }, "leader_prefix"),
         (
             Config { leader_heartbeat_prefix: Some(String::new()), ..config() },
-            "--leader-heartbeat-prefix",
+            "leader_heartbeat_prefix",
         ),
-        (Config { host_name: "vm\n1".into(), ..config() }, "--host-name"),
+        (Config { host_name: "vm\n1".into(), ..config() }, "host_name"),
     ]
 }
 
@@ -96,10 +96,10 @@ fn odd_settings() -> Vec<(Config, &'static str)> {
 /// `CheckedConfig` that must not compile.
 #[test]
 fn settings_that_cannot_work_never_become_checked_ones() {
-    for (config, flag) in odd_settings() {
-        let said = config.clone().checked().expect_err(flag).to_string();
-        assert!(said.contains(flag), "{flag}: {said}");
-        assert!(CheckedConfig::try_from(config).is_err(), "{flag}");
+    for (config, field) in odd_settings() {
+        let said = config.clone().checked().expect_err(field).to_string();
+        assert!(said.contains(field), "{field}: {said}");
+        assert!(CheckedConfig::try_from(config).is_err(), "{field}");
     }
 }
 

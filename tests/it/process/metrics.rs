@@ -13,6 +13,7 @@ use serde_json::Value;
 
 use testkit::process::{Instance, SOON, Scene, TempDir, binary, eventually, leasehold};
 use testkit::prometheus::Document;
+use testkit::target::Answer;
 
 /// As a setting of its own.
 struct Metrics(PathBuf);
@@ -241,12 +242,45 @@ fn asked_for(text: &str) -> BTreeSet<String> {
 }
 
 #[test]
+fn failing_and_late_endpoints_are_counted_and_as_many_have_series_as_may() {
+    let dir = TempDir::new();
+    let metrics = Metrics::new(&dir, "m.prom");
+    let scene = Scene::new(4);
+    let _one = scene.first(&[&metrics.arg(), "--metrics-endpoints=2", "--timeout=1m"]);
+    let polled = |it: &Document| it.get("leasehold_polls_total{result=\"ok\"}") >= 4.0;
+    let now = metrics.wait("everything polled", |it| {
+        it.names().contains("leasehold_endpoint_failing") && polled(it)
+    });
+    assert_eq!(now.get("leasehold_endpoints_failing"), 0.0);
+    assert_eq!(now.get("leasehold_endpoints_failing_oldest_seconds"), 0.0);
+    scene.target.answer("e4", Answer { status: 503, ..Answer::default() });
+    let now = metrics.wait("a failing endpoint, and for how long", |it| {
+        it.get("leasehold_endpoints_failing") == 1.0
+            && it.get("leasehold_endpoints_failing_oldest_seconds") >= 1.0
+    });
+    // The failing one first, and then by name.
+    assert_eq!(now.get("leasehold_endpoint_failing{endpoint=\"e4\"}"), 1.0);
+    assert_eq!(now.get("leasehold_endpoint_failing{endpoint=\"e1\"}"), 0.0);
+    assert_eq!(now.count("leasehold_endpoint_failing{"), 2);
+    let since: f64 = scene.result("e4")["since_ms"].parse().unwrap();
+    let told = now.get("leasehold_endpoint_verdict_timestamp_seconds{endpoint=\"e4\"}");
+    assert!((told * 1_000.0 - since).abs() < 1.0, "{told} {since}");
+    scene.target.answer("e4", Answer::default());
+    metrics.wait("it recovered", |it| it.get("leasehold_endpoints_failing") == 0.0);
+    scene.target.answer("e2", Answer { hang: true, ..Answer::default() });
+    metrics.wait("a late one", |it| it.get("leasehold_endpoints_late") == 1.0);
+}
+
+#[test]
 fn every_series_of_the_alerts_and_the_dashboard_is_written() {
     let dir = TempDir::new();
     let metrics = Metrics::new(&dir, "m.prom");
     let scene = Scene::new(1);
-    let _one = scene.first(&[&metrics.arg(), "--lead=mailer"]);
-    let written = metrics.wait("the role", |it| it.names().contains("leasehold_role_leader"));
+    let _one = scene.first(&[&metrics.arg(), "--lead=mailer", "--metrics-endpoints=5"]);
+    let written = metrics.wait("the role, and an endpoint", |it| {
+        it.names().contains("leasehold_role_leader")
+            && it.names().contains("leasehold_endpoint_failing")
+    });
     let (alerts, dashboard) = (
         include_str!("../../../monitoring/alerts.yml"),
         include_str!("../../../monitoring/grafana.json"),

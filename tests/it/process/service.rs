@@ -151,7 +151,7 @@ fn a_drain_is_told_of_and_asks_for_time() {
 #[test]
 fn the_units_are_well_formed_and_hardened() {
     let dir = TempDir::new();
-    for name in ["leasehold.service", "leasehold@.service"] {
+    for name in ["leasehold.service", "leasehold@.service", "leasehold-agent.service"] {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/systemd/");
         let unit = std::fs::read_to_string(format!("{path}{name}")).unwrap();
         let file = dir.path().join(name.replace('@', "@x"));

@@ -243,6 +243,7 @@ contract! {
     roles {
         who_names_a_role_first_sets_its_ttl
         roles_of_different_ttl_live_side_by_side
+        roles_are_verified_together_each_with_its_own_timing
         a_new_role_in_an_old_epoch_needs_no_hold_off
         the_hold_off_of_a_role_is_that_of_its_own_ttl
         in_a_young_epoch_a_role_nobody_knew_holds_off_the_default

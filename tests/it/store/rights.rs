@@ -49,7 +49,9 @@ fn a_fleet_with_just_the_rights_of_the_page_does_everything_and_never_says_its_p
     let mut one = Instance::start_at(&url, &[&talkative[..], &[&file, "--host-name=one"]].concat());
     one.wait_for("event=daemon.ready");
     one.wait_for("event=leader.elected");
-    let mut two = Instance::start_at(&url, &["--lead=alpha", "--host-name=two"]);
+    let runtime_dir = format!("--runtime-dir={}", dir.path().display());
+    let args = ["--lead=alpha", "--host-name=two", &runtime_dir];
+    let mut two = Instance::start_at(&url, &args);
     scene.wait_for_balance(&[&one, &two], SOON);
     let mut lead = Command::new(binary());
     let mut leader = Instance::spawn(lead.args(["lead", "job", &redis, TTL, "--", "sleep", "60"]));
@@ -67,6 +69,8 @@ fn a_fleet_with_just_the_rights_of_the_page_does_everything_and_never_says_its_p
     two.kill9();
     let told = printed.by(&["release", &redis, "--instance", &two.id(), "--force"]);
     assert!(told.contains("released 3 leases"), "{told}");
+    let told = printed.by(&["release", &redis, &runtime_dir]);
+    assert!(told.contains(&two.id()), "{told}");
     scene.wait_for_balance(&[&one], SOON);
 
     let told = printed.by(&["leaders", &redis]);
@@ -121,6 +125,29 @@ fn a_fleet_with_just_the_rights_of_the_page_does_everything_and_never_says_its_p
         printed.0.push(log);
     }
     printed.assert_silent_about(USER_PASSWORD);
+}
+
+/// A command that is in no row of the page has no rule that is known to be enough for it.
+#[test]
+fn every_command_that_asks_redis_is_in_the_table_of_rules() {
+    let page = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/redis.md"));
+    let table = page.split("| the user is for |").nth(1).unwrap().split("\n\n").next().unwrap();
+    let help = String::from_utf8(leasehold(&["--help"]).stdout).unwrap();
+    let listed = help.split("Commands:").nth(1).unwrap().split("\n\n").next().unwrap();
+    let commands: Vec<&str> =
+        listed.lines().filter_map(|it| it.split_whitespace().next()).collect();
+    assert!(commands.len() > 15, "{commands:?}");
+    for command in commands {
+        let help = String::from_utf8(leasehold(&[command, "--help"]).stdout).unwrap();
+        // It runs as whoever it examines.
+        if !help.contains("--redis URL") || command == "doctor" {
+            continue;
+        }
+        let is_there = table.contains(&format!("`{command}`"))
+            || table.contains(&format!("`{command} "))
+            || table.contains(&format!("every verb of `{command}`"));
+        assert!(is_there, "{command} is in no row of docs/redis.md: {table}");
+    }
 }
 
 /// The rights in the rule of docs/redis.md for `user`.

@@ -1,5 +1,5 @@
-//! Two managers, 32 threads each, 16 names; a third of the guards is given back at once, the rest a little later: by a drop,
-//! by a release of the guard, or by the name.
+//! Two managers, 32 threads each, 16 names: guards, `with_lease` and batches, with waiting and without. A third of the guards is
+//! given back at once, the rest a little later: by a drop, by a release of the guard, by the name, or in a batch.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use leasehold::clock::BootClock;
 use leasehold::lease::keeper::Connections;
 use leasehold::model::InstanceId;
-use leasehold::{Acquired, FenceToken, Lease, LeaseManager};
+use leasehold::{Acquired, FenceToken, Lease, LeaseError, LeaseManager};
 use std::sync::Arc;
 
 use testkit::cluster::{endpoint, random};
@@ -21,6 +21,9 @@ const WAIT: Duration = Duration::from_millis(50);
 #[derive(Default)]
 struct Counts {
     grants: AtomicU64,
+    releases: AtomicU64,
+    /// Answers that cannot be right.
+    wrong: AtomicU64,
     refused: AtomicU64,
     unanswered: AtomicU64,
     /// Grants under which both managers were seen to own the name.
@@ -50,16 +53,22 @@ pub(crate) fn run(redis: &RedisServer, time: Duration) -> Vec<String> {
             scope.spawn(move || hold_and_release(managers, thread, time, highest, counts));
         }
     });
-    let Counts { grants, refused, unanswered, overlaps, fences_back } = &counts;
-    let [grants, refused, unanswered, overlaps, fences_back] =
-        [grants, refused, unanswered, overlaps, fences_back].map(|it| it.load(Ordering::Relaxed));
+    let count = |it: &AtomicU64| it.load(Ordering::Relaxed);
+    let (grants, wrong_told) = (count(&counts.grants), count(&counts.wrong));
+    let (overlaps, fences_back) = (count(&counts.overlaps), count(&counts.fences_back));
+    let [releases, refused, unanswered] =
+        [&counts.releases, &counts.refused, &counts.unanswered].map(count);
     println!(
-        "  {grants} grants, {refused} refusals, {unanswered} without an answer; {overlaps} \
-         grants were seen to be owned by both, {fences_back} guards held behind a higher fence"
+        "  {grants} grants by guards, scopes and batches, {refused} refusals, {releases} releases, \
+         {unanswered} without an answer; {overlaps} grants were seen to be owned by both, \
+         {fences_back} guards held behind a higher fence, {wrong_told} answers were wrong"
     );
     let mut wrong = Vec::new();
     if wrong_answers > 0 {
         wrong.push(format!("{wrong_answers} of {rounds} rounds had wrong answers"));
+    }
+    if wrong_told > 0 {
+        wrong.push(format!("{wrong_told} answers were wrong"));
     }
     if overlaps > 0 {
         wrong.push(format!("{overlaps} of {grants} grants had two owners"));
@@ -111,6 +120,15 @@ fn ask_together(manager: &LeaseManager, time: Duration) -> (u64, u64) {
     (rounds, wrong)
 }
 
+/// What one thread works with.
+struct Hand<'a> {
+    mine: &'a LeaseManager,
+    other: &'a LeaseManager,
+    highest: &'a [AtomicU64],
+    counts: &'a Counts,
+    random: Box<dyn FnMut(u64) -> u64 + 'a>,
+}
+
 fn hold_and_release(
     managers: &[LeaseManager; 2],
     thread: u64,
@@ -119,46 +137,131 @@ fn hold_and_release(
     counts: &Counts,
 ) {
     let began = Instant::now();
-    let mut random = random(thread + 1);
     let (mine, other) = (thread as usize % 2, (thread as usize + 1) % 2);
     let (mine, other) = (&managers[mine], &managers[other]);
+    let mut hand = Hand { mine, other, highest, counts, random: Box::new(random(thread + 1)) };
     while began.elapsed() < time {
-        let number = random(NAMES);
-        let name = format!("name-{number}");
-        // One in four waits a while, so that hand-overs between the managers are heard, too.
-        let waits = if random(4) == 0 { WAIT } else { Duration::ZERO };
-        let lease = match mine.acquire(&name, waits) {
-            Ok(Acquired::Held(lease)) => lease,
-            Ok(_) => {
-                add(&counts.refused);
-                std::thread::yield_now();
-                continue;
-            }
-            Err(_) => {
-                add(&counts.unanswered);
-                continue;
-            }
-        };
-        add(&counts.grants);
-        let mut both = both_own(&lease, other);
-        // Seen before this guard was asked: then a guard with an older fence must be over.
-        let before = highest[number as usize].fetch_max(lease.fence().get(), Ordering::SeqCst);
-        if before > lease.fence().get() && lease.holds() {
-            add(&counts.fences_back);
+        match (hand.random)(8) {
+            0 => hand.use_batch(),
+            1 => hand.use_scope(),
+            _ => hand.use_guard(),
         }
-        if random(3) > 0 {
-            for _ in 0..random(4) {
+    }
+}
+
+impl Hand<'_> {
+    fn some_name(&mut self) -> (usize, String) {
+        let number = (self.random)(NAMES);
+        (number as usize, format!("name-{number}"))
+    }
+
+    /// One in four waits a while, so that hand-overs between the managers are heard, too.
+    fn patience(&mut self) -> Duration {
+        if (self.random)(4) == 0 { WAIT } else { Duration::ZERO }
+    }
+
+    /// A guard, given back by its release, by its drop or by the name.
+    fn use_guard(&mut self) {
+        let (number, name) = self.some_name();
+        let waits = self.patience();
+        let Some(lease) = self.told(&name, self.mine.acquire(&name, waits)) else { return };
+        self.hold(number, &lease);
+        add(&self.counts.releases);
+        let told = match (self.random)(8) {
+            0 => self.mine.release(&name),
+            1..4 => lease.release(),
+            _ => return drop(lease),
+        };
+        if told.is_err() {
+            add(&self.counts.unanswered);
+        }
+    }
+
+    fn use_scope(&mut self) {
+        let (number, name) = self.some_name();
+        let (waits, manager) = (self.patience(), self.mine);
+        let mut ran = 0;
+        let told = manager.with_lease(&name, waits, |lease| {
+            ran += 1;
+            self.hold(number, lease);
+            lease.fence()
+        });
+        match told {
+            Ok(Some(_)) => add(&self.counts.grants),
+            Ok(None) => add(&self.counts.refused),
+            Err(_) => add(&self.counts.unanswered),
+        }
+        // It ran once, or not at all.
+        if told.is_ok_and(|it| u32::from(it.is_some()) != ran) {
+            add(&self.counts.wrong);
+        }
+    }
+
+    /// A batch in which one name may stand twice.
+    fn use_batch(&mut self) {
+        let wanted: Vec<(usize, String)> = (0..4).map(|_| self.some_name()).collect();
+        let told = self.mine.try_acquire_many(wanted.iter().map(|it| &it.1));
+        if told.len() != wanted.len() {
+            add(&self.counts.wrong);
+        }
+        let mut leases = Vec::new();
+        for ((number, name), told) in wanted.iter().zip(told) {
+            let Some(lease) = self.told(name, told) else { continue };
+            self.hold(*number, &lease);
+            leases.push(lease);
+        }
+        let guards = leases.len();
+        let told = self.mine.release_many(leases);
+        self.counts.releases.fetch_add(guards as u64, Ordering::Relaxed);
+        if told.len() != guards {
+            add(&self.counts.wrong);
+        }
+    }
+
+    /// Counts an answer, and whether it can be right.
+    fn told(&self, name: &str, told: Result<Acquired, LeaseError>) -> Option<Lease> {
+        match told {
+            Ok(Acquired::Held(lease)) => {
+                add(&self.counts.grants);
+                if lease.name() != name {
+                    add(&self.counts.wrong);
+                }
+                return Some(lease);
+            }
+            Ok(Acquired::HeldBy(owner)) => {
+                add(&self.counts.refused);
+                if owner != *self.other.instance_id() {
+                    add(&self.counts.wrong);
+                }
+            }
+            Ok(_) => add(&self.counts.refused),
+            Err(_) => add(&self.counts.unanswered),
+        }
+        std::thread::yield_now();
+        None
+    }
+
+    /// Holds it for a moment, and looks whether the other manager owns it, too, and whether anything is told that is not so.
+    fn hold(&mut self, number: usize, lease: &Lease) {
+        let mut both = both_own(lease, self.other);
+        // Seen before this guard was asked: then a guard with an older fence must be over.
+        let before = self.highest[number].fetch_max(lease.fence().get(), Ordering::SeqCst);
+        if before > lease.fence().get() && lease.holds() {
+            add(&self.counts.fences_back);
+        }
+        // While the guard holds, its manager tells the same by the name.
+        let (fence, left) = (self.mine.fence(lease.name()), lease.remaining());
+        if lease.holds() && (fence != Some(lease.fence()) || left.is_zero()) {
+            add(&self.counts.wrong);
+        }
+        if (self.random)(3) > 0 {
+            for _ in 0..(self.random)(4) {
                 std::thread::sleep(Duration::from_millis(1));
-                both |= both_own(&lease, other);
+                both |= both_own(lease, self.other);
             }
         }
         if both {
-            add(&counts.overlaps);
-        }
-        match random(8) {
-            0 => drop(mine.release(&name)),
-            1..4 => drop(lease.release()),
-            _ => drop(lease),
+            add(&self.counts.overlaps);
         }
     }
 }

@@ -6,7 +6,7 @@
 -- ARGV  12 key and channel of the changes  13 database
 --       per item from 14: fence, started_at_ms, channel, message, ok, status, error, duration_ms,
 --       interval_ms, body, fail_after, ok_after, address, and what the caller saw stored last, or nothing: fence,
---       started_at_ms, 'verdict since_ms before_ms failures successes'
+--       started_at_ms, 'verdict since_ms before_ms failures successes'; cert_days, cert_expiring
 -- reply  … per item  1 or {1, verdict, since_ms, before_ms, failures, successes} stored, now or before, or a newer one
 --        is: 1 if the verdict and its counts are still as the caller saw them   2 fenced   {3, why} failed   4 the lease
 --        is missing, and was not granted since
@@ -87,7 +87,8 @@ local function publish(lease, result, at, owner)
   if newest and tonumber(started_at) <= newest then return state(unpack(stored, 4, 8)) end
   local written = redis.pcall('HSET', result, 'fence', fence, 'instance', ME, 'ok', ARGV[at + 4],
     'status', ARGV[at + 5], 'error', ARGV[at + 6], 'started_at_ms', started_at,
-    'duration_ms', ARGV[at + 7], 'interval_ms', ARGV[at + 8], 'body', ARGV[at + 9])
+    'duration_ms', ARGV[at + 7], 'interval_ms', ARGV[at + 8], 'body', ARGV[at + 9],
+    'cert_days', ARGV[at + 16], 'cert_expiring', ARGV[at + 17])
   if failed(written) then return {3, written.err} end
   -- The first result of a tenure: the owner's call of last_polled may have failed.
   if stored[2] ~= fence then cancel_retirement(result) end
@@ -98,6 +99,6 @@ end
 local at = 14
 for i = 2, #KEYS, 2 do
   out[#out + 1] = publish(KEYS[i], KEYS[i + 1], at, owners[i / 2])
-  at = at + 16
+  at = at + 18
 end
 return out

@@ -262,7 +262,14 @@ pub fn publication(tenure: &Tenure, started_at_ms: u64) -> Publication {
     };
     let interval = Duration::from_millis(500);
     let judging = Judging::default();
-    Publication { tenure: tenure.clone(), started_at_ms, interval, sample, judging }
+    Publication {
+        tenure: tenure.clone(),
+        started_at_ms,
+        interval,
+        sample,
+        judging,
+        certificate: None,
+    }
 }
 
 /// As the daemon renews leases that stand.

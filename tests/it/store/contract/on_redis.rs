@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use leasehold::model::{FenceToken, InstanceId, Sample, Session, Tenure, Verdict, Weight};
+use leasehold::model::{
+    CertificateLeft, FenceToken, InstanceId, Sample, Session, Tenure, Verdict, Weight,
+};
 use leasehold::store::{
     Acquire, Grant, Judging, PeerMessage, Publication, Publish, Push, RawSession, Release, Renew,
     RenewItem, RequestContext, Store, Verify,
@@ -260,10 +262,11 @@ fn a_result_is_stored_and_announced_with_the_fields_of_the_contract() {
     let (e, f) = (a.grant(&endpoint("e")), a.grant(&endpoint("f")));
     let sample = Sample::failed("no route \"to\" host\n", Duration::from_millis(12));
     let light = Publication { interval: Duration::from_secs(30), sample, ..publication(&f, 6) };
-    let results = [publication(&e, 5), light];
+    let certificate = Some(CertificateLeft { days: -3, is_short: true });
+    let results = [Publication { certificate, ..publication(&e, 5) }, light];
     let stored = a.publish_all(&results);
     assert_eq!(stored, [Publish::Stored(None), Publish::Stored(None)]);
-    let fields = |rows: [(&str, &str); 15]| -> BTreeMap<String, String> {
+    let fields = |rows: [(&str, &str); 17]| -> BTreeMap<String, String> {
         rows.map(|(name, value)| (name.to_owned(), value.to_owned())).into()
     };
     let (e_fence, f_fence) = (e.fence.to_string(), f.fence.to_string());
@@ -278,6 +281,8 @@ fn a_result_is_stored_and_announced_with_the_fields_of_the_contract() {
         ("duration_ms", "7"),
         ("interval_ms", "500"),
         ("body", "hello"),
+        ("cert_days", "-3"),
+        ("cert_expiring", "1"),
         ("verdict", "ok"),
         ("since_ms", "5"),
         ("before_ms", "0"),
@@ -293,6 +298,8 @@ fn a_result_is_stored_and_announced_with_the_fields_of_the_contract() {
         ("duration_ms", "12"),
         ("interval_ms", "30000"),
         ("body", ""),
+        ("cert_days", ""),
+        ("cert_expiring", ""),
         ("verdict", "failing"),
         ("since_ms", "6"),
         ("failures", "1"),
@@ -306,7 +313,7 @@ fn a_result_is_stored_and_announced_with_the_fields_of_the_contract() {
     let expected = [
         serde_json::json!({"endpoint": "e", "fence": e.fence.get(), "instance": "a", "ok": 1,
             "status": 200, "error": null, "started_at_ms": 5, "duration_ms": 7,
-            "interval_ms": 500, "db": 0, "body": "hello"}),
+            "interval_ms": 500, "cert_days": -3, "cert_expiring": 1, "db": 0, "body": "hello"}),
         serde_json::json!({"endpoint": "f", "fence": f.fence.get(), "instance": "a", "ok": 0,
             "status": null, "error": "no route \"to\" host\n", "started_at_ms": 6,
             "duration_ms": 12, "interval_ms": 30_000, "db": 0, "body": ""}),

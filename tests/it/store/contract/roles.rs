@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use leasehold::model::{FenceToken, LeaseDuration, Tenure};
-use leasehold::store::{Acquire, Fault, Grant, Release, Renew, RoleStatus};
+use leasehold::store::{Acquire, Fault, Grant, Release, Renew, RoleStatus, Verify};
 
 use crate::store::contract::asker::{Asker, endpoint, only};
 use crate::store::contract::world::{DURATION, TIMEOUT, TTL, World};
@@ -53,6 +53,21 @@ pub fn roles_of_different_ttl_live_side_by_side(world: &mut dyn World) {
     assert!(world.lease_left(&endpoint("short")).unwrap() <= SHORT.ttl);
     assert!(refusal(&a, "short").contains("30"), "the long one took the short one's role");
     assert!(refusal(&b, "long").contains("30"));
+}
+
+/// R14: one exchange names many timings, and one that is refused spoils no other.
+pub fn roles_are_verified_together_each_with_its_own_timing(world: &mut dyn World) {
+    let (mut a, mut short) = (alive(world, "a", DURATION), alive(world, "a", SHORT));
+    let held = a.grant(&endpoint("held"));
+    let other_ttl = short.grant(&endpoint("short"));
+    let new = Tenure::new(endpoint("new"), FenceToken::new(0));
+    let asked = [held, other_ttl, new].map(|it| (a.context(), it));
+    let answers = a.store.verify_roles(&asked);
+    let told: Vec<Option<Verify>> =
+        answers.into_iter().map(|it| it.ok().map(|it| only(it.answer.unwrap()))).collect();
+    assert_eq!(told, [Some(Verify::Held), None, Some(Verify::Missing)]);
+    assert_eq!(role_status(&a, "new").ttl, Some(TTL), "asking about it is naming it");
+    assert_eq!(role_status(&a, "short").ttl, Some(SHORT.ttl), "the refused one changed it");
 }
 
 /// R5 protects those who may lead: of a role that nobody has named there is none.

@@ -23,6 +23,7 @@ pub(crate) enum ValueError {
     Listen,
     Header,
     Zero,
+    Mode,
 }
 
 impl fmt::Display for ValueError {
@@ -45,7 +46,19 @@ impl fmt::Display for ValueError {
             Self::Role(why) => write!(f, "{why}"),
             Self::Zero => write!(f, "is 0, which would show nothing: write 1 or more"),
             Self::Header => write!(f, "has no colon: write NAME:VALUE"),
+            Self::Mode => write!(f, "is no mode of a file: write digits from 0 to 7, such as 0660"),
             Self::Listen => write!(f, "is no address with a port: write 127.0.0.1:9464"),
+        }
+    }
+}
+
+impl std::error::Error for ValueError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Duration { why, .. } => Some(why),
+            Self::Redis(why) => Some(why),
+            Self::Role(why) => Some(why),
+            _ => None,
         }
     }
 }
@@ -56,55 +69,65 @@ pub(crate) fn showable(text: &str) -> Option<String> {
     (text.len() <= 40 && text.chars().all(harmless)).then(|| format!("{text:?}"))
 }
 
-pub(super) fn text(value: &OsStr) -> Result<String, ValueError> {
-    value.to_str().map(String::from).ok_or(ValueError::NotText)
+pub(crate) fn text(value: &OsStr) -> Result<&str, ValueError> {
+    value.to_str().ok_or(ValueError::NotText)
 }
 
 /// A program and its arguments, split at spaces.
-pub(super) fn words(value: &OsStr) -> Result<Vec<String>, ValueError> {
-    let text = text(value)?;
-    Ok(text.split(' ').filter(|it| !it.is_empty()).map(String::from).collect())
+pub(crate) fn words(value: &OsStr) -> Result<Vec<String>, ValueError> {
+    Ok(text(value)?.split(' ').filter(|it| !it.is_empty()).map(String::from).collect())
 }
 
-pub(super) fn path(value: &OsStr) -> Result<PathBuf, ValueError> {
+pub(crate) fn path(value: &OsStr) -> Result<PathBuf, ValueError> {
     if value.is_empty() { Err(ValueError::Empty) } else { Ok(value.into()) }
 }
 
-pub(super) fn address(value: &OsStr) -> Result<SocketAddr, ValueError> {
+pub(crate) fn address(value: &OsStr) -> Result<SocketAddr, ValueError> {
     text(value)?.parse().map_err(|_| ValueError::Listen)
 }
 
 /// Names separated by commas.
-pub(super) fn hosts(value: &OsStr) -> Result<Vec<String>, ValueError> {
-    let names = text(value)?;
-    let names = names.split(',').map(str::trim).filter(|it| !it.is_empty());
+pub(crate) fn hosts(value: &OsStr) -> Result<Vec<String>, ValueError> {
+    let names = text(value)?.split(',').map(str::trim).filter(|it| !it.is_empty());
     Ok(names.map(str::to_owned).collect())
 }
 
-pub(super) fn duration(value: &OsStr) -> Result<Duration, ValueError> {
+pub(crate) fn duration(value: &OsStr) -> Result<Duration, ValueError> {
     let value = text(value)?;
-    parse_duration(&value).map_err(|why| ValueError::Duration { shown: showable(&value), why })
+    parse_duration(value).map_err(|why| ValueError::Duration { shown: showable(value), why })
 }
 
-pub(super) fn number<T: FromStr>(value: &OsStr) -> Result<T, ValueError> {
+pub(crate) fn number<T: FromStr>(value: &OsStr) -> Result<T, ValueError> {
     let value = text(value)?;
     // FromStr would take a sign, too.
     let digits = value.bytes().all(|c| c.is_ascii_digit());
     let parsed = value.parse().ok().filter(|_| digits);
-    parsed.ok_or_else(|| ValueError::Number { shown: showable(&value) })
+    parsed.ok_or_else(|| ValueError::Number { shown: showable(value) })
 }
 
-pub(super) fn at_least_one(value: &OsStr) -> Result<usize, ValueError> {
+#[cfg(feature = "cli")]
+pub(crate) fn at_least_one(value: &OsStr) -> Result<usize, ValueError> {
     number(value).and_then(|it| if it > 0 { Ok(it) } else { Err(ValueError::Zero) })
 }
 
-pub(super) fn switch(value: &OsStr) -> Result<bool, ValueError> {
+pub(crate) fn switch(value: &OsStr) -> Result<bool, ValueError> {
     let value = text(value)?;
     match value.to_ascii_lowercase().as_str() {
         "1" | "true" | "yes" | "on" => Ok(true),
         "0" | "false" | "no" | "off" | "" => Ok(false),
-        _ => Err(ValueError::Choice { shown: showable(&value), choices: "true or false" }),
+        _ => Err(ValueError::Choice { shown: showable(value), choices: "true or false" }),
     }
+}
+
+/// One of `all`, by its name.
+pub(crate) fn choice<T: Copy>(
+    value: &OsStr,
+    choices: &'static str,
+    all: &[(&str, T)],
+) -> Result<T, ValueError> {
+    let value = text(value)?;
+    let found = all.iter().find(|it| it.0.eq_ignore_ascii_case(value));
+    found.map(|it| it.1).ok_or_else(|| ValueError::Choice { shown: showable(value), choices })
 }
 
 #[cfg(test)]
