@@ -8,14 +8,14 @@ use serde_json::{Value, json};
 
 use crate::cli::explain::unknown;
 use crate::cli::plan::overview;
-use crate::cli::status::{endpoint_document, millis, without_controls, word_of};
+use crate::cli::status::{endpoint_document, millis, without_controls};
 use crate::cli::table::{brief, printable};
 use crate::cli::task::STALE_AFTER;
 use crate::cli::{FAILED, fail, say, say_bytes, utc};
 use crate::config::Config;
 use crate::inspect::status::{EndpointStatus, State, Status, counted};
-use crate::model::EndpointId;
-use crate::store::admin::overview::{LastResult, StoredVerdict};
+use crate::model::{EndpointId, Verdict};
+use crate::store::admin::overview::LastResult;
 use crate::store::redis::RedisStore;
 use crate::store::{RawSession, StoreError};
 
@@ -91,7 +91,7 @@ fn page(found: &Found) -> String {
     add("address", it.address().map(ToString::to_string));
     add("state", Some(it.state.word().into()));
     add("session", it.invalid().map(ToString::to_string));
-    add("verdict", it.result.as_ref().map(|result| verdict(result.verdict, &found.status)));
+    add("verdict", it.result.as_ref().map(|result| verdict(result, &found.status)));
     add("last result", it.result.as_ref().map(|result| last(it, result)));
     add("error", it.result.as_ref().and_then(|it| it.error.clone()));
     add("next poll", next_poll(it).map(|left| next(left, it.interval)));
@@ -100,14 +100,14 @@ fn page(found: &Found) -> String {
     rows.iter().map(line).collect()
 }
 
-fn verdict(verdict: StoredVerdict, status: &Status) -> String {
-    let mut words = word_of(verdict).to_owned();
-    if let Some(since_ms) = verdict.since_ms {
+fn verdict(result: &LastResult, status: &Status) -> String {
+    let mut words = result.verdict().map_or("none yet", Verdict::as_str).to_owned();
+    if let Some(since_ms) = result.verdict_since_ms() {
         let ago = Duration::from_millis(status.server_ms.saturating_sub(since_ms));
         words += &format!(" since {}, for {}", utc::date_and_time(since_ms), brief(ago));
     }
-    if let Some(n) = verdict.failures.filter(|it| *it > 0) {
-        let n = usize::try_from(n).unwrap_or(usize::MAX);
+    if let Some(state) = result.state.filter(|it| it.failures > 0) {
+        let n = usize::try_from(state.failures).unwrap_or(usize::MAX);
         words += &format!(", {} in a row", counted(n, "failure"));
     }
     words

@@ -18,7 +18,7 @@ use crate::cli::task::{Output, StatusHow};
 use crate::cli::{FAILED, fail, say};
 use crate::config::Config;
 pub(crate) use crate::inspect::status::json::{
-    document, endpoint_document, millis, without_controls, word_of,
+    document, endpoint_document, millis, without_controls,
 };
 use crate::inspect::status::left::{Lately, Left, left_lately};
 use crate::inspect::status::{Alarm, InstanceStatus, Status};

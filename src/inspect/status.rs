@@ -24,7 +24,7 @@ use crate::fleet::session_cache::understood;
 use crate::fleet::view::View;
 use crate::inspect::status::late::{Asked, Patience};
 use crate::model::{
-    Address, EndpointId, FenceToken, InstanceId, InstanceInfo, SessionError, Weight,
+    Address, EndpointId, FenceToken, InstanceId, InstanceInfo, SessionError, Verdict, Weight,
 };
 use crate::store::Lasting;
 use crate::store::admin::key_types::WrongType;
@@ -281,7 +281,7 @@ impl EndpointStatus {
             return late;
         }
         match &self.result {
-            Some(result) if !result.verdict.ok => State::Failing,
+            Some(result) if result.verdict() == Some(Verdict::Failing) => State::Failing,
             _ if self.renewal_overdue => State::Uncertain,
             _ if self.is_misplaced() => State::Moving,
             None => State::New,

@@ -131,7 +131,7 @@ mod tests {
     use super::*;
     use crate::clock::Moment;
     use crate::model::{EndpointId, FenceToken, InstanceId, Weight};
-    use crate::store::admin::overview::{LastResult, Overview, Stored, StoredVerdict};
+    use crate::store::admin::overview::{LastResult, Overview, Stored};
     use crate::store::history::Entry;
     use crate::store::{Lasting, RawSession};
 
@@ -149,7 +149,7 @@ mod tests {
             interval_ms: Some(1_000),
             fence: Some(FenceToken(7)),
             instance: Some(owner.clone()),
-            verdict: StoredVerdict { ok: true, since_ms: None, failures: None },
+            state: None,
             certificate: None,
         };
         Stored {

@@ -58,7 +58,7 @@ mod tests {
     use super::*;
     use crate::inspect::status::Alarm;
     use crate::model::{CertificateLeft, EndpointId, InstanceId, Weight};
-    use crate::store::admin::overview::{LastResult, Overview, Stored, StoredVerdict};
+    use crate::store::admin::overview::{LastResult, Overview, Stored};
     use crate::store::{Lasting, RawSession};
 
     fn polled(id: &str, is_paused: bool, days: i64) -> Stored {
@@ -74,7 +74,7 @@ mod tests {
             interval_ms: Some(9_000),
             fence: None,
             instance: None,
-            verdict: StoredVerdict { ok: true, since_ms: None, failures: None },
+            state: None,
             certificate: Some(CertificateLeft { days, is_short: days < 14 }),
         };
         Stored {
@@ -107,6 +107,8 @@ mod tests {
         ] {
             let status = status(vec![polled("e1", false, 90), polled("e2", false, days)]);
             assert_eq!(status.alarm(), Alarm::Watch);
+            let alarms = (status.fleet_alarm(), status.targets_alarm());
+            assert_eq!(alarms, (Alarm::None, Alarm::Watch), "a certificate is the target's");
             assert!(status.verdict().ends_with(words), "{}", status.verdict());
             let sentences: Vec<_> =
                 status.endpoints.iter().filter_map(EndpointStatus::about_certificate).collect();

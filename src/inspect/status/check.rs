@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use crate::inspect::status::{Alarm, EndpointStatus, State, Status, brief, counted};
+use crate::model::Verdict;
+use crate::store::admin::overview::LastResult;
 
 /// No more are named in a sentence.
 const NAMED_MAX: usize = 3;
@@ -17,7 +19,7 @@ impl State {
 impl EndpointStatus {
     /// Whether it is polled and its verdict is `failing`.
     fn is_failing(&self) -> bool {
-        let says_so = self.result.as_ref().is_some_and(|it| !it.verdict.ok);
+        let says_so = self.result.as_ref().and_then(LastResult::verdict) == Some(Verdict::Failing);
         self.state == State::Failing || self.state == State::Late && says_so
     }
 }
@@ -34,11 +36,11 @@ impl Status {
 
     /// How bad it is what the targets answer. A session that cannot be understood is a mistake of its author, and no outage.
     pub fn targets_alarm(&self) -> Alarm {
-        match (self.failing().is_empty(), self.count(State::Invalid)) {
-            (false, _) => Alarm::Act,
-            (true, 1..) => Alarm::Watch,
-            (true, 0) => Alarm::None,
+        if !self.failing().is_empty() {
+            return Alarm::Act;
         }
+        let is_short = !self.expiring().is_empty();
+        if is_short || self.count(State::Invalid) > 0 { Alarm::Watch } else { Alarm::None }
     }
 
     /// What the fleet lacks, or that it polls.
@@ -91,6 +93,9 @@ impl Status {
         if !invalid.is_empty() {
             parts.push(format!("{}: {}", counted(invalid.len(), "invalid session"), few(invalid)));
         }
+        let certificates = self.about_certificates();
+        parts.extend(Some(certificates.trim().trim_end_matches('.').to_owned()));
+        parts.retain(|it| !it.is_empty());
         if parts.is_empty() {
             format!("none of {} failing", self.n_wanted())
         } else {
@@ -114,7 +119,7 @@ impl Status {
 }
 
 fn failing_since(it: &EndpointStatus) -> Option<u64> {
-    it.result.as_ref()?.verdict.since_ms
+    it.result.as_ref()?.verdict_since_ms()
 }
 
 /// The first few names, and how many there are.

@@ -7,9 +7,9 @@ use std::time::Duration;
 use crate::config::RedisUrl;
 use crate::inspect::status::left::{Lately, Left};
 use crate::inspect::status::{Alarm, EndpointStatus, InstanceStatus, State, Status};
-use crate::model::{EndpointId, InstanceId};
+use crate::model::{EndpointId, InstanceId, Verdict};
 use crate::store::RoleStatus;
-use crate::store::admin::overview::StoredVerdict;
+use crate::store::admin::overview::LastResult;
 use serde_json::{Map, Value, json};
 
 /// Every role that was ever led, and how it stands.
@@ -87,8 +87,8 @@ fn instance_document(instance: &InstanceStatus) -> Value {
 pub(crate) fn endpoint_document(endpoint: &EndpointStatus) -> Value {
     let lease = endpoint.lease.as_ref();
     let id = |it: &InstanceId| it.as_str().to_owned();
-    let verdict = endpoint.result.as_ref().map(|it| it.verdict);
-    let result = endpoint.result.as_ref().map(|it| {
+    let last = endpoint.result.as_ref();
+    let result = last.map(|it| {
         json!({
             "ok": it.ok,
             "status": it.status,
@@ -116,16 +116,11 @@ pub(crate) fn endpoint_document(endpoint: &EndpointStatus) -> Value {
         "late": endpoint.overdue.is_some(),
         "overdueMs": endpoint.overdue.map(millis),
         "address": endpoint.address().map(ToString::to_string),
-        "verdict": verdict.map(word_of),
-        "sinceMs": verdict.and_then(|it| it.since_ms),
-        "failures": verdict.and_then(|it| it.failures),
+        "verdict": last.and_then(LastResult::verdict).map(Verdict::as_str),
+        "sinceMs": last.and_then(LastResult::verdict_since_ms),
+        "failures": last.and_then(|it| it.state).map(|it| it.failures),
         "lastResult": result,
     })
-}
-
-/// `ok` or `failing`, as it is stored.
-pub(crate) fn word_of(verdict: StoredVerdict) -> &'static str {
-    if verdict.ok { "ok" } else { "failing" }
 }
 
 /// One role, for programs.

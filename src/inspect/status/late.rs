@@ -234,7 +234,7 @@ mod tests {
     use super::*;
     use crate::inspect::status::Alarm;
     use crate::model::{EndpointId, InstanceId, Weight};
-    use crate::store::admin::overview::{Overview, StoredVerdict};
+    use crate::store::admin::overview::Overview;
     use crate::store::{Lasting, RawSession};
 
     const NOW_MS: u64 = 1_700_000_000_000;
@@ -261,7 +261,7 @@ mod tests {
                 interval_ms: Some(5_000),
                 fence: None,
                 instance: None,
-                verdict: StoredVerdict { ok: true, since_ms: None, failures: None },
+                state: None,
                 certificate: None,
             }),
         };

@@ -32,7 +32,8 @@ impl Status {
     /// How bad it is, all in all.
     pub fn alarm(&self) -> Alarm {
         let worst = self.endpoints.iter().map(|it| it.state.alarm()).max();
-        worst.unwrap_or(Alarm::None).max(self.general_alarm())
+        let certificates = if self.expiring().is_empty() { Alarm::None } else { Alarm::Watch };
+        worst.unwrap_or(Alarm::None).max(certificates).max(self.general_alarm())
     }
 
     /// How bad it is beside the endpoints.
@@ -41,7 +42,6 @@ impl Status {
             || self.n_to_move() > 0
             || !self.odd_keys.is_empty()
             || self.takes_nothing()
-            || !self.expiring().is_empty()
             || self.instances.iter().any(|it| it.slow_behind() > 0);
         // Nobody polls for long without it, whatever it looks like at the moment.
         let act = self.wrong_types.iter().any(|it| it.which == SingletonKey::Epoch)

@@ -11,7 +11,7 @@ use redis::{ConnectionLike, Pipeline, Value};
 use crate::clock::{BootClock, Clock};
 use crate::model::{EndpointId, FenceToken, InstanceId, InstanceInfo, Weight};
 use crate::store::admin::key_types::{SingletonKey, WrongType};
-pub use crate::store::admin::last_result::{LastResult, StoredVerdict};
+pub use crate::store::admin::last_result::LastResult;
 use crate::store::admin::last_result::{NoResult, RESULT_FIELDS};
 use crate::store::redis::{RedisStore, named_in, reply};
 use crate::store::{BATCH_MAX, Fault, Lasting, RawSession, StoreResult};

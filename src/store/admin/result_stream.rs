@@ -9,7 +9,7 @@ use serde_json::Value as Json;
 use crate::clock::{BootClock, Clock};
 use crate::model::{CertificateLeft, EndpointId, FenceToken, InstanceId};
 use crate::store::StoreResult;
-use crate::store::admin::overview::{LastResult, StoredVerdict};
+use crate::store::admin::overview::LastResult;
 use crate::store::announcement;
 use crate::store::redis::scan::glob_escaped;
 use crate::store::redis::subscription::{PushReader, bytes, subscribe};
@@ -101,7 +101,7 @@ fn announced(payload: &[u8], database: u32) -> Option<LastResult> {
         duration_ms: number("duration_ms"),
         fence: number("fence").map(FenceToken),
         instance: text("instance").filter(|it| !it.is_empty()).map(InstanceId::new),
-        verdict: StoredVerdict::of(ok, text("verdict"), number("since_ms"), number("failures")),
+        state: None,
         certificate: CertificateLeft::told(
             fields.get("cert_days").map(Json::to_string),
             number("cert_expiring"),
