@@ -168,8 +168,9 @@ picture: setup ## measure: draw docs/results/load.svg again: leases per instance
 	$(CARGO) build --locked --quiet --bin leasehold --example demo
 	@$(TARGET)/debug/examples/demo --picture docs/results/load.svg
 
-pictures: picture ## measure: draw docs/results/web.png and top.svg again, too: a real fleet in a real browser and terminal (3 minutes)
-	@scripts/setup chromedriver
+pictures: picture ## measure: draw docs/results/demo.svg, web.png and top.svg again, too: real fleets in a terminal and a browser (4 minutes)
+	@scripts/setup chromedriver python3
+	scripts/animate docs/results/demo.svg $(TARGET)/debug/examples/demo
 	$(CARGO) build --locked --quiet --bin leasehold
 	scripts/web-check $(TARGET)/debug/leasehold --pictures docs/results
 

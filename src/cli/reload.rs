@@ -197,7 +197,8 @@ mod tests {
             "log-renewals" => "each",
             "new-fleet" | "no-candidate" | "allow-tls-insecure" | "web-remote" => "on",
             "light-after" | "workers" | "max-body" | "weight" | "priority" | "min-replicas"
-            | "cert-warn-days" | "fail-after" | "ok-after" | "on-change-retries" => "7",
+            | "cert-warn-days" | "metrics-endpoints" | "fail-after" | "ok-after"
+            | "on-change-retries" => "7",
             it if it.ends_with("interval")
                 || it.ends_with("ttl")
                 || it.ends_with("timeout")
