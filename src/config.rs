@@ -6,9 +6,11 @@
 pub(crate) mod access;
 mod checked;
 pub(crate) mod chosen;
+mod defaults;
 mod duration;
 mod error;
 mod log;
+mod on_change;
 mod poll_access;
 mod redis_url;
 pub(crate) mod setting;
@@ -29,6 +31,7 @@ pub use crate::config::duration::{DurationError, parse_duration};
 pub use crate::config::error::ConfigError;
 pub(crate) use crate::config::error::Problem;
 pub use crate::config::log::{LogLevel, LogRenewals};
+pub use crate::config::on_change::OnChange;
 pub use crate::config::poll_access::PollAccess;
 pub(crate) use crate::config::redis_url::Login;
 pub use crate::config::redis_url::{HostPort, RedisUrl, RedisUrlError, Topology};
@@ -106,24 +109,6 @@ pub struct Config {
     pub names: Names,
 }
 
-/// What runs when a result of this instance changes a verdict.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[cfg_attr(not(feature = "__internals"), non_exhaustive)]
-pub struct OnChange {
-    /// The program and its arguments.
-    pub command: Option<Vec<String>>,
-    /// How long one run may take.
-    pub timeout: Duration,
-    /// How often it is run again when it fails.
-    pub retries: u32,
-}
-
-impl Default for OnChange {
-    fn default() -> Self {
-        Self { command: None, timeout: Duration::from_secs(10), retries: 3 }
-    }
-}
-
 const PREFIX_BYTES_MAX: usize = 64;
 const HOST_NAME_BYTES_MAX: usize = 64;
 const METRICS_NAME_BYTES_MAX: usize = 128;
@@ -142,63 +127,6 @@ const KEY_FAMILIES: [&str; 11] = [
     "lease:", "node:", "result:", "results:", "wake:", "ask:", "epoch:", "history:", "changes:",
     "drain:", "doctor:",
 ];
-
-impl Default for Config {
-    fn default() -> Self {
-        let redis = RedisUrl::parse("redis://127.0.0.1:6379/0");
-        let host_name = nix::unistd::gethostname().ok().and_then(|it| it.into_string().ok());
-        let (ttl, interval) = (Duration::from_secs(30), Duration::from_secs(10));
-        Self {
-            redis: redis.expect("the default URL is well formed"),
-            access: Access::default(),
-            prefix: "poll".into(),
-            session_prefix: "session:".into(),
-            lease_ttl: ttl,
-            renew_interval: interval,
-            heartbeat_ttl: ttl,
-            heartbeat_interval: interval,
-            reconcile_interval: Duration::from_secs(10),
-            store_timeout: Self::usual_store_timeout(ttl, ttl),
-            workers: 256,
-            interval: Duration::from_secs(5),
-            timeout: Duration::from_secs(10),
-            light_after: 5,
-            light_interval: Duration::from_secs(30),
-            thresholds: Thresholds::default(),
-            poll_command: None,
-            on_change: OnChange::default(),
-            allow_targets: "all".into(),
-            deny_targets: "169.254.0.0/16,fe80::/10".into(),
-            max_body: 65_536,
-            poll_access: PollAccess::default(),
-            weight: 1,
-            host_name: host_name.filter(|it| !it.is_empty()).unwrap_or_else(|| "localhost".into()),
-            drain_timeout: Duration::from_secs(10),
-            leader_prefix: "leader".into(),
-            leader_heartbeat_prefix: None,
-            election_interval: Duration::from_secs(15),
-            startup_jitter: Duration::ZERO,
-            priority: 0,
-            no_candidate: false,
-            lead: Vec::new(),
-            new_fleet: false,
-            min_replicas: 0,
-            runtime_dir: None,
-            metrics_file: None,
-            metrics_name: None,
-            settings: Vec::new(),
-            metrics_listen: None,
-            metrics_hosts: Vec::new(),
-            metrics_endpoints: 0,
-            web_listen: None,
-            web_hosts: Vec::new(),
-            web_remote: false,
-            log_level: LogLevel::Info,
-            log_renewals: LogRenewals::Auto,
-            names: Names::default(),
-        }
-    }
-}
 
 impl Config {
     /// The most `--workers` there can be.

@@ -11,6 +11,7 @@ mod requests;
 mod retired;
 mod signals;
 mod tenures;
+mod timings;
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -25,30 +26,10 @@ use crate::lease::log_limiter::LogLimiter;
 use crate::lease::permit::{Lease, PollPermit, SharedClock, Standing};
 use crate::lease::table::due_index::{DueIndex, LeaseEdit, LeaseMap};
 use crate::lease::table::signals::Signals;
+pub use crate::lease::table::timings::LeaseTimings;
 use crate::metrics::Metrics;
-use crate::model::{EndpointId, Epoch, FenceToken, InstanceId, LeaseDuration, Tenure};
+use crate::model::{EndpointId, Epoch, FenceToken, InstanceId, Tenure};
 use crate::store::{Grant, RequestContext};
-
-/// The durations that a table works with.
-#[derive(Clone, Copy, Debug)]
-pub struct LeaseTimings {
-    /// TTL and margin of a lease.
-    pub lease: LeaseDuration,
-    /// TTL and margin of the heartbeat.
-    pub heartbeat: LeaseDuration,
-    /// From one renewal of a lease to the next.
-    pub renew_interval: Duration,
-    /// Longest wait for a reply of the store.
-    pub store_timeout: Duration,
-}
-
-impl LeaseTimings {
-    /// R3: an unanswered renewal is sent again after this time, and not at the next tick.
-    pub fn retry_interval(&self) -> Duration {
-        let shortest = self.lease.ttl.min(self.heartbeat.ttl);
-        Duration::from_secs(1).min(shortest / 12).max(Duration::from_millis(50))
-    }
-}
 
 /// All leases of one instance. The threads that talk to the store write it; every poller reads it.
 pub struct OwnershipTable {
