@@ -104,3 +104,22 @@ pub(crate) fn hint() -> String {
         _ => String::new(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_that_a_unit_tells_read_nothing_unasked() {
+        let read = |line: &str| {
+            let args: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+            wanted(&args, &|name| (name == VARIABLE).then(|| "/x".into()))
+        };
+        for line in ["run", "agent --socket /s", "dev", "connect --socket /s", "status --redis=r"] {
+            assert_eq!(read(line), None, "{line}");
+        }
+        for line in ["status", "web", "get e1", "lead tea -- true"] {
+            assert_eq!(read(line), Some("/x".into()), "{line}");
+        }
+    }
+}

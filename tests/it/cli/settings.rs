@@ -27,7 +27,7 @@ fn settings(dir: &TempDir, lines: &str) -> String {
 }
 
 /// Everything that asks Redis, with the words that it needs.
-const ASKING: [&[&str]; 14] = [
+const ASKING: [&[&str]; 15] = [
     &["status", "--json"],
     &["top", "--json"],
     &["plan", "--json"],
@@ -39,6 +39,7 @@ const ASKING: [&[&str]; 14] = [
     &["drain", "elsewhere", "--force", "--absent"],
     &["sessions", "add", "h:1", "--id", "e1"],
     &["explain", "e1", "--json"],
+    &["get", "e1", "--json"],
     &["once", "tea", "--", "true"],
     &["resign", "tea"],
     &["release", "--runtime-dir=/nowhere"],
