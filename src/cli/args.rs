@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::cli::dev::DevSettings;
-use crate::cli::options::{COMMANDS, Draft, Opt, Spec, options};
+use crate::cli::options::{COMMANDS, Draft, NAMES, Opt, Spec, options};
 use crate::cli::task::{self, Instance, Task};
 use crate::cli::usage::{Origin, UsageError, nearest};
 use crate::cli::{completions, help, man};
@@ -50,16 +50,20 @@ pub(crate) fn parse(args: &[OsString], env: Env<'_>) -> Result<Command, UsageErr
         }
         _ => (),
     }
-    let Some(command) = COMMANDS.iter().find(|it| it.name == first) else {
-        let names = COMMANDS.iter().filter(|it| !it.hidden).map(|it| it.name);
-        let nearest = nearest(&first, names);
-        return Err(UsageError::UnknownCommand { given: showable(&first), nearest });
-    };
+    let command = named(&first)?;
     match scan(command, rest)? {
         Scanned::Help => Ok(Command::Help(help::of(command))),
         Scanned::Version => Ok(Command::Version),
         Scanned::Typed(typed) => build(command, typed, env),
     }
+}
+
+/// The command of this name, or which was probably meant.
+fn named(name: &str) -> Result<&'static Spec, UsageError> {
+    COMMANDS.iter().find(|it| it.name == name).ok_or_else(|| {
+        let names = COMMANDS.iter().filter(|it| !it.hidden).map(|it| it.name);
+        UsageError::UnknownCommand { given: showable(name), nearest: nearest(name, names) }
+    })
 }
 
 /// The settings files that `args` name, or else the environment.
@@ -82,6 +86,17 @@ pub(crate) fn settings_files(args: &[OsString], env: Env<'_>) -> Result<Vec<Path
     let mut draft = Draft::default();
     (opt.set)(&mut draft, &value).map_err(|why| UsageError::Value { from, why })?;
     Ok(draft.config.settings)
+}
+
+/// Whether this option stands on the command line; `None` if the line cannot be understood, or has no such option.
+pub(crate) fn is_typed(args: &[OsString], name: &str) -> Option<bool> {
+    let (first, rest) = args.split_first()?;
+    let command = COMMANDS.iter().find(|it| first.to_str() == Some(it.name))?;
+    let _known = options().find(|it| it.name == name && it.belongs_to(command))?;
+    match scan(command, rest) {
+        Ok(Scanned::Typed(typed)) => Some(typed.value_of(name).is_some()),
+        _ => None,
+    }
 }
 
 impl Command {
@@ -169,7 +184,12 @@ fn split_at_equals(arg: &OsStr) -> (&OsStr, Option<&OsStr>) {
     }
 }
 
+/// The short names that options have.
+const SHORT: [(&str, &str); 1] = [("-o", "--output")];
+
 fn find(command: &'static Spec, typed: &str) -> Result<&'static Opt, UsageError> {
+    let long = SHORT.iter().find(|it| it.0 == typed).map(|it| it.1);
+    let typed = long.unwrap_or(typed);
     let named = |it: &&'static Opt| typed.strip_prefix("--") == Some(it.name);
     match options().find(named) {
         Some(opt) if opt.belongs_to(command) => Ok(opt),
@@ -190,14 +210,12 @@ fn name_of(typed: &str) -> Option<String> {
 fn build(command: &'static Spec, typed: Typed, env: Env<'_>) -> Result<Command, UsageError> {
     let mut draft = Draft::default();
     draft.config.names = Names::OPTIONS;
-    if command.reads_environment() {
-        let wanted = options().filter(|it| it.belongs_to(command));
-        // A variable that the command line overrides is not even looked at.
-        for opt in wanted.filter(|it| typed.value_of(it.name).is_none()) {
-            if let Some(value) = env(&opt.variable()).filter(|it| !it.is_empty()) {
-                (opt.set)(&mut draft, &value)
-                    .map_err(|why| UsageError::Value { from: Origin::Variable(opt), why })?;
-            }
+    let wanted = options().filter(|it| it.belongs_to(command) && it.is_variable_of(command));
+    // A variable that the command line overrides is not even looked at.
+    for opt in wanted.filter(|it| typed.value_of(it.name).is_none()) {
+        if let Some(value) = env(&opt.variable()).filter(|it| !it.is_empty()) {
+            (opt.set)(&mut draft, &value)
+                .map_err(|why| UsageError::Value { from: Origin::Variable(opt), why })?;
         }
     }
     for (opt, value) in &typed.options {
@@ -210,13 +228,16 @@ fn build(command: &'static Spec, typed: Typed, env: Env<'_>) -> Result<Command, 
     }
     match (command.name, typed.words.first()) {
         ("man", _) => return Ok(Command::Help(man::page())),
+        ("version", _) => return Ok(Command::Version),
+        ("help", None) => return Ok(Command::Help(help::overview())),
+        ("help", Some(name)) => return named(name).map(|it| Command::Help(help::of(it))),
         ("completions", shell) => {
             let script = shell.and_then(|it| completions::of(it));
             return script.map(Command::Help).ok_or(UsageError::NoShell { command });
         }
         _ => (),
     }
-    if command.hidden {
+    if command.hidden && command.name != NAMES {
         return hidden(command, &draft, &typed);
     }
     if command.name == "dev" {
@@ -261,7 +282,7 @@ fn hidden(command: &'static Spec, draft: &Draft, typed: &Typed) -> Result<Comman
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::task::{ReleaseWhat, StatusHow};
+    use crate::cli::task::{Output, ReleaseWhat, StatusHow, Which};
 
     fn parsed(args: &[&str], env: &[(&str, &str)]) -> Result<Command, String> {
         let args: Vec<OsString> = args.iter().map(OsString::from).collect();
@@ -445,11 +466,15 @@ mod tests {
             other => panic!("{other:?}"),
         };
         let (plain, config) = how(&[], &[("LEASEHOLD_LEASE_TTL", "nonsense")]);
-        assert_eq!(plain, StatusHow { json: false, all: false, stale_after: secs(120) });
+        let expected = |output, all, stale_after| {
+            let which = Which::default();
+            StatusHow { output, all, stale_after, which, check: None }
+        };
+        assert_eq!(plain, expected(Output::Table, false, secs(120)));
         assert_eq!(config.store_timeout, secs(2));
         let args = ["--json", "--all", "--stale-after=1h", "--store-timeout", "20s"];
         let (all, config) = how(&args, &[("LEASEHOLD_SESSION_PREFIX", "s:")]);
-        assert_eq!(all, StatusHow { json: true, all: true, stale_after: secs(3_600) });
+        assert_eq!(all, expected(Output::Json, true, secs(3_600)));
         assert_eq!((config.store_timeout, config.session_prefix.as_str()), (secs(20), "s:"));
         assert!(
             refused(&["status", "--session-prefix", "poll:"], &[]).contains("--session-prefix")

@@ -1,6 +1,7 @@
 //! What can come next on a command line? Completions for bash, zsh and fish, from the table of options.
 
 use crate::cli::options::{COMMANDS, Opt, Spec, options};
+use crate::cli::task::VERBS;
 
 /// For which there are completions.
 pub(crate) const SHELLS: [&str; 3] = ["bash", "zsh", "fish"];
@@ -18,6 +19,8 @@ pub(crate) fn of(shell: &str) -> Option<String> {
 /// What a value can be.
 enum Values {
     OneOf(&'static [&'static str]),
+    /// Names in Redis, of which `leasehold names` knows.
+    Live(&'static str),
     Files,
     Directories,
     Anything,
@@ -27,7 +30,24 @@ fn values(opt: &Opt) -> Values {
     match (opt.name, opt.value) {
         ("log-level", _) => Values::OneOf(&["off", "error", "warn", "info", "debug", "trace"]),
         ("log-renewals", _) => Values::OneOf(&["auto", "each", "summary"]),
+        ("output", _) => Values::OneOf(&["table", "wide", "names", "json"]),
+        ("state", _) => Values::OneOf(&[
+            "ok",
+            "failing",
+            "late",
+            "stale",
+            "paused",
+            "invalid",
+            "unowned",
+            "abandoned",
+            "uncertain",
+            "moving",
+            "new",
+            "no-session",
+        ]),
         ("purpose", _) => Values::OneOf(&["daemon", "onlooker", "operator", "elector"]),
+        ("owner" | "leave" | "instance", _) => Values::Live("instances"),
+        ("role", _) => Values::Live("roles"),
         (_, Some("PATH" | "FILES")) => Values::Files,
         (_, Some("DIR")) => Values::Directories,
         _ => Values::Anything,
@@ -37,9 +57,19 @@ fn values(opt: &Opt) -> Values {
 /// The words that a command takes, where they are known.
 fn words(command: &Spec) -> &'static [&'static str] {
     match command.name {
-        "sessions" => &["list", "add", "pause", "resume", "remove", "import"],
+        "sessions" => VERBS,
         "completions" => &SHELLS,
         _ => &[],
+    }
+}
+
+/// The names in Redis that the words of a command are.
+fn live(command: &Spec) -> Option<&'static str> {
+    match command.name {
+        "get" | "explain" | "watch" | "history" | "sessions" => Some("endpoints"),
+        "drain" | "undrain" => Some("instances"),
+        "lead" | "once" | "resign" => Some("roles"),
+        _ => None,
     }
 }
 
@@ -69,6 +99,7 @@ fn bash() -> String {
             Values::OneOf(choices) => {
                 format!("COMPREPLY=($(compgen -W '{}' -- \"$cur\"))", choices.join(" "))
             }
+            Values::Live(names) => format!("_leasehold_names {names} \"$cur\""),
             Values::Files => {
                 "compopt -o filenames; mapfile -t COMPREPLY < <(compgen -f -- \"$cur\")".into()
             }
@@ -86,15 +117,19 @@ fn bash() -> String {
         let mut all: Vec<String> = words(command).iter().map(|it| (*it).to_owned()).collect();
         all.extend(options_of(command).map(|it| format!("--{}", it.name)));
         all.push("--help".into());
-        out.push_str(&format!("  {}) words='{}' ;;\n", command.name, all.join(" ")));
+        let live = live(command).map_or(String::new(), |it| format!("; names={it}"));
+        out.push_str(&format!("  {}) words='{}'{live} ;;\n", command.name, all.join(" ")));
     }
     out.push_str(BASH_TAIL);
     out
 }
 
 const BASH_HEAD: &str = r#"# bash completion for leasehold
+_leasehold_names() {
+  mapfile -t COMPREPLY < <("${COMP_WORDS[0]}" names "$1" "$2" 2>/dev/null)
+}
 _leasehold() {
-  local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} command= words= i
+  local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} command= words= names= i
   # --option=value arrives as three words.
   if [[ $cur == '=' ]]; then cur=
   elif [[ $prev == '=' ]]; then prev=${COMP_WORDS[COMP_CWORD-2]}
@@ -111,7 +146,13 @@ _leasehold() {
 "#;
 
 const BASH_TAIL: &str = r#"  esac
-  COMPREPLY=($(compgen -W "$words" -- "$cur"))
+  # sessions takes ids behind its verb.
+  [[ $command == sessions ]] && { ((COMP_CWORD == 2)) && names= || words=; }
+  if [[ $names && $cur != -* ]]; then
+    _leasehold_names "$names" "$cur"
+    [[ $words ]] || return 0
+  fi
+  COMPREPLY+=($(compgen -W "$words" -- "$cur"))
 }
 complete -F _leasehold leasehold
 "#;
@@ -130,7 +171,7 @@ fn zsh_escaped(text: &str) -> String {
 }
 
 fn zsh() -> String {
-    let mut out = String::from("#compdef leasehold\n\n_leasehold() {\n");
+    let mut out = String::from(ZSH_HEAD);
     out.push_str("  local -a commands\n  commands=(\n");
     for command in shown() {
         out.push_str(&format!("    '{}:{}'\n", command.name, zsh_escaped(command.summary)));
@@ -153,6 +194,7 @@ fn zsh() -> String {
                         Values::OneOf(choices) => format!("({})", choices.join(" ")),
                         Values::Files => "_files".into(),
                         Values::Directories => "_files -/".into(),
+                        Values::Live(names) => format!("_leasehold_names {names}"),
                         Values::Anything => " ".into(),
                     };
                     format!("--{}=[{help}]:{value}:{action}", opt.name)
@@ -164,8 +206,17 @@ fn zsh() -> String {
         if !words(command).is_empty() {
             out.push_str(&format!(" \\\n      '1:word:({})'", words(command).join(" ")));
         }
+        match (live(command), command.name) {
+            (Some(names), "sessions") => {
+                out.push_str(&format!(" \\\n      '*:id:_leasehold_names {names}'"));
+            }
+            (Some(names), _) => {
+                out.push_str(&format!(" \\\n      '1:name:_leasehold_names {names}'"));
+            }
+            (None, _) => (),
+        }
         if command.takes.program {
-            out.push_str(" \\\n      '1:role: ' \\\n      '*:: :_normal'");
+            out.push_str(" \\\n      '*:: :_normal'");
         }
         out.push_str("\n    ;;\n");
     }
@@ -173,8 +224,23 @@ fn zsh() -> String {
     out
 }
 
+const ZSH_HEAD: &str = r#"#compdef leasehold
+
+_leasehold_names() {
+  local -a found
+  found=(${(f)"$(leasehold names $1 ${(q)PREFIX} 2>/dev/null)"})
+  compadd -a found
+}
+
+_leasehold() {
+"#;
+
 fn fish_escaped(text: &str) -> String {
     text.replace('\\', "\\\\").replace('\'', "\\'")
+}
+
+fn fish_names(of: &str) -> String {
+    format!("(leasehold names {of} (commandline -ct) 2>/dev/null)")
 }
 
 fn fish() -> String {
@@ -193,6 +259,7 @@ fn fish() -> String {
             let takes = match (opt.value, values(opt)) {
                 (None, _) => String::new(),
                 (_, Values::OneOf(choices)) => format!(" -x -a '{}'", choices.join(" ")),
+                (_, Values::Live(names)) => format!(" -x -a '{}'", fish_names(names)),
                 (_, Values::Files) => " -r -F".into(),
                 (_, Values::Directories) => " -x -a '(__fish_complete_directories)'".into(),
                 (_, Values::Anything) => " -x".into(),
@@ -203,6 +270,9 @@ fn fish() -> String {
         out.push_str(&format!("{seen} -l help -d 'all about it'\n"));
         if !words(command).is_empty() {
             out.push_str(&format!("{seen} -a '{}'\n", words(command).join(" ")));
+        }
+        if let Some(names) = live(command) {
+            out.push_str(&format!("{seen} -a '{}'\n", fish_names(names)));
         }
     }
     out
@@ -229,7 +299,8 @@ mod tests {
             let part = part.and_then(|it| it.split("    ;;\n").next());
             for opt in options() {
                 let ours = shown && opt.belongs_to(command);
-                let words = list.unwrap_or_default().trim_end_matches("' ;;").split(' ');
+                let words =
+                    list.unwrap_or_default().split('\'').next().unwrap_or_default().split(' ');
                 let long = format!("--{}", opt.name);
                 assert_eq!(words.into_iter().any(|it| it == long), ours, "bash {name} {long}");
                 let spec = format!("'{long}{}[", if opt.value.is_some() { "=" } else { "" });

@@ -214,7 +214,7 @@ fn store_sessions(
 ) -> Result<usize, String> {
     let overview = || store.overview(config.store_timeout).map_err(|error| error.to_string());
     let lines = match &settings.sessions {
-        Some(file) => checked_lines(Some(file))?.lines,
+        Some(file) => checked_lines(Some(file), "imported")?.lines,
         None if overview()?.endpoints.iter().any(|it| it.session.is_some()) => Vec::new(),
         None => target.sessions(),
     };

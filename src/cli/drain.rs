@@ -126,7 +126,7 @@ fn is_named(what: &Drain, id: &str, host: &str) -> bool {
 fn held(overview: &Overview, what: &Drain) -> usize {
     let paused = |it: &Stored| {
         let session = it.session.as_ref().map(|raw| understood(&it.id, raw));
-        session.is_some_and(|it| it.is_ok_and(|it| it.paused))
+        session.is_some_and(|it| it.is_ok_and(|it| it.is_paused_at(Some(overview.server_ms))))
     };
     let moving = overview.endpoints.iter().filter(|it| !paused(it));
     let owners = moving.filter_map(|it| it.lease.as_ref());

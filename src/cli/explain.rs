@@ -29,14 +29,7 @@ pub(crate) fn explain(config: &Config, endpoint: &EndpointId, as_json: bool) -> 
         let odd = odd_keys(config, &status, endpoint);
         let found = status.endpoints.iter().find(|it| it.name == endpoint.as_str());
         let found = found.ok_or_else(|| match odd.is_empty() {
-            true => {
-                let names = status.endpoints.iter().map(|it| it.name.as_str());
-                let way_out = match nearest(endpoint.as_str(), names) {
-                    Some(near) => format!("did you mean {}?", printable(near)),
-                    None => "see leasehold status --all".into(),
-                };
-                format!("there is neither a session nor a lease {endpoint}: {way_out}")
-            }
+            true => unknown(&status, endpoint),
             false => format!("there is no session {endpoint}, but {}", odd.join(" ")),
         })?;
         let mut sentences = reasons(&status, found);
@@ -54,6 +47,16 @@ pub(crate) fn explain(config: &Config, endpoint: &EndpointId, as_json: bool) -> 
         Ok(text) => say(&text),
         Err(why) => fail(FAILED, &why),
     }
+}
+
+/// That there is no such endpoint, and which was probably meant.
+pub(crate) fn unknown(status: &Status, endpoint: &EndpointId) -> String {
+    let names = status.endpoints.iter().map(|it| it.name.as_str());
+    let way_out = match nearest(endpoint.as_str(), names) {
+        Some(near) => format!("did you mean {}?", printable(near)),
+        None => "see leasehold status --all".into(),
+    };
+    format!("there is neither a session nor a lease {endpoint}: {way_out}")
 }
 
 /// The fields of its session that were probably meant to be others; a sentence each.

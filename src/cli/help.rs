@@ -52,10 +52,10 @@ fn option(out: &mut String, opt: &Opt, command: &Spec) {
         None => out.push_str(&format!("  --{}\n", opt.name)),
     }
     wrap(out, 10, opt.help_of(command));
-    if !opt.default.is_empty() {
+    if !opt.default_of(command).is_empty() {
         wrap(out, 10, &format!("[default: {}]", opt.default_of(command)));
     }
-    if !command.hidden {
+    if opt.is_variable_of(command) {
         wrap(out, 10, &format!("[env: {}]", opt.variable()));
     }
 }
@@ -109,8 +109,8 @@ mod tests {
                 let ours = opt.belongs_to(command);
                 assert_eq!(text.contains(&name), ours, "{} {name}", command.name);
                 let env = text.contains(&format!("[env: {}]", opt.variable()));
-                assert_eq!(env, ours && !command.hidden, "{} {name}", command.name);
-                if ours && !opt.default.is_empty() {
+                assert_eq!(env, ours && opt.is_variable_of(command), "{} {name}", command.name);
+                if ours && !opt.default_of(command).is_empty() {
                     let default = format!("[default: {}]", opt.default_of(command));
                     assert!(text.contains(&default), "{name}");
                 }

@@ -4,8 +4,9 @@ use std::process::ExitCode;
 
 use crate::config::Config;
 pub(crate) use crate::inspect::moves::{endpoint, instances, name, why};
-use crate::model::{EndpointId, FenceToken, InstanceId};
+use crate::model::{EndpointId, FenceToken, InstanceId, Role};
 use crate::store::StoreResult;
+use crate::store::admin::runs::Run;
 use crate::store::history::{Entry, Stream, in_order};
 use crate::store::redis::RedisStore;
 use serde_json::{Value, json};
@@ -85,6 +86,68 @@ fn last(
 /// Whether it is about this endpoint, where one is asked for.
 pub(crate) fn is_of(entry: &Entry, endpoint: Option<&EndpointId>) -> bool {
     endpoint.is_none_or(|it| entry.endpoint == it.as_str())
+}
+
+/// Lists the last runs of a role, the newest last.
+pub(crate) fn runs(config: &Config, role: &Role, limit: usize, as_json: bool) -> ExitCode {
+    let store = RedisStore::of_roles(config);
+    match store.runs(role.as_lease(), limit, config.store_timeout) {
+        Err(error) => fail(FAILED, &printable(&error.to_string())),
+        Ok(mut found) => {
+            found.reverse();
+            say(&match found.is_empty() {
+                _ if as_json => {
+                    let entries: Vec<Value> = found.iter().map(run_document).collect();
+                    without_controls(&format!("{:#}\n", json!({ "entries": entries })))
+                }
+                true => format!("Nothing is remembered of a run of {role}.\n"),
+                false => run_table(&found).shown(Painter::for_stdout()),
+            })
+        }
+    }
+}
+
+fn run_table(runs: &[Run]) -> Table {
+    let mut table = Table::new(&[
+        ("TIME", Side::Left),
+        ("EVENT", Side::Left),
+        ("WHO", Side::Left),
+        ("TERM", Side::Right),
+        ("WHAT CAME OF IT", Side::Left),
+    ]);
+    let others = runs.iter().filter_map(|it| it.owner.as_ref());
+    let ids: Vec<InstanceId> =
+        runs.iter().map(|it| &it.instance).chain(others).map(|it| InstanceId::new(it)).collect();
+    let names = short_names::short(ids.iter());
+    for it in runs {
+        let mut what: Vec<String> = it.code.iter().map(|it| format!("exit code {it}")).collect();
+        what.extend(it.owner.as_ref().map(|it| format!("{} led", name(it, &names))));
+        what.extend(it.reason.clone());
+        let failed = it.event == "ended" && it.code != Some(0);
+        let paint = if failed { Paint::Bad } else { Paint::Plain };
+        table.row(vec![
+            Cell::new(&utc::date_and_time(it.at_ms)),
+            Cell::painted(&it.event, paint),
+            Cell::new(&name(&it.instance, &names)),
+            Cell::new(&it.term.map_or("-".into(), |it| it.to_string())),
+            Cell::painted(&what.join(", "), paint),
+        ]);
+    }
+    table
+}
+
+fn run_document(it: &Run) -> Value {
+    json!({
+        "id": it.id,
+        "atMs": it.at_ms,
+        "role": it.role,
+        "event": it.event,
+        "instance": it.instance,
+        "term": it.term.map(|FenceToken(it)| it),
+        "code": it.code,
+        "reason": it.reason,
+        "owner": it.owner,
+    })
 }
 
 fn table(entries: &[Entry]) -> Table {

@@ -21,8 +21,9 @@ pub(crate) struct Lines {
     pub(crate) repeated: usize,
 }
 
-/// Every line, or the mistakes of the first few bad lines: a file is stored as a whole or not at all.
-pub(crate) fn checked_lines(from: Option<&Path>) -> Result<Lines, String> {
+/// Every line, or the mistakes of the first few bad lines: a file is stored as a whole or not at all. `done` is what was not
+/// done then.
+pub(crate) fn checked_lines(from: Option<&Path>, done: &str) -> Result<Lines, String> {
     let input: Box<dyn Read> = match from {
         None => Box::new(io::stdin()),
         Some(path) => {
@@ -61,7 +62,7 @@ pub(crate) fn checked_lines(from: Option<&Path>) -> Result<Lines, String> {
     }
     if n_wrong > 0 {
         let wrong = wrong.join("; ");
-        return Err(format!("nothing was imported: {n_wrong} lines of {name} are wrong: {wrong}"));
+        return Err(format!("nothing was {done}: {n_wrong} lines of {name} are wrong: {wrong}"));
     }
     Ok(Lines { lines: lines.into_iter().collect(), repeated, odd })
 }

@@ -11,6 +11,7 @@ mod doctor;
 mod config_warnings;
 mod drain;
 mod explain;
+mod get;
 mod help;
 mod history;
 mod import;
@@ -19,6 +20,7 @@ mod leaders;
 mod limits;
 mod logging;
 mod man;
+mod names;
 mod once;
 mod options;
 mod plan;
@@ -26,6 +28,8 @@ mod release;
 mod reload;
 mod run;
 mod predecessors;
+mod service_file;
+mod runs;
 mod sessions;
 mod settings;
 mod status;
@@ -41,11 +45,11 @@ use std::env;
 use std::ffi::OsString;
 use std::fmt;
 use std::io::{self, Write};
-use std::path::Path;
 use std::process::ExitCode;
 use std::sync::OnceLock;
 
 use crate::cli::args::Command;
+use crate::cli::options::NAMES;
 use crate::cli::reload::parse_with_settings;
 use crate::cli::task::{Instance, Task};
 use crate::config::{CheckedConfig, Config};
@@ -56,21 +60,8 @@ use crate::supervise::exec_shim::exec_shim_main;
 use crate::supervise::poll_supervisor::poll_supervisor_main;
 use crate::supervise::supervisor::supervisor_main;
 
-/// Where the package and `make install` keep the settings of the service.
-const INSTALLED: &str = "/etc/leasehold/leasehold.env";
-/// A hint for an operator who cannot connect: the settings file that the command line does not name.
-static FORGOTTEN: OnceLock<String> = OnceLock::new();
 /// The settings of this command, and what its Redis user is for: a denial is explained with both.
 static ASKED_AS: OnceLock<(Config, Purpose)> = OnceLock::new();
-
-/// Settings that are there, while a command without any asks a Redis on this very host. They are not read
-/// unasked: what a command does must not depend on where it is run.
-fn forgotten(config: &Config, installed: &Path) -> Option<String> {
-    let unset = config.settings.is_empty() && config.redis == Config::default().redis;
-    let path = installed.display();
-    (unset && installed.exists())
-        .then(|| format!("; the service's own settings are in {path}: pass --settings {path}"))
-}
 
 /// The program: its arguments become a command, and the command becomes an exit code.
 pub fn main() -> ExitCode {
@@ -92,15 +83,21 @@ pub fn main() -> ExitCode {
         }
         Ok(Command::Help(text)) => say(&text),
         Ok(Command::Version) => say(concat!("leasehold ", env!("CARGO_PKG_VERSION"), "\n")),
+        // A monitoring system must not take a mistake in a setting for an outage.
+        Err(error) if is_check(&args) => status::unknown(&error.to_string()),
+        // Whoever presses the tab key wants names or nothing.
+        Err(_) if args.first().is_some_and(|it| it == NAMES) => ExitCode::from(USAGE),
         Err(error) => fail(USAGE, &error),
     }
 }
 
+/// Whether this command line asks on behalf of a monitoring system.
+fn is_check(args: &[OsString]) -> bool {
+    args.first().is_some_and(|it| it == "status") && args.iter().any(|it| it == "--check")
+}
+
 /// Keeps what an error of this command is explained with.
 fn note(config: &Config, purpose: Purpose) {
-    if let Some(hint) = forgotten(config, Path::new(INSTALLED)) {
-        let _ = FORGOTTEN.set(hint);
-    }
     let _ = ASKED_AS.set((config.clone(), purpose));
 }
 
@@ -109,29 +106,33 @@ fn join(config: &CheckedConfig, instance: Instance) -> ExitCode {
     match instance {
         Instance::Run { warning } => run::run(config, warning),
         Instance::Lead(wrap) => lead::lead(config, &wrap),
-        Instance::Once { wrap, at_least_for, skip_code } => {
-            once::once(config, &wrap, at_least_for, skip_code)
-        }
+        Instance::Once { wrap, how } => once::once(config, &wrap, how),
         Instance::Agent(how) => agent::agent(config, &how),
     }
 }
 
 fn perform(config: &Config, task: Task) -> ExitCode {
     note(config, task.purpose());
+    service_file::tell(config, &task);
     match task {
-        Task::Status(how) => status::status(config, how),
+        Task::Status(how) => status::status(config, &how),
         Task::Release(what) => release::release(config, what),
         Task::Sessions { verb, json } => sessions::sessions(config, verb, json),
         Task::Drain(drain) => drain::drain(config, &drain),
         Task::Plan { join, leave, json } => plan::plan(config, join, &leave, json),
+        Task::Get { endpoint, body, json } => get::get(config, &endpoint, body, json),
         Task::Explain { endpoint, json } => explain::explain(config, &endpoint, json),
         Task::Top { how, refresh } => top::top(config, how, refresh),
         Task::Web(how) => web::web(config, how.stale_after),
         Task::Watch { endpoint, json } => watch::watch(config, endpoint.as_ref(), json),
-        Task::History { endpoint, limit, json } => {
+        Task::History { role: Some(role), limit, json, .. } => {
+            history::runs(config, &role, limit, json)
+        }
+        Task::History { endpoint, limit, json, .. } => {
             history::history(config, endpoint.as_ref(), limit, json)
         }
         Task::Doctor { purpose, watch, json } => doctor::doctor(config, purpose, watch, json),
+        Task::Names { of, beginning } => names::names(config, &of, &beginning),
         Task::Leaders { json } => leaders::leaders(config, json),
         Task::Resign(role) => leaders::resign(config, &role),
     }
@@ -156,8 +157,8 @@ pub(crate) fn fail(code: u8, why: &dyn fmt::Display) -> ExitCode {
     // One write: a line of another process must not get in between.
     let priority = if logging::is_journal() { "<3>" } else { "" };
     let why = explained(why.to_string());
-    let hint = FORGOTTEN.get().filter(|_| why.contains("cannot connect to "));
-    let hint = hint.map_or("", String::as_str);
+    let hint =
+        if why.contains("cannot connect to ") { service_file::hint() } else { String::new() };
     let _ = io::stderr().write_all(format!("{priority}leasehold: {why}{hint}\n").as_bytes());
     ExitCode::from(code)
 }
@@ -170,8 +171,13 @@ pub(crate) fn warn(what: &str) {
 
 /// Puts `text` on stdout.
 pub(crate) fn say(text: &str) -> ExitCode {
+    say_bytes(text.as_bytes())
+}
+
+/// Puts these bytes on stdout as they are.
+pub(crate) fn say_bytes(bytes: &[u8]) -> ExitCode {
     let mut stdout = io::stdout().lock();
-    let said = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
+    let said = stdout.write_all(bytes).and_then(|()| stdout.flush());
     said.map_or_else(|error| unheard(&error), |()| ExitCode::SUCCESS)
 }
 
@@ -185,23 +191,4 @@ pub(crate) fn unheard(error: &io::Error) -> ExitCode {
         FAILED,
         &format!("cannot write to stdout: {error}; what was done is done, but it is not told"),
     )
-}
-
-#[cfg(test)]
-mod tests {
-    use crate::config::RedisUrl;
-
-    use super::*;
-
-    #[test]
-    fn settings_that_are_there_are_named_to_whoever_has_none() {
-        let (here, nowhere) = (Path::new("/etc/passwd"), Path::new("/nowhere/leasehold.env"));
-        let none = Config::default();
-        let hint = forgotten(&none, here).unwrap();
-        assert!(hint.ends_with("pass --settings /etc/passwd"), "{hint}");
-        assert_eq!(forgotten(&none, nowhere), None);
-        let redis = RedisUrl::parse("redis://10.0.0.1").unwrap();
-        assert_eq!(forgotten(&Config { redis, ..none.clone() }, here), None);
-        assert_eq!(forgotten(&Config { settings: vec!["x".into()], ..none }, here), None);
-    }
 }

@@ -19,8 +19,9 @@ mod telling;
 
 use std::ffi::OsStr;
 
-pub(crate) use crate::cli::options::commands::COMMANDS;
+pub(crate) use crate::cli::options::commands::{COMMANDS, NAMES};
 pub(crate) use crate::cli::options::draft::Draft;
+use crate::cli::service_file;
 use crate::cli::usage::nearest;
 use crate::config::setting::variable;
 use crate::config::value::ValueError;
@@ -59,7 +60,7 @@ pub(crate) struct Spec {
 impl Spec {
     /// Whether variables of the environment are options of this command. Not of `dev`, because they may name a fleet in service.
     pub(crate) fn reads_environment(&self) -> bool {
-        !self.hidden && self.name != "dev"
+        (!self.hidden || self.name == NAMES) && self.name != "dev"
     }
 
     /// Whether it starts an instance, which needs all settings checked. The other commands ask the store, or change it.
@@ -98,10 +99,20 @@ impl Opt {
         self.commands.contains(&command.name)
     }
 
+    /// Whether the environment may give it. The settings of a service have durations of `run`, which are not those of a session.
+    pub(crate) fn is_variable_of(&self, command: &Spec) -> bool {
+        let is_of_a_session =
+            matches!((command.name, self.name), ("sessions", "interval" | "timeout"));
+        command.reads_environment() && !is_of_a_session
+    }
+
     /// The help for this command.
     pub(crate) fn help_of(&self, command: &Spec) -> &'static str {
         match (command.name, self.name) {
             ("drain", "force") => "Drain even if no instance is left to take the work.",
+            ("sessions", "interval") => "add: the time from one poll of this session to the next.",
+            ("sessions", "timeout") => "add: how long one poll of this session may take.",
+            ("sessions", "for") => "pause: resume by itself after this time.",
             ("watch", "json") => "Print one JSON document per line.",
             ("lead" | "once", "renew-interval") => "How often the role is renewed.",
             ("agent", "renew-interval") => "How often every held lease and role is renewed.",
@@ -126,14 +137,21 @@ impl Opt {
             ("once", "log-level") => "warn", // cron mails what a command prints
             ("lead" | "once" | "agent", "renew-interval") => "a third of --lease-ttl",
             ("agent", "runtime-dir") => "none",
+            ("sessions", "interval" | "timeout" | "for") => "",
             _ => self.default,
         }
     }
 }
 
-/// Variables that Leasehold sets for the commands it starts. Such a command may start Leasehold again.
-const TOLD: [&str; 4] =
-    ["LEASEHOLD_ENDPOINT", "LEASEHOLD_FENCE", "LEASEHOLD_ROLE", "LEASEHOLD_TERM"];
+/// Variables that Leasehold sets for the commands it starts, because such a command may start Leasehold again; and the one that
+/// names the settings of the service.
+const TOLD: [&str; 5] = [
+    "LEASEHOLD_ENDPOINT",
+    "LEASEHOLD_FENCE",
+    "LEASEHOLD_ROLE",
+    "LEASEHOLD_TERM",
+    service_file::VARIABLE,
+];
 
 /// `Some` if a variable begins with `LEASEHOLD_` and belongs to no option; inside, the variable that was probably meant.
 pub(crate) fn is_stranger(variable: &str) -> Option<Option<String>> {

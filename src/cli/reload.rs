@@ -13,6 +13,7 @@ use crate::{PollPermit, Poller, Revoked, Sample};
 use parking_lot::RwLock;
 
 use crate::cli::args::{Command, Env, parse, settings_files};
+use crate::cli::service_file::parse_with_service_file;
 use crate::cli::settings::Settings;
 use crate::cli::task::Instance;
 use crate::cli::usage::UsageError;
@@ -39,7 +40,7 @@ pub(crate) struct News {
 pub(crate) fn parse_with_settings(args: &[OsString], env: Env<'_>) -> Result<Command, UsageError> {
     let files = settings_files(args, env)?;
     if files.is_empty() {
-        return parse(args, env);
+        return parse_with_service_file(args, env);
     }
     let settings = Settings::read_all(&files).map_err(UsageError::Settings)?;
     // A file does not name another.

@@ -1,12 +1,17 @@
 //! `leasehold sessions`: lists and changes the sessions that the fleet polls.
 
+mod sync;
+
 use std::path::Path;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use crate::config::Config;
 use crate::fleet::session_cache::understood_with_odd_fields;
 use crate::inspect::status::{EndpointStatus, State, Status, counted};
-use crate::model::{Address, EndpointId, InvalidId, OddField, Session, SessionError, with_field};
+use crate::model::{
+    EndpointId, InvalidId, MOMENT_MS_MAX, OddField, Session, SessionError, with_field,
+};
 use crate::store::admin::sessions::{Imported, SessionCas};
 use crate::store::redis::RedisStore;
 use crate::store::{BATCH_MAX, RawSession, Store, StoreError};
@@ -15,9 +20,9 @@ use serde_json::{Value, json};
 
 use crate::cli::import::{Lines, Progress, checked_lines};
 use crate::cli::status::{paint, without_controls};
-use crate::cli::table::{Cell, Paint, Painter, Side, Table};
-use crate::cli::task::{STALE_AFTER, SessionsVerb};
-use crate::cli::{FAILED, fail, say};
+use crate::cli::table::{Cell, Paint, Painter, Side, Table, printable};
+use crate::cli::task::{Fields, STALE_AFTER, SessionsVerb};
+use crate::cli::{FAILED, fail, say, warn};
 
 /// Another client may change a session at the same moment, but not for ever.
 const ATTEMPTS_MAX: usize = 5;
@@ -30,11 +35,16 @@ pub(crate) fn sessions(config: &Config, verb: SessionsVerb, as_json: bool) -> Ex
     let sessions = Sessions { config, store, as_json };
     let done = match verb {
         SessionsVerb::List => sessions.list(),
-        SessionsVerb::Add { address, id, name } => sessions.add(&address, id, name.as_deref()),
-        SessionsVerb::Pause(ids) => sessions.set_paused(&ids, true),
-        SessionsVerb::Resume(ids) => sessions.set_paused(&ids, false),
+        SessionsVerb::Add { id, fields } => sessions.add(id, &fields),
+        SessionsVerb::Set { id, fields } => sessions.set(&id, &fields),
+        SessionsVerb::Pause { ids, lasts } => sessions.set_paused(&ids, true, lasts),
+        SessionsVerb::Resume(ids) => sessions.set_paused(&ids, false, None),
         SessionsVerb::Remove(ids) => sessions.remove(&ids),
+        SessionsVerb::Export => return sessions.export(),
         SessionsVerb::Import(from) => sessions.import(from.as_deref()),
+        SessionsVerb::Sync { from, dry_run, prune } => {
+            sessions.sync(from.as_deref(), dry_run, prune)
+        }
     };
     match done {
         Ok(text) => say(&text),
@@ -65,6 +75,7 @@ impl Sessions<'_> {
         let sessions = overview.endpoints.iter();
         let found: Vec<(EndpointId, RawSession)> =
             sessions.filter_map(|it| Some((it.id.clone(), it.session.clone()?))).collect();
+        let server_ms = overview.server_ms;
         let status = Status::of(overview, STALE_AFTER);
         let status = status.endpoints.iter().map(|it| (it.name.as_str(), it)).collect();
         let why = SessionError::Key(InvalidId).to_string();
@@ -75,7 +86,7 @@ impl Sessions<'_> {
                     "owner": null, "ignored": [],
                 })
             });
-            let found = found.iter().map(|(id, raw)| document(id, raw, &status));
+            let found = found.iter().map(|(id, raw)| document(id, raw, &status, server_ms));
             let list: Vec<Value> = found.chain(misnamed).collect();
             return Ok(without_controls(&format!("{:#}\n", json!({ "sessions": list }))));
         }
@@ -83,7 +94,7 @@ impl Sessions<'_> {
             Table::new(&[("SESSION", Side::Left), ("ADDRESS", Side::Left), ("STATE", Side::Left)]);
         for (id, raw) in &found {
             let (address, state) = match understood_with_odd_fields(id, raw) {
-                Ok((it, odd)) => (shown(&it), polled(&status, id, &odd)),
+                Ok((it, odd)) => (it.address.to_string(), polled(&status, id, &odd)),
                 Err(error) => ("-".into(), Cell::painted(&error.to_string(), Paint::Bad)),
             };
             table.row(vec![Cell::new(id.as_str()), Cell::new(&address), state]);
@@ -97,20 +108,14 @@ impl Sessions<'_> {
         })
     }
 
-    fn add(
-        &self,
-        address: &str,
-        id: Option<EndpointId>,
-        name: Option<&str>,
-    ) -> Result<String, String> {
+    fn add(&self, id: Option<EndpointId>, given: &Fields) -> Result<String, String> {
         let fresh = || EndpointId::parse(&uuid::Uuid::new_v4().to_string());
         let id = id.map_or_else(fresh, Ok).map_err(|error| error.to_string())?;
         let mut fields = serde_json::Map::new();
         fields.insert("id".into(), id.as_str().into());
-        fields.insert("address".into(), address.into());
-        fields.extend(name.map(|it| ("name".into(), it.into())));
+        fields.extend(given.iter().cloned());
         let text = Value::Object(fields).to_string();
-        Session::parse(id.as_str(), text.as_bytes()).map_err(|error| error.to_string())?;
+        checked(&id, &text, given)?;
         let cas = SessionCas { before: None, after: Some(text.into_bytes()) };
         match self.store.cas_session(&id, &cas, self.config.store_timeout).map_err(sentence)? {
             true => Ok(self.told(format!("{id}\n"), json!({ "id": id.as_str() }))),
@@ -120,17 +125,38 @@ impl Sessions<'_> {
         }
     }
 
-    fn set_paused(&self, ids: &[EndpointId], paused: bool) -> Result<String, String> {
+    fn set(&self, id: &EndpointId, fields: &Fields) -> Result<String, String> {
+        self.change_each(std::slice::from_ref(id), "changed", |raw| {
+            let text = with_fields(text_of(raw)?, fields).ok_or("is not a JSON object")?;
+            checked(id, &text, fields).map_err(|why| format!("would be wrong: {why}"))?;
+            Ok(Some(text.into_bytes()))
+        })
+    }
+
+    /// An end that was set before does not outlive the pause that it belongs to.
+    fn set_paused(
+        &self,
+        ids: &[EndpointId],
+        paused: bool,
+        lasts: Option<Duration>,
+    ) -> Result<String, String> {
         let word = if paused { "paused" } else { "resumed" };
-        let change =
-            |text: &str| with_field(text, "isPaused", if paused { "true" } else { "false" });
+        let until = match lasts {
+            None => Value::Null,
+            Some(lasts) => {
+                let now = self.store.server_ms(self.config.store_timeout).map_err(sentence)?;
+                let ms = u64::try_from(lasts.as_millis()).unwrap_or(u64::MAX);
+                now.saturating_add(ms).min(MOMENT_MS_MAX).into()
+            }
+        };
         self.change_each(ids, word, |raw| {
-            let bytes = match raw {
-                RawSession::Value(bytes) => bytes,
-                _ => return Err("is not a string".into()),
-            };
-            let text = std::str::from_utf8(bytes).ok().and_then(change);
-            text.map(|it| Some(it.into_bytes())).ok_or_else(|| "is not a JSON object".into())
+            let text = text_of(raw)?;
+            let mut fields: Fields = vec![("isPaused".into(), paused.into())];
+            if !until.is_null() || has_field(text, PAUSED_UNTIL) {
+                fields.push((PAUSED_UNTIL.into(), until.clone()));
+            }
+            let changed = with_fields(text, &fields).map(|it| Some(it.into_bytes()));
+            changed.ok_or_else(|| "is not a JSON object".into())
         })
     }
 
@@ -189,7 +215,7 @@ impl Sessions<'_> {
     }
 
     fn import(&self, from: Option<&Path>) -> Result<String, String> {
-        let Lines { lines, repeated, odd } = checked_lines(from)?;
+        let Lines { lines, repeated, odd } = checked_lines(from, "imported")?;
         let (mut imported, total) = (Imported::default(), lines.len());
         let progress = Progress::of(total);
         for batch in lines.chunks(BATCH_MAX) {
@@ -220,19 +246,41 @@ impl Sessions<'_> {
     }
 }
 
+/// The field with the end of a pause.
+const PAUSED_UNTIL: &str = "pausedUntilMs";
+
+fn text_of(raw: &RawSession) -> Result<&str, String> {
+    let RawSession::Value(bytes) = raw else { return Err("is not a string".into()) };
+    std::str::from_utf8(bytes).map_err(|_| "is not a JSON object".into())
+}
+
+fn has_field(document: &str, name: &str) -> bool {
+    let parsed: Option<Value> = serde_json::from_str(document).ok();
+    parsed.is_some_and(|it| it.get(name).is_some())
+}
+
+/// `None` if `document` is no JSON object.
+fn with_fields(document: &str, fields: &Fields) -> Option<String> {
+    let first = Some(document.to_owned());
+    fields.iter().fold(first, |text, (name, value)| with_field(&text?, name, &value.to_string()))
+}
+
+/// An error for a session that makes no sense; a warning for each of the `given` fields that means nothing and looks like one
+/// that does.
+fn checked(id: &EndpointId, text: &str, given: &Fields) -> Result<(), String> {
+    let read = Session::parse_with_odd_fields(id.as_str(), text.as_bytes());
+    let (_, odd) = read.map_err(|error| error.to_string())?;
+    let given = odd.iter().filter(|it| given.iter().any(|(name, _)| *name == it.name));
+    given.for_each(|it| warn(&printable(&it.to_string())));
+    Ok(())
+}
+
 /// The last few of `n` lines in one line.
 fn so_far(done: &str, n: usize) -> String {
     let lines: Vec<&str> = done.lines().skip(n.saturating_sub(NAMED_MAX)).collect();
     match n.saturating_sub(NAMED_MAX) {
         0 => lines.join(", "),
         more => format!("{more} more, then {}", lines.join(", ")),
-    }
-}
-
-fn shown(session: &Session) -> String {
-    match &session.address {
-        Address::Http(url) => url.clone(),
-        Address::Tcp(authority) => format!("tcp://{authority}"),
     }
 }
 
@@ -253,7 +301,7 @@ fn polled(states: &States<'_>, id: &EndpointId, odd: &[OddField]) -> Cell {
     Cell::painted(&text.join("; "), paint)
 }
 
-fn document(id: &EndpointId, raw: &RawSession, states: &States<'_>) -> Value {
+fn document(id: &EndpointId, raw: &RawSession, states: &States<'_>, server_ms: u64) -> Value {
     let read = understood_with_odd_fields(id, raw);
     let ignored: Vec<&str> = read.iter().flat_map(|it| &it.1).map(|it| it.name.as_str()).collect();
     let state = states.get(id.as_str());
@@ -264,7 +312,7 @@ fn document(id: &EndpointId, raw: &RawSession, states: &States<'_>) -> Value {
     };
     json!({
         "id": id.as_str(),
-        "paused": session.as_ref().ok().map(|it| it.paused),
+        "paused": session.as_ref().ok().map(|it| it.is_paused_at(Some(server_ms))),
         "error": session.as_ref().err().map(ToString::to_string),
         "session": stored,
         "state": state.map(|it| it.state.word()),

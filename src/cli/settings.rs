@@ -21,6 +21,13 @@ const BYTES_MAX: u64 = 1024 * 1024;
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Settings(BTreeMap<String, String>);
 
+/// What is at the place of a settings file that nobody named.
+pub(crate) enum Found {
+    Settings(Settings),
+    Denied,
+    Nothing,
+}
+
 /// Why a file cannot be used. Never repeats a line: it may hold a password.
 #[derive(Debug)]
 pub(crate) struct SettingsError {
@@ -64,6 +71,18 @@ impl Settings {
             all.0.extend(Self::read(file)?.0);
         }
         Ok(all)
+    }
+
+    /// Reads the file at `path` if it is there and this user may.
+    pub(crate) fn find(path: &Path) -> Result<Found, SettingsError> {
+        match Self::read(path) {
+            Ok(settings) => Ok(Found::Settings(settings)),
+            Err(SettingsError { why: Why::Unreadable(error), .. }) => match error.kind() {
+                io::ErrorKind::PermissionDenied => Ok(Found::Denied),
+                _ => Ok(Found::Nothing),
+            },
+            Err(error) => Err(error),
+        }
     }
 
     /// Reads the file at `path`.

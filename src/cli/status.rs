@@ -2,55 +2,75 @@
 //!
 //! Says what was read; judging it is `crate::inspect::status`. The exit code says only whether it could be read.
 
+mod check;
+mod endpoints;
+
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use crate::cli::leaders::{self, Leaders};
 use crate::cli::short_names;
-use crate::cli::table::{Cell, Paint, Painter, Side, Table, brief, printable, width_of_stdout};
-use crate::cli::task::StatusHow;
+pub(crate) use crate::cli::status::check::unknown;
+pub(crate) use crate::cli::status::endpoints::last_result_after;
+use crate::cli::table::{Cell, Paint, Painter, Side, Table, brief, printable};
+use crate::cli::task::{Output, StatusHow};
 use crate::cli::{FAILED, fail, say};
 use crate::config::Config;
-pub(crate) use crate::inspect::status::json::{document, without_controls};
+pub(crate) use crate::inspect::status::json::{
+    document, endpoint_document, millis, without_controls,
+};
 use crate::inspect::status::left::{Lately, Left, left_lately};
-use crate::inspect::status::{Alarm, EndpointStatus, InstanceStatus, State, Status, counted};
+use crate::inspect::status::{Alarm, InstanceStatus, Status};
 use crate::model::InstanceId;
 use crate::store::redis::RedisStore;
 use crate::store::{Fault, StoreError, StoreResult};
 
-/// Up to this many endpoints are always listed.
+/// Up to this many endpoints or odd keys are always listed.
 const FEW: usize = 20;
-/// At most this many are listed unasked: in an outage it would be all.
-const ATTENTION_MAX: usize = 50;
 /// An instance that left longer ago is of no interest any more.
 const LATELY: Duration = Duration::from_secs(3_600);
 /// No more of those are named.
 const LEFT_MAX: usize = 5;
-/// So much of a result is shown on a terminal however narrow it is.
-const RESULT_MIN_CHARS: usize = 30;
 
 /// Reads, judges, and shows it.
-pub(crate) fn status(config: &Config, how: StatusHow) -> ExitCode {
+pub(crate) fn status(config: &Config, how: &StatusHow) -> ExitCode {
+    if let Some(what) = how.check {
+        return check::check(config, how.stale_after, what);
+    }
     let overview = RedisStore::of_endpoints(config).overview(config.store_timeout);
     match overview.and_then(|it| Ok((it, led(config)?))) {
         Err(error) => failed(&error),
         Ok((overview, led)) => {
             let status = Status::of(overview, how.stale_after);
-            let left = left(config, &status);
-            let painter = Painter::for_stdout();
-            // What goes through a pipe may be searched, and who asked for all gets all.
-            let columns = if how.all { None } else { width_of_stdout() };
-            let how_much = HowMuch { all: how.all, columns };
-            say(&match how.json {
-                true => document(&config.redis, &status, &led, left.as_ref()),
-                false => {
-                    page(&status, &led, left.as_ref(), how_much, painter)
-                        + &format!("\nAs read from {}.\n", config.redis)
-                }
-            })
+            match shown(config, &status, &led, how) {
+                Ok(text) => say(&text),
+                Err(why) => fail(FAILED, &why),
+            }
         }
     }
+}
+
+fn shown(
+    config: &Config,
+    status: &Status,
+    led: &Leaders,
+    how: &StatusHow,
+) -> Result<String, String> {
+    let left = left(config, status);
+    let narrow = endpoints::narrow(status, &how.which)?;
+    let painter = Painter::for_stdout();
+    Ok(match how.output {
+        Output::Json => document(&config.redis, status, &narrow, led, left.as_ref()),
+        Output::Names => narrow.iter().map(|it| printable(&it.name) + "\n").collect(),
+        _ => {
+            let page = match how.which.is_narrow() {
+                true => endpoints::listed(status, &narrow, how, painter),
+                false => page(status, led, left.as_ref(), how, painter),
+            };
+            page + &format!("\nAs read from {}.\n", config.redis)
+        }
+    })
 }
 
 /// Says why nothing could be read.
@@ -77,20 +97,11 @@ fn left(config: &Config, status: &Status) -> Option<Lately> {
     Some(left_lately(entries, status, LATELY))
 }
 
-/// How much is shown.
-#[derive(Clone, Copy, Debug)]
-struct HowMuch {
-    /// Every endpoint.
-    all: bool,
-    /// Lines end there; `None` where they end by themselves.
-    columns: Option<usize>,
-}
-
 fn page(
     status: &Status,
     led: &Leaders,
     left: Option<&Lately>,
-    how_much: HowMuch,
+    how: &StatusHow,
     painter: Painter,
 ) -> String {
     let mut out = painter.paint(paint(status.alarm()), &printable(&status.verdict())) + "\n";
@@ -119,9 +130,9 @@ fn page(
         out += &format!("\n{}", leaders::table(led).shown(painter));
     }
     if !status.endpoints.is_empty() {
-        out += &format!("\n{}", endpoints(status, how_much, painter));
+        out += &format!("\n{}", endpoints::worth_showing(status, how, painter));
     }
-    out + &odd_keys(status, how_much.all)
+    out + &odd_keys(status, how.all)
 }
 
 pub(crate) fn paint(alarm: Alarm) -> Paint {
@@ -234,85 +245,8 @@ pub(crate) fn heartbeat(instance: &InstanceStatus) -> Cell {
     Cell::new(&left)
 }
 
-/// How many are in which state, and those that are to be seen.
-fn endpoints(status: &Status, how_much: HowMuch, painter: Painter) -> String {
-    let HowMuch { all, columns } = how_much;
-    let total = status.endpoints.len();
-    let wanted = |it: &&EndpointStatus| all || total <= FEW || it.state.alarm() != Alarm::None;
-    let most = if all { usize::MAX } else { ATTENTION_MAX };
-    let to_show = status.endpoints.iter().filter(wanted).count();
-    let counts = State::ALL.iter().rev().map(|it| (status.count(*it), it.word()));
-    let counts: Vec<String> =
-        counts.filter(|it| it.0 > 0).map(|(n, word)| format!("{n} {word}")).collect();
-    let mut out = format!("{}: {}.", counted(total, "endpoint"), counts.join(", "));
-    match to_show {
-        0 => return out + " --all lists them.\n",
-        n if n > most => out += &format!(" The {most} worst (--all lists every one):"),
-        n if n < total => out += " Those that need attention (--all lists every one):",
-        _ => (),
-    }
-    let mut table = Table::new(&[
-        ("ENDPOINT", Side::Left),
-        ("STATE", Side::Left),
-        ("OWNER", Side::Left),
-        ("PREFERRED", Side::Left),
-        ("FENCE", Side::Right),
-        ("LEFT", Side::Right),
-        ("LAST RESULT", Side::Left),
-    ]);
-    let names = short_names(status);
-    for it in status.endpoints.iter().filter(wanted).take(most) {
-        table.row(endpoint(it, &names));
-    }
-    if let Some(columns) = columns {
-        table.fit(columns, RESULT_MIN_CHARS);
-    }
-    format!("{out}\n{}", table.shown(painter))
-}
-
-fn endpoint(endpoint: &EndpointStatus, names: &BTreeMap<&InstanceId, String>) -> Vec<Cell> {
-    let named = |id: Option<&InstanceId>| {
-        Cell::new(id.map_or("-", |it| names.get(it).map_or(it.as_str(), String::as_str)))
-    };
-    let colour = match endpoint.state {
-        State::Ok => Paint::Plain,
-        state => paint(state.alarm()),
-    };
-    let lease = endpoint.lease.as_ref();
-    let (result, colour_of_result) = last_result(endpoint);
-    vec![
-        Cell::new(&endpoint.name),
-        Cell::painted(endpoint.state.word(), colour),
-        named(lease.map(|it| &it.value)),
-        named(endpoint.preferred.as_ref()),
-        Cell::new(&endpoint.fence.map_or("-".into(), |it| it.to_string())),
-        Cell::new(&lease.map_or("-".into(), |it| brief(it.left))),
-        Cell::painted(&result, colour_of_result),
-    ]
-}
-
-/// Why there can be none, where there cannot.
-pub(crate) fn last_result(endpoint: &EndpointStatus) -> (String, Paint) {
-    if let Some(error) = &endpoint.invalid {
-        return (error.to_string(), Paint::Bad);
-    }
-    let Some(result) = &endpoint.result else { return ("-".into(), Paint::Plain) };
-    let mut words = endpoint.age.map_or(String::new(), |it| format!("{} ago: ", brief(it)));
-    words += if result.ok { "ok" } else { "failed" };
-    if let Some(status) = result.status {
-        words += &format!(" {status}");
-    }
-    if let Some(ms) = result.duration_ms {
-        words += &format!(" in {ms} ms");
-    }
-    if let Some(error) = &result.error {
-        words += &format!(", {error}");
-    }
-    (words, if result.ok { Paint::Plain } else { Paint::Bad })
-}
-
 /// The ids themselves are in the table of instances.
-fn short_names(status: &Status) -> BTreeMap<&InstanceId, String> {
+pub(super) fn short_names(status: &Status) -> BTreeMap<&InstanceId, String> {
     let owners = status.endpoints.iter().filter_map(|it| Some(&it.lease.as_ref()?.value));
     short_names::short(status.instances.iter().map(|it| &it.id).chain(owners))
 }

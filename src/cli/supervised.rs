@@ -15,6 +15,7 @@ use crate::supervise::{Ended, SupervisedCommand};
 use crossbeam_channel::{Receiver, after, never, select};
 use nix::sys::signal::Signal;
 
+use crate::cli::runs::RunLog;
 use crate::cli::task::SupervisedRun;
 
 /// So often the deadline is looked at.
@@ -64,6 +65,25 @@ pub(crate) fn run(
     let grace = grace(config);
     let mut command =
         SupervisedCommand::prepare(Path::new(THIS), &wrap.program, &environment, grace)?;
+    let runs = RunLog::of(config, &wrap.role, election);
+    let started = runs.started(duty.term());
+    if let (true, Err(error)) = (wrap.must_be_recorded, &started) {
+        return Err(format!(
+            "the command was not started, because that cannot be recorded: {error}"
+        ));
+    }
+    let end = start(config, duty, signals, &mut command, grace);
+    runs.ended(duty.term(), started.ok(), &end);
+    end
+}
+
+fn start(
+    config: &Config,
+    duty: &Duty,
+    signals: &Signals,
+    command: &mut SupervisedCommand,
+    grace: Duration,
+) -> Result<End, String> {
     // R2: asked again right before the start, which is all that is left to do.
     let Some(until) = duty.deadline().filter(|_| duty.holds()) else { return Ok(End::Duty) };
     if BootClock.now() + grace >= until {
@@ -72,7 +92,7 @@ pub(crate) fn run(
     }
     command.go(until)?;
     let watch = Supervision { duty, grace, until, is_threatened: false, stop_at: None };
-    Ok(watch.until_end(&mut command, signals.caught(), config.drain_timeout))
+    Ok(watch.until_end(command, signals.caught(), config.drain_timeout))
 }
 
 struct Supervision<'a> {

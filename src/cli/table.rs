@@ -62,6 +62,13 @@ impl Cell {
     pub(crate) fn painted(text: &str, paint: Paint) -> Self {
         Self { text: printable(text), paint }
     }
+
+    fn cut(&mut self, room: usize) {
+        if self.text.chars().count() > room {
+            let kept: String = self.text.chars().take(room.saturating_sub(3)).collect();
+            self.text = kept + "...";
+        }
+    }
 }
 
 /// Which side of its column a cell keeps to.
@@ -96,16 +103,18 @@ impl Table {
         (0..self.columns.len()).map(width).collect()
     }
 
-    /// Cuts the last column where a line of `columns` characters ends, but leaves at least `least` characters of it.
-    pub(crate) fn fit(&mut self, columns: usize, least: usize) {
-        let widths = self.widths();
-        let Some((_, before)) = widths.split_last() else { return };
-        let taken = before.iter().map(|it| it + 2).sum();
-        let room = columns.saturating_sub(taken).max(least);
-        for cell in self.rows.iter_mut().filter_map(|it| it.last_mut()) {
-            if cell.text.chars().count() > room {
-                let kept: String = cell.text.chars().take(room - 3).collect();
-                cell.text = kept + "...";
+    /// Cuts columns until a line has at most `columns` characters: the first of `order` first, each to no fewer characters
+    /// than it names.
+    pub(crate) fn fit(&mut self, columns: usize, order: &[(usize, usize)]) {
+        let mut widths = self.widths();
+        let taken: usize = widths.iter().sum::<usize>() + 2 * widths.len().saturating_sub(1);
+        let mut over = taken.saturating_sub(columns);
+        for (at, least) in order {
+            let room = widths[*at].saturating_sub(over).max(*least).min(widths[*at]);
+            over -= widths[*at] - room;
+            widths[*at] = room;
+            for cell in self.rows.iter_mut().filter_map(|it| it.get_mut(*at)) {
+                cell.cut(room);
             }
         }
     }
@@ -191,12 +200,27 @@ mod tests {
         let shown = |columns: usize| {
             let mut table = Table::new(&[("A", Side::Left), ("B", Side::Left)]);
             table.row(vec![Cell::new("éé"), Cell::new(&"é".repeat(12))]);
-            table.fit(columns, 5);
+            table.fit(columns, &[(1, 5)]);
             table.shown(Painter { colours: false }).lines().last().unwrap().to_owned()
         };
         assert_eq!(shown(16), format!("éé  {}", "é".repeat(12)));
         assert_eq!(shown(15), format!("éé  {}...", "é".repeat(8)));
         assert_eq!(shown(3), "éé  éé...", "something is always shown");
+    }
+
+    #[test]
+    fn columns_are_cut_in_the_order_that_is_given_until_the_line_fits() {
+        let shown = |columns: usize| {
+            let mut table = Table::new(&[("A", Side::Left), ("B", Side::Left), ("C", Side::Left)]);
+            table.row(["a", "b", "c"].map(|it| Cell::new(&it.repeat(10))).into());
+            table.fit(columns, &[(2, 6), (0, 5)]);
+            table.shown(Painter { colours: false }).lines().last().unwrap().to_owned()
+        };
+        let b = "b".repeat(10);
+        assert_eq!(shown(34), format!("aaaaaaaaaa  {b}  cccccccccc"));
+        assert_eq!(shown(31), format!("aaaaaaaaaa  {b}  cccc..."));
+        assert_eq!(shown(28), format!("aaaaa...  {b}  ccc..."));
+        assert_eq!(shown(1), format!("aa...  {b}  ccc..."), "no more than that");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! What is one command to do? The options and words of its line, checked and put together.
 
-mod words;
+mod sessions;
+mod status;
 
 use std::ffi::OsStr;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -13,7 +14,11 @@ use crate::cli::agent;
 use crate::cli::args::{Env, Typed};
 use crate::cli::config_warnings::about_heartbeat;
 use crate::cli::dev::{self, DevSettings};
-use crate::cli::options::{Draft, Spec};
+use crate::cli::options::{Draft, NAMES, Spec};
+use crate::cli::task::sessions::sessions;
+pub(crate) use crate::cli::task::sessions::{Fields, SessionsVerb, VERBS};
+use crate::cli::task::status::status;
+pub(crate) use crate::cli::task::status::{Check, Output, StatusHow, Which};
 use crate::cli::usage::UsageError;
 use crate::config::setting::Setting;
 use crate::config::{CheckedConfig, Config, LogLevel, Topology};
@@ -30,8 +35,7 @@ pub(crate) enum Instance {
     Lead(SupervisedRun),
     Once {
         wrap: SupervisedRun,
-        at_least_for: Duration,
-        skip_code: u8,
+        how: OnceHow,
     },
     Agent(AgentSettings),
 }
@@ -44,12 +48,14 @@ pub(crate) enum Task {
     Sessions { verb: SessionsVerb, json: bool },
     Drain(Drain),
     Plan { join: usize, leave: Vec<String>, json: bool },
+    Get { endpoint: EndpointId, body: bool, json: bool },
     Explain { endpoint: EndpointId, json: bool },
     Top { how: StatusHow, refresh: Duration },
     Web(StatusHow),
     Watch { endpoint: Option<EndpointId>, json: bool },
-    History { endpoint: Option<EndpointId>, limit: usize, json: bool },
+    History { endpoint: Option<EndpointId>, role: Option<Role>, limit: usize, json: bool },
     Doctor { purpose: Purpose, watch: Duration, json: bool },
+    Names { of: String, beginning: String },
     Leaders { json: bool },
     Resign(Role),
 }
@@ -72,13 +78,17 @@ impl Task {
             Self::Doctor { purpose, .. } => *purpose,
             Self::Status(_)
             | Self::Plan { .. }
+            | Self::Get { .. }
             | Self::Explain { .. }
             | Self::Top { .. }
             | Self::Web(_)
             | Self::Watch { .. }
             | Self::History { .. }
+            | Self::Names { .. }
             | Self::Leaders { .. }
-            | Self::Sessions { verb: SessionsVerb::List, .. } => Purpose::Onlooker,
+            | Self::Sessions { verb: SessionsVerb::List | SessionsVerb::Export, .. } => {
+                Purpose::Onlooker
+            }
             Self::Sessions { .. }
             | Self::Drain(_)
             | Self::Resign(_)
@@ -93,14 +103,19 @@ pub(crate) struct SupervisedRun {
     pub(crate) role: Role,
     pub(crate) program: Vec<String>,
     pub(crate) restart: bool,
+    /// Other hosts decide by the record whether they run it: without one it must not run.
+    pub(crate) must_be_recorded: bool,
 }
 
-/// How `status` and `top` show the fleet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct StatusHow {
-    pub(crate) json: bool,
-    pub(crate) all: bool,
-    pub(crate) stale_after: Duration,
+/// When `once` runs its command, and for how long it keeps the role.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OnceHow {
+    pub(crate) at_least_for: Duration,
+    pub(crate) skip_code: u8,
+    /// How many further hosts may try when one has failed or died.
+    pub(crate) retry: usize,
+    /// Run it only if its last success is older than this.
+    pub(crate) catch_up: Option<Duration>,
 }
 
 /// Whose leases to give back.
@@ -108,22 +123,6 @@ pub(crate) struct StatusHow {
 pub(crate) enum ReleaseWhat {
     Instance { id: String, force: bool },
     RuntimeDir(PathBuf),
-}
-
-/// What to do with the stored sessions.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum SessionsVerb {
-    List,
-    Add {
-        address: String,
-        id: Option<EndpointId>,
-        name: Option<String>,
-    },
-    Pause(Vec<EndpointId>),
-    Resume(Vec<EndpointId>),
-    Remove(Vec<EndpointId>),
-    /// From a file, or from stdin.
-    Import(Option<PathBuf>),
 }
 
 /// Whom to take work off, or to let work again.
@@ -177,12 +176,17 @@ pub(crate) fn of(
         }
         "history" => {
             let (endpoint, json) = (endpoint(typed)?, draft.json);
+            let role = draft.role.as_deref().map(Role::parse).transpose();
+            let role = role.map_err(|why| UsageError::Role { why })?;
+            if endpoint.is_some() && role.is_some() {
+                return Err(UsageError::EndpointAndRole);
+            }
             let limit = draft.limit.unwrap_or(LIMIT);
-            Ok((reader(draft)?, Task::History { endpoint, limit, json }))
+            Ok((reader(draft)?, Task::History { endpoint, role, limit, json }))
         }
         "release" => release(draft, typed, env),
         "sessions" => {
-            let (verb, json) = (words::sessions(command, &draft, typed)?, draft.json);
+            let (verb, json) = (sessions(command, &draft, typed)?, draft.json);
             Ok((reader(draft)?.checked_reading()?, Task::Sessions { verb, json }))
         }
         "drain" | "undrain" => drain(command, draft, typed),
@@ -190,11 +194,20 @@ pub(crate) fn of(
             let (join, leave, json) = (draft.join, std::mem::take(&mut draft.leave), draft.json);
             Ok((reader(draft)?.checked_reading()?, Task::Plan { join, leave, json }))
         }
-        "explain" => {
-            let word = typed.words.first().ok_or(UsageError::NoId { command })?;
-            let endpoint = EndpointId::parse(word).map_err(|why| UsageError::Id { why })?;
-            let json = draft.json;
-            Ok((reader(draft)?.checked_reading()?, Task::Explain { endpoint, json }))
+        "get" | "explain" => {
+            let endpoint = endpoint(typed)?.ok_or(UsageError::NoId { command })?;
+            let (body, json) = (draft.body, draft.json);
+            let task = match command.name {
+                "get" => Task::Get { endpoint, body, json },
+                _ => Task::Explain { endpoint, json },
+            };
+            Ok((reader(draft)?.checked_reading()?, task))
+        }
+        NAMES => {
+            let mut words = typed.words.iter().cloned();
+            let of = words.next().ok_or(UsageError::Hidden { command })?;
+            let beginning = words.next().unwrap_or_default();
+            Ok((reader(draft)?, Task::Names { of, beginning }))
         }
         "leaders" => {
             let json = draft.json;
@@ -226,9 +239,11 @@ pub(crate) fn instance(
             if !draft.given.contains(Setting::LogLevel) {
                 draft.config.log_level = LogLevel::Warn;
             }
-            let (at_least_for, skip_code) = (draft.at_least_for, draft.skip_code);
-            let (config, wrap) = wrap(command, draft, typed)?;
-            Ok((config, Instance::Once { wrap, at_least_for, skip_code }))
+            let Draft { at_least_for, skip_code, retry, catch_up, .. } = draft;
+            let how = OnceHow { at_least_for, skip_code, retry, catch_up };
+            let (config, mut wrap) = wrap(command, draft, typed)?;
+            wrap.must_be_recorded = retry > 0 || catch_up.is_some();
+            Ok((config, Instance::Once { wrap, how }))
         }
         "agent" => agent::of(command, draft),
         _ => run(draft, env),
@@ -302,7 +317,7 @@ fn wrap(
     if !given.contains(Setting::StoreTimeout) {
         config.store_timeout = Config::usual_store_timeout(config.lease_ttl, config.lease_ttl);
     }
-    Ok((config.checked()?, SupervisedRun { role, program, restart }))
+    Ok((config.checked()?, SupervisedRun { role, program, restart, must_be_recorded: false }))
 }
 
 /// The settings of a command that only looks or says something.
@@ -314,12 +329,6 @@ fn reader(draft: Draft) -> Result<Config, UsageError> {
 fn endpoint(typed: &Typed) -> Result<Option<EndpointId>, UsageError> {
     let word = typed.words.first();
     word.map(|it| EndpointId::parse(it).map_err(|why| UsageError::Id { why })).transpose()
-}
-
-fn status(draft: Draft) -> Result<(Config, StatusHow), UsageError> {
-    let Draft { config, json, all, stale_after, .. } = draft;
-    let how = StatusHow { json, all, stale_after: stale_after.unwrap_or(STALE_AFTER) };
-    Ok((config.checked_reading()?, how))
 }
 
 fn release(draft: Draft, typed: &Typed, env: Env<'_>) -> Result<(Config, Task), UsageError> {

@@ -25,7 +25,7 @@ use nix::sys::signal::Signal;
 
 use crate::cli::status;
 use crate::cli::table::{Painter, printable};
-use crate::cli::task::StatusHow;
+use crate::cli::task::{Output, StatusHow};
 use crate::cli::top::frame::{Surroundings, TICK, frame};
 use crate::cli::top::keys::Input;
 use crate::cli::top::line::Signs;
@@ -45,8 +45,8 @@ const SIZE_WITHIN: Duration = Duration::from_millis(200);
 
 /// Shows it until told to stop.
 pub(crate) fn top(config: &Config, how: StatusHow, refresh: Duration) -> ExitCode {
-    if how.json {
-        return status::status(config, how);
+    if how.output == Output::Json {
+        return status::status(config, &how);
     }
     if !terminal::is_there() {
         let why = "top needs a terminal: use leasehold status, or top --json for programs";

@@ -3,11 +3,15 @@
 use std::fmt;
 
 use crate::cli::completions::SHELLS;
-use crate::cli::options::{Opt, Spec};
+use crate::cli::options::{COMMANDS, Opt, Spec};
 use crate::cli::settings::SettingsError;
 use crate::config::ConfigError;
 use crate::config::value::ValueError;
 use crate::model::{InvalidId, InvalidRole, SessionError, distance};
+
+/// Every verb of `sessions`, as it is written.
+const VERBS_WRITTEN: &str = "list, add ADDRESS, set ID field=value…, pause ID…, resume ID…, remove ID…, \
+                             export, import [FILE] or sync FILE";
 
 /// The name closest to what was typed, if it is close enough to be a slip of the finger.
 pub(crate) fn nearest<'a>(typed: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
@@ -25,33 +29,104 @@ pub(crate) enum Origin {
 /// Why the command line cannot be followed. Texts given are kept only if they can be shown.
 pub(crate) enum UsageError {
     NoCommand,
-    OptionFirst { given: Option<String> },
-    UnknownCommand { given: Option<String>, nearest: Option<&'static str> },
-    UnknownOption { command: &'static str, given: Option<String>, nearest: Option<&'static str> },
-    OtherCommands { command: &'static str, opt: &'static Opt },
-    Unexpected { command: &'static Spec, given: Option<String> },
-    MissingValue { opt: &'static Opt },
-    NoRole { command: &'static Spec },
-    NoVerb { command: &'static Spec },
-    NoId { command: &'static Spec },
-    NoInstance { command: &'static Spec },
-    NoShell { command: &'static Spec },
-    NoSocket { command: &'static Spec },
-    WordText { command: &'static Spec },
-    Id { why: InvalidId },
-    Address { why: SessionError },
-    Role { why: InvalidRole },
-    NoProgram { command: &'static Spec },
+    OptionFirst {
+        given: Option<String>,
+    },
+    UnknownCommand {
+        given: Option<String>,
+        nearest: Option<&'static str>,
+    },
+    UnknownOption {
+        command: &'static str,
+        given: Option<String>,
+        nearest: Option<&'static str>,
+    },
+    OtherCommands {
+        command: &'static str,
+        opt: &'static Opt,
+    },
+    Unexpected {
+        command: &'static Spec,
+        given: Option<String>,
+    },
+    MissingValue {
+        opt: &'static Opt,
+    },
+    NoRole {
+        command: &'static Spec,
+    },
+    NoVerb {
+        command: &'static Spec,
+    },
+    UnknownVerb {
+        command: &'static Spec,
+        given: Option<String>,
+        nearest: Option<&'static str>,
+    },
+    Field {
+        why: String,
+    },
+    NoField {
+        command: &'static Spec,
+    },
+    NoFile {
+        command: &'static Spec,
+    },
+    NoId {
+        command: &'static Spec,
+    },
+    NoInstance {
+        command: &'static Spec,
+    },
+    NoShell {
+        command: &'static Spec,
+    },
+    NoSocket {
+        command: &'static Spec,
+    },
+    WordText {
+        command: &'static Spec,
+    },
+    Id {
+        why: InvalidId,
+    },
+    Address {
+        why: SessionError,
+    },
+    Role {
+        why: InvalidRole,
+    },
+    NoProgram {
+        command: &'static Spec,
+    },
     ProgramText,
-    NoDashes { command: &'static Spec },
-    Value { from: Origin, why: ValueError },
+    NoDashes {
+        command: &'static Spec,
+    },
+    Value {
+        from: Origin,
+        why: ValueError,
+    },
+    /// Names of options; the second with more words behind it, if it stands for several.
+    Together {
+        one: &'static str,
+        other: &'static str,
+    },
+    FleetOnly,
+    EndpointAndRole,
     ReleaseNothing,
     ReleaseBoth,
     ForceWithoutInstance,
     InstanceId,
-    Hidden { command: &'static Spec },
-    PollCommand { why: String },
-    DevInstances { most: usize },
+    Hidden {
+        command: &'static Spec,
+    },
+    PollCommand {
+        why: String,
+    },
+    DevInstances {
+        most: usize,
+    },
     DevCluster,
     Settings(SettingsError),
     Config(ConfigError),
@@ -80,12 +155,29 @@ impl UsageError {
                 write!(f, "{} needs a role: write {}", command.name, command.usage)
             }
             Self::NoVerb { command } => {
+                write!(f, "{} needs a verb and what it is about: {VERBS_WRITTEN}", command.name)
+            }
+            Self::UnknownVerb { command, given, nearest } => {
+                write!(f, "unknown verb{} of {}: ", after_space(given), command.name)?;
+                match nearest {
+                    Some(name) => write!(f, "did you mean {name}?"),
+                    None => write!(f, "write {VERBS_WRITTEN}"),
+                }
+            }
+            Self::Field { why } => write!(f, "{why}"),
+            Self::NoField { command } => {
+                let name = command.name;
                 write!(
                     f,
-                    "{} needs a verb and what it is about: list, add ADDRESS, pause ID…, ",
-                    command.name
-                )?;
-                write!(f, "resume ID…, remove ID… or import [FILE]")
+                    "{name} set needs an id and fields: write leasehold {name} set ID field=value…"
+                )
+            }
+            Self::NoFile { command } => {
+                let name = command.name;
+                write!(
+                    f,
+                    "{name} sync needs a file: write leasehold {name} sync FILE, or - for stdin"
+                )
             }
             Self::NoId { command } => {
                 write!(f, "{} needs the id of a session: write {}", command.name, command.usage)
@@ -125,6 +217,38 @@ impl UsageError {
     }
 }
 
+impl UsageError {
+    /// About options that need others, or exclude them.
+    fn together(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Together { one, other } => {
+                write!(f, "--{one} and --{other} do not go together: leave one of them out")
+            }
+            Self::EndpointAndRole => {
+                write!(f, "an endpoint and --role do not go together: leave one of them out")
+            }
+            Self::FleetOnly => write!(f, "--fleet-only is for --check: write both, or neither"),
+            Self::ReleaseNothing => {
+                write!(
+                    f,
+                    "release needs to know whose leases: give --instance ID or --runtime-dir DIR"
+                )
+            }
+            Self::ReleaseBoth => {
+                write!(f, "--instance and --runtime-dir both say whose leases to release: give one")
+            }
+            Self::ForceWithoutInstance => {
+                write!(
+                    f,
+                    "--force is for --instance; with --runtime-dir the lock in the directory "
+                )?;
+                write!(f, "tells whether the instance is dead: leave --force out")
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
 impl fmt::Display for UsageError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -149,8 +273,11 @@ impl fmt::Display for UsageError {
                 }
             }
             Self::OtherCommands { command, opt } => {
+                let is_hidden = |name: &str| COMMANDS.iter().any(|it| it.hidden && it.name == name);
+                let shown: Vec<&str> =
+                    opt.commands.iter().copied().filter(|it| !is_hidden(it)).collect();
                 write!(f, "--{} is no option of {command}, but of ", opt.name)?;
-                write!(f, "{}: see leasehold {command} --help", opt.commands.join(" and "))
+                write!(f, "{}: see leasehold {command} --help", shown.join(" and "))
             }
             Self::Unexpected { command, given } => {
                 let (name, given) = (command.name, after_space(given));
@@ -165,22 +292,6 @@ impl fmt::Display for UsageError {
                 write!(f, "one that begins with a dash")
             }
             Self::Value { from, why } => write!(f, "{from} {why}"),
-            Self::ReleaseNothing => {
-                write!(
-                    f,
-                    "release needs to know whose leases: give --instance ID or --runtime-dir DIR"
-                )
-            }
-            Self::ReleaseBoth => {
-                write!(f, "--instance and --runtime-dir both say whose leases to release: give one")
-            }
-            Self::ForceWithoutInstance => {
-                write!(
-                    f,
-                    "--force is for --instance; with --runtime-dir the lock in the directory "
-                )?;
-                write!(f, "tells whether the instance is dead: leave --force out")
-            }
             Self::InstanceId => {
                 write!(
                     f,
@@ -192,7 +303,7 @@ impl fmt::Display for UsageError {
             Self::PollCommand { why } => write!(f, "--poll-command {why}"),
             Self::Settings(error) => write!(f, "{error}"),
             Self::Config(error) => write!(f, "{error}"),
-            _ => self.words(f),
+            _ => self.words(f).and_then(|()| self.together(f)),
         }
     }
 }

@@ -21,6 +21,7 @@ pub(crate) enum ValueError {
     Redis(RedisUrlError),
     Role(InvalidRole),
     Listen,
+    Header,
     Zero,
     Mode,
 }
@@ -44,6 +45,7 @@ impl fmt::Display for ValueError {
             Self::Redis(why) => write!(f, "{why}"),
             Self::Role(why) => write!(f, "{why}"),
             Self::Zero => write!(f, "is 0, which would show nothing: write 1 or more"),
+            Self::Header => write!(f, "has no colon: write NAME:VALUE"),
             Self::Mode => write!(f, "is no mode of a file: write digits from 0 to 7, such as 0660"),
             Self::Listen => write!(f, "is no address with a port: write 127.0.0.1:9464"),
         }

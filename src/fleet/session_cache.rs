@@ -67,17 +67,20 @@ impl SessionCache {
             .ok()
     }
 
-    /// Takes in what was found under `endpoint`; whether it is to be polled.
+    /// Takes in what was found under `endpoint` when the server's clock showed `server_ms`; whether it is to be polled.
     pub fn apply(
         &mut self,
         endpoint: &EndpointId,
         raw: &RawSession,
+        server_ms: Option<u64>,
         changes: &mut SessionChanges,
     ) -> bool {
         let digest = digest(raw);
-        if self.records.get(endpoint).is_none_or(|it| it.digest != digest) {
+        let is_new = |it: &Record| it.digest != digest || it.pause_is_over(server_ms);
+        if self.records.get(endpoint).is_none_or(is_new) {
             let session = match understood_with_odd_fields(endpoint, raw) {
-                Ok((session, odd)) => {
+                Ok((mut session, odd)) => {
+                    session.paused = session.is_paused_at(server_ms);
                     if !odd.is_empty() {
                         changes.odd.push((endpoint.clone(), odd));
                     }
@@ -116,6 +119,11 @@ impl SessionCache {
         self.records.get(endpoint).is_some_and(Record::is_idle)
     }
 
+    /// When its pause ends by itself, by the server's clock, if it is paused.
+    pub fn pause_ends_at(&self, endpoint: &EndpointId) -> Option<u64> {
+        self.session(endpoint).filter(|it| it.paused)?.paused_until_ms
+    }
+
     /// Everything that was read and is not to be polled.
     pub fn idle(&self) -> impl Iterator<Item = &EndpointId> {
         self.records.iter().filter(|it| it.1.is_idle()).map(|it| it.0)
@@ -123,6 +131,10 @@ impl SessionCache {
 }
 
 impl Record {
+    fn pause_is_over(&self, server_ms: Option<u64>) -> bool {
+        self.session.as_ref().is_some_and(|it| it.paused && !it.is_paused_at(server_ms))
+    }
+
     fn is_idle(&self) -> bool {
         self.session.as_ref().is_none_or(|it| it.paused)
     }
@@ -169,7 +181,7 @@ mod tests {
 
     fn read(session_cache: &mut SessionCache, name: &str, text: &str) -> (bool, SessionChanges) {
         let mut changes = SessionChanges::default();
-        let polled = session_cache.apply(&id(name), &raw(text), &mut changes);
+        let polled = session_cache.apply(&id(name), &raw(text), None, &mut changes);
         (polled, changes)
     }
 
@@ -250,5 +262,30 @@ mod tests {
         assert!(read(&mut session_cache, "a", GOOD).0);
         session_cache.forget(&id("a"));
         assert!(!session_cache.knows(&id("a")));
+    }
+
+    /// Nobody writes into a session when its pause ends: the same bytes mean something else then.
+    #[test]
+    fn a_pause_with_an_end_is_over_when_the_servers_clock_says_so() {
+        let text = r#"{"id":"a","address":"h:1","isPaused":true,"pausedUntilMs":5000}"#;
+        let mut session_cache = SessionCache::default();
+        for (server_ms, is_polled, n_changed) in [
+            (Some(4_999), false, 1),
+            (None, false, 0),
+            (Some(5_000), true, 1),
+            (Some(6_000), true, 0),
+            // The estimate of the server's clock may go back a little; what was resumed stays so.
+            (Some(4_999), true, 0),
+        ] {
+            let mut changes = SessionChanges::default();
+            let polled = session_cache.apply(&id("a"), &raw(text), server_ms, &mut changes);
+            assert_eq!((polled, changes.changed.len()), (is_polled, n_changed), "{server_ms:?}");
+            let ends = session_cache.pause_ends_at(&id("a"));
+            assert_eq!(ends, (!is_polled).then_some(5_000));
+        }
+        let mut later = SessionCache::default();
+        let mut changes = SessionChanges::default();
+        assert!(later.apply(&id("a"), &raw(text), Some(9_000), &mut changes), "read after its end");
+        assert!(!changes.changed[0].paused);
     }
 }

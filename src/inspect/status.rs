@@ -6,6 +6,7 @@
 
 pub mod capacity;
 mod certificates;
+pub mod check;
 pub(crate) mod explain;
 pub(crate) mod json;
 pub mod late;
@@ -22,7 +23,9 @@ use crate::fleet::placement::{assign, fair_shares};
 use crate::fleet::session_cache::understood;
 use crate::fleet::view::View;
 use crate::inspect::status::late::{Asked, Patience};
-use crate::model::{EndpointId, FenceToken, InstanceId, InstanceInfo, SessionError, Weight};
+use crate::model::{
+    Address, EndpointId, FenceToken, InstanceId, InstanceInfo, SessionError, Verdict, Weight,
+};
 use crate::store::Lasting;
 use crate::store::admin::key_types::WrongType;
 use crate::store::admin::overview::{EpochRecord, LastResult, Overview, Stored};
@@ -72,8 +75,8 @@ pub struct EndpointStatus {
     pub name: String,
     /// How it stands.
     pub state: State,
-    /// Why its session cannot be understood.
-    pub invalid: Option<SessionError>,
+    /// The address in its session, or why the session cannot be understood; `None` without a session.
+    pub declared: Option<Result<Address, SessionError>>,
     /// Who has it, and for how long.
     pub lease: Option<Lasting<InstanceId>>,
     /// Whether who has it has a heartbeat.
@@ -129,8 +132,8 @@ pub enum State {
 
 /// What a session asks for.
 pub(crate) enum Wanted {
-    Polls(Asked),
-    Pause,
+    Polls(Asked, Address),
+    Pause(Address),
     Nonsense(SessionError),
     Nothing,
 }
@@ -189,7 +192,7 @@ impl Status {
         let Overview { misnamed, odd_keys, wrong_types, took, .. } = overview;
         let patience = Patience { stale_after, grace: late::grace(took) };
         let found: Vec<(Wanted, Stored)> =
-            endpoints.into_iter().map(|it| (wanted(&it), it)).collect();
+            endpoints.into_iter().map(|it| (wanted(&it, server_ms), it)).collect();
         let view = view(&instances, &found);
         let ttl = epoch.map(|it| Duration::from_millis(it.lease_ttl_ms));
         let usual = late::usual_interval(&found);
@@ -255,18 +258,16 @@ impl EndpointStatus {
     }
 
     fn judge(&mut self, wanted: Wanted, patience: Patience, usual: Option<Duration>) {
-        self.state = match wanted {
-            Wanted::Nothing => State::NoSession,
-            Wanted::Pause => State::Paused,
-            Wanted::Nonsense(error) => {
-                self.invalid = Some(error);
-                State::Invalid
-            }
-            Wanted::Polls(asked) => {
+        let (state, declared) = match wanted {
+            Wanted::Nothing => (State::NoSession, None),
+            Wanted::Pause(address) => (State::Paused, Some(Ok(address))),
+            Wanted::Nonsense(error) => (State::Invalid, Some(Err(error))),
+            Wanted::Polls(asked, address) => {
                 self.expect(asked, usual);
-                self.state_of_polling(asked, patience)
+                (self.state_of_polling(asked, patience), Some(Ok(address)))
             }
         };
+        (self.state, self.declared) = (state, declared);
     }
 
     fn state_of_polling(&mut self, asked: Asked, patience: Patience) -> State {
@@ -280,7 +281,7 @@ impl EndpointStatus {
             return late;
         }
         match &self.result {
-            Some(result) if !result.ok => State::Failing,
+            Some(result) if result.verdict() == Some(Verdict::Failing) => State::Failing,
             _ if self.renewal_overdue => State::Uncertain,
             _ if self.is_misplaced() => State::Moving,
             None => State::New,
@@ -289,18 +290,18 @@ impl EndpointStatus {
     }
 
     fn misnamed(name: String) -> Self {
-        let invalid = EndpointId::parse(&name).err().map(SessionError::Key);
-        Self { state: State::Invalid, invalid, ..Self::named(name) }
+        let declared = EndpointId::parse(&name).err().map(|it| Err(SessionError::Key(it)));
+        Self { state: State::Invalid, declared, ..Self::named(name) }
     }
 
     fn named(name: String) -> Self {
         let (state, owner_lives) = (State::Ok, false);
-        let (invalid, lease, preferred, fence, result) = (None, None, None, None, None);
+        let (declared, lease, preferred, fence, result) = (None, None, None, None, None);
         let (age, granted_ago, interval, overdue, behind) = (None, None, None, None, None);
         Self {
             name,
             state,
-            invalid,
+            declared,
             lease,
             owner_lives,
             preferred,
@@ -315,6 +316,16 @@ impl EndpointStatus {
         }
     }
 
+    /// Why its session cannot be understood.
+    pub fn invalid(&self) -> Option<&SessionError> {
+        self.declared.as_ref()?.as_ref().err()
+    }
+
+    /// Where its session says that it is.
+    pub fn address(&self) -> Option<&Address> {
+        self.declared.as_ref()?.as_ref().ok()
+    }
+
     /// It has not been renewed for three quarters of its life, and no settings let an owner wait that long.
     fn is_overdue(&self, ttl: Option<Duration>) -> bool {
         self.lease.as_ref().zip(ttl).is_some_and(|(lease, ttl)| lease.left < ttl / 4)
@@ -327,12 +338,13 @@ impl EndpointStatus {
     }
 }
 
-fn wanted(stored: &Stored) -> Wanted {
+fn wanted(stored: &Stored, server_ms: u64) -> Wanted {
     let Some(raw) = &stored.session else { return Wanted::Nothing };
     match understood(&stored.id, raw) {
-        Ok(session) if session.paused => Wanted::Pause,
+        Ok(session) if session.is_paused_at(Some(server_ms)) => Wanted::Pause(session.address),
         Ok(session) => {
-            Wanted::Polls(Asked { interval: session.interval, timeout: session.timeout })
+            let asked = Asked { interval: session.interval, timeout: session.timeout };
+            Wanted::Polls(asked, session.address)
         }
         Err(error) => Wanted::Nonsense(error),
     }
@@ -343,7 +355,7 @@ fn view(instances: &[(InstanceId, Lasting<Weight>)], found: &[(Wanted, Stored)])
     let mut view = View::default();
     let live: Vec<_> = instances.iter().map(|it| (it.0.clone(), it.1.value)).collect();
     view.set_instances(&live);
-    for (_, stored) in found.iter().filter(|it| matches!(it.0, Wanted::Polls(_))) {
+    for (_, stored) in found.iter().filter(|it| matches!(it.0, Wanted::Polls(..))) {
         view.add(&stored.id);
         view.set_owner(&stored.id, stored.lease.as_ref().map(|it| &it.value));
     }

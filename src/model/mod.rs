@@ -24,6 +24,7 @@ pub use instance_info::{Behind, InstanceInfo, PROTOCOL, PollingInfo};
 pub use role::{InvalidRole, Role};
 pub(crate) use sample::STDERR;
 pub use sample::Sample;
+pub(crate) use session::MOMENT_MS_MAX;
 pub use session::{Address, SESSION_MAX_BYTES, Session, SessionError};
 pub use spelling::{OddField, distance};
 pub use timing::LeaseDuration;

@@ -18,6 +18,8 @@ const ADDRESS_MAX_CHARS: usize = 2_048;
 const INTERVAL_MS_MAX: u64 = 86_400_000;
 const INTERVAL_MS_MIN: u64 = 10;
 const TIMEOUT_MS_MAX: u64 = 3_600_000;
+/// As far as a JSON number is exact everywhere.
+pub(crate) const MOMENT_MS_MAX: u64 = 1 << 53;
 
 /// A session that can be polled.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,6 +31,8 @@ pub struct Session {
     pub address: Address,
     /// Paused sessions are known, but owned and polled by nobody.
     pub paused: bool,
+    /// When a pause ends by itself, by the server's clock; `None`: it does not.
+    pub(crate) paused_until_ms: Option<u64>,
     /// Its own poll interval, if it has one.
     pub interval: Option<Duration>,
     /// Its own poll timeout, if it has one.
@@ -90,6 +94,13 @@ impl Session {
         self.check.as_deref().unwrap_or(&USUAL_CHECK)
     }
 
+    /// Whether it is paused when the server's clock shows `server_ms`. Nobody writes into the session when a pause ends, so no
+    /// two can; where the time is not known, or by a version that does not know the field, a pause goes on.
+    pub(crate) fn is_paused_at(&self, server_ms: Option<u64>) -> bool {
+        let is_over = self.paused_until_ms.zip(server_ms).is_some_and(|(until, now)| until <= now);
+        self.paused && !is_over
+    }
+
     /// Understands the stored value of `session:<suffix>`, or says why not.
     ///
     /// ```
@@ -131,6 +142,7 @@ impl Session {
             check: Check::parse(&fields, &address)?,
             address,
             paused: flag(&fields, "isPaused")?,
+            paused_until_ms: moment(&fields, "pausedUntilMs")?,
             interval: millis(&fields, "intervalMs", INTERVAL_MS_MIN, INTERVAL_MS_MAX)?,
             timeout: millis(&fields, "timeoutMs", 1, TIMEOUT_MS_MAX)?,
             fail_after: count(&fields, "failAfter", Thresholds::MAX)?,
@@ -240,6 +252,18 @@ pub(super) fn flag(fields: &Map<String, Value>, name: &'static str) -> Result<bo
     }
 }
 
+/// Milliseconds since 1970.
+fn moment(fields: &Map<String, Value>, name: &'static str) -> Result<Option<u64>, SessionError> {
+    match fields.get(name) {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::Number(it)) => match it.as_u64() {
+            Some(ms) if ms <= MOMENT_MS_MAX => Ok(Some(ms)),
+            _ => Err(SessionError::OutOfRange(name, 0, MOMENT_MS_MAX)),
+        },
+        Some(_) => Err(SessionError::WrongType(name, "a number of milliseconds since 1970")),
+    }
+}
+
 fn millis(
     fields: &Map<String, Value>,
     name: &'static str,
@@ -253,6 +277,15 @@ fn millis(
             _ => Err(SessionError::OutOfRange(name, min, max)),
         },
         Some(_) => Err(SessionError::WrongType(name, "a number of milliseconds")),
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Http(url) => f.write_str(url),
+            Self::Tcp(authority) => write!(f, "tcp://{authority}"),
+        }
     }
 }
 

@@ -7,11 +7,12 @@ use serde_json::{Map, Value};
 use crate::model::check;
 
 /// The fields of a session that mean something, beside those of its check.
-const FIELDS: [&str; 9] = [
+const FIELDS: [&str; 10] = [
     "id",
     "name",
     "address",
     "isPaused",
+    "pausedUntilMs",
     "path",
     "intervalMs",
     "timeoutMs",

@@ -168,6 +168,16 @@ impl Keys {
         format!("{}:history", self.prefix)
     }
 
+    /// The stream of the runs of all roles. No role has a colon in its name.
+    pub(crate) fn runs(&self) -> String {
+        format!("{}history:runs", self.leases)
+    }
+
+    /// The hash with the start of the last successful run of each role.
+    pub(crate) fn last_runs(&self) -> String {
+        format!("{}history:last", self.leases)
+    }
+
     /// The stream of changes, and the channel of the same name.
     pub(crate) fn changes(&self) -> String {
         format!("{}:changes", self.prefix)

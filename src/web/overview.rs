@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 
 use crate::clock::{BootClock, Clock, Moment};
 use crate::config::{Config, RedisUrl};
+use crate::inspect::status::EndpointStatus;
 use crate::inspect::status::json::document;
 use crate::net::http_server::Request;
 use crate::store::redis::RedisStore;
@@ -186,7 +187,9 @@ fn run(cache: &Cache, stores: &Stores, redis: &RedisUrl, asked: &Receiver<()>, w
             cache.keep(read, began, BootClock.now());
         }
         if let Some(snapshot) = cache.without_document() {
-            let text = document(redis, &snapshot.status, &snapshot.led, snapshot.lately.as_ref());
+            let (status, led) = (&snapshot.status, &snapshot.led);
+            let shown: Vec<&EndpointStatus> = status.endpoints.iter().collect();
+            let text = document(redis, status, &shown, led, snapshot.lately.as_ref());
             let _ = snapshot.document.set(text.into_bytes().into());
         }
     }

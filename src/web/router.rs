@@ -149,6 +149,7 @@ mod tests {
             interval_ms: Some(1_000),
             fence: Some(FenceToken(7)),
             instance: Some(owner.clone()),
+            state: None,
             certificate: None,
         };
         Stored {

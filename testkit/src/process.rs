@@ -363,7 +363,8 @@ fn clean(command: &mut Command) -> &mut Command {
             command.env_remove(name);
         }
     }
-    command.env_remove("RUNTIME_DIRECTORY")
+    // No settings of a service on this host.
+    command.env_remove("RUNTIME_DIRECTORY").env("LEASEHOLD_SERVICE_SETTINGS", "")
 }
 
 /// Runs the binary to its end, which must come soon.

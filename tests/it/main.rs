@@ -82,6 +82,8 @@ mod election {
     mod once;
     /// Priorities, observers and single attempts, in memory.
     mod precedence;
+    /// The history of runs, and what depends on it, real processes.
+    mod runs;
     /// Random stories, in memory.
     mod stories;
 }
@@ -102,10 +104,14 @@ mod polling {
 }
 /// The commands and their output.
 mod cli {
+    /// `leasehold status` for monitoring systems, and for scripts.
+    mod check;
     /// Commands, options, exit codes and messages of the real binary.
     mod commands;
     /// `leasehold doctor`, on servers that were set up badly on purpose.
     mod doctor;
+    /// One endpoint, with everything that is stored about it.
+    mod get;
     /// The shape of every document, and every page of help.
     mod golden;
     /// What was remembered, and what is happening: `leasehold history` and `watch`.
@@ -116,6 +122,8 @@ mod cli {
     mod plan;
     /// Stored sessions and drains, as people change them.
     mod sessions;
+    /// Fields of sessions, pauses that end, and files that are the truth.
+    mod sync;
     /// `leasehold status`, on real fleets and on what strangers left in Redis.
     mod status;
     /// `leasehold top` in a terminal of its own.

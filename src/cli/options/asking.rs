@@ -2,7 +2,9 @@
 
 use crate::cli::options::Opt;
 use crate::cli::options::commands::{READ, RELEASE, SHOWN, STATUS};
+use crate::cli::task::Output;
 use crate::config::value::{ValueError, at_least_one, duration, showable, switch, text};
+use crate::inspect::status::State;
 use crate::store::admin::acl::Purpose;
 
 pub(super) static OPTIONS: &[Opt] = &[
@@ -42,6 +44,76 @@ pub(super) static OPTIONS: &[Opt] = &[
         set: |draft, value| switch(value).map(|it| draft.all = it),
     },
     Opt {
+        name: "output",
+        value: Some("FORMAT"),
+        default: "table",
+        help: "How to list the endpoints; -o for short: table, wide (with preferred owner and \
+               fence, and nothing cut), names (one endpoint a line, and nothing else) or json \
+               (the same as --json).",
+        commands: STATUS,
+        set: |draft, value| {
+            let word = text(value)?;
+            let output = match word {
+                "table" => Output::Table,
+                "wide" => Output::Wide,
+                "names" => Output::Names,
+                "json" => Output::Json,
+                _ => {
+                    let choices = "table, wide, names and json";
+                    return Err(ValueError::Choice { shown: showable(word), choices });
+                }
+            };
+            draft.output = Some(output);
+            Ok(())
+        },
+    },
+    Opt {
+        name: "state",
+        value: Some("STATES"),
+        default: "",
+        help: "Show only endpoints in one of these states, by commas: ok, failing, late, stale, \
+               paused, invalid, unowned, abandoned, uncertain, moving, new, no-session.",
+        commands: STATUS,
+        set: |draft, value| {
+            draft.which.states = states(text(value)?)?;
+            Ok(())
+        },
+    },
+    Opt {
+        name: "owner",
+        value: Some("INSTANCE"),
+        default: "",
+        help: "Show only endpoints of this instance, or of every instance of this host.",
+        commands: STATUS,
+        set: |draft, value| text(value).map(|it| draft.which.owner = Some(it.into())),
+    },
+    Opt {
+        name: "check",
+        value: None,
+        default: "off",
+        help: "For monitoring systems: print one line about the fleet and its targets. Exit code \
+               0: all is well; 1: warning; 2: critical; 3: it could not be found out.",
+        commands: STATUS,
+        set: |draft, value| switch(value).map(|it| draft.check = it),
+    },
+    Opt {
+        name: "fleet-only",
+        value: None,
+        default: "off",
+        help: "With --check: whether the fleet does its work, whatever its targets answer.",
+        commands: STATUS,
+        set: |draft, value| switch(value).map(|it| draft.fleet_only = it),
+    },
+    Opt {
+        name: "body",
+        value: None,
+        default: "off",
+        help: "Print the stored body of the last result and nothing else: as it is in a pipe, and \
+               without control characters on a terminal. With --json the body is one more field.",
+        commands: &["get"],
+        set: |draft, value| switch(value).map(|it| draft.body = it),
+    },
+    Opt {
         name: "stale-after",
         value: Some("DURATION"),
         default: "2m",
@@ -75,7 +147,7 @@ pub(super) static OPTIONS: &[Opt] = &[
         default: "2s",
         help: "How long to watch the server's clock. The longer, the more precisely its rate is \
                measured.",
-        commands: &["doctor"],
+        commands: &["doctor", "sessions"],
         set: |draft, value| duration(value).map(|it| draft.watch_for = Some(it)),
     },
     Opt {
@@ -83,7 +155,7 @@ pub(super) static OPTIONS: &[Opt] = &[
         value: Some("PURPOSE"),
         default: "daemon",
         help: "What the Redis user is for. It decides which rights are checked and which ACL rule \
-               is printed: daemon (run), onlooker (status, top, web, explain, plan, watch, history, \
+               is printed: daemon (run), onlooker (status, top, web, get, explain, plan, watch, history, \
                leaders, sessions list), operator (also drain, undrain, sessions, resign, release) \
                or elector (lead, once).",
         commands: &["doctor"],
@@ -97,3 +169,16 @@ pub(super) static OPTIONS: &[Opt] = &[
         },
     },
 ];
+
+/// `failing,late`; `no-session` for the state of two words.
+fn states(list: &str) -> Result<Vec<State>, ValueError> {
+    let named = |word: &str| {
+        let word = word.trim();
+        let is_it = |it: &&State| it.word().replace(' ', "-") == word;
+        let choices = "ok, failing, late, stale, paused, invalid, unowned, abandoned, uncertain, \
+                       moving, new and no-session";
+        let unknown = || ValueError::Choice { shown: showable(word), choices };
+        State::ALL.iter().find(is_it).copied().ok_or_else(unknown)
+    };
+    list.split(',').map(named).collect()
+}

@@ -1,7 +1,7 @@
 //! What an operator's command changes, or would change.
 
 use crate::cli::options::Opt;
-use crate::config::value::{duration, number, switch, text};
+use crate::config::value::{ValueError, duration, number, switch, text};
 
 pub(super) static OPTIONS: &[Opt] = &[
     Opt {
@@ -18,7 +18,68 @@ pub(super) static OPTIONS: &[Opt] = &[
         default: "",
         help: "add: a name for people to read.",
         commands: &["sessions"],
-        set: |draft, value| text(value).map(|it| draft.name = Some(it.into())),
+        set: |draft, value| text(value).map(|it| draft.fields.push(("name", it.into()))),
+    },
+    Opt {
+        name: "path",
+        value: Some("TEXT"),
+        default: "",
+        help: "add: the path of the request, instead of that of the address.",
+        commands: &["sessions"],
+        set: |draft, value| text(value).map(|it| draft.fields.push(("path", it.into()))),
+    },
+    Opt {
+        name: "method",
+        value: Some("METHOD"),
+        default: "",
+        help: "add: GET or HEAD.",
+        commands: &["sessions"],
+        set: |draft, value| text(value).map(|it| draft.fields.push(("method", it.into()))),
+    },
+    Opt {
+        name: "expect-status",
+        value: Some("STATUSES"),
+        default: "",
+        help: "add: the statuses that are ok, such as 200-299,401.",
+        commands: &["sessions"],
+        set: |draft, value| text(value).map(|it| draft.fields.push(("expectStatus", it.into()))),
+    },
+    Opt {
+        name: "expect-body",
+        value: Some("TEXT"),
+        default: "",
+        help: "add: text that the body must contain.",
+        commands: &["sessions"],
+        set: |draft, value| text(value).map(|it| draft.fields.push(("expectBody", it.into()))),
+    },
+    Opt {
+        name: "header",
+        value: Some("HEADER"),
+        default: "",
+        help: "add: a header of the request, as NAME:VALUE. May be given several times.",
+        commands: &["sessions"],
+        set: |draft, value| {
+            let text = text(value)?;
+            let (name, value) = text.split_once(':').ok_or(ValueError::Header)?;
+            draft.headers.push((name.trim().into(), value.trim().into()));
+            Ok(())
+        },
+    },
+    Opt {
+        name: "dry-run",
+        value: None,
+        default: "off",
+        help: "sync: say what would be done, and do nothing.",
+        commands: &["sessions"],
+        set: |draft, value| switch(value).map(|it| draft.dry_run = it),
+    },
+    Opt {
+        name: "prune",
+        value: None,
+        default: "off",
+        help: "sync: remove the sessions that are not in the file.",
+        commands: &["sessions"],
+        set: |draft, value| switch(value).map(|it| draft.prune = it),
     },
     Opt {
         name: "wait",

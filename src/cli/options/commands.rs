@@ -11,6 +11,9 @@ const fn words(words_max: usize) -> Takes {
     Takes { words_max, program: false }
 }
 
+/// The command that the completions of a shell run. It is hidden, and asks Redis as every other.
+pub(crate) const NAMES: &str = "names";
+
 pub(crate) static COMMANDS: &[Spec] = &[
     Spec {
         name: "run",
@@ -50,10 +53,10 @@ pub(crate) static COMMANDS: &[Spec] = &[
         summary: "which instance polls which endpoint, and whether all is well",
         about: "Shows which instance polls which endpoint, and whether all is well. It prints a \
                 verdict, then the instances with the number of endpoints that each owns and its \
-                fair share, then the endpoints with owner, preferred owner, fence, time left of \
-                the lease, and last result. Only reads: docs/redis.md lists the few rights it \
-                needs in Redis. Exit code 0 means that the state could be read, not that all is \
-                well; --json has \"healthy\" for that.",
+                fair share, then the endpoints with owner, address and last result. A line fits \
+                the terminal; in a pipe nothing is cut. Only reads: docs/redis.md lists the few \
+                rights it needs in Redis. Exit code 0 means that the state could be read, not \
+                that all is well; --check has exit codes for that, and --json \"healthy\".",
         takes: NOTHING,
         hidden: false,
     },
@@ -94,6 +97,17 @@ pub(crate) static COMMANDS: &[Spec] = &[
                 --leave left. Without --join and --leave it says what will move anyway. Only \
                 reads.",
         takes: NOTHING,
+        hidden: false,
+    },
+    Spec {
+        name: "get",
+        usage: "leasehold get ENDPOINT [OPTIONS]",
+        summary: "one endpoint: address, verdict, last result, next poll, owner",
+        about: "Shows one endpoint: its address, its state, its verdict and since when, its last \
+                result with the whole error, when it is polled next, and its owner. It reads the \
+                keys of this endpoint and of its owner, and no others. An endpoint that has \
+                neither a session nor a lease is an error. Only reads.",
+        takes: words(1),
         hidden: false,
     },
     Spec {
@@ -156,18 +170,24 @@ pub(crate) static COMMANDS: &[Spec] = &[
     },
     Spec {
         name: "sessions",
-        usage: "leasehold sessions VERB [ADDRESS | ID… | FILE] [OPTIONS]",
-        summary: "the stored sessions: list, add, pause, resume, remove, import",
+        usage: "leasehold sessions VERB [ADDRESS | ID… | FILE] [FIELD=VALUE…] [OPTIONS]",
+        summary: "the stored sessions: list, add, set, pause, export, sync, …",
         about: "Reads and changes the stored sessions: what is to be polled. VERB is list, add \
-                ADDRESS, pause ID…, resume ID…, remove ID… or import [FILE]. list shows every \
-                session and whether it is polled; if not, it shows the state that status shows, \
-                such as unowned. add stores a session for ADDRESS (host:port, a URL, or \
-                tcp://host:port) under --id or a new UUID, and prints the id. pause and resume \
-                set isPaused and leave every other byte as it is; they do not overwrite a change \
-                that another client makes at the same moment. remove deletes a session; its last \
-                result is kept for a day. import reads JSON lines from FILE or stdin, checks all \
-                of them, and then stores one session per line. It warns of ignored fields that \
-                look like a known one (paused for isPaused).",
+                ADDRESS [FIELD=VALUE…], set ID FIELD=VALUE…, pause ID…, resume ID…, remove ID…, \
+                export, import [FILE] or sync FILE. list shows every session and whether it is \
+                polled; if not, it shows the state that status shows, such as unowned. add stores \
+                a session for ADDRESS (host:port, a URL, or tcp://host:port) under --id or a new \
+                UUID, and prints the id. set changes fields of a session: VALUE is JSON or text, \
+                and null is as if the field were not there. pause and resume set isPaused; with \
+                --for the session resumes by itself. set, pause and resume leave every other byte \
+                as it is, and do not overwrite a change that another client makes at the same \
+                moment. remove deletes a session; its last result is kept for a day. export \
+                prints one session per line, as import and sync read them. import reads JSON \
+                lines from FILE or stdin (-), checks all of them, and then stores one session per \
+                line. sync stores only what differs, keeps isPaused where a line does not say it, \
+                and with --prune removes the sessions that are not in FILE; with --dry-run it \
+                says what it would do. Each warns of ignored fields that look like a known one \
+                (paused for isPaused).",
         // As many ids as fit on a command line.
         takes: words(usize::MAX),
         hidden: false,
@@ -275,12 +295,37 @@ pub(crate) static COMMANDS: &[Spec] = &[
         hidden: false,
     },
     Spec {
+        name: "help",
+        usage: "leasehold help [COMMAND]",
+        summary: "all commands, or all about one",
+        about: "Prints what leasehold --help prints, or all about COMMAND.",
+        takes: words(1),
+        hidden: false,
+    },
+    Spec {
+        name: "version",
+        usage: "leasehold version",
+        summary: "the version",
+        about: "Prints the version.",
+        takes: NOTHING,
+        hidden: false,
+    },
+    Spec {
         name: "man",
         usage: "leasehold man",
         summary: "the manual page, in roff",
         about: "Prints the manual page. make install and the package put it where man looks for it.",
         takes: NOTHING,
         hidden: false,
+    },
+    Spec {
+        name: NAMES,
+        usage: "leasehold names (endpoints | instances | roles) [BEGINNING] [OPTIONS]",
+        summary: "names for the completions of a shell",
+        about: "Prints the names in Redis that begin with BEGINNING, one a line. Says nothing about \
+                a failure. Started by the completions.",
+        takes: words(2),
+        hidden: true,
     },
     Spec {
         name: "poll-supervisor",
@@ -320,11 +365,13 @@ pub(super) const STATUS: &[&str] = &["status"];
 pub(super) const KEPT: &[&str] = &["run", "lead", "agent", "release", "doctor"];
 pub(super) const SHOWN: &[&str] = &["status", "top", "web"];
 pub(super) const WEB: &[&str] = &["run", "web"];
-pub(super) const SESSIONS: &[&str] =
-    &["run", "status", "top", "web", "plan", "explain", "sessions", "drain", "undrain", "doctor"];
+pub(super) const SESSIONS: &[&str] = &[
+    "run", "status", "top", "web", "plan", "get", "explain", "sessions", "drain", "undrain",
+    "doctor", NAMES,
+];
 pub(super) const POLLS: &[&str] = &[
-    "run", "agent", "release", "status", "top", "web", "plan", "explain", "watch", "history",
-    "sessions", "drain", "undrain", "doctor",
+    "run", "agent", "release", "status", "top", "web", "plan", "get", "explain", "watch",
+    "history", "sessions", "drain", "undrain", "doctor", NAMES,
 ];
 /// Commands that stand for a role.
 pub(super) const STAND: &[&str] = &["run", "lead", "once", "agent"];
@@ -334,15 +381,16 @@ pub(super) const LEAD: &[&str] = &["run", "lead"];
 pub(super) const ELECTING: &[&str] = &["run", "lead", "agent"];
 pub(super) const LOGGING: &[&str] =
     &["run", "release", "lead", "once", "agent", "leaders", "resign"];
-pub(super) const READ: &[&str] =
-    &["status", "top", "plan", "explain", "watch", "history", "sessions", "leaders", "doctor"];
+pub(super) const READ: &[&str] = &[
+    "status", "top", "plan", "get", "explain", "watch", "history", "sessions", "leaders", "doctor",
+];
 /// Commands that stand for a role, and `doctor`, which checks their timings.
 pub(super) const TIMED: &[&str] = &["run", "lead", "once", "agent", "doctor"];
 pub(super) const ROLES: &[&str] = &[
-    "run", "release", "status", "top", "web", "lead", "once", "agent", "leaders", "resign",
-    "doctor",
+    "run", "release", "status", "top", "web", "history", "lead", "once", "agent", "leaders",
+    "resign", "doctor", NAMES,
 ];
 pub(super) const ALL: &[&str] = &[
-    "run", "dev", "release", "status", "top", "web", "plan", "explain", "watch", "history",
-    "sessions", "drain", "undrain", "lead", "once", "agent", "leaders", "resign", "doctor",
+    "run", "dev", "release", "status", "top", "web", "plan", "get", "explain", "watch", "history",
+    "sessions", "drain", "undrain", "lead", "once", "agent", "leaders", "resign", "doctor", NAMES,
 ];

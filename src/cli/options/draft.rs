@@ -6,6 +6,7 @@ use std::os::fd::RawFd;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::cli::task::{Output, Which};
 use crate::config::Config;
 use crate::config::setting::{Given, Setting};
 use crate::config::value::ValueError;
@@ -21,6 +22,11 @@ pub(crate) struct Draft {
     pub(crate) force: bool,
     pub(crate) json: bool,
     pub(crate) all: bool,
+    pub(crate) body: bool,
+    pub(crate) output: Option<Output>,
+    pub(crate) which: Which,
+    pub(crate) check: bool,
+    pub(crate) fleet_only: bool,
     pub(crate) stale_after: Option<Duration>,
     pub(crate) limit: Option<usize>,
     pub(crate) refresh: Option<Duration>,
@@ -31,8 +37,15 @@ pub(crate) struct Draft {
     pub(crate) restart: bool,
     pub(crate) at_least_for: Duration,
     pub(crate) skip_code: u8,
+    pub(crate) retry: usize,
+    pub(crate) catch_up: Option<Duration>,
+    pub(crate) role: Option<String>,
     pub(crate) id: Option<String>,
-    pub(crate) name: Option<String>,
+    /// Fields of a session that have options, by the names of the fields.
+    pub(crate) fields: Vec<(&'static str, String)>,
+    pub(crate) headers: Vec<(String, String)>,
+    pub(crate) dry_run: bool,
+    pub(crate) prune: bool,
     pub(crate) wait: Duration,
     pub(crate) absent: bool,
     pub(crate) join: usize,

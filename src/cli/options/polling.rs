@@ -22,7 +22,7 @@ pub(super) static OPTIONS: &[Opt] = &[
         default: "5s",
         help: "The time from one poll of an endpoint to the next. A session's own intervalMs \
                takes precedence.",
-        commands: RUN,
+        commands: &["run", "sessions"],
         set: |draft, value| draft.set(Setting::Interval, value),
     },
     Opt {
@@ -30,7 +30,7 @@ pub(super) static OPTIONS: &[Opt] = &[
         value: Some("DURATION"),
         default: "10s",
         help: "How long one poll may take. A session's own timeoutMs takes precedence.",
-        commands: RUN,
+        commands: &["run", "sessions"],
         set: |draft, value| draft.set(Setting::Timeout, value),
     },
     Opt {

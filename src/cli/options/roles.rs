@@ -3,7 +3,7 @@
 use crate::cli::options::Opt;
 use crate::cli::options::commands::{ELECTING, LEAD, ROLES, RUN, STAND};
 use crate::config::setting::Setting;
-use crate::config::value::{duration, number, switch};
+use crate::config::value::{duration, number, switch, text};
 
 pub(super) static OPTIONS: &[Opt] = &[
     Opt {
@@ -81,5 +81,34 @@ pub(super) static OPTIONS: &[Opt] = &[
         help: "The exit code when another host runs the command.",
         commands: &["once"],
         set: |draft, value| number(value).map(|it| draft.skip_code = it),
+    },
+    Opt {
+        name: "retry",
+        value: Some("N"),
+        default: "0",
+        help: "If the command fails, or its host dies, another host runs it, at most N times. The \
+               other hosts wait for that as long as the command runs. It then needs no \
+               --at-least-for after a failure.",
+        commands: &["once"],
+        set: |draft, value| number(value).map(|it: u16| draft.retry = it.into()),
+    },
+    Opt {
+        name: "catch-up",
+        value: Some("DURATION"),
+        default: "",
+        help: "Run the command only if no run of ROLE that began within this time has succeeded. \
+               For a second line of the crontab, every few minutes: it runs what was missed while \
+               no host was up.",
+        commands: &["once"],
+        set: |draft, value| duration(value).map(|it| draft.catch_up = Some(it)),
+    },
+    Opt {
+        name: "role",
+        value: Some("ROLE"),
+        default: "",
+        help: "List the runs of this role's command: starts, ends with exit codes, and runs that \
+               were skipped because another host led.",
+        commands: &["history"],
+        set: |draft, value| text(value).map(|it| draft.role = Some(it.into())),
     },
 ];

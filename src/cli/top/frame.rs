@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::cli::status::{busy, lag, last_result, paint};
+use crate::cli::status::{busy, lag, last_result_after, paint};
 use crate::cli::table::{Paint, Side, brief};
 use crate::cli::top::line::{Cell, Line, Signs, aligned, wrapped};
 use crate::cli::top::picture::{SAMPLES, Samples};
@@ -16,11 +16,18 @@ use crate::model::InstanceId;
 
 /// How wide the bar of an instance is.
 const BAR: usize = 20;
-/// No more events than this.
+/// No more events than this, unless the endpoints leave rows free.
 const RECENT_MAX: usize = 5;
+/// Title, headings and empty lines of endpoints and events, and the events themselves.
+const ROWS_BESIDE_INSTANCES: usize = 7 + RECENT_MAX;
+/// Title, headings and empty lines of endpoints and events.
+const ROWS_BESIDE_EVENTS: usize = 5;
 /// With fewer rows left the events are not shown, and with fewer still the instances are not.
 const ROWS_FOR_RECENT: usize = 18;
 const ROWS_FOR_INSTANCES: usize = 9;
+
+/// A picture that is older says nothing about now; one that takes long to read may be older.
+const OLD_AFTER: Duration = Duration::from_secs(10);
 
 /// The verdict has at most one line in this many.
 const ROWS_PER_LINE_OF_VERDICT: usize = 8;
@@ -50,13 +57,20 @@ pub(crate) fn frame(view: &mut View, size: Size, around: &Surroundings<'_>) -> V
     let foot = usize::from(left > 1);
     lines.extend(match view.helps {
         true => HELP.iter().map(|it| Line::new(Paint::Plain, it)).take(left - foot).collect(),
-        false => body(view, left - foot, around.signs),
+        false => body(view, left - foot, around),
     });
     lines.resize_with(size.rows - foot.min(size.rows), Line::default);
     if foot > 0 {
         lines.push(footer(view));
     }
     lines
+}
+
+/// How old the picture is, if that is too old to judge by: Redis does not answer, or nobody asks it.
+fn outdated(view: &View, around: &Surroundings<'_>) -> Option<Duration> {
+    let age = around.now.since(view.picture.read_at);
+    let usual = view.picture.took.saturating_mul(20).max(OLD_AFTER);
+    (view.trouble.is_some() || age > usual).then_some(age)
 }
 
 fn head(view: &View, size: Size, around: &Surroundings<'_>) -> Vec<Line> {
@@ -69,7 +83,14 @@ fn head(view: &View, size: Size, around: &Surroundings<'_>) -> Vec<Line> {
         second = second.with(Paint::Watch, "  PAUSED: p goes on");
     }
     let verdict_max = (size.rows / ROWS_PER_LINE_OF_VERDICT).max(1);
-    let mut lines = wrapped(paint(status.alarm()), &status.verdict(), size.columns, verdict_max);
+    let mut lines = match outdated(view, around) {
+        // What was well then need not be well now.
+        Some(age) => {
+            let words = format!("How the fleet is now is not known: this is {} old.", brief(age));
+            vec![Line::new(Paint::Watch, &words)]
+        }
+        None => wrapped(paint(status.alarm()), &status.verdict(), size.columns, verdict_max),
+    };
     lines.push(second);
     if let Some((since, error)) = &view.trouble {
         let away = around.now.since(*since).as_secs();
@@ -86,18 +107,22 @@ fn head(view: &View, size: Size, around: &Surroundings<'_>) -> Vec<Line> {
     lines
 }
 
-fn body(view: &mut View, rows: usize, signs: Signs) -> Vec<Line> {
+fn body(view: &mut View, rows: usize, around: &Surroundings<'_>) -> Vec<Line> {
+    let (signs, aged) = (around.signs, outdated(view, around).unwrap_or_default());
     let ids: Vec<InstanceId> = instances_in(view);
     let names = short_names::short(ids.iter());
     let mut above = Vec::new();
     if rows >= ROWS_FOR_INSTANCES && !view.picture.status.instances.is_empty() {
         above.push(Line::default());
-        above.extend(instances(view, rows / 4, &names, signs));
+        // More than a quarter where the endpoints leave rows free.
+        let free = rows.saturating_sub(view.order.len() + ROWS_BESIDE_INSTANCES);
+        above.extend(instances(view, free.max(rows / 4), &names, signs));
     }
     let mut below = Vec::new();
     if rows >= ROWS_FOR_RECENT && !view.picture.recent.is_empty() {
         below.push(Line::default());
-        below.extend(recent(view, &names));
+        let free = rows.saturating_sub(above.len() + view.order.len() + ROWS_BESIDE_EVENTS);
+        below.extend(recent(view, free.max(RECENT_MAX), &names));
     }
     let title = if rows > 3 { 2 } else { 0 };
     // The headings of the table are a row, too.
@@ -107,7 +132,7 @@ fn body(view: &mut View, rows: usize, signs: Signs) -> Vec<Line> {
         above.extend([Line::default(), summary(view)]);
     }
     let mut lines = above;
-    lines.extend(endpoints(view, &names, signs));
+    lines.extend(endpoints(view, &names, signs, aged));
     lines.resize_with(rows.saturating_sub(below.len()), Line::default);
     lines.extend(below);
     lines.truncate(rows);
@@ -224,7 +249,18 @@ fn summary(view: &View) -> Line {
     }
 }
 
-fn endpoints(view: &View, names: &BTreeMap<&InstanceId, String>, signs: Signs) -> Vec<Line> {
+/// Of a lease that was read so long ago; one that never ends has no less left.
+fn left(left: Duration, aged: Duration) -> Duration {
+    if left == Duration::MAX { left } else { left.saturating_sub(aged) }
+}
+
+/// With their ages as they are now: `aged` is how long ago they were read, where that matters.
+fn endpoints(
+    view: &View,
+    names: &BTreeMap<&InstanceId, String>,
+    signs: Signs,
+    aged: Duration,
+) -> Vec<Line> {
     let headings = [
         ("ENDPOINT", Side::Left),
         ("STATE", Side::Left),
@@ -241,12 +277,12 @@ fn endpoints(view: &View, names: &BTreeMap<&InstanceId, String>, signs: Signs) -
             state => paint(state.alarm()),
         };
         let lease = it.lease.as_ref();
-        let result = last_result(it);
+        let result = last_result_after(it, aged);
         vec![
             (Paint::Plain, it.name.clone()),
             (colour, it.state.word().into()),
             (Paint::Plain, lease.map_or("-".into(), |it| named(&it.value, names))),
-            (Paint::Plain, lease.map_or("-".into(), |it| brief(it.left))),
+            (Paint::Plain, lease.map_or("-".into(), |it| brief(left(it.left, aged)))),
             sparkline(view.latencies.of(&it.name), signs),
             (result.1, result.0),
             (Paint::Plain, it.fence.map_or("-".into(), |it| it.to_string())),
@@ -273,9 +309,9 @@ fn sparkline(samples: Option<&Samples>, signs: Signs) -> Cell {
     (paint, format!("{signs:<SAMPLES$}"))
 }
 
-fn recent(view: &View, names: &BTreeMap<&InstanceId, String>) -> Vec<Line> {
+fn recent(view: &View, most: usize, names: &BTreeMap<&InstanceId, String>) -> Vec<Line> {
     let recent = &view.picture.recent;
-    let newest = &recent[recent.len().saturating_sub(RECENT_MAX)..];
+    let newest = &recent[recent.len().saturating_sub(most)..];
     let row = |it: &crate::store::history::Entry| {
         vec![
             (Paint::Plain, utc::time(it.at_ms)),

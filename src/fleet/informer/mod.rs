@@ -18,6 +18,7 @@ mod invalid_reports;
 mod membership;
 mod owners;
 mod released_leases;
+mod pause_ends;
 mod resync;
 mod sessions;
 mod tracked_view;

@@ -16,6 +16,7 @@ use crate::clock::Moment;
 use crate::fleet::informer::context::{Budget, ReadContext};
 use crate::fleet::informer::deferred_reads::DeferredReads;
 use crate::fleet::informer::invalid_reports::InvalidReports;
+use crate::fleet::informer::pause_ends::PauseEnds;
 use crate::fleet::informer::tracked_view::TrackedView;
 use crate::fleet::informer::unknown_names::UnknownNames;
 use crate::fleet::session_cache::{SessionCache, SessionChanges};
@@ -30,6 +31,9 @@ const AGAIN_MAX: usize = 1_000;
 /// A session that nobody has acquired for this long may be one that nobody is to poll: every instance reads it.
 const UNREAD_MAX: Duration = Duration::from_millis(500);
 
+/// A pause that was to end by now is looked at again after this: the estimate of the server's clock is not exact.
+const PAUSE_AGAIN: Duration = Duration::from_millis(20);
+
 /// What is known about sessions, and which of them are to be read.
 #[derive(Default)]
 pub(super) struct Sessions {
@@ -40,6 +44,8 @@ pub(super) struct Sessions {
     to_read: BTreeSet<EndpointId>,
     /// Sessions that are read later if they are still free: each may be one that nobody is to poll.
     deferred: DeferredReads,
+    /// Paused sessions that are read when their pause ends.
+    pauses: PauseEnds,
     unknown: UnknownNames,
     /// Where changes are not pushed: the sessions still to be read again in this turn.
     read_again: Vec<EndpointId>,
@@ -63,7 +69,12 @@ impl Sessions {
             return Moment::MIN;
         }
         let deferred = self.deferred.next().map(|it| it.max(self.active_at + UNREAD_MAX));
-        deferred.into_iter().chain(self.unknown.next()).min().unwrap_or(Moment::MAX)
+        deferred
+            .into_iter()
+            .chain(self.unknown.next())
+            .chain(self.pauses.next())
+            .min()
+            .unwrap_or(Moment::MAX)
     }
 
     /// Reads the sessions that were written, and those whose time has come.
@@ -83,6 +94,7 @@ impl Sessions {
             self.to_read.extend(std::mem::take(&mut self.missing_in_hold_off));
             self.take_deferred(context, view);
         }
+        self.to_read.extend(std::iter::from_fn(|| self.pauses.take_due(context.now())));
         self.look_up_unknown(context, budget)?;
         while self.has_more() && budget.spend() {
             let batch: Vec<EndpointId> =
@@ -202,11 +214,18 @@ impl Sessions {
                 missing.push(endpoint.clone());
                 continue;
             };
-            if self.cache.apply(endpoint, &raw, &mut self.changes) {
+            let server_ms = context.table.server_ms();
+            if self.cache.apply(endpoint, &raw, server_ms, &mut self.changes) {
                 self.enter(context, view, endpoint);
             } else {
                 view.remove(endpoint);
             }
+            let left = |until: u64| {
+                let left = server_ms.map(|now| Duration::from_millis(until.saturating_sub(now)));
+                left.map_or(PAUSE_AGAIN, |it| it.max(PAUSE_AGAIN))
+            };
+            let end = self.cache.pause_ends_at(endpoint).map(|it| context.now() + left(it));
+            self.pauses.note(endpoint, end);
         }
         self.report_invalid(context);
         self.apply_missing(context, view, missing)

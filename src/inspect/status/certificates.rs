@@ -74,6 +74,7 @@ mod tests {
             interval_ms: Some(9_000),
             fence: None,
             instance: None,
+            state: None,
             certificate: Some(CertificateLeft { days, is_short: days < 14 }),
         };
         Stored {
@@ -106,6 +107,8 @@ mod tests {
         ] {
             let status = status(vec![polled("e1", false, 90), polled("e2", false, days)]);
             assert_eq!(status.alarm(), Alarm::Watch);
+            let alarms = (status.fleet_alarm(), status.targets_alarm());
+            assert_eq!(alarms, (Alarm::None, Alarm::Watch), "a certificate is the target's");
             assert!(status.verdict().ends_with(words), "{}", status.verdict());
             let sentences: Vec<_> =
                 status.endpoints.iter().filter_map(EndpointStatus::about_certificate).collect();

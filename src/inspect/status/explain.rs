@@ -43,7 +43,7 @@ fn named(id: &InstanceId) -> String {
 
 fn where_it_is(it: &EndpointStatus) -> String {
     let endpoint = printable(&it.name);
-    if let Some(error) = &it.invalid {
+    if let Some(error) = it.invalid() {
         return format!("Nobody polls {endpoint}: {error}.");
     }
     let standing = match it.state {

@@ -7,8 +7,9 @@ use std::time::Duration;
 use crate::config::RedisUrl;
 use crate::inspect::status::left::{Lately, Left};
 use crate::inspect::status::{Alarm, EndpointStatus, InstanceStatus, State, Status};
-use crate::model::{EndpointId, InstanceId};
+use crate::model::{EndpointId, InstanceId, Verdict};
 use crate::store::RoleStatus;
+use crate::store::admin::overview::LastResult;
 use serde_json::{Map, Value, json};
 
 /// Every role that was ever led, and how it stands.
@@ -18,6 +19,7 @@ pub(crate) type Leaders = Vec<(EndpointId, RoleStatus)>;
 pub(crate) fn document(
     redis: &RedisUrl,
     status: &Status,
+    shown: &[&EndpointStatus],
     led: &Leaders,
     lately: Option<&Lately>,
 ) -> String {
@@ -42,7 +44,7 @@ pub(crate) fn document(
         "drained": status.drained,
         "instances": status.instances.iter().map(instance_document).collect::<Vec<_>>(),
         "leaders": led.iter().map(leader_document).collect::<Vec<_>>(),
-        "endpoints": status.endpoints.iter().map(endpoint_document).collect::<Vec<_>>(),
+        "endpoints": shown.iter().map(|it| endpoint_document(it)).collect::<Vec<_>>(),
         "unowned": unowned.map(|it| it.name.as_str()).collect::<Vec<_>>(),
         "late": status.late().iter().map(|it| it.name.as_str()).collect::<Vec<_>>(),
         "certExpiring": status.expiring().iter().map(|it| it.name.as_str()).collect::<Vec<_>>(),
@@ -82,10 +84,11 @@ fn instance_document(instance: &InstanceStatus) -> Value {
     })
 }
 
-fn endpoint_document(endpoint: &EndpointStatus) -> Value {
+pub(crate) fn endpoint_document(endpoint: &EndpointStatus) -> Value {
     let lease = endpoint.lease.as_ref();
     let id = |it: &InstanceId| it.as_str().to_owned();
-    let result = endpoint.result.as_ref().map(|it| {
+    let last = endpoint.result.as_ref();
+    let result = last.map(|it| {
         json!({
             "ok": it.ok,
             "status": it.status,
@@ -103,7 +106,7 @@ fn endpoint_document(endpoint: &EndpointStatus) -> Value {
     json!({
         "id": endpoint.name,
         "state": camel(endpoint.state.word()),
-        "error": endpoint.invalid.as_ref().map(ToString::to_string),
+        "error": endpoint.invalid().map(ToString::to_string),
         "owner": lease.map(|it| id(&it.value)),
         "ownerAlive": endpoint.owner_lives,
         "preferredOwner": endpoint.preferred.as_ref().map(id),
@@ -112,6 +115,10 @@ fn endpoint_document(endpoint: &EndpointStatus) -> Value {
         "intervalMs": endpoint.interval.map(millis),
         "late": endpoint.overdue.is_some(),
         "overdueMs": endpoint.overdue.map(millis),
+        "address": endpoint.address().map(ToString::to_string),
+        "verdict": last.and_then(LastResult::verdict).map(Verdict::as_str),
+        "sinceMs": last.and_then(LastResult::verdict_since_ms),
+        "failures": last.and_then(|it| it.state).map(|it| it.failures),
         "lastResult": result,
     })
 }
@@ -143,7 +150,7 @@ pub(crate) fn camel(words: &str) -> String {
 }
 
 /// Null for what has no end.
-fn millis(time: Duration) -> Option<u64> {
+pub(crate) fn millis(time: Duration) -> Option<u64> {
     u64::try_from(time.as_millis()).ok()
 }
 

@@ -63,8 +63,7 @@ pub enum Cause {
 /// The interval that sessions without one of their own are polled with, as the results say. The longest,
 /// where instances differ.
 pub(crate) fn usual_interval(found: &[(Wanted, Stored)]) -> Option<Duration> {
-    let without_own =
-        |it: &&(Wanted, Stored)| matches!(&it.0, Wanted::Polls(asked) if asked.interval.is_none());
+    let without_own = |it: &&(Wanted, Stored)| matches!(&it.0, Wanted::Polls(asked, _) if asked.interval.is_none());
     let results = found.iter().filter(without_own).filter_map(|it| it.1.result.as_ref());
     results.filter(|it| it.ok).filter_map(told_interval).max()
 }
@@ -262,6 +261,7 @@ mod tests {
                 interval_ms: Some(5_000),
                 fence: None,
                 instance: None,
+                state: None,
                 certificate: None,
             }),
         };

@@ -59,7 +59,7 @@ pub fn forecast(
         instances.push((InstanceId::new(&format!("new-{n}")), beat));
     }
     let found: Vec<(Wanted, Stored)> =
-        overview.endpoints.iter().map(|it| (wanted(it), it.clone())).collect();
+        overview.endpoints.iter().map(|it| (wanted(it, overview.server_ms), it.clone())).collect();
     let owners: BTreeMap<&EndpointId, &InstanceId> =
         found.iter().filter_map(|it| Some((&it.1.id, &it.1.lease.as_ref()?.value))).collect();
     let mut forecast = Forecast::default();

@@ -32,21 +32,25 @@ impl Status {
     /// How bad it is, all in all.
     pub fn alarm(&self) -> Alarm {
         let worst = self.endpoints.iter().map(|it| it.state.alarm()).max();
+        let certificates = if self.expiring().is_empty() { Alarm::None } else { Alarm::Watch };
+        worst.unwrap_or(Alarm::None).max(certificates).max(self.general_alarm())
+    }
+
+    /// How bad it is beside the endpoints.
+    pub(super) fn general_alarm(&self) -> Alarm {
         let watch = self.hold_off.is_some()
             || self.n_to_move() > 0
             || !self.odd_keys.is_empty()
             || self.takes_nothing()
-            || !self.expiring().is_empty()
             || self.instances.iter().any(|it| it.slow_behind() > 0);
         // Nobody polls for long without it, whatever it looks like at the moment.
         let act = self.wrong_types.iter().any(|it| it.which == SingletonKey::Epoch)
             || self.instances.iter().any(|it| it.shortfall().is_some());
-        let general = match (act, watch) {
+        match (act, watch) {
             (true, _) => Alarm::Act,
             (false, true) => Alarm::Watch,
             (false, false) => Alarm::None,
-        };
-        worst.unwrap_or(Alarm::None).max(general)
+        }
     }
 
     /// The whole of it in a sentence, or a few.
@@ -109,13 +113,13 @@ impl Status {
     }
 
     /// Those there are any of.
-    fn counts(&self, states: &[(State, &str)]) -> Vec<String> {
+    pub(super) fn counts(&self, states: &[(State, &str)]) -> Vec<String> {
         let counts = states.iter().map(|(state, words)| (self.count(*state), words));
         counts.filter(|it| it.0 > 0).map(|(n, words)| format!("{n} {words}")).collect()
     }
 
     /// There is something to poll, and no instance may be given anything.
-    fn takes_nothing(&self) -> bool {
+    pub(super) fn takes_nothing(&self) -> bool {
         let mut weights = self.instances.iter().filter_map(|it| it.heartbeat.as_ref());
         self.n_live() > 0 && self.n_wanted() > 0 && weights.all(|it| it.value.0 == 0)
     }

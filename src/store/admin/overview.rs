@@ -9,29 +9,15 @@ use std::time::Duration;
 use redis::{ConnectionLike, Pipeline, Value};
 
 use crate::clock::{BootClock, Clock};
-use crate::model::{CertificateLeft, EndpointId, FenceToken, InstanceId, InstanceInfo, Weight};
+use crate::model::{EndpointId, FenceToken, InstanceId, InstanceInfo, Weight};
 use crate::store::admin::key_types::{SingletonKey, WrongType};
+pub use crate::store::admin::last_result::LastResult;
+use crate::store::admin::last_result::{NoResult, RESULT_FIELDS};
 use crate::store::redis::{RedisStore, named_in, reply};
 use crate::store::{BATCH_MAX, Fault, Lasting, RawSession, StoreResult};
 
 /// The longest owner's id or weight that is read. Nothing of ours is half as long.
 const NAME_MAX: usize = 255;
-/// The longest error of a poll that is kept.
-const ERROR_MAX_CHARS: usize = 1_000;
-/// The fields of a result hash that are read, in this order. The body is not: it may be large.
-const RESULT_FIELDS: [&str; 11] = [
-    "granted",
-    "fence",
-    "instance",
-    "ok",
-    "status",
-    "error",
-    "started_at_ms",
-    "duration_ms",
-    "interval_ms",
-    "cert_days",
-    "cert_expiring",
-];
 
 /// The fields of the epoch's hash that are read, in this order.
 const EPOCH_FIELDS: [&str; 4] = ["epoch", "since_ms", "lease_ttl_ms", "margin_ms"];
@@ -76,20 +62,6 @@ pub struct Stored {
     pub result: Option<LastResult>,
 }
 
-/// The last result of an endpoint, without its body.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LastResult {
-    pub ok: bool,
-    pub status: Option<i64>,
-    pub error: Option<String>,
-    pub started_at_ms: Option<u64>,
-    pub duration_ms: Option<u64>,
-    pub interval_ms: Option<u64>,
-    pub fence: Option<FenceToken>,
-    pub instance: Option<InstanceId>,
-    pub certificate: Option<CertificateLeft>,
-}
-
 /// What `poll:epoch` says about time (R5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EpochRecord {
@@ -132,7 +104,7 @@ impl RedisStore {
         Ok(found)
     }
 
-    fn list_sessions(&self, names: &mut Names, timeout: Duration) -> StoreResult<()> {
+    pub(super) fn list_sessions(&self, names: &mut Names, timeout: Duration) -> StoreResult<()> {
         let prefix = self.server.keys.session_prefix();
         let step = |cursor| self.scan_shards("list sessions on", prefix, cursor, timeout);
         walk(step, |key| {
@@ -145,7 +117,11 @@ impl RedisStore {
     }
 
     /// Node keys and leases in one walk: each walk looks at every key of the server.
-    fn list_coordination(&self, names: &mut Names, timeout: Duration) -> StoreResult<()> {
+    pub(super) fn list_coordination(
+        &self,
+        names: &mut Names,
+        timeout: Duration,
+    ) -> StoreResult<()> {
         let keys = &self.server.keys;
         let (all, nodes, leases) =
             (keys.coordination_prefix(), keys.node_prefix(), keys.lease_prefix());
@@ -165,7 +141,7 @@ impl RedisStore {
         })
     }
 
-    fn read_endpoints(
+    pub(super) fn read_endpoints(
         &self,
         found: &mut Overview,
         batch: &[EndpointId],
@@ -194,7 +170,7 @@ impl RedisStore {
         Ok(())
     }
 
-    fn read_nodes(
+    pub(super) fn read_nodes(
         &self,
         found: &mut Overview,
         batch: &[InstanceId],
@@ -222,7 +198,7 @@ impl RedisStore {
         Ok(answers.first().and_then(epoch_record))
     }
 
-    fn read_server(&self, found: &mut Overview, timeout: Duration) -> StoreResult<()> {
+    pub(super) fn read_server(&self, found: &mut Overview, timeout: Duration) -> StoreResult<()> {
         let (op, keys) = ("read the epoch on", &self.server.keys);
         let mut pipe = redis::pipe();
         pipe.cmd("HMGET").arg(keys.epoch()).arg(&EPOCH_FIELDS);
@@ -284,9 +260,9 @@ fn walk(
 
 /// The names that a walk over all keys came upon.
 #[derive(Default)]
-struct Names {
-    endpoints: BTreeSet<EndpointId>,
-    nodes: BTreeSet<InstanceId>,
+pub(super) struct Names {
+    pub(super) endpoints: BTreeSet<EndpointId>,
+    pub(super) nodes: BTreeSet<InstanceId>,
     misnamed: BTreeSet<String>,
     odd: BTreeSet<String>,
 }
@@ -323,30 +299,13 @@ impl Overview {
             self.odd_keys.push((key(), "is not a hash"));
             return (None, None);
         };
-        let text = |at: usize| fields.get(at).and_then(text).filter(|it| !it.is_empty());
-        let number = |at: usize| field(hash, at);
-        let granted = number(0).map(FenceToken);
-        let ok = match text(3).as_deref() {
-            Some("1") => true,
-            Some("0") => false,
-            None => return (granted, None),
-            Some(_) => {
-                self.odd_keys.push((key(), "holds no result: its ok is neither 0 nor 1"));
-                return (granted, None);
-            }
-        };
-        let result = LastResult {
-            ok,
-            status: text(4).and_then(|it| it.parse().ok()),
-            error: text(5).map(|it| it.chars().take(ERROR_MAX_CHARS).collect()),
-            started_at_ms: number(6),
-            duration_ms: number(7),
-            interval_ms: number(8),
-            fence: number(1).map(FenceToken),
-            instance: text(2).map(|it| InstanceId::new(&it)),
-            certificate: CertificateLeft::told(text(9), number(10)),
-        };
-        (granted, Some(result))
+        let texts: Vec<Option<String>> = fields.iter().map(text).collect();
+        let (granted, result) = LastResult::of(&texts);
+        let result = result.unwrap_or_else(|NoResult| {
+            self.odd_keys.push((key(), "holds no result: its ok is neither 0 nor 1"));
+            None
+        });
+        (granted, result)
     }
 }
 

@@ -87,12 +87,13 @@ fn announced(payload: &[u8], database: u32) -> Option<LastResult> {
     }
     let number = |name: &str| fields.get(name).and_then(Json::as_u64);
     let text = |name: &str| fields.get(name).and_then(Json::as_str);
+    let ok = match number("ok")? {
+        0 => false,
+        1 => true,
+        _ => return None,
+    };
     Some(LastResult {
-        ok: match number("ok")? {
-            0 => false,
-            1 => true,
-            _ => return None,
-        },
+        ok,
         status: fields.get("status").and_then(Json::as_i64),
         error: text("error").map(|it| it.chars().take(1_000).collect()),
         started_at_ms: number("started_at_ms"),
@@ -100,6 +101,7 @@ fn announced(payload: &[u8], database: u32) -> Option<LastResult> {
         duration_ms: number("duration_ms"),
         fence: number("fence").map(FenceToken),
         instance: text("instance").filter(|it| !it.is_empty()).map(InstanceId::new),
+        state: None,
         certificate: CertificateLeft::told(
             fields.get("cert_days").map(Json::to_string),
             number("cert_expiring"),

@@ -75,7 +75,7 @@ pub(crate) fn grouped(n: usize) -> String {
 
 /// What the last poll came to, without when and how long: `ok 200`, `failed 500, too slow`.
 pub(crate) fn result(it: &EndpointStatus) -> Option<String> {
-    if let Some(error) = &it.invalid {
+    if let Some(error) = it.invalid() {
         return Some(error.to_string());
     }
     let result = it.result.as_ref()?;

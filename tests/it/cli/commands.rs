@@ -228,16 +228,78 @@ fn the_manual_page_is_well_formed() {
 
 /// What bash would offer for these words.
 fn completed(words: &[&str]) -> Vec<String> {
+    completed_in(words, &[])
+}
+
+fn completed_in(words: &[&str], env: &[(&str, &str)]) -> Vec<String> {
     let dir = TempDir::new();
     let script = dir.path().join("completions");
     std::fs::write(&script, leasehold(&["completions", "bash"]).stdout).unwrap();
     let ask = "compopt() { :; }; . \"$1\"; shift; COMP_WORDS=(\"$@\"); COMP_CWORD=$(($# - 1)); \
                _leasehold; printf '%s\\n' \"${COMPREPLY[@]}\"";
     let mut bash = std::process::Command::new("bash");
-    bash.args(["--norc", "-uc", ask, "bash"]).arg(&script).args(words);
+    bash.args(["--norc", "-uc", ask, "bash"]).arg(&script).args(words).envs(env.iter().copied());
     let output = bash.output().unwrap();
     assert!(output.status.success() && output.stderr.is_empty(), "{}", err(&output));
     out(&output).lines().filter(|it| !it.is_empty()).map(String::from).collect()
+}
+
+/// Names come from Redis, whose address is in the settings; a Redis that hangs or is away costs a moment, and no word.
+#[test]
+fn bash_completes_the_names_of_endpoints_instances_and_roles_from_the_live_fleet() {
+    let redis = testkit::redis::RedisServer::start();
+    for id in ["web1", "web2", "api"] {
+        redis.cli(&["SET", &format!("session:{id}"), "{}"]);
+    }
+    redis.cli(&["SET", "session:odd one", "{}"]);
+    redis.cli(&["SET", "poll:node:vm1-1794821395633051180-75ceaf55", "1"]);
+    redis.cli(&["HSET", "leader:epoch", "term:nightly", "7"]);
+    let dir = TempDir::new();
+    let file = dir.path().join("leasehold.env").display().to_string();
+    let names = |words: &[&str]| {
+        let words = [&[testkit::process::binary()], words].concat();
+        completed_in(&words, &[("LEASEHOLD_SERVICE_SETTINGS", &file)])
+    };
+    std::fs::write(&file, format!("LEASEHOLD_REDIS={}\n", redis.url())).unwrap();
+    for (words, wanted) in [
+        (&["explain", "web"][..], &["web1", "web2"][..]),
+        (&["get", "a"], &["api"]),
+        (&["get", "--bo"], &["--body"]),
+        (&["drain", "v"], &["vm1", "vm1-1794821395633051180-75ceaf55"]),
+        (&["status", "--owner", "vm1-"], &["vm1-1794821395633051180-75ceaf55"]),
+        (&["resign", "n"], &["nightly"]),
+        (&["sessions", "pa"], &["pause"]),
+        (&["sessions", "pause", "web1", "web"], &["web1", "web2"]),
+        (&["history", "od"], &[]),
+        (&["status", "w"], &[]),
+    ] {
+        assert_eq!(names(words), wanted, "{words:?}");
+    }
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = silent.local_addr().unwrap().port();
+    for redis in [format!("redis://127.0.0.1:{port}"), "redis://127.0.0.1:1".into(), "x".into()] {
+        std::fs::write(&file, format!("LEASEHOLD_REDIS={redis}\n")).unwrap();
+        let began = Instant::now();
+        assert_eq!(names(&["get", "web"]), [""; 0], "{redis}");
+        assert!(began.elapsed() < ms(5_000), "{redis} took {:?}", began.elapsed());
+        let output =
+            leasehold_with(&["names", "endpoints"], &[("LEASEHOLD_SERVICE_SETTINGS", &file)]);
+        assert!(output.stdout.is_empty() && output.stderr.is_empty(), "{output:?}");
+    }
+}
+
+#[test]
+fn help_and_version_are_commands_too() {
+    assert_eq!(out(&leasehold(&["version"])), out(&leasehold(&["--version"])));
+    assert_eq!(out(&leasehold(&["help"])), out(&leasehold(&["--help"])));
+    for command in ["status", "sessions", "run", "help"] {
+        let page = out(&leasehold(&["help", command]));
+        assert_eq!(page, out(&leasehold(&[command, "--help"])), "{command}");
+        assert!(page.starts_with(&format!("Usage: leasehold {command}")), "{page}");
+    }
+    let output = leasehold(&["help", "satus"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(err(&output).contains("unknown command \"satus\": did you mean status?"), "{output:?}");
 }
 
 #[test]

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use testkit::process::{SOON, Scene, eventually, leasehold};
 
-const COMMANDS: [&str; 23] = [
+const COMMANDS: [&str; 26] = [
     "run",
     "dev",
     "release",
@@ -17,6 +17,7 @@ const COMMANDS: [&str; 23] = [
     "top",
     "web",
     "plan",
+    "get",
     "explain",
     "watch",
     "history",
@@ -31,6 +32,8 @@ const COMMANDS: [&str; 23] = [
     "resign",
     "doctor",
     "completions",
+    "help",
+    "version",
     "man",
     "",
 ];
@@ -116,6 +119,7 @@ fn every_document_has_the_shape_it_had() {
         &["status", "--all"][..],
         &["top"],
         &["plan", "--join", "1"],
+        &["get", "e1", "--body"],
         &["explain", "e1"],
         &["history"],
         &["sessions", "list"],

@@ -27,7 +27,7 @@ fn settings(dir: &TempDir, lines: &str) -> String {
 }
 
 /// Everything that asks Redis, with the words that it needs.
-const ASKING: [&[&str]; 14] = [
+const ASKING: [&[&str]; 15] = [
     &["status", "--json"],
     &["top", "--json"],
     &["plan", "--json"],
@@ -39,6 +39,7 @@ const ASKING: [&[&str]; 14] = [
     &["drain", "elsewhere", "--force", "--absent"],
     &["sessions", "add", "h:1", "--id", "e1"],
     &["explain", "e1", "--json"],
+    &["get", "e1", "--json"],
     &["once", "tea", "--", "true"],
     &["resign", "tea"],
     &["release", "--runtime-dir=/nowhere"],
@@ -71,6 +72,73 @@ fn every_command_takes_the_settings_of_the_service() {
     let status = said(&leasehold(&["status", &file, "--prefix=other"]));
     assert!(!status.contains("elsewhere"), "the command line wins over all: {status}");
     assert!(status.ends_with(&format!("As read from {}.\n", redis.url())), "{status}");
+}
+
+/// A command that was told of no Redis asks that of the service, and says so; and what was said comes first.
+#[test]
+fn without_a_word_about_redis_the_settings_of_the_service_count() {
+    let (redis, dir) = (RedisServer::start(), TempDir::new());
+    let path = dir.path().join("leasehold.env").display().to_string();
+    let lines = format!(
+        "LEASEHOLD_REDIS=redis://:hunter2@127.0.0.1:{}/0\nLEASEHOLD_PREFIX=mine\n\
+         LEASEHOLD_WORKERS=4\nLEASEHOLD_METRICS_FILE={}/no.prom\n",
+        redis.port(),
+        dir.path().display()
+    );
+    redis.cli(&["CONFIG", "SET", "requirepass", "hunter2"]);
+    let redis_cli = |args: &[&str]| {
+        let url = format!("redis://:hunter2@127.0.0.1:{}/0", redis.port());
+        let mut connection = redis::Client::open(url).unwrap().get_connection().unwrap();
+        redis::cmd(args[0]).arg(&args[1..]).query::<Vec<String>>(&mut connection).unwrap()
+    };
+    fs::write(&path, &lines).unwrap();
+    let env = [("LEASEHOLD_SERVICE_SETTINGS", &*path)];
+    let asking =
+        format!("leasehold: asking redis://:***@127.0.0.1:{}/0, as {path} says\n", redis.port());
+    for args in ASKING {
+        // Its own, because new-fleet is no matter of the connection.
+        let new: &[&str] = if args[0] == "once" { &["--new-fleet"] } else { &[] };
+        let output = leasehold_with(&[&args[..1], new, &args[1..]].concat(), &env);
+        let why = String::from_utf8(output.stderr.clone()).unwrap();
+        said(&output);
+        // Cron mails what once prints.
+        assert_eq!(why, if args[0] == "once" { "" } else { &asking }, "{args:?}");
+    }
+    assert_eq!(redis_cli(&["SMEMBERS", "mine:drain"]), ["elsewhere"], "its prefix, too");
+    assert!(!dir.path().join("no.prom").exists(), "once has no metrics file of the service");
+    // What was said wins: an option, a file, a variable.
+    let other = RedisServer::start();
+    let url = other.url();
+    let files = TempDir::new();
+    let file = settings(&files, &format!("LEASEHOLD_REDIS={url}\n"));
+    for (args, more) in [
+        (&["status", &format!("--redis={url}")][..], None),
+        (&["status", &file], None),
+        (&["status"], Some(("LEASEHOLD_REDIS", &*url))),
+    ] {
+        let env: Vec<(&str, &str)> = env.into_iter().chain(more).collect();
+        let output = leasehold_with(args, &env);
+        assert_eq!(String::from_utf8_lossy(&output.stderr), "", "{args:?}");
+        assert!(said(&output).ends_with(&format!("As read from {url}.\n")), "{args:?}");
+    }
+    let prefix = [env[0], ("LEASEHOLD_PREFIX", "theirs")];
+    said(&leasehold_with(&["drain", "x", "--force", "--absent"], &prefix));
+    assert_eq!(redis_cli(&["SMEMBERS", "theirs:drain"]), ["x"], "a variable wins over the file");
+    // A file with a mistake is no reason to ask another Redis.
+    fs::write(&path, "LEASEHOLD_REDS=x\n").unwrap();
+    let why = refused(&leasehold_with(&["status"], &env), 2);
+    assert!(why.contains(&path) && why.contains("did you mean LEASEHOLD_REDIS?"), "{why}");
+    fs::write(&path, "LEASEHOLD_REDIS=redis://127.0.0.1:6379/0\nLEASEHOLD_STORE_TIMEOUT=1ms\n")
+        .unwrap();
+    let output = leasehold_with(&["status"], &env);
+    assert!(!String::from_utf8_lossy(&output.stderr).contains("asking"), "that is the default");
+    // Nothing there, and nothing asked for.
+    let output = leasehold_with(&["run", "--weight=x"], &env);
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    for nothing in ["", "/nowhere/at/all"] {
+        let output = leasehold_with(&["status"], &[("LEASEHOLD_SERVICE_SETTINGS", nothing)]);
+        assert!(!String::from_utf8_lossy(&output.stderr).contains("asking"), "{output:?}");
+    }
 }
 
 /// `doctor` judges with the timing that `run` will have.

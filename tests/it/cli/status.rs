@@ -87,13 +87,15 @@ fn a_fleet_of_three_shares_nine_endpoints_and_the_document_says_what_the_tables_
         assert!((1..=3_000).contains(&it["heartbeatLeftMs"].as_u64().unwrap()), "{it}");
     }
     let owners = scene.owners();
+    let page = shown(&scene.redis, &["-o", "wide"]);
     for endpoint in &scene.endpoints {
         let cells = row(&page, endpoint);
         let (owner, fence) = (&owners[endpoint], &scene.result(endpoint)["granted"]);
         // All on one host: the last digits tell them apart.
         let short = format!("vm-{}", owner.rsplit('-').next().unwrap());
         assert_eq!(cells[1..5], ["ok", &short, &short, fence], "{page}");
-        assert_eq!(cells[7..10], ["ago:", "ok", "200"], "{page}");
+        assert!(cells[6].starts_with("127.0.0.1:"), "{page}");
+        assert_eq!(cells[8..11], ["ago:", "ok", "200"], "{page}");
         let it = entry(&told, "endpoints", endpoint);
         assert_eq!(
             json!([it["state"], it["owner"], it["preferredOwner"]]),
@@ -122,7 +124,8 @@ fn what_is_paused_invalid_or_failing_is_told_by_name() {
     let wanted = "1 instance has 7 endpoints to itself: all polled, 1 failing, balanced; \
                   1 paused, 1 invalid.";
     let page = wait_for_verdict(&scene.redis, wanted);
-    assert_eq!(row(&page, "e1")[1..4], ["paused", "-", "-"]);
+    assert_eq!(row(&page, "e1")[1..3], ["paused", "-"]);
+    assert_eq!(row(&shown(&scene.redis, &["-o=wide"]), "e1")[1..4], ["paused", "-", "-"]);
     assert!(page.contains("9 endpoints: 6 ok, 1 paused, 1 invalid, 1 failing."), "{page}");
     assert_eq!(row(&page, "e2")[1], "invalid");
     assert!(row(&page, "e2").join(" ").ends_with("address has no port: write host:port"), "{page}");
@@ -142,7 +145,10 @@ fn where_nobody_runs_everything_is_unowned_and_nothing_is_nothing() {
     let scene = Scene::new(2);
     let page = shown(&scene.redis, &[]);
     assert_eq!(verdict(&page), "No instance is running: nobody polls 2 endpoints.");
-    assert_eq!(row(&page, "e1"), ["e1", "unowned", "-", "-", "-", "-", "-"]);
+    let page = shown(&scene.redis, &["-o", "wide"]);
+    let cells = row(&page, "e1");
+    assert_eq!(cells[..6], ["e1", "unowned", "-", "-", "-", "-"]);
+    assert!(cells[6].starts_with("127.0.0.1:") && cells[7..] == ["-"], "{page}");
     assert_eq!(document(&scene.redis)["unowned"], json!(["e1", "e2"]));
 }
 
@@ -212,12 +218,16 @@ fn what_the_dead_left_what_must_move_and_what_nobody_polls_any_more_is_told() {
     assert_eq!(row(&page, "vm1-1-aaaaaaaa")[1..4], ["1", "3", "5.0"]);
     assert_eq!(row(&page, "vm2-1-bbbbbbbb")[1..4], ["0", "1", "0.0"]);
     assert!(row(&page, "vm2-1-bbbbbbbb").join(" ").ends_with("left, drained"), "{page}");
+    let narrow = page;
+    let page = shown(&redis, &["-o", "wide"]);
     assert_eq!(row(&page, "vm3-1-cccccccc")[1..], ["-", "1", "-", "gone"]);
     assert_eq!(row(&page, "e1")[1..5], ["ok", "vm1", "vm1", "7"]);
     assert_eq!(row(&page, "e2")[1..5], ["moving", "vm2", "vm1", "7"]);
     assert_eq!(row(&page, "e3")[1..5], ["abandoned", "vm3", "vm1", "7"]);
     assert_eq!(row(&page, "e4")[1..5], ["new", "vm1", "vm1", "7"]);
     assert_eq!(row(&page, "e5")[1..5], ["stale", "vm1", "vm1", "7"]);
+    assert_eq!(row(&narrow, "e2")[1..3], ["moving", "vm2"]);
+    assert!(!narrow.contains("PREFERRED") && !narrow.contains("FENCE"), "{narrow}");
     let patient = shown(&redis, &["--stale-after=1h"]);
     assert_eq!(row(&patient, "e5")[1], "ok");
     alive(&redis, "vm1-1-aaaaaaaa", "0");
@@ -269,9 +279,10 @@ fn nothing_that_strangers_left_in_redis_confuses_it() {
     );
     assert_eq!(row(&page, "vm\\u{1b}[2J-1-\\u{9b}\\u{7}\\u{7f}")[1..4], ["1", "1", "3.0"]);
     assert!(page.contains("the key holds a hash, not a string"), "{page}");
+    let wide = shown(&redis, &["-o", "wide"]);
     assert!(
-        row(&page, "nightly").join(" ").contains("no session somebody - - no end failed, "),
-        "{page}"
+        row(&wide, "nightly").join(" ").contains("no session somebody - - no end - failed, "),
+        "{wide}"
     );
     for (key, why) in [
         ("poll:lease:e2", "is not a string"),
@@ -407,7 +418,7 @@ fn ten_thousand_endpoints_are_read_once_each_and_only_what_needs_attention_is_li
     assert_eq!((calls(&redis, "eval"), calls(&redis, "evalsha")), (0, 0));
 
     redis.cli(&["DEL", "poll:lease:s77", "poll:lease:s9999"]);
-    let page = shown(&redis, &[]);
+    let page = shown(&redis, &["-o", "wide"]);
     assert!(page.contains(": 9998 ok, 2 unowned. Those that need attention (--all"), "{page}");
     assert_eq!(
         (row(&page, "s77")[1..4].join(" "), page.lines().count()),

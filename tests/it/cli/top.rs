@@ -200,6 +200,8 @@ fn while_redis_is_away_the_last_picture_stays_and_it_goes_on_afterwards() {
     top.wait_for("e004");
     redis.kill();
     let text = top.wait_until("the trouble", |it| it.contains("No answer for 2 s: cannot connect"));
+    assert!(!text.contains("all polled"), "from an old picture: {text}");
+    assert!(text.contains("How the fleet is now is not known"), "{text}");
     assert_eq!(listed(&text), ["e001", "e002", "e003", "e004"], "{text}");
     redis.restart();
     redis.cli(&["DEL", "session:e004"]);

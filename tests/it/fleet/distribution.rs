@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use testkit::measure::{Measured, Stalls};
-use testkit::process::{INTERVAL, Instance, SOON, Scene, TTL, eventually, ms};
+use testkit::process::{INTERVAL, Instance, SOON, Scene, TTL, eventually, ms, run, said};
 
 /// US1.1.
 #[test]
@@ -148,6 +148,36 @@ fn a_paused_session_is_released_within_two_seconds_and_polled_again_when_resumed
     let resumed_at = Instant::now();
     scene.put_session("e1", json!({"isPaused": false}));
     scene.target.wait_for_polls(&["e1".into()], resumed_at, ms(2_000));
+    scene.target.assert_sound();
+}
+
+/// Nobody writes into the session when its pause ends: every instance knows from its bytes when that is.
+#[test]
+fn a_pause_with_an_end_ends_by_itself_for_instances_that_run_and_for_those_that_start_later() {
+    let scene = Scene::new(3);
+    let fleet = scene.fleet(2);
+    let paused = said(&run(&scene.redis, &["sessions", "pause", "e1", "--for", "3s"]));
+    let from = Instant::now();
+    assert_eq!(paused, "paused e1\n");
+    let stored = scene.redis.cli(&["GET", "session:e1"]);
+    assert!(stored.contains("\"isPaused\":true") && stored.contains("pausedUntilMs"), "{stored}");
+    let owners = || format!("{:?}", scene.owners());
+    eventually(ms(2_000), "e1 is released", owners, || !scene.owners().contains_key("e1"));
+    let state = || said(&run(&scene.redis, &["status", "-o", "names", "--state=paused"]));
+    assert_eq!(state(), "e1\n");
+    let released_at = Instant::now();
+    scene.target.wait_for_polls(&["e1".into()], released_at, SOON);
+    let polls = scene.target.polls("e1");
+    let first = polls.iter().find(|it| it.start > released_at).unwrap().start;
+    // From the write on; the estimate of the server's clock is off by milliseconds.
+    assert!(first >= from + ms(2_800), "polled after {:?}", first - from);
+    assert!(first <= from + ms(5_000), "polled after {:?}", first - from);
+    assert_eq!(scene.redis.cli(&["GET", "session:e1"]), stored, "nobody wrote into it");
+    assert_eq!(state(), "");
+    drop(fleet);
+    let restarted = Instant::now();
+    let _one = scene.first(&[]);
+    scene.target.wait_for_polls(&["e1".into()], restarted, SOON);
     scene.target.assert_sound();
 }
 

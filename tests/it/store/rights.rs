@@ -93,7 +93,13 @@ fn a_fleet_with_just_the_rights_of_the_page_does_everything_and_never_says_its_p
         let told = printed.by(&["history", &onlooker]);
         told.contains("drain") && told.contains("handover")
     });
-    for args in [&["status"][..], &["top", "--json"], &["explain", "e1"], &["plan", "--join=1"]] {
+    for args in [
+        &["status"][..],
+        &["top", "--json"],
+        &["get", "e1"],
+        &["explain", "e1"],
+        &["plan", "--join=1"],
+    ] {
         printed.by(&[args, &[&onlooker]].concat());
         // Also on the VM of an instance, with its settings.
         printed.by(&[args, &[&redis]].concat());
@@ -434,7 +440,10 @@ const UNFELT: [(&str, &[&str]); 3] = [
     ),
     (
         "elector",
+        // Without a history, a run is not remembered.
         &[
+            "+xadd",
+            "+xrevrange",
             "&leader:*",
             "+eval",
             "+evalsha",
@@ -467,11 +476,22 @@ fn furnish(redis: &RedisServer) {
 }
 
 fn commands_of(user: &str) -> Vec<Vec<&'static str>> {
-    let looking =
-        ["status", "top --json", "explain e1", "plan", "history", "leaders", "sessions list"];
+    let looking = [
+        "status",
+        "top --json",
+        "get e1 --body",
+        "explain e1",
+        "plan",
+        "history",
+        "history --role job",
+        "sessions export",
+        "leaders",
+        "sessions list",
+    ];
     let operating = [
         "sessions add h:1 --id x",
-        "sessions pause x",
+        "sessions set x name=y",
+        "sessions pause x --for 1h",
         "sessions remove x",
         "drain vm1",
         "undrain vm1",

@@ -52,10 +52,10 @@ const OPERATING: [&[&str]; 3] = [
         "info",
     ],
 ];
-/// [`Purpose::Elector`]: the scripts of roles, and the messages between candidates.
+/// [`Purpose::Elector`]: the scripts of roles, the messages between candidates, and the history of runs.
 const ELECTING: [&[&str]; 2] = [
     &["eval", EVALSHA, "get", "mget", "set", "del", "pexpire", "pttl", "hget", "hset", "hmget"],
-    &["hkeys", "publish", "subscribe", "ping", "select", "info", "time"],
+    &["hkeys", "publish", "subscribe", "ping", "select", "info", "time", XADD, "xrevrange"],
 ];
 /// With these, which no rule has, `doctor` tells more of the server; it works without.
 #[cfg(test)]
@@ -115,7 +115,7 @@ impl Purpose {
         match self {
             Self::Daemon => "run",
             Self::Onlooker => {
-                "status, top, web, explain, plan, watch, history, leaders and sessions list"
+                "status, top, web, get, explain, plan, watch, history, leaders and sessions list"
             }
             Self::Operator => "drain, undrain, sessions, resign and release",
             Self::Elector => "lead and once",

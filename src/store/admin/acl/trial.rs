@@ -60,12 +60,13 @@ pub(super) fn trials(rule: &Rule, purpose: Purpose, keys: &Keys, db: &str) -> Ve
 fn need(name: &str, purpose: Purpose) -> Need {
     match name {
         EVALSHA => Need::RoundTrips,
+        XADD => Need::History,
+        "xrevrange" if purpose == Purpose::Elector => Need::History,
         _ if purpose != Purpose::Daemon => Need::Run,
         CLIENT_TRACKING => Need::Pushes,
         _ if SHOWING.contains(&name) => Need::Reading,
         "publish" | "subscribe" => Need::Messages,
         MSETNX | PEXPIREAT => Need::ServerLoad,
-        XADD => Need::History,
         _ => Need::Run,
     }
 }
