@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 use crate::lease::table::OwnershipTable;
 use crate::model::{EndpointId, KnownVerdict, Verdict, VerdictState};
 use crate::store::Publication;
+use crate::store::redis::endings::RETIRED_LASTS;
 
 /// This many endpoints that are not held any more may be remembered, and as many as are held.
 const SPARE: usize = 1_024;
@@ -42,11 +43,14 @@ pub struct Survey {
 }
 
 impl Verdicts {
-    /// Says with each result what was stored last.
+    /// Says with each result what was stored last, so that a verdict survives a Redis that lost its data. What is older than
+    /// a record that ends is not said: the store may have let the record expire, so that the endpoint is a new one.
     pub(crate) fn fill_in(&self, batch: &mut [Publication]) {
         let stored = self.0.lock();
         for it in batch {
-            it.judging.known = stored.get(&it.tenure.endpoint).map(|it| it.known);
+            let age = |known: u64| Duration::from_millis(it.started_at_ms.saturating_sub(known));
+            let known = stored.get(&it.tenure.endpoint).map(|it| it.known);
+            it.judging.known = known.filter(|it| age(it.started_at_ms) < RETIRED_LASTS);
         }
     }
 
@@ -109,7 +113,7 @@ pub(crate) fn is_failing(state: &VerdictState) -> bool {
 mod tests {
     use super::*;
     use crate::lease::testing::Holder;
-    use crate::model::{Sample, Tenure};
+    use crate::model::{FenceToken, Sample, Tenure};
     use crate::store::Judging;
 
     fn publication(tenure: &Tenure, started_at_ms: u64) -> Publication {
@@ -151,11 +155,27 @@ mod tests {
     }
 
     #[test]
+    fn a_verdict_is_not_remembered_for_longer_than_the_result_of_a_removed_session_is_stored() {
+        let tenure = Tenure { endpoint: EndpointId::parse("e0").unwrap(), fence: FenceToken(1) };
+        let (verdicts, at) = (Verdicts::default(), 1_000_000);
+        verdicts.note_stored(&publication(&tenure, at), state(Verdict::Failing, at));
+        let known = |after: Duration| {
+            let started_at_ms = at + u64::try_from(after.as_millis()).unwrap();
+            let mut batch = [publication(&tenure, started_at_ms)];
+            verdicts.fill_in(&mut batch);
+            batch[0].judging.known.map(|it| it.started_at_ms)
+        };
+        let last = RETIRED_LASTS.checked_sub(Duration::from_millis(1)).unwrap();
+        assert_eq!(known(last), Some(at), "it survives a restart of Redis");
+        assert_eq!(known(RETIRED_LASTS), None, "the stored result may have expired");
+    }
+
+    #[test]
     fn what_is_not_held_is_forgotten_once_it_is_much() {
         let verdicts = Verdicts::default();
         let put = |n: usize| {
             let endpoint = EndpointId::parse(&format!("e{n}")).unwrap();
-            let tenure = Tenure { endpoint, fence: crate::model::FenceToken(1) };
+            let tenure = Tenure { endpoint, fence: FenceToken(1) };
             verdicts.note_stored(&publication(&tenure, 1), state(Verdict::Ok, 1));
         };
         (0..SPARE).for_each(put);
