@@ -176,7 +176,8 @@ impl Runner {
         if self.stop.is_over() {
             return Some(Cause::Stopped);
         }
-        if !self.table.has(&change.tenure) {
+        // After a suspend the lease has ended, and its tenure may still be in the table.
+        if self.table.time_left(&change.tenure).is_none() {
             return Some(Cause::Lost);
         }
         (now >= deadline).then_some(Cause::Late)
@@ -217,5 +218,45 @@ impl Runner {
             // What it wrote on stderr is as private as a body.
             Ending::Ended(_, Some(error)) | Ending::Short(error) => Err((error, false)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lease::testing::Holder;
+    use crate::model::VerdictState;
+
+    #[test]
+    fn a_lease_past_its_deadline_gives_no_right_to_run_and_a_draining_one_does() {
+        let Holder { clock, table, held, .. } = Holder::of(1);
+        let (supervisor, grace) = ("nothing".into(), Duration::ZERO);
+        let program = Program { words: vec![], supervisor, body_max: 0, grace, soft_files: None };
+        let (_source, stop) = stop();
+        let runner = Runner {
+            program: Arc::new(program),
+            timeout: Duration::MAX,
+            retries: 0,
+            database: 0,
+            table: Arc::clone(&table),
+            reporter: Reporter::new(&table),
+            changes: bounded(0).1,
+            dropped: Arc::default(),
+            stop,
+        };
+        let change = Change {
+            tenure: held[0].clone(),
+            instance: table.instance().clone(),
+            address: String::new(),
+            state: VerdictState::default(),
+            status: None,
+            error: None,
+        };
+        let cause = || runner.cause(&change, Moment::MAX, table.now());
+        assert!(table.drain(&held[0].endpoint));
+        assert_eq!(cause(), None);
+        clock.pass(table.timings().lease.ttl);
+        assert!(table.has(&held[0]), "nobody has looked at its deadline yet");
+        assert_eq!(cause(), Some(Cause::Lost));
     }
 }
