@@ -25,6 +25,7 @@ use crate::clock::{BootClock, Clock, Moment};
 use crate::config::{Config, RedisUrl};
 use crate::inspect::doctor::program::runnable;
 use crate::inspect::status::Status;
+use crate::model::EndpointId;
 use crate::store::redis::RedisStore;
 use crate::store::{BATCH_MAX, Store};
 use crate::thread::Stop;
@@ -93,29 +94,48 @@ fn play(settings: &DevSettings, until: &Stop, hurry: Stop) -> Result<String, Str
     if settings.own_redis.is_some() {
         alone(&config, &store)?;
     }
-    let target = Target::start().map_err(|error| format!("cannot start the target: {error}"))?;
-    let sessions = store_sessions(settings, &config, &store, &target)?;
-    parts.pass_on(&config, &url);
-    let names: Vec<String> = (1..=settings.instances).map(|it| format!("vm{it}")).collect();
-    for name in &names {
-        parts.start(instance(&leasehold, name))?;
-    }
-    let page = free_port()?;
-    parts.start(web(&leasehold, page))?;
-    wait("the fleet to poll every endpoint", until, &parts, || {
-        all_polled(&config, &store, &names)
-    })?;
-    let (config, redis) = (&config, &url);
-    let (leasehold, directory) = (&leasehold, &directory);
-    let guide = Guide { config, redis, page, leasehold, directory, sessions };
-    say(&guide.text(&parts, &names, settings));
-    watch(&mut parts, until)?;
-    say("\nending: the instances give their leases back, then everything ends\n");
+    let stage =
+        Stage { settings, config: &config, redis: &url, store: &store, directory: &directory };
+    let played = stage.play(&leasehold, &mut parts, until);
     parts.end();
     if settings.own_redis.is_some() {
         erase(&store, config.store_timeout)?;
     }
-    Ok(directory.farewell())
+    played.map(|()| directory.farewell())
+}
+
+/// A server that answers, for a fleet.
+struct Stage<'a> {
+    settings: &'a DevSettings,
+    config: &'a Config,
+    redis: &'a str,
+    store: &'a RedisStore,
+    directory: &'a Directory,
+}
+
+impl Stage<'_> {
+    /// Starts the fleet, tells what to try, and goes on until it is time to stop.
+    fn play(&self, leasehold: &Path, parts: &mut Parts, until: &Stop) -> Result<(), String> {
+        let Self { settings, config, redis, store, directory } = *self;
+        let target =
+            Target::start().map_err(|error| format!("cannot start the target: {error}"))?;
+        let sessions = store_sessions(settings, config, store, &target)?;
+        parts.pass_on(config, redis);
+        let names: Vec<String> = (1..=settings.instances).map(|it| format!("vm{it}")).collect();
+        for name in &names {
+            parts.start(instance(leasehold, name))?;
+        }
+        let page = free_port()?;
+        parts.start(web(leasehold, page))?;
+        wait("the fleet to poll every endpoint", until, parts, || {
+            all_polled(config, store, &names)
+        })?;
+        let guide = Guide { config, redis, page, leasehold, directory, sessions };
+        say(&guide.text(parts, &names, settings));
+        watch(parts, until)?;
+        say("\nending: the instances give their leases back, then everything ends\n");
+        Ok(())
+    }
 }
 
 /// The keys are removed at the end, so nobody else may use them.
@@ -205,7 +225,7 @@ fn web(leasehold: &Path, port: u16) -> Part {
     Part::new("page", leasehold.into(), args, Duration::from_secs(1))
 }
 
-/// Stores the sessions of the file, or samples where none are stored. How many there are.
+/// Stores the sessions of the file, or the samples. How many there are.
 fn store_sessions(
     settings: &DevSettings,
     config: &Config,
@@ -215,8 +235,13 @@ fn store_sessions(
     let overview = || store.overview(config.store_timeout).map_err(|error| error.to_string());
     let lines = match &settings.sessions {
         Some(file) => checked_lines(Some(file), "imported")?.lines,
-        None if overview()?.endpoints.iter().any(|it| it.session.is_some()) => Vec::new(),
-        None => target.sessions(),
+        // The target of an earlier start had another port. Samples that were removed stay away.
+        None => {
+            let stored = overview()?.endpoints;
+            let is_stored = |id: &EndpointId| stored.iter().any(|it| it.id == *id);
+            let samples = target.sessions().into_iter();
+            samples.filter(|it| stored.is_empty() || is_stored(&it.0)).collect()
+        }
     };
     for batch in lines.chunks(BATCH_MAX) {
         let stored = store.store_sessions(batch, config.store_timeout);

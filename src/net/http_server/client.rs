@@ -97,6 +97,8 @@ impl Client {
         }
         let went = match self.stage {
             Stage::Asks(_) => self.hear(now, answer),
+            // Nothing is awaited of it, so it has hung up.
+            Stage::Waits(_) if is_ready => Ok(Next::Leaves),
             Stage::Waits(_) => self.ask_again(now, answer),
             Stage::Takes(_) => self.send(now),
             Stage::Leaves => self.see_off(now),
@@ -189,4 +191,27 @@ impl Sending {
 
 fn is_for_later(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+    use crate::clock::{BootClock, Clock};
+
+    /// poll(2) tells of a hang-up even where nothing is awaited: the server would ask about it without a pause.
+    #[test]
+    fn a_client_that_hangs_up_while_its_answer_is_made_is_given_up() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let now = BootClock.now();
+        let mut client = Client::of(listener.accept().unwrap().0, now).unwrap();
+        peer.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+        while matches!(client.stage, Stage::Asks(_)) {
+            assert_eq!(client.step(true, now, |_, _| None), Next::Stays);
+        }
+        assert_eq!(client.step(false, now, |_, _| None), Next::Stays);
+        assert_eq!(client.step(true, now, |_, _| None), Next::Leaves);
+    }
 }

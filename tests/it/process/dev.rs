@@ -245,6 +245,13 @@ fn data_that_is_kept_is_there_again_and_used_by_one_at_a_time() {
     let dev = Dev::ready(&[&data, "--instances=2"]);
     assert_eq!(dev.status()["endpoints"].as_array().unwrap().len(), 13);
     assert_eq!(live(&dev.status()), 2);
+    // The samples are those of the target that runs now.
+    let polled = || {
+        let status = dev.status();
+        let all = status["endpoints"].as_array().unwrap();
+        all.iter().any(|it| it["id"] == "web-1" && it["state"] == "ok")
+    };
+    eventually(SOON, "a good poll of web-1", || dev.status().to_string(), polled);
     dev.end();
 }
 
@@ -280,6 +287,11 @@ fn on_ones_own_redis_it_keeps_to_its_prefixes_and_removes_them() {
     let why = String::from_utf8(second.stderr).unwrap();
     assert!(why.contains("2 instances of another leasehold dev run on"), "{why}");
     dev.end();
+    // Also of one that is told to end before it was ready.
+    let early = Dev::start(&["--redis", &redis.url(), "--instances=2"]);
+    let keys = || redis.cli(&["KEYS", "leasehold-dev:*"]);
+    eventually(SOON, "its first sessions", keys, || keys().contains("session"));
+    early.end();
     let mut left: Vec<String> = redis.cli(&["KEYS", "*"]).lines().map(String::from).collect();
     left.sort();
     assert_eq!(left, ["leasehold-devil", "session:real"]);
