@@ -106,6 +106,11 @@ impl RoleLines {
         waiting.filter_map(first).collect()
     }
 
+    /// Whether a client is in line.
+    fn is_wanted(&self, role: &Role) -> bool {
+        self.roles.lock().contains_key(role)
+    }
+
     /// The client at this place stands; if it has left, nobody does.
     fn begun(&self, role: &Role, number: u64) {
         if let Some(line) = self.roles.lock().get_mut(role)
@@ -144,6 +149,7 @@ impl Candidates {
 
     /// Begins every election that waits, all in a few round trips; false if one could not begin.
     fn step(&mut self) -> bool {
+        self.failed.retain(|it| self.lines.is_wanted(it));
         let waiting = self.lines.to_begin();
         if waiting.is_empty() {
             return true;
@@ -276,5 +282,17 @@ mod tests {
         rig.candidates.begin(&role, &place, election);
         assert_eq!(rig.next().map(|it| it.1.session.id), Some(2));
         assert!(rig.resign(&first).is_none(), "it stands out of its turn");
+    }
+
+    #[test]
+    fn a_failure_is_remembered_while_the_role_is_wanted_and_no_longer() {
+        let (mut rig, client) = (Rig::new(), Arc::new(Session::new(1)));
+        rig.lead(&client);
+        rig.candidates.elections.stop();
+        assert!(!rig.candidates.step() && !rig.candidates.step());
+        assert_eq!(rig.candidates.failed, BTreeSet::from([rig.role.clone()]));
+        rig.resign(&client);
+        assert!(rig.candidates.step(), "nobody waits");
+        assert!(rig.candidates.failed.is_empty());
     }
 }
