@@ -12,6 +12,8 @@ use crate::model::{InstanceId, Role};
 /// One role of one client.
 #[derive(Default)]
 pub(crate) struct Candidacy {
+    /// The number of its place in line.
+    place: u64,
     /// Only the client at the front of the agent's line stands.
     election: Option<LeaderElection>,
     duty: Option<Duty>,
@@ -40,6 +42,15 @@ enum Standing {
 }
 
 impl Candidacy {
+    /// Waits at this place in line.
+    pub(crate) fn at(place: u64) -> Self {
+        Self { place, ..Self::default() }
+    }
+
+    pub(crate) fn place(&self) -> u64 {
+        self.place
+    }
+
     /// Stands from now on.
     pub(crate) fn stand(&mut self, election: LeaderElection) {
         self.election = Some(election);

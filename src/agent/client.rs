@@ -144,10 +144,11 @@ impl Client {
         if session.is_full() && !session.has_role(role) {
             return self.say(Answer::Limit { names_max: NAMES_MAX });
         }
-        let is_new = session.add_role(role);
+        let number = shared.roles.number();
+        let is_new = session.add_role(role, number);
         self.say(Answer::Standing(role.clone())); // first: what follows is pushed
         if is_new {
-            shared.roles.join(role, session);
+            shared.roles.join(role, number, session);
         }
     }
 

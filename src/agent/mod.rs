@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `protocol.rs` | what does a client say, and what is it told: pure |
 //! | `lines.rs` | where does a line end: pure |
+//! | `backlog.rs` | which lines found no room yet: pure |
 //! | `promise.rs` | until when may a client take itself for the holder: pure |
 //! | `socket.rs` | where do clients connect |
 //! | `server.rs` | who has sent something, who has gone, who is to be told something: the thread `agent` |
@@ -17,6 +18,7 @@
 //!
 //! Lock order: the session, then the lines, then what the manager and the elections lock. No lock is held across I/O.
 
+mod backlog;
 mod candidacy;
 mod client;
 mod lines;

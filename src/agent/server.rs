@@ -1,7 +1,7 @@
 //! Who has sent something, who has gone, and who is to be told something? The thread `agent`: one loop over all sockets.
 //!
 //! It never waits for Redis or for a client. A client that does not read, that sends an endless line, or that is silent for
-//! longer than it allowed itself is disconnected. A client whose lines wait is not read until they are carried out.
+//! longer than it allowed itself is disconnected. A client whose lines wait is not read beyond a bound until they are carried out.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, Read, Write};
@@ -10,10 +10,11 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crossbeam_channel::{Sender, TrySendError, bounded};
+use crossbeam_channel::{Sender, bounded};
 use nix::poll::{PollFd, PollFlags};
 
 use crate::agent::Shared;
+use crate::agent::backlog::Backlog;
 use crate::agent::client::Client;
 use crate::agent::lines::{Lines, TooLong};
 use crate::agent::protocol::{Bye, Push};
@@ -60,8 +61,7 @@ struct Connected {
     /// `None` once the connection has ended.
     stream: Option<UnixStream>,
     bytes: Lines,
-    /// A line that found no room.
-    held_back: Option<Vec<u8>>,
+    backlog: Backlog,
     /// `None` once no further line comes.
     lines: Option<Sender<Vec<u8>>>,
     /// The client has ended its side.
@@ -181,7 +181,7 @@ impl Server {
             session,
             stream: Some(stream),
             bytes: Lines::default(),
-            held_back: None,
+            backlog: Backlog::default(),
             lines: Some(lines),
             has_ended: false,
             over_at: None,
@@ -220,7 +220,7 @@ impl Connected {
     /// What to wait for. The end of the other side is always told.
     fn wanted(&self) -> PollFlags {
         let mut flags = PollFlags::empty();
-        if !self.has_ended && self.held_back.is_none() {
+        if !self.has_ended && self.backlog.has_room() {
             flags |= PollFlags::POLLIN;
         }
         if self.session.has_unsent() {
@@ -272,24 +272,26 @@ impl Connected {
 
     fn pass_on(&mut self) -> Result<(), TooLong> {
         while let Some(lines) = &self.lines {
-            let line = match self.held_back.take() {
-                Some(line) => line,
-                None => match self.bytes.next()? {
-                    Some(line) => line,
-                    None if self.has_ended => {
+            // No other thread sends: there is still room in the next moment.
+            if !lines.is_full()
+                && let Some(line) = self.backlog.pop()
+            {
+                if lines.try_send(line).is_err() {
+                    self.lines = None; // the client's thread has ended
+                }
+                continue;
+            }
+            if !self.backlog.has_room() {
+                return Ok(());
+            }
+            match self.bytes.next()? {
+                Some(line) => self.backlog.push(line),
+                None => {
+                    if self.has_ended && self.backlog.is_empty() {
                         self.lines = None;
-                        return Ok(());
                     }
-                    None => return Ok(()),
-                },
-            };
-            match lines.try_send(line) {
-                Ok(()) => (),
-                Err(TrySendError::Full(line)) => {
-                    self.held_back = Some(line);
                     return Ok(());
                 }
-                Err(TrySendError::Disconnected(_)) => self.lines = None,
             }
         }
         Ok(())
@@ -326,7 +328,7 @@ impl Connected {
 
     fn end(&mut self, shared: &Shared) {
         self.stream = None;
-        (self.lines, self.held_back) = (None, None);
+        (self.lines, self.backlog) = (None, Backlog::default());
         self.session.gone();
         call_off(&self.session, shared);
     }

@@ -136,11 +136,11 @@ impl Session {
         self.inner.lock().leases.remove(name).map(|it| it.lease)
     }
 
-    /// Stands for a role from now on; false if it does already.
-    pub(crate) fn add_role(&self, role: &Role) -> bool {
+    /// Stands for a role from now on, from this place in line; false if it does already.
+    pub(crate) fn add_role(&self, role: &Role, place: u64) -> bool {
         match self.inner.lock().roles.entry(role.clone()) {
             Entry::Vacant(vacant) => {
-                vacant.insert(Candidacy::default());
+                vacant.insert(Candidacy::at(place));
                 true
             }
             Entry::Occupied(_) => false,
@@ -151,13 +151,14 @@ impl Session {
         self.inner.lock().roles.remove(role)
     }
 
-    /// The client is at the front of the line for a role; the election again if it wants the role no more.
+    /// The client is at the front of the line for a role; the election again if it has left that place.
     pub(crate) fn stand(
         &self,
         role: &Role,
+        place: u64,
         election: LeaderElection,
     ) -> Result<(), LeaderElection> {
-        match self.inner.lock().roles.get_mut(role) {
+        match self.inner.lock().roles.get_mut(role).filter(|it| it.place() == place) {
             Some(candidacy) => {
                 candidacy.stand(election);
                 Ok(())

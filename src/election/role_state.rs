@@ -44,7 +44,7 @@ struct Inner {
     /// The term that is being given up, and its heir, if it has one.
     leaving: Option<(FenceToken, Option<InstanceId>)>,
     is_stopping: bool,
-    /// False after a release that the store did not answer.
+    /// False after a grant or a release that the store may know of and this instance does not.
     is_given_back: bool,
 }
 
@@ -204,6 +204,7 @@ impl RoleState {
         let mut inner = self.inner.lock();
         let before = inner.leader.take().map(|it| it.0);
         inner.leader = leader.map(|it| (it.value.clone(), now + it.left));
+        inner.is_given_back |= leader.is_none_or(|it| it.value != *self.table.instance());
         let news = leader.map(|it| &it.value).filter(|it| Some(*it) != before.as_ref());
         if news.is_some_and(|it| it != self.table.instance()) && inner.state == State::Follower {
             self.say(&Event::LeaderFollower { role: &self.role, leader: news });
@@ -386,7 +387,7 @@ mod tests {
     use crate::election::role_elector::RoleElector;
     use crate::election::settings::ElectionSettings;
     use crate::store::memory::{MemoryServer, MemoryStore};
-    use crate::store::{Renew, Reply, Store};
+    use crate::store::{Fault, Renew, Reply, Store, StoreError};
     use crossbeam_channel::{Receiver, bounded};
 
     /// One role by hand: what happens between the steps of its threads.
@@ -556,6 +557,36 @@ mod tests {
             "for whom it was first meant"
         );
         assert_eq!(rig.leaderships(), (0, 1), "a loss is told once");
+    }
+
+    /// Else a stop would say that the store knows of its end, while the role's key names this instance.
+    #[test]
+    fn a_grant_that_came_late_or_not_at_all_is_not_given_back_until_a_look_shows_it() {
+        for is_late in [false, true] {
+            let rig = Rig::new();
+            let (state, store) = (Arc::clone(&rig.role_state), Arc::clone(&rig.store));
+            let mut candidate = RoleElector::new(state, store, settings());
+            candidate.introduce().unwrap();
+            let (request, role) = (candidate.request().unwrap(), [candidate.role().clone()]);
+            let granted = rig.store.acquire(&request.context, &role).unwrap();
+            assert!(rig.role_state.is_given_back());
+            rig.clock.pass(Duration::from_millis(2_900));
+            let (op, target, reason) = ("acquire", "r".to_owned(), "no answer".to_owned());
+            let silence = StoreError { op, target, fault: Fault::Unreachable, reason };
+            assert!(
+                !candidate.attempted(&request, if is_late { Ok(granted) } else { Err(silence) })
+            );
+            let mut look = |leader: Option<&str>| {
+                let status =
+                    rig.store.role_statuses(&role, settings().store_timeout).unwrap().remove(0);
+                assert_eq!(status.leader.as_ref().map(|it| it.value.as_str()), leader);
+                candidate.looked(status);
+                rig.role_state.is_given_back()
+            };
+            assert!(!look(Some("a")), "late: {is_late}");
+            rig.clock.pass(Duration::from_secs(1));
+            assert!(look(None), "late: {is_late}");
+        }
     }
 
     #[test]

@@ -45,6 +45,9 @@ impl RoleElector {
         let reply = match reply {
             Ok(reply) => reply,
             Err(error) => {
+                if error.fault == Fault::Unreachable {
+                    self.role_state.given_back(false); // it may have been granted
+                }
                 self.could_not_stand(error);
                 return false;
             }
@@ -104,8 +107,12 @@ impl RoleElector {
                 self.look_at = now
             }
             Acquire::HoldOff => self.wait_for_end_of_hold_off(),
-            // Granted too late to be of use, or asked too late: once more.
-            Acquire::Granted { .. } | Acquire::Late | Acquire::NoHeartbeat => self.look_soon(),
+            // Too late to be of use: once more. Until then the role stays granted.
+            Acquire::Granted { .. } => {
+                self.role_state.given_back(false);
+                self.look_soon();
+            }
+            Acquire::Late | Acquire::NoHeartbeat => self.look_soon(),
             Acquire::Failed(why) => {
                 self.not_elected(true);
                 let (op, target) = ("acquire", self.settings.role.to_string());

@@ -60,12 +60,12 @@ impl RoleState {
         held.is_some_and(|it| it.fence == term && !it.draining && self.table.now() < it.deadline)
     }
 
-    /// The outcome of a release.
+    /// The outcome of a release, or of a request for the role: whether it is known.
     pub(crate) fn given_back(&self, is_known: bool) {
         self.inner.lock().is_given_back = is_known;
     }
 
-    /// Whether the store knows of every release.
+    /// Whether the store knows that nothing is led here, once nothing is.
     pub(crate) fn is_given_back(&self) -> bool {
         self.inner.lock().is_given_back
     }

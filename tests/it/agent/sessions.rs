@@ -170,6 +170,33 @@ fn a_silent_session_ends_and_no_time_past_its_end_was_told() {
     assert!(lively.ask("HOLDS b").starts_with("HELD b "));
 }
 
+/// More than the lines that have room.
+#[test]
+fn a_client_that_sends_pings_while_it_waits_for_long_is_not_silent() {
+    let redis = RedisServer::start();
+    let agent = Agent::first(&redis, &[]);
+    let (mut holder, mut client) = (agent.connect(), agent.connect());
+    assert!(holder.ask("ACQUIRE a").starts_with("HELD a "));
+    assert_eq!(client.ask("SESSION 1000"), "SESSION 1000");
+    client.say("ACQUIRE a 3000");
+    let mut n_pings = 80;
+    client.send(&b"PING\n".repeat(n_pings));
+    let told = loop {
+        if let Some(line) = client.line_within(ms(100)) {
+            break line;
+        }
+        client.say("PING");
+        n_pings += 1;
+    };
+    let told = told.expect("the agent has ended the session");
+    assert!(told.starts_with("HELDBY a "), "{told}");
+    client.say("HOLDS a");
+    for _ in 0..n_pings {
+        assert_eq!(client.answer(), "PONG");
+    }
+    assert_eq!(client.answer(), "NOTHELD a");
+}
+
 /// What a client was told before it bounded its session counts, too.
 #[test]
 fn a_lease_is_kept_until_what_its_client_was_told_is_over_if_the_agent_ends_the_session() {
