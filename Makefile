@@ -29,7 +29,7 @@ build: ## use: build the release binary, target/release/leasehold (2 minutes)
 SIGNALS := $(shell env --default-signal true 2>/dev/null && echo env --default-signal)
 
 # Most tests wait for a lease to end, so more of them run at a time than there are cores.
-test: export RUST_TEST_THREADS ?= $(shell echo $$(($$(nproc 2>/dev/null || echo 2) * 3 / 2)))
+test: export RUST_TEST_THREADS ?= $(shell echo $$(($$(nproc 2>/dev/null || echo 2) * 5 / 2)))
 
 test: setup ## develop: run all tests against private Redis servers (7 minutes once built, on 2 cores)
 	$(SIGNALS) $(CARGO) test --locked --workspace
