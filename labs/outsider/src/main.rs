@@ -87,17 +87,16 @@ impl Redis {
 
     fn config(&self, host_name: &str) -> Result<Config, Box<dyn Error>> {
         let seconds = Duration::from_secs;
-        Ok(Config {
-            redis: RedisUrl::parse(&self.url())?,
-            host_name: host_name.into(),
-            lease_ttl: seconds(3),
-            renew_interval: seconds(1),
-            heartbeat_ttl: seconds(3),
-            heartbeat_interval: seconds(1),
-            store_timeout: Duration::from_millis(300),
-            new_fleet: true,
-            ..Config::default()
-        })
+        let mut config = Config::default();
+        config.redis = RedisUrl::parse(&self.url())?;
+        config.host_name = host_name.into();
+        config.lease_ttl = seconds(3);
+        config.renew_interval = seconds(1);
+        config.heartbeat_ttl = seconds(3);
+        config.heartbeat_interval = seconds(1);
+        config.store_timeout = Duration::from_millis(300);
+        config.new_fleet = true;
+        Ok(config)
     }
 
     fn manager(&self, host_name: &str) -> Result<LeaseManager, Box<dyn Error>> {
@@ -217,7 +216,8 @@ impl Poller for Own {
 fn poll(redis: &Redis) -> Outcome {
     redis.ask(r#"SET session:e1 '{"id":"e1","address":"192.0.2.1:80"}'"#)?;
     let (_source, stop) = Stop::pair();
-    let config = Config { interval: Duration::from_millis(100), ..redis.config("daemon")? };
+    let mut config = redis.config("daemon")?;
+    config.interval = Duration::from_millis(100);
     let poller = Arc::new(Own::default());
     let same: Arc<dyn Poller> = Arc::<Own>::clone(&poller);
     let daemon = Daemon::start_redis(&config.checked()?, same, &stop)?;
