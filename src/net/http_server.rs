@@ -272,6 +272,32 @@ mod tests {
         drop(silent);
     }
 
+    /// At moments of the test's own, because on a busy machine silent clients run out of time before the newcomer comes.
+    #[test]
+    fn a_newcomer_gets_the_place_of_the_client_that_was_silent_longest() {
+        let listener = bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let address = listener.local_addr().unwrap();
+        let hosts = Hosts::of(address, "vm", &[], "--hosts");
+        let (_end, wire) = UnixStream::pair().unwrap();
+        let (listener, awaited, clients) = (Some(listener), None, Vec::new());
+        let site = Example;
+        let mut serving =
+            Serving { listener, awaited, wire, hosts, site, clients, _reserved: None };
+        let now = BootClock.now();
+        let mut silent: Vec<TcpStream> = (0..CLIENTS_MAX).map(|_| sent(address, "")).collect();
+        while serving.clients.len() < CLIENTS_MAX {
+            serving.admit(now);
+        }
+        let _newcomer = sent(address, "");
+        let mut has_lost_its_place = |at: Moment| {
+            serving.admit(at);
+            silent[0].set_read_timeout(Some(TICK)).unwrap();
+            matches!(silent[0].read(&mut [0]), Ok(0))
+        };
+        assert!(!has_lost_its_place(now), "it had no time to speak up");
+        assert!(has_lost_its_place(now + TO_SPEAK_UP), "the newcomer waits");
+    }
+
     #[test]
     fn a_stop_waits_for_nobody() {
         let (server, address) = server();
