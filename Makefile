@@ -31,7 +31,7 @@ SIGNALS := $(shell env --default-signal true 2>/dev/null && echo env --default-s
 # Most tests wait for a lease to end, so more of them run at a time than there are cores.
 test: export RUST_TEST_THREADS ?= $(shell echo $$(($$(nproc 2>/dev/null || echo 2) * 5 / 2)))
 
-test: setup ## develop: run all tests against private Redis servers (7 minutes once built, on 2 cores)
+test: setup ## develop: run all tests against private Redis servers (6 minutes once built, on 2 cores)
 	$(SIGNALS) $(CARGO) test --locked --workspace
 
 # Outside of the workspace, so that no feature of testkit reaches it. The target directory is shared: the crates are built once.
@@ -71,7 +71,7 @@ msrv: ## develop: build with the oldest Rust that is promised, if rustup has it 
 	@$(CARGO) +$(MSRV) --version || { echo "no Rust $(MSRV) here: rustup toolchain install $(MSRV)"; exit 1; }
 	$(CARGO) +$(MSRV) check --locked --all-targets --target-dir $(TARGET)/msrv
 
-ci: lint doc deps test outsider ## develop: run lint, doc, deps, test and outsider, as the CI server does (11 minutes from nothing)
+ci: lint doc deps test outsider ## develop: run lint, doc, deps, test and outsider, as the CI server does (9 minutes from nothing)
 
 # Other clients, next to which polls are measured: ab and Python's requests.
 OTHERS  = $(TARGET)/bench

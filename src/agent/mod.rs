@@ -7,7 +7,7 @@
 //! | `backlog.rs` | which lines found no room yet: pure |
 //! | `promise.rs` | until when may a client take itself for the holder: pure |
 //! | `socket.rs` | where do clients connect |
-//! | `server.rs` | who has sent something, who has gone, who is to be told something: the thread `agent` |
+//! | `server.rs` | which clients have sent something, are gone, or are to be told something: the thread `agent` |
 //! | `client.rs` | what does the agent do for one client: a thread for each |
 //! | `session.rs` | what does one client hold, and what has it been told |
 //! | `candidacy.rs` | what is one client for a role |
@@ -149,7 +149,7 @@ pub(crate) struct Agent {
 }
 
 impl Agent {
-    /// Listens. Whoever can write to the socket can hold whatever `manager` and `elections` can.
+    /// Listens. A process that can write to the socket can hold everything that `manager` and `elections` can.
     pub(crate) fn start(
         config: &Config,
         how: &AgentSettings,

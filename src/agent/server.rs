@@ -1,4 +1,4 @@
-//! Who has sent something, who has gone, and who is to be told something? The thread `agent`: one loop over all sockets.
+//! Which clients have sent something, are gone, or are to be told something? The thread `agent`: one loop over all sockets.
 //!
 //! It never waits for Redis or for a client. A client that does not read, that sends an endless line, or that is silent for
 //! longer than it allowed itself is disconnected. A client whose lines wait is not read beyond a bound until they are carried out.

@@ -85,7 +85,7 @@ pub fn main() -> ExitCode {
         Ok(Command::Version) => say(concat!("leasehold ", env!("CARGO_PKG_VERSION"), "\n")),
         // A monitoring system must not take a mistake in a setting for an outage.
         Err(error) if is_check(&args) => status::unknown(&error.to_string()),
-        // Whoever presses the tab key wants names or nothing.
+        // A user who presses the tab key wants names or nothing.
         Err(_) if args.first().is_some_and(|it| it == NAMES) => ExitCode::from(USAGE),
         Err(error) => fail(USAGE, &error),
     }

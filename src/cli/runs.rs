@@ -41,7 +41,7 @@ impl RunLog {
         self.store.note_run(&self.note("started", Some(term)), self.timeout)
     }
 
-    /// While the role is still led: whoever leads it next finds this. Best-effort.
+    /// While the role is still led: the next leader finds this. Best-effort.
     pub(crate) fn ended(
         &self,
         term: FenceToken,

@@ -1,4 +1,4 @@
-//! Why are these settings refused? One sentence each, in the words of whoever chose them.
+//! Why are these settings refused? One sentence each, by the names under which they were chosen.
 
 use std::fmt;
 use std::net::SocketAddr;

@@ -17,7 +17,7 @@ pub struct PollAccess {
     pub secrets_dir: Option<PathBuf>,
     /// Whether a session may have `tlsInsecure`.
     pub allow_insecure: bool,
-    /// From so many days before its end on, a certificate deserves attention.
+    /// A certificate with fewer days left than this deserves attention.
     pub cert_warn_days: u32,
 }
 

@@ -3,7 +3,7 @@
 use crate::config::{Config, Problem};
 
 impl Config {
-    /// Whoever reaches the page sees every endpoint. So an address that other hosts reach is a decision of its own.
+    /// Everyone who reaches the page sees every endpoint. So an address that other hosts reach is a decision of its own.
     pub(super) fn check_web(&self) -> Result<(), Problem> {
         let is_for_others = |it: &std::net::SocketAddr| !it.ip().is_loopback() && !self.web_remote;
         if let Some(address) = self.web_listen.filter(is_for_others) {

@@ -103,7 +103,7 @@ fn time(bytes: &[u8]) -> Option<(i64, &[u8])> {
     (text == b"Z").then_some((seconds, rest))
 }
 
-/// The number that so many digits make.
+/// The number that this many digits make.
 fn number(text: &[u8], digits: usize) -> Option<(i64, &[u8])> {
     let (digits, rest) = text.split_at_checked(digits)?;
     let is_number = digits.iter().all(u8::is_ascii_digit);

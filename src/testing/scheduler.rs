@@ -1,6 +1,6 @@
 //! Whose turn is it at this moment of a test's clock? One step or one woken thread at a time, in an order of its own.
 //!
-//! The library starts no threads on this clock. Whoever drives calls the steps that are due, one after another: a thread that
+//! The library starts no threads on this clock. The driver calls the steps that are due, one after another: a thread that
 //! calls `advance`, or one that waits for something and has nothing else to do. After each step the driver waits until every
 //! listener has heard everything, and until every thread that was woken waits again or has left the library. So two things
 //! happen at once only if the test itself does them at once, and a story has one course.
@@ -74,7 +74,7 @@ impl TestScheduler {
         drop(driving);
     }
 
-    /// Returns when so many threads wait inside the library, and nothing is due any more that they have caused.
+    /// Returns when this many threads wait inside the library, and nothing is due any more that they have caused.
     pub(crate) fn wait_for_waiters(&self, count: usize) {
         let (mut state, until) = (self.state.lock(), BootClock.now() + PATIENCE);
         while state.waiting() < count || !state.is_at_rest(self.clock.now()) {

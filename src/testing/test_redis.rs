@@ -192,7 +192,7 @@ impl TestRedis {
         self.of_kind(kind).iter().filter(|it| take(it)).count() > 0
     }
 
-    /// Who holds this lease, by what Redis has.
+    /// The instance that holds this lease, by the key in Redis.
     pub fn owner(&self, name: &str) -> Option<InstanceId> {
         let name = EndpointId::parse(name).ok()?;
         self.of_kind(LeaseKind::Poll).iter().find_map(|it| it.owner(&name))
@@ -260,7 +260,7 @@ impl TestClock {
         self.shared.clock.now().since(BEGINNING)
     }
 
-    /// Returns when at least so many threads wait inside the library, so that a test moves the clock after that.
+    /// Returns when at least this many threads wait inside the library, so that a test moves the clock after that.
     ///
     /// # Panics
     ///

@@ -28,7 +28,7 @@ const PATIENCE: Duration = Duration::from_secs(4);
 
 /// The page, as long as this is kept.
 pub(crate) struct Web {
-    // Dropped from left to right: who asks goes before who answers.
+    // Dropped from left to right: the server goes before the reader that answers it.
     _server: HttpServer,
     _reader: Reader,
 }

@@ -24,7 +24,7 @@ use crate::web::snapshot::Snapshot;
 const EVERY: Duration = Duration::from_secs(1);
 /// … and reading takes at most one part in this many of the time.
 const READING_SHARE: u32 = 10;
-/// What should have been read again this long ago is not shown to somebody who has just come, unless Redis is away.
+/// What should have been read again this long ago is not shown to a new client, unless Redis is away.
 const CURRENT: Duration = Duration::from_secs(4);
 /// When nobody has looked for this long, what was read is forgotten: it may be large.
 const FORGOTTEN: Duration = Duration::from_secs(60);

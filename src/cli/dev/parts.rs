@@ -27,7 +27,7 @@ const PATIENCE: Duration = Duration::from_secs(8);
 const TICK: Duration = Duration::from_millis(20);
 /// A part that ends sooner than this after its start has failed.
 const SETTLED: Duration = Duration::from_secs(5);
-/// So many failures in a row, and it is not started again.
+/// A part that fails this many times in a row is not started again.
 const FAILURES_MAX: u32 = 3;
 /// As much of a log is read for its last line.
 const TAIL_BYTES: u64 = 4_096;

@@ -150,7 +150,7 @@ fn last_result(endpoint: &EndpointStatus) -> (String, Paint) {
     last_result_after(endpoint, Duration::ZERO)
 }
 
-/// The same when it was read so long ago.
+/// The same, when it was read this long ago.
 pub(crate) fn last_result_after(endpoint: &EndpointStatus, aged: Duration) -> (String, Paint) {
     if let Some(error) = endpoint.invalid() {
         return (error.to_string(), Paint::Bad);

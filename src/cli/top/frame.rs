@@ -249,7 +249,7 @@ fn summary(view: &View) -> Line {
     }
 }
 
-/// Of a lease that was read so long ago; one that never ends has no less left.
+/// Of a lease that was read this long ago; one that never ends has no less left.
 fn left(left: Duration, aged: Duration) -> Duration {
     if left == Duration::MAX { left } else { left.saturating_sub(aged) }
 }

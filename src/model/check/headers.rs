@@ -106,7 +106,7 @@ fn header(name: &str, value: &Value) -> Result<Header, String> {
     Ok(Header { name: name.to_owned(), value: HeaderValue::Text(text.trim().to_owned()) })
 }
 
-/// `{"file": "NAME"}`: a name without a path, because whoever writes sessions must not choose among all files of the host.
+/// `{"file": "NAME"}`: a name without a path, because an author of sessions must not choose among all files of the host.
 fn file_of(name: &str, object: &Map<String, Value>) -> Result<HeaderValue, String> {
     let file = object.get("file").and_then(Value::as_str).filter(|_| object.len() == 1);
     let may_be_in_file = |it: u8| it.is_ascii_alphanumeric() || b"-_.".contains(&it);

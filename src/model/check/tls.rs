@@ -21,7 +21,7 @@ pub struct TlsCheck {
     pub authorities: Option<Arc<[Vec<u8>]>>,
     /// Any certificate is believed, if the instance allows that.
     pub is_insecure: bool,
-    /// From so many days before its end on, the certificate deserves attention; `None`: as the instance says.
+    /// The certificate deserves attention when it has fewer days left than this; `None`: as the instance says.
     pub warn_days: Option<u32>,
 }
 

@@ -20,7 +20,7 @@ pub struct Trust {
     pub authorities: Vec<Vec<u8>>,
     /// Whether a session may have any certificate believed.
     pub allows_insecure: bool,
-    /// From so many days before its end on, a certificate deserves attention.
+    /// A certificate with fewer days left than this deserves attention.
     pub warn_days: u32,
 }
 

@@ -160,7 +160,7 @@ fn thousands_of_connections_come_and_go_and_the_agent_has_as_many_threads_as_bef
     }
     is_undisturbed(&mut other);
     eventually(SOON, "the threads end", || threads().to_string(), || threads() <= before);
-    // At most so many at a time, and the others are told.
+    // At most this many at a time, and the others are told.
     let mut admitted = Vec::new();
     eventually(SOON, "63 clients", String::new, || {
         let mut client = agent.connect();

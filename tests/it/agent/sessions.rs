@@ -291,7 +291,7 @@ fn a_client_has_a_bound_of_names_and_can_go_on_below_it() {
     }
     assert!(client.ask("ACQUIRE more").starts_with("ERR limit "));
     assert!(client.ask("LEAD more").starts_with("ERR limit "));
-    assert!(client.ask("ACQUIRE n7").starts_with("HELD n7 "), "it has that one");
+    assert!(client.ask("ACQUIRE n7").starts_with("HELD n7 "), "it has n7");
     assert_eq!(client.ask("RELEASE n7"), "RELEASED n7");
     assert!(client.ask("ACQUIRE more").starts_with("HELD more "));
 }

@@ -57,7 +57,7 @@ impl Certificates {
         self.openssl(&[&args[..], &["-addext", LOOPBACK], &KEY].concat());
     }
 
-    /// Signed by `ca`, or by itself, valid from so many days from now until so many.
+    /// Signed by `ca`, or by itself, valid between these two days, counted from now.
     fn issue(&self, name: &str, alternative: &str, days: (i64, i64), is_self_signed: bool) {
         let [pem, key, request] = ["pem", "key", "csr"].map(|it| format!("{name}.{it}"));
         let args = ["req", "-keyout", &key, "-out", &request, "-subj", "/CN=x"];
@@ -73,7 +73,7 @@ impl Certificates {
     }
 }
 
-/// So many days from now, and an hour, so that no test has to hurry.
+/// This many days from now, and an hour, so that no test has to hurry.
 fn date(days: i64) -> String {
     let mut date = Command::new("date");
     let hour = if days < 0 { "-1 hour" } else { "1 hour" };
@@ -412,7 +412,7 @@ fn a_secret_header_is_read_from_its_file_at_each_poll() {
     assert!(!stored.contains("hunter") && !is_told(&one, "hunter"), "{stored} {:?}", one.log());
 }
 
-/// Whoever writes sessions must not choose among the files of the hosts.
+/// An author of sessions must not choose among the files of the hosts.
 #[test]
 fn a_session_names_no_file_outside_of_the_directory_and_none_without_it() {
     let scene = Scene::new(1);

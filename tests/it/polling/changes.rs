@@ -1,4 +1,4 @@
-//! Each change of a verdict is told once, whoever polls and whatever dies: real processes.
+//! Each change of a verdict is told once, whichever instance polls and whichever process dies: real processes.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

@@ -139,7 +139,7 @@ fn every_command_that_asks_redis_is_in_the_table_of_rules() {
     assert!(commands.len() > 15, "{commands:?}");
     for command in commands {
         let help = String::from_utf8(leasehold(&[command, "--help"]).stdout).unwrap();
-        // It runs as whoever it examines.
+        // It runs as the user that it examines.
         if !help.contains("--redis URL") || command == "doctor" {
             continue;
         }

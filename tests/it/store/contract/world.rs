@@ -65,7 +65,7 @@ pub trait World {
     fn of_roles(&self) -> bool;
     /// How long ago the heartbeat of a leader was written, and how long it lasts.
     fn leader_beat(&mut self, leader: &InstanceId) -> Option<(Duration, Duration)>;
-    /// As if it had been written so long ago and were renewed since; `None`: it is gone.
+    /// As if it had been written this long ago and were renewed since; `None`: it is gone.
     fn set_leader_beat(&mut self, leader: &InstanceId, ago: Option<Duration>);
     /// `None`: it never ends by itself.
     fn set_lease_left(&mut self, endpoint: &EndpointId, left: Option<Duration>);
