@@ -66,6 +66,7 @@ pub struct Config {
     pub renew_interval: Duration,
     pub heartbeat_ttl: Duration,
     pub heartbeat_interval: Duration,
+    pub suspect_after: Duration,
     pub reconcile_interval: Duration,
     pub store_timeout: Duration,
     pub workers: usize,
@@ -123,12 +124,15 @@ const HOUR: Duration = Duration::from_secs(3_600);
 const DAY: Duration = Duration::from_secs(86_400);
 
 /// The second part of every coordination key.
-const KEY_FAMILIES: [&str; 11] = [
-    "lease:", "node:", "result:", "results:", "wake:", "ask:", "epoch:", "history:", "changes:",
-    "drain:", "doctor:",
+const KEY_FAMILIES: [&str; 12] = [
+    "revoked:", "lease:", "node:", "result:", "results:", "wake:", "ask:", "epoch:", "history:",
+    "changes:", "drain:", "doctor:",
 ];
 
 impl Config {
+    /// The least `--suspect-after` that is not 0.
+    const SUSPECT_AFTER_MIN: Duration = Duration::from_millis(200);
+
     /// The most `--workers` there can be.
     pub const WORKERS_MAX: usize = 4_096;
 
@@ -228,6 +232,7 @@ impl Config {
                 LeaseDuration::TTL_MAX,
             ),
             (Setting::HeartbeatInterval, self.heartbeat_interval, MS_10, HOUR),
+            (Setting::SuspectAfter, self.suspect_after, Duration::ZERO, HOUR),
             (Setting::ReconcileInterval, self.reconcile_interval, MS_10, HOUR),
             (Setting::Interval, self.interval, MS_10, DAY),
             (Setting::Timeout, self.timeout, Duration::from_millis(1), HOUR),
@@ -263,6 +268,22 @@ impl Config {
             self.heartbeat_interval = self.heartbeat_interval.min(self.lease_ttl / 3);
         }
         self
+    }
+
+    /// R16: with a TTL that short a dead instance's leases expire as soon, and a suspicion would gain nothing.
+    fn with_suspicion_capped(mut self) -> Self {
+        if self.lease_ttl.min(self.heartbeat_ttl) < self.suspect_after * 3 {
+            self.suspect_after = Duration::ZERO;
+        }
+        self
+    }
+
+    /// A sign of life is given four times in this time, and read twenty times.
+    fn check_suspicion(&self) -> Result<(), Problem> {
+        match self.suspect_after {
+            Duration::ZERO => Ok(()),
+            value => check_duration(Setting::SuspectAfter, value, Self::SUSPECT_AFTER_MIN, HOUR),
+        }
     }
 
     /// One renewal may time out, and the next must still be answered while the right is usable.

@@ -25,6 +25,7 @@ pub enum Event<'a> {
     DaemonNeedsRestart { options: &'a str },
     DaemonReloadRefused { error: &'a dyn fmt::Display },
     DaemonStopping { reason: &'a str },
+    DaemonRevoked { left: Duration },
     DaemonStopped { held: usize },
     SettingsOdd { reason: &'a str },
     LeaseAcquired { endpoint: &'a EndpointId, fence: FenceToken, reason: &'static str },
@@ -62,6 +63,8 @@ pub enum Event<'a> {
     SessionUnreported { count: usize },
     InstanceJoined { other: &'a InstanceId },
     InstanceLeft { other: &'a InstanceId, has_expired: bool },
+    InstanceRevoked { other: &'a InstanceId, reason: &'static str },
+    InstanceSpared { other: &'a InstanceId, reason: &'a str },
     PlacementStuck { reason: &'a str },
     HeartbeatFailed { error: &'a dyn fmt::Display },
     HeartbeatResumed,
@@ -100,6 +103,7 @@ impl Event<'_> {
             Self::DaemonReloaded { .. } => "daemon.reloaded",
             Self::DaemonNeedsRestart { .. } => "daemon.needs_restart",
             Self::DaemonReloadRefused { .. } => "daemon.reload_refused",
+            Self::DaemonRevoked { .. } => "daemon.revoked",
             Self::DaemonStopping { .. } => "daemon.stopping",
             Self::DaemonStopped { .. } => "daemon.stopped",
             Self::SettingsOdd { .. } => "settings.odd",
@@ -138,6 +142,8 @@ impl Event<'_> {
             Self::SessionUnreported { .. } => "session.unreported",
             Self::InstanceJoined { .. } => "instance.joined",
             Self::InstanceLeft { .. } => "instance.left",
+            Self::InstanceRevoked { .. } => "instance.revoked",
+            Self::InstanceSpared { .. } => "instance.spared",
             Self::PlacementStuck { .. } => "placement.stuck",
             Self::HeartbeatFailed { .. } => "heartbeat.failed",
             Self::HeartbeatResumed => "heartbeat.resumed",
@@ -197,6 +203,9 @@ impl Event<'_> {
             | Self::SessionOdd { .. }
             | Self::SessionUnreported { .. }
             | Self::InstanceLeft { has_expired: true, .. }
+            | Self::InstanceRevoked { .. }
+            | Self::InstanceSpared { .. }
+            | Self::DaemonRevoked { .. }
             | Self::PlacementStuck { .. }
             | Self::HeartbeatFailed { .. }
             | Self::PublishFailed { .. }
@@ -239,6 +248,7 @@ impl fmt::Display for Event<'_> {
             | Self::DaemonReloaded { .. }
             | Self::DaemonNeedsRestart { .. }
             | Self::ThreadPanicked { .. }
+            | Self::DaemonRevoked { .. }
             | Self::DaemonStopped { .. } => self.daemon_fields(&mut line)?,
             Self::LeaseAcquired { endpoint, fence, reason } => {
                 line.put("endpoint", endpoint)?.put("fence", fence)?.put("reason", reason)?;
@@ -283,6 +293,12 @@ impl fmt::Display for Event<'_> {
             Self::InstanceJoined { other } => line.put("other", other)?.end(),
             Self::InstanceLeft { other, has_expired } => {
                 line.put("other", other)?.put("reason", &left_because(*has_expired))?;
+            }
+            Self::InstanceRevoked { other, reason } => {
+                line.put("other", other)?.put("reason", reason)?;
+            }
+            Self::InstanceSpared { other, reason } => {
+                line.put("other", other)?.put("reason", reason)?;
             }
             Self::DaemonStopping { reason }
             | Self::SettingsOdd { reason }

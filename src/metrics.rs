@@ -214,6 +214,8 @@ impl Metrics {
             Event::StoreReachable { .. } => self.store_away.store(false, Ordering::Relaxed),
             Event::InstanceJoined { .. } => self.fleet.joined.add(1),
             Event::InstanceLeft { .. } => self.fleet.left.add(1),
+            Event::InstanceRevoked { reason, .. } => self.fleet.revoked.one(reason),
+            Event::DaemonRevoked { .. } => self.fleet.revoked_itself.add(1),
             _ => (),
         }
     }
@@ -295,7 +297,7 @@ impl Metrics {
         text.gauge("leasehold_store_up", "1 while the store can be looked at.", bit(up));
     }
 
-    fn counters(&self) -> [&Counter; 21] {
+    fn counters(&self) -> [&Counter; 23] {
         [
             &self.leases.acquired,
             &self.leases.refused,
@@ -318,6 +320,8 @@ impl Metrics {
             &self.store.clock_steps,
             &self.fleet.joined,
             &self.fleet.left,
+            &self.fleet.revoked,
+            &self.fleet.revoked_itself,
         ]
     }
 }

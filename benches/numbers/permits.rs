@@ -149,7 +149,13 @@ impl Held {
 fn reply<T>(answer: T) -> Reply<T> {
     let (epoch, hold_off) = (Epoch(1), Duration::ZERO);
     Reply {
-        stamp: Stamp { epoch, hold_off, server_us: 1_000_000, data_epoch: epoch },
+        stamp: Stamp {
+            epoch,
+            hold_off,
+            server_us: 1_000_000,
+            data_epoch: epoch,
+            revoked_until_ms: None,
+        },
         answer: Some(answer),
     }
 }

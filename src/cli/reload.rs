@@ -110,6 +110,7 @@ fn differing(a: &Config, b: &Config) -> String {
         ("--renew-interval", a.renew_interval != b.renew_interval),
         ("--heartbeat-ttl", a.heartbeat_ttl != b.heartbeat_ttl),
         ("--heartbeat-interval", a.heartbeat_interval != b.heartbeat_interval),
+        ("--suspect-after", a.suspect_after != b.suspect_after),
         ("--reconcile-interval", a.reconcile_interval != b.reconcile_interval),
         ("--store-timeout", a.store_timeout != b.store_timeout),
         ("--workers", a.workers != b.workers),

@@ -67,7 +67,8 @@ impl Config {
     fn with_everything_checked(self) -> Result<Self, Problem> {
         let config = self.with_reading_checked()?;
         config.check_ranges()?;
-        let config = config.with_heartbeat_capped();
+        config.check_suspicion()?;
+        let config = config.with_heartbeat_capped().with_suspicion_capped();
         config.check_rhythms()?;
         config.check_host_name()?;
         config.check_metrics()?;

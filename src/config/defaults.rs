@@ -20,6 +20,7 @@ impl Default for Config {
             renew_interval: interval,
             heartbeat_ttl: ttl,
             heartbeat_interval: interval,
+            suspect_after: Duration::from_secs(3),
             reconcile_interval: Duration::from_secs(10),
             store_timeout: Self::usual_store_timeout(ttl, ttl),
             workers: 256,

@@ -371,7 +371,8 @@ impl LeaseEventSink for Arc<RoleState> {
 impl From<Loss> for LossReason {
     fn from(loss: Loss) -> Self {
         match loss {
-            Loss::Expired => Self::Expired,
+            // Only an instance that polls can be revoked (R15).
+            Loss::Expired | Loss::Revoked => Self::Expired,
             Loss::Taken(owner) => Self::Taken(owner),
             Loss::Gone => Self::Gone,
         }

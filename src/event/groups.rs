@@ -29,6 +29,7 @@ impl Event<'_> {
             }
             Self::DaemonReloaded { changed } => line.put("changed", changed)?.end(),
             Self::DaemonNeedsRestart { options } => line.put("options", options)?.end(),
+            Self::DaemonRevoked { left } => line.put("left_ms", &left.as_millis())?.end(),
             Self::DaemonStopped { held } => line.put("held", held)?.end(),
             Self::ThreadPanicked { thread, error } => {
                 line.put("thread", thread)?.put("error", error)?;

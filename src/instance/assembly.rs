@@ -9,6 +9,7 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 
 use crate::clock::Clock;
 use crate::config::{CheckedConfig, Config};
+use crate::fleet::failure_detector::FailureDetector;
 use crate::fleet::reconcile::Reconcile;
 use crate::lease::keeper::{self, Connections};
 use crate::lease::parts::LeaseParts;
@@ -20,6 +21,7 @@ use crate::polling::job_queue::{JobReceiver, jobs};
 use crate::polling::outbox::Outbox;
 use crate::polling::poller::Poller;
 use crate::polling::publisher::Publisher;
+use crate::polling::reverify::Reverifier;
 use crate::polling::worker::PollWorker;
 use crate::store::{Changes, Push};
 
@@ -54,8 +56,12 @@ pub struct Parts {
     pub watch: Watch,
     /// Decides ownership.
     pub reconcile: Reconcile,
+    /// Revokes instances that look dead.
+    pub detector: FailureDetector,
     /// Gives out polls that are due.
     pub dispatch: Dispatch,
+    /// Verifies the leases of polls that run.
+    pub reverifier: Reverifier,
     /// Polls; one clone for each thread.
     pub worker: PollWorker,
     /// The polls that were given out.
@@ -75,7 +81,7 @@ pub fn assemble(
     poller: Arc<dyn Poller>,
     queues: Queues,
 ) -> Parts {
-    let table = keeper::table(config, me, clock);
+    let table = keeper::polling_table(config, me, clock);
     let share = || Arc::clone(&table);
     let (nudges, nudged) = queues.channel(NUDGES_MAX);
     let (to_dispatch, lease_changes) = queues.channel(CHANGES_MAX);
@@ -99,8 +105,24 @@ pub fn assemble(
         Reconcile::new(store, share(), to_dispatch, quick_check_interval, drain_timeout)
             .reporting(&lease.reporter)
             .nudged_by(nudged);
+    let store = Arc::clone(&connections.detect);
+    let (live, suspect_after) = (reconcile.live_instances(), config.suspect_after);
+    let detector = FailureDetector::new(store, share(), &lease.reporter, live, suspect_after);
+    let reverifier = Reverifier::new(Arc::clone(&connections.verify), share(), &lease.reporter);
     let watch = watch(connections, &lease, nudges);
-    Parts { lease, watch, reconcile, dispatch, worker, jobs: to_do, publisher, intervals }
+    let jobs = to_do;
+    Parts {
+        lease,
+        watch,
+        reconcile,
+        detector,
+        dispatch,
+        reverifier,
+        worker,
+        jobs,
+        publisher,
+        intervals,
+    }
 }
 
 fn watch(connections: &Connections, lease: &LeaseParts, nudges: Sender<Nudge>) -> Watch {

@@ -34,6 +34,7 @@ use crossbeam_channel::Sender;
 use crate::clock::{BootClock, Clock};
 use crate::config::CheckedConfig;
 use crate::event::Event;
+use crate::fleet::failure_detector::FailureDetector;
 use crate::fleet::reconcile::Reconcile;
 use crate::instance::assembly::{Parts, Queues, assemble};
 use crate::instance::exposition::Exposition;
@@ -52,6 +53,7 @@ use crate::polling::intervals::PollIntervals;
 use crate::polling::poller::Poller;
 use crate::polling::poller_pool::PollerPool;
 use crate::polling::publisher::Publisher;
+use crate::polling::reverify::Reverifier;
 use crate::thread::fail_stop::Failure;
 use crate::thread::liveness::{Actor, Liveness};
 use crate::thread::{Stop, StopSource, Thread, stop, stop_with_wire};
@@ -65,6 +67,7 @@ pub struct Daemon {
     keeper: LeaseKeeper,
     movers: Option<(StopSource, Vec<Thread>)>,
     dispatch: Option<(StopSource, Thread)>,
+    revocable: RevocableThreads,
     pool: Option<PollerPool>,
     intervals: Sender<(PollIntervals, usize)>,
     publish: Option<(StopSource, Thread)>,
@@ -73,6 +76,13 @@ pub struct Daemon {
     exposition: Arc<Exposition>,
     // Last: what ends is shown to the end.
     _metrics: (Option<MetricsHttp>, Option<MetricsFile>),
+}
+
+/// The threads of an instance that may be revoked, and that watches others (R15, R16).
+#[derive(Default)]
+struct RevocableThreads {
+    verify: Option<(StopSource, Thread)>,
+    detect: Option<(StopSource, Thread)>,
 }
 
 impl Daemon {
@@ -117,7 +127,8 @@ impl Daemon {
             MetricsHttp::of(config, table.instance(), &exposition)?,
             MetricsFile::of(config, table.instance(), &exposition)?,
         );
-        let Parts { lease, watch, reconcile, dispatch, worker, jobs, publisher, intervals } = parts;
+        let Parts { lease, watch, reconcile, detector, dispatch, reverifier, .. } = parts;
+        let Parts { worker, jobs, publisher, intervals, .. } = parts;
         let keeper = LeaseKeeper::start(lease, connections, &liveness, Some(until))?;
         let fail_stop = Arc::clone(keeper.fail_stop());
         let mut daemon = Self {
@@ -127,6 +138,7 @@ impl Daemon {
             keeper,
             movers: None,
             dispatch: None,
+            revocable: RevocableThreads::default(),
             pool: None,
             intervals,
             publish: None,
@@ -139,6 +151,9 @@ impl Daemon {
         let publisher = daemon.with_hooks(config, publisher)?;
         // Whatever fails, what runs already is stopped in the right order: what was not started is dropped in there.
         daemon.start_threads(watch, reconcile, dispatch, publisher)?;
+        if daemon.table.verified_for().is_some() {
+            daemon.start_revocable(reverifier, detector)?;
+        }
         // Last: where there are few threads, pollers are what can be done without.
         daemon.pool = Some(PollerPool::start(worker, jobs, &fail_stop, config.workers)?);
         Ok(daemon)
@@ -187,6 +202,22 @@ impl Daemon {
             }
         };
         movers.push(fail_stop.spawn("reconcile", move || reconcile.run(&when, mark))?);
+        Ok(())
+    }
+
+    /// Starts them if `--suspect-after` is not 0.
+    fn start_revocable(
+        &mut self,
+        reverifier: Reverifier,
+        mut detector: FailureDetector,
+    ) -> io::Result<()> {
+        let fail_stop = Arc::clone(self.keeper.fail_stop());
+        let ((source, when), nudges) = (stop(), reverifier.nudges());
+        let thread = fail_stop.nudged_steps("verify", when, nudges, move || reverifier.step())?;
+        self.revocable.verify = Some((source, thread));
+        let (source, when) = stop();
+        let thread = fail_stop.steps("detect", when, move || detector.step())?;
+        self.revocable.detect = Some((source, thread));
         Ok(())
     }
 
@@ -285,7 +316,8 @@ impl Drop for Daemon {
         if !self.table.is_of_this_process() {
             // A child that was forked: none of these threads is its own.
             let threads = (self.movers.take(), self.dispatch.take(), self.publish.take());
-            std::mem::forget((threads, self.pool.take(), self.hooks.take()));
+            let revocable = std::mem::take(&mut self.revocable);
+            std::mem::forget((threads, revocable, self.pool.take(), self.hooks.take()));
             return;
         }
         let mut shutdown = Shutdown::default();
@@ -301,7 +333,10 @@ impl Daemon {
     /// One phase of R11: dropping a thread joins it.
     fn shut_down(&mut self, phase: Phase) {
         match phase {
-            Phase::EndMoves => drop(self.movers.take()),
+            Phase::EndMoves => {
+                drop(self.revocable.detect.take());
+                drop(self.movers.take());
+            }
             Phase::EndDispatch => {
                 self.table.drain_all();
                 drop(self.dispatch.take());
@@ -315,6 +350,7 @@ impl Daemon {
                     self.table.abort_all();
                 }
                 pool.join_all();
+                drop(self.revocable.verify.take()); // R15: polls are verified until the last one has ended
             }
             Phase::PublishRest => {
                 drop(self.publish.take());

@@ -99,6 +99,8 @@ impl EpochTracker {
             // Only before the first reply: for a running instance a missing epoch is a loss of data. And only in a request
             // with a latest execution time: a late one could be executed after a loss of data.
             new_fleet: self.new_fleet && self.epoch == Epoch::default() && self.knows_time(),
+            revocable: false,
+            obeyed_ms: 0,
             timeout,
         }
     }
@@ -204,7 +206,8 @@ mod tests {
 
     fn stamp(epoch: u64, server_ms: u64) -> Stamp {
         let (epoch, server_us) = (Epoch(epoch), server_ms * 1_000);
-        Stamp { epoch, hold_off: Duration::ZERO, server_us, data_epoch: epoch }
+        let (hold_off, data_epoch) = (Duration::ZERO, epoch);
+        Stamp { epoch, hold_off, server_us, data_epoch, revoked_until_ms: None }
     }
 
     fn epoch_tracker() -> EpochTracker {

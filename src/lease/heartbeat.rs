@@ -1,6 +1,6 @@
 //! Is this instance alive? Writes its heartbeat `poll:node:<instance>` to the store; without it every lease ends (R13).
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::lease::report::{LeaseEventSink, Reporter};
 use crate::lease::table::OwnershipTable;
 use crate::lease::trouble::Trouble;
 use crate::model::{InstanceInfo, PROTOCOL, Weight};
-use crate::store::{Store, StoreError};
+use crate::store::{Beat, Store, StoreError};
 
 /// When this instance started.
 struct Started {
@@ -32,7 +32,25 @@ impl Started {
     }
 }
 
-/// The thread `heartbeat`: wakes every `--heartbeat-interval`, and at once on a request (`LeaseParts::heartbeat_now`).
+/// R16: a revoked instance comes back this much later than the server allows, by an estimate of its clock.
+const REJOIN_SLACK: Duration = Duration::from_millis(5);
+
+/// R16: how many signs of life fit into `--suspect-after`. So an instance that stands still for two thirds of that time is
+/// not suspected.
+const BEATS: u32 = 4;
+
+/// The signs of life between two heartbeats (R16). They cost the store one small write, and no other instance is told of them.
+struct Beats {
+    interval: Duration,
+    count: AtomicU64,
+    /// When the next heartbeat is due, and the next sign of life.
+    due: Mutex<(Moment, Moment)>,
+    /// The last revocation that was reported.
+    reported_ms: AtomicU64,
+}
+
+/// The thread `heartbeat`: wakes every `--heartbeat-interval`, four times in `--suspect-after`, and at once on a request
+/// (`LeaseParts::heartbeat_now`).
 pub struct Heartbeat {
     store: Arc<dyn Store>,
     table: Arc<OwnershipTable>,
@@ -42,6 +60,7 @@ pub struct Heartbeat {
     confirmed: Mutex<Option<Weight>>,
     started: Started,
     interval: Duration,
+    beats: Option<Beats>,
     trouble: Mutex<Trouble>,
 }
 
@@ -57,7 +76,15 @@ impl Heartbeat {
         let weight = AtomicU32::new(weight.0);
         let (confirmed, trouble) = Default::default();
         let started = Started { at: table.now(), at_ms: OnceLock::new() };
-        Self { store, table, reporter, weight, confirmed, started, interval, trouble }
+        let beats = None;
+        Self { store, table, reporter, weight, confirmed, started, interval, beats, trouble }
+    }
+
+    /// R16: shows in between that the instance is alive, so that others do not suspect it for `suspect_after`.
+    pub fn suspected_after(self, suspect_after: Duration) -> Self {
+        let (count, due) = (AtomicU64::new(0), Mutex::new((Moment::MIN, Moment::MIN)));
+        let (interval, reported_ms) = (suspect_after / BEATS, AtomicU64::new(0));
+        Self { beats: Some(Beats { interval, count, due, reported_ms }), ..self }
     }
 
     /// Changes the weight from the next heartbeat on.
@@ -75,8 +102,57 @@ impl Heartbeat {
         Self { reporter: reporter.clone(), ..self }
     }
 
-    /// Sends one heartbeat. Returns how long to wait for the next.
+    /// Sends a heartbeat, or gives a sign of life. Returns how long to wait for the next.
     pub fn step(&self) -> Duration {
+        let Some(beats) = &self.beats else { return self.heartbeat() };
+        let (heartbeat_at, beat_at) = *beats.due.lock();
+        let now = self.table.now();
+        // Who is called before either is due was asked for a heartbeat.
+        let wait = match now >= beat_at && now < heartbeat_at && !self.table.is_closed() {
+            true => self.beat(beats).map(|left| left.min(heartbeat_at.since(self.table.now()))),
+            false => None,
+        };
+        let (wait, heartbeat_at) = match wait {
+            Some(left) => (left, heartbeat_at),
+            None => {
+                let wait = self.heartbeat();
+                self.report_revocation(beats);
+                (wait.min(beats.interval), self.table.now() + wait)
+            }
+        };
+        *beats.due.lock() = (heartbeat_at, self.table.now() + wait);
+        wait
+    }
+
+    /// Gives a sign of life; how long to wait for the next. `None` if the instance was revoked: a heartbeat comes first.
+    fn beat(&self, beats: &Beats) -> Option<Duration> {
+        let count = beats.count.fetch_add(1, Ordering::Relaxed) + 1;
+        let timeout = self.table.timings().store_timeout.min(beats.interval);
+        if let Ok(Beat::Revoked(until_ms)) = self.store.beat(self.table.instance(), count, timeout)
+        {
+            self.table.revoked(until_ms);
+            self.reporter.lost(&self.table.expire());
+            return None;
+        }
+        // Without an answer the next one follows. An instance that the store does not know waits for its heartbeat.
+        Some(beats.interval)
+    }
+
+    fn report_revocation(&self, beats: &Beats) {
+        let obeyed_ms = self.table.obeyed_ms();
+        if beats.reported_ms.swap(obeyed_ms, Ordering::Relaxed) != obeyed_ms {
+            self.reporter.report(&Event::DaemonRevoked { left: self.revoked_for(obeyed_ms) });
+        }
+    }
+
+    /// How long after `until_ms` by the server's clock a heartbeat begins anew.
+    fn revoked_for(&self, until_ms: u64) -> Duration {
+        let now_ms = self.table.server_ms().unwrap_or(until_ms);
+        Duration::from_millis(until_ms.saturating_sub(now_ms))
+    }
+
+    /// Sends one heartbeat. Returns how long to wait for the next.
+    fn heartbeat(&self) -> Duration {
         if self.table.is_closed() {
             return self.interval; // R12: the heartbeat was withdrawn
         }
@@ -112,6 +188,10 @@ impl Heartbeat {
             *self.confirmed.lock() = Some(weight);
             // A shutdown waits for weight 0, and for a store that answers again.
             self.table.note_shutdown_progress();
+        }
+        if let Some(until_ms) = reply.stamp.revoked_until_ms {
+            // R16: the next heartbeat names the revocation, and begins anew.
+            return Ok(self.revoked_for(until_ms) + REJOIN_SLACK);
         }
         // The store does not count a heartbeat that arrives too late.
         Ok(if applied.ask_again { self.table.timings().retry_interval() } else { self.interval })

@@ -15,6 +15,9 @@ pub(crate) struct HeartbeatDeadline {
     generation: AtomicU64,
     /// The epoch of the last confirmed heartbeat.
     epoch: AtomicU64,
+    /// The last revocation that ended a generation (R16), and the generation that began with it.
+    obeyed_ms: AtomicU64,
+    begun_by_revocation: AtomicU64,
 }
 
 /// The last generation: no lease is valid in it, and none follows (R12).
@@ -50,6 +53,30 @@ impl HeartbeatDeadline {
         }
         let until = (sent + heartbeat.usable()).as_nanos();
         self.valid_until.fetch_max(until, Ordering::SeqCst);
+    }
+
+    /// R16: another instance has revoked this one. All leases are lost for good. The next heartbeat that names the revocation
+    /// begins anew. Whether this is news.
+    pub(crate) fn revoke(&self, until_ms: u64) -> bool {
+        if self.obeyed_ms.load(Ordering::SeqCst) == until_ms {
+            return false;
+        }
+        // The generation first: once the revocation counts as obeyed, no lease of before may count.
+        let next = |it: u64| it.checked_add(1);
+        if let Ok(ended) = self.generation.fetch_update(Ordering::SeqCst, Ordering::SeqCst, next) {
+            self.begun_by_revocation.store(ended + 1, Ordering::SeqCst);
+        }
+        self.obeyed_ms.swap(until_ms, Ordering::SeqCst) != until_ms
+    }
+
+    /// The revocation that this instance has obeyed; 0 for none.
+    pub(crate) fn obeyed_ms(&self) -> u64 {
+        self.obeyed_ms.load(Ordering::SeqCst)
+    }
+
+    /// Whether a revocation has ended the leases of `generation`.
+    pub(crate) fn was_revoked(&self, generation: u64) -> bool {
+        generation < self.begun_by_revocation.load(Ordering::SeqCst)
     }
 
     pub(crate) fn generation(&self) -> u64 {

@@ -78,6 +78,9 @@ fn note_of(event: &Event<'_>, me: &InstanceId) -> Option<Note> {
             Note { owner: owner.cloned(), ..note("lost", endpoint, fence, reason) }
         }
         Event::LeaseReclaimed { endpoint, fence } => note("reclaimed", endpoint, fence, ""),
+        Event::InstanceRevoked { other, reason } => {
+            Note { reason, owner: Some(me.clone()), ..Note::of_instance("revoked", other) }
+        }
         _ => return None,
     })
 }

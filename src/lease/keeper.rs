@@ -36,6 +36,10 @@ pub struct Connections {
     pub reconcile: Arc<dyn Store>,
     /// For the thread `dispatch`: verifications.
     pub dispatch: Arc<dyn Store>,
+    /// For the thread `verify`: verifications of polls that run.
+    pub verify: Arc<dyn Store>,
+    /// For the thread `detect`: signs of life.
+    pub detect: Arc<dyn Store>,
     /// For the thread `publish`: results.
     pub publish: Arc<dyn Store>,
     /// For the thread `history`.
@@ -55,6 +59,8 @@ impl Connections {
             renewal: Arc::new(store.connection()),
             reconcile: Arc::new(store.connection()),
             dispatch: Arc::new(store.connection()),
+            verify: Arc::new(store.connection()),
+            detect: Arc::new(store.connection()),
             publish: Arc::new(store.connection()),
             history: Arc::new(store.connection()),
             failures: Arc::clone(store.failures()),
@@ -70,6 +76,8 @@ impl Connections {
             renewal: same(),
             reconcile: same(),
             dispatch: same(),
+            verify: same(),
+            detect: same(),
             publish: same(),
             history: same(),
             rest: same(),
@@ -80,13 +88,27 @@ impl Connections {
 
 /// The table of an instance with these settings.
 pub fn table(config: &Config, me: InstanceId, clock: Arc<dyn Clock>) -> Arc<OwnershipTable> {
+    Arc::new(new_table(config, me, clock))
+}
+
+/// The table of an instance that polls. Unless `--suspect-after` is 0 it may be revoked (R16).
+pub fn polling_table(
+    config: &Config,
+    me: InstanceId,
+    clock: Arc<dyn Clock>,
+) -> Arc<OwnershipTable> {
+    let table = new_table(config, me, clock);
+    Arc::new(if config.suspect_after.is_zero() { table } else { table.revocable() })
+}
+
+fn new_table(config: &Config, me: InstanceId, clock: Arc<dyn Clock>) -> OwnershipTable {
     let timings = LeaseTimings {
         lease: LeaseDuration::new(config.lease_ttl),
         heartbeat: LeaseDuration::new(config.heartbeat_ttl),
         renew_interval: config.renew_interval,
         store_timeout: config.store_timeout,
     };
-    Arc::new(OwnershipTable::new(me, timings, clock, config.new_fleet))
+    OwnershipTable::new(me, timings, clock, config.new_fleet)
 }
 
 /// The threads that keep leases. Ends in two steps, because the order is the safety argument (R11).

@@ -14,6 +14,7 @@ pub mod parts;
 pub mod permit;
 pub mod renewal;
 pub mod report;
+pub(crate) mod running_polls;
 pub mod shutdown_release;
 pub mod table;
 #[cfg(any(test, feature = "__internals"))]

@@ -55,6 +55,10 @@ impl LeaseParts {
         let store = Arc::clone(&connections.heartbeat);
         let (weight, interval) = (Weight(config.weight), config.heartbeat_interval);
         let heartbeat = Heartbeat::new(store, share(), weight, interval).with_reporter(&reporter);
+        let heartbeat = match table.verified_for() {
+            Some(_) => heartbeat.suspected_after(config.suspect_after),
+            None => heartbeat,
+        };
         let (heartbeat_now, heartbeat_requests) = bounded(1);
         let renewals = reporter.clone().renewals(config.log_renewals);
         let heartbeat = Arc::new(heartbeat);

@@ -13,6 +13,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use crate::clock::{Clock, Moment};
 use crate::lease::heartbeat_deadline::HeartbeatDeadline;
+use crate::lease::running_polls::RunningPolls;
 use crate::model::{CertificateLeft, Epoch, InstanceId, Tenure};
 use crate::net::abort::Abort;
 
@@ -96,6 +97,8 @@ impl Drop for Locked<'_> {
 pub(crate) struct TenureState {
     pub(crate) standing: Standing,
     pub(crate) valid_until: Moment,
+    /// R15: a poll may start and run only before this. `Moment::MAX` for an instance that cannot be revoked.
+    pub(crate) verified_until: Moment,
     /// Only the answer to a request sent after this restores `Held`.
     pub(crate) doubted_at: Moment,
     pub(crate) renewed_at: Moment,
@@ -112,10 +115,15 @@ pub(crate) struct TenureState {
 }
 
 impl TenureState {
-    /// R3: until when a poll with a permit may begin. `Moment::MIN` while the lease is uncertain or has ended.
+    /// R3: until when the lease is held. `Moment::MIN` while it is uncertain or has ended.
+    fn held_until(&self) -> Moment {
+        let is_held = !self.ended && self.standing == Standing::Held;
+        if is_held { self.valid_until } else { Moment::MIN }
+    }
+
+    /// R3, R15: until when a poll with a permit may begin.
     fn open_until(&self) -> Moment {
-        let is_open = !self.ended && self.standing == Standing::Held;
-        if is_open { self.valid_until } else { Moment::MIN }
+        self.held_until().min(self.verified_until)
     }
 }
 
@@ -130,6 +138,7 @@ impl Lease {
         let state = TenureState {
             standing: Standing::Held,
             valid_until,
+            verified_until: Moment::MAX,
             doubted_at: Moment::MIN,
             renewed_at: asked_at,
             renew_at,
@@ -154,7 +163,17 @@ impl Lease {
         state.valid_until.min(self.heartbeat_deadline.valid_until())
     }
 
-    /// R2, R3, R13: whether a poll may start at `now`. No other code decides this.
+    /// R16: whether a revocation has ended the lease.
+    pub(crate) fn was_revoked(&self) -> bool {
+        self.heartbeat_deadline.was_revoked(self.generation)
+    }
+
+    /// R2, R3, R13: whether a poll may start at `now` once the lease is verified.
+    pub(crate) fn is_open(&self, state: &TenureState, now: Moment) -> bool {
+        state.draining_since.is_none() && self.is_valid(state.held_until(), now)
+    }
+
+    /// R2, R3, R13, R15: whether a poll may start at `now`. No other code decides this.
     pub(crate) fn may_poll(&self, state: &TenureState, now: Moment) -> bool {
         state.draining_since.is_none() && self.is_valid(state.open_until(), now)
     }
@@ -199,6 +218,7 @@ pub struct PollPermit {
     instance: InstanceId,
     abort: Arc<Abort>,
     clock: SharedClock,
+    running: Arc<RunningPolls>,
     deferred: OnceLock<Deferral>,
     certificate: OnceLock<CertificateLeft>,
 }
@@ -234,7 +254,12 @@ impl std::error::Error for Revoked {}
 
 impl PollPermit {
     /// Decides and registers the abort switch under one lock, so that a loss cannot come in between.
-    pub(crate) fn issue(lease: &Arc<Lease>, me: &InstanceId, clock: &SharedClock) -> Option<Self> {
+    pub(crate) fn issue(
+        lease: &Arc<Lease>,
+        me: &InstanceId,
+        clock: &SharedClock,
+        running: &Arc<RunningPolls>,
+    ) -> Option<Self> {
         let mut state = lease.state.lock();
         if state.running.is_some() || !lease.may_poll(&state, clock.0.now()) {
             return None;
@@ -242,12 +267,14 @@ impl PollPermit {
         let abort = Arc::new(Abort::default());
         state.running = Some(Arc::clone(&abort));
         drop(state);
+        running.add(lease);
         let (lease, instance, clock) = (Arc::clone(lease), me.clone(), clock.clone());
+        let running = Arc::clone(running);
         let (deferred, certificate) = (OnceLock::new(), OnceLock::new());
-        Some(Self { lease, instance, abort, clock, deferred, certificate })
+        Some(Self { lease, instance, abort, clock, running, deferred, certificate })
     }
 
-    /// R2: checks the lease again. A poller calls this after name lookup, connect and TLS, right before the first byte of its
+    /// R2, R15: checks the lease and its verification again. A poller calls this after name lookup, connect and TLS, right before the first byte of its
     /// request or before exec. Do everything slow before this call. Takes no lock.
     pub fn confirm(&self) -> Result<(), Revoked> {
         // A fired switch stays fired. If it is not fired now, it was not fired when the lease was checked.
@@ -330,5 +357,7 @@ impl Drop for PollPermit {
         if state.running.as_ref().is_some_and(|it| Arc::ptr_eq(it, &self.abort)) {
             state.running = None;
         }
+        drop(state);
+        self.running.remove(&self.lease);
     }
 }

@@ -124,6 +124,7 @@ impl LeaseEventSink for Reporter {
         for Lost { tenure, loss } in lost {
             let (reason, owner) = match loss {
                 Loss::Expired => ("expired", None),
+                Loss::Revoked => ("revoked", None),
                 Loss::Taken(owner) => ("taken", Some(owner)),
                 Loss::Gone => ("gone", None),
             };

@@ -51,7 +51,7 @@ pub(crate) fn permit_and_lease(
         now + hour,
     ));
     let clock = SharedClock(Arc::new(BootClock));
-    let permit = PollPermit::issue(&lease, &InstanceId::new(instance), &clock)
+    let permit = PollPermit::issue(&lease, &InstanceId::new(instance), &clock, &Arc::default())
         .expect("a lease granted just now may be polled");
     (permit, lease)
 }

@@ -12,6 +12,8 @@ use crate::store::{PeerMessage, Push, Store, Subscription};
 
 /// How long one wait for a push lasts if nothing can interrupt it ([`Watch::interrupted_by`]).
 const WAIT: Duration = Duration::from_millis(200);
+/// How soon a subscription that broke is opened again. If that fails, the next attempt comes after a second.
+const RETRY_MIN: Duration = Duration::from_millis(10);
 
 /// A reason to look at the store, or to move leases.
 #[derive(Clone, Debug)]
@@ -105,10 +107,12 @@ impl Watch {
                 Duration::ZERO
             }
             Err(_) => {
-                if self.subscription.take().is_some() || !self.told {
+                let was_subscribed = self.subscription.take().is_some();
+                if was_subscribed || !self.told {
                     self.tell(false, false, None);
                 }
-                Duration::from_secs(1).min(self.timeout)
+                // R16: others take an instance without a subscription for dead, so a broken one is opened again at once.
+                if was_subscribed { RETRY_MIN } else { Duration::from_secs(1).min(self.timeout) }
             }
         }
     }

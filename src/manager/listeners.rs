@@ -169,7 +169,8 @@ pub enum LeaseLoss {
 impl From<Loss> for LeaseLoss {
     fn from(loss: Loss) -> Self {
         match loss {
-            Loss::Expired => Self::Expired,
+            // Only an instance that polls can be revoked (R15).
+            Loss::Expired | Loss::Revoked => Self::Expired,
             Loss::Taken(owner) => Self::Taken(owner),
             Loss::Gone => Self::Gone,
         }

@@ -119,12 +119,24 @@ pub(super) struct FleetCounters {
     pub(super) invalid: Counter,
     pub(super) joined: Counter,
     pub(super) left: Counter,
+    pub(super) revoked: Counter,
+    pub(super) revoked_itself: Counter,
 }
 
 impl Default for FleetCounters {
     fn default() -> Self {
-        let plain = Counter::plain;
+        let (by, plain) = (Counter::by, Counter::plain);
         Self {
+            revoked: by(
+                "leasehold_instances_revoked_total",
+                "Other instances that this one revoked, because they looked dead.",
+                "reason",
+                &["heartbeat", "subscriber"],
+            ),
+            revoked_itself: plain(
+                "leasehold_revoked_total",
+                "Times this instance was revoked and came back.",
+            ),
             invalid: plain(
                 "leasehold_sessions_invalid_total",
                 "Sessions that were not understood, once for each change.",

@@ -23,6 +23,7 @@ pub mod outbox;
 mod program;
 pub mod publisher;
 mod reach;
+pub mod reverify;
 pub mod schedule;
 mod slow_lane;
 #[cfg(feature = "cli")]

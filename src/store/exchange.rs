@@ -32,6 +32,10 @@ pub struct RequestContext {
     pub not_after_us: u64,
     /// No other instance uses this store: a missing epoch needs no hold-off.
     pub new_fleet: bool,
+    /// The caller polls only under a fresh verification (R15), so it may be revoked, and may take over from a revoked one (R16).
+    pub revocable: bool,
+    /// The revocation after which the caller ended everything that it held (R16), as [`Stamp::revoked_until_ms`]; 0 for none.
+    pub obeyed_ms: u64,
     /// Longest wait for the reply.
     pub timeout: Duration,
 }
@@ -47,6 +51,8 @@ pub struct Stamp {
     pub server_us: u64,
     /// The epoch that began with the last loss of data (field `born`).
     pub data_epoch: Epoch,
+    /// The caller was revoked, and nothing was decided: from this server time in milliseconds its leases may be taken over (R16).
+    pub revoked_until_ms: Option<u64>,
 }
 
 /// A reply with the state of the store.
@@ -54,8 +60,8 @@ pub struct Stamp {
 pub struct Reply<T> {
     /// Epoch, hold-off and clock of the store.
     pub stamp: Stamp,
-    /// `None`: nothing was decided. Either the request named another epoch (send it again with the epoch of the stamp), or
-    /// a heartbeat arrived after `not_after_us`.
+    /// `None`: nothing was decided. The request named another epoch (send it again with the epoch of the stamp), a heartbeat
+    /// arrived after `not_after_us`, the caller was revoked, or verifications of the last epoch may still count (R15).
     pub answer: Option<T>,
 }
 

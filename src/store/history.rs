@@ -24,7 +24,7 @@ pub enum Stream {
 /// An event of a lease or of an instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Note {
-    /// `acquired`, `released`, `lost` or `reclaimed`; of an instance, `started` or `stopped`.
+    /// `acquired`, `released`, `lost` or `reclaimed`; of an instance, `started`, `stopped` or `revoked`.
     pub event: &'static str,
     /// Which grant; `None` of an instance.
     pub tenure: Option<Tenure>,
@@ -32,7 +32,7 @@ pub struct Note {
     pub instance: InstanceId,
     /// The reason, as in the log event; empty where there is no choice.
     pub reason: &'static str,
-    /// For a loss: the new owner.
+    /// For a loss: the new owner. For a revocation: the instance that revoked.
     pub owner: Option<InstanceId>,
     /// For whom it was given up.
     pub heir: Option<InstanceId>,

@@ -139,6 +139,16 @@ impl Keys {
         format!("{}:info:{instance}", self.prefix)
     }
 
+    /// The key of a revoked instance.
+    pub(crate) fn revoked(&self, instance: &InstanceId) -> String {
+        format!("{}:revoked:{instance}", self.prefix)
+    }
+
+    /// How many instances the fleet has revoked in the last minute.
+    pub(crate) fn revocations(&self) -> String {
+        format!("{}:revocations", self.prefix)
+    }
+
     pub(crate) fn epoch(&self) -> String {
         format!("{}:epoch", self.prefix)
     }

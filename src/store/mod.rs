@@ -16,6 +16,7 @@ pub mod lease_kind;
 #[cfg(any(test, feature = "testing"))]
 pub mod memory;
 mod peer_message;
+pub mod revocations;
 pub mod redis;
 
 use std::time::Duration;
@@ -27,6 +28,9 @@ pub use crate::store::exchange::{
 };
 pub use crate::store::history::Note;
 pub use crate::store::peer_message::{Changes, PeerMessage, Push, Subscription};
+pub use crate::store::revocations::{
+    Beat, Hint, Revocation, RevocationReply, Revocations, SignsOfLife,
+};
 
 use crate::model::{EndpointId, InstanceId, InstanceInfo, Tenure, Weight};
 
@@ -52,7 +56,7 @@ pub type StoreResult<T> = Result<T, StoreError>;
 pub type StampedResult<T> = Result<Reply<T>, StoreError>;
 
 /// The coordination store.
-pub trait Store: Send + Sync {
+pub trait Store: Revocations + Send + Sync {
     /// Refuses a server that cannot be trusted with leases (R14).
     fn inspect(&self, timeout: Duration) -> StoreResult<()>;
 
@@ -154,6 +158,7 @@ pub trait Store: Send + Sync {
     fn instances(&self, cursor: u64, timeout: Duration) -> StoreResult<Page<InstanceId>>;
 
     /// The weight and the remaining TTL in the heartbeat of each instance; `None` for a dead instance.
+    /// A revoked instance is alive until its leases may be taken over (R16).
     fn heartbeats(
         &self,
         instances: &[InstanceId],

@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use leasehold::model::{EndpointId, InstanceId, InstanceInfo, Tenure, Weight};
 use leasehold::store::{
-    Acquire, Fault, HeartbeatReply, Lasting, Note, Page, PeerMessage, Publication, Publish, Push,
-    RawSession, Release, Renew, RenewItem, RequestContext, RoleStatus, StampedResult, Store,
-    StoreError, StoreResult, Subscription, Verify,
+    Acquire, Beat, Fault, HeartbeatReply, Lasting, Note, Page, PeerMessage, Publication, Publish,
+    Push, RawSession, Release, Renew, RenewItem, RequestContext, Revocation, RevocationReply,
+    Revocations, RoleStatus, SignsOfLife, StampedResult, Store, StoreError, StoreResult,
+    Subscription, Verify,
 };
 
 /// Where a call is when the hook runs.
@@ -59,6 +60,28 @@ impl Hooked {
         let answer = call(&*self.inner);
         (self.hook)(verb, Stage::Answered);
         answer
+    }
+}
+
+impl Revocations for Hooked {
+    fn beat(&self, me: &InstanceId, beats: u64, timeout: Duration) -> StoreResult<Beat> {
+        self.call("beat", |inner| inner.beat(me, beats, timeout))
+    }
+
+    fn signs_of_life(
+        &self,
+        instances: &[InstanceId],
+        timeout: Duration,
+    ) -> StoreResult<Vec<SignsOfLife>> {
+        self.call("signs_of_life", |inner| inner.signs_of_life(instances, timeout))
+    }
+
+    fn revoke_instance(
+        &self,
+        revocation: &Revocation,
+        timeout: Duration,
+    ) -> StoreResult<RevocationReply> {
+        self.call("revoke_instance", |inner| inner.revoke_instance(revocation, timeout))
     }
 }
 

@@ -123,7 +123,13 @@ impl Held {
 
     fn reply<T>(&self, answer: T) -> Reply<T> {
         let (epoch, server_us) = (Epoch(1), self.clock.now().as_nanos() / 1_000);
-        let stamp = Stamp { epoch, hold_off: Duration::ZERO, server_us, data_epoch: epoch };
+        let stamp = Stamp {
+            epoch,
+            hold_off: Duration::ZERO,
+            server_us,
+            data_epoch: epoch,
+            revoked_until_ms: None,
+        };
         Reply { stamp, answer: Some(answer) }
     }
 

@@ -56,6 +56,15 @@ pub(super) static OPTIONS: &[Opt] = &[
         set: |draft, value| draft.set(Setting::HeartbeatInterval, value),
     },
     Opt {
+        name: "suspect-after",
+        value: Some("DURATION"),
+        default: "3s",
+        help: "After how long without a sign of life an instance is revoked, so that the others take its \
+               leases over; 0 waits until they expire. Counts as 0 with a TTL below three times this.",
+        commands: RUN,
+        set: |draft, value| draft.set(Setting::SuspectAfter, value),
+    },
+    Opt {
         name: "reconcile-interval",
         value: Some("DURATION"),
         default: "10s",

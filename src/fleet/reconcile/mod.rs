@@ -20,6 +20,7 @@ use crate::clock::Moment;
 use crate::event::Event;
 use crate::fleet::informer::Informer;
 use crate::fleet::lease_change::LeaseChange;
+use crate::fleet::live_instances::LiveInstances;
 use crate::fleet::placement::Plan;
 use crate::fleet::reconcile::acquire::Acquisition;
 use crate::fleet::reconcile::handover::{Handover, ReleaseReason};
@@ -53,6 +54,7 @@ pub struct Reconcile {
     held_off_in: Epoch,
     ready: bool,
     nudges: Receiver<Nudge>,
+    live: Arc<LiveInstances>,
 }
 
 /// How the parts reach the store, the table of leases, dispatch and the log.
@@ -118,7 +120,13 @@ impl Reconcile {
             held_off_in: Epoch::default(),
             ready: false,
             nudges: never(),
+            live: Arc::default(),
         }
+    }
+
+    /// The live instances, for the thread `detect`.
+    pub fn live_instances(&self) -> Arc<LiveInstances> {
+        Arc::clone(&self.live)
     }
 
     /// Takes nudges from this channel.
@@ -172,6 +180,9 @@ impl Reconcile {
         if self.informer.is_synced() {
             let view = self.informer.view();
             self.context.table.metrics().see(view.len(), view.instance_count());
+            if view.members_changed() {
+                self.live.set(view.instances().map(|it| it.0));
+            }
             self.replan();
             self.note_hold_off();
         }

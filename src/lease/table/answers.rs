@@ -30,11 +30,20 @@ impl OwnershipTable {
         if let Some(data_epoch) = anomaly.slept_in {
             *self.store_clock.slept.lock() = (now, data_epoch);
         }
+        if let Some(until_ms) = stamp.revoked_until_ms {
+            self.revoked(until_ms);
+        }
         if anomaly.ran_ahead.is_some() {
             // R5: the server may have ended leases early, or this instance was suspended: verify every lease again.
             self.doubt_all(now);
         }
         anomaly
+    }
+
+    /// R16: another instance has revoked this one. Ends every lease for good; [`Self::expire`] aborts their polls and reports
+    /// them. Whether this is news.
+    pub fn revoked(&self, until_ms: u64) -> bool {
+        self.heartbeat_deadline.revoke(until_ms)
     }
 
     /// Applies the answer to a heartbeat. R13: leases from before a lapse are lost for good.
@@ -92,6 +101,9 @@ impl OwnershipTable {
         let ran_ahead_at = *self.store_clock.ran_ahead_at.lock();
         let mut state = LeaseEdit::first(&lease, &self.due_index);
         state.fence_checked_in = request.context.epoch;
+        // R15: a grant is a verification, too.
+        let verified_until = self.verifications.lasts.map(|it| request.asked_at + it);
+        state.verified_until = verified_until.unwrap_or(Moment::MAX);
         // R5: requested before the server's clock was seen to run ahead, so uncertain until it is renewed.
         if request.asked_at < ran_ahead_at {
             self.mark_uncertain(&mut state, ran_ahead_at);
@@ -256,7 +268,10 @@ impl OwnershipTable {
         for (tenure, answer) in tenures.iter().zip(answers) {
             let tenure = tenure.clone();
             match answer {
-                Verify::Held => held.push(tenure),
+                Verify::Held => {
+                    self.note_verified(&tenure, request.asked_at);
+                    held.push(tenure);
+                }
                 Verify::Missing => {
                     self.doubt(tenure.clone(), "the lease is missing in the store", &mut applied);
                     self.retry_soon(&[RenewItem::new(tenure)], Duration::ZERO);
@@ -269,6 +284,15 @@ impl OwnershipTable {
             }
         }
         (held, applied)
+    }
+
+    /// R15: the store has confirmed this tenure after `asked_at`.
+    fn note_verified(&self, tenure: &Tenure, asked_at: Moment) {
+        let (Some(lasts), Some(lease)) = (self.verifications.lasts, self.find(tenure)) else {
+            return;
+        };
+        let mut state = self.edit(&lease);
+        state.verified_until = state.verified_until.max(asked_at + lasts);
     }
 
     /// Takes only the stamp of a reply: its items do not concern the table.

@@ -54,11 +54,13 @@ impl OwnershipTable {
         let generation = self.heartbeat_deadline.generation();
         let lapsed = now >= self.heartbeat_deadline.valid_until()
             || self.generation.swap(generation, Ordering::SeqCst) != generation;
-        let (past, running): (Vec<Tenure>, Vec<Option<Arc<Abort>>>) = {
+        let (past, running): (Vec<(Tenure, Loss)>, Vec<Option<Arc<Abort>>>) = {
             let leases = self.leases.read();
             let past = |it: &Arc<Lease>| {
                 let state = it.state.lock();
-                (!it.stands(&state, now)).then(|| (it.tenure.clone(), state.running.clone()))
+                let loss = || if it.was_revoked() { Loss::Revoked } else { Loss::Expired };
+                let ended = || ((it.tenure.clone(), loss()), state.running.clone());
+                (!it.stands(&state, now)).then(ended)
             };
             if lapsed {
                 leases.all().filter_map(past).unzip()
@@ -70,9 +72,11 @@ impl OwnershipTable {
         // All polls are aborted before the first lease is forgotten, because forgetting all of them may take longer than the
         // margin. `running` stays set until then, so that no other poll begins.
         running.iter().flatten().for_each(|it| it.fire());
+        // R15: their leases stay. They are polled again when they are verified again.
+        self.verifications.running.unverified(now).iter().for_each(|it| it.fire());
         let mut lost = Vec::new();
-        for tenure in past {
-            self.lose(tenure, Loss::Expired, &mut lost);
+        for (tenure, loss) in past {
+            self.lose(tenure, loss, &mut lost);
         }
         lost
     }
@@ -88,9 +92,12 @@ impl OwnershipTable {
         self.heartbeat_deadline.is_closed()
     }
 
-    /// When the next lease ends unless it is confirmed; `None` while no lease is held.
+    /// When the next lease ends unless it is confirmed, or the verification of the next poll; `None` while no lease is held.
     pub fn next_deadline(&self) -> Option<Moment> {
-        self.due_index.lock().next_end().map(|it| it.min(self.heartbeat_deadline.valid_until()))
+        let lease_ends = self.due_index.lock().next_end();
+        let lease_ends = lease_ends.map(|it| it.min(self.heartbeat_deadline.valid_until()));
+        let verification_ends = self.verifications.lasts.and(self.verifications.running.next_end());
+        lease_ends.into_iter().chain(verification_ends).min()
     }
 
     /// Drains every lease.

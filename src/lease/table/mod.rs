@@ -24,6 +24,7 @@ use crate::lease::epoch_tracker::{ClockAnomaly, EpochTracker};
 use crate::lease::heartbeat_deadline::HeartbeatDeadline;
 use crate::lease::log_limiter::LogLimiter;
 use crate::lease::permit::{Lease, PollPermit, SharedClock, Standing};
+use crate::lease::running_polls::RunningPolls;
 use crate::lease::table::due_index::{DueIndex, LeaseEdit, LeaseMap};
 use crate::lease::table::signals::Signals;
 pub use crate::lease::table::timings::LeaseTimings;
@@ -47,8 +48,17 @@ pub struct OwnershipTable {
     metrics: Arc<Metrics>,
     signals: Signals,
     log_limiter: Arc<LogLimiter>,
+    verifications: Verifications,
     /// The process whose threads keep the table. A forked child has a copy, but no threads.
     process: AtomicU32,
+}
+
+/// R15: what a poll needs besides its lease.
+#[derive(Default)]
+struct Verifications {
+    /// How long a verification counts. `None`: for ever, and this instance cannot be revoked.
+    lasts: Option<Duration>,
+    running: Arc<RunningPolls>,
 }
 
 /// How many leases ended without a release, and who is told of each.
@@ -103,6 +113,8 @@ pub struct Gained {
 pub enum Loss {
     /// Its deadline or the heartbeat's passed.
     Expired,
+    /// Another instance has revoked this one (R16).
+    Revoked,
     /// Another instance holds it.
     Taken(InstanceId),
     /// It may not be held any more, and no other owner is known: it is missing and may not be written back, its fence is
@@ -201,6 +213,7 @@ impl OwnershipTable {
             metrics: Arc::default(),
             signals: Signals::default(),
             log_limiter: Arc::default(),
+            verifications: Verifications::default(),
             process: AtomicU32::new(std::process::id()),
         }
     }
@@ -214,6 +227,12 @@ impl OwnershipTable {
     ) -> Self {
         let heartbeat_deadline = Arc::new(HeartbeatDeadline::of_renewals());
         Self { heartbeat_deadline, ..Self::new(me, timings, clock, new_fleet) }
+    }
+
+    /// R15: from now on a poll needs a fresh verification, so this instance may be revoked (R16).
+    pub fn revocable(mut self) -> Self {
+        self.verifications.lasts = Some(self.timings.lease.verification().ttl);
+        self
     }
 
     /// The instance that holds these leases.
@@ -257,7 +276,7 @@ impl OwnershipTable {
 
     /// R2: a permit for one poll. There is no other way to get one.
     pub fn permit(&self, tenure: &Tenure) -> Option<PollPermit> {
-        PollPermit::issue(&self.find(tenure)?, &self.me, &self.clock)
+        PollPermit::issue(&self.find(tenure)?, &self.me, &self.clock, &self.verifications.running)
     }
 
     /// The tenure under which `endpoint` is held, uncertain or not.
@@ -290,12 +309,12 @@ impl OwnershipTable {
         usable.then(|| lease.tenure.clone())
     }
 
-    /// Whether a poll under this tenure could begin now.
+    /// Whether a poll under this tenure could begin once it is verified.
     pub fn readiness(&self, tenure: &Tenure) -> Readiness {
         let leases = self.leases.read();
         let Some(lease) = leases.find(tenure) else { return Readiness::Over };
         let state = lease.state.lock();
-        if !lease.may_poll(&state, self.now()) {
+        if !lease.is_open(&state, self.now()) {
             Readiness::NotNow
         } else if state.running.is_some() {
             Readiness::Busy
@@ -375,6 +394,11 @@ impl OwnershipTable {
     /// R13: whether the heartbeat has been confirmed in time.
     pub fn is_beating(&self) -> bool {
         self.now() < self.heartbeat_deadline.valid_until() && !self.is_closed()
+    }
+
+    /// R16: the revocation that this instance has obeyed; 0 for none.
+    pub fn obeyed_ms(&self) -> u64 {
+        self.heartbeat_deadline.obeyed_ms()
     }
 
     /// Estimate of the server's clock, in milliseconds; `None` before the first reply.

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crossbeam_channel::Receiver;
+
 use crate::clock::Moment;
 use crate::lease::epoch_tracker::EpochTracker;
 use crate::lease::table::{OwnershipTable, PendingRequest};
@@ -17,6 +19,11 @@ impl PendingRequest {
     /// R1: when the clock was read, right before the request is sent.
     pub fn asked_at(&self) -> Moment {
         self.asked_at
+    }
+
+    /// R15: an answer that takes longer than `longest` is of no use.
+    pub fn answer_within(&mut self, longest: Duration) {
+        self.context.timeout = self.context.timeout.min(longest);
     }
 
     /// R4: the timeout of a request ends at `first_end`, when the first of its leases ends.
@@ -68,7 +75,10 @@ impl OwnershipTable {
             Duration::ZERO => self.timings.store_timeout,
             left => self.timings.store_timeout.min(left),
         };
-        let context = frame(&mut self.store_clock.epoch_tracker.lock(), asked_at, timeout);
+        // R16: read before the generation, so that a request names no revocation that its generation has not ended by.
+        let obeyed_ms = self.heartbeat_deadline.obeyed_ms();
+        let mut context = frame(&mut self.store_clock.epoch_tracker.lock(), asked_at, timeout);
+        (context.revocable, context.obeyed_ms) = (self.verifications.lasts.is_some(), obeyed_ms);
         PendingRequest { context, asked_at, generation: self.heartbeat_deadline.generation() }
     }
 
@@ -90,6 +100,30 @@ impl OwnershipTable {
         request.context.owner_only = all_fences_checked;
         request.limit(first_end);
         request
+    }
+
+    /// R15: how long a verification counts; `None` for an instance that cannot be revoked.
+    pub fn verified_for(&self) -> Option<Duration> {
+        self.verifications.lasts
+    }
+
+    /// R15: the polls that run and are to be verified again: half of the time of their verification is over.
+    pub fn polls_to_verify(&self) -> Vec<Tenure> {
+        let Some(lasts) = self.verifications.lasts else { return Vec::new() };
+        let mut tenures = self.verifications.running.ending_by(self.now() + lasts / 2);
+        tenures.truncate(BATCH_MAX);
+        tenures
+    }
+
+    /// When [`Self::polls_to_verify`] has something; `None` while no poll runs.
+    pub fn next_verification(&self) -> Option<Moment> {
+        let (lasts, running) = (self.verifications.lasts?, &self.verifications.running);
+        running.next_end().map(|it| it - lasts / 2)
+    }
+
+    /// Receives a wake-up when a poll begins while no other runs.
+    pub fn first_poll_began(&self) -> Receiver<()> {
+        self.verifications.running.first_began().clone()
     }
 
     /// The leases to renew now: at most one batch, earliest end first. `None` when none is due.

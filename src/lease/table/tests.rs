@@ -21,6 +21,7 @@ fn reply<T>(answer: T) -> Reply<T> {
         hold_off: Duration::ZERO,
         server_us: 1_000_000,
         data_epoch: Epoch(1),
+        revoked_until_ms: None,
     };
     Reply { stamp, answer: Some(answer) }
 }

@@ -32,7 +32,7 @@ struct Process {
 
 fn reply<T>(answer: T) -> Reply<T> {
     let (epoch, hold_off) = (Epoch(1), Duration::ZERO);
-    let stamp = Stamp { epoch, hold_off, server_us: 1, data_epoch: epoch };
+    let stamp = Stamp { epoch, hold_off, server_us: 1, data_epoch: epoch, revoked_until_ms: None };
     Reply { stamp, answer: Some(answer) }
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use crate::clock::ManualClock;
+use crate::model::Tenure;
 use crate::store::memory::roles::OnLease;
 use crate::store::memory::scripts::Now;
 use crate::store::memory::server::{MemoryServer, ServerState};
@@ -15,10 +16,11 @@ use crate::store::{Fault, RequestContext, StampedResult, StoreError, StoreResult
 /// The calls of the in-memory store: each the name of its method of `Store`, and `next_push` of a subscription.
 /// `acquire_roles`, `renew_roles`, `verify_roles` and `release_roles` count as `acquire`, `renew`, `verify` and `release` here;
 /// `Hooked` reports their own names.
-const OPS: [&str; 26] = [
+const OPS: [&str; 29] = [
     "acquire",
     "any_session",
     "asks",
+    "beat",
     "expiring",
     "heartbeat",
     "heartbeats",
@@ -34,10 +36,12 @@ const OPS: [&str; 26] = [
     "renew",
     "retire",
     "revoke",
+    "revoke_instance",
     "role_names",
     "role_statuses",
     "session_names",
     "sessions",
+    "signs_of_life",
     "time",
     "verify",
     "wake",
@@ -150,6 +154,21 @@ impl MemoryStore {
             (context.clone(), items.into_iter().cloned().collect());
         self.call(op, move |state, clock| {
             state.for_each(&context, clock, &items, |state, it, now| verb(state, &context, it, now))
+        })
+    }
+
+    /// [`Self::each`] for verifications.
+    pub(crate) fn each_verified<T: Send + 'static>(
+        &self,
+        context: &RequestContext,
+        tenures: Vec<&Tenure>,
+        verb: fn(&mut ServerState, &RequestContext, &Tenure, Now) -> T,
+    ) -> StampedResult<Vec<T>> {
+        let (context, tenures): (RequestContext, Vec<Tenure>) =
+            (context.clone(), tenures.into_iter().cloned().collect());
+        self.call("verify", move |state, clock| {
+            let verb = |state: &mut ServerState, it: &Tenure, now| verb(state, &context, it, now);
+            state.verify_each(&context, clock, &tenures, verb)
         })
     }
 }

@@ -69,8 +69,9 @@ impl Kind for Polls {
         data.nodes.contains_key(me)
     }
 
-    fn is_dead(&self, data: &Data, owner: &InstanceId, _: &RequestContext, _: Now) -> bool {
-        !data.nodes.contains_key(owner)
+    fn is_dead(&self, data: &Data, owner: &InstanceId, context: &RequestContext, now: Now) -> bool {
+        let revoked = data.revoked.get(owner).filter(|_| context.revocable);
+        !data.nodes.contains_key(owner) || revoked.is_some_and(|it| now.us >= it.0 * 1_000)
     }
 
     /// A release has raised the fence of its tenure by one more.

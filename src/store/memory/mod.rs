@@ -8,6 +8,7 @@ mod endings;
 mod kinds;
 mod malformed;
 mod operator;
+mod revocations;
 mod roles;
 mod scripts;
 mod server;
@@ -84,14 +85,13 @@ impl Store for MemoryStore {
 
     fn verify(&self, context: &RequestContext, tenures: &[Tenure]) -> StampedResult<Vec<Verify>> {
         let has_fast_path = context.owner_only && self.server.kind().has_owner_fast_path();
-        let by_owner =
-            |tenures| self.each("verify", context, tenures, ServerState::verify_by_owner);
+        let by_owner = |tenures| self.each_verified(context, tenures, ServerState::verify_by_owner);
         fast_path::by_owner_or_fence(
             tenures,
             |_| has_fast_path,
             &Verify::Held,
             by_owner,
-            |tenures| self.each("verify", context, tenures, ServerState::verify),
+            |tenures| self.each_verified(context, tenures, ServerState::verify),
         )
     }
 
@@ -247,7 +247,7 @@ impl Store for MemoryStore {
         let instances = instances.to_vec();
         self.call("heartbeats", move |state, clock| {
             state.cap_ttls(clock);
-            let node = |it| state.data.nodes.get(it).map(|it| state.lasting(it, clock));
+            let node = |it| state.lasting_node(it, clock);
             Ok(instances.iter().map(node).collect())
         })
     }

@@ -25,6 +25,8 @@ pub(crate) struct Now {
     floor_us: u64,
     holding_off: bool,
     late: bool,
+    /// A verification of the last epoch may still count (R15).
+    settling: bool,
     /// The highest fence of all, before this call.
     last_fence: u64,
 }
@@ -120,9 +122,12 @@ impl ServerState {
             hold_off: Duration::from_micros(left),
             server_us: now,
             data_epoch: Epoch(epoch.born),
+            revoked_until_ms: self.data.revoked.get(&context.instance).map(|it| it.0),
         };
         let (floor_us, last_fence) = (epoch.floor_us, self.data.fence);
-        Ok((stamp, Now { us: now, floor_us, holding_off: left > 0, late, last_fence }))
+        let settling =
+            context.revocable && now < epoch.since_us + micros(context.duration.revocation());
+        Ok((stamp, Now { us: now, floor_us, holding_off: left > 0, late, settling, last_fence }))
     }
 
     /// A verb over many items, refused as a whole when it was decided under another epoch.
@@ -134,9 +139,26 @@ impl ServerState {
         mut verb: impl FnMut(&mut Self, &I, Now) -> T,
     ) -> StoreResult<Reply<Vec<T>>> {
         let (stamp, now) = self.enter(context, items.first().map(OnLease::about), clock)?;
-        let named = stamp.epoch == context.epoch;
+        let named = stamp.epoch == context.epoch && stamp.revoked_until_ms.is_none();
         let answer = named.then(|| items.iter().map(|it| verb(self, it, now)).collect());
         Ok(Reply { stamp, answer })
+    }
+
+    /// The same for verifications, which have to wait at the beginning of an epoch (R15).
+    pub(crate) fn verify_each<T>(
+        &mut self,
+        context: &RequestContext,
+        clock: &ManualClock,
+        items: &[Tenure],
+        verb: impl FnMut(&mut Self, &Tenure, Now) -> T,
+    ) -> StoreResult<Reply<Vec<T>>> {
+        let mut settling = false;
+        let mut verb = verb;
+        let reply = self.for_each(context, clock, items, |state, it, now| {
+            settling = now.settling;
+            verb(state, it, now)
+        })?;
+        Ok(Reply { answer: reply.answer.filter(|_| !settling), ..reply })
     }
 
     /// heartbeat.lua
@@ -149,8 +171,23 @@ impl ServerState {
     ) -> StoreResult<Reply<HeartbeatReply>> {
         let (stamp, now) = self.enter(context, None, clock)?;
         if now.late {
-            return Ok(Reply { stamp, answer: None });
+            return Ok(Reply { stamp: Stamp { revoked_until_ms: None, ..stamp }, answer: None });
         }
+        let rejoins = stamp.revoked_until_ms;
+        if let Some(until_ms) = rejoins {
+            let wait = micros(context.duration.revocation());
+            if until_ms * 1_000 > now.us + wait {
+                return Ok(Reply {
+                    stamp: self.shorten_revocation(context, stamp, ttl),
+                    answer: None,
+                });
+            }
+            if context.obeyed_ms != until_ms || now.us < until_ms * 1_000 {
+                return Ok(Reply { stamp, answer: None });
+            }
+            self.data.revoked.remove(&context.instance);
+        }
+        let stamp = Stamp { revoked_until_ms: None, ..stamp };
         if let Some(epoch) = &mut self.data.epoch {
             epoch.heartbeat_ttl = epoch.heartbeat_ttl.max(ttl);
         }
@@ -159,7 +196,8 @@ impl ServerState {
         let weight = if drained { Weight(0) } else { weight };
         let before = self.data.nodes.insert(me.clone(), (weight, now.us + micros(ttl)));
         self.tell_node(me);
-        Ok(Reply { stamp, answer: Some(HeartbeatReply { unbroken: before.is_some(), weight }) })
+        let unbroken = before.is_some() && rejoins.is_none();
+        Ok(Reply { stamp, answer: Some(HeartbeatReply { unbroken, weight }) })
     }
 
     /// acquire.lua

@@ -80,6 +80,12 @@ pub(crate) struct Data {
     pub(crate) leases: BTreeMap<EndpointId, (InstanceId, u64)>,
     pub(crate) nodes: BTreeMap<InstanceId, (Weight, u64)>,
     pub(crate) infos: BTreeMap<InstanceId, (InstanceInfo, u64)>,
+    /// Signs of life, of those that have an info.
+    pub(crate) beats: BTreeMap<InstanceId, u64>,
+    /// From when the leases of a revoked instance may be taken over, in milliseconds, and the end of the key.
+    pub(crate) revoked: BTreeMap<InstanceId, (u64, u64)>,
+    /// How many were revoked in the last minute, and when it ends.
+    pub(crate) revocations: (u32, u64),
     pub(crate) results: BTreeMap<EndpointId, ResultHash>,
     pub(crate) retired: BTreeMap<EndpointId, u64>, // when results end
     pub(crate) epoch: Option<EpochHash>,
@@ -146,7 +152,8 @@ pub(crate) struct EpochHash {
 }
 
 /// What a replica answers, too.
-const READS: [&str; 13] = [
+const READS: [&str; 14] = [
+    "signs_of_life",
     "inspect",
     "time",
     "asks",
@@ -379,6 +386,7 @@ impl ServerState {
         // Nobody is told: Redis may take its time to notice that a key has expired.
         forget(&mut self.data.nodes, now);
         forget(&mut self.data.infos, now);
+        forget(&mut self.data.revoked, now);
     }
 
     fn tell_session(&mut self, suffix: &str) {

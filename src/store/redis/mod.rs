@@ -9,6 +9,7 @@ pub(crate) mod endings;
 pub(crate) mod history;
 pub(crate) mod locator;
 pub(crate) mod reply;
+mod revocations;
 pub(crate) mod role_status;
 pub(crate) mod roles;
 pub(crate) mod scan;

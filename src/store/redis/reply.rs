@@ -134,6 +134,7 @@ fn split<'a>(
         hold_off: Duration::from_millis(number(hold_off).ok_or_else(unexpected)?),
         server_us: number(server_us).ok_or_else(unexpected)?,
         data_epoch: Epoch(number(born).ok_or_else(unexpected)?),
+        revoked_until_ms: items.first().filter(|_| status == "revoked").and_then(number),
     };
     Ok((stamp, status, items))
 }
@@ -295,7 +296,7 @@ pub(crate) fn odd_session(
     }
 }
 
-fn number(value: &Value) -> Option<u64> {
+pub(crate) fn number(value: &Value) -> Option<u64> {
     match value {
         Value::Int(it) => u64::try_from(*it).ok(),
         _ => None,
@@ -317,7 +318,7 @@ pub(crate) fn server_us(time: &Value) -> Option<u64> {
     number_in(seconds)?.checked_mul(1_000_000)?.checked_add(number_in(micros)?)
 }
 
-fn text(value: &Value) -> Option<String> {
+pub(crate) fn text(value: &Value) -> Option<String> {
     match value {
         Value::BulkString(it) => Some(String::from_utf8_lossy(it).into_owned()),
         Value::SimpleString(it) => Some(it.clone()),

@@ -45,11 +45,15 @@ impl RedisStore {
         op: &'static str,
         longest: &str,
         keys: impl Iterator<Item = String>,
+        ends: &[String],
         timeout: Duration,
         read: impl Fn(&[u8]) -> T,
     ) -> StoreResult<Vec<Option<Lasting<T>>>> {
         let mut call = Call::default();
         call.key(self.server.keys.epoch()).arg(longest);
+        for end in ends {
+            call.bytes(end.as_bytes());
+        }
         let mut asked = 0;
         for key in keys {
             call.key(key);

@@ -10,6 +10,7 @@ use crate::model::{
 };
 use crate::store::announcement;
 use crate::store::keys::Keys;
+use crate::store::lease_kind::LeaseKind;
 use crate::store::redis::connection::Connection;
 use crate::store::{GRANTS_LAST, Judging, LEADER_HEARTBEAT_EXTRA, PeerMessage, RequestContext};
 
@@ -50,6 +51,9 @@ macro_rules! script {
 pub(crate) static ACQUIRE: LazyLock<Script> = script!(lease_kind + "acquire.lua");
 pub(crate) static HEARTBEAT: LazyLock<Script> = script!(epoch + "heartbeat.lua");
 pub(crate) static REVOKE: LazyLock<Script> = script!(master_only + "revoke.lua");
+pub(crate) static REVOKE_INSTANCE: LazyLock<Script> = script!(master_only + "revoke_instance.lua");
+pub(crate) static BEAT: LazyLock<Script> = script!(number + "beat.lua");
+pub(crate) static SIGNS_OF_LIFE: LazyLock<Script> = script!(number + "signs_of_life.lua");
 pub(crate) static READ_CAPPED: LazyLock<Script> = script!(number + "read_capped.lua");
 pub(crate) static DRAIN: LazyLock<Script> = script!("drain.lua");
 pub(crate) static RELEASE_BY_OWNER: LazyLock<Script> =
@@ -184,7 +188,10 @@ impl Call {
         // A question is about many endpoints or about one role, because each role has its own timing.
         call.arg(about.into_iter().next().map(|it| keys.field_suffix(it)).unwrap_or_default());
         let heartbeat_lasts = context.duration.ttl.saturating_add(LEADER_HEARTBEAT_EXTRA);
-        call.arg(keys.leader_heartbeats()).arg(heartbeat_lasts.as_millis());
+        match keys.kind() {
+            LeaseKind::Poll => call.bytes(b"").arg(u8::from(context.revocable)),
+            LeaseKind::Role => call.arg(keys.leader_heartbeats()).arg(heartbeat_lasts.as_millis()),
+        };
         call
     }
 

@@ -61,6 +61,7 @@ impl Store for RedisStore {
         call.key(self.server.keys.node(&context.instance));
         call.key(self.server.keys.drain());
         call.arg(ttl.as_millis()).arg(weight).arg(context.instance.host());
+        call.arg(context.obeyed_ms);
         call.info(&self.server.keys, &context.instance, info);
         let value = self.call("write the heartbeat on", context.timeout, |connection| {
             script::HEARTBEAT.run(connection, &call)
@@ -301,9 +302,10 @@ impl Store for RedisStore {
         instances: &[InstanceId],
         timeout: Duration,
     ) -> StoreResult<Vec<Option<Lasting<Weight>>>> {
-        let keys = instances.iter().map(|it| self.server.keys.node(it));
-        let weight = |value: &[u8]| Weight::from_node_value(value);
-        self.read_capped("read instances on", "heartbeat_ttl_ms", keys, timeout, weight)
+        let (keys, op) = (&self.server.keys, "read instances on");
+        let ends: Vec<String> = instances.iter().map(|it| keys.revoked(it)).collect();
+        let nodes = instances.iter().map(|it| keys.node(it));
+        self.read_capped(op, "heartbeat_ttl_ms", nodes, &ends, timeout, Weight::from_node_value)
     }
 
     fn owners(
@@ -336,7 +338,7 @@ impl Store for RedisStore {
     ) -> StoreResult<Vec<Option<Lasting<InstanceId>>>> {
         let keys = endpoints.iter().map(|it| self.server.keys.lease(it));
         let owner = |value: &[u8]| InstanceId::new(&String::from_utf8_lossy(value));
-        self.read_capped("read owners on", "lease_ttl_ms", keys, timeout, owner)
+        self.read_capped("read owners on", "lease_ttl_ms", keys, &[], timeout, owner)
     }
 
     fn expiring(

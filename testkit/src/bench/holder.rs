@@ -38,6 +38,8 @@ impl Holder {
             owner_only: true,
             not_after_us: 0,
             new_fleet: true,
+            revocable: true,
+            obeyed_ms: 0,
             timeout: Duration::from_secs(10),
         };
         let lasts = Duration::from_secs(86_400);

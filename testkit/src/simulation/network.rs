@@ -6,9 +6,9 @@ use std::time::Duration;
 use leasehold::model::{EndpointId, InstanceId, InstanceInfo, Tenure, Weight};
 use leasehold::store::memory::{MemoryStore, Mishap, no_answer};
 use leasehold::store::{
-    Acquire, Fault, HeartbeatReply, Lasting, Page, PeerMessage, Publication, Publish, Push,
-    RawSession, Release, Renew, RenewItem, RequestContext, RoleStatus, StampedResult, Store,
-    StoreResult, Subscription, Verify,
+    Acquire, Beat, Fault, HeartbeatReply, Lasting, Page, PeerMessage, Publication, Publish, Push,
+    RawSession, Release, Renew, RenewItem, RequestContext, Revocation, RevocationReply,
+    Revocations, RoleStatus, SignsOfLife, StampedResult, Store, StoreResult, Subscription, Verify,
 };
 
 use super::member::{LinkState, Member};
@@ -159,6 +159,28 @@ fn together<T>(all: Vec<StampedResult<T>>) -> StoreResult<Vec<StampedResult<T>>>
     match all.iter().find_map(|it| it.as_ref().err().cloned()) {
         Some(error) if error.fault == Fault::Unreachable => Err(error),
         _ => Ok(all),
+    }
+}
+
+impl Revocations for SimulatedStore {
+    fn beat(&self, me: &InstanceId, beats: u64, timeout: Duration) -> StoreResult<Beat> {
+        self.call("beat", timeout, |it| it.beat(me, beats, timeout))
+    }
+
+    fn signs_of_life(
+        &self,
+        instances: &[InstanceId],
+        timeout: Duration,
+    ) -> StoreResult<Vec<SignsOfLife>> {
+        self.call("signs_of_life", timeout, |it| it.signs_of_life(instances, timeout))
+    }
+
+    fn revoke_instance(
+        &self,
+        revocation: &Revocation,
+        timeout: Duration,
+    ) -> StoreResult<RevocationReply> {
+        self.call("revoke_instance", timeout, |it| it.revoke_instance(revocation, timeout))
     }
 }
 

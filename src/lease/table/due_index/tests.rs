@@ -35,8 +35,13 @@ impl Rig {
 
     fn reply<T>(&self, answer: T) -> Reply<T> {
         let server_us = self.clock.now().as_nanos() / 1_000;
-        let stamp =
-            Stamp { epoch: Epoch(1), hold_off: Duration::ZERO, server_us, data_epoch: Epoch(1) };
+        let stamp = Stamp {
+            epoch: Epoch(1),
+            hold_off: Duration::ZERO,
+            server_us,
+            data_epoch: Epoch(1),
+            revoked_until_ms: None,
+        };
         Reply { stamp, answer: Some(answer) }
     }
 

@@ -7,7 +7,8 @@
 -- reply  … fence, number of items  then one entry for each item that was not free, or is not granted: its index, from 1,
 --        and  1, how: granted, 1 adopted or 2 takeover   2, owner: held   3 hold-off   4 no heartbeat
 --        5 late   6, why: failed
-if EPOCH ~= NAMED then return reply('epoch') end
+local bar = barred()
+if bar then return reply(bar) end
 local out = reply('ok')
 local alive = KIND.is_alive(KEYS[2])
 local refusal

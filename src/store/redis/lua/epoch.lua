@@ -4,9 +4,10 @@
 -- ARGV     1 instance  2 epoch named  3 suspect  4 floor_us  5 lease_ttl_ms  6 margin_ms
 --          7 not_after_us  8 new_fleet  9 suffix  10 prefix of leaders' heartbeats  11 how many ms one lasts
 --          the script's own arguments begin at ARGV[12]
--- Endpoint leases share one TTL, and the fence of each is in its result: 9 and 10 are empty, and 11 is not used. Each role
+-- Endpoint leases share one TTL, and the fence of each is in its result: 9 and 10 are empty, and 11 is 1 if the caller polls
+-- only under a fresh verification (R15). Each role
 -- has a TTL and a term of its own, in fields of KEYS[1] that end with the suffix: a colon and the role's name.
--- A reply begins with  status, epoch, hold_off_ms, server_us, data epoch
+-- A reply begins with  status, epoch, hold_off_ms, server_us, data epoch; after the status 'revoked' also  revoked_until_ms
 -- The data epoch (field 'born') is the epoch that began with the last loss of data.
 local ME, NAMED, TTL_MS = ARGV[1], number(ARGV[2]) or 0, number(ARGV[5], TTL_MIN_MS, TTL_MAX_MS)
 -- R14: the fleet would have to agree on a TTL that no configuration can have.
@@ -14,6 +15,10 @@ if not TTL_MS then return redis.error_reply('BADTTL the life of a lease cannot b
 local NOT_AFTER_US = tonumber(ARGV[7])
 local HOLD_US = (TTL_MS + tonumber(ARGV[6])) * 1000
 local SUFFIX = ARGV[9]
+-- R16: whether this instance was revoked: the server time in ms from which its leases may be taken over. Roles are not revoked.
+local REVOCATIONS = string.sub(KEYS[1], 1, -6) .. 'revoked:'
+local REVOKED = SUFFIX == '' and number(redis.pcall('GET', REVOCATIONS .. ME)) or nil
+local KEEPS_R15 = ARGV[10] == '' and ARGV[11] == '1'
 -- GRANTED is the field with the last fence. CONFIRMED, which only roles have, is the field that says whether the role's TTL
 -- was confirmed after a loss of data. lease_kind.lua has the other differences between endpoint leases and roles.
 local GRANTED, CONFIRMED = 'granted', nil
@@ -116,8 +121,20 @@ do
 end
 
 local function reply(status)
-  return {status, EPOCH, math.ceil(HOLD_LEFT_US / 1000), NOW_US, DATA_EPOCH or EPOCH}
+  return {status, EPOCH, math.ceil(HOLD_LEFT_US / 1000), NOW_US, DATA_EPOCH or EPOCH, status == 'revoked' and REVOKED or nil}
 end
+
+-- Why a script decides nothing: the caller named another epoch (R5), or was revoked (R16).
+local function barred()
+  if EPOCH ~= NAMED then return 'epoch' end
+  if REVOKED then return 'revoked' end
+end
+
+-- R15: an earlier epoch may have had an owner that this server has forgotten, and whose last verification still counts.
+-- Nobody else is confirmed until it has ended. As LeaseDuration::revocation.
+local VERIFICATION_MS = math.min(math.max(TTL_MS / 30, 1000), TTL_MS / 3)
+local REVOCATION_US = (VERIFICATION_MS * 1.03 + 100) * 1000
+local IS_SETTLING = KEEPS_R15 and NOW_US - SINCE_US < REVOCATION_US
 
 -- The error of one item (wrong type, out of memory) must not fail the others.
 local function failed(result) return type(result) == 'table' and result.err end

@@ -28,9 +28,13 @@ if ARGV[10] == '' then
     note_grant = function(highest, grants, fence_text, lasts_ms)
       return failed(redis.pcall('SET', highest, fence_text)) or note_granted(grants, fence_text, lasts_ms)
     end,
-    -- R13: an owner stops polling before its heartbeat expires.
+    -- R13: an owner stops polling before its heartbeat expires. R16: a revoked owner has stopped when its last verification
+    -- has ended. Only an instance that keeps R15 takes over then: after a loss of data its polls end as soon (IS_SETTLING).
     is_dead = function(owner)
-      if dead[owner] == nil then dead[owner] = redis.call('EXISTS', ARGV[12] .. owner) == 0 end
+      if dead[owner] == nil then
+        local revoked = KEEPS_R15 and number(redis.pcall('GET', REVOCATIONS .. owner))
+        dead[owner] = redis.call('EXISTS', ARGV[12] .. owner) == 0 or (revoked and NOW_US >= revoked * 1000) or false
+      end
       return dead[owner]
     end,
     -- heartbeat.lua writes it.

@@ -10,7 +10,8 @@
 -- reply  … per item  1 or {1, verdict, since_ms, before_ms, failures, successes} stored, now or before, or a newer one
 --        is: 1 if the verdict and its counts are still as the caller saw them   2 fenced   {3, why} failed   4 the lease
 --        is missing, and was not granted since
-if EPOCH ~= NAMED then return reply('epoch') end
+local bar = barred()
+if bar then return reply(bar) end
 local out = reply('ok')
 
 local leases = {}

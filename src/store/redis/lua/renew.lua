@@ -4,7 +4,8 @@
 -- ARGV  12 TTL of KEYS[2] in ms  13 highest fence that the caller knows  then per item: fence, may_reclaim
 -- reply  … per item  1 extended   2 reclaimed   {3, owner or ''} not ours   {4} late   {5, why} failed
 -- Allowed during a hold-off: a renewal is no grant.
-if EPOCH ~= NAMED then return reply('epoch') end
+local bar = barred()
+if bar then return reply(bar) end
 local out = reply('ok')
 
 local function put_back(lease, result)

@@ -5,7 +5,8 @@
 -- Only for leases whose fence a grant or a renewal has compared in this epoch. The store has lost no data since then, and a
 -- release or the grant of another instance removes the caller's name. So a lease that names the caller is its tenure,
 -- or a later one of its own.
-if EPOCH ~= NAMED then return reply('epoch') end
+local bar = barred()
+if bar then return reply(bar) end
 local out = reply('ok')
 local owners = redis.call('MGET', unpack(KEYS, 2))
 for i = 1, #KEYS - 1 do

@@ -2,7 +2,8 @@
 -- KEYS[1] and ARGV[1-11]: see epoch.lua
 -- KEYS  per item from 2: lease, result             ARGV  per item from 12: fence
 -- reply  … per item  1 held   2 missing   {3, owner} not ours   {4, why} failed
-if EPOCH ~= NAMED then return reply('epoch') end
+local bar = barred() or (IS_SETTLING and 'settling')
+if bar then return reply(bar) end
 local out = reply('ok')
 
 local leases = {}

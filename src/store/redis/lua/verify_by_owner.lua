@@ -3,7 +3,8 @@
 -- KEYS  from 2: leases
 -- reply  … the indexes, from 1, of the leases that do not name the caller: the caller sends these to verify
 -- Only for leases whose fence was compared in this epoch: renew_by_owner says why the name is enough then.
-if EPOCH ~= NAMED then return reply('epoch') end
+local bar = barred() or (IS_SETTLING and 'settling')
+if bar then return reply(bar) end
 local out = reply('ok')
 local owners = redis.call('MGET', unpack(KEYS, 2))
 for i = 1, #KEYS - 1 do
