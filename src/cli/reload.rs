@@ -203,6 +203,7 @@ mod tests {
             it if it.ends_with("interval")
                 || it.ends_with("ttl")
                 || it.ends_with("timeout")
+                || it.ends_with("after")
                 || it.ends_with("jitter") =>
             {
                 "7s"

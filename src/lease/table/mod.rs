@@ -301,11 +301,11 @@ impl OwnershipTable {
         self.process.store(0, Ordering::Relaxed);
     }
 
-    /// The tenure under which a poll of `endpoint` could start now, in this process.
+    /// The tenure under which a poll of `endpoint` could start now, once it is verified, in this process.
     pub fn usable(&self, endpoint: &EndpointId) -> Option<Tenure> {
         let leases = self.leases.read();
         let lease = leases.get(endpoint)?;
-        let usable = lease.may_poll(&lease.state.lock(), self.now()) && self.is_of_this_process();
+        let usable = lease.is_open(&lease.state.lock(), self.now()) && self.is_of_this_process();
         usable.then(|| lease.tenure.clone())
     }
 
@@ -328,9 +328,17 @@ impl OwnershipTable {
         self.find(tenure).is_some()
     }
 
-    /// Whether a poll of `endpoint` could start now.
+    /// Whether a poll of `endpoint` could start now, once it is verified.
     pub fn may_poll(&self, endpoint: &EndpointId) -> bool {
         self.usable(endpoint).is_some()
+    }
+
+    /// R15: whether a poll of `endpoint` could start now without another request to the store.
+    #[cfg(any(test, feature = "__internals"))]
+    pub fn may_start_poll(&self, endpoint: &EndpointId) -> bool {
+        let leases = self.leases.read();
+        let lease = leases.get(endpoint);
+        lease.is_some_and(|it| it.may_poll(&it.state.lock(), self.now()))
     }
 
     /// The lease on `endpoint`, if it is held.

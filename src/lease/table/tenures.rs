@@ -10,7 +10,7 @@ impl OwnershipTable {
     pub fn is_usable(&self, tenure: &Tenure) -> bool {
         let leases = self.leases.read();
         let Some(lease) = leases.find(tenure) else { return false };
-        lease.may_poll(&lease.state.lock(), self.now()) && self.is_of_this_process()
+        lease.is_open(&lease.state.lock(), self.now()) && self.is_of_this_process()
     }
 
     /// How long this tenure lasts unless a renewal is confirmed. `None` once it has ended, also if no thread has

@@ -247,6 +247,11 @@ impl MemoryServer {
         state.data.malformed = Malformed::default();
     }
 
+    /// The process of this instance is gone: its connection was closed.
+    pub fn hang_up(&self, instance: &InstanceId) {
+        self.state.lock().subscribers.remove(instance);
+    }
+
     /// Whether a subscriber was pushed something since the last call.
     pub fn has_told(&self) -> bool {
         std::mem::take(&mut self.state.lock().told)

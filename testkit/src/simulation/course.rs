@@ -390,7 +390,7 @@ fn check_loss(world: &World) {
 impl World {
     /// G3: cut off or asleep for that long it may poll nothing.
     fn fail_unless_paused(&self, member: &Member) {
-        if let Some(it) = self.endpoints.iter().find(|it| member.table.may_poll(it)) {
+        if let Some(it) = self.endpoints.iter().find(|it| member.table.may_start_poll(it)) {
             self.fail(format!("G3: {} may poll {it}, out of reach of the store", member.name));
         }
     }

@@ -297,7 +297,7 @@ impl Small {
     }
 
     fn has_two_owners(&self) -> bool {
-        self.tables.iter().all(|it| it.may_poll(&self.endpoint))
+        self.tables.iter().all(|it| it.may_start_poll(&self.endpoint))
     }
 
     /// Everything that can be seen, by its relation to now.

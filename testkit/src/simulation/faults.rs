@@ -5,8 +5,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use leasehold::instance::shutdown::{PHASES, Phase};
-use leasehold::store::Store;
-use leasehold::store::memory::{MemoryStore, Snapshot};
+use leasehold::store::memory::{MemoryStore, Mishap, Snapshot};
+use leasehold::store::{Hint, Revocation, Revocations, Store};
 
 use super::member::{LinkState, Member, Part};
 use super::world::{Happening, MS, World, nanos};
@@ -76,10 +76,11 @@ pub enum FaultKind {
     MessagesLost,
     Garbage,
     ResultsLost,
+    Revoked,
 }
 
 impl FaultKind {
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 27] = [
         Self::Crash,
         Self::Stop,
         Self::Freeze,
@@ -106,6 +107,7 @@ impl FaultKind {
         Self::MessagesLost,
         Self::Garbage,
         Self::ResultsLost,
+        Self::Revoked,
     ];
 
     /// The name in the count of what was played.
@@ -137,6 +139,7 @@ impl FaultKind {
             Self::MessagesLost => "peer messages lost",
             Self::Garbage => "garbage in the epoch",
             Self::ResultsLost => "results lost",
+            Self::Revoked => "revoked on a wrong hint",
         }
     }
 
@@ -452,6 +455,7 @@ impl Faults {
         match kind {
             FaultKind::Crash => {
                 member.gone.set(true);
+                world.server.hang_up(member.table.instance());
                 member.observed.running.borrow_mut().clear();
                 if dice.permille(300) {
                     let after = dice.skewed(1_000) * MS;
@@ -484,6 +488,7 @@ impl Faults {
                 let noticed = 2 * nanos(world.scene.timings.lease.ttl);
                 member.link.results_lost_until.set(world.now() + noticed + span);
             }
+            FaultKind::Revoked => revoke_instance(world, member),
             FaultKind::LineBroken => {
                 member.link.breaks.set(member.link.breaks.get() + 1);
                 if let Some(electors) = &*member.stages.electors.borrow() {
@@ -569,6 +574,21 @@ impl Faults {
             world.wake_subscribers();
         }
     }
+}
+
+/// A hint lies: whatever the instance does, it is revoked, now or by a request that arrives late.
+fn revoke_instance(world: &World, member: &Member) {
+    let store = MemoryStore::new(&world.server);
+    if world.dice.permille(300) {
+        let late = Duration::from_millis(world.dice.skewed(2_000));
+        store.plan("revoke_instance", Mishap::ExecuteLate(late));
+        world.after(nanos(late), Happening::CatchUp);
+    }
+    let suspect = member.table.instance().clone();
+    let revocation = Revocation { suspect, hint: Hint::Operator, not_after_us: 0 };
+    let reply = store.revoke_instance(&revocation, Duration::from_secs(1));
+    world.trace.say(world.now(), || format!("--- revoke {}: {reply:?}", member.name));
+    world.wake_subscribers();
 }
 
 /// Writes a value that is no number into a field of the epoch.

@@ -95,7 +95,9 @@ impl Judge {
             self.stuck.set(self.stuck.get() + 1);
         }
         member.observed.stuck.set(stuck);
-        let gives = matches!(part, Part::Heartbeat | Part::Renewal | Part::Reconcile);
+        let gives = matches!(part, Part::Heartbeat | Part::Renewal | Part::Reconcile)
+            || (matches!(part, Part::Dispatch | Part::Verify)
+                && member.table.verified_for().is_some());
         if gives && (member.observed.answered.replace(false) || part == Part::Reconcile) {
             self.owners(world, member);
         }
@@ -109,7 +111,7 @@ impl Judge {
         let mut may = vec![0; world.endpoints.len().div_ceil(WORD)];
         if !member.table.is_empty() {
             for (n, endpoint) in world.endpoints.iter().enumerate() {
-                may[n / WORD] |= u64::from(member.table.may_poll(endpoint)) << (n % WORD);
+                may[n / WORD] |= u64::from(member.table.may_start_poll(endpoint)) << (n % WORD);
             }
         }
         self.checks.set(self.checks.get() + 1);
@@ -124,7 +126,7 @@ impl Judge {
                     both &= both - 1;
                     let n = at * WORD + bit;
                     let endpoint = &world.endpoints[n];
-                    if !other.table.may_poll(endpoint) || other.pause.unaware_of_sleep.get() {
+                    if !other.table.may_start_poll(endpoint) || other.pause.unaware_of_sleep.get() {
                         *word &= !(1 << bit);
                     } else if world.now() >= self.tampered_until.borrow()[n] {
                         let (one, two) = (&member.name, &other.name);
@@ -156,7 +158,7 @@ impl Judge {
                 continue;
             }
             let them = &other.name;
-            if other.table.may_poll(&world.endpoints[n]) {
+            if other.table.may_start_poll(&world.endpoints[n]) {
                 world.fail(format!("G1: {name} polls e{n}, which {them} may poll"));
             }
             // A process that stands still, or has just woken, cannot abort a poll that is on the wire.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use leasehold::clock::{Clock, ManualClock, Moment};
 use leasehold::config::{CheckedConfig, Config, LogRenewals};
+use leasehold::fleet::failure_detector::FailureDetector;
 use leasehold::fleet::reconcile::Reconcile;
 use leasehold::instance::assembly::{Parts, Queues, assemble};
 use leasehold::instance::shutdown::{Phase, Shutdown};
@@ -18,6 +19,7 @@ use leasehold::net::abort::Abort;
 use leasehold::polling::dispatch::Dispatch;
 use leasehold::polling::job_queue::JobReceiver;
 use leasehold::polling::publisher::Publisher;
+use leasehold::polling::reverify::Reverifier;
 use leasehold::polling::worker::PollWorker;
 use leasehold::store::Store;
 use leasehold::store::memory::MemoryStore;
@@ -53,9 +55,11 @@ pub enum Part {
     RoleWatch,
     /// The stop, in the order of R11.
     Stop,
+    Verify,
+    Detect,
 }
 
-const PARTS: usize = 14;
+const PARTS: usize = 16;
 const PARTS_IN_ORDER: [Part; PARTS] = [
     Part::Heartbeat,
     Part::Renewal,
@@ -71,6 +75,8 @@ const PARTS_IN_ORDER: [Part; PARTS] = [
     Part::RoleExpiry,
     Part::RoleWatch,
     Part::Stop,
+    Part::Verify,
+    Part::Detect,
 ];
 
 /// What gets through between a process and the store.
@@ -163,6 +169,8 @@ pub struct Stages {
     watch: RefCell<Watch>,
     reconcile: RefCell<Reconcile>,
     dispatch: RefCell<Dispatch>,
+    detector: RefCell<FailureDetector>,
+    reverifier: Reverifier,
     worker: PollWorker,
     jobs: JobReceiver,
     publisher: RefCell<Publisher>,
@@ -236,8 +244,10 @@ impl Member {
         let config = config(scene, weight);
         let connections = Connections::shared(&store);
         let (poller, clock_of) = (Arc::new(Endpoint(n)), Arc::clone(&own));
-        let Parts { lease, watch, reconcile, dispatch, worker, jobs, publisher, .. } =
+        let parts =
             assemble(&config, id.clone(), clock_of, &connections, poller, Queues::Unbounded);
+        let Parts { lease, watch, reconcile, detector, dispatch, reverifier, .. } = parts;
+        let Parts { worker, jobs, publisher, .. } = parts;
         let electors = Electors::new(world, &id, &line(&world.roles, true), &own);
         let member = Self {
             n,
@@ -260,6 +270,8 @@ impl Member {
                 watch: RefCell::new(watch),
                 reconcile: RefCell::new(reconcile),
                 dispatch: RefCell::new(dispatch),
+                detector: RefCell::new(detector),
+                reverifier,
                 worker,
                 jobs,
                 publisher: RefCell::new(publisher),
@@ -340,6 +352,9 @@ impl Member {
         }
         if self.stages.dispatch.try_borrow().is_ok_and(|it| it.is_told()) {
             self.wake(world, Part::Dispatch, 0);
+        }
+        if self.table.verified_for().is_some() && self.table.first_poll_began().try_recv().is_ok() {
+            self.wake(world, Part::Verify, 0);
         }
         if !self.stages.jobs.is_empty() {
             self.wake(world, Part::Poller0, 0);
@@ -431,6 +446,14 @@ impl Member {
                 (!wait.is_zero() || world.calls.get() != calls).then_some(wait)
             }
             Part::Stop => self.stop(world),
+            // R15: until the last poll has ended.
+            Part::Verify if self.runs_until(Phase::PublishRest) => {
+                Some(self.stages.reverifier.step())
+            }
+            Part::Detect if self.runs_until(Phase::EndMoves) => {
+                Some(self.stages.detector.borrow_mut().step())
+            }
+            Part::Verify | Part::Detect => None,
             _ if part >= Part::RoleElector => {
                 self.stages.electors.borrow().as_ref().and_then(|it| it.step(world, self, part))
             }
@@ -444,6 +467,9 @@ impl Member {
         use Part::{RoleElector, RoleExpiry, RoleRenewal, RoleWatch};
         let all = [Renewal, Expiry, Watch, Reconcile, Dispatch];
         all.iter().for_each(|it| self.wake(world, *it, 0));
+        if self.table.verified_for().is_some() {
+            [Part::Verify, Part::Detect].iter().for_each(|it| self.wake(world, *it, 0));
+        }
         if self.stages.electors.borrow().is_some() {
             let all = [RoleElector, RoleRenewal, RoleExpiry, RoleWatch];
             all.iter().for_each(|it| self.wake(world, *it, 0));
@@ -463,6 +489,7 @@ impl Member {
         }
         let Some(phase) = shutdown.begin_next() else {
             self.gone.set(true);
+            world.server.hang_up(self.table.instance());
             world.trace.say(world.now(), || format!("{} has stopped", self.name));
             return None;
         };
@@ -493,7 +520,7 @@ impl Member {
             Dispatch, Expiry, Heartbeat, Poller0, Poller1, Publish, Reconcile, Renewal, Watch,
         };
         match phase {
-            Phase::EndMoves => !self.is_busy(&[Reconcile, Watch]),
+            Phase::EndMoves => !self.is_busy(&[Reconcile, Watch, Part::Detect]),
             Phase::EndDispatch => !self.is_busy(&[Dispatch]),
             Phase::LeavePlan => true,
             Phase::EndPolls => {
@@ -502,6 +529,9 @@ impl Member {
                     self.stages.lease.release.release_idle();
                 }
                 let polls = self.is_busy(&[Poller0, Poller1]);
+                if !polls && self.is_busy(&[Part::Verify]) {
+                    return false;
+                }
                 if polls && world.now() >= self.stopping.drain_until.get() {
                     self.table.abort_all();
                 }
@@ -559,6 +589,7 @@ fn config(scene: &Scene, weight: u32) -> CheckedConfig {
         renew_interval: scene.timings.renew_interval,
         store_timeout: scene.timings.store_timeout,
         heartbeat_interval: scene.heartbeat_interval,
+        suspect_after: scene.suspect_after,
         weight,
         interval: scene.poll_interval,
         timeout: Duration::from_secs(3),
@@ -590,6 +621,8 @@ impl Poller for Endpoint {
         permit.confirm()?;
         let endpoint = index(permit.tenure().endpoint.as_str());
         world.judge.poll_begins(world, member, endpoint, permit);
+        // Its verification may end before anything that the thread expiry waits for.
+        member.wake_after(world, Part::Expiry, until_deadline(&member.table));
         let takes = if dice.permille(20) { dice.below(3_000) } else { dice.skewed(30) };
         member.observed.running.borrow_mut().push((endpoint, Arc::clone(permit.abort())));
         world.wait(member, world.now() + takes * MS, &|| permit.abort().is_fired());

@@ -20,6 +20,8 @@ pub struct Scene {
     pub roles: usize,
     pub timings: LeaseTimings,
     pub heartbeat_interval: Duration,
+    /// R16: zero for a fleet that revokes nobody.
+    pub suspect_after: Duration,
     pub poll_interval: Duration,
     /// The slowest and the fastest clock of an instance, in millionths of the server's rate.
     pub rates: (u64, u64),
@@ -68,6 +70,7 @@ impl Scene {
                 store_timeout: timeout,
             },
             heartbeat_interval: beat / 3,
+            suspect_after: Duration::ZERO,
             poll_interval: Duration::from_millis(*dice.pick(&[1_000, 5_000, 10_000])),
             rates: if spread { (slowest, fastest.max(1_000_000)) } else { (1_000_000, 1_000_000) },
             clock_goes_back: dice.permille(300),
@@ -81,12 +84,18 @@ impl Scene {
             half_able: false,
         };
         let scene = if dice.permille(LARGE_PERMILLE) { scene.large(dice) } else { scene };
-        Self {
+        let scene = Self {
             delivers_messages: dice.permille(750),
             far_ms: *dice.pick(&[0, 0, 0, 150]),
             half_able: dice.permille(300),
             ..scene
-        }
+        };
+        let shortest = scene.timings.lease.ttl.min(scene.timings.heartbeat.ttl);
+        let suspect_after = shortest / u32::try_from(dice.between(3, 5)).unwrap_or(3);
+        // Where a call takes as long as that, nobody is ever seen to be alive in time.
+        let is_possible = scene.far_ms == 0 || suspect_after >= Duration::from_secs(1);
+        let suspects = dice.permille(750) && is_possible;
+        Self { suspect_after: if suspects { suspect_after } else { Duration::ZERO }, ..scene }
     }
 
     /// More endpoints than fit into one call for each of two instances, polled seldom.
@@ -105,7 +114,13 @@ impl Scene {
             let slowest = u32::try_from(self.rates.0).unwrap_or(1);
             duration.ttl.saturating_sub(duration.usable() * 1_000 / (slowest / 1_000).max(1))
         };
-        left(self.timings.lease).min(left(self.timings.heartbeat)) * 8 / 10
+        let expiry = left(self.timings.lease).min(left(self.timings.heartbeat));
+        let verification = self.timings.lease.verification().ttl;
+        let slowest = u32::try_from(self.rates.0).unwrap_or(1);
+        let verified_for = verification * 1_000 / (slowest / 1_000).max(1);
+        let revocation = self.timings.lease.revocation().saturating_sub(verified_for);
+        let least = if self.suspect_after.is_zero() { expiry } else { expiry.min(revocation) };
+        least * 8 / 10
     }
 
     /// One life of a lease and its hold-off, whichever clock counts.
