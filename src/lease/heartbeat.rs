@@ -49,6 +49,13 @@ struct Beats {
     reported_ms: AtomicU64,
 }
 
+impl Beats {
+    /// The number of the next sign of life. A heartbeat is one, too.
+    fn next(&self) -> u64 {
+        self.count.fetch_add(1, Ordering::Relaxed) + 1
+    }
+}
+
 /// The thread `heartbeat`: wakes every `--heartbeat-interval`, four times in `--suspect-after`, and at once on a request
 /// (`LeaseParts::heartbeat_now`).
 pub struct Heartbeat {
@@ -126,7 +133,7 @@ impl Heartbeat {
 
     /// Gives a sign of life; how long to wait for the next. `None` if the instance was revoked: a heartbeat comes first.
     fn beat(&self, beats: &Beats) -> Option<Duration> {
-        let count = beats.count.fetch_add(1, Ordering::Relaxed) + 1;
+        let count = beats.next();
         let timeout = self.table.timings().store_timeout.min(beats.interval);
         if let Ok(Beat::Revoked(until_ms)) = self.store.beat(self.table.instance(), count, timeout)
         {
@@ -203,6 +210,7 @@ impl Heartbeat {
             version: env!("CARGO_PKG_VERSION").into(),
             protocol: PROTOCOL,
             started_at_ms: self.started.at_ms(&self.table),
+            beats: self.beats.as_ref().map(Beats::next),
             polling: self.table.metrics().polling_info(),
         }
     }

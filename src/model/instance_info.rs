@@ -5,12 +5,12 @@ use std::time::Duration;
 use crate::model::EndpointId;
 
 /// The rules that this version keeps, for later versions to know what an instance understands.
-pub const PROTOCOL: u32 = 1;
+pub const PROTOCOL: u32 = 2;
 
 /// No version is longer. Another client may have written anything.
 const VERSION_CHARS_MAX: usize = 40;
 
-/// What an instance tells with each heartbeat. Nobody acts on it: it is for operators.
+/// What an instance tells with each heartbeat. It is for operators, but for the signs of life (R16).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InstanceInfo {
     /// The version that runs.
@@ -19,6 +19,8 @@ pub struct InstanceInfo {
     pub protocol: u32,
     /// When the process started, by the server's clock.
     pub started_at_ms: Option<u64>,
+    /// How many signs of life it has given. `None`: it does not keep R15, so it cannot be revoked.
+    pub beats: Option<u64>,
     /// What its polling achieves; `None` for an instance that does not poll.
     pub polling: Option<PollingInfo>,
 }
@@ -63,10 +65,11 @@ pub struct Behind {
 
 impl InstanceInfo {
     /// Every field of the hash, in the order in which it is written and read.
-    pub const FIELDS: [&'static str; 16] = [
+    pub const FIELDS: [&'static str; 17] = [
         "version",
         "protocol",
         "started_at_ms",
+        "beats",
         "workers",
         "busy",
         "threads",
@@ -84,8 +87,9 @@ impl InstanceInfo {
 
     /// The fields to write, with their values. An instance writes the same fields each time, so that none is left from before.
     pub fn fields(&self) -> Vec<(&'static str, String)> {
-        let started = self.started_at_ms.map_or(String::new(), |it| it.to_string());
-        let mut values = vec![self.version.clone(), self.protocol.to_string(), started];
+        let text = |it: Option<u64>| it.map_or(String::new(), |it| it.to_string());
+        let (started, beats) = (text(self.started_at_ms), text(self.beats));
+        let mut values = vec![self.version.clone(), self.protocol.to_string(), started, beats];
         values.extend(self.polling.iter().flat_map(PollingInfo::values));
         Self::FIELDS.into_iter().zip(values).collect()
     }
@@ -119,7 +123,8 @@ impl InstanceInfo {
             slow_behind: count("slow_behind").unwrap_or(0),
         });
         let protocol = number("protocol").and_then(|it| u32::try_from(it).ok()).unwrap_or(0);
-        Some(Self { version, protocol, started_at_ms: number("started_at_ms"), polling })
+        let (started_at_ms, beats) = (number("started_at_ms"), number("beats"));
+        Some(Self { version, protocol, started_at_ms, beats, polling })
     }
 }
 
@@ -179,8 +184,8 @@ mod tests {
         let quiet = PollingInfo { behind: None, ..polling.clone() };
         for polling in [None, Some(polling), Some(quiet)] {
             let started_at_ms = Some(1_700_000_000_000);
-            let info =
-                InstanceInfo { version: "1.2.3".into(), protocol: 1, started_at_ms, polling };
+            let (version, beats) = ("1.2.3".into(), Some(8));
+            let info = InstanceInfo { version, protocol: 1, started_at_ms, beats, polling };
             assert_eq!(read_back(&info).as_ref(), Some(&info));
         }
     }
@@ -191,8 +196,9 @@ mod tests {
             InstanceInfo::parse(&values.iter().map(|it| Some((*it).into())).collect::<Vec<_>>())
         };
         assert_eq!((parse(&[]), parse(&["", "1", "2", "3"])), (None, None));
-        let odd = parse(&["9".repeat(99).as_str(), "-1", "x", "4", "many"]).unwrap();
+        let odd = parse(&["9".repeat(99).as_str(), "-1", "x", "y", "4", "many"]).unwrap();
         assert_eq!((odd.version.len(), odd.protocol, odd.started_at_ms), (40, 0, None));
+        assert_eq!(odd.beats, None);
         assert_eq!(odd.polling, Some(PollingInfo { workers: 4, ..PollingInfo::default() }));
         assert_eq!(parse(&["1.0", "2", "3"]).unwrap().polling, None);
     }

@@ -131,6 +131,7 @@ pub struct Member {
     renew_at: Moment,
     expire_at: Moment,
     reconcile_at: Moment,
+    detect_at: Moment,
 }
 
 pub struct Cluster {
@@ -140,6 +141,7 @@ pub struct Cluster {
     pub seen: Arc<Mutex<Vec<Seen>>>,
     endpoints: Vec<EndpointId>,
     timings: LeaseTimings,
+    suspect_after: Duration,
     delivers: (bool, bool),
     starts: BTreeMap<String, u32>,
     results: usize,
@@ -159,6 +161,7 @@ impl Cluster {
             seen: Arc::default(),
             endpoints: Vec::new(),
             timings: timings(),
+            suspect_after: Duration::ZERO,
             delivers: (true, true),
             starts: BTreeMap::new(),
             results: 0,
@@ -175,6 +178,12 @@ impl Cluster {
         cluster.pass(2 * TTL);
         assert_eq!(cluster.owned_total(), n, "a settled fleet owns everything");
         cluster
+    }
+
+    /// Instances that join from now on may be revoked, and revoke others (R16).
+    pub fn revoking(mut self, suspect_after: Duration) -> Self {
+        self.suspect_after = suspect_after;
+        self
     }
 
     /// The heartbeat stays at one a second, and only a short store timeout leaves room for that in a short TTL.
@@ -225,6 +234,7 @@ impl Cluster {
             renew_interval: self.timings.renew_interval,
             store_timeout: self.timings.store_timeout,
             heartbeat_interval: RENEW,
+            suspect_after: self.suspect_after,
             weight: 1,
             interval: INTERVAL,
             timeout: TIMEOUT,
@@ -263,6 +273,7 @@ impl Cluster {
             renew_at: Moment::MIN,
             expire_at: Moment::MIN,
             reconcile_at: Moment::MIN,
+            detect_at: Moment::MIN,
         }
     }
 
@@ -287,9 +298,15 @@ impl Cluster {
         &self.members[name]
     }
 
-    /// Crashes: it releases nothing and announces nothing.
+    /// Crashes: it releases nothing and announces nothing. Its host is gone, too, so no connection is closed.
     pub fn crash(&mut self, name: &str) {
         self.members.remove(name).unwrap();
+    }
+
+    /// Crashes, and the kernel closes its connections.
+    pub fn kill(&mut self, name: &str) {
+        let member = self.members.remove(name).unwrap();
+        self.server.hang_up(member.table.instance());
     }
 
     pub fn cut_off(&mut self, name: &str, cut: bool) {
@@ -383,7 +400,7 @@ impl Cluster {
             self.server.catch_up();
             let names: Vec<String> = self.members.keys().cloned().collect();
             for name in names {
-                for thread in 0..9 {
+                for thread in 0..11 {
                     let member = self.members.get_mut(&name).unwrap();
                     if !member.frozen {
                         member.step(thread);
@@ -398,7 +415,7 @@ impl Cluster {
     /// G1.
     fn check_owners(&self) {
         for endpoint in &self.endpoints {
-            let may = self.members.iter().filter(|it| it.1.table.may_poll(endpoint));
+            let may = self.members.iter().filter(|it| it.1.table.may_start_poll(endpoint));
             if may.clone().count() > 1 {
                 let names: Vec<&String> = may.map(|it| it.0).collect();
                 panic!("{endpoint} may be polled by {names:?}");
@@ -469,9 +486,9 @@ impl Member {
         let has_ended = match thread {
             0 => is_over(Phase::EndHeartbeat),
             1 | 2 => is_over(Phase::ReleaseLeases),
-            3 | 4 => is_over(Phase::EndMoves),
+            3 | 4 | 10 => is_over(Phase::EndMoves),
             5 | 6 => is_over(Phase::EndDispatch),
-            7 => is_over(Phase::PublishRest),
+            7 | 9 => is_over(Phase::PublishRest),
             _ => self.shutdown.phase() != Some(Phase::EndPolls),
         };
         if has_ended {
@@ -503,6 +520,10 @@ impl Member {
             }
             8 if self.table.shutdown_progress().try_recv().is_ok() => {
                 parts.lease.release.release_idle();
+            }
+            9 if self.table.verified_for().is_some() => drop(parts.reverifier.step()),
+            10 if self.table.verified_for().is_some() && now >= self.detect_at => {
+                self.detect_at = now + parts.detector.step();
             }
             _ => (),
         }

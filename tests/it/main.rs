@@ -19,6 +19,7 @@ mod protocol {
     mod faults;
     /// R1–R14 on the in-memory cluster: one test a clause.
     mod rules;
+    mod revocation;
     /// A short run of the simulator, and of the explorer of the small case.
     mod simulated;
     /// How long an endpoint is without a poll when its owner dies or its heir hangs.

@@ -34,6 +34,7 @@ pub fn judged(rights: &Rights, purpose: Purpose) -> Finding {
         (Need::Roles, "lead, once and run --lead do not work without"),
         (Need::Messages, "hand-overs take seconds, and results are not announced, without"),
         (Need::Pushes, "changes are noticed later without"),
+        (Need::Failover, "killed instances are replaced seconds later without"),
         (Need::RoundTrips, "every call takes a second round, and the whole script, without"),
         (Need::ServerLoad, "leases cost the server more without"),
         (Need::History, "history and the stream of changes have nothing to show without"),

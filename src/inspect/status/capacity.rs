@@ -191,7 +191,7 @@ mod tests {
             owned: 9,
             fair_share: 9.0,
             drained: false,
-            info: Some(InstanceInfo { version, protocol, started_at_ms, polling }),
+            info: Some(InstanceInfo { version, protocol, started_at_ms, beats: None, polling }),
         }
     }
 

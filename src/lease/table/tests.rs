@@ -7,9 +7,9 @@ use crossbeam_channel::bounded;
 
 use crate::clock::ManualClock;
 use crate::lease::permit::{PollPermit, Standing};
-use crate::lease::table::{LeaseTimings, OwnershipTable};
+use crate::lease::table::{LeaseTimings, Loss, Lost, OwnershipTable, Readiness};
 use crate::model::{EndpointId, Epoch, FenceToken, InstanceId, LeaseDuration, Tenure, Weight};
-use crate::store::{Acquire, Grant, HeartbeatReply, Renew, Reply, Stamp};
+use crate::store::{Acquire, Grant, HeartbeatReply, Renew, Reply, Stamp, Verify};
 
 const DURATION: LeaseDuration = LeaseDuration::new(Duration::from_secs(30));
 /// For what happens at once, or never.
@@ -239,4 +239,134 @@ fn what_was_not_compared_in_this_epoch_is_not_verified_by_name() {
     next.stamp.epoch = Epoch(next.stamp.epoch.0 + 1);
     table.heartbeat_answered(&table.request(), &next);
     assert!(!table.verification(&[tenure]).context.owner_only, "another epoch");
+}
+
+/// A revocable table that beats and holds one lease, verified when it was granted.
+fn revocable() -> (OwnershipTable, Arc<ManualClock>, Tenure) {
+    let (table, clock) = beating(DURATION);
+    let table = table.revocable();
+    let tenure = gain(&table, 1).remove(0);
+    (table, clock, tenure)
+}
+
+const V: Duration = Duration::from_secs(1);
+const MS: Duration = Duration::from_millis(1);
+
+fn verify(table: &OwnershipTable, tenure: &Tenure) {
+    let tenures = std::slice::from_ref(tenure);
+    let request = table.verification(tenures);
+    let (held, _) = table.verified(&request, tenures, &reply(vec![Verify::Held]));
+    assert_eq!(held, tenures);
+}
+
+/// R15: without an answer of the store that is younger than V no poll begins, and no permit is confirmed.
+#[test]
+fn r15_a_poll_starts_only_under_a_fresh_verification() {
+    assert_eq!(DURATION.verification().ttl, V);
+    let (table, clock, tenure) = revocable();
+    let permit = table.permit(&tenure).unwrap();
+    clock.pass(V - MS);
+    assert_eq!(permit.confirm(), Ok(()), "a grant is a verification");
+    clock.pass(MS);
+    assert!(permit.confirm().is_err(), "it is V old");
+    drop(permit);
+    assert!(table.permit(&tenure).is_none() && !table.may_start_poll(&tenure.endpoint));
+    assert_eq!(table.readiness(&tenure), Readiness::Ready, "it may be verified again");
+    verify(&table, &tenure);
+    assert!(table.permit(&tenure).is_some() && table.may_start_poll(&tenure.endpoint));
+}
+
+/// R1, R15: a verification counts from before the request.
+#[test]
+fn r15_a_verification_counts_from_before_its_request() {
+    let (table, clock, tenure) = revocable();
+    clock.pass(V);
+    let tenures = std::slice::from_ref(&tenure);
+    let request = table.verification(tenures);
+    clock.pass(V - MS);
+    table.verified(&request, tenures, &reply(vec![Verify::Held]));
+    assert!(table.permit(&tenure).is_some());
+    clock.pass(MS);
+    assert!(table.permit(&tenure).is_none());
+}
+
+/// R15: a poll that runs is aborted when its verification ends; the lease stays.
+#[test]
+fn r15_a_running_poll_is_aborted_when_its_verification_ends() {
+    let (table, clock, tenure) = revocable();
+    let permit = table.permit(&tenure).unwrap();
+    assert_eq!(table.next_deadline(), Some(table.now() + V), "the thread expiry wakes then");
+    clock.pass(V / 2);
+    verify(&table, &tenure);
+    clock.pass(V - MS);
+    assert!(table.expire().is_empty() && !permit.abort().is_fired(), "it was verified again");
+    clock.pass(MS);
+    assert!(table.expire().is_empty(), "the lease stays");
+    assert!(permit.abort().is_fired() && table.has(&tenure));
+    assert!(table.next_deadline() > Some(table.now() + V), "one abort is enough");
+}
+
+/// R15: what runs is to be verified when half of its time is over.
+#[test]
+fn r15_a_running_poll_is_verified_again_in_time() {
+    let (table, clock, tenure) = revocable();
+    assert_eq!((table.polls_to_verify(), table.next_verification()), (vec![], None), "none runs");
+    let permit = table.permit(&tenure).unwrap();
+    assert!(table.first_poll_began().try_recv().is_ok());
+    assert_eq!(table.next_verification(), Some(table.now() + V / 2));
+    clock.pass(V / 2 - MS);
+    assert!(table.polls_to_verify().is_empty());
+    clock.pass(MS);
+    assert_eq!(table.polls_to_verify(), [tenure.clone()]);
+    verify(&table, &tenure);
+    assert!(table.polls_to_verify().is_empty());
+    drop(permit);
+    assert_eq!(table.next_verification(), None);
+}
+
+/// R15 is off where nobody may revoke.
+#[test]
+fn r15_a_table_that_cannot_be_revoked_needs_no_verification() {
+    let (table, clock) = beating(DURATION);
+    let tenure = gain(&table, 1).remove(0);
+    let permit = table.permit(&tenure).unwrap();
+    clock.pass(10 * V);
+    assert!(permit.confirm().is_ok() && table.may_start_poll(&tenure.endpoint));
+    assert_eq!((table.polls_to_verify(), table.verified_for()), (vec![], None));
+    assert!(!table.request().context.revocable);
+}
+
+fn barred<T>() -> Reply<T> {
+    let granted: Reply<()> = reply(());
+    let stamp = Stamp { revoked_until_ms: Some(77), ..granted.stamp };
+    Reply { stamp, answer: None }
+}
+
+/// R16: a revocation ends every lease for good, whichever answer tells of it; the next heartbeat names it.
+#[test]
+fn r16_a_revoked_instance_ends_its_generation() {
+    let (table, _, tenure) = revocable();
+    let permit = table.permit(&tenure).unwrap();
+    let asked_before = table.request();
+    let tenures = std::slice::from_ref(&tenure);
+    table.verified(&table.verification(tenures), tenures, &barred());
+    assert!(permit.confirm().is_err() && table.permit(&tenure).is_none());
+    assert_eq!(table.request().context.obeyed_ms, 77);
+    let lost = table.expire();
+    assert_eq!(lost, [Lost { tenure: tenure.clone(), loss: Loss::Revoked }]);
+    assert!(permit.abort().is_fired());
+    // A heartbeat or a grant from before brings nothing back.
+    let beat = HeartbeatReply { unbroken: true, weight: Weight(1) };
+    table.heartbeat_answered(&asked_before, &reply(beat));
+    let grant = Acquire::Granted { fence: FenceToken(8), grant: Grant::Free };
+    let endpoints = [tenure.endpoint.clone()];
+    let (gained, _) = table.granted(&asked_before, &endpoints, &reply(vec![grant.clone()]));
+    assert!(gained.is_empty() && !table.may_poll(&tenure.endpoint));
+    // It begins anew.
+    let request = table.request();
+    table.heartbeat_answered(&request, &reply(HeartbeatReply { unbroken: false, ..beat }));
+    assert_eq!(table.granted(&table.request(), &endpoints, &reply(vec![grant])).0.len(), 1);
+    assert!(!table.revoked(77), "it has obeyed that one");
+    assert!(table.may_start_poll(&tenure.endpoint));
+    assert!(table.revoked(78) && !table.may_start_poll(&tenure.endpoint), "another one");
 }

@@ -32,6 +32,8 @@ pub enum Need {
     Reading,
     /// Changes are noticed later.
     Pushes,
+    /// A killed instance is noticed by its silence, seconds later.
+    Failover,
     /// Every call takes a second round, in which the script is sent whole.
     RoundTrips,
     /// A server is busier with leases.

@@ -62,7 +62,7 @@ pub(crate) struct Journal {
 pub struct Announced {
     /// Who polled.
     pub instance: InstanceId,
-    /// What was announced.
+    /// What.
     pub publication: Publication,
     /// The verdict after it.
     pub state: VerdictState,
@@ -80,9 +80,7 @@ pub(crate) struct Data {
     pub(crate) leases: BTreeMap<EndpointId, (InstanceId, u64)>,
     pub(crate) nodes: BTreeMap<InstanceId, (Weight, u64)>,
     pub(crate) infos: BTreeMap<InstanceId, (InstanceInfo, u64)>,
-    /// Signs of life, of those that have an info.
-    pub(crate) beats: BTreeMap<InstanceId, u64>,
-    /// From when the leases of a revoked instance may be taken over, in milliseconds, and the end of the key.
+    /// From when (in ms) the leases of a revoked instance may be taken over, and the end of the key.
     pub(crate) revoked: BTreeMap<InstanceId, (u64, u64)>,
     /// How many were revoked in the last minute, and when it ends.
     pub(crate) revocations: (u32, u64),
@@ -153,8 +151,8 @@ pub(crate) struct EpochHash {
 
 /// What a replica answers, too.
 const READS: [&str; 14] = [
-    "signs_of_life",
     "inspect",
+    "signs_of_life",
     "time",
     "asks",
     "session_names",
@@ -247,11 +245,6 @@ impl MemoryServer {
         state.data.malformed = Malformed::default();
     }
 
-    /// The process of this instance is gone: its connection was closed.
-    pub fn hang_up(&self, instance: &InstanceId) {
-        self.state.lock().subscribers.remove(instance);
-    }
-
     /// Whether a subscriber was pushed something since the last call.
     pub fn has_told(&self) -> bool {
         std::mem::take(&mut self.state.lock().told)
@@ -276,16 +269,15 @@ impl MemoryServer {
 
     /// Stores a session, as an application would.
     pub fn put_session(&self, suffix: &str, value: &[u8]) {
-        let value = RawSession::Value(value.to_vec());
         let mut state = self.state.lock();
-        state.data.sessions.insert(suffix.into(), value);
+        state.data.sessions.insert(suffix.into(), RawSession::Value(value.to_vec()));
         state.tell_session(suffix);
     }
 
     /// Stores a session, and the push gets lost.
     pub fn put_session_unheard(&self, suffix: &str, value: &[u8]) {
-        let value = RawSession::Value(value.to_vec());
-        self.state.lock().data.sessions.insert(suffix.into(), value);
+        let mut state = self.state.lock();
+        state.data.sessions.insert(suffix.into(), RawSession::Value(value.to_vec()));
     }
 
     /// A session of this name is written in another database: an invalidation names keys of all of them.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use redis::Value;
 
 use crate::config::Topology;
-use crate::model::SESSION_MAX_BYTES;
+use crate::model::{InstanceId, SESSION_MAX_BYTES, Weight};
 use crate::store::redis::RedisStore;
 use crate::store::redis::locator::Route;
 use crate::store::redis::reply;
@@ -40,6 +40,19 @@ impl RedisStore {
         })
     }
 
+    /// Heartbeats with the time that each has left: that of a revoked instance ends when its leases may be taken over (R16).
+    pub(crate) fn read_heartbeats(
+        &self,
+        instances: &[InstanceId],
+        timeout: Duration,
+    ) -> StoreResult<Vec<Option<Lasting<Weight>>>> {
+        let (keys, op) = (&self.server.keys, "read instances on");
+        let ends: Vec<String> = instances.iter().map(|it| keys.revoked(it)).collect();
+        let nodes = instances.iter().map(|it| keys.node(it));
+        self.read_capped(op, "heartbeat_ttl_ms", nodes, &ends, timeout, Weight::from_node_value)
+    }
+
+    /// Keys that expire. Each of `ends` names a key that ends the one in the same place sooner.
     pub(crate) fn read_capped<T>(
         &self,
         op: &'static str,

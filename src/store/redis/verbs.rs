@@ -302,10 +302,7 @@ impl Store for RedisStore {
         instances: &[InstanceId],
         timeout: Duration,
     ) -> StoreResult<Vec<Option<Lasting<Weight>>>> {
-        let (keys, op) = (&self.server.keys, "read instances on");
-        let ends: Vec<String> = instances.iter().map(|it| keys.revoked(it)).collect();
-        let nodes = instances.iter().map(|it| keys.node(it));
-        self.read_capped(op, "heartbeat_ttl_ms", nodes, &ends, timeout, Weight::from_node_value)
+        self.read_heartbeats(instances, timeout)
     }
 
     fn owners(

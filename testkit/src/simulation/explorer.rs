@@ -13,9 +13,11 @@ use std::time::Duration;
 
 use leasehold::clock::{Clock, ManualClock};
 use leasehold::lease::table::{LeaseTimings, OwnershipTable, PendingRequest};
-use leasehold::model::{EndpointId, InstanceId, LeaseDuration, Tenure, Weight};
+use leasehold::model::{EndpointId, InstanceId, InstanceInfo, LeaseDuration, Tenure, Weight};
 use leasehold::store::memory::{MemoryServer, MemoryStore, Snapshot};
-use leasehold::store::{Acquire, HeartbeatReply, Renew, RenewItem, Reply, Store};
+use leasehold::store::{
+    Acquire, HeartbeatReply, Hint, Renew, RenewItem, Reply, Revocation, Revocations, Store, Verify,
+};
 
 const TTL: Duration = Duration::from_secs(3);
 /// Five of these are just within a holder's rights of 2.81 s, six are more than the 3 s of the store.
@@ -43,6 +45,8 @@ pub enum Weakness {
     FalseNewFleet,
     /// Questions never expire (R4).
     NeverLate,
+    /// Leases of a revoked instance may be taken over half a second after its revocation, not 1.13 s (R16).
+    HastyTakeover,
 }
 
 /// What was found.
@@ -67,6 +71,8 @@ enum Choice {
     Replicate,
     Promote,
     RestartEmpty,
+    /// A hint lies about this instance (R16).
+    Revoke(usize),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,15 +81,18 @@ enum Verb {
     Renew,
     Acquire,
     Release,
+    /// Only where instances may be revoked (R15).
+    Verify,
 }
 
-const VERBS: [Verb; 4] = [Verb::Beat, Verb::Renew, Verb::Acquire, Verb::Release];
+const VERBS: [Verb; 5] = [Verb::Beat, Verb::Renew, Verb::Acquire, Verb::Release, Verb::Verify];
 
 #[derive(Debug)]
 enum Answer {
     Beat(Reply<HeartbeatReply>),
     Renew(Reply<Vec<Renew>>),
     Acquire(Reply<Vec<Acquire>>),
+    Verify(Reply<Vec<Verify>>),
     Nothing,
 }
 
@@ -106,10 +115,15 @@ struct Small {
     messages: Vec<Message>,
     replica: Snapshot,
     endpoint: EndpointId,
-    weakness: Weakness,
+    case: Case,
 }
 
-fn table(clock: &Arc<ManualClock>, name: &str, new_fleet: bool) -> OwnershipTable {
+fn table(
+    clock: &Arc<ManualClock>,
+    name: &str,
+    new_fleet: bool,
+    is_revocable: bool,
+) -> OwnershipTable {
     let timings = LeaseTimings {
         lease: LeaseDuration::new(TTL),
         heartbeat: LeaseDuration::new(TTL),
@@ -119,23 +133,32 @@ fn table(clock: &Arc<ManualClock>, name: &str, new_fleet: bool) -> OwnershipTabl
         store_timeout: TTL,
     };
     let own: Arc<dyn Clock> = Arc::<ManualClock>::clone(clock);
-    OwnershipTable::new(InstanceId::new(name), timings, own, new_fleet)
+    let table = OwnershipTable::new(InstanceId::new(name), timings, own, new_fleet);
+    if is_revocable { table.revocable() } else { table }
+}
+
+/// Which small case is explored.
+#[derive(Clone, Copy, Debug)]
+pub struct Case {
+    /// Instances may be revoked at any moment, and poll only under a fresh verification (R15, R16).
+    pub is_revocable: bool,
+    pub weakness: Weakness,
 }
 
 impl Small {
     /// `a` holds the endpoint, both beat, nothing is under way, and the replica has it all.
-    fn new(weakness: Weakness) -> Self {
+    fn new(case: Case) -> Self {
         let clock = Arc::new(ManualClock::at(10_000_000_000_000));
         let server = MemoryServer::new(&clock);
         let mut small = Self {
             store: MemoryStore::new(&server),
-            tables: NAMES.iter().map(|it| table(&clock, it, true)).collect(),
+            tables: NAMES.iter().map(|it| table(&clock, it, true, case.is_revocable)).collect(),
             messages: Vec::new(),
             replica: server.snapshot(),
             endpoint: EndpointId::parse("e").expect("legal"),
             clock,
             server,
-            weakness,
+            case,
         };
         for table in &small.tables {
             let _ = table.ensure_time_known(|timeout| small.store.time(timeout));
@@ -164,6 +187,9 @@ impl Small {
                     (Some(_), false) => (),
                 }
             }
+            if self.case.is_revocable {
+                choices.extend((0..2).map(Choice::Revoke));
+            }
             for (who, verb) in (0..2).flat_map(|who| VERBS.map(|verb| (who, verb))) {
                 if self.may_send(who, verb) {
                     choices.extend([Choice::Exchange(who, verb), Choice::Send(who, verb)]);
@@ -188,6 +214,7 @@ impl Small {
             Verb::Renew => self.tables[who].renewals().is_some(),
             Verb::Acquire => !held,
             Verb::Release => held,
+            Verb::Verify => held && self.case.is_revocable,
         };
         self.messages.len() < 3 && sensible && !self.messages.iter().any(waits)
     }
@@ -206,7 +233,11 @@ impl Small {
             tenures = table.take_drained(Duration::ZERO);
             request = table.release_request();
         }
-        if self.weakness == Weakness::NeverLate {
+        if verb == Verb::Verify {
+            tenures.extend(table.tenure(&self.endpoint));
+            request = table.verification(&tenures);
+        }
+        if self.case.weakness == Weakness::NeverLate {
             request.context.not_after_us = 0;
         }
         let awaited = verb != Verb::Release;
@@ -217,10 +248,15 @@ impl Small {
         let it = &mut self.messages[n];
         let context = &it.request.context;
         let wanted = std::slice::from_ref(&self.endpoint);
+        let info = InstanceInfo { beats: Some(1), ..InstanceInfo::default() };
+        let info = Some(&info).filter(|_| self.case.is_revocable);
         it.answer = Some(match it.verb {
+            Verb::Verify => {
+                self.store.verify(context, &it.tenures).map_or(Answer::Nothing, Answer::Verify)
+            }
             Verb::Beat => self
                 .store
-                .heartbeat(context, TTL, Weight(1), None)
+                .heartbeat(context, TTL, Weight(1), info)
                 .map_or(Answer::Nothing, Answer::Beat),
             Verb::Renew => {
                 self.store.renew(context, &it.items).map_or(Answer::Nothing, Answer::Renew)
@@ -251,6 +287,7 @@ impl Small {
                 let wanted = std::slice::from_ref(&self.endpoint);
                 drop(table.granted(&it.request, wanted, reply));
             }
+            Some(Answer::Verify(reply)) => drop(table.verified(&it.request, &it.tenures, reply)),
             _ => drop(table.unanswered(&it.items, "lost")),
         }
     }
@@ -276,23 +313,33 @@ impl Small {
             }
             Choice::Tick => {
                 self.clock.pass(QUANTUM);
-                if self.weakness == Weakness::FastServer {
+                if self.case.weakness == Weakness::FastServer {
                     self.server.step_clock(52);
                 }
                 self.tables.iter().for_each(|it| drop(it.expire()));
             }
+            Choice::Revoke(who) => self.revoke(who),
             Choice::Replicate => self.replica = self.server.snapshot(),
             Choice::Promote => self.server.fail_over(&self.replica),
             Choice::RestartEmpty => {
                 self.server.crash();
                 self.server.restart(None);
-                if self.weakness == Weakness::FalseNewFleet {
-                    let stranger = table(&self.clock, "stranger", true);
+                if self.case.weakness == Weakness::FalseNewFleet {
+                    let stranger = table(&self.clock, "stranger", true, false);
                     let _ = stranger.ensure_time_known(|timeout| self.store.time(timeout));
                     let request = stranger.request();
                     let _ = self.store.heartbeat(&request.context, TTL, Weight(1), None);
                 }
             }
+        }
+    }
+
+    fn revoke(&self, who: usize) {
+        let suspect = InstanceId::new(NAMES[who]);
+        let revocation = Revocation { suspect, hint: Hint::Operator, not_after_us: 0 };
+        let _ = self.store.revoke_instance(&revocation, TTL);
+        if self.case.weakness == Weakness::HastyTakeover {
+            self.server.hasten_revocations(600);
         }
     }
 
@@ -332,10 +379,11 @@ impl Small {
         for (at, number, length) in big_numbers(text).map(|it| (it.0, it.1, it.2)) {
             text[from..at].hash(&mut hasher);
             from = at + length;
-            let (now, unit) = if number > 1_000_000_000_000_000 {
-                (now_us, 50_000)
-            } else {
-                (now_ns, 50_000_000)
+            let (now, unit) = match number {
+                1_000_000_000_000_001.. => (now_us, 50_000),
+                // Revocations; the simulated clock begins later.
+                1_600_000_000_000..2_000_000_000_000 => (now_us / 1_000, 50),
+                _ => (now_ns, 50_000_000),
             };
             if grows(at) {
                 numbers.binary_search(&number).hash(&mut hasher);
@@ -373,16 +421,16 @@ fn big_numbers(text: &str) -> impl Iterator<Item = (usize, u64, usize)> {
 }
 
 struct Explorer {
-    weakness: Weakness,
+    case: Case,
     seen: HashMap<(u64, Budget), u128>,
     states: HashMap<u64, ()>,
     found: Explored,
 }
 
 /// Plays everything that can be chosen.
-pub fn explore(budget: Budget, weakness: Weakness) -> Explored {
+pub fn explore(budget: Budget, case: Case) -> Explored {
     let (seen, states) = (HashMap::new(), HashMap::new());
-    let mut explorer = Explorer { weakness, seen, states, found: Explored::default() };
+    let mut explorer = Explorer { case, seen, states, found: Explored::default() };
     let interleavings = explorer.walk(&mut Vec::new(), budget);
     let states = explorer.states.len() as u64;
     Explored { interleavings, states, ..explorer.found }
@@ -391,7 +439,7 @@ pub fn explore(budget: Budget, weakness: Weakness) -> Explored {
 impl Explorer {
     /// How many ways there are from here to the end.
     fn walk(&mut self, path: &mut Vec<Choice>, left: Budget) -> u128 {
-        let mut small = Small::new(self.weakness);
+        let mut small = Small::new(self.case);
         path.iter().for_each(|it| small.play(*it));
         if small.has_two_owners() {
             let path = path.iter().map(|it| format!("{it:?}")).collect();

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use testkit::simulation::explorer::{Budget, Weakness, explore};
+use testkit::simulation::explorer::{Budget, Case, Weakness, explore};
 use testkit::simulation::play;
 
 /// In a debug build some seconds; a release build plays more than a hundred times as many in that time.
@@ -62,10 +62,13 @@ fn a_seed_is_the_same_story_every_time() {
 const SMALL: [Budget; 2] =
     [Budget { events: 2, ticks: 6, faults: 0 }, Budget { events: 2, ticks: 2, faults: 1 }];
 
+/// A revocation, the last verification before it, and a takeover after it.
+const REVOKED: Budget = Budget { events: 3, ticks: 3, faults: 0 };
+
 #[test]
 fn no_interleaving_of_the_small_case_has_two_owners() {
-    for budget in SMALL {
-        let found = explore(budget, Weakness::None);
+    for (budget, is_revocable) in [(SMALL[0], false), (SMALL[1], false), (REVOKED, true)] {
+        let found = explore(budget, Case { is_revocable, weakness: Weakness::None });
         println!("{} states, {} interleavings", found.states, found.interleavings);
         assert_eq!(found.counterexample, None);
         assert!(found.states > 500, "{found:?}");
@@ -75,9 +78,13 @@ fn no_interleaving_of_the_small_case_has_two_owners() {
 /// The explorer sees what is there to be seen.
 #[test]
 fn a_weakened_protocol_has_two_owners_and_the_explorer_finds_them() {
-    for (budget, weakness) in SMALL.into_iter().zip([Weakness::FastServer, Weakness::FalseNewFleet])
-    {
-        let found = explore(budget, weakness);
+    let case = |is_revocable, weakness| Case { is_revocable, weakness };
+    for (budget, case) in [
+        (SMALL[0], case(false, Weakness::FastServer)),
+        (SMALL[1], case(false, Weakness::FalseNewFleet)),
+        (REVOKED, case(true, Weakness::HastyTakeover)),
+    ] {
+        let (found, weakness) = (explore(budget, case), case.weakness);
         assert!(found.counterexample.is_some(), "{weakness:?}: {} states", found.states);
     }
 }

@@ -16,6 +16,7 @@ mod on_redis;
 mod reads;
 mod refusals;
 mod results;
+mod revocations;
 mod role_keys;
 mod roles;
 mod verdicts;
@@ -82,6 +83,16 @@ contract! {
         a_lease_with_too_long_or_no_end_is_cut_to_the_ttl
         a_batch_of_five_hundred_is_answered_item_by_item
         revoking_frees_the_leases_of_the_dead_and_no_other
+    }
+    revocations {
+        a_revoked_instance_is_refused_everything
+        leases_of_a_revoked_instance_are_taken_over_when_its_verification_has_ended
+        a_revoked_instance_comes_back_when_it_has_obeyed
+        only_an_instance_that_looks_dead_is_revoked
+        nobody_is_revoked_in_a_hold_off
+        a_fleet_revokes_ten_instances_in_a_minute
+        nothing_is_verified_at_the_beginning_of_an_epoch
+        a_revocation_ends_in_time_although_the_clock_was_set_back
     }
     epochs {
         the_first_start_ever_waits

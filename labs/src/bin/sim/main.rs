@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
-use testkit::simulation::explorer::{Budget, Weakness, explore};
+use testkit::simulation::explorer::{Budget, Case, Weakness, explore};
 use testkit::simulation::faults::{FaultKind, INTERRUPTED};
 use testkit::simulation::{Outcome, play};
 
@@ -66,14 +66,22 @@ fn exhaust(events: Option<String>, ticks: Option<String>, losses: Option<String>
     let number = |it: Option<String>, or: u8| it.map_or(or, |it| it.parse().expect("a number"));
     let budget =
         Budget { events: number(events, 4), ticks: number(ticks, 6), faults: number(losses, 1) };
-    let weaknesses =
-        [Weakness::None, Weakness::FastServer, Weakness::FalseNewFleet, Weakness::NeverLate];
+    let case = |is_revocable, weakness| Case { is_revocable, weakness };
+    let cases = [
+        case(false, Weakness::None),
+        case(false, Weakness::FastServer),
+        case(false, Weakness::FalseNewFleet),
+        case(false, Weakness::NeverLate),
+        case(true, Weakness::None),
+        case(true, Weakness::HastyTakeover),
+    ];
     let mut sound = true;
-    for weakness in weaknesses {
+    for case in cases {
         let began = Instant::now();
-        let found = explore(budget, weakness);
+        let found = explore(budget, case);
+        let weakness = case.weakness;
         println!(
-            "{weakness:?}: {} states, {} transitions, {} interleavings in {:.1?}; two owners: {}",
+            "{case:?}: {} states, {} transitions, {} interleavings in {:.1?}; two owners: {}",
             found.states,
             found.transitions,
             found.interleavings,

@@ -23,7 +23,7 @@ pub(crate) const COMMANDS: [&[&str]; 3] = [
         "info",
         "time",
     ],
-    &[CLIENT_TRACKING, PEXPIREAT, "smembers", "xrange", "xrevrange"],
+    &[CLIENT_TRACKING, NUMSUB, PEXPIREAT, "smembers", "xrange", "xrevrange"],
 ];
 /// For `status`, `top` and `history` with the settings of the daemon.
 pub(crate) const SHOWING: [&str; 3] = ["smembers", "xrange", "xrevrange"];
@@ -72,6 +72,9 @@ pub(crate) const MSETNX: &str = "msetnx";
 pub(crate) const PEXPIREAT: &str = "pexpireat";
 /// Without it nothing is pushed, and everything else works.
 pub(crate) const CLIENT_TRACKING: &str = "client|tracking";
+
+/// Without it a killed instance is noticed by its silence, a few seconds later, and everything else works.
+pub(crate) const NUMSUB: &str = "pubsub|numsub";
 
 /// On a cluster: who has which keys, and to read those that are on their way.
 const SHARDS: [&str; 2] = ["cluster|slots", "asking"];

@@ -2,7 +2,7 @@
 
 use crate::store::admin::acl::Need;
 use crate::store::admin::acl::rule::{
-    CLIENT_TRACKING, EVALSHA, MSETNX, Over, PEXPIREAT, Purpose, Rule, SHOWING, WAIT, XADD,
+    CLIENT_TRACKING, EVALSHA, MSETNX, NUMSUB, Over, PEXPIREAT, Purpose, Rule, SHOWING, WAIT, XADD,
 };
 use crate::store::keys::Keys;
 
@@ -64,6 +64,7 @@ fn need(name: &str, purpose: Purpose) -> Need {
         "xrevrange" if purpose == Purpose::Elector => Need::History,
         _ if purpose != Purpose::Daemon => Need::Run,
         CLIENT_TRACKING => Need::Pushes,
+        NUMSUB => Need::Failover,
         _ if SHOWING.contains(&name) => Need::Reading,
         "publish" | "subscribe" => Need::Messages,
         MSETNX | PEXPIREAT => Need::ServerLoad,
@@ -107,6 +108,7 @@ impl Place<'_> {
             "select" => vec!["SELECT", db],
             "info" => vec!["INFO", "replication"],
             CLIENT_TRACKING => vec!["CLIENT", "TRACKING", "OFF"],
+            NUMSUB => vec!["PUBSUB", "NUMSUB", channel],
             "cluster|slots" => vec!["CLUSTER", "SLOTS"],
             "asking" => vec!["ASKING"],
             WAIT => vec!["WAIT", "0", "1"],
@@ -160,7 +162,7 @@ fn key_names(rule: &Rule, over: Over, keys: &Keys) -> Vec<String> {
     let Rule { prefix, leader_prefix, session_prefix, .. } = rule;
     match over {
         Over::Polls => {
-            let families = ["lease:", "node:", "result:", "ask:", "grants:"]
+            let families = ["lease:", "node:", "result:", "ask:", "grants:", "revoked:"]
                 .map(|it| format!("{prefix}:{it}{NOBODY}"));
             families
                 .into_iter()

@@ -29,7 +29,8 @@ pub fn info(endpoints: usize) -> InstanceInfo {
         slow_behind: 10,
     };
     let (version, started_at_ms) = ("1.2.3".into(), Some(1_700_000_000_123));
-    InstanceInfo { version, protocol: 1, started_at_ms, polling: Some(polling) }
+    let (protocol, polling, beats) = (1, Some(polling), None);
+    InstanceInfo { version, protocol, started_at_ms, beats, polling }
 }
 
 pub fn tells(a: &mut Asker, info: &InstanceInfo, ttl: Duration) -> HeartbeatReply {
