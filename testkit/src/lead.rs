@@ -199,9 +199,10 @@ pub fn send(pid: u32, signal: Signal) {
 #[track_caller]
 pub fn kill_with_supervisor(host: &mut Instance) {
     let supervisor = supervisor_of(host);
-    send(supervisor, Signal::SIGSTOP);
-    host.kill9();
+    // The other way round, the host would see the end of its command and give the role up itself, or the supervisor would.
+    host.freeze();
     send(supervisor, Signal::SIGKILL);
+    host.kill9();
 }
 
 /// Which of these leads.

@@ -100,8 +100,8 @@ fn a_lead_that_is_killed_together_with_its_command_gives_the_role_back() {
     let (command, supervisor) = (pid(&hosts), supervisor_of(&host));
     send(supervisor, Signal::SIGSTOP);
     send(command, Signal::SIGKILL);
+    // The kernel lets a frozen process group go on when its last parent dies.
     host.kill9();
-    send(supervisor, Signal::SIGCONT);
     wait_until_free(&hosts);
 }
 
@@ -131,10 +131,9 @@ fn a_later_term_of_the_same_leader_is_not_released() {
     let supervisor = (pid(&hosts), supervisor_of(&host)).1;
     let leader = hosts.leader();
     let term: u64 = hosts.redis.cli(&["HGET", "leader:epoch", "term:job"]).parse().unwrap();
-    send(supervisor, Signal::SIGSTOP);
-    host.kill9();
+    host.freeze();
     hosts.redis.cli(&["HSET", "leader:epoch", "term:job", &(term + 1).to_string()]);
-    send(supervisor, Signal::SIGCONT);
+    host.kill9();
     assert_kept(&hosts, supervisor, &leader);
 }
 
@@ -143,6 +142,8 @@ fn a_later_term_of_the_same_leader_is_not_released() {
 fn the_supervisor_has_the_password_where_the_command_cannot_see_it() {
     let hosts = Hosts::new();
     let url = hosts.redis.give_rule("elector");
+    // Nobody else may release.
+    assert_eq!(hosts.redis.cli(&["ACL", "SETUSER", "default", "-del"]), "OK");
     let seen = hosts.file("seen");
     let script = format!(
         "cat /proc/self/environ /proc/$PPID/environ /proc/$PPID/cmdline >{}; {}",
@@ -190,10 +191,9 @@ fn a_supervisor_whose_redis_user_was_deleted_gives_up_at_once() {
     let mut host = hosts.lead_with(&url, &[LONG], &["sh", "-c", &script]);
     let supervisor = (pid(&hosts), supervisor_of(&host)).1;
     let leader = hosts.leader();
-    send(supervisor, Signal::SIGSTOP);
-    host.kill9();
+    host.freeze();
     hosts.redis.cli(&["ACL", "DELUSER", "elector"]);
-    send(supervisor, Signal::SIGCONT);
+    host.kill9();
     assert_kept(&hosts, supervisor, &leader);
 }
 
@@ -256,7 +256,6 @@ fn with_retry_a_killed_once_keeps_its_role_only_for_a_success() {
         fs::write(hosts.file("go"), "").unwrap();
         wait_for_death(command);
         host.kill9();
-        send(supervisor, Signal::SIGCONT);
         if kept {
             assert_kept(&hosts, supervisor, &leader);
         } else {
