@@ -3,8 +3,8 @@
 //! `leasehold` sends the command's deadline over a pipe and extends it regularly (a dead man's switch). The supervisor sends
 //! TERM one grace period before the deadline, and KILL at the deadline. When the pipe closes, or on `end`, it sends TERM at
 //! once and KILL after the grace period. Orders are lines: `on-death TASK`, `until NANOSECONDS` (the first one starts the
-//! command), `end`, `signal NUMBER`. Reports are lines, too: those of the [exec shim](crate::supervise::exec_shim), then `exit N`, `signal N`
-//! or `failed CODE WHY` when no process of the command's group is left.
+//! command), `end`, `signal NUMBER`. Reports are lines, too: those of the [exec shim](crate::supervise::exec_shim), then
+//! `exit N`, `signal N` or `failed CODE WHY` when no process of the command's group is left.
 //!
 //! If `leasehold` has died by then, nothing runs under its right any more. The supervisor is the only process that knows, so it
 //! hands the task of `on-death` to its caller ([`LeaseholdDeath`]).
@@ -35,12 +35,13 @@ use crate::supervise::launch::{launch, take_reader, take_writer};
 /// This executable, even if its file was replaced.
 const OURSELVES: &str = "/proc/self/exe";
 /// How long a `leasehold` that is dying may take to be gone. One that lives kills the supervisor after its report.
-const DEATH_PATIENCE: Duration = Duration::from_secs(1);
+const DEATH_PATIENCE: Duration = Duration::from_secs(3);
 /// How often the supervisor looks whether `leasehold` is gone.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// The proof that `leasehold` is dead and that nothing runs under its right any more (R12).
-#[derive(Debug)]
+/// The proof that `leasehold` is dead and that nothing runs under its right any more (R12). Has no `Debug`, because a task may
+/// hold a password.
+#[expect(missing_debug_implementations, reason = "a task may hold a password")]
 pub struct LeaseholdDeath {
     /// What `leasehold` asked for in this case, as [`SupervisedCommand::on_death`](crate::supervise::SupervisedCommand::on_death)
     /// was given it.
@@ -82,8 +83,9 @@ fn told(how: Option<WaitStatus>) -> String {
     }
 }
 
-/// What is to be done if `leasehold` is dead.
+/// The death of `leasehold`, not yet proven.
 struct Expected {
+    /// Its process id.
     leasehold: u32,
     death: LeaseholdDeath,
 }
@@ -129,7 +131,7 @@ impl Supervisor {
         program: &[String],
         grace: Duration,
     ) -> io::Result<Self> {
-        // Before the exec shim reports that it is ready, so while `leasehold` lives or before it gives any order.
+        // Read before the exec shim is ready. `leasehold` gives no order before that, so the sender of `on-death` had this id.
         let leasehold = parent_id();
         // Only KILL and STOP have an effect. `launch` gives the exec shim an empty mask.
         SigSet::all().thread_block()?;
@@ -282,7 +284,6 @@ impl Supervisor {
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
 enum Order {
     OnDeath(String),
     Until(Moment),

@@ -28,7 +28,7 @@ fn wait_until_free(hosts: &Hosts) {
 /// A supervisor that has ended can release nothing any more.
 #[track_caller]
 fn assert_kept(hosts: &Hosts, supervisor: u32, leader: &str) {
-    eventually(AT_ONCE, "the supervisor's end", String::new, || !is_alive(supervisor));
+    eventually(SOON, "the supervisor's end", String::new, || !is_alive(supervisor));
     assert_eq!(hosts.leader(), leader);
 }
 
@@ -109,6 +109,20 @@ fn a_lead_that_is_killed_together_with_its_command_gives_the_role_back() {
     send(command, Signal::SIGKILL);
     host.kill9();
     thaw(supervisor);
+    wait_until_free(&hosts);
+}
+
+/// The supervisor may notice the end of the command before that of `leasehold`.
+#[test]
+fn a_lead_that_dies_right_after_its_command_gives_the_role_back() {
+    let hosts = Hosts::new();
+    let script = until_go(&hosts, 0);
+    let mut host = hosts.lead_with(&hosts.redis.url(), &[LONG], &["sh", "-c", &script]);
+    let command = pid(&hosts);
+    host.freeze();
+    fs::write(hosts.file("go"), "").unwrap();
+    wait_for_death(command);
+    host.kill9();
     wait_until_free(&hosts);
 }
 
