@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::StartError;
 use crate::cli::predecessors::Predecessors;
+use crate::cli::release_after_death::Keep;
 use crate::cli::supervised::{self, End, ends_waiting};
 use crate::cli::task::SupervisedRun;
 use crate::cli::{FAILED, config_warnings, fail, logging};
@@ -133,7 +134,7 @@ fn serve(
     signals: &Signals,
 ) -> Result<Option<Ended>, String> {
     loop {
-        match supervised::run(config, wrap, election, &duty, signals)? {
+        match supervised::run(config, wrap, election, &duty, signals, Keep::NOTHING)? {
             End::Duty => return Ok(None),
             End::Own(ended) if wrap.restart => {
                 let rest = crossbeam_channel::after(RESTART_AFTER);

@@ -25,6 +25,7 @@ mod once;
 mod options;
 mod plan;
 mod release;
+mod release_after_death;
 mod reload;
 mod run;
 mod predecessors;
@@ -76,7 +77,9 @@ pub fn main() -> ExitCode {
             poll_supervisor_main(&program, grace, soft_files)
         }
         Ok(Command::Supervisor { program, grace, orders, report }) => {
-            supervisor_main(orders, report, &program, grace)
+            let death = supervisor_main(orders, report, &program, grace);
+            death.iter().for_each(release_after_death::perform);
+            ExitCode::SUCCESS
         }
         Ok(Command::ExecShim { program, orders, report }) => {
             exec_shim_main(orders, report, &program)

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::StartError;
 use crate::cli::lead::passed_on;
+use crate::cli::release_after_death::Keep;
 use crate::cli::runs::RunLog;
 use crate::cli::supervised::{self, End, ends_waiting};
 use crate::cli::task::{OnceHow, SupervisedRun};
@@ -152,20 +153,18 @@ fn do_it(
     how: OnceHow,
     signals: &Signals,
 ) -> ExitCode {
-    let begun = BootClock.now();
+    // With `--retry`, another host is to try again after a failure, and soon.
+    let keep = Keep::until(BootClock.now() + how.at_least_for, how.retry > 0);
     let election = leadership.election();
     let Some(duty) = election.enter() else { return fail(FAILED, &lost(wrap)) };
-    let (ended, is_told) = match supervised::run(config, wrap, election, &duty, signals) {
+    let (ended, is_told) = match supervised::run(config, wrap, election, &duty, signals, keep) {
         Ok(End::Own(ended)) => (ended, false),
         Ok(End::Signalled(ended)) => (ended, true),
         Ok(End::Duty) => return fail(FAILED, &lost(wrap)),
         Err(why) => return fail(FAILED, &why),
     };
     drop(duty);
-    // Another host is to try again, and soon.
-    let is_retried = how.retry > 0 && ended.code != 0;
-    let at_least_for = if is_retried { Duration::ZERO } else { how.at_least_for };
-    let rest = (begun + at_least_for).since(BootClock.now());
+    let rest = keep.end(ended.code == 0).since(BootClock.now());
     if !rest.is_zero() && (is_told || is_told_within(rest, signals)) {
         // To give it up now would break the promise; let it end with its TTL.
         std::mem::forget(leadership);

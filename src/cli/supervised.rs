@@ -9,12 +9,13 @@ use std::time::Duration;
 use crate::clock::{BootClock, Clock, Moment};
 use crate::config::Config;
 use crate::election::{Duty, LeaderElection};
-use crate::model::LeaseDuration;
+use crate::model::{LeaseDuration, Tenure};
 use crate::supervise::signals::Signals;
 use crate::supervise::{Ended, SupervisedCommand};
 use crossbeam_channel::{Receiver, after, never, select};
 use nix::sys::signal::Signal;
 
+use crate::cli::release_after_death::{Keep, RoleRelease};
 use crate::cli::runs::RunLog;
 use crate::cli::task::SupervisedRun;
 
@@ -49,13 +50,15 @@ fn grace(config: &Config) -> Duration {
     config.drain_timeout.min(LeaseDuration::new(config.lease_ttl).usable() / 5)
 }
 
-/// Runs the command once, at most for as long as `duty` lasts.
+/// Runs the command once, at most for as long as `duty` lasts. If `leasehold` is killed meanwhile, the supervisor gives the role
+/// back, but keeps it as `keep` says.
 pub(crate) fn run(
     config: &Config,
     wrap: &SupervisedRun,
     election: &LeaderElection,
     duty: &Duty,
     signals: &Signals,
+    keep: Keep,
 ) -> Result<End, String> {
     let environment = [
         ("LEASEHOLD_ROLE", wrap.role.to_string()),
@@ -72,6 +75,10 @@ pub(crate) fn run(
             "the command was not started, because that cannot be recorded: {error}"
         ));
     }
+    let tenure = Tenure::new(wrap.role.as_lease().clone(), duty.term());
+    let release = RoleRelease::new(config, election.instance_id(), tenure, keep);
+    // Before the start: no command can read the password in it out of the pipe.
+    release.encode().iter().for_each(|it| command.on_death(it));
     let end = start(config, duty, signals, &mut command, grace);
     runs.ended(duty.term(), started.ok(), &end);
     end

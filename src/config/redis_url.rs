@@ -149,6 +149,12 @@ impl RedisUrl {
         &self.login
     }
 
+    /// The same place with these credentials: what is shown of a URL lacks them.
+    #[cfg(feature = "cli")]
+    pub(crate) fn with_login(self, login: Login) -> Self {
+        Self { login, ..self }
+    }
+
     /// The servers, sentinels or nodes it names; none for a local socket.
     pub(crate) fn places(&self) -> &[HostPort] {
         &self.places

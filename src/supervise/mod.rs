@@ -37,6 +37,8 @@ use crate::thread::Thread;
 const START_PATIENCE: Duration = Duration::from_secs(10);
 /// A supervisor that does not report the end of a killed command within this time counts as hung.
 const REPORT_PATIENCE: Duration = Duration::from_secs(1);
+/// With its order and the end of its line shorter than `PIPE_BUF`.
+const TASK_BYTES_MAX: usize = 4_000;
 
 /// A command under a supervisor. Dropping it ends the command. That takes at most one grace period, and
 /// `REPORT_PATIENCE` (1 s) more if the supervisor hangs.
@@ -134,6 +136,15 @@ impl SupervisedCommand {
             _listener: listener,
         };
         Ok((command, ready))
+    }
+
+    /// What the supervisor does for its caller when `leasehold` has died and the command's process group is gone
+    /// ([`supervisor::LeaseholdDeath`]): one line. Call it before [`SupervisedCommand::go`]. A task longer than `PIPE_BUF` (4 KiB)
+    /// is left out, because it could be written in part.
+    pub fn on_death(&self, task: &str) {
+        if task.len() < TASK_BYTES_MAX {
+            self.say(&format!("on-death {task}"));
+        }
     }
 
     /// Starts the command, which may run until `until` unless extended. `Err` if it was not started. If `program` cannot be

@@ -2,9 +2,12 @@
 //!
 //! `leasehold` sends the command's deadline over a pipe and extends it regularly (a dead man's switch). The supervisor sends
 //! TERM one grace period before the deadline, and KILL at the deadline. When the pipe closes, or on `end`, it sends TERM at
-//! once and KILL after the grace period. Orders are lines: `until NANOSECONDS` (the first one starts the command), `end`,
-//! `signal NUMBER`. Reports are lines, too: those of the [exec shim](crate::supervise::exec_shim), then `exit N`, `signal N`
-//! or `failed CODE WHY` when no process of the command's group is left.
+//! once and KILL after the grace period. Orders are lines: `on-death TASK`, `until NANOSECONDS` (the first one starts the
+//! command), `end`, `signal NUMBER`. Reports are lines, too: those of the [exec shim](crate::supervise::exec_shim), then
+//! `exit N`, `signal N` or `failed CODE WHY` when no process of the command's group is left.
+//!
+//! If `leasehold` has died by then, nothing runs under its right any more. The supervisor is the only process that knows, so it
+//! hands the task of `on-death` to its caller ([`LeaseholdDeath`]).
 //!
 //! The [poll supervisor](crate::supervise::poll_supervisor) is simpler: a poll command has no deadline of its own, and its
 //! supervisor may die with the group it leads. Neither follows a process that leaves the group.
@@ -12,8 +15,8 @@
 use std::fs::File;
 use std::io::{self, PipeWriter, Read, Write};
 use std::os::fd::{AsFd, RawFd};
+use std::os::unix::process::parent_id;
 use std::path::Path;
-use std::process::ExitCode;
 use std::time::Duration;
 
 use nix::errno::Errno;
@@ -31,28 +34,80 @@ use crate::supervise::launch::{launch, take_reader, take_writer};
 
 /// This executable, even if its file was replaced.
 const OURSELVES: &str = "/proc/self/exe";
+/// How long a `leasehold` that is dying may take to be gone. One that lives kills the supervisor after its report.
+const DEATH_PATIENCE: Duration = Duration::from_secs(3);
+/// How often the supervisor looks whether `leasehold` is gone.
+const LOOK: Duration = Duration::from_millis(1);
+
+/// The proof that `leasehold` is dead and that nothing runs under its right any more (R12). Has no `Debug`, because a task may
+/// hold a password.
+#[expect(missing_debug_implementations, reason = "a task may hold a password")]
+pub struct LeaseholdDeath {
+    /// What `leasehold` asked for in this case, as [`SupervisedCommand::on_death`](crate::supervise::SupervisedCommand::on_death)
+    /// was given it.
+    pub task: String,
+    /// When the right under which the command ran ends by itself.
+    pub right_ends: Moment,
+    /// The command had ended by itself before, with exit code 0.
+    pub succeeded: bool,
+}
 
 /// The hidden subcommand `supervisor --grace-ms N --orders-fd N --report-fd N -- PROGRAM [ARGUMENT]…`.
-/// Call it before any thread exists: it blocks every signal for the whole process.
+/// Call it before any thread exists: it blocks every signal for the whole process. Returns what `leasehold` wanted done if it
+/// has died.
 pub fn supervisor_main(
     orders: RawFd,
     report: RawFd,
     program: &[String],
     grace: Duration,
-) -> ExitCode {
-    let Ok(mut report) = take_writer(report) else { return ExitCode::FAILURE };
-    let verdict =
-        Supervisor::start(orders, &report, program, grace).and_then(Supervisor::until_end);
-    let line = match verdict {
-        Ok(line) => line,
-        Err(error) => format!("failed 1 the supervisor could not work: {}", plain(&error)),
+) -> Option<LeaseholdDeath> {
+    let mut report = take_writer(report).ok()?;
+    let supervisor = Supervisor::start(orders, &report, program, grace);
+    let (line, death) = match supervisor.and_then(Supervisor::until_end) {
+        Ok((how, death)) => (told(how), death),
+        Err(error) => (format!("failed 1 the supervisor could not work: {}", plain(&error)), None),
     };
     // A write fails only if `leasehold` has ended. Ignored.
     let _ = report.write_all(format!("{line}\n").as_bytes());
-    ExitCode::SUCCESS
+    // A `leasehold` that lives reads the end of the reports and kills this process.
+    drop(report);
+    death.and_then(Expected::await_it)
+}
+
+/// The last line to report.
+fn told(how: Option<WaitStatus>) -> String {
+    match how {
+        Some(WaitStatus::Exited(_, code)) => format!("exit {code}"),
+        Some(WaitStatus::Signaled(_, signal, _)) => format!("signal {}", signal as i32),
+        _ => "failed 1 the command was ended by a real-time signal".into(),
+    }
+}
+
+/// The death of `leasehold`, not yet proven.
+struct Expected {
+    /// Its process id.
+    leasehold: u32,
+    death: LeaseholdDeath,
+}
+
+impl Expected {
+    /// The death, if `leasehold` is dead. The kernel gives the supervisor another parent when no thread of `leasehold` can run
+    /// any more, and not before: a closed pipe or a frozen process is no proof.
+    fn await_it(self) -> Option<LeaseholdDeath> {
+        let patience = BootClock.now() + DEATH_PATIENCE;
+        while parent_id() == self.leasehold {
+            if BootClock.now() >= patience {
+                return None;
+            }
+            wait(&mut [], LOOK).ok()?;
+        }
+        Some(self.death)
+    }
 }
 
 struct Supervisor {
+    /// Its process id.
+    leasehold: u32,
     orders: Orders,
     /// The exec shim, which becomes the command, and the leader of its process group.
     leader: Pid,
@@ -65,6 +120,8 @@ struct Supervisor {
     until: Option<Moment>,
     /// When KILL is sent after TERM, unless `until` is sooner. Never unset: a command that got TERM may have stopped in part.
     end_at: Option<Moment>,
+    /// What to do if `leasehold` dies.
+    on_death: Option<String>,
 }
 
 impl Supervisor {
@@ -74,6 +131,8 @@ impl Supervisor {
         program: &[String],
         grace: Duration,
     ) -> io::Result<Self> {
+        // Read before the exec shim is ready. `leasehold` gives no order before that, so the sender of `on-death` had this id.
+        let leasehold = parent_id();
         // Only KILL and STOP have an effect. `launch` gives the exec shim an empty mask.
         SigSet::all().thread_block()?;
         let orders = Orders::new(take_reader(orders)?);
@@ -87,21 +146,36 @@ impl Supervisor {
         let words: Vec<String> = [&["--".into()], program].concat();
         let leader = launch(Path::new(OURSELVES), "exec-shim", (&word, report), &words, &[])?;
         let gate = Some(gate);
-        Ok(Self { orders, leader, gate, ends, timer, grace, until: None, end_at: None })
+        Ok(Self {
+            leasehold,
+            orders,
+            leader,
+            gate,
+            ends,
+            timer,
+            grace,
+            until: None,
+            end_at: None,
+            on_death: None,
+        })
     }
 
-    /// Runs until the command's group is gone. Returns the last line to report.
-    fn until_end(mut self) -> io::Result<String> {
+    /// Runs until the command's group is gone. Returns how the command ended.
+    fn until_end(mut self) -> io::Result<(Option<WaitStatus>, Option<Expected>)> {
         let watched = self.watch();
         // Also after an error. The leader is not reaped yet, so its id cannot belong to another process.
         self.kill();
         let status = self.reap_group();
         watched?;
-        Ok(match status {
-            Some(WaitStatus::Exited(_, code)) => format!("exit {code}"),
-            Some(WaitStatus::Signaled(_, signal, _)) => format!("signal {}", signal as i32),
-            _ => "failed 1 the command was ended by a real-time signal".into(),
-        })
+        Ok((status, self.expected(status)))
+    }
+
+    fn expected(self, status: Option<WaitStatus>) -> Option<Expected> {
+        let is_success = matches!(status, Some(WaitStatus::Exited(_, 0)));
+        // A command that was told to end has not run to its end, whatever its exit code.
+        let succeeded = is_success && self.end_at.is_none();
+        let death = LeaseholdDeath { task: self.on_death?, right_ends: self.until?, succeeded };
+        Some(Expected { leasehold: self.leasehold, death })
     }
 
     fn watch(&mut self) -> io::Result<()> {
@@ -132,6 +206,7 @@ impl Supervisor {
                 Order::Signal(signal) if self.gate.is_none() => self.send(signal),
                 Order::Signal(_) => (),
                 Order::End => self.begin_end(BootClock.now()),
+                Order::OnDeath(task) => self.on_death = Some(task),
             }
         }
     }
@@ -209,8 +284,8 @@ impl Supervisor {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Order {
+    OnDeath(String),
     Until(Moment),
     Signal(Signal),
     End,
@@ -220,6 +295,7 @@ impl Order {
     /// An unknown order ends the command: it cannot come from this version of `leasehold`.
     fn parse(line: &str) -> Self {
         let order = match line.split_once(' ') {
+            Some(("on-death", task)) => Some(Self::OnDeath(task.into())),
             Some(("until", nanos)) => {
                 nanos.parse().map(|it| Self::Until(Moment::from_nanos(it))).ok()
             }

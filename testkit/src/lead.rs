@@ -5,6 +5,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
 use crate::process::{Instance, SOON, TempDir, binary, eventually};
 use crate::redis::RedisServer;
 
@@ -151,7 +154,8 @@ impl Hosts {
     }
 }
 
-fn wall_ns() -> u64 {
+/// The time of day, as the commands write it down.
+pub fn wall_ns() -> u64 {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
     u64::try_from(now.as_nanos()).unwrap()
 }
@@ -167,6 +171,38 @@ pub fn is_alive(pid: u32) -> bool {
 pub fn wait_for_death(pid: u32) {
     let what = format!("the end of {pid}");
     eventually(SOON, &what, String::new, || !is_alive(pid));
+}
+
+/// The supervisor of the command of a host.
+#[track_caller]
+pub fn supervisor_of(host: &Instance) -> u32 {
+    let mut found = None;
+    eventually(SOON, "a supervisor", String::new, || {
+        let tasks = fs::read_dir(format!("/proc/{}/task", host.pid())).unwrap().flatten();
+        let lists = tasks.map(|it| fs::read_to_string(it.path().join("children")));
+        let children: String = lists.map(Result::unwrap_or_default).collect();
+        let is_one = |it: &u32| {
+            let line = fs::read(format!("/proc/{it}/cmdline")).unwrap_or_default();
+            line.starts_with(b"command-supervisor\0")
+        };
+        found = children.split_whitespace().filter_map(|it| it.parse().ok()).find(is_one);
+        found.is_some()
+    });
+    found.unwrap()
+}
+
+pub fn send(pid: u32, signal: Signal) {
+    kill(Pid::from_raw(i32::try_from(pid).unwrap()), signal).unwrap();
+}
+
+/// Kills a host together with its supervisor: nobody is left who could give the role back before its TTL is over.
+#[track_caller]
+pub fn kill_with_supervisor(host: &mut Instance) {
+    let supervisor = supervisor_of(host);
+    // The other way round, the host would see the end of its command and give the role up itself, or the supervisor would.
+    host.freeze();
+    send(supervisor, Signal::SIGKILL);
+    host.kill9();
 }
 
 /// Which of these leads.

@@ -71,6 +71,8 @@ mod election {
     mod events;
     /// Redis, clocks and networks fail, in memory.
     mod faults;
+    /// What becomes of the role when `lead` or `once` is killed, real processes.
+    mod killed;
     /// A command on the leader, and on nobody else, real processes.
     mod lead;
     /// The same as a library: real threads, a real Redis.

@@ -99,7 +99,7 @@ impl RedisStore {
         certain: bool,
         timeout: Duration,
     ) -> StoreResult<Option<usize>> {
-        let (mut count, keys) = (0, &self.server.keys);
+        let mut count = 0;
         for roles in self.list_roles(timeout)?.chunks(BATCH_MAX) {
             for (role, status) in roles.iter().zip(self.read_role_statuses(roles, timeout)?) {
                 if status.leader.is_none_or(|it| it.value != *dead) {
@@ -108,16 +108,26 @@ impl RedisStore {
                 if !certain && status.heartbeat_age.is_some() && !status.is_stale {
                     return Ok(None);
                 }
-                let message =
-                    PeerMessage { freed: vec![role.clone()], ..PeerMessage::new(dead, None) };
                 let tenure = Tenure::new(role.clone(), status.term);
-                let call = Call::release(keys, dead, &[tenure], &[message]);
-                self.call("release on", timeout, |connection| {
-                    script::RELEASE.run(connection, &call)
-                })?;
+                self.release_of_dead(dead, &tenure, timeout)?;
                 count += 1;
             }
         }
         Ok(Some(count))
+    }
+
+    /// R4: deletes the role of a dead leader if it still has this term, retires the term, and notifies the candidates.
+    pub(crate) fn release_of_dead(
+        &self,
+        dead: &InstanceId,
+        tenure: &Tenure,
+        timeout: Duration,
+    ) -> StoreResult<()> {
+        let freed = vec![tenure.endpoint.clone()];
+        let message = PeerMessage { freed, ..PeerMessage::new(dead, None) };
+        let (tenures, messages) = (std::slice::from_ref(tenure), std::slice::from_ref(&message));
+        let call = Call::release(&self.server.keys, dead, tenures, messages);
+        self.call("release on", timeout, |connection| script::RELEASE.run(connection, &call))?;
+        Ok(())
     }
 }

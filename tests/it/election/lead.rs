@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use testkit::lead::{Hosts, PACE, TTL, is_alive, leading, wait_for_death};
+use testkit::lead::{Hosts, PACE, TTL, is_alive, kill_with_supervisor, leading, wait_for_death};
 use testkit::pids::{all_gone, pids};
 use testkit::process::{Instance, SOON, TempDir, binary, eventually, leasehold, ms};
 use testkit::proxy::Proxy;
@@ -177,7 +177,7 @@ fn a_lost_host_leaves_no_process_behind() {
 }
 
 /// R12: with a runtime directory, as under systemd, `release` proves the death of the leader and of its
-/// command, and the next host need not wait for the TTL.
+/// command, and the next host need not wait for the TTL. The supervisor is gone, too: alone it would have released the role.
 #[test]
 fn after_a_kill_release_hands_over_at_once() {
     let hosts = Hosts::new();
@@ -187,7 +187,7 @@ fn after_a_kill_release_hands_over_at_once() {
     let before = hosts.wait_for_life(0);
     let second = hosts.lead(&[]);
     second.wait_for("event=leader.follower");
-    first.kill9();
+    kill_with_supervisor(&mut first);
     let done = leasehold(&["release", &runtime, &format!("--redis={}", hosts.redis.url())]);
     let said = String::from_utf8_lossy(&done.stdout).into_owned();
     assert!(said.contains("and 1 role of"), "{done:?}");

@@ -373,6 +373,15 @@ fn nothing_starts_when_leasehold_dies_before_the_word() {
     assert!(!file.exists(), "the command ran");
 }
 
+/// A line that was written in part would garble the order that follows.
+#[test]
+fn a_task_that_is_longer_than_the_pipe_is_left_out() {
+    let mut wrapped = prepared(&["sh", "-c", "exit 5"], &[]);
+    wrapped.on_death(&"x".repeat(200_000));
+    wrapped.go(BootClock.now() + LIMIT).unwrap();
+    assert_eq!(end_of(&wrapped), code(5));
+}
+
 /// Deaf to TERM, of which it writes a line.
 fn stubborn(file: &Path) -> String {
     format!("trap 'echo TERM >> {}' TERM; while :; do sleep 0.01; done", file.display())

@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use serde_json::Value;
 
+use testkit::lead::kill_with_supervisor;
 use testkit::process::{Instance, SOON, Scene, TempDir, binary, eventually, leasehold, run_args};
 use testkit::redis::{RedisServer, USER_PASSWORD, tells_reading};
 
@@ -401,7 +402,7 @@ fn an_elector_with_just_its_rights_leads_and_is_released() {
     let output = leasehold(&["once", "daily", &redis_is, TTL, "--log-level=info", "--", "true"]);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success() && !said.contains("WARN"), "{said}");
-    leader.kill9();
+    kill_with_supervisor(&mut leader);
     let output = leasehold(&["release", &redis_is, &runtime_dir]);
     let told = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(told.starts_with("released 1 role of"), "{output:?}");
