@@ -54,6 +54,11 @@ impl Revocations for MemoryStore {
 }
 
 impl MemoryServer {
+    /// Whether this instance was ever revoked.
+    pub fn was_revoked(&self, instance: &InstanceId) -> bool {
+        self.state.lock().journal.revoked.contains(instance)
+    }
+
     /// A deliberate weakness: leases of revoked instances may be taken over this much earlier.
     pub fn hasten_revocations(&self, by_ms: u64) {
         self.state.lock().data.revoked.values_mut().for_each(|it| it.0 -= by_ms);
@@ -120,6 +125,7 @@ impl ServerState {
         let until_ms = (now + micros(wait)).div_ceil(1_000);
         let lasts = wait + duration.hold_off().max(epoch.heartbeat_ttl);
         self.data.revoked.insert(it.suspect.clone(), (until_ms, now + micros(lasts)));
+        self.journal.revoked.insert(it.suspect.clone());
         self.tell_node(&it.suspect);
         RevocationReply::Revoked(wait)
     }

@@ -53,8 +53,8 @@ pub(crate) struct ServerState {
 pub(crate) struct Journal {
     calls: Vec<&'static str>,
     pub(crate) results: Vec<Announced>,
-    /// Leases asked for, and granted.
-    pub(crate) acquires: (usize, usize),
+    pub(crate) acquires: (usize, usize), // asked for, and granted
+    pub(crate) revoked: BTreeSet<InstanceId>,
 }
 
 /// A result that was announced, with who did it.
@@ -359,9 +359,9 @@ impl MemoryServer {
         if state.later.is_empty() {
             return;
         }
-        let (due, later) = std::mem::take(&mut state.later).into_iter().partition(|it| it.0 <= now);
+        let (due, later): (Vec<_>, _) =
+            std::mem::take(&mut state.later).into_iter().partition(|it| it.0 <= now);
         state.later = later;
-        let due: Vec<(Moment, DelayedCall)> = due;
         if !state.read_only {
             due.into_iter().for_each(|(_, execute)| execute(&mut state, &self.clock));
         }
