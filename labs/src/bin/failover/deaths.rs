@@ -48,6 +48,11 @@ impl Death {
         }
     }
 
+    /// Whether the instance goes on when the fault is over.
+    fn is_survived(self) -> bool {
+        matches!(self, Self::Partition | Self::Sigstop)
+    }
+
     fn name(self) -> &'static str {
         match self {
             Self::Sigkill => "sigkill",
@@ -61,8 +66,9 @@ impl Death {
 /// What one fault led to.
 struct Sample {
     takeover: Takeover,
-    /// From the end of the fault until the instance polls its share again, if it lives on.
-    back: Option<(Duration, Duration)>,
+    /// From the end of the fault, or from the start of a new instance, until it polls its share. And how much of that the
+    /// machine stood still.
+    back: (Duration, Duration),
 }
 
 pub(crate) fn measure(death: Death, settings: &Settings) -> Report {
@@ -86,9 +92,11 @@ pub(crate) fn measure(death: Death, settings: &Settings) -> Report {
     );
     let takeovers: Vec<Takeover> = samples.iter().map(|it| it.takeover).collect();
     report.takeovers(&takeovers, settings.bound(death.aim()));
-    let back: Vec<_> = samples.iter().filter_map(|it| it.back).collect();
-    if !back.is_empty() {
-        report.times("share back after the end of the fault", &back, settings.back());
+    let back: Vec<_> = samples.iter().map(|it| it.back).collect();
+    if death.is_survived() {
+        report.times("(end of the fault) it polls its share again", &back, settings.back());
+    } else {
+        report.times("(start of a new instance) that polls its share", &back, None);
     }
     report.count(takeovers.len(), settings.times);
     report.took(stalls.within(began..Instant::now()), began.elapsed());
@@ -146,8 +154,10 @@ fn fault(fleet: &mut Fleet<'_>, death: Death, stalls: &Stalls) -> Sample {
             let takeover = fleet.takeover(&id, &orphans, since, stalls);
             drop(instance);
             let machine = if death == Death::Vm { renewed(machine) } else { machine };
+            let started = Instant::now();
             fleet.add(machine, &[]);
-            Sample { takeover, back: None }
+            let back = fleet.back_after(started, MEMBERS - 1);
+            Sample { takeover, back: (back, stalls.within(started..started + back)) }
         }
         Death::Partition | Death::Sigstop => {
             let since = Instant::now();
@@ -158,7 +168,7 @@ fn fault(fleet: &mut Fleet<'_>, death: Death, stalls: &Stalls) -> Sample {
             end(&fleet.members[index], death);
             let back = fleet.back_after(healed, index);
             let stalled = stalls.within(healed..healed + back);
-            Sample { takeover, back: Some((back, stalled)) }
+            Sample { takeover, back: (back, stalled) }
         }
     };
     fleet.settle();
