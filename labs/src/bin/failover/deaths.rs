@@ -31,10 +31,10 @@ impl Death {
         match self {
             Self::Sigkill => "SIGKILL of `leasehold run` without systemd",
             Self::Vm => {
-                "the cable of a machine is cut and all its processes are killed: no FIN and no RST reaches Redis"
+                "The cable of a machine is cut and all its processes are killed: no FIN and no RST reaches Redis"
             }
             Self::Partition => {
-                "every packet between a machine and Redis is dropped; it still reaches the endpoints"
+                "Every packet between a machine and Redis is dropped; it still reaches the endpoints"
             }
             Self::Sigstop => "SIGSTOP of `leasehold run`, and SIGCONT after the takeover",
         }
@@ -94,9 +94,9 @@ pub(crate) fn measure(death: Death, settings: &Settings) -> Report {
     report.takeovers(&takeovers, settings.bound(death.aim()));
     let back: Vec<_> = samples.iter().map(|it| it.back).collect();
     if death.is_survived() {
-        report.times("(end of the fault) it polls its share again", &back, settings.back());
+        report.times("the end of the fault | its share polled by it again", &back, settings.back());
     } else {
-        report.times("(start of a new instance) that polls its share", &back, None);
+        report.times("the start of a new instance | its share polled by it", &back, None);
     }
     report.count(takeovers.len(), settings.times);
     report.took(stalls.within(began..Instant::now()), began.elapsed());

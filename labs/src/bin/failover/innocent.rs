@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use testkit::lab::groups::{Group, Kind};
+use testkit::lab::groups::{Group, Kind, Neighbour};
 use testkit::measure::{Stalls, gaps, moves};
 use testkit::process::ms;
 
@@ -15,7 +15,7 @@ use crate::report::{Judgement, Report, quantile, seconds};
 use crate::settings::Settings;
 
 const STARVED: Duration = ms(10_000);
-/// µs of every 100 ms: 2 % of a CPU.
+/// µs of every 100 ms: 2 % of a CPU, of which the three neighbours take their part.
 const STARVED_QUOTA: u32 = 2_000;
 const STOPPED: Duration = ms(2_000);
 const LOSSY: Duration = ms(20_000);
@@ -40,7 +40,12 @@ impl Scene {
     fn what(self, settings: &Settings) -> String {
         let span = |it: Duration| format!("{} s", it.as_secs());
         match self {
-            Self::Starved => format!("an instance has 2 % of a CPU for {}", span(STARVED)),
+            Self::Starved => {
+                format!(
+                    "an instance shares 2 % of a CPU with three busy processes for {}",
+                    span(STARVED)
+                )
+            }
             Self::Stopped => format!("an instance is stopped for {}", span(STOPPED)),
             Self::Lossy => {
                 format!("a machine loses 30 % of its packets in each direction for {}", span(LOSSY))
@@ -73,9 +78,11 @@ impl Scene {
             Self::Starved => {
                 let group = group.unwrap();
                 fs::write(group.door(), victim.instance.pid().to_string()).unwrap();
+                let neighbours = [(); 3].map(|()| Neighbour::start(group, "while :; do :; done"));
                 group.limit_cpu(Some(STARVED_QUOTA));
                 std::thread::sleep(STARVED);
                 group.limit_cpu(None);
+                drop(neighbours);
             }
             Self::Stopped => {
                 victim.instance.freeze();

@@ -8,10 +8,14 @@ use testkit::lab::net::{Net, REDIS_IP, run};
 /// Machines get addresses of their own, so that nothing remembers an earlier machine at the same address.
 const MACHINES_NET: &str = "10.77.255.254/16";
 const PER_BLOCK: usize = 250;
+/// A bridge without an address of its own takes the lowest one of its ports, and so changes it when a machine comes or goes. What
+/// the other machines send then goes to nobody, until they ask for the new address.
+const SWITCH_MAC: &str = "02:00:00:00:00:01";
 
 /// Builds the switch. Once, before the first machine.
 pub(crate) fn switch() {
     Net::switch();
+    run(&["ip", "link", "set", "br0", "address", SWITCH_MAC]);
     run(&["ip", "addr", "add", MACHINES_NET, "dev", "br0"]);
 }
 

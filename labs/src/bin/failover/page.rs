@@ -33,7 +33,7 @@ impl Section {
     }
 
     pub(crate) fn end(self, report: &Report) -> Self {
-        Self { text: format!("{}\n\n{}", self.text, report.text()), ..self }
+        Self { text: format!("{} {}", self.text, report.text()), ..self }
     }
 
     pub(crate) fn text(&self) -> String {

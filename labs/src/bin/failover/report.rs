@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// How many violations of one kind of fault are told.
 const TOLD: usize = 10;
-const HEAD: &str = "\n| from the fault to | n | min | p50 | p90 | p99 | max | bound |\n|---|---|---|---|---|---|---|---|\n";
+const HEAD: &str = "\n| from | to | n | min | p50 | p90 | p99 | max | bound |\n|---|---|---|---|---|---|---|---|---|\n";
 
 /// One instance lost its endpoints: how long after the fault others polled them.
 #[derive(Clone, Copy)]
@@ -61,7 +61,7 @@ pub(crate) struct Report {
 
 impl Report {
     pub(crate) fn new(what: String, judgement: Judgement) -> Self {
-        let mut report = Self { text: what, rows: HEAD.into(), wrong: Vec::new() };
+        let mut report = Self { text: format!("{what}\n"), rows: HEAD.into(), wrong: Vec::new() };
         report.say(&judgement.text());
         judgement.wrong.into_iter().for_each(|it| report.miss(it));
         report
@@ -69,7 +69,7 @@ impl Report {
 
     /// A report with a table of its own.
     pub(crate) fn with_table(what: String, head: &str) -> Self {
-        Self { text: what, rows: head.into(), wrong: Vec::new() }
+        Self { text: format!("{what}\n"), rows: head.into(), wrong: Vec::new() }
     }
 
     pub(crate) fn row(&mut self, row: &str) {
@@ -77,7 +77,7 @@ impl Report {
     }
 
     fn say(&mut self, line: &str) {
-        self.text += &format!("\n{line}.");
+        self.text += &format!("\n- {line}.");
     }
 
     /// Something is wrong: the lab fails.
@@ -90,12 +90,12 @@ impl Report {
         let times = |of: fn(&Takeover) -> Duration| -> Vec<(Duration, Duration)> {
             takeovers.iter().map(|it| (of(it), it.stalled)).collect()
         };
-        self.times("its first endpoint is polled again", &times(|it| it.first), None);
-        self.times("its median endpoint is polled again", &times(|it| it.median), None);
-        self.times("its last endpoint is polled again", &times(|it| it.last), bound);
+        self.times("the fault | first endpoint", &times(|it| it.first), None);
+        self.times("the fault | median endpoint", &times(|it| it.median), None);
+        self.times("the fault | last endpoint", &times(|it| it.last), bound);
     }
 
-    /// A distribution of times, each with how long the machine stood still meanwhile. A time may be longer than `bound` by that.
+    /// A distribution of times, `from | to`, each with how long the machine stood still meanwhile. A time may be longer than `bound` by that.
     pub(crate) fn times(
         &mut self,
         what: &str,
@@ -110,6 +110,7 @@ impl Report {
         let n = times.len();
         self.row(&format!("| {what} | {n} | {min} | {p50} | {p90} | {p99} | {max} | {told} |"));
         let Some(bound) = bound else { return };
+        let what = what.replace(" | ", " to ");
         let beyond: Vec<_> = times.iter().filter(|it| it.0 > bound).collect();
         let late: Vec<_> = beyond.iter().filter(|it| it.0 > bound + it.1).collect();
         if !beyond.is_empty() {

@@ -130,11 +130,11 @@ pub(crate) fn measure(settings: &Settings) -> Report {
     let times = times.into_inner();
     let fleets = settings.fleets;
     let what = format!(
-        "SIGKILL of `leasehold lead ROLE -- COMMAND`. {fleets} roles with {CANDIDATES} candidates each. A \"poll\" is a run of the command, \
-         an overlap would be two leaders."
+        "SIGKILL of `leasehold lead ROLE -- COMMAND`. {fleets} roles with {CANDIDATES} candidates each. A *poll* is a run of the command; an overlap \
+         is two leaders."
     );
     let mut report = Report::new(what, judgement);
-    report.times("the command starts on another host", &times, settings.bound(AIM));
+    report.times("the kill | start of the command on another host", &times, settings.bound(AIM));
     report.count(times.len(), settings.times);
     report.took(stalls.within(began..Instant::now()), began.elapsed());
     report
