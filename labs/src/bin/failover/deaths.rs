@@ -13,8 +13,6 @@ use crate::machine::Machine;
 use crate::report::{Judgement, Report, Takeover};
 use crate::settings::Settings;
 
-/// A fault comes at a random moment within this time after the fleet has settled.
-const PHASE_MS: u64 = 1_000;
 /// An instance that was cut off or stopped stays so for up to this time after its endpoints were taken over.
 const LINGER_MS: u64 = 1_500;
 
@@ -92,6 +90,10 @@ pub(crate) fn measure(death: Death, settings: &Settings) -> Report {
     );
     let takeovers: Vec<Takeover> = samples.iter().map(|it| it.takeover).collect();
     report.takeovers(&takeovers, settings.bound(death.aim()));
+    if death == Death::Partition {
+        let own: Vec<_> = takeovers.iter().map(|it| (it.own, it.stalled)).collect();
+        report.times("the fault | last poll by the instance itself", &own, None);
+    }
     let back: Vec<_> = samples.iter().map(|it| it.back).collect();
     if death.is_survived() {
         report.times("the end of the fault | its share polled by it again", &back, settings.back());
@@ -139,7 +141,7 @@ pub(crate) fn side_by_side<'a, F>(
 
 /// One fault of a fleet that has settled, and back to a fleet that has settled.
 fn fault(fleet: &mut Fleet<'_>, death: Death, stalls: &Stalls) -> Sample {
-    std::thread::sleep(ms(fleet.random.below(PHASE_MS)));
+    std::thread::sleep(ms(fleet.random.below(fleet.settings.phase_ms)));
     let index = fleet.random.below(MEMBERS as u64) as usize;
     let orphans = Scene::owned_by(&fleet.scene, &fleet.members[index].instance);
     let id = fleet.members[index].instance.id();

@@ -53,7 +53,7 @@ pub(crate) struct Fleet<'a> {
     pub(crate) random: Random,
     pub(crate) scene: Scene,
     results: Results,
-    settings: &'a Settings,
+    pub(crate) settings: &'a Settings,
 }
 
 impl<'a> Fleet<'a> {
@@ -166,9 +166,11 @@ impl<'a> Fleet<'a> {
         stalls: &Stalls,
     ) -> Takeover {
         let (limit, what) = (self.settings.patience(), "takeover of every endpoint");
-        let mut first = BTreeMap::new();
+        let (mut first, mut own) = (BTreeMap::new(), since);
         self.scene.target.wait_until(limit, what, |requests| {
             first = first_polls(requests, dead, since);
+            let polls = requests.iter().rev().take_while(|it| it.start > since);
+            own = polls.filter(|it| it.instance == dead).map(|it| it.start).max().unwrap_or(since);
             orphans.iter().all(|it| first.contains_key(&format!("/{it}")))
         });
         let mut times: Vec<Duration> =
@@ -179,6 +181,7 @@ impl<'a> Fleet<'a> {
             first: times[0],
             median: times[times.len() / 2],
             last,
+            own: own - since,
             stalled: stalls.within(since..since + last),
         }
     }

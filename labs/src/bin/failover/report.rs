@@ -14,6 +14,8 @@ pub(crate) struct Takeover {
     pub(crate) median: Duration,
     /// The endpoint that was polled last.
     pub(crate) last: Duration,
+    /// When the instance itself began its last poll; zero if it polled no more.
+    pub(crate) own: Duration,
     /// How much of the time until the last one the lab's machine stood still.
     pub(crate) stalled: Duration,
 }
@@ -142,7 +144,7 @@ impl Report {
         let told = self.wrong.iter().take(TOLD).map(|it| format!("\n- **MISSED:** {it}"));
         let wrong: String = told.collect();
         let gap = if wrong.is_empty() { "" } else { "\n" };
-        format!("{}\n{}{gap}{wrong}\n", self.text, self.rows)
+        format!("{}\n{}{wrong}{gap}", self.text, self.rows)
     }
 }
 

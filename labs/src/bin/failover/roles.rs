@@ -18,8 +18,6 @@ use crate::settings::Settings;
 const CANDIDATES: usize = 3;
 const ROLE: &str = "job";
 const AIM: Duration = ms(1_000);
-/// The leader is killed at a random moment within this time after the last candidate stands.
-const PHASE_MS: u64 = 1_000;
 
 /// The command of the role: one request to the judge, which never answers. The judge sees the start of the command as a poll, and
 /// its end as the end of the connection, which the kernel closes together with the process.
@@ -85,7 +83,7 @@ impl<'a> Candidates<'a> {
 
     /// Kills the leader; how long it took until the command started elsewhere.
     fn kill(&mut self, stalls: &Stalls) -> (Duration, Duration) {
-        std::thread::sleep(ms(self.random.below(PHASE_MS)));
+        std::thread::sleep(ms(self.random.below(self.settings.phase_ms)));
         let mut leader = self.running.remove(self.leader());
         let id = self.target.requests().pop().unwrap().instance;
         let since = Instant::now();

@@ -5,6 +5,7 @@
 //! - `TTL=3s`: lease TTL and heartbeat TTL, renewed at a third of it. Without it the instances get no option about time.
 //! - `BOUND=4s`: the limit of a takeover instead of the aim of its kind; `BOUND=none` judges no time.
 //! - `BACK=5s`: the limit until an instance that was cut off or stopped has its share again.
+//! - `PHASE=2s`: a fault comes at a random moment within this time after the fleet has settled.
 //! - `HANG=60s`: how long Redis hangs in `innocent`.
 
 use std::time::Duration;
@@ -32,6 +33,8 @@ pub(crate) struct Settings {
     ttl: Option<Duration>,
     bound: Bound,
     back: Duration,
+    /// A fault comes at a random moment within this time after the fleet has settled.
+    pub(crate) phase_ms: u64,
     /// How long Redis hangs.
     pub(crate) hang: Duration,
 }
@@ -50,6 +53,7 @@ impl Settings {
             ttl: time("TTL")?,
             bound,
             back: time("BACK")?.unwrap_or(Duration::from_secs(5)),
+            phase_ms: time("PHASE")?.unwrap_or(Duration::from_secs(2)).as_millis() as u64,
             hang: time("HANG")?.unwrap_or(Duration::from_secs(60)),
         })
     }
