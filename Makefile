@@ -117,7 +117,7 @@ faults: setup build ## prove: break real networks, Redis servers, processes and 
 	$(LAB) faults -- $(ONLY)
 
 # TIMES, FLEETS, TTL, BOUND, BACK, PHASE, HANG and BLESS reach the lab through the environment: make exports variables of its command line.
-failover: setup build ## prove: measure how long failovers take after kills, power-offs, partitions and stops, as root: ONLY=sigkill TIMES=20 TTL=3s BOUND=none, BLESS=1 (30 minutes)
+failover: setup build ## prove: measure how long failovers take after kills, power-offs, partitions and stops, as root: ONLY=sigkill TIMES=20 TTL=3s BOUND=none, BLESS=1 (20 minutes)
 	@scripts/setup unshare ip iptables tc bash
 	$(LAB) failover -- $(ONLY)
 

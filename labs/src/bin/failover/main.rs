@@ -1,4 +1,4 @@
-//! How long after an instance dies does another instance poll its endpoints? `make failover`: half an hour, as root.
+//! How long after an instance dies does another instance poll its endpoints? `make failover`: 20 minutes, as root.
 //!
 //! Real processes of the release binary, each on a machine (network namespace) of its own. Several fleets run side by side, each
 //! with a private Redis and endpoints that record every poll. An instance is killed, cut off or stopped again and again, and each
