@@ -11,7 +11,7 @@ ZSH    ?= site-functions
 COMPLETIONS = $(SHARE)/bash-completion/completions/leasehold $(SHARE)/zsh/$(ZSH)/_leasehold \
   $(SHARE)/fish/vendor_completions.d/leasehold.fish
 
-.PHONY: help dev build test outsider servers lint doc deps msrv bench bystanders growth peers rolling sim explore faults topologies prometheus systemd upgrade starve stress threads roles scale mutants ci demo picture pictures web setup install uninstall crate deb
+.PHONY: help dev build test outsider servers lint doc deps msrv bench bystanders growth peers rolling sim explore faults failover topologies prometheus systemd upgrade starve stress threads roles scale mutants ci demo picture pictures web setup install uninstall crate deb
 .DEFAULT_GOAL := help
 
 # In the order in which a new engineer needs them.
@@ -115,6 +115,11 @@ explore: ## prove: check every interleaving of the small case: EVENTS=3 TICKS=6 
 faults: setup build ## prove: break real networks, Redis servers, processes and clocks, as root: ONLY=name (3 minutes)
 	@scripts/setup unshare ip iptables tc cc
 	$(LAB) faults -- $(ONLY)
+
+# TIMES, FLEETS, TTL, BOUND, BACK, PHASE, HANG and BLESS reach the lab through the environment: make exports variables of its command line.
+failover: setup build ## prove: measure how long failovers take after kills, power-offs, partitions and stops, as root: ONLY=sigkill TIMES=20 TTL=3s BOUND=none, BLESS=1 (20 minutes)
+	@scripts/setup unshare ip iptables tc bash
+	$(LAB) failover -- $(ONLY)
 
 topologies: setup build ## prove: fail over, partition and reshard real Sentinels and clusters, as root: ONLY=name (4 minutes)
 	@scripts/setup unshare ip iptables tc

@@ -34,6 +34,7 @@ pub mod proxy;
 pub mod random;
 pub mod redis;
 pub mod results;
+pub mod sections;
 pub mod sentinel;
 pub mod shards;
 pub mod simulation;

@@ -11,7 +11,7 @@ use crate::target::Request;
 const BEYOND: Duration = ms(500);
 
 /// The first poll of each path since `since` by anybody but `dead`.
-fn first_polls(requests: &[Request], dead: &str, since: Instant) -> BTreeMap<String, Instant> {
+pub fn first_polls(requests: &[Request], dead: &str, since: Instant) -> BTreeMap<String, Instant> {
     let later = requests.iter().rev().take_while(|it| it.start > since);
     later.filter(|it| it.instance != dead).map(|it| (it.path.clone(), it.start)).collect()
 }

@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 
 const NAME: &str = "leasehold-faults";
 const ROOT: &str = "/sys/fs/cgroup";
@@ -88,6 +89,26 @@ impl Group {
 impl Drop for Group {
     fn drop(&mut self) {
         remove(&self.path);
+    }
+}
+
+/// A process in a group, beside the process under test. Dropping it ends it.
+pub struct Neighbour(Child);
+
+impl Neighbour {
+    /// Runs a shell script in `group`.
+    pub fn start(group: &Group, script: &str) -> Self {
+        let script = format!("echo 0 >{} && {script}", group.door());
+        let mut command = Command::new("sh");
+        command.args(["-c", &script]).stdin(Stdio::null()).stderr(Stdio::null());
+        Self(command.stdout(Stdio::null()).spawn().unwrap())
+    }
+}
+
+impl Drop for Neighbour {
+    fn drop(&mut self) {
+        drop(self.0.kill());
+        drop(self.0.wait());
     }
 }
 

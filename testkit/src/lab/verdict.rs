@@ -109,7 +109,7 @@ fn last_of_firsts(requests: &[Request], since: Instant) -> Duration {
 }
 
 /// One grant, two who poll under it.
-fn shared_fences(requests: &[Request]) -> Vec<String> {
+pub fn shared_fences(requests: &[Request]) -> Vec<String> {
     let mut owners = BTreeMap::<(&str, u64), &str>::new();
     let mut found = Vec::new();
     for it in requests {

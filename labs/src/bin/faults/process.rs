@@ -1,11 +1,11 @@
 //! A process is killed, stopped, starved, or left without what it needs.
 
 use std::fs;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 
 use crate::lab::{LONG, Lab, RECOVERY, Setup, TAKEOVER};
 use testkit::lab::apart::find;
-use testkit::lab::groups::{Group, Kind};
+use testkit::lab::groups::{Group, Kind, Neighbour};
 use testkit::lab::net::Net;
 use testkit::lab::play::Scenario;
 use testkit::lab::verdict::Verdict;
@@ -83,25 +83,6 @@ fn freeze(net: Option<&Net>) -> Result<Verdict, String> {
     group.freeze(false);
     lab.healed();
     Ok(lab.judge(TAKEOVER))
-}
-
-/// Ends with the scene.
-struct Neighbour(Child);
-
-impl Neighbour {
-    fn start(group: &Group, script: &str) -> Self {
-        let script = format!("echo 0 >{} && {script}", group.door());
-        let mut command = Command::new("sh");
-        command.args(["-c", &script]).stdin(Stdio::null()).stderr(Stdio::null());
-        Self(command.stdout(Stdio::null()).spawn().unwrap())
-    }
-}
-
-impl Drop for Neighbour {
-    fn drop(&mut self) {
-        drop(self.0.kill());
-        drop(self.0.wait());
-    }
 }
 
 fn oom_kill(net: Option<&Net>) -> Result<Verdict, String> {

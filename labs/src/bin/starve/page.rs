@@ -1,9 +1,7 @@
 //! `BLESS=1` writes what was measured into docs/results/starvation.md, scene by scene. Scenes that were not played stay.
 
-use std::fs;
-
-use testkit::bench::table::{is_blessed, load};
-use testkit::paths::root;
+use testkit::bench::table::load;
+use testkit::sections;
 
 const PAGE: &str = "docs/results/starvation.md";
 /// What stands on the page below this line is written here.
@@ -26,35 +24,15 @@ impl Section {
         Self { lines, ..self }
     }
 
-    fn heading(&self) -> String {
-        format!("\n### {}\n", self.name)
-    }
-
     fn text(&self) -> String {
         let lines: String = self.lines.iter().map(|it| format!("- {it}\n")).collect();
-        format!("{}\nLoad at the beginning: {:.2}.\n\n{lines}", self.heading(), self.load)
+        let measured = format!("Load at the beginning: {:.2}.\n\n{lines}", self.load);
+        sections::text(self.name, &measured)
     }
 }
 
 /// Keeps what these scenes measured, in the order of `names`, if that was asked for.
 pub(crate) fn write(names: &[&'static str], sections: &[Section]) {
-    if !is_blessed() {
-        return;
-    }
-    let path = root().join(PAGE);
-    let page = fs::read_to_string(&path).unwrap();
-    let (prose, kept) = page.split_once(MARK).unwrap();
-    fs::write(path, format!("{prose}{MARK}\n{}", merged(kept, names, sections))).unwrap();
-}
-
-fn merged(kept: &str, names: &[&'static str], sections: &[Section]) -> String {
-    let kept: Vec<&str> = kept.split("\n### ").skip(1).collect();
-    let of_scene = |name: &&'static str| match sections.iter().find(|it| it.name == *name) {
-        Some(section) => section.text(),
-        None => {
-            let old = kept.iter().find(|it| it.lines().next() == Some(name));
-            old.map(|it| format!("\n### {}\n", it.trim_end())).unwrap_or_default()
-        }
-    };
-    names.iter().map(of_scene).collect()
+    let sections: Vec<_> = sections.iter().map(|it| (it.name, it.text())).collect();
+    sections::keep(PAGE, MARK, names, &sections);
 }
