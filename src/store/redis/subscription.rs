@@ -53,6 +53,11 @@ impl PushReader {
         Ok(Self { connections, timeout, interrupt: None })
     }
 
+    /// When something was last received on the connection that has been silent for the longest time.
+    pub(crate) fn received_at(&self) -> Moment {
+        self.connections.iter().map(|it| it.received_at).min().unwrap_or(Moment::MIN)
+    }
+
     /// The next message of a server; `None` when there was none in time.
     pub(crate) fn next(&mut self, wait: Duration) -> RedisResult<Option<Value>> {
         let until = BootClock.now() + wait;
