@@ -132,6 +132,20 @@ pub(crate) static COMMANDS: &[Spec] = &[
         hidden: false,
     },
     Spec {
+        name: "audit",
+        usage: "leasehold audit [--for DURATION | --since DURATION | --replay FILE] [OPTIONS]",
+        summary: "did the fleet keep its promises: one owner, fences that grow, no orphan",
+        about: "Judges results, changes of verdicts, lease events and owners, and prints one line \
+                for each finding: two owners polled one endpoint at a time, a fence went back, two \
+                instances have one fence, or an endpoint had nobody for longer than the life of a \
+                lease. The last line says how much was audited, and for how long something could \
+                not be observed. Live until SIGINT, SIGTERM or the end of --for; over what Redis \
+                remembers with --since; from a file with --replay. Exit code 0: nothing found; 1: \
+                something was found, or it could not be audited. Only reads.",
+        takes: NOTHING,
+        hidden: false,
+    },
+    Spec {
         name: "history",
         usage: "leasehold history [ENDPOINT] [OPTIONS]",
         summary: "the last grants: who held what, when, why it moved",
@@ -361,16 +375,17 @@ pub(super) const RUN: &[&str] = &["run"];
 pub(super) const CHECKED: &[&str] = &["run", "doctor"];
 pub(super) const DEV: &[&str] = &["dev"];
 pub(super) const RELEASE: &[&str] = &["release"];
+pub(super) const AUDIT: &[&str] = &["audit"];
 pub(super) const STATUS: &[&str] = &["status"];
 pub(super) const KEPT: &[&str] = &["run", "lead", "agent", "release", "doctor"];
 pub(super) const SHOWN: &[&str] = &["status", "top", "web"];
 pub(super) const WEB: &[&str] = &["run", "web"];
 pub(super) const SESSIONS: &[&str] = &[
-    "run", "status", "top", "web", "plan", "get", "explain", "sessions", "drain", "undrain",
-    "doctor", NAMES,
+    "run", "status", "top", "web", "plan", "get", "explain", "audit", "sessions", "drain",
+    "undrain", "doctor", NAMES,
 ];
 pub(super) const POLLS: &[&str] = &[
-    "run", "agent", "release", "status", "top", "web", "plan", "get", "explain", "watch",
+    "run", "agent", "release", "status", "top", "web", "plan", "get", "explain", "watch", "audit",
     "history", "sessions", "drain", "undrain", "doctor", NAMES,
 ];
 /// Commands that stand for a role.
@@ -382,7 +397,8 @@ pub(super) const ELECTING: &[&str] = &["run", "lead", "agent"];
 pub(super) const LOGGING: &[&str] =
     &["run", "release", "lead", "once", "agent", "leaders", "resign"];
 pub(super) const READ: &[&str] = &[
-    "status", "top", "plan", "get", "explain", "watch", "history", "sessions", "leaders", "doctor",
+    "status", "top", "plan", "get", "explain", "watch", "audit", "history", "sessions", "leaders",
+    "doctor",
 ];
 /// Commands that stand for a role, and `doctor`, which checks their timings.
 pub(super) const TIMED: &[&str] = &["run", "lead", "once", "agent", "doctor"];
@@ -391,6 +407,7 @@ pub(super) const ROLES: &[&str] = &[
     "resign", "doctor", NAMES,
 ];
 pub(super) const ALL: &[&str] = &[
-    "run", "dev", "release", "status", "top", "web", "plan", "get", "explain", "watch", "history",
-    "sessions", "drain", "undrain", "lead", "once", "agent", "leaders", "resign", "doctor", NAMES,
+    "run", "dev", "release", "status", "top", "web", "plan", "get", "explain", "watch", "audit",
+    "history", "sessions", "drain", "undrain", "lead", "once", "agent", "leaders", "resign",
+    "doctor", NAMES,
 ];
